@@ -1,0 +1,72 @@
+#!/bin/sh
+# Installs what embd is built, tested and demonstrated with: one apt list for Debian and Ubuntu.
+# Touches no network when everything is already there. Usage: deploy/deps.sh [--check]
+#   --check   install nothing; exit 1 and name what is missing
+set -eu
+
+packages="
+build-essential clang cmake git ninja-build pkg-config
+libclang-rt-14-dev
+libcmocka-dev libcyaml-dev libjansson-dev librandom123-dev libsmartcols-dev libuv1-dev libxxhash-dev
+libmsgpack-dev
+python3 python3-msgpack python3-pynvim
+"
+
+# Other releases name these two differently.
+alternatives() {
+    case $1 in
+    libclang-rt-14-dev) echo "libclang-rt-14-dev libclang-rt-dev" ;;
+    libmsgpack-dev) echo "libmsgpack-dev libmsgpack-c-dev" ;;
+    *) echo "$1" ;;
+    esac
+}
+
+is_installed() {
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+missing=""
+for package in $packages; do
+    found=no
+    for name in $(alternatives "$package"); do
+        if is_installed "$name"; then found=yes; fi
+    done
+    [ $found = yes ] || missing="$missing $package"
+done
+
+if [ -z "$missing" ]; then
+    echo "deps: everything is installed"
+    exit 0
+fi
+if [ "${1:-}" = --check ]; then
+    echo "deps: missing:$missing" >&2
+    exit 1
+fi
+
+as_root=""
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || { echo "deps: run as root, or install:$missing" >&2; exit 1; }
+    as_root=sudo
+fi
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+run() {
+    $as_root env DEBIAN_FRONTEND=noninteractive "$@" >"$log" 2>&1 && return 0
+    echo "deps: failed: $*" >&2
+    tail -20 "$log" >&2
+    exit 1
+}
+echo "deps: installing:$missing"
+run apt-get update
+chosen=""
+for package in $missing; do
+    pick=$package
+    for name in $(alternatives "$package"); do
+        if apt-cache show "$name" >/dev/null 2>&1; then pick=$name; break; fi
+    done
+    chosen="$chosen $pick"
+done
+# shellcheck disable=SC2086
+run apt-get install -y --no-install-recommends $chosen
+echo "deps: done"

@@ -1,0 +1,382 @@
+/* embd.h - the C client library of embd, an embedding parameter server.
+ *
+ * A trainer connects to a cluster of shards, opens tables, pulls embedding rows and pushes gradients:
+ *
+ *     embd_client *client;
+ *     embd_table *table;
+ *     embd_connect("127.0.0.1:7700", NULL, &client);
+ *     embd_table_open(client, "items", &table);
+ *     embd_part part = {.table = table, .n_keys = 3, .keys = keys, .values = rows};
+ *     if (embd_pull(client, &part, 1, NULL) != EMBD_OK) puts(embd_last_error(client));
+ *     embd_close(client);
+ *
+ * Return values: EMBD_OK (0) or a negative status; embd_last_error() then holds a sentence that names the
+ * server and the cause. Functions set their outputs only on success, except that the arrays given to a pull
+ * have unspecified contents after a pull that failed.
+ *
+ * Threads: a client handle, its tables and its calls belong to one thread at a time. Different handles are
+ * independent. With embd_options.own_thread the library moves bytes on a thread of its own, so that a started
+ * call makes progress while the caller computes; otherwise only inside blocking functions.
+ *
+ * What a server sends is checked before it is believed: no answer can write outside the arrays given here. */
+#ifndef EMBD_EMBD_H
+#define EMBD_EMBD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define EMBD_API __attribute__((visibility("default")))
+#else
+#define EMBD_API
+#endif
+
+/* ---- statuses ------------------------------------------------------------------------------------------ */
+
+/* name, number on the wire, text. The C value is the negated number. */
+#define EMBD_STATUS_LIST(X)                                                                            \
+    X(INVALID, 1, "invalid argument")                                                                  \
+    X(MALFORMED, 2, "malformed message")                                                               \
+    X(TOO_LARGE, 3, "over a limit")                                                                    \
+    X(UNKNOWN_METHOD, 4, "unknown method")                                                             \
+    X(UNKNOWN_TABLE, 5, "unknown table")                                                               \
+    X(EXISTS, 6, "exists with another definition")                                                     \
+    X(UNSUPPORTED, 7, "not supported")                                                                 \
+    X(FULL, 8, "table is full")                                                                        \
+    X(NOT_FINITE, 9, "not a finite number")                                                            \
+    X(NO_MEMORY, 10, "out of memory")                                                                  \
+    X(BUSY, 11, "server is busy")                                                                      \
+    X(DRAINING, 12, "server is shutting down")                                                         \
+    X(UNREACHABLE, 13, "server cannot be reached")                                                     \
+    X(DEADLINE, 14, "deadline passed")                                                                 \
+    X(CLOSED, 15, "connection closed during the call; a push may or may not have been applied")        \
+    X(PROTOCOL, 16, "the server's answer is not understood")                                           \
+    X(IO, 17, "input or output failed")                                                                \
+    X(CORRUPT, 18, "stored data is damaged")                                                           \
+    X(INTERNAL, 19, "internal error")
+
+typedef enum embd_status {
+    EMBD_OK = 0,
+#define EMBD_STATUS_ENUM(name, number, text) EMBD_##name = -(number),
+    EMBD_STATUS_LIST(EMBD_STATUS_ENUM)
+#undef EMBD_STATUS_ENUM
+} embd_status;
+
+/* The text of a status; "unknown status" for any other number. Never NULL. */
+EMBD_API const char *embd_status_text(int status);
+
+/* "0.1.0" */
+EMBD_API const char *embd_version(void);
+
+/* ---- table schema -------------------------------------------------------------------------------------- */
+
+#define EMBD_NAME_MAX 63    /* bytes of a table name: [a-z0-9][a-z0-9_-]{0,62} */
+#define EMBD_DIM_MAX 4096   /* columns of a row */
+#define EMBD_SLOTS_MAX 1024 /* slots of a table; a key-table entry has 10 bits for the slot */
+
+/* How keys are spread over n shards. */
+typedef enum embd_partition {
+    EMBD_HASH,   /* mix64(key) >> 54 is one of 1024 virtual shards; v belongs to shard v * n / 1024 */
+    EMBD_MODULO, /* key % n */
+    EMBD_SLOT,   /* slot % n; rows belong to the pair (slot, key), so keys of different slots may overlap */
+} embd_partition;
+
+/* How the rows of one slot of one sample become one output row. With weights w: */
+typedef enum embd_combiner {
+    EMBD_CONCAT, /* they do not: one output row per key */
+    EMBD_SUM,    /* sum(w * row) */
+    EMBD_MEAN,   /* sum(w * row) / sum(w); without weights sum(row) / n, where n > 1 */
+    EMBD_SQRTN,  /* sum(w * row) / sqrt(sum(w * w)); without weights sum(row) / sqrt(n), where n > 1 */
+} embd_combiner;
+
+typedef enum embd_dtype { EMBD_F32, EMBD_F16, EMBD_BF16 } embd_dtype;
+
+/* One step of a row w with the gradient g = (sum of the request's gradients of the row) / scaler, all in f32:
+ *   sgd               w -= lr*g
+ *   momentum          m = momentum*m - lr*g; w += m
+ *   nesterov          a' = momentum*a - lr*g; w += -momentum*a + (1+momentum)*a'
+ *   adagrad           v += g*g; w -= lr*g / (sqrt(v)+eps)
+ *   rowwise_adagrad   v += mean over the columns of g*g; w -= lr*g / (sqrt(v)+eps)
+ *   adam              m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g*g;
+ *                     w -= lr*sqrt(1-beta2^t)/(1-beta1^t) * m / (sqrt(v)+eps); t counts the table's pushes
+ *   rmsprop           v = beta2*v + (1-beta2)*g*g; w -= lr*g / (sqrt(v)+eps)
+ *   ftrl              n' = n + g*g; z += g - (sqrt(n'+eps)-sqrt(n+eps))/lr*w;
+ *                     w = |z| > l1 ? (sign(z)*l1 - z) / (sqrt(n'+eps)/lr + l2 + beta/lr) : 0 */
+typedef enum embd_optimizer_kind {
+    EMBD_SGD,
+    EMBD_MOMENTUM,
+    EMBD_NESTEROV,
+    EMBD_ADAGRAD,
+    EMBD_ROWWISE_ADAGRAD,
+    EMBD_ADAM,
+    EMBD_RMSPROP,
+    EMBD_FTRL,
+} embd_optimizer_kind;
+
+/* Which rows a push steps: those it touches; or (later versions) all. */
+typedef enum embd_update { EMBD_LOCAL, EMBD_GLOBAL, EMBD_LAZY_GLOBAL } embd_update;
+
+typedef struct embd_optimizer {
+    embd_optimizer_kind kind;
+    embd_update update;
+    float lr;
+    float scaler;              /* gradients are divided by it */
+    float momentum;            /* momentum, nesterov */
+    float beta1, beta2;        /* adam; beta2 also rmsprop */
+    float eps;                 /* adagrad, rowwise_adagrad, adam, rmsprop, ftrl */
+    float initial_accumulator; /* adagrad, rowwise_adagrad: first v */
+    float beta, l1, l2;        /* ftrl */
+} embd_optimizer;
+
+/* A row's first value: a pure function of (seed, key, slot, column); the slot counts in slot tables only. */
+typedef enum embd_initializer_kind {
+    EMBD_UNIFORM,      /* [a, b) */
+    EMBD_UNIFORM_SLOT, /* [-u, u), u = sqrt(1 / slot_size of the key's slot); needs slot_sizes */
+    EMBD_NORMAL,       /* mean a, standard deviation b */
+    EMBD_CONSTANT,     /* a */
+} embd_initializer_kind;
+
+typedef struct embd_initializer {
+    embd_initializer_kind kind;
+    float a, b;
+} embd_initializer;
+
+typedef enum embd_on_full { EMBD_GROW, EMBD_ERROR, EMBD_EVICT_LRU, EMBD_EVICT_LFU, EMBD_EVICT_TTL } embd_on_full;
+typedef enum embd_create_on { EMBD_CREATE_ON_PUSH, EMBD_CREATE_ON_PULL } embd_create_on;
+typedef enum embd_durability { EMBD_SNAPSHOT, EMBD_BUFFERED, EMBD_DURABLE } embd_durability;
+
+typedef struct embd_schema {
+    char name[EMBD_NAME_MAX + 1];
+    uint32_t dim;               /* 1..EMBD_DIM_MAX */
+    uint32_t slots;             /* 1..EMBD_SLOTS_MAX; a batch's row r belongs to slot r % slots */
+    const uint64_t *slot_sizes; /* [slots] or NULL. Given, keys of slot s are 0..slot_sizes[s]-1 and are stored
+                                   as key + sum(slot_sizes[0..s-1]). The caller's; in answers the client's */
+    embd_partition partition;
+    embd_combiner combiner;
+    embd_dtype dtype; /* of stored rows; optimizer state is f32 */
+    embd_optimizer optimizer;
+    embd_initializer initializer;
+    uint64_t seed;         /* of the initializer */
+    uint64_t capacity;     /* rows per shard: a bound with EMBD_ERROR, room made at once with EMBD_GROW; 0: none */
+    embd_on_full on_full;  /* the evict policies are refused by this version */
+    uint32_t admit_after;  /* a key gets a row in the n-th request that would create it; 0 and 1: the first */
+    embd_create_on create_on; /* which requests create rows; pulls never change a table by default */
+    bool admit_nonfinite;     /* let NaN and infinite gradients in */
+    embd_durability durability; /* EMBD_SNAPSHOT; the others are refused by this version */
+} embd_schema;
+
+/* Sets a schema to the defaults: slots 1, hash, sum, f32, sgd with lr 0.01, uniform [-0.05, 0.05), grow,
+ * create on push. Optimizer parameters take the values of embd_optimizer_init. name and dim are left empty. */
+EMBD_API void embd_schema_init(embd_schema *schema);
+
+/* Sets an optimizer to its kind's defaults: scaler 1, momentum 0.9, beta1 0.9, beta2 0.999 (rmsprop 0.9),
+ * eps 1e-7 (ftrl FLT_EPSILON), initial_accumulator 0, beta, l1 and l2 0, update local. */
+EMBD_API void embd_optimizer_init(embd_optimizer *optimizer, embd_optimizer_kind kind, float lr);
+
+/* Names as they stand on the wire and in configuration ("rowwise_adagrad"); NULL for a number out of range. */
+EMBD_API const char *embd_partition_name(embd_partition);
+EMBD_API const char *embd_combiner_name(embd_combiner);
+EMBD_API const char *embd_dtype_name(embd_dtype);
+EMBD_API const char *embd_optimizer_name(embd_optimizer_kind);
+EMBD_API const char *embd_update_name(embd_update);
+EMBD_API const char *embd_initializer_name(embd_initializer_kind);
+EMBD_API const char *embd_on_full_name(embd_on_full);
+EMBD_API const char *embd_create_on_name(embd_create_on);
+EMBD_API const char *embd_durability_name(embd_durability);
+
+/* Sets one field from text, as `embctl table create` does: field "optimizer" value "adam", "optimizer.lr"
+ * "0.01", "slot_sizes" "10,20,30". slot_sizes are then kept in `storage` [EMBD_SLOTS_MAX], which must outlive
+ * the schema (NULL refuses the field). Setting "optimizer" resets its parameters to the kind's defaults.
+ * EMBD_INVALID: unknown field or value; `why_out` (may be NULL) gets a sentence. */
+EMBD_API int embd_schema_set(embd_schema *schema, const char *field, const char *value, uint64_t *storage,
+                             char *why_out, size_t why_bytes);
+
+/* EMBD_OK, EMBD_INVALID or EMBD_UNSUPPORTED with a sentence naming the field, its value and the limit. */
+EMBD_API int embd_schema_check(const embd_schema *schema, char *why_out, size_t why_bytes);
+
+/* ---- connecting ---------------------------------------------------------------------------------------- */
+
+typedef struct embd_client embd_client;
+typedef struct embd_table embd_table;
+typedef struct embd_call embd_call;
+
+typedef struct embd_options {
+    uint32_t deadline_ms;         /* of every call that names none; default 30000 */
+    uint32_t reconnect_min_ms;    /* first pause before connecting again, then doubled; default 10 */
+    uint32_t reconnect_max_ms;    /* default 1000 */
+    bool own_thread;              /* move bytes on a thread of the library's; default false */
+} embd_options;
+
+EMBD_API void embd_options_init(embd_options *options);
+
+/* Connects to a cluster: asks the first address of `servers` ("host:port[,host:port]...") that answers for
+ * the map of all shards, then connects to each. `options` may be NULL.
+ * Blocks up to the deadline. EMBD_INVALID: an address cannot be read; EMBD_UNREACHABLE; EMBD_PROTOCOL: the
+ * peer is no embd or of another protocol version; EMBD_NO_MEMORY. On failure `*client_out` is NULL and
+ * `why_out` (may be NULL) gets a sentence. */
+EMBD_API int embd_connect(const char *servers, const embd_options *options, embd_client **client_out,
+                          char *why_out, size_t why_bytes);
+
+/* Abandons calls in flight, closes the connections and frees the handle and its tables. NULL is allowed. */
+EMBD_API void embd_close(embd_client *client);
+
+/* The sentence of the last failed call of this handle; "" before any. Valid until its next call. */
+EMBD_API const char *embd_last_error(const embd_client *client);
+
+EMBD_API uint32_t embd_shard_count(const embd_client *client);
+
+/* "127.0.0.1:7700"; valid as long as the handle. NULL for shard >= embd_shard_count(). */
+EMBD_API const char *embd_shard_address(const embd_client *client, uint32_t shard);
+
+/* Round trip to one shard; *microseconds_out may be NULL. EMBD_UNREACHABLE, EMBD_DEADLINE, EMBD_CLOSED. */
+EMBD_API int embd_ping(embd_client *client, uint32_t shard, uint64_t *microseconds_out);
+
+/* ---- tables -------------------------------------------------------------------------------------------- */
+
+/* Creates the table on every shard. A table of the same name and definition is no error; one of another
+ * definition is EMBD_EXISTS, naming the field that differs. Other errors as embd_schema_check. */
+EMBD_API int embd_table_create(embd_client *client, const embd_schema *schema);
+
+/* Drops the table on every shard, its rows with it. EMBD_UNKNOWN_TABLE when no shard has it. */
+EMBD_API int embd_table_drop(embd_client *client, const char *name);
+
+/* Opens a table; all shards must agree on its definition (EMBD_PROTOCOL where they do not). The handle
+ * belongs to the client and lives as long; opening a name again gives a handle of the same definition. */
+EMBD_API int embd_table_open(embd_client *client, const char *name, embd_table **table_out);
+
+/* Valid as long as the client. */
+EMBD_API const embd_schema *embd_table_schema(const embd_table *table);
+
+/* Calls `visit` with the name of each table of the cluster, in ascending order. The name is valid during the
+ * call. A visit that returns nonzero ends the listing; that value is returned. */
+EMBD_API int embd_table_list(embd_client *client, int (*visit)(void *arg, const char *name), void *arg);
+
+/* ---- pull and push ------------------------------------------------------------------------------------- */
+
+/* What became of a key. */
+typedef enum embd_key_status {
+    EMBD_KEY_HIT,      /* had a row */
+    EMBD_KEY_INSERTED, /* had none and has one now */
+    EMBD_KEY_MISSING,  /* has none; a pull answered its first value, or zeros where asked to */
+    EMBD_KEY_FILTERED, /* not seen often enough (admit_after): no row, a push's gradient was dropped */
+    EMBD_KEY_EVICTED,  /* lost its row in this request */
+    EMBD_KEY_FULL,     /* no room: no row, a push's gradient was dropped */
+} embd_key_status;
+
+/* How rows and gradients travel. */
+typedef enum embd_plan {
+    EMBD_PLAN_AUTO,   /* whichever moves fewer bytes */
+    EMBD_PLAN_POOLED, /* shards return partial sums (for concat: one row per key); gradients travel pooled */
+    EMBD_PLAN_ROWS,   /* each distinct key once; pooled here, gradients merged here */
+} embd_plan;
+
+/* One table's share of a call: a CSR batch and the matrix that belongs to it. The arrays are the caller's and
+ * must stay until the call has ended; a pull reads `offsets`, `keys`, `weights` and writes `values` and
+ * `statuses`; a push reads all but `statuses`.
+ *
+ * Row r of the batch (sample r / slots, slot r % slots) holds keys[offsets[r] .. offsets[r+1]). */
+typedef struct embd_part {
+    embd_table *table;
+    uint64_t n_rows;         /* samples * slots; a multiple of the table's slots. Unused when offsets is NULL */
+    const uint64_t *offsets; /* [n_rows + 1], from 0 to n_keys, never falling; NULL: one key per row */
+    uint64_t n_keys;
+    const uint64_t *keys;    /* [n_keys], any 64-bit values */
+    const float *weights;    /* [n_keys], finite, or NULL: all 1 */
+    float *values;           /* pull: output. push: gradient of what such a pull returned.
+                                Tables with a combiner, and not `raw`: [n_rows][dim]. Otherwise [n_keys][dim],
+                                row k for key k, unweighted */
+    uint8_t *statuses;       /* [n_keys] of embd_key_status, or NULL */
+    bool raw;                /* rows of single keys although the table has a combiner */
+} embd_part;
+
+typedef struct embd_call_options {
+    uint32_t deadline_ms; /* 0: the client's */
+    embd_plan plan;
+    embd_dtype wire;      /* rows and gradients are rounded to it for the way; default EMBD_F32 */
+    bool zero_missing;    /* pull: zeros instead of first values for keys without a row */
+} embd_call_options;
+
+/* Pulls all parts. Keys without a row give the value they would start with and, unless the table says
+ * create_on = pull, stay without one. Either all of `values` is filled or the call fails. Blocks.
+ * `options` may be NULL.
+ *   EMBD_INVALID       offsets fall, do not start at 0 or do not end at n_keys; n_rows is no multiple of slots;
+ *                      a key is not below its slot's size; a weight is not finite; n_keys or rows beyond the
+ *                      table's limits. The sentence names the part, the position and the value
+ *   EMBD_TOO_LARGE     a message would pass the frame limit; EMBD_BUSY: the server is out of budget
+ *   EMBD_UNKNOWN_TABLE the table was dropped
+ *   EMBD_FULL          create_on = pull, on_full = error and no `statuses` to say which keys
+ *   EMBD_DEADLINE, EMBD_CLOSED, EMBD_UNREACHABLE, EMBD_DRAINING, EMBD_PROTOCOL, EMBD_NO_MEMORY */
+EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_parts,
+                       const embd_call_options *options);
+
+/* Pushes gradients. Gradients of one key are summed in batch order (in runs of 256, then the runs), so that a
+ * key takes one optimizer step per call; keys without a row start from their first value. A call is one
+ * step of every table it names, on every shard. Blocks. Errors as for pull, and
+ *   EMBD_NOT_FINITE    a gradient is NaN or infinite and the table does not admit them; names the first key
+ *   EMBD_FULL          on_full = error, no room, and no `statuses` to say which keys: the shard refused the push
+ * A shard applies a push whole or not at all. After an error other shards may have applied it. */
+EMBD_API int embd_push(embd_client *client, const embd_part *parts, size_t n_parts,
+                       const embd_call_options *options);
+
+/* As above, but return once the call is on its way; embd_wait ends it. Several calls may be in flight; those
+ * to one shard take effect in the order started. `parts` itself is copied, the arrays are not. */
+EMBD_API int embd_pull_start(embd_client *client, const embd_part *parts, size_t n_parts,
+                             const embd_call_options *options, embd_call **call_out);
+EMBD_API int embd_push_start(embd_client *client, const embd_part *parts, size_t n_parts,
+                             const embd_call_options *options, embd_call **call_out);
+
+/* Waits for a started call, frees it and returns its status, as embd_pull and embd_push do. */
+EMBD_API int embd_wait(embd_call *call);
+
+/* True when embd_wait would not block. Moves bytes, so that polling makes progress without own_thread. */
+EMBD_API bool embd_is_done(embd_call *call);
+
+/* ---- operating a cluster ------------------------------------------------------------------------------- */
+
+/* Reports a shard's figures: `table` is NULL for figures of the shard itself. Names and units are listed in
+ * proto/PROTOCOL.md. A visit that returns nonzero ends the listing; that value is returned. */
+EMBD_API int embd_stats(embd_client *client, uint32_t shard,
+                        int (*visit)(void *arg, const char *table, const char *name, uint64_t value), void *arg);
+
+/* How far a dump, load or verification has come; called a few times a second. Nonzero stops it: EMBD_IO. */
+typedef int embd_progress(void *arg, uint64_t rows_done, uint64_t rows_total, uint64_t bytes_done);
+
+typedef struct embd_dump_report {
+    uint64_t rows;      /* rows of all shards */
+    uint64_t bytes;     /* of all part files */
+    uint64_t pause_us;  /* how long pushes waited: the longest of the shards */
+} embd_dump_report;
+
+/* Writes one table, or all when `table` is NULL, as one consistent cut into the new directory `dir`:
+ * keys, slots, rows, optimizer state, step counters, schema. Pushes wait while it runs. Written under a
+ * temporary name, synced and renamed; manifest.json last. Needs the shards' admin sockets.
+ * EMBD_EXISTS: `dir` exists; EMBD_IO: names the file and the cause. `report_out` and `progress` may be NULL. */
+EMBD_API int embd_dump(embd_client *client, const char *table, const char *dir, embd_progress *progress,
+                       void *arg, embd_dump_report *report_out);
+
+/* Creates the tables of a dump or snapshot directory and fills them, on any number of shards, bit for bit. A
+ * table that exists must be empty and of the same definition (EMBD_EXISTS). `table` NULL: all of them.
+ * Checksums are verified first: EMBD_CORRUPT names the file and what differs, and nothing is changed. */
+EMBD_API int embd_load(embd_client *client, const char *table, const char *dir, embd_progress *progress,
+                       void *arg, embd_dump_report *report_out);
+
+/* Checks a directory without a server: manifest, sizes, checksums, structure. */
+EMBD_API int embd_verify(const char *dir, embd_progress *progress, void *arg, embd_dump_report *report_out,
+                         char *why_out, size_t why_bytes);
+
+/* Has every server process write the state of its shards, one cut over all, under its data directory as
+ * `name` ([a-z0-9][a-z0-9_-]{0,62}). EMBD_EXISTS: the name is taken. */
+EMBD_API int embd_snapshot(embd_client *client, const char *name, embd_dump_report *report_out);
+
+/* Asks every server process to finish what it has begun and exit. */
+EMBD_API int embd_drain(embd_client *client);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,72 @@
+/* frame.h - finds where a MessagePack-RPC message ends while its bytes arrive.
+ *
+ * A frame is a head and its bins. The head is the message with every bin emptied: the bytes of a bin's header
+ * stay, its length set to zero, its payload goes elsewhere: straight into a buffer of exactly its size, with
+ * the alignment the store wants. So a bin is never copied after the kernel's copy, and what msgpack-c gets to
+ * unpack is small and already known to be well-formed.
+ *
+ * The happy path: embd__frame_scan() eats head bytes until it returns FRAME_BIN; the caller takes
+ * `bin_bytes` payload bytes for bin number n_bins - 1 from the stream and calls again; FRAME_DONE ends it.
+ * What can fail: a byte that is no message, or a limit passed; then the stream is out of step and the
+ * connection has to close after the error is told. Nothing here allocates or recurses. */
+#ifndef EMBD_PROTO_FRAME_H
+#define EMBD_PROTO_FRAME_H
+
+#include "errors.h"
+
+enum frame_event {
+    FRAME_MORE, /* all bytes eaten, the message goes on */
+    FRAME_BIN,  /* a bin's payload comes next in the stream; the caller takes it */
+    FRAME_DONE, /* the message ended with the last byte eaten */
+};
+
+/* Where a bin stands in the head, and its payload. */
+struct frame_bin {
+    uint32_t at;    /* offset in head of the byte after the emptied bin */
+    uint32_t bytes; /* of the payload */
+    uint8_t *data;  /* set by the scanner's user; NULL while unset */
+};
+
+struct frame_scanner {
+    /* Set at init; the caller's. */
+    uint8_t *head;
+    uint32_t head_capacity;
+    uint64_t frame_limit; /* of head and bins together */
+    /* Readable at any time. */
+    uint32_t head_bytes;
+    uint64_t frame_bytes; /* head as it came, and bins announced so far */
+    uint32_t n_bins;
+    struct frame_bin bins[LIMIT_BINS];
+    uint32_t bin_bytes; /* of the bin just announced */
+    int type;           /* 0 request, 1 response, 2 notification; -1 not known yet */
+    bool has_msgid;
+    uint32_t msgid;
+    /* Private. */
+    struct {
+        uint32_t left; /* elements still to come at this depth */
+        bool is_map;
+    } stack[LIMIT_DEPTH];
+    uint32_t depth;
+    uint32_t want; /* bytes of the current item's header, or of a str/ext body, still to copy */
+    uint8_t token[16];
+    uint32_t token_bytes, token_want;
+    uint32_t item; /* index of the next element of the outermost array */
+};
+
+/* Ready for the first byte of a first message. `head` [head_capacity] must outlive the scanner. */
+void embd__frame_init(struct frame_scanner *s, uint8_t *head, uint32_t head_capacity, uint64_t frame_limit);
+
+/* Ready for the next message. */
+void embd__frame_reset(struct frame_scanner *s);
+
+/* Eats p[0 .. *used_out) and returns a frame_event, or a negative status with `e` set (naming field, value and
+ * limit); after an error only embd__frame_init helps. *used_out is set in every case.
+ * Bins over `frame_limit` are announced like others before the error would lose step: the scanner returns
+ * EMBD_TOO_LARGE only when the caller asks embd__frame_over(). */
+int embd__frame_scan(struct frame_scanner *s, const uint8_t *p, size_t n, size_t *used_out, struct embd__error *e);
+
+/* True when the frame has passed its limit: the user should discard the payload of this and later bins, and
+ * answer EMBD_TOO_LARGE at FRAME_DONE. The stream stays in step. */
+bool embd__frame_over(const struct frame_scanner *s);
+
+#endif

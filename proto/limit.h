@@ -1,0 +1,28 @@
+/* limit.h - every bound on what a peer may send, each with its reason. */
+#ifndef EMBD_PROTO_LIMIT_H
+#define EMBD_PROTO_LIMIT_H
+
+#define LIMIT_PROTOCOL 1 /* version exchanged in hello */
+
+/* A frame with its bins. 262,144 rows of 64 floats; larger batches are split by the client. */
+#define LIMIT_FRAME_BYTES (64u << 20)
+/* A request without the payload of its bins: 64 parts at about 60 bytes each, or a schema with long names. */
+#define LIMIT_HEADER_BYTES 4096u
+/* An answer without the payload of its bins: the addresses of 1024 shards, or 256 table names. */
+#define LIMIT_ANSWER_HEADER_BYTES (256u << 10)
+/* message, params, map, parts, part, and one to spare for a nested map of a schema. */
+#define LIMIT_DEPTH 6u
+/* Elements of one array or map: bounded by the header anyway; this names the culprit early. */
+#define LIMIT_ELEMENTS 2048u
+/* Bins of a frame: five for each part. */
+#define LIMIT_BINS 320u
+#define LIMIT_PARTS 64u
+/* 22 bits of a key-table entry mark a key's place in the request being merged. */
+#define LIMIT_KEYS (4u << 20)
+#define LIMIT_ROWS (4u << 20)
+#define LIMIT_TABLES 256u
+#define LIMIT_SHARDS 1024u
+#define LIMIT_REQUESTS_IN_FLIGHT 64u
+#define LIMIT_ERROR_TEXT 400u
+
+#endif

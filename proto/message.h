@@ -1,0 +1,234 @@
+/* message.h - building and reading MessagePack-RPC messages.
+ *
+ * params of every request and the result of every answer have one shape: an array of a map, then bins. The map
+ * names everything small; the bins carry packed little-endian arrays, in the order the map declares them.
+ *
+ * `struct msg` builds: a head of bytes with bins cut out, which point to memory of the caller's (gathered by
+ * writev, never copied), or to nothing yet (data NULL: the sender makes the bytes while sending).
+ * `struct reader` reads a scanned frame. Both keep their first error: write straight through, check once. */
+#ifndef EMBD_PROTO_MESSAGE_H
+#define EMBD_PROTO_MESSAGE_H
+
+#include <msgpack.h>
+
+#include "errors.h"
+#include "frame.h"
+
+/* ---- methods: id, name on the wire, listener ---- */
+#define METHOD_LIST(X)                                                                                 \
+    X(HELLO, "hello", LISTENER_BOTH)                                                                   \
+    X(PING, "ping", LISTENER_BOTH)                                                                     \
+    X(CLUSTER, "cluster", LISTENER_BOTH)                                                               \
+    X(TABLES, "tables", LISTENER_BOTH)                                                                 \
+    X(TABLE_CREATE, "table_create", LISTENER_BOTH)                                                     \
+    X(TABLE_DROP, "table_drop", LISTENER_BOTH)                                                         \
+    X(TABLE_DESCRIBE, "table_describe", LISTENER_BOTH)                                                 \
+    X(PULL, "pull", LISTENER_DATA)                                                                     \
+    X(PUSH, "push", LISTENER_DATA)                                                                     \
+    X(STATS, "stats", LISTENER_BOTH)                                                                   \
+    X(HOLD, "hold", LISTENER_ADMIN)                                                                    \
+    X(RELEASE, "release", LISTENER_ADMIN)                                                              \
+    X(SNAPSHOT, "snapshot", LISTENER_ADMIN)                                                            \
+    X(SCAN, "scan", LISTENER_ADMIN)                                                                    \
+    X(LOAD, "load", LISTENER_ADMIN)                                                                    \
+    X(DRAIN, "drain", LISTENER_ADMIN)
+
+enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
+enum method {
+#define METHOD_ENUM(id, name, listener) METHOD_##id,
+    METHOD_LIST(METHOD_ENUM)
+#undef METHOD_ENUM
+        METHOD_COUNT
+};
+
+/* NULL for a number out of range. */
+const char *embd__method_name(enum method method);
+enum listener embd__method_listener(enum method method);
+
+/* ---- building ---- */
+
+struct msg_bin {
+    uint32_t at; /* offset in head where the payload goes */
+    uint64_t bytes;
+    const void *data; /* NULL: made while sending */
+};
+
+/* Owner: one thread. Buffers are kept between messages. */
+struct msg {
+    uint8_t *head;
+    uint32_t head_bytes, head_capacity;
+    struct msg_bin *bins;
+    uint32_t n_bins, bins_capacity;
+    uint32_t count_at; /* offset of the array16 count that embd__msg_end fills in */
+    int status;        /* EMBD_OK, EMBD_NO_MEMORY or EMBD_TOO_LARGE; sticky */
+};
+
+void embd__msg_init(struct msg *m);
+void embd__msg_fini(struct msg *m);
+
+/* Each begins a new message in m, dropping what it held. A request or result goes on with exactly one map,
+ * then any number of bins, then embd__msg_end. An error is complete at once: [1, msgid, [number, text], nil]. */
+void embd__msg_request(struct msg *m, uint32_t msgid, enum method method);
+void embd__msg_result(struct msg *m, uint32_t msgid);
+void embd__msg_error(struct msg *m, uint32_t msgid, int status, const char *text);
+/* [2, "error", [number, text]]: for a peer whose msgid could not be read. */
+void embd__msg_error_notice(struct msg *m, int status, const char *text);
+int embd__msg_end(struct msg *m); /* returns m->status */
+
+void embd__msg_map(struct msg *m, uint32_t n_fields);
+void embd__msg_array(struct msg *m, uint32_t n);
+void embd__msg_str(struct msg *m, const char *text);
+void embd__msg_uint(struct msg *m, uint64_t value);
+void embd__msg_bool(struct msg *m, bool value);
+void embd__msg_f32(struct msg *m, float value); /* travels as a float64 of the same value */
+void embd__msg_field_uint(struct msg *m, const char *name, uint64_t value);
+void embd__msg_field_bool(struct msg *m, const char *name, bool value);
+void embd__msg_field_f32(struct msg *m, const char *name, float value);
+void embd__msg_field_str(struct msg *m, const char *name, const char *text);
+/* Cuts out a bin of `bytes` <= LIMIT_FRAME_BYTES. `data` must stay until the message is sent; NULL: see top. */
+void embd__msg_bin(struct msg *m, const void *data, uint64_t bytes);
+
+/* Bytes of the whole message, head and bins. */
+uint64_t embd__msg_bytes(const struct msg *m);
+
+/* One piece of the message for writev: pieces are head, bin, head, bin, ... head. */
+struct msg_piece {
+    const void *data; /* NULL: a bin made while sending */
+    uint64_t bytes;   /* may be 0 */
+};
+uint32_t embd__msg_n_pieces(const struct msg *m); /* 2 * n_bins + 1 */
+struct msg_piece embd__msg_piece(const struct msg *m, uint32_t i);
+
+/* ---- reading ---- */
+
+/* A whole received message. Points into the scanner's head and bins; valid while those and the zone are. */
+struct reader {
+    struct embd__error *error; /* sticky; the caller's */
+    const struct frame_scanner *frame;
+    int type;
+    uint32_t msgid;
+    int method;              /* enum method, or -1: unknown; requests and notifications */
+    char method_name[32];    /* cut; for the error text */
+    int answer_status;       /* of a response: EMBD_OK or the peer's error */
+    const char *answer_text; /* the peer's sentence, not terminated; NULL with EMBD_OK */
+    uint32_t answer_text_bytes;
+    const msgpack_object *items; /* map and bins of params or result */
+    uint32_t n_items;
+    uint32_t next; /* item that embd__read_bin takes next */
+};
+
+/* Unpacks frame->head. Returns EMBD_OK or e->status. `zone` is cleared first and owns what is unpacked. An
+ * unknown method or an answer that is an error is not a failure here. An absent map reads as an empty one. */
+int embd__reader_init(struct reader *r, const struct frame_scanner *frame, msgpack_zone *zone,
+                      struct embd__error *e);
+
+/* The next bin: *data_out points to exactly `bytes`, aligned to 8. Anything else sets the error, naming `what`
+ * ("part 0 keys"), the value and what was expected, and gives NULL. */
+const void *embd__read_bin(struct reader *r, const char *what, uint64_t bytes);
+/* The next bin of any length that is a multiple of `unit`, at most `max_bytes`. */
+const void *embd__read_bin_any(struct reader *r, const char *what, uint64_t unit, uint64_t max_bytes,
+                               uint64_t *bytes_out);
+/* After the last one: error if bins are left over. Returns r->error->status. */
+int embd__reader_end(struct reader *r);
+
+/* A map being read field by field. Names are matched exactly; a field that is absent takes the default. */
+struct fields {
+    struct reader *reader;
+    const msgpack_object_map *map; /* NULL: empty */
+    const char *what;              /* "part 3"; for errors; must outlive this */
+    uint64_t seen;                 /* bit i: field i was asked for; maps have at most 64 fields */
+};
+
+/* The message's own map (item 0). */
+void embd__read_fields(struct fields *f, struct reader *r, const char *what);
+/* A nested map; absent gives an empty one. */
+void embd__field_map(struct fields *f, const char *name, struct fields *out, const char *what);
+/* A nested array of maps: count, then each by index. Absent: 0. Over max: error. */
+uint32_t embd__field_list(struct fields *f, const char *name, uint32_t max, const msgpack_object **items_out);
+void embd__list_map(struct reader *r, const msgpack_object *item, struct fields *out, const char *what);
+
+#define FIELD_REQUIRED UINT64_MAX /* as `absent`: the field must be there */
+uint64_t embd__field_uint(struct fields *f, const char *name, uint64_t min, uint64_t max, uint64_t absent);
+/* Any number representable as f32 (integers too); NaN never. */
+float embd__field_f32(struct fields *f, const char *name, float absent);
+bool embd__field_bool(struct fields *f, const char *name, bool absent);
+/* Copies into out[out_bytes], terminated. NULL absent: required. Error when longer. */
+void embd__field_str(struct fields *f, const char *name, char *out, size_t out_bytes, const char *absent);
+/* One of n names, by index; `absent` < 0: required. */
+int embd__field_enum(struct fields *f, const char *name, const char *const *names, int n, int absent);
+/* Whether the field is there; does not count as asking for it. */
+bool embd__field_has(const struct fields *f, const char *name);
+/* Error for a field nobody asked for, naming it. Returns the error's status. */
+int embd__fields_end(struct fields *f);
+
+/* ---- the data methods: one table's share of a pull or push ---- */
+
+struct part {
+    uint32_t table; /* embd__table_id */
+    embd_dtype dtype; /* of values on the wire */
+    uint32_t n_keys;
+    uint32_t n_rows;     /* CSR rows; n_keys when offsets is NULL */
+    bool want_status;
+    bool zero_missing;   /* pull: zeros for keys without a row */
+    bool scale;          /* pull with offsets: finish mean and sqrtn here, by the keys of this message alone */
+    const uint64_t *keys;    /* [n_keys], slot offsets added */
+    const uint32_t *offsets; /* [n_rows + 1] or NULL: one key per row */
+    const uint16_t *slots;   /* [n_rows], slot tables only */
+    const float *weights;    /* [n_keys] or NULL; needs offsets */
+    const void *grads;       /* push: [n_rows][dim] of dtype; values_bytes */
+    uint64_t grads_bytes;
+};
+
+/* The map and bins of a request with n parts; the caller has called embd__msg_request and calls embd__msg_end.
+ * Bin order for each part: keys, offsets, slots, weights, grads, those that are there.
+ * Map of a part: table, keys, rows (with offsets only), dtype (absent: f32), slots, weights, status, zero, scale
+ * (flags: present and true). */
+void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, bool is_push);
+/* Reads and checks all that can be without a schema: counts, bin lengths, offsets (start, rise, end, naming
+ * part, position and value). grads may have any length; the handler compares it with rows * dim. Returns n or
+ * a negative status. */
+int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, bool is_push);
+
+/* Answer to a pull: for each part values [n_rows][dim] of dtype, then statuses [n_keys] u8 where asked for.
+ * {"parts": [{"rows", "dim", "dtype", "status"}]}. Data may be NULL (made while sending). */
+struct part_answer {
+    uint32_t n_rows, dim, n_keys;
+    embd_dtype dtype;
+    bool has_status;
+    const void *values;
+    const uint8_t *statuses;
+};
+void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, uint32_t n);
+int embd__pull_answer_read(struct reader *r, struct part_answer *answers, uint32_t capacity);
+
+/* Answer to a push: {"parts": [{"step", "inserted", "full", "filtered", "keys", "status"}]}, statuses bins. */
+struct push_answer {
+    uint64_t step; /* of the table, after this push */
+    uint32_t n_inserted, n_full, n_filtered, n_keys;
+    const uint8_t *statuses; /* [n_keys] or NULL */
+};
+void embd__push_answer_write(struct msg *m, const struct push_answer *answers, uint32_t n);
+int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32_t capacity);
+
+/* ---- rows in bulk: the answer of scan, the request of load, and the block of a part file ---- */
+
+/* `rows` have the table's dtype, `states` f32. Candidates are keys that wait for a row (admit_after). */
+struct row_block {
+    uint32_t n_rows, n_candidates;
+    const uint64_t *keys;            /* [n_rows] */
+    const uint16_t *slots;           /* [n_rows], slot tables only, else NULL */
+    const void *rows;                /* [n_rows][dim] */
+    const float *states;             /* [n_rows][state_floats]; NULL when state_floats is 0 */
+    const uint64_t *candidate_keys;  /* [n_candidates] */
+    const uint16_t *candidate_slots; /* [n_candidates], slot tables only */
+    const uint32_t *candidate_counts;
+};
+/* Bytes of one row of the block, and of one candidate. */
+uint64_t embd__row_bytes(const embd_schema *schema);
+uint64_t embd__candidate_bytes(const embd_schema *schema);
+/* Bins in struct order, those that exist for the schema, also when their length is 0. */
+void embd__row_block_write(struct msg *m, const embd_schema *schema, const struct row_block *block);
+int embd__row_block_read(struct reader *r, const embd_schema *schema, uint32_t n_rows, uint32_t n_candidates,
+                         struct row_block *out);
+
+#endif

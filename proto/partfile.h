@@ -1,0 +1,65 @@
+/* partfile.h - the bytes of a dump or snapshot directory: part files and manifest.json. Pure functions; who
+ * writes and syncs files is the caller's matter.
+ *
+ * A part file holds rows of one table from one shard: a header, then blocks. All little-endian.
+ *   header, 64 bytes: "EMBDPART", u32 version = 1, u32 dim, u32 dtype, u32 state_floats, u32 has_slots,
+ *                     u32 shard, zeros, u64 XXH3 of the 56 bytes before
+ *   block:  u32 n_rows, u32 n_candidates, u64 bytes of the arrays, u64 XXH3 of the arrays, then the arrays of
+ *           struct row_block in its order, each padded with zeros to a multiple of 8 bytes
+ *   end:    a block with n_rows = n_candidates = 0
+ * manifest.json names every part with its rows, bytes and XXH3 over the whole file. */
+#ifndef EMBD_PROTO_PARTFILE_H
+#define EMBD_PROTO_PARTFILE_H
+
+#include "message.h"
+#include "schema.h"
+
+#define PARTFILE_HEADER_BYTES 64u
+#define PARTFILE_BLOCK_HEADER_BYTES 24u
+#define PARTFILE_VERSION 1u
+#define PARTFILE_BLOCK_BYTES (8u << 20) /* what writers aim at and readers must take at least */
+
+void embd__partfile_header(uint8_t out[PARTFILE_HEADER_BYTES], const embd_schema *schema, uint32_t shard);
+int embd__partfile_check_header(const uint8_t *p, const embd_schema *schema, struct embd__error *e);
+
+/* Pieces to write for one block, in order: header, then array and padding in turn; at most
+ * PARTFILE_BLOCK_PIECES. The pieces point into `header` and the block. Returns their number. */
+#define PARTFILE_BLOCK_PIECES 16u
+uint32_t embd__partfile_block(const embd_schema *schema, const struct row_block *block,
+                              uint8_t header[PARTFILE_BLOCK_HEADER_BYTES],
+                              struct msg_piece pieces[PARTFILE_BLOCK_PIECES]);
+
+/* Reads a block header: array bytes to follow, checked against the counts and PARTFILE_BLOCK_BYTES * 2. */
+int embd__partfile_block_header(const uint8_t *p, const embd_schema *schema, uint32_t *n_rows_out,
+                                uint32_t *n_candidates_out, uint64_t *bytes_out, uint64_t *xxh3_out,
+                                struct embd__error *e);
+/* Points `out` into the arrays (aligned to 8) after checking their XXH3. */
+int embd__partfile_block_arrays(const uint8_t *arrays, const embd_schema *schema, uint32_t n_rows,
+                                uint32_t n_candidates, uint64_t bytes, uint64_t xxh3, struct row_block *out,
+                                struct embd__error *e);
+
+struct manifest_part {
+    char file[96]; /* a plain name: no '/', not "." or ".." */
+    uint32_t shard;
+    uint64_t rows, candidates, bytes, xxh3;
+};
+struct manifest_table {
+    struct table_schema schema;
+    uint64_t step;
+    struct manifest_part *parts;
+    uint32_t n_parts;
+};
+struct manifest {
+    char kind[16]; /* "dump" or "snapshot" */
+    char embd_version[16];
+    uint32_t n_shards; /* of the cluster it was taken from */
+    struct manifest_table *tables;
+    uint32_t n_tables;
+};
+
+/* JSON text, malloc'd; NULL: out of memory. 64-bit integers as JSON integers, xxh3 as 16 hex digits. */
+char *embd__manifest_write(const struct manifest *manifest);
+int embd__manifest_read(const char *json, size_t bytes, struct manifest *out, struct embd__error *e);
+void embd__manifest_fini(struct manifest *manifest);
+
+#endif

@@ -1,0 +1,35 @@
+/* route.h - the pure function (table, slot, key) -> shard; the same code on both sides of the wire. */
+#ifndef EMBD_PROTO_ROUTE_H
+#define EMBD_PROTO_ROUTE_H
+
+#include "embd/embd.h"
+
+/* murmur3's 64-bit finalizer: a bijection that spreads every input bit over the output. */
+static inline uint64_t embd__mix64(uint64_t x)
+{
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdULL;
+    x ^= x >> 33;
+    x *= 0xc4ceb9fe1a85ec53ULL;
+    x ^= x >> 33;
+    return x;
+}
+
+/* The shard of a key after its slot offset was added. n_shards >= 1; slot < the table's slots. */
+static inline uint32_t embd__route(embd_partition partition, uint32_t n_shards, uint32_t slot, uint64_t key)
+{
+    switch (partition) {
+    case EMBD_MODULO:
+        return (uint32_t)(key % n_shards);
+    case EMBD_SLOT:
+        return slot % n_shards;
+    case EMBD_HASH:
+        break;
+    }
+    return (uint32_t)(((embd__mix64(key) >> 54) * n_shards) >> 10);
+}
+
+/* A table's id on the wire: the same on every shard and after a restart. Never 0. */
+uint32_t embd__table_id(const char *name);
+
+#endif

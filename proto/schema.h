@@ -1,0 +1,39 @@
+/* schema.h - table definitions as messages, and the questions both sides ask of them. */
+#ifndef EMBD_PROTO_SCHEMA_H
+#define EMBD_PROTO_SCHEMA_H
+
+#include "message.h"
+
+/* A schema that owns its slot_sizes. */
+struct table_schema {
+    embd_schema s; /* s.slot_sizes points to sizes or is NULL */
+    uint64_t *sizes;
+    uint64_t *slot_starts; /* [slots + 1] prefix sums of slot_sizes, or NULL */
+};
+
+/* Copies; EMBD_NO_MEMORY leaves *to all zero. embd__schema_fini frees, zero is allowed. */
+int embd__schema_copy(struct table_schema *to, const embd_schema *from, struct embd__error *e);
+void embd__schema_fini(struct table_schema *schema);
+
+/* All of embd_schema_check. */
+int embd__schema_check(const embd_schema *schema, struct embd__error *e);
+
+/* NULL when equal, else the name of the first field that differs. */
+const char *embd__schema_difference(const embd_schema *a, const embd_schema *b);
+
+/* The schema as one map, without slot_sizes, which follow as a u64 bin where given (embd__msg_bin).
+ * `slot_sizes: true` in the map says so. */
+void embd__schema_write(struct msg *m, const embd_schema *schema);
+/* Reads the map; where it says slot_sizes, takes the reader's next bin. Checks everything. On error *out is
+ * zero. */
+int embd__schema_read(struct fields *map, struct table_schema *out);
+
+/* f32 values of optimizer state beside a row: 0, dim or 2 * dim; 1 for rowwise_adagrad. In memory and in
+ * files: adam m then v, ftrl n then z, each [dim]. */
+uint32_t embd__schema_state_floats(const embd_schema *schema);
+
+/* The slot a stored key (offset added) belongs to by slot_sizes, or slots when it is beyond the last. Needs
+ * slot_starts. */
+uint32_t embd__schema_slot_of(const struct table_schema *schema, uint64_t key);
+
+#endif

@@ -1,0 +1,94 @@
+/* shard.h - the requests of one shard: tables, their stores, what a request does and what is answered.
+ *
+ * A shard knows no sockets. server/net hands it requests in the order their last bytes arrived and sends the
+ * answers; everything of one shard happens on one thread, so nothing is locked.
+ *
+ * Pulls answered by the host store are made while they are sent: their bins stay empty (data NULL) and
+ * shard_fill() makes the next bytes when the socket takes them, so that a chunk goes from the rows through the
+ * cache into the kernel. A request that changes a table first settles such answers (their remaining bytes are
+ * made into memory), so that every pull shows the table at the moment it took effect. */
+#ifndef EMBD_SHARD_H
+#define EMBD_SHARD_H
+
+#include "message.h"
+#include "store.h"
+
+struct shard;
+
+struct shard_net_stats {
+    uint64_t connections, requests_in_flight, bytes_in, bytes_out, frame_memory_bytes, frame_errors;
+};
+
+/* Lifetimes: everything pointed to outlives the shard. */
+struct shard_config {
+    uint32_t index, n_shards;          /* in the cluster */
+    const char *cluster_name;
+    uint64_t map_version;              /* of the cluster's shard map */
+    const char *const *addresses;      /* [n_shards] "host:port" of data listeners */
+    const char *const *admin_addresses; /* [n_shards] paths of admin sockets; "" where not on this host */
+    const struct store_ops *store;
+    const char *data_dir;              /* snapshots go there; NULL: snapshot is refused */
+    bool is_first;                     /* of its process: the one that commits snapshots */
+    void (*drain)(void *arg);          /* asks the process to drain; any thread */
+    void *drain_arg;
+    void (*net_stats)(void *arg, struct shard_net_stats *out); /* figures of the listeners; shard's thread */
+    void *net_arg;
+};
+
+/* What the shard remembers about one connection. Zeroed by net before first use. */
+struct shard_session {
+    bool holds;           /* has asked for a hold and not released it */
+    uint32_t n_parked;    /* requests of this connection that wait for a hold to end */
+    bool is_admin;
+};
+
+enum request_state {
+    REQUEST_RECEIVED, /* net has it */
+    REQUEST_PARKED,   /* the shard has it: waits for a hold to end, or for the store */
+    REQUEST_ANSWERED, /* net sends the answer */
+};
+
+/* One request from its last received byte to its last sent byte. Net makes it, the shard fills in the answer,
+ * net sends and frees it with shard_request_fini. */
+struct request {
+    /* Net's, before shard_handle. */
+    enum listener listener;
+    struct shard_session *session;
+    struct frame_scanner *frame; /* complete; head and bin payloads stay until shard_request_fini */
+    void (*on_answer)(struct request *request); /* called once, from within shard_handle or later */
+    uint64_t received_ns;                       /* monotonic, at the last byte */
+    /* The shard's. */
+    enum request_state state;
+    struct msg answer;       /* complete when on_answer is called; bins without data come from shard_fill */
+    bool has_answer;         /* false: a notification; nothing is sent */
+    struct shard_work *work; /* private to the shard; NULL when nothing is pending */
+    struct request *next;    /* list of the parked or of the unsettled; the shard's */
+};
+
+int shard_open(const struct shard_config *config, struct shard **out, struct embd__error *e);
+/* No request may be pending. */
+void shard_close(struct shard *shard);
+
+/* Takes a request. Afterwards it is answered, or parked and answered later. Requests of one session are
+ * answered in the order given. */
+void shard_handle(struct shard *shard, struct request *request);
+
+/* Makes the next bytes of the answer's bin `bin` (one with data NULL; bins in order, each from its start) into
+ * out[0..capacity). Returns how many: whole rows where they fit, never 0 while the bin is not finished.
+ * capacity >= LIMIT_FILL_BYTES unless less is left. */
+size_t shard_fill(struct shard *shard, struct request *request, uint32_t bin, void *out, size_t capacity);
+#define LIMIT_FILL_BYTES (32u << 10) /* two rows of 4096 floats */
+/* Bytes a chunk should have to stay in cache between making and sending. */
+size_t shard_fill_bytes(const struct shard *shard);
+
+/* Releases what the shard keeps for a request: after the last byte was sent, or because the connection is
+ * gone (then in any state; a parked request is forgotten and has no effect). */
+void shard_request_fini(struct shard *shard, struct request *request);
+
+/* The connection is gone: its holds end. After the fini of its requests. */
+void shard_session_end(struct shard *shard, struct shard_session *session);
+
+/* Refuse new work from now on (EMBD_DRAINING), except stats, ping and release. */
+void shard_drain(struct shard *shard);
+
+#endif

@@ -1,0 +1,123 @@
+/* store.h - where the rows of one table of one shard live: a small table of functions that every store (host
+ * memory, one GPU, all GPUs of a process) fills in. None is optional.
+ *
+ * Called by the shard's thread only. Requests reach a store validated: known table, counts within limits,
+ * offsets rising, slots in range, finite weights and gradients (unless admitted). Keys carry their slot
+ * offsets. Arrays are aligned to 8 bytes and stay the caller's; they live until `done` was called.
+ *
+ * A store may work asynchronously: pull, push and insert end by calling done->fn on the shard's thread, from
+ * inside the call (host store, always) or later. Calls on one store take effect in the order made.
+ * Every store gives the same bits for the same calls (proto/combine.h, initializer.h, optimizer.h). */
+#ifndef EMBD_STORE_H
+#define EMBD_STORE_H
+
+#include "message.h"
+#include "schema.h"
+
+struct store;
+
+struct store_done {
+    void (*fn)(struct store_done *done, int status); /* EMBD_OK, or negative: then the error below says why */
+    struct embd__error error;
+};
+
+/* The keys of one request: CSR or single. As struct part, which see. */
+struct store_keys {
+    uint32_t n_keys, n_rows;
+    const uint64_t *keys;    /* [n_keys] */
+    const uint32_t *offsets; /* [n_rows + 1] or NULL: n_rows = n_keys */
+    const uint16_t *slots;   /* [n_rows], slot tables only, else NULL */
+    const float *weights;    /* [n_keys] or NULL */
+};
+
+struct store_pull {
+    struct store_keys in;
+    embd_dtype dtype; /* of `values` */
+    bool zero_missing, scale;
+    /* Output rows first .. first + count; a request may be answered in several calls, ascending. */
+    uint32_t first, count;
+    void *values;      /* [count][dim] of dtype */
+    uint8_t *statuses; /* [n_keys] or NULL; entries of the keys of these rows are set */
+};
+
+struct store_push {
+    struct store_keys in;
+    embd_dtype dtype;
+    const void *grads; /* [n_rows][dim] of dtype */
+    uint8_t *statuses; /* [n_keys] or NULL */
+    /* With NULL statuses and on_full = error: a push that would need room beyond capacity is refused with
+     * EMBD_FULL before any effect. With statuses the keys without room answer EMBD_KEY_FULL. */
+    uint32_t n_inserted, n_full, n_filtered; /* set at done: distinct keys */
+};
+
+/* Rows at their first value for keys without one (create_on = pull); one sight for admit_after. */
+struct store_insert {
+    struct store_keys in;
+    uint8_t *statuses; /* as above */
+    uint32_t n_inserted, n_full, n_filtered;
+};
+
+/* What a scan fills: as struct row_block, but writable. */
+struct store_scan {
+    uint32_t n_rows, n_candidates;
+    uint64_t *keys;
+    uint16_t *slots; /* slot tables only */
+    void *rows;
+    float *states;
+    uint64_t *candidate_keys;
+    uint16_t *candidate_slots;
+    uint32_t *candidate_counts;
+};
+
+struct store_stats {
+    uint64_t rows, candidates, capacity; /* capacity: rows there is memory for now */
+    uint64_t row_bytes;                  /* of values and optimizer state of all rows there is memory for */
+    uint64_t index_bytes;                /* everything else */
+    uint64_t steps;
+};
+
+struct store_ops {
+    const char *name; /* "host" */
+
+    /* Bytes of values one pull call should be asked for so that they are still in cache when they are sent;
+     * UINT64_MAX: the whole request at once. */
+    uint64_t pull_bytes;
+
+    /* An empty table. `schema` stays the caller's and outlives the store. EMBD_NO_MEMORY, EMBD_UNSUPPORTED:
+     * *out is NULL. */
+    int (*open)(const struct table_schema *schema, struct store **out, struct embd__error *e);
+    void (*close)(struct store *store); /* NULL is allowed; no call may be in flight */
+
+    /* Reads; never changes the table. Cannot fail on the host. */
+    void (*pull)(struct store *store, struct store_pull *pull, struct store_done *done);
+
+    /* One optimizer step: merges duplicate keys, creates missing rows (create_on), applies. Also an empty push
+     * counts a step. EMBD_FULL, EMBD_NO_MEMORY: nothing changed. */
+    void (*push)(struct store *store, struct store_push *push, struct store_done *done);
+
+    void (*insert)(struct store *store, struct store_insert *insert, struct store_done *done);
+
+    /* Copies rows out. *cursor starts at 0 and is the store's; ends when *cursor is UINT64_MAX afterwards. At
+     * most max_rows rows and candidates together, into arrays the caller sized for that many. The table must
+     * not change between the first and last call of a scan. Blocks. */
+    void (*scan)(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out);
+
+    /* Rows with given values and states, replacing those of the same keys; candidates likewise. EMBD_FULL,
+     * EMBD_NO_MEMORY: nothing changed. Blocks. */
+    int (*load)(struct store *store, const struct row_block *block, struct embd__error *e);
+    void (*set_step)(struct store *store, uint64_t step);
+
+    void (*stats)(const struct store *store, struct store_stats *out);
+
+    /* Memory for received bins and answers, aligned to 64; NULL: out of memory. Any thread. */
+    void *(*buffer_new)(size_t bytes);
+    void (*buffer_free)(void *buffer, size_t bytes);
+};
+
+extern const struct store_ops store_host;
+
+/* The store of that name ("host", "auto"), or NULL with `e` naming those compiled in. stores.c alone knows
+ * which there are. */
+const struct store_ops *store_find(const char *name, struct embd__error *e);
+
+#endif
