@@ -40,6 +40,11 @@ struct shard_session {
     bool holds;           /* has asked for a hold and not released it */
     uint32_t n_parked;    /* requests of this connection that wait for a hold to end */
     bool is_admin;
+    /* The shard's alone. */
+    uint64_t hold_until_ns;
+    struct shard_session *next_holder;
+    uint32_t scan_table;  /* id of the table being scanned under the hold, 0: none */
+    uint64_t scan_cursor; /* where its next scan goes on */
 };
 
 enum request_state {
@@ -87,6 +92,10 @@ void shard_request_fini(struct shard *shard, struct request *request);
 
 /* The connection is gone: its holds end. After the fini of its requests. */
 void shard_session_end(struct shard *shard, struct shard_session *session);
+
+/* Ends holds whose timeout has passed, so that what waited for them goes on. Net calls it some ten times a
+ * second with the clock of received_ns; shard_handle does the same with its request's time. */
+void shard_tick(struct shard *shard, uint64_t now_ns);
 
 /* Refuse new work from now on (EMBD_DRAINING), except stats, ping and release. */
 void shard_drain(struct shard *shard);
