@@ -1,0 +1,147 @@
+/* answers.c - what a pull and a push answer: written by the server, read and checked by the client, which
+ * compares the counts with what it asked for. */
+#include "dtype.h"
+#include "message.h"
+#include "names.h"
+#include "reading.h"
+
+#include <stdio.h>
+
+static void begin_parts(struct msg *m, uint32_t n)
+{
+    embd__msg_map(m, 1);
+    embd__msg_str(m, "parts");
+    embd__msg_array(m, n);
+}
+
+/* The list of part maps; 0 of them after an error. */
+static uint32_t read_list(struct reader *r, uint32_t capacity, const msgpack_object **items_out)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "the answer");
+    uint32_t n = embd__field_list(&f, "parts", capacity, items_out);
+    return embd__fields_end(&f) == EMBD_OK ? n : 0;
+}
+
+static int end_list(struct reader *r, uint32_t n)
+{
+    int status = embd__reader_end(r);
+    return status == EMBD_OK ? (int)n : status;
+}
+
+/* ---- pull ---- */
+
+static uint64_t value_bytes(const struct part_answer *a)
+{
+    return (uint64_t)a->n_rows * a->dim * embd__dtype_bytes(a->dtype);
+}
+
+void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, uint32_t n)
+{
+    begin_parts(m, n);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct part_answer *a = &answers[i];
+        embd__msg_map(m, 3u + a->has_status);
+        embd__msg_field_uint(m, "rows", a->n_rows);
+        embd__msg_field_uint(m, "dim", a->dim);
+        embd__msg_field_str(m, "dtype", embd_dtype_name(a->dtype));
+        if (a->has_status)
+            embd__msg_field_bool(m, "status", true);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        embd__msg_bin(m, answers[i].values, value_bytes(&answers[i]));
+        if (answers[i].has_status)
+            embd__msg_bin(m, answers[i].statuses, answers[i].n_keys);
+    }
+}
+
+static void read_pull_map(struct reader *r, const msgpack_object *item, const char *what, struct part_answer *a)
+{
+    struct fields f;
+    embd__list_map(r, item, &f, what);
+    a->n_rows = (uint32_t)embd__field_uint(&f, "rows", 0, LIMIT_KEYS, FIELD_REQUIRED);
+    a->dim = (uint32_t)embd__field_uint(&f, "dim", 1, EMBD_DIM_MAX, FIELD_REQUIRED);
+    a->dtype = (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, 3, EMBD_F32);
+    a->has_status = embd__field_bool(&f, "status", false);
+    embd__fields_end(&f);
+}
+
+int embd__pull_answer_read(struct reader *r, struct part_answer *answers, uint32_t capacity)
+{
+    const msgpack_object *items;
+    uint32_t n = read_list(r, capacity, &items);
+    char what[48];
+    for (uint32_t i = 0; i < n; i++) {
+        answers[i] = (struct part_answer){0};
+        snprintf(what, sizeof what, "part %u", i);
+        read_pull_map(r, &items[i], what, &answers[i]);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct part_answer *a = &answers[i];
+        snprintf(what, sizeof what, "part %u values", i);
+        a->values = embd__read_bin(r, what, value_bytes(a));
+        if (!a->has_status)
+            continue;
+        uint64_t n_keys;
+        snprintf(what, sizeof what, "part %u statuses", i);
+        a->statuses = embd__read_bin_any(r, what, 1, LIMIT_KEYS, &n_keys);
+        a->n_keys = (uint32_t)n_keys;
+    }
+    return end_list(r, n);
+}
+
+/* ---- push ---- */
+
+void embd__push_answer_write(struct msg *m, const struct push_answer *answers, uint32_t n)
+{
+    begin_parts(m, n);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct push_answer *a = &answers[i];
+        bool has_status = a->statuses != NULL;
+        embd__msg_map(m, 5u + has_status);
+        embd__msg_field_uint(m, "step", a->step);
+        embd__msg_field_uint(m, "inserted", a->n_inserted);
+        embd__msg_field_uint(m, "full", a->n_full);
+        embd__msg_field_uint(m, "filtered", a->n_filtered);
+        embd__msg_field_uint(m, "keys", a->n_keys);
+        if (has_status)
+            embd__msg_field_bool(m, "status", true);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (answers[i].statuses != NULL)
+            embd__msg_bin(m, answers[i].statuses, answers[i].n_keys);
+}
+
+static bool read_push_map(struct reader *r, const msgpack_object *item, const char *what, struct push_answer *a)
+{
+    struct fields f;
+    embd__list_map(r, item, &f, what);
+    a->step = embd__field_uint(&f, "step", 0, UINT64_MAX, 0);
+    a->n_inserted = (uint32_t)embd__field_uint(&f, "inserted", 0, LIMIT_KEYS, 0);
+    a->n_full = (uint32_t)embd__field_uint(&f, "full", 0, LIMIT_KEYS, 0);
+    a->n_filtered = (uint32_t)embd__field_uint(&f, "filtered", 0, LIMIT_KEYS, 0);
+    a->n_keys = (uint32_t)embd__field_uint(&f, "keys", 0, LIMIT_KEYS, FIELD_REQUIRED);
+    bool has_status = embd__field_bool(&f, "status", false);
+    embd__fields_end(&f);
+    return has_status;
+}
+
+int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32_t capacity)
+{
+    const msgpack_object *items;
+    bool has_status[LIMIT_PARTS];
+    uint32_t n = read_list(r, capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS, &items);
+    char what[48];
+    for (uint32_t i = 0; i < n; i++) {
+        answers[i] = (struct push_answer){0};
+        snprintf(what, sizeof what, "part %u", i);
+        has_status[i] = read_push_map(r, &items[i], what, &answers[i]);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (!has_status[i])
+            continue;
+        snprintf(what, sizeof what, "part %u statuses", i);
+        answers[i].statuses = embd__read_bin(r, what, answers[i].n_keys);
+    }
+    return end_list(r, n);
+}

@@ -1,0 +1,270 @@
+/* build.c - messages being built. msgpack-c packs into the head, which grows and is kept for the next message;
+ * the payload of a bin is only remembered: where in the head it belongs, how long it is, where it lies.
+ *
+ * What can fail: memory, and a message nobody would take: too long a head, too many bins. Both stick in
+ * m->status, later calls do nothing, and embd__msg_end tells. */
+#include "message.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+void embd__msg_init(struct msg *m)
+{
+    memset(m, 0, sizeof *m);
+}
+
+void embd__msg_fini(struct msg *m)
+{
+    free(m->head);
+    free(m->bins);
+    memset(m, 0, sizeof *m);
+}
+
+/* ---- room ---- */
+
+static bool grow_head(struct msg *m, size_t bytes)
+{
+    if (bytes > LIMIT_ANSWER_HEADER_BYTES - m->head_bytes) {
+        m->status = EMBD_TOO_LARGE;
+        return false;
+    }
+    uint32_t needed = m->head_bytes + (uint32_t)bytes;
+    uint32_t capacity = m->head_capacity ? m->head_capacity : 256;
+    while (capacity < needed)
+        capacity *= 2;
+    uint8_t *head = realloc(m->head, capacity);
+    if (head == NULL) {
+        m->status = EMBD_NO_MEMORY;
+        return false;
+    }
+    m->head = head;
+    m->head_capacity = capacity;
+    return true;
+}
+
+/* msgpack-c's way to write. */
+static int append(void *arg, const char *bytes, size_t n)
+{
+    struct msg *m = arg;
+    if (m->status != EMBD_OK)
+        return -1;
+    if (n > m->head_capacity - m->head_bytes && !grow_head(m, n))
+        return -1;
+    memcpy(m->head + m->head_bytes, bytes, n);
+    m->head_bytes += (uint32_t)n;
+    return 0;
+}
+
+static struct msg_bin *add_bin(struct msg *m)
+{
+    if (m->n_bins == LIMIT_BINS) {
+        m->status = EMBD_TOO_LARGE;
+        return NULL;
+    }
+    if (m->n_bins == m->bins_capacity) {
+        uint32_t capacity = m->bins_capacity ? 2 * m->bins_capacity : 8;
+        struct msg_bin *bins = realloc(m->bins, capacity * sizeof *bins);
+        if (bins == NULL) {
+            m->status = EMBD_NO_MEMORY;
+            return NULL;
+        }
+        m->bins = bins;
+        m->bins_capacity = capacity;
+    }
+    return &m->bins[m->n_bins++];
+}
+
+/* ---- values ---- */
+
+static msgpack_packer packer(struct msg *m)
+{
+    return (msgpack_packer){.data = m, .callback = append};
+}
+
+void embd__msg_map(struct msg *m, uint32_t n_fields)
+{
+    msgpack_packer p = packer(m);
+    msgpack_pack_map(&p, n_fields);
+}
+
+void embd__msg_array(struct msg *m, uint32_t n)
+{
+    msgpack_packer p = packer(m);
+    msgpack_pack_array(&p, n);
+}
+
+static void pack_text(struct msg *m, const char *text, size_t bytes)
+{
+    msgpack_packer p = packer(m);
+    msgpack_pack_str(&p, bytes);
+    if (bytes > 0)
+        msgpack_pack_str_body(&p, text, bytes);
+}
+
+void embd__msg_str(struct msg *m, const char *text)
+{
+    pack_text(m, text, strlen(text));
+}
+
+void embd__msg_uint(struct msg *m, uint64_t value)
+{
+    msgpack_packer p = packer(m);
+    msgpack_pack_uint64(&p, value);
+}
+
+void embd__msg_bool(struct msg *m, bool value)
+{
+    msgpack_packer p = packer(m);
+    if (value)
+        msgpack_pack_true(&p);
+    else
+        msgpack_pack_false(&p);
+}
+
+void embd__msg_f32(struct msg *m, float value)
+{
+    msgpack_packer p = packer(m);
+    msgpack_pack_double(&p, (double)value);
+}
+
+void embd__msg_field_uint(struct msg *m, const char *name, uint64_t value)
+{
+    embd__msg_str(m, name);
+    embd__msg_uint(m, value);
+}
+
+void embd__msg_field_bool(struct msg *m, const char *name, bool value)
+{
+    embd__msg_str(m, name);
+    embd__msg_bool(m, value);
+}
+
+void embd__msg_field_f32(struct msg *m, const char *name, float value)
+{
+    embd__msg_str(m, name);
+    embd__msg_f32(m, value);
+}
+
+void embd__msg_field_str(struct msg *m, const char *name, const char *text)
+{
+    embd__msg_str(m, name);
+    embd__msg_str(m, text);
+}
+
+void embd__msg_bin(struct msg *m, const void *data, uint64_t bytes)
+{
+    if (m->status != EMBD_OK)
+        return;
+    if (bytes > LIMIT_FRAME_BYTES) {
+        m->status = EMBD_TOO_LARGE;
+        return;
+    }
+    msgpack_packer p = packer(m);
+    msgpack_pack_bin(&p, (size_t)bytes);
+    struct msg_bin *bin = m->status == EMBD_OK ? add_bin(m) : NULL;
+    if (bin != NULL)
+        *bin = (struct msg_bin){.at = m->head_bytes, .bytes = bytes, .data = data};
+}
+
+/* ---- messages ---- */
+
+static void begin(struct msg *m, uint32_t n_elements, uint32_t type)
+{
+    m->head_bytes = 0;
+    m->n_bins = 0;
+    m->count_at = 0;
+    m->status = EMBD_OK;
+    embd__msg_array(m, n_elements);
+    embd__msg_uint(m, type);
+}
+
+/* The array of a map and bins. Its count is known at the end, so it has room for 16 bits. */
+static void begin_items(struct msg *m)
+{
+    static const char array16[3] = "\xdc\0\0";
+    append(m, array16, sizeof array16);
+    m->count_at = m->head_bytes - 2;
+}
+
+static void pack_nil(struct msg *m)
+{
+    msgpack_packer p = packer(m);
+    msgpack_pack_nil(&p);
+}
+
+/* [number, text]; the text is cut to what an error may hold. */
+static void pack_error(struct msg *m, int status, const char *text)
+{
+    assert(status < 0);
+    embd__msg_array(m, 2);
+    embd__msg_uint(m, (uint64_t)-(int64_t)status);
+    pack_text(m, text, strnlen(text, LIMIT_ERROR_TEXT - 1));
+}
+
+void embd__msg_request(struct msg *m, uint32_t msgid, enum method method)
+{
+    begin(m, 4, 0);
+    embd__msg_uint(m, msgid);
+    embd__msg_str(m, embd__method_name(method));
+    begin_items(m);
+}
+
+void embd__msg_result(struct msg *m, uint32_t msgid)
+{
+    begin(m, 4, 1);
+    embd__msg_uint(m, msgid);
+    pack_nil(m);
+    begin_items(m);
+}
+
+void embd__msg_error(struct msg *m, uint32_t msgid, int status, const char *text)
+{
+    begin(m, 4, 1);
+    embd__msg_uint(m, msgid);
+    pack_error(m, status, text);
+    pack_nil(m);
+}
+
+void embd__msg_error_notice(struct msg *m, int status, const char *text)
+{
+    begin(m, 3, 2);
+    embd__msg_str(m, "error");
+    pack_error(m, status, text);
+}
+
+int embd__msg_end(struct msg *m)
+{
+    if (m->status == EMBD_OK && embd__msg_bytes(m) > LIMIT_FRAME_BYTES)
+        m->status = EMBD_TOO_LARGE;
+    if (m->status == EMBD_OK && m->count_at > 0) {
+        uint32_t n_items = 1 + m->n_bins;
+        m->head[m->count_at] = (uint8_t)(n_items >> 8);
+        m->head[m->count_at + 1] = (uint8_t)n_items;
+    }
+    return m->status;
+}
+
+/* ---- sending ---- */
+
+uint64_t embd__msg_bytes(const struct msg *m)
+{
+    uint64_t bytes = m->head_bytes;
+    for (uint32_t i = 0; i < m->n_bins; i++)
+        bytes += m->bins[i].bytes;
+    return bytes;
+}
+
+uint32_t embd__msg_n_pieces(const struct msg *m)
+{
+    return 2 * m->n_bins + 1;
+}
+
+struct msg_piece embd__msg_piece(const struct msg *m, uint32_t i)
+{
+    if (i % 2 == 1)
+        return (struct msg_piece){m->bins[i / 2].data, m->bins[i / 2].bytes};
+    uint32_t from = i == 0 ? 0 : m->bins[i / 2 - 1].at;
+    uint32_t to = i / 2 == m->n_bins ? m->head_bytes : m->bins[i / 2].at;
+    return (struct msg_piece){m->head + from, to - from};
+}

@@ -1,0 +1,217 @@
+/* parts.c - one table's share of a pull or push: written by the client, read and checked by the server.
+ *
+ * Everything that needs no schema is checked here, so that later stages index without looking: counts are within
+ * their limits, bins have exactly the length the counts ask for, offsets begin at 0, never fall and end at
+ * n_keys, weights are finite. Large arrays are first swept without branches; only a sweep that found a fault is
+ * followed by the search for the culprit that the error names. */
+#include "dtype.h"
+#include "message.h"
+#include "names.h"
+#include "reading.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- writing ---- */
+
+static uint32_t count_fields(const struct part *p)
+{
+    return 2u + (p->offsets != NULL) + (p->dtype != EMBD_F32) + (p->slots != NULL) + (p->weights != NULL) +
+           p->want_status + p->zero_missing + p->scale;
+}
+
+static void write_flag(struct msg *m, const char *name, bool value)
+{
+    if (value)
+        embd__msg_field_bool(m, name, true);
+}
+
+static void write_map(struct msg *m, const struct part *p)
+{
+    embd__msg_map(m, count_fields(p));
+    embd__msg_field_uint(m, "table", p->table);
+    embd__msg_field_uint(m, "keys", p->n_keys);
+    if (p->offsets != NULL)
+        embd__msg_field_uint(m, "rows", p->n_rows);
+    if (p->dtype != EMBD_F32)
+        embd__msg_field_str(m, "dtype", embd_dtype_name(p->dtype));
+    write_flag(m, "slots", p->slots != NULL);
+    write_flag(m, "weights", p->weights != NULL);
+    write_flag(m, "status", p->want_status);
+    write_flag(m, "zero", p->zero_missing);
+    write_flag(m, "scale", p->scale);
+}
+
+static void write_bins(struct msg *m, const struct part *p, bool is_push)
+{
+    embd__msg_bin(m, p->keys, 8ull * p->n_keys);
+    if (p->offsets != NULL)
+        embd__msg_bin(m, p->offsets, 4 * ((uint64_t)p->n_rows + 1));
+    if (p->slots != NULL)
+        embd__msg_bin(m, p->slots, 2ull * p->n_rows);
+    if (p->weights != NULL)
+        embd__msg_bin(m, p->weights, 4ull * p->n_keys);
+    if (is_push)
+        embd__msg_bin(m, p->grads, p->grads_bytes);
+}
+
+void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, bool is_push)
+{
+    embd__msg_map(m, 1);
+    embd__msg_str(m, "parts");
+    embd__msg_array(m, n);
+    for (uint32_t i = 0; i < n; i++)
+        write_map(m, &parts[i]);
+    for (uint32_t i = 0; i < n; i++)
+        write_bins(m, &parts[i], is_push);
+}
+
+/* ---- reading maps ---- */
+
+/* What a part's map promises beyond struct part. */
+struct promise {
+    bool offsets, slots, weights;
+};
+
+#define PART_NAME_BYTES 32
+
+/* "part 3" + suffix; snprintf would show in the time of a small pull. */
+static void name_part(char out[PART_NAME_BYTES], uint32_t i, const char *suffix)
+{
+    char *end = stpcpy(out, "part ");
+    if (i >= 10)
+        *end++ = (char)('0' + i / 10 % 10);
+    *end++ = (char)('0' + i % 10);
+    strcpy(end, suffix);
+}
+
+static uint32_t read_count(struct fields *f, const char *name, uint32_t limit, uint64_t absent)
+{
+    uint64_t count = embd__field_uint(f, name, 0, UINT64_MAX - 1, absent);
+    if (count <= limit)
+        return (uint32_t)count;
+    embd__error_set(f->reader->error, embd__reader_fault(f->reader, EMBD_TOO_LARGE),
+                    "%s field '%s' is %llu, the limit is %u", f->what, name, (unsigned long long)count, limit);
+    return 0;
+}
+
+static void check_promise(struct fields *f, const struct part *p, const struct promise *promise)
+{
+    struct embd__error *e = f->reader->error;
+    if (promise->weights && !promise->offsets)
+        embd__error_set(e, EMBD_INVALID, "%s has weights, which need 'rows' and offsets", f->what);
+    if (p->scale && !promise->offsets)
+        embd__error_set(e, EMBD_INVALID, "%s has 'scale', which needs 'rows' and offsets", f->what);
+}
+
+static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, bool is_push, struct part *p,
+                     struct promise *promise)
+{
+    struct fields f;
+    char what[PART_NAME_BYTES];
+    name_part(what, i, "");
+    embd__list_map(r, item, &f, what);
+    promise->offsets = embd__field_has(&f, "rows");
+    p->table = (uint32_t)embd__field_uint(&f, "table", 1, UINT32_MAX, FIELD_REQUIRED);
+    p->n_keys = read_count(&f, "keys", LIMIT_KEYS, FIELD_REQUIRED);
+    p->n_rows = read_count(&f, "rows", LIMIT_ROWS, p->n_keys);
+    p->dtype = (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, 3, EMBD_F32);
+    promise->slots = embd__field_bool(&f, "slots", false);
+    promise->weights = embd__field_bool(&f, "weights", false);
+    p->want_status = embd__field_bool(&f, "status", false);
+    if (!is_push) {
+        p->zero_missing = embd__field_bool(&f, "zero", false);
+        p->scale = embd__field_bool(&f, "scale", false);
+    }
+    check_promise(&f, p, promise);
+    embd__fields_end(&f);
+}
+
+/* ---- reading bins ---- */
+
+static void find_bad_offset(struct embd__error *e, uint32_t i, const struct part *p)
+{
+    const uint32_t *offsets = p->offsets;
+    if (offsets[0] != 0)
+        embd__error_set(e, EMBD_INVALID, "part %u offsets[0] is %u, expected 0", i, offsets[0]);
+    for (uint32_t row = 0; row < p->n_rows; row++)
+        if (offsets[row + 1] < offsets[row])
+            embd__error_set(e, EMBD_INVALID, "part %u offsets[%u] is %u, below offsets[%u] which is %u", i, row + 1,
+                            offsets[row + 1], row, offsets[row]);
+    embd__error_set(e, EMBD_INVALID, "part %u offsets[%u] is %u, expected the number of keys, %u", i, p->n_rows,
+                    offsets[p->n_rows], p->n_keys);
+}
+
+static void check_offsets(struct embd__error *e, uint32_t i, const struct part *p)
+{
+    const uint32_t *offsets = p->offsets;
+    uint32_t bad = offsets[0] != 0 || offsets[p->n_rows] != p->n_keys;
+    for (uint32_t row = 0; row < p->n_rows; row++)
+        bad |= offsets[row + 1] < offsets[row];
+    if (bad)
+        find_bad_offset(e, i, p);
+}
+
+static void check_weights(struct embd__error *e, uint32_t i, const struct part *p)
+{
+    const uint32_t exponent = 0x7f800000u;
+    const uint32_t *bits = (const void *)p->weights;
+    uint32_t bad = 0;
+    for (uint32_t k = 0; k < p->n_keys; k++)
+        bad |= (bits[k] & exponent) == exponent;
+    if (!bad)
+        return;
+    uint32_t k = 0;
+    while ((bits[k] & exponent) != exponent)
+        k++;
+    embd__error_set(e, EMBD_INVALID, "part %u weights[%u] is %g, expected a finite number", i, k,
+                    (double)p->weights[k]);
+}
+
+static const void *read_array(struct reader *r, uint32_t i, const char *suffix, uint64_t bytes)
+{
+    char what[PART_NAME_BYTES];
+    name_part(what, i, suffix);
+    return embd__read_bin(r, what, bytes);
+}
+
+static void read_bins(struct reader *r, uint32_t i, bool is_push, const struct promise *promise, struct part *p)
+{
+    char what[PART_NAME_BYTES];
+    p->keys = read_array(r, i, " keys", 8ull * p->n_keys);
+    if (promise->offsets)
+        p->offsets = read_array(r, i, " offsets", 4 * ((uint64_t)p->n_rows + 1));
+    if (promise->slots)
+        p->slots = read_array(r, i, " slots", 2ull * p->n_rows);
+    if (promise->weights)
+        p->weights = read_array(r, i, " weights", 4ull * p->n_keys);
+    if (is_push) {
+        name_part(what, i, " grads");
+        p->grads = embd__read_bin_any(r, what, embd__dtype_bytes(p->dtype), UINT32_MAX, &p->grads_bytes);
+    }
+    if (r->error->status != EMBD_OK)
+        return;
+    if (p->offsets != NULL)
+        check_offsets(r->error, i, p);
+    if (p->weights != NULL)
+        check_weights(r->error, i, p);
+}
+
+int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, bool is_push)
+{
+    struct fields f;
+    struct promise promises[LIMIT_PARTS];
+    const msgpack_object *items;
+    uint32_t max = capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS;
+    embd__read_fields(&f, r, "the message");
+    uint32_t n = embd__field_list(&f, "parts", max, &items);
+    embd__fields_end(&f);
+    for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++) {
+        parts[i] = (struct part){0};
+        read_map(r, &items[i], i, is_push, &parts[i], &promises[i]);
+    }
+    for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++)
+        read_bins(r, i, is_push, &promises[i], &parts[i]);
+    int status = embd__reader_end(r);
+    return status == EMBD_OK ? (int)n : status;
+}
