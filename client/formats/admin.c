@@ -1,0 +1,182 @@
+/* admin.c - the admin requests that dump, load and snapshot are made of.
+ *
+ * Each function writes one request, waits, and reads one answer with the sticky reader: straight through, checked
+ * once at the end. What can fail: the shard cannot be reached or refuses (embd__request has set the client's
+ * error), or its answer is not what PROTOCOL.md says (EMBD_PROTOCOL, naming the field). */
+#include <inttypes.h>
+#include <string.h>
+
+#include "admin.h"
+#include "partfile.h"
+
+/* A hold ends by itself after this, should the client hang: long enough for 100 GB to a slow disk, short enough
+ * to notice. It also ends with the connection, so a client that dies holds nobody. */
+#define HOLD_TIMEOUT_MS 600000u
+
+/* After the last field and bin were read: frees the answer and gives what was wrong with it a name. */
+static int end_answer(embd_client *client, uint32_t shard, enum method method, struct answer *answer)
+{
+    struct embd__error *e = embd__client_error(client);
+    embd__reader_end(&answer->reader);
+    embd__answer_free(answer);
+    if (e->status == EMBD_OK)
+        return EMBD_OK;
+    struct embd__error inner = *e;
+    *e = (struct embd__error){0};
+    int status = inner.status == EMBD_NO_MEMORY ? EMBD_NO_MEMORY : EMBD_PROTOCOL;
+    return embd__error_set(e, status, "%s: the answer to %s is not understood: %s",
+                           embd_shard_address(client, shard), embd__method_name(method), inner.text);
+}
+
+/* ---- hold and release ---- */
+
+static int hold_one(embd_client *client, uint32_t shard)
+{
+    struct answer *answer;
+    struct msg *m = embd__request_begin(client, METHOD_HOLD);
+    embd__msg_map(m, 1);
+    embd__msg_field_uint(m, "timeout_ms", HOLD_TIMEOUT_MS);
+    int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
+    return status ? status : end_answer(client, shard, METHOD_HOLD, answer);
+}
+
+static int release_one(embd_client *client, uint32_t shard, uint64_t *held_us_out)
+{
+    struct answer *answer;
+    struct fields f;
+    struct msg *m = embd__request_begin(client, METHOD_RELEASE);
+    embd__msg_map(m, 0);
+    int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
+    if (status)
+        return status;
+    embd__read_fields(&f, &answer->reader, "release");
+    *held_us_out = embd__field_uint(&f, "held_us", 0, UINT64_MAX, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    return end_answer(client, shard, METHOD_RELEASE, answer);
+}
+
+/* Shards 0 .. n_shards, keeping the client's error. */
+static void release_first(embd_client *client, uint32_t n_shards, uint64_t *pause_us_out)
+{
+    struct embd__error *e = embd__client_error(client), kept = *e;
+    *pause_us_out = 0;
+    for (uint32_t shard = 0; shard < n_shards; shard++) {
+        uint64_t held_us = 0;
+        *e = (struct embd__error){0};
+        if (release_one(client, shard, &held_us) == EMBD_OK && held_us > *pause_us_out)
+            *pause_us_out = held_us;
+    }
+    *e = kept;
+}
+
+int embd__admin_hold(embd_client *client)
+{
+    uint64_t unused;
+    for (uint32_t shard = 0; shard < embd_shard_count(client); shard++) {
+        int status = hold_one(client, shard);
+        if (status) {
+            release_first(client, shard, &unused);
+            return status;
+        }
+    }
+    return EMBD_OK;
+}
+
+void embd__admin_release(embd_client *client, uint64_t *pause_us_out)
+{
+    release_first(client, embd_shard_count(client), pause_us_out);
+}
+
+/* ---- tables ---- */
+
+int embd__admin_describe(embd_client *client, uint32_t shard, const char *table, struct description *out)
+{
+    struct answer *answer;
+    struct fields f, schema;
+    struct msg *m = embd__request_begin(client, METHOD_TABLE_DESCRIBE);
+    embd__msg_map(m, 1);
+    embd__msg_field_str(m, "name", table);
+    int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
+    *out = (struct description){0};
+    if (status)
+        return status;
+    embd__read_fields(&f, &answer->reader, "table_describe");
+    embd__field_uint(&f, "id", 1, UINT32_MAX, FIELD_REQUIRED);
+    out->step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
+    out->rows = embd__field_uint(&f, "rows", 0, UINT64_MAX, FIELD_REQUIRED);
+    out->candidates = embd__field_uint(&f, "candidates", 0, UINT64_MAX, FIELD_REQUIRED);
+    embd__field_map(&f, "schema", &schema, "schema");
+    embd__schema_read(&schema, &out->schema);
+    embd__fields_end(&f);
+    status = end_answer(client, shard, METHOD_TABLE_DESCRIBE, answer);
+    if (status)
+        embd__schema_fini(&out->schema);
+    return status;
+}
+
+/* ---- rows ---- */
+
+static void read_scan(struct answer *answer, const embd_schema *schema, struct scan_block *out)
+{
+    struct fields f;
+    embd__read_fields(&f, &answer->reader, "scan");
+    uint64_t n_rows = embd__field_uint(&f, "rows", 0, UINT32_MAX, FIELD_REQUIRED);
+    uint64_t n_candidates = embd__field_uint(&f, "candidates", 0, UINT32_MAX, FIELD_REQUIRED);
+    out->next = embd__field_uint(&f, "next", 0, UINT64_MAX, FIELD_REQUIRED);
+    out->is_done = embd__field_bool(&f, "done", false);
+    out->step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
+    if (embd__fields_end(&f) == EMBD_OK)
+        embd__row_block_read(&answer->reader, schema, (uint32_t)n_rows, (uint32_t)n_candidates, &out->block);
+    embd__reader_end(&answer->reader);
+}
+
+int embd__admin_scan(embd_client *client, uint32_t shard, const embd_schema *schema, uint64_t cursor,
+                     struct scan_block *out)
+{
+    struct embd__error *e = embd__client_error(client);
+    struct answer *answer;
+    struct msg *m = embd__request_begin(client, METHOD_SCAN);
+    embd__msg_map(m, 3);
+    embd__msg_field_str(m, "table", schema->name);
+    embd__msg_field_uint(m, "cursor", cursor);
+    embd__msg_field_uint(m, "bytes", PARTFILE_BLOCK_BYTES);
+    int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
+    if (status)
+        return status;
+    *out = (struct scan_block){.answer = answer};
+    read_scan(answer, schema, out);
+    if (e->status == EMBD_OK && !out->is_done && out->next == cursor)
+        embd__error_set(e, EMBD_PROTOCOL, "cursor %" PRIu64 " does not move on", cursor);
+    return e->status ? end_answer(client, shard, METHOD_SCAN, answer) : EMBD_OK;
+}
+
+static int load(embd_client *client, uint32_t shard)
+{
+    struct answer *answer;
+    int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
+    return status ? status : end_answer(client, shard, METHOD_LOAD, answer);
+}
+
+int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema, const struct row_block *block)
+{
+    struct msg *m = embd__request_begin(client, METHOD_LOAD);
+    embd__msg_map(m, 3);
+    embd__msg_field_str(m, "table", schema->name);
+    embd__msg_field_uint(m, "rows", block->n_rows);
+    embd__msg_field_uint(m, "candidates", block->n_candidates);
+    embd__row_block_write(m, schema, block);
+    return load(client, shard);
+}
+
+int embd__admin_set_step(embd_client *client, uint32_t shard, const embd_schema *schema, uint64_t step)
+{
+    struct row_block empty = {0};
+    struct msg *m = embd__request_begin(client, METHOD_LOAD);
+    embd__msg_map(m, 4);
+    embd__msg_field_str(m, "table", schema->name);
+    embd__msg_field_uint(m, "rows", 0);
+    embd__msg_field_uint(m, "candidates", 0);
+    embd__msg_field_uint(m, "step", step);
+    embd__row_block_write(m, schema, &empty);
+    return load(client, shard);
+}

@@ -1,0 +1,42 @@
+/* admin.h - the admin requests that dump, load and snapshot are made of (proto/PROTOCOL.md).
+ *
+ * Each returns EMBD_OK or a negative status; the client's error then names the shard and the cause. */
+#ifndef EMBD_FORMATS_ADMIN_H
+#define EMBD_FORMATS_ADMIN_H
+
+#include "request.h"
+#include "schema.h"
+
+/* Makes changes to tables wait, on every shard. On failure nothing is held. */
+int embd__admin_hold(embd_client *client);
+
+/* Lets them go on; *pause_us_out is how long they had to wait, on the shard where it was longest. A shard that
+ * cannot be reached has ended its hold by itself: not an error. The client's error stays as it is. */
+void embd__admin_release(embd_client *client, uint64_t *pause_us_out);
+
+struct description {
+    uint64_t step, rows, candidates;
+    struct table_schema schema;
+};
+
+/* One shard's view of a table; embd__schema_fini(&out->schema) frees. EMBD_UNKNOWN_TABLE. */
+int embd__admin_describe(embd_client *client, uint32_t shard, const char *table, struct description *out);
+
+/* What one scan request answered. */
+struct scan_block {
+    struct answer *answer; /* owns what `block` points to; embd__answer_free */
+    struct row_block block;
+    uint64_t next; /* cursor of the next request */
+    bool is_done;
+    uint64_t step;
+};
+
+/* Under a hold: the next rows of a table, from cursor 0 on. On failure there is nothing to free. */
+int embd__admin_scan(embd_client *client, uint32_t shard, const embd_schema *schema, uint64_t cursor,
+                     struct scan_block *out);
+
+/* Puts rows into a shard; they must be routed to it. */
+int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema, const struct row_block *block);
+int embd__admin_set_step(embd_client *client, uint32_t shard, const embd_schema *schema, uint64_t step);
+
+#endif

@@ -1,0 +1,11 @@
+/* verify.h - checks the part files of a dump directory that was opened. */
+#ifndef EMBD_FORMATS_VERIFY_H
+#define EMBD_FORMATS_VERIFY_H
+
+#include "dumpdir.h"
+#include "ticker.h"
+
+/* Reads every part of the tables (`only`: of one) and compares it with its manifest. */
+int embd__verify_parts(const struct dump_dir *dir, const char *only, struct ticker *ticker, struct embd__error *e);
+
+#endif
