@@ -1,0 +1,237 @@
+/* main.c - embd-example-fm: learns who depends on whom in a Debian archive, with its parameters on embd.
+ *
+ * Read the archive's indexes, build the graph, hold out a tenth of its edges, measure, train, measure again,
+ * show what was learned. The files in reading order: packages (indexes), graph (edges and the split), features
+ * (keys), sampler (pairs), model (arithmetic), trainer (embd), auc, neighbours. */
+#include "neighbours.h"
+#include "synthetic.h"
+
+#include <argp.h>
+#include <stdlib.h>
+
+#define FILES_MAX 32
+
+typedef struct settings {
+    const char *servers;
+    const char *files[FILES_MAX];
+    uint32_t n_files;
+    uint64_t passes;
+    uint64_t batch;
+    uint64_t dim;
+    uint64_t seed;
+    uint64_t limit;
+    bool eval_only;
+    bool synthetic;
+} settings;
+
+/* ---- flags --------------------------------------------------------------------------------------------- */
+
+enum { FLAG_SERVERS = 256, FLAG_PACKAGES, FLAG_SYNTHETIC, FLAG_PASSES, FLAG_BATCH, FLAG_DIM, FLAG_SEED,
+       FLAG_LIMIT, FLAG_EVAL_ONLY };
+
+static const struct argp_option flags[] = {
+    {"servers", FLAG_SERVERS, "HOST:PORT[,...]", 0, "any shard of the cluster (127.0.0.1:7700)", 0},
+    {"packages", FLAG_PACKAGES, "FILE", 0,
+     "a Packages index, also compressed; - is standard input; may be repeated. Without it: the indexes that "
+     "apt-get update left on this machine", 0},
+    {"synthetic", FLAG_SYNTHETIC, NULL, 0, "a made-up archive instead", 0},
+    {"passes", FLAG_PASSES, "N", 0, "passes over the training edges (1)", 0},
+    {"batch", FLAG_BATCH, "N", 0, "samples of a call (1024)", 0},
+    {"dim", FLAG_DIM, "N", 0, "factors of a key (16)", 0},
+    {"seed", FLAG_SEED, "N", 0, "of the training order (1); the evaluation does not depend on it", 0},
+    {"limit", FLAG_LIMIT, "N", 0, "at most N samples a pass", 0},
+    {"eval-only", FLAG_EVAL_ONLY, NULL, 0, "train nothing, change nothing", 0},
+    {0},
+};
+
+static uint64_t number(const struct argp_state *state, const char *text, uint64_t low, uint64_t high)
+{
+    char *end;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || value < low || value > high)
+        argp_error(state, "'%s' is no number from %llu to %llu", text, (unsigned long long)low,
+                   (unsigned long long)high);
+    return value;
+}
+
+static error_t take_flag(int key, char *arg, struct argp_state *state)
+{
+    settings *s = state->input;
+    switch (key) {
+    case FLAG_SERVERS:
+        s->servers = arg;
+        return 0;
+    case FLAG_PACKAGES:
+        if (s->n_files == FILES_MAX)
+            argp_error(state, "more than %d --packages", FILES_MAX);
+        s->files[s->n_files++] = arg;
+        return 0;
+    case FLAG_SYNTHETIC:
+        s->synthetic = true;
+        return 0;
+    case FLAG_PASSES:
+        s->passes = number(state, arg, 0, 1000);
+        return 0;
+    case FLAG_BATCH:
+        s->batch = number(state, arg, 1 + NEGATIVES, 65536);
+        return 0;
+    case FLAG_DIM:
+        s->dim = number(state, arg, 1, 256);
+        return 0;
+    case FLAG_SEED:
+        s->seed = number(state, arg, 0, UINT64_MAX);
+        return 0;
+    case FLAG_LIMIT:
+        s->limit = number(state, arg, 1, UINT64_MAX);
+        return 0;
+    case FLAG_EVAL_ONLY:
+        s->eval_only = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is not understood", arg);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* ---- data ---------------------------------------------------------------------------------------------- */
+
+static bool read_files(const settings *s, package_list *list)
+{
+    for (uint32_t i = 0; i < s->n_files; i++)
+        if (!packages_read_path(list, s->files[i]))
+            return false;
+    printf("data: %u package indexes from --packages\n", s->n_files);
+    return true;
+}
+
+static bool make_synthetic(package_list *list, const char *reason)
+{
+    printf("data: SYNTHETIC, a made-up package archive (%s)\n", reason);
+    return synthetic_packages(list);
+}
+
+static bool read_packages(const settings *s, package_list *list)
+{
+    uint32_t n_indexes = 0;
+    if (s->synthetic)
+        return make_synthetic(list, "--synthetic");
+    if (s->n_files > 0)
+        return read_files(s, list);
+    if (!packages_read_apt(list, &n_indexes))
+        return false;
+    if (list->n_packages == 0)
+        return make_synthetic(list, "apt has left no index on this machine; apt-get update fetches one");
+    printf("data: %u package indexes that apt-get update left on this machine\n", n_indexes);
+    return true;
+}
+
+/* ---- the run ------------------------------------------------------------------------------------------- */
+
+/* How far the popularity of B alone gets: what the model has to beat. */
+static bool popularity_auc(const features *f, double *auc_out)
+{
+    sampler samples;
+    batch b;
+    if (!sampler_held_out(&samples, f))
+        return false;
+    scored *scores = malloc((sampler_size(&samples) + 1) * sizeof *scores);
+    bool ok = scores && batch_alloc(&b, 4096);
+    size_t n = 0;
+    while (ok && sampler_fill(&samples, &b))
+        for (uint32_t i = 0; i < b.n_samples; i++)
+            scores[n++] = (scored){(float)f->graph->popularity[b.targets[i]], b.labels[i]};
+    if (ok) {
+        *auc_out = auc(scores, n);
+        batch_free(&b);
+    }
+    free(scores);
+    sampler_free(&samples);
+    return ok;
+}
+
+static bool evaluate(trainer *t, const features *f, pass_report *report_out)
+{
+    sampler samples;
+    if (!sampler_held_out(&samples, f))
+        return false;
+    bool ok = trainer_evaluate(t, &samples, report_out);
+    sampler_free(&samples);
+    return ok;
+}
+
+static bool learn(trainer *t, const features *f, const settings *s, uint64_t pass)
+{
+    sampler samples;
+    pass_report report;
+    if (!sampler_training(&samples, f, packages_mix(s->seed) + pass, s->limit))
+        return false;
+    bool ok = trainer_learn(t, &samples, &report);
+    sampler_free(&samples);
+    if (ok)
+        printf("pass %llu: %llu samples, %.1f keys a sample, loss %.4f, %.1f s\n",
+               (unsigned long long)pass + 1, (unsigned long long)report.samples,
+               (double)report.keys / (double)(report.samples + !report.samples), report.loss,
+               report.seconds);
+    return ok;
+}
+
+static bool train(trainer *t, const features *f, const settings *s)
+{
+    pass_report report;
+    double by_popularity;
+    if (!evaluate(t, f, &report) || !popularity_auc(f, &by_popularity))
+        return false;
+    printf("held out: %llu samples; before training: loss %.4f, AUC %.4f (popularity alone: %.4f)\n",
+           (unsigned long long)report.samples, report.loss, report.auc, by_popularity);
+    for (uint64_t pass = 0; pass < s->passes; pass++)
+        if (!learn(t, f, s, pass))
+            return false;
+    printf("nearest neighbours, by cosine:\n");
+    return neighbours_print(t, f);
+}
+
+/* The last line of every run; all digits, so that two runs can be compared. */
+static bool measure(trainer *t, const features *f)
+{
+    pass_report report;
+    if (!evaluate(t, f, &report))
+        return false;
+    printf("held out: %llu samples, loss %.17g, AUC %.17g\n", (unsigned long long)report.samples,
+           report.loss, report.auc);
+    return true;
+}
+
+static bool run(const settings *s, const features *f)
+{
+    trainer t;
+    bool ok = trainer_open(&t, s->servers, (uint32_t)s->dim, (uint32_t)s->batch, s->eval_only);
+    if (ok && !s->eval_only)
+        ok = train(&t, f, s);
+    ok = ok && measure(&t, f);
+    trainer_close(&t);
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    settings s = {.servers = "127.0.0.1:7700", .passes = 1, .batch = 1024, .dim = 16, .seed = 1};
+    const struct argp parser = {flags, take_flag, NULL,
+                                "Trains a factorization machine on the package graph of a Debian archive.",
+                                NULL, NULL, NULL};
+    argp_parse(&parser, argc, argv, 0, NULL, &s);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    package_list packages;
+    graph g = {0};
+    features f = {0};
+    packages_init(&packages);
+    bool ok = read_packages(&s, &packages) && graph_build(&g, &packages) && features_build(&f, &g);
+    if (ok)
+        printf("graph: %u packages, %u edges, %u of them held out\n", g.n_nodes, g.n_edges, g.n_held_out);
+    ok = ok && run(&s, &f);
+    features_free(&f);
+    graph_free(&g);
+    packages_fini(&packages);
+    return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+}
