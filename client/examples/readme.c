@@ -11,19 +11,19 @@ int main(int argc, char **argv)
         return 1;
     }
     embd_schema schema;
-    embd_schema_init(&schema); /* hash partition, sum combiner, f32, first values uniform in [-0.05, 0.05) */
+    embd_schema_init(&schema); /* f32 rows, summed; first values uniform in [-0.05, 0.05) */
     snprintf(schema.name, sizeof schema.name, "items");
     schema.dim = 4;
     embd_optimizer_init(&schema.optimizer, EMBD_ADAGRAD, 0.1f);
 
-    uint64_t offsets[] = {0, 2, 3};   /* two bags of keys: {7, 9} and {7} */
-    uint64_t keys[] = {7, 9, 7};      /* any 64-bit values */
+    uint64_t offsets[] = {0, 2, 3}; /* two bags of keys: {7, 9} and {7} */
+    uint64_t keys[] = {7, 9, 7};    /* any 64-bit values */
     float rows[2][4], gradient[2][4] = {{1, 1, 1, 1}, {0.5f, 0, -0.5f, 1}};
     int status = embd_table_create(client, &schema);
     if (!status)
         status = embd_table_open(client, "items", &items);
     if (!status) {
-        embd_part part = {.table = items, .n_rows = 2, .offsets = offsets, .n_keys = 3, .keys = keys};
+        embd_part part = {items, .n_rows = 2, .offsets = offsets, .n_keys = 3, .keys = keys};
         part.values = &gradient[0][0];
         status = embd_push(client, &part, 1, NULL); /* one step for key 7 and one for key 9 */
         part.values = &rows[0][0];

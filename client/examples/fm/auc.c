@@ -1,7 +1,8 @@
 /* auc.c - the Mann-Whitney statistic over sorted scores.
  *
- * Each positive counts the negatives below it, and half of those beside it. Counts are whole numbers (of
- * halves), so the result does not depend on the order of summation: it is exact up to one division. */
+ * Each positive counts the negatives below it, and half of those beside it. Counts are whole
+ * numbers (of halves), so the result does not depend on the order of summation: it is exact up
+ * to one division. */
 #include "auc.h"
 
 #include <stdint.h>

@@ -9,7 +9,8 @@ typedef struct scored {
     float label; /* 1 or 0 */
 } scored;
 
-/* Sorts `samples` and returns the area; equal scores count half. 0.5 where one of the classes is empty. */
+/* Sorts `samples` and returns the area; equal scores count half. 0.5 where one of the classes is
+ * empty. */
 double auc(scored *samples, size_t n);
 
 #endif

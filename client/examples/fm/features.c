@@ -1,7 +1,7 @@
 /* features.c - from names to keys.
  *
- * The words of a name are its runs of letters: "libqt5core5a" has "qt" and "core". A leading "lib" is dropped,
- * and so are single letters, digits and words after the fourth. */
+ * The words of a name are its runs of letters: "libqt5core5a" has "qt" and "core". A leading
+ * "lib" is dropped, and so are single letters, digits and words after the fourth. */
 #include "features.h"
 
 #include <ctype.h>
@@ -71,7 +71,7 @@ void features_package_keys(const features *f, uint32_t node, uint64_t keys_out[2
     keys_out[1] = slot_key(SLOT_A_DEPENDENCIES, f->nodes[node].name);
 }
 
-/* ---- batches ------------------------------------------------------------------------------------------- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 bool batch_alloc(batch *b, uint32_t room)
 {
@@ -124,8 +124,8 @@ static void add_words(batch *b, slot s, const node_features *node)
     end_slot(b, s);
 }
 
-/* Other dependencies of a: training edges, without the hidden one, at most DEPENDENCIES_MAX of them, beginning
- * at a place that the hidden one decides. */
+/* Other dependencies of a: training edges, without the hidden one, at most DEPENDENCIES_MAX of
+ * them, beginning at a place that the hidden one decides. */
 static void add_dependencies(batch *samples, const features *f, uint32_t a, uint32_t hidden)
 {
     const graph *g = f->graph;
@@ -141,7 +141,8 @@ static void add_dependencies(batch *samples, const features *f, uint32_t a, uint
     end_slot(samples, SLOT_A_DEPENDENCIES);
 }
 
-void batch_add(batch *samples, const features *f, uint32_t a, uint32_t b, uint32_t hidden, float label)
+void batch_add(batch *samples, const features *f, uint32_t a, uint32_t b, uint32_t hidden,
+               float label)
 {
     const node_features *from = &f->nodes[a], *to = &f->nodes[b];
     add_one(samples, SLOT_A_SECTION, from->section);

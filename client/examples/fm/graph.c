@@ -1,15 +1,15 @@
 /* graph.c - edges out of Depends fields, their split, their popularity.
  *
- * "a (>= 1) | b, c [amd64]" gives edges to a, b and c: versions, architectures and the difference between a
- * dependency and an alternative are dropped. Names that no stanza of the list defines (virtual packages) give
- * none, and neither does a package that names itself. */
+ * "a (>= 1) | b, c [amd64]" gives edges to a, b and c: versions, architectures and the
+ * difference between a dependency and an alternative are dropped. Names that no stanza of the
+ * list defines (virtual packages) give none, and neither does a package that names itself. */
 #include "graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define HOLD_OUT_ONE_IN 10
-#define HOLD_OUT_SEED 0x68656c64 /* "held": sets the split apart from other uses of the hash */
+#define HOLD_OUT_SEED   0x68656c64 /* "held": sets the split apart from other uses of the hash */
 
 static int by_number(const void *a, const void *b)
 {
@@ -48,8 +48,8 @@ static void settle_edges(graph *g, uint32_t first)
     g->n_edges = kept;
 }
 
-/* The edges of one package: a name begins after a comma, a bar or the start, and ends before anything that
- * cannot stand in a name. */
+/* The edges of one package: a name begins after a comma, a bar or the start, and ends before
+ * anything that cannot stand in a name. */
 static bool add_edges_of(graph *g, uint32_t *room, uint32_t a)
 {
     const char *at = g->packages->items[a].depends;
@@ -124,5 +124,6 @@ void graph_free(graph *g)
 
 bool graph_has_edge(const graph *g, uint32_t a, uint32_t b)
 {
-    return bsearch(&b, g->to + g->first[a], g->first[a + 1] - g->first[a], sizeof b, by_number) != NULL;
+    return bsearch(&b, g->to + g->first[a], g->first[a + 1] - g->first[a], sizeof b, by_number) !=
+           NULL;
 }

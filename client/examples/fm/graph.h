@@ -1,8 +1,9 @@
 /* graph.h - who depends on whom, and which edges are held out.
  *
- * Nodes are the packages of a list; an edge (A, B) says that A names B among its dependencies, alone or as an
- * alternative. One edge in ten is held out: which, is a function of the two names alone, so that every run on
- * every machine holds out the same ones. Features and popularity are made of the other edges only. */
+ * Nodes are the packages of a list; an edge (A, B) says that A names B among its dependencies,
+ * alone or as an alternative. One edge in ten is held out: which, is a function of the two names
+ * alone, so that every run on every machine holds out the same ones. Features and popularity are
+ * made of the other edges only. */
 #ifndef FM_GRAPH_H
 #define FM_GRAPH_H
 

@@ -1,8 +1,10 @@
-/* main.c - embd-example-fm: learns who depends on whom in a Debian archive, with its parameters on embd.
+/* main.c - embd-example-fm: learns who depends on whom in a Debian archive, with its parameters
+ * on embd.
  *
- * Read the archive's indexes, build the graph, hold out a tenth of its edges, measure, train, measure again,
- * show what was learned. The files in reading order: packages (indexes), graph (edges and the split), features
- * (keys), sampler (pairs), model (arithmetic), trainer (embd), auc, neighbours. */
+ * Read the archive's indexes, build the graph, hold out a tenth of its edges, measure, train,
+ * measure again, show what was learned. The files in reading order: packages (indexes), graph
+ * (edges and the split), features (keys), sampler (pairs), model (arithmetic), trainer (embd),
+ * auc, neighbours. */
 #include "neighbours.h"
 #include "synthetic.h"
 
@@ -24,27 +26,39 @@ typedef struct settings {
     bool synthetic;
 } settings;
 
-/* ---- flags --------------------------------------------------------------------------------------------- */
+/* ---- flags ----------------------------------------------------------------------------------- */
 
-enum { FLAG_SERVERS = 256, FLAG_PACKAGES, FLAG_SYNTHETIC, FLAG_PASSES, FLAG_BATCH, FLAG_DIM, FLAG_SEED,
-       FLAG_LIMIT, FLAG_EVAL_ONLY };
+enum {
+    FLAG_SERVERS = 256,
+    FLAG_PACKAGES,
+    FLAG_SYNTHETIC,
+    FLAG_PASSES,
+    FLAG_BATCH,
+    FLAG_DIM,
+    FLAG_SEED,
+    FLAG_LIMIT,
+    FLAG_EVAL_ONLY
+};
 
 static const struct argp_option flags[] = {
     {"servers", FLAG_SERVERS, "HOST:PORT[,...]", 0, "any shard of the cluster (127.0.0.1:7700)", 0},
     {"packages", FLAG_PACKAGES, "FILE", 0,
-     "a Packages index, also compressed; - is standard input; may be repeated. Without it: the indexes that "
-     "apt-get update left on this machine", 0},
+     "a Packages index, also compressed; - is standard input; may be repeated. Without it: the "
+     "indexes that apt-get update left on this machine",
+     0},
     {"synthetic", FLAG_SYNTHETIC, NULL, 0, "a made-up archive instead", 0},
     {"passes", FLAG_PASSES, "N", 0, "passes over the training edges (1)", 0},
     {"batch", FLAG_BATCH, "N", 0, "samples of a call (1024)", 0},
     {"dim", FLAG_DIM, "N", 0, "factors of a key (16)", 0},
-    {"seed", FLAG_SEED, "N", 0, "of the training order (1); the evaluation does not depend on it", 0},
+    {"seed", FLAG_SEED, "N", 0, "of the training order (1); the evaluation does not depend on it",
+     0},
     {"limit", FLAG_LIMIT, "N", 0, "at most N samples a pass", 0},
     {"eval-only", FLAG_EVAL_ONLY, NULL, 0, "train nothing, change nothing", 0},
     {0},
 };
 
-static uint64_t number(const struct argp_state *state, const char *text, uint64_t low, uint64_t high)
+static uint64_t number(const struct argp_state *state, const char *text, uint64_t low,
+                       uint64_t high)
 {
     char *end;
     unsigned long long value = strtoull(text, &end, 10);
@@ -95,7 +109,7 @@ static error_t take_flag(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* ---- data ---------------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 static bool read_files(const settings *s, package_list *list)
 {
@@ -122,12 +136,13 @@ static bool read_packages(const settings *s, package_list *list)
     if (!packages_read_apt(list, &n_indexes))
         return false;
     if (list->n_packages == 0)
-        return make_synthetic(list, "apt has left no index on this machine; apt-get update fetches one");
+        return make_synthetic(list,
+                              "apt has left no index on this machine; apt-get update fetches one");
     printf("data: %u package indexes that apt-get update left on this machine\n", n_indexes);
     return true;
 }
 
-/* ---- the run ------------------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 /* How far the popularity of B alone gets: what the model has to beat. */
 static bool popularity_auc(const features *f, double *auc_out)
@@ -183,8 +198,9 @@ static bool train(trainer *t, const features *f, const settings *s)
     double by_popularity;
     if (!evaluate(t, f, &report) || !popularity_auc(f, &by_popularity))
         return false;
-    printf("held out: %llu samples; before training: loss %.4f, AUC %.4f (popularity alone: %.4f)\n",
-           (unsigned long long)report.samples, report.loss, report.auc, by_popularity);
+    printf(
+        "held out: %llu samples; before training: loss %.4f, AUC %.4f (popularity alone: %.4f)\n",
+        (unsigned long long)report.samples, report.loss, report.auc, by_popularity);
     for (uint64_t pass = 0; pass < s->passes; pass++)
         if (!learn(t, f, s, pass))
             return false;
@@ -217,9 +233,11 @@ static bool run(const settings *s, const features *f)
 int main(int argc, char **argv)
 {
     settings s = {.servers = "127.0.0.1:7700", .passes = 1, .batch = 1024, .dim = 16, .seed = 1};
-    const struct argp parser = {flags, take_flag, NULL,
-                                "Trains a factorization machine on the package graph of a Debian archive.",
-                                NULL, NULL, NULL};
+    const struct argp parser = {
+        flags, take_flag,
+        NULL,  "Trains a factorization machine on the package graph of a Debian archive.",
+        NULL,  NULL,
+        NULL};
     argp_parse(&parser, argc, argv, 0, NULL, &s);
     setvbuf(stdout, NULL, _IOLBF, 0);
     package_list packages;
@@ -228,7 +246,8 @@ int main(int argc, char **argv)
     packages_init(&packages);
     bool ok = read_packages(&s, &packages) && graph_build(&g, &packages) && features_build(&f, &g);
     if (ok)
-        printf("graph: %u packages, %u edges, %u of them held out\n", g.n_nodes, g.n_edges, g.n_held_out);
+        printf("graph: %u packages, %u edges, %u of them held out\n", g.n_nodes, g.n_edges,
+               g.n_held_out);
     ok = ok && run(&s, &f);
     features_free(&f);
     graph_free(&g);

@@ -1,6 +1,7 @@
 /* model.c - the arithmetic of the factorization machine: logit, loss, gradient of one sample.
  *
- * d logit / d l_s = 1 and d logit / d v_s = (sum of all v_t) - v_s; d loss / d logit = p - label. */
+ * d logit / d l_s = 1 and d logit / d v_s = (sum of all v_t) - v_s; d loss / d logit = p -
+ * label. */
 #include "model.h"
 
 #include <math.h>
@@ -36,7 +37,8 @@ double model_loss(float logit, float label)
     return margin > 0 ? log1p(exp(-margin)) : log1p(exp(margin)) - margin;
 }
 
-void model_gradient(float *linear, float *factors, uint32_t slots, uint32_t dim, float logit, float label)
+void model_gradient(float *linear, float *factors, uint32_t slots, uint32_t dim, float logit,
+                    float label)
 {
     float g = 1 / (1 + expf(-logit)) - label;
     for (uint32_t s = 0; s < slots; s++)

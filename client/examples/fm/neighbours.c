@@ -1,7 +1,8 @@
 /* neighbours.c - nearest neighbours by cosine, by looking at all candidates.
  *
- * A package has two rows: as the one that is depended on, and as one of the others that A depends on. Both say
- * who keeps it company; its vector is the two of them, one behind the other, each scaled to the same length. */
+ * A package has two rows: as the one that is depended on, and as one of the others that A
+ * depends on. Both say who keeps it company; its vector is the two of them, one behind the
+ * other, each scaled to the same length. */
 #include "neighbours.h"
 
 #include <math.h>
@@ -9,11 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PACKAGES_SHOWN 5
-#define NEIGHBOURS_SHOWN 4
+#define PACKAGES_SHOWN    5
+#define NEIGHBOURS_SHOWN  4
 #define ENOUGH_DEPENDENTS 20 /* rows that fewer edges have trained still point anywhere */
 
-/* The first five that are in the graph are shown; a graph with none of them shows its most popular packages. */
+/* The first five that are in the graph are shown; a graph with none of them shows its most
+ * popular packages. */
 static const char *const well_known[] = {
     "libqt5core5a", "libgtk-3-0", "python3-numpy", "libx11-6", "default-jre",
     "libavcodec59", "python3",    "ruby",          "perl",     "libc6",

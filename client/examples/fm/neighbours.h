@@ -1,11 +1,12 @@
-/* neighbours.h - what the model has learned, for people: packages whose factors point the same way. */
+/* neighbours.h - what the model has learned, for people: packages whose factors point the same
+ * way. */
 #ifndef FM_NEIGHBOURS_H
 #define FM_NEIGHBOURS_H
 
 #include "trainer.h"
 
-/* Prints the nearest neighbours of five well-known packages by the cosine of their factors, among packages that
- * enough others depend on. False with a sentence on stderr. */
+/* Prints the nearest neighbours of five well-known packages by the cosine of their factors,
+ * among packages that enough others depend on. False with a sentence on stderr. */
 bool neighbours_print(trainer *t, const features *f);
 
 #endif

@@ -1,9 +1,10 @@
 /* packages.c - reading Packages indexes.
  *
- * The happy path: list /var/lib/apt/lists, let apt-helper uncompress each index into a pipe, read stanzas line
- * by line, add each package whose name is new. What can fail: no index is there (the caller then generates
- * data), apt-helper ends with an error, memory runs out. Lines that continue a field (they begin with a space)
- * are skipped: none of the four fields is ever folded in an archive's index. */
+ * The happy path: list /var/lib/apt/lists, let apt-helper uncompress each index into a pipe,
+ * read stanzas line by line, add each package whose name is new. What can fail: no index is
+ * there (the caller then generates data), apt-helper ends with an error, memory runs out. Lines
+ * that continue a field (they begin with a space) are skipped: none of the four fields is ever
+ * folded in an archive's index. */
 #include "packages.h"
 
 #include <dirent.h>
@@ -14,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define APT_LISTS "/var/lib/apt/lists"
+#define APT_LISTS  "/var/lib/apt/lists"
 #define APT_HELPER "/usr/lib/apt/apt-helper"
 
 extern char **environ;
@@ -34,7 +35,7 @@ uint64_t packages_hash(uint64_t seed, const char *text, size_t bytes)
     return packages_mix(h);
 }
 
-/* ---- the list and its index ---------------------------------------------------------------------------- */
+/* ---- the list and its index ------------------------------------------------------------------ */
 
 void packages_init(package_list *list)
 {
@@ -114,7 +115,7 @@ bool packages_add(package_list *list, const package *stanza)
     return true;
 }
 
-/* ---- stanzas ------------------------------------------------------------------------------------------- */
+/* ---- stanzas --------------------------------------------------------------------------------- */
 
 /* The value of a line "Field: value" when it is of this field, else NULL. */
 static const char *field_value(const char *line, const char *field)
@@ -201,7 +202,7 @@ bool packages_read(package_list *list, FILE *index)
     return ok;
 }
 
-/* ---- files --------------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static bool is_compressed(const char *path)
 {

@@ -1,13 +1,14 @@
-/* progress.c - a bar that is redrawn at most ten times a second, or a line at every fifth of the way. */
+/* progress.c - a bar that is redrawn at most ten times a second, or a line at every fifth of the
+ * way. */
 #include "progress.h"
 
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
-#define BAR_WIDTH 30
+#define BAR_WIDTH      30
 #define REDRAW_SECONDS 0.1
-#define LINE_SHARE 0.2
+#define LINE_SHARE     0.2
 
 static double now(void)
 {
@@ -29,8 +30,8 @@ static void draw_bar(const progress *p, double share, double rate, double loss)
     for (int i = 0; i < BAR_WIDTH; i++)
         bar[i] = i < (int)(share * BAR_WIDTH) ? '#' : '.';
     bar[BAR_WIDTH] = '\0';
-    fprintf(stderr, "\r%s [%s] %3.0f %%  %.0f samples/s  loss %.4f ", p->title, bar, share * 100, rate,
-            loss);
+    fprintf(stderr, "\r%s [%s] %3.0f %%  %.0f samples/s  loss %.4f ", p->title, bar, share * 100,
+            rate, loss);
 }
 
 void progress_show(progress *p, uint64_t done, double loss)
@@ -45,7 +46,8 @@ void progress_show(progress *p, uint64_t done, double loss)
         draw_bar(p, share, rate, loss);
     } else if (share >= p->next) {
         p->next += LINE_SHARE;
-        fprintf(stderr, "%s %3.0f %%  %.0f samples/s  loss %.4f\n", p->title, share * 100, rate, loss);
+        fprintf(stderr, "%s %3.0f %%  %.0f samples/s  loss %.4f\n", p->title, share * 100, rate,
+                loss);
     }
 }
 

@@ -1,4 +1,5 @@
-/* progress.h - how far a pass has come: a bar on a terminal, five lines anywhere else. On standard error. */
+/* progress.h - how far a pass has come: a bar on a terminal, five lines anywhere else. On
+ * standard error. */
 #ifndef FM_PROGRESS_H
 #define FM_PROGRESS_H
 
@@ -8,8 +9,8 @@
 typedef struct progress {
     const char *title; /* the caller's */
     uint64_t total;
-    double started;  /* seconds of the monotonic clock */
-    double next;     /* when, or at which share, to print again */
+    double started; /* seconds of the monotonic clock */
+    double next;    /* when, or at which share, to print again */
     bool terminal;
 } progress;
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define HELD_OUT_SEED 0x6175637365656400u /* the evaluation does not depend on --seed */
-#define TRIES 16 /* a package that depends on nearly everything popular gets fewer negatives */
+#define TRIES         16 /* packages that depend on most of the popular ones get fewer */
 
 /* SplitMix64. */
 static uint64_t next_random(sampler *s)

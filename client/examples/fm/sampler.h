@@ -1,7 +1,8 @@
 /* sampler.h - which pairs a pass goes through, in which order.
  *
- * Each positive edge is followed by NEGATIVES pairs of the same A with a B that A does not depend on, drawn as
- * the target of a random edge of the same set. Everything is a function of the graph and the seed. */
+ * Each positive edge is followed by NEGATIVES pairs of the same A with a B that A does not
+ * depend on, drawn as the target of a random edge of the same set. Everything is a function of
+ * the graph and the seed. */
 #ifndef FM_SAMPLER_H
 #define FM_SAMPLER_H
 
@@ -15,10 +16,11 @@ typedef struct sampler {
     uint32_t n_edges;         /* of this pass */
     uint32_t n_pool;          /* edges that negatives take their targets from */
     uint32_t next;
-    uint64_t random;          /* state of the generator */
+    uint64_t random; /* state of the generator */
 } sampler;
 
-/* The training edges in an order shuffled by `seed`; at most `limit` samples (0: all). False: no memory. */
+/* The training edges in an order shuffled by `seed`; at most `limit` samples (0: all). False: no
+ * memory. */
 bool sampler_training(sampler *s, const features *f, uint64_t seed, uint64_t limit);
 
 /* The held-out edges, always the same samples in the same order. False: no memory. */

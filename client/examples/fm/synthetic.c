@@ -1,21 +1,21 @@
 /* synthetic.c - the made-up archive.
  *
- * Packages belong to families ("family12-..."), each with a section and a few maintainers. The first tenth of
- * the packages are libraries. A package depends mostly on libraries of its own family, the first of them most
- * often, and now and then on any library: enough structure for a held-out edge to be predictable, and not all of
- * them. */
+ * Packages belong to families ("family12-..."), each with a section and a few maintainers. The
+ * first tenth of the packages are libraries. A package depends mostly on libraries of its own
+ * family, the first of them most often, and now and then on any library: enough structure for a
+ * held-out edge to be predictable, and not all of them. */
 #include "synthetic.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define PACKAGES 40000
-#define LIBRARIES 4000
-#define FAMILIES 200
-#define SECTIONS 20
+#define PACKAGES               40000
+#define LIBRARIES              4000
+#define FAMILIES               200
+#define SECTIONS               20
 #define MAINTAINERS_PER_FAMILY 3
-#define DEPENDENCIES 7
-#define STRAY_ONE_IN 12 /* dependencies outside the family */
+#define DEPENDENCIES           7
+#define STRAY_ONE_IN           12 /* dependencies outside the family */
 
 static uint32_t draw(uint64_t *random, uint32_t n)
 {
@@ -29,7 +29,8 @@ static uint32_t draw_popular(uint64_t *random, uint32_t n)
     return a < b ? a : b;
 }
 
-/* Library i belongs to family i % FAMILIES, so a family's libraries are its number plus multiples. */
+/* Library i belongs to family i % FAMILIES, so a family's libraries are its number plus
+ * multiples. */
 static uint32_t draw_library(uint64_t *random, uint32_t family)
 {
     uint32_t of = draw(random, STRAY_ONE_IN) == 0 ? draw(random, FAMILIES) : family;
@@ -55,7 +56,8 @@ bool synthetic_packages(package_list *list)
         char name[32], section[32], maintainer[48], depends[DEPENDENCIES * 2 * 16];
         snprintf(name, sizeof name, i < LIBRARIES ? "lib%u" : "program%u", i);
         snprintf(section, sizeof section, "section%u", family % SECTIONS);
-        snprintf(maintainer, sizeof maintainer, "family%u-%u", family, draw(&random, MAINTAINERS_PER_FAMILY));
+        snprintf(maintainer, sizeof maintainer, "family%u-%u", family,
+                 draw(&random, MAINTAINERS_PER_FAMILY));
         write_depends(depends, sizeof depends, &random, family);
         if (!packages_add(list, &(package){name, section, maintainer, depends}))
             return false;

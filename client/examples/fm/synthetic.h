@@ -4,8 +4,8 @@
 
 #include "packages.h"
 
-/* Adds packages with sections, maintainers and dependencies that follow a structure the model can learn. The
- * same list every time. False: out of memory. */
+/* Adds packages with sections, maintainers and dependencies that follow a structure the model
+ * can learn. The same list every time. False: out of memory. */
 bool synthetic_packages(package_list *list);
 
 #endif

@@ -1,10 +1,12 @@
-/* trainer.c - the loop every trainer on embd has: pull, compute, push, with the next pull already on its way.
+/* trainer.c - the loop every trainer on embd has: pull, compute, push, with the next pull
+ * already on its way.
  *
- * The happy path of a pass: fill a stage with samples and start its pull; then, over and over, fill the other
- * stage and start its pull, wait for this one's values, turn them into gradients, start the push, change
- * places. A pull therefore misses the one push that was started after it, always the same one: calls to a shard
- * take effect in the order they were started, so a run with the same seed and shards gives the same bits.
- * What can fail: a call. The pass then ends, and closing the client abandons what is still in flight. */
+ * The happy path of a pass: fill a stage with samples and start its pull; then, over and over,
+ * fill the other stage and start its pull, wait for this one's values, turn them into gradients,
+ * start the push, change places. A pull therefore misses the one push that was started after it,
+ * always the same one: calls to a shard take effect in the order they were started, so a run
+ * with the same seed and shards gives the same bits. What can fail: a call. The pass then ends,
+ * and closing the client abandons what is still in flight. */
 #include "trainer.h"
 
 #include "model.h"
@@ -14,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEARNING_RATE 0.1f
+#define LEARNING_RATE    0.1f
 #define FACTOR_DEVIATION 0.05f
 
-/* ---- opening ------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static bool failed(const trainer *t, const char *what, int status)
 {
@@ -25,8 +27,8 @@ static bool failed(const trainer *t, const char *what, int status)
     return false;
 }
 
-/* Weights start at 0 and are summed. Factors start small, each key's with its own values, and are averaged, so
- * that a package with eight dependencies does not outweigh one with two. */
+/* Weights start at 0 and are summed. Factors start small, each key's with its own values, and
+ * are averaged, so that a package with eight dependencies does not outweigh one with two. */
 static bool create_tables(trainer *t, uint32_t dim)
 {
     embd_schema linear, factors;
@@ -56,7 +58,8 @@ static bool open_tables(trainer *t)
         status = embd_table_open(t->client, FACTORS_TABLE, &t->factors);
     if (status != EMBD_OK)
         return failed(t, "opening the tables", status);
-    const embd_schema *linear = embd_table_schema(t->linear), *factors = embd_table_schema(t->factors);
+    const embd_schema *linear = embd_table_schema(t->linear),
+                      *factors = embd_table_schema(t->factors);
     t->dim = factors->dim;
     if (linear->dim == 1 && linear->slots == SLOTS && factors->slots == SLOTS)
         return true;
@@ -100,7 +103,7 @@ void trainer_close(trainer *t)
     *t = (trainer){0};
 }
 
-/* ---- calls --------------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 /* Both tables take the same keys, in one call. */
 static void describe_parts(const trainer *t, const stage *s, embd_part parts[2])
@@ -142,7 +145,7 @@ static bool settle(trainer *t, stage *s)
     return status == EMBD_OK || failed(t, "waiting for a call", status);
 }
 
-/* ---- passes -------------------------------------------------------------------------------------------- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 typedef struct pass {
     trainer *trainer;
@@ -235,7 +238,8 @@ bool trainer_evaluate(trainer *t, sampler *samples, pass_report *report_out)
 
 bool trainer_pull_factors(trainer *t, const uint64_t *keys, uint32_t n_keys, float *rows)
 {
-    embd_part part = {.table = t->factors, .n_keys = n_keys, .keys = keys, .values = rows, .raw = true};
+    embd_part part = {
+        .table = t->factors, .n_keys = n_keys, .keys = keys, .values = rows, .raw = true};
     int status = embd_pull(t->client, &part, 1, NULL);
     return status == EMBD_OK || failed(t, "pull", status);
 }
