@@ -22,6 +22,8 @@
 #define LIMIT_ROWS (4u << 20)
 #define LIMIT_TABLES 256u
 #define LIMIT_SHARDS 1024u
+/* Rows of a shard: rows are numbered by 32 bits. */
+#define LIMIT_CAPACITY 0xfffffffeu
 #define LIMIT_REQUESTS_IN_FLIGHT 64u
 #define LIMIT_ERROR_TEXT 400u
 

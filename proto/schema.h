@@ -21,8 +21,8 @@ int embd__schema_check(const embd_schema *schema, struct embd__error *e);
 /* NULL when equal, else the name of the first field that differs. */
 const char *embd__schema_difference(const embd_schema *a, const embd_schema *b);
 
-/* The schema as one map, without slot_sizes, which follow as a u64 bin where given (embd__msg_bin).
- * `slot_sizes: true` in the map says so. */
+/* The schema as one map; where it has slot_sizes, the map says `slot_sizes: true` and this function adds their
+ * u64 bin right after it. So a schema is the last field of the map around it. */
 void embd__schema_write(struct msg *m, const embd_schema *schema);
 /* Reads the map; where it says slot_sizes, takes the reader's next bin. Checks everything. On error *out is
  * zero. */

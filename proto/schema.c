@@ -1,0 +1,282 @@
+/* schema.c - the questions both sides ask of a schema: is it sound, are two the same, how much optimizer state
+ * has a row. And copies that own their slot_sizes.
+ *
+ * A check goes from the plain to the particular: each field's own range, then what this version does not do,
+ * then what fields say about each other. */
+#include "schema.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "names.h"
+#include "reading.h"
+#include "schema_fields.h"
+
+/* ---- checking ---- */
+
+static bool is_name_byte(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+
+static int check_name(const char name[EMBD_NAME_MAX + 1], struct embd__error *e)
+{
+    size_t bytes = strnlen(name, EMBD_NAME_MAX + 1), valid = 0;
+    while (valid < bytes && is_name_byte(name[valid]))
+        valid++;
+    bool starts_well = valid > 0 && name[0] != '_' && name[0] != '-';
+    if (bytes <= EMBD_NAME_MAX && valid == bytes && starts_well)
+        return EMBD_OK;
+    char shown[SHOWN_TEXT];
+    embd__show_text(shown, name, bytes);
+    return embd__error_set(e, EMBD_INVALID,
+                           "schema field 'name' is '%s', expected 1 to %u bytes of a-z, 0-9, '_' and '-', "
+                           "beginning with a letter or digit",
+                           shown, EMBD_NAME_MAX);
+}
+
+/* Writes "dim" or "optimizer.lr". */
+static const char *full_name(char out[64], const struct schema_group *group, const struct schema_field *field)
+{
+    snprintf(out, 64, "%s%s%s", group->name, group->name[0] ? "." : "", field->name);
+    return out;
+}
+
+static int check_field(const embd_schema *schema, const struct schema_group *group,
+                       const struct schema_field *field, struct embd__error *e)
+{
+    char name[64];
+    full_name(name, group, field);
+    if (field->type == SCHEMA_F32) {
+        float value = embd__schema_get_f32(schema, field);
+        if (value >= field->low && value <= field->high)
+            return EMBD_OK;
+        return embd__error_set(e, EMBD_INVALID, "schema field '%s' is %.9g, allowed are %.9g to %.9g", name,
+                               (double)value, (double)field->low, (double)field->high);
+    }
+    uint64_t value = embd__schema_get(schema, field);
+    uint64_t min = field->min, max = field->max;
+    if (field->type == SCHEMA_ENUM)
+        max = (uint64_t)embd__names_count(field->names) - 1;
+    if (field->type == SCHEMA_BOOL || (value >= min && value <= max))
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID, "schema field '%s' is %llu, allowed are %llu to %llu", name,
+                           (unsigned long long)value, (unsigned long long)min, (unsigned long long)max);
+}
+
+static int check_ranges(const embd_schema *schema, struct embd__error *e)
+{
+    for (const struct schema_group *g = embd__schema_groups; g < embd__schema_groups + SCHEMA_GROUPS; g++)
+        for (const struct schema_field *f = g->fields; f < g->fields + g->n_fields; f++)
+            if (embd__schema_applies(g, f, schema) && check_field(schema, g, f, e) != EMBD_OK)
+                return e->status;
+    return EMBD_OK;
+}
+
+static int refuse(const char *field, const char *value, struct embd__error *e)
+{
+    return embd__error_set(e, EMBD_UNSUPPORTED, "schema field '%s' is '%s', which this version does not support",
+                           field, value);
+}
+
+static int check_supported(const embd_schema *schema, struct embd__error *e)
+{
+    if (schema->optimizer.update != EMBD_LOCAL)
+        return refuse("optimizer.update", embd_update_name(schema->optimizer.update), e);
+    if (schema->on_full != EMBD_GROW && schema->on_full != EMBD_ERROR)
+        return refuse("on_full", embd_on_full_name(schema->on_full), e);
+    if (schema->durability != EMBD_SNAPSHOT)
+        return refuse("durability", embd_durability_name(schema->durability), e);
+    return EMBD_OK;
+}
+
+static int check_slot_sizes(const embd_schema *schema, struct embd__error *e)
+{
+    uint64_t sum = 0;
+    for (uint32_t s = 0; s < schema->slots; s++) {
+        uint64_t size = schema->slot_sizes[s];
+        if (size == 0)
+            return embd__error_set(e, EMBD_INVALID, "schema field 'slot_sizes[%u]' is 0, below the minimum of 1", s);
+        if (__builtin_add_overflow(sum, size, &sum))
+            return embd__error_set(e, EMBD_INVALID,
+                                   "schema field 'slot_sizes[%u]' is %llu, which brings the sum over %llu", s,
+                                   (unsigned long long)size, (unsigned long long)UINT64_MAX);
+    }
+    return EMBD_OK;
+}
+
+static int check_optimizer(const embd_optimizer *o, struct embd__error *e)
+{
+    if (o->scaler == 0.0f)
+        return embd__error_set(e, EMBD_INVALID, "schema field 'optimizer.scaler' is 0; gradients are divided by it");
+    if (o->kind == EMBD_FTRL && o->lr == 0.0f)
+        return embd__error_set(e, EMBD_INVALID, "schema field 'optimizer.lr' is 0; ftrl divides by it");
+    return EMBD_OK;
+}
+
+static int check_initializer(const embd_schema *schema, struct embd__error *e)
+{
+    const embd_initializer *i = &schema->initializer;
+    if (i->kind == EMBD_UNIFORM_SLOT && schema->slot_sizes == NULL)
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'initializer.kind' is 'uniform_slot', which needs slot_sizes");
+    if (i->kind == EMBD_UNIFORM && i->a > i->b)
+        return embd__error_set(e, EMBD_INVALID, "schema field 'initializer.a' is %.9g, above initializer.b, %.9g",
+                               (double)i->a, (double)i->b);
+    if (i->kind == EMBD_UNIFORM && !isfinite(i->b - i->a))
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'initializer.b' is %.9g, over the largest f32 away from initializer.a, "
+                               "%.9g",
+                               (double)i->b, (double)i->a);
+    if (i->kind == EMBD_NORMAL && i->b < 0.0f)
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'initializer.b', the standard deviation, is %.9g, below 0",
+                               (double)i->b);
+    return EMBD_OK;
+}
+
+int embd__schema_check(const embd_schema *schema, struct embd__error *e)
+{
+    int status = check_name(schema->name, e);
+    if (status == EMBD_OK)
+        status = check_ranges(schema, e);
+    if (status == EMBD_OK)
+        status = check_supported(schema, e);
+    if (status == EMBD_OK && schema->slot_sizes != NULL)
+        status = check_slot_sizes(schema, e);
+    if (status == EMBD_OK)
+        status = check_optimizer(&schema->optimizer, e);
+    if (status == EMBD_OK)
+        status = check_initializer(schema, e);
+    return status;
+}
+
+int embd_schema_check(const embd_schema *schema, char *why_out, size_t why_bytes)
+{
+    struct embd__error e = {0};
+    int status = embd__schema_check(schema, &e);
+    if (status != EMBD_OK && why_out != NULL)
+        snprintf(why_out, why_bytes, "%s", e.text);
+    return status;
+}
+
+/* ---- comparing ---- */
+
+static bool differs(const embd_schema *a, const embd_schema *b, const struct schema_group *group,
+                    const struct schema_field *field)
+{
+    if (!embd__schema_applies(group, field, a))
+        return false;
+    if (field->type != SCHEMA_F32)
+        return embd__schema_get(a, field) != embd__schema_get(b, field);
+    float x = embd__schema_get_f32(a, field), y = embd__schema_get_f32(b, field);
+    return memcmp(&x, &y, sizeof x) != 0; /* bits: -0 starts other rows than 0 */
+}
+
+/* "optimizer.lr", kept for as long as the process: one of a few literals, so made once by hand. */
+static const char *literal_name(const struct schema_group *group, const struct schema_field *field)
+{
+    static const char *const dotted[] = {
+        "optimizer.kind",     "optimizer.update", "optimizer.lr",    "optimizer.scaler",
+        "optimizer.momentum", "optimizer.beta1",  "optimizer.beta2", "optimizer.eps",
+        "optimizer.beta",     "optimizer.l1",     "optimizer.l2",    "optimizer.initial_accumulator",
+        "initializer.kind",   "initializer.a",    "initializer.b",
+    };
+    char name[64];
+    full_name(name, group, field);
+    for (size_t i = 0; i < sizeof dotted / sizeof dotted[0]; i++)
+        if (strcmp(dotted[i], name) == 0)
+            return dotted[i];
+    return field->name;
+}
+
+static bool slot_sizes_differ(const embd_schema *a, const embd_schema *b)
+{
+    if (a->slot_sizes == NULL || b->slot_sizes == NULL)
+        return a->slot_sizes != b->slot_sizes;
+    return memcmp(a->slot_sizes, b->slot_sizes, a->slots * sizeof *a->slot_sizes) != 0;
+}
+
+const char *embd__schema_difference(const embd_schema *a, const embd_schema *b)
+{
+    if (strcmp(a->name, b->name) != 0)
+        return "name";
+    for (const struct schema_group *g = embd__schema_groups; g < embd__schema_groups + SCHEMA_GROUPS; g++)
+        for (const struct schema_field *f = g->fields; f < g->fields + g->n_fields; f++)
+            if (differs(a, b, g, f))
+                return literal_name(g, f);
+    return slot_sizes_differ(a, b) ? "slot_sizes" : NULL;
+}
+
+/* ---- owning ---- */
+
+int embd__schema_copy(struct table_schema *to, const embd_schema *from, struct embd__error *e)
+{
+    memset(to, 0, sizeof *to);
+    if (from->slot_sizes != NULL) {
+        uint64_t *sizes = malloc(from->slots * sizeof *sizes);
+        uint64_t *starts = malloc((from->slots + 1ull) * sizeof *starts);
+        if (sizes == NULL || starts == NULL) {
+            free(sizes);
+            free(starts);
+            return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %u slot sizes", from->slots);
+        }
+        starts[0] = 0;
+        for (uint32_t s = 0; s < from->slots; s++) {
+            sizes[s] = from->slot_sizes[s];
+            starts[s + 1] = starts[s] + sizes[s];
+        }
+        to->sizes = sizes;
+        to->slot_starts = starts;
+    }
+    to->s = *from;
+    to->s.slot_sizes = to->sizes;
+    return EMBD_OK;
+}
+
+void embd__schema_fini(struct table_schema *schema)
+{
+    free(schema->sizes);
+    free(schema->slot_starts);
+    memset(schema, 0, sizeof *schema);
+}
+
+/* ---- what follows from a schema ---- */
+
+uint32_t embd__schema_state_floats(const embd_schema *schema)
+{
+    switch (schema->optimizer.kind) {
+    case EMBD_SGD:
+        return 0;
+    case EMBD_ROWWISE_ADAGRAD:
+        return 1;
+    case EMBD_MOMENTUM:
+    case EMBD_NESTEROV:
+    case EMBD_ADAGRAD:
+    case EMBD_RMSPROP:
+        return schema->dim;
+    case EMBD_ADAM:
+    case EMBD_FTRL:
+        break;
+    }
+    return 2 * schema->dim;
+}
+
+uint32_t embd__schema_slot_of(const struct table_schema *schema, uint64_t key)
+{
+    const uint64_t *starts = schema->slot_starts;
+    uint32_t low = 0, high = schema->s.slots; /* starts[low] <= key, always; key < starts[high], if anywhere */
+    if (key >= starts[high])
+        return high;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (starts[middle] <= key)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}

@@ -1,0 +1,190 @@
+/* schema_fields.c - the table of schema fields, and the defaults. */
+#include "schema_fields.h"
+
+#include <assert.h>
+#include <float.h>
+#include <string.h>
+
+#include "limit.h"
+#include "names.h"
+
+#define EVERY_KIND UINT32_MAX
+#define BELOW_ONE 0x1.fffffep-1f /* the f32 before 1 */
+
+#define U32(field, min_, max_)                                                                         \
+    {.name = #field, .type = SCHEMA_U32, .at = offsetof(embd_schema, field), .min = min_, .max = max_,  \
+     .kinds = EVERY_KIND}
+#define U64(field, max_)                                                                               \
+    {.name = #field, .type = SCHEMA_U64, .at = offsetof(embd_schema, field), .max = max_, .kinds = EVERY_KIND}
+#define BOOL(field)                                                                                    \
+    {.name = #field, .type = SCHEMA_BOOL, .at = offsetof(embd_schema, field), .kinds = EVERY_KIND}
+#define ENUM(name_, field, names_)                                                                     \
+    {.name = name_, .type = SCHEMA_ENUM, .at = offsetof(embd_schema, field), .names = names_,           \
+     .kinds = EVERY_KIND}
+#define F32(group, field, low_, high_, kinds_)                                                         \
+    {.name = #field, .type = SCHEMA_F32, .at = offsetof(embd_schema, group.field), .low = low_,         \
+     .high = high_, .kinds = kinds_}
+
+#define KIND(kind) (1u << (kind))
+#define MOMENTUMS (KIND(EMBD_MOMENTUM) | KIND(EMBD_NESTEROV))
+#define ADAGRADS (KIND(EMBD_ADAGRAD) | KIND(EMBD_ROWWISE_ADAGRAD))
+#define DECAYS (KIND(EMBD_ADAM) | KIND(EMBD_RMSPROP))
+
+static const struct schema_field own_fields[] = {
+    U32(dim, 1, EMBD_DIM_MAX),
+    U32(slots, 1, EMBD_SLOTS_MAX),
+    ENUM("partition", partition, embd__partition_names),
+    ENUM("combiner", combiner, embd__combiner_names),
+    ENUM("dtype", dtype, embd__dtype_names),
+    U64(seed, UINT64_MAX),
+    U64(capacity, LIMIT_CAPACITY),
+    ENUM("on_full", on_full, embd__on_full_names),
+    U32(admit_after, 0, UINT32_MAX),
+    ENUM("create_on", create_on, embd__create_on_names),
+    BOOL(admit_nonfinite),
+    ENUM("durability", durability, embd__durability_names),
+};
+
+static const struct schema_field optimizer_fields[] = {
+    ENUM("kind", optimizer.kind, embd__optimizer_names),
+    ENUM("update", optimizer.update, embd__update_names),
+    F32(optimizer, lr, -FLT_MAX, FLT_MAX, EVERY_KIND),
+    F32(optimizer, scaler, -FLT_MAX, FLT_MAX, EVERY_KIND),
+    F32(optimizer, momentum, 0, BELOW_ONE, MOMENTUMS),
+    F32(optimizer, beta1, 0, BELOW_ONE, KIND(EMBD_ADAM)),
+    F32(optimizer, beta2, 0, BELOW_ONE, DECAYS),
+    F32(optimizer, eps, 0, FLT_MAX, ADAGRADS | DECAYS | KIND(EMBD_FTRL)),
+    F32(optimizer, initial_accumulator, 0, FLT_MAX, ADAGRADS),
+    F32(optimizer, beta, 0, FLT_MAX, KIND(EMBD_FTRL)),
+    F32(optimizer, l1, 0, FLT_MAX, KIND(EMBD_FTRL)),
+    F32(optimizer, l2, 0, FLT_MAX, KIND(EMBD_FTRL)),
+};
+
+static const struct schema_field initializer_fields[] = {
+    ENUM("kind", initializer.kind, embd__initializer_names),
+    F32(initializer, a, -FLT_MAX, FLT_MAX, KIND(EMBD_UNIFORM) | KIND(EMBD_NORMAL) | KIND(EMBD_CONSTANT)),
+    F32(initializer, b, -FLT_MAX, FLT_MAX, KIND(EMBD_UNIFORM) | KIND(EMBD_NORMAL)),
+};
+
+#define COUNT(array) (uint32_t)(sizeof(array) / sizeof(array)[0])
+
+const struct schema_group embd__schema_groups[SCHEMA_GROUPS] = {
+    {"", own_fields, COUNT(own_fields)},
+    {"optimizer", optimizer_fields, COUNT(optimizer_fields)},
+    {"initializer", initializer_fields, COUNT(initializer_fields)},
+};
+
+/* ---- values ---- */
+
+/* Enums are read and written as the 32 bits they are. */
+_Static_assert(sizeof(embd_partition) == 4 && sizeof(embd_optimizer_kind) == 4, "an enum has 32 bits");
+
+uint64_t embd__schema_get(const embd_schema *schema, const struct schema_field *field)
+{
+    const char *at = (const char *)schema + field->at;
+    uint64_t u64;
+    uint32_t u32;
+    bool flag;
+    switch (field->type) {
+    case SCHEMA_U64:
+        memcpy(&u64, at, sizeof u64);
+        return u64;
+    case SCHEMA_BOOL:
+        memcpy(&flag, at, sizeof flag);
+        return flag;
+    case SCHEMA_U32:
+    case SCHEMA_ENUM:
+    case SCHEMA_F32:
+        break;
+    }
+    assert(field->type != SCHEMA_F32);
+    memcpy(&u32, at, sizeof u32);
+    return u32;
+}
+
+void embd__schema_put(embd_schema *schema, const struct schema_field *field, uint64_t value)
+{
+    char *at = (char *)schema + field->at;
+    uint32_t u32 = (uint32_t)value;
+    bool flag = value != 0;
+    assert(field->type != SCHEMA_F32);
+    if (field->type == SCHEMA_U64)
+        memcpy(at, &value, sizeof value);
+    else if (field->type == SCHEMA_BOOL)
+        memcpy(at, &flag, sizeof flag);
+    else
+        memcpy(at, &u32, sizeof u32);
+}
+
+float embd__schema_get_f32(const embd_schema *schema, const struct schema_field *field)
+{
+    float value;
+    memcpy(&value, (const char *)schema + field->at, sizeof value);
+    return value;
+}
+
+void embd__schema_put_f32(embd_schema *schema, const struct schema_field *field, float value)
+{
+    memcpy((char *)schema + field->at, &value, sizeof value);
+}
+
+bool embd__schema_applies(const struct schema_group *group, const struct schema_field *field,
+                          const embd_schema *schema)
+{
+    if (field->kinds == EVERY_KIND)
+        return true;
+    uint64_t kind = embd__schema_get(schema, &group->fields[0]);
+    return kind < 32 && (field->kinds >> kind & 1);
+}
+
+/* ---- defaults ---- */
+
+void embd_optimizer_init(embd_optimizer *optimizer, embd_optimizer_kind kind, float lr)
+{
+    *optimizer = (embd_optimizer){
+        .kind = kind,
+        .update = EMBD_LOCAL,
+        .lr = lr,
+        .scaler = 1.0f,
+        .momentum = 0.9f,
+        .beta1 = 0.9f,
+        .beta2 = kind == EMBD_RMSPROP ? 0.9f : 0.999f,
+        .eps = kind == EMBD_FTRL ? FLT_EPSILON : 1e-7f,
+    };
+}
+
+static embd_initializer initializer_default(embd_initializer_kind kind)
+{
+    switch (kind) {
+    case EMBD_UNIFORM:
+        return (embd_initializer){kind, -0.05f, 0.05f};
+    case EMBD_NORMAL:
+        return (embd_initializer){kind, 0.0f, 0.05f};
+    case EMBD_UNIFORM_SLOT:
+    case EMBD_CONSTANT:
+        break;
+    }
+    return (embd_initializer){kind, 0.0f, 0.0f};
+}
+
+void embd_schema_init(embd_schema *schema)
+{
+    memset(schema, 0, sizeof *schema);
+    schema->slots = 1;
+    schema->partition = EMBD_HASH;
+    schema->combiner = EMBD_SUM;
+    schema->dtype = EMBD_F32;
+    embd_optimizer_init(&schema->optimizer, EMBD_SGD, 0.01f);
+    schema->initializer = initializer_default(EMBD_UNIFORM);
+    schema->on_full = EMBD_GROW;
+    schema->create_on = EMBD_CREATE_ON_PUSH;
+    schema->durability = EMBD_SNAPSHOT;
+}
+
+void embd__schema_reset_group(embd_schema *schema, const struct schema_group *group)
+{
+    if (group->fields == optimizer_fields)
+        embd_optimizer_init(&schema->optimizer, schema->optimizer.kind, schema->optimizer.lr);
+    else if (group->fields == initializer_fields)
+        schema->initializer = initializer_default(schema->initializer.kind);
+}
