@@ -1,0 +1,159 @@
+/* create.c - rows for keys that have none.
+ *
+ * Everything that may fail happens before anything that shows: all keys are looked up, what becomes of each is
+ * counted, memory for the new rows and entries is reserved; then rows are made. Rows that there is no room for are
+ * the last of the request, in order of first occurrence. */
+#include "host.h"
+
+#include <string.h>
+
+#include "memory.h"
+#include "optimizer.h"
+
+#define PREFETCH 24u
+
+static void find_all(struct store *store)
+{
+    struct distinct *d = store->merge.distinct;
+    uint32_t n = store->merge.n;
+    for (uint32_t i = 0; i < n && i < PREFETCH; i++)
+        index_prefetch(&store->index, d[i].hash);
+    for (uint32_t i = 0; i < n; i++) {
+        if (i + PREFETCH < n)
+            index_prefetch(&store->index, d[i + PREFETCH].hash);
+        d[i].ref = index_find(&store->index, d[i].hash, d[i].slot);
+    }
+}
+
+uint64_t host_room(const struct store *store)
+{
+    const embd_schema *s = &store->schema->s;
+    uint64_t most = INDEX_ROWS_MAX;
+    if (s->on_full == EMBD_ERROR && s->capacity != 0 && s->capacity < most)
+        most = s->capacity;
+    return most > store->rows.n ? most - store->rows.n : 0;
+}
+
+/* What becomes of a key that the index says `ref` of; takes from *room. */
+static embd_key_status judge(const struct store *store, uint32_t ref, uint64_t *room)
+{
+    if (ref != 0 && !(ref & INDEX_CANDIDATE))
+        return EMBD_KEY_HIT;
+    uint32_t sights = ref & INDEX_SIGHTS_MAX;
+    if ((uint64_t)sights + 1 < store->schema->s.admit_after)
+        return EMBD_KEY_FILTERED;
+    if (*room == 0)
+        return EMBD_KEY_FULL;
+    --*room;
+    return EMBD_KEY_INSERTED;
+}
+
+/* Counts what create_all will do. *n_new: keys the index has not heard of. */
+static void plan(const struct store *store, struct created *created, uint32_t *n_new)
+{
+    uint64_t room = host_room(store);
+    *created = (struct created){0};
+    *n_new = 0;
+    for (uint32_t i = 0; i < store->merge.n; i++) {
+        uint32_t ref = store->merge.distinct[i].ref;
+        embd_key_status status = judge(store, ref, &room);
+        created->n_inserted += status == EMBD_KEY_INSERTED;
+        created->n_full += status == EMBD_KEY_FULL;
+        created->n_filtered += status == EMBD_KEY_FILTERED;
+        *n_new += ref == 0 && status != EMBD_KEY_FULL;
+    }
+}
+
+static bool reserve_entries(struct store *store, uint32_t n_new)
+{
+    if (n_new == 0)
+        return true;
+    uint64_t *hashes = memory_new(n_new * sizeof *hashes);
+    if (hashes == NULL)
+        return false;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < store->merge.n && n < n_new; i++) /* those without room come last */
+        if (store->merge.distinct[i].ref == 0)
+            hashes[n++] = store->merge.distinct[i].hash;
+    bool reserved = index_reserve(&store->index, hashes, n);
+    memory_free(hashes, n_new * sizeof *hashes);
+    return reserved;
+}
+
+/* A row at its first value. */
+static uint32_t new_row(struct store *store, uint64_t key, uint32_t slot)
+{
+    float value[EMBD_DIM_MAX];
+    uint32_t row = (uint32_t)store->rows.n++;
+    uint8_t *record = rows_at(&store->rows, row);
+    host_first_value(store, key, slot, value);
+    embd__from_f32(record, store->dtype, value, store->dim);
+    float first = optimizer_first_state(&store->schema->s.optimizer);
+    for (uint32_t i = 0; i < store->state_floats; i++)
+        host_state(store, record)[i] = first;
+    return row;
+}
+
+static void set_statuses(const struct merge *merge, const struct distinct *d, uint8_t *statuses,
+                         embd_key_status status)
+{
+    uint32_t k = d->first;
+    statuses[k] = (uint8_t)status;
+    for (uint32_t i = 0; i < d->repeats; i++) {
+        k = merge->next[k];
+        statuses[k] = (uint8_t)status;
+    }
+}
+
+/* A row, one more sight, or nothing for a key without a row. Cannot fail: all is reserved. */
+static void settle(struct store *store, const struct store_keys *in, struct distinct *d, embd_key_status status)
+{
+    bool was_candidate = d->ref != 0;
+    uint32_t sights = d->ref & INDEX_SIGHTS_MAX;
+    d->ref = 0;
+    if (status == EMBD_KEY_INSERTED) {
+        d->ref = new_row(store, in->keys[d->first], d->slot) + 1;
+        store->n_candidates -= was_candidate;
+        index_put(&store->index, d->hash, d->slot, d->ref);
+    } else if (status == EMBD_KEY_FILTERED) {
+        store->n_candidates += !was_candidate;
+        sights += sights < INDEX_SIGHTS_MAX;
+        index_put(&store->index, d->hash, d->slot, INDEX_CANDIDATE | sights);
+    }
+}
+
+static void create_all(struct store *store, const struct store_keys *in, uint8_t *statuses)
+{
+    uint64_t room = host_room(store);
+    for (uint32_t i = 0; i < store->merge.n; i++) {
+        struct distinct *d = &store->merge.distinct[i];
+        embd_key_status status = judge(store, d->ref, &room);
+        if (status == EMBD_KEY_HIT)
+            continue;
+        settle(store, in, d, status);
+        if (statuses)
+            set_statuses(&store->merge, d, statuses, status);
+    }
+}
+
+int create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses, struct created *created,
+                struct embd__error *e)
+{
+    const embd_schema *s = &store->schema->s;
+    uint32_t n_new;
+    find_all(store);
+    plan(store, created, &n_new);
+    if (created->n_full && statuses == NULL)
+        return embd__error_set(e, EMBD_FULL,
+                               "table %s: %u keys need a row, %llu rows are left of capacity %llu", s->name,
+                               created->n_inserted + created->n_full, (unsigned long long)host_room(store),
+                               (unsigned long long)(store->rows.n + host_room(store)));
+    if (!rows_reserve(&store->rows, store->rows.n + created->n_inserted) || !reserve_entries(store, n_new))
+        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for %u more rows of %u bytes", s->name,
+                               created->n_inserted, store->rows.stride);
+    if (statuses)
+        memset(statuses, EMBD_KEY_HIT, in->n_keys);
+    if (created->n_inserted + created->n_full + created->n_filtered)
+        create_all(store, in, statuses);
+    return EMBD_OK;
+}

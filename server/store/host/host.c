@@ -1,0 +1,156 @@
+#include "host.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "memory.h"
+
+/* Half of a small second-level cache: what a pull makes is still there when it is sent. */
+#define PULL_BYTES ((uint64_t)256 << 10)
+
+static uint32_t round_up(uint32_t bytes, uint32_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* capacity with on_full = grow: room at once. Refused where the machine could never hold it. */
+static int reserve_capacity(struct store *store, struct embd__error *e)
+{
+    const embd_schema *s = &store->schema->s;
+    if (s->on_full != EMBD_GROW || s->capacity == 0)
+        return EMBD_OK;
+    uint64_t per_row = store->rows.stride + 24;
+    uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t most = memory / per_row < INDEX_ROWS_MAX ? memory / per_row : INDEX_ROWS_MAX;
+    if (s->capacity > most)
+        return embd__error_set(e, EMBD_NO_MEMORY,
+                               "table %s: capacity %llu rows of %u bytes; this machine holds %llu at most", s->name,
+                               (unsigned long long)s->capacity, store->rows.stride, (unsigned long long)most);
+    if (!rows_reserve(&store->rows, s->capacity) || !index_reserve_count(&store->index, s->capacity))
+        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for capacity %llu rows of %u bytes", s->name,
+                               (unsigned long long)s->capacity, store->rows.stride);
+    return EMBD_OK;
+}
+
+static bool open_initializer(struct store *store)
+{
+    const embd_schema *s = &store->schema->s;
+    store->initializer = (struct initializer){
+        .kind = s->initializer.kind, .a = s->initializer.a, .b = s->initializer.b, .seed = s->seed};
+    if (s->initializer.kind != EMBD_UNIFORM_SLOT)
+        return true;
+    store->slot_bounds = memory_new(s->slots * sizeof *store->slot_bounds);
+    if (store->slot_bounds == NULL)
+        return false;
+    for (uint32_t i = 0; i < s->slots; i++)
+        store->slot_bounds[i] = initializer_slot_bound(s->slot_sizes[i]);
+    return true;
+}
+
+static void host_close(struct store *store)
+{
+    if (store == NULL)
+        return;
+    index_close(&store->index);
+    rows_close(&store->rows);
+    merge_fini(&store->merge);
+    memory_free(store->slot_bounds, store->schema->s.slots * sizeof *store->slot_bounds);
+    memory_free(store, sizeof *store);
+}
+
+static int host_open(const struct table_schema *schema, struct store **out, struct embd__error *e)
+{
+    const embd_schema *s = &schema->s;
+    *out = NULL;
+    struct store *store = memory_new(sizeof *store);
+    if (store == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to open it", s->name);
+    store->schema = schema;
+    store->dim = s->dim;
+    store->dtype = s->dtype;
+    store->value_bytes = s->dim * (uint32_t)embd__dtype_bytes(s->dtype);
+    store->state_at = round_up(store->value_bytes, 4);
+    store->state_floats = embd__schema_state_floats(s);
+    rows_open(&store->rows, round_up(store->state_at + 4 * store->state_floats, 8));
+    int status = EMBD_OK;
+    if (!index_open(&store->index) || !open_initializer(store))
+        status = embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to open it", s->name);
+    else
+        status = reserve_capacity(store, e);
+    if (status != EMBD_OK) {
+        host_close(store);
+        return status;
+    }
+    *out = store;
+    return EMBD_OK;
+}
+
+/* The slot whose bound a key takes: its own; by its value where slots do not tell keys apart. A key beyond the last
+ * slot takes the last slot's. */
+static uint32_t bound_slot(const struct store *store, uint64_t key, uint32_t slot)
+{
+    const embd_schema *s = &store->schema->s;
+    if (s->partition != EMBD_SLOT)
+        slot = embd__schema_slot_of(store->schema, key);
+    return slot < s->slots ? slot : s->slots - 1;
+}
+
+void host_first_value(const struct store *store, uint64_t key, uint32_t slot, float *value)
+{
+    struct initializer init = store->initializer;
+    if (init.kind == EMBD_UNIFORM_SLOT) {
+        init.b = store->slot_bounds[bound_slot(store, key, slot)];
+        init.a = -init.b;
+    }
+    initializer_row(&init, key, slot, value, store->dim);
+    if (store->dtype != EMBD_F32) {
+        uint16_t stored[EMBD_DIM_MAX];
+        embd__from_f32(stored, store->dtype, value, store->dim);
+        embd__to_f32(value, stored, store->dtype, store->dim);
+    }
+}
+
+static void host_set_step(struct store *store, uint64_t step)
+{
+    store->step = step;
+}
+
+static void host_stats(const struct store *store, struct store_stats *out)
+{
+    uint64_t bounds = store->slot_bounds ? store->schema->s.slots * sizeof *store->slot_bounds : 0;
+    *out = (struct store_stats){
+        .rows = store->rows.n,
+        .candidates = store->n_candidates,
+        .capacity = store->rows.capacity,
+        .row_bytes = store->rows.capacity * store->rows.stride,
+        .index_bytes = sizeof *store + index_bytes(&store->index) + merge_bytes(&store->merge) +
+                       rows_overhead_bytes(&store->rows) + bounds,
+        .steps = store->step,
+    };
+}
+
+static void *host_buffer_new(size_t bytes)
+{
+    return memory_buffer_new(bytes ? bytes : 1);
+}
+
+static void host_buffer_free(void *buffer, size_t bytes)
+{
+    memory_free(buffer, bytes ? bytes : 1);
+}
+
+const struct store_ops store_host = {
+    .name = "host",
+    .pull_bytes = PULL_BYTES,
+    .open = host_open,
+    .close = host_close,
+    .pull = host_pull,
+    .push = host_push,
+    .insert = host_insert,
+    .scan = host_scan,
+    .load = host_load,
+    .set_step = host_set_step,
+    .stats = host_stats,
+    .buffer_new = host_buffer_new,
+    .buffer_free = host_buffer_free,
+};

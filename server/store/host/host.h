@@ -1,0 +1,97 @@
+/* host.h - one table of one shard in the memory of this machine: what the files of this folder share.
+ *
+ *   memory   huge pages and heap
+ *   index    key -> row number
+ *   rows     row number -> record
+ *   walk     a request's keys -> records, several requests' worth of cache misses at a time
+ *   pull     records -> the answer
+ *   merge    a request's keys -> distinct keys and their occurrences
+ *   create   rows for keys that have none: admission, capacity, all or nothing
+ *   push     gradients -> one optimizer step of each distinct key
+ *   scan     copies out and in
+ *
+ * Owner: the shard's thread. All calls complete before they return. */
+#ifndef EMBD_HOST_HOST_H
+#define EMBD_HOST_HOST_H
+
+#include "index.h"
+#include "initializer.h"
+#include "merge.h"
+#include "rows.h"
+#include "store.h"
+
+struct store {
+    const struct table_schema *schema; /* the caller's */
+    uint32_t dim;
+    embd_dtype dtype;
+    uint32_t value_bytes;  /* of a row, without padding */
+    uint32_t state_at;     /* where the state starts in a record */
+    uint32_t state_floats;
+    struct index index;
+    struct rows rows;
+    uint64_t n_candidates;
+    uint64_t step; /* pushes so far */
+    struct initializer initializer;
+    float *slot_bounds; /* [slots], uniform_slot only */
+    struct merge merge;
+};
+
+/* The first value of a key's row, rounded to the table's dtype, as f32 and as stored. */
+void host_first_value(const struct store *store, uint64_t key, uint32_t slot, float *value);
+
+static inline float *host_state(const struct store *store, uint8_t *record)
+{
+    return (float *)(void *)(record + store->state_at);
+}
+
+/* ---- walk ---- */
+
+#define WALK_BLOCK 32u
+
+struct walk_block {
+    uint64_t hash[WALK_BLOCK];
+    uint16_t slot[WALK_BLOCK];
+    const uint8_t *record[WALK_BLOCK]; /* NULL: the key has no row */
+};
+
+/* Goes through keys begin .. end of a request in blocks of WALK_BLOCK. While the caller uses one block, the records
+ * of the next and the index entries of the one after are on their way to the cache. */
+struct walk {
+    const struct store *store;
+    const struct store_keys *in;
+    uint32_t hashed, found, used, end; /* keys that have passed each stage */
+    uint32_t row;                      /* of key `hashed`; slot tables with offsets only */
+    uint32_t block;                    /* of the next use, modulo 3 */
+    struct walk_block blocks[3];
+};
+
+void walk_begin(struct walk *walk, const struct store *store, const struct store_keys *in, uint32_t begin,
+                uint32_t end);
+/* The next block of *n_out keys, or NULL after the last. Valid until the next call. */
+const struct walk_block *walk_next(struct walk *walk, uint32_t *n_out);
+
+/* ---- create ---- */
+
+/* What a request that may create rows has done to its distinct keys. */
+struct created {
+    uint32_t n_inserted, n_full, n_filtered;
+};
+
+/* Looks all of store->merge up and gives rows, at their first value, to those that have none and may have one now.
+ * Afterwards `ref` of a distinct key is its row + 1, or 0 where it has none. statuses, counts and errors as for
+ * store_push; an error leaves the table as it was. */
+int create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses, struct created *created,
+                struct embd__error *e);
+
+/* ---- the calls of store_ops ---- */
+
+void host_pull(struct store *store, struct store_pull *pull, struct store_done *done);
+void host_push(struct store *store, struct store_push *push, struct store_done *done);
+void host_insert(struct store *store, struct store_insert *insert, struct store_done *done);
+void host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out);
+int host_load(struct store *store, const struct row_block *block, struct embd__error *e);
+
+/* Rows the table may still get: its capacity where that is a bound, and what the index can number. */
+uint64_t host_room(const struct store *store);
+
+#endif

@@ -1,0 +1,255 @@
+#include "index.h"
+
+#include <string.h>
+
+#include "memory.h"
+
+#define FIRST_BUCKETS 64u                                                             /* 4 KiB */
+#define FULL_BUCKETS ((uint32_t)(MEMORY_HUGE_PAGE / INDEX_BUCKET / sizeof(struct index_entry)))
+/* 2^20 segments hold 10^11 keys. Keys made to collide reach this early: a split then does not separate them. */
+#define DEPTH_MAX 20u
+
+static size_t segment_bytes(const struct index *index)
+{
+    return ((size_t)index->bucket_mask + 1) * INDEX_BUCKET * sizeof(struct index_entry);
+}
+
+/* The most entries a segment may hold: 0.7 of its places. */
+static uint32_t segment_limit(uint32_t bucket_mask)
+{
+    return (uint32_t)((uint64_t)(bucket_mask + 1) * INDEX_BUCKET * 7 / 10);
+}
+
+static struct segment *segment_new(const struct index *index, uint32_t depth)
+{
+    struct segment *segment = memory_new(sizeof *segment);
+    if (segment == NULL)
+        return NULL;
+    segment->depth = depth;
+    segment->entries = memory_new(segment_bytes(index));
+    if (segment->entries == NULL) {
+        memory_free(segment, sizeof *segment);
+        return NULL;
+    }
+    return segment;
+}
+
+static void segment_free(const struct index *index, struct segment *segment)
+{
+    memory_free(segment->entries, segment_bytes(index));
+    memory_free(segment, sizeof *segment);
+}
+
+/* The entry of a key, or the empty one where it belongs. */
+static struct index_entry *place(struct index_entry *entries, uint32_t bucket_mask, uint64_t hash, uint32_t slot)
+{
+    for (uint64_t bucket = hash & bucket_mask;; bucket = (bucket + 1) & bucket_mask) {
+        struct index_entry *e = entries + bucket * INDEX_BUCKET;
+        for (unsigned i = 0; i < INDEX_BUCKET; i++)
+            if (e[i].ref == 0 || (e[i].hash == hash && e[i].slot == slot))
+                return &e[i];
+    }
+}
+
+bool index_open(struct index *index)
+{
+    *index = (struct index){.bucket_mask = FIRST_BUCKETS - 1, .n_segments = 1};
+    index->directory = memory_new(sizeof *index->directory);
+    if (index->directory == NULL)
+        return false;
+    index->directory[0] = segment_new(index, 0);
+    if (index->directory[0] == NULL) {
+        memory_free(index->directory, sizeof *index->directory);
+        index->directory = NULL;
+        return false;
+    }
+    return true;
+}
+
+/* How many places of the directory a segment stands in. */
+static uint64_t segment_places(const struct index *index, const struct segment *segment)
+{
+    return (uint64_t)1 << (index->depth - segment->depth);
+}
+
+void index_close(struct index *index)
+{
+    if (index->directory == NULL)
+        return;
+    for (uint64_t i = 0; i < (uint64_t)1 << index->depth;) {
+        struct segment *segment = index->directory[i];
+        i += segment_places(index, segment);
+        segment_free(index, segment);
+    }
+    memory_free(index->directory, sizeof *index->directory << index->depth);
+}
+
+/* Gives the only segment of a small index that many buckets. */
+static bool resize(struct index *index, uint32_t buckets)
+{
+    struct segment *segment = index->directory[0];
+    size_t old_bytes = segment_bytes(index);
+    struct index_entry *entries = memory_new((size_t)buckets * INDEX_BUCKET * sizeof *entries);
+    if (entries == NULL)
+        return false;
+    for (size_t i = 0; i < old_bytes / sizeof *entries; i++) {
+        const struct index_entry *e = &segment->entries[i];
+        if (e->ref != 0)
+            *place(entries, buckets - 1, e->hash, e->slot) = *e;
+    }
+    memory_free(segment->entries, old_bytes);
+    segment->entries = entries;
+    index->bucket_mask = buckets - 1;
+    return true;
+}
+
+static bool double_directory(struct index *index)
+{
+    size_t n = (size_t)1 << index->depth;
+    struct segment **directory = memory_new(2 * n * sizeof *directory);
+    if (directory == NULL)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        directory[2 * i] = directory[2 * i + 1] = index->directory[i];
+    memory_free(index->directory, n * sizeof *directory);
+    index->directory = directory;
+    index->depth++;
+    return true;
+}
+
+/* Deals the entries of a segment out to its two halves by the next bit of the hash. */
+static void deal(const struct index *index, const struct segment *from, struct segment *halves[2])
+{
+    for (size_t i = 0; i < segment_bytes(index) / sizeof *from->entries; i++) {
+        const struct index_entry *e = &from->entries[i];
+        if (e->ref == 0)
+            continue;
+        struct segment *to = halves[(e->hash >> (63 - from->depth)) & 1];
+        *place(to->entries, index->bucket_mask, e->hash, e->slot) = *e;
+        to->used++;
+    }
+}
+
+/* Splits the segment at place `at` of the directory. */
+static bool split(struct index *index, uint64_t at)
+{
+    struct segment *segment = index->directory[at];
+    if (segment->depth == index->depth) {
+        if (index->depth == DEPTH_MAX || !double_directory(index))
+            return false;
+        at *= 2;
+    }
+    struct segment *halves[2] = {segment_new(index, segment->depth + 1), NULL};
+    if (halves[0] == NULL)
+        return false;
+    halves[1] = segment_new(index, segment->depth + 1);
+    if (halves[1] == NULL) {
+        segment_free(index, halves[0]);
+        return false;
+    }
+    deal(index, segment, halves);
+    uint64_t places = segment_places(index, segment), first = at & ~(places - 1);
+    for (uint64_t i = 0; i < places; i++)
+        index->directory[first + i] = halves[i >= places / 2];
+    index->n_segments++;
+    segment_free(index, segment);
+    return true;
+}
+
+/* Room for n more entries in the only segment, up to a full one. */
+static bool grow_small(struct index *index, uint64_t n)
+{
+    uint32_t buckets = index->bucket_mask + 1;
+    while (buckets < FULL_BUCKETS && segment_limit(buckets - 1) < index->n_entries + n)
+        buckets *= 2;
+    return buckets == index->bucket_mask + 1 || resize(index, buckets);
+}
+
+static void count_pending(struct index *index, const uint64_t *hashes, size_t n)
+{
+    for (uint64_t i = 0; i < (uint64_t)1 << index->depth; i++)
+        index->directory[i]->pending = 0;
+    for (size_t i = 0; i < n; i++)
+        index_segment(index, hashes[i])->pending++;
+}
+
+/* Splits each segment that could not take what is pending, once. */
+static bool split_overfull(struct index *index, bool *split_out)
+{
+    uint32_t limit = segment_limit(index->bucket_mask);
+    *split_out = false;
+    for (uint64_t i = 0; i < (uint64_t)1 << index->depth; i++) {
+        const struct segment *segment = index->directory[i];
+        if ((uint64_t)segment->used + segment->pending <= limit)
+            continue;
+        uint32_t depth = index->depth;
+        if (!split(index, i))
+            return false;
+        *split_out = true;
+        i = (i << (index->depth - depth)) | (index->depth - depth);
+    }
+    return true;
+}
+
+bool index_reserve(struct index *index, const uint64_t *hashes, size_t n)
+{
+    if (index->depth == 0 && !grow_small(index, n))
+        return false;
+    bool again = true;
+    while (again) {
+        count_pending(index, hashes, n);
+        if (!split_overfull(index, &again))
+            return false;
+    }
+    return true;
+}
+
+bool index_reserve_count(struct index *index, uint64_t n)
+{
+    if (!grow_small(index, n))
+        return false;
+    /* 0.65: keys do not fall evenly; a segment that gets more than 0.7 splits. */
+    while ((index->n_segments * segment_limit(index->bucket_mask)) / 70 * 65 < n) {
+        uint64_t places = (uint64_t)1 << index->depth;
+        for (uint64_t i = 0; i < places; i++)
+            if (!split(index, 2 * i))
+                return false;
+    }
+    return true;
+}
+
+void index_put(struct index *index, uint64_t hash, uint32_t slot, uint32_t ref)
+{
+    struct segment *segment = index_segment(index, hash);
+    struct index_entry *e = place(segment->entries, index->bucket_mask, hash, slot);
+    if (e->ref == 0) {
+        segment->used++;
+        index->n_entries++;
+    }
+    *e = (struct index_entry){.hash = hash, .ref = ref, .slot = slot};
+}
+
+const struct index_entry *index_next(const struct index *index, uint64_t *at)
+{
+    uint64_t per_segment = segment_bytes(index) / sizeof(struct index_entry);
+    uint64_t end = per_segment << index->depth;
+    while (*at < end) {
+        uint64_t i = *at / per_segment;
+        const struct segment *segment = index->directory[i];
+        for (uint64_t j = *at % per_segment; j < per_segment; j++)
+            if (segment->entries[j].ref != 0) {
+                *at = i * per_segment + j + 1;
+                return &segment->entries[j];
+            }
+        i += segment_places(index, segment);
+        *at = i * per_segment;
+    }
+    *at = UINT64_MAX;
+    return NULL;
+}
+
+uint64_t index_bytes(const struct index *index)
+{
+    return index->n_segments * (segment_bytes(index) + sizeof(struct segment)) +
+           (sizeof *index->directory << index->depth);
+}

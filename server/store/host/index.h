@@ -1,0 +1,124 @@
+/* index.h - from a key to its row: a hash table that grows without a pause.
+ *
+ * An entry is 16 bytes, four of them are a bucket, which is one cache line; a find starts at the bucket that the
+ * low bits of the hash name and goes on to the next while buckets are full. Buckets fill from the front and
+ * nothing is ever removed, so an entry that is empty ends the search.
+ *
+ * Buckets lie in segments of at most 2 MiB, reached through a directory by the high bits of the hash (extendible
+ * hashing): a segment that is 0.7 full is split in two, which takes about a millisecond, however large the table
+ * is; rows do not move. A small table has one small segment, which doubles.
+ *
+ * An entry holds the hash in place of the key: index_hash is a bijection for each slot, so nothing is lost
+ * (index_key), no key value is special, and splits need not hash again. It shares nothing with the hash that routes
+ * keys to shards, which would leave most buckets of a shard empty. */
+#ifndef EMBD_HOST_INDEX_H
+#define EMBD_HOST_INDEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What an entry says of its key. 0: the entry is empty. Top bit clear: row + 1. Top bit set: a candidate, a key
+ * without a row that was seen the given number of times. */
+#define INDEX_CANDIDATE 0x80000000u
+#define INDEX_SIGHTS_MAX 0x7fffffffu
+#define INDEX_ROWS_MAX 0x7fffffffu /* rows of a table: row + 1 keeps the top bit clear */
+
+struct index_entry {
+    uint64_t hash;
+    uint32_t ref;
+    uint32_t slot; /* slot tables, else 0 */
+};
+
+#define INDEX_BUCKET 4u
+
+struct segment {
+    struct index_entry *entries; /* [buckets][INDEX_BUCKET], aligned to a line */
+    uint32_t used;
+    uint32_t pending; /* during index_reserve: entries that are to come */
+    uint32_t depth;   /* high bits of the hash that all its entries share */
+};
+
+struct index {
+    struct segment **directory; /* [1 << depth]; a segment stands in 1 << (depth - its depth) places */
+    uint32_t depth;
+    uint32_t bucket_mask; /* buckets of a segment - 1; the same for all */
+    uint64_t n_segments;
+    uint64_t n_entries;
+};
+
+/* Out of memory: false, and the index is as if it was never there (open) or as it was (reserve). */
+bool index_open(struct index *index);
+void index_close(struct index *index);
+
+/* Makes room for new keys of these hashes, so that index_put of them cannot fail. */
+bool index_reserve(struct index *index, const uint64_t *hashes, size_t n);
+/* Makes room for about n keys in an empty index. */
+bool index_reserve_count(struct index *index, uint64_t n);
+
+/* Sets what is known of a key, new or old; ref is not 0. New ones need room, see index_reserve. */
+void index_put(struct index *index, uint64_t hash, uint32_t slot, uint32_t ref);
+
+/* Entry number `at` in an order that stays until the next index_put of a new key; UINT64_MAX ends. Returns
+ * the first used entry at or after *at and moves *at behind it; NULL: there is none. */
+const struct index_entry *index_next(const struct index *index, uint64_t *at);
+
+uint64_t index_bytes(const struct index *index);
+
+#define INDEX_SLOT_STEP 0x9e3779b97f4a7c15ULL
+
+/* Steele, Lea and Flood's mix of splitmix64, over key + slot * an odd constant. */
+static inline uint64_t index_hash(uint64_t key, uint32_t slot)
+{
+    uint64_t x = key + slot * INDEX_SLOT_STEP;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+    return x ^ (x >> 31);
+}
+
+/* The key that has this hash in this slot: the steps above backwards, with the inverses of the factors. */
+static inline uint64_t index_key(uint64_t hash, uint32_t slot)
+{
+    uint64_t x = hash ^ (hash >> 31) ^ (hash >> 62);
+    x *= 0x319642b2d24d8ec3ULL;
+    x ^= (x >> 27) ^ (x >> 54);
+    x *= 0x96de1b173f119089ULL;
+    x ^= (x >> 30) ^ (x >> 60);
+    return x - slot * INDEX_SLOT_STEP;
+}
+
+static inline struct segment *index_segment(const struct index *index, uint64_t hash)
+{
+    return index->directory[hash >> 1 >> (63 - index->depth)];
+}
+
+static inline struct index_entry *index_bucket(const struct index *index, uint64_t hash)
+{
+    return index_segment(index, hash)->entries + (hash & index->bucket_mask) * INDEX_BUCKET;
+}
+
+static inline void index_prefetch(const struct index *index, uint64_t hash)
+{
+    __builtin_prefetch(index_bucket(index, hash));
+}
+
+/* What is known of a key; 0: nothing. The four comparisons of a bucket are made without a branch between them,
+ * because which of them succeeds cannot be predicted. An empty entry may match (hash 0): its ref is 0. */
+static inline uint32_t index_find(const struct index *index, uint64_t hash, uint32_t slot)
+{
+    const struct index_entry *entries = index_segment(index, hash)->entries;
+    uint64_t bucket = hash & index->bucket_mask;
+    for (;;) {
+        const struct index_entry *e = entries + bucket * INDEX_BUCKET;
+        unsigned match = 0;
+        for (unsigned i = 0; i < INDEX_BUCKET; i++)
+            match |= (unsigned)((e[i].hash == hash) & (e[i].slot == slot)) << i;
+        if (match)
+            return e[__builtin_ctz(match)].ref;
+        if (e[INDEX_BUCKET - 1].ref == 0)
+            return 0;
+        bucket = (bucket + 1) & index->bucket_mask;
+    }
+}
+
+#endif

@@ -1,0 +1,38 @@
+/* merge.h - the distinct keys of one request, in order of their first occurrence, and where each occurs.
+ *
+ * A push makes one optimizer step for a key however often it occurs. The occurrences of a key form a chain in
+ * request order. Keys are told apart by a small table of 4-byte cells (part of the hash, number of the distinct
+ * key) that fits the cache, so this costs no access to the index. */
+#ifndef EMBD_HOST_MERGE_H
+#define EMBD_HOST_MERGE_H
+
+#include "store.h"
+
+struct distinct {
+    uint64_t hash;        /* index_hash of key and slot */
+    uint32_t ref;         /* what the index says of it; filled in by who merges */
+    uint32_t first, last; /* occurrences: positions in the request's keys */
+    uint32_t slot : 10;
+    uint32_t repeats : 22; /* occurrences - 1 */
+};
+
+/* Memory is kept for the next request, up to MERGE_KEEP_KEYS. */
+struct merge {
+    struct distinct *distinct; /* [n] */
+    uint32_t n;
+    uint32_t *next;   /* [n_keys]: the following occurrence of the same key; unset for the last */
+    uint32_t *row_of; /* [n_keys]: the request's row that a key belongs to */
+    uint32_t *cells;
+    uint32_t capacity; /* keys there is room for */
+};
+
+#define MERGE_KEEP_KEYS (1u << 18)
+
+/* Out of memory: false, nothing merged. */
+bool merge_keys(struct merge *merge, const struct store_keys *in);
+/* After a request: gives back memory that only a large one needs. */
+void merge_end(struct merge *merge);
+void merge_fini(struct merge *merge);
+uint64_t merge_bytes(const struct merge *merge);
+
+#endif

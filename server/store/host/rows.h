@@ -1,0 +1,44 @@
+/* rows.h - the rows themselves, in chunks that never move.
+ *
+ * A row is one record: values of the table's dtype, padded to 4 bytes, then f32 optimizer state, then padding to 8
+ * bytes. A chunk begins at a huge page, so records of a multiple of 64 bytes are aligned to cache lines. There is no
+ * header: the index knows which row belongs to which key. Rows are numbered from 0 and never given back. */
+#ifndef EMBD_HOST_ROWS_H
+#define EMBD_HOST_ROWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct rows {
+    uint8_t **chunks;
+    uint64_t n_chunks, chunks_capacity;
+    uint32_t stride;      /* bytes of a record */
+    uint32_t chunk_shift; /* log2 of a chunk's rows */
+    uint64_t n;           /* rows in use */
+    uint64_t capacity;    /* rows there is memory for */
+};
+
+void rows_open(struct rows *rows, uint32_t stride);
+void rows_close(struct rows *rows);
+
+/* Memory for n rows in all. Out of memory: false, and there is room for as many as before. */
+bool rows_reserve(struct rows *rows, uint64_t n);
+
+uint64_t rows_overhead_bytes(const struct rows *rows);
+
+static inline uint8_t *rows_at(const struct rows *rows, uint32_t row)
+{
+    uint32_t mask = (1u << rows->chunk_shift) - 1;
+    return rows->chunks[row >> rows->chunk_shift] + (size_t)(row & mask) * rows->stride;
+}
+
+/* Every line of a record, to be read. */
+static inline void rows_prefetch(const uint8_t *row, uint32_t bytes)
+{
+    for (uint32_t at = 0; at < bytes; at += 64)
+        __builtin_prefetch(row + at);
+    __builtin_prefetch(row + bytes - 1);
+}
+
+#endif

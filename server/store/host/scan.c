@@ -1,0 +1,144 @@
+/* scan.c - rows out, for snapshots and dumps, and in. A scan goes through the index in its own order: by the hash
+ * of the keys, and where hashes fall together by the time they came. The cursor is a place in the index. */
+#include "host.h"
+
+#include <string.h>
+
+#include "memory.h"
+
+static void copy_candidate(const struct store *store, const struct index_entry *entry, struct store_scan *out)
+{
+    uint32_t i = out->n_candidates++;
+    out->candidate_keys[i] = index_key(entry->hash, entry->slot);
+    out->candidate_counts[i] = entry->ref & INDEX_SIGHTS_MAX;
+    if (store->schema->s.partition == EMBD_SLOT)
+        out->candidate_slots[i] = (uint16_t)entry->slot;
+}
+
+static void copy_row_out(struct store *store, const struct index_entry *entry, struct store_scan *out)
+{
+    uint32_t i = out->n_rows++;
+    uint8_t *record = rows_at(&store->rows, entry->ref - 1);
+    out->keys[i] = index_key(entry->hash, entry->slot);
+    if (store->schema->s.partition == EMBD_SLOT)
+        out->slots[i] = (uint16_t)entry->slot;
+    memcpy((uint8_t *)out->rows + (size_t)i * store->value_bytes, record, store->value_bytes);
+    if (store->state_floats)
+        memcpy(out->states + (size_t)i * store->state_floats, host_state(store, record),
+               store->state_floats * sizeof(float));
+}
+
+#define BATCH 32u
+
+void host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out)
+{
+    out->n_rows = out->n_candidates = 0;
+    while (*cursor != UINT64_MAX && out->n_rows + out->n_candidates < max_rows) {
+        const struct index_entry *batch[BATCH];
+        uint32_t left = max_rows - out->n_rows - out->n_candidates, n = 0;
+        while (n < BATCH && n < left && (batch[n] = index_next(&store->index, cursor)) != NULL) {
+            if (!(batch[n]->ref & INDEX_CANDIDATE))
+                rows_prefetch(rows_at(&store->rows, batch[n]->ref - 1), store->rows.stride);
+            n++;
+        }
+        for (uint32_t i = 0; i < n; i++)
+            if (batch[i]->ref & INDEX_CANDIDATE)
+                copy_candidate(store, batch[i], out);
+            else
+                copy_row_out(store, batch[i], out);
+    }
+}
+
+/* The keys of a block that its table has no row for, or does not know at all. A key that stands twice in the
+ * block counts twice: that reserves too much, never too little. */
+struct unknown {
+    uint64_t *hashes; /* [n_hashes], keys that need an entry */
+    uint64_t n_hashes, n_rows;
+};
+
+static uint64_t hash_at(const uint64_t *keys, const uint16_t *slots, uint32_t i)
+{
+    return index_hash(keys[i], slots ? slots[i] : 0);
+}
+
+static void count_unknown(const struct store *store, const struct row_block *block, struct unknown *unknown)
+{
+    for (uint32_t i = 0; i < block->n_rows; i++) {
+        uint64_t hash = hash_at(block->keys, block->slots, i);
+        uint32_t ref = index_find(&store->index, hash, block->slots ? block->slots[i] : 0);
+        unknown->n_rows += ref == 0 || (ref & INDEX_CANDIDATE);
+        if (ref == 0)
+            unknown->hashes[unknown->n_hashes++] = hash;
+    }
+    for (uint32_t i = 0; i < block->n_candidates; i++) {
+        uint64_t hash = hash_at(block->candidate_keys, block->candidate_slots, i);
+        if (!index_find(&store->index, hash, block->candidate_slots ? block->candidate_slots[i] : 0))
+            unknown->hashes[unknown->n_hashes++] = hash;
+    }
+}
+
+/* Room for all of the block, before any of it is taken in. */
+static int reserve_block(struct store *store, const struct row_block *block, struct embd__error *e)
+{
+    const char *name = store->schema->s.name;
+    size_t n = (size_t)block->n_rows + block->n_candidates;
+    struct unknown unknown = {.hashes = memory_new(n * sizeof *unknown.hashes)};
+    if (unknown.hashes == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to load %zu rows", name, n);
+    count_unknown(store, block, &unknown);
+    int status = EMBD_OK;
+    if (unknown.n_rows > host_room(store))
+        status = embd__error_set(e, EMBD_FULL, "table %s: %llu rows to load, %llu are left of capacity %llu", name,
+                                 (unsigned long long)unknown.n_rows, (unsigned long long)host_room(store),
+                                 (unsigned long long)(store->rows.n + host_room(store)));
+    else if (!rows_reserve(&store->rows, store->rows.n + unknown.n_rows) ||
+             !index_reserve(&store->index, unknown.hashes, unknown.n_hashes))
+        status = embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for %llu more rows of %u bytes", name,
+                                 (unsigned long long)unknown.n_rows, store->rows.stride);
+    memory_free(unknown.hashes, n * sizeof *unknown.hashes);
+    return status;
+}
+
+static void load_row(struct store *store, const struct row_block *block, uint32_t i)
+{
+    uint32_t slot = block->slots ? block->slots[i] : 0;
+    uint64_t hash = index_hash(block->keys[i], slot);
+    uint32_t ref = index_find(&store->index, hash, slot);
+    if (ref == 0 || (ref & INDEX_CANDIDATE)) {
+        store->n_candidates -= ref != 0;
+        ref = (uint32_t)++store->rows.n;
+        index_put(&store->index, hash, slot, ref);
+    }
+    uint8_t *record = rows_at(&store->rows, ref - 1);
+    memcpy(record, (const uint8_t *)block->rows + (size_t)i * store->value_bytes, store->value_bytes);
+    if (store->state_floats)
+        memcpy(host_state(store, record), block->states + (size_t)i * store->state_floats,
+               store->state_floats * sizeof(float));
+}
+
+/* A key that has a row keeps it. */
+static void load_candidate(struct store *store, const struct row_block *block, uint32_t i)
+{
+    uint32_t slot = block->candidate_slots ? block->candidate_slots[i] : 0;
+    uint64_t hash = index_hash(block->candidate_keys[i], slot);
+    uint32_t ref = index_find(&store->index, hash, slot), count = block->candidate_counts[i];
+    if (ref != 0 && !(ref & INDEX_CANDIDATE))
+        return;
+    store->n_candidates += ref == 0;
+    count = count < INDEX_SIGHTS_MAX ? count : INDEX_SIGHTS_MAX;
+    index_put(&store->index, hash, slot, INDEX_CANDIDATE | count);
+}
+
+int host_load(struct store *store, const struct row_block *block, struct embd__error *e)
+{
+    if (block->n_rows == 0 && block->n_candidates == 0)
+        return EMBD_OK;
+    int status = reserve_block(store, block, e);
+    if (status != EMBD_OK)
+        return status;
+    for (uint32_t i = 0; i < block->n_rows; i++)
+        load_row(store, block, i);
+    for (uint32_t i = 0; i < block->n_candidates; i++)
+        load_candidate(store, block, i);
+    return EMBD_OK;
+}

@@ -1,0 +1,153 @@
+/* optimizer.h - one optimizer step of one row, each rule written once for host and device.
+ *
+ * All arithmetic is f32, one IEEE operation after the other in the order written here, without contraction
+ * (-ffp-contract=off, -fmad=false), so that every store gives the same bits. Parentheses below are binding;
+ * without them operators of one rank go from left to right. g is (the row's summed gradient) / scaler; the
+ * division is left out where scaler is 1.
+ *
+ *   sgd               w = w - lr*g
+ *   momentum          m = momentum*m - lr*g;                 w = w + m
+ *   nesterov          a' = momentum*a - lr*g;                w = w + ((-momentum)*a + (1+momentum)*a')
+ *   adagrad           v = v + g*g;                           w = w - (lr*g) / (sqrt(v)+eps)
+ *   rowwise_adagrad   v = v + S/dim, S: optimizer_squares;   w = w - (lr*g) / (sqrt(v)+eps)
+ *   adam              m = beta1*m + (1-beta1)*g;  v = beta2*v + ((1-beta2)*g)*g;
+ *                     w = w - (alpha*m) / (sqrt(v)+eps),  alpha = lr*sqrt(1-beta2^t)/(1-beta1^t) made in double
+ *   rmsprop           v = beta2*v + ((1-beta2)*g)*g;         w = w - (lr*g) / (sqrt(v)+eps)
+ *   ftrl              r' = sqrt((n+g*g)+eps);  r = sqrt(n+eps);  n = n+g*g;  z = z + (g - ((r'-r)/lr)*w);
+ *                     w = |z| > l1 ? ((z < 0 ? -l1 : l1) - z) / ((r'/lr + l2) + beta/lr) : 0
+ *
+ * State beside a row, f32: m | a | v of momentum, nesterov, adagrad, rmsprop [dim]; v of rowwise_adagrad [1];
+ * adam m [dim] then v [dim]; ftrl n [dim] then z [dim]. It starts at 0, v of (rowwise_)adagrad at
+ * initial_accumulator. Also compiled as CUDA C++. */
+#ifndef EMBD_STORE_OPTIMIZER_H
+#define EMBD_STORE_OPTIMIZER_H
+
+#include <math.h>
+
+#include "dtype.h"
+
+/* What a step needs besides the row and its gradient: the same for all rows of a push. */
+struct optimizer_step {
+    float lr, scaler, momentum, beta1, beta2, eps, l1, l2;
+    float one_plus_momentum, one_minus_beta1, one_minus_beta2;
+    float alpha;        /* adam */
+    float beta_over_lr; /* ftrl */
+};
+
+/* base^n in double by repeated squaring: n's bits from the lowest, the same everywhere. */
+EMBD_INLINE double optimizer_power(double base, uint64_t n)
+{
+    double power = 1.0;
+    for (; n; n >>= 1) {
+        if (n & 1)
+            power = power * base;
+        base = base * base;
+    }
+    return power;
+}
+
+/* t: the table's pushes with this one, from 1. */
+EMBD_INLINE struct optimizer_step optimizer_begin(const embd_optimizer *o, uint64_t t)
+{
+    struct optimizer_step p;
+    p.lr = o->lr;
+    p.scaler = o->scaler;
+    p.momentum = o->momentum;
+    p.beta1 = o->beta1;
+    p.beta2 = o->beta2;
+    p.eps = o->eps;
+    p.l1 = o->l1;
+    p.l2 = o->l2;
+    p.one_plus_momentum = 1.0f + o->momentum;
+    p.one_minus_beta1 = 1.0f - o->beta1;
+    p.one_minus_beta2 = 1.0f - o->beta2;
+    double correction1 = 1.0 - optimizer_power((double)o->beta1, t);
+    double correction2 = 1.0 - optimizer_power((double)o->beta2, t);
+    p.alpha = (float)((double)o->lr * sqrt(correction2) / correction1);
+    p.beta_over_lr = o->beta / o->lr;
+    return p;
+}
+
+/* The value that every float of a new row's state starts at. */
+EMBD_INLINE float optimizer_first_state(const embd_optimizer *o)
+{
+    bool accumulates = o->kind == EMBD_ADAGRAD || o->kind == EMBD_ROWWISE_ADAGRAD;
+    return accumulates ? o->initial_accumulator : 0.0f;
+}
+
+#define OPTIMIZER_LANES 32u
+
+/* S of rowwise_adagrad, in a shape that a warp can keep: column c goes to lane c % 32, each lane adds its columns
+ * in rising order from +0; then lane l takes lane l + 16 to itself (l < 16), l + 8, l + 4, l + 2, l + 1. */
+EMBD_INLINE float optimizer_squares(const float *g, size_t dim)
+{
+    float lane[OPTIMIZER_LANES];
+    for (size_t l = 0; l < OPTIMIZER_LANES; l++)
+        lane[l] = 0.0f;
+    size_t c = 0;
+    for (; c + OPTIMIZER_LANES <= dim; c += OPTIMIZER_LANES)
+        for (size_t l = 0; l < OPTIMIZER_LANES; l++)
+            lane[l] += g[c + l] * g[c + l];
+    for (size_t l = 0; c + l < dim; l++)
+        lane[l] += g[c + l] * g[c + l];
+    for (size_t half = OPTIMIZER_LANES / 2; half; half /= 2)
+        for (size_t l = 0; l < half; l++)
+            lane[l] += lane[l + half];
+    return lane[0];
+}
+
+/* The row's v of rowwise_adagrad; afterwards the columns step with optimizer_column and s0 = this v. */
+EMBD_INLINE float optimizer_rowwise(float v, float squares, size_t dim)
+{
+    return v + squares / (float)dim;
+}
+
+/* One column: *w with its state *s0 and *s1 (unused ones may be NULL). `kind` should be a constant of the caller's,
+ * so that the switch falls away. For rowwise_adagrad *s0 is the row's v, already brought forward. */
+EMBD_INLINE void optimizer_column(embd_optimizer_kind kind, const struct optimizer_step *p, float *w, float *s0,
+                                  float *s1, float g)
+{
+    switch (kind) {
+    case EMBD_SGD:
+        *w = *w - p->lr * g;
+        break;
+    case EMBD_MOMENTUM:
+        *s0 = p->momentum * *s0 - p->lr * g;
+        *w = *w + *s0;
+        break;
+    case EMBD_NESTEROV: {
+        float before = *s0;
+        *s0 = p->momentum * before - p->lr * g;
+        *w = *w + (-p->momentum * before + p->one_plus_momentum * *s0);
+        break;
+    }
+    case EMBD_ADAGRAD:
+        *s0 = *s0 + g * g;
+        *w = *w - p->lr * g / (sqrtf(*s0) + p->eps);
+        break;
+    case EMBD_ROWWISE_ADAGRAD:
+        *w = *w - p->lr * g / (sqrtf(*s0) + p->eps);
+        break;
+    case EMBD_ADAM:
+        *s0 = p->beta1 * *s0 + p->one_minus_beta1 * g;
+        *s1 = p->beta2 * *s1 + p->one_minus_beta2 * g * g;
+        *w = *w - p->alpha * *s0 / (sqrtf(*s1) + p->eps);
+        break;
+    case EMBD_RMSPROP:
+        *s0 = p->beta2 * *s0 + p->one_minus_beta2 * g * g;
+        *w = *w - p->lr * g / (sqrtf(*s0) + p->eps);
+        break;
+    case EMBD_FTRL: {
+        float n = *s0 + g * g;
+        float root = sqrtf(n + p->eps), before = sqrtf(*s0 + p->eps);
+        float z = *s1 + (g - (root - before) / p->lr * *w);
+        float step = ((z < 0.0f ? -p->l1 : p->l1) - z) / (root / p->lr + p->l2 + p->beta_over_lr);
+        *w = fabsf(z) > p->l1 ? step : 0.0f;
+        *s0 = n;
+        *s1 = z;
+        break;
+    }
+    }
+}
+
+#endif
