@@ -1,0 +1,208 @@
+/* manifest.c - manifest.json, the last file a dump or snapshot writes: what was taken, from how many shards, and
+ * each part file with its checksum. Read strictly, since what it says decides what a load does: every member
+ * typed and known, file names plain and different, table names different. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json_values.h"
+#include "partfile.h"
+
+#define MANIFEST_FORMAT 1
+#define MANIFEST_PARTS 65536u /* of one table: far more than shards */
+
+/* ---- writing ---- */
+
+static json_t *part_to_json(const struct manifest_part *part)
+{
+    char xxh3[17];
+    snprintf(xxh3, sizeof xxh3, "%016" PRIx64, part->xxh3);
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:s}", "file", part->file, "shard", embd__json_u64(part->shard),
+                     "rows", embd__json_u64(part->rows), "candidates", embd__json_u64(part->candidates), "bytes",
+                     embd__json_u64(part->bytes), "xxh3", xxh3);
+}
+
+static json_t *table_to_json(const struct manifest_table *table)
+{
+    json_t *parts = json_array();
+    int failed = parts == NULL;
+    for (uint32_t i = 0; i < table->n_parts; i++)
+        failed |= json_array_append_new(parts, part_to_json(&table->parts[i]));
+    if (failed) {
+        json_decref(parts);
+        return NULL;
+    }
+    return json_pack("{s:o, s:o, s:o}", "schema", embd__schema_to_json(&table->schema.s), "step",
+                     embd__json_u64(table->step), "parts", parts);
+}
+
+static json_t *manifest_to_json(const struct manifest *manifest)
+{
+    json_t *tables = json_array();
+    int failed = tables == NULL;
+    for (uint32_t i = 0; i < manifest->n_tables; i++)
+        failed |= json_array_append_new(tables, table_to_json(&manifest->tables[i]));
+    if (failed) {
+        json_decref(tables);
+        return NULL;
+    }
+    return json_pack("{s:i, s:s, s:s, s:o, s:o}", "format", MANIFEST_FORMAT, "kind", manifest->kind,
+                     "embd_version", manifest->embd_version, "shards", embd__json_u64(manifest->n_shards), "tables",
+                     tables);
+}
+
+char *embd__manifest_write(const struct manifest *manifest)
+{
+    json_t *json = manifest_to_json(manifest);
+    char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(1));
+    json_decref(json);
+    return text;
+}
+
+/* ---- reading ---- */
+
+static void read_file_name(struct members *m, struct manifest_part *part)
+{
+    embd__member_str(m, "file", part->file, sizeof part->file);
+    bool is_plain = strcmp(part->file, ".") != 0 && strcmp(part->file, "..") != 0;
+    for (const char *c = part->file; *c != '\0'; c++)
+        is_plain = is_plain && *c > ' ' && *c <= '~' && *c != '/';
+    if (!is_plain)
+        embd__error_set(m->error, EMBD_CORRUPT, "%s 'file' is no plain file name", m->what);
+}
+
+static uint64_t read_xxh3(struct members *m)
+{
+    char text[17];
+    embd__member_str(m, "xxh3", text, sizeof text);
+    if (m->error->status == EMBD_OK && (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16))
+        embd__error_set(m->error, EMBD_CORRUPT, "%s 'xxh3' is no number of 16 hexadecimal digits", m->what);
+    return strtoull(text, NULL, 16);
+}
+
+/* An error when `name` is in `seen` already. */
+static void see(json_t *seen, const char *name, const char *what, struct embd__error *e)
+{
+    if (e->status != EMBD_OK)
+        return;
+    if (json_object_get(seen, name) != NULL)
+        embd__error_set(e, EMBD_CORRUPT, "%s '%s' is there twice", what, name);
+    else if (json_object_set_new(seen, name, json_true()) != 0)
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for the names of a manifest");
+}
+
+static void read_part(const json_t *object, const char *what, uint32_t n_shards, struct manifest_part *part,
+                      struct embd__error *e)
+{
+    struct members m;
+    embd__members_open(&m, object, what, e);
+    read_file_name(&m, part);
+    part->shard = (uint32_t)embd__member_u64(&m, "shard", n_shards - 1);
+    part->rows = embd__member_u64(&m, "rows", UINT64_MAX);
+    part->candidates = embd__member_u64(&m, "candidates", UINT64_MAX);
+    part->bytes = embd__member_u64(&m, "bytes", UINT64_MAX);
+    part->xxh3 = read_xxh3(&m);
+    embd__members_end(&m);
+}
+
+static void read_parts(struct members *m, struct manifest_table *table, uint32_t n_shards, json_t *seen_files)
+{
+    size_t n;
+    char what[160];
+    const json_t *list = embd__member_array(m, "parts", MANIFEST_PARTS, &n);
+    if (list == NULL)
+        return;
+    table->parts = calloc(n ? n : 1, sizeof *table->parts);
+    if (table->parts == NULL) {
+        embd__error_set(m->error, EMBD_NO_MEMORY, "no memory for %zu parts of a manifest", n);
+        return;
+    }
+    table->n_parts = (uint32_t)n;
+    for (size_t i = 0; i < n && m->error->status == EMBD_OK; i++) {
+        snprintf(what, sizeof what, "%s parts[%zu]", m->what, i);
+        read_part(json_array_get(list, i), what, n_shards, &table->parts[i], m->error);
+        see(seen_files, table->parts[i].file, "manifest file", m->error);
+    }
+}
+
+static void read_table(const json_t *object, uint32_t i, struct manifest *out, json_t *seen_files,
+                       struct embd__error *e)
+{
+    struct members m;
+    char what[32], schema_what[48];
+    struct manifest_table *table = &out->tables[i];
+    snprintf(what, sizeof what, "manifest tables[%u]", i);
+    snprintf(schema_what, sizeof schema_what, "%s schema", what);
+    embd__members_open(&m, object, what, e);
+    const json_t *schema = embd__member(&m, "schema", true);
+    if (e->status == EMBD_OK)
+        embd__schema_from_json(schema, schema_what, &table->schema, e);
+    table->step = embd__member_u64(&m, "step", UINT64_MAX);
+    read_parts(&m, table, out->n_shards, seen_files);
+    embd__members_end(&m);
+}
+
+static void read_tables(struct members *m, struct manifest *out)
+{
+    size_t n;
+    const json_t *list = embd__member_array(m, "tables", LIMIT_TABLES, &n);
+    if (list == NULL)
+        return;
+    json_t *seen_names = json_object(), *seen_files = json_object();
+    out->tables = calloc(n ? n : 1, sizeof *out->tables);
+    if (out->tables == NULL || seen_names == NULL || seen_files == NULL)
+        embd__error_set(m->error, EMBD_NO_MEMORY, "no memory for %zu tables of a manifest", n);
+    else
+        out->n_tables = (uint32_t)n;
+    for (uint32_t i = 0; i < n && m->error->status == EMBD_OK; i++) {
+        read_table(json_array_get(list, i), i, out, seen_files, m->error);
+        see(seen_names, out->tables[i].schema.s.name, "manifest table", m->error);
+    }
+    json_decref(seen_names);
+    json_decref(seen_files);
+}
+
+static void read_manifest(const json_t *json, struct manifest *out, struct embd__error *e)
+{
+    struct members m;
+    embd__members_open(&m, json, "the manifest", e);
+    uint64_t format = embd__member_u64(&m, "format", UINT64_MAX);
+    if (e->status == EMBD_OK && format != MANIFEST_FORMAT)
+        embd__error_set(e, EMBD_UNSUPPORTED, "the manifest's 'format' is %llu, this version reads %d",
+                        (unsigned long long)format, MANIFEST_FORMAT);
+    embd__member_str(&m, "kind", out->kind, sizeof out->kind);
+    if (e->status == EMBD_OK && strcmp(out->kind, "dump") != 0 && strcmp(out->kind, "snapshot") != 0)
+        embd__error_set(e, EMBD_CORRUPT, "the manifest's 'kind' is '%s', expected dump or snapshot", out->kind);
+    embd__member_str(&m, "embd_version", out->embd_version, sizeof out->embd_version);
+    out->n_shards = (uint32_t)embd__member_u64(&m, "shards", LIMIT_SHARDS);
+    if (e->status == EMBD_OK && out->n_shards == 0)
+        embd__error_set(e, EMBD_CORRUPT, "the manifest's 'shards' is 0, below the minimum of 1");
+    read_tables(&m, out);
+    embd__members_end(&m);
+}
+
+int embd__manifest_read(const char *json, size_t bytes, struct manifest *out, struct embd__error *e)
+{
+    json_error_t why;
+    memset(out, 0, sizeof *out);
+    json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &why);
+    if (root == NULL)
+        return embd__error_set(e, EMBD_CORRUPT, "the manifest is no JSON: line %d, column %d: %s", why.line,
+                               why.column, why.text);
+    read_manifest(root, out, e);
+    json_decref(root);
+    if (e->status != EMBD_OK)
+        embd__manifest_fini(out);
+    return e->status;
+}
+
+void embd__manifest_fini(struct manifest *manifest)
+{
+    for (uint32_t i = 0; i < manifest->n_tables; i++) {
+        embd__schema_fini(&manifest->tables[i].schema);
+        free(manifest->tables[i].parts);
+    }
+    free(manifest->tables);
+    memset(manifest, 0, sizeof *manifest);
+}
