@@ -1,0 +1,26 @@
+/* options.h - what the command line asked for. */
+#ifndef EMBD_BENCH_OPTIONS_H
+#define EMBD_BENCH_OPTIONS_H
+
+#include "cpu.h"
+#include "workload.h"
+
+#include <embd/embd.h>
+#include <stdbool.h>
+
+struct options {
+    struct workload_spec work;
+    double seconds, rate;
+    uint32_t rounds, in_flight, clients, shards;
+    embd_dtype dtype, wire;
+    embd_plan plan;
+    const char *servers;                      /* an existing cluster; NULL: start one */
+    const char *server_bin;                   /* NULL: look beside this program */
+    struct cpu_list server_cpus, client_cpus; /* n = 0: chosen */
+    struct cpu_list allowed;
+    const char *suite; /* parts of the suite, "" all; NULL: one run of `work` */
+    bool keys_given, dim_given;
+    bool json, check, verbose, small;
+};
+
+#endif

@@ -1,0 +1,39 @@
+/* peer.h - the peers embd is compared with: a blocking server in a process of its own, and its
+ * client. */
+#ifndef EMBD_BENCH_PEER_H
+#define EMBD_BENCH_PEER_H
+
+#include "mover.h"
+#include "workload.h"
+
+#include <sys/types.h>
+
+/* What the server does with a request besides moving its bytes. */
+enum peer_kind {
+    PEER_MOVE,  /* nothing: the bare transport */
+    PEER_TABLE, /* finds the keys; copies, sums or adds rows, as the workload's mix says: the
+                   ceiling */
+};
+
+struct peer {
+    pid_t pid; /* 0: none runs */
+    int port;  /* on 127.0.0.1 */
+};
+
+/* Forks the server, pinned to `cpu`, with a table of n_keys rows, and waits until it listens. The
+ * process must have one thread. The server ends with this process. 0 or an exit code, after saying
+ * why. */
+int peer_start(struct peer *peer, uint64_t n_keys, uint32_t dim, int cpu);
+void peer_stop(struct peer *peer);
+
+/* A connection that moves the workload, which outlives it. Elements of rows have `element_bytes` on
+ * the wire (4 for PEER_TABLE). */
+int peer_mover_open(const struct peer *peer, enum peer_kind kind, const struct workload *w,
+                    uint32_t element_bytes, struct mover *out);
+
+/* Has the server gather the rows of the workload's batches in its own memory for about so many
+ * seconds. */
+int peer_gather(const struct peer *peer, const struct workload *w, double seconds,
+                double *keys_per_s_out);
+
+#endif

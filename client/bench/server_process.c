@@ -1,0 +1,150 @@
+/* server_process.c - fork, exec, wait for the line on the ready pipe.
+ *
+ * The server says where it listens on the descriptor it was given as --ready-fd; the end of that
+ * pipe without a line means that it could not start. It is pinned twice: the whole process before
+ * exec to the processors it may use, each shard by --cpus to its own. */
+#include "server_process.h"
+
+#include "mover.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#define READY_FD 3
+#define STOP_MS  5000
+
+/* bin/embd in a build, ../sbin/embd where it is installed. */
+static int find_binary(char out[PATH_MAX])
+{
+    static const char *const places[] = {"embd", "../sbin/embd"};
+    char self[PATH_MAX / 2];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0)
+        return -1;
+    self[n] = '\0';
+    const char *folder = dirname(self);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(out, PATH_MAX, "%s/%s", folder, places[i]);
+        if (access(out, X_OK) == 0)
+            return 0;
+    }
+    return -1;
+}
+
+/* In the child. */
+static _Noreturn void exec_server(const char *binary, int ready, uint32_t shards,
+                                  const struct cpu_list *cpus, bool verbose)
+{
+    char shards_text[16], cpus_text[1024], ready_text[16];
+    size_t at = 0;
+    for (uint32_t i = 0; i < cpus->n && at < sizeof cpus_text - 16; i++)
+        at += (size_t)snprintf(cpus_text + at, sizeof cpus_text - at, "%s%d", i ? "," : "",
+                               cpus->ids[i]);
+    snprintf(shards_text, sizeof shards_text, "%u", shards);
+    snprintf(ready_text, sizeof ready_text, "%d", READY_FD);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    cpu_pin_to(cpus);
+    if (ready != READY_FD) {
+        dup2(ready, READY_FD);
+    } else {
+        fcntl(ready, F_SETFD, 0);
+    }
+    close_range(READY_FD + 1, ~0u, 0);
+    if (!verbose && !freopen("/dev/null", "w", stderr))
+        _exit(FAILED);
+    execl(binary, binary, "--listen", "127.0.0.1:0", "--shards", shards_text, "--cpus", cpus_text,
+          "--ready-fd", ready_text, (char *)NULL);
+    _exit(127);
+}
+
+/* The first "host:port" of the line the server writes. */
+static int read_address(int fd, char *out, size_t bytes)
+{
+    char line[4096];
+    size_t n = 0;
+    ssize_t got = 1;
+    while (n < sizeof line - 1 && (n == 0 || line[n - 1] != '\n') && got > 0) {
+        got = read(fd, line + n, sizeof line - 1 - n);
+        if (got > 0)
+            n += (size_t)got;
+    }
+    line[n] = '\0';
+    for (char *rest, *word = strtok_r(line, " \n", &rest); word;
+         word = strtok_r(NULL, " \n", &rest)) {
+        if (strchr(word, ':') && strlen(word) < bytes) {
+            strcpy(out, word);
+            return 0;
+        }
+    }
+    return -1;
+}
+
+static int await(struct server_process *s, int ready, const char *binary, bool verbose)
+{
+    if (read_address(ready, s->servers, sizeof s->servers) == 0)
+        return DONE;
+    fprintf(stderr, "embd-bench: %s did not start%s\n", binary,
+            verbose ? "" : "; --verbose shows its log");
+    server_process_stop(s);
+    return UNREACHABLE;
+}
+
+int server_process_start(struct server_process *s, const char *binary, uint32_t shards,
+                         const struct cpu_list *cpus, bool verbose)
+{
+    char found[PATH_MAX];
+    int ready[2];
+    *s = (struct server_process){0};
+    if (!binary && find_binary(found)) {
+        fprintf(stderr,
+                "embd-bench: no embd server beside this program; name it with --server-bin\n");
+        return UNREACHABLE;
+    }
+    if (!binary)
+        binary = found;
+    if (pipe2(ready, O_CLOEXEC)) {
+        fprintf(stderr, "embd-bench: pipe: %s\n", strerror(errno));
+        return FAILED;
+    }
+    s->pid = fork();
+    if (s->pid == 0)
+        exec_server(binary, ready[1], shards, cpus, verbose);
+    close(ready[1]);
+    int code = FAILED;
+    if (s->pid > 0) {
+        code = await(s, ready[0], binary, verbose);
+    } else {
+        fprintf(stderr, "embd-bench: fork: %s\n", strerror(errno));
+        s->pid = 0;
+    }
+    close(ready[0]);
+    return code;
+}
+
+/* Asks, waits, and insists. */
+void server_process_stop(struct server_process *s)
+{
+    if (s->pid > 0) {
+        bool ended = false;
+        kill(s->pid, SIGTERM);
+        for (int ms = 0; ms < STOP_MS && !ended; ms += 10) {
+            ended = waitpid(s->pid, NULL, WNOHANG) == s->pid;
+            if (!ended)
+                usleep(10000);
+        }
+        if (!ended) {
+            kill(s->pid, SIGKILL);
+            waitpid(s->pid, NULL, 0);
+        }
+    }
+    *s = (struct server_process){0};
+}

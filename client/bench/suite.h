@@ -1,0 +1,14 @@
+/* suite.h - the bars embd is held to, measured in one go. */
+#ifndef EMBD_BENCH_SUITE_H
+#define EMBD_BENCH_SUITE_H
+
+#include "options.h"
+
+/* Whether every name in the comma-separated list is a part of the suite; "" is all of it. */
+bool suite_has(const char *parts);
+
+/* Measures the parts named by options->suite and prints. An exit code: FAILED also where
+ * options->check is set and a bar was missed. */
+int suite_run(const struct options *options);
+
+#endif
