@@ -1,8 +1,8 @@
-/* features.c - from names to keys.
+/* feature_keys.c - from names to keys.
  *
  * The words of a name are its runs of letters: "libqt5core5a" has "qt" and "core". A leading
  * "lib" is dropped, and so are single letters, digits and words after the fourth. */
-#include "features.h"
+#include "feature_keys.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* features.h - what the model sees of a pair (A, B), as the keys of a CSR batch.
+/* feature_keys.h - what the model sees of a pair (A, B), as the keys of a CSR batch.
  *
  * A sample asks whether package A depends on package B. Its slots describe both sides; a slot
  * holds any number of keys. A key is a 64-bit hash of the kind of feature and its text, so
@@ -10,8 +10,8 @@
  *   - a negative's B is the target of a random edge, which makes it as popular as a positive's
  *     B;
  *   - held-out edges are nobody's feature. */
-#ifndef FM_FEATURES_H
-#define FM_FEATURES_H
+#ifndef FM_FEATURE_KEYS_H
+#define FM_FEATURE_KEYS_H
 
 #include "graph.h"
 

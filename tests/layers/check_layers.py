@@ -1,0 +1,123 @@
+"""Which folder may include what, and the limits of style that a machine can check.
+
+Every quoted include is looked up in the folder of the file itself and then in the folders that the rule of
+its folder names; what is found in neither, or only elsewhere, is an offence. System headers that would
+let a pure folder reach sockets, threads, clocks or files are offences too. Offenders are listed, one a line.
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SOURCES = (".c", ".h", ".cu", ".cuh", ".cc", ".cpp")
+MAX_LINES = 800
+
+NETWORK = {"uv.h", "sys/socket.h", "sys/un.h", "netinet/in.h", "netinet/tcp.h", "arpa/inet.h", "netdb.h",
+           "poll.h", "sys/epoll.h"}
+THREADS = {"pthread.h", "threads.h", "sched.h"}
+CLOCKS = {"time.h", "sys/time.h"}
+FILES = {"fcntl.h", "unistd.h", "dirent.h", "sys/stat.h", "sys/mman.h", "sys/uio.h"}
+MESSAGES = {"msgpack.h"}
+LOOP = {"uv.h"}
+
+# folder: (folders it may include from, besides itself, system headers it may not include).
+# The longest folder that a file lies under decides.
+RULES = {
+    "include": (set(), NETWORK | THREADS | CLOCKS | FILES | MESSAGES),
+    "proto": ({"include"}, NETWORK | THREADS | CLOCKS | FILES),
+    "client": ({"include", "proto", "client/formats"}, set()),
+    "client/formats": ({"include", "proto", "client"}, MESSAGES),
+    "client/embctl": ({"include"}, NETWORK | MESSAGES),
+    "client/bench": ({"include"}, LOOP | MESSAGES),
+    "client/examples": ({"include"}, NETWORK | MESSAGES),
+    "client/examples/fm": ({"include"}, NETWORK | MESSAGES),
+    "server": ({"include", "proto", "server/net", "server/shard", "server/store", "server/log"}, MESSAGES),
+    "server/log": ({"include"}, NETWORK | MESSAGES),
+    "server/net": ({"include", "proto", "server/shard", "server/log"}, MESSAGES),
+    "server/shard": ({"include", "proto", "server/store", "server/log"}, NETWORK | THREADS | MESSAGES),
+    "server/store": ({"include", "proto"}, NETWORK | THREADS | CLOCKS | FILES | MESSAGES),
+    "server/store/host": ({"include", "proto", "server/store"},
+                          NETWORK | THREADS | CLOCKS | (FILES - {"sys/mman.h", "unistd.h"}) | MESSAGES),
+}
+
+# The buffers that frames are received into come from the store, which may want them pinned for a GPU.
+EXCEPTIONS = {("server/net", "store.h")}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
+FORBIDDEN_NAME = re.compile(r"(^|[_-])(utils?|common|helpers?|manager|misc)([_.-]|$)")
+FORBIDDEN_TEXT = [
+    (re.compile(r"\b(TODO|FIXME|XXX|HACK)\b"), "an unfinished place is marked in the source"),
+    (re.compile(r"^\s*#\s*if\s+0\b"), "dead code"),
+]
+
+
+def sources(*folders):
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in SOURCES:
+                yield path
+
+
+def folder_of(path):
+    """The folder of RULES that decides for a file."""
+    relative = path.relative_to(ROOT)
+    matches = [f for f in RULES if relative.is_relative_to(f)]
+    return max(matches, key=len)
+
+
+def exists_in(folder, name):
+    return (ROOT / folder / name).is_file()
+
+
+def include_offence(path, kind, name):
+    """Why this file may not include that header, or None."""
+    folder = folder_of(path)
+    allowed, forbidden = RULES[folder]
+    if kind == "<" and not exists_in("include", name):
+        return f"{folder}/ may not include <{name}>" if name in forbidden else None
+    if (path.parent / name).is_file() and ".." not in name:
+        return None
+    if (folder, name) in EXCEPTIONS:
+        return None
+    if any(exists_in(f, name) for f in allowed | {folder}) and ".." not in name:
+        return None
+    elsewhere = [f for f in RULES if exists_in(f, name)]
+    where = "which is in " + ", ".join(elsewhere) if elsewhere else "which is nowhere it may look"
+    return f'{folder}/ may not include "{name}", {where}'
+
+
+def lines_of(path):
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def layer_offences():
+    for path in sources("include", "proto", "client", "server"):
+        for number, line in enumerate(lines_of(path), 1):
+            match = INCLUDE.match(line)
+            offence = include_offence(path, match[1], match[2]) if match else None
+            if offence:
+                yield f"{path.relative_to(ROOT)}:{number}: {offence}"
+
+
+def style_offences():
+    for path in sources("include", "proto", "client", "server", "tests"):
+        name, lines = path.relative_to(ROOT), lines_of(path)
+        if len(lines) > MAX_LINES:
+            yield f"{name}: {len(lines)} lines; the limit is {MAX_LINES}"
+        if FORBIDDEN_NAME.search(path.name):
+            yield f"{name}: a file is named for the one idea it holds"
+        for number, line in enumerate(lines, 1):
+            for pattern, reason in FORBIDDEN_TEXT:
+                if pattern.search(line):
+                    yield f"{name}:{number}: {reason}"
+
+
+def main():
+    offences = list({"layers": layer_offences, "style": style_offences}[sys.argv[1]]())
+    print("\n".join(offences) if offences else f"{sys.argv[1]}: no offence")
+    return 1 if offences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
