@@ -43,24 +43,24 @@ enum flag {
 static const char doc[] =
     "Measures embd beside what it is built on, in alternating rounds.\v"
     "Each round runs, one after the other:\n"
-    "  bare transport   a blocking C peer that moves the same bytes over loopback\n"
-    "  gather ceiling   the same peer finding each key in a hash table and copying its\n"
-    "                   row (pull), adding K rows into one (pooled), or adding each row\n"
-    "                   to the stored one (push)\n"
-    "  memory gather    copying the same rows in the memory of one thread, no network\n"
+    "  bare transport   a blocking C peer that moves the same bytes (loopback)\n"
+    "  gather ceiling   the same peer with a hash table: finds each key, copies\n"
+    "                   its row (pull), adds K rows into one (pooled), adds each\n"
+    "                   row to the stored one (push)\n"
+    "  memory gather    one thread copying the same rows in memory, no network\n"
     "  embd             a server of its own, or --servers, through libembd\n"
-    "and prints medians with min and max. \"foreign\" and \"stolen\" are cores that were\n"
-    "busy with something else, or that the host took: above 0.1 repeat the run.\n"
+    "and prints medians with min and max. \"foreign\" and \"stolen\" are cores busy\n"
+    "with something else or taken by the host: above 0.1, repeat the run.\n"
     "\n"
     "Examples:\n"
-    "  embd-bench                                   1 M rows of 16 floats, 65536 keys\n"
+    "  embd-bench                              1 M rows of 16 floats, 65536 keys\n"
     "  embd-bench --keys 10M --dim 64 --dist zipf:1.05\n"
-    "  embd-bench --mix pooled:8 --plan rows        pooled pulls with a forced plan\n"
-    "  embd-bench --mix train --in-flight 2         pull ahead while pushing\n"
-    "  embd-bench --small                           64 keys one at a time: latency\n"
-    "  embd-bench --batch 1024 --rate 2000          latency at 2000 requests a second\n"
+    "  embd-bench --mix pooled:8 --plan rows   pooled pulls with a forced plan\n"
+    "  embd-bench --mix train --in-flight 2    pull ahead while pushing\n"
+    "  embd-bench --small                      64 keys one at a time: latency\n"
+    "  embd-bench --batch 1024 --rate 2000     latency at 2000 requests a second\n"
     "  embd-bench --servers 10.0.0.5:7700 --clients 4 -o json\n"
-    "  embd-bench --suite --check                   all bars; exit 1 if one is missed\n"
+    "  embd-bench --suite --check              all bars; exit 1 if one is missed\n"
     "\n"
     "Exit status: 0 done, 1 failed (or --check and a bar missed), 2 usage,\n"
     "3 no server could be started or reached.";
@@ -236,6 +236,7 @@ static error_t parse_workload_flag(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
+/* The other flags, and what must hold between flags. */
 static error_t parse_flag(int key, char *arg, struct argp_state *state)
 {
     static const char *const plans[] = {"auto", "pooled", "rows"};
