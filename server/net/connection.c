@@ -1,0 +1,651 @@
+/* connection.c - see connection.h.
+ *
+ * The happy path: on_read gets bytes, digest() cuts them into requests, the shard answers each, flush() sends
+ * the answers, the request is forgotten when its last byte is taken by the kernel.
+ *
+ * What can fail, and what follows:
+ *   the stream is out of step         the peer is told, what was in flight is answered, then we close
+ *   a frame is too large, or memory   its payload is dropped, the request answered with the error; the
+ *   for frames is used up             connection lives on
+ *   too many requests in flight       reading pauses until some are answered; nobody is told
+ *   the peer rests within a frame,    closed, with a line in the log
+ *   or does not take its answers
+ *   the peer ends its side            what is in flight is still answered (data), or all ends (admin: a hold
+ *                                     must not outlive the one who asked for it)
+ * After our last byte we end our side and wait a moment for the peer's, since closing a socket that has unread
+ * input would throw away what the peer has not read yet.
+ *
+ * A peer cannot hold up others: one read takes at most INTAKE_DIRECT_BYTES, one turn of sending TURN_BYTES;
+ * then libuv serves the next one. */
+#include "connection.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "log.h"
+
+enum {
+    TURN_BYTES = 4 << 20,        /* sent before others get a turn */
+    LINGER_MS = 2000,            /* for the peer to end its side */
+    DRAIN_LINGER_MS = 200,       /* the same while the process waits */
+    PROGRESS_BYTES = 16 << 10,   /* less than this in stall_ms is no progress */
+    SLEPT_MS = 1000,             /* between two sweeps: the thread was held up */
+};
+
+static void go(struct connection *c);
+
+static uint64_t now_ms(const struct hub *hub)
+{
+    return uv_now(hub->uv);
+}
+
+/* ---- states ---- */
+
+static void move(struct connection *c, enum connection_state to)
+{
+    static const bool allowed[4][4] = {
+        [CONNECTION_OPEN] = {[CONNECTION_FINISHING] = true, [CONNECTION_CLOSED] = true},
+        [CONNECTION_FINISHING] = {[CONNECTION_LINGERING] = true, [CONNECTION_CLOSED] = true},
+        [CONNECTION_LINGERING] = {[CONNECTION_CLOSED] = true},
+    };
+    assert(allowed[c->state][to]);
+    c->state = to;
+    c->state_since_ms = now_ms(c->hub);
+}
+
+/* ---- exchanges ---- */
+
+static void forget(struct connection *c, struct exchange *x, bool was_in_flight)
+{
+    TAILQ_REMOVE(&c->exchanges, x, in_connection);
+    if (was_in_flight) {
+        c->n_in_flight--;
+        c->in_flight_bytes -= x->charged_bytes;
+    }
+    exchange_free(c->hub, x);
+}
+
+static void drop_arriving(struct connection *c)
+{
+    if (!intake_is_between_frames(&c->intake))
+        forget(c, intake_take(&c->intake), false);
+}
+
+/* Whether a further request has to wait. One frame may always come, so that every allowed one can. */
+static bool is_full(const struct connection *c)
+{
+    return c->n_in_flight >= LIMIT_REQUESTS_IN_FLIGHT || c->in_flight_bytes >= c->hub->limits.frame_bytes;
+}
+
+/* ---- closing ---- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct connection *c = handle->data;
+    TAILQ_REMOVE(&c->hub->connections, c, in_hub);
+    free(c);
+}
+
+static void close_now(struct connection *c)
+{
+    struct hub *hub = c->hub;
+    if (c->state == CONNECTION_CLOSED)
+        return;
+    move(c, CONNECTION_CLOSED);
+    drop_arriving(c);
+    struct exchange *x;
+    while ((x = TAILQ_FIRST(&c->exchanges)) != NULL)
+        forget(c, x, true);
+    outlet_fini(&c->outlet, hub);
+    free(c->kept);
+    c->kept = NULL;
+    shard_session_end(hub->shard, &c->session);
+    if (c->is_dirty)
+        TAILQ_REMOVE(&hub->dirty, c, in_dirty);
+    c->is_dirty = false;
+    c->listener == LISTENER_DATA ? hub->n_data-- : hub->n_admin--;
+    log_event(LOG_DEBUG, "connection_closed", "shard=%u peer=%s bytes_in=%llu bytes_out=%llu",
+              hub->shard_index, c->peer, (unsigned long long)c->bytes_in, (unsigned long long)c->bytes_out);
+    uv_close((uv_handle_t *)&c->uv.stream, on_closed);
+}
+
+static void close_because(struct connection *c, const char *why)
+{
+    if (c->state == CONNECTION_CLOSED)
+        return;
+    log_event(LOG_WARN, "connection_dropped", "shard=%u peer=%s why=\"%s\" in_flight=%u",
+              c->hub->shard_index, c->peer, why, c->n_in_flight);
+    close_now(c);
+}
+
+static void on_shutdown(uv_shutdown_t *shutdown, int status)
+{
+    struct connection *c = shutdown->data;
+    if (status < 0)
+        close_now(c);
+}
+
+/* Everything is sent. */
+static void end_stream(struct connection *c)
+{
+    if (c->peer_ended) {
+        close_now(c);
+        return;
+    }
+    move(c, CONNECTION_LINGERING);
+    c->shutdown.data = c;
+    if (uv_shutdown(&c->shutdown, &c->uv.stream, on_shutdown) < 0)
+        close_now(c);
+}
+
+static void finish(struct connection *c)
+{
+    if (c->state != CONNECTION_OPEN)
+        return;
+    drop_arriving(c);
+    free(c->kept);
+    c->kept = NULL;
+    c->kept_bytes = 0;
+    move(c, CONNECTION_FINISHING);
+}
+
+/* ---- sending ---- */
+
+static void mark_dirty(struct connection *c)
+{
+    if (c->is_dirty)
+        return;
+    c->is_dirty = true;
+    TAILQ_INSERT_TAIL(&c->hub->dirty, c, in_dirty);
+}
+
+static void on_answer(struct request *request)
+{
+    struct exchange *x = (struct exchange *)request;
+    assert(request->has_answer);
+    outlet_add(&x->connection->outlet, x);
+    mark_dirty(x->connection);
+}
+
+/* The kernel took n bytes of the batch. */
+static void took(struct connection *c, uint64_t n)
+{
+    c->bytes_out += n;
+    c->hub->bytes_out += n;
+    c->busy_ms = now_ms(c->hub);
+    outlet_sent(&c->outlet, c->hub, n);
+    struct exchange *x;
+    while ((x = outlet_next_sent(&c->outlet)) != NULL)
+        forget(c, x, true);
+}
+
+static void on_written(uv_write_t *write, int status)
+{
+    struct connection *c = write->data;
+    struct hub *hub = c->hub;
+    c->is_writing = false;
+    if (c->state == CONNECTION_CLOSED)
+        return;
+    if (status < 0) {
+        close_because(c, uv_strerror(status));
+        return;
+    }
+    took(c, c->outlet.batch_bytes);
+    go(c);
+    connection_flush_dirty(hub);
+}
+
+static uint64_t out_bytes(const struct connection *c)
+{
+    return c->bytes_out + c->outlet.batch_bytes - uv_stream_get_write_queue_size(&c->uv.stream);
+}
+
+/* Leaves the batch to libuv, which goes on when the socket takes more, or on the next turn of the loop. */
+static void write_later(struct connection *c)
+{
+    struct outlet *out = &c->outlet;
+    c->write.data = c;
+    int status = uv_write(&c->write, &c->uv.stream, out->bufs + out->first, out->n - out->first, on_written);
+    if (status < 0) {
+        close_because(c, uv_strerror(status));
+        return;
+    }
+    c->is_writing = true;
+    c->out = (struct watch){.since_ms = now_ms(c->hub), .bytes = out_bytes(c)};
+}
+
+static void write_now(struct connection *c)
+{
+    struct outlet *out = &c->outlet;
+    int n = uv_try_write(&c->uv.stream, out->bufs + out->first, out->n - out->first);
+    if (n < 0 && n != UV_EAGAIN) {
+        close_because(c, uv_strerror(n));
+        return;
+    }
+    if (n > 0)
+        took(c, (uint64_t)n);
+    if (out->batch_bytes > 0)
+        write_later(c);
+}
+
+static void flush(struct connection *c)
+{
+    uint64_t begin = c->bytes_out;
+    int status = EMBD_OK;
+    while (c->state <= CONNECTION_FINISHING && !c->is_writing && outlet_gather(&c->outlet, c->hub, &status)) {
+        if (c->bytes_out - begin < TURN_BYTES)
+            write_now(c);
+        else
+            write_later(c);
+    }
+    if (status != EMBD_OK)
+        close_because(c, embd_status_text(status));
+}
+
+void connection_flush_dirty(struct hub *hub)
+{
+    struct connection *c;
+    while ((c = TAILQ_FIRST(&hub->dirty)) != NULL) {
+        TAILQ_REMOVE(&hub->dirty, c, in_dirty);
+        c->is_dirty = false;
+        go(c);
+    }
+}
+
+/* ---- requests ---- */
+
+/* The error to a peer whose stream makes no sense: for the request that was arriving where its id is known. */
+static void lose_step(struct connection *c, const struct embd__error *e)
+{
+    struct exchange *x = intake_take(&c->intake);
+    struct msg *answer = &x->request.answer;
+    if (x->frame.has_msgid && x->frame.type == 0)
+        embd__msg_error(answer, x->frame.msgid, e->status, e->text);
+    else
+        embd__msg_error_notice(answer, e->status, e->text);
+    c->n_in_flight++;
+    c->in_flight_bytes += x->charged_bytes;
+    c->hub->frame_errors++;
+    log_event(LOG_WARN, "stream_out_of_step", "shard=%u peer=%s why=\"%s\"", c->hub->shard_index, c->peer,
+              e->text);
+    outlet_add(&c->outlet, x);
+    finish(c);
+}
+
+static void take_request(struct connection *c, struct exchange *x)
+{
+    c->n_in_flight++;
+    c->in_flight_bytes += x->charged_bytes;
+    x->request.listener = c->listener;
+    x->request.session = &c->session;
+    x->request.on_answer = on_answer;
+    x->request.received_ns = uv_hrtime();
+    if (x->refusal.status != EMBD_OK) {
+        exchange_refuse(x);
+        outlet_add(&c->outlet, x);
+        return;
+    }
+    x->is_with_shard = true;
+    shard_handle(c->hub->shard, &x->request);
+}
+
+/* The arriving frame is complete. */
+static void take_frame(struct connection *c)
+{
+    struct exchange *x = c->intake.arriving;
+    if (x->frame.type == 1) {
+        struct embd__error e = {0};
+        embd__error_set(&e, EMBD_MALFORMED, "the message type is 1, an answer, but nothing was asked");
+        lose_step(c, &e);
+        return;
+    }
+    intake_take(&c->intake);
+    if (x->frame.type == 2)
+        forget(c, x, false); /* notifications mean nothing here */
+    else
+        take_request(c, x);
+}
+
+static bool begin_frame(struct connection *c)
+{
+    struct exchange *x = exchange_new(c->hub, c);
+    if (x == NULL) {
+        close_because(c, "out of memory");
+        return false;
+    }
+    TAILQ_INSERT_TAIL(&c->exchanges, x, in_connection);
+    intake_begin(&c->intake, x);
+    c->in = (struct watch){.since_ms = now_ms(c->hub), .bytes = c->bytes_in};
+    return true;
+}
+
+static size_t eat(struct connection *c, const uint8_t *p, size_t n)
+{
+    struct embd__error e = {0};
+    size_t used;
+    int event = intake_eat(&c->intake, c->hub, p, n, &used, &e);
+    if (event < 0)
+        lose_step(c, &e);
+    else if (event == INTAKE_FRAME)
+        take_frame(c);
+    return used;
+}
+
+/* Whether a further request may begin; makes room by sending where it can. */
+static bool may_begin(struct connection *c)
+{
+    if (is_full(c))
+        flush(c);
+    return c->state == CONNECTION_OPEN && !is_full(c);
+}
+
+/* Cuts bytes into requests. Returns how many were used: fewer than n when a request has to wait. */
+static size_t digest(struct connection *c, const uint8_t *p, size_t n)
+{
+    size_t at = 0;
+    do {
+        if (c->state != CONNECTION_OPEN)
+            return n;
+        if (intake_is_between_frames(&c->intake) && (at == n || !may_begin(c) || !begin_frame(c)))
+            break;
+        at += eat(c, p + at, n - at);
+    } while (at < n);
+    return c->state == CONNECTION_OPEN ? at : n;
+}
+
+/* ---- receiving ---- */
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    struct connection *c = handle->data;
+    size_t bytes;
+    uint8_t *direct = c->state == CONNECTION_OPEN ? intake_direct(&c->intake, &bytes) : NULL;
+    (void)suggested;
+    if (direct != NULL)
+        *buf = uv_buf_init((char *)direct, (unsigned)bytes);
+    else
+        *buf = uv_buf_init((char *)c->hub->read_buffer, HUB_READ_BYTES);
+}
+
+static void keep(struct connection *c, const uint8_t *p, size_t n)
+{
+    if (n == 0)
+        return;
+    c->kept = malloc(n);
+    if (c->kept == NULL) {
+        close_because(c, "out of memory");
+        return;
+    }
+    memcpy(c->kept, p, n);
+    c->kept_at = 0;
+    c->kept_bytes = n;
+}
+
+static void digest_kept(struct connection *c)
+{
+    /* Taken out first: what follows may close the connection. */
+    uint8_t *kept = c->kept;
+    size_t at = c->kept_at, n = c->kept_bytes;
+    c->kept = NULL;
+    c->kept_bytes = 0;
+    size_t used = digest(c, kept + at, n);
+    if (used == n || c->state != CONNECTION_OPEN) {
+        free(kept);
+        return;
+    }
+    c->kept = kept;
+    c->kept_at = at + used;
+    c->kept_bytes = n - used;
+}
+
+static void on_end(struct connection *c)
+{
+    c->peer_ended = true;
+    if (c->listener == LISTENER_ADMIN || c->state == CONNECTION_LINGERING) {
+        close_now(c);
+        return;
+    }
+    if (!intake_is_between_frames(&c->intake))
+        log_event(LOG_INFO, "half_frame", "shard=%u peer=%s why=\"the peer ended within a frame\"",
+                  c->hub->shard_index, c->peer);
+    finish(c);
+    go(c);
+}
+
+static void received(struct connection *c, const uv_buf_t *buf, size_t n)
+{
+    struct hub *hub = c->hub;
+    c->bytes_in += n;
+    hub->bytes_in += n;
+    c->busy_ms = now_ms(hub);
+    if (c->state != CONNECTION_OPEN)
+        return;
+    bool was_direct = (uint8_t *)buf->base != hub->read_buffer;
+    if (was_direct) {
+        intake_landed(&c->intake, n);
+        digest(c, hub->read_buffer, 0);
+    } else {
+        size_t used = digest(c, hub->read_buffer, n);
+        keep(c, hub->read_buffer + used, n - used);
+    }
+    if (c->state != CONNECTION_CLOSED)
+        go(c);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct connection *c = stream->data;
+    struct hub *hub = c->hub;
+    if (n > 0)
+        received(c, buf, (size_t)n);
+    else if (n == UV_EOF)
+        on_end(c);
+    else if (n == UV_ECONNRESET)
+        close_now(c);
+    else if (n < 0)
+        close_because(c, uv_strerror((int)n));
+    connection_flush_dirty(hub);
+}
+
+static bool wants_to_read(const struct connection *c)
+{
+    if (c->peer_ended || c->state == CONNECTION_CLOSED)
+        return false;
+    if (c->state != CONNECTION_OPEN)
+        return true; /* and throws it away */
+    return c->kept_bytes == 0 && (!intake_is_between_frames(&c->intake) || !is_full(c));
+}
+
+static void set_reading(struct connection *c)
+{
+    bool wants = wants_to_read(c);
+    if (wants == c->is_reading || c->state == CONNECTION_CLOSED)
+        return;
+    c->is_reading = wants;
+    c->in = (struct watch){.since_ms = now_ms(c->hub), .bytes = c->bytes_in};
+    if (!wants)
+        uv_read_stop(&c->uv.stream);
+    else if (uv_read_start(&c->uv.stream, on_alloc, on_read) < 0)
+        close_because(c, "cannot read");
+}
+
+/* Does all there is to do for a connection after something has changed. */
+static void go(struct connection *c)
+{
+    flush(c);
+    while (c->kept_bytes > 0 && c->state == CONNECTION_OPEN && !is_full(c)) {
+        digest_kept(c);
+        flush(c);
+    }
+    if (c->state == CONNECTION_FINISHING && c->n_in_flight == 0 && !c->is_writing)
+        end_stream(c);
+    set_reading(c);
+}
+
+/* ---- beginning ---- */
+
+static void name_peer(struct connection *c)
+{
+    struct sockaddr_storage address;
+    int bytes = sizeof address;
+    char host[48] = "?";
+    snprintf(c->peer, sizeof c->peer, "admin");
+    if (c->listener == LISTENER_ADMIN ||
+        uv_tcp_getpeername(&c->uv.tcp, (struct sockaddr *)&address, &bytes) < 0)
+        return;
+    bool is_v6 = address.ss_family == AF_INET6;
+    if (is_v6)
+        uv_ip6_name((struct sockaddr_in6 *)&address, host, sizeof host);
+    else
+        uv_ip4_name((struct sockaddr_in *)&address, host, sizeof host);
+    in_port_t port = is_v6 ? ((struct sockaddr_in6 *)&address)->sin6_port
+                           : ((struct sockaddr_in *)&address)->sin_port;
+    snprintf(c->peer, sizeof c->peer, is_v6 ? "[%s]:%u" : "%s:%u", host, ntohs(port));
+}
+
+static bool has_room(const struct hub *hub, enum listener listener)
+{
+    return listener == LISTENER_DATA ? hub->n_data < hub->limits.connections
+                                     : hub->n_admin < LIMIT_ADMIN_CONNECTIONS;
+}
+
+/* Says why, as far as the socket takes it at once, and closes. */
+static void turn_away(struct connection *c, uint32_t limit)
+{
+    char text[100];
+    snprintf(text, sizeof text, "the shard has %u connections, the limit is %u (max_connections)", limit, limit);
+    struct msg notice;
+    embd__msg_init(&notice);
+    embd__msg_error_notice(&notice, EMBD_BUSY, text);
+    uv_buf_t buf = uv_buf_init((char *)notice.head, notice.head_bytes);
+    uv_try_write(&c->uv.stream, &buf, 1);
+    embd__msg_fini(&notice);
+    close_because(c, text);
+}
+
+static struct connection *connection_new(struct hub *hub, enum listener listener)
+{
+    struct connection *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return NULL;
+    c->hub = hub;
+    c->listener = listener;
+    c->session.is_admin = listener == LISTENER_ADMIN;
+    c->state_since_ms = c->busy_ms = now_ms(hub);
+    TAILQ_INIT(&c->exchanges);
+    outlet_init(&c->outlet);
+    int status = listener == LISTENER_DATA ? uv_tcp_init(hub->uv, &c->uv.tcp)
+                                           : uv_pipe_init(hub->uv, &c->uv.pipe, 0);
+    if (status < 0) {
+        free(c);
+        return NULL;
+    }
+    c->uv.stream.data = c;
+    TAILQ_INSERT_TAIL(&hub->connections, c, in_hub);
+    listener == LISTENER_DATA ? hub->n_data++ : hub->n_admin++;
+    return c;
+}
+
+void connection_accept(struct hub *hub, uv_stream_t *server, enum listener listener)
+{
+    bool room = has_room(hub, listener);
+    struct connection *c = connection_new(hub, listener);
+    if (c == NULL) {
+        log_event(LOG_ERROR, "accept_failed", "shard=%u why=\"out of memory\"", hub->shard_index);
+        return;
+    }
+    int status = uv_accept(server, &c->uv.stream);
+    if (status < 0) {
+        close_because(c, uv_strerror(status));
+        return;
+    }
+    name_peer(c);
+    if (!room) {
+        turn_away(c, listener == LISTENER_DATA ? hub->limits.connections : LIMIT_ADMIN_CONNECTIONS);
+        return;
+    }
+    if (listener == LISTENER_DATA) {
+        uv_tcp_nodelay(&c->uv.tcp, 1);
+        uv_tcp_keepalive(&c->uv.tcp, 1, 60);
+    }
+    log_event(LOG_DEBUG, "connection_opened", "shard=%u peer=%s", hub->shard_index, c->peer);
+    set_reading(c);
+}
+
+/* ---- deadlines ---- */
+
+/* True when less than PROGRESS_BYTES were added within the limit. */
+static bool has_stalled(struct watch *watch, uint64_t bytes, uint64_t now, uint32_t limit_ms)
+{
+    if (bytes - watch->bytes >= PROGRESS_BYTES)
+        *watch = (struct watch){.since_ms = now, .bytes = bytes};
+    return now - watch->since_ms > limit_ms;
+}
+
+static void sweep(struct connection *c, uint64_t now)
+{
+    const struct net_limits *limits = &c->hub->limits;
+    uint32_t linger_ms = c->hub->is_draining ? DRAIN_LINGER_MS : LINGER_MS;
+    bool is_within_frame = c->state == CONNECTION_OPEN && !intake_is_between_frames(&c->intake);
+    if (c->state == CONNECTION_LINGERING && now - c->state_since_ms > linger_ms)
+        close_now(c);
+    else if (is_within_frame && has_stalled(&c->in, c->bytes_in, now, limits->stall_ms))
+        close_because(c, "a frame does not get on (stall_timeout)");
+    else if (c->is_writing && has_stalled(&c->out, out_bytes(c), now, limits->stall_ms))
+        close_because(c, "the peer does not take its answers (stall_timeout)");
+    else if (c->state == CONNECTION_OPEN && limits->idle_ms > 0 && c->n_in_flight == 0 && !is_within_frame &&
+             now - c->busy_ms > limits->idle_ms)
+        close_because(c, "no request (idle_timeout)");
+}
+
+void connection_sweep(struct hub *hub)
+{
+    struct connection *c, *next;
+    uint64_t now = now_ms(hub), pause = now - hub->swept_ms;
+    hub->swept_ms = now;
+    if (pause > SLEPT_MS) { /* it was this thread that rested; what peers have sent is not read yet */
+        TAILQ_FOREACH(c, &hub->connections, in_hub)
+            c->in.since_ms = c->out.since_ms = now;
+        return;
+    }
+    for (c = TAILQ_FIRST(&hub->connections); c != NULL; c = next) {
+        next = TAILQ_NEXT(c, in_hub);
+        if (c->state != CONNECTION_CLOSED)
+            sweep(c, now);
+    }
+}
+
+/* ---- the end ---- */
+
+void connection_drain(struct hub *hub)
+{
+    struct connection *c;
+    struct exchange *x;
+    hub->is_draining = true;
+    shard_drain(hub->shard);
+    TAILQ_FOREACH(c, &hub->connections, in_hub)
+        TAILQ_FOREACH(x, &c->exchanges, in_connection) {
+            x->is_old = true;
+            hub->n_old++;
+        }
+}
+
+void connection_finish_all(struct hub *hub)
+{
+    struct connection *c;
+    TAILQ_FOREACH(c, &hub->connections, in_hub)
+        if (c->state == CONNECTION_OPEN) {
+            finish(c);
+            mark_dirty(c);
+        }
+    connection_flush_dirty(hub);
+}
+
+void connection_close_all(struct hub *hub)
+{
+    struct connection *c;
+    TAILQ_FOREACH(c, &hub->connections, in_hub)
+        if (c->state != CONNECTION_CLOSED)
+            close_because(c, "the process ends");
+}

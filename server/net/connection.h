@@ -1,0 +1,68 @@
+/* connection.h - one peer on the data or the admin listener. Owner: the shard's thread.
+ *
+ * A connection frees itself when it is over; after any call here it may be gone or about to be, so only the
+ * hub's list tells which there are. */
+#ifndef EMBD_CONNECTION_H
+#define EMBD_CONNECTION_H
+
+#include "intake.h"
+#include "outlet.h"
+
+enum connection_state {
+    CONNECTION_OPEN,      /* takes requests */
+    CONNECTION_FINISHING, /* takes none; what is in flight is answered and sent */
+    CONNECTION_LINGERING, /* all is sent and our side ended; waits for the peer to end its own */
+    CONNECTION_CLOSED,    /* holds nothing any more; libuv gives the handle back soon */
+};
+
+/* Something that has to make progress. */
+struct watch {
+    uint64_t since_ms, bytes;
+};
+
+struct connection {
+    union {
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } uv;
+    struct hub *hub;
+    enum listener listener;
+    enum connection_state state;
+    struct shard_session session;
+    TAILQ_HEAD(, exchange) exchanges; /* all of this connection, the arriving one too */
+    uint32_t n_in_flight;             /* complete requests whose answers are not wholly sent */
+    uint64_t in_flight_bytes;         /* of frame memory, theirs */
+    struct intake intake;
+    struct outlet outlet;
+    uv_write_t write;
+    uv_shutdown_t shutdown;
+    bool is_reading, is_writing; /* libuv has been asked to */
+    bool peer_ended;
+    bool is_dirty;
+    uint8_t *kept; /* received, but no further request may begin now; NULL: nothing */
+    size_t kept_at, kept_bytes;
+    uint64_t bytes_in, bytes_out;
+    struct watch in, out;
+    uint64_t state_since_ms, busy_ms; /* of the state; of the last byte either way */
+    char peer[64];
+    TAILQ_ENTRY(connection) in_hub, in_dirty;
+};
+
+/* Accepts what waits at `server`, a listener of kind `listener`. */
+void connection_accept(struct hub *hub, uv_stream_t *server, enum listener listener);
+
+/* Tries to send what became ready outside of a connection's own callbacks. */
+void connection_flush_dirty(struct hub *hub);
+
+/* Closes connections that rest in the midst of something. A few times a second. */
+void connection_sweep(struct hub *hub);
+
+/* From now on the shard refuses new work; marks what began before (hub->n_old). */
+void connection_drain(struct hub *hub);
+/* Takes no further requests from anybody; connections end when their answers are sent. */
+void connection_finish_all(struct hub *hub);
+/* Closes all, whatever is in flight. */
+void connection_close_all(struct hub *hub);
+
+#endif

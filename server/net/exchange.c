@@ -1,0 +1,139 @@
+/* exchange.c - see exchange.h. */
+#include "exchange.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+enum { MAX_SPARE = 256 };
+
+static struct exchange *allocate(void)
+{
+    struct exchange *x = aligned_alloc(64, sizeof *x);
+    if (x == NULL)
+        return NULL;
+    embd__msg_init(&x->request.answer);
+    return x;
+}
+
+static void reset(struct exchange *x)
+{
+    struct msg answer = x->request.answer;
+    x->request = (struct request){.frame = &x->frame, .answer = answer};
+    x->refusal.status = EMBD_OK;
+    x->is_with_shard = false;
+    x->is_old = false;
+    x->charged_bytes = 0;
+    x->arena_used = 0;
+}
+
+struct exchange *exchange_new(struct hub *hub, struct connection *connection)
+{
+    struct exchange *x = STAILQ_FIRST(&hub->spare_exchanges);
+    if (x != NULL) {
+        STAILQ_REMOVE_HEAD(&hub->spare_exchanges, in_queue);
+        hub->n_spare_exchanges--;
+    } else {
+        x = allocate();
+    }
+    if (x == NULL)
+        return NULL;
+    reset(x);
+    x->connection = connection;
+    embd__frame_init(&x->frame, x->head, sizeof x->head, hub->limits.frame_bytes);
+    hub->n_exchanges++;
+    return x;
+}
+
+static bool is_in_arena(const struct exchange *x, const uint8_t *data)
+{
+    return data >= x->arena && data <= x->arena + sizeof x->arena;
+}
+
+static void give_bins(struct hub *hub, struct exchange *x)
+{
+    for (uint32_t i = 0; i < x->frame.n_bins; i++) {
+        struct frame_bin *bin = &x->frame.bins[i];
+        if (bin->data != NULL && !is_in_arena(x, bin->data))
+            frame_pool_give(&hub->pool, bin->data, bin->bytes);
+        bin->data = NULL;
+    }
+    x->charged_bytes = 0;
+}
+
+static void destroy(struct exchange *x)
+{
+    embd__msg_fini(&x->request.answer);
+    free(x);
+}
+
+void exchange_free(struct hub *hub, struct exchange *x)
+{
+    if (x->is_with_shard)
+        shard_request_fini(hub->shard, &x->request);
+    give_bins(hub, x);
+    hub->n_exchanges--;
+    if (x->is_old)
+        hub->n_old--;
+    if (hub->n_spare_exchanges == MAX_SPARE) {
+        destroy(x);
+        return;
+    }
+    STAILQ_INSERT_HEAD(&hub->spare_exchanges, x, in_queue);
+    hub->n_spare_exchanges++;
+}
+
+void exchange_trim(struct hub *hub)
+{
+    struct exchange *x;
+    while ((x = STAILQ_FIRST(&hub->spare_exchanges)) != NULL) {
+        STAILQ_REMOVE_HEAD(&hub->spare_exchanges, in_queue);
+        destroy(x);
+    }
+    hub->n_spare_exchanges = 0;
+}
+
+static uint8_t *place_in_arena(struct exchange *x, uint32_t bytes)
+{
+    uint8_t *data = x->arena + x->arena_used;
+    x->arena_used += (bytes + 63) / 64 * 64;
+    return data;
+}
+
+static bool fits_arena(const struct exchange *x, uint32_t bytes)
+{
+    return bytes <= EXCHANGE_SMALL_BIN && bytes <= sizeof x->arena - x->arena_used;
+}
+
+static uint8_t *place_in_pool(struct hub *hub, struct exchange *x, uint32_t bytes)
+{
+    uint8_t *data = frame_pool_take(&hub->pool, bytes, &x->refusal);
+    if (data == NULL)
+        give_bins(hub, x); /* nobody will read those that came before either */
+    else
+        x->charged_bytes += frame_pool_charge(bytes);
+    return data;
+}
+
+uint8_t *exchange_place_bin(struct hub *hub, struct exchange *x)
+{
+    struct frame_bin *bin = &x->frame.bins[x->frame.n_bins - 1];
+    if (x->refusal.status == EMBD_OK && embd__frame_over(&x->frame)) {
+        embd__error_set(&x->refusal, EMBD_TOO_LARGE, "the frame has %llu bytes or more, the limit is %llu",
+                        (unsigned long long)x->frame.frame_bytes,
+                        (unsigned long long)hub->limits.frame_bytes);
+        give_bins(hub, x);
+    }
+    if (x->refusal.status != EMBD_OK || x->frame.type != 0)
+        return NULL;
+    bin->data = fits_arena(x, bin->bytes) ? place_in_arena(x, bin->bytes)
+                                          : place_in_pool(hub, x, bin->bytes);
+    return bin->data;
+}
+
+void exchange_refuse(struct exchange *x)
+{
+    assert(!x->is_with_shard && x->refusal.status != EMBD_OK);
+    embd__msg_error(&x->request.answer, x->frame.msgid, x->refusal.status, x->refusal.text);
+    x->request.state = REQUEST_ANSWERED;
+    x->request.has_answer = true;
+}

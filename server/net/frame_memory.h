@@ -1,0 +1,51 @@
+/* frame_memory.h - buffers for the bins of frames that arrive: a budget for the whole process, and a pool for
+ * each shard which gives the same buffers out again, so that page faults are paid once and not per request.
+ *
+ * A buffer is as large as its bin was announced, within the frame limit and the budget; its pages are touched
+ * as bytes arrive. */
+#ifndef EMBD_FRAME_MEMORY_H
+#define EMBD_FRAME_MEMORY_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "store.h"
+
+/* Shared by all threads of the process. */
+struct frame_budget {
+    _Atomic uint64_t used;
+    uint64_t limit;
+};
+
+/* False, and nothing is taken, when it would pass the limit. */
+bool frame_budget_take(struct frame_budget *budget, uint64_t bytes);
+void frame_budget_give(struct frame_budget *budget, uint64_t bytes);
+
+#define FRAME_CLASSES 60
+
+/* Owner: one shard's thread. */
+struct frame_pool {
+    const struct store_ops *store; /* makes the buffers */
+    struct frame_budget *budget;
+    uint64_t lent_bytes;
+    uint64_t idle_bytes, idle_limit;
+    struct idle_buffer *idle[FRAME_CLASSES];
+};
+
+void frame_pool_init(struct frame_pool *pool, const struct store_ops *store, struct frame_budget *budget);
+/* Everything lent must be back. */
+void frame_pool_fini(struct frame_pool *pool);
+
+/* At least `bytes`, aligned to 64, charged to the budget. bytes <= LIMIT_FRAME_BYTES. On failure NULL and `e`
+ * says why: EMBD_BUSY with value and limit, or EMBD_NO_MEMORY. */
+void *frame_pool_take(struct frame_pool *pool, uint64_t bytes, struct embd__error *e);
+/* `bytes` as given to take. */
+void frame_pool_give(struct frame_pool *pool, void *buffer, uint64_t bytes);
+
+/* What a buffer of `bytes` is charged with. */
+uint64_t frame_pool_charge(uint64_t bytes);
+
+/* Frees what is not lent: for times of quiet. */
+void frame_pool_trim(struct frame_pool *pool);
+
+#endif

@@ -1,0 +1,166 @@
+/* listener.c - see listener.h. */
+#include "listener.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { BACKLOG = 511 };
+
+/* ---- addresses ---- */
+
+/* Splits "host:port" and "[host]:port"; false: neither. */
+static bool split(const char *text, char *host, size_t host_bytes, const char **port_out)
+{
+    const char *colon = strrchr(text, ':');
+    if (colon == NULL || colon == text)
+        return false;
+    const char *begin = text, *end = colon;
+    if (*begin == '[') {
+        begin++;
+        if (*--end != ']')
+            return false;
+    }
+    size_t bytes = (size_t)(end - begin);
+    if (bytes == 0 || bytes >= host_bytes)
+        return false;
+    memcpy(host, begin, bytes);
+    host[bytes] = '\0';
+    *port_out = colon + 1;
+    return true;
+}
+
+static bool read_port(const char *text, uint16_t *out)
+{
+    char *end;
+    if (*text < '0' || *text > '9')
+        return false;
+    unsigned long port = strtoul(text, &end, 10);
+    if (*end != '\0' || port > 65535)
+        return false;
+    *out = (uint16_t)port;
+    return true;
+}
+
+static bool is_loopback(const struct sockaddr_storage *address)
+{
+    if (address->ss_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+}
+
+int listen_address_read(const char *text, struct listen_address *out, struct embd__error *e)
+{
+    const char *port;
+    if (!split(text, out->host, sizeof out->host, &port) || !read_port(port, &out->port))
+        return embd__error_set(e, EMBD_INVALID, "'%.100s' is no address, expected HOST:PORT", text);
+    const char *host = strcmp(out->host, "localhost") == 0 ? "127.0.0.1" : out->host;
+    if (uv_ip4_addr(host, out->port, (struct sockaddr_in *)&out->socket) != 0 &&
+        uv_ip6_addr(host, out->port, (struct sockaddr_in6 *)&out->socket) != 0)
+        return embd__error_set(e, EMBD_INVALID, "'%.100s': the host is no IP address", text);
+    if (!is_loopback(&out->socket))
+        return embd__error_set(e, EMBD_UNSUPPORTED,
+                               "'%.100s' can be reached from other machines; this version has neither TLS nor "
+                               "tokens and listens on loopback addresses only (127.0.0.1, ::1)",
+                               text);
+    return EMBD_OK;
+}
+
+void listen_address_write(const struct listen_address *address, uint16_t port, char *out, size_t out_bytes)
+{
+    bool is_v6 = strchr(address->host, ':') != NULL;
+    snprintf(out, out_bytes, is_v6 ? "[%s]:%u" : "%s:%u", address->host, port);
+}
+
+/* ---- data ---- */
+
+static uint16_t bound_port(const uv_tcp_t *tcp)
+{
+    struct sockaddr_storage address = {0};
+    int bytes = sizeof address;
+    uv_tcp_getsockname(tcp, (struct sockaddr *)&address, &bytes);
+    return ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
+                                               : ((struct sockaddr_in *)&address)->sin_port);
+}
+
+int listener_open_tcp(uv_loop_t *uv, uv_tcp_t *tcp, const struct listen_address *address,
+                      uv_connection_cb on_connection, uint16_t *port_out, struct embd__error *e)
+{
+    int status = uv_tcp_init(uv, tcp);
+    if (status == 0)
+        status = uv_tcp_bind(tcp, (const struct sockaddr *)&address->socket, 0);
+    if (status == 0)
+        status = uv_listen((uv_stream_t *)tcp, BACKLOG, on_connection);
+    if (status < 0)
+        return embd__error_set(e, EMBD_IO, "cannot listen on %s port %u: %s", address->host, address->port,
+                               uv_strerror(status));
+    *port_out = bound_port(tcp);
+    return EMBD_OK;
+}
+
+/* ---- admin ---- */
+
+int admin_socket_path(const char *dir, uint16_t port, char out[108], struct embd__error *e)
+{
+    int bytes = snprintf(out, 108, "%s/%u.sock", dir, port);
+    if (bytes >= 108)
+        return embd__error_set(e, EMBD_TOO_LARGE,
+                               "the admin socket's path %.120s/%u.sock has %d bytes, the limit is 107", dir,
+                               port, bytes);
+    return EMBD_OK;
+}
+
+int admin_dir_prepare(const char *dir, struct embd__error *e)
+{
+    struct stat found;
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
+        return embd__error_set(e, EMBD_IO, "cannot make the admin directory %s: %s", dir, strerror(errno));
+    if (lstat(dir, &found) != 0)
+        return embd__error_set(e, EMBD_IO, "cannot look at the admin directory %s: %s", dir, strerror(errno));
+    if (!S_ISDIR(found.st_mode))
+        return embd__error_set(e, EMBD_IO, "the admin directory %s is no directory", dir);
+    if (found.st_uid != geteuid())
+        return embd__error_set(e, EMBD_IO, "the admin directory %s belongs to user %u, expected %u", dir,
+                               (unsigned)found.st_uid, (unsigned)geteuid());
+    if ((found.st_mode & 022) != 0)
+        return embd__error_set(e, EMBD_IO, "the admin directory %s has mode %04o; others may write there", dir,
+                               (unsigned)(found.st_mode & 07777));
+    return EMBD_OK;
+}
+
+/* Removes a socket whose server is gone. Anything else stays, and bind will say so. */
+static void remove_stale(const char *path)
+{
+    struct stat found;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (lstat(path, &found) != 0 || !S_ISSOCK(found.st_mode))
+        return;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return;
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    if (connect(fd, (const struct sockaddr *)&address, sizeof address) != 0 && errno == ECONNREFUSED)
+        unlink(path);
+    close(fd);
+}
+
+int listener_open_pipe(uv_loop_t *uv, uv_pipe_t *pipe, const char *path, uv_connection_cb on_connection,
+                       struct embd__error *e)
+{
+    remove_stale(path);
+    int status = uv_pipe_init(uv, pipe, 0);
+    mode_t before = umask(0177);
+    if (status == 0)
+        status = uv_pipe_bind(pipe, path);
+    umask(before);
+    if (status == 0)
+        status = uv_listen((uv_stream_t *)pipe, BACKLOG, on_connection);
+    if (status < 0)
+        return embd__error_set(e, EMBD_IO, "cannot listen on %s: %s", path, uv_strerror(status));
+    return EMBD_OK;
+}

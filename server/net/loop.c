@@ -1,0 +1,300 @@
+/* loop.c - see loop.h.
+ *
+ * A tick some ten times a second does what depends on time: holds that end, peers that rest, memory that is not
+ * needed in quiet, and the drain:
+ *   1. drain asked    listeners close, the shard refuses new work, requests that have begun go on
+ *   2. all of those answered, or LOOP_DRAIN_MS over    connections take no more and end
+ *   3. no connection left, or too late                 the rest is closed, the loop runs dry, the thread ends */
+#include "loop.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "connection.h"
+#include "log.h"
+
+enum {
+    TICK_MS = 100,
+    QUIET_TICKS = 50, /* without a request: memory goes back */
+    LAST_MS = 1000,   /* for connections to end after the drain */
+};
+
+enum phase { PHASE_OPEN, PHASE_SERVING, PHASE_DRAINING, PHASE_ENDING };
+
+struct loop {
+    struct loop_config config;
+    enum phase phase;
+    uv_loop_t uv;
+    uv_tcp_t tcp;
+    uv_pipe_t pipe;
+    uv_timer_t tick;
+    uv_prepare_t prepare;
+    uv_async_t drain;
+    struct hub hub;
+    uint16_t port;
+    char admin_path[108];
+    uv_thread_t thread;
+    bool has_thread;
+    uint64_t phase_since_ms;
+    uint32_t quiet_ticks;
+};
+
+/* ---- callbacks of the listeners ---- */
+
+static void on_peer(struct loop *loop, uv_stream_t *server, int status, enum listener listener)
+{
+    if (status < 0)
+        log_event(LOG_ERROR, "accept_failed", "shard=%u why=\"%s\"", loop->hub.shard_index,
+                  uv_strerror(status));
+    else
+        connection_accept(&loop->hub, server, listener);
+}
+
+static void on_data_peer(uv_stream_t *server, int status)
+{
+    on_peer(server->loop->data, server, status, LISTENER_DATA);
+}
+
+static void on_admin_peer(uv_stream_t *server, int status)
+{
+    on_peer(server->loop->data, server, status, LISTENER_ADMIN);
+}
+
+/* ---- opening ---- */
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void destroy(struct loop *loop)
+{
+    uv_walk(&loop->uv, close_handle, NULL);
+    uv_run(&loop->uv, UV_RUN_DEFAULT);
+    int status = uv_loop_close(&loop->uv);
+    assert(status == 0);
+    (void)status;
+    free(loop);
+}
+
+int loop_open(const struct loop_config *config, struct loop **out, struct embd__error *e)
+{
+    *out = NULL;
+    struct loop *loop = calloc(1, sizeof *loop);
+    if (loop == NULL || uv_loop_init(&loop->uv) < 0) {
+        free(loop);
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a shard's loop");
+    }
+    loop->config = *config;
+    loop->uv.data = loop;
+    int status = listener_open_tcp(&loop->uv, &loop->tcp, &config->address, on_data_peer, &loop->port, e);
+    if (status == EMBD_OK)
+        status = admin_socket_path(config->admin_dir, loop->port, loop->admin_path, e);
+    if (status == EMBD_OK)
+        status = listener_open_pipe(&loop->uv, &loop->pipe, loop->admin_path, on_admin_peer, e);
+    if (status != EMBD_OK) {
+        destroy(loop);
+        return status;
+    }
+    *out = loop;
+    return EMBD_OK;
+}
+
+uint16_t loop_port(const struct loop *loop)
+{
+    return loop->port;
+}
+
+const char *loop_admin_path(const struct loop *loop)
+{
+    return loop->admin_path;
+}
+
+/* ---- draining ---- */
+
+static void enter(struct loop *loop, enum phase phase)
+{
+    loop->phase = phase;
+    loop->phase_since_ms = uv_now(&loop->uv);
+}
+
+static void on_drain(uv_async_t *async)
+{
+    struct loop *loop = async->data;
+    if (loop->phase != PHASE_SERVING)
+        return;
+    log_event(LOG_INFO, "draining", "shard=%u connections=%u in_flight=%llu", loop->hub.shard_index,
+              loop->hub.n_data + loop->hub.n_admin, (unsigned long long)loop->hub.n_exchanges);
+    enter(loop, PHASE_DRAINING);
+    uv_close((uv_handle_t *)&loop->tcp, NULL);
+    uv_close((uv_handle_t *)&loop->pipe, NULL); /* removes the socket's file */
+    connection_drain(&loop->hub);
+}
+
+static void go_on_draining(struct loop *loop)
+{
+    struct hub *hub = &loop->hub;
+    uint64_t took_ms = uv_now(&loop->uv) - loop->phase_since_ms;
+    if (loop->phase == PHASE_DRAINING && (hub->n_old == 0 || took_ms > LOOP_DRAIN_MS)) {
+        if (hub->n_old > 0)
+            log_event(LOG_WARN, "drain_too_slow", "shard=%u in_flight=%llu limit_ms=%u", hub->shard_index,
+                      (unsigned long long)hub->n_old, LOOP_DRAIN_MS);
+        enter(loop, PHASE_ENDING);
+        connection_finish_all(hub);
+        return;
+    }
+    if (loop->phase != PHASE_ENDING)
+        return;
+    if (took_ms > LAST_MS)
+        connection_close_all(hub);
+    if (TAILQ_EMPTY(&hub->connections)) {
+        uv_close((uv_handle_t *)&loop->tick, NULL);
+        uv_close((uv_handle_t *)&loop->prepare, NULL);
+        uv_close((uv_handle_t *)&loop->drain, NULL);
+    }
+}
+
+/* ---- running ---- */
+
+static void give_back_memory(struct loop *loop)
+{
+    struct hub *hub = &loop->hub;
+    if (hub->n_exchanges > 0 || loop->quiet_ticks > QUIET_TICKS) {
+        loop->quiet_ticks = hub->n_exchanges > 0 ? 0 : loop->quiet_ticks;
+        return;
+    }
+    if (++loop->quiet_ticks > QUIET_TICKS) {
+        frame_pool_trim(&hub->pool);
+        exchange_trim(hub);
+        outlet_trim(hub);
+    }
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct loop *loop = timer->data;
+    shard_tick(loop->hub.shard, uv_hrtime());
+    connection_sweep(&loop->hub);
+    connection_flush_dirty(&loop->hub);
+    give_back_memory(loop);
+    go_on_draining(loop);
+}
+
+/* Answers that became ready in a callback of somebody else's, before the loop sleeps. */
+static void on_prepare(uv_prepare_t *prepare)
+{
+    struct loop *loop = prepare->data;
+    connection_flush_dirty(&loop->hub);
+}
+
+static void pin(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((unsigned)cpu, &set);
+    if (pthread_setaffinity_np(pthread_self(), sizeof set, &set) != 0)
+        log_event(LOG_WARN, "not_pinned", "cpu=%d", cpu);
+}
+
+static void run(void *arg)
+{
+    struct loop *loop = arg;
+    char name[16];
+    snprintf(name, sizeof name, "embd-shard-%u", loop->hub.shard_index);
+    pthread_setname_np(pthread_self(), name);
+    if (loop->config.cpu >= 0)
+        pin(loop->config.cpu);
+    uv_run(&loop->uv, UV_RUN_DEFAULT);
+    loop->config.on_end(loop->config.arg);
+}
+
+/* ---- starting ---- */
+
+static void net_stats(void *arg, struct shard_net_stats *out)
+{
+    const struct loop *loop = arg;
+    const struct hub *hub = &loop->hub;
+    *out = (struct shard_net_stats){
+        .connections = hub->n_data + hub->n_admin,
+        .requests_in_flight = hub->n_exchanges,
+        .bytes_in = hub->bytes_in,
+        .bytes_out = hub->bytes_out,
+        .frame_memory_bytes = hub->pool.lent_bytes + hub->pool.idle_bytes,
+        .frame_errors = hub->frame_errors,
+    };
+}
+
+static int open_hub(struct loop *loop, const struct shard_config *config, struct embd__error *e)
+{
+    struct hub *hub = &loop->hub;
+    struct shard_config own = *config;
+    own.net_stats = net_stats;
+    own.net_arg = loop;
+    hub->uv = &loop->uv;
+    hub->shard_index = config->index;
+    hub->limits = loop->config.limits;
+    TAILQ_INIT(&hub->connections);
+    TAILQ_INIT(&hub->dirty);
+    STAILQ_INIT(&hub->spare_exchanges);
+    hub->read_buffer = aligned_alloc(64, HUB_READ_BYTES);
+    if (hub->read_buffer == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a read buffer");
+    frame_pool_init(&hub->pool, config->store, loop->config.budget);
+    return shard_open(&own, &hub->shard, e);
+}
+
+static void close_hub(struct hub *hub)
+{
+    if (hub->shard != NULL) {
+        exchange_trim(hub);
+        outlet_trim(hub);
+        frame_pool_fini(&hub->pool);
+        shard_close(hub->shard);
+    }
+    free(hub->read_buffer);
+}
+
+static void start_handles(struct loop *loop)
+{
+    loop->tick.data = loop->prepare.data = loop->drain.data = loop;
+    uv_timer_init(&loop->uv, &loop->tick);
+    uv_timer_start(&loop->tick, on_tick, TICK_MS, TICK_MS);
+    uv_prepare_init(&loop->uv, &loop->prepare);
+    uv_prepare_start(&loop->prepare, on_prepare);
+}
+
+int loop_start(struct loop *loop, const struct shard_config *shard, struct embd__error *e)
+{
+    int status = open_hub(loop, shard, e);
+    if (status != EMBD_OK)
+        return status;
+    start_handles(loop);
+    int uv_status = uv_async_init(&loop->uv, &loop->drain, on_drain);
+    enter(loop, PHASE_SERVING);
+    if (uv_status == 0)
+        uv_status = uv_thread_create(&loop->thread, run, loop);
+    if (uv_status != 0)
+        return embd__error_set(e, EMBD_NO_MEMORY, "cannot start a shard's thread: %s", uv_strerror(uv_status));
+    loop->has_thread = true;
+    return EMBD_OK;
+}
+
+void loop_drain(struct loop *loop)
+{
+    uv_async_send(&loop->drain);
+}
+
+void loop_close(struct loop *loop)
+{
+    if (loop == NULL)
+        return;
+    if (loop->has_thread)
+        uv_thread_join(&loop->thread);
+    close_hub(&loop->hub);
+    destroy(loop);
+}

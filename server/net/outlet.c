@@ -1,0 +1,196 @@
+/* outlet.c - see outlet.h.
+ *
+ * Position: `piece` and `offset` say which byte of the first ready answer comes next into a batch. They move
+ * when a batch is put together, not when it is sent: made bytes exist once, in the batch's chunk. */
+#include "outlet.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* Made bytes; the next spare one stands in its first bytes. */
+struct chunk {
+    struct chunk *next;
+};
+
+enum { MAX_SPARE_CHUNKS = 4 };
+
+/* ---- chunks ---- */
+
+static size_t chunk_bytes(const struct hub *hub)
+{
+    size_t bytes = shard_fill_bytes(hub->shard);
+    return bytes < LIMIT_FILL_BYTES ? LIMIT_FILL_BYTES : bytes;
+}
+
+static struct chunk *chunk_take(struct hub *hub)
+{
+    struct chunk *chunk = hub->spare_chunks;
+    if (chunk == NULL)
+        return aligned_alloc(64, (chunk_bytes(hub) + 63) / 64 * 64);
+    hub->spare_chunks = chunk->next;
+    hub->n_spare_chunks--;
+    return chunk;
+}
+
+static void chunk_give(struct hub *hub, struct chunk *chunk)
+{
+    if (hub->n_spare_chunks == MAX_SPARE_CHUNKS) {
+        free(chunk);
+        return;
+    }
+    chunk->next = hub->spare_chunks;
+    hub->spare_chunks = chunk;
+    hub->n_spare_chunks++;
+}
+
+void outlet_trim(struct hub *hub)
+{
+    while (hub->spare_chunks != NULL) {
+        struct chunk *chunk = hub->spare_chunks;
+        hub->spare_chunks = chunk->next;
+        free(chunk);
+    }
+    hub->n_spare_chunks = 0;
+}
+
+/* ---- life ---- */
+
+void outlet_init(struct outlet *out)
+{
+    *out = (struct outlet){0};
+    STAILQ_INIT(&out->ready);
+    STAILQ_INIT(&out->gathered);
+}
+
+void outlet_fini(struct outlet *out, struct hub *hub)
+{
+    if (out->chunk != NULL)
+        chunk_give(hub, out->chunk);
+    outlet_init(out);
+}
+
+void outlet_add(struct outlet *out, struct exchange *x)
+{
+    STAILQ_INSERT_TAIL(&out->ready, x, in_queue);
+}
+
+/* ---- putting a batch together ---- */
+
+static void put(struct outlet *out, const void *data, size_t bytes)
+{
+    if (bytes == 0)
+        return;
+    out->bufs[out->n++] = uv_buf_init((char *)(uintptr_t)data, (unsigned)bytes);
+    out->batch_bytes += bytes;
+}
+
+static void next_piece(struct outlet *out)
+{
+    out->piece++;
+    out->offset = 0;
+}
+
+/* Puts as much of a piece in memory as a batch takes. */
+static void put_memory(struct outlet *out, const struct msg_piece *piece)
+{
+    uint64_t rest = piece->bytes - out->offset, room = OUTLET_BATCH_BYTES - out->batch_bytes;
+    uint64_t bytes = rest < room ? rest : room;
+    put(out, (const uint8_t *)piece->data + out->offset, bytes);
+    out->offset += bytes;
+    if (bytes == rest)
+        next_piece(out);
+}
+
+/* Makes the next bytes of a piece that is not in memory; false: the chunk is too full for it. */
+static bool put_made(struct outlet *out, struct hub *hub, struct exchange *x, const struct msg_piece *piece)
+{
+    uint64_t rest = piece->bytes - out->offset;
+    size_t room = chunk_bytes(hub) - out->chunk_used;
+    if (room < rest && room < LIMIT_FILL_BYTES)
+        return false;
+    uint8_t *to = (uint8_t *)out->chunk + out->chunk_used;
+    size_t bytes = shard_fill(hub->shard, &x->request, out->piece / 2, to, room < rest ? room : rest);
+    assert(bytes > 0 && bytes <= rest);
+    put(out, to, bytes);
+    size_t end = out->chunk_used + (bytes + 63) / 64 * 64;
+    out->chunk_used = end < chunk_bytes(hub) ? end : chunk_bytes(hub);
+    out->offset += bytes;
+    if (bytes == rest)
+        next_piece(out);
+    return true;
+}
+
+static bool has_room(const struct outlet *out)
+{
+    return out->n < OUTLET_BUFS && out->batch_bytes < OUTLET_BATCH_BYTES;
+}
+
+/* Puts pieces of the first ready answer; false: the batch is full. */
+static bool put_answer(struct outlet *out, struct hub *hub, struct exchange *x)
+{
+    const struct msg *answer = &x->request.answer;
+    uint32_t n_pieces = embd__msg_n_pieces(answer);
+    while (out->piece < n_pieces) {
+        if (!has_room(out))
+            return false;
+        struct msg_piece piece = embd__msg_piece(answer, out->piece);
+        if (piece.bytes == 0)
+            next_piece(out);
+        else if (piece.data != NULL)
+            put_memory(out, &piece);
+        else if (!put_made(out, hub, x, &piece))
+            return false;
+    }
+    out->piece = 0;
+    return true;
+}
+
+bool outlet_gather(struct outlet *out, struct hub *hub, int *status_out)
+{
+    *status_out = EMBD_OK;
+    if (out->batch_bytes > 0)
+        return true;
+    out->first = out->n = 0;
+    out->chunk_used = 0;
+    struct exchange *x;
+    while ((x = STAILQ_FIRST(&out->ready)) != NULL) {
+        if (out->chunk == NULL && (out->chunk = chunk_take(hub)) == NULL) {
+            *status_out = EMBD_NO_MEMORY;
+            return false;
+        }
+        if (!put_answer(out, hub, x))
+            break;
+        STAILQ_REMOVE_HEAD(&out->ready, in_queue);
+        STAILQ_INSERT_TAIL(&out->gathered, x, in_queue);
+    }
+    return out->batch_bytes > 0;
+}
+
+/* ---- after sending ---- */
+
+void outlet_sent(struct outlet *out, struct hub *hub, uint64_t n)
+{
+    assert(n <= out->batch_bytes);
+    out->batch_bytes -= n;
+    while (n > 0) {
+        uv_buf_t *buf = &out->bufs[out->first];
+        size_t take = n < buf->len ? (size_t)n : buf->len;
+        buf->base += take;
+        buf->len -= take;
+        n -= take;
+        if (buf->len == 0)
+            out->first++;
+    }
+    if (out->batch_bytes == 0 && out->chunk != NULL) {
+        chunk_give(hub, out->chunk);
+        out->chunk = NULL;
+    }
+}
+
+struct exchange *outlet_next_sent(struct outlet *out)
+{
+    struct exchange *x = out->batch_bytes > 0 ? NULL : STAILQ_FIRST(&out->gathered);
+    if (x != NULL)
+        STAILQ_REMOVE_HEAD(&out->gathered, in_queue);
+    return x;
+}
