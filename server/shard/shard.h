@@ -64,7 +64,8 @@ struct request {
     uint64_t received_ns;                       /* monotonic, at the last byte */
     /* The shard's. */
     enum request_state state;
-    struct msg answer;       /* complete when on_answer is called; bins without data come from shard_fill */
+    struct msg answer;       /* complete when on_answer is called; bins without data come from shard_fill.
+                                Net initializes and frees it, and may keep its buffers for another request */
     bool has_answer;         /* false: a notification; nothing is sent */
     struct shard_work *work; /* private to the shard; NULL when nothing is pending */
     struct request *next;    /* list of the parked or of the unsettled; the shard's */

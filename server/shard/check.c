@@ -1,0 +1,265 @@
+/* check.c - pulls, pushes and loads against schemas.
+ *
+ * Structure (counts, bin lengths, offsets, weights) was checked while reading; here is what needs
+ * the table. The loops over keys, slots and gradients are on the data path: each first asks whether
+ * anything is wrong, without branches, in blocks of fixed size that compilers turn into vector
+ * code; only then is the culprit looked for. */
+#include "check.h"
+
+#include <stdio.h>
+
+#include "dtype.h"
+#include "route.h"
+
+#define BLOCK 256u /* values tested before looking at the outcome */
+
+/* ---- finite ----
+ * An exponent of all ones, and nothing else, carries into the top bit when its lowest bit is added.
+ */
+
+static bool has_bad32(const uint32_t *bits, uint64_t n)
+{
+    uint32_t carry = 0;
+    for (uint64_t i = 0; i < n; i++)
+        carry |= (bits[i] & 0x7f800000u) + 0x00800000u;
+    return carry >> 31;
+}
+
+static bool has_bad16(const uint16_t *bits, uint64_t n, uint16_t exponent, uint16_t lowest)
+{
+    uint16_t carry = 0;
+    for (uint64_t i = 0; i < n; i++)
+        carry = (uint16_t)(carry | ((bits[i] & exponent) + lowest));
+    return carry >> 15;
+}
+
+static bool has_bad(const void *values, embd_dtype dtype, uint64_t at, uint64_t n)
+{
+    if (dtype == EMBD_F32)
+        return has_bad32((const uint32_t *)values + at, n);
+    if (dtype == EMBD_F16)
+        return has_bad16((const uint16_t *)values + at, n, 0x7c00, 0x0400);
+    return has_bad16((const uint16_t *)values + at, n, 0x7f80, 0x0080);
+}
+
+/* As has_bad for BLOCK values: a count known to the compiler. */
+static bool block_has_bad(const void *values, embd_dtype dtype, uint64_t at)
+{
+    if (dtype == EMBD_F32)
+        return has_bad32((const uint32_t *)values + at, BLOCK);
+    if (dtype == EMBD_F16)
+        return has_bad16((const uint16_t *)values + at, BLOCK, 0x7c00, 0x0400);
+    return has_bad16((const uint16_t *)values + at, BLOCK, 0x7f80, 0x0080);
+}
+
+uint64_t check_finite(const void *values, embd_dtype dtype, uint64_t n)
+{
+    uint64_t at = 0;
+    while (n - at >= BLOCK && !block_has_bad(values, dtype, at))
+        at += BLOCK;
+    while (at < n && !has_bad(values, dtype, at, 1))
+        at++;
+    return at;
+}
+
+static double value_at(const void *values, embd_dtype dtype, uint64_t at)
+{
+    float value;
+    embd__to_f32(&value, (const uint8_t *)values + at * embd__dtype_bytes(dtype), dtype, 1);
+    return (double)value;
+}
+
+/* ---- parts ---- */
+
+static struct table *find_table(const struct tables *tables, const struct part *part, uint32_t i,
+                                struct embd__error *e)
+{
+    struct table *table = tables_by_id(tables, part->table);
+    if (table == NULL)
+        embd__error_set(e, EMBD_UNKNOWN_TABLE, "part %u table: no table has the id %u", i,
+                        part->table);
+    return table;
+}
+
+/* Slots there exactly where rows belong to slots, and offsets nowhere but where rows are combined.
+ */
+static int check_shape(const struct table *table, const struct part *part, uint32_t i,
+                       struct embd__error *e)
+{
+    const embd_schema *s = &table->schema.s;
+    if (s->partition == EMBD_SLOT && part->slots == NULL && part->n_rows > 0)
+        return embd__error_set(e, EMBD_INVALID,
+                               "part %u slots: missing, table '%s' has the partition slot", i,
+                               s->name);
+    if (s->partition != EMBD_SLOT && part->slots != NULL)
+        return embd__error_set(e, EMBD_INVALID,
+                               "part %u slots: given, but table '%s' has the partition %s", i,
+                               s->name, embd_partition_name(s->partition));
+    if (s->combiner == EMBD_CONCAT && part->offsets != NULL)
+        return embd__error_set(e, EMBD_INVALID,
+                               "part %u offsets: given, but table '%s' has the combiner concat", i,
+                               s->name);
+    return EMBD_OK;
+}
+
+static uint16_t highest(const uint16_t *slots, uint64_t n)
+{
+    uint16_t high = 0;
+    for (uint64_t i = 0; i < n; i++)
+        high = slots[i] > high ? slots[i] : high;
+    return high;
+}
+
+static int check_slots(const embd_schema *s, const uint16_t *slots, uint64_t n, const char *what,
+                       struct embd__error *e)
+{
+    if (slots == NULL || n == 0 || highest(slots, n) < s->slots)
+        return EMBD_OK;
+    uint64_t at = 0;
+    while (slots[at] < s->slots)
+        at++;
+    return embd__error_set(e, EMBD_INVALID, "%s slots[%llu]: %u, table '%s' has %u slots", what,
+                           (unsigned long long)at, slots[at], s->name, s->slots);
+}
+
+/* Keys [from, to) of one row between low and high. */
+static int check_range(const struct table *table, const uint64_t *keys, uint64_t from, uint64_t to,
+                       uint64_t low, uint64_t high, const char *what, struct embd__error *e)
+{
+    for (uint64_t i = from; i < to; i++)
+        if (keys[i] < low || keys[i] >= high)
+            return embd__error_set(
+                e, EMBD_INVALID,
+                "%s keys[%llu]: %llu, slot_sizes of table '%s' allow %llu to below %llu here", what,
+                (unsigned long long)i, (unsigned long long)keys[i], table->schema.s.name,
+                (unsigned long long)low, (unsigned long long)high);
+    return EMBD_OK;
+}
+
+/* With slot_sizes: keys below their sum; where the slot of a row is known, in that slot's range. */
+static int check_keys(const struct table *table, uint32_t n_rows, uint32_t n_keys,
+                      const uint64_t *keys, const uint32_t *offsets, const uint16_t *slots,
+                      const char *what, struct embd__error *e)
+{
+    const uint64_t *starts = table->schema.slot_starts;
+    if (starts == NULL)
+        return EMBD_OK;
+    if (slots == NULL)
+        return check_range(table, keys, 0, n_keys, 0, starts[table->schema.s.slots], what, e);
+    for (uint32_t r = 0; r < n_rows && e->status == EMBD_OK; r++)
+        check_range(table, keys, offsets ? offsets[r] : r, offsets ? offsets[r + 1] : r + 1,
+                    starts[slots[r]], starts[slots[r] + 1], what, e);
+    return e->status;
+}
+
+int check_part(const struct tables *tables, const struct part *part, uint32_t i,
+               struct table **table_out, struct embd__error *e)
+{
+    char what[CHECK_WHAT];
+    snprintf(what, sizeof what, "part %u", i);
+    struct table *table = find_table(tables, part, i, e);
+    if (table == NULL || check_shape(table, part, i, e) != EMBD_OK)
+        return e->status;
+    if (check_slots(&table->schema.s, part->slots, part->n_rows, what, e) != EMBD_OK)
+        return e->status;
+    if (check_keys(table, part->n_rows, part->n_keys, part->keys, part->offsets, part->slots, what,
+                   e) != EMBD_OK)
+        return e->status;
+    *table_out = table;
+    return EMBD_OK;
+}
+
+/* ---- gradients ---- */
+
+/* The key to name for a row; of an empty row none: its gradient has no effect, but is no number
+ * either. */
+static int name_bad(const struct table *table, const struct part *part, uint32_t i, uint64_t at,
+                    struct embd__error *e)
+{
+    uint32_t dim = table->schema.s.dim, row = (uint32_t)(at / dim), column = (uint32_t)(at % dim);
+    double value = value_at(part->grads, part->dtype, at);
+    uint32_t k = part->offsets != NULL ? part->offsets[row] : row;
+    if (part->offsets != NULL && part->offsets[row + 1] == k)
+        return embd__error_set(e, EMBD_NOT_FINITE,
+                               "part %u grads: row %u, which has no key, column %u is %g; table "
+                               "'%s' admits finite gradients only",
+                               i, row, column, value, table->schema.s.name);
+    return embd__error_set(
+        e, EMBD_NOT_FINITE,
+        "part %u grads: key %llu, row %u, column %u is %g; table '%s' admits finite gradients only",
+        i, (unsigned long long)part->keys[k], row, column, value, table->schema.s.name);
+}
+
+int check_grads(const struct table *table, const struct part *part, uint32_t i,
+                struct embd__error *e)
+{
+    const embd_schema *s = &table->schema.s;
+    uint64_t n = (uint64_t)part->n_rows * s->dim; /* LIMIT_ROWS * EMBD_DIM_MAX is 2^34 */
+    uint64_t expected = n * embd__dtype_bytes(part->dtype);
+    if (part->grads_bytes != expected)
+        return embd__error_set(e, EMBD_INVALID,
+                               "part %u grads: %llu bytes, expected %llu for %u rows of %u %s", i,
+                               (unsigned long long)part->grads_bytes, (unsigned long long)expected,
+                               part->n_rows, s->dim, embd_dtype_name(part->dtype));
+    if (s->admit_nonfinite)
+        return EMBD_OK;
+    uint64_t at = check_finite(part->grads, part->dtype, n);
+    return at == n ? EMBD_OK : name_bad(table, part, i, at, e);
+}
+
+/* ---- loads ---- */
+
+static int check_route(const struct table *table, const uint64_t *keys, const uint16_t *slots,
+                       uint32_t n, uint32_t shard, uint32_t n_shards, const char *what,
+                       struct embd__error *e)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t owner =
+            embd__route(table->schema.s.partition, n_shards, slots ? slots[i] : 0, keys[i]);
+        if (owner != shard)
+            return embd__error_set(e, EMBD_INVALID,
+                                   "%s keys[%u]: %llu belongs to shard %u of %u, this is %u", what,
+                                   i, (unsigned long long)keys[i], owner, n_shards, shard);
+    }
+    return EMBD_OK;
+}
+
+static int check_counts(const struct table *table, const struct row_block *block,
+                        struct embd__error *e)
+{
+    const embd_schema *s = &table->schema.s;
+    if (block->n_candidates > 0 && s->admit_after <= 1)
+        return embd__error_set(e, EMBD_INVALID,
+                               "load candidates: %u, but table '%s' gives rows at the first sight",
+                               block->n_candidates, s->name);
+    for (uint32_t i = 0; i < block->n_candidates; i++)
+        if (block->candidate_counts[i] == 0 || block->candidate_counts[i] >= s->admit_after)
+            return embd__error_set(e, EMBD_INVALID,
+                                   "load candidate counts[%u]: %u, allowed are 1 to %u", i,
+                                   block->candidate_counts[i], s->admit_after - 1);
+    return EMBD_OK;
+}
+
+int check_block(const struct table *table, const struct row_block *block, uint32_t shard,
+                uint32_t n_shards, struct embd__error *e)
+{
+    const struct {
+        const char *what;
+        uint32_t n;
+        const uint64_t *keys;
+        const uint16_t *slots;
+    } lists[] = {
+        {"load", block->n_rows, block->keys, block->slots},
+        {"load candidate", block->n_candidates, block->candidate_keys, block->candidate_slots},
+    };
+    for (int l = 0; l < 2; l++) {
+        if (check_slots(&table->schema.s, lists[l].slots, lists[l].n, lists[l].what, e) !=
+                EMBD_OK ||
+            check_keys(table, lists[l].n, lists[l].n, lists[l].keys, NULL, lists[l].slots,
+                       lists[l].what, e) != EMBD_OK ||
+            check_route(table, lists[l].keys, lists[l].slots, lists[l].n, shard, n_shards,
+                        lists[l].what, e) != EMBD_OK)
+            return e->status;
+    }
+    return check_counts(table, block, e);
+}

@@ -1,0 +1,25 @@
+/* check.h - what a peer sends, against the schema it is meant for. All functions return EMBD_OK, or
+ * a negative status with `e` naming part, field, position, value and limit. */
+#ifndef EMBD_SHARD_CHECK_H
+#define EMBD_SHARD_CHECK_H
+
+#include "tables.h"
+
+#define CHECK_WHAT 32 /* bytes of "part 63" */
+
+/* Table, slots, offsets and keys of part `i`. */
+int check_part(const struct tables *tables, const struct part *part, uint32_t i,
+               struct table **table_out, struct embd__error *e);
+
+/* Length of the gradients, and that all are finite unless the table admits others. */
+int check_grads(const struct table *table, const struct part *part, uint32_t i,
+                struct embd__error *e);
+
+/* Rows and candidates of a load: slots, keys in range, keys of this shard, counts. */
+int check_block(const struct table *table, const struct row_block *block, uint32_t shard,
+                uint32_t n_shards, struct embd__error *e);
+
+/* The index of the first of n values that is NaN or infinite; n when there is none. */
+uint64_t check_finite(const void *values, embd_dtype dtype, uint64_t n);
+
+#endif

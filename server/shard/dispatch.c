@@ -1,0 +1,247 @@
+/* dispatch.c - from a received request to its answer.
+ *
+ * The happy path is: read the header, look the method up, have its handler check, do and answer. A
+ * request parks instead when it has to wait: behind an earlier one of its connection, for a hold to
+ * end, for the store. Parked requests are read anew when their turn comes, so that nothing is
+ * decided on what was true before.
+ *
+ * What can fail is told to the peer, and changes nothing. Notifications have no effect and no
+ * answer. */
+#include <string.h>
+#include <time.h>
+
+#include "state.h"
+
+static const struct method_entry {
+    int (*handle)(struct call *call);
+    enum touch touch; /* a pull that creates rows counts as TOUCH_CHANGES */
+    bool while_draining;
+} methods[METHOD_COUNT] = {
+    [METHOD_HELLO] = {handle_hello, TOUCH_NOTHING, false},
+    [METHOD_PING] = {handle_ping, TOUCH_NOTHING, true},
+    [METHOD_CLUSTER] = {handle_cluster, TOUCH_NOTHING, false},
+    [METHOD_TABLES] = {handle_tables, TOUCH_NOTHING, false},
+    [METHOD_TABLE_CREATE] = {handle_table_create, TOUCH_CHANGES, false},
+    [METHOD_TABLE_DROP] = {handle_table_drop, TOUCH_STRUCTURE, false},
+    [METHOD_TABLE_DESCRIBE] = {handle_table_describe, TOUCH_READS, false},
+    [METHOD_PULL] = {handle_pull, TOUCH_READS, false},
+    [METHOD_PUSH] = {handle_push, TOUCH_CHANGES, false},
+    [METHOD_STATS] = {handle_stats, TOUCH_NOTHING, true},
+    [METHOD_HOLD] = {handle_hold, TOUCH_HOLD, false},
+    [METHOD_RELEASE] = {handle_release, TOUCH_NOTHING, true},
+    [METHOD_SNAPSHOT] = {handle_snapshot, TOUCH_READS, false},
+    [METHOD_SCAN] = {handle_scan, TOUCH_READS, false},
+    [METHOD_LOAD] = {handle_load, TOUCH_STRUCTURE, false},
+    [METHOD_DRAIN] = {handle_drain, TOUCH_NOTHING, false},
+};
+
+uint64_t clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+int call_end(struct call *call, struct fields *fields)
+{
+    if (embd__fields_end(fields) != EMBD_OK)
+        return call->error.status;
+    return embd__reader_end(&call->reader);
+}
+
+/* ---- answers ---- */
+
+static void write_error(struct msg *answer, const struct frame_scanner *frame,
+                        const struct embd__error *e)
+{
+    if (frame->has_msgid)
+        embd__msg_error(answer, frame->msgid, e->status, e->text);
+    else
+        embd__msg_error_notice(answer, e->status, e->text);
+}
+
+/* A result that came out too large, or for which there was no memory. */
+static void write_failure(struct msg *answer, const struct frame_scanner *frame)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    if (answer->status == EMBD_TOO_LARGE)
+        embd__error_set(&e, EMBD_TOO_LARGE,
+                        "the answer has %llu bytes, %u of them header, the limits are %u and %u",
+                        (unsigned long long)embd__msg_bytes(answer), answer->head_bytes,
+                        LIMIT_FRAME_BYTES, LIMIT_ANSWER_HEADER_BYTES);
+    else
+        embd__error_set(&e, EMBD_NO_MEMORY, "no memory for the answer");
+    write_error(answer, frame, &e);
+}
+
+void call_answer(struct shard *shard, struct request *request, const struct embd__error *e)
+{
+    shard->counters.errors += e->status != EMBD_OK || request->answer.status != EMBD_OK;
+    if (e->status != EMBD_OK)
+        write_error(&request->answer, request->frame, e);
+    else if (request->answer.status != EMBD_OK)
+        write_failure(&request->answer, request->frame);
+    request->has_answer = request->answer.status == EMBD_OK;
+    request->state = REQUEST_ANSWERED;
+    request->on_answer(request);
+}
+
+/* Notifications and stray answers. */
+static void ignore(struct shard *shard, struct request *request)
+{
+    shard->counters.notifications++;
+    request->has_answer = false;
+    request->state = REQUEST_ANSWERED;
+    request->on_answer(request);
+}
+
+/* ---- handling ---- */
+
+static int check_method(struct call *call)
+{
+    const struct reader *r = &call->reader;
+    struct counters *counters = &call->shard->counters;
+    if (r->method < 0 ||
+        !(embd__method_listener((enum method)r->method) & call->request->listener)) {
+        counters->unknown_methods++;
+        return embd__error_set(&call->error, EMBD_UNKNOWN_METHOD,
+                               "no method '%s' on the %s listener", r->method_name,
+                               call->request->listener == LISTENER_ADMIN ? "admin" : "data");
+    }
+    const struct method_entry *entry = &methods[r->method];
+    if (call->shard->draining && !entry->while_draining)
+        return embd__error_set(&call->error, EMBD_DRAINING,
+                               "shard %u is shutting down and takes no %s",
+                               call->shard->config.index, r->method_name);
+    if (call->request->session->holds &&
+        (entry->touch == TOUCH_CHANGES || entry->touch == TOUCH_STRUCTURE))
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "%s changes tables, which this connection holds: release first",
+                               r->method_name);
+    return EMBD_OK;
+}
+
+static int read_request(struct call *call)
+{
+    int status =
+        embd__reader_init(&call->reader, call->request->frame, &call->shard->zone, &call->error);
+    return status != EMBD_OK ? status : check_method(call);
+}
+
+static enum touch touch_of(struct call *call)
+{
+    if (call->error.status != EMBD_OK)
+        return TOUCH_NOTHING;
+    if (call->reader.method == METHOD_PULL && hold_is_on(&call->shard->hold) &&
+        call->shard->tables.n_creating > 0) {
+        bool creates = pull_creates(call);
+        read_request(call); /* anew: the bins are used up */
+        return creates ? TOUCH_CHANGES : TOUCH_READS;
+    }
+    return methods[call->reader.method].touch;
+}
+
+static void run(struct call *call)
+{
+    struct shard *shard = call->shard;
+    if (call->error.status == EMBD_OK) {
+        shard->counters.requests[call->reader.method]++;
+        if (methods[call->reader.method].handle(call) == CALL_LATER)
+            return;
+    }
+    if (call->error.status == EMBD_OK)
+        embd__msg_end(call->answer);
+    call_answer(shard, call->request, &call->error);
+}
+
+static void park(struct shard *shard, struct request *request, bool for_hold)
+{
+    shard->counters.parked++;
+    if (for_hold && shard->hold.waiting_since_ns == 0)
+        shard->hold.waiting_since_ns = request->received_ns;
+    hold_park(&shard->hold, request);
+}
+
+static void count_wait(struct shard *shard, const struct call *call)
+{
+    if (call->error.status == EMBD_OK && call->reader.method == METHOD_PUSH)
+        shard->counters.pushes_held_us += (shard->now_ns - call->request->received_ns) / 1000;
+}
+
+/* False: it has to wait. */
+static bool try(struct shard *shard, struct request *request)
+{
+    struct hold *hold = &shard->hold;
+    struct call call = {.shard = shard, .request = request, .answer = &request->answer};
+    read_request(&call);
+    enum touch touch = touch_of(&call);
+    bool was_parked = request->state == REQUEST_PARKED;
+    bool stops = hold_stops(hold, touch);
+    if (was_parked && stops)
+        return false;
+    if (!was_parked && (stops || request->session->n_parked > 0)) {
+        park(shard, request,
+             hold_is_on(hold) && (touch == TOUCH_CHANGES || touch == TOUCH_STRUCTURE));
+        return true;
+    }
+    if (was_parked) {
+        hold_unpark(hold, request);
+        count_wait(shard, &call);
+    }
+    call.work = work_new(shard, request);
+    if (call.work == NULL)
+        embd__error_set(&call.error, EMBD_NO_MEMORY, "no memory to handle the request");
+    else
+        call.work->began_ns = clock_ns();
+    run(&call);
+    return true;
+}
+
+void dispatch_parked(struct shard *shard)
+{
+    struct hold *hold = &shard->hold;
+    if (hold->resuming)
+        return;
+    hold->resuming = true;
+    while (hold->first != NULL && try(shard, hold->first))
+        ;
+    hold->resuming = false;
+}
+
+void shard_handle(struct shard *shard, struct request *request)
+{
+    request->state = REQUEST_RECEIVED;
+    request->has_answer = true;
+    request->work = NULL;
+    request->next = NULL;
+    shard_tick(shard, request->received_ns);
+    if (request->frame->type == 0)
+        try(shard, request);
+    else
+        ignore(shard, request);
+    dispatch_parked(shard);
+}
+
+void shard_tick(struct shard *shard, uint64_t now_ns)
+{
+    if (now_ns > shard->now_ns)
+        shard->now_ns = now_ns;
+    if (!hold_is_on(&shard->hold))
+        return;
+    hold_expire(&shard->hold, now_ns);
+    dispatch_parked(shard);
+}
+
+void shard_session_end(struct shard *shard, struct shard_session *session)
+{
+    hold_end(&shard->hold, session);
+    dispatch_parked(shard);
+}
+
+/* What waits for a hold is not begun: it is refused at once, so that a hold cannot keep a process
+ * from ending. */
+void shard_drain(struct shard *shard)
+{
+    shard->draining = true;
+    dispatch_parked(shard);
+}

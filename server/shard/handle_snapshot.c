@@ -1,0 +1,275 @@
+/* handle_snapshot.c - the phases of a snapshot: begin makes a staged directory, every shard writes
+ * its parts into it, commit writes the manifest and gives the directory its name, abort removes it.
+ *
+ * What is asked of commit is not believed: the parts have to be files of this cluster's tables with
+ * the sizes told. Their checksums are; a reader will compare them. A request header holds some
+ * thirty parts, so commit may come in several requests: all but the last say `more`. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "snapshot.h"
+#include "state.h"
+
+enum phase { PHASE_BEGIN, PHASE_WRITE, PHASE_COMMIT, PHASE_ABORT, PHASES };
+static const char *const phase_names[PHASES] = {"begin", "write", "commit", "abort"};
+
+/* ---- write ---- */
+
+struct written {
+    const struct table *table;
+    struct manifest_part part;
+    uint64_t step;
+};
+
+static void write_parts_answer(struct call *call, const struct written *written, uint32_t n)
+{
+    struct msg *m = call->answer;
+    embd__msg_result(m, call->reader.msgid);
+    embd__msg_map(m, 1);
+    embd__msg_str(m, "parts");
+    embd__msg_array(m, n);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct manifest_part *part = &written[i].part;
+        embd__msg_map(m, 8);
+        embd__msg_field_str(m, "table", written[i].table->schema.s.name);
+        embd__msg_field_str(m, "file", part->file);
+        embd__msg_field_uint(m, "shard", part->shard);
+        embd__msg_field_uint(m, "rows", part->rows);
+        embd__msg_field_uint(m, "candidates", part->candidates);
+        embd__msg_field_uint(m, "bytes", part->bytes);
+        embd__msg_field_uint(m, "xxh3", part->xxh3);
+        embd__msg_field_uint(m, "step", written[i].step);
+    }
+}
+
+static int write_tables(struct call *call, int dir, struct written *written)
+{
+    const struct shard *shard = call->shard;
+    for (uint32_t i = 0; i < shard->tables.n; i++) {
+        const struct table *table = shard->tables.by_name[i];
+        struct store_stats stats;
+        shard->tables.ops->stats(table->store, &stats);
+        written[i].table = table;
+        written[i].step = stats.steps;
+        if (snapshot_write_part(dir, shard->tables.ops, table, shard->config.index,
+                                &written[i].part, &call->error) != EMBD_OK)
+            return call->error.status;
+    }
+    write_parts_answer(call, written, shard->tables.n);
+    return EMBD_OK;
+}
+
+static int write_shard(struct call *call, const char *name)
+{
+    if (!call->request->session->holds)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "snapshot write: this connection holds nothing; hold first, and "
+                               "write within its timeout_ms");
+    int dir = snapshot_open(call->shard->data_dir, name, &call->error);
+    if (dir < 0)
+        return call->error.status;
+    struct written *written = calloc(LIMIT_TABLES, sizeof *written);
+    if (written == NULL)
+        embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the list of parts");
+    else
+        write_tables(call, dir, written);
+    free(written);
+    close(dir);
+    return call->error.status;
+}
+
+/* ---- commit ---- */
+
+void snapshot_forget(struct snapshot_parts *parts)
+{
+    for (uint32_t i = 0; i < parts->n_tables; i++)
+        free(parts->tables[i].parts);
+    free(parts->tables);
+    *parts = (struct snapshot_parts){0};
+}
+
+/* The table's place in the manifest to be; added when it is new. */
+static struct manifest_table *place(struct snapshot_parts *parts, const struct table *table)
+{
+    for (uint32_t i = 0; i < parts->n_tables; i++)
+        if (strcmp(parts->names[i], table->schema.s.name) == 0)
+            return &parts->tables[i];
+    if (parts->tables == NULL)
+        parts->tables = calloc(LIMIT_TABLES, sizeof *parts->tables);
+    if (parts->tables == NULL)
+        return NULL;
+    struct manifest_table *added = &parts->tables[parts->n_tables];
+    snprintf(parts->names[parts->n_tables++], sizeof parts->names[0], "%s", table->schema.s.name);
+    return added;
+}
+
+static int add_part(struct call *call, const struct table *table, const struct manifest_part *part,
+                    uint64_t step)
+{
+    struct manifest_table *to = place(&call->shard->snapshot, table);
+    struct manifest_part *grown =
+        to == NULL ? NULL : realloc(to->parts, (to->n_parts + 1) * sizeof *grown);
+    if (grown == NULL)
+        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the list of parts");
+    to->parts = grown;
+    for (uint32_t i = 0; i < to->n_parts; i++)
+        if (to->parts[i].shard == part->shard)
+            return embd__error_set(&call->error, EMBD_INVALID, "snapshot part '%s' is told twice",
+                                   part->file);
+    to->parts[to->n_parts++] = *part;
+    to->step = step > to->step ? step : to->step;
+    return EMBD_OK;
+}
+
+static int check_file(struct call *call, int dir, const char *table,
+                      const struct manifest_part *part)
+{
+    char expected[sizeof part->file];
+    struct stat st;
+    snapshot_part_name(expected, table, part->shard);
+    if (strcmp(part->file, expected) != 0)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "snapshot part file: '%s', expected '%s'", part->file, expected);
+    if (fstatat(dir, part->file, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return embd__error_set(&call->error, EMBD_IO, "snapshot '%s': %s", part->file,
+                               strerror(errno));
+    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != part->bytes)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "snapshot part '%s' bytes: %llu, the file has %lld", part->file,
+                               (unsigned long long)part->bytes, (long long)st.st_size);
+    return EMBD_OK;
+}
+
+static int read_part(struct call *call, int dir, const msgpack_object *item)
+{
+    struct fields f;
+    struct manifest_part part = {.rows = 0};
+    char name[EMBD_NAME_MAX + 1];
+    embd__list_map(&call->reader, item, &f, "snapshot part");
+    embd__field_str(&f, "table", name, sizeof name, NULL);
+    embd__field_str(&f, "file", part.file, sizeof part.file, NULL);
+    part.shard = (uint32_t)embd__field_uint(&f, "shard", 0, call->shard->config.n_shards - 1,
+                                            FIELD_REQUIRED);
+    part.rows = embd__field_uint(&f, "rows", 0, UINT64_MAX, FIELD_REQUIRED);
+    part.candidates = embd__field_uint(&f, "candidates", 0, UINT64_MAX, FIELD_REQUIRED);
+    part.bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
+    part.xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
+    uint64_t step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
+    if (embd__fields_end(&f) != EMBD_OK)
+        return call->error.status;
+    const struct table *table = tables_find(&call->shard->tables, name, &call->error);
+    if (table == NULL || check_file(call, dir, name, &part) != EMBD_OK)
+        return call->error.status;
+    return add_part(call, table, &part, step);
+}
+
+/* The schemas of the tables as they are now, under the hold. */
+static int fill_schemas(struct call *call, struct snapshot_parts *parts)
+{
+    for (uint32_t i = 0; i < parts->n_tables; i++) {
+        const struct table *table =
+            tables_find(&call->shard->tables, parts->names[i], &call->error);
+        if (table == NULL)
+            return call->error.status;
+        parts->tables[i].schema = table->schema; /* lent for the moment of writing */
+    }
+    return EMBD_OK;
+}
+
+static int write_manifest(struct call *call, int dir)
+{
+    struct snapshot_parts *parts = &call->shard->snapshot;
+    struct manifest manifest = {
+        .kind = "snapshot",
+        .embd_version = EMBD_VERSION,
+        .n_shards = call->shard->config.n_shards,
+        .tables = parts->tables,
+        .n_tables = parts->n_tables,
+    };
+    if (fill_schemas(call, parts) != EMBD_OK)
+        return call->error.status;
+    char *text = embd__manifest_write(&manifest);
+    if (text == NULL)
+        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the manifest");
+    snapshot_write_file(dir, "manifest.json", text, &call->error);
+    free(text);
+    return call->error.status;
+}
+
+static int commit_shard(struct call *call, const char *name, const msgpack_object *items,
+                        uint32_t n, bool more)
+{
+    struct snapshot_parts *parts = &call->shard->snapshot;
+    int dir = snapshot_open(call->shard->data_dir, name, &call->error);
+    if (dir < 0)
+        return call->error.status;
+    for (uint32_t i = 0; i < n && call->error.status == EMBD_OK; i++)
+        read_part(call, dir, &items[i]);
+    if (call->error.status == EMBD_OK && !more && write_manifest(call, dir) == EMBD_OK &&
+        snapshot_publish(call->shard->data_dir, name, &call->error) == EMBD_OK)
+        call->shard->counters.snapshots++;
+    close(dir);
+    if (call->error.status != EMBD_OK || !more)
+        snapshot_forget(parts);
+    return call->error.status;
+}
+
+/* ---- all phases ---- */
+
+static int check_place(struct call *call, enum phase phase)
+{
+    const struct shard_config *config = &call->shard->config;
+    if (call->shard->data_dir < 0)
+        return embd__error_set(&call->error, EMBD_UNSUPPORTED,
+                               "snapshot: this server has no data directory");
+    if (phase != PHASE_WRITE && !config->is_first)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "snapshot %s: shard %u is not the first of its process",
+                               phase_names[phase], config->index);
+    return EMBD_OK;
+}
+
+static void answer_nothing(struct call *call)
+{
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 0);
+}
+
+int handle_snapshot(struct call *call)
+{
+    struct embd__error *e = &call->error;
+    struct fields f;
+    char name[128];
+    const msgpack_object *items = NULL;
+    uint32_t n = 0;
+    bool more = false;
+    embd__read_fields(&f, &call->reader, "snapshot");
+    embd__field_str(&f, "name", name, sizeof name, NULL);
+    enum phase phase = (enum phase)embd__field_enum(&f, "phase", phase_names, PHASES, -1);
+    if (phase == PHASE_COMMIT) {
+        n = embd__field_list(&f, "parts", LIMIT_ELEMENTS, &items);
+        more = embd__field_bool(&f, "more", false);
+    }
+    if (call_end(call, &f) != EMBD_OK || snapshot_check_name(name, e) != EMBD_OK ||
+        check_place(call, phase) != EMBD_OK)
+        return e->status;
+
+    if (phase == PHASE_WRITE)
+        return write_shard(call, name);
+    if (phase == PHASE_COMMIT)
+        commit_shard(call, name, items, n, more);
+    else if (phase == PHASE_BEGIN)
+        snapshot_begin(call->shard->data_dir, name, e);
+    else
+        snapshot_remove(call->shard->data_dir, name, e);
+    if (phase == PHASE_BEGIN || phase == PHASE_ABORT)
+        snapshot_forget(&call->shard->snapshot);
+    if (e->status == EMBD_OK)
+        answer_nothing(call);
+    return e->status;
+}

@@ -1,0 +1,47 @@
+/* hold.h - admin connections hold changes back, so that a cut stays one cut while it is read; and
+ * the requests that wait for the end of that. */
+#ifndef EMBD_SHARD_HOLD_H
+#define EMBD_SHARD_HOLD_H
+
+#include "shard.h"
+
+#define HOLD_DEFAULT_MS 60000u
+#define HOLD_MAX_MS     3600000u
+
+/* Owner: the shard's thread. */
+struct hold {
+    struct shard_session *holders; /* whose hold has neither ended nor timed out */
+    uint64_t
+        waiting_since_ns; /* when the first change had to wait under these holds; 0: none did */
+    struct request *first, *last; /* parked */
+    uint32_t n_in_flight;         /* store calls that have not returned */
+    bool resuming;                /* the parked are being tried: not again from inside */
+};
+
+/* What a method does to tables decides what it waits for. */
+enum touch {
+    TOUCH_NOTHING,
+    TOUCH_READS,
+    TOUCH_CHANGES,   /* waits for holds */
+    TOUCH_STRUCTURE, /* waits for holds, and for store calls in flight */
+    TOUCH_HOLD,      /* waits for store calls in flight */
+};
+
+static inline bool hold_is_on(const struct hold *hold)
+{
+    return hold->holders != NULL;
+}
+
+/* Whether a request that touches tables so has to wait, apart from those before it. */
+bool hold_stops(const struct hold *hold, enum touch touch);
+
+void hold_begin(struct hold *hold, struct shard_session *session, uint64_t until_ns);
+void hold_end(struct hold *hold, struct shard_session *session);
+void hold_expire(struct hold *hold, uint64_t now_ns);
+
+/* Keeps a request for later, behind those parked before. */
+void hold_park(struct hold *hold, struct request *request);
+/* Takes a parked request off the list. */
+void hold_unpark(struct hold *hold, struct request *request);
+
+#endif

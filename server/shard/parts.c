@@ -1,0 +1,43 @@
+/* parts.c - the parts of a pull or push, from bytes to work: read, checked one by one, copied. */
+#include "check.h"
+#include "state.h"
+
+/* Two parts of a push for one table would be two steps in one request, which no refusal could take
+ * back. */
+static int check_twice(const struct shard_work *work, struct embd__error *e)
+{
+    for (uint32_t i = 1; i < work->n_parts; i++)
+        for (uint32_t j = 0; j < i; j++)
+            if (work->parts[i].table == work->parts[j].table)
+                return embd__error_set(e, EMBD_INVALID,
+                                       "part %u table: '%s' is the table of part %u already", i,
+                                       work->parts[i].table->schema.s.name, j);
+    return EMBD_OK;
+}
+
+static int check_all(struct call *call, bool is_push)
+{
+    struct shard_work *work = call->work;
+    struct embd__error *e = &call->error;
+    for (uint32_t i = 0; i < work->n_parts; i++) {
+        struct work_part *part = &work->parts[i];
+        part->in = call->shard->parts[i];
+        if (check_part(&call->shard->tables, &part->in, i, &part->table, e) != EMBD_OK)
+            return e->status;
+        if (is_push && check_grads(part->table, &part->in, i, e) != EMBD_OK)
+            return e->status;
+    }
+    return is_push ? check_twice(work, e) : EMBD_OK;
+}
+
+int call_read_parts(struct call *call, bool is_push)
+{
+    struct embd__error *e = &call->error;
+    int n = embd__parts_read(&call->reader, call->shard->parts, LIMIT_PARTS, is_push);
+    if (n < 0)
+        return e->status;
+    if (work_size_parts(call->work, (uint32_t)n, e) != EMBD_OK ||
+        check_all(call, is_push) != EMBD_OK)
+        return e->status;
+    return work_size_statuses(call->work, e);
+}

@@ -1,0 +1,337 @@
+/* pull.c - answering pulls.
+ *
+ * The happy path is: check all parts; write the head of the answer, its bins still empty; create
+ * rows where the table says that pulls do; hand the answer to net, which has shard_fill make the
+ * rows chunk by chunk, straight into what the socket takes. A store that has to compute a request
+ * as a whole does so before the answer.
+ *
+ * What can fail: the checks, an answer beyond the frame limit, and no room for a row to be created.
+ * All of that comes before the first change, or undoes nothing because the store refused before it
+ * changed anything. */
+#include "pull.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "dtype.h"
+#include "room.h"
+#include "settle.h"
+#include "state.h"
+
+static bool creates(const struct work_part *part)
+{
+    return part->table->schema.s.create_on == EMBD_CREATE_ON_PULL && part->in.n_keys > 0;
+}
+
+static bool is_whole(const struct shard_work *work)
+{
+    return work->shard->tables.ops->pull_bytes == UINT64_MAX;
+}
+
+struct store_keys pull_keys(const struct part *part)
+{
+    return (struct store_keys){part->n_keys,  part->n_rows, part->keys,
+                               part->offsets, part->slots,  part->weights};
+}
+
+bool pull_creates(struct call *call)
+{
+    int n = embd__parts_read(&call->reader, call->shard->parts, LIMIT_PARTS, false);
+    for (int i = 0; i < n; i++) {
+        const struct table *table = tables_by_id(&call->shard->tables, call->shard->parts[i].table);
+        if (table != NULL && table->schema.s.create_on == EMBD_CREATE_ON_PULL)
+            return true;
+    }
+    return false;
+}
+
+/* ---- making rows ---- */
+
+/* A part's rows are all made: its table may go. */
+static void finish_part(struct shard_work *work, struct work_part *part)
+{
+    struct counters *counters = &work->shard->counters;
+    if (part->statuses != NULL) {
+        uint64_t n_hit = 0, n_missing = 0;
+        for (uint32_t i = 0; i < part->in.n_keys; i++) {
+            n_hit += part->statuses[i] == EMBD_KEY_HIT;
+            n_missing += part->statuses[i] == EMBD_KEY_MISSING;
+        }
+        counters->keys_hit += n_hit;
+        counters->keys_missing += n_missing;
+    }
+    part->table = NULL;
+}
+
+/* Rows [n_made, n_made + count) of the part as a call to the store. */
+static void set_pull(struct shard_work *work, const struct work_part *part, void *out,
+                     uint32_t count)
+{
+    work->call.pull = (struct store_pull){
+        .in = pull_keys(&part->in),
+        .dtype = part->in.dtype,
+        .zero_missing = part->in.zero_missing,
+        .scale = part->in.scale,
+        .first = part->n_made,
+        .count = count,
+        .values = out,
+        .statuses = creates(part) ? NULL : part->statuses, /* those of the insert stand */
+    };
+}
+
+static void on_made(struct store_done *done, int status)
+{
+    struct shard_work *work = work_of_done(done);
+    assert(status == EMBD_OK);
+    (void)status;
+    work->returned = true;
+}
+
+void pull_make(struct shard_work *work, struct work_part *part, void *out, uint32_t count)
+{
+    set_pull(work, part, out, count);
+    work->done.fn = on_made;
+    work->returned = false;
+    work->shard->tables.ops->pull(part->table->store, &work->call.pull, &work->done);
+    assert(work->returned);
+    part->n_made += count;
+    if (part->n_made == part->in.n_rows)
+        finish_part(work, part);
+}
+
+/* ---- before the answer: inserts, and pulls of stores that answer as a whole ---- */
+
+static void on_inserted(struct store_done *done, int status)
+{
+    struct shard_work *work = work_of_done(done);
+    struct counters *counters = &work->shard->counters;
+    const struct store_insert *insert = &work->call.insert;
+    if (status == EMBD_OK) {
+        counters->keys_inserted += insert->n_inserted;
+        counters->keys_full += insert->n_full;
+        counters->keys_filtered += insert->n_filtered;
+    }
+    work_returned(work, status);
+}
+
+static void insert_rows(struct shard_work *work, struct work_part *part)
+{
+    work->call.insert =
+        (struct store_insert){.in = pull_keys(&part->in), .statuses = part->statuses};
+    work->done.fn = on_inserted;
+    work->shard->tables.ops->insert(part->table->store, &work->call.insert, &work->done);
+}
+
+static void on_pulled(struct store_done *done, int status)
+{
+    struct shard_work *work = work_of_done(done);
+    struct work_part *part = &work->parts[(work->at - 1) % work->n_parts];
+    part->n_made = part->in.n_rows;
+    if (status == EMBD_OK)
+        finish_part(work, part);
+    work_returned(work, status);
+}
+
+static void pull_whole(struct shard_work *work, struct work_part *part)
+{
+    set_pull(work, part, part->values, part->in.n_rows);
+    work->done.fn = on_pulled;
+    work->shard->tables.ops->pull(part->table->store, &work->call.pull, &work->done);
+}
+
+/* work->at counts the inserts of all parts, then their pulls. */
+static bool next_call(struct shard_work *work)
+{
+    while (work->at < 2 * work->n_parts) {
+        bool is_insert = work->at < work->n_parts;
+        struct work_part *part = &work->parts[work->at++ % work->n_parts];
+        if (is_insert && creates(part)) {
+            insert_rows(work, part);
+            return true;
+        }
+        if (!is_insert && is_whole(work) && part->in.n_rows > 0) {
+            pull_whole(work, part);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void end_pull(struct shard_work *work)
+{
+    struct counters *counters = &work->shard->counters;
+    bool is_ok = work->error.status == EMBD_OK, has_rows = false;
+    for (uint32_t i = 0; i < work->n_parts && is_ok; i++) {
+        struct work_part *part = &work->parts[i];
+        counters->keys_pulled += part->in.n_keys;
+        if (part->table != NULL && part->n_made == part->in.n_rows)
+            finish_part(work, part);
+        has_rows = has_rows || part->table != NULL;
+    }
+    if (has_rows)
+        settle_watch(work);
+    counters->pull_us += (clock_ns() - work->began_ns) / 1000;
+    call_answer(work->shard, work->request, &work->error);
+}
+
+/* ---- the answer's head ---- */
+
+static int size_parts(struct shard_work *work, struct embd__error *e)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < work->n_parts; i++) {
+        struct work_part *part = &work->parts[i];
+        part->row_bytes = part->table->schema.s.dim * embd__dtype_bytes(part->in.dtype);
+        bytes += part->in.n_rows * part->row_bytes; /* at most 64 * 2^22 * 2^14 */
+        bytes += part->statuses != NULL ? part->in.n_keys : 0;
+    }
+    if (bytes > LIMIT_FRAME_BYTES)
+        return embd__error_set(e, EMBD_TOO_LARGE,
+                               "the answer would have %llu bytes, the limit of a frame is %u",
+                               (unsigned long long)bytes, LIMIT_FRAME_BYTES);
+    return EMBD_OK;
+}
+
+static int make_values(struct shard_work *work, struct embd__error *e)
+{
+    for (uint32_t i = 0; i < work->n_parts; i++) {
+        struct work_part *part = &work->parts[i];
+        uint64_t bytes = part->in.n_rows * part->row_bytes;
+        if (bytes == 0)
+            continue;
+        part->values = work->shard->tables.ops->buffer_new(bytes);
+        part->values_bytes = bytes;
+        if (part->values == NULL)
+            return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu bytes of answer",
+                                   (unsigned long long)bytes);
+    }
+    return EMBD_OK;
+}
+
+static int write_answer(struct call *call)
+{
+    struct shard_work *work = call->work;
+    struct part_answer answers[LIMIT_PARTS];
+    for (uint32_t i = 0, bin = 0; i < work->n_parts; i++) {
+        struct work_part *part = &work->parts[i];
+        answers[i] = (struct part_answer){
+            .n_rows = part->in.n_rows,
+            .dim = part->table->schema.s.dim,
+            .n_keys = part->in.n_keys,
+            .dtype = part->in.dtype,
+            .has_status = part->statuses != NULL,
+            .values = part->values,
+            .statuses = part->statuses,
+        };
+        part->bin = bin;
+        bin += part->statuses != NULL ? 2 : 1;
+    }
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__pull_answer_write(call->answer, answers, work->n_parts);
+    uint64_t bytes = embd__msg_bytes(call->answer);
+    if (embd__msg_end(call->answer) == EMBD_OK)
+        return EMBD_OK;
+    return embd__error_set(&call->error, call->answer->status,
+                           "the answer would have %llu bytes, the limit of a frame is %u",
+                           (unsigned long long)bytes, LIMIT_FRAME_BYTES);
+}
+
+static int settle_inserts(struct call *call)
+{
+    struct shard_work *work = call->work;
+    for (uint32_t i = 0; i < work->n_parts; i++)
+        if (creates(&work->parts[i]) &&
+            settle(call->shard, work->parts[i].table, CHANGE_INSERTS, &call->error) != EMBD_OK)
+            return call->error.status;
+    return EMBD_OK;
+}
+
+static int prepare(struct call *call)
+{
+    struct shard_work *work = call->work;
+    struct embd__error *e = &call->error;
+    if (call_read_parts(call, false) != EMBD_OK || size_parts(work, e) != EMBD_OK)
+        return e->status;
+    if (is_whole(work) && make_values(work, e) != EMBD_OK)
+        return e->status;
+    if (write_answer(call) != EMBD_OK || room_check(work, e) != EMBD_OK)
+        return e->status;
+    return settle_inserts(call);
+}
+
+int handle_pull(struct call *call)
+{
+    if (prepare(call) != EMBD_OK)
+        return call->error.status;
+    call->work->next_call = next_call;
+    call->work->end = end_pull;
+    work_run(call->work);
+    return CALL_LATER;
+}
+
+/* ---- while the answer is sent ---- */
+
+static struct work_part *part_of_bin(struct shard_work *work, uint32_t bin)
+{
+    while (work->parts[work->fill].bin != bin) {
+        work->fill++;
+        assert(work->fill < work->n_parts);
+    }
+    return &work->parts[work->fill];
+}
+
+/* Rows that were made before: by settle, for an answer half sent. */
+static size_t copy_values(struct shard_work *work, struct work_part *part, void *out,
+                          size_t capacity)
+{
+    uint64_t left = part->values_bytes - part->values_at;
+    size_t bytes = left < capacity ? (size_t)left : capacity;
+    memcpy(out, part->values + part->values_at, bytes);
+    part->values_at += bytes;
+    if (part->values_at == part->values_bytes) {
+        work->shard->tables.ops->buffer_free(part->values, part->values_bytes);
+        part->values = NULL;
+    }
+    return bytes;
+}
+
+static bool is_streamed(const struct shard_work *work)
+{
+    for (uint32_t i = 0; i < work->n_parts; i++)
+        if (work->parts[i].table != NULL)
+            return false;
+    return true;
+}
+
+static size_t make_values_now(struct shard_work *work, struct work_part *part, void *out,
+                              size_t capacity)
+{
+    uint32_t left = part->in.n_rows - part->n_made;
+    uint64_t fits = capacity / part->row_bytes;
+    uint32_t count = fits < left ? (uint32_t)fits : left;
+    assert(count > 0);
+    pull_make(work, part, out, count);
+    if (part->table == NULL && is_streamed(work))
+        settle_forget(work);
+    return count * part->row_bytes;
+}
+
+size_t shard_fill(struct shard *shard, struct request *request, uint32_t bin, void *out,
+                  size_t capacity)
+{
+    struct shard_work *work = request->work;
+    struct work_part *part = part_of_bin(work, bin);
+    uint64_t began_ns = clock_ns();
+    size_t bytes = part->values != NULL ? copy_values(work, part, out, capacity)
+                                        : make_values_now(work, part, out, capacity);
+    shard->counters.pull_us += (clock_ns() - began_ns) / 1000;
+    return bytes;
+}
+
+size_t shard_fill_bytes(const struct shard *shard)
+{
+    uint64_t bytes = shard->tables.ops->pull_bytes;
+    if (bytes == UINT64_MAX || bytes < LIMIT_FILL_BYTES)
+        return LIMIT_FILL_BYTES;
+    return bytes < LIMIT_FRAME_BYTES ? (size_t)bytes : LIMIT_FRAME_BYTES;
+}

@@ -1,0 +1,13 @@
+/* pull.h - making rows of a pull. */
+#ifndef EMBD_SHARD_PULL_H
+#define EMBD_SHARD_PULL_H
+
+#include "work.h"
+
+/* The part's keys as a store takes them. */
+struct store_keys pull_keys(const struct part *part);
+
+/* Makes the next `count` rows of a part into out, from a store that answers at once. */
+void pull_make(struct shard_work *work, struct work_part *part, void *out, uint32_t count);
+
+#endif

@@ -1,0 +1,111 @@
+/* push.c - applying pushes.
+ *
+ * The happy path is: check all parts, gradients included; settle the pulls on their way from these
+ * tables; apply part by part; answer with each table's step and counts.
+ *
+ * A push is applied whole or not at all: everything that can be wrong with it is found before the
+ * first part is applied, room included (room.c). What is left is memory running out in a later
+ * part; the answer then says which parts were applied. */
+#include "pull.h"
+#include "room.h"
+#include "settle.h"
+#include "state.h"
+
+static void on_pushed(struct store_done *done, int status)
+{
+    struct shard_work *work = work_of_done(done);
+    struct counters *counters = &work->shard->counters;
+    struct work_part *part = &work->parts[work->at - 1];
+    const struct store_push *push = &work->call.push;
+    if (status == EMBD_OK) {
+        struct store_stats stats;
+        work->shard->tables.ops->stats(part->table->store, &stats);
+        part->step = stats.steps;
+        part->n_inserted = push->n_inserted;
+        part->n_full = push->n_full;
+        part->n_filtered = push->n_filtered;
+        counters->keys_pushed += part->in.n_keys;
+        counters->keys_inserted += push->n_inserted;
+        counters->keys_full += push->n_full;
+        counters->keys_filtered += push->n_filtered;
+    }
+    part->table = NULL;
+    work_returned(work, status);
+}
+
+static bool next_call(struct shard_work *work)
+{
+    if (work->at == work->n_parts)
+        return false;
+    struct work_part *part = &work->parts[work->at++];
+    work->call.push = (struct store_push){
+        .in = pull_keys(&part->in),
+        .dtype = part->in.dtype,
+        .grads = part->in.grads,
+        .statuses = part->statuses,
+    };
+    work->done.fn = on_pushed;
+    work->shard->tables.ops->push(part->table->store, &work->call.push, &work->done);
+    return true;
+}
+
+static void write_answer(const struct shard_work *work)
+{
+    struct push_answer answers[LIMIT_PARTS];
+    struct msg *m = &work->request->answer;
+    for (uint32_t i = 0; i < work->n_parts; i++) {
+        const struct work_part *part = &work->parts[i];
+        answers[i] = (struct push_answer){
+            .step = part->step,
+            .n_inserted = part->n_inserted,
+            .n_full = part->n_full,
+            .n_filtered = part->n_filtered,
+            .n_keys = part->in.n_keys,
+            .statuses = part->statuses,
+        };
+    }
+    embd__msg_result(m, work->request->frame->msgid);
+    embd__push_answer_write(m, answers, work->n_parts);
+    embd__msg_end(m);
+}
+
+/* The error of part at - 1, before which others were applied. */
+static void tell_applied(struct shard_work *work)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    embd__error_set(&e, work->error.status, "part %u: %.300s; the parts before it were applied",
+                    work->at - 1, work->error.text);
+    work->error = e;
+}
+
+static void end_push(struct shard_work *work)
+{
+    if (work->error.status == EMBD_OK)
+        write_answer(work);
+    else if (work->at > 1)
+        tell_applied(work);
+    work->shard->counters.push_us += (clock_ns() - work->began_ns) / 1000;
+    call_answer(work->shard, work->request, &work->error);
+}
+
+static int prepare(struct call *call)
+{
+    struct shard_work *work = call->work;
+    struct embd__error *e = &call->error;
+    if (call_read_parts(call, true) != EMBD_OK || room_check(work, e) != EMBD_OK)
+        return e->status;
+    for (uint32_t i = 0; i < work->n_parts; i++)
+        if (settle(call->shard, work->parts[i].table, CHANGE_ANY, e) != EMBD_OK)
+            return e->status;
+    return EMBD_OK;
+}
+
+int handle_push(struct call *call)
+{
+    if (prepare(call) != EMBD_OK)
+        return call->error.status;
+    call->work->next_call = next_call;
+    call->work->end = end_push;
+    work_run(call->work);
+    return CALL_LATER;
+}

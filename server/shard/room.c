@@ -1,0 +1,141 @@
+/* room.c - a shard applies a push whole or not at all, also when it concerns several tables.
+ *
+ * Each store refuses a push without room before it changes anything, so a request of one part needs
+ * nothing here. Of several parts, a later one could be refused when earlier ones are applied
+ * already. That can only be where a table has a bound, asks no statuses and is close to its bound:
+ * then, and only then, the part's distinct keys without a row are counted. Keys that admit_after
+ * would keep from getting a row count as well: near the bound such a request may be refused
+ * although it would just have fitted. */
+#include "room.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "pull.h"
+#include "state.h"
+
+#define PROBE_BYTES (256u << 10)
+
+struct place {
+    uint64_t key;
+    uint16_t slot;
+};
+
+static int compare(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return (x->slot > y->slot) - (x->slot < y->slot);
+}
+
+static uint32_t count_distinct(struct place *places, uint32_t n)
+{
+    qsort(places, n, sizeof *places, compare);
+    uint32_t n_distinct = 0;
+    for (uint32_t i = 0; i < n; i++)
+        n_distinct += i == 0 || compare(&places[i - 1], &places[i]) != 0;
+    return n_distinct;
+}
+
+static void on_probed(struct store_done *done, int status)
+{
+    (void)done;
+    (void)status;
+}
+
+/* The status of every key; the rows are made too, chunk by chunk, and not looked at. */
+static void probe(const struct shard_work *work, const struct work_part *part, uint8_t *statuses,
+                  void *values)
+{
+    uint64_t row_bytes = part->table->schema.s.dim * sizeof(float);
+    uint32_t chunk = (uint32_t)(PROBE_BYTES / row_bytes), n_rows = part->in.n_rows;
+    for (uint32_t first = 0; first < n_rows; first += chunk) {
+        struct store_pull pull = {
+            .in = pull_keys(&part->in),
+            .dtype = EMBD_F32,
+            .first = first,
+            .count = n_rows - first < chunk ? n_rows - first : chunk,
+            .values = values,
+            .statuses = statuses,
+        };
+        struct store_done done = {.fn = on_probed};
+        work->shard->tables.ops->pull(part->table->store, &pull, &done);
+    }
+}
+
+static uint32_t count_missing(const struct work_part *part, const uint8_t *statuses,
+                              struct place *places)
+{
+    const struct part *in = &part->in;
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < in->n_rows; r++) {
+        uint32_t from = in->offsets ? in->offsets[r] : r,
+                 to = in->offsets ? in->offsets[r + 1] : r + 1;
+        for (uint32_t k = from; k < to; k++)
+            if (statuses[k] != EMBD_KEY_HIT)
+                places[n++] = (struct place){in->keys[k], in->slots ? in->slots[r] : 0};
+    }
+    return count_distinct(places, n);
+}
+
+static int count_needed(const struct shard_work *work, const struct work_part *part,
+                        uint64_t *needed_out, struct embd__error *e)
+{
+    uint32_t n_keys = part->in.n_keys;
+    uint8_t *statuses = malloc(n_keys);
+    void *values = malloc(PROBE_BYTES);
+    struct place *places = malloc(n_keys * sizeof *places);
+    if (statuses == NULL || values == NULL || places == NULL) {
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory to count the new keys among %u", n_keys);
+    } else {
+        probe(work, part, statuses, values);
+        *needed_out = count_missing(part, statuses, places);
+    }
+    free(places);
+    free(values);
+    free(statuses);
+    return e->status;
+}
+
+/* Of the rows that part i and those before it for the same table may need. */
+static int check_part_room(const struct shard_work *work, uint32_t i, struct embd__error *e)
+{
+    const struct work_part *part = &work->parts[i];
+    const embd_schema *s = &part->table->schema.s;
+    struct store_stats stats;
+    work->shard->tables.ops->stats(part->table->store, &stats);
+    uint64_t at_most = 0, needed = 0;
+    for (uint32_t j = 0; j <= i; j++)
+        at_most += work->parts[j].table == part->table ? work->parts[j].in.n_keys : 0;
+    if (stats.rows + at_most <= s->capacity)
+        return EMBD_OK;
+    for (uint32_t j = 0; j <= i; j++) {
+        uint64_t n = 0;
+        if (work->parts[j].table == part->table && work->parts[j].in.n_keys > 0 &&
+            count_needed(work, &work->parts[j], &n, e) != EMBD_OK)
+            return e->status;
+        needed += n;
+    }
+    if (stats.rows + needed <= s->capacity)
+        return EMBD_OK;
+    return embd__error_set(
+        e, EMBD_FULL,
+        "part %u: table '%s' has %llu rows, %llu more would pass its capacity of %llu", i, s->name,
+        (unsigned long long)stats.rows, (unsigned long long)needed,
+        (unsigned long long)s->capacity);
+}
+
+int room_check(struct shard_work *work, struct embd__error *e)
+{
+    if (work->n_parts < 2)
+        return EMBD_OK;
+    for (uint32_t i = 0; i < work->n_parts; i++) {
+        const struct work_part *part = &work->parts[i];
+        bool is_bound =
+            part->table->schema.s.on_full == EMBD_ERROR && part->table->schema.s.capacity > 0;
+        if (is_bound && part->statuses == NULL && check_part_room(work, i, e) != EMBD_OK)
+            return e->status;
+    }
+    return EMBD_OK;
+}

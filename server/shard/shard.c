@@ -1,0 +1,71 @@
+/* shard.c - opening and closing a shard, and what it keeps for requests that are over. */
+#include "shard.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "settle.h"
+#include "state.h"
+
+static int open_data_dir(struct shard *shard, struct embd__error *e)
+{
+    const char *path = shard->config.data_dir;
+    if (path == NULL)
+        return EMBD_OK;
+    shard->data_dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (shard->data_dir < 0)
+        return embd__error_set(e, EMBD_IO, "data directory '%s': %s", path, strerror(errno));
+    return EMBD_OK;
+}
+
+int shard_open(const struct shard_config *config, struct shard **out, struct embd__error *e)
+{
+    struct shard *shard = calloc(1, sizeof *shard);
+    if (shard == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for shard %u", config->index);
+    shard->config = *config;
+    shard->data_dir = -1;
+    shard->opened_ns = clock_ns();
+    tables_init(&shard->tables, config->store);
+    if (!msgpack_zone_init(&shard->zone, MSGPACK_ZONE_CHUNK_SIZE)) {
+        free(shard);
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for shard %u", config->index);
+    }
+    if (open_data_dir(shard, e) != EMBD_OK) {
+        shard_close(shard);
+        return e->status;
+    }
+    *out = shard;
+    return EMBD_OK;
+}
+
+void shard_close(struct shard *shard)
+{
+    if (shard == NULL)
+        return;
+    assert(shard->hold.first == NULL && shard->streaming == NULL && shard->hold.n_in_flight == 0);
+    snapshot_forget(&shard->snapshot);
+    tables_fini(&shard->tables);
+    work_pool_fini(&shard->works);
+    msgpack_zone_destroy(&shard->zone);
+    if (shard->data_dir >= 0)
+        close(shard->data_dir);
+    free(shard);
+}
+
+/* A store call in flight still reads the request's bins, so net may not give them up before the
+ * call returns: a store that answers later has to be waited for here. None of today's does. */
+void shard_request_fini(struct shard *shard, struct request *request)
+{
+    if (request->state == REQUEST_PARKED)
+        hold_unpark(&shard->hold, request);
+    if (request->work == NULL)
+        return;
+    assert(!request->work->in_flight);
+    settle_forget(request->work);
+    work_free(request->work);
+}

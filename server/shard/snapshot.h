@@ -1,0 +1,40 @@
+/* snapshot.h - a snapshot directory: first under the name NAME.tmp, then, complete and on disk,
+ * NAME. */
+#ifndef EMBD_SHARD_SNAPSHOT_H
+#define EMBD_SHARD_SNAPSHOT_H
+
+#include "partfile.h"
+#include "tables.h"
+
+/* What commit has been told so far. */
+struct snapshot_parts {
+    struct manifest_table *tables; /* [LIMIT_TABLES] or NULL; schemas are filled in at the end */
+    char names[LIMIT_TABLES][EMBD_NAME_MAX + 1];
+    uint32_t n_tables;
+};
+void snapshot_forget(struct snapshot_parts *parts);
+
+/* [a-z0-9][a-z0-9_-]{0,62}: so no name leaves the data directory. */
+#define SNAPSHOT_NAME_MAX 63
+int snapshot_check_name(const char *name, struct embd__error *e);
+
+/* All return EMBD_OK or e->status, EMBD_IO naming the file and the cause. `data_dir` is a
+ * descriptor. */
+
+/* Makes NAME.tmp. EMBD_EXISTS: the name is taken, or being taken. */
+int snapshot_begin(int data_dir, const char *name, struct embd__error *e);
+/* A descriptor of NAME.tmp, to be closed; negative on failure. */
+int snapshot_open(int data_dir, const char *name, struct embd__error *e);
+/* Writes and syncs a whole file that must not be there yet. */
+int snapshot_write_file(int dir, const char *file, const char *text, struct embd__error *e);
+/* Syncs NAME.tmp and renames it to NAME. */
+int snapshot_publish(int data_dir, const char *name, struct embd__error *e);
+/* Removes NAME.tmp and what is in it; no error where it is not there. */
+int snapshot_remove(int data_dir, const char *name, struct embd__error *e);
+
+/* Writes and syncs the rows of one table as TABLE.SHARD.part into `dir`, and describes the file. */
+int snapshot_write_part(int dir, const struct store_ops *ops, const struct table *table,
+                        uint32_t shard, struct manifest_part *out, struct embd__error *e);
+void snapshot_part_name(char out[96], const char *table, uint32_t shard);
+
+#endif

@@ -1,0 +1,148 @@
+/* snapshot_dir.c - directories that are whole on disk or not there.
+ *
+ * Everything happens below one descriptor of the data directory, opened at start: no path of it is
+ * looked up again, and names that a peer sent cannot lead out of it. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "snapshot.h"
+
+#define STAGED_NAME (SNAPSHOT_NAME_MAX + 5) /* with ".tmp" and the zero */
+
+static int fail(const char *file, const char *what, struct embd__error *e)
+{
+    return embd__error_set(e, EMBD_IO, "snapshot '%s': cannot %s: %s", file, what, strerror(errno));
+}
+
+static void staged_name(char out[STAGED_NAME], const char *name)
+{
+    snprintf(out, STAGED_NAME, "%s.tmp", name);
+}
+
+int snapshot_check_name(const char *name, struct embd__error *e)
+{
+    static const char first[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+    static const char all[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
+    size_t n = strlen(name);
+    if (n >= 1 && n <= SNAPSHOT_NAME_MAX && strspn(name, first) >= 1 && strspn(name, all) == n)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID,
+                           "snapshot name: '%.64s' is not of the form [a-z0-9][a-z0-9_-]{0,62}",
+                           name);
+}
+
+int snapshot_begin(int data_dir, const char *name, struct embd__error *e)
+{
+    char staged[STAGED_NAME];
+    struct stat st;
+    staged_name(staged, name);
+    if (fstatat(data_dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return embd__error_set(e, EMBD_EXISTS, "snapshot '%s' exists", name);
+    if (errno != ENOENT)
+        return fail(name, "look for it", e);
+    if (mkdirat(data_dir, staged, 0755) == 0)
+        return EMBD_OK;
+    if (errno == EEXIST)
+        return embd__error_set(e, EMBD_EXISTS,
+                               "snapshot '%s' exists: it is being written, or its writing was "
+                               "interrupted; abort removes it",
+                               staged);
+    return fail(staged, "make the directory", e);
+}
+
+int snapshot_open(int data_dir, const char *name, struct embd__error *e)
+{
+    char staged[STAGED_NAME];
+    staged_name(staged, name);
+    int dir = openat(data_dir, staged, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0 && errno == ENOENT)
+        return embd__error_set(e, EMBD_INVALID, "snapshot '%s' was not begun", name);
+    return dir >= 0 ? dir : fail(staged, "open the directory", e);
+}
+
+static int write_text(int fd, const char *file, const char *text, struct embd__error *e)
+{
+    size_t left = strlen(text);
+    while (left > 0) {
+        ssize_t n = write(fd, text, left);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail(file, "write", e);
+        text += n;
+        left -= (size_t)n;
+    }
+    return fsync(fd) == 0 ? EMBD_OK : fail(file, "sync", e);
+}
+
+int snapshot_write_file(int dir, const char *file, const char *text, struct embd__error *e)
+{
+    int fd = openat(dir, file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return fail(file, "create", e);
+    write_text(fd, file, text, e);
+    if (close(fd) != 0)
+        fail(file, "close", e);
+    return e->status;
+}
+
+static int sync_staged(int data_dir, const char *name, struct embd__error *e)
+{
+    int dir = snapshot_open(data_dir, name, e);
+    if (dir < 0)
+        return e->status;
+    if (fsync(dir) != 0)
+        fail(name, "sync the directory", e);
+    close(dir);
+    return e->status;
+}
+
+int snapshot_publish(int data_dir, const char *name, struct embd__error *e)
+{
+    char staged[STAGED_NAME];
+    staged_name(staged, name);
+    if (sync_staged(data_dir, name, e) != EMBD_OK)
+        return e->status;
+    if (renameat(data_dir, staged, data_dir, name) != 0) {
+        if (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR)
+            return embd__error_set(e, EMBD_EXISTS, "snapshot '%s' exists", name);
+        return fail(staged, "rename it", e);
+    }
+    return fsync(data_dir) == 0 ? EMBD_OK : fail(name, "sync the data directory", e);
+}
+
+/* Files only: nothing else is ever made in there. */
+static int empty(int dir, struct embd__error *e)
+{
+    DIR *list = fdopendir(dir);
+    if (list == NULL) {
+        close(dir);
+        return fail("", "list the directory", e);
+    }
+    struct dirent *entry;
+    while ((entry = readdir(list)) != NULL && e->status == EMBD_OK) {
+        bool is_file = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+        if (is_file && unlinkat(dirfd(list), entry->d_name, 0) != 0)
+            fail(entry->d_name, "remove", e);
+    }
+    closedir(list);
+    return e->status;
+}
+
+int snapshot_remove(int data_dir, const char *name, struct embd__error *e)
+{
+    char staged[STAGED_NAME];
+    staged_name(staged, name);
+    int dir = openat(data_dir, staged, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0)
+        return errno == ENOENT ? EMBD_OK : fail(staged, "open the directory", e);
+    if (empty(dir, e) != EMBD_OK)
+        return e->status;
+    return unlinkat(data_dir, staged, AT_REMOVEDIR) == 0 ? EMBD_OK
+                                                         : fail(staged, "remove the directory", e);
+}

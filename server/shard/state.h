@@ -1,0 +1,94 @@
+/* state.h - what the files of a shard share: the shard, and one request while it is being handled.
+ *
+ * Reading order: dispatch.c (a request comes in, is handled or parked, and is answered), hold.c
+ * (what parks), work.c (what a request keeps until its last byte is sent), parts.c and check.c
+ * (data against schemas), pull.c, settle.c, push.c, room.c, then handle_*.c, scan.c, load.c,
+ * snapshot.c, stats.c. */
+#ifndef EMBD_SHARD_STATE_H
+#define EMBD_SHARD_STATE_H
+
+#include "hold.h"
+#include "shard.h"
+#include "snapshot.h"
+#include "tables.h"
+#include "work.h"
+
+/* Figures since start; names and units are those of stats.c. */
+struct counters {
+    uint64_t requests[METHOD_COUNT];
+    uint64_t unknown_methods, notifications, errors, parked;
+    uint64_t keys_pulled, keys_hit, keys_missing;
+    uint64_t keys_pushed, keys_inserted, keys_filtered, keys_full;
+    uint64_t pull_us, push_us, pushes_held_us;
+    uint64_t settled_bytes;
+    uint64_t snapshots;
+};
+
+/* Owner: its thread. */
+struct shard {
+    struct shard_config config;
+    struct tables tables;
+    struct hold hold;
+    struct work_pool works;
+    struct shard_work *streaming; /* pulls whose bytes are made while they are sent; see settle.c */
+    struct counters counters;
+    uint64_t opened_ns;
+    uint64_t now_ns;                /* of the last request or tick, by net's clock */
+    msgpack_zone zone;              /* of the request being handled */
+    struct part parts[LIMIT_PARTS]; /* likewise */
+    struct snapshot_parts snapshot;
+    int data_dir; /* descriptor of config.data_dir, or -1 */
+    bool draining;
+};
+
+/* One request while it is read and handled. */
+struct call {
+    struct shard *shard;
+    struct request *request;
+    struct shard_work *work;
+    struct msg *answer; /* the request's */
+    struct reader reader;
+    struct embd__error error;
+};
+
+/* A handler checks the request, does it and writes the whole result. Returns EMBD_OK, or
+ * call->error.status: the request changed nothing then; or CALL_LATER: work_answer() will be
+ * called, or was. */
+#define CALL_LATER 1
+int handle_hello(struct call *call);
+int handle_ping(struct call *call);
+int handle_cluster(struct call *call);
+int handle_tables(struct call *call);
+int handle_table_create(struct call *call);
+int handle_table_drop(struct call *call);
+int handle_table_describe(struct call *call);
+int handle_pull(struct call *call);
+int handle_push(struct call *call);
+int handle_stats(struct call *call);
+int handle_hold(struct call *call);
+int handle_release(struct call *call);
+int handle_snapshot(struct call *call);
+int handle_scan(struct call *call);
+int handle_load(struct call *call);
+int handle_drain(struct call *call);
+
+/* Nothing may follow a request's fields and bins. Returns call->error.status. */
+int call_end(struct call *call, struct fields *fields);
+
+/* Reads the parts of a pull or push into call->work, checks them against their tables and makes
+ * room for the statuses they ask for. */
+int call_read_parts(struct call *call, bool is_push);
+
+/* The request is answered with call->answer, or with the error where one is set. The request may be
+ * gone afterwards. */
+void call_answer(struct shard *shard, struct request *request, const struct embd__error *e);
+
+/* Tries the parked requests again, first come, first served. */
+void dispatch_parked(struct shard *shard);
+
+/* Whether the pull in `call` would create rows. Leaves call->reader used up. */
+bool pull_creates(struct call *call);
+
+uint64_t clock_ns(void);
+
+#endif

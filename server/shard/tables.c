@@ -1,0 +1,146 @@
+/* tables.c - finding, creating and dropping tables.
+ *
+ * There are at most LIMIT_TABLES, so arrays kept in order do: pulls look through 1 KiB of ids,
+ * names are found by halving. Creating is idempotent, because every client of a cluster may do it
+ * at its start. */
+#include "tables.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "route.h"
+
+void tables_init(struct tables *tables, const struct store_ops *ops)
+{
+    memset(tables, 0, sizeof *tables);
+    tables->ops = ops;
+}
+
+/* Also of a table whose store was not opened. */
+static void free_table(const struct store_ops *ops, struct table *table)
+{
+    if (table == NULL)
+        return;
+    ops->close(table->store);
+    embd__schema_fini(&table->schema);
+    free(table);
+}
+
+void tables_fini(struct tables *tables)
+{
+    for (uint32_t i = 0; i < tables->n; i++)
+        free_table(tables->ops, tables->by_name[i]);
+    tables_init(tables, tables->ops);
+}
+
+struct table *tables_by_id(const struct tables *tables, uint32_t id)
+{
+    for (uint32_t i = 0; i < tables->n; i++)
+        if (tables->ids[i] == id)
+            return tables->by_name[i];
+    return NULL;
+}
+
+/* The first table whose name is not below `name`. */
+static uint32_t place(const struct tables *tables, const char *name)
+{
+    uint32_t low = 0, high = tables->n;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (strcmp(tables->by_name[middle]->schema.s.name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static struct table *at_name(const struct tables *tables, uint32_t i, const char *name)
+{
+    bool is_there = i < tables->n && strcmp(tables->by_name[i]->schema.s.name, name) == 0;
+    return is_there ? tables->by_name[i] : NULL;
+}
+
+struct table *tables_find(const struct tables *tables, const char *name, struct embd__error *e)
+{
+    struct table *table = at_name(tables, place(tables, name), name);
+    if (table == NULL)
+        embd__error_set(e, EMBD_UNKNOWN_TABLE, "no table has the name '%s'", name);
+    return table;
+}
+
+static int check_equal(const struct table *table, const embd_schema *schema, struct embd__error *e)
+{
+    const char *field = embd__schema_difference(&table->schema.s, schema);
+    if (field == NULL)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_EXISTS, "table '%s' exists with another %s", schema->name,
+                           field);
+}
+
+static int check_new(const struct tables *tables, const embd_schema *schema, struct embd__error *e)
+{
+    uint32_t id = embd__table_id(schema->name);
+    const struct table *other = tables_by_id(tables, id);
+    if (other != NULL)
+        return embd__error_set(e, EMBD_EXISTS,
+                               "tables '%s' and '%s' have the same id %u: rename one", schema->name,
+                               other->schema.s.name, id);
+    if (tables->n == LIMIT_TABLES)
+        return embd__error_set(e, EMBD_TOO_LARGE, "table '%s' would be table %u, the limit is %u",
+                               schema->name, tables->n + 1, LIMIT_TABLES);
+    return EMBD_OK;
+}
+
+static struct table *open_table(const struct store_ops *ops, const embd_schema *schema,
+                                struct embd__error *e)
+{
+    struct table *table = calloc(1, sizeof *table);
+    if (table == NULL) {
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for table '%s'", schema->name);
+        return NULL;
+    }
+    table->id = embd__table_id(schema->name);
+    if (embd__schema_copy(&table->schema, schema, e) != EMBD_OK ||
+        ops->open(&table->schema, &table->store, e) != EMBD_OK) {
+        free_table(ops, table);
+        return NULL;
+    }
+    return table;
+}
+
+int tables_create(struct tables *tables, const embd_schema *schema, struct table **out,
+                  bool *created_out, struct embd__error *e)
+{
+    uint32_t i = place(tables, schema->name);
+    struct table *table = at_name(tables, i, schema->name);
+    *created_out = table == NULL;
+    if (table == NULL) {
+        if (check_new(tables, schema, e) != EMBD_OK)
+            return e->status;
+        table = open_table(tables->ops, schema, e);
+        if (table == NULL)
+            return e->status;
+        uint32_t after = tables->n - i;
+        memmove(tables->by_name + i + 1, tables->by_name + i, after * sizeof tables->by_name[0]);
+        memmove(tables->ids + i + 1, tables->ids + i, after * sizeof tables->ids[0]);
+        tables->by_name[i] = table;
+        tables->ids[i] = table->id;
+        tables->n++;
+        tables->n_creating += schema->create_on == EMBD_CREATE_ON_PULL;
+    } else if (check_equal(table, schema, e) != EMBD_OK) {
+        return e->status;
+    }
+    *out = table;
+    return EMBD_OK;
+}
+
+void tables_drop(struct tables *tables, struct table *table)
+{
+    uint32_t i = place(tables, table->schema.s.name), after = tables->n - i - 1;
+    memmove(tables->by_name + i, tables->by_name + i + 1, after * sizeof tables->by_name[0]);
+    memmove(tables->ids + i, tables->ids + i + 1, after * sizeof tables->ids[0]);
+    tables->n--;
+    tables->n_creating -= table->schema.s.create_on == EMBD_CREATE_ON_PULL;
+    free_table(tables->ops, table);
+}

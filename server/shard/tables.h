@@ -1,0 +1,41 @@
+/* tables.h - the tables of one shard: by name for people, by id for pulls and pushes. */
+#ifndef EMBD_SHARD_TABLES_H
+#define EMBD_SHARD_TABLES_H
+
+#include "schema.h"
+#include "store.h"
+
+/* Owner: the shard's thread. Never moves, so that its store may point to the schema. */
+struct table {
+    uint32_t id; /* embd__table_id(schema.s.name) */
+    struct table_schema schema;
+    struct store *store;
+};
+
+struct tables {
+    const struct store_ops *ops;
+    uint32_t n;
+    uint32_t n_creating;                 /* tables whose rows are created by pulls */
+    struct table *by_name[LIMIT_TABLES]; /* ascending */
+    uint32_t ids[LIMIT_TABLES]; /* ids[i] = by_name[i]->id, for a search without cache misses */
+};
+
+void tables_init(struct tables *tables, const struct store_ops *ops);
+void tables_fini(struct tables *tables);
+
+/* NULL: there is none. */
+struct table *tables_by_id(const struct tables *tables, uint32_t id);
+
+/* As above, but says so: EMBD_UNKNOWN_TABLE naming it. */
+struct table *tables_find(const struct tables *tables, const char *name, struct embd__error *e);
+
+/* A new empty table, or the one there is when its definition is equal. EMBD_EXISTS naming the field
+ * that differs or the table with the same id, EMBD_TOO_LARGE, EMBD_NO_MEMORY, EMBD_UNSUPPORTED:
+ * nothing changed. */
+int tables_create(struct tables *tables, const embd_schema *schema, struct table **out,
+                  bool *created_out, struct embd__error *e);
+
+/* Ends the table and its rows. No store call may be in flight. */
+void tables_drop(struct tables *tables, struct table *table);
+
+#endif

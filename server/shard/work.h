@@ -1,0 +1,77 @@
+/* work.h - what the shard keeps for one request from its handling to its last sent byte, in a pool,
+ * so that a pull or push allocates nothing once the pool is warm. */
+#ifndef EMBD_SHARD_WORK_H
+#define EMBD_SHARD_WORK_H
+
+#include "shard.h"
+#include "tables.h"
+
+/* One table's share of a pull or push. */
+struct work_part {
+    struct part in;
+    struct table *table; /* NULL once nothing of it is needed: it may be dropped then */
+    uint8_t *statuses;   /* [in.n_keys] in work->statuses, or NULL */
+    /* Pull. */
+    uint32_t bin;    /* of the values in the answer */
+    uint32_t n_made; /* rows made so far */
+    uint64_t row_bytes;
+    uint8_t *values; /* rows made before they are sent, from store_ops.buffer_new; NULL: none */
+    uint64_t values_bytes, values_at; /* size, and how much shard_fill has handed on */
+    /* Push. */
+    uint64_t step;
+    uint32_t n_inserted, n_full, n_filtered;
+};
+
+/* Owner: the shard's thread. */
+struct shard_work {
+    struct shard *shard;
+    struct request *request;
+    struct work_part *parts; /* [parts_capacity] */
+    uint32_t n_parts, parts_capacity;
+    uint8_t *statuses; /* [statuses_capacity], of all parts */
+    uint64_t statuses_capacity;
+    void *memory;  /* malloc'd, of this request alone: arrays its answer points to */
+    uint32_t fill; /* part that shard_fill is at */
+    uint64_t began_ns;
+
+    /* The store calls of a request, one after the other. */
+    bool (*next_call)(struct shard_work *work); /* makes the next one; false: there is none */
+    void (*end)(struct shard_work *work); /* answers; called once, also after a call that failed */
+    uint32_t at;                          /* where next_call stands; its own */
+    bool returned, in_flight;
+    struct store_done done;
+    union {
+        struct store_pull pull;
+        struct store_push push;
+        struct store_insert insert;
+    } call;
+    struct embd__error error;
+
+    bool is_streaming;
+    struct shard_work *next, *before; /* streaming pulls, or (next) the pool */
+};
+
+struct work_pool {
+    struct shard_work *free;
+    uint32_t n_free;
+};
+
+/* A work of no parts, as request->work. NULL: out of memory. */
+struct shard_work *work_new(struct shard *shard, struct request *request);
+/* Takes back everything. */
+void work_free(struct shard_work *work);
+void work_pool_fini(struct work_pool *pool);
+
+/* Room for n parts, all zero. */
+int work_size_parts(struct shard_work *work, uint32_t n, struct embd__error *e);
+/* Room for the statuses of the parts that want them; sets their `statuses`. */
+int work_size_statuses(struct shard_work *work, struct embd__error *e);
+
+/* Makes the store calls, now or as each returns, and ends. `work` may be gone afterwards. */
+void work_run(struct shard_work *work);
+/* A done.fn calls this when it has taken what it needs from work->call. */
+void work_returned(struct shard_work *work, int status);
+
+struct shard_work *work_of_done(struct store_done *done);
+
+#endif
