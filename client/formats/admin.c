@@ -9,9 +9,9 @@
 #include "admin.h"
 #include "partfile.h"
 
-/* A hold ends by itself after this, should the client hang: long enough for 100 GB to a slow disk, short enough
- * to notice. It also ends with the connection, so a client that dies holds nobody. */
-#define HOLD_TIMEOUT_MS 600000u
+/* A hold ends by itself after this, should the client hang: the longest a shard grants. It also ends with the
+ * connection, so a client that dies holds nobody. */
+#define HOLD_TIMEOUT_MS 3600000u
 
 /* After the last field and bin were read: frees the answer and gives what was wrong with it a name. */
 static int end_answer(embd_client *client, uint32_t shard, enum method method, struct answer *answer)

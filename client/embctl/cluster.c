@@ -1,0 +1,175 @@
+/* cluster.c - embctl ping, cluster, drain and version: the servers themselves. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "embctl.h"
+#include "listing.h"
+
+/* ---- ping ---- */
+
+struct ping {
+    uint64_t count;
+};
+
+static const struct argp_option ping_options[] = {
+    {"count", 'c', "N", 0, "Round trips to each shard; the best and worst are shown (default: 5)", 0},
+    {0},
+};
+
+static int parse_ping(int key, char *arg, struct argp_state *state)
+{
+    struct ping *ping = state->input;
+    if (key == ARGP_KEY_ARG)
+        argp_error(state, "takes no argument, but got '%s'", arg);
+    if (key != 'c')
+        return ARGP_ERR_UNKNOWN;
+    if (!read_uint(arg, 1000000, &ping->count) || ping->count == 0)
+        argp_error(state, "--count is '%s'; it can be 1 to 1000000", arg);
+    return 0;
+}
+
+static int ping_shard(embd_client *client, uint32_t shard, uint64_t count, uint64_t *best, uint64_t *worst)
+{
+    *best = UINT64_MAX;
+    *worst = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t us;
+        int status = embd_ping(client, shard, &us);
+        if (status)
+            return status;
+        *best = us < *best ? us : *best;
+        *worst = us > *worst ? us : *worst;
+    }
+    return EMBD_OK;
+}
+
+int command_ping(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = ping_options,
+        .parser = parse_ping,
+        .doc = "Round trip to every shard.\v"
+               "Examples:\n"
+               "  embctl ping\n"
+               "  embctl ping -c 1000 --servers 10.0.0.1:7700\n"
+               "\n"
+               "Exit code 3 when a shard does not answer: a liveness check for scripts."};
+    static const struct column columns[] = {
+        {"shard", CELL_NUMBER}, {"address", CELL_TEXT}, {"best_us", CELL_MICROS}, {"worst_us", CELL_MICROS}};
+    struct ping ping = {5};
+    struct listing l;
+    embd_client *client;
+    parse_command(&argp, argc, argv, &ping);
+    int status = connect_servers(&client);
+    if (status)
+        return status;
+    listing_init(&l, "shards", columns, 4);
+    for (uint32_t shard = 0; shard < embd_shard_count(client) && !status; shard++) {
+        uint64_t best, worst;
+        status = ping_shard(client, shard, ping.count, &best, &worst);
+        listing_row(&l);
+        listing_uint(&l, 0, shard);
+        listing_text(&l, 1, embd_shard_address(client, shard));
+        if (status == EMBD_OK) {
+            listing_uint(&l, 2, best);
+            listing_uint(&l, 3, worst);
+        }
+    }
+    listing_print(&l);
+    listing_fini(&l);
+    return end_client(client, status);
+}
+
+/* ---- cluster ---- */
+
+struct shard_total {
+    uint64_t rows, bytes;
+};
+
+static int add_figure(void *arg, const char *table, const char *name, uint64_t value)
+{
+    struct shard_total *total = arg;
+    if (table && !strcmp(name, "rows"))
+        total->rows += value;
+    if (table && (!strcmp(name, "row_bytes") || !strcmp(name, "index_bytes")))
+        total->bytes += value;
+    return 0;
+}
+
+static int add_shard(struct listing *l, embd_client *client, uint32_t shard)
+{
+    struct shard_total total = {0};
+    uint64_t us;
+    int status = embd_ping(client, shard, &us);
+    if (status == EMBD_OK)
+        status = embd_stats(client, shard, add_figure, &total);
+    listing_row(l);
+    listing_uint(l, 0, shard);
+    listing_text(l, 1, embd_shard_address(client, shard));
+    if (status == EMBD_OK) {
+        listing_uint(l, 2, us);
+        listing_uint(l, 3, total.rows);
+        listing_uint(l, 4, total.bytes);
+    }
+    return status;
+}
+
+int command_cluster(int argc, char **argv)
+{
+    static const struct column columns[] = {{"shard", CELL_NUMBER},
+                                            {"address", CELL_TEXT},
+                                            {"ping_us", CELL_MICROS},
+                                            {"rows", CELL_COUNT},
+                                            {"table_bytes", CELL_BYTES}};
+    struct listing l;
+    embd_client *client;
+    parse_no_arguments("The shards of the cluster: address, round trip, rows of all tables, and the memory they take.\v"
+                       "Examples:\n"
+                       "  embctl cluster\n"
+                       "  embctl cluster -o json | jq -r '.shards[].address'",
+                       argc, argv);
+    int status = connect_servers(&client);
+    if (status)
+        return status;
+    listing_init(&l, "shards", columns, 5);
+    for (uint32_t shard = 0; shard < embd_shard_count(client) && !status; shard++)
+        status = add_shard(&l, client, shard);
+    listing_print(&l);
+    listing_fini(&l);
+    return end_client(client, status);
+}
+
+/* ---- drain, version ---- */
+
+int command_drain(int argc, char **argv)
+{
+    embd_client *client;
+    parse_no_arguments("Asks every server process to finish what it has begun and exit. What tables hold in memory is "
+                       "gone then: take a snapshot or dump first.\v"
+                       "Examples:\n"
+                       "  embctl snapshot before-upgrade && embctl drain",
+                       argc, argv);
+    int status = connect_servers(&client);
+    return status ? status : end_client(client, embd_drain(client));
+}
+
+int command_version(int argc, char **argv)
+{
+    static const struct column columns[] = {{"version", CELL_TEXT}};
+    struct listing l;
+    parse_no_arguments("Version of this program. Asks no server.\v"
+                       "Examples:\n"
+                       "  embctl version",
+                       argc, argv);
+    if (!globals.json) {
+        printf("embctl %s\n", embd_version());
+        return EXIT_DONE;
+    }
+    listing_init(&l, "embctl", columns, 1);
+    listing_row(&l);
+    listing_text(&l, 0, embd_version());
+    listing_print(&l);
+    listing_fini(&l);
+    return EXIT_DONE;
+}

@@ -1,0 +1,211 @@
+/* copies.c - embctl snapshot, dump, load and verify: the state of a cluster in directories. */
+#include <stdio.h>
+#include <string.h>
+
+#include "embctl.h"
+#include "listing.h"
+#include "progress.h"
+
+/* What came of it, for all four. */
+static void print_report(const char *what, const char *place, const embd_dump_report *report, uint64_t elapsed_us,
+                         bool has_pause)
+{
+    static const struct column columns[] = {{"directory", CELL_TEXT},
+                                            {"rows", CELL_COUNT},
+                                            {"bytes", CELL_BYTES},
+                                            {"elapsed_us", CELL_MICROS},
+                                            {"pushes_waited_us", CELL_MICROS}};
+    struct listing l;
+    listing_init(&l, what, columns, has_pause ? 5 : 4);
+    listing_row(&l);
+    listing_text(&l, 0, place);
+    listing_uint(&l, 1, report->rows);
+    listing_uint(&l, 2, report->bytes);
+    listing_uint(&l, 3, elapsed_us);
+    if (has_pause)
+        listing_uint(&l, 4, report->pause_us);
+    listing_print_fields(&l);
+    listing_fini(&l);
+}
+
+/* ---- arguments ---- */
+
+struct copy_arguments {
+    const char *table; /* NULL: all */
+    bool all;
+    const char *words[2];
+    int n_words, max_words;
+};
+
+static int parse_copy(int key, char *arg, struct argp_state *state)
+{
+    struct copy_arguments *a = state->input;
+    switch (key) {
+    case 'a':
+        a->all = true;
+        return 0;
+    case 't':
+        a->table = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (a->n_words == a->max_words)
+            argp_error(state, "one argument too many: '%s'", arg);
+        a->words[a->n_words++] = arg;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_usage(state);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* ---- snapshot ---- */
+
+int command_snapshot(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .parser = parse_copy,
+        .args_doc = "NAME",
+        .doc = "Has every server process write the state of its shards as NAME under its data directory: one cut over "
+               "all shards; pushes wait meanwhile.\v"
+               "NAME has 1 to 63 of a-z, 0-9, '-' and '_', and begins with a letter or digit. The servers need "
+               "a data directory (embd --data-dir).\n"
+               "\n"
+               "Examples:\n"
+               "  embctl snapshot nightly-2024-05-01\n"
+               "  embctl verify /var/lib/embd/nightly-2024-05-01"};
+    struct copy_arguments a = {.max_words = 1};
+    struct progress progress;
+    embd_dump_report report;
+    embd_client *client;
+    parse_command(&argp, argc, argv, &a);
+    int status = connect_servers(&client);
+    if (status)
+        return status;
+    progress_begin(&progress, "snapshot", NULL);
+    status = embd_snapshot(client, a.words[0], &report);
+    uint64_t elapsed_us = progress_end(&progress);
+    if (status == EMBD_OK)
+        print_report("snapshot", a.words[0], &report, elapsed_us, true);
+    return end_client(client, status);
+}
+
+/* ---- dump ---- */
+
+static const struct argp_option dump_options[] = {
+    {"all", 'a', NULL, 0, "All tables; then TABLE is left out", 0},
+    {0},
+};
+
+/* TABLE DIR, or --all DIR. */
+static const char *dump_directory(const struct argp *argp, const struct copy_arguments *a)
+{
+    int wanted = a->all ? 1 : 2;
+    if (a->n_words == wanted)
+        return a->words[wanted - 1];
+    fprintf(stderr, "embctl dump: %s\n",
+            a->all ? "with --all, name the directory only" : "name a table (or --all) and a directory");
+    argp_help(argp, stderr, ARGP_HELP_SEE, (char[]){"embctl dump"});
+    return NULL;
+}
+
+int command_dump(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = dump_options,
+        .parser = parse_copy,
+        .args_doc = "TABLE DIR\n--all DIR",
+        .doc = "Copies one table, or all, into the new directory DIR on this machine: rows, optimizer state, step "
+               "counters and definitions, as one consistent cut.\v"
+               "Pushes wait while it runs; 'pushes_waited_us' says for how long. DIR appears when it is complete and "
+               "synced to disk; until then it is DIR.tmp-PID. Needs the admin sockets of all shards, so it runs on "
+               "the servers' host.\n"
+               "\n"
+               "Examples:\n"
+               "  embctl dump items ./items-monday\n"
+               "  embctl dump --all ./everything && embctl verify ./everything"};
+    struct copy_arguments a = {.max_words = 2};
+    struct progress progress;
+    embd_dump_report report;
+    embd_client *client;
+    parse_command(&argp, argc, argv, &a);
+    const char *dir = dump_directory(&argp, &a);
+    if (!dir)
+        return EXIT_USAGE;
+    int status = connect_servers(&client);
+    if (status)
+        return status;
+    progress_begin(&progress, "dump", NULL);
+    status = embd_dump(client, a.all ? NULL : a.words[0], dir, progress_report, &progress, &report);
+    uint64_t elapsed_us = progress_end(&progress);
+    if (status == EMBD_OK)
+        print_report("dump", dir, &report, elapsed_us, true);
+    return end_client(client, status);
+}
+
+/* ---- load ---- */
+
+static const struct argp_option load_options[] = {
+    {"table", 't', "NAME", 0, "This table only (default: all in DIR)", 0},
+    {0},
+};
+
+int command_load(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = load_options,
+        .parser = parse_copy,
+        .args_doc = "DIR",
+        .doc = "Creates the tables of a dump or snapshot directory and fills them, bit for bit, on a cluster of any "
+               "number of shards.\v"
+               "DIR is verified first; nothing is changed when it is damaged, or when a table exists that is not "
+               "empty or has another definition. A snapshot that several server processes wrote is loaded from one "
+               "directory that holds theirs as sub-directories.\n"
+               "\n"
+               "Examples:\n"
+               "  embctl load ./everything\n"
+               "  embctl load --table items ./everything\n"
+               "  mkdir all && cp -r /data/a/nightly all/a && cp -r /data/b/nightly all/b && embctl load all"};
+    struct copy_arguments a = {.max_words = 1};
+    struct progress progress;
+    embd_dump_report report;
+    embd_client *client;
+    parse_command(&argp, argc, argv, &a);
+    int status = connect_servers(&client);
+    if (status)
+        return status;
+    progress_begin(&progress, "verify", "load");
+    status = embd_load(client, a.table, a.words[0], progress_report, &progress, &report);
+    uint64_t elapsed_us = progress_end(&progress);
+    if (status == EMBD_OK)
+        print_report("load", a.words[0], &report, elapsed_us, false);
+    return end_client(client, status);
+}
+
+/* ---- verify ---- */
+
+int command_verify(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .parser = parse_copy,
+        .args_doc = "DIR",
+        .doc = "Checks a dump or snapshot directory: manifest, sizes, checksums of files and blocks, counts. Asks no "
+               "server.\v"
+               "Exit code 6 when something is damaged; the message names the file and what differs.\n"
+               "\n"
+               "Examples:\n"
+               "  embctl verify ./everything\n"
+               "  embctl verify -o json ./everything"};
+    struct copy_arguments a = {.max_words = 1};
+    struct progress progress;
+    embd_dump_report report;
+    char why[1024] = "";
+    parse_command(&argp, argc, argv, &a);
+    progress_begin(&progress, "verify", NULL);
+    int status = embd_verify(a.words[0], progress_report, &progress, &report, why, sizeof why);
+    uint64_t elapsed_us = progress_end(&progress);
+    if (status == EMBD_OK)
+        print_report("verify", a.words[0], &report, elapsed_us, false);
+    return end_with(status, why);
+}

@@ -1,0 +1,74 @@
+/* embctl.h - what the commands of embctl share: the global options, exit codes, and how errors are told. */
+#ifndef EMBCTL_H
+#define EMBCTL_H
+
+#include <argp.h>
+#include <stdbool.h>
+
+#include "embd/embd.h"
+
+enum exit_code {
+    EXIT_DONE = 0,        /* ok */
+    EXIT_FAILED = 1,      /* anything not below: input or output, memory, a server's fault */
+    EXIT_USAGE = 2,       /* the command line */
+    EXIT_UNREACHABLE = 3, /* no server, or not in time */
+    EXIT_NOT_FOUND = 4,   /* no such table */
+    EXIT_REFUSED = 5,     /* exists, full, busy, invalid or not supported */
+    EXIT_DAMAGED = 6,     /* a dump or snapshot directory is damaged */
+};
+
+/* One command, or a group of them. */
+struct command {
+    const char *name;
+    const char *summary; /* one line */
+    int (*run)(int argc, char **argv); /* argv[0] is the full name ("embctl table list"); returns an exit code */
+    const struct command *group; /* ends with a NULL name; NULL for a command */
+};
+
+/* The commands, by file. */
+int command_ping(int argc, char **argv);
+int command_cluster(int argc, char **argv);
+int command_drain(int argc, char **argv);
+int command_version(int argc, char **argv);
+int command_stats(int argc, char **argv);
+int command_table_list(int argc, char **argv);
+int command_table_describe(int argc, char **argv);
+int command_table_create(int argc, char **argv);
+int command_table_drop(int argc, char **argv);
+int command_get(int argc, char **argv);
+int command_snapshot(int argc, char **argv);
+int command_dump(int argc, char **argv);
+int command_load(int argc, char **argv);
+int command_verify(int argc, char **argv);
+
+/* ---- options every command takes, before or after its name ---- */
+
+struct globals {
+    const char *servers;
+    uint32_t deadline_ms;
+    bool json;
+};
+extern struct globals globals;
+extern const struct argp globals_argp;
+
+/* Parses a command's line by `argp`, into `input`; globals_argp is added. Exits on a usage error or --help. */
+void parse_command(const struct argp *argp, int argc, char **argv, void *input);
+
+/* For commands without arguments or options of their own. `doc` as in struct argp. */
+void parse_no_arguments(const char *doc, int argc, char **argv);
+
+/* Reads a whole unsigned number, decimal or 0x..., at most `max`. */
+bool read_uint(const char *text, uint64_t max, uint64_t *out);
+
+/* ---- servers and errors ---- */
+
+/* Connects to globals.servers. On failure tells why on stderr; returns an exit code. */
+int connect_servers(embd_client **client_out);
+
+/* Tells `why` on stderr and returns the exit code of a status; nothing is told for EMBD_OK. */
+int end_with(int status, const char *why);
+
+/* As above with the client's error; closes the client. */
+int end_client(embd_client *client, int status);
+
+#endif

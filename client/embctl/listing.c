@@ -1,0 +1,328 @@
+/* listing.c - results as rows of typed cells, shown as a table or as JSON, both by libsmartcols. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <libsmartcols.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "embctl.h"
+#include "listing.h"
+
+/* Out of memory while a result is shown: there is nothing better to do than to say so. */
+static void *require(void *memory)
+{
+    if (!memory) {
+        fputs("embctl: out of memory\n", stderr);
+        exit(EXIT_FAILED);
+    }
+    return memory;
+}
+
+/* ---- filling ---- */
+
+void listing_init(struct listing *l, const char *name, const struct column *columns, size_t n_columns)
+{
+    *l = (struct listing){.name = name, .columns = columns, .n_columns = n_columns};
+}
+
+void listing_fini(struct listing *l)
+{
+    for (size_t i = 0; i < l->n_rows * l->n_columns; i++)
+        free(l->cells[i]);
+    free(l->cells);
+    *l = (struct listing){0};
+}
+
+void listing_row(struct listing *l)
+{
+    size_t old = l->n_rows * l->n_columns, n = old + l->n_columns;
+    l->cells = require(reallocarray(l->cells, n, sizeof *l->cells));
+    memset(l->cells + old, 0, l->n_columns * sizeof *l->cells);
+    l->n_rows++;
+}
+
+static void set(struct listing *l, size_t column, char *text)
+{
+    char **cell = &l->cells[(l->n_rows - 1) * l->n_columns + column];
+    free(*cell);
+    *cell = require(text);
+}
+
+void listing_text(struct listing *l, size_t column, const char *text)
+{
+    set(l, column, strdup(text));
+}
+
+void listing_uint(struct listing *l, size_t column, uint64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    set(l, column, strdup(text));
+}
+
+void listing_flag(struct listing *l, size_t column, bool value)
+{
+    set(l, column, strdup(value ? "true" : "false"));
+}
+
+/* Nine digits give a float back exactly. JSON has no NaN or infinity. */
+static void write_float(FILE *out, float value)
+{
+    if (isfinite(value))
+        fprintf(out, "%.9g", (double)value);
+    else
+        fputs("null", out);
+}
+
+void listing_floats(struct listing *l, size_t column, const float *values, size_t n)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = require(open_memstream(&text, &bytes));
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            fputc('\n', out);
+        write_float(out, values[i]);
+    }
+    fclose(out);
+    set(l, column, text);
+}
+
+void listing_uints(struct listing *l, size_t column, const uint64_t *values, size_t n)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = require(open_memstream(&text, &bytes));
+    for (size_t i = 0; i < n; i++)
+        fprintf(out, i ? "\n%" PRIu64 : "%" PRIu64, values[i]);
+    fclose(out);
+    set(l, column, text);
+}
+
+void listing_float(struct listing *l, size_t column, float value)
+{
+    listing_floats(l, column, &value, 1);
+}
+
+/* ---- for people ---- */
+
+static void format_count(char *to, size_t to_bytes, uint64_t value)
+{
+    char digits[32];
+    int n = snprintf(digits, sizeof digits, "%" PRIu64, value);
+    size_t at = 0;
+    for (int i = 0; i < n && at + 2 < to_bytes; i++) {
+        if (i && (n - i) % 3 == 0)
+            to[at++] = ',';
+        to[at++] = digits[i];
+    }
+    to[at] = '\0';
+}
+
+static void format_bytes(char *to, size_t to_bytes, uint64_t value)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double scaled = (double)value;
+    size_t unit = 0;
+    while (scaled >= 1023.95 && unit < 6) {
+        scaled /= 1024.0;
+        unit++;
+    }
+    snprintf(to, to_bytes, "%.*f %s", unit ? 1 : 0, scaled, units[unit]);
+}
+
+static void format_micros(char *to, size_t to_bytes, uint64_t value)
+{
+    if (value < 1000)
+        snprintf(to, to_bytes, "%" PRIu64 " us", value);
+    else if (value < 1000000)
+        snprintf(to, to_bytes, "%.2f ms", (double)value / 1e3);
+    else
+        snprintf(to, to_bytes, "%.2f s", (double)value / 1e6);
+}
+
+void listing_format(char *to, size_t to_bytes, enum cell_kind kind, uint64_t value)
+{
+    if (kind == CELL_COUNT)
+        format_count(to, to_bytes, value);
+    else if (kind == CELL_BYTES)
+        format_bytes(to, to_bytes, value);
+    else if (kind == CELL_MICROS)
+        format_micros(to, to_bytes, value);
+    else
+        snprintf(to, to_bytes, "%" PRIu64, value);
+}
+
+/* "0.1\n0.25\n..." as "0.1 0.25 ... (64 in all)". */
+static char *format_floats(const char *exact, size_t n_shown)
+{
+    char *text = NULL;
+    size_t bytes, n = 0;
+    FILE *out = require(open_memstream(&text, &bytes));
+    for (const char *at = exact; at && *at; n++) {
+        if (n_shown == 0 || n < n_shown)
+            fprintf(out, n ? " %.6g" : "%.6g", strncmp(at, "null", 4) ? strtod(at, NULL) : (double)NAN);
+        at = strchr(at, '\n');
+        at = at ? at + 1 : NULL;
+    }
+    if (n_shown && n > n_shown)
+        fprintf(out, " ... (%zu in all)", n);
+    fclose(out);
+    return require(text);
+}
+
+/* "10\n20" as "10,20", which --slot-sizes takes. */
+static char *format_numbers(const char *exact)
+{
+    char *text = require(strdup(exact));
+    for (char *at = text; (at = strchr(at, '\n')) != NULL;)
+        *at = ',';
+    return text;
+}
+
+/* malloc'd. */
+static char *format_cell(const struct listing *l, enum cell_kind kind, const char *exact)
+{
+    char text[64];
+    switch (kind) {
+    case CELL_TEXT:
+    case CELL_RIGHT:
+        return require(strdup(exact));
+    case CELL_FLAG:
+        return require(strdup(strcmp(exact, "true") ? "no" : "yes"));
+    case CELL_FLOATS:
+    case CELL_FLOAT:
+        return format_floats(exact, l->floats_shown);
+    case CELL_NUMBERS:
+        return format_numbers(exact);
+    case CELL_NUMBER:
+    case CELL_COUNT:
+    case CELL_BYTES:
+    case CELL_MICROS:
+        break;
+    }
+    listing_format(text, sizeof text, kind, strtoull(exact, NULL, 10));
+    return require(strdup(text));
+}
+
+static void capitalize(char *to, size_t to_bytes, const char *name)
+{
+    size_t i = 0;
+    for (; name[i] && i + 1 < to_bytes; i++)
+        to[i] = name[i] == '_' ? ' ' : (char)toupper((unsigned char)name[i]);
+    to[i] = '\0';
+}
+
+/* ---- libsmartcols ---- */
+
+static bool is_left(enum cell_kind kind)
+{
+    return kind == CELL_TEXT || kind == CELL_FLAG || kind == CELL_FLOATS || kind == CELL_NUMBERS;
+}
+
+static void put(struct libscols_line *line, size_t column, char *text)
+{
+    if (scols_line_refer_data(line, column, require(text)))
+        require(NULL);
+}
+
+static void print_and_free(struct libscols_table *table)
+{
+    scols_print_table(table);
+    scols_unref_table(table);
+}
+
+static struct libscols_column *add_column(struct libscols_table *table, const char *name, bool left)
+{
+    return require(scols_table_new_column(table, name, 0, left ? 0 : SCOLS_FL_RIGHT));
+}
+
+static void add_json_column(struct libscols_table *table, const struct column *column)
+{
+    static const int types[] = {
+        [CELL_TEXT] = SCOLS_JSON_STRING, [CELL_RIGHT] = SCOLS_JSON_STRING,
+        [CELL_NUMBER] = SCOLS_JSON_NUMBER, [CELL_COUNT] = SCOLS_JSON_NUMBER,
+        [CELL_BYTES] = SCOLS_JSON_NUMBER, [CELL_MICROS] = SCOLS_JSON_NUMBER, [CELL_FLAG] = SCOLS_JSON_BOOLEAN,
+        [CELL_FLOATS] = SCOLS_JSON_ARRAY_NUMBER, [CELL_NUMBERS] = SCOLS_JSON_ARRAY_NUMBER, [CELL_FLOAT] = SCOLS_JSON_NUMBER,
+    };
+    struct libscols_column *c = add_column(table, column->name, true);
+    scols_column_set_json_type(c, types[column->kind]);
+    if (column->kind == CELL_FLOATS || column->kind == CELL_NUMBERS) {
+        scols_column_set_flags(c, SCOLS_FL_WRAP);
+        scols_column_set_wrapfunc(c, scols_wrapnl_chunksize, scols_wrapnl_nextchunk, NULL);
+        scols_column_set_safechars(c, "\n");
+    }
+}
+
+/* An empty list would come out as nothing at all. */
+static void print_json(const struct listing *l)
+{
+    if (l->n_rows == 0) {
+        printf("{\n   \"%s\": []\n}\n", l->name);
+        return;
+    }
+    struct libscols_table *table = require(scols_new_table());
+    scols_table_enable_json(table, 1);
+    scols_table_set_name(table, l->name);
+    for (size_t i = 0; i < l->n_columns; i++)
+        add_json_column(table, &l->columns[i]);
+    for (size_t row = 0; row < l->n_rows; row++) {
+        struct libscols_line *line = require(scols_table_new_line(table, NULL));
+        for (size_t i = 0; i < l->n_columns; i++)
+            if (l->cells[row * l->n_columns + i])
+                put(line, i, strdup(l->cells[row * l->n_columns + i]));
+    }
+    print_and_free(table);
+    putchar('\n');
+}
+
+/* Absent cells are shown as "-". */
+static char *shown(const struct listing *l, size_t row, size_t column)
+{
+    const char *exact = l->cells[row * l->n_columns + column];
+    return exact ? format_cell(l, l->columns[column].kind, exact) : strdup("-");
+}
+
+static void print_table(const struct listing *l)
+{
+    struct libscols_table *table = require(scols_new_table());
+    for (size_t i = 0; i < l->n_columns; i++) {
+        char name[64];
+        capitalize(name, sizeof name, l->columns[i].name);
+        add_column(table, name, is_left(l->columns[i].kind));
+    }
+    for (size_t row = 0; row < l->n_rows; row++) {
+        struct libscols_line *line = require(scols_table_new_line(table, NULL));
+        for (size_t i = 0; i < l->n_columns; i++)
+            put(line, i, shown(l, row, i));
+    }
+    print_and_free(table);
+}
+
+static void print_fields(const struct listing *l)
+{
+    struct libscols_table *table = require(scols_new_table());
+    scols_table_enable_noheadings(table, 1);
+    add_column(table, "field", true);
+    add_column(table, "value", true);
+    for (size_t i = 0; i < l->n_columns; i++) {
+        if (!l->cells[i])
+            continue;
+        struct libscols_line *line = require(scols_table_new_line(table, NULL));
+        put(line, 0, strdup(l->columns[i].name));
+        put(line, 1, shown(l, 0, i));
+    }
+    print_and_free(table);
+}
+
+void listing_print(const struct listing *l)
+{
+    globals.json ? print_json(l) : print_table(l);
+}
+
+void listing_print_fields(const struct listing *l)
+{
+    globals.json ? print_json(l) : print_fields(l);
+}

@@ -1,0 +1,144 @@
+/* main.c - embctl, the admin command of embd: finds the command and runs it.
+ *
+ * Reading order: main.c (the list of commands), options.c (what all of them take), listing.h (how results are
+ * shown: a table, or JSON from the same cells), then one file per group of commands: cluster.c, stats.c, table.c,
+ * get.c, copies.c (snapshot, dump, load, verify; progress.h shows how far they are). */
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "embctl.h"
+
+static const struct command table_commands[] = {
+    {"list", "Tables, their rows and memory", command_table_list, NULL},
+    {"describe", "A table's whole definition", command_table_describe, NULL},
+    {"create", "Create a table on every shard", command_table_create, NULL},
+    {"drop", "Drop a table and its rows", command_table_drop, NULL},
+    {0},
+};
+
+static const struct command commands[] = {
+    {"ping", "Round trip to every shard", command_ping, NULL},
+    {"cluster", "Shards, their addresses and how full they are", command_cluster, NULL},
+    {"stats", "Figures of shards and tables, once or again and again", command_stats, NULL},
+    {"table", "List, describe, create and drop tables", NULL, table_commands},
+    {"get", "Show the rows of keys", command_get, NULL},
+    {"snapshot", "Have the servers write their state under their data directories", command_snapshot, NULL},
+    {"dump", "Copy tables into a directory here", command_dump, NULL},
+    {"load", "Fill a cluster from a dump or snapshot directory", command_load, NULL},
+    {"verify", "Check a dump or snapshot directory", command_verify, NULL},
+    {"drain", "Have the servers finish and exit", command_drain, NULL},
+    {"version", "Version of this program", command_version, NULL},
+    {0},
+};
+
+static const char main_doc[] =
+    "Operates a cluster of embd servers.\v"
+    "'embctl COMMAND --help' explains a command and shows examples.\n"
+    "\n"
+    "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 servers cannot be reached; 4 no such table; "
+    "5 refused (exists, full, busy, invalid); 6 stored data is damaged.";
+
+/* What a group is parsed into. */
+struct choice {
+    const struct command *group;
+    int at; /* index of the command's name in argv; 0: none */
+};
+
+static int parse_choice(int key, char *arg, struct argp_state *state)
+{
+    struct choice *choice = state->input;
+    (void)arg;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = NULL;
+        return 0;
+    case ARGP_KEY_ARG:
+        choice->at = state->next - 1;
+        state->next = state->argc;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "which command?");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* The list of commands for --help, malloc'd as argp wants it. */
+static char *list_commands(const struct command *group)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return NULL;
+    fputs("Commands:\n", out);
+    for (const struct command *c = group; c->name; c++)
+        fprintf(out, "  %-10s %s\n", c->name, c->summary);
+    return fclose(out) ? NULL : text;
+}
+
+static char *filter_help(int key, const char *text, void *input)
+{
+    const struct choice *choice = input;
+    return key == ARGP_KEY_HELP_PRE_DOC && choice ? NULL
+           : key == ARGP_KEY_HELP_EXTRA && choice ? list_commands(choice->group)
+                                                  : (char *)(uintptr_t)text;
+}
+
+static const struct command *find(const struct command *group, const char *name)
+{
+    for (const struct command *c = group; c->name; c++)
+        if (!strcmp(c->name, name))
+            return c;
+    return NULL;
+}
+
+/* Parses options up to a command's name, and runs that with argv[0] = "NAME COMMAND". */
+static int run_group(const struct command *group, const char *doc, int argc, char **argv)
+{
+    struct choice choice = {.group = group};
+    const struct argp_child children[] = {{&globals_argp, 0, "Options of every command:", 1}, {0}};
+    const struct argp argp = {.parser = parse_choice,
+                              .args_doc = "COMMAND [ARGUMENT...]",
+                              .doc = doc,
+                              .children = children,
+                              .help_filter = filter_help};
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &choice);
+    const struct command *command = find(group, argv[choice.at]);
+    if (!command) {
+        fprintf(stderr, "%s: there is no command '%s'; '%s --help' lists them\n", argv[0], argv[choice.at], argv[0]);
+        return EXIT_USAGE;
+    }
+    char name[128];
+    snprintf(name, sizeof name, "%s %s", argv[0], command->name);
+    argv[choice.at] = name;
+    if (command->group)
+        return run_group(command->group, command->summary, argc - choice.at, argv + choice.at);
+    return command->run(argc - choice.at, argv + choice.at);
+}
+
+/* "--version" beside "version", as people type it. */
+static void print_version(FILE *out, struct argp_state *state)
+{
+    (void)state;
+    fprintf(out, "embctl %s\n", embd_version());
+}
+
+int main(int argc, char **argv)
+{
+    setlocale(LC_CTYPE, "");
+    argp_err_exit_status = EXIT_USAGE;
+    argp_program_version_hook = print_version;
+    static char name[] = "embctl";
+    if (argc > 0)
+        argv[0] = name;
+    int code = run_group(commands, main_doc, argc, argv);
+    if (fflush(stdout) || ferror(stdout)) {
+        perror("embctl: cannot write the output");
+        return code ? code : EXIT_FAILED;
+    }
+    return code;
+}

@@ -1,0 +1,150 @@
+/* options.c - what every command of embctl takes, and how its errors become exit codes. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "embctl.h"
+
+#define DEFAULT_SERVERS "127.0.0.1:7700"
+
+struct globals globals;
+
+enum { OPTION_DEADLINE = 0x1000 };
+
+static const struct argp_option options[] = {
+    {"servers", 's', "HOST:PORT[,...]", 0,
+     "Servers of the cluster; one that answers is enough (default: $EMBD_SERVERS, else " DEFAULT_SERVERS ")", 0},
+    {"output", 'o', "table|json", 0, "How results are shown: for people, or exact for programs (default: table)", 0},
+    {"deadline", OPTION_DEADLINE, "SECONDS", 0, "Longest wait for one answer (default: 30)", 0},
+    {0},
+};
+
+static void set_output(struct argp_state *state, const char *arg)
+{
+    if (strcmp(arg, "table") && strcmp(arg, "json"))
+        argp_error(state, "--output is '%s'; it can be table or json", arg);
+    globals.json = !strcmp(arg, "json");
+}
+
+static void set_deadline(struct argp_state *state, const char *arg)
+{
+    char *end;
+    errno = 0;
+    double seconds = strtod(arg, &end);
+    if (errno || end == arg || *end || !(seconds >= 0.001 && seconds <= 86400.0))
+        argp_error(state, "--deadline is '%s'; it can be 0.001 to 86400 seconds", arg);
+    globals.deadline_ms = (uint32_t)(seconds * 1000.0);
+}
+
+static int parse(int key, char *arg, struct argp_state *state)
+{
+    switch (key) {
+    case 's':
+        globals.servers = arg;
+        return 0;
+    case 'o':
+        set_output(state, arg);
+        return 0;
+    case OPTION_DEADLINE:
+        set_deadline(state, arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp globals_argp = {.options = options, .parser = parse};
+
+void parse_command(const struct argp *argp, int argc, char **argv, void *input)
+{
+    const struct argp_child children[] = {{&globals_argp, 0, "Options of every command:", 1}, {0}};
+    struct argp whole = *argp;
+    whole.children = children;
+    argp_parse(&whole, argc, argv, 0, NULL, input);
+}
+
+static int parse_nothing(int key, char *arg, struct argp_state *state)
+{
+    if (key != ARGP_KEY_ARG)
+        return ARGP_ERR_UNKNOWN;
+    argp_error(state, "takes no argument, but got '%s'", arg);
+    return 0;
+}
+
+void parse_no_arguments(const char *doc, int argc, char **argv)
+{
+    const struct argp argp = {.parser = parse_nothing, .doc = doc};
+    parse_command(&argp, argc, argv, NULL);
+}
+
+bool read_uint(const char *text, uint64_t max, uint64_t *out)
+{
+    char *end;
+    bool is_hex = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
+    if (text[0] < '0' || text[0] > '9')
+        return false;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, is_hex ? 16 : 10);
+    if (errno || *end || value > max)
+        return false;
+    *out = value;
+    return true;
+}
+
+/* ---- servers and errors ---- */
+
+static int exit_code(int status)
+{
+    switch (status) {
+    case EMBD_OK:
+        return EXIT_DONE;
+    case EMBD_UNREACHABLE:
+    case EMBD_DEADLINE:
+    case EMBD_CLOSED:
+        return EXIT_UNREACHABLE;
+    case EMBD_UNKNOWN_TABLE:
+        return EXIT_NOT_FOUND;
+    case EMBD_INVALID:
+    case EMBD_TOO_LARGE:
+    case EMBD_EXISTS:
+    case EMBD_UNSUPPORTED:
+    case EMBD_FULL:
+    case EMBD_BUSY:
+    case EMBD_DRAINING:
+        return EXIT_REFUSED;
+    case EMBD_CORRUPT:
+        return EXIT_DAMAGED;
+    default:
+        return EXIT_FAILED;
+    }
+}
+
+int end_with(int status, const char *why)
+{
+    if (status != EMBD_OK)
+        fprintf(stderr, "embctl: %s\n", why[0] ? why : embd_status_text(status));
+    return exit_code(status);
+}
+
+int end_client(embd_client *client, int status)
+{
+    int code = end_with(status, embd_last_error(client));
+    embd_close(client);
+    return code;
+}
+
+int connect_servers(embd_client **client_out)
+{
+    char why[512] = "";
+    embd_options o;
+    const char *from_environment = getenv("EMBD_SERVERS");
+    embd_options_init(&o);
+    if (globals.deadline_ms)
+        o.deadline_ms = globals.deadline_ms;
+    if (!globals.servers)
+        globals.servers = from_environment && from_environment[0] ? from_environment : DEFAULT_SERVERS;
+    int status = embd_connect(globals.servers, &o, client_out, why, sizeof why);
+    return status == EMBD_INVALID ? (end_with(status, why), EXIT_USAGE) : end_with(status, why);
+}

@@ -1,0 +1,420 @@
+/* table.c - embctl table list, describe, create and drop. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "embctl.h"
+#include "listing.h"
+
+/* ---- what the shards say of a table, together ---- */
+
+struct table_totals {
+    const char *name;
+    uint64_t rows, candidates, bytes, steps;
+};
+
+static int add_figure(void *arg, const char *table, const char *name, uint64_t value)
+{
+    struct table_totals *t = arg;
+    if (!table || strcmp(table, t->name))
+        return 0;
+    if (!strcmp(name, "rows"))
+        t->rows += value;
+    else if (!strcmp(name, "candidates"))
+        t->candidates += value;
+    else if (!strcmp(name, "row_bytes") || !strcmp(name, "index_bytes"))
+        t->bytes += value;
+    else if (!strcmp(name, "steps") && value > t->steps)
+        t->steps = value;
+    return 0;
+}
+
+static int read_totals(embd_client *client, const char *name, struct table_totals *t)
+{
+    int status = EMBD_OK;
+    *t = (struct table_totals){.name = name};
+    for (uint32_t shard = 0; shard < embd_shard_count(client) && !status; shard++)
+        status = embd_stats(client, shard, add_figure, t);
+    return status;
+}
+
+/* ---- list ---- */
+
+struct names {
+    char (*list)[EMBD_NAME_MAX + 1];
+    size_t n;
+};
+
+static int add_name(void *arg, const char *name)
+{
+    struct names *names = arg;
+    void *grown = reallocarray(names->list, names->n + 1, sizeof *names->list);
+    if (!grown)
+        return EMBD_NO_MEMORY;
+    names->list = grown;
+    snprintf(names->list[names->n++], sizeof *names->list, "%s", name);
+    return 0;
+}
+
+static int add_table(struct listing *l, embd_client *client, const char *name)
+{
+    embd_table *table;
+    struct table_totals t;
+    int status = embd_table_open(client, name, &table);
+    if (status == EMBD_OK)
+        status = read_totals(client, name, &t);
+    if (status)
+        return status;
+    const embd_schema *s = embd_table_schema(table);
+    listing_row(l);
+    listing_text(l, 0, name);
+    listing_uint(l, 1, s->dim);
+    listing_uint(l, 2, s->slots);
+    listing_text(l, 3, embd_combiner_name(s->combiner));
+    listing_text(l, 4, embd_optimizer_name(s->optimizer.kind));
+    listing_text(l, 5, embd_dtype_name(s->dtype));
+    listing_uint(l, 6, t.rows);
+    listing_uint(l, 7, t.bytes);
+    listing_uint(l, 8, t.steps);
+    return EMBD_OK;
+}
+
+int command_table_list(int argc, char **argv)
+{
+    static const struct column columns[] = {
+        {"name", CELL_TEXT},      {"dim", CELL_NUMBER}, {"slots", CELL_NUMBER},  {"combiner", CELL_TEXT},
+        {"optimizer", CELL_TEXT}, {"dtype", CELL_TEXT}, {"rows", CELL_COUNT},    {"memory_bytes", CELL_BYTES},
+        {"steps", CELL_COUNT}};
+    struct names names = {0};
+    struct listing l;
+    embd_client *client;
+    parse_no_arguments("Tables of the cluster: what they are, their rows on all shards, the memory these take, and the "
+                       "pushes they have seen.\v"
+                       "Examples:\n"
+                       "  embctl table list\n"
+                       "  embctl table list -o json | jq -r '.tables[].name'",
+                       argc, argv);
+    int status = connect_servers(&client);
+    if (status)
+        return status;
+    listing_init(&l, "tables", columns, 9);
+    status = embd_table_list(client, add_name, &names);
+    for (size_t i = 0; i < names.n && status == EMBD_OK; i++)
+        status = add_table(&l, client, names.list[i]);
+    if (status == EMBD_OK)
+        listing_print(&l);
+    listing_fini(&l);
+    free(names.list);
+    return end_client(client, status);
+}
+
+/* ---- describe ---- */
+
+static const struct column describe_columns[] = {
+    {"name", CELL_TEXT},
+    {"dim", CELL_NUMBER},
+    {"slots", CELL_NUMBER},
+    {"slot_sizes", CELL_NUMBERS},
+    {"partition", CELL_TEXT},
+    {"combiner", CELL_TEXT},
+    {"dtype", CELL_TEXT},
+    {"optimizer", CELL_TEXT},
+    {"optimizer.update", CELL_TEXT},
+    {"optimizer.lr", CELL_FLOAT},
+    {"optimizer.scaler", CELL_FLOAT},
+    {"optimizer.momentum", CELL_FLOAT},
+    {"optimizer.beta1", CELL_FLOAT},
+    {"optimizer.beta2", CELL_FLOAT},
+    {"optimizer.eps", CELL_FLOAT},
+    {"optimizer.initial_accumulator", CELL_FLOAT},
+    {"optimizer.beta", CELL_FLOAT},
+    {"optimizer.l1", CELL_FLOAT},
+    {"optimizer.l2", CELL_FLOAT},
+    {"initializer", CELL_TEXT},
+    {"initializer.a", CELL_FLOAT},
+    {"initializer.b", CELL_FLOAT},
+    {"seed", CELL_NUMBER},
+    {"capacity", CELL_COUNT},
+    {"on_full", CELL_TEXT},
+    {"admit_after", CELL_NUMBER},
+    {"create_on", CELL_TEXT},
+    {"admit_nonfinite", CELL_FLAG},
+    {"durability", CELL_TEXT},
+    {"rows", CELL_COUNT},
+    {"candidates", CELL_COUNT},
+    {"memory_bytes", CELL_BYTES},
+    {"steps", CELL_COUNT},
+};
+#define N_DESCRIBE_COLUMNS (sizeof describe_columns / sizeof describe_columns[0])
+
+static size_t column_of(const char *name)
+{
+    size_t i = 0;
+    while (strcmp(describe_columns[i].name, name))
+        i++;
+    return i;
+}
+
+static void put_text(struct listing *l, const char *name, const char *text)
+{
+    listing_text(l, column_of(name), text ? text : "unknown");
+}
+
+static void put_uint(struct listing *l, const char *name, uint64_t value)
+{
+    listing_uint(l, column_of(name), value);
+}
+
+static void put_float(struct listing *l, const char *name, bool applies, float value)
+{
+    if (applies)
+        listing_float(l, column_of(name), value);
+}
+
+/* Only the parameters that the kind has; see embd_optimizer_kind. */
+static void put_optimizer(struct listing *l, const embd_optimizer *o)
+{
+    bool has_momentum = o->kind == EMBD_MOMENTUM || o->kind == EMBD_NESTEROV;
+    bool has_accumulator = o->kind == EMBD_ADAGRAD || o->kind == EMBD_ROWWISE_ADAGRAD;
+    bool is_adam = o->kind == EMBD_ADAM, is_rmsprop = o->kind == EMBD_RMSPROP, is_ftrl = o->kind == EMBD_FTRL;
+    put_text(l, "optimizer", embd_optimizer_name(o->kind));
+    put_text(l, "optimizer.update", embd_update_name(o->update));
+    put_float(l, "optimizer.lr", true, o->lr);
+    put_float(l, "optimizer.scaler", true, o->scaler);
+    put_float(l, "optimizer.momentum", has_momentum, o->momentum);
+    put_float(l, "optimizer.beta1", is_adam, o->beta1);
+    put_float(l, "optimizer.beta2", is_adam || is_rmsprop, o->beta2);
+    put_float(l, "optimizer.eps", has_accumulator || is_adam || is_rmsprop || is_ftrl, o->eps);
+    put_float(l, "optimizer.initial_accumulator", has_accumulator, o->initial_accumulator);
+    put_float(l, "optimizer.beta", is_ftrl, o->beta);
+    put_float(l, "optimizer.l1", is_ftrl, o->l1);
+    put_float(l, "optimizer.l2", is_ftrl, o->l2);
+}
+
+static void put_initializer(struct listing *l, const embd_initializer *i)
+{
+    bool has_b = i->kind == EMBD_UNIFORM || i->kind == EMBD_NORMAL;
+    put_text(l, "initializer", embd_initializer_name(i->kind));
+    put_float(l, "initializer.a", has_b || i->kind == EMBD_CONSTANT, i->a);
+    put_float(l, "initializer.b", has_b, i->b);
+}
+
+static void put_schema(struct listing *l, const embd_schema *s)
+{
+    put_text(l, "name", s->name);
+    put_uint(l, "dim", s->dim);
+    put_uint(l, "slots", s->slots);
+    if (s->slot_sizes)
+        listing_uints(l, column_of("slot_sizes"), s->slot_sizes, s->slots);
+    put_text(l, "partition", embd_partition_name(s->partition));
+    put_text(l, "combiner", embd_combiner_name(s->combiner));
+    put_text(l, "dtype", embd_dtype_name(s->dtype));
+    put_optimizer(l, &s->optimizer);
+    put_initializer(l, &s->initializer);
+    put_uint(l, "seed", s->seed);
+    put_uint(l, "capacity", s->capacity);
+    put_text(l, "on_full", embd_on_full_name(s->on_full));
+    put_uint(l, "admit_after", s->admit_after);
+    put_text(l, "create_on", embd_create_on_name(s->create_on));
+    listing_flag(l, column_of("admit_nonfinite"), s->admit_nonfinite);
+    put_text(l, "durability", embd_durability_name(s->durability));
+}
+
+static void print_description(const embd_schema *schema, const struct table_totals *t)
+{
+    struct listing l;
+    listing_init(&l, "table", describe_columns, N_DESCRIBE_COLUMNS);
+    listing_row(&l);
+    put_schema(&l, schema);
+    put_uint(&l, "rows", t->rows);
+    put_uint(&l, "candidates", t->candidates);
+    put_uint(&l, "memory_bytes", t->bytes);
+    put_uint(&l, "steps", t->steps);
+    listing_print_fields(&l);
+    listing_fini(&l);
+}
+
+static int parse_name(int key, char *arg, struct argp_state *state)
+{
+    const char **name = state->input;
+    if (key == ARGP_KEY_NO_ARGS)
+        argp_error(state, "name a table");
+    if (key != ARGP_KEY_ARG)
+        return ARGP_ERR_UNKNOWN;
+    if (*name)
+        argp_error(state, "one table at a time; '%s' is too many", arg);
+    *name = arg;
+    return 0;
+}
+
+int command_table_describe(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .parser = parse_name,
+        .args_doc = "TABLE",
+        .doc = "A table's whole definition, and what it holds on all shards.\v"
+               "The fields are those that 'embctl table create --set' takes. In a table, parameters that the "
+               "optimizer or initializer does not have are left out; in JSON they are null.\n"
+               "\n"
+               "Examples:\n"
+               "  embctl table describe items\n"
+               "  embctl table describe items -o json | jq '.table[0].dim'"};
+    const char *name = NULL;
+    embd_client *client;
+    embd_table *table;
+    struct table_totals t;
+    parse_command(&argp, argc, argv, &name);
+    int status = connect_servers(&client);
+    if (status)
+        return status;
+    status = embd_table_open(client, name, &table);
+    if (status == EMBD_OK)
+        status = read_totals(client, name, &t);
+    if (status == EMBD_OK)
+        print_description(embd_table_schema(table), &t);
+    return end_client(client, status);
+}
+
+/* ---- create ---- */
+
+struct setting {
+    const char *field, *value;
+};
+
+struct create {
+    const char *name;
+    struct setting *settings;
+    size_t n;
+};
+
+/* Options that are names for --set FIELD=...; key = OPTION_FIRST + index. */
+enum { OPTION_FIRST = 0x2000 };
+static const struct argp_option create_options[] = {
+    {"dim", OPTION_FIRST + 0, "N", 0, "Columns of a row (required)", 0},
+    {"slots", OPTION_FIRST + 1, "N", 0, "Slots of a sample (default: 1)", 0},
+    {"slot-sizes", OPTION_FIRST + 2, "N,N...", 0, "Keys of each slot, which are then numbered from 0", 0},
+    {"partition", OPTION_FIRST + 3, "NAME", 0, "hash, modulo or slot (default: hash)", 0},
+    {"combiner", OPTION_FIRST + 4, "NAME", 0, "sum, mean, sqrtn or concat (default: sum)", 0},
+    {"dtype", OPTION_FIRST + 5, "NAME", 0, "f32, f16 or bf16 (default: f32)", 0},
+    {"optimizer", OPTION_FIRST + 6, "NAME", 0,
+     "sgd, momentum, nesterov, adagrad, rowwise_adagrad, adam, rmsprop or ftrl (default: sgd)", 0},
+    {"lr", OPTION_FIRST + 7, "X", 0, "Learning rate (default: 0.01)", 0},
+    {"initializer", OPTION_FIRST + 8, "NAME", 0,
+     "uniform, uniform_slot, normal or constant (default: uniform, -0.05 to 0.05)", 0},
+    {"seed", OPTION_FIRST + 9, "N", 0, "Of the first values (default: 0)", 0},
+    {"capacity", OPTION_FIRST + 10, "ROWS", 0, "Rows per shard there is room for (default: 0, none)", 0},
+    {"on-full", OPTION_FIRST + 11, "NAME", 0, "grow or error, beyond the capacity (default: grow)", 0},
+    {"admit-after", OPTION_FIRST + 12, "N", 0, "Requests with a key before it gets a row (default: 1)", 0},
+    {"create-on", OPTION_FIRST + 13, "NAME", 0, "push or pull: which requests make rows (default: push)", 0},
+    {"set", OPTION_FIRST + 14, "FIELD=VALUE", 0, "Any field of the definition, as 'table describe' names it", 0},
+    {0},
+};
+static const char *const create_fields[] = {"dim",  "slots",       "slot_sizes", "partition",    "combiner",
+                                            "dtype", "optimizer",  "optimizer.lr", "initializer", "seed",
+                                            "capacity", "on_full", "admit_after",  "create_on"};
+#define N_CREATE_FIELDS (sizeof create_fields / sizeof create_fields[0])
+
+static void add_setting(struct create *c, struct argp_state *state, const char *field, const char *value)
+{
+    struct setting *grown = reallocarray(c->settings, c->n + 1, sizeof *grown);
+    if (!grown)
+        argp_failure(state, EXIT_FAILED, 0, "out of memory");
+    c->settings = grown;
+    c->settings[c->n++] = (struct setting){field, value};
+}
+
+static void add_pair(struct create *c, struct argp_state *state, char *pair)
+{
+    char *equals = strchr(pair, '=');
+    if (!equals)
+        argp_error(state, "--set is '%s'; it has the form FIELD=VALUE", pair);
+    *equals = '\0';
+    add_setting(c, state, pair, equals + 1);
+}
+
+static int parse_create(int key, char *arg, struct argp_state *state)
+{
+    struct create *c = state->input;
+    if (key >= OPTION_FIRST && key < OPTION_FIRST + (int)N_CREATE_FIELDS) {
+        add_setting(c, state, create_fields[key - OPTION_FIRST], arg);
+        return 0;
+    }
+    if (key == OPTION_FIRST + (int)N_CREATE_FIELDS) {
+        add_pair(c, state, arg);
+        return 0;
+    }
+    state->input = &c->name;
+    int result = parse_name(key, arg, state);
+    state->input = c;
+    return result;
+}
+
+/* "optimizer" and "initializer" reset their parameters to defaults, so they are set before these. */
+static bool sets_kind(const struct setting *s)
+{
+    return !strcmp(s->field, "optimizer") || !strcmp(s->field, "initializer");
+}
+
+static int apply(const struct create *c, embd_schema *schema, uint64_t *storage, char *why, size_t why_bytes)
+{
+    int status = embd_schema_set(schema, "name", c->name, storage, why, why_bytes);
+    for (int kinds = 1; kinds >= 0; kinds--)
+        for (size_t i = 0; i < c->n && status == EMBD_OK; i++)
+            if (sets_kind(&c->settings[i]) == (kinds == 1))
+                status = embd_schema_set(schema, c->settings[i].field, c->settings[i].value, storage, why, why_bytes);
+    return status ? status : embd_schema_check(schema, why, why_bytes);
+}
+
+static int create_table(const struct create *c)
+{
+    static uint64_t slot_sizes[EMBD_SLOTS_MAX];
+    char why[512] = "";
+    embd_schema schema;
+    embd_client *client;
+    embd_schema_init(&schema);
+    int status = apply(c, &schema, slot_sizes, why, sizeof why);
+    if (status)
+        return end_with(status, why);
+    int code = connect_servers(&client);
+    return code ? code : end_client(client, embd_table_create(client, &schema));
+}
+
+int command_table_create(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = create_options,
+        .parser = parse_create,
+        .args_doc = "TABLE",
+        .doc = "Creates a table on every shard. A table of the same name and definition is left as it is; one of "
+               "another definition is refused (exit code 5).\v"
+               "A name has 1 to 63 of a-z, 0-9, '-' and '_', and begins with a letter or digit.\n"
+               "\n"
+               "Examples:\n"
+               "  embctl table create items --dim 16\n"
+               "  embctl table create ads --dim 64 --slots 26 --combiner mean --optimizer adagrad --lr 0.05\n"
+               "  embctl table create words --dim 32 --optimizer adam --set optimizer.beta2=0.99 "
+               "--initializer normal --set initializer.b=0.01"};
+    struct create c = {0};
+    parse_command(&argp, argc, argv, &c);
+    int code = create_table(&c);
+    free(c.settings);
+    return code;
+}
+
+/* ---- drop ---- */
+
+int command_table_drop(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .parser = parse_name,
+        .args_doc = "TABLE",
+        .doc = "Drops a table on every shard, its rows with it. There is no way back but a dump or snapshot.\v"
+               "Examples:\n"
+               "  embctl dump items ./items-last && embctl table drop items"};
+    const char *name = NULL;
+    embd_client *client;
+    parse_command(&argp, argc, argv, &name);
+    int code = connect_servers(&client);
+    return code ? code : end_client(client, embd_table_drop(client, name));
+}
