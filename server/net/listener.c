@@ -77,6 +77,15 @@ void listen_address_write(const struct listen_address *address, uint16_t port, c
     snprintf(out, out_bytes, is_v6 ? "[%s]:%u" : "%s:%u", address->host, port);
 }
 
+void listen_address_move(struct listen_address *address, uint32_t by)
+{
+    address->port = (uint16_t)(address->port + by);
+    if (address->socket.ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)&address->socket)->sin6_port = htons(address->port);
+    else
+        ((struct sockaddr_in *)&address->socket)->sin_port = htons(address->port);
+}
+
 /* ---- data ---- */
 
 static uint16_t bound_port(const uv_tcp_t *tcp)

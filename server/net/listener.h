@@ -17,6 +17,9 @@ int listen_address_read(const char *text, struct listen_address *out, struct emb
 /* "host:port", brackets added where needed. */
 void listen_address_write(const struct listen_address *address, uint16_t port, char *out, size_t out_bytes);
 
+/* The address `by` ports further on. */
+void listen_address_move(struct listen_address *address, uint32_t by);
+
 /* The path of an admin socket. EMBD_TOO_LARGE: longer than a socket's path can be. */
 int admin_socket_path(const char *dir, uint16_t port, char out[108], struct embd__error *e);
 

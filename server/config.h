@@ -1,0 +1,39 @@
+/* config.h - what a process is to do, made of flags, configuration file and defaults, and checked. */
+#ifndef EMBD_CONFIG_H
+#define EMBD_CONFIG_H
+
+#include "hub.h"
+#include "listener.h"
+#include "log.h"
+
+/* One process of the cluster. */
+struct config_server {
+    char name[64]; /* "" where it has none */
+    struct listen_address address;
+    uint32_t shards, first_shard; /* indices in the cluster */
+    char admin_dir[256];
+};
+
+#define CONFIG_CPUS_MAX 256
+
+struct config {
+    char cluster_name[64];
+    struct config_server *servers;
+    uint32_t n_servers, self;
+    uint32_t n_shards; /* of the cluster */
+    char store[32];
+    char data_dir[4096]; /* "": none */
+    struct net_limits limits;
+    uint64_t frame_memory;
+    int cpus[CONFIG_CPUS_MAX];
+    uint32_t n_cpus;
+    enum log_level log_level;
+    int ready_fd; /* -1: none */
+};
+
+/* May exit: see settings_flags_read. EMBD_INVALID, EMBD_TOO_LARGE, EMBD_UNSUPPORTED: a sentence that names the flag,
+ * or file, line, column and key; *out is zero. */
+int config_read(int argc, char **argv, struct config *out, struct embd__error *e);
+void config_fini(struct config *config);
+
+#endif

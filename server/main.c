@@ -1,0 +1,262 @@
+/* main.c - the embd server: reads its configuration, opens a loop per shard, and waits for a reason to end.
+ *
+ * The happy path: config_read, listeners of all shards (so that all ports are known), shards and threads, the
+ * line "listening" for each on stdout, "ready"; then signals. SIGTERM, SIGINT and the admin method `drain` have
+ * every loop finish what has begun; when all threads have ended, so does the process.
+ *
+ * The main thread runs a small loop of its own for signals and for the end of the others. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "loop.h"
+
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_BIND = 3 };
+
+struct process {
+    struct config config;
+    const struct store_ops *store;
+    struct frame_budget budget;
+    struct loop **loops; /* [n], one per shard of this process */
+    uint32_t n, n_started;
+    char **addresses, **admin_addresses; /* [config.n_shards], of the cluster */
+    uv_loop_t uv;
+    uv_signal_t on_term, on_int;
+    uv_async_t on_end;
+    atomic_uint n_ended;
+    bool was_signalled;
+};
+
+static const struct config_server *self(const struct process *p)
+{
+    return &p->config.servers[p->config.self];
+}
+
+static int fail(int exit_code, const struct embd__error *e)
+{
+    fprintf(stderr, "embd: %s\n", e->text);
+    return exit_code;
+}
+
+/* ---- ending ---- */
+
+/* Any thread. */
+static void drain(void *arg)
+{
+    struct process *p = arg;
+    for (uint32_t i = 0; i < p->n_started; i++)
+        loop_drain(p->loops[i]);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct process *p = handle->data;
+    if (p->was_signalled)
+        _exit(EXIT_FAILED);
+    p->was_signalled = true;
+    log_event(LOG_INFO, "signal", "number=%d", number);
+    drain(p);
+}
+
+/* Last act of each shard's thread. */
+static void on_loop_end(void *arg)
+{
+    struct process *p = arg;
+    atomic_fetch_add(&p->n_ended, 1);
+    uv_async_send(&p->on_end);
+}
+
+static void on_some_end(uv_async_t *async)
+{
+    struct process *p = async->data;
+    if (atomic_load(&p->n_ended) == p->n_started)
+        uv_stop(&p->uv);
+}
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+/* ---- opening ---- */
+
+static int open_main_loop(struct process *p)
+{
+    if (uv_loop_init(&p->uv) < 0 || uv_async_init(&p->uv, &p->on_end, on_some_end) < 0 ||
+        uv_signal_init(&p->uv, &p->on_term) < 0 || uv_signal_init(&p->uv, &p->on_int) < 0)
+        return EXIT_FAILED;
+    p->on_end.data = p->on_term.data = p->on_int.data = p;
+    uv_signal_start(&p->on_term, on_signal, SIGTERM);
+    uv_signal_start(&p->on_int, on_signal, SIGINT);
+    signal(SIGPIPE, SIG_IGN);
+    return EXIT_OK;
+}
+
+/* As many descriptors as are allowed: connections are bounded by limits of their own. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int open_listeners(struct process *p, struct embd__error *e)
+{
+    const struct config_server *server = self(p);
+    const struct config *config = &p->config;
+    if (admin_dir_prepare(server->admin_dir, e) != EMBD_OK)
+        return EXIT_CANNOT_BIND;
+    for (uint32_t i = 0; i < p->n; i++) {
+        struct loop_config loop = {
+            .address = server->address,
+            .admin_dir = server->admin_dir,
+            .limits = config->limits,
+            .budget = &p->budget,
+            .cpu = config->n_cpus > 0 ? config->cpus[i % config->n_cpus] : -1,
+            .on_end = on_loop_end,
+            .arg = p,
+        };
+        if (server->address.port != 0)
+            listen_address_move(&loop.address, i);
+        if (loop_open(&loop, &p->loops[i], e) != EMBD_OK)
+            return EXIT_CANNOT_BIND;
+    }
+    return EXIT_OK;
+}
+
+/* Addresses of all shards of the cluster: ours as bound, the others' as the file has them. */
+static int list_addresses(struct process *p, struct embd__error *e)
+{
+    for (uint32_t s = 0; s < p->config.n_servers; s++) {
+        const struct config_server *server = &p->config.servers[s];
+        for (uint32_t i = 0; i < server->shards; i++) {
+            uint32_t shard = server->first_shard + i;
+            bool is_ours = s == p->config.self;
+            uint16_t port = is_ours ? loop_port(p->loops[i]) : (uint16_t)(server->address.port + i);
+            char address[80], path[108];
+            listen_address_write(&server->address, port, address, sizeof address);
+            if (admin_socket_path(server->admin_dir, port, path, e) != EMBD_OK)
+                return EXIT_USAGE;
+            p->addresses[shard] = strdup(address);
+            p->admin_addresses[shard] = strdup(path);
+            if (p->addresses[shard] == NULL || p->admin_addresses[shard] == NULL) {
+                embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
+                return EXIT_FAILED;
+            }
+        }
+    }
+    return EXIT_OK;
+}
+
+static int start_shards(struct process *p, struct embd__error *e)
+{
+    for (uint32_t i = 0; i < p->n; i++) {
+        struct shard_config shard = {
+            .index = self(p)->first_shard + i,
+            .n_shards = p->config.n_shards,
+            .cluster_name = p->config.cluster_name,
+            .map_version = 1, /* the file's; it cannot change while the processes run */
+            .addresses = (const char *const *)p->addresses,
+            .admin_addresses = (const char *const *)p->admin_addresses,
+            .store = p->store,
+            .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
+            .is_first = i == 0,
+            .drain = drain,
+            .drain_arg = p,
+        };
+        if (loop_start(p->loops[i], &shard, e) != EMBD_OK)
+            return EXIT_FAILED;
+        p->n_started++;
+    }
+    return EXIT_OK;
+}
+
+static void announce(const struct process *p)
+{
+    for (uint32_t i = 0; i < p->n; i++) {
+        uint32_t shard = self(p)->first_shard + i;
+        printf("embd: shard %u listening on %s\n", shard, p->addresses[shard]);
+        log_event(LOG_INFO, "listening", "shard=%u address=%s admin=%s store=%s", shard, p->addresses[shard],
+                  p->admin_addresses[shard], p->store->name);
+    }
+    fflush(stdout);
+    if (p->config.ready_fd >= 0) {
+        ssize_t written = write(p->config.ready_fd, "ready\n", 6);
+        if (written != 6)
+            log_event(LOG_WARN, "ready_fd", "fd=%d why=\"cannot write\"", p->config.ready_fd);
+        close(p->config.ready_fd);
+    }
+}
+
+static int open_process(struct process *p, struct embd__error *e)
+{
+    p->n = self(p)->shards;
+    p->budget.limit = p->config.frame_memory;
+    p->store = store_find(p->config.store, e);
+    if (p->store == NULL)
+        return EXIT_USAGE;
+    p->loops = calloc(p->n, sizeof *p->loops);
+    p->addresses = calloc(p->config.n_shards, sizeof *p->addresses);
+    p->admin_addresses = calloc(p->config.n_shards, sizeof *p->admin_addresses);
+    if (p->loops == NULL || p->addresses == NULL || p->admin_addresses == NULL) {
+        embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
+        return EXIT_FAILED;
+    }
+    int code = open_listeners(p, e);
+    if (code == EXIT_OK)
+        code = list_addresses(p, e);
+    if (code == EXIT_OK)
+        code = start_shards(p, e);
+    return code;
+}
+
+static void close_process(struct process *p)
+{
+    for (uint32_t i = 0; p->loops != NULL && i < p->n; i++)
+        loop_close(p->loops[i]);
+    for (uint32_t i = 0; i < p->config.n_shards; i++) {
+        if (p->addresses != NULL)
+            free(p->addresses[i]);
+        if (p->admin_addresses != NULL)
+            free(p->admin_addresses[i]);
+    }
+    free(p->addresses);
+    free(p->admin_addresses);
+    free(p->loops);
+    config_fini(&p->config);
+    uv_walk(&p->uv, close_handle, NULL);
+    uv_run(&p->uv, UV_RUN_DEFAULT);
+    uv_loop_close(&p->uv);
+}
+
+int main(int argc, char **argv)
+{
+    static struct process process;
+    struct process *p = &process;
+    struct embd__error error = {0};
+    if (config_read(argc, argv, &p->config, &error) != EMBD_OK)
+        return fail(EXIT_USAGE, &error);
+    log_set_level(p->config.log_level);
+    raise_descriptor_limit();
+    if (open_main_loop(p) != EXIT_OK)
+        return EXIT_FAILED;
+    int code = open_process(p, &error);
+    if (code == EXIT_OK) {
+        announce(p);
+        uv_run(&p->uv, UV_RUN_DEFAULT);
+        log_event(LOG_INFO, "ended", "shards=%u", p->n);
+    } else {
+        fail(code, &error);
+        drain(p);
+    }
+    close_process(p);
+    return code;
+}

@@ -1,0 +1,89 @@
+/* settings_flags.c - the command line, through argp. Flags are the settings of settings.h with - for _. */
+#include "settings.h"
+
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FLAG_FIRST = 1000, FLAG_CONFIG = 'c' };
+
+static const char doc[] =
+    "The embd server: holds embedding tables in memory and answers pulls and pushes."
+    "\v"
+    "Without a configuration this process is a cluster of its own:\n"
+    "\n"
+    "  embd --shards 2 --listen 127.0.0.1:7700\n"
+    "\n"
+    "Several processes form one cluster when they read the same file:\n"
+    "\n"
+    "  cluster:\n"
+    "    name: shop\n"
+    "    servers:\n"
+    "      - {name: a, listen: \"127.0.0.1:7700\", shards: 2}\n"
+    "      - {name: b, listen: \"127.0.0.1:7800\", shards: 2}\n"
+    "\n"
+    "  embd --config shop.yaml --server a\n"
+    "  embd --config shop.yaml --server b\n"
+    "\n"
+    "Every flag that is not about this one start is also a key of the file, with _ for -; a flag wins. Keys of a "
+    "server's entry win over those at the top of the file.\n"
+    "\n"
+    "SIGTERM and SIGINT finish what has begun, for 10 seconds at most; a second one ends at once.\n"
+    "Exit status: 0 ended in order, 1 failure, 2 wrong usage or configuration, 3 cannot listen.";
+
+struct flags {
+    struct settings *out;
+    const char *path;
+    char names[SETTING_COUNT][24];
+    struct argp_option options[SETTING_COUNT + 2];
+};
+
+static error_t on_option(int key, char *value, struct argp_state *state)
+{
+    struct flags *flags = state->input;
+    if (key == FLAG_CONFIG) {
+        flags->path = value;
+        return 0;
+    }
+    if (key == ARGP_KEY_ARG)
+        argp_error(state, "'%s' is no flag", value);
+    if (key < FLAG_FIRST || key >= FLAG_FIRST + SETTING_COUNT)
+        return ARGP_ERR_UNKNOWN;
+    struct setting *setting = &flags->out->of[key - FLAG_FIRST];
+    free(setting->text);
+    setting->text = strdup(value);
+    return setting->text != NULL ? 0 : ENOMEM;
+}
+
+static void list_options(struct flags *flags)
+{
+    struct argp_option *option = flags->options;
+    *option++ = (struct argp_option){.name = "config", .key = FLAG_CONFIG, .arg = "FILE",
+                                     .doc = "Read settings and the cluster's servers from this YAML file"};
+    for (int i = 0; i < SETTING_COUNT; i++) {
+        const struct setting_kind *kind = &setting_kinds[i];
+        if ((kind->where & IN_FLAGS) == 0)
+            continue;
+        snprintf(flags->names[i], sizeof flags->names[i], "%s", kind->key);
+        for (char *c = flags->names[i]; *c != '\0'; c++)
+            *c = *c == '_' ? '-' : *c;
+        *option++ = (struct argp_option){
+            .name = flags->names[i], .key = FLAG_FIRST + i, .arg = kind->value, .doc = kind->help};
+    }
+}
+
+int settings_flags_read(int argc, char **argv, struct settings *out, const char **path_out,
+                        struct embd__error *e)
+{
+    struct flags flags = {.out = out};
+    list_options(&flags);
+    struct argp argp = {.options = flags.options, .parser = on_option, .doc = doc};
+    argp_program_version = "embd " EMBD_VERSION;
+    argp_err_exit_status = 2;
+    memset(out, 0, sizeof *out);
+    if (argp_parse(&argp, argc, argv, 0, NULL, &flags) != 0)
+        return embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
+    *path_out = flags.path;
+    return EMBD_OK;
+}
