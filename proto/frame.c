@@ -139,16 +139,18 @@ static int check_msgid(struct frame_scanner *s, struct embd__error *e)
     return EMBD_OK;
 }
 
-/* Looks at a token that stands directly in the outermost array, or opens it. */
+/* The first byte tells whether this is a message at all; there is no waiting for more. */
+static int check_first_byte(uint8_t byte, struct embd__error *e)
+{
+    if ((byte & 0xf0) == 0x90 || byte == 0xdc || byte == 0xdd)
+        return EMBD_OK; /* its count is checked by open_container, then against the type */
+    return embd__error_set(e, EMBD_MALFORMED,
+                           "the message begins with byte 0x%02x, expected an array of 3 or 4 elements", byte);
+}
+
+/* Looks at a complete token that stands directly in the outermost array. */
 static int check_outermost(struct frame_scanner *s, struct embd__error *e)
 {
-    if (s->depth == 0) {
-        uint8_t byte = s->token[0];
-        if ((byte & 0xf0) == 0x90 || byte == 0xdc || byte == 0xdd)
-            return EMBD_OK; /* its count is checked by open_container, then against the type */
-        return embd__error_set(e, EMBD_MALFORMED,
-                               "the message begins with byte 0x%02x, expected an array of 3 or 4 elements", byte);
-    }
     if (s->depth == 1 && s->item == 0)
         return check_type(s, e);
     if (s->depth == 1 && s->item == 1 && s->type != TYPE_NOTIFICATION)
@@ -266,17 +268,24 @@ static bool is_complete(const struct frame_scanner *s)
     return s->item > 0 && s->depth == 0;
 }
 
+static int begin_token(struct frame_scanner *s, uint8_t byte, struct embd__error *e)
+{
+    if (s->depth == 0 && check_first_byte(byte, e) != EMBD_OK)
+        return e->status;
+    s->token_want = token_size(byte);
+    s->token_bytes = 0;
+    if (s->token_want == 0)
+        return embd__error_set(e, EMBD_MALFORMED, "byte 0xc1 after %u header bytes begins no value",
+                               s->head_bytes);
+    return EMBD_OK;
+}
+
 /* Eats bytes of the token, at least one. */
 static int scan_token(struct frame_scanner *s, const uint8_t *p, size_t n, size_t *used_out,
                       struct embd__error *e)
 {
-    if (s->token_want == 0) {
-        s->token_want = token_size(p[0]);
-        s->token_bytes = 0;
-        if (s->token_want == 0)
-            return embd__error_set(e, EMBD_MALFORMED, "byte 0xc1 after %u header bytes begins no value",
-                                   s->head_bytes);
-    }
+    if (s->token_want == 0 && begin_token(s, p[0], e) != EMBD_OK)
+        return e->status;
     uint32_t missing = s->token_want - s->token_bytes;
     uint32_t take = n < missing ? (uint32_t)n : missing;
     memcpy(s->token + s->token_bytes, p, take);
