@@ -1,0 +1,246 @@
+#!/usr/bin/env bash
+# shellcheck disable=SC2317 # step calls its functions by name
+# Builds and checks everything: README command 2, and what .ci/run runs.
+#
+#   deploy/check.sh           all of it, under 15 minutes on two cores
+#   deploy/check.sh --quick   optimized build and its tests only
+#
+# Each step prints one line; a step that fails prints the end of its log. The last line counts the tests of all
+# suites and the steps around them. Exit status: 0 if nothing failed, 1 if something did, 2 for a wrong flag.
+set -u -o pipefail
+cd "$(dirname "$0")/.." || exit
+ROOT=$PWD
+
+quick=no
+case ${1:-} in
+"") ;;
+--quick) quick=yes ;;
+--help | -h)
+    sed -n '3,9s/^# \{0,1\}//p' "$0"
+    exit 0
+    ;;
+*)
+    echo "check: '$1' is not understood; the one flag is --quick" >&2
+    exit 2
+    ;;
+esac
+
+WORK=$(mktemp -d "${TMPDIR:-/tmp}/embd-check.XXXXXX")
+EMBD_BIN=$ROOT/build/ci/bin
+FUZZ_SECONDS=20
+passed=0
+failed=0
+skipped=0
+ctest=(ctest)
+. deploy/servers.sh
+
+finish() {
+    stop_servers >/dev/null 2>&1
+    # shellcheck disable=SC2046
+    kill $(jobs -p) 2>/dev/null
+    rm -rf "$WORK"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+say() { printf '%-8s %s\n' "$1" "$2"; }
+
+fail() { # TITLE LOG
+    failed=$((failed + 1))
+    say FAILED "$1"
+    sed 's/^/    | /' "$2" | tail -n 40
+}
+
+pass() {
+    passed=$((passed + 1))
+    say ok "$1"
+}
+
+skip() {
+    skipped=$((skipped + 1))
+    say skipped "$1"
+}
+
+# step TITLE COMMAND...: counts one.
+step() {
+    local title=$1 log=$WORK/step.log start=$SECONDS
+    shift
+    if "$@" >"$log" 2>&1 </dev/null; then
+        pass "$title ($((SECONDS - start)) s)"
+    else
+        fail "$title" "$log"
+        return 1
+    fi
+}
+
+# The number of an attribute of the first element of a JUnit file.
+junit() { sed -n '2,12s/.*\b'"$2"'="\([0-9]*\)".*/\1/p' "$1" | head -n 1; }
+
+# suite TITLE FOLDER CTEST-ARG...: counts each test of a build folder.
+suite() {
+    local title=$1 folder=$2 log=$WORK/ctest.log report=$WORK/ctest.xml start=$SECONDS n bad off
+    shift 2
+    rm -f "$report"
+    "${ctest[@]}" --test-dir "$folder" --output-on-failure -j2 --no-tests=error --output-junit "$report" "$@" \
+        >"$log" 2>&1 </dev/null
+    local status=$?
+    n=$(junit "$report" tests 2>/dev/null)
+    bad=$(junit "$report" failures 2>/dev/null)
+    off=$(($(junit "$report" skipped 2>/dev/null || echo 0) + $(junit "$report" disabled 2>/dev/null || echo 0)))
+    if [ -z "$n" ] || [ -z "$bad" ] || { [ $status != 0 ] && [ "$bad" = 0 ]; }; then
+        fail "$title" "$log"
+        return 1
+    fi
+    passed=$((passed + n - bad - off))
+    failed=$((failed + bad))
+    skipped=$((skipped + off))
+    if [ "$bad" = 0 ]; then
+        say ok "$title: $((n - off)) tests ($((SECONDS - start)) s)"
+    else
+        say FAILED "$title: $bad of $n tests"
+        grep -E '\*\*\*|Failed|Error|error|\[  FAILED|Assertion|==ERROR|WARNING: ThreadSan' "$log" | head -n 20
+        sed 's/^/    | /' "$log" | tail -n 60
+        return 1
+    fi
+}
+
+# build PRESET [TARGET...]
+configure_and_build() {
+    local preset=$1
+    shift
+    cmake --preset "$preset" && ninja -C "build/$preset" "$@"
+}
+
+# ThreadSanitizer of gcc 12 cannot live with the address randomization of newer kernels.
+fix_addresses() {
+    if setarch "$(uname -m)" -R true 2>/dev/null; then
+        ctest=(setarch "$(uname -m)" -R ctest)
+    fi
+}
+
+fuzz_one() { # BINARY
+    local name corpus=$ROOT/tests/fuzz/corpus
+    name=$(basename "$1")
+    mkdir -p "$WORK/$name"
+    [ -d "$corpus/${name#fuzz_}" ] && corpus=$corpus/${name#fuzz_} || corpus=
+    timeout 120 "$1" -max_total_time=$FUZZ_SECONDS -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 \
+        -artifact_prefix="$WORK/$name/" "$WORK/$name" ${corpus:+"$corpus"} >"$WORK/$name.log" 2>&1 </dev/null
+    echo $? >"$WORK/$name.status"
+}
+
+# Two at a time.
+fuzz_all() {
+    local binary name n=0
+    for binary in build/fuzz/bin/fuzz_*; do
+        [ -x "$binary" ] || continue
+        fuzz_one "$binary" &
+        n=$((n + 1))
+        [ $((n % 2)) = 1 ] || wait
+    done
+    wait
+    for binary in build/fuzz/bin/fuzz_*; do
+        name=$(basename "$binary")
+        if [ "$(cat "$WORK/$name.status" 2>/dev/null)" = 0 ]; then
+            pass "$name: $FUZZ_SECONDS s of libFuzzer"
+        else
+            fail "$name" "$WORK/$name.log"
+        fi
+    done
+}
+
+# The README example as another project would build it: by CMake package, and by pkg-config.
+consumer_by_cmake() {
+    cmake -S tests/install -B "$WORK/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$WORK/prefix" \
+        -DEXAMPLE="$ROOT/client/examples/readme.c" && ninja -C "$WORK/consumer"
+}
+
+consumer_by_pkg_config() {
+    local lib
+    lib=$(dirname "$(find "$WORK/prefix" -name embd.pc)")
+    # shellcheck disable=SC2046
+    cc -std=c11 -Wall -Werror client/examples/readme.c -o "$WORK/consumer-pc" \
+        $(PKG_CONFIG_PATH=$lib pkg-config --cflags --libs embd) -Wl,-rpath,"$(dirname "$lib")"
+}
+
+# Both print the two pooled rows that the example pulls.
+consumers_run() {
+    local address program
+    address=$(server_address installed)
+    for program in "$WORK/consumer/consumer" "$WORK/consumer-pc"; do
+        "$program" "$address" >"$WORK/consumer.out" || return 1
+        cat "$WORK/consumer.out"
+        [ "$(wc -l <"$WORK/consumer.out")" = 2 ] || return 1
+    done
+}
+
+start_installed() {
+    EMBD_BIN=$(dirname "$(find "$WORK/prefix" -name embd -type f -perm -u+x | head -n 1)")
+    start_server installed --listen 127.0.0.1:0 --shards 2 --admin-dir "$WORK/admin"
+}
+
+check_install() {
+    step "installs under a prefix" cmake --install build/ci --prefix "$WORK/prefix" || return
+    step "the README example builds by CMake package" consumer_by_cmake || return
+    step "the README example builds by pkg-config" consumer_by_pkg_config || return
+    if start_installed >"$WORK/start.log" 2>&1; then
+        pass "the installed server starts"
+        step "the README example runs" consumers_run
+        if stop_server installed >"$WORK/stop.log" 2>&1; then
+            pass "the installed server stops with status 0 on SIGTERM"
+        else
+            fail "the installed server stops with status 0 on SIGTERM" "$WORK/installed.log"
+        fi
+    else
+        fail "the installed server starts" "$WORK/installed.log"
+    fi
+}
+
+# The arithmetic that the stores of CPUs and GPUs share.
+write_arithmetic() {
+    local header
+    for header in initializer optimizer combine; do
+        find server/store proto -name "$header.h" -printf '#include "%f"\n'
+    done >"$WORK/arithmetic.$1"
+}
+
+arithmetic_as_cpp() {
+    write_arithmetic cpp
+    c++ -std=c++17 -Wall -Wextra -Werror -Wno-unused-function -fsyntax-only -Iinclude -Iproto -Iserver/store \
+        "$WORK/arithmetic.cpp"
+}
+
+arithmetic_as_cuda() {
+    write_arithmetic cu
+    nvcc -std=c++17 -fmad=false -c -o "$WORK/arithmetic.o" -Iinclude -Iproto -Iserver/store "$WORK/arithmetic.cu"
+}
+
+conclude() {
+    local tail=""
+    [ $skipped = 0 ] || tail=", $skipped skipped"
+    echo "took $((SECONDS / 60)) min $((SECONDS % 60)) s"
+    echo "$passed passed, $failed failed$tail"
+    [ $failed = 0 ]
+    exit $?
+}
+
+step "dependencies" deploy/deps.sh || conclude
+if [ $quick = yes ]; then
+    step "build" configure_and_build release && suite "tests" build/release
+    conclude
+fi
+step "build, warnings are errors" configure_and_build ci && suite "tests" build/ci
+
+export UBSAN_OPTIONS=print_stacktrace=1
+check_install
+step "shared arithmetic compiles as C++17" arithmetic_as_cpp
+if command -v nvcc >/dev/null; then
+    step "shared arithmetic compiles as CUDA C++" arithmetic_as_cuda
+else
+    skip "shared arithmetic compiles as CUDA C++: there is no nvcc"
+fi
+step "build with address and undefined-behaviour sanitizers" configure_and_build asan &&
+    suite "tests under both sanitizers" build/asan
+step "build with the thread sanitizer" configure_and_build tsan embd-server tests/client/all &&
+    fix_addresses && suite "client tests under the thread sanitizer" build/tsan/tests/client
+step "build of the fuzz targets" configure_and_build fuzz tests/fuzz/all && fuzz_all
+conclude
