@@ -13,8 +13,7 @@
  * connection, so a client that dies holds nobody. */
 #define HOLD_TIMEOUT_MS 3600000u
 
-/* After the last field and bin were read: frees the answer and gives what was wrong with it a name. */
-static int end_answer(embd_client *client, uint32_t shard, enum method method, struct answer *answer)
+int embd__admin_end(embd_client *client, uint32_t shard, enum method method, struct answer *answer)
 {
     struct embd__error *e = embd__client_error(client);
     embd__reader_end(&answer->reader);
@@ -37,7 +36,7 @@ static int hold_one(embd_client *client, uint32_t shard)
     embd__msg_map(m, 1);
     embd__msg_field_uint(m, "timeout_ms", HOLD_TIMEOUT_MS);
     int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
-    return status ? status : end_answer(client, shard, METHOD_HOLD, answer);
+    return status ? status : embd__admin_end(client, shard, METHOD_HOLD, answer);
 }
 
 static int release_one(embd_client *client, uint32_t shard, uint64_t *held_us_out)
@@ -52,7 +51,7 @@ static int release_one(embd_client *client, uint32_t shard, uint64_t *held_us_ou
     embd__read_fields(&f, &answer->reader, "release");
     *held_us_out = embd__field_uint(&f, "held_us", 0, UINT64_MAX, FIELD_REQUIRED);
     embd__fields_end(&f);
-    return end_answer(client, shard, METHOD_RELEASE, answer);
+    return embd__admin_end(client, shard, METHOD_RELEASE, answer);
 }
 
 /* Shards 0 .. n_shards, keeping the client's error. */
@@ -108,7 +107,7 @@ int embd__admin_describe(embd_client *client, uint32_t shard, const char *table,
     embd__field_map(&f, "schema", &schema, "schema");
     embd__schema_read(&schema, &out->schema);
     embd__fields_end(&f);
-    status = end_answer(client, shard, METHOD_TABLE_DESCRIBE, answer);
+    status = embd__admin_end(client, shard, METHOD_TABLE_DESCRIBE, answer);
     if (status)
         embd__schema_fini(&out->schema);
     return status;
@@ -147,14 +146,14 @@ int embd__admin_scan(embd_client *client, uint32_t shard, const embd_schema *sch
     read_scan(answer, schema, out);
     if (e->status == EMBD_OK && !out->is_done && out->next == cursor)
         embd__error_set(e, EMBD_PROTOCOL, "cursor %" PRIu64 " does not move on", cursor);
-    return e->status ? end_answer(client, shard, METHOD_SCAN, answer) : EMBD_OK;
+    return e->status ? embd__admin_end(client, shard, METHOD_SCAN, answer) : EMBD_OK;
 }
 
 static int load(embd_client *client, uint32_t shard)
 {
     struct answer *answer;
     int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
-    return status ? status : end_answer(client, shard, METHOD_LOAD, answer);
+    return status ? status : embd__admin_end(client, shard, METHOD_LOAD, answer);
 }
 
 int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema, const struct row_block *block)

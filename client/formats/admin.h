@@ -7,6 +7,9 @@
 #include "request.h"
 #include "schema.h"
 
+/* After the last field and bin of an answer were read: frees it and gives what was wrong with it a name. */
+int embd__admin_end(embd_client *client, uint32_t shard, enum method method, struct answer *answer);
+
 /* Makes changes to tables wait, on every shard. On failure nothing is held. */
 int embd__admin_hold(embd_client *client);
 

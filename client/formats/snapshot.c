@@ -1,0 +1,238 @@
+/* snapshot.c - embd_snapshot: every server process writes the state of its shards under its data directory.
+ *
+ * The happy path is that of PROTOCOL.md: hold changes on all shards; `begin` on the first shard of each process;
+ * `write` on every shard, which answers with the parts it wrote; `commit` on the first shards with the parts of
+ * their process; release. The server knows which shard is the first of its process: shard 0 is one, and each
+ * other shard either takes `begin` or refuses it with EMBD_INVALID, and then belongs to the process of the shard
+ * before it (the name, the other thing that could be invalid, was taken by shard 0).
+ * What can fail: a name that is taken, a disk, a shard that is gone. Every process that has begun is then told to
+ * abort, and the holds are released in any case. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "admin.h"
+#include "client.h"
+#include "partfile.h"
+
+/* A shard may write for as long as it can be held. */
+#define WRITE_DEADLINE_MS 3600000u
+/* Parts in one commit request: each has at most some 250 bytes of a header of LIMIT_HEADER_BYTES. */
+#define COMMIT_PARTS 12u
+
+struct written_part {
+    char table[EMBD_NAME_MAX + 1];
+    struct manifest_part part;
+    uint64_t step;
+};
+
+struct snapshot {
+    embd_client *client;
+    struct embd__error *e; /* the client's */
+    const char *name;
+    uint32_t n_shards, n_begun; /* shards that were asked to begin */
+    bool *is_first;             /* [n_shards] of its process */
+    struct written_part *parts; /* of the shards of one process after the other */
+    uint32_t n_parts;
+    uint32_t *ends; /* [n_shards] parts up to and with this shard's */
+    embd_dump_report report;
+};
+
+/* ---- one phase on one shard ---- */
+
+static struct msg *phase_begin(struct snapshot *s, const char *phase, uint32_t n_more_fields)
+{
+    struct msg *m = embd__request_begin(s->client, METHOD_SNAPSHOT);
+    embd__msg_map(m, 2 + n_more_fields);
+    embd__msg_field_str(m, "name", s->name);
+    embd__msg_field_str(m, "phase", phase);
+    return m;
+}
+
+static int ask(struct snapshot *s, uint32_t shard)
+{
+    struct answer *answer;
+    int status = embd__request(s->client, shard, LISTENER_ADMIN, &answer);
+    if (status == EMBD_OK)
+        embd__answer_free(answer);
+    return status;
+}
+
+static int begin(struct snapshot *s, uint32_t shard)
+{
+    phase_begin(s, "begin", 0);
+    int status = ask(s, shard);
+    s->is_first[shard] = status == EMBD_OK;
+    if (shard == 0 || status != EMBD_INVALID)
+        return status;
+    *s->e = (struct embd__error){0};
+    return EMBD_OK;
+}
+
+/* Leaves the client's error as it is. */
+static void abort_process(struct snapshot *s, uint32_t shard)
+{
+    struct embd__error kept = *s->e;
+    *s->e = (struct embd__error){0};
+    phase_begin(s, "abort", 0);
+    ask(s, shard);
+    *s->e = kept;
+}
+
+/* ---- write ---- */
+
+static void read_part(struct snapshot *s, struct reader *r, const msgpack_object *item, uint32_t shard)
+{
+    struct fields f;
+    struct written_part *w = &s->parts[s->n_parts];
+    embd__list_map(r, item, &f, "part");
+    embd__field_str(&f, "table", w->table, sizeof w->table, NULL);
+    embd__field_str(&f, "file", w->part.file, sizeof w->part.file, NULL);
+    w->part.shard = (uint32_t)embd__field_uint(&f, "shard", shard, shard, FIELD_REQUIRED);
+    w->part.rows = embd__field_uint(&f, "rows", 0, UINT64_MAX, FIELD_REQUIRED);
+    w->part.candidates = embd__field_uint(&f, "candidates", 0, UINT64_MAX, FIELD_REQUIRED);
+    w->part.bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
+    w->part.xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, 0);
+    w->step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
+    if (embd__fields_end(&f))
+        return;
+    s->n_parts++;
+    s->report.rows += w->part.rows;
+    s->report.bytes += w->part.bytes;
+}
+
+static int read_parts(struct snapshot *s, struct reader *r, uint32_t shard)
+{
+    struct fields f;
+    const msgpack_object *items = NULL;
+    embd__read_fields(&f, r, "snapshot");
+    uint32_t n = embd__field_list(&f, "parts", LIMIT_TABLES, &items);
+    if (embd__fields_end(&f))
+        return s->e->status;
+    struct written_part *grown = realloc(s->parts, ((size_t)s->n_parts + n + 1) * sizeof *grown);
+    if (!grown)
+        return embd__error_set(s->e, EMBD_NO_MEMORY, "no memory for the parts of a snapshot");
+    s->parts = grown;
+    for (uint32_t i = 0; i < n && !s->e->status; i++)
+        read_part(s, r, &items[i], shard);
+    return embd__reader_end(r);
+}
+
+static int write_shard(struct snapshot *s, uint32_t shard)
+{
+    struct answer *answer;
+    uint32_t deadline_ms = s->client->options.deadline_ms;
+    s->client->options.deadline_ms = WRITE_DEADLINE_MS;
+    phase_begin(s, "write", 0);
+    int status = embd__request(s->client, shard, LISTENER_ADMIN, &answer);
+    s->client->options.deadline_ms = deadline_ms;
+    if (status)
+        return status;
+    read_parts(s, &answer->reader, shard);
+    s->ends[shard] = s->n_parts;
+    return embd__admin_end(s->client, shard, METHOD_SNAPSHOT, answer);
+}
+
+/* ---- commit ---- */
+
+static void write_part(struct msg *m, const struct written_part *w)
+{
+    embd__msg_map(m, 8);
+    embd__msg_field_str(m, "table", w->table);
+    embd__msg_field_str(m, "file", w->part.file);
+    embd__msg_field_uint(m, "shard", w->part.shard);
+    embd__msg_field_uint(m, "rows", w->part.rows);
+    embd__msg_field_uint(m, "candidates", w->part.candidates);
+    embd__msg_field_uint(m, "bytes", w->part.bytes);
+    embd__msg_field_uint(m, "xxh3", w->part.xxh3);
+    embd__msg_field_uint(m, "step", w->step);
+}
+
+static int commit_some(struct snapshot *s, uint32_t shard, uint32_t first, uint32_t n, bool more)
+{
+    struct msg *m = phase_begin(s, "commit", more ? 2 : 1);
+    if (more)
+        embd__msg_field_bool(m, "more", true);
+    embd__msg_str(m, "parts");
+    embd__msg_array(m, n);
+    for (uint32_t i = 0; i < n; i++)
+        write_part(m, &s->parts[first + i]);
+    return ask(s, shard);
+}
+
+/* The parts of the process whose first shard this is, in as many requests as they need. */
+static int commit(struct snapshot *s, uint32_t shard)
+{
+    uint32_t last = shard, at = shard ? s->ends[shard - 1] : 0;
+    while (last + 1 < s->n_shards && !s->is_first[last + 1])
+        last++;
+    for (bool more = true; more;) {
+        uint32_t left = s->ends[last] - at, n = left < COMMIT_PARTS ? left : COMMIT_PARTS;
+        more = n < left;
+        if (commit_some(s, shard, at, n, more))
+            return s->e->status;
+        at += n;
+    }
+    return EMBD_OK;
+}
+
+/* Names what stays behind: a process that has committed cannot go back. */
+static int commit_all(struct snapshot *s)
+{
+    for (uint32_t shard = 0; shard < s->n_shards; shard++) {
+        if (!s->is_first[shard])
+            continue;
+        if (commit(s, shard)) {
+            struct embd__error inner = *s->e;
+            if (shard == 0)
+                return inner.status;
+            *s->e = (struct embd__error){0};
+            return embd__error_set(s->e, inner.status, "%.250s; '%.63s' of the processes before it is complete: remove it",
+                                   inner.text, s->name);
+        }
+        s->is_first[shard] = false; /* nothing to abort any more */
+    }
+    return EMBD_OK;
+}
+
+/* ---- the phases ---- */
+
+static int run(struct snapshot *s)
+{
+    for (; s->n_begun < s->n_shards; s->n_begun++)
+        if (begin(s, s->n_begun))
+            return s->e->status;
+    for (uint32_t shard = 0; shard < s->n_shards; shard++)
+        if (write_shard(s, shard))
+            return s->e->status;
+    return commit_all(s);
+}
+
+static int run_held(struct snapshot *s)
+{
+    if (embd__admin_hold(s->client))
+        return s->e->status;
+    int status = run(s);
+    for (uint32_t shard = 0; status && shard < s->n_begun; shard++)
+        if (s->is_first[shard])
+            abort_process(s, shard);
+    embd__admin_release(s->client, &s->report.pause_us);
+    return status;
+}
+
+EMBD_API int embd_snapshot(embd_client *client, const char *name, embd_dump_report *report_out)
+{
+    struct snapshot s = {.client = client, .e = embd__client_error(client), .name = name};
+    *s.e = (struct embd__error){0};
+    s.n_shards = embd_shard_count(client);
+    s.is_first = calloc(s.n_shards, sizeof *s.is_first);
+    s.ends = calloc(s.n_shards, sizeof *s.ends);
+    int status = s.is_first && s.ends ? run_held(&s)
+                                      : embd__error_set(s.e, EMBD_NO_MEMORY, "no memory for a snapshot");
+    if (status == EMBD_OK && report_out)
+        *report_out = s.report;
+    free(s.is_first);
+    free(s.ends);
+    free(s.parts);
+    return status;
+}
