@@ -1,0 +1,337 @@
+/* asks.c - shares become messages. A pull may be cut anywhere between rows: a message is filled until a limit of
+ * it or of its answer would be passed, then the next one begins. A push is one optimizer step, so a shard's
+ * parts go in one message or not at all; shards without keys get theirs too, to keep the step counters equal. */
+#include "call.h"
+
+#include <stdlib.h>
+
+#define HEAD_BYTES_MAX (64u << 10) /* kept free of the frame limit for what is not bins */
+
+/* Parts of a pull in one message: the most bytes that a part's map and the headers of its bins can have, so
+ * often that LIMIT_HEADER_BYTES holds. */
+#define PULL_PART_HEAD_BYTES 104u
+#define PULL_PARTS ((LIMIT_HEADER_BYTES - 64u) / PULL_PART_HEAD_BYTES)
+
+/* What a message and its answer still have room for. */
+struct room {
+    uint64_t keys, rows, up_bytes, down_bytes;
+};
+
+struct builder {
+    struct embd_call *call;
+    uint32_t shard;
+    struct ask *ask; /* NULL: the next cut begins one */
+    struct room room;
+    struct part parts[ASK_CUTS_MAX];
+};
+
+static int no_memory(struct embd_call *call)
+{
+    return embd__call_no_memory(call);
+}
+
+/* ---- answers ---- */
+
+static struct ask *ask_of(struct exchange *x)
+{
+    return (struct ask *)(void *)x;
+}
+
+static void *on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
+{
+    struct ask *ask = ask_of(x);
+    if (index < ask->n_bins && ask->bins[index].bytes == bytes)
+        return ask->bins[index].to;
+    embd__error_set(&x->error, EMBD_PROTOCOL, "bin %u of the answer has %u bytes; %llu of %u bins are expected",
+                    index, bytes, (unsigned long long)(index < ask->n_bins ? ask->bins[index].bytes : 0),
+                    ask->n_bins);
+    return NULL;
+}
+
+static void wrong(struct embd__error *e, uint32_t part, const char *field, uint64_t value, uint64_t expected)
+{
+    embd__error_set(e, EMBD_PROTOCOL, "the answer's part %u has %s %llu; %llu is expected", part, field,
+                    (unsigned long long)value, (unsigned long long)expected);
+}
+
+static void on_pull_answer(struct exchange *x, struct reader *reader)
+{
+    struct ask *ask = ask_of(x);
+    struct part_answer answers[ASK_CUTS_MAX];
+    int n = embd__pull_answer_read(reader, answers, ASK_CUTS_MAX);
+    if (n >= 0 && (uint32_t)n != ask->n_cuts)
+        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has %d parts; %u are expected", n, ask->n_cuts);
+    for (uint32_t i = 0; n >= 0 && x->error.status == EMBD_OK && i < ask->n_cuts; i++) {
+        const struct cut *cut = &ask->cuts[i];
+        uint32_t dim = ask->call->works[cut->work].dim;
+        if (answers[i].n_rows != cut->n_rows)
+            wrong(&x->error, i, "rows", answers[i].n_rows, cut->n_rows);
+        if (answers[i].dim != dim)
+            wrong(&x->error, i, "dim", answers[i].dim, dim);
+        if (answers[i].dtype != ask->call->wire)
+            wrong(&x->error, i, "dtype", answers[i].dtype, ask->call->wire);
+        if (answers[i].has_status != cut->has_status)
+            wrong(&x->error, i, "status", answers[i].has_status, cut->has_status);
+    }
+}
+
+static void on_push_answer(struct exchange *x, struct reader *reader)
+{
+    struct ask *ask = ask_of(x);
+    struct push_answer answers[ASK_CUTS_MAX];
+    int n = embd__push_answer_read(reader, answers, ASK_CUTS_MAX);
+    if (n >= 0 && (uint32_t)n != ask->n_cuts)
+        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has %d parts; %u are expected", n, ask->n_cuts);
+    for (uint32_t i = 0; n >= 0 && x->error.status == EMBD_OK && i < ask->n_cuts; i++) {
+        const struct cut *cut = &ask->cuts[i];
+        if (answers[i].n_keys != cut->n_keys)
+            wrong(&x->error, i, "keys", answers[i].n_keys, cut->n_keys);
+        if ((answers[i].statuses != NULL) != cut->has_status)
+            wrong(&x->error, i, "status", answers[i].statuses != NULL, cut->has_status);
+    }
+}
+
+/* ---- asks ---- */
+
+static bool grow_lists(struct embd_call *call)
+{
+    uint32_t capacity = call->asks_capacity == 0 ? 4 : call->asks_capacity * 2;
+    struct ask **asks = realloc(call->asks, capacity * sizeof *asks);
+    if (asks != NULL)
+        call->asks = asks;
+    struct exchange **exchanges = realloc(call->exchanges, capacity * sizeof *exchanges);
+    if (exchanges != NULL)
+        call->exchanges = exchanges;
+    if (asks == NULL || exchanges == NULL)
+        return false;
+    call->asks_capacity = capacity;
+    return true;
+}
+
+static struct ask *make_ask(struct embd_call *call)
+{
+    if (call->asks_made == call->asks_capacity && !grow_lists(call))
+        return NULL;
+    struct ask *ask = malloc(sizeof *ask);
+    if (ask == NULL)
+        return NULL;
+    ask->call = call;
+    ask->x = (struct exchange){.owner = &call->job, .on_bin = on_bin, .on_end = embd__job_exchange_ended};
+    embd__msg_init(&ask->x.msg);
+    call->asks[call->asks_made] = ask;
+    call->exchanges[call->asks_made++] = &ask->x;
+    return ask;
+}
+
+static int begin_ask(struct builder *b)
+{
+    struct embd_call *call = b->call;
+    struct ask *ask = call->n_asks < call->asks_made ? call->asks[call->n_asks] : make_ask(call);
+    if (ask == NULL)
+        return no_memory(call);
+    struct link *link = call->client->shards[b->shard].link;
+    uint64_t frame_bytes = embd__link_frame_bytes(link) - HEAD_BYTES_MAX;
+    embd__exchange_begin(call->client, &ask->x, call->deadline_ms);
+    ask->x.link = link;
+    ask->x.on_answer = call->is_push ? on_push_answer : on_pull_answer;
+    ask->n_cuts = 0;
+    ask->n_bins = 0;
+    b->ask = ask;
+    b->room = (struct room){embd__link_keys(link), LIMIT_ROWS, frame_bytes, frame_bytes};
+    return EMBD_OK;
+}
+
+static int end_ask(struct builder *b)
+{
+    struct ask *ask = b->ask;
+    struct embd_call *call = b->call;
+    b->ask = NULL;
+    if (ask == NULL)
+        return EMBD_OK;
+    embd__msg_request(&ask->x.msg, ask->x.msgid, call->is_push ? METHOD_PUSH : METHOD_PULL);
+    embd__parts_write(&ask->x.msg, b->parts, ask->n_cuts, call->is_push);
+    int status = embd__msg_end(&ask->x.msg);
+    if (status != EMBD_OK)
+        return embd__error_set(&call->client->error, status, "a message of %u parts: %s", ask->n_cuts,
+                               embd_status_text(status));
+    if (ask->x.msg.head_bytes > LIMIT_HEADER_BYTES)
+        return embd__error_set(&call->client->error, EMBD_TOO_LARGE,
+                               "a message of %u parts has a header of %u bytes, the limit is %u: push fewer tables "
+                               "at once",
+                               ask->n_cuts, ask->x.msg.head_bytes, LIMIT_HEADER_BYTES);
+    call->n_asks++;
+    return EMBD_OK;
+}
+
+/* ---- cuts ---- */
+
+static uint32_t key_at(const struct share *share, uint32_t row)
+{
+    return share->offsets == NULL ? row : share->offsets[row];
+}
+
+static struct room room_of(const struct embd_call *call, const struct work *work, const struct share *share,
+                           uint32_t first, uint32_t end)
+{
+    uint64_t rows = end - first, keys = key_at(share, end) - key_at(share, first);
+    uint64_t values = rows * work->row_bytes, statuses = share->statuses != NULL ? keys : 0;
+    uint64_t up = 8 * keys + (share->offsets != NULL ? 4 * (rows + 1) : 0) + (share->slots != NULL ? 2 * rows : 0) +
+                  (share->weights != NULL ? 4 * keys : 0);
+    if (call->is_push)
+        return (struct room){keys, rows, up + values, statuses};
+    return (struct room){keys, rows, up, values + statuses};
+}
+
+static bool fits(const struct room *need, const struct room *room)
+{
+    return need->keys <= room->keys && need->rows <= room->rows && need->up_bytes <= room->up_bytes &&
+           need->down_bytes <= room->down_bytes;
+}
+
+/* The last row that still fits, by bisection: need never falls with more rows. Returns `first` for none. */
+static uint32_t end_that_fits(const struct builder *b, const struct work *work, const struct share *share,
+                              uint32_t first)
+{
+    uint32_t low = first, high = share->n_rows;
+    while (low < high) {
+        uint32_t middle = high - (high - low) / 2;
+        struct room need = room_of(b->call, work, share, first, middle);
+        if (fits(&need, &b->room))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+/* Offsets that begin at 0 again. */
+static const uint32_t *cut_offsets(struct embd_call *call, const struct share *share, uint32_t first, uint32_t n)
+{
+    if (first == 0 || share->offsets == NULL)
+        return share->offsets;
+    uint32_t *offsets = embd__arena_array(&call->arena, (uint64_t)n + 1, sizeof *offsets);
+    for (uint32_t i = 0; i <= n && offsets != NULL; i++)
+        offsets[i] = share->offsets[first + i] - share->offsets[first];
+    return offsets;
+}
+
+static void expect(struct ask *ask, void *to, uint64_t bytes)
+{
+    ask->bins[ask->n_bins++] = (struct answer_bin){to, bytes};
+}
+
+/* Rows first .. end of a share go into the message. */
+static int add_cut(struct builder *b, uint32_t w, uint32_t first, uint32_t end)
+{
+    struct embd_call *call = b->call;
+    const struct work *work = &call->works[w];
+    const struct share *share = &work->shares[b->shard];
+    struct room need = room_of(call, work, share, first, end);
+    uint32_t key = key_at(share, first), n_rows = end - first, n_keys = (uint32_t)need.keys;
+    bool has_status = share->statuses != NULL && n_keys > 0;
+    struct part *part = &b->parts[b->ask->n_cuts];
+    *part = (struct part){.table = work->part->table->id, .dtype = call->wire, .n_keys = n_keys, .n_rows = n_rows,
+                          .want_status = has_status, .keys = share->keys + key};
+    part->offsets = cut_offsets(call, share, first, n_rows);
+    if (share->offsets != NULL && part->offsets == NULL)
+        return no_memory(call);
+    part->slots = share->slots == NULL ? NULL : share->slots + first;
+    part->weights = share->weights == NULL ? NULL : share->weights + key;
+    b->ask->cuts[b->ask->n_cuts++] = (struct cut){w, n_rows, n_keys, has_status};
+    if (call->is_push) {
+        part->grads = (const uint8_t *)share->grads + first * work->row_bytes;
+        part->grads_bytes = n_rows * work->row_bytes;
+    } else {
+        part->zero_missing = call->zero_missing;
+        part->scale = call->client->n_shards == 1 && work->is_pooled && !work->by_rows;
+        expect(b->ask, share->values + first * work->row_bytes, n_rows * work->row_bytes);
+    }
+    if (has_status)
+        expect(b->ask, share->statuses + key, n_keys);
+    b->room.keys -= need.keys;
+    b->room.rows -= need.rows;
+    b->room.up_bytes -= need.up_bytes;
+    b->room.down_bytes -= need.down_bytes;
+    return EMBD_OK;
+}
+
+static int refuse_size(struct builder *b, uint32_t w, uint32_t first, const char *advice)
+{
+    const struct work *work = &b->call->works[w];
+    const struct share *share = &work->shares[b->shard];
+    struct room need = room_of(b->call, work, share, first, share->n_rows);
+    return embd__error_set(&b->call->client->error, EMBD_TOO_LARGE,
+                           "part %u: %llu keys, %llu rows, %llu bytes for %s; a message takes %llu keys, %u rows, "
+                           "%llu bytes: %s",
+                           w, (unsigned long long)need.keys, (unsigned long long)need.rows,
+                           (unsigned long long)need.up_bytes, b->call->client->shards[b->shard].address,
+                           (unsigned long long)embd__link_keys(b->call->client->shards[b->shard].link), LIMIT_ROWS,
+                           (unsigned long long)embd__link_frame_bytes(b->call->client->shards[b->shard].link),
+                           advice);
+}
+
+static int add_pulled(struct builder *b, uint32_t w)
+{
+    const struct work *work = &b->call->works[w];
+    const struct share *share = &work->shares[b->shard];
+    uint32_t first = 0;
+    int status = EMBD_OK;
+    if (share->n_keys == 0)
+        return EMBD_OK;
+    while (first < share->n_rows && status == EMBD_OK) {
+        if (b->ask == NULL)
+            status = begin_ask(b);
+        if (status != EMBD_OK)
+            return status;
+        uint32_t end = b->ask->n_cuts == PULL_PARTS ? first : end_that_fits(b, work, share, first);
+        if (end == first && b->ask->n_cuts == 0)
+            return refuse_size(b, w, first, "a row has too many keys");
+        if (end > first)
+            status = add_cut(b, w, first, end);
+        if (end < share->n_rows && status == EMBD_OK)
+            status = end_ask(b);
+        first = end;
+    }
+    return status;
+}
+
+static int add_pushed(struct builder *b, uint32_t w)
+{
+    const struct work *work = &b->call->works[w];
+    const struct share *share = &work->shares[b->shard];
+    struct room need = room_of(b->call, work, share, 0, share->n_rows);
+    if (!fits(&need, &b->room) || b->ask->n_cuts == ASK_CUTS_MAX)
+        return refuse_size(b, w, 0, "push fewer samples or tables at once");
+    return add_cut(b, w, 0, share->n_rows);
+}
+
+static int build_shard(struct builder *b)
+{
+    int status = b->call->is_push && b->call->n_works > 0 ? begin_ask(b) : EMBD_OK;
+    for (uint32_t w = 0; w < b->call->n_works && status == EMBD_OK; w++)
+        status = b->call->is_push ? add_pushed(b, w) : add_pulled(b, w);
+    return status == EMBD_OK ? end_ask(b) : status;
+}
+
+int embd__asks_build(struct embd_call *call)
+{
+    struct builder b;
+    b.call = call;
+    b.ask = NULL;
+    int status = EMBD_OK;
+    for (uint32_t s = 0; s < call->client->n_shards && status == EMBD_OK; s++) {
+        b.shard = s;
+        status = build_shard(&b);
+    }
+    return status;
+}
+
+void embd__asks_fini(struct embd_call *call)
+{
+    for (uint32_t i = 0; i < call->asks_made; i++) {
+        embd__msg_fini(&call->asks[i]->x.msg);
+        free(call->asks[i]);
+    }
+    free(call->asks);
+    free(call->exchanges);
+}

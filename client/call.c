@@ -1,0 +1,193 @@
+/* call.c - the life of a call: taken from the pool, its parts checked and split, its messages submitted; then
+ * awaited, finished into the caller's arrays and put back. Calls and what they hold are kept, so that a training
+ * loop allocates nothing after its first steps. */
+#include "call.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int embd__call_no_memory(struct embd_call *call)
+{
+    return embd__error_set(&call->client->error, EMBD_NO_MEMORY, "no memory for the buffers of a call");
+}
+
+/* ---- the pool ---- */
+
+static struct embd_call *take_call(embd_client *client)
+{
+    struct embd_call *call = client->free_calls;
+    if (call != NULL) {
+        client->free_calls = call->next_free;
+        return call;
+    }
+    call = calloc(1, sizeof *call);
+    if (call == NULL) {
+        embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory for a call");
+        return NULL;
+    }
+    call->client = client;
+    call->next = client->calls;
+    client->calls = call;
+    return call;
+}
+
+static void give_back_call(struct embd_call *call)
+{
+    embd__arena_reset(&call->arena);
+    call->next_free = call->client->free_calls;
+    call->client->free_calls = call;
+}
+
+void embd__calls_fini(struct embd_client *client)
+{
+    while (client->calls != NULL) {
+        struct embd_call *call = client->calls;
+        client->calls = call->next;
+        embd__asks_fini(call);
+        embd__arena_fini(&call->arena);
+        free(call);
+    }
+}
+
+/* ---- start ---- */
+
+static int take_options(struct embd_call *call, const embd_call_options *options)
+{
+    static const embd_call_options defaults = {0};
+    const embd_call_options *o = options != NULL ? options : &defaults;
+    struct embd__error *e = &call->client->error;
+    if (embd_dtype_name(o->wire) == NULL)
+        return embd__error_set(e, EMBD_INVALID, "wire %d is no dtype", (int)o->wire);
+    if ((unsigned)o->plan > EMBD_PLAN_ROWS)
+        return embd__error_set(e, EMBD_INVALID, "plan %d is none of auto, pooled and rows", (int)o->plan);
+    call->deadline_ms = o->deadline_ms;
+    call->wire = o->wire;
+    call->plan = o->plan;
+    call->zero_missing = o->zero_missing;
+    return EMBD_OK;
+}
+
+static int take_parts(struct embd_call *call, const embd_part *parts, size_t n_parts)
+{
+    if (n_parts > UINT16_MAX)
+        return embd__error_set(&call->client->error, EMBD_TOO_LARGE, "%zu parts in a call; the limit is %u",
+                               n_parts, UINT16_MAX);
+    call->n_works = (uint32_t)n_parts;
+    call->parts = embd__arena_array(&call->arena, n_parts, sizeof *call->parts);
+    call->works = embd__arena_array(&call->arena, n_parts, sizeof *call->works);
+    if (call->parts == NULL || call->works == NULL)
+        return embd__call_no_memory(call);
+    if (n_parts > 0)
+        memcpy(call->parts, parts, n_parts * sizeof *parts);
+    return EMBD_OK;
+}
+
+/* A table is stepped once by a push, so its gradients have to come together. */
+static int check_tables_differ(struct embd_call *call)
+{
+    for (uint32_t i = 0; i < call->n_works; i++)
+        for (uint32_t j = 0; j < i; j++)
+            if (call->parts[i].table == call->parts[j].table)
+                return embd__error_set(&call->client->error, EMBD_INVALID,
+                                       "parts %u and %u push to the same table %s; one part must hold the table's "
+                                       "whole batch",
+                                       j, i, call->works[i].schema->name);
+    return EMBD_OK;
+}
+
+static int prepare(struct embd_call *call)
+{
+    int status = EMBD_OK;
+    for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
+        status = embd__work_begin(call, &call->works[i], i);
+    if (status == EMBD_OK && call->is_push)
+        status = check_tables_differ(call);
+    for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++) {
+        struct work *work = &call->works[i];
+        work->by_rows = embd__plan_is_rows(call, work);
+        status = call->is_push ? embd__push_lay(call, work) : embd__pull_lay(call, work);
+    }
+    return status == EMBD_OK ? embd__asks_build(call) : status;
+}
+
+static int start(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options,
+                 bool is_push, embd_call **call_out)
+{
+    client->error = (struct embd__error){0};
+    struct embd_call *call = take_call(client);
+    if (call == NULL)
+        return client->error.status;
+    call->is_push = is_push;
+    call->n_asks = 0;
+    int status = take_options(call, options);
+    if (status == EMBD_OK)
+        status = take_parts(call, parts, n_parts);
+    if (status == EMBD_OK)
+        status = prepare(call);
+    if (status != EMBD_OK) {
+        give_back_call(call);
+        return status;
+    }
+    call->job.exchanges = call->exchanges;
+    call->job.n = call->n_asks;
+    embd__submit(&client->courier, &call->job);
+    *call_out = call;
+    return EMBD_OK;
+}
+
+int embd_pull_start(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options,
+                    embd_call **call_out)
+{
+    return start(client, parts, n_parts, options, false, call_out);
+}
+
+int embd_push_start(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options,
+                    embd_call **call_out)
+{
+    return start(client, parts, n_parts, options, true, call_out);
+}
+
+/* ---- end ---- */
+
+static int first_error(struct embd_call *call)
+{
+    struct embd__error *e = &call->client->error;
+    for (uint32_t i = 0; i < call->n_asks; i++) {
+        const struct embd__error *own = &call->asks[i]->x.error;
+        if (own->status != EMBD_OK)
+            return embd__error_set(e, own->status, "%s", own->text);
+    }
+    return EMBD_OK;
+}
+
+int embd_wait(embd_call *call)
+{
+    embd_client *client = call->client;
+    embd__await(&client->courier, &call->job);
+    client->error = (struct embd__error){0};
+    int status = first_error(call);
+    for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
+        status = call->is_push ? embd__push_finish(call, &call->works[i])
+                               : embd__pull_finish(call, &call->works[i]);
+    give_back_call(call);
+    return status;
+}
+
+bool embd_is_done(embd_call *call)
+{
+    return embd__poll(&call->client->courier, &call->job);
+}
+
+int embd_pull(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options)
+{
+    embd_call *call;
+    int status = embd_pull_start(client, parts, n_parts, options, &call);
+    return status == EMBD_OK ? embd_wait(call) : status;
+}
+
+int embd_push(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options)
+{
+    embd_call *call;
+    int status = embd_push_start(client, parts, n_parts, options, &call);
+    return status == EMBD_OK ? embd_wait(call) : status;
+}

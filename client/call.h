@@ -1,0 +1,118 @@
+/* call.h - a pull or push on its way.
+ *
+ * A part of the caller's becomes a `struct work`; split.c or distinct rows make one `struct share` of it for
+ * each shard; asks.c puts the shares of a shard, or cuts of them, into as few messages as the limits allow.
+ * Everything lies in the call's arena and in the caller's arrays until embd_wait. */
+#ifndef EMBD_CLIENT_CALL_H
+#define EMBD_CLIENT_CALL_H
+
+#include "client.h"
+
+/* What one shard gets of one part. Arrays are the caller's or the arena's. */
+struct share {
+    uint32_t n_keys, n_rows;
+    const uint64_t *keys;    /* [n_keys] as stored */
+    const uint32_t *offsets; /* [n_rows + 1]; NULL: one key per row */
+    const uint16_t *slots;   /* [n_rows]; slot tables only */
+    const float *weights;    /* [n_keys] or NULL. pull: weights; push: what a row's gradient is times for a key */
+    const uint32_t *rows;    /* [n_rows] the part's output row of each; NULL: as they stand */
+    const uint32_t *from;    /* [n_keys] position in the part's keys; NULL: as they stand */
+    const void *grads;       /* push: [n_rows][dim] of the wire's dtype */
+    uint8_t *values;         /* pull: [n_rows][dim] of the wire's dtype, where the answer goes */
+    uint8_t *statuses;       /* [n_keys], where the answer goes; NULL: not asked for */
+};
+
+/* One part. */
+struct work {
+    const embd_part *part; /* the call's copy */
+    uint32_t index;        /* of the part, for errors */
+    const embd_schema *schema;
+    uint32_t dim;
+    size_t row_bytes;      /* of the wire's dtype */
+    bool is_pooled;        /* rows of several keys, combined; then offsets are there */
+    bool by_rows;          /* the rows plan */
+    uint32_t n_keys, n_rows; /* n_rows: of `values`; n_keys when not pooled */
+    const uint64_t *offsets; /* [batch rows + 1]; NULL: one key per row */
+    uint64_t n_batch_rows;
+    const uint64_t *keys;    /* [n_keys] as stored */
+    const float *weights;    /* [n_keys] or NULL; pooled only */
+    struct share *shares;    /* [n_shards] */
+    /* The rows plan: occurrence i of the part is row numbers[i] of `rows`; shares lie in it one after another. */
+    uint32_t n_distinct;
+    uint32_t *numbers;
+    uint8_t *rows;
+    uint8_t *row_statuses; /* [n_distinct] or NULL */
+};
+
+struct answer_bin {
+    void *to;
+    uint64_t bytes;
+};
+
+/* One part of one message: consecutive rows of a share. */
+struct cut {
+    uint32_t work, n_rows, n_keys;
+    bool has_status;
+};
+
+#define ASK_CUTS_MAX LIMIT_PARTS
+
+/* One message to one shard. */
+struct ask {
+    struct exchange x; /* first: asks are found by their exchange */
+    struct embd_call *call;
+    uint32_t n_cuts, n_bins;
+    struct cut cuts[ASK_CUTS_MAX];
+    struct answer_bin bins[2 * ASK_CUTS_MAX];
+};
+
+struct embd_call {
+    struct embd_client *client;
+    struct embd_call *next, *next_free; /* of all; of those not in use */
+    struct arena arena;
+    struct job job;
+    bool is_push;
+    uint32_t deadline_ms;
+    embd_dtype wire;
+    embd_plan plan;
+    bool zero_missing;
+    embd_part *parts;
+    struct work *works;
+    uint32_t n_works;
+    struct ask **asks; /* kept between calls, with their messages' buffers */
+    struct exchange **exchanges;
+    uint32_t n_asks, asks_made, asks_capacity;
+};
+
+/* All return EMBD_OK or a status, with the client's error set. */
+
+/* check.c: takes a part, checked; keys get their slot offsets. */
+int embd__work_begin(struct embd_call *call, struct work *work, uint32_t index);
+
+/* split.c: shares with every occurrence in order. Fills in what is not an answer or gradient. */
+int embd__split(struct embd_call *call, struct work *work);
+/* split.c: shares with each distinct key once. */
+int embd__split_distinct(struct embd_call *call, struct work *work);
+/* The slot of each key, for slot tables: NULL and *status_out = EMBD_OK for others. */
+const uint16_t *embd__key_slots(struct embd_call *call, const struct work *work, int *status_out);
+
+/* plan.c: whether each distinct key once is the better way. */
+bool embd__plan_is_rows(struct embd_call *call, const struct work *work);
+
+/* pull.c, push.c: shares with destinations or gradients; and what is left to do when all answers are there. */
+int embd__pull_lay(struct embd_call *call, struct work *work);
+int embd__pull_finish(struct embd_call *call, struct work *work);
+int embd__push_lay(struct embd_call *call, struct work *work);
+int embd__push_finish(struct embd_call *call, struct work *work);
+/* Statuses of distinct keys, or of shares, to the part's; both directions. */
+void embd__spread_statuses(const struct embd_call *call, const struct work *work);
+/* Sets where statuses of the shares go. */
+int embd__lay_statuses(struct embd_call *call, struct work *work);
+
+/* asks.c: the messages. */
+int embd__asks_build(struct embd_call *call);
+void embd__asks_fini(struct embd_call *call);
+
+int embd__call_no_memory(struct embd_call *call);
+
+#endif

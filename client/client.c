@@ -1,0 +1,336 @@
+/* client.c - the handle. Connecting: the first address that answers tells the map of the cluster; then a link
+ * to every shard is opened and pinged, all at once, so that a handle that was made is a handle that works.
+ * Admin links are only named here; they connect with their first request. */
+#include "client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "address.h"
+#include "request.h"
+
+#define ADMIN_PATH_MAX 256u
+
+void embd_options_init(embd_options *options)
+{
+    *options = (embd_options){.deadline_ms = 30000, .reconnect_min_ms = 10, .reconnect_max_ms = 1000};
+}
+
+uint32_t embd__next_msgid(embd_client *client)
+{
+    client->last_msgid = client->last_msgid >= UINT32_MAX - 1 ? 1 : client->last_msgid + 1;
+    return client->last_msgid;
+}
+
+void embd__exchange_begin(embd_client *client, struct exchange *x, uint32_t deadline_ms)
+{
+    x->msgid = embd__next_msgid(client);
+    x->deadline_ms = deadline_ms != 0 ? deadline_ms : client->options.deadline_ms;
+    x->deadline_ns = uv_hrtime() + (uint64_t)x->deadline_ms * 1000000;
+    x->fail_fast = false;
+    x->error.status = EMBD_OK;
+}
+
+/* ---- the map of the cluster ---- */
+
+static char *copy_field(struct fields *f, const char *name, const char *absent)
+{
+    char text[ADMIN_PATH_MAX + ADDRESS_HOST_MAX];
+    embd__field_str(f, name, text, sizeof text, absent);
+    if (f->reader->error->status != EMBD_OK)
+        return NULL;
+    char *copy = strdup(text);
+    if (copy == NULL)
+        embd__error_set(f->reader->error, EMBD_NO_MEMORY, "no memory for the map of the cluster");
+    return copy;
+}
+
+static int read_map(embd_client *client, struct reader *r)
+{
+    struct fields fields, item;
+    const msgpack_object *items;
+    embd__read_fields(&fields, r, "cluster");
+    uint32_t n = embd__field_list(&fields, "shards", LIMIT_SHARDS, &items);
+    if (r->error->status == EMBD_OK && n == 0)
+        embd__error_set(r->error, EMBD_PROTOCOL, "a cluster of 0 shards");
+    if (r->error->status != EMBD_OK)
+        return r->error->status;
+    client->shards = calloc(n, sizeof *client->shards);
+    if (client->shards == NULL)
+        return embd__error_set(r->error, EMBD_NO_MEMORY, "no memory for %u shards", n);
+    client->n_shards = n;
+    for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++) {
+        embd__list_map(r, &items[i], &item, "a shard of cluster");
+        client->shards[i].address = copy_field(&item, "address", NULL);
+        client->shards[i].admin_address = copy_field(&item, "admin", "");
+    }
+    return r->error->status;
+}
+
+static int ask_map(embd_client *client, struct link *link, uint32_t deadline_ms)
+{
+    struct answer *answer;
+    struct msg *m = embd__request_begin(client, METHOD_CLUSTER);
+    struct exchange *x = &client->request;
+    x->fail_fast = true;
+    x->deadline_ms = deadline_ms;
+    x->deadline_ns = uv_hrtime() + (uint64_t)deadline_ms * 1000000;
+    embd__msg_map(m, 0);
+    int status = embd__request_on(client, link, &answer);
+    if (status != EMBD_OK)
+        return status;
+    status = read_map(client, &answer->reader);
+    embd__answer_free(answer);
+    return status;
+}
+
+static struct link_config link_config(embd_client *client, const char *address, enum listener listener)
+{
+    return (struct link_config){
+        .loop = &client->courier.loop,
+        .address = address,
+        .listener = listener,
+        .shard = LINK_ANY,
+        .reconnect_min_ms = client->options.reconnect_min_ms,
+        .reconnect_max_ms = client->options.reconnect_max_ms,
+    };
+}
+
+/* Asks one address, on a link of its own that is closed again. `address` must outlive the loop's next run. */
+static int ask_address(embd_client *client, const char *address, uint32_t deadline_ms)
+{
+    struct link *link;
+    struct link_config config = link_config(client, address, LISTENER_DATA);
+    int status = embd__link_open(&config, &link, &client->error);
+    if (status != EMBD_OK)
+        return status;
+    status = ask_map(client, link, deadline_ms);
+    embd__link_close(link);
+    uv_run(&client->courier.loop, UV_RUN_NOWAIT);
+    return status;
+}
+
+/* No address of the list may be unreadable, also when an earlier one answers. */
+static int count_addresses(const char *servers, uint32_t *n_out, struct embd__error *e)
+{
+    struct address address;
+    const char *item;
+    size_t bytes;
+    *n_out = 0;
+    for (const char *rest = servers; rest != NULL; ++*n_out) {
+        rest = embd__address_next(rest, &item, &bytes);
+        int status = embd__address_read(item, bytes, &address, e);
+        if (status != EMBD_OK)
+            return status;
+    }
+    return EMBD_OK;
+}
+
+static int find_cluster(embd_client *client, const char *servers, uint64_t deadline_ns)
+{
+    uint32_t n_left;
+    int status = count_addresses(servers, &n_left, &client->error);
+    const char *item;
+    size_t bytes;
+    for (const char *rest = servers; status != EMBD_INVALID && rest != NULL; n_left--) {
+        char address[ADDRESS_HOST_MAX + 16];
+        uint64_t now = uv_hrtime();
+        uint64_t share_ms = now >= deadline_ns ? 1 : (deadline_ns - now) / n_left / 1000000 + 1;
+        rest = embd__address_next(rest, &item, &bytes);
+        snprintf(address, sizeof address, "%.*s", (int)bytes, item);
+        client->error.status = EMBD_OK;
+        status = ask_address(client, address, (uint32_t)share_ms);
+        if (status == EMBD_OK)
+            return EMBD_OK;
+    }
+    return status;
+}
+
+/* ---- links ---- */
+
+static int open_links(embd_client *client)
+{
+    for (uint32_t i = 0; i < client->n_shards; i++) {
+        struct client_shard *shard = &client->shards[i];
+        struct link_config config = link_config(client, shard->address, LISTENER_DATA);
+        config.shard = i;
+        config.n_shards = client->n_shards;
+        int status = embd__link_open(&config, &shard->link, &client->error);
+        if (status != EMBD_OK)
+            return status;
+        if (shard->admin_address[0] == '\0')
+            continue;
+        config.address = shard->admin_address;
+        config.listener = LISTENER_ADMIN;
+        status = embd__link_open(&config, &shard->admin, &client->error);
+        if (status != EMBD_OK)
+            return status;
+    }
+    return EMBD_OK;
+}
+
+/* Exchanges without an answer to speak of, one for each shard. */
+struct pings {
+    struct job job;
+    struct exchange *exchanges;
+    struct exchange *list[];
+};
+
+static void *on_ping_bin(struct exchange *x, uint32_t index, uint32_t bytes)
+{
+    (void)index;
+    embd__error_set(&x->error, EMBD_PROTOCOL, "the answer to ping has a bin of %u bytes", bytes);
+    return NULL;
+}
+
+static void on_ping_answer(struct exchange *x, struct reader *reader)
+{
+    (void)x;
+    embd__reader_end(reader);
+}
+
+static void begin_ping(embd_client *client, struct pings *pings, uint32_t i, uint64_t deadline_ns)
+{
+    struct exchange *x = &pings->exchanges[i];
+    embd__msg_init(&x->msg);
+    embd__exchange_begin(client, x, 0);
+    x->deadline_ns = deadline_ns;
+    x->fail_fast = true;
+    x->link = client->shards[i].link;
+    x->owner = &pings->job;
+    x->on_bin = on_ping_bin;
+    x->on_answer = on_ping_answer;
+    x->on_end = embd__job_exchange_ended;
+    embd__msg_request(&x->msg, x->msgid, METHOD_PING);
+    embd__msg_map(&x->msg, 0);
+    pings->list[i] = x;
+    if (embd__msg_end(&x->msg) != EMBD_OK)
+        embd__error_set(&client->error, x->msg.status, "no memory for a request");
+}
+
+/* Connects every link; the first error by shard is the client's. */
+static int ping_all(embd_client *client, uint64_t deadline_ns)
+{
+    uint32_t n = client->n_shards;
+    struct pings *pings = calloc(1, sizeof *pings + n * sizeof pings->list[0]);
+    struct exchange *exchanges = calloc(n, sizeof *exchanges);
+    if (pings == NULL || exchanges == NULL) {
+        free(pings);
+        free(exchanges);
+        return embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory for %u shards", n);
+    }
+    pings->exchanges = exchanges;
+    pings->job.exchanges = pings->list;
+    pings->job.n = n;
+    for (uint32_t i = 0; i < n; i++)
+        begin_ping(client, pings, i, deadline_ns);
+    if (client->error.status == EMBD_OK) {
+        embd__submit(&client->courier, &pings->job);
+        embd__await(&client->courier, &pings->job);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (exchanges[i].error.status != EMBD_OK)
+            embd__error_set(&client->error, exchanges[i].error.status, "%s", exchanges[i].error.text);
+        embd__msg_fini(&exchanges[i].msg);
+    }
+    free(exchanges);
+    free(pings);
+    return client->error.status;
+}
+
+/* ---- open and close ---- */
+
+static void take_options(embd_client *client, const embd_options *options)
+{
+    embd_options *own = &client->options;
+    embd_options_init(own);
+    if (options == NULL)
+        return;
+    embd_options defaults = *own;
+    *own = *options;
+    if (own->deadline_ms == 0)
+        own->deadline_ms = defaults.deadline_ms;
+    if (own->reconnect_min_ms == 0)
+        own->reconnect_min_ms = defaults.reconnect_min_ms;
+    if (own->reconnect_max_ms < own->reconnect_min_ms)
+        own->reconnect_max_ms = own->reconnect_min_ms;
+}
+
+static int establish(embd_client *client, const char *servers)
+{
+    uint64_t deadline_ns = uv_hrtime() + (uint64_t)client->options.deadline_ms * 1000000;
+    int status = find_cluster(client, servers, deadline_ns);
+    if (status == EMBD_OK)
+        status = open_links(client);
+    if (status == EMBD_OK)
+        status = ping_all(client, deadline_ns);
+    if (status == EMBD_OK && client->options.own_thread)
+        status = embd__courier_start_thread(&client->courier, &client->error);
+    return status == EMBD_DEADLINE || status == EMBD_CLOSED ? EMBD_UNREACHABLE : status;
+}
+
+int embd_connect(const char *servers, const embd_options *options, embd_client **client_out, char *why_out,
+                 size_t why_bytes)
+{
+    struct embd__error e = {0};
+    *client_out = NULL;
+    embd_client *client = calloc(1, sizeof *client);
+    int status = client == NULL ? embd__error_set(&e, EMBD_NO_MEMORY, "no memory for a client")
+                                : embd__courier_init(&client->courier, &e);
+    if (status == EMBD_OK) {
+        take_options(client, options);
+        embd__msg_init(&client->request.msg);
+        status = establish(client, servers);
+        if (status == EMBD_OK) {
+            *client_out = client;
+            return EMBD_OK;
+        }
+        e = client->error;
+        embd_close(client);
+    } else {
+        free(client);
+    }
+    if (why_out != NULL && why_bytes > 0)
+        snprintf(why_out, why_bytes, "%s", e.text);
+    return status;
+}
+
+void embd_close(embd_client *client)
+{
+    if (client == NULL)
+        return;
+    embd__courier_stop_thread(&client->courier);
+    for (uint32_t i = 0; i < client->n_shards; i++) {
+        if (client->shards[i].link != NULL)
+            embd__link_close(client->shards[i].link);
+        if (client->shards[i].admin != NULL)
+            embd__link_close(client->shards[i].admin);
+    }
+    embd__courier_fini(&client->courier);
+    for (uint32_t i = 0; i < client->n_shards; i++) {
+        free(client->shards[i].address);
+        free(client->shards[i].admin_address);
+    }
+    free(client->shards);
+    embd__calls_fini(client);
+    embd__tables_fini(client);
+    embd__distinct_fini(&client->distinct);
+    embd__msg_fini(&client->request.msg);
+    free(client);
+}
+
+const char *embd_last_error(const embd_client *client)
+{
+    return client->error.text;
+}
+
+uint32_t embd_shard_count(const embd_client *client)
+{
+    return client->n_shards;
+}
+
+const char *embd_shard_address(const embd_client *client, uint32_t shard)
+{
+    return shard < client->n_shards ? client->shards[shard].address : NULL;
+}

@@ -1,0 +1,58 @@
+/* client.h - what a client handle holds. Owner: the caller's thread; what belongs to the loop's thread is only
+ * reached through jobs (thread.h). */
+#ifndef EMBD_CLIENT_CLIENT_H
+#define EMBD_CLIENT_CLIENT_H
+
+#include "arena.h"
+#include "distinct.h"
+#include "schema.h"
+#include "thread.h"
+
+struct client_shard {
+    char *address, *admin_address; /* the client's; admin_address "" where the server has none */
+    struct link *link, *admin;     /* admin is NULL where there is none */
+};
+
+/* Counts that help to choose a plan; see plan.c. */
+struct plan_history {
+    uint32_t calls;        /* since the last sample */
+    float distinct_ratio;  /* distinct keys / keys of batches like the last; 0: not known */
+    uint64_t sampled_keys; /* keys of the batch that was sampled */
+};
+
+struct embd_table {
+    struct embd_client *client;
+    struct table_schema schema;
+    uint32_t id;
+    struct plan_history history;
+    struct embd_table *next;
+};
+
+struct embd_client {
+    struct embd_options options;
+    struct embd__error error; /* of the last failed call */
+    struct courier courier;
+    uint32_t n_shards;
+    struct client_shard *shards;
+    uint32_t last_msgid;
+    struct embd_table *tables;
+    struct embd_call *calls;      /* all that were ever made */
+    struct embd_call *free_calls; /* those not in use */
+    struct exchange request;      /* of request.h */
+    struct distinct distinct;     /* of the rows plan */
+};
+
+uint32_t embd__next_msgid(struct embd_client *client);
+/* Prepares an exchange that waits no longer than `deadline_ms` (0: the client's). */
+void embd__exchange_begin(struct embd_client *client, struct exchange *x, uint32_t deadline_ms);
+
+/* request.c: embd__request on any link; what embd__request_begin began may have been given fail_fast. */
+struct answer;
+int embd__request_on(embd_client *client, struct link *link, struct answer **answer_out);
+
+/* call.c: frees all calls; the loop stands still. */
+void embd__calls_fini(struct embd_client *client);
+/* tables.c */
+void embd__tables_fini(struct embd_client *client);
+
+#endif

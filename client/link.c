@@ -1,0 +1,690 @@
+/* link.c - the happy path: the first exchange makes the link connect and greet; once the hello is answered,
+ * exchanges are written in the order they came, up to LIMIT_REQUESTS_IN_FLIGHT unanswered ones; answers are
+ * paired by msgid, in any order.
+ *
+ *     IDLE -> CONNECTING -> GREETING -> READY
+ *       ^         |            |          |       lose(): exchanges that were sent fail, the others wait
+ *       +-- WAITING <----------+----------+       for the next connection, until their deadlines
+ *
+ * What can fail: connecting (again after a pause that doubles), the greeting (wrong version or wrong shard: what
+ * waits fails), the connection (what was sent fails with EMBD_CLOSED), an answer that is not what was asked for
+ * (fails alone where the stream is still in step), a deadline. An exchange whose deadline passes while its
+ * answer is due is forgotten: the msgid stays known and the answer is dropped. One that is half written takes
+ * the connection with it, because its bytes are the caller's and a frame cannot be taken back. */
+#include "link.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "address.h"
+#include "receive.h"
+#include "socket.h"
+
+#define HELLO_MSGID UINT32_MAX
+#define PIECES_PER_SEND 64u
+
+enum link_state { LINK_IDLE, LINK_WAITING, LINK_CONNECTING, LINK_GREETING, LINK_READY, LINK_CLOSED };
+
+struct flight {
+    uint32_t msgid;
+    struct exchange *x; /* NULL: forgotten */
+};
+
+struct link {
+    struct link_config config;
+    struct address host; /* data links */
+    enum link_state state;
+    struct socket *socket;
+    uv_timer_t retry, deadline;
+    uint32_t open_handles;
+    uint64_t next_try_ns; /* not to connect before */
+    uint32_t pause_ms;    /* after the next failure */
+    uint64_t deadline_armed_ns; /* when the deadline timer goes off; UINT64_MAX: not armed */
+    struct embd__error last; /* why there is no connection */
+    struct exchange hello;
+    /* Exchanges not yet sent, oldest first; the head may be half sent. */
+    struct exchange *queue, **queue_end;
+    bool is_blocked; /* the socket takes no more bytes for now */
+    struct flight flights[LIMIT_REQUESTS_IN_FLIGHT];
+    uint32_t n_flights, max_flights;
+    struct exchange *receiving; /* owns the destination of the bin that is coming in */
+    struct receiver receiver;
+    msgpack_zone zone;
+    atomic_uint_fast64_t frame_bytes, keys; /* limits of the server; read on any thread */
+};
+
+static void lose(struct link *link, int status, const char *why);
+
+/* ---- ends of exchanges ---- */
+
+static void end(struct exchange *x)
+{
+    x->state = EXCHANGE_IDLE;
+    x->next = NULL;
+    x->on_end(x);
+}
+
+static void fail(struct exchange *x, int status, const char *why)
+{
+    x->error.status = EMBD_OK;
+    embd__error_set(&x->error, status, "%s: %s", x->link->config.address, why);
+    end(x);
+}
+
+/* An error found while reading an answer: puts the server's name before it. */
+static void end_named(struct exchange *x)
+{
+    struct embd__error plain = x->error;
+    if (plain.status == EMBD_OK)
+        end(x);
+    else
+        fail(x, plain.status, plain.text);
+}
+
+static void push_queue(struct link *link, struct exchange *x)
+{
+    x->state = EXCHANGE_QUEUED;
+    x->piece = 0;
+    x->piece_sent = 0;
+    x->next = NULL;
+    *link->queue_end = x;
+    link->queue_end = &x->next;
+}
+
+static struct exchange *pop_queue(struct link *link)
+{
+    struct exchange *x = link->queue;
+    link->queue = x->next;
+    if (link->queue == NULL)
+        link->queue_end = &link->queue;
+    return x;
+}
+
+/* Fails those of the queue that `chosen` says; keeps the order of the others. */
+static void fail_queued(struct link *link, bool (*chosen)(const struct exchange *x), int status, const char *why)
+{
+    struct exchange *all = link->queue;
+    link->queue = NULL;
+    link->queue_end = &link->queue;
+    while (all != NULL) {
+        struct exchange *x = all;
+        all = x->next;
+        if (chosen(x))
+            fail(x, status, why);
+        else
+            push_queue(link, x);
+    }
+}
+
+static bool is_any(const struct exchange *x)
+{
+    (void)x;
+    return true;
+}
+
+static bool is_fail_fast(const struct exchange *x)
+{
+    return x->fail_fast;
+}
+
+static bool was_begun(const struct exchange *x)
+{
+    return x->state == EXCHANGE_SENDING;
+}
+
+/* ---- what is in flight ---- */
+
+static struct flight *find_flight(struct link *link, uint32_t msgid)
+{
+    for (uint32_t i = 0; i < link->n_flights; i++)
+        if (link->flights[i].msgid == msgid)
+            return &link->flights[i];
+    return NULL;
+}
+
+static void remove_flight(struct link *link, struct flight *flight)
+{
+    size_t after = (size_t)(link->flights + link->n_flights - (flight + 1));
+    memmove(flight, flight + 1, after * sizeof *flight);
+    link->n_flights--;
+}
+
+static void fail_flights(struct link *link, int status, const char *why)
+{
+    struct flight flights[LIMIT_REQUESTS_IN_FLIGHT];
+    uint32_t n = link->n_flights;
+    memcpy(flights, link->flights, n * sizeof *flights);
+    link->n_flights = 0;
+    link->receiving = NULL;
+    for (uint32_t i = 0; i < n; i++)
+        if (flights[i].x != NULL && flights[i].x != &link->hello)
+            fail(flights[i].x, status, why);
+}
+
+/* ---- receiving ---- */
+
+static int out_of_step(const struct frame_scanner *frame, struct embd__error *e)
+{
+    if (frame->type != 1)
+        return embd__error_set(e, EMBD_PROTOCOL, "a message of type %d is no answer", frame->type);
+    if (!frame->has_msgid)
+        return embd__error_set(e, EMBD_PROTOCOL, "an answer without a msgid");
+    return embd__error_set(e, EMBD_PROTOCOL, "an answer to msgid %u, which was not asked", frame->msgid);
+}
+
+static int on_bin(void *owner, uint8_t **to_out, struct embd__error *e)
+{
+    struct link *link = owner;
+    const struct frame_scanner *frame = &link->receiver.frame;
+    const struct flight *flight =
+        frame->type == 1 && frame->has_msgid ? find_flight(link, frame->msgid) : NULL;
+    if (flight == NULL)
+        return out_of_step(frame, e);
+    struct exchange *x = flight->x;
+    *to_out = NULL;
+    link->receiving = x;
+    if (x == NULL || x->error.status != EMBD_OK)
+        return EMBD_OK; /* dropped, the stream stays in step */
+    *to_out = x->on_bin(x, frame->n_bins - 1, frame->bin_bytes);
+    return EMBD_OK;
+}
+
+static void read_answer(struct link *link, struct exchange *x)
+{
+    struct reader reader;
+    struct embd__error e = {0};
+    if (x->error.status != EMBD_OK)
+        return; /* a bin did not fit */
+    if (embd__reader_init(&reader, &link->receiver.frame, &link->zone, &e) == EMBD_OK) {
+        if (reader.answer_status == EMBD_OK)
+            x->on_answer(x, &reader);
+        else
+            embd__error_set(&x->error, reader.answer_status, "%.*s", (int)reader.answer_text_bytes,
+                            reader.answer_text);
+    }
+    if (e.status != EMBD_OK)
+        embd__error_set(&x->error, EMBD_PROTOCOL, "%s", e.text);
+}
+
+static int finish_greeting(struct link *link, struct embd__error *e);
+
+static int on_frame(void *owner, struct embd__error *e)
+{
+    struct link *link = owner;
+    const struct frame_scanner *frame = &link->receiver.frame;
+    link->receiving = NULL;
+    if (frame->type == 2)
+        return EMBD_OK; /* notifications are nobody's */
+    struct flight *flight = frame->type == 1 ? find_flight(link, frame->msgid) : NULL;
+    if (flight == NULL)
+        return out_of_step(frame, e);
+    struct exchange *x = flight->x;
+    remove_flight(link, flight);
+    if (x == NULL)
+        return EMBD_OK;
+    read_answer(link, x);
+    if (x == &link->hello)
+        return finish_greeting(link, e);
+    end_named(x);
+    return EMBD_OK;
+}
+
+/* ---- sending ---- */
+
+static uint32_t gather_pieces(const struct exchange *x, struct iovec iov[PIECES_PER_SEND])
+{
+    uint32_t n = 0, n_pieces = embd__msg_n_pieces(&x->msg);
+    uint64_t skip = x->piece_sent;
+    for (uint32_t i = x->piece; i < n_pieces && n < PIECES_PER_SEND; i++, skip = 0) {
+        struct msg_piece piece = embd__msg_piece(&x->msg, i);
+        if (piece.bytes > skip)
+            iov[n++] = (struct iovec){(uint8_t *)(uintptr_t)piece.data + skip, (size_t)(piece.bytes - skip)};
+    }
+    return n;
+}
+
+/* Moves the place in the message on; true when all of it is sent. */
+static bool account_sent(struct exchange *x, uint64_t sent)
+{
+    uint32_t n_pieces = embd__msg_n_pieces(&x->msg);
+    while (x->piece < n_pieces) {
+        uint64_t left = embd__msg_piece(&x->msg, x->piece).bytes - x->piece_sent;
+        if (sent < left) {
+            x->piece_sent += sent;
+            return false;
+        }
+        sent -= left;
+        x->piece++;
+        x->piece_sent = 0;
+    }
+    return true;
+}
+
+/* 1: sent; 0: the socket is full; negative: errno. */
+static int write_exchange(struct link *link, struct exchange *x)
+{
+    struct iovec iov[PIECES_PER_SEND];
+    x->state = EXCHANGE_SENDING;
+    for (;;) {
+        struct msghdr header = {.msg_iov = iov, .msg_iovlen = gather_pieces(x, iov)};
+        ssize_t sent = sendmsg(embd__socket_fd(link->socket), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -errno;
+        if (account_sent(x, (uint64_t)sent))
+            return 1;
+    }
+}
+
+static void block(struct link *link, bool is_blocked)
+{
+    if (link->is_blocked != is_blocked)
+        embd__socket_want_write(link->socket, is_blocked);
+    link->is_blocked = is_blocked;
+}
+
+static void send_more(struct link *link)
+{
+    bool may_send = link->state == LINK_READY || link->state == LINK_GREETING;
+    while (may_send && link->queue != NULL && link->n_flights < link->max_flights) {
+        if (link->state == LINK_GREETING && link->queue != &link->hello)
+            break;
+        int result = write_exchange(link, link->queue);
+        if (result < 0) {
+            lose(link, EMBD_CLOSED, strerror(-result));
+            return;
+        }
+        if (result == 0) {
+            block(link, true);
+            return;
+        }
+        struct exchange *x = pop_queue(link);
+        x->state = EXCHANGE_SENT;
+        link->flights[link->n_flights++] = (struct flight){x->msgid, x};
+    }
+    if (may_send)
+        block(link, false);
+}
+
+static void on_ready(void *owner, bool readable, bool writable)
+{
+    struct link *link = owner;
+    struct embd__error e = {0};
+    if (readable && embd__receive(&link->receiver, embd__socket_fd(link->socket), &e) != EMBD_OK) {
+        lose(link, e.status, e.text);
+        return;
+    }
+    if (link->queue != NULL && (writable || !link->is_blocked))
+        send_more(link);
+    else if (writable)
+        block(link, false);
+}
+
+/* ---- the greeting ---- */
+
+static void *on_hello_bin(struct exchange *x, uint32_t index, uint32_t bytes)
+{
+    (void)index;
+    embd__error_set(&x->error, EMBD_PROTOCOL, "the answer to hello has a bin of %u bytes", bytes);
+    return NULL;
+}
+
+static void check_shard(const struct link *link, struct fields *fields, struct embd__error *e)
+{
+    uint64_t shards = embd__field_uint(fields, "shards", 1, LIMIT_SHARDS, FIELD_REQUIRED);
+    uint64_t shard = embd__field_uint(fields, "shard", 0, LIMIT_SHARDS - 1, FIELD_REQUIRED);
+    if (link->config.shard == LINK_ANY || e->status != EMBD_OK)
+        return;
+    if (shard != link->config.shard || shards != link->config.n_shards)
+        embd__error_set(e, EMBD_PROTOCOL, "is shard %llu of %llu; shard %u of %u is expected",
+                        (unsigned long long)shard, (unsigned long long)shards, link->config.shard,
+                        link->config.n_shards);
+}
+
+static void on_hello_answer(struct exchange *x, struct reader *reader)
+{
+    struct link *link = x->owner;
+    struct embd__error *e = reader->error;
+    struct fields fields;
+    embd__read_fields(&fields, reader, "hello");
+    uint64_t protocol = embd__field_uint(&fields, "protocol", 0, UINT32_MAX, FIELD_REQUIRED);
+    if (e->status == EMBD_OK && protocol != LIMIT_PROTOCOL)
+        embd__error_set(e, EMBD_PROTOCOL, "speaks version %llu of the protocol; %d is expected",
+                        (unsigned long long)protocol, LIMIT_PROTOCOL);
+    check_shard(link, &fields, e);
+    uint64_t frame_bytes = embd__field_uint(&fields, "frame_bytes", 1u << 16, UINT64_MAX - 1, LIMIT_FRAME_BYTES);
+    uint64_t keys = embd__field_uint(&fields, "keys", 1, UINT64_MAX - 1, LIMIT_KEYS);
+    uint64_t requests = embd__field_uint(&fields, "requests", 1, UINT64_MAX - 1, LIMIT_REQUESTS_IN_FLIGHT);
+    if (e->status != EMBD_OK)
+        return;
+    link->frame_bytes = frame_bytes < LIMIT_FRAME_BYTES ? frame_bytes : LIMIT_FRAME_BYTES;
+    link->keys = keys < LIMIT_KEYS ? keys : LIMIT_KEYS;
+    link->max_flights = requests < LIMIT_REQUESTS_IN_FLIGHT ? (uint32_t)requests : LIMIT_REQUESTS_IN_FLIGHT;
+}
+
+static int begin_greeting(struct link *link)
+{
+    struct exchange *hello = &link->hello;
+    struct msg *m = &hello->msg;
+    embd__msg_request(m, HELLO_MSGID, METHOD_HELLO);
+    embd__msg_map(m, 2);
+    embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
+    embd__msg_field_str(m, "client", "libembd " EMBD_VERSION);
+    if (embd__msg_end(m) != EMBD_OK)
+        return m->status;
+    hello->error.status = EMBD_OK;
+    hello->state = EXCHANGE_QUEUED;
+    hello->piece = 0;
+    hello->piece_sent = 0;
+    hello->next = link->queue;
+    if (link->queue == NULL)
+        link->queue_end = &hello->next;
+    link->queue = hello;
+    return EMBD_OK;
+}
+
+static int finish_greeting(struct link *link, struct embd__error *e)
+{
+    if (link->hello.error.status != EMBD_OK)
+        return embd__error_set(e, EMBD_PROTOCOL, "%s", link->hello.error.text);
+    link->state = LINK_READY;
+    link->pause_ms = link->config.reconnect_min_ms;
+    link->next_try_ns = 0;
+    return EMBD_OK; /* on_ready goes on with what waits */
+}
+
+/* ---- connecting and losing ---- */
+
+static void on_connect(void *owner)
+{
+    struct link *link = owner;
+    link->state = LINK_GREETING;
+    embd__receive_reset(&link->receiver);
+    if (begin_greeting(link) != EMBD_OK)
+        lose(link, EMBD_UNREACHABLE, "no memory to greet");
+    else
+        send_more(link);
+}
+
+static void on_connect_fail(void *owner, const char *why)
+{
+    lose(owner, EMBD_UNREACHABLE, why);
+}
+
+static const struct socket_events events = {on_connect, on_ready, on_connect_fail};
+
+static void begin_connect(struct link *link)
+{
+    struct embd__error e = {0};
+    bool is_path = link->config.listener == LISTENER_ADMIN;
+    link->state = LINK_CONNECTING;
+    link->is_blocked = false;
+    link->max_flights = LIMIT_REQUESTS_IN_FLIGHT;
+    link->socket = embd__socket_connect(link->config.loop, &link->host, is_path ? link->config.address : NULL,
+                                        &events, link, &e);
+    if (link->socket == NULL)
+        lose(link, EMBD_UNREACHABLE, e.text);
+}
+
+static void on_retry(uv_timer_t *timer)
+{
+    struct link *link = timer->data;
+    if (link->state == LINK_WAITING)
+        begin_connect(link);
+}
+
+/* Connects now, or when the pause after the last failure is over. */
+static void want_connection(struct link *link)
+{
+    uint64_t now = uv_hrtime();
+    if (now >= link->next_try_ns) {
+        begin_connect(link);
+        return;
+    }
+    link->state = LINK_WAITING;
+    uv_update_time(link->config.loop);
+    uv_timer_start(&link->retry, on_retry, (link->next_try_ns - now) / 1000000 + 1, 0);
+}
+
+static void double_pause(struct link *link)
+{
+    link->next_try_ns = uv_hrtime() + (uint64_t)link->pause_ms * 1000000;
+    uint64_t next = (uint64_t)link->pause_ms * 2;
+    link->pause_ms = next > link->config.reconnect_max_ms ? link->config.reconnect_max_ms : (uint32_t)next;
+}
+
+static void forget_hello(struct link *link)
+{
+    if (link->queue == &link->hello)
+        pop_queue(link);
+}
+
+/* No connection any more: fails what was sent, keeps what was not. */
+static void lose(struct link *link, int status, const char *why)
+{
+    enum link_state was = link->state;
+    char text[LIMIT_ERROR_TEXT];
+    embd__socket_close(link->socket);
+    link->socket = NULL;
+    link->is_blocked = false;
+    link->state = LINK_IDLE;
+    link->last = (struct embd__error){0};
+    embd__error_set(&link->last, status, "%s", why);
+    forget_hello(link);
+    double_pause(link);
+    if (status == EMBD_CLOSED)
+        snprintf(text, sizeof text, "connection closed during the call (%.300s); a push may or may not have "
+                 "been applied", link->last.text);
+    else
+        snprintf(text, sizeof text, "%s", link->last.text);
+    fail_queued(link, was_begun, status, text);
+    fail_flights(link, status, text);
+    if (was == LINK_GREETING && status == EMBD_PROTOCOL)
+        fail_queued(link, is_any, status, text);
+    else if (was != LINK_READY)
+        fail_queued(link, is_fail_fast, EMBD_UNREACHABLE, link->last.text);
+    if (link->queue != NULL && link->state == LINK_IDLE)
+        want_connection(link);
+}
+
+/* ---- deadlines ---- */
+
+static void fail_late(struct link *link, struct exchange *x)
+{
+    char text[LIMIT_ERROR_TEXT];
+    bool is_up = link->state == LINK_READY || link->state == LINK_GREETING || x->state != EXCHANGE_QUEUED;
+    if (is_up)
+        snprintf(text, sizeof text, "no answer within the deadline of %u ms", x->deadline_ms);
+    else
+        snprintf(text, sizeof text, "not reached within the deadline of %u ms: %.300s", x->deadline_ms,
+                 link->last.status != EMBD_OK ? link->last.text : "still connecting");
+    fail(x, is_up ? EMBD_DEADLINE : EMBD_UNREACHABLE, text);
+}
+
+static void expire_queue(struct link *link, uint64_t now)
+{
+    struct exchange *all = link->queue;
+    link->queue = NULL;
+    link->queue_end = &link->queue;
+    while (all != NULL) {
+        struct exchange *x = all;
+        all = x->next;
+        enum exchange_state state = x->state;
+        uint32_t piece = x->piece;
+        uint64_t piece_sent = x->piece_sent;
+        if (x != &link->hello && x->deadline_ns <= now) {
+            fail_late(link, x);
+            continue;
+        }
+        push_queue(link, x);
+        x->state = state;
+        x->piece = piece;
+        x->piece_sent = piece_sent;
+    }
+}
+
+static void expire_flights(struct link *link, uint64_t now)
+{
+    for (uint32_t i = 0; i < link->n_flights; i++) {
+        struct exchange *x = link->flights[i].x;
+        if (x == NULL || x == &link->hello || x->deadline_ns > now)
+            continue;
+        link->flights[i].x = NULL;
+        if (link->receiving == x) {
+            link->receiving = NULL;
+            link->receiver.to = NULL;
+        }
+        fail_late(link, x);
+    }
+}
+
+static uint64_t earlier(uint64_t when, const struct link *link, const struct exchange *x)
+{
+    return x != NULL && x != &link->hello && x->deadline_ns < when ? x->deadline_ns : when;
+}
+
+static void on_deadline(uv_timer_t *timer);
+
+static void arm_deadline(struct link *link, uint64_t when)
+{
+    link->deadline_armed_ns = when;
+    if (when == UINT64_MAX)
+        return;
+    uint64_t now = uv_hrtime();
+    uv_update_time(link->config.loop);
+    uv_timer_start(&link->deadline, on_deadline, when <= now ? 0 : (when - now) / 1000000 + 1, 0);
+}
+
+/* A half-written message, or a greeting without answer, cannot be waited out: the connection goes. */
+static bool must_lose(const struct link *link, uint64_t now)
+{
+    const struct exchange *head = link->queue;
+    if (head != NULL && head->state == EXCHANGE_SENDING && head != &link->hello)
+        return head->deadline_ns <= now;
+    if (link->state != LINK_CONNECTING && link->state != LINK_GREETING)
+        return false;
+    for (; head != NULL; head = head->next)
+        if (head != &link->hello && head->deadline_ns <= now)
+            return true;
+    return false;
+}
+
+static void on_deadline(uv_timer_t *timer)
+{
+    struct link *link = timer->data;
+    uint64_t now = uv_hrtime(), when = UINT64_MAX;
+    bool losing = must_lose(link, now);
+    expire_queue(link, now);
+    expire_flights(link, now);
+    if (losing)
+        lose(link, EMBD_CLOSED, "given up after a deadline had passed");
+    for (const struct exchange *x = link->queue; x != NULL; x = x->next)
+        when = earlier(when, link, x);
+    for (uint32_t i = 0; i < link->n_flights; i++)
+        when = earlier(when, link, link->flights[i].x);
+    arm_deadline(link, when);
+}
+
+/* ---- from outside ---- */
+
+void embd__link_send(struct link *link, struct exchange *x)
+{
+    push_queue(link, x);
+    if (x->deadline_ns < link->deadline_armed_ns)
+        arm_deadline(link, x->deadline_ns);
+    if (link->state == LINK_IDLE)
+        want_connection(link);
+    else if (!link->is_blocked)
+        send_more(link);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    struct link *link = handle->data;
+    if (--link->open_handles > 0)
+        return;
+    embd__receive_fini(&link->receiver);
+    embd__msg_fini(&link->hello.msg);
+    msgpack_zone_destroy(&link->zone);
+    free(link);
+}
+
+static int init_parts(struct link *link, struct embd__error *e)
+{
+    const struct link_config *config = &link->config;
+    if (config->listener == LISTENER_DATA) {
+        int status = embd__address_read(config->address, strlen(config->address), &link->host, e);
+        if (status != EMBD_OK)
+            return status;
+    }
+    if (!msgpack_zone_init(&link->zone, 1024))
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a link");
+    int status = embd__receive_init(&link->receiver, e);
+    if (status != EMBD_OK)
+        msgpack_zone_destroy(&link->zone);
+    return status;
+}
+
+int embd__link_open(const struct link_config *config, struct link **out, struct embd__error *e)
+{
+    struct link *link = calloc(1, sizeof *link);
+    if (link == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a link");
+    link->config = *config;
+    int status = init_parts(link, e);
+    if (status != EMBD_OK) {
+        free(link);
+        return status;
+    }
+    link->queue_end = &link->queue;
+    link->pause_ms = config->reconnect_min_ms;
+    link->deadline_armed_ns = UINT64_MAX;
+    link->frame_bytes = LIMIT_FRAME_BYTES;
+    link->keys = LIMIT_KEYS;
+    link->receiver.owner = link;
+    link->receiver.on_bin = on_bin;
+    link->receiver.on_frame = on_frame;
+    embd__msg_init(&link->hello.msg);
+    link->hello.link = link;
+    link->hello.owner = link;
+    link->hello.msgid = HELLO_MSGID;
+    link->hello.on_bin = on_hello_bin;
+    link->hello.on_answer = on_hello_answer;
+    uv_timer_init(config->loop, &link->retry);
+    uv_timer_init(config->loop, &link->deadline);
+    link->retry.data = link->deadline.data = link;
+    link->open_handles = 2;
+    *out = link;
+    return EMBD_OK;
+}
+
+void embd__link_close(struct link *link)
+{
+    embd__socket_close(link->socket);
+    link->socket = NULL;
+    link->state = LINK_CLOSED;
+    forget_hello(link);
+    fail_queued(link, is_any, EMBD_CLOSED, "the client was closed");
+    fail_flights(link, EMBD_CLOSED, "the client was closed");
+    uv_close((uv_handle_t *)&link->retry, on_timer_closed);
+    uv_close((uv_handle_t *)&link->deadline, on_timer_closed);
+}
+
+const char *embd__link_address(const struct link *link)
+{
+    return link->config.address;
+}
+
+uint64_t embd__link_frame_bytes(const struct link *link)
+{
+    return link->frame_bytes;
+}
+
+uint64_t embd__link_keys(const struct link *link)
+{
+    return link->keys;
+}

@@ -1,0 +1,197 @@
+/* pull.c - where rows come to lie, and how they become the caller's values.
+ *
+ * Every occurrence (pooled plan): with one shard and f32 on the wire the answer is received straight into the
+ * caller's values, divided by the server. Otherwise it comes into the arena; partial sums are added in the
+ * order of the shards, the first taken as it is, then divided here; single rows are put in their places.
+ * Distinct keys (rows plan): rows come into the arena and are combined here in the batch's order, which is the
+ * order the server would have used: the same bits. */
+#include <string.h>
+
+#include "call.h"
+#include "combine.h"
+
+#define PREFETCH_ROWS 8u /* rows ahead, when rows of the arena are read in the batch's order */
+
+/* ---- before ---- */
+
+int embd__lay_statuses(struct embd_call *call, struct work *work)
+{
+    uint8_t *out = work->part->statuses;
+    uint32_t n_shards = call->client->n_shards;
+    if (out == NULL)
+        return EMBD_OK;
+    uint32_t n = work->by_rows ? work->n_distinct : work->n_keys;
+    if (work->by_rows || n_shards > 1) {
+        out = embd__arena_take(&call->arena, n);
+        if (out == NULL)
+            return embd__call_no_memory(call);
+    }
+    work->row_statuses = out;
+    for (uint32_t s = 0; s < n_shards; s++) {
+        work->shares[s].statuses = out;
+        out += work->shares[s].n_keys;
+    }
+    return EMBD_OK;
+}
+
+static int lay_values(struct embd_call *call, struct work *work)
+{
+    uint32_t n_shards = call->client->n_shards;
+    uint64_t n = 0;
+    for (uint32_t s = 0; s < n_shards; s++)
+        n += work->shares[s].n_rows;
+    bool is_direct = !work->by_rows && n_shards == 1 && call->wire == EMBD_F32;
+    work->rows = is_direct ? (uint8_t *)work->part->values : embd__arena_array(&call->arena, n, work->row_bytes);
+    if (work->rows == NULL && n > 0)
+        return embd__call_no_memory(call);
+    uint8_t *to = work->rows;
+    for (uint32_t s = 0; s < n_shards; s++) {
+        work->shares[s].values = to;
+        to += work->shares[s].n_rows * work->row_bytes;
+    }
+    return EMBD_OK;
+}
+
+int embd__pull_lay(struct embd_call *call, struct work *work)
+{
+    int status = work->by_rows ? embd__split_distinct(call, work) : embd__split(call, work);
+    if (status == EMBD_OK)
+        status = lay_values(call, work);
+    return status == EMBD_OK ? embd__lay_statuses(call, work) : status;
+}
+
+/* ---- after ---- */
+
+void embd__spread_statuses(const struct embd_call *call, const struct work *work)
+{
+    uint8_t *out = work->part->statuses;
+    if (out == NULL)
+        return;
+    if (work->by_rows)
+        for (uint32_t i = 0; i < work->n_keys; i++)
+            out[i] = work->row_statuses[work->numbers[i]];
+    else if (call->client->n_shards > 1)
+        for (uint32_t s = 0; s < call->client->n_shards; s++)
+            for (uint32_t i = 0; i < work->shares[s].n_keys; i++)
+                out[work->shares[s].from[i]] = work->shares[s].statuses[i];
+}
+
+static void divide_row(const struct work *work, uint32_t r)
+{
+    uint64_t begin = work->offsets[r], n = work->offsets[r + 1] - begin;
+    const float *weights = work->weights == NULL ? NULL : work->weights + begin;
+    float divisor = embd__divisor(work->schema->combiner, n, weights);
+    embd__combine_divide(work->part->values + (size_t)r * work->dim, divisor, work->dim);
+}
+
+/* Adds the partial sums of one shard; rows seen for the first time are taken over. */
+static void add_partials(const struct work *work, const struct share *share, embd_dtype wire, float *row,
+                         uint8_t *is_seen)
+{
+    for (uint32_t i = 0; i < share->n_rows; i++) {
+        const uint8_t *from = share->values + i * work->row_bytes;
+        uint32_t r = share->rows[i];
+        float *to = work->part->values + (size_t)r * work->dim;
+        if (!is_seen[r]) {
+            embd__to_f32(to, from, wire, work->dim);
+            is_seen[r] = 1;
+        } else {
+            embd__to_f32(row, from, wire, work->dim);
+            embd__combine_add(to, row, work->dim);
+        }
+    }
+}
+
+static int finish_pooled(struct embd_call *call, const struct work *work)
+{
+    uint8_t *is_seen = embd__arena_take(&call->arena, work->n_rows);
+    float *row = embd__arena_array(&call->arena, work->dim, sizeof *row);
+    if (is_seen == NULL || row == NULL)
+        return embd__call_no_memory(call);
+    memset(is_seen, 0, work->n_rows);
+    for (uint32_t s = 0; s < call->client->n_shards; s++)
+        add_partials(work, &work->shares[s], call->wire, row, is_seen);
+    for (uint32_t r = 0; r < work->n_rows; r++)
+        if (is_seen[r])
+            divide_row(work, r);
+        else
+            memset(work->part->values + (size_t)r * work->dim, 0, work->dim * sizeof(float));
+    return EMBD_OK;
+}
+
+static void finish_single(const struct embd_call *call, const struct work *work)
+{
+    for (uint32_t s = 0; s < call->client->n_shards; s++) {
+        const struct share *share = &work->shares[s];
+        for (uint32_t i = 0; i < share->n_rows; i++)
+            embd__to_f32(work->part->values + (size_t)share->from[i] * work->dim, share->values + i * work->row_bytes,
+                         call->wire, work->dim);
+    }
+}
+
+/* All distinct rows in f32. */
+static const float *widen_rows(struct embd_call *call, const struct work *work)
+{
+    if (call->wire == EMBD_F32)
+        return (const float *)(const void *)work->rows;
+    size_t n = (size_t)work->n_distinct * work->dim;
+    float *wide = embd__arena_array(&call->arena, n, sizeof *wide);
+    if (wide != NULL)
+        embd__to_f32(wide, work->rows, call->wire, n);
+    return wide;
+}
+
+static void combine_row(const struct work *work, const float *rows, uint64_t begin, uint64_t end, float *to)
+{
+    size_t dim = work->dim;
+    if (begin == end)
+        memset(to, 0, dim * sizeof *to);
+    for (uint64_t i = begin; i < end; i++) {
+        const float *row = rows + work->numbers[i] * dim;
+        if (i + PREFETCH_ROWS < work->n_keys)
+            __builtin_prefetch(rows + work->numbers[i + PREFETCH_ROWS] * dim);
+        if (work->weights == NULL)
+            (i == begin ? embd__combine_first : embd__combine_add)(to, row, dim);
+        else
+            (i == begin ? embd__combine_first_weighted : embd__combine_add_weighted)(to, row, work->weights[i], dim);
+    }
+}
+
+static int finish_rows(struct embd_call *call, const struct work *work)
+{
+    const float *rows = widen_rows(call, work);
+    size_t dim = work->dim;
+    float *to = work->part->values;
+    if (rows == NULL)
+        return embd__call_no_memory(call);
+    if (work->is_pooled)
+        for (uint32_t r = 0; r < work->n_rows; r++, to += dim) {
+            combine_row(work, rows, work->offsets[r], work->offsets[r + 1], to);
+            divide_row(work, r);
+        }
+    else
+        for (uint32_t i = 0; i < work->n_keys; i++, to += dim) {
+            if (i + PREFETCH_ROWS < work->n_keys)
+                __builtin_prefetch(rows + work->numbers[i + PREFETCH_ROWS] * dim);
+            memcpy(to, rows + work->numbers[i] * dim, dim * sizeof *to);
+        }
+    return EMBD_OK;
+}
+
+int embd__pull_finish(struct embd_call *call, struct work *work)
+{
+    embd__spread_statuses(call, work);
+    if (work->n_rows == 0)
+        return EMBD_OK;
+    if (work->n_keys == 0)
+        memset(work->part->values, 0, (size_t)work->n_rows * work->dim * sizeof(float));
+    else if (work->by_rows)
+        return finish_rows(call, work);
+    else if (call->client->n_shards == 1 && call->wire != EMBD_F32)
+        embd__to_f32(work->part->values, work->rows, call->wire, (size_t)work->n_rows * work->dim);
+    else if (call->client->n_shards > 1 && work->is_pooled)
+        return finish_pooled(call, work);
+    else if (call->client->n_shards > 1)
+        finish_single(call, work);
+    return EMBD_OK;
+}

@@ -1,0 +1,202 @@
+/* push.c - gradients on their way out.
+ *
+ * Every occurrence (pooled plan): a row's gradient travels once to each shard that has keys of it, with the keys.
+ * What a key gets is gradient * embd__key_scale(weight, divisor): without weights the product is made here, once
+ * for each row; with weights the scales travel as the keys' weights.
+ * Distinct keys (rows plan): the occurrences of each key are summed here in the shape the server would use (runs
+ * of EMBD_SUM_RUN, then the runs), so that the bits are the same. */
+#include <string.h>
+
+#include "call.h"
+#include "combine.h"
+
+static float row_divisor(const struct work *work, uint32_t r)
+{
+    uint64_t begin = work->offsets[r];
+    return embd__divisor(work->schema->combiner, work->offsets[r + 1] - begin,
+                         work->weights == NULL ? NULL : work->weights + begin);
+}
+
+/* ---- every occurrence ---- */
+
+/* Weights become what a key's gradient is multiplied with. */
+static int scale_weights(struct embd_call *call, struct work *work)
+{
+    if (work->weights == NULL)
+        return EMBD_OK;
+    float *scales = embd__arena_array(&call->arena, work->n_keys, sizeof *scales);
+    if (scales == NULL)
+        return embd__call_no_memory(call);
+    for (uint32_t r = 0; r < work->n_rows; r++) {
+        float divisor = row_divisor(work, r);
+        for (uint64_t i = work->offsets[r]; i < work->offsets[r + 1]; i++)
+            scales[i] = embd__key_scale(work->weights[i], divisor);
+    }
+    work->weights = scales;
+    return EMBD_OK;
+}
+
+static bool scales_rows(const struct work *work)
+{
+    embd_combiner combiner = work->schema->combiner;
+    return work->is_pooled && work->part->weights == NULL && (combiner == EMBD_MEAN || combiner == EMBD_SQRTN);
+}
+
+/* One row of gradients in the wire's dtype; `row` is room for a row of f32. */
+static void write_row(const struct embd_call *call, const struct work *work, uint32_t r, bool scales, float *row,
+                      uint8_t *to)
+{
+    const float *from = work->part->values + (size_t)r * work->dim;
+    float divisor = scales ? row_divisor(work, r) : 1.0f;
+    if (divisor != 1.0f) {
+        embd__combine_first_weighted(row, from, embd__key_scale(1.0f, divisor), work->dim);
+        from = row;
+    }
+    embd__from_f32(to, call->wire, from, work->dim);
+}
+
+static int write_share(struct embd_call *call, const struct work *work, struct share *share)
+{
+    uint8_t *grads = embd__arena_array(&call->arena, share->n_rows, work->row_bytes);
+    float *row = embd__arena_array(&call->arena, work->dim, sizeof *row);
+    const uint32_t *rows = work->is_pooled ? share->rows : share->from;
+    if (grads == NULL || row == NULL)
+        return embd__call_no_memory(call);
+    for (uint32_t i = 0; i < share->n_rows; i++)
+        write_row(call, work, rows == NULL ? i : rows[i], scales_rows(work), row, grads + i * work->row_bytes);
+    share->grads = grads;
+    return EMBD_OK;
+}
+
+static int lay_every(struct embd_call *call, struct work *work)
+{
+    int status = scale_weights(call, work);
+    if (status == EMBD_OK)
+        status = embd__split(call, work);
+    if (status != EMBD_OK)
+        return status;
+    if (call->client->n_shards == 1 && call->wire == EMBD_F32 && !scales_rows(work)) {
+        work->shares[0].grads = work->part->values;
+        return EMBD_OK;
+    }
+    for (uint32_t s = 0; s < call->client->n_shards && status == EMBD_OK; s++)
+        status = write_share(call, work, &work->shares[s]);
+    return status;
+}
+
+/* ---- distinct keys ---- */
+
+/* Sums being made. Most keys never fill a run: theirs is the sum. */
+struct sums {
+    size_t dim;
+    float *runs;         /* [n_distinct][dim] the run being added up */
+    uint32_t *counts;    /* [n_distinct] occurrences so far */
+    uint32_t *totals_of; /* [n_distinct] which total, for keys with more than one run */
+    float *totals;       /* [n_keys / EMBD_SUM_RUN][dim] full runs */
+    uint32_t n_totals;
+};
+
+static bool open_sums(struct embd_call *call, const struct work *work, struct sums *sums)
+{
+    struct arena *arena = &call->arena;
+    uint32_t n = work->n_distinct;
+    *sums = (struct sums){.dim = work->dim};
+    sums->runs = embd__arena_array(arena, n, work->dim * sizeof(float));
+    sums->counts = embd__arena_array(arena, n, sizeof *sums->counts);
+    sums->totals_of = embd__arena_array(arena, n, sizeof *sums->totals_of);
+    sums->totals = embd__arena_array(arena, work->n_keys / EMBD_SUM_RUN, work->dim * sizeof(float));
+    if (sums->runs == NULL || sums->counts == NULL || sums->totals_of == NULL || sums->totals == NULL)
+        return false;
+    memset(sums->counts, 0, n * sizeof *sums->counts);
+    return true;
+}
+
+/* A run is full: into the key's total. */
+static void close_run(struct sums *sums, uint32_t number)
+{
+    const float *run = sums->runs + number * sums->dim;
+    if (sums->counts[number] == EMBD_SUM_RUN) {
+        sums->totals_of[number] = sums->n_totals++;
+        embd__combine_first(sums->totals + sums->totals_of[number] * sums->dim, run, sums->dim);
+    } else {
+        embd__combine_add(sums->totals + sums->totals_of[number] * sums->dim, run, sums->dim);
+    }
+}
+
+/* One occurrence; `scale` is NULL where nothing is multiplied. */
+static void add_occurrence(struct sums *sums, uint32_t number, const float *grad, const float *scale)
+{
+    float *run = sums->runs + number * sums->dim;
+    bool begins = sums->counts[number] % EMBD_SUM_RUN == 0;
+    if (begins && sums->counts[number] > 0)
+        close_run(sums, number);
+    sums->counts[number]++;
+    if (scale == NULL)
+        (begins ? embd__combine_first : embd__combine_add)(run, grad, sums->dim);
+    else
+        (begins ? embd__combine_first_weighted : embd__combine_add_weighted)(run, grad, *scale, sums->dim);
+}
+
+static void close_sums(struct sums *sums, uint32_t n_distinct)
+{
+    for (uint32_t d = 0; d < n_distinct; d++)
+        if (sums->counts[d] > EMBD_SUM_RUN) {
+            float *total = sums->totals + sums->totals_of[d] * sums->dim;
+            embd__combine_add(total, sums->runs + d * sums->dim, sums->dim);
+            embd__combine_first(sums->runs + d * sums->dim, total, sums->dim);
+        }
+}
+
+static void add_pooled(const struct work *work, struct sums *sums)
+{
+    for (uint32_t r = 0; r < work->n_rows; r++) {
+        const float *grad = work->part->values + (size_t)r * work->dim;
+        float divisor = row_divisor(work, r);
+        for (uint64_t i = work->offsets[r]; i < work->offsets[r + 1]; i++) {
+            float scale = embd__key_scale(work->weights == NULL ? 1.0f : work->weights[i], divisor);
+            bool scales = work->weights != NULL || divisor != 1.0f;
+            add_occurrence(sums, work->numbers[i], grad, scales ? &scale : NULL);
+        }
+    }
+}
+
+static int lay_distinct(struct embd_call *call, struct work *work)
+{
+    struct sums sums;
+    int status = embd__split_distinct(call, work);
+    if (status != EMBD_OK)
+        return status;
+    if (!open_sums(call, work, &sums))
+        return embd__call_no_memory(call);
+    if (work->is_pooled)
+        add_pooled(work, &sums);
+    else
+        for (uint32_t i = 0; i < work->n_keys; i++)
+            add_occurrence(&sums, work->numbers[i], work->part->values + (size_t)i * work->dim, NULL);
+    close_sums(&sums, work->n_distinct);
+    work->rows = (uint8_t *)sums.runs;
+    if (call->wire != EMBD_F32) {
+        work->rows = embd__arena_array(&call->arena, work->n_distinct, work->row_bytes);
+        if (work->rows == NULL)
+            return embd__call_no_memory(call);
+        embd__from_f32(work->rows, call->wire, sums.runs, (size_t)work->n_distinct * work->dim);
+    }
+    const uint8_t *grads = work->rows;
+    for (uint32_t s = 0; s < call->client->n_shards; s++) {
+        work->shares[s].grads = grads;
+        grads += work->shares[s].n_rows * work->row_bytes;
+    }
+    return EMBD_OK;
+}
+
+int embd__push_lay(struct embd_call *call, struct work *work)
+{
+    int status = work->by_rows ? lay_distinct(call, work) : lay_every(call, work);
+    return status == EMBD_OK ? embd__lay_statuses(call, work) : status;
+}
+
+int embd__push_finish(struct embd_call *call, struct work *work)
+{
+    embd__spread_statuses(call, work);
+    return EMBD_OK;
+}

@@ -1,0 +1,131 @@
+/* receive.c - one recvmsg reads the rest of a bin into its destination and what follows it into a small buffer,
+ * so that a large answer is copied once, by the kernel, and a small one takes one call. */
+#include "receive.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+int embd__receive_init(struct receiver *r, struct embd__error *e)
+{
+    r->head = malloc(LIMIT_ANSWER_HEADER_BYTES);
+    if (r->head == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a receive buffer");
+    embd__receive_reset(r);
+    return EMBD_OK;
+}
+
+void embd__receive_fini(struct receiver *r)
+{
+    free(r->head);
+}
+
+void embd__receive_reset(struct receiver *r)
+{
+    embd__frame_init(&r->frame, r->head, LIMIT_ANSWER_HEADER_BYTES, LIMIT_FRAME_BYTES);
+    r->to = NULL;
+    r->left = 0;
+    r->bin_ended = false;
+}
+
+/* What the reader is shown in place of a destination that is not aligned as it wants: who gave such memory
+ * knows where the bytes are, the reader is only told that they came. */
+static uint64_t elsewhere;
+
+static int begin_bin(struct receiver *r, struct embd__error *e)
+{
+    struct frame_bin *bin = &r->frame.bins[r->frame.n_bins - 1];
+    if (embd__frame_over(&r->frame))
+        return embd__error_set(e, EMBD_PROTOCOL, "an answer of %llu bytes is over the limit of %u",
+                               (unsigned long long)r->frame.frame_bytes, LIMIT_FRAME_BYTES);
+    int status = r->on_bin(r->owner, &r->to, e);
+    if (status != EMBD_OK)
+        return status;
+    bin->data = (uintptr_t)r->to % sizeof elsewhere == 0 ? r->to : (uint8_t *)&elsewhere;
+    r->left = r->frame.bin_bytes;
+    r->bin_ended = r->left == 0;
+    return EMBD_OK;
+}
+
+static size_t take_payload(struct receiver *r, const uint8_t *p, size_t n)
+{
+    size_t taken = n < r->left ? n : r->left;
+    if (r->to != NULL) {
+        memcpy(r->to, p, taken);
+        r->to += taken;
+    }
+    r->left -= (uint32_t)taken;
+    r->bin_ended = r->left == 0;
+    return taken;
+}
+
+static int scan(struct receiver *r, const uint8_t *p, size_t n, size_t *used_out, struct embd__error *e)
+{
+    r->bin_ended = false;
+    int event = embd__frame_scan(&r->frame, p, n, used_out, e);
+    if (event == FRAME_BIN)
+        return begin_bin(r, e);
+    if (event == FRAME_DONE) {
+        int status = r->on_frame(r->owner, e);
+        embd__frame_reset(&r->frame);
+        return status;
+    }
+    if (event == FRAME_MORE)
+        return EMBD_OK;
+    e->status = EMBD_PROTOCOL; /* the scanner's words suit, its status is the one a server would answer */
+    return EMBD_PROTOCOL;
+}
+
+static int eat(struct receiver *r, const uint8_t *p, size_t n, struct embd__error *e)
+{
+    while (n > 0 || r->bin_ended) {
+        size_t used = 0;
+        if (r->left > 0) {
+            used = take_payload(r, p, n);
+        } else {
+            int status = scan(r, p, n, &used, e);
+            if (status != EMBD_OK)
+                return status;
+        }
+        p += used;
+        n -= used;
+    }
+    return EMBD_OK;
+}
+
+/* What came straight to its destination. */
+static size_t account_direct(struct receiver *r, size_t got)
+{
+    if (r->left == 0 || r->to == NULL)
+        return 0;
+    size_t placed = got < r->left ? got : r->left;
+    r->to += placed;
+    r->left -= (uint32_t)placed;
+    r->bin_ended = r->left == 0;
+    return placed;
+}
+
+int embd__receive(struct receiver *r, int fd, struct embd__error *e)
+{
+    for (;;) {
+        bool direct = r->left > 0 && r->to != NULL;
+        struct iovec iov[2] = {{r->to, r->left}, {r->in, sizeof r->in}};
+        struct msghdr header = {.msg_iov = direct ? iov : iov + 1, .msg_iovlen = direct ? 2 : 1};
+        size_t asked = sizeof r->in + (direct ? r->left : 0);
+        ssize_t got = recvmsg(fd, &header, MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return EMBD_OK;
+        if (got < 0)
+            return embd__error_set(e, EMBD_CLOSED, "%s", strerror(errno));
+        if (got == 0)
+            return embd__error_set(e, EMBD_CLOSED, "closed by the server");
+        size_t placed = account_direct(r, (size_t)got);
+        int status = eat(r, r->in, (size_t)got - placed, e);
+        if (status != EMBD_OK || (size_t)got < asked)
+            return status;
+    }
+}

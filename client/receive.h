@@ -1,0 +1,33 @@
+/* receive.h - bytes of a socket become answers: heads are scanned, payloads of bins go straight to where they
+ * belong. Nothing is written anywhere but into memory that on_bin gave, within its size. */
+#ifndef EMBD_CLIENT_RECEIVE_H
+#define EMBD_CLIENT_RECEIVE_H
+
+#include "frame.h"
+
+#define RECEIVE_BUFFER_BYTES (16u << 10)
+
+/* Owner: the link. */
+struct receiver {
+    struct frame_scanner frame;
+    uint8_t *head; /* [LIMIT_ANSWER_HEADER_BYTES] */
+    /* The bin being received: `left` bytes to `to`; NULL: they are dropped. */
+    uint8_t *to;
+    uint32_t left;
+    bool bin_ended; /* the scanner has to be asked again, also without more bytes */
+    /* A bin of frame.bin_bytes begins: sets *to_out. Negative: the connection is of no use any more. */
+    int (*on_bin)(void *owner, uint8_t **to_out, struct embd__error *e);
+    /* The frame is complete. */
+    int (*on_frame)(void *owner, struct embd__error *e);
+    void *owner;
+    uint8_t in[RECEIVE_BUFFER_BYTES];
+};
+
+int embd__receive_init(struct receiver *r, struct embd__error *e);
+void embd__receive_fini(struct receiver *r);
+/* Ready for the first byte of a new connection. */
+void embd__receive_reset(struct receiver *r);
+/* Reads what the socket has. Negative: closed, failed, or out of step; `e` says why. */
+int embd__receive(struct receiver *r, int fd, struct embd__error *e);
+
+#endif
