@@ -81,13 +81,15 @@ static inline void add(struct merge *merge, uint32_t cell_mask, uint64_t hash, u
 
 bool merge_keys(struct merge *merge, const struct store_keys *in)
 {
+    merge->n = 0;
+    if (in->n_keys == 0)
+        return true;
     if (!reserve(merge, in->n_keys))
         return false;
     uint32_t n_cells = 2 * FIRST_CAPACITY;
     while (n_cells / 2 < in->n_keys)
         n_cells *= 2;
     memset(merge->cells, 0, n_cells * sizeof *merge->cells);
-    merge->n = 0;
     for (uint32_t row = 0; row < in->n_rows; row++) {
         uint32_t begin = in->offsets ? in->offsets[row] : row;
         uint32_t end = in->offsets ? in->offsets[row + 1] : row + 1;

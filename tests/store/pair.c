@@ -1,0 +1,368 @@
+#include "pair.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "dtype.h"
+
+uint64_t dice_next(struct dice *dice)
+{
+    uint64_t x = dice->state += 0x9e3779b97f4a7c15ULL;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+    return x ^ (x >> 31);
+}
+
+uint32_t dice_below(struct dice *dice, uint32_t n)
+{
+    return (uint32_t)((dice_next(dice) >> 32) * n >> 32);
+}
+
+float dice_float(struct dice *dice)
+{
+    return (float)((int)dice_below(dice, 4096) - 2048) / 2048.0f;
+}
+
+void pair_open(struct pair *pair, const char *store, const embd_schema *schema, uint64_t seed)
+{
+    struct embd__error e = {0};
+    *pair = (struct pair){.dice = {seed}};
+    pair->ops = store_find(store, &e);
+    assert_non_null(pair->ops);
+    assert_int_equal(embd__schema_copy(&pair->schema, schema, &e), EMBD_OK);
+    if (pair->ops->open(&pair->schema, &pair->store, &e) != EMBD_OK)
+        fail_msg("open: %s", e.text);
+    pair->model = model_new(&pair->schema.s);
+}
+
+void pair_close(struct pair *pair)
+{
+    pair->ops->close(pair->store);
+    model_free(pair->model);
+    embd__schema_fini(&pair->schema);
+}
+
+/* ---- batches ---- */
+
+static uint64_t draw_key(struct pair *pair, uint32_t slot)
+{
+    const embd_schema *s = &pair->schema.s;
+    if (pair->schema.slot_starts)
+        return pair->schema.slot_starts[slot] + dice_next(&pair->dice) % s->slot_sizes[slot];
+    return pair->pool[dice_below(&pair->dice, pair->n_pool)];
+}
+
+void batch_draw(struct pair *pair, struct batch *batch, uint32_t n_rows, uint32_t row_max, bool is_raw, bool weights)
+{
+    struct dice *dice = &pair->dice;
+    bool has_slots = pair->schema.s.partition == EMBD_SLOT;
+    uint32_t *offsets = malloc((n_rows + 1) * sizeof *offsets);
+    offsets[0] = 0;
+    for (uint32_t r = 0; r < n_rows; r++)
+        offsets[r + 1] = offsets[r] + (is_raw ? 1 : dice_below(dice, row_max + 1));
+    uint32_t n = offsets[n_rows];
+    *batch = (struct batch){.offsets = offsets, .keys = malloc(n * 8 + 1)};
+    if (has_slots)
+        batch->slots = malloc(n_rows * sizeof *batch->slots + 1);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        uint32_t slot = dice_below(dice, pair->schema.s.slots);
+        if (has_slots)
+            batch->slots[r] = (uint16_t)slot;
+        for (uint32_t k = offsets[r]; k < offsets[r + 1]; k++)
+            batch->keys[k] = draw_key(pair, slot);
+    }
+    if (weights && !is_raw) {
+        batch->weights = malloc(n * sizeof *batch->weights + 1);
+        for (uint32_t k = 0; k < n; k++)
+            batch->weights[k] = dice_below(dice, 8) ? dice_float(dice) : 0.0f;
+    }
+    batch->in = (struct model_batch){.n_keys = n,
+                                     .n_rows = n_rows,
+                                     .keys = batch->keys,
+                                     .offsets = is_raw ? NULL : offsets,
+                                     .slots = batch->slots,
+                                     .weights = batch->weights};
+}
+
+void batch_of(struct batch *batch, const uint64_t *keys, uint32_t n_keys)
+{
+    *batch = (struct batch){.keys = malloc(n_keys * sizeof *keys + 1)};
+    if (n_keys)
+        memcpy(batch->keys, keys, n_keys * sizeof *keys);
+    batch->in = (struct model_batch){.n_keys = n_keys, .n_rows = n_keys, .keys = batch->keys};
+}
+
+void batch_free(struct batch *batch)
+{
+    free(batch->keys);
+    free(batch->offsets);
+    free(batch->slots);
+    free(batch->weights);
+}
+
+struct store_keys batch_keys(const struct batch *batch)
+{
+    return (struct store_keys){.n_keys = batch->in.n_keys,
+                               .n_rows = batch->in.n_rows,
+                               .keys = batch->in.keys,
+                               .offsets = batch->in.offsets,
+                               .slots = batch->in.slots,
+                               .weights = batch->in.weights};
+}
+
+static void on_done(struct store_done *done, int status)
+{
+    struct outcome *outcome = (struct outcome *)done;
+    outcome->status = status;
+    outcome->calls++;
+}
+
+void outcome_init(struct outcome *outcome)
+{
+    *outcome = (struct outcome){.done.fn = on_done};
+}
+
+/* ---- pull ---- */
+
+/* As one call or cut into ranges of rows. */
+static void pull_store(struct pair *pair, struct store_pull *pull, bool in_pieces)
+{
+    uint8_t *values = pull->values;
+    size_t row_bytes = pair->schema.s.dim * embd__dtype_bytes(pull->dtype);
+    uint32_t n_rows = pull->in.n_rows;
+    for (pull->first = 0; pull->first < n_rows || n_rows == 0; pull->first += pull->count) {
+        struct outcome outcome;
+        outcome_init(&outcome);
+        uint32_t left = n_rows - pull->first;
+        pull->count = in_pieces && left ? 1 + dice_below(&pair->dice, left) : left;
+        pull->values = malloc(pull->count * row_bytes + 1);
+        pair->ops->pull(pair->store, pull, &outcome.done);
+        assert_int_equal(outcome.status, EMBD_OK);
+        assert_int_equal(outcome.calls, 1);
+        memcpy(values + pull->first * row_bytes, pull->values, pull->count * row_bytes);
+        free(pull->values);
+        if (n_rows == 0)
+            break;
+    }
+    pull->values = values;
+}
+
+static void compare_values(const struct pair *pair, const void *got, embd_dtype wire, const float *expected, uint32_t n)
+{
+    uint32_t dim = pair->schema.s.dim;
+    float *values = malloc(n * dim * sizeof *values + 1);
+    embd__to_f32(values, got, wire, (size_t)n * dim);
+    for (uint32_t i = 0; i < n * dim; i++) {
+        float e = model_round(expected[i], wire);
+        if (memcmp(&values[i], &e, sizeof e) != 0)
+            fail_msg("row %u column %u: store %a, model %a", i / dim, i % dim, (double)values[i], (double)e);
+    }
+    free(values);
+}
+
+int pair_pull(struct pair *pair, const struct batch *batch, embd_dtype wire, bool zero_missing, bool scale)
+{
+    uint32_t dim = pair->schema.s.dim, n_rows = batch->in.n_rows, n_keys = batch->in.n_keys;
+    float *expected = malloc(n_rows * dim * sizeof *expected + 1);
+    uint8_t *statuses = malloc(n_keys + 1), *expected_statuses = malloc(n_keys + 1);
+    model_pull(pair->model, &batch->in, zero_missing, scale, expected, expected_statuses);
+    for (int in_pieces = 0; in_pieces < 2; in_pieces++) {
+        struct store_pull pull = {.in = batch_keys(batch),
+                                  .dtype = wire,
+                                  .zero_missing = zero_missing,
+                                  .scale = scale,
+                                  .values = malloc(n_rows * dim * 4 + 1),
+                                  .statuses = statuses};
+        memset(statuses, 0xee, n_keys);
+        pull_store(pair, &pull, in_pieces);
+        compare_values(pair, pull.values, wire, expected, n_rows);
+        assert_memory_equal(statuses, expected_statuses, n_keys);
+        free(pull.values);
+    }
+    free(expected);
+    free(statuses);
+    free(expected_statuses);
+    return EMBD_OK;
+}
+
+/* ---- push and insert ---- */
+
+static void draw_gradients(struct pair *pair, embd_dtype wire, float *grads, void *on_wire, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        grads[i] = model_round(dice_float(&pair->dice) * 1.3f, wire);
+    embd__from_f32(on_wire, wire, grads, n);
+}
+
+static void compare_counts(const struct model_counts *expected, uint32_t inserted, uint32_t full, uint32_t filtered)
+{
+    assert_int_equal(inserted, expected->n_inserted);
+    assert_int_equal(full, expected->n_full);
+    assert_int_equal(filtered, expected->n_filtered);
+}
+
+int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, bool want_status)
+{
+    uint32_t n_keys = batch->in.n_keys;
+    size_t n = (size_t)batch->in.n_rows * pair->schema.s.dim;
+    float *grads = malloc(n * sizeof *grads + 1);
+    uint8_t *statuses = malloc(n_keys + 1), *expected_statuses = malloc(n_keys + 1);
+    struct store_push push = {.in = batch_keys(batch),
+                              .dtype = wire,
+                              .grads = malloc(n * embd__dtype_bytes(wire) + 1),
+                              .statuses = want_status ? statuses : NULL};
+    struct model_counts counts;
+    struct outcome outcome;
+    outcome_init(&outcome);
+    draw_gradients(pair, wire, grads, (void *)push.grads, n);
+    pair->ops->push(pair->store, &push, &outcome.done);
+    int expected = model_push(pair->model, &batch->in, grads, false, want_status ? expected_statuses : NULL, &counts);
+    assert_int_equal(outcome.status, expected);
+    assert_int_equal(outcome.calls, 1);
+    if (expected == EMBD_OK)
+        compare_counts(&counts, push.n_inserted, push.n_full, push.n_filtered);
+    else
+        assert_int_not_equal(outcome.done.error.text[0], 0);
+    if (want_status)
+        assert_memory_equal(statuses, expected_statuses, n_keys);
+    free((void *)push.grads);
+    free(grads);
+    free(statuses);
+    free(expected_statuses);
+    return expected;
+}
+
+int pair_insert(struct pair *pair, const struct batch *batch, bool want_status)
+{
+    uint32_t n_keys = batch->in.n_keys;
+    uint8_t *statuses = malloc(n_keys + 1), *expected_statuses = malloc(n_keys + 1);
+    struct store_insert insert = {.in = batch_keys(batch), .statuses = want_status ? statuses : NULL};
+    struct model_counts counts;
+    struct outcome outcome;
+    outcome_init(&outcome);
+    pair->ops->insert(pair->store, &insert, &outcome.done);
+    int expected = model_insert(pair->model, &batch->in, want_status ? expected_statuses : NULL, &counts);
+    assert_int_equal(outcome.status, expected);
+    if (expected == EMBD_OK)
+        compare_counts(&counts, insert.n_inserted, insert.n_full, insert.n_filtered);
+    if (want_status)
+        assert_memory_equal(statuses, expected_statuses, n_keys);
+    free(statuses);
+    free(expected_statuses);
+    return expected;
+}
+
+/* ---- scan and load ---- */
+
+void scanned_init(struct scanned *scanned, const embd_schema *schema, uint32_t max_rows, uint32_t state_floats)
+{
+    bool has_slots = schema->partition == EMBD_SLOT;
+    scanned->out = (struct store_scan){
+        .keys = malloc(max_rows * 8),
+        .slots = has_slots ? malloc(max_rows * 2) : NULL,
+        .rows = malloc(max_rows * schema->dim * embd__dtype_bytes(schema->dtype)),
+        .states = state_floats ? malloc(max_rows * state_floats * 4) : NULL,
+        .candidate_keys = malloc(max_rows * 8),
+        .candidate_slots = has_slots ? malloc(max_rows * 2) : NULL,
+        .candidate_counts = malloc(max_rows * 4),
+    };
+}
+
+void scanned_free(struct scanned *scanned)
+{
+    free(scanned->out.keys);
+    free(scanned->out.slots);
+    free(scanned->out.rows);
+    free(scanned->out.states);
+    free(scanned->out.candidate_keys);
+    free(scanned->out.candidate_slots);
+    free(scanned->out.candidate_counts);
+}
+
+struct row_block scanned_block(const struct scanned *scanned)
+{
+    const struct store_scan *out = &scanned->out;
+    return (struct row_block){.n_rows = out->n_rows,
+                              .n_candidates = out->n_candidates,
+                              .keys = out->keys,
+                              .slots = out->slots,
+                              .rows = out->rows,
+                              .states = out->states,
+                              .candidate_keys = out->candidate_keys,
+                              .candidate_slots = out->candidate_slots,
+                              .candidate_counts = out->candidate_counts};
+}
+
+static void compare_row(const struct pair *pair, const struct store_scan *out, uint32_t i)
+{
+    const embd_schema *s = &pair->schema.s;
+    uint32_t state_floats = pair->model->state_floats;
+    const struct model_key *k = model_find(pair->model, out->keys[i], out->slots ? out->slots[i] : 0);
+    if (k == NULL || !k->has_row)
+        fail_msg("key %llx has a row in the store only", (unsigned long long)out->keys[i]);
+    const uint8_t *row = (const uint8_t *)out->rows + (size_t)i * s->dim * embd__dtype_bytes(s->dtype);
+    compare_values(pair, row, s->dtype, k->w, 1);
+    if (state_floats)
+        assert_memory_equal(out->states + (size_t)i * state_floats, k->state, state_floats * 4);
+}
+
+static void compare_candidate(const struct pair *pair, const struct store_scan *out, uint32_t i)
+{
+    uint32_t slot = out->candidate_slots ? out->candidate_slots[i] : 0;
+    const struct model_key *k = model_find(pair->model, out->candidate_keys[i], slot);
+    assert_non_null(k);
+    assert_false(k->has_row);
+    assert_int_equal(out->candidate_counts[i], k->sights);
+}
+
+void pair_compare(struct pair *pair)
+{
+    struct store_stats stats;
+    struct scanned scanned;
+    uint32_t max_rows = 1 + dice_below(&pair->dice, 500);
+    uint64_t cursor = 0, n_rows = 0, n_candidates = 0;
+    scanned_init(&scanned, &pair->schema.s, max_rows, pair->model->state_floats);
+    while (cursor != UINT64_MAX) {
+        pair->ops->scan(pair->store, &cursor, max_rows, &scanned.out);
+        assert_true(scanned.out.n_rows + scanned.out.n_candidates <= max_rows);
+        for (uint32_t i = 0; i < scanned.out.n_rows; i++)
+            compare_row(pair, &scanned.out, i);
+        for (uint32_t i = 0; i < scanned.out.n_candidates; i++)
+            compare_candidate(pair, &scanned.out, i);
+        n_rows += scanned.out.n_rows;
+        n_candidates += scanned.out.n_candidates;
+    }
+    scanned_free(&scanned);
+    pair->ops->stats(pair->store, &stats);
+    assert_int_equal(n_rows, pair->model->n_rows);
+    assert_int_equal(n_candidates, pair->model->n_candidates);
+    assert_int_equal(stats.rows, n_rows);
+    assert_int_equal(stats.candidates, n_candidates);
+    assert_int_equal(stats.steps, pair->model->step);
+    assert_true(stats.capacity >= n_rows);
+}
+
+void pair_reload(struct pair *pair)
+{
+    struct store *fresh;
+    struct embd__error e = {0};
+    struct scanned scanned;
+    uint32_t max_rows = 1 + dice_below(&pair->dice, 500);
+    uint64_t cursor = 0;
+    assert_int_equal(pair->ops->open(&pair->schema, &fresh, &e), EMBD_OK);
+    scanned_init(&scanned, &pair->schema.s, max_rows, pair->model->state_floats);
+    while (cursor != UINT64_MAX) {
+        pair->ops->scan(pair->store, &cursor, max_rows, &scanned.out);
+        struct row_block block = scanned_block(&scanned);
+        if (pair->ops->load(fresh, &block, &e) != EMBD_OK)
+            fail_msg("load: %s", e.text);
+    }
+    pair->ops->set_step(fresh, pair->model->step);
+    scanned_free(&scanned);
+    pair->ops->close(pair->store);
+    pair->store = fresh;
+}

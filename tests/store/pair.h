@@ -1,0 +1,73 @@
+/* pair.h - a store and the model beside it: every call goes to both, and what they answer is compared bit for
+ * bit. Arrays are allocated at their exact size, so that a sanitizer sees a step beyond. */
+#ifndef EMBD_TESTS_STORE_PAIR_H
+#define EMBD_TESTS_STORE_PAIR_H
+
+#include "model.h"
+#include "store.h"
+
+/* Numbers that are the same in every run: splitmix64. */
+struct dice {
+    uint64_t state;
+};
+uint64_t dice_next(struct dice *dice);
+uint32_t dice_below(struct dice *dice, uint32_t n);
+float dice_float(struct dice *dice); /* [-1, 1), 12 bits */
+
+/* A batch that owns its arrays, for both sides. */
+struct batch {
+    struct model_batch in;
+    uint64_t *keys;
+    uint32_t *offsets;
+    uint16_t *slots;
+    float *weights;
+};
+
+struct pair {
+    const struct store_ops *ops;
+    struct store *store;
+    struct table_schema schema;
+    struct model *model;
+    struct dice dice;
+    const uint64_t *pool; /* keys that batches draw from, where there are no slot_sizes */
+    uint32_t n_pool;
+};
+
+void pair_open(struct pair *pair, const char *store, const embd_schema *schema, uint64_t seed);
+void pair_close(struct pair *pair);
+
+/* n_rows rows of up to row_max keys each; is_raw: no offsets, n_rows keys. */
+void batch_draw(struct pair *pair, struct batch *batch, uint32_t n_rows, uint32_t row_max, bool is_raw, bool weights);
+/* All rows of one key each. */
+void batch_of(struct batch *batch, const uint64_t *keys, uint32_t n_keys);
+void batch_free(struct batch *batch);
+
+struct store_keys batch_keys(const struct batch *batch);
+
+/* Each fails the test where store and model differ. Returns the status both gave. */
+int pair_pull(struct pair *pair, const struct batch *batch, embd_dtype wire, bool zero_missing, bool scale);
+int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, bool want_status);
+int pair_insert(struct pair *pair, const struct batch *batch, bool want_status);
+
+/* All rows, states, candidates, counts and the step. */
+void pair_compare(struct pair *pair);
+/* Scans the store into a fresh one, block by block, which takes its place. */
+void pair_reload(struct pair *pair);
+
+/* A done that keeps the status. */
+struct outcome {
+    struct store_done done;
+    int status;
+    int calls;
+};
+void outcome_init(struct outcome *outcome);
+
+/* One call of `scan`, with arrays of its own. */
+struct scanned {
+    struct store_scan out;
+};
+void scanned_init(struct scanned *scanned, const embd_schema *schema, uint32_t max_rows, uint32_t state_floats);
+void scanned_free(struct scanned *scanned);
+struct row_block scanned_block(const struct scanned *scanned);
+
+#endif

@@ -1,0 +1,346 @@
+/* test_cases.c - the case table: random schedules of every kind of call, over every optimizer, combiner, dtype,
+ * partition and wire dtype, each compared with the model after every call. Argument: the store's name. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+
+static const char *store_name;
+
+struct test_case {
+    embd_optimizer_kind optimizer;
+    embd_combiner combiner;
+    embd_dtype dtype, wire;
+    embd_partition partition;
+    bool weights;
+    uint32_t number;
+};
+
+static const uint64_t sizes[] = {50, 3, 200, 1};
+static const uint32_t dims[] = {1, 2, 3, 4, 7, 8, 16, 31, 32, 33, 64, 65};
+
+static embd_schema schema_of(const struct test_case *c, struct dice *dice)
+{
+    embd_schema s;
+    embd_schema_init(&s);
+    strcpy(s.name, "case");
+    s.dim = dims[c->number % (sizeof dims / sizeof dims[0])];
+    s.slots = c->partition == EMBD_SLOT ? 4 : 1 + 3 * (c->number & 1);
+    s.partition = c->partition;
+    s.combiner = c->combiner;
+    s.dtype = c->dtype;
+    embd_optimizer_init(&s.optimizer, c->optimizer, 0.05f);
+    s.optimizer.scaler = c->number % 3 ? 1.0f : 1024.0f;
+    s.optimizer.initial_accumulator = c->number % 2 ? 0.1f : 0.0f;
+    s.optimizer.l1 = 0.001f * (float)(c->number % 4);
+    s.optimizer.l2 = 0.01f;
+    s.optimizer.beta = 0.5f;
+    s.seed = dice_next(dice);
+    s.initializer.kind = (embd_initializer_kind)(dice_below(dice, 4));
+    if (s.initializer.kind == EMBD_UNIFORM_SLOT) {
+        s.slots = 4;
+        s.slot_sizes = sizes;
+    }
+    if (s.initializer.kind == EMBD_NORMAL) {
+        s.initializer.a = 0.25f;
+        s.initializer.b = 0.5f;
+    }
+    s.admit_after = dice_below(dice, 4);
+    if (dice_below(dice, 2)) {
+        s.on_full = EMBD_ERROR;
+        s.capacity = 1 + dice_below(dice, 60);
+    }
+    return s;
+}
+
+static const uint64_t pool[] = {0,
+                                1,
+                                2,
+                                3,
+                                4,
+                                5,
+                                6,
+                                7,
+                                8,
+                                9,
+                                UINT64_MAX,
+                                UINT64_MAX - 1,
+                                1ULL << 63,
+                                (1ULL << 63) - 1,
+                                0x9e3779b97f4a7c15ULL,
+                                0ULL - 0x9e3779b97f4a7c15ULL,
+                                0xffffffffULL,
+                                0x100000000ULL,
+                                1024,
+                                1025,
+                                4096,
+                                65536,
+                                0x123456789abcdefULL,
+                                1ULL << 32,
+                                1ULL << 54,
+                                1ULL << 53,
+                                77,
+                                78,
+                                79,
+                                80,
+                                81,
+                                82,
+                                83,
+                                84,
+                                85,
+                                86,
+                                87,
+                                88};
+
+static void one_call(struct pair *pair, const struct test_case *c)
+{
+    struct dice *dice = &pair->dice;
+    struct batch batch;
+    bool is_raw = c->combiner == EMBD_CONCAT || dice_below(dice, 3) == 0;
+    embd_dtype wire = dice_below(dice, 2) ? c->wire : EMBD_F32;
+    batch_draw(pair, &batch, dice_below(dice, 40), 5, is_raw, c->weights);
+    switch (dice_below(dice, 8)) {
+    case 0:
+    case 1:
+    case 2:
+        pair_pull(pair, &batch, wire, dice_below(dice, 4) == 0, dice_below(dice, 2));
+        break;
+    case 3:
+    case 4:
+    case 5:
+        pair_push(pair, &batch, wire, dice_below(dice, 2));
+        break;
+    case 6:
+        pair_insert(pair, &batch, dice_below(dice, 2));
+        break;
+    default:
+        if (dice_below(dice, 2))
+            pair_reload(pair);
+        pair_compare(pair);
+    }
+    batch_free(&batch);
+}
+
+static void run_case(const struct test_case *c)
+{
+    struct dice dice = {c->number};
+    struct pair pair;
+    embd_schema schema = schema_of(c, &dice);
+    pair_open(&pair, store_name, &schema, dice_next(&dice));
+    pair.pool = pool;
+    pair.n_pool = sizeof pool / sizeof pool[0];
+    for (int i = 0; i < 24; i++)
+        one_call(&pair, c);
+    pair_compare(&pair);
+    pair_close(&pair);
+}
+
+static void test_case_table(void **state)
+{
+    (void)state;
+    struct test_case c = {.number = 0};
+    for (int optimizer = EMBD_SGD; optimizer <= EMBD_FTRL; optimizer++)
+        for (int combiner = EMBD_CONCAT; combiner <= EMBD_SQRTN; combiner++)
+            for (int dtype = EMBD_F32; dtype <= EMBD_BF16; dtype++)
+                for (int wire = EMBD_F32; wire <= EMBD_BF16; wire++)
+                    for (int partition = EMBD_HASH; partition <= EMBD_SLOT; partition++)
+                        for (int weights = 0; weights < 2; weights++) {
+                            c = (struct test_case){.optimizer = (embd_optimizer_kind)optimizer,
+                                                   .combiner = (embd_combiner)combiner,
+                                                   .dtype = (embd_dtype)dtype,
+                                                   .wire = (embd_dtype)wire,
+                                                   .partition = (embd_partition)partition,
+                                                   .weights = weights,
+                                                   .number = c.number + 1};
+                            run_case(&c);
+                        }
+}
+
+static embd_schema plain_schema(uint32_t dim, embd_optimizer_kind optimizer)
+{
+    embd_schema s;
+    embd_schema_init(&s);
+    strcpy(s.name, "plain");
+    s.dim = dim;
+    embd_optimizer_init(&s.optimizer, optimizer, 0.01f);
+    return s;
+}
+
+/* Runs of 256: below, at, above one and several runs. */
+static void test_repeated_key(void **state)
+{
+    (void)state;
+    static const uint32_t times[] = {1, 2, 255, 256, 257, 511, 512, 513, 5000};
+    embd_schema schema = plain_schema(20, EMBD_ADAGRAD);
+    struct pair pair;
+    pair_open(&pair, store_name, &schema, 7);
+    pair.pool = (const uint64_t[]){5};
+    pair.n_pool = 1;
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        struct batch batch;
+        batch_draw(&pair, &batch, times[i], 1, true, false);
+        pair_push(&pair, &batch, EMBD_F32, i & 1);
+        batch_free(&batch);
+        batch_draw(&pair, &batch, times[i], 3, false, i & 1);
+        pair_push(&pair, &batch, EMBD_BF16, true);
+        batch_free(&batch);
+        pair_compare(&pair);
+    }
+    pair_close(&pair);
+}
+
+/* Growth: from one small segment through many full ones, rows over several chunks. */
+static void test_growth(void **state)
+{
+    (void)state;
+    enum { N = 200000, BATCH = 3000 };
+    embd_schema schema = plain_schema(40, EMBD_MOMENTUM);
+    struct pair pair;
+    pair_open(&pair, store_name, &schema, 11);
+    uint64_t keys[BATCH];
+    for (uint32_t n = 0; n < N; n += BATCH) {
+        struct batch batch;
+        for (uint32_t i = 0; i < BATCH; i++)
+            keys[i] = dice_below(&pair.dice, 4) || n == 0 ? (uint64_t)n + i : dice_below(&pair.dice, n);
+        batch_of(&batch, keys, BATCH);
+        pair_push(&pair, &batch, EMBD_F32, false);
+        if (n % (7 * BATCH) == 0)
+            pair_pull(&pair, &batch, EMBD_F32, false, false);
+        batch_free(&batch);
+    }
+    pair_compare(&pair);
+    pair_reload(&pair);
+    pair_compare(&pair);
+    pair_close(&pair);
+}
+
+/* The widest rows, and a batch whose first and last rows are empty. */
+static void test_extremes(void **state)
+{
+    (void)state;
+    for (int dtype = EMBD_F32; dtype <= EMBD_BF16; dtype++) {
+        embd_schema schema = plain_schema(EMBD_DIM_MAX, EMBD_ADAM);
+        schema.dtype = (embd_dtype)dtype;
+        schema.combiner = EMBD_MEAN;
+        struct pair pair;
+        pair_open(&pair, store_name, &schema, 13);
+        uint64_t keys[] = {UINT64_MAX, 0, UINT64_MAX};
+        uint32_t offsets[] = {0, 0, 0, 3, 3, 3};
+        struct batch batch;
+        batch_of(&batch, keys, 3);
+        pair_push(&pair, &batch, EMBD_F16, true);
+        batch.in.offsets = offsets;
+        batch.in.n_rows = 5;
+        pair_pull(&pair, &batch, EMBD_F32, false, true);
+        pair_push(&pair, &batch, EMBD_F32, false);
+        pair_pull(&pair, &batch, EMBD_BF16, true, false);
+        pair_compare(&pair);
+        batch_free(&batch);
+        pair_close(&pair);
+    }
+}
+
+/* An empty push counts a step; an empty pull answers. */
+static void test_empty(void **state)
+{
+    (void)state;
+    embd_schema schema = plain_schema(8, EMBD_ADAM);
+    struct pair pair;
+    struct batch batch;
+    pair_open(&pair, store_name, &schema, 17);
+    batch_of(&batch, NULL, 0);
+    pair_pull(&pair, &batch, EMBD_F32, false, false);
+    pair_push(&pair, &batch, EMBD_F32, false);
+    pair_push(&pair, &batch, EMBD_F32, true);
+    assert_int_equal(pair.model->step, 2);
+    pair_compare(&pair);
+    batch_free(&batch);
+    pair_close(&pair);
+}
+
+/* A refused push leaves rows, candidates and step; with statuses the first keys get the room that is left. */
+static void test_full(void **state)
+{
+    (void)state;
+    embd_schema schema = plain_schema(8, EMBD_ADAM);
+    schema.on_full = EMBD_ERROR;
+    schema.capacity = 5;
+    struct pair pair;
+    struct batch batch;
+    pair_open(&pair, store_name, &schema, 19);
+    batch_of(&batch, (const uint64_t[]){1, 2, 3, 2, 1}, 5);
+    assert_int_equal(pair_push(&pair, &batch, EMBD_F32, false), EMBD_OK);
+    batch_free(&batch);
+    batch_of(&batch, (const uint64_t[]){1, 7, 8, 7, 9, 2}, 6);
+    assert_int_equal(pair_push(&pair, &batch, EMBD_F32, false), EMBD_FULL);
+    assert_int_equal(pair_insert(&pair, &batch, false), EMBD_FULL);
+    pair_compare(&pair);
+    assert_int_equal(pair_push(&pair, &batch, EMBD_F32, true), EMBD_OK);
+    pair_compare(&pair);
+    assert_int_equal(pair.model->n_rows, 5);
+    batch_free(&batch);
+    pair_close(&pair);
+}
+
+/* A block that does not fit changes nothing; one that does replaces rows and admits candidates. */
+static void test_load(void **state)
+{
+    (void)state;
+    embd_schema schema = plain_schema(2, EMBD_ROWWISE_ADAGRAD);
+    schema.on_full = EMBD_ERROR;
+    schema.capacity = 3;
+    schema.admit_after = 2;
+    struct pair pair;
+    struct embd__error e = {0};
+    pair_open(&pair, store_name, &schema, 23);
+    struct row_block block = {.n_rows = 3,
+                              .n_candidates = 2,
+                              .keys = (const uint64_t[]){1, 2, 1},
+                              .rows = (const float[]){1, 2, 3, 4, 5, 6},
+                              .states = (const float[]){7, 8, 9},
+                              .candidate_keys = (const uint64_t[]){4, 1},
+                              .candidate_counts = (const uint32_t[]){1, 1}};
+    assert_int_equal(pair.ops->load(pair.store, &block, &e), EMBD_OK);
+    model_set_row(pair.model, 1, 0, (const float[]){5, 6}, (const float[]){9});
+    model_set_row(pair.model, 2, 0, (const float[]){3, 4}, (const float[]){8});
+    model_set_candidate(pair.model, 4, 0, 1);
+    pair_compare(&pair);
+    block.keys = (const uint64_t[]){1, 5, 6};
+    assert_int_equal(pair.ops->load(pair.store, &block, &e), EMBD_FULL);
+    pair_compare(&pair);
+    block.n_rows = block.n_candidates = 1;
+    block.keys = (const uint64_t[]){4};
+    block.candidate_keys = (const uint64_t[]){8};
+    assert_int_equal(pair.ops->load(pair.store, &block, &e), EMBD_OK);
+    model_set_row(pair.model, 4, 0, (const float[]){1, 2}, (const float[]){7});
+    model_set_candidate(pair.model, 8, 0, 1);
+    pair_compare(&pair);
+    pair_close(&pair);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    struct embd__error e = {0};
+    assert_non_null(store_find("auto", &e));
+    assert_string_equal(store_find("host", &e)->name, "host");
+    assert_null(store_find("abacus", &e));
+    assert_int_equal(e.status, EMBD_INVALID);
+    assert_non_null(strstr(e.text, "abacus"));
+}
+
+int main(int argc, char **argv)
+{
+    store_name = argc > 1 ? argv[1] : "host";
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),   cmocka_unit_test(test_empty), cmocka_unit_test(test_full),
+        cmocka_unit_test(test_load),    cmocka_unit_test(test_repeated_key), cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_growth),  cmocka_unit_test(test_case_table),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
