@@ -1,8 +1,8 @@
-/* server_process.c - fork, exec, wait for the line on the ready pipe.
+/* server_process.c - fork, exec, wait until it says that it is ready.
  *
- * The server says where it listens on the descriptor it was given as --ready-fd; the end of that
- * pipe without a line means that it could not start. It is pinned twice: the whole process before
- * exec to the processors it may use, each shard by --cpus to its own. */
+ * The server's standard output and its --ready-fd are one pipe: it says where each shard listens,
+ * then "ready"; the pipe's end before that means that it could not start. It is pinned twice: the
+ * whole process before exec to the processors it may use, each shard by --cpus to its own. */
 #include "server_process.h"
 
 #include "mover.h"
@@ -53,11 +53,12 @@ static _Noreturn void exec_server(const char *binary, int ready, uint32_t shards
     snprintf(ready_text, sizeof ready_text, "%d", READY_FD);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     cpu_pin_to(cpus);
-    if (ready != READY_FD) {
-        dup2(ready, READY_FD);
-    } else {
+    if (dup2(ready, STDOUT_FILENO) < 0)
+        _exit(FAILED);
+    if (ready == READY_FD)
         fcntl(ready, F_SETFD, 0);
-    }
+    else
+        dup2(ready, READY_FD);
     close_range(READY_FD + 1, ~0u, 0);
     if (!verbose && !freopen("/dev/null", "w", stderr))
         _exit(FAILED);
@@ -66,31 +67,32 @@ static _Noreturn void exec_server(const char *binary, int ready, uint32_t shards
     _exit(127);
 }
 
-/* The first "host:port" of the line the server writes. */
-static int read_address(int fd, char *out, size_t bytes)
+/* Reads "embd: shard 0 listening on 127.0.0.1:7700" of each shard, then "ready". */
+static bool read_address(FILE *said, char out[SERVER_ADDRESS_BYTES])
 {
-    char line[4096];
-    size_t n = 0;
-    ssize_t got = 1;
-    while (n < sizeof line - 1 && (n == 0 || line[n - 1] != '\n') && got > 0) {
-        got = read(fd, line + n, sizeof line - 1 - n);
-        if (got > 0)
-            n += (size_t)got;
+    char line[512];
+    unsigned shard;
+    out[0] = '\0';
+    while (fgets(line, sizeof line, said)) {
+        char address[SERVER_ADDRESS_BYTES];
+        if (strcmp(line, "ready\n") == 0)
+            return out[0] != '\0';
+        if (out[0] == '\0' &&
+            sscanf(line, "embd: shard %u listening on %299s", &shard, address) == 2)
+            strcpy(out, address);
     }
-    line[n] = '\0';
-    for (char *rest, *word = strtok_r(line, " \n", &rest); word;
-         word = strtok_r(NULL, " \n", &rest)) {
-        if (strchr(word, ':') && strlen(word) < bytes) {
-            strcpy(out, word);
-            return 0;
-        }
-    }
-    return -1;
+    return false;
 }
 
 static int await(struct server_process *s, int ready, const char *binary, bool verbose)
 {
-    if (read_address(ready, s->servers, sizeof s->servers) == 0)
+    FILE *said = fdopen(ready, "r");
+    bool serves = said && read_address(said, s->servers);
+    if (said)
+        fclose(said);
+    else
+        close(ready);
+    if (serves)
         return DONE;
     fprintf(stderr, "embd-bench: %s did not start%s\n", binary,
             verbose ? "" : "; --verbose shows its log");
@@ -119,15 +121,12 @@ int server_process_start(struct server_process *s, const char *binary, uint32_t 
     if (s->pid == 0)
         exec_server(binary, ready[1], shards, cpus, verbose);
     close(ready[1]);
-    int code = FAILED;
-    if (s->pid > 0) {
-        code = await(s, ready[0], binary, verbose);
-    } else {
-        fprintf(stderr, "embd-bench: fork: %s\n", strerror(errno));
-        s->pid = 0;
-    }
+    if (s->pid > 0)
+        return await(s, ready[0], binary, verbose);
+    fprintf(stderr, "embd-bench: fork: %s\n", strerror(errno));
     close(ready[0]);
-    return code;
+    s->pid = 0;
+    return FAILED;
 }
 
 /* Asks, waits, and insists. */

@@ -8,9 +8,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#define SERVER_ADDRESS_BYTES 300u
+
 struct server_process {
     pid_t pid;         /* 0: none runs */
-    char servers[300]; /* "host:port" of its first shard */
+    char servers[SERVER_ADDRESS_BYTES]; /* "host:port" of its first shard */
 };
 
 /* Starts `binary` (NULL: the embd beside this program) on free loopback ports, shard i on the i-th
