@@ -1,0 +1,415 @@
+/* rig.c - see rig.h. */
+#include "rig.h"
+
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "schema.h"
+
+/* ---- the shard ---- */
+
+static void on_drain(void *arg)
+{
+    struct rig *rig = arg;
+    rig->n_drains++;
+}
+
+void rig_open(struct rig *rig, const struct store_ops *ops, uint32_t index, uint32_t n_shards, const char *data_dir)
+{
+    static const char *const addresses[] = {"127.0.0.1:7700", "127.0.0.1:7701", "127.0.0.1:7702"};
+    static const char *const admin_addresses[] = {"/run/embd/0.sock", "/run/embd/1.sock", ""};
+    memset(rig, 0, sizeof *rig);
+    rig->config = (struct shard_config){
+        .index = index,
+        .n_shards = n_shards,
+        .cluster_name = "test",
+        .map_version = 7,
+        .addresses = addresses,
+        .admin_addresses = admin_addresses,
+        .store = ops,
+        .data_dir = data_dir,
+        .is_first = index == 0,
+        .drain = on_drain,
+        .drain_arg = rig,
+    };
+    rig->admin.is_admin = true;
+    rig->now_ns = 1000000000;
+    struct embd__error e = {.status = EMBD_OK};
+    assert_int_equal(shard_open(&rig->config, &rig->shard, &e), EMBD_OK);
+}
+
+void rig_close(struct rig *rig)
+{
+    shard_session_end(rig->shard, &rig->data);
+    shard_session_end(rig->shard, &rig->admin);
+    shard_close(rig->shard);
+}
+
+/* ---- requests ---- */
+
+static void on_answer(struct request *request)
+{
+    struct exchange *x = (struct exchange *)((char *)request - offsetof(struct exchange, request));
+    assert_false(x->is_answered);
+    assert_int_equal(request->state, REQUEST_ANSWERED);
+    x->is_answered = true;
+    x->answer_bytes = request->has_answer ? embd__msg_bytes(&request->answer) : 0;
+    x->answer = malloc(x->answer_bytes + 1);
+    assert_non_null(x->answer);
+}
+
+static struct exchange *exchange_new(struct rig *rig, struct shard_session *session)
+{
+    struct exchange *x = calloc(1, sizeof *x);
+    assert_non_null(x);
+    x->rig = rig;
+    embd__msg_init(&x->out);
+    embd__msg_init(&x->request.answer);
+    x->request.listener = session->is_admin ? LISTENER_ADMIN : LISTENER_DATA;
+    x->request.session = session;
+    x->request.frame = &x->frame;
+    x->request.on_answer = on_answer;
+    embd__frame_init(&x->frame, x->head, sizeof x->head, LIMIT_FRAME_BYTES);
+    assert_true(msgpack_zone_init(&x->zone, 1024));
+    return x;
+}
+
+struct exchange *ask(struct rig *rig, struct shard_session *session, enum method method)
+{
+    static uint32_t msgid = 40;
+    struct exchange *x = exchange_new(rig, session);
+    embd__msg_request(&x->out, msgid++, method);
+    return x;
+}
+
+static uint8_t *bin_new(uint32_t bytes)
+{
+    uint8_t *data = aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+    assert_non_null(data);
+    return data;
+}
+
+/* Scans bytes with bins in place, as they come from a socket. Returns when the message is done. */
+static void scan(struct frame_scanner *frame, const uint8_t *p, size_t n)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    for (;;) {
+        size_t used;
+        int event = embd__frame_scan(frame, p, n, &used, &e);
+        if (event < 0)
+            fail_msg("scanner: %s", e.text);
+        p += used;
+        n -= used;
+        if (event == FRAME_DONE)
+            break;
+        assert_int_equal(event, FRAME_BIN);
+        struct frame_bin *bin = &frame->bins[frame->n_bins - 1];
+        assert_true(n >= bin->bytes);
+        bin->data = bin_new(bin->bytes);
+        memcpy(bin->data, p, bin->bytes);
+        p += bin->bytes;
+        n -= bin->bytes;
+    }
+    assert_int_equal(n, 0);
+}
+
+static void free_bins(struct frame_scanner *frame)
+{
+    for (uint32_t i = 0; i < frame->n_bins; i++)
+        free(frame->bins[i].data);
+}
+
+static uint8_t *flatten(const struct msg *m, size_t *bytes_out)
+{
+    *bytes_out = embd__msg_bytes(m);
+    uint8_t *bytes = malloc(*bytes_out + 1);
+    size_t at = 0;
+    assert_non_null(bytes);
+    for (uint32_t i = 0; i < embd__msg_n_pieces(m); i++) {
+        struct msg_piece piece = embd__msg_piece(m, i);
+        if (piece.bytes > 0)
+            memcpy(bytes + at, piece.data, piece.bytes);
+        at += piece.bytes;
+    }
+    return bytes;
+}
+
+static void hand_over(struct exchange *x, const uint8_t *bytes, size_t n)
+{
+    scan(&x->frame, bytes, n);
+    x->request.received_ns = x->rig->now_ns;
+    shard_handle(x->rig->shard, &x->request);
+}
+
+void ask_send(struct exchange *x)
+{
+    size_t n;
+    assert_int_equal(embd__msg_end(&x->out), EMBD_OK);
+    uint8_t *bytes = flatten(&x->out, &n);
+    hand_over(x, bytes, n);
+    free(bytes);
+}
+
+struct exchange *ask_bytes(struct rig *rig, struct shard_session *session, const void *bytes, size_t n)
+{
+    struct exchange *x = exchange_new(rig, session);
+    hand_over(x, bytes, n);
+    return x;
+}
+
+/* ---- answers ---- */
+
+/* The next bytes of a piece: copied, or made by the shard. */
+static uint64_t take_piece(struct exchange *x, const struct msg_piece *piece, uint64_t bytes, size_t chunk)
+{
+    uint64_t left = piece->bytes - x->piece_at;
+    uint8_t *to = x->answer + x->n_taken;
+    if (piece->data != NULL) {
+        uint64_t n = left < bytes ? left : bytes;
+        memcpy(to, (const uint8_t *)piece->data + x->piece_at, n);
+        return n;
+    }
+    size_t capacity = left < chunk ? (size_t)left : chunk;
+    size_t n = shard_fill(x->rig->shard, &x->request, x->piece / 2, to, capacity);
+    assert_in_range(n, 1, capacity);
+    return n;
+}
+
+void ask_take(struct exchange *x, uint64_t bytes, size_t chunk)
+{
+    assert_true(x->is_answered);
+    while (x->n_taken < x->answer_bytes && bytes > 0) {
+        struct msg_piece piece = embd__msg_piece(&x->request.answer, x->piece);
+        if (x->piece_at == piece.bytes) {
+            x->piece++;
+            x->piece_at = 0;
+            continue;
+        }
+        uint64_t n = take_piece(x, &piece, bytes, chunk);
+        x->piece_at += n;
+        x->n_taken += n;
+        bytes = bytes > n ? bytes - n : 0;
+    }
+}
+
+void ask_read(struct exchange *x)
+{
+    ask_take(x, UINT64_MAX, LIMIT_FRAME_BYTES);
+    assert_true(x->request.has_answer);
+    x->answer_head = malloc(LIMIT_ANSWER_HEADER_BYTES);
+    embd__frame_init(&x->answer_frame, x->answer_head, LIMIT_ANSWER_HEADER_BYTES, LIMIT_FRAME_BYTES);
+    scan(&x->answer_frame, x->answer, x->answer_bytes);
+    assert_int_equal(embd__reader_init(&x->reader, &x->answer_frame, &x->zone, &x->error), EMBD_OK);
+    if (x->reader.type == 1)
+        assert_int_equal(x->reader.msgid, x->frame.msgid);
+}
+
+void ask_free(struct exchange *x)
+{
+    shard_request_fini(x->rig->shard, &x->request);
+    embd__msg_fini(&x->request.answer);
+    embd__msg_fini(&x->out);
+    free_bins(&x->frame);
+    free_bins(&x->answer_frame);
+    msgpack_zone_destroy(&x->zone);
+    free(x->answer_head);
+    free(x->answer);
+    free(x);
+}
+
+void ask_ok(struct exchange *x)
+{
+    if (x->request.state == REQUEST_RECEIVED && !x->is_answered)
+        ask_send(x);
+    ask_read(x);
+    if (x->reader.answer_status != EMBD_OK)
+        fail_msg("%.*s", (int)x->reader.answer_text_bytes, x->reader.answer_text);
+}
+
+void check_error(struct exchange *x, int status, const char *const *fragments)
+{
+    char text[LIMIT_ERROR_TEXT];
+    assert_true(x->reader.answer_text_bytes < sizeof text);
+    snprintf(text, sizeof text, "%.*s", (int)x->reader.answer_text_bytes,
+             x->reader.answer_text ? x->reader.answer_text : "no error");
+    if (x->reader.answer_status != status)
+        fail_msg("status %d, expected %d: %s", x->reader.answer_status, status, text);
+    for (; *fragments != NULL; fragments++)
+        if (strstr(text, *fragments) == NULL)
+            fail_msg("'%s' is not in: %s", *fragments, text);
+}
+
+void ask_error(struct exchange *x, int status, ...)
+{
+    const char *fragments[16] = {NULL};
+    va_list args;
+    va_start(args, status);
+    for (int i = 0; i < 15 && (fragments[i] = va_arg(args, const char *)) != NULL; i++)
+        ;
+    va_end(args);
+    if (!x->is_answered)
+        ask_send(x);
+    ask_read(x);
+    check_error(x, status, fragments);
+    ask_free(x);
+}
+
+/* ---- the usual requests ---- */
+
+void create_table(struct rig *rig, const embd_schema *schema)
+{
+    struct exchange *x = ask(rig, &rig->data, METHOD_TABLE_CREATE);
+    embd__msg_map(&x->out, 1);
+    embd__msg_str(&x->out, "schema");
+    embd__schema_write(&x->out, schema);
+    ask_ok(x);
+    ask_free(x);
+}
+
+struct exchange *ask_parts(struct rig *rig, enum method method, const struct part *parts, uint32_t n)
+{
+    struct exchange *x = ask(rig, &rig->data, method);
+    embd__parts_write(&x->out, parts, n, method == METHOD_PUSH);
+    return x;
+}
+
+void pull(struct rig *rig, const struct part *part, void *values, uint8_t *statuses)
+{
+    struct part_answer answer;
+    struct exchange *x = ask_parts(rig, METHOD_PULL, part, 1);
+    ask_ok(x);
+    assert_int_equal(embd__pull_answer_read(&x->reader, &answer, 1), 1);
+    assert_int_equal(answer.n_rows, part->n_rows);
+    assert_int_equal(answer.dtype, part->dtype);
+    uint64_t bytes = (uint64_t)answer.n_rows * answer.dim * (answer.dtype == EMBD_F32 ? 4 : 2);
+    memcpy(values, answer.values, bytes);
+    assert_int_equal(answer.has_status, part->want_status);
+    if (part->want_status) {
+        assert_int_equal(answer.n_keys, part->n_keys);
+        memcpy(statuses, answer.statuses, part->n_keys);
+    }
+    ask_free(x);
+}
+
+struct push_answer push(struct rig *rig, const struct part *part, uint8_t *statuses)
+{
+    struct push_answer answer;
+    struct exchange *x = ask_parts(rig, METHOD_PUSH, part, 1);
+    ask_ok(x);
+    assert_int_equal(embd__push_answer_read(&x->reader, &answer, 1), 1);
+    if (part->want_status)
+        memcpy(statuses, answer.statuses, part->n_keys);
+    ask_free(x);
+    answer.statuses = NULL;
+    return answer;
+}
+
+/* ---- images ---- */
+
+static void hold(struct rig *rig, bool begins)
+{
+    struct exchange *x = ask(rig, &rig->admin, begins ? METHOD_HOLD : METHOD_RELEASE);
+    embd__msg_map(&x->out, 0);
+    ask_ok(x);
+    ask_free(x);
+}
+
+static void add_bins(struct image *image, const struct frame_scanner *frame)
+{
+    for (uint32_t i = 0; i < frame->n_bins; i++) {
+        image->bytes = realloc(image->bytes, image->n_bytes + frame->bins[i].bytes + 1);
+        assert_non_null(image->bytes);
+        memcpy(image->bytes + image->n_bytes, frame->bins[i].data, frame->bins[i].bytes);
+        image->n_bytes += frame->bins[i].bytes;
+    }
+}
+
+void image_take(struct rig *rig, const char *table, struct image *image)
+{
+    memset(image, 0, sizeof *image);
+    hold(rig, true);
+    bool done = false;
+    for (uint64_t cursor = 0; !done;) {
+        struct exchange *x = ask(rig, &rig->admin, METHOD_SCAN);
+        embd__msg_map(&x->out, 2);
+        embd__msg_field_str(&x->out, "table", table);
+        embd__msg_field_uint(&x->out, "cursor", cursor);
+        ask_ok(x);
+        struct fields f;
+        embd__read_fields(&f, &x->reader, "scan");
+        image->rows += embd__field_uint(&f, "rows", 0, UINT64_MAX, FIELD_REQUIRED);
+        image->candidates += embd__field_uint(&f, "candidates", 0, UINT64_MAX, FIELD_REQUIRED);
+        cursor = embd__field_uint(&f, "next", 0, UINT64_MAX, FIELD_REQUIRED);
+        done = embd__field_bool(&f, "done", false);
+        image->step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
+        add_bins(image, &x->answer_frame);
+        ask_free(x);
+    }
+    hold(rig, false);
+}
+
+void image_fini(struct image *image)
+{
+    free(image->bytes);
+}
+
+void image_check(struct rig *rig, const char *table, const struct image *before)
+{
+    struct image now;
+    image_take(rig, table, &now);
+    assert_int_equal(now.rows, before->rows);
+    assert_int_equal(now.candidates, before->candidates);
+    assert_int_equal(now.step, before->step);
+    assert_int_equal(now.n_bytes, before->n_bytes);
+    if (now.n_bytes > 0)
+        assert_memory_equal(now.bytes, before->bytes, now.n_bytes);
+    image_fini(&now);
+}
+
+/* ---- figures ---- */
+
+uint64_t figure(struct rig *rig, const char *table, const char *name)
+{
+    struct exchange *x = ask(rig, &rig->admin, METHOD_STATS);
+    embd__msg_map(&x->out, 0);
+    ask_ok(x);
+    struct fields f, stats;
+    const msgpack_object *items;
+    embd__read_fields(&f, &x->reader, "stats");
+    embd__field_map(&f, "stats", &stats, "stats");
+    uint32_t n = embd__field_list(&f, "tables", LIMIT_TABLES, &items);
+    for (uint32_t i = 0; table != NULL && i < n; i++) {
+        struct fields one;
+        char found[EMBD_NAME_MAX + 1];
+        embd__list_map(&x->reader, &items[i], &one, "table");
+        embd__field_str(&one, "table", found, sizeof found, NULL);
+        if (strcmp(found, table) == 0)
+            embd__field_map(&one, "stats", &stats, "table stats");
+    }
+    uint64_t value = embd__field_uint(&stats, name, 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    assert_int_equal(x->error.status, EMBD_OK);
+    ask_free(x);
+    return value;
+}
+
+/* ---- files ---- */
+
+void scratch_new(char out[64])
+{
+    strcpy(out, "/tmp/embd-test-XXXXXX");
+    assert_non_null(mkdtemp(out));
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+void scratch_remove(const char *dir)
+{
+    nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
