@@ -108,7 +108,7 @@ suite() {
 configure_and_build() {
     local preset=$1
     shift
-    cmake --preset "$preset" && ninja -C "build/$preset" "$@"
+    cmake --preset "$preset" -DEMBD_TESTS=ON && ninja -C "build/$preset" "$@"
 }
 
 # ThreadSanitizer of gcc 12 cannot live with the address randomization of newer kernels.

@@ -1,5 +1,4 @@
-/* progress.c - a bar that is redrawn at most ten times a second, or a line at every fifth of the
- * way. */
+/* progress.c - a bar that is redrawn ten times a second, or a line every two seconds. */
 #include "progress.h"
 
 #include <stdio.h>
@@ -8,7 +7,7 @@
 
 #define BAR_WIDTH      30
 #define REDRAW_SECONDS 0.1
-#define LINE_SHARE     0.2
+#define LINE_SECONDS   2.0
 
 static double now(void)
 {
@@ -21,7 +20,7 @@ void progress_begin(progress *p, const char *title, uint64_t total)
 {
     *p = (progress){.title = title, .total = total > 0 ? total : 1, .started = now()};
     p->terminal = isatty(STDERR_FILENO);
-    p->next = p->terminal ? 0 : LINE_SHARE;
+    p->next = p->terminal ? 0 : LINE_SECONDS;
 }
 
 static void draw_bar(const progress *p, double share, double rate, double loss)
@@ -36,19 +35,17 @@ static void draw_bar(const progress *p, double share, double rate, double loss)
 
 void progress_show(progress *p, uint64_t done, double loss)
 {
-    double share = (double)done / (double)p->total, seconds = now() - p->started;
+    double seconds = now() - p->started;
+    if (seconds < p->next)
+        return;
+    double share = (double)done / (double)p->total, rate = (double)done / seconds;
     share = share < 1 ? share : 1;
-    double rate = seconds > 0 ? (double)done / seconds : 0;
-    if (p->terminal) {
-        if (seconds < p->next)
-            return;
-        p->next = seconds + REDRAW_SECONDS;
+    if (p->terminal)
         draw_bar(p, share, rate, loss);
-    } else if (share >= p->next) {
-        p->next += LINE_SHARE;
+    else
         fprintf(stderr, "%s %3.0f %%  %.0f samples/s  loss %.4f\n", p->title, share * 100, rate,
                 loss);
-    }
+    p->next = seconds + (p->terminal ? REDRAW_SECONDS : LINE_SECONDS);
 }
 
 double progress_end(progress *p)

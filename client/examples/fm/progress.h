@@ -1,5 +1,5 @@
-/* progress.h - how far a pass has come: a bar on a terminal, five lines anywhere else. On
- * standard error. */
+/* progress.h - how far a pass has come: a bar on a terminal, a line now and then anywhere
+ * else. On standard error. */
 #ifndef FM_PROGRESS_H
 #define FM_PROGRESS_H
 
