@@ -266,7 +266,7 @@ static int read_log_level(const struct setting *at, enum log_level *out, struct 
 
 static int read_limits(const struct sources *from, struct config *out, struct embd__error *e)
 {
-    enum { FRAME_LEAST = 64 << 10, DAY = 86400 };
+    enum { DAY = 86400 };
     uint64_t connections, stall = 0, idle = 0;
     struct net_limits *limits = &out->limits;
     int status = read_count(SETTING_MAX_CONNECTIONS, pick(from, NULL, true, SETTING_MAX_CONNECTIONS), 1, 1u << 20,
@@ -277,11 +277,9 @@ static int read_limits(const struct sources *from, struct config *out, struct em
     if (status == EMBD_OK)
         status = read_count(SETTING_IDLE_TIMEOUT, pick(from, NULL, true, SETTING_IDLE_TIMEOUT), 0, DAY, 0, &idle, e);
     if (status == EMBD_OK)
-        status = read_size(SETTING_FRAME_BYTES, pick(from, NULL, true, SETTING_FRAME_BYTES), FRAME_LEAST,
-                           LIMIT_FRAME_BYTES, LIMIT_FRAME_BYTES, &limits->frame_bytes, e);
-    if (status == EMBD_OK)
-        status = read_size(SETTING_FRAME_MEMORY, pick(from, NULL, true, SETTING_FRAME_MEMORY), 1u << 20, UINT64_MAX,
+        status = read_size(SETTING_FRAME_MEMORY, pick(from, NULL, true, SETTING_FRAME_MEMORY), LIMIT_FRAME_BYTES, UINT64_MAX,
                            ram_bytes() / 4, &out->frame_memory, e);
+    limits->frame_bytes = LIMIT_FRAME_BYTES; /* as hello tells */
     limits->connections = (uint32_t)connections;
     limits->stall_ms = (uint32_t)stall * 1000;
     limits->idle_ms = (uint32_t)idle * 1000;

@@ -36,7 +36,6 @@ enum {
     X(CPUS, "cpus", IN_FLAGS | IN_TOP, "LIST", "Pin shard threads to these CPUs in turn: 0,2,3 (not pinned)")  \
     X(FRAME_MEMORY, "frame_memory", IN_FLAGS | IN_TOP, "SIZE",                                                 \
       "Memory for frames being received, all shards together: bytes, 512M, 2G or a part of RAM (25%)")         \
-    X(FRAME_BYTES, "frame_bytes", IN_FLAGS | IN_TOP, "SIZE", "Largest frame taken (64M, which is the most)")   \
     X(MAX_CONNECTIONS, "max_connections", IN_FLAGS | IN_TOP, "N", "Data connections of one shard (4096)")      \
     X(STALL_TIMEOUT, "stall_timeout", IN_FLAGS | IN_TOP, "SECONDS",                                            \
       "A peer that rests within a frame, or does not take its answers, is dropped after this (30)")            \

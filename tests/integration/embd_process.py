@@ -1,0 +1,108 @@
+"""Starts and stops real embd processes for the tests, on free ports of 127.0.0.1.
+
+The server says "ready" on a pipe when its listeners are up and names its ports on stdout, so nothing here guesses
+or sleeps. Processes are ended by their own id; each has a directory of its own for sockets and data."""
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+BIN = os.path.join(os.environ["EMBD_BIN"], "embd")
+
+
+def run(*flags, timeout=20):
+    """Runs embd to its end; for what must not start."""
+    return subprocess.run([BIN, *flags], capture_output=True, text=True, timeout=timeout, check=False)
+
+
+class Embd:
+    """One embd process. `listen` None leaves the address to a configuration file."""
+
+    def __init__(self, *flags, shards=1, listen="127.0.0.1:0", ready_s=20):
+        self.dir = tempfile.mkdtemp(prefix="embd-test-")
+        self.log_path = os.path.join(self.dir, "log")
+        command = [BIN, "--admin-dir", os.path.join(self.dir, "admin")]
+        if listen is not None:
+            command += ["--listen", listen, "--shards", str(shards)]
+        ready_read, ready_write = os.pipe()
+        command += ["--ready-fd", str(ready_write), *flags]
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, pass_fds=[ready_write],
+                                            text=True)
+        os.close(ready_write)
+        readable, _, _ = select.select([ready_read], [], [], ready_s)
+        said = os.read(ready_read, 16) if readable else b""
+        os.close(ready_read)
+        if said != b"ready\n":
+            self.kill()
+            raise AssertionError(f"embd did not become ready, it logged: {self.log()}")
+        self.addresses = []
+        while len(self.addresses) < shards:
+            line = self.process.stdout.readline()
+            self.addresses.append(re.fullmatch(r"embd: shard \d+ listening on (\S+)\n", line).group(1))
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def port(self, shard=0):
+        return int(self.addresses[shard].rsplit(":", 1)[1])
+
+    def admin_path(self, shard=0):
+        return os.path.join(self.dir, "admin", f"{self.port(shard)}.sock")
+
+    def log(self):
+        with open(self.log_path, encoding="ascii") as log:  # the log promises printable ASCII
+            return log.read()
+
+    def wait_log(self, text, seconds=10):
+        """Waits until the log holds `text`."""
+        end = time.monotonic() + seconds
+        while text not in self.log():
+            if time.monotonic() > end:
+                raise AssertionError(f"no {text!r} in the log within {seconds} s: {self.log()}")
+            time.sleep(0.02)
+
+    def is_alive(self):
+        return self.process.poll() is None
+
+    def rss_bytes(self):
+        with open(f"/proc/{self.pid}/status", encoding="ascii") as status:
+            return int(re.search(r"VmRSS:\s+(\d+) kB", status.read()).group(1)) * 1024
+
+    def terminate(self):
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self, seconds=20):
+        return self.process.wait(seconds)
+
+    def stop(self):
+        """Ends in order; returns the exit status."""
+        if self.is_alive():
+            self.terminate()
+        try:
+            status = self.wait()
+        finally:
+            self.kill()
+        return status
+
+    def kill(self):
+        if self.is_alive():
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        if os.path.isdir(self.dir) and "EMBD_KEEP" not in os.environ:
+            self.last_log = self.log()
+            shutil.rmtree(self.dir)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if kind is not None and os.path.exists(self.log_path):
+            print("log of the server:\n" + self.log())
+        self.stop()

@@ -1,0 +1,138 @@
+"""Flags and the configuration file: what is accepted, and how mistakes are told (exit status 2, and the place)."""
+import os
+import tempfile
+import unittest
+
+from embd_process import Embd, run
+import wire
+
+
+def has_ipv6_loopback():
+    try:
+        with open("/proc/net/if_inet6", encoding="ascii") as addresses:
+            return "0" * 31 + "1 " in addresses.read()
+    except FileNotFoundError:
+        return False
+
+
+class Config(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.TemporaryDirectory(prefix="embd-test-")
+        self.addCleanup(self.dir.cleanup)
+
+    def file(self, text):
+        path = os.path.join(self.dir.name, "embd.yaml")
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(text)
+        return path
+
+    def refused(self, flags, *texts):
+        result = run(*flags)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertEqual(result.stdout, "")
+        for text in texts:
+            self.assertIn(text, result.stderr)
+
+    def refused_file(self, text, place, *texts, flags=()):
+        path = self.file(text)
+        self.refused(["--config", path, *flags], f"{path}:{place}: " if place else path, *texts)
+
+    def test_help_and_version_exit_0(self):
+        result = run("--help")
+        self.assertEqual(result.returncode, 0)
+        for text in ("--shards", "--config", "cluster:", "Exit status"):
+            self.assertIn(text, result.stdout)
+        result = run("--version")
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stdout, r"^embd \d+\.\d+\.\d+\n$")
+
+    def test_flags_nobody_knows(self):
+        self.refused(["--sharts", "2"], "--sharts")
+        self.refused(["extra"], "extra")
+
+    def test_flags_with_values_out_of_range_name_flag_value_and_range(self):
+        self.refused(["--shards", "0"], "--shards", "0", "1 to 1024")
+        self.refused(["--shards", "two"], "--shards", "two")
+        self.refused(["--stall-timeout", "-1"], "--stall-timeout", "-1")
+        self.refused(["--frame-memory", "12Q"], "--frame-memory", "12Q")
+        self.refused(["--frame-memory", "1K"], "--frame-memory", "1K", "67108864")
+        self.refused(["--frame-memory", "99999999999999999999"], "--frame-memory")
+        self.refused(["--frame-memory", "101%"], "--frame-memory", "101%")
+        self.refused(["--cpus", "0,,1"], "--cpus", "0,,1")
+        self.refused(["--log-level", "loud"], "--log-level", "loud", "debug")
+        self.refused(["--store", "tape"], "tape", "host")
+
+    def test_addresses_other_machines_can_reach_are_refused(self):
+        for address in ("0.0.0.0:7700", "[::]:7700", "192.168.1.1:7700"):
+            self.refused(["--listen", address], "--listen", address, "TLS", "tokens")
+        for address in ("7700", "127.0.0.1", "127.0.0.1:70000", "127.0.0.1:7x", "[::1:5", "example.org:1"):
+            self.refused(["--listen", address], "--listen", address)
+
+    def test_ports_that_pass_the_last_one(self):
+        self.refused(["--listen", "127.0.0.1:65535", "--shards", "2"], "65535")
+
+    def test_an_admin_path_too_long_for_a_socket(self):
+        result = run("--listen", "127.0.0.1:0", "--admin-dir", self.dir.name + "/" + "d" * 120)
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("limit is 107", result.stderr)
+
+    def test_a_file_that_is_not_there(self):
+        self.refused(["--config", "/nowhere/embd.yaml"], "/nowhere/embd.yaml", "No such file")
+
+    def test_yaml_that_cannot_be_read_names_line_and_column(self):
+        self.refused_file("shards: 1\nlisten: [1\n", "3:1", "")
+        self.refused_file("shards: 1\n\tlisten: 1\n", "2:1", "")
+
+    def test_unknown_keys_name_line_and_column(self):
+        self.refused_file("shards: 1\nshard: 2\n", "2:1", "unknown key 'shard'")
+        self.refused_file("cluster:\n  servers:\n    - listen: \"127.0.0.1:1\"\n      colour: red\n", "4:7",
+                          "unknown key 'colour'")
+
+    def test_keys_given_twice(self):
+        self.refused_file("shards: 1\nshards: 2\n", "2:1", "'shards' is given twice")
+
+    def test_values_of_the_wrong_kind(self):
+        self.refused_file("shards: [1, 2]\n", "1:9", "shards is a list, expected a single value")
+        self.refused_file("cluster: 5\n", "1:10", "cluster is a single value, expected a map")
+        self.refused_file("cluster: {servers: 5}\n", "1:20", "expected a list")
+        self.refused_file("cluster: {servers: []}\n", "1:20", "0 entries")
+        self.refused_file("- 1\n", "1:1", "expected a map")
+
+    def test_values_that_make_no_sense_name_line_and_column(self):
+        self.refused_file("store: host\nshards: many\n", "2:9", "shards", "many")
+        self.refused_file("shards: 2000\n", "1:9", "shards", "2000", "1024")
+        self.refused_file("listen: 0.0.0.0:1\n", "1:9", "listen", "0.0.0.0:1", "TLS")
+        self.refused_file("frame_memory: lots\n", "1:15", "frame_memory", "lots")
+        self.refused_file("cluster:\n  servers:\n  - {listen: \"127.0.0.1:1\", shards: x}\n", "3:37", "shards", "'x'")
+
+    def test_a_list_of_servers_needs_to_know_which_one_this_is(self):
+        two = "cluster:\n  servers:\n    - {name: a, listen: \"127.0.0.1:7700\"}\n    - {name: b, listen: \"%s\"}\n"
+        self.refused_file(two % "127.0.0.1:7800", "", "--server", "2 servers")
+        self.refused_file(two % "127.0.0.1:7800", "", "--server", "'c'", flags=["--server", "c"])
+        self.refused_file(two % "127.0.0.1:7800", "", "--server", "'2'", flags=["--server", "2"])
+        self.refused_file(two % "127.0.0.1:7800", "", "--shards", flags=["--server", "a", "--shards", "2"])
+        self.refused_file(two % "127.0.0.1:0", "4:25", "port is 0", flags=["--server", "a"])
+        self.refused_file(two % "127.0.0.1:7700", "4:25", "7700", "server 0", flags=["--server", "a"])
+
+    def test_flags_win_over_the_file(self):
+        path = self.file("shards: 3\nlisten: 127.0.0.1:1\ncluster:\n  name: shop\n")
+        with Embd("--config", path, shards=2) as server, wire.connect(server, 1) as w:
+            cluster = w.call("cluster")[0]
+            self.assertEqual((cluster["name"], len(cluster["shards"])), ("shop", 2))
+
+    def test_the_file_alone_is_enough(self):
+        path = self.file("shards: 3\nlisten: 127.0.0.1:0\nstall_timeout: 5\nframe_memory: 256M\ncpus: 0\n")
+        with Embd("--config", path, listen=None, shards=3) as server, wire.connect(server, 2) as w:
+            self.assertEqual(w.call("hello", {"protocol": 1, "client": "t"})[0]["shards"], 3)
+
+    def test_localhost_and_ipv6_loopback_are_allowed(self):
+        with Embd(listen="localhost:0") as server, wire.connect(server) as w:
+            w.call("ping")
+        if has_ipv6_loopback():
+            with Embd(listen="[::1]:0") as server, wire.Wire(("::1", server.port())) as w:
+                self.assertTrue(server.addresses[0].startswith("[::1]:"))
+                w.call("ping")
+
+
+if __name__ == "__main__":
+    unittest.main()
