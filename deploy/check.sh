@@ -41,7 +41,7 @@ finish() {
     rm -rf "$WORK"
 }
 trap finish EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' INT TERM HUP
 
 say() { printf '%-8s %s\n' "$1" "$2"; }
 

@@ -45,7 +45,7 @@ finish() {
     exit $status
 }
 trap finish EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' INT TERM HUP
 
 title() { printf '\n== %s\n' "$*"; }
 

@@ -15,7 +15,8 @@ start_server() {
     local name=$1 pid
     shift
     mkfifo "$WORK/$name.fifo"
-    "$EMBD_BIN/embd" "$@" --ready-fd 3 3>"$WORK/$name.fifo" \
+    # In a session of its own, so that Ctrl-C reaches the script alone, which then stops the servers.
+    setsid "$EMBD_BIN/embd" "$@" --ready-fd 3 3>"$WORK/$name.fifo" \
         </dev/null >"$WORK/$name.out" 2>"$WORK/$name.log" &
     pid=$!
     server_pids[$name]=$pid

@@ -10,7 +10,7 @@ typedef struct progress {
     const char *title; /* the caller's */
     uint64_t total;
     double started; /* seconds of the monotonic clock */
-    double next;    /* when, or at which share, to print again */
+    double next;    /* seconds after the start when to print again */
     bool terminal;
 } progress;
 
