@@ -229,6 +229,7 @@ void index_put(struct index *index, uint64_t hash, uint32_t slot, uint32_t ref)
     *e = (struct index_entry){.hash = hash, .ref = ref, .slot = slot};
 }
 
+/* A segment is gone through at the first of its places; behind its last entry *at may point to the second. */
 const struct index_entry *index_next(const struct index *index, uint64_t *at)
 {
     uint64_t per_segment = segment_bytes(index) / sizeof(struct index_entry);
@@ -236,13 +237,13 @@ const struct index_entry *index_next(const struct index *index, uint64_t *at)
     while (*at < end) {
         uint64_t i = *at / per_segment;
         const struct segment *segment = index->directory[i];
-        for (uint64_t j = *at % per_segment; j < per_segment; j++)
+        uint64_t places = segment_places(index, segment), first = i & ~(places - 1);
+        for (uint64_t j = *at % per_segment; i == first && j < per_segment; j++)
             if (segment->entries[j].ref != 0) {
                 *at = i * per_segment + j + 1;
                 return &segment->entries[j];
             }
-        i += segment_places(index, segment);
-        *at = i * per_segment;
+        *at = (first + places) * per_segment;
     }
     *at = UINT64_MAX;
     return NULL;

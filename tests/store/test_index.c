@@ -1,0 +1,156 @@
+/* test_index.c - the host store's index alone: what the case table reaches only by luck. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "index.h"
+#include "route.h"
+
+static void put(struct index *index, uint64_t hash, uint32_t slot, uint32_t ref)
+{
+    assert_true(index_reserve(index, &hash, 1));
+    index_put(index, hash, slot, ref);
+}
+
+static void test_hash_is_a_bijection(void **state)
+{
+    (void)state;
+    static const uint64_t keys[] = {0, 1, 2, UINT64_MAX, 1ULL << 63, 0x123456789abcdefULL, 1024};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        for (uint32_t slot = 0; slot < 1024; slot += 33)
+            assert_true(index_key(index_hash(keys[i], slot), slot) == keys[i]);
+    assert_true(index_hash(0, 0) == 0);
+    assert_true(index_hash(1, 0) != embd__mix64(1));
+}
+
+/* A shard sees the keys of one range of routing hashes; they fill its buckets evenly all the same. */
+static void test_routed_keys_spread(void **state)
+{
+    (void)state;
+    uint32_t buckets[64] = {0}, n = 0;
+    for (uint64_t key = 0; n < 64000; key++)
+        if (embd__route(EMBD_HASH, 16, 0, key) == 3) {
+            buckets[index_hash(key, 0) & 63]++;
+            n++;
+        }
+    for (int i = 0; i < 64; i++)
+        assert_in_range(buckets[i], 850, 1150);
+}
+
+/* Keys whose searches begin at one bucket, the last of the segment, so that they go on at its front. */
+static void test_colliding_keys(void **state)
+{
+    (void)state;
+    enum { N = 100 };
+    struct index index;
+    assert_true(index_open(&index));
+    for (uint64_t i = 0; i < N; i++)
+        put(&index, i << 40 | 0xffffff, 0, (uint32_t)i + 1);
+    put(&index, 0, 0, 1000);
+    put(&index, 0xffffff, 7, 2000); /* another slot is another key */
+    for (uint64_t i = 0; i < N; i++)
+        assert_int_equal(index_find(&index, i << 40 | 0xffffff, 0), i + 1);
+    assert_int_equal(index_find(&index, 0, 0), 1000);
+    assert_int_equal(index_find(&index, 0xffffff, 7), 2000);
+    assert_int_equal(index_find(&index, 0xffffff, 8), 0);
+    assert_int_equal(index_find(&index, (uint64_t)N << 40 | 0xffffff, 0), 0);
+    index_close(&index);
+}
+
+/* Keys made so that no split separates them are refused when the directory has its full size; the others stay. */
+static void test_inseparable_keys(void **state)
+{
+    (void)state;
+    enum { N = 131072 };
+    struct index index;
+    uint64_t *hashes = malloc(N * sizeof *hashes);
+    assert_true(index_open(&index));
+    put(&index, 99, 0, 5);
+    for (uint64_t i = 0; i < N; i++)
+        hashes[i] = 0xabcdefULL << 40 | i;
+    assert_false(index_reserve(&index, hashes, N));
+    assert_true(index_bytes(&index) < 64u << 20);
+    assert_int_equal(index_find(&index, 99, 0), 5);
+    assert_int_equal(index_find(&index, hashes[0], 0), 0);
+    assert_true(index_reserve(&index, hashes, 1000));
+    free(hashes);
+    index_close(&index);
+}
+
+static void fill(struct index *index, uint64_t begin, uint64_t end)
+{
+    enum { BATCH = 4096 };
+    uint64_t hashes[BATCH];
+    for (uint64_t key = begin; key < end;) {
+        uint32_t n = 0;
+        while (n < BATCH && key < end)
+            hashes[n++] = index_hash(key++, 0);
+        assert_true(index_reserve(index, hashes, n));
+        for (uint32_t i = 0; i < n; i++)
+            index_put(index, hashes[i], 0, (uint32_t)(key - n + i) + 1);
+    }
+}
+
+static void test_growth_and_order(void **state)
+{
+    (void)state;
+    enum { N = 1400000 };
+    struct index index;
+    assert_true(index_open(&index));
+    fill(&index, 0, N);
+    for (uint64_t key = 0; key < N; key++)
+        assert_true(index_find(&index, index_hash(key, 0), 0) == key + 1);
+    for (uint64_t key = N; key < N + 100000; key++)
+        assert_true(index_find(&index, index_hash(key, 0), 0) == 0);
+    uint8_t *seen = calloc(N, 1);
+    uint64_t at = 0, n = 0;
+    const struct index_entry *entry;
+    while ((entry = index_next(&index, &at)) != NULL) {
+        assert_true(entry->ref == index_key(entry->hash, 0) + 1);
+        assert_int_equal(seen[entry->ref - 1]++, 0);
+        n++;
+    }
+    assert_int_equal(n, N);
+    assert_true(at == UINT64_MAX);
+    free(seen);
+    index_close(&index);
+}
+
+/* 16 bytes an entry, segments 0.7 full before they split. */
+static void test_bytes_for_each_key(void **state)
+{
+    (void)state;
+    struct index index;
+    assert_true(index_open(&index));
+    fill(&index, 0, 720000); /* 8 segments, each near 0.69 */
+    assert_int_equal(index.n_segments, 8);
+    assert_true((double)index_bytes(&index) / 720000 <= 24.0);
+    index_close(&index);
+}
+
+static void test_room_at_once(void **state)
+{
+    (void)state;
+    struct index index;
+    assert_true(index_open(&index));
+    assert_true(index_reserve_count(&index, 1000000));
+    uint64_t segments = index.n_segments;
+    fill(&index, 0, 1000000);
+    assert_int_equal(index.n_segments, segments);
+    index_close(&index);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hash_is_a_bijection), cmocka_unit_test(test_routed_keys_spread),
+        cmocka_unit_test(test_colliding_keys),      cmocka_unit_test(test_inseparable_keys),
+        cmocka_unit_test(test_growth_and_order),    cmocka_unit_test(test_bytes_for_each_key),
+        cmocka_unit_test(test_room_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,254 @@
+/* test_memory.c - the n-th allocation of a call fails, for every n: the call says so, nothing has changed, and the
+ * same call succeeds afterwards. All memory of the host store comes through the functions of memory.h, which the
+ * linker puts these in front of. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "memory.h"
+#include "pair.h"
+
+static uint64_t allowed = UINT64_MAX; /* allocations until one fails */
+static int64_t live;
+
+void *__real_memory_new(size_t bytes);
+void *__real_memory_reserve(size_t bytes);
+bool __real_memory_commit(void *memory, size_t bytes);
+void __real_memory_free(void *memory, size_t bytes);
+void *__wrap_memory_new(size_t bytes);
+void *__wrap_memory_reserve(size_t bytes);
+bool __wrap_memory_commit(void *memory, size_t bytes);
+void __wrap_memory_free(void *memory, size_t bytes);
+
+static bool may(void)
+{
+    if (allowed == 0)
+        return false;
+    allowed--;
+    return true;
+}
+
+void *__wrap_memory_new(size_t bytes)
+{
+    void *memory = may() ? __real_memory_new(bytes) : NULL;
+    live += memory != NULL;
+    return memory;
+}
+
+void *__wrap_memory_reserve(size_t bytes)
+{
+    void *memory = may() ? __real_memory_reserve(bytes) : NULL;
+    live += memory != NULL;
+    return memory;
+}
+
+bool __wrap_memory_commit(void *memory, size_t bytes)
+{
+    return may() && __real_memory_commit(memory, bytes);
+}
+
+void __wrap_memory_free(void *memory, size_t bytes)
+{
+    live -= memory != NULL;
+    __real_memory_free(memory, bytes);
+}
+
+static embd_schema schema_of(uint32_t dim)
+{
+    embd_schema s;
+    embd_schema_init(&s);
+    strcpy(s.name, "tight");
+    s.dim = dim;
+    embd_optimizer_init(&s.optimizer, EMBD_ADAGRAD, 0.1f);
+    return s;
+}
+
+static void test_open(void **state)
+{
+    (void)state;
+    static const uint64_t slot_sizes[] = {3, 4};
+    embd_schema s = schema_of(8);
+    s.capacity = 300000;
+    s.slots = 2;
+    s.slot_sizes = slot_sizes;
+    s.initializer.kind = EMBD_UNIFORM_SLOT;
+    struct table_schema schema;
+    struct embd__error e = {0};
+    assert_int_equal(embd__schema_copy(&schema, &s, &e), EMBD_OK);
+    for (uint64_t n = 0;; n++) {
+        struct store *store = (struct store *)&store;
+        e.status = EMBD_OK;
+        allowed = n;
+        int status = store_host.open(&schema, &store, &e);
+        allowed = UINT64_MAX;
+        if (status == EMBD_OK) {
+            store_host.close(store);
+            assert_int_equal(live, 0);
+            assert_true(n > 10);
+            break;
+        }
+        assert_int_equal(status, EMBD_NO_MEMORY);
+        assert_null(store);
+        assert_int_equal(live, 0);
+    }
+    embd__schema_fini(&schema);
+}
+
+static void test_capacity_beyond_the_machine(void **state)
+{
+    (void)state;
+    embd_schema s = schema_of(8);
+    s.capacity = UINT64_MAX;
+    struct table_schema schema;
+    struct store *store;
+    struct embd__error e = {0};
+    assert_int_equal(embd__schema_copy(&schema, &s, &e), EMBD_OK);
+    assert_int_equal(store_host.open(&schema, &store, &e), EMBD_NO_MEMORY);
+    assert_non_null(strstr(e.text, "18446744073709551615"));
+    assert_int_equal(live, 0);
+    embd__schema_fini(&schema);
+}
+
+/* Fails every allocation of a push in turn; the push that succeeds is the model's too. Returns the failures. */
+static int push_failing(struct pair *pair, const struct batch *batch)
+{
+    uint32_t n = batch->in.n_rows * pair->schema.s.dim;
+    float *grads = malloc(n * sizeof *grads);
+    for (uint32_t i = 0; i < n; i++)
+        grads[i] = dice_float(&pair->dice);
+    for (int failures = 0;; failures++) {
+        struct store_push push = {.in = batch_keys(batch), .grads = grads};
+        struct outcome outcome;
+        outcome_init(&outcome);
+        allowed = (uint64_t)failures;
+        pair->ops->push(pair->store, &push, &outcome.done);
+        allowed = UINT64_MAX;
+        if (outcome.status == EMBD_OK) {
+            assert_int_equal(model_push(pair->model, &batch->in, grads, false, NULL, NULL), EMBD_OK);
+            free(grads);
+            return failures;
+        }
+        assert_int_equal(outcome.status, EMBD_NO_MEMORY);
+        assert_int_not_equal(outcome.done.error.text[0], 0);
+        pair_compare(pair);
+    }
+}
+
+static void keys_from(uint64_t *keys, uint32_t n, uint64_t first)
+{
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = first + i;
+}
+
+static void test_push(void **state)
+{
+    (void)state;
+    enum { N = 2000 };
+    embd_schema schema = schema_of(40);
+    struct pair pair;
+    struct batch batch;
+    uint64_t keys[N];
+    pair_open(&pair, "host", &schema, 3);
+    int failures = 0;
+    for (uint64_t first = 0; first < 12000; first += N) {
+        keys_from(keys, N, first);
+        batch_of(&batch, keys, N);
+        failures += push_failing(&pair, &batch);
+        batch_free(&batch);
+    }
+    assert_true(failures > 12);
+    pair_compare(&pair);
+    pair_close(&pair);
+    assert_int_equal(live, 0);
+}
+
+/* A table just below the load at which its segment splits, filled without the model for speed. */
+static void test_split(void **state)
+{
+    (void)state;
+    enum { N = 91700, MORE = 200 };
+    embd_schema schema = schema_of(1);
+    struct pair pair;
+    struct batch batch;
+    struct embd__error e = {0};
+    pair_open(&pair, "host", &schema, 5);
+    uint64_t *keys = malloc(N * sizeof *keys);
+    float *values = calloc(N, sizeof *values);
+    keys_from(keys, N, 0);
+    struct row_block block = {.n_rows = N, .keys = keys, .rows = values, .states = values};
+    for (uint64_t n = 0;; n++) {
+        allowed = n;
+        e.status = EMBD_OK;
+        int status = pair.ops->load(pair.store, &block, &e);
+        allowed = UINT64_MAX;
+        if (status == EMBD_OK)
+            break;
+        assert_int_equal(status, EMBD_NO_MEMORY);
+        pair_compare(&pair);
+    }
+    for (uint32_t i = 0; i < N; i++)
+        model_set_row(pair.model, keys[i], 0, values, values);
+    keys_from(keys, MORE, N);
+    batch_of(&batch, keys, MORE);
+    assert_true(push_failing(&pair, &batch) >= 4); /* a new directory and two halves among them */
+    pair_compare(&pair);
+    batch_free(&batch);
+    free(keys);
+    free(values);
+    pair_close(&pair);
+    assert_int_equal(live, 0);
+}
+
+/* A large request's memory does not stay. */
+static void test_large_request(void **state)
+{
+    (void)state;
+    enum { N = 300000 };
+    embd_schema schema = schema_of(1);
+    struct pair pair;
+    struct store_stats before, after;
+    pair_open(&pair, "host", &schema, 5);
+    pair.ops->stats(pair.store, &before);
+    uint64_t *keys = calloc(N, sizeof *keys);
+    float *grads = calloc(N, sizeof *grads);
+    struct store_push push = {.in = {.n_keys = N, .n_rows = N, .keys = keys}, .grads = grads};
+    struct outcome outcome;
+    outcome_init(&outcome);
+    pair.ops->push(pair.store, &push, &outcome.done);
+    assert_int_equal(outcome.status, EMBD_OK);
+    pair.ops->stats(pair.store, &after);
+    assert_int_equal(after.rows, 1);
+    assert_true(after.index_bytes < before.index_bytes + 4096);
+    free(keys);
+    free(grads);
+    pair_close(&pair);
+}
+
+static void test_buffers(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 63, 64, 4096, (2u << 20) - 1, 2u << 20, (2u << 20) + 1, 64u << 20};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        uint8_t *buffer = store_host.buffer_new(sizes[i]);
+        assert_non_null(buffer);
+        assert_int_equal((uintptr_t)buffer % 64, 0);
+        memset(buffer, 1, sizes[i]);
+        store_host.buffer_free(buffer, sizes[i]);
+    }
+    assert_null(store_host.buffer_new(SIZE_MAX));
+    assert_null(store_host.buffer_new((size_t)1 << 60));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_open),  cmocka_unit_test(test_capacity_beyond_the_machine),
+        cmocka_unit_test(test_push),  cmocka_unit_test(test_split),
+        cmocka_unit_test(test_large_request), cmocka_unit_test(test_buffers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
