@@ -31,7 +31,7 @@ struct runner {
     double interval_ns; /* between paced requests; 0: not paced */
     pthread_barrier_t *together;
     struct histogram *latencies;
-    uint64_t requests;
+    uint64_t requests, warm_up_requests;
     double taken_s;
     int code;
 };
@@ -103,6 +103,7 @@ static void *run(void *arg)
     struct runner *r = arg;
     cpu_pin(r->cpu);
     r->code = run_closed(r, r->seconds * WARM_UP_SHARE, NULL);
+    r->warm_up_requests = r->requests;
     pthread_barrier_wait(r->together);
     if (r->code == DONE)
         r->code = r->interval_ns > 0 ? run_paced(r) : run_closed(r, r->seconds, r->latencies);
@@ -120,8 +121,9 @@ static void start_runner(struct runner *r, pthread_t *thread)
     exit(FAILED); /* the others wait for this one at the barrier */
 }
 
+/* *n_keys_out counts the warm-up as well. */
 static int run_movers(struct contender *c, const struct measure_plan *plan,
-                      struct measure_round *round)
+                      struct measure_round *round, uint64_t *n_keys_out)
 {
     struct runner runners[MEASURE_MOVERS_MAX];
     pthread_t threads[MEASURE_MOVERS_MAX];
@@ -145,6 +147,7 @@ static int run_movers(struct contender *c, const struct measure_plan *plan,
         code = code == DONE ? r->code : code;
         if (r->taken_s > 0)
             round->keys_per_s += (double)r->requests * c->workload->spec.batch / r->taken_s;
+        *n_keys_out += (r->requests + r->warm_up_requests) * c->workload->spec.batch;
         histogram_merge(all, r->latencies);
         free(r->latencies);
     }
@@ -161,16 +164,18 @@ static int run_round(struct contender *c, const struct measure_plan *plan,
                      struct measure_round *round)
 {
     struct cpu_times before, after;
+    uint64_t n_keys = 0;
     int code;
     *round = (struct measure_round){.p50_us = NAN};
     cpu_times_read(&before, plan->pids, plan->n_pids);
     if (c->gather)
-        code = peer_gather(c->gather, c->workload, plan->seconds, &round->keys_per_s);
+        code = peer_gather(c->gather, c->workload, plan->seconds, &round->keys_per_s, &n_keys);
     else
-        code = run_movers(c, plan, round);
+        code = run_movers(c, plan, round, &n_keys);
     cpu_times_read(&after, plan->pids, plan->n_pids);
     double wall = after.wall - before.wall;
     double foreign = (after.busy - before.busy) - (after.ours - before.ours);
+    round->cpu_ns = n_keys ? (after.ours - before.ours) * 1e9 / (double)n_keys : (double)NAN;
     round->foreign = foreign > 0 ? foreign / wall : 0;
     round->steal = (after.steal - before.steal) / wall;
     return code;
@@ -205,6 +210,11 @@ double measure_keys_per_s(const struct measure_round *round)
 double measure_p50_us(const struct measure_round *round)
 {
     return round->p50_us;
+}
+
+double measure_cpu_ns(const struct measure_round *round)
+{
+    return round->cpu_ns;
 }
 
 double measure_foreign(const struct measure_round *round)

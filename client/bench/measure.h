@@ -17,6 +17,7 @@
 struct measure_round {
     double keys_per_s;
     double p50_us;         /* of a request */
+    double cpu_ns;         /* of a key: processor time of both sides together */
     double foreign, steal; /* cores busy with what is not ours, cores the host took */
 };
 
@@ -51,6 +52,7 @@ struct spread {
 typedef double measure_figure(const struct measure_round *round);
 double measure_keys_per_s(const struct measure_round *round);
 double measure_p50_us(const struct measure_round *round);
+double measure_cpu_ns(const struct measure_round *round);
 double measure_foreign(const struct measure_round *round);
 double measure_steal(const struct measure_round *round);
 struct spread measure_spread(const struct contender *c, uint32_t n_rounds, measure_figure *figure);

@@ -247,7 +247,7 @@ int peer_mover_open(const struct peer *peer, enum peer_kind kind, const struct w
 }
 
 int peer_gather(const struct peer *peer, const struct workload *w, double seconds,
-                double *keys_per_s_out)
+                double *keys_per_s_out, uint64_t *n_keys_out)
 {
     uint64_t n_keys = (uint64_t)WORKLOAD_BATCHES * w->spec.batch;
     struct peer_request q = {.method = PEER_GATHER,
@@ -256,15 +256,15 @@ int peer_gather(const struct peer *peer, const struct workload *w, double second
                              .request_bytes = n_keys * sizeof(uint64_t),
                              .answer_bytes = sizeof(struct peer_gathered),
                              .nanoseconds = (uint64_t)(seconds * 1e9)};
-    struct peer_gathered done;
+    struct peer_gathered done = {0, 1};
     struct iovec pieces[] = {{&q, sizeof q}, {w->keys, q.request_bytes}};
     int code = DONE, fd = dial(peer->port);
     if (fd < 0)
         return fail("connect");
     if (!peer_write_pieces(fd, pieces, 2) || !peer_read(fd, &done, sizeof done))
         code = fail("gather");
-    else
-        *keys_per_s_out = (double)done.n_keys * 1e9 / (double)done.nanoseconds;
+    *keys_per_s_out = (double)done.n_keys * 1e9 / (double)done.nanoseconds;
+    *n_keys_out = done.n_keys;
     close(fd);
     return code;
 }

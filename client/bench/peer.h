@@ -32,8 +32,8 @@ int peer_mover_open(const struct peer *peer, enum peer_kind kind, const struct w
                     uint32_t element_bytes, struct mover *out);
 
 /* Has the server gather the rows of the workload's batches in its own memory for about so many
- * seconds. */
+ * seconds. *n_keys_out: how many it gathered. */
 int peer_gather(const struct peer *peer, const struct workload *w, double seconds,
-                double *keys_per_s_out);
+                double *keys_per_s_out, uint64_t *n_keys_out);
 
 #endif

@@ -24,6 +24,7 @@ enum column {
     SHARE,
     SHARE_MIN,
     SHARE_MAX,
+    CPU_NS,
     FOREIGN,
     STEAL,
     N_COLUMNS
@@ -41,6 +42,7 @@ static const struct report_column columns[N_COLUMNS] = {
     [SHARE] = {"embd_ratio", "embd/this", "%.3f", 1},
     [SHARE_MIN] = {"embd_ratio_min", "min", "%.3f", 1},
     [SHARE_MAX] = {"embd_ratio_max", "max", "%.3f", 1},
+    [CPU_NS] = {"cpu_ns_per_key", "cpu ns/key", "%.1f", 1},
     [FOREIGN] = {"foreign_cores", "foreign", "%.2f", 1},
     [STEAL] = {"stolen_cores", "stolen", "%.2f", 1},
 };
@@ -79,6 +81,7 @@ static void add_row(struct report_table *t, const struct contender *c, const str
     row[SHARE].number = share.median;
     row[SHARE_MIN].number = share.min;
     row[SHARE_MAX].number = share.max;
+    row[CPU_NS].number = measure_spread(c, o->rounds, measure_cpu_ns).median;
     row[FOREIGN].number = measure_spread(c, o->rounds, measure_foreign).median;
     row[STEAL].number = measure_spread(c, o->rounds, measure_steal).median;
 }
