@@ -56,11 +56,6 @@ pass() {
     say ok "$1"
 }
 
-skip() {
-    skipped=$((skipped + 1))
-    say skipped "$1"
-}
-
 # step TITLE COMMAND...: counts one.
 step() {
     local title=$1 log=$WORK/step.log start=$SECONDS
@@ -195,25 +190,6 @@ check_install() {
     fi
 }
 
-# The arithmetic that the stores of CPUs and GPUs share.
-write_arithmetic() {
-    local header
-    for header in initializer optimizer combine; do
-        find server/store proto -name "$header.h" -printf '#include "%f"\n'
-    done >"$WORK/arithmetic.$1"
-}
-
-arithmetic_as_cpp() {
-    write_arithmetic cpp
-    c++ -std=c++17 -Wall -Wextra -Werror -Wno-unused-function -fsyntax-only -Iinclude -Iproto -Iserver/store \
-        "$WORK/arithmetic.cpp"
-}
-
-arithmetic_as_cuda() {
-    write_arithmetic cu
-    nvcc -std=c++17 -fmad=false -c -o "$WORK/arithmetic.o" -Iinclude -Iproto -Iserver/store "$WORK/arithmetic.cu"
-}
-
 conclude() {
     local tail=""
     [ $skipped = 0 ] || tail=", $skipped skipped"
@@ -232,12 +208,6 @@ step "build, warnings are errors" configure_and_build ci && suite "tests" build/
 
 export UBSAN_OPTIONS=print_stacktrace=1
 check_install
-step "shared arithmetic compiles as C++17" arithmetic_as_cpp
-if command -v nvcc >/dev/null; then
-    step "shared arithmetic compiles as CUDA C++" arithmetic_as_cuda
-else
-    skip "shared arithmetic compiles as CUDA C++: there is no nvcc"
-fi
 step "build with address and undefined-behaviour sanitizers" configure_and_build asan &&
     suite "tests under both sanitizers" build/asan
 step "build with the thread sanitizer" configure_and_build tsan embd-server tests/client/all &&

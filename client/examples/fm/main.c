@@ -238,6 +238,7 @@ int main(int argc, char **argv)
         NULL,  "Trains a factorization machine on the package graph of a Debian archive.",
         NULL,  NULL,
         NULL};
+    argp_err_exit_status = 2;
     argp_parse(&parser, argc, argv, 0, NULL, &s);
     setvbuf(stdout, NULL, _IOLBF, 0);
     package_list packages;
