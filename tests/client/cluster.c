@@ -1,0 +1,85 @@
+/* cluster.c - the server writes to --ready-fd when its listeners are up and names its addresses on stdout, so
+ * nothing here guesses or sleeps. */
+#include "cluster.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void die(const char *what)
+{
+    fprintf(stderr, "cluster: %s\n", what);
+    exit(1);
+}
+
+static void exec_server(const struct cluster *cluster, const char *program, uint32_t n_shards, int port, int ready,
+                        int out)
+{
+    char shards[16], listen[32], fd[16], log[96];
+    snprintf(shards, sizeof shards, "%u", n_shards);
+    snprintf(listen, sizeof listen, "127.0.0.1:%d", port);
+    snprintf(fd, sizeof fd, "%d", ready);
+    snprintf(log, sizeof log, "%s/log", cluster->dir);
+    int log_fd = open(log, O_CREAT | O_WRONLY | O_APPEND, 0600);
+    dup2(out, STDOUT_FILENO);
+    dup2(log_fd, STDERR_FILENO);
+    execl(program, program, "--admin-dir", cluster->dir, "--shards", shards, "--listen", listen, "--ready-fd", fd,
+          (char *)NULL);
+    _exit(127);
+}
+
+/* The first line of stdout: "embd: shard 0 listening on 127.0.0.1:7700". */
+static void read_address(struct cluster *cluster, int out)
+{
+    FILE *lines = fdopen(out, "r");
+    char line[256];
+    if (lines == NULL || fgets(line, sizeof line, lines) == NULL)
+        die("the server said no address");
+    const char *address = strrchr(line, ' ');
+    if (address == NULL)
+        die(line);
+    snprintf(cluster->address, sizeof cluster->address, "%.*s", (int)strcspn(address + 1, "\n"), address + 1);
+    fclose(lines);
+}
+
+void cluster_start(struct cluster *cluster, const char *program, uint32_t n_shards, int port)
+{
+    int ready[2], out[2];
+    char said[8] = "";
+    strcpy(cluster->dir, "/tmp/embd-client-test-XXXXXX");
+    if (mkdtemp(cluster->dir) == NULL || pipe(ready) != 0 || pipe(out) != 0)
+        die("no directory or pipe");
+    cluster->pid = fork();
+    if (cluster->pid == 0)
+        exec_server(cluster, program, n_shards, port, ready[1], out[1]);
+    close(ready[1]);
+    close(out[1]);
+    if (cluster->pid < 0 || read(ready[0], said, sizeof said - 1) <= 0 || strncmp(said, "ready", 5) != 0)
+        die("the server did not become ready");
+    close(ready[0]);
+    read_address(cluster, out[0]);
+}
+
+static void end(struct cluster *cluster, int signal_number)
+{
+    char command[96];
+    kill(cluster->pid, signal_number);
+    waitpid(cluster->pid, NULL, 0);
+    snprintf(command, sizeof command, "rm -rf %s", cluster->dir);
+    if (system(command) != 0)
+        die("its directory could not be removed");
+}
+
+void cluster_stop(struct cluster *cluster)
+{
+    end(cluster, SIGTERM);
+}
+
+void cluster_kill(struct cluster *cluster)
+{
+    end(cluster, SIGKILL);
+}

@@ -1,0 +1,357 @@
+/* test_values.c - pulls and pushes through real servers equal the model bit for bit: for every optimizer,
+ * combiner, partition and dtype, both plans and the chosen one, every wire, and 1, 2, 3 and 5 shards.
+ *
+ * usage: test_values EMBD N_SHARDS */
+#include "../unit/cmocka_all.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "batch.h"
+#include "cluster.h"
+
+static const char *program;
+static uint32_t n_shards;
+static struct cluster cluster;
+static embd_client *client;
+
+#define DIM_MAX 8u
+
+/* A table, its model, and the arrays of one comparison. */
+struct bench {
+    embd_table *table;
+    struct model *model;
+    struct batch batch;
+    float values[BATCH_KEYS_MAX * DIM_MAX], expected[BATCH_KEYS_MAX * DIM_MAX];
+    uint8_t statuses[BATCH_KEYS_MAX], expected_statuses[BATCH_KEYS_MAX];
+};
+
+static struct bench b;
+static uint64_t random_state = 1;
+
+static void check(int status)
+{
+    if (status != EMBD_OK)
+        print_error("%s: %s\n", embd_status_text(status), embd_last_error(client));
+    assert_int_equal(status, EMBD_OK);
+}
+
+static int connect_all(void **state)
+{
+    char why[400] = "";
+    (void)state;
+    cluster_start(&cluster, program, n_shards, 0);
+    int status = embd_connect(cluster.address, NULL, &client, why, sizeof why);
+    if (status != EMBD_OK)
+        print_error("%s\n", why);
+    return status;
+}
+
+static int disconnect_all(void **state)
+{
+    (void)state;
+    embd_close(client);
+    cluster_stop(&cluster);
+    return 0;
+}
+
+static void open_bench(const embd_schema *schema)
+{
+    check(embd_table_create(client, schema));
+    check(embd_table_open(client, schema->name, &b.table));
+    b.model = model_new(schema);
+}
+
+static void close_bench(void)
+{
+    check(embd_table_drop(client, b.model->schema.name));
+    model_free(b.model);
+}
+
+static embd_part part_of(bool pooled)
+{
+    return (embd_part){
+        .table = b.table,
+        .n_rows = b.batch.n_rows,
+        .offsets = b.batch.offsets,
+        .n_keys = b.batch.n_keys,
+        .keys = b.batch.keys,
+        .weights = b.batch.has_weights ? b.batch.weights : NULL,
+        .values = b.values,
+        .statuses = b.statuses,
+        .raw = !pooled,
+    };
+}
+
+static bool is_pooled(bool raw)
+{
+    return !raw && b.model->schema.combiner != EMBD_CONCAT;
+}
+
+static void compare_values(bool pooled)
+{
+    uint64_t n = (pooled ? b.batch.n_rows : b.batch.n_keys) * b.model->schema.dim;
+    for (uint64_t i = 0; i < n; i++)
+        if (memcmp(&b.values[i], &b.expected[i], sizeof(float)) != 0)
+            fail_msg("table %s: value %llu is %a, the model has %a", b.model->schema.name, (unsigned long long)i,
+                     (double)b.values[i], (double)b.expected[i]);
+    assert_memory_equal(b.statuses, b.expected_statuses, b.batch.n_keys);
+}
+
+static void pull_and_compare(bool raw, embd_plan plan, embd_dtype wire)
+{
+    bool pooled = is_pooled(raw), zero = batch_random(&random_state) % 4 == 0;
+    embd_part part = part_of(pooled);
+    embd_call_options options = {.plan = plan, .wire = wire, .zero_missing = zero};
+    memset(b.values, 0x55, sizeof b.values);
+    check(embd_pull(client, &part, 1, &options));
+    batch_expect(b.model, &b.batch, pooled, plan == EMBD_PLAN_ROWS, n_shards, wire, zero, b.expected,
+                 b.expected_statuses);
+    compare_values(pooled);
+}
+
+static void push_and_compare(bool raw, embd_plan plan)
+{
+    bool pooled = is_pooled(raw);
+    embd_part part = part_of(pooled);
+    embd_call_options options = {.plan = plan};
+    uint64_t n = (pooled ? b.batch.n_rows : b.batch.n_keys) * b.model->schema.dim;
+    for (uint64_t i = 0; i < n; i++)
+        b.values[i] = batch_random_float(&random_state);
+    check(embd_push(client, &part, 1, &options));
+    assert_int_equal(batch_push(b.model, &b.batch, pooled, b.values, b.expected_statuses), EMBD_OK);
+    assert_memory_equal(b.statuses, b.expected_statuses, b.batch.n_keys);
+}
+
+/* Every row the model has. */
+static void compare_table(void)
+{
+    uint32_t dim = b.model->schema.dim;
+    bool has_slots = b.model->schema.partition == EMBD_SLOT;
+    for (uint64_t i = 0; i < b.model->n_keys; i++) {
+        const struct model_key *key = b.model->keys[i];
+        uint64_t offsets[EMBD_SLOTS_MAX + 1] = {0};
+        uint32_t slots = b.model->schema.slots;
+        uint64_t asked = key->key;
+        if (!key->has_row || b.model->schema.slot_sizes != NULL)
+            continue;
+        for (uint32_t s = 0; s < slots; s++)
+            offsets[s + 1] = offsets[s] + (s == (has_slots ? key->slot : 0));
+        embd_part part = {.table = b.table, .n_rows = slots, .offsets = offsets, .n_keys = 1, .keys = &asked,
+                          .values = b.values, .raw = true};
+        check(embd_pull(client, &part, 1, NULL));
+        assert_memory_equal(b.values, key->w, dim * sizeof(float));
+    }
+}
+
+static void train(int steps, uint64_t n_distinct)
+{
+    for (int step = 0; step < steps; step++) {
+        bool has_weights = step % 2 == 1;
+        embd_plan plan = step % 3 == 0 ? EMBD_PLAN_ROWS : EMBD_PLAN_POOLED;
+        batch_make(&b.batch, &b.model->schema, 7, n_distinct, has_weights, &random_state);
+        pull_and_compare(step % 4 == 3, plan, (embd_dtype)(step % 3));
+        push_and_compare(step % 4 == 2, plan);
+        pull_and_compare(false, EMBD_PLAN_ROWS, EMBD_F32);
+        pull_and_compare(false, EMBD_PLAN_POOLED, EMBD_F32);
+    }
+    compare_table();
+}
+
+static void base_schema(embd_schema *schema)
+{
+    embd_schema_init(schema);
+    strcpy(schema->name, "t");
+    schema->dim = 5;
+    schema->slots = 3;
+    schema->seed = batch_random(&random_state);
+}
+
+static void every_kind_of_table_equals_the_model(void **state)
+{
+    (void)state;
+    for (int optimizer = EMBD_SGD; optimizer <= EMBD_FTRL; optimizer++)
+        for (int combiner = EMBD_CONCAT; combiner <= EMBD_SQRTN; combiner++)
+            for (int partition = EMBD_HASH; partition <= EMBD_SLOT; partition++)
+                for (int dtype = EMBD_F32; dtype <= EMBD_BF16; dtype++) {
+                    embd_schema schema;
+                    base_schema(&schema);
+                    embd_optimizer_init(&schema.optimizer, (embd_optimizer_kind)optimizer, 0.05f);
+                    schema.combiner = (embd_combiner)combiner;
+                    schema.partition = (embd_partition)partition;
+                    schema.dtype = (embd_dtype)dtype;
+                    open_bench(&schema);
+                    train(3, 40);
+                    close_bench();
+                }
+}
+
+static void slot_sizes_offset_and_bound_keys(void **state)
+{
+    static const uint64_t sizes[3] = {10, 3, 25};
+    (void)state;
+    for (int partition = EMBD_HASH; partition <= EMBD_SLOT; partition++) {
+        embd_schema schema;
+        base_schema(&schema);
+        schema.slot_sizes = sizes;
+        schema.partition = (embd_partition)partition;
+        schema.initializer.kind = EMBD_UNIFORM_SLOT;
+        open_bench(&schema);
+        train(4, 25);
+        b.batch.keys[0] = sizes[b.batch.key_slots[0]];
+        embd_part part = part_of(true);
+        assert_int_equal(embd_pull(client, &part, 1, NULL), EMBD_INVALID);
+        assert_non_null(strstr(embd_last_error(client), "keys[0]"));
+        close_bench();
+    }
+}
+
+static void keys_wait_for_their_row_where_the_table_says_so(void **state)
+{
+    embd_schema schema;
+    (void)state;
+    base_schema(&schema);
+    schema.admit_after = 3;
+    open_bench(&schema);
+    train(6, 60);
+    close_bench();
+}
+
+static void a_full_table_says_which_keys_had_no_room(void **state)
+{
+    embd_schema schema;
+    (void)state;
+    if (n_shards != 1)
+        return; /* the bound is a shard's, the model is one table */
+    base_schema(&schema);
+    schema.on_full = EMBD_ERROR;
+    schema.capacity = 20;
+    open_bench(&schema);
+    train(6, 60);
+    batch_make(&b.batch, &schema, 30, 400, false, &random_state);
+    embd_part part = part_of(true);
+    part.statuses = NULL;
+    memset(b.values, 0, sizeof b.values);
+    assert_int_equal(embd_push(client, &part, 1, NULL), EMBD_FULL);
+    close_bench();
+}
+
+/* More than 256 occurrences of one key: runs of sums. */
+static void often_repeated_keys_are_summed_in_the_same_shape_by_both_plans(void **state)
+{
+    (void)state;
+    for (int plan = EMBD_PLAN_POOLED; plan <= EMBD_PLAN_ROWS; plan++) {
+        embd_schema schema;
+        base_schema(&schema);
+        schema.slots = 1;
+        schema.combiner = EMBD_MEAN;
+        open_bench(&schema);
+        batch_make(&b.batch, &schema, 800, 3, false, &random_state);
+        assert_true(b.batch.n_keys > 3 * 2 * 256);
+        push_and_compare(false, (embd_plan)plan);
+        batch_make(&b.batch, &schema, 800, 3, true, &random_state);
+        push_and_compare(false, (embd_plan)plan);
+        batch_make(&b.batch, &schema, 800, 3, true, &random_state);
+        push_and_compare(true, (embd_plan)plan);
+        compare_table();
+        close_bench();
+    }
+}
+
+/* Gradients that need no rounding travel in any dtype. */
+static void gradients_travel_in_half_precision(void **state)
+{
+    (void)state;
+    for (int wire = EMBD_F16; wire <= EMBD_BF16; wire++)
+        for (int plan = EMBD_PLAN_AUTO; plan <= EMBD_PLAN_ROWS; plan++) {
+            embd_schema schema;
+            base_schema(&schema);
+            open_bench(&schema);
+            batch_make(&b.batch, &schema, 10, 30, false, &random_state);
+            embd_part part = part_of(true);
+            embd_call_options options = {.plan = (embd_plan)plan, .wire = (embd_dtype)wire};
+            for (uint64_t i = 0; i < b.batch.n_rows * schema.dim; i++)
+                b.values[i] = (float)(batch_random(&random_state) % 9) - 4;
+            check(embd_push(client, &part, 1, &options));
+            assert_int_equal(batch_push(b.model, &b.batch, true, b.values, NULL), EMBD_OK);
+            compare_table();
+            close_bench();
+        }
+}
+
+static void one_call_carries_many_parts_and_several_calls_are_in_flight(void **state)
+{
+    enum { N_CALLS = 6, N_PARTS = 50 };
+    static float values[N_CALLS][N_PARTS][BATCH_KEYS_MAX];
+    embd_part parts[N_CALLS][N_PARTS];
+    embd_call *calls[N_CALLS];
+    embd_schema schema;
+    (void)state;
+    base_schema(&schema);
+    open_bench(&schema);
+    batch_make(&b.batch, &schema, 20, 50, true, &random_state);
+    push_and_compare(false, EMBD_PLAN_AUTO);
+    for (int c = 0; c < N_CALLS; c++) {
+        embd_call_options options = {.plan = c % 2 ? EMBD_PLAN_POOLED : EMBD_PLAN_ROWS};
+        for (int p = 0; p < N_PARTS; p++) {
+            parts[c][p] = part_of(true);
+            parts[c][p].values = values[c][p];
+            parts[c][p].statuses = p % 2 ? b.statuses : NULL;
+        }
+        check(embd_pull_start(client, parts[c], N_PARTS, &options, &calls[c]));
+    }
+    while (!embd_is_done(calls[N_CALLS - 1]))
+        continue;
+    for (int c = N_CALLS - 1; c >= 0; c--) {
+        check(embd_wait(calls[c]));
+        batch_expect(b.model, &b.batch, true, c % 2 == 0, n_shards, EMBD_F32, false, b.expected,
+                     b.expected_statuses);
+        for (int p = 0; p < N_PARTS; p++)
+            assert_memory_equal(values[c][p], b.expected, b.batch.n_rows * schema.dim * sizeof(float));
+    }
+    close_bench();
+}
+
+static void batches_without_keys_and_without_rows_are_fine(void **state)
+{
+    static const uint64_t offsets[4] = {0};
+    embd_schema schema;
+    (void)state;
+    base_schema(&schema);
+    open_bench(&schema);
+    embd_part part = {.table = b.table, .n_rows = 3, .offsets = offsets, .values = b.values};
+    for (int plan = EMBD_PLAN_AUTO; plan <= EMBD_PLAN_ROWS; plan++) {
+        embd_call_options options = {.plan = (embd_plan)plan};
+        memset(b.values, 0x55, sizeof b.values);
+        check(embd_pull(client, &part, 1, &options));
+        for (uint32_t i = 0; i < 3 * schema.dim; i++)
+            assert_memory_equal(&b.values[i], &(float){0}, sizeof(float));
+        check(embd_push(client, &part, 1, &options));
+        embd_part nothing = {.table = b.table};
+        check(embd_pull(client, &nothing, 1, &options));
+        check(embd_push(client, &nothing, 1, &options));
+        check(embd_pull(client, NULL, 0, &options));
+        check(embd_push(client, NULL, 0, &options));
+    }
+    close_bench();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_of_table_equals_the_model),
+        cmocka_unit_test(slot_sizes_offset_and_bound_keys),
+        cmocka_unit_test(keys_wait_for_their_row_where_the_table_says_so),
+        cmocka_unit_test(a_full_table_says_which_keys_had_no_room),
+        cmocka_unit_test(often_repeated_keys_are_summed_in_the_same_shape_by_both_plans),
+        cmocka_unit_test(gradients_travel_in_half_precision),
+        cmocka_unit_test(one_call_carries_many_parts_and_several_calls_are_in_flight),
+        cmocka_unit_test(batches_without_keys_and_without_rows_are_fine),
+    };
+    if (argc != 3)
+        return 2;
+    program = argv[1];
+    n_shards = (uint32_t)strtoul(argv[2], NULL, 10);
+    return cmocka_run_group_tests(tests, connect_all, disconnect_all);
+}
