@@ -81,7 +81,7 @@ void shard_handle(struct shard *shard, struct request *request);
 
 /* Makes the next bytes of the answer's bin `bin` (one with data NULL; bins in order, each from its start) into
  * out[0..capacity). Returns how many: whole rows where they fit, never 0 while the bin is not finished.
- * capacity >= LIMIT_FILL_BYTES unless less is left. */
+ * capacity >= LIMIT_FILL_BYTES unless less is left; out is aligned to 8. */
 size_t shard_fill(struct shard *shard, struct request *request, uint32_t bin, void *out, size_t capacity);
 #define LIMIT_FILL_BYTES (32u << 10) /* two rows of 4096 floats */
 /* Bytes a chunk should have to stay in cache between making and sending. */

@@ -173,8 +173,12 @@ static uint64_t take_piece(struct exchange *x, const struct msg_piece *piece, ui
         return n;
     }
     size_t capacity = left < chunk ? (size_t)left : chunk;
-    size_t n = shard_fill(x->rig->shard, &x->request, x->piece / 2, to, capacity);
+    uint8_t *made = aligned_alloc(64, (capacity + 63) / 64 * 64);
+    assert_non_null(made);
+    size_t n = shard_fill(x->rig->shard, &x->request, x->piece / 2, made, capacity);
     assert_in_range(n, 1, capacity);
+    memcpy(to, made, n);
+    free(made);
     return n;
 }
 
