@@ -30,8 +30,6 @@ static int create_on(embd_client *client, uint32_t shard, const embd_schema *sch
     embd__msg_map(m, 1);
     embd__msg_str(m, "schema");
     embd__schema_write(m, schema);
-    if (schema->slot_sizes != NULL)
-        embd__msg_bin(m, schema->slot_sizes, 8ull * schema->slots);
     int status = embd__request(client, shard, LISTENER_DATA, &answer);
     if (status == EMBD_OK)
         embd__answer_free(answer);
