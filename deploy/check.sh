@@ -93,8 +93,7 @@ suite() {
         say ok "$title: $((n - off)) tests ($((SECONDS - start)) s)"
     else
         say FAILED "$title: $bad of $n tests"
-        grep -E '\*\*\*|Failed|Error|error|\[  FAILED|Assertion|==ERROR|WARNING: ThreadSan' "$log" | head -n 20
-        sed 's/^/    | /' "$log" | tail -n 60
+        sed 's/^/    | /' "$log" | tail -n 100
         return 1
     fi
 }

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "auc.h"
-#include "model.h"
+#include "machine.h"
 #include "sampler.h"
 #include "synthetic.h"
 
@@ -235,7 +235,7 @@ static void auc_counts_pairs_and_ties_by_half(void **state)
 
 static double loss_at(const float *linear, const float *factors, float label)
 {
-    return model_loss(model_logit(linear, factors, 3, 2), label);
+    return machine_loss(machine_logit(linear, factors, 3, 2), label);
 }
 
 static void the_gradient_is_the_slope_of_the_loss(void **state)
@@ -247,7 +247,7 @@ static void the_gradient_is_the_slope_of_the_loss(void **state)
         float gl[3], gf[6];
         memcpy(gl, linear, sizeof gl);
         memcpy(gf, factors, sizeof gf);
-        model_gradient(gl, gf, 3, 2, model_logit(linear, factors, 3, 2), (float)label);
+        machine_gradient(gl, gf, 3, 2, machine_logit(linear, factors, 3, 2), (float)label);
         for (int i = 0; i < 9; i++) {
             float *at = i < 3 ? &linear[i] : &factors[i - 3], kept = *at;
             *at = kept + step;

@@ -3,7 +3,7 @@
  *
  * Read the archive's indexes, build the graph, hold out a tenth of its edges, measure, train,
  * measure again, show what was learned. The files in reading order: packages (indexes), graph
- * (edges and the split), feature_keys, sampler (pairs), model (arithmetic), trainer (embd),
+ * (edges and the split), feature_keys, sampler (pairs), machine (arithmetic), trainer (embd),
  * auc, neighbours. */
 #include "neighbours.h"
 #include "synthetic.h"

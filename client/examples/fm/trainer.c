@@ -9,7 +9,7 @@
  * and closing the client abandons what is still in flight. */
 #include "trainer.h"
 
-#include "model.h"
+#include "machine.h"
 #include "progress.h"
 
 #include <stdio.h>
@@ -174,12 +174,12 @@ static void compute(pass *p, stage *s)
     for (uint32_t i = 0; i < s->samples.n_samples; i++) {
         float *linear = s->linear + (size_t)i * SLOTS, label = s->samples.labels[i];
         float *factors = s->factors + (size_t)i * SLOTS * dim;
-        float logit = model_logit(linear, factors, SLOTS, dim);
-        p->loss_sum += model_loss(logit, label);
+        float logit = machine_logit(linear, factors, SLOTS, dim);
+        p->loss_sum += machine_loss(logit, label);
         if (p->scores)
             p->scores[p->n_done + i] = (scored){logit, label};
         else
-            model_gradient(linear, factors, SLOTS, dim, logit, label);
+            machine_gradient(linear, factors, SLOTS, dim, logit, label);
     }
     p->n_done += s->samples.n_samples;
     p->n_keys += s->samples.n_keys;

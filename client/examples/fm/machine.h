@@ -1,4 +1,4 @@
-/* model.h - a factorization machine over pooled slots.
+/* machine.h - a factorization machine over pooled slots.
  *
  * With l_s the pooled linear weight and v_s [dim] the pooled factors of slot s,
  *
@@ -7,20 +7,20 @@
  *
  * There is no constant term: A's section is in every sample and plays its part. The loss is the
  * logistic one. */
-#ifndef FM_MODEL_H
-#define FM_MODEL_H
+#ifndef FM_MACHINE_H
+#define FM_MACHINE_H
 
 #include <stdint.h>
 
 /* The logit of one sample. linear [slots], factors [slots][dim]. */
-float model_logit(const float *linear, const float *factors, uint32_t slots, uint32_t dim);
+float machine_logit(const float *linear, const float *factors, uint32_t slots, uint32_t dim);
 
 /* The loss of one sample, -log of the probability the model gave to the label. */
-double model_loss(float logit, float label);
+double machine_loss(float logit, float label);
 
 /* Turns the pulled values into the gradient of the loss, in place. linear [slots], factors
  * [slots][dim]. */
-void model_gradient(float *linear, float *factors, uint32_t slots, uint32_t dim, float logit,
-                    float label);
+void machine_gradient(float *linear, float *factors, uint32_t slots, uint32_t dim, float logit,
+                      float label);
 
 #endif

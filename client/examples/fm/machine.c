@@ -1,8 +1,8 @@
-/* model.c - the arithmetic of the factorization machine: logit, loss, gradient of one sample.
+/* machine.c - the arithmetic of the factorization machine: logit, loss, gradient of one sample.
  *
  * d logit / d l_s = 1 and d logit / d v_s = (sum of all v_t) - v_s; d loss / d logit = p -
  * label. */
-#include "model.h"
+#include "machine.h"
 
 #include <math.h>
 
@@ -14,7 +14,7 @@ static float sum_column(const float *factors, uint32_t slots, uint32_t dim, uint
     return sum;
 }
 
-float model_logit(const float *linear, const float *factors, uint32_t slots, uint32_t dim)
+float machine_logit(const float *linear, const float *factors, uint32_t slots, uint32_t dim)
 {
     float first = 0, second = 0;
     for (uint32_t s = 0; s < slots; s++)
@@ -31,14 +31,14 @@ float model_logit(const float *linear, const float *factors, uint32_t slots, uin
     return first + 0.5f * second;
 }
 
-double model_loss(float logit, float label)
+double machine_loss(float logit, float label)
 {
     double margin = label > 0.5f ? logit : -(double)logit;
     return margin > 0 ? log1p(exp(-margin)) : log1p(exp(margin)) - margin;
 }
 
-void model_gradient(float *linear, float *factors, uint32_t slots, uint32_t dim, float logit,
-                    float label)
+void machine_gradient(float *linear, float *factors, uint32_t slots, uint32_t dim, float logit,
+                      float label)
 {
     float g = 1 / (1 + expf(-logit)) - label;
     for (uint32_t s = 0; s < slots; s++)
