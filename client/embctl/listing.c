@@ -64,7 +64,7 @@ void listing_uint(struct listing *l, size_t column, uint64_t value)
 
 void listing_flag(struct listing *l, size_t column, bool value)
 {
-    set(l, column, strdup(value ? "true" : "false"));
+    set(l, column, strdup(value ? "1" : "0")); /* as libsmartcols reads a boolean */
 }
 
 /* Nine digits give a float back exactly. JSON has no NaN or infinity. */
@@ -191,7 +191,7 @@ static char *format_cell(const struct listing *l, enum cell_kind kind, const cha
     case CELL_RIGHT:
         return require(strdup(exact));
     case CELL_FLAG:
-        return require(strdup(strcmp(exact, "true") ? "no" : "yes"));
+        return require(strdup(strcmp(exact, "1") ? "no" : "yes"));
     case CELL_FLOATS:
     case CELL_FLOAT:
         return format_floats(exact, l->floats_shown);
@@ -207,12 +207,19 @@ static char *format_cell(const struct listing *l, enum cell_kind kind, const cha
     return require(strdup(text));
 }
 
-static void capitalize(char *to, size_t to_bytes, const char *name)
+/* The name without its unit, which a table shows beside each value. */
+static void short_name(char *to, size_t to_bytes, const struct column *column)
 {
-    size_t i = 0;
-    for (; name[i] && i + 1 < to_bytes; i++)
-        to[i] = name[i] == '_' ? ' ' : (char)toupper((unsigned char)name[i]);
-    to[i] = '\0';
+    const char *unit = column->kind == CELL_BYTES ? "_bytes" : column->kind == CELL_MICROS ? "_us" : "";
+    size_t n = strlen(column->name), n_unit = strlen(unit);
+    bool has_unit = n_unit && n > n_unit && !strcmp(column->name + n - n_unit, unit);
+    snprintf(to, to_bytes, "%.*s", (int)(has_unit ? n - n_unit : n), column->name);
+}
+
+static void capitalize(char *text)
+{
+    for (; *text; text++)
+        *text = *text == '_' ? ' ' : (char)toupper((unsigned char)*text);
 }
 
 /* ---- libsmartcols ---- */
@@ -239,8 +246,23 @@ static struct libscols_column *add_column(struct libscols_table *table, const ch
     return require(scols_table_new_column(table, name, 0, left ? 0 : SCOLS_FL_RIGHT));
 }
 
-static void add_json_column(struct libscols_table *table, const struct column *column)
+static bool is_list(enum cell_kind kind)
 {
+    return kind == CELL_FLOATS || kind == CELL_NUMBERS;
+}
+
+static bool is_absent(const struct listing *l, size_t column)
+{
+    for (size_t row = 0; row < l->n_rows; row++)
+        if (l->cells[row * l->n_columns + column])
+            return false;
+    return true;
+}
+
+/* A list that is nowhere there is no list: it would come out as [null]. */
+static void add_json_column(struct libscols_table *table, const struct listing *l, size_t i)
+{
+    const struct column *column = &l->columns[i];
     static const int types[] = {
         [CELL_TEXT] = SCOLS_JSON_STRING, [CELL_RIGHT] = SCOLS_JSON_STRING,
         [CELL_NUMBER] = SCOLS_JSON_NUMBER, [CELL_COUNT] = SCOLS_JSON_NUMBER,
@@ -248,8 +270,9 @@ static void add_json_column(struct libscols_table *table, const struct column *c
         [CELL_FLOATS] = SCOLS_JSON_ARRAY_NUMBER, [CELL_NUMBERS] = SCOLS_JSON_ARRAY_NUMBER, [CELL_FLOAT] = SCOLS_JSON_NUMBER,
     };
     struct libscols_column *c = add_column(table, column->name, true);
-    scols_column_set_json_type(c, types[column->kind]);
-    if (column->kind == CELL_FLOATS || column->kind == CELL_NUMBERS) {
+    bool absent = is_absent(l, i);
+    scols_column_set_json_type(c, absent ? SCOLS_JSON_STRING : types[column->kind]);
+    if (is_list(column->kind) && !absent) {
         scols_column_set_flags(c, SCOLS_FL_WRAP);
         scols_column_set_wrapfunc(c, scols_wrapnl_chunksize, scols_wrapnl_nextchunk, NULL);
         scols_column_set_safechars(c, "\n");
@@ -267,7 +290,7 @@ static void print_json(const struct listing *l)
     scols_table_enable_json(table, 1);
     scols_table_set_name(table, l->name);
     for (size_t i = 0; i < l->n_columns; i++)
-        add_json_column(table, &l->columns[i]);
+        add_json_column(table, l, i);
     for (size_t row = 0; row < l->n_rows; row++) {
         struct libscols_line *line = require(scols_table_new_line(table, NULL));
         for (size_t i = 0; i < l->n_columns; i++)
@@ -290,7 +313,8 @@ static void print_table(const struct listing *l)
     struct libscols_table *table = require(scols_new_table());
     for (size_t i = 0; i < l->n_columns; i++) {
         char name[64];
-        capitalize(name, sizeof name, l->columns[i].name);
+        short_name(name, sizeof name, &l->columns[i]);
+        capitalize(name);
         add_column(table, name, is_left(l->columns[i].kind));
     }
     for (size_t row = 0; row < l->n_rows; row++) {
@@ -311,7 +335,9 @@ static void print_fields(const struct listing *l)
         if (!l->cells[i])
             continue;
         struct libscols_line *line = require(scols_table_new_line(table, NULL));
-        put(line, 0, strdup(l->columns[i].name));
+        char name[64];
+        short_name(name, sizeof name, &l->columns[i]);
+        put(line, 0, strdup(name));
         put(line, 1, shown(l, 0, i));
     }
     print_and_free(table);

@@ -66,15 +66,15 @@ static int parse_choice(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* The list of commands for --help, malloc'd as argp wants it. */
-static char *list_commands(const struct command *group)
+/* The text before the options of --help: what the group is, and its commands; malloc'd as argp wants it. */
+static char *list_commands(const char *doc, const struct command *group)
 {
     char *text = NULL;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
     if (!out)
         return NULL;
-    fputs("Commands:\n", out);
+    fprintf(out, "%s\n\nCommands:\n", doc);
     for (const struct command *c = group; c->name; c++)
         fprintf(out, "  %-10s %s\n", c->name, c->summary);
     return fclose(out) ? NULL : text;
@@ -83,9 +83,9 @@ static char *list_commands(const struct command *group)
 static char *filter_help(int key, const char *text, void *input)
 {
     const struct choice *choice = input;
-    return key == ARGP_KEY_HELP_PRE_DOC && choice ? NULL
-           : key == ARGP_KEY_HELP_EXTRA && choice ? list_commands(choice->group)
-                                                  : (char *)(uintptr_t)text;
+    if (key == ARGP_KEY_HELP_PRE_DOC && choice)
+        return list_commands(text, choice->group);
+    return (char *)(uintptr_t)text;
 }
 
 static const struct command *find(const struct command *group, const char *name)

@@ -1,6 +1,6 @@
 /* stats.c - embctl stats: the figures of all shards side by side, once or again and again.
  *
- * For people, one line per figure: the shards' values and what they add up to (with --watch, also how fast that
+ * For people, one line per figure: the shards' values and what they add up to (with --watch, also how fast it
  * grows). For programs, one entry per shard, table and figure. Names and units are those of proto/PROTOCOL.md; a
  * name's end tells its unit. */
 #include <inttypes.h>
@@ -145,6 +145,16 @@ struct sums {
     uint64_t total, least, most;
 };
 
+/* Figures that do not add up over shards: their total is the most. */
+static bool is_common(const char *name)
+{
+    static const char *const names[] = {"uptime_us", "draining", "tables", "steps", "index_bytes_per_key"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
 static struct sums sum(const struct figure *figure, uint32_t n_shards)
 {
     struct sums s = {.least = UINT64_MAX};
@@ -156,6 +166,8 @@ static struct sums sum(const struct figure *figure, uint32_t n_shards)
         s.least = value < s.least ? value : s.least;
         s.most = value > s.most ? value : s.most;
     }
+    if (is_common(figure->name))
+        s.total = s.most;
     return s;
 }
 

@@ -7,11 +7,19 @@
 #include <string.h>
 
 #include "admin.h"
+#include "client.h"
 #include "partfile.h"
 
 /* A hold ends by itself after this, should the client hang: the longest a shard grants. It also ends with the
  * connection, so a client that dies holds nobody. */
 #define HOLD_TIMEOUT_MS 3600000u
+
+struct msg *embd__admin_begin(embd_client *client, enum method method)
+{
+    struct msg *m = embd__request_begin(client, method);
+    client->request.fail_fast = true;
+    return m;
+}
 
 int embd__admin_end(embd_client *client, uint32_t shard, enum method method, struct answer *answer)
 {
@@ -32,7 +40,7 @@ int embd__admin_end(embd_client *client, uint32_t shard, enum method method, str
 static int hold_one(embd_client *client, uint32_t shard)
 {
     struct answer *answer;
-    struct msg *m = embd__request_begin(client, METHOD_HOLD);
+    struct msg *m = embd__admin_begin(client, METHOD_HOLD);
     embd__msg_map(m, 1);
     embd__msg_field_uint(m, "timeout_ms", HOLD_TIMEOUT_MS);
     int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
@@ -43,7 +51,7 @@ static int release_one(embd_client *client, uint32_t shard, uint64_t *held_us_ou
 {
     struct answer *answer;
     struct fields f;
-    struct msg *m = embd__request_begin(client, METHOD_RELEASE);
+    struct msg *m = embd__admin_begin(client, METHOD_RELEASE);
     embd__msg_map(m, 0);
     int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
     if (status)
@@ -92,7 +100,7 @@ int embd__admin_describe(embd_client *client, uint32_t shard, const char *table,
 {
     struct answer *answer;
     struct fields f, schema;
-    struct msg *m = embd__request_begin(client, METHOD_TABLE_DESCRIBE);
+    struct msg *m = embd__admin_begin(client, METHOD_TABLE_DESCRIBE);
     embd__msg_map(m, 1);
     embd__msg_field_str(m, "name", table);
     int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
@@ -134,7 +142,7 @@ int embd__admin_scan(embd_client *client, uint32_t shard, const embd_schema *sch
 {
     struct embd__error *e = embd__client_error(client);
     struct answer *answer;
-    struct msg *m = embd__request_begin(client, METHOD_SCAN);
+    struct msg *m = embd__admin_begin(client, METHOD_SCAN);
     embd__msg_map(m, 3);
     embd__msg_field_str(m, "table", schema->name);
     embd__msg_field_uint(m, "cursor", cursor);
@@ -158,7 +166,7 @@ static int load(embd_client *client, uint32_t shard)
 
 int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema, const struct row_block *block)
 {
-    struct msg *m = embd__request_begin(client, METHOD_LOAD);
+    struct msg *m = embd__admin_begin(client, METHOD_LOAD);
     embd__msg_map(m, 3);
     embd__msg_field_str(m, "table", schema->name);
     embd__msg_field_uint(m, "rows", block->n_rows);
@@ -170,7 +178,7 @@ int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *sch
 int embd__admin_set_step(embd_client *client, uint32_t shard, const embd_schema *schema, uint64_t step)
 {
     struct row_block empty = {0};
-    struct msg *m = embd__request_begin(client, METHOD_LOAD);
+    struct msg *m = embd__admin_begin(client, METHOD_LOAD);
     embd__msg_map(m, 4);
     embd__msg_field_str(m, "table", schema->name);
     embd__msg_field_uint(m, "rows", 0);

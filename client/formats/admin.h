@@ -7,6 +7,10 @@
 #include "request.h"
 #include "schema.h"
 
+/* embd__request_begin for an admin request: it fails at once where there is no admin socket to connect to, since
+ * that does not mend itself, instead of at the deadline. */
+struct msg *embd__admin_begin(embd_client *client, enum method method);
+
 /* After the last field and bin of an answer were read: frees it and gives what was wrong with it a name. */
 int embd__admin_end(embd_client *client, uint32_t shard, enum method method, struct answer *answer);
 

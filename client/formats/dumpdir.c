@@ -75,7 +75,8 @@ static int parse_manifest(int fd, const char *path, struct manifest *out, struct
     free(text);
     if (status == EMBD_OK)
         return EMBD_OK;
-    return embd__error_set(e, status == EMBD_NO_MEMORY ? status : EMBD_CORRUPT, "%s: %s", path, inner.text);
+    bool is_damage = status != EMBD_NO_MEMORY && status != EMBD_UNSUPPORTED;
+    return embd__error_set(e, is_damage ? EMBD_CORRUPT : status, "%s: %s", path, inner.text);
 }
 
 /* 1: read; 0: there is no manifest.json; negative: an error. */

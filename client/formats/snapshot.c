@@ -42,7 +42,7 @@ struct snapshot {
 
 static struct msg *phase_begin(struct snapshot *s, const char *phase, uint32_t n_more_fields)
 {
-    struct msg *m = embd__request_begin(s->client, METHOD_SNAPSHOT);
+    struct msg *m = embd__admin_begin(s->client, METHOD_SNAPSHOT);
     embd__msg_map(m, 2 + n_more_fields);
     embd__msg_field_str(m, "name", s->name);
     embd__msg_field_str(m, "phase", phase);

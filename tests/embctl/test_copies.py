@@ -1,0 +1,230 @@
+"""Dump, verify, load and snapshot: the same bits on any number of shards.
+
+The rows are made here, of random bytes (so that they hold NaNs, infinities and negative zeros too), written as part
+files by the documented format, loaded, dumped, and compared as bytes."""
+import os
+import random
+import shutil
+import socket
+import struct
+
+import partfiles
+from embctl import (DAMAGED, FAILED, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, Embd, Scratch, embctl, embctl_json,
+                    run_cases)
+from wire import Wire
+
+SCHEMAS = [
+    ("adam_hash", "--dim", 5, "--optimizer", "adam", "--admit-after", 2),
+    ("ftrl_modulo", "--dim", 3, "--partition", "modulo", "--optimizer", "ftrl", "--dtype", "bf16"),
+    ("rowwise_slot", "--dim", 4, "--slots", 5, "--partition", "slot", "--optimizer", "rowwise_adagrad", "--dtype",
+     "f16", "--admit-after", 3),
+    ("sgd_hash", "--dim", 1),
+    ("wide_modulo", "--dim", 4096, "--partition", "modulo", "--optimizer", "momentum"),
+]
+
+
+def create_all(server):
+    for name, *flags in SCHEMAS:
+        embctl(server, "table", "create", name, *flags)
+
+
+def make_block(schema, n, n_candidates, rng):
+    keys = [rng.getrandbits(64) for _ in range(n + n_candidates)] if n > 1 else [2**64 - 1]
+    pack = lambda code, values: struct.pack(f"<{len(values)}{code}", *values)
+    slots = [rng.randrange(schema["slots"]) for _ in keys]
+    sizes = partfiles.array_sizes(schema, n, n_candidates)
+    arrays = [pack("Q", keys[:n]), pack("H", slots[:n]), rng.randbytes(sizes[2]),
+              rng.randbytes(sizes[3]) if sizes[3] else None, pack("Q", keys[n:]), pack("H", slots[n:]),
+              pack("I", [1] * n_candidates)]
+    return [None if size is None else a for a, size in zip(arrays, sizes)], n, n_candidates
+
+
+def random_blocks(schema):
+    rng = random.Random(schema["name"])
+    if schema["dim"] > 1000:
+        return [make_block(schema, 300, 0, rng), make_block(schema, 1, 0, rng)]
+    waiting = 50 if schema["admit_after"] > 1 else 0
+    return [make_block(schema, 2000, waiting, rng), make_block(schema, 1, 0, rng), make_block(schema, 700, waiting, rng)]
+
+
+def write_random(path, only=None):
+    """A directory of one shard with random rows."""
+    with Embd() as server:
+        create_all(server)
+        embctl(server, "dump", *([only] if only else ["--all"]), path)
+    partfiles.fill(path, random_blocks, step=2**40 + 7)
+
+
+def assert_same(a, b):
+    assert a.keys() == b.keys(), (a.keys(), b.keys())
+    for name in a:
+        for what in ("schema", "step", "rows", "candidates"):
+            assert a[name][what] == b[name][what], f"table {name} differs in {what}"
+
+
+def case_rows_are_the_same_on_one_two_and_three_shards():
+    with Scratch() as scratch:
+        write_random(scratch("made"))
+        made = partfiles.read(scratch("made"))
+        assert sum(len(t["candidates"]) for t in made.values()) == 200
+        before = "made"
+        for shards in (2, 3, 1, 2):
+            with Embd(shards=shards) as server:
+                after = f"{before}-{shards}"
+                loaded = embctl_json(server, "load", scratch(before))["load"][0]
+                dumped = embctl_json(server, "dump", "--all", scratch(after))["dump"][0]
+                verified = embctl_json(None, "verify", scratch(after))["verify"][0]
+                rows = sum(len(t["rows"]) for t in made.values())
+                assert loaded["rows"] == dumped["rows"] == verified["rows"] == rows
+                files = [n for n in os.listdir(scratch(after)) if n.endswith(".part")]
+                assert len(files) == shards * len(SCHEMAS)
+                assert dumped["bytes"] == verified["bytes"] == sum(os.path.getsize(scratch(f"{after}/{n}")) for n in files)
+                assert_same(partfiles.read(scratch(after)), made)
+                before = after
+
+
+def case_what_was_pushed_is_what_is_dumped():
+    with Scratch() as scratch, Embd() as server:
+        embctl(server, "table", "create", "t", "--dim", 2, "--combiner", "concat", "--optimizer", "adagrad", "--lr", 1,
+               "--initializer", "constant")
+        with Wire(("127.0.0.1", server.port())) as wire:
+            table = wire.call("table_describe", {"name": "t"})[0]["id"]
+            for _ in range(3):
+                wire.call("push", {"parts": [{"table": table, "keys": 2}]}, struct.pack("<2Q", 9, 2**64 - 1),
+                          struct.pack("<4f", 2, 0, 0, -4))
+        embctl(server, "dump", "t", scratch("d"))
+        table = partfiles.read(scratch("d"))["t"]
+        assert table["step"] == 3 and table["rows"].keys() == {(0, 9), (0, 2**64 - 1)}
+        row, state = table["rows"][0, 9]
+        assert struct.unpack("<2f", state) == (12, 0) and struct.unpack("<2f", row)[0] < -2
+        assert struct.unpack("<2f", table["rows"][0, 2**64 - 1][1]) == (0, 48)
+
+
+def case_one_table_can_be_dumped_and_loaded():
+    with Scratch() as scratch:
+        write_random(scratch("all"))
+        with Embd(shards=2) as server:
+            embctl(server, "load", "--table", "sgd_hash", scratch("all"))
+            assert [t["name"] for t in embctl_json(server, "table", "list")["tables"]] == ["sgd_hash"]
+            embctl(server, "load", "--table", "none", scratch("all"), code=NOT_FOUND, says="none")
+            embctl(server, "load", "--table", "adam_hash", scratch("all"))
+            embctl(server, "dump", "adam_hash", scratch("one"))
+            embctl(server, "dump", "none", scratch("two"), code=NOT_FOUND, says="none")
+            assert not os.path.exists(scratch("two"))
+            made = partfiles.read(scratch("all"))
+            assert_same(partfiles.read(scratch("one")), {"adam_hash": made["adam_hash"]})
+
+
+def case_a_table_in_the_way_is_not_touched():
+    with Scratch() as scratch:
+        write_random(scratch("d"), "sgd_hash")
+        with Embd(shards=2) as server:
+            embctl(server, "table", "create", "sgd_hash", "--dim", 2)
+            embctl(server, "load", scratch("d"), code=REFUSED, says="dim")
+            embctl(server, "table", "drop", "sgd_hash")
+            embctl(server, "table", "create", "sgd_hash", "--dim", 1)
+            embctl(server, "load", scratch("d"))
+            embctl(server, "load", scratch("d"), code=REFUSED, says="rows")
+            assert embctl_json(server, "table", "list")["tables"][0]["rows"] == 2701
+
+
+def case_a_directory_in_the_way_is_not_touched():
+    with Scratch() as scratch, Embd() as server:
+        embctl(server, "table", "create", "t", "--dim", 2)
+        os.mkdir(scratch("d"))
+        embctl(server, "dump", "t", scratch("d"), code=REFUSED, says="exists")
+        assert os.listdir(scratch("d")) == []
+        embctl(server, "dump", "t", scratch("no/such/d"), code=FAILED, says="No such file")
+        embctl(server, "dump", "t", code=USAGE)
+        embctl(server, "dump", "--all", "t", scratch("e"), code=USAGE)
+        embctl(server, "dump", "t", scratch("e") + "/")
+        assert sorted(os.listdir(scratch(""))) == ["d", "e"]
+        embctl(server, "verify", scratch("none"), code=FAILED, says="No such file")
+
+
+def case_a_load_that_cannot_end_takes_its_table_back():
+    with Scratch() as scratch:
+        with Embd() as server:
+            embctl(server, "table", "create", "sgd_hash", "--dim", 1, "--capacity", 2000, "--on-full", "error")
+            embctl(server, "dump", "--all", scratch("d"))
+            partfiles.fill(scratch("d"), random_blocks)
+        with Embd() as server:
+            embctl(server, "load", scratch("d"), code=REFUSED, says="sgd_hash")
+            assert embctl_json(server, "table", "list") == {"tables": []}
+
+
+def case_a_snapshot_verifies_and_loads():
+    with Scratch() as scratch:
+        write_random(scratch("made"))
+        os.mkdir(scratch("data"))
+        with Embd("--data-dir", scratch("data"), shards=3) as server:
+            embctl(server, "load", scratch("made"))
+            report = embctl_json(server, "snapshot", "nightly-1")["snapshot"][0]
+            assert report["directory"] == "nightly-1"
+            embctl(server, "snapshot", "nightly-1", code=REFUSED, says="nightly-1")
+            for name in ("../up", "a/b", ".", "", "Upper", "-dash", "x" * 64, "sp ace"):
+                embctl(server, "snapshot", "--", name, code=REFUSED)
+            embctl(server, "snapshot", code=USAGE)
+            assert os.listdir(scratch("data")) == ["nightly-1"]
+            assert embctl_json(None, "verify", scratch("data/nightly-1"))["verify"][0]["rows"] == report["rows"]
+            embctl(server, "table", "create", "after", "--dim", 2)
+            assert embctl_json(server, "stats")["stats"], "nothing is held any more"
+        assert_same(partfiles.read(scratch("data/nightly-1")), partfiles.read(scratch("made")))
+        with Embd(shards=2) as server:
+            embctl(server, "load", scratch("data/nightly-1"))
+            embctl(server, "dump", "--all", scratch("again"))
+            assert_same(partfiles.read(scratch("again")), partfiles.read(scratch("made")))
+            embctl(server, "snapshot", "x", code=REFUSED, says="data directory")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def case_a_snapshot_of_two_processes_is_one():
+    with Scratch() as scratch:
+        write_random(scratch("made"))
+        ports = [free_port(), free_port()]
+        with open(scratch("two.yaml"), "w", encoding="utf-8") as config:
+            config.write(f'admin_dir: "{scratch("admin")}"\ncluster:\n  name: two\n  servers:\n')
+            for name, port in zip("ab", ports):
+                os.mkdir(scratch(f"data-{name}"))
+                config.write(f'    - {{name: {name}, listen: "127.0.0.1:{port}", shards: 1, '
+                             f'data_dir: "{scratch("data-" + name)}"}}\n')
+        flags = ["--admin-dir", scratch("admin"), "--config", scratch("two.yaml"), "--server"]
+        with Embd(*flags, "a", listen=None) as a, Embd(*flags, "b", listen=None):
+            a.addresses = [f"127.0.0.1:{ports[0]}"]
+            embctl(a, "load", scratch("made"))
+            os.mkdir(scratch("data-b/taken"))
+            embctl(a, "snapshot", "taken", code=REFUSED, says="taken")
+            assert os.listdir(scratch("data-a")) == [], "what had begun was aborted"
+            embctl(a, "snapshot", "whole")
+        for name in "ab":
+            embctl(None, "verify", scratch(f"data-{name}/whole"))
+        os.mkdir(scratch("gathered"))
+        shutil.copytree(scratch("data-a/whole"), scratch("gathered/a"))
+        with Embd(shards=3) as server:
+            embctl(server, "load", scratch("gathered/a"), code=REFUSED, says="shard 1 of 2")
+            embctl(server, "load", scratch("gathered"), code=REFUSED, says="gather")
+            shutil.copytree(scratch("data-a/whole"), scratch("gathered/b"))
+            embctl(server, "load", scratch("gathered"), code=DAMAGED, says="both hold shard 0")
+            shutil.rmtree(scratch("gathered/b"))
+            shutil.copytree(scratch("data-b/whole"), scratch("gathered/b"))
+            embctl(None, "verify", scratch("gathered"))
+            embctl(server, "load", scratch("gathered"))
+            embctl(server, "dump", "--all", scratch("again"))
+        assert_same(partfiles.read(scratch("again")), partfiles.read(scratch("made")))
+
+
+def case_without_its_admin_socket_a_shard_cannot_be_dumped():
+    with Scratch() as scratch, Embd() as server:
+        embctl(server, "table", "create", "t", "--dim", 2)
+        os.unlink(server.admin_path())
+        embctl(server, "dump", "t", scratch("d"), code=UNREACHABLE, says="sock")
+        assert os.listdir(scratch("")) == []
+
+
+if __name__ == "__main__":
+    run_cases(globals())
