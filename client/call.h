@@ -98,6 +98,8 @@ const uint16_t *embd__key_slots(struct embd_call *call, const struct work *work,
 
 /* plan.c: whether each distinct key once is the better way. */
 bool embd__plan_is_rows(struct embd_call *call, const struct work *work);
+/* What was found out about a batch. */
+void embd__plan_note(const struct work *work, uint32_t n_distinct);
 
 /* pull.c, push.c: shares with destinations or gradients; and what is left to do when all answers are there. */
 int embd__pull_lay(struct embd_call *call, struct work *work);

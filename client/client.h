@@ -13,18 +13,17 @@ struct client_shard {
     struct link *link, *admin;     /* admin is NULL where there is none */
 };
 
-/* Counts that help to choose a plan; see plan.c. */
+/* What plan.c remembers of batches of one size. */
 struct plan_history {
-    uint32_t calls;        /* since the last sample */
-    float distinct_ratio;  /* distinct keys / keys of batches like the last; 0: not known */
-    uint64_t sampled_keys; /* keys of the batch that was sampled */
+    uint32_t calls_left;  /* until keys are counted again; 0: now */
+    float distinct_ratio; /* distinct keys / keys */
 };
 
 struct embd_table {
     struct embd_client *client;
     struct table_schema schema;
     uint32_t id;
-    struct plan_history history;
+    struct plan_history history[32]; /* by the power of two of n_keys */
     struct embd_table *next;
 };
 

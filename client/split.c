@@ -9,7 +9,7 @@
 
 /* ---- slots ---- */
 
-/* calls for each batch row: its slot and its keys' range. */
+/* Goes through the batch rows: the slot of each and its keys' range. */
 struct row_walk {
     const struct work *work;
     uint64_t r, begin, end;
@@ -270,6 +270,7 @@ int embd__split_distinct(struct embd_call *call, struct work *work)
     if (n < 0)
         return embd__call_no_memory(call);
     work->n_distinct = (uint32_t)n;
+    embd__plan_note(work, work->n_distinct);
     if (call->client->n_shards > 1)
         return group_by_shard(call, work, keys, slots);
     work->shares[0].n_keys = work->shares[0].n_rows = work->n_distinct;
