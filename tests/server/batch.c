@@ -31,7 +31,8 @@ void batch_fill(struct batch *batch, const embd_schema *schema)
         batch->grads[i] = ((float)(batch_random(batch) % 64) - 32.0f) / 16.0f;
 }
 
-struct part batch_part(struct batch *batch, const embd_schema *schema, embd_dtype dtype, bool weighted)
+struct part batch_part(struct batch *batch, const embd_schema *schema, embd_dtype dtype,
+                       bool weighted)
 {
     uint64_t n = (uint64_t)batch->n_rows * schema->dim;
     embd__from_f32(batch->wire, dtype, batch->grads, n);

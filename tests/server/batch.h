@@ -1,4 +1,5 @@
-/* batch.h - random CSR batches, and what the model says of them, in the shape of a request's part. */
+/* batch.h - random CSR batches, and what the model says of them, in the shape of a request's part.
+ */
 #ifndef EMBD_TESTS_SERVER_BATCH_H
 #define EMBD_TESTS_SERVER_BATCH_H
 
@@ -15,7 +16,7 @@ struct batch {
     uint32_t offsets[BATCH_ROWS + 1];
     uint16_t slots[BATCH_KEYS];
     float weights[BATCH_KEYS];
-    float grads[BATCH_KEYS * 64]; /* f32, values a half can hold */
+    float grads[BATCH_KEYS * 64];      /* f32, values a half can hold */
     uint8_t wire[BATCH_KEYS * 64 * 4]; /* grads in the wire dtype */
 };
 
@@ -23,7 +24,8 @@ uint64_t batch_random(struct batch *batch);
 /* A new batch for the schema: keys below 1000, some rows empty. */
 void batch_fill(struct batch *batch, const embd_schema *schema);
 
-struct part batch_part(struct batch *batch, const embd_schema *schema, embd_dtype dtype, bool weighted);
+struct part batch_part(struct batch *batch, const embd_schema *schema, embd_dtype dtype,
+                       bool weighted);
 struct model_batch batch_model(const struct batch *batch, const embd_schema *schema, bool weighted);
 
 #endif

@@ -1,5 +1,5 @@
-/* deferred_store.h - a store like that of a GPU: a pull is one whole, and calls return when the test says so.
- * Underneath is the host store. */
+/* deferred_store.h - a store like that of a GPU: a pull is one whole, and calls return when the
+ * test says so. Underneath is the host store. */
 #ifndef EMBD_TESTS_SERVER_DEFERRED_STORE_H
 #define EMBD_TESTS_SERVER_DEFERRED_STORE_H
 

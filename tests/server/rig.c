@@ -17,7 +17,8 @@ static void on_drain(void *arg)
     rig->n_drains++;
 }
 
-void rig_open(struct rig *rig, const struct store_ops *ops, uint32_t index, uint32_t n_shards, const char *data_dir)
+void rig_open(struct rig *rig, const struct store_ops *ops, uint32_t index, uint32_t n_shards,
+              const char *data_dir)
 {
     static const char *const addresses[] = {"127.0.0.1:7700", "127.0.0.1:7701", "127.0.0.1:7702"};
     static const char *const admin_addresses[] = {"/run/embd/0.sock", "/run/embd/1.sock", ""};
@@ -153,7 +154,8 @@ void ask_send(struct exchange *x)
     free(bytes);
 }
 
-struct exchange *ask_bytes(struct rig *rig, struct shard_session *session, const void *bytes, size_t n)
+struct exchange *ask_bytes(struct rig *rig, struct shard_session *session, const void *bytes,
+                           size_t n)
 {
     struct exchange *x = exchange_new(rig, session);
     hand_over(x, bytes, n);
@@ -163,7 +165,8 @@ struct exchange *ask_bytes(struct rig *rig, struct shard_session *session, const
 /* ---- answers ---- */
 
 /* The next bytes of a piece: copied, or made by the shard. */
-static uint64_t take_piece(struct exchange *x, const struct msg_piece *piece, uint64_t bytes, size_t chunk)
+static uint64_t take_piece(struct exchange *x, const struct msg_piece *piece, uint64_t bytes,
+                           size_t chunk)
 {
     uint64_t left = piece->bytes - x->piece_at;
     uint8_t *to = x->answer + x->n_taken;
@@ -204,7 +207,8 @@ void ask_read(struct exchange *x)
     ask_take(x, UINT64_MAX, LIMIT_FRAME_BYTES);
     assert_true(x->request.has_answer);
     x->answer_head = malloc(LIMIT_ANSWER_HEADER_BYTES);
-    embd__frame_init(&x->answer_frame, x->answer_head, LIMIT_ANSWER_HEADER_BYTES, LIMIT_FRAME_BYTES);
+    embd__frame_init(&x->answer_frame, x->answer_head, LIMIT_ANSWER_HEADER_BYTES,
+                     LIMIT_FRAME_BYTES);
     scan(&x->answer_frame, x->answer, x->answer_bytes);
     assert_int_equal(embd__reader_init(&x->reader, &x->answer_frame, &x->zone, &x->error), EMBD_OK);
     if (x->reader.type == 1)
@@ -273,7 +277,8 @@ void create_table(struct rig *rig, const embd_schema *schema)
     ask_free(x);
 }
 
-struct exchange *ask_parts(struct rig *rig, enum method method, const struct part *parts, uint32_t n)
+struct exchange *ask_parts(struct rig *rig, enum method method, const struct part *parts,
+                           uint32_t n)
 {
     struct exchange *x = ask(rig, &rig->data, method);
     embd__parts_write(&x->out, parts, n, method == METHOD_PUSH);
@@ -321,43 +326,104 @@ static void hold(struct rig *rig, bool begins)
     ask_free(x);
 }
 
-static void add_bins(struct image *image, const struct frame_scanner *frame)
+static void describe(struct rig *rig, const char *table, struct table_schema *out)
 {
-    for (uint32_t i = 0; i < frame->n_bins; i++) {
-        image->bytes = realloc(image->bytes, image->n_bytes + frame->bins[i].bytes + 1);
-        assert_non_null(image->bytes);
-        memcpy(image->bytes + image->n_bytes, frame->bins[i].data, frame->bins[i].bytes);
-        image->n_bytes += frame->bins[i].bytes;
+    struct fields f, map;
+    struct exchange *x = ask(rig, &rig->data, METHOD_TABLE_DESCRIBE);
+    embd__msg_map(&x->out, 1);
+    embd__msg_field_str(&x->out, "name", table);
+    ask_ok(x);
+    embd__read_fields(&f, &x->reader, "table_describe");
+    embd__field_map(&f, "schema", &map, "schema");
+    assert_int_equal(embd__schema_read(&map, out), EMBD_OK);
+    ask_free(x);
+}
+
+/* A record: key, slot, sights (0: it has a row), row, states. */
+static void add_record(struct image *image, uint64_t i, uint64_t key, const uint16_t *slot,
+                       uint32_t sights)
+{
+    uint8_t *record = image->records + i * image->record_bytes;
+    memset(record, 0, image->record_bytes);
+    memcpy(record, &key, 8);
+    if (slot != NULL)
+        memcpy(record + 8, slot, 2);
+    memcpy(record + 10, &sights, 4);
+}
+
+static void add_block(struct image *image, const embd_schema *schema, const struct row_block *block)
+{
+    uint64_t n = image->rows + image->candidates, added = block->n_rows + block->n_candidates;
+    size_t state_bytes = 4 * embd__schema_state_floats(schema);
+    size_t value_bytes = image->record_bytes - 14 - state_bytes;
+    image->records = realloc(image->records, (n + added) * image->record_bytes + 1);
+    assert_non_null(image->records);
+    for (uint32_t i = 0; i < block->n_rows; i++, n++) {
+        uint8_t *values = image->records + n * image->record_bytes + 14;
+        add_record(image, n, block->keys[i], block->slots ? &block->slots[i] : NULL, 0);
+        memcpy(values, (const uint8_t *)block->rows + i * value_bytes, value_bytes);
+        if (state_bytes > 0)
+            memcpy(values + value_bytes, (const uint8_t *)block->states + i * state_bytes,
+                   state_bytes);
     }
+    for (uint32_t i = 0; i < block->n_candidates; i++, n++)
+        add_record(image, n, block->candidate_keys[i],
+                   block->candidate_slots ? &block->candidate_slots[i] : NULL,
+                   block->candidate_counts[i]);
+    image->rows += block->n_rows;
+    image->candidates += block->n_candidates;
+}
+
+/* One block of a scan; returns whether there is another. */
+static bool scan_block(struct rig *rig, const embd_schema *schema, uint64_t *cursor,
+                       struct image *image)
+{
+    struct fields f;
+    struct row_block block;
+    struct exchange *x = ask(rig, &rig->admin, METHOD_SCAN);
+    embd__msg_map(&x->out, 2);
+    embd__msg_field_str(&x->out, "table", schema->name);
+    embd__msg_field_uint(&x->out, "cursor", *cursor);
+    ask_ok(x);
+    embd__read_fields(&f, &x->reader, "scan");
+    uint32_t n_rows = (uint32_t)embd__field_uint(&f, "rows", 0, LIMIT_ROWS, FIELD_REQUIRED);
+    uint32_t n_candidates =
+        (uint32_t)embd__field_uint(&f, "candidates", 0, LIMIT_ROWS, FIELD_REQUIRED);
+    *cursor = embd__field_uint(&f, "next", 0, UINT64_MAX, FIELD_REQUIRED);
+    bool done = embd__field_bool(&f, "done", false);
+    image->step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
+    assert_int_equal(embd__row_block_read(&x->reader, schema, n_rows, n_candidates, &block),
+                     EMBD_OK);
+    add_block(image, schema, &block);
+    ask_free(x);
+    return !done;
+}
+
+static int compare(const void *a, const void *b, void *bytes)
+{
+    return memcmp(a, b, *(const size_t *)bytes);
 }
 
 void image_take(struct rig *rig, const char *table, struct image *image)
 {
+    struct table_schema schema;
+    uint64_t cursor = 0;
+    describe(rig, table, &schema);
     memset(image, 0, sizeof *image);
+    image->record_bytes = 14 + 4 * embd__schema_state_floats(&schema.s) +
+                          schema.s.dim * (schema.s.dtype == EMBD_F32 ? 4 : 2);
     hold(rig, true);
-    bool done = false;
-    for (uint64_t cursor = 0; !done;) {
-        struct exchange *x = ask(rig, &rig->admin, METHOD_SCAN);
-        embd__msg_map(&x->out, 2);
-        embd__msg_field_str(&x->out, "table", table);
-        embd__msg_field_uint(&x->out, "cursor", cursor);
-        ask_ok(x);
-        struct fields f;
-        embd__read_fields(&f, &x->reader, "scan");
-        image->rows += embd__field_uint(&f, "rows", 0, UINT64_MAX, FIELD_REQUIRED);
-        image->candidates += embd__field_uint(&f, "candidates", 0, UINT64_MAX, FIELD_REQUIRED);
-        cursor = embd__field_uint(&f, "next", 0, UINT64_MAX, FIELD_REQUIRED);
-        done = embd__field_bool(&f, "done", false);
-        image->step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
-        add_bins(image, &x->answer_frame);
-        ask_free(x);
-    }
+    while (scan_block(rig, &schema.s, &cursor, image))
+        ;
     hold(rig, false);
+    qsort_r(image->records, image->rows + image->candidates, image->record_bytes, compare,
+            &image->record_bytes);
+    embd__schema_fini(&schema);
 }
 
 void image_fini(struct image *image)
 {
-    free(image->bytes);
+    free(image->records);
 }
 
 void image_check(struct rig *rig, const char *table, const struct image *before)
@@ -367,9 +433,9 @@ void image_check(struct rig *rig, const char *table, const struct image *before)
     assert_int_equal(now.rows, before->rows);
     assert_int_equal(now.candidates, before->candidates);
     assert_int_equal(now.step, before->step);
-    assert_int_equal(now.n_bytes, before->n_bytes);
-    if (now.n_bytes > 0)
-        assert_memory_equal(now.bytes, before->bytes, now.n_bytes);
+    assert_int_equal(now.record_bytes, before->record_bytes);
+    assert_memory_equal(now.records, before->records,
+                        (now.rows + now.candidates) * now.record_bytes);
     image_fini(&now);
 }
 

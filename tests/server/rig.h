@@ -1,5 +1,5 @@
-/* rig.h - a shard without sockets: requests are built, scanned and handed over as net does it, answers are put
- * together byte by byte as net sends them, and read as a client reads them. */
+/* rig.h - a shard without sockets: requests are built, scanned and handed over as net does it,
+ * answers are put together byte by byte as net sends them, and read as a client reads them. */
 #ifndef EMBD_TESTS_SERVER_RIG_H
 #define EMBD_TESTS_SERVER_RIG_H
 
@@ -21,7 +21,8 @@ struct rig {
 };
 
 /* Shard `index` of n_shards; data_dir may be NULL. */
-void rig_open(struct rig *rig, const struct store_ops *ops, uint32_t index, uint32_t n_shards, const char *data_dir);
+void rig_open(struct rig *rig, const struct store_ops *ops, uint32_t index, uint32_t n_shards,
+              const char *data_dir);
 void rig_close(struct rig *rig);
 
 /* One request and its answer. */
@@ -48,9 +49,11 @@ struct exchange *ask(struct rig *rig, struct shard_session *session, enum method
 /* Sends what was begun to the shard. */
 void ask_send(struct exchange *x);
 /* Sends bytes that are a whole message without bins. */
-struct exchange *ask_bytes(struct rig *rig, struct shard_session *session, const void *bytes, size_t n);
+struct exchange *ask_bytes(struct rig *rig, struct shard_session *session, const void *bytes,
+                           size_t n);
 
-/* Takes up to `bytes` more of the answer, made in chunks of at most `chunk` bytes (LIMIT_FILL_BYTES and up). */
+/* Takes up to `bytes` more of the answer, made in chunks of at most `chunk` bytes (LIMIT_FILL_BYTES
+ * and up). */
 void ask_take(struct exchange *x, uint64_t bytes, size_t chunk);
 /* Takes the rest and opens it for reading: x->reader. */
 void ask_read(struct exchange *x);
@@ -58,7 +61,8 @@ void ask_free(struct exchange *x);
 
 /* Sends, reads, and checks that the answer is a result. */
 void ask_ok(struct exchange *x);
-/* Sends, reads, and checks that the answer is that error and its text has every fragment; ends with NULL. Frees. */
+/* Sends, reads, and checks that the answer is that error and its text has every fragment; ends with
+ * NULL. Frees. */
 void ask_error(struct exchange *x, int status, ...) __attribute__((sentinel));
 /* The same for an answer that is there already. Does not free. */
 void check_error(struct exchange *x, int status, const char *const *fragments);
@@ -66,15 +70,17 @@ void check_error(struct exchange *x, int status, const char *const *fragments);
 /* ---- the usual requests ---- */
 
 void create_table(struct rig *rig, const embd_schema *schema);
-struct exchange *ask_parts(struct rig *rig, enum method method, const struct part *parts, uint32_t n);
+struct exchange *ask_parts(struct rig *rig, enum method method, const struct part *parts,
+                           uint32_t n);
 /* Pulls one part and copies what comes back; statuses may be NULL where none are asked for. */
 void pull(struct rig *rig, const struct part *part, void *values, uint8_t *statuses);
 struct push_answer push(struct rig *rig, const struct part *part, uint8_t *statuses);
 
-/* All rows, states, candidates and the step of a table as bytes: equal when nothing changed. */
+/* All rows, states and candidates of a table, as records in ascending order, and its step: equal
+ * images are equal tables. */
 struct image {
-    uint8_t *bytes;
-    size_t n_bytes;
+    uint8_t *records; /* [rows + candidates][record_bytes] */
+    size_t record_bytes;
     uint64_t rows, candidates, step;
 };
 void image_take(struct rig *rig, const char *table, struct image *image);

@@ -1,5 +1,5 @@
-/* test_pull_push.c - pulls and pushes of one shard against the model, bit for bit; how answers are made while they
- * are sent; requests of several parts; a store that answers later. */
+/* test_pull_push.c - pulls and pushes of one shard against the model, bit for bit; how answers are
+ * made while they are sent; requests of several parts; a store that answers later. */
 #include "rig.h"
 
 #include <stdio.h>
@@ -24,7 +24,8 @@ static embd_schema schema_of(const char *name, uint32_t dim, embd_combiner combi
 
 /* ---- against the model ---- */
 
-static void check_pull(struct rig *rig, struct model *model, struct batch *batch, embd_dtype dtype, bool weighted)
+static void check_pull(struct rig *rig, struct model *model, struct batch *batch, embd_dtype dtype,
+                       bool weighted)
 {
     static uint8_t values[BATCH_KEYS * 64 * 4], expected[BATCH_KEYS * 64 * 4];
     static float plain[BATCH_KEYS * 64];
@@ -46,13 +47,15 @@ static void check_pull(struct rig *rig, struct model *model, struct batch *batch
     assert_memory_equal(statuses, expected_statuses, batch->n_keys);
 }
 
-static void check_push(struct rig *rig, struct model *model, struct batch *batch, embd_dtype dtype, bool weighted)
+static void check_push(struct rig *rig, struct model *model, struct batch *batch, embd_dtype dtype,
+                       bool weighted)
 {
     uint8_t statuses[BATCH_KEYS], expected[BATCH_KEYS];
     struct model_counts counts;
     struct model_batch model_batch = batch_model(batch, &model->schema, weighted);
     struct part part = batch_part(batch, &model->schema, dtype, weighted);
-    assert_int_equal(model_push(model, &model_batch, batch->grads, false, expected, &counts), EMBD_OK);
+    assert_int_equal(model_push(model, &model_batch, batch->grads, false, expected, &counts),
+                     EMBD_OK);
     struct push_answer answer = push(rig, &part, statuses);
     assert_int_equal(answer.step, model->step);
     assert_int_equal(answer.n_inserted, counts.n_inserted);
@@ -136,8 +139,12 @@ static struct part wide_part(struct wide *wide, const char *table)
         wide->keys[i] = i * 7919u;
     for (uint32_t i = 0; i < 3000 * 64; i++)
         wide->grads[i] = (float)i / 1024.0f;
-    return (struct part){.table = embd__table_id(table), .n_keys = 3000, .n_rows = 3000, .keys = wide->keys,
-                         .grads = wide->grads, .grads_bytes = sizeof wide->grads};
+    return (struct part){.table = embd__table_id(table),
+                         .n_keys = 3000,
+                         .n_rows = 3000,
+                         .keys = wide->keys,
+                         .grads = wide->grads,
+                         .grads_bytes = sizeof wide->grads};
 }
 
 static void small_chunks_give_what_one_gives(void **state)
@@ -175,11 +182,13 @@ static void half_sent(void (*change)(struct rig *rig, const struct part *part))
 {
     struct rig rig;
     struct wide *wide = calloc(1, sizeof *wide);
-    embd_schema schema = schema_of("items", 64, EMBD_CONCAT), other = schema_of("other", 64, EMBD_CONCAT);
+    embd_schema schema = schema_of("items", 64, EMBD_CONCAT),
+                other = schema_of("other", 64, EMBD_CONCAT);
     rig_open(&rig, &store_host, 0, 1, NULL);
     create_table(&rig, &schema);
     create_table(&rig, &other);
-    struct part parts[3] = {wide_part(wide, "items"), wide_part(wide, "other"), wide_part(wide, "items")};
+    struct part parts[3] = {wide_part(wide, "items"), wide_part(wide, "other"),
+                            wide_part(wide, "items")};
     push(&rig, &parts[0], NULL);
     pull(&rig, &parts[0], wide->values, NULL);
     parts[0].want_status = parts[2].want_status = true;
@@ -306,9 +315,14 @@ static void create_bound(struct rig *rig, const char *name, embd_create_on creat
     create_table(rig, &schema);
 }
 
-static struct part room_part(const char *table, const uint64_t *keys, uint32_t n, const float *grads)
+static struct part room_part(const char *table, const uint64_t *keys, uint32_t n,
+                             const float *grads)
 {
-    return (struct part){.table = embd__table_id(table), .n_keys = n, .n_rows = n, .keys = keys, .grads = grads,
+    return (struct part){.table = embd__table_id(table),
+                         .n_keys = n,
+                         .n_rows = n,
+                         .keys = keys,
+                         .grads = grads,
                          .grads_bytes = n * 2 * sizeof *grads};
 }
 
@@ -383,7 +397,10 @@ static void no_parts_and_empty_parts_are_answered(void **state)
     const uint32_t offsets[4] = {0, 0, 0, 0};
     const float grads[12] = {0};
     float values[12] = {1, 2, 3};
-    struct part part = {.table = embd__table_id("items"), .n_rows = 3, .offsets = offsets, .grads = grads,
+    struct part part = {.table = embd__table_id("items"),
+                        .n_rows = 3,
+                        .offsets = offsets,
+                        .grads = grads,
                         .grads_bytes = sizeof grads};
     pull(&rig, &part, values, NULL);
     assert_memory_equal(values, grads, sizeof values);
@@ -409,7 +426,8 @@ static void a_late_store_answers_in_order_and_in_full(void **state)
     part.want_status = true;
     struct exchange *pulled = ask_parts(&rig, METHOD_PULL, &part, 1);
     struct exchange *pushed = ask_parts(&rig, METHOD_PUSH, &part, 1);
-    struct exchange *held = ask(&rig, &rig.admin, METHOD_HOLD), *after = ask_parts(&rig, METHOD_PULL, &part, 1);
+    struct exchange *held = ask(&rig, &rig.admin, METHOD_HOLD),
+                    *after = ask_parts(&rig, METHOD_PULL, &part, 1);
     embd__msg_map(&held->out, 0);
     ask_send(pulled);
     ask_send(pushed);

@@ -1,5 +1,5 @@
-/* test_requests.c - everything that is neither pull nor push nor copying: hello, ping, cluster, tables, stats,
- * drain, and what is no request at all. */
+/* test_requests.c - everything that is neither pull nor push nor copying: hello, ping, cluster,
+ * tables, stats, drain, and what is no request at all. */
 #include "rig.h"
 
 #include <stdio.h>
@@ -17,7 +17,8 @@ static embd_schema schema_of(const char *name, uint32_t dim)
     return schema;
 }
 
-static struct exchange *ask_empty(struct rig *rig, struct shard_session *session, enum method method)
+static struct exchange *ask_empty(struct rig *rig, struct shard_session *session,
+                                  enum method method)
 {
     struct exchange *x = ask(rig, session, method);
     embd__msg_map(&x->out, 0);
@@ -56,7 +57,8 @@ static void hello_tells_shard_and_limits(void **state)
     assert_string_equal(server, "embd " EMBD_VERSION);
     assert_int_equal(embd__field_uint(&f, "shard", 0, 9, FIELD_REQUIRED), 0);
     assert_int_equal(embd__field_uint(&f, "shards", 0, 9, FIELD_REQUIRED), 2);
-    assert_int_equal(embd__field_uint(&f, "frame_bytes", 0, UINT64_MAX - 1, FIELD_REQUIRED), LIMIT_FRAME_BYTES);
+    assert_int_equal(embd__field_uint(&f, "frame_bytes", 0, UINT64_MAX - 1, FIELD_REQUIRED),
+                     LIMIT_FRAME_BYTES);
     assert_int_equal(embd__field_uint(&f, "keys", 0, UINT64_MAX - 1, FIELD_REQUIRED), LIMIT_KEYS);
     ask_free(x);
 }
@@ -98,7 +100,8 @@ static void creating_twice_is_no_error(void **state)
         struct exchange *x = ask_create(rig, &schema);
         ask_ok(x);
         embd__read_fields(&f, &x->reader, "table_create");
-        assert_int_equal(embd__field_uint(&f, "id", 1, UINT32_MAX, FIELD_REQUIRED), embd__table_id("items"));
+        assert_int_equal(embd__field_uint(&f, "id", 1, UINT32_MAX, FIELD_REQUIRED),
+                         embd__table_id("items"));
         assert_int_equal(embd__field_bool(&f, "created", false), i == 0);
         ask_free(x);
     }
@@ -202,7 +205,8 @@ static void tables_are_listed_by_name(void **state)
         embd__list_map(&x->reader, &items[i], &one, "table");
         embd__field_str(&one, "name", name, sizeof name, NULL);
         assert_string_equal(name, sorted[i]);
-        assert_int_equal(embd__field_uint(&one, "id", 1, UINT32_MAX, FIELD_REQUIRED), embd__table_id(name));
+        assert_int_equal(embd__field_uint(&one, "id", 1, UINT32_MAX, FIELD_REQUIRED),
+                         embd__table_id(name));
     }
     ask_free(x);
 }
@@ -243,7 +247,8 @@ static void unknown_methods_and_fields_are_named(void **state)
 {
     struct rig *rig = *state;
     static const char bytes[] = "\x94\x00\x05\xa5mputs\x91\x80";
-    ask_error(ask_bytes(rig, &rig->data, bytes, sizeof bytes - 1), EMBD_UNKNOWN_METHOD, "mputs", NULL);
+    ask_error(ask_bytes(rig, &rig->data, bytes, sizeof bytes - 1), EMBD_UNKNOWN_METHOD, "mputs",
+              NULL);
     ask_error(ask_empty(rig, &rig->data, METHOD_DRAIN), EMBD_UNKNOWN_METHOD, "drain", "data", NULL);
     ask_error(ask_empty(rig, &rig->admin, METHOD_PULL), EMBD_UNKNOWN_METHOD, "pull", "admin", NULL);
     struct exchange *x = ask(rig, &rig->data, METHOD_PING);
@@ -262,7 +267,8 @@ static void notifications_have_no_effect_and_no_answer(void **state)
 {
     struct rig *rig = *state;
     static const char unknown[] = "\x93\x02\xa3hey\x90";
-    static const char drain[] = "\x93\x02\xa5" "drain\x90";
+    static const char drain[] = "\x93\x02\xa5"
+                                "drain\x90";
     struct exchange *x = ask_bytes(rig, &rig->data, unknown, sizeof unknown - 1);
     assert_true(x->is_answered);
     assert_false(x->request.has_answer);
@@ -302,7 +308,11 @@ static void stats_count_what_happened(void **state)
     const float grads[6] = {0};
     float values[6];
     uint8_t statuses[3];
-    struct part part = {.table = embd__table_id("items"), .n_keys = 3, .n_rows = 3, .keys = keys, .grads = grads,
+    struct part part = {.table = embd__table_id("items"),
+                        .n_keys = 3,
+                        .n_rows = 3,
+                        .keys = keys,
+                        .grads = grads,
                         .grads_bytes = sizeof grads};
     push(rig, &part, NULL);
     part.want_status = true;

@@ -1,0 +1,457 @@
+/* test_copy.c - rows out and in: a scan loaded into another shard is the same table; a snapshot is
+ * a directory that a reader of manifests and part files takes; what goes wrong with files is told
+ * and leaves nothing behind. */
+#include "rig.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "batch.h"
+#include "partfile.h"
+#include "route.h"
+
+static embd_schema slotted_schema(void)
+{
+    embd_schema schema;
+    embd_schema_init(&schema);
+    strcpy(schema.name, "slotted");
+    schema.dim = 6;
+    schema.slots = 4;
+    schema.partition = EMBD_SLOT;
+    schema.dtype = EMBD_F16;
+    schema.admit_after = 2;
+    embd_optimizer_init(&schema.optimizer, EMBD_ADAM, 0.01f);
+    return schema;
+}
+
+static embd_schema plain_schema(void)
+{
+    embd_schema schema;
+    embd_schema_init(&schema);
+    strcpy(schema.name, "plain");
+    schema.dim = 16;
+    return schema;
+}
+
+static void fill(struct rig *rig, const embd_schema *schema)
+{
+    static struct batch batch;
+    create_table(rig, schema);
+    for (int i = 0; i < 3; i++) {
+        batch_fill(&batch, schema);
+        struct part part = batch_part(&batch, schema, EMBD_F32, false);
+        part.want_status = false;
+        push(rig, &part, NULL);
+    }
+}
+
+static void simple(struct rig *rig, enum method method)
+{
+    struct exchange *x = ask(rig, &rig->admin, method);
+    embd__msg_map(&x->out, 0);
+    ask_ok(x);
+    ask_free(x);
+}
+
+/* ---- scan and load ---- */
+
+static struct exchange *ask_scan(struct rig *rig, const char *table, uint64_t cursor,
+                                 uint64_t bytes)
+{
+    struct exchange *x = ask(rig, &rig->admin, METHOD_SCAN);
+    embd__msg_map(&x->out, 3);
+    embd__msg_field_str(&x->out, "table", table);
+    embd__msg_field_uint(&x->out, "cursor", cursor);
+    embd__msg_field_uint(&x->out, "bytes", bytes);
+    return x;
+}
+
+struct scanned {
+    uint64_t rows, candidates, next, step;
+    bool done;
+};
+
+static struct scanned read_scan(struct exchange *x)
+{
+    struct fields f;
+    struct scanned s;
+    embd__read_fields(&f, &x->reader, "scan");
+    s.rows = embd__field_uint(&f, "rows", 0, LIMIT_ROWS, FIELD_REQUIRED);
+    s.candidates = embd__field_uint(&f, "candidates", 0, LIMIT_ROWS, FIELD_REQUIRED);
+    s.next = embd__field_uint(&f, "next", 0, UINT64_MAX, FIELD_REQUIRED);
+    s.done = embd__field_bool(&f, "done", false);
+    s.step = embd__field_uint(&f, "step", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    assert_int_equal(embd__fields_end(&f), EMBD_OK);
+    return s;
+}
+
+static void load(struct rig *rig, const embd_schema *schema, const struct row_block *block,
+                 uint64_t step)
+{
+    struct exchange *x = ask(rig, &rig->admin, METHOD_LOAD);
+    embd__msg_map(&x->out, 4);
+    embd__msg_field_str(&x->out, "table", schema->name);
+    embd__msg_field_uint(&x->out, "rows", block->n_rows);
+    embd__msg_field_uint(&x->out, "candidates", block->n_candidates);
+    embd__msg_field_uint(&x->out, "step", step);
+    embd__row_block_write(&x->out, schema, block);
+    ask_ok(x);
+    ask_free(x);
+}
+
+static void copy(struct rig *from, struct rig *to, const embd_schema *schema, uint64_t bytes)
+{
+    struct scanned s = {.done = false};
+    simple(from, METHOD_HOLD);
+    while (!s.done) {
+        struct row_block block;
+        struct exchange *x = ask_scan(from, schema->name, s.next, bytes);
+        ask_ok(x);
+        s = read_scan(x);
+        assert_int_equal(embd__row_block_read(&x->reader, schema, (uint32_t)s.rows,
+                                              (uint32_t)s.candidates, &block),
+                         EMBD_OK);
+        uint64_t row_bytes = 0;
+        for (uint32_t i = 0; i < x->answer_frame.n_bins; i++)
+            row_bytes += x->answer_frame.bins[i].bytes;
+        assert_true(row_bytes <= bytes);
+        load(to, schema, &block, s.step);
+        ask_free(x);
+    }
+    simple(from, METHOD_RELEASE);
+}
+
+static void a_scan_loaded_elsewhere_is_the_same_table(void **state)
+{
+    (void)state;
+    const embd_schema schemas[2] = {slotted_schema(), plain_schema()};
+    for (int i = 0; i < 2; i++) {
+        struct rig from, to;
+        struct image image;
+        rig_open(&from, &store_host, 0, 1, NULL);
+        rig_open(&to, &store_host, 0, 1, NULL);
+        fill(&from, &schemas[i]);
+        create_table(&to, &schemas[i]);
+        image_take(&from, schemas[i].name, &image);
+        assert_true(image.rows > 100);
+        assert_int_equal(image.candidates > 0, i == 0);
+        copy(&from, &to, &schemas[i], 1000);
+        image_check(&to, schemas[i].name, &image);
+        image_fini(&image);
+        rig_close(&from);
+        rig_close(&to);
+    }
+}
+
+static void scans_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    struct rig rig;
+    embd_schema schema = plain_schema();
+    rig_open(&rig, &store_host, 0, 1, NULL);
+    fill(&rig, &schema);
+    simple(&rig, METHOD_HOLD);
+    ask_error(ask_scan(&rig, "nowhere", 0, 1000), EMBD_UNKNOWN_TABLE, "nowhere", NULL);
+    ask_error(ask_scan(&rig, "plain", 0, (8 << 20) + 1), EMBD_INVALID, "bytes", "8388609",
+              "8388608", NULL);
+    ask_error(ask_scan(&rig, "plain", 0, 50), EMBD_INVALID, "bytes", "50", "72", NULL);
+    ask_error(ask_scan(&rig, "plain", 12345, 1000), EMBD_INVALID, "cursor", "12345", NULL);
+    struct exchange *x = ask_scan(&rig, "plain", 0, 1000);
+    ask_ok(x);
+    uint64_t next = read_scan(x).next;
+    ask_free(x);
+    simple(&rig, METHOD_RELEASE);
+    simple(&rig, METHOD_HOLD); /* another cut: the old cursor is none of it */
+    ask_error(ask_scan(&rig, "plain", next, 1000), EMBD_INVALID, "cursor", NULL);
+    rig_close(&rig);
+}
+
+/* ---- snapshots ---- */
+
+static struct exchange *ask_phase(struct rig *rig, const char *name, const char *phase)
+{
+    struct exchange *x = ask(rig, &rig->admin, METHOD_SNAPSHOT);
+    embd__msg_map(&x->out, 2);
+    embd__msg_field_str(&x->out, "name", name);
+    embd__msg_field_str(&x->out, "phase", phase);
+    return x;
+}
+
+static void phase(struct rig *rig, const char *name, const char *what)
+{
+    struct exchange *x = ask_phase(rig, name, what);
+    ask_ok(x);
+    ask_free(x);
+}
+
+struct told {
+    char table[EMBD_NAME_MAX + 1];
+    struct manifest_part part;
+    uint64_t step;
+};
+
+static uint32_t write_phase(struct rig *rig, const char *name, struct told told[8])
+{
+    struct fields f, one;
+    const msgpack_object *items;
+    struct exchange *x = ask_phase(rig, name, "write");
+    ask_ok(x);
+    embd__read_fields(&f, &x->reader, "write");
+    uint32_t n = embd__field_list(&f, "parts", 8, &items);
+    for (uint32_t i = 0; i < n; i++) {
+        struct manifest_part *part = &told[i].part;
+        embd__list_map(&x->reader, &items[i], &one, "part");
+        embd__field_str(&one, "table", told[i].table, sizeof told[i].table, NULL);
+        embd__field_str(&one, "file", part->file, sizeof part->file, NULL);
+        part->shard = (uint32_t)embd__field_uint(&one, "shard", 0, 9, FIELD_REQUIRED);
+        part->rows = embd__field_uint(&one, "rows", 0, UINT64_MAX, FIELD_REQUIRED);
+        part->candidates = embd__field_uint(&one, "candidates", 0, UINT64_MAX, FIELD_REQUIRED);
+        part->bytes = embd__field_uint(&one, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
+        part->xxh3 = embd__field_uint(&one, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
+        told[i].step = embd__field_uint(&one, "step", 0, UINT64_MAX, FIELD_REQUIRED);
+        assert_int_equal(embd__fields_end(&one), EMBD_OK);
+    }
+    ask_free(x);
+    return n;
+}
+
+static struct exchange *ask_commit(struct rig *rig, const char *name, const struct told *told,
+                                   uint32_t n, bool more)
+{
+    struct exchange *x = ask(rig, &rig->admin, METHOD_SNAPSHOT);
+    embd__msg_map(&x->out, 4);
+    embd__msg_field_str(&x->out, "name", name);
+    embd__msg_field_str(&x->out, "phase", "commit");
+    embd__msg_field_bool(&x->out, "more", more);
+    embd__msg_str(&x->out, "parts");
+    embd__msg_array(&x->out, n);
+    for (uint32_t i = 0; i < n; i++) {
+        embd__msg_map(&x->out, 8);
+        embd__msg_field_str(&x->out, "table", told[i].table);
+        embd__msg_field_str(&x->out, "file", told[i].part.file);
+        embd__msg_field_uint(&x->out, "shard", told[i].part.shard);
+        embd__msg_field_uint(&x->out, "rows", told[i].part.rows);
+        embd__msg_field_uint(&x->out, "candidates", told[i].part.candidates);
+        embd__msg_field_uint(&x->out, "bytes", told[i].part.bytes);
+        embd__msg_field_uint(&x->out, "xxh3", told[i].part.xxh3);
+        embd__msg_field_uint(&x->out, "step", told[i].step);
+    }
+    return x;
+}
+
+static uint8_t *read_file(const char *dir, const char *file, size_t *bytes_out)
+{
+    char path[256];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    uint8_t *data = aligned_alloc(64, ((size_t)st.st_size + 64) / 64 * 64);
+    assert_int_equal(read(fd, data, (size_t)st.st_size), st.st_size);
+    close(fd);
+    *bytes_out = (size_t)st.st_size;
+    return data;
+}
+
+/* Loads a part file as any reader would. */
+static void load_part(struct rig *to, const char *dir, const struct manifest_table *table,
+                      const struct manifest_part *part)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    const embd_schema *schema = &table->schema.s;
+    size_t bytes, at = PARTFILE_HEADER_BYTES;
+    uint8_t *data = read_file(dir, part->file, &bytes);
+    assert_int_equal(bytes, part->bytes);
+    assert_int_equal(XXH3_64bits(data, bytes), part->xxh3);
+    assert_int_equal(embd__partfile_check_header(data, schema, &e), EMBD_OK);
+    uint64_t rows = 0;
+    for (;;) {
+        uint32_t n_rows, n_candidates;
+        uint64_t n_bytes, xxh3;
+        struct row_block block;
+        assert_int_equal(embd__partfile_block_header(data + at, schema, &n_rows, &n_candidates,
+                                                     &n_bytes, &xxh3, &e),
+                         EMBD_OK);
+        at += PARTFILE_BLOCK_HEADER_BYTES;
+        assert_int_equal(embd__partfile_block_arrays(data + at, schema, n_rows, n_candidates,
+                                                     n_bytes, xxh3, &block, &e),
+                         EMBD_OK);
+        at += n_bytes;
+        if (n_rows + n_candidates == 0)
+            break;
+        rows += n_rows;
+        load(to, schema, &block, table->step);
+    }
+    assert_int_equal(at, bytes);
+    assert_int_equal(rows, part->rows);
+    free(data);
+}
+
+static void a_snapshot_restores_every_table(void **state)
+{
+    (void)state;
+    struct rig rig, to;
+    struct image images[2];
+    struct told told[8];
+    struct manifest manifest;
+    struct embd__error e = {.status = EMBD_OK};
+    char dir[64], path[80];
+    const embd_schema schemas[2] = {plain_schema(), slotted_schema()};
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    rig_open(&to, &store_host, 0, 1, NULL);
+    for (int i = 0; i < 2; i++) {
+        fill(&rig, &schemas[i]);
+        image_take(&rig, schemas[i].name, &images[i]);
+    }
+    simple(&rig, METHOD_HOLD);
+    phase(&rig, "daily", "begin");
+    assert_int_equal(write_phase(&rig, "daily", told), 2);
+    struct exchange *x = ask_commit(&rig, "daily", told, 1, true);
+    ask_ok(x);
+    ask_free(x);
+    x = ask_commit(&rig, "daily", told + 1, 1, false);
+    ask_ok(x);
+    ask_free(x);
+    simple(&rig, METHOD_RELEASE);
+
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/daily", dir);
+    char *json = (char *)read_file(path, "manifest.json", &bytes);
+    assert_int_equal(embd__manifest_read(json, bytes, &manifest, &e), EMBD_OK);
+    assert_string_equal(manifest.kind, "snapshot");
+    assert_int_equal(manifest.n_tables, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct manifest_table *table = &manifest.tables[i];
+        assert_null(embd__schema_difference(&table->schema.s, &schemas[i]));
+        assert_int_equal(table->n_parts, 1);
+        create_table(&to, &table->schema.s);
+        load_part(&to, path, table, &table->parts[0]);
+        image_check(&to, schemas[i].name, &images[i]);
+        image_fini(&images[i]);
+    }
+    ask_error(ask_phase(&rig, "daily", "begin"), EMBD_EXISTS, "'daily'", NULL);
+    assert_int_equal(figure(&rig, NULL, "snapshots"), 1);
+    embd__manifest_fini(&manifest);
+    free(json);
+    rig_close(&rig);
+    rig_close(&to);
+    scratch_remove(dir);
+}
+
+static void names_cannot_leave_the_data_directory(void **state)
+{
+    (void)state;
+    struct rig rig;
+    char dir[64], long_name[80];
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    memset(long_name, 'a', 64);
+    long_name[64] = '\0';
+    const char *const names[] = {"",   "..",    "../x", "a/b", "A",      "-a",
+                                 "_a", "a.tmp", "/etc", "a b", long_name};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        ask_error(ask_phase(&rig, names[i], "begin"), EMBD_INVALID, "name", "[a-z0-9]", NULL);
+    ask_error(ask_phase(&rig, "a", "finish"), EMBD_INVALID, "phase", "finish", "commit", NULL);
+    rig_close(&rig);
+    assert_int_equal(rmdir(dir), 0); /* empty */
+}
+
+static void phases_out_of_order_are_refused(void **state)
+{
+    (void)state;
+    struct rig rig, second;
+    struct told told[8];
+    char dir[64];
+    embd_schema schema = plain_schema();
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 2, dir);
+    rig_open(&second, &store_host, 1, 2, dir);
+    create_table(&rig, &schema);
+    ask_error(ask_phase(&rig, "a", "write"), EMBD_INVALID, "hold", NULL);
+    simple(&rig, METHOD_HOLD);
+    ask_error(ask_phase(&rig, "a", "write"), EMBD_INVALID, "'a' was not begun", NULL);
+    ask_error(ask_phase(&rig, "a", "commit"), EMBD_INVALID, "'a' was not begun", NULL);
+    ask_error(ask_phase(&second, "a", "begin"), EMBD_INVALID, "shard 1", "first", NULL);
+    phase(&rig, "a", "begin");
+    ask_error(ask_phase(&rig, "a", "begin"), EMBD_EXISTS, "'a.tmp'", "abort", NULL);
+    assert_int_equal(write_phase(&rig, "a", told), 1);
+    ask_error(ask_phase(&rig, "a", "write"), EMBD_IO, "plain.0.part", "exists", NULL);
+    told[1] = told[0];
+    ask_error(ask_commit(&rig, "a", told, 2, false), EMBD_INVALID, "plain.0.part", "twice", NULL);
+    told[1].part.bytes++;
+    ask_error(ask_commit(&rig, "a", told + 1, 1, false), EMBD_INVALID, "plain.0.part", "bytes",
+              NULL);
+    strcpy(told[1].part.file, "../x");
+    ask_error(ask_commit(&rig, "a", told + 1, 1, false), EMBD_INVALID, "../x", "plain.0.part",
+              NULL);
+    strcpy(told[1].table, "nowhere");
+    ask_error(ask_commit(&rig, "a", told + 1, 1, false), EMBD_UNKNOWN_TABLE, "nowhere", NULL);
+    phase(&rig, "a", "abort");
+    phase(&rig, "a", "abort");
+    rig_close(&rig);
+    rig_close(&second);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* Where everything may be written (as root), a file in the way fails just as well. */
+static void what_the_file_system_refuses_is_told(void **state)
+{
+    (void)state;
+    struct rig rig;
+    char dir[64], path[96];
+    embd_schema schema = plain_schema();
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    fill(&rig, &schema);
+    simple(&rig, METHOD_HOLD);
+    assert_int_equal(chmod(dir, 0500), 0);
+    if (geteuid() != 0)
+        ask_error(ask_phase(&rig, "a", "begin"), EMBD_IO, "a.tmp", "Permission denied", NULL);
+    assert_int_equal(chmod(dir, 0700), 0);
+    phase(&rig, "a", "begin");
+    snprintf(path, sizeof path, "%s/a.tmp/plain.0.part", dir);
+    assert_int_equal(symlink("/dev/full", path), 0);
+    ask_error(ask_phase(&rig, "a", "write"), EMBD_IO, "plain.0.part", NULL);
+    phase(&rig, "a", "abort");
+    assert_int_equal(rmdir(dir), 0);
+    ask_error(ask_phase(&rig, "a", "begin"), EMBD_IO, "a.tmp", "No such file", NULL);
+    rig_close(&rig);
+}
+
+static void a_shard_without_a_data_directory_refuses_snapshots(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct shard *shard = NULL;
+    struct embd__error e = {.status = EMBD_OK};
+    rig_open(&rig, &store_host, 0, 1, NULL);
+    ask_error(ask_phase(&rig, "a", "begin"), EMBD_UNSUPPORTED, "data directory", NULL);
+    rig.config.data_dir = "/nowhere/at/all";
+    assert_int_equal(shard_open(&rig.config, &shard, &e), EMBD_IO);
+    assert_non_null(strstr(e.text, "/nowhere/at/all"));
+    assert_null(shard);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_scan_loaded_elsewhere_is_the_same_table),
+        cmocka_unit_test(scans_that_do_not_fit_are_refused),
+        cmocka_unit_test(a_snapshot_restores_every_table),
+        cmocka_unit_test(names_cannot_leave_the_data_directory),
+        cmocka_unit_test(phases_out_of_order_are_refused),
+        cmocka_unit_test(what_the_file_system_refuses_is_told),
+        cmocka_unit_test(a_shard_without_a_data_directory_refuses_snapshots),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

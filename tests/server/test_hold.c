@@ -1,0 +1,280 @@
+/* test_hold.c - holds: what waits for them, in which order it goes on, and how they end. */
+#include "rig.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "route.h"
+
+static const uint64_t keys[2] = {1, 2};
+static const float grads[4] = {1, 2, 3, 4};
+
+static struct part part_of(const char *table)
+{
+    return (struct part){.table = embd__table_id(table),
+                         .n_keys = 2,
+                         .n_rows = 2,
+                         .keys = keys,
+                         .grads = grads,
+                         .grads_bytes = sizeof grads};
+}
+
+static void create(struct rig *rig, const char *name, embd_create_on create_on)
+{
+    embd_schema schema;
+    embd_schema_init(&schema);
+    snprintf(schema.name, sizeof schema.name, "%s", name);
+    schema.dim = 2;
+    schema.combiner = EMBD_CONCAT;
+    schema.create_on = create_on;
+    create_table(rig, &schema);
+}
+
+static struct exchange *ask_hold(struct rig *rig, struct shard_session *session,
+                                 uint64_t timeout_ms)
+{
+    struct exchange *x = ask(rig, session, METHOD_HOLD);
+    embd__msg_map(&x->out, 1);
+    embd__msg_field_uint(&x->out, "timeout_ms", timeout_ms);
+    return x;
+}
+
+static void do_hold(struct rig *rig, struct shard_session *session, uint64_t timeout_ms)
+{
+    struct exchange *x = ask_hold(rig, session, timeout_ms);
+    ask_ok(x);
+    ask_free(x);
+}
+
+static struct exchange *ask_release(struct rig *rig, struct shard_session *session)
+{
+    struct exchange *x = ask(rig, session, METHOD_RELEASE);
+    embd__msg_map(&x->out, 0);
+    return x;
+}
+
+static uint64_t do_release(struct rig *rig, struct shard_session *session)
+{
+    struct fields f;
+    struct exchange *x = ask_release(rig, session);
+    ask_ok(x);
+    embd__read_fields(&f, &x->reader, "release");
+    uint64_t held_us = embd__field_uint(&f, "held_us", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    ask_free(x);
+    return held_us;
+}
+
+static struct exchange *send_push(struct rig *rig, struct shard_session *session)
+{
+    struct part part = part_of("items");
+    struct exchange *x = ask(rig, session, METHOD_PUSH);
+    embd__parts_write(&x->out, &part, 1, true);
+    ask_send(x);
+    return x;
+}
+
+static struct exchange *send_pull(struct rig *rig, struct shard_session *session, const char *table)
+{
+    struct part part = part_of(table);
+    part.want_status = true;
+    struct exchange *x = ask(rig, session, METHOD_PULL);
+    embd__parts_write(&x->out, &part, 1, false);
+    ask_send(x);
+    return x;
+}
+
+static uint64_t step_of(struct exchange *x)
+{
+    struct push_answer answer;
+    ask_ok(x);
+    assert_int_equal(embd__push_answer_read(&x->reader, &answer, 1), 1);
+    ask_free(x);
+    return answer.step;
+}
+
+static embd_key_status status_of(struct exchange *x)
+{
+    struct part_answer answer;
+    ask_ok(x);
+    assert_int_equal(embd__pull_answer_read(&x->reader, &answer, 1), 1);
+    embd_key_status status = (embd_key_status)answer.statuses[0];
+    ask_free(x);
+    return status;
+}
+
+static void changes_wait_and_reads_do_not(void **state)
+{
+    struct rig *rig = *state;
+    struct shard_session other = {0};
+    do_hold(rig, &rig->admin, 5000);
+    struct exchange *push = send_push(rig, &rig->data);
+    assert_false(push->is_answered);
+    assert_int_equal(push->request.state, REQUEST_PARKED);
+    assert_int_equal(rig->data.n_parked, 1);
+    assert_int_equal(status_of(send_pull(rig, &other, "items")), EMBD_KEY_MISSING);
+    assert_int_equal(status_of(send_pull(rig, &other, "items")), EMBD_KEY_MISSING);
+    struct exchange *creating = send_pull(rig, &other, "eager"); /* creates rows: a change */
+    assert_false(creating->is_answered);
+    rig->now_ns += 7000000;
+    assert_int_equal(do_release(rig, &rig->admin), 7000);
+    assert_true(push->is_answered && creating->is_answered);
+    assert_int_equal(rig->data.n_parked, 0);
+    assert_int_equal(step_of(push), 1);
+    assert_int_equal(status_of(creating), EMBD_KEY_INSERTED);
+    assert_int_equal(figure(rig, NULL, "pushes_held_us"), 7000);
+    assert_int_equal(figure(rig, NULL, "requests_parked"), 2);
+}
+
+static void a_hold_nobody_waited_for_held_nobody(void **state)
+{
+    struct rig *rig = *state;
+    do_hold(rig, &rig->admin, 5000);
+    rig->now_ns += 7000000;
+    assert_int_equal(do_release(rig, &rig->admin), 0);
+}
+
+static void a_connection_keeps_its_order(void **state)
+{
+    struct rig *rig = *state;
+    struct shard_session other = {0};
+    do_hold(rig, &rig->admin, 5000);
+    struct exchange *pull_before = send_pull(rig, &rig->data, "items");
+    struct exchange *first = send_push(rig, &rig->data),
+                    *pull = send_pull(rig, &rig->data, "items");
+    struct exchange *second = send_push(rig, &other), *third = send_push(rig, &rig->data);
+    assert_true(pull_before->is_answered);
+    assert_false(first->is_answered || pull->is_answered || second->is_answered ||
+                 third->is_answered);
+    do_release(rig, &rig->admin);
+    assert_int_equal(status_of(pull_before), EMBD_KEY_MISSING);
+    assert_int_equal(status_of(pull), EMBD_KEY_HIT);
+    assert_int_equal(step_of(first), 1);
+    assert_int_equal(step_of(second), 2);
+    assert_int_equal(step_of(third), 3);
+}
+
+static void all_holders_have_to_release(void **state)
+{
+    struct rig *rig = *state;
+    struct shard_session second = {.is_admin = true};
+    do_hold(rig, &rig->admin, 5000);
+    do_hold(rig, &second, 5000);
+    struct exchange *push = send_push(rig, &rig->data);
+    do_release(rig, &rig->admin);
+    assert_false(push->is_answered);
+    do_release(rig, &second);
+    assert_int_equal(step_of(push), 1);
+}
+
+static void a_hold_ends_with_its_timeout(void **state)
+{
+    struct rig *rig = *state;
+    do_hold(rig, &rig->admin, 50);
+    struct exchange *push = send_push(rig, &rig->data);
+    shard_tick(rig->shard, rig->now_ns + 49000000);
+    assert_false(push->is_answered);
+    shard_tick(rig->shard, rig->now_ns + 50000000);
+    assert_true(push->is_answered);
+    assert_int_equal(step_of(push), 1);
+    ask_error(ask_release(rig, &rig->admin), EMBD_INVALID, "holds nothing", "timeout_ms", NULL);
+    do_hold(rig, &rig->admin, 50);
+    rig->now_ns += 200000000; /* the next request's time does as well */
+    push = send_push(rig, &rig->data);
+    assert_int_equal(step_of(push), 2);
+}
+
+static void a_hold_ends_with_its_connection(void **state)
+{
+    struct rig *rig = *state;
+    do_hold(rig, &rig->admin, 5000);
+    struct exchange *push = send_push(rig, &rig->data);
+    shard_session_end(rig->shard, &rig->admin);
+    assert_int_equal(step_of(push), 1);
+}
+
+static void a_parked_request_of_a_lost_connection_has_no_effect(void **state)
+{
+    struct rig *rig = *state;
+    struct shard_session other = {0};
+    do_hold(rig, &rig->admin, 5000);
+    struct exchange *gone[3];
+    for (int i = 0; i < 3; i++)
+        gone[i] = send_push(rig, &rig->data);
+    struct exchange *push = send_push(rig, &other);
+    ask_free(gone[2]);
+    ask_free(gone[0]);
+    ask_free(gone[1]);
+    assert_int_equal(rig->data.n_parked, 0);
+    do_release(rig, &rig->admin);
+    assert_int_equal(step_of(push), 1);
+}
+
+static void a_holder_may_not_change_tables(void **state)
+{
+    struct rig *rig = *state;
+    do_hold(rig, &rig->admin, 5000);
+    struct exchange *x = ask(rig, &rig->admin, METHOD_TABLE_DROP);
+    embd__msg_map(&x->out, 1);
+    embd__msg_field_str(&x->out, "name", "items");
+    ask_error(x, EMBD_INVALID, "table_drop", "release first", NULL);
+    do_release(rig, &rig->admin);
+}
+
+static void a_drain_refuses_what_waits(void **state)
+{
+    struct rig *rig = *state;
+    do_hold(rig, &rig->admin, 5000);
+    struct exchange *push = send_push(rig, &rig->data);
+    shard_drain(rig->shard);
+    assert_true(push->is_answered);
+    ask_error(push, EMBD_DRAINING, "push", NULL);
+    do_release(rig, &rig->admin);
+    assert_int_equal(figure(rig, "items", "steps"), 0);
+}
+
+static void a_timeout_beyond_the_limit_is_named(void **state)
+{
+    struct rig *rig = *state;
+    ask_error(ask_hold(rig, &rig->admin, 3600001), EMBD_INVALID, "timeout_ms", "3600001", "3600000",
+              NULL);
+    ask_error(ask_hold(rig, &rig->admin, 0), EMBD_INVALID, "timeout_ms", "0", "1", NULL);
+    struct exchange *x = ask(rig, &rig->admin, METHOD_SCAN);
+    embd__msg_map(&x->out, 1);
+    embd__msg_field_str(&x->out, "table", "items");
+    ask_error(x, EMBD_INVALID, "holds nothing", NULL);
+}
+
+static int setup(void **state)
+{
+    static struct rig rig;
+    rig_open(&rig, &store_host, 0, 1, NULL);
+    create(&rig, "items", EMBD_CREATE_ON_PUSH);
+    create(&rig, "eager", EMBD_CREATE_ON_PULL);
+    *state = &rig;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    rig_close(*state);
+    return 0;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(changes_wait_and_reads_do_not),
+        TEST(a_hold_nobody_waited_for_held_nobody),
+        TEST(a_connection_keeps_its_order),
+        TEST(all_holders_have_to_release),
+        TEST(a_hold_ends_with_its_timeout),
+        TEST(a_hold_ends_with_its_connection),
+        TEST(a_parked_request_of_a_lost_connection_has_no_effect),
+        TEST(a_holder_may_not_change_tables),
+        TEST(a_drain_refuses_what_waits),
+        TEST(a_timeout_beyond_the_limit_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
