@@ -53,12 +53,12 @@ class Scratch:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def run_cases(names):
+def run_cases(names, *arguments):
     """Runs the functions of a module that are called case_..., in their order."""
     cases = [(name, fn) for name, fn in names.items() if name.startswith("case_")]
     for name, case in cases:
         began = time.monotonic()
-        case()
+        case(*arguments)
         print(f"ok {name[5:].replace('_', ' ')} ({time.monotonic() - began:.2f} s)", flush=True)
 
 
