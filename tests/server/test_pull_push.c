@@ -457,6 +457,81 @@ static void a_late_store_answers_in_order_and_in_full(void **state)
     rig_close(&rig);
 }
 
+/* ---- no memory ---- */
+
+static bool is_out_of_memory;
+
+static void *buffer_new_or_not(size_t bytes)
+{
+    return is_out_of_memory ? NULL : store_host.buffer_new(bytes);
+}
+
+static void a_push_that_cannot_settle_changes_nothing(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct image before;
+    struct part_answer answer;
+    struct wide *wide = calloc(1, sizeof *wide);
+    struct store_ops ops = store_host;
+    embd_schema schema = schema_of("items", 64, EMBD_CONCAT);
+    ops.buffer_new = buffer_new_or_not;
+    rig_open(&rig, &ops, 0, 1, NULL);
+    create_table(&rig, &schema);
+    struct part part = wide_part(wide, "items");
+    push(&rig, &part, NULL);
+    pull(&rig, &part, wide->values, NULL);
+    image_take(&rig, "items", &before);
+    struct exchange *x = ask_parts(&rig, METHOD_PULL, &part, 1);
+    ask_send(x);
+    ask_take(x, 100000, LIMIT_FILL_BYTES);
+    is_out_of_memory = true;
+    ask_error(ask_parts(&rig, METHOD_PUSH, &part, 1), EMBD_NO_MEMORY, "bytes", NULL);
+    is_out_of_memory = false;
+    image_check(&rig, "items", &before);
+    push(&rig, &part, NULL);
+    ask_read(x);
+    assert_int_equal(embd__pull_answer_read(&x->reader, &answer, 1), 1);
+    assert_memory_equal(answer.values, wide->values, sizeof wide->values);
+    ask_free(x);
+    image_fini(&before);
+    rig_close(&rig);
+    free(wide);
+}
+
+static uint32_t n_pushes_left;
+
+static void push_or_not(struct store *store, struct store_push *push, struct store_done *done)
+{
+    if (n_pushes_left-- > 0)
+        store_host.push(store, push, done);
+    else
+        done->fn(done, embd__error_set(&done->error, EMBD_NO_MEMORY, "no memory for rows"));
+}
+
+static void memory_running_out_in_a_later_part_is_told(void **state)
+{
+    (void)state;
+    struct rig rig;
+    const uint64_t keys[2] = {1, 2};
+    const float grads[4] = {0};
+    struct store_ops ops = store_host;
+    ops.push = push_or_not;
+    rig_open(&rig, &ops, 0, 1, NULL);
+    create_bound(&rig, "a", EMBD_CREATE_ON_PUSH);
+    create_bound(&rig, "b", EMBD_CREATE_ON_PUSH);
+    struct part parts[2] = {room_part("a", keys, 2, grads), room_part("b", keys, 2, grads)};
+    n_pushes_left = 1;
+    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_NO_MEMORY, "part 1",
+              "no memory for rows", "before it were applied", NULL);
+    assert_int_equal(figure(&rig, "a", "steps"), 1);
+    assert_int_equal(figure(&rig, "b", "steps"), 0);
+    n_pushes_left = 0;
+    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_NO_MEMORY, "no memory for rows", NULL);
+    assert_int_equal(figure(&rig, "a", "steps"), 1);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +547,8 @@ int main(void)
         cmocka_unit_test(a_creating_pull_without_room_creates_nothing),
         cmocka_unit_test(no_parts_and_empty_parts_are_answered),
         cmocka_unit_test(a_late_store_answers_in_order_and_in_full),
+        cmocka_unit_test(a_push_that_cannot_settle_changes_nothing),
+        cmocka_unit_test(memory_running_out_in_a_later_part_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
