@@ -2,6 +2,7 @@
  * which stand in it as an array. All of a schema's fields are there: a dump says what it is without defaults. */
 #include "json_values.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -87,8 +88,11 @@ static void read_f32(struct members *m, const struct schema_field *field, embd_s
     const json_t *value = embd__member(m, field->name, true);
     if (value != NULL && !json_is_number(value))
         embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is no number", m->what, field->name);
+    double number = json_number_value(value); /* 0 for what is no number */
+    if (fabs(number) > (double)FLT_MAX)
+        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is %g, beyond f32", m->what, field->name, number);
     if (m->error->status == EMBD_OK)
-        embd__schema_put_f32(schema, field, (float)json_number_value(value));
+        embd__schema_put_f32(schema, field, (float)number);
 }
 
 static void read_bool(struct members *m, const struct schema_field *field, embd_schema *schema)

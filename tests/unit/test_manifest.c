@@ -1,0 +1,173 @@
+/* test_manifest.c - manifest.json: its golden text, 64-bit numbers beyond what JSON's readers keep, and everything
+ * in it that must not be believed. */
+#include "unit/cmocka_all.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "partfile.h"
+
+static char golden[4096];
+
+static int load_golden(void **state)
+{
+    (void)state;
+    FILE *file = fopen(GOLDEN_DIR "/manifest.json", "r");
+    if (file == NULL)
+        return -1;
+    golden[fread(golden, 1, sizeof golden - 1, file)] = '\0';
+    return fclose(file);
+}
+
+static void make(struct manifest *m, struct manifest_table *table, struct manifest_part parts[2])
+{
+    static uint64_t sizes[2] = {100, 1ull << 63};
+    memset(m, 0, sizeof *m);
+    memset(table, 0, sizeof *table);
+    memset(parts, 0, 2 * sizeof *parts);
+    strcpy(m->kind, "dump");
+    strcpy(m->embd_version, "0.1.0");
+    m->n_shards = 2;
+    m->tables = table;
+    m->n_tables = 1;
+    embd_schema *s = &table->schema.s;
+    embd_schema_init(s);
+    strcpy(s->name, "items");
+    s->dim = 3;
+    s->slots = 2;
+    s->slot_sizes = sizes;
+    s->partition = EMBD_SLOT;
+    s->combiner = EMBD_MEAN;
+    s->dtype = EMBD_F16;
+    s->seed = UINT64_MAX;
+    s->admit_after = 2;
+    embd_optimizer_init(&s->optimizer, EMBD_ADAGRAD, 0.1f);
+    s->optimizer.initial_accumulator = 0.5f;
+    s->initializer.kind = EMBD_UNIFORM_SLOT;
+    table->step = 1ull << 63;
+    table->parts = parts;
+    table->n_parts = 2;
+    parts[0] = (struct manifest_part){"items.0.part", 0, 3, 1, 248, 0xdeadbeef};
+    parts[1] = (struct manifest_part){"items.1.part", 1, 0, 0, 88, 0xfedcba9876543210};
+}
+
+static void a_manifest_has_its_golden_text(void **state)
+{
+    struct manifest m;
+    struct manifest_table table;
+    struct manifest_part parts[2];
+    (void)state;
+    make(&m, &table, parts);
+    char *text = embd__manifest_write(&m);
+    assert_non_null(text);
+    size_t n = strlen(text);
+    assert_int_equal(strlen(golden), n + 1);
+    assert_memory_equal(text, golden, n);
+    free(text);
+}
+
+static void a_manifest_reads_back(void **state)
+{
+    struct manifest m, out;
+    struct manifest_table table;
+    struct manifest_part parts[2];
+    struct embd__error e = {0};
+    (void)state;
+    make(&m, &table, parts);
+    if (embd__manifest_read(golden, strlen(golden), &out, &e) != EMBD_OK)
+        fail_msg("%s", e.text);
+    assert_string_equal(out.kind, "dump");
+    assert_string_equal(out.embd_version, "0.1.0");
+    assert_int_equal(out.n_shards, 2);
+    assert_int_equal(out.n_tables, 1);
+    assert_null(embd__schema_difference(&out.tables[0].schema.s, &table.schema.s));
+    assert_true(out.tables[0].step == 1ull << 63);
+    assert_int_equal(out.tables[0].n_parts, 2);
+    for (int i = 0; i < 2; i++) {
+        const struct manifest_part *a = &out.tables[0].parts[i], *b = &parts[i];
+        assert_string_equal(a->file, b->file);
+        assert_true(a->shard == b->shard && a->rows == b->rows && a->candidates == b->candidates);
+        assert_true(a->bytes == b->bytes && a->xxh3 == b->xxh3);
+    }
+    embd__manifest_fini(&out);
+}
+
+/* Reads the golden text with one place changed. */
+static void refused(const char *from, const char *to, int status, const char *why)
+{
+    char text[8192];
+    struct manifest out;
+    struct embd__error e = {0};
+    const char *at = strstr(golden, from);
+    assert_non_null(at);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - golden), golden, to, at + strlen(from));
+    assert_int_equal(embd__manifest_read(text, strlen(text), &out, &e), status);
+    if (strstr(e.text, why) == NULL)
+        fail_msg("'%s' does not say '%s'", e.text, why);
+    assert_int_equal(out.n_tables, 0);
+}
+
+static void what_a_manifest_says_is_checked(void **state)
+{
+    (void)state;
+    refused("\"format\": 1", "\"format\": 2", EMBD_UNSUPPORTED, "'format' is 2, this version reads 1");
+    refused("\"format\": 1,", "", EMBD_CORRUPT, "the manifest has no 'format', which is required");
+    refused("\"dump\"", "\"dumb\"", EMBD_CORRUPT, "'kind' is 'dumb'");
+    refused("\"shards\": 2", "\"shards\": 0", EMBD_CORRUPT, "'shards' is 0");
+    refused("\"shards\": 2", "\"shards\": 2000", EMBD_CORRUPT, "'shards' is 2000, the limit is 1024");
+    refused("\"shards\": 2", "\"shards\": 2, \"color\": 1", EMBD_CORRUPT, "6 members, 1 of them unknown");
+    refused("\"shards\": 2", "\"shards\": 2, \"shards\": 2", EMBD_CORRUPT, "is no JSON");
+    refused("\"shards\": 2", "\"shards\": 1", EMBD_CORRUPT, "parts[1] 'shard' is 1, the limit is 0");
+    refused("\"rows\": 3", "\"rows\": -3", EMBD_CORRUPT, "'rows' is an integer that is no unsigned 64-bit integer");
+    refused("\"rows\": 3", "\"rows\": 3.0", EMBD_CORRUPT, "'rows' is a real");
+    refused("\"9223372036854775808\",", "\"18446744073709551616\",", EMBD_CORRUPT, "'step' is a string");
+    refused("items.1.part", "items.0.part", EMBD_CORRUPT, "manifest file 'items.0.part' is there twice");
+    refused("items.1.part", "../items", EMBD_CORRUPT, "parts[1] 'file' is no plain file name");
+    refused("items.1.part", "..", EMBD_CORRUPT, "no plain file name");
+    refused("items.1.part", "", EMBD_CORRUPT, "'file' has 0 bytes");
+    refused("00000000deadbeef", "deadbeef", EMBD_CORRUPT, "'xxh3' is no number of 16 hexadecimal digits");
+    refused("00000000deadbeef", "00000000DEADBEEF", EMBD_CORRUPT, "'xxh3' is no number");
+    refused("\"dim\": 3", "\"dim\": 4097", EMBD_CORRUPT, "'dim' is 4097, the limit is 4096");
+    refused("\"dim\": 3", "\"dim\": 0", EMBD_INVALID, "'dim' is 0");
+    refused("\"mean\"", "\"median\"", EMBD_CORRUPT, "'combiner' is 'median', which is unknown");
+    refused("\"local\"", "\"global\"", EMBD_UNSUPPORTED, "'optimizer.update' is 'global'");
+    refused("\"slots\": 2", "\"slots\": 3", EMBD_CORRUPT, "'slot_sizes' has 2 elements, 'slots' is 3");
+    refused("\"eps\"", "\"beta1\"", EMBD_CORRUPT, "optimizer has no 'eps'");
+    refused("0.5", "\"0.5\"", EMBD_CORRUPT, "'initial_accumulator' is no number");
+    refused("0.5", "1e300", EMBD_CORRUPT, "'initial_accumulator' is 1e+300, beyond f32");
+    refused("\"tables\": [", "\"tables\": [{},", EMBD_CORRUPT, "manifest tables[0] has no 'schema'");
+}
+
+static void text_that_is_no_manifest_is_refused_with_its_place(void **state)
+{
+    struct manifest out;
+    struct embd__error e = {0};
+    (void)state;
+    assert_int_equal(embd__manifest_read("{\n \"a\": }", 9, &out, &e), EMBD_CORRUPT);
+    assert_non_null(strstr(e.text, "line 2, column"));
+    memset(&e, 0, sizeof e);
+    assert_int_equal(embd__manifest_read("[]", 2, &out, &e), EMBD_CORRUPT);
+    assert_string_equal(e.text, "the manifest is an array, expected an object");
+}
+
+static void every_truncation_of_a_manifest_is_refused(void **state)
+{
+    (void)state;
+    for (size_t cut = 0; cut + 2 < strlen(golden); cut++) {
+        struct manifest out;
+        struct embd__error e = {0};
+        assert_int_equal(embd__manifest_read(golden, cut, &out, &e), EMBD_CORRUPT);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_manifest_has_its_golden_text),
+        cmocka_unit_test(a_manifest_reads_back),
+        cmocka_unit_test(what_a_manifest_says_is_checked),
+        cmocka_unit_test(text_that_is_no_manifest_is_refused_with_its_place),
+        cmocka_unit_test(every_truncation_of_a_manifest_is_refused),
+    };
+    return cmocka_run_group_tests(tests, load_golden, NULL);
+}
