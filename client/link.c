@@ -596,7 +596,10 @@ void embd__link_send(struct link *link, struct exchange *x)
     push_queue(link, x);
     if (x->deadline_ns < link->deadline_armed_ns)
         arm_deadline(link, x->deadline_ns);
-    if (link->state == LINK_IDLE)
+    bool is_urgent = link->next_try_ns >= x->deadline_ns; /* the pause would outlast it */
+    if (is_urgent && (link->state == LINK_IDLE || link->state == LINK_WAITING))
+        begin_connect(link);
+    else if (link->state == LINK_IDLE)
         want_connection(link);
     else if (!link->is_blocked)
         send_more(link);
