@@ -1,5 +1,6 @@
-/* config.c - from texts to a checked configuration. A value comes from the flag, else from the server's own
- * entry in the file, else from the top of the file, else from the defaults in settings.h. */
+/* config.c - from texts to a checked configuration. A value comes from the flag, else from the
+ * server's own entry in the file, else from the top of the file, else from the defaults in
+ * settings.h. */
 #include "config.h"
 
 #include <errno.h>
@@ -19,7 +20,8 @@ struct sources {
 /* ---- values ---- */
 
 static int __attribute__((format(printf, 5, 6)))
-complain(struct embd__error *e, int status, enum setting_id id, const struct setting *at, const char *format, ...)
+complain(struct embd__error *e, int status, enum setting_id id, const struct setting *at,
+         const char *format, ...)
 {
     char text[LIMIT_ERROR_TEXT], flag[32];
     va_list arguments;
@@ -36,8 +38,8 @@ complain(struct embd__error *e, int status, enum setting_id id, const struct set
 }
 
 /* The setting that counts, for a server of the list or (NULL) the process; its text may be NULL. */
-static const struct setting *pick(const struct sources *from, const struct settings *server, bool with_flags,
-                                  enum setting_id id)
+static const struct setting *pick(const struct sources *from, const struct settings *server,
+                                  bool with_flags, enum setting_id id)
 {
     if (with_flags && from->flags.of[id].text != NULL)
         return &from->flags.of[id];
@@ -46,8 +48,8 @@ static const struct setting *pick(const struct sources *from, const struct setti
     return &from->file.top.of[id];
 }
 
-static int read_count(enum setting_id id, const struct setting *at, uint64_t min, uint64_t max, uint64_t absent,
-                      uint64_t *out, struct embd__error *e)
+static int read_count(enum setting_id id, const struct setting *at, uint64_t min, uint64_t max,
+                      uint64_t absent, uint64_t *out, struct embd__error *e)
 {
     *out = absent;
     if (at->text == NULL)
@@ -59,8 +61,8 @@ static int read_count(enum setting_id id, const struct setting *at, uint64_t min
     if (!is_number || *end != '\0' || errno != 0)
         return complain(e, EMBD_INVALID, id, at, "'%.60s' is no whole number", at->text);
     if (*out < min || *out > max)
-        return complain(e, EMBD_INVALID, id, at, "%s is out of range, expected %llu to %llu", at->text,
-                        (unsigned long long)min, (unsigned long long)max);
+        return complain(e, EMBD_INVALID, id, at, "%s is out of range, expected %llu to %llu",
+                        at->text, (unsigned long long)min, (unsigned long long)max);
     return EMBD_OK;
 }
 
@@ -70,8 +72,8 @@ static uint64_t ram_bytes(void)
 }
 
 /* "1048576", "512K", "64M", "2G", "25%" of RAM. */
-static int read_size(enum setting_id id, const struct setting *at, uint64_t min, uint64_t max, uint64_t absent,
-                     uint64_t *out, struct embd__error *e)
+static int read_size(enum setting_id id, const struct setting *at, uint64_t min, uint64_t max,
+                     uint64_t absent, uint64_t *out, struct embd__error *e)
 {
     *out = absent;
     if (at->text == NULL)
@@ -92,9 +94,11 @@ static int read_size(enum setting_id id, const struct setting *at, uint64_t min,
     else if (*end != '\0')
         is_size = false;
     if (!is_size || (is_part && number > 100))
-        return complain(e, EMBD_INVALID, id, at, "'%.60s' is no size, expected bytes, 512M, 2G or 25%%", at->text);
+        return complain(e, EMBD_INVALID, id, at,
+                        "'%.60s' is no size, expected bytes, 512M, 2G or 25%%", at->text);
     if (__builtin_mul_overflow(number, unit, out) || *out < min || *out > max)
-        return complain(e, EMBD_INVALID, id, at, "'%.60s' is out of range, expected %llu to %llu bytes", at->text,
+        return complain(e, EMBD_INVALID, id, at,
+                        "'%.60s' is out of range, expected %llu to %llu bytes", at->text,
                         (unsigned long long)min, (unsigned long long)max);
     return EMBD_OK;
 }
@@ -106,7 +110,8 @@ static int read_text(enum setting_id id, const struct setting *at, const char *a
     if (at->text != NULL && *text == '\0')
         return complain(e, EMBD_INVALID, id, at, "is empty");
     if (strlen(text) >= out_bytes)
-        return complain(e, EMBD_INVALID, id, at, "has %zu bytes, the limit is %zu", strlen(text), out_bytes - 1);
+        return complain(e, EMBD_INVALID, id, at, "has %zu bytes, the limit is %zu", strlen(text),
+                        out_bytes - 1);
     snprintf(out, out_bytes, "%s", text);
     return EMBD_OK;
 }
@@ -131,8 +136,8 @@ static int read_address(const struct setting *at, struct listen_address *out, st
     return complain(e, why.status, SETTING_LISTEN, at, "%s", why.text);
 }
 
-static int read_server(const struct sources *from, const struct settings *entry, bool is_self, uint32_t first_shard,
-                       struct config_server *out, struct embd__error *e)
+static int read_server(const struct sources *from, const struct settings *entry, bool is_self,
+                       uint32_t first_shard, struct config_server *out, struct embd__error *e)
 {
     static const struct setting none;
     char admin_dir[sizeof out->admin_dir];
@@ -144,29 +149,33 @@ static int read_server(const struct sources *from, const struct settings *entry,
         status = read_count(SETTING_SHARDS, pick(from, entry, is_self, SETTING_SHARDS), 1,
                             LIMIT_SHARDS - first_shard, 1, &shards, e);
     if (status == EMBD_OK)
-        status = read_text(SETTING_ADMIN_DIR, pick(from, entry, is_self, SETTING_ADMIN_DIR), admin_dir,
-                           out->admin_dir, sizeof out->admin_dir, e);
+        status = read_text(SETTING_ADMIN_DIR, pick(from, entry, is_self, SETTING_ADMIN_DIR),
+                           admin_dir, out->admin_dir, sizeof out->admin_dir, e);
     if (status == EMBD_OK)
-        status = read_text(SETTING_SERVER_NAME, entry != NULL ? &entry->of[SETTING_SERVER_NAME] : &none, "",
-                           out->name, sizeof out->name, e);
+        status =
+            read_text(SETTING_SERVER_NAME, entry != NULL ? &entry->of[SETTING_SERVER_NAME] : &none,
+                      "", out->name, sizeof out->name, e);
     if (status != EMBD_OK)
         return status;
     out->shards = (uint32_t)shards;
     out->first_shard = first_shard;
     if (out->address.port != 0 && out->address.port + shards - 1 > 65535)
-        return complain(e, EMBD_INVALID, SETTING_LISTEN, listen, "%u shards from port %u on pass port 65535",
-                        out->shards, out->address.port);
+        return complain(e, EMBD_INVALID, SETTING_LISTEN, listen,
+                        "%u shards from port %u on pass port 65535", out->shards,
+                        out->address.port);
     return EMBD_OK;
 }
 
 static bool overlap(const struct config_server *a, const struct config_server *b)
 {
-    return strcmp(a->address.host, b->address.host) == 0 && a->address.port < b->address.port + b->shards &&
+    return strcmp(a->address.host, b->address.host) == 0 &&
+           a->address.port < b->address.port + b->shards &&
            b->address.port < a->address.port + a->shards;
 }
 
 /* What only a list of servers can get wrong. */
-static int check_servers(const struct sources *from, const struct config *config, struct embd__error *e)
+static int check_servers(const struct sources *from, const struct config *config,
+                         struct embd__error *e)
 {
     static const enum setting_id shared[] = {SETTING_LISTEN, SETTING_SHARDS};
     if (config->n_servers == 1)
@@ -174,7 +183,8 @@ static int check_servers(const struct sources *from, const struct config *config
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
         if (from->flags.of[shared[i]].text != NULL)
             return complain(e, EMBD_INVALID, shared[i], &from->flags.of[shared[i]],
-                            "the other servers of %s read it from there; set it in the file", from->file.path);
+                            "the other servers of %s read it from there; set it in the file",
+                            from->file.path);
     for (uint32_t i = 0; i < config->n_servers; i++) {
         const struct setting *listen = pick(from, &from->file.servers[i], false, SETTING_LISTEN);
         if (config->servers[i].address.port == 0)
@@ -183,7 +193,8 @@ static int check_servers(const struct sources *from, const struct config *config
         for (uint32_t j = 0; j < i; j++)
             if (overlap(&config->servers[i], &config->servers[j]))
                 return complain(e, EMBD_INVALID, SETTING_LISTEN, listen,
-                                "ports %u to %u are also those of server %u", config->servers[i].address.port,
+                                "ports %u to %u are also those of server %u",
+                                config->servers[i].address.port,
                                 config->servers[i].address.port + config->servers[i].shards - 1, j);
     }
     return EMBD_OK;
@@ -198,9 +209,10 @@ static int find_self(const struct sources *from, uint32_t *out, struct embd__err
     *out = 0;
     if (at->text == NULL)
         return n <= 1 ? EMBD_OK
-                      : complain(e, EMBD_INVALID, SETTING_SERVER, &from->flags.of[SETTING_SERVER],
-                                 "%s lists %u servers; say which one this is, by name or number from 0",
-                                 from->file.path, n);
+                      : complain(
+                            e, EMBD_INVALID, SETTING_SERVER, &from->flags.of[SETTING_SERVER],
+                            "%s lists %u servers; say which one this is, by name or number from 0",
+                            from->file.path, n);
     for (uint32_t i = 0; i < n; i++) {
         const char *name = from->file.servers[i].of[SETTING_SERVER_NAME].text;
         *out = i;
@@ -209,8 +221,9 @@ static int find_self(const struct sources *from, uint32_t *out, struct embd__err
     }
     unsigned long number = strtoul(at->text, &end, 10);
     if (at->text[0] < '0' || at->text[0] > '9' || *end != '\0' || number >= n)
-        return complain(e, EMBD_INVALID, SETTING_SERVER, at, "'%.60s' is none of the %u servers listed%s%s",
-                        at->text, n, from->file.path != NULL ? " in " : "",
+        return complain(e, EMBD_INVALID, SETTING_SERVER, at,
+                        "'%.60s' is none of the %u servers listed%s%s", at->text, n,
+                        from->file.path != NULL ? " in " : "",
                         from->file.path != NULL ? from->file.path : "");
     *out = (uint32_t)number;
     return EMBD_OK;
@@ -229,7 +242,8 @@ static int read_servers(const struct sources *from, struct config *out, struct e
     for (uint32_t i = 0; i < n && status == EMBD_OK; i++) {
         const struct settings *entry = from->file.n_servers > 0 ? &from->file.servers[i] : NULL;
         if (out->n_shards == LIMIT_SHARDS)
-            return embd__error_set(e, EMBD_TOO_LARGE, "%s: the servers have more than %u shards together",
+            return embd__error_set(e, EMBD_TOO_LARGE,
+                                   "%s: the servers have more than %u shards together",
                                    from->file.path, LIMIT_SHARDS);
         status = read_server(from, entry, i == out->self, out->n_shards, &out->servers[i], e);
         out->n_shards += out->servers[i].shards;
@@ -247,9 +261,11 @@ static int read_cpus(const struct setting *at, struct config *out, struct embd__
         unsigned long cpu = strtoul(next, &end, 10);
         bool is_last = *end == '\0';
         if (*next < '0' || *next > '9' || (!is_last && *end != ',') || cpu >= 1024)
-            return complain(e, EMBD_INVALID, SETTING_CPUS, at, "'%.60s' is no list of CPUs such as 0,2,3", at->text);
+            return complain(e, EMBD_INVALID, SETTING_CPUS, at,
+                            "'%.60s' is no list of CPUs such as 0,2,3", at->text);
         if (out->n_cpus == CONFIG_CPUS_MAX)
-            return complain(e, EMBD_INVALID, SETTING_CPUS, at, "has more than %d CPUs", CONFIG_CPUS_MAX);
+            return complain(e, EMBD_INVALID, SETTING_CPUS, at, "has more than %d CPUs",
+                            CONFIG_CPUS_MAX);
         out->cpus[out->n_cpus++] = (int)cpu;
         next = is_last ? NULL : end + 1;
     }
@@ -261,7 +277,8 @@ static int read_log_level(const struct setting *at, enum log_level *out, struct 
     *out = LOG_INFO;
     if (at->text == NULL || log_level_read(at->text, out))
         return EMBD_OK;
-    return complain(e, EMBD_INVALID, SETTING_LOG_LEVEL, at, "'%.60s' is none of debug, info, warn, error", at->text);
+    return complain(e, EMBD_INVALID, SETTING_LOG_LEVEL, at,
+                    "'%.60s' is none of debug, info, warn, error", at->text);
 }
 
 static int read_limits(const struct sources *from, struct config *out, struct embd__error *e)
@@ -269,16 +286,18 @@ static int read_limits(const struct sources *from, struct config *out, struct em
     enum { DAY = 86400 };
     uint64_t connections, stall = 0, idle = 0;
     struct net_limits *limits = &out->limits;
-    int status = read_count(SETTING_MAX_CONNECTIONS, pick(from, NULL, true, SETTING_MAX_CONNECTIONS), 1, 1u << 20,
-                            4096, &connections, e);
+    int status =
+        read_count(SETTING_MAX_CONNECTIONS, pick(from, NULL, true, SETTING_MAX_CONNECTIONS), 1,
+                   1u << 20, 4096, &connections, e);
     if (status == EMBD_OK)
-        status = read_count(SETTING_STALL_TIMEOUT, pick(from, NULL, true, SETTING_STALL_TIMEOUT), 1, DAY, 30,
-                            &stall, e);
+        status = read_count(SETTING_STALL_TIMEOUT, pick(from, NULL, true, SETTING_STALL_TIMEOUT), 1,
+                            DAY, 30, &stall, e);
     if (status == EMBD_OK)
-        status = read_count(SETTING_IDLE_TIMEOUT, pick(from, NULL, true, SETTING_IDLE_TIMEOUT), 0, DAY, 0, &idle, e);
+        status = read_count(SETTING_IDLE_TIMEOUT, pick(from, NULL, true, SETTING_IDLE_TIMEOUT), 0,
+                            DAY, 0, &idle, e);
     if (status == EMBD_OK)
-        status = read_size(SETTING_FRAME_MEMORY, pick(from, NULL, true, SETTING_FRAME_MEMORY), LIMIT_FRAME_BYTES, UINT64_MAX,
-                           ram_bytes() / 4, &out->frame_memory, e);
+        status = read_size(SETTING_FRAME_MEMORY, pick(from, NULL, true, SETTING_FRAME_MEMORY),
+                           LIMIT_FRAME_BYTES, UINT64_MAX, ram_bytes() / 4, &out->frame_memory, e);
     limits->frame_bytes = LIMIT_FRAME_BYTES; /* as hello tells */
     limits->connections = (uint32_t)connections;
     limits->stall_ms = (uint32_t)stall * 1000;
@@ -289,18 +308,20 @@ static int read_limits(const struct sources *from, struct config *out, struct em
 static int read_process(const struct sources *from, struct config *out, struct embd__error *e)
 {
     const struct settings *self = from->file.n_servers > 0 ? &from->file.servers[out->self] : NULL;
-    const struct setting *flag = &from->flags.of[SETTING_CLUSTER_NAME_FLAG], *fd = &from->flags.of[SETTING_READY_FD];
+    const struct setting *flag = &from->flags.of[SETTING_CLUSTER_NAME_FLAG],
+                         *fd = &from->flags.of[SETTING_READY_FD];
     uint64_t ready_fd = 0;
     int status = flag->text != NULL
-                     ? read_text(SETTING_CLUSTER_NAME_FLAG, flag, "", out->cluster_name, sizeof out->cluster_name, e)
-                     : read_text(SETTING_CLUSTER_NAME, &from->file.top.of[SETTING_CLUSTER_NAME], "embd",
-                                 out->cluster_name, sizeof out->cluster_name, e);
+                     ? read_text(SETTING_CLUSTER_NAME_FLAG, flag, "", out->cluster_name,
+                                 sizeof out->cluster_name, e)
+                     : read_text(SETTING_CLUSTER_NAME, &from->file.top.of[SETTING_CLUSTER_NAME],
+                                 "embd", out->cluster_name, sizeof out->cluster_name, e);
     if (status == EMBD_OK)
         status = read_text(SETTING_STORE, pick(from, NULL, true, SETTING_STORE), "auto", out->store,
                            sizeof out->store, e);
     if (status == EMBD_OK)
-        status = read_text(SETTING_DATA_DIR, pick(from, self, true, SETTING_DATA_DIR), "", out->data_dir,
-                           sizeof out->data_dir, e);
+        status = read_text(SETTING_DATA_DIR, pick(from, self, true, SETTING_DATA_DIR), "",
+                           out->data_dir, sizeof out->data_dir, e);
     if (status == EMBD_OK)
         status = read_cpus(pick(from, NULL, true, SETTING_CPUS), out, e);
     if (status == EMBD_OK)

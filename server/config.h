@@ -1,4 +1,5 @@
-/* config.h - what a process is to do, made of flags, configuration file and defaults, and checked. */
+/* config.h - what a process is to do, made of flags, configuration file and defaults, and checked.
+ */
 #ifndef EMBD_CONFIG_H
 #define EMBD_CONFIG_H
 
@@ -31,8 +32,8 @@ struct config {
     int ready_fd; /* -1: none */
 };
 
-/* May exit: see settings_flags_read. EMBD_INVALID, EMBD_TOO_LARGE, EMBD_UNSUPPORTED: a sentence that names the flag,
- * or file, line, column and key; *out is zero. */
+/* May exit: see settings_flags_read. EMBD_INVALID, EMBD_TOO_LARGE, EMBD_UNSUPPORTED: a sentence
+ * that names the flag, or file, line, column and key; *out is zero. */
 int config_read(int argc, char **argv, struct config *out, struct embd__error *e);
 void config_fini(struct config *config);
 

@@ -1,8 +1,10 @@
-/* main.c - the embd server: reads its configuration, opens a loop per shard, and waits for a reason to end.
+/* main.c - the embd server: reads its configuration, opens a loop per shard, and waits for a reason
+ * to end.
  *
- * The happy path: config_read, listeners of all shards (so that all ports are known), shards and threads, the
- * line "listening" for each on stdout, "ready"; then signals. SIGTERM, SIGINT and the admin method `drain` have
- * every loop finish what has begun; when all threads have ended, so does the process.
+ * The happy path: config_read, listeners of all shards (so that all ports are known), shards and
+ * threads, the line "listening" for each on stdout, "ready"; then signals. SIGTERM, SIGINT and the
+ * admin method `drain` have every loop finish what has begun; when all threads have ended, so does
+ * the process.
  *
  * The main thread runs a small loop of its own for signals and for the end of the others. */
 #include <signal.h>
@@ -26,7 +28,8 @@ struct process {
     char **addresses, **admin_addresses; /* [config.n_shards], of the cluster */
     uv_loop_t uv;
     uv_signal_t on_term, on_int;
-    uv_async_t on_end;
+    uv_async_t news; /* from the shards' threads: */
+    atomic_bool drain_asked;
     atomic_uint n_ended;
     bool was_signalled;
 };
@@ -44,12 +47,35 @@ static int fail(int exit_code, const struct embd__error *e)
 
 /* ---- ending ---- */
 
-/* Any thread. */
-static void drain(void *arg)
+static void drain_all(struct process *p)
 {
-    struct process *p = arg;
     for (uint32_t i = 0; i < p->n_started; i++)
         loop_drain(p->loops[i]);
+}
+
+/* The admin method; on a shard's thread, perhaps while others still start. */
+static void on_drain(void *arg)
+{
+    struct process *p = arg;
+    atomic_store(&p->drain_asked, true);
+    uv_async_send(&p->news);
+}
+
+/* Last act of each shard's thread. */
+static void on_loop_end(void *arg)
+{
+    struct process *p = arg;
+    atomic_fetch_add(&p->n_ended, 1);
+    uv_async_send(&p->news);
+}
+
+static void on_news(uv_async_t *async)
+{
+    struct process *p = async->data;
+    if (atomic_load(&p->n_ended) == p->n_started)
+        uv_stop(&p->uv);
+    else if (atomic_exchange(&p->drain_asked, false))
+        drain_all(p);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -59,22 +85,7 @@ static void on_signal(uv_signal_t *handle, int number)
         _exit(EXIT_FAILED);
     p->was_signalled = true;
     log_event(LOG_INFO, "signal", "number=%d", number);
-    drain(p);
-}
-
-/* Last act of each shard's thread. */
-static void on_loop_end(void *arg)
-{
-    struct process *p = arg;
-    atomic_fetch_add(&p->n_ended, 1);
-    uv_async_send(&p->on_end);
-}
-
-static void on_some_end(uv_async_t *async)
-{
-    struct process *p = async->data;
-    if (atomic_load(&p->n_ended) == p->n_started)
-        uv_stop(&p->uv);
+    drain_all(p);
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)
@@ -88,10 +99,10 @@ static void close_handle(uv_handle_t *handle, void *arg)
 
 static int open_main_loop(struct process *p)
 {
-    if (uv_loop_init(&p->uv) < 0 || uv_async_init(&p->uv, &p->on_end, on_some_end) < 0 ||
+    if (uv_loop_init(&p->uv) < 0 || uv_async_init(&p->uv, &p->news, on_news) < 0 ||
         uv_signal_init(&p->uv, &p->on_term) < 0 || uv_signal_init(&p->uv, &p->on_int) < 0)
         return EXIT_FAILED;
-    p->on_end.data = p->on_term.data = p->on_int.data = p;
+    p->news.data = p->on_term.data = p->on_int.data = p;
     uv_signal_start(&p->on_term, on_signal, SIGTERM);
     uv_signal_start(&p->on_int, on_signal, SIGINT);
     signal(SIGPIPE, SIG_IGN);
@@ -169,7 +180,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .store = p->store,
             .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
             .is_first = i == 0,
-            .drain = drain,
+            .drain = on_drain,
             .drain_arg = p,
         };
         if (loop_start(p->loops[i], &shard, e) != EMBD_OK)
@@ -184,8 +195,8 @@ static void announce(const struct process *p)
     for (uint32_t i = 0; i < p->n; i++) {
         uint32_t shard = self(p)->first_shard + i;
         printf("embd: shard %u listening on %s\n", shard, p->addresses[shard]);
-        log_event(LOG_INFO, "listening", "shard=%u address=%s admin=%s store=%s", shard, p->addresses[shard],
-                  p->admin_addresses[shard], p->store->name);
+        log_event(LOG_INFO, "listening", "shard=%u address=%s admin=%s store=%s", shard,
+                  p->addresses[shard], p->admin_addresses[shard], p->store->name);
     }
     fflush(stdout);
     if (p->config.ready_fd >= 0) {
@@ -255,7 +266,7 @@ int main(int argc, char **argv)
         log_event(LOG_INFO, "ended", "shards=%u", p->n);
     } else {
         fail(code, &error);
-        drain(p);
+        drain_all(p);
     }
     close_process(p);
     return code;

@@ -1,7 +1,8 @@
-/* settings.h - what a user may say, as text and with its place: in a configuration file or as flags.
+/* settings.h - what a user may say, as text and with its place: in a configuration file or as
+ * flags.
  *
- * One list names every setting, so file, flags, help and error messages cannot drift apart. config.h says what
- * the texts mean. */
+ * One list names every setting, so file, flags, help and error messages cannot drift apart.
+ * config.h says what the texts mean. */
 #ifndef EMBD_SETTINGS_H
 #define EMBD_SETTINGS_H
 
@@ -18,31 +19,37 @@ enum {
 };
 
 /* id, key in the file, where, value, help */
-#define SETTING_LIST(X)                                                                                        \
-    X(SERVER, "server", IN_FLAGS, "NAME"          ,                                                             \
-      "Which entry of the file's server list this process is: its name, or its number from 0")                 \
-    X(LISTEN, "listen", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT",                                            \
-      "Address of the first shard (127.0.0.1:7700); the next ones take the ports that follow. Port 0: each "   \
-      "shard takes a free port and prints it")                                                                 \
-    X(SHARDS, "shards", IN_FLAGS | IN_TOP | IN_SERVER, "N", "Shards of this process, a thread each (1)")       \
-    X(STORE, "store", IN_FLAGS | IN_TOP, "NAME", "Where rows live: host, or auto (auto)")                      \
-    X(DATA_DIR, "data_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                              \
-      "Directory for snapshots; without it snapshots are refused")                                             \
-    X(ADMIN_DIR, "admin_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                            \
-      "Directory of the admin sockets PORT.sock ($XDG_RUNTIME_DIR/embd, or /tmp/embd-UID)")                    \
-    X(CLUSTER_NAME, "name", IN_CLUSTER, "NAME", "")                                                            \
-    X(CLUSTER_NAME_FLAG, "cluster_name", IN_FLAGS, "NAME", "Name of the cluster (embd)")                       \
-    X(SERVER_NAME, "name", IN_SERVER, "NAME", "")                                                              \
-    X(CPUS, "cpus", IN_FLAGS | IN_TOP, "LIST", "Pin shard threads to these CPUs in turn: 0,2,3 (not pinned)")  \
-    X(FRAME_MEMORY, "frame_memory", IN_FLAGS | IN_TOP, "SIZE",                                                 \
-      "Memory for frames being received, all shards together: bytes, 512M, 2G or a part of RAM (25%)")         \
-    X(MAX_CONNECTIONS, "max_connections", IN_FLAGS | IN_TOP, "N", "Data connections of one shard (4096)")      \
-    X(STALL_TIMEOUT, "stall_timeout", IN_FLAGS | IN_TOP, "SECONDS",                                            \
-      "A peer that rests within a frame, or does not take its answers, is dropped after this (30)")            \
-    X(IDLE_TIMEOUT, "idle_timeout", IN_FLAGS | IN_TOP, "SECONDS",                                              \
-      "A connection without requests is dropped after this (0: never)")                                        \
-    X(LOG_LEVEL, "log_level", IN_FLAGS | IN_TOP, "LEVEL", "debug, info, warn or error (info)")                 \
-    X(READY_FD, "ready_fd", IN_FLAGS, "FD",                                                                    \
+#define SETTING_LIST(X)                                                                            \
+    X(SERVER, "server", IN_FLAGS, "NAME",                                                          \
+      "Which entry of the file's server list this process is: its name, or its number from 0")     \
+    X(LISTEN, "listen", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT",                                \
+      "Address of the first shard (127.0.0.1:7700); the next ones take the ports that follow. "    \
+      "Port 0: each "                                                                              \
+      "shard takes a free port and prints it")                                                     \
+    X(SHARDS, "shards", IN_FLAGS | IN_TOP | IN_SERVER, "N",                                        \
+      "Shards of this process, a thread each (1)")                                                 \
+    X(STORE, "store", IN_FLAGS | IN_TOP, "NAME", "Where rows live: host, or auto (auto)")          \
+    X(DATA_DIR, "data_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                  \
+      "Directory for snapshots; without it snapshots are refused")                                 \
+    X(ADMIN_DIR, "admin_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                \
+      "Directory of the admin sockets PORT.sock ($XDG_RUNTIME_DIR/embd, or /tmp/embd-UID)")        \
+    X(CLUSTER_NAME, "name", IN_CLUSTER, "NAME", "")                                                \
+    X(CLUSTER_NAME_FLAG, "cluster_name", IN_FLAGS, "NAME", "Name of the cluster (embd)")           \
+    X(SERVER_NAME, "name", IN_SERVER, "NAME", "")                                                  \
+    X(CPUS, "cpus", IN_FLAGS | IN_TOP, "LIST",                                                     \
+      "Pin shard threads to these CPUs in turn: 0,2,3 (not pinned)")                               \
+    X(FRAME_MEMORY, "frame_memory", IN_FLAGS | IN_TOP, "SIZE",                                     \
+      "Memory for frames being received, all shards together: bytes, 512M, 2G or a part of RAM "   \
+      "(25%)")                                                                                     \
+    X(MAX_CONNECTIONS, "max_connections", IN_FLAGS | IN_TOP, "N",                                  \
+      "Data connections of one shard (4096)")                                                      \
+    X(STALL_TIMEOUT, "stall_timeout", IN_FLAGS | IN_TOP, "SECONDS",                                \
+      "A peer that rests within a frame, or does not take its answers, is dropped after this "     \
+      "(30)")                                                                                      \
+    X(IDLE_TIMEOUT, "idle_timeout", IN_FLAGS | IN_TOP, "SECONDS",                                  \
+      "A connection without requests is dropped after this (0: never)")                            \
+    X(LOG_LEVEL, "log_level", IN_FLAGS | IN_TOP, "LEVEL", "debug, info, warn or error (info)")     \
+    X(READY_FD, "ready_fd", IN_FLAGS, "FD",                                                        \
       "Write the line 'ready' to this descriptor and close it when all listeners are up")
 
 enum setting_id {
@@ -79,11 +86,13 @@ struct settings_file {
     unsigned n_servers;
 };
 
-/* Reads a YAML file. EMBD_INVALID: the sentence names file, line and column. On error *out is zero. */
+/* Reads a YAML file. EMBD_INVALID: the sentence names file, line and column. On error *out is zero.
+ */
 int settings_file_read(const char *path, struct settings_file *out, struct embd__error *e);
 void settings_file_fini(struct settings_file *file);
 
-/* Reads the command line; --help and --version print and exit 0, a flag nobody knows exits 2. *path_out: of
+/* Reads the command line; --help and --version print and exit 0, a flag nobody knows exits 2.
+ * *path_out: of
  * --config, or NULL; points into argv. */
 int settings_flags_read(int argc, char **argv, struct settings *out, const char **path_out,
                         struct embd__error *e);

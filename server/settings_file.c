@@ -8,8 +8,8 @@
  *         - {name: a, listen: "127.0.0.1:7700", data_dir: /var/lib/embd/a}
  *         - {name: b, listen: "127.0.0.1:7800", shards: 4}
  *
- * libyaml makes a tree whose nodes know where they stood; this file walks it, so every complaint, also the later
- * ones about a value's meaning, names line and column of the very word. */
+ * libyaml makes a tree whose nodes know where they stood; this file walks it, so every complaint,
+ * also the later ones about a value's meaning, names line and column of the very word. */
 #include "settings.h"
 
 #include <stdarg.h>
@@ -46,13 +46,13 @@ static const char *text_of(const yaml_node_t *node)
 /* What users call the kinds of nodes. */
 static const char *kind_of(const yaml_node_t *node)
 {
-    return node->type == YAML_SCALAR_NODE ? "a single value"
+    return node->type == YAML_SCALAR_NODE     ? "a single value"
            : node->type == YAML_SEQUENCE_NODE ? "a list"
                                               : "a map";
 }
 
-static int expect(struct walk *walk, const yaml_node_t *node, yaml_node_type_t type, const char *what,
-                  const char *expected)
+static int expect(struct walk *walk, const yaml_node_t *node, yaml_node_type_t type,
+                  const char *what, const char *expected)
 {
     if (node->type == type)
         return EMBD_OK;
@@ -64,7 +64,8 @@ static int expect(struct walk *walk, const yaml_node_t *node, yaml_node_type_t t
 typedef int visit_key(struct walk *walk, const char *key, const yaml_node_t *key_node,
                       const yaml_node_t *value, void *arg);
 
-static int walk_map(struct walk *walk, const yaml_node_t *map, const char *what, visit_key *visit, void *arg)
+static int walk_map(struct walk *walk, const yaml_node_t *map, const char *what, visit_key *visit,
+                    void *arg)
 {
     int status = expect(walk, map, YAML_MAPPING_NODE, what, "a map");
     const yaml_node_pair_t *pair = status == EMBD_OK ? map->data.mapping.pairs.start : NULL;
@@ -93,7 +94,8 @@ static int take(struct walk *walk, struct settings *into, unsigned where, const 
                                     .file = walk->out->path,
                                     .line = (unsigned)value->start_mark.line + 1,
                                     .column = (unsigned)value->start_mark.column + 1};
-    return into->of[id].text != NULL ? EMBD_OK : embd__error_set(walk->e, EMBD_NO_MEMORY, "out of memory");
+    return into->of[id].text != NULL ? EMBD_OK
+                                     : embd__error_set(walk->e, EMBD_NO_MEMORY, "out of memory");
 }
 
 static int visit_server_key(struct walk *walk, const char *key, const yaml_node_t *key_node,
@@ -118,7 +120,8 @@ static int walk_servers(struct walk *walk, const yaml_node_t *key_node, const ya
         return embd__error_set(walk->e, EMBD_NO_MEMORY, "out of memory");
     out->n_servers = (unsigned)n;
     for (size_t i = 0; i < n && status == EMBD_OK; i++) {
-        const yaml_node_t *entry = yaml_document_get_node(&walk->document, list->data.sequence.items.start[i]);
+        const yaml_node_t *entry =
+            yaml_document_get_node(&walk->document, list->data.sequence.items.start[i]);
         status = walk_map(walk, entry, "an entry of servers", visit_server_key, &out->servers[i]);
     }
     return status;

@@ -1,4 +1,5 @@
-/* settings_flags.c - the command line, through argp. Flags are the settings of settings.h with - for _. */
+/* settings_flags.c - the command line, through argp. Flags are the settings of settings.h with -
+ * for _. */
 #include "settings.h"
 
 #include <argp.h>
@@ -26,7 +27,8 @@ static const char doc[] =
     "  embd --config shop.yaml --server a\n"
     "  embd --config shop.yaml --server b\n"
     "\n"
-    "Every flag that is not about this one start is also a key of the file, with _ for -; a flag wins. Keys of a "
+    "Every flag that is not about this one start is also a key of the file, with _ for -; a flag "
+    "wins. Keys of a "
     "server's entry win over those at the top of the file.\n"
     "\n"
     "SIGTERM and SIGINT finish what has begun, for 10 seconds at most; a second one ends at once.\n"
@@ -59,8 +61,11 @@ static error_t on_option(int key, char *value, struct argp_state *state)
 static void list_options(struct flags *flags)
 {
     struct argp_option *option = flags->options;
-    *option++ = (struct argp_option){.name = "config", .key = FLAG_CONFIG, .arg = "FILE",
-                                     .doc = "Read settings and the cluster's servers from this YAML file"};
+    *option++ =
+        (struct argp_option){.name = "config",
+                             .key = FLAG_CONFIG,
+                             .arg = "FILE",
+                             .doc = "Read settings and the cluster's servers from this YAML file"};
     for (int i = 0; i < SETTING_COUNT; i++) {
         const struct setting_kind *kind = &setting_kinds[i];
         if ((kind->where & IN_FLAGS) == 0)

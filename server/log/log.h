@@ -2,8 +2,8 @@
  *
  *     2025-03-04T05:06:07.089Z info listening shard=0 address=127.0.0.1:7700
  *
- * A line is one write, so lines of different threads never mix. Bytes that are not printable ASCII (a peer may
- * have sent them) appear as \xNN, so no text can begin a line of its own. */
+ * A line is one write, so lines of different threads never mix. Bytes that are not printable ASCII
+ * (a peer may have sent them) appear as \xNN, so no text can begin a line of its own. */
 #ifndef EMBD_LOG_H
 #define EMBD_LOG_H
 
@@ -14,7 +14,8 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 /* "debug", "info", "warn", "error"; false for any other name. */
 bool log_level_read(const char *name, enum log_level *out);
 
-/* Lines below `level` are dropped. Before the first thread starts; until then info and above are written. */
+/* Lines below `level` are dropped. Before the first thread starts; until then info and above are
+ * written. */
 void log_set_level(enum log_level level);
 
 /* `format` makes the key=value pairs; texts with spaces stand in double quotes. Any thread. */

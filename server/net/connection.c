@@ -1,22 +1,20 @@
 /* connection.c - see connection.h.
  *
- * The happy path: on_read gets bytes, digest() cuts them into requests, the shard answers each, flush() sends
- * the answers, the request is forgotten when its last byte is taken by the kernel.
+ * The happy path: on_read gets bytes, digest() cuts them into requests, the shard answers each,
+ * flush() sends the answers, the request is forgotten when its last byte is taken by the kernel.
  *
  * What can fail, and what follows:
- *   the stream is out of step         the peer is told, what was in flight is answered, then we close
- *   a frame is too large, or memory   its payload is dropped, the request answered with the error; the
- *   for frames is used up             connection lives on
- *   too many requests in flight       reading pauses until some are answered; nobody is told
- *   the peer rests within a frame,    closed, with a line in the log
- *   or does not take its answers
- *   the peer ends its side            what is in flight is still answered (data), or all ends (admin: a hold
- *                                     must not outlive the one who asked for it)
- * After our last byte we end our side and wait a moment for the peer's, since closing a socket that has unread
- * input would throw away what the peer has not read yet.
+ *   the stream is out of step         the peer is told, what was in flight is answered, then we
+ * close a frame is too large, or memory   its payload is dropped, the request answered with the
+ * error; the for frames is used up             connection lives on too many requests in flight
+ * reading pauses until some are answered; nobody is told the peer rests within a frame,    closed,
+ * with a line in the log or does not take its answers the peer ends its side            what is in
+ * flight is still answered (data), or all ends (admin: a hold must not outlive the one who asked
+ * for it) After our last byte we end our side and wait a moment for the peer's, since closing a
+ * socket that has unread input would throw away what the peer has not read yet.
  *
- * A peer cannot hold up others: one read takes at most INTAKE_DIRECT_BYTES, one turn of sending TURN_BYTES;
- * then libuv serves the next one. */
+ * A peer cannot hold up others: one read takes at most INTAKE_DIRECT_BYTES, one turn of sending
+ * TURN_BYTES; then libuv serves the next one. */
 #include "connection.h"
 
 #include <assert.h>
@@ -26,11 +24,11 @@
 #include "log.h"
 
 enum {
-    TURN_BYTES = 4 << 20,        /* sent before others get a turn */
-    LINGER_MS = 2000,            /* for the peer to end its side */
-    DRAIN_LINGER_MS = 200,       /* the same while the process waits */
-    PROGRESS_BYTES = 16 << 10,   /* less than this in stall_ms is no progress */
-    SLEPT_MS = 1000,             /* between two sweeps: the thread was held up */
+    TURN_BYTES = 4 << 20,      /* sent before others get a turn */
+    LINGER_MS = 2000,          /* for the peer to end its side */
+    DRAIN_LINGER_MS = 200,     /* the same while the process waits */
+    PROGRESS_BYTES = 16 << 10, /* less than this in stall_ms is no progress */
+    SLEPT_MS = 1000,           /* between two sweeps: the thread was held up */
 };
 
 static void go(struct connection *c);
@@ -73,10 +71,12 @@ static void drop_arriving(struct connection *c)
         forget(c, intake_take(&c->intake), false);
 }
 
-/* Whether a further request has to wait. One frame may always come, so that every allowed one can. */
+/* Whether a further request has to wait. One frame may always come, so that every allowed one can.
+ */
 static bool is_full(const struct connection *c)
 {
-    return c->n_in_flight >= LIMIT_REQUESTS_IN_FLIGHT || c->in_flight_bytes >= c->hub->limits.frame_bytes;
+    return c->n_in_flight >= LIMIT_REQUESTS_IN_FLIGHT ||
+           c->in_flight_bytes >= c->hub->limits.frame_bytes;
 }
 
 /* ---- closing ---- */
@@ -107,7 +107,8 @@ static void close_now(struct connection *c)
     c->is_dirty = false;
     c->listener == LISTENER_DATA ? hub->n_data-- : hub->n_admin--;
     log_event(LOG_DEBUG, "connection_closed", "shard=%u peer=%s bytes_in=%llu bytes_out=%llu",
-              hub->shard_index, c->peer, (unsigned long long)c->bytes_in, (unsigned long long)c->bytes_out);
+              hub->shard_index, c->peer, (unsigned long long)c->bytes_in,
+              (unsigned long long)c->bytes_out);
     uv_close((uv_handle_t *)&c->uv.stream, on_closed);
 }
 
@@ -202,12 +203,14 @@ static uint64_t out_bytes(const struct connection *c)
     return c->bytes_out + c->outlet.batch_bytes - uv_stream_get_write_queue_size(&c->uv.stream);
 }
 
-/* Leaves the batch to libuv, which goes on when the socket takes more, or on the next turn of the loop. */
+/* Leaves the batch to libuv, which goes on when the socket takes more, or on the next turn of the
+ * loop. */
 static void write_later(struct connection *c)
 {
     struct outlet *out = &c->outlet;
     c->write.data = c;
-    int status = uv_write(&c->write, &c->uv.stream, out->bufs + out->first, out->n - out->first, on_written);
+    int status =
+        uv_write(&c->write, &c->uv.stream, out->bufs + out->first, out->n - out->first, on_written);
     if (status < 0) {
         close_because(c, uv_strerror(status));
         return;
@@ -234,7 +237,8 @@ static void flush(struct connection *c)
 {
     uint64_t begin = c->bytes_out;
     int status = EMBD_OK;
-    while (c->state <= CONNECTION_FINISHING && !c->is_writing && outlet_gather(&c->outlet, c->hub, &status)) {
+    while (c->state <= CONNECTION_FINISHING && !c->is_writing &&
+           outlet_gather(&c->outlet, c->hub, &status)) {
         if (c->bytes_out - begin < TURN_BYTES)
             write_now(c);
         else
@@ -256,7 +260,8 @@ void connection_flush_dirty(struct hub *hub)
 
 /* ---- requests ---- */
 
-/* The error to a peer whose stream makes no sense: for the request that was arriving where its id is known. */
+/* The error to a peer whose stream makes no sense: for the request that was arriving where its id
+ * is known. */
 static void lose_step(struct connection *c, const struct embd__error *e)
 {
     struct exchange *x = intake_take(&c->intake);
@@ -268,8 +273,8 @@ static void lose_step(struct connection *c, const struct embd__error *e)
     c->n_in_flight++;
     c->in_flight_bytes += x->charged_bytes;
     c->hub->frame_errors++;
-    log_event(LOG_WARN, "stream_out_of_step", "shard=%u peer=%s why=\"%s\"", c->hub->shard_index, c->peer,
-              e->text);
+    log_event(LOG_WARN, "stream_out_of_step", "shard=%u peer=%s why=\"%s\"", c->hub->shard_index,
+              c->peer, e->text);
     outlet_add(&c->outlet, x);
     finish(c);
 }
@@ -297,7 +302,8 @@ static void take_frame(struct connection *c)
     struct exchange *x = c->intake.arriving;
     if (x->frame.type == 1) {
         struct embd__error e = {0};
-        embd__error_set(&e, EMBD_MALFORMED, "the message type is 1, an answer, but nothing was asked");
+        embd__error_set(&e, EMBD_MALFORMED,
+                        "the message type is 1, an answer, but nothing was asked");
         lose_step(c, &e);
         return;
     }
@@ -515,7 +521,8 @@ static bool has_room(const struct hub *hub, enum listener listener)
 static void turn_away(struct connection *c, uint32_t limit)
 {
     char text[100];
-    snprintf(text, sizeof text, "the shard has %u connections, the limit is %u (max_connections)", limit, limit);
+    snprintf(text, sizeof text, "the shard has %u connections, the limit is %u (max_connections)",
+             limit, limit);
     struct msg notice;
     embd__msg_init(&notice);
     embd__msg_error_notice(&notice, EMBD_BUSY, text);
@@ -595,8 +602,8 @@ static void sweep(struct connection *c, uint64_t now)
         close_because(c, "a frame does not get on (stall_timeout)");
     else if (c->is_writing && has_stalled(&c->out, out_bytes(c), now, limits->stall_ms))
         close_because(c, "the peer does not take its answers (stall_timeout)");
-    else if (c->state == CONNECTION_OPEN && limits->idle_ms > 0 && c->n_in_flight == 0 && !is_within_frame &&
-             now - c->busy_ms > limits->idle_ms)
+    else if (c->state == CONNECTION_OPEN && limits->idle_ms > 0 && c->n_in_flight == 0 &&
+             !is_within_frame && now - c->busy_ms > limits->idle_ms)
         close_because(c, "no request (idle_timeout)");
 }
 
@@ -605,9 +612,10 @@ void connection_sweep(struct hub *hub)
     struct connection *c, *next;
     uint64_t now = now_ms(hub), pause = now - hub->swept_ms;
     hub->swept_ms = now;
-    if (pause > SLEPT_MS) { /* it was this thread that rested; what peers have sent is not read yet */
+    if (pause >
+        SLEPT_MS) { /* it was this thread that rested; what peers have sent is not read yet */
         TAILQ_FOREACH(c, &hub->connections, in_hub)
-            c->in.since_ms = c->out.since_ms = now;
+        c->in.since_ms = c->out.since_ms = now;
         return;
     }
     for (c = TAILQ_FIRST(&hub->connections); c != NULL; c = next) {
@@ -626,20 +634,21 @@ void connection_drain(struct hub *hub)
     hub->is_draining = true;
     shard_drain(hub->shard);
     TAILQ_FOREACH(c, &hub->connections, in_hub)
-        TAILQ_FOREACH(x, &c->exchanges, in_connection) {
-            x->is_old = true;
-            hub->n_old++;
-        }
+    TAILQ_FOREACH(x, &c->exchanges, in_connection)
+    {
+        x->is_old = true;
+        hub->n_old++;
+    }
 }
 
 void connection_finish_all(struct hub *hub)
 {
     struct connection *c;
     TAILQ_FOREACH(c, &hub->connections, in_hub)
-        if (c->state == CONNECTION_OPEN) {
-            finish(c);
-            mark_dirty(c);
-        }
+    if (c->state == CONNECTION_OPEN) {
+        finish(c);
+        mark_dirty(c);
+    }
     connection_flush_dirty(hub);
 }
 
@@ -647,6 +656,6 @@ void connection_close_all(struct hub *hub)
 {
     struct connection *c;
     TAILQ_FOREACH(c, &hub->connections, in_hub)
-        if (c->state != CONNECTION_CLOSED)
-            close_because(c, "the process ends");
+    if (c->state != CONNECTION_CLOSED)
+        close_because(c, "the process ends");
 }

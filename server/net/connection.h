@@ -1,7 +1,7 @@
 /* connection.h - one peer on the data or the admin listener. Owner: the shard's thread.
  *
- * A connection frees itself when it is over; after any call here it may be gone or about to be, so only the
- * hub's list tells which there are. */
+ * A connection frees itself when it is over; after any call here it may be gone or about to be, so
+ * only the hub's list tells which there are. */
 #ifndef EMBD_CONNECTION_H
 #define EMBD_CONNECTION_H
 

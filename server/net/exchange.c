@@ -118,9 +118,9 @@ uint8_t *exchange_place_bin(struct hub *hub, struct exchange *x)
 {
     struct frame_bin *bin = &x->frame.bins[x->frame.n_bins - 1];
     if (x->refusal.status == EMBD_OK && embd__frame_over(&x->frame)) {
-        embd__error_set(&x->refusal, EMBD_TOO_LARGE, "the frame has %llu bytes or more, the limit is %llu",
-                        (unsigned long long)x->frame.frame_bytes,
-                        (unsigned long long)hub->limits.frame_bytes);
+        embd__error_set(
+            &x->refusal, EMBD_TOO_LARGE, "the frame has %llu bytes or more, the limit is %llu",
+            (unsigned long long)x->frame.frame_bytes, (unsigned long long)hub->limits.frame_bytes);
         give_bins(hub, x);
     }
     if (x->refusal.status != EMBD_OK || x->frame.type != 0)

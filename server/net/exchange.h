@@ -1,15 +1,16 @@
-/* exchange.h - one request and its answer: the frame as it was received, the memory its bins lie in, and the
- * `struct request` the shard sees. Lives from the request's first byte to the answer's last.
+/* exchange.h - one request and its answer: the frame as it was received, the memory its bins lie
+ * in, and the `struct request` the shard sees. Lives from the request's first byte to the answer's
+ * last.
  *
- * Small bins lie in the exchange itself, larger ones in buffers of the frame pool. Exchanges are reused, each
- * keeps the head buffer of its answer. */
+ * Small bins lie in the exchange itself, larger ones in buffers of the frame pool. Exchanges are
+ * reused, each keeps the head buffer of its answer. */
 #ifndef EMBD_EXCHANGE_H
 #define EMBD_EXCHANGE_H
 
 #include "hub.h"
 
 #define EXCHANGE_ARENA_BYTES (12u << 10)
-#define EXCHANGE_SMALL_BIN (4u << 10) /* and below: goes to the arena while there is room */
+#define EXCHANGE_SMALL_BIN   (4u << 10) /* and below: goes to the arena while there is room */
 
 struct exchange {
     struct request request;
@@ -32,8 +33,8 @@ struct exchange *exchange_new(struct hub *hub, struct connection *connection);
 /* Gives everything back, whatever state it is in. */
 void exchange_free(struct hub *hub, struct exchange *x);
 
-/* Memory for the bin the scanner has just announced; NULL when its payload is to be discarded (then, or
- * earlier, x->refusal says why). Never NULL for an empty bin of a sound request. */
+/* Memory for the bin the scanner has just announced; NULL when its payload is to be discarded
+ * (then, or earlier, x->refusal says why). Never NULL for an empty bin of a sound request. */
 uint8_t *exchange_place_bin(struct hub *hub, struct exchange *x);
 
 /* Makes the answer of a refused request. */

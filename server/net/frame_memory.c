@@ -1,6 +1,6 @@
-/* frame_memory.c - size classes of four steps per doubling (4, 5, 6, 7, 8, 10, ... KiB), so that at most a
- * fifth of a buffer is unused. Idle buffers wait in a list per class, last in, first out: the one given last
- * is the one still in the cache. The list's link lives in the buffer itself. */
+/* frame_memory.c - size classes of four steps per doubling (4, 5, 6, 7, 8, 10, ... KiB), so that at
+ * most a fifth of a buffer is unused. Idle buffers wait in a list per class, last in, first out:
+ * the one given last is the one still in the cache. The list's link lives in the buffer itself. */
 #include "frame_memory.h"
 
 #include <assert.h>
@@ -34,7 +34,7 @@ static uint32_t class_of(uint64_t bytes)
 {
     uint32_t class = 0;
     while (class_bytes(class) < bytes)
-        class++;
+        class ++;
     assert(class < FRAME_CLASSES);
     return class;
 }
@@ -44,7 +44,8 @@ uint64_t frame_pool_charge(uint64_t bytes)
     return class_bytes(class_of(bytes));
 }
 
-void frame_pool_init(struct frame_pool *pool, const struct store_ops *store, struct frame_budget *budget)
+void frame_pool_init(struct frame_pool *pool, const struct store_ops *store,
+                     struct frame_budget *budget)
 {
     *pool = (struct frame_pool){.store = store, .budget = budget};
     uint64_t most = 2ull * LIMIT_FRAME_BYTES, share = budget->limit / 8;
@@ -62,12 +63,13 @@ void *frame_pool_take(struct frame_pool *pool, uint64_t bytes, struct embd__erro
     uint32_t class = class_of(bytes);
     uint64_t charge = class_bytes(class);
     if (!frame_budget_take(pool->budget, charge)) {
-        embd__error_set(e, EMBD_BUSY,
-                        "no frame memory for a bin of %llu bytes: %llu are in use, the limit is %llu "
-                        "(frame_memory)",
-                        (unsigned long long)bytes,
-                        (unsigned long long)atomic_load_explicit(&pool->budget->used, memory_order_relaxed),
-                        (unsigned long long)pool->budget->limit);
+        embd__error_set(
+            e, EMBD_BUSY,
+            "no frame memory for a bin of %llu bytes: %llu are in use, the limit is %llu "
+            "(frame_memory)",
+            (unsigned long long)bytes,
+            (unsigned long long)atomic_load_explicit(&pool->budget->used, memory_order_relaxed),
+            (unsigned long long)pool->budget->limit);
         return NULL;
     }
     struct idle_buffer *buffer = pool->idle[class];
@@ -79,7 +81,8 @@ void *frame_pool_take(struct frame_pool *pool, uint64_t bytes, struct embd__erro
     }
     if (buffer == NULL) {
         frame_budget_give(pool->budget, charge);
-        embd__error_set(e, EMBD_NO_MEMORY, "no memory for a bin of %llu bytes", (unsigned long long)bytes);
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for a bin of %llu bytes",
+                        (unsigned long long)bytes);
         return NULL;
     }
     pool->lent_bytes += charge;
@@ -106,7 +109,7 @@ void frame_pool_give(struct frame_pool *pool, void *data, uint64_t bytes)
 
 void frame_pool_trim(struct frame_pool *pool)
 {
-    for (uint32_t class = 0; class < FRAME_CLASSES; class++)
+    for (uint32_t class = 0; class < FRAME_CLASSES; class ++)
         while (pool->idle[class] != NULL) {
             struct idle_buffer *buffer = pool->idle[class];
             pool->idle[class] = buffer->next;

@@ -1,8 +1,9 @@
-/* frame_memory.h - buffers for the bins of frames that arrive: a budget for the whole process, and a pool for
- * each shard which gives the same buffers out again, so that page faults are paid once and not per request.
+/* frame_memory.h - buffers for the bins of frames that arrive: a budget for the whole process, and
+ * a pool for each shard which gives the same buffers out again, so that page faults are paid once
+ * and not per request.
  *
- * A buffer is as large as its bin was announced, within the frame limit and the budget; its pages are touched
- * as bytes arrive. */
+ * A buffer is as large as its bin was announced, within the frame limit and the budget; its pages
+ * are touched as bytes arrive. */
 #ifndef EMBD_FRAME_MEMORY_H
 #define EMBD_FRAME_MEMORY_H
 
@@ -32,12 +33,13 @@ struct frame_pool {
     struct idle_buffer *idle[FRAME_CLASSES];
 };
 
-void frame_pool_init(struct frame_pool *pool, const struct store_ops *store, struct frame_budget *budget);
+void frame_pool_init(struct frame_pool *pool, const struct store_ops *store,
+                     struct frame_budget *budget);
 /* Everything lent must be back. */
 void frame_pool_fini(struct frame_pool *pool);
 
-/* At least `bytes`, aligned to 64, charged to the budget. bytes <= LIMIT_FRAME_BYTES. On failure NULL and `e`
- * says why: EMBD_BUSY with value and limit, or EMBD_NO_MEMORY. */
+/* At least `bytes`, aligned to 64, charged to the budget. bytes <= LIMIT_FRAME_BYTES. On failure
+ * NULL and `e` says why: EMBD_BUSY with value and limit, or EMBD_NO_MEMORY. */
 void *frame_pool_take(struct frame_pool *pool, uint64_t bytes, struct embd__error *e);
 /* `bytes` as given to take. */
 void frame_pool_give(struct frame_pool *pool, void *buffer, uint64_t bytes);

@@ -1,5 +1,5 @@
-/* hub.h - what the connections of one shard share: the shard, memory, limits, counters, and the lists they
- * stand in. Owner: the shard's thread. */
+/* hub.h - what the connections of one shard share: the shard, memory, limits, counters, and the
+ * lists they stand in. Owner: the shard's thread. */
 #ifndef EMBD_HUB_H
 #define EMBD_HUB_H
 
@@ -17,16 +17,18 @@ TAILQ_HEAD(connection_list, connection);
 STAILQ_HEAD(exchange_queue, exchange);
 
 struct net_limits {
-    uint64_t frame_bytes;      /* of one frame */
-    uint32_t connections;      /* of the data listener of one shard */
-    uint32_t stall_ms;         /* a half frame, or an answer nobody takes, may rest so long */
-    uint32_t idle_ms;          /* a connection without any request may stay so long; 0: for ever */
+    uint64_t frame_bytes; /* of one frame */
+    uint32_t connections; /* of the data listener of one shard */
+    uint32_t stall_ms;    /* a half frame, or an answer nobody takes, may rest so long */
+    uint32_t idle_ms;     /* a connection without any request may stay so long; 0: for ever */
 };
 
-/* Admin connections have room of their own, so that an operator gets in when the data listener is full. */
+/* Admin connections have room of their own, so that an operator gets in when the data listener is
+ * full. */
 #define LIMIT_ADMIN_CONNECTIONS 64u
 
-/* What one read may bring of heads and small bins. Reads are synchronous, so one buffer serves all. */
+/* What one read may bring of heads and small bins. Reads are synchronous, so one buffer serves all.
+ */
 #define HUB_READ_BYTES (64u << 10)
 
 struct hub {

@@ -1,4 +1,5 @@
-/* intake.c - see intake.h. The scanner knows the stream's position; this file only moves payload. */
+/* intake.c - see intake.h. The scanner knows the stream's position; this file only moves payload.
+ */
 #include "intake.h"
 
 #include <assert.h>

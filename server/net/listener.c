@@ -64,14 +64,16 @@ int listen_address_read(const char *text, struct listen_address *out, struct emb
         uv_ip6_addr(host, out->port, (struct sockaddr_in6 *)&out->socket) != 0)
         return embd__error_set(e, EMBD_INVALID, "'%.100s': the host is no IP address", text);
     if (!is_loopback(&out->socket))
-        return embd__error_set(e, EMBD_UNSUPPORTED,
-                               "'%.100s' can be reached from other machines; this version has neither TLS nor "
-                               "tokens and listens on loopback addresses only (127.0.0.1, ::1)",
-                               text);
+        return embd__error_set(
+            e, EMBD_UNSUPPORTED,
+            "'%.100s' can be reached from other machines; this version has neither TLS nor "
+            "tokens and listens on loopback addresses only (127.0.0.1, ::1)",
+            text);
     return EMBD_OK;
 }
 
-void listen_address_write(const struct listen_address *address, uint16_t port, char *out, size_t out_bytes)
+void listen_address_write(const struct listen_address *address, uint16_t port, char *out,
+                          size_t out_bytes)
 {
     bool is_v6 = strchr(address->host, ':') != NULL;
     snprintf(out, out_bytes, is_v6 ? "[%s]:%u" : "%s:%u", address->host, port);
@@ -106,8 +108,8 @@ int listener_open_tcp(uv_loop_t *uv, uv_tcp_t *tcp, const struct listen_address 
     if (status == 0)
         status = uv_listen((uv_stream_t *)tcp, BACKLOG, on_connection);
     if (status < 0)
-        return embd__error_set(e, EMBD_IO, "cannot listen on %s port %u: %s", address->host, address->port,
-                               uv_strerror(status));
+        return embd__error_set(e, EMBD_IO, "cannot listen on %s port %u: %s", address->host,
+                               address->port, uv_strerror(status));
     *port_out = bound_port(tcp);
     return EMBD_OK;
 }
@@ -118,9 +120,10 @@ int admin_socket_path(const char *dir, uint16_t port, char out[108], struct embd
 {
     int bytes = snprintf(out, 108, "%s/%u.sock", dir, port);
     if (bytes >= 108)
-        return embd__error_set(e, EMBD_TOO_LARGE,
-                               "the admin socket's path %.120s/%u.sock has %d bytes, the limit is 107", dir,
-                               port, bytes);
+        return embd__error_set(
+            e, EMBD_TOO_LARGE,
+            "the admin socket's path %.120s/%u.sock has %d bytes, the limit is 107", dir, port,
+            bytes);
     return EMBD_OK;
 }
 
@@ -128,16 +131,19 @@ int admin_dir_prepare(const char *dir, struct embd__error *e)
 {
     struct stat found;
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
-        return embd__error_set(e, EMBD_IO, "cannot make the admin directory %s: %s", dir, strerror(errno));
+        return embd__error_set(e, EMBD_IO, "cannot make the admin directory %s: %s", dir,
+                               strerror(errno));
     if (lstat(dir, &found) != 0)
-        return embd__error_set(e, EMBD_IO, "cannot look at the admin directory %s: %s", dir, strerror(errno));
+        return embd__error_set(e, EMBD_IO, "cannot look at the admin directory %s: %s", dir,
+                               strerror(errno));
     if (!S_ISDIR(found.st_mode))
         return embd__error_set(e, EMBD_IO, "the admin directory %s is no directory", dir);
     if (found.st_uid != geteuid())
-        return embd__error_set(e, EMBD_IO, "the admin directory %s belongs to user %u, expected %u", dir,
-                               (unsigned)found.st_uid, (unsigned)geteuid());
+        return embd__error_set(e, EMBD_IO, "the admin directory %s belongs to user %u, expected %u",
+                               dir, (unsigned)found.st_uid, (unsigned)geteuid());
     if ((found.st_mode & 022) != 0)
-        return embd__error_set(e, EMBD_IO, "the admin directory %s has mode %04o; others may write there", dir,
+        return embd__error_set(e, EMBD_IO,
+                               "the admin directory %s has mode %04o; others may write there", dir,
                                (unsigned)(found.st_mode & 07777));
     return EMBD_OK;
 }
@@ -153,13 +159,14 @@ static void remove_stale(const char *path)
     if (fd < 0)
         return;
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
-    if (connect(fd, (const struct sockaddr *)&address, sizeof address) != 0 && errno == ECONNREFUSED)
+    if (connect(fd, (const struct sockaddr *)&address, sizeof address) != 0 &&
+        errno == ECONNREFUSED)
         unlink(path);
     close(fd);
 }
 
-int listener_open_pipe(uv_loop_t *uv, uv_pipe_t *pipe, const char *path, uv_connection_cb on_connection,
-                       struct embd__error *e)
+int listener_open_pipe(uv_loop_t *uv, uv_pipe_t *pipe, const char *path,
+                       uv_connection_cb on_connection, struct embd__error *e)
 {
     remove_stale(path);
     int status = uv_pipe_init(uv, pipe, 0);

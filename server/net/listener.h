@@ -6,8 +6,9 @@
 
 #include "errors.h"
 
-/* "127.0.0.1:7700", "localhost:0", "[::1]:7700" and every other address on this machine alone. Others are
- * refused with EMBD_UNSUPPORTED: there is no TLS and there are no tokens yet. EMBD_INVALID: not an address. */
+/* "127.0.0.1:7700", "localhost:0", "[::1]:7700" and every other address on this machine alone.
+ * Others are refused with EMBD_UNSUPPORTED: there is no TLS and there are no tokens yet.
+ * EMBD_INVALID: not an address. */
 struct listen_address {
     char host[64]; /* as written, without brackets */
     uint16_t port;
@@ -15,7 +16,8 @@ struct listen_address {
 };
 int listen_address_read(const char *text, struct listen_address *out, struct embd__error *e);
 /* "host:port", brackets added where needed. */
-void listen_address_write(const struct listen_address *address, uint16_t port, char *out, size_t out_bytes);
+void listen_address_write(const struct listen_address *address, uint16_t port, char *out,
+                          size_t out_bytes);
 
 /* The address `by` ports further on. */
 void listen_address_move(struct listen_address *address, uint32_t by);
@@ -26,14 +28,14 @@ int admin_socket_path(const char *dir, uint16_t port, char out[108], struct embd
 /* Makes `dir` (0700) where it is not there, and checks that nobody else can put files there. */
 int admin_dir_prepare(const char *dir, struct embd__error *e);
 
-/* Binds and listens; port 0 takes any free one. The handle is initialized in every case and has to be closed
- * with uv_close. EMBD_IO with the cause. */
+/* Binds and listens; port 0 takes any free one. The handle is initialized in every case and has to
+ * be closed with uv_close. EMBD_IO with the cause. */
 int listener_open_tcp(uv_loop_t *uv, uv_tcp_t *tcp, const struct listen_address *address,
                       uv_connection_cb on_connection, uint16_t *port_out, struct embd__error *e);
 
-/* Binds with mode 0600 and listens. A socket nobody listens on any more is replaced. Only while the process has
- * one thread. */
-int listener_open_pipe(uv_loop_t *uv, uv_pipe_t *pipe, const char *path, uv_connection_cb on_connection,
-                       struct embd__error *e);
+/* Binds with mode 0600 and listens. A socket nobody listens on any more is replaced. Only while the
+ * process has one thread. */
+int listener_open_pipe(uv_loop_t *uv, uv_pipe_t *pipe, const char *path,
+                       uv_connection_cb on_connection, struct embd__error *e);
 
 #endif

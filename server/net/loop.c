@@ -1,10 +1,11 @@
 /* loop.c - see loop.h.
  *
- * A tick some ten times a second does what depends on time: holds that end, peers that rest, memory that is not
- * needed in quiet, and the drain:
+ * A tick some ten times a second does what depends on time: holds that end, peers that rest, memory
+ * that is not needed in quiet, and the drain:
  *   1. drain asked    listeners close, the shard refuses new work, requests that have begun go on
  *   2. all of those answered, or LOOP_DRAIN_MS over    connections take no more and end
- *   3. no connection left, or too late                 the rest is closed, the loop runs dry, the thread ends */
+ *   3. no connection left, or too late                 the rest is closed, the loop runs dry, the
+ * thread ends */
 #include "loop.h"
 
 #include <assert.h>
@@ -92,7 +93,8 @@ int loop_open(const struct loop_config *config, struct loop **out, struct embd__
     }
     loop->config = *config;
     loop->uv.data = loop;
-    int status = listener_open_tcp(&loop->uv, &loop->tcp, &config->address, on_data_peer, &loop->port, e);
+    int status =
+        listener_open_tcp(&loop->uv, &loop->tcp, &config->address, on_data_peer, &loop->port, e);
     if (status == EMBD_OK)
         status = admin_socket_path(config->admin_dir, loop->port, loop->admin_path, e);
     if (status == EMBD_OK)
@@ -142,8 +144,8 @@ static void go_on_draining(struct loop *loop)
     uint64_t took_ms = uv_now(&loop->uv) - loop->phase_since_ms;
     if (loop->phase == PHASE_DRAINING && (hub->n_old == 0 || took_ms > LOOP_DRAIN_MS)) {
         if (hub->n_old > 0)
-            log_event(LOG_WARN, "drain_too_slow", "shard=%u in_flight=%llu limit_ms=%u", hub->shard_index,
-                      (unsigned long long)hub->n_old, LOOP_DRAIN_MS);
+            log_event(LOG_WARN, "drain_too_slow", "shard=%u in_flight=%llu limit_ms=%u",
+                      hub->shard_index, (unsigned long long)hub->n_old, LOOP_DRAIN_MS);
         enter(loop, PHASE_ENDING);
         connection_finish_all(hub);
         return;
@@ -279,7 +281,8 @@ int loop_start(struct loop *loop, const struct shard_config *shard, struct embd_
     if (uv_status == 0)
         uv_status = uv_thread_create(&loop->thread, run, loop);
     if (uv_status != 0)
-        return embd__error_set(e, EMBD_NO_MEMORY, "cannot start a shard's thread: %s", uv_strerror(uv_status));
+        return embd__error_set(e, EMBD_NO_MEMORY, "cannot start a shard's thread: %s",
+                               uv_strerror(uv_status));
     loop->has_thread = true;
     return EMBD_OK;
 }

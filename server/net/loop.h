@@ -1,11 +1,11 @@
 /* loop.h - one shard as a running thing: its thread, its libuv loop, its two listeners.
  *
- * Reading order of this folder: loop (this), listener (where peers arrive), connection (one peer), intake (its
- * bytes become frames), exchange (one frame and its answer), outlet (answers become bytes), frame_memory
- * (where bins lie), hub.h (what the connections of a shard share).
+ * Reading order of this folder: loop (this), listener (where peers arrive), connection (one peer),
+ * intake (its bytes become frames), exchange (one frame and its answer), outlet (answers become
+ * bytes), frame_memory (where bins lie), hub.h (what the connections of a shard share).
  *
- * Life: loop_open binds, so that ports are known; loop_start opens the shard and starts the thread; loop_drain
- * asks it to end; it calls on_end when it has; loop_close frees. */
+ * Life: loop_open binds, so that ports are known; loop_start opens the shard and starts the thread;
+ * loop_drain asks it to end; it calls on_end when it has; loop_close frees. */
 #ifndef EMBD_LOOP_H
 #define EMBD_LOOP_H
 
@@ -19,24 +19,24 @@ struct loop_config {
     struct listen_address address; /* port 0: any free one */
     const char *admin_dir;         /* prepared */
     struct net_limits limits;
-    struct frame_budget *budget;   /* the process's */
-    int cpu;                       /* to run on; -1: any */
-    void (*on_end)(void *arg);     /* called last on the shard's thread */
+    struct frame_budget *budget; /* the process's */
+    int cpu;                     /* to run on; -1: any */
+    void (*on_end)(void *arg);   /* called last on the shard's thread */
     void *arg;
 };
 
 struct loop;
 
-/* Binds both listeners. Main thread. EMBD_IO, EMBD_TOO_LARGE, EMBD_NO_MEMORY. The config is copied, what it points
- * to stays the caller's. */
+/* Binds both listeners. Main thread. EMBD_IO, EMBD_TOO_LARGE, EMBD_NO_MEMORY. The config is copied,
+ * what it points to stays the caller's. */
 int loop_open(const struct loop_config *config, struct loop **out, struct embd__error *e);
 
 /* Known from loop_open on. */
 uint16_t loop_port(const struct loop *loop);
 const char *loop_admin_path(const struct loop *loop);
 
-/* Opens the shard (its net_stats are set here) and starts the thread. What `shard` points to must outlive the
- * loop. */
+/* Opens the shard (its net_stats are set here) and starts the thread. What `shard` points to must
+ * outlive the loop. */
 int loop_start(struct loop *loop, const struct shard_config *shard, struct embd__error *e);
 
 /* Any thread, any time between loop_start and loop_close, also repeatedly. */

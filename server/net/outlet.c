@@ -1,7 +1,8 @@
 /* outlet.c - see outlet.h.
  *
- * Position: `piece` and `offset` say which byte of the first ready answer comes next into a batch. They move
- * when a batch is put together, not when it is sent: made bytes exist once, in the batch's chunk. */
+ * Position: `piece` and `offset` say which byte of the first ready answer comes next into a batch.
+ * They move when a batch is put together, not when it is sent: made bytes exist once, in the
+ * batch's chunk. */
 #include "outlet.h"
 
 #include <assert.h>
@@ -102,14 +103,16 @@ static void put_memory(struct outlet *out, const struct msg_piece *piece)
 }
 
 /* Makes the next bytes of a piece that is not in memory; false: the chunk is too full for it. */
-static bool put_made(struct outlet *out, struct hub *hub, struct exchange *x, const struct msg_piece *piece)
+static bool put_made(struct outlet *out, struct hub *hub, struct exchange *x,
+                     const struct msg_piece *piece)
 {
     uint64_t rest = piece->bytes - out->offset;
     size_t room = chunk_bytes(hub) - out->chunk_used;
     if (room < rest && room < LIMIT_FILL_BYTES)
         return false;
     uint8_t *to = (uint8_t *)out->chunk + out->chunk_used;
-    size_t bytes = shard_fill(hub->shard, &x->request, out->piece / 2, to, room < rest ? room : rest);
+    size_t bytes =
+        shard_fill(hub->shard, &x->request, out->piece / 2, to, room < rest ? room : rest);
     assert(bytes > 0 && bytes <= rest);
     put(out, to, bytes);
     size_t end = out->chunk_used + (bytes + 63) / 64 * 64;

@@ -1,8 +1,9 @@
 /* outlet.h - the sending half of a connection: answers in, batches of bytes out.
  *
- * A batch is what one writev takes: pieces of answers that lie in memory, in place, and one chunk of rows that
- * the shard makes now (shard_fill), small enough to be in the cache still when the kernel copies it. Many small
- * answers share a batch. An answer is freed when the batch with its last byte was taken. */
+ * A batch is what one writev takes: pieces of answers that lie in memory, in place, and one chunk
+ * of rows that the shard makes now (shard_fill), small enough to be in the cache still when the
+ * kernel copies it. Many small answers share a batch. An answer is freed when the batch with its
+ * last byte was taken. */
 #ifndef EMBD_OUTLET_H
 #define EMBD_OUTLET_H
 
@@ -13,11 +14,11 @@
 #define OUTLET_BATCH_BYTES (1u << 20)
 
 struct outlet {
-    struct exchange_queue ready;    /* answers not wholly in a batch yet, the first perhaps in part */
+    struct exchange_queue ready; /* answers not wholly in a batch yet, the first perhaps in part */
     struct exchange_queue gathered; /* those whose last byte is in the batch */
     uint32_t piece;                 /* of the first of `ready`: what comes next */
     uint64_t offset;
-    uv_buf_t bufs[OUTLET_BUFS];     /* the batch; bufs[first .. n) are still to be sent */
+    uv_buf_t bufs[OUTLET_BUFS]; /* the batch; bufs[first .. n) are still to be sent */
     uint32_t first, n;
     uint64_t batch_bytes; /* still to be sent */
     struct chunk *chunk;  /* made bytes of the batch, or NULL */
@@ -31,13 +32,15 @@ void outlet_fini(struct outlet *out, struct hub *hub);
 /* Takes an answered exchange. */
 void outlet_add(struct outlet *out, struct exchange *x);
 
-/* Puts the next batch together when there is none. False: nothing to send. EMBD_NO_MEMORY in *status_out. */
+/* Puts the next batch together when there is none. False: nothing to send. EMBD_NO_MEMORY in
+ * *status_out. */
 bool outlet_gather(struct outlet *out, struct hub *hub, int *status_out);
 
 /* The kernel has taken n bytes of the batch. */
 void outlet_sent(struct outlet *out, struct hub *hub, uint64_t n);
 
-/* Moves the next exchange that was sent wholly out of the outlet; NULL: none. Only when the batch is over. */
+/* Moves the next exchange that was sent wholly out of the outlet; NULL: none. Only when the batch
+ * is over. */
 struct exchange *outlet_next_sent(struct outlet *out);
 
 static inline bool outlet_is_empty(const struct outlet *out)

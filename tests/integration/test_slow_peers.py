@@ -8,6 +8,7 @@ from embd_process import Embd
 import wire
 
 MB = 1 << 20
+PING_S = 1.0  # a turn takes milliseconds; the rest is for machines with more work than cores
 
 
 def longest_ping(server, seconds):
@@ -73,7 +74,7 @@ class SlowPeers(unittest.TestCase):
         n = 16000  # 16 MB an answer
         for msgid in range(60):
             self.wire.send(self.pull_of(msgid, n))
-        self.assertLess(longest_ping(self.server, 1), 0.25)
+        self.assertLess(longest_ping(self.server, 1), PING_S)
         self.assertLess(self.server.rss_bytes() - before, 48 * MB)  # 60 requests of 128 KB, not 1 GB of answers
         self.server.wait_log("the peer does not take its answers (stall_timeout)")
         with wire.connect(self.server) as other:
@@ -135,7 +136,7 @@ class SlowPeers(unittest.TestCase):
         for _ in range(20):
             self.assertIsNone(self.wire.receive()[2])
         other.join()
-        self.assertLess(worst[0], 0.25)
+        self.assertLess(worst[0], PING_S)
 
 
 class Limits(unittest.TestCase):

@@ -1,0 +1,133 @@
+/* Memory for frames: the budget is never passed, also with several threads, and buffers come back.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "frame_memory.h"
+
+enum { MB = 1 << 20 };
+
+static void the_budget_is_never_passed(void **state)
+{
+    (void)state;
+    struct frame_budget budget = {.limit = 100};
+    assert_true(frame_budget_take(&budget, 60));
+    assert_false(frame_budget_take(&budget, 41));
+    assert_false(frame_budget_take(&budget, UINT64_MAX));
+    assert_true(frame_budget_take(&budget, 40));
+    assert_false(frame_budget_take(&budget, 1));
+    frame_budget_give(&budget, 100);
+    assert_int_equal(budget.used, 0);
+}
+
+static void a_charge_covers_its_bytes_and_a_quarter_more_at_most(void **state)
+{
+    (void)state;
+    assert_int_equal(frame_pool_charge(1), 4096);
+    for (uint64_t bytes = 4096; bytes < LIMIT_FRAME_BYTES; bytes += bytes / 7) {
+        uint64_t charge = frame_pool_charge(bytes);
+        assert_true(charge >= bytes && charge <= bytes + bytes / 4 + 1024);
+    }
+    assert_int_equal(frame_pool_charge(LIMIT_FRAME_BYTES), LIMIT_FRAME_BYTES);
+}
+
+static void a_refusal_names_value_use_and_limit(void **state)
+{
+    (void)state;
+    struct frame_budget budget = {.limit = 8 * MB};
+    struct frame_pool pool;
+    struct embd__error e = {0};
+    frame_pool_init(&pool, &store_host, &budget);
+    void *first = frame_pool_take(&pool, 6 * MB, &e);
+    assert_non_null(first);
+    assert_null(frame_pool_take(&pool, 3 * MB, &e));
+    assert_int_equal(e.status, EMBD_BUSY);
+    assert_non_null(strstr(e.text, "3145728"));
+    assert_non_null(strstr(e.text, "6291456"));
+    assert_non_null(strstr(e.text, "8388608"));
+    frame_pool_give(&pool, first, 6 * MB);
+    assert_int_equal(budget.used, 0);
+    frame_pool_fini(&pool);
+}
+
+static void the_last_buffer_given_is_the_next_one_taken(void **state)
+{
+    (void)state;
+    struct frame_budget budget = {.limit = 1024ull * MB};
+    struct frame_pool pool;
+    struct embd__error e = {0};
+    frame_pool_init(&pool, &store_host, &budget);
+    void *a = frame_pool_take(&pool, MB, &e), *b = frame_pool_take(&pool, MB, &e);
+    assert_int_equal((uintptr_t)a % 64, 0);
+    frame_pool_give(&pool, a, MB);
+    frame_pool_give(&pool, b, MB);
+    assert_int_equal(pool.idle_bytes, 2 * MB);
+    assert_ptr_equal(frame_pool_take(&pool, MB - 5, &e), b);
+    frame_pool_give(&pool, b, MB - 5);
+    frame_pool_trim(&pool);
+    assert_int_equal(pool.idle_bytes, 0);
+    frame_pool_fini(&pool);
+}
+
+static void idle_memory_stays_within_its_share(void **state)
+{
+    (void)state;
+    struct frame_budget budget = {.limit = 64 * MB};
+    struct frame_pool pool;
+    struct embd__error e = {0};
+    void *taken[32];
+    frame_pool_init(&pool, &store_host, &budget);
+    for (int i = 0; i < 32; i++)
+        assert_non_null(taken[i] = frame_pool_take(&pool, MB, &e));
+    for (int i = 0; i < 32; i++) {
+        frame_pool_give(&pool, taken[i], MB);
+        assert_true(pool.idle_bytes <= 8 * MB);
+    }
+    frame_pool_fini(&pool);
+}
+
+static void *take_and_give(void *arg)
+{
+    struct frame_budget *budget = arg;
+    for (int i = 0; i < 100000; i++)
+        if (frame_budget_take(budget, 7)) {
+            if (budget->used > budget->limit)
+                return arg;
+            frame_budget_give(budget, 7);
+        }
+    return NULL;
+}
+
+static void threads_share_a_budget(void **state)
+{
+    (void)state;
+    struct frame_budget budget = {.limit = 15};
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, take_and_give, &budget);
+    for (int i = 0; i < 4; i++) {
+        void *passed;
+        pthread_join(threads[i], &passed);
+        assert_null(passed);
+    }
+    assert_int_equal(budget.used, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_budget_is_never_passed),
+        cmocka_unit_test(a_charge_covers_its_bytes_and_a_quarter_more_at_most),
+        cmocka_unit_test(a_refusal_names_value_use_and_limit),
+        cmocka_unit_test(the_last_buffer_given_is_the_next_one_taken),
+        cmocka_unit_test(idle_memory_stays_within_its_share),
+        cmocka_unit_test(threads_share_a_budget),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
