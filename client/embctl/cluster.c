@@ -13,7 +13,8 @@ struct ping {
 };
 
 static const struct argp_option ping_options[] = {
-    {"count", 'c', "N", 0, "Round trips to each shard; the best and worst are shown (default: 5)", 0},
+    {"count", 'c', "N", 0, "Round trips to each shard; the best and worst are shown (default: 5)",
+     0},
     {0},
 };
 
@@ -29,7 +30,8 @@ static int parse_ping(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static int ping_shard(embd_client *client, uint32_t shard, uint64_t count, uint64_t *best, uint64_t *worst)
+static int ping_shard(embd_client *client, uint32_t shard, uint64_t count, uint64_t *best,
+                      uint64_t *worst)
 {
     *best = UINT64_MAX;
     *worst = 0;
@@ -55,8 +57,10 @@ int command_ping(int argc, char **argv)
                "  embctl ping -c 1000 --servers 10.0.0.1:7700\n"
                "\n"
                "Exit code 3 when a shard does not answer: a liveness check for scripts."};
-    static const struct column columns[] = {
-        {"shard", CELL_NUMBER}, {"address", CELL_TEXT}, {"best_us", CELL_MICROS}, {"worst_us", CELL_MICROS}};
+    static const struct column columns[] = {{"shard", CELL_NUMBER},
+                                            {"address", CELL_TEXT},
+                                            {"best_us", CELL_MICROS},
+                                            {"worst_us", CELL_MICROS}};
     struct ping ping = {5};
     struct listing l;
     embd_client *client;
@@ -124,7 +128,8 @@ int command_cluster(int argc, char **argv)
                                             {"table_bytes", CELL_BYTES}};
     struct listing l;
     embd_client *client;
-    parse_no_arguments("The shards of the cluster: address, round trip, rows of all tables, and the memory they take.\v"
+    parse_no_arguments("The shards of the cluster: address, round trip, rows of all tables, and "
+                       "the memory they take.\v"
                        "Examples:\n"
                        "  embctl cluster\n"
                        "  embctl cluster -o json | jq -r '.shards[].address'",
@@ -145,7 +150,8 @@ int command_cluster(int argc, char **argv)
 int command_drain(int argc, char **argv)
 {
     embd_client *client;
-    parse_no_arguments("Asks every server process to finish what it has begun and exit. What tables hold in memory is "
+    parse_no_arguments("Asks every server process to finish what it has begun and exit. What "
+                       "tables hold in memory is "
                        "gone then: take a snapshot or dump first.\v"
                        "Examples:\n"
                        "  embctl snapshot before-upgrade && embctl drain",

@@ -7,8 +7,8 @@
 #include "progress.h"
 
 /* What came of it, for all four. */
-static void print_report(const char *what, const char *place, const embd_dump_report *report, uint64_t elapsed_us,
-                         bool has_pause)
+static void print_report(const char *what, const char *place, const embd_dump_report *report,
+                         uint64_t elapsed_us, bool has_pause)
 {
     static const struct column columns[] = {{"directory", CELL_TEXT},
                                             {"rows", CELL_COUNT},
@@ -64,17 +64,18 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
 
 int command_snapshot(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .parser = parse_copy,
-        .args_doc = "NAME",
-        .doc = "Has every server process write the state of its shards as NAME under its data directory: one cut over "
-               "all shards; pushes wait meanwhile.\v"
-               "NAME has 1 to 63 of a-z, 0-9, '-' and '_', and begins with a letter or digit. The servers need "
-               "a data directory (embd --data-dir).\n"
-               "\n"
-               "Examples:\n"
-               "  embctl snapshot nightly-2024-05-01\n"
-               "  embctl verify /var/lib/embd/nightly-2024-05-01"};
+    static const struct argp argp = {.parser = parse_copy,
+                                     .args_doc = "NAME",
+                                     .doc = "Has every server process write the state of its "
+                                            "shards as NAME under its data directory: one cut over "
+                                            "all shards; pushes wait meanwhile.\v"
+                                            "NAME has 1 to 63 of a-z, 0-9, '-' and '_', and begins "
+                                            "with a letter or digit. The servers need "
+                                            "a data directory (embd --data-dir).\n"
+                                            "\n"
+                                            "Examples:\n"
+                                            "  embctl snapshot nightly-2024-05-01\n"
+                                            "  embctl verify /var/lib/embd/nightly-2024-05-01"};
     struct copy_arguments a = {.max_words = 1};
     struct progress progress;
     embd_dump_report report;
@@ -105,7 +106,8 @@ static const char *dump_directory(const struct argp *argp, const struct copy_arg
     if (a->n_words == wanted)
         return a->words[wanted - 1];
     fprintf(stderr, "embctl dump: %s\n",
-            a->all ? "with --all, name the directory only" : "name a table (or --all) and a directory");
+            a->all ? "with --all, name the directory only"
+                   : "name a table (or --all) and a directory");
     argp_help(argp, stderr, ARGP_HELP_SEE, (char[]){"embctl dump"});
     return NULL;
 }
@@ -116,10 +118,13 @@ int command_dump(int argc, char **argv)
         .options = dump_options,
         .parser = parse_copy,
         .args_doc = "TABLE DIR\n--all DIR",
-        .doc = "Copies one table, or all, into the new directory DIR on this machine: rows, optimizer state, step "
+        .doc = "Copies one table, or all, into the new directory DIR on this machine: rows, "
+               "optimizer state, step "
                "counters and definitions, as one consistent cut.\v"
-               "Pushes wait while it runs; 'pushes_waited_us' says for how long. DIR appears when it is complete and "
-               "synced to disk; until then it is DIR.tmp-PID. Needs the admin sockets of all shards, so it runs on "
+               "Pushes wait while it runs; 'pushes_waited_us' says for how long. DIR appears when "
+               "it is complete and "
+               "synced to disk; until then it is DIR.tmp-PID. Needs the admin sockets of all "
+               "shards, so it runs on "
                "the servers' host.\n"
                "\n"
                "Examples:\n"
@@ -153,20 +158,23 @@ static const struct argp_option load_options[] = {
 
 int command_load(int argc, char **argv)
 {
-    static const struct argp argp = {
-        .options = load_options,
-        .parser = parse_copy,
-        .args_doc = "DIR",
-        .doc = "Creates the tables of a dump or snapshot directory and fills them, bit for bit, on a cluster of any "
-               "number of shards.\v"
-               "DIR is verified first; nothing is changed when it is damaged, or when a table exists that is not "
-               "empty or has another definition. A snapshot that several server processes wrote is loaded from one "
-               "directory that holds theirs as sub-directories.\n"
-               "\n"
-               "Examples:\n"
-               "  embctl load ./everything\n"
-               "  embctl load --table items ./everything\n"
-               "  mkdir all && cp -r /data/a/nightly all/a && cp -r /data/b/nightly all/b && embctl load all"};
+    static const struct argp argp = {.options = load_options,
+                                     .parser = parse_copy,
+                                     .args_doc = "DIR",
+                                     .doc = "Creates the tables of a dump or snapshot directory "
+                                            "and fills them, bit for bit, on a cluster of any "
+                                            "number of shards.\v"
+                                            "DIR is verified first; nothing is changed when it is "
+                                            "damaged, or when a table exists that is not "
+                                            "empty or has another definition. A snapshot that "
+                                            "several server processes wrote is loaded from one "
+                                            "directory that holds theirs as sub-directories.\n"
+                                            "\n"
+                                            "Examples:\n"
+                                            "  embctl load ./everything\n"
+                                            "  embctl load --table items ./everything\n"
+                                            "  mkdir all && cp -r /data/a/nightly all/a && cp -r "
+                                            "/data/b/nightly all/b && embctl load all"};
     struct copy_arguments a = {.max_words = 1};
     struct progress progress;
     embd_dump_report report;
@@ -190,13 +198,15 @@ int command_verify(int argc, char **argv)
     static const struct argp argp = {
         .parser = parse_copy,
         .args_doc = "DIR",
-        .doc = "Checks a dump or snapshot directory: manifest, sizes, checksums of files and blocks, counts. Asks no "
-               "server.\v"
-               "Exit code 6 when something is damaged; the message names the file and what differs.\n"
-               "\n"
-               "Examples:\n"
-               "  embctl verify ./everything\n"
-               "  embctl verify -o json ./everything"};
+        .doc =
+            "Checks a dump or snapshot directory: manifest, sizes, checksums of files and blocks, "
+            "counts. Asks no "
+            "server.\v"
+            "Exit code 6 when something is damaged; the message names the file and what differs.\n"
+            "\n"
+            "Examples:\n"
+            "  embctl verify ./everything\n"
+            "  embctl verify -o json ./everything"};
     struct copy_arguments a = {.max_words = 1};
     struct progress progress;
     embd_dump_report report;

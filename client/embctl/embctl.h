@@ -1,4 +1,5 @@
-/* embctl.h - what the commands of embctl share: the global options, exit codes, and how errors are told. */
+/* embctl.h - what the commands of embctl share: the global options, exit codes, and how errors are
+ * told. */
 #ifndef EMBCTL_H
 #define EMBCTL_H
 
@@ -21,7 +22,9 @@ enum exit_code {
 struct command {
     const char *name;
     const char *summary; /* one line */
-    int (*run)(int argc, char **argv); /* argv[0] is the full name ("embctl table list"); returns an exit code */
+    int (*run)(
+        int argc,
+        char **argv); /* argv[0] is the full name ("embctl table list"); returns an exit code */
     const struct command *group; /* ends with a NULL name; NULL for a command */
 };
 
@@ -51,7 +54,8 @@ struct globals {
 extern struct globals globals;
 extern const struct argp globals_argp;
 
-/* Parses a command's line by `argp`, into `input`; globals_argp is added. Exits on a usage error or --help. */
+/* Parses a command's line by `argp`, into `input`; globals_argp is added. Exits on a usage error or
+ * --help. */
 void parse_command(const struct argp *argp, int argc, char **argv, void *input);
 
 /* For commands without arguments or options of their own. `doc` as in struct argp. */

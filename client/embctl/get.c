@@ -20,7 +20,8 @@ struct get {
 static const struct argp_option options[] = {
     {"slot", 'S', "N", 0, "Slot the keys belong to (default: 0)", 0},
     {"full", 'f', NULL, 0, "All values of a row, not the first 8 (JSON always has all)", 0},
-    {"zero", 'z', NULL, 0, "Zeros for a key without a row, instead of the value it would start with", 0},
+    {"zero", 'z', NULL, 0,
+     "Zeros for a key without a row, instead of the value it would start with", 0},
     {0},
 };
 
@@ -31,7 +32,8 @@ static void add_key(struct get *get, struct argp_state *state, const char *text)
         argp_failure(state, EXIT_FAILED, 0, "out of memory");
     get->keys = grown;
     if (!read_uint(text, UINT64_MAX, &get->keys[get->n_keys++]))
-        argp_error(state, "key is '%s'; it can be 0 to 18446744073709551615, or 0x and hex digits", text);
+        argp_error(state, "key is '%s'; it can be 0 to 18446744073709551615, or 0x and hex digits",
+                   text);
 }
 
 static int parse(int key, char *arg, struct argp_state *state)
@@ -66,16 +68,19 @@ static int parse(int key, char *arg, struct argp_state *state)
 static const char *status_name(uint8_t status)
 {
     static const char *const names[] = {
-        [EMBD_KEY_HIT] = "hit",           [EMBD_KEY_INSERTED] = "inserted", [EMBD_KEY_MISSING] = "missing",
-        [EMBD_KEY_FILTERED] = "filtered", [EMBD_KEY_EVICTED] = "evicted",   [EMBD_KEY_FULL] = "full",
+        [EMBD_KEY_HIT] = "hit",         [EMBD_KEY_INSERTED] = "inserted",
+        [EMBD_KEY_MISSING] = "missing", [EMBD_KEY_FILTERED] = "filtered",
+        [EMBD_KEY_EVICTED] = "evicted", [EMBD_KEY_FULL] = "full",
     };
     return status <= EMBD_KEY_FULL ? names[status] : "unknown";
 }
 
 static void print(const struct get *get, const float *values, const uint8_t *statuses, uint32_t dim)
 {
-    static const struct column columns[] = {
-        {"key", CELL_NUMBER}, {"slot", CELL_NUMBER}, {"status", CELL_TEXT}, {"values", CELL_FLOATS}};
+    static const struct column columns[] = {{"key", CELL_NUMBER},
+                                            {"slot", CELL_NUMBER},
+                                            {"status", CELL_TEXT},
+                                            {"values", CELL_FLOATS}};
     struct listing l;
     listing_init(&l, "rows", columns, 4);
     l.floats_shown = get->full ? 0 : FLOATS_SHOWN;
@@ -132,8 +137,8 @@ static int get_rows(const struct get *get)
         return end_client(client, status);
     uint32_t slots = embd_table_schema(table)->slots;
     if (get->slot >= slots) {
-        fprintf(stderr, "embctl: --slot is %" PRIu64 ", table '%s' has slots 0 to %" PRIu32 "\n", get->slot, get->table,
-                slots - 1);
+        fprintf(stderr, "embctl: --slot is %" PRIu64 ", table '%s' has slots 0 to %" PRIu32 "\n",
+                get->slot, get->table, slots - 1);
         embd_close(client);
         return EXIT_USAGE;
     }
@@ -146,14 +151,16 @@ int command_get(int argc, char **argv)
         .options = options,
         .parser = parse,
         .args_doc = "TABLE KEY...",
-        .doc = "Shows the rows of keys. Status 'hit': the key has a row; 'missing': it has none, and the value shown "
-               "is the one it would start with.\v"
-               "Looking does not change a table, unless the table was created with create_on = pull.\n"
-               "\n"
-               "Examples:\n"
-               "  embctl get items 17 42 0xdeadbeef\n"
-               "  embctl get --slot 3 --full ads 9\n"
-               "  embctl get -o json items 17 | jq '.rows[0].values'"};
+        .doc =
+            "Shows the rows of keys. Status 'hit': the key has a row; 'missing': it has none, and "
+            "the value shown "
+            "is the one it would start with.\v"
+            "Looking does not change a table, unless the table was created with create_on = pull.\n"
+            "\n"
+            "Examples:\n"
+            "  embctl get items 17 42 0xdeadbeef\n"
+            "  embctl get --slot 3 --full ads 9\n"
+            "  embctl get -o json items 17 | jq '.rows[0].values'"};
     struct get get = {0};
     parse_command(&argp, argc, argv, &get);
     int code = get_rows(&get);

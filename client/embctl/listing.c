@@ -22,7 +22,8 @@ static void *require(void *memory)
 
 /* ---- filling ---- */
 
-void listing_init(struct listing *l, const char *name, const struct column *columns, size_t n_columns)
+void listing_init(struct listing *l, const char *name, const struct column *columns,
+                  size_t n_columns)
 {
     *l = (struct listing){.name = name, .columns = columns, .n_columns = n_columns};
 }
@@ -163,7 +164,8 @@ static char *format_floats(const char *exact, size_t n_shown)
     FILE *out = require(open_memstream(&text, &bytes));
     for (const char *at = exact; at && *at; n++) {
         if (n_shown == 0 || n < n_shown)
-            fprintf(out, n ? " %.6g" : "%.6g", strncmp(at, "null", 4) ? strtod(at, NULL) : (double)NAN);
+            fprintf(out, n ? " %.6g" : "%.6g",
+                    strncmp(at, "null", 4) ? strtod(at, NULL) : (double)NAN);
         at = strchr(at, '\n');
         at = at ? at + 1 : NULL;
     }
@@ -210,7 +212,9 @@ static char *format_cell(const struct listing *l, enum cell_kind kind, const cha
 /* The name without its unit, which a table shows beside each value. */
 static void short_name(char *to, size_t to_bytes, const struct column *column)
 {
-    const char *unit = column->kind == CELL_BYTES ? "_bytes" : column->kind == CELL_MICROS ? "_us" : "";
+    const char *unit = column->kind == CELL_BYTES    ? "_bytes"
+                       : column->kind == CELL_MICROS ? "_us"
+                                                     : "";
     size_t n = strlen(column->name), n_unit = strlen(unit);
     bool has_unit = n_unit && n > n_unit && !strcmp(column->name + n - n_unit, unit);
     snprintf(to, to_bytes, "%.*s", (int)(has_unit ? n - n_unit : n), column->name);
@@ -264,10 +268,11 @@ static void add_json_column(struct libscols_table *table, const struct listing *
 {
     const struct column *column = &l->columns[i];
     static const int types[] = {
-        [CELL_TEXT] = SCOLS_JSON_STRING, [CELL_RIGHT] = SCOLS_JSON_STRING,
-        [CELL_NUMBER] = SCOLS_JSON_NUMBER, [CELL_COUNT] = SCOLS_JSON_NUMBER,
-        [CELL_BYTES] = SCOLS_JSON_NUMBER, [CELL_MICROS] = SCOLS_JSON_NUMBER, [CELL_FLAG] = SCOLS_JSON_BOOLEAN,
-        [CELL_FLOATS] = SCOLS_JSON_ARRAY_NUMBER, [CELL_NUMBERS] = SCOLS_JSON_ARRAY_NUMBER, [CELL_FLOAT] = SCOLS_JSON_NUMBER,
+        [CELL_TEXT] = SCOLS_JSON_STRING,          [CELL_RIGHT] = SCOLS_JSON_STRING,
+        [CELL_NUMBER] = SCOLS_JSON_NUMBER,        [CELL_COUNT] = SCOLS_JSON_NUMBER,
+        [CELL_BYTES] = SCOLS_JSON_NUMBER,         [CELL_MICROS] = SCOLS_JSON_NUMBER,
+        [CELL_FLAG] = SCOLS_JSON_BOOLEAN,         [CELL_FLOATS] = SCOLS_JSON_ARRAY_NUMBER,
+        [CELL_NUMBERS] = SCOLS_JSON_ARRAY_NUMBER, [CELL_FLOAT] = SCOLS_JSON_NUMBER,
     };
     struct libscols_column *c = add_column(table, column->name, true);
     bool absent = is_absent(l, i);

@@ -1,7 +1,7 @@
 /* listing.h - results as rows of typed cells, shown as a table for people or as JSON for programs.
  *
- * Both come from the same cells. JSON has them exactly (every 64-bit integer, every bit of a float); a table
- * shows counts with separators, bytes in MiB, times in ms. */
+ * Both come from the same cells. JSON has them exactly (every 64-bit integer, every bit of a
+ * float); a table shows counts with separators, bytes in MiB, times in ms. */
 #ifndef EMBCTL_LISTING_H
 #define EMBCTL_LISTING_H
 
@@ -11,12 +11,12 @@
 
 enum cell_kind {
     CELL_TEXT,
-    CELL_RIGHT, /* text, set to the right */
-    CELL_NUMBER, /* as it is: keys, ids, addresses' shard numbers */
-    CELL_COUNT,  /* 1,234,567 */
-    CELL_BYTES,  /* 1.2 MiB */
-    CELL_MICROS, /* 1.2 ms */
-    CELL_FLAG,   /* yes, no */
+    CELL_RIGHT,   /* text, set to the right */
+    CELL_NUMBER,  /* as it is: keys, ids, addresses' shard numbers */
+    CELL_COUNT,   /* 1,234,567 */
+    CELL_BYTES,   /* 1.2 MiB */
+    CELL_MICROS,  /* 1.2 ms */
+    CELL_FLAG,    /* yes, no */
     CELL_FLOATS,  /* a list */
     CELL_NUMBERS, /* a list */
     CELL_FLOAT,
@@ -31,12 +31,13 @@ struct listing {
     const char *name; /* of the list in JSON */
     const struct column *columns;
     size_t n_columns, n_rows;
-    char **cells; /* [n_rows][n_columns], exact text; NULL: absent */
+    char **cells;        /* [n_rows][n_columns], exact text; NULL: absent */
     size_t floats_shown; /* in a table, of a list; 0: all */
 };
 
 /* `columns` must outlive the listing. */
-void listing_init(struct listing *l, const char *name, const struct column *columns, size_t n_columns);
+void listing_init(struct listing *l, const char *name, const struct column *columns,
+                  size_t n_columns);
 void listing_fini(struct listing *l);
 
 /* A new last row, all cells absent; the functions below set its cells. */
@@ -51,7 +52,8 @@ void listing_floats(struct listing *l, size_t column, const float *values, size_
 /* To stdout, as globals.json says. */
 void listing_print(const struct listing *l);
 
-/* The same for one row of many columns: a table has one line per column, absent cells are left out. */
+/* The same for one row of many columns: a table has one line per column, absent cells are left out.
+ */
 void listing_print_fields(const struct listing *l);
 
 /* A value as a table shows it. */

@@ -1,8 +1,9 @@
 /* main.c - embctl, the admin command of embd: finds the command and runs it.
  *
- * Reading order: main.c (the list of commands), options.c (what all of them take), listing.h (how results are
- * shown: a table, or JSON from the same cells), then one file per group of commands: cluster.c, stats.c, table.c,
- * get.c, copies.c (snapshot, dump, load, verify; progress.h shows how far they are). */
+ * Reading order: main.c (the list of commands), options.c (what all of them take), listing.h (how
+ * results are shown: a table, or JSON from the same cells), then one file per group of commands:
+ * cluster.c, stats.c, table.c, get.c, copies.c (snapshot, dump, load, verify; progress.h shows how
+ * far they are). */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,8 @@ static const struct command commands[] = {
     {"stats", "Figures of shards and tables, once or again and again", command_stats, NULL},
     {"table", "List, describe, create and drop tables", NULL, table_commands},
     {"get", "Show the rows of keys", command_get, NULL},
-    {"snapshot", "Have the servers write their state under their data directories", command_snapshot, NULL},
+    {"snapshot", "Have the servers write their state under their data directories",
+     command_snapshot, NULL},
     {"dump", "Copy tables into a directory here", command_dump, NULL},
     {"load", "Fill a cluster from a dump or snapshot directory", command_load, NULL},
     {"verify", "Check a dump or snapshot directory", command_verify, NULL},
@@ -66,7 +68,8 @@ static int parse_choice(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* The text before the options of --help: what the group is, and its commands; malloc'd as argp wants it. */
+/* The text before the options of --help: what the group is, and its commands; malloc'd as argp
+ * wants it. */
 static char *list_commands(const char *doc, const struct command *group)
 {
     char *text = NULL;
@@ -109,7 +112,8 @@ static int run_group(const struct command *group, const char *doc, int argc, cha
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &choice);
     const struct command *command = find(group, argv[choice.at]);
     if (!command) {
-        fprintf(stderr, "%s: there is no command '%s'; '%s --help' lists them\n", argv[0], argv[choice.at], argv[0]);
+        fprintf(stderr, "%s: there is no command '%s'; '%s --help' lists them\n", argv[0],
+                argv[choice.at], argv[0]);
         return EXIT_USAGE;
     }
     char name[128];

@@ -15,8 +15,11 @@ enum { OPTION_DEADLINE = 0x1000 };
 
 static const struct argp_option options[] = {
     {"servers", 's', "HOST:PORT[,...]", 0,
-     "Servers of the cluster; one that answers is enough (default: $EMBD_SERVERS, else " DEFAULT_SERVERS ")", 0},
-    {"output", 'o', "table|json", 0, "How results are shown: for people, or exact for programs (default: table)", 0},
+     "Servers of the cluster; one that answers is enough (default: $EMBD_SERVERS, "
+     "else " DEFAULT_SERVERS ")",
+     0},
+    {"output", 'o', "table|json", 0,
+     "How results are shown: for people, or exact for programs (default: table)", 0},
     {"deadline", OPTION_DEADLINE, "SECONDS", 0, "Longest wait for one answer (default: 30)", 0},
     {0},
 };
@@ -144,7 +147,8 @@ int connect_servers(embd_client **client_out)
     if (globals.deadline_ms)
         o.deadline_ms = globals.deadline_ms;
     if (!globals.servers)
-        globals.servers = from_environment && from_environment[0] ? from_environment : DEFAULT_SERVERS;
+        globals.servers =
+            from_environment && from_environment[0] ? from_environment : DEFAULT_SERVERS;
     int status = embd_connect(globals.servers, &o, client_out, why, sizeof why);
     return status == EMBD_INVALID ? (end_with(status, why), EXIT_USAGE) : end_with(status, why);
 }

@@ -27,10 +27,12 @@ static uint64_t now_ns(void)
 
 void progress_begin(struct progress *p, const char *label, const char *next_label)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+    struct sigaction action = {.sa_handler = on_signal,
+                               .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    *p = (struct progress){.label = label, .next_label = next_label, .on_terminal = isatty(STDERR_FILENO)};
+    *p = (struct progress){
+        .label = label, .next_label = next_label, .on_terminal = isatty(STDERR_FILENO)};
     p->began_ns = p->phase_ns = now_ns();
 }
 
@@ -39,8 +41,8 @@ static int percent(uint64_t done, uint64_t total)
     return total ? (int)(100.0 * (double)done / (double)total) : 100;
 }
 
-void progress_format(char *to, int to_bytes, const char *label, uint64_t rows_done, uint64_t rows_total,
-                     uint64_t bytes_done, double seconds)
+void progress_format(char *to, int to_bytes, const char *label, uint64_t rows_done,
+                     uint64_t rows_total, uint64_t bytes_done, double seconds)
 {
     char rows[32], bytes[32], rate[32], left[32] = "";
     double per_second = seconds > 0 ? (double)bytes_done / seconds : 0;
@@ -51,11 +53,12 @@ void progress_format(char *to, int to_bytes, const char *label, uint64_t rows_do
         double remaining = seconds * (double)(rows_total - rows_done) / (double)rows_done;
         snprintf(left, sizeof left, "  %d:%02d left", (int)(remaining / 60), (int)remaining % 60);
     }
-    snprintf(to, (size_t)to_bytes, "%s %3d %%  %s rows  %s  %s/s%s", label, percent(rows_done, rows_total), rows, bytes,
-             rate, left);
+    snprintf(to, (size_t)to_bytes, "%s %3d %%  %s rows  %s  %s/s%s", label,
+             percent(rows_done, rows_total), rows, bytes, rate, left);
 }
 
-static void show(struct progress *p, uint64_t rows_done, uint64_t rows_total, uint64_t bytes_done, uint64_t now)
+static void show(struct progress *p, uint64_t rows_done, uint64_t rows_total, uint64_t bytes_done,
+                 uint64_t now)
 {
     char line[160];
     double seconds = (double)(now - p->phase_ns) / 1e9;

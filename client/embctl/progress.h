@@ -1,5 +1,5 @@
-/* progress.h - a line on stderr that says how far a long operation is: percent, rows, rate, time left. Only where
- * stderr is a terminal, and only once it has taken over two seconds. */
+/* progress.h - a line on stderr that says how far a long operation is: percent, rows, rate, time
+ * left. Only where stderr is a terminal, and only once it has taken over two seconds. */
 #ifndef EMBCTL_PROGRESS_H
 #define EMBCTL_PROGRESS_H
 
@@ -14,7 +14,8 @@ struct progress {
     bool on_terminal, is_shown;
 };
 
-/* From here on SIGINT and SIGTERM stop the operation, which then cleans up after itself; a second one kills. */
+/* From here on SIGINT and SIGTERM stop the operation, which then cleans up after itself; a second
+ * one kills. */
 void progress_begin(struct progress *p, const char *label, const char *next_label);
 
 /* An embd_progress; arg is a struct progress. */
@@ -24,7 +25,7 @@ int progress_report(void *arg, uint64_t rows_done, uint64_t rows_total, uint64_t
 uint64_t progress_end(struct progress *p);
 
 /* The line's text, without anything for the terminal. */
-void progress_format(char *to, int to_bytes, const char *label, uint64_t rows_done, uint64_t rows_total,
-                     uint64_t bytes_done, double seconds);
+void progress_format(char *to, int to_bytes, const char *label, uint64_t rows_done,
+                     uint64_t rows_total, uint64_t bytes_done, double seconds);
 
 #endif

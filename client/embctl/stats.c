@@ -1,8 +1,8 @@
 /* stats.c - embctl stats: the figures of all shards side by side, once or again and again.
  *
- * For people, one line per figure: the shards' values and what they add up to (with --watch, also how fast it
- * grows). For programs, one entry per shard, table and figure. Names and units are those of proto/PROTOCOL.md; a
- * name's end tells its unit. */
+ * For people, one line per figure: the shards' values and what they add up to (with --watch, also
+ * how fast it grows). For programs, one entry per shard, table and figure. Names and units are
+ * those of proto/PROTOCOL.md; a name's end tells its unit. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,7 +148,8 @@ struct sums {
 /* Figures that do not add up over shards: their total is the most. */
 static bool is_common(const char *name)
 {
-    static const char *const names[] = {"uptime_us", "draining", "tables", "steps", "index_bytes_per_key"};
+    static const char *const names[] = {"uptime_us", "draining", "tables", "steps",
+                                        "index_bytes_per_key"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!strcmp(names[i], name))
             return true;
@@ -184,8 +185,8 @@ static double seconds_between(const struct timespec *a, const struct timespec *b
 }
 
 /* How much the sum grew per second since `before`; nothing where it did not. */
-static void set_rate(struct listing *l, size_t column, const struct figures *now, const struct figures *before,
-                     const struct figure *figure)
+static void set_rate(struct listing *l, size_t column, const struct figures *now,
+                     const struct figures *before, const struct figure *figure)
 {
     const struct figure *old = find(before, figure->table, figure->name);
     if (!old || before->n_shards != now->n_shards)
@@ -193,7 +194,8 @@ static void set_rate(struct listing *l, size_t column, const struct figures *now
     uint64_t a = sum(old, now->n_shards).total, b = sum(figure, now->n_shards).total;
     double seconds = seconds_between(&before->at, &now->at);
     if (b > a && seconds > 0)
-        set_formatted(l, column, kind_of(figure->name), (uint64_t)((double)(b - a) / seconds + 0.5));
+        set_formatted(l, column, kind_of(figure->name),
+                      (uint64_t)((double)(b - a) / seconds + 0.5));
 }
 
 /* Values are formatted here, each figure by its own unit; so the columns are text. */
@@ -221,7 +223,8 @@ static void add_line(struct listing *l, const struct figures *f, const struct fi
 
 static size_t make_columns(struct column *columns, uint32_t n_shards, bool has_rate)
 {
-    static const char *const shards[SHARDS_SHOWN] = {"shard_0", "shard_1", "shard_2", "shard_3", "shard_4", "shard_5"};
+    static const char *const shards[SHARDS_SHOWN] = {"shard_0", "shard_1", "shard_2",
+                                                     "shard_3", "shard_4", "shard_5"};
     size_t n = 0;
     columns[n++] = (struct column){"table", CELL_TEXT};
     columns[n++] = (struct column){"figure", CELL_TEXT};
@@ -250,7 +253,8 @@ static void print_table(const struct figures *f, const struct figures *before, b
     listing_fini(&l);
 }
 
-static void print_figures(const struct figures *f, const struct figures *before, const struct stats_arguments *a)
+static void print_figures(const struct figures *f, const struct figures *before,
+                          const struct stats_arguments *a)
 {
     if (globals.json)
         print_json(f);
@@ -316,7 +320,8 @@ static int show_once(embd_client *client, const struct stats_arguments *a)
 
 static const struct argp_option options[] = {
     {"table", 't', "NAME", 0, "Figures of this table only", 0},
-    {"watch", 'w', "SECONDS", OPTION_ARG_OPTIONAL, "Again and again, with rates (default: every 2 seconds)", 0},
+    {"watch", 'w', "SECONDS", OPTION_ARG_OPTIONAL,
+     "Again and again, with rates (default: every 2 seconds)", 0},
     {"count", 'c', "N", 0, "With --watch: end after N views (default: until interrupted)", 0},
     {"all", 'a', NULL, 0, "Also figures that are 0 on every shard", 0},
     {0},
@@ -359,9 +364,11 @@ int command_stats(int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = parse,
-        .doc = "Figures of shards and tables: requests, keys, bytes, rows, memory. All count from the start of the "
+        .doc = "Figures of shards and tables: requests, keys, bytes, rows, memory. All count from "
+               "the start of the "
                "server, except those of a state (rows, connections).\v"
-               "A name's end tells its unit: _us microseconds, _bytes bytes. JSON has one entry per shard, table "
+               "A name's end tells its unit: _us microseconds, _bytes bytes. JSON has one entry "
+               "per shard, table "
                "(null: the shard itself) and figure, exact; with --watch one document per view.\n"
                "\n"
                "Examples:\n"

@@ -83,13 +83,14 @@ static int add_table(struct listing *l, embd_client *client, const char *name)
 int command_table_list(int argc, char **argv)
 {
     static const struct column columns[] = {
-        {"name", CELL_TEXT},      {"dim", CELL_NUMBER}, {"slots", CELL_NUMBER},  {"combiner", CELL_TEXT},
-        {"optimizer", CELL_TEXT}, {"dtype", CELL_TEXT}, {"rows", CELL_COUNT},    {"memory_bytes", CELL_BYTES},
-        {"steps", CELL_COUNT}};
+        {"name", CELL_TEXT},     {"dim", CELL_NUMBER},         {"slots", CELL_NUMBER},
+        {"combiner", CELL_TEXT}, {"optimizer", CELL_TEXT},     {"dtype", CELL_TEXT},
+        {"rows", CELL_COUNT},    {"memory_bytes", CELL_BYTES}, {"steps", CELL_COUNT}};
     struct names names = {0};
     struct listing l;
     embd_client *client;
-    parse_no_arguments("Tables of the cluster: what they are, their rows on all shards, the memory these take, and the "
+    parse_no_arguments("Tables of the cluster: what they are, their rows on all shards, the memory "
+                       "these take, and the "
                        "pushes they have seen.\v"
                        "Examples:\n"
                        "  embctl table list\n"
@@ -177,7 +178,8 @@ static void put_optimizer(struct listing *l, const embd_optimizer *o)
 {
     bool has_momentum = o->kind == EMBD_MOMENTUM || o->kind == EMBD_NESTEROV;
     bool has_accumulator = o->kind == EMBD_ADAGRAD || o->kind == EMBD_ROWWISE_ADAGRAD;
-    bool is_adam = o->kind == EMBD_ADAM, is_rmsprop = o->kind == EMBD_RMSPROP, is_ftrl = o->kind == EMBD_FTRL;
+    bool is_adam = o->kind == EMBD_ADAM, is_rmsprop = o->kind == EMBD_RMSPROP,
+         is_ftrl = o->kind == EMBD_FTRL;
     put_text(l, "optimizer", embd_optimizer_name(o->kind));
     put_text(l, "optimizer.update", embd_update_name(o->update));
     put_float(l, "optimizer.lr", true, o->lr);
@@ -254,7 +256,8 @@ int command_table_describe(int argc, char **argv)
         .parser = parse_name,
         .args_doc = "TABLE",
         .doc = "A table's whole definition, and what it holds on all shards.\v"
-               "The fields are those that 'embctl table create --set' takes. In a table, parameters that the "
+               "The fields are those that 'embctl table create --set' takes. In a table, "
+               "parameters that the "
                "optimizer or initializer does not have are left out; in JSON they are null.\n"
                "\n"
                "Examples:\n"
@@ -293,7 +296,8 @@ enum { OPTION_FIRST = 0x2000 };
 static const struct argp_option create_options[] = {
     {"dim", OPTION_FIRST + 0, "N", 0, "Columns of a row (required)", 0},
     {"slots", OPTION_FIRST + 1, "N", 0, "Slots of a sample (default: 1)", 0},
-    {"slot-sizes", OPTION_FIRST + 2, "N,N...", 0, "Keys of each slot, which are then numbered from 0", 0},
+    {"slot-sizes", OPTION_FIRST + 2, "N,N...", 0,
+     "Keys of each slot, which are then numbered from 0", 0},
     {"partition", OPTION_FIRST + 3, "NAME", 0, "hash, modulo or slot (default: hash)", 0},
     {"combiner", OPTION_FIRST + 4, "NAME", 0, "sum, mean, sqrtn or concat (default: sum)", 0},
     {"dtype", OPTION_FIRST + 5, "NAME", 0, "f32, f16 or bf16 (default: f32)", 0},
@@ -303,19 +307,29 @@ static const struct argp_option create_options[] = {
     {"initializer", OPTION_FIRST + 8, "NAME", 0,
      "uniform, uniform_slot, normal or constant (default: uniform, -0.05 to 0.05)", 0},
     {"seed", OPTION_FIRST + 9, "N", 0, "Of the first values (default: 0)", 0},
-    {"capacity", OPTION_FIRST + 10, "ROWS", 0, "Rows per shard there is room for (default: 0, none)", 0},
-    {"on-full", OPTION_FIRST + 11, "NAME", 0, "grow or error, beyond the capacity (default: grow)", 0},
-    {"admit-after", OPTION_FIRST + 12, "N", 0, "Requests with a key before it gets a row (default: 1)", 0},
-    {"create-on", OPTION_FIRST + 13, "NAME", 0, "push or pull: which requests make rows (default: push)", 0},
-    {"set", OPTION_FIRST + 14, "FIELD=VALUE", 0, "Any field of the definition, as 'table describe' names it", 0},
+    {"capacity", OPTION_FIRST + 10, "ROWS", 0,
+     "Rows per shard there is room for (default: 0, none)", 0},
+    {"on-full", OPTION_FIRST + 11, "NAME", 0, "grow or error, beyond the capacity (default: grow)",
+     0},
+    {"admit-after", OPTION_FIRST + 12, "N", 0,
+     "Requests with a key before it gets a row (default: 1)", 0},
+    {"create-on", OPTION_FIRST + 13, "NAME", 0,
+     "push or pull: which requests make rows (default: push)", 0},
+    {"set", OPTION_FIRST + 14, "FIELD=VALUE", 0,
+     "Any field of the definition, as 'table describe' names it", 0},
     {0},
 };
-static const char *const create_fields[] = {"dim",  "slots",       "slot_sizes", "partition",    "combiner",
-                                            "dtype", "optimizer",  "optimizer.lr", "initializer", "seed",
-                                            "capacity", "on_full", "admit_after",  "create_on"};
+/* In the order of the options. */
+static const char *const create_fields[] = {"dim",         "slots",    "slot_sizes", "partition",
+                                            "combiner",    "dtype",    "optimizer",  "optimizer.lr",
+                                            "initializer", "seed",     "capacity",   "on_full",
+                                            "admit_after", "create_on"};
 #define N_CREATE_FIELDS (sizeof create_fields / sizeof create_fields[0])
+_Static_assert(sizeof create_options / sizeof create_options[0] == N_CREATE_FIELDS + 2,
+               "a field for every option but --set");
 
-static void add_setting(struct create *c, struct argp_state *state, const char *field, const char *value)
+static void add_setting(struct create *c, struct argp_state *state, const char *field,
+                        const char *value)
 {
     struct setting *grown = reallocarray(c->settings, c->n + 1, sizeof *grown);
     if (!grown)
@@ -350,19 +364,22 @@ static int parse_create(int key, char *arg, struct argp_state *state)
     return result;
 }
 
-/* "optimizer" and "initializer" reset their parameters to defaults, so they are set before these. */
+/* "optimizer" and "initializer" reset their parameters to defaults, so they are set before these.
+ */
 static bool sets_kind(const struct setting *s)
 {
     return !strcmp(s->field, "optimizer") || !strcmp(s->field, "initializer");
 }
 
-static int apply(const struct create *c, embd_schema *schema, uint64_t *storage, char *why, size_t why_bytes)
+static int apply(const struct create *c, embd_schema *schema, uint64_t *storage, char *why,
+                 size_t why_bytes)
 {
     int status = embd_schema_set(schema, "name", c->name, storage, why, why_bytes);
     for (int kinds = 1; kinds >= 0; kinds--)
         for (size_t i = 0; i < c->n && status == EMBD_OK; i++)
             if (sets_kind(&c->settings[i]) == (kinds == 1))
-                status = embd_schema_set(schema, c->settings[i].field, c->settings[i].value, storage, why, why_bytes);
+                status = embd_schema_set(schema, c->settings[i].field, c->settings[i].value,
+                                         storage, why, why_bytes);
     return status ? status : embd_schema_check(schema, why, why_bytes);
 }
 
@@ -386,13 +403,15 @@ int command_table_create(int argc, char **argv)
         .options = create_options,
         .parser = parse_create,
         .args_doc = "TABLE",
-        .doc = "Creates a table on every shard. A table of the same name and definition is left as it is; one of "
+        .doc = "Creates a table on every shard. A table of the same name and definition is left as "
+               "it is; one of "
                "another definition is refused (exit code 5).\v"
                "A name has 1 to 63 of a-z, 0-9, '-' and '_', and begins with a letter or digit.\n"
                "\n"
                "Examples:\n"
                "  embctl table create items --dim 16\n"
-               "  embctl table create ads --dim 64 --slots 26 --combiner mean --optimizer adagrad --lr 0.05\n"
+               "  embctl table create ads --dim 64 --slots 26 --combiner mean --optimizer adagrad "
+               "--lr 0.05\n"
                "  embctl table create words --dim 32 --optimizer adam --set optimizer.beta2=0.99 "
                "--initializer normal --set initializer.b=0.01"};
     struct create c = {0};
@@ -409,7 +428,8 @@ int command_table_drop(int argc, char **argv)
     static const struct argp argp = {
         .parser = parse_name,
         .args_doc = "TABLE",
-        .doc = "Drops a table on every shard, its rows with it. There is no way back but a dump or snapshot.\v"
+        .doc = "Drops a table on every shard, its rows with it. There is no way back but a dump or "
+               "snapshot.\v"
                "Examples:\n"
                "  embctl dump items ./items-last && embctl table drop items"};
     const char *name = NULL;

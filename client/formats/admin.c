@@ -1,8 +1,9 @@
 /* admin.c - the admin requests that dump, load and snapshot are made of.
  *
- * Each function writes one request, waits, and reads one answer with the sticky reader: straight through, checked
- * once at the end. What can fail: the shard cannot be reached or refuses (embd__request has set the client's
- * error), or its answer is not what PROTOCOL.md says (EMBD_PROTOCOL, naming the field). */
+ * Each function writes one request, waits, and reads one answer with the sticky reader: straight
+ * through, checked once at the end. What can fail: the shard cannot be reached or refuses
+ * (embd__request has set the client's error), or its answer is not what PROTOCOL.md says
+ * (EMBD_PROTOCOL, naming the field). */
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,8 +11,8 @@
 #include "client.h"
 #include "partfile.h"
 
-/* A hold ends by itself after this, should the client hang: the longest a shard grants. It also ends with the
- * connection, so a client that dies holds nobody. */
+/* A hold ends by itself after this, should the client hang: the longest a shard grants. It also
+ * ends with the connection, so a client that dies holds nobody. */
 #define HOLD_TIMEOUT_MS 3600000u
 
 struct msg *embd__admin_begin(embd_client *client, enum method method)
@@ -32,7 +33,8 @@ int embd__admin_end(embd_client *client, uint32_t shard, enum method method, str
     *e = (struct embd__error){0};
     int status = inner.status == EMBD_NO_MEMORY ? EMBD_NO_MEMORY : EMBD_PROTOCOL;
     return embd__error_set(e, status, "%s: the answer to %s is not understood: %s",
-                           embd_shard_address(client, shard), embd__method_name(method), inner.text);
+                           embd_shard_address(client, shard), embd__method_name(method),
+                           inner.text);
 }
 
 /* ---- hold and release ---- */
@@ -96,7 +98,8 @@ void embd__admin_release(embd_client *client, uint64_t *pause_us_out)
 
 /* ---- tables ---- */
 
-int embd__admin_describe(embd_client *client, uint32_t shard, const char *table, struct description *out)
+int embd__admin_describe(embd_client *client, uint32_t shard, const char *table,
+                         struct description *out)
 {
     struct answer *answer;
     struct fields f, schema;
@@ -133,12 +136,13 @@ static void read_scan(struct answer *answer, const embd_schema *schema, struct s
     out->is_done = embd__field_bool(&f, "done", false);
     out->step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
     if (embd__fields_end(&f) == EMBD_OK)
-        embd__row_block_read(&answer->reader, schema, (uint32_t)n_rows, (uint32_t)n_candidates, &out->block);
+        embd__row_block_read(&answer->reader, schema, (uint32_t)n_rows, (uint32_t)n_candidates,
+                             &out->block);
     embd__reader_end(&answer->reader);
 }
 
-int embd__admin_scan(embd_client *client, uint32_t shard, const embd_schema *schema, uint64_t cursor,
-                     struct scan_block *out)
+int embd__admin_scan(embd_client *client, uint32_t shard, const embd_schema *schema,
+                     uint64_t cursor, struct scan_block *out)
 {
     struct embd__error *e = embd__client_error(client);
     struct answer *answer;
@@ -164,7 +168,8 @@ static int load(embd_client *client, uint32_t shard)
     return status ? status : embd__admin_end(client, shard, METHOD_LOAD, answer);
 }
 
-int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema, const struct row_block *block)
+int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema,
+                     const struct row_block *block)
 {
     struct msg *m = embd__admin_begin(client, METHOD_LOAD);
     embd__msg_map(m, 3);
@@ -175,7 +180,8 @@ int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *sch
     return load(client, shard);
 }
 
-int embd__admin_set_step(embd_client *client, uint32_t shard, const embd_schema *schema, uint64_t step)
+int embd__admin_set_step(embd_client *client, uint32_t shard, const embd_schema *schema,
+                         uint64_t step)
 {
     struct row_block empty = {0};
     struct msg *m = embd__admin_begin(client, METHOD_LOAD);

@@ -1,24 +1,27 @@
 /* admin.h - the admin requests that dump, load and snapshot are made of (proto/PROTOCOL.md).
  *
- * Each returns EMBD_OK or a negative status; the client's error then names the shard and the cause. */
+ * Each returns EMBD_OK or a negative status; the client's error then names the shard and the cause.
+ */
 #ifndef EMBD_FORMATS_ADMIN_H
 #define EMBD_FORMATS_ADMIN_H
 
 #include "request.h"
 #include "schema.h"
 
-/* embd__request_begin for an admin request: it fails at once where there is no admin socket to connect to, since
- * that does not mend itself, instead of at the deadline. */
+/* embd__request_begin for an admin request: it fails at once where there is no admin socket to
+ * connect to, since that does not mend itself, instead of at the deadline. */
 struct msg *embd__admin_begin(embd_client *client, enum method method);
 
-/* After the last field and bin of an answer were read: frees it and gives what was wrong with it a name. */
+/* After the last field and bin of an answer were read: frees it and gives what was wrong with it a
+ * name. */
 int embd__admin_end(embd_client *client, uint32_t shard, enum method method, struct answer *answer);
 
 /* Makes changes to tables wait, on every shard. On failure nothing is held. */
 int embd__admin_hold(embd_client *client);
 
-/* Lets them go on; *pause_us_out is how long they had to wait, on the shard where it was longest. A shard that
- * cannot be reached has ended its hold by itself: not an error. The client's error stays as it is. */
+/* Lets them go on; *pause_us_out is how long they had to wait, on the shard where it was longest. A
+ * shard that cannot be reached has ended its hold by itself: not an error. The client's error stays
+ * as it is. */
 void embd__admin_release(embd_client *client, uint64_t *pause_us_out);
 
 struct description {
@@ -27,7 +30,8 @@ struct description {
 };
 
 /* One shard's view of a table; embd__schema_fini(&out->schema) frees. EMBD_UNKNOWN_TABLE. */
-int embd__admin_describe(embd_client *client, uint32_t shard, const char *table, struct description *out);
+int embd__admin_describe(embd_client *client, uint32_t shard, const char *table,
+                         struct description *out);
 
 /* What one scan request answered. */
 struct scan_block {
@@ -39,11 +43,13 @@ struct scan_block {
 };
 
 /* Under a hold: the next rows of a table, from cursor 0 on. On failure there is nothing to free. */
-int embd__admin_scan(embd_client *client, uint32_t shard, const embd_schema *schema, uint64_t cursor,
-                     struct scan_block *out);
+int embd__admin_scan(embd_client *client, uint32_t shard, const embd_schema *schema,
+                     uint64_t cursor, struct scan_block *out);
 
 /* Puts rows into a shard; they must be routed to it. */
-int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema, const struct row_block *block);
-int embd__admin_set_step(embd_client *client, uint32_t shard, const embd_schema *schema, uint64_t step);
+int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema,
+                     const struct row_block *block);
+int embd__admin_set_step(embd_client *client, uint32_t shard, const embd_schema *schema,
+                         uint64_t step);
 
 #endif

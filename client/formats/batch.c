@@ -21,7 +21,8 @@ static void *cut(uint8_t **next, uint64_t bytes)
     return piece;
 }
 
-int embd__batch_open(struct batch *batch, const embd_schema *schema, uint64_t bytes, struct embd__error *e)
+int embd__batch_open(struct batch *batch, const embd_schema *schema, uint64_t bytes,
+                     struct embd__error *e)
 {
     uint64_t row_bytes = embd__row_bytes(schema), fit = bytes / row_bytes;
     uint64_t n = fit < 1 ? 1 : fit > LIMIT_KEYS ? LIMIT_KEYS : fit;
@@ -31,7 +32,8 @@ int embd__batch_open(struct batch *batch, const embd_schema *schema, uint64_t by
     uint8_t *next = aligned_alloc(ALIGN, padded(total));
     bool has_slots = schema->partition == EMBD_SLOT;
     if (!next)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu rows on their way", (unsigned long long)n);
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu rows on their way",
+                               (unsigned long long)n);
     *batch = (struct batch){.capacity = (uint32_t)n, .memory = next};
     batch->keys = cut(&next, n * sizeof *batch->keys);
     batch->slots = has_slots ? cut(&next, n * sizeof *batch->slots) : NULL;
@@ -49,14 +51,16 @@ void embd__batch_close(struct batch *batch)
     *batch = (struct batch){0};
 }
 
-void embd__batch_add_row(struct batch *batch, const embd_schema *schema, const struct row_block *block, uint32_t i)
+void embd__batch_add_row(struct batch *batch, const embd_schema *schema,
+                         const struct row_block *block, uint32_t i)
 {
     size_t value_bytes = schema->dim * embd__dtype_bytes(schema->dtype), to = batch->n_rows++;
     size_t n_state = embd__schema_state_floats(schema);
     batch->keys[to] = block->keys[i];
     if (batch->slots)
         batch->slots[to] = block->slots[i];
-    memcpy(batch->rows + to * value_bytes, (const uint8_t *)block->rows + i * value_bytes, value_bytes);
+    memcpy(batch->rows + to * value_bytes, (const uint8_t *)block->rows + i * value_bytes,
+           value_bytes);
     if (batch->states)
         memcpy(batch->states + to * n_state, block->states + i * n_state, n_state * sizeof(float));
 }

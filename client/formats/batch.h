@@ -18,12 +18,15 @@ struct batch {
     void *memory;
 };
 
-/* Room for as many rows, and as many candidates, as fit in `bytes`; at least one. EMBD_NO_MEMORY. */
-int embd__batch_open(struct batch *batch, const embd_schema *schema, uint64_t bytes, struct embd__error *e);
+/* Room for as many rows, and as many candidates, as fit in `bytes`; at least one. EMBD_NO_MEMORY.
+ */
+int embd__batch_open(struct batch *batch, const embd_schema *schema, uint64_t bytes,
+                     struct embd__error *e);
 void embd__batch_close(struct batch *batch);
 
 /* Copies row or candidate `i` of a block; there must be room. */
-void embd__batch_add_row(struct batch *batch, const embd_schema *schema, const struct row_block *block, uint32_t i);
+void embd__batch_add_row(struct batch *batch, const embd_schema *schema,
+                         const struct row_block *block, uint32_t i);
 void embd__batch_add_candidate(struct batch *batch, const struct row_block *block, uint32_t i);
 
 /* The batch as a block, valid until it changes. */

@@ -1,11 +1,12 @@
-/* dump.c - embd_dump: one consistent cut of one or all tables, into a new directory on this machine.
+/* dump.c - embd_dump: one consistent cut of one or all tables, into a new directory on this
+ * machine.
  *
- * The happy path: stage DIR.tmp-PID; hold changes on every shard; ask what tables there are; scan every shard of
- * every table in blocks and append them to TABLE.SHARD.part; release; sync the files, write manifest.json, and
- * rename to DIR. Changes wait from hold to release only: syncing, the slow part on a disk, comes afterwards (the
- * kernel has been writing all the time, see durable.c).
- * What can fail: a shard (its hold ends by itself or is released here) or the disk. The staged directory is then
- * removed; DIR itself appears complete or never. */
+ * The happy path: stage DIR.tmp-PID; hold changes on every shard; ask what tables there are; scan
+ * every shard of every table in blocks and append them to TABLE.SHARD.part; release; sync the
+ * files, write manifest.json, and rename to DIR. Changes wait from hold to release only: syncing,
+ * the slow part on a disk, comes afterwards (the kernel has been writing all the time, see
+ * durable.c). What can fail: a shard (its hold ends by itself or is released here) or the disk. The
+ * staged directory is then removed; DIR itself appears complete or never. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,8 @@
 #include "partfile.h"
 #include "ticker.h"
 
-/* More files than this are synced one by one while changes wait, so as not to run out of descriptors. */
+/* More files than this are synced one by one while changes wait, so as not to run out of
+ * descriptors. */
 #define OPEN_FILES_MAX 256
 
 struct dump {
@@ -39,7 +41,8 @@ static int add_table(void *arg, const char *name)
     if (d->only && strcmp(d->only, name))
         return 0;
     struct manifest *manifest = &d->manifest;
-    struct manifest_table *grown = realloc(manifest->tables, (manifest->n_tables + 1) * sizeof *grown);
+    struct manifest_table *grown =
+        realloc(manifest->tables, (manifest->n_tables + 1) * sizeof *grown);
     if (!grown)
         return EMBD_NO_MEMORY;
     manifest->tables = grown;
@@ -66,7 +69,8 @@ static int describe_part(struct dump *d, struct manifest_table *table, uint32_t 
     struct manifest_part *part = &table->parts[shard];
     if (embd__admin_describe(d->client, shard, table->schema.s.name, &description))
         return d->e->status;
-    *part = (struct manifest_part){.shard = shard, .rows = description.rows, .candidates = description.candidates};
+    *part = (struct manifest_part){
+        .shard = shard, .rows = description.rows, .candidates = description.candidates};
     snprintf(part->file, sizeof part->file, "%s.%" PRIu32 ".part", table->schema.s.name, shard);
     if (description.step > table->step)
         table->step = description.step;
@@ -88,7 +92,8 @@ static int describe_table(struct dump *d, struct manifest_table *table)
 {
     table->parts = calloc(d->n_shards, sizeof *table->parts);
     if (!table->parts)
-        return embd__error_set(d->e, EMBD_NO_MEMORY, "no memory for the parts of table '%s'", table->schema.s.name);
+        return embd__error_set(d->e, EMBD_NO_MEMORY, "no memory for the parts of table '%s'",
+                               table->schema.s.name);
     for (uint32_t shard = 0; shard < d->n_shards; shard++) {
         if (describe_part(d, table, shard))
             return d->e->status;
@@ -151,10 +156,10 @@ static int scan_part(struct dump *d, const embd_schema *schema, struct manifest_
     if (rows == part->rows && candidates == part->candidates)
         return EMBD_OK;
     return embd__error_set(d->e, EMBD_PROTOCOL,
-                           "%s: table '%s' has %" PRIu64 " rows and %" PRIu64 " candidates, but a scan gave %" PRIu64
-                           " and %" PRIu64,
-                           embd_shard_address(d->client, part->shard), schema->name, part->rows, part->candidates,
-                           rows, candidates);
+                           "%s: table '%s' has %" PRIu64 " rows and %" PRIu64
+                           " candidates, but a scan gave %" PRIu64 " and %" PRIu64,
+                           embd_shard_address(d->client, part->shard), schema->name, part->rows,
+                           part->candidates, rows, candidates);
 }
 
 static int finish_part(struct dump *d, struct manifest_part *part, struct durable_file *file)
@@ -185,8 +190,8 @@ static int write_part(struct dump *d, const embd_schema *schema, struct manifest
 }
 
 /* Calls `step` for every part of every table. */
-static int each_part(struct dump *d, int (*step)(struct dump *, const embd_schema *, struct manifest_part *,
-                                                 struct durable_file *))
+static int each_part(struct dump *d, int (*step)(struct dump *, const embd_schema *,
+                                                 struct manifest_part *, struct durable_file *))
 {
     for (uint32_t i = 0; i < d->manifest.n_tables; i++)
         for (uint32_t shard = 0; shard < d->n_shards; shard++) {
@@ -250,8 +255,8 @@ static void fini(struct dump *d)
     free(d->staged);
 }
 
-EMBD_API int embd_dump(embd_client *client, const char *table, const char *dir, embd_progress *progress, void *arg,
-                       embd_dump_report *report_out)
+EMBD_API int embd_dump(embd_client *client, const char *table, const char *dir,
+                       embd_progress *progress, void *arg, embd_dump_report *report_out)
 {
     struct dump d = {.client = client, .e = embd__client_error(client), .only = table};
     *d.e = (struct embd__error){0};

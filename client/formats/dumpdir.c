@@ -1,8 +1,9 @@
 /* dumpdir.c - the directories that dumps and snapshots are read from.
  *
- * The happy path: read DIR/manifest.json; where there is none, read SUB/manifest.json of every sub-directory;
- * then compare the shares with each other. Part files are not touched here (partread.h).
- * What can fail: no manifest at all, one that cannot be understood, shares of different clusters. */
+ * The happy path: read DIR/manifest.json; where there is none, read SUB/manifest.json of every
+ * sub-directory; then compare the shares with each other. Part files are not touched here
+ * (partread.h). What can fail: no manifest at all, one that cannot be understood, shares of
+ * different clusters. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -125,7 +126,8 @@ static int add_children(struct dump_dir *dir, struct embd__error *e)
 {
     DIR *list = opendir(dir->path);
     if (!list)
-        return embd__error_set(e, EMBD_IO, "%s: cannot open the directory: %s", dir->path, strerror(errno));
+        return embd__error_set(e, EMBD_IO, "%s: cannot open the directory: %s", dir->path,
+                               strerror(errno));
     for (struct dirent *entry; !e->status && (entry = readdir(list)) != NULL;) {
         if (entry->d_name[0] == '.')
             continue;
@@ -151,7 +153,8 @@ static int read_shares(struct dump_dir *dir, struct embd__error *e)
         return e->status;
     if (dir->n_shares == 0)
         return embd__error_set(e, EMBD_CORRUPT,
-                               "%s: holds no manifest.json: no dump, or one that was not finished", dir->path);
+                               "%s: holds no manifest.json: no dump, or one that was not finished",
+                               dir->path);
     qsort(dir->shares, dir->n_shares, sizeof *dir->shares, by_path);
     return EMBD_OK;
 }
@@ -167,25 +170,30 @@ static bool has_shard(const struct manifest_table *table, uint32_t shard)
 }
 
 /* Two shares' views of one table. */
-static int compare_tables(const struct dump_share *a, const struct manifest_table *x, const struct dump_share *b,
-                          const struct manifest_table *y, struct embd__error *e)
+static int compare_tables(const struct dump_share *a, const struct manifest_table *x,
+                          const struct dump_share *b, const struct manifest_table *y,
+                          struct embd__error *e)
 {
     const char *differs = embd__schema_difference(&x->schema.s, &y->schema.s);
     if (differs)
-        return embd__error_set(e, EMBD_CORRUPT, "%s and %s: table '%s' differs in %s; they are no one snapshot",
+        return embd__error_set(e, EMBD_CORRUPT,
+                               "%s and %s: table '%s' differs in %s; they are no one snapshot",
                                a->path, b->path, x->schema.s.name, differs);
     for (uint32_t i = 0; i < x->n_parts; i++)
         if (has_shard(y, x->parts[i].shard))
-            return embd__error_set(e, EMBD_CORRUPT, "%s and %s: both hold shard %" PRIu32 " of table '%s'",
-                                   a->path, b->path, x->parts[i].shard, x->schema.s.name);
+            return embd__error_set(e, EMBD_CORRUPT,
+                                   "%s and %s: both hold shard %" PRIu32 " of table '%s'", a->path,
+                                   b->path, x->parts[i].shard, x->schema.s.name);
     return EMBD_OK;
 }
 
-static int compare_shares(const struct dump_share *a, const struct dump_share *b, struct embd__error *e)
+static int compare_shares(const struct dump_share *a, const struct dump_share *b,
+                          struct embd__error *e)
 {
     if (a->manifest.n_shards != b->manifest.n_shards)
         return embd__error_set(e, EMBD_CORRUPT,
-                               "%s is of %" PRIu32 " shards, %s of %" PRIu32 "; they are no one snapshot",
+                               "%s is of %" PRIu32 " shards, %s of %" PRIu32
+                               "; they are no one snapshot",
                                a->path, a->manifest.n_shards, b->path, b->manifest.n_shards);
     for (uint32_t i = 0; i < a->manifest.n_tables && !e->status; i++) {
         const struct manifest_table *x = &a->manifest.tables[i];
@@ -250,7 +258,8 @@ const struct manifest_table *embd__dumpdir_find(const struct dump_dir *dir, cons
     return table;
 }
 
-int embd__dumpdir_each(const struct dump_dir *dir, const char *only, dumpdir_visit *visit, void *arg)
+int embd__dumpdir_each(const struct dump_dir *dir, const char *only, dumpdir_visit *visit,
+                       void *arg)
 {
     int stop = 0;
     for (uint32_t i = 0; i < dir->n_shares && !stop; i++) {
@@ -299,10 +308,11 @@ static int check_table_complete(void *arg, const struct manifest_table *table)
             found = share && has_shard(share, shard);
         }
         if (!found)
-            return embd__error_set(c->e, EMBD_INVALID,
-                                   "%s: shard %" PRIu32 " of %" PRIu32 " of table '%s' is in no manifest; gather "
-                                   "the snapshot directories of all processes in one directory and name that",
-                                   c->dir->path, shard, n_shards, name);
+            return embd__error_set(
+                c->e, EMBD_INVALID,
+                "%s: shard %" PRIu32 " of %" PRIu32 " of table '%s' is in no manifest; gather "
+                "the snapshot directories of all processes in one directory and name that",
+                c->dir->path, shard, n_shards, name);
     }
     return 0;
 }

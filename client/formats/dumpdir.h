@@ -1,7 +1,8 @@
 /* dumpdir.h - the directories that dumps and snapshots are read from.
  *
- * A directory with a manifest.json is one share. A snapshot of several server processes is one share per
- * process: gathered as sub-directories of one directory (any names), they are read together as one. */
+ * A directory with a manifest.json is one share. A snapshot of several server processes is one
+ * share per process: gathered as sub-directories of one directory (any names), they are read
+ * together as one. */
 #ifndef EMBD_FORMATS_DUMPDIR_H
 #define EMBD_FORMATS_DUMPDIR_H
 
@@ -18,9 +19,9 @@ struct dump_dir {
     uint32_t n_shares;
 };
 
-/* Reads the manifests and checks that the shares belong together: one number of shards, tables of one
- * definition, no shard twice.
- * EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY: *out is zero. The error names the file and what is wrong. */
+/* Reads the manifests and checks that the shares belong together: one number of shards, tables of
+ * one definition, no shard twice. EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY: *out is zero. The error
+ * names the file and what is wrong. */
 int embd__dumpdir_open(const char *path, struct dump_dir *out, struct embd__error *e);
 void embd__dumpdir_fini(struct dump_dir *dir);
 
@@ -30,16 +31,17 @@ const struct manifest_table *embd__dumpdir_table(const struct dump_share *share,
 /* The table in the first share that has it, or NULL. */
 const struct manifest_table *embd__dumpdir_find(const struct dump_dir *dir, const char *name);
 
-/* Calls `visit` for every table of the directory once; `only` (may be NULL) restricts it to one name.
- * A visit that returns nonzero ends it; that value is returned. */
+/* Calls `visit` for every table of the directory once; `only` (may be NULL) restricts it to one
+ * name. A visit that returns nonzero ends it; that value is returned. */
 typedef int dumpdir_visit(void *arg, const struct manifest_table *table);
-int embd__dumpdir_each(const struct dump_dir *dir, const char *only, dumpdir_visit *visit, void *arg);
+int embd__dumpdir_each(const struct dump_dir *dir, const char *only, dumpdir_visit *visit,
+                       void *arg);
 
 /* Rows and bytes that the manifests promise; `only` as above. */
 void embd__dumpdir_totals(const struct dump_dir *dir, const char *only, embd_dump_report *out);
 
-/* Whether every shard of the cluster it was taken from has its part of every table; else EMBD_INVALID names the
- * first one missing, and how to complete the directory. */
+/* Whether every shard of the cluster it was taken from has its part of every table; else
+ * EMBD_INVALID names the first one missing, and how to complete the directory. */
 int embd__dumpdir_complete(const struct dump_dir *dir, struct embd__error *e);
 
 #endif

@@ -1,8 +1,9 @@
 /* durable.c - files and directories that are whole on disk or not there.
  *
- * The happy path is embd__durable_stage, then create, write and finish for each file, then embd__durable_publish.
- * What can fail is every system call: a full disk shows in write or fsync, an existing target in stage, or in
- * publish where somebody was faster. The caller then calls embd__durable_discard and nothing is left. */
+ * The happy path is embd__durable_stage, then create, write and finish for each file, then
+ * embd__durable_publish. What can fail is every system call: a full disk shows in write or fsync,
+ * an existing target in stage, or in publish where somebody was faster. The caller then calls
+ * embd__durable_discard and nothing is left. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,9 +16,10 @@
 
 #include "durable.h"
 
-/* Bytes after which the kernel is asked to begin writing them out, so that the final fsync waits for little. */
+/* Bytes after which the kernel is asked to begin writing them out, so that the final fsync waits
+ * for little. */
 #define FLUSH_BYTES (32u << 20)
-#define PIECES_MAX 64
+#define PIECES_MAX  64
 
 static int fail(struct embd__error *e, const char *path, const char *what)
 {
@@ -38,7 +40,8 @@ char *embd__durable_path(const char *directory, const char *name, struct embd__e
 
 /* ---- files ---- */
 
-int embd__durable_create(struct durable_file *file, const char *directory, const char *name, struct embd__error *e)
+int embd__durable_create(struct durable_file *file, const char *directory, const char *name,
+                         struct embd__error *e)
 {
     *file = (struct durable_file){.fd = -1};
     file->path = embd__durable_path(directory, name, e);
@@ -92,8 +95,8 @@ static void begin_flush(struct durable_file *file)
     file->flushing = file->bytes;
 }
 
-int embd__durable_write(struct durable_file *file, const struct msg_piece *pieces, uint32_t n_pieces,
-                        struct embd__error *e)
+int embd__durable_write(struct durable_file *file, const struct msg_piece *pieces,
+                        uint32_t n_pieces, struct embd__error *e)
 {
     struct iovec list[PIECES_MAX];
     int n = 0;
@@ -101,7 +104,8 @@ int embd__durable_write(struct durable_file *file, const struct msg_piece *piece
         if (pieces[i].bytes == 0)
             continue;
         XXH3_64bits_update(file->hash, pieces[i].data, pieces[i].bytes);
-        list[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)pieces[i].data, .iov_len = pieces[i].bytes};
+        list[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)pieces[i].data,
+                                   .iov_len = pieces[i].bytes};
         if (n == PIECES_MAX) {
             if (write_list(file, list, n, e))
                 return e->status;
@@ -151,7 +155,8 @@ static int sync_directory(const char *path, struct embd__error *e)
 
 static int refuse_existing(const char *target, struct embd__error *e)
 {
-    return embd__error_set(e, EMBD_EXISTS, "%s exists; name a directory that does not, or remove it first", target);
+    return embd__error_set(e, EMBD_EXISTS,
+                           "%s exists; name a directory that does not, or remove it first", target);
 }
 
 int embd__durable_stage(const char *target, char **staged_out, struct embd__error *e)
@@ -169,8 +174,9 @@ int embd__durable_stage(const char *target, char **staged_out, struct embd__erro
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the path of %s", target);
     snprintf(staged, bytes, "%.*s.tmp-%ld", (int)n, target, (long)getpid());
     if (mkdir(staged, 0777)) {
-        fail(e, staged, errno == EEXIST ? "is left from an earlier dump, or another thread writes it"
-                                        : "cannot create the directory");
+        fail(e, staged,
+             errno == EEXIST ? "is left from an earlier dump, or another thread writes it"
+                             : "cannot create the directory");
         free(staged);
         return e->status;
     }

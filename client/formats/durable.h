@@ -1,8 +1,8 @@
 /* durable.h - files and directories that are whole on disk or not there.
  *
- * A dump is written into a directory with a temporary name; every file is checksummed while it is written and
- * synced when it is complete; then the directory is synced, renamed, and its parent synced. A reader that finds
- * the final name finds everything under it, also after a power cut. */
+ * A dump is written into a directory with a temporary name; every file is checksummed while it is
+ * written and synced when it is complete; then the directory is synced, renamed, and its parent
+ * synced. A reader that finds the final name finds everything under it, also after a power cut. */
 #ifndef EMBD_FORMATS_DURABLE_H
 #define EMBD_FORMATS_DURABLE_H
 
@@ -21,11 +21,12 @@ struct durable_file {
 };
 
 /* A new file `directory`/`name`; it must not exist. Errors name the path and the cause. */
-int embd__durable_create(struct durable_file *file, const char *directory, const char *name, struct embd__error *e);
+int embd__durable_create(struct durable_file *file, const char *directory, const char *name,
+                         struct embd__error *e);
 
 /* Appends the pieces in order. */
-int embd__durable_write(struct durable_file *file, const struct msg_piece *pieces, uint32_t n_pieces,
-                        struct embd__error *e);
+int embd__durable_write(struct durable_file *file, const struct msg_piece *pieces,
+                        uint32_t n_pieces, struct embd__error *e);
 
 /* Syncs and closes; file->bytes and file->xxh3 stay. */
 int embd__durable_finish(struct durable_file *file, struct embd__error *e);
@@ -36,8 +37,8 @@ void embd__durable_fini(struct durable_file *file);
 /* `directory`/`name`, malloc'd; NULL: out of memory, and the error is set. */
 char *embd__durable_path(const char *directory, const char *name, struct embd__error *e);
 
-/* Makes the directory that embd__durable_publish will rename to `target`: "TARGET.tmp-PID", malloc'd.
- * EMBD_EXISTS: `target` is there already. */
+/* Makes the directory that embd__durable_publish will rename to `target`: "TARGET.tmp-PID",
+ * malloc'd. EMBD_EXISTS: `target` is there already. */
 int embd__durable_stage(const char *target, char **staged_out, struct embd__error *e);
 
 /* Syncs `staged`, renames it to `target`, which must not exist, and syncs the parent. */

@@ -1,11 +1,12 @@
 /* load.c - embd_load: fills a cluster of any size from a dump or snapshot directory, bit for bit.
  *
- * The happy path: open and verify the whole directory; check that no table of the cluster is in the way; create
- * the tables; read the parts once more, sending each row to the shard that owns its key here, in blocks; set the
- * step counters last. A block whose rows all belong to one shard (as in a cluster of the size it was taken from)
- * is sent as it lies in the file; otherwise rows are gathered per shard.
- * What can fail: the data (then nothing has changed), a table in the way (likewise), or a shard while rows are
- * sent: the tables that this load created are then dropped again. */
+ * The happy path: open and verify the whole directory; check that no table of the cluster is in the
+ * way; create the tables; read the parts once more, sending each row to the shard that owns its key
+ * here, in blocks; set the step counters last. A block whose rows all belong to one shard (as in a
+ * cluster of the size it was taken from) is sent as it lies in the file; otherwise rows are
+ * gathered per shard. What can fail: the data (then nothing has changed), a table in the way
+ * (likewise), or a shard while rows are sent: the tables that this load created are then dropped
+ * again. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +36,8 @@ struct load {
 
 /* ---- before anything changes ---- */
 
-/* What stands under the table's name on one shard: 1 nothing, 0 an empty table of this definition, negative
- * otherwise. */
+/* What stands under the table's name on one shard: 1 nothing, 0 an empty table of this definition,
+ * negative otherwise. */
 static int look_at(struct load *l, const struct manifest_table *table, uint32_t shard)
 {
     struct description found;
@@ -52,11 +53,13 @@ static int look_at(struct load *l, const struct manifest_table *table, uint32_t 
     uint64_t rows = found.rows + found.candidates;
     embd__schema_fini(&found.schema);
     if (differs)
-        return embd__error_set(l->e, EMBD_EXISTS, "%s: table '%s' exists with another %s than in %s; drop it first",
+        return embd__error_set(l->e, EMBD_EXISTS,
+                               "%s: table '%s' exists with another %s than in %s; drop it first",
                                embd_shard_address(l->client, shard), name, differs, l->dir.path);
     if (rows)
         return embd__error_set(l->e, EMBD_EXISTS,
-                               "%s: table '%s' holds %" PRIu64 " rows; only an empty table is loaded, drop it first",
+                               "%s: table '%s' holds %" PRIu64
+                               " rows; only an empty table is loaded, drop it first",
                                embd_shard_address(l->client, shard), name, rows);
     return 0;
 }
@@ -116,7 +119,8 @@ static uint32_t owner(const struct load *l, const uint64_t *keys, const uint16_t
 /* The shard that owns every row and candidate of the block, or n_shards. */
 static uint32_t only_owner(const struct load *l, const struct row_block *b)
 {
-    uint32_t shard = b->n_rows ? owner(l, b->keys, b->slots, 0) : owner(l, b->candidate_keys, b->candidate_slots, 0);
+    uint32_t shard = b->n_rows ? owner(l, b->keys, b->slots, 0)
+                               : owner(l, b->candidate_keys, b->candidate_slots, 0);
     for (uint32_t i = 0; i < b->n_rows; i++)
         if (owner(l, b->keys, b->slots, i) != shard)
             return l->n_shards;
@@ -159,10 +163,12 @@ static int scatter(struct load *l, const struct row_block *b)
 static int load_block(struct load *l, const struct row_block *block)
 {
     uint32_t shard = only_owner(l, block);
-    return shard < l->n_shards ? embd__admin_load(l->client, shard, l->schema, block) : scatter(l, block);
+    return shard < l->n_shards ? embd__admin_load(l->client, shard, l->schema, block)
+                               : scatter(l, block);
 }
 
-static int load_part(struct load *l, const struct dump_share *share, const struct manifest_part *part)
+static int load_part(struct load *l, const struct dump_share *share,
+                     const struct manifest_part *part)
 {
     struct part_reader reader;
     struct row_block block;
@@ -170,7 +176,8 @@ static int load_part(struct load *l, const struct dump_share *share, const struc
         return l->e->status;
     uint64_t at = 0;
     while (embd__partread_next(&reader, &block, l->e) > 0) {
-        if (load_block(l, &block) || embd__ticker_add(&l->ticker, block.n_rows, reader.at - at, l->e))
+        if (load_block(l, &block) ||
+            embd__ticker_add(&l->ticker, block.n_rows, reader.at - at, l->e))
             break;
         at = reader.at;
     }
@@ -203,7 +210,8 @@ static int load_table(void *arg, const struct manifest_table *table)
     l->schema = &table->schema.s;
     l->batches = calloc(l->n_shards, sizeof *l->batches);
     if (!l->batches)
-        return embd__error_set(l->e, EMBD_NO_MEMORY, "no memory to load table '%s'", l->schema->name);
+        return embd__error_set(l->e, EMBD_NO_MEMORY, "no memory to load table '%s'",
+                               l->schema->name);
     int status = load_parts(l, &step);
     for (uint32_t shard = 0; shard < l->n_shards; shard++) {
         embd__batch_close(&l->batches[shard]);
@@ -220,7 +228,8 @@ static int check(struct load *l, embd_progress *progress, void *arg)
 {
     embd_dump_report totals;
     if (l->only && !embd__dumpdir_find(&l->dir, l->only))
-        return embd__error_set(l->e, EMBD_UNKNOWN_TABLE, "%s: there is no table '%s' in it", l->dir.path, l->only);
+        return embd__error_set(l->e, EMBD_UNKNOWN_TABLE, "%s: there is no table '%s' in it",
+                               l->dir.path, l->only);
     if (embd__dumpdir_complete(&l->dir, l->e))
         return l->e->status;
     embd__dumpdir_totals(&l->dir, l->only, &totals);
@@ -253,8 +262,8 @@ static int fill(struct load *l, embd_progress *progress, void *arg, embd_dump_re
     return status;
 }
 
-EMBD_API int embd_load(embd_client *client, const char *table, const char *dir, embd_progress *progress, void *arg,
-                       embd_dump_report *report_out)
+EMBD_API int embd_load(embd_client *client, const char *table, const char *dir,
+                       embd_progress *progress, void *arg, embd_dump_report *report_out)
 {
     struct load l = {.client = client, .e = embd__client_error(client), .only = table};
     embd_dump_report report;

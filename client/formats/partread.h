@@ -20,14 +20,17 @@ struct part_reader {
     uint64_t rows, candidates;
 };
 
-/* Opens `directory`/part->file and checks its size and header. `part` and `schema` must outlive the reader.
- * EMBD_CORRUPT, EMBD_IO, EMBD_NO_MEMORY: the error names the file; *reader is closed. */
-int embd__partread_open(struct part_reader *reader, const char *directory, const struct manifest_part *part,
-                        const embd_schema *schema, struct embd__error *e);
+/* Opens `directory`/part->file and checks its size and header. `part` and `schema` must outlive the
+ * reader. EMBD_CORRUPT, EMBD_IO, EMBD_NO_MEMORY: the error names the file; *reader is closed. */
+int embd__partread_open(struct part_reader *reader, const char *directory,
+                        const struct manifest_part *part, const embd_schema *schema,
+                        struct embd__error *e);
 
-/* 1: *block_out is the next block, valid until the next call. 0: the end, and size, counts and checksum are
- * what the manifest says. Negative: the error names the file, the place and what differs. */
-int embd__partread_next(struct part_reader *reader, struct row_block *block_out, struct embd__error *e);
+/* 1: *block_out is the next block, valid until the next call. 0: the end, and size, counts and
+ * checksum are what the manifest says. Negative: the error names the file, the place and what
+ * differs. */
+int embd__partread_next(struct part_reader *reader, struct row_block *block_out,
+                        struct embd__error *e);
 
 void embd__partread_close(struct part_reader *reader);
 

@@ -1,12 +1,14 @@
-/* snapshot.c - embd_snapshot: every server process writes the state of its shards under its data directory.
+/* snapshot.c - embd_snapshot: every server process writes the state of its shards under its data
+ * directory.
  *
- * The happy path is that of PROTOCOL.md: hold changes on all shards; `begin` on the first shard of each process;
- * `write` on every shard, which answers with the parts it wrote; `commit` on the first shards with the parts of
- * their process; release. The server knows which shard is the first of its process: shard 0 is one, and each
- * other shard either takes `begin` or refuses it with EMBD_INVALID, and then belongs to the process of the shard
- * before it (the name, the other thing that could be invalid, was taken by shard 0).
- * What can fail: a name that is taken, a disk, a shard that is gone. Every process that has begun is then told to
- * abort, and the holds are released in any case. */
+ * The happy path is that of PROTOCOL.md: hold changes on all shards; `begin` on the first shard of
+ * each process; `write` on every shard, which answers with the parts it wrote; `commit` on the
+ * first shards with the parts of their process; release. The server knows which shard is the first
+ * of its process: shard 0 is one, and each other shard either takes `begin` or refuses it with
+ * EMBD_INVALID, and then belongs to the process of the shard before it (the name, the other thing
+ * that could be invalid, was taken by shard 0). What can fail: a name that is taken, a disk, a
+ * shard that is gone. Every process that has begun is then told to abort, and the holds are
+ * released in any case. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +19,8 @@
 
 /* A shard may write for as long as it can be held. */
 #define WRITE_DEADLINE_MS 3600000u
-/* Parts in one commit request: each has at most some 250 bytes of a header of LIMIT_HEADER_BYTES. */
+/* Parts in one commit request: each has at most some 250 bytes of a header of LIMIT_HEADER_BYTES.
+ */
 #define COMMIT_PARTS 12u
 
 struct written_part {
@@ -81,7 +84,8 @@ static void abort_process(struct snapshot *s, uint32_t shard)
 
 /* ---- write ---- */
 
-static void read_part(struct snapshot *s, struct reader *r, const msgpack_object *item, uint32_t shard)
+static void read_part(struct snapshot *s, struct reader *r, const msgpack_object *item,
+                      uint32_t shard)
 {
     struct fields f;
     struct written_part *w = &s->parts[s->n_parts];
@@ -187,8 +191,10 @@ static int commit_all(struct snapshot *s)
             if (shard == 0)
                 return inner.status;
             *s->e = (struct embd__error){0};
-            return embd__error_set(s->e, inner.status, "%.250s; '%.63s' of the processes before it is complete: remove it",
-                                   inner.text, s->name);
+            return embd__error_set(
+                s->e, inner.status,
+                "%.250s; '%.63s' of the processes before it is complete: remove it", inner.text,
+                s->name);
         }
         s->is_first[shard] = false; /* nothing to abort any more */
     }
@@ -227,8 +233,9 @@ EMBD_API int embd_snapshot(embd_client *client, const char *name, embd_dump_repo
     s.n_shards = embd_shard_count(client);
     s.is_first = calloc(s.n_shards, sizeof *s.is_first);
     s.ends = calloc(s.n_shards, sizeof *s.ends);
-    int status = s.is_first && s.ends ? run_held(&s)
-                                      : embd__error_set(s.e, EMBD_NO_MEMORY, "no memory for a snapshot");
+    int status = s.is_first && s.ends
+                     ? run_held(&s)
+                     : embd__error_set(s.e, EMBD_NO_MEMORY, "no memory for a snapshot");
     if (status == EMBD_OK && report_out)
         *report_out = s.report;
     free(s.is_first);

@@ -12,16 +12,19 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void embd__ticker_begin(struct ticker *ticker, embd_progress *progress, void *arg, uint64_t rows_total)
+void embd__ticker_begin(struct ticker *ticker, embd_progress *progress, void *arg,
+                        uint64_t rows_total)
 {
     *ticker = (struct ticker){.progress = progress, .arg = arg, .rows_total = rows_total};
 }
 
 int embd__ticker_end(struct ticker *ticker, struct embd__error *e)
 {
-    if (ticker->progress && ticker->progress(ticker->arg, ticker->rows_done, ticker->rows_total, ticker->bytes_done))
+    if (ticker->progress &&
+        ticker->progress(ticker->arg, ticker->rows_done, ticker->rows_total, ticker->bytes_done))
         return embd__error_set(e, EMBD_IO, "stopped by the caller after %llu of %llu rows",
-                               (unsigned long long)ticker->rows_done, (unsigned long long)ticker->rows_total);
+                               (unsigned long long)ticker->rows_done,
+                               (unsigned long long)ticker->rows_total);
     return EMBD_OK;
 }
 

@@ -11,7 +11,8 @@ struct ticker {
     uint64_t next_ns; /* monotonic; 0: at once */
 };
 
-void embd__ticker_begin(struct ticker *ticker, embd_progress *progress, void *arg, uint64_t rows_total);
+void embd__ticker_begin(struct ticker *ticker, embd_progress *progress, void *arg,
+                        uint64_t rows_total);
 
 /* Counts work done and reports it when it is time. EMBD_IO: the progress function asked to stop. */
 int embd__ticker_add(struct ticker *ticker, uint64_t rows, uint64_t bytes, struct embd__error *e);

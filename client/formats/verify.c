@@ -1,14 +1,14 @@
 /* verify.c - embd_verify: checks a dump or snapshot directory without a server.
  *
- * Manifest first (dumpdir.h), then every part file from its first to its last byte (partread.h). The first
- * difference ends it: damaged data is not used, however little of it is damaged. */
+ * Manifest first (dumpdir.h), then every part file from its first to its last byte (partread.h).
+ * The first difference ends it: damaged data is not used, however little of it is damaged. */
 #include <stdio.h>
 
 #include "partread.h"
 #include "verify.h"
 
-static int verify_part(const struct dump_share *share, const struct manifest_part *part, const embd_schema *schema,
-                       struct ticker *ticker, struct embd__error *e)
+static int verify_part(const struct dump_share *share, const struct manifest_part *part,
+                       const embd_schema *schema, struct ticker *ticker, struct embd__error *e)
 {
     struct part_reader reader;
     struct row_block block;
@@ -39,7 +39,8 @@ static int verify_share(const struct dump_share *share, const char *only, struct
     return EMBD_OK;
 }
 
-int embd__verify_parts(const struct dump_dir *dir, const char *only, struct ticker *ticker, struct embd__error *e)
+int embd__verify_parts(const struct dump_dir *dir, const char *only, struct ticker *ticker,
+                       struct embd__error *e)
 {
     for (uint32_t i = 0; i < dir->n_shares; i++)
         if (verify_share(&dir->shares[i], only, ticker, e))
@@ -47,8 +48,8 @@ int embd__verify_parts(const struct dump_dir *dir, const char *only, struct tick
     return embd__ticker_end(ticker, e);
 }
 
-static int verify_directory(const char *path, embd_progress *progress, void *arg, embd_dump_report *report_out,
-                            struct embd__error *e)
+static int verify_directory(const char *path, embd_progress *progress, void *arg,
+                            embd_dump_report *report_out, struct embd__error *e)
 {
     struct dump_dir dir;
     embd_dump_report totals;
@@ -64,8 +65,8 @@ static int verify_directory(const char *path, embd_progress *progress, void *arg
     return e->status;
 }
 
-EMBD_API int embd_verify(const char *dir, embd_progress *progress, void *arg, embd_dump_report *report_out,
-                         char *why_out, size_t why_bytes)
+EMBD_API int embd_verify(const char *dir, embd_progress *progress, void *arg,
+                         embd_dump_report *report_out, char *why_out, size_t why_bytes)
 {
     struct embd__error e = {0};
     int status = verify_directory(dir, progress, arg, report_out, &e);

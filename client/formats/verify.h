@@ -6,6 +6,7 @@
 #include "ticker.h"
 
 /* Reads every part of the tables (`only`: of one) and compares it with its manifest. */
-int embd__verify_parts(const struct dump_dir *dir, const char *only, struct ticker *ticker, struct embd__error *e);
+int embd__verify_parts(const struct dump_dir *dir, const char *only, struct ticker *ticker,
+                       struct embd__error *e);
 
 #endif
