@@ -1,0 +1,67 @@
+/* fuzz_seeds.c - writes the golden messages where the fuzzers begin: fuzz_seeds CORPUS */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "unit/golden_messages.h"
+#include "unit/part_files.h"
+
+/* A seed is `prefix` and then the bytes. */
+static void write_seed(const char *corpus, const char *fuzzer, const char *name, const char *prefix,
+                       size_t prefix_bytes, const uint8_t *bytes, size_t n)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s/%s", corpus, fuzzer, name);
+    FILE *file = fopen(path, "wb");
+    if (file == NULL || fwrite(prefix, 1, prefix_bytes, file) != prefix_bytes ||
+        fwrite(bytes, 1, n, file) != n || fclose(file) != 0) {
+        perror(path);
+        exit(1);
+    }
+}
+
+static void write_messages(const char *corpus)
+{
+    for (uint32_t i = 0; i < n_goldens; i++) {
+        uint8_t bytes[GOLDEN_BYTES];
+        const char *name = goldens[i].name;
+        size_t n = read_golden(name, bytes, sizeof bytes);
+        if (n == SIZE_MAX) {
+            fprintf(stderr, "golden/%s.hex cannot be read\n", name);
+            exit(1);
+        }
+        write_seed(corpus, "frame", name, "\3\xff", 2, bytes, n);
+        if (strcmp(name, "pull_request") == 0 || strcmp(name, "push_request") == 0)
+            write_seed(corpus, "parts", name, "", 0, bytes, n);
+        if (strcmp(name, "table_create_request") == 0)
+            write_seed(corpus, "schema", name, "", 0, bytes, n);
+    }
+}
+
+/* Blocks of the table that a first byte of 16 chooses: dim 2, f32, slots, sgd. */
+static void write_blocks(const char *corpus)
+{
+    static const uint64_t keys[2] = {1, 2};
+    static const uint16_t slots[2] = {0, 0};
+    static const float rows[4] = {1, 2, 3, 4};
+    const struct row_block block = {.n_rows = 2, .keys = keys, .slots = slots, .rows = rows};
+    embd_schema schema;
+    size_t n;
+    embd_schema_init(&schema);
+    schema.dim = 2;
+    schema.partition = EMBD_SLOT;
+    uint8_t *file = write_part_file(&schema, &block, 0, &n);
+    write_seed(corpus, "partfile", "blocks", "\x10", 1, file + PARTFILE_HEADER_BYTES, n - PARTFILE_HEADER_BYTES);
+    free(file);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: fuzz_seeds CORPUS\n");
+        return 2;
+    }
+    write_messages(argv[1]);
+    write_blocks(argv[1]);
+    return 0;
+}
