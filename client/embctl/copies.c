@@ -158,23 +158,24 @@ static const struct argp_option load_options[] = {
 
 int command_load(int argc, char **argv)
 {
-    static const struct argp argp = {.options = load_options,
-                                     .parser = parse_copy,
-                                     .args_doc = "DIR",
-                                     .doc = "Creates the tables of a dump or snapshot directory "
-                                            "and fills them, bit for bit, on a cluster of any "
-                                            "number of shards.\v"
-                                            "DIR is verified first; nothing is changed when it is "
-                                            "damaged, or when a table exists that is not "
-                                            "empty or has another definition. A snapshot that "
-                                            "several server processes wrote is loaded from one "
-                                            "directory that holds theirs as sub-directories.\n"
-                                            "\n"
-                                            "Examples:\n"
-                                            "  embctl load ./everything\n"
-                                            "  embctl load --table items ./everything\n"
-                                            "  mkdir all && cp -r /data/a/nightly all/a && cp -r "
-                                            "/data/b/nightly all/b && embctl load all"};
+    static const struct argp argp = {
+        .options = load_options,
+        .parser = parse_copy,
+        .args_doc = "DIR",
+        .doc = "Creates the tables of a dump or snapshot directory "
+               "and fills them, bit for bit, on a cluster of any "
+               "number of shards.\v"
+               "DIR is verified first; nothing is changed when it is "
+               "damaged, or when a table exists that is not "
+               "empty or has another definition. A snapshot that "
+               "several server processes wrote is loaded from one "
+               "directory that holds theirs as sub-directories.\n"
+               "\n"
+               "Examples:\n"
+               "  embctl load ./everything\n"
+               "  embctl load --table items ./everything\n"
+               "  mkdir all; cp -r /data/a/nightly all/a; cp -r /data/b/nightly all/b\n"
+               "  embctl load all"};
     struct copy_arguments a = {.max_words = 1};
     struct progress progress;
     embd_dump_report report;

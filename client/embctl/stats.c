@@ -374,7 +374,7 @@ int command_stats(int argc, char **argv)
                "Examples:\n"
                "  embctl stats\n"
                "  embctl stats --table items --watch=1\n"
-               "  embctl stats -o json | jq '[.stats[] | select(.name==\"rows\") | .value] | add'"};
+               "  embctl stats -o json | jq '.stats[] | select(.name==\"rows\")'"};
     struct stats_arguments a = {0};
     embd_client *client;
     parse_command(&argp, argc, argv, &a);

@@ -410,10 +410,10 @@ int command_table_create(int argc, char **argv)
                "\n"
                "Examples:\n"
                "  embctl table create items --dim 16\n"
-               "  embctl table create ads --dim 64 --slots 26 --combiner mean --optimizer adagrad "
-               "--lr 0.05\n"
-               "  embctl table create words --dim 32 --optimizer adam --set optimizer.beta2=0.99 "
-               "--initializer normal --set initializer.b=0.01"};
+               "  embctl table create ads --dim 64 --slots 26 --combiner mean --lr 0.05 \\\n"
+               "      --optimizer adagrad\n"
+               "  embctl table create words --dim 32 --optimizer adam \\\n"
+               "      --set optimizer.beta2=0.99 --initializer normal --set initializer.b=0.01"};
     struct create c = {0};
     parse_command(&argp, argc, argv, &c);
     int code = create_table(&c);
