@@ -177,9 +177,10 @@ static void a_server_that_stops_reading_ends_in_the_deadline(void **state)
     uint64_t *keys = calloc(MANY, sizeof *keys);
     float *values = calloc((size_t)MANY * FAKE_DIM, sizeof *values);
     embd_part part = {.table = table, .n_keys = MANY, .keys = keys, .values = values, .raw = true};
+    embd_call_options every = {.plan = EMBD_PLAN_POOLED};
     server.manner = FAKE_READS_NOTHING;
     embd_ping(client, 0, NULL); /* it sleeps in this one's answer */
-    assert_int_equal(embd_pull(client, &part, 1, NULL), EMBD_DEADLINE);
+    assert_int_equal(embd_pull(client, &part, 1, &every), EMBD_DEADLINE);
     free(keys); /* nothing may read them any more */
     free(values);
     server.manner = FAKE_GOOD;
