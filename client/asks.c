@@ -1,16 +1,17 @@
-/* asks.c - shares become messages. A pull may be cut anywhere between rows: a message is filled until a limit of
- * it or of its answer would be passed, then the next one begins. A push is one optimizer step, so a shard's
- * parts go in one message or not at all; shards without keys get theirs too, to keep the step counters equal. */
+/* asks.c - shares become messages. A pull may be cut anywhere between rows: a message is filled
+ * until a limit of it or of its answer would be passed, then the next one begins. A push is one
+ * optimizer step, so a shard's parts go in one message or not at all; shards without keys get
+ * theirs too, to keep the step counters equal. */
 #include "call.h"
 
 #include <stdlib.h>
 
 #define HEAD_BYTES_MAX (64u << 10) /* kept free of the frame limit for what is not bins */
 
-/* Parts of a pull in one message: the most bytes that a part's map and the headers of its bins can have, so
- * often that LIMIT_HEADER_BYTES holds. */
+/* Parts of a pull in one message: the most bytes that a part's map and the headers of its bins can
+ * have, so often that LIMIT_HEADER_BYTES holds. */
 #define PULL_PART_HEAD_BYTES 104u
-#define PULL_PARTS ((LIMIT_HEADER_BYTES - 64u) / PULL_PART_HEAD_BYTES)
+#define PULL_PARTS           ((LIMIT_HEADER_BYTES - 64u) / PULL_PART_HEAD_BYTES)
 
 /* What a message and its answer still have room for. */
 struct room {
@@ -42,16 +43,18 @@ static void *on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
     struct ask *ask = ask_of(x);
     if (index < ask->n_bins && ask->bins[index].bytes == bytes)
         return ask->bins[index].to;
-    embd__error_set(&x->error, EMBD_PROTOCOL, "bin %u of the answer has %u bytes; %llu of %u bins are expected",
-                    index, bytes, (unsigned long long)(index < ask->n_bins ? ask->bins[index].bytes : 0),
+    embd__error_set(&x->error, EMBD_PROTOCOL,
+                    "bin %u of the answer has %u bytes; %llu of %u bins are expected", index, bytes,
+                    (unsigned long long)(index < ask->n_bins ? ask->bins[index].bytes : 0),
                     ask->n_bins);
     return NULL;
 }
 
-static void wrong(struct embd__error *e, uint32_t part, const char *field, uint64_t value, uint64_t expected)
+static void wrong(struct embd__error *e, uint32_t part, const char *field, uint64_t value,
+                  uint64_t expected)
 {
-    embd__error_set(e, EMBD_PROTOCOL, "the answer's part %u has %s %llu; %llu is expected", part, field,
-                    (unsigned long long)value, (unsigned long long)expected);
+    embd__error_set(e, EMBD_PROTOCOL, "the answer's part %u has %s %llu; %llu is expected", part,
+                    field, (unsigned long long)value, (unsigned long long)expected);
 }
 
 static void on_pull_answer(struct exchange *x, struct reader *reader)
@@ -60,7 +63,8 @@ static void on_pull_answer(struct exchange *x, struct reader *reader)
     struct part_answer answers[ASK_CUTS_MAX];
     int n = embd__pull_answer_read(reader, answers, ASK_CUTS_MAX);
     if (n >= 0 && (uint32_t)n != ask->n_cuts)
-        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has %d parts; %u are expected", n, ask->n_cuts);
+        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has %d parts; %u are expected", n,
+                        ask->n_cuts);
     for (uint32_t i = 0; n >= 0 && x->error.status == EMBD_OK && i < ask->n_cuts; i++) {
         const struct cut *cut = &ask->cuts[i];
         uint32_t dim = ask->call->works[cut->work].dim;
@@ -81,7 +85,8 @@ static void on_push_answer(struct exchange *x, struct reader *reader)
     struct push_answer answers[ASK_CUTS_MAX];
     int n = embd__push_answer_read(reader, answers, ASK_CUTS_MAX);
     if (n >= 0 && (uint32_t)n != ask->n_cuts)
-        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has %d parts; %u are expected", n, ask->n_cuts);
+        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has %d parts; %u are expected", n,
+                        ask->n_cuts);
     for (uint32_t i = 0; n >= 0 && x->error.status == EMBD_OK && i < ask->n_cuts; i++) {
         const struct cut *cut = &ask->cuts[i];
         if (answers[i].n_keys != cut->n_keys)
@@ -116,7 +121,8 @@ static struct ask *make_ask(struct embd_call *call)
     if (ask == NULL)
         return NULL;
     ask->call = call;
-    ask->x = (struct exchange){.owner = &call->job, .on_bin = on_bin, .on_end = embd__job_exchange_ended};
+    ask->x = (struct exchange){
+        .owner = &call->job, .on_bin = on_bin, .on_end = embd__job_exchange_ended};
     embd__msg_init(&ask->x.msg);
     call->asks[call->asks_made] = ask;
     call->exchanges[call->asks_made++] = &ask->x;
@@ -152,13 +158,14 @@ static int end_ask(struct builder *b)
     embd__parts_write(&ask->x.msg, b->parts, ask->n_cuts, call->is_push);
     int status = embd__msg_end(&ask->x.msg);
     if (status != EMBD_OK)
-        return embd__error_set(&call->client->error, status, "a message of %u parts: %s", ask->n_cuts,
-                               embd_status_text(status));
+        return embd__error_set(&call->client->error, status, "a message of %u parts: %s",
+                               ask->n_cuts, embd_status_text(status));
     if (ask->x.msg.head_bytes > LIMIT_HEADER_BYTES)
-        return embd__error_set(&call->client->error, EMBD_TOO_LARGE,
-                               "a message of %u parts has a header of %u bytes, the limit is %u: push fewer tables "
-                               "at once",
-                               ask->n_cuts, ask->x.msg.head_bytes, LIMIT_HEADER_BYTES);
+        return embd__error_set(
+            &call->client->error, EMBD_TOO_LARGE,
+            "a message of %u parts has a header of %u bytes, the limit is %u: push fewer tables "
+            "at once",
+            ask->n_cuts, ask->x.msg.head_bytes, LIMIT_HEADER_BYTES);
     call->n_asks++;
     return EMBD_OK;
 }
@@ -170,13 +177,13 @@ static uint32_t key_at(const struct share *share, uint32_t row)
     return share->offsets == NULL ? row : share->offsets[row];
 }
 
-static struct room room_of(const struct embd_call *call, const struct work *work, const struct share *share,
-                           uint32_t first, uint32_t end)
+static struct room room_of(const struct embd_call *call, const struct work *work,
+                           const struct share *share, uint32_t first, uint32_t end)
 {
     uint64_t rows = end - first, keys = key_at(share, end) - key_at(share, first);
     uint64_t values = rows * work->row_bytes, statuses = share->statuses != NULL ? keys : 0;
-    uint64_t up = 8 * keys + (share->offsets != NULL ? 4 * (rows + 1) : 0) + (share->slots != NULL ? 2 * rows : 0) +
-                  (share->weights != NULL ? 4 * keys : 0);
+    uint64_t up = 8 * keys + (share->offsets != NULL ? 4 * (rows + 1) : 0) +
+                  (share->slots != NULL ? 2 * rows : 0) + (share->weights != NULL ? 4 * keys : 0);
     if (call->is_push)
         return (struct room){keys, rows, up + values, statuses};
     return (struct room){keys, rows, up, values + statuses};
@@ -184,13 +191,14 @@ static struct room room_of(const struct embd_call *call, const struct work *work
 
 static bool fits(const struct room *need, const struct room *room)
 {
-    return need->keys <= room->keys && need->rows <= room->rows && need->up_bytes <= room->up_bytes &&
-           need->down_bytes <= room->down_bytes;
+    return need->keys <= room->keys && need->rows <= room->rows &&
+           need->up_bytes <= room->up_bytes && need->down_bytes <= room->down_bytes;
 }
 
-/* The last row that still fits, by bisection: need never falls with more rows. Returns `first` for none. */
-static uint32_t end_that_fits(const struct builder *b, const struct work *work, const struct share *share,
-                              uint32_t first)
+/* The last row that still fits, by bisection: need never falls with more rows. Returns `first` for
+ * none. */
+static uint32_t end_that_fits(const struct builder *b, const struct work *work,
+                              const struct share *share, uint32_t first)
 {
     uint32_t low = first, high = share->n_rows;
     while (low < high) {
@@ -205,7 +213,8 @@ static uint32_t end_that_fits(const struct builder *b, const struct work *work, 
 }
 
 /* Offsets that begin at 0 again. */
-static const uint32_t *cut_offsets(struct embd_call *call, const struct share *share, uint32_t first, uint32_t n)
+static const uint32_t *cut_offsets(struct embd_call *call, const struct share *share,
+                                   uint32_t first, uint32_t n)
 {
     if (first == 0 || share->offsets == NULL)
         return share->offsets;
@@ -230,8 +239,12 @@ static int add_cut(struct builder *b, uint32_t w, uint32_t first, uint32_t end)
     uint32_t key = key_at(share, first), n_rows = end - first, n_keys = (uint32_t)need.keys;
     bool has_status = share->statuses != NULL && n_keys > 0;
     struct part *part = &b->parts[b->ask->n_cuts];
-    *part = (struct part){.table = work->part->table->id, .dtype = call->wire, .n_keys = n_keys, .n_rows = n_rows,
-                          .want_status = has_status, .keys = share->keys + key};
+    *part = (struct part){.table = work->part->table->id,
+                          .dtype = call->wire,
+                          .n_keys = n_keys,
+                          .n_rows = n_rows,
+                          .want_status = has_status,
+                          .keys = share->keys + key};
     part->offsets = cut_offsets(call, share, first, n_rows);
     if (share->offsets != NULL && part->offsets == NULL)
         return no_memory(call);
@@ -260,14 +273,14 @@ static int refuse_size(struct builder *b, uint32_t w, uint32_t first, const char
     const struct work *work = &b->call->works[w];
     const struct share *share = &work->shares[b->shard];
     struct room need = room_of(b->call, work, share, first, share->n_rows);
-    return embd__error_set(&b->call->client->error, EMBD_TOO_LARGE,
-                           "part %u: %llu keys, %llu rows, %llu bytes for %s; a message takes %llu keys, %u rows, "
-                           "%llu bytes: %s",
-                           w, (unsigned long long)need.keys, (unsigned long long)need.rows,
-                           (unsigned long long)need.up_bytes, b->call->client->shards[b->shard].address,
-                           (unsigned long long)embd__link_keys(b->call->client->shards[b->shard].link), LIMIT_ROWS,
-                           (unsigned long long)embd__link_frame_bytes(b->call->client->shards[b->shard].link),
-                           advice);
+    return embd__error_set(
+        &b->call->client->error, EMBD_TOO_LARGE,
+        "part %u: %llu keys, %llu rows, %llu bytes for %s; a message takes %llu keys, %u rows, "
+        "%llu bytes: %s",
+        w, (unsigned long long)need.keys, (unsigned long long)need.rows,
+        (unsigned long long)need.up_bytes, b->call->client->shards[b->shard].address,
+        (unsigned long long)embd__link_keys(b->call->client->shards[b->shard].link), LIMIT_ROWS,
+        (unsigned long long)embd__link_frame_bytes(b->call->client->shards[b->shard].link), advice);
 }
 
 static int add_pulled(struct builder *b, uint32_t w)

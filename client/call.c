@@ -1,6 +1,6 @@
-/* call.c - the life of a call: taken from the pool, its parts checked and split, its messages submitted; then
- * awaited, finished into the caller's arrays and put back. Calls and what they hold are kept, so that a training
- * loop allocates nothing after its first steps. */
+/* call.c - the life of a call: taken from the pool, its parts checked and split, its messages
+ * submitted; then awaited, finished into the caller's arrays and put back. Calls and what they hold
+ * are kept, so that a training loop allocates nothing after its first steps. */
 #include "call.h"
 
 #include <stdlib.h>
@@ -8,7 +8,8 @@
 
 int embd__call_no_memory(struct embd_call *call)
 {
-    return embd__error_set(&call->client->error, EMBD_NO_MEMORY, "no memory for the buffers of a call");
+    return embd__error_set(&call->client->error, EMBD_NO_MEMORY,
+                           "no memory for the buffers of a call");
 }
 
 /* ---- the pool ---- */
@@ -59,7 +60,8 @@ static int take_options(struct embd_call *call, const embd_call_options *options
     if (embd_dtype_name(o->wire) == NULL)
         return embd__error_set(e, EMBD_INVALID, "wire %d is no dtype", (int)o->wire);
     if ((unsigned)o->plan > EMBD_PLAN_ROWS)
-        return embd__error_set(e, EMBD_INVALID, "plan %d is none of auto, pooled and rows", (int)o->plan);
+        return embd__error_set(e, EMBD_INVALID, "plan %d is none of auto, pooled and rows",
+                               (int)o->plan);
     call->deadline_ms = o->deadline_ms;
     call->wire = o->wire;
     call->plan = o->plan;
@@ -70,8 +72,8 @@ static int take_options(struct embd_call *call, const embd_call_options *options
 static int take_parts(struct embd_call *call, const embd_part *parts, size_t n_parts)
 {
     if (n_parts > UINT16_MAX)
-        return embd__error_set(&call->client->error, EMBD_TOO_LARGE, "%zu parts in a call; the limit is %u",
-                               n_parts, UINT16_MAX);
+        return embd__error_set(&call->client->error, EMBD_TOO_LARGE,
+                               "%zu parts in a call; the limit is %u", n_parts, UINT16_MAX);
     call->n_works = (uint32_t)n_parts;
     call->parts = embd__arena_array(&call->arena, n_parts, sizeof *call->parts);
     call->works = embd__arena_array(&call->arena, n_parts, sizeof *call->works);
@@ -88,10 +90,11 @@ static int check_tables_differ(struct embd_call *call)
     for (uint32_t i = 0; i < call->n_works; i++)
         for (uint32_t j = 0; j < i; j++)
             if (call->parts[i].table == call->parts[j].table)
-                return embd__error_set(&call->client->error, EMBD_INVALID,
-                                       "parts %u and %u push to the same table %s; one part must hold the table's "
-                                       "whole batch",
-                                       j, i, call->works[i].schema->name);
+                return embd__error_set(
+                    &call->client->error, EMBD_INVALID,
+                    "parts %u and %u push to the same table %s; one part must hold the table's "
+                    "whole batch",
+                    j, i, call->works[i].schema->name);
     return EMBD_OK;
 }
 
@@ -110,8 +113,8 @@ static int prepare(struct embd_call *call)
     return status == EMBD_OK ? embd__asks_build(call) : status;
 }
 
-static int start(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options,
-                 bool is_push, embd_call **call_out)
+static int start(embd_client *client, const embd_part *parts, size_t n_parts,
+                 const embd_call_options *options, bool is_push, embd_call **call_out)
 {
     client->error = (struct embd__error){0};
     struct embd_call *call = take_call(client);
@@ -135,14 +138,14 @@ static int start(embd_client *client, const embd_part *parts, size_t n_parts, co
     return EMBD_OK;
 }
 
-int embd_pull_start(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options,
-                    embd_call **call_out)
+int embd_pull_start(embd_client *client, const embd_part *parts, size_t n_parts,
+                    const embd_call_options *options, embd_call **call_out)
 {
     return start(client, parts, n_parts, options, false, call_out);
 }
 
-int embd_push_start(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options,
-                    embd_call **call_out)
+int embd_push_start(embd_client *client, const embd_part *parts, size_t n_parts,
+                    const embd_call_options *options, embd_call **call_out)
 {
     return start(client, parts, n_parts, options, true, call_out);
 }
@@ -178,14 +181,16 @@ bool embd_is_done(embd_call *call)
     return embd__poll(&call->client->courier, &call->job);
 }
 
-int embd_pull(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options)
+int embd_pull(embd_client *client, const embd_part *parts, size_t n_parts,
+              const embd_call_options *options)
 {
     embd_call *call;
     int status = embd_pull_start(client, parts, n_parts, options, &call);
     return status == EMBD_OK ? embd_wait(call) : status;
 }
 
-int embd_push(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options)
+int embd_push(embd_client *client, const embd_part *parts, size_t n_parts,
+              const embd_call_options *options)
 {
     embd_call *call;
     int status = embd_push_start(client, parts, n_parts, options, &call);

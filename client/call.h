@@ -1,8 +1,9 @@
 /* call.h - a pull or push on its way.
  *
- * A part of the caller's becomes a `struct work`; split.c or distinct rows make one `struct share` of it for
- * each shard; asks.c puts the shares of a shard, or cuts of them, into as few messages as the limits allow.
- * Everything lies in the call's arena and in the caller's arrays until embd_wait. */
+ * A part of the caller's becomes a `struct work`; split.c or distinct rows make one `struct share`
+ * of it for each shard; asks.c puts the shares of a shard, or cuts of them, into as few messages as
+ * the limits allow. Everything lies in the call's arena and in the caller's arrays until embd_wait.
+ */
 #ifndef EMBD_CLIENT_CALL_H
 #define EMBD_CLIENT_CALL_H
 
@@ -14,12 +15,13 @@ struct share {
     const uint64_t *keys;    /* [n_keys] as stored */
     const uint32_t *offsets; /* [n_rows + 1]; NULL: one key per row */
     const uint16_t *slots;   /* [n_rows]; slot tables only */
-    const float *weights;    /* [n_keys] or NULL. pull: weights; push: what a row's gradient is times for a key */
-    const uint32_t *rows;    /* [n_rows] the part's output row of each; NULL: as they stand */
-    const uint32_t *from;    /* [n_keys] position in the part's keys; NULL: as they stand */
-    const void *grads;       /* push: [n_rows][dim] of the wire's dtype */
-    uint8_t *values;         /* pull: [n_rows][dim] of the wire's dtype, where the answer goes */
-    uint8_t *statuses;       /* [n_keys], where the answer goes; NULL: not asked for */
+    const float *weights; /* [n_keys] or NULL. pull: weights; push: what a row's gradient is times
+                             for a key */
+    const uint32_t *rows; /* [n_rows] the part's output row of each; NULL: as they stand */
+    const uint32_t *from; /* [n_keys] position in the part's keys; NULL: as they stand */
+    const void *grads;    /* push: [n_rows][dim] of the wire's dtype */
+    uint8_t *values;      /* pull: [n_rows][dim] of the wire's dtype, where the answer goes */
+    uint8_t *statuses;    /* [n_keys], where the answer goes; NULL: not asked for */
 };
 
 /* One part. */
@@ -28,16 +30,17 @@ struct work {
     uint32_t index;        /* of the part, for errors */
     const embd_schema *schema;
     uint32_t dim;
-    size_t row_bytes;      /* of the wire's dtype */
-    bool is_pooled;        /* rows of several keys, combined; then offsets are there */
-    bool by_rows;          /* the rows plan */
+    size_t row_bytes;        /* of the wire's dtype */
+    bool is_pooled;          /* rows of several keys, combined; then offsets are there */
+    bool by_rows;            /* the rows plan */
     uint32_t n_keys, n_rows; /* n_rows: of `values`; n_keys when not pooled */
     const uint64_t *offsets; /* [batch rows + 1]; NULL: one key per row */
     uint64_t n_batch_rows;
-    const uint64_t *keys;    /* [n_keys] as stored */
-    const float *weights;    /* [n_keys] or NULL; pooled only */
-    struct share *shares;    /* [n_shards] */
-    /* The rows plan: occurrence i of the part is row numbers[i] of `rows`; shares lie in it one after another. */
+    const uint64_t *keys; /* [n_keys] as stored */
+    const float *weights; /* [n_keys] or NULL; pooled only */
+    struct share *shares; /* [n_shards] */
+    /* The rows plan: occurrence i of the part is row numbers[i] of `rows`; shares lie in it one
+     * after another. */
     uint32_t n_distinct;
     uint32_t *numbers;
     uint8_t *rows;
@@ -101,7 +104,8 @@ bool embd__plan_is_rows(struct embd_call *call, const struct work *work);
 /* What was found out about a batch. */
 void embd__plan_note(const struct work *work, uint32_t n_distinct);
 
-/* pull.c, push.c: shares with destinations or gradients; and what is left to do when all answers are there. */
+/* pull.c, push.c: shares with destinations or gradients; and what is left to do when all answers
+ * are there. */
 int embd__pull_lay(struct embd_call *call, struct work *work);
 int embd__pull_finish(struct embd_call *call, struct work *work);
 int embd__push_lay(struct embd_call *call, struct work *work);

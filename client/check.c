@@ -1,15 +1,16 @@
-/* check.c - a caller's part becomes work: nothing after this looks at the arguments with suspicion. Every error
- * names the part, the position and the value. */
+/* check.c - a caller's part becomes work: nothing after this looks at the arguments with suspicion.
+ * Every error names the part, the position and the value. */
 #include <math.h>
 
 #include "call.h"
 #include "dtype.h"
 
-static int invalid(struct embd_call *call, uint32_t part, const char *what, uint64_t at, uint64_t value,
-                   const char *expected, uint64_t limit)
+static int invalid(struct embd_call *call, uint32_t part, const char *what, uint64_t at,
+                   uint64_t value, const char *expected, uint64_t limit)
 {
-    return embd__error_set(&call->client->error, EMBD_INVALID, "part %u: %s[%llu] is %llu; %s %llu", part, what,
-                           (unsigned long long)at, (unsigned long long)value, expected, (unsigned long long)limit);
+    return embd__error_set(&call->client->error, EMBD_INVALID, "part %u: %s[%llu] is %llu; %s %llu",
+                           part, what, (unsigned long long)at, (unsigned long long)value, expected,
+                           (unsigned long long)limit);
 }
 
 static int check_pointers(struct embd_call *call, const embd_part *part, uint32_t index)
@@ -21,8 +22,9 @@ static int check_pointers(struct embd_call *call, const embd_part *part, uint32_
     if (part->n_keys > 0 && part->keys == NULL)
         return embd__error_set(e, EMBD_INVALID, "part %u: keys is NULL", index);
     if (part->n_keys > INT32_MAX || (part->offsets != NULL && part->n_rows > INT32_MAX))
-        return embd__error_set(e, EMBD_TOO_LARGE, "part %u: %llu keys in %llu rows; the limit is %d", index,
-                               (unsigned long long)part->n_keys, (unsigned long long)part->n_rows, INT32_MAX);
+        return embd__error_set(
+            e, EMBD_TOO_LARGE, "part %u: %llu keys in %llu rows; the limit is %d", index,
+            (unsigned long long)part->n_keys, (unsigned long long)part->n_rows, INT32_MAX);
     return EMBD_OK;
 }
 
@@ -33,8 +35,10 @@ static int find_bad_offset(struct embd_call *call, const embd_part *part, uint32
         return invalid(call, index, "offsets", 0, offsets[0], "it must be", 0);
     for (uint64_t r = 0; r < part->n_rows; r++)
         if (offsets[r + 1] < offsets[r])
-            return invalid(call, index, "offsets", r + 1, offsets[r + 1], "the one before is", offsets[r]);
-    return invalid(call, index, "offsets", part->n_rows, offsets[part->n_rows], "it must be n_keys,", part->n_keys);
+            return invalid(call, index, "offsets", r + 1, offsets[r + 1], "the one before is",
+                           offsets[r]);
+    return invalid(call, index, "offsets", part->n_rows, offsets[part->n_rows],
+                   "it must be n_keys,", part->n_keys);
 }
 
 static int check_offsets(struct embd_call *call, const embd_part *part, uint32_t index)
@@ -44,9 +48,10 @@ static int check_offsets(struct embd_call *call, const embd_part *part, uint32_t
     if (offsets == NULL)
         return EMBD_OK;
     if (part->n_rows % slots != 0)
-        return embd__error_set(&call->client->error, EMBD_INVALID,
-                               "part %u: n_rows is %llu, which is no multiple of the %u slots of table %s", index,
-                               (unsigned long long)part->n_rows, slots, part->table->schema.s.name);
+        return embd__error_set(
+            &call->client->error, EMBD_INVALID,
+            "part %u: n_rows is %llu, which is no multiple of the %u slots of table %s", index,
+            (unsigned long long)part->n_rows, slots, part->table->schema.s.name);
     uint64_t falls = 0;
     for (uint64_t r = 0; r < part->n_rows; r++)
         falls |= offsets[r + 1] < offsets[r];
@@ -68,8 +73,9 @@ static int check_weights(struct embd_call *call, const embd_part *part, uint32_t
     uint64_t i = 0;
     while (isfinite(part->weights[i]))
         i++;
-    return embd__error_set(&call->client->error, EMBD_INVALID, "part %u: weights[%llu] is %g; it must be finite",
-                           index, (unsigned long long)i, (double)part->weights[i]);
+    return embd__error_set(&call->client->error, EMBD_INVALID,
+                           "part %u: weights[%llu] is %g; it must be finite", index,
+                           (unsigned long long)i, (double)part->weights[i]);
 }
 
 /* Keys with their slot's start added, each checked against its slot's size. */
@@ -86,7 +92,8 @@ static int add_slot_starts(struct embd_call *call, struct work *work)
         uint64_t end = work->offsets == NULL ? r + 1 : work->offsets[r + 1];
         for (uint64_t i = begin; i < end; i++) {
             if (part->keys[i] >= sizes[slot])
-                return invalid(call, work->index, "keys", i, part->keys[i], "its slot's size is", sizes[slot]);
+                return invalid(call, work->index, "keys", i, part->keys[i], "its slot's size is",
+                               sizes[slot]);
             stored[i] = part->keys[i] + starts[slot];
         }
         slot = slot + 1 == work->schema->slots ? 0 : slot + 1;
@@ -97,7 +104,8 @@ static int add_slot_starts(struct embd_call *call, struct work *work)
 
 static int identity_offsets(struct embd_call *call, struct work *work)
 {
-    uint64_t *offsets = embd__arena_array(&call->arena, (uint64_t)work->n_keys + 1, sizeof *offsets);
+    uint64_t *offsets =
+        embd__arena_array(&call->arena, (uint64_t)work->n_keys + 1, sizeof *offsets);
     if (offsets == NULL)
         return embd__call_no_memory(call);
     for (uint64_t i = 0; i <= work->n_keys; i++)
@@ -106,7 +114,8 @@ static int identity_offsets(struct embd_call *call, struct work *work)
     return EMBD_OK;
 }
 
-/* Single keys without weights are their own sums, whatever the combiner: such work is not pooled. */
+/* Single keys without weights are their own sums, whatever the combiner: such work is not pooled.
+ */
 static int shape(struct embd_call *call, struct work *work)
 {
     const embd_part *part = work->part;
@@ -118,7 +127,8 @@ static int shape(struct embd_call *call, struct work *work)
     work->is_pooled = combines && (part->offsets != NULL || part->weights != NULL);
     work->n_rows = work->is_pooled ? (uint32_t)work->n_batch_rows : work->n_keys;
     if (work->n_rows > 0 && part->values == NULL)
-        return embd__error_set(&call->client->error, EMBD_INVALID, "part %u: values is NULL", work->index);
+        return embd__error_set(&call->client->error, EMBD_INVALID, "part %u: values is NULL",
+                               work->index);
     return work->is_pooled && work->offsets == NULL ? identity_offsets(call, work) : EMBD_OK;
 }
 

@@ -1,6 +1,6 @@
-/* client.c - the handle. Connecting: the first address that answers tells the map of the cluster; then a link
- * to every shard is opened and pinged, all at once, so that a handle that was made is a handle that works.
- * Admin links are only named here; they connect with their first request. */
+/* client.c - the handle. Connecting: the first address that answers tells the map of the cluster;
+ * then a link to every shard is opened and pinged, all at once, so that a handle that was made is a
+ * handle that works. Admin links are only named here; they connect with their first request. */
 #include "client.h"
 
 #include <stdio.h>
@@ -14,7 +14,8 @@
 
 void embd_options_init(embd_options *options)
 {
-    *options = (embd_options){.deadline_ms = 30000, .reconnect_min_ms = 10, .reconnect_max_ms = 1000};
+    *options =
+        (embd_options){.deadline_ms = 30000, .reconnect_min_ms = 10, .reconnect_max_ms = 1000};
 }
 
 uint32_t embd__next_msgid(embd_client *client)
@@ -85,7 +86,8 @@ static int ask_map(embd_client *client, struct link *link, uint32_t deadline_ms)
     return status;
 }
 
-static struct link_config link_config(embd_client *client, const char *address, enum listener listener)
+static struct link_config link_config(embd_client *client, const char *address,
+                                      enum listener listener)
 {
     return (struct link_config){
         .loop = &client->courier.loop,
@@ -97,7 +99,8 @@ static struct link_config link_config(embd_client *client, const char *address, 
     };
 }
 
-/* Asks one address, on a link of its own that is closed again. `address` must outlive the loop's next run. */
+/* Asks one address, on a link of its own that is closed again. `address` must outlive the loop's
+ * next run. */
 static int ask_address(embd_client *client, const char *address, uint32_t deadline_ms)
 {
     struct link *link;
@@ -231,7 +234,8 @@ static int ping_all(embd_client *client, uint64_t deadline_ns)
     }
     for (uint32_t i = 0; i < n; i++) {
         if (exchanges[i].error.status != EMBD_OK)
-            embd__error_set(&client->error, exchanges[i].error.status, "%s", exchanges[i].error.text);
+            embd__error_set(&client->error, exchanges[i].error.status, "%s",
+                            exchanges[i].error.text);
         embd__msg_fini(&exchanges[i].msg);
     }
     free(exchanges);
@@ -270,8 +274,8 @@ static int establish(embd_client *client, const char *servers)
     return status == EMBD_DEADLINE || status == EMBD_CLOSED ? EMBD_UNREACHABLE : status;
 }
 
-int embd_connect(const char *servers, const embd_options *options, embd_client **client_out, char *why_out,
-                 size_t why_bytes)
+int embd_connect(const char *servers, const embd_options *options, embd_client **client_out,
+                 char *why_out, size_t why_bytes)
 {
     struct embd__error e = {0};
     *client_out = NULL;

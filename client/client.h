@@ -1,5 +1,5 @@
-/* client.h - what a client handle holds. Owner: the caller's thread; what belongs to the loop's thread is only
- * reached through jobs (thread.h). */
+/* client.h - what a client handle holds. Owner: the caller's thread; what belongs to the loop's
+ * thread is only reached through jobs (thread.h). */
 #ifndef EMBD_CLIENT_CLIENT_H
 #define EMBD_CLIENT_CLIENT_H
 
@@ -45,7 +45,8 @@ uint32_t embd__next_msgid(struct embd_client *client);
 /* Prepares an exchange that waits no longer than `deadline_ms` (0: the client's). */
 void embd__exchange_begin(struct embd_client *client, struct exchange *x, uint32_t deadline_ms);
 
-/* request.c: embd__request on any link; what embd__request_begin began may have been given fail_fast. */
+/* request.c: embd__request on any link; what embd__request_begin began may have been given
+ * fail_fast. */
 struct answer;
 int embd__request_on(embd_client *client, struct link *link, struct answer **answer_out);
 

@@ -1,5 +1,5 @@
-/* distinct.c - an open-addressing table at half load at most, probed in blocks: the entries of a block are
- * prefetched before any is looked at, so that no cache miss waits for another. */
+/* distinct.c - an open-addressing table at half load at most, probed in blocks: the entries of a
+ * block are prefetched before any is looked at, so that no cache miss waits for another. */
 #include "distinct.h"
 
 #include <stdlib.h>
@@ -27,8 +27,8 @@ static bool make_room(struct distinct *d, uint64_t n)
 }
 
 /* The number of a key, `next` when it is new; then its entry is made. */
-static uint32_t find_or_add(struct distinct *d, size_t at, uint64_t key, uint32_t slot, const uint16_t *known_slots,
-                            uint32_t next)
+static uint32_t find_or_add(struct distinct *d, size_t at, uint64_t key, uint32_t slot,
+                            const uint16_t *known_slots, uint32_t next)
 {
     for (;; at = (at + 1) & (d->capacity - 1)) {
         struct distinct_entry *entry = &d->entries[at];
@@ -62,7 +62,8 @@ int64_t embd__distinct(struct distinct *d, const uint64_t *keys, const uint16_t 
         for (uint64_t i = 0; i < count; i++) {
             uint64_t key = keys[begin + i];
             uint16_t slot = slots == NULL ? 0 : slots[begin + i];
-            uint32_t number = find_or_add(d, places[i], key, slot, slots == NULL ? NULL : slots_out, n_distinct);
+            uint32_t number =
+                find_or_add(d, places[i], key, slot, slots == NULL ? NULL : slots_out, n_distinct);
             numbers_out[begin + i] = number;
             if (number == n_distinct) {
                 keys_out[number] = key;

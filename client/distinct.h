@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A key is there when its stamp is that of the current batch: nothing is cleared between batches. */
+/* A key is there when its stamp is that of the current batch: nothing is cleared between batches.
+ */
 struct distinct_entry {
     uint64_t key;
     uint32_t stamp, number;
@@ -19,9 +20,10 @@ struct distinct {
     uint32_t stamp;
 };
 
-/* numbers_out[i] is the number of (slot_of[i], keys[i]), counted from 0; keys_out[number] and slots_out[number]
- * are the key and its slot. All arrays have room for n; `slots` NULL: keys alone decide, slots_out is not used.
- * Returns how many distinct ones there are, or -1: out of memory. n < 2^31. */
+/* numbers_out[i] is the number of (slot_of[i], keys[i]), counted from 0; keys_out[number] and
+ * slots_out[number] are the key and its slot. All arrays have room for n; `slots` NULL: keys alone
+ * decide, slots_out is not used. Returns how many distinct ones there are, or -1: out of memory. n
+ * < 2^31. */
 int64_t embd__distinct(struct distinct *d, const uint64_t *keys, const uint16_t *slots, uint64_t n,
                        uint32_t *numbers_out, uint64_t *keys_out, uint16_t *slots_out);
 void embd__distinct_fini(struct distinct *d);

@@ -1,16 +1,18 @@
-/* link.c - the happy path: the first exchange makes the link connect and greet; once the hello is answered,
- * exchanges are written in the order they came, up to LIMIT_REQUESTS_IN_FLIGHT unanswered ones; answers are
- * paired by msgid, in any order.
+/* link.c - the happy path: the first exchange makes the link connect and greet; once the hello is
+ * answered, exchanges are written in the order they came, up to LIMIT_REQUESTS_IN_FLIGHT unanswered
+ * ones; answers are paired by msgid, in any order.
  *
  *     IDLE -> CONNECTING -> GREETING -> READY
- *       ^         |            |          |       lose(): exchanges that were sent fail, the others wait
+ *       ^         |            |          |       lose(): exchanges that were sent fail, the others
+ * wait
  *       +-- WAITING <----------+----------+       for the next connection, until their deadlines
  *
- * What can fail: connecting (again after a pause that doubles), the greeting (wrong version or wrong shard: what
- * waits fails), the connection (what was sent fails with EMBD_CLOSED), an answer that is not what was asked for
- * (fails alone where the stream is still in step), a deadline. An exchange whose deadline passes while its
- * answer is due is forgotten: the msgid stays known and the answer is dropped. One that is half written takes
- * the connection with it, because its bytes are the caller's and a frame cannot be taken back. */
+ * What can fail: connecting (again after a pause that doubles), the greeting (wrong version or
+ * wrong shard: what waits fails), the connection (what was sent fails with EMBD_CLOSED), an answer
+ * that is not what was asked for (fails alone where the stream is still in step), a deadline. An
+ * exchange whose deadline passes while its answer is due is forgotten: the msgid stays known and
+ * the answer is dropped. One that is half written takes the connection with it, because its bytes
+ * are the caller's and a frame cannot be taken back. */
 #include "link.h"
 
 #include <errno.h>
@@ -23,10 +25,17 @@
 #include "receive.h"
 #include "socket.h"
 
-#define HELLO_MSGID UINT32_MAX
+#define HELLO_MSGID     UINT32_MAX
 #define PIECES_PER_SEND 64u
 
-enum link_state { LINK_IDLE, LINK_WAITING, LINK_CONNECTING, LINK_GREETING, LINK_READY, LINK_CLOSED };
+enum link_state {
+    LINK_IDLE,
+    LINK_WAITING,
+    LINK_CONNECTING,
+    LINK_GREETING,
+    LINK_READY,
+    LINK_CLOSED
+};
 
 struct flight {
     uint32_t msgid;
@@ -40,10 +49,10 @@ struct link {
     struct socket *socket;
     uv_timer_t retry, deadline;
     uint32_t open_handles;
-    uint64_t next_try_ns; /* not to connect before */
-    uint32_t pause_ms;    /* after the next failure */
+    uint64_t next_try_ns;       /* not to connect before */
+    uint32_t pause_ms;          /* after the next failure */
     uint64_t deadline_armed_ns; /* when the deadline timer goes off; UINT64_MAX: not armed */
-    struct embd__error last; /* why there is no connection */
+    struct embd__error last;    /* why there is no connection */
     struct exchange hello;
     /* Exchanges not yet sent, oldest first; the head may be half sent. */
     struct exchange *queue, **queue_end;
@@ -104,7 +113,8 @@ static struct exchange *pop_queue(struct link *link)
 }
 
 /* Fails those of the queue that `chosen` says; keeps the order of the others. */
-static void fail_queued(struct link *link, bool (*chosen)(const struct exchange *x), int status, const char *why)
+static void fail_queued(struct link *link, bool (*chosen)(const struct exchange *x), int status,
+                        const char *why)
 {
     struct exchange *all = link->queue;
     link->queue = NULL;
@@ -172,7 +182,8 @@ static int out_of_step(const struct frame_scanner *frame, struct embd__error *e)
         return embd__error_set(e, EMBD_PROTOCOL, "a message of type %d is no answer", frame->type);
     if (!frame->has_msgid)
         return embd__error_set(e, EMBD_PROTOCOL, "an answer without a msgid");
-    return embd__error_set(e, EMBD_PROTOCOL, "an answer to msgid %u, which was not asked", frame->msgid);
+    return embd__error_set(e, EMBD_PROTOCOL, "an answer to msgid %u, which was not asked",
+                           frame->msgid);
 }
 
 static int on_bin(void *owner, uint8_t **to_out, struct embd__error *e)
@@ -241,7 +252,8 @@ static uint32_t gather_pieces(const struct exchange *x, struct iovec iov[PIECES_
     for (uint32_t i = x->piece; i < n_pieces && n < PIECES_PER_SEND; i++, skip = 0) {
         struct msg_piece piece = embd__msg_piece(&x->msg, i);
         if (piece.bytes > skip)
-            iov[n++] = (struct iovec){(uint8_t *)(uintptr_t)piece.data + skip, (size_t)(piece.bytes - skip)};
+            iov[n++] = (struct iovec){(uint8_t *)(uintptr_t)piece.data + skip,
+                                      (size_t)(piece.bytes - skip)};
     }
     return n;
 }
@@ -356,14 +368,17 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
         embd__error_set(e, EMBD_PROTOCOL, "speaks version %llu of the protocol; %d is expected",
                         (unsigned long long)protocol, LIMIT_PROTOCOL);
     check_shard(link, &fields, e);
-    uint64_t frame_bytes = embd__field_uint(&fields, "frame_bytes", 1u << 16, UINT64_MAX - 1, LIMIT_FRAME_BYTES);
+    uint64_t frame_bytes =
+        embd__field_uint(&fields, "frame_bytes", 1u << 16, UINT64_MAX - 1, LIMIT_FRAME_BYTES);
     uint64_t keys = embd__field_uint(&fields, "keys", 1, UINT64_MAX - 1, LIMIT_KEYS);
-    uint64_t requests = embd__field_uint(&fields, "requests", 1, UINT64_MAX - 1, LIMIT_REQUESTS_IN_FLIGHT);
+    uint64_t requests =
+        embd__field_uint(&fields, "requests", 1, UINT64_MAX - 1, LIMIT_REQUESTS_IN_FLIGHT);
     if (e->status != EMBD_OK)
         return;
     link->frame_bytes = frame_bytes < LIMIT_FRAME_BYTES ? frame_bytes : LIMIT_FRAME_BYTES;
     link->keys = keys < LIMIT_KEYS ? keys : LIMIT_KEYS;
-    link->max_flights = requests < LIMIT_REQUESTS_IN_FLIGHT ? (uint32_t)requests : LIMIT_REQUESTS_IN_FLIGHT;
+    link->max_flights =
+        requests < LIMIT_REQUESTS_IN_FLIGHT ? (uint32_t)requests : LIMIT_REQUESTS_IN_FLIGHT;
 }
 
 static int begin_greeting(struct link *link)
@@ -424,8 +439,8 @@ static void begin_connect(struct link *link)
     link->state = LINK_CONNECTING;
     link->is_blocked = false;
     link->max_flights = LIMIT_REQUESTS_IN_FLIGHT;
-    link->socket = embd__socket_connect(link->config.loop, &link->host, is_path ? link->config.address : NULL,
-                                        &events, link, &e);
+    link->socket = embd__socket_connect(link->config.loop, &link->host,
+                                        is_path ? link->config.address : NULL, &events, link, &e);
     if (link->socket == NULL)
         lose(link, EMBD_UNREACHABLE, e.text);
 }
@@ -454,7 +469,8 @@ static void double_pause(struct link *link)
 {
     link->next_try_ns = uv_hrtime() + (uint64_t)link->pause_ms * 1000000;
     uint64_t next = (uint64_t)link->pause_ms * 2;
-    link->pause_ms = next > link->config.reconnect_max_ms ? link->config.reconnect_max_ms : (uint32_t)next;
+    link->pause_ms =
+        next > link->config.reconnect_max_ms ? link->config.reconnect_max_ms : (uint32_t)next;
 }
 
 static void forget_hello(struct link *link)
@@ -477,8 +493,10 @@ static void lose(struct link *link, int status, const char *why)
     forget_hello(link);
     double_pause(link);
     if (status == EMBD_CLOSED)
-        snprintf(text, sizeof text, "connection closed during the call (%.300s); a push may or may not have "
-                 "been applied", link->last.text);
+        snprintf(text, sizeof text,
+                 "connection closed during the call (%.300s); a push may or may not have "
+                 "been applied",
+                 link->last.text);
     else
         snprintf(text, sizeof text, "%s", link->last.text);
     fail_queued(link, was_begun, status, text);
@@ -496,11 +514,13 @@ static void lose(struct link *link, int status, const char *why)
 static void fail_late(struct link *link, struct exchange *x)
 {
     char text[LIMIT_ERROR_TEXT];
-    bool is_up = link->state == LINK_READY || link->state == LINK_GREETING || x->state != EXCHANGE_QUEUED;
+    bool is_up =
+        link->state == LINK_READY || link->state == LINK_GREETING || x->state != EXCHANGE_QUEUED;
     if (is_up)
         snprintf(text, sizeof text, "no answer within the deadline of %u ms", x->deadline_ms);
     else
-        snprintf(text, sizeof text, "not reached within the deadline of %u ms: %.300s", x->deadline_ms,
+        snprintf(text, sizeof text, "not reached within the deadline of %u ms: %.300s",
+                 x->deadline_ms,
                  link->last.status != EMBD_OK ? link->last.text : "still connecting");
     fail(x, is_up ? EMBD_DEADLINE : EMBD_UNREACHABLE, text);
 }
@@ -559,7 +579,8 @@ static void arm_deadline(struct link *link, uint64_t when)
     uv_timer_start(&link->deadline, on_deadline, when <= now ? 0 : (when - now) / 1000000 + 1, 0);
 }
 
-/* A half-written message, or a greeting without answer, cannot be waited out: the connection goes. */
+/* A half-written message, or a greeting without answer, cannot be waited out: the connection goes.
+ */
 static bool must_lose(const struct link *link, uint64_t now)
 {
     const struct exchange *head = link->queue;

@@ -1,7 +1,7 @@
 /* link.h - one connection to one shard, kept up: exchanges go in, answers come back.
  *
- * Everything here belongs to the thread that runs the loop. Memory that an exchange points to (bins of its
- * message, destinations of its answer) is not touched any more once on_end was called. */
+ * Everything here belongs to the thread that runs the loop. Memory that an exchange points to (bins
+ * of its message, destinations of its answer) is not touched any more once on_end was called. */
 #ifndef EMBD_CLIENT_LINK_H
 #define EMBD_CLIENT_LINK_H
 
@@ -14,45 +14,49 @@ struct link;
 
 enum exchange_state { EXCHANGE_IDLE, EXCHANGE_QUEUED, EXCHANGE_SENDING, EXCHANGE_SENT };
 
-/* One request and its answer. Filled in by its owner up to `error`, then given to embd__link_send. */
+/* One request and its answer. Filled in by its owner up to `error`, then given to embd__link_send.
+ */
 struct exchange {
     struct link *link;
-    struct msg msg;   /* complete; its msgid is unique within the client */
+    struct msg msg; /* complete; its msgid is unique within the client */
     uint32_t msgid;
-    uint32_t deadline_ms;  /* for the text of the error */
-    uint64_t deadline_ns;  /* uv_hrtime() */
-    bool fail_fast;        /* fails as soon as an attempt to connect fails, instead of at its deadline */
-    /* Where bin `index` of the answer, of `bytes`, goes: memory of at least that size; NULL with `error` set
-     * when the answer cannot have such a bin. Not called for bins of 0 bytes unless expected so. */
+    uint32_t deadline_ms; /* for the text of the error */
+    uint64_t deadline_ns; /* uv_hrtime() */
+    bool fail_fast; /* fails as soon as an attempt to connect fails, instead of at its deadline */
+    /* Where bin `index` of the answer, of `bytes`, goes: memory of at least that size; NULL with
+     * `error` set when the answer cannot have such a bin. Not called for bins of 0 bytes unless
+     * expected so. */
     void *(*on_bin)(struct exchange *x, uint32_t index, uint32_t bytes);
-    /* The answer is complete and is no error of the peer's. Sets `error`, or the reader's, when it is not what
-     * was asked for. */
+    /* The answer is complete and is no error of the peer's. Sets `error`, or the reader's, when it
+     * is not what was asked for. */
     void (*on_answer)(struct exchange *x, struct reader *reader);
-    /* Called exactly once; `error` says how it went, its text naming the server. The exchange is the owner's
-     * again. Must not call back into the link. */
+    /* Called exactly once; `error` says how it went, its text naming the server. The exchange is
+     * the owner's again. Must not call back into the link. */
     void (*on_end)(struct exchange *x);
     void *owner;
     struct embd__error error; /* status EMBD_OK when given to embd__link_send */
     /* The link's. */
     enum exchange_state state;
     struct exchange *next;
-    uint32_t piece;       /* next piece to send */
-    uint64_t piece_sent;  /* bytes of it that are sent */
+    uint32_t piece;      /* next piece to send */
+    uint64_t piece_sent; /* bytes of it that are sent */
 };
 
 /* What a link needs to know. */
 struct link_config {
     uv_loop_t *loop;
-    const char *address;    /* "host:port", or a path; must outlive the link */
-    enum listener listener; /* LISTENER_ADMIN: address is the path of a Unix socket */
+    const char *address;      /* "host:port", or a path; must outlive the link */
+    enum listener listener;   /* LISTENER_ADMIN: address is the path of a Unix socket */
     uint32_t shard, n_shards; /* checked in hello; LINK_ANY: not known */
     uint32_t reconnect_min_ms, reconnect_max_ms;
 };
 #define LINK_ANY UINT32_MAX
 
-/* EMBD_INVALID: the address cannot be read; EMBD_NO_MEMORY. Nothing is connected before the first send. */
+/* EMBD_INVALID: the address cannot be read; EMBD_NO_MEMORY. Nothing is connected before the first
+ * send. */
 int embd__link_open(const struct link_config *config, struct link **out, struct embd__error *e);
-/* Ends all its exchanges with EMBD_CLOSED and its handles; the memory is freed when the loop has run. */
+/* Ends all its exchanges with EMBD_CLOSED and its handles; the memory is freed when the loop has
+ * run. */
 void embd__link_close(struct link *link);
 
 /* Sends in the order called. Never fails here: on_end tells, possibly from within. */

@@ -45,9 +45,10 @@ static int visit_map(struct fields *fields, const char *table, const struct visi
         char name[STAT_NAME_MAX + 1];
         if (kv->key.type != MSGPACK_OBJECT_STR || kv->key.via.str.size > STAT_NAME_MAX ||
             kv->val.type != MSGPACK_OBJECT_POSITIVE_INTEGER)
-            return embd__error_set(fields->reader->error, EMBD_PROTOCOL,
-                                   "figure %u of stats is no name of up to %u bytes with an unsigned integer", i,
-                                   STAT_NAME_MAX);
+            return embd__error_set(
+                fields->reader->error, EMBD_PROTOCOL,
+                "figure %u of stats is no name of up to %u bytes with an unsigned integer", i,
+                STAT_NAME_MAX);
         memcpy(name, kv->key.via.str.ptr, kv->key.via.str.size);
         name[kv->key.via.str.size] = '\0';
         int status = visitor->visit(visitor->arg, table, name, kv->val.via.u64);
@@ -76,7 +77,8 @@ static int visit_answer(struct reader *r, const struct visitor *visitor)
 }
 
 int embd_stats(embd_client *client, uint32_t shard,
-               int (*visit)(void *arg, const char *table, const char *name, uint64_t value), void *arg)
+               int (*visit)(void *arg, const char *table, const char *name, uint64_t value),
+               void *arg)
 {
     struct answer *answer;
     struct visitor visitor = {visit, arg};
@@ -91,8 +93,8 @@ int embd_stats(embd_client *client, uint32_t shard,
 
 /* ---- drain ---- */
 
-/* Every admin socket must be there before the first process is told to go. Then a shard whose process was
- * already told through another of its shards may be gone, or say that it is going. */
+/* Every admin socket must be there before the first process is told to go. Then a shard whose
+ * process was already told through another of its shards may be gone, or say that it is going. */
 int embd_drain(embd_client *client)
 {
     struct answer *answer;
@@ -107,7 +109,8 @@ int embd_drain(embd_client *client)
         status = ask(client, i, LISTENER_ADMIN, METHOD_DRAIN, &answer);
         if (status == EMBD_OK)
             embd__answer_free(answer);
-        bool is_going = status == EMBD_CLOSED || status == EMBD_DRAINING || status == EMBD_UNREACHABLE;
+        bool is_going =
+            status == EMBD_CLOSED || status == EMBD_DRAINING || status == EMBD_UNREACHABLE;
         if (i > 0 && is_going) {
             client->error = (struct embd__error){0};
             status = EMBD_OK;

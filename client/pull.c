@@ -1,10 +1,11 @@
 /* pull.c - where rows come to lie, and how they become the caller's values.
  *
- * Every occurrence (pooled plan): with one shard and f32 on the wire the answer is received straight into the
- * caller's values, divided by the server. Otherwise it comes into the arena; partial sums are added in the
- * order of the shards, the first taken as it is, then divided here; single rows are put in their places.
- * Distinct keys (rows plan): rows come into the arena and are combined here in the batch's order, which is the
- * order the server would have used: the same bits. */
+ * Every occurrence (pooled plan): with one shard and f32 on the wire the answer is received
+ * straight into the caller's values, divided by the server. Otherwise it comes into the arena;
+ * partial sums are added in the order of the shards, the first taken as it is, then divided here;
+ * single rows are put in their places. Distinct keys (rows plan): rows come into the arena and are
+ * combined here in the batch's order, which is the order the server would have used: the same bits.
+ */
 #include <string.h>
 
 #include "call.h"
@@ -41,7 +42,8 @@ static int lay_values(struct embd_call *call, struct work *work)
     for (uint32_t s = 0; s < n_shards; s++)
         n += work->shares[s].n_rows;
     bool is_direct = !work->by_rows && n_shards == 1 && call->wire == EMBD_F32;
-    work->rows = is_direct ? (uint8_t *)work->part->values : embd__arena_array(&call->arena, n, work->row_bytes);
+    work->rows = is_direct ? (uint8_t *)work->part->values
+                           : embd__arena_array(&call->arena, n, work->row_bytes);
     if (work->rows == NULL && n > 0)
         return embd__call_no_memory(call);
     uint8_t *to = work->rows;
@@ -85,8 +87,8 @@ static void divide_row(const struct work *work, uint32_t r)
 }
 
 /* Adds the partial sums of one shard; rows seen for the first time are taken over. */
-static void add_partials(const struct work *work, const struct share *share, embd_dtype wire, float *row,
-                         uint8_t *is_seen)
+static void add_partials(const struct work *work, const struct share *share, embd_dtype wire,
+                         float *row, uint8_t *is_seen)
 {
     for (uint32_t i = 0; i < share->n_rows; i++) {
         const uint8_t *from = share->values + i * work->row_bytes;
@@ -124,8 +126,8 @@ static void finish_single(const struct embd_call *call, const struct work *work)
     for (uint32_t s = 0; s < call->client->n_shards; s++) {
         const struct share *share = &work->shares[s];
         for (uint32_t i = 0; i < share->n_rows; i++)
-            embd__to_f32(work->part->values + (size_t)share->from[i] * work->dim, share->values + i * work->row_bytes,
-                         call->wire, work->dim);
+            embd__to_f32(work->part->values + (size_t)share->from[i] * work->dim,
+                         share->values + i * work->row_bytes, call->wire, work->dim);
     }
 }
 
@@ -141,7 +143,8 @@ static const float *widen_rows(struct embd_call *call, const struct work *work)
     return wide;
 }
 
-static void combine_row(const struct work *work, const float *rows, uint64_t begin, uint64_t end, float *to)
+static void combine_row(const struct work *work, const float *rows, uint64_t begin, uint64_t end,
+                        float *to)
 {
     size_t dim = work->dim;
     if (begin == end)
@@ -153,7 +156,8 @@ static void combine_row(const struct work *work, const float *rows, uint64_t beg
         if (work->weights == NULL)
             (i == begin ? embd__combine_first : embd__combine_add)(to, row, dim);
         else
-            (i == begin ? embd__combine_first_weighted : embd__combine_add_weighted)(to, row, work->weights[i], dim);
+            (i == begin ? embd__combine_first_weighted
+                        : embd__combine_add_weighted)(to, row, work->weights[i], dim);
     }
 }
 

@@ -1,10 +1,10 @@
 /* push.c - gradients on their way out.
  *
- * Every occurrence (pooled plan): a row's gradient travels once to each shard that has keys of it, with the keys.
- * What a key gets is gradient * embd__key_scale(weight, divisor): without weights the product is made here, once
- * for each row; with weights the scales travel as the keys' weights.
- * Distinct keys (rows plan): the occurrences of each key are summed here in the shape the server would use (runs
- * of EMBD_SUM_RUN, then the runs), so that the bits are the same. */
+ * Every occurrence (pooled plan): a row's gradient travels once to each shard that has keys of it,
+ * with the keys. What a key gets is gradient * embd__key_scale(weight, divisor): without weights
+ * the product is made here, once for each row; with weights the scales travel as the keys' weights.
+ * Distinct keys (rows plan): the occurrences of each key are summed here in the shape the server
+ * would use (runs of EMBD_SUM_RUN, then the runs), so that the bits are the same. */
 #include <string.h>
 
 #include "call.h"
@@ -39,12 +39,13 @@ static int scale_weights(struct embd_call *call, struct work *work)
 static bool scales_rows(const struct work *work)
 {
     embd_combiner combiner = work->schema->combiner;
-    return work->is_pooled && work->part->weights == NULL && (combiner == EMBD_MEAN || combiner == EMBD_SQRTN);
+    return work->is_pooled && work->part->weights == NULL &&
+           (combiner == EMBD_MEAN || combiner == EMBD_SQRTN);
 }
 
 /* One row of gradients in the wire's dtype; `row` is room for a row of f32. */
-static void write_row(const struct embd_call *call, const struct work *work, uint32_t r, bool scales, float *row,
-                      uint8_t *to)
+static void write_row(const struct embd_call *call, const struct work *work, uint32_t r,
+                      bool scales, float *row, uint8_t *to)
 {
     const float *from = work->part->values + (size_t)r * work->dim;
     float divisor = scales ? row_divisor(work, r) : 1.0f;
@@ -63,7 +64,8 @@ static int write_share(struct embd_call *call, const struct work *work, struct s
     if (grads == NULL || row == NULL)
         return embd__call_no_memory(call);
     for (uint32_t i = 0; i < share->n_rows; i++)
-        write_row(call, work, rows == NULL ? i : rows[i], scales_rows(work), row, grads + i * work->row_bytes);
+        write_row(call, work, rows == NULL ? i : rows[i], scales_rows(work), row,
+                  grads + i * work->row_bytes);
     share->grads = grads;
     return EMBD_OK;
 }
@@ -105,7 +107,8 @@ static bool open_sums(struct embd_call *call, const struct work *work, struct su
     sums->counts = embd__arena_array(arena, n, sizeof *sums->counts);
     sums->totals_of = embd__arena_array(arena, n, sizeof *sums->totals_of);
     sums->totals = embd__arena_array(arena, work->n_keys / EMBD_SUM_RUN, work->dim * sizeof(float));
-    if (sums->runs == NULL || sums->counts == NULL || sums->totals_of == NULL || sums->totals == NULL)
+    if (sums->runs == NULL || sums->counts == NULL || sums->totals_of == NULL ||
+        sums->totals == NULL)
         return false;
     memset(sums->counts, 0, n * sizeof *sums->counts);
     return true;
@@ -124,7 +127,8 @@ static void close_run(struct sums *sums, uint32_t number)
 }
 
 /* One occurrence; `scale` is NULL where nothing is multiplied. */
-static void add_occurrence(struct sums *sums, uint32_t number, const float *grad, const float *scale)
+static void add_occurrence(struct sums *sums, uint32_t number, const float *grad,
+                           const float *scale)
 {
     float *run = sums->runs + number * sums->dim;
     bool begins = sums->counts[number] % EMBD_SUM_RUN == 0;
@@ -134,7 +138,8 @@ static void add_occurrence(struct sums *sums, uint32_t number, const float *grad
     if (scale == NULL)
         (begins ? embd__combine_first : embd__combine_add)(run, grad, sums->dim);
     else
-        (begins ? embd__combine_first_weighted : embd__combine_add_weighted)(run, grad, *scale, sums->dim);
+        (begins ? embd__combine_first_weighted : embd__combine_add_weighted)(run, grad, *scale,
+                                                                             sums->dim);
 }
 
 static void close_sums(struct sums *sums, uint32_t n_distinct)
@@ -172,7 +177,8 @@ static int lay_distinct(struct embd_call *call, struct work *work)
         add_pooled(work, &sums);
     else
         for (uint32_t i = 0; i < work->n_keys; i++)
-            add_occurrence(&sums, work->numbers[i], work->part->values + (size_t)i * work->dim, NULL);
+            add_occurrence(&sums, work->numbers[i], work->part->values + (size_t)i * work->dim,
+                           NULL);
     close_sums(&sums, work->n_distinct);
     work->rows = (uint8_t *)sums.runs;
     if (call->wire != EMBD_F32) {

@@ -1,5 +1,6 @@
-/* receive.c - one recvmsg reads the rest of a bin into its destination and what follows it into a small buffer,
- * so that a large answer is copied once, by the kernel, and a small one takes one call. */
+/* receive.c - one recvmsg reads the rest of a bin into its destination and what follows it into a
+ * small buffer, so that a large answer is copied once, by the kernel, and a small one takes one
+ * call. */
 #include "receive.h"
 
 #include <errno.h>
@@ -30,8 +31,8 @@ void embd__receive_reset(struct receiver *r)
     r->bin_ended = false;
 }
 
-/* What the reader is shown in place of a destination that is not aligned as it wants: who gave such memory
- * knows where the bytes are, the reader is only told that they came. */
+/* What the reader is shown in place of a destination that is not aligned as it wants: who gave such
+ * memory knows where the bytes are, the reader is only told that they came. */
 static uint64_t elsewhere;
 
 static int begin_bin(struct receiver *r, struct embd__error *e)
@@ -61,7 +62,8 @@ static size_t take_payload(struct receiver *r, const uint8_t *p, size_t n)
     return taken;
 }
 
-static int scan(struct receiver *r, const uint8_t *p, size_t n, size_t *used_out, struct embd__error *e)
+static int scan(struct receiver *r, const uint8_t *p, size_t n, size_t *used_out,
+                struct embd__error *e)
 {
     r->bin_ended = false;
     int event = embd__frame_scan(&r->frame, p, n, used_out, e);
@@ -74,7 +76,8 @@ static int scan(struct receiver *r, const uint8_t *p, size_t n, size_t *used_out
     }
     if (event == FRAME_MORE)
         return EMBD_OK;
-    e->status = EMBD_PROTOCOL; /* the scanner's words suit, its status is the one a server would answer */
+    e->status =
+        EMBD_PROTOCOL; /* the scanner's words suit, its status is the one a server would answer */
     return EMBD_PROTOCOL;
 }
 

@@ -1,5 +1,6 @@
-/* receive.h - bytes of a socket become answers: heads are scanned, payloads of bins go straight to where they
- * belong. Nothing is written anywhere but into memory that on_bin gave, within its size. */
+/* receive.h - bytes of a socket become answers: heads are scanned, payloads of bins go straight to
+ * where they belong. Nothing is written anywhere but into memory that on_bin gave, within its size.
+ */
 #ifndef EMBD_CLIENT_RECEIVE_H
 #define EMBD_CLIENT_RECEIVE_H
 
@@ -15,7 +16,8 @@ struct receiver {
     uint8_t *to;
     uint32_t left;
     bool bin_ended; /* the scanner has to be asked again, also without more bytes */
-    /* A bin of frame.bin_bytes begins: sets *to_out. Negative: the connection is of no use any more. */
+    /* A bin of frame.bin_bytes begins: sets *to_out. Negative: the connection is of no use any
+     * more. */
     int (*on_bin)(void *owner, uint8_t **to_out, struct embd__error *e);
     /* The frame is complete. */
     int (*on_frame)(void *owner, struct embd__error *e);

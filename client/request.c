@@ -1,5 +1,5 @@
-/* request.c - one blocking request to one shard: everything that is neither pull nor push. The answer owns its
- * bins; they are allocated as they are announced, within the frame limit. */
+/* request.c - one blocking request to one shard: everything that is neither pull nor push. The
+ * answer owns its bins; they are allocated as they are announced, within the frame limit. */
 #include "request.h"
 
 #include <stdlib.h>
@@ -90,14 +90,16 @@ static int open_answer(embd_client *client, struct answer *answer)
 static struct link *choose_link(embd_client *client, uint32_t shard, enum listener listener)
 {
     if (shard >= client->n_shards) {
-        embd__error_set(&client->error, EMBD_INVALID, "shard %u; there are %u", shard, client->n_shards);
+        embd__error_set(&client->error, EMBD_INVALID, "shard %u; there are %u", shard,
+                        client->n_shards);
         return NULL;
     }
     struct client_shard *s = &client->shards[shard];
     if (listener != LISTENER_ADMIN)
         return s->link;
     if (s->admin == NULL)
-        embd__error_set(&client->error, EMBD_UNREACHABLE, "%s: has no admin socket on this host", s->address);
+        embd__error_set(&client->error, EMBD_UNREACHABLE, "%s: has no admin socket on this host",
+                        s->address);
     return s->admin;
 }
 
@@ -131,7 +133,8 @@ int embd__request_on(embd_client *client, struct link *link, struct answer **ans
     return status;
 }
 
-int embd__request(embd_client *client, uint32_t shard, enum listener listener, struct answer **answer_out)
+int embd__request(embd_client *client, uint32_t shard, enum listener listener,
+                  struct answer **answer_out)
 {
     struct link *link = choose_link(client, shard, listener);
     return link == NULL ? client->error.status : embd__request_on(client, link, answer_out);

@@ -12,16 +12,20 @@ struct answer {
     struct reader reader; /* positioned at the map; type response, status EMBD_OK */
 };
 
-/* The client's message buffer, begun as a request of `method`; write a map and bins, then embd__request. */
+/* The client's message buffer, begun as a request of `method`; write a map and bins, then
+ * embd__request. */
 struct msg *embd__request_begin(embd_client *client, enum method method);
 
-/* Sends what embd__request_begin began to one shard, on its data or its admin connection (opened when first
- * needed, then kept: a hold belongs to it), and waits until the client's deadline. On failure the client's
- * last error is set, naming the shard's address; on success embd__answer_fini frees. */
-int embd__request(embd_client *client, uint32_t shard, enum listener listener, struct answer **answer_out);
+/* Sends what embd__request_begin began to one shard, on its data or its admin connection (opened
+ * when first needed, then kept: a hold belongs to it), and waits until the client's deadline. On
+ * failure the client's last error is set, naming the shard's address; on success embd__answer_fini
+ * frees. */
+int embd__request(embd_client *client, uint32_t shard, enum listener listener,
+                  struct answer **answer_out);
 void embd__answer_free(struct answer *answer);
 
 /* The client's error, for messages that are built outside; names no shard by itself. */
-struct embd__error *embd__client_error(embd_client *client); /* cleared by each public function at its start */
+struct embd__error *embd__client_error(
+    embd_client *client); /* cleared by each public function at its start */
 
 #endif

@@ -1,6 +1,6 @@
-/* socket.c - the happy path: look the host up (or read a numeric one), try its addresses one after the other
- * with non-blocking connects, then poll. What can fail: no address, every connect refused; on_fail tells the
- * last cause. Closing is possible in every state. */
+/* socket.c - the happy path: look the host up (or read a numeric one), try its addresses one after
+ * the other with non-blocking connects, then poll. What can fail: no address, every connect
+ * refused; on_fail tells the last cause. Closing is possible in every state. */
 #include "socket.h"
 
 #include <errno.h>
@@ -99,7 +99,8 @@ static bool begin_connect(struct socket *s, const struct target *target)
     int one = 1;
     if (target->family != AF_UNIX)
         setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (connect(s->fd, (const struct sockaddr *)&target->name, target->bytes) != 0 && errno != EINPROGRESS)
+    if (connect(s->fd, (const struct sockaddr *)&target->name, target->bytes) != 0 &&
+        errno != EINPROGRESS)
         return false;
     s->poll = malloc(sizeof *s->poll);
     if (s->poll == NULL || uv_poll_init(s->loop, s->poll, s->fd) != 0) {
@@ -161,7 +162,8 @@ static int begin_lookup(struct socket *s, const struct address *address)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     s->lookup.data = s;
-    int status = uv_getaddrinfo(s->loop, &s->lookup, on_lookup, address->host, address->port, &hints);
+    int status =
+        uv_getaddrinfo(s->loop, &s->lookup, on_lookup, address->host, address->port, &hints);
     if (status == 0) {
         s->looking_up = true;
         s->handles++;
@@ -195,8 +197,9 @@ static bool add_path(struct socket *s, const char *path)
     return true;
 }
 
-struct socket *embd__socket_connect(uv_loop_t *loop, const struct address *address, const char *path,
-                                    const struct socket_events *events, void *owner, struct embd__error *e)
+struct socket *embd__socket_connect(uv_loop_t *loop, const struct address *address,
+                                    const char *path, const struct socket_events *events,
+                                    void *owner, struct embd__error *e)
 {
     struct socket *s = calloc(1, sizeof *s);
     if (s == NULL) {

@@ -1,7 +1,9 @@
-/* socket.h - a connected stream socket on the loop: resolve, connect, wait for bytes, close. TCP or Unix.
+/* socket.h - a connected stream socket on the loop: resolve, connect, wait for bytes, close. TCP or
+ * Unix.
  *
- * Plain sockets under uv_poll rather than uv_tcp: sends carry MSG_NOSIGNAL, so that a server gone never raises
- * SIGPIPE in the user's process, and receives scatter straight into the user's arrays. */
+ * Plain sockets under uv_poll rather than uv_tcp: sends carry MSG_NOSIGNAL, so that a server gone
+ * never raises SIGPIPE in the user's process, and receives scatter straight into the user's arrays.
+ */
 #ifndef EMBD_CLIENT_SOCKET_H
 #define EMBD_CLIENT_SOCKET_H
 
@@ -18,10 +20,11 @@ struct socket_events {
     void (*on_fail)(void *owner, const char *why); /* while resolving or connecting */
 };
 
-/* Begins to connect; the events tell the rest, never from within. `path` NULL: TCP to `address`. NULL with
- * `e` set: out of memory, or EMBD_UNREACHABLE. */
-struct socket *embd__socket_connect(uv_loop_t *loop, const struct address *address, const char *path,
-                                    const struct socket_events *events, void *owner, struct embd__error *e);
+/* Begins to connect; the events tell the rest, never from within. `path` NULL: TCP to `address`.
+ * NULL with `e` set: out of memory, or EMBD_UNREACHABLE. */
+struct socket *embd__socket_connect(uv_loop_t *loop, const struct address *address,
+                                    const char *path, const struct socket_events *events,
+                                    void *owner, struct embd__error *e);
 /* No events come any more; freed when the loop has run. NULL is allowed. */
 void embd__socket_close(struct socket *s);
 

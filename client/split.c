@@ -1,9 +1,10 @@
 /* split.c - a part becomes one share for each shard.
  *
- * With one shard the share is the caller's arrays as they stand; only offsets change from u64 to u32. With more,
- * two passes: the first finds each key's shard and counts, the second places keys into arrays that hold one
- * share after another. Within a share keys and rows keep their order. A pooled share has only the rows that
- * have keys on its shard, and remembers which rows those are. */
+ * With one shard the share is the caller's arrays as they stand; only offsets change from u64 to
+ * u32. With more, two passes: the first finds each key's shard and counts, the second places keys
+ * into arrays that hold one share after another. Within a share keys and rows keep their order. A
+ * pooled share has only the rows that have keys on its shard, and remembers which rows those are.
+ */
 #include "call.h"
 #include "route.h"
 
@@ -72,13 +73,16 @@ static int split_for_one(struct embd_call *call, struct work *work)
 {
     struct share *share = work->shares;
     int status = EMBD_OK;
-    *share = (struct share){.n_keys = work->n_keys, .n_rows = work->n_rows, .keys = work->keys,
+    *share = (struct share){.n_keys = work->n_keys,
+                            .n_rows = work->n_rows,
+                            .keys = work->keys,
                             .weights = work->weights};
     if (!work->is_pooled) {
         share->slots = embd__key_slots(call, work, &status);
         return status;
     }
-    uint32_t *offsets = embd__arena_array(&call->arena, (uint64_t)work->n_rows + 1, sizeof *offsets);
+    uint32_t *offsets =
+        embd__arena_array(&call->arena, (uint64_t)work->n_rows + 1, sizeof *offsets);
     if (offsets == NULL)
         return embd__call_no_memory(call);
     for (uint32_t r = 0; r <= work->n_rows; r++)
@@ -124,7 +128,8 @@ static void count(const struct split *split)
         }
 }
 
-/* Room for all shares, one after another; sets where each begins. Pooled shares have rows and offsets. */
+/* Room for all shares, one after another; sets where each begins. Pooled shares have rows and
+ * offsets. */
 static bool allot(struct embd_call *call, const struct split *split)
 {
     const struct work *work = split->work;
@@ -137,16 +142,23 @@ static bool allot(struct embd_call *call, const struct split *split)
     uint32_t *from = embd__arena_array(arena, work->n_keys, sizeof *from);
     uint32_t *rows = embd__arena_array(arena, total_rows, sizeof *rows);
     uint32_t *offsets = embd__arena_array(arena, total_rows + split->n_shards, sizeof *offsets);
-    uint16_t *slots = has_slots ? embd__arena_array(arena, work->is_pooled ? total_rows : work->n_keys, 2) : NULL;
-    float *weights = work->weights != NULL ? embd__arena_array(arena, work->n_keys, sizeof *weights) : NULL;
-    if (keys == NULL || from == NULL || rows == NULL || offsets == NULL || (has_slots && slots == NULL) ||
-        (work->weights != NULL && weights == NULL))
+    uint16_t *slots =
+        has_slots ? embd__arena_array(arena, work->is_pooled ? total_rows : work->n_keys, 2) : NULL;
+    float *weights =
+        work->weights != NULL ? embd__arena_array(arena, work->n_keys, sizeof *weights) : NULL;
+    if (keys == NULL || from == NULL || rows == NULL || offsets == NULL ||
+        (has_slots && slots == NULL) || (work->weights != NULL && weights == NULL))
         return false;
     for (uint32_t s = 0; s < split->n_shards; s++) {
         struct filling *f = &split->fillings[s];
         uint32_t n_keys = f->n_keys, n_rows = f->n_rows;
-        *f = (struct filling){.last_row = UINT32_MAX, .keys = keys, .from = from, .rows = rows, .offsets = offsets,
-                              .slots = slots, .weights = weights};
+        *f = (struct filling){.last_row = UINT32_MAX,
+                              .keys = keys,
+                              .from = from,
+                              .rows = rows,
+                              .offsets = offsets,
+                              .slots = slots,
+                              .weights = weights};
         keys += n_keys;
         from += n_keys;
         rows += n_rows;
@@ -181,8 +193,12 @@ static void place(const struct split *split)
 
 static void make_share(const struct work *work, struct filling *f, struct share *share)
 {
-    *share = (struct share){.n_keys = f->n_keys, .n_rows = f->n_keys, .keys = f->keys, .slots = f->slots,
-                            .weights = f->weights, .from = f->from};
+    *share = (struct share){.n_keys = f->n_keys,
+                            .n_rows = f->n_keys,
+                            .keys = f->keys,
+                            .slots = f->slots,
+                            .weights = f->weights,
+                            .from = f->from};
     if (!work->is_pooled)
         return;
     f->offsets[f->n_rows] = f->n_keys;
@@ -220,7 +236,8 @@ int embd__split(struct embd_call *call, struct work *work)
 /* ---- distinct keys ---- */
 
 /* Sorts distinct keys by shard, stably; occurrences follow. */
-static int group_by_shard(struct embd_call *call, struct work *work, const uint64_t *keys, const uint16_t *slots)
+static int group_by_shard(struct embd_call *call, struct work *work, const uint64_t *keys,
+                          const uint16_t *slots)
 {
     uint32_t n_shards = call->client->n_shards, n = work->n_distinct;
     embd_partition partition = work->schema->partition;
@@ -229,10 +246,12 @@ static int group_by_shard(struct embd_call *call, struct work *work, const uint6
     uint16_t *shard_of = embd__arena_array(&call->arena, n, sizeof *shard_of);
     uint32_t *place_of = embd__arena_array(&call->arena, n, sizeof *place_of);
     uint32_t *next = embd__arena_array(&call->arena, n_shards, sizeof *next);
-    if (grouped == NULL || grouped_slots == NULL || shard_of == NULL || place_of == NULL || next == NULL)
+    if (grouped == NULL || grouped_slots == NULL || shard_of == NULL || place_of == NULL ||
+        next == NULL)
         return embd__call_no_memory(call);
     for (uint32_t d = 0; d < n; d++) {
-        shard_of[d] = (uint16_t)embd__route(partition, n_shards, slots == NULL ? 0 : slots[d], keys[d]);
+        shard_of[d] =
+            (uint16_t)embd__route(partition, n_shards, slots == NULL ? 0 : slots[d], keys[d]);
         work->shares[shard_of[d]].n_keys++;
     }
     for (uint32_t s = 0, base = 0; s < n_shards; base += work->shares[s++].n_keys) {
@@ -260,13 +279,14 @@ int embd__split_distinct(struct embd_call *call, struct work *work)
     if (status != EMBD_OK)
         return status;
     uint64_t *keys = embd__arena_array(&call->arena, work->n_keys, sizeof *keys);
-    uint16_t *slots = key_slots == NULL ? NULL : embd__arena_array(&call->arena, work->n_keys, sizeof *slots);
+    uint16_t *slots =
+        key_slots == NULL ? NULL : embd__arena_array(&call->arena, work->n_keys, sizeof *slots);
     work->numbers = embd__arena_array(&call->arena, work->n_keys, sizeof *work->numbers);
     if (new_shares(call, work) == NULL || keys == NULL || work->numbers == NULL ||
         (key_slots != NULL && slots == NULL))
         return embd__call_no_memory(call);
-    int64_t n = embd__distinct(&call->client->distinct, work->keys, key_slots, work->n_keys, work->numbers, keys,
-                               slots);
+    int64_t n = embd__distinct(&call->client->distinct, work->keys, key_slots, work->n_keys,
+                               work->numbers, keys, slots);
     if (n < 0)
         return embd__call_no_memory(call);
     work->n_distinct = (uint32_t)n;

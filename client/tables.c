@@ -1,5 +1,5 @@
-/* tables.c - tables by name. What is asked of every shard is asked of one after the other: these are calls of a
- * start-up, not of a training step. */
+/* tables.c - tables by name. What is asked of every shard is asked of one after the other: these
+ * are calls of a start-up, not of a training step. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +17,8 @@ static int check_name(embd_client *client, const char *name)
     size_t bytes = name == NULL ? 0 : strlen(name);
     if (bytes >= 1 && bytes <= EMBD_NAME_MAX)
         return EMBD_OK;
-    return embd__error_set(&client->error, EMBD_INVALID, "a table name of %zu bytes; 1..%d are allowed", bytes,
-                           EMBD_NAME_MAX);
+    return embd__error_set(&client->error, EMBD_INVALID,
+                           "a table name of %zu bytes; 1..%d are allowed", bytes, EMBD_NAME_MAX);
 }
 
 /* ---- create and drop ---- */
@@ -72,7 +72,8 @@ int embd_table_drop(embd_client *client, const char *name)
         if (n_dropped > 0)
             clear_error(client);
         else if (i + 1 < client->n_shards)
-            client->error.status = EMBD_OK; /* the last shard's sentence stays if none has the table */
+            client->error.status =
+                EMBD_OK; /* the last shard's sentence stays if none has the table */
     }
     return n_dropped > 0 ? EMBD_OK : status;
 }
@@ -90,7 +91,8 @@ static int read_description(struct reader *r, const char *name, struct table_sch
         return status;
     embd__reader_end(r);
     if (strcmp(out->s.name, name) != 0)
-        embd__error_set(r->error, EMBD_PROTOCOL, "table %s was asked for, %s is described", name, out->s.name);
+        embd__error_set(r->error, EMBD_PROTOCOL, "table %s was asked for, %s is described", name,
+                        out->s.name);
     if (id != embd__table_id(name))
         embd__error_set(r->error, EMBD_PROTOCOL, "table %s has id %llu; %u is expected", name,
                         (unsigned long long)id, embd__table_id(name));
@@ -110,7 +112,8 @@ static int describe(embd_client *client, uint32_t shard, const char *name, struc
         return status;
     status = read_description(&answer->reader, name, out);
     embd__answer_free(answer);
-    return status == EMBD_OK || status == EMBD_NO_MEMORY ? status : (client->error.status = EMBD_PROTOCOL);
+    return status == EMBD_OK || status == EMBD_NO_MEMORY ? status
+                                                         : (client->error.status = EMBD_PROTOCOL);
 }
 
 /* Whether another shard describes the table the same. */
@@ -124,8 +127,9 @@ static int compare(embd_client *client, uint32_t shard, const embd_schema *first
     embd__schema_fini(&other);
     if (field == NULL)
         return EMBD_OK;
-    return embd__error_set(&client->error, EMBD_PROTOCOL, "%s: field %s of table %s differs from that of %s",
-                           client->shards[shard].address, field, first->name, client->shards[0].address);
+    return embd__error_set(
+        &client->error, EMBD_PROTOCOL, "%s: field %s of table %s differs from that of %s",
+        client->shards[shard].address, field, first->name, client->shards[0].address);
 }
 
 static embd_table *find_known(const embd_client *client, const embd_schema *schema)
@@ -208,7 +212,8 @@ static int read_names(struct reader *r, struct names *out)
     uint32_t n = embd__field_list(&fields, "tables", LIMIT_TABLES, &items);
     void *grown = realloc(out->names, (out->n + n + 1) * sizeof *out->names);
     if (grown == NULL)
-        return embd__error_set(r->error, EMBD_NO_MEMORY, "no memory for %u table names", out->n + n);
+        return embd__error_set(r->error, EMBD_NO_MEMORY, "no memory for %u table names",
+                               out->n + n);
     out->names = grown;
     for (uint32_t i = 0; i < n; i++) {
         embd__list_map(r, &items[i], &item, "a table of tables");

@@ -1,12 +1,13 @@
 /* thread.c - the only file where threads cross.
  *
- * Without a thread of the library's own, submitting sends at once and waiting runs the loop. With one, a job
- * goes into a list under the mutex and the loop is woken; the loop's thread sends it, and the end of its last
- * exchange sets `done` and signals. What the exchanges hold is written by one side at a time: the mutex orders
- * it on the way there, `done` on the way back. */
+ * Without a thread of the library's own, submitting sends at once and waiting runs the loop. With
+ * one, a job goes into a list under the mutex and the loop is woken; the loop's thread sends it,
+ * and the end of its last exchange sets `done` and signals. What the exchanges hold is written by
+ * one side at a time: the mutex orders it on the way there, `done` on the way back. */
 #include "thread.h"
 
-#define QUIET_NS 1000000u /* the loop not run for so long: look for a closed connection before sending */
+#define QUIET_NS                                                                                   \
+    1000000u /* the loop not run for so long: look for a closed connection before sending */
 
 static void send_job(struct job *job)
 {

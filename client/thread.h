@@ -1,5 +1,6 @@
-/* thread.h - jobs: exchanges that are waited for together, handed from the caller's thread to the loop's and
- * back. With and without a thread of the library's own the rest of the client looks the same. */
+/* thread.h - jobs: exchanges that are waited for together, handed from the caller's thread to the
+ * loop's and back. With and without a thread of the library's own the rest of the client looks the
+ * same. */
 #ifndef EMBD_CLIENT_THREAD_H
 #define EMBD_CLIENT_THREAD_H
 
@@ -10,7 +11,8 @@
 
 /* Between embd__submit and done the loop's thread has it and its exchanges. */
 struct job {
-    struct exchange **exchanges; /* [n]; all with owner = the job and on_end = embd__job_exchange_ended */
+    struct exchange *
+        *exchanges; /* [n]; all with owner = the job and on_end = embd__job_exchange_ended */
     uint32_t n;
     uint32_t n_left;
     atomic_bool done;
@@ -26,7 +28,7 @@ struct courier {
     pthread_t thread;
     uv_async_t wake;
     pthread_mutex_t mutex;
-    pthread_cond_t ended; /* a job is done */
+    pthread_cond_t ended;                   /* a job is done */
     struct job *submitted, **submitted_end; /* guarded */
     bool stops;                             /* guarded */
 };

@@ -1,5 +1,5 @@
-/* batch.c - the oracle's half of the tests. The model gives single rows; the sums over shards and the roundings
- * of the wire are written out here once more, plainly. */
+/* batch.c - the oracle's half of the tests. The model gives single rows; the sums over shards and
+ * the roundings of the wire are written out here once more, plainly. */
 #include "batch.h"
 
 #include <math.h>
@@ -22,7 +22,8 @@ float batch_random_float(uint64_t *state)
     return (float)(int32_t)(batch_random(state) >> 32) * 0x1p-31f;
 }
 
-static uint64_t random_key(const embd_schema *schema, uint32_t slot, uint64_t n_distinct, uint64_t *state)
+static uint64_t random_key(const embd_schema *schema, uint32_t slot, uint64_t n_distinct,
+                           uint64_t *state)
 {
     uint64_t n = batch_random(state) % n_distinct;
     if (schema->slot_sizes != NULL)
@@ -38,8 +39,8 @@ static uint64_t slot_start(const embd_schema *schema, uint32_t slot)
     return start;
 }
 
-void batch_make(struct batch *batch, const embd_schema *schema, uint64_t n_samples, uint64_t n_distinct,
-                bool has_weights, uint64_t *state)
+void batch_make(struct batch *batch, const embd_schema *schema, uint64_t n_samples,
+                uint64_t n_distinct, bool has_weights, uint64_t *state)
 {
     batch->n_rows = n_samples * schema->slots;
     batch->n_keys = 0;
@@ -65,8 +66,10 @@ void batch_make(struct batch *batch, const embd_schema *schema, uint64_t n_sampl
 static struct model_batch as_single(const struct model *model, const struct batch *batch)
 {
     bool has_slots = model->schema.partition == EMBD_SLOT;
-    return (struct model_batch){.n_keys = (uint32_t)batch->n_keys, .n_rows = (uint32_t)batch->n_keys,
-                                .keys = batch->stored, .slots = has_slots ? batch->key_slots : NULL};
+    return (struct model_batch){.n_keys = (uint32_t)batch->n_keys,
+                                .n_rows = (uint32_t)batch->n_keys,
+                                .keys = batch->stored,
+                                .slots = has_slots ? batch->key_slots : NULL};
 }
 
 static float divisor_of(const embd_schema *schema, const struct batch *batch, uint64_t r)
@@ -101,22 +104,23 @@ static void round_row(float *row, embd_dtype wire, uint32_t dim)
 }
 
 /* The sum of the keys of row r on `shard`, in order; false: none there. n_shards 0: of all keys. */
-static bool sum_on(const embd_schema *schema, const struct batch *batch, const float *rows, uint64_t r,
-                   uint32_t shard, uint32_t n_shards, float *to)
+static bool sum_on(const embd_schema *schema, const struct batch *batch, const float *rows,
+                   uint64_t r, uint32_t shard, uint32_t n_shards, float *to)
 {
     bool is_first = true;
     for (uint64_t i = batch->offsets[r]; i < batch->offsets[r + 1]; i++) {
-        if (n_shards > 0 &&
-            embd__route(schema->partition, n_shards, batch->key_slots[i], batch->stored[i]) != shard)
+        if (n_shards > 0 && embd__route(schema->partition, n_shards, batch->key_slots[i],
+                                        batch->stored[i]) != shard)
             continue;
-        add(to, rows + i * schema->dim, batch->has_weights ? &batch->weights[i] : NULL, is_first, schema->dim);
+        add(to, rows + i * schema->dim, batch->has_weights ? &batch->weights[i] : NULL, is_first,
+            schema->dim);
         is_first = false;
     }
     return !is_first;
 }
 
-static void expect_row(const embd_schema *schema, const struct batch *batch, const float *rows, uint64_t r,
-                       bool by_rows, uint32_t n_shards, embd_dtype wire, float *to)
+static void expect_row(const embd_schema *schema, const struct batch *batch, const float *rows,
+                       uint64_t r, bool by_rows, uint32_t n_shards, embd_dtype wire, float *to)
 {
     uint32_t dim = schema->dim;
     float partial[EMBD_DIM_MAX], divisor = divisor_of(schema, batch, r);
@@ -136,8 +140,9 @@ static void expect_row(const embd_schema *schema, const struct batch *batch, con
         round_row(to, wire, dim);
 }
 
-void batch_expect(struct model *model, const struct batch *batch, bool pooled, bool by_rows, uint32_t n_shards,
-                  embd_dtype wire, bool zero_missing, float *values, uint8_t *statuses)
+void batch_expect(struct model *model, const struct batch *batch, bool pooled, bool by_rows,
+                  uint32_t n_shards, embd_dtype wire, bool zero_missing, float *values,
+                  uint8_t *statuses)
 {
     uint32_t dim = model->schema.dim;
     struct model_batch single = as_single(model, batch);
@@ -153,7 +158,8 @@ void batch_expect(struct model *model, const struct batch *batch, bool pooled, b
     free(rows);
 }
 
-int batch_push(struct model *model, const struct batch *batch, bool pooled, const float *values, uint8_t *statuses)
+int batch_push(struct model *model, const struct batch *batch, bool pooled, const float *values,
+               uint8_t *statuses)
 {
     struct model_batch b = as_single(model, batch);
     if (pooled) {

@@ -1,5 +1,5 @@
-/* cluster.c - the server writes to --ready-fd when its listeners are up and names its addresses on stdout, so
- * nothing here guesses or sleeps. */
+/* cluster.c - the server writes to --ready-fd when its listeners are up and names its addresses on
+ * stdout, so nothing here guesses or sleeps. */
 #include "cluster.h"
 
 #include <fcntl.h>
@@ -16,8 +16,8 @@ static void die(const char *what)
     exit(1);
 }
 
-static void exec_server(const struct cluster *cluster, const char *program, uint32_t n_shards, int port, int ready,
-                        int out)
+static void exec_server(const struct cluster *cluster, const char *program, uint32_t n_shards,
+                        int port, int ready, int out)
 {
     char shards[16], listen[32], fd[16], log[96];
     snprintf(shards, sizeof shards, "%u", n_shards);
@@ -27,8 +27,8 @@ static void exec_server(const struct cluster *cluster, const char *program, uint
     int log_fd = open(log, O_CREAT | O_WRONLY | O_APPEND, 0600);
     dup2(out, STDOUT_FILENO);
     dup2(log_fd, STDERR_FILENO);
-    execl(program, program, "--admin-dir", cluster->dir, "--shards", shards, "--listen", listen, "--ready-fd", fd,
-          (char *)NULL);
+    execl(program, program, "--admin-dir", cluster->dir, "--shards", shards, "--listen", listen,
+          "--ready-fd", fd, (char *)NULL);
     _exit(127);
 }
 
@@ -42,7 +42,8 @@ static void read_address(struct cluster *cluster, int out)
     const char *address = strrchr(line, ' ');
     if (address == NULL)
         die(line);
-    snprintf(cluster->address, sizeof cluster->address, "%.*s", (int)strcspn(address + 1, "\n"), address + 1);
+    snprintf(cluster->address, sizeof cluster->address, "%.*s", (int)strcspn(address + 1, "\n"),
+             address + 1);
     fclose(lines);
 }
 
@@ -58,7 +59,8 @@ void cluster_start(struct cluster *cluster, const char *program, uint32_t n_shar
         exec_server(cluster, program, n_shards, port, ready[1], out[1]);
     close(ready[1]);
     close(out[1]);
-    if (cluster->pid < 0 || read(ready[0], said, sizeof said - 1) <= 0 || strncmp(said, "ready", 5) != 0)
+    if (cluster->pid < 0 || read(ready[0], said, sizeof said - 1) <= 0 ||
+        strncmp(said, "ready", 5) != 0)
         die("the server did not become ready");
     close(ready[0]);
     read_address(cluster, out[0]);

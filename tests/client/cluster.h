@@ -7,11 +7,12 @@
 
 struct cluster {
     pid_t pid;
-    char dir[64];      /* of its admin sockets and log; removed by cluster_stop */
-    char address[64];  /* "127.0.0.1:port" of shard 0 */
+    char dir[64];     /* of its admin sockets and log; removed by cluster_stop */
+    char address[64]; /* "127.0.0.1:port" of shard 0 */
 };
 
-/* Starts `program` with n shards; `port` 0: a free one. Fails the test (and the process) when it does not come up. */
+/* Starts `program` with n shards; `port` 0: a free one. Fails the test (and the process) when it
+ * does not come up. */
 void cluster_start(struct cluster *cluster, const char *program, uint32_t n_shards, int port);
 /* Ends it by its pid and waits. */
 void cluster_stop(struct cluster *cluster);

@@ -1,5 +1,6 @@
-/* fake_server.c - one blocking connection at a time, on a thread of its own. Frames are read with the product's
- * scanner and good answers are made with the product's builder; bad ones are bent from them. */
+/* fake_server.c - one blocking connection at a time, on a thread of its own. Frames are read with
+ * the product's scanner and good answers are made with the product's builder; bad ones are bent
+ * from them. */
 #include "fake_server.h"
 
 #include <arpa/inet.h>
@@ -139,8 +140,8 @@ static bool answer_empty(struct peer *p, uint32_t msgid)
     return send_answer(p);
 }
 
-static void write_pull(struct peer *p, uint32_t msgid, uint32_t rows, uint32_t dim, embd_dtype dtype,
-                       const void *values)
+static void write_pull(struct peer *p, uint32_t msgid, uint32_t rows, uint32_t dim,
+                       embd_dtype dtype, const void *values)
 {
     struct part_answer answer = {.n_rows = rows, .dim = dim, .dtype = dtype, .values = values};
     embd__msg_result(&p->answer, msgid);
@@ -155,15 +156,28 @@ static void rewrite_rows(struct msg *m, uint8_t rows)
 
 static bool send_huge_bin(struct peer *p, uint32_t msgid)
 {
-    uint8_t head[16] = {0x94, 0x01, 0xce, (uint8_t)(msgid >> 24), (uint8_t)(msgid >> 16), (uint8_t)(msgid >> 8),
-                        (uint8_t)msgid, 0xc0, 0x91, 0xc6, 0xff, 0xff, 0xff, 0xff};
+    uint8_t head[16] = {0x94,
+                        0x01,
+                        0xce,
+                        (uint8_t)(msgid >> 24),
+                        (uint8_t)(msgid >> 16),
+                        (uint8_t)(msgid >> 8),
+                        (uint8_t)msgid,
+                        0xc0,
+                        0x91,
+                        0xc6,
+                        0xff,
+                        0xff,
+                        0xff,
+                        0xff};
     return send_all(p->fd, head, 14) && read_all(p->fd, head, 1);
 }
 
 /* False ends the connection. */
 static bool answer_pull(struct peer *p, uint32_t msgid, uint32_t rows, int manner)
 {
-    static const float ones[4096] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const float ones[4096] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                     1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     struct msg *m = &p->answer;
     struct timespec pause = {.tv_nsec = 150000000};
     uint64_t all = (uint64_t)rows * FAKE_DIM * 4;
@@ -287,7 +301,8 @@ void fake_server_start(struct fake_server *server)
     server->listener = socket(AF_INET, SOCK_STREAM, 0);
     server->manner = FAKE_GOOD;
     server->stops = false;
-    if (bind(server->listener, (struct sockaddr *)&name, sizeof name) != 0 || listen(server->listener, 16) != 0 ||
+    if (bind(server->listener, (struct sockaddr *)&name, sizeof name) != 0 ||
+        listen(server->listener, 16) != 0 ||
         getsockname(server->listener, (struct sockaddr *)&name, &bytes) != 0)
         exit(1);
     snprintf(server->address, sizeof server->address, "127.0.0.1:%d", ntohs(name.sin_port));

@@ -1,4 +1,5 @@
-/* fake_server.h - a peer that greets as a server of one shard with one table, and then behaves as told. */
+/* fake_server.h - a peer that greets as a server of one shard with one table, and then behaves as
+ * told. */
 #ifndef EMBD_TESTS_FAKE_SERVER_H
 #define EMBD_TESTS_FAKE_SERVER_H
 
@@ -8,22 +9,22 @@
 /* What becomes of a pull or push; the first ones of another method. */
 enum fake_manner {
     FAKE_GOOD,
-    FAKE_OLD_VERSION,   /* hello names protocol 2 */
-    FAKE_OTHER_SHARD,   /* hello says shard 1 of 2, after the map said 1 shard */
-    FAKE_NO_MAP,        /* cluster lists no shards */
-    FAKE_OTHER_SCHEMA,  /* table_describe names another table */
-    FAKE_SILENT,        /* no answer at all; later requests are answered */
-    FAKE_SLOW,          /* half of the answer, then nothing for longer than the deadline, then the rest */
-    FAKE_CLOSES,        /* closes instead of answering */
+    FAKE_OLD_VERSION,  /* hello names protocol 2 */
+    FAKE_OTHER_SHARD,  /* hello says shard 1 of 2, after the map said 1 shard */
+    FAKE_NO_MAP,       /* cluster lists no shards */
+    FAKE_OTHER_SCHEMA, /* table_describe names another table */
+    FAKE_SILENT,       /* no answer at all; later requests are answered */
+    FAKE_SLOW,   /* half of the answer, then nothing for longer than the deadline, then the rest */
+    FAKE_CLOSES, /* closes instead of answering */
     FAKE_CLOSES_MIDWAY, /* closes after half of the values */
     FAKE_GARBAGE,       /* bytes that are no message */
     FAKE_OTHER_MSGID,
-    FAKE_REQUESTS,      /* sends a request instead of an answer */
-    FAKE_MANY_ROWS,     /* more rows than were asked for, with the bytes for them */
+    FAKE_REQUESTS,  /* sends a request instead of an answer */
+    FAKE_MANY_ROWS, /* more rows than were asked for, with the bytes for them */
     FAKE_FEW_ROWS,
-    FAKE_OTHER_DIM,     /* as many bytes, other dim and rows */
+    FAKE_OTHER_DIM, /* as many bytes, other dim and rows */
     FAKE_OTHER_DTYPE,
-    FAKE_LYING_ROWS,    /* right bytes, wrong number in the map */
+    FAKE_LYING_ROWS, /* right bytes, wrong number in the map */
     FAKE_EXTRA_BIN,
     FAKE_NO_BIN,
     FAKE_HUGE_BIN,      /* announces 4 GiB */

@@ -1,5 +1,6 @@
-/* test_faults.c - what a server or the network can do wrong ends in a status and a sentence, within the deadline,
- * and the handle works again afterwards. What a caller can do wrong is refused before anything is sent.
+/* test_faults.c - what a server or the network can do wrong ends in a status and a sentence, within
+ * the deadline, and the handle works again afterwards. What a caller can do wrong is refused before
+ * anything is sent.
  *
  * usage: test_faults EMBD */
 #include "../unit/cmocka_all.h"
@@ -70,7 +71,8 @@ static embd_table *open_table(embd_client *client, const char *name)
 
 static int pull(embd_client *client, embd_table *table, struct guarded *g)
 {
-    embd_part part = {.table = table, .n_keys = N_KEYS, .keys = some_keys, .values = g->values, .raw = true};
+    embd_part part = {
+        .table = table, .n_keys = N_KEYS, .keys = some_keys, .values = g->values, .raw = true};
     fill_guards(g);
     int status = embd_pull(client, &part, 1, NULL);
     assert_guards(g);
@@ -85,12 +87,15 @@ struct expectation {
 };
 
 static const struct expectation expectations[] = {
-    {FAKE_SILENT, EMBD_DEADLINE},       {FAKE_SLOW, EMBD_DEADLINE},        {FAKE_CLOSES, EMBD_CLOSED},
-    {FAKE_CLOSES_MIDWAY, EMBD_CLOSED},  {FAKE_GARBAGE, EMBD_PROTOCOL},     {FAKE_OTHER_MSGID, EMBD_PROTOCOL},
-    {FAKE_REQUESTS, EMBD_PROTOCOL},     {FAKE_MANY_ROWS, EMBD_PROTOCOL},   {FAKE_FEW_ROWS, EMBD_PROTOCOL},
-    {FAKE_OTHER_DIM, EMBD_PROTOCOL},    {FAKE_OTHER_DTYPE, EMBD_PROTOCOL}, {FAKE_LYING_ROWS, EMBD_PROTOCOL},
-    {FAKE_EXTRA_BIN, EMBD_PROTOCOL},    {FAKE_NO_BIN, EMBD_PROTOCOL},      {FAKE_HUGE_BIN, EMBD_PROTOCOL},
-    {FAKE_STRANGE_ERROR, EMBD_PROTOCOL}, {FAKE_NOTIFIES, EMBD_OK},
+    {FAKE_SILENT, EMBD_DEADLINE},      {FAKE_SLOW, EMBD_DEADLINE},
+    {FAKE_CLOSES, EMBD_CLOSED},        {FAKE_CLOSES_MIDWAY, EMBD_CLOSED},
+    {FAKE_GARBAGE, EMBD_PROTOCOL},     {FAKE_OTHER_MSGID, EMBD_PROTOCOL},
+    {FAKE_REQUESTS, EMBD_PROTOCOL},    {FAKE_MANY_ROWS, EMBD_PROTOCOL},
+    {FAKE_FEW_ROWS, EMBD_PROTOCOL},    {FAKE_OTHER_DIM, EMBD_PROTOCOL},
+    {FAKE_OTHER_DTYPE, EMBD_PROTOCOL}, {FAKE_LYING_ROWS, EMBD_PROTOCOL},
+    {FAKE_EXTRA_BIN, EMBD_PROTOCOL},   {FAKE_NO_BIN, EMBD_PROTOCOL},
+    {FAKE_HUGE_BIN, EMBD_PROTOCOL},    {FAKE_STRANGE_ERROR, EMBD_PROTOCOL},
+    {FAKE_NOTIFIES, EMBD_OK},
 };
 
 static void meet_every_manner(bool own_thread)
@@ -143,7 +148,8 @@ static void connecting_refuses_what_is_no_server_of_this_version(void **state)
         embd_client *client = (embd_client *)&server;
         fake_server_start(&server);
         server.manner = manners[i];
-        assert_int_equal(embd_connect(server.address, NULL, &client, why, sizeof why), EMBD_PROTOCOL);
+        assert_int_equal(embd_connect(server.address, NULL, &client, why, sizeof why),
+                         EMBD_PROTOCOL);
         assert_null(client);
         assert_non_null(strstr(why, manners[i] == FAKE_NO_MAP ? "0 shards" : server.address));
         fake_server_stop(&server);
@@ -201,8 +207,11 @@ static void closing_abandons_calls_in_flight(void **state)
     for (int own_thread = 0; own_thread < 2; own_thread++) {
         fake_server_start(&server);
         embd_client *client = connect_to(server.address, 10000, own_thread == 1);
-        embd_part part = {.table = open_table(client, "t"), .n_keys = N_KEYS, .keys = some_keys,
-                          .values = g.values, .raw = true};
+        embd_part part = {.table = open_table(client, "t"),
+                          .n_keys = N_KEYS,
+                          .keys = some_keys,
+                          .values = g.values,
+                          .raw = true};
         server.manner = FAKE_SILENT;
         assert_int_equal(embd_pull_start(client, &part, 1, NULL, &call), EMBD_OK);
         assert_false(embd_is_done(call));
@@ -290,7 +299,7 @@ static void a_restarted_server_is_reached_again(void **state)
 
 static int count_table(void *arg, const char *name)
 {
-    char (*names)[EMBD_NAME_MAX + 1] = arg;
+    char(*names)[EMBD_NAME_MAX + 1] = arg;
     int i = names[0][0] == '\0' ? 0 : 1;
     snprintf(names[i], sizeof names[i], "%s", name);
     return 0;
@@ -392,8 +401,13 @@ static void arguments_are_refused_by_name_position_and_value(void **state)
     embd_client *client = connect_to(cluster.address, 5000, false);
     make_table(client, "t");
     embd_table *table = open_table(client, "t");
-    const embd_part good = {.table = table, .n_rows = N_KEYS, .offsets = some_offsets, .n_keys = N_KEYS,
-                            .keys = some_keys, .weights = weights, .values = g.values};
+    const embd_part good = {.table = table,
+                            .n_rows = N_KEYS,
+                            .offsets = some_offsets,
+                            .n_keys = N_KEYS,
+                            .keys = some_keys,
+                            .weights = weights,
+                            .values = g.values};
     memset(&g, 0, sizeof g);
     assert_int_equal(embd_pull(client, &good, 1, NULL), EMBD_OK);
     embd_part part = good;
@@ -447,21 +461,31 @@ static void a_pull_too_large_for_a_message_is_cut_and_a_push_refused(void **stat
     cluster_start(&cluster, program, 1, 0);
     embd_client *client = connect_to(cluster.address, 30000, false);
     make_table(client, "t");
-    uint64_t *keys = malloc(MANY * sizeof *keys), *offsets = malloc((MANY / 2 + 1) * sizeof *offsets);
+    uint64_t *keys = malloc(MANY * sizeof *keys),
+             *offsets = malloc((MANY / 2 + 1) * sizeof *offsets);
     float *values = malloc((size_t)MANY * FAKE_DIM * sizeof *values), few[64 * FAKE_DIM];
     uint8_t *statuses = malloc(MANY);
     for (uint64_t i = 0; i < MANY; i++)
         keys[i] = i * i;
     for (uint64_t i = 0; i <= MANY / 2; i++)
         offsets[i] = i * 2;
-    embd_part part = {.table = open_table(client, "t"), .n_rows = MANY / 2, .offsets = offsets, .n_keys = MANY,
-                      .keys = keys, .values = values, .statuses = statuses};
+    embd_part part = {.table = open_table(client, "t"),
+                      .n_rows = MANY / 2,
+                      .offsets = offsets,
+                      .n_keys = MANY,
+                      .keys = keys,
+                      .values = values,
+                      .statuses = statuses};
     embd_call_options pooled = {.plan = EMBD_PLAN_POOLED};
     memset(statuses, 0xff, MANY);
     assert_int_equal(embd_pull(client, &part, 1, &pooled), EMBD_OK);
     for (uint64_t first = MANY / 2 - 32; first > 100000; first -= 100000) {
-        embd_part check = {.table = part.table, .n_rows = 32, .offsets = offsets, .n_keys = 64,
-                           .keys = keys + 2 * first, .values = few};
+        embd_part check = {.table = part.table,
+                           .n_rows = 32,
+                           .offsets = offsets,
+                           .n_keys = 64,
+                           .keys = keys + 2 * first,
+                           .values = few};
         assert_int_equal(embd_pull(client, &check, 1, &pooled), EMBD_OK);
         assert_memory_equal(values + first * FAKE_DIM, few, 32 * FAKE_DIM * sizeof *few);
     }

@@ -1,5 +1,6 @@
-/* test_threads.c - two handles on two threads, each with a thread of its own for bytes, with several calls in
- * flight: what a TSAN build is run with. Values are checked against what the same handle pushed before.
+/* test_threads.c - two handles on two threads, each with a thread of its own for bytes, with
+ * several calls in flight: what a TSAN build is run with. Values are checked against what the same
+ * handle pushed before.
  *
  * usage: test_threads EMBD */
 #include "../unit/cmocka_all.h"
@@ -31,16 +32,20 @@ static bool works(struct worker *w, embd_client *client, int status)
     return false;
 }
 
-/* A push and then a pull, IN_FLIGHT times over without waiting: those to one shard take effect in order. */
-static bool step(struct worker *w, embd_client *client, embd_table *table, const uint64_t *keys, float *expected)
+/* A push and then a pull, IN_FLIGHT times over without waiting: those to one shard take effect in
+ * order. */
+static bool step(struct worker *w, embd_client *client, embd_table *table, const uint64_t *keys,
+                 float *expected)
 {
     float values[IN_FLIGHT][N_KEYS * DIM], gradient[N_KEYS * DIM];
     embd_call *pushes[IN_FLIGHT], *pulls[IN_FLIGHT];
     for (int i = 0; i < N_KEYS * DIM; i++)
         gradient[i] = -1;
     for (int c = 0; c < IN_FLIGHT; c++) {
-        embd_part push = {.table = table, .n_keys = N_KEYS, .keys = keys, .values = gradient, .raw = true};
-        embd_part pull = {.table = table, .n_keys = N_KEYS, .keys = keys, .values = values[c], .raw = true};
+        embd_part push = {
+            .table = table, .n_keys = N_KEYS, .keys = keys, .values = gradient, .raw = true};
+        embd_part pull = {
+            .table = table, .n_keys = N_KEYS, .keys = keys, .values = values[c], .raw = true};
         if (!works(w, client, embd_push_start(client, &push, 1, NULL, &pushes[c])) ||
             !works(w, client, embd_pull_start(client, &pull, 1, NULL, &pulls[c])))
             return false;
@@ -52,8 +57,8 @@ static bool step(struct worker *w, embd_client *client, embd_table *table, const
         *expected += 1;
         for (int i = 0; i < N_KEYS * DIM; i++)
             if (values[c][i] != *expected) {
-                snprintf(w->failure, sizeof w->failure, "value %d is %g, not %g", i, (double)values[c][i],
-                         (double)*expected);
+                snprintf(w->failure, sizeof w->failure, "value %d is %g, not %g", i,
+                         (double)values[c][i], (double)*expected);
                 return false;
             }
     }
@@ -120,7 +125,8 @@ static void handles_on_threads_do_not_disturb_each_other(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(handles_on_threads_do_not_disturb_each_other)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(handles_on_threads_do_not_disturb_each_other)};
     if (argc != 2)
         return 2;
     program = argv[1];

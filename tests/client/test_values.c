@@ -1,5 +1,6 @@
-/* test_values.c - pulls and pushes through real servers equal the model bit for bit: for every optimizer,
- * combiner, partition and dtype, both plans and the chosen one, every wire, and 1, 2, 3 and 5 shards.
+/* test_values.c - pulls and pushes through real servers equal the model bit for bit: for every
+ * optimizer, combiner, partition and dtype, both plans and the chosen one, every wire, and 1, 2, 3
+ * and 5 shards.
  *
  * usage: test_values EMBD N_SHARDS */
 #include "../unit/cmocka_all.h"
@@ -94,8 +95,8 @@ static void compare_values(bool pooled)
     uint64_t n = (pooled ? b.batch.n_rows : b.batch.n_keys) * b.model->schema.dim;
     for (uint64_t i = 0; i < n; i++)
         if (memcmp(&b.values[i], &b.expected[i], sizeof(float)) != 0)
-            fail_msg("table %s: value %llu is %a, the model has %a", b.model->schema.name, (unsigned long long)i,
-                     (double)b.values[i], (double)b.expected[i]);
+            fail_msg("table %s: value %llu is %a, the model has %a", b.model->schema.name,
+                     (unsigned long long)i, (double)b.values[i], (double)b.expected[i]);
     assert_memory_equal(b.statuses, b.expected_statuses, b.batch.n_keys);
 }
 
@@ -106,8 +107,8 @@ static void pull_and_compare(bool raw, embd_plan plan, embd_dtype wire)
     embd_call_options options = {.plan = plan, .wire = wire, .zero_missing = zero};
     memset(b.values, 0x55, sizeof b.values);
     check(embd_pull(client, &part, 1, &options));
-    batch_expect(b.model, &b.batch, pooled, plan == EMBD_PLAN_ROWS, n_shards, wire, zero, b.expected,
-                 b.expected_statuses);
+    batch_expect(b.model, &b.batch, pooled, plan == EMBD_PLAN_ROWS, n_shards, wire, zero,
+                 b.expected, b.expected_statuses);
     compare_values(pooled);
 }
 
@@ -138,8 +139,13 @@ static void compare_table(void)
             continue;
         for (uint32_t s = 0; s < slots; s++)
             offsets[s + 1] = offsets[s] + (s == (has_slots ? key->slot : 0));
-        embd_part part = {.table = b.table, .n_rows = slots, .offsets = offsets, .n_keys = 1, .keys = &asked,
-                          .values = b.values, .raw = true};
+        embd_part part = {.table = b.table,
+                          .n_rows = slots,
+                          .offsets = offsets,
+                          .n_keys = 1,
+                          .keys = &asked,
+                          .values = b.values,
+                          .raw = true};
         check(embd_pull(client, &part, 1, NULL));
         assert_memory_equal(b.values, key->w, dim * sizeof(float));
     }
@@ -308,7 +314,8 @@ static void one_call_carries_many_parts_and_several_calls_are_in_flight(void **s
         batch_expect(b.model, &b.batch, true, c % 2 == 0, n_shards, EMBD_F32, false, b.expected,
                      b.expected_statuses);
         for (int p = 0; p < N_PARTS; p++)
-            assert_memory_equal(values[c][p], b.expected, b.batch.n_rows * schema.dim * sizeof(float));
+            assert_memory_equal(values[c][p], b.expected,
+                                b.batch.n_rows * schema.dim * sizeof(float));
     }
     close_bench();
 }
