@@ -1,5 +1,5 @@
-/* answers.c - what a pull and a push answer: written by the server, read and checked by the client, which
- * compares the counts with what it asked for. */
+/* answers.c - what a pull and a push answer: written by the server, read and checked by the client,
+ * which compares the counts with what it asked for. */
 #include "dtype.h"
 #include "message.h"
 #include "names.h"
@@ -55,7 +55,8 @@ void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, u
     }
 }
 
-static void read_pull_map(struct reader *r, const msgpack_object *item, const char *what, struct part_answer *a)
+static void read_pull_map(struct reader *r, const msgpack_object *item, const char *what,
+                          struct part_answer *a)
 {
     struct fields f;
     embd__list_map(r, item, &f, what);
@@ -112,7 +113,8 @@ void embd__push_answer_write(struct msg *m, const struct push_answer *answers, u
             embd__msg_bin(m, answers[i].statuses, answers[i].n_keys);
 }
 
-static bool read_push_map(struct reader *r, const msgpack_object *item, const char *what, struct push_answer *a)
+static bool read_push_map(struct reader *r, const msgpack_object *item, const char *what,
+                          struct push_answer *a)
 {
     struct fields f;
     embd__list_map(r, item, &f, what);

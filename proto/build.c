@@ -1,8 +1,9 @@
-/* build.c - messages being built. msgpack-c packs into the head, which grows and is kept for the next message;
- * the payload of a bin is only remembered: where in the head it belongs, how long it is, where it lies.
+/* build.c - messages being built. msgpack-c packs into the head, which grows and is kept for the
+ * next message; the payload of a bin is only remembered: where in the head it belongs, how long it
+ * is, where it lies.
  *
- * What can fail: memory, and a message nobody would take: too long a head, too many bins. Both stick in
- * m->status, later calls do nothing, and embd__msg_end tells. */
+ * What can fail: memory, and a message nobody would take: too long a head, too many bins. Both
+ * stick in m->status, later calls do nothing, and embd__msg_end tells. */
 #include "message.h"
 
 #include <assert.h>
@@ -198,7 +199,7 @@ static void pack_error(struct msg *m, int status, const char *text)
 {
     assert(status < 0);
     embd__msg_array(m, 2);
-    embd__msg_uint(m, (uint64_t)-(int64_t)status);
+    embd__msg_uint(m, (uint64_t)(-status));
     pack_text(m, text, strnlen(text, LIMIT_ERROR_TEXT - 1));
 }
 

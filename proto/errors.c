@@ -1,5 +1,5 @@
-/* errors.c - the first error wins: whoever detects a fault knows most about it, and everybody after it only
- * sees its consequences. */
+/* errors.c - the first error wins: whoever detects a fault knows most about it, and everybody after
+ * it only sees its consequences. */
 #include "errors.h"
 
 #include <stdarg.h>

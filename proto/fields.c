@@ -1,8 +1,8 @@
-/* fields.c - maps read field by field, strictly: a field may be absent, but what is there must be of the right
- * type, in range, there once, and asked for by somebody before embd__fields_end.
+/* fields.c - maps read field by field, strictly: a field may be absent, but what is there must be
+ * of the right type, in range, there once, and asked for by somebody before embd__fields_end.
  *
- * All functions do nothing once the reader has an error, and then return a value that is safe to go on with:
- * the smallest allowed number, an empty string, the first name of an enum. */
+ * All functions do nothing once the reader has an error, and then return a value that is safe to go
+ * on with: the smallest allowed number, an empty string, the first name of an enum. */
 #include "message.h"
 #include "reading.h"
 
@@ -36,14 +36,15 @@ static int check_keys(struct fields *f)
     for (uint32_t i = 0; i < f->map->size; i++) {
         const msgpack_object *key = &f->map->ptr[i].key;
         if (key->type != MSGPACK_OBJECT_STR)
-            return embd__error_set(f->reader->error, fault(f, EMBD_MALFORMED), "%s has %s as a field name, expected a str",
-                                   f->what, embd__type_name(key));
+            return embd__error_set(f->reader->error, fault(f, EMBD_MALFORMED),
+                                   "%s has %s as a field name, expected a str", f->what,
+                                   embd__type_name(key));
         for (uint32_t j = 0; j < i; j++)
             if (has_name(&f->map->ptr[j].key, key->via.str.ptr, key->via.str.size)) {
                 char shown[SHOWN_TEXT];
                 embd__show_text(shown, key->via.str.ptr, key->via.str.size);
-                return embd__error_set(f->reader->error, fault(f, EMBD_MALFORMED), "%s has the field '%s' twice",
-                                       f->what, shown);
+                return embd__error_set(f->reader->error, fault(f, EMBD_MALFORMED),
+                                       "%s has the field '%s' twice", f->what, shown);
             }
     }
     return EMBD_OK;
@@ -55,12 +56,13 @@ static void open_map(struct fields *f, struct reader *r, const msgpack_object *o
     if (o == NULL || r->error->status != EMBD_OK)
         return;
     if (o->type != MSGPACK_OBJECT_MAP) {
-        embd__error_set(r->error, fault(f, EMBD_MALFORMED), "%s is %s, expected a map", what, embd__type_name(o));
+        embd__error_set(r->error, fault(f, EMBD_MALFORMED), "%s is %s, expected a map", what,
+                        embd__type_name(o));
         return;
     }
     if (o->via.map.size > MAP_FIELDS) {
-        embd__error_set(r->error, fault(f, EMBD_TOO_LARGE), "%s has %u fields, the limit is %u", what,
-                        o->via.map.size, MAP_FIELDS);
+        embd__error_set(r->error, fault(f, EMBD_TOO_LARGE), "%s has %u fields, the limit is %u",
+                        what, o->via.map.size, MAP_FIELDS);
         return;
     }
     f->map = &o->via.map;
@@ -105,35 +107,40 @@ static const msgpack_object *take(struct fields *f, const char *name, bool requi
     if (value != NULL)
         f->seen |= 1ull << index;
     else if (required)
-        embd__error_set(f->reader->error, fault(f, EMBD_INVALID), "%s has no field '%s', which is required", f->what,
-                        name);
+        embd__error_set(f->reader->error, fault(f, EMBD_INVALID),
+                        "%s has no field '%s', which is required", f->what, name);
     return value;
 }
 
-static void wrong_type(struct fields *f, const char *name, const msgpack_object *value, const char *expected)
+static void wrong_type(struct fields *f, const char *name, const msgpack_object *value,
+                       const char *expected)
 {
-    embd__error_set(f->reader->error, fault(f, EMBD_MALFORMED), "%s field '%s' is %s, expected %s", f->what, name,
-                    embd__type_name(value), expected);
+    embd__error_set(f->reader->error, fault(f, EMBD_MALFORMED), "%s field '%s' is %s, expected %s",
+                    f->what, name, embd__type_name(value), expected);
 }
 
 /* ---- values ---- */
 
-uint64_t embd__field_uint(struct fields *f, const char *name, uint64_t min, uint64_t max, uint64_t absent)
+uint64_t embd__field_uint(struct fields *f, const char *name, uint64_t min, uint64_t max,
+                          uint64_t absent)
 {
     const msgpack_object *value = take(f, name, absent == FIELD_REQUIRED);
     if (value == NULL)
         return is_failed(f) ? min : absent;
     if (value->type == MSGPACK_OBJECT_NEGATIVE_INTEGER)
-        embd__error_set(f->reader->error, fault(f, EMBD_INVALID), "%s field '%s' is %lld, below the minimum of %llu",
-                        f->what, name, (long long)value->via.i64, (unsigned long long)min);
+        embd__error_set(f->reader->error, fault(f, EMBD_INVALID),
+                        "%s field '%s' is %lld, below the minimum of %llu", f->what, name,
+                        (long long)value->via.i64, (unsigned long long)min);
     else if (value->type != MSGPACK_OBJECT_POSITIVE_INTEGER)
         wrong_type(f, name, value, "an unsigned integer");
     else if (value->via.u64 < min)
-        embd__error_set(f->reader->error, fault(f, EMBD_INVALID), "%s field '%s' is %llu, below the minimum of %llu",
-                        f->what, name, (unsigned long long)value->via.u64, (unsigned long long)min);
+        embd__error_set(f->reader->error, fault(f, EMBD_INVALID),
+                        "%s field '%s' is %llu, below the minimum of %llu", f->what, name,
+                        (unsigned long long)value->via.u64, (unsigned long long)min);
     else if (value->via.u64 > max)
-        embd__error_set(f->reader->error, fault(f, EMBD_INVALID), "%s field '%s' is %llu, the limit is %llu", f->what,
-                        name, (unsigned long long)value->via.u64, (unsigned long long)max);
+        embd__error_set(f->reader->error, fault(f, EMBD_INVALID),
+                        "%s field '%s' is %llu, the limit is %llu", f->what, name,
+                        (unsigned long long)value->via.u64, (unsigned long long)max);
     else
         return value->via.u64;
     return min;
@@ -154,10 +161,12 @@ float embd__field_f32(struct fields *f, const char *name, float absent)
     else
         wrong_type(f, name, value, "a number");
     if (isnan(number))
-        embd__error_set(f->reader->error, fault(f, EMBD_INVALID), "%s field '%s' is not a number", f->what, name);
+        embd__error_set(f->reader->error, fault(f, EMBD_INVALID), "%s field '%s' is not a number",
+                        f->what, name);
     else if (isfinite(number) && fabs(number) > (double)FLT_MAX)
-        embd__error_set(f->reader->error, fault(f, EMBD_INVALID), "%s field '%s' is %g, the limit is %g", f->what,
-                        name, number, (double)FLT_MAX);
+        embd__error_set(f->reader->error, fault(f, EMBD_INVALID),
+                        "%s field '%s' is %g, the limit is %g", f->what, name, number,
+                        (double)FLT_MAX);
     return is_failed(f) ? 0.0f : (float)number;
 }
 
@@ -172,7 +181,8 @@ bool embd__field_bool(struct fields *f, const char *name, bool absent)
     return false;
 }
 
-void embd__field_str(struct fields *f, const char *name, char *out, size_t out_bytes, const char *absent)
+void embd__field_str(struct fields *f, const char *name, char *out, size_t out_bytes,
+                     const char *absent)
 {
     out[0] = '\0';
     const msgpack_object *value = take(f, name, absent == NULL);
@@ -187,19 +197,22 @@ void embd__field_str(struct fields *f, const char *name, char *out, size_t out_b
     }
     const msgpack_object_str *str = &value->via.str;
     if (str->size >= out_bytes) {
-        embd__error_set(f->reader->error, fault(f, EMBD_INVALID), "%s field '%s' has %u bytes, the limit is %zu",
-                        f->what, name, str->size, out_bytes - 1);
+        embd__error_set(f->reader->error, fault(f, EMBD_INVALID),
+                        "%s field '%s' has %u bytes, the limit is %zu", f->what, name, str->size,
+                        out_bytes - 1);
         return;
     }
     if (memchr(str->ptr, '\0', str->size) != NULL) {
-        embd__error_set(f->reader->error, fault(f, EMBD_INVALID), "%s field '%s' has a zero byte", f->what, name);
+        embd__error_set(f->reader->error, fault(f, EMBD_INVALID), "%s field '%s' has a zero byte",
+                        f->what, name);
         return;
     }
     memcpy(out, str->ptr, str->size);
     out[str->size] = '\0';
 }
 
-int embd__field_enum(struct fields *f, const char *name, const char *const *names, int n, int absent)
+int embd__field_enum(struct fields *f, const char *name, const char *const *names, int n,
+                     int absent)
 {
     const msgpack_object *value = take(f, name, absent < 0);
     if (value == NULL)
@@ -213,10 +226,11 @@ int embd__field_enum(struct fields *f, const char *name, const char *const *name
             return i;
     char shown[SHOWN_TEXT], known[160] = "";
     for (int i = 0; i < n; i++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", names[i]);
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
+                 names[i]);
     embd__show_text(shown, value->via.str.ptr, value->via.str.size);
-    embd__error_set(f->reader->error, fault(f, EMBD_INVALID), "%s field '%s' is '%s', known are %s", f->what, name,
-                    shown, known);
+    embd__error_set(f->reader->error, fault(f, EMBD_INVALID), "%s field '%s' is '%s', known are %s",
+                    f->what, name, shown, known);
     return 0;
 }
 
@@ -227,7 +241,8 @@ void embd__field_map(struct fields *f, const char *name, struct fields *out, con
     open_map(out, f->reader, take(f, name, false), what);
 }
 
-uint32_t embd__field_list(struct fields *f, const char *name, uint32_t max, const msgpack_object **items_out)
+uint32_t embd__field_list(struct fields *f, const char *name, uint32_t max,
+                          const msgpack_object **items_out)
 {
     *items_out = NULL;
     const msgpack_object *value = take(f, name, false);
@@ -238,15 +253,17 @@ uint32_t embd__field_list(struct fields *f, const char *name, uint32_t max, cons
         return 0;
     }
     if (value->via.array.size > max) {
-        embd__error_set(f->reader->error, fault(f, EMBD_TOO_LARGE), "%s field '%s' has %u elements, the limit is %u",
-                        f->what, name, value->via.array.size, max);
+        embd__error_set(f->reader->error, fault(f, EMBD_TOO_LARGE),
+                        "%s field '%s' has %u elements, the limit is %u", f->what, name,
+                        value->via.array.size, max);
         return 0;
     }
     *items_out = value->via.array.ptr;
     return value->via.array.size;
 }
 
-void embd__list_map(struct reader *r, const msgpack_object *item, struct fields *out, const char *what)
+void embd__list_map(struct reader *r, const msgpack_object *item, struct fields *out,
+                    const char *what)
 {
     open_map(out, r, item, what);
 }
@@ -262,8 +279,8 @@ int embd__fields_end(struct fields *f)
             char shown[SHOWN_TEXT];
             const msgpack_object_str *key = &f->map->ptr[i].key.via.str;
             embd__show_text(shown, key->ptr, key->size);
-            return embd__error_set(f->reader->error, fault(f, EMBD_INVALID), "%s has the unknown field '%s'", f->what,
-                                   shown);
+            return embd__error_set(f->reader->error, fault(f, EMBD_INVALID),
+                                   "%s has the unknown field '%s'", f->what, shown);
         }
     return EMBD_OK;
 }

@@ -1,22 +1,24 @@
 /* frame.c - the frame scanner: a MessagePack parser that keeps nothing but a small stack of counts.
  *
  * Bytes belong to one of three things, and the scanner is always inside exactly one of them:
- *   a token   the type byte of an item and the bytes of fixed number that follow it: a length, a value. Gathered
- *             in s->token, so that it may arrive split at any place, and copied to the head when complete;
- *   a body    the rest of a str or ext, s->want bytes, copied to the head as they come;
- *   a bin     taken by the caller, after FRAME_BIN.
- * A complete item counts against the container it stands in; a container whose count falls to zero is itself a
- * complete item of the one around it; when the outermost is complete, so is the message.
+ *   a token   the type byte of an item and the bytes of fixed number that follow it: a length, a
+ * value. Gathered in s->token, so that it may arrive split at any place, and copied to the head
+ * when complete; a body    the rest of a str or ext, s->want bytes, copied to the head as they
+ * come; a bin     taken by the caller, after FRAME_BIN. A complete item counts against the
+ * container it stands in; a container whose count falls to zero is itself a complete item of the
+ * one around it; when the outermost is complete, so is the message.
  *
- * The outermost array is checked as its elements pass: [0, msgid, method, params], [1, msgid, error, result],
- * [2, method, params]. What the elements mean beyond that is the reader's business (read.c). */
+ * The outermost array is checked as its elements pass: [0, msgid, method, params], [1, msgid,
+ * error, result], [2, method, params]. What the elements mean beyond that is the reader's business
+ * (read.c). */
 #include "frame.h"
 
 #include <string.h>
 
 enum { TYPE_REQUEST = 0, TYPE_RESPONSE = 1, TYPE_NOTIFICATION = 2 };
 
-void embd__frame_init(struct frame_scanner *s, uint8_t *head, uint32_t head_capacity, uint64_t frame_limit)
+void embd__frame_init(struct frame_scanner *s, uint8_t *head, uint32_t head_capacity,
+                      uint64_t frame_limit)
 {
     s->head = head;
     s->head_capacity = head_capacity;
@@ -51,16 +53,16 @@ bool embd__frame_over(const struct frame_scanner *s)
 static uint32_t token_size(uint8_t byte)
 {
     static const uint8_t sizes[32] = {
-        1, 0, 1, 1, /* nil, never used, false, true */
-        2, 3, 5,    /* bin 8, 16, 32: length */
-        3, 4, 6,    /* ext 8, 16, 32: length, type */
-        5, 9,       /* float 32, 64 */
-        2, 3, 5, 9, /* uint 8 .. 64 */
-        2, 3, 5, 9, /* int 8 .. 64 */
+        1, 0, 1, 1,    /* nil, never used, false, true */
+        2, 3, 5,       /* bin 8, 16, 32: length */
+        3, 4, 6,       /* ext 8, 16, 32: length, type */
+        5, 9,          /* float 32, 64 */
+        2, 3, 5, 9,    /* uint 8 .. 64 */
+        2, 3, 5, 9,    /* int 8 .. 64 */
         2, 2, 2, 2, 2, /* fixext 1 .. 16: type */
-        2, 3, 5,    /* str 8, 16, 32 */
-        3, 5,       /* array 16, 32 */
-        3, 5,       /* map 16, 32 */
+        2, 3, 5,       /* str 8, 16, 32 */
+        3, 5,          /* array 16, 32 */
+        3, 5,          /* map 16, 32 */
     };
     return byte >= 0xc0 && byte <= 0xdf ? sizes[byte - 0xc0] : 1;
 }
@@ -92,9 +94,10 @@ static bool token_uint(const struct frame_scanner *s, uint64_t *value_out)
 static int take_room(struct frame_scanner *s, uint64_t bytes, struct embd__error *e)
 {
     if (bytes > s->head_capacity - s->head_bytes)
-        return embd__error_set(e, EMBD_TOO_LARGE,
-                               "the message without its bins has %llu bytes or more, the limit is %u",
-                               (unsigned long long)(s->head_bytes + bytes), s->head_capacity);
+        return embd__error_set(
+            e, EMBD_TOO_LARGE,
+            "the message without its bins has %llu bytes or more, the limit is %u",
+            (unsigned long long)(s->head_bytes + bytes), s->head_capacity);
     return EMBD_OK;
 }
 
@@ -116,11 +119,13 @@ static int check_type(struct frame_scanner *s, struct embd__error *e)
     uint64_t type, count = s->stack[0].left;
     if (!token_uint(s, &type) || type > TYPE_NOTIFICATION)
         return embd__error_set(e, EMBD_MALFORMED,
-                               "the message type begins with byte 0x%02x, expected 0, 1 or 2", s->token[0]);
+                               "the message type begins with byte 0x%02x, expected 0, 1 or 2",
+                               s->token[0]);
     uint32_t expected = type == TYPE_NOTIFICATION ? 3 : 4;
     if (count != expected)
-        return embd__error_set(e, EMBD_MALFORMED, "a message of type %u has %u elements, expected %u",
-                               (unsigned)type, (unsigned)count, expected);
+        return embd__error_set(e, EMBD_MALFORMED,
+                               "a message of type %u has %u elements, expected %u", (unsigned)type,
+                               (unsigned)count, expected);
     s->type = (int)type;
     return EMBD_OK;
 }
@@ -130,7 +135,8 @@ static int check_msgid(struct frame_scanner *s, struct embd__error *e)
     uint64_t msgid;
     if (!token_uint(s, &msgid))
         return embd__error_set(e, EMBD_MALFORMED,
-                               "the msgid begins with byte 0x%02x, expected an unsigned integer", s->token[0]);
+                               "the msgid begins with byte 0x%02x, expected an unsigned integer",
+                               s->token[0]);
     if (msgid > UINT32_MAX)
         return embd__error_set(e, EMBD_MALFORMED, "the msgid is %llu, the limit is %u",
                                (unsigned long long)msgid, UINT32_MAX);
@@ -144,8 +150,9 @@ static int check_first_byte(uint8_t byte, struct embd__error *e)
 {
     if ((byte & 0xf0) == 0x90 || byte == 0xdc || byte == 0xdd)
         return EMBD_OK; /* its count is checked by open_container, then against the type */
-    return embd__error_set(e, EMBD_MALFORMED,
-                           "the message begins with byte 0x%02x, expected an array of 3 or 4 elements", byte);
+    return embd__error_set(
+        e, EMBD_MALFORMED,
+        "the message begins with byte 0x%02x, expected an array of 3 or 4 elements", byte);
 }
 
 /* Looks at a complete token that stands directly in the outermost array. */
@@ -172,7 +179,8 @@ static void end_item(struct frame_scanner *s)
     }
 }
 
-static int open_container(struct frame_scanner *s, uint64_t count, bool is_map, struct embd__error *e)
+static int open_container(struct frame_scanner *s, uint64_t count, bool is_map,
+                          struct embd__error *e)
 {
     const char *what = is_map ? "a map" : "an array";
     uint64_t elements = is_map ? 2 * count : count;
@@ -216,8 +224,9 @@ static int open_body(struct frame_scanner *s, uint64_t bytes, struct embd__error
 static int open_bin(struct frame_scanner *s, struct embd__error *e)
 {
     if (s->n_bins == LIMIT_BINS)
-        return embd__error_set(e, EMBD_TOO_LARGE, "the message has %u bins or more, the limit is %u",
-                               LIMIT_BINS + 1, LIMIT_BINS);
+        return embd__error_set(e, EMBD_TOO_LARGE,
+                               "the message has %u bins or more, the limit is %u", LIMIT_BINS + 1,
+                               LIMIT_BINS);
     uint32_t bytes = (uint32_t)token_number(s, s->token_want - 1);
     memset(s->token + 1, 0, s->token_want - 1);
     int status = copy_token(s, e);
@@ -310,7 +319,8 @@ static void scan_body(struct frame_scanner *s, const uint8_t *p, size_t n, size_
         end_item(s);
 }
 
-int embd__frame_scan(struct frame_scanner *s, const uint8_t *p, size_t n, size_t *used_out, struct embd__error *e)
+int embd__frame_scan(struct frame_scanner *s, const uint8_t *p, size_t n, size_t *used_out,
+                     struct embd__error *e)
 {
     *used_out = 0;
     while (!is_complete(s)) {

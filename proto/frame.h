@@ -6,7 +6,8 @@
  * unpack is small and already known to be well-formed.
  *
  * The happy path: embd__frame_scan() eats head bytes until it returns FRAME_BIN; the caller takes
- * `bin_bytes` payload bytes for bin number n_bins - 1 from the stream and calls again; FRAME_DONE ends it.
+ * `bin_bytes` payload bytes for bin number n_bins - 1 from the stream and calls again, with no bytes at hand too,
+ * since a bin may end the message; FRAME_DONE ends it.
  * What can fail: a byte that is no message, or a limit passed; then the stream is out of step and the
  * connection has to close after the error is told. Nothing here allocates or recurses. */
 #ifndef EMBD_PROTO_FRAME_H

@@ -28,7 +28,8 @@ static const char *type_name(const json_t *value)
     return "null";
 }
 
-void embd__members_open(struct members *m, const json_t *object, const char *what, struct embd__error *e)
+void embd__members_open(struct members *m, const json_t *object, const char *what,
+                        struct embd__error *e)
 {
     *m = (struct members){.object = object, .what = what, .error = e};
     if (e->status == EMBD_OK && !json_is_object(object))
@@ -47,9 +48,11 @@ const json_t *embd__member(struct members *m, const char *name, bool required)
     return value;
 }
 
-static void wrong_type(struct members *m, const char *name, const json_t *value, const char *expected)
+static void wrong_type(struct members *m, const char *name, const json_t *value,
+                       const char *expected)
 {
-    embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is %s, expected %s", m->what, name, type_name(value), expected);
+    embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is %s, expected %s", m->what, name,
+                    type_name(value), expected);
 }
 
 static bool parse_digits(const char *text, uint64_t *value_out)
@@ -81,8 +84,8 @@ uint64_t embd__json_to_u64(struct members *m, const char *name, const json_t *va
 {
     uint64_t number = 0;
     if (!to_u64(value, &number)) {
-        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is %s that is no unsigned 64-bit integer", m->what, name,
-                        type_name(value));
+        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is %s that is no unsigned 64-bit integer",
+                        m->what, name, type_name(value));
         return 0;
     }
     if (number > max) {
@@ -111,8 +114,8 @@ void embd__member_str(struct members *m, const char *name, char *out, size_t out
     }
     size_t bytes = json_string_length(value);
     if (bytes == 0 || bytes >= out_bytes) {
-        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' has %zu bytes, allowed are 1 to %zu", m->what, name, bytes,
-                        out_bytes - 1);
+        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' has %zu bytes, allowed are 1 to %zu",
+                        m->what, name, bytes, out_bytes - 1);
         return;
     }
     strcpy(out, json_string_value(value)); /* the parser refuses zero bytes in strings */
@@ -129,8 +132,8 @@ const json_t *embd__member_array(struct members *m, const char *name, size_t max
         return NULL;
     }
     if (json_array_size(value) > max) {
-        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' has %zu elements, the limit is %zu", m->what, name,
-                        json_array_size(value), max);
+        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' has %zu elements, the limit is %zu",
+                        m->what, name, json_array_size(value), max);
         return NULL;
     }
     *n_out = json_array_size(value);

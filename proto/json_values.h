@@ -1,5 +1,5 @@
-/* json_values.h - strict reading of a manifest's JSON objects: sticky error, each member typed, ranged and asked
- * for, as struct fields does it for messages. And a schema as a JSON object. */
+/* json_values.h - strict reading of a manifest's JSON objects: sticky error, each member typed,
+ * ranged and asked for, as struct fields does it for messages. And a schema as a JSON object. */
 #ifndef EMBD_PROTO_JSON_VALUES_H
 #define EMBD_PROTO_JSON_VALUES_H
 
@@ -16,7 +16,8 @@ struct members {
 };
 
 /* Sets the error where `object` is NULL or no object. */
-void embd__members_open(struct members *m, const json_t *object, const char *what, struct embd__error *e);
+void embd__members_open(struct members *m, const json_t *object, const char *what,
+                        struct embd__error *e);
 /* NULL: absent, an error where `required`; or an error is set already. */
 const json_t *embd__member(struct members *m, const char *name, bool required);
 /* An integer 0 or above, or its decimal digits as a string. Absent: an error. */
@@ -30,12 +31,14 @@ const json_t *embd__member_array(struct members *m, const char *name, size_t max
 /* Error for a member nobody asked for. */
 int embd__members_end(struct members *m);
 
-/* A JSON integer where it fits, else a string of digits: JSON's own integers end at 2^63 - 1 here. */
+/* A JSON integer where it fits, else a string of digits: JSON's own integers end at 2^63 - 1 here.
+ */
 json_t *embd__json_u64(uint64_t value);
 
 /* NULL: out of memory. */
 json_t *embd__schema_to_json(const embd_schema *schema);
 /* Checks everything; on error *out is zero. */
-int embd__schema_from_json(const json_t *object, const char *what, struct table_schema *out, struct embd__error *e);
+int embd__schema_from_json(const json_t *object, const char *what, struct table_schema *out,
+                           struct embd__error *e);
 
 #endif

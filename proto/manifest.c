@@ -1,6 +1,7 @@
-/* manifest.c - manifest.json, the last file a dump or snapshot writes: what was taken, from how many shards, and
- * each part file with its checksum. Read strictly, since what it says decides what a load does: every member
- * typed and known, file names plain and different, table names different. */
+/* manifest.c - manifest.json, the last file a dump or snapshot writes: what was taken, from how
+ * many shards, and each part file with its checksum. Read strictly, since what it says decides what
+ * a load does: every member typed and known, file names plain and different, table names different.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "partfile.h"
 
 #define MANIFEST_FORMAT 1
-#define MANIFEST_PARTS 65536u /* of one table: far more than shards */
+#define MANIFEST_PARTS  65536u /* of one table: far more than shards */
 
 /* ---- writing ---- */
 
@@ -18,9 +19,10 @@ static json_t *part_to_json(const struct manifest_part *part)
 {
     char xxh3[17];
     snprintf(xxh3, sizeof xxh3, "%016" PRIx64, part->xxh3);
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:s}", "file", part->file, "shard", embd__json_u64(part->shard),
-                     "rows", embd__json_u64(part->rows), "candidates", embd__json_u64(part->candidates), "bytes",
-                     embd__json_u64(part->bytes), "xxh3", xxh3);
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:s}", "file", part->file, "shard",
+                     embd__json_u64(part->shard), "rows", embd__json_u64(part->rows), "candidates",
+                     embd__json_u64(part->candidates), "bytes", embd__json_u64(part->bytes), "xxh3",
+                     xxh3);
 }
 
 static json_t *table_to_json(const struct manifest_table *table)
@@ -48,8 +50,8 @@ static json_t *manifest_to_json(const struct manifest *manifest)
         return NULL;
     }
     return json_pack("{s:i, s:s, s:s, s:o, s:o}", "format", MANIFEST_FORMAT, "kind", manifest->kind,
-                     "embd_version", manifest->embd_version, "shards", embd__json_u64(manifest->n_shards), "tables",
-                     tables);
+                     "embd_version", manifest->embd_version, "shards",
+                     embd__json_u64(manifest->n_shards), "tables", tables);
 }
 
 char *embd__manifest_write(const struct manifest *manifest)
@@ -76,8 +78,10 @@ static uint64_t read_xxh3(struct members *m)
 {
     char text[17];
     embd__member_str(m, "xxh3", text, sizeof text);
-    if (m->error->status == EMBD_OK && (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16))
-        embd__error_set(m->error, EMBD_CORRUPT, "%s 'xxh3' is no number of 16 hexadecimal digits", m->what);
+    if (m->error->status == EMBD_OK &&
+        (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16))
+        embd__error_set(m->error, EMBD_CORRUPT, "%s 'xxh3' is no number of 16 hexadecimal digits",
+                        m->what);
     return strtoull(text, NULL, 16);
 }
 
@@ -92,8 +96,8 @@ static void see(json_t *seen, const char *name, const char *what, struct embd__e
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for the names of a manifest");
 }
 
-static void read_part(const json_t *object, const char *what, uint32_t n_shards, struct manifest_part *part,
-                      struct embd__error *e)
+static void read_part(const json_t *object, const char *what, uint32_t n_shards,
+                      struct manifest_part *part, struct embd__error *e)
 {
     struct members m;
     embd__members_open(&m, object, what, e);
@@ -106,7 +110,8 @@ static void read_part(const json_t *object, const char *what, uint32_t n_shards,
     embd__members_end(&m);
 }
 
-static void read_parts(struct members *m, struct manifest_table *table, uint32_t n_shards, json_t *seen_files)
+static void read_parts(struct members *m, struct manifest_table *table, uint32_t n_shards,
+                       json_t *seen_files)
 {
     size_t n;
     char what[160];
@@ -169,11 +174,14 @@ static void read_manifest(const json_t *json, struct manifest *out, struct embd_
     embd__members_open(&m, json, "the manifest", e);
     uint64_t format = embd__member_u64(&m, "format", UINT64_MAX);
     if (e->status == EMBD_OK && format != MANIFEST_FORMAT)
-        embd__error_set(e, EMBD_UNSUPPORTED, "the manifest's 'format' is %llu, this version reads %d",
+        embd__error_set(e, EMBD_UNSUPPORTED,
+                        "the manifest's 'format' is %llu, this version reads %d",
                         (unsigned long long)format, MANIFEST_FORMAT);
     embd__member_str(&m, "kind", out->kind, sizeof out->kind);
-    if (e->status == EMBD_OK && strcmp(out->kind, "dump") != 0 && strcmp(out->kind, "snapshot") != 0)
-        embd__error_set(e, EMBD_CORRUPT, "the manifest's 'kind' is '%s', expected dump or snapshot", out->kind);
+    if (e->status == EMBD_OK && strcmp(out->kind, "dump") != 0 &&
+        strcmp(out->kind, "snapshot") != 0)
+        embd__error_set(e, EMBD_CORRUPT, "the manifest's 'kind' is '%s', expected dump or snapshot",
+                        out->kind);
     embd__member_str(&m, "embd_version", out->embd_version, sizeof out->embd_version);
     out->n_shards = (uint32_t)embd__member_u64(&m, "shards", LIMIT_SHARDS);
     if (e->status == EMBD_OK && out->n_shards == 0)
@@ -188,8 +196,8 @@ int embd__manifest_read(const char *json, size_t bytes, struct manifest *out, st
     memset(out, 0, sizeof *out);
     json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &why);
     if (root == NULL)
-        return embd__error_set(e, EMBD_CORRUPT, "the manifest is no JSON: line %d, column %d: %s", why.line,
-                               why.column, why.text);
+        return embd__error_set(e, EMBD_CORRUPT, "the manifest is no JSON: line %d, column %d: %s",
+                               why.line, why.column, why.text);
     read_manifest(root, out, e);
     json_decref(root);
     if (e->status != EMBD_OK)

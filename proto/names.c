@@ -1,4 +1,5 @@
-/* names.c - enums as they stand on the wire, in configuration and in files; statuses; the version. */
+/* names.c - enums as they stand on the wire, in configuration and in files; statuses; the version.
+ */
 #include "names.h"
 
 #include <stddef.h>
@@ -8,11 +9,13 @@
 const char *const embd__partition_names[] = {"hash", "modulo", "slot", NULL};
 const char *const embd__combiner_names[] = {"concat", "sum", "mean", "sqrtn", NULL};
 const char *const embd__dtype_names[] = {"f32", "f16", "bf16", NULL};
-const char *const embd__optimizer_names[] = {"sgd",  "momentum", "nesterov", "adagrad", "rowwise_adagrad",
-                                             "adam", "rmsprop",  "ftrl",     NULL};
+const char *const embd__optimizer_names[] = {
+    "sgd", "momentum", "nesterov", "adagrad", "rowwise_adagrad", "adam", "rmsprop", "ftrl", NULL};
 const char *const embd__update_names[] = {"local", "global", "lazy_global", NULL};
-const char *const embd__initializer_names[] = {"uniform", "uniform_slot", "normal", "constant", NULL};
-const char *const embd__on_full_names[] = {"grow", "error", "evict_lru", "evict_lfu", "evict_ttl", NULL};
+const char *const embd__initializer_names[] = {"uniform", "uniform_slot", "normal", "constant",
+                                               NULL};
+const char *const embd__on_full_names[] = {"grow",      "error",     "evict_lru",
+                                           "evict_lfu", "evict_ttl", NULL};
 const char *const embd__create_on_names[] = {"push", "pull", NULL};
 const char *const embd__durability_names[] = {"snapshot", "buffered", "durable", NULL};
 
@@ -91,8 +94,8 @@ const char *embd_status_text(int status)
     switch (status) {
     case EMBD_OK:
         return "ok";
-#define STATUS_TEXT(name, number, text)                                                                \
-    case -(number):                                                                                    \
+#define STATUS_TEXT(name, number, text)                                                            \
+    case -(number):                                                                                \
         return text;
         EMBD_STATUS_LIST(STATUS_TEXT)
 #undef STATUS_TEXT

@@ -1,8 +1,8 @@
-/* partfile.c - part files: a header that says what rows the file holds, then blocks with their own checksums,
- * so that a reader needs one block of memory and trusts nothing it has not hashed.
+/* partfile.c - part files: a header that says what rows the file holds, then blocks with their own
+ * checksums, so that a reader needs one block of memory and trusts nothing it has not hashed.
  *
- * The lengths in a block header are not under a checksum of their own; they need none: bytes must be what the
- * counts give, exactly, and the arrays' checksum covers that many bytes. */
+ * The lengths in a block header are not under a checksum of their own; they need none: bytes must
+ * be what the counts give, exactly, and the arrays' checksum covers that many bytes. */
 #include "partfile.h"
 
 #include <assert.h>
@@ -16,8 +16,15 @@
 static const char magic[8] = "EMBDPART";
 
 /* Offsets in the header. */
-enum { AT_VERSION = 8, AT_DIM = 12, AT_DTYPE = 16, AT_STATE_FLOATS = 20, AT_HAS_SLOTS = 24, AT_SHARD = 28,
-       AT_XXH3 = 56 };
+enum {
+    AT_VERSION = 8,
+    AT_DIM = 12,
+    AT_DTYPE = 16,
+    AT_STATE_FLOATS = 20,
+    AT_HAS_SLOTS = 24,
+    AT_SHARD = 28,
+    AT_XXH3 = 56
+};
 
 static void put_u32(uint8_t *at, uint32_t value)
 {
@@ -45,7 +52,8 @@ static uint64_t get_u64(const uint8_t *at)
 
 /* ---- header ---- */
 
-void embd__partfile_header(uint8_t out[PARTFILE_HEADER_BYTES], const embd_schema *schema, uint32_t shard)
+void embd__partfile_header(uint8_t out[PARTFILE_HEADER_BYTES], const embd_schema *schema,
+                           uint32_t shard)
 {
     memset(out, 0, PARTFILE_HEADER_BYTES);
     memcpy(out, magic, sizeof magic);
@@ -58,22 +66,25 @@ void embd__partfile_header(uint8_t out[PARTFILE_HEADER_BYTES], const embd_schema
     put_u64(out + AT_XXH3, XXH3_64bits(out, AT_XXH3));
 }
 
-static int check_u32(const uint8_t *p, uint32_t at, const char *field, uint32_t expected, struct embd__error *e)
+static int check_u32(const uint8_t *p, uint32_t at, const char *field, uint32_t expected,
+                     struct embd__error *e)
 {
     uint32_t value = get_u32(p + at);
     if (value == expected)
         return EMBD_OK;
-    return embd__error_set(e, EMBD_CORRUPT, "part file header field '%s' is %u, expected %u", field, value,
-                           expected);
+    return embd__error_set(e, EMBD_CORRUPT, "part file header field '%s' is %u, expected %u", field,
+                           value, expected);
 }
 
 int embd__partfile_check_header(const uint8_t *p, const embd_schema *schema, struct embd__error *e)
 {
     if (memcmp(p, magic, sizeof magic) != 0)
-        return embd__error_set(e, EMBD_CORRUPT, "the file does not begin with EMBDPART: it is no part file");
+        return embd__error_set(e, EMBD_CORRUPT,
+                               "the file does not begin with EMBDPART: it is no part file");
     uint64_t found = XXH3_64bits(p, AT_XXH3), written = get_u64(p + AT_XXH3);
     if (found != written)
-        return embd__error_set(e, EMBD_CORRUPT, "part file header checksum is %016llx, written was %016llx",
+        return embd__error_set(e, EMBD_CORRUPT,
+                               "part file header checksum is %016llx, written was %016llx",
                                (unsigned long long)found, (unsigned long long)written);
     int status = check_u32(p, AT_VERSION, "version", PARTFILE_VERSION, e);
     if (status == EMBD_OK)
@@ -81,7 +92,8 @@ int embd__partfile_check_header(const uint8_t *p, const embd_schema *schema, str
     if (status == EMBD_OK)
         status = check_u32(p, AT_DTYPE, "dtype", (uint32_t)schema->dtype, e);
     if (status == EMBD_OK)
-        status = check_u32(p, AT_STATE_FLOATS, "state_floats", embd__schema_state_floats(schema), e);
+        status =
+            check_u32(p, AT_STATE_FLOATS, "state_floats", embd__schema_state_floats(schema), e);
     if (status == EMBD_OK)
         status = check_u32(p, AT_HAS_SLOTS, "has_slots", schema->partition == EMBD_SLOT, e);
     return status;
@@ -94,7 +106,8 @@ static uint64_t padding(uint64_t bytes)
     return -bytes & 7;
 }
 
-/* Bytes of all arrays with their padding. Counts are 32 bits and a row has less than 2^17 bytes: no overflow. */
+/* Bytes of all arrays with their padding. Counts are 32 bits and a row has less than 2^17 bytes: no
+ * overflow. */
 static uint64_t arrays_bytes(const struct row_array *arrays, uint32_t n)
 {
     uint64_t bytes = 0;
@@ -140,16 +153,18 @@ int embd__partfile_block_header(const uint8_t *p, const embd_schema *schema, uin
     struct row_array arrays[ROW_BLOCK_ARRAYS];
     uint32_t n_rows = get_u32(p), n_candidates = get_u32(p + 4);
     uint64_t bytes = get_u64(p + 8), xxh3 = get_u64(p + 16);
-    uint64_t expected = arrays_bytes(arrays, embd__row_arrays(schema, n_rows, n_candidates, arrays));
+    uint64_t expected =
+        arrays_bytes(arrays, embd__row_arrays(schema, n_rows, n_candidates, arrays));
     if (bytes != expected)
-        return embd__error_set(e, EMBD_CORRUPT,
-                               "a block of %u rows and %u candidates has %llu bytes, expected %llu", n_rows,
-                               n_candidates, (unsigned long long)bytes, (unsigned long long)expected);
+        return embd__error_set(
+            e, EMBD_CORRUPT, "a block of %u rows and %u candidates has %llu bytes, expected %llu",
+            n_rows, n_candidates, (unsigned long long)bytes, (unsigned long long)expected);
     if (bytes > 2ull * PARTFILE_BLOCK_BYTES)
         return embd__error_set(e, EMBD_CORRUPT, "a block has %llu bytes, the limit is %llu",
                                (unsigned long long)bytes, 2ull * PARTFILE_BLOCK_BYTES);
     if (bytes == 0 && xxh3 != XXH3_64bits(NULL, 0))
-        return embd__error_set(e, EMBD_CORRUPT, "the last block's checksum is %016llx, that of no bytes is %016llx",
+        return embd__error_set(e, EMBD_CORRUPT,
+                               "the last block's checksum is %016llx, that of no bytes is %016llx",
                                (unsigned long long)xxh3, (unsigned long long)XXH3_64bits(NULL, 0));
     *n_rows_out = n_rows;
     *n_candidates_out = n_candidates;
@@ -159,22 +174,23 @@ int embd__partfile_block_header(const uint8_t *p, const embd_schema *schema, uin
 }
 
 int embd__partfile_block_arrays(const uint8_t *arrays, const embd_schema *schema, uint32_t n_rows,
-                                uint32_t n_candidates, uint64_t bytes, uint64_t xxh3, struct row_block *out,
-                                struct embd__error *e)
+                                uint32_t n_candidates, uint64_t bytes, uint64_t xxh3,
+                                struct row_block *out, struct embd__error *e)
 {
     struct row_array list[ROW_BLOCK_ARRAYS];
     assert((uintptr_t)arrays % 8 == 0);
     memset(out, 0, sizeof *out);
     uint64_t found = XXH3_64bits(arrays, (size_t)bytes);
     if (found != xxh3)
-        return embd__error_set(e, EMBD_CORRUPT, "a block's checksum is %016llx, written was %016llx",
+        return embd__error_set(e, EMBD_CORRUPT,
+                               "a block's checksum is %016llx, written was %016llx",
                                (unsigned long long)found, (unsigned long long)xxh3);
     uint32_t n = embd__row_arrays(schema, n_rows, n_candidates, list);
     uint64_t expected = arrays_bytes(list, n);
     if (bytes != expected)
-        return embd__error_set(e, EMBD_CORRUPT,
-                               "a block of %u rows and %u candidates has %llu bytes, expected %llu", n_rows,
-                               n_candidates, (unsigned long long)bytes, (unsigned long long)expected);
+        return embd__error_set(
+            e, EMBD_CORRUPT, "a block of %u rows and %u candidates has %llu bytes, expected %llu",
+            n_rows, n_candidates, (unsigned long long)bytes, (unsigned long long)expected);
     out->n_rows = n_rows;
     out->n_candidates = n_candidates;
     for (uint32_t i = 0; i < n; i++) {

@@ -1,9 +1,11 @@
-/* parts.c - one table's share of a pull or push: written by the client, read and checked by the server.
+/* parts.c - one table's share of a pull or push: written by the client, read and checked by the
+ * server.
  *
- * Everything that needs no schema is checked here, so that later stages index without looking: counts are within
- * their limits, bins have exactly the length the counts ask for, offsets begin at 0, never fall and end at
- * n_keys, weights are finite. Large arrays are first swept without branches; only a sweep that found a fault is
- * followed by the search for the culprit that the error names. */
+ * Everything that needs no schema is checked here, so that later stages index without looking:
+ * counts are within their limits, bins have exactly the length the counts ask for, offsets begin at
+ * 0, never fall and end at n_keys, weights are finite. Large arrays are first swept without
+ * branches; only a sweep that found a fault is followed by the search for the culprit that the
+ * error names. */
 #include "dtype.h"
 #include "message.h"
 #include "names.h"
@@ -16,8 +18,8 @@
 
 static uint32_t count_fields(const struct part *p)
 {
-    return 2u + (p->offsets != NULL) + (p->dtype != EMBD_F32) + (p->slots != NULL) + (p->weights != NULL) +
-           p->want_status + p->zero_missing + p->scale;
+    return 2u + (p->offsets != NULL) + (p->dtype != EMBD_F32) + (p->slots != NULL) +
+           (p->weights != NULL) + p->want_status + p->zero_missing + p->scale;
 }
 
 static void write_flag(struct msg *m, const char *name, bool value)
@@ -91,7 +93,8 @@ static uint32_t read_count(struct fields *f, const char *name, uint32_t limit, u
     if (count <= limit)
         return (uint32_t)count;
     embd__error_set(f->reader->error, embd__reader_fault(f->reader, EMBD_TOO_LARGE),
-                    "%s field '%s' is %llu, the limit is %u", f->what, name, (unsigned long long)count, limit);
+                    "%s field '%s' is %llu, the limit is %u", f->what, name,
+                    (unsigned long long)count, limit);
     return 0;
 }
 
@@ -104,8 +107,8 @@ static void check_promise(struct fields *f, const struct part *p, const struct p
         embd__error_set(e, EMBD_INVALID, "%s has 'scale', which needs 'rows' and offsets", f->what);
 }
 
-static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, bool is_push, struct part *p,
-                     struct promise *promise)
+static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, bool is_push,
+                     struct part *p, struct promise *promise)
 {
     struct fields f;
     char what[PART_NAME_BYTES];
@@ -136,10 +139,11 @@ static void find_bad_offset(struct embd__error *e, uint32_t i, const struct part
         embd__error_set(e, EMBD_INVALID, "part %u offsets[0] is %u, expected 0", i, offsets[0]);
     for (uint32_t row = 0; row < p->n_rows; row++)
         if (offsets[row + 1] < offsets[row])
-            embd__error_set(e, EMBD_INVALID, "part %u offsets[%u] is %u, below offsets[%u] which is %u", i, row + 1,
+            embd__error_set(e, EMBD_INVALID,
+                            "part %u offsets[%u] is %u, below offsets[%u] which is %u", i, row + 1,
                             offsets[row + 1], row, offsets[row]);
-    embd__error_set(e, EMBD_INVALID, "part %u offsets[%u] is %u, expected the number of keys, %u", i, p->n_rows,
-                    offsets[p->n_rows], p->n_keys);
+    embd__error_set(e, EMBD_INVALID, "part %u offsets[%u] is %u, expected the number of keys, %u",
+                    i, p->n_rows, offsets[p->n_rows], p->n_keys);
 }
 
 static void check_offsets(struct embd__error *e, uint32_t i, const struct part *p)
@@ -175,7 +179,8 @@ static const void *read_array(struct reader *r, uint32_t i, const char *suffix, 
     return embd__read_bin(r, what, bytes);
 }
 
-static void read_bins(struct reader *r, uint32_t i, bool is_push, const struct promise *promise, struct part *p)
+static void read_bins(struct reader *r, uint32_t i, bool is_push, const struct promise *promise,
+                      struct part *p)
 {
     char what[PART_NAME_BYTES];
     p->keys = read_array(r, i, " keys", 8ull * p->n_keys);
@@ -187,7 +192,8 @@ static void read_bins(struct reader *r, uint32_t i, bool is_push, const struct p
         p->weights = read_array(r, i, " weights", 4ull * p->n_keys);
     if (is_push) {
         name_part(what, i, " grads");
-        p->grads = embd__read_bin_any(r, what, embd__dtype_bytes(p->dtype), UINT32_MAX, &p->grads_bytes);
+        p->grads =
+            embd__read_bin_any(r, what, embd__dtype_bytes(p->dtype), UINT32_MAX, &p->grads_bytes);
     }
     if (r->error->status != EMBD_OK)
         return;

@@ -1,11 +1,12 @@
 /* read.c - a scanned frame becomes a reader: its type, its method, its map and its bins.
  *
- * The scanner has bounded the head, so msgpack-c may unpack it; the zone holds at most some 24 bytes for each
- * byte of the head. What is checked here: that a known method's params, or an answer's result, are a map and
- * then bins, all bins of the frame among them. So the n-th bin item is the frame's n-th bin, whatever msgpack-c
- * points to.
+ * The scanner has bounded the head, so msgpack-c may unpack it; the zone holds at most some 24
+ * bytes for each byte of the head. What is checked here: that a known method's params, or an
+ * answer's result, are a map and then bins, all bins of the frame among them. So the n-th bin item
+ * is the frame's n-th bin, whatever msgpack-c points to.
  *
- * Faults of a request are EMBD_MALFORMED; of an answer EMBD_PROTOCOL, since there the peer is a server. */
+ * Faults of a request are EMBD_MALFORMED; of an answer EMBD_PROTOCOL, since there the peer is a
+ * server. */
 #include "message.h"
 #include "reading.h"
 
@@ -97,7 +98,8 @@ static int read_items(struct reader *r, const msgpack_object *o)
     const char *what = r->type == 1 ? "result" : "params";
     int status = embd__reader_fault(r, EMBD_MALFORMED);
     if (o->type != MSGPACK_OBJECT_ARRAY)
-        return embd__error_set(r->error, status, "%s is %s, expected an array", what, embd__type_name(o));
+        return embd__error_set(r->error, status, "%s is %s, expected an array", what,
+                               embd__type_name(o));
     r->items = o->via.array.ptr;
     r->n_items = o->via.array.size;
     r->next = r->n_items > 0 && r->items[0].type == MSGPACK_OBJECT_MAP ? 1 : 0;
@@ -138,7 +140,8 @@ int embd__reader_init(struct reader *r, const struct frame_scanner *frame, msgpa
                       struct embd__error *e)
 {
     assert(frame->type >= 0);
-    *r = (struct reader){.error = e, .frame = frame, .type = frame->type, .msgid = frame->msgid, .method = -1};
+    *r = (struct reader){
+        .error = e, .frame = frame, .type = frame->type, .msgid = frame->msgid, .method = -1};
     if (e->status != EMBD_OK)
         return e->status;
     msgpack_zone_clear(zone);
@@ -147,7 +150,8 @@ int embd__reader_init(struct reader *r, const struct frame_scanner *frame, msgpa
     msgpack_unpack_return result =
         msgpack_unpack((const char *)frame->head, frame->head_bytes, &used, zone, &whole);
     if (result == MSGPACK_UNPACK_NOMEM_ERROR)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to unpack a message header of %u bytes",
+        return embd__error_set(e, EMBD_NO_MEMORY,
+                               "no memory to unpack a message header of %u bytes",
                                frame->head_bytes);
     uint32_t expected = frame->type == 2 ? 3 : 4;
     if (result != MSGPACK_UNPACK_SUCCESS || used != frame->head_bytes ||
@@ -159,13 +163,15 @@ int embd__reader_init(struct reader *r, const struct frame_scanner *frame, msgpa
 
 /* ---- bins ---- */
 
-/* The frame's bin behind the next item; NULL and an error when there is none or its bytes were not kept. */
+/* The frame's bin behind the next item; NULL and an error when there is none or its bytes were not
+ * kept. */
 static const struct frame_bin *next_bin(struct reader *r, const char *what)
 {
     if (r->error->status != EMBD_OK)
         return NULL;
     if (r->next == r->n_items) {
-        embd__error_set(r->error, embd__reader_fault(r, EMBD_MALFORMED), "the bin of %s is missing", what);
+        embd__error_set(r->error, embd__reader_fault(r, EMBD_MALFORMED), "the bin of %s is missing",
+                        what);
         return NULL;
     }
     const struct frame_bin *bin = &r->frame->bins[r->frame->n_bins - (r->n_items - r->next)];
@@ -193,15 +199,16 @@ const void *embd__read_bin(struct reader *r, const char *what, uint64_t bytes)
     if (bin == NULL)
         return NULL;
     if (bin->bytes != bytes) {
-        embd__error_set(r->error, embd__reader_fault(r, EMBD_MALFORMED), "the bin of %s has %u bytes, expected %llu",
-                        what, bin->bytes, (unsigned long long)bytes);
+        embd__error_set(r->error, embd__reader_fault(r, EMBD_MALFORMED),
+                        "the bin of %s has %u bytes, expected %llu", what, bin->bytes,
+                        (unsigned long long)bytes);
         return NULL;
     }
     return take_bin(r, bin);
 }
 
-const void *embd__read_bin_any(struct reader *r, const char *what, uint64_t unit, uint64_t max_bytes,
-                               uint64_t *bytes_out)
+const void *embd__read_bin_any(struct reader *r, const char *what, uint64_t unit,
+                               uint64_t max_bytes, uint64_t *bytes_out)
 {
     *bytes_out = 0;
     const struct frame_bin *bin = next_bin(r, what);

@@ -1,5 +1,5 @@
-/* route.c - a table's id: a hash of its name, so that no shard has to ask another for it. The shard that creates
- * a table refuses the rare second name with the same id. */
+/* route.c - a table's id: a hash of its name, so that no shard has to ask another for it. The shard
+ * that creates a table refuses the rare second name with the same id. */
 #include "route.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* rows.c - rows in bulk. Which arrays a block has, and how long each is, depends on the schema and two counts
- * alone; that is said once, in embd__row_arrays. */
+/* rows.c - rows in bulk. Which arrays a block has, and how long each is, depends on the schema and
+ * two counts alone; that is said once, in embd__row_arrays. */
 #include "rows.h"
 
 #include "dtype.h"
@@ -74,8 +74,8 @@ void embd__row_block_write(struct msg *m, const embd_schema *schema, const struc
         embd__msg_bin(m, embd__row_array_data(block, &arrays[i]), arrays[i].bytes);
 }
 
-int embd__row_block_read(struct reader *r, const embd_schema *schema, uint32_t n_rows, uint32_t n_candidates,
-                         struct row_block *out)
+int embd__row_block_read(struct reader *r, const embd_schema *schema, uint32_t n_rows,
+                         uint32_t n_candidates, struct row_block *out)
 {
     struct row_array arrays[ROW_BLOCK_ARRAYS];
     uint32_t n = embd__row_arrays(schema, n_rows, n_candidates, arrays);

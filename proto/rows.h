@@ -1,4 +1,5 @@
-/* rows.h - the arrays of a row block as a list, in their one order: messages and part files walk it alike. */
+/* rows.h - the arrays of a row block as a list, in their one order: messages and part files walk it
+ * alike. */
 #ifndef EMBD_PROTO_ROWS_H
 #define EMBD_PROTO_ROWS_H
 
@@ -13,11 +14,13 @@ struct row_array {
     size_t member;    /* offset of its pointer in struct row_block */
 };
 
-/* Fills `out` for a block of so many rows and candidates; returns how many arrays the schema has. */
+/* Fills `out` for a block of so many rows and candidates; returns how many arrays the schema has.
+ */
 uint32_t embd__row_arrays(const embd_schema *schema, uint32_t n_rows, uint32_t n_candidates,
                           struct row_array out[ROW_BLOCK_ARRAYS]);
 
 const void *embd__row_array_data(const struct row_block *block, const struct row_array *array);
-void embd__row_array_point(struct row_block *block, const struct row_array *array, const void *data);
+void embd__row_array_point(struct row_block *block, const struct row_array *array,
+                           const void *data);
 
 #endif

@@ -1,8 +1,8 @@
-/* schema.c - the questions both sides ask of a schema: is it sound, are two the same, how much optimizer state
- * has a row. And copies that own their slot_sizes.
+/* schema.c - the questions both sides ask of a schema: is it sound, are two the same, how much
+ * optimizer state has a row. And copies that own their slot_sizes.
  *
- * A check goes from the plain to the particular: each field's own range, then what this version does not do,
- * then what fields say about each other. */
+ * A check goes from the plain to the particular: each field's own range, then what this version
+ * does not do, then what fields say about each other. */
 #include "schema.h"
 
 #include <float.h>
@@ -32,29 +32,22 @@ static int check_name(const char name[EMBD_NAME_MAX + 1], struct embd__error *e)
         return EMBD_OK;
     char shown[SHOWN_TEXT];
     embd__show_text(shown, name, bytes);
-    return embd__error_set(e, EMBD_INVALID,
-                           "schema field 'name' is '%s', expected 1 to %u bytes of a-z, 0-9, '_' and '-', "
-                           "beginning with a letter or digit",
-                           shown, EMBD_NAME_MAX);
+    return embd__error_set(
+        e, EMBD_INVALID,
+        "schema field 'name' is '%s', expected 1 to %u bytes of a-z, 0-9, '_' and '-', "
+        "beginning with a letter or digit",
+        shown, EMBD_NAME_MAX);
 }
 
-/* Writes "dim" or "optimizer.lr". */
-static const char *full_name(char out[64], const struct schema_group *group, const struct schema_field *field)
+static int check_field(const embd_schema *schema, const struct schema_field *field,
+                       struct embd__error *e)
 {
-    snprintf(out, 64, "%s%s%s", group->name, group->name[0] ? "." : "", field->name);
-    return out;
-}
-
-static int check_field(const embd_schema *schema, const struct schema_group *group,
-                       const struct schema_field *field, struct embd__error *e)
-{
-    char name[64];
-    full_name(name, group, field);
     if (field->type == SCHEMA_F32) {
         float value = embd__schema_get_f32(schema, field);
         if (value >= field->low && value <= field->high)
             return EMBD_OK;
-        return embd__error_set(e, EMBD_INVALID, "schema field '%s' is %.9g, allowed are %.9g to %.9g", name,
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field '%s' is %.9g, allowed are %.9g to %.9g", field->full,
                                (double)value, (double)field->low, (double)field->high);
     }
     uint64_t value = embd__schema_get(schema, field);
@@ -63,23 +56,26 @@ static int check_field(const embd_schema *schema, const struct schema_group *gro
         max = (uint64_t)embd__names_count(field->names) - 1;
     if (field->type == SCHEMA_BOOL || (value >= min && value <= max))
         return EMBD_OK;
-    return embd__error_set(e, EMBD_INVALID, "schema field '%s' is %llu, allowed are %llu to %llu", name,
-                           (unsigned long long)value, (unsigned long long)min, (unsigned long long)max);
+    return embd__error_set(e, EMBD_INVALID, "schema field '%s' is %llu, allowed are %llu to %llu",
+                           field->full, (unsigned long long)value, (unsigned long long)min,
+                           (unsigned long long)max);
 }
 
 static int check_ranges(const embd_schema *schema, struct embd__error *e)
 {
-    for (const struct schema_group *g = embd__schema_groups; g < embd__schema_groups + SCHEMA_GROUPS; g++)
+    for (const struct schema_group *g = embd__schema_groups;
+         g < embd__schema_groups + SCHEMA_GROUPS; g++)
         for (const struct schema_field *f = g->fields; f < g->fields + g->n_fields; f++)
-            if (embd__schema_applies(g, f, schema) && check_field(schema, g, f, e) != EMBD_OK)
+            if (embd__schema_applies(g, f, schema) && check_field(schema, f, e) != EMBD_OK)
                 return e->status;
     return EMBD_OK;
 }
 
 static int refuse(const char *field, const char *value, struct embd__error *e)
 {
-    return embd__error_set(e, EMBD_UNSUPPORTED, "schema field '%s' is '%s', which this version does not support",
-                           field, value);
+    return embd__error_set(e, EMBD_UNSUPPORTED,
+                           "schema field '%s' is '%s', which this version does not support", field,
+                           value);
 }
 
 static int check_supported(const embd_schema *schema, struct embd__error *e)
@@ -99,11 +95,13 @@ static int check_slot_sizes(const embd_schema *schema, struct embd__error *e)
     for (uint32_t s = 0; s < schema->slots; s++) {
         uint64_t size = schema->slot_sizes[s];
         if (size == 0)
-            return embd__error_set(e, EMBD_INVALID, "schema field 'slot_sizes[%u]' is 0, below the minimum of 1", s);
-        if (__builtin_add_overflow(sum, size, &sum))
             return embd__error_set(e, EMBD_INVALID,
-                                   "schema field 'slot_sizes[%u]' is %llu, which brings the sum over %llu", s,
-                                   (unsigned long long)size, (unsigned long long)UINT64_MAX);
+                                   "schema field 'slot_sizes[%u]' is 0, below the minimum of 1", s);
+        if (__builtin_add_overflow(sum, size, &sum))
+            return embd__error_set(
+                e, EMBD_INVALID,
+                "schema field 'slot_sizes[%u]' is %llu, which brings the sum over %llu", s,
+                (unsigned long long)size, (unsigned long long)UINT64_MAX);
     }
     return EMBD_OK;
 }
@@ -111,9 +109,11 @@ static int check_slot_sizes(const embd_schema *schema, struct embd__error *e)
 static int check_optimizer(const embd_optimizer *o, struct embd__error *e)
 {
     if (o->scaler == 0.0f)
-        return embd__error_set(e, EMBD_INVALID, "schema field 'optimizer.scaler' is 0; gradients are divided by it");
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'optimizer.scaler' is 0; gradients are divided by it");
     if (o->kind == EMBD_FTRL && o->lr == 0.0f)
-        return embd__error_set(e, EMBD_INVALID, "schema field 'optimizer.lr' is 0; ftrl divides by it");
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'optimizer.lr' is 0; ftrl divides by it");
     return EMBD_OK;
 }
 
@@ -121,20 +121,23 @@ static int check_initializer(const embd_schema *schema, struct embd__error *e)
 {
     const embd_initializer *i = &schema->initializer;
     if (i->kind == EMBD_UNIFORM_SLOT && schema->slot_sizes == NULL)
-        return embd__error_set(e, EMBD_INVALID,
-                               "schema field 'initializer.kind' is 'uniform_slot', which needs slot_sizes");
+        return embd__error_set(
+            e, EMBD_INVALID,
+            "schema field 'initializer.kind' is 'uniform_slot', which needs slot_sizes");
     if (i->kind == EMBD_UNIFORM && i->a > i->b)
-        return embd__error_set(e, EMBD_INVALID, "schema field 'initializer.a' is %.9g, above initializer.b, %.9g",
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'initializer.a' is %.9g, above initializer.b, %.9g",
                                (double)i->a, (double)i->b);
     if (i->kind == EMBD_UNIFORM && !isfinite(i->b - i->a))
-        return embd__error_set(e, EMBD_INVALID,
-                               "schema field 'initializer.b' is %.9g, over the largest f32 away from initializer.a, "
-                               "%.9g",
-                               (double)i->b, (double)i->a);
+        return embd__error_set(
+            e, EMBD_INVALID,
+            "schema field 'initializer.b' is %.9g, over the largest f32 away from initializer.a, "
+            "%.9g",
+            (double)i->b, (double)i->a);
     if (i->kind == EMBD_NORMAL && i->b < 0.0f)
-        return embd__error_set(e, EMBD_INVALID,
-                               "schema field 'initializer.b', the standard deviation, is %.9g, below 0",
-                               (double)i->b);
+        return embd__error_set(
+            e, EMBD_INVALID,
+            "schema field 'initializer.b', the standard deviation, is %.9g, below 0", (double)i->b);
     return EMBD_OK;
 }
 
@@ -176,23 +179,6 @@ static bool differs(const embd_schema *a, const embd_schema *b, const struct sch
     return memcmp(&x, &y, sizeof x) != 0; /* bits: -0 starts other rows than 0 */
 }
 
-/* "optimizer.lr", kept for as long as the process: one of a few literals, so made once by hand. */
-static const char *literal_name(const struct schema_group *group, const struct schema_field *field)
-{
-    static const char *const dotted[] = {
-        "optimizer.kind",     "optimizer.update", "optimizer.lr",    "optimizer.scaler",
-        "optimizer.momentum", "optimizer.beta1",  "optimizer.beta2", "optimizer.eps",
-        "optimizer.beta",     "optimizer.l1",     "optimizer.l2",    "optimizer.initial_accumulator",
-        "initializer.kind",   "initializer.a",    "initializer.b",
-    };
-    char name[64];
-    full_name(name, group, field);
-    for (size_t i = 0; i < sizeof dotted / sizeof dotted[0]; i++)
-        if (strcmp(dotted[i], name) == 0)
-            return dotted[i];
-    return field->name;
-}
-
 static bool slot_sizes_differ(const embd_schema *a, const embd_schema *b)
 {
     if (a->slot_sizes == NULL || b->slot_sizes == NULL)
@@ -204,10 +190,11 @@ const char *embd__schema_difference(const embd_schema *a, const embd_schema *b)
 {
     if (strcmp(a->name, b->name) != 0)
         return "name";
-    for (const struct schema_group *g = embd__schema_groups; g < embd__schema_groups + SCHEMA_GROUPS; g++)
+    for (const struct schema_group *g = embd__schema_groups;
+         g < embd__schema_groups + SCHEMA_GROUPS; g++)
         for (const struct schema_field *f = g->fields; f < g->fields + g->n_fields; f++)
             if (differs(a, b, g, f))
-                return literal_name(g, f);
+                return f->full;
     return slot_sizes_differ(a, b) ? "slot_sizes" : NULL;
 }
 
@@ -268,7 +255,9 @@ uint32_t embd__schema_state_floats(const embd_schema *schema)
 uint32_t embd__schema_slot_of(const struct table_schema *schema, uint64_t key)
 {
     const uint64_t *starts = schema->slot_starts;
-    uint32_t low = 0, high = schema->s.slots; /* starts[low] <= key, always; key < starts[high], if anywhere */
+    uint32_t low = 0,
+             high =
+                 schema->s.slots; /* starts[low] <= key, always; key < starts[high], if anywhere */
     if (key >= starts[high])
         return high;
     while (high - low > 1) {

@@ -9,26 +9,30 @@
 #include "names.h"
 
 #define EVERY_KIND UINT32_MAX
-#define BELOW_ONE 0x1.fffffep-1f /* the f32 before 1 */
+#define BELOW_ONE  0x1.fffffep-1f /* the f32 before 1 */
 
-#define U32(field, min_, max_)                                                                         \
-    {.name = #field, .type = SCHEMA_U32, .at = offsetof(embd_schema, field), .min = min_, .max = max_,  \
+/* clang-format off */
+#define U32(field, min_, max_)                                                                     \
+    {.name = #field, .full = #field, .type = SCHEMA_U32, .at = offsetof(embd_schema, field),       \
+     .min = min_, .max = max_, .kinds = EVERY_KIND}
+#define U64(field, max_)                                                                           \
+    {.name = #field, .full = #field, .type = SCHEMA_U64, .at = offsetof(embd_schema, field),       \
+     .max = max_, .kinds = EVERY_KIND}
+#define BOOL(field)                                                                                \
+    {.name = #field, .full = #field, .type = SCHEMA_BOOL, .at = offsetof(embd_schema, field),      \
      .kinds = EVERY_KIND}
-#define U64(field, max_)                                                                               \
-    {.name = #field, .type = SCHEMA_U64, .at = offsetof(embd_schema, field), .max = max_, .kinds = EVERY_KIND}
-#define BOOL(field)                                                                                    \
-    {.name = #field, .type = SCHEMA_BOOL, .at = offsetof(embd_schema, field), .kinds = EVERY_KIND}
-#define ENUM(name_, field, names_)                                                                     \
-    {.name = name_, .type = SCHEMA_ENUM, .at = offsetof(embd_schema, field), .names = names_,           \
-     .kinds = EVERY_KIND}
-#define F32(group, field, low_, high_, kinds_)                                                         \
-    {.name = #field, .type = SCHEMA_F32, .at = offsetof(embd_schema, group.field), .low = low_,         \
-     .high = high_, .kinds = kinds_}
+#define ENUM(name_, field, names_)                                                                 \
+    {.name = name_, .full = #field, .type = SCHEMA_ENUM, .at = offsetof(embd_schema, field),       \
+     .names = names_, .kinds = EVERY_KIND}
+#define F32(group, field, low_, high_, kinds_)                                                     \
+    {.name = #field, .full = #group "." #field, .type = SCHEMA_F32,                                \
+     .at = offsetof(embd_schema, group.field), .low = low_, .high = high_, .kinds = kinds_}
+/* clang-format on */
 
 #define KIND(kind) (1u << (kind))
-#define MOMENTUMS (KIND(EMBD_MOMENTUM) | KIND(EMBD_NESTEROV))
-#define ADAGRADS (KIND(EMBD_ADAGRAD) | KIND(EMBD_ROWWISE_ADAGRAD))
-#define DECAYS (KIND(EMBD_ADAM) | KIND(EMBD_RMSPROP))
+#define MOMENTUMS  (KIND(EMBD_MOMENTUM) | KIND(EMBD_NESTEROV))
+#define ADAGRADS   (KIND(EMBD_ADAGRAD) | KIND(EMBD_ROWWISE_ADAGRAD))
+#define DECAYS     (KIND(EMBD_ADAM) | KIND(EMBD_RMSPROP))
 
 static const struct schema_field own_fields[] = {
     U32(dim, 1, EMBD_DIM_MAX),
@@ -62,7 +66,8 @@ static const struct schema_field optimizer_fields[] = {
 
 static const struct schema_field initializer_fields[] = {
     ENUM("kind", initializer.kind, embd__initializer_names),
-    F32(initializer, a, -FLT_MAX, FLT_MAX, KIND(EMBD_UNIFORM) | KIND(EMBD_NORMAL) | KIND(EMBD_CONSTANT)),
+    F32(initializer, a, -FLT_MAX, FLT_MAX,
+        KIND(EMBD_UNIFORM) | KIND(EMBD_NORMAL) | KIND(EMBD_CONSTANT)),
     F32(initializer, b, -FLT_MAX, FLT_MAX, KIND(EMBD_UNIFORM) | KIND(EMBD_NORMAL)),
 };
 
@@ -77,7 +82,8 @@ const struct schema_group embd__schema_groups[SCHEMA_GROUPS] = {
 /* ---- values ---- */
 
 /* Enums are read and written as the 32 bits they are. */
-_Static_assert(sizeof(embd_partition) == 4 && sizeof(embd_optimizer_kind) == 4, "an enum has 32 bits");
+_Static_assert(sizeof(embd_partition) == 4 && sizeof(embd_optimizer_kind) == 4,
+               "an enum has 32 bits");
 
 uint64_t embd__schema_get(const embd_schema *schema, const struct schema_field *field)
 {

@@ -1,5 +1,6 @@
-/* schema_fields.h - the fields of a schema as a table: name, type, place, range. Checking, comparing, setting
- * from text, messages and manifests all walk it, so that a field is described once.
+/* schema_fields.h - the fields of a schema as a table: name, type, place, range. Checking,
+ * comparing, setting from text, messages and manifests all walk it, so that a field is described
+ * once.
  *
  * Not in the table, since they are no plain values: name, and slot_sizes. */
 #ifndef EMBD_PROTO_SCHEMA_FIELDS_H
@@ -13,16 +14,18 @@
 enum schema_type { SCHEMA_U32, SCHEMA_U64, SCHEMA_F32, SCHEMA_BOOL, SCHEMA_ENUM };
 
 struct schema_field {
-    const char *name; /* inside its group */
+    const char *name; /* inside its group: "lr" */
+    const char *full; /* "optimizer.lr" */
     enum schema_type type;
-    size_t at;         /* offset in embd_schema */
-    uint64_t min, max; /* SCHEMA_U32, SCHEMA_U64 */
-    float low, high;   /* SCHEMA_F32; both allowed */
+    size_t at;                /* offset in embd_schema */
+    uint64_t min, max;        /* SCHEMA_U32, SCHEMA_U64 */
+    float low, high;          /* SCHEMA_F32; both allowed */
     const char *const *names; /* SCHEMA_ENUM, ended by NULL */
-    uint32_t kinds; /* bit k: a parameter of the group's kind k */
+    uint32_t kinds;           /* bit k: a parameter of the group's kind k */
 };
 
-/* A map of fields. Except in the first group the first field is `kind`, which decides about the others. */
+/* A map of fields. Except in the first group the first field is `kind`, which decides about the
+ * others. */
 struct schema_group {
     const char *name; /* "" for the schema itself, "optimizer", "initializer" */
     const struct schema_field *fields;

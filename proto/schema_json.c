@@ -1,5 +1,6 @@
-/* schema_json.c - a schema as a JSON object of a manifest, like the map of schema_wire.c but for slot_sizes,
- * which stand in it as an array. All of a schema's fields are there: a dump says what it is without defaults. */
+/* schema_json.c - a schema as a JSON object of a manifest, like the map of schema_wire.c but for
+ * slot_sizes, which stand in it as an array. All of a schema's fields are there: a dump says what
+ * it is without defaults. */
 #include "json_values.h"
 
 #include <float.h>
@@ -9,7 +10,8 @@
 #include "names.h"
 #include "schema_fields.h"
 
-/* ---- writing: jansson takes NULL values as failures, so one check at the end of each object is enough ---- */
+/* ---- writing: jansson takes NULL values as failures, so one check at the end of each object is
+ * enough ---- */
 
 static json_t *value_to_json(const struct schema_field *field, const embd_schema *schema)
 {
@@ -90,7 +92,8 @@ static void read_f32(struct members *m, const struct schema_field *field, embd_s
         embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is no number", m->what, field->name);
     double number = json_number_value(value); /* 0 for what is no number */
     if (fabs(number) > (double)FLT_MAX)
-        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is %g, beyond f32", m->what, field->name, number);
+        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is %g, beyond f32", m->what, field->name,
+                        number);
     if (m->error->status == EMBD_OK)
         embd__schema_put_f32(schema, field, (float)number);
 }
@@ -113,7 +116,8 @@ static void read_enum(struct members *m, const struct schema_field *field, embd_
             embd__schema_put(schema, field, i);
             return;
         }
-    embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is '%s', which is unknown", m->what, field->name, text);
+    embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is '%s', which is unknown", m->what,
+                    field->name, text);
 }
 
 static void read_field(struct members *m, const struct schema_field *field, embd_schema *schema)
@@ -140,7 +144,8 @@ static void read_fields(struct members *m, const struct schema_group *group, emb
         if (!embd__schema_applies(group, &group->fields[i], schema))
             continue;
         read_field(m, &group->fields[i], schema);
-        if (i == 0 && group->name[0] != '\0') /* kind; what is no parameter of it takes the default */
+        if (i == 0 &&
+            group->name[0] != '\0') /* kind; what is no parameter of it takes the default */
             embd__schema_reset_group(schema, group);
     }
 }
@@ -152,14 +157,15 @@ static void read_sizes(struct members *m, embd_schema *schema, uint64_t sizes[EM
         return;
     const json_t *array = embd__member_array(m, "slot_sizes", EMBD_SLOTS_MAX, &n);
     if (array != NULL && n != schema->slots)
-        embd__error_set(m->error, EMBD_CORRUPT, "%s 'slot_sizes' has %zu elements, 'slots' is %u", m->what, n,
-                        schema->slots);
+        embd__error_set(m->error, EMBD_CORRUPT, "%s 'slot_sizes' has %zu elements, 'slots' is %u",
+                        m->what, n, schema->slots);
     for (size_t s = 0; s < n && m->error->status == EMBD_OK; s++)
         sizes[s] = embd__json_to_u64(m, "slot_sizes", json_array_get(array, s), UINT64_MAX);
     schema->slot_sizes = sizes;
 }
 
-int embd__schema_from_json(const json_t *object, const char *what, struct table_schema *out, struct embd__error *e)
+int embd__schema_from_json(const json_t *object, const char *what, struct table_schema *out,
+                           struct embd__error *e)
 {
     embd_schema schema;
     struct members m, nested;

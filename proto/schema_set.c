@@ -8,9 +8,11 @@
 #include "names.h"
 #include "schema_fields.h"
 
-static int unreadable(const char *field, const char *value, const char *expected, struct embd__error *e)
+static int unreadable(const char *field, const char *value, const char *expected,
+                      struct embd__error *e)
 {
-    return embd__error_set(e, EMBD_INVALID, "schema field '%.60s' is '%.60s', expected %s", field, value, expected);
+    return embd__error_set(e, EMBD_INVALID, "schema field '%.60s' is '%.60s', expected %s", field,
+                           value, expected);
 }
 
 /* Digits only: strtoull alone takes signs and blanks. Returns the end, NULL when it is no u64. */
@@ -25,25 +27,28 @@ static const char *parse_u64(const char *text, uint64_t *value_out)
     return errno == 0 ? end : NULL;
 }
 
-static int set_uint(embd_schema *schema, const struct schema_field *f, const char *name, const char *text,
-                    struct embd__error *e)
+static int set_uint(embd_schema *schema, const struct schema_field *f, const char *name,
+                    const char *text, struct embd__error *e)
 {
     uint64_t value;
     const char *end = parse_u64(text, &value);
     if (end == NULL || *end != '\0')
         return unreadable(name, text, "an unsigned integer", e);
     if (value < f->min || value > f->max)
-        return embd__error_set(e, EMBD_INVALID, "schema field '%s' is %llu, allowed are %llu to %llu", name,
-                               (unsigned long long)value, (unsigned long long)f->min, (unsigned long long)f->max);
-    if (f->at == offsetof(embd_schema, slots) && schema->slot_sizes != NULL && value != schema->slots)
-        return embd__error_set(e, EMBD_INVALID, "schema field 'slots' is %llu, but slot_sizes has %u",
+        return embd__error_set(
+            e, EMBD_INVALID, "schema field '%s' is %llu, allowed are %llu to %llu", name,
+            (unsigned long long)value, (unsigned long long)f->min, (unsigned long long)f->max);
+    if (f->at == offsetof(embd_schema, slots) && schema->slot_sizes != NULL &&
+        value != schema->slots)
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'slots' is %llu, but slot_sizes has %u",
                                (unsigned long long)value, schema->slots);
     embd__schema_put(schema, f, value);
     return EMBD_OK;
 }
 
-static int set_f32(embd_schema *schema, const struct schema_field *f, const char *name, const char *text,
-                   struct embd__error *e)
+static int set_f32(embd_schema *schema, const struct schema_field *f, const char *name,
+                   const char *text, struct embd__error *e)
 {
     char *end;
     float value = strtof(text, &end);
@@ -53,8 +58,8 @@ static int set_f32(embd_schema *schema, const struct schema_field *f, const char
     return EMBD_OK;
 }
 
-static int set_bool(embd_schema *schema, const struct schema_field *f, const char *name, const char *text,
-                    struct embd__error *e)
+static int set_bool(embd_schema *schema, const struct schema_field *f, const char *name,
+                    const char *text, struct embd__error *e)
 {
     bool is_true = strcmp(text, "true") == 0;
     if (!is_true && strcmp(text, "false") != 0)
@@ -63,8 +68,8 @@ static int set_bool(embd_schema *schema, const struct schema_field *f, const cha
     return EMBD_OK;
 }
 
-static int set_enum(embd_schema *schema, const struct schema_field *f, const char *name, const char *text,
-                    struct embd__error *e)
+static int set_enum(embd_schema *schema, const struct schema_field *f, const char *name,
+                    const char *text, struct embd__error *e)
 {
     char known[160] = "one of";
     for (uint64_t i = 0; f->names[i] != NULL; i++) {
@@ -78,8 +83,8 @@ static int set_enum(embd_schema *schema, const struct schema_field *f, const cha
     return unreadable(name, text, known, e);
 }
 
-static int set_field(embd_schema *schema, const struct schema_field *f, const char *name, const char *text,
-                     struct embd__error *e)
+static int set_field(embd_schema *schema, const struct schema_field *f, const char *name,
+                     const char *text, struct embd__error *e)
 {
     switch (f->type) {
     case SCHEMA_U32:
@@ -98,14 +103,16 @@ static int set_field(embd_schema *schema, const struct schema_field *f, const ch
 static int set_name(embd_schema *schema, const char *text, struct embd__error *e)
 {
     if (strlen(text) > EMBD_NAME_MAX)
-        return embd__error_set(e, EMBD_INVALID, "schema field 'name' has %zu bytes, the limit is %u", strlen(text),
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'name' has %zu bytes, the limit is %u", strlen(text),
                                EMBD_NAME_MAX);
     memset(schema->name, 0, sizeof schema->name);
     strcpy(schema->name, text);
     return EMBD_OK;
 }
 
-static int set_slot_sizes(embd_schema *schema, const char *text, uint64_t *storage, struct embd__error *e)
+static int set_slot_sizes(embd_schema *schema, const char *text, uint64_t *storage,
+                          struct embd__error *e)
 {
     uint32_t n = 0;
     const char *at = text;
@@ -117,7 +124,8 @@ static int set_slot_sizes(embd_schema *schema, const char *text, uint64_t *stora
         if (at == NULL || (*at != ',' && *at != '\0'))
             return unreadable("slot_sizes", text, "unsigned integers with commas between", e);
         if (n == EMBD_SLOTS_MAX)
-            return embd__error_set(e, EMBD_INVALID, "schema field 'slot_sizes' has over %u values, the limit",
+            return embd__error_set(e, EMBD_INVALID,
+                                   "schema field 'slot_sizes' has over %u values, the limit",
                                    EMBD_SLOTS_MAX);
         storage[n++] = size;
         if (*at++ == '\0')
@@ -131,7 +139,8 @@ static int set_slot_sizes(embd_schema *schema, const char *text, uint64_t *stora
 /* The field of "optimizer.lr" or "dim"; "optimizer" alone is "optimizer.kind". */
 static const struct schema_field *find(const char *name, const struct schema_group **group_out)
 {
-    for (const struct schema_group *g = embd__schema_groups; g < embd__schema_groups + SCHEMA_GROUPS; g++) {
+    for (const struct schema_group *g = embd__schema_groups;
+         g < embd__schema_groups + SCHEMA_GROUPS; g++) {
         size_t bytes = strlen(g->name);
         const char *rest = name;
         *group_out = g;
@@ -164,8 +173,8 @@ static int set(embd_schema *schema, const char *name, const char *value, uint64_
         return embd__error_set(e, EMBD_INVALID, "there is no schema field '%.60s'", name);
     if (!embd__schema_applies(group, f, schema)) {
         uint64_t kind = embd__schema_get(schema, &group->fields[0]);
-        return embd__error_set(e, EMBD_INVALID, "schema field '%s' is no parameter of the %s '%s'", name,
-                               group->name, group->fields[0].names[kind]);
+        return embd__error_set(e, EMBD_INVALID, "schema field '%s' is no parameter of the %s '%s'",
+                               name, group->name, group->fields[0].names[kind]);
     }
     int status = set_field(schema, f, name, value, e);
     if (status == EMBD_OK && group->name[0] != '\0' && f == &group->fields[0])
@@ -173,8 +182,8 @@ static int set(embd_schema *schema, const char *name, const char *value, uint64_
     return status;
 }
 
-int embd_schema_set(embd_schema *schema, const char *field, const char *value, uint64_t *storage, char *why_out,
-                    size_t why_bytes)
+int embd_schema_set(embd_schema *schema, const char *field, const char *value, uint64_t *storage,
+                    char *why_out, size_t why_bytes)
 {
     struct embd__error e = {0};
     int status = set(schema, field, value, storage, &e);

@@ -1,5 +1,6 @@
-/* schema_wire.c - a schema as a map of a message; the bin of slot_sizes follows the map. A map names the
- * parameters of its own optimizer and initializer only; what it leaves out takes the kind's default. */
+/* schema_wire.c - a schema as a map of a message; the bin of slot_sizes follows the map. A map
+ * names the parameters of its own optimizer and initializer only; what it leaves out takes the
+ * kind's default. */
 #include "schema.h"
 
 #include <string.h>
@@ -67,11 +68,12 @@ static void read_field(struct fields *map, const struct schema_field *field, emb
 {
     switch (field->type) {
     case SCHEMA_F32:
-        embd__schema_put_f32(schema, field,
-                             embd__field_f32(map, field->name, embd__schema_get_f32(schema, field)));
+        embd__schema_put_f32(
+            schema, field, embd__field_f32(map, field->name, embd__schema_get_f32(schema, field)));
         return;
     case SCHEMA_BOOL:
-        embd__schema_put(schema, field, embd__field_bool(map, field->name, embd__schema_get(schema, field)));
+        embd__schema_put(schema, field,
+                         embd__field_bool(map, field->name, embd__schema_get(schema, field)));
         return;
     case SCHEMA_ENUM:
         embd__schema_put(schema, field,

@@ -1,7 +1,7 @@
 /* fuzz_frame.c - any bytes, in pieces of any size, then read as every kind of message.
  *
- * The first two bytes of the input choose the piece size and the limits. Checked besides memory: how a message is
- * split changes nothing about the outcome. */
+ * The first two bytes of the input choose the piece size and the limits. Checked besides memory:
+ * how a message is split changes nothing about the outcome. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,8 +23,9 @@ static void read_as_everything(struct received *r)
 static void check_same(const struct received *a, const struct received *b)
 {
     bool same = a->event == b->event && a->scanner.n_bins == b->scanner.n_bins &&
-                a->scanner.head_bytes == b->scanner.head_bytes && a->scanner.type == b->scanner.type &&
-                a->scanner.msgid == b->scanner.msgid && a->error.status == b->error.status &&
+                a->scanner.head_bytes == b->scanner.head_bytes &&
+                a->scanner.type == b->scanner.type && a->scanner.msgid == b->scanner.msgid &&
+                a->error.status == b->error.status &&
                 memcmp(a->head, b->head, a->scanner.head_bytes) == 0;
     if (!same)
         abort();

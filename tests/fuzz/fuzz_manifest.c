@@ -1,4 +1,5 @@
-/* fuzz_manifest.c - any bytes as manifest.json; what is believed must be written and read back the same. */
+/* fuzz_manifest.c - any bytes as manifest.json; what is believed must be written and read back the
+ * same. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* fuzz_partfile.c - any bytes as the blocks of a part file. Checksums would stop nearly every input, so the first
- * byte chooses the table, the header is written by the code under test, and block checksums are put right. */
+/* fuzz_partfile.c - any bytes as the blocks of a part file. Checksums would stop nearly every
+ * input, so the first byte chooses the table, the header is written by the code under test, and
+ * block checksums are put right. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>

@@ -1,4 +1,5 @@
-/* fuzz_schema.c - any bytes as a table_create; what is believed must be sound and travel on unchanged. */
+/* fuzz_schema.c - any bytes as a table_create; what is believed must be sound and travel on
+ * unchanged. */
 #include <stdlib.h>
 #include <string.h>
 

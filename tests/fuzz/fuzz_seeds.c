@@ -51,7 +51,8 @@ static void write_blocks(const char *corpus)
     schema.dim = 2;
     schema.partition = EMBD_SLOT;
     uint8_t *file = write_part_file(&schema, &block, 0, &n);
-    write_seed(corpus, "partfile", "blocks", "\x10", 1, file + PARTFILE_HEADER_BYTES, n - PARTFILE_HEADER_BYTES);
+    write_seed(corpus, "partfile", "blocks", "\x10", 1, file + PARTFILE_HEADER_BYTES,
+               n - PARTFILE_HEADER_BYTES);
     free(file);
 }
 

@@ -1,6 +1,6 @@
-/* golden_messages.c - the messages of golden/, built and read. The bytes there were not made by this code: they
- * were packed from PROTOCOL.md by a MessagePack packer of a dozen lines of Python, so that builder and reader
- * are tested against the document and not against each other. */
+/* golden_messages.c - the messages of golden/, built and read. The bytes there were not made by
+ * this code: they were packed from PROTOCOL.md by a MessagePack packer of a dozen lines of Python,
+ * so that builder and reader are tested against the document and not against each other. */
 #include "unit/golden_messages.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "route.h"
 #include "schema.h"
 
-#define BIG 0xfedcba9876543210ull
+#define BIG        0xfedcba9876543210ull
 #define PART_TABLE 0x12345678u
 
 /* ---- hex ---- */
@@ -110,7 +110,8 @@ static uint64_t limits[6];
 
 static void read_hello_result(struct reader *r)
 {
-    static const char *const names[6] = {"shard", "shards", "frame_bytes", "header_bytes", "keys", "requests"};
+    static const char *const names[6] = {"shard",        "shards", "frame_bytes",
+                                         "header_bytes", "keys",   "requests"};
     struct fields f;
     char server[32];
     const msgpack_object *features;
@@ -367,9 +368,20 @@ static const uint16_t pull_slot = 3;
 static void build_pull_request(struct msg *m)
 {
     const struct part parts[2] = {
-        {.table = PART_TABLE, .n_keys = 3, .n_rows = 2, .want_status = true, .scale = true, .keys = pull_keys,
-         .offsets = pull_offsets, .weights = pull_weights},
-        {.table = 1, .dtype = EMBD_F16, .n_keys = 1, .n_rows = 1, .zero_missing = true, .keys = &slot_key,
+        {.table = PART_TABLE,
+         .n_keys = 3,
+         .n_rows = 2,
+         .want_status = true,
+         .scale = true,
+         .keys = pull_keys,
+         .offsets = pull_offsets,
+         .weights = pull_weights},
+        {.table = 1,
+         .dtype = EMBD_F16,
+         .n_keys = 1,
+         .n_rows = 1,
+         .zero_missing = true,
+         .keys = &slot_key,
          .slots = &pull_slot},
     };
     embd__msg_request(m, 7, METHOD_PULL);
@@ -413,7 +425,12 @@ static const uint16_t pulled_halves[2] = {0x3c00, 0xc000};
 static void build_pull_result(struct msg *m)
 {
     const struct part_answer answers[2] = {
-        {.n_rows = 2, .dim = 2, .n_keys = 3, .has_status = true, .values = pulled, .statuses = pulled_statuses},
+        {.n_rows = 2,
+         .dim = 2,
+         .n_keys = 3,
+         .has_status = true,
+         .values = pulled,
+         .statuses = pulled_statuses},
         {.n_rows = 1, .dim = 2, .n_keys = 1, .dtype = EMBD_F16, .values = pulled_halves},
     };
     embd__msg_result(m, 7);
@@ -447,8 +464,13 @@ static const float push_grads[4] = {0.25f, -1, 0, 3};
 
 static void build_push_request(struct msg *m)
 {
-    const struct part part = {.table = PART_TABLE, .n_keys = 2, .n_rows = 2, .want_status = true,
-                              .keys = push_keys, .grads = push_grads, .grads_bytes = sizeof push_grads};
+    const struct part part = {.table = PART_TABLE,
+                              .n_keys = 2,
+                              .n_rows = 2,
+                              .want_status = true,
+                              .keys = push_keys,
+                              .grads = push_grads,
+                              .grads_bytes = sizeof push_grads};
     embd__msg_request(m, 8, METHOD_PUSH);
     embd__parts_write(m, &part, 1, true);
     embd__msg_end(m);
@@ -471,7 +493,8 @@ static void check_push_request(struct reader *r)
 static void build_push_result(struct msg *m)
 {
     static const uint8_t statuses[2] = {EMBD_KEY_HIT, EMBD_KEY_INSERTED};
-    const struct push_answer answer = {.step = 300, .n_inserted = 1, .n_keys = 2, .statuses = statuses};
+    const struct push_answer answer = {
+        .step = 300, .n_inserted = 1, .n_keys = 2, .statuses = statuses};
     embd__msg_result(m, 8);
     embd__push_answer_write(m, &answer, 1);
     embd__msg_end(m);
@@ -511,8 +534,9 @@ static void check_error_result(struct reader *r)
 
 static void build_error_notice(struct msg *m)
 {
-    embd__msg_error_notice(m, EMBD_MALFORMED,
-                           "the message begins with byte 0xc1, expected an array of 3 or 4 elements");
+    embd__msg_error_notice(
+        m, EMBD_MALFORMED,
+        "the message begins with byte 0xc1, expected an array of 3 or 4 elements");
     embd__msg_end(m);
 }
 
@@ -547,8 +571,15 @@ static const uint16_t row_slots[2] = {0, 1}, candidate_slot = 1;
 static const float row_states[2] = {0.5f, 0.25f};
 static const uint32_t candidate_count = 2;
 static const struct row_block block = {
-    .n_rows = 2, .n_candidates = 1, .keys = row_keys, .slots = row_slots, .rows = pulled, .states = row_states,
-    .candidate_keys = &candidate_key, .candidate_slots = &candidate_slot, .candidate_counts = &candidate_count,
+    .n_rows = 2,
+    .n_candidates = 1,
+    .keys = row_keys,
+    .slots = row_slots,
+    .rows = pulled,
+    .states = row_states,
+    .candidate_keys = &candidate_key,
+    .candidate_slots = &candidate_slot,
+    .candidate_counts = &candidate_count,
 };
 
 static void build_scan_result(struct msg *m)
@@ -617,7 +648,10 @@ static void check_rows(struct reader *r)
     assert_int_equal(out.candidate_counts[0], 2);
 }
 
-#define GOLDEN(name, read, check) {#name, build_##name, read, check}
+#define GOLDEN(name, read, check)                                                                  \
+    {                                                                                              \
+#name, build_##name, read, check                                                           \
+    }
 
 const struct golden goldens[] = {
     GOLDEN(hello_request, read_hello_request, check_hello_request),

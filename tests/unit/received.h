@@ -1,5 +1,5 @@
-/* received.h - a message as a connection would receive it: scanned in pieces, each bin in memory of exactly its
- * size, so that a sanitizer sees every step beside it. For tests and fuzzers. */
+/* received.h - a message as a connection would receive it: scanned in pieces, each bin in memory of
+ * exactly its size, so that a sanitizer sees every step beside it. For tests and fuzzers. */
 #ifndef EMBD_TESTS_RECEIVED_H
 #define EMBD_TESTS_RECEIVED_H
 
@@ -17,8 +17,8 @@ struct received {
 void received_init(struct received *r, uint32_t head_capacity, uint64_t frame_limit);
 void received_fini(struct received *r);
 
-/* Feeds p[0 .. n), at most `piece` bytes at a time (0: all at once). Ends at FRAME_DONE, at an error or with the
- * bytes, also inside a bin's payload. Called once for each struct. */
+/* Feeds p[0 .. n), at most `piece` bytes at a time (0: all at once). Ends at FRAME_DONE, at an
+ * error or with the bytes, also inside a bin's payload. Called once for each struct. */
 int received_feed(struct received *r, const uint8_t *p, size_t n, size_t piece);
 
 /* Opens a reader on a complete message; its errors go to r->error. */

@@ -1,5 +1,6 @@
-/* test_dtype.c - f16 and bf16: every value widens exactly, every value comes back, and rounding is to nearest
- * even as a model computes it that knows nothing of bits: it looks for the nearest of all values. */
+/* test_dtype.c - f16 and bf16: every value widens exactly, every value comes back, and rounding is
+ * to nearest even as a model computes it that knows nothing of bits: it looks for the nearest of
+ * all values. */
 #include "unit/cmocka_all.h"
 
 #include <math.h>
@@ -10,7 +11,8 @@
 /* The value of a half by the definition of the format, in double. */
 static double model_of(uint16_t h, int exponent_bits, int mantissa_bits)
 {
-    int bias = (1 << (exponent_bits - 1)) - 1, exponent = h >> mantissa_bits & ((1 << exponent_bits) - 1);
+    int bias = (1 << (exponent_bits - 1)) - 1,
+        exponent = h >> mantissa_bits & ((1 << exponent_bits) - 1);
     int mantissa = h & ((1 << mantissa_bits) - 1);
     double sign = h & 0x8000 ? -1 : 1;
     if (exponent == (1 << exponent_bits) - 1)
@@ -20,11 +22,12 @@ static double model_of(uint16_t h, int exponent_bits, int mantissa_bits)
     return sign * ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
 }
 
-/* Of the non-negative halves, by bisection, those around x; then the nearer, the even one in a tie. The step
- * after the last finite one counts as 2^16 or 2^128, and is infinity. */
+/* Of the non-negative halves, by bisection, those around x; then the nearer, the even one in a tie.
+ * The step after the last finite one counts as 2^16 or 2^128, and is infinity. */
 static uint16_t nearest(float x, int exponent_bits, int mantissa_bits)
 {
-    uint16_t sign = signbit(x) ? 0x8000 : 0, infinity = (uint16_t)(((1 << exponent_bits) - 1) << mantissa_bits);
+    uint16_t sign = signbit(x) ? 0x8000 : 0,
+             infinity = (uint16_t)(((1 << exponent_bits) - 1) << mantissa_bits);
     double value = fabs((double)x), top = ldexp(1, 1 << (exponent_bits - 1));
     uint32_t low = 0, high = infinity;
     if (value >= top)
@@ -61,7 +64,8 @@ static void every_f16_and_bf16_comes_back(void **state)
     for (uint32_t h = 0; h < 65536; h++) {
         uint16_t f16 = embd__f16_from_f32(embd__f32_from_f16((uint16_t)h));
         uint16_t bf16 = embd__bf16_from_f32(embd__f32_from_bf16((uint16_t)h));
-        bool f16_nan = (h & 0x7c00) == 0x7c00 && (h & 0x3ff), bf16_nan = (h & 0x7f80) == 0x7f80 && (h & 0x7f);
+        bool f16_nan = (h & 0x7c00) == 0x7c00 && (h & 0x3ff),
+             bf16_nan = (h & 0x7f80) == 0x7f80 && (h & 0x7f);
         if (f16_nan)
             assert_int_equal(f16 & 0xfe00, (h & 0x8000) | 0x7e00);
         else
@@ -78,8 +82,9 @@ static void agrees(float x)
     if (isnan(x))
         return;
     if (embd__f16_from_f32(x) != nearest(x, 5, 10) || embd__bf16_from_f32(x) != nearest(x, 8, 7))
-        fail_msg("%a rounds to f16 %04x, expected %04x; bf16 %04x, expected %04x", (double)x, embd__f16_from_f32(x),
-                 nearest(x, 5, 10), embd__bf16_from_f32(x), nearest(x, 8, 7));
+        fail_msg("%a rounds to f16 %04x, expected %04x; bf16 %04x, expected %04x", (double)x,
+                 embd__f16_from_f32(x), nearest(x, 5, 10), embd__bf16_from_f32(x),
+                 nearest(x, 8, 7));
 }
 
 /* x, its neighbours, and all of them negative. */
@@ -120,7 +125,8 @@ static void values_of_all_magnitudes_round_to_nearest_even(void **state)
     for (uint32_t i = 0; i < 400000; i++) {
         x = x * 6364136223846793005u + 1442695040888963407u;
         agrees(embd__f32_from_bits((uint32_t)(x >> 32)));
-        agrees(embd__f32_from_bits((uint32_t)(0x30000000u + (x >> 33) % 0x18000000u))); /* around f16's range */
+        agrees(embd__f32_from_bits(
+            (uint32_t)(0x30000000u + (x >> 33) % 0x18000000u))); /* around f16's range */
     }
 }
 

@@ -1,5 +1,5 @@
-/* test_frame.c - the frame scanner: every byte a value can begin with, every place where a message can be
- * split, and messages that ask for too much. */
+/* test_frame.c - the frame scanner: every byte a value can begin with, every place where a message
+ * can be split, and messages that ask for too much. */
 #include "unit/cmocka_all.h"
 
 #include <stdio.h>
@@ -31,12 +31,13 @@ static void refused(const void *bytes, size_t n, int status, const char *words)
 /* ---- every format ---- */
 
 struct format {
-    uint8_t first, last;  /* type bytes */
+    uint8_t first, last;   /* type bytes */
     uint32_t length_bytes; /* of the length that follows */
-    uint32_t more;        /* bytes after the length, for length 0 */
+    uint32_t more;         /* bytes after the length, for length 0 */
 };
 
-/* The MessagePack specification's table of formats, apart from those whose type byte holds a length. */
+/* The MessagePack specification's table of formats, apart from those whose type byte holds a
+ * length. */
 static const struct format formats[] = {
     {0x00, 0x7f, 0, 0}, {0xc0, 0xc0, 0, 0}, {0xc2, 0xc3, 0, 0}, {0xc4, 0xc4, 1, 0},
     {0xc5, 0xc5, 2, 0}, {0xc6, 0xc6, 4, 0}, {0xc7, 0xc7, 1, 1}, {0xc8, 0xc8, 2, 1},
@@ -111,7 +112,8 @@ static void lengths_inside_the_type_byte_count_bytes_and_elements(void **state)
 /* A value of 3 bytes or elements with its length in 1, 2 and 4 bytes. */
 static void lengths_after_the_type_byte_count_bytes_and_elements(void **state)
 {
-    static const uint8_t types[] = {0xc4, 0xc5, 0xc6, 0xc7, 0xc8, 0xc9, 0xd9, 0xda, 0xdb, 0xdc, 0xdd, 0xde, 0xdf};
+    static const uint8_t types[] = {0xc4, 0xc5, 0xc6, 0xc7, 0xc8, 0xc9, 0xd9,
+                                    0xda, 0xdb, 0xdc, 0xdd, 0xde, 0xdf};
     static const uint8_t lengths[] = {1, 2, 4, 1, 2, 4, 1, 2, 4, 2, 4, 2, 4};
     (void)state;
     for (size_t i = 0; i < sizeof types; i++) {
@@ -168,8 +170,12 @@ static void a_msgid_of_any_encoding_is_recorded(void **state)
         size_t n;
         uint32_t msgid;
     } cases[] = {
-        {"\x7f", 1, 127},         {"\xcc\xff", 2, 255},           {"\xcd\1\0", 3, 256},
-        {"\xce\xff\xff\xff\xff", 5, UINT32_MAX}, {"\xcf\0\0\0\0\0\0\0\1", 9, 1}, {"\xd0\x7f", 2, 127},
+        {"\x7f", 1, 127},
+        {"\xcc\xff", 2, 255},
+        {"\xcd\1\0", 3, 256},
+        {"\xce\xff\xff\xff\xff", 5, UINT32_MAX},
+        {"\xcf\0\0\0\0\0\0\0\1", 9, 1},
+        {"\xd0\x7f", 2, 127},
         {"\xd3\0\0\0\0\xff\xff\xff\xff", 9, UINT32_MAX},
     };
     (void)state;
@@ -188,7 +194,8 @@ static void a_msgid_of_any_encoding_is_recorded(void **state)
 static void a_msgid_that_is_none_is_refused(void **state)
 {
     (void)state;
-    refused("\x94\0\xcf\0\0\0\1\0\0\0\0", 11, EMBD_MALFORMED, "the msgid is 4294967296, the limit is 4294967295");
+    refused("\x94\0\xcf\0\0\0\1\0\0\0\0", 11, EMBD_MALFORMED,
+            "the msgid is 4294967296, the limit is 4294967295");
     refused("\x94\0\xff", 3, EMBD_MALFORMED, "msgid begins with byte 0xff");
     refused("\x94\1\xd0\x80", 4, EMBD_MALFORMED, "msgid begins with byte 0xd0");
     refused("\x94\0\xa0", 3, EMBD_MALFORMED, "msgid begins with byte 0xa0");
@@ -240,8 +247,8 @@ static void a_message_that_ends_with_a_bin_is_done_without_more_bytes(void **sta
 
 static void too_many_bins_are_refused(void **state)
 {
-    uint8_t message[16 + 2 * (LIMIT_BINS + 1)] = {0x93, 2, 0xa1, 'm', 0xdc, (LIMIT_BINS + 1) >> 8,
-                                                  (LIMIT_BINS + 1) & 0xff};
+    uint8_t message[16 + 2 * (LIMIT_BINS + 1)] = {
+        0x93, 2, 0xa1, 'm', 0xdc, (LIMIT_BINS + 1) >> 8, (LIMIT_BINS + 1) & 0xff};
     (void)state;
     for (uint32_t i = 0; i <= LIMIT_BINS; i++)
         message[7 + 2 * i] = 0xc4;
@@ -250,7 +257,8 @@ static void too_many_bins_are_refused(void **state)
 
 static void a_frame_over_its_limit_stays_in_step_and_is_told(void **state)
 {
-    static const char two[] = "\x93\2\xa1m\xc4\4abcd" "\x93\2\xa1m\xc0";
+    static const char two[] = "\x93\2\xa1m\xc4\4abcd"
+                              "\x93\2\xa1m\xc0";
     struct frame_scanner s;
     struct embd__error e = {0};
     uint8_t head[16];
@@ -291,8 +299,10 @@ static void depth_is_limited(void **state)
 static void counts_are_limited_before_anything_is_allocated(void **state)
 {
     (void)state;
-    refused("\x93\2\xa1m\xdd\xff\xff\xff\xff", 9, EMBD_TOO_LARGE, "an array has 4294967295 elements, the limit is 2048");
-    refused("\x93\2\xa1m\xdf\xff\xff\xff\xff", 9, EMBD_TOO_LARGE, "a map has 8589934590 elements, the limit is 2048");
+    refused("\x93\2\xa1m\xdd\xff\xff\xff\xff", 9, EMBD_TOO_LARGE,
+            "an array has 4294967295 elements, the limit is 2048");
+    refused("\x93\2\xa1m\xdf\xff\xff\xff\xff", 9, EMBD_TOO_LARGE,
+            "a map has 8589934590 elements, the limit is 2048");
     refused("\x93\2\xa1m\xdf\x80\0\0\0", 9, EMBD_TOO_LARGE, "a map has 4294967296 elements");
     refused("\x93\2\xa1m\xdc\x08\x01", 7, EMBD_TOO_LARGE, "an array has 2049 elements");
     refused("\x93\2\xa1m\xde\x04\x01", 7, EMBD_TOO_LARGE, "a map has 2050 elements");

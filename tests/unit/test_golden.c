@@ -1,4 +1,5 @@
-/* test_golden.c - one message of each kind against its bytes in golden/, and those bytes cut and damaged. */
+/* test_golden.c - one message of each kind against its bytes in golden/, and those bytes cut and
+ * damaged. */
 #include "unit/cmocka_all.h"
 
 #include <stdio.h>
@@ -30,7 +31,8 @@ static void each_built_message_has_the_golden_bytes(void **state)
         while (same < n && same < n_built && built[same] == expected[same])
             same++;
         if (same < n || same < n_built)
-            fail_msg("%s: built %zu bytes, expected %zu, they part at byte %zu", goldens[i].name, n_built, n, same);
+            fail_msg("%s: built %zu bytes, expected %zu, they part at byte %zu", goldens[i].name,
+                     n_built, n, same);
         free(built);
         embd__msg_fini(&m);
     }
@@ -173,8 +175,8 @@ static void the_document_names_every_method_and_every_error(void **state)
         if (strstr(text, row) == NULL)
             fail_msg("PROTOCOL.md has no row for the method %s", embd__method_name((enum method)i));
     }
-#define CHECK_STATUS(name, number, words)                                                              \
-    if (strstr(text, "| " #number " | `" #name "` | " words) == NULL)                                   \
+#define CHECK_STATUS(name, number, words)                                                          \
+    if (strstr(text, "| " #number " | `" #name "` | " words) == NULL)                              \
         fail_msg("PROTOCOL.md has no row for the error %d", number);
     EMBD_STATUS_LIST(CHECK_STATUS)
 #undef CHECK_STATUS

@@ -1,5 +1,5 @@
-/* test_manifest.c - manifest.json: its golden text, 64-bit numbers beyond what JSON's readers keep, and everything
- * in it that must not be believed. */
+/* test_manifest.c - manifest.json: its golden text, 64-bit numbers beyond what JSON's readers keep,
+ * and everything in it that must not be believed. */
 #include "unit/cmocka_all.h"
 
 #include <stdlib.h>
@@ -110,32 +110,42 @@ static void refused(const char *from, const char *to, int status, const char *wh
 static void what_a_manifest_says_is_checked(void **state)
 {
     (void)state;
-    refused("\"format\": 1", "\"format\": 2", EMBD_UNSUPPORTED, "'format' is 2, this version reads 1");
+    refused("\"format\": 1", "\"format\": 2", EMBD_UNSUPPORTED,
+            "'format' is 2, this version reads 1");
     refused("\"format\": 1,", "", EMBD_CORRUPT, "the manifest has no 'format', which is required");
     refused("\"dump\"", "\"dumb\"", EMBD_CORRUPT, "'kind' is 'dumb'");
     refused("\"shards\": 2", "\"shards\": 0", EMBD_CORRUPT, "'shards' is 0");
-    refused("\"shards\": 2", "\"shards\": 2000", EMBD_CORRUPT, "'shards' is 2000, the limit is 1024");
-    refused("\"shards\": 2", "\"shards\": 2, \"color\": 1", EMBD_CORRUPT, "6 members, 1 of them unknown");
+    refused("\"shards\": 2", "\"shards\": 2000", EMBD_CORRUPT,
+            "'shards' is 2000, the limit is 1024");
+    refused("\"shards\": 2", "\"shards\": 2, \"color\": 1", EMBD_CORRUPT,
+            "6 members, 1 of them unknown");
     refused("\"shards\": 2", "\"shards\": 2, \"shards\": 2", EMBD_CORRUPT, "is no JSON");
-    refused("\"shards\": 2", "\"shards\": 1", EMBD_CORRUPT, "parts[1] 'shard' is 1, the limit is 0");
-    refused("\"rows\": 3", "\"rows\": -3", EMBD_CORRUPT, "'rows' is an integer that is no unsigned 64-bit integer");
+    refused("\"shards\": 2", "\"shards\": 1", EMBD_CORRUPT,
+            "parts[1] 'shard' is 1, the limit is 0");
+    refused("\"rows\": 3", "\"rows\": -3", EMBD_CORRUPT,
+            "'rows' is an integer that is no unsigned 64-bit integer");
     refused("\"rows\": 3", "\"rows\": 3.0", EMBD_CORRUPT, "'rows' is a real");
-    refused("\"9223372036854775808\",", "\"18446744073709551616\",", EMBD_CORRUPT, "'step' is a string");
-    refused("items.1.part", "items.0.part", EMBD_CORRUPT, "manifest file 'items.0.part' is there twice");
+    refused("\"9223372036854775808\",", "\"18446744073709551616\",", EMBD_CORRUPT,
+            "'step' is a string");
+    refused("items.1.part", "items.0.part", EMBD_CORRUPT,
+            "manifest file 'items.0.part' is there twice");
     refused("items.1.part", "../items", EMBD_CORRUPT, "parts[1] 'file' is no plain file name");
     refused("items.1.part", "..", EMBD_CORRUPT, "no plain file name");
     refused("items.1.part", "", EMBD_CORRUPT, "'file' has 0 bytes");
-    refused("00000000deadbeef", "deadbeef", EMBD_CORRUPT, "'xxh3' is no number of 16 hexadecimal digits");
+    refused("00000000deadbeef", "deadbeef", EMBD_CORRUPT,
+            "'xxh3' is no number of 16 hexadecimal digits");
     refused("00000000deadbeef", "00000000DEADBEEF", EMBD_CORRUPT, "'xxh3' is no number");
     refused("\"dim\": 3", "\"dim\": 4097", EMBD_CORRUPT, "'dim' is 4097, the limit is 4096");
     refused("\"dim\": 3", "\"dim\": 0", EMBD_INVALID, "'dim' is 0");
     refused("\"mean\"", "\"median\"", EMBD_CORRUPT, "'combiner' is 'median', which is unknown");
     refused("\"local\"", "\"global\"", EMBD_UNSUPPORTED, "'optimizer.update' is 'global'");
-    refused("\"slots\": 2", "\"slots\": 3", EMBD_CORRUPT, "'slot_sizes' has 2 elements, 'slots' is 3");
+    refused("\"slots\": 2", "\"slots\": 3", EMBD_CORRUPT,
+            "'slot_sizes' has 2 elements, 'slots' is 3");
     refused("\"eps\"", "\"beta1\"", EMBD_CORRUPT, "optimizer has no 'eps'");
     refused("0.5", "\"0.5\"", EMBD_CORRUPT, "'initial_accumulator' is no number");
     refused("0.5", "1e300", EMBD_CORRUPT, "'initial_accumulator' is 1e+300, beyond f32");
-    refused("\"tables\": [", "\"tables\": [{},", EMBD_CORRUPT, "manifest tables[0] has no 'schema'");
+    refused("\"tables\": [", "\"tables\": [{},", EMBD_CORRUPT,
+            "manifest tables[0] has no 'schema'");
 }
 
 static void text_that_is_no_manifest_is_refused_with_its_place(void **state)

@@ -1,4 +1,5 @@
-/* test_partfile.c - part files: what is written comes back, and no bit of a file can change unseen. */
+/* test_partfile.c - part files: what is written comes back, and no bit of a file can change unseen.
+ */
 #include "unit/cmocka_all.h"
 
 #include <stdlib.h>
@@ -12,8 +13,15 @@ static const uint16_t rows[3 * 3] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 static const float states[3 * 6] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18};
 static const uint32_t counts[1] = {2};
 static const struct row_block block = {
-    .n_rows = 3, .n_candidates = 1, .keys = keys, .slots = slots, .rows = rows, .states = states,
-    .candidate_keys = candidate_keys, .candidate_slots = candidate_slots, .candidate_counts = counts,
+    .n_rows = 3,
+    .n_candidates = 1,
+    .keys = keys,
+    .slots = slots,
+    .rows = rows,
+    .states = states,
+    .candidate_keys = candidate_keys,
+    .candidate_slots = candidate_slots,
+    .candidate_counts = counts,
 };
 
 /* Every array needs padding: dim 3 in f16, adam, slots. */
@@ -155,7 +163,8 @@ static void a_block_that_asks_for_too_much_is_refused(void **state)
     uint64_t bytes, xxh3;
     struct embd__error e = {0};
     (void)state;
-    assert_int_equal(embd__partfile_block_header((uint8_t *)header, &s, &n_rows, &n_candidates, &bytes, &xxh3, &e),
+    assert_int_equal(embd__partfile_block_header((uint8_t *)header, &s, &n_rows, &n_candidates,
+                                                 &bytes, &xxh3, &e),
                      EMBD_CORRUPT);
     assert_non_null(strstr(e.text, "has 0 bytes, expected"));
     memset(&e, 0, sizeof e);
@@ -163,7 +172,8 @@ static void a_block_that_asks_for_too_much_is_refused(void **state)
     header[1] = 0;
     uint64_t announced = (1ull << 20) * embd__row_bytes(&s);
     memcpy(header + 2, &announced, sizeof announced);
-    assert_int_equal(embd__partfile_block_header((uint8_t *)header, &s, &n_rows, &n_candidates, &bytes, &xxh3, &e),
+    assert_int_equal(embd__partfile_block_header((uint8_t *)header, &s, &n_rows, &n_candidates,
+                                                 &bytes, &xxh3, &e),
                      EMBD_CORRUPT);
     assert_string_equal(e.text, "a block has 41943040 bytes, the limit is 16777216");
 }

@@ -1,5 +1,5 @@
-/* test_parts.c - parts of pulls and pushes that a server must not believe. Each case changes one thing about a
- * sound part, on its way through builder, scanner and reader. */
+/* test_parts.c - parts of pulls and pushes that a server must not believe. Each case changes one
+ * thing about a sound part, on its way through builder, scanner and reader. */
 #include "unit/cmocka_all.h"
 
 #include <math.h>
@@ -138,9 +138,11 @@ static void a_table_id_is_needed_and_never_zero(void **state)
 
 static void gradients_are_whole_numbers_of_values(void **state)
 {
-    struct part p = {.table = 7, .n_keys = 1, .n_rows = 1, .keys = keys, .grads = keys, .grads_bytes = 6};
+    struct part p = {
+        .table = 7, .n_keys = 1, .n_rows = 1, .keys = keys, .grads = keys, .grads_bytes = 6};
     (void)state;
-    refused(&p, true, EMBD_MALFORMED, "the bin of part 0 grads has 6 bytes, expected a multiple of 4");
+    refused(&p, true, EMBD_MALFORMED,
+            "the bin of part 0 grads has 6 bytes, expected a multiple of 4");
 }
 
 /* A map that promises other counts than the bins have. */

@@ -1,5 +1,5 @@
-/* test_reader.c - what the reader says about messages that are well-formed but wrong: field, value and limit.
- * Cases are built with the builder, which checks none of it. */
+/* test_reader.c - what the reader says about messages that are well-formed but wrong: field, value
+ * and limit. Cases are built with the builder, which checks none of it. */
 #include "unit/cmocka_all.h"
 
 #include <math.h>
@@ -88,7 +88,8 @@ static void numbers_out_of_range_are_refused(void **state)
 
 static void negative_numbers_are_refused_by_value(void **state)
 {
-    static const uint8_t message[] = {0x94, 0, 1, 0xa4, 'p', 'u', 'l', 'l', 0x91, 0x81, 0xa1, 'n', 0xff};
+    static const uint8_t message[] = {0x94, 0,    1,    0xa4, 'p', 'u', 'l',
+                                      'l',  0x91, 0x81, 0xa1, 'n', 0xff};
     struct received r;
     struct reader reader;
     struct fields f;
@@ -363,10 +364,12 @@ static void params_are_a_map_and_bins(void **state)
         const char *text;
     } cases[] = {
         {"\x94\0\1\xa4ping\xc0", 9, EMBD_MALFORMED, "params is nil, expected an array"},
-        {"\x94\0\1\xa4ping\x92\x80\1", 11, EMBD_MALFORMED, "params[1] is an unsigned integer, expected a bin"},
+        {"\x94\0\1\xa4ping\x92\x80\1", 11, EMBD_MALFORMED,
+         "params[1] is an unsigned integer, expected a bin"},
         {"\x94\0\1\xa4ping\x91\x81\xa1x\xc4\0", 14, EMBD_MALFORMED,
          "1 bins stand outside the list of bins in params"},
-        {"\x94\0\1\7\x91\x80", 6, EMBD_MALFORMED, "the method is an unsigned integer, expected a str"},
+        {"\x94\0\1\7\x91\x80", 6, EMBD_MALFORMED,
+         "the method is an unsigned integer, expected a str"},
         {"\x94\1\1\xc0\x80", 5, EMBD_PROTOCOL, "result is a map, expected an array"},
     };
     (void)state;

@@ -41,7 +41,8 @@ static void hash_spreads_consecutive_keys_evenly(void **state)
             assert_true(shard < n);
             counts[shard]++;
         }
-        for (uint32_t shard = 0; shard < n; shard++) /* 1024 virtual shards: shares differ by under 1 % */
+        for (uint32_t shard = 0; shard < n;
+             shard++) /* 1024 virtual shards: shares differ by under 1 % */
             assert_in_range(counts[shard], keys / n * 95 / 100, keys / n * 105 / 100 + 1);
     }
 }

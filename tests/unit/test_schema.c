@@ -1,5 +1,5 @@
-/* test_schema.c - schemas: what is sound, what is refused and how it is called, and that no way of carrying one
- * loses a bit. */
+/* test_schema.c - schemas: what is sound, what is refused and how it is called, and that no way of
+ * carrying one loses a bit. */
 #include "unit/cmocka_all.h"
 
 #include <float.h>
@@ -75,7 +75,8 @@ static void shapes_are_bounded(void **state)
     refused(&s, EMBD_INVALID, "schema field 'slots' is 1025");
     s = sound();
     s.capacity = UINT64_MAX;
-    refused(&s, EMBD_INVALID, "schema field 'capacity' is 18446744073709551615, allowed are 0 to 4294967294");
+    refused(&s, EMBD_INVALID,
+            "schema field 'capacity' is 18446744073709551615, allowed are 0 to 4294967294");
 }
 
 static void slot_sizes_are_positive_and_their_sum_fits(void **state)
@@ -87,7 +88,8 @@ static void slot_sizes_are_positive_and_their_sum_fits(void **state)
     s.slot_sizes = sizes;
     refused(&s, EMBD_INVALID, "schema field 'slot_sizes[1]' is 0, below the minimum of 1");
     sizes[1] = UINT64_MAX;
-    refused(&s, EMBD_INVALID, "schema field 'slot_sizes[1]' is 18446744073709551615, which brings the sum over");
+    refused(&s, EMBD_INVALID,
+            "schema field 'slot_sizes[1]' is 18446744073709551615, which brings the sum over");
     sizes[1] = UINT64_MAX - 4;
     assert_int_equal(embd_schema_check(&s, NULL, 0), EMBD_OK);
 }
@@ -121,7 +123,8 @@ static void what_this_version_does_not_do_is_refused_by_name(void **state)
     embd_schema s = sound();
     (void)state;
     s.optimizer.update = EMBD_GLOBAL;
-    refused(&s, EMBD_UNSUPPORTED, "'optimizer.update' is 'global', which this version does not support");
+    refused(&s, EMBD_UNSUPPORTED,
+            "'optimizer.update' is 'global', which this version does not support");
     s.optimizer.update = EMBD_LAZY_GLOBAL;
     refused(&s, EMBD_UNSUPPORTED, "'lazy_global'");
     static const embd_on_full evictions[] = {EMBD_EVICT_LRU, EMBD_EVICT_LFU, EMBD_EVICT_TTL};
@@ -162,7 +165,8 @@ static const struct f32_case optimizer_cases[] = {
     {EMBD_RMSPROP, AT(beta1), 1, NULL},
     {EMBD_ADAGRAD, AT(eps), -1e-9f, "'optimizer.eps' is -"},
     {EMBD_ADAGRAD, AT(eps), 0, NULL},
-    {EMBD_ADAGRAD, AT(initial_accumulator), -1, "'optimizer.initial_accumulator' is -1, allowed are 0 to"},
+    {EMBD_ADAGRAD, AT(initial_accumulator), -1,
+     "'optimizer.initial_accumulator' is -1, allowed are 0 to"},
     {EMBD_ROWWISE_ADAGRAD, AT(initial_accumulator), NAN, "'optimizer.initial_accumulator' is nan"},
     {EMBD_FTRL, AT(lr), 0, "'optimizer.lr' is 0; ftrl divides by it"},
     {EMBD_FTRL, AT(l1), -1, "'optimizer.l1' is -1"},
@@ -295,7 +299,8 @@ static void every_choice_travels_unchanged(void **state)
                     s.optimizer.eps = 1e-38f;
                     s.partition = (embd_partition)partition;
                     s.combiner = (embd_combiner)combiner;
-                    s.initializer = (embd_initializer){(embd_initializer_kind)initializer, -0.0f, 0x1.fffffep-2f};
+                    s.initializer = (embd_initializer){(embd_initializer_kind)initializer, -0.0f,
+                                                       0x1.fffffep-2f};
                     s.dtype = (embd_dtype)(kind % 3);
                     s.slots = 2;
                     s.slot_sizes = initializer == EMBD_UNIFORM_SLOT ? sizes : NULL;
@@ -332,7 +337,8 @@ static void an_unsound_schema_is_refused_where_it_arrives(void **state)
     memset(&zero, 0, sizeof zero);
     s.optimizer.scaler = 0;
     assert_int_equal(travel(&s, &out, &e), EMBD_INVALID);
-    assert_string_equal(e.text, "schema field 'optimizer.scaler' is 0; gradients are divided by it");
+    assert_string_equal(e.text,
+                        "schema field 'optimizer.scaler' is 0; gradients are divided by it");
     assert_memory_equal(&out, &zero, sizeof out);
     s = sound();
     s.durability = EMBD_DURABLE;
@@ -347,7 +353,8 @@ static void an_unsound_schema_is_refused_where_it_arrives(void **state)
 static void absent_fields_take_the_defaults_of_the_kind(void **state)
 {
     static const char bytes[] = "\x94\0\1\xactable_create\x91\x81\xa6schema\x83\xa4name\xa1"
-                                "a\xa3" "dim\2\xa9optimizer\x81\xa4kind\xa7rmsprop";
+                                "a\xa3"
+                                "dim\2\xa9optimizer\x81\xa4kind\xa7rmsprop";
     struct received r;
     struct reader reader;
     struct fields f, map;
@@ -406,7 +413,8 @@ static void fields_are_set_from_text(void **state)
     assert_int_equal(embd_schema_check(&s, NULL, 0), EMBD_OK);
     assert_true(s.optimizer.lr == 0.5f && s.optimizer.beta1 == 0.8f && s.optimizer.beta2 == 0.999f);
     assert_true(s.initializer.a == 0 && s.initializer.b == 2e-3f);
-    assert_true(s.seed == UINT64_MAX && s.admit_nonfinite && s.dim == 64 && s.create_on == EMBD_CREATE_ON_PULL);
+    assert_true(s.seed == UINT64_MAX && s.admit_nonfinite && s.dim == 64 &&
+                s.create_on == EMBD_CREATE_ON_PULL);
 }
 
 static void setting_the_optimizer_resets_its_parameters(void **state)
@@ -426,7 +434,9 @@ static void slot_sizes_are_read_into_the_callers_storage(void **state)
     embd_schema s = sound();
     char why[400];
     (void)state;
-    assert_int_equal(embd_schema_set(&s, "slot_sizes", "10,20,18446744073709551580", storage, why, sizeof why), 0);
+    assert_int_equal(
+        embd_schema_set(&s, "slot_sizes", "10,20,18446744073709551580", storage, why, sizeof why),
+        0);
     assert_int_equal(s.slots, 3);
     assert_ptr_equal(s.slot_sizes, storage);
     assert_true(storage[2] == 18446744073709551580ull);
@@ -447,11 +457,13 @@ static void text_that_is_no_value_is_refused(void **state)
         {"dim", "8 ", "expected an unsigned integer"},
         {"dim", "4097", "schema field 'dim' is 4097, allowed are 1 to 4096"},
         {"seed", "18446744073709551616", "expected an unsigned integer"},
-        {"optimizer", "adamw", "schema field 'optimizer' is 'adamw', expected one of sgd, momentum, nesterov"},
+        {"optimizer", "adamw",
+         "schema field 'optimizer' is 'adamw', expected one of sgd, momentum, nesterov"},
         {"optimizer.lr", "fast", "schema field 'optimizer.lr' is 'fast', expected a finite number"},
         {"optimizer.lr", "inf", "expected a finite number"},
         {"optimizer.lr", "1e39", "expected a finite number"},
-        {"optimizer.beta1", "0.9", "schema field 'optimizer.beta1' is no parameter of the optimizer 'sgd'"},
+        {"optimizer.beta1", "0.9",
+         "schema field 'optimizer.beta1' is no parameter of the optimizer 'sgd'"},
         {"admit_nonfinite", "yes", "expected true or false"},
         {"slot_sizes", "1,2", "schema field 'slot_sizes' cannot be set here"},
         {"name", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
@@ -461,7 +473,8 @@ static void text_that_is_no_value_is_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         embd_schema s = sound();
         char why[400] = "";
-        assert_int_equal(embd_schema_set(&s, cases[i].field, cases[i].value, NULL, why, sizeof why), EMBD_INVALID);
+        assert_int_equal(embd_schema_set(&s, cases[i].field, cases[i].value, NULL, why, sizeof why),
+                         EMBD_INVALID);
         if (strstr(why, cases[i].why) == NULL)
             fail_msg("'%s' does not say '%s'", why, cases[i].why);
         const embd_schema before = sound();
@@ -471,7 +484,8 @@ static void text_that_is_no_value_is_refused(void **state)
 
 static void bad_lists_of_slot_sizes_are_refused(void **state)
 {
-    static const char *const bad[] = {"", ",", "1,", ",1", "1,,2", "1 2", "1;2", "-1", "1,18446744073709551616"};
+    static const char *const bad[] = {
+        "", ",", "1,", ",1", "1,,2", "1 2", "1;2", "-1", "1,18446744073709551616"};
     static uint64_t storage[EMBD_SLOTS_MAX];
     static char many[4 * EMBD_SLOTS_MAX];
     embd_schema s = sound();
