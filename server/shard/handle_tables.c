@@ -60,7 +60,8 @@ static struct table *read_name(struct call *call, const char *what)
 int handle_table_drop(struct call *call)
 {
     struct table *table = read_name(call, "table_drop");
-    if (table == NULL || settle(call->shard, table, CHANGE_ANY, &call->error) != EMBD_OK)
+    if (table == NULL ||
+        settle(call->shard, call->request->session, table, CHANGE_DROP, &call->error) != EMBD_OK)
         return call->error.status;
     tables_drop(&call->shard->tables, table);
     embd__msg_result(call->answer, call->reader.msgid);

@@ -28,7 +28,7 @@ int handle_load(struct call *call)
         return e->status;
     if (check_block(table, &block, config->index, config->n_shards, e) != EMBD_OK)
         return e->status;
-    if (settle(call->shard, table, CHANGE_ANY, e) != EMBD_OK ||
+    if (settle(call->shard, call->request->session, table, CHANGE_ROWS, e) != EMBD_OK ||
         ops->load(table->store, &block, e) != EMBD_OK)
         return e->status;
     if (has_step)

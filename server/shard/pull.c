@@ -241,7 +241,8 @@ static int settle_inserts(struct call *call)
     struct shard_work *work = call->work;
     for (uint32_t i = 0; i < work->n_parts; i++)
         if (creates(&work->parts[i]) &&
-            settle(call->shard, work->parts[i].table, CHANGE_INSERTS, &call->error) != EMBD_OK)
+            settle(call->shard, call->request->session, work->parts[i].table, CHANGE_INSERTS,
+                   &call->error) != EMBD_OK)
             return call->error.status;
     return EMBD_OK;
 }
@@ -288,10 +289,8 @@ static size_t copy_values(struct shard_work *work, struct work_part *part, void 
     size_t bytes = left < capacity ? (size_t)left : capacity;
     memcpy(out, part->values + part->values_at, bytes);
     part->values_at += bytes;
-    if (part->values_at == part->values_bytes) {
-        work->shard->tables.ops->buffer_free(part->values, part->values_bytes);
-        part->values = NULL;
-    }
+    if (part->values_at == part->values_bytes)
+        settle_free(work->shard, part);
     return bytes;
 }
 
@@ -322,6 +321,7 @@ size_t shard_fill(struct shard *shard, struct request *request, uint32_t bin, vo
     struct shard_work *work = request->work;
     struct work_part *part = part_of_bin(work, bin);
     uint64_t began_ns = clock_ns();
+    work->is_begun = true;
     size_t bytes = part->values != NULL ? copy_values(work, part, out, capacity)
                                         : make_values_now(work, part, out, capacity);
     shard->counters.pull_us += (clock_ns() - began_ns) / 1000;

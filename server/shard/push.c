@@ -95,7 +95,8 @@ static int prepare(struct call *call)
     if (call_read_parts(call, true) != EMBD_OK || room_check(work, e) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < work->n_parts; i++)
-        if (settle(call->shard, work->parts[i].table, CHANGE_ANY, e) != EMBD_OK)
+        if (settle(call->shard, call->request->session, work->parts[i].table, CHANGE_ROWS, e) !=
+            EMBD_OK)
             return e->status;
     return EMBD_OK;
 }

@@ -11,6 +11,15 @@
 #include "settle.h"
 #include "state.h"
 
+#define SETTLE_LEAST_BYTES ((uint64_t)4 * LIMIT_FRAME_BYTES)
+
+static uint64_t default_settle_bytes(uint32_t n_shards)
+{
+    uint64_t ram = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t share = ram / 4 / n_shards;
+    return share > SETTLE_LEAST_BYTES ? share : SETTLE_LEAST_BYTES;
+}
+
 static int open_data_dir(struct shard *shard, struct embd__error *e)
 {
     const char *path = shard->config.data_dir;
@@ -30,6 +39,8 @@ int shard_open(const struct shard_config *config, struct shard **out, struct emb
     shard->config = *config;
     shard->data_dir = -1;
     shard->opened_ns = clock_ns();
+    shard->settle_limit =
+        config->settle_bytes ? config->settle_bytes : default_settle_bytes(config->n_shards);
     tables_init(&shard->tables, config->store);
     if (!msgpack_zone_init(&shard->zone, MSGPACK_ZONE_CHUNK_SIZE)) {
         free(shard);

@@ -6,7 +6,8 @@
  * Pulls answered by the host store are made while they are sent: their bins stay empty (data NULL) and
  * shard_fill() makes the next bytes when the socket takes them, so that a chunk goes from the rows through the
  * cache into the kernel. A request that changes a table first settles such answers (their remaining bytes are
- * made into memory), so that every pull shows the table at the moment it took effect. */
+ * made into memory), so that every pull shows the table at the moment it took effect: in the order of its
+ * connection, and at the latest when its first row is made. */
 #ifndef EMBD_SHARD_H
 #define EMBD_SHARD_H
 
@@ -33,6 +34,7 @@ struct shard_config {
     void *drain_arg;
     void (*net_stats)(void *arg, struct shard_net_stats *out); /* figures of the listeners; shard's thread */
     void *net_arg;
+    uint64_t settle_bytes; /* at most kept of half-sent answers; 0: a quarter of RAM over n_shards */
 };
 
 /* What the shard remembers about one connection. Zeroed by net before first use. */

@@ -30,6 +30,7 @@ struct shard {
     struct tables tables;
     struct hold hold;
     struct work_pool works;
+    uint64_t settle_limit, settled_bytes; /* of answers kept in memory; see settle.c */
     struct shard_work *streaming; /* pulls whose bytes are made while they are sent; see settle.c */
     struct counters counters;
     uint64_t opened_ns;

@@ -45,6 +45,7 @@ static void write_shard(struct msg *m, const struct shard *shard)
         {"push_us", c->push_us},
         {"pushes_held_us", c->pushes_held_us},
         {"settled_bytes", c->settled_bytes},
+        {"settled_memory_bytes", shard->settled_bytes},
         {"snapshots", c->snapshots},
         {"errors", c->errors},
         {"unknown_methods", c->unknown_methods},

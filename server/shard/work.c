@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "settle.h"
 #include "state.h"
 
 /* Kept for the next request; what is larger or more is given back to the system. */
@@ -37,16 +38,16 @@ struct shard_work *work_new(struct shard *shard, struct request *request)
     work->shard = shard;
     work->request = request;
     work->error.status = EMBD_OK;
+    work->is_begun = false;
     request->work = work;
     return work;
 }
 
 static void free_values(struct shard_work *work)
 {
-    const struct store_ops *ops = work->shard->tables.ops;
     for (uint32_t i = 0; i < work->n_parts; i++)
         if (work->parts[i].values != NULL)
-            ops->buffer_free(work->parts[i].values, work->parts[i].values_bytes);
+            settle_free(work->shard, &work->parts[i]);
     work->n_parts = 0;
 }
 

@@ -16,6 +16,7 @@ struct work_part {
     uint32_t n_made; /* rows made so far */
     uint64_t row_bytes;
     uint8_t *values; /* rows made before they are sent, from store_ops.buffer_new; NULL: none */
+    bool is_settled; /* by settle.c */
     uint64_t values_bytes, values_at; /* size, and how much shard_fill has handed on */
     /* Push. */
     uint64_t step;
@@ -48,6 +49,7 @@ struct shard_work {
     struct embd__error error;
 
     bool is_streaming;
+    bool is_begun;                    /* rows of the answer were made for sending */
     struct shard_work *next, *before; /* streaming pulls, or (next) the pool */
 };
 

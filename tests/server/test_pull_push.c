@@ -251,6 +251,95 @@ static void a_half_sent_pull_outlives_its_table(void **state)
     half_sent(change_by_drop);
 }
 
+/* Before its first row is made a pull has not taken effect: only its own connection's order counts.
+ */
+static void a_pull_not_begun_costs_a_push_of_others_nothing(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct shard_session other = {0};
+    struct wide *wide = calloc(1, sizeof *wide);
+    embd_schema schema = schema_of("items", 64, EMBD_CONCAT);
+    rig_open(&rig, &store_host, 0, 1, NULL);
+    create_table(&rig, &schema);
+    struct part part = wide_part(wide, "items");
+    pull(&rig, &part, wide->values, NULL);
+    for (int is_own = 0; is_own < 2; is_own++) {
+        struct part_answer answer;
+        struct exchange *x = ask_parts(&rig, METHOD_PULL, &part, 1);
+        ask_send(x);
+        struct exchange *pushed = ask(&rig, is_own ? &rig.data : &other, METHOD_PUSH);
+        embd__parts_write(&pushed->out, &part, 1, true);
+        ask_ok(pushed);
+        ask_free(pushed);
+        assert_int_equal(figure(&rig, NULL, "settled_bytes"), is_own ? sizeof wide->values : 0);
+        ask_read(x);
+        assert_int_equal(embd__pull_answer_read(&x->reader, &answer, 1), 1);
+        if (!is_own)
+            pull(&rig, &part, wide->values, NULL); /* with the push in it */
+        assert_memory_equal(answer.values, wide->values, sizeof wide->values);
+        ask_free(x);
+    }
+    rig_close(&rig);
+    free(wide);
+}
+
+/* Answers nobody takes cannot fill the memory: the push is refused. */
+static void slow_readers_are_kept_for_up_to_a_limit(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct shard_session others[3] = {{0}, {0}, {0}};
+    struct exchange *slow[3], *own[5];
+    struct wide *wide = calloc(1, sizeof *wide);
+    embd_schema schema = schema_of("items", 64, EMBD_CONCAT);
+    rig_open(&rig, &store_host, 0, 1, NULL);
+    rig_close(&rig);
+    struct shard_config config = rig.config;
+    struct embd__error e = {.status = EMBD_OK};
+    config.settle_bytes = 2 * sizeof wide->values;
+    assert_int_equal(shard_open(&config, &rig.shard, &e), EMBD_OK);
+    create_table(&rig, &schema);
+    struct part part = wide_part(wide, "items");
+    for (int i = 0; i < 3; i++) {
+        slow[i] = ask(&rig, &others[i], METHOD_PULL);
+        embd__parts_write(&slow[i]->out, &part, 1, false);
+        ask_send(slow[i]);
+        ask_take(slow[i], 1, LIMIT_FILL_BYTES);
+        ask_take(slow[i], 60000, LIMIT_FILL_BYTES);
+    }
+    ask_error(ask_parts(&rig, METHOD_PUSH, &part, 1), EMBD_BUSY, "slow readers", "1536000", NULL);
+    assert_int_equal(figure(&rig, "items", "steps"), 0);
+    ask_read(slow[2]);
+    push(&rig, &part, NULL);
+    assert_true(figure(&rig, NULL, "settled_memory_bytes") > 0);
+    for (int i = 0; i < 3; i++)
+        ask_free(slow[i]);
+    assert_int_equal(figure(&rig, NULL, "settled_memory_bytes"), 0);
+
+    /* Large answers of empty rows, on the connection that pushes. */
+    static uint32_t offsets[LIMIT_ROWS / 20];
+    struct part large = part;
+    large.n_keys = 0;
+    large.n_rows = LIMIT_ROWS / 20 - 1;
+    large.offsets = offsets;
+    schema = schema_of("pooled", 64, EMBD_SUM);
+    create_table(&rig, &schema);
+    large.table = embd__table_id("pooled");
+    for (int i = 0; i < 5; i++) {
+        own[i] = ask_parts(&rig, METHOD_PULL, &large, 1);
+        ask_send(own[i]);
+    }
+    part.table = large.table;
+    ask_error(ask_parts(&rig, METHOD_PUSH, &part, 1), EMBD_BUSY, "this connection", "134217728",
+              NULL);
+    for (int i = 0; i < 5; i++)
+        ask_free(own[i]);
+    push(&rig, &part, NULL);
+    rig_close(&rig);
+    free(wide);
+}
+
 static void a_pull_given_up_half_sent_leaves_nothing(void **state)
 {
     (void)state;
@@ -541,6 +630,8 @@ int main(void)
         cmocka_unit_test(small_chunks_give_what_one_gives),
         cmocka_unit_test(a_half_sent_pull_shows_the_rows_before_a_push),
         cmocka_unit_test(a_half_sent_pull_outlives_its_table),
+        cmocka_unit_test(a_pull_not_begun_costs_a_push_of_others_nothing),
+        cmocka_unit_test(slow_readers_are_kept_for_up_to_a_limit),
         cmocka_unit_test(a_pull_given_up_half_sent_leaves_nothing),
         cmocka_unit_test(a_half_sent_pull_of_zeros_is_settled_by_inserts),
         cmocka_unit_test(a_push_that_would_overfill_a_later_table_changes_no_table),
