@@ -18,14 +18,14 @@ struct msg *embd__request_begin(embd_client *client, enum method method);
 
 /* Sends what embd__request_begin began to one shard, on its data or its admin connection (opened
  * when first needed, then kept: a hold belongs to it), and waits until the client's deadline. On
- * failure the client's last error is set, naming the shard's address; on success embd__answer_fini
+ * failure the client's last error is set, naming the shard's address; on success embd__answer_free
  * frees. */
 int embd__request(embd_client *client, uint32_t shard, enum listener listener,
                   struct answer **answer_out);
 void embd__answer_free(struct answer *answer);
 
-/* The client's error, for messages that are built outside; names no shard by itself. */
-struct embd__error *embd__client_error(
-    embd_client *client); /* cleared by each public function at its start */
+/* The client's error, for messages that are built outside; names no shard by itself. Each public
+ * function clears it at its start. */
+struct embd__error *embd__client_error(embd_client *client);
 
 #endif
