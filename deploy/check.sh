@@ -25,9 +25,8 @@ case ${1:-} in
     ;;
 esac
 
-WORK=$(mktemp -d "${TMPDIR:-/tmp}/embd-check.XXXXXX")
+WORK=$(mktemp -d "${TMPDIR:-/tmp}/embd-check.XXXXXX") || exit 1
 EMBD_BIN=$ROOT/build/ci/bin
-FUZZ_SECONDS=20
 passed=0
 failed=0
 skipped=0
@@ -36,8 +35,6 @@ ctest=(ctest)
 
 finish() {
     stop_servers >/dev/null 2>&1
-    # shellcheck disable=SC2046
-    kill $(jobs -p) 2>/dev/null
     rm -rf "$WORK"
 }
 trap finish EXIT
@@ -71,6 +68,13 @@ step() {
 # The number of an attribute of the first element of a JUnit file.
 junit() { sed -n '2,12s/.*\b'"$2"'="\([0-9]*\)".*/\1/p' "$1" | head -n 1; }
 
+# What the failed tests of a ctest log printed, at most 60 lines of each.
+failures() {
+    awk '/^ *[0-9]+\/[0-9]+ Test +#/ { shown = /\*\*\*/ ? 60 : 0 }
+         /^ +Start +[0-9]+: / { next }
+         shown > 0 && NF { print "    | " $0; shown-- }' "$1"
+}
+
 # suite TITLE FOLDER CTEST-ARG...: counts each test of a build folder.
 suite() {
     local title=$1 folder=$2 log=$WORK/ctest.log report=$WORK/ctest.xml start=$SECONDS n bad off
@@ -93,12 +97,12 @@ suite() {
         say ok "$title: $((n - off)) tests ($((SECONDS - start)) s)"
     else
         say FAILED "$title: $bad of $n tests"
-        sed 's/^/    | /' "$log" | tail -n 100
+        failures "$log"
         return 1
     fi
 }
 
-# build PRESET [TARGET...]
+# configure_and_build PRESET [TARGET...]
 configure_and_build() {
     local preset=$1
     shift
@@ -112,36 +116,6 @@ fix_addresses() {
     fi
 }
 
-fuzz_one() { # BINARY
-    local name corpus=$ROOT/tests/fuzz/corpus
-    name=$(basename "$1")
-    mkdir -p "$WORK/$name"
-    [ -d "$corpus/${name#fuzz_}" ] && corpus=$corpus/${name#fuzz_} || corpus=
-    timeout 120 "$1" -max_total_time=$FUZZ_SECONDS -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 \
-        -artifact_prefix="$WORK/$name/" "$WORK/$name" ${corpus:+"$corpus"} >"$WORK/$name.log" 2>&1 </dev/null
-    echo $? >"$WORK/$name.status"
-}
-
-# Two at a time.
-fuzz_all() {
-    local binary name n=0
-    for binary in build/fuzz/bin/fuzz_*; do
-        [ -x "$binary" ] || continue
-        fuzz_one "$binary" &
-        n=$((n + 1))
-        [ $((n % 2)) = 1 ] || wait
-    done
-    wait
-    for binary in build/fuzz/bin/fuzz_*; do
-        name=$(basename "$binary")
-        if [ "$(cat "$WORK/$name.status" 2>/dev/null)" = 0 ]; then
-            pass "$name: $FUZZ_SECONDS s of libFuzzer"
-        else
-            fail "$name" "$WORK/$name.log"
-        fi
-    done
-}
-
 # The README example as another project would build it: by CMake package, and by pkg-config.
 consumer_by_cmake() {
     cmake -S tests/install -B "$WORK/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$WORK/prefix" \
@@ -151,9 +125,10 @@ consumer_by_cmake() {
 consumer_by_pkg_config() {
     local lib
     lib=$(dirname "$(find "$WORK/prefix" -name embd.pc)")
+    # The .pc file names the prefix of the configuration; this installation went elsewhere.
     # shellcheck disable=SC2046
     cc -std=c11 -Wall -Werror client/examples/readme.c -o "$WORK/consumer-pc" \
-        $(PKG_CONFIG_PATH=$lib pkg-config --cflags --libs embd) -Wl,-rpath,"$(dirname "$lib")"
+        $(PKG_CONFIG_PATH=$lib pkg-config --define-variable=prefix="$WORK/prefix" --cflags --libs embd) -Wl,-rpath,"$(dirname "$lib")"
 }
 
 # Both print the two pooled rows that the example pulls.
@@ -211,5 +186,6 @@ step "build with address and undefined-behaviour sanitizers" configure_and_build
     suite "tests under both sanitizers" build/asan
 step "build with the thread sanitizer" configure_and_build tsan embd-server tests/client/all &&
     fix_addresses && suite "client tests under the thread sanitizer" build/tsan/tests/client
-step "build of the fuzz targets" configure_and_build fuzz tests/fuzz/all && fuzz_all
+step "build of the fuzzers" configure_and_build fuzz tests/fuzz/all &&
+    suite "20 s of libFuzzer per decoder" build/fuzz/tests/fuzz
 conclude

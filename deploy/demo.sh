@@ -30,7 +30,7 @@ case ${1:-} in
     ;;
 esac
 
-WORK=$(mktemp -d "${TMPDIR:-/tmp}/embd-demo.XXXXXX")
+WORK=$(mktemp -d "${TMPDIR:-/tmp}/embd-demo.XXXXXX") || exit 1
 EMBD_BIN=$ROOT/build/release/bin
 . deploy/servers.sh
 
