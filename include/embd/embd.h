@@ -191,7 +191,8 @@ EMBD_API const char *embd_durability_name(embd_durability);
 
 /* Sets one field from text, as `embctl table create` does: field "optimizer" value "adam", "optimizer.lr"
  * "0.01", "slot_sizes" "10,20,30". slot_sizes are then kept in `storage` [EMBD_SLOTS_MAX], which must outlive
- * the schema (NULL refuses the field). Setting "optimizer" resets its parameters to the kind's defaults.
+ * the schema (NULL refuses the field). Setting "optimizer" or
+ * "initializer" resets its parameters, but lr, to the kind's defaults; slot_sizes set slots too.
  * EMBD_INVALID: unknown field or value; `why_out` (may be NULL) gets a sentence. */
 EMBD_API int embd_schema_set(embd_schema *schema, const char *field, const char *value, uint64_t *storage,
                              char *why_out, size_t why_bytes);

@@ -87,6 +87,9 @@ static void check_hello_request(struct reader *r)
     read_hello_request(r);
 }
 
+static const char *const features[6] = {"f16",    "bf16",           "weights",
+                                        "status", "create_on_pull", "admit_after"};
+
 static void build_hello_result(struct msg *m)
 {
     embd__msg_result(m, 1);
@@ -94,9 +97,9 @@ static void build_hello_result(struct msg *m)
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd 0.1.0");
     embd__msg_str(m, "features");
-    embd__msg_array(m, 2);
-    embd__msg_str(m, "pull");
-    embd__msg_str(m, "push");
+    embd__msg_array(m, 6);
+    for (int i = 0; i < 6; i++)
+        embd__msg_str(m, features[i]);
     embd__msg_field_uint(m, "shard", 0);
     embd__msg_field_uint(m, "shards", 2);
     embd__msg_field_uint(m, "frame_bytes", LIMIT_FRAME_BYTES);
@@ -114,11 +117,11 @@ static void read_hello_result(struct reader *r)
                                          "header_bytes", "keys",   "requests"};
     struct fields f;
     char server[32];
-    const msgpack_object *features;
+    const msgpack_object *list;
     embd__read_fields(&f, r, "hello");
     embd__field_uint(&f, "protocol", 1, 1, FIELD_REQUIRED);
     embd__field_str(&f, "server", server, sizeof server, NULL);
-    embd__field_list(&f, "features", 16, &features);
+    embd__field_list(&f, "features", 16, &list);
     for (int i = 0; i < 6; i++)
         limits[i] = embd__field_uint(&f, names[i], 0, UINT32_MAX, FIELD_REQUIRED);
     embd__fields_end(&f);
