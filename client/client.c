@@ -93,7 +93,7 @@ static struct link_config link_config(embd_client *client, const char *address,
         .loop = &client->courier.loop,
         .address = address,
         .listener = listener,
-        .shard = LINK_ANY,
+        .shard = SHARD_ANY,
         .reconnect_min_ms = client->options.reconnect_min_ms,
         .reconnect_max_ms = client->options.reconnect_max_ms,
     };

@@ -22,6 +22,8 @@
 #include <string.h>
 
 #include "address.h"
+#include "flights.h"
+#include "greeting.h"
 #include "receive.h"
 #include "socket.h"
 
@@ -35,11 +37,6 @@ enum link_state {
     LINK_GREETING,
     LINK_READY,
     LINK_CLOSED
-};
-
-struct flight {
-    uint32_t msgid;
-    struct exchange *x; /* NULL: forgotten */
 };
 
 struct link {
@@ -57,8 +54,8 @@ struct link {
     /* Exchanges not yet sent, oldest first; the head may be half sent. */
     struct exchange *queue, **queue_end;
     bool is_blocked; /* the socket takes no more bytes for now */
-    struct flight flights[LIMIT_REQUESTS_IN_FLIGHT];
-    uint32_t n_flights, max_flights;
+    struct flights flights;
+    uint32_t max_flights;
     struct exchange *receiving; /* owns the destination of the bin that is coming in */
     struct receiver receiver;
     msgpack_zone zone;
@@ -112,66 +109,70 @@ static struct exchange *pop_queue(struct link *link)
     return x;
 }
 
-/* Fails those of the queue that `chosen` says; keeps the order of the others. */
-static void fail_queued(struct link *link, bool (*chosen)(const struct exchange *x), int status,
-                        const char *why)
+/* Takes those out of the queue that `chosen` says and returns them as a list. */
+static struct exchange *take_queued(struct link *link,
+                                    bool (*chosen)(const struct exchange *x, uint64_t now),
+                                    uint64_t now)
 {
-    struct exchange *all = link->queue;
-    link->queue = NULL;
-    link->queue_end = &link->queue;
-    while (all != NULL) {
-        struct exchange *x = all;
-        all = x->next;
-        if (chosen(x))
-            fail(x, status, why);
-        else
-            push_queue(link, x);
+    struct exchange *taken = NULL, **taken_end = &taken, **at = &link->queue;
+    while (*at != NULL) {
+        struct exchange *x = *at;
+        if (!chosen(x, now)) {
+            at = &x->next;
+            continue;
+        }
+        *at = x->next;
+        x->next = NULL;
+        *taken_end = x;
+        taken_end = &x->next;
+    }
+    link->queue_end = at;
+    return taken;
+}
+
+static void fail_all(struct exchange *list, int status, const char *why)
+{
+    while (list != NULL) {
+        struct exchange *x = list;
+        list = x->next;
+        fail(x, status, why);
     }
 }
 
-static bool is_any(const struct exchange *x)
+static bool is_any(const struct exchange *x, uint64_t now)
 {
     (void)x;
+    (void)now;
     return true;
 }
 
-static bool is_fail_fast(const struct exchange *x)
+static bool is_fail_fast(const struct exchange *x, uint64_t now)
 {
+    (void)now;
     return x->fail_fast;
 }
 
-static bool was_begun(const struct exchange *x)
+static bool was_begun(const struct exchange *x, uint64_t now)
 {
+    (void)now;
     return x->state == EXCHANGE_SENDING;
+}
+
+static bool is_late(const struct exchange *x, uint64_t now)
+{
+    return x->msgid != HELLO_MSGID && x->deadline_ns <= now;
 }
 
 /* ---- what is in flight ---- */
 
-static struct flight *find_flight(struct link *link, uint32_t msgid)
-{
-    for (uint32_t i = 0; i < link->n_flights; i++)
-        if (link->flights[i].msgid == msgid)
-            return &link->flights[i];
-    return NULL;
-}
-
-static void remove_flight(struct link *link, struct flight *flight)
-{
-    size_t after = (size_t)(link->flights + link->n_flights - (flight + 1));
-    memmove(flight, flight + 1, after * sizeof *flight);
-    link->n_flights--;
-}
-
 static void fail_flights(struct link *link, int status, const char *why)
 {
-    struct flight flights[LIMIT_REQUESTS_IN_FLIGHT];
-    uint32_t n = link->n_flights;
-    memcpy(flights, link->flights, n * sizeof *flights);
-    link->n_flights = 0;
+    struct flights flights = link->flights;
+    link->flights.n = 0;
     link->receiving = NULL;
-    for (uint32_t i = 0; i < n; i++)
-        if (flights[i].x != NULL && flights[i].x != &link->hello)
-            fail(flights[i].x, status, why);
+    for (uint32_t i = 0; i < flights.n; i++)
+        if (flights.list[i].x != NULL && flights.list[i].x != &link->hello)
+            fail(flights.list[i].x, status, why);
 }
 
 /* ---- receiving ---- */
@@ -190,8 +191,9 @@ static int on_bin(void *owner, uint8_t **to_out, struct embd__error *e)
 {
     struct link *link = owner;
     const struct frame_scanner *frame = &link->receiver.frame;
-    const struct flight *flight =
-        frame->type == 1 && frame->has_msgid ? find_flight(link, frame->msgid) : NULL;
+    const struct flight *flight = frame->type == 1 && frame->has_msgid
+                                      ? embd__flights_find(&link->flights, frame->msgid)
+                                      : NULL;
     if (flight == NULL)
         return out_of_step(frame, e);
     struct exchange *x = flight->x;
@@ -229,11 +231,12 @@ static int on_frame(void *owner, struct embd__error *e)
     link->receiving = NULL;
     if (frame->type == 2)
         return EMBD_OK; /* notifications are nobody's */
-    struct flight *flight = frame->type == 1 ? find_flight(link, frame->msgid) : NULL;
+    struct flight *flight =
+        frame->type == 1 ? embd__flights_find(&link->flights, frame->msgid) : NULL;
     if (flight == NULL)
         return out_of_step(frame, e);
     struct exchange *x = flight->x;
-    remove_flight(link, flight);
+    embd__flights_remove(&link->flights, flight);
     if (x == NULL)
         return EMBD_OK;
     read_answer(link, x);
@@ -302,7 +305,7 @@ static void block(struct link *link, bool is_blocked)
 static void send_more(struct link *link)
 {
     bool may_send = link->state == LINK_READY || link->state == LINK_GREETING;
-    while (may_send && link->queue != NULL && link->n_flights < link->max_flights) {
+    while (may_send && link->queue != NULL && link->flights.n < link->max_flights) {
         if (link->state == LINK_GREETING && link->queue != &link->hello)
             break;
         int result = write_exchange(link, link->queue);
@@ -316,7 +319,7 @@ static void send_more(struct link *link)
         }
         struct exchange *x = pop_queue(link);
         x->state = EXCHANGE_SENT;
-        link->flights[link->n_flights++] = (struct flight){x->msgid, x};
+        embd__flights_add(&link->flights, x->msgid, x);
     }
     if (may_send)
         block(link, false);
@@ -345,52 +348,23 @@ static void *on_hello_bin(struct exchange *x, uint32_t index, uint32_t bytes)
     return NULL;
 }
 
-static void check_shard(const struct link *link, struct fields *fields, struct embd__error *e)
-{
-    uint64_t shards = embd__field_uint(fields, "shards", 1, LIMIT_SHARDS, FIELD_REQUIRED);
-    uint64_t shard = embd__field_uint(fields, "shard", 0, LIMIT_SHARDS - 1, FIELD_REQUIRED);
-    if (link->config.shard == LINK_ANY || e->status != EMBD_OK)
-        return;
-    if (shard != link->config.shard || shards != link->config.n_shards)
-        embd__error_set(e, EMBD_PROTOCOL, "is shard %llu of %llu; shard %u of %u is expected",
-                        (unsigned long long)shard, (unsigned long long)shards, link->config.shard,
-                        link->config.n_shards);
-}
-
 static void on_hello_answer(struct exchange *x, struct reader *reader)
 {
     struct link *link = x->owner;
-    struct embd__error *e = reader->error;
-    struct fields fields;
-    embd__read_fields(&fields, reader, "hello");
-    uint64_t protocol = embd__field_uint(&fields, "protocol", 0, UINT32_MAX, FIELD_REQUIRED);
-    if (e->status == EMBD_OK && protocol != LIMIT_PROTOCOL)
-        embd__error_set(e, EMBD_PROTOCOL, "speaks version %llu of the protocol; %d is expected",
-                        (unsigned long long)protocol, LIMIT_PROTOCOL);
-    check_shard(link, &fields, e);
-    uint64_t frame_bytes =
-        embd__field_uint(&fields, "frame_bytes", 1u << 16, UINT64_MAX - 1, LIMIT_FRAME_BYTES);
-    uint64_t keys = embd__field_uint(&fields, "keys", 1, UINT64_MAX - 1, LIMIT_KEYS);
-    uint64_t requests =
-        embd__field_uint(&fields, "requests", 1, UINT64_MAX - 1, LIMIT_REQUESTS_IN_FLIGHT);
-    if (e->status != EMBD_OK)
+    struct greeting greeting;
+    embd__greeting_read(reader, link->config.shard, link->config.n_shards, &greeting);
+    if (reader->error->status != EMBD_OK)
         return;
-    link->frame_bytes = frame_bytes < LIMIT_FRAME_BYTES ? frame_bytes : LIMIT_FRAME_BYTES;
-    link->keys = keys < LIMIT_KEYS ? keys : LIMIT_KEYS;
-    link->max_flights =
-        requests < LIMIT_REQUESTS_IN_FLIGHT ? (uint32_t)requests : LIMIT_REQUESTS_IN_FLIGHT;
+    link->frame_bytes = greeting.frame_bytes;
+    link->keys = greeting.keys;
+    link->max_flights = greeting.requests;
 }
 
 static int begin_greeting(struct link *link)
 {
     struct exchange *hello = &link->hello;
-    struct msg *m = &hello->msg;
-    embd__msg_request(m, HELLO_MSGID, METHOD_HELLO);
-    embd__msg_map(m, 2);
-    embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
-    embd__msg_field_str(m, "client", "libembd " EMBD_VERSION);
-    if (embd__msg_end(m) != EMBD_OK)
-        return m->status;
+    if (embd__greeting_write(&hello->msg, HELLO_MSGID) != EMBD_OK)
+        return hello->msg.status;
     hello->error.status = EMBD_OK;
     hello->state = EXCHANGE_QUEUED;
     hello->piece = 0;
@@ -499,12 +473,12 @@ static void lose(struct link *link, int status, const char *why)
                  link->last.text);
     else
         snprintf(text, sizeof text, "%s", link->last.text);
-    fail_queued(link, was_begun, status, text);
+    fail_all(take_queued(link, was_begun, 0), status, text);
     fail_flights(link, status, text);
     if (was == LINK_GREETING && status == EMBD_PROTOCOL)
-        fail_queued(link, is_any, status, text);
+        fail_all(take_queued(link, is_any, 0), status, text);
     else if (was != LINK_READY)
-        fail_queued(link, is_fail_fast, EMBD_UNREACHABLE, link->last.text);
+        fail_all(take_queued(link, is_fail_fast, 0), EMBD_UNREACHABLE, link->last.text);
     if (link->queue != NULL && link->state == LINK_IDLE)
         want_connection(link);
 }
@@ -527,33 +501,21 @@ static void fail_late(struct link *link, struct exchange *x)
 
 static void expire_queue(struct link *link, uint64_t now)
 {
-    struct exchange *all = link->queue;
-    link->queue = NULL;
-    link->queue_end = &link->queue;
-    while (all != NULL) {
-        struct exchange *x = all;
-        all = x->next;
-        enum exchange_state state = x->state;
-        uint32_t piece = x->piece;
-        uint64_t piece_sent = x->piece_sent;
-        if (x != &link->hello && x->deadline_ns <= now) {
-            fail_late(link, x);
-            continue;
-        }
-        push_queue(link, x);
-        x->state = state;
-        x->piece = piece;
-        x->piece_sent = piece_sent;
+    struct exchange *late = take_queued(link, is_late, now);
+    while (late != NULL) {
+        struct exchange *x = late;
+        late = x->next;
+        fail_late(link, x);
     }
 }
 
 static void expire_flights(struct link *link, uint64_t now)
 {
-    for (uint32_t i = 0; i < link->n_flights; i++) {
-        struct exchange *x = link->flights[i].x;
-        if (x == NULL || x == &link->hello || x->deadline_ns > now)
+    for (uint32_t i = 0; i < link->flights.n; i++) {
+        struct exchange *x = link->flights.list[i].x;
+        if (x == NULL || !is_late(x, now))
             continue;
-        link->flights[i].x = NULL;
+        link->flights.list[i].x = NULL;
         if (link->receiving == x) {
             link->receiving = NULL;
             link->receiver.to = NULL;
@@ -585,11 +547,11 @@ static bool must_lose(const struct link *link, uint64_t now)
 {
     const struct exchange *head = link->queue;
     if (head != NULL && head->state == EXCHANGE_SENDING && head != &link->hello)
-        return head->deadline_ns <= now;
+        return is_late(head, now);
     if (link->state != LINK_CONNECTING && link->state != LINK_GREETING)
         return false;
     for (; head != NULL; head = head->next)
-        if (head != &link->hello && head->deadline_ns <= now)
+        if (is_late(head, now))
             return true;
     return false;
 }
@@ -605,8 +567,8 @@ static void on_deadline(uv_timer_t *timer)
         lose(link, EMBD_CLOSED, "given up after a deadline had passed");
     for (const struct exchange *x = link->queue; x != NULL; x = x->next)
         when = earlier(when, link, x);
-    for (uint32_t i = 0; i < link->n_flights; i++)
-        when = earlier(when, link, link->flights[i].x);
+    for (uint32_t i = 0; i < link->flights.n; i++)
+        when = earlier(when, link, link->flights.list[i].x);
     arm_deadline(link, when);
 }
 
@@ -692,7 +654,7 @@ void embd__link_close(struct link *link)
     link->socket = NULL;
     link->state = LINK_CLOSED;
     forget_hello(link);
-    fail_queued(link, is_any, EMBD_CLOSED, "the client was closed");
+    fail_all(take_queued(link, is_any, 0), EMBD_CLOSED, "the client was closed");
     fail_flights(link, EMBD_CLOSED, "the client was closed");
     uv_close((uv_handle_t *)&link->retry, on_timer_closed);
     uv_close((uv_handle_t *)&link->deadline, on_timer_closed);

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <uv.h>
 
-#include "message.h"
+#include "greeting.h"
 
 struct link;
 
@@ -47,10 +47,9 @@ struct link_config {
     uv_loop_t *loop;
     const char *address;      /* "host:port", or a path; must outlive the link */
     enum listener listener;   /* LISTENER_ADMIN: address is the path of a Unix socket */
-    uint32_t shard, n_shards; /* checked in hello; LINK_ANY: not known */
+    uint32_t shard, n_shards; /* checked in hello; SHARD_ANY: not known */
     uint32_t reconnect_min_ms, reconnect_max_ms;
 };
-#define LINK_ANY UINT32_MAX
 
 /* EMBD_INVALID: the address cannot be read; EMBD_NO_MEMORY. Nothing is connected before the first
  * send. */

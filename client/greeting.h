@@ -1,0 +1,22 @@
+/* greeting.h - hello: the first exchange of every connection. */
+#ifndef EMBD_CLIENT_GREETING_H
+#define EMBD_CLIENT_GREETING_H
+
+#include "message.h"
+
+/* What the server said it takes, never more than this library's own limits. */
+struct greeting {
+    uint64_t frame_bytes, keys;
+    uint32_t requests; /* in flight on one connection */
+};
+
+#define SHARD_ANY UINT32_MAX
+
+/* The whole message. Returns m->status. */
+int embd__greeting_write(struct msg *m, uint32_t msgid);
+
+/* Sets the reader's error when the peer is of another version, or is not shard `shard` of
+ * `n_shards` (SHARD_ANY: any). *out is set on success. */
+void embd__greeting_read(struct reader *r, uint32_t shard, uint32_t n_shards, struct greeting *out);
+
+#endif
