@@ -147,7 +147,10 @@ void batch_expect(struct model *model, const struct batch *batch, bool pooled, b
     uint32_t dim = model->schema.dim;
     struct model_batch single = as_single(model, batch);
     float *rows = malloc((batch->n_keys + 1) * dim * sizeof *rows);
-    model_pull(model, &single, zero_missing, true, rows, statuses);
+    bool creates = model->schema.create_on == EMBD_CREATE_ON_PULL;
+    if (creates)
+        model_insert(model, &single, statuses, NULL);
+    model_pull(model, &single, zero_missing, true, rows, creates ? NULL : statuses);
     if (!pooled || by_rows)
         for (uint64_t i = 0; i < batch->n_keys; i++)
             round_row(rows + i * dim, wire, dim);

@@ -31,8 +31,8 @@ float batch_random_float(uint64_t *state); /* [-1, 1) */
 void batch_make(struct batch *batch, const embd_schema *schema, uint64_t n_samples,
                 uint64_t n_distinct, bool has_weights, uint64_t *state);
 
-/* What pulling the batch answers. `pooled`: rows of the combiner, else of single keys. Row statuses
- * too. */
+/* What pulling the batch answers, and what it leaves in the model (create_on = pull). `pooled`:
+ * rows of the combiner, else of single keys. Row statuses too. */
 void batch_expect(struct model *model, const struct batch *batch, bool pooled, bool by_rows,
                   uint32_t n_shards, embd_dtype wire, bool zero_missing, float *values,
                   uint8_t *statuses);

@@ -179,7 +179,7 @@ static bool answer_pull(struct peer *p, uint32_t msgid, uint32_t rows, int manne
     static const float ones[4096] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                      1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     struct msg *m = &p->answer;
-    struct timespec pause = {.tv_nsec = 150000000};
+    struct timespec pause = {.tv_nsec = 450000000};
     uint64_t all = (uint64_t)rows * FAKE_DIM * 4;
     write_pull(p, msgid, rows, FAKE_DIM, EMBD_F32, ones);
     switch (manner) {
@@ -244,7 +244,7 @@ static bool answer_one(struct peer *p)
     struct reader reader;
     struct embd__error e = {0};
     struct part part;
-    struct timespec pause = {.tv_nsec = 400000000};
+    struct timespec pause = {.tv_nsec = 900000000};
     int manner = p->server->manner;
     if (embd__reader_init(&reader, &p->frame, &p->zone, &e) != EMBD_OK)
         return false;

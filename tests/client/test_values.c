@@ -224,6 +224,38 @@ static void keys_wait_for_their_row_where_the_table_says_so(void **state)
     close_bench();
 }
 
+static void pulls_create_rows_where_the_table_says_so(void **state)
+{
+    (void)state;
+    for (uint32_t admit_after = 0; admit_after < 3; admit_after++) {
+        embd_schema schema;
+        base_schema(&schema);
+        schema.create_on = EMBD_CREATE_ON_PULL;
+        schema.admit_after = admit_after;
+        open_bench(&schema);
+        train(4, 60);
+        close_bench();
+    }
+}
+
+/* Single rows have the same bits by either plan, whichever is chosen. */
+static void the_chosen_plan_gives_the_same_bits(void **state)
+{
+    (void)state;
+    for (uint64_t n_distinct = 20; n_distinct <= 100000; n_distinct *= 5000) {
+        embd_schema schema;
+        base_schema(&schema);
+        open_bench(&schema);
+        for (int step = 0; step < 70; step++) {
+            batch_make(&b.batch, &schema, 200, n_distinct, false, &random_state);
+            if (step % 10 == 0)
+                push_and_compare(step % 20 == 0, EMBD_PLAN_AUTO);
+            pull_and_compare(true, EMBD_PLAN_AUTO, EMBD_F32);
+        }
+        close_bench();
+    }
+}
+
 static void a_full_table_says_which_keys_had_no_room(void **state)
 {
     embd_schema schema;
@@ -350,6 +382,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_kind_of_table_equals_the_model),
         cmocka_unit_test(slot_sizes_offset_and_bound_keys),
         cmocka_unit_test(keys_wait_for_their_row_where_the_table_says_so),
+        cmocka_unit_test(pulls_create_rows_where_the_table_says_so),
+        cmocka_unit_test(the_chosen_plan_gives_the_same_bits),
         cmocka_unit_test(a_full_table_says_which_keys_had_no_room),
         cmocka_unit_test(often_repeated_keys_are_summed_in_the_same_shape_by_both_plans),
         cmocka_unit_test(gradients_travel_in_half_precision),
