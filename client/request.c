@@ -2,6 +2,7 @@
  * answer owns its bins; they are allocated as they are announced, within the frame limit. */
 #include "request.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,8 +80,10 @@ static void on_answer(struct exchange *x, struct reader *reader)
 }
 
 /* The reader's errors go to the client from here on. */
-static int open_answer(embd_client *client, struct answer *answer)
+static int open_answer(embd_client *client, const struct link *link, struct answer *answer)
 {
+    answer->client = client;
+    answer->address = embd__link_address(link);
     int status = embd__reader_init(&answer->reader, &answer->frame, &answer->zone, &client->error);
     if (status != EMBD_OK)
         embd__answer_free(answer);
@@ -127,7 +130,7 @@ int embd__request_on(embd_client *client, struct link *link, struct answer **ans
         free(asking.bins[i]);
     if (x->error.status != EMBD_OK)
         return embd__error_set(&client->error, x->error.status, "%s", x->error.text);
-    int status = open_answer(client, asking.answer);
+    int status = open_answer(client, link, asking.answer);
     if (status == EMBD_OK)
         *answer_out = asking.answer;
     return status;
@@ -140,10 +143,22 @@ int embd__request(embd_client *client, uint32_t shard, enum listener listener,
     return link == NULL ? client->error.status : embd__request_on(client, link, answer_out);
 }
 
+static void name_server(struct embd__error *e, const char *address)
+{
+    char text[LIMIT_ERROR_TEXT];
+    size_t bytes = strlen(address);
+    if (e->status != EMBD_PROTOCOL || strncmp(e->text, address, bytes) == 0)
+        return;
+    snprintf(text, sizeof text, "%s", e->text);
+    e->status = EMBD_OK;
+    embd__error_set(e, EMBD_PROTOCOL, "%s: %s", address, text);
+}
+
 void embd__answer_free(struct answer *answer)
 {
     if (answer == NULL)
         return;
+    name_server(&answer->client->error, answer->address);
     free_bins(&answer->frame);
     msgpack_zone_destroy(&answer->zone);
     free(answer->head);

@@ -10,6 +10,8 @@ struct answer {
     uint8_t *head;
     msgpack_zone zone;
     struct reader reader; /* positioned at the map; type response, status EMBD_OK */
+    embd_client *client;
+    const char *address; /* of who answered */
 };
 
 /* The client's message buffer, begun as a request of `method`; write a map and bins, then
@@ -22,6 +24,9 @@ struct msg *embd__request_begin(embd_client *client, enum method method);
  * frees. */
 int embd__request(embd_client *client, uint32_t shard, enum listener listener,
                   struct answer **answer_out);
+
+/* If the client's error is EMBD_PROTOCOL, found while reading this answer, its text gets the server's
+ * address. */
 void embd__answer_free(struct answer *answer);
 
 /* The client's error, for messages that are built outside; names no shard by itself. Each public

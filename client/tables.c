@@ -111,9 +111,10 @@ static int describe(embd_client *client, uint32_t shard, const char *name, struc
     if (status != EMBD_OK)
         return status;
     status = read_description(&answer->reader, name, out);
+    if (status != EMBD_OK && status != EMBD_NO_MEMORY)
+        status = client->error.status = EMBD_PROTOCOL; /* a schema no server would have */
     embd__answer_free(answer);
-    return status == EMBD_OK || status == EMBD_NO_MEMORY ? status
-                                                         : (client->error.status = EMBD_PROTOCOL);
+    return status;
 }
 
 /* Whether another shard describes the table the same. */

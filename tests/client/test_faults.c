@@ -165,6 +165,7 @@ static void a_table_of_another_name_is_refused(void **state)
     embd_client *client = connect_to(server.address, 1000, false);
     server.manner = FAKE_OTHER_SCHEMA;
     assert_int_equal(embd_table_open(client, "t", &table), EMBD_PROTOCOL);
+    assert_non_null(strstr(embd_last_error(client), server.address));
     assert_null(table);
     embd_close(client);
     fake_server_stop(&server);
