@@ -70,7 +70,7 @@ junit() { sed -n '2,12s/.*\b'"$2"'="\([0-9]*\)".*/\1/p' "$1" | head -n 1; }
 
 # What the failed tests of a ctest log printed, at most 60 lines of each.
 failures() {
-    awk '/^ *[0-9]+\/[0-9]+ Test +#/ { shown = /\*\*\*/ ? 60 : 0 }
+    awk '/^ *[0-9]+\/[0-9]+ Test +#/ { shown = /\*\*\*/ && !/Skipped/ ? 60 : 0 }
          /^ +Start +[0-9]+: / { next }
          shown > 0 && NF { print "    | " $0; shown-- }' "$1"
 }
