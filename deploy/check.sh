@@ -128,7 +128,7 @@ consumer_by_pkg_config() {
     # The .pc file names the prefix of the configuration; this installation went elsewhere.
     # shellcheck disable=SC2046
     cc -std=c11 -Wall -Werror client/examples/readme.c -o "$WORK/consumer-pc" \
-        $(PKG_CONFIG_PATH=$lib pkg-config --define-variable=prefix="$WORK/prefix" --cflags --libs embd) -Wl,-rpath,"$(dirname "$lib")"
+        $(PKG_CONFIG_PATH=$lib pkg-config --cflags --libs embd) -Wl,-rpath,"$(dirname "$lib")"
 }
 
 # Both print the two pooled rows that the example pulls.
