@@ -10,18 +10,23 @@
 #include "memory.h"
 #include "optimizer.h"
 
-#define PREFETCH 24u
+#define APART 16u
 
+/* Three stages, each some keys behind the other: see index_find_home. */
 static void find_all(struct store *store)
 {
+    const struct index *index = &store->index;
     struct distinct *d = store->merge.distinct;
     uint32_t n = store->merge.n;
-    for (uint32_t i = 0; i < n && i < PREFETCH; i++)
-        index_prefetch(&store->index, d[i].hash);
-    for (uint32_t i = 0; i < n; i++) {
-        if (i + PREFETCH < n)
-            index_prefetch(&store->index, d[i + PREFETCH].hash);
-        d[i].ref = index_find(&store->index, d[i].hash, d[i].slot);
+    for (uint32_t i = 0; i < n + 2 * APART; i++) {
+        if (i < n)
+            index_prefetch(index, d[i].hash);
+        if (i >= APART && i - APART < n)
+            d[i - APART].ref = index_find_home(index, d[i - APART].hash, d[i - APART].slot);
+        if (i >= 2 * APART) {
+            struct distinct *last = &d[i - 2 * APART];
+            last->ref = index_find_rest(index, last->hash, last->slot, last->ref);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
  *   memory   huge pages and heap
  *   index    key -> row number
  *   rows     row number -> record
- *   walk     a request's keys -> records, several requests' worth of cache misses at a time
+ *   walk     a request's keys -> records, with many cache misses at a time
  *   pull     records -> the answer
  *   merge    a request's keys -> distinct keys and their occurrences
  *   create   rows for keys that have none: admission, capacity, all or nothing
@@ -46,23 +46,27 @@ static inline float *host_state(const struct store *store, uint8_t *record)
 
 /* ---- walk ---- */
 
-#define WALK_BLOCK 32u
+#define WALK_BLOCK 16u
+#define WALK_BLOCKS 4u
 
 struct walk_block {
+    uint32_t n; /* keys; less than WALK_BLOCK in the last block, then 0 */
     uint64_t hash[WALK_BLOCK];
-    uint16_t slot[WALK_BLOCK];
+    uint32_t slot[WALK_BLOCK];
+    uint32_t ref[WALK_BLOCK];
     const uint8_t *record[WALK_BLOCK]; /* NULL: the key has no row */
 };
 
-/* Goes through keys begin .. end of a request in blocks of WALK_BLOCK. While the caller uses one block, the records
- * of the next and the index entries of the one after are on their way to the cache. */
+/* Goes through keys begin .. end of a request in blocks. While the caller uses one block, the records of the next
+ * are on their way to the cache, of the one after the second buckets, and of the one after that the first. The
+ * stages take turns key by key: a core keeps few misses in flight, and asking for a block at once would stall. */
 struct walk {
     const struct store *store;
     const struct store_keys *in;
-    uint32_t hashed, found, used, end; /* keys that have passed each stage */
-    uint32_t row;                      /* of key `hashed`; slot tables with offsets only */
-    uint32_t block;                    /* of the next use, modulo 3 */
-    struct walk_block blocks[3];
+    uint32_t hashed, end; /* next key to be hashed, key to end before */
+    uint32_t row;         /* of key `hashed`; slot tables with offsets only */
+    uint32_t block;       /* to be used next */
+    struct walk_block blocks[WALK_BLOCKS];
 };
 
 void walk_begin(struct walk *walk, const struct store *store, const struct store_keys *in, uint32_t begin,

@@ -33,12 +33,12 @@ static inline uint8_t *rows_at(const struct rows *rows, uint32_t row)
     return rows->chunks[row >> rows->chunk_shift] + (size_t)(row & mask) * rows->stride;
 }
 
-/* Every line of a record, to be read. */
+/* Asks for every cache line of the first `bytes` of a record. */
 static inline void rows_prefetch(const uint8_t *row, uint32_t bytes)
 {
-    for (uint32_t at = 0; at < bytes; at += 64)
-        __builtin_prefetch(row + at);
-    __builtin_prefetch(row + bytes - 1);
+    const uint8_t *line = row - ((uintptr_t)row & 63);
+    for (const uint8_t *end = row + bytes; line < end; line += 64)
+        __builtin_prefetch(line);
 }
 
 #endif

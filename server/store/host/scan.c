@@ -125,7 +125,7 @@ static void load_candidate(struct store *store, const struct row_block *block, u
     if (ref != 0 && !(ref & INDEX_CANDIDATE))
         return;
     store->n_candidates += ref == 0;
-    count = count < INDEX_SIGHTS_MAX ? count : INDEX_SIGHTS_MAX;
+    count = count == 0 ? 1 : count < INDEX_SIGHTS_MAX ? count : INDEX_SIGHTS_MAX;
     index_put(&store->index, hash, slot, INDEX_CANDIDATE | count);
 }
 
