@@ -125,7 +125,6 @@ consumer_by_cmake() {
 consumer_by_pkg_config() {
     local lib
     lib=$(dirname "$(find "$WORK/prefix" -name embd.pc)")
-    # The .pc file names the prefix of the configuration; this installation went elsewhere.
     # shellcheck disable=SC2046
     cc -std=c11 -Wall -Werror client/examples/readme.c -o "$WORK/consumer-pc" \
         $(PKG_CONFIG_PATH=$lib pkg-config --cflags --libs embd) -Wl,-rpath,"$(dirname "$lib")"
