@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@ static void exec_server(const struct cluster *cluster, const char *program, uint
     snprintf(listen, sizeof listen, "127.0.0.1:%d", port);
     snprintf(fd, sizeof fd, "%d", ready);
     snprintf(log, sizeof log, "%s/log", cluster->dir);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no server behind */
     int log_fd = open(log, O_CREAT | O_WRONLY | O_APPEND, 0600);
     dup2(out, STDOUT_FILENO);
     dup2(log_fd, STDERR_FILENO);
