@@ -214,6 +214,8 @@ static int open_process(struct process *p, struct embd__error *e)
     p->store = store_find(p->config.store, e);
     if (p->store == NULL)
         return EXIT_USAGE;
+    if (e->text[0] != 0)
+        log_event(LOG_INFO, "store", "name=%s why=\"%s\"", p->store->name, e->text);
     p->loops = calloc(p->n, sizeof *p->loops);
     p->addresses = calloc(p->config.n_shards, sizeof *p->addresses);
     p->admin_addresses = calloc(p->config.n_shards, sizeof *p->admin_addresses);

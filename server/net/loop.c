@@ -33,6 +33,7 @@ struct loop {
     uv_pipe_t pipe;
     uv_timer_t tick;
     uv_prepare_t prepare;
+    uv_idle_t busy; /* runs while a device works for the shard, so that the loop does not sleep */
     uv_async_t drain;
     struct hub hub;
     uint16_t port;
@@ -157,6 +158,7 @@ static void go_on_draining(struct loop *loop)
     if (TAILQ_EMPTY(&hub->connections)) {
         uv_close((uv_handle_t *)&loop->tick, NULL);
         uv_close((uv_handle_t *)&loop->prepare, NULL);
+        uv_close((uv_handle_t *)&loop->busy, NULL);
         uv_close((uv_handle_t *)&loop->drain, NULL);
     }
 }
@@ -187,10 +189,19 @@ static void on_tick(uv_timer_t *timer)
     go_on_draining(loop);
 }
 
+static void on_busy(uv_idle_t *busy)
+{
+    (void)busy;
+}
+
 /* Answers that became ready in a callback of somebody else's, before the loop sleeps. */
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct loop *loop = prepare->data;
+    if (shard_collect(loop->hub.shard))
+        uv_idle_start(&loop->busy, on_busy);
+    else
+        uv_idle_stop(&loop->busy);
     connection_flush_dirty(&loop->hub);
 }
 
@@ -268,6 +279,7 @@ static void start_handles(struct loop *loop)
     uv_timer_start(&loop->tick, on_tick, TICK_MS, TICK_MS);
     uv_prepare_init(&loop->uv, &loop->prepare);
     uv_prepare_start(&loop->prepare, on_prepare);
+    uv_idle_init(&loop->uv, &loop->busy);
 }
 
 int loop_start(struct loop *loop, const struct shard_config *shard, struct embd__error *e)

@@ -232,6 +232,15 @@ void shard_tick(struct shard *shard, uint64_t now_ns)
     dispatch_parked(shard);
 }
 
+/* A table may go while its neighbour's calls end: what is left is counted, not remembered. */
+bool shard_collect(struct shard *shard)
+{
+    struct tables *tables = &shard->tables;
+    for (uint32_t i = 0; i < tables->n && shard->hold.n_in_flight > 0; i++)
+        tables->ops->collect(tables->by_name[i]->store);
+    return shard->hold.n_in_flight > 0;
+}
+
 void shard_session_end(struct shard *shard, struct shard_session *session)
 {
     hold_end(&shard->hold, session);

@@ -119,6 +119,7 @@ static void insert_rows(struct shard_work *work, struct work_part *part)
     work->call.insert =
         (struct store_insert){.in = pull_keys(&part->in), .statuses = part->statuses};
     work->done.fn = on_inserted;
+    work->store = part->table->store;
     work->shard->tables.ops->insert(part->table->store, &work->call.insert, &work->done);
 }
 
@@ -136,6 +137,7 @@ static void pull_whole(struct shard_work *work, struct work_part *part)
 {
     set_pull(work, part, part->values, part->in.n_rows);
     work->done.fn = on_pulled;
+    work->store = part->table->store;
     work->shard->tables.ops->pull(part->table->store, &work->call.pull, &work->done);
 }
 

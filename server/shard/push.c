@@ -45,6 +45,7 @@ static bool next_call(struct shard_work *work)
         .statuses = part->statuses,
     };
     work->done.fn = on_pushed;
+    work->store = part->table->store;
     work->shard->tables.ops->push(part->table->store, &work->call.push, &work->done);
     return true;
 }

@@ -58,6 +58,7 @@ static void probe(const struct shard_work *work, const struct work_part *part, u
             .count = n_rows - first < chunk ? n_rows - first : chunk,
             .values = values,
             .statuses = statuses,
+            .now = true,
         };
         struct store_done done = {.fn = on_probed};
         work->shard->tables.ops->pull(part->table->store, &pull, &done);

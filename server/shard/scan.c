@@ -56,8 +56,8 @@ static int scan_rows(struct call *call, struct scan *scan, struct store_scan *ou
     call->work->memory = block_new(schema, max_rows, out);
     if (call->work->memory == NULL)
         return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory to scan %u rows", max_rows);
-    call->shard->tables.ops->scan(scan->table->store, &scan->cursor, max_rows, out);
-    return EMBD_OK;
+    return call->shard->tables.ops->scan(scan->table->store, &scan->cursor, max_rows, out,
+                                         &call->error);
 }
 
 static void write_answer(struct call *call, const struct scan *scan, const struct store_scan *out)

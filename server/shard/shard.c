@@ -76,7 +76,7 @@ void shard_request_fini(struct shard *shard, struct request *request)
         hold_unpark(&shard->hold, request);
     if (request->work == NULL)
         return;
-    assert(!request->work->in_flight);
+    work_forget(request->work);
     settle_forget(request->work);
     work_free(request->work);
 }

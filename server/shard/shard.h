@@ -100,6 +100,10 @@ void shard_session_end(struct shard *shard, struct shard_session *session);
  * second with the clock of received_ns; shard_handle does the same with its request's time. */
 void shard_tick(struct shard *shard, uint64_t now_ns);
 
+/* Answers requests whose store calls have ended since. Returns whether others are under way: then it is to be
+ * called again soon, without waiting. */
+bool shard_collect(struct shard *shard);
+
 /* Refuse new work from now on (EMBD_DRAINING), except stats, ping and release. */
 void shard_drain(struct shard *shard);
 

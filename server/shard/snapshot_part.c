@@ -79,7 +79,8 @@ static int write_rows(struct part_writer *w, const struct store_ops *ops, const 
     if (memory == NULL)
         return embd__error_set(w->e, EMBD_NO_MEMORY, "no memory to write '%s'", w->file);
     for (uint64_t cursor = 0; cursor != UINT64_MAX && w->e->status == EMBD_OK;) {
-        ops->scan(table->store, &cursor, max_rows, &scan);
+        if (ops->scan(table->store, &cursor, max_rows, &scan, w->e) != EMBD_OK)
+            break;
         struct row_block block = block_of(&scan);
         out->rows += block.n_rows;
         out->candidates += block.n_candidates;

@@ -158,6 +158,15 @@ void work_returned(struct shard_work *work, int status)
     dispatch_parked(shard);
 }
 
+void work_forget(struct shard_work *work)
+{
+    if (!work->in_flight)
+        return;
+    work->shard->tables.ops->forget(work->store, &work->done);
+    work->in_flight = false;
+    work->shard->hold.n_in_flight--;
+}
+
 struct shard_work *work_of_done(struct store_done *done)
 {
     return (struct shard_work *)((char *)done - offsetof(struct shard_work, done));

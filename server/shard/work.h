@@ -40,6 +40,7 @@ struct shard_work {
     void (*end)(struct shard_work *work); /* answers; called once, also after a call that failed */
     uint32_t at;                          /* where next_call stands; its own */
     bool returned, in_flight;
+    struct store *store; /* of the call */
     struct store_done done;
     union {
         struct store_pull pull;
@@ -73,6 +74,9 @@ int work_size_statuses(struct shard_work *work, struct embd__error *e);
 void work_run(struct shard_work *work);
 /* A done.fn calls this when it has taken what it needs from work->call. */
 void work_returned(struct shard_work *work, int status);
+
+/* The call in flight ends without anybody hearing of it: the request is going. */
+void work_forget(struct shard_work *work);
 
 struct shard_work *work_of_done(struct store_done *done);
 

@@ -6,7 +6,8 @@
  * offsets. Arrays are aligned to 8 bytes and stay the caller's; they live until `done` was called.
  *
  * A store may work asynchronously: pull, push and insert end by calling done->fn on the shard's thread, from
- * inside the call (host store, always) or later. Calls on one store take effect in the order made.
+ * inside the call (host store, always) or later, from inside collect. Calls on one store take effect in the order
+ * made.
  * Every store gives the same bits for the same calls (proto/combine.h, initializer.h, optimizer.h). */
 #ifndef EMBD_STORE_H
 #define EMBD_STORE_H
@@ -38,6 +39,7 @@ struct store_pull {
     uint32_t first, count;
     void *values;      /* [count][dim] of dtype */
     uint8_t *statuses; /* [n_keys] or NULL; entries of the keys of these rows are set */
+    bool now;          /* done is to be called from inside the call, also by a store that works asynchronously */
 };
 
 struct store_push {
@@ -86,7 +88,7 @@ struct store_ops {
     /* An empty table. `schema` stays the caller's and outlives the store. EMBD_NO_MEMORY, EMBD_UNSUPPORTED:
      * *out is NULL. */
     int (*open)(const struct table_schema *schema, struct store **out, struct embd__error *e);
-    void (*close)(struct store *store); /* NULL is allowed; no call may be in flight */
+    void (*close)(struct store *store); /* NULL is allowed; calls in flight end first, as collect would */
 
     /* Reads; never changes the table. Cannot fail on the host. */
     void (*pull)(struct store *store, struct store_pull *pull, struct store_done *done);
@@ -97,10 +99,19 @@ struct store_ops {
 
     void (*insert)(struct store *store, struct store_insert *insert, struct store_done *done);
 
+    /* Calls the done of calls that have ended; they may make new ones. Never waits. Returns whether calls are still
+     * under way: then it is to be called again soon. */
+    bool (*collect)(struct store *store);
+
+    /* Waits for the call with this done, which will not be called: its caller is gone. */
+    void (*forget)(struct store *store, struct store_done *done);
+
     /* Copies rows out. *cursor starts at 0 and is the store's; ends when *cursor is UINT64_MAX afterwards. At
      * most max_rows rows and candidates together, into arrays the caller sized for that many. The table must
-     * not change between the first and last call of a scan. Blocks. */
-    void (*scan)(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out);
+     * not change between the first and last call of a scan. Blocks. EMBD_INTERNAL: the device failed; what is in
+     * the arrays is to be thrown away. */
+    int (*scan)(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
+                struct embd__error *e);
 
     /* Rows with given values and states, replacing those of the same keys; candidates likewise. EMBD_FULL,
      * EMBD_NO_MEMORY: nothing changed. Blocks. */
@@ -114,10 +125,14 @@ struct store_ops {
     void (*buffer_free)(void *buffer, size_t bytes);
 };
 
-extern const struct store_ops store_host;
+/* store_cuda is compiled in where stores.c says so. */
+extern const struct store_ops store_host, store_cuda;
+/* How many devices store_cuda may use; 0: *why_out says why there is none. */
+int store_cuda_devices(const char **why_out);
 
-/* The store of that name ("host", "auto"), or NULL with `e` naming those compiled in. stores.c alone knows
- * which there are. */
+/* The store of that name, or NULL with `e` naming those compiled in, or why a device cannot be used. "auto" is a
+ * device's store where there is a device, else the host's; e->text then says why, or is empty where no other store
+ * is compiled in. stores.c alone knows which there are. */
 const struct store_ops *store_find(const char *name, struct embd__error *e);
 
 #endif

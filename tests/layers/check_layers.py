@@ -39,7 +39,8 @@ RULES = {
     "server/store": ({"include", "proto"}, NETWORK | THREADS | CLOCKS | FILES | MESSAGES),
     "server/store/host": ({"include", "proto", "server/store"},
                           NETWORK | THREADS | CLOCKS | (FILES - {"sys/mman.h", "unistd.h"}) | MESSAGES),
-    "server/store/cuda": ({"include", "server/store"}, NETWORK | THREADS | CLOCKS | FILES | MESSAGES),
+    "server/store/cuda": ({"include", "proto", "server/store"},
+                          NETWORK | (THREADS - {"pthread.h"}) | CLOCKS | FILES | MESSAGES),
 }
 
 EXCEPTIONS = {

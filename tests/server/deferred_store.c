@@ -25,7 +25,10 @@ static void keep(struct call call)
 
 static void pull_later(struct store *store, struct store_pull *pull, struct store_done *done)
 {
-    keep((struct call){.store = store, .pull = pull, .done = done});
+    if (pull->now)
+        store_host.pull(store, pull, done);
+    else
+        keep((struct call){.store = store, .pull = pull, .done = done});
 }
 
 static void push_later(struct store *store, struct store_push *push, struct store_done *done)
@@ -38,6 +41,16 @@ static void insert_later(struct store *store, struct store_insert *insert, struc
     keep((struct call){.store = store, .insert = insert, .done = done});
 }
 
+static void forget(struct store *store, struct store_done *done)
+{
+    (void)store;
+    uint32_t n = first;
+    for (uint32_t i = first; i != last; i++)
+        if (calls[i % MAX_CALLS].done != done)
+            calls[n++ % MAX_CALLS] = calls[i % MAX_CALLS];
+    last = n;
+}
+
 void deferred_open(void)
 {
     first = last = 0;
@@ -47,6 +60,7 @@ void deferred_open(void)
     store_deferred.pull = pull_later;
     store_deferred.push = push_later;
     store_deferred.insert = insert_later;
+    store_deferred.forget = forget;
 }
 
 bool deferred_run(void)

@@ -126,6 +126,12 @@ void outcome_init(struct outcome *outcome)
     *outcome = (struct outcome){.done.fn = on_done};
 }
 
+static void await(struct pair *pair, const struct outcome *outcome)
+{
+    while (outcome->calls == 0)
+        pair->ops->collect(pair->store);
+}
+
 /* ---- pull ---- */
 
 /* As one call or cut into ranges of rows. */
@@ -141,6 +147,7 @@ static void pull_store(struct pair *pair, struct store_pull *pull, bool in_piece
         pull->count = in_pieces && left ? 1 + dice_below(&pair->dice, left) : left;
         pull->values = malloc(pull->count * row_bytes + 1);
         pair->ops->pull(pair->store, pull, &outcome.done);
+        await(pair, &outcome);
         assert_int_equal(outcome.status, EMBD_OK);
         assert_int_equal(outcome.calls, 1);
         memcpy(values + pull->first * row_bytes, pull->values, pull->count * row_bytes);
@@ -220,6 +227,7 @@ int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
     outcome_init(&outcome);
     draw_gradients(pair, wire, grads, (void *)push.grads, n);
     pair->ops->push(pair->store, &push, &outcome.done);
+    await(pair, &outcome);
     int expected = model_push(pair->model, &batch->in, grads, false, want_status ? expected_statuses : NULL, &counts);
     assert_int_equal(outcome.status, expected);
     assert_int_equal(outcome.calls, 1);
@@ -245,6 +253,7 @@ int pair_insert(struct pair *pair, const struct batch *batch, bool want_status)
     struct outcome outcome;
     outcome_init(&outcome);
     pair->ops->insert(pair->store, &insert, &outcome.done);
+    await(pair, &outcome);
     int expected = model_insert(pair->model, &batch->in, want_status ? expected_statuses : NULL, &counts);
     assert_int_equal(outcome.status, expected);
     if (expected == EMBD_OK)
@@ -325,9 +334,10 @@ void pair_compare(struct pair *pair)
     struct scanned scanned;
     uint32_t max_rows = 1 + dice_below(&pair->dice, 500);
     uint64_t cursor = 0, n_rows = 0, n_candidates = 0;
+    struct embd__error e = {0};
     scanned_init(&scanned, &pair->schema.s, max_rows, pair->model->state_floats);
     while (cursor != UINT64_MAX) {
-        pair->ops->scan(pair->store, &cursor, max_rows, &scanned.out);
+        assert_int_equal(pair->ops->scan(pair->store, &cursor, max_rows, &scanned.out, &e), EMBD_OK);
         assert_true(scanned.out.n_rows + scanned.out.n_candidates <= max_rows);
         for (uint32_t i = 0; i < scanned.out.n_rows; i++)
             compare_row(pair, &scanned.out, i);
@@ -356,7 +366,7 @@ void pair_reload(struct pair *pair)
     assert_int_equal(pair->ops->open(&pair->schema, &fresh, &e), EMBD_OK);
     scanned_init(&scanned, &pair->schema.s, max_rows, pair->model->state_floats);
     while (cursor != UINT64_MAX) {
-        pair->ops->scan(pair->store, &cursor, max_rows, &scanned.out);
+        assert_int_equal(pair->ops->scan(pair->store, &cursor, max_rows, &scanned.out, &e), EMBD_OK);
         struct row_block block = scanned_block(&scanned);
         if (pair->ops->load(fresh, &block, &e) != EMBD_OK)
             fail_msg("load: %s", e.text);

@@ -108,10 +108,10 @@ static void test_growth_and_order(void **state)
         assert_true(index_find(&index, index_hash(key, 0), 0) == 0);
     uint8_t *seen = calloc(N, 1);
     uint64_t at = 0, n = 0;
-    const struct index_entry *entry;
-    while ((entry = index_next(&index, &at)) != NULL) {
-        assert_true(entry->ref == index_key(entry->hash, 0) + 1);
-        assert_int_equal(seen[entry->ref - 1]++, 0);
+    struct index_entry entry;
+    while (index_next(&index, &at, &entry)) {
+        assert_true(entry.ref == index_key(entry.hash, 0) + 1);
+        assert_int_equal(seen[entry.ref - 1]++, 0);
         n++;
     }
     assert_int_equal(n, N);

@@ -22,7 +22,7 @@ static void find_all(struct store *store)
         if (i < n)
             index_prefetch(index, d[i].hash);
         if (i >= APART && i - APART < n)
-            d[i - APART].ref = index_find_home(index, d[i - APART].hash, d[i - APART].slot);
+            d[i - APART].ref = index_find_home(index, d[i - APART].hash, d[i - APART].slot, true);
         if (i >= 2 * APART) {
             struct distinct *last = &d[i - 2 * APART];
             last->ref = index_find_rest(index, last->hash, last->slot, last->ref);

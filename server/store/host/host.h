@@ -92,7 +92,7 @@ int create_rows(struct store *store, const struct store_keys *in, uint8_t *statu
 void host_pull(struct store *store, struct store_pull *pull, struct store_done *done);
 void host_push(struct store *store, struct store_push *push, struct store_done *done);
 void host_insert(struct store *store, struct store_insert *insert, struct store_done *done);
-void host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out);
+int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out, struct embd__error *e);
 int host_load(struct store *store, const struct row_block *block, struct embd__error *e);
 
 /* Rows the table may still get: its capacity where that is a bound, and what the index can number. */

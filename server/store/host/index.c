@@ -4,20 +4,20 @@
 
 #include "memory.h"
 
-#define FIRST_BUCKETS 64u                                                             /* 4 KiB */
-#define FULL_BUCKETS ((uint32_t)(MEMORY_HUGE_PAGE / INDEX_BUCKET / sizeof(struct index_entry)))
+#define FIRST_BUCKETS 64u /* 4 KiB */
+#define FULL_BUCKETS ((uint32_t)(MEMORY_HUGE_PAGE / sizeof(struct index_bucket)))
 /* 2^20 segments hold 10^11 keys. Keys made to collide reach this early: a split then does not separate them. */
 #define DEPTH_MAX 20u
 
 static size_t segment_bytes(const struct index *index)
 {
-    return ((size_t)index->bucket_mask + 1) * INDEX_BUCKET * sizeof(struct index_entry);
+    return ((size_t)index->bucket_mask + 1) * sizeof(struct index_bucket);
 }
 
 /* The most entries a segment may hold: 0.7 of its places. */
 static uint32_t segment_limit(uint32_t bucket_mask)
 {
-    return (uint32_t)((uint64_t)(bucket_mask + 1) * INDEX_BUCKET * 7 / 10);
+    return (uint32_t)(((uint64_t)bucket_mask + 1) * INDEX_BUCKET * 7 / 10);
 }
 
 static struct segment *segment_new(const struct index *index, uint32_t depth)
@@ -26,8 +26,8 @@ static struct segment *segment_new(const struct index *index, uint32_t depth)
     if (segment == NULL)
         return NULL;
     segment->depth = depth;
-    segment->entries = memory_new(segment_bytes(index));
-    if (segment->entries == NULL) {
+    segment->buckets = memory_new(segment_bytes(index));
+    if (segment->buckets == NULL) {
         memory_free(segment, sizeof *segment);
         return NULL;
     }
@@ -36,19 +36,37 @@ static struct segment *segment_new(const struct index *index, uint32_t depth)
 
 static void segment_free(const struct index *index, struct segment *segment)
 {
-    memory_free(segment->entries, segment_bytes(index));
+    memory_free(segment->buckets, segment_bytes(index));
     memory_free(segment, sizeof *segment);
 }
 
-/* The entry of a key, or the empty one where it belongs. */
-static struct index_entry *place(struct index_entry *entries, uint32_t bucket_mask, uint64_t hash, uint32_t slot)
+/* Sets the entry of a key, or the first empty one in its way. Returns whether the key is new. */
+static bool set(struct index_bucket *buckets, uint32_t bucket_mask, const struct index_entry *entry)
 {
-    for (uint64_t bucket = hash & bucket_mask;; bucket = (bucket + 1) & bucket_mask) {
-        struct index_entry *e = entries + bucket * INDEX_BUCKET;
-        for (unsigned i = 0; i < INDEX_BUCKET; i++)
-            if (e[i].ref == 0 || (e[i].hash == hash && e[i].slot == slot))
-                return &e[i];
+    for (uint64_t at = entry->hash & bucket_mask;; at = (at + 1) & bucket_mask) {
+        struct index_bucket *b = &buckets[at];
+        for (unsigned i = 0; i < INDEX_BUCKET; i++) {
+            bool is_new = b->ref[i] == 0;
+            if (!is_new && (b->hash[i] != entry->hash || b->slot[i] != entry->slot))
+                continue;
+            b->hash[i] = entry->hash;
+            b->ref[i] = entry->ref;
+            b->slot[i] = entry->slot;
+            return is_new;
+        }
     }
+}
+
+static struct index_entry get(const struct index_bucket *buckets, uint64_t at)
+{
+    const struct index_bucket *b = &buckets[at / INDEX_BUCKET];
+    unsigned i = (unsigned)(at % INDEX_BUCKET);
+    return (struct index_entry){.hash = b->hash[i], .ref = b->ref[i], .slot = b->slot[i]};
+}
+
+static uint64_t segment_entries(uint32_t bucket_mask)
+{
+    return ((uint64_t)bucket_mask + 1) * INDEX_BUCKET;
 }
 
 bool index_open(struct index *index)
@@ -57,12 +75,13 @@ bool index_open(struct index *index)
     index->directory = memory_new(sizeof *index->directory);
     if (index->directory == NULL)
         return false;
-    index->directory[0] = segment_new(index, 0);
-    if (index->directory[0] == NULL) {
+    struct segment *segment = segment_new(index, 0);
+    if (segment == NULL) {
         memory_free(index->directory, sizeof *index->directory);
         index->directory = NULL;
         return false;
     }
+    index->directory[0] = (struct index_place){segment->buckets, segment};
     return true;
 }
 
@@ -77,7 +96,7 @@ void index_close(struct index *index)
     if (index->directory == NULL)
         return;
     for (uint64_t i = 0; i < (uint64_t)1 << index->depth;) {
-        struct segment *segment = index->directory[i];
+        struct segment *segment = index->directory[i].segment;
         i += segment_places(index, segment);
         segment_free(index, segment);
     }
@@ -85,28 +104,27 @@ void index_close(struct index *index)
 }
 
 /* Gives the only segment of a small index that many buckets. */
-static bool resize(struct index *index, uint32_t buckets)
+static bool resize(struct index *index, uint32_t n_buckets)
 {
-    struct segment *segment = index->directory[0];
-    size_t old_bytes = segment_bytes(index);
-    struct index_entry *entries = memory_new((size_t)buckets * INDEX_BUCKET * sizeof *entries);
-    if (entries == NULL)
+    struct segment *segment = index->directory[0].segment;
+    struct index_bucket *buckets = memory_new(n_buckets * sizeof *buckets);
+    if (buckets == NULL)
         return false;
-    for (size_t i = 0; i < old_bytes / sizeof *entries; i++) {
-        const struct index_entry *e = &segment->entries[i];
-        if (e->ref != 0)
-            *place(entries, buckets - 1, e->hash, e->slot) = *e;
+    for (uint64_t at = 0; at < segment_entries(index->bucket_mask); at++) {
+        struct index_entry entry = get(segment->buckets, at);
+        if (entry.ref != 0)
+            set(buckets, n_buckets - 1, &entry);
     }
-    memory_free(segment->entries, old_bytes);
-    segment->entries = entries;
-    index->bucket_mask = buckets - 1;
+    memory_free(segment->buckets, segment_bytes(index));
+    segment->buckets = index->directory[0].buckets = buckets;
+    index->bucket_mask = n_buckets - 1;
     return true;
 }
 
 static bool double_directory(struct index *index)
 {
     size_t n = (size_t)1 << index->depth;
-    struct segment **directory = memory_new(2 * n * sizeof *directory);
+    struct index_place *directory = memory_new(2 * n * sizeof *directory);
     if (directory == NULL)
         return false;
     for (size_t i = 0; i < n; i++)
@@ -120,12 +138,12 @@ static bool double_directory(struct index *index)
 /* Deals the entries of a segment out to its two halves by the next bit of the hash. */
 static void deal(const struct index *index, const struct segment *from, struct segment *halves[2])
 {
-    for (size_t i = 0; i < segment_bytes(index) / sizeof *from->entries; i++) {
-        const struct index_entry *e = &from->entries[i];
-        if (e->ref == 0)
+    for (uint64_t at = 0; at < segment_entries(index->bucket_mask); at++) {
+        struct index_entry entry = get(from->buckets, at);
+        if (entry.ref == 0)
             continue;
-        struct segment *to = halves[(e->hash >> (63 - from->depth)) & 1];
-        *place(to->entries, index->bucket_mask, e->hash, e->slot) = *e;
+        struct segment *to = halves[(entry.hash >> (63 - from->depth)) & 1];
+        set(to->buckets, index->bucket_mask, &entry);
         to->used++;
     }
 }
@@ -133,7 +151,7 @@ static void deal(const struct index *index, const struct segment *from, struct s
 /* Splits the segment at place `at` of the directory. */
 static bool split(struct index *index, uint64_t at)
 {
-    struct segment *segment = index->directory[at];
+    struct segment *segment = index->directory[at].segment;
     if (segment->depth == index->depth) {
         if (index->depth == DEPTH_MAX || !double_directory(index))
             return false;
@@ -149,8 +167,10 @@ static bool split(struct index *index, uint64_t at)
     }
     deal(index, segment, halves);
     uint64_t places = segment_places(index, segment), first = at & ~(places - 1);
-    for (uint64_t i = 0; i < places; i++)
-        index->directory[first + i] = halves[i >= places / 2];
+    for (uint64_t i = 0; i < places; i++) {
+        struct segment *half = halves[i >= places / 2];
+        index->directory[first + i] = (struct index_place){half->buckets, half};
+    }
     index->n_segments++;
     segment_free(index, segment);
     return true;
@@ -168,9 +188,9 @@ static bool grow_small(struct index *index, uint64_t n)
 static void count_pending(struct index *index, const uint64_t *hashes, size_t n)
 {
     for (uint64_t i = 0; i < (uint64_t)1 << index->depth; i++)
-        index->directory[i]->pending = 0;
+        index->directory[i].segment->pending = 0;
     for (size_t i = 0; i < n; i++)
-        index_segment(index, hashes[i])->pending++;
+        index_place(index, hashes[i])->segment->pending++;
 }
 
 /* Splits each segment that could not take what is pending, once. */
@@ -179,7 +199,7 @@ static bool split_overfull(struct index *index, bool *split_out)
     uint32_t limit = segment_limit(index->bucket_mask);
     *split_out = false;
     for (uint64_t i = 0; i < (uint64_t)1 << index->depth; i++) {
-        const struct segment *segment = index->directory[i];
+        const struct segment *segment = index->directory[i].segment;
         if ((uint64_t)segment->used + segment->pending <= limit)
             continue;
         uint32_t depth = index->depth;
@@ -220,33 +240,32 @@ bool index_reserve_count(struct index *index, uint64_t n)
 
 void index_put(struct index *index, uint64_t hash, uint32_t slot, uint32_t ref)
 {
-    struct segment *segment = index_segment(index, hash);
-    struct index_entry *e = place(segment->entries, index->bucket_mask, hash, slot);
-    if (e->ref == 0) {
+    struct segment *segment = index_place(index, hash)->segment;
+    struct index_entry entry = {.hash = hash, .ref = ref, .slot = slot};
+    if (set(segment->buckets, index->bucket_mask, &entry)) {
         segment->used++;
         index->n_entries++;
     }
-    *e = (struct index_entry){.hash = hash, .ref = ref, .slot = slot};
 }
 
 /* A segment is gone through at the first of its places; behind its last entry *at may point to the second. */
-const struct index_entry *index_next(const struct index *index, uint64_t *at)
+bool index_next(const struct index *index, uint64_t *at, struct index_entry *out)
 {
-    uint64_t per_segment = segment_bytes(index) / sizeof(struct index_entry);
-    uint64_t end = per_segment << index->depth;
-    while (*at < end) {
+    uint64_t per_segment = segment_entries(index->bucket_mask);
+    while (*at < per_segment << index->depth) {
         uint64_t i = *at / per_segment;
-        const struct segment *segment = index->directory[i];
+        const struct segment *segment = index->directory[i].segment;
         uint64_t places = segment_places(index, segment), first = i & ~(places - 1);
-        for (uint64_t j = *at % per_segment; i == first && j < per_segment; j++)
-            if (segment->entries[j].ref != 0) {
-                *at = i * per_segment + j + 1;
-                return &segment->entries[j];
-            }
+        for (uint64_t j = *at % per_segment; i == first && j < per_segment; j++) {
+            *out = get(segment->buckets, j);
+            *at = i * per_segment + j + 1;
+            if (out->ref != 0)
+                return true;
+        }
         *at = (first + places) * per_segment;
     }
     *at = UINT64_MAX;
-    return NULL;
+    return false;
 }
 
 uint64_t index_bytes(const struct index *index)

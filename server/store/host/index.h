@@ -32,15 +32,28 @@ struct index_entry {
 
 #define INDEX_BUCKET 4u
 
+/* Four entries, field by field: what a find compares lies together. */
+struct index_bucket {
+    uint64_t hash[INDEX_BUCKET];
+    uint32_t ref[INDEX_BUCKET];
+    uint32_t slot[INDEX_BUCKET];
+};
+
 struct segment {
-    struct index_entry *entries; /* [buckets][INDEX_BUCKET], aligned to a line */
+    struct index_bucket *buckets; /* aligned to a line */
     uint32_t used;
     uint32_t pending; /* during index_reserve: entries that are to come */
     uint32_t depth;   /* high bits of the hash that all its entries share */
 };
 
+/* The buckets stand beside their segment to save a find one access. */
+struct index_place {
+    struct index_bucket *buckets;
+    struct segment *segment;
+};
+
 struct index {
-    struct segment **directory; /* [1 << depth]; a segment stands in 1 << (depth - its depth) places */
+    struct index_place *directory; /* [1 << depth]; a segment stands in 1 << (depth - its depth) places */
     uint32_t depth;
     uint32_t bucket_mask; /* buckets of a segment - 1; the same for all */
     uint64_t n_segments;
@@ -59,9 +72,9 @@ bool index_reserve_count(struct index *index, uint64_t n);
 /* Sets what is known of a key, new or old; ref is not 0. New ones need room, see index_reserve. */
 void index_put(struct index *index, uint64_t hash, uint32_t slot, uint32_t ref);
 
-/* Entry number `at` in an order that stays until the next index_put of a new key; UINT64_MAX ends. Returns
- * the first used entry at or after *at and moves *at behind it; NULL: there is none. */
-const struct index_entry *index_next(const struct index *index, uint64_t *at);
+/* Entry number *at in an order that stays until the next index_put of a new key: gives the first used entry at or
+ * after *at and moves *at behind it. false: there is none, and *at is UINT64_MAX. */
+bool index_next(const struct index *index, uint64_t *at, struct index_entry *out);
 
 uint64_t index_bytes(const struct index *index);
 
@@ -87,14 +100,14 @@ static inline uint64_t index_key(uint64_t hash, uint32_t slot)
     return x - slot * INDEX_SLOT_STEP;
 }
 
-static inline struct segment *index_segment(const struct index *index, uint64_t hash)
+static inline struct index_place *index_place(const struct index *index, uint64_t hash)
 {
-    return index->directory[hash >> 1 >> (63 - index->depth)];
+    return &index->directory[hash >> 1 >> (63 - index->depth)];
 }
 
-static inline struct index_entry *index_bucket(const struct index *index, uint64_t hash)
+static inline struct index_bucket *index_bucket(const struct index *index, uint64_t hash)
 {
-    return index_segment(index, hash)->entries + (hash & index->bucket_mask) * INDEX_BUCKET;
+    return &index_place(index, hash)->buckets[hash & index->bucket_mask];
 }
 
 static inline void index_prefetch(const struct index *index, uint64_t hash)
@@ -102,30 +115,35 @@ static inline void index_prefetch(const struct index *index, uint64_t hash)
     __builtin_prefetch(index_bucket(index, hash));
 }
 
-/* The reference of a key that stands in this bucket; 0 where there is none. *full_out: the key may stand in the
- * next one. The four comparisons are made without a branch between them, because which of them succeeds cannot be
- * predicted. An empty entry may match (hash 0): its ref is 0. */
-static inline uint32_t index_look(const struct index_entry *bucket, uint64_t hash, uint32_t slot, bool *full_out)
+/* The reference of a key that stands in this bucket, or 0. All four are compared without a branch between, because
+ * which of them is the one cannot be predicted. An empty entry may match too (hash 0); it stands behind the real one
+ * and its ref is 0. `has_slots` should be a constant of the caller's. */
+static inline uint32_t index_look(const struct index_bucket *b, uint64_t hash, uint32_t slot, bool has_slots)
 {
-    unsigned match = 0;
-    for (unsigned i = 0; i < INDEX_BUCKET; i++)
-        match |= (unsigned)((bucket[i].hash == hash) & (bucket[i].slot == slot)) << i;
-    *full_out = false;
-    if (match)
-        return bucket[__builtin_ctz(match)].ref;
-    *full_out = bucket[INDEX_BUCKET - 1].ref != 0;
-    return 0;
+    uint32_t ref = 0;
+    for (unsigned i = INDEX_BUCKET; i-- > 0;) {
+        bool is_it = b->hash[i] == hash;
+        if (has_slots)
+            is_it &= b->slot[i] == slot;
+        ref = is_it ? b->ref[i] : ref;
+    }
+    return ref;
+}
+
+static inline bool index_is_full(const struct index_bucket *b)
+{
+    return b->ref[INDEX_BUCKET - 1] != 0;
 }
 
 /* What is known of a key; 0: nothing. */
 static inline uint32_t index_find(const struct index *index, uint64_t hash, uint32_t slot)
 {
-    const struct index_entry *entries = index_segment(index, hash)->entries;
-    bool is_full = true;
-    uint32_t ref = 0;
-    for (uint64_t bucket = hash & index->bucket_mask; is_full; bucket = (bucket + 1) & index->bucket_mask)
-        ref = index_look(entries + bucket * INDEX_BUCKET, hash, slot, &is_full);
-    return ref;
+    const struct index_bucket *buckets = index_place(index, hash)->buckets;
+    for (uint64_t at = hash & index->bucket_mask;; at = (at + 1) & index->bucket_mask) {
+        uint32_t ref = index_look(&buckets[at], hash, slot, true);
+        if (ref != 0 || !index_is_full(&buckets[at]))
+            return ref;
+    }
 }
 
 /* Not known yet: no candidate has been seen 0 times. */
@@ -133,11 +151,11 @@ static inline uint32_t index_find(const struct index *index, uint64_t hash, uint
 
 /* For finding many keys: index_prefetch, some keys later index_find_home, some keys later index_find_rest. At 0.6
  * load one key in ten stands outside its first bucket; its second is asked for here instead of waited for. */
-static inline uint32_t index_find_home(const struct index *index, uint64_t hash, uint32_t slot)
+static inline uint32_t index_find_home(const struct index *index, uint64_t hash, uint32_t slot, bool has_slots)
 {
-    bool is_full;
-    uint32_t ref = index_look(index_bucket(index, hash), hash, slot, &is_full);
-    if (!is_full)
+    const struct index_bucket *bucket = index_bucket(index, hash);
+    uint32_t ref = index_look(bucket, hash, slot, has_slots);
+    if (ref != 0 || !index_is_full(bucket))
         return ref;
     index_prefetch(index, hash + 1);
     return INDEX_PENDING;

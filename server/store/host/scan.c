@@ -30,23 +30,25 @@ static void copy_row_out(struct store *store, const struct index_entry *entry, s
 
 #define BATCH 32u
 
-void host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out)
+int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out, struct embd__error *e)
 {
+    (void)e;
     out->n_rows = out->n_candidates = 0;
     while (*cursor != UINT64_MAX && out->n_rows + out->n_candidates < max_rows) {
-        const struct index_entry *batch[BATCH];
+        struct index_entry batch[BATCH];
         uint32_t left = max_rows - out->n_rows - out->n_candidates, n = 0;
-        while (n < BATCH && n < left && (batch[n] = index_next(&store->index, cursor)) != NULL) {
-            if (!(batch[n]->ref & INDEX_CANDIDATE))
-                rows_prefetch(rows_at(&store->rows, batch[n]->ref - 1), store->rows.stride);
+        while (n < BATCH && n < left && index_next(&store->index, cursor, &batch[n])) {
+            if (!(batch[n].ref & INDEX_CANDIDATE))
+                rows_prefetch(rows_at(&store->rows, batch[n].ref - 1), store->rows.stride);
             n++;
         }
         for (uint32_t i = 0; i < n; i++)
-            if (batch[i]->ref & INDEX_CANDIDATE)
-                copy_candidate(store, batch[i], out);
+            if (batch[i].ref & INDEX_CANDIDATE)
+                copy_candidate(store, &batch[i], out);
             else
-                copy_row_out(store, batch[i], out);
+                copy_row_out(store, &batch[i], out);
     }
+    return EMBD_OK;
 }
 
 /* The keys of a block that its table has no row for, or does not know at all. A key that stands twice in the

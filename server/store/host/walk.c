@@ -1,56 +1,88 @@
 #include "host.h"
 
-/* The slot of the next key, in tables where slots tell keys apart. */
-static uint32_t next_slot(struct walk *walk)
+/* The slot of key k, in tables where slots tell keys apart; k rises. */
+static uint32_t next_slot(struct walk *walk, uint32_t k)
 {
     const struct store_keys *in = walk->in;
     if (in->offsets == NULL)
-        return in->slots[walk->hashed];
-    while (in->offsets[walk->row + 1] <= walk->hashed)
+        return in->slots[k];
+    while (in->offsets[walk->row + 1] <= k)
         walk->row++;
     return in->slots[walk->row];
 }
 
-static inline void hash_key(struct walk *walk, struct walk_block *block, uint32_t i)
+/* What the stages read, copied where the compiler can see that nothing they write changes it. */
+struct tables {
+    struct index index;
+    struct rows rows;
+    uint32_t value_bytes;
+    const uint64_t *keys; /* of the block being hashed */
+};
+
+/* The three stages of key i of a block. */
+static inline void hash_key(const struct tables *tables, struct walk_block *block, uint32_t i, uint32_t slot)
 {
-    uint32_t slot = walk->in->slots ? next_slot(walk) : 0;
     block->slot[i] = slot;
-    block->hash[i] = index_hash(walk->in->keys[walk->hashed++], slot);
-    index_prefetch(&walk->store->index, block->hash[i]);
+    block->hash[i] = index_hash(tables->keys[i], slot);
+    index_prefetch(&tables->index, block->hash[i]);
 }
 
-static inline void find_home(const struct walk *walk, struct walk_block *block, uint32_t i)
+static inline void find_home(const struct tables *tables, struct walk_block *block, uint32_t i, bool has_slots)
 {
-    block->ref[i] = index_find_home(&walk->store->index, block->hash[i], block->slot[i]);
+    block->ref[i] = index_find_home(&tables->index, block->hash[i], block->slot[i], has_slots);
 }
 
-static inline void find_record(const struct walk *walk, struct walk_block *block, uint32_t i)
+static inline void find_record(const struct tables *tables, struct walk_block *block, uint32_t i)
 {
-    const struct store *store = walk->store;
-    uint32_t ref = index_find_rest(&store->index, block->hash[i], block->slot[i], block->ref[i]);
-    block->record[i] = NULL;
+    uint32_t ref = index_find_rest(&tables->index, block->hash[i], block->slot[i], block->ref[i]);
+    const uint8_t *record = NULL;
     if (ref != 0 && !(ref & INDEX_CANDIDATE)) {
-        block->record[i] = rows_at(&store->rows, ref - 1);
-        rows_prefetch(block->record[i], store->value_bytes);
+        record = rows_at(&tables->rows, ref - 1);
+        rows_prefetch(record, tables->value_bytes);
+    }
+    block->record[i] = record;
+}
+
+/* Blocks that are all full, of a table where slots do not tell keys apart: nearly all blocks are. */
+static void advance_full(const struct tables *tables, struct walk_block *fresh, struct walk_block *hashed,
+                         struct walk_block *looked)
+{
+    struct tables t = *tables;
+    for (uint32_t i = 0; i < WALK_BLOCK; i++) {
+        hash_key(&t, fresh, i, 0);
+        find_home(&t, hashed, i, false);
+        find_record(&t, looked, i);
+    }
+}
+
+static void advance_any(struct walk *walk, const struct tables *tables, struct walk_block *fresh,
+                        struct walk_block *hashed, struct walk_block *looked)
+{
+    for (uint32_t i = 0; i < WALK_BLOCK; i++) {
+        if (i < fresh->n)
+            hash_key(tables, fresh, i, walk->in->slots ? next_slot(walk, walk->hashed + i) : 0);
+        if (i < hashed->n)
+            find_home(tables, hashed, i, true);
+        if (i < looked->n)
+            find_record(tables, looked, i);
     }
 }
 
 /* Moves each block but the next to be used a stage on; the one used before is filled anew. */
 static void advance(struct walk *walk)
 {
+    const struct store *store = walk->store;
     struct walk_block *fresh = &walk->blocks[(walk->block + 3) % WALK_BLOCKS];
     struct walk_block *hashed = &walk->blocks[(walk->block + 2) % WALK_BLOCKS];
     struct walk_block *looked = &walk->blocks[(walk->block + 1) % WALK_BLOCKS];
+    struct tables tables = {store->index, store->rows, store->value_bytes, walk->in->keys + walk->hashed};
     uint32_t left = walk->end - walk->hashed;
     fresh->n = left < WALK_BLOCK ? left : WALK_BLOCK;
-    for (uint32_t i = 0; i < WALK_BLOCK; i++) {
-        if (i < fresh->n)
-            hash_key(walk, fresh, i);
-        if (i < hashed->n)
-            find_home(walk, hashed, i);
-        if (i < looked->n)
-            find_record(walk, looked, i);
-    }
+    if (fresh->n == WALK_BLOCK && hashed->n == WALK_BLOCK && looked->n == WALK_BLOCK && !walk->in->slots)
+        advance_full(&tables, fresh, hashed, looked);
+    else
+        advance_any(walk, &tables, fresh, hashed, looked);
+    walk->hashed += fresh->n;
 }
 
 /* The request's row that key k belongs to. */

@@ -1,0 +1,312 @@
+/* call.c - the queue of a store's calls. A call goes from waiting to enqueued to ended; one that may create rows stops
+ * in between until its plan is there. cuda_collect moves calls on and calls the done of those that have ended. */
+#include "cuda_store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL_BYTES ((uint64_t)64 << 10) /* inputs that are cheaper to copy here than to send one by one */
+#define ALIGNMENT   256u
+
+void *arena_take(struct arena *arena, uint64_t bytes)
+{
+    uint64_t at = arena->bytes;
+    arena->bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return arena->base ? arena->base + at : NULL;
+}
+
+int cuda_error(struct store *store, int device_status, const char *what, struct embd__error *e)
+{
+    const char *name = store->schema->s.name;
+    if (device_status == DEVICE_NO_MEMORY)
+        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no device memory %s", name, what);
+    if (!store->failed)
+        snprintf(store->why, sizeof store->why, "table %s: the device failed %s: %s", name, what,
+                 device_text(device_status));
+    store->failed = true;
+    return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
+}
+
+/* ---- a call's memory ---- */
+
+struct call *call_new(struct store *store)
+{
+    struct call *call = store->spare;
+    if (call != NULL) {
+        store->spare = call->next;
+    } else {
+        call = calloc(1, sizeof *call);
+        if (call == NULL || device_event_new(&call->event) != 0) {
+            free(call);
+            return NULL;
+        }
+    }
+    void *event = call->event;
+    *call = (struct call){.store = store, .event = event};
+    return call;
+}
+
+void call_free(struct call *call)
+{
+    struct store *store = call->store;
+    buffer_free(call->staging, call->staging_bytes);
+    device_free(call->scratch, store->stream);
+    call->staging = NULL;
+    call->scratch = NULL;
+    call->next = store->spare;
+    store->spare = call;
+}
+
+/* ---- inputs ---- */
+
+void call_set_input(struct call *call, int which, const void *from, uint64_t bytes)
+{
+    struct arena arena = {.bytes = call->in_bytes};
+    call->inputs[which] = (struct input){from, bytes, call->in_bytes};
+    arena_take(&arena, bytes);
+    call->in_bytes = arena.bytes;
+}
+
+void call_set_keys(struct call *call, const struct store_keys *in, uint32_t first, uint32_t n_rows)
+{
+    uint32_t begin = in->offsets ? in->offsets[first] : first;
+    uint32_t end = in->offsets ? in->offsets[first + n_rows] : first + n_rows;
+    uint64_t n = end - begin;
+    call->in.n = end - begin;
+    call->in.n_rows = n_rows;
+    call->in.first = begin;
+    call_set_input(call, IN_KEYS, in->keys + begin, n * sizeof *in->keys);
+    if (in->offsets)
+        call_set_input(call, IN_OFFSETS, in->offsets + first, (n_rows + 1ull) * sizeof *in->offsets);
+    if (in->slots)
+        call_set_input(call, IN_SLOTS, in->slots + first, (uint64_t)n_rows * sizeof *in->slots);
+    if (in->weights)
+        call_set_input(call, IN_WEIGHTS, in->weights + begin, n * sizeof *in->weights);
+}
+
+static void *input_at(const struct call *call, int which, uint8_t *base)
+{
+    return call->inputs[which].from ? base + call->inputs[which].at : NULL;
+}
+
+static void set_view(struct call *call, uint8_t *base)
+{
+    call->in.keys = input_at(call, IN_KEYS, base);
+    call->in.offsets = input_at(call, IN_OFFSETS, base);
+    call->in.slots = input_at(call, IN_SLOTS, base);
+    call->in.weights = input_at(call, IN_WEIGHTS, base);
+}
+
+static void stage(const struct call *call, const struct input *input)
+{
+    if (input->bytes)
+        memcpy(call->staging + input->at, input->from, input->bytes);
+}
+
+int call_upload(struct call *call, uint8_t *block, bool is_in_place)
+{
+    void *stream = call->store->stream;
+    bool is_small = call->in_bytes <= SMALL_BYTES;
+    int status = 0;
+    for (int i = 0; i < IN_COUNT && status == 0; i++) {
+        struct input *input = &call->inputs[i];
+        bool is_direct = !is_small && is_pinned(input->from);
+        if (!is_direct)
+            stage(call, input);
+        if (!is_small)
+            status = device_copy(block + input->at, is_direct ? input->from : call->staging + input->at, input->bytes,
+                                 stream);
+    }
+    is_in_place = is_in_place && is_small;
+    if (is_small && !is_in_place)
+        status = device_copy(block, call->staging, call->in_bytes, stream);
+    set_view(call, is_in_place ? call->staging : block);
+    return status;
+}
+
+/* ---- from waiting to ended ---- */
+
+static void end(struct call *call, int status)
+{
+    call->status = status;
+    call->state = CALL_ENDED;
+}
+
+static void fail(struct call *call, int device_status, const char *what)
+{
+    end(call, cuda_error(call->store, device_status, what, &call->done->error));
+}
+
+static void set_counts(struct call *call)
+{
+    uint32_t n_filtered = call->report ? call->report->n_filtered : 0;
+    if (call->kind == CALL_PUSH) {
+        call->push->n_inserted = call->n_inserted;
+        call->push->n_full = call->n_full;
+        call->push->n_filtered = n_filtered;
+    } else if (call->kind == CALL_INSERT) {
+        call->insert->n_inserted = call->n_inserted;
+        call->insert->n_full = call->n_full;
+        call->insert->n_filtered = n_filtered;
+    }
+}
+
+/* The device is done with it: hand over what it made. */
+static void finish(struct call *call)
+{
+    if (call->statuses_out && call->in.n)
+        memcpy(call->statuses_out, call->statuses, call->in.n);
+    if (call->values_out && call->values_bytes)
+        memcpy(call->values_out, call->values, call->values_bytes);
+    set_counts(call);
+    end(call, EMBD_OK);
+}
+
+static void record(struct call *call, enum call_state state)
+{
+    int status = device_event_record(call->event, call->store->stream);
+    call->state = state;
+    if (status != 0)
+        fail(call, status, "recording an event");
+}
+
+static void start(struct call *call)
+{
+    call->done->error.status = EMBD_OK;
+    if (call->store->failed) {
+        end(call, embd__error_set(&call->done->error, EMBD_INTERNAL, "%s", call->store->why));
+        return;
+    }
+    int status = call->kind == CALL_PULL ? pull_start(call) : push_start(call);
+    if (status != 0)
+        fail(call, status, "starting a call");
+    else
+        record(call, call->kind == CALL_PULL ? CALL_ENQUEUED : CALL_PLANNED);
+}
+
+static void commit(struct call *call)
+{
+    int status = push_commit(call, &call->done->error);
+    if (status != EMBD_OK)
+        end(call, status);
+    else
+        record(call, CALL_ENQUEUED);
+}
+
+/* Starts what waits, as far as no plan is in the way. */
+static void start_ready(struct store *store)
+{
+    for (struct call *call = store->first; call != NULL && call->state != CALL_PLANNED; call = call->next)
+        if (call->state == CALL_WAITING) {
+            start(call);
+            if (call->state == CALL_PLANNED)
+                return;
+        }
+}
+
+/* Moves a call on that everything before it has ended for. False: the device is not there yet. */
+static bool advance(struct call *call)
+{
+    int error = 0;
+    if (call->state == CALL_ENDED)
+        return true;
+    if (device_event_query(call->event, &error) == DEVICE_PENDING)
+        return false;
+    if (error != 0)
+        fail(call, error, "running a call");
+    else if (call->state == CALL_PLANNED)
+        commit(call);
+    else
+        finish(call);
+    start_ready(call->store);
+    return true;
+}
+
+static void unlink_call(struct store *store, struct call *call)
+{
+    struct call **at = &store->first, *before = NULL;
+    while (*at != call) {
+        before = *at;
+        at = &before->next;
+    }
+    *at = call->next;
+    if (store->last == call)
+        store->last = before;
+}
+
+/* Its done may make new calls. */
+static void call_done(struct call *call)
+{
+    struct store_done *done = call->done;
+    int status = call->status;
+    unlink_call(call->store, call);
+    call_free(call);
+    done->fn(done, status);
+}
+
+bool cuda_collect(struct store *store)
+{
+    if (store->first == NULL)
+        return false;
+    device_use(store->device);
+    while (store->first != NULL && advance(store->first))
+        if (store->first->state == CALL_ENDED)
+            call_done(store->first);
+    return store->first != NULL;
+}
+
+void call_wait_all(struct store *store)
+{
+    device_use(store->device);
+    for (struct call *call = store->first; call != NULL; call = call->next)
+        while (call->state != CALL_ENDED) {
+            int status = device_stream_wait(store->stream);
+            if (status != 0)
+                fail(call, status, "running a call");
+            else
+                advance(call);
+        }
+}
+
+void cuda_forget(struct store *store, struct store_done *done)
+{
+    call_wait_all(store);
+    for (struct call *call = store->first; call != NULL; call = call->next)
+        if (call->done == done) {
+            unlink_call(store, call);
+            call_free(call);
+            return;
+        }
+}
+
+void call_submit(struct store *store, enum call_kind kind, void *request, struct store_done *done)
+{
+    struct call *call = NULL;
+    int status = device_use(store->device);
+    if (status == 0)
+        call = call_new(store);
+    if (call == NULL) {
+        done->error.status = EMBD_OK;
+        done->fn(done, cuda_error(store, status ? status : DEVICE_NO_MEMORY, "for a call", &done->error));
+        return;
+    }
+    call->kind = kind;
+    call->done = done;
+    if (kind == CALL_PULL)
+        call->pull = request;
+    else if (kind == CALL_PUSH)
+        call->push = request;
+    else
+        call->insert = request;
+    if (store->last)
+        store->last->next = call;
+    else
+        store->first = call;
+    store->last = call;
+    start_ready(store);
+    if (kind == CALL_PULL && call->pull->now) {
+        call_wait_all(store);
+        call_done(call);
+    }
+}

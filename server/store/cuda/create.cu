@@ -1,0 +1,88 @@
+/* create.cu - rows and entries for keys that have none, and the move of all entries into a larger table. */
+#include "keytable.cuh"
+#include "values.cuh"
+
+/* Entries there are: of candidates that get a row, or that were seen once more. */
+static __global__ void __launch_bounds__(256) update(table_view t, keys_view in, plan_view p, uint32_t n_insert,
+                                                     uint64_t first_row)
+{
+    for (uint64_t i = lane_index(); i < in.n; i += lane_count()) {
+        uint32_t ref = p.refs[i];
+        bool is_first = !is_row(ref) && ref != 0 && p.firsts[p.group[i]] == i;
+        if (is_first && !p.is_leader[i]) {
+            uint32_t sights = ref & REF_SIGHTS_MAX;
+            sights += sights < REF_SIGHTS_MAX;
+            entry_of(t, in.keys[i], slot_at(t, in, (uint32_t)i))->ref = REF_CANDIDATE | sights;
+        }
+    }
+    for (uint64_t j = lane_index(); j < n_insert; j += lane_count()) {
+        uint32_t i = p.leaders[j];
+        if (p.refs[i] != 0)
+            entry_of(t, in.keys[i], slot_at(t, in, i))->ref = (uint32_t)(first_row + j + 1);
+    }
+}
+
+/* New entries, and what each leader's group gets. */
+static __global__ void __launch_bounds__(256) place(table_view t, keys_view in, plan_view p, uint32_t n_insert,
+                                                    uint64_t first_row)
+{
+    uint32_t n_leaders = p.report->n_leaders;
+    for (uint64_t j = lane_index(); j < n_leaders; j += lane_count()) {
+        uint32_t i = p.leaders[j], row = (uint32_t)(first_row + j), slot = slot_at(t, in, i);
+        p.results[p.group[i]] = j < n_insert ? row + 1 : 0;
+        if (j >= n_insert)
+            continue;
+        if (p.refs[i] == 0)
+            entry_place(t, in.keys[i], slot, row + 1);
+        t.row_keys[row] = in.keys[i];
+        if (t.row_slots)
+            t.row_slots[row] = (uint16_t)slot;
+    }
+    if (p.report->n_filtered_new == 0)
+        return;
+    for (uint64_t i = lane_index(); i < in.n; i += lane_count())
+        if (p.refs[i] == 0 && !p.is_leader[i] && p.firsts[p.group[i]] == i)
+            entry_place(t, in.keys[i], slot_at(t, in, (uint32_t)i), REF_CANDIDATE | 1u);
+}
+
+/* New rows at their first value: a lane makes four columns. */
+static __global__ void __launch_bounds__(256) fill(table_view t, uint32_t n_insert, uint64_t first_row)
+{
+    uint32_t fours = fours_of(t.dim);
+    uint64_t n = (uint64_t)n_insert * fours;
+    for (uint64_t i = lane_index(); i < n; i += lane_count()) {
+        uint64_t row = first_row + i / fours;
+        uint32_t column = (uint32_t)(i % fours) * 4, slot = t.row_slots ? t.row_slots[row] : 0;
+        four_store(t.values + row * t.stride, t.dtype, column, first_value(t, t.row_keys[row], slot, column));
+    }
+    n = (uint64_t)n_insert * t.state_floats;
+    for (uint64_t i = lane_index(); i < n; i += lane_count())
+        t.states[first_row * t.state_floats + i] = t.first_state;
+}
+
+int launch_create(struct table_view t, struct keys_view in, struct plan_view p, uint32_t n_insert, uint64_t first_row,
+                  void *stream)
+{
+    struct shape s = shape_of(in.n), wide = shape_of((uint64_t)n_insert * ((t.dim + 3) / 4));
+    int status = LAUNCH(update, s.grid, s.block, stream, t, in, p, n_insert, first_row);
+    if (status == 0)
+        status = LAUNCH(place, s.grid, s.block, stream, t, in, p, n_insert, first_row);
+    if (status == 0 && n_insert)
+        status = LAUNCH(fill, wide.grid, wide.block, stream, t, n_insert, first_row);
+    return status;
+}
+
+static __global__ void __launch_bounds__(256) rebuild(table_view from, table_view to)
+{
+    for (uint64_t i = lane_index(); i < from.n_buckets * ENTRY_BUCKET; i += lane_count()) {
+        struct entry e = from.entries[i];
+        if (e.ref)
+            entry_place(to, e.key, e.tail & ENTRY_SLOT, e.ref);
+    }
+}
+
+int launch_rebuild(struct table_view from, struct table_view to, void *stream)
+{
+    struct shape s = shape_of(from.n_buckets * ENTRY_BUCKET);
+    return LAUNCH(rebuild, s.grid, s.block, stream, from, to);
+}

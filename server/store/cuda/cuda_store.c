@@ -1,0 +1,185 @@
+#include "cuda_store.h"
+
+#include <stdlib.h>
+
+static void cuda_close(struct store *store)
+{
+    if (store == NULL)
+        return;
+    device_use(store->device);
+    while (store->first != NULL) {
+        call_wait_all(store);
+        cuda_collect(store);
+    }
+    if (store->stream)
+        device_stream_wait(store->stream);
+    while (store->spare != NULL) {
+        struct call *call = store->spare;
+        store->spare = call->next;
+        device_event_free(call->event);
+        free(call);
+    }
+    device_range_close(&store->values);
+    device_range_close(&store->states);
+    device_range_close(&store->row_keys);
+    device_range_close(&store->row_slots);
+    device_free(store->view.entries, store->stream);
+    device_free(store->slot_memory, store->stream);
+    device_stream_free(store->stream);
+    free(store);
+}
+
+/* What initializer.h needs to know of slots, in memory of the device. */
+static int open_slots(struct store *store)
+{
+    const embd_schema *s = &store->schema->s;
+    if (s->initializer.kind != EMBD_UNIFORM_SLOT)
+        return 0;
+    uint64_t starts_bytes = (s->slots + 1ull) * sizeof(uint64_t), bounds_bytes = s->slots * sizeof(float);
+    float bounds[EMBD_SLOTS_MAX];
+    for (uint32_t i = 0; i < s->slots; i++)
+        bounds[i] = initializer_slot_bound(s->slot_sizes[i]);
+    int status = device_new(&store->slot_memory, starts_bytes + bounds_bytes, store->stream);
+    if (status != 0)
+        return status;
+    uint8_t *memory = store->slot_memory;
+    store->view.slot_starts = (const uint64_t *)(const void *)memory;
+    store->view.slot_bounds = (const float *)(const void *)(memory + starts_bytes);
+    status = device_copy(memory, store->schema->slot_starts, starts_bytes, store->stream);
+    if (status == 0)
+        status = device_copy(memory + starts_bytes, bounds, bounds_bytes, store->stream);
+    return status ? status : device_stream_wait(store->stream);
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Addresses for as many rows as the device could hold or a ref can number; memory comes as rows do. */
+static int open_rows(struct store *store)
+{
+    struct table_view *t = &store->view;
+    uint64_t memory = device_memory(), rows = REF_ROWS_MAX, state_bytes = (uint64_t)t->state_floats * sizeof(float);
+    int status = device_range_open(&store->values, least(memory, rows * t->stride));
+    if (status == 0 && state_bytes)
+        status = device_range_open(&store->states, least(memory, rows * state_bytes));
+    if (status == 0)
+        status = device_range_open(&store->row_keys, least(memory, rows * sizeof *t->row_keys));
+    if (status == 0 && store->schema->s.partition == EMBD_SLOT)
+        status = device_range_open(&store->row_slots, least(memory, rows * sizeof *t->row_slots));
+    t->values = store->values.base;
+    t->states = (float *)(void *)store->states.base;
+    t->row_keys = (uint64_t *)(void *)store->row_keys.base;
+    t->row_slots = (uint16_t *)(void *)store->row_slots.base;
+    return status;
+}
+
+static int open_memory(struct store *store)
+{
+    const embd_schema *s = &store->schema->s;
+    uint64_t capacity = s->on_full == EMBD_GROW ? s->capacity : 0;
+    store->device = device_of_thread();
+    int status = device_use(store->device);
+    if (status == 0)
+        status = device_stream_new(&store->stream);
+    if (status == 0)
+        status = open_slots(store);
+    if (status == 0)
+        status = open_rows(store);
+    if (status == 0 && capacity > REF_ROWS_MAX)
+        status = DEVICE_NO_MEMORY;
+    if (status == 0)
+        status = grow_entries(store, capacity ? capacity : 1);
+    return status ? status : grow_rows(store, capacity);
+}
+
+static void set_view(struct store *store)
+{
+    const embd_schema *s = &store->schema->s;
+    uint32_t bytes = s->dim * (uint32_t)(s->dtype == EMBD_F32 ? 4 : 2);
+    store->view = (struct table_view){
+        .dim = s->dim,
+        .stride = (bytes + 15) / 16 * 16,
+        .state_floats = embd__schema_state_floats(s),
+        .dtype = s->dtype,
+        .initializer = {s->initializer.kind, s->initializer.a, s->initializer.b, s->seed},
+        .n_slots = s->slots,
+        .first_state = optimizer_first_state(&s->optimizer),
+        .admit_after = s->admit_after,
+    };
+}
+
+static int cuda_open(const struct table_schema *schema, struct store **out, struct embd__error *e)
+{
+    *out = NULL;
+    struct store *store = calloc(1, sizeof *store);
+    if (store == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to open it", schema->s.name);
+    store->schema = schema;
+    set_view(store);
+    int status = open_memory(store);
+    if (status != 0) {
+        cuda_error(store, status, "to open it", e);
+        cuda_close(store);
+        return e->status;
+    }
+    *out = store;
+    return EMBD_OK;
+}
+
+static void cuda_pull(struct store *store, struct store_pull *pull, struct store_done *done)
+{
+    call_submit(store, CALL_PULL, pull, done);
+}
+
+static void cuda_push(struct store *store, struct store_push *push, struct store_done *done)
+{
+    call_submit(store, CALL_PUSH, push, done);
+}
+
+static void cuda_insert(struct store *store, struct store_insert *insert, struct store_done *done)
+{
+    call_submit(store, CALL_INSERT, insert, done);
+}
+
+static void cuda_set_step(struct store *store, uint64_t step)
+{
+    store->step = step;
+}
+
+static void cuda_stats(const struct store *store, struct store_stats *out)
+{
+    *out = (struct store_stats){
+        .rows = store->n_rows,
+        .candidates = store->n_candidates,
+        .capacity = store->capacity,
+        .row_bytes = store->values.bytes + store->states.bytes,
+        .index_bytes = store->view.n_buckets * ENTRY_BUCKET * sizeof(struct entry) + store->row_keys.bytes +
+                       store->row_slots.bytes,
+        .steps = store->step,
+    };
+}
+
+const struct store_ops store_cuda = {
+    .name = "cuda",
+    .pull_bytes = UINT64_MAX,
+    .open = cuda_open,
+    .close = cuda_close,
+    .pull = cuda_pull,
+    .push = cuda_push,
+    .insert = cuda_insert,
+    .collect = cuda_collect,
+    .forget = cuda_forget,
+    .scan = cuda_scan,
+    .load = cuda_load,
+    .set_step = cuda_set_step,
+    .stats = cuda_stats,
+    .buffer_new = buffer_new,
+    .buffer_free = buffer_free,
+};
+
+int store_cuda_devices(const char **why_out)
+{
+    return device_count(why_out);
+}

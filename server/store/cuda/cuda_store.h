@@ -1,0 +1,143 @@
+/* cuda_store.h - one table of one shard in the memory of one GPU: what the C files of this folder share.
+ *
+ *   device    memory, streams and events of the device
+ *   kernels   the table as kernels see it, and what they can do
+ *   buffers   pinned memory for frames and answers
+ *   grow      room for more rows and entries
+ *   call      the queue of calls, from the shard's call to its done
+ *   pull      enqueues pulls
+ *   plan      what a request will create, then its rows and entries
+ *   push      enqueues pushes and inserts
+ *   scan, load   copy rows out and in; these block
+ *
+ * Calls take effect in the order made, because one stream runs them. A pull is enqueued at once. What a push or insert
+ * creates is counted on the device first; the host then makes room and enqueues the rest, and calls behind it wait in
+ * the queue meanwhile. The host never waits for the device but in scan, load and a pull that says `now`.
+ *
+ * Owner: the shard's thread. */
+#ifndef EMBD_CUDA_CUDA_STORE_H
+#define EMBD_CUDA_CUDA_STORE_H
+
+#include "device.h"
+#include "kernels.h"
+#include "store.h"
+
+enum call_kind { CALL_PULL, CALL_PUSH, CALL_INSERT };
+enum call_state {
+    CALL_WAITING,  /* for those before it */
+    CALL_PLANNED,  /* its plan is on its way from the device */
+    CALL_ENQUEUED, /* all of it is */
+    CALL_ENDED,    /* with `status`; done is to be called */
+};
+
+/* An array that a call brings: where it is, and where it lies in the call's input block. */
+struct input {
+    const void *from;
+    uint64_t bytes, at;
+};
+enum { IN_KEYS, IN_OFFSETS, IN_SLOTS, IN_WEIGHTS, IN_VALUES, IN_STATES, IN_COUNT };
+
+struct call {
+    struct call *next;
+    struct store *store;
+    enum call_kind kind;
+    enum call_state state;
+    int status;
+    struct store_pull *pull; /* of these three, the one of its kind */
+    struct store_push *push;
+    struct store_insert *insert;
+    struct store_done *done; /* NULL: a load's, which asks for the result itself */
+    void *event;
+
+    struct input inputs[IN_COUNT];
+    uint64_t in_bytes;
+    struct keys_view in;
+    uint8_t *values;         /* pull: where the kernel writes them; push: gradients on the device */
+    uint8_t *staging;        /* pinned */
+    size_t staging_bytes;
+    uint8_t *statuses, *statuses_out; /* in staging, and the caller's; or NULL */
+    uint8_t *values_out;     /* the caller's, where it is not pinned */
+    uint64_t values_bytes;
+    void *scratch;           /* device memory until all is enqueued */
+
+    struct plan_view plan;
+    struct plan_report *report; /* in staging */
+    uint32_t n_inserted, n_full;
+};
+
+struct store {
+    const struct table_schema *schema; /* the caller's */
+    int device;
+    void *stream;
+    struct table_view view;
+    struct device_range values, states, row_keys, row_slots;
+    void *slot_memory; /* slot_bounds and slot_starts */
+    uint64_t n_rows, n_candidates, capacity, step;
+    uint64_t n_entries_max; /* that the entries have room for */
+    struct call *first, *last; /* the queue */
+    struct call *spare;
+    bool failed; /* the device is not to be trusted any more */
+    char why[200];
+};
+
+/* ---- buffers ---- */
+
+void *buffer_new(size_t bytes);
+void buffer_free(void *buffer, size_t bytes);
+
+/* ---- grow ---- */
+
+/* Rows the table may still get: its capacity where that is a bound, and what a ref can number. */
+uint64_t cuda_room(const struct store *store);
+/* Memory for n rows, entries for n keys, in all. DEVICE_NO_MEMORY: as before. */
+int grow_rows(struct store *store, uint64_t n);
+int grow_entries(struct store *store, uint64_t n);
+
+/* ---- call ---- */
+
+/* Sets the error of a device's status, which is not 0: EMBD_NO_MEMORY, or EMBD_INTERNAL for good. */
+int cuda_error(struct store *store, int device_status, const char *what, struct embd__error *e);
+
+void call_submit(struct store *store, enum call_kind kind, void *request, struct store_done *done);
+bool cuda_collect(struct store *store);
+void cuda_forget(struct store *store, struct store_done *done);
+/* Waits until all calls have ended. Their dones are collected later. */
+void call_wait_all(struct store *store);
+
+/* The arrays of keys begin .. end, rows first .. first + n_rows. */
+void call_set_keys(struct call *call, const struct store_keys *in, uint32_t first, uint32_t n_rows);
+void call_set_input(struct call *call, int which, const void *from, uint64_t bytes);
+/* Copies the inputs to the device's `block`, or where they are few and is_in_place to pinned memory, which the kernels
+ * then read; sets call->in. `staging` has in_bytes. */
+int call_upload(struct call *call, uint8_t *block, bool is_in_place);
+
+/* Takes a piece of a block; with a base of NULL it only counts. */
+struct arena {
+    uint8_t *base;
+    uint64_t bytes;
+};
+void *arena_take(struct arena *arena, uint64_t bytes);
+
+struct call *call_new(struct store *store);
+void call_free(struct call *call);
+
+/* ---- pull, plan, push: 0 or a device's status ---- */
+
+int pull_start(struct call *call);
+
+/* Lays out and enqueues the search for missing keys, up to the report. */
+void plan_lay_out(struct call *call, struct arena *arena);
+int plan_start(struct call *call);
+/* With the report: EMBD_FULL, EMBD_NO_MEMORY in e, nothing changed; else enqueues rows and entries. */
+int plan_commit(struct call *call, bool want_statuses, struct embd__error *e);
+
+int push_start(struct call *call);
+int push_commit(struct call *call, struct embd__error *e);
+
+/* ---- the calls of store_ops ---- */
+
+int cuda_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
+              struct embd__error *e);
+int cuda_load(struct store *store, const struct row_block *block, struct embd__error *e);
+
+#endif

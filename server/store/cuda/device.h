@@ -1,0 +1,65 @@
+/* device.h - the device as the C files of this folder see it: memory, streams, events. Numbers that functions return
+ * are 0, DEVICE_NO_MEMORY (nothing was changed, others may go on) or another error of CUDA's, after which nothing on
+ * the device can be trusted; device_text explains them. One file implements this with CUDA; tests of the kernels'
+ * logic have an implementation of their own.
+ *
+ * Calls are made with the store's device current (device_use). Streams run what is enqueued in order. */
+#ifndef EMBD_CUDA_DEVICE_H
+#define EMBD_CUDA_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DEVICE_NO_MEMORY (-1)
+
+const char *device_text(int status);
+
+/* How many devices there are. 0: *why_out says why there is none. */
+int device_count(const char **why_out);
+/* The one that this thread's stores use: threads take them in turn. */
+int device_of_thread(void);
+int device_use(int device);
+/* Bytes of memory of the device in use. */
+uint64_t device_memory(void);
+
+int device_stream_new(void **stream_out);
+void device_stream_free(void *stream);
+int device_stream_wait(void *stream);
+
+/* What was enqueued before the record: done? A negative or positive error otherwise. */
+#define DEVICE_PENDING 1
+#define DEVICE_DONE    0
+int device_event_new(void **event_out);
+void device_event_free(void *event);
+int device_event_record(void *event, void *stream);
+int device_event_query(void *event, int *error_out);
+
+/* Memory from the stream's next operation to the one before the free. */
+int device_new(void **memory_out, uint64_t bytes, void *stream);
+void device_free(void *memory, void *stream);
+
+int device_copy(void *to, const void *from, uint64_t bytes, void *stream);
+/* n rows of `bytes`. */
+int device_copy_rows(void *to, uint64_t to_stride, const void *from, uint64_t from_stride, uint64_t bytes, uint64_t n,
+                     void *stream);
+int device_fill(void *memory, int byte, uint64_t bytes, void *stream);
+
+/* Host memory that the device reads and writes at the same address. Any thread. NULL: out of memory. */
+void *pinned_new(size_t bytes);
+void pinned_free(void *memory);
+bool is_pinned(const void *memory);
+
+/* An array of device memory that grows at its end and never moves. */
+struct device_range {
+    uint8_t *base;
+    uint64_t reserved, bytes; /* addresses, and memory behind them */
+    struct device_piece *pieces;
+    uint32_t n_pieces, pieces_capacity;
+};
+int device_range_open(struct device_range *range, uint64_t most_bytes);
+void device_range_close(struct device_range *range);
+/* At least `bytes` in all. DEVICE_NO_MEMORY: as it was. */
+int device_range_grow(struct device_range *range, uint64_t bytes);
+
+#endif

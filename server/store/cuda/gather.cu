@@ -1,0 +1,96 @@
+/* gather.cu - the pull that matters most in one kernel: one key a row, rows as they are stored. A warp finds 32 keys
+ * and then copies their rows, four independent 16-byte loads of a lane on their way at a time. Rows are read past the
+ * first-level cache and written as a stream: neither will be looked at again soon. */
+#include "keytable.cuh"
+#include "values.cuh"
+
+/* First values of the warp's keys that have no row: rare, so one key after the other. */
+__device__ static inline void fill_missing(const table_view &t, const pull_view &p, uint64_t base, uint64_t key,
+                                           uint32_t slot, uint32_t missing)
+{
+    uint32_t lane = threadIdx.x % 32;
+    for (; missing; missing &= missing - 1) {
+        int from = __ffs((int)missing) - 1;
+        uint64_t k = __shfl_sync(ALL_LANES, key, from);
+        uint32_t s = __shfl_sync(ALL_LANES, slot, from);
+        for (uint32_t column = lane * 4; column < t.dim; column += 128)
+            four_store(p.values, p.dtype, (base + (uint32_t)from) * t.dim + column, first_value(t, k, s, column));
+    }
+}
+
+/* UNITS: 16-byte pieces of a row. */
+template <int UNITS>
+__device__ static inline void copy_rows(const table_view &t, const pull_view &p, uint64_t base, uint32_t ref)
+{
+    constexpr int AT_ONCE = UNITS < 4 ? UNITS : 4;
+    uint32_t lane = threadIdx.x % 32;
+    uint4 *out = (uint4 *)p.values + base * UNITS;
+    uint64_t left = (p.in.n - base) * UNITS;
+#pragma unroll 1
+    for (uint32_t j = 0; j < UNITS; j += AT_ONCE) {
+        uint4 v[AT_ONCE];
+        bool is_written[AT_ONCE];
+#pragma unroll
+        for (uint32_t u = 0; u < AT_ONCE; u++) {
+            uint32_t c = (j + u) * 32 + lane;
+            uint32_t r = __shfl_sync(ALL_LANES, ref, (int)(c / UNITS));
+            is_written[u] = c < left && (is_row(r) || p.zero_missing);
+            v[u] = make_uint4(0, 0, 0, 0);
+            if (is_row(r))
+                v[u] = load_once(row_of_ref(t, r) + c % UNITS * 16);
+        }
+#pragma unroll
+        for (uint32_t u = 0; u < AT_ONCE; u++)
+            if (is_written[u])
+                __stcs(out + (j + u) * 32 + lane, v[u]);
+    }
+}
+
+template <int UNITS>
+static __global__ void __launch_bounds__(256) gather(table_view t, pull_view p)
+{
+    uint32_t lane = threadIdx.x % 32;
+    for (uint64_t base = lane_index() - lane; base < p.in.n; base += lane_count()) {
+        bool active = base + lane < p.in.n;
+        uint64_t key = active ? p.in.keys[base + lane] : 0;
+        uint32_t slot = active ? slot_at(t, p.in, (uint32_t)(base + lane)) : 0;
+        uint32_t ref = find_warp(t, key, slot, active);
+        if (!active || !is_row(ref))
+            ref = 0;
+        copy_rows<UNITS>(t, p, base, ref);
+        if (active && p.statuses)
+            p.statuses[base + lane] = ref ? EMBD_KEY_HIT : EMBD_KEY_MISSING;
+        uint32_t missing = __ballot_sync(ALL_LANES, active && !ref && !p.zero_missing);
+        if (missing)
+            fill_missing(t, p, base, key, slot, missing);
+    }
+}
+
+bool gather_fits(const struct table_view *t, const struct pull_view *pull)
+{
+    uint32_t units = t->stride / 16;
+    bool is_whole = t->dim * (pull->dtype == EMBD_F32 ? 4 : 2) == t->stride;
+    return pull->in.offsets == nullptr && pull->dtype == t->dtype && is_whole && pull->is_aligned && units <= 64 &&
+           (units & (units - 1)) == 0;
+}
+
+int launch_gather(struct table_view t, struct pull_view pull, void *stream)
+{
+    struct shape s = shape_of(pull.in.n);
+    switch (t.stride / 16) {
+    case 1:
+        return LAUNCH(gather<1>, s.grid, s.block, stream, t, pull);
+    case 2:
+        return LAUNCH(gather<2>, s.grid, s.block, stream, t, pull);
+    case 4:
+        return LAUNCH(gather<4>, s.grid, s.block, stream, t, pull);
+    case 8:
+        return LAUNCH(gather<8>, s.grid, s.block, stream, t, pull);
+    case 16:
+        return LAUNCH(gather<16>, s.grid, s.block, stream, t, pull);
+    case 32:
+        return LAUNCH(gather<32>, s.grid, s.block, stream, t, pull);
+    default:
+        return LAUNCH(gather<64>, s.grid, s.block, stream, t, pull);
+    }
+}

@@ -1,0 +1,76 @@
+/* grow.c - room for more rows and entries. Rows get more memory at the end of their arrays. Entries move into a
+ * larger array: the device does it between two calls, some 7 entries a nanosecond, while the host goes on. */
+#include "cuda_store.h"
+
+#define FIRST_BUCKETS 64u
+
+uint64_t cuda_room(const struct store *store)
+{
+    const embd_schema *s = &store->schema->s;
+    uint64_t most = REF_ROWS_MAX;
+    if (s->on_full == EMBD_ERROR && s->capacity != 0 && s->capacity < most)
+        most = s->capacity;
+    return most > store->n_rows ? most - store->n_rows : 0;
+}
+
+static uint64_t rows_in(const struct device_range *range, uint64_t row_bytes)
+{
+    return row_bytes ? range->bytes / row_bytes : UINT64_MAX;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int grow_to(struct store *store, uint64_t n)
+{
+    uint64_t state_bytes = (uint64_t)store->view.state_floats * sizeof(float);
+    int status = device_range_grow(&store->values, n * store->view.stride);
+    if (status == 0 && state_bytes)
+        status = device_range_grow(&store->states, n * state_bytes);
+    if (status == 0)
+        status = device_range_grow(&store->row_keys, n * sizeof(uint64_t));
+    if (status == 0 && store->view.row_slots)
+        status = device_range_grow(&store->row_slots, n * sizeof(uint16_t));
+    uint64_t capacity = least(rows_in(&store->values, store->view.stride), rows_in(&store->states, state_bytes));
+    capacity = least(capacity, rows_in(&store->row_keys, sizeof(uint64_t)));
+    if (store->view.row_slots)
+        capacity = least(capacity, rows_in(&store->row_slots, sizeof(uint16_t)));
+    store->capacity = least(capacity, REF_ROWS_MAX);
+    return status;
+}
+
+/* A quarter more than there was, where there is memory for it. */
+int grow_rows(struct store *store, uint64_t n)
+{
+    if (n <= store->capacity)
+        return 0;
+    uint64_t ample = least(store->capacity + store->capacity / 4, store->n_rows + cuda_room(store));
+    int status = grow_to(store, ample > n ? ample : n);
+    return status == DEVICE_NO_MEMORY && ample > n ? grow_to(store, n) : status;
+}
+
+int grow_entries(struct store *store, uint64_t n)
+{
+    if (n <= store->n_entries_max)
+        return 0;
+    struct table_view to = store->view;
+    to.n_buckets = to.n_buckets ? 2 * to.n_buckets : FIRST_BUCKETS;
+    while (to.n_buckets * ENTRY_BUCKET * 7 / 10 < n)
+        to.n_buckets *= 2;
+    uint64_t bytes = to.n_buckets * ENTRY_BUCKET * sizeof(struct entry);
+    void *memory;
+    int status = device_new(&memory, bytes, store->stream);
+    if (status != 0)
+        return status;
+    to.entries = memory;
+    status = device_fill(memory, 0, bytes, store->stream);
+    if (status == 0 && store->view.entries != NULL)
+        status = launch_rebuild(store->view, to, store->stream);
+    device_free(store->view.entries, store->stream);
+    store->view.entries = to.entries;
+    store->view.n_buckets = to.n_buckets;
+    store->n_entries_max = to.n_buckets * ENTRY_BUCKET * 7 / 10;
+    return status;
+}

@@ -1,0 +1,172 @@
+/* kernels.h - what the C files of this folder and the kernels share: the table as a kernel sees it, and one launcher
+ * for each operation. A launcher only enqueues on `stream` and returns 0 or a CUDA error number. Pointers are to
+ * memory that the device can reach: its own, or pinned memory of the host.
+ *
+ * Entry: 16 bytes. Eight of them are a bucket, 128 bytes, which is one line: a find reads the bucket that the hash
+ * of (key, slot) names, and the next one only where the bucket says that it overflowed. An entry without a `ref` is
+ * empty, so every key value is legal.
+ *
+ * Rows: value number r of a table lies at values + r * stride, its optimizer state at states + r * state_floats, its
+ * key at row_keys[r]. These arrays grow at their end and never move (device.h, ranges). */
+#ifndef EMBD_CUDA_KERNELS_H
+#define EMBD_CUDA_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "initializer.h"
+#include "optimizer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What an entry says of its key: 0 nothing (it is empty), row + 1, or how often a key without a row was seen. */
+#define REF_CANDIDATE  0x80000000u
+#define REF_SIGHTS_MAX 0x7fffffffu
+#define REF_ROWS_MAX   0x7fffffffu
+
+#define ENTRY_BUCKET   8u
+#define ENTRY_OVERFLOW 0x80000000u /* in tail of a bucket's first entry: a search goes on in the next */
+#define ENTRY_SLOT     0xffffu     /* in tail: the key's slot, in slot tables */
+
+struct entry {
+    uint64_t key;
+    uint32_t ref, tail;
+};
+
+struct table_view {
+    struct entry *entries; /* [n_buckets][ENTRY_BUCKET] */
+    uint64_t n_buckets;
+    uint8_t *values; /* rows of `stride` bytes, a multiple of 16 */
+    float *states;
+    uint64_t *row_keys;
+    uint16_t *row_slots; /* slot tables, else NULL */
+    uint32_t dim, stride, state_floats;
+    embd_dtype dtype;
+    struct initializer initializer;
+    const float *slot_bounds;    /* uniform_slot, else NULL */
+    const uint64_t *slot_starts; /* [n_slots + 1] or NULL */
+    uint32_t n_slots;
+    float first_state;
+    uint32_t admit_after;
+};
+
+/* Keys begin .. begin + n of a request; arrays start at these. */
+struct keys_view {
+    uint32_t n, n_rows;
+    uint32_t first;          /* key that offsets count from: offsets[r] - first is an index here */
+    const uint64_t *keys;    /* [n] */
+    const uint32_t *offsets; /* [n_rows + 1] or NULL: row r is key r */
+    const uint16_t *slots;   /* [n_rows], slot tables only */
+    const float *weights;    /* [n] or NULL */
+    uint32_t *row_of;        /* [n] with offsets, where push or slots need it; else NULL */
+};
+
+/* row_of of every key, from the offsets. */
+int launch_expand(struct keys_view in, void *stream);
+
+/* refs[i] of key i as its entry has it; statuses (or NULL): hit or missing. */
+int launch_find(struct table_view t, struct keys_view in, uint32_t *refs, uint8_t *statuses, void *stream);
+
+struct pull_view {
+    struct keys_view in;
+    embd_dtype dtype;
+    bool zero_missing;
+    embd_combiner divide; /* mean or sqrtn: finish it; concat: leave the sum */
+    void *values;         /* [n_rows][dim] of dtype */
+    bool is_aligned;      /* four columns at a time may be stored at once */
+    uint8_t *statuses;    /* [n] or NULL */
+};
+
+/* Whether launch_gather can do this pull: one key a row, the table's dtype, rows of a power of two of 16 bytes. */
+bool gather_fits(const struct table_view *t, const struct pull_view *pull);
+/* Find and copy in one kernel. */
+int launch_gather(struct table_view t, struct pull_view pull, void *stream);
+/* Any other pull, after launch_find. */
+int launch_pool(struct table_view t, struct pull_view pull, const uint32_t *refs, void *stream);
+
+/* What a request that may create rows finds: counted on the device, read by the host. */
+struct plan_report {
+    uint32_t n_leaders;      /* distinct keys that get a row if there is room */
+    uint32_t n_filtered;     /* distinct keys that were not seen often enough */
+    uint32_t n_filtered_new; /* of these, without an entry */
+    uint32_t n_promoted;     /* of the leaders with room, those with an entry */
+};
+
+/* The distinct keys without a row. Every group is a place of a hash table of n_groups places, a power of two of at
+ * least twice the keys; `claims` starts at 0, `firsts` at 0xff bytes. */
+struct plan_view {
+    uint32_t *refs;      /* [n] from launch_find */
+    uint32_t *group;     /* [n] of keys without a row */
+    uint32_t n_groups;
+    uint32_t *claims;    /* [n_groups] one of the group's positions + 1 */
+    uint32_t *firsts;    /* [n_groups] its first position */
+    uint32_t *results;   /* [n_groups] row + 1, or 0: no room */
+    uint8_t *is_leader;  /* [n] first of a group that is admitted */
+    uint32_t *positions; /* [n] 0, 1, 2, ... */
+    uint32_t *leaders;   /* [n] positions of leaders, rising */
+    struct plan_report *report; /* device memory, starts at 0 */
+};
+
+int launch_group(struct table_view t, struct keys_view in, struct plan_view p, void *stream);
+/* Of `room` leaders at most; after the selection of leaders. */
+int launch_count(struct keys_view in, struct plan_view p, uint64_t room, void *stream);
+/* The first n_insert leaders become rows first_row, first_row + 1, ...; other keys count one more sight; then refs
+ * and statuses (or NULL) are what they are after the request. Two launches of entries: first those there are, then
+ * new ones, so that no search meets an entry half written. */
+int launch_create(struct table_view t, struct keys_view in, struct plan_view p, uint32_t n_insert, uint64_t first_row,
+                  void *stream);
+int launch_resolve(struct table_view t, struct keys_view in, struct plan_view p, uint8_t *statuses, void *stream);
+
+/* Every entry of `from` into `to`, which is empty and large enough. */
+int launch_rebuild(struct table_view from, struct table_view to, void *stream);
+
+/* A run of more than EMBD_SUM_RUN occurrences, summed in pieces. */
+struct long_run {
+    uint32_t at, n_chunks, first_chunk;
+};
+struct run_chunk {
+    uint32_t begin, end;
+};
+struct run_counts {
+    uint32_t n_long, n_chunks;
+};
+
+struct push_view {
+    struct keys_view in;
+    embd_dtype dtype;
+    const void *grads;         /* [n_rows][dim] of dtype */
+    bool is_aligned;           /* four columns at a time may be loaded at once */
+    const uint32_t *refs;      /* [n] rising: row + 1, or 0: dropped */
+    const uint32_t *positions; /* [n] keys of the refs, rising within one ref */
+    struct run_counts *counts; /* starts at 0 */
+    struct long_run *longs;    /* [n / EMBD_SUM_RUN + 1] */
+    struct run_chunk *chunks;  /* [2 * n / EMBD_SUM_RUN + 2] */
+    float *partials;           /* likewise, [..][dim rounded up to 4] */
+};
+
+/* One optimizer step of every row that the push names. */
+int launch_apply(struct table_view t, struct push_view push, embd_optimizer_kind kind, struct optimizer_step step,
+                 void *stream);
+
+/* Values [n][dim] and states of a block into the rows that refs name; of equal refs the last position wins. */
+int launch_store_rows(struct table_view t, const uint32_t *refs, const uint32_t *positions, uint32_t n,
+                      const void *values, const float *states, void *stream);
+/* Candidates of distinct keys: counts of those with no row are set; *n_new: how many had no entry. */
+int launch_store_candidates(struct table_view t, struct keys_view in, const uint32_t *counts, uint32_t *refs,
+                            uint32_t *n_new, void *stream);
+
+/* CUB. `temp` of at least the bytes that the function beside it says. */
+size_t sort_bytes(uint32_t n);
+int launch_sort(void *temp, size_t temp_bytes, const uint32_t *keys, uint32_t *keys_out, const uint32_t *values,
+                uint32_t *values_out, uint32_t n, int key_bits, void *stream);
+size_t select_bytes(uint32_t n);
+int launch_select(void *temp, size_t temp_bytes, const uint32_t *values, const uint8_t *flags, uint32_t *out,
+                  uint32_t *n_out, uint32_t n, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

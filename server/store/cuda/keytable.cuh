@@ -1,0 +1,157 @@
+/* keytable.cuh - finding and placing keys; see kernels.h for the layout.
+ *
+ * A warp looks up 32 keys at once: eight lanes read a bucket, 16 bytes each, and all 32 buckets are on their way
+ * before the first comparison. Few keys need more than that: at the greatest load, 0.7, one in twenty. */
+#ifndef EMBD_CUDA_KEYTABLE_CUH
+#define EMBD_CUDA_KEYTABLE_CUH
+
+#include "launch.cuh"
+
+#define KEY_SEED 0x51ed270b7a5c93d1ULL
+
+/* The mix of splitmix64, of its own seed: it shares nothing with the hash that routes keys to shards, which would
+ * leave most buckets of a shard empty. */
+__device__ static inline uint64_t key_hash(uint64_t key, uint32_t slot)
+{
+    uint64_t x = (key ^ KEY_SEED) + slot * 0x9e3779b97f4a7c15ULL;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+    return x ^ (x >> 31);
+}
+
+__device__ static inline uint64_t key_bucket(const table_view &t, uint64_t hash)
+{
+    return __umul64hi(hash, t.n_buckets);
+}
+
+__device__ static inline uint64_t bucket_after(const table_view &t, uint64_t bucket)
+{
+    return bucket + 1 == t.n_buckets ? 0 : bucket + 1;
+}
+
+__device__ static inline bool is_row(uint32_t ref)
+{
+    return ref - 1 < REF_CANDIDATE - 1;
+}
+
+__device__ static inline uint32_t slot_at(const table_view &t, const keys_view &in, uint32_t i)
+{
+    return t.row_slots == nullptr ? 0 : in.slots[in.row_of ? in.row_of[i] : i];
+}
+
+/* The ref of the entry where it holds (key, slot), else 0. */
+__device__ static inline uint32_t entry_match(uint4 e, uint64_t key, uint32_t slot)
+{
+    bool same = ((uint64_t)e.y << 32 | e.x) == key && (e.w & ENTRY_SLOT) == slot;
+    return same ? e.z : 0;
+}
+
+/* What eight lanes know of one bucket, told to all of the warp. */
+struct bucket_answer {
+    uint32_t hits, overflows; /* a bit for each lane */
+    uint32_t ref;             /* of this lane's entry */
+};
+
+__device__ static inline bucket_answer bucket_ask(uint4 e, uint64_t key, uint32_t slot)
+{
+    bucket_answer a;
+    a.ref = entry_match(e, key, slot);
+    a.hits = __ballot_sync(ALL_LANES, a.ref != 0);
+    a.overflows = __ballot_sync(ALL_LANES, threadIdx.x % 8 == 0 && (e.w & ENTRY_OVERFLOW));
+    return a;
+}
+
+/* Goes on for keys whose bucket overflowed, four keys of the warp at a time. */
+__device__ static inline uint32_t find_further(const table_view &t, uint64_t key, uint32_t slot, uint64_t bucket,
+                                               bool more)
+{
+    uint32_t lane = threadIdx.x % 32, tile = lane / 8, found = 0;
+    for (uint32_t open = __ballot_sync(ALL_LANES, more); open; open = __ballot_sync(ALL_LANES, more)) {
+        uint32_t mine = open, rank = __popc(open & ((1u << lane) - 1));
+        for (uint32_t i = 0; i < tile; i++)
+            mine &= mine - 1;
+        int from = mine ? __ffs((int)mine) - 1 : 0;
+        bucket = more && rank < 4 ? bucket_after(t, bucket) : bucket;
+        uint64_t at = __shfl_sync(ALL_LANES, bucket, from), wanted = __shfl_sync(ALL_LANES, key, from);
+        uint32_t wanted_slot = __shfl_sync(ALL_LANES, slot, from);
+        uint4 e = load_once(t.entries + at * ENTRY_BUCKET + lane % 8);
+        bucket_answer a = bucket_ask(e, wanted, wanted_slot);
+        uint32_t base = rank % 4 * 8, hits = a.hits >> base & 0xff;
+        uint32_t ref = __shfl_sync(ALL_LANES, a.ref, (int)(base + (hits ? __ffs((int)hits) - 1 : 0)));
+        if (more && rank < 4) {
+            found = hits ? ref : 0;
+            more = !hits && (a.overflows >> base & 1);
+        }
+    }
+    return found;
+}
+
+/* Each lane's key: its ref or 0. All lanes of the warp call it; lanes that are not active get anything. */
+__device__ static inline uint32_t find_warp(const table_view &t, uint64_t key, uint32_t slot, bool active)
+{
+    uint32_t lane = threadIdx.x % 32, found = 0;
+    uint64_t bucket = key_bucket(t, key_hash(key, slot));
+    bool more = false;
+    uint4 e[8];
+#pragma unroll
+    for (int round = 0; round < 8; round++) {
+        uint64_t at = __shfl_sync(ALL_LANES, bucket, round * 4 + (int)(lane / 8));
+        e[round] = load_once(t.entries + at * ENTRY_BUCKET + lane % 8);
+    }
+#pragma unroll
+    for (int round = 0; round < 8; round++) {
+        int from = round * 4 + (int)(lane / 8);
+        uint64_t wanted = __shfl_sync(ALL_LANES, key, from);
+        uint32_t wanted_slot = t.row_slots ? __shfl_sync(ALL_LANES, slot, from) : 0;
+        bucket_answer a = bucket_ask(e[round], wanted, wanted_slot);
+        uint32_t base = lane % 4 * 8, hits = a.hits >> base & 0xff;
+        uint32_t ref = __shfl_sync(ALL_LANES, a.ref, (int)(base + (hits ? __ffs((int)hits) - 1 : 0)));
+        if (lane / 4 == (uint32_t)round) {
+            found = hits ? ref : 0;
+            more = !hits && (a.overflows >> base & 1);
+        }
+    }
+    more = more && active;
+    if (__ballot_sync(ALL_LANES, more)) {
+        uint32_t ref = find_further(t, key, slot, bucket, more);
+        found = more ? ref : found;
+    }
+    return found;
+}
+
+/* The entry of a key, by one lane, while nobody places any; NULL: there is none. */
+__device__ static inline struct entry *entry_of(const table_view &t, uint64_t key, uint32_t slot)
+{
+    uint64_t bucket = key_bucket(t, key_hash(key, slot));
+    for (;;) {
+        struct entry *e = t.entries + bucket * ENTRY_BUCKET;
+        for (uint32_t i = 0; i < ENTRY_BUCKET; i++)
+            if (e[i].ref && e[i].key == key && (e[i].tail & ENTRY_SLOT) == slot)
+                return e + i;
+        if (!(e[0].tail & ENTRY_OVERFLOW))
+            return nullptr;
+        bucket = bucket_after(t, bucket);
+    }
+}
+
+/* A new entry for a key that has none and that no other lane places. Nobody waits for anybody: who gets the ref in
+ * owns the entry, and its key is first read by a later kernel. */
+__device__ static inline void entry_place(const table_view &t, uint64_t key, uint32_t slot, uint32_t ref)
+{
+    uint64_t bucket = key_bucket(t, key_hash(key, slot));
+    for (;;) {
+        struct entry *e = t.entries + bucket * ENTRY_BUCKET;
+        for (uint32_t i = 0; i < ENTRY_BUCKET; i++)
+            if (__ldcg(&e[i].ref) == 0 && atomicCAS(&e[i].ref, 0u, ref) == 0) {
+                e[i].key = key;
+                if (slot)
+                    atomicOr(&e[i].tail, slot);
+                return;
+            }
+        if (!(__ldcg(&e[0].tail) & ENTRY_OVERFLOW))
+            atomicOr(&e[0].tail, ENTRY_OVERFLOW);
+        bucket = bucket_after(t, bucket);
+    }
+}
+
+#endif

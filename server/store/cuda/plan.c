@@ -1,0 +1,111 @@
+/* plan.c - what a push, insert or load creates. First the device counts the distinct keys without a row; then, with
+ * the counts here, all that may fail is done: capacity, memory. What follows cannot fail but by the device's fault. */
+#include "cuda_store.h"
+
+#include <string.h>
+
+static uint32_t groups_for(uint32_t n)
+{
+    uint32_t n_groups = 64;
+    while (n_groups / 2 < n)
+        n_groups *= 2;
+    return n_groups;
+}
+
+void plan_lay_out(struct call *call, struct arena *arena)
+{
+    struct plan_view *p = &call->plan;
+    uint64_t n = call->in.n;
+    p->n_groups = groups_for(call->in.n);
+    if (call->inputs[IN_OFFSETS].from)
+        call->in.row_of = arena_take(arena, n * sizeof *call->in.row_of);
+    p->refs = arena_take(arena, n * sizeof *p->refs);
+    p->group = arena_take(arena, n * sizeof *p->group);
+    p->positions = arena_take(arena, n * sizeof *p->positions);
+    p->leaders = arena_take(arena, n * sizeof *p->leaders);
+    p->is_leader = arena_take(arena, n);
+    p->claims = arena_take(arena, p->n_groups * sizeof *p->claims);
+    p->firsts = arena_take(arena, p->n_groups * sizeof *p->firsts);
+    p->results = arena_take(arena, p->n_groups * sizeof *p->results);
+    p->report = arena_take(arena, sizeof *p->report);
+}
+
+static int clear(const struct plan_view *p, void *stream)
+{
+    int status = device_fill(p->claims, 0, p->n_groups * sizeof *p->claims, stream);
+    if (status == 0)
+        status = device_fill(p->firsts, 0xff, p->n_groups * sizeof *p->firsts, stream);
+    return status ? status : device_fill(p->report, 0, sizeof *p->report, stream);
+}
+
+static int select_leaders(struct call *call)
+{
+    struct plan_view *p = &call->plan;
+    struct store *store = call->store;
+    void *temp;
+    size_t bytes = select_bytes(call->in.n);
+    int status = device_new(&temp, bytes + 256, store->stream);
+    if (status != 0)
+        return status;
+    status = launch_select(temp, bytes, p->positions, p->is_leader, p->leaders, &p->report->n_leaders, call->in.n,
+                           store->stream);
+    device_free(temp, store->stream);
+    return status;
+}
+
+int plan_start(struct call *call)
+{
+    struct store *store = call->store;
+    struct plan_view *p = &call->plan;
+    void *stream = store->stream;
+    memset(call->report, 0, sizeof *call->report);
+    if (call->in.n == 0)
+        return 0;
+    int status = clear(p, stream);
+    if (status == 0 && call->in.row_of)
+        status = launch_expand(call->in, stream);
+    if (status == 0)
+        status = launch_find(store->view, call->in, p->refs, NULL, stream);
+    if (status == 0)
+        status = launch_group(store->view, call->in, *p, stream);
+    if (status == 0)
+        status = select_leaders(call);
+    if (status == 0)
+        status = launch_count(call->in, *p, cuda_room(store), stream);
+    return status ? status : device_copy(call->report, p->report, sizeof *p->report, stream);
+}
+
+static int check_room(struct call *call, bool want_statuses, struct embd__error *e)
+{
+    struct store *store = call->store;
+    const char *name = store->schema->s.name;
+    uint64_t room = cuda_room(store);
+    call->n_inserted = call->report->n_leaders < room ? call->report->n_leaders : (uint32_t)room;
+    call->n_full = call->report->n_leaders - call->n_inserted;
+    if (call->n_full && !want_statuses)
+        return embd__error_set(e, EMBD_FULL, "table %s: %u keys need a row, %llu rows are left of capacity %llu", name,
+                               call->report->n_leaders, (unsigned long long)room,
+                               (unsigned long long)(store->n_rows + room));
+    uint64_t n_new = (uint64_t)call->n_inserted - call->report->n_promoted + call->report->n_filtered_new;
+    int status = grow_rows(store, store->n_rows + call->n_inserted);
+    if (status == 0)
+        status = grow_entries(store, store->n_rows + store->n_candidates + n_new);
+    return status ? cuda_error(store, status, "for more rows", e) : EMBD_OK;
+}
+
+int plan_commit(struct call *call, bool want_statuses, struct embd__error *e)
+{
+    struct store *store = call->store;
+    const struct plan_report *r = call->report;
+    if (check_room(call, want_statuses, e) != EMBD_OK)
+        return e->status;
+    int status = 0;
+    if (r->n_leaders + r->n_filtered > 0)
+        status = launch_create(store->view, call->in, call->plan, call->n_inserted, store->n_rows, store->stream);
+    if (status == 0 && call->in.n > 0)
+        status = launch_resolve(store->view, call->in, call->plan, call->statuses, store->stream);
+    store->n_rows += call->n_inserted;
+    store->n_candidates += r->n_filtered_new;
+    store->n_candidates -= r->n_promoted;
+    return status ? cuda_error(store, status, "creating rows", e) : EMBD_OK;
+}

@@ -1,0 +1,105 @@
+/* plan.cu - the distinct keys of a request that have no row, in the order in which they first occur, so that row
+ * numbers are the same in every run. Equal keys meet in a hash table of positions: a position is there as soon as its
+ * owner is, and the key it stands for was there before, so nobody waits. Which of equal keys claims a place is a
+ * matter of chance; the smallest of their positions is not. */
+#include "keytable.cuh"
+
+/* Adds up what the lanes of a warp have; all lanes call it. */
+__device__ static inline void count_lanes(uint32_t *to, bool counts)
+{
+    uint32_t lanes = __ballot_sync(ALL_LANES, counts);
+    if (threadIdx.x % 32 == 0 && lanes)
+        atomicAdd(to, (uint32_t)__popc(lanes));
+}
+
+__device__ static inline bool is_filtered(const table_view &t, uint32_t ref)
+{
+    uint64_t sights = ref & REF_SIGHTS_MAX;
+    return sights + 1 < t.admit_after;
+}
+
+__device__ static inline uint32_t claim(const table_view &t, const keys_view &in, const plan_view &p, uint32_t i)
+{
+    uint64_t key = in.keys[i];
+    uint32_t slot = slot_at(t, in, i);
+    uint32_t at = (uint32_t)(key_hash(key, slot) >> 7) & (p.n_groups - 1);
+    for (;;) {
+        uint32_t owner = __ldcg(&p.claims[at]);
+        if (owner == 0)
+            owner = atomicCAS(&p.claims[at], 0u, i + 1);
+        if (owner == 0 || (in.keys[owner - 1] == key && slot_at(t, in, owner - 1) == slot))
+            return at;
+        at = (at + 1) & (p.n_groups - 1);
+    }
+}
+
+static __global__ void __launch_bounds__(256) group(table_view t, keys_view in, plan_view p)
+{
+    for (uint64_t i = lane_index(); i < in.n; i += lane_count()) {
+        if (is_row(p.refs[i]))
+            continue;
+        uint32_t at = claim(t, in, p, (uint32_t)i);
+        p.group[i] = at;
+        atomicMin(&p.firsts[at], (uint32_t)i);
+    }
+}
+
+static __global__ void __launch_bounds__(256) judge(table_view t, keys_view in, plan_view p)
+{
+    uint64_t lane = threadIdx.x % 32;
+    for (uint64_t base = lane_index() - lane; base < in.n; base += lane_count()) {
+        uint32_t i = (uint32_t)(base + lane);
+        bool active = i < in.n;
+        uint32_t ref = active ? p.refs[i] : 1;
+        bool is_first = !is_row(ref) && p.firsts[p.group[i]] == i;
+        bool filtered = is_first && is_filtered(t, ref);
+        count_lanes(&p.report->n_filtered, filtered);
+        count_lanes(&p.report->n_filtered_new, filtered && ref == 0);
+        if (active) {
+            p.is_leader[i] = is_first && !filtered;
+            p.positions[i] = i;
+        }
+    }
+}
+
+int launch_group(struct table_view t, struct keys_view in, struct plan_view p, void *stream)
+{
+    struct shape s = shape_of(in.n);
+    int status = LAUNCH(group, s.grid, s.block, stream, t, in, p);
+    return status ? status : LAUNCH(judge, s.grid, s.block, stream, t, in, p);
+}
+
+static __global__ void __launch_bounds__(256) count(plan_view p, uint64_t room)
+{
+    uint64_t lane = threadIdx.x % 32, n = p.report->n_leaders < room ? p.report->n_leaders : room;
+    for (uint64_t base = lane_index() - lane; base < n; base += lane_count())
+        count_lanes(&p.report->n_promoted, base + lane < n && p.refs[p.leaders[base + lane]] != 0);
+}
+
+int launch_count(struct keys_view in, struct plan_view p, uint64_t room, void *stream)
+{
+    struct shape s = shape_of(in.n);
+    return LAUNCH(count, s.grid, s.block, stream, p, room);
+}
+
+static __global__ void __launch_bounds__(256) resolve(table_view t, keys_view in, plan_view p, uint8_t *statuses)
+{
+    for (uint64_t i = lane_index(); i < in.n; i += lane_count()) {
+        uint32_t ref = p.refs[i];
+        uint8_t status = EMBD_KEY_HIT;
+        if (!is_row(ref)) {
+            bool filtered = is_filtered(t, ref);
+            uint32_t row = filtered ? 0 : p.results[p.group[i]];
+            status = filtered ? EMBD_KEY_FILTERED : row ? EMBD_KEY_INSERTED : EMBD_KEY_FULL;
+            p.refs[i] = row;
+        }
+        if (statuses)
+            statuses[i] = status;
+    }
+}
+
+int launch_resolve(struct table_view t, struct keys_view in, struct plan_view p, uint8_t *statuses, void *stream)
+{
+    struct shape s = shape_of(in.n);
+    return LAUNCH(resolve, s.grid, s.block, stream, t, in, p, statuses);
+}

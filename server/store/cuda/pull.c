@@ -1,0 +1,87 @@
+/* pull.c - enqueues a pull. The kernel writes the answer straight into pinned memory, which is faster than a copy at
+ * every size measured; a caller's memory that is not pinned gets it from there at the end. */
+#include "cuda_store.h"
+
+static bool aligned(const void *memory, uint32_t dim, embd_dtype dtype)
+{
+    return dim % 4 == 0 && (uintptr_t)memory % (dtype == EMBD_F32 ? 16 : 8) == 0;
+}
+
+static struct pull_view view_of(const struct call *call)
+{
+    const struct store_pull *pull = call->pull;
+    struct pull_view view = {
+        .in = call->in,
+        .dtype = pull->dtype,
+        .zero_missing = pull->zero_missing,
+        .divide = pull->scale ? call->store->schema->s.combiner : EMBD_CONCAT,
+        .values = call->values,
+        .is_aligned = aligned(call->values, call->store->view.dim, pull->dtype),
+        .statuses = call->statuses,
+    };
+    return view;
+}
+
+/* Pinned memory: the inputs, statuses, and the values where the caller's memory is not pinned. */
+static int take_staging(struct call *call)
+{
+    const struct store_pull *pull = call->pull;
+    uint64_t dtype_bytes = pull->dtype == EMBD_F32 ? 4 : 2;
+    call->values_bytes = pull->count * dtype_bytes * call->store->view.dim;
+    bool is_direct = is_pinned(pull->values);
+    for (int turn = 0; turn < 2; turn++) {
+        struct arena arena = {.base = call->staging};
+        arena_take(&arena, call->in_bytes);
+        call->statuses = pull->statuses ? arena_take(&arena, call->in.n) : NULL;
+        call->values = is_direct ? pull->values : arena_take(&arena, call->values_bytes);
+        if (call->staging != NULL)
+            break;
+        call->staging_bytes = arena.bytes;
+        call->staging = buffer_new(arena.bytes);
+        if (call->staging == NULL)
+            return DEVICE_NO_MEMORY;
+    }
+    call->statuses_out = pull->statuses ? pull->statuses + call->in.first : NULL;
+    call->values_out = is_direct ? NULL : pull->values;
+    return 0;
+}
+
+static int enqueue(struct call *call, uint8_t *block, uint32_t *refs, uint32_t *row_of)
+{
+    struct store *store = call->store;
+    int status = call_upload(call, block, call->in.offsets == NULL);
+    struct pull_view view = view_of(call);
+    if (status == 0 && gather_fits(&store->view, &view))
+        return launch_gather(store->view, view, store->stream);
+    if (call->in.offsets && call->in.slots) {
+        view.in.row_of = row_of;
+        status = status ? status : launch_expand(view.in, store->stream);
+    }
+    if (status == 0)
+        status = launch_find(store->view, view.in, refs, call->statuses, store->stream);
+    return status ? status : launch_pool(store->view, view, refs, store->stream);
+}
+
+int pull_start(struct call *call)
+{
+    struct store *store = call->store;
+    const struct store_pull *pull = call->pull;
+    struct arena arena = {.base = NULL};
+    uint8_t *block;
+    uint32_t *refs, *row_of;
+    call_set_keys(call, &pull->in, pull->first, pull->count);
+    int status = take_staging(call);
+    for (int turn = 0; turn < 2 && status == 0; turn++) {
+        arena = (struct arena){.base = call->scratch};
+        block = arena_take(&arena, call->in_bytes);
+        refs = arena_take(&arena, call->in.n * sizeof *refs);
+        row_of = arena_take(&arena, call->in.n * sizeof *row_of);
+        if (turn == 0)
+            status = device_new(&call->scratch, arena.bytes + 256, store->stream);
+    }
+    if (status == 0)
+        status = enqueue(call, block, refs, row_of);
+    device_free(call->scratch, store->stream);
+    call->scratch = NULL;
+    return status;
+}

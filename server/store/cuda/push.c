@@ -1,0 +1,145 @@
+/* push.c - enqueues pushes and inserts. An insert is the first half of a push. */
+#include "cuda_store.h"
+
+#include "combine.h"
+
+static int take_staging(struct call *call, uint8_t *statuses)
+{
+    for (int turn = 0; turn < 2; turn++) {
+        struct arena arena = {.base = call->staging};
+        arena_take(&arena, call->in_bytes);
+        call->report = arena_take(&arena, sizeof *call->report);
+        call->statuses = statuses ? arena_take(&arena, call->in.n) : NULL;
+        if (call->staging != NULL)
+            break;
+        call->staging_bytes = arena.bytes;
+        call->staging = buffer_new(arena.bytes);
+        if (call->staging == NULL)
+            return DEVICE_NO_MEMORY;
+    }
+    call->statuses_out = statuses;
+    return 0;
+}
+
+static const struct store_keys *keys_of(const struct call *call)
+{
+    return call->kind == CALL_PUSH ? &call->push->in : &call->insert->in;
+}
+
+static uint8_t *statuses_of(const struct call *call)
+{
+    return call->kind == CALL_PUSH ? call->push->statuses : call->insert->statuses;
+}
+
+static uint64_t gradient_bytes(const struct call *call)
+{
+    return (uint64_t)call->in.n_rows * call->store->view.dim * (call->push->dtype == EMBD_F32 ? 4 : 2);
+}
+
+int push_start(struct call *call)
+{
+    struct store *store = call->store;
+    uint8_t *block = NULL;
+    call_set_keys(call, keys_of(call), 0, keys_of(call)->n_rows);
+    if (call->kind == CALL_PUSH && call->in.n > 0)
+        call_set_input(call, IN_VALUES, call->push->grads, gradient_bytes(call));
+    int status = take_staging(call, statuses_of(call));
+    for (int turn = 0; turn < 2 && status == 0; turn++) {
+        struct arena arena = {.base = call->scratch};
+        block = arena_take(&arena, call->in_bytes);
+        plan_lay_out(call, &arena);
+        if (turn == 0)
+            status = device_new(&call->scratch, arena.bytes, store->stream);
+    }
+    if (status == 0)
+        status = call_upload(call, block, false);
+    call->values = block ? block + call->inputs[IN_VALUES].at : NULL;
+    return status ? status : plan_start(call);
+}
+
+/* The memory of the second half. */
+struct second {
+    struct push_view view;
+    void *temp;
+    size_t temp_bytes;
+};
+
+static void lay_out(const struct call *call, struct second *s, struct arena *arena)
+{
+    uint64_t n = call->in.n, n_chunks = 2 * n / EMBD_SUM_RUN + 2, width = (call->store->view.dim + 3) / 4 * 4;
+    s->temp_bytes = sort_bytes(call->in.n);
+    s->temp = arena_take(arena, s->temp_bytes);
+    s->view.refs = arena_take(arena, n * sizeof *s->view.refs);
+    s->view.positions = arena_take(arena, n * sizeof *s->view.positions);
+    s->view.counts = arena_take(arena, sizeof *s->view.counts);
+    s->view.longs = arena_take(arena, n_chunks * sizeof *s->view.longs);
+    s->view.chunks = arena_take(arena, n_chunks * sizeof *s->view.chunks);
+    s->view.partials = arena_take(arena, n_chunks * width * sizeof *s->view.partials);
+}
+
+static int bits_of(uint64_t n)
+{
+    int bits = 1;
+    while (n >> bits)
+        bits++;
+    return bits;
+}
+
+static int enqueue_step(struct call *call, const struct second *s)
+{
+    struct store *store = call->store;
+    const embd_optimizer *o = &store->schema->s.optimizer;
+    struct optimizer_step step = optimizer_begin(o, store->step);
+    int status = device_fill(s->view.counts, 0, sizeof *s->view.counts, store->stream);
+    if (status == 0)
+        status = launch_sort(s->temp, s->temp_bytes, call->plan.refs, (uint32_t *)s->view.refs, call->plan.positions,
+                             (uint32_t *)s->view.positions, call->in.n, bits_of(store->n_rows), store->stream);
+    return status ? status : launch_apply(store->view, s->view, o->kind, step, store->stream);
+}
+
+/* Its memory is taken before anything is created, so that nothing has changed where there is none. */
+static int take_second(struct call *call, struct second *s, void **memory_out)
+{
+    struct arena arena = {.base = NULL};
+    lay_out(call, s, &arena);
+    int status = device_new(memory_out, arena.bytes, call->store->stream);
+    arena = (struct arena){.base = *memory_out};
+    if (status == 0)
+        lay_out(call, s, &arena);
+    return status;
+}
+
+static int commit_push(struct call *call, struct embd__error *e)
+{
+    struct store *store = call->store;
+    struct second s = {.view = {.in = call->in, .dtype = call->push->dtype, .grads = call->values}};
+    void *memory = NULL;
+    s.view.is_aligned = store->view.dim % 4 == 0;
+    int status = take_second(call, &s, &memory);
+    if (status != 0)
+        return cuda_error(store, status, "for a push", e);
+    if (plan_commit(call, call->statuses != NULL, e) == EMBD_OK) {
+        store->step++;
+        status = enqueue_step(call, &s);
+        if (status != 0)
+            cuda_error(store, status, "applying a push", e);
+    }
+    device_free(memory, store->stream);
+    return e->status;
+}
+
+int push_commit(struct call *call, struct embd__error *e)
+{
+    int status;
+    if (call->kind == CALL_PUSH && call->in.n == 0) {
+        call->store->step++;
+        status = EMBD_OK;
+    } else if (call->kind == CALL_PUSH) {
+        status = commit_push(call, e);
+    } else {
+        status = plan_commit(call, call->statuses != NULL, e);
+    }
+    device_free(call->scratch, call->store->stream);
+    call->scratch = NULL;
+    return status;
+}

@@ -1,0 +1,88 @@
+/* scan.c - rows and candidates out. Rows lie in the order of their numbers, so a scan is a few large copies; the few
+ * candidates are picked here from the entries. The cursor is a row number, then, with the top bit set, an entry's. */
+#include "cuda_store.h"
+
+#include <string.h>
+
+#define AT_CANDIDATES ((uint64_t)1 << 63)
+#define PIECE         4096u /* entries */
+
+static int copy_rows(struct store *store, uint64_t first, uint32_t n, struct store_scan *out)
+{
+    const struct table_view *t = &store->view;
+    uint64_t value_bytes = (uint64_t)t->dim * (t->dtype == EMBD_F32 ? 4 : 2);
+    void *stream = store->stream;
+    int status = device_copy(out->keys, t->row_keys + first, n * sizeof *out->keys, stream);
+    if (status == 0 && t->row_slots)
+        status = device_copy(out->slots, t->row_slots + first, n * sizeof *out->slots, stream);
+    if (status == 0)
+        status = device_copy_rows(out->rows, value_bytes, t->values + first * t->stride, t->stride, value_bytes, n,
+                                  stream);
+    if (status == 0 && t->state_floats)
+        status = device_copy(out->states, t->states + first * t->state_floats,
+                             (uint64_t)n * t->state_floats * sizeof(float), stream);
+    return status ? status : device_stream_wait(stream);
+}
+
+static void pick(const struct store *store, const struct entry *e, struct store_scan *out)
+{
+    uint32_t i = out->n_candidates++;
+    out->candidate_keys[i] = e->key;
+    out->candidate_counts[i] = e->ref & REF_SIGHTS_MAX;
+    if (store->view.row_slots)
+        out->candidate_slots[i] = (uint16_t)(e->tail & ENTRY_SLOT);
+}
+
+/* Entries from *at on, until max_rows are found. */
+static int copy_candidates(struct store *store, uint64_t *at, uint32_t max_rows, struct store_scan *out)
+{
+    uint64_t n = store->view.n_buckets * ENTRY_BUCKET;
+    struct entry entries[PIECE];
+    while (*at < n) {
+        uint64_t piece = n - *at < PIECE ? n - *at : PIECE;
+        int status = device_copy(entries, store->view.entries + *at, piece * sizeof *entries, store->stream);
+        if (status == 0)
+            status = device_stream_wait(store->stream);
+        if (status != 0)
+            return status;
+        for (uint64_t i = 0; i < piece; i++) {
+            if (out->n_rows + out->n_candidates == max_rows) {
+                *at += i;
+                return 0;
+            }
+            if (entries[i].ref & REF_CANDIDATE)
+                pick(store, &entries[i], out);
+        }
+        *at += piece;
+    }
+    return 0;
+}
+
+static int scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out)
+{
+    if (!(*cursor & AT_CANDIDATES)) {
+        uint64_t left = store->n_rows - *cursor;
+        out->n_rows = left < max_rows ? (uint32_t)left : max_rows;
+        int status = copy_rows(store, *cursor, out->n_rows, out);
+        *cursor += out->n_rows;
+        if (status != 0 || *cursor < store->n_rows)
+            return status;
+        *cursor = store->n_candidates ? AT_CANDIDATES : UINT64_MAX;
+    }
+    if (*cursor == UINT64_MAX)
+        return 0;
+    uint64_t at = *cursor & ~AT_CANDIDATES;
+    int status = copy_candidates(store, &at, max_rows, out);
+    *cursor = at == store->view.n_buckets * ENTRY_BUCKET ? UINT64_MAX : AT_CANDIDATES | at;
+    return status;
+}
+
+int cuda_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out, struct embd__error *e)
+{
+    out->n_rows = out->n_candidates = 0;
+    call_wait_all(store);
+    if (store->failed)
+        return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
+    int status = scan(store, cursor, max_rows, out);
+    return status ? cuda_error(store, status, "copying rows out", e) : EMBD_OK;
+}

@@ -1,0 +1,189 @@
+/* stand_in_device.c - device.h without a device: memory is the host's, and whatever is enqueued has happened when the
+ * call returns. Some of what the store sees is made worse than usual: memory counts as pinned or not by its address,
+ * events are pending the first time they are asked, and memory runs out where a test says so. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "device.h"
+#include "stand_in_device.h"
+
+uint64_t stand_in_calls_left = UINT64_MAX;
+uint64_t stand_in_bytes;
+int stand_in_failure;
+
+static bool memory_fails(void)
+{
+    if (stand_in_calls_left == UINT64_MAX)
+        return false;
+    if (stand_in_calls_left == 0)
+        return true;
+    stand_in_calls_left--;
+    return false;
+}
+
+const char *device_text(int status)
+{
+    return status == DEVICE_NO_MEMORY ? "out of device memory" : "the stand-in was told to fail";
+}
+
+int device_count(const char **why_out)
+{
+    *why_out = NULL;
+    return 1;
+}
+
+int device_of_thread(void)
+{
+    return 0;
+}
+
+int device_use(int device)
+{
+    (void)device;
+    return 0;
+}
+
+uint64_t device_memory(void)
+{
+    return (uint64_t)1 << 36;
+}
+
+int device_stream_new(void **stream_out)
+{
+    *stream_out = malloc(1);
+    return 0;
+}
+
+void device_stream_free(void *stream)
+{
+    free(stream);
+}
+
+int device_stream_wait(void *stream)
+{
+    (void)stream;
+    return stand_in_failure;
+}
+
+int device_event_new(void **event_out)
+{
+    *event_out = malloc(sizeof(int));
+    return 0;
+}
+
+void device_event_free(void *event)
+{
+    free(event);
+}
+
+int device_event_record(void *event, void *stream)
+{
+    (void)stream;
+    *(int *)event = 1;
+    return stand_in_failure;
+}
+
+int device_event_query(void *event, int *error_out)
+{
+    *error_out = stand_in_failure;
+    return --*(int *)event >= 0 ? DEVICE_PENDING : DEVICE_DONE;
+}
+
+/* The size lies in front. Fresh memory is no zeros. */
+int device_new(void **memory_out, uint64_t bytes, void *stream)
+{
+    (void)stream;
+    *memory_out = NULL;
+    if (memory_fails())
+        return DEVICE_NO_MEMORY;
+    uint64_t *block = aligned_alloc(256, (bytes + 511) / 256 * 256);
+    block[0] = bytes;
+    memset((uint8_t *)block + 256, 0xa5, bytes);
+    stand_in_bytes += bytes;
+    *memory_out = (uint8_t *)block + 256;
+    return 0;
+}
+
+void device_free(void *memory, void *stream)
+{
+    (void)stream;
+    if (memory == NULL)
+        return;
+    uint64_t *block = (uint64_t *)(void *)((uint8_t *)memory - 256);
+    stand_in_bytes -= block[0];
+    free(block);
+}
+
+int device_copy(void *to, const void *from, uint64_t bytes, void *stream)
+{
+    (void)stream;
+    if (bytes)
+        memcpy(to, from, bytes);
+    return 0;
+}
+
+int device_copy_rows(void *to, uint64_t to_stride, const void *from, uint64_t from_stride, uint64_t bytes, uint64_t n,
+                     void *stream)
+{
+    (void)stream;
+    for (uint64_t i = 0; i < n; i++)
+        memcpy((uint8_t *)to + i * to_stride, (const uint8_t *)from + i * from_stride, bytes);
+    return 0;
+}
+
+int device_fill(void *memory, int byte, uint64_t bytes, void *stream)
+{
+    (void)stream;
+    memset(memory, byte, bytes);
+    return 0;
+}
+
+void *pinned_new(size_t bytes)
+{
+    return memory_fails() ? NULL : aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+void pinned_free(void *memory)
+{
+    free(memory);
+}
+
+bool is_pinned(const void *memory)
+{
+    return (uintptr_t)memory >> 5 & 1;
+}
+
+/* ---- ranges ---- */
+
+#define PAGE 65536u
+
+int device_range_open(struct device_range *range, uint64_t most_bytes)
+{
+    uint64_t bytes = (most_bytes + PAGE) / PAGE * PAGE;
+    void *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory_fails() || base == MAP_FAILED)
+        return DEVICE_NO_MEMORY;
+    memset(range, 0, sizeof *range);
+    range->base = base;
+    range->reserved = bytes;
+    return 0;
+}
+
+void device_range_close(struct device_range *range)
+{
+    if (range->reserved)
+        munmap(range->base, range->reserved);
+    memset(range, 0, sizeof *range);
+}
+
+int device_range_grow(struct device_range *range, uint64_t bytes)
+{
+    if (bytes <= range->bytes)
+        return 0;
+    uint64_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
+    if (memory_fails() || whole > range->reserved || mprotect(range->base, whole, PROT_READ | PROT_WRITE) != 0)
+        return DEVICE_NO_MEMORY;
+    range->bytes = whole;
+    return 0;
+}

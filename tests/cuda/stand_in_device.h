@@ -1,0 +1,11 @@
+/* stand_in_device.h - what a test may do to the stand-in of a device. */
+#ifndef EMBD_TESTS_CUDA_STAND_IN_DEVICE_H
+#define EMBD_TESTS_CUDA_STAND_IN_DEVICE_H
+
+#include <stdint.h>
+
+extern uint64_t stand_in_calls_left; /* allocations that succeed from now on; UINT64_MAX: all */
+extern uint64_t stand_in_bytes;      /* device memory in use, without ranges */
+extern int stand_in_failure;         /* what waits and events report; 0: nothing */
+
+#endif
