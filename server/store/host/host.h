@@ -71,8 +71,8 @@ struct walk {
 
 void walk_begin(struct walk *walk, const struct store *store, const struct store_keys *in, uint32_t begin,
                 uint32_t end);
-/* The next block of *n_out keys, or NULL after the last. Valid until the next call. */
-const struct walk_block *walk_next(struct walk *walk, uint32_t *n_out);
+/* The next block of keys, or NULL after the last. Valid until the next call. */
+const struct walk_block *walk_next(struct walk *walk);
 
 /* ---- create ---- */
 

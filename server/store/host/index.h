@@ -110,9 +110,10 @@ static inline struct index_bucket *index_bucket(const struct index *index, uint6
     return &index_place(index, hash)->buckets[hash & index->bucket_mask];
 }
 
+/* Into the second-level cache, as rows_prefetch. */
 static inline void index_prefetch(const struct index *index, uint64_t hash)
 {
-    __builtin_prefetch(index_bucket(index, hash));
+    __builtin_prefetch(index_bucket(index, hash), 0, 2);
 }
 
 /* The reference of a key that stands in this bucket, or 0. All four are compared without a branch between, because

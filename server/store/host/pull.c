@@ -24,31 +24,10 @@ static void missing_value(const struct store_pull *pull, const struct store *sto
         host_first_value(store, pull->in.keys[k], slot, value);
 }
 
-static void set_statuses(const struct store_pull *pull, const struct walk_block *block, uint32_t k, uint32_t n)
+static void set_statuses(const struct store_pull *pull, const struct walk_block *block, uint32_t k)
 {
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < block->n; i++)
         pull->statuses[k + i] = (uint8_t)(block->record[i] ? EMBD_KEY_HIT : EMBD_KEY_MISSING);
-}
-
-/* Constant sizes become a few moves instead of a call. */
-static inline void copy_row(void *restrict to, const void *restrict from, size_t bytes)
-{
-    switch (bytes) {
-    case 32:
-        memcpy(to, from, 32);
-        break;
-    case 64:
-        memcpy(to, from, 64);
-        break;
-    case 128:
-        memcpy(to, from, 128);
-        break;
-    case 256:
-        memcpy(to, from, 256);
-        break;
-    default:
-        memcpy(to, from, bytes);
-    }
 }
 
 static void pull_row(const struct store *store, const struct store_pull *pull, uint32_t k,
@@ -63,6 +42,38 @@ static void pull_row(const struct store *store, const struct store_pull *pull, u
     }
 }
 
+/* A block of rows of `bytes` bytes, a constant in the usual widths: then a row is a few moves instead of a call. */
+static inline void copy_rows(const struct store *store, const struct store_pull *pull, uint32_t k,
+                             const struct walk_block *block, uint8_t *restrict to, size_t bytes)
+{
+    for (uint32_t i = 0; i < block->n; i++, to += bytes)
+        if (block->record[i])
+            memcpy(to, block->record[i], bytes);
+        else
+            pull_row(store, pull, k + i, block, i, to);
+}
+
+static void copy_block(const struct store *store, const struct store_pull *pull, uint32_t k,
+                       const struct walk_block *block, uint8_t *to)
+{
+    switch (store->value_bytes) {
+    case 32:
+        copy_rows(store, pull, k, block, to, 32);
+        break;
+    case 64:
+        copy_rows(store, pull, k, block, to, 64);
+        break;
+    case 128:
+        copy_rows(store, pull, k, block, to, 128);
+        break;
+    case 256:
+        copy_rows(store, pull, k, block, to, 256);
+        break;
+    default:
+        copy_rows(store, pull, k, block, to, store->value_bytes);
+    }
+}
+
 /* One output row for each key. */
 static void pull_rows(const struct store *store, const struct store_pull *pull)
 {
@@ -70,17 +81,16 @@ static void pull_rows(const struct store *store, const struct store_pull *pull)
     const struct walk_block *block;
     uint8_t *to = pull->values;
     size_t bytes = store->dim * embd__dtype_bytes(pull->dtype);
-    bool is_copy = pull->dtype == store->dtype;
-    uint32_t k = pull->first, n;
+    uint32_t k = pull->first;
     walk_begin(&walk, store, &pull->in, pull->first, pull->first + pull->count);
-    for (; (block = walk_next(&walk, &n)) != NULL; k += n) {
-        for (uint32_t i = 0; i < n; i++, to += bytes)
-            if (is_copy && block->record[i])
-                copy_row(to, block->record[i], bytes);
-            else
-                pull_row(store, pull, k + i, block, i, to);
+    for (; (block = walk_next(&walk)) != NULL; k += block->n, to += block->n * bytes) {
+        if (pull->dtype == store->dtype)
+            copy_block(store, pull, k, block, to);
+        else
+            for (uint32_t i = 0; i < block->n; i++)
+                pull_row(store, pull, k + i, block, i, to + i * bytes);
         if (pull->statuses)
-            set_statuses(pull, block, k, n);
+            set_statuses(pull, block, k);
     }
 }
 
@@ -143,10 +153,10 @@ static void pull_pooled(const struct store *store, const struct store_pull *pull
     const struct walk_block *block;
     float value[EMBD_DIM_MAX];
     const uint32_t *offsets = pull->in.offsets;
-    uint32_t end = pull->first + pull->count, k = offsets[pull->first], n;
+    uint32_t end = pull->first + pull->count, k = offsets[pull->first];
     walk_begin(&walk, store, &pull->in, k, offsets[end]);
-    for (begin_row(&pool); (block = walk_next(&walk, &n)) != NULL; k += n) {
-        for (uint32_t i = 0; i < n; i++) {
+    for (begin_row(&pool); (block = walk_next(&walk)) != NULL; k += block->n) {
+        for (uint32_t i = 0; i < block->n; i++) {
             while (offsets[pool.row + 1] == k + i) {
                 end_row(&pool);
                 begin_row(&pool);
@@ -159,7 +169,7 @@ static void pull_pooled(const struct store *store, const struct store_pull *pull
             }
         }
         if (pull->statuses)
-            set_statuses(pull, block, k, n);
+            set_statuses(pull, block, k);
     }
     while (pool.row < end) {
         begin_row(&pool);

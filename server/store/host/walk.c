@@ -113,10 +113,9 @@ void walk_begin(struct walk *walk, const struct store *store, const struct store
         advance(walk);
 }
 
-const struct walk_block *walk_next(struct walk *walk, uint32_t *n_out)
+const struct walk_block *walk_next(struct walk *walk)
 {
     struct walk_block *block = &walk->blocks[walk->block];
-    *n_out = block->n;
     if (block->n == 0)
         return NULL;
     advance(walk);
