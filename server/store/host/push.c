@@ -138,7 +138,7 @@ static inline void apply_key(struct application *a, const struct distinct *d)
     step_record(a, record, a->sum);
 }
 
-static inline void prefetch_key(const struct store *store, uint32_t i)
+PREFETCHES prefetch_key(const struct store *store, uint32_t i)
 {
     if (i < store->merge.n && store->merge.distinct[i].ref)
         rows_prefetch(rows_at(&store->rows, store->merge.distinct[i].ref - 1), store->rows.stride);

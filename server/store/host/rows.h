@@ -33,9 +33,13 @@ static inline uint8_t *rows_at(const struct rows *rows, uint32_t row)
     return rows->chunks[row >> rows->chunk_shift] + (size_t)(row & mask) * rows->stride;
 }
 
+/* What only prefetches has no effect in gcc's eyes, and gcc drops the calls of such a function unless it was inlined
+ * early (found in push.c: 88 cycles a row instead of 26). */
+#define PREFETCHES static inline __attribute__((always_inline)) void
+
 /* Asks for every cache line of the first `bytes` of a record, into the second-level cache: lines on their way to the
  * first level take up its few miss buffers (measured: 62 ns for each row of 256 bytes that way, 31 this way). */
-static inline void rows_prefetch(const uint8_t *row, uint32_t bytes)
+PREFETCHES rows_prefetch(const uint8_t *row, uint32_t bytes)
 {
     const uint8_t *line = row - ((uintptr_t)row & 63);
     for (const uint8_t *end = row + bytes; line < end; line += 64)
