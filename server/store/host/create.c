@@ -1,6 +1,6 @@
 /* create.c - rows for keys that have none.
  *
- * Everything that may fail happens before anything that shows: all keys are looked up, what becomes of each is
+ * Everything that may fail happens before anything that shows: what becomes of each key is
  * counted, memory for the new rows and entries is reserved; then rows are made. Rows that there is no room for are
  * the last of the request, in order of first occurrence. */
 #include "host.h"
@@ -9,26 +9,6 @@
 
 #include "memory.h"
 #include "optimizer.h"
-
-#define APART 16u
-
-/* Three stages, each some keys behind the other: see index_find_home. */
-static void find_all(struct store *store)
-{
-    const struct index *index = &store->index;
-    struct distinct *d = store->merge.distinct;
-    uint32_t n = store->merge.n;
-    for (uint32_t i = 0; i < n + 2 * APART; i++) {
-        if (i < n)
-            index_prefetch(index, d[i].hash);
-        if (i >= APART && i - APART < n)
-            d[i - APART].ref = index_find_home(index, d[i - APART].hash, d[i - APART].slot, true);
-        if (i >= 2 * APART) {
-            struct distinct *last = &d[i - 2 * APART];
-            last->ref = index_find_rest(index, last->hash, last->slot, last->ref);
-        }
-    }
-}
 
 uint64_t host_room(const struct store *store)
 {
@@ -146,7 +126,6 @@ int create_rows(struct store *store, const struct store_keys *in, uint8_t *statu
 {
     const embd_schema *s = &store->schema->s;
     uint32_t n_new;
-    find_all(store);
     plan(store, created, &n_new);
     if (created->n_full && statuses == NULL)
         return embd__error_set(e, EMBD_FULL,

@@ -81,7 +81,7 @@ struct created {
     uint32_t n_inserted, n_full, n_filtered;
 };
 
-/* Looks all of store->merge up and gives rows, at their first value, to those that have none and may have one now.
+/* Gives rows to the keys of store->merge, at their first value, to those that have none and may have one now.
  * Afterwards `ref` of a distinct key is its row + 1, or 0 where it has none. statuses, counts and errors as for
  * store_push; an error leaves the table as it was. */
 int create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses, struct created *created,

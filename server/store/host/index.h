@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "memory.h"
+
 /* What an entry says of its key. 0: the entry is empty. Top bit clear: row + 1. Top bit set: a candidate, a key
  * without a row that was seen the given number of times, at least once. */
 #define INDEX_CANDIDATE 0x80000000u
@@ -111,7 +113,7 @@ static inline struct index_bucket *index_bucket(const struct index *index, uint6
 }
 
 /* Into the second-level cache, as rows_prefetch. */
-static inline void index_prefetch(const struct index *index, uint64_t hash)
+MEMORY_PREFETCH void index_prefetch(const struct index *index, uint64_t hash)
 {
     __builtin_prefetch(index_bucket(index, hash), 0, 2);
 }

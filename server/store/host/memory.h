@@ -17,6 +17,10 @@ void memory_free(void *memory, size_t bytes); /* NULL is allowed; bytes as given
 void *memory_reserve(size_t bytes);
 bool memory_commit(void *memory, size_t bytes);
 
+/* For functions that do nothing but prefetch: gcc takes them for functions without effect and drops their calls,
+ * unless they are inlined before it looks. */
+#define MEMORY_PREFETCH static inline __attribute__((always_inline))
+
 /* As memory_new, but what is small is not zeroed: for buffers that are filled at once. */
 void *memory_buffer_new(size_t bytes);
 

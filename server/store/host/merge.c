@@ -55,13 +55,43 @@ static bool reserve(struct merge *merge, uint32_t n_keys)
     return false;
 }
 
-/* Adds occurrence k of a key. */
-static inline void add(struct merge *merge, uint32_t cell_mask, uint64_t hash, uint32_t slot, uint32_t k)
+/* A request being merged. Keys are hashed a block ahead, so that their cells are in the nearest cache. */
+#define BLOCK 16u
+struct work {
+    struct merge *merge;
+    const struct store_keys *in;
+    const struct index *index;
+    uint32_t cell_mask;
+    uint32_t looked, found; /* distinct keys that have passed index_find_home, index_find_rest */
+    uint64_t hash[2 * BLOCK];
+};
+
+static uint32_t slot_of(const struct work *work, uint32_t k)
 {
+    const struct store_keys *in = work->in;
+    if (in->slots == NULL)
+        return 0;
+    return in->slots[in->offsets ? work->merge->row_of[k] : k];
+}
+
+static void hash_block(struct work *work, uint32_t begin)
+{
+    for (uint32_t k = begin; k < begin + BLOCK && k < work->in->n_keys; k++) {
+        uint64_t hash = index_hash(work->in->keys[k], slot_of(work, k));
+        work->hash[k % (2 * BLOCK)] = hash;
+        __builtin_prefetch(&work->merge->cells[(uint32_t)hash & work->cell_mask]);
+    }
+}
+
+/* Adds occurrence k of a key. */
+static inline void add(struct work *work, uint64_t hash, uint32_t slot, uint32_t k)
+{
+    struct merge *merge = work->merge;
     uint32_t tag = (uint32_t)(hash >> 32) & CELL_TAG;
-    for (uint32_t at = (uint32_t)hash & cell_mask;; at = (at + 1) & cell_mask) {
+    for (uint32_t at = (uint32_t)hash & work->cell_mask;; at = (at + 1) & work->cell_mask) {
         uint32_t cell = merge->cells[at];
         if (cell == 0) {
+            index_prefetch(work->index, hash);
             merge->distinct[merge->n++] =
                 (struct distinct){.hash = hash, .first = k, .last = k, .slot = slot & 0x3ff};
             merge->cells[at] = tag | merge->n;
@@ -79,7 +109,28 @@ static inline void add(struct merge *merge, uint32_t cell_mask, uint64_t hash, u
     }
 }
 
-bool merge_keys(struct merge *merge, const struct store_keys *in)
+/* Looks up distinct keys that were asked for `apart` keys ago, and as long ago looked at. */
+static void look_up(struct work *work, uint32_t apart)
+{
+    struct distinct *d = work->merge->distinct;
+    for (; work->looked + apart < work->merge->n; work->looked++) {
+        struct distinct *next = &d[work->looked];
+        next->ref = index_find_home(work->index, next->hash, next->slot, true);
+    }
+    for (; work->found + apart < work->looked; work->found++) {
+        struct distinct *next = &d[work->found];
+        next->ref = index_find_rest(work->index, next->hash, next->slot, next->ref);
+    }
+}
+
+static void note_rows(struct merge *merge, const struct store_keys *in)
+{
+    for (uint32_t row = 0; row < in->n_rows; row++)
+        for (uint32_t k = in->offsets[row]; k < in->offsets[row + 1]; k++)
+            merge->row_of[k] = row;
+}
+
+bool merge_keys(struct merge *merge, const struct store_keys *in, const struct index *index)
 {
     merge->n = 0;
     if (in->n_keys == 0)
@@ -90,14 +141,16 @@ bool merge_keys(struct merge *merge, const struct store_keys *in)
     while (n_cells / 2 < in->n_keys)
         n_cells *= 2;
     memset(merge->cells, 0, n_cells * sizeof *merge->cells);
-    for (uint32_t row = 0; row < in->n_rows; row++) {
-        uint32_t begin = in->offsets ? in->offsets[row] : row;
-        uint32_t end = in->offsets ? in->offsets[row + 1] : row + 1;
-        uint32_t slot = in->slots ? in->slots[row] : 0;
-        for (uint32_t k = begin; k < end; k++) {
-            merge->row_of[k] = row;
-            add(merge, n_cells - 1, index_hash(in->keys[k], slot), slot, k);
-        }
+    if (in->offsets)
+        note_rows(merge, in);
+    struct work work = {.merge = merge, .in = in, .index = index, .cell_mask = n_cells - 1};
+    hash_block(&work, 0);
+    for (uint32_t begin = 0; begin < in->n_keys; begin += BLOCK) {
+        hash_block(&work, begin + BLOCK);
+        for (uint32_t k = begin; k < begin + BLOCK && k < in->n_keys; k++)
+            add(&work, work.hash[k % (2 * BLOCK)], slot_of(&work, k), k);
+        look_up(&work, BLOCK);
     }
+    look_up(&work, 0);
     return true;
 }

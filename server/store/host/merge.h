@@ -1,16 +1,19 @@
-/* merge.h - the distinct keys of one request, in order of their first occurrence, and where each occurs.
+/* merge.h - the distinct keys of one request, in order of their first occurrence, where each occurs, and what the
+ * index says of it.
  *
  * A push makes one optimizer step for a key however often it occurs. The occurrences of a key form a chain in
  * request order. Keys are told apart by a small table of 4-byte cells (part of the hash, number of the distinct
- * key) that fits the cache, so this costs no access to the index. */
+ * key) that fits the cache. Meanwhile the buckets of the keys found so far come in from memory, so that merging and
+ * looking up take hardly longer than the longer of the two. */
 #ifndef EMBD_HOST_MERGE_H
 #define EMBD_HOST_MERGE_H
 
+#include "index.h"
 #include "store.h"
 
 struct distinct {
     uint64_t hash;        /* index_hash of key and slot */
-    uint32_t ref;         /* what the index says of it; filled in by who merges */
+    uint32_t ref;         /* what the index says of it */
     uint32_t first, last; /* occurrences: positions in the request's keys */
     uint32_t slot : 10;
     uint32_t repeats : 22; /* occurrences - 1 */
@@ -21,7 +24,7 @@ struct merge {
     struct distinct *distinct; /* [n] */
     uint32_t n;
     uint32_t *next;   /* [n_keys]: the following occurrence of the same key; unset for the last */
-    uint32_t *row_of; /* [n_keys]: the request's row that a key belongs to */
+    uint32_t *row_of; /* [n_keys]: the request's row that a key belongs to; with offsets only */
     uint32_t *cells;
     uint32_t capacity; /* keys there is room for */
 };
@@ -29,7 +32,7 @@ struct merge {
 #define MERGE_KEEP_KEYS (1u << 18)
 
 /* Out of memory: false, nothing merged. */
-bool merge_keys(struct merge *merge, const struct store_keys *in);
+bool merge_keys(struct merge *merge, const struct store_keys *in, const struct index *index);
 /* After a request: gives back memory that only a large one needs. */
 void merge_end(struct merge *merge);
 void merge_fini(struct merge *merge);

@@ -16,58 +16,11 @@
 typedef void row_step(const struct optimizer_step *p, float *restrict w, float *restrict state,
                       const float *restrict g, uint32_t dim);
 
-#define ROW_STEP(kind)                                                                                 \
-    static void step_##kind(const struct optimizer_step *p, float *restrict w, float *restrict state,      \
-                            const float *restrict g, uint32_t dim)                                     \
-    {                                                                                                  \
-        struct optimizer_step step = *p;                                                               \
-        float *restrict s1 = state + dim;                                                              \
-        for (uint32_t c = 0; c < dim; c++)                                                             \
-            optimizer_column(EMBD_##kind, &step, w + c, state + c, s1 + c, g[c]);                      \
-    }
-ROW_STEP(MOMENTUM)
-ROW_STEP(NESTEROV)
-ROW_STEP(ADAGRAD)
-ROW_STEP(ADAM)
-ROW_STEP(RMSPROP)
-ROW_STEP(FTRL)
-
-static void step_SGD(const struct optimizer_step *p, float *restrict w, float *restrict state,
-                     const float *restrict g, uint32_t dim)
-{
-    (void)state;
-    struct optimizer_step step = *p;
-    for (uint32_t c = 0; c < dim; c++)
-        optimizer_column(EMBD_SGD, &step, w + c, NULL, NULL, g[c]);
-}
-
-static void step_ROWWISE_ADAGRAD(const struct optimizer_step *p, float *restrict w, float *restrict state,
-                                 const float *restrict g, uint32_t dim)
-{
-    struct optimizer_step step = *p;
-    float v = optimizer_rowwise(*state, optimizer_squares(g, dim), dim);
-    *state = v;
-    for (uint32_t c = 0; c < dim; c++)
-        optimizer_column(EMBD_ROWWISE_ADAGRAD, &step, w + c, &v, NULL, g[c]);
-}
-
-static row_step *const row_steps[] = {
-    [EMBD_SGD] = step_SGD,
-    [EMBD_MOMENTUM] = step_MOMENTUM,
-    [EMBD_NESTEROV] = step_NESTEROV,
-    [EMBD_ADAGRAD] = step_ADAGRAD,
-    [EMBD_ROWWISE_ADAGRAD] = step_ROWWISE_ADAGRAD,
-    [EMBD_ADAM] = step_ADAM,
-    [EMBD_RMSPROP] = step_RMSPROP,
-    [EMBD_FTRL] = step_FTRL,
-};
-
 /* What applying a push needs, beside the store. */
 struct application {
     const struct store *store;
     const struct store_push *push;
     struct optimizer_step step;
-    row_step *row_step;
     float sum[EMBD_DIM_MAX], run[EMBD_DIM_MAX], space[EMBD_DIM_MAX];
 };
 
@@ -75,7 +28,7 @@ struct application {
 static inline const float *gradient_of(struct application *a, uint32_t k)
 {
     uint32_t dim = a->store->dim;
-    size_t at = (size_t)a->store->merge.row_of[k] * dim;
+    size_t at = (size_t)(a->push->in.offsets ? a->store->merge.row_of[k] : k) * dim;
     if (a->push->dtype == EMBD_F32)
         return (const float *)a->push->grads + at;
     embd__to_f32(a->space, (const uint16_t *)a->push->grads + at, a->push->dtype, dim);
@@ -111,61 +64,99 @@ static void sum_gradients(struct application *a, const struct distinct *d)
     }
 }
 
-static inline void step_record(struct application *a, uint8_t *record, const float *g)
+static inline void step_record(struct application *a, row_step *step, uint8_t *record, const float *g)
 {
     const struct store *store = a->store;
     float *state = host_state(store, record);
     if (store->dtype == EMBD_F32) {
-        a->row_step(&a->step, (float *)(void *)record, state, g, store->dim);
+        step(&a->step, (float *)(void *)record, state, g, store->dim);
         return;
     }
     float w[EMBD_DIM_MAX];
     embd__to_f32(w, record, store->dtype, store->dim);
-    a->row_step(&a->step, w, state, g, store->dim);
+    step(&a->step, w, state, g, store->dim);
     embd__from_f32(record, store->dtype, w, store->dim);
 }
 
-static inline void apply_key(struct application *a, const struct distinct *d)
+static inline void apply_key(struct application *a, row_step *step, const struct distinct *d)
 {
     uint8_t *record = rows_at(&a->store->rows, d->ref - 1);
     bool is_plain = d->repeats == 0 && a->push->in.weights == NULL && a->step.scaler == 1.0f;
     if (is_plain) {
-        step_record(a, record, gradient_of(a, d->first));
+        step_record(a, step, record, gradient_of(a, d->first));
         return;
     }
     sum_gradients(a, d);
     embd__combine_divide(a->sum, a->step.scaler, a->store->dim);
-    step_record(a, record, a->sum);
+    step_record(a, step, record, a->sum);
 }
 
-PREFETCHES prefetch_key(const struct store *store, uint32_t i)
+MEMORY_PREFETCH void prefetch_key(const struct store *store, uint32_t i)
 {
     if (i < store->merge.n && store->merge.distinct[i].ref)
         rows_prefetch(rows_at(&store->rows, store->merge.distinct[i].ref - 1), store->rows.stride);
 }
 
-static void apply(struct store *store, const struct store_push *push)
+static inline void apply_keys(struct application *a, row_step *step)
 {
-    struct application a;
-    a.store = store;
-    a.push = push;
-    a.step = optimizer_begin(&store->schema->s.optimizer, store->step);
-    a.row_step = row_steps[store->schema->s.optimizer.kind];
+    const struct store *store = a->store;
     for (uint32_t i = 0; i < PREFETCH; i++)
         prefetch_key(store, i);
     for (uint32_t i = 0; i < store->merge.n; i++) {
         prefetch_key(store, i + PREFETCH);
         if (store->merge.distinct[i].ref)
-            apply_key(&a, &store->merge.distinct[i]);
+            apply_key(a, step, &store->merge.distinct[i]);
     }
 }
+
+/* For each optimizer its step and, around it, the loop over the keys. */
+#define APPLY(kind)                                                                                    \
+    static inline void step_##kind(const struct optimizer_step *p, float *restrict w, float *restrict state,   \
+                                   const float *restrict g, uint32_t dim)                              \
+    {                                                                                                  \
+        float *restrict s1 = state + dim;                                                              \
+        for (uint32_t c = 0; c < dim; c++)                                                             \
+            optimizer_column(EMBD_##kind, p, w + c, state + c, s1 + c, g[c]);                          \
+    }                                                                                                  \
+    static void apply_##kind(struct application *a)                                                    \
+    {                                                                                                  \
+        apply_keys(a, step_##kind);                                                                    \
+    }
+APPLY(SGD)
+APPLY(MOMENTUM)
+APPLY(NESTEROV)
+APPLY(ADAGRAD)
+APPLY(ADAM)
+APPLY(RMSPROP)
+APPLY(FTRL)
+
+static inline void step_rowwise_adagrad(const struct optimizer_step *p, float *restrict w, float *restrict state,
+                                        const float *restrict g, uint32_t dim)
+{
+    float v = optimizer_rowwise(*state, optimizer_squares(g, dim), dim);
+    *state = v;
+    for (uint32_t c = 0; c < dim; c++)
+        optimizer_column(EMBD_ROWWISE_ADAGRAD, p, w + c, &v, NULL, g[c]);
+}
+
+static void apply_rowwise_adagrad(struct application *a)
+{
+    apply_keys(a, step_rowwise_adagrad);
+}
+
+static void (*const apply[])(struct application *) = {
+    [EMBD_SGD] = apply_SGD,         [EMBD_MOMENTUM] = apply_MOMENTUM,
+    [EMBD_NESTEROV] = apply_NESTEROV, [EMBD_ADAGRAD] = apply_ADAGRAD,
+    [EMBD_ROWWISE_ADAGRAD] = apply_rowwise_adagrad, [EMBD_ADAM] = apply_ADAM,
+    [EMBD_RMSPROP] = apply_RMSPROP, [EMBD_FTRL] = apply_FTRL,
+};
 
 /* Merges the keys and makes rows, for push and insert. */
 static int prepare(struct store *store, const struct store_keys *in, uint8_t *statuses, struct created *created,
                    struct embd__error *e)
 {
     e->status = EMBD_OK;
-    if (merge_keys(&store->merge, in))
+    if (merge_keys(&store->merge, in, &store->index))
         return create_rows(store, in, statuses, created, e);
     return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to merge %u keys", store->schema->s.name,
                            in->n_keys);
@@ -176,8 +167,11 @@ void host_push(struct store *store, struct store_push *push, struct store_done *
     struct created created;
     int status = prepare(store, &push->in, push->statuses, &created, &done->error);
     if (status == EMBD_OK) {
-        store->step++;
-        apply(store, push);
+        struct application a;
+        a.store = store;
+        a.push = push;
+        a.step = optimizer_begin(&store->schema->s.optimizer, ++store->step);
+        apply[store->schema->s.optimizer.kind](&a);
         push->n_inserted = created.n_inserted;
         push->n_full = created.n_full;
         push->n_filtered = created.n_filtered;

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "memory.h"
-
 /* Large enough that the rounding to huge pages and the list of chunks cost nothing, small enough that growing by
  * one is no event. */
 #define CHUNK_BYTES ((size_t)16 << 20)

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "memory.h"
+
 struct rows {
     uint8_t **chunks;
     uint64_t n_chunks, chunks_capacity;
