@@ -167,6 +167,8 @@ void run_block(unsigned block)
 
 void emulator_run(unsigned grid, unsigned block, void (*to_run)(void *), void *arg)
 {
+    if (grid == 0 || block == 0 || block > 1024)
+        stop("no such launch");
     body = to_run;
     body_arg = arg;
     gridDim.x = grid;

@@ -1,5 +1,5 @@
 /* stand_in_device.c - device.h without a device: memory is the host's, and whatever is enqueued has happened when the
- * call returns. Some of what the store sees is made worse than usual: memory counts as pinned or not by its address,
+ * call returns. Some of what the store sees is made worse than usual: memory counts as pinned, the device's or neither by its address,
  * events are pending the first time they are asked, and memory runs out where a test says so. */
 #include <stdlib.h>
 #include <string.h>
@@ -149,9 +149,9 @@ void pinned_free(void *memory)
     free(memory);
 }
 
-bool is_pinned(const void *memory)
+enum memory_kind memory_kind(const void *memory)
 {
-    return (uintptr_t)memory >> 5 & 1;
+    return (enum memory_kind)((uintptr_t)memory / 32 % 3);
 }
 
 /* ---- ranges ---- */

@@ -6,15 +6,6 @@
 #include "keytable.cuh"
 #include "values.cuh"
 
-/* Lanes of one row: each has four columns, or every 4 * 32nd four where a row is wider. */
-static inline __host__ __device__ uint32_t lanes_for(uint32_t dim)
-{
-    uint32_t lanes = 1;
-    while (lanes < 32 && lanes * 4 < dim)
-        lanes *= 2;
-    return lanes;
-}
-
 __device__ static inline four gradient_of(const table_view &t, const push_view &p, uint32_t k, uint32_t column)
 {
     uint64_t row = p.in.row_of ? p.in.row_of[k] : k;
@@ -98,66 +89,93 @@ __device__ static inline float finish_squares(float s[4], uint32_t lanes)
     return __shfl_sync(ALL_LANES, sum, 0, (int)lanes);
 }
 
-/* Four columns' step. `v`: of rowwise_adagrad, already brought forward. */
+/* Four columns of a row and of its state. */
+struct row_four {
+    four w, s0, s1;
+};
+
+template <embd_optimizer_kind KIND> struct states_of {
+    static constexpr bool HAS_0 = KIND != EMBD_SGD && KIND != EMBD_ROWWISE_ADAGRAD;
+    static constexpr bool HAS_1 = KIND == EMBD_ADAM || KIND == EMBD_FTRL;
+};
+
 template <embd_optimizer_kind KIND>
-__device__ static inline void step_four(const table_view &t, const optimizer_step &step, uint32_t ref,
-                                        uint32_t column, four g, float v)
+__device__ static inline row_four row_load(const table_view &t, uint32_t ref, uint32_t column)
 {
-    constexpr bool HAS_0 = KIND != EMBD_SGD && KIND != EMBD_ROWWISE_ADAGRAD;
-    constexpr bool HAS_1 = KIND == EMBD_ADAM || KIND == EMBD_FTRL;
-    uint8_t *row = row_of_ref(t, ref);
     uint64_t state = (uint64_t)(ref - 1) * t.state_floats;
     bool is_aligned = t.dim % 4 == 0;
-    four w = four_load(row, t.dtype, column), s0, s1;
-    for (uint32_t i = 0; i < 4; i++)
-        s0.c[i] = v, s1.c[i] = 0.0f;
-    if (HAS_0)
-        s0 = packed_load(t.states, EMBD_F32, state, column, t.dim, is_aligned);
-    if (HAS_1)
-        s1 = packed_load(t.states, EMBD_F32, state + t.dim, column, t.dim, is_aligned);
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++)
-        optimizer_column(KIND, &step, &w.c[i], &s0.c[i], &s1.c[i], g.c[i]);
-    four_store(row, t.dtype, column, w);
-    if (HAS_0)
-        packed_store(t.states, EMBD_F32, state, column, t.dim, is_aligned, s0);
-    if (HAS_1)
-        packed_store(t.states, EMBD_F32, state + t.dim, column, t.dim, is_aligned, s1);
+    row_four r;
+    r.w = four_load(row_of_ref(t, ref), t.dtype, column);
+    if (states_of<KIND>::HAS_0)
+        r.s0 = packed_load(t.states, EMBD_F32, state, column, t.dim, is_aligned);
+    if (states_of<KIND>::HAS_1)
+        r.s1 = packed_load(t.states, EMBD_F32, state + t.dim, column, t.dim, is_aligned);
+    return r;
 }
 
-/* A row's v with this step, in all its lanes; lane 0 stores it. All lanes of the warp call it. */
+/* `v`: of rowwise_adagrad, already brought forward. */
+template <embd_optimizer_kind KIND>
+__device__ static inline void row_step(const table_view &t, const optimizer_step &step, uint32_t ref, uint32_t column,
+                                       row_four r, four g, float v)
+{
+    uint64_t state = (uint64_t)(ref - 1) * t.state_floats;
+    bool is_aligned = t.dim % 4 == 0;
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        optimizer_column(KIND, &step, &r.w.c[i], states_of<KIND>::HAS_0 ? &r.s0.c[i] : &v,
+                         states_of<KIND>::HAS_1 ? &r.s1.c[i] : nullptr, g.c[i]);
+    four_store(row_of_ref(t, ref), t.dtype, column, r.w);
+    if (states_of<KIND>::HAS_0)
+        packed_store(t.states, EMBD_F32, state, column, t.dim, is_aligned, r.s0);
+    if (states_of<KIND>::HAS_1)
+        packed_store(t.states, EMBD_F32, state + t.dim, column, t.dim, is_aligned, r.s1);
+}
+
+/* A row's v with this step, in all its lanes; lane 0 stores it. `sum` is the gradient of each lane's first columns.
+ * All lanes of the warp call it. */
 template <bool IS_LONG>
-__device__ static inline float step_rowwise(const table_view &t, const push_view &p, const gradient &g,
+__device__ static inline float step_rowwise(const table_view &t, const push_view &p, const gradient &g, four sum,
                                             const optimizer_step &step, uint32_t ref, uint32_t lanes)
 {
     uint32_t lane = threadIdx.x % lanes;
-    float s[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    for (uint32_t first = 0; first < t.dim; first += 128) {
+    float s[4] = {0.0f, 0.0f, 0.0f, 0.0f}, before = ref ? t.states[ref - 1] : 0.0f;
+    add_squares(s, sum, lane * 4, t.dim, lanes);
+    for (uint32_t first = 128; first < t.dim; first += 128) {
         uint32_t column = first + lane * 4;
-        four sum = {{0.0f, 0.0f, 0.0f, 0.0f}};
+        four further = {{0.0f, 0.0f, 0.0f, 0.0f}};
         if (ref && column < t.dim)
-            sum = gradient_sum<IS_LONG>(t, p, g, column, step.scaler);
-        add_squares(s, sum, column, t.dim, lanes);
+            further = gradient_sum<IS_LONG>(t, p, g, column, step.scaler);
+        add_squares(s, further, column, t.dim, lanes);
     }
-    float squares = finish_squares(s, lanes), v = 0.0f;
-    if (ref)
-        v = optimizer_rowwise(t.states[ref - 1], squares, t.dim);
+    float v = optimizer_rowwise(before, finish_squares(s, lanes), t.dim);
     __syncwarp();
     if (ref && lane == 0)
         t.states[ref - 1] = v;
     return v;
 }
 
-/* ref 0: these lanes have no row, but go along. */
+/* ref 0: these lanes have no row, but go along. What a row needs from memory is asked for before the sum is made. */
 template <embd_optimizer_kind KIND, bool IS_LONG>
 __device__ static inline void step_row(const table_view &t, const push_view &p, const gradient &g,
                                        const optimizer_step &step, uint32_t ref, uint32_t lanes)
 {
+    uint32_t column = threadIdx.x % lanes * 4;
+    bool has_first = ref && column < t.dim;
     float v = 0.0f;
+    row_four r;
+    four sum = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    if (has_first) {
+        r = row_load<KIND>(t, ref, column);
+        sum = gradient_sum<IS_LONG>(t, p, g, column, step.scaler);
+    }
     if (KIND == EMBD_ROWWISE_ADAGRAD)
-        v = step_rowwise<IS_LONG>(t, p, g, step, ref, lanes);
-    for (uint32_t column = threadIdx.x % lanes * 4; ref && column < t.dim; column += 128)
-        step_four<KIND>(t, step, ref, column, gradient_sum<IS_LONG>(t, p, g, column, step.scaler), v);
+        v = step_rowwise<IS_LONG>(t, p, g, sum, step, ref, lanes);
+    if (has_first)
+        row_step<KIND>(t, step, ref, column, r, sum, v);
+    for (column += 128; ref && column < t.dim; column += 128) {
+        r = row_load<KIND>(t, ref, column);
+        row_step<KIND>(t, step, ref, column, r, gradient_sum<IS_LONG>(t, p, g, column, step.scaler), v);
+    }
 }
 
 /* Where the run that begins at `at` ends, looking at EMBD_SUM_RUN + 1 refs at most. */

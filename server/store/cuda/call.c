@@ -62,10 +62,31 @@ void call_free(struct call *call)
 
 void call_set_input(struct call *call, int which, const void *from, uint64_t bytes)
 {
-    struct arena arena = {.bytes = call->in_bytes};
-    call->inputs[which] = (struct input){from, bytes, call->in_bytes};
-    arena_take(&arena, bytes);
-    call->in_bytes = arena.bytes;
+    call->inputs[which] = (struct input){.from = from, .bytes = bytes};
+}
+
+/* What is in device memory needs no room; what is pinned is sent from where it is, unless it is little. */
+void call_lay_out_inputs(struct call *call)
+{
+    struct arena block = {.base = NULL}, staging = {.base = NULL};
+    uint64_t bytes = 0;
+    for (int i = 0; i < IN_COUNT; i++) {
+        struct input *input = &call->inputs[i];
+        input->kind = input->from ? memory_kind(input->from) : MEMORY_DEVICE;
+        bytes += input->kind != MEMORY_DEVICE ? input->bytes : 0;
+    }
+    call->is_small = bytes <= SMALL_BYTES;
+    for (int i = 0; i < IN_COUNT; i++) {
+        struct input *input = &call->inputs[i];
+        input->at = block.bytes;
+        input->staged_at = staging.bytes;
+        if (input->kind != MEMORY_DEVICE)
+            arena_take(&block, input->bytes);
+        if (input->kind == MEMORY_HOST || (input->kind == MEMORY_PINNED && call->is_small))
+            arena_take(&staging, input->bytes);
+    }
+    call->in_bytes = block.bytes;
+    call->staged_bytes = staging.bytes;
 }
 
 void call_set_keys(struct call *call, const struct store_keys *in, uint32_t first, uint32_t n_rows)
@@ -85,43 +106,55 @@ void call_set_keys(struct call *call, const struct store_keys *in, uint32_t firs
         call_set_input(call, IN_WEIGHTS, in->weights + begin, n * sizeof *in->weights);
 }
 
-static void *input_at(const struct call *call, int which, uint8_t *base)
+static void set_view(struct call *call)
 {
-    return call->inputs[which].from ? base + call->inputs[which].at : NULL;
-}
-
-static void set_view(struct call *call, uint8_t *base)
-{
-    call->in.keys = input_at(call, IN_KEYS, base);
-    call->in.offsets = input_at(call, IN_OFFSETS, base);
-    call->in.slots = input_at(call, IN_SLOTS, base);
-    call->in.weights = input_at(call, IN_WEIGHTS, base);
+    call->in.keys = call->inputs[IN_KEYS].on_device;
+    call->in.offsets = call->inputs[IN_OFFSETS].on_device;
+    call->in.slots = call->inputs[IN_SLOTS].on_device;
+    call->in.weights = call->inputs[IN_WEIGHTS].on_device;
 }
 
 static void stage(const struct call *call, const struct input *input)
 {
     if (input->bytes)
-        memcpy(call->staging + input->at, input->from, input->bytes);
+        memcpy(call->staging + input->staged_at, input->from, input->bytes);
+}
+
+/* Few bytes: gathered here, then sent as one, or read from here by the kernel. */
+static int upload_together(struct call *call, uint8_t *block, bool is_in_place)
+{
+    for (int i = 0; i < IN_COUNT; i++) {
+        struct input *input = &call->inputs[i];
+        if (input->kind == MEMORY_DEVICE) {
+            input->on_device = input->from;
+        } else {
+            stage(call, input);
+            input->on_device = is_in_place ? call->staging + input->staged_at : block + input->at;
+        }
+    }
+    return is_in_place ? 0 : device_copy(block, call->staging, call->in_bytes, call->store->stream);
+}
+
+static int upload_one(struct call *call, struct input *input, uint8_t *block)
+{
+    input->on_device = input->kind == MEMORY_DEVICE ? input->from : block + input->at;
+    if (input->kind == MEMORY_DEVICE)
+        return 0;
+    if (input->kind == MEMORY_HOST)
+        stage(call, input);
+    const void *from = input->kind == MEMORY_HOST ? call->staging + input->staged_at : input->from;
+    return device_copy(block + input->at, from, input->bytes, call->store->stream);
 }
 
 int call_upload(struct call *call, uint8_t *block, bool is_in_place)
 {
-    void *stream = call->store->stream;
-    bool is_small = call->in_bytes <= SMALL_BYTES;
     int status = 0;
-    for (int i = 0; i < IN_COUNT && status == 0; i++) {
-        struct input *input = &call->inputs[i];
-        bool is_direct = !is_small && is_pinned(input->from);
-        if (!is_direct)
-            stage(call, input);
-        if (!is_small)
-            status = device_copy(block + input->at, is_direct ? input->from : call->staging + input->at, input->bytes,
-                                 stream);
-    }
-    is_in_place = is_in_place && is_small;
-    if (is_small && !is_in_place)
-        status = device_copy(block, call->staging, call->in_bytes, stream);
-    set_view(call, is_in_place ? call->staging : block);
+    if (call->is_small)
+        status = upload_together(call, block, is_in_place);
+    else
+        for (int i = 0; i < IN_COUNT && status == 0; i++)
+            status = upload_one(call, &call->inputs[i], block);
+    set_view(call);
     return status;
 }
 

@@ -8,7 +8,7 @@ static __global__ void __launch_bounds__(256) update(table_view t, keys_view in,
 {
     for (uint64_t i = lane_index(); i < in.n; i += lane_count()) {
         uint32_t ref = p.refs[i];
-        bool is_first = !is_row(ref) && ref != 0 && p.firsts[p.group[i]] == i;
+        bool is_first = !is_row(ref) && ref != 0 && p.claims[p.group[i]] == i + 1;
         if (is_first && !p.is_leader[i]) {
             uint32_t sights = ref & REF_SIGHTS_MAX;
             sights += sights < REF_SIGHTS_MAX;
@@ -41,34 +41,34 @@ static __global__ void __launch_bounds__(256) place(table_view t, keys_view in, 
     if (p.report->n_filtered_new == 0)
         return;
     for (uint64_t i = lane_index(); i < in.n; i += lane_count())
-        if (p.refs[i] == 0 && !p.is_leader[i] && p.firsts[p.group[i]] == i)
+        if (p.refs[i] == 0 && !p.is_leader[i] && p.claims[p.group[i]] == i + 1)
             entry_place(t, in.keys[i], slot_at(t, in, (uint32_t)i), REF_CANDIDATE | 1u);
 }
 
-/* New rows at their first value: a lane makes four columns. */
-static __global__ void __launch_bounds__(256) fill(table_view t, uint32_t n_insert, uint64_t first_row)
+/* New rows at their first value: `lanes` lanes, a power of two, make a row, four columns each. */
+static __global__ void __launch_bounds__(256) fill(table_view t, uint32_t n_insert, uint64_t first_row, uint32_t lanes)
 {
-    uint32_t fours = fours_of(t.dim);
-    uint64_t n = (uint64_t)n_insert * fours;
-    for (uint64_t i = lane_index(); i < n; i += lane_count()) {
-        uint64_t row = first_row + i / fours;
-        uint32_t column = (uint32_t)(i % fours) * 4, slot = t.row_slots ? t.row_slots[row] : 0;
-        four_store(t.values + row * t.stride, t.dtype, column, first_value(t, t.row_keys[row], slot, column));
+    uint64_t stride = lane_count() / lanes;
+    for (uint64_t j = lane_index() / lanes; j < n_insert; j += stride) {
+        uint64_t row = first_row + j, key = t.row_keys[row];
+        uint32_t slot = t.row_slots ? t.row_slots[row] : 0, lane = threadIdx.x % lanes;
+        for (uint32_t column = lane * 4; column < t.dim; column += lanes * 4)
+            four_store(t.values + row * t.stride, t.dtype, column, first_value(t, key, slot, column));
+        for (uint32_t i = lane; i < t.state_floats; i += lanes)
+            t.states[row * t.state_floats + i] = t.first_state;
     }
-    n = (uint64_t)n_insert * t.state_floats;
-    for (uint64_t i = lane_index(); i < n; i += lane_count())
-        t.states[first_row * t.state_floats + i] = t.first_state;
 }
 
 int launch_create(struct table_view t, struct keys_view in, struct plan_view p, uint32_t n_insert, uint64_t first_row,
                   void *stream)
 {
-    struct shape s = shape_of(in.n), wide = shape_of((uint64_t)n_insert * ((t.dim + 3) / 4));
+    uint32_t lanes = lanes_for(t.dim);
+    struct shape s = shape_of(in.n), wide = shape_of((uint64_t)n_insert * lanes);
     int status = LAUNCH(update, s.grid, s.block, stream, t, in, p, n_insert, first_row);
     if (status == 0)
         status = LAUNCH(place, s.grid, s.block, stream, t, in, p, n_insert, first_row);
     if (status == 0 && n_insert)
-        status = LAUNCH(fill, wide.grid, wide.block, stream, t, n_insert, first_row);
+        status = LAUNCH(fill, wide.grid, wide.block, stream, t, n_insert, first_row, lanes);
     return status;
 }
 

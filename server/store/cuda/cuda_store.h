@@ -30,10 +30,13 @@ enum call_state {
     CALL_ENDED,    /* with `status`; done is to be called */
 };
 
-/* An array that a call brings: where it is, and where it lies in the call's input block. */
+/* An array that a call brings: where it is, where it lies in the call's input block and staging memory, where it has
+ * to go there, and where kernels read it. */
 struct input {
     const void *from;
-    uint64_t bytes, at;
+    uint64_t bytes, at, staged_at;
+    enum memory_kind kind;
+    const void *on_device;
 };
 enum { IN_KEYS, IN_OFFSETS, IN_SLOTS, IN_WEIGHTS, IN_VALUES, IN_STATES, IN_COUNT };
 
@@ -50,9 +53,10 @@ struct call {
     void *event;
 
     struct input inputs[IN_COUNT];
-    uint64_t in_bytes;
+    uint64_t in_bytes, staged_bytes; /* of the input block, and of what has to be staged */
+    bool is_small;
     struct keys_view in;
-    uint8_t *values;         /* pull: where the kernel writes them; push: gradients on the device */
+    uint8_t *values;         /* pull: where the kernel writes them */
     uint8_t *staging;        /* pinned */
     size_t staging_bytes;
     uint8_t *statuses, *statuses_out; /* in staging, and the caller's; or NULL */
@@ -107,8 +111,11 @@ void call_wait_all(struct store *store);
 /* The arrays of keys begin .. end, rows first .. first + n_rows. */
 void call_set_keys(struct call *call, const struct store_keys *in, uint32_t first, uint32_t n_rows);
 void call_set_input(struct call *call, int which, const void *from, uint64_t bytes);
+/* After the last of them: in_bytes and staged_bytes. */
+void call_lay_out_inputs(struct call *call);
 /* Copies the inputs to the device's `block`, or where they are few and is_in_place to pinned memory, which the kernels
- * then read; sets call->in. `staging` has in_bytes. */
+ * then read; what is in device memory already stays there. Sets on_device of all, and call->in. `staging` begins
+ * with staged_bytes for it. */
 int call_upload(struct call *call, uint8_t *block, bool is_in_place);
 
 /* Takes a piece of a block; with a base of NULL it only counts. */

@@ -46,12 +46,12 @@ int device_of_thread(void)
     return device;
 }
 
-/* Memory that streams took is kept for the next request rather than given back at every wait. */
+/* Memory that streams took is kept for the next request rather than given back at every wait; see make_room. */
 static int keep_pool(int device)
 {
     static atomic_uint kept;
     cudaMemPool_t pool;
-    uint64_t keep = (uint64_t)1 << 30;
+    uint64_t keep = UINT64_MAX;
     if (atomic_fetch_or(&kept, 1u << device % 32) >> device % 32 & 1)
         return 0;
     cudaError_t error = cudaDeviceGetDefaultMemPool(&pool, device);
@@ -158,10 +158,12 @@ void pinned_free(void *memory)
         cudaFreeHost(memory);
 }
 
-bool is_pinned(const void *memory)
+enum memory_kind memory_kind(const void *memory)
 {
     struct cudaPointerAttributes a;
-    return cudaPointerGetAttributes(&a, memory) == cudaSuccess && a.type == cudaMemoryTypeHost;
+    if (cudaPointerGetAttributes(&a, memory) != cudaSuccess || a.type == cudaMemoryTypeUnregistered)
+        return MEMORY_HOST;
+    return a.type == cudaMemoryTypeHost ? MEMORY_PINNED : MEMORY_DEVICE;
 }
 
 /* ---- ranges ---- */
@@ -263,6 +265,16 @@ void device_range_close(struct device_range *range)
     memset(range, 0, sizeof *range);
 }
 
+/* What the pool keeps goes back to the device. */
+static void make_room(void)
+{
+    cudaMemPool_t pool;
+    int device;
+    cudaDeviceSynchronize();
+    if (cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetDefaultMemPool(&pool, device) == cudaSuccess)
+        cudaMemPoolTrimTo(pool, 0);
+}
+
 static int map_piece(struct device_range *range, uint64_t bytes)
 {
     CUmemAllocationProp p = properties();
@@ -300,5 +312,8 @@ int device_range_grow(struct device_range *range, uint64_t bytes)
         range->pieces = pieces;
         range->pieces_capacity = capacity;
     }
+    if (map_piece(range, more) == 0)
+        return 0;
+    make_room();
     return map_piece(range, more);
 }

@@ -48,7 +48,10 @@ int device_fill(void *memory, int byte, uint64_t bytes, void *stream);
 /* Host memory that the device reads and writes at the same address. Any thread. NULL: out of memory. */
 void *pinned_new(size_t bytes);
 void pinned_free(void *memory);
-bool is_pinned(const void *memory);
+
+/* What the device makes of an address. */
+enum memory_kind { MEMORY_HOST, MEMORY_PINNED, MEMORY_DEVICE };
+enum memory_kind memory_kind(const void *memory);
 
 /* An array of device memory that grows at its end and never moves. */
 struct device_range {

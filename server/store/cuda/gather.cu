@@ -4,6 +4,8 @@
 #include "keytable.cuh"
 #include "values.cuh"
 
+#define BLOCK 128u
+
 /* First values of the warp's keys that have no row: rare, so one key after the other. */
 __device__ static inline void fill_missing(const table_view &t, const pull_view &p, uint64_t base, uint64_t key,
                                            uint32_t slot, uint32_t missing)
@@ -47,7 +49,7 @@ __device__ static inline void copy_rows(const table_view &t, const pull_view &p,
 }
 
 template <int UNITS>
-static __global__ void __launch_bounds__(256) gather(table_view t, pull_view p)
+static __global__ void __launch_bounds__(BLOCK) gather(table_view t, pull_view p)
 {
     uint32_t lane = threadIdx.x % 32;
     for (uint64_t base = lane_index() - lane; base < p.in.n; base += lane_count()) {
@@ -76,7 +78,9 @@ bool gather_fits(const struct table_view *t, const struct pull_view *pull)
 
 int launch_gather(struct table_view t, struct pull_view pull, void *stream)
 {
-    struct shape s = shape_of(pull.in.n);
+    struct shape s = {(pull.in.n + BLOCK - 1) / BLOCK, BLOCK}; /* short blocks: the last ones end together */
+    if (pull.in.n == 0)
+        return 0;
     switch (t.stride / 16) {
     case 1:
         return LAUNCH(gather<1>, s.grid, s.block, stream, t, pull);

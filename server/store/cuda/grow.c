@@ -51,14 +51,20 @@ int grow_rows(struct store *store, uint64_t n)
     return status == DEVICE_NO_MEMORY && ample > n ? grow_to(store, n) : status;
 }
 
+/* 0.7 of the entries are used at most. */
+static uint64_t buckets_for(uint64_t n)
+{
+    return n / (7 * ENTRY_BUCKET) * 10 + 10;
+}
+
 int grow_entries(struct store *store, uint64_t n)
 {
     if (n <= store->n_entries_max)
         return 0;
     struct table_view to = store->view;
     to.n_buckets = to.n_buckets ? 2 * to.n_buckets : FIRST_BUCKETS;
-    while (to.n_buckets * ENTRY_BUCKET * 7 / 10 < n)
-        to.n_buckets *= 2;
+    if (to.n_buckets < buckets_for(n))
+        to.n_buckets = buckets_for(n);
     uint64_t bytes = to.n_buckets * ENTRY_BUCKET * sizeof(struct entry);
     void *memory;
     int status = device_new(&memory, bytes, store->stream);
@@ -71,6 +77,6 @@ int grow_entries(struct store *store, uint64_t n)
     device_free(store->view.entries, store->stream);
     store->view.entries = to.entries;
     store->view.n_buckets = to.n_buckets;
-    store->n_entries_max = to.n_buckets * ENTRY_BUCKET * 7 / 10;
+    store->n_entries_max = to.n_buckets * ENTRY_BUCKET / 10 * 7;
     return status;
 }

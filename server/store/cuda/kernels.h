@@ -96,13 +96,12 @@ struct plan_report {
 };
 
 /* The distinct keys without a row. Every group is a place of a hash table of n_groups places, a power of two of at
- * least twice the keys; `claims` starts at 0, `firsts` at 0xff bytes. */
+ * least twice the keys; `claims` starts at 0. */
 struct plan_view {
     uint32_t *refs;      /* [n] from launch_find */
     uint32_t *group;     /* [n] of keys without a row */
     uint32_t n_groups;
-    uint32_t *claims;    /* [n_groups] one of the group's positions + 1 */
-    uint32_t *firsts;    /* [n_groups] its first position */
+    uint32_t *claims;    /* [n_groups] the group's first position + 1, or 0: there is no such group */
     uint32_t *results;   /* [n_groups] row + 1, or 0: no room */
     uint8_t *is_leader;  /* [n] first of a group that is admitted */
     uint32_t *positions; /* [n] 0, 1, 2, ... */

@@ -141,8 +141,13 @@ __device__ static inline void entry_place(const table_view &t, uint64_t key, uin
     uint64_t bucket = key_bucket(t, key_hash(key, slot));
     for (;;) {
         struct entry *e = t.entries + bucket * ENTRY_BUCKET;
+        uint32_t refs[ENTRY_BUCKET];
+#pragma unroll
         for (uint32_t i = 0; i < ENTRY_BUCKET; i++)
-            if (__ldcg(&e[i].ref) == 0 && atomicCAS(&e[i].ref, 0u, ref) == 0) {
+            refs[i] = __ldcg(&e[i].ref);
+#pragma unroll
+        for (uint32_t i = 0; i < ENTRY_BUCKET; i++)
+            if (refs[i] == 0 && atomicCAS(&e[i].ref, 0u, ref) == 0) {
                 e[i].key = key;
                 if (slot)
                     atomicOr(&e[i].tail, slot);

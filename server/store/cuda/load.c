@@ -27,7 +27,7 @@ static int take_memory(struct call *call, struct restore *r)
 {
     struct arena arena = {.base = NULL};
     lay_out(call, r, &arena);
-    uint64_t report_at = (call->in_bytes + 255) / 256 * 256;
+    uint64_t report_at = call->staged_bytes;
     call->staging_bytes = report_at + sizeof *call->report;
     call->staging = buffer_new(call->staging_bytes);
     if (call->staging == NULL)
@@ -48,10 +48,9 @@ static int set_rows(struct call *call, const struct restore *r)
         bits++;
     int status = launch_sort(r->temp, r->temp_bytes, call->plan.refs, r->refs, call->plan.positions, r->positions,
                              call->in.n, bits, store->stream);
-    const float *states = (const float *)(const void *)(r->block + call->inputs[IN_STATES].at);
     if (status == 0)
-        status = launch_store_rows(store->view, r->refs, r->positions, call->in.n,
-                                   r->block + call->inputs[IN_VALUES].at, states, store->stream);
+        status = launch_store_rows(store->view, r->refs, r->positions, call->in.n, call->inputs[IN_VALUES].on_device,
+                                   call->inputs[IN_STATES].on_device, store->stream);
     return status ? status : device_stream_wait(store->stream);
 }
 
@@ -63,6 +62,7 @@ static void set_inputs(struct call *call, const struct row_block *block)
     call_set_input(call, IN_VALUES, block->rows, (uint64_t)block->n_rows * t->dim * (t->dtype == EMBD_F32 ? 4 : 2));
     if (t->state_floats)
         call_set_input(call, IN_STATES, block->states, (uint64_t)block->n_rows * t->state_floats * sizeof(float));
+    call_lay_out_inputs(call);
 }
 
 static int load_rows(struct call *call, const struct row_block *block, struct embd__error *e)

@@ -25,7 +25,6 @@ void plan_lay_out(struct call *call, struct arena *arena)
     p->leaders = arena_take(arena, n * sizeof *p->leaders);
     p->is_leader = arena_take(arena, n);
     p->claims = arena_take(arena, p->n_groups * sizeof *p->claims);
-    p->firsts = arena_take(arena, p->n_groups * sizeof *p->firsts);
     p->results = arena_take(arena, p->n_groups * sizeof *p->results);
     p->report = arena_take(arena, sizeof *p->report);
 }
@@ -33,8 +32,6 @@ void plan_lay_out(struct call *call, struct arena *arena)
 static int clear(const struct plan_view *p, void *stream)
 {
     int status = device_fill(p->claims, 0, p->n_groups * sizeof *p->claims, stream);
-    if (status == 0)
-        status = device_fill(p->firsts, 0xff, p->n_groups * sizeof *p->firsts, stream);
     return status ? status : device_fill(p->report, 0, sizeof *p->report, stream);
 }
 

@@ -1,7 +1,7 @@
 /* plan.cu - the distinct keys of a request that have no row, in the order in which they first occur, so that row
  * numbers are the same in every run. Equal keys meet in a hash table of positions: a position is there as soon as its
- * owner is, and the key it stands for was there before, so nobody waits. Which of equal keys claims a place is a
- * matter of chance; the smallest of their positions is not. */
+ * owner is, and the key it stands for was there before, so nobody waits. Which of equal keys claims a place first is a
+ * matter of chance; that the smallest of their positions has it in the end is not. */
 #include "keytable.cuh"
 
 /* Adds up what the lanes of a warp have; all lanes call it. */
@@ -27,8 +27,13 @@ __device__ static inline uint32_t claim(const table_view &t, const keys_view &in
         uint32_t owner = __ldcg(&p.claims[at]);
         if (owner == 0)
             owner = atomicCAS(&p.claims[at], 0u, i + 1);
-        if (owner == 0 || (in.keys[owner - 1] == key && slot_at(t, in, owner - 1) == slot))
+        if (owner == 0)
             return at;
+        if (in.keys[owner - 1] == key && slot_at(t, in, owner - 1) == slot) {
+            if (owner > i + 1)
+                atomicMin(&p.claims[at], i + 1);
+            return at;
+        }
         at = (at + 1) & (p.n_groups - 1);
     }
 }
@@ -38,9 +43,7 @@ static __global__ void __launch_bounds__(256) group(table_view t, keys_view in, 
     for (uint64_t i = lane_index(); i < in.n; i += lane_count()) {
         if (is_row(p.refs[i]))
             continue;
-        uint32_t at = claim(t, in, p, (uint32_t)i);
-        p.group[i] = at;
-        atomicMin(&p.firsts[at], (uint32_t)i);
+        p.group[i] = claim(t, in, p, (uint32_t)i);
     }
 }
 
@@ -51,7 +54,7 @@ static __global__ void __launch_bounds__(256) judge(table_view t, keys_view in, 
         uint32_t i = (uint32_t)(base + lane);
         bool active = i < in.n;
         uint32_t ref = active ? p.refs[i] : 1;
-        bool is_first = !is_row(ref) && p.firsts[p.group[i]] == i;
+        bool is_first = !is_row(ref) && p.claims[p.group[i]] == i + 1;
         bool filtered = is_first && is_filtered(t, ref);
         count_lanes(&p.report->n_filtered, filtered);
         count_lanes(&p.report->n_filtered_new, filtered && ref == 0);

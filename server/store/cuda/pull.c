@@ -28,10 +28,10 @@ static int take_staging(struct call *call)
     const struct store_pull *pull = call->pull;
     uint64_t dtype_bytes = pull->dtype == EMBD_F32 ? 4 : 2;
     call->values_bytes = pull->count * dtype_bytes * call->store->view.dim;
-    bool is_direct = is_pinned(pull->values);
+    bool is_direct = memory_kind(pull->values) != MEMORY_HOST;
     for (int turn = 0; turn < 2; turn++) {
         struct arena arena = {.base = call->staging};
-        arena_take(&arena, call->in_bytes);
+        arena_take(&arena, call->staged_bytes);
         call->statuses = pull->statuses ? arena_take(&arena, call->in.n) : NULL;
         call->values = is_direct ? pull->values : arena_take(&arena, call->values_bytes);
         if (call->staging != NULL)
@@ -70,6 +70,7 @@ int pull_start(struct call *call)
     uint8_t *block;
     uint32_t *refs, *row_of;
     call_set_keys(call, &pull->in, pull->first, pull->count);
+    call_lay_out_inputs(call);
     int status = take_staging(call);
     for (int turn = 0; turn < 2 && status == 0; turn++) {
         arena = (struct arena){.base = call->scratch};

@@ -7,7 +7,7 @@ static int take_staging(struct call *call, uint8_t *statuses)
 {
     for (int turn = 0; turn < 2; turn++) {
         struct arena arena = {.base = call->staging};
-        arena_take(&arena, call->in_bytes);
+        arena_take(&arena, call->staged_bytes);
         call->report = arena_take(&arena, sizeof *call->report);
         call->statuses = statuses ? arena_take(&arena, call->in.n) : NULL;
         if (call->staging != NULL)
@@ -43,6 +43,7 @@ int push_start(struct call *call)
     call_set_keys(call, keys_of(call), 0, keys_of(call)->n_rows);
     if (call->kind == CALL_PUSH && call->in.n > 0)
         call_set_input(call, IN_VALUES, call->push->grads, gradient_bytes(call));
+    call_lay_out_inputs(call);
     int status = take_staging(call, statuses_of(call));
     for (int turn = 0; turn < 2 && status == 0; turn++) {
         struct arena arena = {.base = call->scratch};
@@ -53,7 +54,6 @@ int push_start(struct call *call)
     }
     if (status == 0)
         status = call_upload(call, block, false);
-    call->values = block ? block + call->inputs[IN_VALUES].at : NULL;
     return status ? status : plan_start(call);
 }
 
@@ -112,9 +112,9 @@ static int take_second(struct call *call, struct second *s, void **memory_out)
 static int commit_push(struct call *call, struct embd__error *e)
 {
     struct store *store = call->store;
-    struct second s = {.view = {.in = call->in, .dtype = call->push->dtype, .grads = call->values}};
+    struct second s = {.view = {.in = call->in, .dtype = call->push->dtype, .grads = call->inputs[IN_VALUES].on_device}};
     void *memory = NULL;
-    s.view.is_aligned = store->view.dim % 4 == 0;
+    s.view.is_aligned = store->view.dim % 4 == 0 && (uintptr_t)s.view.grads % 16 == 0;
     int status = take_second(call, &s, &memory);
     if (status != 0)
         return cuda_error(store, status, "for a push", e);

@@ -15,6 +15,15 @@ __device__ static inline uint32_t fours_of(uint32_t dim)
     return (dim + 3) / 4;
 }
 
+/* Lanes of one row, a power of two: each has four columns, or every 32nd four where a row is wider. */
+static inline __host__ __device__ uint32_t lanes_for(uint32_t dim)
+{
+    uint32_t lanes = 1;
+    while (lanes < 32 && lanes * 4 < dim)
+        lanes *= 2;
+    return lanes;
+}
+
 __device__ static inline float one_load(const void *row, embd_dtype dtype, uint64_t at)
 {
     if (dtype == EMBD_F32)

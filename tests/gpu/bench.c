@@ -1,0 +1,336 @@
+/* bench.c - the cuda store's figures on one GPU, each beside what the device itself can do, in one run. Medians of
+ * repeated runs; inputs change from run to run, so that nothing is in the cache that would not be.
+ * usage: gpu-bench [million keys] */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cuda_runtime_api.h>
+
+#include "baseline.h"
+#include "cuda_store.h"
+
+#define BATCH   ((uint32_t)1 << 20)
+#define STEP    ((uint32_t)4 << 20)
+#define QUERIES 16u
+#define RUNS    15
+
+static void check(cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess)
+        return;
+    fprintf(stderr, "gpu-bench: %s: %s\n", what, cudaGetErrorString(error));
+    exit(1);
+}
+
+static double now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts; the spread is the middle half. */
+static double median(double *t, int n, double *spread_out)
+{
+    qsort(t, (size_t)n, sizeof *t, by_value);
+    *spread_out = (t[n * 3 / 4] - t[n / 4]) / t[n / 2];
+    return t[n / 2];
+}
+
+static void row(const char *what, double value, const char *unit, double spread, double of, const char *of_what)
+{
+    printf("| %-52s | %10.2f %-7s | %4.1f %% |", what, value, unit, 100 * spread);
+    if (of > 0)
+        printf(" %5.2f of %s |\n", value / of, of_what);
+    else
+        printf(" |\n");
+    fflush(stdout);
+}
+
+static void *device_memory_new(uint64_t bytes)
+{
+    void *memory = NULL;
+    check(cudaMalloc(&memory, bytes), "memory");
+    return memory;
+}
+
+/* ---- the store ---- */
+
+struct bench {
+    struct store *store;
+    struct table_schema schema;
+    uint64_t n_keys;
+    cudaEvent_t begin, end;
+    uint64_t *keys; /* [QUERIES][STEP], device */
+    float *grads;   /* [STEP][64], device */
+    void *out;      /* [BATCH][256 bytes], device */
+    uint32_t *rows; /* [QUERIES][BATCH], device */
+    double copy_rate; /* bytes a microsecond, read and written */
+};
+
+struct ending {
+    struct store_done done;
+    int status, calls;
+};
+
+static void on_done(struct store_done *done, int status)
+{
+    struct ending *ending = (struct ending *)done;
+    ending->status = status;
+    ending->calls++;
+}
+
+static void await(struct bench *b, struct ending *ending)
+{
+    while (ending->calls == 0)
+        store_cuda.collect(b->store);
+    if (ending->status != EMBD_OK) {
+        fprintf(stderr, "gpu-bench: %s\n", ending->done.error.text);
+        exit(1);
+    }
+}
+
+static void open_store(struct bench *b, uint32_t dim, embd_optimizer_kind optimizer)
+{
+    embd_schema s;
+    struct embd__error e = {0};
+    embd_schema_init(&s);
+    strcpy(s.name, "bench");
+    s.dim = dim;
+    embd_optimizer_init(&s.optimizer, optimizer, 0.01f);
+    s.capacity = b->n_keys / 62 * 70; /* load 0.62 */
+    embd__schema_copy(&b->schema, &s, &e);
+    if (store_cuda.open(&b->schema, &b->store, &e) != EMBD_OK) {
+        fprintf(stderr, "gpu-bench: %s\n", e.text);
+        exit(1);
+    }
+}
+
+static void close_store(struct bench *b)
+{
+    store_cuda.close(b->store);
+    embd__schema_fini(&b->schema);
+}
+
+/* All keys, from device memory; microseconds. */
+static double build(struct bench *b)
+{
+    double us = 0;
+    for (uint64_t first = 0; first < b->n_keys; first += STEP) {
+        uint32_t n = b->n_keys - first < STEP ? (uint32_t)(b->n_keys - first) : STEP;
+        baseline_keys(b->keys, first, n, 0, 0);
+        check(cudaDeviceSynchronize(), "keys");
+        struct store_insert insert = {.in = {.n_keys = n, .n_rows = n, .keys = b->keys}};
+        struct ending ending = {.done.fn = on_done};
+        double begin = now_us();
+        store_cuda.insert(b->store, &insert, &ending.done);
+        await(b, &ending);
+        us += now_us() - begin;
+    }
+    return us;
+}
+
+/* ---- figures ---- */
+
+static void measure_copy(struct bench *b)
+{
+    uint64_t bytes = (uint64_t)4 << 30;
+    void *from = device_memory_new(bytes), *to = device_memory_new(bytes);
+    double t[RUNS], spread;
+    baseline_floats(from, bytes / 4);
+    for (int i = 0; i < RUNS; i++) {
+        float ms;
+        cudaEventRecord(b->begin, NULL);
+        check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, NULL), "copy");
+        cudaEventRecord(b->end, NULL);
+        check(cudaEventSynchronize(b->end), "copy");
+        cudaEventElapsedTime(&ms, b->begin, b->end);
+        t[i] = ms * 1e3;
+    }
+    b->copy_rate = 2.0 * (double)bytes / median(t, RUNS, &spread);
+    row("device copy, read + write", b->copy_rate / 1e3, "GB/s", spread, 0, "");
+    cudaFree(from);
+    cudaFree(to);
+}
+
+static double time_gather(struct bench *b, uint32_t row_bytes, double *spread_out)
+{
+    double t[RUNS];
+    for (int i = 0; i < RUNS; i++) {
+        float ms;
+        cudaEventRecord(b->begin, b->store->stream);
+        baseline_gather(b->store->view.values, b->rows + (uint64_t)(i % (int)QUERIES) * BATCH, BATCH, row_bytes, b->out,
+                        b->store->stream);
+        cudaEventRecord(b->end, b->store->stream);
+        check(cudaEventSynchronize(b->end), "gather");
+        cudaEventElapsedTime(&ms, b->begin, b->end);
+        t[i] = ms * 1e3;
+    }
+    return median(t, RUNS, spread_out);
+}
+
+static double time_pull(struct bench *b, double *spread_out)
+{
+    double t[RUNS];
+    for (int i = 0; i < RUNS; i++) {
+        float ms;
+        struct pull_view pull = {.in = {.n = BATCH, .n_rows = BATCH}, .values = b->out, .is_aligned = true};
+        pull.in.keys = b->keys + (uint64_t)(i % (int)QUERIES) * BATCH;
+        cudaEventRecord(b->begin, b->store->stream);
+        launch_gather(b->store->view, pull, b->store->stream);
+        cudaEventRecord(b->end, b->store->stream);
+        check(cudaEventSynchronize(b->end), "pull");
+        cudaEventElapsedTime(&ms, b->begin, b->end);
+        t[i] = ms * 1e3;
+    }
+    return median(t, RUNS, spread_out);
+}
+
+static void measure_pull(struct bench *b, uint32_t row_bytes)
+{
+    char name[96];
+    double spread;
+    baseline_keys(b->keys, 0, (uint64_t)QUERIES * BATCH, b->n_keys, 77);
+    baseline_rows(b->rows, (uint64_t)QUERIES * BATCH, b->n_keys, 99);
+    check(cudaDeviceSynchronize(), "inputs");
+    double gather = time_gather(b, row_bytes, &spread);
+    snprintf(name, sizeof name, "plain gather, %u B rows, 1 Mi", row_bytes);
+    row(name, BATCH / gather / 1e3, "G/s", spread, 0, "");
+    double pull = time_pull(b, &spread);
+    snprintf(name, sizeof name, "pull, %u B rows, 1 Mi keys, load %.2f", row_bytes,
+             (double)b->n_keys / (double)(b->store->view.n_buckets * ENTRY_BUCKET));
+    row(name, BATCH / pull / 1e3, "G/s", spread, BATCH / gather / 1e3, "the gather");
+}
+
+static double time_push(struct bench *b, double *spread_out)
+{
+    double t[RUNS];
+    for (int i = -2; i < RUNS; i++) {
+        baseline_keys(b->keys, 0, STEP, b->n_keys, 1000 + (uint64_t)(i + 2) * STEP);
+        check(cudaDeviceSynchronize(), "keys");
+        struct store_push push = {.in = {.n_keys = STEP, .n_rows = STEP, .keys = b->keys}, .grads = b->grads};
+        struct ending ending = {.done.fn = on_done};
+        double begin = now_us();
+        store_cuda.push(b->store, &push, &ending.done);
+        await(b, &ending);
+        if (i >= 0)
+            t[i] = now_us() - begin;
+    }
+    return median(t, RUNS, spread_out);
+}
+
+/* Bytes: each gradient read, each row and its state read and written. */
+static void measure_push(struct bench *b, const char *name, double row_and_state)
+{
+    double spread, us = time_push(b, &spread), bytes = STEP * (8.0 + 256.0 + 2.0 * row_and_state);
+    row(name, STEP / us / 1e3, "G/s", spread, 0, "");
+    row("  its bytes", bytes / us / 1e3, "GB/s", spread, b->copy_rate / 1e3, "the copy");
+}
+
+static void measure_scan(struct bench *b)
+{
+    enum { ROWS = 262144, TURNS = 64 };
+    uint32_t state_floats = b->store->view.state_floats;
+    uint64_t row_bytes = 8 + 256 + 4ull * state_floats, cursor = 0, n = 0;
+    struct embd__error e = {0};
+    struct store_scan out = {.keys = buffer_new(8ull * ROWS),
+                             .rows = buffer_new(256ull * ROWS),
+                             .states = state_floats ? buffer_new(4ull * state_floats * ROWS) : NULL};
+    void *from = device_memory_new(256ull * ROWS);
+    double begin = now_us();
+    for (int i = 0; i < TURNS; i++)
+        check(cudaMemcpy(out.rows, from, 256ull * ROWS, cudaMemcpyDeviceToHost), "copy");
+    double rate = 256.0 * ROWS * TURNS / (now_us() - begin);
+    begin = now_us();
+    for (int i = 0; i < TURNS && cursor != UINT64_MAX; i++, n += out.n_rows)
+        store_cuda.scan(b->store, &cursor, ROWS, &out, &e);
+    double us = now_us() - begin;
+    row("pinned copy to the host, 64 MiB", rate / 1e3, "GB/s", 0, 0, "");
+    row("scan to pinned memory", (double)(n * row_bytes) / us / 1e3, "GB/s", 0, rate / 1e3, "the pinned copy");
+    cudaFree(from);
+    buffer_free(out.keys, 8ull * ROWS);
+    buffer_free(out.rows, 256ull * ROWS);
+    if (out.states)
+        buffer_free(out.states, 4ull * state_floats * ROWS);
+}
+
+/* From pinned memory to pinned memory, through the store's calls. */
+static void measure_small(struct bench *b, uint32_t n)
+{
+    enum { TIMES = 500 };
+    static double t[TIMES];
+    char name[64];
+    double spread;
+    uint64_t *keys = buffer_new(n * sizeof *keys);
+    void *values = buffer_new(n * 256ull);
+    for (int i = 0; i < TIMES; i++) {
+        baseline_keys(b->keys, 0, n, b->n_keys, 5000 + (uint64_t)i * n);
+        check(cudaMemcpy(keys, b->keys, n * sizeof *keys, cudaMemcpyDeviceToHost), "keys");
+        struct store_pull pull = {.in = {.n_keys = n, .n_rows = n, .keys = keys}, .count = n, .values = values};
+        struct ending ending = {.done.fn = on_done};
+        double begin = now_us();
+        store_cuda.pull(b->store, &pull, &ending.done);
+        await(b, &ending);
+        t[i] = now_us() - begin;
+    }
+    snprintf(name, sizeof name, "pull of %u keys x 256 B, pinned to pinned", n);
+    double us = median(t, TIMES, &spread);
+    row(name, us, "us", spread, 0, "");
+    buffer_free(keys, n * sizeof *keys);
+    buffer_free(values, n * 256ull);
+}
+
+static void run_table(struct bench *b, uint32_t dim, embd_optimizer_kind optimizer, const char *name)
+{
+    char what[96];
+    double spread = 0;
+    open_store(b, dim, optimizer);
+    double us = build(b);
+    snprintf(what, sizeof what, "insert of %llu Mi new keys, %s dim %u", (unsigned long long)(b->n_keys >> 20), name,
+             dim);
+    row(what, (double)b->n_keys / us / 1e3, "G/s", spread, 0, "");
+    if (optimizer == EMBD_SGD) {
+        measure_pull(b, dim * 4);
+        if (dim == 64) {
+            measure_small(b, 256);
+            measure_small(b, 4096);
+            measure_small(b, 65536);
+        }
+    } else {
+        snprintf(what, sizeof what, "push of 4 Mi keys, dim %u, %s", dim, name);
+        measure_push(b, what, optimizer == EMBD_ADAM ? 768.0 : 260.0);
+        measure_scan(b);
+    }
+    close_store(b);
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench b;
+    struct cudaDeviceProp p;
+    b.n_keys = (uint64_t)(argc > 1 ? atoi(argv[1]) : 64) << 20;
+    check(cudaGetDeviceProperties(&p, 0), "device");
+    check(cudaEventCreate(&b.begin), "event");
+    check(cudaEventCreate(&b.end), "event");
+    b.keys = device_memory_new((uint64_t)QUERIES * BATCH * 8);
+    b.rows = device_memory_new((uint64_t)QUERIES * BATCH * 4);
+    b.out = device_memory_new((uint64_t)BATCH * 256);
+    b.grads = device_memory_new((uint64_t)STEP * 256);
+    baseline_floats(b.grads, (uint64_t)STEP * 64);
+    printf("%s, %d multiprocessors\n", p.name, p.multiProcessorCount);
+    printf("| %-52s | %18s | spread | |\n| --- | --- | --- | --- |\n", "what", "median");
+    measure_copy(&b);
+    run_table(&b, 16, EMBD_SGD, "sgd");
+    run_table(&b, 64, EMBD_SGD, "sgd");
+    run_table(&b, 64, EMBD_ROWWISE_ADAGRAD, "row-wise adagrad");
+    run_table(&b, 64, EMBD_ADAM, "adam");
+    return 0;
+}
