@@ -29,6 +29,7 @@ void embd__receive_reset(struct receiver *r)
     r->to = NULL;
     r->left = 0;
     r->bin_ended = false;
+    r->is_patient = false;
 }
 
 /* What the reader is shown in place of a destination that is not aligned as it wants: who gave such
@@ -110,7 +111,19 @@ static size_t account_direct(struct receiver *r, size_t got)
     return placed;
 }
 
-int embd__receive(struct receiver *r, int fd, struct embd__error *e)
+/* Tells the kernel how many bytes are worth waking up for. A failure costs wakeups only. */
+static void set_patience(struct receiver *r, int fd)
+{
+    bool is_patient = r->left >= RECEIVE_PATIENCE_BYTES;
+    int bytes = is_patient ? (int)RECEIVE_PATIENCE_BYTES : 1;
+    if (is_patient == r->is_patient)
+        return;
+    setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+    r->is_patient = is_patient;
+}
+
+/* Reads until the socket is empty. */
+static int read_all(struct receiver *r, int fd, struct embd__error *e)
 {
     for (;;) {
         bool direct = r->left > 0 && r->to != NULL;
@@ -131,4 +144,12 @@ int embd__receive(struct receiver *r, int fd, struct embd__error *e)
         if (status != EMBD_OK || (size_t)got < asked)
             return status;
     }
+}
+
+int embd__receive(struct receiver *r, int fd, struct embd__error *e)
+{
+    int status = read_all(r, fd, e);
+    if (status == EMBD_OK)
+        set_patience(r, fd);
+    return status;
 }

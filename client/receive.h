@@ -7,6 +7,8 @@
 #include "frame.h"
 
 #define RECEIVE_BUFFER_BYTES (16u << 10)
+/* While at least so much of a bin is missing, it is waited for at once: fewer wakeups. */
+#define RECEIVE_PATIENCE_BYTES (512u << 10)
 
 /* Owner: the link. */
 struct receiver {
@@ -16,6 +18,7 @@ struct receiver {
     uint8_t *to;
     uint32_t left;
     bool bin_ended; /* the scanner has to be asked again, also without more bytes */
+    bool is_patient; /* the kernel wakes us for RECEIVE_PATIENCE_BYTES, not for every segment */
     /* A bin of frame.bin_bytes begins: sets *to_out. Negative: the connection is of no use any
      * more. */
     int (*on_bin)(void *owner, uint8_t **to_out, struct embd__error *e);
