@@ -17,7 +17,7 @@ struct receiver {
     /* The bin being received: `left` bytes to `to`; NULL: they are dropped. */
     uint8_t *to;
     uint32_t left;
-    bool bin_ended; /* the scanner has to be asked again, also without more bytes */
+    bool bin_ended;  /* the scanner has to be asked again, also without more bytes */
     bool is_patient; /* the kernel wakes us for RECEIVE_PATIENCE_BYTES, not for every segment */
     /* A bin of frame.bin_bytes begins: sets *to_out. Negative: the connection is of no use any
      * more. */
