@@ -1,0 +1,28 @@
+/* scatter.h - rows from files to the shards that own them here, gathered into blocks on the way. */
+#ifndef EMBD_FORMATS_SCATTER_H
+#define EMBD_FORMATS_SCATTER_H
+
+#include "batch.h"
+#include "request.h"
+
+struct scatter {
+    embd_client *client;
+    const embd_schema *schema; /* the caller's */
+    uint32_t n_shards;
+    struct batch *batches; /* [n_shards] */
+};
+
+/* `schema` must outlive the scatter. EMBD_NO_MEMORY. */
+int embd__scatter_open(struct scatter *s, embd_client *client, const embd_schema *schema);
+
+/* Sends the rows and candidates of a block, or keeps copies to send later. The client's error names
+ * the shard that refuses. */
+int embd__scatter_block(struct scatter *s, const struct row_block *block);
+
+/* Sends what was kept. */
+int embd__scatter_finish(struct scatter *s);
+
+/* Frees, dropping what was kept. Zero is allowed. */
+void embd__scatter_close(struct scatter *s);
+
+#endif

@@ -1,0 +1,45 @@
+/* vacancy.c - whether a table may be filled from files: it must not exist, or be empty. */
+#include <inttypes.h>
+
+#include "admin.h"
+#include "vacancy.h"
+
+/* As embd__vacancy, of one shard. */
+static int look_at(embd_client *client, const embd_schema *schema, const char *source,
+                   uint32_t shard)
+{
+    struct description found;
+    struct embd__error *e = embd__client_error(client);
+    int status = embd__admin_describe(client, shard, schema->name, &found);
+    if (status == EMBD_UNKNOWN_TABLE) {
+        *e = (struct embd__error){0};
+        return 1;
+    }
+    if (status)
+        return status;
+    const char *differs = embd__schema_difference(&found.schema.s, schema);
+    uint64_t rows = found.rows + found.candidates;
+    embd__schema_fini(&found.schema);
+    if (differs)
+        return embd__error_set(e, EMBD_EXISTS,
+                               "%s: table '%s' exists with another %s than in %s; drop it first",
+                               embd_shard_address(client, shard), schema->name, differs, source);
+    if (rows)
+        return embd__error_set(e, EMBD_EXISTS,
+                               "%s: table '%s' holds %" PRIu64
+                               " rows; only an empty table is loaded, drop it first",
+                               embd_shard_address(client, shard), schema->name, rows);
+    return 0;
+}
+
+int embd__vacancy(embd_client *client, const embd_schema *schema, const char *source)
+{
+    int is_new = 1;
+    for (uint32_t shard = 0; shard < embd_shard_count(client); shard++) {
+        int found = look_at(client, schema, source, shard);
+        if (found < 0)
+            return found;
+        is_new = is_new && found;
+    }
+    return is_new;
+}
