@@ -220,6 +220,20 @@ int embd__durable_publish(const char *staged, const char *target, struct embd__e
     return sync_parent(target, e);
 }
 
+int embd__durable_publish_file(const char *staged, const char *name, const char *target,
+                               struct embd__error *e)
+{
+    char *from = embd__durable_path(staged, name, e);
+    if (from && rename_new(from, target)) {
+        if (errno == EEXIST)
+            embd__error_set(e, EMBD_EXISTS, "%s exists; remove it first", target);
+        else
+            fail(e, target, "cannot rename the finished file to this name");
+    }
+    free(from);
+    return e->status;
+}
+
 void embd__durable_discard(const char *staged)
 {
     DIR *list = opendir(staged);

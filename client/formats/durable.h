@@ -44,6 +44,11 @@ int embd__durable_stage(const char *target, char **staged_out, struct embd__erro
 /* Syncs `staged`, renames it to `target`, which must not exist, and syncs the parent. */
 int embd__durable_publish(const char *staged, const char *target, struct embd__error *e);
 
+/* Renames `staged`/`name`, which is finished, to `target` beside the directory; it must not exist.
+ * Like the directory's own name it is on disk once embd__durable_publish has synced the parent. */
+int embd__durable_publish_file(const char *staged, const char *name, const char *target,
+                               struct embd__error *e);
+
 /* Removes a staged directory and the files in it, as far as it can. */
 void embd__durable_discard(const char *staged);
 

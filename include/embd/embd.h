@@ -533,6 +533,81 @@ EMBD_API int embd_snapshot(embd_client *client, const char *name, embd_dump_repo
 /* Asks every server process to finish what it has begun and exit. */
 EMBD_API int embd_drain(embd_client *client);
 
+/* ---- model folders of HugeCTR -------------------------------------------------------------------------- */
+
+/* HugeCTR saves a sparse embedding as a folder of three plain files, whose rows belong together by their number:
+ * `key` (int64), `slot_id` (uint64; localized embeddings only, here the tables with partition = slot) and
+ * `emb_vector` (float32[dim]); and the optimizer's state as one file beside it, which holds for each state tensor
+ * and each GPU that GPU's whole buffer, float32[gpu_rows][dim]. A key belongs to GPU slot % n_gpus in slot tables,
+ * else to key % n_gpus; keys count as unsigned. Keys are those stored: with slot_sizes, shifted by them. */
+typedef struct embd_hugectr_options {
+    uint32_t n_gpus;        /* 1..1024. Export: rows are ordered by GPU, slot and key, on any number of shards.
+                               Import: of the job that wrote state_file; without one it does not matter */
+    bool u32_keys;          /* 32-bit keys: a greater one is refused */
+    const char *state_file; /* the optimizer's state, to write or to read; NULL: none. momentum, nesterov, adagrad,
+                               adam (m, then v) and ftrl (n, then z) have one */
+    uint64_t gpu_rows;      /* rows of a GPU's buffer in state_file. 0: on export as many as the fullest GPU needs,
+                               on import what follows from the size of the file */
+    embd_dtype state_dtype; /* of the floats of state_file: EMBD_F32 or EMBD_F16 (mixed precision) */
+    uint64_t step;          /* import: pushes the table has seen, which adam's t counts; no file has it */
+    bool ignore_slots;      /* import: a slot_id may be there although the table has no slots, and is not read */
+} embd_hugectr_options;
+
+/* One GPU, 64-bit keys, no state file, f32, step 0. */
+EMBD_API void embd_hugectr_options_init(embd_hugectr_options *options);
+
+/* Writes a table as the new folder `folder`, one consistent cut; pushes wait while it is taken. Values are f32
+ * whatever the table's dtype; keys that wait for a row (admit_after) are left out. Written under a temporary name,
+ * synced and renamed, the state file first: a folder that is there is whole and has its state file. Needs room on
+ * the disk of `folder` for the rows once more while it runs, 24 bytes of memory a row, and the shards' admin sockets.
+ *   EMBD_EXISTS        `folder` or the state file exists
+ *   EMBD_INVALID       an option; a key beyond 32 bits with u32_keys; gpu_rows is less than a GPU's keys
+ *   EMBD_UNSUPPORTED   a state file of an optimizer that HugeCTR has none for
+ *   EMBD_UNKNOWN_TABLE; EMBD_IO: names the file and the cause
+ * `options`, `report_out` and `progress` may be NULL. */
+EMBD_API int embd_hugectr_export(embd_client *client, const char *table, const char *folder,
+                                 const embd_hugectr_options *options, embd_progress *progress, void *arg,
+                                 embd_dump_report *report_out);
+
+/* Creates the table of `schema` and fills it from a folder, on any number of shards: rows go where their slot (with
+ * partition = slot) or key belongs. A table that exists must be empty and of the same definition (EMBD_EXISTS).
+ * Values are rounded to the table's dtype. Without state_file the state is that of new rows.
+ * Sizes, slots, and key widths are checked before anything changes; after a later failure the table is dropped again
+ * if this call created it.
+ *   EMBD_CORRUPT       a file is missing, does not belong there, or has another size than the rows of `key` and dim
+ *                      ask for; a slot_id is not below slots; a key is there twice. With the file and the numbers
+ *   EMBD_INVALID       an option; a key beyond 32 bits with u32_keys; slot_id is there and the table has no slots
+ *   EMBD_UNSUPPORTED   a state file for an optimizer that HugeCTR has none for
+ *   EMBD_FULL          more rows than a shard's capacity; and errors of embd_table_create and embd_load
+ * `options`, `report_out` (its pause_us is 0) and `progress` may be NULL. The progress of checking is told first;
+ * rows_done then begins again from 0. */
+EMBD_API int embd_hugectr_import(embd_client *client, const embd_schema *schema, const char *folder,
+                                 const embd_hugectr_options *options, embd_progress *progress, void *arg,
+                                 embd_dump_report *report_out);
+
+/* ---- looking into directories -------------------------------------------------------------------------- */
+
+/* A table of a dump, a snapshot or a HugeCTR folder. */
+typedef struct embd_stored_table {
+    const char *kind;          /* "dump", "snapshot" or "hugectr" */
+    const char *name;          /* NULL in a HugeCTR folder, which has none */
+    const embd_schema *schema; /* NULL in a HugeCTR folder */
+    uint32_t dim;              /* of a HugeCTR folder: what the sizes give, 0 when it has no rows */
+    uint32_t n_files;
+    bool has_slots;            /* rows belong to (slot, key) */
+    uint64_t rows, bytes, step;
+} embd_stored_table;
+
+/* Shows what a directory holds, without a server: calls `visit_table` for each table and then `visit_row` for its
+ * first `n_first` rows, as f32 [dim], in the order of the files. All pointers are valid during the call. A visit
+ * that returns nonzero ends it; that value is returned. What is looked at is checked as embd_load and
+ * embd_hugectr_import do (EMBD_CORRUPT, EMBD_IO; `why_out` gets a sentence). visit_row may be NULL if n_first is 0. */
+EMBD_API int embd_inspect(const char *dir, uint64_t n_first,
+                          int (*visit_table)(void *arg, const embd_stored_table *table),
+                          int (*visit_row)(void *arg, const embd_stored_table *table, uint32_t slot, uint64_t key,
+                                           const float *values),
+                          void *arg, char *why_out, size_t why_bytes);
+
 #ifdef __cplusplus
 }
 #endif

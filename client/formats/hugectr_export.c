@@ -1,0 +1,426 @@
+/* hugectr_export.c - embd_hugectr_export: one table as a HugeCTR model folder and optimizer state.
+ *
+ * The happy path: stage FOLDER.tmp-PID; hold changes on every shard and scan them all, keeping each
+ * row's key and slot in memory and spooling its floats to an unlinked file on the same disk;
+ * release; sort the keys by GPU, slot and key, which is an order that no number of shards can
+ * change; write the files in that order, sync them, and rename the state file and then the folder.
+ * What can fail: a shard, the disk, a key or a GPU that does not fit what was asked for. What was
+ * staged is then removed; the names of state file and folder appear complete or never. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "admin.h"
+#include "dtype.h"
+#include "durable.h"
+#include "hugectr.h"
+#include "ticker.h"
+
+#define STATE_NAME  "opt_sparse" /* in the staged folder, until it is published */
+#define CHUNK_BYTES (4u << 20)
+
+struct entry {
+    uint64_t key, place; /* number of the row in the spool */
+    uint32_t gpu, slot;
+};
+
+struct exporting {
+    embd_client *client;
+    struct embd__error *e; /* the client's */
+    const embd_hugectr_options *options;
+    uint32_t n_shards;
+    struct table_schema schema;
+    uint32_t n_tensors; /* of the state file; 0: none */
+    char *staged;       /* directory being written; NULL: none */
+    struct entry *entries;
+    uint64_t n_entries, n_rows; /* collected, and promised by the shards */
+    uint64_t *gpu_ends;         /* [n_gpus] entries before each GPU's end, once sorted */
+    uint64_t gpu_rows;
+    int spool_fd;
+    size_t record_floats; /* of the spool: the row, then its state if it is wanted */
+    const float *spool;   /* mapped [n_entries][record_floats] once collected */
+    uint8_t *chunk;       /* [CHUNK_BYTES] on its way to a file */
+    size_t chunk_fill;
+    struct durable_file file; /* being written */
+    struct ticker ticker;
+    embd_dump_report report;
+};
+
+/* ---- what to export ---- */
+
+/* Takes shard 0's definition; the others must have the same. */
+static int describe_shard(struct exporting *x, const char *table, uint32_t shard)
+{
+    struct description description;
+    if (embd__admin_describe(x->client, shard, table, &description))
+        return x->e->status;
+    x->n_rows += description.rows;
+    if (shard == 0) {
+        x->schema = description.schema;
+        return EMBD_OK;
+    }
+    const char *differs = embd__schema_difference(&x->schema.s, &description.schema.s);
+    embd__schema_fini(&description.schema);
+    if (!differs)
+        return EMBD_OK;
+    return embd__error_set(x->e, EMBD_PROTOCOL, "%s: table '%s' differs in %s from %s's",
+                           embd_shard_address(x->client, shard), table, differs,
+                           embd_shard_address(x->client, 0));
+}
+
+static int describe(struct exporting *x, const char *table)
+{
+    for (uint32_t shard = 0; shard < x->n_shards; shard++)
+        if (describe_shard(x, table, shard))
+            return x->e->status;
+    if (x->options->state_file && embd__hugectr_tensors(&x->schema.s, &x->n_tensors, x->e))
+        return x->e->status;
+    x->record_floats = x->schema.s.dim * (1u + x->n_tensors);
+    x->entries = calloc(x->n_rows ? x->n_rows : 1, sizeof *x->entries);
+    if (!x->entries)
+        return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory for the keys of %" PRIu64 " rows",
+                               x->n_rows);
+    return EMBD_OK;
+}
+
+/* ---- collecting rows, under a hold ---- */
+
+/* Without a name, so that nothing is left of it whatever happens. */
+static int open_spool(struct exporting *x)
+{
+    char *path = embd__durable_path(x->staged, "spool", x->e);
+    if (!path)
+        return x->e->status;
+    x->spool_fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (x->spool_fd < 0)
+        embd__error_set(x->e, EMBD_IO, "%s: cannot create: %s", path, strerror(errno));
+    else
+        unlink(path);
+    free(path);
+    return x->e->status;
+}
+
+static int flush_spool(struct exporting *x)
+{
+    for (size_t done = 0; done < x->chunk_fill;) {
+        ssize_t n = write(x->spool_fd, x->chunk + done, x->chunk_fill - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return embd__error_set(x->e, EMBD_IO, "%s: cannot write the spooled rows: %s",
+                                   x->staged, strerror(errno));
+        done += (size_t)n;
+    }
+    x->chunk_fill = 0;
+    return EMBD_OK;
+}
+
+static int add_row(struct exporting *x, const struct row_block *block, uint32_t i)
+{
+    const embd_schema *s = &x->schema.s;
+    size_t bytes = x->record_floats * sizeof(float), dim = s->dim;
+    if (x->n_entries == x->n_rows)
+        return embd__error_set(x->e, EMBD_PROTOCOL,
+                               "table '%s' has %" PRIu64 " rows, but a scan gave more", s->name,
+                               x->n_rows);
+    if (x->chunk_fill + bytes > CHUNK_BYTES && flush_spool(x))
+        return x->e->status;
+    uint32_t slot = block->slots ? block->slots[i] : 0;
+    uint32_t gpu = embd__hugectr_gpu(s, x->options->n_gpus, slot, block->keys[i]);
+    x->entries[x->n_entries] = (struct entry){block->keys[i], x->n_entries, gpu, slot};
+    x->n_entries++;
+    float *record = (float *)(void *)(x->chunk + x->chunk_fill);
+    embd__to_f32(record, (const uint8_t *)block->rows + i * dim * embd__dtype_bytes(s->dtype),
+                 s->dtype, dim);
+    size_t n_state = x->n_tensors * dim;
+    if (n_state)
+        memcpy(record + dim, block->states + i * n_state, n_state * sizeof *record);
+    x->chunk_fill += bytes;
+    return EMBD_OK;
+}
+
+static int scan_shard(struct exporting *x, uint32_t shard)
+{
+    struct scan_block scan = {0};
+    while (!scan.is_done) {
+        if (embd__admin_scan(x->client, shard, &x->schema.s, scan.next, &scan))
+            return x->e->status;
+        for (uint32_t i = 0; i < scan.block.n_rows && !x->e->status; i++)
+            add_row(x, &scan.block, i);
+        embd__answer_free(scan.answer);
+        if (x->e->status || embd__ticker_add(&x->ticker, scan.block.n_rows, 0, x->e))
+            return x->e->status;
+    }
+    return EMBD_OK;
+}
+
+static int scan_all(struct exporting *x, embd_progress *progress, void *arg)
+{
+    embd__ticker_begin(&x->ticker, progress, arg, x->n_rows);
+    for (uint32_t shard = 0; shard < x->n_shards; shard++)
+        if (scan_shard(x, shard))
+            return x->e->status;
+    if (x->n_entries == x->n_rows)
+        return flush_spool(x);
+    return embd__error_set(x->e, EMBD_PROTOCOL,
+                           "table '%s' has %" PRIu64 " rows, but a scan gave %" PRIu64,
+                           x->schema.s.name, x->n_rows, x->n_entries);
+}
+
+static int collect(struct exporting *x, const char *table, embd_progress *progress, void *arg)
+{
+    x->chunk = malloc(CHUNK_BYTES);
+    if (!x->chunk)
+        return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory for rows on their way");
+    if (open_spool(x) || embd__admin_hold(x->client))
+        return x->e->status;
+    if (describe(x, table) == EMBD_OK)
+        scan_all(x, progress, arg);
+    embd__admin_release(x->client, &x->report.pause_us);
+    return x->e->status;
+}
+
+/* ---- ordering them ---- */
+
+static int by_place_there(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    if (x->gpu != y->gpu)
+        return x->gpu < y->gpu ? -1 : 1;
+    if (x->slot != y->slot)
+        return x->slot < y->slot ? -1 : 1;
+    return x->key < y->key ? -1 : x->key > y->key;
+}
+
+static int check_keys(struct exporting *x)
+{
+    for (uint64_t i = 0; x->options->u32_keys && i < x->n_entries; i++)
+        if (x->entries[i].key > UINT32_MAX)
+            return embd__error_set(x->e, EMBD_INVALID,
+                                   "table '%s' has key %" PRIu64
+                                   ", which is beyond 32 bits; export it with 64-bit keys",
+                                   x->schema.s.name, x->entries[i].key);
+    return EMBD_OK;
+}
+
+/* Where each GPU's rows end; and the rows of a buffer that holds any GPU's. */
+static int count_gpus(struct exporting *x)
+{
+    uint64_t at = 0, fullest = 0;
+    x->gpu_ends = calloc(x->options->n_gpus, sizeof *x->gpu_ends);
+    if (!x->gpu_ends)
+        return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory for %" PRIu32 " GPUs",
+                               x->options->n_gpus);
+    for (uint32_t gpu = 0; gpu < x->options->n_gpus; gpu++) {
+        uint64_t first = at;
+        while (at < x->n_entries && x->entries[at].gpu == gpu)
+            at++;
+        x->gpu_ends[gpu] = at;
+        if (at - first > fullest)
+            fullest = at - first;
+        if (x->n_tensors && x->options->gpu_rows && at - first > x->options->gpu_rows)
+            return embd__error_set(x->e, EMBD_INVALID,
+                                   "gpu_rows is %" PRIu64 ", but GPU %" PRIu32 " of %" PRIu32
+                                   " has %" PRIu64 " keys",
+                                   x->options->gpu_rows, gpu, x->options->n_gpus, at - first);
+    }
+    x->gpu_rows = x->options->gpu_rows ? x->options->gpu_rows : fullest;
+    return EMBD_OK;
+}
+
+static int order(struct exporting *x)
+{
+    qsort(x->entries, x->n_entries, sizeof *x->entries, by_place_there);
+    if (check_keys(x) || count_gpus(x) || x->n_entries == 0)
+        return x->e->status;
+    void *map = mmap(NULL, x->n_entries * x->record_floats * sizeof(float), PROT_READ, MAP_SHARED,
+                     x->spool_fd, 0);
+    if (map == MAP_FAILED)
+        return embd__error_set(x->e, EMBD_NO_MEMORY, "%s: cannot map the spooled rows: %s",
+                               x->staged, strerror(errno));
+    x->spool = map;
+    return EMBD_OK;
+}
+
+/* ---- writing the files ---- */
+
+static int flush_chunk(struct exporting *x)
+{
+    struct msg_piece piece = {x->chunk, x->chunk_fill};
+    x->chunk_fill = 0;
+    if (embd__durable_write(&x->file, &piece, 1, x->e))
+        return x->e->status;
+    return embd__ticker_add(&x->ticker, 0, piece.bytes, x->e);
+}
+
+/* Room for the next `bytes` of the file, at most CHUNK_BYTES; NULL: the error is set. */
+static void *append(struct exporting *x, size_t bytes)
+{
+    if (x->chunk_fill + bytes > CHUNK_BYTES && flush_chunk(x))
+        return NULL;
+    x->chunk_fill += bytes;
+    return x->chunk + x->chunk_fill - bytes;
+}
+
+static int begin_file(struct exporting *x, const char *name)
+{
+    embd__durable_fini(&x->file);
+    x->chunk_fill = 0;
+    return embd__durable_create(&x->file, x->staged, name, x->e);
+}
+
+static int finish_file(struct exporting *x)
+{
+    if (flush_chunk(x) || embd__durable_finish(&x->file, x->e))
+        return x->e->status;
+    x->report.bytes += x->file.bytes;
+    return EMBD_OK;
+}
+
+static void put_key(const struct exporting *x, const struct entry *entry, void *to)
+{
+    (void)x;
+    memcpy(to, &entry->key, sizeof entry->key);
+}
+
+static void put_slot(const struct exporting *x, const struct entry *entry, void *to)
+{
+    uint64_t slot = entry->slot;
+    (void)x;
+    memcpy(to, &slot, sizeof slot);
+}
+
+static void put_vector(const struct exporting *x, const struct entry *entry, void *to)
+{
+    memcpy(to, x->spool + entry->place * x->record_floats, x->schema.s.dim * sizeof(float));
+}
+
+/* A file of one item a row. */
+static int write_file(struct exporting *x, const char *name, size_t item_bytes,
+                      void (*put)(const struct exporting *, const struct entry *, void *to))
+{
+    if (begin_file(x, name))
+        return x->e->status;
+    for (uint64_t i = 0; i < x->n_entries; i++) {
+        void *to = append(x, item_bytes);
+        if (!to)
+            return x->e->status;
+        put(x, &x->entries[i], to);
+    }
+    return finish_file(x);
+}
+
+/* One GPU's buffer of one state tensor: its rows first, then zeros. */
+static int write_buffer(struct exporting *x, uint32_t tensor, uint32_t gpu)
+{
+    size_t dim = x->schema.s.dim, bytes = dim * embd__dtype_bytes(x->options->state_dtype);
+    uint64_t first = gpu ? x->gpu_ends[gpu - 1] : 0, n = x->gpu_ends[gpu] - first;
+    for (uint64_t row = 0; row < x->gpu_rows; row++) {
+        void *to = append(x, bytes);
+        if (!to)
+            return x->e->status;
+        if (row >= n) {
+            memset(to, 0, bytes);
+            continue;
+        }
+        const float *record = x->spool + x->entries[first + row].place * x->record_floats;
+        embd__from_f32(to, x->options->state_dtype, record + (1 + tensor) * dim, dim);
+    }
+    return EMBD_OK;
+}
+
+static int write_state(struct exporting *x)
+{
+    if (begin_file(x, STATE_NAME))
+        return x->e->status;
+    for (uint32_t tensor = 0; tensor < x->n_tensors; tensor++)
+        for (uint32_t gpu = 0; gpu < x->options->n_gpus; gpu++)
+            if (write_buffer(x, tensor, gpu))
+                return x->e->status;
+    return finish_file(x);
+}
+
+static int write_files(struct exporting *x)
+{
+    if (write_file(x, HUGECTR_KEY, 8, put_key))
+        return x->e->status;
+    if (x->schema.s.partition == EMBD_SLOT && write_file(x, HUGECTR_SLOT, 8, put_slot))
+        return x->e->status;
+    if (write_file(x, HUGECTR_VECTOR, x->schema.s.dim * sizeof(float), put_vector))
+        return x->e->status;
+    return x->n_tensors ? write_state(x) : EMBD_OK;
+}
+
+/* ---- the phases ---- */
+
+static int publish(struct exporting *x, const char *folder)
+{
+    const char *state = x->options->state_file;
+    if (embd__ticker_end(&x->ticker, x->e))
+        return x->e->status;
+    if (x->n_tensors && embd__durable_publish_file(x->staged, STATE_NAME, state, x->e))
+        return x->e->status;
+    if (embd__durable_publish(x->staged, folder, x->e) && x->n_tensors)
+        unlink(state);
+    return x->e->status;
+}
+
+static int check(struct exporting *x)
+{
+    struct stat st;
+    const char *state = x->options->state_file;
+    if (embd__hugectr_check(x->options, x->e))
+        return x->e->status;
+    if (state && lstat(state, &st) == 0)
+        return embd__error_set(x->e, EMBD_EXISTS, "%s exists; remove it first", state);
+    return EMBD_OK;
+}
+
+static void fini(struct exporting *x)
+{
+    if (x->spool)
+        munmap((void *)(uintptr_t)x->spool, x->n_entries * x->record_floats * sizeof(float));
+    if (x->spool_fd >= 0)
+        close(x->spool_fd);
+    embd__durable_fini(&x->file);
+    embd__schema_fini(&x->schema);
+    free(x->entries);
+    free(x->gpu_ends);
+    free(x->chunk);
+    free(x->staged);
+}
+
+EMBD_API int embd_hugectr_export(embd_client *client, const char *table, const char *folder,
+                                 const embd_hugectr_options *options, embd_progress *progress,
+                                 void *arg, embd_dump_report *report_out)
+{
+    embd_hugectr_options defaults;
+    embd_hugectr_options_init(&defaults);
+    struct exporting x = {.client = client,
+                          .e = embd__client_error(client),
+                          .options = options ? options : &defaults,
+                          .n_shards = embd_shard_count(client),
+                          .spool_fd = -1,
+                          .file = {.fd = -1}};
+    *x.e = (struct embd__error){0};
+    int status = check(&x);
+    if (status == EMBD_OK)
+        status = embd__durable_stage(folder, &x.staged, x.e);
+    if (status == EMBD_OK)
+        status = collect(&x, table, progress, arg);
+    if (status == EMBD_OK && (status = order(&x)) == EMBD_OK &&
+        (status = write_files(&x)) == EMBD_OK)
+        status = publish(&x, folder);
+    if (status && x.staged)
+        embd__durable_discard(x.staged);
+    x.report.rows = x.n_entries;
+    if (status == EMBD_OK && report_out)
+        *report_out = x.report;
+    fini(&x);
+    return status;
+}

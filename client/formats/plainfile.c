@@ -1,0 +1,68 @@
+/* plainfile.c - files without header or checksum, of which the size is all there is to check. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "durable.h"
+#include "plainfile.h"
+
+static int open_regular(struct plain_file *file, struct embd__error *e)
+{
+    struct stat st;
+    file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    if (file->fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return embd__error_set(e, EMBD_CORRUPT, "%s: is missing", file->path);
+    if (file->fd < 0)
+        return embd__error_set(e, EMBD_IO, "%s: cannot open: %s", file->path, strerror(errno));
+    if (fstat(file->fd, &st))
+        return embd__error_set(e, EMBD_IO, "%s: cannot stat: %s", file->path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return embd__error_set(e, EMBD_CORRUPT, "%s: is no regular file", file->path);
+    file->bytes = (uint64_t)st.st_size;
+    (void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    return EMBD_OK;
+}
+
+int embd__plain_open(struct plain_file *file, const char *directory, const char *name,
+                     struct embd__error *e)
+{
+    *file = (struct plain_file){.fd = -1};
+    if (directory)
+        file->path = embd__durable_path(directory, name, e);
+    else if (!(file->path = strdup(name)))
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for the path of %s", name);
+    if (!file->path || open_regular(file, e))
+        embd__plain_close(file);
+    return e->status;
+}
+
+int embd__plain_read(const struct plain_file *file, uint64_t at, void *to, uint64_t bytes,
+                     struct embd__error *e)
+{
+    for (uint64_t done = 0; done < bytes;) {
+        ssize_t n = pread(file->fd, (uint8_t *)to + done, bytes - done, (off_t)(at + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return embd__error_set(e, EMBD_IO, "%s: cannot read: %s", file->path, strerror(errno));
+        if (n == 0)
+            return embd__error_set(e, EMBD_CORRUPT,
+                                   "%s: ends at byte %" PRIu64 ", it had %" PRIu64
+                                   " when it was opened",
+                                   file->path, at + done, file->bytes);
+        done += (uint64_t)n;
+    }
+    return EMBD_OK;
+}
+
+void embd__plain_close(struct plain_file *file)
+{
+    if (file->fd >= 0)
+        close(file->fd);
+    free(file->path);
+    *file = (struct plain_file){.fd = -1};
+}

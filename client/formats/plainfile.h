@@ -1,0 +1,25 @@
+/* plainfile.h - files without header or checksum, of which the size is all there is to check. */
+#ifndef EMBD_FORMATS_PLAINFILE_H
+#define EMBD_FORMATS_PLAINFILE_H
+
+#include "errors.h"
+
+struct plain_file {
+    int fd; /* -1: closed */
+    char *path;
+    uint64_t bytes; /* its size when it was opened */
+};
+
+/* Opens for reading. `directory` NULL: `name` is the whole path. A file that is missing or no
+ * regular file is EMBD_CORRUPT; the error names it. On failure the file is closed. */
+int embd__plain_open(struct plain_file *file, const char *directory, const char *name,
+                     struct embd__error *e);
+
+/* The bytes from `at` on. A file that has become shorter is EMBD_CORRUPT. */
+int embd__plain_read(const struct plain_file *file, uint64_t at, void *to, uint64_t bytes,
+                     struct embd__error *e);
+
+/* Closed already is allowed, zero is not. */
+void embd__plain_close(struct plain_file *file);
+
+#endif
