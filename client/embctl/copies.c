@@ -3,30 +3,8 @@
 #include <string.h>
 
 #include "embctl.h"
-#include "listing.h"
 #include "progress.h"
-
-/* What came of it, for all four. */
-static void print_report(const char *what, const char *place, const embd_dump_report *report,
-                         uint64_t elapsed_us, bool has_pause)
-{
-    static const struct column columns[] = {{"directory", CELL_TEXT},
-                                            {"rows", CELL_COUNT},
-                                            {"bytes", CELL_BYTES},
-                                            {"elapsed_us", CELL_MICROS},
-                                            {"pushes_waited_us", CELL_MICROS}};
-    struct listing l;
-    listing_init(&l, what, columns, has_pause ? 5 : 4);
-    listing_row(&l);
-    listing_text(&l, 0, place);
-    listing_uint(&l, 1, report->rows);
-    listing_uint(&l, 2, report->bytes);
-    listing_uint(&l, 3, elapsed_us);
-    if (has_pause)
-        listing_uint(&l, 4, report->pause_us);
-    listing_print_fields(&l);
-    listing_fini(&l);
-}
+#include "report.h"
 
 /* ---- arguments ---- */
 
@@ -88,7 +66,7 @@ int command_snapshot(int argc, char **argv)
     status = embd_snapshot(client, a.words[0], &report);
     uint64_t elapsed_us = progress_end(&progress);
     if (status == EMBD_OK)
-        print_report("snapshot", a.words[0], &report, elapsed_us, true);
+        report_print("snapshot", a.words[0], &report, elapsed_us, true);
     return end_client(client, status);
 }
 
@@ -145,7 +123,7 @@ int command_dump(int argc, char **argv)
     status = embd_dump(client, a.all ? NULL : a.words[0], dir, progress_report, &progress, &report);
     uint64_t elapsed_us = progress_end(&progress);
     if (status == EMBD_OK)
-        print_report("dump", dir, &report, elapsed_us, true);
+        report_print("dump", dir, &report, elapsed_us, true);
     return end_client(client, status);
 }
 
@@ -188,7 +166,7 @@ int command_load(int argc, char **argv)
     status = embd_load(client, a.table, a.words[0], progress_report, &progress, &report);
     uint64_t elapsed_us = progress_end(&progress);
     if (status == EMBD_OK)
-        print_report("load", a.words[0], &report, elapsed_us, false);
+        report_print("load", a.words[0], &report, elapsed_us, false);
     return end_client(client, status);
 }
 
@@ -217,6 +195,6 @@ int command_verify(int argc, char **argv)
     int status = embd_verify(a.words[0], progress_report, &progress, &report, why, sizeof why);
     uint64_t elapsed_us = progress_end(&progress);
     if (status == EMBD_OK)
-        print_report("verify", a.words[0], &report, elapsed_us, false);
+        report_print("verify", a.words[0], &report, elapsed_us, false);
     return end_with(status, why);
 }

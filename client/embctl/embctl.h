@@ -43,6 +43,9 @@ int command_snapshot(int argc, char **argv);
 int command_dump(int argc, char **argv);
 int command_load(int argc, char **argv);
 int command_verify(int argc, char **argv);
+int command_export(int argc, char **argv);
+int command_import(int argc, char **argv);
+int command_inspect(int argc, char **argv);
 
 /* ---- options every command takes, before or after its name ---- */
 
@@ -54,8 +57,8 @@ struct globals {
 extern struct globals globals;
 extern const struct argp globals_argp;
 
-/* Parses a command's line by `argp`, into `input`; globals_argp is added. Exits on a usage error or
- * --help. */
+/* Parses a command's line by `argp`, into `input`; globals_argp is added as its child 0, before the
+ * one that it may have itself. Exits on a usage error or --help. */
 void parse_command(const struct argp *argp, int argc, char **argv, void *input);
 
 /* For commands without arguments or options of their own. `doc` as in struct argp. */

@@ -284,12 +284,14 @@ static void add_json_column(struct libscols_table *table, const struct listing *
     }
 }
 
-/* An empty list would come out as nothing at all. */
-static void print_json(const struct listing *l)
+/* malloc'd. An empty list would come out as nothing at all. */
+static char *format_json(const struct listing *l)
 {
+    char *text = NULL;
     if (l->n_rows == 0) {
-        printf("{\n   \"%s\": []\n}\n", l->name);
-        return;
+        if (asprintf(&text, "{\n   \"%s\": []\n}", l->name) < 0)
+            require(NULL);
+        return text;
     }
     struct libscols_table *table = require(scols_new_table());
     scols_table_enable_json(table, 1);
@@ -302,8 +304,31 @@ static void print_json(const struct listing *l)
             if (l->cells[row * l->n_columns + i])
                 put(line, i, strdup(l->cells[row * l->n_columns + i]));
     }
-    print_and_free(table);
-    putchar('\n');
+    if (scols_print_table_to_string(table, &text))
+        require(NULL);
+    scols_unref_table(table);
+    return require(text);
+}
+
+static void print_json(const struct listing *l)
+{
+    char *text = format_json(l);
+    puts(text);
+    free(text);
+}
+
+/* The members of both objects in one: the first without its closing brace, the second without its
+ * opening one. */
+static void print_json_pair(const struct listing *a, const struct listing *b)
+{
+    char *first = format_json(a), *second = format_json(b);
+    char *end = require(strrchr(first, '}'));
+    while (end > first && isspace((unsigned char)end[-1]))
+        end--;
+    fwrite(first, 1, (size_t)(end - first), stdout);
+    printf(",%s\n", (char *)require(strchr(second, '{')) + 1);
+    free(first);
+    free(second);
 }
 
 /* Absent cells are shown as "-". */
@@ -351,6 +376,19 @@ static void print_fields(const struct listing *l)
 void listing_print(const struct listing *l)
 {
     globals.json ? print_json(l) : print_table(l);
+}
+
+void listing_print_pair(const struct listing *a, const struct listing *b)
+{
+    if (globals.json) {
+        print_json_pair(a, b);
+        return;
+    }
+    print_table(a);
+    if (b->n_rows) {
+        putchar('\n');
+        print_table(b);
+    }
 }
 
 void listing_print_fields(const struct listing *l)

@@ -52,7 +52,11 @@ void listing_floats(struct listing *l, size_t column, const float *values, size_
 /* To stdout, as globals.json says. */
 void listing_print(const struct listing *l);
 
-/* The same for one row of many columns: a table has one line per column, absent cells are left out.
+/* Two lists: one object in JSON, one table below the other otherwise. */
+void listing_print_pair(const struct listing *a, const struct listing *b);
+
+/* To stdout too, one row of many columns: a table has one line per column, absent cells are left
+ * out.
  */
 void listing_print_fields(const struct listing *l);
 

@@ -2,8 +2,9 @@
  *
  * Reading order: main.c (the list of commands), options.c (what all of them take), listing.h (how
  * results are shown: a table, or JSON from the same cells), then one file per group of commands:
- * cluster.c, stats.c, table.c, get.c, copies.c (snapshot, dump, load, verify; progress.h shows how
- * far they are). */
+ * cluster.c, stats.c, table.c (settings.h: a definition on the command line), get.c, copies.c
+ * (snapshot, dump, load, verify; progress.h shows how far they are), models.c (export, import;
+ * parameters.h: tables of a ps.json), inspect.c. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,9 @@ static const struct command commands[] = {
     {"dump", "Copy tables into a directory here", command_dump, NULL},
     {"load", "Fill a cluster from a dump or snapshot directory", command_load, NULL},
     {"verify", "Check a dump or snapshot directory", command_verify, NULL},
+    {"export", "Write a table as a model folder of another system", command_export, NULL},
+    {"import", "Fill tables from model folders of another system", command_import, NULL},
+    {"inspect", "Show what a dump, snapshot or model folder holds", command_inspect, NULL},
     {"drain", "Have the servers finish and exit", command_drain, NULL},
     {"version", "Version of this program", command_version, NULL},
     {0},

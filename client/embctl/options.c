@@ -62,7 +62,9 @@ const struct argp globals_argp = {.options = options, .parser = parse};
 
 void parse_command(const struct argp *argp, int argc, char **argv, void *input)
 {
-    const struct argp_child children[] = {{&globals_argp, 0, "Options of every command:", 1}, {0}};
+    const struct argp_child own = argp->children ? argp->children[0] : (struct argp_child){0};
+    const struct argp_child children[] = {
+        {&globals_argp, 0, "Options of every command:", 1}, own, {0}};
     struct argp whole = *argp;
     whole.children = children;
     argp_parse(&whole, argc, argv, 0, NULL, input);

@@ -6,6 +6,7 @@
 
 #include "embctl.h"
 #include "listing.h"
+#include "settings.h"
 
 /* ---- what the shards say of a table, together ---- */
 
@@ -281,81 +282,16 @@ int command_table_describe(int argc, char **argv)
 
 /* ---- create ---- */
 
-struct setting {
-    const char *field, *value;
-};
-
 struct create {
     const char *name;
-    struct setting *settings;
-    size_t n;
+    struct settings settings;
 };
-
-/* Options that are names for --set FIELD=...; key = OPTION_FIRST + index. */
-enum { OPTION_FIRST = 0x2000 };
-static const struct argp_option create_options[] = {
-    {"dim", OPTION_FIRST + 0, "N", 0, "Columns of a row (required)", 0},
-    {"slots", OPTION_FIRST + 1, "N", 0, "Slots of a sample (default: 1)", 0},
-    {"slot-sizes", OPTION_FIRST + 2, "N,N...", 0,
-     "Keys of each slot, which are then numbered from 0", 0},
-    {"partition", OPTION_FIRST + 3, "NAME", 0, "hash, modulo or slot (default: hash)", 0},
-    {"combiner", OPTION_FIRST + 4, "NAME", 0, "sum, mean, sqrtn or concat (default: sum)", 0},
-    {"dtype", OPTION_FIRST + 5, "NAME", 0, "f32, f16 or bf16 (default: f32)", 0},
-    {"optimizer", OPTION_FIRST + 6, "NAME", 0,
-     "sgd, momentum, nesterov, adagrad, rowwise_adagrad, adam, rmsprop or ftrl (default: sgd)", 0},
-    {"lr", OPTION_FIRST + 7, "X", 0, "Learning rate (default: 0.01)", 0},
-    {"initializer", OPTION_FIRST + 8, "NAME", 0,
-     "uniform, uniform_slot, normal or constant (default: uniform, -0.05 to 0.05)", 0},
-    {"seed", OPTION_FIRST + 9, "N", 0, "Of the first values (default: 0)", 0},
-    {"capacity", OPTION_FIRST + 10, "ROWS", 0,
-     "Rows per shard there is room for (default: 0, none)", 0},
-    {"on-full", OPTION_FIRST + 11, "NAME", 0, "grow or error, beyond the capacity (default: grow)",
-     0},
-    {"admit-after", OPTION_FIRST + 12, "N", 0,
-     "Requests with a key before it gets a row (default: 1)", 0},
-    {"create-on", OPTION_FIRST + 13, "NAME", 0,
-     "push or pull: which requests make rows (default: push)", 0},
-    {"set", OPTION_FIRST + 14, "FIELD=VALUE", 0,
-     "Any field of the definition, as 'table describe' names it", 0},
-    {0},
-};
-/* In the order of the options. */
-static const char *const create_fields[] = {"dim",         "slots",    "slot_sizes", "partition",
-                                            "combiner",    "dtype",    "optimizer",  "optimizer.lr",
-                                            "initializer", "seed",     "capacity",   "on_full",
-                                            "admit_after", "create_on"};
-#define N_CREATE_FIELDS (sizeof create_fields / sizeof create_fields[0])
-_Static_assert(sizeof create_options / sizeof create_options[0] == N_CREATE_FIELDS + 2,
-               "a field for every option but --set");
-
-static void add_setting(struct create *c, struct argp_state *state, const char *field,
-                        const char *value)
-{
-    struct setting *grown = reallocarray(c->settings, c->n + 1, sizeof *grown);
-    if (!grown)
-        argp_failure(state, EXIT_FAILED, 0, "out of memory");
-    c->settings = grown;
-    c->settings[c->n++] = (struct setting){field, value};
-}
-
-static void add_pair(struct create *c, struct argp_state *state, char *pair)
-{
-    char *equals = strchr(pair, '=');
-    if (!equals)
-        argp_error(state, "--set is '%s'; it has the form FIELD=VALUE", pair);
-    *equals = '\0';
-    add_setting(c, state, pair, equals + 1);
-}
 
 static int parse_create(int key, char *arg, struct argp_state *state)
 {
     struct create *c = state->input;
-    if (key >= OPTION_FIRST && key < OPTION_FIRST + (int)N_CREATE_FIELDS) {
-        add_setting(c, state, create_fields[key - OPTION_FIRST], arg);
-        return 0;
-    }
-    if (key == OPTION_FIRST + (int)N_CREATE_FIELDS) {
-        add_pair(c, state, arg);
+    if (key == ARGP_KEY_INIT) {
+        state->child_inputs[1] = &c->settings;
         return 0;
     }
     state->input = &c->name;
@@ -364,33 +300,13 @@ static int parse_create(int key, char *arg, struct argp_state *state)
     return result;
 }
 
-/* "optimizer" and "initializer" reset their parameters to defaults, so they are set before these.
- */
-static bool sets_kind(const struct setting *s)
-{
-    return !strcmp(s->field, "optimizer") || !strcmp(s->field, "initializer");
-}
-
-static int apply(const struct create *c, embd_schema *schema, uint64_t *storage, char *why,
-                 size_t why_bytes)
-{
-    int status = embd_schema_set(schema, "name", c->name, storage, why, why_bytes);
-    for (int kinds = 1; kinds >= 0; kinds--)
-        for (size_t i = 0; i < c->n && status == EMBD_OK; i++)
-            if (sets_kind(&c->settings[i]) == (kinds == 1))
-                status = embd_schema_set(schema, c->settings[i].field, c->settings[i].value,
-                                         storage, why, why_bytes);
-    return status ? status : embd_schema_check(schema, why, why_bytes);
-}
-
 static int create_table(const struct create *c)
 {
     static uint64_t slot_sizes[EMBD_SLOTS_MAX];
     char why[512] = "";
     embd_schema schema;
     embd_client *client;
-    embd_schema_init(&schema);
-    int status = apply(c, &schema, slot_sizes, why, sizeof why);
+    int status = settings_apply(&c->settings, c->name, &schema, slot_sizes, why, sizeof why);
     if (status)
         return end_with(status, why);
     int code = connect_servers(&client);
@@ -399,9 +315,10 @@ static int create_table(const struct create *c)
 
 int command_table_create(int argc, char **argv)
 {
+    static const struct argp_child children[] = {{&settings_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
-        .options = create_options,
         .parser = parse_create,
+        .children = children,
         .args_doc = "TABLE",
         .doc = "Creates a table on every shard. A table of the same name and definition is left as "
                "it is; one of "
@@ -417,7 +334,7 @@ int command_table_create(int argc, char **argv)
     struct create c = {0};
     parse_command(&argp, argc, argv, &c);
     int code = create_table(&c);
-    free(c.settings);
+    settings_fini(&c.settings);
     return code;
 }
 

@@ -1,0 +1,102 @@
+/* settings.c - a table's definition on the command line.
+ *
+ * Options are only collected while they are parsed; settings_apply sets the fields in the end,
+ * those first that reset others. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "embctl.h"
+#include "settings.h"
+
+/* Options that are names for --set FIELD=...; key = OPTION_FIRST + index. */
+enum { OPTION_FIRST = 0x2000 };
+static const struct argp_option options[] = {
+    {"dim", OPTION_FIRST + 0, "N", 0, "Columns of a row (required)", 0},
+    {"slots", OPTION_FIRST + 1, "N", 0, "Slots of a sample (default: 1)", 0},
+    {"slot-sizes", OPTION_FIRST + 2, "N,N...", 0,
+     "Keys of each slot, which are then numbered from 0", 0},
+    {"partition", OPTION_FIRST + 3, "NAME", 0, "hash, modulo or slot (default: hash)", 0},
+    {"combiner", OPTION_FIRST + 4, "NAME", 0, "sum, mean, sqrtn or concat (default: sum)", 0},
+    {"dtype", OPTION_FIRST + 5, "NAME", 0, "f32, f16 or bf16 (default: f32)", 0},
+    {"optimizer", OPTION_FIRST + 6, "NAME", 0,
+     "sgd, momentum, nesterov, adagrad, rowwise_adagrad, adam, rmsprop or ftrl (default: sgd)", 0},
+    {"lr", OPTION_FIRST + 7, "X", 0, "Learning rate (default: 0.01)", 0},
+    {"initializer", OPTION_FIRST + 8, "NAME", 0,
+     "uniform, uniform_slot, normal or constant (default: uniform, -0.05 to 0.05)", 0},
+    {"seed", OPTION_FIRST + 9, "N", 0, "Of the first values (default: 0)", 0},
+    {"capacity", OPTION_FIRST + 10, "ROWS", 0,
+     "Rows per shard there is room for (default: 0, none)", 0},
+    {"on-full", OPTION_FIRST + 11, "NAME", 0, "grow or error, beyond the capacity (default: grow)",
+     0},
+    {"admit-after", OPTION_FIRST + 12, "N", 0,
+     "Requests with a key before it gets a row (default: 1)", 0},
+    {"create-on", OPTION_FIRST + 13, "NAME", 0,
+     "push or pull: which requests make rows (default: push)", 0},
+    {"set", OPTION_FIRST + 14, "FIELD=VALUE", 0,
+     "Any field of the definition, as 'table describe' names it", 0},
+    {0},
+};
+/* In the order of the options. */
+static const char *const fields[] = {"dim",         "slots",    "slot_sizes", "partition",
+                                     "combiner",    "dtype",    "optimizer",  "optimizer.lr",
+                                     "initializer", "seed",     "capacity",   "on_full",
+                                     "admit_after", "create_on"};
+#define N_FIELDS (sizeof fields / sizeof fields[0])
+_Static_assert(sizeof options / sizeof options[0] == N_FIELDS + 2,
+               "a field for every option but --set");
+
+static void add(struct settings *s, struct argp_state *state, const char *field, const char *value)
+{
+    struct setting *grown = reallocarray(s->list, s->n + 1, sizeof *grown);
+    if (!grown)
+        argp_failure(state, EXIT_FAILED, 0, "out of memory");
+    s->list = grown;
+    s->list[s->n++] = (struct setting){field, value};
+}
+
+static void add_pair(struct settings *s, struct argp_state *state, char *pair)
+{
+    char *equals = strchr(pair, '=');
+    if (!equals)
+        argp_error(state, "--set is '%s'; it has the form FIELD=VALUE", pair);
+    *equals = '\0';
+    add(s, state, pair, equals + 1);
+}
+
+static int parse(int key, char *arg, struct argp_state *state)
+{
+    if (key < OPTION_FIRST || key > OPTION_FIRST + (int)N_FIELDS)
+        return ARGP_ERR_UNKNOWN;
+    if (key == OPTION_FIRST + (int)N_FIELDS)
+        add_pair(state->input, state, arg);
+    else
+        add(state->input, state, fields[key - OPTION_FIRST], arg);
+    return 0;
+}
+
+const struct argp settings_argp = {.options = options, .parser = parse};
+
+/* "optimizer" and "initializer" reset their parameters to defaults, so they are set before these.
+ */
+static bool sets_kind(const struct setting *s)
+{
+    return !strcmp(s->field, "optimizer") || !strcmp(s->field, "initializer");
+}
+
+int settings_apply(const struct settings *s, const char *name, embd_schema *schema,
+                   uint64_t *storage, char *why, size_t why_bytes)
+{
+    embd_schema_init(schema);
+    int status = embd_schema_set(schema, "name", name, storage, why, why_bytes);
+    for (int kinds = 1; kinds >= 0; kinds--)
+        for (size_t i = 0; i < s->n && status == EMBD_OK; i++)
+            if (sets_kind(&s->list[i]) == (kinds == 1))
+                status = embd_schema_set(schema, s->list[i].field, s->list[i].value, storage, why,
+                                         why_bytes);
+    return status ? status : embd_schema_check(schema, why, why_bytes);
+}
+
+void settings_fini(struct settings *settings)
+{
+    free(settings->list);
+}
