@@ -64,13 +64,13 @@ __device__ static inline four gradient_sum(const table_view &t, const push_view 
  * c % 32; here, such a lane's columns are those of lanes m, m + 8, m + 16, m + 24, and lane m of eight adds them. */
 __device__ static inline void add_squares(float s[4], four g, uint32_t column, uint32_t dim, uint32_t lanes)
 {
-    uint32_t lane = threadIdx.x % lanes;
+    uint32_t lane = threadIdx.x & (lanes - 1);
     float q[4];
     for (uint32_t i = 0; i < 4; i++)
         q[i] = column + i < dim ? g.c[i] * g.c[i] : 0.0f;
     for (uint32_t from = lane % 8; from < (lanes < 8 ? 8 : lanes); from += 8)
         for (uint32_t i = 0; i < 4; i++) {
-            float other = __shfl_sync(ALL_LANES, q[i], (int)(from % lanes), (int)lanes);
+            float other = __shfl_sync(ALL_LANES, q[i], (int)(from & (lanes - 1)), (int)lanes);
             s[i] = s[i] + (from < lanes ? other : 0.0f);
         }
 }
@@ -79,10 +79,11 @@ __device__ static inline void add_squares(float s[4], four g, uint32_t column, u
  * Lanes that a narrow row does not have would add +0 to what is not negative. The result is every lane's. */
 __device__ static inline float finish_squares(float s[4], uint32_t lanes)
 {
-    uint32_t lane = threadIdx.x % lanes;
+    uint32_t lane = threadIdx.x & (lanes - 1);
+#pragma unroll
     for (uint32_t half = 4; half; half /= 2)
         for (uint32_t i = 0; i < 4; i++) {
-            float other = __shfl_sync(ALL_LANES, s[i], (int)((lane + half) % lanes), (int)lanes);
+            float other = __shfl_sync(ALL_LANES, s[i], (int)((lane + half) & (lanes - 1)), (int)lanes);
             s[i] = half < lanes ? s[i] + other : s[i];
         }
     float sum = (s[0] + s[2]) + (s[1] + s[3]);
@@ -137,7 +138,7 @@ template <bool IS_LONG>
 __device__ static inline float step_rowwise(const table_view &t, const push_view &p, const gradient &g, four sum,
                                             const optimizer_step &step, uint32_t ref, uint32_t lanes)
 {
-    uint32_t lane = threadIdx.x % lanes;
+    uint32_t lane = threadIdx.x & (lanes - 1);
     float s[4] = {0.0f, 0.0f, 0.0f, 0.0f}, before = ref ? t.states[ref - 1] : 0.0f;
     add_squares(s, sum, lane * 4, t.dim, lanes);
     for (uint32_t first = 128; first < t.dim; first += 128) {
@@ -159,7 +160,7 @@ template <embd_optimizer_kind KIND, bool IS_LONG>
 __device__ static inline void step_row(const table_view &t, const push_view &p, const gradient &g,
                                        const optimizer_step &step, uint32_t ref, uint32_t lanes)
 {
-    uint32_t column = threadIdx.x % lanes * 4;
+    uint32_t column = (threadIdx.x & (lanes - 1)) * 4;
     bool has_first = ref && column < t.dim;
     float v = 0.0f;
     row_four r;
@@ -225,7 +226,7 @@ static __global__ void __launch_bounds__(256) apply(table_view t, push_view p, o
         if (ref)
             g.end = run_end(p, at, ref);
         if (g.end - at > EMBD_SUM_RUN) {
-            if (threadIdx.x % lanes == 0)
+            if ((threadIdx.x & (lanes - 1)) == 0)
                 queue_run(p, at, ref);
             ref = 0;
         }

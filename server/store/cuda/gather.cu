@@ -24,7 +24,7 @@ __device__ static inline void fill_missing(const table_view &t, const pull_view 
 template <int UNITS>
 __device__ static inline void copy_rows(const table_view &t, const pull_view &p, uint64_t base, uint32_t ref)
 {
-    constexpr int AT_ONCE = UNITS < 4 ? UNITS : 4;
+    constexpr int AT_ONCE = UNITS < 8 ? UNITS : 8;
     uint32_t lane = threadIdx.x % 32;
     uint4 *out = (uint4 *)p.values + base * UNITS;
     uint64_t left = (p.in.n - base) * UNITS;

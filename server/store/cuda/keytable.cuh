@@ -7,6 +7,12 @@
 
 #include "launch.cuh"
 
+/* A bucket is read by as many lanes as it has entries, so a warp reads TILES buckets at a time, all of its keys'
+ * buckets in ROUNDS. */
+#define TILES       (32 / ENTRY_BUCKET)
+#define ROUNDS      (32 / TILES)
+#define BUCKET_BITS ((1u << ENTRY_BUCKET) - 1)
+
 #define KEY_SEED 0x51ed270b7a5c93d1ULL
 
 /* The mix of splitmix64, of its own seed: it shares nothing with the hash that routes keys to shards, which would
@@ -57,28 +63,28 @@ __device__ static inline bucket_answer bucket_ask(uint4 e, uint64_t key, uint32_
     bucket_answer a;
     a.ref = entry_match(e, key, slot);
     a.hits = __ballot_sync(ALL_LANES, a.ref != 0);
-    a.overflows = __ballot_sync(ALL_LANES, threadIdx.x % 8 == 0 && (e.w & ENTRY_OVERFLOW));
+    a.overflows = __ballot_sync(ALL_LANES, threadIdx.x % ENTRY_BUCKET == 0 && (e.w & ENTRY_OVERFLOW));
     return a;
 }
 
-/* Goes on for keys whose bucket overflowed, four keys of the warp at a time. */
+/* Goes on for keys whose bucket overflowed, TILES keys of the warp at a time. */
 __device__ static inline uint32_t find_further(const table_view &t, uint64_t key, uint32_t slot, uint64_t bucket,
                                                bool more)
 {
-    uint32_t lane = threadIdx.x % 32, tile = lane / 8, found = 0;
+    uint32_t lane = threadIdx.x % 32, tile = lane / ENTRY_BUCKET, found = 0;
     for (uint32_t open = __ballot_sync(ALL_LANES, more); open; open = __ballot_sync(ALL_LANES, more)) {
         uint32_t mine = open, rank = __popc(open & ((1u << lane) - 1));
         for (uint32_t i = 0; i < tile; i++)
             mine &= mine - 1;
         int from = mine ? __ffs((int)mine) - 1 : 0;
-        bucket = more && rank < 4 ? bucket_after(t, bucket) : bucket;
+        bucket = more && rank < TILES ? bucket_after(t, bucket) : bucket;
         uint64_t at = __shfl_sync(ALL_LANES, bucket, from), wanted = __shfl_sync(ALL_LANES, key, from);
         uint32_t wanted_slot = __shfl_sync(ALL_LANES, slot, from);
-        uint4 e = load_once(t.entries + at * ENTRY_BUCKET + lane % 8);
+        uint4 e = load_once(t.entries + at * ENTRY_BUCKET + lane % ENTRY_BUCKET);
         bucket_answer a = bucket_ask(e, wanted, wanted_slot);
-        uint32_t base = rank % 4 * 8, hits = a.hits >> base & 0xff;
+        uint32_t base = rank % TILES * ENTRY_BUCKET, hits = a.hits >> base & BUCKET_BITS;
         uint32_t ref = __shfl_sync(ALL_LANES, a.ref, (int)(base + (hits ? __ffs((int)hits) - 1 : 0)));
-        if (more && rank < 4) {
+        if (more && rank < TILES) {
             found = hits ? ref : 0;
             more = !hits && (a.overflows >> base & 1);
         }
@@ -92,21 +98,21 @@ __device__ static inline uint32_t find_warp(const table_view &t, uint64_t key, u
     uint32_t lane = threadIdx.x % 32, found = 0;
     uint64_t bucket = key_bucket(t, key_hash(key, slot));
     bool more = false;
-    uint4 e[8];
+    uint4 e[ROUNDS];
 #pragma unroll
-    for (int round = 0; round < 8; round++) {
-        uint64_t at = __shfl_sync(ALL_LANES, bucket, round * 4 + (int)(lane / 8));
-        e[round] = load_once(t.entries + at * ENTRY_BUCKET + lane % 8);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        uint64_t at = __shfl_sync(ALL_LANES, bucket, (int)(round * TILES + lane / ENTRY_BUCKET));
+        e[round] = load_once(t.entries + at * ENTRY_BUCKET + lane % ENTRY_BUCKET);
     }
 #pragma unroll
-    for (int round = 0; round < 8; round++) {
-        int from = round * 4 + (int)(lane / 8);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        int from = (int)(round * TILES + lane / ENTRY_BUCKET);
         uint64_t wanted = __shfl_sync(ALL_LANES, key, from);
         uint32_t wanted_slot = t.row_slots ? __shfl_sync(ALL_LANES, slot, from) : 0;
         bucket_answer a = bucket_ask(e[round], wanted, wanted_slot);
-        uint32_t base = lane % 4 * 8, hits = a.hits >> base & 0xff;
+        uint32_t base = lane % TILES * ENTRY_BUCKET, hits = a.hits >> base & BUCKET_BITS;
         uint32_t ref = __shfl_sync(ALL_LANES, a.ref, (int)(base + (hits ? __ffs((int)hits) - 1 : 0)));
-        if (lane / 4 == (uint32_t)round) {
+        if (lane / TILES == round) {
             found = hits ? ref : 0;
             more = !hits && (a.overflows >> base & 1);
         }

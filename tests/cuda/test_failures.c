@@ -1,0 +1,157 @@
+/* test_failures.c - the cuda store when memory runs out, and when the device fails. The stand-in of the device lets
+ * the n-th allocation fail, for every n there is. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+#include "stand_in_device.h"
+
+enum { N = 6000 };
+
+static embd_schema small_schema(void)
+{
+    embd_schema s;
+    embd_schema_init(&s);
+    strcpy(s.name, "small");
+    s.dim = 24;
+    embd_optimizer_init(&s.optimizer, EMBD_ADAM, 0.01f);
+    return s;
+}
+
+static void draw(struct batch *batch, uint64_t first)
+{
+    uint64_t *keys = malloc(N * sizeof *keys);
+    for (uint64_t i = 0; i < N; i++)
+        keys[i] = first + i;
+    batch_of(batch, keys, N);
+    free(keys);
+}
+
+static int push(struct pair *pair, const struct batch *batch, const float *grads, struct outcome *outcome)
+{
+    struct store_push push = {.in = batch_keys(batch), .grads = grads};
+    outcome_init(outcome);
+    pair->ops->push(pair->store, &push, &outcome->done);
+    while (outcome->calls == 0)
+        pair->ops->collect(pair->store);
+    return outcome->status;
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    struct batch old, new;
+    struct pair pair;
+    struct outcome outcome;
+    float *grads = calloc((size_t)N * 24, sizeof *grads);
+    uint32_t n_failed = 0;
+    pair_open(&pair, "cuda", &schema, 3);
+    draw(&old, 0);
+    draw(&new, 1000000);
+    pair_push(&pair, &old, EMBD_F32, false);
+    for (uint64_t n = 0;; n++) {
+        stand_in_calls_left = n;
+        int status = push(&pair, &new, grads, &outcome);
+        stand_in_calls_left = UINT64_MAX;
+        if (status == EMBD_OK)
+            break;
+        assert_int_equal(status, EMBD_NO_MEMORY);
+        assert_non_null(strstr(outcome.done.error.text, "memory"));
+        pair_compare(&pair);
+        n_failed++;
+    }
+    assert_true(n_failed >= 4);
+    struct store_stats stats;
+    pair.ops->stats(pair.store, &stats);
+    assert_int_equal(stats.rows, 2 * N);
+    batch_free(&old);
+    batch_free(&new);
+    free(grads);
+    pair_close(&pair);
+    assert_int_equal(stand_in_bytes, 0);
+}
+
+/* Every later call is answered with the first failure, also when the device seems well again. */
+static void test_device_fails(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    struct batch batch;
+    struct pair pair;
+    struct outcome outcome;
+    struct embd__error e = {0};
+    struct scanned scanned;
+    uint64_t cursor = 0;
+    float *grads = calloc((size_t)N * 24, sizeof *grads);
+    pair_open(&pair, "cuda", &schema, 3);
+    draw(&batch, 0);
+    stand_in_failure = 700;
+    assert_int_equal(push(&pair, &batch, grads, &outcome), EMBD_INTERNAL);
+    stand_in_failure = 0;
+    assert_int_equal(push(&pair, &batch, grads, &outcome), EMBD_INTERNAL);
+    assert_non_null(strstr(outcome.done.error.text, "device failed"));
+    scanned_init(&scanned, &schema, 10, 48);
+    assert_int_equal(pair.ops->scan(pair.store, &cursor, 10, &scanned.out, &e), EMBD_INTERNAL);
+    scanned_free(&scanned);
+    batch_free(&batch);
+    free(grads);
+    pair_close(&pair);
+}
+
+/* Calls made while others are under way take effect in their order; one of a caller that is gone takes effect too. */
+static void test_order(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    struct batch batch;
+    struct pair pair;
+    struct outcome pushed, forgotten, pulled;
+    struct store_stats stats;
+    float *grads = calloc((size_t)N * 24, sizeof *grads);
+    uint8_t statuses[N];
+    pair_open(&pair, "cuda", &schema, 3);
+    draw(&batch, 0);
+    struct store_push first = {.in = batch_keys(&batch), .grads = grads}, second = first;
+    struct store_pull pull = {.in = batch_keys(&batch),
+                              .count = N,
+                              .values = malloc((size_t)N * 24 * sizeof(float)),
+                              .statuses = statuses};
+    outcome_init(&pushed);
+    outcome_init(&forgotten);
+    outcome_init(&pulled);
+    pair.ops->push(pair.store, &first, &pushed.done);
+    pair.ops->push(pair.store, &second, &forgotten.done);
+    pair.ops->pull(pair.store, &pull, &pulled.done);
+    assert_int_equal(pushed.calls + pulled.calls, 0);
+    pair.ops->forget(pair.store, &forgotten.done);
+    while (pair.ops->collect(pair.store))
+        ;
+    assert_int_equal(pushed.calls, 1);
+    assert_int_equal(pulled.calls, 1);
+    assert_int_equal(forgotten.calls, 0);
+    assert_int_equal(first.n_inserted, N);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(statuses[i], EMBD_KEY_HIT);
+    pair.ops->stats(pair.store, &stats);
+    assert_int_equal(stats.steps, 2);
+    free(pull.values);
+    free(grads);
+    batch_free(&batch);
+    pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_device_fails),
+        cmocka_unit_test(test_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
