@@ -1,7 +1,5 @@
 #include "index.h"
 
-#include <string.h>
-
 #define FIRST_BUCKETS 64u /* 4 KiB */
 #define FULL_BUCKETS ((uint32_t)(MEMORY_HUGE_PAGE / sizeof(struct index_bucket)))
 /* 2^20 segments hold 10^11 keys. Keys made to collide reach this early: a split then does not separate them. */

@@ -21,17 +21,23 @@ struct application {
     const struct store *store;
     const struct store_push *push;
     struct optimizer_step step;
+    uint32_t grad_bytes; /* of a row of gradients */
     float sum[EMBD_DIM_MAX], run[EMBD_DIM_MAX], space[EMBD_DIM_MAX];
 };
 
-/* The gradient that occurrence k brings, before its weight. */
+/* The gradients that occurrence k brings, before its weight, of the wire's dtype. */
+static inline const uint8_t *grads_of(const struct application *a, uint32_t k)
+{
+    uint32_t row = a->push->in.offsets ? a->store->merge.row_of[k] : k;
+    return (const uint8_t *)a->push->grads + (size_t)row * a->grad_bytes;
+}
+
 static inline const float *gradient_of(struct application *a, uint32_t k)
 {
-    uint32_t dim = a->store->dim;
-    size_t at = (size_t)(a->push->in.offsets ? a->store->merge.row_of[k] : k) * dim;
+    const uint8_t *grads = grads_of(a, k);
     if (a->push->dtype == EMBD_F32)
-        return (const float *)a->push->grads + at;
-    embd__to_f32(a->space, (const uint16_t *)a->push->grads + at, a->push->dtype, dim);
+        return (const float *)(const void *)grads;
+    embd__to_f32(a->space, grads, a->push->dtype, a->store->dim);
     return a->space;
 }
 
@@ -49,18 +55,29 @@ static void add_occurrence(struct application *a, float *sum, uint32_t k, bool i
         embd__combine_add(sum, g, dim);
 }
 
+/* How many occurrences their gradients are asked for ahead. */
+#define AHEAD 8u
+
 /* a->sum = the gradients of all occurrences of d: runs of EMBD_SUM_RUN, then the runs. */
 static void sum_gradients(struct application *a, const struct distinct *d)
 {
-    uint32_t k = d->first, n = d->repeats + 1u;
-    for (uint32_t i = 0; i < n; i++) {
-        float *to = i < EMBD_SUM_RUN ? a->sum : a->run;
-        add_occurrence(a, to, k, i % EMBD_SUM_RUN == 0);
-        bool run_ends = i + 1 == n || (i + 1) % EMBD_SUM_RUN == 0;
+    const uint32_t *next = a->store->merge.next;
+    uint32_t k = d->first, ahead = k, n = d->repeats + 1u;
+    for (uint32_t i = 1; i < n + AHEAD; i++) {
+        if (i < n) {
+            ahead = next[ahead];
+            rows_prefetch(grads_of(a, ahead), a->grad_bytes);
+        }
+        if (i < AHEAD)
+            continue;
+        uint32_t at = i - AHEAD;
+        float *to = at < EMBD_SUM_RUN ? a->sum : a->run;
+        add_occurrence(a, to, k, at % EMBD_SUM_RUN == 0);
+        bool run_ends = at + 1 == n || (at + 1) % EMBD_SUM_RUN == 0;
         if (to == a->run && run_ends)
             embd__combine_add(a->sum, a->run, a->store->dim);
-        if (i + 1 < n)
-            k = a->store->merge.next[k];
+        if (at + 1 < n)
+            k = next[k];
     }
 }
 
@@ -91,21 +108,28 @@ static inline void apply_key(struct application *a, row_step *step, const struct
     step_record(a, step, record, a->sum);
 }
 
-MEMORY_PREFETCH void prefetch_key(const struct store *store, uint32_t i)
+/* Its record and its first two gradients. */
+MEMORY_PREFETCH void prefetch_key(const struct application *a, uint32_t i)
 {
-    if (i < store->merge.n && store->merge.distinct[i].ref)
-        rows_prefetch(rows_at(&store->rows, store->merge.distinct[i].ref - 1), store->rows.stride);
+    const struct store *store = a->store;
+    if (i >= store->merge.n || store->merge.distinct[i].ref == 0)
+        return;
+    const struct distinct *d = &store->merge.distinct[i];
+    rows_prefetch(rows_at(&store->rows, d->ref - 1), store->rows.stride);
+    rows_prefetch(grads_of(a, d->first), a->grad_bytes);
+    if (d->repeats)
+        rows_prefetch(grads_of(a, store->merge.next[d->first]), a->grad_bytes);
 }
 
 static inline void apply_keys(struct application *a, row_step *step)
 {
-    const struct store *store = a->store;
+    const struct merge *merge = &a->store->merge;
     for (uint32_t i = 0; i < PREFETCH; i++)
-        prefetch_key(store, i);
-    for (uint32_t i = 0; i < store->merge.n; i++) {
-        prefetch_key(store, i + PREFETCH);
-        if (store->merge.distinct[i].ref)
-            apply_key(a, step, &store->merge.distinct[i]);
+        prefetch_key(a, i);
+    for (uint32_t i = 0; i < merge->n; i++) {
+        prefetch_key(a, i + PREFETCH);
+        if (merge->distinct[i].ref)
+            apply_key(a, step, &merge->distinct[i]);
     }
 }
 
@@ -170,6 +194,7 @@ void host_push(struct store *store, struct store_push *push, struct store_done *
         struct application a;
         a.store = store;
         a.push = push;
+        a.grad_bytes = store->dim * (uint32_t)embd__dtype_bytes(push->dtype);
         a.step = optimizer_begin(&store->schema->s.optimizer, ++store->step);
         apply[store->schema->s.optimizer.kind](&a);
         push->n_inserted = created.n_inserted;
