@@ -312,6 +312,75 @@ static void bad_lists_and_options_are_refused(void **state)
     assert_non_null(strstr(why, "threads is 65"));
 }
 
+/* ---- damage ---------------------------------------------------------------------------------- */
+
+static size_t slurp(const char *name, uint8_t *bytes, size_t room)
+{
+    FILE *file = fopen(in_folder(name), "r");
+    assert_non_null(file);
+    size_t n = fread(bytes, 1, room, file);
+    fclose(file);
+    return n;
+}
+
+static void spill(const char *name, const void *bytes, size_t n)
+{
+    FILE *file = fopen(in_folder(name), "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    fclose(file);
+}
+
+/* A file with a few bytes changed, and now and then cut short. */
+static void damage(uint8_t *bytes, size_t *n, uint32_t *random)
+{
+    for (uint32_t i = 0; i < 1 + *random % 4; i++) {
+        *random = *random * 1664525 + 1013904223;
+        bytes[(*random >> 8) % *n] = (uint8_t)(*random >> 3);
+    }
+    if (*random % 5 == 0)
+        *n = 1 + (*random >> 7) % *n;
+}
+
+/* Whatever the bytes are, reading ends, and what is handed out is a batch. */
+static void read_damaged(embd_data_shape shape)
+{
+    embd_reader_options o = options_of(3, 1);
+    embd_reader *reader = open_reader("damaged", shape, o);
+    embd_batch *b = NULL;
+    int status = EMBD_OK;
+    do {
+        status = embd_reader_next(reader, &b);
+        assert_true(status == EMBD_OK || status == EMBD_CORRUPT);
+        for (uint64_t r = 0; b != NULL && r < b->n_rows; r++)
+            assert_true(b->offsets[r] <= b->offsets[r + 1]);
+        assert_true(b == NULL || b->offsets[b->n_rows] == b->n_keys);
+        embd_reader_release(reader, b);
+    } while (b != NULL);
+    embd_reader_close(reader);
+}
+
+static void damaged_files_do_no_harm(void **state)
+{
+    (void)state;
+    static uint8_t whole[4096], bytes[4096];
+    const char list[] = "1\ndamaged.0\n";
+    uint32_t random = 7;
+    spill("damaged", list, sizeof list - 1);
+    for (int kind = 0; kind < 4; kind++) {
+        char name[32];
+        snprintf(name, sizeof name, "good-%d-%d.0004", kind / 2, kind % 2);
+        size_t n_whole = slurp(name, whole, sizeof whole);
+        for (int round = 0; round < 300; round++) {
+            size_t n = n_whole;
+            memcpy(bytes, whole, n);
+            damage(bytes, &n, &random);
+            spill("damaged.0", bytes, n);
+            read_damaged(norm_shape(kind / 2, kind % 2));
+        }
+    }
+}
+
 /* ---- slots ----------------------------------------------------------------------------------- */
 
 static void keys_stay_below_their_slots_size(void **state)
@@ -518,6 +587,7 @@ int main(int argc, char **argv)
              written_sets_are_the_bytes_of_the_format),
         TEST("S3.3 what does not fit is not written", what_does_not_fit_is_not_written),
         TEST("S3.3 a set that failed leaves no files", a_failed_set_leaves_no_files),
+        TEST("S3.3 damaged files do no harm", damaged_files_do_no_harm),
         TEST("S3.4 keys in two slots are an error on request", overlaps_are_an_error_on_request),
         TEST("S3.5 raw files of floats and of integers", raw_files),
         TEST("S3.6 keys stay below their slot's size", keys_stay_below_their_slots_size),

@@ -32,6 +32,7 @@ RULES = {
     "client/bench": ({"include"}, LOOP | MESSAGES),
     "client/examples": ({"include"}, NETWORK | MESSAGES),
     "client/examples/fm": ({"include"}, NETWORK | MESSAGES),
+    "client/examples/dlrm": ({"include", "client/examples/fm"}, NETWORK | MESSAGES),
     "server": ({"include", "proto", "server/net", "server/shard", "server/store", "server/log"}, MESSAGES),
     "server/log": ({"include"}, NETWORK | MESSAGES),
     "server/net": ({"include", "proto", "server/shard", "server/log"}, MESSAGES),
