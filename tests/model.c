@@ -64,14 +64,21 @@ static double ratio(const double above[8], const double below[8], double x)
 /* Applied Statistics algorithm AS 241, PPND16. */
 static double normal_quantile(double p)
 {
-    static const double a[8] = {3.3871328727963666080e0, 133.14166789178437745, 1971.5909503065514427,
-                                13731.693765509461125,   45921.953931549871457, 67265.770927008700853,
+    static const double a[8] = {3.3871328727963666080e0, 133.14166789178437745,
+                                1971.5909503065514427,   13731.693765509461125,
+                                45921.953931549871457,   67265.770927008700853,
                                 33430.575583588128105,   2509.0809287301226727};
-    static const double b[8] = {1,                     42.313330701600911252, 687.18700749205790830,
-                                5394.1960214247511077, 21213.794301586595867, 39307.895800092710610,
-                                28729.085735721942674, 5226.4952788528545610};
-    static const double c[8] = {1.42343711074968357734,   4.63033784615654529590,   5.76949722146069140550,
-                                3.64784832476320460504,   1.27045825245236838258,   0.241780725177450611770,
+    static const double b[8] = {1,
+                                42.313330701600911252,
+                                687.18700749205790830,
+                                5394.1960214247511077,
+                                21213.794301586595867,
+                                39307.895800092710610,
+                                28729.085735721942674,
+                                5226.4952788528545610};
+    static const double c[8] = {1.42343711074968357734,   4.63033784615654529590,
+                                5.76949722146069140550,   3.64784832476320460504,
+                                1.27045825245236838258,   0.241780725177450611770,
                                 0.0227238449892691845833, 7.74545014278341407640e-4};
     static const double d[8] = {1,
                                 2.05319162663775882187,
@@ -81,8 +88,9 @@ static double normal_quantile(double p)
                                 0.0151986665636164571966,
                                 5.47593808499534494600e-4,
                                 1.05075007164441684324e-9};
-    static const double e[8] = {6.65790464350110377720,   5.46378491116411436990,   1.78482653991729133580,
-                                0.296560571828504891230,  0.0265321895265761230930, 1.24266094738807843860e-3,
+    static const double e[8] = {6.65790464350110377720,    5.46378491116411436990,
+                                1.78482653991729133580,    0.296560571828504891230,
+                                0.0265321895265761230930,  1.24266094738807843860e-3,
                                 2.71155556874348757815e-5, 2.01033439929228813265e-7};
     static const double f[8] = {1,
                                 0.599832206555887937690,
@@ -218,7 +226,8 @@ static struct model_key *see(struct model *model, uint64_t key, uint32_t slot)
     k->run = k->total + dim;
     k->state = k->run + dim;
     if ((model->n_keys & (model->n_keys - 1)) == 0)
-        model->keys = realloc(model->keys, (model->n_keys ? 2 * model->n_keys : 1) * sizeof *model->keys);
+        model->keys =
+            realloc(model->keys, (model->n_keys ? 2 * model->n_keys : 1) * sizeof *model->keys);
     model->keys[model->n_keys++] = k;
     tsearch(k, &model->tree, compare);
     return k;
@@ -237,7 +246,8 @@ static void make_row(struct model *model, struct model_key *k)
         k->state[i] = accumulates ? model->schema.optimizer.initial_accumulator : 0.0f;
 }
 
-void model_set_row(struct model *model, uint64_t key, uint32_t slot, const float *w, const float *state)
+void model_set_row(struct model *model, uint64_t key, uint32_t slot, const float *w,
+                   const float *state)
 {
     struct model_key *k = see(model, key, slot);
     if (!k->has_row)
@@ -292,7 +302,8 @@ static float divisor(const struct model *model, const struct model_batch *batch,
 
 /* ---- pull ---- */
 
-static void value_of(struct model *model, uint64_t key, uint32_t slot, bool zero_missing, float *w, uint8_t *status)
+static void value_of(struct model *model, uint64_t key, uint32_t slot, bool zero_missing, float *w,
+                     uint8_t *status)
 {
     const struct model_key *k = find(model, key, slot);
     bool has_row = k && k->has_row;
@@ -306,8 +317,8 @@ static void value_of(struct model *model, uint64_t key, uint32_t slot, bool zero
         *status = has_row ? EMBD_KEY_HIT : EMBD_KEY_MISSING;
 }
 
-void model_pull(struct model *model, const struct model_batch *batch, bool zero_missing, bool divide, float *values,
-                uint8_t *statuses)
+void model_pull(struct model *model, const struct model_batch *batch, bool zero_missing,
+                bool divide, float *values, uint8_t *statuses)
 {
     uint32_t dim = model->schema.dim;
     float w[EMBD_DIM_MAX];
@@ -316,7 +327,8 @@ void model_pull(struct model *model, const struct model_batch *batch, bool zero_
         uint32_t begin = begin_of(batch, row), end = end_of(batch, row);
         memset(sum, 0, dim * sizeof *sum);
         for (uint32_t k = begin; k < end; k++) {
-            value_of(model, batch->keys[k], slot_of(batch, row), zero_missing, w, statuses ? statuses + k : NULL);
+            value_of(model, batch->keys[k], slot_of(batch, row), zero_missing, w,
+                     statuses ? statuses + k : NULL);
             for (uint32_t c = 0; c < dim; c++) {
                 float term = batch->weights ? w[c] * batch->weights[k] : w[c];
                 sum[c] = k == begin ? term : sum[c] + term;
@@ -416,7 +428,8 @@ static void end_run(struct model_key *k, uint32_t dim)
         k->total[c] = k->n <= 256 ? k->run[c] : k->total[c] + k->run[c];
 }
 
-static void sum_gradients(const struct model *model, const struct model_batch *batch, const float *grads, bool divide)
+static void sum_gradients(const struct model *model, const struct model_batch *batch,
+                          const float *grads, bool divide)
 {
     uint32_t dim = model->schema.dim;
     for (uint32_t row = 0; row < batch->n_rows; row++) {
@@ -510,13 +523,14 @@ static void step_row(const struct model *model, struct model_key *k)
         k->state[0] += sum_of_squares(k->total, dim) / (float)dim;
     for (uint32_t c = 0; c < dim; c++) {
         float *s = o->kind == EMBD_ROWWISE_ADAGRAD ? k->state : k->state + c;
-        step_column(o, model->step, k->w + c, model->state_floats ? s : NULL, k->state + dim + c, k->total[c]);
+        step_column(o, model->step, k->w + c, model->state_floats ? s : NULL, k->state + dim + c,
+                    k->total[c]);
         k->w[c] = model_round(k->w[c], model->schema.dtype);
     }
 }
 
-int model_push(struct model *model, const struct model_batch *batch, const float *grads, bool divide,
-               uint8_t *statuses, struct model_counts *counts_out)
+int model_push(struct model *model, const struct model_batch *batch, const float *grads,
+               bool divide, uint8_t *statuses, struct model_counts *counts_out)
 {
     struct touched touched = touch(model, batch, statuses);
     int status = create(model, &touched, statuses != NULL);

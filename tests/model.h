@@ -1,12 +1,13 @@
-/* model.h - what a table is, in the plainest code: the oracle that stores, client and servers are compared with,
- * bit for bit. It shares no code with them: its own Philox, its own rounding, its own sums. One table, however many
- * shards the real one has. */
+/* model.h - what a table is, in the plainest code: the oracle that stores, client and servers are
+ * compared with, bit for bit. It shares no code with them: its own Philox, its own rounding, its
+ * own sums. One table, however many shards the real one has. */
 #ifndef EMBD_TESTS_MODEL_H
 #define EMBD_TESTS_MODEL_H
 
 #include "embd/embd.h"
 
-/* A key that was seen: has_row says whether it has a row, else `sights` how often it would have got one. */
+/* A key that was seen: has_row says whether it has a row, else `sights` how often it would have got
+ * one. */
 struct model_key {
     uint64_t key;
     uint32_t slot; /* 0 but in slot tables */
@@ -31,7 +32,8 @@ struct model {
     uint64_t request;
 };
 
-/* A CSR batch. Keys have their slot offsets added. Row r belongs to slot slots[r] (slot tables only). */
+/* A CSR batch. Keys have their slot offsets added. Row r belongs to slot slots[r] (slot tables
+ * only). */
 struct model_batch {
     uint32_t n_keys, n_rows;
     const uint64_t *keys;
@@ -47,16 +49,16 @@ struct model_counts {
 struct model *model_new(const embd_schema *schema);
 void model_free(struct model *model);
 
-/* values [n_rows][dim] as f32, statuses [n_keys] or NULL. `divide`: mean and sqrtn are finished. The caller rounds
- * to a wire dtype with model_round. */
-void model_pull(struct model *model, const struct model_batch *batch, bool zero_missing, bool divide,
-                float *values, uint8_t *statuses);
+/* values [n_rows][dim] as f32, statuses [n_keys] or NULL. `divide`: mean and sqrtn are finished.
+ * The caller rounds to a wire dtype with model_round. */
+void model_pull(struct model *model, const struct model_batch *batch, bool zero_missing,
+                bool divide, float *values, uint8_t *statuses);
 
-/* grads [n_rows][dim], already rounded to the wire dtype. `divide`: they are gradients of finished rows, so that a
- * key's share is grad * (weight / divisor), as embd_push has it; else grad * weight, as a shard has it.
- * EMBD_FULL: nothing changed. counts_out may be NULL. */
-int model_push(struct model *model, const struct model_batch *batch, const float *grads, bool divide,
-               uint8_t *statuses, struct model_counts *counts_out);
+/* grads [n_rows][dim], already rounded to the wire dtype. `divide`: they are gradients of finished
+ * rows, so that a key's share is grad * (weight / divisor), as embd_push has it; else grad *
+ * weight, as a shard has it. EMBD_FULL: nothing changed. counts_out may be NULL. */
+int model_push(struct model *model, const struct model_batch *batch, const float *grads,
+               bool divide, uint8_t *statuses, struct model_counts *counts_out);
 int model_insert(struct model *model, const struct model_batch *batch, uint8_t *statuses,
                  struct model_counts *counts_out);
 
@@ -64,13 +66,15 @@ int model_insert(struct model *model, const struct model_batch *batch, uint8_t *
 const struct model_key *model_find(const struct model *model, uint64_t key, uint32_t slot);
 
 /* As loading does: a row with these values; a candidate, unless the key has a row. */
-void model_set_row(struct model *model, uint64_t key, uint32_t slot, const float *w, const float *state);
+void model_set_row(struct model *model, uint64_t key, uint32_t slot, const float *w,
+                   const float *state);
 void model_set_candidate(struct model *model, uint64_t key, uint32_t slot, uint32_t sights);
 
 /* x rounded to dtype, nearest even. */
 float model_round(float x, embd_dtype dtype);
 
-/* Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011). */
+/* Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
+ * (2011). */
 void model_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 /* The first value of a row, rounded to the table's dtype. */

@@ -1,24 +1,32 @@
 /* optimizer.h - one optimizer step of one row, each rule written once for host and device.
  *
- * All arithmetic is f32, one IEEE operation after the other in the order written here, without contraction
- * (-ffp-contract=off, -fmad=false), so that every store gives the same bits. Parentheses below are binding;
- * without them operators of one rank go from left to right. g is (the row's summed gradient) / scaler; the
- * division is left out where scaler is 1.
+ * All arithmetic is f32, one IEEE operation after the other in the order written here, without
+ * contraction (-ffp-contract=off, -fmad=false), so that every store gives the same bits.
+ * Parentheses below are binding; without them operators of one rank go from left to right. g is
+ * (the row's summed gradient) / scaler; the division is left out where scaler is 1.
  *
  *   sgd               w = w - lr*g
- *   momentum          m = momentum*m - lr*g;                 w = w + m
- *   nesterov          a' = momentum*a - lr*g;                w = w + ((-momentum)*a + (1+momentum)*a')
- *   adagrad           v = v + g*g;                           w = w - (lr*g) / (sqrt(v)+eps)
- *   rowwise_adagrad   v = v + S/dim, S: optimizer_squares;   w = w - (lr*g) / (sqrt(v)+eps)
- *   adam              m = beta1*m + (1-beta1)*g;  v = beta2*v + ((1-beta2)*g)*g;
- *                     w = w - (alpha*m) / (sqrt(v)+eps),  alpha = lr*sqrt(1-beta2^t)/(1-beta1^t) made in double
- *   rmsprop           v = beta2*v + ((1-beta2)*g)*g;         w = w - (lr*g) / (sqrt(v)+eps)
- *   ftrl              r' = sqrt((n+g*g)+eps);  r = sqrt(n+eps);  n = n+g*g;  z = z + (g - ((r'-r)/lr)*w);
+ *   momentum          m = momentum*m - lr*g
+ *                     w = w + m
+ *   nesterov          a' = momentum*a - lr*g
+ *                     w = w + ((-momentum)*a + (1+momentum)*a')
+ *   adagrad           v = v + g*g
+ *                     w = w - (lr*g) / (sqrt(v)+eps)
+ *   rowwise_adagrad   v = v + S/dim, S: optimizer_squares
+ *                     w = w - (lr*g) / (sqrt(v)+eps)
+ *   adam              m = beta1*m + (1-beta1)*g
+ *                     v = beta2*v + ((1-beta2)*g)*g
+ *                     w = w - (alpha*m) / (sqrt(v)+eps)
+ *                     alpha = lr*sqrt(1-beta2^t)/(1-beta1^t), made in double
+ *   rmsprop           v = beta2*v + ((1-beta2)*g)*g
+ *                     w = w - (lr*g) / (sqrt(v)+eps)
+ *   ftrl              r' = sqrt((n+g*g)+eps), r = sqrt(n+eps), n = n+g*g
+ *                     z = z + (g - ((r'-r)/lr)*w)
  *                     w = |z| > l1 ? ((z < 0 ? -l1 : l1) - z) / ((r'/lr + l2) + beta/lr) : 0
  *
- * State beside a row, f32: m | a | v of momentum, nesterov, adagrad, rmsprop [dim]; v of rowwise_adagrad [1];
- * adam m [dim] then v [dim]; ftrl n [dim] then z [dim]. It starts at 0, v of (rowwise_)adagrad at
- * initial_accumulator. Also compiled as CUDA C++. */
+ * State beside a row, f32: m | a | v of momentum, nesterov, adagrad, rmsprop [dim]; v of
+ * rowwise_adagrad [1]; adam m [dim] then v [dim]; ftrl n [dim] then z [dim]. It starts at 0, v of
+ * (rowwise_)adagrad at initial_accumulator. Also compiled as CUDA C++. */
 #ifndef EMBD_STORE_OPTIMIZER_H
 #define EMBD_STORE_OPTIMIZER_H
 
@@ -77,8 +85,9 @@ EMBD_INLINE float optimizer_first_state(const embd_optimizer *o)
 
 #define OPTIMIZER_LANES 32u
 
-/* S of rowwise_adagrad, in a shape that a warp can keep: column c goes to lane c % 32, each lane adds its columns
- * in rising order from +0; then lane l takes lane l + 16 to itself (l < 16), l + 8, l + 4, l + 2, l + 1. */
+/* S of rowwise_adagrad, in a shape that a warp can keep: column c goes to lane c % 32, each lane
+ * adds its columns in rising order from +0; then lane l takes lane l + 16 to itself (l < 16), then
+ * l + 8 (l < 8), l + 4, l + 2, l + 1. */
 EMBD_INLINE float optimizer_squares(const float *g, size_t dim)
 {
     float lane[OPTIMIZER_LANES];
@@ -96,16 +105,18 @@ EMBD_INLINE float optimizer_squares(const float *g, size_t dim)
     return lane[0];
 }
 
-/* The row's v of rowwise_adagrad; afterwards the columns step with optimizer_column and s0 = this v. */
+/* The row's v of rowwise_adagrad; afterwards the columns step with optimizer_column and s0 = this
+ * v. */
 EMBD_INLINE float optimizer_rowwise(float v, float squares, size_t dim)
 {
     return v + squares / (float)dim;
 }
 
-/* One column: *w with its state *s0 and *s1 (unused ones may be NULL). `kind` should be a constant of the caller's,
- * so that the switch falls away. For rowwise_adagrad *s0 is the row's v, already brought forward. */
-EMBD_INLINE void optimizer_column(embd_optimizer_kind kind, const struct optimizer_step *p, float *w, float *s0,
-                                  float *s1, float g)
+/* One column: *w with its state *s0 and *s1 (unused ones may be NULL). `kind` should be a constant
+ * of the caller's, so that the switch falls away. For rowwise_adagrad *s0 is the row's v, already
+ * brought forward. */
+EMBD_INLINE void optimizer_column(embd_optimizer_kind kind, const struct optimizer_step *p,
+                                  float *w, float *s0, float *s1, float g)
 {
     switch (kind) {
     case EMBD_SGD:

@@ -50,6 +50,7 @@ const struct store_ops *store_find(const char *name, struct embd__error *e)
     for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++)
         if (strcmp(stores[i]->name, name) == 0)
             return is_usable(stores[i], e) ? stores[i] : NULL;
-    embd__error_set(e, EMBD_INVALID, "store '%.40s' is not compiled in; it can be %s or auto", name, COMPILED_IN);
+    embd__error_set(e, EMBD_INVALID, "store '%.40s' is not compiled in; it can be %s or auto", name,
+                    COMPILED_IN);
     return NULL;
 }

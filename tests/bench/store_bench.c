@@ -1,7 +1,8 @@
-/* store_bench.c - the host store against the plainest loops that do the same work, in one process: finding each
- * key in an open-addressing table of power-of-two size and copying its row (gather), adding eight rows into one
- * (pool), adding each gradient to its row (gpush: no merging of duplicates, no rule). Both sides take the same
- * batches in turn; shown are medians over the batches, in CPU time of this thread, in ns for each key.
+/* store_bench.c - the host store against the plainest loops that do the same work, in one process:
+ * finding each key in an open-addressing table of power-of-two size and copying its row (gather),
+ * adding eight rows into one (pool), adding each gradient to its row (gpush: no merging of
+ * duplicates, no rule). Both sides take the same batches in turn; shown are medians over the
+ * batches, in CPU time of this thread, in ns for each key.
  *
  * usage: store-bench ROWS DIM [ROUNDS]      (batches of 65,536 keys, uniform and zipf:1.05) */
 #include <math.h>
@@ -85,7 +86,8 @@ static void plain_fill(struct plain *plain, uint64_t n, uint32_t dim)
     uint64_t size = 1;
     while (size < n * 3 / 2)
         size *= 2;
-    *plain = (struct plain){.places = big(size * sizeof *plain->places), .mask = size - 1, .dim = dim};
+    *plain =
+        (struct plain){.places = big(size * sizeof *plain->places), .mask = size - 1, .dim = dim};
     plain->rows = big(n * dim * 4);
     plain->out = big(GATHER_BYTES + 65536);
     for (uint64_t i = 0; i < n; i++) {
@@ -169,17 +171,20 @@ static void store_fill(struct store *store, uint64_t n, uint32_t dim, const void
         uint32_t count = n - first < BLOCK ? (uint32_t)(n - first) : BLOCK;
         for (uint32_t i = 0; i < count; i++)
             keys[i] = key_of(first + i);
-        struct row_block block = {.n_rows = count, .keys = keys, .rows = (const float *)rows + first * dim};
+        struct row_block block = {
+            .n_rows = count, .keys = keys, .rows = (const float *)rows + first * dim};
         if (store_host.load(store, &block, &done.error) != EMBD_OK)
             on_done(&done, done.error.status);
     }
 }
 
-static void store_gather(struct store *store, const uint64_t *keys, const uint32_t *offsets, uint32_t dim, char *out)
+static void store_gather(struct store *store, const uint64_t *keys, const uint32_t *offsets,
+                         uint32_t dim, char *out)
 {
     uint32_t rows = offsets ? BATCH / POOL : BATCH;
     uint32_t step = (uint32_t)(store_host.pull_bytes / (dim * 4));
-    struct store_pull pull = {.in = {.n_keys = BATCH, .n_rows = rows, .keys = keys, .offsets = offsets}, .values = out};
+    struct store_pull pull = {
+        .in = {.n_keys = BATCH, .n_rows = rows, .keys = keys, .offsets = offsets}, .values = out};
     for (pull.first = 0; pull.first < rows; pull.first += pull.count) {
         pull.count = rows - pull.first < step ? rows - pull.first : step;
         store_host.pull(store, &pull, &done);
@@ -188,7 +193,8 @@ static void store_gather(struct store *store, const uint64_t *keys, const uint32
 
 static void store_push(struct store *store, const uint64_t *keys, const float *grads)
 {
-    struct store_push push = {.in = {.n_keys = BATCH, .n_rows = BATCH, .keys = keys}, .grads = grads};
+    struct store_push push = {.in = {.n_keys = BATCH, .n_rows = BATCH, .keys = keys},
+                              .grads = grads};
     store_host.push(store, &push, &done);
 }
 

@@ -1,16 +1,19 @@
-/* arithmetic.cu - the arithmetic that all stores share, in a kernel: it must compile as CUDA C++. */
+/* arithmetic.cu - the arithmetic that all stores share, in a kernel: it must compile as CUDA C++.
+ */
 #include "combine.h"
 #include "initializer.h"
 #include "optimizer.h"
 
-__global__ void first_values(struct initializer init, const uint64_t *keys, const uint32_t *slots, float *rows,
-                             uint32_t dim)
+__global__ void first_values(struct initializer init, const uint64_t *keys, const uint32_t *slots,
+                             float *rows, uint32_t dim)
 {
-    initializer_row(&init, keys[threadIdx.x], slots[threadIdx.x], rows + (size_t)threadIdx.x * dim, dim);
+    initializer_row(&init, keys[threadIdx.x], slots[threadIdx.x], rows + (size_t)threadIdx.x * dim,
+                    dim);
 }
 
 template <embd_optimizer_kind kind>
-__global__ void step(struct optimizer_step p, float *w, float *s0, float *s1, const float *g, uint32_t dim)
+__global__ void step(struct optimizer_step p, float *w, float *s0, float *s1, const float *g,
+                     uint32_t dim)
 {
     if (kind == EMBD_ROWWISE_ADAGRAD) {
         if (threadIdx.x == 0)
@@ -19,22 +22,30 @@ __global__ void step(struct optimizer_step p, float *w, float *s0, float *s1, co
         float v = *s0;
         optimizer_column(kind, &p, w + threadIdx.x, &v, nullptr, g[threadIdx.x]);
     } else {
-        optimizer_column(kind, &p, w + threadIdx.x, s0 + threadIdx.x, s1 + threadIdx.x, g[threadIdx.x]);
+        optimizer_column(kind, &p, w + threadIdx.x, s0 + threadIdx.x, s1 + threadIdx.x,
+                         g[threadIdx.x]);
     }
 }
 
-template __global__ void step<EMBD_SGD>(optimizer_step, float *, float *, float *, const float *, uint32_t);
-template __global__ void step<EMBD_MOMENTUM>(optimizer_step, float *, float *, float *, const float *, uint32_t);
-template __global__ void step<EMBD_NESTEROV>(optimizer_step, float *, float *, float *, const float *, uint32_t);
-template __global__ void step<EMBD_ADAGRAD>(optimizer_step, float *, float *, float *, const float *, uint32_t);
-template __global__ void step<EMBD_ROWWISE_ADAGRAD>(optimizer_step, float *, float *, float *, const float *,
-                                                    uint32_t);
-template __global__ void step<EMBD_ADAM>(optimizer_step, float *, float *, float *, const float *, uint32_t);
-template __global__ void step<EMBD_RMSPROP>(optimizer_step, float *, float *, float *, const float *, uint32_t);
-template __global__ void step<EMBD_FTRL>(optimizer_step, float *, float *, float *, const float *, uint32_t);
+template __global__ void step<EMBD_SGD>(optimizer_step, float *, float *, float *, const float *,
+                                        uint32_t);
+template __global__ void step<EMBD_MOMENTUM>(optimizer_step, float *, float *, float *,
+                                             const float *, uint32_t);
+template __global__ void step<EMBD_NESTEROV>(optimizer_step, float *, float *, float *,
+                                             const float *, uint32_t);
+template __global__ void step<EMBD_ADAGRAD>(optimizer_step, float *, float *, float *,
+                                            const float *, uint32_t);
+template __global__ void step<EMBD_ROWWISE_ADAGRAD>(optimizer_step, float *, float *, float *,
+                                                    const float *, uint32_t);
+template __global__ void step<EMBD_ADAM>(optimizer_step, float *, float *, float *, const float *,
+                                         uint32_t);
+template __global__ void step<EMBD_RMSPROP>(optimizer_step, float *, float *, float *,
+                                            const float *, uint32_t);
+template __global__ void step<EMBD_FTRL>(optimizer_step, float *, float *, float *, const float *,
+                                         uint32_t);
 
-__global__ void pool(const void *rows, embd_dtype dtype, const float *weights, float *out, void *rounded, uint32_t n,
-                     uint32_t dim, embd_combiner combiner)
+__global__ void pool(const void *rows, embd_dtype dtype, const float *weights, float *out,
+                     void *rounded, uint32_t n, uint32_t dim, embd_combiner combiner)
 {
     float row[32];
     for (uint32_t i = 0; i < n; i++) {

@@ -56,7 +56,8 @@ static uint64_t draw_key(struct pair *pair, uint32_t slot)
     return pair->pool[dice_below(&pair->dice, pair->n_pool)];
 }
 
-void batch_draw(struct pair *pair, struct batch *batch, uint32_t n_rows, uint32_t row_max, bool is_raw, bool weights)
+void batch_draw(struct pair *pair, struct batch *batch, uint32_t n_rows, uint32_t row_max,
+                bool is_raw, bool weights)
 {
     struct dice *dice = &pair->dice;
     bool has_slots = pair->schema.s.partition == EMBD_SLOT;
@@ -158,7 +159,8 @@ static void pull_store(struct pair *pair, struct store_pull *pull, bool in_piece
     pull->values = values;
 }
 
-static void compare_values(const struct pair *pair, const void *got, embd_dtype wire, const float *expected, uint32_t n)
+static void compare_values(const struct pair *pair, const void *got, embd_dtype wire,
+                           const float *expected, uint32_t n)
 {
     uint32_t dim = pair->schema.s.dim;
     float *values = malloc(n * dim * sizeof *values + 1);
@@ -166,12 +168,14 @@ static void compare_values(const struct pair *pair, const void *got, embd_dtype 
     for (uint32_t i = 0; i < n * dim; i++) {
         float e = model_round(expected[i], wire);
         if (memcmp(&values[i], &e, sizeof e) != 0)
-            fail_msg("row %u column %u: store %a, model %a", i / dim, i % dim, (double)values[i], (double)e);
+            fail_msg("row %u column %u: store %a, model %a", i / dim, i % dim, (double)values[i],
+                     (double)e);
     }
     free(values);
 }
 
-int pair_pull(struct pair *pair, const struct batch *batch, embd_dtype wire, bool zero_missing, bool scale)
+int pair_pull(struct pair *pair, const struct batch *batch, embd_dtype wire, bool zero_missing,
+              bool scale)
 {
     uint32_t dim = pair->schema.s.dim, n_rows = batch->in.n_rows, n_keys = batch->in.n_keys;
     float *expected = malloc(n_rows * dim * sizeof *expected + 1);
@@ -198,14 +202,16 @@ int pair_pull(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
 
 /* ---- push and insert ---- */
 
-static void draw_gradients(struct pair *pair, embd_dtype wire, float *grads, void *on_wire, size_t n)
+static void draw_gradients(struct pair *pair, embd_dtype wire, float *grads, void *on_wire,
+                           size_t n)
 {
     for (size_t i = 0; i < n; i++)
         grads[i] = model_round(dice_float(&pair->dice) * 1.3f, wire);
     embd__from_f32(on_wire, wire, grads, n);
 }
 
-static void compare_counts(const struct model_counts *expected, uint32_t inserted, uint32_t full, uint32_t filtered)
+static void compare_counts(const struct model_counts *expected, uint32_t inserted, uint32_t full,
+                           uint32_t filtered)
 {
     assert_int_equal(inserted, expected->n_inserted);
     assert_int_equal(full, expected->n_full);
@@ -228,7 +234,8 @@ int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
     draw_gradients(pair, wire, grads, (void *)push.grads, n);
     pair->ops->push(pair->store, &push, &outcome.done);
     await(pair, &outcome);
-    int expected = model_push(pair->model, &batch->in, grads, false, want_status ? expected_statuses : NULL, &counts);
+    int expected = model_push(pair->model, &batch->in, grads, false,
+                              want_status ? expected_statuses : NULL, &counts);
     assert_int_equal(outcome.status, expected);
     assert_int_equal(outcome.calls, 1);
     if (expected == EMBD_OK)
@@ -248,13 +255,15 @@ int pair_insert(struct pair *pair, const struct batch *batch, bool want_status)
 {
     uint32_t n_keys = batch->in.n_keys;
     uint8_t *statuses = malloc(n_keys + 1), *expected_statuses = malloc(n_keys + 1);
-    struct store_insert insert = {.in = batch_keys(batch), .statuses = want_status ? statuses : NULL};
+    struct store_insert insert = {.in = batch_keys(batch),
+                                  .statuses = want_status ? statuses : NULL};
     struct model_counts counts;
     struct outcome outcome;
     outcome_init(&outcome);
     pair->ops->insert(pair->store, &insert, &outcome.done);
     await(pair, &outcome);
-    int expected = model_insert(pair->model, &batch->in, want_status ? expected_statuses : NULL, &counts);
+    int expected =
+        model_insert(pair->model, &batch->in, want_status ? expected_statuses : NULL, &counts);
     assert_int_equal(outcome.status, expected);
     if (expected == EMBD_OK)
         compare_counts(&counts, insert.n_inserted, insert.n_full, insert.n_filtered);
@@ -267,7 +276,8 @@ int pair_insert(struct pair *pair, const struct batch *batch, bool want_status)
 
 /* ---- scan and load ---- */
 
-void scanned_init(struct scanned *scanned, const embd_schema *schema, uint32_t max_rows, uint32_t state_floats)
+void scanned_init(struct scanned *scanned, const embd_schema *schema, uint32_t max_rows,
+                  uint32_t state_floats)
 {
     bool has_slots = schema->partition == EMBD_SLOT;
     scanned->out = (struct store_scan){
@@ -310,10 +320,12 @@ static void compare_row(const struct pair *pair, const struct store_scan *out, u
 {
     const embd_schema *s = &pair->schema.s;
     uint32_t state_floats = pair->model->state_floats;
-    const struct model_key *k = model_find(pair->model, out->keys[i], out->slots ? out->slots[i] : 0);
+    const struct model_key *k =
+        model_find(pair->model, out->keys[i], out->slots ? out->slots[i] : 0);
     if (k == NULL || !k->has_row)
         fail_msg("key %llx has a row in the store only", (unsigned long long)out->keys[i]);
-    const uint8_t *row = (const uint8_t *)out->rows + (size_t)i * s->dim * embd__dtype_bytes(s->dtype);
+    const uint8_t *row =
+        (const uint8_t *)out->rows + (size_t)i * s->dim * embd__dtype_bytes(s->dtype);
     compare_values(pair, row, s->dtype, k->w, 1);
     if (state_floats)
         assert_memory_equal(out->states + (size_t)i * state_floats, k->state, state_floats * 4);
@@ -337,7 +349,8 @@ void pair_compare(struct pair *pair)
     struct embd__error e = {0};
     scanned_init(&scanned, &pair->schema.s, max_rows, pair->model->state_floats);
     while (cursor != UINT64_MAX) {
-        assert_int_equal(pair->ops->scan(pair->store, &cursor, max_rows, &scanned.out, &e), EMBD_OK);
+        assert_int_equal(pair->ops->scan(pair->store, &cursor, max_rows, &scanned.out, &e),
+                         EMBD_OK);
         assert_true(scanned.out.n_rows + scanned.out.n_candidates <= max_rows);
         for (uint32_t i = 0; i < scanned.out.n_rows; i++)
             compare_row(pair, &scanned.out, i);
@@ -366,7 +379,8 @@ void pair_reload(struct pair *pair)
     assert_int_equal(pair->ops->open(&pair->schema, &fresh, &e), EMBD_OK);
     scanned_init(&scanned, &pair->schema.s, max_rows, pair->model->state_floats);
     while (cursor != UINT64_MAX) {
-        assert_int_equal(pair->ops->scan(pair->store, &cursor, max_rows, &scanned.out, &e), EMBD_OK);
+        assert_int_equal(pair->ops->scan(pair->store, &cursor, max_rows, &scanned.out, &e),
+                         EMBD_OK);
         struct row_block block = scanned_block(&scanned);
         if (pair->ops->load(fresh, &block, &e) != EMBD_OK)
             fail_msg("load: %s", e.text);

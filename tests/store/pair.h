@@ -1,5 +1,6 @@
-/* pair.h - a store and the model beside it: every call goes to both, and what they answer is compared bit for
- * bit. Arrays are allocated at their exact size, so that a sanitizer sees a step beyond. */
+/* pair.h - a store and the model beside it: every call goes to both, and what they answer is
+ * compared bit for bit. Arrays are allocated at their exact size, so that a sanitizer sees a step
+ * beyond. */
 #ifndef EMBD_TESTS_STORE_PAIR_H
 #define EMBD_TESTS_STORE_PAIR_H
 
@@ -37,7 +38,8 @@ void pair_open(struct pair *pair, const char *store, const embd_schema *schema, 
 void pair_close(struct pair *pair);
 
 /* n_rows rows of up to row_max keys each; is_raw: no offsets, n_rows keys. */
-void batch_draw(struct pair *pair, struct batch *batch, uint32_t n_rows, uint32_t row_max, bool is_raw, bool weights);
+void batch_draw(struct pair *pair, struct batch *batch, uint32_t n_rows, uint32_t row_max,
+                bool is_raw, bool weights);
 /* All rows of one key each. */
 void batch_of(struct batch *batch, const uint64_t *keys, uint32_t n_keys);
 void batch_free(struct batch *batch);
@@ -45,7 +47,8 @@ void batch_free(struct batch *batch);
 struct store_keys batch_keys(const struct batch *batch);
 
 /* Each fails the test where store and model differ. Returns the status both gave. */
-int pair_pull(struct pair *pair, const struct batch *batch, embd_dtype wire, bool zero_missing, bool scale);
+int pair_pull(struct pair *pair, const struct batch *batch, embd_dtype wire, bool zero_missing,
+              bool scale);
 int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, bool want_status);
 int pair_insert(struct pair *pair, const struct batch *batch, bool want_status);
 
@@ -66,7 +69,8 @@ void outcome_init(struct outcome *outcome);
 struct scanned {
     struct store_scan out;
 };
-void scanned_init(struct scanned *scanned, const embd_schema *schema, uint32_t max_rows, uint32_t state_floats);
+void scanned_init(struct scanned *scanned, const embd_schema *schema, uint32_t max_rows,
+                  uint32_t state_floats);
 void scanned_free(struct scanned *scanned);
 struct row_block scanned_block(const struct scanned *scanned);
 

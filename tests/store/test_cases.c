@@ -1,6 +1,6 @@
-/* test_cases.c - the case table: random schedules of every kind of call, over every optimizer, combiner, dtype,
- * partition and wire dtype, each compared with the model after every call. Arguments: the store's name, and n to run
- * only every n-th case. */
+/* test_cases.c - the case table: random schedules of every kind of call, over every optimizer,
+ * combiner, dtype, partition and wire dtype, each compared with the model after every call.
+ * Arguments: the store's name, and n to run only every n-th case. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -209,7 +209,8 @@ static void test_growth(void **state)
     for (uint32_t n = 0; n < N; n += BATCH) {
         struct batch batch;
         for (uint32_t i = 0; i < BATCH; i++)
-            keys[i] = dice_below(&pair.dice, 4) || n == 0 ? (uint64_t)n + i : dice_below(&pair.dice, n);
+            keys[i] =
+                dice_below(&pair.dice, 4) || n == 0 ? (uint64_t)n + i : dice_below(&pair.dice, n);
         batch_of(&batch, keys, BATCH);
         pair_push(&pair, &batch, EMBD_F32, false);
         if (n % (7 * BATCH) == 0)
@@ -266,7 +267,8 @@ static void test_empty(void **state)
     pair_close(&pair);
 }
 
-/* A refused push leaves rows, candidates and step; with statuses the first keys get the room that is left. */
+/* A refused push leaves rows, candidates and step; with statuses the first keys get the room that
+ * is left. */
 static void test_full(void **state)
 {
     (void)state;
@@ -343,9 +345,10 @@ int main(int argc, char **argv)
     if (argc > 2)
         every = (uint32_t)atoi(argv[2]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),   cmocka_unit_test(test_empty), cmocka_unit_test(test_full),
-        cmocka_unit_test(test_load),    cmocka_unit_test(test_repeated_key), cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_growth),  cmocka_unit_test(test_case_table),
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_full),         cmocka_unit_test(test_load),
+        cmocka_unit_test(test_repeated_key), cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_growth),       cmocka_unit_test(test_case_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

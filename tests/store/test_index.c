@@ -27,7 +27,8 @@ static void test_hash_is_a_bijection(void **state)
     assert_true(index_hash(1, 0) != embd__mix64(1));
 }
 
-/* A shard sees the keys of one range of routing hashes; they fill its buckets evenly all the same. */
+/* A shard sees the keys of one range of routing hashes; they fill its buckets evenly all the same.
+ */
 static void test_routed_keys_spread(void **state)
 {
     (void)state;
@@ -41,7 +42,8 @@ static void test_routed_keys_spread(void **state)
         assert_in_range(buckets[i], 850, 1150);
 }
 
-/* Keys whose searches begin at one bucket, the last of the segment, so that they go on at its front. */
+/* Keys whose searches begin at one bucket, the last of the segment, so that they go on at its
+ * front. */
 static void test_colliding_keys(void **state)
 {
     (void)state;
@@ -61,7 +63,8 @@ static void test_colliding_keys(void **state)
     index_close(&index);
 }
 
-/* Keys made so that no split separates them are refused when the directory has its full size; the others stay. */
+/* Keys made so that no split separates them are refused when the directory has its full size; the
+ * others stay. */
 static void test_inseparable_keys(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_memory.c - the n-th allocation of a call fails, for every n: the call says so, nothing has changed, and the
- * same call succeeds afterwards. All memory of the host store comes through the functions of memory.h, which the
- * linker puts these in front of. */
+/* test_memory.c - the n-th allocation of a call fails, for every n: the call says so, nothing has
+ * changed, and the same call succeeds afterwards. All memory of the host store comes through the
+ * functions of memory.h, which the linker puts these in front of. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -113,7 +113,8 @@ static void test_capacity_beyond_the_machine(void **state)
     embd__schema_fini(&schema);
 }
 
-/* Fails every allocation of a push in turn; the push that succeeds is the model's too. Returns the failures. */
+/* Fails every allocation of a push in turn; the push that succeeds is the model's too. Returns the
+ * failures. */
 static int push_failing(struct pair *pair, const struct batch *batch)
 {
     uint32_t n = batch->in.n_rows * pair->schema.s.dim;
@@ -128,7 +129,8 @@ static int push_failing(struct pair *pair, const struct batch *batch)
         pair->ops->push(pair->store, &push, &outcome.done);
         allowed = UINT64_MAX;
         if (outcome.status == EMBD_OK) {
-            assert_int_equal(model_push(pair->model, &batch->in, grads, false, NULL, NULL), EMBD_OK);
+            assert_int_equal(model_push(pair->model, &batch->in, grads, false, NULL, NULL),
+                             EMBD_OK);
             free(grads);
             return failures;
         }
@@ -231,7 +233,8 @@ static void test_large_request(void **state)
 static void test_buffers(void **state)
 {
     (void)state;
-    static const size_t sizes[] = {0, 1, 63, 64, 4096, (2u << 20) - 1, 2u << 20, (2u << 20) + 1, 64u << 20};
+    static const size_t sizes[] = {
+        0, 1, 63, 64, 4096, (2u << 20) - 1, 2u << 20, (2u << 20) + 1, 64u << 20};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         uint8_t *buffer = store_host.buffer_new(sizes[i]);
         assert_non_null(buffer);
@@ -246,8 +249,8 @@ static void test_buffers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),  cmocka_unit_test(test_capacity_beyond_the_machine),
-        cmocka_unit_test(test_push),  cmocka_unit_test(test_split),
+        cmocka_unit_test(test_open),          cmocka_unit_test(test_capacity_beyond_the_machine),
+        cmocka_unit_test(test_push),          cmocka_unit_test(test_split),
         cmocka_unit_test(test_large_request), cmocka_unit_test(test_buffers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

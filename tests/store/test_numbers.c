@@ -1,4 +1,5 @@
-/* test_numbers.c - the shared arithmetic against published vectors, golden values and independent formulas. */
+/* test_numbers.c - the shared arithmetic against published vectors, golden values and independent
+ * formulas. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +33,8 @@ static void test_philox(void **state)
         const uint32_t *c = philox_vectors[i].counter, *k = philox_vectors[i].key;
         model_philox(c, k, out);
         assert_memory_equal(out, philox_vectors[i].out, sizeof out);
-        initializer_draw(k[0] | (uint64_t)k[1] << 32, c[0] | (uint64_t)c[1] << 32, c[3], c[2], drawn);
+        initializer_draw(k[0] | (uint64_t)k[1] << 32, c[0] | (uint64_t)c[1] << 32, c[3], c[2],
+                         drawn);
         assert_memory_equal(drawn, philox_vectors[i].out, sizeof drawn);
     }
 }
@@ -44,23 +46,41 @@ static const struct {
     uint32_t slot;
     uint32_t bits[6];
 } golden[] = {
-    {{EMBD_UNIFORM, -0.05f, 0.05f, 0x0ULL}, 0x0ULL, 0,
+    {{EMBD_UNIFORM, -0.05f, 0.05f, 0x0ULL},
+     0x0ULL,
+     0,
      {0xbc256700, 0x3d1bdc6f, 0x3cc1188e, 0x3c2cd248, 0x3ada9dc0, 0x3d34157d}},
-    {{EMBD_UNIFORM, -0.05f, 0.05f, 0x2aULL}, 0xffffffffffffffffULL, 0,
+    {{EMBD_UNIFORM, -0.05f, 0.05f, 0x2aULL},
+     0xffffffffffffffffULL,
+     0,
      {0x3bc33ca8, 0xbd275fa6, 0xbbd0e4a8, 0x3d001f79, 0xbc9be123, 0xbcf26267}},
-    {{EMBD_UNIFORM, -0.05f, 0.05f, 0xfedcba9876543210ULL}, 0x123456789abcdefULL, 1023,
+    {{EMBD_UNIFORM, -0.05f, 0.05f, 0xfedcba9876543210ULL},
+     0x123456789abcdefULL,
+     1023,
      {0xbd3334b8, 0xbd2e81f7, 0xbd3f16c0, 0x3c576e6c, 0x3c28a8e8, 0x3be65a50}},
-    {{EMBD_NORMAL, 0.25f, 0.5f, 0x0ULL}, 0x0ULL, 0,
+    {{EMBD_NORMAL, 0.25f, 0.5f, 0x0ULL},
+     0x0ULL,
+     0,
      {0x3dfa0b61, 0x3f56bb4f, 0x3f10a9dc, 0x3ec47ef6, 0x3e8ab4c2, 0x3f83527d}},
-    {{EMBD_NORMAL, 0.25f, 0.5f, 0x2aULL}, 0xffffffffffffffffULL, 0,
+    {{EMBD_NORMAL, 0.25f, 0.5f, 0x2aULL},
+     0xffffffffffffffffULL,
+     0,
      {0x3ea66068, 0xbed514bd, 0x3e2dd55e, 0x3f31b294, 0x3adb75c5, 0xbe276b8c}},
-    {{EMBD_NORMAL, 0.25f, 0.5f, 0xfedcba9876543210ULL}, 0x123456789abcdefULL, 1023,
+    {{EMBD_NORMAL, 0.25f, 0.5f, 0xfedcba9876543210ULL},
+     0x123456789abcdefULL,
+     1023,
      {0xbf0461e8, 0xbef26b1b, 0xbf2a7f84, 0x3ed5f6f1, 0x3ec2cedc, 0x3ead589a}},
-    {{EMBD_CONSTANT, 1.5f, 0.0f, 0x0ULL}, 0x0ULL, 0,
+    {{EMBD_CONSTANT, 1.5f, 0.0f, 0x0ULL},
+     0x0ULL,
+     0,
      {0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000}},
-    {{EMBD_CONSTANT, 1.5f, 0.0f, 0x2aULL}, 0xffffffffffffffffULL, 0,
+    {{EMBD_CONSTANT, 1.5f, 0.0f, 0x2aULL},
+     0xffffffffffffffffULL,
+     0,
      {0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000}},
-    {{EMBD_CONSTANT, 1.5f, 0.0f, 0xfedcba9876543210ULL}, 0x123456789abcdefULL, 1023,
+    {{EMBD_CONSTANT, 1.5f, 0.0f, 0xfedcba9876543210ULL},
+     0x123456789abcdefULL,
+     1023,
      {0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000}},
 };
 
@@ -117,7 +137,8 @@ static void test_power(void **state)
     assert_float_equal(optimizer_begin(&o, 1).alpha, 0.5f * 0.5f / 0.5f, 0); /* sqrt(1/4) / (1/2) */
 }
 
-/* Every half, and floats around every half and halfway between, by the naive rounding of the model. */
+/* Every half, and floats around every half and halfway between, by the naive rounding of the model.
+ */
 static void test_rounding(void **state)
 {
     (void)state;
@@ -125,7 +146,8 @@ static void test_rounding(void **state)
         float f = embd__f32_from_f16((uint16_t)h), b = embd__f32_from_bf16((uint16_t)h);
         if (isfinite(f)) {
             assert_int_equal(embd__f16_from_f32(f), h);
-            uint32_t next = embd__f32_bits(embd__f32_from_f16((uint16_t)((h & 0x7fff) == 0x7bff ? h : h + 1)));
+            uint32_t next =
+                embd__f32_bits(embd__f32_from_f16((uint16_t)((h & 0x7fff) == 0x7bff ? h : h + 1)));
             uint32_t middle = embd__f32_bits(f) + (next - embd__f32_bits(f)) / 2;
             for (uint32_t at = middle - 1; at != middle + 2; at++) {
                 float x = embd__f32_from_bits(at), to = embd__f32_from_f16(embd__f16_from_f32(x));
@@ -150,8 +172,9 @@ static void test_rounding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox),   cmocka_unit_test(test_golden_values), cmocka_unit_test(test_uniform),
-        cmocka_unit_test(test_quantile), cmocka_unit_test(test_power),         cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_philox),  cmocka_unit_test(test_golden_values),
+        cmocka_unit_test(test_uniform), cmocka_unit_test(test_quantile),
+        cmocka_unit_test(test_power),   cmocka_unit_test(test_rounding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

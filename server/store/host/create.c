@@ -1,8 +1,8 @@
 /* create.c - rows for keys that have none.
  *
  * Everything that may fail happens before anything that shows: what becomes of each key is
- * counted, memory for the new rows and entries is reserved; then rows are made. Rows that there is no room for are
- * the last of the request, in order of first occurrence. */
+ * counted, memory for the new rows and entries is reserved; then rows are made. Rows that there is
+ * no room for are the last of the request, in order of first occurrence. */
 #include "host.h"
 
 #include <string.h>
@@ -91,7 +91,8 @@ static void set_statuses(const struct merge *merge, const struct distinct *d, ui
 }
 
 /* A row, one more sight, or nothing for a key without a row. Cannot fail: all is reserved. */
-static void settle(struct store *store, const struct store_keys *in, struct distinct *d, embd_key_status status)
+static void settle(struct store *store, const struct store_keys *in, struct distinct *d,
+                   embd_key_status status)
 {
     bool was_candidate = d->ref != 0;
     uint32_t sights = d->ref & INDEX_SIGHTS_MAX;
@@ -121,19 +122,21 @@ static void create_all(struct store *store, const struct store_keys *in, uint8_t
     }
 }
 
-int create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses, struct created *created,
-                struct embd__error *e)
+int create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses,
+                struct created *created, struct embd__error *e)
 {
     const embd_schema *s = &store->schema->s;
     uint32_t n_new;
     plan(store, created, &n_new);
     if (created->n_full && statuses == NULL)
-        return embd__error_set(e, EMBD_FULL,
-                               "table %s: %u keys need a row, %llu rows are left of capacity %llu", s->name,
-                               created->n_inserted + created->n_full, (unsigned long long)host_room(store),
-                               (unsigned long long)(store->rows.n + host_room(store)));
-    if (!rows_reserve(&store->rows, store->rows.n + created->n_inserted) || !reserve_entries(store, n_new))
-        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for %u more rows of %u bytes", s->name,
+        return embd__error_set(
+            e, EMBD_FULL, "table %s: %u keys need a row, %llu rows are left of capacity %llu",
+            s->name, created->n_inserted + created->n_full, (unsigned long long)host_room(store),
+            (unsigned long long)(store->rows.n + host_room(store)));
+    if (!rows_reserve(&store->rows, store->rows.n + created->n_inserted) ||
+        !reserve_entries(store, n_new))
+        return embd__error_set(e, EMBD_NO_MEMORY,
+                               "table %s: no memory for %u more rows of %u bytes", s->name,
                                created->n_inserted, store->rows.stride);
     if (statuses)
         memset(statuses, EMBD_KEY_HIT, in->n_keys);

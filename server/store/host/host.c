@@ -23,11 +23,14 @@ static int reserve_capacity(struct store *store, struct embd__error *e)
     uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t most = memory / per_row < INDEX_ROWS_MAX ? memory / per_row : INDEX_ROWS_MAX;
     if (s->capacity > most)
+        return embd__error_set(
+            e, EMBD_NO_MEMORY,
+            "table %s: capacity %llu rows of %u bytes; this machine holds %llu at most", s->name,
+            (unsigned long long)s->capacity, store->rows.stride, (unsigned long long)most);
+    if (!rows_reserve(&store->rows, s->capacity) ||
+        !index_reserve_count(&store->index, s->capacity))
         return embd__error_set(e, EMBD_NO_MEMORY,
-                               "table %s: capacity %llu rows of %u bytes; this machine holds %llu at most", s->name,
-                               (unsigned long long)s->capacity, store->rows.stride, (unsigned long long)most);
-    if (!rows_reserve(&store->rows, s->capacity) || !index_reserve_count(&store->index, s->capacity))
-        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for capacity %llu rows of %u bytes", s->name,
+                               "table %s: no memory for capacity %llu rows of %u bytes", s->name,
                                (unsigned long long)s->capacity, store->rows.stride);
     return EMBD_OK;
 }
@@ -85,8 +88,8 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
     return EMBD_OK;
 }
 
-/* The slot whose bound a key takes: its own; by its value where slots do not tell keys apart. A key beyond the last
- * slot takes the last slot's. */
+/* The slot whose bound a key takes: its own; by its value where slots do not tell keys apart. A key
+ * beyond the last slot takes the last slot's. */
 static uint32_t bound_slot(const struct store *store, uint64_t key, uint32_t slot)
 {
     const embd_schema *s = &store->schema->s;

@@ -1,11 +1,12 @@
-/* host.h - one table of one shard in the memory of this machine: what the files of this folder share.
+/* host.h - one table of one shard in the memory of this machine: what the files of this folder
+ * share.
  *
  *   memory   huge pages and heap
  *   index    key -> row number
  *   rows     row number -> record
  *   walk     a request's keys -> records, with many cache misses at a time
  *   pull     records -> the answer
- *   merge    a request's keys -> distinct keys and their occurrences
+ *   merge    a request's keys -> distinct keys, their occurrences and what the index says of them
  *   create   rows for keys that have none: admission, capacity, all or nothing
  *   push     gradients -> one optimizer step of each distinct key
  *   scan     copies out and in
@@ -24,8 +25,8 @@ struct store {
     const struct table_schema *schema; /* the caller's */
     uint32_t dim;
     embd_dtype dtype;
-    uint32_t value_bytes;  /* of a row, without padding */
-    uint32_t state_at;     /* where the state starts in a record */
+    uint32_t value_bytes; /* of a row, without padding */
+    uint32_t state_at;    /* where the state starts in a record */
     uint32_t state_floats;
     struct index index;
     struct rows rows;
@@ -46,7 +47,7 @@ static inline float *host_state(const struct store *store, uint8_t *record)
 
 /* ---- walk ---- */
 
-#define WALK_BLOCK 16u
+#define WALK_BLOCK  16u
 #define WALK_BLOCKS 4u
 
 struct walk_block {
@@ -57,9 +58,10 @@ struct walk_block {
     const uint8_t *record[WALK_BLOCK]; /* NULL: the key has no row */
 };
 
-/* Goes through keys begin .. end of a request in blocks. While the caller uses one block, the records of the next
- * are on their way to the cache, of the one after the second buckets, and of the one after that the first. The
- * stages take turns key by key: a core keeps few misses in flight, and asking for a block at once would stall. */
+/* Goes through keys begin .. end of a request in blocks. While the caller uses one block, the
+ * records of the next are on their way to the cache, of the one after the second buckets, and of
+ * the one after that the first. The stages take turns key by key: a core keeps few misses in
+ * flight, and asking for a block at once would stall. */
 struct walk {
     const struct store *store;
     const struct store_keys *in;
@@ -69,8 +71,8 @@ struct walk {
     struct walk_block blocks[WALK_BLOCKS];
 };
 
-void walk_begin(struct walk *walk, const struct store *store, const struct store_keys *in, uint32_t begin,
-                uint32_t end);
+void walk_begin(struct walk *walk, const struct store *store, const struct store_keys *in,
+                uint32_t begin, uint32_t end);
 /* The next block of keys, or NULL after the last. Valid until the next call. */
 const struct walk_block *walk_next(struct walk *walk);
 
@@ -81,21 +83,23 @@ struct created {
     uint32_t n_inserted, n_full, n_filtered;
 };
 
-/* Gives rows to the keys of store->merge, at their first value, to those that have none and may have one now.
- * Afterwards `ref` of a distinct key is its row + 1, or 0 where it has none. statuses, counts and errors as for
- * store_push; an error leaves the table as it was. */
-int create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses, struct created *created,
-                struct embd__error *e);
+/* Gives rows to the keys of store->merge, at their first value, to those that have none and may
+ * have one now. Afterwards `ref` of a distinct key is its row + 1, or 0 where it has none.
+ * statuses, counts and errors as for store_push; an error leaves the table as it was. */
+int create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses,
+                struct created *created, struct embd__error *e);
 
 /* ---- the calls of store_ops ---- */
 
 void host_pull(struct store *store, struct store_pull *pull, struct store_done *done);
 void host_push(struct store *store, struct store_push *push, struct store_done *done);
 void host_insert(struct store *store, struct store_insert *insert, struct store_done *done);
-int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out, struct embd__error *e);
+int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
+              struct embd__error *e);
 int host_load(struct store *store, const struct row_block *block, struct embd__error *e);
 
-/* Rows the table may still get: its capacity where that is a bound, and what the index can number. */
+/* Rows the table may still get: its capacity where that is a bound, and what the index can number.
+ */
 uint64_t host_room(const struct store *store);
 
 #endif

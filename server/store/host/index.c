@@ -1,8 +1,9 @@
 #include "index.h"
 
 #define FIRST_BUCKETS 64u /* 4 KiB */
-#define FULL_BUCKETS ((uint32_t)(MEMORY_HUGE_PAGE / sizeof(struct index_bucket)))
-/* 2^20 segments hold 10^11 keys. Keys made to collide reach this early: a split then does not separate them. */
+#define FULL_BUCKETS  ((uint32_t)(MEMORY_HUGE_PAGE / sizeof(struct index_bucket)))
+/* 2^20 segments hold 10^11 keys. Keys made to collide reach this early: a split then does not
+ * separate them. */
 #define DEPTH_MAX 20u
 
 static size_t segment_bytes(const struct index *index)
@@ -244,7 +245,8 @@ void index_put(struct index *index, uint64_t hash, uint32_t slot, uint32_t ref)
     }
 }
 
-/* A segment is gone through at the first of its places; behind its last entry *at may point to the second. */
+/* A segment is gone through at the first of its places; behind its last entry *at may point to the
+ * second. */
 bool index_next(const struct index *index, uint64_t *at, struct index_entry *out)
 {
     uint64_t per_segment = segment_entries(index->bucket_mask);

@@ -1,16 +1,17 @@
 /* index.h - from a key to its row: a hash table that grows without a pause.
  *
- * An entry is 16 bytes, four of them are a bucket, which is one cache line; a find starts at the bucket that the
- * low bits of the hash name and goes on to the next while buckets are full. Buckets fill from the front and
- * nothing is ever removed, so an entry that is empty ends the search.
+ * An entry is 16 bytes, four of them are a bucket, which is one cache line; a find starts at the
+ * bucket that the low bits of the hash name and goes on to the next while buckets are full. Buckets
+ * fill from the front and nothing is ever removed, so an entry that is empty ends the search.
  *
- * Buckets lie in segments of at most 2 MiB, reached through a directory by the high bits of the hash (extendible
- * hashing): a segment that is 0.7 full is split in two, which takes about a millisecond, however large the table
- * is; rows do not move. A small table has one small segment, which doubles.
+ * Buckets lie in segments of at most 2 MiB, reached through a directory by the high bits of the
+ * hash (extendible hashing): a segment that is 0.7 full is split in two, which takes about a
+ * millisecond, however large the table is; rows do not move. A small table has one small segment,
+ * which doubles.
  *
- * An entry holds the hash in place of the key: index_hash is a bijection for each slot, so nothing is lost
- * (index_key), no key value is special, and splits need not hash again. It shares nothing with the hash that routes
- * keys to shards, which would leave most buckets of a shard empty. */
+ * An entry holds the hash in place of the key: index_hash is a bijection for each slot, so nothing
+ * is lost (index_key), no key value is special, and splits need not hash again. It shares nothing
+ * with the hash that routes keys to shards, which would leave most buckets of a shard empty. */
 #ifndef EMBD_HOST_INDEX_H
 #define EMBD_HOST_INDEX_H
 
@@ -20,11 +21,11 @@
 
 #include "memory.h"
 
-/* What an entry says of its key. 0: the entry is empty. Top bit clear: row + 1. Top bit set: a candidate, a key
- * without a row that was seen the given number of times, at least once. */
-#define INDEX_CANDIDATE 0x80000000u
+/* What an entry says of its key. 0: the entry is empty. Top bit clear: row + 1. Top bit set: a
+ * candidate, a key without a row that was seen the given number of times, at least once. */
+#define INDEX_CANDIDATE  0x80000000u
 #define INDEX_SIGHTS_MAX 0x7fffffffu
-#define INDEX_ROWS_MAX 0x7fffffffu /* rows of a table: row + 1 keeps the top bit clear */
+#define INDEX_ROWS_MAX   0x7fffffffu /* rows of a table: row + 1 keeps the top bit clear */
 
 struct index_entry {
     uint64_t hash;
@@ -55,7 +56,8 @@ struct index_place {
 };
 
 struct index {
-    struct index_place *directory; /* [1 << depth]; a segment stands in 1 << (depth - its depth) places */
+    /* [1 << depth]; a segment stands in 1 << (depth - its depth) places. */
+    struct index_place *directory;
     uint32_t depth;
     uint32_t bucket_mask; /* buckets of a segment - 1; the same for all */
     uint64_t n_segments;
@@ -74,8 +76,9 @@ bool index_reserve_count(struct index *index, uint64_t n);
 /* Sets what is known of a key, new or old; ref is not 0. New ones need room, see index_reserve. */
 void index_put(struct index *index, uint64_t hash, uint32_t slot, uint32_t ref);
 
-/* Entry number *at in an order that stays until the next index_put of a new key: gives the first used entry at or
- * after *at and moves *at behind it. false: there is none, and *at is UINT64_MAX. */
+/* Entry number *at in an order that stays until the next index_put of a new key: gives the first
+ * used entry at or after *at and moves *at behind it. false: there is none, and *at is UINT64_MAX.
+ */
 bool index_next(const struct index *index, uint64_t *at, struct index_entry *out);
 
 uint64_t index_bytes(const struct index *index);
@@ -91,7 +94,8 @@ static inline uint64_t index_hash(uint64_t key, uint32_t slot)
     return x ^ (x >> 31);
 }
 
-/* The key that has this hash in this slot: the steps above backwards, with the inverses of the factors. */
+/* The key that has this hash in this slot: the steps above backwards, with the inverses of the
+ * factors. */
 static inline uint64_t index_key(uint64_t hash, uint32_t slot)
 {
     uint64_t x = hash ^ (hash >> 31) ^ (hash >> 62);
@@ -118,10 +122,12 @@ MEMORY_PREFETCH void index_prefetch(const struct index *index, uint64_t hash)
     __builtin_prefetch(index_bucket(index, hash), 0, 2);
 }
 
-/* The reference of a key that stands in this bucket, or 0. All four are compared without a branch between, because
- * which of them is the one cannot be predicted. An empty entry may match too (hash 0); it stands behind the real one
- * and its ref is 0. `has_slots` should be a constant of the caller's. */
-static inline uint32_t index_look(const struct index_bucket *b, uint64_t hash, uint32_t slot, bool has_slots)
+/* The reference of a key that stands in this bucket, or 0. All four are compared without a branch
+ * between, because which of them is the one cannot be predicted. An empty entry may match too (hash
+ * 0); it stands behind the real one and its ref is 0. `has_slots` should be a constant of the
+ * caller's. */
+static inline uint32_t index_look(const struct index_bucket *b, uint64_t hash, uint32_t slot,
+                                  bool has_slots)
 {
     uint32_t ref = 0;
     for (unsigned i = INDEX_BUCKET; i-- > 0;) {
@@ -152,9 +158,11 @@ static inline uint32_t index_find(const struct index *index, uint64_t hash, uint
 /* Not known yet: no candidate has been seen 0 times. */
 #define INDEX_PENDING INDEX_CANDIDATE
 
-/* For finding many keys: index_prefetch, some keys later index_find_home, some keys later index_find_rest. At 0.6
- * load one key in ten stands outside its first bucket; its second is asked for here instead of waited for. */
-static inline uint32_t index_find_home(const struct index *index, uint64_t hash, uint32_t slot, bool has_slots)
+/* For finding many keys: index_prefetch, some keys later index_find_home, some keys later
+ * index_find_rest. At 0.6 load one key in ten stands outside its first bucket; its second is asked
+ * for here instead of waited for. */
+static inline uint32_t index_find_home(const struct index *index, uint64_t hash, uint32_t slot,
+                                       bool has_slots)
 {
     const struct index_bucket *bucket = index_bucket(index, hash);
     uint32_t ref = index_look(bucket, hash, slot, has_slots);
@@ -163,7 +171,8 @@ static inline uint32_t index_find_home(const struct index *index, uint64_t hash,
     index_prefetch(index, hash + 1);
     return INDEX_PENDING;
 }
-static inline uint32_t index_find_rest(const struct index *index, uint64_t hash, uint32_t slot, uint32_t ref)
+static inline uint32_t index_find_rest(const struct index *index, uint64_t hash, uint32_t slot,
+                                       uint32_t ref)
 {
     return ref == INDEX_PENDING ? index_find(index, hash, slot) : ref;
 }

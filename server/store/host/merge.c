@@ -5,9 +5,10 @@
 #include "index.h"
 #include "memory.h"
 
-/* A cell: 0 is empty; else the number of the distinct key + 1 in the low bits, high bits of its hash above. */
-#define CELL_NUMBER 0x7fffffu /* LIMIT_KEYS + 1 fits */
-#define CELL_TAG (~CELL_NUMBER)
+/* A cell: 0 is empty; else the number of the distinct key + 1 in the low bits, high bits of its
+ * hash above. */
+#define CELL_NUMBER    0x7fffffu /* LIMIT_KEYS + 1 fits */
+#define CELL_TAG       (~CELL_NUMBER)
 #define FIRST_CAPACITY 256u
 
 static size_t cells_of(uint32_t capacity)
@@ -32,7 +33,8 @@ void merge_end(struct merge *merge)
 
 uint64_t merge_bytes(const struct merge *merge)
 {
-    return merge->capacity * (sizeof *merge->distinct + sizeof *merge->next + sizeof *merge->row_of) +
+    return merge->capacity *
+               (sizeof *merge->distinct + sizeof *merge->next + sizeof *merge->row_of) +
            cells_of(merge->capacity) * sizeof *merge->cells;
 }
 
@@ -55,7 +57,8 @@ static bool reserve(struct merge *merge, uint32_t n_keys)
     return false;
 }
 
-/* A request being merged. Keys are hashed a block ahead, so that their cells are in the nearest cache. */
+/* A request being merged. Keys are hashed a block ahead, so that their cells are in the nearest
+ * cache. */
 #define BLOCK 16u
 struct work {
     struct merge *merge;

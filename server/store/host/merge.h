@@ -1,10 +1,11 @@
-/* merge.h - the distinct keys of one request, in order of their first occurrence, where each occurs, and what the
- * index says of it.
+/* merge.h - the distinct keys of one request, in order of their first occurrence, where each
+ * occurs, and what the index says of it.
  *
- * A push makes one optimizer step for a key however often it occurs. The occurrences of a key form a chain in
- * request order. Keys are told apart by a small table of 4-byte cells (part of the hash, number of the distinct
- * key) that fits the cache. Meanwhile the buckets of the keys found so far come in from memory, so that merging and
- * looking up take hardly longer than the longer of the two. */
+ * A push makes one optimizer step for a key however often it occurs. The occurrences of a key form
+ * a chain in request order. Keys are told apart by a small table of 4-byte cells (part of the hash,
+ * number of the distinct key) that fits the cache. Meanwhile the buckets of the keys found so far
+ * come in from memory, so that merging and looking up take hardly longer than the longer of the
+ * two. */
 #ifndef EMBD_HOST_MERGE_H
 #define EMBD_HOST_MERGE_H
 

@@ -1,5 +1,5 @@
-/* pull.c - records become the answer: single rows copied, or the rows of one output row added up in CSR order
- * (combine.h). Keys without a row give their first value, made on the fly, or zeros. */
+/* pull.c - records become the answer: single rows copied, or the rows of one output row added up in
+ * CSR order (combine.h). Keys without a row give their first value, made on the fly, or zeros. */
 #include "host.h"
 
 #include <string.h>
@@ -15,8 +15,8 @@ static inline const float *values_of(const struct store *store, const uint8_t *r
     return space;
 }
 
-static void missing_value(const struct store_pull *pull, const struct store *store, uint32_t k, uint32_t slot,
-                          float *value)
+static void missing_value(const struct store_pull *pull, const struct store *store, uint32_t k,
+                          uint32_t slot, float *value)
 {
     if (pull->zero_missing)
         memset(value, 0, store->dim * sizeof *value);
@@ -42,7 +42,8 @@ static void pull_row(const struct store *store, const struct store_pull *pull, u
     }
 }
 
-/* A block of rows of `bytes` bytes, a constant in the usual widths: then a row is a few moves instead of a call. */
+/* A block of rows of `bytes` bytes, a constant in the usual widths: then a row is a few moves
+ * instead of a call. */
 static inline void copy_rows(const struct store *store, const struct store_pull *pull, uint32_t k,
                              const struct walk_block *block, uint8_t *restrict to, size_t bytes)
 {

@@ -1,8 +1,9 @@
 /* push.c - gradients become one optimizer step of each distinct key.
  *
- * Keys are merged, rows made for those that have none (what can fail is over then), and each distinct key takes
- * its step: the gradients of its occurrences summed in the shape of combine.h, divided by the scaler, and handed to
- * optimizer.h. While one row steps, the lines of rows further on are on their way to the cache. */
+ * Keys are merged, rows made for those that have none (what can fail is over then), and each
+ * distinct key takes its step: the gradients of its occurrences summed in the shape of combine.h,
+ * divided by the scaler, and handed to optimizer.h. While one row steps, the lines of rows further
+ * on are on their way to the cache. */
 #include "host.h"
 
 #include <string.h>
@@ -81,7 +82,8 @@ static void sum_gradients(struct application *a, const struct distinct *d)
     }
 }
 
-static inline void step_record(struct application *a, row_step *step, uint8_t *record, const float *g)
+static inline void step_record(struct application *a, row_step *step, uint8_t *record,
+                               const float *g)
 {
     const struct store *store = a->store;
     float *state = host_state(store, record);
@@ -134,17 +136,17 @@ static inline void apply_keys(struct application *a, row_step *step)
 }
 
 /* For each optimizer its step and, around it, the loop over the keys. */
-#define APPLY(kind)                                                                                    \
-    static inline void step_##kind(const struct optimizer_step *p, float *restrict w, float *restrict state,   \
-                                   const float *restrict g, uint32_t dim)                              \
-    {                                                                                                  \
-        float *restrict s1 = state + dim;                                                              \
-        for (uint32_t c = 0; c < dim; c++)                                                             \
-            optimizer_column(EMBD_##kind, p, w + c, state + c, s1 + c, g[c]);                          \
-    }                                                                                                  \
-    static void apply_##kind(struct application *a)                                                    \
-    {                                                                                                  \
-        apply_keys(a, step_##kind);                                                                    \
+#define APPLY(kind)                                                                                \
+    static inline void step_##kind(const struct optimizer_step *p, float *restrict w,              \
+                                   float *restrict state, const float *restrict g, uint32_t dim)   \
+    {                                                                                              \
+        float *restrict s1 = state + dim;                                                          \
+        for (uint32_t c = 0; c < dim; c++)                                                         \
+            optimizer_column(EMBD_##kind, p, w + c, state + c, s1 + c, g[c]);                      \
+    }                                                                                              \
+    static void apply_##kind(struct application *a)                                                \
+    {                                                                                              \
+        apply_keys(a, step_##kind);                                                                \
     }
 APPLY(SGD)
 APPLY(MOMENTUM)
@@ -154,8 +156,9 @@ APPLY(ADAM)
 APPLY(RMSPROP)
 APPLY(FTRL)
 
-static inline void step_rowwise_adagrad(const struct optimizer_step *p, float *restrict w, float *restrict state,
-                                        const float *restrict g, uint32_t dim)
+static inline void step_rowwise_adagrad(const struct optimizer_step *p, float *restrict w,
+                                        float *restrict state, const float *restrict g,
+                                        uint32_t dim)
 {
     float v = optimizer_rowwise(*state, optimizer_squares(g, dim), dim);
     *state = v;
@@ -169,21 +172,25 @@ static void apply_rowwise_adagrad(struct application *a)
 }
 
 static void (*const apply[])(struct application *) = {
-    [EMBD_SGD] = apply_SGD,         [EMBD_MOMENTUM] = apply_MOMENTUM,
-    [EMBD_NESTEROV] = apply_NESTEROV, [EMBD_ADAGRAD] = apply_ADAGRAD,
-    [EMBD_ROWWISE_ADAGRAD] = apply_rowwise_adagrad, [EMBD_ADAM] = apply_ADAM,
-    [EMBD_RMSPROP] = apply_RMSPROP, [EMBD_FTRL] = apply_FTRL,
+    [EMBD_SGD] = apply_SGD,
+    [EMBD_MOMENTUM] = apply_MOMENTUM,
+    [EMBD_NESTEROV] = apply_NESTEROV,
+    [EMBD_ADAGRAD] = apply_ADAGRAD,
+    [EMBD_ROWWISE_ADAGRAD] = apply_rowwise_adagrad,
+    [EMBD_ADAM] = apply_ADAM,
+    [EMBD_RMSPROP] = apply_RMSPROP,
+    [EMBD_FTRL] = apply_FTRL,
 };
 
 /* Merges the keys and makes rows, for push and insert. */
-static int prepare(struct store *store, const struct store_keys *in, uint8_t *statuses, struct created *created,
-                   struct embd__error *e)
+static int prepare(struct store *store, const struct store_keys *in, uint8_t *statuses,
+                   struct created *created, struct embd__error *e)
 {
     e->status = EMBD_OK;
     if (merge_keys(&store->merge, in, &store->index))
         return create_rows(store, in, statuses, created, e);
-    return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to merge %u keys", store->schema->s.name,
-                           in->n_keys);
+    return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to merge %u keys",
+                           store->schema->s.name, in->n_keys);
 }
 
 void host_push(struct store *store, struct store_push *push, struct store_done *done)

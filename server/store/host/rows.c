@@ -2,13 +2,14 @@
 
 #include <string.h>
 
-/* Large enough that the rounding to huge pages and the list of chunks cost nothing, small enough that growing by
- * one is no event. */
-#define CHUNK_BYTES ((size_t)16 << 20)
+/* Large enough that the rounding to huge pages and the list of chunks cost nothing, small enough
+ * that growing by one is no event. */
+#define CHUNK_BYTES  ((size_t)16 << 20)
 #define FIRST_COMMIT ((size_t)64 << 10)
 #define FIRST_CHUNKS 64u
 
-/* More than half of CHUNK_BYTES, so always mapped, never from the heap: it can be committed bit by bit. */
+/* More than half of CHUNK_BYTES, so always mapped, never from the heap: it can be committed bit by
+ * bit. */
 static size_t chunk_bytes(const struct rows *rows)
 {
     return (size_t)rows->stride << rows->chunk_shift;
@@ -55,8 +56,8 @@ static bool add_chunk(struct rows *rows)
     return true;
 }
 
-/* More memory in the last chunk: the first chunk of a table doubles, so that small tables stay small; later ones
- * come whole. */
+/* More memory in the last chunk: the first chunk of a table doubles, so that small tables stay
+ * small; later ones come whole. */
 static bool commit_more(struct rows *rows)
 {
     uint64_t before = (rows->n_chunks - 1) << rows->chunk_shift;

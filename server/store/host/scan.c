@@ -1,12 +1,14 @@
-/* scan.c - rows out, for snapshots and dumps, and in. A scan goes through the index in its own order: by the hash
- * of the keys, and where hashes fall together by the time they came. The cursor is a place in the index. */
+/* scan.c - rows out, for snapshots and dumps, and in. A scan goes through the index in its own
+ * order: by the hash of the keys, and where hashes fall together by the time they came. The cursor
+ * is a place in the index. */
 #include "host.h"
 
 #include <string.h>
 
 #include "memory.h"
 
-static void copy_candidate(const struct store *store, const struct index_entry *entry, struct store_scan *out)
+static void copy_candidate(const struct store *store, const struct index_entry *entry,
+                           struct store_scan *out)
 {
     uint32_t i = out->n_candidates++;
     out->candidate_keys[i] = index_key(entry->hash, entry->slot);
@@ -15,7 +17,8 @@ static void copy_candidate(const struct store *store, const struct index_entry *
         out->candidate_slots[i] = (uint16_t)entry->slot;
 }
 
-static void copy_row_out(struct store *store, const struct index_entry *entry, struct store_scan *out)
+static void copy_row_out(struct store *store, const struct index_entry *entry,
+                         struct store_scan *out)
 {
     uint32_t i = out->n_rows++;
     uint8_t *record = rows_at(&store->rows, entry->ref - 1);
@@ -30,7 +33,8 @@ static void copy_row_out(struct store *store, const struct index_entry *entry, s
 
 #define BATCH 32u
 
-int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out, struct embd__error *e)
+int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
+              struct embd__error *e)
 {
     (void)e;
     out->n_rows = out->n_candidates = 0;
@@ -51,8 +55,8 @@ int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct s
     return EMBD_OK;
 }
 
-/* The keys of a block that its table has no row for, or does not know at all. A key that stands twice in the
- * block counts twice: that reserves too much, never too little. */
+/* The keys of a block that its table has no row for, or does not know at all. A key that stands
+ * twice in the block counts twice: that reserves too much, never too little. */
 struct unknown {
     uint64_t *hashes; /* [n_hashes], keys that need an entry */
     uint64_t n_hashes, n_rows;
@@ -63,7 +67,8 @@ static uint64_t hash_at(const uint64_t *keys, const uint16_t *slots, uint32_t i)
     return index_hash(keys[i], slots ? slots[i] : 0);
 }
 
-static void count_unknown(const struct store *store, const struct row_block *block, struct unknown *unknown)
+static void count_unknown(const struct store *store, const struct row_block *block,
+                          struct unknown *unknown)
 {
     for (uint32_t i = 0; i < block->n_rows; i++) {
         uint64_t hash = hash_at(block->keys, block->slots, i);
@@ -74,7 +79,8 @@ static void count_unknown(const struct store *store, const struct row_block *blo
     }
     for (uint32_t i = 0; i < block->n_candidates; i++) {
         uint64_t hash = hash_at(block->candidate_keys, block->candidate_slots, i);
-        if (!index_find(&store->index, hash, block->candidate_slots ? block->candidate_slots[i] : 0))
+        if (!index_find(&store->index, hash,
+                        block->candidate_slots ? block->candidate_slots[i] : 0))
             unknown->hashes[unknown->n_hashes++] = hash;
     }
 }
@@ -90,13 +96,15 @@ static int reserve_block(struct store *store, const struct row_block *block, str
     count_unknown(store, block, &unknown);
     int status = EMBD_OK;
     if (unknown.n_rows > host_room(store))
-        status = embd__error_set(e, EMBD_FULL, "table %s: %llu rows to load, %llu are left of capacity %llu", name,
-                                 (unsigned long long)unknown.n_rows, (unsigned long long)host_room(store),
-                                 (unsigned long long)(store->rows.n + host_room(store)));
+        status = embd__error_set(
+            e, EMBD_FULL, "table %s: %llu rows to load, %llu are left of capacity %llu", name,
+            (unsigned long long)unknown.n_rows, (unsigned long long)host_room(store),
+            (unsigned long long)(store->rows.n + host_room(store)));
     else if (!rows_reserve(&store->rows, store->rows.n + unknown.n_rows) ||
              !index_reserve(&store->index, unknown.hashes, unknown.n_hashes))
-        status = embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for %llu more rows of %u bytes", name,
-                                 (unsigned long long)unknown.n_rows, store->rows.stride);
+        status =
+            embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for %llu more rows of %u bytes",
+                            name, (unsigned long long)unknown.n_rows, store->rows.stride);
     memory_free(unknown.hashes, n * sizeof *unknown.hashes);
     return status;
 }
@@ -112,7 +120,8 @@ static void load_row(struct store *store, const struct row_block *block, uint32_
         index_put(&store->index, hash, slot, ref);
     }
     uint8_t *record = rows_at(&store->rows, ref - 1);
-    memcpy(record, (const uint8_t *)block->rows + (size_t)i * store->value_bytes, store->value_bytes);
+    memcpy(record, (const uint8_t *)block->rows + (size_t)i * store->value_bytes,
+           store->value_bytes);
     if (store->state_floats)
         memcpy(host_state(store, record), block->states + (size_t)i * store->state_floats,
                store->state_floats * sizeof(float));

@@ -20,14 +20,16 @@ struct tables {
 };
 
 /* The three stages of key i of a block. */
-static inline void hash_key(const struct tables *tables, struct walk_block *block, uint32_t i, uint32_t slot)
+static inline void hash_key(const struct tables *tables, struct walk_block *block, uint32_t i,
+                            uint32_t slot)
 {
     block->slot[i] = slot;
     block->hash[i] = index_hash(tables->keys[i], slot);
     index_prefetch(&tables->index, block->hash[i]);
 }
 
-static inline void find_home(const struct tables *tables, struct walk_block *block, uint32_t i, bool has_slots)
+static inline void find_home(const struct tables *tables, struct walk_block *block, uint32_t i,
+                             bool has_slots)
 {
     block->ref[i] = index_find_home(&tables->index, block->hash[i], block->slot[i], has_slots);
 }
@@ -43,9 +45,10 @@ static inline void find_record(const struct tables *tables, struct walk_block *b
     block->record[i] = record;
 }
 
-/* Blocks that are all full, of a table where slots do not tell keys apart: nearly all blocks are. */
-static void advance_full(const struct tables *tables, struct walk_block *fresh, struct walk_block *hashed,
-                         struct walk_block *looked)
+/* Blocks that are all full, of a table where slots do not tell keys apart: nearly all blocks are.
+ */
+static void advance_full(const struct tables *tables, struct walk_block *fresh,
+                         struct walk_block *hashed, struct walk_block *looked)
 {
     struct tables t = *tables;
     for (uint32_t i = 0; i < WALK_BLOCK; i++) {
@@ -75,10 +78,12 @@ static void advance(struct walk *walk)
     struct walk_block *fresh = &walk->blocks[(walk->block + 3) % WALK_BLOCKS];
     struct walk_block *hashed = &walk->blocks[(walk->block + 2) % WALK_BLOCKS];
     struct walk_block *looked = &walk->blocks[(walk->block + 1) % WALK_BLOCKS];
-    struct tables tables = {store->index, store->rows, store->value_bytes, walk->in->keys + walk->hashed};
+    struct tables tables = {store->index, store->rows, store->value_bytes,
+                            walk->in->keys + walk->hashed};
     uint32_t left = walk->end - walk->hashed;
     fresh->n = left < WALK_BLOCK ? left : WALK_BLOCK;
-    if (fresh->n == WALK_BLOCK && hashed->n == WALK_BLOCK && looked->n == WALK_BLOCK && !walk->in->slots)
+    if (fresh->n == WALK_BLOCK && hashed->n == WALK_BLOCK && looked->n == WALK_BLOCK &&
+        !walk->in->slots)
         advance_full(&tables, fresh, hashed, looked);
     else
         advance_any(walk, &tables, fresh, hashed, looked);
@@ -99,8 +104,8 @@ static uint32_t row_of(const struct store_keys *in, uint32_t k)
     return low;
 }
 
-void walk_begin(struct walk *walk, const struct store *store, const struct store_keys *in, uint32_t begin,
-                uint32_t end)
+void walk_begin(struct walk *walk, const struct store *store, const struct store_keys *in,
+                uint32_t begin, uint32_t end)
 {
     walk->store = store;
     walk->in = in;
