@@ -2,10 +2,12 @@
  *
  * Either plan is given a cost in bytes of the wire: what it moves, and what it computes as the
  * bytes that could have been moved meanwhile over loopback, the fastest wire there is (0.26 ns a
- * byte where this was measured): a key looked up by the server     about 26 ns, or 100 bytes a key
- * of a batch made distinct    about 16 ns, or 60 bytes, and a fifth of its row to be spread or
- * added here So on slow wires, where bytes count more than assumed, the plan that moves fewer is
- * chosen all the same unless the two are close.
+ * byte where this was measured):
+ *   - a key looked up by the server: about 26 ns, or 100 bytes;
+ *   - a key of a batch made distinct: about 16 ns, or 60 bytes, and a fifth of its row to be spread
+ *     or added here.
+ * So on slow wires, where bytes count more than assumed, the plan that moves fewer is chosen all
+ * the same unless the two are close.
  *
  * How many keys of a batch are distinct is not known before they are counted, which costs about a
  * tenth of a pull. So a table remembers the ratio of batches of each size (by powers of two):
