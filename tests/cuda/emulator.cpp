@@ -1,19 +1,22 @@
 /* emulator.cpp - see emulator.h.
  *
- * Fibers are kept: a lane takes an idle one, and one that ends gives its own back, so kernels whose lanes never meet
- * run on a single fiber. The first entry of a fiber is makecontext's; later switches are _setjmp and _longjmp, which
- * ask nothing of the kernel, except under AddressSanitizer, which has to see every change of stacks. */
+ * Fibers are kept: a lane takes an idle one, and one that ends gives its own back, so kernels whose
+ * lanes never meet run on a single fiber. The first entry of a fiber is makecontext's; later
+ * switches are _setjmp and _longjmp, which ask nothing of the kernel, except under
+ * AddressSanitizer, which has to see every change of stacks. */
 #include "emulator.h"
 
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <ucontext.h>
+#include <memory>
 #include <vector>
 
 emulated_index threadIdx, blockIdx, blockDim, gridDim;
 
-namespace {
+namespace
+{
 
 constexpr size_t STACK_BYTES = 128 << 10;
 
@@ -39,6 +42,7 @@ struct warp {
     uint64_t words[2][32];
 };
 
+std::vector<std::unique_ptr<fiber>> fibers; /* owns them */
 std::vector<fiber *> idle;
 std::vector<lane> lanes;
 std::vector<warp> warps;
@@ -100,7 +104,8 @@ fiber *fiber_take()
         idle.pop_back();
         return f;
     }
-    fiber *f = new fiber;
+    fibers.push_back(std::make_unique<fiber>());
+    fiber *f = fibers.back().get();
     f->stack.resize(STACK_BYTES);
     getcontext(&f->context);
     f->context.uc_stack.ss_sp = f->stack.data();

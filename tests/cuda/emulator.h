@@ -1,10 +1,11 @@
-/* emulator.h - enough of CUDA to run the kernels of server/store/cuda on the CPU, in the place of cuda_runtime.h.
+/* emulator.h - enough of CUDA to run the kernels of server/store/cuda on the CPU, in the place of
+ * cuda_runtime.h.
  *
- * A lane is a fiber that runs until it ends or has to wait for others: at an operation of its warp, or at a barrier
- * of its block. Between such meetings lanes run one after the other, in an order that changes from block to block,
- * so a kernel that forgets to meet gives different answers. A lane that waits for one that has ended, and lanes that
- * meet at different places, stop the program with a sentence. Memory is the host's, and atomics are plain: one lane
- * runs at a time. */
+ * A lane is a fiber that runs until it ends or has to wait for others: at an operation of its warp,
+ * or at a barrier of its block. Between such meetings lanes run one after the other, in an order
+ * that changes from block to block, so a kernel that forgets to meet gives different answers. A
+ * lane that waits for one that has ended, and lanes that meet at different places, stop the program
+ * with a sentence. Memory is the host's, and atomics are plain: one lane runs at a time. */
 #ifndef EMBD_TESTS_CUDA_EMULATOR_H
 #define EMBD_TESTS_CUDA_EMULATOR_H
 
@@ -48,7 +49,8 @@ extern emulated_index threadIdx, blockIdx, blockDim, gridDim;
 void emulator_run(unsigned grid, unsigned block, void (*body)(void *arg), void *arg);
 
 enum emulated_meeting { MEET_SHUFFLE, MEET_BALLOT, MEET_WARP, MEET_BLOCK };
-/* Waits for all lanes of the warp; afterwards word l is what lane l brought, until the warp's next meeting but one. */
+/* Waits for all lanes of the warp; afterwards word l is what lane l brought, until the warp's next
+ * meeting but one. */
 const uint64_t *emulator_meet(emulated_meeting what, uint64_t word);
 void emulator_meet_block();
 
@@ -58,14 +60,16 @@ template <class Body> static void emulator_call(void *arg)
 }
 
 template <class... Parameters, class... Arguments>
-static int emulator_launch(void (*kernel)(Parameters...), unsigned grid, unsigned block, Arguments... arguments)
+static int emulator_launch(void (*kernel)(Parameters...), unsigned grid, unsigned block,
+                           Arguments... arguments)
 {
     auto body = [=]() { kernel(arguments...); };
     emulator_run(grid, block, emulator_call<decltype(body)>, &body);
     return 0;
 }
 
-#define LAUNCH(kernel, grid, block, stream, ...) ((void)(stream), emulator_launch(kernel, grid, block, __VA_ARGS__))
+#define LAUNCH(kernel, grid, block, stream, ...)                                                   \
+    ((void)(stream), emulator_launch(kernel, grid, block, __VA_ARGS__))
 
 template <class T> static inline T __shfl_sync(unsigned, T value, int from, int width = 32)
 {

@@ -1,6 +1,7 @@
-/* stand_in_device.c - device.h without a device: memory is the host's, and whatever is enqueued has happened when the
- * call returns. Some of what the store sees is made worse than usual: memory counts as pinned, the device's or neither by its address,
- * events are pending the first time they are asked, and memory runs out where a test says so. */
+/* stand_in_device.c - device.h without a device: memory is the host's, and whatever is enqueued has
+ * happened when the call returns. Some of what the store sees is made worse than usual: memory
+ * counts as pinned, the device's or neither by its address, events are pending the first time they
+ * are asked, and memory runs out where a test says so. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -123,8 +124,8 @@ int device_copy(void *to, const void *from, uint64_t bytes, void *stream)
     return 0;
 }
 
-int device_copy_rows(void *to, uint64_t to_stride, const void *from, uint64_t from_stride, uint64_t bytes, uint64_t n,
-                     void *stream)
+int device_copy_rows(void *to, uint64_t to_stride, const void *from, uint64_t from_stride,
+                     uint64_t bytes, uint64_t n, void *stream)
 {
     (void)stream;
     for (uint64_t i = 0; i < n; i++)
@@ -182,7 +183,8 @@ int device_range_grow(struct device_range *range, uint64_t bytes)
     if (bytes <= range->bytes)
         return 0;
     uint64_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
-    if (memory_fails() || whole > range->reserved || mprotect(range->base, whole, PROT_READ | PROT_WRITE) != 0)
+    if (memory_fails() || whole > range->reserved ||
+        mprotect(range->base, whole, PROT_READ | PROT_WRITE) != 0)
         return DEVICE_NO_MEMORY;
     range->bytes = whole;
     return 0;

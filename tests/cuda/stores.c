@@ -1,4 +1,5 @@
-/* stores.c - in the place of server/store/stores.c: the cuda store alone, over the stand-in of a device. */
+/* stores.c - in the place of server/store/stores.c: the cuda store alone, over the stand-in of a
+ * device. */
 #include "store.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* test_failures.c - the cuda store when memory runs out, and when the device fails. The stand-in of the device lets
- * the n-th allocation fail, for every n there is. */
+/* test_failures.c - the cuda store when memory runs out, and when the device fails. The stand-in of
+ * the device lets the n-th allocation fail, for every n there is. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +32,8 @@ static void draw(struct batch *batch, uint64_t first)
     free(keys);
 }
 
-static int push(struct pair *pair, const struct batch *batch, const float *grads, struct outcome *outcome)
+static int push(struct pair *pair, const struct batch *batch, const float *grads,
+                struct outcome *outcome)
 {
     struct store_push push = {.in = batch_keys(batch), .grads = grads};
     outcome_init(outcome);
@@ -104,7 +105,8 @@ static void test_device_fails(void **state)
     pair_close(&pair);
 }
 
-/* Calls made while others are under way take effect in their order; one of a caller that is gone takes effect too. */
+/* Calls made while others are under way take effect in their order; one of a caller that is gone
+ * takes effect too. */
 static void test_order(void **state)
 {
     (void)state;

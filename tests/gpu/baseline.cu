@@ -18,7 +18,8 @@ __device__ static uint64_t lane()
     return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
 
-static __global__ void fill_keys(uint64_t *keys, uint64_t first, uint64_t n, uint64_t range, uint64_t seed)
+static __global__ void fill_keys(uint64_t *keys, uint64_t first, uint64_t n, uint64_t range,
+                                 uint64_t seed)
 {
     for (uint64_t i = lane(); i < n; i += (uint64_t)gridDim.x * blockDim.x)
         keys[i] = mix(range ? __umul64hi(mix(i + seed), range) : first + i);
@@ -38,7 +39,8 @@ static __global__ void fill_floats(float *values, uint64_t n)
 
 /* Rows of 16 * UNITS bytes, four loads of a lane on their way at a time. */
 template <int UNITS>
-static __global__ void __launch_bounds__(256) gather(const uint4 *from, const uint32_t *rows, uint64_t n, uint4 *to)
+static __global__ void __launch_bounds__(256)
+    gather(const uint4 *from, const uint32_t *rows, uint64_t n, uint4 *to)
 {
     uint64_t stride = (uint64_t)gridDim.x * blockDim.x, total = n * UNITS;
     for (uint64_t i = lane(); i < total; i += 4 * stride) {
@@ -73,12 +75,15 @@ void baseline_floats(float *values, uint64_t n)
     fill_floats<<<2112, 256>>>(values, n);
 }
 
-void baseline_gather(const void *from, const uint32_t *rows, uint64_t n, uint32_t row_bytes, void *to, void *stream)
+void baseline_gather(const void *from, const uint32_t *rows, uint64_t n, uint32_t row_bytes,
+                     void *to, void *stream)
 {
     uint64_t blocks = n * row_bytes / 16 / 1024;
     unsigned grid = (unsigned)(blocks < 1 ? 1 : blocks > 4224 ? 4224 : blocks);
     if (row_bytes == 64)
-        gather<4><<<grid, 256, 0, (cudaStream_t)stream>>>((const uint4 *)from, rows, n, (uint4 *)to);
+        gather<4>
+            <<<grid, 256, 0, (cudaStream_t)stream>>>((const uint4 *)from, rows, n, (uint4 *)to);
     else
-        gather<16><<<grid, 256, 0, (cudaStream_t)stream>>>((const uint4 *)from, rows, n, (uint4 *)to);
+        gather<16>
+            <<<grid, 256, 0, (cudaStream_t)stream>>>((const uint4 *)from, rows, n, (uint4 *)to);
 }

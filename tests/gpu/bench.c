@@ -1,6 +1,6 @@
-/* bench.c - the cuda store's figures on one GPU, each beside what the device itself can do, in one run. Medians of
- * repeated runs; inputs change from run to run, so that nothing is in the cache that would not be.
- * usage: gpu-bench [million keys] */
+/* bench.c - the cuda store's figures on one GPU, each beside what the device itself can do, in one
+ * run. Medians of repeated runs; inputs change from run to run, so that nothing is in the cache
+ * that would not be. usage: gpu-bench [million keys] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,8 @@ static double median(double *t, int n, double *spread_out)
     return t[n / 2];
 }
 
-static void row(const char *what, double value, const char *unit, double spread, double of, const char *of_what)
+static void row(const char *what, double value, const char *unit, double spread, double of,
+                const char *of_what)
 {
     printf("| %-52s | %10.2f %-7s | %4.1f %% |", what, value, unit, 100 * spread);
     if (of > 0)
@@ -69,10 +70,10 @@ struct bench {
     struct table_schema schema;
     uint64_t n_keys;
     cudaEvent_t begin, end;
-    uint64_t *keys; /* [QUERIES][STEP], device */
-    float *grads;   /* [STEP][64], device */
-    void *out;      /* [BATCH][256 bytes], device */
-    uint32_t *rows; /* [QUERIES][BATCH], device */
+    uint64_t *keys;   /* [QUERIES][STEP], device */
+    float *grads;     /* [STEP][64], device */
+    void *out;        /* [BATCH][256 bytes], device */
+    uint32_t *rows;   /* [QUERIES][BATCH], device */
     double copy_rate; /* bytes a microsecond, read and written */
 };
 
@@ -167,8 +168,8 @@ static double time_gather(struct bench *b, uint32_t row_bytes, double *spread_ou
     for (int i = 0; i < RUNS; i++) {
         float ms;
         cudaEventRecord(b->begin, b->store->stream);
-        baseline_gather(b->store->view.values, b->rows + (uint64_t)(i % (int)QUERIES) * BATCH, BATCH, row_bytes, b->out,
-                        b->store->stream);
+        baseline_gather(b->store->view.values, b->rows + (uint64_t)(i % (int)QUERIES) * BATCH,
+                        BATCH, row_bytes, b->out, b->store->stream);
         cudaEventRecord(b->end, b->store->stream);
         check(cudaEventSynchronize(b->end), "gather");
         cudaEventElapsedTime(&ms, b->begin, b->end);
@@ -182,7 +183,8 @@ static double time_pull(struct bench *b, double *spread_out)
     double t[RUNS];
     for (int i = 0; i < RUNS; i++) {
         float ms;
-        struct pull_view pull = {.in = {.n = BATCH, .n_rows = BATCH}, .values = b->out, .is_aligned = true};
+        struct pull_view pull = {
+            .in = {.n = BATCH, .n_rows = BATCH}, .values = b->out, .is_aligned = true};
         pull.in.keys = b->keys + (uint64_t)(i % (int)QUERIES) * BATCH;
         cudaEventRecord(b->begin, b->store->stream);
         launch_gather(b->store->view, pull, b->store->stream);
@@ -216,7 +218,8 @@ static double time_push(struct bench *b, double *spread_out)
     for (int i = -2; i < RUNS; i++) {
         baseline_keys(b->keys, 0, STEP, b->n_keys, 1000 + (uint64_t)(i + 2) * STEP);
         check(cudaDeviceSynchronize(), "keys");
-        struct store_push push = {.in = {.n_keys = STEP, .n_rows = STEP, .keys = b->keys}, .grads = b->grads};
+        struct store_push push = {.in = {.n_keys = STEP, .n_rows = STEP, .keys = b->keys},
+                                  .grads = b->grads};
         struct ending ending = {.done.fn = on_done};
         double begin = now_us();
         store_cuda.push(b->store, &push, &ending.done);
@@ -243,7 +246,8 @@ static void measure_scan(struct bench *b)
     struct embd__error e = {0};
     struct store_scan out = {.keys = buffer_new(8ull * ROWS),
                              .rows = buffer_new(256ull * ROWS),
-                             .states = state_floats ? buffer_new(4ull * state_floats * ROWS) : NULL};
+                             .states =
+                                 state_floats ? buffer_new(4ull * state_floats * ROWS) : NULL};
     void *from = device_memory_new(256ull * ROWS);
     double begin = now_us();
     for (int i = 0; i < TURNS; i++)
@@ -254,7 +258,8 @@ static void measure_scan(struct bench *b)
         store_cuda.scan(b->store, &cursor, ROWS, &out, &e);
     double us = now_us() - begin;
     row("pinned copy to the host, 64 MiB", rate / 1e3, "GB/s", 0, 0, "");
-    row("scan to pinned memory", (double)(n * row_bytes) / us / 1e3, "GB/s", 0, rate / 1e3, "the pinned copy");
+    row("scan to pinned memory", (double)(n * row_bytes) / us / 1e3, "GB/s", 0, rate / 1e3,
+        "the pinned copy");
     cudaFree(from);
     buffer_free(out.keys, 8ull * ROWS);
     buffer_free(out.rows, 256ull * ROWS);
@@ -274,7 +279,8 @@ static void measure_small(struct bench *b, uint32_t n)
     for (int i = 0; i < TIMES; i++) {
         baseline_keys(b->keys, 0, n, b->n_keys, 5000 + (uint64_t)i * n);
         check(cudaMemcpy(keys, b->keys, n * sizeof *keys, cudaMemcpyDeviceToHost), "keys");
-        struct store_pull pull = {.in = {.n_keys = n, .n_rows = n, .keys = keys}, .count = n, .values = values};
+        struct store_pull pull = {
+            .in = {.n_keys = n, .n_rows = n, .keys = keys}, .count = n, .values = values};
         struct ending ending = {.done.fn = on_done};
         double begin = now_us();
         store_cuda.pull(b->store, &pull, &ending.done);
@@ -288,14 +294,15 @@ static void measure_small(struct bench *b, uint32_t n)
     buffer_free(values, n * 256ull);
 }
 
-static void run_table(struct bench *b, uint32_t dim, embd_optimizer_kind optimizer, const char *name)
+static void run_table(struct bench *b, uint32_t dim, embd_optimizer_kind optimizer,
+                      const char *name)
 {
     char what[96];
     double spread = 0;
     open_store(b, dim, optimizer);
     double us = build(b);
-    snprintf(what, sizeof what, "insert of %llu Mi new keys, %s dim %u", (unsigned long long)(b->n_keys >> 20), name,
-             dim);
+    snprintf(what, sizeof what, "insert of %llu Mi new keys, %s dim %u",
+             (unsigned long long)(b->n_keys >> 20), name, dim);
     row(what, (double)b->n_keys / us / 1e3, "G/s", spread, 0, "");
     if (optimizer == EMBD_SGD) {
         measure_pull(b, dim * 4);

@@ -1,18 +1,21 @@
 /* apply.cu - gradients become one optimizer step of each row, sum and step in one kernel.
  *
- * refs come sorted, so the occurrences of a row are a run. `lanes_for(dim)` lanes work on the first of each run and
- * nobody on the others. A run longer than EMBD_SUM_RUN is queued: its pieces are summed by as many groups of lanes,
- * then added left to right (combine.h). The order in which runs are queued is a matter of chance and changes no sum. */
+ * refs come sorted, so the occurrences of a row are a run. `lanes_for(dim)` lanes work on the first
+ * of each run and nobody on the others. A run longer than EMBD_SUM_RUN is queued: its pieces are
+ * summed by as many groups of lanes, then added left to right (combine.h). The order in which runs
+ * are queued is a matter of chance and changes no sum. */
 #include "keytable.cuh"
 #include "values.cuh"
 
-__device__ static inline four gradient_of(const table_view &t, const push_view &p, uint32_t k, uint32_t column)
+__device__ static inline four gradient_of(const table_view &t, const push_view &p, uint32_t k,
+                                          uint32_t column)
 {
     uint64_t row = p.in.row_of ? p.in.row_of[k] : k;
     return packed_load(p.grads, p.dtype, row * t.dim, column, t.dim, p.is_aligned);
 }
 
-__device__ static inline void add_gradient(four *sum, four g, const float *weights, uint32_t k, bool is_first)
+__device__ static inline void add_gradient(four *sum, four g, const float *weights, uint32_t k,
+                                           bool is_first)
 {
     if (weights && is_first)
         embd__combine_first_weighted(sum->c, g.c, weights[k], 4);
@@ -25,8 +28,8 @@ __device__ static inline void add_gradient(four *sum, four g, const float *weigh
 }
 
 /* Occurrences begin .. end, at most EMBD_SUM_RUN of them, left to right. */
-__device__ static inline four sum_run(const table_view &t, const push_view &p, uint32_t begin, uint32_t end,
-                                      uint32_t column)
+__device__ static inline four sum_run(const table_view &t, const push_view &p, uint32_t begin,
+                                      uint32_t end, uint32_t column)
 {
     four sum;
     uint32_t k = p.positions[begin];
@@ -44,8 +47,8 @@ struct gradient {
 };
 
 template <bool IS_LONG>
-__device__ static inline four gradient_sum(const table_view &t, const push_view &p, const gradient &g,
-                                           uint32_t column, float scaler)
+__device__ static inline four gradient_sum(const table_view &t, const push_view &p,
+                                           const gradient &g, uint32_t column, float scaler)
 {
     four sum;
     if (IS_LONG) {
@@ -60,9 +63,11 @@ __device__ static inline four gradient_sum(const table_view &t, const push_view 
     return sum;
 }
 
-/* Adds these 128 columns to S of rowwise_adagrad in the shape of optimizer_squares: there, column c belongs to lane
- * c % 32; here, such a lane's columns are those of lanes m, m + 8, m + 16, m + 24, and lane m of eight adds them. */
-__device__ static inline void add_squares(float s[4], four g, uint32_t column, uint32_t dim, uint32_t lanes)
+/* Adds these 128 columns to S of rowwise_adagrad in the shape of optimizer_squares: there, column c
+ * belongs to lane c % 32; here, such a lane's columns are those of lanes m, m + 8, m + 16, m + 24,
+ * and lane m of eight adds them. */
+__device__ static inline void add_squares(float s[4], four g, uint32_t column, uint32_t dim,
+                                          uint32_t lanes)
 {
     uint32_t lane = threadIdx.x & (lanes - 1);
     float q[4];
@@ -75,15 +80,17 @@ __device__ static inline void add_squares(float s[4], four g, uint32_t column, u
         }
 }
 
-/* The tree of optimizer_squares over what add_squares left: lane l takes l + 16, l + 8, l + 4, then within a lane.
- * Lanes that a narrow row does not have would add +0 to what is not negative. The result is every lane's. */
+/* The tree of optimizer_squares over what add_squares left: lane l takes l + 16, l + 8, l + 4, then
+ * within a lane. Lanes that a narrow row does not have would add +0 to what is not negative. The
+ * result is every lane's. */
 __device__ static inline float finish_squares(float s[4], uint32_t lanes)
 {
     uint32_t lane = threadIdx.x & (lanes - 1);
 #pragma unroll
     for (uint32_t half = 4; half; half /= 2)
         for (uint32_t i = 0; i < 4; i++) {
-            float other = __shfl_sync(ALL_LANES, s[i], (int)((lane + half) & (lanes - 1)), (int)lanes);
+            float other =
+                __shfl_sync(ALL_LANES, s[i], (int)((lane + half) & (lanes - 1)), (int)lanes);
             s[i] = half < lanes ? s[i] + other : s[i];
         }
     float sum = (s[0] + s[2]) + (s[1] + s[3]);
@@ -116,8 +123,8 @@ __device__ static inline row_four row_load(const table_view &t, uint32_t ref, ui
 
 /* `v`: of rowwise_adagrad, already brought forward. */
 template <embd_optimizer_kind KIND>
-__device__ static inline void row_step(const table_view &t, const optimizer_step &step, uint32_t ref, uint32_t column,
-                                       row_four r, four g, float v)
+__device__ static inline void row_step(const table_view &t, const optimizer_step &step,
+                                       uint32_t ref, uint32_t column, row_four r, four g, float v)
 {
     uint64_t state = (uint64_t)(ref - 1) * t.state_floats;
     bool is_aligned = t.dim % 4 == 0;
@@ -132,11 +139,12 @@ __device__ static inline void row_step(const table_view &t, const optimizer_step
         packed_store(t.states, EMBD_F32, state + t.dim, column, t.dim, is_aligned, r.s1);
 }
 
-/* A row's v with this step, in all its lanes; lane 0 stores it. `sum` is the gradient of each lane's first columns.
- * All lanes of the warp call it. */
+/* A row's v with this step, in all its lanes; lane 0 stores it. `sum` is the gradient of each
+ * lane's first columns. All lanes of the warp call it. */
 template <bool IS_LONG>
-__device__ static inline float step_rowwise(const table_view &t, const push_view &p, const gradient &g, four sum,
-                                            const optimizer_step &step, uint32_t ref, uint32_t lanes)
+__device__ static inline float step_rowwise(const table_view &t, const push_view &p,
+                                            const gradient &g, four sum, const optimizer_step &step,
+                                            uint32_t ref, uint32_t lanes)
 {
     uint32_t lane = threadIdx.x & (lanes - 1);
     float s[4] = {0.0f, 0.0f, 0.0f, 0.0f}, before = ref ? t.states[ref - 1] : 0.0f;
@@ -155,7 +163,8 @@ __device__ static inline float step_rowwise(const table_view &t, const push_view
     return v;
 }
 
-/* ref 0: these lanes have no row, but go along. What a row needs from memory is asked for before the sum is made. */
+/* ref 0: these lanes have no row, but go along. What a row needs from memory is asked for before
+ * the sum is made. */
 template <embd_optimizer_kind KIND, bool IS_LONG>
 __device__ static inline void step_row(const table_view &t, const push_view &p, const gradient &g,
                                        const optimizer_step &step, uint32_t ref, uint32_t lanes)
@@ -175,7 +184,8 @@ __device__ static inline void step_row(const table_view &t, const push_view &p, 
         row_step<KIND>(t, step, ref, column, r, sum, v);
     for (column += 128; ref && column < t.dim; column += 128) {
         r = row_load<KIND>(t, ref, column);
-        row_step<KIND>(t, step, ref, column, r, gradient_sum<IS_LONG>(t, p, g, column, step.scaler), v);
+        row_step<KIND>(t, step, ref, column, r, gradient_sum<IS_LONG>(t, p, g, column, step.scaler),
+                       v);
     }
 }
 
@@ -240,12 +250,14 @@ static __global__ void __launch_bounds__(256) sum_chunks(table_view t, push_view
     for (uint64_t i = lane_index(); i < n; i += lane_count()) {
         run_chunk c = p.chunks[i / fours];
         uint32_t column = (uint32_t)(i % fours) * 4;
-        four_store(p.partials, EMBD_F32, i / fours * fours * 4 + column, sum_run(t, p, c.begin, c.end, column));
+        four_store(p.partials, EMBD_F32, i / fours * fours * 4 + column,
+                   sum_run(t, p, c.begin, c.end, column));
     }
 }
 
 template <embd_optimizer_kind KIND>
-static __global__ void __launch_bounds__(256) apply_long(table_view t, push_view p, optimizer_step step)
+static __global__ void __launch_bounds__(256)
+    apply_long(table_view t, push_view p, optimizer_step step)
 {
     uint32_t lanes = lanes_for(t.dim), in_warp = threadIdx.x % 32 / lanes, n = p.counts->n_long;
     uint64_t stride = lane_count() / lanes;
@@ -277,8 +289,8 @@ static int launch(const table_view &t, const push_view &p, const optimizer_step 
     return LAUNCH(apply_long<KIND>, longs.grid, longs.block, stream, t, p, step);
 }
 
-int launch_apply(struct table_view t, struct push_view push, embd_optimizer_kind kind, struct optimizer_step step,
-                 void *stream)
+int launch_apply(struct table_view t, struct push_view push, embd_optimizer_kind kind,
+                 struct optimizer_step step, void *stream)
 {
     switch (kind) {
     case EMBD_SGD:

@@ -20,7 +20,7 @@ static unsigned class_of(size_t bytes)
 {
     unsigned class = 0;
     while (class < CLASSES && (size_t)1 << (SMALLEST + class) < bytes)
-        class++;
+        class ++;
     return class;
 }
 

@@ -1,13 +1,15 @@
-/* call.c - the queue of a store's calls. A call goes from waiting to enqueued to ended; one that may create rows stops
- * in between until its plan is there. cuda_collect moves calls on and calls the done of those that have ended. */
+/* call.c - the queue of a store's calls. A call goes from waiting to enqueued to ended; one that
+ * may create rows stops in between until its plan is there. cuda_collect moves calls on and calls
+ * the done of those that have ended. */
 #include "cuda_store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL_BYTES ((uint64_t)64 << 10) /* inputs that are cheaper to copy here than to send one by one */
-#define ALIGNMENT   256u
+#define SMALL_BYTES                                                                                \
+    ((uint64_t)64 << 10) /* inputs that are cheaper to copy here than to send one by one */
+#define ALIGNMENT 256u
 
 void *arena_take(struct arena *arena, uint64_t bytes)
 {
@@ -65,7 +67,8 @@ void call_set_input(struct call *call, int which, const void *from, uint64_t byt
     call->inputs[which] = (struct input){.from = from, .bytes = bytes};
 }
 
-/* What is in device memory needs no room; what is pinned is sent from where it is, unless it is little. */
+/* What is in device memory needs no room; what is pinned is sent from where it is, unless it is
+ * little. */
 void call_lay_out_inputs(struct call *call)
 {
     struct arena block = {.base = NULL}, staging = {.base = NULL};
@@ -99,7 +102,8 @@ void call_set_keys(struct call *call, const struct store_keys *in, uint32_t firs
     call->in.first = begin;
     call_set_input(call, IN_KEYS, in->keys + begin, n * sizeof *in->keys);
     if (in->offsets)
-        call_set_input(call, IN_OFFSETS, in->offsets + first, (n_rows + 1ull) * sizeof *in->offsets);
+        call_set_input(call, IN_OFFSETS, in->offsets + first,
+                       (n_rows + 1ull) * sizeof *in->offsets);
     if (in->slots)
         call_set_input(call, IN_SLOTS, in->slots + first, (uint64_t)n_rows * sizeof *in->slots);
     if (in->weights)
@@ -230,7 +234,8 @@ static void commit(struct call *call)
 /* Starts what waits, as far as no plan is in the way. */
 static void start_ready(struct store *store)
 {
-    for (struct call *call = store->first; call != NULL && call->state != CALL_PLANNED; call = call->next)
+    for (struct call *call = store->first; call != NULL && call->state != CALL_PLANNED;
+         call = call->next)
         if (call->state == CALL_WAITING) {
             start(call);
             if (call->state == CALL_PLANNED)
@@ -321,7 +326,8 @@ void call_submit(struct store *store, enum call_kind kind, void *request, struct
         call = call_new(store);
     if (call == NULL) {
         done->error.status = EMBD_OK;
-        done->fn(done, cuda_error(store, status ? status : DEVICE_NO_MEMORY, "for a call", &done->error));
+        done->fn(done,
+                 cuda_error(store, status ? status : DEVICE_NO_MEMORY, "for a call", &done->error));
         return;
     }
     call->kind = kind;

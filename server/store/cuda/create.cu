@@ -1,10 +1,11 @@
-/* create.cu - rows and entries for keys that have none, and the move of all entries into a larger table. */
+/* create.cu - rows and entries for keys that have none, and the move of all entries into a larger
+ * table. */
 #include "keytable.cuh"
 #include "values.cuh"
 
 /* Entries there are: of candidates that get a row, or that were seen once more. */
-static __global__ void __launch_bounds__(256) update(table_view t, keys_view in, plan_view p, uint32_t n_insert,
-                                                     uint64_t first_row)
+static __global__ void __launch_bounds__(256)
+    update(table_view t, keys_view in, plan_view p, uint32_t n_insert, uint64_t first_row)
 {
     for (uint64_t i = lane_index(); i < in.n; i += lane_count()) {
         uint32_t ref = p.refs[i];
@@ -23,8 +24,8 @@ static __global__ void __launch_bounds__(256) update(table_view t, keys_view in,
 }
 
 /* New entries, and what each leader's group gets. */
-static __global__ void __launch_bounds__(256) place(table_view t, keys_view in, plan_view p, uint32_t n_insert,
-                                                    uint64_t first_row)
+static __global__ void __launch_bounds__(256)
+    place(table_view t, keys_view in, plan_view p, uint32_t n_insert, uint64_t first_row)
 {
     uint32_t n_leaders = p.report->n_leaders;
     for (uint64_t j = lane_index(); j < n_leaders; j += lane_count()) {
@@ -46,21 +47,23 @@ static __global__ void __launch_bounds__(256) place(table_view t, keys_view in, 
 }
 
 /* New rows at their first value: `lanes` lanes, a power of two, make a row, four columns each. */
-static __global__ void __launch_bounds__(256) fill(table_view t, uint32_t n_insert, uint64_t first_row, uint32_t lanes)
+static __global__ void __launch_bounds__(256)
+    fill(table_view t, uint32_t n_insert, uint64_t first_row, uint32_t lanes)
 {
     uint64_t stride = lane_count() / lanes;
     for (uint64_t j = lane_index() / lanes; j < n_insert; j += stride) {
         uint64_t row = first_row + j, key = t.row_keys[row];
         uint32_t slot = t.row_slots ? t.row_slots[row] : 0, lane = threadIdx.x % lanes;
         for (uint32_t column = lane * 4; column < t.dim; column += lanes * 4)
-            four_store(t.values + row * t.stride, t.dtype, column, first_value(t, key, slot, column));
+            four_store(t.values + row * t.stride, t.dtype, column,
+                       first_value(t, key, slot, column));
         for (uint32_t i = lane; i < t.state_floats; i += lanes)
             t.states[row * t.state_floats + i] = t.first_state;
     }
 }
 
-int launch_create(struct table_view t, struct keys_view in, struct plan_view p, uint32_t n_insert, uint64_t first_row,
-                  void *stream)
+int launch_create(struct table_view t, struct keys_view in, struct plan_view p, uint32_t n_insert,
+                  uint64_t first_row, void *stream)
 {
     uint32_t lanes = lanes_for(t.dim);
     struct shape s = shape_of(in.n), wide = shape_of((uint64_t)n_insert * lanes);

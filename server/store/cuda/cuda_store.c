@@ -35,7 +35,8 @@ static int open_slots(struct store *store)
     const embd_schema *s = &store->schema->s;
     if (s->initializer.kind != EMBD_UNIFORM_SLOT)
         return 0;
-    uint64_t starts_bytes = (s->slots + 1ull) * sizeof(uint64_t), bounds_bytes = s->slots * sizeof(float);
+    uint64_t starts_bytes = (s->slots + 1ull) * sizeof(uint64_t),
+             bounds_bytes = s->slots * sizeof(float);
     float bounds[EMBD_SLOTS_MAX];
     for (uint32_t i = 0; i < s->slots; i++)
         bounds[i] = initializer_slot_bound(s->slot_sizes[i]);
@@ -56,11 +57,13 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Addresses for as many rows as the device could hold or a ref can number; memory comes as rows do. */
+/* Addresses for as many rows as the device could hold or a ref can number; memory comes as rows do.
+ */
 static int open_rows(struct store *store)
 {
     struct table_view *t = &store->view;
-    uint64_t memory = device_memory(), rows = REF_ROWS_MAX, state_bytes = (uint64_t)t->state_floats * sizeof(float);
+    uint64_t memory = device_memory(), rows = REF_ROWS_MAX,
+             state_bytes = (uint64_t)t->state_floats * sizeof(float);
     int status = device_range_open(&store->values, least(memory, rows * t->stride));
     if (status == 0 && state_bytes)
         status = device_range_open(&store->states, least(memory, rows * state_bytes));
@@ -155,8 +158,8 @@ static void cuda_stats(const struct store *store, struct store_stats *out)
         .candidates = store->n_candidates,
         .capacity = store->capacity,
         .row_bytes = store->values.bytes + store->states.bytes,
-        .index_bytes = store->view.n_buckets * ENTRY_BUCKET * sizeof(struct entry) + store->row_keys.bytes +
-                       store->row_slots.bytes,
+        .index_bytes = store->view.n_buckets * ENTRY_BUCKET * sizeof(struct entry) +
+                       store->row_keys.bytes + store->row_slots.bytes,
         .steps = store->step,
     };
 }

@@ -1,4 +1,5 @@
-/* cuda_store.h - one table of one shard in the memory of one GPU: what the C files of this folder share.
+/* cuda_store.h - one table of one shard in the memory of one GPU: what the C files of this folder
+ * share.
  *
  *   device    memory, streams and events of the device
  *   kernels   the table as kernels see it, and what they can do
@@ -10,9 +11,10 @@
  *   push      enqueues pushes and inserts
  *   scan, load   copy rows out and in; these block
  *
- * Calls take effect in the order made, because one stream runs them. A pull is enqueued at once. What a push or insert
- * creates is counted on the device first; the host then makes room and enqueues the rest, and calls behind it wait in
- * the queue meanwhile. The host never waits for the device but in scan, load and a pull that says `now`.
+ * Calls take effect in the order made, because one stream runs them. A pull is enqueued at once.
+ * What a push or insert creates is counted on the device first; the host then makes room and
+ * enqueues the rest, and calls behind it wait in the queue meanwhile. The host never waits for the
+ * device but in scan, load and a pull that says `now`.
  *
  * Owner: the shard's thread. */
 #ifndef EMBD_CUDA_CUDA_STORE_H
@@ -30,8 +32,8 @@ enum call_state {
     CALL_ENDED,    /* with `status`; done is to be called */
 };
 
-/* An array that a call brings: where it is, where it lies in the call's input block and staging memory, where it has
- * to go there, and where kernels read it. */
+/* An array that a call brings: where it is, where it lies in the call's input block and staging
+ * memory, where it has to go there, and where kernels read it. */
 struct input {
     const void *from;
     uint64_t bytes, at, staged_at;
@@ -56,13 +58,13 @@ struct call {
     uint64_t in_bytes, staged_bytes; /* of the input block, and of what has to be staged */
     bool is_small;
     struct keys_view in;
-    uint8_t *values;         /* pull: where the kernel writes them */
-    uint8_t *staging;        /* pinned */
+    uint8_t *values;  /* pull: where the kernel writes them */
+    uint8_t *staging; /* pinned */
     size_t staging_bytes;
     uint8_t *statuses, *statuses_out; /* in staging, and the caller's; or NULL */
-    uint8_t *values_out;     /* the caller's, where it is not pinned */
+    uint8_t *values_out;              /* the caller's, where it is not pinned */
     uint64_t values_bytes;
-    void *scratch;           /* device memory until all is enqueued */
+    void *scratch; /* device memory until all is enqueued */
 
     struct plan_view plan;
     struct plan_report *report; /* in staging */
@@ -77,7 +79,7 @@ struct store {
     struct device_range values, states, row_keys, row_slots;
     void *slot_memory; /* slot_bounds and slot_starts */
     uint64_t n_rows, n_candidates, capacity, step;
-    uint64_t n_entries_max; /* that the entries have room for */
+    uint64_t n_entries_max;    /* that the entries have room for */
     struct call *first, *last; /* the queue */
     struct call *spare;
     bool failed; /* the device is not to be trusted any more */
@@ -99,7 +101,8 @@ int grow_entries(struct store *store, uint64_t n);
 
 /* ---- call ---- */
 
-/* Sets the error of a device's status, which is not 0: EMBD_NO_MEMORY, or EMBD_INTERNAL for good. */
+/* Sets the error of a device's status, which is not 0: EMBD_NO_MEMORY, or EMBD_INTERNAL for good.
+ */
 int cuda_error(struct store *store, int device_status, const char *what, struct embd__error *e);
 
 void call_submit(struct store *store, enum call_kind kind, void *request, struct store_done *done);
@@ -113,9 +116,9 @@ void call_set_keys(struct call *call, const struct store_keys *in, uint32_t firs
 void call_set_input(struct call *call, int which, const void *from, uint64_t bytes);
 /* After the last of them: in_bytes and staged_bytes. */
 void call_lay_out_inputs(struct call *call);
-/* Copies the inputs to the device's `block`, or where they are few and is_in_place to pinned memory, which the kernels
- * then read; what is in device memory already stays there. Sets on_device of all, and call->in. `staging` begins
- * with staged_bytes for it. */
+/* Copies the inputs to the device's `block`, or where they are few and is_in_place to pinned
+ * memory, which the kernels then read; what is in device memory already stays there. Sets on_device
+ * of all, and call->in. `staging` begins with staged_bytes for it. */
 int call_upload(struct call *call, uint8_t *block, bool is_in_place);
 
 /* Takes a piece of a block; with a base of NULL it only counts. */
@@ -135,7 +138,8 @@ int pull_start(struct call *call);
 /* Lays out and enqueues the search for missing keys, up to the report. */
 void plan_lay_out(struct call *call, struct arena *arena);
 int plan_start(struct call *call);
-/* With the report: EMBD_FULL, EMBD_NO_MEMORY in e, nothing changed; else enqueues rows and entries. */
+/* With the report: EMBD_FULL, EMBD_NO_MEMORY in e, nothing changed; else enqueues rows and entries.
+ */
 int plan_commit(struct call *call, bool want_statuses, struct embd__error *e);
 
 int push_start(struct call *call);

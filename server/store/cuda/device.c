@@ -1,5 +1,6 @@
-/* device.c - see device.h. The only C file that speaks CUDA. Ranges are made with the driver's virtual memory
- * functions, found at run time, so that a program with this file starts where there is no driver. */
+/* device.c - see device.h. The only C file that speaks CUDA. Ranges are made with the driver's
+ * virtual memory functions, found at run time, so that a program with this file starts where there
+ * is no driver. */
 #include "device.h"
 
 #include <stdatomic.h>
@@ -21,7 +22,8 @@ static int status_of(cudaError_t error)
 
 const char *device_text(int status)
 {
-    return status == DEVICE_NO_MEMORY ? "out of device memory" : cudaGetErrorString((cudaError_t)status);
+    return status == DEVICE_NO_MEMORY ? "out of device memory"
+                                      : cudaGetErrorString((cudaError_t)status);
 }
 
 /* ---- devices ---- */
@@ -46,7 +48,8 @@ int device_of_thread(void)
     return device;
 }
 
-/* Memory that streams took is kept for the next request rather than given back at every wait; see make_room. */
+/* Memory that streams took is kept for the next request rather than given back at every wait; see
+ * make_room. */
 static int keep_pool(int device)
 {
     static atomic_uint kept;
@@ -131,12 +134,14 @@ int device_copy(void *to, const void *from, uint64_t bytes, void *stream)
     return bytes ? status_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream)) : 0;
 }
 
-int device_copy_rows(void *to, uint64_t to_stride, const void *from, uint64_t from_stride, uint64_t bytes, uint64_t n,
-                     void *stream)
+int device_copy_rows(void *to, uint64_t to_stride, const void *from, uint64_t from_stride,
+                     uint64_t bytes, uint64_t n, void *stream)
 {
     if (to_stride == bytes && from_stride == bytes)
         return device_copy(to, from, bytes * n, stream);
-    return n ? status_of(cudaMemcpy2DAsync(to, to_stride, from, from_stride, bytes, n, cudaMemcpyDefault, stream)) : 0;
+    return n ? status_of(cudaMemcpy2DAsync(to, to_stride, from, from_stride, bytes, n,
+                                           cudaMemcpyDefault, stream))
+             : 0;
 }
 
 int device_fill(void *memory, int byte, uint64_t bytes, void *stream)
@@ -170,16 +175,19 @@ enum memory_kind memory_kind(const void *memory)
 
 /* The driver's functions, by the names and versions of their types. */
 static struct driver {
-    CUresult (*granularity)(size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags);
+    CUresult (*granularity)(size_t *, const CUmemAllocationProp *,
+                            CUmemAllocationGranularity_flags);
     CUresult (*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
     CUresult (*unreserve)(CUdeviceptr, size_t);
-    CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
+    CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                       unsigned long long);
     CUresult (*release)(CUmemGenericAllocationHandle);
     CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
     CUresult (*unmap)(CUdeviceptr, size_t);
     CUresult (*set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
 } driver;
-static atomic_int driver_state; /* 0: not looked for, 1: found; several threads may look at once, alike */
+static atomic_int
+    driver_state; /* 0: not looked for, 1: found; several threads may look at once, alike */
 
 static bool find_function(const char *name, void *out)
 {
@@ -202,9 +210,11 @@ static bool find_driver(void)
         return true;
     bool found = find_function("cuMemGetAllocationGranularity", &d.granularity) &&
                  find_function("cuMemAddressReserve", &d.reserve) &&
-                 find_function("cuMemAddressFree", &d.unreserve) && find_function("cuMemCreate", &d.create) &&
+                 find_function("cuMemAddressFree", &d.unreserve) &&
+                 find_function("cuMemCreate", &d.create) &&
                  find_function("cuMemRelease", &d.release) && find_function("cuMemMap", &d.map) &&
-                 find_function("cuMemUnmap", &d.unmap) && find_function("cuMemSetAccess", &d.set_access);
+                 find_function("cuMemUnmap", &d.unmap) &&
+                 find_function("cuMemSetAccess", &d.set_access);
     if (found) {
         driver = d;
         atomic_store(&driver_state, 1);
@@ -233,7 +243,8 @@ static uint64_t round_to_pages(uint64_t bytes)
 {
     CUmemAllocationProp p = properties();
     size_t page = 0;
-    if (driver.granularity(&page, &p, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) != CUDA_SUCCESS || page == 0)
+    if (driver.granularity(&page, &p, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) != CUDA_SUCCESS ||
+        page == 0)
         page = (size_t)2 << 20;
     return (bytes + page - 1) / page * page;
 }
@@ -271,7 +282,8 @@ static void make_room(void)
     cudaMemPool_t pool;
     int device;
     cudaDeviceSynchronize();
-    if (cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetDefaultMemPool(&pool, device) == cudaSuccess)
+    if (cudaGetDevice(&device) == cudaSuccess &&
+        cudaDeviceGetDefaultMemPool(&pool, device) == cudaSuccess)
         cudaMemPoolTrimTo(pool, 0);
 }
 

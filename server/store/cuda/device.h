@@ -1,9 +1,10 @@
-/* device.h - the device as the C files of this folder see it: memory, streams, events. Numbers that functions return
- * are 0, DEVICE_NO_MEMORY (nothing was changed, others may go on) or another error of CUDA's, after which nothing on
- * the device can be trusted; device_text explains them. One file implements this with CUDA; tests of the kernels'
- * logic have an implementation of their own.
+/* device.h - the device as the C files of this folder see it: memory, streams, events. Numbers that
+ * functions return are 0, DEVICE_NO_MEMORY (nothing was changed, others may go on) or another error
+ * of CUDA's, after which nothing on the device can be trusted; device_text explains them. One file
+ * implements this with CUDA; tests of the kernels' logic have an implementation of their own.
  *
- * Calls are made with the store's device current (device_use). Streams run what is enqueued in order. */
+ * Calls are made with the store's device current (device_use). Streams run what is enqueued in
+ * order. */
 #ifndef EMBD_CUDA_DEVICE_H
 #define EMBD_CUDA_DEVICE_H
 
@@ -41,11 +42,12 @@ void device_free(void *memory, void *stream);
 
 int device_copy(void *to, const void *from, uint64_t bytes, void *stream);
 /* n rows of `bytes`. */
-int device_copy_rows(void *to, uint64_t to_stride, const void *from, uint64_t from_stride, uint64_t bytes, uint64_t n,
-                     void *stream);
+int device_copy_rows(void *to, uint64_t to_stride, const void *from, uint64_t from_stride,
+                     uint64_t bytes, uint64_t n, void *stream);
 int device_fill(void *memory, int byte, uint64_t bytes, void *stream);
 
-/* Host memory that the device reads and writes at the same address. Any thread. NULL: out of memory. */
+/* Host memory that the device reads and writes at the same address. Any thread. NULL: out of
+ * memory. */
 void *pinned_new(size_t bytes);
 void pinned_free(void *memory);
 

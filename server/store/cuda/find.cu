@@ -25,7 +25,8 @@ int launch_expand(struct keys_view in, void *stream)
 }
 
 /* All lanes of a warp make the same number of turns. */
-static __global__ void __launch_bounds__(256) find(table_view t, keys_view in, uint32_t *refs, uint8_t *statuses)
+static __global__ void __launch_bounds__(256)
+    find(table_view t, keys_view in, uint32_t *refs, uint8_t *statuses)
 {
     uint64_t lane = threadIdx.x % 32;
     for (uint64_t base = lane_index() - lane; base < in.n; base += lane_count()) {
@@ -41,7 +42,8 @@ static __global__ void __launch_bounds__(256) find(table_view t, keys_view in, u
     }
 }
 
-int launch_find(struct table_view t, struct keys_view in, uint32_t *refs, uint8_t *statuses, void *stream)
+int launch_find(struct table_view t, struct keys_view in, uint32_t *refs, uint8_t *statuses,
+                void *stream)
 {
     struct shape s = shape_of(in.n);
     return LAUNCH(find, s.grid, s.block, stream, t, in, refs, statuses);

@@ -1,14 +1,15 @@
-/* gather.cu - the pull that matters most in one kernel: one key a row, rows as they are stored. A warp finds 32 keys
- * and then copies their rows, four independent 16-byte loads of a lane on their way at a time. Rows are read past the
- * first-level cache and written as a stream: neither will be looked at again soon. */
+/* gather.cu - the pull that matters most in one kernel: one key a row, rows as they are stored. A
+ * warp finds 32 keys and then copies their rows, four independent 16-byte loads of a lane on their
+ * way at a time. Rows are read past the first-level cache and written as a stream: neither will be
+ * looked at again soon. */
 #include "keytable.cuh"
 #include "values.cuh"
 
 #define BLOCK 128u
 
 /* First values of the warp's keys that have no row: rare, so one key after the other. */
-__device__ static inline void fill_missing(const table_view &t, const pull_view &p, uint64_t base, uint64_t key,
-                                           uint32_t slot, uint32_t missing)
+__device__ static inline void fill_missing(const table_view &t, const pull_view &p, uint64_t base,
+                                           uint64_t key, uint32_t slot, uint32_t missing)
 {
     uint32_t lane = threadIdx.x % 32;
     for (; missing; missing &= missing - 1) {
@@ -16,13 +17,15 @@ __device__ static inline void fill_missing(const table_view &t, const pull_view 
         uint64_t k = __shfl_sync(ALL_LANES, key, from);
         uint32_t s = __shfl_sync(ALL_LANES, slot, from);
         for (uint32_t column = lane * 4; column < t.dim; column += 128)
-            four_store(p.values, p.dtype, (base + (uint32_t)from) * t.dim + column, first_value(t, k, s, column));
+            four_store(p.values, p.dtype, (base + (uint32_t)from) * t.dim + column,
+                       first_value(t, k, s, column));
     }
 }
 
 /* UNITS: 16-byte pieces of a row. */
 template <int UNITS>
-__device__ static inline void copy_rows(const table_view &t, const pull_view &p, uint64_t base, uint32_t ref)
+__device__ static inline void copy_rows(const table_view &t, const pull_view &p, uint64_t base,
+                                        uint32_t ref)
 {
     constexpr int AT_ONCE = UNITS < 8 ? UNITS : 8;
     uint32_t lane = threadIdx.x % 32;
@@ -72,13 +75,14 @@ bool gather_fits(const struct table_view *t, const struct pull_view *pull)
 {
     uint32_t units = t->stride / 16;
     bool is_whole = t->dim * (pull->dtype == EMBD_F32 ? 4 : 2) == t->stride;
-    return pull->in.offsets == nullptr && pull->dtype == t->dtype && is_whole && pull->is_aligned && units <= 64 &&
-           (units & (units - 1)) == 0;
+    return pull->in.offsets == nullptr && pull->dtype == t->dtype && is_whole && pull->is_aligned &&
+           units <= 64 && (units & (units - 1)) == 0;
 }
 
 int launch_gather(struct table_view t, struct pull_view pull, void *stream)
 {
-    struct shape s = {(pull.in.n + BLOCK - 1) / BLOCK, BLOCK}; /* short blocks: the last ones end together */
+    struct shape s = {(pull.in.n + BLOCK - 1) / BLOCK,
+                      BLOCK}; /* short blocks: the last ones end together */
     if (pull.in.n == 0)
         return 0;
     switch (t.stride / 16) {

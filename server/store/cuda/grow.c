@@ -1,5 +1,6 @@
-/* grow.c - room for more rows and entries. Rows get more memory at the end of their arrays. Entries move into a
- * larger array: the device does it between two calls, some 7 entries a nanosecond, while the host goes on. */
+/* grow.c - room for more rows and entries. Rows get more memory at the end of their arrays. Entries
+ * move into a larger array: the device does it between two calls, some 7 entries a nanosecond,
+ * while the host goes on. */
 #include "cuda_store.h"
 
 #define FIRST_BUCKETS 64u
@@ -33,7 +34,8 @@ static int grow_to(struct store *store, uint64_t n)
         status = device_range_grow(&store->row_keys, n * sizeof(uint64_t));
     if (status == 0 && store->view.row_slots)
         status = device_range_grow(&store->row_slots, n * sizeof(uint16_t));
-    uint64_t capacity = least(rows_in(&store->values, store->view.stride), rows_in(&store->states, state_bytes));
+    uint64_t capacity =
+        least(rows_in(&store->values, store->view.stride), rows_in(&store->states, state_bytes));
     capacity = least(capacity, rows_in(&store->row_keys, sizeof(uint64_t)));
     if (store->view.row_slots)
         capacity = least(capacity, rows_in(&store->row_slots, sizeof(uint16_t)));

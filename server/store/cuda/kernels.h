@@ -1,13 +1,15 @@
-/* kernels.h - what the C files of this folder and the kernels share: the table as a kernel sees it, and one launcher
- * for each operation. A launcher only enqueues on `stream` and returns 0 or a CUDA error number. Pointers are to
- * memory that the device can reach: its own, or pinned memory of the host.
+/* kernels.h - what the C files of this folder and the kernels share: the table as a kernel sees it,
+ * and one launcher for each operation. A launcher only enqueues on `stream` and returns 0 or a CUDA
+ * error number. Pointers are to memory that the device can reach: its own, or pinned memory of the
+ * host.
  *
- * Entry: 16 bytes. Eight of them are a bucket, 128 bytes, which is one line: a find reads the bucket that the hash
- * of (key, slot) names, and the next one only where the bucket says that it overflowed. An entry without a `ref` is
- * empty, so every key value is legal.
+ * Entry: 16 bytes. Eight of them are a bucket, 128 bytes, which is one line: a find reads the
+ * bucket that the hash of (key, slot) names, and the next one only where the bucket says that it
+ * overflowed. An entry without a `ref` is empty, so every key value is legal.
  *
- * Rows: value number r of a table lies at values + r * stride, its optimizer state at states + r * state_floats, its
- * key at row_keys[r]. These arrays grow at their end and never move (device.h, ranges). */
+ * Rows: value number r of a table lies at values + r * stride, its optimizer state at states + r *
+ * state_floats, its key at row_keys[r]. These arrays grow at their end and never move (device.h,
+ * ranges). */
 #ifndef EMBD_CUDA_KERNELS_H
 #define EMBD_CUDA_KERNELS_H
 
@@ -22,14 +24,16 @@
 extern "C" {
 #endif
 
-/* What an entry says of its key: 0 nothing (it is empty), row + 1, or how often a key without a row was seen. */
+/* What an entry says of its key: 0 nothing (it is empty), row + 1, or how often a key without a row
+ * was seen. */
 #define REF_CANDIDATE  0x80000000u
 #define REF_SIGHTS_MAX 0x7fffffffu
 #define REF_ROWS_MAX   0x7fffffffu
 
-#define ENTRY_BUCKET   8u
-#define ENTRY_OVERFLOW 0x80000000u /* in tail of a bucket's first entry: a search goes on in the next */
-#define ENTRY_SLOT     0xffffu     /* in tail: the key's slot, in slot tables */
+#define ENTRY_BUCKET 8u
+#define ENTRY_OVERFLOW                                                                             \
+    0x80000000u            /* in tail of a bucket's first entry: a search goes on in the next */
+#define ENTRY_SLOT 0xffffu /* in tail: the key's slot, in slot tables */
 
 struct entry {
     uint64_t key;
@@ -68,7 +72,8 @@ struct keys_view {
 int launch_expand(struct keys_view in, void *stream);
 
 /* refs[i] of key i as its entry has it; statuses (or NULL): hit or missing. */
-int launch_find(struct table_view t, struct keys_view in, uint32_t *refs, uint8_t *statuses, void *stream);
+int launch_find(struct table_view t, struct keys_view in, uint32_t *refs, uint8_t *statuses,
+                void *stream);
 
 struct pull_view {
     struct keys_view in;
@@ -80,7 +85,8 @@ struct pull_view {
     uint8_t *statuses;    /* [n] or NULL */
 };
 
-/* Whether launch_gather can do this pull: one key a row, the table's dtype, rows of a power of two of 16 bytes. */
+/* Whether launch_gather can do this pull: one key a row, the table's dtype, rows of a power of two
+ * of 16 bytes. */
 bool gather_fits(const struct table_view *t, const struct pull_view *pull);
 /* Find and copy in one kernel. */
 int launch_gather(struct table_view t, struct pull_view pull, void *stream);
@@ -95,29 +101,30 @@ struct plan_report {
     uint32_t n_promoted;     /* of the leaders with room, those with an entry */
 };
 
-/* The distinct keys without a row. Every group is a place of a hash table of n_groups places, a power of two of at
- * least twice the keys; `claims` starts at 0. */
+/* The distinct keys without a row. Every group is a place of a hash table of n_groups places, a
+ * power of two of at least twice the keys; `claims` starts at 0. */
 struct plan_view {
-    uint32_t *refs;      /* [n] from launch_find */
-    uint32_t *group;     /* [n] of keys without a row */
+    uint32_t *refs;  /* [n] from launch_find */
+    uint32_t *group; /* [n] of keys without a row */
     uint32_t n_groups;
-    uint32_t *claims;    /* [n_groups] the group's first position + 1, or 0: there is no such group */
-    uint32_t *results;   /* [n_groups] row + 1, or 0: no room */
-    uint8_t *is_leader;  /* [n] first of a group that is admitted */
-    uint32_t *positions; /* [n] 0, 1, 2, ... */
-    uint32_t *leaders;   /* [n] positions of leaders, rising */
+    uint32_t *claims;  /* [n_groups] the group's first position + 1, or 0: there is no such group */
+    uint32_t *results; /* [n_groups] row + 1, or 0: no room */
+    uint8_t *is_leader;         /* [n] first of a group that is admitted */
+    uint32_t *positions;        /* [n] 0, 1, 2, ... */
+    uint32_t *leaders;          /* [n] positions of leaders, rising */
     struct plan_report *report; /* device memory, starts at 0 */
 };
 
 int launch_group(struct table_view t, struct keys_view in, struct plan_view p, void *stream);
 /* Of `room` leaders at most; after the selection of leaders. */
 int launch_count(struct keys_view in, struct plan_view p, uint64_t room, void *stream);
-/* The first n_insert leaders become rows first_row, first_row + 1, ...; other keys count one more sight; then refs
- * and statuses (or NULL) are what they are after the request. Two launches of entries: first those there are, then
- * new ones, so that no search meets an entry half written. */
-int launch_create(struct table_view t, struct keys_view in, struct plan_view p, uint32_t n_insert, uint64_t first_row,
-                  void *stream);
-int launch_resolve(struct table_view t, struct keys_view in, struct plan_view p, uint8_t *statuses, void *stream);
+/* The first n_insert leaders become rows first_row, first_row + 1, ...; other keys count one more
+ * sight; then refs and statuses (or NULL) are what they are after the request. Two launches of
+ * entries: first those there are, then new ones, so that no search meets an entry half written. */
+int launch_create(struct table_view t, struct keys_view in, struct plan_view p, uint32_t n_insert,
+                  uint64_t first_row, void *stream);
+int launch_resolve(struct table_view t, struct keys_view in, struct plan_view p, uint8_t *statuses,
+                   void *stream);
 
 /* Every entry of `from` into `to`, which is empty and large enough. */
 int launch_rebuild(struct table_view from, struct table_view to, void *stream);
@@ -147,23 +154,26 @@ struct push_view {
 };
 
 /* One optimizer step of every row that the push names. */
-int launch_apply(struct table_view t, struct push_view push, embd_optimizer_kind kind, struct optimizer_step step,
-                 void *stream);
+int launch_apply(struct table_view t, struct push_view push, embd_optimizer_kind kind,
+                 struct optimizer_step step, void *stream);
 
-/* Values [n][dim] and states of a block into the rows that refs name; of equal refs the last position wins. */
-int launch_store_rows(struct table_view t, const uint32_t *refs, const uint32_t *positions, uint32_t n,
-                      const void *values, const float *states, void *stream);
-/* Candidates of distinct keys: counts of those with no row are set; *n_new: how many had no entry. */
-int launch_store_candidates(struct table_view t, struct keys_view in, const uint32_t *counts, uint32_t *refs,
-                            uint32_t *n_new, void *stream);
+/* Values [n][dim] and states of a block into the rows that refs name; of equal refs the last
+ * position wins. */
+int launch_store_rows(struct table_view t, const uint32_t *refs, const uint32_t *positions,
+                      uint32_t n, const void *values, const float *states, void *stream);
+/* Candidates of distinct keys: counts of those with no row are set; *n_new: how many had no entry.
+ */
+int launch_store_candidates(struct table_view t, struct keys_view in, const uint32_t *counts,
+                            uint32_t *refs, uint32_t *n_new, void *stream);
 
 /* CUB. `temp` of at least the bytes that the function beside it says. */
 size_t sort_bytes(uint32_t n);
-int launch_sort(void *temp, size_t temp_bytes, const uint32_t *keys, uint32_t *keys_out, const uint32_t *values,
-                uint32_t *values_out, uint32_t n, int key_bits, void *stream);
+int launch_sort(void *temp, size_t temp_bytes, const uint32_t *keys, uint32_t *keys_out,
+                const uint32_t *values, uint32_t *values_out, uint32_t n, int key_bits,
+                void *stream);
 size_t select_bytes(uint32_t n);
-int launch_select(void *temp, size_t temp_bytes, const uint32_t *values, const uint8_t *flags, uint32_t *out,
-                  uint32_t *n_out, uint32_t n, void *stream);
+int launch_select(void *temp, size_t temp_bytes, const uint32_t *values, const uint8_t *flags,
+                  uint32_t *out, uint32_t *n_out, uint32_t n, void *stream);
 
 #ifdef __cplusplus
 }

@@ -1,22 +1,23 @@
 /* keytable.cuh - finding and placing keys; see kernels.h for the layout.
  *
- * A warp looks up 32 keys at once: eight lanes read a bucket, 16 bytes each, and all 32 buckets are on their way
- * before the first comparison. Few keys need more than that: at the greatest load, 0.7, one in twenty. */
+ * A warp looks up 32 keys at once: eight lanes read a bucket, 16 bytes each, and all 32 buckets are
+ * on their way before the first comparison. Few keys need more than that: at the greatest load,
+ * 0.7, one in twenty. */
 #ifndef EMBD_CUDA_KEYTABLE_CUH
 #define EMBD_CUDA_KEYTABLE_CUH
 
 #include "launch.cuh"
 
-/* A bucket is read by as many lanes as it has entries, so a warp reads TILES buckets at a time, all of its keys'
- * buckets in ROUNDS. */
+/* A bucket is read by as many lanes as it has entries, so a warp reads TILES buckets at a time, all
+ * of its keys' buckets in ROUNDS. */
 #define TILES       (32 / ENTRY_BUCKET)
 #define ROUNDS      (32 / TILES)
 #define BUCKET_BITS ((1u << ENTRY_BUCKET) - 1)
 
 #define KEY_SEED 0x51ed270b7a5c93d1ULL
 
-/* The mix of splitmix64, of its own seed: it shares nothing with the hash that routes keys to shards, which would
- * leave most buckets of a shard empty. */
+/* The mix of splitmix64, of its own seed: it shares nothing with the hash that routes keys to
+ * shards, which would leave most buckets of a shard empty. */
 __device__ static inline uint64_t key_hash(uint64_t key, uint32_t slot)
 {
     uint64_t x = (key ^ KEY_SEED) + slot * 0x9e3779b97f4a7c15ULL;
@@ -63,27 +64,31 @@ __device__ static inline bucket_answer bucket_ask(uint4 e, uint64_t key, uint32_
     bucket_answer a;
     a.ref = entry_match(e, key, slot);
     a.hits = __ballot_sync(ALL_LANES, a.ref != 0);
-    a.overflows = __ballot_sync(ALL_LANES, threadIdx.x % ENTRY_BUCKET == 0 && (e.w & ENTRY_OVERFLOW));
+    a.overflows =
+        __ballot_sync(ALL_LANES, threadIdx.x % ENTRY_BUCKET == 0 && (e.w & ENTRY_OVERFLOW));
     return a;
 }
 
 /* Goes on for keys whose bucket overflowed, TILES keys of the warp at a time. */
-__device__ static inline uint32_t find_further(const table_view &t, uint64_t key, uint32_t slot, uint64_t bucket,
-                                               bool more)
+__device__ static inline uint32_t find_further(const table_view &t, uint64_t key, uint32_t slot,
+                                               uint64_t bucket, bool more)
 {
     uint32_t lane = threadIdx.x % 32, tile = lane / ENTRY_BUCKET, found = 0;
-    for (uint32_t open = __ballot_sync(ALL_LANES, more); open; open = __ballot_sync(ALL_LANES, more)) {
+    for (uint32_t open = __ballot_sync(ALL_LANES, more); open;
+         open = __ballot_sync(ALL_LANES, more)) {
         uint32_t mine = open, rank = __popc(open & ((1u << lane) - 1));
         for (uint32_t i = 0; i < tile; i++)
             mine &= mine - 1;
         int from = mine ? __ffs((int)mine) - 1 : 0;
         bucket = more && rank < TILES ? bucket_after(t, bucket) : bucket;
-        uint64_t at = __shfl_sync(ALL_LANES, bucket, from), wanted = __shfl_sync(ALL_LANES, key, from);
+        uint64_t at = __shfl_sync(ALL_LANES, bucket, from),
+                 wanted = __shfl_sync(ALL_LANES, key, from);
         uint32_t wanted_slot = __shfl_sync(ALL_LANES, slot, from);
         uint4 e = load_once(t.entries + at * ENTRY_BUCKET + lane % ENTRY_BUCKET);
         bucket_answer a = bucket_ask(e, wanted, wanted_slot);
         uint32_t base = rank % TILES * ENTRY_BUCKET, hits = a.hits >> base & BUCKET_BITS;
-        uint32_t ref = __shfl_sync(ALL_LANES, a.ref, (int)(base + (hits ? __ffs((int)hits) - 1 : 0)));
+        uint32_t ref =
+            __shfl_sync(ALL_LANES, a.ref, (int)(base + (hits ? __ffs((int)hits) - 1 : 0)));
         if (more && rank < TILES) {
             found = hits ? ref : 0;
             more = !hits && (a.overflows >> base & 1);
@@ -92,8 +97,10 @@ __device__ static inline uint32_t find_further(const table_view &t, uint64_t key
     return found;
 }
 
-/* Each lane's key: its ref or 0. All lanes of the warp call it; lanes that are not active get anything. */
-__device__ static inline uint32_t find_warp(const table_view &t, uint64_t key, uint32_t slot, bool active)
+/* Each lane's key: its ref or 0. All lanes of the warp call it; lanes that are not active get
+ * anything. */
+__device__ static inline uint32_t find_warp(const table_view &t, uint64_t key, uint32_t slot,
+                                            bool active)
 {
     uint32_t lane = threadIdx.x % 32, found = 0;
     uint64_t bucket = key_bucket(t, key_hash(key, slot));
@@ -111,7 +118,8 @@ __device__ static inline uint32_t find_warp(const table_view &t, uint64_t key, u
         uint32_t wanted_slot = t.row_slots ? __shfl_sync(ALL_LANES, slot, from) : 0;
         bucket_answer a = bucket_ask(e[round], wanted, wanted_slot);
         uint32_t base = lane % TILES * ENTRY_BUCKET, hits = a.hits >> base & BUCKET_BITS;
-        uint32_t ref = __shfl_sync(ALL_LANES, a.ref, (int)(base + (hits ? __ffs((int)hits) - 1 : 0)));
+        uint32_t ref =
+            __shfl_sync(ALL_LANES, a.ref, (int)(base + (hits ? __ffs((int)hits) - 1 : 0)));
         if (lane / TILES == round) {
             found = hits ? ref : 0;
             more = !hits && (a.overflows >> base & 1);
@@ -140,9 +148,10 @@ __device__ static inline struct entry *entry_of(const table_view &t, uint64_t ke
     }
 }
 
-/* A new entry for a key that has none and that no other lane places. Nobody waits for anybody: who gets the ref in
- * owns the entry, and its key is first read by a later kernel. */
-__device__ static inline void entry_place(const table_view &t, uint64_t key, uint32_t slot, uint32_t ref)
+/* A new entry for a key that has none and that no other lane places. Nobody waits for anybody: who
+ * gets the ref in owns the entry, and its key is first read by a later kernel. */
+__device__ static inline void entry_place(const table_view &t, uint64_t key, uint32_t slot,
+                                          uint32_t ref)
 {
     uint64_t bucket = key_bucket(t, key_hash(key, slot));
     for (;;) {

@@ -1,12 +1,14 @@
-/* launch.cuh - how kernels of this folder are started, and the few intrinsics they use. Where the compiler is not
- * CUDA's, an emulator stands in for the device: the same kernels then run on the CPU, lane by lane. */
+/* launch.cuh - how kernels of this folder are started, and the few intrinsics they use. Where the
+ * compiler is not CUDA's, an emulator stands in for the device: the same kernels then run on the
+ * CPU, lane by lane. */
 #ifndef EMBD_CUDA_LAUNCH_CUH
 #define EMBD_CUDA_LAUNCH_CUH
 
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
-#define LAUNCH(kernel, grid, block, stream, ...)                                                       \
-    (kernel<<<(grid), (block), 0, (cudaStream_t)(stream)>>>(__VA_ARGS__), (int)cudaPeekAtLastError())
+#define LAUNCH(kernel, grid, block, stream, ...)                                                   \
+    (kernel<<<(grid), (block), 0, (cudaStream_t)(stream)>>>(__VA_ARGS__),                          \
+     (int)cudaPeekAtLastError())
 #else
 #include "emulator.h"
 #endif
@@ -34,7 +36,8 @@ struct shape {
     unsigned grid, block;
 };
 
-#define SHAPE_BLOCKS 16896u /* 128 for each of 132 multiprocessors: the last ones end at about the same time */
+#define SHAPE_BLOCKS                                                                               \
+    16896u /* 128 for each of 132 multiprocessors: the last ones end at about the same time */
 
 static inline struct shape shape_of(uint64_t n)
 {

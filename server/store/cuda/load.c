@@ -1,5 +1,5 @@
-/* load.c - rows and candidates in. A block is planned and created like a push whose keys are all admitted; then its
- * values and states take the place of the rows' first ones. */
+/* load.c - rows and candidates in. A block is planned and created like a push whose keys are all
+ * admitted; then its values and states take the place of the rows' first ones. */
 #include "cuda_store.h"
 
 #include <stdlib.h>
@@ -46,10 +46,11 @@ static int set_rows(struct call *call, const struct restore *r)
     int bits = 1;
     while (store->n_rows >> bits)
         bits++;
-    int status = launch_sort(r->temp, r->temp_bytes, call->plan.refs, r->refs, call->plan.positions, r->positions,
-                             call->in.n, bits, store->stream);
+    int status = launch_sort(r->temp, r->temp_bytes, call->plan.refs, r->refs, call->plan.positions,
+                             r->positions, call->in.n, bits, store->stream);
     if (status == 0)
-        status = launch_store_rows(store->view, r->refs, r->positions, call->in.n, call->inputs[IN_VALUES].on_device,
+        status = launch_store_rows(store->view, r->refs, r->positions, call->in.n,
+                                   call->inputs[IN_VALUES].on_device,
                                    call->inputs[IN_STATES].on_device, store->stream);
     return status ? status : device_stream_wait(store->stream);
 }
@@ -59,9 +60,11 @@ static void set_inputs(struct call *call, const struct row_block *block)
     const struct table_view *t = &call->store->view;
     struct store_keys in = {block->n_rows, block->n_rows, block->keys, NULL, block->slots, NULL};
     call_set_keys(call, &in, 0, block->n_rows);
-    call_set_input(call, IN_VALUES, block->rows, (uint64_t)block->n_rows * t->dim * (t->dtype == EMBD_F32 ? 4 : 2));
+    call_set_input(call, IN_VALUES, block->rows,
+                   (uint64_t)block->n_rows * t->dim * (t->dtype == EMBD_F32 ? 4 : 2));
     if (t->state_floats)
-        call_set_input(call, IN_STATES, block->states, (uint64_t)block->n_rows * t->state_floats * sizeof(float));
+        call_set_input(call, IN_STATES, block->states,
+                       (uint64_t)block->n_rows * t->state_floats * sizeof(float));
     call_lay_out_inputs(call);
 }
 
@@ -110,7 +113,8 @@ static uint32_t distinct(const struct row_block *block, struct candidate *c)
 {
     uint32_t n = block->n_candidates, n_out = 0;
     for (uint32_t i = 0; i < n; i++)
-        c[i] = (struct candidate){block->candidate_keys[i], block->candidate_slots ? block->candidate_slots[i] : 0,
+        c[i] = (struct candidate){block->candidate_keys[i],
+                                  block->candidate_slots ? block->candidate_slots[i] : 0,
                                   block->candidate_counts[i], i};
     qsort(c, n, sizeof *c, compare);
     for (uint32_t i = 0; i < n; i++)
@@ -134,7 +138,8 @@ static void lay_out_columns(struct columns *c, struct arena *arena, uint32_t n)
     c->n_new = arena_take(arena, sizeof *c->n_new);
 }
 
-static int enqueue_candidates(struct call *call, const struct columns *on_host, uint64_t bytes, uint32_t n)
+static int enqueue_candidates(struct call *call, const struct columns *on_host, uint64_t bytes,
+                              uint32_t n)
 {
     struct store *store = call->store;
     struct columns c;
@@ -182,13 +187,13 @@ static int set_candidates(struct call *call, const struct candidate *candidates,
     return enqueue_candidates(call, &c, arena.bytes, n);
 }
 
-static int load_block(struct store *store, struct call *rows, struct call *others, const struct row_block *block,
-                      struct embd__error *e)
+static int load_block(struct store *store, struct call *rows, struct call *others,
+                      const struct row_block *block, struct embd__error *e)
 {
     struct candidate *candidates = malloc((block->n_candidates + 1ull) * sizeof *candidates);
     if (candidates == NULL)
-        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to load %u candidates", store->schema->s.name,
-                               block->n_candidates);
+        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to load %u candidates",
+                               store->schema->s.name, block->n_candidates);
     uint32_t n = distinct(block, candidates);
     int status = n ? take_columns(others, n) : 0;
     if (status != 0)
@@ -214,7 +219,8 @@ int cuda_load(struct store *store, const struct row_block *block, struct embd__e
     if (rows != NULL && others != NULL)
         load_block(store, rows, others, block, e);
     else
-        embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to load rows", store->schema->s.name);
+        embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to load rows",
+                        store->schema->s.name);
     store->view.admit_after = admit_after;
     if (rows != NULL)
         call_free(rows);

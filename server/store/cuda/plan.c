@@ -1,5 +1,6 @@
-/* plan.c - what a push, insert or load creates. First the device counts the distinct keys without a row; then, with
- * the counts here, all that may fail is done: capacity, memory. What follows cannot fail but by the device's fault. */
+/* plan.c - what a push, insert or load creates. First the device counts the distinct keys without a
+ * row; then, with the counts here, all that may fail is done: capacity, memory. What follows cannot
+ * fail but by the device's fault. */
 #include "cuda_store.h"
 
 #include <string.h>
@@ -44,8 +45,8 @@ static int select_leaders(struct call *call)
     int status = device_new(&temp, bytes + 256, store->stream);
     if (status != 0)
         return status;
-    status = launch_select(temp, bytes, p->positions, p->is_leader, p->leaders, &p->report->n_leaders, call->in.n,
-                           store->stream);
+    status = launch_select(temp, bytes, p->positions, p->is_leader, p->leaders,
+                           &p->report->n_leaders, call->in.n, store->stream);
     device_free(temp, store->stream);
     return status;
 }
@@ -80,10 +81,12 @@ static int check_room(struct call *call, bool want_statuses, struct embd__error 
     call->n_inserted = call->report->n_leaders < room ? call->report->n_leaders : (uint32_t)room;
     call->n_full = call->report->n_leaders - call->n_inserted;
     if (call->n_full && !want_statuses)
-        return embd__error_set(e, EMBD_FULL, "table %s: %u keys need a row, %llu rows are left of capacity %llu", name,
-                               call->report->n_leaders, (unsigned long long)room,
+        return embd__error_set(e, EMBD_FULL,
+                               "table %s: %u keys need a row, %llu rows are left of capacity %llu",
+                               name, call->report->n_leaders, (unsigned long long)room,
                                (unsigned long long)(store->n_rows + room));
-    uint64_t n_new = (uint64_t)call->n_inserted - call->report->n_promoted + call->report->n_filtered_new;
+    uint64_t n_new =
+        (uint64_t)call->n_inserted - call->report->n_promoted + call->report->n_filtered_new;
     int status = grow_rows(store, store->n_rows + call->n_inserted);
     if (status == 0)
         status = grow_entries(store, store->n_rows + store->n_candidates + n_new);
@@ -98,7 +101,8 @@ int plan_commit(struct call *call, bool want_statuses, struct embd__error *e)
         return e->status;
     int status = 0;
     if (r->n_leaders + r->n_filtered > 0)
-        status = launch_create(store->view, call->in, call->plan, call->n_inserted, store->n_rows, store->stream);
+        status = launch_create(store->view, call->in, call->plan, call->n_inserted, store->n_rows,
+                               store->stream);
     if (status == 0 && call->in.n > 0)
         status = launch_resolve(store->view, call->in, call->plan, call->statuses, store->stream);
     store->n_rows += call->n_inserted;

@@ -1,7 +1,8 @@
-/* plan.cu - the distinct keys of a request that have no row, in the order in which they first occur, so that row
- * numbers are the same in every run. Equal keys meet in a hash table of positions: a position is there as soon as its
- * owner is, and the key it stands for was there before, so nobody waits. Which of equal keys claims a place first is a
- * matter of chance; that the smallest of their positions has it in the end is not. */
+/* plan.cu - the distinct keys of a request that have no row, in the order in which they first
+ * occur, so that row numbers are the same in every run. Equal keys meet in a hash table of
+ * positions: a position is there as soon as its owner is, and the key it stands for was there
+ * before, so nobody waits. Which of equal keys claims a place first is a matter of chance; that the
+ * smallest of their positions has it in the end is not. */
 #include "keytable.cuh"
 
 /* Adds up what the lanes of a warp have; all lanes call it. */
@@ -18,7 +19,8 @@ __device__ static inline bool is_filtered(const table_view &t, uint32_t ref)
     return sights + 1 < t.admit_after;
 }
 
-__device__ static inline uint32_t claim(const table_view &t, const keys_view &in, const plan_view &p, uint32_t i)
+__device__ static inline uint32_t claim(const table_view &t, const keys_view &in,
+                                        const plan_view &p, uint32_t i)
 {
     uint64_t key = in.keys[i];
     uint32_t slot = slot_at(t, in, i);
@@ -85,7 +87,8 @@ int launch_count(struct keys_view in, struct plan_view p, uint64_t room, void *s
     return LAUNCH(count, s.grid, s.block, stream, p, room);
 }
 
-static __global__ void __launch_bounds__(256) resolve(table_view t, keys_view in, plan_view p, uint8_t *statuses)
+static __global__ void __launch_bounds__(256)
+    resolve(table_view t, keys_view in, plan_view p, uint8_t *statuses)
 {
     for (uint64_t i = lane_index(); i < in.n; i += lane_count()) {
         uint32_t ref = p.refs[i];
@@ -101,7 +104,8 @@ static __global__ void __launch_bounds__(256) resolve(table_view t, keys_view in
     }
 }
 
-int launch_resolve(struct table_view t, struct keys_view in, struct plan_view p, uint8_t *statuses, void *stream)
+int launch_resolve(struct table_view t, struct keys_view in, struct plan_view p, uint8_t *statuses,
+                   void *stream)
 {
     struct shape s = shape_of(in.n);
     return LAUNCH(resolve, s.grid, s.block, stream, t, in, p, statuses);

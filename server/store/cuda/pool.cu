@@ -1,6 +1,6 @@
-/* pool.cu - every pull that is no plain copy: pooled rows, weights, other dtypes, odd widths. A lane makes four
- * columns of one output row, from the first key to the last, so that a sum has the order of the CSR (combine.h) and
- * lanes never have to meet. */
+/* pool.cu - every pull that is no plain copy: pooled rows, weights, other dtypes, odd widths. A
+ * lane makes four columns of one output row, from the first key to the last, so that a sum has the
+ * order of the CSR (combine.h) and lanes never have to meet. */
 #include "keytable.cuh"
 #include "values.cuh"
 
@@ -11,7 +11,8 @@ struct place {
     uint32_t slot;
 };
 
-__device__ static inline four term(const table_view &t, const pull_view &p, const place &at, uint32_t k, uint32_t ref)
+__device__ static inline four term(const table_view &t, const pull_view &p, const place &at,
+                                   uint32_t k, uint32_t ref)
 {
     if (is_row(ref))
         return four_load(row_of_ref(t, ref), t.dtype, at.column);
@@ -20,7 +21,8 @@ __device__ static inline four term(const table_view &t, const pull_view &p, cons
     return first_value(t, p.in.keys[k], at.slot, at.column);
 }
 
-__device__ static inline void add_term(four *sum, four v, const float *weights, uint32_t k, bool is_first)
+__device__ static inline void add_term(four *sum, four v, const float *weights, uint32_t k,
+                                       bool is_first)
 {
     if (weights && is_first)
         embd__combine_first_weighted(sum->c, v.c, weights[k], 4);
@@ -32,7 +34,8 @@ __device__ static inline void add_term(four *sum, four v, const float *weights, 
         embd__combine_add(sum->c, v.c, 4);
 }
 
-__device__ static inline four pool_row(const table_view &t, const pull_view &p, const uint32_t *refs, const place &at)
+__device__ static inline four pool_row(const table_view &t, const pull_view &p,
+                                       const uint32_t *refs, const place &at)
 {
     four sum = {{0.0f, 0.0f, 0.0f, 0.0f}};
     for (uint32_t k = at.begin; k < at.end; k += AT_ONCE) {

@@ -1,5 +1,6 @@
-/* pull.c - enqueues a pull. The kernel writes the answer straight into pinned memory, which is faster than a copy at
- * every size measured; a caller's memory that is not pinned gets it from there at the end. */
+/* pull.c - enqueues a pull. The kernel writes the answer straight into pinned memory, which is
+ * faster than a copy at every size measured; a caller's memory that is not pinned gets it from
+ * there at the end. */
 #include "cuda_store.h"
 
 static bool aligned(const void *memory, uint32_t dim, embd_dtype dtype)

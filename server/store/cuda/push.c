@@ -33,7 +33,8 @@ static uint8_t *statuses_of(const struct call *call)
 
 static uint64_t gradient_bytes(const struct call *call)
 {
-    return (uint64_t)call->in.n_rows * call->store->view.dim * (call->push->dtype == EMBD_F32 ? 4 : 2);
+    return (uint64_t)call->in.n_rows * call->store->view.dim *
+           (call->push->dtype == EMBD_F32 ? 4 : 2);
 }
 
 int push_start(struct call *call)
@@ -66,7 +67,8 @@ struct second {
 
 static void lay_out(const struct call *call, struct second *s, struct arena *arena)
 {
-    uint64_t n = call->in.n, n_chunks = 2 * n / EMBD_SUM_RUN + 2, width = (call->store->view.dim + 3) / 4 * 4;
+    uint64_t n = call->in.n, n_chunks = 2 * n / EMBD_SUM_RUN + 2,
+             width = (call->store->view.dim + 3) / 4 * 4;
     s->temp_bytes = sort_bytes(call->in.n);
     s->temp = arena_take(arena, s->temp_bytes);
     s->view.refs = arena_take(arena, n * sizeof *s->view.refs);
@@ -92,12 +94,14 @@ static int enqueue_step(struct call *call, const struct second *s)
     struct optimizer_step step = optimizer_begin(o, store->step);
     int status = device_fill(s->view.counts, 0, sizeof *s->view.counts, store->stream);
     if (status == 0)
-        status = launch_sort(s->temp, s->temp_bytes, call->plan.refs, (uint32_t *)s->view.refs, call->plan.positions,
-                             (uint32_t *)s->view.positions, call->in.n, bits_of(store->n_rows), store->stream);
+        status = launch_sort(s->temp, s->temp_bytes, call->plan.refs, (uint32_t *)s->view.refs,
+                             call->plan.positions, (uint32_t *)s->view.positions, call->in.n,
+                             bits_of(store->n_rows), store->stream);
     return status ? status : launch_apply(store->view, s->view, o->kind, step, store->stream);
 }
 
-/* Its memory is taken before anything is created, so that nothing has changed where there is none. */
+/* Its memory is taken before anything is created, so that nothing has changed where there is none.
+ */
 static int take_second(struct call *call, struct second *s, void **memory_out)
 {
     struct arena arena = {.base = NULL};
@@ -112,7 +116,9 @@ static int take_second(struct call *call, struct second *s, void **memory_out)
 static int commit_push(struct call *call, struct embd__error *e)
 {
     struct store *store = call->store;
-    struct second s = {.view = {.in = call->in, .dtype = call->push->dtype, .grads = call->inputs[IN_VALUES].on_device}};
+    struct second s = {.view = {.in = call->in,
+                                .dtype = call->push->dtype,
+                                .grads = call->inputs[IN_VALUES].on_device}};
     void *memory = NULL;
     s.view.is_aligned = store->view.dim % 4 == 0 && (uintptr_t)s.view.grads % 16 == 0;
     int status = take_second(call, &s, &memory);

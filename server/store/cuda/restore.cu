@@ -1,10 +1,12 @@
-/* restore.cu - what a load puts into the table: given values and states for rows that exist, and candidates. */
+/* restore.cu - what a load puts into the table: given values and states for rows that exist, and
+ * candidates. */
 #include "keytable.cuh"
 #include "values.cuh"
 
 /* Positions of one ref rise, so the last of a run is the last of the block. */
-static __global__ void __launch_bounds__(256) store_rows(table_view t, const uint32_t *refs, const uint32_t *positions,
-                                                         uint32_t n, const uint8_t *values, const float *states)
+static __global__ void __launch_bounds__(256)
+    store_rows(table_view t, const uint32_t *refs, const uint32_t *positions, uint32_t n,
+               const uint8_t *values, const float *states)
 {
     uint32_t fours = fours_of(t.dim);
     for (uint64_t i = lane_index(); i < (uint64_t)n * fours; i += lane_count()) {
@@ -13,7 +15,8 @@ static __global__ void __launch_bounds__(256) store_rows(table_view t, const uin
             continue;
         uint32_t from = positions[at], column = (uint32_t)(i % fours) * 4;
         for (uint32_t c = column; c < column + 4 && c < t.dim; c++)
-            one_store(row_of_ref(t, refs[at]), t.dtype, c, one_load(values, t.dtype, (uint64_t)from * t.dim + c));
+            one_store(row_of_ref(t, refs[at]), t.dtype, c,
+                      one_load(values, t.dtype, (uint64_t)from * t.dim + c));
     }
     for (uint64_t i = lane_index(); i < (uint64_t)n * t.state_floats; i += lane_count()) {
         uint64_t at = i / t.state_floats, c = i % t.state_floats;
@@ -23,15 +26,17 @@ static __global__ void __launch_bounds__(256) store_rows(table_view t, const uin
     }
 }
 
-int launch_store_rows(struct table_view t, const uint32_t *refs, const uint32_t *positions, uint32_t n,
-                      const void *values, const float *states, void *stream)
+int launch_store_rows(struct table_view t, const uint32_t *refs, const uint32_t *positions,
+                      uint32_t n, const void *values, const float *states, void *stream)
 {
     struct shape s = shape_of((uint64_t)n * ((t.dim + 3) / 4));
-    return LAUNCH(store_rows, s.grid, s.block, stream, t, refs, positions, n, (const uint8_t *)values, states);
+    return LAUNCH(store_rows, s.grid, s.block, stream, t, refs, positions, n,
+                  (const uint8_t *)values, states);
 }
 
-static __global__ void __launch_bounds__(256) recount(table_view t, keys_view in, const uint32_t *counts,
-                                                      const uint32_t *refs, uint32_t *n_new)
+static __global__ void __launch_bounds__(256)
+    recount(table_view t, keys_view in, const uint32_t *counts, const uint32_t *refs,
+            uint32_t *n_new)
 {
     for (uint64_t i = lane_index(); i < in.n; i += lane_count()) {
         if (refs[i] == 0)
@@ -41,16 +46,16 @@ static __global__ void __launch_bounds__(256) recount(table_view t, keys_view in
     }
 }
 
-static __global__ void __launch_bounds__(256) place_candidates(table_view t, keys_view in, const uint32_t *counts,
-                                                               const uint32_t *refs)
+static __global__ void __launch_bounds__(256)
+    place_candidates(table_view t, keys_view in, const uint32_t *counts, const uint32_t *refs)
 {
     for (uint64_t i = lane_index(); i < in.n; i += lane_count())
         if (refs[i] == 0)
             entry_place(t, in.keys[i], slot_at(t, in, (uint32_t)i), REF_CANDIDATE | counts[i]);
 }
 
-int launch_store_candidates(struct table_view t, struct keys_view in, const uint32_t *counts, uint32_t *refs,
-                            uint32_t *n_new, void *stream)
+int launch_store_candidates(struct table_view t, struct keys_view in, const uint32_t *counts,
+                            uint32_t *refs, uint32_t *n_new, void *stream)
 {
     struct shape s = shape_of(in.n);
     int status = launch_find(t, in, refs, nullptr, stream);

@@ -1,5 +1,6 @@
-/* scan.c - rows and candidates out. Rows lie in the order of their numbers, so a scan is a few large copies; the few
- * candidates are picked here from the entries. The cursor is a row number, then, with the top bit set, an entry's. */
+/* scan.c - rows and candidates out. Rows lie in the order of their numbers, so a scan is a few
+ * large copies; the few candidates are picked here from the entries. The cursor is a row number,
+ * then, with the top bit set, an entry's. */
 #include "cuda_store.h"
 
 #include <string.h>
@@ -16,8 +17,8 @@ static int copy_rows(struct store *store, uint64_t first, uint32_t n, struct sto
     if (status == 0 && t->row_slots)
         status = device_copy(out->slots, t->row_slots + first, n * sizeof *out->slots, stream);
     if (status == 0)
-        status = device_copy_rows(out->rows, value_bytes, t->values + first * t->stride, t->stride, value_bytes, n,
-                                  stream);
+        status = device_copy_rows(out->rows, value_bytes, t->values + first * t->stride, t->stride,
+                                  value_bytes, n, stream);
     if (status == 0 && t->state_floats)
         status = device_copy(out->states, t->states + first * t->state_floats,
                              (uint64_t)n * t->state_floats * sizeof(float), stream);
@@ -34,13 +35,15 @@ static void pick(const struct store *store, const struct entry *e, struct store_
 }
 
 /* Entries from *at on, until max_rows are found. */
-static int copy_candidates(struct store *store, uint64_t *at, uint32_t max_rows, struct store_scan *out)
+static int copy_candidates(struct store *store, uint64_t *at, uint32_t max_rows,
+                           struct store_scan *out)
 {
     uint64_t n = store->view.n_buckets * ENTRY_BUCKET;
     struct entry entries[PIECE];
     while (*at < n) {
         uint64_t piece = n - *at < PIECE ? n - *at : PIECE;
-        int status = device_copy(entries, store->view.entries + *at, piece * sizeof *entries, store->stream);
+        int status =
+            device_copy(entries, store->view.entries + *at, piece * sizeof *entries, store->stream);
         if (status == 0)
             status = device_stream_wait(store->stream);
         if (status != 0)
@@ -77,7 +80,8 @@ static int scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct
     return status;
 }
 
-int cuda_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out, struct embd__error *e)
+int cuda_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
+              struct embd__error *e)
 {
     out->n_rows = out->n_candidates = 0;
     call_wait_all(store);

@@ -3,8 +3,8 @@
 
 #include "kernels.h"
 
-static int select(void *temp, size_t *temp_bytes, const uint32_t *values, const uint8_t *flags, uint32_t *out,
-                  uint32_t *n_out, uint32_t n, void *stream)
+static int select(void *temp, size_t *temp_bytes, const uint32_t *values, const uint8_t *flags,
+                  uint32_t *out, uint32_t *n_out, uint32_t n, void *stream)
 {
     return (int)cub::DeviceSelect::Flagged(temp, *temp_bytes, values, flags, out, n_out, (int)n,
                                            (cudaStream_t)stream);
@@ -17,8 +17,8 @@ size_t select_bytes(uint32_t n)
     return bytes;
 }
 
-int launch_select(void *temp, size_t temp_bytes, const uint32_t *values, const uint8_t *flags, uint32_t *out,
-                  uint32_t *n_out, uint32_t n, void *stream)
+int launch_select(void *temp, size_t temp_bytes, const uint32_t *values, const uint8_t *flags,
+                  uint32_t *out, uint32_t *n_out, uint32_t n, void *stream)
 {
     return select(temp, &temp_bytes, values, flags, out, n_out, n, stream);
 }

@@ -3,11 +3,13 @@
 
 #include "kernels.h"
 
-static int sort(void *temp, size_t *temp_bytes, const uint32_t *keys, uint32_t *keys_out, const uint32_t *values,
-                uint32_t *values_out, uint32_t n, int key_bits, void *stream)
+static int sort(void *temp, size_t *temp_bytes, const uint32_t *keys, uint32_t *keys_out,
+                const uint32_t *values, uint32_t *values_out, uint32_t n, int key_bits,
+                void *stream)
 {
-    return (int)cub::DeviceRadixSort::SortPairs(temp, *temp_bytes, keys, keys_out, values, values_out, (int)n, 0,
-                                                key_bits, (cudaStream_t)stream);
+    return (int)cub::DeviceRadixSort::SortPairs(temp, *temp_bytes, keys, keys_out, values,
+                                                values_out, (int)n, 0, key_bits,
+                                                (cudaStream_t)stream);
 }
 
 size_t sort_bytes(uint32_t n)
@@ -17,8 +19,9 @@ size_t sort_bytes(uint32_t n)
     return bytes;
 }
 
-int launch_sort(void *temp, size_t temp_bytes, const uint32_t *keys, uint32_t *keys_out, const uint32_t *values,
-                uint32_t *values_out, uint32_t n, int key_bits, void *stream)
+int launch_sort(void *temp, size_t temp_bytes, const uint32_t *keys, uint32_t *keys_out,
+                const uint32_t *values, uint32_t *values_out, uint32_t n, int key_bits,
+                void *stream)
 {
     return sort(temp, &temp_bytes, keys, keys_out, values, values_out, n, key_bits, stream);
 }

@@ -1,5 +1,6 @@
-/* values.cuh - rows in steps of four columns: the unit that a lane works on, that Philox draws and that one 16-byte
- * access moves. Columns beyond `dim` of the last four are read as 0 and never written outside a row's padding. */
+/* values.cuh - rows in steps of four columns: the unit that a lane works on, that Philox draws and
+ * that one 16-byte access moves. Columns beyond `dim` of the last four are read as 0 and never
+ * written outside a row's padding. */
 #ifndef EMBD_CUDA_VALUES_CUH
 #define EMBD_CUDA_VALUES_CUH
 
@@ -15,7 +16,8 @@ __device__ static inline uint32_t fours_of(uint32_t dim)
     return (dim + 3) / 4;
 }
 
-/* Lanes of one row, a power of two: each has four columns, or every 32nd four where a row is wider. */
+/* Lanes of one row, a power of two: each has four columns, or every 32nd four where a row is wider.
+ */
 static inline __host__ __device__ uint32_t lanes_for(uint32_t dim)
 {
     uint32_t lanes = 1;
@@ -37,12 +39,14 @@ __device__ static inline void one_store(void *row, embd_dtype dtype, uint64_t at
     if (dtype == EMBD_F32)
         ((float *)row)[at] = value;
     else
-        ((uint16_t *)row)[at] = dtype == EMBD_F16 ? embd__f16_from_f32(value) : embd__bf16_from_f32(value);
+        ((uint16_t *)row)[at] =
+            dtype == EMBD_F16 ? embd__f16_from_f32(value) : embd__bf16_from_f32(value);
 }
 
 __device__ static inline float half_load(uint32_t half, embd_dtype dtype)
 {
-    return dtype == EMBD_F16 ? embd__f32_from_f16((uint16_t)half) : embd__f32_from_bf16((uint16_t)half);
+    return dtype == EMBD_F16 ? embd__f32_from_f16((uint16_t)half)
+                             : embd__f32_from_bf16((uint16_t)half);
 }
 
 __device__ static inline uint32_t half_store(float value, embd_dtype dtype)
@@ -76,8 +80,8 @@ __device__ static inline void four_store(void *row, embd_dtype dtype, uint64_t a
 }
 
 /* Columns column .. column + 3 of a row of `dim` without padding, which begins at value `at`. */
-__device__ static inline four packed_load(const void *rows, embd_dtype dtype, uint64_t at, uint32_t column,
-                                          uint32_t dim, bool is_aligned)
+__device__ static inline four packed_load(const void *rows, embd_dtype dtype, uint64_t at,
+                                          uint32_t column, uint32_t dim, bool is_aligned)
 {
     if (is_aligned)
         return four_load(rows, dtype, at + column);
@@ -87,8 +91,8 @@ __device__ static inline four packed_load(const void *rows, embd_dtype dtype, ui
     return v;
 }
 
-__device__ static inline void packed_store(void *rows, embd_dtype dtype, uint64_t at, uint32_t column, uint32_t dim,
-                                           bool is_aligned, four v)
+__device__ static inline void packed_store(void *rows, embd_dtype dtype, uint64_t at,
+                                           uint32_t column, uint32_t dim, bool is_aligned, four v)
 {
     if (is_aligned) {
         four_store(rows, dtype, at + column, v);
@@ -121,7 +125,8 @@ __device__ static inline uint32_t bound_slot(const table_view &t, uint64_t key, 
 }
 
 /* Columns of a key's first value, rounded to the table's dtype. */
-__device__ static inline four first_value(const table_view &t, uint64_t key, uint32_t slot, uint32_t column)
+__device__ static inline four first_value(const table_view &t, uint64_t key, uint32_t slot,
+                                          uint32_t column)
 {
     struct initializer init = t.initializer;
     if (init.kind == EMBD_UNIFORM_SLOT) {
