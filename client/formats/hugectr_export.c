@@ -18,16 +18,16 @@
 #include "admin.h"
 #include "dtype.h"
 #include "durable.h"
+#include "entries.h"
 #include "hugectr.h"
 #include "ticker.h"
 
 #define STATE_NAME  "opt_sparse" /* in the staged folder, until it is published */
-#define CHUNK_BYTES (4u << 20)
+#define CHUNK_BYTES (1u << 20)
 
-struct entry {
-    uint64_t key, place; /* number of the row in the spool */
-    uint32_t gpu, slot;
-};
+/* Of the rows ahead of the one being copied. */
+#define PREFETCH_ROWS  8u
+#define PREFETCH_BYTES 512u
 
 struct exporting {
     embd_client *client;
@@ -130,9 +130,9 @@ static int add_row(struct exporting *x, const struct row_block *block, uint32_t 
                                x->n_rows);
     if (x->chunk_fill + bytes > CHUNK_BYTES && flush_spool(x))
         return x->e->status;
-    uint32_t slot = block->slots ? block->slots[i] : 0;
+    uint16_t slot = block->slots ? block->slots[i] : 0;
     uint32_t gpu = embd__hugectr_gpu(s, x->options->n_gpus, slot, block->keys[i]);
-    x->entries[x->n_entries] = (struct entry){block->keys[i], x->n_entries, gpu, slot};
+    x->entries[x->n_entries] = (struct entry){block->keys[i], x->n_entries, (uint16_t)gpu, slot};
     x->n_entries++;
     float *record = (float *)(void *)(x->chunk + x->chunk_fill);
     embd__to_f32(record, (const uint8_t *)block->rows + i * dim * embd__dtype_bytes(s->dtype),
@@ -187,16 +187,6 @@ static int collect(struct exporting *x, const char *table, embd_progress *progre
 
 /* ---- ordering them ---- */
 
-static int by_place_there(const void *a, const void *b)
-{
-    const struct entry *x = a, *y = b;
-    if (x->gpu != y->gpu)
-        return x->gpu < y->gpu ? -1 : 1;
-    if (x->slot != y->slot)
-        return x->slot < y->slot ? -1 : 1;
-    return x->key < y->key ? -1 : x->key > y->key;
-}
-
 static int check_keys(struct exporting *x)
 {
     for (uint64_t i = 0; x->options->u32_keys && i < x->n_entries; i++)
@@ -235,11 +225,13 @@ static int count_gpus(struct exporting *x)
 
 static int order(struct exporting *x)
 {
-    qsort(x->entries, x->n_entries, sizeof *x->entries, by_place_there);
+    if (!embd__entries_sort(x->entries, x->n_entries))
+        return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory to sort %" PRIu64 " keys",
+                               x->n_entries);
     if (check_keys(x) || count_gpus(x) || x->n_entries == 0)
         return x->e->status;
-    void *map = mmap(NULL, x->n_entries * x->record_floats * sizeof(float), PROT_READ, MAP_SHARED,
-                     x->spool_fd, 0);
+    void *map = mmap(NULL, x->n_entries * x->record_floats * sizeof(float), PROT_READ,
+                     MAP_SHARED | MAP_POPULATE, x->spool_fd, 0);
     if (map == MAP_FAILED)
         return embd__error_set(x->e, EMBD_NO_MEMORY, "%s: cannot map the spooled rows: %s",
                                x->staged, strerror(errno));
@@ -282,6 +274,17 @@ static int finish_file(struct exporting *x)
     return EMBD_OK;
 }
 
+/* The rows lie anywhere in the spool; asking for one ahead of time hides most of the way to memory.
+ */
+static void prefetch(const struct exporting *x, uint64_t i)
+{
+    if (i >= x->n_entries)
+        return;
+    const char *record = (const char *)(x->spool + x->entries[i].place * x->record_floats);
+    for (size_t at = 0; at < x->record_floats * sizeof(float) && at < PREFETCH_BYTES; at += 64)
+        __builtin_prefetch(record + at);
+}
+
 static void put_key(const struct exporting *x, const struct entry *entry, void *to)
 {
     (void)x;
@@ -297,6 +300,7 @@ static void put_slot(const struct exporting *x, const struct entry *entry, void 
 
 static void put_vector(const struct exporting *x, const struct entry *entry, void *to)
 {
+    prefetch(x, (uint64_t)(entry - x->entries) + PREFETCH_ROWS);
     memcpy(to, x->spool + entry->place * x->record_floats, x->schema.s.dim * sizeof(float));
 }
 
@@ -328,6 +332,7 @@ static int write_buffer(struct exporting *x, uint32_t tensor, uint32_t gpu)
             memset(to, 0, bytes);
             continue;
         }
+        prefetch(x, first + row + PREFETCH_ROWS);
         const float *record = x->spool + x->entries[first + row].place * x->record_floats;
         embd__from_f32(to, x->options->state_dtype, record + (1 + tensor) * dim, dim);
     }

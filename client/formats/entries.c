@@ -1,0 +1,63 @@
+/* entries.c - sorting the rows of an export.
+ *
+ * A radix sort, least significant digit first: a pass for each 11 bits of the key, of the slot and
+ * of the GPU. Counting all digits takes one pass before; a digit that is the same in all entries
+ * (as in small keys, or with one GPU) takes none. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "entries.h"
+
+#define DIGIT_BITS 11u
+#define DIGITS     (1u << DIGIT_BITS)
+#define KEY_PASSES 6u /* 66 bits */
+#define PASSES     (KEY_PASSES + 2u)
+
+/* A slot and a GPU have one digit each: there are at most 1024. */
+static uint32_t digit(const struct entry *entry, uint32_t pass)
+{
+    if (pass < KEY_PASSES)
+        return (uint32_t)(entry->key >> (pass * DIGIT_BITS)) & (DIGITS - 1);
+    return pass == KEY_PASSES ? entry->slot : entry->gpu;
+}
+
+/* One stable pass; false: all have the same digit, and nothing was moved. */
+static bool move(const struct entry *from, struct entry *to, uint64_t n, uint32_t pass,
+                 const uint64_t *counts)
+{
+    uint64_t next[DIGITS], at = 0;
+    for (uint32_t d = 0; d < DIGITS; d++) {
+        if (counts[d] == n)
+            return false;
+        next[d] = at;
+        at += counts[d];
+    }
+    for (uint64_t i = 0; i < n; i++)
+        to[next[digit(&from[i], pass)]++] = from[i];
+    return true;
+}
+
+bool embd__entries_sort(struct entry *entries, uint64_t n)
+{
+    if (n < 2)
+        return true;
+    struct entry *from = entries, *to = malloc(n * sizeof *to), *other = to;
+    uint64_t(*counts)[DIGITS] = calloc(PASSES, sizeof *counts);
+    if (to && counts) {
+        for (uint64_t i = 0; i < n; i++)
+            for (uint32_t pass = 0; pass < PASSES; pass++)
+                counts[pass][digit(&entries[i], pass)]++;
+        for (uint32_t pass = 0; pass < PASSES; pass++)
+            if (move(from, to, n, pass, counts[pass])) {
+                struct entry *moved = to;
+                to = from;
+                from = moved;
+            }
+        if (from != entries)
+            memcpy(entries, from, n * sizeof *entries);
+    }
+    bool done = other && counts;
+    free(other);
+    free(counts);
+    return done;
+}

@@ -1,0 +1,17 @@
+/* entries.h - rows by where they are to stand in an export, and their order: by GPU, slot and key.
+ */
+#ifndef EMBD_FORMATS_ENTRIES_H
+#define EMBD_FORMATS_ENTRIES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct entry {
+    uint64_t key, place; /* number of the row where it was kept */
+    uint16_t gpu, slot;
+};
+
+/* Sorts by GPU, then slot, then key, unsigned. False: no memory for a second array. */
+bool embd__entries_sort(struct entry *entries, uint64_t n);
+
+#endif
