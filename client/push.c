@@ -126,20 +126,25 @@ static void close_run(struct sums *sums, uint32_t number)
     }
 }
 
+#define PREFETCH_KEYS 8u
+
 /* One occurrence; `scale` is NULL where nothing is multiplied. */
-static void add_occurrence(struct sums *sums, uint32_t number, const float *grad,
-                           const float *scale)
+static inline void add_occurrence(struct sums *sums, uint32_t number, const float *grad,
+                                  const float *scale)
 {
     float *run = sums->runs + number * sums->dim;
     bool begins = sums->counts[number] % EMBD_SUM_RUN == 0;
     if (begins && sums->counts[number] > 0)
         close_run(sums, number);
     sums->counts[number]++;
-    if (scale == NULL)
-        (begins ? embd__combine_first : embd__combine_add)(run, grad, sums->dim);
+    if (scale == NULL && begins)
+        embd__combine_first(run, grad, sums->dim);
+    else if (scale == NULL)
+        embd__combine_add(run, grad, sums->dim);
+    else if (begins)
+        embd__combine_first_weighted(run, grad, *scale, sums->dim);
     else
-        (begins ? embd__combine_first_weighted : embd__combine_add_weighted)(run, grad, *scale,
-                                                                             sums->dim);
+        embd__combine_add_weighted(run, grad, *scale, sums->dim);
 }
 
 static void close_sums(struct sums *sums, uint32_t n_distinct)
@@ -150,6 +155,16 @@ static void close_sums(struct sums *sums, uint32_t n_distinct)
             embd__combine_add(total, sums->runs + d * sums->dim, sums->dim);
             embd__combine_first(sums->runs + d * sums->dim, total, sums->dim);
         }
+}
+
+/* A gradient for each key. The run that a key ahead will need is asked for meanwhile. */
+static void add_single(const struct work *work, struct sums *sums)
+{
+    for (uint32_t i = 0; i < work->n_keys; i++) {
+        if (i + PREFETCH_KEYS < work->n_keys)
+            __builtin_prefetch(sums->runs + work->numbers[i + PREFETCH_KEYS] * sums->dim, 1);
+        add_occurrence(sums, work->numbers[i], work->part->values + (size_t)i * work->dim, NULL);
+    }
 }
 
 static void add_pooled(const struct work *work, struct sums *sums)
@@ -176,9 +191,7 @@ static int lay_distinct(struct embd_call *call, struct work *work)
     if (work->is_pooled)
         add_pooled(work, &sums);
     else
-        for (uint32_t i = 0; i < work->n_keys; i++)
-            add_occurrence(&sums, work->numbers[i], work->part->values + (size_t)i * work->dim,
-                           NULL);
+        add_single(work, &sums);
     close_sums(&sums, work->n_distinct);
     work->rows = (uint8_t *)sums.runs;
     if (call->wire != EMBD_F32) {
