@@ -7,7 +7,7 @@ set -eu
 packages="
 build-essential clang cmake git ninja-build pkg-config
 libclang-rt-14-dev
-libcmocka-dev libcyaml-dev libjansson-dev librandom123-dev libsmartcols-dev libuv1-dev libxxhash-dev
+libcmocka-dev libjansson-dev librandom123-dev libsmartcols-dev libuv1-dev libxxhash-dev
 libyaml-dev
 libmsgpack-dev
 python3 python3-msgpack python3-pynvim
