@@ -28,7 +28,7 @@ enum {
       "shard takes a free port and prints it")                                                     \
     X(SHARDS, "shards", IN_FLAGS | IN_TOP | IN_SERVER, "N",                                        \
       "Shards of this process, a thread each (1)")                                                 \
-    X(STORE, "store", IN_FLAGS | IN_TOP, "NAME", "Where rows live: host, or auto (auto)")          \
+    X(STORE, "store", IN_FLAGS | IN_TOP, "NAME", "Where rows live: host, cuda or auto (auto)")     \
     X(DATA_DIR, "data_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                  \
       "Directory for snapshots; without it snapshots are refused")                                 \
     X(ADMIN_DIR, "admin_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                \
