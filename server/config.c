@@ -305,6 +305,18 @@ static int read_limits(const struct sources *from, struct config *out, struct em
     return status;
 }
 
+static int read_http(const struct setting *at, struct config *out, struct embd__error *e)
+{
+    struct embd__error why = {0};
+    out->http_is = at->text != NULL ? CONFIG_HTTP_ASKED : CONFIG_HTTP_BY_DEFAULT;
+    if (at->text != NULL && strcmp(at->text, "off") == 0)
+        out->http_is = CONFIG_HTTP_OFF;
+    else if (listen_address_read_any(at->text != NULL ? at->text : "127.0.0.1:7780", &out->http,
+                                     &why) != EMBD_OK)
+        return complain(e, why.status, SETTING_HTTP, at, "%s, or off", why.text);
+    return EMBD_OK;
+}
+
 static int read_process(const struct sources *from, struct config *out, struct embd__error *e)
 {
     const struct settings *self = from->file.n_servers > 0 ? &from->file.servers[out->self] : NULL;
@@ -322,6 +334,8 @@ static int read_process(const struct sources *from, struct config *out, struct e
     if (status == EMBD_OK)
         status = read_text(SETTING_DATA_DIR, pick(from, self, true, SETTING_DATA_DIR), "",
                            out->data_dir, sizeof out->data_dir, e);
+    if (status == EMBD_OK)
+        status = read_http(pick(from, self, true, SETTING_HTTP), out, e);
     if (status == EMBD_OK)
         status = read_cpus(pick(from, NULL, true, SETTING_CPUS), out, e);
     if (status == EMBD_OK)

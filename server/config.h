@@ -17,10 +17,18 @@ struct config_server {
 
 #define CONFIG_CPUS_MAX 256
 
+enum config_http {
+    CONFIG_HTTP_OFF,
+    CONFIG_HTTP_BY_DEFAULT, /* nobody asked for it: no reason not to start where the port is taken */
+    CONFIG_HTTP_ASKED,
+};
+
 struct config {
     char cluster_name[64];
     struct config_server *servers;
     uint32_t n_servers, self;
+    struct listen_address http;
+    enum config_http http_is;
     uint32_t n_shards; /* of the cluster */
     char store[32];
     char data_dir[4096]; /* "": none */

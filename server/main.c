@@ -6,7 +6,8 @@
  * admin method `drain` have every loop finish what has begun; when all threads have ended, so does
  * the process.
  *
- * The main thread runs a small loop of its own for signals and for the end of the others. */
+ * The main thread runs a small loop of its own for signals, for the end of the others, and for the
+ * HTTP port. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "http.h"
 #include "loop.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_BIND = 3 };
@@ -26,6 +28,8 @@ struct process {
     struct loop **loops; /* [n], one per shard of this process */
     uint32_t n, n_started;
     char **addresses, **admin_addresses; /* [config.n_shards], of the cluster */
+    struct http *http;                   /* NULL: off */
+    struct http_process http_process;
     uv_loop_t uv;
     uv_signal_t on_term, on_int;
     uv_async_t news; /* from the shards' threads: */
@@ -143,6 +147,41 @@ static int open_listeners(struct process *p, struct embd__error *e)
     return EXIT_OK;
 }
 
+/* The port that nobody asked for may be another process's. */
+static int open_http(struct process *p, struct embd__error *e)
+{
+    const struct config *config = &p->config;
+    if (config->http_is == CONFIG_HTTP_OFF ||
+        http_open(&p->uv, &config->http, &p->http, e) == EMBD_OK)
+        return EXIT_OK;
+    if (config->http_is == CONFIG_HTTP_ASKED)
+        return EXIT_CANNOT_BIND;
+    log_event(LOG_INFO, "no_http", "why=\"%s\"", e->text);
+    http_stop(p->http);
+    *e = (struct embd__error){0};
+    return EXIT_OK;
+}
+
+static bool has_http(const struct process *p)
+{
+    return p->http != NULL && http_port(p->http) != 0;
+}
+
+static int start_http(struct process *p, struct embd__error *e)
+{
+    if (!has_http(p))
+        return EXIT_OK;
+    p->http_process = (struct http_process){
+        .cluster_name = p->config.cluster_name,
+        .n_shards = p->n,
+        .first_shard = self(p)->first_shard,
+        .n_cluster_shards = p->config.n_shards,
+    };
+    int status =
+        http_start(p->http, &p->http_process, p->loops, p->addresses + self(p)->first_shard, e);
+    return status == EMBD_OK ? EXIT_OK : EXIT_FAILED;
+}
+
 /* Addresses of all shards of the cluster: ours as bound, the others' as the file has them. */
 static int list_addresses(struct process *p, struct embd__error *e)
 {
@@ -198,6 +237,12 @@ static void announce(const struct process *p)
         log_event(LOG_INFO, "listening", "shard=%u address=%s admin=%s store=%s", shard,
                   p->addresses[shard], p->admin_addresses[shard], p->store->name);
     }
+    if (has_http(p)) {
+        char address[80];
+        listen_address_write(&p->config.http, http_port(p->http), address, sizeof address);
+        printf("embd: http on %s\n", address);
+        log_event(LOG_INFO, "http", "address=%s", address);
+    }
     fflush(stdout);
     if (p->config.ready_fd >= 0) {
         ssize_t written = write(p->config.ready_fd, "ready\n", 6);
@@ -225,9 +270,13 @@ static int open_process(struct process *p, struct embd__error *e)
     }
     int code = open_listeners(p, e);
     if (code == EXIT_OK)
+        code = open_http(p, e);
+    if (code == EXIT_OK)
         code = list_addresses(p, e);
     if (code == EXIT_OK)
         code = start_shards(p, e);
+    if (code == EXIT_OK)
+        code = start_http(p, e);
     return code;
 }
 
@@ -245,8 +294,10 @@ static void close_process(struct process *p)
     free(p->admin_addresses);
     free(p->loops);
     config_fini(&p->config);
+    http_stop(p->http);
     uv_walk(&p->uv, close_handle, NULL);
     uv_run(&p->uv, UV_RUN_DEFAULT);
+    http_free(p->http);
     uv_loop_close(&p->uv);
 }
 

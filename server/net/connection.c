@@ -178,8 +178,12 @@ static void took(struct connection *c, uint64_t n)
     c->busy_ms = now_ms(c->hub);
     outlet_sent(&c->outlet, c->hub, n);
     struct exchange *x;
-    while ((x = outlet_next_sent(&c->outlet)) != NULL)
+    uint64_t now_ns = uv_hrtime();
+    while ((x = outlet_next_sent(&c->outlet)) != NULL) {
+        if (x->is_with_shard)
+            shard_request_sent(c->hub->shard, &x->request, now_ns);
         forget(c, x, true);
+    }
 }
 
 static void on_written(uv_write_t *write, int status)

@@ -54,7 +54,7 @@ static bool is_loopback(const struct sockaddr_storage *address)
     return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
 }
 
-int listen_address_read(const char *text, struct listen_address *out, struct embd__error *e)
+int listen_address_read_any(const char *text, struct listen_address *out, struct embd__error *e)
 {
     const char *port;
     if (!split(text, out->host, sizeof out->host, &port) || !read_port(port, &out->port))
@@ -63,6 +63,13 @@ int listen_address_read(const char *text, struct listen_address *out, struct emb
     if (uv_ip4_addr(host, out->port, (struct sockaddr_in *)&out->socket) != 0 &&
         uv_ip6_addr(host, out->port, (struct sockaddr_in6 *)&out->socket) != 0)
         return embd__error_set(e, EMBD_INVALID, "'%.100s': the host is no IP address", text);
+    return EMBD_OK;
+}
+
+int listen_address_read(const char *text, struct listen_address *out, struct embd__error *e)
+{
+    if (listen_address_read_any(text, out, e) != EMBD_OK)
+        return e->status;
     if (!is_loopback(&out->socket))
         return embd__error_set(
             e, EMBD_UNSUPPORTED,

@@ -15,6 +15,8 @@ struct listen_address {
     struct sockaddr_storage socket;
 };
 int listen_address_read(const char *text, struct listen_address *out, struct embd__error *e);
+/* As above, but of any host, this machine's or not. */
+int listen_address_read_any(const char *text, struct listen_address *out, struct embd__error *e);
 /* "host:port", brackets added where needed. */
 void listen_address_write(const struct listen_address *address, uint16_t port, char *out,
                           size_t out_bytes);

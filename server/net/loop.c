@@ -34,7 +34,8 @@ struct loop {
     uv_timer_t tick;
     uv_prepare_t prepare;
     uv_idle_t busy; /* runs while a device works for the shard, so that the loop does not sleep */
-    uv_async_t drain;
+    uv_async_t drain, ask;
+    _Atomic(struct loop_question *) question; /* crosses from the asking thread */
     struct hub hub;
     uint16_t port;
     char admin_path[108];
@@ -160,6 +161,7 @@ static void go_on_draining(struct loop *loop)
         uv_close((uv_handle_t *)&loop->prepare, NULL);
         uv_close((uv_handle_t *)&loop->busy, NULL);
         uv_close((uv_handle_t *)&loop->drain, NULL);
+        uv_close((uv_handle_t *)&loop->ask, NULL);
     }
 }
 
@@ -226,6 +228,22 @@ static void run(void *arg)
     loop->config.on_end(loop->config.arg);
 }
 
+/* ---- questions ---- */
+
+static void on_ask(uv_async_t *async)
+{
+    struct loop *loop = async->data;
+    struct loop_question *question = atomic_exchange(&loop->question, NULL);
+    if (question != NULL)
+        question->answer(question, loop->hub.shard);
+}
+
+void loop_ask(struct loop *loop, struct loop_question *question)
+{
+    atomic_store(&loop->question, question);
+    uv_async_send(&loop->ask);
+}
+
 /* ---- starting ---- */
 
 static void net_stats(void *arg, struct shard_net_stats *out)
@@ -274,7 +292,7 @@ static void close_hub(struct hub *hub)
 
 static void start_handles(struct loop *loop)
 {
-    loop->tick.data = loop->prepare.data = loop->drain.data = loop;
+    loop->tick.data = loop->prepare.data = loop->drain.data = loop->ask.data = loop;
     uv_timer_init(&loop->uv, &loop->tick);
     uv_timer_start(&loop->tick, on_tick, TICK_MS, TICK_MS);
     uv_prepare_init(&loop->uv, &loop->prepare);
@@ -289,6 +307,8 @@ int loop_start(struct loop *loop, const struct shard_config *shard, struct embd_
         return status;
     start_handles(loop);
     int uv_status = uv_async_init(&loop->uv, &loop->drain, on_drain);
+    if (uv_status == 0)
+        uv_status = uv_async_init(&loop->uv, &loop->ask, on_ask);
     enter(loop, PHASE_SERVING);
     if (uv_status == 0)
         uv_status = uv_thread_create(&loop->thread, run, loop);

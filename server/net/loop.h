@@ -39,6 +39,15 @@ const char *loop_admin_path(const struct loop *loop);
  * outlive the loop. */
 int loop_start(struct loop *loop, const struct shard_config *shard, struct embd__error *e);
 
+/* A question to the shard from another thread: `answer` is called on the shard's thread, between two
+ * requests. */
+struct loop_question {
+    void (*answer)(struct loop_question *question, const struct shard *shard);
+};
+/* One question at a time: the next only after `answer`. From one thread, between loop_start and
+ * loop_close. A loop that ends may never answer; then the question must outlive loop_close. */
+void loop_ask(struct loop *loop, struct loop_question *question);
+
 /* Any thread, any time between loop_start and loop_close, also repeatedly. */
 void loop_drain(struct loop *loop);
 

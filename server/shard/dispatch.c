@@ -168,6 +168,16 @@ static void count_wait(struct shard *shard, const struct call *call)
         shard->counters.pushes_held_us += (shard->now_ns - call->request->received_ns) / 1000;
 }
 
+/* Returns now. */
+static uint64_t begin_stages(const struct call *call)
+{
+    struct stage_times *times = &call->request->times;
+    times->method = call->error.status == EMBD_OK ? call->reader.method : -1;
+    times->mark_ns = call->request->received_ns;
+    stage_end(times, STAGE_QUEUE, clock_ns());
+    return times->mark_ns;
+}
+
 /* False: it has to wait. */
 static bool try(struct shard *shard, struct request *request)
 {
@@ -192,7 +202,7 @@ static bool try(struct shard *shard, struct request *request)
     if (call.work == NULL)
         embd__error_set(&call.error, EMBD_NO_MEMORY, "no memory to handle the request");
     else
-        call.work->began_ns = clock_ns();
+        call.work->began_ns = begin_stages(&call);
     run(&call);
     return true;
 }
@@ -214,6 +224,7 @@ void shard_handle(struct shard *shard, struct request *request)
     request->has_answer = true;
     request->work = NULL;
     request->next = NULL;
+    request->times = (struct stage_times){.method = -1};
     shard_tick(shard, request->received_ns);
     if (request->frame->type == 0)
         try(shard, request);
@@ -226,6 +237,7 @@ void shard_tick(struct shard *shard, uint64_t now_ns)
 {
     if (now_ns > shard->now_ns)
         shard->now_ns = now_ns;
+    stages_tick(&shard->stages, now_ns);
     if (!hold_is_on(&shard->hold))
         return;
     hold_expire(&shard->hold, now_ns);

@@ -172,7 +172,8 @@ static void end_pull(struct shard_work *work)
     }
     if (has_rows)
         settle_watch(work);
-    counters->pull_us += (clock_ns() - work->began_ns) / 1000;
+    stage_end(&work->request->times, STAGE_STORE, clock_ns());
+    counters->pull_ns += work->request->times.mark_ns - work->began_ns;
     call_answer(work->shard, work->request, &work->error);
 }
 
@@ -253,11 +254,16 @@ static int prepare(struct call *call)
 {
     struct shard_work *work = call->work;
     struct embd__error *e = &call->error;
+    struct stage_times *times = &call->request->times;
     if (call_read_parts(call, false) != EMBD_OK || size_parts(work, e) != EMBD_OK)
         return e->status;
+    stage_end(times, STAGE_DECODE, clock_ns());
     if (is_whole(work) && make_values(work, e) != EMBD_OK)
         return e->status;
-    if (write_answer(call) != EMBD_OK || room_check(work, e) != EMBD_OK)
+    if (write_answer(call) != EMBD_OK)
+        return e->status;
+    stage_end(times, STAGE_ENCODE, clock_ns());
+    if (room_check(work, e) != EMBD_OK)
         return e->status;
     return settle_inserts(call);
 }
@@ -326,7 +332,10 @@ size_t shard_fill(struct shard *shard, struct request *request, uint32_t bin, vo
     work->is_begun = true;
     size_t bytes = part->values != NULL ? copy_values(work, part, out, capacity)
                                         : make_values_now(work, part, out, capacity);
-    shard->counters.pull_us += (clock_ns() - began_ns) / 1000;
+    uint64_t took_ns = clock_ns() - began_ns;
+    request->times.ns[STAGE_STORE] += took_ns;
+    request->times.made_ns += took_ns;
+    shard->counters.pull_ns += took_ns;
     return bytes;
 }
 

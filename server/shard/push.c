@@ -81,11 +81,14 @@ static void tell_applied(struct shard_work *work)
 
 static void end_push(struct shard_work *work)
 {
+    struct stage_times *times = &work->request->times;
+    stage_end(times, STAGE_STORE, clock_ns());
     if (work->error.status == EMBD_OK)
         write_answer(work);
     else if (work->at > 1)
         tell_applied(work);
-    work->shard->counters.push_us += (clock_ns() - work->began_ns) / 1000;
+    stage_end(times, STAGE_ENCODE, clock_ns());
+    work->shard->counters.push_ns += times->mark_ns - work->began_ns;
     call_answer(work->shard, work->request, &work->error);
 }
 
@@ -93,7 +96,10 @@ static int prepare(struct call *call)
 {
     struct shard_work *work = call->work;
     struct embd__error *e = &call->error;
-    if (call_read_parts(call, true) != EMBD_OK || room_check(work, e) != EMBD_OK)
+    if (call_read_parts(call, true) != EMBD_OK)
+        return e->status;
+    stage_end(&call->request->times, STAGE_DECODE, clock_ns());
+    if (room_check(work, e) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < work->n_parts; i++)
         if (settle(call->shard, call->request->session, work->parts[i].table, CHANGE_ROWS, e) !=

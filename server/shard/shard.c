@@ -68,6 +68,11 @@ void shard_close(struct shard *shard)
     free(shard);
 }
 
+void shard_request_sent(struct shard *shard, struct request *request, uint64_t now_ns)
+{
+    stages_sent(&shard->stages, &request->times, request->received_ns, now_ns);
+}
+
 /* A store call in flight still reads the request's bins, so net may not give them up before the
  * call returns: a store that answers later has to be waited for here. None of today's does. */
 void shard_request_fini(struct shard *shard, struct request *request)

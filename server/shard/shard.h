@@ -12,6 +12,7 @@
 #define EMBD_SHARD_H
 
 #include "message.h"
+#include "stages.h"
 #include "store.h"
 
 struct shard;
@@ -71,6 +72,7 @@ struct request {
     bool has_answer;         /* false: a notification; nothing is sent */
     struct shard_work *work; /* private to the shard; NULL when nothing is pending */
     struct request *next;    /* list of the parked or of the unsettled; the shard's */
+    struct stage_times times;
 };
 
 int shard_open(const struct shard_config *config, struct shard **out, struct embd__error *e);
@@ -88,6 +90,9 @@ size_t shard_fill(struct shard *shard, struct request *request, uint32_t bin, vo
 #define LIMIT_FILL_BYTES (32u << 10) /* two rows of 4096 floats */
 /* Bytes a chunk should have to stay in cache between making and sending. */
 size_t shard_fill_bytes(const struct shard *shard);
+
+/* The last byte of the answer is with the kernel: how long it took is counted. Before shard_request_fini. */
+void shard_request_sent(struct shard *shard, struct request *request, uint64_t now_ns);
 
 /* Releases what the shard keeps for a request: after the last byte was sent, or because the connection is
  * gone (then in any state; a parked request is forgotten and has no effect). */

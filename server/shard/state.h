@@ -3,13 +3,14 @@
  * Reading order: dispatch.c (a request comes in, is handled or parked, and is answered), hold.c
  * (what parks), work.c (what a request keeps until its last byte is sent), parts.c and check.c
  * (data against schemas), pull.c, settle.c, push.c, room.c, then handle_*.c, scan.c, load.c,
- * snapshot.c, stats.c. */
+ * snapshot.c, report.c, stats.c; stages.c and histogram.c for how long it all took. */
 #ifndef EMBD_SHARD_STATE_H
 #define EMBD_SHARD_STATE_H
 
 #include "hold.h"
 #include "shard.h"
 #include "snapshot.h"
+#include "stages.h"
 #include "tables.h"
 #include "work.h"
 
@@ -19,7 +20,7 @@ struct counters {
     uint64_t unknown_methods, notifications, errors, parked;
     uint64_t keys_pulled, keys_hit, keys_missing;
     uint64_t keys_pushed, keys_inserted, keys_filtered, keys_full;
-    uint64_t pull_us, push_us, pushes_held_us;
+    uint64_t pull_ns, push_ns, pushes_held_us;
     uint64_t settled_bytes;
     uint64_t snapshots;
 };
@@ -33,6 +34,7 @@ struct shard {
     uint64_t settle_limit, settled_bytes; /* of answers kept in memory; see settle.c */
     struct shard_work *streaming; /* pulls whose bytes are made while they are sent; see settle.c */
     struct counters counters;
+    struct stages stages;
     uint64_t opened_ns;
     uint64_t now_ns;                /* of the last request or tick, by net's clock */
     msgpack_zone zone;              /* of the request being handled */

@@ -56,6 +56,15 @@ static void write_blocks(const char *corpus)
     free(file);
 }
 
+static void write_heads(const char *corpus)
+{
+    static const char get[] =
+        "GET /readyz?verbose HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+    static const char old[] = "HEAD / HTTP/1.0\n\n";
+    write_seed(corpus, "http", "get", "", 0, (const uint8_t *)get, sizeof get - 1);
+    write_seed(corpus, "http", "old", "", 0, (const uint8_t *)old, sizeof old - 1);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -64,5 +73,6 @@ int main(int argc, char **argv)
     }
     write_messages(argv[1]);
     write_blocks(argv[1]);
+    write_heads(argv[1]);
     return 0;
 }

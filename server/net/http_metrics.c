@@ -1,0 +1,266 @@
+/* http_metrics.c - /metrics, in Prometheus' text format 0.0.4: base units (seconds, bytes),
+ * counters end in _total, labels are shard, table, method and stage, never a key.
+ *
+ * Each figure of a shard's report has its metric in a table below; one that has none is shown as
+ * embd_figure{name=...}, which a test takes for a mistake. */
+#include <string.h>
+
+#include "http_pages.h"
+
+enum kind { GAUGE, COUNTER };
+
+struct metric {
+    const char *figure; /* of the report */
+    const char *name, *help;
+    enum kind kind;
+    double unit; /* a figure of 1 in the metric's base unit */
+};
+
+#define MICROS 1e-6
+
+static const struct metric shard_metrics[] = {
+    {"uptime_us", "embd_shard_uptime_seconds", "Time since the shard started.", GAUGE, MICROS},
+    {"draining", "embd_shard_draining", "1 while the shard finishes and takes no new work.", GAUGE,
+     1},
+    {"tables", "embd_tables", "Tables of the shard.", GAUGE, 1},
+    {"keys_pulled", "embd_keys_pulled_total", "Keys of answered pulls.", COUNTER, 1},
+    {"keys_hit", "embd_keys_hit_total", "Pulled keys with a row, of pulls that ask for statuses.",
+     COUNTER, 1},
+    {"keys_missing", "embd_keys_missing_total",
+     "Pulled keys without a row, of pulls that ask for statuses.", COUNTER, 1},
+    {"keys_pushed", "embd_keys_pushed_total", "Keys of applied pushes.", COUNTER, 1},
+    {"keys_inserted", "embd_keys_inserted_total", "Keys that got a row.", COUNTER, 1},
+    {"keys_filtered", "embd_keys_filtered_total", "Keys not seen often enough for a row.", COUNTER,
+     1},
+    {"keys_full", "embd_keys_full_total", "Keys without a row because the table is full.", COUNTER,
+     1},
+    {"pull_us", "embd_pull_seconds_total", "Time spent on pulls.", COUNTER, MICROS},
+    {"push_us", "embd_push_seconds_total", "Time spent on pushes.", COUNTER, MICROS},
+    {"pushes_held_us", "embd_pushes_held_seconds_total", "Time pushes waited for holds to end.",
+     COUNTER, MICROS},
+    {"settled_bytes", "embd_settled_bytes_total",
+     "Bytes of half-sent answers that a change had to be preceded by.", COUNTER, 1},
+    {"settled_memory_bytes", "embd_settled_memory_bytes", "Memory such answers take now.", GAUGE,
+     1},
+    {"snapshots", "embd_snapshots_total", "Snapshots written.", COUNTER, 1},
+    {"errors", "embd_errors_total", "Requests answered with an error.", COUNTER, 1},
+    {"unknown_methods", "embd_unknown_methods_total", "Requests for a method there is not.",
+     COUNTER, 1},
+    {"notifications_ignored", "embd_notifications_ignored_total", "Notifications received.",
+     COUNTER, 1},
+    {"requests_parked", "embd_requests_parked_total", "Requests that had to wait their turn.",
+     COUNTER, 1},
+    {"connections", "embd_connections", "Open connections, data and admin.", GAUGE, 1},
+    {"requests_in_flight", "embd_requests_in_flight", "Requests begun and not wholly answered.",
+     GAUGE, 1},
+    {"bytes_in", "embd_received_bytes_total", "Bytes received.", COUNTER, 1},
+    {"bytes_out", "embd_sent_bytes_total", "Bytes sent.", COUNTER, 1},
+    {"frame_memory_bytes", "embd_frame_memory_bytes", "Memory for requests being received.", GAUGE,
+     1},
+    {"frame_errors", "embd_frame_errors_total", "Connections dropped because no frame was found.",
+     COUNTER, 1},
+};
+#define N_SHARD_METRICS (sizeof shard_metrics / sizeof shard_metrics[0])
+
+static const struct metric table_metrics[] = {
+    {"rows", "embd_table_rows", "Rows of the table.", GAUGE, 1},
+    {"candidates", "embd_table_candidates", "Keys seen, not yet often enough for a row.", GAUGE, 1},
+    {"capacity", "embd_table_capacity_rows", "Rows there is memory for.", GAUGE, 1},
+    {"row_bytes", "embd_table_row_bytes", "Memory of rows and optimizer state.", GAUGE, 1},
+    {"index_bytes", "embd_table_index_bytes", "Memory of the index.", GAUGE, 1},
+    {"steps", "embd_table_steps_total", "Optimizer steps.", COUNTER, 1},
+};
+#define N_TABLE_METRICS (sizeof table_metrics / sizeof table_metrics[0])
+
+/* Figures that other metrics tell better: quantiles and ratios are for the reader to make. */
+static const char *const left_out[] = {"index_bytes_per_key", "pull_p50_us", "pull_p99_us",
+                                       "push_p50_us", "push_p99_us"};
+
+static void begin(struct text *out, const char *name, const char *type, const char *help)
+{
+    text_print(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static const struct figure *find(const struct figure *figures, uint32_t n, const char *name)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(figures[i].name, name) == 0)
+            return &figures[i];
+    return NULL;
+}
+
+/* Counts are exact; only figures with another unit become fractions. */
+static void print_value(struct text *out, const struct metric *metric, uint64_t value)
+{
+    if (metric->unit == 1)
+        text_print(out, "%llu\n", (unsigned long long)value);
+    else
+        text_print(out, "%.9g\n", (double)value * metric->unit);
+}
+
+static const char *type_of(const struct metric *metric)
+{
+    return metric->kind == COUNTER ? "counter" : "gauge";
+}
+
+/* ---- figures ---- */
+
+static void write_shard_metric(struct text *out, const struct http_view *view,
+                               const struct metric *metric)
+{
+    begin(out, metric->name, type_of(metric), metric->help);
+    for (uint32_t i = 0; i < view->n_shards; i++) {
+        const struct shard_report *r = view->shards[i].report;
+        const struct figure *figure =
+            r != NULL ? find(r->figures, r->n_figures, metric->figure) : NULL;
+        if (figure == NULL)
+            continue;
+        text_print(out, "%s{shard=\"%u\"} ", metric->name, r->shard);
+        print_value(out, metric, figure->value);
+    }
+}
+
+static void write_table_metric(struct text *out, const struct http_view *view,
+                               const struct metric *metric)
+{
+    begin(out, metric->name, type_of(metric), metric->help);
+    for (uint32_t i = 0; i < view->n_shards; i++) {
+        const struct shard_report *r = view->shards[i].report;
+        for (uint32_t j = 0; r != NULL && j < r->n_tables; j++) {
+            const struct table_report *table = &r->tables[j];
+            const struct figure *figure = find(table->figures, table->n_figures, metric->figure);
+            if (figure == NULL)
+                continue;
+            text_print(out, "%s{shard=\"%u\",table=\"%s\"} ", metric->name, r->shard, table->name);
+            print_value(out, metric, figure->value);
+        }
+    }
+}
+
+static bool is_known(const struct metric *metrics, size_t n, const char *figure)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(metrics[i].figure, figure) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof left_out / sizeof left_out[0]; i++)
+        if (strcmp(left_out[i], figure) == 0)
+            return true;
+    return false;
+}
+
+static void write_unnamed(struct text *out, const struct http_view *view)
+{
+    bool has_begun = false;
+    for (uint32_t i = 0; i < view->n_shards; i++) {
+        const struct shard_report *r = view->shards[i].report;
+        for (uint32_t j = 0; r != NULL && j < r->n_figures; j++) {
+            if (is_known(shard_metrics, N_SHARD_METRICS, r->figures[j].name))
+                continue;
+            if (!has_begun)
+                begin(out, "embd_figure", "gauge", "Figures without a metric of their own.");
+            has_begun = true;
+            text_print(out, "embd_figure{shard=\"%u\",name=\"%s\"} %llu\n", r->shard,
+                       r->figures[j].name, (unsigned long long)r->figures[j].value);
+        }
+    }
+}
+
+/* ---- requests and durations ---- */
+
+static void write_requests(struct text *out, const struct http_view *view)
+{
+    begin(out, "embd_requests_total", "counter", "Requests handled, by method.");
+    for (uint32_t i = 0; i < view->n_shards; i++) {
+        const struct shard_report *r = view->shards[i].report;
+        for (uint32_t m = 0; r != NULL && m < METHOD_COUNT; m++)
+            text_print(out, "embd_requests_total{shard=\"%u\",method=\"%s\"} %llu\n", r->shard,
+                       embd__method_name((enum method)m), (unsigned long long)r->requests[m]);
+    }
+}
+
+/* Buckets of every `step`-th power of two from 1 us on. */
+static void write_histogram(struct text *out, const char *name, const char *labels,
+                            const struct histogram *h, uint32_t step)
+{
+    for (uint32_t power = 10; power <= HISTOGRAM_HIGH; power += step)
+        text_print(out, "%s_bucket{%s,le=\"%.9g\"} %llu\n", name, labels,
+                   (double)(UINT64_C(1) << power) / 1e9,
+                   (unsigned long long)histogram_up_to(h, power));
+    unsigned long long count = histogram_count(h);
+    text_print(out, "%s_bucket{%s,le=\"+Inf\"} %llu\n", name, labels, count);
+    text_print(out, "%s_sum{%s} %.9g\n", name, labels, (double)h->sum_ns / 1e9);
+    text_print(out, "%s_count{%s} %llu\n", name, labels, count);
+}
+
+static void write_durations(struct text *out, const struct http_view *view)
+{
+    begin(out, "embd_request_duration_seconds", "histogram",
+          "From the last byte of a request to the last byte of its answer.");
+    for (uint32_t i = 0; i < view->n_shards; i++) {
+        const struct shard_report *r = view->shards[i].report;
+        for (uint32_t m = 0; r != NULL && m < METHOD_COUNT; m++) {
+            char labels[96];
+            bool is_data = stages_index((int)m) >= 0;
+            if (!is_data && r->requests[m] == 0)
+                continue;
+            snprintf(labels, sizeof labels, "shard=\"%u\",method=\"%s\"", r->shard,
+                     embd__method_name((enum method)m));
+            write_histogram(out, "embd_request_duration_seconds", labels, &r->methods[m],
+                            is_data ? 1 : 4);
+        }
+    }
+}
+
+static void write_stages(struct text *out, const struct http_view *view)
+{
+    begin(out, "embd_stage_duration_seconds", "histogram",
+          "Where the time of pulls and pushes goes; the stages add up to the request's duration.");
+    for (uint32_t i = 0; i < view->n_shards; i++) {
+        const struct shard_report *r = view->shards[i].report;
+        for (uint32_t m = 0; r != NULL && m < STAGED_METHODS; m++)
+            for (uint32_t s = 0; s < STAGE_COUNT; s++) {
+                char labels[96];
+                snprintf(labels, sizeof labels, "shard=\"%u\",method=\"%s\",stage=\"%s\"", r->shard,
+                         embd__method_name(stages_method(m)), stage_name((enum stage)s));
+                write_histogram(out, "embd_stage_duration_seconds", labels, &r->stages[m][s], 2);
+            }
+    }
+}
+
+/* ---- the process ---- */
+
+static void write_process(struct text *out, const struct http_view *view)
+{
+    struct process_usage usage;
+    const char *store = "";
+    process_usage_read(&usage);
+    begin(out, "embd_shard_up", "gauge", "1 where the shard answered in time.");
+    for (uint32_t i = 0; i < view->n_shards; i++) {
+        bool is_up = view->shards[i].report != NULL;
+        store = is_up ? view->shards[i].report->store : store;
+        text_print(out, "embd_shard_up{shard=\"%u\"} %d\n", view->process->first_shard + i, is_up);
+    }
+    begin(out, "embd_build_info", "gauge", "1; the labels say what runs.");
+    text_print(out, "embd_build_info{version=\"%s\",store=\"%s\"} 1\n", EMBD_VERSION, store);
+    begin(out, "embd_process_cpu_seconds_total", "counter", "Processor time of the process.");
+    text_print(out, "embd_process_cpu_seconds_total %.6f\n", usage.cpu_seconds);
+    begin(out, "embd_process_resident_memory_bytes", "gauge", "Memory the process occupies.");
+    text_print(out, "embd_process_resident_memory_bytes %llu\n",
+               (unsigned long long)usage.resident_bytes);
+    begin(out, "embd_process_open_fds", "gauge", "Open file descriptors.");
+    text_print(out, "embd_process_open_fds %llu\n", (unsigned long long)usage.open_files);
+}
+
+int http_metrics_write(struct text *out, const struct http_view *view)
+{
+    write_process(out, view);
+    for (size_t i = 0; i < N_SHARD_METRICS; i++)
+        write_shard_metric(out, view, &shard_metrics[i]);
+    write_requests(out, view);
+    write_durations(out, view);
+    write_stages(out, view);
+    for (size_t i = 0; i < N_TABLE_METRICS; i++)
+        write_table_metric(out, view, &table_metrics[i]);
+    write_unnamed(out, view);
+    return 200;
+}

@@ -1,0 +1,53 @@
+/* http_pages.h - the pages by path, and what they are written from. */
+#ifndef EMBD_HTTP_PAGES_H
+#define EMBD_HTTP_PAGES_H
+
+#include "gather.h"
+#include "text.h"
+
+/* The process the pages are about. */
+struct http_process {
+    const char *cluster_name;
+    uint32_t n_shards;         /* of this process */
+    uint32_t first_shard;      /* their indices in the cluster begin here */
+    uint32_t n_cluster_shards; /* of all processes */
+};
+
+/* A moment of it. */
+struct http_view {
+    const struct http_process *process;
+    const struct shard_view *shards; /* [n_shards] */
+    uint32_t n_shards;               /* 0 for pages that need no figures */
+    bool is_verbose;
+};
+
+struct http_page {
+    const char *path, *type;
+    bool needs_figures;
+    int (*write)(struct text *out, const struct http_view *view); /* returns the HTTP status */
+};
+
+/* NULL: there is none. */
+const struct http_page *http_page_find(const char *path);
+
+/* The head of an answer of `body_bytes`; returns its bytes. */
+int http_head_write(char *out, size_t out_bytes, int status, const char *type, size_t body_bytes);
+/* What a peer is told whose request is refused. */
+void http_refusal_write(struct text *out, int status);
+
+/* http_metrics.c: Prometheus' text format. */
+int http_metrics_write(struct text *out, const struct http_view *view);
+/* http_status.c: /statusz.json. */
+int http_status_write(struct text *out, const struct http_view *view);
+
+/* page.html, compiled in. */
+extern const char http_page_html[];
+
+/* Figures of the process, for both of the above. */
+struct process_usage {
+    double cpu_seconds;
+    uint64_t resident_bytes, open_files;
+};
+void process_usage_read(struct process_usage *out);
+
+#endif
