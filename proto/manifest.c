@@ -1,7 +1,7 @@
 /* manifest.c - manifest.json, the last file a dump or snapshot writes: what was taken, from how
- * many shards, and each part file with its checksum. Read strictly, since what it says decides what
- * a load does: every member typed and known, file names plain and different, table names different.
- */
+ * many shards, and each part file and blob with its checksum. Read strictly, since what it says
+ * decides what a load does: every member typed and known, file names plain and different, names of
+ * tables and blobs different. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +12,16 @@
 
 #define MANIFEST_FORMAT 1
 #define MANIFEST_PARTS  65536u /* of one table: far more than shards */
+
+bool embd__manifest_blob_file(char out[MANIFEST_BLOB_FILE], const char *name)
+{
+    static const char all[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
+    size_t n = strlen(name);
+    bool is_name =
+        n >= 1 && n <= EMBD_NAME_MAX && strspn(name, all) == n && *name != '_' && *name != '-';
+    snprintf(out, MANIFEST_BLOB_FILE, "%s%s", is_name ? name : "", is_name ? ".blob" : "");
+    return is_name;
+}
 
 /* ---- writing ---- */
 
@@ -39,19 +49,36 @@ static json_t *table_to_json(const struct manifest_table *table)
                      embd__json_u64(table->step), "parts", parts);
 }
 
+/* NULL, and no error, where there are none. */
+static json_t *blobs_to_json(const struct manifest *manifest, int *failed)
+{
+    char xxh3[17];
+    json_t *blobs = manifest->n_blobs > 0 ? json_array() : NULL;
+    for (uint32_t i = 0; i < manifest->n_blobs; i++) {
+        const struct manifest_blob *blob = &manifest->blobs[i];
+        snprintf(xxh3, sizeof xxh3, "%016" PRIx64, blob->xxh3);
+        *failed |=
+            json_array_append_new(blobs, json_pack("{s:s, s:o, s:s}", "name", blob->name, "bytes",
+                                                   embd__json_u64(blob->bytes), "xxh3", xxh3));
+    }
+    return blobs;
+}
+
 static json_t *manifest_to_json(const struct manifest *manifest)
 {
     json_t *tables = json_array();
     int failed = tables == NULL;
     for (uint32_t i = 0; i < manifest->n_tables; i++)
         failed |= json_array_append_new(tables, table_to_json(&manifest->tables[i]));
+    json_t *blobs = blobs_to_json(manifest, &failed);
     if (failed) {
         json_decref(tables);
+        json_decref(blobs);
         return NULL;
     }
-    return json_pack("{s:i, s:s, s:s, s:o, s:o}", "format", MANIFEST_FORMAT, "kind", manifest->kind,
-                     "embd_version", manifest->embd_version, "shards",
-                     embd__json_u64(manifest->n_shards), "tables", tables);
+    return json_pack("{s:i, s:s, s:s, s:o, s:o, s:o*}", "format", MANIFEST_FORMAT, "kind",
+                     manifest->kind, "embd_version", manifest->embd_version, "shards",
+                     embd__json_u64(manifest->n_shards), "tables", tables, "blobs", blobs);
 }
 
 char *embd__manifest_write(const struct manifest *manifest)
@@ -168,6 +195,42 @@ static void read_tables(struct members *m, struct manifest *out)
     json_decref(seen_files);
 }
 
+static void read_blob(const json_t *object, uint32_t i, struct manifest_blob *blob, json_t *seen,
+                      struct embd__error *e)
+{
+    struct members m;
+    char what[32], file[MANIFEST_BLOB_FILE];
+    snprintf(what, sizeof what, "manifest blobs[%u]", i);
+    embd__members_open(&m, object, what, e);
+    embd__member_str(&m, "name", blob->name, sizeof blob->name);
+    if (e->status == EMBD_OK && !embd__manifest_blob_file(file, blob->name))
+        embd__error_set(e, EMBD_CORRUPT, "%s 'name' is not of the form [a-z0-9][a-z0-9_-]{0,62}",
+                        what);
+    blob->bytes = embd__member_u64(&m, "bytes", EMBD_BLOB_BYTES_MAX);
+    blob->xxh3 = read_xxh3(&m);
+    embd__members_end(&m);
+    see(seen, blob->name, "manifest blob", e);
+}
+
+static void read_blobs(struct members *m, struct manifest *out)
+{
+    size_t n;
+    if (json_object_get(m->object, "blobs") == NULL)
+        return;
+    const json_t *list = embd__member_array(m, "blobs", EMBD_BLOBS_MAX, &n);
+    if (list == NULL)
+        return;
+    json_t *seen = json_object();
+    out->blobs = calloc(n ? n : 1, sizeof *out->blobs);
+    if (out->blobs == NULL || seen == NULL)
+        embd__error_set(m->error, EMBD_NO_MEMORY, "no memory for %zu blobs of a manifest", n);
+    else
+        out->n_blobs = (uint32_t)n;
+    for (uint32_t i = 0; i < out->n_blobs && m->error->status == EMBD_OK; i++)
+        read_blob(json_array_get(list, i), i, &out->blobs[i], seen, m->error);
+    json_decref(seen);
+}
+
 static void read_manifest(const json_t *json, struct manifest *out, struct embd__error *e)
 {
     struct members m;
@@ -187,6 +250,7 @@ static void read_manifest(const json_t *json, struct manifest *out, struct embd_
     if (e->status == EMBD_OK && out->n_shards == 0)
         embd__error_set(e, EMBD_CORRUPT, "the manifest's 'shards' is 0, below the minimum of 1");
     read_tables(&m, out);
+    read_blobs(&m, out);
     embd__members_end(&m);
 }
 
@@ -212,5 +276,6 @@ void embd__manifest_fini(struct manifest *manifest)
         free(manifest->tables[i].parts);
     }
     free(manifest->tables);
+    free(manifest->blobs);
     memset(manifest, 0, sizeof *manifest);
 }

@@ -49,12 +49,23 @@ struct manifest_table {
     struct manifest_part *parts;
     uint32_t n_parts;
 };
+/* A file that the trainer gave to a snapshot; it lies there as NAME.blob, as it is. */
+struct manifest_blob {
+    char name[EMBD_NAME_MAX + 1];
+    uint64_t bytes, xxh3; /* of the whole file */
+};
+#define MANIFEST_BLOB_FILE (EMBD_NAME_MAX + 6)
+/* Its file name; false, and "", where the name is not [a-z0-9][a-z0-9_-]{0,62}. No part file has such a name. */
+bool embd__manifest_blob_file(char out[MANIFEST_BLOB_FILE], const char *name);
+
 struct manifest {
     char kind[16]; /* "dump" or "snapshot" */
     char embd_version[16];
     uint32_t n_shards; /* of the cluster it was taken from */
     struct manifest_table *tables;
     uint32_t n_tables;
+    struct manifest_blob *blobs; /* snapshots only; NULL where there are none */
+    uint32_t n_blobs;
 };
 
 /* JSON text, malloc'd; NULL: out of memory. 64-bit integers as JSON integers, xxh3 as 16 hex digits. */

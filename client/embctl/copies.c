@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "blobs.h"
 #include "embctl.h"
 #include "progress.h"
 #include "report.h"
@@ -13,6 +14,8 @@ struct copy_arguments {
     bool all;
     const char *words[2];
     int n_words, max_words;
+    const char *blobs[EMBD_BLOBS_MAX]; /* NAME=FILE */
+    uint32_t n_blobs;
 };
 
 static int parse_copy(int key, char *arg, struct argp_state *state)
@@ -21,6 +24,11 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
     switch (key) {
     case 'a':
         a->all = true;
+        return 0;
+    case 'b':
+        if (a->n_blobs == EMBD_BLOBS_MAX)
+            argp_error(state, "a snapshot has at most %d blobs", EMBD_BLOBS_MAX);
+        a->blobs[a->n_blobs++] = arg;
         return 0;
     case 't':
         a->table = arg;
@@ -40,9 +48,31 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
 
 /* ---- snapshot ---- */
 
+static const struct argp_option snapshot_options[] = {
+    {"blob", 'b', "NAME=FILE", 0, "Keep this file in it as the blob NAME; may be repeated", 0},
+    {0},
+};
+
+static int take_snapshot(const char *name, const embd_blob *blobs, uint32_t n_blobs)
+{
+    struct progress progress;
+    embd_dump_report report;
+    embd_client *client;
+    int status = connect_servers(&client);
+    if (status)
+        return status;
+    progress_begin(&progress, "snapshot", NULL);
+    status = embd_snapshot(client, name, blobs, n_blobs, &report);
+    uint64_t elapsed_us = progress_end(&progress);
+    if (status == EMBD_OK)
+        report_print("snapshot", name, &report, elapsed_us, true);
+    return end_client(client, status);
+}
+
 int command_snapshot(int argc, char **argv)
 {
-    static const struct argp argp = {.parser = parse_copy,
+    static const struct argp argp = {.options = snapshot_options,
+                                     .parser = parse_copy,
                                      .args_doc = "NAME",
                                      .doc = "Has every server process write the state of its "
                                             "shards as NAME under its data directory: one cut over "
@@ -53,21 +83,19 @@ int command_snapshot(int argc, char **argv)
                                             "\n"
                                             "Examples:\n"
                                             "  embctl snapshot nightly-2024-05-01\n"
+                                            "  embctl snapshot --blob dense=weights.npz step-9000\n"
                                             "  embctl verify /var/lib/embd/nightly-2024-05-01"};
     struct copy_arguments a = {.max_words = 1};
-    struct progress progress;
-    embd_dump_report report;
-    embd_client *client;
+    embd_blob blobs[EMBD_BLOBS_MAX] = {{0}};
+    int code = EXIT_DONE;
     parse_command(&argp, argc, argv, &a);
-    int status = connect_servers(&client);
-    if (status)
-        return status;
-    progress_begin(&progress, "snapshot", NULL);
-    status = embd_snapshot(client, a.words[0], &report);
-    uint64_t elapsed_us = progress_end(&progress);
-    if (status == EMBD_OK)
-        report_print("snapshot", a.words[0], &report, elapsed_us, true);
-    return end_client(client, status);
+    for (uint32_t i = 0; i < a.n_blobs && !code; i++)
+        code = blob_from_file(a.blobs[i], &blobs[i]);
+    if (!code)
+        code = take_snapshot(a.words[0], blobs, a.n_blobs);
+    for (uint32_t i = 0; i < a.n_blobs; i++)
+        blob_fini(&blobs[i]);
+    return code;
 }
 
 /* ---- dump ---- */

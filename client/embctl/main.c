@@ -4,7 +4,7 @@
  * results are shown: a table, or JSON from the same cells), then one file per group of commands:
  * cluster.c, stats.c, table.c (settings.h: a definition on the command line), get.c, copies.c
  * (snapshot, dump, load, verify; progress.h shows how far they are), models.c (export, import;
- * parameters.h: tables of a ps.json), inspect.c. */
+ * parameters.h: tables of a ps.json), inspect.c, blobs.c. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +34,7 @@ static const struct command commands[] = {
     {"export", "Write a table as a model folder of another system", command_export, NULL},
     {"import", "Fill tables from model folders of another system", command_import, NULL},
     {"inspect", "Show what a dump, snapshot or model folder holds", command_inspect, NULL},
+    {"blobs", "List or show the files that a trainer gave to a snapshot", command_blobs, NULL},
     {"drain", "Have the servers finish and exit", command_drain, NULL},
     {"version", "Version of this program", command_version, NULL},
     {0},

@@ -187,6 +187,17 @@ static int compare_tables(const struct dump_share *a, const struct manifest_tabl
     return EMBD_OK;
 }
 
+static int compare_blobs(const struct dump_share *a, const struct dump_share *b,
+                         struct embd__error *e)
+{
+    for (uint32_t i = 0; i < a->manifest.n_blobs; i++)
+        for (uint32_t j = 0; j < b->manifest.n_blobs; j++)
+            if (!strcmp(a->manifest.blobs[i].name, b->manifest.blobs[j].name))
+                return embd__error_set(e, EMBD_CORRUPT, "%s and %s: both hold blob '%s'", a->path,
+                                       b->path, a->manifest.blobs[i].name);
+    return EMBD_OK;
+}
+
 static int compare_shares(const struct dump_share *a, const struct dump_share *b,
                           struct embd__error *e)
 {
@@ -201,7 +212,7 @@ static int compare_shares(const struct dump_share *a, const struct dump_share *b
         if (y)
             compare_tables(a, x, b, y, e);
     }
-    return e->status;
+    return e->status ? e->status : compare_blobs(a, b, e);
 }
 
 static int check_shares(const struct dump_dir *dir, struct embd__error *e)
@@ -288,6 +299,8 @@ void embd__dumpdir_totals(const struct dump_dir *dir, const char *only, embd_dum
                 out->bytes += table->parts[k].bytes;
             }
         }
+        for (uint32_t j = 0; !only && j < manifest->n_blobs; j++)
+            out->bytes += manifest->blobs[j].bytes;
     }
 }
 

@@ -20,7 +20,7 @@ struct dump_dir {
 };
 
 /* Reads the manifests and checks that the shares belong together: one number of shards, tables of
- * one definition, no shard twice. EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY: *out is zero. The error
+ * one definition, no shard or blob twice. EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY: *out is zero. The error
  * names the file and what is wrong. */
 int embd__dumpdir_open(const char *path, struct dump_dir *out, struct embd__error *e);
 void embd__dumpdir_fini(struct dump_dir *dir);
@@ -37,7 +37,7 @@ typedef int dumpdir_visit(void *arg, const struct manifest_table *table);
 int embd__dumpdir_each(const struct dump_dir *dir, const char *only, dumpdir_visit *visit,
                        void *arg);
 
-/* Rows and bytes that the manifests promise; `only` as above. */
+/* Rows and bytes that the manifests promise; `only` as above, and then without the blobs. */
 void embd__dumpdir_totals(const struct dump_dir *dir, const char *only, embd_dump_report *out);
 
 /* Whether every shard of the cluster it was taken from has its part of every table; else

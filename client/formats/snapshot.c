@@ -2,18 +2,19 @@
  * directory.
  *
  * The happy path is that of PROTOCOL.md: hold changes on all shards; `begin` on the first shard of
- * each process; `write` on every shard, which answers with the parts it wrote; `commit` on the
- * first shards with the parts of their process; release. The server knows which shard is the first
- * of its process: shard 0 is one, and each other shard either takes `begin` or refuses it with
- * EMBD_INVALID, and then belongs to the process of the shard before it (the name, the other thing
- * that could be invalid, was taken by shard 0). What can fail: a name that is taken, a disk, a
- * shard that is gone. Every process that has begun is then told to abort, and the holds are
- * released in any case. */
+ * each process; `blob` on shard 0 for each of the caller's; `write` on every shard, which answers
+ * with the parts it wrote; `commit` on the first shards with the parts of their process; release.
+ * The server knows which shard is the first of its process: shard 0 is one, and each other shard
+ * either takes `begin` or refuses it with EMBD_INVALID, and then belongs to the process of the
+ * shard before it (the name, the other thing that could be invalid, was taken by shard 0). What can
+ * fail: a name that is taken, a disk, a shard that is gone. Every process that has begun is then
+ * told to abort, and the holds are released in any case. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "admin.h"
+#include "blobs.h"
 #include "client.h"
 #include "partfile.h"
 
@@ -33,6 +34,8 @@ struct snapshot {
     embd_client *client;
     struct embd__error *e; /* the client's */
     const char *name;
+    const embd_blob *blobs; /* [n_blobs] the caller's */
+    uint32_t n_blobs;
     uint32_t n_shards, n_begun; /* shards that were asked to begin */
     bool *is_first;             /* [n_shards] of its process */
     struct written_part *parts; /* of the shards of one process after the other */
@@ -203,11 +206,23 @@ static int commit_all(struct snapshot *s)
 
 /* ---- the phases ---- */
 
+static int send_blobs(struct snapshot *s)
+{
+    for (uint32_t i = 0; i < s->n_blobs; i++) {
+        if (embd__blob_send(s->client, s->name, &s->blobs[i]))
+            return s->e->status;
+        s->report.bytes += s->blobs[i].bytes;
+    }
+    return EMBD_OK;
+}
+
 static int run(struct snapshot *s)
 {
     for (; s->n_begun < s->n_shards; s->n_begun++)
         if (begin(s, s->n_begun))
             return s->e->status;
+    if (send_blobs(s))
+        return s->e->status;
     for (uint32_t shard = 0; shard < s->n_shards; shard++)
         if (write_shard(s, shard))
             return s->e->status;
@@ -226,10 +241,17 @@ static int run_held(struct snapshot *s)
     return status;
 }
 
-EMBD_API int embd_snapshot(embd_client *client, const char *name, embd_dump_report *report_out)
+EMBD_API int embd_snapshot(embd_client *client, const char *name, const embd_blob *blobs,
+                           uint32_t n_blobs, embd_dump_report *report_out)
 {
-    struct snapshot s = {.client = client, .e = embd__client_error(client), .name = name};
+    struct snapshot s = {.client = client,
+                         .e = embd__client_error(client),
+                         .name = name,
+                         .blobs = blobs,
+                         .n_blobs = n_blobs};
     *s.e = (struct embd__error){0};
+    if (embd__blobs_check(blobs, n_blobs, s.e))
+        return s.e->status;
     s.n_shards = embd_shard_count(client);
     s.is_first = calloc(s.n_shards, sizeof *s.is_first);
     s.ends = calloc(s.n_shards, sizeof *s.ends);

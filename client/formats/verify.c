@@ -1,9 +1,12 @@
 /* verify.c - embd_verify: checks a dump or snapshot directory without a server.
  *
- * Manifest first (dumpdir.h), then every part file from its first to its last byte (partread.h).
- * The first difference ends it: damaged data is not used, however little of it is damaged. */
+ * Manifest first (dumpdir.h), then every blob and part file from its first to its last byte
+ * (partread.h). The first difference ends it: damaged data is not used, however little of it is
+ * damaged. */
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "blobs.h"
 #include "partread.h"
 #include "verify.h"
 
@@ -25,9 +28,24 @@ static int verify_part(const struct dump_share *share, const struct manifest_par
     return e->status;
 }
 
+static int verify_blobs(const struct dump_share *share, struct ticker *ticker,
+                        struct embd__error *e)
+{
+    for (uint32_t i = 0; i < share->manifest.n_blobs; i++) {
+        const struct manifest_blob *blob = &share->manifest.blobs[i];
+        void *data = embd__blob_read(share, blob, e);
+        free(data);
+        if (!data || embd__ticker_add(ticker, 0, blob->bytes, e))
+            return e->status;
+    }
+    return EMBD_OK;
+}
+
 static int verify_share(const struct dump_share *share, const char *only, struct ticker *ticker,
                         struct embd__error *e)
 {
+    if (!only && verify_blobs(share, ticker, e))
+        return e->status;
     for (uint32_t i = 0; i < share->manifest.n_tables; i++) {
         const struct manifest_table *table = &share->manifest.tables[i];
         if (only && embd__dumpdir_table(share, only) != table)

@@ -501,7 +501,7 @@ typedef int embd_progress(void *arg, uint64_t rows_done, uint64_t rows_total, ui
 
 typedef struct embd_dump_report {
     uint64_t rows;      /* rows of all shards */
-    uint64_t bytes;     /* of all part files */
+    uint64_t bytes;     /* of all part files and blobs */
     uint64_t pause_us;  /* how long pushes waited: the longest of the shards */
 } embd_dump_report;
 
@@ -526,9 +526,35 @@ EMBD_API int embd_load(embd_client *client, const char *table, const char *dir, 
 EMBD_API int embd_verify(const char *dir, embd_progress *progress, void *arg, embd_dump_report *report_out,
                          char *why_out, size_t why_bytes);
 
+#define EMBD_BLOBS_MAX 16                /* of a snapshot */
+#define EMBD_BLOB_BYTES_MAX (1ull << 30) /* a reader takes a blob into memory whole */
+
+/* A file of the trainer's own that goes with a snapshot: dense weights, a step, a place in the data. */
+typedef struct embd_blob {
+    const char *name; /* [a-z0-9][a-z0-9_-]{0,62} */
+    const void *data; /* [bytes]; the caller's */
+    uint64_t bytes;   /* at most EMBD_BLOB_BYTES_MAX */
+} embd_blob;
+
 /* Has every server process write the state of its shards, one cut over all, under its data directory as
- * `name` ([a-z0-9][a-z0-9_-]{0,62}). EMBD_EXISTS: the name is taken. */
-EMBD_API int embd_snapshot(embd_client *client, const char *name, embd_dump_report *report_out);
+ * `name` ([a-z0-9][a-z0-9_-]{0,62}). The blobs [n_blobs] go into the directory of shard 0's process, so that one
+ * snapshot resumes a job; they fit the cut where the caller has no push under way. `blobs` may be NULL if
+ * n_blobs is 0, and `report_out` too.
+ * EMBD_EXISTS: the name is taken, or a blob's given twice; EMBD_INVALID: a name; EMBD_TOO_LARGE: too many blobs, or
+ * one too large; EMBD_UNSUPPORTED: a server has no data directory; EMBD_IO: names the file and the cause. */
+EMBD_API int embd_snapshot(embd_client *client, const char *name, const embd_blob *blobs, uint32_t n_blobs,
+                           embd_dump_report *report_out);
+
+/* Calls `visit` for each blob of a snapshot directory, without a server. The name is valid during the call. A visit
+ * that returns nonzero ends the listing; that value is returned. Other errors as embd_blob_read. */
+EMBD_API int embd_blob_list(const char *dir, int (*visit)(void *arg, const char *name, uint64_t bytes), void *arg,
+                            char *why_out, size_t why_bytes);
+
+/* Reads a blob of a snapshot directory, as it was given, into memory of the caller's: free() it. It ends in a zero
+ * byte that *bytes_out does not count. EMBD_INVALID: there is none of that name; EMBD_CORRUPT: its size or its
+ * checksum is not that of the manifest; EMBD_IO, EMBD_NO_MEMORY. `why_out` (may be NULL) gets a sentence. */
+EMBD_API int embd_blob_read(const char *dir, const char *name, void **data_out, uint64_t *bytes_out, char *why_out,
+                            size_t why_bytes);
 
 /* Asks every server process to finish what it has begun and exit. */
 EMBD_API int embd_drain(embd_client *client);

@@ -1,5 +1,6 @@
 /* handle_snapshot.c - the phases of a snapshot: begin makes a staged directory, every shard writes
- * its parts into it, commit writes the manifest and gives the directory its name, abort removes it.
+ * its parts into it and the first one the trainer's blobs, commit writes the manifest and gives the
+ * directory its name, abort removes it.
  *
  * What is asked of commit is not believed: the parts have to be files of this cluster's tables with
  * the sizes told. Their checksums are; a reader will compare them. A request header holds some
@@ -15,8 +16,8 @@
 #include "snapshot.h"
 #include "state.h"
 
-enum phase { PHASE_BEGIN, PHASE_WRITE, PHASE_COMMIT, PHASE_ABORT, PHASES };
-static const char *const phase_names[PHASES] = {"begin", "write", "commit", "abort"};
+enum phase { PHASE_BEGIN, PHASE_WRITE, PHASE_BLOB, PHASE_COMMIT, PHASE_ABORT, PHASES };
+static const char *const phase_names[PHASES] = {"begin", "write", "blob", "commit", "abort"};
 
 /* ---- write ---- */
 
@@ -83,6 +84,34 @@ static int write_shard(struct call *call, const char *name)
     return call->error.status;
 }
 
+/* ---- blob ---- */
+
+struct blob_fields {
+    char name[128];
+    struct snapshot_piece piece;
+};
+
+static void read_blob(struct call *call, struct fields *f, struct blob_fields *out)
+{
+    struct snapshot_piece *piece = &out->piece;
+    embd__field_str(f, "blob", out->name, sizeof out->name, NULL);
+    piece->blob = out->name;
+    piece->offset = embd__field_uint(f, "offset", 0, UINT64_MAX, 0);
+    piece->is_last = embd__field_has(f, "xxh3");
+    piece->xxh3 = embd__field_uint(f, "xxh3", 0, UINT64_MAX, 0);
+    piece->data = embd__read_bin_any(&call->reader, "blob", 1, LIMIT_FRAME_BYTES, &piece->bytes);
+}
+
+static int take_blob(struct call *call, const char *name, const struct snapshot_piece *piece)
+{
+    int dir = snapshot_open(call->shard->data_dir, name, &call->error);
+    if (dir < 0)
+        return call->error.status;
+    snapshot_blob(&call->shard->snapshot, dir, piece, &call->error);
+    close(dir);
+    return call->error.status;
+}
+
 /* ---- commit ---- */
 
 void snapshot_forget(struct snapshot_parts *parts)
@@ -90,6 +119,7 @@ void snapshot_forget(struct snapshot_parts *parts)
     for (uint32_t i = 0; i < parts->n_tables; i++)
         free(parts->tables[i].parts);
     free(parts->tables);
+    XXH3_freeState(parts->blob_hash);
     *parts = (struct snapshot_parts){0};
 }
 
@@ -190,8 +220,11 @@ static int write_manifest(struct call *call, int dir)
         .n_shards = call->shard->config.n_shards,
         .tables = parts->tables,
         .n_tables = parts->n_tables,
+        .blobs = parts->blobs,
+        .n_blobs = parts->n_blobs,
     };
-    if (fill_schemas(call, parts) != EMBD_OK)
+    if (snapshot_check_blobs(parts, dir, &call->error) != EMBD_OK ||
+        fill_schemas(call, parts) != EMBD_OK)
         return call->error.status;
     char *text = embd__manifest_write(&manifest);
     if (text == NULL)
@@ -248,6 +281,7 @@ int handle_snapshot(struct call *call)
     const msgpack_object *items = NULL;
     uint32_t n = 0;
     bool more = false;
+    struct blob_fields blob;
     embd__read_fields(&f, &call->reader, "snapshot");
     embd__field_str(&f, "name", name, sizeof name, NULL);
     enum phase phase = (enum phase)embd__field_enum(&f, "phase", phase_names, PHASES, -1);
@@ -255,6 +289,8 @@ int handle_snapshot(struct call *call)
         n = embd__field_list(&f, "parts", LIMIT_ELEMENTS, &items);
         more = embd__field_bool(&f, "more", false);
     }
+    if (phase == PHASE_BLOB)
+        read_blob(call, &f, &blob);
     if (call_end(call, &f) != EMBD_OK || snapshot_check_name(name, e) != EMBD_OK ||
         check_place(call, phase) != EMBD_OK)
         return e->status;
@@ -263,6 +299,8 @@ int handle_snapshot(struct call *call)
         return write_shard(call, name);
     if (phase == PHASE_COMMIT)
         commit_shard(call, name, items, n, more);
+    else if (phase == PHASE_BLOB)
+        take_blob(call, name, &blob.piece);
     else if (phase == PHASE_BEGIN)
         snapshot_begin(call->shard->data_dir, name, e);
     else

@@ -3,14 +3,19 @@
 #ifndef EMBD_SHARD_SNAPSHOT_H
 #define EMBD_SHARD_SNAPSHOT_H
 
+#include <xxhash.h>
+
 #include "partfile.h"
 #include "tables.h"
 
-/* What commit has been told so far. */
+/* What commit has been told so far, and the blobs there are. */
 struct snapshot_parts {
     struct manifest_table *tables; /* [LIMIT_TABLES] or NULL; schemas are filled in at the end */
     char names[LIMIT_TABLES][EMBD_NAME_MAX + 1];
     uint32_t n_tables;
+    struct manifest_blob blobs[EMBD_BLOBS_MAX];
+    uint32_t n_blobs;
+    XXH3_state_t *blob_hash; /* of the last one, while more of it is to come; else NULL */
 };
 void snapshot_forget(struct snapshot_parts *parts);
 
@@ -27,6 +32,20 @@ int snapshot_begin(int data_dir, const char *name, struct embd__error *e);
 int snapshot_open(int data_dir, const char *name, struct embd__error *e);
 /* Writes and syncs a whole file that must not be there yet. */
 int snapshot_write_file(int dir, const char *file, const char *text, struct embd__error *e);
+/* Takes the next `bytes` of a blob into `dir`; offset 0 begins it. The last ones end it: it is
+ * synced, and its checksum compared with `xxh3`. EMBD_INVALID: out of turn, or a name that is none;
+ * EMBD_EXISTS, EMBD_TOO_LARGE, EMBD_CORRUPT, EMBD_IO. */
+struct snapshot_piece {
+    const char *blob;
+    const void *data;
+    uint64_t offset, bytes, xxh3;
+    bool is_last;
+};
+int snapshot_blob(struct snapshot_parts *parts, int dir, const struct snapshot_piece *piece,
+                  struct embd__error *e);
+/* Whether every blob is complete and in `dir`. EMBD_INVALID, EMBD_IO. */
+int snapshot_check_blobs(const struct snapshot_parts *parts, int dir, struct embd__error *e);
+
 /* Syncs NAME.tmp and renames it to NAME. */
 int snapshot_publish(int data_dir, const char *name, struct embd__error *e);
 /* Removes NAME.tmp and what is in it; no error where it is not there. */

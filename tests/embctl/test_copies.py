@@ -7,9 +7,10 @@ import random
 import shutil
 import socket
 import struct
+import subprocess
 
 import partfiles
-from embctl import (DAMAGED, FAILED, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, Embd, Scratch, embctl, embctl_json,
+from embctl import (DAMAGED, EMBCTL, FAILED, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, Embd, Scratch, embctl, embctl_json,
                     run_cases)
 from wire import Wire
 
@@ -177,6 +178,71 @@ def case_a_snapshot_verifies_and_loads():
             embctl(server, "snapshot", "x", code=REFUSED, says="data directory")
 
 
+def write(path, data):
+    with open(path, "wb") as file:
+        file.write(data)
+    return path
+
+
+def blob(path, name, **more):
+    """A blob as embctl writes it out, as bytes."""
+    return subprocess.run([EMBCTL, "blobs", path, name], capture_output=True, timeout=30, check=True, **more).stdout
+
+
+def case_s0_23_a_snapshot_carries_the_trainers_files():
+    with Scratch() as scratch:
+        dense = random.Random(1).randbytes(20_000_003)
+        os.mkdir(scratch("data"))
+        with Embd("--data-dir", scratch("data"), shards=2) as server:
+            embctl(server, "table", "create", "t", "--dim", 2)
+            report = embctl_json(server, "snapshot", "job", "--blob", "dense=" + write(scratch("w"), dense), "--blob",
+                                 "step=" + write(scratch("s"), b"9000\n"), "-b", "empty=/dev/null")["snapshot"][0]
+            assert report["bytes"] == 20_000_008 + 2 * 88, report
+            listed = embctl_json(None, "blobs", scratch("data/job"))
+            assert listed == {"blobs": [{"blob": "dense", "bytes": 20_000_003}, {"blob": "step", "bytes": 5},
+                                        {"blob": "empty", "bytes": 0}]}, listed
+            assert blob(scratch("data/job"), "dense") == dense
+            assert blob(scratch("data/job"), "step") == b"9000\n"
+            assert blob(scratch("data/job"), "empty") == b""
+            embctl(None, "blobs", scratch("data/job"), "none", code=REFUSED, says="'none'")
+            verified = embctl_json(None, "verify", scratch("data/job"))["verify"][0]
+            assert verified["bytes"] == report["bytes"]
+        with Embd() as server:
+            embctl(server, "load", scratch("data/job"))
+            embctl(server, "table", "drop", "t")
+            embctl(server, "dump", "--all", scratch("dump"))
+            assert embctl_json(None, "blobs", scratch("dump")) == {"blobs": []}
+            with open(scratch("data/job/dense.blob"), "r+b") as file:
+                file.seek(12_345_678)
+                file.write(bytes([file.read(1)[0] ^ 1]))
+            embctl(server, "load", scratch("data/job"), code=DAMAGED, says="dense.blob: has the checksum")
+            assert embctl_json(server, "table", "list") == {"tables": []}
+            embctl(None, "blobs", scratch("data/job"), "dense", code=DAMAGED, says="dense.blob")
+            assert blob(scratch("data/job"), "step") == b"9000\n", "the others are still good"
+            os.truncate(scratch("data/job/dense.blob"), 5)
+            embctl(None, "verify", scratch("data/job"), code=DAMAGED, says="has 5 bytes, the manifest says 20000003")
+            os.unlink(scratch("data/job/dense.blob"))
+            embctl(None, "verify", scratch("data/job"), code=DAMAGED, says="dense.blob: is missing")
+
+
+def case_s0_23_a_blob_that_cannot_be_kept_leaves_no_snapshot():
+    with Scratch() as scratch:
+        os.mkdir(scratch("data"))
+        small = write(scratch("small"), b"x")
+        with Embd("--data-dir", scratch("data")) as server:
+            embctl(server, "snapshot", "job", "--blob", "dense", code=USAGE, says="NAME=FILE")
+            embctl(server, "snapshot", "job", "--blob", "dense=" + scratch("none"), code=FAILED, says="No such file")
+            embctl(server, "snapshot", "job", "--blob", "dense=" + scratch("data"), code=FAILED, says="cannot read")
+            for name in ("", "Dense", "../up", "a.b"):
+                embctl(server, "snapshot", "job", "--blob", f"{name}={small}", code=REFUSED, says="blob name")
+            embctl(server, "snapshot", "job", "-b", f"a={small}", "-b", f"a={small}", code=REFUSED, says="twice")
+            many = [word for i in range(17) for word in ("-b", f"b{i}={small}")]
+            embctl(server, "snapshot", "job", *many, code=USAGE, says="at most 16")
+            assert os.listdir(scratch("data")) == []
+            embctl(server, "snapshot", "job", *many[:32])
+            assert len(embctl_json(None, "blobs", scratch("data/job"))["blobs"]) == 16
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -200,7 +266,7 @@ def case_a_snapshot_of_two_processes_is_one():
             os.mkdir(scratch("data-b/taken"))
             embctl(a, "snapshot", "taken", code=REFUSED, says="taken")
             assert os.listdir(scratch("data-a")) == [], "what had begun was aborted"
-            embctl(a, "snapshot", "whole")
+            embctl(a, "snapshot", "whole", "--blob", "step=" + write(scratch("step"), b"7"))
         for name in "ab":
             embctl(None, "verify", scratch(f"data-{name}/whole"))
         os.mkdir(scratch("gathered"))
@@ -213,6 +279,7 @@ def case_a_snapshot_of_two_processes_is_one():
             shutil.rmtree(scratch("gathered/b"))
             shutil.copytree(scratch("data-b/whole"), scratch("gathered/b"))
             embctl(None, "verify", scratch("gathered"))
+            assert blob(scratch("gathered"), "step") == b"7"
             embctl(server, "load", scratch("gathered"))
             embctl(server, "dump", "--all", scratch("again"))
         assert_same(partfiles.read(scratch("again")), partfiles.read(scratch("made")))

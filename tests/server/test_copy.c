@@ -402,6 +402,118 @@ static void phases_out_of_order_are_refused(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
+struct piece {
+    const char *blob;
+    uint64_t offset;
+    const char *data;
+    uint64_t bytes;
+    const uint64_t *xxh3; /* NULL: more is to come */
+};
+
+static struct exchange *ask_blob(struct rig *rig, const char *name, const struct piece *p)
+{
+    struct exchange *x = ask(rig, &rig->admin, METHOD_SNAPSHOT);
+    embd__msg_map(&x->out, p->xxh3 ? 5 : 4);
+    embd__msg_field_str(&x->out, "name", name);
+    embd__msg_field_str(&x->out, "phase", "blob");
+    embd__msg_field_str(&x->out, "blob", p->blob);
+    embd__msg_field_uint(&x->out, "offset", p->offset);
+    if (p->xxh3)
+        embd__msg_field_uint(&x->out, "xxh3", *p->xxh3);
+    embd__msg_bin(&x->out, p->data, p->bytes);
+    return x;
+}
+
+static void give(struct rig *rig, const char *name, struct piece piece)
+{
+    struct exchange *x = ask_blob(rig, name, &piece);
+    ask_ok(x);
+    ask_free(x);
+}
+
+static void S0_23_blobs_come_in_pieces_and_stand_in_the_manifest(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct manifest manifest;
+    struct embd__error e = {.status = EMBD_OK};
+    char dir[64], path[96];
+    size_t bytes;
+    const uint64_t whole = XXH3_64bits("abcdef", 6), nothing = XXH3_64bits("", 0);
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    simple(&rig, METHOD_HOLD);
+    phase(&rig, "s", "begin");
+    give(&rig, "s", (struct piece){"dense", 0, "abc", 3, NULL});
+    ask_error(ask_commit(&rig, "s", NULL, 0, false), EMBD_INVALID, "'dense'", "not complete", NULL);
+    phase(&rig, "s", "abort");
+    phase(&rig, "s", "begin");
+    give(&rig, "s", (struct piece){"dense", 0, "abc", 3, NULL});
+    give(&rig, "s", (struct piece){"dense", 3, "def", 3, &whole});
+    give(&rig, "s", (struct piece){"step", 0, "", 0, &nothing});
+    struct exchange *x = ask_commit(&rig, "s", NULL, 0, false);
+    ask_ok(x);
+    ask_free(x);
+    snprintf(path, sizeof path, "%s/s", dir);
+    char *json = (char *)read_file(path, "manifest.json", &bytes);
+    assert_int_equal(embd__manifest_read(json, bytes, &manifest, &e), EMBD_OK);
+    assert_int_equal(manifest.n_blobs, 2);
+    assert_string_equal(manifest.blobs[0].name, "dense");
+    assert_true(manifest.blobs[0].bytes == 6 && manifest.blobs[0].xxh3 == whole);
+    assert_true(manifest.blobs[1].bytes == 0 && manifest.blobs[1].xxh3 == nothing);
+    uint8_t *blob = read_file(path, "dense.blob", &bytes);
+    assert_int_equal(bytes, 6);
+    assert_memory_equal(blob, "abcdef", 6);
+    free(blob);
+    free(json);
+    embd__manifest_fini(&manifest);
+    rig_close(&rig);
+    scratch_remove(dir);
+}
+
+static void S0_23_blobs_out_of_turn_are_refused(void **state)
+{
+    (void)state;
+    struct rig rig, second;
+    char dir[64], path[96];
+    const uint64_t a = XXH3_64bits("a", 1), wrong = a + 1;
+    const struct piece one = {"a", 0, "a", 1, &a}, more = {"b", 0, "b", 1, NULL};
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 2, dir);
+    rig_open(&second, &store_host, 1, 2, dir);
+    ask_error(ask_blob(&rig, "s", &one), EMBD_INVALID, "'s' was not begun", NULL);
+    ask_error(ask_blob(&second, "s", &one), EMBD_INVALID, "shard 1", "first", NULL);
+    phase(&rig, "s", "begin");
+    const char *const names[] = {"", "..", "../x", "a/b", "A", "a.b"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        ask_error(ask_blob(&rig, "s", &(struct piece){names[i], 0, "a", 1, &a}), EMBD_INVALID,
+                  "blob", "[a-z0-9]", NULL);
+    ask_error(ask_blob(&rig, "s", &(struct piece){"a", 1, "a", 1, &a}), EMBD_INVALID, "'a'",
+              "not begun", NULL);
+    give(&rig, "s", one);
+    ask_error(ask_blob(&rig, "s", &one), EMBD_EXISTS, "'a'", NULL);
+    give(&rig, "s", more);
+    ask_error(ask_blob(&rig, "s", &(struct piece){"c", 0, "c", 1, &a}), EMBD_INVALID, "'b'",
+              "not complete", NULL);
+    ask_error(ask_blob(&rig, "s", &(struct piece){"b", 2, "b", 1, &a}), EMBD_INVALID, "offset: 2",
+              "1 bytes", NULL);
+    ask_error(ask_blob(&rig, "s", &(struct piece){"b", 1ull << 30, "b", 1, &a}), EMBD_TOO_LARGE,
+              "limit is 1073741824", NULL);
+    ask_error(ask_blob(&rig, "s", &(struct piece){"b", 1, "b", 1, &wrong}), EMBD_CORRUPT, "'b'",
+              "checksum", NULL);
+    ask_error(ask_commit(&rig, "s", NULL, 0, false), EMBD_INVALID, "'b'", "not complete", NULL);
+    phase(&rig, "s", "abort");
+    phase(&rig, "s", "begin");
+    give(&rig, "s", one);
+    snprintf(path, sizeof path, "%s/s.tmp/a.blob", dir);
+    assert_int_equal(unlink(path), 0);
+    ask_error(ask_commit(&rig, "s", NULL, 0, false), EMBD_IO, "a.blob", NULL);
+    phase(&rig, "s", "abort");
+    rig_close(&rig);
+    rig_close(&second);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 /* Where everything may be written (as root), a file in the way fails just as well. */
 static void what_the_file_system_refuses_is_told(void **state)
 {
@@ -450,6 +562,8 @@ int main(void)
         cmocka_unit_test(a_snapshot_restores_every_table),
         cmocka_unit_test(names_cannot_leave_the_data_directory),
         cmocka_unit_test(phases_out_of_order_are_refused),
+        cmocka_unit_test(S0_23_blobs_come_in_pieces_and_stand_in_the_manifest),
+        cmocka_unit_test(S0_23_blobs_out_of_turn_are_refused),
         cmocka_unit_test(what_the_file_system_refuses_is_told),
         cmocka_unit_test(a_shard_without_a_data_directory_refuses_snapshots),
     };

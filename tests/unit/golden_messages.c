@@ -651,6 +651,53 @@ static void check_rows(struct reader *r)
     assert_int_equal(out.candidate_counts[0], 2);
 }
 
+/* ---- snapshot ---- */
+
+static void build_snapshot_request(struct msg *m)
+{
+    embd__msg_request(m, 12, METHOD_SNAPSHOT);
+    embd__msg_map(m, 5);
+    embd__msg_field_str(m, "name", "nightly");
+    embd__msg_field_str(m, "phase", "blob");
+    embd__msg_field_str(m, "blob", "step");
+    embd__msg_field_uint(m, "offset", 0);
+    embd__msg_field_uint(m, "xxh3", 0x491d632ef4606cc0);
+    embd__msg_bin(m, "step 9000", 9);
+    embd__msg_end(m);
+}
+
+static const void *read_blob(struct reader *r, uint64_t *bytes_out, uint64_t *xxh3_out)
+{
+    struct fields f;
+    char text[64];
+    embd__read_fields(&f, r, "snapshot");
+    embd__field_str(&f, "name", text, sizeof text, NULL);
+    embd__field_str(&f, "phase", text, sizeof text, NULL);
+    embd__field_str(&f, "blob", text, sizeof text, NULL);
+    embd__field_uint(&f, "offset", 0, 0, FIELD_REQUIRED);
+    *xxh3_out = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    const void *data = embd__read_bin_any(r, "blob", 1, LIMIT_FRAME_BYTES, bytes_out);
+    embd__reader_end(r);
+    return data;
+}
+
+static void read_snapshot_request(struct reader *r)
+{
+    uint64_t bytes, xxh3;
+    read_blob(r, &bytes, &xxh3);
+}
+
+static void check_snapshot_request(struct reader *r)
+{
+    uint64_t bytes, xxh3;
+    const void *data = read_blob(r, &bytes, &xxh3);
+    assert_int_equal(r->error->status, EMBD_OK);
+    assert_int_equal(bytes, 9);
+    assert_memory_equal(data, "step 9000", 9);
+    assert_true(xxh3 == 0x491d632ef4606cc0);
+}
+
 #define GOLDEN(name, read, check)                                                                  \
     {                                                                                              \
 #name, build_##name, read, check                                                           \
@@ -674,5 +721,6 @@ const struct golden goldens[] = {
     GOLDEN(error_notice, read_nothing, check_error_notice),
     GOLDEN(scan_result, read_rows, check_rows),
     GOLDEN(load_request, read_rows, check_rows),
+    GOLDEN(snapshot_request, read_snapshot_request, check_snapshot_request),
 };
 const uint32_t n_goldens = sizeof goldens / sizeof goldens[0];

@@ -92,6 +92,47 @@ static void a_manifest_reads_back(void **state)
     embd__manifest_fini(&out);
 }
 
+static void blobs_are_written_and_read_back(void **state)
+{
+    struct manifest m, out;
+    struct manifest_table table;
+    struct manifest_part parts[2];
+    struct manifest_blob blobs[2] = {{"dense", EMBD_BLOB_BYTES_MAX, UINT64_MAX}, {"0-step_", 0, 1}};
+    struct embd__error e = {0};
+    (void)state;
+    make(&m, &table, parts);
+    m.blobs = blobs;
+    m.n_blobs = 2;
+    char *text = embd__manifest_write(&m);
+    assert_non_null(text);
+    if (embd__manifest_read(text, strlen(text), &out, &e) != EMBD_OK)
+        fail_msg("%s", e.text);
+    free(text);
+    assert_int_equal(out.n_blobs, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(out.blobs[i].name, blobs[i].name);
+        assert_true(out.blobs[i].bytes == blobs[i].bytes && out.blobs[i].xxh3 == blobs[i].xxh3);
+    }
+    embd__manifest_fini(&out);
+}
+
+static void a_blob_has_a_file_name_that_no_part_has(void **state)
+{
+    char file[MANIFEST_BLOB_FILE], name[66];
+    (void)state;
+    memset(name, 'z', sizeof name);
+    name[64] = '\0';
+    const char *const bad[] = {"", "-a", "_a", "A", "a.b", "a/b", "..", "a b", "\xc3\xa4", name};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_false(embd__manifest_blob_file(file, bad[i]));
+        assert_string_equal(file, "");
+    }
+    assert_true(embd__manifest_blob_file(file, name + 1));
+    assert_int_equal(strlen(file), 68);
+    assert_true(embd__manifest_blob_file(file, "dense-1_b"));
+    assert_string_equal(file, "dense-1_b.blob");
+}
+
 /* Reads the golden text with one place changed. */
 static void refused(const char *from, const char *to, int status, const char *why)
 {
@@ -146,6 +187,22 @@ static void what_a_manifest_says_is_checked(void **state)
     refused("0.5", "1e300", EMBD_CORRUPT, "'initial_accumulator' is 1e+300, beyond f32");
     refused("\"tables\": [", "\"tables\": [{},", EMBD_CORRUPT,
             "manifest tables[0] has no 'schema'");
+#define BLOBS(text) "\"shards\": 2, \"blobs\": [" text "]"
+#define BLOB(name, bytes)                                                                          \
+    "{\"name\": \"" name "\", \"bytes\": " bytes ", \"xxh3\": \"0000000000000001\"}"
+    refused("\"shards\": 2", "\"shards\": 2, \"blobs\": {}", EMBD_CORRUPT,
+            "'blobs' is an object, expected an array");
+    refused("\"shards\": 2", BLOBS("{}"), EMBD_CORRUPT, "manifest blobs[0] has no 'name'");
+    refused("\"shards\": 2", BLOBS(BLOB("../x", "1")), EMBD_CORRUPT,
+            "manifest blobs[0] 'name' is not of the form");
+    refused("\"shards\": 2", BLOBS(BLOB("a", "1073741825")), EMBD_CORRUPT,
+            "'bytes' is 1073741825, the limit is 1073741824");
+    refused("\"shards\": 2", BLOBS(BLOB("a", "1") "," BLOB("a", "2")), EMBD_CORRUPT,
+            "manifest blob 'a' is there twice");
+    refused("\"shards\": 2", BLOBS("1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"), EMBD_CORRUPT,
+            "'blobs' has 17 elements, the limit is 16");
+#undef BLOBS
+#undef BLOB
 }
 
 static void text_that_is_no_manifest_is_refused_with_its_place(void **state)
@@ -175,6 +232,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_manifest_has_its_golden_text),
         cmocka_unit_test(a_manifest_reads_back),
+        cmocka_unit_test(blobs_are_written_and_read_back),
+        cmocka_unit_test(a_blob_has_a_file_name_that_no_part_has),
         cmocka_unit_test(what_a_manifest_says_is_checked),
         cmocka_unit_test(text_that_is_no_manifest_is_refused_with_its_place),
         cmocka_unit_test(every_truncation_of_a_manifest_is_refused),

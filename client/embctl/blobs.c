@@ -1,0 +1,140 @@
+/* blobs.c - embctl blobs: the files that a trainer gave to a snapshot; and those that snapshot
+ * --blob gives. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blobs.h"
+#include "embctl.h"
+#include "listing.h"
+
+/* ---- NAME=FILE ---- */
+
+static int cannot(const char *what, const char *path)
+{
+    fprintf(stderr, "embctl: %s: cannot %s: %s\n", path, what, strerror(errno));
+    return EXIT_FAILED;
+}
+
+/* All of a file, however long it says it is. */
+static int read_stream(FILE *in, const char *path, char **data_out, uint64_t *bytes_out)
+{
+    char *data = NULL, chunk[65536];
+    size_t n, bytes = 0;
+    FILE *to = open_memstream(&data, &bytes);
+    if (!to)
+        return cannot("read", path);
+    while ((n = fread(chunk, 1, sizeof chunk, in)) > 0 && (size_t)ftell(to) <= EMBD_BLOB_BYTES_MAX)
+        fwrite(chunk, 1, n, to);
+    int failed = ferror(in) | ferror(to);
+    if (fclose(to) || failed) {
+        free(data);
+        return cannot("read", path);
+    }
+    *data_out = data;
+    *bytes_out = bytes;
+    return EXIT_DONE;
+}
+
+int blob_from_file(const char *text, embd_blob *blob_out)
+{
+    const char *equals = strchr(text, '=');
+    char *name = equals ? strndup(text, (size_t)(equals - text)) : NULL, *data = NULL;
+    uint64_t bytes = 0;
+    if (!name) {
+        fprintf(stderr, "embctl: --blob is '%s'; it is to be NAME=FILE\n", text);
+        return EXIT_USAGE;
+    }
+    FILE *in = fopen(equals + 1, "re");
+    int code = in ? read_stream(in, equals + 1, &data, &bytes) : cannot("open", equals + 1);
+    if (in)
+        fclose(in);
+    *blob_out = (embd_blob){.name = name, .data = data, .bytes = bytes};
+    if (code)
+        blob_fini(blob_out);
+    return code;
+}
+
+void blob_fini(embd_blob *blob)
+{
+    free((void *)(uintptr_t)blob->name);
+    free((void *)(uintptr_t)blob->data);
+    *blob = (embd_blob){0};
+}
+
+/* ---- embctl blobs ---- */
+
+struct blobs_arguments {
+    const char *words[2]; /* directory, name */
+    int n_words;
+};
+
+static int parse(int key, char *arg, struct argp_state *state)
+{
+    struct blobs_arguments *a = state->input;
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (a->n_words == 2)
+            argp_error(state, "one argument too many: '%s'", arg);
+        a->words[a->n_words++] = arg;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "name a snapshot directory");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static int add_blob(void *arg, const char *name, uint64_t bytes)
+{
+    struct listing *l = arg;
+    listing_row(l);
+    listing_text(l, 0, name);
+    listing_uint(l, 1, bytes);
+    return 0;
+}
+
+static int list_blobs(const char *dir)
+{
+    static const struct column columns[] = {{"blob", CELL_TEXT}, {"bytes", CELL_BYTES}};
+    struct listing l;
+    char why[1024] = "";
+    listing_init(&l, "blobs", columns, 2);
+    int status = embd_blob_list(dir, add_blob, &l, why, sizeof why);
+    if (status == EMBD_OK)
+        listing_print(&l);
+    listing_fini(&l);
+    return end_with(status, why);
+}
+
+static int print_blob(const char *dir, const char *name)
+{
+    void *data = NULL;
+    uint64_t bytes = 0;
+    char why[1024] = "";
+    int status = embd_blob_read(dir, name, &data, &bytes, why, sizeof why);
+    if (status == EMBD_OK)
+        fwrite(data, 1, (size_t)bytes, stdout);
+    free(data);
+    return end_with(status, why);
+}
+
+int command_blobs(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .parser = parse,
+        .args_doc = "DIR [NAME]",
+        .doc = "Lists the files that a trainer gave to a snapshot, or writes one of them, as it "
+               "was given, "
+               "to the standard output. Asks no server.\v"
+               "What is written was checked against the snapshot's manifest before.\n"
+               "\n"
+               "Examples:\n"
+               "  embctl blobs /var/lib/embd/nightly\n"
+               "  embctl blobs /var/lib/embd/nightly dense > dense.npz"};
+    struct blobs_arguments a = {.n_words = 0};
+    parse_command(&argp, argc, argv, &a);
+    return a.n_words == 2 ? print_blob(a.words[0], a.words[1]) : list_blobs(a.words[0]);
+}

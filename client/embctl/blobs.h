@@ -1,0 +1,12 @@
+/* blobs.h - files that go with a snapshot, named on the command line. */
+#ifndef EMBCTL_BLOBS_H
+#define EMBCTL_BLOBS_H
+
+#include "embd/embd.h"
+
+/* Reads the file of "NAME=FILE" into *blob_out, which blob_fini frees. On failure tells why on
+ * stderr; returns an exit code. */
+int blob_from_file(const char *text, embd_blob *blob_out);
+void blob_fini(embd_blob *blob);
+
+#endif

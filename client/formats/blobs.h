@@ -1,0 +1,20 @@
+/* blobs.h - the trainer's own files in a snapshot. */
+#ifndef EMBD_FORMATS_BLOBS_H
+#define EMBD_FORMATS_BLOBS_H
+
+#include "dumpdir.h"
+#include "request.h"
+
+/* What embd_snapshot was given: their number, names and sizes. */
+int embd__blobs_check(const embd_blob *blobs, uint32_t n, struct embd__error *e);
+
+/* Sends one to shard 0, which has begun the snapshot `name`. The client's error names the shard and
+ * the cause. */
+int embd__blob_send(embd_client *client, const char *name, const embd_blob *blob);
+
+/* Reads and checks one, malloc'd with a zero byte behind it. NULL: the error names the file and
+ * what is wrong. */
+void *embd__blob_read(const struct dump_share *share, const struct manifest_blob *blob,
+                      struct embd__error *e);
+
+#endif
