@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what embd is built, tested and demonstrated with: one apt list for Debian and Ubuntu.
-# Touches no network when everything is already there. Usage: deploy/deps.sh [--check]
+# Touches no network when everything is already there. Usage: deploy/deps.sh [--check] [--torch]
 #   --check   install nothing; exit 1 and name what is missing
+#   --torch   PyTorch too, which the modules of embd.torch need and nothing else does
 set -eu
 
 packages="
@@ -11,7 +12,20 @@ libcmocka-dev libjansson-dev librandom123-dev libsmartcols-dev libuv1-dev libxxh
 libyaml-dev
 libmsgpack-dev
 python3 python3-msgpack python3-pynvim
+python3-cffi python3-dev python3-numpy python3-pip python3-setuptools python3-venv python3-wheel
 "
+
+check=no
+for flag in "$@"; do
+    case $flag in
+    --check) check=yes ;;
+    --torch) packages="$packages python3-torch" ;;
+    *)
+        echo "deps: '$flag' is not understood; flags are --check and --torch" >&2
+        exit 2
+        ;;
+    esac
+done
 
 # Other releases name these two differently.
 alternatives() {
@@ -39,7 +53,7 @@ if [ -z "$missing" ]; then
     echo "deps: everything is installed"
     exit 0
 fi
-if [ "${1:-}" = --check ]; then
+if [ $check = yes ]; then
     echo "deps: missing:$missing" >&2
     exit 1
 fi

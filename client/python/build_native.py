@@ -1,0 +1,123 @@
+"""Makes embd._native, the extension module that holds the C API, out of embd.h itself.
+
+The declarations cffi needs are the header, read by the C preprocessor: what is added there is there in Python
+with the next build, and nothing is declared twice. cffi compiles against the real header (API mode), so a
+declaration that does not fit is an error of the compiler and not a crash.
+
+Where libembd comes from:
+  in the tree            its objects are built by CMake and linked in; the package needs no libembd.so
+  an installed library   what pkg-config calls embd; when the tree is not there, or with EMBD_LIBRARY=installed
+
+    python3 build_native.py --emit FILE.c      writes the C source of the module (CMakeLists.txt does so)
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+from cffi import FFI
+
+HERE = pathlib.Path(__file__).resolve().parent
+TREE = HERE.parents[1]
+
+
+def run(*command, **more):
+    return subprocess.run(command, check=True, text=True, **more)
+
+
+def pkg_config(*arguments):
+    return run("pkg-config", *arguments, stdout=subprocess.PIPE).stdout.split()
+
+
+class Tree:
+    """libembd as the sources beside this file. What is built lies in the tree's own build folder."""
+
+    header = TREE / "include/embd/embd.h"
+    build_base = TREE / "build/pip"
+    folder = build_base / "libembd"
+
+    def folders(self):
+        """Where setuptools shall write."""
+        self.build_base.mkdir(parents=True, exist_ok=True)
+        return {"build": {"build_base": str(self.build_base)}, "egg_info": {"egg_base": str(self.build_base)}}
+
+    def version(self):
+        return re.search(r"project\(embd VERSION ([0-9.]+)", (TREE / "CMakeLists.txt").read_text())[1]
+
+    def build(self):
+        run("cmake", "-S", TREE, "-B", self.folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+            "-DEMBD_TESTS=OFF", "-DEMBD_CUDA=OFF", "-DEMBD_PYTHON=OFF")
+        run("ninja", "-C", self.folder, "client/libembd_client.a", "proto/libembd_proto.a")
+
+    def options(self):
+        packages = ["libuv", self.msgpack(), "jansson", "libxxhash"]
+        return {
+            "include_dirs": [str(TREE / "include")],
+            "extra_objects": [str(self.folder / "client/libembd_client.a"),
+                              str(self.folder / "proto/libembd_proto.a")],
+            "libraries": [flag[2:] for flag in pkg_config("--libs-only-l", *packages)] + ["m", "pthread"],
+        }
+
+    def msgpack(self):
+        for name in ("msgpack-c", "msgpackc", "msgpack"):
+            if subprocess.run(["pkg-config", "--exists", name], check=False).returncode == 0:
+                return name
+        raise SystemExit("msgpack for C is not installed; deploy/deps.sh installs what embd is built with")
+
+
+class Installed:
+    """libembd as pkg-config finds it."""
+
+    def folders(self):
+        """setuptools' own."""
+        return {}
+
+    @property
+    def header(self):
+        return pathlib.Path(*pkg_config("--variable=includedir", "embd")) / "embd/embd.h"
+
+    def version(self):
+        return pkg_config("--modversion", "embd")[0]
+
+    def build(self):
+        """It is there already."""
+
+    def options(self):
+        folder = pkg_config("--variable=libdir", "embd")
+        return {"include_dirs": [str(self.header.parents[1])], "library_dirs": folder,
+                "runtime_library_dirs": folder, "libraries": ["embd"]}
+
+
+def choose():
+    wanted = os.environ.get("EMBD_LIBRARY", "")
+    if wanted not in ("", "tree", "installed"):
+        raise SystemExit(f"EMBD_LIBRARY is '{wanted}'; it can be tree or installed")
+    return Installed() if wanted == "installed" or not Tree.header.exists() else Tree()
+
+
+SOURCE = choose()
+
+
+def declarations(header):
+    """embd.h as cffi's parser takes it: no includes, no attributes, its number macros as constants."""
+    text = re.sub(r"^\s*#\s*include.*$", "", header.read_text(), flags=re.M)
+    text = text.replace('__attribute__((visibility("default")))', "")
+    plain = run("cc", "-E", "-P", "-x", "c", "-", input=text, stdout=subprocess.PIPE).stdout
+    numbers = re.findall(r"^#define (EMBD_[A-Z_]+) +[0-9]", text, flags=re.M)
+    return plain + "".join(f"#define {name} ...\n" for name in numbers)
+
+
+def make():
+    builder = FFI()
+    builder.cdef(declarations(SOURCE.header))
+    builder.cdef((HERE / "native.cdef").read_text())
+    builder.set_source("embd._native", (HERE / "native.c").read_text(), **SOURCE.options(),
+                       extra_compile_args=["-std=c11", "-O2"])
+    return builder
+
+
+ffi = make()
+
+if __name__ == "__main__":
+    ffi.emit_c_code(sys.argv[sys.argv.index("--emit") + 1])

@@ -1,0 +1,227 @@
+"""A connection to a cluster: tables, calls over several tables, operating the cluster."""
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple, Optional, Union
+
+from . import errors, structs
+from ._native import ffi, lib
+from .arrays import Floats
+from .handle import Flight, Handle
+from .schema import CSchema
+from .stored import DumpReport, Progress, progress_callback
+from .table import Batch, Call, Part, Table, call_options
+
+Servers = Union[str, Sequence[str]]
+Path = Union[str, "os.PathLike[str]"]
+
+
+class ShardStats(NamedTuple):
+    """Figures of a shard by name; names and units are those of proto/PROTOCOL.md."""
+
+    shard: dict[str, int]
+    tables: dict[str, dict[str, int]]
+
+
+def connect(servers: Optional[Servers] = None, *, own_thread: bool = True, **options: Any) -> "Client":
+    """Connects to the cluster that one of `servers` ("host:port,...", or a sequence) belongs to; without it to
+    $EMBD_SERVERS, else to 127.0.0.1:7700.
+
+    own_thread     the library moves bytes on a thread of its own, so that started calls make progress
+    deadline       seconds, of every call that names none (30)
+    reconnect_min, reconnect_max   seconds between attempts to connect again
+    and whatever else embd_options has. Raises UnreachableError and others of embd.Error."""
+    if servers is None:
+        servers = os.environ.get("EMBD_SERVERS", "127.0.0.1:7700")
+    if not isinstance(servers, str):
+        servers = ",".join(servers)
+    c_options = ffi.new("embd_options *")
+    lib.embd_options_init(c_options)
+    keep: list[Any] = []
+    structs.fill(c_options, {"own_thread": own_thread, **options}, keep)
+    out = ffi.new("embd_client **")
+    why = errors.Why()
+    why.check(lib.embd_connect(servers.encode(), c_options, out, why.buffer, why.bytes))
+    return Client(Handle(out[0]))
+
+
+class Client:
+    """A connected cluster; made by connect(). Any thread may use it, one call at a time: a second thread waits
+    for the first one's call, so that threads that are to overlap take a client each, or started calls."""
+
+    def __init__(self, handle: Handle):
+        self.handle = handle
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *what: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<embd client of {', '.join(self.shards)}>" if self.handle.c else "<embd client, closed>"
+
+    def close(self) -> None:
+        """Abandons calls in flight and closes the connections."""
+        self.handle.close()
+
+    @property
+    def shards(self) -> list[str]:
+        """Addresses of all shards."""
+        with self.handle as c:
+            return [ffi.string(lib.embd_shard_address(c, i)).decode() for i in range(lib.embd_shard_count(c))]
+
+    def ping(self, shard: int = 0) -> float:
+        """Seconds of a round trip."""
+        out = ffi.new("uint64_t *")
+        with self.handle as c:
+            self.handle.check(lib.embd_ping(c, shard, out))
+        return float(out[0]) / 1e6
+
+    # ---- tables ----
+
+    def create_table(self, name: str, dim: int, **fields: Any) -> Table:
+        """Creates a table on every shard and opens it; the same definition again is no error.
+
+        `fields` are those of embd_schema: optimizer ("adam", or Optimizer("adam", lr=0.01)), initializer
+        (Initializer("normal", 0, 0.1)), slots, slot_sizes, partition, combiner ("sum", "mean", "sqrtn",
+        "concat"), dtype, seed, capacity, on_full, admit_after, create_on, admit_nonfinite, durability. One that
+        is not given has the default of embd_schema_init."""
+        c_schema = CSchema(name, dim, fields)
+        with self.handle as c:
+            self.handle.check(lib.embd_table_create(c, c_schema.schema))
+        return self.table(name)
+
+    def table(self, name: str) -> Table:
+        """Opens a table."""
+        out = ffi.new("embd_table **")
+        with self.handle as c:
+            self.handle.check(lib.embd_table_open(c, name.encode(), out))
+            return Table(self, out[0])
+
+    def tables(self) -> list[str]:
+        """Names of all tables."""
+        names: list[str] = []
+        me = ffi.new_handle(names)
+        with self.handle as c:
+            self.handle.check(lib.embd_table_list(c, lib.embd_python_on_name, me))
+        return names
+
+    def drop_table(self, name: str) -> None:
+        with self.handle as c:
+            self.handle.check(lib.embd_table_drop(c, name.encode()))
+
+    # ---- calls ----
+
+    def pull(self, parts: Sequence[Part], **options: Any) -> list[Floats]:
+        """Pulls all parts in one call: one matrix for each."""
+        batch = Batch(list(parts), False)
+        self._call(lib.embd_pull, batch, options)
+        return batch.matrices
+
+    def push(self, parts: Sequence[Part], **options: Any) -> None:
+        """Pushes the gradients of all parts in one call, which is one step of every table it names."""
+        self._call(lib.embd_push, Batch(list(parts), True), options)
+
+    def pull_start(self, parts: Sequence[Part], **options: Any) -> Call[list[Floats]]:
+        """As pull, but returns once the call is on its way. The arrays must not be changed until it has ended."""
+        flight, batch = self.start(False, list(parts), options)
+        return Call(self.handle, flight, batch.matrices)
+
+    def push_start(self, parts: Sequence[Part], **options: Any) -> Call[None]:
+        """As push, but returns once the call is on its way."""
+        flight, _ = self.start(True, list(parts), options)
+        return Call(self.handle, flight, None)
+
+    def start(self, is_push: bool, parts: list[Part], options: dict[str, Any]) -> tuple[Flight, Batch]:
+        batch = Batch(parts, is_push)
+        start = lib.embd_push_start if is_push else lib.embd_pull_start
+        return self.handle.begin(start, batch.c_parts, batch.n, call_options(options), batch), batch
+
+    def _call(self, function: Any, batch: Batch, options: dict[str, Any]) -> None:
+        c_options = call_options(options) if options else ffi.NULL
+        with self.handle as c:
+            self.handle.check(function(c, batch.c_parts, batch.n, c_options))
+
+    # ---- operating ----
+
+    def stats(self) -> list[ShardStats]:
+        """Figures of every shard and of its tables."""
+        return [self._shard_stats(shard) for shard in range(len(self.shards))]
+
+    def _shard_stats(self, shard: int) -> ShardStats:
+        out = ShardStats({}, {})
+        me = ffi.new_handle(out)
+        with self.handle as c:
+            self.handle.check(lib.embd_stats(c, shard, lib.embd_python_on_figure, me))
+        return out
+
+    def dump(self, directory: Path, table: Optional[str] = None,
+             progress: Optional[Progress] = None) -> DumpReport:
+        """Writes a table, or all, as one consistent cut into a new directory of this machine. `progress` is called
+        with (rows done, rows in all, bytes); when it returns something true, or raises, the dump stops."""
+        return self._copy(lib.embd_dump, directory, table, progress)
+
+    def load(self, directory: Path, table: Optional[str] = None,
+             progress: Optional[Progress] = None) -> DumpReport:
+        """Creates the tables of a dump or snapshot and fills them, bit for bit, on any number of shards."""
+        return self._copy(lib.embd_load, directory, table, progress)
+
+    def _copy(self, function: Callable[..., int], directory: Path, table: Optional[str],
+              progress: Optional[Progress]) -> DumpReport:
+        report = ffi.new("embd_dump_report *")
+        name = ffi.NULL if table is None else table.encode()
+        with progress_callback(progress) as (callback, arg), self.handle as c:
+            self.handle.check(function(c, name, os.fsencode(directory), callback, arg, report))
+        return DumpReport(**structs.read(report))
+
+    def snapshot(self, name: str) -> DumpReport:
+        """Has every server process write its state under its data directory, one cut over all."""
+        report = ffi.new("embd_dump_report *")
+        with self.handle as c:
+            self.handle.check(lib.embd_snapshot(c, name.encode(), report))
+        return DumpReport(**structs.read(report))
+
+    def drain(self) -> None:
+        """Asks every server process to finish what it has begun and exit."""
+        with self.handle as c:
+            self.handle.check(lib.embd_drain(c))
+
+    # ---- model folders of HugeCTR ----
+
+    def export_hugectr(self, table: str, folder: Path, progress: Optional[Progress] = None,
+                       **options: Any) -> DumpReport:
+        """Writes a table as a model folder of HugeCTR. Options are the members of embd_hugectr_options."""
+        return self._hugectr(lib.embd_hugectr_export, table.encode(), folder, progress, options)
+
+    def import_hugectr(self, table: str, dim: int, folder: Path, *, schema: Optional[dict[str, Any]] = None,
+                       progress: Optional[Progress] = None, **options: Any) -> DumpReport:
+        """Creates a table (`schema`: fields as of create_table) and fills it from a model folder of HugeCTR."""
+        c_schema = CSchema(table, dim, schema or {})
+        return self._hugectr(lib.embd_hugectr_import, c_schema.schema, folder, progress, options)
+
+    def _hugectr(self, function: Callable[..., int], what: Any, folder: Path, progress: Optional[Progress],
+                 options: dict[str, Any]) -> DumpReport:
+        c_options = ffi.new("embd_hugectr_options *")
+        lib.embd_hugectr_options_init(c_options)
+        keep: list[Any] = []
+        structs.fill(c_options, options, keep)
+        report = ffi.new("embd_dump_report *")
+        with progress_callback(progress) as (callback, arg), self.handle as c:
+            self.handle.check(function(c, what, os.fsencode(folder), c_options, callback, arg, report))
+        return DumpReport(**structs.read(report))
+
+
+@ffi.def_extern()  # type: ignore[untyped-decorator]
+def embd_python_on_name(arg: Any, name: Any) -> int:
+    ffi.from_handle(arg).append(ffi.string(name).decode())
+    return 0
+
+
+@ffi.def_extern()  # type: ignore[untyped-decorator]
+def embd_python_on_figure(arg: Any, table: Any, name: Any, value: int) -> int:
+    stats: ShardStats = ffi.from_handle(arg)
+    figures = stats.shard if table == ffi.NULL else stats.tables.setdefault(ffi.string(table).decode(), {})
+    figures[ffi.string(name).decode()] = value
+    return 0

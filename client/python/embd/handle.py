@@ -1,0 +1,143 @@
+"""The C handle of a client: one thread at a time, no use after close or fork, calls in flight kept alive.
+
+libembd's handles belong to one thread at a time, and cffi lets go of Python's lock during a call; so every call
+into C holds the handle's own lock. Arrays of a started call must stay until it has ended: the handle keeps them,
+whether or not anybody still holds the Call. A child that was forked has the parent's sockets but must not speak
+on them: its handles fail."""
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+import weakref
+from typing import Any
+
+from . import errors
+from ._native import ffi, lib
+
+
+class Flight:
+    """A started call in C and what it reads and writes."""
+
+    __slots__ = ("c_call", "keep", "status", "sentence")
+
+    def __init__(self, c_call: Any, keep: Any):
+        self.c_call = c_call
+        self.keep = keep
+        self.status: int | None = None
+        self.sentence = ""
+
+
+class Handle:
+    def __init__(self, c_client: Any):
+        self.c = c_client
+        self._lock = threading.Lock()
+        self._owner = 0
+        self._flights: set[Flight] = set()
+        self._left: list[Flight] = []  # their Call is gone; appended to by destructors
+        _living.add(self)
+
+    def __enter__(self) -> Any:
+        me = threading.get_ident()
+        if self._owner == me:
+            raise RuntimeError("a callback of a client may not call the client")
+        self._lock.acquire()
+        if self.c is None:
+            self._lock.release()
+            raise errors.make(lib.EMBD_CLOSED, "the client is closed, or the process was forked since it connected")
+        self._owner = me
+        return self.c
+
+    def __exit__(self, *what: Any) -> None:
+        self._owner = 0
+        self._lock.release()
+
+    def check(self, status: int) -> None:
+        """To be called with the lock held."""
+        if status:
+            raise errors.make(status, ffi.string(lib.embd_last_error(self.c)).decode(errors="replace"))
+
+    # ---- calls in flight ----
+
+    def begin(self, start: Any, parts: Any, n_parts: int, options: Any, keep: Any) -> Flight:
+        out = ffi.new("embd_call **")
+        with self as c:
+            self._reap()
+            self.check(start(c, parts, n_parts, options, out))
+            flight = Flight(out[0], keep)
+            self._flights.add(flight)
+        return flight
+
+    def finish(self, flight: Flight) -> None:
+        """Waits for the call; its failure is raised, also when asked again."""
+        if flight.status is None:
+            with self:
+                if flight.status is None:
+                    self._wait(flight)
+        if flight.status:
+            raise errors.make(flight.status, flight.sentence)
+
+    def is_done(self, flight: Flight) -> bool:
+        if flight.status is not None:
+            return True
+        with self:
+            return flight.status is not None or bool(lib.embd_is_done(flight.c_call))
+
+    def leave(self, flight: Flight) -> None:
+        """Nobody will wait for it; called by a destructor, so nothing is locked here."""
+        if flight.status is None:
+            self._left.append(flight)
+
+    def _wait(self, flight: Flight) -> None:
+        flight.status = lib.embd_wait(flight.c_call)
+        if flight.status:
+            flight.sentence = ffi.string(lib.embd_last_error(self.c)).decode(errors="replace")
+        self._flights.discard(flight)
+        flight.c_call = flight.keep = None
+
+    def _reap(self) -> None:
+        """Ends calls that were dropped and are done."""
+        for _ in range(len(self._left)):
+            flight = self._left.pop(0)
+            if not lib.embd_is_done(flight.c_call):
+                self._left.append(flight)
+                continue
+            self._wait(flight)
+            if flight.status:
+                warnings.warn(f"a call that nobody waited for failed: {errors.text(flight.status)}: "
+                              f"{flight.sentence}", ResourceWarning, stacklevel=4)
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        with self._lock:
+            if self.c is None:
+                return
+            c, self.c = self.c, None
+            lib.embd_close(c)
+            for flight in self._flights:
+                flight.status, flight.sentence = lib.EMBD_CLOSED, "the client was closed before the call ended"
+                flight.c_call = flight.keep = None
+            self._flights.clear()
+            self._left.clear()
+
+    def abandon(self) -> None:
+        """In a forked child: the connections and the thread are the parent's."""
+        self._lock = threading.Lock()
+        self._owner = 0
+        self.c = None
+
+    def __del__(self) -> None:
+        if self.c is not None:
+            lib.embd_close(self.c)
+
+
+_living: weakref.WeakSet[Handle] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for handle in list(_living):
+        handle.abandon()
+
+
+os.register_at_fork(after_in_child=_after_fork)

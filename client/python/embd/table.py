@@ -1,0 +1,190 @@
+"""Batches, tables and calls in flight."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import arrays, structs
+from ._native import ffi, lib
+from .arrays import Floats, Keys
+from .schema import Schema, from_c
+
+if TYPE_CHECKING:
+    from .client import Client
+
+T = TypeVar("T")
+
+
+class Part:
+    """One table's share of a call: a batch and the matrix that belongs to it.
+
+    keys      [n_keys] any 64-bit integers
+    offsets   [n_rows + 1]: row r holds keys[offsets[r] : offsets[r + 1]]; or
+    lengths   [n_rows]: how many keys each row holds. With neither, every key is a row
+    values    push: the gradient of what such a pull returned. pull: the array to fill (None: a new one).
+              [n_rows, dim] where the table combines and not `raw`; otherwise [n_keys, dim]
+    weights   [n_keys] float32, or None: all 1
+    statuses  [n_keys] uint8, filled with embd.KeyStatus; or None
+    raw       rows of single keys although the table combines
+
+    In a table of several slots row r is of sample r // slots and slot r % slots."""
+
+    __slots__ = ("table", "keys", "offsets", "weights", "values", "statuses", "raw", "shape", "_pointers")
+
+    def __init__(self, table: "Table", keys: Keys, offsets: Optional[ArrayLike] = None, *,
+                 lengths: Optional[ArrayLike] = None, weights: Optional[ArrayLike] = None,
+                 values: Optional[ArrayLike] = None, statuses: Optional[NDArray[np.uint8]] = None,
+                 raw: bool = False):
+        self.table = table
+        self.keys = arrays.unsigned("keys", keys)
+        if lengths is not None:
+            if offsets is not None:
+                raise TypeError("a batch has offsets or lengths, not both")
+            offsets = arrays.offsets_of(lengths)
+        self.offsets = None if offsets is None else arrays.unsigned("offsets", offsets)
+        self.raw = raw
+        n_keys = self.keys.size
+        if self.offsets is None or not table.combines or raw:
+            self.shape = (*self.keys.shape, table.dim)
+        else:
+            self.shape = (self.offsets.size - 1, table.dim)
+        if self.offsets is not None and self.offsets.size == 0:
+            raise ValueError("offsets are empty; n rows have n + 1")
+        self.weights = None if weights is None else arrays.floats("weights", weights, n_keys)
+        self.statuses = None if statuses is None else arrays.output("statuses", statuses, np.uint8, n_keys)
+        self.values = values
+
+    def write_to(self, c_part: Any, values: Floats) -> None:
+        """Fills an embd_part that is all zero. The part keeps what it points to."""
+        keep = [arrays.u64(self.keys), arrays.f32(values)]
+        c_part.table = self.table.c
+        c_part.n_keys = self.keys.size
+        c_part.keys, c_part.values = keep
+        if self.offsets is not None:
+            keep.append(arrays.u64(self.offsets))
+            c_part.n_rows = self.offsets.size - 1
+            c_part.offsets = keep[-1]
+        if self.weights is not None:
+            keep.append(arrays.f32(self.weights))
+            c_part.weights = keep[-1]
+        if self.statuses is not None:
+            keep.append(arrays.u8(self.statuses))
+            c_part.statuses = keep[-1]
+        if self.raw:
+            c_part.raw = True
+        self._pointers = keep
+
+    def output(self) -> Floats:
+        """The matrix that a pull fills."""
+        if self.values is None:
+            return np.empty(self.shape, np.float32)
+        size = int(np.prod(self.shape))
+        return cast(Floats, arrays.output("out", self.values, np.float32, size))
+
+    def gradient(self) -> Floats:
+        """The matrix that a push reads."""
+        if self.values is None:
+            raise TypeError(f"a push to {self.table.name} needs values, the gradient")
+        return arrays.floats("gradients", self.values, int(np.prod(self.shape)))
+
+
+class Call(Generic[T]):
+    """A pull or push on its way. wait() ends it and returns what the blocking call would, or raises."""
+
+    def __init__(self, handle: Any, flight: Any, result: T):
+        self._handle = handle
+        self._flight = flight
+        self._result = result
+
+    def wait(self) -> T:
+        self._handle.finish(self._flight)
+        return self._result
+
+    def done(self) -> bool:
+        """Whether wait() would return at once. Moves bytes, so polling makes progress."""
+        return bool(self._handle.is_done(self._flight))
+
+    def __del__(self) -> None:
+        if hasattr(self, "_flight"):
+            self._handle.leave(self._flight)
+
+
+class Batch:
+    """The parts of one call as C takes them."""
+
+    __slots__ = ("c_parts", "n", "parts", "matrices")
+
+    def __init__(self, parts: list[Part], is_push: bool):
+        self.n = len(parts)
+        self.parts = parts
+        self.c_parts = ffi.new("embd_part[]", self.n)
+        self.matrices = [part.gradient() if is_push else part.output() for part in parts]
+        for i, part in enumerate(parts):
+            part.write_to(self.c_parts[i], self.matrices[i])
+
+
+def call_options(options: dict[str, Any]) -> Any:
+    """An embd_call_options, or NULL where nothing was asked for."""
+    wanted = {name: value for name, value in options.items() if value is not None}
+    if not wanted:
+        return ffi.NULL
+    struct = ffi.new("embd_call_options *")
+    structs.fill(struct, wanted, [])
+    return struct
+
+
+class Table:
+    """A table of a client. Options of every call: plan "auto", "pooled" or "rows"; wire "f32", "f16" or "bf16";
+    deadline in seconds; for pulls zero_missing; and whatever else embd_call_options has."""
+
+    def __init__(self, client: "Client", c_table: Any):
+        self.client = client
+        self.c = c_table
+        self.schema: Schema = from_c(lib.embd_table_schema(c_table))
+        self.name: str = self.schema.name
+        self.dim: int = self.schema.dim
+        self.combines: bool = self.schema.combiner != "concat"
+
+    def __repr__(self) -> str:
+        return f"<embd table {self.name}, dim {self.dim}, {self.schema.optimizer.kind}>"
+
+    def describe(self) -> Schema:
+        """The definition as the servers have it now."""
+        return self.client.table(self.name).schema
+
+    def drop(self) -> None:
+        """Drops the table on every shard, its rows with it."""
+        self.client.drop_table(self.name)
+
+    def pull(self, keys: Keys, offsets: Optional[ArrayLike] = None, *, lengths: Optional[ArrayLike] = None,
+             weights: Optional[ArrayLike] = None, out: Optional[Floats] = None,
+             statuses: Optional[NDArray[np.uint8]] = None, raw: bool = False, **options: Any) -> Floats:
+        """The rows of a batch, as Part describes it."""
+        part = Part(self, keys, offsets, lengths=lengths, weights=weights, values=out, statuses=statuses, raw=raw)
+        return self.client.pull([part], **options)[0]
+
+    def push(self, keys: Keys, gradients: ArrayLike, offsets: Optional[ArrayLike] = None, *,
+             lengths: Optional[ArrayLike] = None, weights: Optional[ArrayLike] = None,
+             statuses: Optional[NDArray[np.uint8]] = None, raw: bool = False, **options: Any) -> None:
+        """One optimizer step for every key of the batch."""
+        self.client.push([Part(self, keys, offsets, lengths=lengths, weights=weights, values=gradients,
+                               statuses=statuses, raw=raw)], **options)
+
+    def pull_start(self, keys: Keys, offsets: Optional[ArrayLike] = None, *,
+                   lengths: Optional[ArrayLike] = None, weights: Optional[ArrayLike] = None,
+                   out: Optional[Floats] = None, statuses: Optional[NDArray[np.uint8]] = None,
+                   raw: bool = False, **options: Any) -> Call[Floats]:
+        """As pull, but returns once the call is on its way. The arrays must not be changed until it has ended."""
+        part = Part(self, keys, offsets, lengths=lengths, weights=weights, values=out, statuses=statuses, raw=raw)
+        flight, batch = self.client.start(False, [part], options)
+        return Call(self.client.handle, flight, batch.matrices[0])
+
+    def push_start(self, keys: Keys, gradients: ArrayLike, offsets: Optional[ArrayLike] = None, *,
+                   lengths: Optional[ArrayLike] = None, weights: Optional[ArrayLike] = None,
+                   statuses: Optional[NDArray[np.uint8]] = None, raw: bool = False,
+                   **options: Any) -> Call[None]:
+        """As push, but returns once the call is on its way."""
+        return self.client.push_start([Part(self, keys, offsets, lengths=lengths, weights=weights,
+                                            values=gradients, statuses=statuses, raw=raw)], **options)

@@ -1,0 +1,23 @@
+"""Builds the package: the extension module from embd.h, and libembd's objects when it is built in the tree.
+
+What there is to decide is in build_native.py; this file only puts its answers where setuptools looks."""
+import pathlib
+import sys
+
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import build_native  # noqa: E402
+
+
+class BuildWithLibrary(build_ext):
+    """Builds libembd before the extension that links it."""
+
+    def run(self):
+        build_native.SOURCE.build()
+        super().run()
+
+
+setup(options=build_native.SOURCE.folders(), version=build_native.SOURCE.version(),
+      cmdclass={"build_ext": BuildWithLibrary}, cffi_modules=["build_native.py:ffi"])

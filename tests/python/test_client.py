@@ -1,0 +1,465 @@
+"""The Python client against real servers: what it returns is checked against a few lines of numpy."""
+import gc
+import os
+import pickle
+import signal
+import tempfile
+import threading
+import time
+import unittest
+import warnings
+
+import numpy as np
+
+import clusters
+import embd
+import overhead
+
+LR = 0.5
+
+
+def pooled(rows, lengths, combiner="sum", weights=None):
+    """What a pull of these single rows returns, in float32 and batch order."""
+    out = np.zeros((len(lengths), rows.shape[1]), np.float32)
+    at = 0
+    for i, n in enumerate(lengths):
+        for k in range(at, at + n):
+            out[i] += rows[k] if weights is None else np.float32(weights[k]) * rows[k]
+        if combiner == "mean" and n > 1:
+            out[i] /= np.float32(n)
+        at += n
+    return out
+
+
+class Tables(clusters.ClusterTest):
+    def test_a_definition_comes_back_as_it_was_given(self):
+        table = self.client.create_table(
+            "all", 8, slots=3, slot_sizes=[10, 20, 30], partition="slot", combiner="mean", dtype="bf16",
+            optimizer=embd.Optimizer("adam", lr=0.25, beta1=0.5, eps=0.125),
+            initializer=embd.Initializer("normal", 0.5, 2.0), seed=2**64 - 1, capacity=100, on_full="error",
+            admit_after=2, create_on="pull", admit_nonfinite=True)
+        schema = table.describe()
+        self.assertEqual(schema, table.schema)
+        self.assertEqual((schema.name, schema.dim, schema.slots, schema.slot_sizes), ("all", 8, 3, [10, 20, 30]))
+        self.assertEqual((schema.partition, schema.combiner, schema.dtype), ("slot", "mean", "bf16"))
+        self.assertEqual((schema.optimizer.kind, schema.optimizer.lr, schema.optimizer.beta1, schema.optimizer.eps),
+                         ("adam", 0.25, 0.5, 0.125))
+        self.assertEqual(schema.optimizer.beta2, np.float32(0.999))
+        self.assertEqual(schema.initializer, embd.Initializer("normal", 0.5, 2.0))
+        self.assertEqual((schema.seed, schema.capacity, schema.on_full), (2**64 - 1, 100, "error"))
+        self.assertEqual((schema.admit_after, schema.create_on, schema.admit_nonfinite), (2, "pull", True))
+
+    def test_tables_are_listed_opened_and_dropped(self):
+        for name in ("b", "a"):
+            self.client.create_table(name, 2)
+        self.assertEqual(self.client.tables(), ["a", "b"])
+        self.assertEqual(self.client.table("a").dim, 2)
+        self.client.table("a").drop()
+        self.assertEqual(self.client.tables(), ["b"])
+        with self.assertRaises(embd.UnknownTableError) as caught:
+            self.client.table("a")
+        self.assertEqual(caught.exception.server, self.server.addresses[0])
+
+    def test_a_mistake_in_a_definition_is_named(self):
+        for fields, word in (({"optimizer": "adamm"}, "adamm"), ({"slots": 0}, "slots"), ({"nothing": 1}, "nothing"),
+                             ({"optimizer": embd.Optimizer("sgd", beta1=0.5)}, "beta1")):
+            with self.assertRaisesRegex(embd.InvalidError, word):
+                self.client.create_table("t", 4, **fields)
+        self.client.create_table("t", 4)
+        with self.assertRaisesRegex(embd.ExistsError, "dim"):
+            self.client.create_table("t", 5)
+
+
+class Calls(clusters.ClusterTest):
+    def test_every_form_of_a_batch_gives_the_rows_of_its_keys(self):
+        keys, lengths = np.array([7, 9, 7, 2**63], np.uint64), [2, 0, 1, 1]
+        for combiner in ("sum", "mean"):
+            table = self.client.create_table(combiner, 5, combiner=combiner)
+            single = table.pull(keys)
+            self.assertEqual((single.shape, single.dtype), ((4, 5), np.float32))
+            np.testing.assert_array_equal(single[0], single[2])
+            expected = pooled(single, lengths, combiner)
+            np.testing.assert_allclose(table.pull(keys, lengths=lengths), expected, rtol=1e-6)
+            np.testing.assert_array_equal(table.pull(keys, [0, 2, 2, 3, 4], plan="rows"), expected)
+            np.testing.assert_array_equal(table.pull(keys, lengths=lengths, raw=True), single)
+        np.testing.assert_array_equal(table.pull(keys.reshape(2, 2)), single.reshape(2, 2, 5))
+        self.assertEqual(table.pull([]).shape, (0, 5))
+
+    def test_integers_of_any_type_are_keys(self):
+        table = self.client.create_table("t", 3)
+        expected = table.pull(np.array([2**64 - 1, 5], np.uint64))
+        np.testing.assert_array_equal(table.pull(np.array([-1, 5], np.int64)), expected)
+        np.testing.assert_array_equal(table.pull(np.array([-1, 5], np.int32)), expected)
+        np.testing.assert_array_equal(table.pull(np.array([9, -1, 9, 5, 9], np.int64)[1::2]), expected)
+        with self.assertRaisesRegex(TypeError, "float64"):
+            table.pull(np.array([1.0, 2.0]))
+
+    def test_a_push_steps_every_key_once(self):
+        table = self.client.create_table("t", 4, optimizer=embd.Optimizer("sgd", lr=LR))
+        keys, lengths = np.array([3, 4, 3]), [2, 1]
+        before = table.pull(keys, raw=True)
+        gradient = np.arange(8, dtype=np.float32).reshape(2, 4)
+        statuses = np.empty(3, np.uint8)
+        table.push(keys, gradient, lengths=lengths, statuses=statuses)
+        self.assertEqual(list(statuses), [embd.KeyStatus.INSERTED] * 3)
+        after = table.pull(keys, raw=True, statuses=statuses)
+        self.assertEqual(list(statuses), [embd.KeyStatus.HIT] * 3)
+        lr = np.float32(LR)
+        np.testing.assert_array_equal(after[0], before[0] - lr * (gradient[0] + gradient[1]))
+        np.testing.assert_array_equal(after[1], before[1] - lr * gradient[0])
+        table.push(keys[:1], gradient[:1].astype(np.float64), raw=True)
+        np.testing.assert_array_equal(table.pull(keys[:1])[0], after[0] - lr * gradient[0])
+
+    def test_weights_multiply_rows_and_gradients(self):
+        table = self.client.create_table("t", 4, optimizer=embd.Optimizer("sgd", lr=LR))
+        keys, weights = np.array([1, 2]), np.array([0.5, 2], np.float32)
+        rows = table.pull(keys)
+        np.testing.assert_array_equal(table.pull(keys, [0, 2], weights=weights, plan="rows"),
+                                      pooled(rows, [2], weights=weights))
+        table.push(keys, np.ones((1, 4), np.float32), [0, 2], weights=weights)
+        np.testing.assert_array_equal(table.pull(keys), rows - np.float32(LR) * weights[:, None])
+
+    def test_several_tables_go_in_one_call(self):
+        a = self.client.create_table("a", 2, optimizer=embd.Optimizer("sgd", lr=LR))
+        b = self.client.create_table("b", 3, combiner="concat", optimizer=embd.Optimizer("sgd", lr=LR))
+        parts = [embd.Part(a, [1, 2], lengths=[2]), embd.Part(b, [1, 2], lengths=[2])]
+        before = self.client.pull(parts)
+        self.assertEqual([rows.shape for rows in before], [(1, 2), (2, 3)])
+        self.client.push([embd.Part(part.table, part.keys, part.offsets, values=np.ones_like(rows))
+                          for part, rows in zip(parts, before)])
+        after = self.client.pull(parts)
+        np.testing.assert_allclose(after[0], before[0] - 2 * LR, rtol=1e-6)
+        np.testing.assert_array_equal(after[1], before[1] - np.float32(LR))
+
+    def test_options_of_a_call(self):
+        table = self.client.create_table("t", 4)
+        np.testing.assert_array_equal(table.pull([1, 2], zero_missing=True), np.zeros((2, 4)))
+        full, half = table.pull([1, 2]), table.pull([1, 2], wire="f16")
+        np.testing.assert_array_equal(half, full.astype(np.float16).astype(np.float32))
+        with self.assertRaisesRegex(ValueError, "'fast'; it can be auto, pooled, rows"):
+            table.pull([1], plan="fast")
+        with self.assertRaisesRegex(TypeError, "no option 'plam'"):
+            table.pull([1], plam="rows")
+
+    def test_arrays_are_used_in_place(self):
+        table = self.client.create_table("t", 4)
+        keys, out = np.arange(10, dtype=np.int64), np.empty((10, 4), np.float32)
+        self.assertIs(table.pull(keys, out=out), out)
+        part = embd.Part(table, keys, values=out)
+        self.assertTrue(np.shares_memory(part.keys, keys))
+        self.assertTrue(np.shares_memory(part.gradient(), out))
+        self.assertTrue(np.shares_memory(part.output(), out))
+
+    def test_arrays_that_do_not_fit_are_refused_before_C_sees_them(self):
+        table = self.client.create_table("t", 4)
+        good = np.empty((2, 4), np.float32)
+        read_only = good.copy()
+        read_only.flags.writeable = False
+        for call in (lambda: table.pull([1, 2], out=good[:1]),
+                     lambda: table.pull([1, 2], out=read_only),
+                     lambda: table.pull([1, 2], out=np.empty((2, 8), np.float32)[:, ::2]),
+                     lambda: table.push([1, 2], good[:1]),
+                     lambda: table.push([1, 2, 3], good, lengths=[1, 1, 1]),
+                     lambda: table.pull([1, 2], weights=[1.0]),
+                     lambda: table.pull([1, 2], statuses=np.empty(1, np.uint8)),
+                     lambda: table.pull([1, 2], lengths=[3, -1]),
+                     lambda: table.pull([1, 2], [])):
+            self.assertRaises(ValueError, call)
+        for call in (lambda: table.pull([1, 2], out=np.empty((2, 4), np.float64)),
+                     lambda: table.pull([1, 2], statuses=np.empty(2, np.int32)),
+                     lambda: table.pull([1, 2], offsets=[0, 2], lengths=[2]),
+                     lambda: self.client.push([embd.Part(table, [1])])):
+            self.assertRaises(TypeError, call)
+        for offsets in ([0, 1], [1, 2], [0, 3], [0, 2, 1, 2]):
+            self.assertRaises(embd.InvalidError, table.pull, [1, 2], offsets)
+
+    def test_the_builder_takes_samples_back(self):
+        table = self.client.create_table("t", 2, combiner="sum")
+        csr = embd.Csr(4, 4)
+        csr.row()
+        csr.push(7)
+        csr.push(-1, weight=0.5)
+        csr.check_point()
+        csr.row()
+        csr.push(8)
+        csr.roll_back()
+        rows, = self.client.pull([csr.part(table)], plan="rows")
+        single = table.pull([7, -1])
+        np.testing.assert_array_equal(rows, pooled(single, [2], weights=[1, 0.5]))
+        with self.assertRaisesRegex(embd.Error, "4"):
+            for _ in range(5):
+                csr.push(1)
+
+    def test_lists_of_lists_become_batches(self):
+        keys, lengths = embd.jagged([[1, 2], [], np.array([2**63], np.uint64)])
+        self.assertEqual((list(keys), list(lengths)), ([1, 2, 2**63], [2, 0, 1]))
+
+
+class CallsOnThreeShards(Calls):
+    shards = 3
+
+
+class Futures(clusters.ClusterTest):
+    shards = 2
+
+    def test_started_calls_take_effect_in_their_order(self):
+        table = self.client.create_table("t", 4, optimizer=embd.Optimizer("sgd", lr=1))
+        keys = np.arange(100)
+        before = table.pull(keys)
+        calls = []
+        for _ in range(10):
+            calls.append((table.pull_start(keys), table.push_start(keys, np.ones_like(before))))
+        for i, (pull, push) in enumerate(calls):
+            np.testing.assert_allclose(pull.wait(), before - i, rtol=0, atol=1e-5)
+            self.assertIsNone(push.wait())
+        self.assertIs(pull.wait(), pull.wait())
+
+    def test_done_becomes_true(self):
+        call = self.client.create_table("t", 4).pull_start(np.arange(1000))
+        end = time.monotonic() + 20
+        while not call.done():
+            self.assertLess(time.monotonic(), end)
+        self.assertEqual(call.wait().shape, (1000, 4))
+
+    def test_a_call_that_was_dropped_keeps_its_arrays_until_it_has_ended(self):
+        table = self.client.create_table("t", 64)
+        for _ in range(50):
+            table.pull_start(np.arange(4000))
+            gc.collect()
+        self.assertEqual(table.pull([1]).shape, (1, 64))
+
+    def test_the_failure_of_a_dropped_call_is_warned_of(self):
+        table = self.client.create_table("t", 2)
+        call = table.push_start([1], [[np.nan, 0]])
+        while not call.done():
+            pass
+        del call
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            table.pull_start([1]).wait()
+        self.assertIn("not a finite number", str(caught[0].message))
+
+    def test_a_failure_is_raised_by_every_wait(self):
+        call = self.client.create_table("t", 2).push_start([1], [[np.inf, 0]])
+        for _ in range(2):
+            with self.assertRaises(embd.Error) as caught:
+                call.wait()
+            self.assertEqual(caught.exception.status, embd.Status.NOT_FINITE)
+
+    def test_closing_ends_what_is_in_flight(self):
+        client = embd.connect(self.server.addresses[0])
+        table = client.create_table("t", 64)
+        calls = [table.pull_start(np.arange(4000)) for _ in range(20)]
+        client.close()
+        client.close()
+        self.assertRaises(embd.ClosedError, calls[-1].wait)
+        self.assertRaises(embd.ClosedError, table.pull, [1])
+        self.assertEqual(repr(client), "<embd client, closed>")
+
+
+class Failures(clusters.ClusterTest):
+    def test_an_error_names_status_server_and_cause(self):
+        table = self.client.create_table("t", 2)
+        other = embd.connect(self.server.addresses[0])
+        other.drop_table("t")
+        other.close()
+        with self.assertRaises(embd.UnknownTableError) as caught:
+            table.pull([1])
+        error = caught.exception
+        self.assertEqual((error.status, error.server), (embd.Status.UNKNOWN_TABLE, self.server.addresses[0]))
+        self.assertIn("t", error.cause)
+        self.assertIsInstance(error, LookupError)
+        again = pickle.loads(pickle.dumps(error))
+        self.assertEqual((again.status, again.server, str(again)), (error.status, error.server, str(error)))
+
+    def test_nobody_listens(self):
+        with self.assertRaises(ConnectionError) as caught:
+            embd.connect("127.0.0.1:1", deadline=0.5)
+        self.assertEqual((caught.exception.server, caught.exception.status),
+                         ("127.0.0.1:1", embd.Status.UNREACHABLE))
+        self.assertRaises(embd.InvalidError, embd.connect, "no address")
+        self.assertRaises(TypeError, embd.connect, "127.0.0.1:1", nothing=1)
+
+    def test_a_stopped_server_leaves_other_threads_running_until_the_deadline(self):
+        table = self.client.create_table("t", 2)
+        raised = []
+
+        def pull():
+            try:
+                table.pull([1], deadline=1.0)
+            except embd.DeadlineError as error:
+                raised.append(error)
+
+        os.kill(self.server.pid, signal.SIGSTOP)
+        try:
+            thread = threading.Thread(target=pull)
+            thread.start()
+            turns = 0
+            while thread.is_alive():
+                turns += 1
+                time.sleep(0.001)
+            thread.join()
+        finally:
+            os.kill(self.server.pid, signal.SIGCONT)
+        self.assertEqual(len(raised), 1)
+        self.assertIsInstance(raised[0], TimeoutError)
+        self.assertGreater(turns, 100)  # the lock of the interpreter was free meanwhile
+
+    def test_threads_share_a_client(self):
+        table = self.client.create_table("t", 4, optimizer=embd.Optimizer("sgd", lr=1))
+        before = table.pull([1])
+
+        def work():
+            for _ in range(100):
+                table.push([1], np.ones((1, 4), np.float32))
+                table.pull_start([1]).wait()
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        np.testing.assert_allclose(table.pull([1]), before - 400, atol=1e-3)
+
+    def test_a_forked_child_does_not_speak_on_its_parents_connections(self):
+        table = self.client.create_table("t", 4)
+        child = os.fork()
+        if child == 0:
+            try:
+                table.pull([1])
+            except embd.ClosedError:
+                gc.collect()
+                os._exit(0)
+            os._exit(1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(table.pull([1]).shape, (1, 4))
+
+
+class Operating(clusters.ClusterTest):
+    shards = 2
+
+    def setUp(self):
+        super().setUp()
+        self.dir = tempfile.TemporaryDirectory()
+        self.addCleanup(self.dir.cleanup)
+        self.copy = os.path.join(self.dir.name, "copy")
+        self.table = self.client.create_table("t", 3, optimizer="adagrad")
+        self.keys = np.array([5, 2**64 - 1, 0, 77], np.uint64)
+        self.table.push(self.keys, np.ones((4, 3), np.float32))
+
+    def test_figures(self):
+        stats = self.client.stats()
+        self.assertEqual(len(stats), 2)
+        self.assertEqual(sum(shard.tables["t"]["rows"] for shard in stats), 4)
+        self.assertGreater(sum(shard.shard.get("requests", 1) for shard in stats), 0)
+        self.assertEqual(self.client.shards, self.server.addresses)
+        self.assertLess(self.client.ping(1), 5)
+
+    def test_a_dump_is_verified_read_and_loaded(self):
+        rows = self.table.pull(self.keys)
+        seen = []
+        report = self.client.dump(self.copy, progress=lambda *what: seen.append(what))
+        self.assertEqual(report.rows, 4)
+        self.assertEqual(embd.verify(self.copy).rows, 4)
+        stored, = embd.stored.read(self.copy)
+        self.assertEqual((stored.kind, stored.name, stored.dim, stored.rows), ("dump", "t", 3, 4))
+        self.assertEqual(stored.schema.optimizer.kind, "adagrad")
+        order = np.argsort(stored.keys)
+        np.testing.assert_array_equal(stored.values[order], rows[np.argsort(self.keys)])
+        self.table.drop()
+        self.assertEqual(self.client.load(self.copy, "t").rows, 4)
+        np.testing.assert_array_equal(self.client.table("t").pull(self.keys), rows)
+        with self.assertRaises(embd.ExistsError):
+            self.client.dump(self.copy)
+
+    def test_a_table_is_exported_for_numpy(self):
+        self.client.dump(self.copy)
+        file = os.path.join(self.dir.name, "t.npz")
+        embd.stored.to_npz(self.copy, "t", file)
+        with np.load(file) as found:
+            np.testing.assert_array_equal(found["keys"], np.sort(self.keys))
+            np.testing.assert_array_equal(found["values"], self.table.pull(found["keys"]))
+        with self.assertRaises(embd.UnknownTableError):
+            embd.stored.to_npz(self.copy, "u", file)
+
+    def test_a_table_is_exported_for_safetensors(self):
+        try:
+            from safetensors.numpy import load_file
+        except ImportError:
+            self.skipTest("safetensors is not installed")
+        self.client.dump(self.copy)
+        file = os.path.join(self.dir.name, "t.safetensors")
+        embd.stored.to_safetensors(self.copy, "t", file)
+        found = load_file(file)
+        np.testing.assert_array_equal(found["values"], self.table.pull(found["keys"]))
+
+    def test_a_damaged_dump_is_found(self):
+        self.client.dump(self.copy)
+        part = next(name for name in sorted(os.listdir(self.copy)) if name.endswith(".part"))
+        with open(os.path.join(self.copy, part), "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            last = file.read(1)
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([last[0] ^ 1]))
+        with self.assertRaisesRegex(embd.CorruptError, part):
+            embd.verify(self.copy)
+
+    def test_what_a_progress_function_raises_ends_the_dump(self):
+        def stop(*_):
+            self.assertRaises(RuntimeError, self.client.ping)  # a callback may not call the client
+            raise KeyError("enough")
+
+        with self.assertRaisesRegex(KeyError, "enough"):
+            self.client.dump(self.copy, progress=stop)
+        self.assertFalse(os.path.exists(self.copy))
+        self.assertEqual(self.client.dump(self.copy).rows, 4)
+
+    def test_a_model_folder_of_hugectr_and_back(self):
+        rows = self.table.pull(self.keys)
+        self.client.export_hugectr("t", self.copy, n_gpus=2)
+        self.assertEqual(embd.stored.tables(self.copy)[0].kind, "hugectr")
+        self.client.import_hugectr("u", 3, self.copy, schema={"optimizer": "sgd"})
+        np.testing.assert_array_equal(self.client.table("u").pull(self.keys), rows)
+
+    def test_snapshots_without_a_directory_are_refused(self):
+        with self.assertRaises(embd.Error) as caught:
+            self.client.snapshot("monday")
+        self.assertEqual(caught.exception.status, embd.Status.UNSUPPORTED)
+        self.assertIn("data directory", caught.exception.cause)
+
+
+class Snapshots(clusters.ClusterTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.TemporaryDirectory()
+        cls.flags = ("--data-dir", cls.dir.name)
+        super().setUpClass()
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        cls.dir.cleanup()
+
+    def test_a_snapshot_is_written_and_read(self):
+        table = self.client.create_table("t", 3)
+        table.push([1], np.ones((1, 3), np.float32))
+        self.assertEqual(self.client.snapshot("monday").rows, 1)
+        folders = [root for root, _, files in os.walk(self.dir.name) if "manifest.json" in files]
+        stored, = embd.stored.read(folders[0], first=1)
+        np.testing.assert_array_equal(stored.values, table.pull(stored.keys))
+
+    def test_drain_ends_the_server(self):
+        with clusters.Embd() as server:
+            with embd.connect(server.addresses[0]) as client:
+                client.drain()
+            self.assertEqual(server.wait(), 0)
+
+
+class Overhead(clusters.ClusterTest):
+    def test_python_adds_at_most_50_us_of_processor_time_to_a_call(self):
+        _, _, added = overhead.measure(self.server.addresses[0], False, time.thread_time)
+        self.assertLess(added, 50)
+
+
+if __name__ == "__main__":
+    clusters.main()
