@@ -2,6 +2,7 @@
  * arrays, without a call into Python for each. The arrays are made after a first look at the directory, so
  * one that changes in between is noticed: visits then end with 1. */
 #include <embd/embd.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct row_taker {

@@ -443,10 +443,17 @@ class Snapshots(clusters.ClusterTest):
     def test_a_snapshot_is_written_and_read(self):
         table = self.client.create_table("t", 3)
         table.push([1], np.ones((1, 3), np.float32))
-        self.assertEqual(self.client.snapshot("monday").rows, 1)
+        blobs = {"dense": b"weights\0\1", "step": b""}
+        self.assertEqual(self.client.snapshot("monday", blobs).rows, 1)
         folders = [root for root, _, files in os.walk(self.dir.name) if "manifest.json" in files]
         stored, = embd.stored.read(folders[0], first=1)
         np.testing.assert_array_equal(stored.values, table.pull(stored.keys))
+        self.assertEqual(embd.stored.blobs(folders[0]), {"dense": 9, "step": 0})
+        for name, data in blobs.items():
+            self.assertEqual(embd.stored.blob(folders[0], name), data)
+        with self.assertRaises(embd.InvalidError):
+            embd.stored.blob(folders[0], "nothing")
+        self.client.snapshot("tuesday")
 
     def test_drain_ends_the_server(self):
         with clusters.Embd() as server:

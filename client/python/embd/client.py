@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Optional, Union
 
 from . import errors, structs
@@ -176,11 +176,17 @@ class Client:
             self.handle.check(function(c, name, os.fsencode(directory), callback, arg, report))
         return DumpReport(**structs.read(report))
 
-    def snapshot(self, name: str) -> DumpReport:
-        """Has every server process write its state under its data directory, one cut over all."""
+    def snapshot(self, name: str, blobs: Optional[Mapping[str, bytes]] = None) -> DumpReport:
+        """Has every server process write its state under its data directory, one cut over all. `blobs` are files of
+        the trainer's own that go along: dense weights, a step; embd.stored.blob reads them."""
         report = ffi.new("embd_dump_report *")
+        keep: list[Any] = []
+        c_blobs = ffi.new("embd_blob[]", max(1, len(blobs or {})))
+        for c_blob, (blob_name, data) in zip(c_blobs, (blobs or {}).items()):
+            keep += [ffi.new("char[]", blob_name.encode()), ffi.from_buffer(data)]
+            c_blob.name, c_blob.data, c_blob.bytes = keep[-2], keep[-1], len(keep[-1])
         with self.handle as c:
-            self.handle.check(lib.embd_snapshot(c, name.encode(), report))
+            self.handle.check(lib.embd_snapshot(c, name.encode(), c_blobs, len(blobs or {}), report))
         return DumpReport(**structs.read(report))
 
     def drain(self) -> None:

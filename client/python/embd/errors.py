@@ -87,7 +87,8 @@ _CLASSES: dict[str, type[Error]] = {
 
 
 def text(status: int) -> str:
-    return ffi.string(lib.embd_status_text(status)).decode()
+    sentence: str = ffi.string(lib.embd_status_text(status)).decode()
+    return sentence
 
 
 def make(status: int, sentence: str) -> Error:

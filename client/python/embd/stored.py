@@ -137,6 +137,32 @@ def read(directory: Path, table: Optional[str] = None, first: Optional[int] = No
             for stored, room, want in zip(found, rooms, wanted) if want]
 
 
+@ffi.def_extern()  # type: ignore[untyped-decorator]
+def embd_python_on_blob(arg: Any, name: Any, n_bytes: int) -> int:
+    ffi.from_handle(arg)[ffi.string(name).decode()] = n_bytes
+    return 0
+
+
+def blobs(directory: Path) -> dict[str, int]:
+    """Names and sizes of the trainer's own files in a snapshot directory. Needs no server."""
+    found: dict[str, int] = {}
+    me = ffi.new_handle(found)
+    why = errors.Why()
+    why.check(lib.embd_blob_list(os.fsencode(directory), lib.embd_python_on_blob, me, why.buffer, why.bytes))
+    return found
+
+
+def blob(directory: Path, name: str) -> bytes:
+    """One of them, as it was given; its checksum is verified."""
+    data, size = ffi.new("void **"), ffi.new("uint64_t *")
+    why = errors.Why()
+    why.check(lib.embd_blob_read(os.fsencode(directory), name.encode(), data, size, why.buffer, why.bytes))
+    try:
+        return bytes(ffi.buffer(data[0], size[0]))
+    finally:
+        lib.free(data[0])
+
+
 def _arrays(directory: Path, table: str) -> dict[str, NDArray[Any]]:
     """keys, values and, where rows belong to (slot, key), slots; in ascending order of slot and key."""
     stored, = read(directory, table)
