@@ -8,6 +8,7 @@ set -eu
 packages="
 build-essential clang cmake git ninja-build pkg-config
 libclang-rt-14-dev
+libssl-dev openssl
 libcmocka-dev libjansson-dev librandom123-dev libsmartcols-dev libuv1-dev libxxhash-dev
 libyaml-dev
 libmsgpack-dev

@@ -14,7 +14,7 @@ enum exit_code {
     EXIT_USAGE = 2,       /* the command line */
     EXIT_UNREACHABLE = 3, /* no server, or not in time */
     EXIT_NOT_FOUND = 4,   /* no such table */
-    EXIT_REFUSED = 5,     /* exists, full, busy, invalid or not supported */
+    EXIT_REFUSED = 5,     /* exists, full, busy, invalid, not supported or not allowed */
     EXIT_DAMAGED = 6,     /* a dump or snapshot directory is damaged */
 };
 

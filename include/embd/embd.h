@@ -58,7 +58,8 @@ extern "C" {
     X(PROTOCOL, 16, "the server's answer is not understood")                                           \
     X(IO, 17, "input or output failed")                                                                \
     X(CORRUPT, 18, "stored data is damaged")                                                           \
-    X(INTERNAL, 19, "internal error")
+    X(INTERNAL, 19, "internal error")                                                                  \
+    X(DENIED, 20, "not allowed")
 
 typedef enum embd_status {
     EMBD_OK = 0,

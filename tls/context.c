@@ -1,0 +1,146 @@
+/* context.c - from files to a context.
+ *
+ * What can fail: a file that is not there, is no PEM, or does not fit the others; the sentence names
+ * it and gives OpenSSL's reason. A key with a passphrase is refused: there is nobody to ask. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "context.h"
+
+static int refuse(const char *path, const char *what, struct embd__error *e)
+{
+    unsigned long code = ERR_peek_last_error();
+    const char *reason = code != 0 ? ERR_reason_error_string(code) : NULL;
+    ERR_clear_error();
+    return embd__error_set(e, EMBD_INVALID, "%.200s: %s%s%s", path, what,
+                           reason != NULL ? ": " : "", reason != NULL ? reason : "");
+}
+
+static int no_passphrase(char *out, int bytes, int rwflag, void *arg)
+{
+    (void)out;
+    (void)bytes;
+    (void)rwflag;
+    (void)arg;
+    return 0;
+}
+
+static int check_key_file(const char *path, struct embd__error *e)
+{
+    struct stat found;
+    if (stat(path, &found) != 0)
+        return embd__error_set(e, EMBD_INVALID, "%.200s: cannot read the key: %s", path,
+                               strerror(errno));
+    if ((found.st_mode & S_IRWXO) != 0)
+        return embd__error_set(e, EMBD_INVALID,
+                               "%.200s: has mode %04o; a key is for its owner, expected 0600", path,
+                               (unsigned)(found.st_mode & 07777));
+    return EMBD_OK;
+}
+
+/* Own certificate and key. */
+static int take_identity(SSL_CTX *ssl, const struct tls_files *files, struct embd__error *e)
+{
+    if (files->cert == NULL && files->key == NULL)
+        return EMBD_OK;
+    if (files->cert == NULL || files->key == NULL)
+        return embd__error_set(e, EMBD_INVALID, "%.200s: a %s is missing beside it",
+                               files->cert != NULL ? files->cert : files->key,
+                               files->cert != NULL ? "key" : "certificate");
+    if (SSL_CTX_use_certificate_chain_file(ssl, files->cert) != 1)
+        return refuse(files->cert, "no certificate can be read", e);
+    if (check_key_file(files->key, e) != EMBD_OK)
+        return e->status;
+    if (SSL_CTX_use_PrivateKey_file(ssl, files->key, SSL_FILETYPE_PEM) != 1)
+        return refuse(files->key, "no key can be read, or it is not that of the certificate", e);
+    return EMBD_OK;
+}
+
+static int trust(SSL_CTX *ssl, const char *ca, bool is_server, struct embd__error *e)
+{
+    if (!is_server && strcmp(ca, "system") == 0)
+        return SSL_CTX_set_default_verify_paths(ssl) == 1
+                   ? EMBD_OK
+                   : refuse(ca, "the system's certificates cannot be read", e);
+    if (SSL_CTX_load_verify_file(ssl, ca) != 1)
+        return refuse(ca, "no certificate of an authority can be read", e);
+    if (is_server)
+        SSL_CTX_set_client_CA_list(ssl, SSL_load_client_CA_file(ca));
+    return EMBD_OK;
+}
+
+static int set_up(SSL_CTX *ssl, const struct tls_files *files, bool is_server,
+                  struct embd__error *e)
+{
+    int verify = is_server && files->ca == NULL ? SSL_VERIFY_NONE
+                                                : SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
+    SSL_CTX_set_verify(ssl, verify, NULL);
+    SSL_CTX_set_default_passwd_cb(ssl, no_passphrase);
+    /* Buffers go back while a connection rests; writes come from memory that may move. */
+    SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_options(ssl, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION);
+    SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
+    if (SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION) != 1 ||
+        SSL_CTX_set_ciphersuites(ssl, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:"
+                                      "TLS_CHACHA20_POLY1305_SHA256") != 1 ||
+        SSL_CTX_set_num_tickets(ssl, 0) != 1)
+        return refuse("TLS", "this OpenSSL has no TLS 1.3", e);
+    int status = take_identity(ssl, files, e);
+    if (status == EMBD_OK && files->ca != NULL)
+        status = trust(ssl, files->ca, is_server, e);
+    return status;
+}
+
+static int make(const struct tls_files *files, bool is_server, struct tls_context **out,
+                struct embd__error *e)
+{
+    *out = NULL;
+    ERR_clear_error();
+    struct tls_context *context = calloc(1, sizeof *context);
+    if (context == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for TLS");
+    atomic_init(&context->n_owners, 1);
+    context->is_server = is_server;
+    context->bio = embd__tls_bio();
+    context->ssl = SSL_CTX_new(is_server ? TLS_server_method() : TLS_client_method());
+    int status = context->bio != NULL && context->ssl != NULL
+                     ? set_up(context->ssl, files, is_server, e)
+                     : embd__error_set(e, EMBD_NO_MEMORY, "no memory for TLS");
+    if (status != EMBD_OK) {
+        embd__tls_drop(context);
+        return status;
+    }
+    *out = context;
+    return EMBD_OK;
+}
+
+int embd__tls_server(const struct tls_files *files, struct tls_context **out, struct embd__error *e)
+{
+    if (files->cert == NULL || files->key == NULL)
+        return embd__error_set(e, EMBD_INVALID, "TLS needs a certificate and its key");
+    return make(files, true, out, e);
+}
+
+int embd__tls_client(const struct tls_files *files, struct tls_context **out, struct embd__error *e)
+{
+    if (files->ca == NULL)
+        return embd__error_set(e, EMBD_INVALID, "TLS needs to know which authority to believe");
+    return make(files, false, out, e);
+}
+
+struct tls_context *embd__tls_share(struct tls_context *context)
+{
+    atomic_fetch_add(&context->n_owners, 1);
+    return context;
+}
+
+void embd__tls_drop(struct tls_context *context)
+{
+    if (context == NULL || atomic_fetch_sub(&context->n_owners, 1) != 1)
+        return;
+    SSL_CTX_free(context->ssl);
+    BIO_meth_free(context->bio);
+    free(context);
+}
