@@ -54,8 +54,9 @@ void call_free(struct call *call)
     struct store *store = call->store;
     buffer_free(call->staging, call->staging_bytes);
     device_free(call->scratch, store->stream);
+    device_free(call->second, store->stream);
     call->staging = NULL;
-    call->scratch = NULL;
+    call->scratch = call->second = NULL;
     call->next = store->spare;
     store->spare = call;
 }

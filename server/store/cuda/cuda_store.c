@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-static void cuda_close(struct store *store)
+void cuda_close(struct store *store)
 {
     if (store == NULL)
         return;
@@ -82,7 +82,6 @@ static int open_memory(struct store *store)
 {
     const embd_schema *s = &store->schema->s;
     uint64_t capacity = s->on_full == EMBD_GROW ? s->capacity : 0;
-    store->device = device_of_thread();
     int status = device_use(store->device);
     if (status == 0)
         status = device_stream_new(&store->stream);
@@ -113,13 +112,15 @@ static void set_view(struct store *store)
     };
 }
 
-static int cuda_open(const struct table_schema *schema, struct store **out, struct embd__error *e)
+int cuda_open_on(const struct table_schema *schema, int device, struct store **out,
+                 struct embd__error *e)
 {
     *out = NULL;
     struct store *store = calloc(1, sizeof *store);
     if (store == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to open it", schema->s.name);
     store->schema = schema;
+    store->device = device;
     set_view(store);
     int status = open_memory(store);
     if (status != 0) {
@@ -129,6 +130,11 @@ static int cuda_open(const struct table_schema *schema, struct store **out, stru
     }
     *out = store;
     return EMBD_OK;
+}
+
+static int cuda_open(const struct table_schema *schema, struct store **out, struct embd__error *e)
+{
+    return cuda_open_on(schema, device_of_thread(), out, e);
 }
 
 static void cuda_pull(struct store *store, struct store_pull *pull, struct store_done *done)

@@ -69,6 +69,7 @@ struct call {
     struct plan_view plan;
     struct plan_report *report; /* in staging */
     uint32_t n_inserted, n_full;
+    void *second; /* device memory of a push's second half, once it is reserved */
 };
 
 struct store {
@@ -80,6 +81,7 @@ struct store {
     void *slot_memory; /* slot_bounds and slot_starts */
     uint64_t n_rows, n_candidates, capacity, step;
     uint64_t n_entries_max;    /* that the entries have room for */
+    uint64_t n_rows_max;       /* of a member of a group: its share for now; 0: the schema's */
     struct call *first, *last; /* the queue */
     struct call *spare;
     bool failed; /* the device is not to be trusted any more */
@@ -138,14 +140,21 @@ int pull_start(struct call *call);
 /* Lays out and enqueues the search for missing keys, up to the report. */
 void plan_lay_out(struct call *call, struct arena *arena);
 int plan_start(struct call *call);
-/* With the report: EMBD_FULL, EMBD_NO_MEMORY in e, nothing changed; else enqueues rows and entries.
- */
+/* With the report: EMBD_FULL, EMBD_NO_MEMORY in e, nothing changed; else room for rows and entries
+ * (plan_reserve), which are then enqueued. */
+int plan_reserve(struct call *call, bool want_statuses, struct embd__error *e);
 int plan_commit(struct call *call, bool want_statuses, struct embd__error *e);
 
 int push_start(struct call *call);
+/* With the report: all that the commit may fail of for want of room or memory, taken beforehand. */
+int push_reserve(struct call *call, struct embd__error *e);
 int push_commit(struct call *call, struct embd__error *e);
 
 /* ---- the calls of store_ops ---- */
+
+int cuda_open_on(const struct table_schema *schema, int device, struct store **out,
+                 struct embd__error *e);
+void cuda_close(struct store *store);
 
 int cuda_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
               struct embd__error *e);

@@ -9,7 +9,9 @@ uint64_t cuda_room(const struct store *store)
 {
     const embd_schema *s = &store->schema->s;
     uint64_t most = REF_ROWS_MAX;
-    if (s->on_full == EMBD_ERROR && s->capacity != 0 && s->capacity < most)
+    if (store->n_rows_max != 0)
+        most = store->n_rows_max;
+    else if (s->on_full == EMBD_ERROR && s->capacity != 0 && s->capacity < most)
         most = s->capacity;
     return most > store->n_rows ? most - store->n_rows : 0;
 }

@@ -73,7 +73,7 @@ int plan_start(struct call *call)
     return status ? status : device_copy(call->report, p->report, sizeof *p->report, stream);
 }
 
-static int check_room(struct call *call, bool want_statuses, struct embd__error *e)
+int plan_reserve(struct call *call, bool want_statuses, struct embd__error *e)
 {
     struct store *store = call->store;
     const char *name = store->schema->s.name;
@@ -97,7 +97,7 @@ int plan_commit(struct call *call, bool want_statuses, struct embd__error *e)
 {
     struct store *store = call->store;
     const struct plan_report *r = call->report;
-    if (check_room(call, want_statuses, e) != EMBD_OK)
+    if (plan_reserve(call, want_statuses, e) != EMBD_OK)
         return e->status;
     int status = 0;
     if (r->n_leaders + r->n_filtered > 0)

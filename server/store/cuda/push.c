@@ -102,15 +102,23 @@ static int enqueue_step(struct call *call, const struct second *s)
 
 /* Its memory is taken before anything is created, so that nothing has changed where there is none.
  */
-static int take_second(struct call *call, struct second *s, void **memory_out)
+static int take_second(struct call *call)
 {
+    struct second s;
     struct arena arena = {.base = NULL};
-    lay_out(call, s, &arena);
-    int status = device_new(memory_out, arena.bytes, call->store->stream);
-    arena = (struct arena){.base = *memory_out};
-    if (status == 0)
-        lay_out(call, s, &arena);
-    return status;
+    lay_out(call, &s, &arena);
+    return device_new(&call->second, arena.bytes, call->store->stream);
+}
+
+int push_reserve(struct call *call, struct embd__error *e)
+{
+    bool has_step = call->kind == CALL_PUSH && call->in.n > 0;
+    if (has_step && call->second == NULL) {
+        int status = take_second(call);
+        if (status != 0)
+            return cuda_error(call->store, status, "for a push", e);
+    }
+    return plan_reserve(call, call->statuses != NULL, e);
 }
 
 static int commit_push(struct call *call, struct embd__error *e)
@@ -119,33 +127,31 @@ static int commit_push(struct call *call, struct embd__error *e)
     struct second s = {.view = {.in = call->in,
                                 .dtype = call->push->dtype,
                                 .grads = call->inputs[IN_VALUES].on_device}};
-    void *memory = NULL;
+    struct arena arena = {.base = call->second};
+    lay_out(call, &s, &arena);
     s.view.is_aligned = store->view.dim % 4 == 0 && (uintptr_t)s.view.grads % 16 == 0;
-    int status = take_second(call, &s, &memory);
-    if (status != 0)
-        return cuda_error(store, status, "for a push", e);
     if (plan_commit(call, call->statuses != NULL, e) == EMBD_OK) {
         store->step++;
-        status = enqueue_step(call, &s);
+        int status = enqueue_step(call, &s);
         if (status != 0)
             cuda_error(store, status, "applying a push", e);
     }
-    device_free(memory, store->stream);
     return e->status;
 }
 
 int push_commit(struct call *call, struct embd__error *e)
 {
-    int status;
-    if (call->kind == CALL_PUSH && call->in.n == 0) {
+    int status = EMBD_OK;
+    if (call->kind == CALL_PUSH && call->in.n == 0)
         call->store->step++;
-        status = EMBD_OK;
-    } else if (call->kind == CALL_PUSH) {
+    else if (push_reserve(call, e) != EMBD_OK)
+        status = e->status;
+    else if (call->kind == CALL_PUSH)
         status = commit_push(call, e);
-    } else {
+    else
         status = plan_commit(call, call->statuses != NULL, e);
-    }
+    device_free(call->second, call->store->stream);
     device_free(call->scratch, call->store->stream);
-    call->scratch = NULL;
+    call->second = call->scratch = NULL;
     return status;
 }
