@@ -30,6 +30,9 @@ class _Group:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, type(self)) and (self.kind, self.parameters) == (other.kind, other.parameters)
 
+    def __hash__(self) -> int:
+        return hash((self.kind, tuple(sorted(self.parameters.items()))))
+
 
 class Optimizer(_Group):
     """How a push steps rows: "sgd", "momentum", "nesterov", "adagrad", "rowwise_adagrad", "adam", "rmsprop" or

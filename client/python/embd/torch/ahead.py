@@ -1,0 +1,56 @@
+"""Training loops: the next batch pulled while this one is computed, and several backward passes as one step."""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Callable, TypeVar
+
+from torch import nn
+
+from .rows import Source, Ticket
+
+B = TypeVar("B")
+
+
+def ahead(batches: Iterable[B], prefetch: Callable[[B], Ticket]) -> Iterator[tuple[B, Ticket]]:
+    """Every batch with its ticket; the pull of the one after it is on its way by then.
+
+        for batch, ticket in embd.torch.ahead(loader, lambda b: bag.prefetch(b.keys, b.offsets)):
+            loss = model(bag(ticket), batch)
+
+    A batch is pulled before the push of the one before it: its rows miss that one step, always the same one."""
+    waiting: list[tuple[B, Ticket]] = []
+    for batch in batches:
+        waiting.append((batch, prefetch(batch)))
+        if len(waiting) == 2:
+            yield waiting.pop(0)
+    yield from waiting
+
+
+def _sources(model: nn.Module) -> list[Source]:
+    found = (getattr(module, "source", None) for module in model.modules())
+    return [source for source in found if isinstance(source, Source)]
+
+
+@contextlib.contextmanager
+def accumulate(model: nn.Module) -> Iterator[None]:
+    """Gradients of every backward within are added up and are one step of each table when the block ends: as with
+    torch.nn, where one optimizer step follows several passes, or one module is used twice in a model. When the block
+    fails, they are dropped."""
+    sources = _sources(model)
+    for source in sources:
+        source.is_holding = True
+    try:
+        yield
+        for source in sources:
+            source.push_held()
+    finally:
+        for source in sources:
+            source.is_holding = False
+            source.drop_held()
+
+
+def flush(model: nn.Module) -> None:
+    """Waits until the gradients of every backward so far have been applied; raises what failed."""
+    for source in _sources(model):
+        source.flush()

@@ -1,0 +1,215 @@
+"""Embedding and EmbeddingBag with the signatures of torch.nn, over a table of embd.
+
+Where the table combines rows as the module does, servers answer sums and take gradients of sums. Otherwise, and where
+weights of samples want gradients, single rows travel and PyTorch combines them, so that the results are
+PyTorch's own."""
+from __future__ import annotations
+
+from typing import Any, NoReturn, Optional, Union
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from ..client import Client, connect
+from ..schema import Initializer, Optimizer
+from ..table import Part, Table
+from .rows import Source, Ticket, to_numpy
+
+NORMAL = Initializer("normal", 0.0, 1.0)  # what torch.nn draws from
+
+
+def _refuse(module: str, option: str, reason: str) -> NoReturn:
+    raise NotImplementedError(f"embd.torch.{module} has no {option}: {reason}")
+
+
+class _Rows(nn.Module):
+    """What the modules share: a table, keys that are checked, a source."""
+
+    def __init__(self, num_embeddings: Optional[int], embedding_dim: int, combiner: str, padding_idx: Optional[int],
+                 unsupported: dict[str, Any], dtype: Optional[torch.dtype], client: Union[Client, str, None],
+                 name: Optional[str], table: Optional[Table], optimizer: Union[Optimizer, str],
+                 initializer: Union[Initializer, str], fields: dict[str, Any]):
+        super().__init__()
+        for option, value in unsupported.items():
+            if value is not None and value is not False:
+                _refuse(type(self).__name__, option, "rows and their optimizer live on servers")
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.padding_idx = self._padding(padding_idx)
+        self.dtype = dtype or torch.float32
+        if table is None:
+            if name is None:
+                raise TypeError(f"embd.torch.{type(self).__name__} needs name=, or table=")
+            owner = client if isinstance(client, Client) else connect(client)
+            table = owner.create_table(name, embedding_dim, combiner=combiner, optimizer=optimizer,
+                                       initializer=initializer, **fields)
+        if table.dim != embedding_dim:
+            raise ValueError(f"table {table.name} has {table.dim} columns, embedding_dim is {embedding_dim}")
+        if table.schema.slots != 1:
+            raise ValueError(f"table {table.name} has {table.schema.slots} slots; a module has one")
+        self.table = table
+        self.source = Source(table.client)
+
+    def _padding(self, padding_idx: Optional[int]) -> Optional[int]:
+        if padding_idx is None or padding_idx >= 0 or self.num_embeddings is None:
+            return padding_idx
+        return padding_idx + self.num_embeddings
+
+    def _keys(self, tensor: torch.Tensor) -> Any:
+        if tensor.dtype not in (torch.int64, torch.int32):
+            raise TypeError(f"indices are {tensor.dtype}; int64 or int32 is expected")
+        keys = to_numpy(tensor)
+        if self.num_embeddings is not None and keys.size and (keys.min() < 0 or keys.max() >= self.num_embeddings):
+            raise IndexError(f"index out of range: {keys.min()} to {keys.max()}, num_embeddings is {self.num_embeddings}")
+        return keys
+
+    @property
+    def _pushes(self) -> bool:
+        return self.training and torch.is_grad_enabled()
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """A copy of the rows 0 to num_embeddings - 1 as the servers have them."""
+        if self.num_embeddings is None:
+            raise AttributeError("weight: num_embeddings is None, any 64-bit integer is a row")
+        self.source.flush()
+        return torch.from_numpy(self.table.pull(np.arange(self.num_embeddings), raw=True))
+
+    def flush(self) -> None:
+        """Waits until the gradients of every backward so far have been applied; raises what failed."""
+        self.source.flush()
+
+    def extra_repr(self) -> str:
+        text = f"{self.num_embeddings}, {self.embedding_dim}, table={self.table.name}"
+        return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
+
+
+class Embedding(_Rows):
+    """torch.nn.Embedding over a table. `num_embeddings` None: any 64-bit integer is an index. A row at
+    padding_idx is zeros and stays so.
+
+    client, name    where the table is and what it is called; it is created if it is not there. Or table=
+    optimizer       of the table: "sgd", or embd.Optimizer(...)
+    initializer     normal with mean 0 and deviation 1, as torch.nn has it
+    and other fields of a table's definition."""
+
+    def __init__(self, num_embeddings: Optional[int], embedding_dim: int, padding_idx: Optional[int] = None,
+                 max_norm: Optional[float] = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+                 sparse: bool = False, _weight: Optional[torch.Tensor] = None, device: Any = None,
+                 dtype: Optional[torch.dtype] = None, *, client: Union[Client, str, None] = None,
+                 name: Optional[str] = None, table: Optional[Table] = None,
+                 optimizer: Union[Optimizer, str] = "sgd", initializer: Union[Initializer, str] = NORMAL,
+                 **fields: Any):
+        super().__init__(num_embeddings, embedding_dim, "concat", padding_idx,
+                         {"max_norm": max_norm, "scale_grad_by_freq": scale_grad_by_freq, "_weight": _weight},
+                         dtype, client, name, table, optimizer, initializer, fields)
+
+    def prefetch(self, input: torch.Tensor) -> Ticket:
+        """Starts the pull of a forward to come; give the ticket to forward in the place of the indices. It does
+        not see pushes that are started later."""
+        keys = self._keys(input).reshape(-1)
+        kept = None
+        if self.padding_idx is not None:
+            kept = np.flatnonzero(keys != self.padding_idx)
+            keys = keys[kept]
+        part = Part(self.table, keys, raw=True)
+        return self.source.start([part], input.device, (input.shape, kept))
+
+    def forward(self, input: Union[torch.Tensor, Ticket]) -> torch.Tensor:
+        ticket = input if isinstance(input, Ticket) else self.prefetch(input)
+        shape, kept = ticket.layout
+        rows, = ticket.rows(self._pushes)
+        if kept is not None:
+            out = rows.new_zeros((shape.numel(), self.embedding_dim))
+            rows = out.index_copy(0, torch.from_numpy(kept).to(rows.device), rows)
+        return rows.reshape(*shape, self.embedding_dim).to(self.dtype)
+
+
+class EmbeddingBag(_Rows):
+    """torch.nn.EmbeddingBag over a table, with mode "sum" or "mean". `num_embeddings` None: any 64-bit integer is an
+    index. Keywords beyond those of torch.nn are as for Embedding."""
+
+    def __init__(self, num_embeddings: Optional[int], embedding_dim: int, max_norm: Optional[float] = None,
+                 norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
+                 sparse: bool = False, _weight: Optional[torch.Tensor] = None,
+                 include_last_offset: bool = False, padding_idx: Optional[int] = None, device: Any = None,
+                 dtype: Optional[torch.dtype] = None, *, client: Union[Client, str, None] = None,
+                 name: Optional[str] = None, table: Optional[Table] = None,
+                 optimizer: Union[Optimizer, str] = "sgd", initializer: Union[Initializer, str] = NORMAL,
+                 **fields: Any):
+        if mode not in ("sum", "mean"):
+            _refuse("EmbeddingBag", f"mode {mode!r}", "servers combine rows by sum or mean")
+        super().__init__(num_embeddings, embedding_dim, mode, padding_idx,
+                         {"max_norm": max_norm, "scale_grad_by_freq": scale_grad_by_freq, "_weight": _weight},
+                         dtype, client, name, table, optimizer, initializer, fields)
+        self.mode = mode
+        self.include_last_offset = include_last_offset
+
+    def _offsets(self, input: torch.Tensor, offsets: Optional[torch.Tensor]) -> Any:
+        """[bags + 1] as embd has them."""
+        if input.dim() == 2:
+            if offsets is not None:
+                raise ValueError("a 2-dimensional input has no offsets: its rows are bags")
+            return np.arange(0, input.numel() + 1, input.shape[1]) if input.shape[1] else np.zeros(len(input) + 1)
+        if input.dim() != 1:
+            raise ValueError(f"input has {input.dim()} dimensions; 1 or 2 are expected")
+        if offsets is None or offsets.dim() != 1:
+            raise ValueError("a 1-dimensional input needs 1-dimensional offsets")
+        starts = to_numpy(offsets)
+        if starts.size and starts[0] != 0:
+            raise ValueError(f"offsets start at {starts[0]}, not at 0")
+        if not self.include_last_offset:
+            return np.append(starts, len(input))
+        if not starts.size or starts[-1] != len(input):
+            raise ValueError("with include_last_offset the last of the offsets is the number of indices")
+        return starts
+
+    def prefetch(self, input: torch.Tensor, offsets: Optional[torch.Tensor] = None,
+                 per_sample_weights: Optional[torch.Tensor] = None) -> Ticket:
+        """Starts the pull of a forward to come; give the ticket to forward in the place of its arguments. It does
+        not see pushes that are started later."""
+        ends = self._offsets(input, offsets).astype(np.int64)
+        keys = self._keys(input).reshape(-1)
+        weights = self._weights(input, per_sample_weights)
+        if self.padding_idx is not None:
+            kept = keys != self.padding_idx
+            ends = np.append(0, np.cumsum(kept))[ends]
+            keys = keys[kept]
+            weights = None if weights is None else weights[torch.from_numpy(kept).to(weights.device)]
+        pooled = self.table.schema.combiner == self.mode and not (weights is not None and weights.requires_grad)
+        if pooled:
+            part = Part(self.table, keys, ends, weights=None if weights is None else to_numpy(weights))
+            return self.source.start([part], input.device, None)
+        return self.source.start([Part(self.table, keys, raw=True)], input.device, (ends, weights))
+
+    def _weights(self, input: torch.Tensor, weights: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
+        if weights is None:
+            return None
+        if self.mode != "sum":
+            _refuse("EmbeddingBag", f"per_sample_weights with mode {self.mode!r}", "torch.nn has none either")
+        if weights.shape != input.shape:
+            raise ValueError(f"per_sample_weights are {tuple(weights.shape)}, input is {tuple(input.shape)}")
+        return weights.reshape(-1)
+
+    def forward(self, input: Union[torch.Tensor, Ticket], offsets: Optional[torch.Tensor] = None,
+                per_sample_weights: Optional[torch.Tensor] = None) -> torch.Tensor:
+        ticket = input if isinstance(input, Ticket) else self.prefetch(input, offsets, per_sample_weights)
+        rows, = ticket.rows(self._pushes)
+        if ticket.layout is not None:
+            ends, weights = ticket.layout
+            rows = combine(rows, torch.from_numpy(ends).to(rows.device), self.mode, weights)
+        return rows.to(self.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, mode={self.mode}"
+
+
+def combine(rows: torch.Tensor, offsets: torch.Tensor, mode: str, weights: Optional[torch.Tensor]) -> torch.Tensor:
+    """Bags of single rows, by PyTorch: offsets [bags + 1]."""
+    if len(rows) == 0:
+        return rows.new_zeros((len(offsets) - 1, rows.shape[1])) + rows.sum()
+    each = torch.arange(len(rows), device=rows.device)
+    return functional.embedding_bag(each, rows, offsets, mode=mode, include_last_offset=True,
+                                    per_sample_weights=None if weights is None else weights.to(rows.dtype))

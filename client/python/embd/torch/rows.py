@@ -1,0 +1,137 @@
+"""Pulled rows as part of an autograd graph: forward hands them over, backward pushes their gradient.
+
+A Source is what a module pulls and pushes through. A Ticket is one pull on its way; it may be started long before
+the forward that uses it. Where a backward leaves its gradient depends on the source: it is pushed at once, or held
+until accumulate() ends, and then pushed with the others as one step of each table."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import numpy as np
+import torch
+
+from ..client import Client
+from ..table import Call, Part, Table
+
+PUSHES_IN_FLIGHT = 4
+
+
+def to_numpy(tensor: torch.Tensor) -> Any:
+    """A view where the tensor is on the CPU and contiguous."""
+    return tensor.detach().cpu().numpy()
+
+
+class Ticket:
+    """A pull on its way, and what a forward needs to know to make use of it."""
+
+    def __init__(self, source: "Source", parts: list[Part], call: Call[Any], device: torch.device, layout: Any):
+        self.source = source
+        self.parts = parts
+        self.call = call
+        self.device = device
+        self.layout = layout
+
+    def rows(self, push: bool) -> tuple[torch.Tensor, ...]:
+        """One matrix for each part, as a node of the graph when gradients are to be pushed."""
+        anchor = self.source.anchor if push else self.source.anchor.detach()
+        rows: tuple[torch.Tensor, ...] = _Rows.apply(anchor, self)
+        return rows
+
+
+class _Rows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, ticket: Ticket) -> tuple[torch.Tensor, ...]:
+        ctx.ticket = ticket
+        ctx.set_materialize_grads(False)
+        return tuple(torch.from_numpy(matrix).to(ticket.device) for matrix in ticket.call.wait())
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Optional[torch.Tensor]) -> tuple[None, None]:
+        ticket: Ticket = ctx.ticket
+        ticket.source.take([part_with(part, gradient) for part, gradient in zip(ticket.parts, gradients)
+                            if gradient is not None])
+        return None, None
+
+
+def part_with(part: Part, gradient: torch.Tensor) -> Part:
+    """The part of a push that answers the pull of `part`."""
+    values = to_numpy(gradient.to(torch.float32).contiguous())
+    return Part(part.table, part.keys, part.offsets, weights=part.weights, values=values, raw=part.raw)
+
+
+class Source:
+    """The way to the servers of one module."""
+
+    def __init__(self, client: Client):
+        self.client = client
+        # Has no elements; only makes autograd call backward. No Parameter, so that no optimizer finds it.
+        self.anchor = torch.empty(0, requires_grad=True)
+        self.is_holding = False
+        self._held: list[Part] = []
+        self._pushes: list[Call[None]] = []
+
+    def start(self, parts: list[Part], device: torch.device, layout: Any = None) -> Ticket:
+        self._settle(PUSHES_IN_FLIGHT)
+        return Ticket(self, parts, self.client.pull_start(parts), device, layout)
+
+    def take(self, parts: list[Part]) -> None:
+        """Gradients of a backward."""
+        self._held += parts
+        if not self.is_holding:
+            self.push_held()
+
+    def push_held(self) -> None:
+        parts = merged(self._held)
+        self._held = []
+        if parts:
+            self._pushes.append(self.client.push_start(parts))
+
+    def drop_held(self) -> None:
+        self._held = []
+
+    def flush(self) -> None:
+        """Waits until every push has been applied; raises what failed."""
+        self._settle(0)
+
+    def _settle(self, n_left: int) -> None:
+        while self._pushes and (len(self._pushes) > n_left or self._pushes[0].done()):
+            self._pushes.pop(0).wait()
+
+
+def merged(parts: Sequence[Part]) -> list[Part]:
+    """One part for each table, because a push has one: its batches one after the other, in their order."""
+    by_table: dict[str, list[Part]] = {}
+    for part in parts:
+        by_table.setdefault(part.table.name, []).append(part)
+    return [group[0] if len(group) == 1 else _joined(group) for group in by_table.values()]
+
+
+def _offsets(part: Part) -> Any:
+    """Of the rows that the part's gradient has: single keys are rows of one key, which no combiner changes."""
+    if part.offsets is None or part.raw:
+        return np.arange(part.keys.size + 1, dtype=np.uint64)
+    return part.offsets
+
+
+def _weights(part: Part) -> Any:
+    """Gradients of single rows are unweighted."""
+    if part.weights is None or part.raw:
+        return np.ones(part.keys.size, np.float32)
+    return part.weights
+
+
+def _joined(parts: list[Part]) -> Part:
+    table: Table = parts[0].table
+    keys = np.concatenate([part.keys.reshape(-1) for part in parts])
+    values = np.concatenate([part.gradient().reshape(-1, table.dim) for part in parts])
+    if not table.combines:
+        return Part(table, keys, values=values)
+    offsets, base = [np.zeros(1, np.uint64)], 0
+    for part in parts:
+        offsets.append(_offsets(part)[1:] + np.uint64(base))
+        base += part.keys.size
+    weighted = any(part.weights is not None and not part.raw for part in parts)
+    weights = np.concatenate([_weights(part) for part in parts]) if weighted else None
+    return Part(table, keys, np.concatenate(offsets), weights=weights, values=values)
