@@ -14,6 +14,7 @@
 
 #define __global__
 #define __device__
+#define __shared__ static
 #define __host__
 #define __launch_bounds__(...)
 
@@ -79,6 +80,11 @@ template <class T> static inline T __shfl_sync(unsigned, T value, int from, int 
     const uint64_t *words = emulator_meet(MEET_SHUFFLE, word);
     memcpy(&value, &words[base + (unsigned)from % (unsigned)width], sizeof value);
     return value;
+}
+
+template <class T> static inline T __shfl_xor_sync(unsigned mask, T value, int distance)
+{
+    return __shfl_sync(mask, value, (int)(threadIdx.x % 32) ^ distance);
 }
 
 static inline unsigned __ballot_sync(unsigned, int predicate)

@@ -1,100 +1,80 @@
 /* apply.cu - gradients become one optimizer step of each row, sum and step in one kernel.
  *
- * refs come sorted, so the occurrences of a row are a run. `lanes_for(dim)` lanes work on the first
- * of each run and nobody on the others. A run longer than EMBD_SUM_RUN is queued: its pieces are
- * summed by as many groups of lanes, then added left to right (combine.h). The order in which runs
- * are queued is a matter of chance and changes no sum. */
+ * refs come sorted, so the occurrences of a row are a run, and rows that lie together step together.
+ * A warp takes 32 places: each lane looks whether a run begins at its own, then `lanes_for(dim)` lanes
+ * work on each of these runs, with the rows and first gradients of several turns on their way at once.
+ * A run longer than EMBD_SUM_RUN is queued: its pieces are summed by as many groups of lanes, then
+ * added left to right (combine.h). The order in which runs are queued is a matter of chance and
+ * changes no sum. */
 #include "keytable.cuh"
+#include "squares.cuh"
 #include "values.cuh"
 
-__device__ static inline four gradient_of(const table_view &t, const push_view &p, uint32_t k,
+#define BLOCK 128u
+
+/* What adds up to the gradient of a row: occurrences begin .. end, or the sums of a long run's
+ * pieces. */
+struct run {
+    uint32_t ref; /* 0: there is none */
+    uint32_t begin, end;
+    uint32_t first; /* row of the first occurrence's gradient; not of long runs */
+};
+
+__device__ static inline uint32_t gradient_row(const push_view &p, uint32_t k)
+{
+    return p.in.row_of ? p.in.row_of[k] : k;
+}
+
+__device__ static inline four gradient_at(const table_view &t, const push_view &p, uint64_t row,
                                           uint32_t column)
 {
-    uint64_t row = p.in.row_of ? p.in.row_of[k] : k;
     return packed_load(p.grads, p.dtype, row * t.dim, column, t.dim, p.is_aligned);
 }
 
-__device__ static inline void add_gradient(four *sum, four g, const float *weights, uint32_t k,
-                                           bool is_first)
+/* The first gradient of a sum is read apart from the others: it is asked for ahead. */
+__device__ static inline four sum_run(const table_view &t, const push_view &p, four first,
+                                      uint32_t begin, uint32_t end, uint32_t column)
 {
-    if (weights && is_first)
-        embd__combine_first_weighted(sum->c, g.c, weights[k], 4);
-    else if (weights)
-        embd__combine_add_weighted(sum->c, g.c, weights[k], 4);
-    else if (is_first)
-        embd__combine_first(sum->c, g.c, 4);
-    else
-        embd__combine_add(sum->c, g.c, 4);
-}
-
-/* Occurrences begin .. end, at most EMBD_SUM_RUN of them, left to right. */
-__device__ static inline four sum_run(const table_view &t, const push_view &p, uint32_t begin,
-                                      uint32_t end, uint32_t column)
-{
-    four sum;
-    uint32_t k = p.positions[begin];
-    add_gradient(&sum, gradient_of(t, p, k, column), p.in.weights, k, true);
+    four sum = first;
+    if (p.in.weights)
+        embd__combine_first_weighted(sum.c, first.c, p.in.weights[p.positions[begin]], 4);
     for (uint32_t i = begin + 1; i < end; i++) {
-        k = p.positions[i];
-        add_gradient(&sum, gradient_of(t, p, k, column), p.in.weights, k, false);
+        uint32_t k = p.positions[i];
+        four g = gradient_at(t, p, gradient_row(p, k), column);
+        if (p.in.weights)
+            embd__combine_add_weighted(sum.c, g.c, p.in.weights[k], 4);
+        else
+            embd__combine_add(sum.c, g.c, 4);
     }
     return sum;
 }
 
-/* The gradient of one row: a run, or the sums of a long run's pieces. */
-struct gradient {
-    uint32_t begin, end; /* of positions; long runs: of partials */
-};
+__device__ static inline four partial_at(const table_view &t, const push_view &p, uint32_t i,
+                                         uint32_t column)
+{
+    return four_load(p.partials, EMBD_F32, (uint64_t)i * (fours_of(t.dim) * 4) + column);
+}
 
 template <bool IS_LONG>
-__device__ static inline four gradient_sum(const table_view &t, const push_view &p,
-                                           const gradient &g, uint32_t column, float scaler)
+__device__ static inline four first_gradient(const table_view &t, const push_view &p, const run &r,
+                                             uint32_t column)
 {
-    four sum;
-    if (IS_LONG) {
-        uint64_t width = fours_of(t.dim) * 4;
-        sum = four_load(p.partials, EMBD_F32, g.begin * width + column);
-        for (uint32_t i = g.begin + 1; i < g.end; i++)
-            embd__combine_add(sum.c, four_load(p.partials, EMBD_F32, i * width + column).c, 4);
-    } else {
-        sum = sum_run(t, p, g.begin, g.end, column);
-    }
+    return IS_LONG ? partial_at(t, p, r.begin, column)
+                   : gradient_at(t, p, r.first, column);
+}
+
+template <bool IS_LONG>
+__device__ static inline four gradient_sum(const table_view &t, const push_view &p, const run &r,
+                                           four first, uint32_t column, float scaler)
+{
+    four sum = first;
+    if (IS_LONG)
+        for (uint32_t i = r.begin + 1; i < r.end; i++)
+            embd__combine_add(sum.c, partial_at(t, p, i, column).c, 4);
+    else
+        sum = sum_run(t, p, first, r.begin, r.end, column);
     embd__combine_divide(sum.c, scaler, 4);
     return sum;
-}
-
-/* Adds these 128 columns to S of rowwise_adagrad in the shape of optimizer_squares: there, column c
- * belongs to lane c % 32; here, such a lane's columns are those of lanes m, m + 8, m + 16, m + 24,
- * and lane m of eight adds them. */
-__device__ static inline void add_squares(float s[4], four g, uint32_t column, uint32_t dim,
-                                          uint32_t lanes)
-{
-    uint32_t lane = threadIdx.x & (lanes - 1);
-    float q[4];
-    for (uint32_t i = 0; i < 4; i++)
-        q[i] = column + i < dim ? g.c[i] * g.c[i] : 0.0f;
-    for (uint32_t from = lane % 8; from < (lanes < 8 ? 8 : lanes); from += 8)
-        for (uint32_t i = 0; i < 4; i++) {
-            float other = __shfl_sync(ALL_LANES, q[i], (int)(from & (lanes - 1)), (int)lanes);
-            s[i] = s[i] + (from < lanes ? other : 0.0f);
-        }
-}
-
-/* The tree of optimizer_squares over what add_squares left: lane l takes l + 16, l + 8, l + 4, then
- * within a lane. Lanes that a narrow row does not have would add +0 to what is not negative. The
- * result is every lane's. */
-__device__ static inline float finish_squares(float s[4], uint32_t lanes)
-{
-    uint32_t lane = threadIdx.x & (lanes - 1);
-#pragma unroll
-    for (uint32_t half = 4; half; half /= 2)
-        for (uint32_t i = 0; i < 4; i++) {
-            float other =
-                __shfl_sync(ALL_LANES, s[i], (int)((lane + half) & (lanes - 1)), (int)lanes);
-            s[i] = half < lanes ? s[i] + other : s[i];
-        }
-    float sum = (s[0] + s[2]) + (s[1] + s[3]);
-    return __shfl_sync(ALL_LANES, sum, 0, (int)lanes);
 }
 
 /* Four columns of a row and of its state. */
@@ -142,60 +122,71 @@ __device__ static inline void row_step(const table_view &t, const optimizer_step
 /* A row's v with this step, in all its lanes; lane 0 stores it. `sum` is the gradient of each
  * lane's first columns. All lanes of the warp call it. */
 template <bool IS_LONG>
-__device__ static inline float step_rowwise(const table_view &t, const push_view &p,
-                                            const gradient &g, four sum, const optimizer_step &step,
-                                            uint32_t ref, uint32_t lanes)
+__device__ static inline float step_rowwise(const table_view &t, const push_view &p, const run &r,
+                                            four sum, const optimizer_step &step, float before,
+                                            uint32_t lanes)
 {
     uint32_t lane = threadIdx.x & (lanes - 1);
-    float s[4] = {0.0f, 0.0f, 0.0f, 0.0f}, before = ref ? t.states[ref - 1] : 0.0f;
-    add_squares(s, sum, lane * 4, t.dim, lanes);
-    for (uint32_t first = 128; first < t.dim; first += 128) {
-        uint32_t column = first + lane * 4;
-        four further = {{0.0f, 0.0f, 0.0f, 0.0f}};
-        if (ref && column < t.dim)
-            further = gradient_sum<IS_LONG>(t, p, g, column, step.scaler);
-        add_squares(s, further, column, t.dim, lanes);
+    float squares;
+    if (lanes < 32) {
+        squares = squares_narrow(sum, lane * 4, t.dim, lanes);
+    } else {
+        float s[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        squares_add(s, sum, lane * 4, t.dim);
+        for (uint32_t first = 128; first < t.dim; first += 128) {
+            uint32_t column = first + lane * 4;
+            four further = {{0.0f, 0.0f, 0.0f, 0.0f}};
+            if (r.ref && column < t.dim)
+                further = gradient_sum<IS_LONG>(t, p, r, first_gradient<IS_LONG>(t, p, r, column),
+                                                column, step.scaler);
+            squares_add(s, further, column, t.dim);
+        }
+        squares = squares_finish(s);
     }
-    float v = optimizer_rowwise(before, finish_squares(s, lanes), t.dim);
-    __syncwarp();
-    if (ref && lane == 0)
-        t.states[ref - 1] = v;
+    float v = optimizer_rowwise(before, squares, t.dim);
+    if (r.ref && lane == 0)
+        t.states[r.ref - 1] = v;
     return v;
 }
 
-/* ref 0: these lanes have no row, but go along. What a row needs from memory is asked for before
- * the sum is made. */
-template <embd_optimizer_kind KIND, bool IS_LONG>
-__device__ static inline void step_row(const table_view &t, const push_view &p, const gradient &g,
-                                       const optimizer_step &step, uint32_t ref, uint32_t lanes)
+/* Rows of up to AT_ONCE turns, in as many groups of lanes; run 0: these lanes have none, but go
+ * along. What rows need from memory is asked for before any sum is made. */
+template <embd_optimizer_kind KIND, bool IS_LONG, uint32_t AT_ONCE>
+__device__ static inline void step_rows(const table_view &t, const push_view &p, const run *runs,
+                                        const optimizer_step &step, uint32_t lanes)
 {
+    constexpr bool IS_ROWWISE = KIND == EMBD_ROWWISE_ADAGRAD;
     uint32_t column = (threadIdx.x & (lanes - 1)) * 4;
-    bool has_first = ref && column < t.dim;
-    float v = 0.0f;
-    row_four r;
-    four sum = {{0.0f, 0.0f, 0.0f, 0.0f}};
-    if (has_first) {
-        r = row_load<KIND>(t, ref, column);
-        sum = gradient_sum<IS_LONG>(t, p, g, column, step.scaler);
+    row_four row[AT_ONCE];
+    four sum[AT_ONCE];
+    float before[AT_ONCE];
+#pragma unroll
+    for (uint32_t u = 0; u < AT_ONCE; u++) {
+        sum[u] = four{{0.0f, 0.0f, 0.0f, 0.0f}};
+        before[u] = IS_ROWWISE && runs[u].ref ? t.states[runs[u].ref - 1] : 0.0f;
+        if (runs[u].ref && column < t.dim) {
+            row[u] = row_load<KIND>(t, runs[u].ref, column);
+            sum[u] = first_gradient<IS_LONG>(t, p, runs[u], column);
+        }
     }
-    if (KIND == EMBD_ROWWISE_ADAGRAD)
-        v = step_rowwise<IS_LONG>(t, p, g, sum, step, ref, lanes);
-    if (has_first)
-        row_step<KIND>(t, step, ref, column, r, sum, v);
-    for (column += 128; ref && column < t.dim; column += 128) {
-        r = row_load<KIND>(t, ref, column);
-        row_step<KIND>(t, step, ref, column, r, gradient_sum<IS_LONG>(t, p, g, column, step.scaler),
-                       v);
+    if (IS_ROWWISE)
+        __syncwarp(); /* every lane has its `before` when lane 0 stores the new v */
+#pragma unroll
+    for (uint32_t u = 0; u < AT_ONCE; u++) {
+        const run &r = runs[u];
+        float v = 0.0f;
+        if (r.ref && column < t.dim)
+            sum[u] = gradient_sum<IS_LONG>(t, p, r, sum[u], column, step.scaler);
+        if (IS_ROWWISE)
+            v = step_rowwise<IS_LONG>(t, p, r, sum[u], step, before[u], lanes);
+        if (r.ref && column < t.dim)
+            row_step<KIND>(t, step, r.ref, column, row[u], sum[u], v);
+        for (uint32_t c = column + 128; r.ref && c < t.dim; c += 128)
+            row_step<KIND>(t, step, r.ref, c, row_load<KIND>(t, r.ref, c),
+                           gradient_sum<IS_LONG>(t, p, r, first_gradient<IS_LONG>(t, p, r, c), c,
+                                                 step.scaler),
+                           v);
     }
-}
-
-/* Where the run that begins at `at` ends, looking at EMBD_SUM_RUN + 1 refs at most. */
-__device__ static inline uint32_t run_end(const push_view &p, uint32_t at, uint32_t ref)
-{
-    uint32_t end = at + 1;
-    while (end < p.in.n && end - at <= EMBD_SUM_RUN && p.refs[end] == ref)
-        end++;
-    return end;
 }
 
 __device__ static inline uint32_t long_run_end(const push_view &p, uint32_t at, uint32_t ref)
@@ -222,25 +213,48 @@ __device__ static inline void queue_run(const push_view &p, uint32_t at, uint32_
     }
 }
 
-template <embd_optimizer_kind KIND>
-static __global__ void __launch_bounds__(256) apply(table_view t, push_view p, optimizer_step step)
+/* The run that begins at this lane's place, if one does; long ones are queued instead. */
+__device__ static inline run run_at(const push_view &p, uint32_t at)
 {
-    uint32_t lanes = lanes_for(t.dim), in_warp = threadIdx.x % 32 / lanes;
-    uint64_t stride = lane_count() / lanes;
-    for (uint64_t base = (lane_index() - threadIdx.x % 32) / lanes; base < p.in.n; base += stride) {
-        uint32_t at = (uint32_t)base + in_warp;
-        uint32_t ref = at < p.in.n ? p.refs[at] : 0;
-        if (ref && at > 0 && p.refs[at - 1] == ref)
-            ref = 0;
-        gradient g = {at, at + 1};
-        if (ref)
-            g.end = run_end(p, at, ref);
-        if (g.end - at > EMBD_SUM_RUN) {
-            if ((threadIdx.x & (lanes - 1)) == 0)
-                queue_run(p, at, ref);
-            ref = 0;
+    run r = {at < p.in.n ? p.refs[at] : 0, at, at + 1, 0};
+    if (r.ref == 0 || (at > 0 && p.refs[at - 1] == r.ref))
+        return run{0, at, at + 1, 0};
+    r.first = gradient_row(p, p.positions[at]);
+    while (r.end < p.in.n && r.end - at <= EMBD_SUM_RUN && p.refs[r.end] == r.ref)
+        r.end++;
+    if (r.end - at > EMBD_SUM_RUN) {
+        queue_run(p, at, r.ref);
+        r.ref = 0;
+    }
+    return r;
+}
+
+/* Turns of a warp on their way at once: rows with two states are large enough with two. */
+template <embd_optimizer_kind KIND> struct turns_of {
+    static constexpr uint32_t AT_ONCE = states_of<KIND>::HAS_1 ? 2 : 4;
+};
+
+template <embd_optimizer_kind KIND>
+static __global__ void __launch_bounds__(BLOCK)
+    apply(table_view t, push_view p, optimizer_step step)
+{
+    constexpr uint32_t AT_ONCE = turns_of<KIND>::AT_ONCE;
+    uint32_t lanes = lanes_for(t.dim), lane = threadIdx.x % 32, rows = 32 / lanes;
+    for (uint64_t base = lane_index() - lane; base < p.in.n; base += lane_count()) {
+        run mine = run_at(p, (uint32_t)base + lane), runs[AT_ONCE];
+        for (uint32_t turn = 0; turn < lanes; turn += AT_ONCE) {
+#pragma unroll
+            for (uint32_t u = 0; u < AT_ONCE; u++) {
+                uint32_t from = (turn + u) * rows + lane / lanes;
+                runs[u].ref = __shfl_sync(ALL_LANES, mine.ref, (int)(from % 32));
+                runs[u].begin = (uint32_t)base + from;
+                runs[u].end = __shfl_sync(ALL_LANES, mine.end, (int)(from % 32));
+                runs[u].first = __shfl_sync(ALL_LANES, mine.first, (int)(from % 32));
+                if (turn + u >= lanes)
+                    runs[u].ref = 0;
+            }
+            step_rows<KIND, false, AT_ONCE>(t, p, runs, step, lanes);
         }
-        step_row<KIND, false>(t, p, g, step, ref, lanes);
     }
 }
 
@@ -250,35 +264,35 @@ static __global__ void __launch_bounds__(256) sum_chunks(table_view t, push_view
     for (uint64_t i = lane_index(); i < n; i += lane_count()) {
         run_chunk c = p.chunks[i / fours];
         uint32_t column = (uint32_t)(i % fours) * 4;
+        four first = gradient_at(t, p, gradient_row(p, p.positions[c.begin]), column);
         four_store(p.partials, EMBD_F32, i / fours * fours * 4 + column,
-                   sum_run(t, p, c.begin, c.end, column));
+                   sum_run(t, p, first, c.begin, c.end, column));
     }
 }
 
 template <embd_optimizer_kind KIND>
-static __global__ void __launch_bounds__(256)
+static __global__ void __launch_bounds__(BLOCK)
     apply_long(table_view t, push_view p, optimizer_step step)
 {
     uint32_t lanes = lanes_for(t.dim), in_warp = threadIdx.x % 32 / lanes, n = p.counts->n_long;
     uint64_t stride = lane_count() / lanes;
     for (uint64_t base = (lane_index() - threadIdx.x % 32) / lanes; base < n; base += stride) {
-        uint32_t i = (uint32_t)base + in_warp, ref = 0;
-        gradient g = {0, 1};
+        uint32_t i = (uint32_t)base + in_warp;
+        run r = {0, 0, 1, 0};
         if (i < n) {
-            long_run run = p.longs[i];
-            ref = p.refs[run.at];
-            g.begin = run.first_chunk;
-            g.end = run.first_chunk + run.n_chunks;
+            long_run queued = p.longs[i];
+            r = run{p.refs[queued.at], queued.first_chunk, queued.first_chunk + queued.n_chunks,
+                    0};
         }
-        step_row<KIND, true>(t, p, g, step, ref, lanes);
+        step_rows<KIND, true, 1>(t, p, &r, step, lanes);
     }
 }
 
 template <embd_optimizer_kind KIND>
 static int launch(const table_view &t, const push_view &p, const optimizer_step &step, void *stream)
 {
-    struct shape s = shape_of((uint64_t)p.in.n * lanes_for(t.dim));
-    int status = LAUNCH(apply<KIND>, s.grid, s.block, stream, t, p, step);
+    unsigned grid = (p.in.n + BLOCK - 1) / BLOCK;
+    int status = p.in.n ? LAUNCH(apply<KIND>, grid, BLOCK, stream, t, p, step) : 0;
     if (status || p.in.n <= EMBD_SUM_RUN)
         return status;
     struct shape chunks = shape_of((uint64_t)p.in.n / 32 * ((t.dim + 3) / 4));
@@ -286,7 +300,8 @@ static int launch(const table_view &t, const push_view &p, const optimizer_step 
     if (status)
         return status;
     struct shape longs = shape_of((uint64_t)p.in.n / EMBD_SUM_RUN * lanes_for(t.dim));
-    return LAUNCH(apply_long<KIND>, longs.grid, longs.block, stream, t, p, step);
+    return LAUNCH(apply_long<KIND>, longs.grid, longs.block < BLOCK ? longs.block : BLOCK, stream, t,
+                  p, step);
 }
 
 int launch_apply(struct table_view t, struct push_view push, embd_optimizer_kind kind,

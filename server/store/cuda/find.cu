@@ -28,10 +28,10 @@ int launch_expand(struct keys_view in, void *stream)
 static __global__ void __launch_bounds__(256)
     find(table_view t, keys_view in, uint32_t *refs, uint8_t *statuses)
 {
-    uint64_t lane = threadIdx.x % 32;
-    for (uint64_t base = lane_index() - lane; base < in.n; base += lane_count()) {
-        uint32_t i = (uint32_t)(base + lane);
-        bool active = i < in.n;
+    uint32_t lane = threadIdx.x % 32;
+    for (uint64_t base = lane_index() / 32 * KEYS; base < in.n; base += lane_count() / 32 * KEYS) {
+        uint32_t i = (uint32_t)base + lane;
+        bool active = lane < KEYS && i < in.n;
         uint64_t key = active ? in.keys[i] : 0;
         uint32_t slot = active ? slot_at(t, in, i) : 0;
         uint32_t ref = find_warp(t, key, slot, active);
@@ -45,6 +45,7 @@ static __global__ void __launch_bounds__(256)
 int launch_find(struct table_view t, struct keys_view in, uint32_t *refs, uint8_t *statuses,
                 void *stream)
 {
-    struct shape s = shape_of(in.n);
+    uint64_t n_warps = ((uint64_t)in.n + KEYS - 1) / KEYS;
+    struct shape s = shape_of(n_warps * 32);
     return LAUNCH(find, s.grid, s.block, stream, t, in, refs, statuses);
 }

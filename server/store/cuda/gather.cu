@@ -1,6 +1,6 @@
 /* gather.cu - the pull that matters most in one kernel: one key a row, rows as they are stored. A
- * warp finds 32 keys and then copies their rows, four independent 16-byte loads of a lane on their
- * way at a time. Rows are read past the first-level cache and written as a stream: neither will be
+ * warp finds KEYS keys and then copies their rows, up to eight independent 16-byte loads of a lane on
+ * their way at a time. Rows are read past the first-level cache and written as a stream: neither will be
  * looked at again soon. */
 #include "keytable.cuh"
 #include "values.cuh"
@@ -23,16 +23,16 @@ __device__ static inline void fill_missing(const table_view &t, const pull_view 
 }
 
 /* UNITS: 16-byte pieces of a row. */
-template <int UNITS>
+template <uint32_t UNITS>
 __device__ static inline void copy_rows(const table_view &t, const pull_view &p, uint64_t base,
                                         uint32_t ref)
 {
-    constexpr int AT_ONCE = UNITS < 8 ? UNITS : 8;
+    constexpr uint32_t TURNS = (KEYS * UNITS + 31) / 32, AT_ONCE = TURNS < 8 ? TURNS : 8;
     uint32_t lane = threadIdx.x % 32;
     uint4 *out = (uint4 *)p.values + base * UNITS;
-    uint64_t left = (p.in.n - base) * UNITS;
+    uint64_t left = (p.in.n - base < KEYS ? p.in.n - base : KEYS) * UNITS;
 #pragma unroll 1
-    for (uint32_t j = 0; j < UNITS; j += AT_ONCE) {
+    for (uint32_t j = 0; j < TURNS; j += AT_ONCE) {
         uint4 v[AT_ONCE];
         bool is_written[AT_ONCE];
 #pragma unroll
@@ -51,12 +51,13 @@ __device__ static inline void copy_rows(const table_view &t, const pull_view &p,
     }
 }
 
-template <int UNITS>
-static __global__ void __launch_bounds__(BLOCK) gather(table_view t, pull_view p)
+template <uint32_t UNITS>
+static __global__ void __launch_bounds__(BLOCK, 8) gather(table_view t, pull_view p)
 {
     uint32_t lane = threadIdx.x % 32;
-    for (uint64_t base = lane_index() - lane; base < p.in.n; base += lane_count()) {
-        bool active = base + lane < p.in.n;
+    for (uint64_t base = lane_index() / 32 * KEYS; base < p.in.n;
+         base += lane_count() / 32 * KEYS) {
+        bool active = lane < KEYS && base + lane < p.in.n;
         uint64_t key = active ? p.in.keys[base + lane] : 0;
         uint32_t slot = active ? slot_at(t, p.in, (uint32_t)(base + lane)) : 0;
         uint32_t ref = find_warp(t, key, slot, active);
@@ -81,8 +82,8 @@ bool gather_fits(const struct table_view *t, const struct pull_view *pull)
 
 int launch_gather(struct table_view t, struct pull_view pull, void *stream)
 {
-    struct shape s = {(pull.in.n + BLOCK - 1) / BLOCK,
-                      BLOCK}; /* short blocks: the last ones end together */
+    uint32_t warps = BLOCK / 32; /* short blocks: the last ones end together */
+    struct shape s = {(pull.in.n + KEYS * warps - 1) / (KEYS * warps), BLOCK};
     if (pull.in.n == 0)
         return 0;
     switch (t.stride / 16) {

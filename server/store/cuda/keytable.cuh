@@ -1,17 +1,17 @@
 /* keytable.cuh - finding and placing keys; see kernels.h for the layout.
  *
- * A warp looks up 32 keys at once: eight lanes read a bucket, 16 bytes each, and all 32 buckets are
- * on their way before the first comparison. Few keys need more than that: at the greatest load,
- * 0.7, one in twenty. */
+ * A warp looks up KEYS keys at once: eight lanes read a bucket, 16 bytes each, and all the buckets
+ * are on their way before the first comparison. Few keys need more than that: at the greatest load,
+ * 0.7, one in twenty. With 16 keys more warps fit on a multiprocessor than with 32, and the last ones
+ * end closer together, which was worth more than what 32 keys share. */
 #ifndef EMBD_CUDA_KEYTABLE_CUH
 #define EMBD_CUDA_KEYTABLE_CUH
 
 #include "launch.cuh"
 
-/* A bucket is read by as many lanes as it has entries, so a warp reads TILES buckets at a time, all
- * of its keys' buckets in ROUNDS. */
+/* A bucket is read by as many lanes as it has entries, so a warp reads TILES buckets at a time. */
 #define TILES       (32 / ENTRY_BUCKET)
-#define ROUNDS      (32 / TILES)
+#define KEYS        16u
 #define BUCKET_BITS ((1u << ENTRY_BUCKET) - 1)
 
 #define KEY_SEED 0x51ed270b7a5c93d1ULL
@@ -84,7 +84,7 @@ __device__ static inline uint32_t find_further(const table_view &t, uint64_t key
         uint64_t at = __shfl_sync(ALL_LANES, bucket, from),
                  wanted = __shfl_sync(ALL_LANES, key, from);
         uint32_t wanted_slot = __shfl_sync(ALL_LANES, slot, from);
-        uint4 e = load_once(t.entries + at * ENTRY_BUCKET + lane % ENTRY_BUCKET);
+        uint4 e = load_line(t.entries + at * ENTRY_BUCKET + lane % ENTRY_BUCKET);
         bucket_answer a = bucket_ask(e, wanted, wanted_slot);
         uint32_t base = rank % TILES * ENTRY_BUCKET, hits = a.hits >> base & BUCKET_BITS;
         uint32_t ref =
@@ -97,19 +97,20 @@ __device__ static inline uint32_t find_further(const table_view &t, uint64_t key
     return found;
 }
 
-/* Each lane's key: its ref or 0. All lanes of the warp call it; lanes that are not active get
- * anything. */
+/* Each of the first KEYS lanes' key: its ref or 0. All lanes of the warp call it; lanes that are not
+ * active get anything. */
 __device__ static inline uint32_t find_warp(const table_view &t, uint64_t key, uint32_t slot,
                                             bool active)
 {
     uint32_t lane = threadIdx.x % 32, found = 0;
     uint64_t bucket = key_bucket(t, key_hash(key, slot));
     bool more = false;
+    constexpr uint32_t ROUNDS = KEYS / TILES;
     uint4 e[ROUNDS];
 #pragma unroll
     for (uint32_t round = 0; round < ROUNDS; round++) {
         uint64_t at = __shfl_sync(ALL_LANES, bucket, (int)(round * TILES + lane / ENTRY_BUCKET));
-        e[round] = load_once(t.entries + at * ENTRY_BUCKET + lane % ENTRY_BUCKET);
+        e[round] = load_line(t.entries + at * ENTRY_BUCKET + lane % ENTRY_BUCKET);
     }
 #pragma unroll
     for (uint32_t round = 0; round < ROUNDS; round++) {
