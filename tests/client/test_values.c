@@ -386,7 +386,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_chosen_plan_gives_the_same_bits),
         cmocka_unit_test(a_full_table_says_which_keys_had_no_room),
         cmocka_unit_test(often_repeated_keys_are_summed_in_the_same_shape_by_both_plans),
-        cmocka_unit_test(gradients_travel_in_half_precision),
+        {"S3.11 gradients travel in half precision, tagged with their dtype", gradients_travel_in_half_precision, NULL, NULL, NULL},
         cmocka_unit_test(one_call_carries_many_parts_and_several_calls_are_in_flight),
         cmocka_unit_test(batches_without_keys_and_without_rows_are_fine),
     };

@@ -150,12 +150,39 @@ static void weights_begin_with_the_first(void **state)
     embd_csr_free(csr);
 }
 
+/* What a part has is the builder's, not a copy; and an empty one has no rows, no keys. */
+static void a_part_is_lent(void **state)
+{
+    embd_csr *csr;
+    embd_part first = {.n_rows = 7}, second = {.n_rows = 7};
+    (void)state;
+    assert_int_equal(embd_csr_new(3, 4, &csr), EMBD_OK);
+    embd_csr_part(csr, &first);
+    assert_true(first.n_rows == 0 && first.n_keys == 0);
+    assert_int_equal(embd_csr_row(csr), EMBD_OK);
+    assert_int_equal(embd_csr_push(csr, 42), EMBD_OK);
+    embd_csr_part(csr, &first);
+    embd_csr_part(csr, &second);
+    assert_ptr_equal(first.keys, second.keys);
+    assert_ptr_equal(first.offsets, second.offsets);
+    assert_true(first.n_rows == 1 && first.n_keys == 1 && first.offsets[1] == 1);
+    embd_csr_reset(csr);
+    assert_int_equal(embd_csr_row(csr), EMBD_OK);
+    assert_int_equal(embd_csr_push(csr, 43), EMBD_OK);
+    embd_csr_part(csr, &second);
+    assert_ptr_equal(first.keys, second.keys); /* the memory stayed */
+    assert_true(first.keys[0] == 43);
+    embd_csr_free(csr);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         {"S3.7 rows 4,5,1,2 / 3,5,1 / 3,2 have offsets 0,4,7,9", example_rows, NULL, NULL, NULL},
         {"S3.7 a builder is a whole batch after every call", whole_after_every_call, NULL, NULL,
          NULL},
+        {"S2.1 S3.10 a batch is counts and arrays, lent and not copied; its memory stays",
+         a_part_is_lent, NULL, NULL, NULL},
         {"S3.8 a bound that is met is named", bounds_are_named, NULL, NULL, NULL},
         {"S3.8 a bad sample is rolled back", a_bad_sample_is_rolled_back, NULL, NULL, NULL},
         {"S3.8 weights begin with the first", weights_begin_with_the_first, NULL, NULL, NULL},

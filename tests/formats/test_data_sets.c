@@ -578,12 +578,12 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         TEST("S3.1 paths are relative to the list", paths_are_relative_to_the_list),
-        TEST("S3.1 bad lists and options are refused", bad_lists_and_options_are_refused),
+        TEST("S3.1 S3.5c bad lists and options are refused", bad_lists_and_options_are_refused),
         TEST("S3.1 broken files are left for the next", broken_files_are_left),
         TEST("S3.2 a shape other than the header's is told", a_wrong_shape_is_told),
         TEST("S3.2 data without one good sample are an error", no_good_sample_is_an_error),
-        TEST("S3.3 norm files with and without checksums, u32 and i64", every_kind_of_norm_file),
-        TEST("S3.3 written sets are the bytes of the format",
+        TEST("2c S3.3 S3.5c norm files with and without checksums, u32 and i64", every_kind_of_norm_file),
+        TEST("2c S3.3 written sets are the bytes of the format",
              written_sets_are_the_bytes_of_the_format),
         TEST("S3.3 what does not fit is not written", what_does_not_fit_is_not_written),
         TEST("S3.3 a set that failed leaves no files", a_failed_set_leaves_no_files),

@@ -557,7 +557,7 @@ static void a_shard_without_a_data_directory_refuses_snapshots(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_scan_loaded_elsewhere_is_the_same_table),
+        {"S2.3 a scan loaded elsewhere is the same table", a_scan_loaded_elsewhere_is_the_same_table, NULL, NULL, NULL},
         cmocka_unit_test(scans_that_do_not_fit_are_refused),
         cmocka_unit_test(a_snapshot_restores_every_table),
         cmocka_unit_test(names_cannot_leave_the_data_directory),

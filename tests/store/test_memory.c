@@ -251,7 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open),          cmocka_unit_test(test_capacity_beyond_the_machine),
         cmocka_unit_test(test_push),          cmocka_unit_test(test_split),
-        cmocka_unit_test(test_large_request), cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_large_request), {"S2.2 S3.12 buffers come from the store and go back to it", test_buffers, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,8 +70,8 @@ static void table_ids_are_fixed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_go_round_the_shards),
-        cmocka_unit_test(modulo_takes_the_whole_key),
+        {"S0.1 slots go round the shards", slots_go_round_the_shards, NULL, NULL, NULL},
+        {"S4.1 modulo takes the whole key", modulo_takes_the_whole_key, NULL, NULL, NULL},
         cmocka_unit_test(mix64_is_the_finalizer_of_murmur3),
         cmocka_unit_test(hash_spreads_consecutive_keys_evenly),
         cmocka_unit_test(a_virtual_shard_belongs_to_one_shard_in_order),

@@ -1,0 +1,53 @@
+"""Runs test_exchange against 1, 2 and 3 shards of one process, and against two processes of two shards each.
+
+usage: exchange.py TEST_EXCHANGE"""
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
+from embd_process import Embd  # noqa: E402
+
+
+def run(address, shards):
+    print(f"== {shards} shards", flush=True)
+    subprocess.run([sys.argv[1], address, str(shards)], check=True, timeout=60)
+
+
+def free_ports(n):
+    """The first of n consecutive ports nobody listens on."""
+    for _ in range(100):
+        with socket.socket() as first:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+        try:
+            for i in range(n):
+                with socket.socket() as s:
+                    s.bind(("127.0.0.1", port + i))
+            return port
+        except OSError:
+            continue
+    raise AssertionError("no free ports")
+
+
+def two_processes():
+    with tempfile.TemporaryDirectory(prefix="embd-reference-") as scratch:
+        config = os.path.join(scratch, "two.yaml")
+        ports = {"a": free_ports(2)}
+        ports["b"] = free_ports(2)
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f'admin_dir: "{scratch}/admin"\ncluster:\n  name: two\n  servers:\n')
+            for name, port in ports.items():
+                file.write(f'    - {{name: {name}, listen: "127.0.0.1:{port}", shards: 2}}\n')
+        flags = ["--admin-dir", f"{scratch}/admin", "--config", config, "--server"]
+        with Embd(*flags, "a", listen=None), Embd(*flags, "b", listen=None):
+            run(f"127.0.0.1:{ports['a']}", 4)
+
+
+if __name__ == "__main__":
+    for count in (1, 2, 3):
+        with Embd(shards=count) as server:
+            run(server.addresses[0], count)
+    two_processes()
