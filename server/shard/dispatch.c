@@ -171,11 +171,12 @@ static void count_wait(struct shard *shard, const struct call *call)
 /* Returns now. */
 static uint64_t begin_stages(const struct call *call)
 {
-    struct stage_times *times = &call->request->times;
-    times->method = call->error.status == EMBD_OK ? call->reader.method : -1;
-    times->mark_ns = call->request->received_ns;
-    stage_end(times, STAGE_QUEUE, clock_ns());
-    return times->mark_ns;
+    struct request *request = call->request;
+    uint64_t now_ns = clock_ns();
+    stages_begin(&call->shard->stages, &request->times,
+                 call->error.status == EMBD_OK ? call->reader.method : -1,
+                 request->frame->frame_bytes, request->received_ns, now_ns);
+    return now_ns;
 }
 
 /* False: it has to wait. */
@@ -224,7 +225,8 @@ void shard_handle(struct shard *shard, struct request *request)
     request->has_answer = true;
     request->work = NULL;
     request->next = NULL;
-    request->times = (struct stage_times){.method = -1};
+    request->times.method = -1;
+    request->times.weight = 0;
     shard_tick(shard, request->received_ns);
     if (request->frame->type == 0)
         try(shard, request);

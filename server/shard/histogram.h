@@ -28,10 +28,11 @@ static inline uint32_t histogram_bucket(uint64_t ns)
     return 1 + (octave - HISTOGRAM_LOW) * 4 + (uint32_t)(below >> (octave - 2) & 3);
 }
 
-static inline void histogram_add(struct histogram *h, uint64_t ns)
+/* Counted `times` times. */
+static inline void histogram_add(struct histogram *h, uint64_t ns, uint64_t times)
 {
-    h->sum_ns += ns;
-    h->counts[histogram_bucket(ns)]++;
+    h->sum_ns += ns * times;
+    h->counts[histogram_bucket(ns)] += times;
 }
 
 /* The longest duration bucket i holds; UINT64_MAX for the last. */

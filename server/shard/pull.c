@@ -172,8 +172,9 @@ static void end_pull(struct shard_work *work)
     }
     if (has_rows)
         settle_watch(work);
-    stage_end(&work->request->times, STAGE_STORE, clock_ns());
-    counters->pull_ns += work->request->times.mark_ns - work->began_ns;
+    uint64_t now_ns = clock_ns();
+    stage_end(&work->request->times, STAGE_STORE, now_ns);
+    counters->pull_ns += now_ns - work->began_ns;
     call_answer(work->shard, work->request, &work->error);
 }
 
@@ -257,12 +258,12 @@ static int prepare(struct call *call)
     struct stage_times *times = &call->request->times;
     if (call_read_parts(call, false) != EMBD_OK || size_parts(work, e) != EMBD_OK)
         return e->status;
-    stage_end(times, STAGE_DECODE, clock_ns());
+    stage_ends(times, STAGE_DECODE);
     if (is_whole(work) && make_values(work, e) != EMBD_OK)
         return e->status;
     if (write_answer(call) != EMBD_OK)
         return e->status;
-    stage_end(times, STAGE_ENCODE, clock_ns());
+    stage_ends(times, STAGE_ENCODE);
     if (room_check(work, e) != EMBD_OK)
         return e->status;
     return settle_inserts(call);

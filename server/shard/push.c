@@ -82,13 +82,14 @@ static void tell_applied(struct shard_work *work)
 static void end_push(struct shard_work *work)
 {
     struct stage_times *times = &work->request->times;
-    stage_end(times, STAGE_STORE, clock_ns());
+    stage_ends(times, STAGE_STORE);
     if (work->error.status == EMBD_OK)
         write_answer(work);
     else if (work->at > 1)
         tell_applied(work);
-    stage_end(times, STAGE_ENCODE, clock_ns());
-    work->shard->counters.push_ns += times->mark_ns - work->began_ns;
+    uint64_t now_ns = clock_ns();
+    stage_end(times, STAGE_ENCODE, now_ns);
+    work->shard->counters.push_ns += now_ns - work->began_ns;
     call_answer(work->shard, work->request, &work->error);
 }
 
@@ -98,7 +99,7 @@ static int prepare(struct call *call)
     struct embd__error *e = &call->error;
     if (call_read_parts(call, true) != EMBD_OK)
         return e->status;
-    stage_end(&call->request->times, STAGE_DECODE, clock_ns());
+    stage_ends(&call->request->times, STAGE_DECODE);
     if (room_check(work, e) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < work->n_parts; i++)

@@ -24,15 +24,16 @@ void stages_sent(struct stages *stages, struct stage_times *times, uint64_t rece
 {
     if (times->method < 0)
         return;
-    histogram_add(&stages->methods[times->method], now_ns > received_ns ? now_ns - received_ns : 0);
+    histogram_add(&stages->methods[times->method], now_ns > received_ns ? now_ns - received_ns : 0,
+                  1);
     int index = stages_index(times->method);
-    if (index < 0)
+    if (index < 0 || times->weight == 0)
         return;
     stage_end(times, STAGE_SEND, now_ns);
     times->ns[STAGE_SEND] -=
         times->made_ns < times->ns[STAGE_SEND] ? times->made_ns : times->ns[STAGE_SEND];
     for (uint32_t i = 0; i < STAGE_COUNT; i++)
-        histogram_add(&stages->of[index][i], times->ns[i]);
+        histogram_add(&stages->of[index][i], times->ns[i], times->weight);
 }
 
 void stages_tick(struct stages *stages, uint64_t now_ns)

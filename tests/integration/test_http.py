@@ -38,12 +38,16 @@ def samples(text):
 
 
 def use(server, shard=0):
-    """A table with rows 1 and 2 pushed, pulled twice."""
+    """A table with rows 1 and 2 pushed, pulled twice; then a push and a pull that are large enough to be split into
+    stages each."""
     with wire.connect(server, shard) as peer:
         table = wire.create(peer, "http")
         wire.push(peer, table, [1, 2], range(8))
         for _ in range(2):
             wire.pull(peer, table, [1, 2])
+        table = wire.create(peer, "large")
+        wire.push(peer, table, range(4096), [1.0] * 4 * 4096)
+        wire.pull(peer, table, range(4096))
 
 
 class Http(unittest.TestCase):
@@ -53,6 +57,7 @@ class Http(unittest.TestCase):
         cls.addClassCleanup(cls.server.stop)
         cls.address = http_address(cls.server)
         use(cls.server)
+        cls.first = samples(get(cls.address, "/metrics")[2])
 
     def test_every_page_answers_get_and_head_with_its_length(self):
         for page in PAGES:
@@ -71,23 +76,34 @@ class Http(unittest.TestCase):
             self.assertIn(f"[+]shard {shard} at {self.server.addresses[shard]} ok\n", body)
 
     def test_metrics_count_what_was_done(self):
-        got = samples(get(self.address, "/metrics")[2])
-        self.assertEqual(got['embd_requests_total{shard="0",method="pull"}'], 2)
+        got = self.first
+        self.assertEqual(got['embd_requests_total{shard="0",method="pull"}'], 3)
         self.assertEqual(got['embd_requests_total{shard="1",method="pull"}'], 0)
-        self.assertEqual(got['embd_keys_pulled_total{shard="0"}'], 4)
+        self.assertEqual(got['embd_keys_pulled_total{shard="0"}'], 4 + 4096)
         self.assertEqual(got['embd_table_rows{shard="0",table="http"}'], 2)
-        self.assertEqual(got['embd_request_duration_seconds_count{shard="0",method="push"}'], 1)
+        self.assertEqual(got['embd_request_duration_seconds_count{shard="0",method="push"}'], 2)
         self.assertGreater(got['embd_request_duration_seconds_sum{shard="0",method="push"}'], 0)
         self.assertEqual([k for k in got if k.startswith("embd_figure")], [])
 
-    def test_stages_add_up_to_the_duration_of_a_request(self):
+    def test_stages_of_large_requests_add_up_to_their_duration(self):
+        before = samples(get(self.address, "/metrics")[2])
+        with wire.connect(self.server) as peer:
+            for _ in range(20):
+                wire.pull(peer, wire.create(peer, "large"), range(4096))
+        after = samples(get(self.address, "/metrics")[2])
+        grown = {name: value - before[name] for name, value in after.items() if 'shard="0",method="pull"' in name}
+        whole = grown['embd_request_duration_seconds_sum{shard="0",method="pull"}']
+        stages = [value for name, value in grown.items() if name.startswith("embd_stage_duration_seconds_sum{")]
+        self.assertEqual(len(stages), 5)
+        self.assertAlmostEqual(sum(stages), whole, delta=whole * 0.01)
+
+    def test_one_small_request_in_eight_is_split_and_counts_eight_times(self):
+        with wire.connect(self.server, 1) as peer:
+            table = wire.create(peer, "small")
+            for _ in range(64 - 1):  # the eighths are of all small requests, table_create too
+                wire.pull(peer, table, [1])
         got = samples(get(self.address, "/metrics")[2])
-        for method in ("pull", "push"):
-            whole = got[f'embd_request_duration_seconds_sum{{shard="0",method="{method}"}}']
-            stages = sum(value for name, value in got.items()
-                         if name.startswith("embd_stage_duration_seconds_sum{") and
-                         f'shard="0",method="{method}"' in name)
-            self.assertAlmostEqual(stages, whole, delta=whole * 0.01)
+        self.assertAlmostEqual(got['embd_stage_duration_seconds_count{shard="1",method="pull",stage="store"}'], 64, delta=8)
 
     def test_buckets_rise_to_the_count(self):
         got = samples(get(self.address, "/metrics")[2])
@@ -119,8 +135,9 @@ class Http(unittest.TestCase):
         self.assertEqual(set(status["shards"][0]["figures"]),
                          {name for name in stats["stats"] if not name.startswith("requests_") or
                           name in ("requests_parked", "requests_in_flight")})
+        self.assertEqual(status["shards"][0]["tables"][0]["name"], "http")
         self.assertEqual(status["shards"][0]["tables"][0]["figures"]["rows"], 2)
-        self.assertEqual(status["shards"][0]["methods"]["pull"]["requests"], 2)
+        self.assertGreaterEqual(status["shards"][0]["methods"]["pull"]["requests"], 3)
 
     def test_what_is_no_request_is_refused_by_status(self):
         self.assertEqual(get(self.address, "/nothing")[0], 404)

@@ -22,8 +22,8 @@ static void test_counts_up_to_powers_of_two_are_exact(void **state)
     (void)state;
     struct histogram h = {0};
     for (uint32_t power = HISTOGRAM_LOW; power <= HISTOGRAM_HIGH; power++) {
-        histogram_add(&h, UINT64_C(1) << power);
-        histogram_add(&h, (UINT64_C(1) << power) + 1);
+        histogram_add(&h, UINT64_C(1) << power, 1);
+        histogram_add(&h, (UINT64_C(1) << power) + 1, 1);
     }
     for (uint32_t power = HISTOGRAM_LOW; power <= HISTOGRAM_HIGH; power++)
         assert_int_equal(histogram_up_to(&h, power), 2 * (power - HISTOGRAM_LOW) + 1);
@@ -46,7 +46,7 @@ static void test_quantiles_are_within_an_eighth_of_the_truth(void **state)
     for (int i = 0; i < N; i++) {
         random = random * UINT64_C(6364136223846793005) + 1442695040888963407u;
         values[i] = 300 + (random >> 40) * (random >> 56);
-        histogram_add(&h, values[i]);
+        histogram_add(&h, values[i], 1);
     }
     qsort(values, N, sizeof *values, compare);
     static const double quantiles[] = {0.01, 0.25, 0.5, 0.9, 0.99, 1.0};
@@ -62,10 +62,10 @@ static void test_a_quantile_since_a_moment_forgets_what_was_before(void **state)
     (void)state;
     struct histogram h = {0};
     for (int i = 0; i < 1000; i++)
-        histogram_add(&h, 1000000);
+        histogram_add(&h, 1000000, 1);
     struct histogram since = h;
     assert_int_equal(histogram_quantile(&h, &since, 0.5), 0);
-    histogram_add(&h, 2000);
+    histogram_add(&h, 2000, 1);
     uint64_t median = histogram_quantile(&h, &since, 0.5);
     assert_true(median > 1500 && median < 2100);
     assert_true(histogram_quantile(&h, NULL, 0.5) > 900000);
