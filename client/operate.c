@@ -118,3 +118,13 @@ int embd_drain(embd_client *client)
     }
     return status;
 }
+
+int embd_drain_shard(embd_client *client, uint32_t shard)
+{
+    struct answer *answer;
+    client->error = (struct embd__error){0};
+    int status = ask(client, shard, LISTENER_ADMIN, METHOD_DRAIN, &answer);
+    if (status == EMBD_OK)
+        embd__answer_free(answer);
+    return status;
+}

@@ -31,7 +31,9 @@
     X(SNAPSHOT, "snapshot", LISTENER_ADMIN)                                                            \
     X(SCAN, "scan", LISTENER_ADMIN)                                                                    \
     X(LOAD, "load", LISTENER_ADMIN)                                                                    \
-    X(DRAIN, "drain", LISTENER_ADMIN)
+    X(DRAIN, "drain", LISTENER_ADMIN)                                                                  \
+    X(HOT, "hot", LISTENER_ADMIN)                                                                      \
+    X(TRACE, "trace", LISTENER_ADMIN)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {

@@ -208,11 +208,12 @@ static int find_self(const struct sources *from, uint32_t *out, struct embd__err
     char *end;
     *out = 0;
     if (at->text == NULL)
-        return n <= 1 ? EMBD_OK
-                      : complain(
-                            e, EMBD_INVALID, SETTING_SERVER, &from->flags.of[SETTING_SERVER],
-                            "%s lists %u servers; say which one this is, by name or number from 0",
-                            from->file.path, n);
+        return n <= 1 || from->flags.of[SETTING_CHECK].text != NULL
+                   ? EMBD_OK
+                   : complain(
+                         e, EMBD_INVALID, SETTING_SERVER, &from->flags.of[SETTING_SERVER],
+                         "%s lists %u servers; say which one this is, by name or number from 0",
+                         from->file.path, n);
     for (uint32_t i = 0; i < n; i++) {
         const char *name = from->file.servers[i].of[SETTING_SERVER_NAME].text;
         *out = i;
@@ -342,6 +343,7 @@ static int read_process(const struct sources *from, struct config *out, struct e
         status = read_log_level(pick(from, NULL, true, SETTING_LOG_LEVEL), &out->log_level, e);
     if (status == EMBD_OK)
         status = read_count(SETTING_READY_FD, fd, 1, 1u << 20, 0, &ready_fd, e);
+    out->is_check = from->flags.of[SETTING_CHECK].text != NULL;
     out->ready_fd = fd->text != NULL ? (int)ready_fd : -1;
     return status;
 }

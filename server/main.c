@@ -308,6 +308,13 @@ int main(int argc, char **argv)
     struct embd__error error = {0};
     if (config_read(argc, argv, &p->config, &error) != EMBD_OK)
         return fail(EXIT_USAGE, &error);
+    if (p->config.is_check) {
+        printf("embd: the configuration can be used: %u server%s, %u shard%s\n",
+               p->config.n_servers, p->config.n_servers == 1 ? "" : "s", p->config.n_shards,
+               p->config.n_shards == 1 ? "" : "s");
+        config_fini(&p->config);
+        return EXIT_OK;
+    }
     log_set_level(p->config.log_level);
     raise_descriptor_limit();
     if (open_main_loop(p) != EXIT_OK)

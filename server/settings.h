@@ -52,6 +52,7 @@ enum {
     X(IDLE_TIMEOUT, "idle_timeout", IN_FLAGS | IN_TOP, "SECONDS",                                  \
       "A connection without requests is dropped after this (0: never)")                            \
     X(LOG_LEVEL, "log_level", IN_FLAGS | IN_TOP, "LEVEL", "debug, info, warn or error (info)")     \
+    X(CHECK, "check", IN_FLAGS, NULL, "Read the configuration, say whether it can be used, and exit")  \
     X(READY_FD, "ready_fd", IN_FLAGS, "FD",                                                        \
       "Write the line 'ready' to this descriptor and close it when all listeners are up")
 

@@ -54,7 +54,7 @@ static error_t on_option(int key, char *value, struct argp_state *state)
         return ARGP_ERR_UNKNOWN;
     struct setting *setting = &flags->out->of[key - FLAG_FIRST];
     free(setting->text);
-    setting->text = strdup(value);
+    setting->text = strdup(value != NULL ? value : "yes");
     return setting->text != NULL ? 0 : ENOMEM;
 }
 

@@ -28,6 +28,9 @@ struct command {
     const struct command *group; /* ends with a NULL name; NULL for a command */
 };
 
+/* All of them; ends with a NULL name. */
+extern const struct command all_commands[];
+
 /* The commands, by file. */
 int command_ping(int argc, char **argv);
 int command_cluster(int argc, char **argv);
@@ -38,6 +41,16 @@ int command_table_list(int argc, char **argv);
 int command_table_describe(int argc, char **argv);
 int command_table_create(int argc, char **argv);
 int command_table_drop(int argc, char **argv);
+int command_table_stats(int argc, char **argv);
+int command_top(int argc, char **argv);
+int command_hot(int argc, char **argv);
+int command_trace(int argc, char **argv);
+int command_shard_list(int argc, char **argv);
+int command_shard_drain(int argc, char **argv);
+int command_wait(int argc, char **argv);
+int command_config_check(int argc, char **argv);
+int command_bench(int argc, char **argv);
+int command_completion(int argc, char **argv);
 int command_get(int argc, char **argv);
 int command_snapshot(int argc, char **argv);
 int command_dump(int argc, char **argv);
@@ -68,7 +81,15 @@ void parse_no_arguments(const char *doc, int argc, char **argv);
 /* Reads a whole unsigned number, decimal or 0x..., at most `max`. */
 bool read_uint(const char *text, uint64_t max, uint64_t *out);
 
+void wait_seconds(double seconds);
+
+/* Whether colours are wanted: stdout is a terminal, and NO_COLOR is not set (no-color.org). */
+bool has_colours(void);
+
 /* ---- servers and errors ---- */
+
+/* Sets globals.servers from the environment or the default where no flag did. */
+void default_servers(void);
 
 /* Connects to globals.servers. On failure tells why on stderr; returns an exit code. */
 int connect_servers(embd_client **client_out);

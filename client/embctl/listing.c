@@ -190,6 +190,7 @@ static char *format_cell(const struct listing *l, enum cell_kind kind, const cha
     char text[64];
     switch (kind) {
     case CELL_TEXT:
+    case CELL_STATE:
     case CELL_RIGHT:
         return require(strdup(exact));
     case CELL_FLAG:
@@ -230,7 +231,8 @@ static void capitalize(char *text)
 
 static bool is_left(enum cell_kind kind)
 {
-    return kind == CELL_TEXT || kind == CELL_FLAG || kind == CELL_FLOATS || kind == CELL_NUMBERS;
+    return kind == CELL_TEXT || kind == CELL_STATE || kind == CELL_FLAG || kind == CELL_FLOATS ||
+           kind == CELL_NUMBERS;
 }
 
 static void put(struct libscols_line *line, size_t column, char *text)
@@ -273,6 +275,7 @@ static void add_json_column(struct libscols_table *table, const struct listing *
         [CELL_BYTES] = SCOLS_JSON_NUMBER,         [CELL_MICROS] = SCOLS_JSON_NUMBER,
         [CELL_FLAG] = SCOLS_JSON_BOOLEAN,         [CELL_FLOATS] = SCOLS_JSON_ARRAY_NUMBER,
         [CELL_NUMBERS] = SCOLS_JSON_ARRAY_NUMBER, [CELL_FLOAT] = SCOLS_JSON_NUMBER,
+        [CELL_STATE] = SCOLS_JSON_STRING,
     };
     struct libscols_column *c = add_column(table, column->name, true);
     bool absent = is_absent(l, i);
@@ -338,9 +341,20 @@ static char *shown(const struct listing *l, size_t row, size_t column)
     return exact ? format_cell(l, l->columns[column].kind, exact) : strdup("-");
 }
 
+static void colour_states(struct libscols_line *line, const struct listing *l, size_t row)
+{
+    for (size_t i = 0; i < l->n_columns; i++) {
+        const char *text = l->cells[row * l->n_columns + i];
+        if (l->columns[i].kind == CELL_STATE && text)
+            scols_cell_set_color(scols_line_get_cell(line, i),
+                                 strcmp(text, "ready") ? "red" : "green");
+    }
+}
+
 static void print_table(const struct listing *l)
 {
     struct libscols_table *table = require(scols_new_table());
+    scols_table_enable_colors(table, has_colours());
     for (size_t i = 0; i < l->n_columns; i++) {
         char name[64];
         short_name(name, sizeof name, &l->columns[i]);
@@ -351,6 +365,7 @@ static void print_table(const struct listing *l)
         struct libscols_line *line = require(scols_table_new_line(table, NULL));
         for (size_t i = 0; i < l->n_columns; i++)
             put(line, i, shown(l, row, i));
+        colour_states(line, l, row);
     }
     print_and_free(table);
 }

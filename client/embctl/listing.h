@@ -20,6 +20,7 @@ enum cell_kind {
     CELL_FLOATS,  /* a list */
     CELL_NUMBERS, /* a list */
     CELL_FLOAT,
+    CELL_STATE, /* text: "ready", or something that asks for attention */
 };
 
 struct column {

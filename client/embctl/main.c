@@ -17,13 +17,30 @@ static const struct command table_commands[] = {
     {"describe", "A table's whole definition", command_table_describe, NULL},
     {"create", "Create a table on every shard", command_table_create, NULL},
     {"drop", "Drop a table and its rows", command_table_drop, NULL},
+    {"stats", "Figures of a table, added up over the shards", command_table_stats, NULL},
     {0},
 };
 
-static const struct command commands[] = {
+static const struct command shard_commands[] = {
+    {"list", "Shards and their state", command_shard_list, NULL},
+    {"drain", "Have the process of one shard finish and exit", command_shard_drain, NULL},
+    {0},
+};
+
+static const struct command config_commands[] = {
+    {"check", "Check a configuration file without starting anything", command_config_check, NULL},
+    {0},
+};
+
+const struct command all_commands[] = {
     {"ping", "Round trip to every shard", command_ping, NULL},
     {"cluster", "Shards, their addresses and how full they are", command_cluster, NULL},
     {"stats", "Figures of shards and tables, once or again and again", command_stats, NULL},
+    {"top", "What shards and tables do now, live", command_top, NULL},
+    {"hot", "The keys of a table that are asked for most", command_hot, NULL},
+    {"trace", "Where the time of single requests went", command_trace, NULL},
+    {"shard", "List shards, drain one", NULL, shard_commands},
+    {"wait", "Wait until every shard is ready", command_wait, NULL},
     {"table", "List, describe, create and drop tables", NULL, table_commands},
     {"get", "Show the rows of keys", command_get, NULL},
     {"snapshot", "Have the servers write their state under their data directories",
@@ -36,6 +53,9 @@ static const struct command commands[] = {
     {"inspect", "Show what a dump, snapshot or model folder holds", command_inspect, NULL},
     {"blobs", "List or show the files that a trainer gave to a snapshot", command_blobs, NULL},
     {"drain", "Have the servers finish and exit", command_drain, NULL},
+    {"config", "Check configuration files", NULL, config_commands},
+    {"bench", "Run embd-bench, the load generator", command_bench, NULL},
+    {"completion", "Print a completion script for bash or zsh", command_completion, NULL},
     {"version", "Version of this program", command_version, NULL},
     {0},
 };
@@ -144,7 +164,7 @@ int main(int argc, char **argv)
     static char name[] = "embctl";
     if (argc > 0)
         argv[0] = name;
-    int code = run_group(commands, main_doc, argc, argv);
+    int code = run_group(all_commands, main_doc, argc, argv);
     if (fflush(stdout) || ferror(stdout)) {
         perror("embctl: cannot write the output");
         return code ? code : EXIT_FAILED;

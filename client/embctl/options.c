@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "embctl.h"
 
@@ -98,6 +99,12 @@ bool read_uint(const char *text, uint64_t max, uint64_t *out)
     return true;
 }
 
+bool has_colours(void)
+{
+    const char *no = getenv("NO_COLOR");
+    return isatty(STDOUT_FILENO) && !(no && no[0]);
+}
+
 /* ---- servers and errors ---- */
 
 static int exit_code(int status)
@@ -141,17 +148,22 @@ int end_client(embd_client *client, int status)
     return code;
 }
 
+void default_servers(void)
+{
+    const char *from_environment = getenv("EMBD_SERVERS");
+    if (!globals.servers)
+        globals.servers =
+            from_environment && from_environment[0] ? from_environment : DEFAULT_SERVERS;
+}
+
 int connect_servers(embd_client **client_out)
 {
     char why[512] = "";
     embd_options o;
-    const char *from_environment = getenv("EMBD_SERVERS");
     embd_options_init(&o);
     if (globals.deadline_ms)
         o.deadline_ms = globals.deadline_ms;
-    if (!globals.servers)
-        globals.servers =
-            from_environment && from_environment[0] ? from_environment : DEFAULT_SERVERS;
+    default_servers();
     int status = embd_connect(globals.servers, &o, client_out, why, sizeof why);
     return status == EMBD_INVALID ? (end_with(status, why), EXIT_USAGE) : end_with(status, why);
 }

@@ -265,13 +265,6 @@ static void print_figures(const struct figures *f, const struct figures *before,
 
 /* ---- again and again ---- */
 
-static void wait_seconds(double seconds)
-{
-    struct timespec pause = {.tv_sec = (time_t)seconds};
-    pause.tv_nsec = (long)((seconds - (double)pause.tv_sec) * 1e9);
-    nanosleep(&pause, NULL);
-}
-
 /* On a terminal each view replaces the one before; elsewhere a blank line stands between. */
 static void begin_view(bool first)
 {

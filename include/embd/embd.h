@@ -560,6 +560,38 @@ EMBD_API int embd_blob_read(const char *dir, const char *name, void **data_out, 
 /* Asks every server process to finish what it has begun and exit. */
 EMBD_API int embd_drain(embd_client *client);
 
+/* The same of the one process that `shard` belongs to; its other shards end with it. */
+EMBD_API int embd_drain_shard(embd_client *client, uint32_t shard);
+
+typedef struct embd_hot_report {
+    uint32_t n_keys;  /* set in the arrays */
+    uint32_t stride;  /* about one key in so many is sampled */
+    uint64_t samples; /* that the counts are out of */
+    uint64_t taken;   /* since the table was made */
+} embd_hot_report;
+
+/* The keys that one shard is asked for most, from a sample of the keys last pulled and pushed: keys_out
+ * [max_keys], most frequent first, and counts_out [max_keys], how often each is in the sample. max_keys is 1 to
+ * 1000. Keys carry their slot offsets. Blocks. Needs the shard's admin socket.
+ *   EMBD_UNKNOWN_TABLE; EMBD_INVALID: max_keys is out of range */
+EMBD_API int embd_hot(embd_client *client, uint32_t shard, const char *table, uint32_t max_keys,
+                      uint64_t *keys_out, uint32_t *counts_out, embd_hot_report *report_out);
+
+#define EMBD_STAGES 5 /* queue, decode, store, encode, send */
+typedef struct embd_trace_report {
+    const char *method;             /* "pull", "push" */
+    uint64_t age_us;                /* since the answer's last byte was sent */
+    uint64_t bytes;                 /* of the request */
+    uint64_t stage_ns[EMBD_STAGES]; /* in the order above; together from the request's last byte received to the
+                                       answer's last byte sent */
+} embd_trace_report;
+
+/* Reports where the time of a shard's last pulls and pushes went, the newest first, at most 64. Of small requests
+ * (below 16 KiB) the server looks at one in eight. Pointers are valid during the visit; a visit that returns nonzero
+ * ends the listing, and that value is returned. Blocks. Needs the shard's admin socket. */
+EMBD_API int embd_trace(embd_client *client, uint32_t shard,
+                        int (*visit)(void *arg, const embd_trace_report *trace), void *arg);
+
 /* ---- model folders of HugeCTR -------------------------------------------------------------------------- */
 
 /* HugeCTR saves a sparse embedding as a folder of three plain files, whose rows belong together by their number:

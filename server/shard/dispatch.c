@@ -33,6 +33,8 @@ static const struct method_entry {
     [METHOD_SCAN] = {handle_scan, TOUCH_READS, false},
     [METHOD_LOAD] = {handle_load, TOUCH_STRUCTURE, false},
     [METHOD_DRAIN] = {handle_drain, TOUCH_NOTHING, false},
+    [METHOD_HOT] = {handle_hot, TOUCH_NOTHING, true},
+    [METHOD_TRACE] = {handle_trace, TOUCH_NOTHING, true},
 };
 
 uint64_t clock_ns(void)

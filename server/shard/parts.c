@@ -39,5 +39,8 @@ int call_read_parts(struct call *call, bool is_push)
     if (work_size_parts(call->work, (uint32_t)n, e) != EMBD_OK ||
         check_all(call, is_push) != EMBD_OK)
         return e->status;
+    for (uint32_t i = 0; i < call->work->n_parts; i++)
+        hot_see(&call->work->parts[i].table->hot, call->work->parts[i].in.keys,
+                call->work->parts[i].in.n_keys);
     return work_size_statuses(call->work, e);
 }

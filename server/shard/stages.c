@@ -19,6 +19,13 @@ enum method stages_method(uint32_t index)
     return index == 0 ? METHOD_PULL : METHOD_PUSH;
 }
 
+static void remember(struct stages *stages, const struct stage_times *times, uint64_t now_ns)
+{
+    struct trace *trace = &stages->traces[stages->n_traces++ % STAGES_TRACES];
+    *trace = (struct trace){.method = times->method, .sent_ns = now_ns, .bytes = times->bytes};
+    memcpy(trace->ns, times->ns, sizeof trace->ns);
+}
+
 void stages_sent(struct stages *stages, struct stage_times *times, uint64_t received_ns,
                  uint64_t now_ns)
 {
@@ -34,6 +41,7 @@ void stages_sent(struct stages *stages, struct stage_times *times, uint64_t rece
         times->made_ns < times->ns[STAGE_SEND] ? times->made_ns : times->ns[STAGE_SEND];
     for (uint32_t i = 0; i < STAGE_COUNT; i++)
         histogram_add(&stages->of[index][i], times->ns[i], times->weight);
+    remember(stages, times, now_ns);
 }
 
 void stages_tick(struct stages *stages, uint64_t now_ns)

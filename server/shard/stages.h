@@ -43,10 +43,18 @@ struct stage_times {
     uint32_t weight; /* 0: not split into stages */
     uint64_t mark_ns;
     uint64_t ns[STAGE_COUNT];
+    uint64_t bytes;   /* of the request */
     uint64_t made_ns; /* of ns[STAGE_STORE]: while being sent */
 };
 
 #define STAGES_WINDOW_NS UINT64_C(10000000000)
+
+/* One that is over. */
+#define STAGES_TRACES 64u
+struct trace {
+    int method;
+    uint64_t sent_ns, bytes, ns[STAGE_COUNT];
+};
 
 struct stages {
     struct histogram methods[METHOD_COUNT]; /* from received to sent */
@@ -54,7 +62,9 @@ struct stages {
     /* methods[] as it was a window ago, and up to two. */
     struct histogram before[2][METHOD_COUNT];
     uint64_t turned_ns;
-    uint32_t n_small; /* requests below STAGES_SMALL_BYTES */
+    uint32_t n_small;                   /* requests below STAGES_SMALL_BYTES */
+    struct trace traces[STAGES_TRACES]; /* the newest at (n_traces - 1) % STAGES_TRACES */
+    uint64_t n_traces;
 };
 
 /* A request of `bytes` is handled from `began_ns` on. */
@@ -67,7 +77,8 @@ static inline void stages_begin(struct stages *stages, struct stage_times *times
                                                              : 0;
     if (times->weight == 0)
         return;
-    *times = (struct stage_times){.method = method, .weight = times->weight, .mark_ns = began_ns};
+    *times = (struct stage_times){
+        .method = method, .weight = times->weight, .mark_ns = began_ns, .bytes = bytes};
     times->ns[STAGE_QUEUE] = began_ns > received_ns ? began_ns - received_ns : 0;
 }
 

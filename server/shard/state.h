@@ -74,6 +74,8 @@ int handle_snapshot(struct call *call);
 int handle_scan(struct call *call);
 int handle_load(struct call *call);
 int handle_drain(struct call *call);
+int handle_hot(struct call *call);
+int handle_trace(struct call *call);
 
 /* Nothing may follow a request's fields and bins. Returns call->error.status. */
 int call_end(struct call *call, struct fields *fields);

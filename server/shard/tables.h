@@ -2,6 +2,7 @@
 #ifndef EMBD_SHARD_TABLES_H
 #define EMBD_SHARD_TABLES_H
 
+#include "hot.h"
 #include "schema.h"
 #include "store.h"
 
@@ -10,6 +11,7 @@ struct table {
     uint32_t id; /* embd__table_id(schema.s.name) */
     struct table_schema schema;
     struct store *store;
+    struct hot hot;
 };
 
 struct tables {

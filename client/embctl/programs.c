@@ -1,0 +1,78 @@
+/* programs.c - embctl bench and config check: other programs of embd, found beside this one. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "embctl.h"
+
+/* "DIR/NAME" and "DIR/../sbin/NAME" beside this program, else NAME in PATH. */
+static void find_program(const char *name, char out[PATH_MAX])
+{
+    static const char *const places[] = {"", "/../sbin"};
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    const char *slash = n > 0 ? memrchr(self, '/', (size_t)n) : NULL;
+    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
+        int bytes =
+            snprintf(out, PATH_MAX, "%.*s%s/%s", (int)(slash - self), self, places[i], name);
+        if (bytes < PATH_MAX && access(out, X_OK) == 0)
+            return;
+    }
+    snprintf(out, PATH_MAX, "%s", name);
+}
+
+static int become(const char *name, char **argv)
+{
+    char path[PATH_MAX];
+    find_program(name, path);
+    argv[0] = path;
+    execvp(path, argv);
+    fprintf(stderr, "embctl: cannot run %s: %s\n", path, strerror(errno));
+    return EXIT_FAILED;
+}
+
+int command_bench(int argc, char **argv)
+{
+    (void)argc;
+    return become("embd-bench", argv);
+}
+
+static int parse_file(int key, char *arg, struct argp_state *state)
+{
+    const char **file = state->input;
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (*file)
+            argp_error(state, "takes one file, but got '%s' too", arg);
+        *file = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (!*file)
+            argp_error(state, "which file?");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int command_config_check(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .parser = parse_file,
+        .args_doc = "FILE",
+        .doc = "Checks a configuration file as a server of this version reads it, for every "
+               "server it lists, and starts nothing.\v"
+               "Exit code 0 when it can be used; 2 when not, and stderr names line, column and "
+               "key. Runs 'embd --config FILE --check'.\n"
+               "\n"
+               "Examples:\n"
+               "  embctl config check shop.yaml && systemctl restart embd@shop"};
+    const char *file = NULL;
+    parse_command(&argp, argc, argv, &file);
+    char path[PATH_MAX], config[] = "--config", check[] = "--check";
+    snprintf(path, sizeof path, "%s", file);
+    char *arguments[] = {NULL, config, path, check, NULL};
+    return become("embd", arguments);
+}

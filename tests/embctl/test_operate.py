@@ -1,0 +1,159 @@
+"""What operators watch and steer with: top, hot, trace, table stats, shard, wait, config check, completion, help, colours."""
+import os
+import pty
+import re
+import subprocess
+import sys
+
+from embctl import (EMBCTL, NOT_FOUND, UNREACHABLE, USAGE, Embd, Scratch, embctl, embctl_json, environment,
+                    run_cases)
+import wire
+
+
+def commands(*path):
+    """Every command there is, as lists of words."""
+    text = subprocess.run([EMBCTL, *path, "--help"], capture_output=True, text=True, check=True).stdout
+    for name in re.findall(r"^  (\w+) +\S", text.split("Commands:\n")[1].split("\n\n")[0], re.M):
+        shown = subprocess.run([EMBCTL, *path, name, "--help"], capture_output=True, text=True, check=True).stdout
+        if "Commands:\n" in shown:
+            yield from commands(*path, name)
+        else:
+            yield [*path, name], shown
+
+
+def fill(server):
+    """Each shard: 2048 rows of `items`; key 7 is pulled far more often than the others."""
+    for shard in range(2):
+        with wire.connect(server, shard) as peer:
+            table = wire.create(peer, "items")
+            wire.push(peer, table, range(2048), [1.0] * 4 * 2048)
+            wire.pull(peer, table, list(range(2048)) * 8)
+            wire.pull(peer, table, [7] * 16384)
+
+
+def case_every_command_has_an_example_in_its_help(_):
+    found = list(commands())
+    assert len(found) >= 24, found
+    for words, shown in found:
+        if words == ["bench"]:
+            continue  # embd-bench's own
+        assert re.search(r"^ *(Examples?:|.*embctl " + " ".join(words) + ")", shown, re.M), f"{words}: no example"
+
+
+def case_top_shows_rates_of_shards_and_tables(server):
+    shown = embctl(server, "top", "--count", 1, "--interval", 0.1)
+    assert re.search(r"^0 +127\.0\.0\.1:\d+ +ready ", shown, re.M), shown
+    assert re.search(r"^items +4,096 ", shown, re.M), shown
+    view = embctl_json(server, "top", "-c", 1, "-i", 0.1)
+    assert [s["state"] for s in view["shards"]] == ["ready", "ready"]
+    assert view["tables"][0]["rows"] == 4096
+    embctl(server, "top", "--count", 0, code=USAGE, says="--count")
+    embctl(server, "top", "--interval", "soon", code=USAGE, says="soon")
+
+
+def case_hot_finds_the_key_that_is_asked_for_most(server):
+    keys = embctl_json(server, "hot", "items", "-n", 5)["keys"]
+    assert len(keys) == 5 and {keys[0]["key"], keys[1]["key"]} == {7}, keys
+    assert {keys[0]["shard"], keys[1]["shard"]} == {0, 1}
+    share = keys[0]["share"] + keys[1]["share"]
+    wanted = (16384 + 8 + 1) / (16384 + 9 * 2048)
+    assert abs(share - wanted) < 0.12, (share, wanted)
+    embctl(server, "hot", "nothing", code=NOT_FOUND, says="nothing")
+    embctl(server, "hot", "items", "-n", 0, code=USAGE, says="--keys")
+
+
+def case_trace_shows_stages_that_add_up(server):
+    requests = embctl_json(server, "trace", "--slowest", "-n", 100)["requests"]
+    assert {r["method"] for r in requests} == {"pull", "push"}
+    for r in requests:
+        stages = sum(r[f"{name}_us"] for name in ("queue", "decode", "store", "encode", "send"))
+        assert abs(stages - r["total_us"]) <= 0.001 * stages + 0.01, r
+    assert [r["total_us"] for r in requests] == sorted((r["total_us"] for r in requests), reverse=True)
+    ages = [r["age_us"] for r in embctl_json(server, "trace")["requests"]]
+    assert ages == sorted(ages)
+
+
+def case_table_stats_adds_shards_up(server):
+    table, = embctl_json(server, "table", "stats", "items")["tables"]
+    assert (table["rows"], table["steps"], table["imbalance"]) == (4096, 1, 1)
+    assert table["bytes_per_row"] == (table["row_bytes"] + table["index_bytes"]) // 4096
+    embctl(server, "table", "stats", "nothing", code=NOT_FOUND, says="nothing")
+
+
+def case_wait_and_shard_list_tell_ready_from_silent(server):
+    embctl(server, "wait", "--ready", "--timeout", 5)
+    states = embctl_json(server, "shard", "list")["shards"]
+    assert [s["state"] for s in states] == ["ready", "ready"]
+    embctl(server, "-s", "127.0.0.1:1", "wait", "-t", 0, code=UNREACHABLE, says="127.0.0.1:1")
+    embctl(server, "-s", "nowhere", "wait", "-t", 0, code=USAGE, says="nowhere")
+
+
+def case_config_check_reads_a_file_as_the_server_does(_):
+    with Scratch() as path:
+        with open(path("good.yaml"), "w", encoding="ascii") as out:
+            out.write('cluster: {servers: [{listen: "127.0.0.1:7700", shards: 2}, {listen: "127.0.0.1:7800"}]}\n')
+        assert "2 servers, 3 shards" in embctl(None, "config", "check", path("good.yaml"))
+        with open(path("bad.yaml"), "w", encoding="ascii") as out:
+            out.write("shards: 2\nlimits: 3\n")
+        embctl(None, "config", "check", path("bad.yaml"), code=2, says="bad.yaml:2:1")
+        embctl(None, "config", "check", path("missing.yaml"), code=2, says="missing.yaml")
+
+
+def complete(server, *words):
+    """What bash offers for the last of `words`."""
+    script = (f"source <({EMBCTL} completion bash); COMP_WORDS=({' '.join(map(repr, words))}); "
+              "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _embctl; printf '%s\\n' \"${COMPREPLY[@]}\"")
+    path = os.path.dirname(EMBCTL) + ":" + os.environ["PATH"]
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=20, check=True,
+                          env=environment(server, PATH=path))
+    assert done.stderr == "", done.stderr
+    return done.stdout.split()
+
+
+def case_completion_offers_commands_options_and_tables(server):
+    assert complete(server, "embctl", "ta") == ["table"]
+    assert set(complete(server, "embctl", "shard", "")) == {"list", "drain"}
+    assert complete(server, "embctl", "--servers", server.addresses[0], "hot", "it") == ["items"]
+    assert complete(server, "embctl", "trace", "--sl") == ["--slowest"]
+    assert complete(server, "embctl", "completion", "z") == ["zsh"]
+    assert embctl(None, "completion", "zsh").startswith("#compdef embctl\n")
+    embctl(None, "completion", "fish", code=USAGE, says="fish")
+
+
+def on_terminal(server, *arguments, **more):
+    """What embctl writes to a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([EMBCTL, *arguments], stdout=theirs, env=environment(server, TERM="xterm", **more))
+    os.close(theirs)
+    text = b""
+    while True:
+        try:
+            part = os.read(ours, 4096)
+        except OSError:  # the terminal is closed at the other end
+            part = b""
+        if not part:
+            break
+        text += part
+    os.close(ours)
+    assert process.wait() == 0
+    return text
+
+
+def case_colours_are_for_terminals_and_NO_COLOR_is_heeded(server):
+    assert b"\033[" in on_terminal(server, "shard", "list")
+    assert b"\033[" not in on_terminal(server, "shard", "list", NO_COLOR="1")
+    assert "\033[" not in embctl(server, "shard", "list")
+
+
+def case_shard_drain_ends_one_process_and_is_last(server):
+    embctl(server, "shard", "drain", 9, code=USAGE, says="0 to 1")
+    embctl(server, "shard", "drain", 1)
+    assert server.wait() == 0
+    embctl(server, "top", "-c", 1, "--deadline", 1, code=UNREACHABLE)
+
+
+if __name__ == "__main__":
+    with Embd(shards=2) as main_server:
+        fill(main_server)
+        run_cases(globals(), main_server)
+    sys.exit(0)
