@@ -5,7 +5,7 @@ with the next build, and nothing is declared twice. cffi compiles against the re
 declaration that does not fit is an error of the compiler and not a crash.
 
 Where libembd comes from:
-  in the tree            its objects are built by CMake and linked in; the package needs no libembd.so
+  in the tree            CMake builds it, and it goes into the package, beside the extension
   an installed library   what pkg-config calls embd; when the tree is not there, or with EMBD_LIBRARY=installed
 
     python3 build_native.py --emit FILE.c      writes the C source of the module (CMakeLists.txt does so)
@@ -48,22 +48,15 @@ class Tree:
     def build(self):
         run("cmake", "-S", TREE, "-B", self.folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
             "-DEMBD_TESTS=OFF", "-DEMBD_CUDA=OFF", "-DEMBD_PYTHON=OFF")
-        run("ninja", "-C", self.folder, "client/libembd_client.a", "proto/libembd_proto.a")
+        run("ninja", "-C", self.folder, "libembd")
+
+    def bundled(self):
+        """Files that go into the package, by the name that the extension looks for."""
+        return {f"libembd.so.{self.version().split('.')[0]}": self.folder / "lib" / f"libembd.so.{self.version()}"}
 
     def options(self):
-        packages = ["libuv", self.msgpack(), "jansson", "libxxhash"]
-        return {
-            "include_dirs": [str(TREE / "include")],
-            "extra_objects": [str(self.folder / "client/libembd_client.a"),
-                              str(self.folder / "proto/libembd_proto.a")],
-            "libraries": [flag[2:] for flag in pkg_config("--libs-only-l", *packages)] + ["m", "pthread"],
-        }
-
-    def msgpack(self):
-        for name in ("msgpack-c", "msgpackc", "msgpack"):
-            if subprocess.run(["pkg-config", "--exists", name], check=False).returncode == 0:
-                return name
-        raise SystemExit("msgpack for C is not installed; deploy/deps.sh installs what embd is built with")
+        return {"include_dirs": [str(TREE / "include")], "library_dirs": [str(self.folder / "lib")],
+                "runtime_library_dirs": ["$ORIGIN"], "libraries": ["embd"]}
 
 
 class Installed:
@@ -82,6 +75,9 @@ class Installed:
 
     def build(self):
         """It is there already."""
+
+    def bundled(self):
+        return {}
 
     def options(self):
         folder = pkg_config("--variable=libdir", "embd")

@@ -1,7 +1,8 @@
-"""Builds the package: the extension module from embd.h, and libembd's objects when it is built in the tree.
+"""Builds the package: the extension module from embd.h, and libembd when it is built in the tree.
 
 What there is to decide is in build_native.py; this file only puts its answers where setuptools looks."""
 import pathlib
+import shutil
 import sys
 
 from setuptools import setup
@@ -17,6 +18,9 @@ class BuildWithLibrary(build_ext):
     def run(self):
         build_native.SOURCE.build()
         super().run()
+        folder = pathlib.Path(self.get_ext_fullpath("embd._native")).parent
+        for name, path in build_native.SOURCE.bundled().items():
+            shutil.copy(path, folder / name)
 
 
 setup(options=build_native.SOURCE.folders(), version=build_native.SOURCE.version(),

@@ -32,10 +32,7 @@ class Install(unittest.TestCase):
         self.folder = pathlib.Path(self.dir.name)
         # A copy, so that nothing is built in the tree that is tested.
         self.tree = self.folder / "tree"
-        for part in ("client", "proto", "include", "server", "deploy"):
-            shutil.copytree(ROOT / part, self.tree / part, ignore=shutil.ignore_patterns("build", "__pycache__"))
-        for part in ("CMakeLists.txt", "CMakePresets.json"):
-            shutil.copy(ROOT / part, self.tree)
+        shutil.copytree(ROOT, self.tree, ignore=shutil.ignore_patterns("build", "__pycache__", ".*", "tests"))
 
     def try_it(self, python, **environment):
         with clusters.Embd() as server:
