@@ -1,16 +1,18 @@
-"""python -m embd [tour]: a tour of the package on a server of its own."""
+"""python -m embd: a tour of the package on a server of its own; python -m embd convert: data sets."""
 from __future__ import annotations
 
 import argparse
 import sys
 
 from . import errors, tour
+from .data import convert
 
 
 def parser() -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(prog="python -m embd", description="Tools of embd's Python package.")
     commands = out.add_subparsers(dest="command", metavar="COMMAND")
     tour.add_to(commands)
+    convert.add_to(commands)
     out.set_defaults(run=tour.run, servers=None)
     return out
 

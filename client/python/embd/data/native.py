@@ -1,0 +1,222 @@
+"""Norm and Raw data sets through the readers and writers of libembd, whose threads decode ahead.
+
+Batches are the reader's own memory, seen through numpy: nothing is copied, and a batch lives as long as an array of
+it does. Destructors may run at any moment and on any thread, so they only note what is to be given back; the reader
+takes it with its next call."""
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Optional, Union
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import arrays, errors, structs
+from .._native import ffi, lib
+from .batch import Batch, Shape, Source
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+class Counts(NamedTuple):
+    samples: int
+    bad_samples: int
+    files: int
+    bad_files: int
+
+
+class _Reader:
+    """An embd_reader; closed when the last of its batches is gone."""
+
+    def __init__(self, path: Path, c_shape: Any, options: dict[str, Any]):
+        c_options = ffi.new("embd_reader_options *")
+        lib.embd_reader_options_init(c_options)
+        keep: list[Any] = []
+        structs.fill(c_options, options, keep)
+        out = ffi.new("embd_reader **")
+        why = errors.Why()
+        why.check(lib.embd_reader_open(os.fsencode(path), c_shape, c_options, out, why.buffer, why.bytes))
+        self.c = out[0]
+        self.lock = threading.Lock()
+        self.given_back: list[Any] = []
+
+    def next(self) -> Any:
+        out = ffi.new("embd_batch **")
+        with self.lock:
+            while self.given_back:
+                lib.embd_reader_release(self.c, self.given_back.pop())
+            status = lib.embd_reader_next(self.c, out)
+            if status:
+                raise errors.make(status, self.last_error())
+        return out[0]
+
+    def last_error(self) -> str:
+        sentence: str = ffi.string(lib.embd_reader_last_error(self.c)).decode(errors="replace")
+        return sentence
+
+    def counts(self) -> Counts:
+        out = ffi.new("embd_reader_counts *")
+        with self.lock:
+            lib.embd_reader_count(self.c, out)
+        return Counts(**structs.read(out))
+
+    def __del__(self) -> None:
+        if hasattr(self, "c"):
+            lib.embd_reader_close(self.c)
+
+
+class _Lease:
+    """A batch of a reader, until its last array is gone."""
+
+    def __init__(self, reader: _Reader, c_batch: Any):
+        self.reader = reader
+        self.c = c_batch
+
+    def __del__(self) -> None:
+        self.reader.given_back.append(self.c)
+
+
+def _batch(lease: _Lease, shape: Shape) -> Batch:
+    c, n = lease.c, int(lease.c.n_samples)
+    return Batch(arrays.lent(lease, c.labels, np.float32, (n, shape.label_dim)),
+                 arrays.lent(lease, c.dense, np.float32, (n, shape.dense_dim)),
+                 arrays.lent(lease, c.offsets, np.uint64, (int(c.n_rows) + 1,)),
+                 arrays.lent(lease, c.keys, np.uint64, (int(c.n_keys),)), shape.slots)
+
+
+class _Native(Source):
+    """What both formats share. After or during an iteration `counts` and `first_fault` tell of it."""
+
+    def __init__(self, path: Path, shape: Shape, flags: dict[str, Any], options: dict[str, Any]):
+        self.path = os.fspath(path)
+        self.shape = shape
+        self._flags = flags
+        self._options = options
+        self._reader: Optional[_Reader] = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        reader = self._reader = _Reader(self.path, _c_shape(self.shape, self._flags), self._options)
+        while True:
+            c_batch = reader.next()
+            if c_batch == ffi.NULL:
+                return
+            yield _batch(_Lease(reader, c_batch), self.shape)
+
+    @property
+    def counts(self) -> Counts:
+        """Samples and files so far, good and bad ones."""
+        return self._reader.counts() if self._reader else Counts(0, 0, 0, 0)
+
+    @property
+    def first_fault(self) -> str:
+        """The first fault that was counted, with file and sample; "" while there is none."""
+        return self._reader.last_error() if self._reader else ""
+
+
+def _c_shape(shape: Shape, flags: dict[str, Any]) -> Any:
+    c_shape = ffi.new("embd_data_shape *")
+    structs.fill(c_shape, {"label_dim": shape.label_dim, "dense_dim": shape.dense_dim, "slots": shape.slots, **flags},
+                 [])
+    return c_shape
+
+
+def _norm_header(path: Path) -> tuple[Shape, bool]:
+    """Shape and checksums of a norm data set, as its first file has them."""
+    with open(path, encoding="utf-8") as listing:
+        listing.readline()
+        first = listing.readline().strip()
+    if not first:
+        raise errors.make(lib.EMBD_CORRUPT, f"{os.fspath(path)}: names no file")
+    with open(os.path.join(os.path.dirname(path), first), "rb") as file:
+        head = file.read(68)
+    checksum = head[:4] == struct.pack("<i", 64)
+    words = head[4:68] if checksum else head[:64]
+    if len(words) < 64:
+        raise errors.make(lib.EMBD_CORRUPT, f"{first}: has no header")
+    _, _, label_dim, dense_dim, slots, *_ = struct.unpack("<8q", words)
+    return Shape(label_dim, dense_dim, slots), checksum
+
+
+class Norm(_Native):
+    """Binary files named by a list. Shape and checksums are taken from the first file where they are not given;
+    no file says whether keys have 64 bits (`i64_keys`) or 32. Options are those of embd_reader_options:
+    batch_samples, threads, batches_ahead, slot_sizes, refuse_overlap, max_bad_samples, max_bad_files, share
+    ("files" or "batches"), worker, workers."""
+
+    def __init__(self, path: Path, shape: Optional[Shape] = None, *, i64_keys: bool = False,
+                 checksum: Optional[bool] = None, **options: Any):
+        if shape is None or checksum is None:
+            found = _norm_header(path)
+            shape = found[0] if shape is None else shape
+            checksum = found[1] if checksum is None else checksum
+        super().__init__(path, shape, {"format": "norm", "i64_keys": i64_keys, "checksum": checksum}, options)
+
+
+class Raw(_Native):
+    """One file without a header: 32-bit keys, one for each slot. `integers`: labels and dense values are int32, and a
+    dense x is read as log(x + 1). Options as for Norm."""
+
+    def __init__(self, path: Path, shape: Shape, *, integers: bool = False, **options: Any):
+        super().__init__(path, shape, {"format": "raw", "integers": integers}, options)
+
+
+class Writer:
+    """Writes a Norm or Raw data set. `format` is "norm" or "raw"; flags: checksum, i64_keys, integers. It is there
+    when close() has returned, or the with block has ended well; otherwise what was written is removed."""
+
+    def __init__(self, path: Path, format: str, shape: Shape, *, file_samples: int = 0, **flags: Any):
+        self.shape = shape
+        out = ffi.new("embd_writer **")
+        why = errors.Why()
+        why.check(lib.embd_writer_open(os.fsencode(path), _c_shape(shape, {"format": format, **flags}), file_samples,
+                                       out, why.buffer, why.bytes))
+        self._c = out[0]
+        self._path = os.fspath(path)
+        self._is_norm = format == "norm"
+
+    def add(self, batch: Batch) -> None:
+        self.add_arrays(batch.labels, batch.dense, batch.offsets, batch.keys)
+
+    def add_arrays(self, labels: ArrayLike, dense: ArrayLike, offsets: ArrayLike, keys: ArrayLike) -> None:
+        """Samples as Batch has them."""
+        ends, all_keys = arrays.unsigned("offsets", offsets), arrays.unsigned("keys", keys)
+        if ends.size == 0 or (ends.size - 1) % self.shape.slots:
+            raise ValueError(f"{ends.size} offsets are not those of whole samples of {self.shape.slots} slots")
+        if ends.max() > all_keys.size:
+            raise ValueError(f"offsets go to {ends.max()}, there are {all_keys.size} keys")
+        n = (ends.size - 1) // self.shape.slots
+        c_labels = arrays.floats("labels", labels, n * self.shape.label_dim)
+        c_dense = arrays.floats("dense values", dense, n * self.shape.dense_dim)
+        if self._c is None:
+            raise ValueError("the writer is closed")
+        status = lib.embd_writer_add(self._c, n, arrays.f32(c_labels), arrays.f32(c_dense), arrays.u64(ends),
+                                     arrays.u64(all_keys))
+        if status:
+            raise errors.make(status, ffi.string(lib.embd_writer_last_error(self._c)).decode(errors="replace"))
+
+    def close(self) -> None:
+        """Completes the data set."""
+        c, self._c = self._c, None
+        if c is not None:
+            why = errors.Why()
+            why.check(lib.embd_writer_close(c, why.buffer, why.bytes))
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, kind: Any, *what: Any) -> None:
+        is_open = self._c is not None
+        self.close()
+        if kind is not None and is_open:
+            self._remove()
+
+    def _remove(self) -> None:
+        """What is there of a data set that is not whole."""
+        if self._is_norm:
+            with open(self._path, encoding="utf-8") as listing:
+                for name in listing.read().splitlines()[1:]:
+                    os.unlink(os.path.join(os.path.dirname(self._path), name))
+        os.unlink(self._path)
