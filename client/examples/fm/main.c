@@ -4,7 +4,8 @@
  * Read the archive's indexes, build the graph, hold out a tenth of its edges, measure, train,
  * measure again, show what was learned. The files in reading order: packages (indexes), graph
  * (edges and the split), feature_keys, sampler (pairs), machine (arithmetic), trainer (embd),
- * auc, neighbours. */
+ * auc, neighbours; export hands the samples to others. */
+#include "export.h"
 #include "neighbours.h"
 #include "synthetic.h"
 
@@ -16,6 +17,7 @@
 typedef struct settings {
     const char *servers;
     const char *files[FILES_MAX];
+    const char *export_folder; /* or NULL */
     uint32_t n_files;
     uint64_t passes;
     uint64_t batch;
@@ -37,7 +39,8 @@ enum {
     FLAG_DIM,
     FLAG_SEED,
     FLAG_LIMIT,
-    FLAG_EVAL_ONLY
+    FLAG_EVAL_ONLY,
+    FLAG_EXPORT
 };
 
 static const struct argp_option flags[] = {
@@ -54,6 +57,10 @@ static const struct argp_option flags[] = {
      0},
     {"limit", FLAG_LIMIT, "N", 0, "at most N samples a pass", 0},
     {"eval-only", FLAG_EVAL_ONLY, NULL, 0, "train nothing, change nothing", 0},
+    {"export", FLAG_EXPORT, "FOLDER", 0,
+     "write the samples of the first pass and the held-out ones as norm data sets FOLDER/train and "
+     "FOLDER/held-out, with 64-bit keys; needs no server",
+     0},
     {0},
 };
 
@@ -97,6 +104,9 @@ static error_t take_flag(int key, char *arg, struct argp_state *state)
         return 0;
     case FLAG_LIMIT:
         s->limit = number(state, arg, 1, UINT64_MAX);
+        return 0;
+    case FLAG_EXPORT:
+        s->export_folder = arg;
         return 0;
     case FLAG_EVAL_ONLY:
         s->eval_only = true;
@@ -176,6 +186,23 @@ static bool evaluate(trainer *t, const features *f, pass_report *report_out)
     return ok;
 }
 
+static bool export_set(const settings *s, const char *name, sampler *samples)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", s->export_folder, name);
+    bool ok = export_samples(path, samples);
+    sampler_free(samples);
+    return ok;
+}
+
+static bool export_both(const settings *s, const features *f)
+{
+    sampler samples;
+    return sampler_training(&samples, f, packages_mix(s->seed), s->limit) &&
+           export_set(s, "train", &samples) && sampler_held_out(&samples, f) &&
+           export_set(s, "held-out", &samples);
+}
+
 static bool learn(trainer *t, const features *f, const settings *s, uint64_t pass)
 {
     sampler samples;
@@ -249,7 +276,7 @@ int main(int argc, char **argv)
     if (ok)
         printf("graph: %u packages, %u edges, %u of them held out\n", g.n_nodes, g.n_edges,
                g.n_held_out);
-    ok = ok && run(&s, &f);
+    ok = ok && (s.export_folder ? export_both(&s, &f) : run(&s, &f));
     features_free(&f);
     graph_free(&g);
     packages_fini(&packages);
