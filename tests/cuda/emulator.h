@@ -104,6 +104,18 @@ static inline void __syncthreads()
 {
     emulator_meet_block();
 }
+static inline int __syncthreads_or(int predicate)
+{
+    static int any;
+    any |= predicate != 0;
+    emulator_meet_block();
+    int result = any;
+    emulator_meet_block();
+    if (threadIdx.x == 0)
+        any = 0;
+    emulator_meet_block();
+    return result;
+}
 static inline int __popc(unsigned x)
 {
     return __builtin_popcount(x);
@@ -118,6 +130,10 @@ static inline uint64_t __umul64hi(uint64_t a, uint64_t b)
     return (uint64_t)((wide)a * b >> 64);
 }
 template <class T> static inline T __ldcg(const T *p)
+{
+    return *p;
+}
+template <class T> static inline T __ldcs(const T *p)
 {
     return *p;
 }

@@ -12,6 +12,9 @@
 
 #define BLOCK 128u
 
+/* IS_PLAIN: rows and gradients of aligned floats, as many columns as their lanes have, no weights.
+ * Nearly all pushes are; there, nothing depends on a value before all are asked for. */
+
 /* What adds up to the gradient of a row: occurrences begin .. end, or the sums of a long run's
  * pieces. */
 struct run {
@@ -25,23 +28,27 @@ __device__ static inline uint32_t gradient_row(const push_view &p, uint32_t k)
     return p.in.row_of ? p.in.row_of[k] : k;
 }
 
+template <bool IS_PLAIN>
 __device__ static inline four gradient_at(const table_view &t, const push_view &p, uint64_t row,
                                           uint32_t column)
 {
+    if (IS_PLAIN)
+        return four_load(p.grads, EMBD_F32, row * t.dim + column);
     return packed_load(p.grads, p.dtype, row * t.dim, column, t.dim, p.is_aligned);
 }
 
 /* The first gradient of a sum is read apart from the others: it is asked for ahead. */
+template <bool IS_PLAIN>
 __device__ static inline four sum_run(const table_view &t, const push_view &p, four first,
                                       uint32_t begin, uint32_t end, uint32_t column)
 {
     four sum = first;
-    if (p.in.weights)
+    if (!IS_PLAIN && p.in.weights)
         embd__combine_first_weighted(sum.c, first.c, p.in.weights[p.positions[begin]], 4);
     for (uint32_t i = begin + 1; i < end; i++) {
         uint32_t k = p.positions[i];
-        four g = gradient_at(t, p, gradient_row(p, k), column);
-        if (p.in.weights)
+        four g = gradient_at<IS_PLAIN>(t, p, gradient_row(p, k), column);
+        if (!IS_PLAIN && p.in.weights)
             embd__combine_add_weighted(sum.c, g.c, p.in.weights[k], 4);
         else
             embd__combine_add(sum.c, g.c, 4);
@@ -55,15 +62,15 @@ __device__ static inline four partial_at(const table_view &t, const push_view &p
     return four_load(p.partials, EMBD_F32, (uint64_t)i * (fours_of(t.dim) * 4) + column);
 }
 
-template <bool IS_LONG>
+template <bool IS_LONG, bool IS_PLAIN>
 __device__ static inline four first_gradient(const table_view &t, const push_view &p, const run &r,
                                              uint32_t column)
 {
     return IS_LONG ? partial_at(t, p, r.begin, column)
-                   : gradient_at(t, p, r.first, column);
+                   : gradient_at<IS_PLAIN>(t, p, r.first, column);
 }
 
-template <bool IS_LONG>
+template <bool IS_LONG, bool IS_PLAIN>
 __device__ static inline four gradient_sum(const table_view &t, const push_view &p, const run &r,
                                            four first, uint32_t column, float scaler)
 {
@@ -72,7 +79,7 @@ __device__ static inline four gradient_sum(const table_view &t, const push_view 
         for (uint32_t i = r.begin + 1; i < r.end; i++)
             embd__combine_add(sum.c, partial_at(t, p, i, column).c, 4);
     else
-        sum = sum_run(t, p, first, r.begin, r.end, column);
+        sum = sum_run<IS_PLAIN>(t, p, first, r.begin, r.end, column);
     embd__combine_divide(sum.c, scaler, 4);
     return sum;
 }
@@ -87,13 +94,13 @@ template <embd_optimizer_kind KIND> struct states_of {
     static constexpr bool HAS_1 = KIND == EMBD_ADAM || KIND == EMBD_FTRL;
 };
 
-template <embd_optimizer_kind KIND>
+template <embd_optimizer_kind KIND, bool IS_PLAIN>
 __device__ static inline row_four row_load(const table_view &t, uint32_t ref, uint32_t column)
 {
     uint64_t state = (uint64_t)(ref - 1) * t.state_floats;
-    bool is_aligned = t.dim % 4 == 0;
+    bool is_aligned = IS_PLAIN || t.dim % 4 == 0;
     row_four r;
-    r.w = four_load(row_of_ref(t, ref), t.dtype, column);
+    r.w = four_load(row_of_ref(t, ref), IS_PLAIN ? EMBD_F32 : t.dtype, column);
     if (states_of<KIND>::HAS_0)
         r.s0 = packed_load(t.states, EMBD_F32, state, column, t.dim, is_aligned);
     if (states_of<KIND>::HAS_1)
@@ -102,17 +109,17 @@ __device__ static inline row_four row_load(const table_view &t, uint32_t ref, ui
 }
 
 /* `v`: of rowwise_adagrad, already brought forward. */
-template <embd_optimizer_kind KIND>
+template <embd_optimizer_kind KIND, bool IS_PLAIN>
 __device__ static inline void row_step(const table_view &t, const optimizer_step &step,
                                        uint32_t ref, uint32_t column, row_four r, four g, float v)
 {
     uint64_t state = (uint64_t)(ref - 1) * t.state_floats;
-    bool is_aligned = t.dim % 4 == 0;
+    bool is_aligned = IS_PLAIN || t.dim % 4 == 0;
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++)
         optimizer_column(KIND, &step, &r.w.c[i], states_of<KIND>::HAS_0 ? &r.s0.c[i] : &v,
                          states_of<KIND>::HAS_1 ? &r.s1.c[i] : nullptr, g.c[i]);
-    four_store(row_of_ref(t, ref), t.dtype, column, r.w);
+    four_store(row_of_ref(t, ref), IS_PLAIN ? EMBD_F32 : t.dtype, column, r.w);
     if (states_of<KIND>::HAS_0)
         packed_store(t.states, EMBD_F32, state, column, t.dim, is_aligned, r.s0);
     if (states_of<KIND>::HAS_1)
@@ -121,7 +128,7 @@ __device__ static inline void row_step(const table_view &t, const optimizer_step
 
 /* A row's v with this step, in all its lanes; lane 0 stores it. `sum` is the gradient of each
  * lane's first columns. All lanes of the warp call it. */
-template <bool IS_LONG>
+template <bool IS_LONG, bool IS_PLAIN>
 __device__ static inline float step_rowwise(const table_view &t, const push_view &p, const run &r,
                                             four sum, const optimizer_step &step, float before,
                                             uint32_t lanes)
@@ -133,11 +140,11 @@ __device__ static inline float step_rowwise(const table_view &t, const push_view
     } else {
         float s[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         squares_add(s, sum, lane * 4, t.dim);
-        for (uint32_t first = 128; first < t.dim; first += 128) {
+        for (uint32_t first = 128; !IS_PLAIN && first < t.dim; first += 128) {
             uint32_t column = first + lane * 4;
             four further = {{0.0f, 0.0f, 0.0f, 0.0f}};
             if (r.ref && column < t.dim)
-                further = gradient_sum<IS_LONG>(t, p, r, first_gradient<IS_LONG>(t, p, r, column),
+                further = gradient_sum<IS_LONG, IS_PLAIN>(t, p, r, first_gradient<IS_LONG, IS_PLAIN>(t, p, r, column),
                                                 column, step.scaler);
             squares_add(s, further, column, t.dim);
         }
@@ -151,7 +158,7 @@ __device__ static inline float step_rowwise(const table_view &t, const push_view
 
 /* Rows of up to AT_ONCE turns, in as many groups of lanes; run 0: these lanes have none, but go
  * along. What rows need from memory is asked for before any sum is made. */
-template <embd_optimizer_kind KIND, bool IS_LONG, uint32_t AT_ONCE>
+template <embd_optimizer_kind KIND, bool IS_LONG, bool IS_PLAIN, uint32_t AT_ONCE>
 __device__ static inline void step_rows(const table_view &t, const push_view &p, const run *runs,
                                         const optimizer_step &step, uint32_t lanes)
 {
@@ -164,9 +171,9 @@ __device__ static inline void step_rows(const table_view &t, const push_view &p,
     for (uint32_t u = 0; u < AT_ONCE; u++) {
         sum[u] = four{{0.0f, 0.0f, 0.0f, 0.0f}};
         before[u] = IS_ROWWISE && runs[u].ref ? t.states[runs[u].ref - 1] : 0.0f;
-        if (runs[u].ref && column < t.dim) {
-            row[u] = row_load<KIND>(t, runs[u].ref, column);
-            sum[u] = first_gradient<IS_LONG>(t, p, runs[u], column);
+        if (runs[u].ref && (IS_PLAIN || column < t.dim)) {
+            row[u] = row_load<KIND, IS_PLAIN>(t, runs[u].ref, column);
+            sum[u] = first_gradient<IS_LONG, IS_PLAIN>(t, p, runs[u], column);
         }
     }
     if (IS_ROWWISE)
@@ -175,15 +182,15 @@ __device__ static inline void step_rows(const table_view &t, const push_view &p,
     for (uint32_t u = 0; u < AT_ONCE; u++) {
         const run &r = runs[u];
         float v = 0.0f;
-        if (r.ref && column < t.dim)
-            sum[u] = gradient_sum<IS_LONG>(t, p, r, sum[u], column, step.scaler);
+        if (r.ref && (IS_PLAIN || column < t.dim))
+            sum[u] = gradient_sum<IS_LONG, IS_PLAIN>(t, p, r, sum[u], column, step.scaler);
         if (IS_ROWWISE)
-            v = step_rowwise<IS_LONG>(t, p, r, sum[u], step, before[u], lanes);
-        if (r.ref && column < t.dim)
-            row_step<KIND>(t, step, r.ref, column, row[u], sum[u], v);
-        for (uint32_t c = column + 128; r.ref && c < t.dim; c += 128)
-            row_step<KIND>(t, step, r.ref, c, row_load<KIND>(t, r.ref, c),
-                           gradient_sum<IS_LONG>(t, p, r, first_gradient<IS_LONG>(t, p, r, c), c,
+            v = step_rowwise<IS_LONG, IS_PLAIN>(t, p, r, sum[u], step, before[u], lanes);
+        if (r.ref && (IS_PLAIN || column < t.dim))
+            row_step<KIND, IS_PLAIN>(t, step, r.ref, column, row[u], sum[u], v);
+        for (uint32_t c = column + 128; !IS_PLAIN && r.ref && c < t.dim; c += 128)
+            row_step<KIND, IS_PLAIN>(t, step, r.ref, c, row_load<KIND, IS_PLAIN>(t, r.ref, c),
+                           gradient_sum<IS_LONG, IS_PLAIN>(t, p, r, first_gradient<IS_LONG, IS_PLAIN>(t, p, r, c), c,
                                                  step.scaler),
                            v);
     }
@@ -229,16 +236,11 @@ __device__ static inline run run_at(const push_view &p, uint32_t at)
     return r;
 }
 
-/* Turns of a warp on their way at once: rows with two states are large enough with two. */
-template <embd_optimizer_kind KIND> struct turns_of {
-    static constexpr uint32_t AT_ONCE = states_of<KIND>::HAS_1 ? 2 : 4;
-};
-
-template <embd_optimizer_kind KIND>
+/* AT_ONCE: turns of a warp on their way at once. */
+template <embd_optimizer_kind KIND, bool IS_PLAIN, uint32_t AT_ONCE>
 static __global__ void __launch_bounds__(BLOCK)
     apply(table_view t, push_view p, optimizer_step step)
 {
-    constexpr uint32_t AT_ONCE = turns_of<KIND>::AT_ONCE;
     uint32_t lanes = lanes_for(t.dim), lane = threadIdx.x % 32, rows = 32 / lanes;
     for (uint64_t base = lane_index() - lane; base < p.in.n; base += lane_count()) {
         run mine = run_at(p, (uint32_t)base + lane), runs[AT_ONCE];
@@ -253,7 +255,7 @@ static __global__ void __launch_bounds__(BLOCK)
                 if (turn + u >= lanes)
                     runs[u].ref = 0;
             }
-            step_rows<KIND, false, AT_ONCE>(t, p, runs, step, lanes);
+            step_rows<KIND, false, IS_PLAIN, AT_ONCE>(t, p, runs, step, lanes);
         }
     }
 }
@@ -264,9 +266,9 @@ static __global__ void __launch_bounds__(256) sum_chunks(table_view t, push_view
     for (uint64_t i = lane_index(); i < n; i += lane_count()) {
         run_chunk c = p.chunks[i / fours];
         uint32_t column = (uint32_t)(i % fours) * 4;
-        four first = gradient_at(t, p, gradient_row(p, p.positions[c.begin]), column);
+        four first = gradient_at<false>(t, p, gradient_row(p, p.positions[c.begin]), column);
         four_store(p.partials, EMBD_F32, i / fours * fours * 4 + column,
-                   sum_run(t, p, first, c.begin, c.end, column));
+                   sum_run<false>(t, p, first, c.begin, c.end, column));
     }
 }
 
@@ -284,15 +286,26 @@ static __global__ void __launch_bounds__(BLOCK)
             r = run{p.refs[queued.at], queued.first_chunk, queued.first_chunk + queued.n_chunks,
                     0};
         }
-        step_rows<KIND, true, 1>(t, p, &r, step, lanes);
+        step_rows<KIND, true, false, 1>(t, p, &r, step, lanes);
     }
+}
+
+static bool is_plain(const table_view &t, const push_view &p)
+{
+    return t.dtype == EMBD_F32 && p.dtype == EMBD_F32 && p.is_aligned && p.in.weights == nullptr &&
+           t.dim == lanes_for(t.dim) * 4;
 }
 
 template <embd_optimizer_kind KIND>
 static int launch(const table_view &t, const push_view &p, const optimizer_step &step, void *stream)
 {
+    constexpr uint32_t AT_ONCE = states_of<KIND>::HAS_1 ? 2 : 4;
     unsigned grid = (p.in.n + BLOCK - 1) / BLOCK;
-    int status = p.in.n ? LAUNCH(apply<KIND>, grid, BLOCK, stream, t, p, step) : 0;
+    int status = 0;
+    if (p.in.n && is_plain(t, p))
+        status = LAUNCH((apply<KIND, true, AT_ONCE>), grid, BLOCK, stream, t, p, step);
+    else if (p.in.n)
+        status = LAUNCH((apply<KIND, false, 1>), grid, BLOCK, stream, t, p, step);
     if (status || p.in.n <= EMBD_SUM_RUN)
         return status;
     struct shape chunks = shape_of((uint64_t)p.in.n / 32 * ((t.dim + 3) / 4));

@@ -221,6 +221,8 @@ static void start(struct call *call)
         fail(call, status, "starting a call");
     else
         record(call, call->kind == CALL_PULL ? CALL_ENQUEUED : CALL_PLANNED);
+    if (call->state == CALL_PLANNED)
+        push_presort(call);
 }
 
 static void commit(struct call *call)

@@ -23,22 +23,29 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-/* New entries, and what each leader's group gets. */
+/* New entries, and what leaders get. */
 static __global__ void __launch_bounds__(256)
     place(table_view t, keys_view in, plan_view p, uint32_t n_insert, uint64_t first_row)
 {
     uint32_t n_leaders = p.report->n_leaders;
     for (uint64_t j = lane_index(); j < n_leaders; j += lane_count()) {
         uint32_t i = p.leaders[j], row = (uint32_t)(first_row + j), slot = slot_at(t, in, i);
-        p.results[p.group[i]] = j < n_insert ? row + 1 : 0;
+        uint32_t before = p.refs[i];
+        p.refs[i] = j < n_insert ? row + 1 : 0;
         if (j >= n_insert)
             continue;
-        if (p.refs[i] == 0)
-            entry_place(t, in.keys[i], slot, row + 1);
-        t.row_keys[row] = in.keys[i];
+        uint64_t key = in.keys[i];
+        t.row_keys[row] = key;
         if (t.row_slots)
             t.row_slots[row] = (uint16_t)slot;
+        if (before == 0)
+            entry_place(t, key, slot, row + 1);
     }
+}
+
+/* Entries of keys that were seen for the first time, and not often enough. */
+static __global__ void __launch_bounds__(256) place_new(table_view t, keys_view in, plan_view p)
+{
     if (p.report->n_filtered_new == 0)
         return;
     for (uint64_t i = lane_index(); i < in.n; i += lane_count())
@@ -63,13 +70,17 @@ static __global__ void __launch_bounds__(256)
 }
 
 int launch_create(struct table_view t, struct keys_view in, struct plan_view p, uint32_t n_insert,
-                  uint64_t first_row, void *stream)
+                  uint64_t first_row, bool sights, void *stream)
 {
     uint32_t lanes = lanes_for(t.dim);
     struct shape s = shape_of(in.n), wide = shape_of((uint64_t)n_insert * lanes);
-    int status = LAUNCH(update, s.grid, s.block, stream, t, in, p, n_insert, first_row);
+    int status = 0;
+    if (sights)
+        status = LAUNCH(update, s.grid, s.block, stream, t, in, p, n_insert, first_row);
     if (status == 0)
         status = LAUNCH(place, s.grid, s.block, stream, t, in, p, n_insert, first_row);
+    if (status == 0 && sights)
+        status = LAUNCH(place_new, s.grid, s.block, stream, t, in, p);
     if (status == 0 && n_insert)
         status = LAUNCH(fill, wide.grid, wide.block, stream, t, n_insert, first_row, lanes);
     return status;

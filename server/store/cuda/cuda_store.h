@@ -69,7 +69,8 @@ struct call {
     struct plan_view plan;
     struct plan_report *report; /* in staging */
     uint32_t n_inserted, n_full;
-    void *second; /* device memory of a push's second half, once it is reserved */
+    void *second;   /* device memory of a push's second half, once it is reserved */
+    bool is_sorted; /* it has the refs in order, unless the report tells of keys without a row */
 };
 
 struct store {
@@ -82,6 +83,7 @@ struct store {
     uint64_t n_rows, n_candidates, capacity, step;
     uint64_t n_entries_max;    /* that the entries have room for */
     uint64_t n_rows_max;       /* of a member of a group: its share for now; 0: the schema's */
+    bool misses;               /* the last push had keys without a row */
     struct call *first, *last; /* the queue */
     struct call *spare;
     bool failed; /* the device is not to be trusted any more */
@@ -146,6 +148,8 @@ int plan_reserve(struct call *call, bool want_statuses, struct embd__error *e);
 int plan_commit(struct call *call, bool want_statuses, struct embd__error *e);
 
 int push_start(struct call *call);
+/* After push_start: sorts while the report is on its way. Not needed, and may do nothing. */
+void push_presort(struct call *call);
 /* With the report: all that the commit may fail of for want of room or memory, taken beforehand. */
 int push_reserve(struct call *call, struct embd__error *e);
 int push_commit(struct call *call, struct embd__error *e);

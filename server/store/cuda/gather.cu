@@ -6,6 +6,7 @@
 #include "values.cuh"
 
 #define BLOCK 128u
+#define KEYS  16u /* a warp's: half of what it could find, but the last warps end closer together */
 
 /* First values of the warp's keys that have no row: rare, so one key after the other. */
 __device__ static inline void fill_missing(const table_view &t, const pull_view &p, uint64_t base,
@@ -51,25 +52,26 @@ __device__ static inline void copy_rows(const table_view &t, const pull_view &p,
     }
 }
 
-template <uint32_t UNITS>
-static __global__ void __launch_bounds__(BLOCK, 8) gather(table_view t, pull_view p)
+template <uint32_t UNITS, bool HAS_SLOTS>
+static __global__ void __launch_bounds__(BLOCK, 8)
+    gather(table_view t, pull_view p)
 {
     uint32_t lane = threadIdx.x % 32;
-    for (uint64_t base = lane_index() / 32 * KEYS; base < p.in.n;
-         base += lane_count() / 32 * KEYS) {
-        bool active = lane < KEYS && base + lane < p.in.n;
-        uint64_t key = active ? p.in.keys[base + lane] : 0;
-        uint32_t slot = active ? slot_at(t, p.in, (uint32_t)(base + lane)) : 0;
-        uint32_t ref = find_warp(t, key, slot, active);
-        if (!active || !is_row(ref))
-            ref = 0;
-        copy_rows<UNITS>(t, p, base, ref);
-        if (active && p.statuses)
-            p.statuses[base + lane] = ref ? EMBD_KEY_HIT : EMBD_KEY_MISSING;
-        uint32_t missing = __ballot_sync(ALL_LANES, active && !ref && !p.zero_missing);
-        if (missing)
-            fill_missing(t, p, base, key, slot, missing);
-    }
+    uint64_t base = lane_index() / 32 * KEYS;
+    if (base >= p.in.n)
+        return;
+    bool active = lane < KEYS && base + lane < p.in.n;
+    uint64_t key = active ? __ldcs(p.in.keys + base + lane) : 0;
+    uint32_t slot = HAS_SLOTS && active ? slot_at(t, p.in, (uint32_t)(base + lane)) : 0;
+    uint32_t ref = find_warp<KEYS, HAS_SLOTS>(t, key, slot, active);
+    if (!active || !is_row(ref))
+        ref = 0;
+    copy_rows<UNITS>(t, p, base, ref);
+    if (active && p.statuses)
+        p.statuses[base + lane] = ref ? EMBD_KEY_HIT : EMBD_KEY_MISSING;
+    uint32_t missing = __ballot_sync(ALL_LANES, active && !ref && !p.zero_missing);
+    if (missing)
+        fill_missing(t, p, base, key, slot, missing);
 }
 
 bool gather_fits(const struct table_view *t, const struct pull_view *pull)
@@ -80,26 +82,32 @@ bool gather_fits(const struct table_view *t, const struct pull_view *pull)
            units <= 64 && (units & (units - 1)) == 0;
 }
 
-int launch_gather(struct table_view t, struct pull_view pull, void *stream)
+template <bool HAS_SLOTS>
+static int launch(const table_view &t, const pull_view &p, void *stream)
 {
-    uint32_t warps = BLOCK / 32; /* short blocks: the last ones end together */
-    struct shape s = {(pull.in.n + KEYS * warps - 1) / (KEYS * warps), BLOCK};
-    if (pull.in.n == 0)
-        return 0;
+    uint32_t keys = KEYS * BLOCK / 32; /* short blocks: the last ones end together */
+    unsigned grid = (p.in.n + keys - 1) / keys;
     switch (t.stride / 16) {
     case 1:
-        return LAUNCH(gather<1>, s.grid, s.block, stream, t, pull);
+        return LAUNCH((gather<1, HAS_SLOTS>), grid, BLOCK, stream, t, p);
     case 2:
-        return LAUNCH(gather<2>, s.grid, s.block, stream, t, pull);
+        return LAUNCH((gather<2, HAS_SLOTS>), grid, BLOCK, stream, t, p);
     case 4:
-        return LAUNCH(gather<4>, s.grid, s.block, stream, t, pull);
+        return LAUNCH((gather<4, HAS_SLOTS>), grid, BLOCK, stream, t, p);
     case 8:
-        return LAUNCH(gather<8>, s.grid, s.block, stream, t, pull);
+        return LAUNCH((gather<8, HAS_SLOTS>), grid, BLOCK, stream, t, p);
     case 16:
-        return LAUNCH(gather<16>, s.grid, s.block, stream, t, pull);
+        return LAUNCH((gather<16, HAS_SLOTS>), grid, BLOCK, stream, t, p);
     case 32:
-        return LAUNCH(gather<32>, s.grid, s.block, stream, t, pull);
+        return LAUNCH((gather<32, HAS_SLOTS>), grid, BLOCK, stream, t, p);
     default:
-        return LAUNCH(gather<64>, s.grid, s.block, stream, t, pull);
+        return LAUNCH((gather<64, HAS_SLOTS>), grid, BLOCK, stream, t, p);
     }
+}
+
+int launch_gather(struct table_view t, struct pull_view pull, void *stream)
+{
+    if (pull.in.n == 0)
+        return 0;
+    return t.row_slots ? launch<true>(t, pull, stream) : launch<false>(t, pull, stream);
 }

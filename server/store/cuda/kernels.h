@@ -95,6 +95,7 @@ int launch_pool(struct table_view t, struct pull_view pull, const uint32_t *refs
 
 /* What a request that may create rows finds: counted on the device, read by the host. */
 struct plan_report {
+    uint32_t misses;         /* 1: there are keys without a row */
     uint32_t n_leaders;      /* distinct keys that get a row if there is room */
     uint32_t n_filtered;     /* distinct keys that were not seen often enough */
     uint32_t n_filtered_new; /* of these, without an entry */
@@ -104,25 +105,27 @@ struct plan_report {
 /* The distinct keys without a row. Every group is a place of a hash table of n_groups places, a
  * power of two of at least twice the keys; `claims` starts at 0. */
 struct plan_view {
-    uint32_t *refs;  /* [n] from launch_find */
-    uint32_t *group; /* [n] of keys without a row */
+    uint32_t *refs;      /* [n] of the keys' entries, or 0 */
+    uint32_t *positions; /* [n] 0, 1, 2, ... */
+    uint32_t *group;     /* [n] of keys without a row */
     uint32_t n_groups;
-    uint32_t *claims;  /* [n_groups] the group's first position + 1, or 0: there is no such group */
-    uint32_t *results; /* [n_groups] row + 1, or 0: no room */
+    uint32_t *claims;           /* [n_groups] the group's first position + 1, or 0: there is none */
     uint8_t *is_leader;         /* [n] first of a group that is admitted */
-    uint32_t *positions;        /* [n] 0, 1, 2, ... */
     uint32_t *leaders;          /* [n] positions of leaders, rising */
     struct plan_report *report; /* device memory, starts at 0 */
 };
 
+/* refs, positions, leaders' flags and what of the report they tell. */
+int launch_search(struct table_view t, struct keys_view in, struct plan_view p, void *stream);
 int launch_group(struct table_view t, struct keys_view in, struct plan_view p, void *stream);
-/* Of `room` leaders at most; after the selection of leaders. */
+/* n_promoted, of `room` leaders at most; after the selection of leaders. */
 int launch_count(struct keys_view in, struct plan_view p, uint64_t room, void *stream);
-/* The first n_insert leaders become rows first_row, first_row + 1, ...; other keys count one more
- * sight; then refs and statuses (or NULL) are what they are after the request. Two launches of
- * entries: first those there are, then new ones, so that no search meets an entry half written. */
+/* The first n_insert leaders become rows first_row, first_row + 1, ...; with `sights` other keys
+ * count one more sight, and some leaders have entries; then refs and statuses (or NULL) are what
+ * they are after the request. Two launches of entries: first those there are, then new ones, so that
+ * no search meets an entry half written. */
 int launch_create(struct table_view t, struct keys_view in, struct plan_view p, uint32_t n_insert,
-                  uint64_t first_row, void *stream);
+                  uint64_t first_row, bool sights, void *stream);
 int launch_resolve(struct table_view t, struct keys_view in, struct plan_view p, uint8_t *statuses,
                    void *stream);
 

@@ -2,8 +2,7 @@
  *
  * A warp looks up KEYS keys at once: eight lanes read a bucket, 16 bytes each, and all the buckets
  * are on their way before the first comparison. Few keys need more than that: at the greatest load,
- * 0.7, one in twenty. With 16 keys more warps fit on a multiprocessor than with 32, and the last ones
- * end closer together, which was worth more than what 32 keys share. */
+ * 0.7, one in twenty. */
 #ifndef EMBD_CUDA_KEYTABLE_CUH
 #define EMBD_CUDA_KEYTABLE_CUH
 
@@ -11,7 +10,6 @@
 
 /* A bucket is read by as many lanes as it has entries, so a warp reads TILES buckets at a time. */
 #define TILES       (32 / ENTRY_BUCKET)
-#define KEYS        16u
 #define BUCKET_BITS ((1u << ENTRY_BUCKET) - 1)
 
 #define KEY_SEED 0x51ed270b7a5c93d1ULL
@@ -47,9 +45,10 @@ __device__ static inline uint32_t slot_at(const table_view &t, const keys_view &
 }
 
 /* The ref of the entry where it holds (key, slot), else 0. */
+template <bool HAS_SLOTS>
 __device__ static inline uint32_t entry_match(uint4 e, uint64_t key, uint32_t slot)
 {
-    bool same = ((uint64_t)e.y << 32 | e.x) == key && (e.w & ENTRY_SLOT) == slot;
+    bool same = ((uint64_t)e.y << 32 | e.x) == key && (!HAS_SLOTS || (e.w & ENTRY_SLOT) == slot);
     return same ? e.z : 0;
 }
 
@@ -59,10 +58,11 @@ struct bucket_answer {
     uint32_t ref;             /* of this lane's entry */
 };
 
+template <bool HAS_SLOTS>
 __device__ static inline bucket_answer bucket_ask(uint4 e, uint64_t key, uint32_t slot)
 {
     bucket_answer a;
-    a.ref = entry_match(e, key, slot);
+    a.ref = entry_match<HAS_SLOTS>(e, key, slot);
     a.hits = __ballot_sync(ALL_LANES, a.ref != 0);
     a.overflows =
         __ballot_sync(ALL_LANES, threadIdx.x % ENTRY_BUCKET == 0 && (e.w & ENTRY_OVERFLOW));
@@ -70,6 +70,7 @@ __device__ static inline bucket_answer bucket_ask(uint4 e, uint64_t key, uint32_
 }
 
 /* Goes on for keys whose bucket overflowed, TILES keys of the warp at a time. */
+template <bool HAS_SLOTS>
 __device__ static inline uint32_t find_further(const table_view &t, uint64_t key, uint32_t slot,
                                                uint64_t bucket, bool more)
 {
@@ -83,9 +84,9 @@ __device__ static inline uint32_t find_further(const table_view &t, uint64_t key
         bucket = more && rank < TILES ? bucket_after(t, bucket) : bucket;
         uint64_t at = __shfl_sync(ALL_LANES, bucket, from),
                  wanted = __shfl_sync(ALL_LANES, key, from);
-        uint32_t wanted_slot = __shfl_sync(ALL_LANES, slot, from);
+        uint32_t wanted_slot = HAS_SLOTS ? __shfl_sync(ALL_LANES, slot, from) : 0;
         uint4 e = load_line(t.entries + at * ENTRY_BUCKET + lane % ENTRY_BUCKET);
-        bucket_answer a = bucket_ask(e, wanted, wanted_slot);
+        bucket_answer a = bucket_ask<HAS_SLOTS>(e, wanted, wanted_slot);
         uint32_t base = rank % TILES * ENTRY_BUCKET, hits = a.hits >> base & BUCKET_BITS;
         uint32_t ref =
             __shfl_sync(ALL_LANES, a.ref, (int)(base + (hits ? __ffs((int)hits) - 1 : 0)));
@@ -99,11 +100,12 @@ __device__ static inline uint32_t find_further(const table_view &t, uint64_t key
 
 /* Each of the first KEYS lanes' key: its ref or 0. All lanes of the warp call it; lanes that are not
  * active get anything. */
+template <uint32_t KEYS, bool HAS_SLOTS>
 __device__ static inline uint32_t find_warp(const table_view &t, uint64_t key, uint32_t slot,
                                             bool active)
 {
     uint32_t lane = threadIdx.x % 32, found = 0;
-    uint64_t bucket = key_bucket(t, key_hash(key, slot));
+    uint64_t bucket = key_bucket(t, key_hash(key, HAS_SLOTS ? slot : 0));
     bool more = false;
     constexpr uint32_t ROUNDS = KEYS / TILES;
     uint4 e[ROUNDS];
@@ -116,8 +118,8 @@ __device__ static inline uint32_t find_warp(const table_view &t, uint64_t key, u
     for (uint32_t round = 0; round < ROUNDS; round++) {
         int from = (int)(round * TILES + lane / ENTRY_BUCKET);
         uint64_t wanted = __shfl_sync(ALL_LANES, key, from);
-        uint32_t wanted_slot = t.row_slots ? __shfl_sync(ALL_LANES, slot, from) : 0;
-        bucket_answer a = bucket_ask(e[round], wanted, wanted_slot);
+        uint32_t wanted_slot = HAS_SLOTS ? __shfl_sync(ALL_LANES, slot, from) : 0;
+        bucket_answer a = bucket_ask<HAS_SLOTS>(e[round], wanted, wanted_slot);
         uint32_t base = lane % TILES * ENTRY_BUCKET, hits = a.hits >> base & BUCKET_BITS;
         uint32_t ref =
             __shfl_sync(ALL_LANES, a.ref, (int)(base + (hits ? __ffs((int)hits) - 1 : 0)));
@@ -128,7 +130,7 @@ __device__ static inline uint32_t find_warp(const table_view &t, uint64_t key, u
     }
     more = more && active;
     if (__ballot_sync(ALL_LANES, more)) {
-        uint32_t ref = find_further(t, key, slot, bucket, more);
+        uint32_t ref = find_further<HAS_SLOTS>(t, key, slot, bucket, more);
         found = more ? ref : found;
     }
     return found;

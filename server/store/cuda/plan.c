@@ -26,7 +26,6 @@ void plan_lay_out(struct call *call, struct arena *arena)
     p->leaders = arena_take(arena, n * sizeof *p->leaders);
     p->is_leader = arena_take(arena, n);
     p->claims = arena_take(arena, p->n_groups * sizeof *p->claims);
-    p->results = arena_take(arena, p->n_groups * sizeof *p->results);
     p->report = arena_take(arena, sizeof *p->report);
 }
 
@@ -63,33 +62,71 @@ int plan_start(struct call *call)
     if (status == 0 && call->in.row_of)
         status = launch_expand(call->in, stream);
     if (status == 0)
-        status = launch_find(store->view, call->in, p->refs, NULL, stream);
+        status = launch_search(store->view, call->in, *p, stream);
     if (status == 0)
         status = launch_group(store->view, call->in, *p, stream);
     if (status == 0)
         status = select_leaders(call);
-    if (status == 0)
+    if (status == 0 && store->n_candidates)
         status = launch_count(call->in, *p, cuda_room(store), stream);
     return status ? status : device_copy(call->report, p->report, sizeof *p->report, stream);
+}
+
+static int refuse_full(const struct call *call, uint64_t room, struct embd__error *e)
+{
+    const struct store *store = call->store;
+    return embd__error_set(e, EMBD_FULL,
+                           "table %s: %u keys need a row, %llu rows are left of capacity %llu",
+                           store->schema->s.name, call->report->n_leaders,
+                           (unsigned long long)room, (unsigned long long)(store->n_rows + room));
+}
+
+/* Of n leaders. */
+static int reserve(struct call *call, uint64_t n)
+{
+    struct store *store = call->store;
+    int status = grow_rows(store, store->n_rows + n);
+    uint64_t n_new = n - call->report->n_promoted + call->report->n_filtered_new;
+    return status ? status : grow_entries(store, store->n_rows + store->n_candidates + n_new);
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The device has no memory for all that is to be created: as many rows as there is memory for. The
+ * rare case, so the host waits for one more count. */
+static int reserve_less(struct call *call)
+{
+    struct store *store = call->store;
+    uint64_t used = store->n_rows + store->n_candidates + call->report->n_filtered_new;
+    uint64_t n = least(store->capacity - store->n_rows, call->n_inserted);
+    n = least(n, store->n_entries_max > used ? store->n_entries_max - used : 0);
+    uint32_t *n_promoted = &call->plan.report->n_promoted;
+    int status = device_fill(n_promoted, 0, sizeof *n_promoted, store->stream);
+    if (status == 0)
+        status = launch_count(call->in, call->plan, n, store->stream);
+    if (status == 0)
+        status = device_copy(&call->report->n_promoted, n_promoted, sizeof *n_promoted,
+                             store->stream);
+    if (status == 0)
+        status = device_stream_wait(store->stream);
+    call->n_inserted = (uint32_t)n;
+    return status ? status : reserve(call, n);
 }
 
 int plan_reserve(struct call *call, bool want_statuses, struct embd__error *e)
 {
     struct store *store = call->store;
-    const char *name = store->schema->s.name;
     uint64_t room = cuda_room(store);
-    call->n_inserted = call->report->n_leaders < room ? call->report->n_leaders : (uint32_t)room;
+    call->n_inserted = (uint32_t)least(call->report->n_leaders, room);
+    if (call->n_inserted < call->report->n_leaders && !want_statuses)
+        return refuse_full(call, room, e);
+    int status = reserve(call, call->n_inserted);
+    if (status == DEVICE_NO_MEMORY && want_statuses)
+        status = reserve_less(call);
     call->n_full = call->report->n_leaders - call->n_inserted;
-    if (call->n_full && !want_statuses)
-        return embd__error_set(e, EMBD_FULL,
-                               "table %s: %u keys need a row, %llu rows are left of capacity %llu",
-                               name, call->report->n_leaders, (unsigned long long)room,
-                               (unsigned long long)(store->n_rows + room));
-    uint64_t n_new =
-        (uint64_t)call->n_inserted - call->report->n_promoted + call->report->n_filtered_new;
-    int status = grow_rows(store, store->n_rows + call->n_inserted);
-    if (status == 0)
-        status = grow_entries(store, store->n_rows + store->n_candidates + n_new);
     return status ? cuda_error(store, status, "for more rows", e) : EMBD_OK;
 }
 
@@ -100,10 +137,11 @@ int plan_commit(struct call *call, bool want_statuses, struct embd__error *e)
     if (plan_reserve(call, want_statuses, e) != EMBD_OK)
         return e->status;
     int status = 0;
+    store->misses = r->misses;
     if (r->n_leaders + r->n_filtered > 0)
         status = launch_create(store->view, call->in, call->plan, call->n_inserted, store->n_rows,
-                               store->stream);
-    if (status == 0 && call->in.n > 0)
+                               r->n_filtered > 0 || store->n_candidates > 0, store->stream);
+    if (status == 0 && (r->misses || call->statuses != NULL) && call->in.n > 0)
         status = launch_resolve(store->view, call->in, call->plan, call->statuses, store->stream);
     store->n_rows += call->n_inserted;
     store->n_candidates += r->n_filtered_new;

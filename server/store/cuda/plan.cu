@@ -19,6 +19,8 @@ __device__ static inline bool is_filtered(const table_view &t, uint32_t ref)
     return sights + 1 < t.admit_after;
 }
 
+/* The place of key i's group. Of two keys that meet there, the later is no leader: whoever sees that
+ * says so, and nobody ever says the contrary. */
 __device__ static inline uint32_t claim(const table_view &t, const keys_view &in,
                                         const plan_view &p, uint32_t i)
 {
@@ -33,7 +35,8 @@ __device__ static inline uint32_t claim(const table_view &t, const keys_view &in
             return at;
         if (in.keys[owner - 1] == key && slot_at(t, in, owner - 1) == slot) {
             if (owner > i + 1)
-                atomicMin(&p.claims[at], i + 1);
+                owner = atomicMin(&p.claims[at], i + 1);
+            p.is_leader[(owner > i + 1 ? owner : i + 1) - 1] = 0;
             return at;
         }
         at = (at + 1) & (p.n_groups - 1);
@@ -42,28 +45,25 @@ __device__ static inline uint32_t claim(const table_view &t, const keys_view &in
 
 static __global__ void __launch_bounds__(256) group(table_view t, keys_view in, plan_view p)
 {
-    for (uint64_t i = lane_index(); i < in.n; i += lane_count()) {
-        if (is_row(p.refs[i]))
-            continue;
-        p.group[i] = claim(t, in, p, (uint32_t)i);
-    }
+    if (p.report->misses == 0)
+        return;
+    for (uint64_t i = lane_index(); i < in.n; i += lane_count())
+        if (!is_row(p.refs[i]))
+            p.group[i] = claim(t, in, p, (uint32_t)i);
 }
 
 static __global__ void __launch_bounds__(256) judge(table_view t, keys_view in, plan_view p)
 {
     uint64_t lane = threadIdx.x % 32;
+    if (p.report->misses == 0)
+        return;
     for (uint64_t base = lane_index() - lane; base < in.n; base += lane_count()) {
-        uint32_t i = (uint32_t)(base + lane);
-        bool active = i < in.n;
-        uint32_t ref = active ? p.refs[i] : 1;
-        bool is_first = !is_row(ref) && p.claims[p.group[i]] == i + 1;
-        bool filtered = is_first && is_filtered(t, ref);
+        uint32_t i = (uint32_t)(base + lane), ref = i < in.n ? p.refs[i] : 1;
+        bool filtered = i < in.n && p.is_leader[i] && is_filtered(t, ref);
         count_lanes(&p.report->n_filtered, filtered);
         count_lanes(&p.report->n_filtered_new, filtered && ref == 0);
-        if (active) {
-            p.is_leader[i] = is_first && !filtered;
-            p.positions[i] = i;
-        }
+        if (filtered)
+            p.is_leader[i] = 0;
     }
 }
 
@@ -71,7 +71,9 @@ int launch_group(struct table_view t, struct keys_view in, struct plan_view p, v
 {
     struct shape s = shape_of(in.n);
     int status = LAUNCH(group, s.grid, s.block, stream, t, in, p);
-    return status ? status : LAUNCH(judge, s.grid, s.block, stream, t, in, p);
+    if (status == 0 && t.admit_after > 1)
+        status = LAUNCH(judge, s.grid, s.block, stream, t, in, p);
+    return status;
 }
 
 static __global__ void __launch_bounds__(256) count(plan_view p, uint64_t room)
@@ -87,17 +89,21 @@ int launch_count(struct keys_view in, struct plan_view p, uint64_t room, void *s
     return LAUNCH(count, s.grid, s.block, stream, p, room);
 }
 
+/* refs of leaders are what they got; others of a group look there. */
 static __global__ void __launch_bounds__(256)
     resolve(table_view t, keys_view in, plan_view p, uint8_t *statuses)
 {
     for (uint64_t i = lane_index(); i < in.n; i += lane_count()) {
         uint32_t ref = p.refs[i];
+        bool is_leader = p.is_leader[i];
         uint8_t status = EMBD_KEY_HIT;
-        if (!is_row(ref)) {
-            bool filtered = is_filtered(t, ref);
-            uint32_t row = filtered ? 0 : p.results[p.group[i]];
-            status = filtered ? EMBD_KEY_FILTERED : row ? EMBD_KEY_INSERTED : EMBD_KEY_FULL;
-            p.refs[i] = row;
+        if (is_leader || !is_row(ref)) {
+            bool filtered = !is_leader && is_filtered(t, ref);
+            if (!is_leader) {
+                ref = filtered ? 0 : p.refs[p.claims[p.group[i]] - 1];
+                p.refs[i] = ref;
+            }
+            status = filtered ? EMBD_KEY_FILTERED : ref ? EMBD_KEY_INSERTED : EMBD_KEY_FULL;
         }
         if (statuses)
             statuses[i] = status;

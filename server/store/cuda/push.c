@@ -87,16 +87,22 @@ static int bits_of(uint64_t n)
     return bits;
 }
 
+static int enqueue_sort(const struct call *call, const struct second *s)
+{
+    void *stream = call->store->stream;
+    return launch_sort(s->temp, s->temp_bytes, call->plan.refs, (uint32_t *)s->view.refs,
+                       call->plan.positions, (uint32_t *)s->view.positions, call->in.n,
+                       bits_of(call->store->n_rows), stream);
+}
+
 static int enqueue_step(struct call *call, const struct second *s)
 {
     struct store *store = call->store;
     const embd_optimizer *o = &store->schema->s.optimizer;
     struct optimizer_step step = optimizer_begin(o, store->step);
     int status = device_fill(s->view.counts, 0, sizeof *s->view.counts, store->stream);
-    if (status == 0)
-        status = launch_sort(s->temp, s->temp_bytes, call->plan.refs, (uint32_t *)s->view.refs,
-                             call->plan.positions, (uint32_t *)s->view.positions, call->in.n,
-                             bits_of(store->n_rows), store->stream);
+    if (status == 0 && (!call->is_sorted || call->report->misses))
+        status = enqueue_sort(call, s);
     return status ? status : launch_apply(store->view, s->view, o->kind, step, store->stream);
 }
 
@@ -108,6 +114,19 @@ static int take_second(struct call *call)
     struct arena arena = {.base = NULL};
     lay_out(call, &s, &arena);
     return device_new(&call->second, arena.bytes, call->store->stream);
+}
+
+/* Where the last push found all its keys, this one probably does; else the sort is done in vain. */
+void push_presort(struct call *call)
+{
+    struct second s;
+    struct arena arena;
+    if (call->kind != CALL_PUSH || call->in.n == 0 || call->store->misses ||
+        take_second(call) != 0)
+        return;
+    arena = (struct arena){.base = call->second};
+    lay_out(call, &s, &arena);
+    call->is_sorted = enqueue_sort(call, &s) == 0;
 }
 
 int push_reserve(struct call *call, struct embd__error *e)
