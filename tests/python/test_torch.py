@@ -363,6 +363,41 @@ class Prefetch(TorchTest):
         self.same(bag.weight[1], start[1] - 4)
 
 
+@unittest.skipUnless(hasattr(getattr(torch, "library", None), "custom_op"), "this PyTorch has no custom operators")
+class Compiled(TorchTest):
+    def test_a_compiled_model_is_one_graph_and_steps_as_the_model_does(self):
+        for padding, last in itertools.product((None, 3), (False, True)):
+            bag = self.bag("sum", padding_idx=padding, include_last_offset=last)
+            twin = self.twin(bag, include_last_offset=last)
+            torch.manual_seed(1)
+            mine, theirs = torch.nn.Linear(DIM, 1), torch.nn.Linear(DIM, 1)
+            theirs.load_state_dict(mine.state_dict())
+
+            def model(keys, offsets):
+                return torch.sigmoid(mine(torch.relu(bag(keys, offsets)))).sum()
+
+            compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+            for _ in range(3):
+                keys, offsets, _ = bags()
+                if last:
+                    offsets = torch.cat([offsets, torch.tensor([len(keys)])])
+                twin.zero_grad()
+                loss = torch.sigmoid(theirs(torch.relu(twin(keys, offsets)))).sum()
+                loss.backward()
+                again = compiled(keys, offsets)
+                self.same(again, loss)
+                again.backward()
+                with torch.no_grad():
+                    twin.weight -= twin.weight.grad
+                self.same(bag.weight, twin.weight.detach())
+
+    def test_the_operators_keep_the_rules_of_operators(self):
+        bag = self.bag("sum")
+        keys, offsets, _ = bags()
+        torch.library.opcheck(embd.torch.op.bags, (bag.source.anchor, keys, offsets, None, bag._operand),
+                              test_utils=("test_schema", "test_faketensor", "test_autograd_registration"))
+
+
 @unittest.skipIf(torch is None, "PyTorch is not installed: deploy/deps.sh --torch")
 class Import(unittest.TestCase):
     def test_the_package_alone_does_not_import_torch(self):

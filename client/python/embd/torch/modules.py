@@ -15,6 +15,7 @@ from torch.nn import functional
 from ..client import Client, connect
 from ..schema import Initializer, Optimizer
 from ..table import Part, Table
+from . import op
 from .rows import Source, Ticket, to_numpy
 
 NORMAL = Initializer("normal", 0.0, 1.0)  # what torch.nn draws from
@@ -146,6 +147,7 @@ class EmbeddingBag(_Rows):
                          dtype, client, name, table, optimizer, initializer, fields)
         self.mode = mode
         self.include_last_offset = include_last_offset
+        self._operand = op.register(self)
 
     def _offsets(self, input: torch.Tensor, offsets: Optional[torch.Tensor]) -> Any:
         """[bags + 1] as embd has them."""
@@ -170,19 +172,33 @@ class EmbeddingBag(_Rows):
                  per_sample_weights: Optional[torch.Tensor] = None) -> Ticket:
         """Starts the pull of a forward to come; give the ticket to forward in the place of its arguments. It does
         not see pushes that are started later."""
+        if self._pools(per_sample_weights):
+            return self.source.start([self.pooled_part(input, offsets, per_sample_weights)], input.device)
+        keys, ends, weights = self._batch(input, offsets, per_sample_weights)
+        return self.source.start([Part(self.table, keys, raw=True)], input.device, (ends, weights))
+
+    def _pools(self, weights: Optional[torch.Tensor]) -> bool:
+        """Whether servers combine the rows."""
+        return self.table.schema.combiner == self.mode and not (weights is not None and weights.requires_grad)
+
+    def pooled_part(self, input: torch.Tensor, offsets: Optional[torch.Tensor],
+                    weights: Optional[torch.Tensor]) -> Part:
+        """The batch of a forward, to be combined by servers."""
+        keys, ends, kept_weights = self._batch(input, offsets, weights)
+        return Part(self.table, keys, ends, weights=None if kept_weights is None else to_numpy(kept_weights))
+
+    def _batch(self, input: torch.Tensor, offsets: Optional[torch.Tensor],
+               weights: Optional[torch.Tensor]) -> tuple[Any, Any, Optional[torch.Tensor]]:
+        """(keys, offsets [bags + 1], weights) without the keys of padding."""
         ends = self._offsets(input, offsets).astype(np.int64)
         keys = self._keys(input).reshape(-1)
-        weights = self._weights(input, per_sample_weights)
+        weights = self._weights(input, weights)
         if self.padding_idx is not None:
             kept = keys != self.padding_idx
             ends = np.append(0, np.cumsum(kept))[ends]
             keys = keys[kept]
             weights = None if weights is None else weights[torch.from_numpy(kept).to(weights.device)]
-        pooled = self.table.schema.combiner == self.mode and not (weights is not None and weights.requires_grad)
-        if pooled:
-            part = Part(self.table, keys, ends, weights=None if weights is None else to_numpy(weights))
-            return self.source.start([part], input.device, None)
-        return self.source.start([Part(self.table, keys, raw=True)], input.device, (ends, weights))
+        return keys, ends, weights
 
     def _weights(self, input: torch.Tensor, weights: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
         if weights is None:
@@ -195,6 +211,10 @@ class EmbeddingBag(_Rows):
 
     def forward(self, input: Union[torch.Tensor, Ticket], offsets: Optional[torch.Tensor] = None,
                 per_sample_weights: Optional[torch.Tensor] = None) -> torch.Tensor:
+        if op.is_compiling() and not isinstance(input, Ticket) and self._pools(per_sample_weights):
+            anchor = self.source.anchor if self._pushes else self.source.anchor.detach()
+            pooled: torch.Tensor = op.bags(anchor, input, offsets, per_sample_weights, self._operand)
+            return pooled.to(self.dtype)
         ticket = input if isinstance(input, Ticket) else self.prefetch(input, offsets, per_sample_weights)
         rows, = ticket.rows(self._pushes)
         if ticket.layout is not None:
