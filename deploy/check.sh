@@ -173,6 +173,8 @@ conclude() {
 }
 
 step "dependencies" deploy/deps.sh || conclude
+[ $quick = yes ] || deploy/deps.sh --tools >/dev/null 2>&1 ||
+    say skipped "checks whose tools cannot be had: see deploy/deps.sh --tools"
 if [ $quick = yes ]; then
     step "build" configure_and_build release && suite "tests" build/release
     conclude
@@ -181,6 +183,8 @@ step "build, warnings are errors" configure_and_build ci && suite "tests" build/
 
 export UBSAN_OPTIONS=print_stacktrace=1
 check_install
+step "Debian packages, without an error or warning of lintian" deploy/packages/build.sh --from build/ci &&
+    step "the packages are used by another project" deploy/packages/test.sh build/ci
 step "build with address and undefined-behaviour sanitizers" configure_and_build asan &&
     suite "tests under both sanitizers" build/asan
 step "build with the thread sanitizer" configure_and_build tsan embd-server tests/client/all &&

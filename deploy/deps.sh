@@ -1,7 +1,9 @@
 #!/bin/sh
 # Installs what embd is built, tested and demonstrated with: one apt list for Debian and Ubuntu.
-# Touches no network when everything is already there. Usage: deploy/deps.sh [--check] [--torch]
+# Touches no network when everything is already there. Usage: deploy/deps.sh [--check] [--torch] [--tools]
 #   --check   install nothing; exit 1 and name what is missing
+#   --tools   what checks use where it is there, and skip without: man pages (scdoc), lintian, promtool (prometheus),
+#             Chromium
 #   --torch   PyTorch too, which the modules of embd.torch need and nothing else does
 set -eu
 
@@ -20,9 +22,10 @@ check=no
 for flag in "$@"; do
     case $flag in
     --check) check=yes ;;
+    --tools) packages="$packages scdoc lintian dpkg-dev prometheus chromium" ;;
     --torch) packages="$packages python3-torch" ;;
     *)
-        echo "deps: '$flag' is not understood; flags are --check and --torch" >&2
+        echo "deps: '$flag' is not understood; flags are --check, --tools and --torch" >&2
         exit 2
         ;;
     esac

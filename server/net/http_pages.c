@@ -42,7 +42,7 @@ static int write_readyz(struct text *out, const struct http_view *view)
 static int write_html(struct text *out, const struct http_view *view)
 {
     (void)view;
-    text_print(out, "%s", http_page_html);
+    text_print(out, "%s", (const char *)http_page_html);
     return 200;
 }
 

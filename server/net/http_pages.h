@@ -41,7 +41,7 @@ int http_metrics_write(struct text *out, const struct http_view *view);
 int http_status_write(struct text *out, const struct http_view *view);
 
 /* page.html, compiled in. */
-extern const char http_page_html[];
+extern const unsigned char http_page_html[]; /* terminated */
 
 /* Figures of the process, for both of the above. */
 struct process_usage {

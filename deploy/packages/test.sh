@@ -1,0 +1,70 @@
+#!/bin/bash
+# Uses the packages that deploy/packages/build.sh made as another project would: deploy/packages/test.sh FOLDER
+# They are unpacked into a root of their own, and nothing is installed. The README example is built against that root by
+# CMake package and by pkg-config, and run against the packaged server; embctl, man pages and the Python package are
+# looked at. Prints a line for each; exit status 1 when one fails.
+set -eu -o pipefail
+cd "$(dirname "$0")/../.."
+SOURCE=$PWD
+packages=$(realpath "$1")
+WORK=$(mktemp -d "${TMPDIR:-/tmp}/embd-packages.XXXXXX")
+. deploy/servers.sh
+trap 'stop_servers >/dev/null 2>&1; rm -rf "$WORK"' EXIT
+root=$WORK/root
+multiarch=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
+lib=$root/usr/lib/$multiarch
+
+say() { printf 'ok       %s\n' "$1"; }
+field() { dpkg-deb -f "$packages/$1"_*.deb "$2"; }
+
+for deb in "$packages"/*.deb; do
+    dpkg-deb -x "$deb" "$root"
+done
+[ "$(field libembd-dev Depends)" = "libembd0 (= $(field libembd0 Version))" ]
+field libembd0 Depends | grep -q 'libc6 .*libuv1'
+field embd Depends | grep -q libyaml
+[ -z "$(field embd Depends | grep -o libembd0 || true)" ]
+say "packages name what they depend on"
+
+# What leaves the library is its API, under its version: abidiff and dpkg-gensymbols can follow it.
+nm -D --defined-only "$lib/libembd.so.0" | awk '$2 != "A" && $3 !~ /^embd_[a-z0-9_]*@@EMBD_0$/ {print; bad = 1} END {exit bad}'
+say "the library exports embd_... of version EMBD_0 and nothing else"
+
+cmake -S tests/install -B "$WORK/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$root/usr" \
+    -DCMAKE_BUILD_RPATH="$lib" -DEXAMPLE="$SOURCE/client/examples/readme.c" >"$WORK/log" 2>&1 &&
+    ninja -C "$WORK/consumer" >>"$WORK/log" 2>&1 || { cat "$WORK/log"; exit 1; }
+# shellcheck disable=SC2046
+PKG_CONFIG_PATH=$lib/pkgconfig cc -std=c11 -Wall -Werror client/examples/readme.c -o "$WORK/consumer-pc" \
+    $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs embd) -Wl,-rpath,"$lib"
+say "the README example builds by CMake package and by pkg-config"
+
+export LD_LIBRARY_PATH=$lib
+EMBD_BIN=$root/usr/sbin
+start_server packaged --listen 127.0.0.1:0 --shards 2 --http off --admin-dir "$WORK/admin"
+address=$(server_address packaged)
+"$root/usr/bin/embctl" -s "$address" wait --ready --timeout 10
+for program in "$WORK/consumer/consumer" "$WORK/consumer-pc"; do
+    [ "$("$program" "$address" | wc -l)" = 2 ]
+done
+"$root/usr/bin/embctl" -s "$address" table list | grep -q '^[a-z]'
+say "both run against the packaged server, and embctl sees their table"
+
+if [ -d "$root/usr/lib/python3/dist-packages/embd" ]; then
+    PYTHONPATH=$root/usr/lib/python3/dist-packages /usr/bin/python3 -B -c \
+        "import embd, sys; embd.connect(sys.argv[1]); print(embd.__file__)" "$address" | grep -q "^$root/"
+    say "the Python package connects"
+fi
+stop_server packaged
+say "the packaged server stops with status 0 on SIGTERM"
+
+if [ -d "$root/usr/share/man" ]; then
+    for page in man1/embctl.1 man1/embd-bench.1 man8/embd.8; do
+        zcat "$root/usr/share/man/$page.gz" | grep -q '^.SH SEE ALSO'
+    done
+    zcat "$root/usr/share/man/man1/embctl.1.gz" | grep -q 'embctl shard drain'
+    say "man pages are there"
+else
+    printf 'skipped  man pages: scdoc was not installed\n'
+fi
+bash -n "$root/usr/share/bash-completion/completions/embctl"
+say "the completion script is sound"
