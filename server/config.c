@@ -136,6 +136,51 @@ static int read_address(const struct setting *at, struct listen_address *out, st
     return complain(e, why.status, SETTING_LISTEN, at, "%s", why.text);
 }
 
+static bool is_given(const struct sources *from, const struct settings *entry, bool is_self,
+                     enum setting_id id)
+{
+    return pick(from, entry, is_self, id)->text != NULL;
+}
+
+/* An address that others can reach is guarded; what cannot be connected to has another name. */
+static int check_reach(const struct sources *from, const struct settings *entry, bool is_self,
+                       const struct config_server *server, struct embd__error *e)
+{
+    const struct setting *listen = pick(from, entry, is_self, SETTING_LISTEN);
+    bool has_guard = is_given(from, entry, is_self, SETTING_TLS_CERT) ||
+                     is_given(from, entry, is_self, SETTING_TOKENS);
+    if (!listen_address_is_loopback(&server->address) && !has_guard)
+        return complain(e, EMBD_UNSUPPORTED, SETTING_LISTEN, listen,
+                        "'%.100s' can be reached from other machines, and neither TLS (tls_cert) "
+                        "nor tokens are asked for; without them only loopback addresses are "
+                        "listened on (127.0.0.1, ::1)",
+                        listen->text);
+    if (listen_address_is_any(&server->address) && server->advertise[0] == '\0')
+        return complain(e, EMBD_INVALID, SETTING_LISTEN, listen,
+                        "'%.100s' is every address of this machine; advertise has to name the one "
+                        "that clients connect to",
+                        listen->text);
+    return EMBD_OK;
+}
+
+/* Admins on TCP. */
+static int read_admin(const struct sources *from, const struct settings *entry, bool is_self,
+                      struct config_server *out, struct embd__error *e)
+{
+    const struct setting *at = pick(from, entry, is_self, SETTING_ADMIN_LISTEN);
+    struct embd__error why = {0};
+    out->has_admin = at->text != NULL;
+    if (!out->has_admin)
+        return EMBD_OK;
+    if (listen_address_read(at->text, &out->admin, &why) != EMBD_OK)
+        return complain(e, why.status, SETTING_ADMIN_LISTEN, at, "%s", why.text);
+    if (!is_given(from, entry, is_self, SETTING_TLS_CERT) ||
+        !is_given(from, entry, is_self, SETTING_TOKENS))
+        return complain(e, EMBD_UNSUPPORTED, SETTING_ADMIN_LISTEN, at,
+                        "'%.100s' is for admins: it needs TLS (tls_cert) and tokens", at->text);
+    return EMBD_OK;
+}
+
 static int read_server(const struct sources *from, const struct settings *entry, bool is_self,
                        uint32_t first_shard, struct config_server *out, struct embd__error *e)
 {
@@ -155,6 +200,13 @@ static int read_server(const struct sources *from, const struct settings *entry,
         status =
             read_text(SETTING_SERVER_NAME, entry != NULL ? &entry->of[SETTING_SERVER_NAME] : &none,
                       "", out->name, sizeof out->name, e);
+    if (status == EMBD_OK)
+        status = read_text(SETTING_ADVERTISE, pick(from, entry, is_self, SETTING_ADVERTISE), "",
+                           out->advertise, sizeof out->advertise, e);
+    if (status == EMBD_OK)
+        status = check_reach(from, entry, is_self, out, e);
+    if (status == EMBD_OK)
+        status = read_admin(from, entry, is_self, out, e);
     if (status != EMBD_OK)
         return status;
     out->shards = (uint32_t)shards;
@@ -285,7 +337,7 @@ static int read_log_level(const struct setting *at, enum log_level *out, struct 
 static int read_limits(const struct sources *from, struct config *out, struct embd__error *e)
 {
     enum { DAY = 86400 };
-    uint64_t connections, stall = 0, idle = 0;
+    uint64_t connections, stall = 0, idle = 0, hello = 0, strangers = 0;
     struct net_limits *limits = &out->limits;
     int status =
         read_count(SETTING_MAX_CONNECTIONS, pick(from, NULL, true, SETTING_MAX_CONNECTIONS), 1,
@@ -297,12 +349,42 @@ static int read_limits(const struct sources *from, struct config *out, struct em
         status = read_count(SETTING_IDLE_TIMEOUT, pick(from, NULL, true, SETTING_IDLE_TIMEOUT), 0,
                             DAY, 0, &idle, e);
     if (status == EMBD_OK)
+        status = read_count(SETTING_HELLO_TIMEOUT, pick(from, NULL, true, SETTING_HELLO_TIMEOUT), 1,
+                            DAY, 10, &hello, e);
+    if (status == EMBD_OK)
+        status = read_count(SETTING_MAX_STRANGERS, pick(from, NULL, true, SETTING_MAX_STRANGERS), 1,
+                            1u << 20, 256, &strangers, e);
+    if (status == EMBD_OK)
         status = read_size(SETTING_FRAME_MEMORY, pick(from, NULL, true, SETTING_FRAME_MEMORY),
                            LIMIT_FRAME_BYTES, UINT64_MAX, ram_bytes() / 4, &out->frame_memory, e);
     limits->frame_bytes = LIMIT_FRAME_BYTES; /* as hello tells */
     limits->connections = (uint32_t)connections;
     limits->stall_ms = (uint32_t)stall * 1000;
     limits->idle_ms = (uint32_t)idle * 1000;
+    limits->hello_ms = (uint32_t)hello * 1000;
+    limits->strangers = (uint32_t)strangers;
+    return status;
+}
+
+static int read_key_files(const struct sources *from, const struct settings *self,
+                          struct key_files *out, struct embd__error *e)
+{
+    const struct {
+        enum setting_id id;
+        char *path;
+    } files[] = {{SETTING_TLS_CERT, out->tls_cert},
+                 {SETTING_TLS_KEY, out->tls_key},
+                 {SETTING_TLS_CLIENT_CA, out->tls_client_ca},
+                 {SETTING_TOKENS, out->tokens}};
+    int status = EMBD_OK;
+    for (size_t i = 0; i < sizeof files / sizeof *files && status == EMBD_OK; i++)
+        status = read_text(files[i].id, pick(from, self, true, files[i].id), "", files[i].path,
+                           sizeof out->tls_cert, e);
+    bool has_cert = out->tls_cert[0] != '\0', has_key = out->tls_key[0] != '\0';
+    enum setting_id missing = has_cert ? SETTING_TLS_KEY : SETTING_TLS_CERT;
+    if (status == EMBD_OK && (has_cert != has_key || (!has_cert && out->tls_client_ca[0] != '\0')))
+        return complain(e, EMBD_INVALID, missing, pick(from, self, true, missing),
+                        "is missing; TLS needs a certificate and its key");
     return status;
 }
 
@@ -312,7 +394,7 @@ static int read_http(const struct setting *at, struct config *out, struct embd__
     out->http_is = at->text != NULL ? CONFIG_HTTP_ASKED : CONFIG_HTTP_BY_DEFAULT;
     if (at->text != NULL && strcmp(at->text, "off") == 0)
         out->http_is = CONFIG_HTTP_OFF;
-    else if (listen_address_read_any(at->text != NULL ? at->text : "127.0.0.1:7780", &out->http,
+    else if (listen_address_read(at->text != NULL ? at->text : "127.0.0.1:7780", &out->http,
                                      &why) != EMBD_OK)
         return complain(e, why.status, SETTING_HTTP, at, "%s, or off", why.text);
     return EMBD_OK;
@@ -337,6 +419,8 @@ static int read_process(const struct sources *from, struct config *out, struct e
                            out->data_dir, sizeof out->data_dir, e);
     if (status == EMBD_OK)
         status = read_http(pick(from, self, true, SETTING_HTTP), out, e);
+    if (status == EMBD_OK)
+        status = read_key_files(from, self, &out->key_files, e);
     if (status == EMBD_OK)
         status = read_cpus(pick(from, NULL, true, SETTING_CPUS), out, e);
     if (status == EMBD_OK)

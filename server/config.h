@@ -4,6 +4,7 @@
 #define EMBD_CONFIG_H
 
 #include "hub.h"
+#include "keys.h"
 #include "listener.h"
 #include "log.h"
 
@@ -13,6 +14,9 @@ struct config_server {
     struct listen_address address;
     uint32_t shards, first_shard; /* indices in the cluster */
     char admin_dir[256];
+    char advertise[256]; /* host; "": that of `address` */
+    struct listen_address admin; /* of the first shard's admin listener on TCP */
+    bool has_admin;
 };
 
 #define CONFIG_CPUS_MAX 256
@@ -34,6 +38,7 @@ struct config {
     char store[32];
     char data_dir[4096]; /* "": none */
     struct net_limits limits;
+    struct key_files key_files;
     uint64_t frame_memory;
     int cpus[CONFIG_CPUS_MAX];
     uint32_t n_cpus;

@@ -28,10 +28,12 @@ struct process {
     struct loop **loops; /* [n], one per shard of this process */
     uint32_t n, n_started;
     char **addresses, **admin_addresses; /* [config.n_shards], of the cluster */
+    char **admin_hosts;                  /* likewise, on TCP; "" where there is none */
+    struct keys keys;
     struct http *http;                   /* NULL: off */
     struct http_process http_process;
     uv_loop_t uv;
-    uv_signal_t on_term, on_int;
+    uv_signal_t on_term, on_int, on_hup;
     uv_async_t news; /* from the shards' threads: */
     atomic_bool drain_asked;
     atomic_uint n_ended;
@@ -92,6 +94,28 @@ static void on_signal(uv_signal_t *handle, int number)
     drain_all(p);
 }
 
+/* ---- other keys ---- */
+
+/* Certificates and tokens are read again; where one cannot be, those before stay. */
+static void on_hangup(uv_signal_t *handle, int number)
+{
+    struct process *p = handle->data;
+    struct embd__error e = {0};
+    struct keys next;
+    (void)number;
+    if (keys_open(&p->config.key_files, &next, &e) != EMBD_OK) {
+        log_event(LOG_ERROR, "keys_not_reloaded", "why=\"%s\"", e.text);
+        return;
+    }
+    for (uint32_t i = 0; i < p->n_started; i++)
+        if (loop_rekey(p->loops[i], &next, &e) != EMBD_OK)
+            log_event(LOG_ERROR, "keys_not_reloaded", "why=\"%s\"", e.text);
+    keys_drop(&p->keys);
+    p->keys = next;
+    log_event(LOG_INFO, "keys_reloaded", "tls=%s tokens=%u", next.tls != NULL ? "yes" : "no",
+              next.access != NULL ? access_count(next.access) : 0);
+}
+
 static void close_handle(uv_handle_t *handle, void *arg)
 {
     (void)arg;
@@ -104,11 +128,13 @@ static void close_handle(uv_handle_t *handle, void *arg)
 static int open_main_loop(struct process *p)
 {
     if (uv_loop_init(&p->uv) < 0 || uv_async_init(&p->uv, &p->news, on_news) < 0 ||
-        uv_signal_init(&p->uv, &p->on_term) < 0 || uv_signal_init(&p->uv, &p->on_int) < 0)
+        uv_signal_init(&p->uv, &p->on_term) < 0 || uv_signal_init(&p->uv, &p->on_int) < 0 ||
+        uv_signal_init(&p->uv, &p->on_hup) < 0)
         return EXIT_FAILED;
-    p->news.data = p->on_term.data = p->on_int.data = p;
+    p->news.data = p->on_term.data = p->on_int.data = p->on_hup.data = p;
     uv_signal_start(&p->on_term, on_signal, SIGTERM);
     uv_signal_start(&p->on_int, on_signal, SIGINT);
+    uv_signal_start(&p->on_hup, on_hangup, SIGHUP);
     signal(SIGPIPE, SIG_IGN);
     return EXIT_OK;
 }
@@ -133,14 +159,20 @@ static int open_listeners(struct process *p, struct embd__error *e)
         struct loop_config loop = {
             .address = server->address,
             .admin_dir = server->admin_dir,
+            .keys = &p->keys,
             .limits = config->limits,
             .budget = &p->budget,
             .cpu = config->n_cpus > 0 ? config->cpus[i % config->n_cpus] : -1,
             .on_end = on_loop_end,
             .arg = p,
         };
+        struct listen_address admin = server->admin;
         if (server->address.port != 0)
             listen_address_move(&loop.address, i);
+        if (admin.port != 0)
+            listen_address_move(&admin, i);
+        if (server->has_admin)
+            loop.admin_address = &admin;
         if (loop_open(&loop, &p->loops[i], e) != EMBD_OK)
             return EXIT_CANNOT_BIND;
     }
@@ -182,28 +214,55 @@ static int start_http(struct process *p, struct embd__error *e)
     return status == EMBD_OK ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Addresses of all shards of the cluster: ours as bound, the others' as the file has them. */
-static int list_addresses(struct process *p, struct embd__error *e)
+/* Where clients reach a port of a server. */
+static char *name_address(const struct config_server *server, const struct listen_address *address,
+                          uint16_t port)
 {
-    for (uint32_t s = 0; s < p->config.n_servers; s++) {
-        const struct config_server *server = &p->config.servers[s];
-        for (uint32_t i = 0; i < server->shards; i++) {
-            uint32_t shard = server->first_shard + i;
-            bool is_ours = s == p->config.self;
-            uint16_t port = is_ours ? loop_port(p->loops[i]) : (uint16_t)(server->address.port + i);
-            char address[80], path[108];
-            listen_address_write(&server->address, port, address, sizeof address);
-            if (admin_socket_path(server->admin_dir, port, path, e) != EMBD_OK)
-                return EXIT_USAGE;
-            p->addresses[shard] = strdup(address);
-            p->admin_addresses[shard] = strdup(path);
-            if (p->addresses[shard] == NULL || p->admin_addresses[shard] == NULL) {
-                embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
-                return EXIT_FAILED;
-            }
+    char text[sizeof server->advertise + 16];
+    bool has_colon = strchr(server->advertise, ':') != NULL;
+    if (server->advertise[0] != '\0')
+        snprintf(text, sizeof text, has_colon ? "[%s]:%u" : "%s:%u", server->advertise, port);
+    else
+        listen_address_write(address, port, text, sizeof text);
+    return strdup(text);
+}
+
+static uint16_t admin_port(const struct process *p, const struct config_server *server, uint32_t i)
+{
+    if (!server->has_admin)
+        return 0;
+    return server == self(p) ? loop_admin_port(p->loops[i]) : (uint16_t)(server->admin.port + i);
+}
+
+static int list_server(struct process *p, const struct config_server *server, struct embd__error *e)
+{
+    for (uint32_t i = 0; i < server->shards; i++) {
+        uint32_t shard = server->first_shard + i;
+        uint16_t port = server == self(p) ? loop_port(p->loops[i])
+                                          : (uint16_t)(server->address.port + i);
+        uint16_t admin = admin_port(p, server, i);
+        char path[108];
+        if (admin_socket_path(server->admin_dir, port, path, e) != EMBD_OK)
+            return EXIT_USAGE;
+        p->addresses[shard] = name_address(server, &server->address, port);
+        p->admin_addresses[shard] = strdup(path);
+        p->admin_hosts[shard] = admin != 0 ? name_address(server, &server->admin, admin) : strdup("");
+        if (p->addresses[shard] == NULL || p->admin_addresses[shard] == NULL ||
+            p->admin_hosts[shard] == NULL) {
+            embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
+            return EXIT_FAILED;
         }
     }
     return EXIT_OK;
+}
+
+/* Addresses of all shards of the cluster: ours as bound, the others' as the file has them. */
+static int list_addresses(struct process *p, struct embd__error *e)
+{
+    int code = EXIT_OK;
+    for (uint32_t s = 0; s < p->config.n_servers && code == EXIT_OK; s++)
+        code = list_server(p, &p->config.servers[s], e);
+    return code;
 }
 
 static int start_shards(struct process *p, struct embd__error *e)
@@ -216,6 +275,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .map_version = 1, /* the file's; it cannot change while the processes run */
             .addresses = (const char *const *)p->addresses,
             .admin_addresses = (const char *const *)p->admin_addresses,
+            .admin_hosts = (const char *const *)p->admin_hosts,
             .store = p->store,
             .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
             .is_first = i == 0,
@@ -252,6 +312,21 @@ static void announce(const struct process *p)
     }
 }
 
+/* What is allowed, but hardly meant. */
+static void warn_of_strangers(const struct process *p)
+{
+    const struct key_files *files = &p->config.key_files;
+    if (listen_address_is_loopback(&self(p)->address))
+        return;
+    if (!key_files_have_tls(files))
+        log_event(LOG_WARN, "tokens_in_the_clear",
+                  "why=\"without TLS, who sees the network sees tokens and rows\"");
+    else if (!key_files_have_tokens(files) && files->tls_client_ca[0] == '\0')
+        log_event(LOG_WARN, "open_to_strangers",
+                  "why=\"TLS without tokens and tls_client_ca: everybody who can reach the port "
+                  "can read and change tables\"");
+}
+
 static int open_process(struct process *p, struct embd__error *e)
 {
     p->n = self(p)->shards;
@@ -264,10 +339,15 @@ static int open_process(struct process *p, struct embd__error *e)
     p->loops = calloc(p->n, sizeof *p->loops);
     p->addresses = calloc(p->config.n_shards, sizeof *p->addresses);
     p->admin_addresses = calloc(p->config.n_shards, sizeof *p->admin_addresses);
-    if (p->loops == NULL || p->addresses == NULL || p->admin_addresses == NULL) {
+    p->admin_hosts = calloc(p->config.n_shards, sizeof *p->admin_hosts);
+    if (p->loops == NULL || p->addresses == NULL || p->admin_addresses == NULL ||
+        p->admin_hosts == NULL) {
         embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
         return EXIT_FAILED;
     }
+    if (keys_open(&p->config.key_files, &p->keys, e) != EMBD_OK)
+        return EXIT_USAGE;
+    warn_of_strangers(p);
     int code = open_listeners(p, e);
     if (code == EXIT_OK)
         code = open_http(p, e);
@@ -280,19 +360,22 @@ static int open_process(struct process *p, struct embd__error *e)
     return code;
 }
 
+static void free_list(char **list, uint32_t n)
+{
+    for (uint32_t i = 0; list != NULL && i < n; i++)
+        free(list[i]);
+    free(list);
+}
+
 static void close_process(struct process *p)
 {
     for (uint32_t i = 0; p->loops != NULL && i < p->n; i++)
         loop_close(p->loops[i]);
-    for (uint32_t i = 0; i < p->config.n_shards; i++) {
-        if (p->addresses != NULL)
-            free(p->addresses[i]);
-        if (p->admin_addresses != NULL)
-            free(p->admin_addresses[i]);
-    }
-    free(p->addresses);
-    free(p->admin_addresses);
+    free_list(p->addresses, p->config.n_shards);
+    free_list(p->admin_addresses, p->config.n_shards);
+    free_list(p->admin_hosts, p->config.n_shards);
     free(p->loops);
+    keys_drop(&p->keys);
     config_fini(&p->config);
     http_stop(p->http);
     uv_walk(&p->uv, close_handle, NULL);

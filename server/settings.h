@@ -36,6 +36,18 @@ enum {
       "Directory for snapshots; without it snapshots are refused")                                 \
     X(ADMIN_DIR, "admin_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                \
       "Directory of the admin sockets PORT.sock ($XDG_RUNTIME_DIR/embd, or /tmp/embd-UID)")        \
+    X(ADMIN_LISTEN, "admin_listen", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT",                    \
+      "Take admins on TCP too, from this port on, with TLS and a token of the role admin (no)")    \
+    X(TLS_CERT, "tls_cert", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                 \
+      "Speak TLS 1.3 on TCP ports, with this certificate and its chain (PEM)")                     \
+    X(TLS_KEY, "tls_key", IN_FLAGS | IN_TOP | IN_SERVER, "FILE", "Its key (PEM)")                  \
+    X(TLS_CLIENT_CA, "tls_client_ca", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                       \
+      "Take only clients with a certificate of these authorities (PEM)")                           \
+    X(TOKENS, "tokens", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                     \
+      "Take only clients with a token of this list: lines of NAME ROLE TABLES sha256:HASH, as "    \
+      "embctl token prints them. SIGHUP reads list and certificate again")                         \
+    X(ADVERTISE, "advertise", IN_FLAGS | IN_TOP | IN_SERVER, "HOST",                               \
+      "Name or address by which clients reach this server (that of --listen)")                     \
     X(CLUSTER_NAME, "name", IN_CLUSTER, "NAME", "")                                                \
     X(CLUSTER_NAME_FLAG, "cluster_name", IN_FLAGS, "NAME", "Name of the cluster (embd)")           \
     X(SERVER_NAME, "name", IN_SERVER, "NAME", "")                                                  \
@@ -51,6 +63,11 @@ enum {
       "(30)")                                                                                      \
     X(IDLE_TIMEOUT, "idle_timeout", IN_FLAGS | IN_TOP, "SECONDS",                                  \
       "A connection without requests is dropped after this (0: never)")                            \
+    X(HELLO_TIMEOUT, "hello_timeout", IN_FLAGS | IN_TOP, "SECONDS",                                \
+      "A connection without TLS handshake or token, where they are asked for, is dropped after "   \
+      "this (10)")                                                                                 \
+    X(MAX_STRANGERS, "max_strangers", IN_FLAGS | IN_TOP, "N",                                      \
+      "Such connections at once; one more, and the oldest is dropped (256)")                       \
     X(LOG_LEVEL, "log_level", IN_FLAGS | IN_TOP, "LEVEL", "debug, info, warn or error (info)")     \
     X(CHECK, "check", IN_FLAGS, NULL, "Read the configuration, say whether it can be used, and exit")  \
     X(READY_FD, "ready_fd", IN_FLAGS, "FD",                                                        \

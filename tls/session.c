@@ -13,6 +13,8 @@
 
 /* What is to be sent keeps this much memory between records, and gives the rest back. */
 #define OUT_KEPT_BYTES (20u << 10)
+#define RECORD_PLAIN   (16u << 10)
+#define RECORD_EXTRA   64u /* header, type and tag, rounded up */
 
 struct tls_session {
     SSL *ssl;
@@ -47,9 +49,9 @@ static bool make_room(struct tls_session *s, size_t n)
         s->out_first = s->out_end = 0;
     if (n <= s->out_capacity - s->out_end)
         return true;
-    size_t capacity = s->out_capacity == 0 ? OUT_KEPT_BYTES : s->out_capacity;
-    while (capacity - s->out_end < n)
-        capacity *= 2;
+    size_t capacity = s->out_end + n;
+    if (capacity < OUT_KEPT_BYTES)
+        capacity = OUT_KEPT_BYTES;
     uint8_t *out = realloc(s->out, capacity);
     if (out == NULL)
         return false;
@@ -218,6 +220,7 @@ int embd__tls_write(struct tls_session *s, const void *bytes, size_t n, struct e
 {
     size_t written;
     ERR_clear_error();
+    make_room(s, n + (n / RECORD_PLAIN + 1) * RECORD_EXTRA); /* at once, not record by record */
     if (n == 0 || SSL_write_ex(s->ssl, bytes, n, &written) == 1)
         return EMBD_OK;
     return blame(s, e);
@@ -247,4 +250,16 @@ void embd__tls_sent(struct tls_session *s, size_t n)
     free(s->out);
     s->out = NULL;
     s->out_first = s->out_end = s->out_capacity = 0;
+}
+
+uint8_t *embd__tls_detach(struct tls_session *s, size_t *first_out, size_t *n_out)
+{
+    uint8_t *out = s->out;
+    *first_out = s->out_first;
+    *n_out = s->out_end - s->out_first;
+    if (*n_out == 0)
+        return NULL;
+    s->out = NULL;
+    s->out_first = s->out_end = s->out_capacity = 0;
+    return out;
 }

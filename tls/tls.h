@@ -73,5 +73,8 @@ void embd__tls_end(struct tls_session *s);
 /* What waits to be sent, valid until the next call that encrypts; the first n of it were. */
 const uint8_t *embd__tls_outgoing(const struct tls_session *s, size_t *n_out);
 void embd__tls_sent(struct tls_session *s, size_t n);
+/* The same bytes as the caller's own: they stand from *first_out on in memory to be freed. NULL:
+ * nothing waits. */
+uint8_t *embd__tls_detach(struct tls_session *s, size_t *first_out, size_t *n_out);
 
 #endif

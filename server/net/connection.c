@@ -22,21 +22,12 @@
 #include <string.h>
 
 #include "log.h"
+#include "steps.h"
+#include "strangers.h"
 
 enum {
-    TURN_BYTES = 4 << 20,      /* sent before others get a turn */
-    LINGER_MS = 2000,          /* for the peer to end its side */
-    DRAIN_LINGER_MS = 200,     /* the same while the process waits */
-    PROGRESS_BYTES = 16 << 10, /* less than this in stall_ms is no progress */
-    SLEPT_MS = 1000,           /* between two sweeps: the thread was held up */
+    TURN_BYTES = 4 << 20, /* sent before others get a turn */
 };
-
-static void go(struct connection *c);
-
-static uint64_t now_ms(const struct hub *hub)
-{
-    return uv_now(hub->uv);
-}
 
 /* ---- states ---- */
 
@@ -50,7 +41,7 @@ static void move(struct connection *c, enum connection_state to)
     assert(allowed[c->state][to]);
     (void)allowed;
     c->state = to;
-    c->state_since_ms = now_ms(c->hub);
+    c->state_since_ms = connection_now_ms(c->hub);
 }
 
 /* ---- exchanges ---- */
@@ -85,10 +76,11 @@ static void on_closed(uv_handle_t *handle)
 {
     struct connection *c = handle->data;
     TAILQ_REMOVE(&c->hub->connections, c, in_hub);
+    tunnel_close(c->tunnel, c->hub);
     free(c);
 }
 
-static void close_now(struct connection *c)
+void connection_close(struct connection *c)
 {
     struct hub *hub = c->hub;
     if (c->state == CONNECTION_CLOSED)
@@ -102,6 +94,7 @@ static void close_now(struct connection *c)
     free(c->kept);
     c->kept = NULL;
     shard_session_end(hub->shard, &c->session);
+    strangers_remove(c);
     if (c->is_dirty)
         TAILQ_REMOVE(&hub->dirty, c, in_dirty);
     c->is_dirty = false;
@@ -112,36 +105,42 @@ static void close_now(struct connection *c)
     uv_close((uv_handle_t *)&c->uv.stream, on_closed);
 }
 
-static void close_because(struct connection *c, const char *why)
+void connection_drop(struct connection *c, const char *why)
 {
     if (c->state == CONNECTION_CLOSED)
         return;
     log_event(LOG_WARN, "connection_dropped", "shard=%u peer=%s why=\"%s\" in_flight=%u",
               c->hub->shard_index, c->peer, why, c->n_in_flight);
-    close_now(c);
+    connection_close(c);
 }
 
 static void on_shutdown(uv_shutdown_t *shutdown, int status)
 {
     struct connection *c = shutdown->data;
     if (status < 0)
-        close_now(c);
+        connection_close(c);
 }
 
 /* Everything is sent. */
 static void end_stream(struct connection *c)
 {
     if (c->peer_ended) {
-        close_now(c);
+        connection_close(c);
         return;
     }
     move(c, CONNECTION_LINGERING);
+    if (c->tunnel != NULL) {
+        embd__tls_end(c->tunnel->session);
+        sealed_push(c, false);
+        if (c->state == CONNECTION_CLOSED)
+            return;
+    }
     c->shutdown.data = c;
     if (uv_shutdown(&c->shutdown, &c->uv.stream, on_shutdown) < 0)
-        close_now(c);
+        connection_close(c);
 }
 
-static void finish(struct connection *c)
+void connection_finish(struct connection *c)
 {
     if (c->state != CONNECTION_OPEN)
         return;
@@ -154,7 +153,7 @@ static void finish(struct connection *c)
 
 /* ---- sending ---- */
 
-static void mark_dirty(struct connection *c)
+void connection_mark(struct connection *c)
 {
     if (c->is_dirty)
         return;
@@ -167,15 +166,14 @@ static void on_answer(struct request *request)
     struct exchange *x = (struct exchange *)request;
     assert(request->has_answer);
     outlet_add(&x->connection->outlet, x);
-    mark_dirty(x->connection);
+    connection_mark(x->connection);
 }
 
-/* The kernel took n bytes of the batch. */
-static void took(struct connection *c, uint64_t n)
+void connection_took(struct connection *c, uint64_t n)
 {
     c->bytes_out += n;
     c->hub->bytes_out += n;
-    c->busy_ms = now_ms(c->hub);
+    c->busy_ms = connection_now_ms(c->hub);
     outlet_sent(&c->outlet, c->hub, n);
     struct exchange *x;
     uint64_t now_ns = uv_hrtime();
@@ -194,17 +192,18 @@ static void on_written(uv_write_t *write, int status)
     if (c->state == CONNECTION_CLOSED)
         return;
     if (status < 0) {
-        close_because(c, uv_strerror(status));
+        connection_drop(c, uv_strerror(status));
         return;
     }
-    took(c, c->outlet.batch_bytes);
-    go(c);
+    connection_took(c, c->outlet.batch_bytes);
+    connection_go(c);
     connection_flush_dirty(hub);
 }
 
-static uint64_t out_bytes(const struct connection *c)
+uint64_t connection_out_bytes(const struct connection *c)
 {
-    return c->bytes_out + c->outlet.batch_bytes - uv_stream_get_write_queue_size(&c->uv.stream);
+    uint64_t given = c->bytes_out + (c->tunnel == NULL ? c->outlet.batch_bytes : 0);
+    return given - uv_stream_get_write_queue_size(&c->uv.stream);
 }
 
 /* Leaves the batch to libuv, which goes on when the socket takes more, or on the next turn of the
@@ -216,11 +215,11 @@ static void write_later(struct connection *c)
     int status =
         uv_write(&c->write, &c->uv.stream, out->bufs + out->first, out->n - out->first, on_written);
     if (status < 0) {
-        close_because(c, uv_strerror(status));
+        connection_drop(c, uv_strerror(status));
         return;
     }
     c->is_writing = true;
-    c->out = (struct watch){.since_ms = now_ms(c->hub), .bytes = out_bytes(c)};
+    c->out = (struct watch){.since_ms = connection_now_ms(c->hub), .bytes = connection_out_bytes(c)};
 }
 
 static void write_now(struct connection *c)
@@ -228,11 +227,11 @@ static void write_now(struct connection *c)
     struct outlet *out = &c->outlet;
     int n = uv_try_write(&c->uv.stream, out->bufs + out->first, out->n - out->first);
     if (n < 0 && n != UV_EAGAIN) {
-        close_because(c, uv_strerror(n));
+        connection_drop(c, uv_strerror(n));
         return;
     }
     if (n > 0)
-        took(c, (uint64_t)n);
+        connection_took(c, (uint64_t)n);
     if (out->batch_bytes > 0)
         write_later(c);
 }
@@ -243,13 +242,15 @@ static void flush(struct connection *c)
     int status = EMBD_OK;
     while (c->state <= CONNECTION_FINISHING && !c->is_writing &&
            outlet_gather(&c->outlet, c->hub, &status)) {
-        if (c->bytes_out - begin < TURN_BYTES)
+        if (c->tunnel != NULL)
+            sealed_write(c, c->bytes_out - begin >= TURN_BYTES);
+        else if (c->bytes_out - begin < TURN_BYTES)
             write_now(c);
         else
             write_later(c);
     }
     if (status != EMBD_OK)
-        close_because(c, embd_status_text(status));
+        connection_drop(c, embd_status_text(status));
 }
 
 void connection_flush_dirty(struct hub *hub)
@@ -258,7 +259,7 @@ void connection_flush_dirty(struct hub *hub)
     while ((c = TAILQ_FIRST(&hub->dirty)) != NULL) {
         TAILQ_REMOVE(&hub->dirty, c, in_dirty);
         c->is_dirty = false;
-        go(c);
+        connection_go(c);
     }
 }
 
@@ -280,7 +281,7 @@ static void lose_step(struct connection *c, const struct embd__error *e)
     log_event(LOG_WARN, "stream_out_of_step", "shard=%u peer=%s why=\"%s\"", c->hub->shard_index,
               c->peer, e->text);
     outlet_add(&c->outlet, x);
-    finish(c);
+    connection_finish(c);
 }
 
 static void take_request(struct connection *c, struct exchange *x)
@@ -322,12 +323,12 @@ static bool begin_frame(struct connection *c)
 {
     struct exchange *x = exchange_new(c->hub, c);
     if (x == NULL) {
-        close_because(c, "out of memory");
+        connection_drop(c, "out of memory");
         return false;
     }
     TAILQ_INSERT_TAIL(&c->exchanges, x, in_connection);
     intake_begin(&c->intake, x);
-    c->in = (struct watch){.since_ms = now_ms(c->hub), .bytes = c->bytes_in};
+    c->in = (struct watch){.since_ms = connection_now_ms(c->hub), .bytes = c->bytes_in};
     return true;
 }
 
@@ -367,7 +368,7 @@ static size_t digest(struct connection *c, const uint8_t *p, size_t n)
 
 /* ---- receiving ---- */
 
-static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+void connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct connection *c = handle->data;
     size_t bytes;
@@ -377,6 +378,8 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
         *buf = uv_buf_init((char *)direct, (unsigned)bytes);
     else
         *buf = uv_buf_init((char *)c->hub->read_buffer, HUB_READ_BYTES);
+    if (c->is_stranger && buf->len > STRANGER_READ_BYTES)
+        buf->len = STRANGER_READ_BYTES;
 }
 
 static void keep(struct connection *c, const uint8_t *p, size_t n)
@@ -385,7 +388,7 @@ static void keep(struct connection *c, const uint8_t *p, size_t n)
         return;
     c->kept = malloc(n);
     if (c->kept == NULL) {
-        close_because(c, "out of memory");
+        connection_drop(c, "out of memory");
         return;
     }
     memcpy(c->kept, p, n);
@@ -410,26 +413,30 @@ static void digest_kept(struct connection *c)
     c->kept_bytes = n - used;
 }
 
-static void on_end(struct connection *c)
+void connection_on_end(struct connection *c)
 {
     c->peer_ended = true;
     if (c->listener == LISTENER_ADMIN || c->state == CONNECTION_LINGERING) {
-        close_now(c);
+        connection_close(c);
         return;
     }
     if (!intake_is_between_frames(&c->intake))
         log_event(LOG_INFO, "half_frame", "shard=%u peer=%s why=\"the peer ended within a frame\"",
                   c->hub->shard_index, c->peer);
-    finish(c);
-    go(c);
+    connection_finish(c);
+    connection_go(c);
 }
 
-static void received(struct connection *c, const uv_buf_t *buf, size_t n)
+void connection_count(struct connection *c, size_t n)
+{
+    c->bytes_in += n;
+    c->hub->bytes_in += n;
+    c->busy_ms = connection_now_ms(c->hub);
+}
+
+void connection_take(struct connection *c, const uv_buf_t *buf, size_t n)
 {
     struct hub *hub = c->hub;
-    c->bytes_in += n;
-    hub->bytes_in += n;
-    c->busy_ms = now_ms(hub);
     if (c->state != CONNECTION_OPEN)
         return;
     bool was_direct = (uint8_t *)buf->base != hub->read_buffer;
@@ -441,25 +448,27 @@ static void received(struct connection *c, const uv_buf_t *buf, size_t n)
         keep(c, hub->read_buffer + used, n - used);
     }
     if (c->state != CONNECTION_CLOSED)
-        go(c);
+        connection_go(c);
 }
 
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+void connection_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct connection *c = stream->data;
     struct hub *hub = c->hub;
-    if (n > 0)
-        received(c, buf, (size_t)n);
-    else if (n == UV_EOF)
-        on_end(c);
-    else if (n == UV_ECONNRESET)
-        close_now(c);
-    else if (n < 0)
-        close_because(c, uv_strerror((int)n));
+    if (n > 0) {
+        connection_count(c, (size_t)n);
+        connection_take(c, buf, (size_t)n);
+    } else if (n == UV_EOF) {
+        connection_on_end(c);
+    } else if (n == UV_ECONNRESET) {
+        connection_close(c);
+    } else if (n < 0) {
+        connection_drop(c, uv_strerror((int)n));
+    }
     connection_flush_dirty(hub);
 }
 
-static bool wants_to_read(const struct connection *c)
+bool connection_wants(const struct connection *c)
 {
     if (c->peer_ended || c->state == CONNECTION_CLOSED)
         return false;
@@ -468,198 +477,33 @@ static bool wants_to_read(const struct connection *c)
     return c->kept_bytes == 0 && (!intake_is_between_frames(&c->intake) || !is_full(c));
 }
 
-static void set_reading(struct connection *c)
+void connection_set_reading(struct connection *c)
 {
-    bool wants = wants_to_read(c);
+    bool wants = connection_wants(c);
     if (wants == c->is_reading || c->state == CONNECTION_CLOSED)
         return;
     c->is_reading = wants;
-    c->in = (struct watch){.since_ms = now_ms(c->hub), .bytes = c->bytes_in};
+    c->in = (struct watch){.since_ms = connection_now_ms(c->hub), .bytes = c->bytes_in};
     if (!wants)
         uv_read_stop(&c->uv.stream);
-    else if (uv_read_start(&c->uv.stream, on_alloc, on_read) < 0)
-        close_because(c, "cannot read");
+    else if (uv_read_start(&c->uv.stream, c->tunnel != NULL ? sealed_on_alloc : connection_on_alloc,
+                           c->tunnel != NULL ? sealed_on_read : connection_on_read) < 0)
+        connection_drop(c, "cannot read");
 }
 
-/* Does all there is to do for a connection after something has changed. */
-static void go(struct connection *c)
+void connection_go(struct connection *c)
 {
     flush(c);
     while (c->kept_bytes > 0 && c->state == CONNECTION_OPEN && !is_full(c)) {
         digest_kept(c);
         flush(c);
     }
+    if (c->tunnel != NULL && c->state == CONNECTION_OPEN)
+        sealed_read(c);
+    strangers_look_at(c);
+    if (c->session.is_refused)
+        connection_finish(c);
     if (c->state == CONNECTION_FINISHING && c->n_in_flight == 0 && !c->is_writing)
         end_stream(c);
-    set_reading(c);
-}
-
-/* ---- beginning ---- */
-
-static void name_peer(struct connection *c)
-{
-    struct sockaddr_storage address;
-    int bytes = sizeof address;
-    char host[48] = "?";
-    snprintf(c->peer, sizeof c->peer, "admin");
-    if (c->listener == LISTENER_ADMIN ||
-        uv_tcp_getpeername(&c->uv.tcp, (struct sockaddr *)&address, &bytes) < 0)
-        return;
-    bool is_v6 = address.ss_family == AF_INET6;
-    if (is_v6)
-        uv_ip6_name((struct sockaddr_in6 *)&address, host, sizeof host);
-    else
-        uv_ip4_name((struct sockaddr_in *)&address, host, sizeof host);
-    in_port_t port = is_v6 ? ((struct sockaddr_in6 *)&address)->sin6_port
-                           : ((struct sockaddr_in *)&address)->sin_port;
-    snprintf(c->peer, sizeof c->peer, is_v6 ? "[%s]:%u" : "%s:%u", host, ntohs(port));
-}
-
-static bool has_room(const struct hub *hub, enum listener listener)
-{
-    return listener == LISTENER_DATA ? hub->n_data < hub->limits.connections
-                                     : hub->n_admin < LIMIT_ADMIN_CONNECTIONS;
-}
-
-/* Says why, as far as the socket takes it at once, and closes. */
-static void turn_away(struct connection *c, uint32_t limit)
-{
-    char text[100];
-    snprintf(text, sizeof text, "the shard has %u connections, the limit is %u (max_connections)",
-             limit, limit);
-    struct msg notice;
-    embd__msg_init(&notice);
-    embd__msg_error_notice(&notice, EMBD_BUSY, text);
-    uv_buf_t buf = uv_buf_init((char *)notice.head, notice.head_bytes);
-    uv_try_write(&c->uv.stream, &buf, 1);
-    embd__msg_fini(&notice);
-    close_because(c, text);
-}
-
-static struct connection *connection_new(struct hub *hub, enum listener listener)
-{
-    struct connection *c = calloc(1, sizeof *c);
-    if (c == NULL)
-        return NULL;
-    c->hub = hub;
-    c->listener = listener;
-    c->session.is_admin = listener == LISTENER_ADMIN;
-    c->state_since_ms = c->busy_ms = now_ms(hub);
-    TAILQ_INIT(&c->exchanges);
-    outlet_init(&c->outlet);
-    int status = listener == LISTENER_DATA ? uv_tcp_init(hub->uv, &c->uv.tcp)
-                                           : uv_pipe_init(hub->uv, &c->uv.pipe, 0);
-    if (status < 0) {
-        free(c);
-        return NULL;
-    }
-    c->uv.stream.data = c;
-    TAILQ_INSERT_TAIL(&hub->connections, c, in_hub);
-    listener == LISTENER_DATA ? hub->n_data++ : hub->n_admin++;
-    return c;
-}
-
-void connection_accept(struct hub *hub, uv_stream_t *server, enum listener listener)
-{
-    bool room = has_room(hub, listener);
-    struct connection *c = connection_new(hub, listener);
-    if (c == NULL) {
-        log_event(LOG_ERROR, "accept_failed", "shard=%u why=\"out of memory\"", hub->shard_index);
-        return;
-    }
-    int status = uv_accept(server, &c->uv.stream);
-    if (status < 0) {
-        close_because(c, uv_strerror(status));
-        return;
-    }
-    name_peer(c);
-    if (!room) {
-        turn_away(c, listener == LISTENER_DATA ? hub->limits.connections : LIMIT_ADMIN_CONNECTIONS);
-        return;
-    }
-    if (listener == LISTENER_DATA) {
-        uv_tcp_nodelay(&c->uv.tcp, 1);
-        uv_tcp_keepalive(&c->uv.tcp, 1, 60);
-    }
-    log_event(LOG_DEBUG, "connection_opened", "shard=%u peer=%s", hub->shard_index, c->peer);
-    set_reading(c);
-}
-
-/* ---- deadlines ---- */
-
-/* True when less than PROGRESS_BYTES were added within the limit. */
-static bool has_stalled(struct watch *watch, uint64_t bytes, uint64_t now, uint32_t limit_ms)
-{
-    if (bytes - watch->bytes >= PROGRESS_BYTES)
-        *watch = (struct watch){.since_ms = now, .bytes = bytes};
-    return now - watch->since_ms > limit_ms;
-}
-
-static void sweep(struct connection *c, uint64_t now)
-{
-    const struct net_limits *limits = &c->hub->limits;
-    uint32_t linger_ms = c->hub->is_draining ? DRAIN_LINGER_MS : LINGER_MS;
-    bool is_within_frame = c->state == CONNECTION_OPEN && !intake_is_between_frames(&c->intake);
-    if (c->state == CONNECTION_LINGERING && now - c->state_since_ms > linger_ms)
-        close_now(c);
-    else if (is_within_frame && has_stalled(&c->in, c->bytes_in, now, limits->stall_ms))
-        close_because(c, "a frame does not get on (stall_timeout)");
-    else if (c->is_writing && has_stalled(&c->out, out_bytes(c), now, limits->stall_ms))
-        close_because(c, "the peer does not take its answers (stall_timeout)");
-    else if (c->state == CONNECTION_OPEN && limits->idle_ms > 0 && c->n_in_flight == 0 &&
-             !is_within_frame && now - c->busy_ms > limits->idle_ms)
-        close_because(c, "no request (idle_timeout)");
-}
-
-void connection_sweep(struct hub *hub)
-{
-    struct connection *c, *next;
-    uint64_t now = now_ms(hub), pause = now - hub->swept_ms;
-    hub->swept_ms = now;
-    if (pause >
-        SLEPT_MS) { /* it was this thread that rested; what peers have sent is not read yet */
-        TAILQ_FOREACH(c, &hub->connections, in_hub)
-        c->in.since_ms = c->out.since_ms = now;
-        return;
-    }
-    for (c = TAILQ_FIRST(&hub->connections); c != NULL; c = next) {
-        next = TAILQ_NEXT(c, in_hub);
-        if (c->state != CONNECTION_CLOSED)
-            sweep(c, now);
-    }
-}
-
-/* ---- the end ---- */
-
-void connection_drain(struct hub *hub)
-{
-    struct connection *c;
-    struct exchange *x;
-    hub->is_draining = true;
-    shard_drain(hub->shard);
-    TAILQ_FOREACH(c, &hub->connections, in_hub)
-    TAILQ_FOREACH(x, &c->exchanges, in_connection)
-    {
-        x->is_old = true;
-        hub->n_old++;
-    }
-}
-
-void connection_finish_all(struct hub *hub)
-{
-    struct connection *c;
-    TAILQ_FOREACH(c, &hub->connections, in_hub)
-    if (c->state == CONNECTION_OPEN) {
-        finish(c);
-        mark_dirty(c);
-    }
-    connection_flush_dirty(hub);
-}
-
-void connection_close_all(struct hub *hub)
-{
-    struct connection *c;
-    TAILQ_FOREACH(c, &hub->connections, in_hub)
-    if (c->state != CONNECTION_CLOSED)
-        close_because(c, "the process ends");
+    connection_set_reading(c);
 }

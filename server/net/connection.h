@@ -7,6 +7,7 @@
 
 #include "intake.h"
 #include "outlet.h"
+#include "tunnel.h"
 
 enum connection_state {
     CONNECTION_OPEN,      /* takes requests */
@@ -14,6 +15,9 @@ enum connection_state {
     CONNECTION_LINGERING, /* all is sent and our side ended; waits for the peer to end its own */
     CONNECTION_CLOSED,    /* holds nothing any more; libuv gives the handle back soon */
 };
+
+/* Where a peer came in. */
+enum door { DOOR_DATA, DOOR_ADMIN_SOCKET, DOOR_ADMIN_TCP };
 
 /* Something that has to make progress. */
 struct watch {
@@ -27,7 +31,10 @@ struct connection {
         uv_pipe_t pipe;
     } uv;
     struct hub *hub;
+    enum door door;
     enum listener listener;
+    struct tunnel *tunnel; /* NULL: plain */
+    bool is_stranger;
     enum connection_state state;
     struct shard_session session;
     TAILQ_HEAD(, exchange) exchanges; /* all of this connection, the arriving one too */
@@ -44,19 +51,23 @@ struct connection {
     size_t kept_at, kept_bytes;
     uint64_t bytes_in, bytes_out;
     struct watch in, out;
-    uint64_t state_since_ms, busy_ms; /* of the state; of the last byte either way */
+    uint64_t began_ms, state_since_ms, busy_ms; /* of the state; of the last byte either way */
     char peer[64];
-    TAILQ_ENTRY(connection) in_hub, in_dirty;
+    TAILQ_ENTRY(connection) in_hub, in_dirty, in_strangers;
 };
 
-/* Accepts what waits at `server`, a listener of kind `listener`. */
-void connection_accept(struct hub *hub, uv_stream_t *server, enum listener listener);
+/* Accepts what waits at `server`. False: there is no memory for it now; it waits, and nobody behind
+ * it comes in, until this is called again. */
+bool connection_accept(struct hub *hub, uv_stream_t *server, enum door door);
 
 /* Tries to send what became ready outside of a connection's own callbacks. */
 void connection_flush_dirty(struct hub *hub);
 
 /* Closes connections that rest in the midst of something. A few times a second. */
 void connection_sweep(struct hub *hub);
+
+/* Ends connections whose token the shard does not know any more. */
+void connection_review(struct hub *hub);
 
 /* From now on the shard refuses new work; marks what began before (hub->n_old). */
 void connection_drain(struct hub *hub);

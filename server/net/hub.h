@@ -7,6 +7,7 @@
 #include <uv.h>
 
 #include "frame_memory.h"
+#include "keys.h"
 #include "shard.h"
 
 struct connection;
@@ -21,6 +22,8 @@ struct net_limits {
     uint32_t connections; /* of the data listener of one shard */
     uint32_t stall_ms;    /* a half frame, or an answer nobody takes, may rest so long */
     uint32_t idle_ms;     /* a connection without any request may stay so long; 0: for ever */
+    uint32_t strangers;   /* of both listeners: see strangers.h */
+    uint32_t hello_ms;    /* a stranger may stay so long */
 };
 
 /* Admin connections have room of their own, so that an operator gets in when the data listener is
@@ -38,9 +41,13 @@ struct hub {
     struct net_limits limits;
     struct frame_pool pool;
     uint8_t *read_buffer; /* [HUB_READ_BYTES] */
+    uint8_t *seal_buffer; /* [HUB_READ_BYTES] of ciphertext; NULL without TLS */
+    struct keys keys;
 
     struct connection_list connections;
     uint32_t n_data, n_admin;     /* connections that are not being closed */
+    struct connection_list strangers; /* those, the oldest first */
+    uint32_t n_strangers;
     struct connection_list dirty; /* with an answer that nobody has tried to send yet */
 
     struct exchange_queue spare_exchanges;

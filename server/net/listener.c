@@ -47,14 +47,32 @@ static bool read_port(const char *text, uint16_t *out)
     return true;
 }
 
-static bool is_loopback(const struct sockaddr_storage *address)
+static bool is_v6(const struct listen_address *address)
 {
-    if (address->ss_family == AF_INET)
-        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
-    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+    return address->socket.ss_family == AF_INET6;
 }
 
-int listen_address_read_any(const char *text, struct listen_address *out, struct embd__error *e)
+static const struct in6_addr *v6(const struct listen_address *address)
+{
+    return &((const struct sockaddr_in6 *)&address->socket)->sin6_addr;
+}
+
+static uint32_t v4(const struct listen_address *address)
+{
+    return ntohl(((const struct sockaddr_in *)&address->socket)->sin_addr.s_addr);
+}
+
+bool listen_address_is_loopback(const struct listen_address *address)
+{
+    return is_v6(address) ? IN6_IS_ADDR_LOOPBACK(v6(address)) : v4(address) >> 24 == 127;
+}
+
+bool listen_address_is_any(const struct listen_address *address)
+{
+    return is_v6(address) ? IN6_IS_ADDR_UNSPECIFIED(v6(address)) : v4(address) == 0;
+}
+
+int listen_address_read(const char *text, struct listen_address *out, struct embd__error *e)
 {
     const char *port;
     if (!split(text, out->host, sizeof out->host, &port) || !read_port(port, &out->port))
@@ -66,24 +84,10 @@ int listen_address_read_any(const char *text, struct listen_address *out, struct
     return EMBD_OK;
 }
 
-int listen_address_read(const char *text, struct listen_address *out, struct embd__error *e)
-{
-    if (listen_address_read_any(text, out, e) != EMBD_OK)
-        return e->status;
-    if (!is_loopback(&out->socket))
-        return embd__error_set(
-            e, EMBD_UNSUPPORTED,
-            "'%.100s' can be reached from other machines; this version has neither TLS nor "
-            "tokens and listens on loopback addresses only (127.0.0.1, ::1)",
-            text);
-    return EMBD_OK;
-}
-
 void listen_address_write(const struct listen_address *address, uint16_t port, char *out,
                           size_t out_bytes)
 {
-    bool is_v6 = strchr(address->host, ':') != NULL;
-    snprintf(out, out_bytes, is_v6 ? "[%s]:%u" : "%s:%u", address->host, port);
+    snprintf(out, out_bytes, is_v6(address) ? "[%s]:%u" : "%s:%u", address->host, port);
 }
 
 void listen_address_move(struct listen_address *address, uint32_t by)

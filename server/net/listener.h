@@ -6,17 +6,17 @@
 
 #include "errors.h"
 
-/* "127.0.0.1:7700", "localhost:0", "[::1]:7700" and every other address on this machine alone.
- * Others are refused with EMBD_UNSUPPORTED: there is no TLS and there are no tokens yet.
- * EMBD_INVALID: not an address. */
+/* "127.0.0.1:7700", "localhost:0", "[::1]:7700". EMBD_INVALID: not an address. */
 struct listen_address {
     char host[64]; /* as written, without brackets */
     uint16_t port;
     struct sockaddr_storage socket;
 };
 int listen_address_read(const char *text, struct listen_address *out, struct embd__error *e);
-/* As above, but of any host, this machine's or not. */
-int listen_address_read_any(const char *text, struct listen_address *out, struct embd__error *e);
+/* Only this machine can reach it. */
+bool listen_address_is_loopback(const struct listen_address *address);
+/* It is every address of this machine, and no one to connect to. */
+bool listen_address_is_any(const struct listen_address *address);
 /* "host:port", brackets added where needed. */
 void listen_address_write(const struct listen_address *address, uint16_t port, char *out,
                           size_t out_bytes);

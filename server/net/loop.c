@@ -31,13 +31,16 @@ struct loop {
     uv_loop_t uv;
     uv_tcp_t tcp;
     uv_pipe_t pipe;
+    uv_tcp_t admin;
     uv_timer_t tick;
     uv_prepare_t prepare;
     uv_idle_t busy; /* runs while a device works for the shard, so that the loop does not sleep */
-    uv_async_t drain, ask;
+    uv_async_t drain, ask, rekey;
+    _Atomic(struct keys *) next_keys; /* crosses from the thread that reads files */
     _Atomic(struct loop_question *) question; /* crosses from the asking thread */
     struct hub hub;
-    uint16_t port;
+    uint16_t port, admin_port;
+    bool is_declined[3]; /* by door: somebody waits there for memory */
     char admin_path[108];
     uv_thread_t thread;
     bool has_thread;
@@ -47,23 +50,42 @@ struct loop {
 
 /* ---- callbacks of the listeners ---- */
 
-static void on_peer(struct loop *loop, uv_stream_t *server, int status, enum listener listener)
+static uv_stream_t *door_of(struct loop *loop, enum door door)
+{
+    return door == DOOR_DATA           ? (uv_stream_t *)&loop->tcp
+           : door == DOOR_ADMIN_SOCKET ? (uv_stream_t *)&loop->pipe
+                                       : (uv_stream_t *)&loop->admin;
+}
+
+static void on_peer(struct loop *loop, int status, enum door door)
 {
     if (status < 0)
         log_event(LOG_ERROR, "accept_failed", "shard=%u why=\"%s\"", loop->hub.shard_index,
                   uv_strerror(status));
     else
-        connection_accept(&loop->hub, server, listener);
+        loop->is_declined[door] = !connection_accept(&loop->hub, door_of(loop, door), door);
 }
 
 static void on_data_peer(uv_stream_t *server, int status)
 {
-    on_peer(server->loop->data, server, status, LISTENER_DATA);
+    on_peer(server->loop->data, status, DOOR_DATA);
 }
 
 static void on_admin_peer(uv_stream_t *server, int status)
 {
-    on_peer(server->loop->data, server, status, LISTENER_ADMIN);
+    on_peer(server->loop->data, status, DOOR_ADMIN_SOCKET);
+}
+
+static void on_tcp_admin_peer(uv_stream_t *server, int status)
+{
+    on_peer(server->loop->data, status, DOOR_ADMIN_TCP);
+}
+
+static void accept_declined(struct loop *loop)
+{
+    for (int door = DOOR_DATA; door <= DOOR_ADMIN_TCP; door++)
+        if (loop->is_declined[door] && loop->phase == PHASE_SERVING)
+            on_peer(loop, 0, (enum door)door);
 }
 
 /* ---- opening ---- */
@@ -82,6 +104,7 @@ static void destroy(struct loop *loop)
     int status = uv_loop_close(&loop->uv);
     assert(status == 0);
     (void)status;
+    keys_drop(&loop->hub.keys);
     free(loop);
 }
 
@@ -94,6 +117,9 @@ int loop_open(const struct loop_config *config, struct loop **out, struct embd__
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a shard's loop");
     }
     loop->config = *config;
+    loop->config.admin_address = NULL; /* the caller's */
+    loop->config.keys = NULL;
+    loop->hub.keys = keys_share(config->keys);
     loop->uv.data = loop;
     int status =
         listener_open_tcp(&loop->uv, &loop->tcp, &config->address, on_data_peer, &loop->port, e);
@@ -101,6 +127,9 @@ int loop_open(const struct loop_config *config, struct loop **out, struct embd__
         status = admin_socket_path(config->admin_dir, loop->port, loop->admin_path, e);
     if (status == EMBD_OK)
         status = listener_open_pipe(&loop->uv, &loop->pipe, loop->admin_path, on_admin_peer, e);
+    if (status == EMBD_OK && config->admin_address != NULL)
+        status = listener_open_tcp(&loop->uv, &loop->admin, config->admin_address,
+                                   on_tcp_admin_peer, &loop->admin_port, e);
     if (status != EMBD_OK) {
         destroy(loop);
         return status;
@@ -112,6 +141,11 @@ int loop_open(const struct loop_config *config, struct loop **out, struct embd__
 uint16_t loop_port(const struct loop *loop)
 {
     return loop->port;
+}
+
+uint16_t loop_admin_port(const struct loop *loop)
+{
+    return loop->admin_port;
 }
 
 const char *loop_admin_path(const struct loop *loop)
@@ -137,6 +171,8 @@ static void on_drain(uv_async_t *async)
     enter(loop, PHASE_DRAINING);
     uv_close((uv_handle_t *)&loop->tcp, NULL);
     uv_close((uv_handle_t *)&loop->pipe, NULL); /* removes the socket's file */
+    if (loop->admin_port != 0)
+        uv_close((uv_handle_t *)&loop->admin, NULL);
     connection_drain(&loop->hub);
 }
 
@@ -161,6 +197,7 @@ static void go_on_draining(struct loop *loop)
         uv_close((uv_handle_t *)&loop->prepare, NULL);
         uv_close((uv_handle_t *)&loop->busy, NULL);
         uv_close((uv_handle_t *)&loop->drain, NULL);
+        uv_close((uv_handle_t *)&loop->rekey, NULL);
         uv_close((uv_handle_t *)&loop->ask, NULL);
     }
 }
@@ -187,6 +224,7 @@ static void on_tick(uv_timer_t *timer)
     shard_tick(loop->hub.shard, uv_hrtime());
     connection_sweep(&loop->hub);
     connection_flush_dirty(&loop->hub);
+    accept_declined(loop);
     give_back_memory(loop);
     go_on_draining(loop);
 }
@@ -244,6 +282,43 @@ void loop_ask(struct loop *loop, struct loop_question *question)
     uv_async_send(&loop->ask);
 }
 
+/* ---- other keys ---- */
+
+static void drop_keys(struct keys *keys)
+{
+    if (keys != NULL)
+        keys_drop(keys);
+    free(keys);
+}
+
+static void on_rekey(uv_async_t *async)
+{
+    struct loop *loop = async->data;
+    struct hub *hub = &loop->hub;
+    struct keys *next = atomic_exchange(&loop->next_keys, NULL);
+    if (next == NULL)
+        return;
+    struct keys before = hub->keys;
+    hub->keys = *next;
+    *next = before;
+    if (hub->keys.access != NULL) {
+        shard_set_access(hub->shard, hub->keys.access);
+        connection_review(hub);
+    }
+    drop_keys(next);
+}
+
+int loop_rekey(struct loop *loop, const struct keys *keys, struct embd__error *e)
+{
+    struct keys *next = malloc(sizeof *next);
+    if (next == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for keys");
+    *next = keys_share(keys);
+    drop_keys(atomic_exchange(&loop->next_keys, next)); /* those before were never taken */
+    uv_async_send(&loop->rekey);
+    return EMBD_OK;
+}
+
 /* ---- starting ---- */
 
 static void net_stats(void *arg, struct shard_net_stats *out)
@@ -266,14 +341,18 @@ static int open_hub(struct loop *loop, const struct shard_config *config, struct
     struct shard_config own = *config;
     own.net_stats = net_stats;
     own.net_arg = loop;
+    own.access = hub->keys.access;
     hub->uv = &loop->uv;
     hub->shard_index = config->index;
     hub->limits = loop->config.limits;
     TAILQ_INIT(&hub->connections);
     TAILQ_INIT(&hub->dirty);
+    TAILQ_INIT(&hub->strangers);
     STAILQ_INIT(&hub->spare_exchanges);
     hub->read_buffer = aligned_alloc(64, HUB_READ_BYTES);
-    if (hub->read_buffer == NULL)
+    if (hub->keys.tls != NULL)
+        hub->seal_buffer = aligned_alloc(64, HUB_READ_BYTES);
+    if (hub->read_buffer == NULL || (hub->keys.tls != NULL && hub->seal_buffer == NULL))
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a read buffer");
     frame_pool_init(&hub->pool, config->store, loop->config.budget);
     return shard_open(&own, &hub->shard, e);
@@ -288,11 +367,12 @@ static void close_hub(struct hub *hub)
         shard_close(hub->shard);
     }
     free(hub->read_buffer);
+    free(hub->seal_buffer);
 }
 
 static void start_handles(struct loop *loop)
 {
-    loop->tick.data = loop->prepare.data = loop->drain.data = loop->ask.data = loop;
+    loop->tick.data = loop->prepare.data = loop->drain.data = loop->ask.data = loop->rekey.data = loop;
     uv_timer_init(&loop->uv, &loop->tick);
     uv_timer_start(&loop->tick, on_tick, TICK_MS, TICK_MS);
     uv_prepare_init(&loop->uv, &loop->prepare);
@@ -309,6 +389,8 @@ int loop_start(struct loop *loop, const struct shard_config *shard, struct embd_
     int uv_status = uv_async_init(&loop->uv, &loop->drain, on_drain);
     if (uv_status == 0)
         uv_status = uv_async_init(&loop->uv, &loop->ask, on_ask);
+    if (uv_status == 0)
+        uv_status = uv_async_init(&loop->uv, &loop->rekey, on_rekey);
     enter(loop, PHASE_SERVING);
     if (uv_status == 0)
         uv_status = uv_thread_create(&loop->thread, run, loop);
@@ -331,5 +413,6 @@ void loop_close(struct loop *loop)
     if (loop->has_thread)
         uv_thread_join(&loop->thread);
     close_hub(&loop->hub);
+    drop_keys(atomic_exchange(&loop->next_keys, NULL));
     destroy(loop);
 }

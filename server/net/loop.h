@@ -18,6 +18,8 @@
 struct loop_config {
     struct listen_address address; /* port 0: any free one */
     const char *admin_dir;         /* prepared */
+    const struct listen_address *admin_address; /* of a TCP listener for admins; NULL: none */
+    const struct keys *keys; /* shares are taken */
     struct net_limits limits;
     struct frame_budget *budget; /* the process's */
     int cpu;                     /* to run on; -1: any */
@@ -35,6 +37,9 @@ int loop_open(const struct loop_config *config, struct loop **out, struct embd__
 uint16_t loop_port(const struct loop *loop);
 const char *loop_admin_path(const struct loop *loop);
 
+/* Of the admin listener on TCP; 0 where there is none. */
+uint16_t loop_admin_port(const struct loop *loop);
+
 /* Opens the shard (its net_stats are set here) and starts the thread. What `shard` points to must
  * outlive the loop. */
 int loop_start(struct loop *loop, const struct shard_config *shard, struct embd__error *e);
@@ -50,6 +55,10 @@ void loop_ask(struct loop *loop, struct loop_question *question);
 
 /* Any thread, any time between loop_start and loop_close, also repeatedly. */
 void loop_drain(struct loop *loop);
+
+/* From now on these certificates and tokens count; connections whose token is not among them end.
+ * Any thread. EMBD_NO_MEMORY: nothing changes. */
+int loop_rekey(struct loop *loop, const struct keys *keys, struct embd__error *e);
 
 /* Waits for the thread and frees. A loop that was started must have been asked to drain. */
 void loop_close(struct loop *loop);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "permit.h"
 #include "state.h"
 
 static const struct method_entry {
@@ -111,6 +112,8 @@ static int check_method(struct call *call)
                                call->request->listener == LISTENER_ADMIN ? "admin" : "data");
     }
     const struct method_entry *entry = &methods[r->method];
+    if (permit_method(call) != EMBD_OK)
+        return call->error.status;
     if (call->shard->draining && !entry->while_draining)
         return embd__error_set(&call->error, EMBD_DRAINING,
                                "shard %u is shutting down and takes no %s",
@@ -260,6 +263,9 @@ bool shard_collect(struct shard *shard)
 void shard_session_end(struct shard *shard, struct shard_session *session)
 {
     hold_end(&shard->hold, session);
+    access_drop(session->access);
+    session->access = NULL;
+    session->grant = NULL;
     dispatch_parked(shard);
 }
 

@@ -1,5 +1,6 @@
 /* handle_cluster.c - who this is, whether it lives, where the others are, and its end: hello, ping,
  * cluster, drain. */
+#include "permit.h"
 #include "state.h"
 
 /* What a peer may rely on beyond the protocol's version 1. */
@@ -20,11 +21,13 @@ int handle_hello(struct call *call)
 {
     const struct shard_config *config = &call->shard->config;
     struct fields f;
-    char client[128];
+    char client[128], token[TOKEN_BYTES_MAX + 1];
     embd__read_fields(&f, &call->reader, "hello");
     uint64_t protocol = embd__field_uint(&f, "protocol", 0, UINT64_MAX, FIELD_REQUIRED);
     embd__field_str(&f, "client", client, sizeof client, "");
-    if (call_end(call, &f) != EMBD_OK || check_protocol(call, protocol) != EMBD_OK)
+    embd__field_str(&f, "token", token, sizeof token, "");
+    if (call_end(call, &f) != EMBD_OK || check_protocol(call, protocol) != EMBD_OK ||
+        permit_hello(call, token) != EMBD_OK)
         return call->error.status;
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
@@ -71,9 +74,12 @@ int handle_cluster(struct call *call)
     embd__msg_str(m, "shards");
     embd__msg_array(m, config->n_shards);
     for (uint32_t i = 0; i < config->n_shards; i++) {
-        embd__msg_map(m, 2);
+        const char *host = config->admin_hosts != NULL ? config->admin_hosts[i] : "";
+        embd__msg_map(m, host[0] != '\0' ? 3 : 2);
         embd__msg_field_str(m, "address", config->addresses[i]);
         embd__msg_field_str(m, "admin", config->admin_addresses[i]);
+        if (host[0] != '\0')
+            embd__msg_field_str(m, "admin_tcp", host);
     }
     return EMBD_OK;
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "permit.h"
 #include "settle.h"
 #include "state.h"
 
@@ -9,15 +10,20 @@ int handle_tables(struct call *call)
 {
     const struct tables *tables = &call->shard->tables;
     struct fields f;
+    uint32_t n = 0;
     embd__read_fields(&f, &call->reader, "tables");
     if (call_end(call, &f) != EMBD_OK)
         return call->error.status;
+    for (uint32_t i = 0; i < tables->n; i++)
+        n += permits_table(call, tables->by_name[i]->schema.s.name);
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
     embd__msg_map(m, 1);
     embd__msg_str(m, "tables");
-    embd__msg_array(m, tables->n);
+    embd__msg_array(m, n);
     for (uint32_t i = 0; i < tables->n; i++) {
+        if (!permits_table(call, tables->by_name[i]->schema.s.name))
+            continue;
         embd__msg_map(m, 2);
         embd__msg_field_str(m, "name", tables->by_name[i]->schema.s.name);
         embd__msg_field_uint(m, "id", tables->ids[i]);
@@ -33,7 +39,8 @@ int handle_table_create(struct call *call)
     bool created;
     embd__read_fields(&f, &call->reader, "table_create");
     embd__field_map(&f, "schema", &map, "schema");
-    if (embd__schema_read(&map, &schema) == EMBD_OK && call_end(call, &f) == EMBD_OK)
+    if (embd__schema_read(&map, &schema) == EMBD_OK && call_end(call, &f) == EMBD_OK &&
+        permit_table(call, schema.s.name) == EMBD_OK)
         tables_create(&call->shard->tables, &schema.s, &table, &created, &call->error);
     embd__schema_fini(&schema);
     if (call->error.status != EMBD_OK)
@@ -52,7 +59,7 @@ static struct table *read_name(struct call *call, const char *what)
     char name[EMBD_NAME_MAX + 1];
     embd__read_fields(&f, &call->reader, what);
     embd__field_str(&f, "name", name, sizeof name, NULL);
-    if (call_end(call, &f) != EMBD_OK)
+    if (call_end(call, &f) != EMBD_OK || permit_table(call, name) != EMBD_OK)
         return NULL;
     return tables_find(&call->shard->tables, name, &call->error);
 }

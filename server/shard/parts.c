@@ -1,5 +1,6 @@
 /* parts.c - the parts of a pull or push, from bytes to work: read, checked one by one, copied. */
 #include "check.h"
+#include "permit.h"
 #include "state.h"
 
 /* Two parts of a push for one table would be two steps in one request, which no refusal could take
@@ -23,6 +24,8 @@ static int check_all(struct call *call, bool is_push)
         struct work_part *part = &work->parts[i];
         part->in = call->shard->parts[i];
         if (check_part(&call->shard->tables, &part->in, i, &part->table, e) != EMBD_OK)
+            return e->status;
+        if (permit_part(call, part->table, is_push) != EMBD_OK)
             return e->status;
         if (is_push && check_grads(part->table, &part->in, i, e) != EMBD_OK)
             return e->status;

@@ -37,12 +37,14 @@ int shard_open(const struct shard_config *config, struct shard **out, struct emb
     if (shard == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for shard %u", config->index);
     shard->config = *config;
+    shard->access = config->access != NULL ? access_share(config->access) : NULL;
     shard->data_dir = -1;
     shard->opened_ns = clock_ns();
     shard->settle_limit =
         config->settle_bytes ? config->settle_bytes : default_settle_bytes(config->n_shards);
     tables_init(&shard->tables, config->store);
     if (!msgpack_zone_init(&shard->zone, MSGPACK_ZONE_CHUNK_SIZE)) {
+        access_drop(shard->access);
         free(shard);
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for shard %u", config->index);
     }
@@ -65,6 +67,7 @@ void shard_close(struct shard *shard)
     msgpack_zone_destroy(&shard->zone);
     if (shard->data_dir >= 0)
         close(shard->data_dir);
+    access_drop(shard->access);
     free(shard);
 }
 

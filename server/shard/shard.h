@@ -11,6 +11,7 @@
 #ifndef EMBD_SHARD_H
 #define EMBD_SHARD_H
 
+#include "access.h"
 #include "message.h"
 #include "stages.h"
 #include "store.h"
@@ -28,6 +29,7 @@ struct shard_config {
     uint64_t map_version;              /* of the cluster's shard map */
     const char *const *addresses;      /* [n_shards] "host:port" of data listeners */
     const char *const *admin_addresses; /* [n_shards] paths of admin sockets; "" where not on this host */
+    const char *const *admin_hosts; /* [n_shards] "host:port" of admin listeners on TCP, "" where there is none; NULL: none */
     const struct store_ops *store;
     const char *data_dir;              /* snapshots go there; NULL: snapshot is refused */
     bool is_first;                     /* of its process: the one that commits snapshots */
@@ -35,6 +37,7 @@ struct shard_config {
     void *drain_arg;
     void (*net_stats)(void *arg, struct shard_net_stats *out); /* figures of the listeners; shard's thread */
     void *net_arg;
+    struct access *access; /* tokens; NULL: none are asked for. shard_open takes a share */
     uint64_t settle_bytes; /* at most kept of half-sent answers; 0: a quarter of RAM over n_shards */
 };
 
@@ -43,7 +46,10 @@ struct shard_session {
     bool holds;           /* has asked for a hold and not released it */
     uint32_t n_parked;    /* requests of this connection that wait for a hold to end */
     bool is_admin;
+    const struct grant *grant; /* what the peer may do; NULL: nothing but hello, where tokens are asked for */
+    bool is_refused;           /* the shard's: the token is not known, or not any more; net ends the connection */
     /* The shard's alone. */
+    struct access *access; /* that `grant` is in; NULL: it is grant_of_owner */
     uint64_t hold_until_ns;
     struct shard_session *next_holder;
     uint32_t scan_table;  /* id of the table being scanned under the hold, 0: none */
@@ -100,6 +106,11 @@ void shard_request_fini(struct shard *shard, struct request *request);
 
 /* The connection is gone: its holds end. After the fini of its requests. */
 void shard_session_end(struct shard *shard, struct shard_session *session);
+
+/* From now on hello takes tokens of this list. Only where config.access was given. */
+void shard_set_access(struct shard *shard, struct access *access);
+/* Looks a session's token up in it: is_refused is set where it is not there, or has other rights. */
+void shard_session_review(struct shard *shard, struct shard_session *session);
 
 /* Ends holds whose timeout has passed, so that what waited for them goes on. Net calls it some ten times a
  * second with the clock of received_ns; shard_handle does the same with its request's time. */

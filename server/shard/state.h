@@ -17,7 +17,7 @@
 /* Figures since start; names and units are those of stats.c. */
 struct counters {
     uint64_t requests[METHOD_COUNT];
-    uint64_t unknown_methods, notifications, errors, parked;
+    uint64_t unknown_methods, notifications, errors, parked, denied;
     uint64_t keys_pulled, keys_hit, keys_missing;
     uint64_t keys_pushed, keys_inserted, keys_filtered, keys_full;
     uint64_t pull_ns, push_ns, pushes_held_us;
@@ -41,6 +41,7 @@ struct shard {
     struct part parts[LIMIT_PARTS]; /* likewise */
     struct snapshot_parts snapshot;
     int data_dir; /* descriptor of config.data_dir, or -1 */
+    struct access *access; /* a share; NULL: no tokens */
     bool draining;
 };
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "figures.h"
+#include "permit.h"
 #include "state.h"
 
 static void write_figures(struct msg *m, const struct figure *figures, uint32_t n)
@@ -43,17 +44,21 @@ int handle_stats(struct call *call)
 {
     const struct shard *shard = call->shard;
     struct fields f;
+    uint32_t n = 0;
     embd__read_fields(&f, &call->reader, "stats");
     if (call_end(call, &f) != EMBD_OK)
         return call->error.status;
+    for (uint32_t i = 0; i < shard->tables.n; i++)
+        n += permits_table(call, shard->tables.by_name[i]->schema.s.name);
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
     embd__msg_map(m, 2);
     embd__msg_str(m, "stats");
     write_shard(m, shard);
     embd__msg_str(m, "tables");
-    embd__msg_array(m, shard->tables.n);
+    embd__msg_array(m, n);
     for (uint32_t i = 0; i < shard->tables.n; i++)
-        write_table(m, shard, shard->tables.by_name[i]);
+        if (permits_table(call, shard->tables.by_name[i]->schema.s.name))
+            write_table(m, shard, shard->tables.by_name[i]);
     return EMBD_OK;
 }

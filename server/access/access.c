@@ -1,0 +1,351 @@
+/* access.c - see access.h. A word after the other is taken from each line and checked; the first
+ * mistake is told with its line and ends it, so that a file is believed whole or not at all. */
+#include "access.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FILE_BYTES_MAX (4u << 20)
+
+struct access {
+    atomic_uint n_owners;
+    uint32_t n, capacity;
+    struct grant *grants; /* [capacity] */
+};
+
+const struct grant grant_of_owner = {
+    .name = "owner", .role = ROLE_ADMIN, .n_prefixes = 1, .prefixes = {""}};
+
+static const char *const role_names[] = {"none", "reader", "trainer", "admin"};
+
+const char *role_name(enum role role)
+{
+    return role_names[role];
+}
+
+bool grant_covers(const struct grant *grant, const char *table)
+{
+    for (uint32_t i = 0; i < grant->n_prefixes; i++)
+        if (strncmp(table, grant->prefixes[i], strlen(grant->prefixes[i])) == 0)
+            return true;
+    return false;
+}
+
+/* ---- one line ---- */
+
+struct line {
+    const char *at, *end, *path;
+    uint32_t number;
+    struct embd__error *e;
+};
+
+static int __attribute__((format(printf, 2, 3)))
+complain(struct line *line, const char *format, ...)
+{
+    char text[LIMIT_ERROR_TEXT / 2];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return embd__error_set(line->e, EMBD_INVALID, "%.150s:%u: %s", line->path, line->number, text);
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r';
+}
+
+/* The next word, terminated in out; its length, 0 at the end. */
+static size_t word(struct line *line, char *out, size_t out_bytes)
+{
+    size_t n = 0;
+    while (line->at < line->end && is_space(*line->at))
+        line->at++;
+    while (line->at < line->end && !is_space(*line->at)) {
+        if (n + 1 < out_bytes)
+            out[n] = *line->at;
+        n++;
+        line->at++;
+    }
+    out[n + 1 < out_bytes ? n : out_bytes - 1] = '\0';
+    return n;
+}
+
+static bool is_name(const char *text, size_t max)
+{
+    static const char all[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
+    size_t n = strlen(text);
+    return n >= 1 && n <= max && strspn(text, all) == n && text[0] != '-' && text[0] != '_';
+}
+
+static int read_name(struct line *line, struct grant *out)
+{
+    char text[GRANT_NAME_MAX + 2];
+    word(line, text, sizeof text);
+    if (!is_name(text, GRANT_NAME_MAX))
+        return complain(line, "the name '%.40s' is not of the form [a-z0-9][a-z0-9_-]{0,62}", text);
+    strcpy(out->name, text);
+    return EMBD_OK;
+}
+
+static int read_role(struct line *line, struct grant *out)
+{
+    char text[24];
+    word(line, text, sizeof text);
+    for (int role = ROLE_READER; role <= ROLE_ADMIN; role++)
+        if (strcmp(text, role_names[role]) == 0) {
+            out->role = (enum role)role;
+            return EMBD_OK;
+        }
+    return complain(line, "the role '%.23s' is none of reader, trainer, admin", text);
+}
+
+static int add_prefix(struct line *line, struct grant *out, const char *text)
+{
+    if (out->n_prefixes == GRANT_PREFIXES)
+        return complain(line, "more than %u prefixes of tables", GRANT_PREFIXES);
+    if (strcmp(text, "*") == 0)
+        text = "";
+    else if (!is_name(text, EMBD_NAME_MAX))
+        return complain(line, "the prefix '%.63s' begins no table's name; * is for all", text);
+    else if (out->role == ROLE_ADMIN)
+        return complain(line, "an admin's methods are about all tables; expected * for '%s'", text);
+    strcpy(out->prefixes[out->n_prefixes++], text);
+    return EMBD_OK;
+}
+
+static int read_prefixes(struct line *line, struct grant *out)
+{
+    char text[GRANT_PREFIXES * (EMBD_NAME_MAX + 1) + 1], *rest = text;
+    if (word(line, text, sizeof text) >= sizeof text)
+        return complain(line, "the prefixes of tables have more than %zu bytes", sizeof text - 1);
+    int status = EMBD_OK;
+    while (status == EMBD_OK && rest != NULL)
+        status = add_prefix(line, out, strsep(&rest, ","));
+    return status;
+}
+
+static int digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static int read_hash(struct line *line, struct grant *out)
+{
+    static const char scheme[] = "sha256:";
+    char text[80];
+    size_t n = word(line, text, sizeof text), skip = sizeof scheme - 1;
+    bool is_hash = n == skip + 2 * sizeof out->hash && strncmp(text, scheme, skip) == 0;
+    for (size_t i = 0; is_hash && i < sizeof out->hash; i++) {
+        int high = digit(text[skip + 2 * i]), low = digit(text[skip + 2 * i + 1]);
+        is_hash = high >= 0 && low >= 0;
+        out->hash[i] = (uint8_t)(is_hash ? high << 4 | low : 0);
+    }
+    /* The text is not shown: it may be a token that somebody put here. */
+    return is_hash ? EMBD_OK : complain(line, "no sha256: with 64 hexadecimal digits (0-9, a-f)");
+}
+
+static int read_grant(struct line *line, struct grant *out)
+{
+    char more[2];
+    int status = read_name(line, out);
+    if (status == EMBD_OK)
+        status = read_role(line, out);
+    if (status == EMBD_OK)
+        status = read_prefixes(line, out);
+    if (status == EMBD_OK)
+        status = read_hash(line, out);
+    if (status == EMBD_OK && word(line, more, sizeof more) > 0)
+        status = complain(line, "something follows the hash");
+    return status;
+}
+
+/* ---- all lines ---- */
+
+static struct grant *add(struct access *access, struct embd__error *e)
+{
+    if (access->n == access->capacity) {
+        uint32_t capacity = access->capacity == 0 ? 8 : 2 * access->capacity;
+        struct grant *grants = realloc(access->grants, capacity * sizeof *grants);
+        if (grants == NULL) {
+            embd__error_set(e, EMBD_NO_MEMORY, "no memory for %u tokens", capacity);
+            return NULL;
+        }
+        access->grants = grants;
+        access->capacity = capacity;
+    }
+    struct grant *grant = &access->grants[access->n];
+    memset(grant, 0, sizeof *grant); /* padding too: grants are compared by bytes */
+    return grant;
+}
+
+static int check_new(struct line *line, const struct access *access, const struct grant *grant)
+{
+    for (uint32_t i = 0; i < access->n; i++) {
+        if (strcmp(access->grants[i].name, grant->name) == 0)
+            return complain(line, "the name '%s' is given twice", grant->name);
+        if (memcmp(access->grants[i].hash, grant->hash, sizeof grant->hash) == 0)
+            return complain(line, "'%s' and '%s' have one token", access->grants[i].name,
+                            grant->name);
+    }
+    return EMBD_OK;
+}
+
+static int take_line(struct line *line, struct access *access)
+{
+    while (line->at < line->end && is_space(*line->at))
+        line->at++;
+    if (line->at == line->end || *line->at == '#')
+        return EMBD_OK;
+    if (access->n == ACCESS_GRANTS)
+        return complain(line, "more than %u tokens", ACCESS_GRANTS);
+    struct grant *grant = add(access, line->e);
+    if (grant == NULL || read_grant(line, grant) != EMBD_OK ||
+        check_new(line, access, grant) != EMBD_OK)
+        return line->e->status;
+    access->n++;
+    return EMBD_OK;
+}
+
+int access_read(const char *text, size_t n, const char *path, struct access **out,
+                struct embd__error *e)
+{
+    *out = NULL;
+    struct access *access = calloc(1, sizeof *access);
+    if (access == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for tokens");
+    atomic_init(&access->n_owners, 1);
+    struct line line = {.at = text, .path = path, .e = e};
+    const char *end = text + n;
+    int status = EMBD_OK;
+    while (line.at < end && status == EMBD_OK) {
+        const char *next = memchr(line.at, '\n', (size_t)(end - line.at));
+        line.end = next != NULL ? next : end;
+        line.number++;
+        status = take_line(&line, access);
+        line.at = line.end + (next != NULL);
+    }
+    if (status != EMBD_OK) {
+        access_drop(access);
+        return status;
+    }
+    *out = access;
+    return EMBD_OK;
+}
+
+/* ---- the file ---- */
+
+static int check_file(int fd, const char *path, size_t *bytes_out, struct embd__error *e)
+{
+    struct stat found;
+    if (fstat(fd, &found) != 0)
+        return embd__error_set(e, EMBD_IO, "%.200s: %s", path, strerror(errno));
+    if (!S_ISREG(found.st_mode))
+        return embd__error_set(e, EMBD_INVALID, "%.200s: is no file", path);
+    if ((found.st_mode & 022) != 0)
+        return embd__error_set(e, EMBD_INVALID, "%.200s: has mode %04o; others may write there",
+                               path, (unsigned)(found.st_mode & 07777));
+    if (found.st_size > (off_t)FILE_BYTES_MAX)
+        return embd__error_set(e, EMBD_TOO_LARGE, "%.200s: has %lld bytes, the limit is %u", path,
+                               (long long)found.st_size, FILE_BYTES_MAX);
+    *bytes_out = (size_t)found.st_size;
+    return EMBD_OK;
+}
+
+static int read_all(int fd, const char *path, char *text, size_t bytes, size_t *got_out,
+                    struct embd__error *e)
+{
+    *got_out = 0;
+    while (*got_out < bytes) {
+        ssize_t got = read(fd, text + *got_out, bytes - *got_out);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return embd__error_set(e, EMBD_IO, "%.200s: %s", path, strerror(errno));
+        if (got == 0)
+            break;
+        *got_out += (size_t)got;
+    }
+    return EMBD_OK;
+}
+
+static int read_file(int fd, const char *path, struct access **out, struct embd__error *e)
+{
+    size_t bytes, got;
+    if (check_file(fd, path, &bytes, e) != EMBD_OK)
+        return e->status;
+    char *text = malloc(bytes + 1);
+    if (text == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for tokens");
+    int status = read_all(fd, path, text, bytes, &got, e);
+    if (status == EMBD_OK)
+        status = access_read(text, got, path, out, e);
+    free(text);
+    return status;
+}
+
+int access_open(const char *path, struct access **out, struct embd__error *e)
+{
+    *out = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return embd__error_set(e, EMBD_INVALID, "%.200s: cannot open the tokens: %s", path,
+                               strerror(errno));
+    int status = read_file(fd, path, out, e);
+    close(fd);
+    return status;
+}
+
+struct access *access_share(struct access *access)
+{
+    atomic_fetch_add(&access->n_owners, 1);
+    return access;
+}
+
+void access_drop(struct access *access)
+{
+    if (access == NULL || atomic_fetch_sub(&access->n_owners, 1) != 1)
+        return;
+    free(access->grants);
+    free(access);
+}
+
+/* ---- tokens ---- */
+
+uint32_t access_count(const struct access *access)
+{
+    return access->n;
+}
+
+const struct grant *access_find(const struct access *access, const char *token)
+{
+    uint8_t hash[32];
+    const struct grant *found = NULL;
+    size_t n = strlen(token);
+    if (n < TOKEN_BYTES_MIN || n > TOKEN_BYTES_MAX)
+        return NULL;
+    SHA256((const uint8_t *)token, n, hash);
+    for (uint32_t i = 0; i < access->n; i++)
+        if (CRYPTO_memcmp(access->grants[i].hash, hash, sizeof hash) == 0)
+            found = &access->grants[i];
+    return found;
+}
+
+const struct grant *access_find_again(const struct access *access, const struct grant *grant)
+{
+    for (uint32_t i = 0; i < access->n; i++)
+        if (memcmp(&access->grants[i], grant, sizeof *grant) == 0)
+            return &access->grants[i];
+    return NULL;
+}

@@ -1,0 +1,59 @@
+/* access.h - who may do what: tokens, each with a role and the tables it is for.
+ *
+ *     # name    role     tables     hash of the token
+ *     ranker    reader   ads_,user_ sha256:2c26b46b68ffc68ff99b453c1d304134...
+ *     nightly   trainer  *          sha256:fcde2b2edba56bf408601fb721fe9b5c...
+ *     operator  admin    *          sha256:baa5a0964d3320fbc0c6a922140453c8...
+ *
+ * A table is covered when its name begins with one of the prefixes; * covers all. The file holds
+ * hashes, never tokens. A token is 32 random bytes or more in text, so that one round of SHA-256 is
+ * enough: there is nothing to guess from. */
+#ifndef EMBD_ACCESS_H
+#define EMBD_ACCESS_H
+
+#include "errors.h"
+
+enum role { ROLE_NONE, ROLE_READER, ROLE_TRAINER, ROLE_ADMIN };
+/* "reader"; ROLE_NONE is "none". */
+const char *role_name(enum role role);
+
+#define GRANT_NAME_MAX  63u
+#define GRANT_PREFIXES  16u
+#define ACCESS_GRANTS   4096u
+#define TOKEN_BYTES_MIN 32u
+#define TOKEN_BYTES_MAX 256u
+
+/* What one token allows. */
+struct grant {
+    char name[GRANT_NAME_MAX + 1];
+    enum role role;
+    uint32_t n_prefixes;
+    char prefixes[GRANT_PREFIXES][EMBD_NAME_MAX + 1]; /* "": all */
+    uint8_t hash[32];
+};
+
+/* Everything, without a token: for peers that the system has let in. */
+extern const struct grant grant_of_owner;
+
+bool grant_covers(const struct grant *grant, const char *table);
+
+/* All grants of a file. Counted, never changed; any thread. */
+struct access;
+
+/* EMBD_INVALID names file, line and what is wrong, EMBD_IO, EMBD_NO_MEMORY. A file that others may
+ * write is refused. */
+int access_open(const char *path, struct access **out, struct embd__error *e);
+/* The same from text; `path` is for the sentence. */
+int access_read(const char *text, size_t n, const char *path, struct access **out,
+                struct embd__error *e);
+struct access *access_share(struct access *access);
+void access_drop(struct access *access); /* NULL is allowed */
+
+uint32_t access_count(const struct access *access);
+/* The grant of a token, as long as `access` is; NULL: there is none. Takes the same time for every
+ * token of one length. */
+const struct grant *access_find(const struct access *access, const char *token);
+/* The grant of the same token and rights in another file; NULL: it is not there any more. */
+const struct grant *access_find_again(const struct access *access, const struct grant *grant);
+
+#endif

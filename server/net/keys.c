@@ -1,0 +1,39 @@
+/* keys.c - see keys.h. */
+#include "keys.h"
+
+static const char *path_or_null(const char *path)
+{
+    return path[0] != '\0' ? path : NULL;
+}
+
+int keys_open(const struct key_files *files, struct keys *out, struct embd__error *e)
+{
+    int status = EMBD_OK;
+    *out = (struct keys){0};
+    if (key_files_have_tls(files)) {
+        const struct tls_files tls = {.cert = files->tls_cert,
+                                      .key = path_or_null(files->tls_key),
+                                      .ca = path_or_null(files->tls_client_ca)};
+        status = embd__tls_server(&tls, &out->tls, e);
+    }
+    if (status == EMBD_OK && key_files_have_tokens(files))
+        status = access_open(files->tokens, &out->access, e);
+    if (status != EMBD_OK)
+        keys_drop(out);
+    return status;
+}
+
+struct keys keys_share(const struct keys *keys)
+{
+    return (struct keys){
+        .tls = keys->tls != NULL ? embd__tls_share(keys->tls) : NULL,
+        .access = keys->access != NULL ? access_share(keys->access) : NULL,
+    };
+}
+
+void keys_drop(struct keys *keys)
+{
+    embd__tls_drop(keys->tls);
+    access_drop(keys->access);
+    *keys = (struct keys){0};
+}

@@ -1,0 +1,52 @@
+/* steps.h - what the files of a connection ask of each other: connection.c (requests and answers),
+ * sealed.c (the same through TLS), arrival.c (how it begins), sweep.c (deadlines and the end). After
+ * each call that may close, look at the state. */
+#ifndef EMBD_STEPS_H
+#define EMBD_STEPS_H
+
+#include "connection.h"
+
+/* ---- connection.c ---- */
+
+static inline uint64_t connection_now_ms(const struct hub *hub)
+{
+    return uv_now(hub->uv);
+}
+
+/* Does all there is to do after something has changed. */
+void connection_go(struct connection *c);
+/* To be gone through when the shard's other connections had their turn. */
+void connection_mark(struct connection *c);
+/* Takes no more requests; ends when what is in flight is sent. */
+void connection_finish(struct connection *c);
+void connection_close(struct connection *c);
+/* The same with a line in the log. */
+void connection_drop(struct connection *c, const char *why);
+
+/* n bytes of the batch are on their way. */
+void connection_took(struct connection *c, uint64_t n);
+/* Grows with each byte that the kernel takes of what libuv has. */
+uint64_t connection_out_bytes(const struct connection *c);
+
+/* Whether further bytes may come, and asks libuv for them. */
+bool connection_wants(const struct connection *c);
+void connection_set_reading(struct connection *c);
+/* Where the next plaintext goes; that n bytes of it are there. */
+void connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);
+void connection_take(struct connection *c, const uv_buf_t *buf, size_t n);
+void connection_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
+void connection_count(struct connection *c, size_t n);
+void connection_on_end(struct connection *c);
+
+/* ---- sealed.c ---- */
+
+/* Sends the ciphertext there is; `later`: after others had their turn. */
+void sealed_push(struct connection *c, bool later);
+/* Encrypts of the batch what may go in one turn. */
+void sealed_write(struct connection *c, bool later);
+/* Makes plaintext of what was received, as far as the connection takes it. */
+void sealed_read(struct connection *c);
+void sealed_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);
+void sealed_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
+
+#endif

@@ -1,0 +1,40 @@
+/* tunnel.h - TLS between a connection and its socket: batches become ciphertext, and what the socket
+ * does not take at once waits here. Owner: the shard's thread.
+ *
+ * The connection asks and decides; nothing here calls back. */
+#ifndef EMBD_TUNNEL_H
+#define EMBD_TUNNEL_H
+
+#include "hub.h"
+
+/* Plaintext that is encrypted before the socket is asked: a few records, still in the cache when
+ * the kernel copies them. */
+#define TUNNEL_SEAL_BYTES (128u << 10)
+
+struct tunnel {
+    struct tls_session *session;
+    uint8_t *rest; /* malloc'd; what libuv was given to write, or NULL */
+    uv_buf_t rest_buf;
+    bool is_unsealing; /* further up the stack */
+};
+
+/* Charged to the frame budget. NULL: `e` says why. */
+struct tunnel *tunnel_open(struct hub *hub, struct embd__error *e);
+void tunnel_close(struct tunnel *tunnel, struct hub *hub); /* NULL is allowed */
+
+static inline bool tunnel_is_up(const struct tunnel *tunnel)
+{
+    return tunnel == NULL || embd__tls_is_up(tunnel->session);
+}
+
+/* Encrypts the first bytes of bufs[n], at most TUNNEL_SEAL_BYTES. */
+int tunnel_seal(struct tunnel *tunnel, const uv_buf_t *bufs, uint32_t n, uint64_t *sealed_out,
+                struct embd__error *e);
+
+/* Gives the socket what it takes at once. Returns an error of libuv's, or 0. */
+int tunnel_send(struct tunnel *tunnel, uv_stream_t *stream);
+/* Takes what is left into rest_buf, until tunnel_rest_sent. False: nothing is left. */
+bool tunnel_take_rest(struct tunnel *tunnel);
+void tunnel_rest_sent(struct tunnel *tunnel);
+
+#endif
