@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "address.h"
 #include "request.h"
@@ -65,6 +66,7 @@ static int read_map(embd_client *client, struct reader *r)
         embd__list_map(r, &items[i], &item, "a shard of cluster");
         client->shards[i].address = copy_field(&item, "address", NULL);
         client->shards[i].admin_address = copy_field(&item, "admin", "");
+        client->shards[i].admin_host = copy_field(&item, "admin_tcp", "");
     }
     return r->error->status;
 }
@@ -86,13 +88,13 @@ static int ask_map(embd_client *client, struct link *link, uint32_t deadline_ms)
     return status;
 }
 
-static struct link_config link_config(embd_client *client, const char *address,
-                                      enum listener listener)
+static struct link_config link_config(embd_client *client, const char *address)
 {
     return (struct link_config){
         .loop = &client->courier.loop,
         .address = address,
-        .listener = listener,
+        .token = client->identity.token,
+        .tls = client->identity.tls,
         .shard = SHARD_ANY,
         .reconnect_min_ms = client->options.reconnect_min_ms,
         .reconnect_max_ms = client->options.reconnect_max_ms,
@@ -104,7 +106,7 @@ static struct link_config link_config(embd_client *client, const char *address,
 static int ask_address(embd_client *client, const char *address, uint32_t deadline_ms)
 {
     struct link *link;
-    struct link_config config = link_config(client, address, LISTENER_DATA);
+    struct link_config config = link_config(client, address);
     int status = embd__link_open(&config, &link, &client->error);
     if (status != EMBD_OK)
         return status;
@@ -152,20 +154,31 @@ static int find_cluster(embd_client *client, const char *servers, uint64_t deadl
 
 /* ---- links ---- */
 
+/* The socket where it can be reached from here, else TCP. False: there is neither. */
+static bool choose_admin(const struct client_shard *shard, struct link_config *config)
+{
+    bool has_path = shard->admin_address[0] != '\0', has_host = shard->admin_host[0] != '\0';
+    config->is_path = has_path && (!has_host || access(shard->admin_address, W_OK) == 0);
+    config->address = config->is_path ? shard->admin_address : shard->admin_host;
+    if (config->is_path) {
+        config->token = NULL;
+        config->tls = NULL;
+    }
+    return has_path || has_host;
+}
+
 static int open_links(embd_client *client)
 {
     for (uint32_t i = 0; i < client->n_shards; i++) {
         struct client_shard *shard = &client->shards[i];
-        struct link_config config = link_config(client, shard->address, LISTENER_DATA);
+        struct link_config config = link_config(client, shard->address);
         config.shard = i;
         config.n_shards = client->n_shards;
         int status = embd__link_open(&config, &shard->link, &client->error);
         if (status != EMBD_OK)
             return status;
-        if (shard->admin_address[0] == '\0')
+        if (!choose_admin(shard, &config))
             continue;
-        config.address = shard->admin_address;
-        config.listener = LISTENER_ADMIN;
         status = embd__link_open(&config, &shard->admin, &client->error);
         if (status != EMBD_OK)
             return status;
@@ -261,10 +274,21 @@ static void take_options(embd_client *client, const embd_options *options)
         own->reconnect_max_ms = own->reconnect_min_ms;
 }
 
+/* The paths and the token of the options are used once and not kept. */
+static int identify(embd_client *client)
+{
+    embd_options *own = &client->options;
+    int status = embd__identity_open(own, &client->identity, &client->error);
+    own->token = own->token_file = own->tls_ca = own->tls_cert = own->tls_key = NULL;
+    return status;
+}
+
 static int establish(embd_client *client, const char *servers)
 {
     uint64_t deadline_ns = uv_hrtime() + (uint64_t)client->options.deadline_ms * 1000000;
-    int status = find_cluster(client, servers, deadline_ns);
+    int status = identify(client);
+    if (status == EMBD_OK)
+        status = find_cluster(client, servers, deadline_ns);
     if (status == EMBD_OK)
         status = open_links(client);
     if (status == EMBD_OK)
@@ -315,12 +339,14 @@ void embd_close(embd_client *client)
     for (uint32_t i = 0; i < client->n_shards; i++) {
         free(client->shards[i].address);
         free(client->shards[i].admin_address);
+        free(client->shards[i].admin_host);
     }
     free(client->shards);
     embd__calls_fini(client);
     embd__tables_fini(client);
     embd__distinct_fini(&client->distinct);
     embd__msg_fini(&client->request.msg);
+    embd__identity_fini(&client->identity);
     free(client);
 }
 

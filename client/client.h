@@ -5,12 +5,14 @@
 
 #include "arena.h"
 #include "distinct.h"
+#include "identity.h"
 #include "schema.h"
 #include "thread.h"
 
 struct client_shard {
     char *address, *admin_address; /* the client's; admin_address "" where the server has none */
-    struct link *link, *admin;     /* admin is NULL where there is none */
+    char *admin_host; /* "host:port" of the admin listener on TCP, "" where there is none */
+    struct link *link, *admin; /* admin is NULL where there is none */
 };
 
 /* What plan.c remembers of batches of one size. */
@@ -29,6 +31,7 @@ struct embd_table {
 
 struct embd_client {
     struct embd_options options;
+    struct identity identity;
     struct embd__error error; /* of the last failed call */
     struct courier courier;
     uint32_t n_shards;

@@ -2,12 +2,14 @@
  * named at this address, is found out before anything is asked of it. */
 #include "greeting.h"
 
-int embd__greeting_write(struct msg *m, uint32_t msgid)
+int embd__greeting_write(struct msg *m, uint32_t msgid, const char *token)
 {
     embd__msg_request(m, msgid, METHOD_HELLO);
-    embd__msg_map(m, 2);
+    embd__msg_map(m, token != NULL ? 3 : 2);
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "client", "libembd " EMBD_VERSION);
+    if (token != NULL)
+        embd__msg_field_str(m, "token", token);
     return embd__msg_end(m);
 }
 

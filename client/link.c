@@ -2,10 +2,12 @@
  * answered, exchanges are written in the order they came, up to LIMIT_REQUESTS_IN_FLIGHT unanswered
  * ones; answers are paired by msgid, in any order.
  *
- *     IDLE -> CONNECTING -> GREETING -> READY
- *       ^         |            |          |       lose(): exchanges that were sent fail, the others
- * wait
- *       +-- WAITING <----------+----------+       for the next connection, until their deadlines
+ *     IDLE -> CONNECTING -> SECURING -> GREETING -> READY
+ *       ^         |            |           |          |
+ *       +-- WAITING <----------+-----------+----------+
+ *
+ * On the way back, lose(), exchanges that were sent fail, the others wait for the next connection,
+ * until their deadlines. SECURING is the TLS handshake, where there is TLS.
  *
  * What can fail: connecting (again after a pause that doubles), the greeting (wrong version or
  * wrong shard: what waits fails), the connection (what was sent fails with EMBD_CLOSED), an answer
@@ -22,6 +24,7 @@
 #include <string.h>
 
 #include "address.h"
+#include "channel.h"
 #include "flights.h"
 #include "greeting.h"
 #include "receive.h"
@@ -34,6 +37,7 @@ enum link_state {
     LINK_IDLE,
     LINK_WAITING,
     LINK_CONNECTING,
+    LINK_SECURING,
     LINK_GREETING,
     LINK_READY,
     LINK_CLOSED
@@ -44,6 +48,7 @@ struct link {
     struct address host; /* data links */
     enum link_state state;
     struct socket *socket;
+    struct channel channel; /* over it, once it is connected */
     uv_timer_t retry, deadline;
     uint32_t open_handles;
     uint64_t next_try_ns;       /* not to connect before */
@@ -284,12 +289,10 @@ static int write_exchange(struct link *link, struct exchange *x)
     struct iovec iov[PIECES_PER_SEND];
     x->state = EXCHANGE_SENDING;
     for (;;) {
-        struct msghdr header = {.msg_iov = iov, .msg_iovlen = gather_pieces(x, iov)};
-        ssize_t sent = sendmsg(embd__socket_fd(link->socket), &header, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent < 0 && errno == EINTR)
-            continue;
+        uint32_t n = gather_pieces(x, iov);
+        ssize_t sent = embd__channel_send(&link->channel, iov, n);
         if (sent < 0)
-            return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -errno;
+            return sent == -EAGAIN ? 0 : (int)sent;
         if (account_sent(x, (uint64_t)sent))
             return 1;
     }
@@ -302,6 +305,15 @@ static void block(struct link *link, bool is_blocked)
     link->is_blocked = is_blocked;
 }
 
+/* The channel has failed with a negative errno. */
+static void lose_channel(struct link *link, int error)
+{
+    if (error == -EPROTO && link->channel.error.status != EMBD_OK)
+        lose(link, EMBD_PROTOCOL, link->channel.error.text);
+    else
+        lose(link, link->state == LINK_SECURING ? EMBD_UNREACHABLE : EMBD_CLOSED, strerror(-error));
+}
+
 static void send_more(struct link *link)
 {
     bool may_send = link->state == LINK_READY || link->state == LINK_GREETING;
@@ -310,7 +322,7 @@ static void send_more(struct link *link)
             break;
         int result = write_exchange(link, link->queue);
         if (result < 0) {
-            lose(link, EMBD_CLOSED, strerror(-result));
+            lose_channel(link, result);
             return;
         }
         if (result == 0) {
@@ -322,21 +334,32 @@ static void send_more(struct link *link)
         embd__flights_add(&link->flights, x->msgid, x);
     }
     if (may_send)
-        block(link, false);
+        block(link, embd__channel_is_pending(&link->channel));
 }
+
+static void secure(struct link *link);
 
 static void on_ready(void *owner, bool readable, bool writable)
 {
     struct link *link = owner;
     struct embd__error e = {0};
-    if (readable && embd__receive(&link->receiver, embd__socket_fd(link->socket), &e) != EMBD_OK) {
+    if (link->state == LINK_SECURING) {
+        secure(link);
+        return;
+    }
+    int flushed = writable ? embd__channel_flush(&link->channel) : 0;
+    if (flushed < 0) {
+        lose_channel(link, flushed);
+        return;
+    }
+    if (readable && embd__receive(&link->receiver, &link->channel, &e) != EMBD_OK) {
         lose(link, e.status, e.text);
         return;
     }
     if (link->queue != NULL && (writable || !link->is_blocked))
         send_more(link);
     else if (writable)
-        block(link, false);
+        block(link, embd__channel_is_pending(&link->channel));
 }
 
 /* ---- the greeting ---- */
@@ -363,7 +386,7 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
 static int begin_greeting(struct link *link)
 {
     struct exchange *hello = &link->hello;
-    if (embd__greeting_write(&hello->msg, HELLO_MSGID) != EMBD_OK)
+    if (embd__greeting_write(&hello->msg, HELLO_MSGID, link->config.token) != EMBD_OK)
         return hello->msg.status;
     hello->error.status = EMBD_OK;
     hello->state = EXCHANGE_QUEUED;
@@ -379,7 +402,9 @@ static int begin_greeting(struct link *link)
 static int finish_greeting(struct link *link, struct embd__error *e)
 {
     if (link->hello.error.status != EMBD_OK)
-        return embd__error_set(e, EMBD_PROTOCOL, "%s", link->hello.error.text);
+        return embd__error_set(
+            e, link->hello.error.status == EMBD_DENIED ? EMBD_DENIED : EMBD_PROTOCOL, "%s",
+            link->hello.error.text);
     link->state = LINK_READY;
     link->pause_ms = link->config.reconnect_min_ms;
     link->next_try_ns = 0;
@@ -388,15 +413,39 @@ static int finish_greeting(struct link *link, struct embd__error *e)
 
 /* ---- connecting and losing ---- */
 
-static void on_connect(void *owner)
+static void greet(struct link *link)
 {
-    struct link *link = owner;
     link->state = LINK_GREETING;
     embd__receive_reset(&link->receiver);
     if (begin_greeting(link) != EMBD_OK)
         lose(link, EMBD_UNREACHABLE, "no memory to greet");
     else
         send_more(link);
+}
+
+/* Goes on with the handshake; plain channels have none. */
+static void secure(struct link *link)
+{
+    int done = embd__channel_secure(&link->channel);
+    if (done < 0) {
+        lose_channel(link, done);
+        return;
+    }
+    block(link, embd__channel_is_pending(&link->channel));
+    if (done > 0)
+        greet(link);
+}
+
+static void on_connect(void *owner)
+{
+    struct link *link = owner;
+    struct embd__error e = {0};
+    link->state = LINK_SECURING;
+    if (embd__channel_open(&link->channel, embd__socket_fd(link->socket), link->config.tls,
+                           link->host.host, &e) != EMBD_OK)
+        lose(link, EMBD_UNREACHABLE, e.text);
+    else
+        secure(link);
 }
 
 static void on_connect_fail(void *owner, const char *why)
@@ -409,7 +458,7 @@ static const struct socket_events events = {on_connect, on_ready, on_connect_fai
 static void begin_connect(struct link *link)
 {
     struct embd__error e = {0};
-    bool is_path = link->config.listener == LISTENER_ADMIN;
+    bool is_path = link->config.is_path;
     link->state = LINK_CONNECTING;
     link->is_blocked = false;
     link->max_flights = LIMIT_REQUESTS_IN_FLIGHT;
@@ -458,12 +507,14 @@ static void lose(struct link *link, int status, const char *why)
 {
     enum link_state was = link->state;
     char text[LIMIT_ERROR_TEXT];
+    struct embd__error last = {0}; /* `why` may lie in the channel */
+    embd__error_set(&last, status, "%s", why);
+    embd__channel_close(&link->channel);
     embd__socket_close(link->socket);
     link->socket = NULL;
     link->is_blocked = false;
     link->state = LINK_IDLE;
-    link->last = (struct embd__error){0};
-    embd__error_set(&link->last, status, "%s", why);
+    link->last = last;
     forget_hello(link);
     double_pause(link);
     if (status == EMBD_CLOSED)
@@ -475,7 +526,8 @@ static void lose(struct link *link, int status, const char *why)
         snprintf(text, sizeof text, "%s", link->last.text);
     fail_all(take_queued(link, was_begun, 0), status, text);
     fail_flights(link, status, text);
-    if (was == LINK_GREETING && status == EMBD_PROTOCOL)
+    bool is_hopeless = status == EMBD_PROTOCOL || status == EMBD_DENIED;
+    if ((was == LINK_GREETING || was == LINK_SECURING) && is_hopeless)
         fail_all(take_queued(link, is_any, 0), status, text);
     else if (was != LINK_READY)
         fail_all(take_queued(link, is_fail_fast, 0), EMBD_UNREACHABLE, link->last.text);
@@ -548,7 +600,8 @@ static bool must_lose(const struct link *link, uint64_t now)
     const struct exchange *head = link->queue;
     if (head != NULL && head->state == EXCHANGE_SENDING && head != &link->hello)
         return is_late(head, now);
-    if (link->state != LINK_CONNECTING && link->state != LINK_GREETING)
+    if (link->state != LINK_CONNECTING && link->state != LINK_SECURING &&
+        link->state != LINK_GREETING)
         return false;
     for (; head != NULL; head = head->next)
         if (is_late(head, now))
@@ -602,7 +655,7 @@ static void on_timer_closed(uv_handle_t *handle)
 static int init_parts(struct link *link, struct embd__error *e)
 {
     const struct link_config *config = &link->config;
-    if (config->listener == LISTENER_DATA) {
+    if (!config->is_path) {
         int status = embd__address_read(config->address, strlen(config->address), &link->host, e);
         if (status != EMBD_OK)
             return status;
@@ -650,6 +703,7 @@ int embd__link_open(const struct link_config *config, struct link **out, struct 
 
 void embd__link_close(struct link *link)
 {
+    embd__channel_close(&link->channel);
     embd__socket_close(link->socket);
     link->socket = NULL;
     link->state = LINK_CLOSED;

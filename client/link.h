@@ -9,6 +9,7 @@
 #include <uv.h>
 
 #include "greeting.h"
+#include "tls.h"
 
 struct link;
 
@@ -46,7 +47,9 @@ struct exchange {
 struct link_config {
     uv_loop_t *loop;
     const char *address;      /* "host:port", or a path; must outlive the link */
-    enum listener listener;   /* LISTENER_ADMIN: address is the path of a Unix socket */
+    bool is_path;             /* of a Unix socket; then neither token nor TLS is used */
+    const char *token;        /* shown in hello; NULL: none. Outlives the link */
+    struct tls_context *tls;  /* NULL: plain. The caller's */
     uint32_t shard, n_shards; /* checked in hello; SHARD_ANY: not known */
     uint32_t reconnect_min_ms, reconnect_max_ms;
 };

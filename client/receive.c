@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 int embd__receive_init(struct receiver *r, struct embd__error *e)
 {
@@ -123,20 +122,19 @@ static void set_patience(struct receiver *r, int fd)
 }
 
 /* Reads until the socket is empty. */
-static int read_all(struct receiver *r, int fd, struct embd__error *e)
+static int read_all(struct receiver *r, struct channel *ch, struct embd__error *e)
 {
     for (;;) {
         bool direct = r->left > 0 && r->to != NULL;
         struct iovec iov[2] = {{r->to, r->left}, {r->in, sizeof r->in}};
-        struct msghdr header = {.msg_iov = direct ? iov : iov + 1, .msg_iovlen = direct ? 2 : 1};
         size_t asked = sizeof r->in + (direct ? r->left : 0);
-        ssize_t got = recvmsg(fd, &header, MSG_DONTWAIT);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        ssize_t got = embd__channel_receive(ch, direct ? iov : iov + 1, direct ? 2 : 1);
+        if (got == -EAGAIN)
             return EMBD_OK;
+        if (got == -EPROTO && ch->error.status != EMBD_OK)
+            return embd__error_set(e, EMBD_PROTOCOL, "%s", ch->error.text);
         if (got < 0)
-            return embd__error_set(e, EMBD_CLOSED, "%s", strerror(errno));
+            return embd__error_set(e, EMBD_CLOSED, "%s", strerror((int)-got));
         if (got == 0)
             return embd__error_set(e, EMBD_CLOSED, "closed by the server");
         size_t placed = account_direct(r, (size_t)got);
@@ -146,10 +144,10 @@ static int read_all(struct receiver *r, int fd, struct embd__error *e)
     }
 }
 
-int embd__receive(struct receiver *r, int fd, struct embd__error *e)
+int embd__receive(struct receiver *r, struct channel *ch, struct embd__error *e)
 {
-    int status = read_all(r, fd, e);
-    if (status == EMBD_OK)
-        set_patience(r, fd);
+    int status = read_all(r, ch, e);
+    if (status == EMBD_OK && ch->tls == NULL) /* what a session holds, the kernel cannot count */
+        set_patience(r, ch->fd);
     return status;
 }

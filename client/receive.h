@@ -4,6 +4,7 @@
 #ifndef EMBD_CLIENT_RECEIVE_H
 #define EMBD_CLIENT_RECEIVE_H
 
+#include "channel.h"
 #include "frame.h"
 
 #define RECEIVE_BUFFER_BYTES (16u << 10)
@@ -32,7 +33,7 @@ int embd__receive_init(struct receiver *r, struct embd__error *e);
 void embd__receive_fini(struct receiver *r);
 /* Ready for the first byte of a new connection. */
 void embd__receive_reset(struct receiver *r);
-/* Reads what the socket has. Negative: closed, failed, or out of step; `e` says why. */
-int embd__receive(struct receiver *r, int fd, struct embd__error *e);
+/* Reads what the channel has. Negative: closed, failed, or out of step; `e` says why. */
+int embd__receive(struct receiver *r, struct channel *ch, struct embd__error *e);
 
 #endif

@@ -395,7 +395,7 @@ static int read_http(const struct setting *at, struct config *out, struct embd__
     if (at->text != NULL && strcmp(at->text, "off") == 0)
         out->http_is = CONFIG_HTTP_OFF;
     else if (listen_address_read(at->text != NULL ? at->text : "127.0.0.1:7780", &out->http,
-                                     &why) != EMBD_OK)
+                                 &why) != EMBD_OK)
         return complain(e, why.status, SETTING_HTTP, at, "%s, or off", why.text);
     return EMBD_OK;
 }

@@ -14,7 +14,7 @@ struct config_server {
     struct listen_address address;
     uint32_t shards, first_shard; /* indices in the cluster */
     char admin_dir[256];
-    char advertise[256]; /* host; "": that of `address` */
+    char advertise[256];         /* host; "": that of `address` */
     struct listen_address admin; /* of the first shard's admin listener on TCP */
     bool has_admin;
 };
@@ -23,7 +23,8 @@ struct config_server {
 
 enum config_http {
     CONFIG_HTTP_OFF,
-    CONFIG_HTTP_BY_DEFAULT, /* nobody asked for it: no reason not to start where the port is taken */
+    CONFIG_HTTP_BY_DEFAULT, /* nobody asked for it: no reason not to start where the port is taken
+                             */
     CONFIG_HTTP_ASKED,
 };
 
@@ -33,7 +34,7 @@ struct config {
     uint32_t n_servers, self;
     struct listen_address http;
     enum config_http http_is;
-    bool is_check; /* only whether this can be read was asked */
+    bool is_check;     /* only whether this can be read was asked */
     uint32_t n_shards; /* of the cluster */
     char store[32];
     char data_dir[4096]; /* "": none */

@@ -30,7 +30,7 @@ struct process {
     char **addresses, **admin_addresses; /* [config.n_shards], of the cluster */
     char **admin_hosts;                  /* likewise, on TCP; "" where there is none */
     struct keys keys;
-    struct http *http;                   /* NULL: off */
+    struct http *http; /* NULL: off */
     struct http_process http_process;
     uv_loop_t uv;
     uv_signal_t on_term, on_int, on_hup;
@@ -238,15 +238,16 @@ static int list_server(struct process *p, const struct config_server *server, st
 {
     for (uint32_t i = 0; i < server->shards; i++) {
         uint32_t shard = server->first_shard + i;
-        uint16_t port = server == self(p) ? loop_port(p->loops[i])
-                                          : (uint16_t)(server->address.port + i);
+        uint16_t port =
+            server == self(p) ? loop_port(p->loops[i]) : (uint16_t)(server->address.port + i);
         uint16_t admin = admin_port(p, server, i);
         char path[108];
         if (admin_socket_path(server->admin_dir, port, path, e) != EMBD_OK)
             return EXIT_USAGE;
         p->addresses[shard] = name_address(server, &server->address, port);
         p->admin_addresses[shard] = strdup(path);
-        p->admin_hosts[shard] = admin != 0 ? name_address(server, &server->admin, admin) : strdup("");
+        p->admin_hosts[shard] =
+            admin != 0 ? name_address(server, &server->admin, admin) : strdup("");
         if (p->addresses[shard] == NULL || p->admin_addresses[shard] == NULL ||
             p->admin_hosts[shard] == NULL) {
             embd__error_set(e, EMBD_NO_MEMORY, "out of memory");

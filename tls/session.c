@@ -202,7 +202,7 @@ long embd__tls_read(struct tls_session *s, void *to, size_t n, struct embd__erro
     }
 }
 
-int embd__tls_begin(struct tls_session *s, struct embd__error *e)
+int embd__tls_handshake(struct tls_session *s, struct embd__error *e)
 {
     ERR_clear_error();
     int result = SSL_do_handshake(s->ssl);

@@ -60,8 +60,8 @@ size_t embd__tls_fed(const struct tls_session *s);
 #define TLS_ENDED (-1000)
 long embd__tls_read(struct tls_session *s, void *to, size_t n, struct embd__error *e);
 
-/* The client's first bytes; a server has none. */
-int embd__tls_begin(struct tls_session *s, struct embd__error *e);
+/* The handshake alone, as far as it goes with what was fed: a client's first step. */
+int embd__tls_handshake(struct tls_session *s, struct embd__error *e);
 /* The handshake is over: plaintext can be written. */
 bool embd__tls_is_up(const struct tls_session *s);
 

@@ -282,7 +282,7 @@ static int read_all(int fd, const char *path, char *text, size_t bytes, size_t *
 
 static int read_file(int fd, const char *path, struct access **out, struct embd__error *e)
 {
-    size_t bytes, got;
+    size_t bytes = 0, got;
     if (check_file(fd, path, &bytes, e) != EMBD_OK)
         return e->status;
     char *text = malloc(bytes + 1);

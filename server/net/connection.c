@@ -219,7 +219,8 @@ static void write_later(struct connection *c)
         return;
     }
     c->is_writing = true;
-    c->out = (struct watch){.since_ms = connection_now_ms(c->hub), .bytes = connection_out_bytes(c)};
+    c->out =
+        (struct watch){.since_ms = connection_now_ms(c->hub), .bytes = connection_out_bytes(c)};
 }
 
 static void write_now(struct connection *c)

@@ -16,6 +16,9 @@ enum connection_state {
     CONNECTION_CLOSED,    /* holds nothing any more; libuv gives the handle back soon */
 };
 
+/* A frame of a peer that is not known yet; it has no bins to speak of. */
+#define STRANGER_FRAME_BYTES LIMIT_HEADER_BYTES
+
 /* Where a peer came in. */
 enum door { DOOR_DATA, DOOR_ADMIN_SOCKET, DOOR_ADMIN_TCP };
 

@@ -1,6 +1,8 @@
 /* exchange.c - see exchange.h. */
 #include "exchange.h"
 
+#include "connection.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
@@ -39,7 +41,8 @@ struct exchange *exchange_new(struct hub *hub, struct connection *connection)
         return NULL;
     reset(x);
     x->connection = connection;
-    embd__frame_init(&x->frame, x->head, sizeof x->head, hub->limits.frame_bytes);
+    embd__frame_init(&x->frame, x->head, sizeof x->head,
+                     connection->is_stranger ? STRANGER_FRAME_BYTES : hub->limits.frame_bytes);
     hub->n_exchanges++;
     return x;
 }
@@ -120,7 +123,7 @@ uint8_t *exchange_place_bin(struct hub *hub, struct exchange *x)
     if (x->refusal.status == EMBD_OK && embd__frame_over(&x->frame)) {
         embd__error_set(
             &x->refusal, EMBD_TOO_LARGE, "the frame has %llu bytes or more, the limit is %llu",
-            (unsigned long long)x->frame.frame_bytes, (unsigned long long)hub->limits.frame_bytes);
+            (unsigned long long)x->frame.frame_bytes, (unsigned long long)x->frame.frame_limit);
         give_bins(hub, x);
     }
     if (x->refusal.status != EMBD_OK || x->frame.type != 0)

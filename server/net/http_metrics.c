@@ -50,7 +50,7 @@ static const struct metric shard_metrics[] = {
      COUNTER, 1},
     {"requests_parked", "embd_requests_parked_total", "Requests that had to wait their turn.",
      COUNTER, 1},
-    {"requests_denied", "embd_requests_denied_total",
+    {"denied", "embd_denied_total",
      "Requests refused for want of a token, role or table.", COUNTER, 1},
     {"connections", "embd_connections", "Open connections, data and admin.", GAUGE, 1},
     {"requests_in_flight", "embd_requests_in_flight", "Requests begun and not wholly answered.",

@@ -45,7 +45,7 @@ struct hub {
     struct keys keys;
 
     struct connection_list connections;
-    uint32_t n_data, n_admin;     /* connections that are not being closed */
+    uint32_t n_data, n_admin;         /* connections that are not being closed */
     struct connection_list strangers; /* those, the oldest first */
     uint32_t n_strangers;
     struct connection_list dirty; /* with an answer that nobody has tried to send yet */

@@ -36,7 +36,7 @@ struct loop {
     uv_prepare_t prepare;
     uv_idle_t busy; /* runs while a device works for the shard, so that the loop does not sleep */
     uv_async_t drain, ask, rekey;
-    _Atomic(struct keys *) next_keys; /* crosses from the thread that reads files */
+    _Atomic(struct keys *) next_keys;         /* crosses from the thread that reads files */
     _Atomic(struct loop_question *) question; /* crosses from the asking thread */
     struct hub hub;
     uint16_t port, admin_port;
@@ -372,7 +372,8 @@ static void close_hub(struct hub *hub)
 
 static void start_handles(struct loop *loop)
 {
-    loop->tick.data = loop->prepare.data = loop->drain.data = loop->ask.data = loop->rekey.data = loop;
+    loop->tick.data = loop->prepare.data = loop->drain.data = loop->ask.data = loop->rekey.data =
+        loop;
     uv_timer_init(&loop->uv, &loop->tick);
     uv_timer_start(&loop->tick, on_tick, TICK_MS, TICK_MS);
     uv_prepare_init(&loop->uv, &loop->prepare);

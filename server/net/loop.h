@@ -16,10 +16,10 @@
 #define LOOP_DRAIN_MS 10000u
 
 struct loop_config {
-    struct listen_address address; /* port 0: any free one */
-    const char *admin_dir;         /* prepared */
+    struct listen_address address;              /* port 0: any free one */
+    const char *admin_dir;                      /* prepared */
     const struct listen_address *admin_address; /* of a TCP listener for admins; NULL: none */
-    const struct keys *keys; /* shares are taken */
+    const struct keys *keys;                    /* shares are taken */
     struct net_limits limits;
     struct frame_budget *budget; /* the process's */
     int cpu;                     /* to run on; -1: any */
@@ -44,8 +44,8 @@ uint16_t loop_admin_port(const struct loop *loop);
  * outlive the loop. */
 int loop_start(struct loop *loop, const struct shard_config *shard, struct embd__error *e);
 
-/* A question to the shard from another thread: `answer` is called on the shard's thread, between two
- * requests. */
+/* A question to the shard from another thread: `answer` is called on the shard's thread, between
+ * two requests. */
 struct loop_question {
     void (*answer)(struct loop_question *question, const struct shard *shard);
 };

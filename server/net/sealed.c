@@ -35,7 +35,8 @@ void sealed_push(struct connection *c, bool later)
         c->write.data = c;
         status = uv_write(&c->write, &c->uv.stream, &c->tunnel->rest_buf, 1, on_sealed_written);
         c->is_writing = status == 0;
-        c->out = (struct watch){.since_ms = connection_now_ms(c->hub), .bytes = connection_out_bytes(c)};
+        c->out =
+            (struct watch){.since_ms = connection_now_ms(c->hub), .bytes = connection_out_bytes(c)};
     }
     if (status < 0)
         connection_drop(c, uv_strerror(status));

@@ -1,6 +1,6 @@
 /* steps.h - what the files of a connection ask of each other: connection.c (requests and answers),
- * sealed.c (the same through TLS), arrival.c (how it begins), sweep.c (deadlines and the end). After
- * each call that may close, look at the state. */
+ * sealed.c (the same through TLS), arrival.c (how it begins), sweep.c (deadlines and the end).
+ * After each call that may close, look at the state. */
 #ifndef EMBD_STEPS_H
 #define EMBD_STEPS_H
 

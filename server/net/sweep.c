@@ -1,5 +1,5 @@
-/* sweep.c - what is done to all connections of a shard: those that rest are closed, and all end with
- * the process. */
+/* sweep.c - what is done to all connections of a shard: those that rest are closed, and all end
+ * with the process. */
 #include "log.h"
 #include "steps.h"
 #include "strangers.h"

@@ -69,7 +69,8 @@ int tunnel_seal(struct tunnel *tunnel, const uv_buf_t *bufs, uint32_t n, uint64_
     while (at.n > 0 && *sealed_out < TUNNEL_SEAL_BYTES && status == EMBD_OK) {
         size_t left = at.bufs->len - at.offset, take;
         if (left >= RECORD_PLAIN) { /* whole records, from where they lie */
-            take = left < TUNNEL_SEAL_BYTES ? left / RECORD_PLAIN * RECORD_PLAIN : TUNNEL_SEAL_BYTES;
+            take =
+                left < TUNNEL_SEAL_BYTES ? left / RECORD_PLAIN * RECORD_PLAIN : TUNNEL_SEAL_BYTES;
             status = embd__tls_write(tunnel->session, at.bufs->base + at.offset, take, e);
             at.offset += take;
             if (take == left)

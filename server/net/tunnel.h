@@ -1,5 +1,5 @@
-/* tunnel.h - TLS between a connection and its socket: batches become ciphertext, and what the socket
- * does not take at once waits here. Owner: the shard's thread.
+/* tunnel.h - TLS between a connection and its socket: batches become ciphertext, and what the
+ * socket does not take at once waits here. Owner: the shard's thread.
  *
  * The connection asks and decides; nothing here calls back. */
 #ifndef EMBD_TUNNEL_H

@@ -35,7 +35,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"unknown_methods", c->unknown_methods},
         {"notifications_ignored", c->notifications},
         {"requests_parked", c->parked},
-        {"requests_denied", c->denied},
+        {"denied", c->denied},
         {"connections", net.connections},
         {"requests_in_flight", net.requests_in_flight},
         {"bytes_in", net.bytes_in},
