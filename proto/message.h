@@ -228,6 +228,8 @@ struct row_block {
 /* Bytes of one row of the block, and of one candidate. */
 uint64_t embd__row_bytes(const embd_schema *schema);
 uint64_t embd__candidate_bytes(const embd_schema *schema);
+/* The schema of a block that has keys and slots alone: without columns, without state. */
+embd_schema embd__keys_schema(const embd_schema *schema);
 /* Bins in struct order, those that exist for the schema, also when their length is 0. */
 void embd__row_block_write(struct msg *m, const embd_schema *schema, const struct row_block *block);
 int embd__row_block_read(struct reader *r, const embd_schema *schema, uint32_t n_rows, uint32_t n_candidates,

@@ -31,6 +31,14 @@ uint64_t embd__candidate_bytes(const embd_schema *schema)
     return 8 + slot_bytes(schema) + 4;
 }
 
+embd_schema embd__keys_schema(const embd_schema *schema)
+{
+    embd_schema keys = *schema;
+    keys.dim = 0;
+    keys.optimizer.kind = EMBD_SGD;
+    return keys;
+}
+
 uint32_t embd__row_arrays(const embd_schema *schema, uint32_t n_rows, uint32_t n_candidates,
                           struct row_array out[ROW_BLOCK_ARRAYS])
 {

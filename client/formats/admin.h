@@ -46,6 +46,10 @@ struct scan_block {
 int embd__admin_scan(embd_client *client, uint32_t shard, const embd_schema *schema,
                      uint64_t cursor, struct scan_block *out);
 
+/* The same, but the blocks have keys and slots alone. */
+int embd__admin_scan_keys(embd_client *client, uint32_t shard, const embd_schema *schema,
+                          uint64_t cursor, struct scan_block *out);
+
 /* Puts rows into a shard; they must be routed to it. */
 int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema,
                      const struct row_block *block);

@@ -1,11 +1,13 @@
 /* hugectr_export.c - embd_hugectr_export: one table as a HugeCTR model folder and optimizer state.
  *
- * The happy path: stage FOLDER.tmp-PID; hold changes on every shard and scan them all, keeping each
- * row's key and slot in memory and spooling its floats to an unlinked file on the same disk;
- * release; sort the keys by GPU, slot and key, which is an order that no number of shards can
- * change; write the files in that order, sync them, and rename the state file and then the folder.
- * What can fail: a shard, the disk, a key or a GPU that does not fit what was asked for. What was
- * staged is then removed; the names of state file and folder appear complete or never. */
+ * The happy path: stage FOLDER.tmp-PID; hold changes on every shard and scan the keys of all; sort
+ * them by GPU, slot and key, which is an order that no number of shards can change; write keys and
+ * slots, and the rows in that order as they are pulled (ordered_rows.h); release; sync the files,
+ * and rename the state file and then the folder. So a row is written once, and where it belongs.
+ * Optimizer states cannot be pulled: where the state file is wanted, the scan brings whole rows,
+ * and their states are spooled to an unlinked file on the same disk and written from there. What
+ * can fail: a shard, the disk, a key or a GPU that does not fit what was asked for. What was staged
+ * is then removed; the names of state file and folder appear complete or never. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,6 +22,7 @@
 #include "durable.h"
 #include "entries.h"
 #include "hugectr.h"
+#include "ordered_rows.h"
 #include "ticker.h"
 
 #define STATE_NAME  "opt_sparse" /* in the staged folder, until it is published */
@@ -42,7 +45,7 @@ struct exporting {
     uint64_t *gpu_ends;         /* [n_gpus] entries before each GPU's end, once sorted */
     uint64_t gpu_rows;
     int spool_fd;
-    size_t record_floats; /* of the spool: the row, then its state if it is wanted */
+    size_t record_floats; /* of the spool: a row's state tensors; 0: no spool */
     const float *spool;   /* mapped [n_entries][record_floats] once collected */
     uint8_t *chunk;       /* [CHUNK_BYTES] on its way to a file */
     size_t chunk_fill;
@@ -80,7 +83,7 @@ static int describe(struct exporting *x, const char *table)
             return x->e->status;
     if (x->options->state_file && embd__hugectr_tensors(&x->schema.s, &x->n_tensors, x->e))
         return x->e->status;
-    x->record_floats = x->schema.s.dim * (1u + x->n_tensors);
+    x->record_floats = x->schema.s.dim * x->n_tensors;
     x->entries = calloc(x->n_rows ? x->n_rows : 1, sizeof *x->entries);
     if (!x->entries)
         return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory for the keys of %" PRIu64 " rows",
@@ -93,6 +96,8 @@ static int describe(struct exporting *x, const char *table)
 /* Without a name, so that nothing is left of it whatever happens. */
 static int open_spool(struct exporting *x)
 {
+    if (x->record_floats == 0)
+        return EMBD_OK;
     char *path = embd__durable_path(x->staged, "spool", x->e);
     if (!path)
         return x->e->status;
@@ -112,7 +117,7 @@ static int flush_spool(struct exporting *x)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return embd__error_set(x->e, EMBD_IO, "%s: cannot write the spooled rows: %s",
+            return embd__error_set(x->e, EMBD_IO, "%s: cannot write the spooled states: %s",
                                    x->staged, strerror(errno));
         done += (size_t)n;
     }
@@ -123,7 +128,7 @@ static int flush_spool(struct exporting *x)
 static int add_row(struct exporting *x, const struct row_block *block, uint32_t i)
 {
     const embd_schema *s = &x->schema.s;
-    size_t bytes = x->record_floats * sizeof(float), dim = s->dim;
+    size_t bytes = x->record_floats * sizeof(float);
     if (x->n_entries == x->n_rows)
         return embd__error_set(x->e, EMBD_PROTOCOL,
                                "table '%s' has %" PRIu64 " rows, but a scan gave more", s->name,
@@ -134,12 +139,8 @@ static int add_row(struct exporting *x, const struct row_block *block, uint32_t 
     uint32_t gpu = embd__hugectr_gpu(s, x->options->n_gpus, slot, block->keys[i]);
     x->entries[x->n_entries] = (struct entry){block->keys[i], x->n_entries, (uint16_t)gpu, slot};
     x->n_entries++;
-    float *record = (float *)(void *)(x->chunk + x->chunk_fill);
-    embd__to_f32(record, (const uint8_t *)block->rows + i * dim * embd__dtype_bytes(s->dtype),
-                 s->dtype, dim);
-    size_t n_state = x->n_tensors * dim;
-    if (n_state)
-        memcpy(record + dim, block->states + i * n_state, n_state * sizeof *record);
+    if (bytes)
+        memcpy(x->chunk + x->chunk_fill, block->states + i * x->record_floats, bytes);
     x->chunk_fill += bytes;
     return EMBD_OK;
 }
@@ -148,12 +149,15 @@ static int scan_shard(struct exporting *x, uint32_t shard)
 {
     struct scan_block scan = {0};
     while (!scan.is_done) {
-        if (embd__admin_scan(x->client, shard, &x->schema.s, scan.next, &scan))
-            return x->e->status;
+        int status = x->record_floats
+                         ? embd__admin_scan(x->client, shard, &x->schema.s, scan.next, &scan)
+                         : embd__admin_scan_keys(x->client, shard, &x->schema.s, scan.next, &scan);
+        if (status)
+            return status;
         for (uint32_t i = 0; i < scan.block.n_rows && !x->e->status; i++)
             add_row(x, &scan.block, i);
         embd__answer_free(scan.answer);
-        if (x->e->status || embd__ticker_add(&x->ticker, scan.block.n_rows, 0, x->e))
+        if (x->e->status || embd__ticker_add(&x->ticker, 0, 0, x->e))
             return x->e->status;
     }
     return EMBD_OK;
@@ -170,19 +174,6 @@ static int scan_all(struct exporting *x, embd_progress *progress, void *arg)
     return embd__error_set(x->e, EMBD_PROTOCOL,
                            "table '%s' has %" PRIu64 " rows, but a scan gave %" PRIu64,
                            x->schema.s.name, x->n_rows, x->n_entries);
-}
-
-static int collect(struct exporting *x, const char *table, embd_progress *progress, void *arg)
-{
-    x->chunk = malloc(CHUNK_BYTES);
-    if (!x->chunk)
-        return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory for rows on their way");
-    if (open_spool(x) || embd__admin_hold(x->client))
-        return x->e->status;
-    if (describe(x, table) == EMBD_OK)
-        scan_all(x, progress, arg);
-    embd__admin_release(x->client, &x->report.pause_us);
-    return x->e->status;
 }
 
 /* ---- ordering them ---- */
@@ -228,12 +219,12 @@ static int order(struct exporting *x)
     if (!embd__entries_sort(x->entries, x->n_entries))
         return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory to sort %" PRIu64 " keys",
                                x->n_entries);
-    if (check_keys(x) || count_gpus(x) || x->n_entries == 0)
+    if (check_keys(x) || count_gpus(x) || x->n_entries == 0 || x->record_floats == 0)
         return x->e->status;
     void *map = mmap(NULL, x->n_entries * x->record_floats * sizeof(float), PROT_READ,
                      MAP_SHARED | MAP_POPULATE, x->spool_fd, 0);
     if (map == MAP_FAILED)
-        return embd__error_set(x->e, EMBD_NO_MEMORY, "%s: cannot map the spooled rows: %s",
+        return embd__error_set(x->e, EMBD_NO_MEMORY, "%s: cannot map the spooled states: %s",
                                x->staged, strerror(errno));
     x->spool = map;
     return EMBD_OK;
@@ -274,7 +265,7 @@ static int finish_file(struct exporting *x)
     return EMBD_OK;
 }
 
-/* The rows lie anywhere in the spool; asking for one ahead of time hides most of the way to memory.
+/* States lie anywhere in the spool; asking for one ahead of time hides most of the way to memory.
  */
 static void prefetch(const struct exporting *x, uint64_t i)
 {
@@ -298,12 +289,6 @@ static void put_slot(const struct exporting *x, const struct entry *entry, void 
     memcpy(to, &slot, sizeof slot);
 }
 
-static void put_vector(const struct exporting *x, const struct entry *entry, void *to)
-{
-    prefetch(x, (uint64_t)(entry - x->entries) + PREFETCH_ROWS);
-    memcpy(to, x->spool + entry->place * x->record_floats, x->schema.s.dim * sizeof(float));
-}
-
 /* A file of one item a row. */
 static int write_file(struct exporting *x, const char *name, size_t item_bytes,
                       void (*put)(const struct exporting *, const struct entry *, void *to))
@@ -317,6 +302,32 @@ static int write_file(struct exporting *x, const char *name, size_t item_bytes,
         put(x, &x->entries[i], to);
     }
     return finish_file(x);
+}
+
+/* One run of rows after the other, as they come. */
+static int append_runs(struct exporting *x, struct ordered_rows *rows)
+{
+    const struct ordered_run *run;
+    int status;
+    while ((status = embd__ordered_next(rows, &run)) > 0) {
+        struct msg_piece piece = {run->values, (uint64_t)run->n * x->schema.s.dim * sizeof(float)};
+        if (embd__durable_write(&x->file, &piece, 1, x->e) ||
+            embd__ticker_add(&x->ticker, run->n, piece.bytes, x->e))
+            return x->e->status;
+    }
+    return status;
+}
+
+static int write_vectors(struct exporting *x)
+{
+    struct ordered_rows rows = {0};
+    if (begin_file(x, HUGECTR_VECTOR))
+        return x->e->status;
+    int status = embd__ordered_open(&rows, x->client, &x->schema, x->entries, x->n_entries);
+    if (status == EMBD_OK)
+        status = append_runs(x, &rows);
+    embd__ordered_close(&rows);
+    return status ? status : finish_file(x);
 }
 
 /* One GPU's buffer of one state tensor: its rows first, then zeros. */
@@ -334,7 +345,7 @@ static int write_buffer(struct exporting *x, uint32_t tensor, uint32_t gpu)
         }
         prefetch(x, first + row + PREFETCH_ROWS);
         const float *record = x->spool + x->entries[first + row].place * x->record_floats;
-        embd__from_f32(to, x->options->state_dtype, record + (1 + tensor) * dim, dim);
+        embd__from_f32(to, x->options->state_dtype, record + tensor * dim, dim);
     }
     return EMBD_OK;
 }
@@ -350,18 +361,36 @@ static int write_state(struct exporting *x)
     return finish_file(x);
 }
 
-static int write_files(struct exporting *x)
+/* All that shows rows as they are now. */
+static int write_table(struct exporting *x)
 {
     if (write_file(x, HUGECTR_KEY, 8, put_key))
         return x->e->status;
     if (x->schema.s.partition == EMBD_SLOT && write_file(x, HUGECTR_SLOT, 8, put_slot))
         return x->e->status;
-    if (write_file(x, HUGECTR_VECTOR, x->schema.s.dim * sizeof(float), put_vector))
-        return x->e->status;
-    return x->n_tensors ? write_state(x) : EMBD_OK;
+    return write_vectors(x);
 }
 
 /* ---- the phases ---- */
+
+static int take_table(struct exporting *x, const char *table, embd_progress *progress, void *arg)
+{
+    if (describe(x, table) || open_spool(x) || scan_all(x, progress, arg) || order(x))
+        return x->e->status;
+    return write_table(x);
+}
+
+static int collect(struct exporting *x, const char *table, embd_progress *progress, void *arg)
+{
+    x->chunk = malloc(CHUNK_BYTES);
+    if (!x->chunk)
+        return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory for rows on their way");
+    if (embd__admin_hold(x->client))
+        return x->e->status;
+    take_table(x, table, progress, arg);
+    embd__admin_release(x->client, &x->report.pause_us);
+    return x->e->status || !x->n_tensors ? x->e->status : write_state(x);
+}
 
 static int publish(struct exporting *x, const char *folder)
 {
@@ -418,8 +447,7 @@ EMBD_API int embd_hugectr_export(embd_client *client, const char *table, const c
         status = embd__durable_stage(folder, &x.staged, x.e);
     if (status == EMBD_OK)
         status = collect(&x, table, progress, arg);
-    if (status == EMBD_OK && (status = order(&x)) == EMBD_OK &&
-        (status = write_files(&x)) == EMBD_OK)
+    if (status == EMBD_OK)
         status = publish(&x, folder);
     if (status && x.staged)
         embd__durable_discard(x.staged);

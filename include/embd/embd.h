@@ -309,7 +309,7 @@ typedef struct embd_call_options {
     uint32_t deadline_ms; /* 0: the client's */
     embd_plan plan;
     embd_dtype wire;      /* rows and gradients are rounded to it for the way; default EMBD_F32 */
-    bool zero_missing;    /* pull: zeros instead of first values for keys without a row */
+    bool zero_missing;    /* pull: zeros instead of first values for keys without a row; then no row is made */
 } embd_call_options;
 
 /* Pulls all parts. Keys without a row give the value they would start with and, unless the table says
@@ -624,10 +624,11 @@ typedef struct embd_hugectr_options {
 /* One GPU, 64-bit keys, no state file, f32, step 0. */
 EMBD_API void embd_hugectr_options_init(embd_hugectr_options *options);
 
-/* Writes a table as the new folder `folder`, one consistent cut; pushes wait while it is taken. Values are f32
+/* Writes a table as the new folder `folder`, one consistent cut; pushes wait while it is written. Values are f32
  * whatever the table's dtype; keys that wait for a row (admit_after) are left out. Written under a temporary name,
- * synced and renamed, the state file first: a folder that is there is whole and has its state file. Needs room on
- * the disk of `folder` for the rows once more while it runs, 24 bytes of memory a row, and the shards' admin sockets.
+ * synced and renamed, the state file first: a folder that is there is whole and has its state file. Needs 24
+ * bytes of memory a row (48 while they are sorted), the shards' admin sockets and, with a state file, room on the disk
+ * of `folder` for the states once more.
  *   EMBD_EXISTS        `folder` or the state file exists
  *   EMBD_INVALID       an option; a key beyond 32 bits with u32_keys; gpu_rows is less than a GPU's keys
  *   EMBD_UNSUPPORTED   a state file of an optimizer that HugeCTR has none for

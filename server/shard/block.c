@@ -28,7 +28,8 @@ void *block_new(const embd_schema *schema, uint32_t max_rows, struct store_scan 
              slot_bytes = schema->partition == EMBD_SLOT ? sizeof *scan->slots : 0;
     uint32_t state_floats = embd__schema_state_floats(schema);
     uint64_t keys = take(&total, n, sizeof *scan->keys), slots = take(&total, n, slot_bytes);
-    uint64_t rows = take(&total, n, schema->dim * embd__dtype_bytes(schema->dtype));
+    uint64_t value_bytes = schema->dim * embd__dtype_bytes(schema->dtype);
+    uint64_t rows = take(&total, n, value_bytes);
     uint64_t states = take(&total, n, state_floats * sizeof *scan->states);
     uint64_t candidate_keys = take(&total, n, sizeof *scan->candidate_keys);
     uint64_t candidate_slots = take(&total, n, slot_bytes);
@@ -39,7 +40,7 @@ void *block_new(const embd_schema *schema, uint32_t max_rows, struct store_scan 
     *scan = (struct store_scan){
         .keys = (uint64_t *)(void *)(memory + keys),
         .slots = slot_bytes ? (uint16_t *)(void *)(memory + slots) : NULL,
-        .rows = memory + rows,
+        .rows = value_bytes ? memory + rows : NULL,
         .states = state_floats ? (float *)(void *)(memory + states) : NULL,
         .candidate_keys = (uint64_t *)(void *)(memory + candidate_keys),
         .candidate_slots = slot_bytes ? (uint16_t *)(void *)(memory + candidate_slots) : NULL,

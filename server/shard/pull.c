@@ -18,9 +18,11 @@
 #include "settle.h"
 #include "state.h"
 
+/* A pull that asks for zeros only reads. */
 static bool creates(const struct work_part *part)
 {
-    return part->table->schema.s.create_on == EMBD_CREATE_ON_PULL && part->in.n_keys > 0;
+    return part->table->schema.s.create_on == EMBD_CREATE_ON_PULL && !part->in.zero_missing &&
+           part->in.n_keys > 0;
 }
 
 static bool is_whole(const struct shard_work *work)
@@ -38,8 +40,10 @@ bool pull_creates(struct call *call)
 {
     int n = embd__parts_read(&call->reader, call->shard->parts, LIMIT_PARTS, false);
     for (int i = 0; i < n; i++) {
-        const struct table *table = tables_by_id(&call->shard->tables, call->shard->parts[i].table);
-        if (table != NULL && table->schema.s.create_on == EMBD_CREATE_ON_PULL)
+        const struct part *part = &call->shard->parts[i];
+        const struct table *table = tables_by_id(&call->shard->tables, part->table);
+        if (table != NULL && table->schema.s.create_on == EMBD_CREATE_ON_PULL &&
+            !part->zero_missing)
             return true;
     }
     return false;

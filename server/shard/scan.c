@@ -9,6 +9,7 @@
 
 struct scan {
     struct table *table;
+    embd_schema schema; /* of the blocks: the table's, or that of its keys */
     uint64_t cursor, bytes;
 };
 
@@ -34,6 +35,7 @@ static int read_scan(struct call *call, struct scan *scan)
     embd__field_str(&f, "table", name, sizeof name, NULL);
     scan->cursor = embd__field_uint(&f, "cursor", 0, UINT64_MAX, 0);
     scan->bytes = embd__field_uint(&f, "bytes", 1, SCAN_BYTES, SCAN_BYTES);
+    bool keys_only = embd__field_bool(&f, "keys", false);
     if (call_end(call, &f) != EMBD_OK)
         return call->error.status;
     if (!call->request->session->holds)
@@ -41,12 +43,16 @@ static int read_scan(struct call *call, struct scan *scan)
             &call->error, EMBD_INVALID,
             "scan: this connection holds nothing; hold first, and scan within its timeout_ms");
     scan->table = tables_find(&call->shard->tables, name, &call->error);
-    return scan->table == NULL ? call->error.status : check_cursor(call, scan);
+    if (scan->table == NULL)
+        return call->error.status;
+    const embd_schema *schema = &scan->table->schema.s;
+    scan->schema = keys_only ? embd__keys_schema(schema) : *schema;
+    return check_cursor(call, scan);
 }
 
 static int scan_rows(struct call *call, struct scan *scan, struct store_scan *out)
 {
-    const embd_schema *schema = &scan->table->schema.s;
+    const embd_schema *schema = &scan->schema;
     uint32_t max_rows = block_rows_in(schema, scan->bytes);
     if (max_rows == 0)
         return embd__error_set(&call->error, EMBD_INVALID,
@@ -73,7 +79,7 @@ static void write_answer(struct call *call, const struct scan *scan, const struc
     embd__msg_field_uint(m, "next", scan->cursor);
     embd__msg_field_bool(m, "done", scan->cursor == UINT64_MAX);
     embd__msg_field_uint(m, "step", stats.steps);
-    embd__row_block_write(m, &scan->table->schema.s, &block);
+    embd__row_block_write(m, &scan->schema, &block);
 }
 
 int handle_scan(struct call *call)

@@ -59,7 +59,7 @@ struct store_insert {
     uint32_t n_inserted, n_full, n_filtered;
 };
 
-/* What a scan fills: as struct row_block, but writable. */
+/* What a scan fills: as struct row_block, but writable. `rows` NULL: neither rows nor states are wanted. */
 struct store_scan {
     uint32_t n_rows, n_candidates;
     uint64_t *keys;

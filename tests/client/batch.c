@@ -147,7 +147,7 @@ void batch_expect(struct model *model, const struct batch *batch, bool pooled, b
     uint32_t dim = model->schema.dim;
     struct model_batch single = as_single(model, batch);
     float *rows = malloc((batch->n_keys + 1) * dim * sizeof *rows);
-    bool creates = model->schema.create_on == EMBD_CREATE_ON_PULL;
+    bool creates = model->schema.create_on == EMBD_CREATE_ON_PULL && !zero_missing;
     if (creates)
         model_insert(model, &single, statuses, NULL);
     model_pull(model, &single, zero_missing, true, rows, creates ? NULL : statuses);

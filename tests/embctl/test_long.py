@@ -1,6 +1,6 @@
-"""Operations that take long: a dump that is interrupted or killed, and what a terminal shows meanwhile.
+"""Operations that take long: dumps and exports that are interrupted or killed, and what a terminal shows meanwhile.
 
-To take long, a dump meets a server that was stopped (SIGSTOP) as soon as the dump's directory appears."""
+To take long, a dump or export meets a server that was stopped (SIGSTOP) as soon as its directory appears."""
 import array
 import fcntl
 import glob
@@ -58,13 +58,13 @@ def wait_until(condition, seconds=20):
 
 
 class Stopped:
-    """Stops the server once the dump's first part is being written."""
+    """Stops the server once the dump's first part, or what else is named, is being written."""
 
-    def __init__(self, server, target):
-        self.server, self.target = server, target
+    def __init__(self, server, target, what="*.part"):
+        self.server, self.target, self.what = server, target, what
 
     def __enter__(self):
-        wait_until(lambda: glob.glob(self.target + ".tmp-*/*.part"))
+        wait_until(lambda: glob.glob(f"{self.target}.tmp-*/{self.what}"))
         os.kill(self.server.pid, signal.SIGSTOP)
 
     def __exit__(self, kind, value, trace):
@@ -98,6 +98,29 @@ def case_an_interrupted_dump_cleans_up(server, scratch):
         assert "stopped" in why
         assert glob.glob(scratch("stopped*")) == []
         assert_free(server)
+
+
+def case_an_interrupted_export_cleans_up(server, scratch):
+    for number in (signal.SIGINT, signal.SIGTERM):
+        for target, flags in (("out0_sparse_0.model", []), ("out1_sparse_0.model", ["--index", "1", "--keys", "u32"])):
+            export = start(server, "export", "big", scratch("out"), *flags)
+            with Stopped(server, scratch(target), "key"):
+                export.send_signal(number)
+            out, why = export.communicate(timeout=20)
+            assert (export.returncode, out) == (FAILED, ""), (export.returncode, out, why)
+            assert "stopped" in why
+            assert glob.glob(scratch("out*")) == []
+            assert_free(server)
+
+
+def case_a_killed_export_leaves_no_folder_and_holds_nobody(server, scratch):
+    export = start(server, "export", "big", scratch("dead"))
+    with Stopped(server, scratch("dead0_sparse_0.model"), "emb_vector"):
+        export.kill()
+        export.communicate()
+    assert not os.path.exists(scratch("dead0_sparse_0.model"))
+    assert_free(server)
+    assert len(glob.glob(scratch("dead*.tmp-*"))) == 1, "nobody was left to remove it"
 
 
 def pull_terminal(master, seconds):

@@ -97,6 +97,25 @@ def case_2a_S0_19_an_import_fills_any_number_of_shards_and_exports_the_same_byte
                 assert_files(modelfolders.read_folder(scratch("out0_sparse_0.model")), files)
 
 
+def case_2a_rows_of_any_kind_of_table_are_exported_where_they_belong():
+    sizes, rng = [40, 1, 700], random.Random(6)
+    starts = [0, 40, 41]
+    for partition in ("hash", "modulo", "slot"):
+        rows = {}
+        for slot in range(3):
+            for key in rng.sample(range(sizes[slot]), sizes[slot] // 2 + 1):
+                rows[slot if partition == "slot" else 0, starts[slot] + key] = (random_floats(rng, DIM), [])
+        definition = ["--dim", DIM, "--slot-sizes", ",".join(map(str, sizes)), "--partition", partition,
+                      "--create-on", "pull", "--set", "admit_after=2"]
+        for shards in (1, 2):
+            with Scratch() as scratch, Embd(shards=shards) as server:
+                load_rows(server, scratch, "t", rows, definition)
+                for gpus in (1, 3):
+                    embctl(server, "export", "t", scratch("m"), "--gpus", gpus, "--iteration", gpus)
+                    wanted = modelfolders.folder_bytes(rows, partition == "slot", gpus)
+                    assert_files(modelfolders.read_folder(scratch(f"m0_sparse_{gpus}.model")), wanted)
+
+
 def case_2a_a_localized_import_routes_by_slot_where_the_reference_in_memory_load_routes_by_key():
     rows = {(slot, key): (random_floats(random.Random(key), DIM), []) for slot in range(5) for key in (4, 7, 2**63)}
     with Scratch() as scratch, Embd(shards=3) as server:

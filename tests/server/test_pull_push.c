@@ -370,7 +370,6 @@ static void a_half_sent_pull_of_zeros_is_settled_by_inserts(void **state)
     struct wide *wide = calloc(1, sizeof *wide);
     embd_schema schema = schema_of("items", 64, EMBD_CONCAT);
     schema.create_on = EMBD_CREATE_ON_PULL;
-    schema.admit_after = 2;
     rig_open(&rig, &store_host, 0, 1, NULL);
     create_table(&rig, &schema);
     struct part part = wide_part(wide, "items");
@@ -387,6 +386,24 @@ static void a_half_sent_pull_of_zeros_is_settled_by_inserts(void **state)
         assert_true(((const float *)answer.values)[i] == 0.0f);
     ask_free(x);
     assert_int_equal(figure(&rig, "items", "rows"), 3000);
+    rig_close(&rig);
+    free(wide);
+}
+
+/* Whatever create_on says: it only reads. */
+static void a_pull_of_zeros_creates_no_row(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct wide *wide = calloc(1, sizeof *wide);
+    embd_schema schema = schema_of("items", 64, EMBD_CONCAT);
+    schema.create_on = EMBD_CREATE_ON_PULL;
+    rig_open(&rig, &store_host, 0, 1, NULL);
+    create_table(&rig, &schema);
+    struct part part = wide_part(wide, "items");
+    part.zero_missing = true;
+    pull(&rig, &part, wide->values, NULL);
+    assert_int_equal(figure(&rig, "items", "rows"), 0);
     rig_close(&rig);
     free(wide);
 }
@@ -634,6 +651,7 @@ int main(void)
         cmocka_unit_test(slow_readers_are_kept_for_up_to_a_limit),
         cmocka_unit_test(a_pull_given_up_half_sent_leaves_nothing),
         cmocka_unit_test(a_half_sent_pull_of_zeros_is_settled_by_inserts),
+        {"S4.6 a pull of zeros creates no row", a_pull_of_zeros_creates_no_row, NULL, NULL, NULL},
         cmocka_unit_test(a_push_that_would_overfill_a_later_table_changes_no_table),
         cmocka_unit_test(a_creating_pull_without_room_creates_nothing),
         cmocka_unit_test(no_parts_and_empty_parts_are_answered),

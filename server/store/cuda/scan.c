@@ -16,10 +16,10 @@ static int copy_rows(struct store *store, uint64_t first, uint32_t n, struct sto
     int status = device_copy(out->keys, t->row_keys + first, n * sizeof *out->keys, stream);
     if (status == 0 && t->row_slots)
         status = device_copy(out->slots, t->row_slots + first, n * sizeof *out->slots, stream);
-    if (status == 0)
+    if (status == 0 && out->rows)
         status = device_copy_rows(out->rows, value_bytes, t->values + first * t->stride, t->stride,
                                   value_bytes, n, stream);
-    if (status == 0 && t->state_floats)
+    if (status == 0 && out->rows && t->state_floats)
         status = device_copy(out->states, t->states + first * t->state_floats,
                              (uint64_t)n * t->state_floats * sizeof(float), stream);
     return status ? status : device_stream_wait(stream);

@@ -25,6 +25,8 @@ static void copy_row_out(struct store *store, const struct index_entry *entry,
     out->keys[i] = index_key(entry->hash, entry->slot);
     if (store->schema->s.partition == EMBD_SLOT)
         out->slots[i] = (uint16_t)entry->slot;
+    if (out->rows == NULL)
+        return;
     memcpy((uint8_t *)out->rows + (size_t)i * store->value_bytes, record, store->value_bytes);
     if (store->state_floats)
         memcpy(out->states + (size_t)i * store->state_floats, host_state(store, record),
@@ -42,7 +44,7 @@ int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct s
         struct index_entry batch[BATCH];
         uint32_t left = max_rows - out->n_rows - out->n_candidates, n = 0;
         while (n < BATCH && n < left && index_next(&store->index, cursor, &batch[n])) {
-            if (!(batch[n].ref & INDEX_CANDIDATE))
+            if (!(batch[n].ref & INDEX_CANDIDATE) && out->rows != NULL)
                 rows_prefetch(rows_at(&store->rows, batch[n].ref - 1), store->rows.stride);
             n++;
         }
