@@ -435,6 +435,15 @@ void connection_count(struct connection *c, size_t n)
     c->busy_ms = connection_now_ms(c->hub);
 }
 
+/* What the shard can do before the request is complete, it does now. */
+static void look_ahead(struct connection *c)
+{
+    uint64_t arrived;
+    struct request *request = intake_ending(&c->intake, &arrived);
+    if (request != NULL && c->state == CONNECTION_OPEN && c->listener == LISTENER_DATA)
+        shard_arriving(c->hub->shard, request, arrived);
+}
+
 void connection_take(struct connection *c, const uv_buf_t *buf, size_t n)
 {
     struct hub *hub = c->hub;
@@ -448,6 +457,7 @@ void connection_take(struct connection *c, const uv_buf_t *buf, size_t n)
         size_t used = digest(c, hub->read_buffer, n);
         keep(c, hub->read_buffer + used, n - used);
     }
+    look_ahead(c);
     if (c->state != CONNECTION_CLOSED)
         connection_go(c);
 }

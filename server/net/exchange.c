@@ -71,7 +71,7 @@ static void destroy(struct exchange *x)
 
 void exchange_free(struct hub *hub, struct exchange *x)
 {
-    if (x->is_with_shard)
+    if (x->is_with_shard || x->request.ahead.is_tried)
         shard_request_fini(hub->shard, &x->request);
     give_bins(hub, x);
     hub->n_exchanges--;

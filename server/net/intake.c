@@ -68,3 +68,12 @@ void intake_landed(struct intake *in, size_t n)
     in->bin += n;
     in->bin_left -= (uint32_t)n;
 }
+
+struct request *intake_ending(const struct intake *in, uint64_t *arrived_out)
+{
+    if (in->arriving == NULL || in->bin == NULL || in->bin_left == 0 ||
+        in->arriving->frame.depth > 0)
+        return NULL;
+    *arrived_out = in->arriving->frame.bin_bytes - in->bin_left;
+    return &in->arriving->request;
+}

@@ -42,6 +42,10 @@ uint8_t *intake_direct(const struct intake *in, size_t *bytes_out);
 /* n bytes were received there. */
 void intake_landed(struct intake *in, size_t n);
 
+/* The request of which only the end of the last bin is still to come, and how much of that bin is
+ * there; else NULL. */
+struct request *intake_ending(const struct intake *in, uint64_t *arrived_out);
+
 struct exchange *intake_take(struct intake *in);
 
 #endif

@@ -190,7 +190,7 @@ static int name_bad(const struct table *table, const struct part *part, uint32_t
         i, (unsigned long long)part->keys[k], row, column, value, table->schema.s.name);
 }
 
-int check_grads(const struct table *table, const struct part *part, uint32_t i,
+int check_grads(const struct table *table, const struct part *part, uint32_t i, uint64_t first,
                 struct embd__error *e)
 {
     const embd_schema *s = &table->schema.s;
@@ -203,7 +203,8 @@ int check_grads(const struct table *table, const struct part *part, uint32_t i,
                                part->n_rows, s->dim, embd_dtype_name(part->dtype));
     if (s->admit_nonfinite)
         return EMBD_OK;
-    uint64_t at = check_finite(part->grads, part->dtype, n);
+    const uint8_t *grads = (const uint8_t *)part->grads + first * embd__dtype_bytes(part->dtype);
+    uint64_t at = first + check_finite(grads, part->dtype, n - first);
     return at == n ? EMBD_OK : name_bad(table, part, i, at, e);
 }
 

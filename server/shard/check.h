@@ -11,8 +11,9 @@
 int check_part(const struct tables *tables, const struct part *part, uint32_t i,
                struct table **table_out, struct embd__error *e);
 
-/* Length of the gradients, and that all are finite unless the table admits others. */
-int check_grads(const struct table *table, const struct part *part, uint32_t i,
+/* Length of the gradients, and that all from number `first` on are finite unless the table admits
+ * others. */
+int check_grads(const struct table *table, const struct part *part, uint32_t i, uint64_t first,
                 struct embd__error *e);
 
 /* Rows and candidates of a load: slots, keys in range, keys of this shard, counts. */

@@ -1,4 +1,5 @@
 /* parts.c - the parts of a pull or push, from bytes to work: read, checked one by one, copied. */
+#include "ahead.h"
 #include "check.h"
 #include "permit.h"
 #include "state.h"
@@ -27,7 +28,9 @@ static int check_all(struct call *call, bool is_push)
             return e->status;
         if (permit_part(call, part->table, is_push) != EMBD_OK)
             return e->status;
-        if (is_push && check_grads(part->table, &part->in, i, e) != EMBD_OK)
+        if (is_push &&
+            check_grads(part->table, &part->in, i, i == 0 ? ahead_n_finite(call->request) : 0,
+                        e) != EMBD_OK)
             return e->status;
     }
     return is_push ? check_twice(work, e) : EMBD_OK;

@@ -6,6 +6,7 @@
  * A push is applied whole or not at all: everything that can be wrong with it is found before the
  * first part is applied, room included (room.c). What is left is memory running out in a later
  * part; the answer then says which parts were applied. */
+#include "ahead.h"
 #include "pull.h"
 #include "room.h"
 #include "settle.h"
@@ -43,6 +44,7 @@ static bool next_call(struct shard_work *work)
         .dtype = part->in.dtype,
         .grads = part->in.grads,
         .statuses = part->statuses,
+        .foreseen = ahead_take(work->request),
     };
     work->done.fn = on_pushed;
     work->store = part->table->store;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ahead.h"
 #include "settle.h"
 #include "state.h"
 
@@ -82,6 +83,7 @@ void shard_request_fini(struct shard *shard, struct request *request)
 {
     if (request->state == REQUEST_PARKED)
         hold_unpark(&shard->hold, request);
+    ahead_forget(shard, request);
     if (request->work == NULL)
         return;
     work_forget(request->work);

@@ -62,6 +62,17 @@ enum request_state {
     REQUEST_ANSWERED, /* net sends the answer */
 };
 
+/* What was done for a push before all of it was there; see ahead.c. */
+struct push_ahead {
+    bool is_tried, is_on;
+    bool any_value;      /* gradients need not be finite */
+    uint32_t table;      /* its id */
+    uint64_t foreseen;   /* by the table's store, or 0 */
+    const uint8_t *grads;
+    embd_dtype dtype;
+    uint64_t n_finite; /* gradients from the first that were found finite */
+};
+
 /* One request from its last received byte to its last sent byte. Net makes it, the shard fills in the answer,
  * net sends and frees it with shard_request_fini. */
 struct request {
@@ -76,6 +87,7 @@ struct request {
     struct msg answer;       /* complete when on_answer is called; bins without data come from shard_fill.
                                 Net initializes and frees it, and may keep its buffers for another request */
     bool has_answer;         /* false: a notification; nothing is sent */
+    struct push_ahead ahead; /* private; zero before shard_arriving or shard_handle */
     struct shard_work *work; /* private to the shard; NULL when nothing is pending */
     struct request *next;    /* list of the parked or of the unsettled; the shard's */
     struct stage_times times;
@@ -84,6 +96,11 @@ struct request {
 int shard_open(const struct shard_config *config, struct shard **out, struct embd__error *e);
 /* No request may be pending. */
 void shard_close(struct shard *shard);
+
+/* Of a request that is still to be handled, all but the end of the last bin is there, and `arrived` bytes of that.
+ * May be called any number of times or never: a push is prepared as far as it can be while the rest is on its way.
+ * Shows nothing. Afterwards shard_request_fini is owed. */
+void shard_arriving(struct shard *shard, struct request *request, uint64_t arrived);
 
 /* Takes a request. Afterwards it is answered, or parked and answered later. Requests of one session are
  * answered in the order given. */

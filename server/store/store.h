@@ -47,6 +47,7 @@ struct store_push {
     embd_dtype dtype;
     const void *grads; /* [n_rows][dim] of dtype */
     uint8_t *statuses; /* [n_keys] or NULL */
+    uint64_t foreseen; /* what foresee returned for these keys, or 0 */
     /* With NULL statuses and on_full = error: a push that would need room beyond capacity is refused with
      * EMBD_FULL before any effect. With statuses the keys without room answer EMBD_KEY_FULL. */
     uint32_t n_inserted, n_full, n_filtered; /* set at done: distinct keys */
@@ -102,6 +103,13 @@ struct store_ops {
     /* Calls the done of calls that have ended; they may make new ones. Never waits. Returns whether calls are still
      * under way: then it is to be called again soon. */
     bool (*collect)(struct store *store);
+
+    /* These keys will be pushed soon: a store may look them up now, while the gradients are on their way. Shows
+     * nothing and changes nothing; `in` is not kept. Returns a number for store_push.foreseen, or 0: nothing was
+     * done. The push gives `in` again with the same contents. unforesee: that push will not come. Both are NULL in a
+     * store that has no use for them. */
+    uint64_t (*foresee)(struct store *store, const struct store_keys *in);
+    void (*unforesee)(struct store *store, uint64_t foreseen);
 
     /* Waits for the call with this done, which will not be called: its caller is gone. */
     void (*forget)(struct store *store, struct store_done *done);

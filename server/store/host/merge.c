@@ -22,7 +22,7 @@ void merge_fini(struct merge *merge)
     memory_free(merge->next, merge->capacity * sizeof *merge->next);
     memory_free(merge->row_of, merge->capacity * sizeof *merge->row_of);
     memory_free(merge->cells, cells_of(merge->capacity) * sizeof *merge->cells);
-    *merge = (struct merge){0};
+    *merge = (struct merge){.n_foreseen = merge->n_foreseen};
 }
 
 void merge_end(struct merge *merge)
@@ -136,6 +136,7 @@ static void note_rows(struct merge *merge, const struct store_keys *in)
 bool merge_keys(struct merge *merge, const struct store_keys *in, const struct index *index)
 {
     merge->n = 0;
+    merge_forget(merge);
     if (in->n_keys == 0)
         return true;
     if (!reserve(merge, in->n_keys))
@@ -156,4 +157,16 @@ bool merge_keys(struct merge *merge, const struct store_keys *in, const struct i
     }
     look_up(&work, 0);
     return true;
+}
+
+void merge_forget(struct merge *merge)
+{
+    merge->foreseen = 0;
+}
+
+uint64_t merge_ahead(struct merge *merge, const struct store_keys *in, const struct index *index)
+{
+    if (merge->foreseen != 0 || !merge_keys(merge, in, index))
+        return 0;
+    return merge->foreseen = ++merge->n_foreseen;
 }

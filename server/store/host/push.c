@@ -184,13 +184,27 @@ static void (*const apply[])(struct application *) = {
     [EMBD_FTRL] = apply_FTRL,
 };
 
-/* Merges the keys and makes rows, for push and insert. */
-static int prepare(struct store *store, const struct store_keys *in, uint8_t *statuses,
-                   struct created *created, struct embd__error *e)
+uint64_t host_foresee(struct store *store, const struct store_keys *in)
 {
+    return merge_ahead(&store->merge, in, &store->index);
+}
+
+void host_unforesee(struct store *store, uint64_t foreseen)
+{
+    if (store->merge.foreseen == foreseen)
+        merge_forget(&store->merge);
+}
+
+/* Merges the keys, unless that was foreseen, and makes rows, for push and insert. */
+static int prepare(struct store *store, const struct store_keys *in, uint64_t foreseen,
+                   uint8_t *statuses, struct created *created, struct embd__error *e)
+{
+    bool is_merged = foreseen != 0 && foreseen == store->merge.foreseen;
     e->status = EMBD_OK;
-    if (merge_keys(&store->merge, in, &store->index))
+    if (is_merged || merge_keys(&store->merge, in, &store->index)) {
+        merge_forget(&store->merge);
         return create_rows(store, in, statuses, created, e);
+    }
     return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to merge %u keys",
                            store->schema->s.name, in->n_keys);
 }
@@ -198,7 +212,7 @@ static int prepare(struct store *store, const struct store_keys *in, uint8_t *st
 void host_push(struct store *store, struct store_push *push, struct store_done *done)
 {
     struct created created;
-    int status = prepare(store, &push->in, push->statuses, &created, &done->error);
+    int status = prepare(store, &push->in, push->foreseen, push->statuses, &created, &done->error);
     if (status == EMBD_OK) {
         struct application a;
         a.store = store;
@@ -217,7 +231,7 @@ void host_push(struct store *store, struct store_push *push, struct store_done *
 void host_insert(struct store *store, struct store_insert *insert, struct store_done *done)
 {
     struct created created;
-    int status = prepare(store, &insert->in, insert->statuses, &created, &done->error);
+    int status = prepare(store, &insert->in, 0, insert->statuses, &created, &done->error);
     if (status == EMBD_OK) {
         insert->n_inserted = created.n_inserted;
         insert->n_full = created.n_full;

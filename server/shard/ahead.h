@@ -1,0 +1,16 @@
+/* ahead.h - what is done for a push while its gradients are still arriving. */
+#ifndef EMBD_SHARD_AHEAD_H
+#define EMBD_SHARD_AHEAD_H
+
+#include "shard.h"
+
+/* How many gradients of the request's only part are known to be finite. */
+uint64_t ahead_n_finite(const struct request *request);
+
+/* The store's number for the push that is made now, or 0. */
+uint64_t ahead_take(struct request *request);
+
+/* The push will not come, or has been made. */
+void ahead_forget(struct shard *shard, struct request *request);
+
+#endif
