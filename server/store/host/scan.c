@@ -149,6 +149,7 @@ int host_load(struct store *store, const struct row_block *block, struct embd__e
     int status = reserve_block(store, block, e);
     if (status != EMBD_OK)
         return status;
+    merge_forget(&store->merge);
     for (uint32_t i = 0; i < block->n_rows; i++)
         load_row(store, block, i);
     for (uint32_t i = 0; i < block->n_candidates; i++)
