@@ -140,6 +140,7 @@ static int begin_ask(struct builder *b)
     embd__exchange_begin(call->client, &ask->x, call->deadline_ms);
     ask->x.link = link;
     ask->x.on_answer = call->is_push ? on_push_answer : on_pull_answer;
+    ask->shard = b->shard;
     ask->n_cuts = 0;
     ask->n_bins = 0;
     b->ask = ask;
@@ -252,7 +253,8 @@ static int add_cut(struct builder *b, uint32_t w, uint32_t first, uint32_t end)
     part->weights = share->weights == NULL ? NULL : share->weights + key;
     b->ask->cuts[b->ask->n_cuts++] = (struct cut){w, n_rows, n_keys, has_status};
     if (call->is_push) {
-        part->grads = (const uint8_t *)share->grads + first * work->row_bytes;
+        const uint8_t *grads = share->given != NULL ? share->given : share->grads;
+        part->grads = grads + first * work->row_bytes;
         part->grads_bytes = n_rows * work->row_bytes;
     } else {
         part->zero_missing = call->zero_missing;
@@ -337,6 +339,27 @@ int embd__asks_build(struct embd_call *call)
         status = build_shard(&b);
     }
     return status;
+}
+
+/* The pieces of the first part up to the header of its gradients. */
+static uint32_t pieces_before_grads(const struct embd_call *call, const struct ask *ask)
+{
+    const struct work *work = &call->works[ask->cuts[0].work];
+    const struct share *share = &work->shares[ask->shard];
+    uint32_t bins = 1u + (share->offsets != NULL) + (share->slots != NULL) + (share->weights != NULL);
+    return 2 * bins + 1;
+}
+
+void embd__asks_hold(struct embd_call *call)
+{
+    for (uint32_t i = 0; i < call->n_asks; i++)
+        call->asks[i]->x.held = pieces_before_grads(call, call->asks[i]);
+}
+
+void embd__asks_go_on(struct embd_call *call)
+{
+    for (uint32_t i = 0; i < call->n_asks; i++)
+        embd__link_go_on(&call->asks[i]->x);
 }
 
 void embd__asks_fini(struct embd_call *call)

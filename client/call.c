@@ -113,6 +113,45 @@ static int prepare(struct embd_call *call)
     return status == EMBD_OK ? embd__asks_build(call) : status;
 }
 
+/* ---- sending ---- */
+
+#define HOLD_BYTES (256u << 10) /* of gradients; with fewer one system call is worth more */
+
+static void fill(struct embd_call *call)
+{
+    for (uint32_t i = 0; i < call->n_works; i++)
+        if (call->is_push)
+            embd__push_fill(call, &call->works[i]);
+}
+
+/* Whether the keys go before the gradients are made. A thread of the library's own would have to be
+ * waited for. */
+static bool sends_keys_first(const struct embd_call *call)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < call->n_works; i++)
+        if (call->is_push && call->works[i].is_unfilled)
+            bytes += (call->works[i].by_rows ? call->works[i].n_distinct : call->works[i].n_keys) *
+                     call->works[i].row_bytes;
+    return bytes >= HOLD_BYTES && !call->client->courier.has_thread;
+}
+
+static void submit(struct embd_call *call)
+{
+    bool holds = sends_keys_first(call);
+    call->job.exchanges = call->exchanges;
+    call->job.n = call->n_asks;
+    if (holds)
+        embd__asks_hold(call);
+    else
+        fill(call);
+    embd__submit(&call->client->courier, &call->job);
+    if (!holds)
+        return;
+    fill(call);
+    embd__asks_go_on(call);
+}
+
 static int start(embd_client *client, const embd_part *parts, size_t n_parts,
                  const embd_call_options *options, bool is_push, embd_call **call_out)
 {
@@ -131,9 +170,7 @@ static int start(embd_client *client, const embd_part *parts, size_t n_parts,
         give_back_call(call);
         return status;
     }
-    call->job.exchanges = call->exchanges;
-    call->job.n = call->n_asks;
-    embd__submit(&client->courier, &call->job);
+    submit(call);
     *call_out = call;
     return EMBD_OK;
 }

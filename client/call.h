@@ -19,9 +19,20 @@ struct share {
                              for a key */
     const uint32_t *rows; /* [n_rows] the part's output row of each; NULL: as they stand */
     const uint32_t *from; /* [n_keys] position in the part's keys; NULL: as they stand */
-    const void *grads;    /* push: [n_rows][dim] of the wire's dtype */
+    uint8_t *grads;       /* push: [n_rows][dim] of the wire's dtype, made by embd__push_fill */
+    const void *given;    /* push: the same, where the caller's array is sent as it is; else NULL */
     uint8_t *values;      /* pull: [n_rows][dim] of the wire's dtype, where the answer goes */
     uint8_t *statuses;    /* [n_keys], where the answer goes; NULL: not asked for */
+};
+
+/* Gradients of the rows plan being summed. Most keys never fill a run: theirs is the sum. */
+struct sums {
+    size_t dim;
+    float *runs;         /* [n_distinct][dim] the run being added up */
+    uint32_t *counts;    /* [n_distinct] occurrences so far */
+    uint32_t *totals_of; /* [n_distinct] which total, for keys with more than one run */
+    float *totals;       /* [n_keys / EMBD_SUM_RUN][dim] full runs */
+    uint32_t n_totals;
 };
 
 /* One part. */
@@ -44,7 +55,11 @@ struct work {
     uint32_t n_distinct;
     uint32_t *numbers;
     uint8_t *rows;
+    struct sums sums;      /* push */
     uint8_t *row_statuses; /* [n_distinct] or NULL */
+    /* A push's gradients are yet to be made: what they need is there. */
+    bool is_unfilled;
+    float *row; /* [dim] room for one; every occurrence */
 };
 
 struct answer_bin {
@@ -64,7 +79,7 @@ struct cut {
 struct ask {
     struct exchange x; /* first: asks are found by their exchange */
     struct embd_call *call;
-    uint32_t n_cuts, n_bins;
+    uint32_t shard, n_cuts, n_bins;
     struct cut cuts[ASK_CUTS_MAX];
     struct answer_bin bins[2 * ASK_CUTS_MAX];
 };
@@ -109,6 +124,8 @@ void embd__plan_note(const struct work *work, uint32_t n_distinct);
 int embd__pull_lay(struct embd_call *call, struct work *work);
 int embd__pull_finish(struct embd_call *call, struct work *work);
 int embd__push_lay(struct embd_call *call, struct work *work);
+/* Makes the gradients, where is_unfilled. Cannot fail. */
+void embd__push_fill(struct embd_call *call, struct work *work);
 int embd__push_finish(struct embd_call *call, struct work *work);
 /* Statuses of distinct keys, or of shares, to the part's; both directions. */
 void embd__spread_statuses(const struct embd_call *call, const struct work *work);
@@ -117,6 +134,9 @@ int embd__lay_statuses(struct embd_call *call, struct work *work);
 
 /* asks.c: the messages. */
 int embd__asks_build(struct embd_call *call);
+/* Holds back the gradients of a push, and what comes behind them, until embd__asks_go_on. */
+void embd__asks_hold(struct embd_call *call);
+void embd__asks_go_on(struct embd_call *call);
 void embd__asks_fini(struct embd_call *call);
 
 int embd__call_no_memory(struct embd_call *call);

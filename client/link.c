@@ -255,7 +255,7 @@ static int on_frame(void *owner, struct embd__error *e)
 
 static uint32_t gather_pieces(const struct exchange *x, struct iovec iov[PIECES_PER_SEND])
 {
-    uint32_t n = 0, n_pieces = embd__msg_n_pieces(&x->msg);
+    uint32_t n = 0, n_pieces = x->held ? x->held : embd__msg_n_pieces(&x->msg);
     uint64_t skip = x->piece_sent;
     for (uint32_t i = x->piece; i < n_pieces && n < PIECES_PER_SEND; i++, skip = 0) {
         struct msg_piece piece = embd__msg_piece(&x->msg, i);
@@ -283,18 +283,22 @@ static bool account_sent(struct exchange *x, uint64_t sent)
     return true;
 }
 
-/* 1: sent; 0: the socket is full; negative: errno. */
+enum written { WRITTEN_ALL = 1, WRITTEN_FULL = 0, WRITTEN_HELD = 2 };
+
+/* Of enum written (the socket is full; the rest is held), or a negative errno. */
 static int write_exchange(struct link *link, struct exchange *x)
 {
     struct iovec iov[PIECES_PER_SEND];
     x->state = EXCHANGE_SENDING;
     for (;;) {
         uint32_t n = gather_pieces(x, iov);
+        if (n == 0 && x->held)
+            return WRITTEN_HELD;
         ssize_t sent = embd__channel_send(&link->channel, iov, n);
         if (sent < 0)
-            return sent == -EAGAIN ? 0 : (int)sent;
+            return sent == -EAGAIN ? WRITTEN_FULL : (int)sent;
         if (account_sent(x, (uint64_t)sent))
-            return 1;
+            return WRITTEN_ALL;
     }
 }
 
@@ -325,7 +329,9 @@ static void send_more(struct link *link)
             lose_channel(link, result);
             return;
         }
-        if (result == 0) {
+        if (result == WRITTEN_HELD)
+            return;
+        if (result == WRITTEN_FULL) {
             block(link, true);
             return;
         }
@@ -639,6 +645,13 @@ void embd__link_send(struct link *link, struct exchange *x)
         want_connection(link);
     else if (!link->is_blocked)
         send_more(link);
+}
+
+void embd__link_go_on(struct exchange *x)
+{
+    x->held = 0;
+    if (x->state != EXCHANGE_IDLE && !x->link->is_blocked)
+        send_more(x->link);
 }
 
 static void on_timer_closed(uv_handle_t *handle)

@@ -41,6 +41,7 @@ struct exchange {
     struct exchange *next;
     uint32_t piece;      /* next piece to send */
     uint64_t piece_sent; /* bytes of it that are sent */
+    uint32_t held; /* pieces from this one on are not there yet: embd__link_go_on; 0: all are */
 };
 
 /* What a link needs to know. */
@@ -63,6 +64,9 @@ void embd__link_close(struct link *link);
 
 /* Sends in the order called. Never fails here: on_end tells, possibly from within. */
 void embd__link_send(struct link *link, struct exchange *x);
+
+/* The pieces that were held are there now. Nothing when the exchange has ended meanwhile. */
+void embd__link_go_on(struct exchange *x);
 
 const char *embd__link_address(const struct link *link);
 /* LIMIT_FRAME_BYTES and LIMIT_KEYS, or less where the server said so. */

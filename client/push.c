@@ -4,7 +4,10 @@
  * with the keys. What a key gets is gradient * embd__key_scale(weight, divisor): without weights
  * the product is made here, once for each row; with weights the scales travel as the keys' weights.
  * Distinct keys (rows plan): the occurrences of each key are summed here in the shape the server
- * would use (runs of EMBD_SUM_RUN, then the runs), so that the bits are the same. */
+ * would use (runs of EMBD_SUM_RUN, then the runs), so that the bits are the same.
+ *
+ * Laying gives everything its place, filling makes the gradients: between the two the keys can be sent,
+ * and the server looks them up meanwhile. */
 #include <string.h>
 
 #include "call.h"
@@ -56,18 +59,14 @@ static void write_row(const struct embd_call *call, const struct work *work, uin
     embd__from_f32(to, call->wire, from, work->dim);
 }
 
-static int write_share(struct embd_call *call, const struct work *work, struct share *share)
+static void write_share(const struct embd_call *call, const struct work *work,
+                        const struct share *share)
 {
-    uint8_t *grads = embd__arena_array(&call->arena, share->n_rows, work->row_bytes);
-    float *row = embd__arena_array(&call->arena, work->dim, sizeof *row);
     const uint32_t *rows = work->is_pooled ? share->rows : share->from;
-    if (grads == NULL || row == NULL)
-        return embd__call_no_memory(call);
+    bool scales = scales_rows(work);
     for (uint32_t i = 0; i < share->n_rows; i++)
-        write_row(call, work, rows == NULL ? i : rows[i], scales_rows(work), row,
-                  grads + i * work->row_bytes);
-    share->grads = grads;
-    return EMBD_OK;
+        write_row(call, work, rows == NULL ? i : rows[i], scales, work->row,
+                  share->grads + i * work->row_bytes);
 }
 
 static int lay_every(struct embd_call *call, struct work *work)
@@ -78,25 +77,21 @@ static int lay_every(struct embd_call *call, struct work *work)
     if (status != EMBD_OK)
         return status;
     if (call->client->n_shards == 1 && call->wire == EMBD_F32 && !scales_rows(work)) {
-        work->shares[0].grads = work->part->values;
+        work->shares[0].given = work->part->values;
         return EMBD_OK;
     }
-    for (uint32_t s = 0; s < call->client->n_shards && status == EMBD_OK; s++)
-        status = write_share(call, work, &work->shares[s]);
-    return status;
+    work->row = embd__arena_array(&call->arena, work->dim, sizeof *work->row);
+    for (uint32_t s = 0; s < call->client->n_shards; s++) {
+        struct share *share = &work->shares[s];
+        share->grads = embd__arena_array(&call->arena, share->n_rows, work->row_bytes);
+        if (share->grads == NULL || work->row == NULL)
+            return embd__call_no_memory(call);
+    }
+    work->is_unfilled = true;
+    return EMBD_OK;
 }
 
 /* ---- distinct keys ---- */
-
-/* Sums being made. Most keys never fill a run: theirs is the sum. */
-struct sums {
-    size_t dim;
-    float *runs;         /* [n_distinct][dim] the run being added up */
-    uint32_t *counts;    /* [n_distinct] occurrences so far */
-    uint32_t *totals_of; /* [n_distinct] which total, for keys with more than one run */
-    float *totals;       /* [n_keys / EMBD_SUM_RUN][dim] full runs */
-    uint32_t n_totals;
-};
 
 static bool open_sums(struct embd_call *call, const struct work *work, struct sums *sums)
 {
@@ -182,36 +177,56 @@ static void add_pooled(const struct work *work, struct sums *sums)
 
 static int lay_distinct(struct embd_call *call, struct work *work)
 {
-    struct sums sums;
     int status = embd__split_distinct(call, work);
     if (status != EMBD_OK)
         return status;
-    if (!open_sums(call, work, &sums))
+    if (!open_sums(call, work, &work->sums))
         return embd__call_no_memory(call);
-    if (work->is_pooled)
-        add_pooled(work, &sums);
-    else
-        add_single(work, &sums);
-    close_sums(&sums, work->n_distinct);
-    work->rows = (uint8_t *)sums.runs;
-    if (call->wire != EMBD_F32) {
+    work->rows = (uint8_t *)work->sums.runs;
+    if (call->wire != EMBD_F32)
         work->rows = embd__arena_array(&call->arena, work->n_distinct, work->row_bytes);
-        if (work->rows == NULL)
-            return embd__call_no_memory(call);
-        embd__from_f32(work->rows, call->wire, sums.runs, (size_t)work->n_distinct * work->dim);
-    }
-    const uint8_t *grads = work->rows;
+    if (work->rows == NULL)
+        return embd__call_no_memory(call);
+    uint8_t *grads = work->rows;
     for (uint32_t s = 0; s < call->client->n_shards; s++) {
         work->shares[s].grads = grads;
         grads += work->shares[s].n_rows * work->row_bytes;
     }
+    work->is_unfilled = true;
     return EMBD_OK;
 }
 
+static void fill_distinct(const struct embd_call *call, struct work *work)
+{
+    struct sums *sums = &work->sums;
+    if (work->is_pooled)
+        add_pooled(work, sums);
+    else
+        add_single(work, sums);
+    close_sums(sums, work->n_distinct);
+    if (call->wire != EMBD_F32)
+        embd__from_f32(work->rows, call->wire, sums->runs, (size_t)work->n_distinct * work->dim);
+}
+
+/* ---- both ---- */
+
 int embd__push_lay(struct embd_call *call, struct work *work)
 {
+    work->is_unfilled = false;
     int status = work->by_rows ? lay_distinct(call, work) : lay_every(call, work);
     return status == EMBD_OK ? embd__lay_statuses(call, work) : status;
+}
+
+void embd__push_fill(struct embd_call *call, struct work *work)
+{
+    if (!work->is_unfilled)
+        return;
+    work->is_unfilled = false;
+    if (work->by_rows)
+        fill_distinct(call, work);
+    else
+        for (uint32_t s = 0; s < call->client->n_shards; s++)
+            write_share(call, work, &work->shares[s]);
 }
 
 int embd__push_finish(struct embd_call *call, struct work *work)

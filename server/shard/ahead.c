@@ -16,7 +16,7 @@
 #include "pull.h"
 #include "state.h"
 
-#define LEAST_BYTES (64u << 10) /* with fewer the rest is there before anything is done */
+#define LEAST_BYTES (32u << 10) /* with fewer the rest is there before anything is done */
 
 /* The only part of a push, or NULL. */
 static const struct part *read_part(struct shard *shard, struct request *request)
@@ -44,8 +44,10 @@ static void begin(struct shard *shard, struct request *request)
     ahead->grads = part->grads;
     ahead->dtype = part->dtype;
     struct store_keys keys = pull_keys(part);
-    if (ops->foresee != NULL)
-        ahead->foreseen = ops->foresee(table->store, &keys);
+    if (ops->foresee == NULL)
+        return;
+    ahead->foreseen = ++shard->n_foreseen;
+    ops->foresee(table->store, &keys, ahead->foreseen);
 }
 
 void shard_arriving(struct shard *shard, struct request *request, uint64_t arrived)

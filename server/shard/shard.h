@@ -67,7 +67,7 @@ struct push_ahead {
     bool is_tried, is_on;
     bool any_value;      /* gradients need not be finite */
     uint32_t table;      /* its id */
-    uint64_t foreseen;   /* by the table's store, or 0 */
+    uint64_t foreseen;   /* number of what the table's store foresaw, or 0 */
     const uint8_t *grads;
     embd_dtype dtype;
     uint64_t n_finite; /* gradients from the first that were found finite */

@@ -34,6 +34,7 @@ struct shard {
     uint64_t settle_limit, settled_bytes; /* of answers kept in memory; see settle.c */
     struct shard_work *streaming; /* pulls whose bytes are made while they are sent; see settle.c */
     struct counters counters;
+    uint64_t n_foreseen; /* pushes that were prepared while they arrived; see ahead.c */
     struct stages stages;
     uint64_t opened_ns;
     uint64_t now_ns;                /* of the last request or tick, by net's clock */

@@ -47,7 +47,7 @@ struct store_push {
     embd_dtype dtype;
     const void *grads; /* [n_rows][dim] of dtype */
     uint8_t *statuses; /* [n_keys] or NULL */
-    uint64_t foreseen; /* what foresee returned for these keys, or 0 */
+    uint64_t foreseen; /* the number given to foresee with these keys, or 0 */
     /* With NULL statuses and on_full = error: a push that would need room beyond capacity is refused with
      * EMBD_FULL before any effect. With statuses the keys without room answer EMBD_KEY_FULL. */
     uint32_t n_inserted, n_full, n_filtered; /* set at done: distinct keys */
@@ -105,11 +105,11 @@ struct store_ops {
     bool (*collect)(struct store *store);
 
     /* These keys will be pushed soon: a store may look them up now, while the gradients are on their way. Shows
-     * nothing and changes nothing; `in` is not kept. Returns a number for store_push.foreseen, or 0: nothing was
-     * done. The push gives `in` again with the same contents. unforesee: that push will not come. Both are NULL in a
-     * store that has no use for them. */
-    uint64_t (*foresee)(struct store *store, const struct store_keys *in);
-    void (*unforesee)(struct store *store, uint64_t foreseen);
+     * nothing and changes nothing; `in` is not kept, but the push gives it again with the same contents, and `number`
+     * (not 0, never given twice) as store_push.foreseen. unforesee: that push will not come. Both are NULL in a store
+     * that has no use for them. */
+    void (*foresee)(struct store *store, const struct store_keys *in, uint64_t number);
+    void (*unforesee)(struct store *store, uint64_t number);
 
     /* Waits for the call with this done, which will not be called: its caller is gone. */
     void (*forget)(struct store *store, struct store_done *done);

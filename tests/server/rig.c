@@ -93,23 +93,30 @@ static uint8_t *bin_new(uint32_t bytes)
     return data;
 }
 
+/* Scans up to the next bin, whose memory is made, or to the end: then NULL. */
+static struct frame_bin *scan_to_bin(struct frame_scanner *frame, const uint8_t **p, size_t *n)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    size_t used;
+    int event = embd__frame_scan(frame, *p, *n, &used, &e);
+    if (event < 0)
+        fail_msg("scanner: %s", e.text);
+    *p += used;
+    *n -= used;
+    if (event == FRAME_DONE)
+        return NULL;
+    assert_int_equal(event, FRAME_BIN);
+    struct frame_bin *bin = &frame->bins[frame->n_bins - 1];
+    assert_true(*n >= bin->bytes);
+    bin->data = bin_new(bin->bytes);
+    return bin;
+}
+
 /* Scans bytes with bins in place, as they come from a socket. Returns when the message is done. */
 static void scan(struct frame_scanner *frame, const uint8_t *p, size_t n)
 {
-    struct embd__error e = {.status = EMBD_OK};
-    for (;;) {
-        size_t used;
-        int event = embd__frame_scan(frame, p, n, &used, &e);
-        if (event < 0)
-            fail_msg("scanner: %s", e.text);
-        p += used;
-        n -= used;
-        if (event == FRAME_DONE)
-            break;
-        assert_int_equal(event, FRAME_BIN);
-        struct frame_bin *bin = &frame->bins[frame->n_bins - 1];
-        assert_true(n >= bin->bytes);
-        bin->data = bin_new(bin->bytes);
+    struct frame_bin *bin;
+    while ((bin = scan_to_bin(frame, &p, &n)) != NULL) {
         memcpy(bin->data, p, bin->bytes);
         p += bin->bytes;
         n -= bin->bytes;
@@ -152,6 +159,42 @@ void ask_send(struct exchange *x)
     uint8_t *bytes = flatten(&x->out, &n);
     hand_over(x, bytes, n);
     free(bytes);
+}
+
+void ask_arrive(struct exchange *x, uint32_t arrived, uint32_t chunk)
+{
+    size_t n;
+    assert_int_equal(embd__msg_end(&x->out), EMBD_OK);
+    uint8_t *bytes = flatten(&x->out, &n);
+    const uint8_t *p = bytes;
+    struct frame_bin *bin = scan_to_bin(&x->frame, &p, &n);
+    for (; n > bin->bytes; bin = scan_to_bin(&x->frame, &p, &n)) {
+        memcpy(bin->data, p, bin->bytes);
+        p += bin->bytes;
+        n -= bin->bytes;
+    }
+    x->arriving = malloc(n);
+    assert_non_null(x->arriving);
+    memcpy(x->arriving, p, n);
+    memset(bin->data, 0xff, n); /* NaN: what is not there yet is not looked at */
+    assert_in_range(arrived, 0, n - 1);
+    for (uint32_t at = 0, end; at <= arrived; at = end + (end == arrived)) {
+        end = arrived - at < chunk ? arrived : at + chunk;
+        memcpy(bin->data + at, p + at, end - at);
+        shard_arriving(x->rig->shard, &x->request, end);
+    }
+    free(bytes);
+}
+
+void ask_arrive_all(struct exchange *x)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    struct frame_bin *bin = &x->frame.bins[x->frame.n_bins - 1];
+    size_t used;
+    memcpy(bin->data, x->arriving, bin->bytes);
+    assert_int_equal(embd__frame_scan(&x->frame, NULL, 0, &used, &e), FRAME_DONE);
+    x->request.received_ns = x->rig->now_ns;
+    shard_handle(x->rig->shard, &x->request);
 }
 
 struct exchange *ask_bytes(struct rig *rig, struct shard_session *session, const void *bytes,
@@ -225,6 +268,7 @@ void ask_free(struct exchange *x)
     msgpack_zone_destroy(&x->zone);
     free(x->answer_head);
     free(x->answer);
+    free(x->arriving);
     free(x);
 }
 

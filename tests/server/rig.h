@@ -32,6 +32,7 @@ struct exchange {
     uint8_t head[LIMIT_HEADER_BYTES];
     struct frame_scanner frame;
     struct request request;
+    uint8_t *arriving; /* the last bin whole, while it arrives */
     bool is_answered;
     uint8_t *answer; /* [answer_bytes], n_taken of them are made */
     uint64_t answer_bytes, n_taken;
@@ -51,6 +52,11 @@ void ask_send(struct exchange *x);
 /* Sends bytes that are a whole message without bins. */
 struct exchange *ask_bytes(struct rig *rig, struct shard_session *session, const void *bytes,
                            size_t n);
+
+/* Sends all but the end of what was begun: the last bin is there up to its byte `arrived`, and the
+ * shard is told so at every `chunk` bytes. ask_arrive_all sends the rest. */
+void ask_arrive(struct exchange *x, uint32_t arrived, uint32_t chunk);
+void ask_arrive_all(struct exchange *x);
 
 /* Takes up to `bytes` more of the answer, made in chunks of at most `chunk` bytes (LIMIT_FILL_BYTES
  * and up). */

@@ -93,8 +93,8 @@ int create_rows(struct store *store, const struct store_keys *in, uint8_t *statu
 
 void host_pull(struct store *store, struct store_pull *pull, struct store_done *done);
 void host_push(struct store *store, struct store_push *push, struct store_done *done);
-uint64_t host_foresee(struct store *store, const struct store_keys *in);
-void host_unforesee(struct store *store, uint64_t foreseen);
+void host_foresee(struct store *store, const struct store_keys *in, uint64_t number);
+void host_unforesee(struct store *store, uint64_t number);
 void host_insert(struct store *store, struct store_insert *insert, struct store_done *done);
 int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
               struct embd__error *e);

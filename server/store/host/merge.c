@@ -22,7 +22,7 @@ void merge_fini(struct merge *merge)
     memory_free(merge->next, merge->capacity * sizeof *merge->next);
     memory_free(merge->row_of, merge->capacity * sizeof *merge->row_of);
     memory_free(merge->cells, cells_of(merge->capacity) * sizeof *merge->cells);
-    *merge = (struct merge){.n_foreseen = merge->n_foreseen};
+    *merge = (struct merge){0};
 }
 
 void merge_end(struct merge *merge)
@@ -164,9 +164,9 @@ void merge_forget(struct merge *merge)
     merge->foreseen = 0;
 }
 
-uint64_t merge_ahead(struct merge *merge, const struct store_keys *in, const struct index *index)
+void merge_ahead(struct merge *merge, const struct store_keys *in, const struct index *index,
+                 uint64_t number)
 {
-    if (merge->foreseen != 0 || !merge_keys(merge, in, index))
-        return 0;
-    return merge->foreseen = ++merge->n_foreseen;
+    if (merge->foreseen == 0 && merge_keys(merge, in, index))
+        merge->foreseen = number;
 }

@@ -29,16 +29,16 @@ struct merge {
     uint32_t *cells;
     uint32_t capacity; /* keys there is room for */
     uint64_t foreseen; /* number of the push these keys were merged for ahead of time; 0: none */
-    uint64_t n_foreseen;
 };
 
 #define MERGE_KEEP_KEYS (1u << 18)
 
 /* Out of memory: false, nothing merged. */
 bool merge_keys(struct merge *merge, const struct store_keys *in, const struct index *index);
-/* The same for a push that is to come, unless another is waited for: returns its number, or 0. What is
- * merged stays true until the index or what is merged changes; then merge_forget. */
-uint64_t merge_ahead(struct merge *merge, const struct store_keys *in, const struct index *index);
+/* The same for a push that is to come, unless another is waited for: `foreseen` tells. What is merged
+ * stays true until the index or what is merged changes; then merge_forget. */
+void merge_ahead(struct merge *merge, const struct store_keys *in, const struct index *index,
+                 uint64_t number);
 void merge_forget(struct merge *merge);
 /* After a request: gives back memory that only a large one needs. */
 void merge_end(struct merge *merge);

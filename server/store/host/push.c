@@ -184,14 +184,14 @@ static void (*const apply[])(struct application *) = {
     [EMBD_FTRL] = apply_FTRL,
 };
 
-uint64_t host_foresee(struct store *store, const struct store_keys *in)
+void host_foresee(struct store *store, const struct store_keys *in, uint64_t number)
 {
-    return merge_ahead(&store->merge, in, &store->index);
+    merge_ahead(&store->merge, in, &store->index, number);
 }
 
-void host_unforesee(struct store *store, uint64_t foreseen)
+void host_unforesee(struct store *store, uint64_t number)
 {
-    if (store->merge.foreseen == foreseen)
+    if (store->merge.foreseen == number)
         merge_forget(&store->merge);
 }
 
