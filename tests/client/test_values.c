@@ -352,6 +352,41 @@ static void one_call_carries_many_parts_and_several_calls_are_in_flight(void **s
     close_bench();
 }
 
+/* Enough gradients that the keys are sent before they are made, and that the shard looks ahead. */
+static void large_pushes_whose_keys_go_first_equal_the_model(void **state)
+{
+    enum { KEYS = 20000, DISTINCT = 6000, DIM = 64 };
+    static uint64_t keys[KEYS], all[DISTINCT];
+    static float grads[KEYS * DIM], rounded[KEYS * DIM], values[DISTINCT * DIM],
+        expected[DISTINCT * DIM];
+    embd_schema schema;
+    (void)state;
+    base_schema(&schema);
+    schema.dim = DIM;
+    schema.combiner = EMBD_CONCAT;
+    open_bench(&schema);
+    for (uint64_t i = 0; i < DISTINCT; i++)
+        all[i] = i * 0x9e3779b97f4a7c15u;
+    for (int round = 0; round < 6; round++) {
+        embd_call_options options = {.plan = round % 2 ? EMBD_PLAN_ROWS : EMBD_PLAN_POOLED,
+                                     .wire = round < 4 ? EMBD_F32 : EMBD_BF16};
+        for (uint32_t i = 0; i < KEYS; i++)
+            keys[i] = all[batch_random(&random_state) % DISTINCT];
+        for (uint32_t i = 0; i < KEYS * DIM; i++) /* sums of these are exact in every dtype */
+            rounded[i] = grads[i] = (float)(batch_random(&random_state) % 8);
+        struct model_batch batch = {.n_keys = KEYS, .n_rows = KEYS, .keys = keys};
+        assert_int_equal(model_push(b.model, &batch, rounded, false, NULL, NULL), EMBD_OK);
+        embd_part part = {.table = b.table, .n_keys = KEYS, .keys = keys, .values = grads};
+        check(embd_push(client, &part, 1, &options));
+        struct model_batch every = {.n_keys = DISTINCT, .n_rows = DISTINCT, .keys = all};
+        model_pull(b.model, &every, false, false, expected, NULL);
+        part = (embd_part){.table = b.table, .n_keys = DISTINCT, .keys = all, .values = values};
+        check(embd_pull(client, &part, 1, NULL));
+        assert_memory_equal(values, expected, sizeof values);
+    }
+    close_bench();
+}
+
 static void batches_without_keys_and_without_rows_are_fine(void **state)
 {
     static const uint64_t offsets[4] = {0};
@@ -388,6 +423,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(often_repeated_keys_are_summed_in_the_same_shape_by_both_plans),
         {"S3.11 gradients travel in half precision, tagged with their dtype", gradients_travel_in_half_precision, NULL, NULL, NULL},
         cmocka_unit_test(one_call_carries_many_parts_and_several_calls_are_in_flight),
+        cmocka_unit_test(large_pushes_whose_keys_go_first_equal_the_model),
         cmocka_unit_test(batches_without_keys_and_without_rows_are_fine),
     };
     if (argc != 3)
