@@ -1,6 +1,6 @@
-/* asks.c - shares become messages. A pull may be cut anywhere between rows: a message is filled
- * until a limit of it or of its answer would be passed, then the next one begins. A push is one
- * optimizer step, so a shard's parts go in one message or not at all; shards without keys get
+/* asks.c - shares become messages. A pull or erase may be cut anywhere between rows: a message is
+ * filled until a limit of it or of its answer would be passed, then the next one begins. A push is
+ * one optimizer step, so a shard's parts go in one message or not at all; shards without keys get
  * theirs too, to keep the step counters equal. */
 #include "call.h"
 
@@ -79,6 +79,23 @@ static void on_pull_answer(struct exchange *x, struct reader *reader)
     }
 }
 
+static void on_erase_answer(struct exchange *x, struct reader *reader)
+{
+    struct ask *ask = ask_of(x);
+    struct erase_answer answers[ASK_CUTS_MAX];
+    int n = embd__erase_answer_read(reader, answers, ASK_CUTS_MAX);
+    if (n >= 0 && (uint32_t)n != ask->n_cuts)
+        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has %d parts; %u are expected", n,
+                        ask->n_cuts);
+    for (uint32_t i = 0; n >= 0 && x->error.status == EMBD_OK && i < ask->n_cuts; i++) {
+        const struct cut *cut = &ask->cuts[i];
+        if (answers[i].n_keys != cut->n_keys)
+            wrong(&x->error, i, "keys", answers[i].n_keys, cut->n_keys);
+        if ((answers[i].statuses != NULL) != cut->has_status)
+            wrong(&x->error, i, "status", answers[i].statuses != NULL, cut->has_status);
+    }
+}
+
 static void on_push_answer(struct exchange *x, struct reader *reader)
 {
     struct ask *ask = ask_of(x);
@@ -95,6 +112,15 @@ static void on_push_answer(struct exchange *x, struct reader *reader)
             wrong(&x->error, i, "status", answers[i].statuses != NULL, cut->has_status);
     }
 }
+
+static const struct {
+    enum method method;
+    void (*on_answer)(struct exchange *x, struct reader *reader);
+} kinds[] = {
+    [PARTS_PULL] = {METHOD_PULL, on_pull_answer},
+    [PARTS_PUSH] = {METHOD_PUSH, on_push_answer},
+    [PARTS_ERASE] = {METHOD_ERASE, on_erase_answer},
+};
 
 /* ---- asks ---- */
 
@@ -139,7 +165,7 @@ static int begin_ask(struct builder *b)
     uint64_t frame_bytes = embd__link_frame_bytes(link) - HEAD_BYTES_MAX;
     embd__exchange_begin(call->client, &ask->x, call->deadline_ms);
     ask->x.link = link;
-    ask->x.on_answer = call->is_push ? on_push_answer : on_pull_answer;
+    ask->x.on_answer = kinds[call->kind].on_answer;
     ask->shard = b->shard;
     ask->n_cuts = 0;
     ask->n_bins = 0;
@@ -155,8 +181,8 @@ static int end_ask(struct builder *b)
     b->ask = NULL;
     if (ask == NULL)
         return EMBD_OK;
-    embd__msg_request(&ask->x.msg, ask->x.msgid, call->is_push ? METHOD_PUSH : METHOD_PULL);
-    embd__parts_write(&ask->x.msg, b->parts, ask->n_cuts, call->is_push);
+    embd__msg_request(&ask->x.msg, ask->x.msgid, kinds[call->kind].method);
+    embd__parts_write(&ask->x.msg, b->parts, ask->n_cuts, call->kind);
     int status = embd__msg_end(&ask->x.msg);
     if (status != EMBD_OK)
         return embd__error_set(&call->client->error, status, "a message of %u parts: %s",
@@ -182,10 +208,11 @@ static struct room room_of(const struct embd_call *call, const struct work *work
                            const struct share *share, uint32_t first, uint32_t end)
 {
     uint64_t rows = end - first, keys = key_at(share, end) - key_at(share, first);
-    uint64_t values = rows * work->row_bytes, statuses = share->statuses != NULL ? keys : 0;
+    uint64_t values = call->kind == PARTS_ERASE ? 0 : rows * work->row_bytes,
+             statuses = share->statuses != NULL ? keys : 0;
     uint64_t up = 8 * keys + (share->offsets != NULL ? 4 * (rows + 1) : 0) +
                   (share->slots != NULL ? 2 * rows : 0) + (share->weights != NULL ? 4 * keys : 0);
-    if (call->is_push)
+    if (call->kind == PARTS_PUSH)
         return (struct room){keys, rows, up + values, statuses};
     return (struct room){keys, rows, up, values + statuses};
 }
@@ -252,11 +279,11 @@ static int add_cut(struct builder *b, uint32_t w, uint32_t first, uint32_t end)
     part->slots = share->slots == NULL ? NULL : share->slots + first;
     part->weights = share->weights == NULL ? NULL : share->weights + key;
     b->ask->cuts[b->ask->n_cuts++] = (struct cut){w, n_rows, n_keys, has_status};
-    if (call->is_push) {
+    if (call->kind == PARTS_PUSH) {
         const uint8_t *grads = share->given != NULL ? share->given : share->grads;
         part->grads = grads + first * work->row_bytes;
         part->grads_bytes = n_rows * work->row_bytes;
-    } else {
+    } else if (call->kind == PARTS_PULL) {
         part->zero_missing = call->zero_missing;
         part->scale = call->client->n_shards == 1 && work->is_pooled && !work->by_rows;
         expect(b->ask, share->values + first * work->row_bytes, n_rows * work->row_bytes);
@@ -322,9 +349,10 @@ static int add_pushed(struct builder *b, uint32_t w)
 
 static int build_shard(struct builder *b)
 {
-    int status = b->call->is_push && b->call->n_works > 0 ? begin_ask(b) : EMBD_OK;
+    bool is_push = b->call->kind == PARTS_PUSH;
+    int status = is_push && b->call->n_works > 0 ? begin_ask(b) : EMBD_OK;
     for (uint32_t w = 0; w < b->call->n_works && status == EMBD_OK; w++)
-        status = b->call->is_push ? add_pushed(b, w) : add_pulled(b, w);
+        status = is_push ? add_pushed(b, w) : add_pulled(b, w);
     return status == EMBD_OK ? end_ask(b) : status;
 }
 

@@ -98,17 +98,29 @@ static int check_tables_differ(struct embd_call *call)
     return EMBD_OK;
 }
 
+static int erase_lay(struct embd_call *call, struct work *work)
+{
+    int status = embd__split(call, work);
+    return status == EMBD_OK ? embd__lay_statuses(call, work) : status;
+}
+
+static int (*const lay[])(struct embd_call *call, struct work *work) = {
+    [PARTS_PULL] = embd__pull_lay,
+    [PARTS_PUSH] = embd__push_lay,
+    [PARTS_ERASE] = erase_lay,
+};
+
 static int prepare(struct embd_call *call)
 {
     int status = EMBD_OK;
     for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
         status = embd__work_begin(call, &call->works[i], i);
-    if (status == EMBD_OK && call->is_push)
+    if (status == EMBD_OK && call->kind == PARTS_PUSH)
         status = check_tables_differ(call);
     for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++) {
         struct work *work = &call->works[i];
-        work->by_rows = embd__plan_is_rows(call, work);
-        status = call->is_push ? embd__push_lay(call, work) : embd__pull_lay(call, work);
+        work->by_rows = call->kind != PARTS_ERASE && embd__plan_is_rows(call, work);
+        status = lay[call->kind](call, work);
     }
     return status == EMBD_OK ? embd__asks_build(call) : status;
 }
@@ -120,7 +132,7 @@ static int prepare(struct embd_call *call)
 static void fill(struct embd_call *call)
 {
     for (uint32_t i = 0; i < call->n_works; i++)
-        if (call->is_push)
+        if (call->kind == PARTS_PUSH)
             embd__push_fill(call, &call->works[i]);
 }
 
@@ -130,7 +142,7 @@ static bool sends_keys_first(const struct embd_call *call)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < call->n_works; i++)
-        if (call->is_push && call->works[i].is_unfilled)
+        if (call->kind == PARTS_PUSH && call->works[i].is_unfilled)
             bytes += (call->works[i].by_rows ? call->works[i].n_distinct : call->works[i].n_keys) *
                      call->works[i].row_bytes;
     return bytes >= HOLD_BYTES && !call->client->courier.has_thread;
@@ -153,13 +165,13 @@ static void submit(struct embd_call *call)
 }
 
 static int start(embd_client *client, const embd_part *parts, size_t n_parts,
-                 const embd_call_options *options, bool is_push, embd_call **call_out)
+                 const embd_call_options *options, enum parts_kind kind, embd_call **call_out)
 {
     client->error = (struct embd__error){0};
     struct embd_call *call = take_call(client);
     if (call == NULL)
         return client->error.status;
-    call->is_push = is_push;
+    call->kind = kind;
     call->n_asks = 0;
     int status = take_options(call, options);
     if (status == EMBD_OK)
@@ -178,13 +190,13 @@ static int start(embd_client *client, const embd_part *parts, size_t n_parts,
 int embd_pull_start(embd_client *client, const embd_part *parts, size_t n_parts,
                     const embd_call_options *options, embd_call **call_out)
 {
-    return start(client, parts, n_parts, options, false, call_out);
+    return start(client, parts, n_parts, options, PARTS_PULL, call_out);
 }
 
 int embd_push_start(embd_client *client, const embd_part *parts, size_t n_parts,
                     const embd_call_options *options, embd_call **call_out)
 {
-    return start(client, parts, n_parts, options, true, call_out);
+    return start(client, parts, n_parts, options, PARTS_PUSH, call_out);
 }
 
 /* ---- end ---- */
@@ -207,8 +219,8 @@ int embd_wait(embd_call *call)
     client->error = (struct embd__error){0};
     int status = first_error(call);
     for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
-        status = call->is_push ? embd__push_finish(call, &call->works[i])
-                               : embd__pull_finish(call, &call->works[i]);
+        status = call->kind == PARTS_PULL ? embd__pull_finish(call, &call->works[i])
+                                          : embd__push_finish(call, &call->works[i]);
     give_back_call(call);
     return status;
 }
@@ -231,5 +243,13 @@ int embd_push(embd_client *client, const embd_part *parts, size_t n_parts,
 {
     embd_call *call;
     int status = embd_push_start(client, parts, n_parts, options, &call);
+    return status == EMBD_OK ? embd_wait(call) : status;
+}
+
+int embd_erase(embd_client *client, const embd_part *parts, size_t n_parts,
+               const embd_call_options *options)
+{
+    embd_call *call;
+    int status = start(client, parts, n_parts, options, PARTS_ERASE, &call);
     return status == EMBD_OK ? embd_wait(call) : status;
 }

@@ -1,4 +1,4 @@
-/* call.h - a pull or push on its way.
+/* call.h - a pull, push or erase on its way.
  *
  * A part of the caller's becomes a `struct work`; split.c or distinct rows make one `struct share`
  * of it for each shard; asks.c puts the shares of a shard, or cuts of them, into as few messages as
@@ -89,7 +89,7 @@ struct embd_call {
     struct embd_call *next, *next_free; /* of all; of those not in use */
     struct arena arena;
     struct job job;
-    bool is_push;
+    enum parts_kind kind;
     uint32_t deadline_ms;
     embd_dtype wire;
     embd_plan plan;

@@ -119,14 +119,15 @@ static int identity_offsets(struct embd_call *call, struct work *work)
 static int shape(struct embd_call *call, struct work *work)
 {
     const embd_part *part = work->part;
-    bool combines = work->schema->combiner != EMBD_CONCAT && !part->raw;
+    bool is_erase = call->kind == PARTS_ERASE;
+    bool combines = work->schema->combiner != EMBD_CONCAT && !part->raw && !is_erase;
     work->n_keys = (uint32_t)part->n_keys;
     work->offsets = part->offsets;
     work->n_batch_rows = part->offsets != NULL ? part->n_rows : part->n_keys;
     work->weights = combines ? part->weights : NULL;
     work->is_pooled = combines && (part->offsets != NULL || part->weights != NULL);
     work->n_rows = work->is_pooled ? (uint32_t)work->n_batch_rows : work->n_keys;
-    if (work->n_rows > 0 && part->values == NULL)
+    if (work->n_rows > 0 && part->values == NULL && !is_erase)
         return embd__error_set(&call->client->error, EMBD_INVALID, "part %u: values is NULL",
                                work->index);
     return work->is_pooled && work->offsets == NULL ? identity_offsets(call, work) : EMBD_OK;

@@ -1,5 +1,5 @@
-/* answers.c - what a pull and a push answer: written by the server, read and checked by the client,
- * which compares the counts with what it asked for. */
+/* answers.c - what a pull, a push and an erase answer: written by the server, read and checked by
+ * the client, which compares the counts with what it asked for. */
 #include "dtype.h"
 #include "message.h"
 #include "names.h"
@@ -138,6 +138,56 @@ int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32
         answers[i] = (struct push_answer){0};
         snprintf(what, sizeof what, "part %u", i);
         has_status[i] = read_push_map(r, &items[i], what, &answers[i]);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (!has_status[i])
+            continue;
+        snprintf(what, sizeof what, "part %u statuses", i);
+        answers[i].statuses = embd__read_bin(r, what, answers[i].n_keys);
+    }
+    return end_list(r, n);
+}
+
+/* ---- erase ---- */
+
+void embd__erase_answer_write(struct msg *m, const struct erase_answer *answers, uint32_t n)
+{
+    begin_parts(m, n);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct erase_answer *a = &answers[i];
+        embd__msg_map(m, 2u + (a->statuses != NULL));
+        embd__msg_field_uint(m, "erased", a->n_erased);
+        embd__msg_field_uint(m, "keys", a->n_keys);
+        if (a->statuses != NULL)
+            embd__msg_field_bool(m, "status", true);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (answers[i].statuses != NULL)
+            embd__msg_bin(m, answers[i].statuses, answers[i].n_keys);
+}
+
+static bool read_erase_map(struct reader *r, const msgpack_object *item, const char *what,
+                           struct erase_answer *a)
+{
+    struct fields f;
+    embd__list_map(r, item, &f, what);
+    a->n_erased = (uint32_t)embd__field_uint(&f, "erased", 0, LIMIT_KEYS, 0);
+    a->n_keys = (uint32_t)embd__field_uint(&f, "keys", 0, LIMIT_KEYS, FIELD_REQUIRED);
+    bool has_status = embd__field_bool(&f, "status", false);
+    embd__fields_end(&f);
+    return has_status;
+}
+
+int embd__erase_answer_read(struct reader *r, struct erase_answer *answers, uint32_t capacity)
+{
+    const msgpack_object *items;
+    bool has_status[LIMIT_PARTS];
+    uint32_t n = read_list(r, capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS, &items);
+    char what[48];
+    for (uint32_t i = 0; i < n; i++) {
+        answers[i] = (struct erase_answer){0};
+        snprintf(what, sizeof what, "part %u", i);
+        has_status[i] = read_erase_map(r, &items[i], what, &answers[i]);
     }
     for (uint32_t i = 0; i < n; i++) {
         if (!has_status[i])

@@ -25,6 +25,7 @@
     X(TABLE_DESCRIBE, "table_describe", LISTENER_BOTH)                                                 \
     X(PULL, "pull", LISTENER_DATA)                                                                     \
     X(PUSH, "push", LISTENER_DATA)                                                                     \
+    X(ERASE, "erase", LISTENER_DATA)                                                                   \
     X(STATS, "stats", LISTENER_BOTH)                                                                   \
     X(HOLD, "hold", LISTENER_ADMIN)                                                                    \
     X(RELEASE, "release", LISTENER_ADMIN)                                                              \
@@ -163,7 +164,10 @@ bool embd__field_has(const struct fields *f, const char *name);
 /* Error for a field nobody asked for, naming it. Returns the error's status. */
 int embd__fields_end(struct fields *f);
 
-/* ---- the data methods: one table's share of a pull or push ---- */
+/* ---- the data methods: one table's share of a pull, push or erase ---- */
+
+/* An erase has no offsets: slots are those of its keys. */
+enum parts_kind { PARTS_PULL = false, PARTS_PUSH = true, PARTS_ERASE };
 
 struct part {
     uint32_t table; /* embd__table_id */
@@ -185,11 +189,11 @@ struct part {
  * Bin order for each part: keys, offsets, slots, weights, grads, those that are there.
  * Map of a part: table, keys, rows (with offsets only), dtype (absent: f32), slots, weights, status, zero, scale
  * (flags: present and true). */
-void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, bool is_push);
+void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum parts_kind kind);
 /* Reads and checks all that can be without a schema: counts, bin lengths, offsets (start, rise, end, naming
  * part, position and value). grads may have any length; the handler compares it with rows * dim. Returns n or
  * a negative status. */
-int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, bool is_push);
+int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, enum parts_kind kind);
 
 /* Answer to a pull: for each part values [n_rows][dim] of dtype, then statuses [n_keys] u8 where asked for.
  * {"parts": [{"rows", "dim", "dtype", "status"}]}. Data may be NULL (made while sending). */
@@ -211,6 +215,14 @@ struct push_answer {
 };
 void embd__push_answer_write(struct msg *m, const struct push_answer *answers, uint32_t n);
 int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32_t capacity);
+
+/* Answer to an erase: {"parts": [{"erased", "keys", "status"}]}, statuses bins. */
+struct erase_answer {
+    uint32_t n_erased, n_keys;
+    const uint8_t *statuses; /* [n_keys] or NULL */
+};
+void embd__erase_answer_write(struct msg *m, const struct erase_answer *answers, uint32_t n);
+int embd__erase_answer_read(struct reader *r, struct erase_answer *answers, uint32_t capacity);
 
 /* ---- rows in bulk: the answer of scan, the request of load, and the block of a part file ---- */
 

@@ -1,5 +1,5 @@
-/* parts.c - one table's share of a pull or push: written by the client, read and checked by the
- * server.
+/* parts.c - one table's share of a pull, push or erase: written by the client, read and checked by
+ * the server.
  *
  * Everything that needs no schema is checked here, so that later stages index without looking:
  * counts are within their limits, bins have exactly the length the counts ask for, offsets begin at
@@ -44,7 +44,7 @@ static void write_map(struct msg *m, const struct part *p)
     write_flag(m, "scale", p->scale);
 }
 
-static void write_bins(struct msg *m, const struct part *p, bool is_push)
+static void write_bins(struct msg *m, const struct part *p, enum parts_kind kind)
 {
     embd__msg_bin(m, p->keys, 8ull * p->n_keys);
     if (p->offsets != NULL)
@@ -53,11 +53,11 @@ static void write_bins(struct msg *m, const struct part *p, bool is_push)
         embd__msg_bin(m, p->slots, 2ull * p->n_rows);
     if (p->weights != NULL)
         embd__msg_bin(m, p->weights, 4ull * p->n_keys);
-    if (is_push)
+    if (kind == PARTS_PUSH)
         embd__msg_bin(m, p->grads, p->grads_bytes);
 }
 
-void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, bool is_push)
+void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum parts_kind kind)
 {
     embd__msg_map(m, 1);
     embd__msg_str(m, "parts");
@@ -65,7 +65,7 @@ void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, bool
     for (uint32_t i = 0; i < n; i++)
         write_map(m, &parts[i]);
     for (uint32_t i = 0; i < n; i++)
-        write_bins(m, &parts[i], is_push);
+        write_bins(m, &parts[i], kind);
 }
 
 /* ---- reading maps ---- */
@@ -107,22 +107,26 @@ static void check_promise(struct fields *f, const struct part *p, const struct p
         embd__error_set(e, EMBD_INVALID, "%s has 'scale', which needs 'rows' and offsets", f->what);
 }
 
-static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, bool is_push,
+static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, enum parts_kind kind,
                      struct part *p, struct promise *promise)
 {
     struct fields f;
     char what[PART_NAME_BYTES];
     name_part(what, i, "");
     embd__list_map(r, item, &f, what);
-    promise->offsets = embd__field_has(&f, "rows");
+    promise->offsets = kind != PARTS_ERASE && embd__field_has(&f, "rows");
     p->table = (uint32_t)embd__field_uint(&f, "table", 1, UINT32_MAX, FIELD_REQUIRED);
     p->n_keys = read_count(&f, "keys", LIMIT_KEYS, FIELD_REQUIRED);
-    p->n_rows = read_count(&f, "rows", LIMIT_ROWS, p->n_keys);
-    p->dtype = (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, 3, EMBD_F32);
+    p->n_rows = p->n_keys;
     promise->slots = embd__field_bool(&f, "slots", false);
-    promise->weights = embd__field_bool(&f, "weights", false);
+    promise->weights = false;
     p->want_status = embd__field_bool(&f, "status", false);
-    if (!is_push) {
+    if (kind != PARTS_ERASE) {
+        p->n_rows = read_count(&f, "rows", LIMIT_ROWS, p->n_keys);
+        p->dtype = (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, 3, EMBD_F32);
+        promise->weights = embd__field_bool(&f, "weights", false);
+    }
+    if (kind == PARTS_PULL) {
         p->zero_missing = embd__field_bool(&f, "zero", false);
         p->scale = embd__field_bool(&f, "scale", false);
     }
@@ -179,8 +183,8 @@ static const void *read_array(struct reader *r, uint32_t i, const char *suffix, 
     return embd__read_bin(r, what, bytes);
 }
 
-static void read_bins(struct reader *r, uint32_t i, bool is_push, const struct promise *promise,
-                      struct part *p)
+static void read_bins(struct reader *r, uint32_t i, enum parts_kind kind,
+                      const struct promise *promise, struct part *p)
 {
     char what[PART_NAME_BYTES];
     p->keys = read_array(r, i, " keys", 8ull * p->n_keys);
@@ -190,7 +194,7 @@ static void read_bins(struct reader *r, uint32_t i, bool is_push, const struct p
         p->slots = read_array(r, i, " slots", 2ull * p->n_rows);
     if (promise->weights)
         p->weights = read_array(r, i, " weights", 4ull * p->n_keys);
-    if (is_push) {
+    if (kind == PARTS_PUSH) {
         name_part(what, i, " grads");
         p->grads =
             embd__read_bin_any(r, what, embd__dtype_bytes(p->dtype), UINT32_MAX, &p->grads_bytes);
@@ -203,7 +207,7 @@ static void read_bins(struct reader *r, uint32_t i, bool is_push, const struct p
         check_weights(r->error, i, p);
 }
 
-int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, bool is_push)
+int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, enum parts_kind kind)
 {
     struct fields f;
     struct promise promises[LIMIT_PARTS];
@@ -214,10 +218,10 @@ int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, bo
     embd__fields_end(&f);
     for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++) {
         parts[i] = (struct part){0};
-        read_map(r, &items[i], i, is_push, &parts[i], &promises[i]);
+        read_map(r, &items[i], i, kind, &parts[i], &promises[i]);
     }
     for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++)
-        read_bins(r, i, is_push, &promises[i], &parts[i]);
+        read_bins(r, i, kind, &promises[i], &parts[i]);
     int status = embd__reader_end(r);
     return status == EMBD_OK ? (int)n : status;
 }

@@ -80,8 +80,6 @@ static int refuse(const char *field, const char *value, struct embd__error *e)
 
 static int check_supported(const embd_schema *schema, struct embd__error *e)
 {
-    if (schema->optimizer.update != EMBD_LOCAL)
-        return refuse("optimizer.update", embd_update_name(schema->optimizer.update), e);
     if (schema->on_full != EMBD_GROW && schema->on_full != EMBD_ERROR)
         return refuse("on_full", embd_on_full_name(schema->on_full), e);
     if (schema->durability != EMBD_SNAPSHOT)
@@ -108,6 +106,11 @@ static int check_slot_sizes(const embd_schema *schema, struct embd__error *e)
 
 static int check_optimizer(const embd_optimizer *o, struct embd__error *e)
 {
+    if (o->update == EMBD_LAZY_GLOBAL && o->kind != EMBD_ADAM)
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'optimizer.update' is 'lazy_global', which adam has "
+                               "and %s has not",
+                               embd_optimizer_name(o->kind));
     if (o->scaler == 0.0f)
         return embd__error_set(e, EMBD_INVALID,
                                "schema field 'optimizer.scaler' is 0; gradients are divided by it");
@@ -233,7 +236,7 @@ void embd__schema_fini(struct table_schema *schema)
 
 /* ---- what follows from a schema ---- */
 
-uint32_t embd__schema_state_floats(const embd_schema *schema)
+uint32_t embd__schema_optimizer_floats(const embd_schema *schema)
 {
     switch (schema->optimizer.kind) {
     case EMBD_SGD:
@@ -250,6 +253,12 @@ uint32_t embd__schema_state_floats(const embd_schema *schema)
         break;
     }
     return 2 * schema->dim;
+}
+
+uint32_t embd__schema_state_floats(const embd_schema *schema)
+{
+    bool has_stamp = schema->optimizer.update == EMBD_LAZY_GLOBAL;
+    return embd__schema_optimizer_floats(schema) + (has_stamp ? EMBD_STAMP_FLOATS : 0);
 }
 
 uint32_t embd__schema_slot_of(const struct table_schema *schema, uint64_t key)

@@ -3,6 +3,7 @@
 #define EMBD_PROTO_SCHEMA_H
 
 #include "message.h"
+#include "stamp.h"
 
 /* A schema that owns its slot_sizes. */
 struct table_schema {
@@ -28,8 +29,10 @@ void embd__schema_write(struct msg *m, const embd_schema *schema);
  * zero. */
 int embd__schema_read(struct fields *map, struct table_schema *out);
 
-/* f32 values of optimizer state beside a row: 0, dim or 2 * dim; 1 for rowwise_adagrad. In memory and in
+/* f32 values of an optimizer's own state beside a row: 0, dim or 2 * dim; 1 for rowwise_adagrad. In memory and in
  * files: adam m then v, ftrl n then z, each [dim]. */
+uint32_t embd__schema_optimizer_floats(const embd_schema *schema);
+/* Of all state: behind the optimizer's, with lazy_global, the step the row was last brought forward to (stamp.h). */
 uint32_t embd__schema_state_floats(const embd_schema *schema);
 
 /* The slot a stored key (offset added) belongs to by slot_sizes, or slots when it is beyond the last. Needs

@@ -172,7 +172,10 @@ struct model *model_new(const embd_schema *schema)
 {
     struct model *model = calloc(1, sizeof *model);
     model->schema = *schema;
-    model->state_floats = state_floats(schema);
+    model->optimizer_floats = state_floats(schema);
+    model->state_floats = model->optimizer_floats;
+    if (schema->optimizer.update == EMBD_LAZY_GLOBAL)
+        model->state_floats += 2;
     return model;
 }
 
@@ -244,6 +247,16 @@ static void make_row(struct model *model, struct model_key *k)
     model_first_value(model, k->key, k->slot, k->w);
     for (uint32_t i = 0; i < model->state_floats; i++)
         k->state[i] = accumulates ? model->schema.optimizer.initial_accumulator : 0.0f;
+    for (uint32_t i = model->optimizer_floats; i < model->state_floats; i++)
+        k->state[i] = 0.0f;
+}
+
+static void forget(struct model *model, struct model_key *k)
+{
+    model->n_rows -= k->has_row;
+    model->n_candidates -= k->sights != 0;
+    k->has_row = false;
+    k->sights = 0;
 }
 
 void model_set_row(struct model *model, uint64_t key, uint32_t slot, const float *w,
@@ -412,6 +425,25 @@ int model_insert(struct model *model, const struct model_batch *batch, uint8_t *
     return status;
 }
 
+uint32_t model_erase(struct model *model, const struct model_batch *batch, uint8_t *statuses)
+{
+    uint32_t n_erased = 0;
+    model->request++;
+    for (uint32_t row = 0; row < batch->n_rows; row++)
+        for (uint32_t i = begin_of(batch, row); i < end_of(batch, row); i++) {
+            struct model_key *k = see(model, batch->keys[i], slot_of(batch, row));
+            if (k->request != model->request) {
+                k->status = k->has_row ? EMBD_KEY_EVICTED : EMBD_KEY_MISSING;
+                k->request = model->request;
+                n_erased += k->has_row;
+                forget(model, k);
+            }
+            if (statuses)
+                statuses[i] = (uint8_t)k->status;
+        }
+    return n_erased;
+}
+
 /* One more occurrence. Runs of 256 are summed, then the runs. */
 static void add_gradient(struct model_key *k, const float *grad, const float *weight, uint32_t dim)
 {
@@ -513,12 +545,42 @@ static void step_column(const embd_optimizer *o, uint64_t t, float *w, float *s,
     }
 }
 
+/* adam with lazy_global: what the steps since `prev` owe, then m and v of now. The step a row was
+ * brought forward to stands behind m and v as two halves of 24 bits. */
+static void lazy_step_row(const struct model *model, struct model_key *k)
+{
+    const embd_optimizer *o = &model->schema.optimizer;
+    uint32_t dim = model->schema.dim;
+    float *m = k->state, *v = m + dim, *stamp = v + dim, pay = 0, decay1 = 1, decay2 = 1;
+    uint64_t prev = (uint64_t)stamp[0] + (uint64_t)stamp[1] * 16777216, t = model->step;
+    if (prev != 0 && prev < t) {
+        double beta1 = o->beta1, beta2 = o->beta2, decay = power(beta1, t - prev);
+        pay = (float)(o->lr / (1 - beta1) * sqrt(1 - power(beta2, prev)) /
+                      (1 - power(beta1, prev)) * (1 - decay));
+        decay1 = (float)decay;
+        decay2 = (float)power(beta2, t - prev);
+    }
+    for (uint32_t c = 0; c < dim; c++) {
+        float g = k->total[c];
+        if (pay != 0)
+            k->w[c] -= pay * m[c] / (sqrtf(v[c]) + o->eps);
+        k->w[c] = model_round(k->w[c], model->schema.dtype);
+        m[c] = decay1 * m[c] + (1 - o->beta1) * g;
+        v[c] = decay2 * v[c] + (1 - o->beta2) * g * g;
+    }
+    stamp[0] = (float)(t % 16777216);
+    stamp[1] = (float)(t / 16777216);
+}
+
+/* k->total is the gradient. */
 static void step_row(const struct model *model, struct model_key *k)
 {
     const embd_optimizer *o = &model->schema.optimizer;
     uint32_t dim = model->schema.dim;
-    for (uint32_t c = 0; c < dim && o->scaler != 1.0f; c++)
-        k->total[c] /= o->scaler;
+    if (o->update == EMBD_LAZY_GLOBAL) {
+        lazy_step_row(model, k);
+        return;
+    }
     if (o->kind == EMBD_ROWWISE_ADAGRAD)
         k->state[0] += sum_of_squares(k->total, dim) / (float)dim;
     for (uint32_t c = 0; c < dim; c++) {
@@ -526,6 +588,27 @@ static void step_row(const struct model *model, struct model_key *k)
         step_column(o, model->step, k->w + c, model->state_floats ? s : NULL, k->state + dim + c,
                     k->total[c]);
         k->w[c] = model_round(k->w[c], model->schema.dtype);
+    }
+}
+
+static void divide_by_scaler(const struct model *model, struct model_key *k)
+{
+    for (uint32_t c = 0; c < model->schema.dim && model->schema.optimizer.scaler != 1.0f; c++)
+        k->total[c] /= model->schema.optimizer.scaler;
+}
+
+/* update = global: the rows this push did not name, with a gradient of 0. */
+static void step_others(struct model *model)
+{
+    embd_optimizer_kind kind = model->schema.optimizer.kind;
+    if (kind != EMBD_MOMENTUM && kind != EMBD_NESTEROV && kind != EMBD_ADAM && kind != EMBD_RMSPROP)
+        return;
+    for (uint64_t i = 0; i < model->n_keys; i++) {
+        struct model_key *k = model->keys[i];
+        if (!k->has_row || k->request == model->request)
+            continue;
+        memset(k->total, 0, model->schema.dim * sizeof *k->total);
+        step_row(model, k);
     }
 }
 
@@ -544,9 +627,13 @@ int model_push(struct model *model, const struct model_batch *batch, const float
         struct model_key *k = touched.keys[i];
         if (k->n % 256)
             end_run(k, model->schema.dim);
-        if (k->has_row)
-            step_row(model, k);
+        if (!k->has_row)
+            continue;
+        divide_by_scaler(model, k);
+        step_row(model, k);
     }
+    if (status == EMBD_OK && model->schema.optimizer.update == EMBD_GLOBAL)
+        step_others(model);
     free(touched.keys);
     if (counts_out)
         *counts_out = touched.counts;

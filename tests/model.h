@@ -24,7 +24,7 @@ struct model_key {
 
 struct model {
     embd_schema schema; /* slot_sizes stay the caller's */
-    uint32_t state_floats;
+    uint32_t state_floats, optimizer_floats; /* all of a row; the first of them, before stamps */
     struct model_key **keys; /* in the order first seen */
     uint64_t n_keys;
     uint64_t n_rows, n_candidates, step;
@@ -61,6 +61,9 @@ int model_push(struct model *model, const struct model_batch *batch, const float
                bool divide, uint8_t *statuses, struct model_counts *counts_out);
 int model_insert(struct model *model, const struct model_batch *batch, uint8_t *statuses,
                  struct model_counts *counts_out);
+
+/* Returns how many distinct keys had a row. */
+uint32_t model_erase(struct model *model, const struct model_batch *batch, uint8_t *statuses);
 
 /* The key's entry, or NULL where it was never seen. */
 const struct model_key *model_find(const struct model *model, uint64_t key, uint32_t slot);

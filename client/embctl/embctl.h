@@ -52,6 +52,7 @@ int command_config_check(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_completion(int argc, char **argv);
 int command_get(int argc, char **argv);
+int command_delete(int argc, char **argv);
 int command_snapshot(int argc, char **argv);
 int command_dump(int argc, char **argv);
 int command_load(int argc, char **argv);

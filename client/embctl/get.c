@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "embctl.h"
+#include "key_list.h"
 #include "listing.h"
 
 #define FLOATS_SHOWN 8
 
 struct get {
     const char *table;
-    uint64_t *keys;
-    size_t n_keys;
+    struct key_list keys;
     uint64_t slot;
     bool full, zero;
 };
@@ -24,17 +24,6 @@ static const struct argp_option options[] = {
      "Zeros for a key without a row, instead of the value it would start with", 0},
     {0},
 };
-
-static void add_key(struct get *get, struct argp_state *state, const char *text)
-{
-    uint64_t *grown = reallocarray(get->keys, get->n_keys + 1, sizeof *grown);
-    if (!grown)
-        argp_failure(state, EXIT_FAILED, 0, "out of memory");
-    get->keys = grown;
-    if (!read_uint(text, UINT64_MAX, &get->keys[get->n_keys++]))
-        argp_error(state, "key is '%s'; it can be 0 to 18446744073709551615, or 0x and hex digits",
-                   text);
-}
 
 static int parse(int key, char *arg, struct argp_state *state)
 {
@@ -52,12 +41,12 @@ static int parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_ARG:
         if (get->table)
-            add_key(get, state, arg);
+            key_list_add(&get->keys, state, arg);
         else
             get->table = arg;
         return 0;
     case ARGP_KEY_END:
-        if (get->n_keys == 0)
+        if (get->keys.n == 0)
             argp_error(state, "name a table and one or more keys");
         return 0;
     default:
@@ -84,9 +73,9 @@ static void print(const struct get *get, const float *values, const uint8_t *sta
     struct listing l;
     listing_init(&l, "rows", columns, 4);
     l.floats_shown = get->full ? 0 : FLOATS_SHOWN;
-    for (size_t i = 0; i < get->n_keys; i++) {
+    for (size_t i = 0; i < get->keys.n; i++) {
         listing_row(&l);
-        listing_uint(&l, 0, get->keys[i]);
+        listing_uint(&l, 0, get->keys.keys[i]);
         listing_uint(&l, 1, get->slot);
         listing_text(&l, 2, status_name(statuses[i]));
         listing_floats(&l, 3, values + i * dim, dim);
@@ -100,17 +89,17 @@ static int pull(embd_client *client, const struct get *get, embd_table *table)
 {
     const embd_schema *schema = embd_table_schema(table);
     uint64_t *offsets = calloc(schema->slots + 1u, sizeof *offsets);
-    float *values = calloc(get->n_keys, schema->dim * sizeof *values);
-    uint8_t *statuses = calloc(get->n_keys, 1);
+    float *values = calloc(get->keys.n, schema->dim * sizeof *values);
+    uint8_t *statuses = calloc(get->keys.n, 1);
     int status = EMBD_NO_MEMORY;
     if (offsets && values && statuses) {
         for (uint64_t r = get->slot + 1; r <= schema->slots; r++)
-            offsets[r] = get->n_keys;
+            offsets[r] = get->keys.n;
         embd_part part = {.table = table,
                           .n_rows = schema->slots,
                           .offsets = offsets,
-                          .n_keys = get->n_keys,
-                          .keys = get->keys,
+                          .n_keys = get->keys.n,
+                          .keys = get->keys.keys,
                           .values = values,
                           .statuses = statuses,
                           .raw = true};
@@ -164,6 +153,6 @@ int command_get(int argc, char **argv)
     struct get get = {0};
     parse_command(&argp, argc, argv, &get);
     int code = get_rows(&get);
-    free(get.keys);
+    free(get.keys.keys);
     return code;
 }

@@ -2,7 +2,7 @@
  *
  * Reading order: main.c (the list of commands), options.c (what all of them take), listing.h (how
  * results are shown: a table, or JSON from the same cells), then one file per group of commands:
- * cluster.c, stats.c, table.c (settings.h: a definition on the command line), get.c, copies.c
+ * cluster.c, stats.c, table.c (settings.h: a definition on the command line), get.c, delete.c, copies.c
  * (snapshot, dump, load, verify; progress.h shows how far they are), models.c (export, import;
  * parameters.h: tables of a ps.json), inspect.c, blobs.c. */
 #include <locale.h>
@@ -43,6 +43,7 @@ const struct command all_commands[] = {
     {"wait", "Wait until every shard is ready", command_wait, NULL},
     {"table", "List, describe, create and drop tables", NULL, table_commands},
     {"get", "Show the rows of keys", command_get, NULL},
+    {"delete", "Erase keys and their rows", command_delete, NULL},
     {"snapshot", "Have the servers write their state under their data directories",
      command_snapshot, NULL},
     {"dump", "Copy tables into a directory here", command_dump, NULL},

@@ -119,8 +119,18 @@ typedef enum embd_optimizer_kind {
     EMBD_FTRL,
 } embd_optimizer_kind;
 
-/* Which rows a push steps: those it touches; or (later versions) all. */
-typedef enum embd_update { EMBD_LOCAL, EMBD_GLOBAL, EMBD_LAZY_GLOBAL } embd_update;
+/* Which rows a push steps. */
+typedef enum embd_update {
+    EMBD_LOCAL,       /* those it names */
+    EMBD_GLOBAL,      /* all there are, those it does not name with g = 0: m, a and v decay, w goes on by them. A pass
+                         over the table for each push. sgd, the adagrads and ftrl leave a row without a gradient
+                         as it is, so that this is EMBD_LOCAL for them */
+    EMBD_LAZY_GLOBAL, /* adam: as HugeCTR's LazyGlobal. A row's steps wait for its next push, at t, k pushes after its
+                         last one, at prev: w -= lr/(1-beta1) * sqrt(1-beta2^prev)/(1-beta1^prev) * (1-beta1^k) * m /
+                         (sqrt(v)+eps), then m = beta1^k*m + (1-beta1)*g, v = beta2^k*v + (1-beta2)*g*g. So w is
+                         always one step behind, and what a row's own push owes is paid by its next one: pulls and
+                         dumps show rows without it. prev is part of the state (two floats behind v) */
+} embd_update;
 
 typedef struct embd_optimizer {
     embd_optimizer_kind kind;
@@ -275,7 +285,7 @@ typedef enum embd_key_status {
     EMBD_KEY_INSERTED, /* had none and has one now */
     EMBD_KEY_MISSING,  /* has none; a pull answered its first value, or zeros where asked to */
     EMBD_KEY_FILTERED, /* not seen often enough (admit_after): no row, a push's gradient was dropped */
-    EMBD_KEY_EVICTED,  /* lost its row in this request */
+    EMBD_KEY_EVICTED,  /* lost its row in this request: erased */
     EMBD_KEY_FULL,     /* no room: no row, a push's gradient was dropped */
 } embd_key_status;
 
@@ -340,6 +350,14 @@ EMBD_API int embd_pull_start(embd_client *client, const embd_part *parts, size_t
                              const embd_call_options *options, embd_call **call_out);
 EMBD_API int embd_push_start(embd_client *client, const embd_part *parts, size_t n_parts,
                              const embd_call_options *options, embd_call **call_out);
+
+/* Erases keys: their rows go, with the optimizer's state, and so does how often they were seen (admit_after). A
+ * key that is pushed again starts anew. `values` and `weights` of the parts are not looked at; `offsets` say which
+ * slots keys belong to, as for a pull. `statuses` become EMBD_KEY_EVICTED, or EMBD_KEY_MISSING where there was no
+ * row. Erasing is no step of the table, and an erase may be repeated. Blocks. Errors as for pull, and
+ * EMBD_UNSUPPORTED where the servers' store cannot. After an error some of the keys may be gone. */
+EMBD_API int embd_erase(embd_client *client, const embd_part *parts, size_t n_parts,
+                        const embd_call_options *options);
 
 /* Waits for a started call, frees it and returns its status, as embd_pull and embd_push do. */
 EMBD_API int embd_wait(embd_call *call);

@@ -34,6 +34,7 @@ static const struct metric shard_metrics[] = {
      1},
     {"keys_full", "embd_keys_full_total", "Keys without a row because the table is full.", COUNTER,
      1},
+    {"keys_erased", "embd_keys_erased_total", "Keys that lost their row to an erase.", COUNTER, 1},
     {"pull_us", "embd_pull_seconds_total", "Time spent on pulls.", COUNTER, MICROS},
     {"push_us", "embd_push_seconds_total", "Time spent on pushes.", COUNTER, MICROS},
     {"pushes_held_us", "embd_pushes_held_seconds_total", "Time pushes waited for holds to end.",

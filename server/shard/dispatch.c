@@ -27,6 +27,7 @@ static const struct method_entry {
     [METHOD_TABLE_DESCRIBE] = {handle_table_describe, TOUCH_READS, false},
     [METHOD_PULL] = {handle_pull, TOUCH_READS, false},
     [METHOD_PUSH] = {handle_push, TOUCH_CHANGES, false},
+    [METHOD_ERASE] = {handle_erase, TOUCH_STRUCTURE, false},
     [METHOD_STATS] = {handle_stats, TOUCH_NOTHING, true},
     [METHOD_HOLD] = {handle_hold, TOUCH_HOLD, false},
     [METHOD_RELEASE] = {handle_release, TOUCH_NOTHING, true},

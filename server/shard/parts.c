@@ -1,4 +1,5 @@
-/* parts.c - the parts of a pull or push, from bytes to work: read, checked one by one, copied. */
+/* parts.c - the parts of a pull, push or erase, from bytes to work: read, checked one by one,
+ * copied. */
 #include "ahead.h"
 #include "check.h"
 #include "permit.h"
@@ -17,7 +18,7 @@ static int check_twice(const struct shard_work *work, struct embd__error *e)
     return EMBD_OK;
 }
 
-static int check_all(struct call *call, bool is_push)
+static int check_all(struct call *call, enum parts_kind kind)
 {
     struct shard_work *work = call->work;
     struct embd__error *e = &call->error;
@@ -26,24 +27,23 @@ static int check_all(struct call *call, bool is_push)
         part->in = call->shard->parts[i];
         if (check_part(&call->shard->tables, &part->in, i, &part->table, e) != EMBD_OK)
             return e->status;
-        if (permit_part(call, part->table, is_push) != EMBD_OK)
+        if (permit_part(call, part->table, kind != PARTS_PULL) != EMBD_OK)
             return e->status;
-        if (is_push &&
+        if (kind == PARTS_PUSH &&
             check_grads(part->table, &part->in, i, i == 0 ? ahead_n_finite(call->request) : 0,
                         e) != EMBD_OK)
             return e->status;
     }
-    return is_push ? check_twice(work, e) : EMBD_OK;
+    return kind == PARTS_PUSH ? check_twice(work, e) : EMBD_OK;
 }
 
-int call_read_parts(struct call *call, bool is_push)
+int call_read_parts(struct call *call, enum parts_kind kind)
 {
     struct embd__error *e = &call->error;
-    int n = embd__parts_read(&call->reader, call->shard->parts, LIMIT_PARTS, is_push);
+    int n = embd__parts_read(&call->reader, call->shard->parts, LIMIT_PARTS, kind);
     if (n < 0)
         return e->status;
-    if (work_size_parts(call->work, (uint32_t)n, e) != EMBD_OK ||
-        check_all(call, is_push) != EMBD_OK)
+    if (work_size_parts(call->work, (uint32_t)n, e) != EMBD_OK || check_all(call, kind) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < call->work->n_parts; i++)
         hot_see(&call->work->parts[i].table->hot, call->work->parts[i].in.keys,

@@ -25,6 +25,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"keys_inserted", c->keys_inserted},
         {"keys_filtered", c->keys_filtered},
         {"keys_full", c->keys_full},
+        {"keys_erased", c->keys_erased},
         {"pull_us", c->pull_ns / 1000},
         {"push_us", c->push_ns / 1000},
         {"pushes_held_us", c->pushes_held_us},

@@ -19,7 +19,7 @@ struct counters {
     uint64_t requests[METHOD_COUNT];
     uint64_t unknown_methods, notifications, errors, parked, denied;
     uint64_t keys_pulled, keys_hit, keys_missing;
-    uint64_t keys_pushed, keys_inserted, keys_filtered, keys_full;
+    uint64_t keys_pushed, keys_inserted, keys_filtered, keys_full, keys_erased;
     uint64_t pull_ns, push_ns, pushes_held_us;
     uint64_t settled_bytes;
     uint64_t snapshots;
@@ -69,6 +69,7 @@ int handle_table_drop(struct call *call);
 int handle_table_describe(struct call *call);
 int handle_pull(struct call *call);
 int handle_push(struct call *call);
+int handle_erase(struct call *call);
 int handle_stats(struct call *call);
 int handle_hold(struct call *call);
 int handle_release(struct call *call);
@@ -82,9 +83,9 @@ int handle_trace(struct call *call);
 /* Nothing may follow a request's fields and bins. Returns call->error.status. */
 int call_end(struct call *call, struct fields *fields);
 
-/* Reads the parts of a pull or push into call->work, checks them against their tables and makes
- * room for the statuses they ask for. */
-int call_read_parts(struct call *call, bool is_push);
+/* Reads the parts of a pull, push or erase into call->work, checks them against their tables and
+ * makes room for the statuses they ask for. */
+int call_read_parts(struct call *call, enum parts_kind kind);
 
 /* The request is answered with call->answer, or with the error where one is set. The request may be
  * gone afterwards. */

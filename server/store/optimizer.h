@@ -24,15 +24,28 @@
  *                     z = z + (g - ((r'-r)/lr)*w)
  *                     w = |z| > l1 ? ((z < 0 ? -l1 : l1) - z) / ((r'/lr + l2) + beta/lr) : 0
  *
+ * With update = global, rows that a push does not name step too, with g = 0; that changes nothing
+ * of a row with sgd, the adagrads and ftrl. With lazy_global, which adam has, a row's step waits
+ * for its next push, at t, and is then made for the k = t - prev steps since its last at once, from
+ * m and v as that left them (optimizer_lazy; new rows owe nothing):
+ *
+ *   adam              w = w - (pay*m) / (sqrt(v)+eps)
+ *                     m = decay1*m + (1-beta1)*g
+ *                     v = decay2*v + ((1-beta2)*g)*g
+ *                     decay = beta^k, pay = lr/(1-beta1) * sqrt(1-beta2^prev)/(1-beta1^prev)
+ *                     * (1-beta1^k), made in double
+ *
  * State beside a row, f32: m | a | v of momentum, nesterov, adagrad, rmsprop [dim]; v of
  * rowwise_adagrad [1]; adam m [dim] then v [dim]; ftrl n [dim] then z [dim]. It starts at 0, v of
- * (rowwise_)adagrad at initial_accumulator. Also compiled as CUDA C++. */
+ * (rowwise_)adagrad at initial_accumulator. With lazy_global prev follows (stamp.h),
+ * 0 in a new row. Also compiled as CUDA C++. */
 #ifndef EMBD_STORE_OPTIMIZER_H
 #define EMBD_STORE_OPTIMIZER_H
 
 #include <math.h>
 
 #include "dtype.h"
+#include "stamp.h"
 
 /* What a step needs besides the row and its gradient: the same for all rows of a push. */
 struct optimizer_step {
@@ -40,6 +53,8 @@ struct optimizer_step {
     float one_plus_momentum, one_minus_beta1, one_minus_beta2;
     float alpha;        /* adam */
     float beta_over_lr; /* ftrl */
+    uint64_t t;
+    bool is_lazy; /* lazy_global: optimizer_lazy_column */
 };
 
 /* base^n in double by repeated squaring: n's bits from the lowest, the same everywhere. */
@@ -73,7 +88,16 @@ EMBD_INLINE struct optimizer_step optimizer_begin(const embd_optimizer *o, uint6
     double correction2 = 1.0 - optimizer_power((double)o->beta2, t);
     p.alpha = (float)((double)o->lr * sqrt(correction2) / correction1);
     p.beta_over_lr = o->beta / o->lr;
+    p.t = t;
+    p.is_lazy = o->update == EMBD_LAZY_GLOBAL;
     return p;
+}
+
+/* Whether a push changes rows that it does not name. */
+EMBD_INLINE bool optimizer_is_global(const embd_optimizer *o)
+{
+    return o->update == EMBD_GLOBAL && (o->kind == EMBD_MOMENTUM || o->kind == EMBD_NESTEROV ||
+                                        o->kind == EMBD_ADAM || o->kind == EMBD_RMSPROP);
 }
 
 /* The value that every float of a new row's state starts at. */
@@ -159,6 +183,39 @@ EMBD_INLINE void optimizer_column(embd_optimizer_kind kind, const struct optimiz
         break;
     }
     }
+}
+
+/* What one row's lazy step needs besides: the same for all its columns. */
+struct optimizer_lazy {
+    float pay, decay1, decay2;
+};
+
+/* prev: the step the row was brought forward to, 0: none. */
+EMBD_INLINE struct optimizer_lazy optimizer_lazy_begin(const struct optimizer_step *p,
+                                                       uint64_t prev)
+{
+    struct optimizer_lazy lazy = {0.0f, 1.0f, 1.0f};
+    if (prev == 0 || prev >= p->t)
+        return lazy;
+    double beta1 = (double)p->beta1, beta2 = (double)p->beta2;
+    double decay1 = optimizer_power(beta1, p->t - prev);
+    double root = sqrt(1.0 - optimizer_power(beta2, prev));
+    double correction1 = 1.0 - optimizer_power(beta1, prev);
+    lazy.pay = (float)((double)p->lr / (1.0 - beta1) * root / correction1 * (1.0 - decay1));
+    lazy.decay1 = (float)decay1;
+    lazy.decay2 = (float)optimizer_power(beta2, p->t - prev);
+    return lazy;
+}
+
+/* As optimizer_column, of adam with lazy_global. */
+EMBD_INLINE void optimizer_lazy_column(const struct optimizer_step *p,
+                                       const struct optimizer_lazy *lazy, float *w, float *m,
+                                       float *v, float g)
+{
+    if (lazy->pay != 0.0f)
+        *w = *w - lazy->pay * *m / (sqrtf(*v) + p->eps);
+    *m = lazy->decay1 * *m + p->one_minus_beta1 * g;
+    *v = lazy->decay2 * *v + p->one_minus_beta2 * g * g;
 }
 
 #endif

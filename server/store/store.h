@@ -60,6 +60,13 @@ struct store_insert {
     uint32_t n_inserted, n_full, n_filtered;
 };
 
+/* Keys to be forgotten: their rows, and sights for admit_after. */
+struct store_erase {
+    struct store_keys in; /* no weights */
+    uint8_t *statuses;    /* [n_keys] or NULL: EMBD_KEY_EVICTED, or EMBD_KEY_MISSING where there was no row */
+    uint32_t n_erased;    /* set on success: distinct keys that had a row */
+};
+
 /* What a scan fills: as struct row_block, but writable. `rows` NULL: neither rows nor states are wanted. */
 struct store_scan {
     uint32_t n_rows, n_candidates;
@@ -125,6 +132,10 @@ struct store_ops {
      * EMBD_NO_MEMORY: nothing changed. Blocks. */
     int (*load)(struct store *store, const struct row_block *block, struct embd__error *e);
     void (*set_step)(struct store *store, uint64_t step);
+
+    /* Rows given back are the first to be taken again. No calls are under way. EMBD_NO_MEMORY, EMBD_UNSUPPORTED:
+     * nothing changed. Blocks. */
+    int (*erase)(struct store *store, struct store_erase *erase, struct embd__error *e);
 
     void (*stats)(const struct store *store, struct store_stats *out);
 

@@ -125,6 +125,21 @@ static void push_and_compare(bool raw, embd_plan plan)
     assert_memory_equal(b.statuses, b.expected_statuses, b.batch.n_keys);
 }
 
+static void erase_and_compare(void)
+{
+    embd_part part = part_of(true);
+    struct model_batch batch = {.n_keys = (uint32_t)b.batch.n_keys,
+                                .n_rows = (uint32_t)b.batch.n_rows,
+                                .keys = b.batch.stored,
+                                .offsets = b.batch.offsets32,
+                                .slots = b.model->schema.partition == EMBD_SLOT ? b.batch.row_slots
+                                                                                : NULL};
+    part.values = NULL;
+    check(embd_erase(client, &part, 1, NULL));
+    model_erase(b.model, &batch, b.expected_statuses);
+    assert_memory_equal(b.statuses, b.expected_statuses, b.batch.n_keys);
+}
+
 /* Every row the model has. */
 static void compare_table(void)
 {
@@ -222,6 +237,29 @@ static void keys_wait_for_their_row_where_the_table_says_so(void **state)
     open_bench(&schema);
     train(6, 60);
     close_bench();
+}
+
+static void erased_keys_start_anew(void **state)
+{
+    static const uint64_t sizes[3] = {10, 3, 25};
+    (void)state;
+    for (int partition = EMBD_HASH; partition <= EMBD_SLOT; partition++) {
+        embd_schema schema;
+        base_schema(&schema);
+        schema.partition = (embd_partition)partition;
+        schema.slot_sizes = partition == EMBD_MODULO ? sizes : NULL;
+        schema.admit_after = partition == EMBD_HASH ? 2 : 0;
+        embd_optimizer_init(&schema.optimizer, EMBD_ADAM, 0.05f);
+        open_bench(&schema);
+        for (int round = 0; round < 5; round++) {
+            train(2, 25);
+            batch_make(&b.batch, &b.model->schema, 3, 25, false, &random_state);
+            erase_and_compare();
+            pull_and_compare(false, EMBD_PLAN_POOLED, EMBD_F32);
+        }
+        train(2, 25);
+        close_bench();
+    }
 }
 
 static void pulls_create_rows_where_the_table_says_so(void **state)
@@ -417,6 +455,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_kind_of_table_equals_the_model),
         cmocka_unit_test(slot_sizes_offset_and_bound_keys),
         cmocka_unit_test(keys_wait_for_their_row_where_the_table_says_so),
+        cmocka_unit_test(erased_keys_start_anew),
         cmocka_unit_test(pulls_create_rows_where_the_table_says_so),
         cmocka_unit_test(the_chosen_plan_gives_the_same_bits),
         cmocka_unit_test(a_full_table_says_which_keys_had_no_room),

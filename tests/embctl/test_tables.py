@@ -83,6 +83,29 @@ def case_a_pushed_row_is_a_hit_and_long_rows_are_cut_in_tables_only():
         assert figures(server, "t")[0, "rows"] == 1 and figures(server, "t")[0, "steps"] == 1
 
 
+def case_deleted_keys_are_missing():
+    with Embd(shards=2) as server:
+        embctl(server, "table", "create", "t", "--dim", 1, "--combiner", "concat", "--lr", 1, "--initializer", "constant",
+               "--partition", "modulo")
+        keys = list(range(20, 40))
+        for shard, address in enumerate(server.addresses):
+            with Wire(("127.0.0.1", int(address.rsplit(":", 1)[1]))) as wire:
+                table = wire.call("table_describe", {"name": "t"})[0]["id"]
+                mine = keys[shard::2]
+                wire.call("push", {"parts": [{"table": table, "keys": len(mine)}]}, struct.pack(f"<{len(mine)}Q", *mine),
+                          struct.pack(f"<{len(mine)}f", *mine))
+        rows = embctl_json(server, "delete", "t", 21, 22, 99)["keys"]
+        assert [(r["key"], r["status"]) for r in rows] == [(21, "deleted"), (22, "deleted"), (99, "missing")]
+        rows = embctl_json(server, "get", "t", *keys)["rows"]
+        assert [r["key"] for r in rows if r["status"] == "missing"] == [21, 22]
+        assert all(r["values"] == ([0] if r["key"] in (21, 22) else [-r["key"]]) for r in rows)
+        assert sum(figures(server, "t")[shard, "rows"] for shard in (0, 1)) == 18
+        assert embctl(server, "delete", "t", 21).split()[-1] == "missing"
+        embctl(server, "delete", "none", 1, code=NOT_FOUND, says="none")
+        embctl(server, "delete", "t", code=USAGE)
+        embctl(server, "delete", "--slot", 1, "t", 1, code=USAGE, says="slot")
+
+
 def case_the_cluster_answers():
     with Embd(shards=3) as server:
         for command in ("ping", "cluster"):
@@ -136,7 +159,7 @@ def case_exit_codes_and_help():
     assert version == embctl(None, "--version").split() and version[0] == "embctl"
     assert embctl_json(None, "version")["embctl"][0]["version"] == version[1]
     overview = embctl(None, "--help")
-    for command in ("ping", "cluster", "stats", "get", "snapshot", "dump", "load", "verify", "drain", "version"):
+    for command in ("ping", "cluster", "stats", "get", "delete", "snapshot", "dump", "load", "verify", "drain", "version"):
         assert f"  {command} " in overview, command
         assert "Examples:" in embctl(None, command, "--help"), command
     for command in ("list", "describe", "create", "drop"):

@@ -1,4 +1,5 @@
-/* fuzz_parts.c - any bytes as a pull or push; of what is believed, every promise is checked. */
+/* fuzz_parts.c - any bytes as a pull, push or erase; of what is believed, every promise is checked.
+ */
 #include <math.h>
 #include <stdlib.h>
 
@@ -36,12 +37,12 @@ static void check(const struct part *p)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    for (int is_push = 0; is_push < 2; is_push++) {
+    for (int kind = PARTS_PULL; kind <= PARTS_ERASE; kind++) {
         struct received r;
         struct reader reader;
         received_init(&r, LIMIT_HEADER_BYTES, LIMIT_FRAME_BYTES);
         if (received_feed(&r, data, n, 0) == FRAME_DONE && received_read(&r, &reader) == EMBD_OK) {
-            int n_parts = embd__parts_read(&reader, parts, LIMIT_PARTS, is_push);
+            int n_parts = embd__parts_read(&reader, parts, LIMIT_PARTS, (enum parts_kind)kind);
             must((n_parts < 0) == (r.error.status != EMBD_OK));
             for (int i = 0; i < n_parts; i++)
                 check(&parts[i]);

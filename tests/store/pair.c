@@ -274,6 +274,24 @@ int pair_insert(struct pair *pair, const struct batch *batch, bool want_status)
     return expected;
 }
 
+void pair_erase(struct pair *pair, const struct batch *batch, bool want_status)
+{
+    uint32_t n_keys = batch->in.n_keys;
+    struct embd__error e = {0};
+    uint8_t *statuses = malloc(n_keys + 1), *expected_statuses = malloc(n_keys + 1);
+    struct store_erase erase = {.in = batch_keys(batch), .statuses = want_status ? statuses : NULL};
+    erase.in.weights = NULL;
+    int status = pair->ops->erase(pair->store, &erase, &e);
+    assert_true(status == EMBD_OK || status == EMBD_UNSUPPORTED);
+    if (status == EMBD_OK)
+        assert_int_equal(erase.n_erased, model_erase(pair->model, &batch->in,
+                                                     want_status ? expected_statuses : NULL));
+    if (status == EMBD_OK && want_status)
+        assert_memory_equal(statuses, expected_statuses, n_keys);
+    free(statuses);
+    free(expected_statuses);
+}
+
 /* ---- scan and load ---- */
 
 void scanned_init(struct scanned *scanned, const embd_schema *schema, uint32_t max_rows,
@@ -371,6 +389,11 @@ void pair_compare(struct pair *pair)
 
 void pair_reload(struct pair *pair)
 {
+    pair_reload_at(pair, pair->model->step);
+}
+
+void pair_reload_at(struct pair *pair, uint64_t step)
+{
     struct store *fresh;
     struct embd__error e = {0};
     struct scanned scanned;
@@ -385,7 +408,7 @@ void pair_reload(struct pair *pair)
         if (pair->ops->load(fresh, &block, &e) != EMBD_OK)
             fail_msg("load: %s", e.text);
     }
-    pair->ops->set_step(fresh, pair->model->step);
+    pair->ops->set_step(fresh, step);
     scanned_free(&scanned);
     pair->ops->close(pair->store);
     pair->store = fresh;

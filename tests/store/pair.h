@@ -52,10 +52,15 @@ int pair_pull(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
 int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, bool want_status);
 int pair_insert(struct pair *pair, const struct batch *batch, bool want_status);
 
+/* Nothing happens where the store cannot. */
+void pair_erase(struct pair *pair, const struct batch *batch, bool want_status);
+
 /* All rows, states, candidates, counts and the step. */
 void pair_compare(struct pair *pair);
 /* Scans the store into a fresh one, block by block, which takes its place. */
 void pair_reload(struct pair *pair);
+/* The same, of a store whose pushes the model has not seen. */
+void pair_reload_at(struct pair *pair, uint64_t step);
 
 /* A done that keeps the status. */
 struct outcome {

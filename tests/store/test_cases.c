@@ -37,6 +37,11 @@ static embd_schema schema_of(const struct test_case *c, struct dice *dice)
     s.combiner = c->combiner;
     s.dtype = c->dtype;
     embd_optimizer_init(&s.optimizer, c->optimizer, 0.05f);
+    s.optimizer.update = (embd_update)(c->number / 2 % 3);
+    if (s.optimizer.update == EMBD_LAZY_GLOBAL && c->optimizer != EMBD_ADAM)
+        s.optimizer.update = EMBD_GLOBAL;
+    if (strcmp(store_name, "host") != 0) /* which refuses the others */
+        s.optimizer.update = EMBD_LOCAL;
     s.optimizer.scaler = c->number % 3 ? 1.0f : 1024.0f;
     s.optimizer.initial_accumulator = c->number % 2 ? 0.1f : 0.0f;
     s.optimizer.l1 = 0.001f * (float)(c->number % 4);
@@ -106,7 +111,7 @@ static void one_call(struct pair *pair, const struct test_case *c)
     bool is_raw = c->combiner == EMBD_CONCAT || dice_below(dice, 3) == 0;
     embd_dtype wire = dice_below(dice, 2) ? c->wire : EMBD_F32;
     batch_draw(pair, &batch, dice_below(dice, 40), 5, is_raw, c->weights);
-    switch (dice_below(dice, 8)) {
+    switch (dice_below(dice, 9)) {
     case 0:
     case 1:
     case 2:
@@ -119,6 +124,9 @@ static void one_call(struct pair *pair, const struct test_case *c)
         break;
     case 6:
         pair_insert(pair, &batch, dice_below(dice, 2));
+        break;
+    case 7:
+        pair_erase(pair, &batch, dice_below(dice, 2));
         break;
     default:
         if (dice_below(dice, 2))

@@ -63,6 +63,44 @@ static void test_colliding_keys(void **state)
     index_close(&index);
 }
 
+/* Keys come and go, many of them in a few buckets; those that are there are always found. */
+static void test_removed_keys(void **state)
+{
+    (void)state;
+    enum { N = 3000, MOVES = 200000 };
+    struct index index;
+    static uint32_t refs[N];
+    uint64_t used = 0, x = 1;
+    assert_true(index_open(&index));
+    for (uint32_t move = 0; move < MOVES; move++) {
+        x = x * 6364136223846793005ULL + 1442695040888963407ULL;
+        uint32_t i = (uint32_t)(x >> 33) % N, slot = i % 3;
+        uint64_t hash = i % 5 == 0 ? (uint64_t)i << 40 | 0xffffff : index_hash(i, slot);
+        if (refs[i] != 0) {
+            assert_int_equal(index_find(&index, hash, slot), refs[i]);
+            assert_true(index_remove(&index, hash, slot));
+            used--;
+            refs[i] = 0;
+        } else {
+            assert_false(index_remove(&index, hash, slot));
+            put(&index, hash, slot, refs[i] = move + 1);
+            used++;
+        }
+        assert_int_equal(index_find(&index, hash, slot), refs[i]);
+    }
+    assert_int_equal(index.n_entries, used);
+    for (uint32_t i = 0; i < N; i++) {
+        uint64_t hash = i % 5 == 0 ? (uint64_t)i << 40 | 0xffffff : index_hash(i, i % 3);
+        assert_int_equal(index_find(&index, hash, i % 3), refs[i]);
+    }
+    uint64_t at = 0, n = 0;
+    struct index_entry entry;
+    while (index_next(&index, &at, &entry))
+        n++;
+    assert_int_equal(n, used);
+    index_close(&index);
+}
+
 /* Keys made so that no split separates them are refused when the directory has its full size; the
  * others stay. */
 static void test_inseparable_keys(void **state)
@@ -151,7 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hash_is_a_bijection), cmocka_unit_test(test_routed_keys_spread),
-        cmocka_unit_test(test_colliding_keys),      cmocka_unit_test(test_inseparable_keys),
+        cmocka_unit_test(test_colliding_keys),      cmocka_unit_test(test_removed_keys), cmocka_unit_test(test_inseparable_keys),
         cmocka_unit_test(test_growth_and_order),    cmocka_unit_test(test_bytes_for_each_key),
         cmocka_unit_test(test_room_at_once),
     };

@@ -179,7 +179,7 @@ static void what_a_manifest_says_is_checked(void **state)
     refused("\"dim\": 3", "\"dim\": 4097", EMBD_CORRUPT, "'dim' is 4097, the limit is 4096");
     refused("\"dim\": 3", "\"dim\": 0", EMBD_INVALID, "'dim' is 0");
     refused("\"mean\"", "\"median\"", EMBD_CORRUPT, "'combiner' is 'median', which is unknown");
-    refused("\"local\"", "\"global\"", EMBD_UNSUPPORTED, "'optimizer.update' is 'global'");
+    refused("\"local\"", "\"lazy_global\"", EMBD_INVALID, "'optimizer.update' is 'lazy_global'");
     refused("\"eps\"", "\"beta1\"", EMBD_CORRUPT, "optimizer has no 'eps'");
     refused("0.5", "\"0.5\"", EMBD_CORRUPT, "'initial_accumulator' is no number");
     refused("0.5", "1e300", EMBD_CORRUPT, "'initial_accumulator' is 1e+300, beyond f32");

@@ -118,15 +118,45 @@ static void numbers_outside_an_enum_are_refused(void **state)
     }
 }
 
+static void lazy_global_is_adams_alone_and_has_a_stamp(void **state)
+{
+    embd_schema s = sound();
+    struct embd__error e = {0};
+    (void)state;
+    s.optimizer.update = EMBD_GLOBAL;
+    assert_int_equal(embd__schema_check(&s, &e), EMBD_OK);
+    for (int kind = EMBD_SGD; kind <= EMBD_FTRL; kind++) {
+        embd_optimizer_init(&s.optimizer, (embd_optimizer_kind)kind, 0.1f);
+        uint32_t floats = embd__schema_state_floats(&s);
+        s.optimizer.update = EMBD_LAZY_GLOBAL;
+        if (kind == EMBD_ADAM) {
+            assert_int_equal(embd__schema_check(&s, &e), EMBD_OK);
+            assert_int_equal(embd__schema_state_floats(&s), floats + EMBD_STAMP_FLOATS);
+            assert_int_equal(embd__schema_optimizer_floats(&s), floats);
+        } else {
+            refused(&s, EMBD_INVALID, "'optimizer.update' is 'lazy_global', which adam has and");
+            refused(&s, EMBD_INVALID, embd_optimizer_name((embd_optimizer_kind)kind));
+        }
+    }
+}
+
+static void a_stamp_is_exact_among_floats(void **state)
+{
+    static const uint64_t counts[] = {0, 1, 0xffffff, 0x1000000, 0x123456789abc, 0xffffffffffff};
+    float stamp[EMBD_STAMP_FLOATS];
+    (void)state;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        embd__stamp_put(stamp, counts[i]);
+        assert_true(embd__stamp_get(stamp) == counts[i]);
+    }
+    assert_true(embd__stamp_get((const float[]){NAN, -1.0f}) == 0);
+    assert_true(embd__stamp_get((const float[]){16777216.0f, INFINITY}) == 0);
+}
+
 static void what_this_version_does_not_do_is_refused_by_name(void **state)
 {
     embd_schema s = sound();
     (void)state;
-    s.optimizer.update = EMBD_GLOBAL;
-    refused(&s, EMBD_UNSUPPORTED,
-            "'optimizer.update' is 'global', which this version does not support");
-    s.optimizer.update = EMBD_LAZY_GLOBAL;
-    refused(&s, EMBD_UNSUPPORTED, "'lazy_global'");
     static const embd_on_full evictions[] = {EMBD_EVICT_LRU, EMBD_EVICT_LFU, EMBD_EVICT_TTL};
     for (int i = 0; i < 3; i++) {
         s = sound();
@@ -553,6 +583,8 @@ int main(void)
         cmocka_unit_test(shapes_are_bounded),
         cmocka_unit_test(slot_sizes_are_positive_and_their_sum_fits),
         cmocka_unit_test(numbers_outside_an_enum_are_refused),
+        cmocka_unit_test(lazy_global_is_adams_alone_and_has_a_stamp),
+        cmocka_unit_test(a_stamp_is_exact_among_floats),
         cmocka_unit_test(what_this_version_does_not_do_is_refused_by_name),
         cmocka_unit_test(optimizer_parameters_are_finite_and_in_range),
         cmocka_unit_test(initializer_parameters_make_sense),

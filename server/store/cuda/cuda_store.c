@@ -112,10 +112,21 @@ static void set_view(struct store *store)
     };
 }
 
+static int check_supported(const embd_schema *s, struct embd__error *e)
+{
+    if (optimizer_is_global(&s->optimizer) || s->optimizer.update == EMBD_LAZY_GLOBAL)
+        return embd__error_set(e, EMBD_UNSUPPORTED,
+                               "table %s: the cuda store has no optimizer.update '%s'", s->name,
+                               embd_update_name(s->optimizer.update));
+    return EMBD_OK;
+}
+
 int cuda_open_on(const struct table_schema *schema, int device, struct store **out,
                  struct embd__error *e)
 {
     *out = NULL;
+    if (check_supported(&schema->s, e) != EMBD_OK)
+        return e->status;
     struct store *store = calloc(1, sizeof *store);
     if (store == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to open it", schema->s.name);
@@ -170,6 +181,13 @@ static void cuda_stats(const struct store *store, struct store_stats *out)
     };
 }
 
+static int cuda_erase(struct store *store, struct store_erase *erase, struct embd__error *e)
+{
+    (void)erase;
+    return embd__error_set(e, EMBD_UNSUPPORTED, "table %s: the cuda store cannot erase keys",
+                           store->schema->s.name);
+}
+
 const struct store_ops store_cuda = {
     .name = "cuda",
     .pull_bytes = UINT64_MAX,
@@ -183,6 +201,7 @@ const struct store_ops store_cuda = {
     .scan = cuda_scan,
     .load = cuda_load,
     .set_step = cuda_set_step,
+    .erase = cuda_erase,
     .stats = cuda_stats,
     .buffer_new = buffer_new,
     .buffer_free = buffer_free,

@@ -14,9 +14,10 @@ uint64_t host_room(const struct store *store)
 {
     const embd_schema *s = &store->schema->s;
     uint64_t most = INDEX_ROWS_MAX;
-    if (s->on_full == EMBD_ERROR && s->capacity != 0 && s->capacity < most)
+    if (s->on_full != EMBD_GROW && s->capacity != 0 && s->capacity < most)
         most = s->capacity;
-    return most > store->rows.n ? most - store->rows.n : 0;
+    uint64_t used = rows_used(&store->rows);
+    return most > used ? most - used : 0;
 }
 
 /* What becomes of a key that the index says `ref` of; takes from *room. */
@@ -69,18 +70,18 @@ static bool reserve_entries(struct store *store, uint32_t n_new)
 static uint32_t new_row(struct store *store, uint64_t key, uint32_t slot)
 {
     float value[EMBD_DIM_MAX];
-    uint32_t row = (uint32_t)store->rows.n++;
+    uint32_t row = rows_take(&store->rows);
     uint8_t *record = rows_at(&store->rows, row);
     host_first_value(store, key, slot, value);
     embd__from_f32(record, store->dtype, value, store->dim);
     float first = optimizer_first_state(&store->schema->s.optimizer);
     for (uint32_t i = 0; i < store->state_floats; i++)
-        host_state(store, record)[i] = first;
+        host_state(store, record)[i] = i < store->optimizer_floats ? first : 0.0f;
     return row;
 }
 
-static void set_statuses(const struct merge *merge, const struct distinct *d, uint8_t *statuses,
-                         embd_key_status status)
+void host_set_statuses(const struct merge *merge, const struct distinct *d, uint8_t *statuses,
+                       embd_key_status status)
 {
     uint32_t k = d->first;
     statuses[k] = (uint8_t)status;
@@ -118,7 +119,7 @@ static void create_all(struct store *store, const struct store_keys *in, uint8_t
             continue;
         settle(store, in, d, status);
         if (statuses)
-            set_statuses(&store->merge, d, statuses, status);
+            host_set_statuses(&store->merge, d, statuses, status);
     }
 }
 
@@ -132,8 +133,8 @@ int create_rows(struct store *store, const struct store_keys *in, uint8_t *statu
         return embd__error_set(
             e, EMBD_FULL, "table %s: %u keys need a row, %llu rows are left of capacity %llu",
             s->name, created->n_inserted + created->n_full, (unsigned long long)host_room(store),
-            (unsigned long long)(store->rows.n + host_room(store)));
-    if (!rows_reserve(&store->rows, store->rows.n + created->n_inserted) ||
+            (unsigned long long)(rows_used(&store->rows) + host_room(store)));
+    if (!rows_reserve(&store->rows, rows_used(&store->rows) + created->n_inserted) ||
         !reserve_entries(store, n_new))
         return embd__error_set(e, EMBD_NO_MEMORY,
                                "table %s: no memory for %u more rows of %u bytes", s->name,

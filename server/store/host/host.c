@@ -57,6 +57,7 @@ static void host_close(struct store *store)
     index_close(&store->index);
     rows_close(&store->rows);
     merge_fini(&store->merge);
+    marks_fini(&store->marks);
     memory_free(store->slot_bounds, store->schema->s.slots * sizeof *store->slot_bounds);
     memory_free(store, sizeof *store);
 }
@@ -74,6 +75,8 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
     store->value_bytes = s->dim * (uint32_t)embd__dtype_bytes(s->dtype);
     store->state_at = round_up(store->value_bytes, 4);
     store->state_floats = embd__schema_state_floats(s);
+    store->optimizer_floats = embd__schema_optimizer_floats(s);
+    store->is_global = optimizer_is_global(&s->optimizer);
     rows_open(&store->rows, round_up(store->state_at + 4 * store->state_floats, 8));
     int status = EMBD_OK;
     if (!index_open(&store->index) || !open_initializer(store))
@@ -122,12 +125,12 @@ static void host_stats(const struct store *store, struct store_stats *out)
 {
     uint64_t bounds = store->slot_bounds ? store->schema->s.slots * sizeof *store->slot_bounds : 0;
     *out = (struct store_stats){
-        .rows = store->rows.n,
+        .rows = rows_used(&store->rows),
         .candidates = store->n_candidates,
         .capacity = store->rows.capacity,
         .row_bytes = store->rows.capacity * store->rows.stride,
         .index_bytes = sizeof *store + index_bytes(&store->index) + merge_bytes(&store->merge) +
-                       rows_overhead_bytes(&store->rows) + bounds,
+                       rows_overhead_bytes(&store->rows) + marks_bytes(&store->marks) + bounds,
         .steps = store->step,
     };
 }
@@ -170,6 +173,7 @@ const struct store_ops store_host = {
     .scan = host_scan,
     .load = host_load,
     .set_step = host_set_step,
+    .erase = host_erase,
     .stats = host_stats,
     .buffer_new = host_buffer_new,
     .buffer_free = host_buffer_free,

@@ -9,6 +9,9 @@
  *   merge    a request's keys -> distinct keys, their occurrences and what the index says of them
  *   create   rows for keys that have none: admission, capacity, all or nothing
  *   push     gradients -> one optimizer step of each distinct key
+ *   marks    which rows a request names
+ *   sweep    a step of all rows it does not name, where the table wants that
+ *   erase    keys forgotten
  *   scan     copies out and in
  *
  * Owner: the shard's thread. All calls complete before they return. */
@@ -17,7 +20,9 @@
 
 #include "index.h"
 #include "initializer.h"
+#include "marks.h"
 #include "merge.h"
+#include "optimizer.h"
 #include "rows.h"
 #include "store.h"
 
@@ -28,6 +33,8 @@ struct store {
     uint32_t value_bytes; /* of a row, without padding */
     uint32_t state_at;    /* where the state starts in a record */
     uint32_t state_floats;
+    uint32_t optimizer_floats; /* the first of them; stamps follow */
+    bool is_global;            /* pushes step all rows */
     struct index index;
     struct rows rows;
     uint64_t n_candidates;
@@ -35,6 +42,7 @@ struct store {
     struct initializer initializer;
     float *slot_bounds; /* [slots], uniform_slot only */
     struct merge merge;
+    struct marks marks; /* is_global only */
 };
 
 /* The first value of a key's row, rounded to the table's dtype, as f32 and as stored. */
@@ -89,6 +97,17 @@ struct created {
 int create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses,
                 struct created *created, struct embd__error *e);
 
+/* Of all occurrences of a key. */
+void host_set_statuses(const struct merge *merge, const struct distinct *d, uint8_t *statuses,
+                       embd_key_status status);
+
+/* ---- sweep ---- */
+
+/* After the keys were merged, before anything changes. Out of memory: false. */
+bool sweep_reserve(struct store *store);
+/* A step with gradient 0 of every row that is not in store->merge. */
+void sweep_others(struct store *store, const struct optimizer_step *step);
+
 /* ---- the calls of store_ops ---- */
 
 void host_pull(struct store *store, struct store_pull *pull, struct store_done *done);
@@ -99,6 +118,7 @@ void host_insert(struct store *store, struct store_insert *insert, struct store_
 int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
               struct embd__error *e);
 int host_load(struct store *store, const struct row_block *block, struct embd__error *e);
+int host_erase(struct store *store, struct store_erase *erase, struct embd__error *e);
 
 /* Rows the table may still get: its capacity where that is a bound, and what the index can number.
  */

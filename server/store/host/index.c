@@ -245,6 +245,80 @@ void index_put(struct index *index, uint64_t hash, uint32_t slot, uint32_t ref)
     }
 }
 
+/* Where an entry stands in a segment. */
+struct spot {
+    uint64_t bucket;
+    unsigned i;
+};
+
+static bool find_spot(const struct index *index, const struct segment *segment, uint64_t hash,
+                      uint32_t slot, struct spot *out)
+{
+    for (uint64_t at = hash & index->bucket_mask;; at = (at + 1) & index->bucket_mask) {
+        const struct index_bucket *b = &segment->buckets[at];
+        for (unsigned i = 0; i < INDEX_BUCKET; i++) {
+            if (b->ref[i] == 0)
+                return false;
+            if (b->hash[i] == hash && b->slot[i] == slot) {
+                *out = (struct spot){at, i};
+                return true;
+            }
+        }
+    }
+}
+
+static void copy(struct index_bucket *to, unsigned i, const struct index_bucket *from, unsigned j)
+{
+    to->hash[i] = from->hash[j];
+    to->ref[i] = from->ref[j];
+    to->slot[i] = from->slot[j];
+}
+
+/* An entry behind the full bucket `hole` that searches find by passing it: the first such. */
+static bool find_passer(const struct index *index, const struct segment *segment, uint64_t hole,
+                        struct spot *out)
+{
+    uint64_t mask = index->bucket_mask;
+    for (uint64_t gap = 1;; gap++) {
+        uint64_t at = (hole + gap) & mask;
+        const struct index_bucket *b = &segment->buckets[at];
+        for (unsigned i = 0; i < INDEX_BUCKET && b->ref[i] != 0; i++)
+            if (((at - b->hash[i]) & mask) >= gap) {
+                *out = (struct spot){at, i};
+                return true;
+            }
+        if (!index_is_full(b))
+            return false;
+    }
+}
+
+/* The entry's bucket is filled up from its own end; where that bucket was full, from those behind
+ * it, whose hole is then filled likewise. */
+bool index_remove(struct index *index, uint64_t hash, uint32_t slot)
+{
+    struct segment *segment = index_place(index, hash)->segment;
+    struct spot hole, passer;
+    if (!find_spot(index, segment, hash, slot, &hole))
+        return false;
+    for (;;) {
+        struct index_bucket *b = &segment->buckets[hole.bucket];
+        bool was_full = index_is_full(b);
+        unsigned last = INDEX_BUCKET - 1;
+        while (b->ref[last] == 0)
+            last--;
+        copy(b, hole.i, b, last);
+        b->hash[last] = 0;
+        b->ref[last] = b->slot[last] = 0;
+        if (!was_full || !find_passer(index, segment, hole.bucket, &passer))
+            break;
+        copy(b, last, &segment->buckets[passer.bucket], passer.i);
+        hole = passer;
+    }
+    segment->used--;
+    index->n_entries--;
+    return true;
+}
+
 /* A segment is gone through at the first of its places; behind its last entry *at may point to the
  * second. */
 bool index_next(const struct index *index, uint64_t *at, struct index_entry *out)

@@ -2,7 +2,8 @@
  *
  * An entry is 16 bytes, four of them are a bucket, which is one cache line; a find starts at the
  * bucket that the low bits of the hash name and goes on to the next while buckets are full. Buckets
- * fill from the front and nothing is ever removed, so an entry that is empty ends the search.
+ * fill from the front, and what is removed is filled up from behind, so an entry that is empty ends
+ * the search.
  *
  * Buckets lie in segments of at most 2 MiB, reached through a directory by the high bits of the
  * hash (extendible hashing): a segment that is 0.7 full is split in two, which takes about a
@@ -76,7 +77,10 @@ bool index_reserve_count(struct index *index, uint64_t n);
 /* Sets what is known of a key, new or old; ref is not 0. New ones need room, see index_reserve. */
 void index_put(struct index *index, uint64_t hash, uint32_t slot, uint32_t ref);
 
-/* Entry number *at in an order that stays until the next index_put of a new key: gives the first
+/* Forgets a key; false: it was not known. */
+bool index_remove(struct index *index, uint64_t hash, uint32_t slot);
+
+/* Entry number *at in an order that stays until the next index_put of a new key or index_remove: gives the first
  * used entry at or after *at and moves *at behind it. false: there is none, and *at is UINT64_MAX.
  */
 bool index_next(const struct index *index, uint64_t *at, struct index_entry *out);

@@ -173,6 +173,22 @@ static void apply_rowwise_adagrad(struct application *a)
     apply_keys(a, step_rowwise_adagrad);
 }
 
+/* Behind m and v stands the step that the row was brought forward to. */
+static inline void step_lazy_adam(const struct optimizer_step *p, float *restrict w,
+                                  float *restrict state, const float *restrict g, uint32_t dim)
+{
+    float *restrict v = state + dim, *stamp = v + dim;
+    struct optimizer_lazy lazy = optimizer_lazy_begin(p, embd__stamp_get(stamp));
+    for (uint32_t c = 0; c < dim; c++)
+        optimizer_lazy_column(p, &lazy, w + c, state + c, v + c, g[c]);
+    embd__stamp_put(stamp, p->t);
+}
+
+static void apply_lazy_adam(struct application *a)
+{
+    apply_keys(a, step_lazy_adam);
+}
+
 static void (*const apply[])(struct application *) = {
     [EMBD_SGD] = apply_SGD,
     [EMBD_MOMENTUM] = apply_MOMENTUM,
@@ -203,7 +219,8 @@ static int prepare(struct store *store, const struct store_keys *in, uint64_t fo
     e->status = EMBD_OK;
     if (is_merged || merge_keys(&store->merge, in, &store->index)) {
         merge_forget(&store->merge);
-        return create_rows(store, in, statuses, created, e);
+        if (!store->is_global || sweep_reserve(store))
+            return create_rows(store, in, statuses, created, e);
     }
     return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to merge %u keys",
                            store->schema->s.name, in->n_keys);
@@ -219,7 +236,12 @@ void host_push(struct store *store, struct store_push *push, struct store_done *
         a.push = push;
         a.grad_bytes = store->dim * (uint32_t)embd__dtype_bytes(push->dtype);
         a.step = optimizer_begin(&store->schema->s.optimizer, ++store->step);
-        apply[store->schema->s.optimizer.kind](&a);
+        if (a.step.is_lazy)
+            apply_lazy_adam(&a);
+        else
+            apply[store->schema->s.optimizer.kind](&a);
+        if (store->is_global)
+            sweep_others(store, &a.step);
         push->n_inserted = created.n_inserted;
         push->n_full = created.n_full;
         push->n_filtered = created.n_filtered;

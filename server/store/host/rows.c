@@ -73,7 +73,7 @@ static bool commit_more(struct rows *rows)
 
 bool rows_reserve(struct rows *rows, uint64_t n)
 {
-    while (rows->capacity < n) {
+    while (rows->capacity < n) { /* the free ones are among them */
         bool is_full = rows->capacity == rows->n_chunks << rows->chunk_shift;
         if (is_full && !add_chunk(rows))
             return false;
@@ -81,6 +81,30 @@ bool rows_reserve(struct rows *rows, uint64_t n)
             return false;
     }
     return true;
+}
+
+uint32_t rows_next_free(const struct rows *rows, uint32_t row)
+{
+    uint32_t next;
+    memcpy(&next, rows_at(rows, row), sizeof next);
+    return next;
+}
+
+uint32_t rows_take(struct rows *rows)
+{
+    if (rows->n_free == 0)
+        return (uint32_t)rows->n++;
+    uint32_t row = rows->first_free;
+    rows->first_free = rows_next_free(rows, row);
+    rows->n_free--;
+    return row;
+}
+
+void rows_give_back(struct rows *rows, uint32_t row)
+{
+    memcpy(rows_at(rows, row), &rows->first_free, sizeof rows->first_free);
+    rows->first_free = row;
+    rows->n_free++;
 }
 
 uint64_t rows_overhead_bytes(const struct rows *rows)

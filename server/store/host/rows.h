@@ -3,7 +3,8 @@
  * A row is one record: values of the table's dtype, padded to 4 bytes, then f32 optimizer state,
  * then padding to 8 bytes. A chunk begins at a huge page, so records of a multiple of 64 bytes are
  * aligned to cache lines. There is no header: the index knows which row belongs to which key. Rows
- * are numbered from 0 and never given back. */
+ * are numbered from 0. One that is given back begins with the number of the one given back before
+ * it, and is the next to be taken. */
 #ifndef EMBD_HOST_ROWS_H
 #define EMBD_HOST_ROWS_H
 
@@ -18,15 +19,28 @@ struct rows {
     uint64_t n_chunks, chunks_capacity;
     uint32_t stride;      /* bytes of a record */
     uint32_t chunk_shift; /* log2 of a chunk's rows */
-    uint64_t n;           /* rows in use */
+    uint64_t n;           /* rows taken so far, those given back included */
+    uint64_t n_free;      /* rows given back */
+    uint32_t first_free;  /* the last of them */
     uint64_t capacity;    /* rows there is memory for */
 };
 
 void rows_open(struct rows *rows, uint32_t stride);
 void rows_close(struct rows *rows);
 
-/* Memory for n rows in all. Out of memory: false, and there is room for as many as before. */
+/* Memory for n rows in use. Out of memory: false, and there is room for as many as before. */
 bool rows_reserve(struct rows *rows, uint64_t n);
+
+static inline uint64_t rows_used(const struct rows *rows)
+{
+    return rows->n - rows->n_free;
+}
+
+/* A row there is memory for; its content is anything. */
+uint32_t rows_take(struct rows *rows);
+void rows_give_back(struct rows *rows, uint32_t row);
+/* The free row after `row`, which is one; begin with first_free and go on n_free times. */
+uint32_t rows_next_free(const struct rows *rows, uint32_t row);
 
 uint64_t rows_overhead_bytes(const struct rows *rows);
 

@@ -101,8 +101,8 @@ static int reserve_block(struct store *store, const struct row_block *block, str
         status = embd__error_set(
             e, EMBD_FULL, "table %s: %llu rows to load, %llu are left of capacity %llu", name,
             (unsigned long long)unknown.n_rows, (unsigned long long)host_room(store),
-            (unsigned long long)(store->rows.n + host_room(store)));
-    else if (!rows_reserve(&store->rows, store->rows.n + unknown.n_rows) ||
+            (unsigned long long)(rows_used(&store->rows) + host_room(store)));
+    else if (!rows_reserve(&store->rows, rows_used(&store->rows) + unknown.n_rows) ||
              !index_reserve(&store->index, unknown.hashes, unknown.n_hashes))
         status =
             embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for %llu more rows of %u bytes",
@@ -118,7 +118,7 @@ static void load_row(struct store *store, const struct row_block *block, uint32_
     uint32_t ref = index_find(&store->index, hash, slot);
     if (ref == 0 || (ref & INDEX_CANDIDATE)) {
         store->n_candidates -= ref != 0;
-        ref = (uint32_t)++store->rows.n;
+        ref = rows_take(&store->rows) + 1;
         index_put(&store->index, hash, slot, ref);
     }
     uint8_t *record = rows_at(&store->rows, ref - 1);

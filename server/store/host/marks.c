@@ -1,0 +1,44 @@
+#include "marks.h"
+
+#include <string.h>
+
+#include "memory.h"
+
+#define FIRST_ROWS 4096u
+
+static uint64_t bytes_of(uint64_t rows)
+{
+    return (rows + 63) / 64 * sizeof(uint64_t);
+}
+
+bool marks_reserve(struct marks *marks, uint64_t n)
+{
+    if (n <= marks->capacity)
+        return true;
+    uint64_t capacity = marks->capacity ? marks->capacity : FIRST_ROWS;
+    while (capacity < n)
+        capacity *= 2;
+    uint64_t *words = memory_new(bytes_of(capacity));
+    if (words == NULL)
+        return false;
+    marks_fini(marks);
+    *marks = (struct marks){.words = words, .capacity = capacity};
+    return true;
+}
+
+void marks_clear(struct marks *marks, uint64_t n)
+{
+    if (n != 0)
+        memset(marks->words, 0, bytes_of(n));
+}
+
+void marks_fini(struct marks *marks)
+{
+    memory_free(marks->words, bytes_of(marks->capacity));
+    *marks = (struct marks){0};
+}
+
+uint64_t marks_bytes(const struct marks *marks)
+{
+    return bytes_of(marks->capacity);
+}
