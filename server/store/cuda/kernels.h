@@ -3,9 +3,9 @@
  * error number. Pointers are to memory that the device can reach: its own, or pinned memory of the
  * host.
  *
- * Entry: 16 bytes. Eight of them are a bucket, 128 bytes, which is one line: a find reads the
- * bucket that the hash of (key, slot) names, and the next one only where the bucket says that it
- * overflowed. An entry without a `ref` is empty, so every key value is legal.
+ * Entry: 16 bytes. Four of them are a bucket, 64 bytes, which is what memory gives at once: a find
+ * reads the bucket that the hash of (key, slot) names, and the next one only where the bucket says
+ * that it overflowed. An entry without a `ref` is empty, so every key value is legal.
  *
  * Rows: value number r of a table lies at values + r * stride, its optimizer state at states + r *
  * state_floats, its key at row_keys[r]. These arrays grow at their end and never move (device.h,
@@ -30,7 +30,7 @@ extern "C" {
 #define REF_SIGHTS_MAX 0x7fffffffu
 #define REF_ROWS_MAX   0x7fffffffu
 
-#define ENTRY_BUCKET 8u
+#define ENTRY_BUCKET 4u
 #define ENTRY_OVERFLOW                                                                             \
     0x80000000u            /* in tail of a bucket's first entry: a search goes on in the next */
 #define ENTRY_SLOT 0xffffu /* in tail: the key's slot, in slot tables */
@@ -90,6 +90,11 @@ struct pull_view {
 bool gather_fits(const struct table_view *t, const struct pull_view *pull);
 /* Find and copy in one kernel. */
 int launch_gather(struct table_view t, struct pull_view pull, void *stream);
+/* The same of a table so large that the device is slow to find out where its rows are: after
+ * launch_find, the rows that lie in rows first .. end only. Windows of the table one after the other are
+ * much faster than rows anywhere (gather.cu). */
+int launch_gather_window(struct table_view t, struct pull_view pull, const uint32_t *refs,
+                         uint64_t first, uint64_t end, void *stream);
 /* Any other pull, after launch_find. */
 int launch_pool(struct table_view t, struct pull_view pull, const uint32_t *refs, void *stream);
 

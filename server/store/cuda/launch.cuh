@@ -17,26 +17,19 @@
 
 #define ALL_LANES 0xffffffffu
 
-/* 16 bytes that are read once: past the first-level cache. load_line: of 128 that are all wanted. */
+/* 16 bytes that are read once: past the first-level cache. */
+__device__ static inline uint4 load_once(const void *p)
+{
 #ifdef __CUDACC__
-#define LOAD_ONCE(name, size)                                                                      \
-    __device__ static inline uint4 name(const void *p)                                             \
-    {                                                                                              \
-        uint4 v;                                                                                   \
-        asm volatile("ld.global.nc.L1::no_allocate" size ".v4.u32 {%0,%1,%2,%3}, [%4];"            \
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)                                  \
-                     : "l"(p));                                                                    \
-        return v;                                                                                  \
-    }
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
 #else
-#define LOAD_ONCE(name, size)                                                                      \
-    static inline uint4 name(const void *p)                                                        \
-    {                                                                                              \
-        return *(const uint4 *)p;                                                                  \
-    }
+    return *(const uint4 *)p;
 #endif
-LOAD_ONCE(load_once, "")
-LOAD_ONCE(load_line, ".L2::128B")
+}
 
 /* Blocks and threads for n lanes of work, each doing one thing or, in a loop, several. */
 struct shape {
