@@ -4,8 +4,7 @@
 
 #include "blobs.h"
 #include "embctl.h"
-#include "progress.h"
-#include "report.h"
+#include "transfer.h"
 
 /* ---- arguments ---- */
 
@@ -53,20 +52,20 @@ static const struct argp_option snapshot_options[] = {
     {0},
 };
 
-static int take_snapshot(const char *name, const embd_blob *blobs, uint32_t n_blobs)
+struct snapshot {
+    const char *name;
+    embd_blob blobs[EMBD_BLOBS_MAX];
+    uint32_t n_blobs;
+};
+
+static int snapshot(embd_client *client, void *arg, embd_progress *progress, void *told,
+                    embd_dump_report *report, char *why)
 {
-    struct progress progress;
-    embd_dump_report report;
-    embd_client *client;
-    int status = connect_servers(&client);
-    if (status)
-        return status;
-    progress_begin(&progress, "snapshot", NULL);
-    status = embd_snapshot(client, name, blobs, n_blobs, &report);
-    uint64_t elapsed_us = progress_end(&progress);
-    if (status == EMBD_OK)
-        report_print("snapshot", name, &report, elapsed_us, true);
-    return end_client(client, status);
+    const struct snapshot *s = arg;
+    (void)progress;
+    (void)told;
+    (void)why;
+    return embd_snapshot(client, s->name, s->blobs, s->n_blobs, report);
 }
 
 int command_snapshot(int argc, char **argv)
@@ -86,15 +85,21 @@ int command_snapshot(int argc, char **argv)
                                             "  embctl snapshot --blob dense=weights.npz step-9000\n"
                                             "  embctl verify /var/lib/embd/nightly-2024-05-01"};
     struct copy_arguments a = {.max_words = 1};
-    embd_blob blobs[EMBD_BLOBS_MAX] = {{0}};
+    struct snapshot taken = {0};
     int code = EXIT_DONE;
     parse_command(&argp, argc, argv, &a);
-    for (uint32_t i = 0; i < a.n_blobs && !code; i++)
-        code = blob_from_file(a.blobs[i], &blobs[i]);
+    for (; taken.n_blobs < a.n_blobs && !code; taken.n_blobs++)
+        code = blob_from_file(a.blobs[taken.n_blobs], &taken.blobs[taken.n_blobs]);
+    taken.name = a.words[0];
+    const struct transfer transfer = {.what = "snapshot",
+                                      .place = taken.name,
+                                      .label = "snapshot",
+                                      .has_pause = true,
+                                      .run = snapshot};
     if (!code)
-        code = take_snapshot(a.words[0], blobs, a.n_blobs);
-    for (uint32_t i = 0; i < a.n_blobs; i++)
-        blob_fini(&blobs[i]);
+        code = transfer_run(&transfer, &taken);
+    for (uint32_t i = 0; i < taken.n_blobs; i++)
+        blob_fini(&taken.blobs[i]);
     return code;
 }
 
@@ -118,6 +123,15 @@ static const char *dump_directory(const struct argp *argp, const struct copy_arg
     return NULL;
 }
 
+static int dump(embd_client *client, void *arg, embd_progress *progress, void *told,
+                embd_dump_report *report, char *why)
+{
+    const struct copy_arguments *a = arg;
+    (void)why;
+    return embd_dump(client, a->all ? NULL : a->words[0], a->words[a->n_words - 1], progress, told,
+                     report);
+}
+
 int command_dump(int argc, char **argv)
 {
     static const struct argp argp = {
@@ -137,22 +151,13 @@ int command_dump(int argc, char **argv)
                "  embctl dump items ./items-monday\n"
                "  embctl dump --all ./everything && embctl verify ./everything"};
     struct copy_arguments a = {.max_words = 2};
-    struct progress progress;
-    embd_dump_report report;
-    embd_client *client;
     parse_command(&argp, argc, argv, &a);
     const char *dir = dump_directory(&argp, &a);
     if (!dir)
         return EXIT_USAGE;
-    int status = connect_servers(&client);
-    if (status)
-        return status;
-    progress_begin(&progress, "dump", NULL);
-    status = embd_dump(client, a.all ? NULL : a.words[0], dir, progress_report, &progress, &report);
-    uint64_t elapsed_us = progress_end(&progress);
-    if (status == EMBD_OK)
-        report_print("dump", dir, &report, elapsed_us, true);
-    return end_client(client, status);
+    const struct transfer transfer = {
+        .what = "dump", .place = dir, .label = "dump", .has_pause = true, .run = dump};
+    return transfer_run(&transfer, &a);
 }
 
 /* ---- load ---- */
@@ -161,6 +166,14 @@ static const struct argp_option load_options[] = {
     {"table", 't', "NAME", 0, "This table only (default: all in DIR)", 0},
     {0},
 };
+
+static int load(embd_client *client, void *arg, embd_progress *progress, void *told,
+                embd_dump_report *report, char *why)
+{
+    const struct copy_arguments *a = arg;
+    (void)why;
+    return embd_load(client, a->table, a->words[0], progress, told, report);
+}
 
 int command_load(int argc, char **argv)
 {
@@ -183,22 +196,21 @@ int command_load(int argc, char **argv)
                "  mkdir all; cp -r /data/a/nightly all/a; cp -r /data/b/nightly all/b\n"
                "  embctl load all"};
     struct copy_arguments a = {.max_words = 1};
-    struct progress progress;
-    embd_dump_report report;
-    embd_client *client;
     parse_command(&argp, argc, argv, &a);
-    int status = connect_servers(&client);
-    if (status)
-        return status;
-    progress_begin(&progress, "verify", "load");
-    status = embd_load(client, a.table, a.words[0], progress_report, &progress, &report);
-    uint64_t elapsed_us = progress_end(&progress);
-    if (status == EMBD_OK)
-        report_print("load", a.words[0], &report, elapsed_us, false);
-    return end_client(client, status);
+    const struct transfer transfer = {
+        .what = "load", .place = a.words[0], .label = "verify", .next_label = "load", .run = load};
+    return transfer_run(&transfer, &a);
 }
 
 /* ---- verify ---- */
+
+static int verify(embd_client *client, void *arg, embd_progress *progress, void *told,
+                  embd_dump_report *report, char *why)
+{
+    const struct copy_arguments *a = arg;
+    (void)client;
+    return embd_verify(a->words[0], progress, told, report, why, 1024);
+}
 
 int command_verify(int argc, char **argv)
 {
@@ -215,14 +227,11 @@ int command_verify(int argc, char **argv)
             "  embctl verify ./everything\n"
             "  embctl verify -o json ./everything"};
     struct copy_arguments a = {.max_words = 1};
-    struct progress progress;
-    embd_dump_report report;
-    char why[1024] = "";
     parse_command(&argp, argc, argv, &a);
-    progress_begin(&progress, "verify", NULL);
-    int status = embd_verify(a.words[0], progress_report, &progress, &report, why, sizeof why);
-    uint64_t elapsed_us = progress_end(&progress);
-    if (status == EMBD_OK)
-        report_print("verify", a.words[0], &report, elapsed_us, false);
-    return end_with(status, why);
+    const struct transfer transfer = {.what = "verify",
+                                      .place = a.words[0],
+                                      .label = "verify",
+                                      .is_offline = true,
+                                      .run = verify};
+    return transfer_run(&transfer, &a);
 }

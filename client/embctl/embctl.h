@@ -95,6 +95,9 @@ void default_servers(void);
 /* Connects to globals.servers. On failure tells why on stderr; returns an exit code. */
 int connect_servers(embd_client **client_out);
 
+/* The same; answers are received by a thread of their own, while the ones before are worked on. */
+int connect_servers_ahead(embd_client **client_out);
+
 /* Tells `why` on stderr and returns the exit code of a status; nothing is told for EMBD_OK. */
 int end_with(int status, const char *why);
 

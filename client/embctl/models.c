@@ -7,7 +7,7 @@
 #include "listing.h"
 #include "progress.h"
 #include "psjson.h"
-#include "report.h"
+#include "transfer.h"
 #include "settings.h"
 
 /* ---- arguments ---- */
@@ -146,21 +146,18 @@ static char *model_path(const struct models *m, const char *what)
     return n < 0 ? NULL : path;
 }
 
-static int export_table(struct models *m, const char *folder)
+struct exported {
+    const struct models *m;
+    const char *folder;
+};
+
+static int export_table(embd_client *client, void *arg, embd_progress *progress, void *told,
+                        embd_dump_report *report, char *why)
 {
-    struct progress progress;
-    embd_dump_report report;
-    embd_client *client;
-    int status = connect_servers(&client);
-    if (status)
-        return status;
-    progress_begin(&progress, "export", NULL);
-    status = embd_hugectr_export(client, m->words[0], folder, &m->options, progress_report,
-                                 &progress, &report);
-    uint64_t elapsed_us = progress_end(&progress);
-    if (status == EMBD_OK)
-        report_print("export", folder, &report, elapsed_us, true);
-    return end_client(client, status);
+    const struct exported *x = arg;
+    (void)why;
+    return embd_hugectr_export(client, x->m->words[0], x->folder, &x->m->options, progress, told,
+                               report);
 }
 
 int command_export(int argc, char **argv)
@@ -190,7 +187,14 @@ int command_export(int argc, char **argv)
     }
     char *folder = model_path(&m, "sparse"), *state = model_path(&m, "opt_sparse");
     m.options.state_file = m.wants_state ? state : NULL;
-    int code = folder && state ? export_table(&m, folder) : end_with(EMBD_NO_MEMORY, "");
+    struct exported exported = {&m, folder};
+    const struct transfer transfer = {.what = "export",
+                                      .place = folder,
+                                      .label = "export",
+                                      .has_pause = true,
+                                      .is_ahead = true,
+                                      .run = export_table};
+    int code = folder && state ? transfer_run(&transfer, &exported) : end_with(EMBD_NO_MEMORY, "");
     free(folder);
     free(state);
     return code;

@@ -156,14 +156,25 @@ void default_servers(void)
             from_environment && from_environment[0] ? from_environment : DEFAULT_SERVERS;
 }
 
-int connect_servers(embd_client **client_out)
+static int connect_with(bool own_thread, embd_client **client_out)
 {
     char why[512] = "";
     embd_options o;
     embd_options_init(&o);
+    o.own_thread = own_thread;
     if (globals.deadline_ms)
         o.deadline_ms = globals.deadline_ms;
     default_servers();
     int status = embd_connect(globals.servers, &o, client_out, why, sizeof why);
     return status == EMBD_INVALID ? (end_with(status, why), EXIT_USAGE) : end_with(status, why);
+}
+
+int connect_servers(embd_client **client_out)
+{
+    return connect_with(false, client_out);
+}
+
+int connect_servers_ahead(embd_client **client_out)
+{
+    return connect_with(true, client_out);
 }

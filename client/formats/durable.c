@@ -43,14 +43,22 @@ char *embd__durable_path(const char *directory, const char *name, struct embd__e
 int embd__durable_create(struct durable_file *file, const char *directory, const char *name,
                          struct embd__error *e)
 {
-    *file = (struct durable_file){.fd = -1};
-    file->path = embd__durable_path(directory, name, e);
-    if (!file->path)
+    if (embd__durable_create_plain(file, directory, name, e))
         return e->status;
     file->hash = XXH3_createState();
     if (!file->hash)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the checksum of %s", file->path);
     XXH3_64bits_reset(file->hash);
+    return EMBD_OK;
+}
+
+int embd__durable_create_plain(struct durable_file *file, const char *directory, const char *name,
+                               struct embd__error *e)
+{
+    *file = (struct durable_file){.fd = -1};
+    file->path = embd__durable_path(directory, name, e);
+    if (!file->path)
+        return e->status;
     file->fd = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file->fd < 0)
         return fail(e, file->path, "cannot create");
@@ -103,7 +111,8 @@ int embd__durable_write(struct durable_file *file, const struct msg_piece *piece
     for (uint32_t i = 0; i < n_pieces; i++) {
         if (pieces[i].bytes == 0)
             continue;
-        XXH3_64bits_update(file->hash, pieces[i].data, pieces[i].bytes);
+        if (file->hash)
+            XXH3_64bits_update(file->hash, pieces[i].data, pieces[i].bytes);
         list[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)pieces[i].data,
                                    .iov_len = pieces[i].bytes};
         if (n == PIECES_MAX) {
@@ -120,7 +129,7 @@ int embd__durable_write(struct durable_file *file, const struct msg_piece *piece
 
 int embd__durable_finish(struct durable_file *file, struct embd__error *e)
 {
-    file->xxh3 = XXH3_64bits_digest(file->hash);
+    file->xxh3 = file->hash ? XXH3_64bits_digest(file->hash) : 0;
     if (fsync(file->fd))
         return fail(e, file->path, "cannot sync");
     int closed = close(file->fd);

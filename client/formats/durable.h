@@ -15,14 +15,18 @@ struct durable_file {
     int fd; /* -1 once closed */
     char *path;
     uint64_t bytes;
-    uint64_t flushing; /* bytes whose way to the disk has begun */
-    uint64_t xxh3;     /* of the whole file; set by embd__durable_finish */
-    XXH3_state_t *hash;
+    uint64_t flushing;  /* bytes whose way to the disk has begun */
+    uint64_t xxh3;      /* of the whole file; set by embd__durable_finish */
+    XXH3_state_t *hash; /* NULL: no checksum is kept */
 };
 
 /* A new file `directory`/`name`; it must not exist. Errors name the path and the cause. */
 int embd__durable_create(struct durable_file *file, const char *directory, const char *name,
                          struct embd__error *e);
+
+/* The same for a file whose checksum nobody keeps. */
+int embd__durable_create_plain(struct durable_file *file, const char *directory, const char *name,
+                               struct embd__error *e);
 
 /* Appends the pieces in order. */
 int embd__durable_write(struct durable_file *file, const struct msg_piece *pieces,

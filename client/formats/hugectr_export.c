@@ -254,7 +254,7 @@ static int begin_file(struct exporting *x, const char *name)
 {
     embd__durable_fini(&x->file);
     x->chunk_fill = 0;
-    return embd__durable_create(&x->file, x->staged, name, x->e);
+    return embd__durable_create_plain(&x->file, x->staged, name, x->e);
 }
 
 static int finish_file(struct exporting *x)

@@ -186,13 +186,15 @@ static int send_rows(struct importing *m, uint64_t first, uint32_t n)
     if (read_keys(m, first, n) ||
         embd__plain_read(&m->folder.vector, first * row_bytes, m->vectors, n * row_bytes, m->e))
         return m->e->status;
-    embd__from_f32(m->rows, m->schema->dtype, m->vectors, n * dim);
+    bool is_f32 = m->schema->dtype == EMBD_F32;
+    if (!is_f32)
+        embd__from_f32(m->rows, m->schema->dtype, m->vectors, n * dim);
     if (read_states(m, n))
         return m->e->status;
     struct row_block block = {.n_rows = n,
                               .keys = m->keys,
                               .slots = m->has_slots ? m->slots : NULL,
-                              .rows = m->rows,
+                              .rows = is_f32 ? (const void *)m->vectors : m->rows,
                               .states = m->n_state ? m->states : NULL};
     if (embd__scatter_block(&m->scatter, &block))
         return m->e->status;

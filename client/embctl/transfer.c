@@ -1,0 +1,24 @@
+/* transfer.c - a long operation between a cluster and a directory: what all of them have around
+ * them. */
+#include "progress.h"
+#include "report.h"
+#include "transfer.h"
+
+int transfer_run(const struct transfer *t, void *arg)
+{
+    struct progress progress;
+    embd_dump_report report;
+    embd_client *client = NULL;
+    char why[1024] = "";
+    int code = t->is_offline ? EXIT_DONE
+               : t->is_ahead ? connect_servers_ahead(&client)
+                             : connect_servers(&client);
+    if (code)
+        return code;
+    progress_begin(&progress, t->label, t->next_label);
+    int status = t->run(client, arg, progress_report, &progress, &report, why);
+    uint64_t elapsed_us = progress_end(&progress);
+    if (status == EMBD_OK)
+        report_print(t->what, t->place, &report, elapsed_us, t->has_pause);
+    return t->is_offline ? end_with(status, why) : end_client(client, status);
+}
