@@ -18,6 +18,7 @@
 #include "config.h"
 #include "http.h"
 #include "loop.h"
+#include "notify.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_BIND = 3 };
 
@@ -34,6 +35,8 @@ struct process {
     struct http_process http_process;
     uv_loop_t uv;
     uv_signal_t on_term, on_int, on_hup;
+    uv_timer_t watchdog;
+    uint64_t *beats; /* [n], of the loops, when the watchdog last looked */
     uv_async_t news; /* from the shards' threads: */
     atomic_bool drain_asked;
     atomic_uint n_ended;
@@ -91,6 +94,7 @@ static void on_signal(uv_signal_t *handle, int number)
         _exit(EXIT_FAILED);
     p->was_signalled = true;
     log_event(LOG_INFO, "signal", "number=%d", number);
+    notify_send("STOPPING=1");
     drain_all(p);
 }
 
@@ -103,8 +107,10 @@ static void on_hangup(uv_signal_t *handle, int number)
     struct embd__error e = {0};
     struct keys next;
     (void)number;
+    notify_reloading();
     if (keys_open(&p->config.key_files, &next, &e) != EMBD_OK) {
         log_event(LOG_ERROR, "keys_not_reloaded", "why=\"%s\"", e.text);
+        notify_send("READY=1");
         return;
     }
     for (uint32_t i = 0; i < p->n_started; i++)
@@ -114,6 +120,31 @@ static void on_hangup(uv_signal_t *handle, int number)
     p->keys = next;
     log_event(LOG_INFO, "keys_reloaded", "tls=%s tokens=%u", next.tls != NULL ? "yes" : "no",
               next.access != NULL ? access_count(next.access) : 0);
+    notify_send("READY=1");
+}
+
+/* ---- the service manager ---- */
+
+/* The process is alive when all its shards are: each has turned since the last look. */
+static void on_watchdog(uv_timer_t *timer)
+{
+    struct process *p = timer->data;
+    bool all_turn = true;
+    for (uint32_t i = 0; i < p->n_started; i++) {
+        uint64_t beats = loop_beats(p->loops[i]);
+        all_turn = all_turn && beats != p->beats[i];
+        p->beats[i] = beats;
+    }
+    if (all_turn)
+        notify_send("WATCHDOG=1");
+}
+
+static void start_watchdog(struct process *p)
+{
+    unsigned every_ms = notify_watchdog_ms();
+    p->beats = calloc(p->n, sizeof *p->beats);
+    if (every_ms > 0 && p->beats != NULL)
+        uv_timer_start(&p->watchdog, on_watchdog, every_ms, every_ms);
 }
 
 static void close_handle(uv_handle_t *handle, void *arg)
@@ -129,9 +160,9 @@ static int open_main_loop(struct process *p)
 {
     if (uv_loop_init(&p->uv) < 0 || uv_async_init(&p->uv, &p->news, on_news) < 0 ||
         uv_signal_init(&p->uv, &p->on_term) < 0 || uv_signal_init(&p->uv, &p->on_int) < 0 ||
-        uv_signal_init(&p->uv, &p->on_hup) < 0)
+        uv_signal_init(&p->uv, &p->on_hup) < 0 || uv_timer_init(&p->uv, &p->watchdog) < 0)
         return EXIT_FAILED;
-    p->news.data = p->on_term.data = p->on_int.data = p->on_hup.data = p;
+    p->news.data = p->on_term.data = p->on_int.data = p->on_hup.data = p->watchdog.data = p;
     uv_signal_start(&p->on_term, on_signal, SIGTERM);
     uv_signal_start(&p->on_int, on_signal, SIGINT);
     uv_signal_start(&p->on_hup, on_hangup, SIGHUP);
@@ -376,6 +407,7 @@ static void close_process(struct process *p)
     free_list(p->admin_addresses, p->config.n_shards);
     free_list(p->admin_hosts, p->config.n_shards);
     free(p->loops);
+    free(p->beats);
     keys_drop(&p->keys);
     config_fini(&p->config);
     http_stop(p->http);
@@ -406,6 +438,8 @@ int main(int argc, char **argv)
     int code = open_process(p, &error);
     if (code == EXIT_OK) {
         announce(p);
+        start_watchdog(p);
+        notify_send("READY=1");
         uv_run(&p->uv, UV_RUN_DEFAULT);
         log_event(LOG_INFO, "ended", "shards=%u", p->n);
     } else {

@@ -46,6 +46,7 @@ struct loop {
     bool has_thread;
     uint64_t phase_since_ms;
     uint32_t quiet_ticks;
+    _Atomic uint64_t beats;
 };
 
 /* ---- callbacks of the listeners ---- */
@@ -221,6 +222,7 @@ static void give_back_memory(struct loop *loop)
 static void on_tick(uv_timer_t *timer)
 {
     struct loop *loop = timer->data;
+    atomic_fetch_add_explicit(&loop->beats, 1, memory_order_relaxed);
     shard_tick(loop->hub.shard, uv_hrtime());
     connection_sweep(&loop->hub);
     connection_flush_dirty(&loop->hub);
@@ -405,6 +407,11 @@ int loop_start(struct loop *loop, const struct shard_config *shard, struct embd_
 void loop_drain(struct loop *loop)
 {
     uv_async_send(&loop->drain);
+}
+
+uint64_t loop_beats(const struct loop *loop)
+{
+    return atomic_load_explicit(&loop->beats, memory_order_relaxed);
 }
 
 void loop_close(struct loop *loop)

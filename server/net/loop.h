@@ -60,6 +60,9 @@ void loop_drain(struct loop *loop);
  * Any thread. EMBD_NO_MEMORY: nothing changes. */
 int loop_rekey(struct loop *loop, const struct keys *keys, struct embd__error *e);
 
+/* Grows while the shard's loop turns. Any thread. */
+uint64_t loop_beats(const struct loop *loop);
+
 /* Waits for the thread and frees. A loop that was started must have been asked to drain. */
 void loop_close(struct loop *loop);
 

@@ -1,0 +1,251 @@
+"""Tokens, roles and table prefixes between real processes: each role's methods, one by one."""
+import os
+import shutil
+import signal
+import tempfile
+import time
+import unittest
+
+import embd_process
+import wire
+from certificates import Authority, Tokens
+from test_tls import OK, REFUSED, USAGE, TlsWire, embctl
+
+DENIED = 20
+
+
+class TokenCase(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="embd-tokens-")
+        cls.tokens = Tokens(cls.folder)
+        cls.secret = {name: cls.tokens.add(name, role, tables) for name, role, tables in (
+            ("looker", "reader", "ads_,user_"), ("nightly", "trainer", "ads_"), ("everything", "trainer", "*"),
+            ("operator", "admin", "*"))}
+        ca = Authority(cls.folder, "ca")
+        cls.ca, cert = ca, ca.issue("server")
+        cls.server = embd_process.Embd("--http", "off", "--tokens", cls.tokens.path, "--data-dir", cls.folder)
+        cls.sealed = embd_process.Embd("--http", "off", "--tokens", cls.tokens.path, "--tls-cert", cert[0], "--tls-key",
+                                       cert[1], "--admin-listen", "127.0.0.1:0", "--data-dir", cls.folder)
+        with wire.Wire(cls.server.admin_path()) as admin:
+            cls.table = {name: wire.create(admin, name) for name in ("ads_click", "user_age", "items")}
+            cls.table["ads_grow"] = wire.create(admin, "ads_grow", create_on="pull")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+        cls.sealed.stop()
+        shutil.rmtree(cls.folder)
+
+    def connect(self, name=None, server=None):
+        peer = wire.connect(server or self.server)
+        self.addCleanup(peer.close)
+        if name:
+            peer.call("hello", {"protocol": 1, "token": self.secret[name]})
+        return peer
+
+    def denied(self, peer, words, method, *params):
+        with self.assertRaises(wire.RpcError) as caught:
+            peer.call(method, *params)
+        self.assertEqual(caught.exception.number, DENIED, caught.exception)
+        for word in words:
+            self.assertIn(word, caught.exception.text)
+
+
+class Roles(TokenCase):
+    def pull(self, peer, table):
+        return wire.pull(peer, self.table[table], [1, 2])
+
+    def test_without_a_token_there_is_only_hello(self):
+        for method in ("ping", "cluster", "tables", "stats", "pull", "push", "table_create", "table_drop",
+                       "table_describe"):
+            self.denied(self.connect(), [method, "token"], method, {})
+        self.denied(self.connect(), ["hello", "token"], "hello", {"protocol": 1})
+
+    def test_a_wrong_token_ends_the_connection(self):
+        for token in ("x" * 64, self.secret["looker"][:-1] + "!", "short"):
+            peer = self.connect()
+            self.denied(peer, ["not known"], "hello", {"protocol": 1, "token": token})
+            self.assertIsNone(peer.receive())
+        self.assertNotIn(self.secret["looker"], self.server.log())
+
+    def test_a_reader_reads_its_tables(self):
+        peer = self.connect("looker")
+        self.assertEqual(self.pull(peer, "ads_click"), [1.0] * 8)
+        self.pull(peer, "user_age")
+        peer.call("table_describe", {"name": "ads_click"})
+        peer.call("ping", {})
+        peer.call("cluster", {})
+
+    def test_a_reader_changes_nothing(self):
+        peer = self.connect("looker")
+        self.denied(peer, ["push", "trainer", "looker", "reader"], "push",
+                    {"parts": [{"table": self.table["ads_click"], "keys": 1}]}, wire.keys([1]), wire.floats([1.0] * 4))
+        self.denied(peer, ["table_create", "trainer"], "table_create", {"schema": wire.constant_schema("ads_new")})
+        self.denied(peer, ["table_drop", "admin"], "table_drop", {"name": "ads_click"})
+        self.denied(peer, ["pull", "ads_grow", "trainer", "reader"], "pull",
+                    {"parts": [{"table": self.table["ads_grow"], "keys": 1}]}, wire.keys([1]))
+
+    def test_no_one_sees_tables_of_others(self):
+        peer = self.connect("looker")
+        names = [t["name"] for t in peer.call("tables", {})[0]["tables"]]
+        self.assertTrue({"ads_click", "ads_grow", "user_age"} <= set(names) and "items" not in names, names)
+        self.assertEqual([t["table"] for t in peer.call("stats", {})[0]["tables"]], names)
+        self.denied(peer, ["table_describe", "items", "looker", "reader"], "table_describe", {"name": "items"})
+        self.denied(peer, ["table_describe", "nothing"], "table_describe", {"name": "nothing"})
+        self.denied(peer, ["pull", "items", "looker"], "pull", {"parts": [{"table": self.table["items"], "keys": 1}]},
+                    wire.keys([1]))
+
+    def test_one_table_of_others_refuses_the_whole_request(self):
+        peer, everything = self.connect("nightly"), self.connect("everything")
+        before = self.pull(everything, "ads_click"), self.pull(everything, "items")
+        part = {"keys": 1}
+        self.denied(peer, ["push", "items", "nightly", "trainer"], "push",
+                    {"parts": [{"table": self.table["ads_click"], **part}, {"table": self.table["items"], **part}]},
+                    wire.keys([1]), wire.floats([1.0] * 4), wire.keys([1]), wire.floats([1.0] * 4))
+        self.assertEqual((self.pull(everything, "ads_click"), self.pull(everything, "items")), before)
+
+    def test_a_trainer_trains_its_tables_and_makes_them(self):
+        peer = self.connect("nightly")
+        wire.push(peer, self.table["ads_click"], [77], [1.0] * 4)
+        self.assertEqual(wire.pull(peer, self.table["ads_click"], [77]), [0.5] * 4)
+        self.pull(peer, "ads_grow")
+        wire.create(peer, "ads_made")
+        self.denied(peer, ["table_create", "user_made", "nightly"], "table_create",
+                    {"schema": wire.constant_schema("user_made")})
+        self.denied(peer, ["table_drop", "admin", "trainer"], "table_drop", {"name": "ads_made"})
+        with self.assertRaises(wire.RpcError) as caught:
+            peer.call("drain", {})
+        self.assertEqual(caught.exception.number, wire.UNKNOWN_METHOD)
+
+    def test_an_admin_drops_tables_but_finds_no_admin_method_on_the_data_port(self):
+        peer = self.connect("operator")
+        wire.create(peer, "passing")
+        peer.call("table_drop", {"name": "passing"})
+        for method in ("hold", "release", "snapshot", "scan", "load", "drain"):
+            with self.assertRaises(wire.RpcError) as caught:
+                peer.call(method, {})
+            self.assertEqual(caught.exception.number, wire.UNKNOWN_METHOD)
+
+    def test_the_admin_socket_is_its_owners(self):
+        self.assertEqual(os.stat(self.server.admin_path()).st_mode & 0o777, 0o600)
+        with wire.Wire(self.server.admin_path()) as admin:
+            admin.call("hold", {"timeout_ms": 1000})
+            admin.call("release", {})
+
+    def test_a_strangers_frame_is_small(self):
+        peer = self.connect()
+        peer.send(wire.request(9, "pull", {"parts": []}, bytes(100000)))
+        kind, msgid, error, _ = peer.receive()
+        self.assertEqual((kind, msgid, error[0]), (1, 9, wire.TOO_LARGE))
+        self.assertIn("4096", error[1])
+
+    def test_requests_refused_are_counted(self):
+        peer = self.connect("looker")
+        before = peer.call("stats", {})[0]["stats"]["denied"]
+        self.denied(peer, ["admin"], "table_drop", {"name": "ads_click"})
+        self.assertEqual(peer.call("stats", {})[0]["stats"]["denied"], before + 1)
+
+
+class Clients(TokenCase):
+    def test_embctl_shows_its_token_from_a_file_or_the_environment(self):
+        operator = {"EMBD_TOKEN_FILE": self.tokens.file("operator")}
+        self.assertEqual(embctl(self.server, "ping", **operator).returncode, OK)
+        self.assertEqual(embctl(self.server, "ping", EMBD_TOKEN=self.secret["looker"]).returncode, OK)
+        answer = embctl(self.server, "ping")
+        self.assertEqual(answer.returncode, REFUSED)
+        self.assertIn("hello needs a token", answer.stderr)
+        answer = embctl(self.server, "ping", EMBD_TOKEN="x" * 40)
+        self.assertEqual(answer.returncode, REFUSED)
+        self.assertNotIn("x" * 40, answer.stderr)
+        answer = embctl(self.server, "table", "drop", "ads_click", EMBD_TOKEN=self.secret["nightly"])
+        self.assertEqual(answer.returncode, REFUSED, answer.stderr)
+        for word in ("table_drop", "admin", "nightly", "trainer"):
+            self.assertIn(word, answer.stderr)
+
+    def test_a_token_file_that_others_read_is_refused(self):
+        path = os.path.join(self.folder, "loose")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(self.secret["looker"])
+        os.chmod(path, 0o644)
+        answer = embctl(self.server, "ping", EMBD_TOKEN_FILE=path)
+        self.assertEqual(answer.returncode, USAGE, answer.stderr)
+        self.assertIn("0644", answer.stderr)
+
+    def test_admins_come_in_over_tcp_with_tls_and_an_admins_token_only(self):
+        peer = {"EMBD_TLS_CA": self.ca.path}
+        admin_dir = os.path.dirname(self.sealed.admin_path())
+        os.rename(admin_dir, admin_dir + ".away")  # as for a client on another machine
+        try:
+            made = embctl(self.sealed, "snapshot", "far", **peer, EMBD_TOKEN=self.secret["operator"])
+            self.assertEqual(made.returncode, OK, made.stderr)
+            answer = embctl(self.sealed, "snapshot", "farther", **peer, EMBD_TOKEN=self.secret["everything"])
+            self.assertEqual(answer.returncode, REFUSED, answer.stderr)
+            for word in ("hold", "admin", "everything", "trainer"):
+                self.assertIn(word, answer.stderr)
+        finally:
+            os.rename(admin_dir + ".away", admin_dir)
+
+    def test_tokens_through_tls(self):
+        with TlsWire(self.sealed, self.ca) as peer:
+            with self.assertRaises(wire.RpcError):
+                peer.call("ping", {})
+            peer.call("hello", {"protocol": 1, "token": self.secret["operator"]})
+            peer.call("ping", {})
+
+
+class Lists(TokenCase):
+    def test_a_token_taken_from_the_list_ends_its_connections_and_a_new_one_counts(self):
+        gone = self.tokens.add("leaver", "trainer")
+        server = embd_process.Embd("--http", "off", "--tokens", self.tokens.path)
+        self.addCleanup(server.stop)
+        self.secret["leaver"] = gone
+        leaver, stayer = self.connect("leaver", server), self.connect("nightly", server)
+        leaver.call("ping", {})
+        self.tokens.remove("leaver")
+        self.secret["comer"] = self.tokens.add("comer", "reader")
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_log("keys_reloaded")
+        self.assertIsNone(leaver.receive())
+        stayer.call("ping", {})
+        self.denied(self.connect(None, server), ["not known"], "hello", {"protocol": 1, "token": gone})
+        self.connect("comer", server).call("ping", {})
+
+    def test_a_list_that_cannot_be_read_changes_nothing(self):
+        server = embd_process.Embd("--http", "off", "--tokens", self.tokens.path)
+        self.addCleanup(server.stop)
+        with open(self.tokens.path, "a", encoding="ascii") as file:
+            file.write("nonsense\n")
+        try:
+            server.process.send_signal(signal.SIGHUP)
+            server.wait_log("keys_not_reloaded")
+            self.connect("looker", server).call("ping", {})
+        finally:
+            self.tokens.write()
+
+    def test_mistakes_in_a_list_name_file_and_line_and_show_no_secret(self):
+        good = "a" * 64
+        for text, line, words in (
+                ("x reader * sha256:" + good + "\nx admin * sha256:" + "b" * 64 + "\n", 2, ["'x'", "twice"]),
+                ("x reader * sha256:" + good + "\ny admin * sha256:" + good, 2, ["one token"]),
+                ("x writer * sha256:" + good, 1, ["writer", "trainer"]),
+                ("X reader * sha256:" + good, 1, ["'X'"]),
+                ("x admin ads_ sha256:" + good, 1, ["ads_", "*"]),
+                ("x reader * embd_topsecret", 1, ["sha256:"]),
+                ("x reader * sha256:" + good + " more", 1, ["follows"]),
+                ("x reader A* sha256:" + good, 1, ["A*"]),
+                ("\n\nx reader", 3, ["begins no table"])):
+            path = os.path.join(self.folder, "bad")
+            with open(path, "w", encoding="ascii") as file:
+                file.write(text)
+            answer = embd_process.run("--tokens", path)
+            self.assertEqual(answer.returncode, USAGE, text)
+            for word in [f"{path}:{line}:", *words]:
+                self.assertIn(word, answer.stderr)
+            self.assertNotIn("topsecret", answer.stderr)
+        os.chmod(path, 0o622)
+        self.assertIn("0622", embd_process.run("--tokens", path).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
