@@ -356,7 +356,8 @@ static int read_limits(const struct sources *from, struct config *out, struct em
                             1u << 20, 256, &strangers, e);
     if (status == EMBD_OK)
         status = read_size(SETTING_FRAME_MEMORY, pick(from, NULL, true, SETTING_FRAME_MEMORY),
-                           LIMIT_FRAME_BYTES, UINT64_MAX, ram_bytes() / 4, &out->frame_memory, e);
+                           LIMIT_FRAME_BYTES + (16u << 20), UINT64_MAX, ram_bytes() / 4,
+                           &out->frame_memory, e);
     limits->frame_bytes = LIMIT_FRAME_BYTES; /* as hello tells */
     limits->connections = (uint32_t)connections;
     limits->stall_ms = (uint32_t)stall * 1000;

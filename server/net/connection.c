@@ -1,17 +1,20 @@
 /* connection.c - see connection.h.
  *
- * The happy path: on_read gets bytes, digest() cuts them into requests, the shard answers each,
- * flush() sends the answers, the request is forgotten when its last byte is taken by the kernel.
+ * The happy path: bytes come, digest() cuts them into requests, the shard answers each, flush()
+ * sends the answers, the request is forgotten when its last byte is taken by the kernel. Through TLS
+ * sealed.c stands between this and the socket.
  *
  * What can fail, and what follows:
- *   the stream is out of step         the peer is told, what was in flight is answered, then we
- * close a frame is too large, or memory   its payload is dropped, the request answered with the
- * error; the for frames is used up             connection lives on too many requests in flight
- * reading pauses until some are answered; nobody is told the peer rests within a frame,    closed,
- * with a line in the log or does not take its answers the peer ends its side            what is in
- * flight is still answered (data), or all ends (admin: a hold must not outlive the one who asked
- * for it) After our last byte we end our side and wait a moment for the peer's, since closing a
- * socket that has unread input would throw away what the peer has not read yet.
+ * - The stream is out of step: the peer is told, what was in flight is answered, then we close.
+ * - A frame is too large: its payload is dropped, the request answered with the error.
+ * - Too many requests in flight, or answers not taken: reading pauses; nobody is told.
+ * - Frame memory is used up: reading pauses; a request that has begun is refused with BUSY after
+ *   EXCHANGE_WAIT_MS, one that has not waits, and the connection goes after stall_timeout.
+ * - The peer rests within a frame, or does not take its answers: closed, with a line in the log.
+ * - The peer ends its side: what is in flight is still answered (data), or all ends (admin: a hold
+ *   must not outlive the one who asked for it).
+ * After our last byte we end our side and wait a moment for the peer's, since closing a socket that
+ * has unread input would throw away what the peer has not read yet.
  *
  * A peer cannot hold up others: one read takes at most INTAKE_DIRECT_BYTES, one turn of sending
  * TURN_BYTES; then libuv serves the next one. */
@@ -26,7 +29,9 @@
 #include "strangers.h"
 
 enum {
-    TURN_BYTES = 4 << 20, /* sent before others get a turn */
+    TURN_BYTES = 4 << 20,        /* sent before others get a turn */
+    HELD_ANSWER_BYTES = 1 << 20, /* of heads of answers that a peer has not taken */
+    TIGHT_READ_BYTES = 4 << 10,  /* one read, when little frame memory is left */
 };
 
 /* ---- states ---- */
@@ -52,6 +57,7 @@ static void forget(struct connection *c, struct exchange *x, bool was_in_flight)
     if (was_in_flight) {
         c->n_in_flight--;
         c->in_flight_bytes -= x->charged_bytes;
+        c->answer_bytes -= x->answer_bytes;
     }
     exchange_free(c->hub, x);
 }
@@ -66,8 +72,18 @@ static void drop_arriving(struct connection *c)
  */
 static bool is_full(const struct connection *c)
 {
-    return c->n_in_flight >= LIMIT_REQUESTS_IN_FLIGHT ||
+    return c->n_in_flight >= LIMIT_REQUESTS_IN_FLIGHT || c->answer_bytes >= HELD_ANSWER_BYTES ||
            c->in_flight_bytes >= c->hub->limits.frame_bytes;
+}
+
+static void drop_kept(struct connection *c)
+{
+    if (c->kept == NULL)
+        return;
+    frame_budget_give(c->hub->pool.budget, c->kept_at + c->kept_bytes);
+    free(c->kept);
+    c->kept = NULL;
+    c->kept_bytes = 0;
 }
 
 /* ---- closing ---- */
@@ -91,8 +107,7 @@ void connection_close(struct connection *c)
     while ((x = TAILQ_FIRST(&c->exchanges)) != NULL)
         forget(c, x, true);
     outlet_fini(&c->outlet, hub);
-    free(c->kept);
-    c->kept = NULL;
+    drop_kept(c);
     shard_session_end(hub->shard, &c->session);
     strangers_remove(c);
     if (c->is_dirty)
@@ -145,9 +160,7 @@ void connection_finish(struct connection *c)
     if (c->state != CONNECTION_OPEN)
         return;
     drop_arriving(c);
-    free(c->kept);
-    c->kept = NULL;
-    c->kept_bytes = 0;
+    drop_kept(c);
     move(c, CONNECTION_FINISHING);
 }
 
@@ -165,6 +178,7 @@ static void on_answer(struct request *request)
 {
     struct exchange *x = (struct exchange *)request;
     assert(request->has_answer);
+    x->connection->answer_bytes += exchange_charge_answer(x->connection->hub, x);
     outlet_add(&x->connection->outlet, x);
     connection_mark(x->connection);
 }
@@ -320,14 +334,23 @@ static void take_frame(struct connection *c)
         take_request(c, x);
 }
 
+/* Nothing more is read until there is memory again: sweep.c tries. */
+static void starve(struct connection *c)
+{
+    if (c->starved_since_ms == 0)
+        c->starved_since_ms = connection_now_ms(c->hub);
+    c->is_starved = true;
+}
+
 static bool begin_frame(struct connection *c)
 {
     struct exchange *x = exchange_new(c->hub, c);
     if (x == NULL) {
-        connection_drop(c, "out of memory");
+        starve(c);
         return false;
     }
     TAILQ_INSERT_TAIL(&c->exchanges, x, in_connection);
+    c->starved_since_ms = 0;
     intake_begin(&c->intake, x);
     c->in = (struct watch){.since_ms = connection_now_ms(c->hub), .bytes = c->bytes_in};
     return true;
@@ -342,6 +365,8 @@ static size_t eat(struct connection *c, const uint8_t *p, size_t n)
         lose_step(c, &e);
     else if (event == INTAKE_FRAME)
         take_frame(c);
+    else if (event == INTAKE_WAIT)
+        starve(c);
     return used;
 }
 
@@ -363,7 +388,7 @@ static size_t digest(struct connection *c, const uint8_t *p, size_t n)
         if (intake_is_between_frames(&c->intake) && (at == n || !may_begin(c) || !begin_frame(c)))
             break;
         at += eat(c, p + at, n - at);
-    } while (at < n);
+    } while (at < n && !c->is_starved);
     return c->state == CONNECTION_OPEN ? at : n;
 }
 
@@ -381,6 +406,8 @@ void connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
         *buf = uv_buf_init((char *)c->hub->read_buffer, HUB_READ_BYTES);
     if (c->is_stranger && buf->len > STRANGER_READ_BYTES)
         buf->len = STRANGER_READ_BYTES;
+    if (buf->len > TIGHT_READ_BYTES && direct == NULL && frame_budget_is_tight(c->hub->pool.budget))
+        buf->len = TIGHT_READ_BYTES;
 }
 
 static void keep(struct connection *c, const uint8_t *p, size_t n)
@@ -395,6 +422,7 @@ static void keep(struct connection *c, const uint8_t *p, size_t n)
     memcpy(c->kept, p, n);
     c->kept_at = 0;
     c->kept_bytes = n;
+    frame_budget_force(c->hub->pool.budget, n);
 }
 
 static void digest_kept(struct connection *c)
@@ -406,12 +434,25 @@ static void digest_kept(struct connection *c)
     c->kept_bytes = 0;
     size_t used = digest(c, kept + at, n);
     if (used == n || c->state != CONNECTION_OPEN) {
+        frame_budget_give(c->hub->pool.budget, at + n);
         free(kept);
         return;
     }
     c->kept = kept;
     c->kept_at = at + used;
     c->kept_bytes = n - used;
+}
+
+void connection_retry(struct connection *c)
+{
+    c->is_starved = false;
+    if (c->kept_bytes > 0)
+        digest_kept(c);
+    else
+        digest(c, c->hub->read_buffer, 0);
+    if (!c->is_starved)
+        c->starved_since_ms = 0;
+    connection_go(c);
 }
 
 void connection_on_end(struct connection *c)
@@ -485,7 +526,8 @@ bool connection_wants(const struct connection *c)
         return false;
     if (c->state != CONNECTION_OPEN)
         return true; /* and throws it away */
-    return c->kept_bytes == 0 && (!intake_is_between_frames(&c->intake) || !is_full(c));
+    return c->kept_bytes == 0 && !c->is_starved &&
+           (!intake_is_between_frames(&c->intake) || !is_full(c));
 }
 
 void connection_set_reading(struct connection *c)
@@ -505,7 +547,7 @@ void connection_set_reading(struct connection *c)
 void connection_go(struct connection *c)
 {
     flush(c);
-    while (c->kept_bytes > 0 && c->state == CONNECTION_OPEN && !is_full(c)) {
+    while (c->kept_bytes > 0 && c->state == CONNECTION_OPEN && !is_full(c) && !c->is_starved) {
         digest_kept(c);
         flush(c);
     }

@@ -43,6 +43,7 @@ struct connection {
     TAILQ_HEAD(, exchange) exchanges; /* all of this connection, the arriving one too */
     uint32_t n_in_flight;             /* complete requests whose answers are not wholly sent */
     uint64_t in_flight_bytes;         /* of frame memory, theirs */
+    uint64_t answer_bytes;            /* of the heads of their answers */
     struct intake intake;
     struct outlet outlet;
     uv_write_t write;
@@ -50,6 +51,8 @@ struct connection {
     bool is_reading, is_writing; /* libuv has been asked to */
     bool peer_ended;
     bool is_dirty;
+    bool is_starved; /* there was no memory to read on; since starved_since_ms */
+    uint64_t starved_since_ms;
     uint8_t *kept; /* received, but no further request may begin now; NULL: nothing */
     size_t kept_at, kept_bytes;
     uint64_t bytes_in, bytes_out;

@@ -8,11 +8,15 @@
 
 enum { MAX_SPARE = 256 };
 
-static struct exchange *allocate(void)
+static struct exchange *allocate(struct hub *hub)
 {
-    struct exchange *x = aligned_alloc(64, sizeof *x);
-    if (x == NULL)
+    if (!frame_budget_take(hub->pool.budget, sizeof(struct exchange)))
         return NULL;
+    struct exchange *x = aligned_alloc(64, sizeof *x);
+    if (x == NULL) {
+        frame_budget_give(hub->pool.budget, sizeof *x);
+        return NULL;
+    }
     embd__msg_init(&x->request.answer);
     return x;
 }
@@ -24,7 +28,9 @@ static void reset(struct exchange *x)
     x->refusal.status = EMBD_OK;
     x->is_with_shard = false;
     x->is_old = false;
-    x->charged_bytes = 0;
+    x->charged_bytes = x->answer_bytes = 0;
+    x->wait_until_ms = 0;
+    x->is_waiting = false;
     x->arena_used = 0;
 }
 
@@ -35,7 +41,7 @@ struct exchange *exchange_new(struct hub *hub, struct connection *connection)
         STAILQ_REMOVE_HEAD(&hub->spare_exchanges, in_queue);
         hub->n_spare_exchanges--;
     } else {
-        x = allocate();
+        x = allocate(hub);
     }
     if (x == NULL)
         return NULL;
@@ -63,9 +69,10 @@ static void give_bins(struct hub *hub, struct exchange *x)
     x->charged_bytes = 0;
 }
 
-static void destroy(struct exchange *x)
+static void destroy(struct hub *hub, struct exchange *x)
 {
     embd__msg_fini(&x->request.answer);
+    frame_budget_give(hub->pool.budget, sizeof *x);
     free(x);
 }
 
@@ -77,8 +84,13 @@ void exchange_free(struct hub *hub, struct exchange *x)
     hub->n_exchanges--;
     if (x->is_old)
         hub->n_old--;
+    frame_budget_give(hub->pool.budget, x->answer_bytes);
+    if (x->request.answer.head_capacity > EXCHANGE_KEPT_ANSWER) {
+        embd__msg_fini(&x->request.answer);
+        embd__msg_init(&x->request.answer);
+    }
     if (hub->n_spare_exchanges == MAX_SPARE) {
-        destroy(x);
+        destroy(hub, x);
         return;
     }
     STAILQ_INSERT_HEAD(&hub->spare_exchanges, x, in_queue);
@@ -90,7 +102,7 @@ void exchange_trim(struct hub *hub)
     struct exchange *x;
     while ((x = STAILQ_FIRST(&hub->spare_exchanges)) != NULL) {
         STAILQ_REMOVE_HEAD(&hub->spare_exchanges, in_queue);
-        destroy(x);
+        destroy(hub, x);
     }
     hub->n_spare_exchanges = 0;
 }
@@ -107,19 +119,34 @@ static bool fits_arena(const struct exchange *x, uint32_t bytes)
     return bytes <= EXCHANGE_SMALL_BIN && bytes <= sizeof x->arena - x->arena_used;
 }
 
+/* Memory may come back while the peer's bytes wait in the kernel; for ever it is not waited. */
+static bool may_wait(const struct hub *hub, struct exchange *x)
+{
+    uint64_t now_ms = uv_now(hub->uv);
+    if (x->wait_until_ms == 0)
+        x->wait_until_ms = now_ms + EXCHANGE_WAIT_MS;
+    return x->refusal.status == EMBD_BUSY && now_ms < x->wait_until_ms;
+}
+
 static uint8_t *place_in_pool(struct hub *hub, struct exchange *x, uint32_t bytes)
 {
     uint8_t *data = frame_pool_take(&hub->pool, bytes, &x->refusal);
-    if (data == NULL)
-        give_bins(hub, x); /* nobody will read those that came before either */
-    else
+    if (data != NULL) {
+        x->wait_until_ms = 0;
         x->charged_bytes += frame_pool_charge(bytes);
+    } else if (may_wait(hub, x)) {
+        x->is_waiting = true;
+        x->refusal.status = EMBD_OK;
+    } else {
+        give_bins(hub, x); /* nobody will read those that came before either */
+    }
     return data;
 }
 
 uint8_t *exchange_place_bin(struct hub *hub, struct exchange *x)
 {
     struct frame_bin *bin = &x->frame.bins[x->frame.n_bins - 1];
+    x->is_waiting = false;
     if (x->refusal.status == EMBD_OK && embd__frame_over(&x->frame)) {
         embd__error_set(
             &x->refusal, EMBD_TOO_LARGE, "the frame has %llu bytes or more, the limit is %llu",
@@ -131,6 +158,13 @@ uint8_t *exchange_place_bin(struct hub *hub, struct exchange *x)
     bin->data = fits_arena(x, bin->bytes) ? place_in_arena(x, bin->bytes)
                                           : place_in_pool(hub, x, bin->bytes);
     return bin->data;
+}
+
+uint64_t exchange_charge_answer(struct hub *hub, struct exchange *x)
+{
+    x->answer_bytes = x->request.answer.head_capacity;
+    frame_budget_force(hub->pool.budget, x->answer_bytes);
+    return x->answer_bytes;
 }
 
 void exchange_refuse(struct exchange *x)

@@ -11,6 +11,10 @@
 
 #define EXCHANGE_ARENA_BYTES (12u << 10)
 #define EXCHANGE_SMALL_BIN   (4u << 10) /* and below: goes to the arena while there is room */
+/* An exchange that waits to be used again keeps no more of its answer than this. */
+#define EXCHANGE_KEPT_ANSWER (8u << 10)
+/* A bin for which there is no frame memory waits so long before its request is refused. */
+#define EXCHANGE_WAIT_MS 1000u
 
 struct exchange {
     struct request request;
@@ -20,6 +24,9 @@ struct exchange {
     bool is_with_shard;         /* shard_handle has seen the request */
     bool is_old;                /* began before the drain */
     uint64_t charged_bytes;     /* to the frame budget, for bins */
+    uint64_t answer_bytes;      /* likewise, for the answer's head */
+    uint64_t wait_until_ms;     /* for memory for the bin just announced; then it is refused */
+    bool is_waiting;
     uint32_t arena_used;
     TAILQ_ENTRY(exchange) in_connection;
     STAILQ_ENTRY(exchange) in_queue; /* of answers to send, or of spare exchanges */
@@ -27,15 +34,19 @@ struct exchange {
     _Alignas(64) uint8_t arena[EXCHANGE_ARENA_BYTES];
 };
 
-/* Ready for the first byte. NULL: out of memory. */
+/* Ready for the first byte; charged to the frame budget. NULL: there is no memory now. */
 struct exchange *exchange_new(struct hub *hub, struct connection *connection);
 
 /* Gives everything back, whatever state it is in. */
 void exchange_free(struct hub *hub, struct exchange *x);
 
 /* Memory for the bin the scanner has just announced; NULL when its payload is to be discarded
- * (then, or earlier, x->refusal says why). Never NULL for an empty bin of a sound request. */
+ * (then, or earlier, x->refusal says why), or when
+ * x->is_waiting: to be called again. Never NULL for an empty bin of a sound request. */
 uint8_t *exchange_place_bin(struct hub *hub, struct exchange *x);
+
+/* The answer is there: charges what it holds until it is sent. Returns its bytes. */
+uint64_t exchange_charge_answer(struct hub *hub, struct exchange *x);
 
 /* Makes the answer of a refused request. */
 void exchange_refuse(struct exchange *x);

@@ -25,6 +25,17 @@ void frame_budget_give(struct frame_budget *budget, uint64_t bytes)
     atomic_fetch_sub_explicit(&budget->used, bytes, memory_order_relaxed);
 }
 
+void frame_budget_force(struct frame_budget *budget, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&budget->used, bytes, memory_order_relaxed);
+}
+
+bool frame_budget_is_tight(const struct frame_budget *budget)
+{
+    uint64_t used = atomic_load_explicit(&budget->used, memory_order_relaxed);
+    return used > budget->limit - budget->limit / 8;
+}
+
 static uint64_t class_bytes(uint32_t class)
 {
     return (uint64_t)(4 + class % 4) << (10 + class / 4);

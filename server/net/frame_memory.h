@@ -21,6 +21,10 @@ struct frame_budget {
 /* False, and nothing is taken, when it would pass the limit. */
 bool frame_budget_take(struct frame_budget *budget, uint64_t bytes);
 void frame_budget_give(struct frame_budget *budget, uint64_t bytes);
+/* Takes it in any case: for memory that is there already, and bounded by other means. */
+void frame_budget_force(struct frame_budget *budget, uint64_t bytes);
+/* Little is left: time to read in small steps. */
+bool frame_budget_is_tight(const struct frame_budget *budget);
 
 #define FRAME_CLASSES 60
 

@@ -34,7 +34,10 @@ int intake_eat(struct intake *in, struct hub *hub, const uint8_t *p, size_t n, s
 {
     struct frame_scanner *frame = &in->arriving->frame;
     size_t used = 0;
-    for (;;) {
+    *used_out = 0;
+    if (in->arriving->is_waiting)
+        in->bin = exchange_place_bin(hub, in->arriving);
+    while (!in->arriving->is_waiting) {
         used += eat_payload(in, p + used, n - used);
         *used_out = used;
         if (in->bin_left > 0)
@@ -52,6 +55,7 @@ int intake_eat(struct intake *in, struct hub *hub, const uint8_t *p, size_t n, s
         in->bin_left = frame->bin_bytes;
         in->bin = exchange_place_bin(hub, in->arriving);
     }
+    return INTAKE_WAIT;
 }
 
 uint8_t *intake_direct(const struct intake *in, size_t *bytes_out)

@@ -14,6 +14,7 @@
 
 enum intake_event {
     INTAKE_MORE,  /* all bytes eaten, the frame goes on */
+    INTAKE_WAIT,  /* there is no memory for a bin now: to be called again later */
     INTAKE_FRAME, /* the frame in `arriving` is complete; intake_take() it */
 };
 

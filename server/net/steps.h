@@ -37,6 +37,8 @@ void connection_take(struct connection *c, const uv_buf_t *buf, size_t n);
 void connection_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
 void connection_count(struct connection *c, size_t n);
 void connection_on_end(struct connection *c);
+/* A starved connection looks for memory again. */
+void connection_retry(struct connection *c);
 
 /* ---- sealed.c ---- */
 

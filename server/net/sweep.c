@@ -27,8 +27,14 @@ static void sweep(struct connection *c, uint64_t now)
     uint32_t linger_ms = c->hub->is_draining ? DRAIN_LINGER_MS : LINGER_MS;
     bool is_within_frame = c->state == CONNECTION_OPEN && !intake_is_between_frames(&c->intake);
     const char *fault = strangers_fault(c, now);
+    if (c->is_starved && c->state == CONNECTION_OPEN)
+        connection_retry(c);
+    if (c->state == CONNECTION_CLOSED)
+        return;
     if (fault != NULL)
         connection_drop(c, fault);
+    else if (c->is_starved && now - c->starved_since_ms > limits->stall_ms)
+        connection_drop(c, "no memory for a request (frame_memory)");
     else if (c->state == CONNECTION_LINGERING && now - c->state_since_ms > linger_ms)
         connection_close(c);
     else if (is_within_frame && has_stalled(&c->in, c->bytes_in, now, limits->stall_ms))

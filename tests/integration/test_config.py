@@ -55,7 +55,7 @@ class Config(unittest.TestCase):
         self.refused(["--shards", "two"], "--shards", "two")
         self.refused(["--stall-timeout", "-1"], "--stall-timeout", "-1")
         self.refused(["--frame-memory", "12Q"], "--frame-memory", "12Q")
-        self.refused(["--frame-memory", "1K"], "--frame-memory", "1K", "67108864")
+        self.refused(["--frame-memory", "1K"], "--frame-memory", "1K", "83886080")
         self.refused(["--frame-memory", "99999999999999999999"], "--frame-memory")
         self.refused(["--frame-memory", "101%"], "--frame-memory", "101%")
         self.refused(["--cpus", "0,,1"], "--cpus", "0,,1")
