@@ -132,6 +132,8 @@ int cuda_open_on(const struct table_schema *schema, int device, struct store **o
         return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to open it", schema->s.name);
     store->schema = schema;
     store->device = device;
+    store->window_bytes = WINDOW_BYTES;
+    store->window_keys = WINDOW_KEYS;
     set_view(store);
     int status = open_memory(store);
     if (status != 0) {

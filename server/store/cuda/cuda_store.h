@@ -24,6 +24,11 @@
 #include "kernels.h"
 #include "store.h"
 
+/* Past so many bytes of rows touched at random, the device loses most of its time finding out where
+ * they are: a pull of many keys then takes the rows window by window. */
+#define WINDOW_BYTES ((uint64_t)64 << 30)
+#define WINDOW_KEYS  ((uint32_t)1 << 17)
+
 enum call_kind { CALL_PULL, CALL_PUSH, CALL_INSERT };
 enum call_state {
     CALL_WAITING,  /* for those before it */
@@ -82,6 +87,8 @@ struct store {
     void *slot_memory; /* slot_bounds and slot_starts */
     uint64_t n_rows, n_candidates, capacity, step;
     uint64_t n_entries_max;    /* that the entries have room for */
+    uint64_t window_bytes;     /* WINDOW_BYTES, and */
+    uint32_t window_keys;      /* WINDOW_KEYS */
     uint64_t n_rows_max;       /* of a member of a group: its share for now; 0: the schema's */
     bool misses;               /* the last push had keys without a row */
     struct call *first, *last; /* the queue */

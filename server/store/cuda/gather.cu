@@ -111,3 +111,72 @@ int launch_gather(struct table_view t, struct pull_view pull, void *stream)
         return 0;
     return t.row_slots ? launch<true>(t, pull, stream) : launch<false>(t, pull, stream);
 }
+
+/* ---- one window of rows ---- */
+
+/* Rows of the warp's keys at `places`, n of them. */
+__device__ static inline void copy_window(const table_view &t, const pull_view &p, uint64_t base,
+                                          uint32_t ref, const uint32_t *places, uint32_t n)
+{
+    enum { AT_ONCE = 4 };
+    uint32_t lane = threadIdx.x % 32, units = t.stride / 16, total = n * units;
+    uint4 *out = (uint4 *)p.values + base * units;
+    for (uint32_t j = 0; j < total; j += 32 * AT_ONCE) {
+        uint4 v[AT_ONCE];
+        uint32_t at[AT_ONCE];
+#pragma unroll
+        for (uint32_t u = 0; u < AT_ONCE; u++) {
+            uint32_t c = j + u * 32 + lane, place = places[c < total ? c / units : 0];
+            uint32_t r = __shfl_sync(ALL_LANES, ref, (int)place);
+            at[u] = place * units + c % units;
+            if (c < total)
+                v[u] = load_once(row_of_ref(t, r) + c % units * 16);
+        }
+#pragma unroll
+        for (uint32_t u = 0; u < AT_ONCE; u++)
+            if (j + u * 32 + lane < total)
+                __stcs(out + at[u], v[u]);
+    }
+}
+
+__device__ static inline void fill_zero(const table_view &t, const pull_view &p, uint64_t base,
+                                        uint32_t missing)
+{
+    uint32_t units = t.stride / 16;
+    for (; missing; missing &= missing - 1)
+        for (uint32_t c = threadIdx.x % 32; c < units; c += 32)
+            ((uint4 *)p.values)[(base + (uint32_t)__ffs((int)missing) - 1) * units + c] =
+                make_uint4(0, 0, 0, 0);
+}
+
+static __global__ void __launch_bounds__(BLOCK)
+    gather_window(table_view t, pull_view p, const uint32_t *refs, uint64_t first, uint64_t end)
+{
+    __shared__ uint32_t all_places[BLOCK];
+    uint32_t lane = threadIdx.x % 32, *places = all_places + (threadIdx.x - lane);
+    for (uint64_t base = lane_index() - lane; base < p.in.n; base += lane_count()) {
+        bool active = base + lane < p.in.n;
+        uint32_t ref = active ? refs[base + lane] : 0;
+        bool has_row = active && is_row(ref);
+        bool is_here = has_row && ref - 1 >= first && ref - 1 < end;
+        uint32_t here = __ballot_sync(ALL_LANES, is_here);
+        uint32_t missing = __ballot_sync(ALL_LANES, active && !has_row && first == 0);
+        __syncwarp();
+        if (is_here)
+            places[__popc(here & ((1u << lane) - 1))] = lane;
+        __syncwarp();
+        copy_window(t, p, base, ref, places, (uint32_t)__popc(here));
+        if (missing && p.zero_missing)
+            fill_zero(t, p, base, missing);
+        else if (missing)
+            fill_missing(t, p, base, active ? p.in.keys[base + lane] : 0,
+                         active ? slot_at(t, p.in, (uint32_t)(base + lane)) : 0, missing);
+    }
+}
+
+int launch_gather_window(struct table_view t, struct pull_view pull, const uint32_t *refs,
+                         uint64_t first, uint64_t end, void *stream)
+{
+    unsigned grid = (pull.in.n + BLOCK - 1) / BLOCK;
+    return grid ? LAUNCH(gather_window, grid, BLOCK, stream, t, pull, refs, first, end) : 0;
+}

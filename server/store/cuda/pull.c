@@ -47,12 +47,32 @@ static int take_staging(struct call *call)
     return 0;
 }
 
+/* A small pull waits for memory, not for addresses. */
+static bool needs_windows(const struct store *store, const struct pull_view *view)
+{
+    return store->n_rows * store->view.stride > store->window_bytes && view->in.n >= store->window_keys;
+}
+
+static int gather_windows(struct store *store, struct pull_view view, uint32_t *refs)
+{
+    uint64_t bytes = store->n_rows * store->view.stride;
+    uint64_t n_windows = (bytes + store->window_bytes - 1) / store->window_bytes;
+    uint64_t rows = (store->n_rows + n_windows - 1) / n_windows;
+    int status = launch_find(store->view, view.in, refs, view.statuses, store->stream);
+    for (uint64_t first = 0; first < store->n_rows && status == 0; first += rows)
+        status = launch_gather_window(store->view, view, refs, first, first + rows, store->stream);
+    return status;
+}
+
 static int enqueue(struct call *call, uint8_t *block, uint32_t *refs, uint32_t *row_of)
 {
     struct store *store = call->store;
     int status = call_upload(call, block, call->in.offsets == NULL);
     struct pull_view view = view_of(call);
-    if (status == 0 && gather_fits(&store->view, &view))
+    bool fits = gather_fits(&store->view, &view);
+    if (status == 0 && fits && needs_windows(store, &view))
+        return gather_windows(store, view, refs);
+    if (status == 0 && fits)
         return launch_gather(store->view, view, store->stream);
     if (call->in.offsets && call->in.slots) {
         view.in.row_of = row_of;

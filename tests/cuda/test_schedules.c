@@ -1,0 +1,210 @@
+/* test_schedules.c - the cuda store against the model where it could go wrong at size: long random
+ * schedules with growth, keys that all want one bucket, a table filled to its greatest load, one key
+ * very often in a push, rows taken window by window. Runs under the emulator, and on a device.
+ * Argument: keys that the random schedule touches in all. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cuda_store.h"
+#include "pair.h"
+
+static uint32_t n_operations = 100000;
+
+static embd_schema schema_of(uint32_t dim, embd_optimizer_kind optimizer)
+{
+    embd_schema s;
+    embd_schema_init(&s);
+    strcpy(s.name, "schedule");
+    s.dim = dim;
+    embd_optimizer_init(&s.optimizer, optimizer, 0.01f);
+    return s;
+}
+
+/* ---- random schedules ---- */
+
+enum { UNIVERSE = 20000 };
+
+static uint32_t one_call(struct pair *pair, uint32_t n)
+{
+    struct batch batch;
+    bool is_raw = dice_below(&pair->dice, 2);
+    batch_draw(pair, &batch, n, 4, is_raw, dice_below(&pair->dice, 4) == 0);
+    uint32_t n_keys = batch.in.n_keys, what = dice_below(&pair->dice, 8);
+    if (what < 3)
+        pair_pull(pair, &batch, EMBD_F32, dice_below(&pair->dice, 3) == 0, true);
+    else if (what < 7)
+        pair_push(pair, &batch, EMBD_F32, dice_below(&pair->dice, 2));
+    else
+        pair_insert(pair, &batch, dice_below(&pair->dice, 2));
+    batch_free(&batch);
+    return n_keys;
+}
+
+static void run_schedule(embd_optimizer_kind optimizer, uint32_t dim, uint32_t admit_after,
+                         embd_partition partition, uint32_t operations)
+{
+    embd_schema schema = schema_of(dim, optimizer);
+    uint64_t *pool = malloc(UNIVERSE * sizeof *pool);
+    struct pair pair;
+    schema.admit_after = admit_after;
+    schema.partition = partition;
+    schema.slots = partition == EMBD_SLOT ? 3 : 1;
+    pair_open(&pair, "cuda", &schema, 100 + (uint64_t)optimizer);
+    for (uint32_t i = 0; i < UNIVERSE; i++)
+        pool[i] = dice_next(&pair.dice) >> (i % 3 * 20);
+    pair.pool = pool;
+    for (uint32_t done = 0, call = 1; done < operations; call++) {
+        pair.n_pool = 100 + (uint32_t)((uint64_t)(UNIVERSE - 100) * done / operations);
+        done += 1 + one_call(&pair, call % 50 ? dice_below(&pair.dice, 40) : 2000);
+        if (call % 400 == 0) {
+            pair_compare(&pair);
+            pair_reload(&pair);
+        }
+    }
+    pair_compare(&pair);
+    pair_close(&pair);
+    free(pool);
+}
+
+static void test_random_schedules(void **state)
+{
+    (void)state;
+    run_schedule(EMBD_ROWWISE_ADAGRAD, 64, 0, EMBD_HASH, n_operations / 4);
+    run_schedule(EMBD_ADAM, 16, 2, EMBD_HASH, n_operations / 4);
+    run_schedule(EMBD_FTRL, 13, 0, EMBD_SLOT, n_operations / 4);
+    run_schedule(EMBD_SGD, 32, 3, EMBD_MODULO, n_operations / 4);
+}
+
+/* ---- places in the key table ---- */
+
+/* key_hash of keytable.cuh, slot 0. */
+static uint64_t hash_of(uint64_t key)
+{
+    uint64_t x = key ^ 0x51ed270b7a5c93d1ULL;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+    return x ^ (x >> 31);
+}
+
+static void push_pull_compare(struct pair *pair, const uint64_t *keys, uint32_t n)
+{
+    struct batch batch;
+    batch_of(&batch, keys, n);
+    assert_int_equal(pair_push(pair, &batch, EMBD_F32, true), EMBD_OK);
+    pair_pull(pair, &batch, EMBD_F32, false, false);
+    batch_free(&batch);
+    pair_compare(pair);
+}
+
+/* The first bucket there is, or the last, whose keys go on at the beginning: however much the table
+ * grows here, all of these keys want the same one. */
+static void test_one_bucket(void **state)
+{
+    (void)state;
+    enum { N = 300, OTHERS = 5000 };
+    embd_schema schema = schema_of(8, EMBD_ADAGRAD);
+    for (uint64_t wanted = 0; wanted <= 0xfff; wanted += 0xfff) {
+        uint64_t keys[N], others[OTHERS], key = 0;
+        struct pair pair;
+        for (uint32_t i = 0; i < N; key++)
+            if (hash_of(key) >> 52 == wanted)
+                keys[i++] = key;
+        for (uint32_t i = 0; i < OTHERS; i++)
+            others[i] = ((uint64_t)1 << 40) + i;
+        pair_open(&pair, "cuda", &schema, 5);
+        push_pull_compare(&pair, keys, N / 2);
+        push_pull_compare(&pair, keys, N);
+        push_pull_compare(&pair, others, OTHERS);
+        push_pull_compare(&pair, keys, N);
+        pair_reload(&pair);
+        push_pull_compare(&pair, keys, N);
+        pair_close(&pair);
+    }
+}
+
+static void test_greatest_load(void **state)
+{
+    (void)state;
+    embd_schema schema = schema_of(4, EMBD_SGD);
+    struct pair pair;
+    uint64_t next = 0;
+    pair_open(&pair, "cuda", &schema, 6);
+    for (int turn = 0; turn < 6; turn++) {
+        uint64_t n_buckets = pair.store->view.n_buckets;
+        uint32_t n = (uint32_t)(pair.store->n_entries_max - pair.store->n_rows);
+        uint64_t *keys = malloc((n + 1) * sizeof *keys);
+        for (uint32_t i = 0; i <= n; i++)
+            keys[i] = next++;
+        push_pull_compare(&pair, keys, n);
+        assert_int_equal(pair.store->view.n_buckets, n_buckets);
+        push_pull_compare(&pair, keys + n, 1);
+        assert_true(pair.store->view.n_buckets > n_buckets);
+        free(keys);
+    }
+    pair_close(&pair);
+}
+
+static void test_one_key(void **state)
+{
+    (void)state;
+    embd_schema schema = schema_of(20, EMBD_ROWWISE_ADAGRAD);
+    uint32_t n = n_operations;
+    uint64_t *keys = malloc(n * sizeof *keys);
+    struct pair pair;
+    struct batch batch;
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = i % 1000 == 999 ? i : 42;
+    pair_open(&pair, "cuda", &schema, 8);
+    batch_of(&batch, keys, n);
+    for (int turn = 0; turn < 2; turn++)
+        assert_int_equal(pair_push(&pair, &batch, EMBD_F32, turn == 0), EMBD_OK);
+    pair_compare(&pair);
+    batch_free(&batch);
+    pair_close(&pair);
+    free(keys);
+}
+
+/* ---- windows ---- */
+
+static void test_windows(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    static const uint64_t window_bytes[] = {256, 5000, 64 * N - 64, 64 * N};
+    embd_schema schema = schema_of(16, EMBD_SGD);
+    uint64_t keys[N];
+    struct pair pair;
+    struct batch batch;
+    pair_open(&pair, "cuda", &schema, 9);
+    for (uint32_t i = 0; i < N; i++)
+        keys[i] = i;
+    push_pull_compare(&pair, keys, N);
+    for (uint32_t i = 0; i < N; i++)
+        keys[i] = dice_below(&pair.dice, N + N / 8);
+    pair.store->window_keys = 1;
+    for (size_t i = 0; i < sizeof window_bytes / sizeof window_bytes[0]; i++) {
+        pair.store->window_bytes = window_bytes[i];
+        batch_of(&batch, keys, N - (uint32_t)i);
+        pair_pull(&pair, &batch, EMBD_F32, false, false);
+        pair_pull(&pair, &batch, EMBD_F32, true, false);
+        batch_free(&batch);
+    }
+    pair_close(&pair);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        n_operations = (uint32_t)atoi(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_schedules), cmocka_unit_test(test_one_bucket),
+        cmocka_unit_test(test_greatest_load),    cmocka_unit_test(test_one_key),
+        cmocka_unit_test(test_windows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
