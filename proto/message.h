@@ -34,7 +34,8 @@
     X(LOAD, "load", LISTENER_ADMIN)                                                                    \
     X(DRAIN, "drain", LISTENER_ADMIN)                                                                  \
     X(HOT, "hot", LISTENER_ADMIN)                                                                      \
-    X(TRACE, "trace", LISTENER_ADMIN)
+    X(TRACE, "trace", LISTENER_ADMIN)                                                                  \
+    X(TICK, "tick", LISTENER_DATA)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {

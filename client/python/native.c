@@ -1,6 +1,6 @@
-/* native.c - the C side of the Python package beyond embd.h: rows of a directory on their way into numpy
- * arrays, without a call into Python for each. The arrays are made after a first look at the directory, so
- * one that changes in between is noticed: visits then end with 1. */
+/* native.c - the C side of the Python package beyond embd.h: rows of a directory on their way into
+ * numpy arrays, without a call into Python for each. The arrays are made after a first look at the
+ * directory, so one that changes in between is noticed: visits then end with 1. */
 #include <embd/embd.h>
 #include <stdlib.h>
 #include <string.h>

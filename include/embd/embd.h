@@ -619,6 +619,42 @@ typedef struct embd_trace_report {
 EMBD_API int embd_trace(embd_client *client, uint32_t shard,
                         int (*visit)(void *arg, const embd_trace_report *trace), void *arg);
 
+/* ---- keeping trainers in step -------------------------------------------------------------------------- */
+
+#define EMBD_WORKERS_MAX 1024 /* of a job */
+#define EMBD_DROPPED_MAX 16   /* that a report names */
+
+/* One of the trainers of a job. A worker's clock is the number of iterations it has finished and whose pushes have
+ * been acknowledged; it never falls. Shard 0 keeps the clocks, in memory. */
+typedef struct embd_clock {
+    const char *job;    /* 1 to EMBD_NAME_MAX bytes */
+    uint32_t worker;    /* 0..n_workers - 1 */
+    uint32_t n_workers; /* 1..EMBD_WORKERS_MAX, the same for all */
+    uint32_t lease_ms;  /* 100..3600000: a worker that does not tick for so long is dropped, and not waited for until
+                           it ticks again */
+} embd_clock;
+
+typedef struct embd_clock_report {
+    uint64_t slowest;                   /* clock of the live workers; 0 until all n_workers have ticked once */
+    uint32_t n_live, n_dropped;         /* workers that left are neither */
+    uint32_t dropped[EMBD_DROPPED_MAX]; /* the first of them, ascending */
+} embd_clock_report;
+
+/* Tells this worker's clock, and that it is alive. A job none of whose workers is live is over: the next tick begins
+ * it anew. `report_out` may be NULL. Blocks.
+ *   EMBD_INVALID  a field is out of range; the clock falls; the job has another n_workers
+ *   EMBD_FULL     the server keeps clocks of as many jobs as it can; and errors of embd_ping */
+EMBD_API int embd_tick(embd_client *client, const embd_clock *clock, uint64_t value, embd_clock_report *report_out);
+
+/* The same, and waits until the slowest live worker has reached value - staleness. Bulk-synchronous training waits
+ * with a staleness of 0 after every iteration, stale-synchronous with s; asynchronous does not wait. The worker's
+ * lease is renewed meanwhile. deadline_ms 0: the client's. EMBD_DEADLINE names the slowest clock. */
+EMBD_API int embd_tick_wait(embd_client *client, const embd_clock *clock, uint64_t value, uint64_t staleness,
+                            uint32_t deadline_ms, embd_clock_report *report_out);
+
+/* This worker is done: nobody waits for it any more. */
+EMBD_API int embd_tick_leave(embd_client *client, const embd_clock *clock, uint64_t value);
+
 /* ---- model folders of HugeCTR -------------------------------------------------------------------------- */
 
 /* HugeCTR saves a sparse embedding as a folder of three plain files, whose rows belong together by their number:

@@ -37,6 +37,7 @@ static const struct method_entry {
     [METHOD_DRAIN] = {handle_drain, TOUCH_NOTHING, false},
     [METHOD_HOT] = {handle_hot, TOUCH_NOTHING, true},
     [METHOD_TRACE] = {handle_trace, TOUCH_NOTHING, true},
+    [METHOD_TICK] = {handle_tick, TOUCH_NOTHING, false},
 };
 
 uint64_t clock_ns(void)

@@ -64,6 +64,7 @@ void shard_close(struct shard *shard)
     assert(shard->hold.first == NULL && shard->streaming == NULL && shard->hold.n_in_flight == 0);
     snapshot_forget(&shard->snapshot);
     tables_fini(&shard->tables);
+    clocks_fini(&shard->clocks);
     work_pool_fini(&shard->works);
     msgpack_zone_destroy(&shard->zone);
     if (shard->data_dir >= 0)

@@ -7,6 +7,7 @@
 #ifndef EMBD_SHARD_STATE_H
 #define EMBD_SHARD_STATE_H
 
+#include "clocks.h"
 #include "hold.h"
 #include "shard.h"
 #include "snapshot.h"
@@ -36,6 +37,7 @@ struct shard {
     struct counters counters;
     uint64_t n_foreseen; /* pushes that were prepared while they arrived; see ahead.c */
     struct stages stages;
+    struct clocks clocks;
     uint64_t opened_ns;
     uint64_t now_ns;                /* of the last request or tick, by net's clock */
     msgpack_zone zone;              /* of the request being handled */
@@ -79,6 +81,7 @@ int handle_load(struct call *call);
 int handle_drain(struct call *call);
 int handle_hot(struct call *call);
 int handle_trace(struct call *call);
+int handle_tick(struct call *call);
 
 /* Nothing may follow a request's fields and bins. Returns call->error.status. */
 int call_end(struct call *call, struct fields *fields);

@@ -20,6 +20,7 @@ from ._native import ffi as _ffi
 from ._native import lib as _lib
 from .arrays import jagged
 from .client import Client, ShardStats, connect
+from .clock import Clock, ClockReport
 from .csr import Csr
 from .errors import (ClosedError, CorruptError, DeadlineError, Error, ExistsError, FullError, InvalidError,
                      NoMemoryError, Status, StorageError, UnknownTableError, UnreachableError, UnsupportedError)
@@ -35,8 +36,8 @@ KeyStatus = enum.IntEnum("KeyStatus", {name.upper(): number  # type: ignore[misc
 KeyStatus.__doc__ = "What became of a key: the values of `statuses`."
 
 __all__ = [
-    "Call", "Client", "ClosedError", "CorruptError", "Csr", "DeadlineError", "DumpReport", "Error", "ExistsError",
-    "FullError", "Initializer", "InvalidError", "KeyStatus", "NoMemoryError", "Optimizer", "Part", "Schema",
+    "Call", "Client", "Clock", "ClockReport", "ClosedError", "CorruptError", "Csr", "DeadlineError", "DumpReport", "Error",
+    "ExistsError", "FullError", "Initializer", "InvalidError", "KeyStatus", "NoMemoryError", "Optimizer", "Part", "Schema",
     "ShardStats", "Status", "StorageError", "StoredTable", "Table", "UnknownTableError", "UnreachableError",
     "UnsupportedError", "connect", "jagged", "stored", "verify",
 ]

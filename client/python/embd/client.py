@@ -134,6 +134,10 @@ class Client:
         flight, _ = self.start(True, list(parts), options)
         return Call(self.handle, flight, None)
 
+    def settle(self) -> None:
+        """Waits until every started call has ended. Failures are raised by the calls' own wait()."""
+        self.handle.settle()
+
     def start(self, is_push: bool, parts: list[Part], options: dict[str, Any]) -> tuple[Flight, Batch]:
         batch = Batch(parts, is_push)
         start = lib.embd_push_start if is_push else lib.embd_pull_start

@@ -77,6 +77,12 @@ class Handle:
         if flight.status:
             raise errors.make(flight.status, flight.sentence)
 
+    def settle(self) -> None:
+        """Waits for all calls in flight."""
+        with self:
+            for flight in list(self._flights):
+                self._wait(flight)
+
     def is_done(self, flight: Flight) -> bool:
         if flight.status is not None:
             return True
@@ -99,6 +105,8 @@ class Handle:
         """Ends calls that were dropped and are done."""
         for _ in range(len(self._left)):
             flight = self._left.pop(0)
+            if flight.status is not None:
+                continue
             if not lib.embd_is_done(flight.c_call):
                 self._left.append(flight)
                 continue

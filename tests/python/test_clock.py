@@ -1,0 +1,127 @@
+"""Trainers in step, as processes: how far ahead anybody got, a worker that dies, one that stops and comes back."""
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import numpy as np
+
+import clusters
+import embd
+
+# A worker that writes its finished iterations into a table, where the others see them, and says how far behind the
+# slowest it ever saw was. Each worker's pace differs from turn to turn.
+WORKER = """
+import sys, time, numpy as np, embd
+address, job, worker, workers, staleness, n = *sys.argv[1:3], *(int(a) for a in sys.argv[3:7])
+client = embd.connect(address)
+table = client.table("clocks")
+clock = embd.Clock(client, job, worker=worker, workers=workers, staleness=None if staleness < 0 else staleness, lease=3)
+random, most = np.random.default_rng(worker), 0
+for i in range(n):
+    clock.wait(30)
+    seen = table.pull(np.arange(workers))[:, 0]
+    most = max(most, i - int(seen.min()))
+    time.sleep(random.random() * 0.004 * (worker + 1))
+    table.push_start([worker], [[-1.0]])
+    clock.tick()
+clock.leave()
+print(most)
+"""
+
+
+class Clocks(clusters.ClusterTest):
+    shards = 2
+
+    def setUp(self):
+        super().setUp()
+        self.job = self.id().rsplit(".", 1)[1][:63]  # jobs outlive a test, by their leases
+        self.client.create_table("clocks", 1, optimizer=embd.Optimizer("sgd", lr=1.0),
+                                 initializer=embd.Initializer("constant", 0.0))
+
+    def worker(self, number, workers, staleness, n=30):
+        process = subprocess.Popen([sys.executable, "-B", "-c", WORKER, self.server.addresses[0], self.job,
+                                    *(str(a) for a in (number, workers, staleness, n))], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        return process
+
+    def run_all(self, staleness):
+        """How far ahead of the slowest each worker has been."""
+        processes = [self.worker(number, 3, staleness) for number in range(3)]
+        said = [process.communicate(timeout=100)[0] for process in processes]
+        self.assertEqual([process.returncode for process in processes], [0, 0, 0])
+        np.testing.assert_array_equal(self.client.table("clocks").pull([0, 1, 2])[:, 0], [30, 30, 30])
+        return [int(text) for text in said]
+
+    def test_bulk_synchronous_workers_see_each_others_steps(self):
+        self.assertEqual(max(self.run_all(0)), 0)
+
+    def test_stale_synchronous_workers_are_within_their_bound(self):
+        self.assertLessEqual(max(self.run_all(2)), 2)
+
+    def test_asynchronous_workers_do_not_wait(self):
+        self.run_all(-1)
+
+    def clocks(self, n, **options):
+        clients = [embd.connect(self.server.addresses[0]) for _ in range(n)]
+        for client in clients:
+            self.addCleanup(client.close)
+        return [embd.Clock(client, self.job, worker=i, workers=n, **options)
+                for i, client in enumerate(clients)]
+
+    def test_a_dead_worker_is_dropped_after_its_lease_and_reported(self):
+        dead = self.worker(1, 2, 0, n=10**6)
+        alive = embd.Clock(self.client, self.job, worker=0, workers=2, lease=3)
+        for _ in range(3):
+            alive.wait(20)
+            alive.tick()
+        os.kill(dead.pid, signal.SIGKILL)
+        dead.wait()
+        start = time.monotonic()
+        alive.tick()
+        alive.tick()
+        report = alive.wait(20)
+        self.assertEqual((report.live, report.dropped), (1, [1]))
+        self.assertLess(time.monotonic() - start, 15)
+
+    def test_a_worker_that_was_dropped_comes_back(self):
+        a, b = self.clocks(2, lease=0.2)
+        a.renew()
+        b.renew()
+        for _ in range(5):
+            time.sleep(0.1)
+            a.tick()
+        self.assertEqual(a.wait().dropped, [1])
+        self.assertEqual(b.renew(), embd.ClockReport(0, 2, []))
+        with self.assertRaisesRegex(embd.DeadlineError, "is at 0, worker 0 at 5"):
+            a.wait(0.1)
+
+    def test_nobody_goes_on_before_all_are_there(self):
+        a, b = self.clocks(2)
+        a.tick()
+        self.assertRaises(embd.DeadlineError, a.wait, 0.1)
+        waiting = threading.Thread(target=a.wait, args=(20,))
+        waiting.start()
+        b.tick()
+        waiting.join(20)
+        self.assertFalse(waiting.is_alive())
+        b.leave()
+        a.tick()
+        self.assertEqual(a.wait(), embd.ClockReport(2, 1, []))
+
+    def test_what_is_out_of_range_is_named(self):
+        a, _ = self.clocks(2)
+        a.tick()
+        for options, word in (({"worker": 2, "workers": 2}, "worker: 2"), ({"worker": 0, "workers": 0}, "workers"),
+                              ({"worker": 0, "workers": 1025}, "1025"), ({"worker": 0, "workers": 3}, "has 2"),
+                              ({"worker": 0, "workers": 2}, "falls from 1 to 0"),
+                              ({"worker": 0, "workers": 2, "lease": 0.01}, "lease_ms")):
+            with self.assertRaisesRegex(embd.InvalidError, word):
+                embd.Clock(self.client, self.job, **options).renew()
+
+
+if __name__ == "__main__":
+    clusters.main()
