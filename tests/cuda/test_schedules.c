@@ -1,6 +1,6 @@
 /* test_schedules.c - the cuda store against the model where it could go wrong at size: long random
- * schedules with growth, keys that all want one bucket, a table filled to its greatest load, one key
- * very often in a push, rows taken window by window. Runs under the emulator, and on a device.
+ * schedules with growth, keys that all want one bucket, a table filled to its greatest load, one
+ * key very often in a push, rows taken window by window. Runs under the emulator, and on a device.
  * Argument: keys that the random schedule touches in all. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* bench.c - the cuda store's figures on one GPU, each beside what the device itself can do, in one
  * run. Medians of repeated runs; inputs change from run to run, so that nothing is in the cache
  * that would not be. usage: gpu-bench [million keys] */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,6 +137,11 @@ static double build(struct bench *b)
         await(b, &ending);
         us += now_us() - begin;
     }
+    if (b->store->n_rows != b->n_keys) {
+        fprintf(stderr, "gpu-bench: %llu rows of %llu keys\n", (unsigned long long)b->store->n_rows,
+                (unsigned long long)b->n_keys);
+        exit(1);
+    }
     return us;
 }
 
@@ -230,12 +236,18 @@ static double time_push(struct bench *b, double *spread_out)
     return median(t, RUNS, spread_out);
 }
 
-/* Bytes: each gradient read, each row and its state read and written. */
+/* Bytes: each key and gradient read, the row and state of each distinct key read and written; then
+ * also the bucket in which each key has to be looked up. */
 static void measure_push(struct bench *b, const char *name, double row_and_state)
 {
-    double spread, us = time_push(b, &spread), bytes = STEP * (8.0 + 256.0 + 2.0 * row_and_state);
+    double spread, us = time_push(b, &spread), n = (double)b->n_keys;
+    double n_distinct = n * (1.0 - exp(-(double)STEP / n));
+    double bytes = STEP * (8.0 + 256.0) + n_distinct * 2.0 * row_and_state;
+    double buckets = STEP * (double)(ENTRY_BUCKET * sizeof(struct entry));
     row(name, STEP / us / 1e3, "G/s", spread, 0, "");
     row("  its bytes", bytes / us / 1e3, "GB/s", spread, b->copy_rate / 1e3, "the copy");
+    row("  and those of its keys' buckets", (bytes + buckets) / us / 1e3, "GB/s", spread,
+        b->copy_rate / 1e3, "the copy");
 }
 
 static void measure_scan(struct bench *b)
@@ -294,6 +306,56 @@ static void measure_small(struct bench *b, uint32_t n)
     buffer_free(values, n * 256ull);
 }
 
+/* ---- more rows than the device finds its way in ---- */
+
+/* Random keys, 64-byte rows, in windows of so many bytes. */
+static double time_windows(struct bench *b, uint64_t window_bytes, double *spread_out)
+{
+    double t[RUNS];
+    b->store->window_bytes = window_bytes;
+    for (int i = -1; i < RUNS; i++) {
+        baseline_keys(b->keys, 0, STEP, b->n_keys, 9000 + (uint64_t)(i + 1) * STEP);
+        check(cudaDeviceSynchronize(), "keys");
+        struct store_pull pull = {.in = {.n_keys = STEP, .n_rows = STEP, .keys = b->keys},
+                                  .count = STEP,
+                                  .values = b->out};
+        struct ending ending = {.done.fn = on_done};
+        double begin = now_us();
+        store_cuda.pull(b->store, &pull, &ending.done);
+        await(b, &ending);
+        if (i >= 0)
+            t[i] = now_us() - begin;
+    }
+    return median(t, RUNS, spread_out);
+}
+
+static void measure_windows(struct bench *b, uint64_t n_keys)
+{
+    uint64_t kept = b->n_keys, bytes = (uint64_t)STEP * 64;
+    char *without = malloc(bytes), *with = malloc(bytes), name[96];
+    double spread;
+    b->n_keys = n_keys;
+    open_store(b, 16, EMBD_SGD);
+    build(b);
+    double us = time_windows(b, UINT64_MAX, &spread);
+    check(cudaMemcpy(without, b->out, bytes, cudaMemcpyDeviceToHost), "rows");
+    snprintf(name, sizeof name, "pull of 4 Mi keys, %.0f GiB of 64-byte rows, as they come",
+             (double)(n_keys * 64) / 0x1p30);
+    row(name, STEP / us / 1e3, "G/s", spread, 0, "");
+    double plain = STEP / us / 1e3;
+    us = time_windows(b, WINDOW_BYTES, &spread);
+    check(cudaMemcpy(with, b->out, bytes, cudaMemcpyDeviceToHost), "rows");
+    row("  in windows", STEP / us / 1e3, "G/s", spread, plain, "that");
+    if (memcmp(with, without, bytes) != 0) {
+        fprintf(stderr, "gpu-bench: windows give other rows\n");
+        exit(1);
+    }
+    close_store(b);
+    free(without);
+    free(with);
+    b->n_keys = kept;
+}
+
 static void run_table(struct bench *b, uint32_t dim, embd_optimizer_kind optimizer,
                       const char *name)
 {
@@ -339,5 +401,7 @@ int main(int argc, char **argv)
     run_table(&b, 64, EMBD_SGD, "sgd");
     run_table(&b, 64, EMBD_ROWWISE_ADAGRAD, "row-wise adagrad");
     run_table(&b, 64, EMBD_ADAM, "adam");
+    if (p.totalGlobalMem > (uint64_t)136 << 30)
+        measure_windows(&b, (uint64_t)1300 << 20);
     return 0;
 }

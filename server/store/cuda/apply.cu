@@ -1,11 +1,11 @@
 /* apply.cu - gradients become one optimizer step of each row, sum and step in one kernel.
  *
- * refs come sorted, so the occurrences of a row are a run, and rows that lie together step together.
- * A warp takes 32 places: each lane looks whether a run begins at its own, then `lanes_for(dim)` lanes
- * work on each of these runs, with the rows and first gradients of several turns on their way at once.
- * A run longer than EMBD_SUM_RUN is queued: its pieces are summed by as many groups of lanes, then
- * added left to right (combine.h). The order in which runs are queued is a matter of chance and
- * changes no sum. */
+ * refs come sorted, so the occurrences of a row are a run, and rows that lie together step
+ * together. A warp takes 32 places: each lane looks whether a run begins at its own, then
+ * `lanes_for(dim)` lanes work on each of these runs, with the rows and first gradients of several
+ * turns on their way at once. A run longer than EMBD_SUM_RUN is queued: its pieces are summed by as
+ * many groups of lanes, then added left to right (combine.h). The order in which runs are queued is
+ * a matter of chance and changes no sum. */
 #include "keytable.cuh"
 #include "squares.cuh"
 #include "values.cuh"
@@ -144,8 +144,9 @@ __device__ static inline float step_rowwise(const table_view &t, const push_view
             uint32_t column = first + lane * 4;
             four further = {{0.0f, 0.0f, 0.0f, 0.0f}};
             if (r.ref && column < t.dim)
-                further = gradient_sum<IS_LONG, IS_PLAIN>(t, p, r, first_gradient<IS_LONG, IS_PLAIN>(t, p, r, column),
-                                                column, step.scaler);
+                further = gradient_sum<IS_LONG, IS_PLAIN>(
+                    t, p, r, first_gradient<IS_LONG, IS_PLAIN>(t, p, r, column), column,
+                    step.scaler);
             squares_add(s, further, column, t.dim);
         }
         squares = squares_finish(s);
@@ -189,10 +190,11 @@ __device__ static inline void step_rows(const table_view &t, const push_view &p,
         if (r.ref && (IS_PLAIN || column < t.dim))
             row_step<KIND, IS_PLAIN>(t, step, r.ref, column, row[u], sum[u], v);
         for (uint32_t c = column + 128; !IS_PLAIN && r.ref && c < t.dim; c += 128)
-            row_step<KIND, IS_PLAIN>(t, step, r.ref, c, row_load<KIND, IS_PLAIN>(t, r.ref, c),
-                           gradient_sum<IS_LONG, IS_PLAIN>(t, p, r, first_gradient<IS_LONG, IS_PLAIN>(t, p, r, c), c,
-                                                 step.scaler),
-                           v);
+            row_step<KIND, IS_PLAIN>(
+                t, step, r.ref, c, row_load<KIND, IS_PLAIN>(t, r.ref, c),
+                gradient_sum<IS_LONG, IS_PLAIN>(
+                    t, p, r, first_gradient<IS_LONG, IS_PLAIN>(t, p, r, c), c, step.scaler),
+                v);
     }
 }
 
@@ -283,8 +285,7 @@ static __global__ void __launch_bounds__(BLOCK)
         run r = {0, 0, 1, 0};
         if (i < n) {
             long_run queued = p.longs[i];
-            r = run{p.refs[queued.at], queued.first_chunk, queued.first_chunk + queued.n_chunks,
-                    0};
+            r = run{p.refs[queued.at], queued.first_chunk, queued.first_chunk + queued.n_chunks, 0};
         }
         step_rows<KIND, true, false, 1>(t, p, &r, step, lanes);
     }
@@ -313,8 +314,8 @@ static int launch(const table_view &t, const push_view &p, const optimizer_step 
     if (status)
         return status;
     struct shape longs = shape_of((uint64_t)p.in.n / EMBD_SUM_RUN * lanes_for(t.dim));
-    return LAUNCH(apply_long<KIND>, longs.grid, longs.block < BLOCK ? longs.block : BLOCK, stream, t,
-                  p, step);
+    return LAUNCH(apply_long<KIND>, longs.grid, longs.block < BLOCK ? longs.block : BLOCK, stream,
+                  t, p, step);
 }
 
 int launch_apply(struct table_view t, struct push_view push, embd_optimizer_kind kind,

@@ -1,12 +1,13 @@
 /* gather.cu - the pull that matters most in one kernel: one key a row, rows as they are stored. A
- * warp finds KEYS keys and then copies their rows, up to eight independent 16-byte loads of a lane on
- * their way at a time. Rows are read past the first-level cache and written as a stream: neither will be
- * looked at again soon. */
+ * warp finds KEYS keys and then copies their rows, up to eight independent 16-byte loads of a lane
+ * on their way at a time. Rows are read past the first-level cache and written as a stream: neither
+ * will be looked at again soon. */
 #include "keytable.cuh"
 #include "values.cuh"
 
 #define BLOCK 128u
-#define KEYS  16u /* a warp's: half of what it could find, but the last warps end closer together */
+#define KEYS  16u /* a warp's: half of what it could find, but the last warps end closer together  \
+                   */
 
 /* First values of the warp's keys that have no row: rare, so one key after the other. */
 __device__ static inline void fill_missing(const table_view &t, const pull_view &p, uint64_t base,
@@ -53,8 +54,7 @@ __device__ static inline void copy_rows(const table_view &t, const pull_view &p,
 }
 
 template <uint32_t UNITS, bool HAS_SLOTS>
-static __global__ void __launch_bounds__(BLOCK, 8)
-    gather(table_view t, pull_view p)
+static __global__ void __launch_bounds__(BLOCK, 8) gather(table_view t, pull_view p)
 {
     uint32_t lane = threadIdx.x % 32;
     uint64_t base = lane_index() / 32 * KEYS;
@@ -82,8 +82,7 @@ bool gather_fits(const struct table_view *t, const struct pull_view *pull)
            units <= 64 && (units & (units - 1)) == 0;
 }
 
-template <bool HAS_SLOTS>
-static int launch(const table_view &t, const pull_view &p, void *stream)
+template <bool HAS_SLOTS> static int launch(const table_view &t, const pull_view &p, void *stream)
 {
     uint32_t keys = KEYS * BLOCK / 32; /* short blocks: the last ones end together */
     unsigned grid = (p.in.n + keys - 1) / keys;

@@ -91,8 +91,8 @@ bool gather_fits(const struct table_view *t, const struct pull_view *pull);
 /* Find and copy in one kernel. */
 int launch_gather(struct table_view t, struct pull_view pull, void *stream);
 /* The same of a table so large that the device is slow to find out where its rows are: after
- * launch_find, the rows that lie in rows first .. end only. Windows of the table one after the other are
- * much faster than rows anywhere (gather.cu). */
+ * launch_find, the rows that lie in rows first .. end only. Windows of the table one after the
+ * other are much faster than rows anywhere (gather.cu). */
 int launch_gather_window(struct table_view t, struct pull_view pull, const uint32_t *refs,
                          uint64_t first, uint64_t end, void *stream);
 /* Any other pull, after launch_find. */
@@ -127,8 +127,8 @@ int launch_group(struct table_view t, struct keys_view in, struct plan_view p, v
 int launch_count(struct keys_view in, struct plan_view p, uint64_t room, void *stream);
 /* The first n_insert leaders become rows first_row, first_row + 1, ...; with `sights` other keys
  * count one more sight, and some leaders have entries; then refs and statuses (or NULL) are what
- * they are after the request. Two launches of entries: first those there are, then new ones, so that
- * no search meets an entry half written. */
+ * they are after the request. Two launches of entries: first those there are, then new ones, so
+ * that no search meets an entry half written. */
 int launch_create(struct table_view t, struct keys_view in, struct plan_view p, uint32_t n_insert,
                   uint64_t first_row, bool sights, void *stream);
 int launch_resolve(struct table_view t, struct keys_view in, struct plan_view p, uint8_t *statuses,

@@ -1,8 +1,8 @@
 /* keytable.cuh - finding and placing keys; see kernels.h for the layout.
  *
  * A warp looks up KEYS keys at once: four lanes read a bucket, 16 bytes each, and all the buckets
- * are on their way before the first comparison. At a load of 0.62 one key in ten needs more than that,
- * which costs less than buckets of twice the size did. */
+ * are on their way before the first comparison. At a load of 0.62 one key in ten needs more than
+ * that, which costs less than buckets of twice the size did. */
 #ifndef EMBD_CUDA_KEYTABLE_CUH
 #define EMBD_CUDA_KEYTABLE_CUH
 
@@ -98,8 +98,8 @@ __device__ static inline uint32_t find_further(const table_view &t, uint64_t key
     return found;
 }
 
-/* Each of the first KEYS lanes' key: its ref or 0. All lanes of the warp call it; lanes that are not
- * active get anything. */
+/* Each of the first KEYS lanes' key: its ref or 0. All lanes of the warp call it; lanes that are
+ * not active get anything. */
 template <uint32_t KEYS, bool HAS_SLOTS>
 __device__ static inline uint32_t find_warp(const table_view &t, uint64_t key, uint32_t slot,
                                             bool active)
@@ -151,8 +151,8 @@ __device__ static inline struct entry *entry_of(const table_view &t, uint64_t ke
     }
 }
 
-/* An empty entry of the bucket becomes the key's: false if there is none. Where the search begins is
- * the key's, so that most find one in the first 32 bytes that they read. */
+/* An empty entry of the bucket becomes the key's: false if there is none. Where the search begins
+ * is the key's, so that most find one in the first 32 bytes that they read. */
 __device__ static inline bool entry_claim(struct entry *bucket, uint64_t key, uint32_t slot,
                                           uint32_t ref, uint32_t first)
 {

@@ -77,8 +77,8 @@ static int refuse_full(const struct call *call, uint64_t room, struct embd__erro
     const struct store *store = call->store;
     return embd__error_set(e, EMBD_FULL,
                            "table %s: %u keys need a row, %llu rows are left of capacity %llu",
-                           store->schema->s.name, call->report->n_leaders,
-                           (unsigned long long)room, (unsigned long long)(store->n_rows + room));
+                           store->schema->s.name, call->report->n_leaders, (unsigned long long)room,
+                           (unsigned long long)(store->n_rows + room));
 }
 
 /* Of n leaders. */
@@ -108,8 +108,8 @@ static int reserve_less(struct call *call)
     if (status == 0)
         status = launch_count(call->in, call->plan, n, store->stream);
     if (status == 0)
-        status = device_copy(&call->report->n_promoted, n_promoted, sizeof *n_promoted,
-                             store->stream);
+        status =
+            device_copy(&call->report->n_promoted, n_promoted, sizeof *n_promoted, store->stream);
     if (status == 0)
         status = device_stream_wait(store->stream);
     call->n_inserted = (uint32_t)n;

@@ -19,8 +19,8 @@ __device__ static inline bool is_filtered(const table_view &t, uint32_t ref)
     return sights + 1 < t.admit_after;
 }
 
-/* The place of key i's group. Of two keys that meet there, the later is no leader: whoever sees that
- * says so, and nobody ever says the contrary. */
+/* The place of key i's group. Of two keys that meet there, the later is no leader: whoever sees
+ * that says so, and nobody ever says the contrary. */
 __device__ static inline uint32_t claim(const table_view &t, const keys_view &in,
                                         const plan_view &p, uint32_t i)
 {

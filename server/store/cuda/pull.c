@@ -50,7 +50,8 @@ static int take_staging(struct call *call)
 /* A small pull waits for memory, not for addresses. */
 static bool needs_windows(const struct store *store, const struct pull_view *view)
 {
-    return store->n_rows * store->view.stride > store->window_bytes && view->in.n >= store->window_keys;
+    return store->n_rows * store->view.stride > store->window_bytes &&
+           view->in.n >= store->window_keys;
 }
 
 static int gather_windows(struct store *store, struct pull_view view, uint32_t *refs)

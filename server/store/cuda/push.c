@@ -121,8 +121,7 @@ void push_presort(struct call *call)
 {
     struct second s;
     struct arena arena;
-    if (call->kind != CALL_PUSH || call->in.n == 0 || call->store->misses ||
-        take_second(call) != 0)
+    if (call->kind != CALL_PUSH || call->in.n == 0 || call->store->misses || take_second(call) != 0)
         return;
     arena = (struct arena){.base = call->second};
     lay_out(call, &s, &arena);
