@@ -35,6 +35,8 @@ def the_planted_auc_is_reached(folder):
     reached = float(re.search(r"^AUC ([0-9.]+)", out, re.MULTILINE)[1])
     assert planted > 0.8 and planted - 0.03 <= reached < planted + 0.01, out
     assert "reached within 0.03" in out, out
+    hidden = re.findall(r"a pull takes (\d+) us, of which (\d+) us are waited for: (-?\d+) % hidden", out)
+    assert len(hidden) == 2 and all(int(takes) > 0 for takes, _, _ in hidden), out
 
 
 def raw_of(folder, name):

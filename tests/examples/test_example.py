@@ -61,6 +61,25 @@ def evaluation_does_not_depend_on_shards():
         assert train(five, *QUICK, "--eval-only")[1] == last
 
 
+def exported_samples_train_as_well():
+    with tempfile.TemporaryDirectory() as folder, Embd(shards=2) as server:
+        run("embd-example-fm", *QUICK, "--export", folder)
+        sets = ["--data", f"norm:{folder}/train", "--held-out", f"norm:{folder}/held-out", "--batch", "512"]
+        out, last = train(server, *sets)
+        before = auc_of(next(line for line in out.splitlines() if "before training" in line))
+        assert abs(before - 0.5) < 0.05 and auc_of(last) > 0.75, out
+        assert train(server, *QUICK, "--eval-only")[1] == last, "the held-out samples are the same"
+        assert train(server, *sets[2:], "--eval-only")[1] == last
+        path = pathlib.Path(folder, "train.0000")
+        path.write_bytes(path.read_bytes()[:100])
+        address = ["--servers", server.addresses[0]]
+        assert "train.0000" in run("embd-example-fm", *address, *sets, code=1).stderr
+        assert "nothing" in run("embd-example-fm", *address, "--data", f"norm:{folder}/nothing", *sets[2:],
+                                code=1).stderr
+        assert "--held-out" in run("embd-example-fm", *sets[:2], code=2).stderr
+        assert "norm:LIST" in run("embd-example-fm", "--data", "x", *sets[2:], code=2).stderr
+
+
 def mistakes_are_told():
     with Embd() as server:
         address = ["--servers", server.addresses[0]]
@@ -76,6 +95,6 @@ def mistakes_are_told():
 
 
 for test in (readme_rows_do_not_depend_on_shards, training_learns_and_repeats_itself,
-             evaluation_does_not_depend_on_shards, mistakes_are_told):
+             evaluation_does_not_depend_on_shards, exported_samples_train_as_well, mistakes_are_told):
     test()
     print("ok", test.__name__)

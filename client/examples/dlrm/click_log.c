@@ -2,6 +2,7 @@
 #include "click_log.h"
 
 #include "planted.h"
+#include "startup.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -62,39 +63,13 @@ bool click_log_write(const char *folder, uint64_t n)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-bool click_log_parse(const char *name, embd_data_format *format_out, const char **path_out)
-{
-    bool is_norm = strncmp(name, "norm:", 5) == 0, is_raw = strncmp(name, "raw:", 4) == 0;
-    *format_out = is_norm ? EMBD_NORM : EMBD_RAW;
-    *path_out = name + (is_norm ? 5 : 4);
-    return is_norm || is_raw;
-}
-
 embd_reader *click_log_open(const char *name, uint32_t batch_samples, uint32_t threads)
 {
-    embd_data_format format;
-    const char *path;
-    if (!click_log_parse(name, &format, &path)) {
-        failed(name, "is neither norm:LIST nor raw:FILE");
-        return NULL;
-    }
-    embd_data_shape shape = shape_of(format);
     embd_reader_options options;
-    embd_reader *reader;
-    char why[512];
     embd_reader_options_init(&options);
     options.batch_samples = batch_samples;
     options.threads = threads;
     options.slot_sizes = planted_slot_sizes;
-    if (embd_reader_open(path, &shape, &options, &reader, why, sizeof why) != EMBD_OK)
-        failed("opening samples", why);
-    return reader;
-}
-
-bool click_log_next(embd_reader *reader, embd_batch *now, embd_batch **next_out)
-{
-    embd_reader_release(reader, now);
-    if (embd_reader_next(reader, next_out) == EMBD_OK)
-        return true;
-    return failed("reading samples", embd_reader_last_error(reader));
+    return startup_open_data(name, shape_of(strncmp(name, "norm:", 5) ? EMBD_RAW : EMBD_NORM),
+                             &options);
 }

@@ -4,9 +4,9 @@
  * The log is made up, so that what there is to learn is known: the AUC is shown beside that of the
  * model that made the clicks. The files in reading order: planted (the truth), click_log (the data
  * sets), mlp and model (the dense part), trainer (embd). */
+#include "startup.h"
 #include "trainer.h"
 
-#include <argp.h>
 #include <stdlib.h>
 
 #define MARGIN 0.03 /* how close to the planted AUC the model is to come */
@@ -38,7 +38,7 @@ static const struct argp_option flags[] = {
     {"samples", FLAG_SAMPLES, "N", 0, "for training, and a quarter of that held out (400000)", 0},
     {"data", FLAG_DATA, "norm:LIST|raw:FILE", 0, "train with this data set", 0},
     {"held-out", FLAG_HELD_OUT, "norm:LIST|raw:FILE", 0, "evaluate with this one", 0},
-    {"servers", FLAG_SERVERS, "HOST:PORT[,...]", 0, "any shard of the cluster (127.0.0.1:7700)", 0},
+    {"servers", FLAG_SERVERS, "HOST:PORT[,...]", 0, STARTUP_SERVERS_DOC, 0},
     {"passes", FLAG_PASSES, "N", 0, "passes over the data (2)", 0},
     {"batch", FLAG_BATCH, "N", 0, "samples of a call (256)", 0},
     {"threads", FLAG_THREADS, "N", 0, "that read data (1)", 0},
@@ -46,26 +46,6 @@ static const struct argp_option flags[] = {
      "wait for each call where it is started; the result is the same to the last bit", 0},
     {0},
 };
-
-static uint64_t number(const struct argp_state *state, const char *text, uint64_t low,
-                       uint64_t high)
-{
-    char *end;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != '\0' || value < low || value > high)
-        argp_error(state, "'%s' is no number from %llu to %llu", text, (unsigned long long)low,
-                   (unsigned long long)high);
-    return value;
-}
-
-static const char *data_set(const struct argp_state *state, const char *text)
-{
-    embd_data_format format;
-    const char *path;
-    if (!click_log_parse(text, &format, &path))
-        argp_error(state, "'%s' is neither norm:LIST nor raw:FILE", text);
-    return text;
-}
 
 static error_t take_flag(int key, char *arg, struct argp_state *state)
 {
@@ -78,22 +58,22 @@ static error_t take_flag(int key, char *arg, struct argp_state *state)
         s->generate = arg;
         return 0;
     case FLAG_SAMPLES:
-        s->samples = number(state, arg, 100, 1000000000);
+        s->samples = startup_number(state, arg, 100, 1000000000);
         return 0;
     case FLAG_DATA:
-        s->data = data_set(state, arg);
+        s->data = startup_data_name(state, arg);
         return 0;
     case FLAG_HELD_OUT:
-        s->held_out = data_set(state, arg);
+        s->held_out = startup_data_name(state, arg);
         return 0;
     case FLAG_PASSES:
-        s->passes = number(state, arg, 1, 1000);
+        s->passes = startup_number(state, arg, 1, 1000);
         return 0;
     case FLAG_BATCH:
-        s->batch = number(state, arg, 1, 65536);
+        s->batch = startup_number(state, arg, 1, 65536);
         return 0;
     case FLAG_THREADS:
-        s->threads = number(state, arg, 1, 64);
+        s->threads = startup_number(state, arg, 1, 64);
         return 0;
     case FLAG_NO_PREFETCH:
         s->no_prefetch = true;
@@ -118,6 +98,9 @@ static bool run(trainer *t, const settings *s)
             return false;
         printf("pass %llu: %llu samples, loss %.4f, %.1f s\n", (unsigned long long)pass + 1,
                (unsigned long long)r.samples, r.loss, r.seconds);
+        if (!s->no_prefetch && r.pull_us > 0)
+            printf("a pull takes %.0f us, of which %.0f us are waited for: %.0f %% hidden\n",
+                   r.pull_us, r.waited_us, 100 * (1 - r.waited_us / r.pull_us));
     }
     if (!trainer_evaluate(t, s->held_out, &r))
         return false;
@@ -141,13 +124,9 @@ static bool train(const settings *s)
 int main(int argc, char **argv)
 {
     settings s = {
-        .servers = "127.0.0.1:7700", .samples = 400000, .passes = 2, .batch = 256, .threads = 1};
-    const struct argp parser = {
-        flags, take_flag, NULL, "Trains a deep learning recommendation model on a click log.",
-        NULL,  NULL,      NULL};
-    argp_err_exit_status = 2;
-    argp_parse(&parser, argc, argv, 0, NULL, &s);
-    setvbuf(stdout, NULL, _IOLBF, 0);
+        .servers = STARTUP_SERVERS, .samples = 400000, .passes = 2, .batch = 256, .threads = 1};
+    startup_parse(flags, take_flag, "Trains a deep learning recommendation model on a click log.",
+                  argc, argv, &s);
     bool ok = !s.generate || click_log_write(s.generate, s.samples);
     return ok && (!s.data || !s.held_out || train(&s)) ? EXIT_SUCCESS : EXIT_FAILURE;
 }

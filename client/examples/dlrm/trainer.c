@@ -9,6 +9,7 @@
 #include "trainer.h"
 
 #include "auc.h"
+#include "startup.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,19 +55,13 @@ static bool alloc_stages(trainer *t)
 bool trainer_open(trainer *t, const char *servers, uint32_t batch_samples, uint32_t threads,
                   bool prefetch)
 {
-    embd_options options;
-    char why[512];
     *t = (trainer){.batch_samples = batch_samples, .threads = threads, .prefetch = prefetch};
     if (!alloc_stages(t)) {
         fprintf(stderr, "out of memory\n");
         return false;
     }
-    embd_options_init(&options);
-    options.own_thread = prefetch;
-    if (embd_connect(servers, &options, &t->client, why, sizeof why) == EMBD_OK)
-        return make_table(t);
-    fprintf(stderr, "connecting to %s: %s\n", servers, why);
-    return false;
+    t->client = startup_connect(servers, prefetch);
+    return t->client && make_table(t);
 }
 
 void trainer_close(trainer *t)
@@ -110,14 +105,44 @@ static bool start(trainer *t, stage *s, start_call *call)
 
 /* ---- passes ---------------------------------------------------------------------------------- */
 
+/* Of some pulls it is measured how long they take, by waiting for them at once; of the others, how
+ * long they still had to be waited for when their rows were needed. */
+#define MEASURE_EVERY 16u
+
 typedef struct pass {
     trainer *trainer;
     embd_reader *reader;
     bool learns;
+    uint32_t n_batches;
+    double pull_seconds, waited_seconds; /* of n_measured pulls; of n_waited others */
+    uint32_t n_measured, n_waited;
     scored *scores, *planted; /* [room] of evaluation */
     size_t n_done, room;
     double loss_sum;
 } pass;
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Asks for the rows of the stage's batch. */
+static bool ask(pass *p, stage *s)
+{
+    trainer *t = p->trainer;
+    double begun = seconds();
+    if (!start(t, s, embd_pull_start))
+        return false;
+    if (t->prefetch && p->n_batches++ % MEASURE_EVERY != 1)
+        return true;
+    if (!settle(t, s))
+        return false;
+    p->pull_seconds += seconds() - begun;
+    p->n_measured++;
+    return true;
+}
 
 /* Reads the next batch, if there is one, and asks for its rows. */
 static bool fetch(pass *p, stage *s)
@@ -126,9 +151,22 @@ static bool fetch(pass *p, stage *s)
     if (!settle(p->trainer, s))
         return false;
     s->batch = NULL;
-    if (!click_log_next(p->reader, last, &s->batch))
+    if (!startup_next_batch(p->reader, last, &s->batch))
         return false;
-    return !s->batch || start(p->trainer, s, embd_pull_start);
+    return !s->batch || ask(p, s);
+}
+
+/* Waits for the rows of the stage's batch, which are needed now. */
+static bool receive(pass *p, stage *s)
+{
+    double begun = seconds();
+    if (!s->call)
+        return true;
+    if (!settle(p->trainer, s))
+        return false;
+    p->waited_seconds += seconds() - begun;
+    p->n_waited++;
+    return true;
 }
 
 static void learn(pass *p, stage *s)
@@ -192,19 +230,12 @@ static bool run_batches(pass *p)
     now->batch = next->batch = NULL;
     bool ok = fetch(p, now);
     while (ok && now->batch) {
-        ok = fetch(p, next) && settle(t, now) && compute(p, now);
+        ok = fetch(p, next) && receive(p, now) && compute(p, now);
         stage *done = now;
         now = next;
         next = done;
     }
     return ok && settle(t, now) && settle(t, next);
-}
-
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 /* A pass that failed may leave calls in flight that use the reader's arrays: these stay until the
@@ -220,6 +251,8 @@ static bool run(pass *p, const char *data, pass_report *out)
     embd_reader_close(p->reader);
     *out = (pass_report){.samples = p->n_done, .seconds = seconds() - begun};
     out->loss = p->loss_sum / (double)(p->n_done + !p->n_done);
+    out->pull_us = 1e6 * p->pull_seconds / (p->n_measured + !p->n_measured);
+    out->waited_us = 1e6 * p->waited_seconds / (p->n_waited + !p->n_waited);
     return ok;
 }
 

@@ -29,6 +29,8 @@ typedef struct pass_report {
     double loss;             /* mean, of learning */
     double auc, planted_auc; /* of evaluation */
     double seconds;
+    double pull_us,
+        waited_us; /* a pull takes, and was waited for when its rows were needed; means */
 } pass_report;
 
 /* Connects and creates the table; one that is there already, of the same definition, keeps its
@@ -38,7 +40,7 @@ bool trainer_open(trainer *t, const char *servers, uint32_t batch_samples, uint3
                   bool prefetch);
 void trainer_close(trainer *t);
 
-/* One pass over a data set, which click_log_parse knows. Evaluation changes nothing. */
+/* One pass over a data set, norm:LIST or raw:FILE. Evaluation changes nothing. */
 bool trainer_learn(trainer *t, const char *data, pass_report *report_out);
 bool trainer_evaluate(trainer *t, const char *data, pass_report *report_out);
 

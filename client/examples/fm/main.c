@@ -4,12 +4,13 @@
  * Read the archive's indexes, build the graph, hold out a tenth of its edges, measure, train,
  * measure again, show what was learned. The files in reading order: packages (indexes), graph
  * (edges and the split), feature_keys, sampler (pairs), machine (arithmetic), trainer (embd),
- * auc, neighbours; export hands the samples to others. */
+ * auc, neighbours; export hands the samples to others, data_set takes them back. */
+#include "data_set.h"
 #include "export.h"
 #include "neighbours.h"
+#include "startup.h"
 #include "synthetic.h"
 
-#include <argp.h>
 #include <stdlib.h>
 
 #define FILES_MAX 32
@@ -17,7 +18,8 @@
 typedef struct settings {
     const char *servers;
     const char *files[FILES_MAX];
-    const char *export_folder; /* or NULL */
+    const char *export_folder;   /* or NULL */
+    const char *data, *held_out; /* data sets instead of packages; or NULL */
     uint32_t n_files;
     uint64_t passes;
     uint64_t batch;
@@ -40,11 +42,13 @@ enum {
     FLAG_SEED,
     FLAG_LIMIT,
     FLAG_EVAL_ONLY,
-    FLAG_EXPORT
+    FLAG_EXPORT,
+    FLAG_DATA,
+    FLAG_HELD_OUT
 };
 
 static const struct argp_option flags[] = {
-    {"servers", FLAG_SERVERS, "HOST:PORT[,...]", 0, "any shard of the cluster (127.0.0.1:7700)", 0},
+    {"servers", FLAG_SERVERS, "HOST:PORT[,...]", 0, STARTUP_SERVERS_DOC, 0},
     {"packages", FLAG_PACKAGES, "FILE", 0,
      "a Packages index, also compressed; - is standard input; may be repeated. Without it: the "
      "indexes that apt-get update left on this machine",
@@ -61,19 +65,11 @@ static const struct argp_option flags[] = {
      "write the samples of the first pass and the held-out ones as norm data sets FOLDER/train and "
      "FOLDER/held-out, with 64-bit keys; needs no server",
      0},
+    {"data", FLAG_DATA, "norm:LIST", 0, "train with a data set of the shape that --export writes",
+     0},
+    {"held-out", FLAG_HELD_OUT, "norm:LIST", 0, "and evaluate with this one", 0},
     {0},
 };
-
-static uint64_t number(const struct argp_state *state, const char *text, uint64_t low,
-                       uint64_t high)
-{
-    char *end;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != '\0' || value < low || value > high)
-        argp_error(state, "'%s' is no number from %llu to %llu", text, (unsigned long long)low,
-                   (unsigned long long)high);
-    return value;
-}
 
 static error_t take_flag(int key, char *arg, struct argp_state *state)
 {
@@ -91,25 +87,37 @@ static error_t take_flag(int key, char *arg, struct argp_state *state)
         s->synthetic = true;
         return 0;
     case FLAG_PASSES:
-        s->passes = number(state, arg, 0, 1000);
+        s->passes = startup_number(state, arg, 0, 1000);
         return 0;
     case FLAG_BATCH:
-        s->batch = number(state, arg, 1 + NEGATIVES, 65536);
+        s->batch = startup_number(state, arg, 1 + NEGATIVES, 65536);
         return 0;
     case FLAG_DIM:
-        s->dim = number(state, arg, 1, 256);
+        s->dim = startup_number(state, arg, 1, 256);
         return 0;
     case FLAG_SEED:
-        s->seed = number(state, arg, 0, UINT64_MAX);
+        s->seed = startup_number(state, arg, 0, UINT64_MAX);
         return 0;
     case FLAG_LIMIT:
-        s->limit = number(state, arg, 1, UINT64_MAX);
+        s->limit = startup_number(state, arg, 1, UINT64_MAX);
         return 0;
     case FLAG_EXPORT:
         s->export_folder = arg;
         return 0;
     case FLAG_EVAL_ONLY:
         s->eval_only = true;
+        return 0;
+    case FLAG_DATA:
+        s->data = startup_data_name(state, arg);
+        return 0;
+    case FLAG_HELD_OUT:
+        s->held_out = startup_data_name(state, arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (s->data && !s->held_out)
+            argp_error(state, "--data needs --held-out");
+        if (s->held_out && !s->data && !s->eval_only)
+            argp_error(state, "--held-out needs --data, or --eval-only");
         return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is not understood", arg);
@@ -176,10 +184,21 @@ static bool popularity_auc(const features *f, double *auc_out)
     return ok;
 }
 
-static bool evaluate(trainer *t, const features *f, pass_report *report_out)
+static bool held_out_samples(sampler *samples, const features *f, const settings *s)
+{
+    return s->held_out ? data_set_samples(samples, s->held_out) : sampler_held_out(samples, f);
+}
+
+static bool training_samples(sampler *samples, const features *f, const settings *s, uint64_t pass)
+{
+    return s->data ? data_set_samples(samples, s->data)
+                   : sampler_training(samples, f, packages_mix(s->seed) + pass, s->limit);
+}
+
+static bool evaluate(trainer *t, const features *f, const settings *s, pass_report *report_out)
 {
     sampler samples;
-    if (!sampler_held_out(&samples, f))
+    if (!held_out_samples(&samples, f, s))
         return false;
     bool ok = trainer_evaluate(t, &samples, report_out);
     sampler_free(&samples);
@@ -207,7 +226,7 @@ static bool learn(trainer *t, const features *f, const settings *s, uint64_t pas
 {
     sampler samples;
     pass_report report;
-    if (!sampler_training(&samples, f, packages_mix(s->seed) + pass, s->limit))
+    if (!training_samples(&samples, f, s, pass))
         return false;
     bool ok = trainer_learn(t, &samples, &report);
     sampler_free(&samples);
@@ -222,24 +241,28 @@ static bool learn(trainer *t, const features *f, const settings *s, uint64_t pas
 static bool train(trainer *t, const features *f, const settings *s)
 {
     pass_report report;
-    double by_popularity;
-    if (!evaluate(t, f, &report) || !popularity_auc(f, &by_popularity))
+    double by_popularity = 0;
+    if (!evaluate(t, f, s, &report) || (!s->data && !popularity_auc(f, &by_popularity)))
         return false;
-    printf(
-        "held out: %llu samples; before training: loss %.4f, AUC %.4f (popularity alone: %.4f)\n",
-        (unsigned long long)report.samples, report.loss, report.auc, by_popularity);
+    printf("held out: %llu samples; before training: loss %.4f, AUC %.4f",
+           (unsigned long long)report.samples, report.loss, report.auc);
+    if (!s->data)
+        printf(" (popularity alone: %.4f)", by_popularity);
+    printf("\n");
     for (uint64_t pass = 0; pass < s->passes; pass++)
         if (!learn(t, f, s, pass))
             return false;
+    if (s->data)
+        return true;
     printf("nearest neighbours, by cosine:\n");
     return neighbours_print(t, f);
 }
 
 /* The last line of every run; all digits, so that two runs can be compared. */
-static bool measure(trainer *t, const features *f)
+static bool measure(trainer *t, const features *f, const settings *s)
 {
     pass_report report;
-    if (!evaluate(t, f, &report))
+    if (!evaluate(t, f, s, &report))
         return false;
     printf("held out: %llu samples, loss %.17g, AUC %.17g\n", (unsigned long long)report.samples,
            report.loss, report.auc);
@@ -252,33 +275,34 @@ static bool run(const settings *s, const features *f)
     bool ok = trainer_open(&t, s->servers, (uint32_t)s->dim, (uint32_t)s->batch, s->eval_only);
     if (ok && !s->eval_only)
         ok = train(&t, f, s);
-    ok = ok && measure(&t, f);
+    ok = ok && measure(&t, f, s);
     trainer_close(&t);
+    return ok;
+}
+
+/* The packages, their graph, and what is asked for with it. */
+static bool run_packages(const settings *s)
+{
+    package_list packages;
+    graph g = {0};
+    features f = {0};
+    packages_init(&packages);
+    bool ok = read_packages(s, &packages) && graph_build(&g, &packages) && features_build(&f, &g);
+    if (ok)
+        printf("graph: %u packages, %u edges, %u of them held out\n", g.n_nodes, g.n_edges,
+               g.n_held_out);
+    ok = ok && (s->export_folder ? export_both(s, &f) : run(s, &f));
+    features_free(&f);
+    graph_free(&g);
+    packages_fini(&packages);
     return ok;
 }
 
 int main(int argc, char **argv)
 {
-    settings s = {.servers = "127.0.0.1:7700", .passes = 1, .batch = 1024, .dim = 16, .seed = 1};
-    const struct argp parser = {
-        flags, take_flag,
-        NULL,  "Trains a factorization machine on the package graph of a Debian archive.",
-        NULL,  NULL,
-        NULL};
-    argp_err_exit_status = 2;
-    argp_parse(&parser, argc, argv, 0, NULL, &s);
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    package_list packages;
-    graph g = {0};
-    features f = {0};
-    packages_init(&packages);
-    bool ok = read_packages(&s, &packages) && graph_build(&g, &packages) && features_build(&f, &g);
-    if (ok)
-        printf("graph: %u packages, %u edges, %u of them held out\n", g.n_nodes, g.n_edges,
-               g.n_held_out);
-    ok = ok && (s.export_folder ? export_both(&s, &f) : run(&s, &f));
-    features_free(&f);
-    graph_free(&g);
-    packages_fini(&packages);
-    return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+    settings s = {.servers = STARTUP_SERVERS, .passes = 1, .batch = 1024, .dim = 16, .seed = 1};
+    startup_parse(flags, take_flag,
+                  "Trains a factorization machine on the package graph of a Debian archive.", argc,
+                  argv, &s);
+    return (s.held_out ? run(&s, NULL) : run_packages(&s)) ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -52,13 +52,15 @@ bool sampler_held_out(sampler *s, const features *f)
 
 void sampler_free(sampler *s)
 {
+    if (s->close)
+        s->close(s);
     free(s->edges);
     *s = (sampler){0};
 }
 
 uint64_t sampler_size(const sampler *s)
 {
-    return (uint64_t)s->n_edges * (1 + NEGATIVES);
+    return s->fill ? s->n_samples : (uint64_t)s->n_edges * (1 + NEGATIVES);
 }
 
 /* A target that a does not depend on, or PACKAGE_NONE when none was met in a few tries. */
@@ -75,6 +77,8 @@ static uint32_t draw_negative(sampler *s, uint32_t a)
 
 bool sampler_fill(sampler *s, batch *out)
 {
+    if (s->fill)
+        return s->fill(s, out);
     const graph *g = s->features->graph;
     batch_clear(out);
     for (; s->next < s->n_edges && out->n_samples + 1 + NEGATIVES <= out->room; s->next++) {

@@ -10,7 +10,13 @@
 
 #define NEGATIVES 3
 
+/* From a graph, or from another source: then `fill`, `close` and n_samples are that one's. */
 typedef struct sampler {
+    void *source;
+    bool (*fill)(struct sampler *s, batch *out);
+    void (*close)(struct sampler *s);
+    uint64_t n_samples;
+    bool failed;              /* the source did, and has said so */
     const features *features; /* the caller's; outlives the sampler */
     uint32_t *edges;          /* [n_edges] positives in the order they come */
     uint32_t n_edges;         /* of this pass */
@@ -31,7 +37,8 @@ void sampler_free(sampler *s);
 /* Samples of the whole pass. */
 uint64_t sampler_size(const sampler *s);
 
-/* Fills the batch with the next samples; false once there is none left. */
+/* Fills the batch with the next samples; false once there is none left, or when the source failed.
+ */
 bool sampler_fill(sampler *s, batch *out);
 
 #endif

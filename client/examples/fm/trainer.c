@@ -11,6 +11,7 @@
 
 #include "machine.h"
 #include "progress.h"
+#include "startup.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,15 +81,9 @@ static bool alloc_stage(stage *s, uint32_t room, uint32_t dim)
 bool trainer_open(trainer *t, const char *servers, uint32_t dim, uint32_t room, bool existing)
 {
     *t = (trainer){0};
-    embd_options options;
-    embd_options_init(&options);
-    options.own_thread = true; /* the next batch arrives while this one is computed */
-    char why[512];
-    if (embd_connect(servers, &options, &t->client, why, sizeof why) != EMBD_OK) {
-        fprintf(stderr, "connecting to %s: %s\n", servers, why);
-        return false;
-    }
-    return (existing || create_tables(t, dim)) && open_tables(t) &&
+    t->client =
+        startup_connect(servers, true); /* the next batch arrives while this one is computed */
+    return t->client && (existing || create_tables(t, dim)) && open_tables(t) &&
            alloc_stage(&t->stages[0], room, t->dim) && alloc_stage(&t->stages[1], room, t->dim);
 }
 
@@ -209,7 +204,7 @@ static bool run(pass *p)
 static bool run_and_report(pass *p, const char *title, pass_report *out)
 {
     progress_begin(&p->progress, title, sampler_size(p->samples));
-    bool ok = run(p);
+    bool ok = run(p) && !p->samples->failed;
     double seconds = progress_end(&p->progress);
     double n = p->n_done > 0 ? (double)p->n_done : 1;
     *out = (pass_report){p->n_done, p->n_keys, p->loss_sum / n, 0, seconds};
