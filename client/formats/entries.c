@@ -5,6 +5,7 @@
  * (as in small keys, or with one GPU) takes none. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "entries.h"
 
@@ -12,6 +13,22 @@
 #define DIGITS     (1u << DIGIT_BITS)
 #define KEY_PASSES 6u /* 66 bits */
 #define PASSES     (KEY_PASSES + 2u)
+
+#define HUGE_PAGE ((uint64_t)2 << 20)
+
+struct entry *embd__entries_new(uint64_t n)
+{
+    uint64_t bytes;
+    if (__builtin_mul_overflow(n + 1, sizeof(struct entry), &bytes) || bytes > SIZE_MAX - HUGE_PAGE)
+        return NULL;
+    if (bytes < HUGE_PAGE)
+        return malloc(bytes);
+    bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    struct entry *entries = aligned_alloc(HUGE_PAGE, bytes);
+    if (entries)
+        (void)madvise(entries, bytes, MADV_HUGEPAGE);
+    return entries;
+}
 
 /* A slot and a GPU have one digit each: there are at most 1024. */
 static uint32_t digit(const struct entry *entry, uint32_t pass)
@@ -41,7 +58,7 @@ bool embd__entries_sort(struct entry *entries, uint64_t n)
 {
     if (n < 2)
         return true;
-    struct entry *from = entries, *to = malloc(n * sizeof *to), *other = to;
+    struct entry *from = entries, *to = embd__entries_new(n), *other = to;
     uint64_t(*counts)[DIGITS] = calloc(PASSES, sizeof *counts);
     if (to && counts) {
         for (uint64_t i = 0; i < n; i++)

@@ -11,6 +11,10 @@ struct entry {
     uint16_t gpu, slot;
 };
 
+/* Room for n, in huge pages where the kernel has them: entries are moved about at random. NULL: out of memory;
+ * free() frees. */
+struct entry *embd__entries_new(uint64_t n);
+
 /* Sorts by GPU, then slot, then key, unsigned. False: no memory for a second array. */
 bool embd__entries_sort(struct entry *entries, uint64_t n);
 

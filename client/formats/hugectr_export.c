@@ -84,7 +84,7 @@ static int describe(struct exporting *x, const char *table)
     if (x->options->state_file && embd__hugectr_tensors(&x->schema.s, &x->n_tensors, x->e))
         return x->e->status;
     x->record_floats = x->schema.s.dim * x->n_tensors;
-    x->entries = calloc(x->n_rows ? x->n_rows : 1, sizeof *x->entries);
+    x->entries = embd__entries_new(x->n_rows);
     if (!x->entries)
         return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory for the keys of %" PRIu64 " rows",
                                x->n_rows);
