@@ -5,6 +5,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Optional, Union
 
+import numpy as np
+from numpy.typing import NDArray
+
 from . import errors, structs
 from ._native import ffi, lib
 from .arrays import Floats
@@ -22,6 +25,21 @@ class ShardStats(NamedTuple):
 
     shard: dict[str, int]
     tables: dict[str, dict[str, int]]
+
+
+class HotKeys(NamedTuple):
+    keys: NDArray[np.uint64]  # most frequent first
+    counts: NDArray[np.uint32]  # how often each is among the samples
+    samples: int
+    taken: int
+    stride: int  # about one key in so many is sampled
+
+
+class Trace(NamedTuple):
+    method: str
+    age: float  # seconds since the answer's last byte was sent
+    bytes: int
+    stages: tuple[float, ...]  # seconds in queue, decode, store, encode, send
 
 
 def connect(servers: Optional[Servers] = None, *, own_thread: bool = True, **options: Any) -> "Client":
@@ -124,6 +142,14 @@ class Client:
         """Pushes the gradients of all parts in one call, which is one step of every table it names."""
         self._call(lib.embd_push, Batch(list(parts), True), options)
 
+    def erase(self, parts: Sequence[Part], **options: Any) -> None:
+        """Erases the keys of all parts; their values and weights are not looked at."""
+        c_parts = ffi.new("embd_part[]", len(parts))
+        for c_part, part in zip(c_parts, parts):
+            part.write_to(c_part, None)
+        with self.handle as c:
+            self.handle.check(lib.embd_erase(c, c_parts, len(parts), call_options(options)))
+
     def pull_start(self, parts: Sequence[Part], **options: Any) -> Call[list[Floats]]:
         """As pull, but returns once the call is on its way. The arrays must not be changed until it has ended."""
         flight, batch = self.start(False, list(parts), options)
@@ -193,10 +219,28 @@ class Client:
             self.handle.check(lib.embd_snapshot(c, name.encode(), c_blobs, len(blobs or {}), report))
         return DumpReport(**structs.read(report))
 
-    def drain(self) -> None:
-        """Asks every server process to finish what it has begun and exit."""
+    def drain(self, shard: Optional[int] = None) -> None:
+        """Asks every server process, or the one that `shard` belongs to, to finish what it has begun and exit."""
         with self.handle as c:
-            self.handle.check(lib.embd_drain(c))
+            self.handle.check(lib.embd_drain(c) if shard is None else lib.embd_drain_shard(c, shard))
+
+    def hot(self, table: str, shard: int = 0, max_keys: int = 10) -> HotKeys:
+        """The keys that a shard is asked for most, from a sample of those last pulled and pushed."""
+        keys, counts = np.empty(max(max_keys, 1), np.uint64), np.empty(max(max_keys, 1), np.uint32)
+        report = ffi.new("embd_hot_report *")
+        with self.handle as c:
+            self.handle.check(lib.embd_hot(c, shard, table.encode(), max_keys, ffi.from_buffer("uint64_t[]", keys),
+                                           ffi.from_buffer("uint32_t[]", counts), report))
+        n = report.n_keys
+        return HotKeys(keys[:n], counts[:n], report.samples, report.taken, report.stride)
+
+    def trace(self, shard: int = 0) -> list[Trace]:
+        """Where the time of a shard's last pulls and pushes went, the newest first."""
+        found: list[Trace] = []
+        me = ffi.new_handle(found)
+        with self.handle as c:
+            self.handle.check(lib.embd_trace(c, shard, lib.embd_python_on_trace, me))
+        return found
 
     # ---- model folders of HugeCTR ----
 
@@ -234,4 +278,11 @@ def embd_python_on_figure(arg: Any, table: Any, name: Any, value: int) -> int:
     stats: ShardStats = ffi.from_handle(arg)
     figures = stats.shard if table == ffi.NULL else stats.tables.setdefault(ffi.string(table).decode(), {})
     figures[ffi.string(name).decode()] = value
+    return 0
+
+
+@ffi.def_extern()  # type: ignore[untyped-decorator]
+def embd_python_on_trace(arg: Any, trace: Any) -> int:
+    stages = tuple(ns / 1e9 for ns in trace.stage_ns)
+    ffi.from_handle(arg).append(Trace(ffi.string(trace.method).decode(), trace.age_us / 1e6, trace.bytes, stages))
     return 0

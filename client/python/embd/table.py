@@ -56,12 +56,15 @@ class Part:
         self.statuses = None if statuses is None else arrays.output("statuses", statuses, np.uint8, n_keys)
         self.values = values
 
-    def write_to(self, c_part: Any, values: Floats) -> None:
+    def write_to(self, c_part: Any, values: Optional[Floats]) -> None:
         """Fills an embd_part that is all zero. The part keeps what it points to."""
-        keep = [arrays.u64(self.keys), arrays.f32(values)]
+        keep = [arrays.u64(self.keys)]
         c_part.table = self.table.c
         c_part.n_keys = self.keys.size
-        c_part.keys, c_part.values = keep
+        c_part.keys = keep[0]
+        if values is not None:
+            keep.append(arrays.f32(values))
+            c_part.values = keep[-1]
         if self.offsets is not None:
             keep.append(arrays.u64(self.offsets))
             c_part.n_rows = self.offsets.size - 1
@@ -171,6 +174,12 @@ class Table:
         """One optimizer step for every key of the batch."""
         self.client.push([Part(self, keys, offsets, lengths=lengths, weights=weights, values=gradients,
                                statuses=statuses, raw=raw)], **options)
+
+    def erase(self, keys: Keys, offsets: Optional[ArrayLike] = None, *, lengths: Optional[ArrayLike] = None,
+              statuses: Optional[NDArray[np.uint8]] = None, **options: Any) -> None:
+        """Erases keys, their rows and optimizer state; one that is pushed again starts anew. Statuses become EVICTED,
+        or MISSING where there was no row. In slot tables the rows of the batch say which slots keys belong to."""
+        self.client.erase([Part(self, keys, offsets, lengths=lengths, statuses=statuses)], **options)
 
     def pull_start(self, keys: Keys, offsets: Optional[ArrayLike] = None, *,
                    lengths: Optional[ArrayLike] = None, weights: Optional[ArrayLike] = None,
