@@ -14,7 +14,7 @@ libssl-dev openssl
 libcmocka-dev libjansson-dev librandom123-dev libsmartcols-dev libuv1-dev libxxhash-dev
 libyaml-dev
 libmsgpack-dev
-python3 python3-msgpack python3-pynvim
+python3 python3-msgpack python3-pynvim python3-yaml
 python3-cffi python3-dev python3-numpy python3-pip python3-setuptools python3-venv python3-wheel
 "
 

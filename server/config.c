@@ -218,9 +218,11 @@ static int read_server(const struct sources *from, const struct settings *entry,
     return EMBD_OK;
 }
 
+/* Servers that go by different names are on different machines, where each may have every address. */
 static bool overlap(const struct config_server *a, const struct config_server *b)
 {
-    return strcmp(a->address.host, b->address.host) == 0 &&
+    return strcmp(a->advertise, b->advertise) == 0 &&
+           strcmp(a->address.host, b->address.host) == 0 &&
            a->address.port < b->address.port + b->shards &&
            b->address.port < a->address.port + a->shards;
 }
