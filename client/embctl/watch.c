@@ -128,7 +128,7 @@ int command_hot(int argc, char **argv)
         .parser = parse_hot,
         .args_doc = "TABLE",
         .doc = "The keys of a table that are pulled and pushed most, from a sample: each shard "
-               "remembers the last 4096 of about every 128th key.\v"
+               "remembers the last 4096 of about every 1024th key.\v"
                "SHARE is the key's part of all keys asked for, as far as the sample tells. Needs "
                "the shards' admin sockets, so it runs on their host.\n"
                "\n"
@@ -254,7 +254,7 @@ int command_trace(int argc, char **argv)
         .options = trace_options,
         .parser = parse_trace,
         .doc = "Where the time of single requests went: the stages of each shard's last pulls and "
-               "pushes, up to 64 of each shard. Of requests below 16 KiB one in eight is looked "
+               "pushes, up to 64 of each shard. Of requests below 16 KiB one in 32 is looked "
                "at.\v"
                "Microseconds. queue: from the last byte of the request until it was handled; "
                "decode: reading and checking; store: finding and making rows, or applying "

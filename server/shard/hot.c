@@ -12,7 +12,7 @@ static uint64_t next_distance(struct hot *hot)
     x ^= x >> 7;
     x ^= x << 17;
     hot->random = x;
-    return 1 + x % (2 * HOT_STRIDE - 1);
+    return 1 + (x & (2 * HOT_STRIDE - 1));
 }
 
 void hot_see(struct hot *hot, const uint64_t *keys, uint32_t n_keys)

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define HOT_SAMPLES 4096u
-#define HOT_STRIDE  128u /* keys from one sample to the next, on average */
+#define HOT_STRIDE  1024u /* keys from one sample to the next, on average; a power of two */
 
 struct hot {
     uint64_t keys[HOT_SAMPLES]; /* the newest at (n_taken - 1) % HOT_SAMPLES */

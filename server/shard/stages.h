@@ -35,7 +35,7 @@ int stages_index(int method); /* 0 or 1; -1: none */
 enum method stages_method(uint32_t index);
 
 #define STAGES_SMALL_BYTES (16u << 10)
-#define STAGES_SAMPLE      8u
+#define STAGES_SAMPLE      32u
 
 /* Of one request. `method` and `weight` are always set, the others when weight > 0. */
 struct stage_times {
