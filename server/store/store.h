@@ -144,8 +144,8 @@ struct store_ops {
     void (*buffer_free)(void *buffer, size_t bytes);
 };
 
-/* store_cuda is compiled in where stores.c says so. */
-extern const struct store_ops store_host, store_cuda;
+/* store_cuda and store_nccl are compiled in where stores.c says so. */
+extern const struct store_ops store_host, store_cuda, store_nccl;
 /* How many devices store_cuda may use; 0: *why_out says why there is none. */
 int store_cuda_devices(const char **why_out);
 

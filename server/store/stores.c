@@ -4,8 +4,8 @@
 #include <string.h>
 
 #ifdef EMBD_CUDA
-#define COMPILED_IN "host, cuda"
-static const struct store_ops *const stores[] = {&store_host, &store_cuda};
+#define COMPILED_IN "host, cuda, nccl"
+static const struct store_ops *const stores[] = {&store_host, &store_cuda, &store_nccl};
 
 static const struct store_ops *choose(struct embd__error *e)
 {
@@ -20,9 +20,9 @@ static const struct store_ops *choose(struct embd__error *e)
 static bool is_usable(const struct store_ops *store, struct embd__error *e)
 {
     const char *why;
-    if (store != &store_cuda || store_cuda_devices(&why) > 0)
+    if (store == &store_host || store_cuda_devices(&why) > 0)
         return true;
-    embd__error_set(e, EMBD_UNSUPPORTED, "store 'cuda': CUDA finds no GPU (%.200s)", why);
+    embd__error_set(e, EMBD_UNSUPPORTED, "store '%s': CUDA finds no GPU (%.200s)", store->name, why);
     return false;
 }
 #else

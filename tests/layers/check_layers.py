@@ -45,6 +45,8 @@ RULES = {
                           NETWORK | THREADS | CLOCKS | (FILES - {"sys/mman.h", "unistd.h"}) | MESSAGES),
     "server/store/cuda": ({"include", "proto", "server/store"},
                           NETWORK | (THREADS - {"pthread.h"}) | CLOCKS | FILES | MESSAGES),
+    "server/store/nccl": ({"include", "proto", "server/store", "server/store/cuda"},
+                          NETWORK | (THREADS - {"pthread.h"}) | (CLOCKS - {"time.h"}) | FILES | MESSAGES),
 }
 
 EXCEPTIONS = {

@@ -1,0 +1,430 @@
+/* flow.c - the queue of a group's calls. A call's items are grouped on the devices at once, because
+ * that asks nothing of the table; the rest of it follows when it is the first that is not wholly
+ * enqueued. flow_collect moves calls on and calls the done of those that have ended, in their order.
+ *
+ * What can fail: memory, which fails the call and changes nothing; and the devices. A device's error,
+ * an error of the wire, or a call that takes longer than group_patience_ms fails the group for good: the
+ * wire is given up, every call is answered, and nothing waits for the devices any more. */
+#include "group.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t group_patience_ms = 30000;
+
+uint32_t element_bytes(embd_dtype dtype)
+{
+    return dtype == EMBD_F32 ? 4 : 2;
+}
+
+int group_error(struct group *group, int status, const char *what, struct embd__error *e)
+{
+    const char *name = group->schema->s.name;
+    if (status == DEVICE_NO_MEMORY)
+        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no device memory %s", name, what);
+    if (!group->failed) {
+        snprintf(group->why, sizeof group->why, "table %s: the devices failed %s: %.120s", name,
+                 what, status == WIRE_LOST ? wire_why() : device_text(status));
+        wire_abort();
+    }
+    group->failed = true;
+    return embd__error_set(e, EMBD_INTERNAL, "%s", group->why);
+}
+
+int group_meet(struct flow *flow)
+{
+    struct group *group = flow->group;
+    int status = 0;
+    for (uint32_t d = 0; d < group->n && status == 0; d++) {
+        status = device_use(group->tables[d]->device);
+        if (status == 0)
+            status = device_event_record(flow->members[d].event, group->tables[d]->stream);
+    }
+    for (uint32_t d = 0; d < group->n && status == 0; d++)
+        for (uint32_t other = 0; other < group->n && status == 0; other++)
+            if (other != d)
+                status = wire_wait_event(group->tables[d]->stream, flow->members[other].event);
+    return status;
+}
+
+int block_need(struct block *block, uint64_t bytes)
+{
+    void *memory;
+    if (bytes <= block->bytes)
+        return 0;
+    uint64_t ample = bytes + bytes / 4;
+    int status = wire_memory_new(&memory, ample);
+    if (status != 0)
+        return status;
+    wire_memory_free(block->memory);
+    *block = (struct block){memory, ample};
+    return 0;
+}
+
+/* ---- a call's memory ---- */
+
+static void destroy(struct flow *flow)
+{
+    for (uint32_t d = 0; d < flow->group->n; d++) {
+        struct member *m = &flow->members[d];
+        device_use(m->table->device);
+        device_event_free(m->event);
+        wire_memory_free(m->home.memory);
+        wire_memory_free(m->owner.memory);
+    }
+    free(flow);
+}
+
+static struct flow *create(struct group *group)
+{
+    struct flow *flow = calloc(1, sizeof *flow);
+    if (flow == NULL)
+        return NULL;
+    flow->group = group;
+    for (uint32_t d = 0; d < group->n; d++)
+        flow->members[d].table = group->tables[d];
+    for (uint32_t d = 0; d < group->n; d++)
+        if (device_use(group->tables[d]->device) != 0 ||
+            device_event_new(&flow->members[d].event) != 0) {
+            destroy(flow);
+            return NULL;
+        }
+    return flow;
+}
+
+/* Of one that ended, what the next may use again. */
+static void clear(struct flow *flow)
+{
+    struct group *group = flow->group;
+    struct member members[WIRE_MAX] = {{0}};
+    for (uint32_t d = 0; d < group->n; d++) {
+        const struct member *m = &flow->members[d];
+        members[d] =
+            (struct member){.table = m->table, .event = m->event, .home = m->home, .owner = m->owner};
+    }
+    *flow = (struct flow){.group = group};
+    memcpy(flow->members, members, sizeof members);
+}
+
+static struct flow *flow_new(struct group *group)
+{
+    struct flow *flow = group->spare;
+    if (flow == NULL)
+        return create(group);
+    group->spare = flow->next;
+    clear(flow);
+    return flow;
+}
+
+static void flow_free(struct flow *flow)
+{
+    for (uint32_t d = 0; d < flow->group->n; d++) {
+        struct member *m = &flow->members[d];
+        if (m->call == NULL)
+            continue;
+        device_use(m->table->device);
+        call_free(m->call);
+        m->call = NULL;
+    }
+    if (!flow->group->failed) /* else a device may write there yet */
+        buffer_free(flow->pinned, flow->pinned_bytes);
+    flow->pinned = NULL;
+    flow->next = flow->group->spare;
+    flow->group->spare = flow;
+}
+
+void flow_free_spare(struct group *group)
+{
+    while (group->spare != NULL) {
+        struct flow *flow = group->spare;
+        group->spare = flow->next;
+        destroy(flow);
+    }
+}
+
+/* ---- from routed to ended ---- */
+
+static void end(struct flow *flow, int status)
+{
+    flow->status = status;
+    flow->state = FLOW_ENDED;
+}
+
+static void fail(struct flow *flow, int status, const char *what)
+{
+    end(flow, group_error(flow->group, status, what, &flow->done->error));
+}
+
+/* The devices are done with it: hand over what they made. */
+static void finish(struct flow *flow)
+{
+    if (flow->statuses_out && flow->n_keys)
+        memcpy(flow->statuses_out, flow->statuses, flow->n_keys);
+    if (flow->values_out && flow->values_bytes)
+        memcpy(flow->values_out, flow->values, flow->values_bytes);
+    if (flow->kind == CALL_PUSH) {
+        flow->push->n_inserted = flow->n_inserted;
+        flow->push->n_full = flow->n_full;
+        flow->push->n_filtered = flow->n_filtered;
+    } else if (flow->kind == CALL_INSERT) {
+        flow->insert->n_inserted = flow->n_inserted;
+        flow->insert->n_full = flow->n_full;
+        flow->insert->n_filtered = flow->n_filtered;
+    }
+    end(flow, EMBD_OK);
+}
+
+/* Asks the devices for everything up to here. */
+static void record(struct flow *flow, enum flow_state state)
+{
+    int status = 0;
+    for (uint32_t d = 0; d < flow->group->n && status == 0; d++) {
+        status = device_use(flow->members[d].table->device);
+        if (status == 0)
+            status = device_event_record(flow->members[d].event, flow->members[d].table->stream);
+    }
+    flow->state = state;
+    flow->deadline_ms = wire_now_ms() + group_patience_ms;
+    if (status != 0)
+        fail(flow, status, "recording an event");
+}
+
+static void run(struct flow *flow)
+{
+    int status;
+    if (flow->state == FLOW_PLANNED) {
+        if (push_run(flow, &flow->done->error) == EMBD_OK)
+            record(flow, FLOW_ENQUEUED);
+        else
+            end(flow, flow->done->error.status);
+        return;
+    }
+    passage_count(flow);
+    status = flow->kind == CALL_PULL ? pull_run(flow) : push_plan(flow);
+    if (status != 0)
+        fail(flow, status, "running a call");
+    else
+        record(flow, flow->kind == CALL_PULL ? FLOW_ENQUEUED : FLOW_PLANNED);
+}
+
+/* Whether all devices have done what was recorded. */
+static bool is_there(struct flow *flow)
+{
+    for (uint32_t d = 0; d < flow->group->n; d++) {
+        int error = 0, state = device_event_query(flow->members[d].event, &error);
+        if (error != 0) {
+            fail(flow, error, "running a call");
+            return true;
+        }
+        if (state == DEVICE_PENDING)
+            return false;
+    }
+    return true;
+}
+
+static void check_patience(struct flow *flow)
+{
+    struct group *group = flow->group;
+    if (wire_check() != 0) {
+        fail(flow, WIRE_LOST, "running a call");
+    } else if (wire_now_ms() > flow->deadline_ms) {
+        snprintf(group->why, sizeof group->why,
+                 "table %s: the devices failed: a call was not done after %llu ms",
+                 group->schema->s.name, (unsigned long long)group_patience_ms);
+        group->failed = true;
+        wire_abort();
+        end(flow, embd__error_set(&flow->done->error, EMBD_INTERNAL, "%s", group->why));
+    }
+}
+
+/* Moves a call on that every call before it is enqueued for. False: the next one is not to follow. */
+static bool advance(struct flow *flow)
+{
+    while (flow->state != FLOW_ENDED) {
+        if (flow->group->failed) {
+            end(flow, embd__error_set(&flow->done->error, EMBD_INTERNAL, "%s", flow->group->why));
+        } else if (!is_there(flow)) {
+            check_patience(flow);
+            if (flow->state != FLOW_ENDED)
+                return flow->state == FLOW_ENQUEUED;
+        } else if (flow->state == FLOW_ENQUEUED) {
+            finish(flow);
+        } else if (flow->state != FLOW_ENDED) {
+            run(flow);
+        }
+    }
+    return true;
+}
+
+static void advance_all(struct group *group)
+{
+    for (struct flow *flow = group->first; flow != NULL && advance(flow); flow = flow->next)
+        ;
+}
+
+static void unlink_flow(struct group *group, struct flow *flow)
+{
+    struct flow **at = &group->first, *before = NULL;
+    while (*at != flow) {
+        before = *at;
+        at = &before->next;
+    }
+    *at = flow->next;
+    if (group->last == flow)
+        group->last = before;
+}
+
+/* Its done may make new calls. */
+static void call_done(struct flow *flow)
+{
+    struct store_done *done = flow->done;
+    int status = flow->status;
+    unlink_flow(flow->group, flow);
+    flow_free(flow);
+    done->fn(done, status);
+}
+
+bool flow_collect(struct group *group)
+{
+    advance_all(group);
+    while (group->first != NULL && group->first->state == FLOW_ENDED)
+        call_done(group->first);
+    return group->first != NULL;
+}
+
+void flow_wait_all(struct group *group)
+{
+    for (struct flow *flow = group->first; flow != NULL; flow = flow->next)
+        while (flow->state != FLOW_ENDED)
+            advance(flow);
+}
+
+void flow_forget(struct group *group, struct store_done *done)
+{
+    flow_wait_all(group);
+    for (struct flow *flow = group->first; flow != NULL; flow = flow->next)
+        if (flow->done == done) {
+            unlink_flow(group, flow);
+            flow_free(flow);
+            return;
+        }
+}
+
+/* ---- submit ---- */
+
+/* What goes over the wire for this call. */
+static void set_lanes(struct flow *flow)
+{
+    const struct group *group = flow->group;
+    const struct batch *b = &flow->members[0].batch;
+    const struct table_view *t = &group->tables[0]->view;
+    bool is_pull = flow->kind == CALL_PULL;
+    flow->has_offsets = b->offsets != NULL;
+    const struct space *items = &flow->items, *keys = &flow->keys;
+    struct lane_shape *lanes = flow->lanes;
+    lanes[LANE_KEYS] = (struct lane_shape){keys, sizeof(uint64_t)};
+    if (flow->by_row)
+        lanes[LANE_SLOTS] = (struct lane_shape){items, sizeof(uint16_t)};
+    if (flow->by_row && flow->has_offsets)
+        lanes[LANE_LENGTHS] = (struct lane_shape){items, sizeof(uint32_t)};
+    if (b->weights && (flow->by_row || !is_pull))
+        lanes[LANE_WEIGHTS] = (struct lane_shape){keys, sizeof(float)};
+    if (flow->kind == CALL_PUSH)
+        lanes[LANE_GRADS] = (struct lane_shape){items, t->dim * element_bytes(flow->push->dtype)};
+    if (is_pull)
+        lanes[LANE_ROWS] = (struct lane_shape){
+            items, flow->by_row ? t->dim * element_bytes(flow->pull->dtype) : t->stride};
+    if (b->statuses)
+        lanes[LANE_STATUSES] = (struct lane_shape){keys, 1};
+}
+
+/* What some of them were asked before the rest failed is to be done before its memory is used again. */
+static void wait_for_devices(const struct group *group)
+{
+    for (uint32_t d = 0; d < group->n && !group->failed; d++)
+        if (device_use(group->tables[d]->device) == 0)
+            device_stream_wait(group->tables[d]->stream);
+}
+
+static void start(struct flow *flow, bool is_there_already)
+{
+    struct group *group = flow->group;
+    flow->done->error.status = EMBD_OK;
+    if (group->failed) {
+        end(flow, embd__error_set(&flow->done->error, EMBD_INTERNAL, "%s", group->why));
+        return;
+    }
+    int status = is_there_already ? 0 : batch_cut(flow);
+    if (status == 0) {
+        set_lanes(flow);
+        status = batch_route(flow, is_there_already);
+    }
+    if (status != 0) {
+        fail(flow, status, "starting a call");
+        wait_for_devices(group);
+    } else {
+        record(flow, FLOW_ROUTED);
+    }
+}
+
+static struct flow *submit(struct group *group, enum call_kind kind, struct store_done *done)
+{
+    struct flow *flow = flow_new(group);
+    if (flow == NULL) {
+        done->error.status = EMBD_OK;
+        done->fn(done, group_error(group, DEVICE_NO_MEMORY, "for a call", &done->error));
+        return NULL;
+    }
+    flow->kind = kind;
+    flow->done = done;
+    flow->by_row = group->schema->s.partition == EMBD_SLOT;
+    if (group->last)
+        group->last->next = flow;
+    else
+        group->first = flow;
+    group->last = flow;
+    return flow;
+}
+
+void flow_submit(struct group *group, enum call_kind kind, void *request, struct store_done *done)
+{
+    struct flow *flow = submit(group, kind, done);
+    if (flow == NULL)
+        return;
+    if (kind == CALL_PULL)
+        flow->pull = request;
+    else if (kind == CALL_PUSH)
+        flow->push = request;
+    else
+        flow->insert = request;
+    start(flow, false);
+    advance_all(group);
+    if (kind == CALL_PULL && flow->pull->now) {
+        flow_wait_all(group);
+        call_done(flow);
+    }
+}
+
+void flow_submit_batches(struct group *group, struct store_pull *pull,
+                         const struct batch batches[], struct store_done *done)
+{
+    struct flow *flow = submit(group, CALL_PULL, done);
+    struct arena arena = {.base = NULL};
+    if (flow == NULL)
+        return;
+    flow->pull = pull;
+    flow->pinned_bytes = group->n * sizeof(struct route_report) + WIRE_MAX * 256;
+    flow->pinned = buffer_new(flow->pinned_bytes);
+    if (flow->pinned == NULL) {
+        fail(flow, DEVICE_NO_MEMORY, "for a call");
+        return;
+    }
+    arena.base = flow->pinned;
+    for (uint32_t d = 0; d < group->n; d++) {
+        flow->members[d].batch = batches[d];
+        flow->members[d].report = arena_take(&arena, sizeof(struct route_report));
+    }
+    start(flow, true);
+    advance_all(group);
+}

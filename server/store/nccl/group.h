@@ -1,0 +1,204 @@
+/* group.h - one table over all GPUs of the process: what the C files of this folder share.
+ *
+ *   wire       the devices, and how bytes get from one to another
+ *   move       kernels: whose a key is, and moving what is somebody else's
+ *   flow       the queue of calls, from the shard's call to its done; deadlines
+ *   batch      a request cut into one batch for each device, sent there and grouped by owner
+ *   passage    the way there and back of what was grouped
+ *   pull, partial, push   what happens at the owners
+ *   load      a block cut by owner
+ *   nccl_store opens, closes, scans; what store.h asks for
+ *
+ * Every device is a home and an owner. As a home it has a part of the request's rows: it finds out
+ * whose their keys are, sends them there, and gets rows, or the statuses of keys, back. As an owner it
+ * has a cuda store of its own, with the rows of the keys that are its; what it gets from the homes
+ * comes in the order of the request, because homes have ascending rows and grouping keeps their order.
+ * So sums have the order they have on one device, and their bits.
+ *
+ * Items: in hash and modulo tables a key, whose row comes back as it is stored and is pooled at home;
+ * in slot tables a row with its keys, which is pooled by its owner.
+ *
+ * Everything is enqueued on the stream of the device's own store, and devices wait for each other by
+ * events. The host has to know how much goes where, so it comes back to a call when that was counted,
+ * and to one that may create rows once more when these were. It never waits but in scan, load, a pull
+ * that says `now`, and a push that finds less room than it needs.
+ *
+ * Owner: the shard's thread. */
+#ifndef EMBD_NCCL_GROUP_H
+#define EMBD_NCCL_GROUP_H
+
+#include "cuda_store.h"
+#include "move.h"
+
+/* A part of a request, on its device. Pointers are to what the caller brought until the batch was
+ * sent there. */
+struct batch {
+    uint32_t n_rows, n_keys;
+    uint32_t first; /* key that offsets count from */
+    const uint64_t *keys;
+    const uint32_t *offsets;
+    const uint16_t *slots;
+    const float *weights;
+    const uint8_t *grads;
+    uint8_t *values;   /* pull: the caller's, of any kind of memory */
+    uint8_t *statuses; /* the caller's, or NULL */
+};
+
+/* How many things go from where to where. */
+struct space {
+    struct starts sent[WIRE_MAX]; /* of home h: those for owner o are sent[h].at[o] .. [o + 1] */
+    struct starts got[WIRE_MAX];  /* of owner o: those of home h are got[o].at[h] .. [h + 1] */
+};
+
+/* Device memory that is kept from one call to the next. */
+struct block {
+    uint8_t *memory;
+    uint64_t bytes;
+};
+
+/* What goes from homes to owners, then what comes back. */
+enum lane {
+    LANE_KEYS,
+    LANE_SLOTS,
+    LANE_WEIGHTS,
+    LANE_LENGTHS,
+    LANE_GRADS,
+    LANES_OUT,
+    LANE_ROWS = LANES_OUT,
+    LANE_STATUSES,
+    LANES
+};
+struct lane_shape {
+    const struct space *space;
+    uint32_t bytes; /* of a thing; 0: this call has no such lane */
+};
+/* Where the things of a lane are on one device. */
+struct lane_ends {
+    uint8_t *home;         /* in the home's order */
+    const uint32_t *order; /* by which they are grouped; NULL: they lie grouped */
+    uint8_t *owner;        /* grouped, from all homes */
+};
+
+/* One device's side of a call. */
+struct member {
+    struct store *table;
+    void *event;
+    struct block home, owner;
+    struct lane_ends lanes[LANES];
+    uint8_t *row; /* where there is no peer access: what goes out or came back, grouped */
+
+    /* As a home. */
+    struct batch batch;
+    struct route_view route;
+    struct route_report *report; /* pinned */
+    void *temp;                  /* of a sort or a sum */
+    uint32_t *row_of;            /* [n_keys] with offsets, unless items are rows */
+    uint32_t *refs;              /* [n_keys] of rows that came back, to be pooled */
+    uint8_t *values;             /* of the batch, before they are copied to the caller's */
+
+    /* As an owner. */
+    struct keys_view in;
+    uint32_t *offsets;
+    uint32_t *found; /* [in.n] refs */
+    struct call *call; /* of the table, while a push or insert is planned */
+    struct store_push push;
+};
+
+enum flow_state {
+    FLOW_ROUTED,   /* where its items go is on its way from the devices */
+    FLOW_PLANNED,  /* what it creates is */
+    FLOW_ENQUEUED, /* all of it is */
+    FLOW_ENDED,    /* with `status`; done is to be called */
+};
+
+struct flow {
+    struct flow *next;
+    struct group *group;
+    enum call_kind kind;
+    enum flow_state state;
+    int status;
+    uint64_t deadline_ms;
+    struct store_pull *pull;
+    struct store_push *push;
+    struct store_insert *insert;
+    struct store_done *done;
+
+    bool by_row, has_offsets; /* items are rows; the request has offsets */
+    uint32_t n_keys;
+    uint8_t *pinned;
+    size_t pinned_bytes;
+    uint8_t *statuses, *values; /* pinned, on their way to the caller's; or NULL */
+    uint8_t *statuses_out, *values_out;
+    uint64_t values_bytes;
+    uint32_t n_inserted, n_full, n_filtered;
+    struct space items, keys;
+    struct lane_shape lanes[LANES];
+    struct member members[WIRE_MAX];
+};
+
+struct group {
+    const struct table_schema *schema; /* the caller's */
+    struct table_schema member_schema; /* the members'; its arrays are the caller's */
+    uint32_t n;
+    struct store *tables[WIRE_MAX];
+    struct flow *first, *last; /* the queue */
+    struct flow *spare;
+    bool failed; /* the devices are not to be trusted any more */
+    char why[300];
+};
+
+/* Milliseconds that the devices have for one call before they count as lost. */
+extern uint64_t group_patience_ms;
+
+/* Sets the error of a status, which is not 0: EMBD_NO_MEMORY, or EMBD_INTERNAL for good, with the wire
+ * given up. */
+int group_error(struct group *group, int status, const char *what, struct embd__error *e);
+/* Every device's stream waits for what the others' have got. */
+int group_meet(struct flow *flow);
+uint32_t element_bytes(embd_dtype dtype);
+
+/* ---- flow ---- */
+
+void flow_submit(struct group *group, enum call_kind kind, void *request, struct store_done *done);
+/* A pull whose batches lie on their devices already, and so do their values. */
+void flow_submit_batches(struct group *group, struct store_pull *pull,
+                         const struct batch batches[], struct store_done *done);
+bool flow_collect(struct group *group);
+void flow_forget(struct group *group, struct store_done *done);
+void flow_wait_all(struct group *group);
+void flow_free_spare(struct group *group);
+
+/* At least `bytes` of the block, in memory that peers reach. The device is in use. */
+int block_need(struct block *block, uint64_t bytes);
+
+/* ---- batch ---- */
+
+/* Cuts the request into batches. DEVICE_NO_MEMORY. */
+int batch_cut(struct flow *flow);
+/* Sends the batches to their devices and groups their items; enqueued up to the report. */
+int batch_route(struct flow *flow, bool is_there);
+
+/* ---- passage ---- */
+
+/* The spaces, from the reports. */
+void passage_count(struct flow *flow);
+/* The owners' memory of all lanes, from `arena`; then `in` of the member is what it looks up. */
+void passage_lay_out(struct flow *flow, uint32_t device, struct arena *arena);
+/* All that the call has of LANE_KEYS .. LANE_GRADS to the owners. */
+int passage_out(struct flow *flow);
+/* One lane back to the homes. */
+int passage_back(struct flow *flow, enum lane lane);
+
+/* ---- pull, push: 0 or a status ---- */
+
+int pull_run(struct flow *flow);
+/* Everything up to the report of what is to be created. */
+int push_plan(struct flow *flow);
+/* EMBD_FULL, EMBD_NO_MEMORY: nothing changed. */
+int push_run(struct flow *flow, struct embd__error *e);
+
+/* ---- load ---- */
+
+int group_load(struct group *group, const struct row_block *block, struct embd__error *e);
+
+#endif

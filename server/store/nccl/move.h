@@ -1,0 +1,85 @@
+/* move.h - the kernels of this folder: which device a key belongs to, and moving what belongs
+ * elsewhere. As in kernels.h, a launcher only enqueues, and returns 0 or a CUDA error number. */
+#ifndef EMBD_NCCL_MOVE_H
+#define EMBD_NCCL_MOVE_H
+
+#include "kernels.h"
+#include "wire.h"
+
+/* The device that has the row of (key, slot): of n. One rule for the host and the device. The hash
+ * shares no bits with the one that routes keys to shards, nor with the one that picks a bucket. */
+EMBD_INLINE uint32_t owner_of(embd_partition partition, uint32_t n, uint64_t key, uint32_t slot)
+{
+    if (partition == EMBD_SLOT)
+        return slot % n;
+    if (partition == EMBD_MODULO)
+        return (uint32_t)(key % n);
+    uint64_t x = (key ^ 0x2545f4914f6cdd1dULL) * 0x9fb21c651e98df25ULL;
+    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93ULL;
+    return (uint32_t)(((x ^ (x >> 32)) >> 32) * n >> 32);
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where things that are grouped by device begin: those for device d are starts[d] .. starts[d + 1]. */
+struct starts {
+    uint32_t at[WIRE_MAX + 1];
+};
+struct route_report {
+    struct starts items, keys;
+};
+
+/* What one device has, and to which devices it goes. An item is a key, or in slot tables a row with
+ * all of its keys. */
+struct route_view {
+    embd_partition partition;
+    uint32_t n_devices, n_items, n_keys;
+    uint32_t first;          /* key that offsets count from */
+    const uint64_t *keys;    /* [n_keys] */
+    const uint32_t *offsets; /* [n_items + 1] of items with several keys, else NULL: item i is key i */
+    const uint16_t *slots;   /* [n_items], slot tables only */
+    uint32_t *owners;        /* [n_items] */
+    uint32_t *sorted;        /* [n_items] owners, rising */
+    uint32_t *numbers;       /* [n_items] 0, 1, 2, ... */
+    uint32_t *order;         /* [n_items] items by owner; of one owner in their order */
+    uint32_t *lengths;       /* [n_items] keys of the items of `order`, with offsets */
+    uint32_t *grouped;       /* [n_items + 1] sums of lengths: where each begins */
+    uint32_t *key_order;     /* [n_keys] keys of the items of `order`; without offsets, `order` */
+    struct route_report *report;
+};
+/* owners and numbers. */
+int launch_route(struct route_view r, void *stream);
+/* lengths, from `order`. */
+int launch_lengths(struct route_view r, void *stream);
+/* key_order, from `order` and `grouped`. */
+int launch_key_order(struct route_view r, void *stream);
+/* The report, from `sorted` and `grouped`. */
+int launch_report(struct route_view r, void *stream);
+/* out[i] = map[order[i]] */
+int launch_compose(const uint32_t *map, const uint32_t *order, uint32_t *out, uint32_t n,
+                   void *stream);
+/* out[i] = first + i */
+int launch_numbers(uint32_t *out, uint32_t first, uint32_t n, void *stream);
+
+/* Places on several devices, one for each piece of what is grouped. */
+struct parcels {
+    uint32_t n;
+    struct starts starts;
+    uint8_t *at[WIRE_MAX];
+};
+/* Thing number j of `starts`, `bytes` long, is at place j - starts of its piece; the same thing at home is
+ * number order[j] (NULL: j) of `home`. Outward copies from home, else to home. */
+int launch_move(struct parcels p, const uint32_t *order, uint8_t *home, uint32_t bytes,
+                bool is_outward, void *stream);
+
+/* Sums of `lengths`: out[0] = 0, out[i + 1] = lengths[0] + ... + lengths[i]. CUB. */
+size_t sum_bytes(uint32_t n);
+int launch_sums(void *temp, size_t temp_bytes, const uint32_t *lengths, uint32_t *out, uint32_t n,
+                void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,166 @@
+/* nccl_store.c - a table over all GPUs of the process: what store.h asks for. */
+#include "group.h"
+
+#include <stdlib.h>
+
+/* store.h knows a store by a name that is the cuda store's here. */
+static struct group *group_of(const struct store *store)
+{
+    return (struct group *)(uintptr_t)store;
+}
+
+/* ---- open and close ---- */
+
+static void nccl_close(struct store *store)
+{
+    struct group *group = group_of(store);
+    if (group == NULL)
+        return;
+    while (group->first != NULL)
+        flow_collect(group);
+    if (!group->failed) { /* else devices may never be done with their memory: it stays theirs */
+        flow_free_spare(group);
+        for (uint32_t d = 0; d < group->n; d++)
+            cuda_close(group->tables[d]);
+    }
+    wire_close();
+    free(group);
+}
+
+/* Members have their share of the rows that a growing table starts with, and a little more, because
+ * keys do not spread evenly. */
+static void set_member_schema(struct group *group, const struct table_schema *schema)
+{
+    embd_schema *s = &group->member_schema.s;
+    group->member_schema = *schema;
+    if (s->on_full == EMBD_GROW && s->capacity != 0 && group->n > 1)
+        s->capacity = s->capacity / group->n + s->capacity / group->n / 64 + 1;
+}
+
+static int nccl_open(const struct table_schema *schema, struct store **out, struct embd__error *e)
+{
+    const char *why = "";
+    *out = NULL;
+    struct group *group = calloc(1, sizeof *group);
+    if (group == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to open it", schema->s.name);
+    if (wire_open(&why) != 0) {
+        free(group);
+        return embd__error_set(e, EMBD_UNSUPPORTED, "table %s: the GPUs cannot be used: %.150s",
+                               schema->s.name, why);
+    }
+    group->schema = schema;
+    group->n = wire_devices();
+    set_member_schema(group, schema);
+    for (uint32_t d = 0; d < group->n; d++)
+        if (cuda_open_on(&group->member_schema, (int)d, &group->tables[d], e) != EMBD_OK) {
+            nccl_close((struct store *)group);
+            return e->status;
+        }
+    *out = (struct store *)group;
+    return EMBD_OK;
+}
+
+/* ---- calls ---- */
+
+static void nccl_pull(struct store *store, struct store_pull *pull, struct store_done *done)
+{
+    flow_submit(group_of(store), CALL_PULL, pull, done);
+}
+
+static void nccl_push(struct store *store, struct store_push *push, struct store_done *done)
+{
+    flow_submit(group_of(store), CALL_PUSH, push, done);
+}
+
+static void nccl_insert(struct store *store, struct store_insert *insert, struct store_done *done)
+{
+    flow_submit(group_of(store), CALL_INSERT, insert, done);
+}
+
+static bool nccl_collect(struct store *store)
+{
+    return flow_collect(group_of(store));
+}
+
+static void nccl_forget(struct store *store, struct store_done *done)
+{
+    flow_forget(group_of(store), done);
+}
+
+/* ---- scan: one member after the other ---- */
+
+#define MEMBER_SHIFT 57 /* of the cursor: above what the members' cursors use, but their top bit */
+#define MEMBER_MASK  ((uint64_t)63 << MEMBER_SHIFT)
+
+static int nccl_scan(struct store *store, uint64_t *cursor, uint32_t max_rows,
+                     struct store_scan *out, struct embd__error *e)
+{
+    struct group *group = group_of(store);
+    uint32_t member = (uint32_t)(*cursor >> MEMBER_SHIFT & 63);
+    uint64_t inner = *cursor & ~MEMBER_MASK;
+    out->n_rows = out->n_candidates = 0;
+    flow_wait_all(group);
+    if (group->failed)
+        return embd__error_set(e, EMBD_INTERNAL, "%s", group->why);
+    int status = device_use(group->tables[member]->device);
+    if (status != 0)
+        return group_error(group, status, "copying rows out", e);
+    if (cuda_scan(group->tables[member], &inner, max_rows, out, e) != EMBD_OK)
+        return e->status;
+    if (inner != UINT64_MAX)
+        *cursor = inner | (uint64_t)member << MEMBER_SHIFT;
+    else if (member + 1 < group->n)
+        *cursor = (uint64_t)(member + 1) << MEMBER_SHIFT;
+    else
+        *cursor = UINT64_MAX;
+    return EMBD_OK;
+}
+
+/* ---- the rest ---- */
+
+static int nccl_load(struct store *store, const struct row_block *block, struct embd__error *e)
+{
+    return group_load(group_of(store), block, e);
+}
+
+static void nccl_set_step(struct store *store, uint64_t step)
+{
+    struct group *group = group_of(store);
+    for (uint32_t d = 0; d < group->n; d++)
+        store_cuda.set_step(group->tables[d], step);
+}
+
+static void nccl_stats(const struct store *store, struct store_stats *out)
+{
+    const struct group *group = group_of(store);
+    *out = (struct store_stats){0};
+    for (uint32_t d = 0; d < group->n; d++) {
+        struct store_stats s;
+        store_cuda.stats(group->tables[d], &s);
+        out->rows += s.rows;
+        out->candidates += s.candidates;
+        out->capacity += s.capacity;
+        out->row_bytes += s.row_bytes;
+        out->index_bytes += s.index_bytes;
+        out->steps = s.steps;
+    }
+}
+
+const struct store_ops store_nccl = {
+    .name = "nccl",
+    .pull_bytes = UINT64_MAX,
+    .open = nccl_open,
+    .close = nccl_close,
+    .pull = nccl_pull,
+    .push = nccl_push,
+    .insert = nccl_insert,
+    .collect = nccl_collect,
+    .forget = nccl_forget,
+    .scan = nccl_scan,
+    .load = nccl_load,
+    .set_step = nccl_set_step,
+    .stats = nccl_stats,
+    .buffer_new = buffer_new,
+    .buffer_free = buffer_free,
+};

@@ -1,0 +1,146 @@
+/* pull.c - a pull, once its keys are grouped: keys to their owners, the lookup there, rows back. What
+ * comes back to a hash or modulo table's home is rows as they are stored, in the order of the batch's
+ * keys, and is pooled there by the cuda store's own kernel, from rows it takes for a table's. */
+#include "group.h"
+
+static void lay_out(struct flow *flow, uint32_t device, struct arena *arena)
+{
+    struct member *m = &flow->members[device];
+    passage_lay_out(flow, device, arena);
+    m->found = arena_take(arena, (uint64_t)m->in.n * sizeof *m->found);
+    m->in.row_of = flow->lanes[LANE_LENGTHS].bytes ? arena_take(arena, (uint64_t)m->in.n * sizeof(uint32_t)) : NULL;
+}
+
+static int take_memory(struct flow *flow)
+{
+    int status = 0;
+    for (uint32_t d = 0; d < flow->group->n && status == 0; d++) {
+        struct arena arena = {.base = NULL};
+        lay_out(flow, d, &arena);
+        status = device_use(flow->group->tables[d]->device);
+        if (status == 0)
+            status = block_need(&flow->members[d].owner, arena.bytes);
+        arena = (struct arena){.base = flow->members[d].owner.memory};
+        if (status == 0)
+            lay_out(flow, d, &arena);
+    }
+    return status;
+}
+
+static bool aligned(const void *memory, uint32_t dim, embd_dtype dtype)
+{
+    return dim % 4 == 0 && (uintptr_t)memory % (dtype == EMBD_F32 ? 16 : 8) == 0;
+}
+
+/* What an owner makes: whole rows as they are stored, with their padding, or pooled ones. */
+static struct pull_view answer_of(const struct flow *flow, const struct member *m,
+                                  struct table_view *t)
+{
+    const struct store_pull *pull = flow->pull;
+    if (!flow->by_row)
+        t->dim = t->stride / element_bytes(t->dtype);
+    embd_dtype dtype = flow->by_row ? pull->dtype : t->dtype;
+    return (struct pull_view){
+        .in = m->in,
+        .dtype = dtype,
+        .zero_missing = pull->zero_missing,
+        .divide = flow->by_row && pull->scale ? flow->group->schema->s.combiner : EMBD_CONCAT,
+        .values = m->lanes[LANE_ROWS].owner,
+        .is_aligned = aligned(m->lanes[LANE_ROWS].owner, t->dim, dtype),
+        .statuses = flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL,
+    };
+}
+
+static int look_up(const struct flow *flow, const struct member *m)
+{
+    struct table_view t = m->table->view;
+    struct pull_view view = answer_of(flow, m, &t);
+    void *stream = m->table->stream;
+    int status = 0;
+    if (gather_fits(&t, &view))
+        return launch_gather(t, view, stream);
+    if (view.in.row_of)
+        status = launch_expand(view.in, stream);
+    if (status == 0)
+        status = launch_find(t, view.in, m->found, view.statuses, stream);
+    return status ? status : launch_pool(t, view, m->found, stream);
+}
+
+static bool is_whole(const struct flow *flow, const struct member *m)
+{
+    const struct table_view *t = &m->table->view;
+    return flow->pull->dtype == t->dtype && m->batch.offsets == NULL &&
+           t->dim * element_bytes(t->dtype) == t->stride;
+}
+
+/* Rows that came back become those of the batch. */
+static int pool_at_home(const struct flow *flow, const struct member *m)
+{
+    const struct batch *b = &m->batch;
+    embd_dtype dtype = flow->pull->dtype;
+    void *stream = m->table->stream;
+    struct table_view t = m->table->view;
+    t.values = m->lanes[LANE_ROWS].home;
+    struct pull_view view = {
+        .in = {.n = b->n_keys,
+               .n_rows = b->n_rows,
+               .first = b->first,
+               .keys = b->keys,
+               .offsets = b->offsets,
+               .weights = b->weights},
+        .dtype = dtype,
+        .divide = flow->pull->scale ? flow->group->schema->s.combiner : EMBD_CONCAT,
+        .values = m->values,
+        .is_aligned = aligned(m->values, t.dim, dtype),
+    };
+    int status = launch_numbers(m->refs, 1, b->n_keys, stream);
+    return status ? status : launch_pool(t, view, m->refs, stream);
+}
+
+static int hand_over(const struct flow *flow, const struct member *m)
+{
+    const struct batch *b = &m->batch;
+    void *stream = m->table->stream;
+    int status = 0;
+    if (m->values != b->values)
+        status = device_copy(b->values, m->values,
+                             (uint64_t)b->n_rows * m->table->view.dim *
+                                 element_bytes(flow->pull->dtype),
+                             stream);
+    if (status == 0 && flow->lanes[LANE_STATUSES].bytes)
+        status = device_copy(b->statuses, m->lanes[LANE_STATUSES].home, b->n_keys, stream);
+    return status;
+}
+
+int pull_run(struct flow *flow)
+{
+    struct group *group = flow->group;
+    bool is_pooled[WIRE_MAX];
+    for (uint32_t d = 0; d < group->n; d++) {
+        struct member *m = &flow->members[d];
+        is_pooled[d] = !flow->by_row && !is_whole(flow, m);
+        if (!flow->by_row && !is_pooled[d])
+            m->lanes[LANE_ROWS].home = m->values;
+    }
+    int status = take_memory(flow);
+    if (status == 0)
+        status = passage_out(flow);
+    for (uint32_t d = 0; d < group->n && status == 0; d++) {
+        status = device_use(group->tables[d]->device);
+        if (status == 0)
+            status = look_up(flow, &flow->members[d]);
+    }
+    if (status == 0)
+        status = passage_back(flow, LANE_ROWS);
+    if (status == 0 && flow->lanes[LANE_STATUSES].bytes)
+        status = passage_back(flow, LANE_STATUSES);
+    for (uint32_t d = 0; d < group->n && status == 0; d++) {
+        const struct member *m = &flow->members[d];
+        status = device_use(group->tables[d]->device);
+        if (status == 0 && is_pooled[d])
+            status = pool_at_home(flow, m);
+        if (status == 0)
+            status = hand_over(flow, m);
+    }
+    return status;
+}

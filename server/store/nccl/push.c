@@ -1,0 +1,257 @@
+/* push.c - a push or insert, once its keys are grouped: keys and gradients to their owners, which plan
+ * what they create. When all plans are here, room and memory are taken on every device; only then does
+ * the first of them change anything. */
+#include "group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A table's call that has its inputs from the wire. */
+static int open_call(struct flow *flow, struct member *m)
+{
+    struct call *call = call_new(m->table);
+    if (call == NULL)
+        return DEVICE_NO_MEMORY;
+    m->call = call;
+    call->kind = flow->kind;
+    call->push = &m->push;
+    call->in = m->in;
+    call->statuses = flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL;
+    call->inputs[IN_OFFSETS].from = m->in.offsets;
+    call->inputs[IN_VALUES].on_device = m->lanes[LANE_GRADS].owner;
+    m->push.dtype = flow->kind == CALL_PUSH ? flow->push->dtype : EMBD_F32;
+    call->staging_bytes = sizeof *call->report;
+    call->staging = buffer_new(call->staging_bytes);
+    call->report = (struct plan_report *)(void *)call->staging;
+    return call->staging ? 0 : DEVICE_NO_MEMORY;
+}
+
+static int take_memory(struct flow *flow, uint32_t device)
+{
+    struct member *m = &flow->members[device];
+    struct arena arena = {.base = NULL};
+    passage_lay_out(flow, device, &arena);
+    int status = device_use(m->table->device);
+    if (status == 0)
+        status = block_need(&m->owner, arena.bytes);
+    if (status != 0)
+        return status;
+    arena = (struct arena){.base = m->owner.memory};
+    passage_lay_out(flow, device, &arena);
+    status = open_call(flow, m);
+    for (int turn = 0; turn < 2 && status == 0; turn++) {
+        arena = (struct arena){.base = m->call->scratch};
+        plan_lay_out(m->call, &arena);
+        if (turn == 0)
+            status = device_new(&m->call->scratch, arena.bytes, m->table->stream);
+    }
+    return status;
+}
+
+/* Rows the table as a whole may still get. */
+static uint64_t room_of(const struct group *group)
+{
+    const embd_schema *s = &group->schema->s;
+    uint64_t n_rows = 0;
+    if (s->on_full != EMBD_ERROR || s->capacity == 0)
+        return REF_ROWS_MAX;
+    for (uint32_t d = 0; d < group->n; d++)
+        n_rows += group->tables[d]->n_rows;
+    return s->capacity > n_rows ? s->capacity - n_rows : 0;
+}
+
+static void set_share(struct store *table, uint64_t room)
+{
+    uint64_t most = table->n_rows + room;
+    table->n_rows_max = most < REF_ROWS_MAX ? most : REF_ROWS_MAX;
+}
+
+int push_plan(struct flow *flow)
+{
+    struct group *group = flow->group;
+    uint64_t room = room_of(group);
+    int status = 0;
+    for (uint32_t d = 0; d < group->n && status == 0; d++)
+        status = take_memory(flow, d);
+    if (status == 0)
+        status = passage_out(flow);
+    for (uint32_t d = 0; d < group->n && status == 0; d++) {
+        set_share(group->tables[d], room);
+        status = device_use(group->tables[d]->device);
+        if (status == 0)
+            status = plan_start(flow->members[d].call);
+    }
+    return status;
+}
+
+/* ---- less room than keys that need it ---- */
+
+static int compare(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* From the places of a home's grouped keys to those in its batch: all homes', one after the other. */
+static int copy_orders(const struct flow *flow, uint32_t *orders)
+{
+    int status = 0;
+    for (uint32_t d = 0; d < flow->group->n && status == 0; d++) {
+        const struct member *m = &flow->members[d];
+        status = device_use(m->table->device);
+        if (status == 0)
+            status = device_copy(orders, m->route.key_order, m->batch.n_keys * sizeof *orders,
+                                 m->table->stream);
+        if (status == 0)
+            status = device_stream_wait(m->table->stream);
+        orders += m->batch.n_keys;
+    }
+    return status;
+}
+
+/* Of every key that needs a row of this owner, rising: its place in the request. `at`: room for them. */
+static int find_places(const struct flow *flow, uint32_t owner, const uint32_t *orders,
+                       uint32_t *at, uint64_t *places)
+{
+    const struct member *m = &flow->members[owner];
+    const struct starts *got = &flow->keys.got[owner];
+    uint32_t n = m->call->report->n_leaders;
+    uint64_t first = 0; /* of the home's keys in the request */
+    int status = device_use(m->table->device);
+    if (status == 0)
+        status = device_copy(at, m->call->plan.leaders, n * sizeof *at, m->table->stream);
+    if (status == 0)
+        status = device_stream_wait(m->table->stream);
+    for (uint32_t i = 0, home = 0; i < n && status == 0; i++) {
+        while (got->at[home + 1] <= at[i])
+            first += flow->members[home++].batch.n_keys;
+        places[i] = first + orders[first + flow->keys.sent[home].at[owner] + at[i] - got->at[home]];
+    }
+    return status;
+}
+
+/* The device counts once more how many of the leaders that get a row have an entry. */
+static int share_out(const struct member *m, uint64_t room)
+{
+    struct call *call = m->call;
+    void *stream = m->table->stream;
+    uint32_t *n_promoted = &call->plan.report->n_promoted;
+    set_share(m->table, room);
+    int status = device_use(m->table->device);
+    if (status == 0)
+        status = device_fill(n_promoted, 0, sizeof *n_promoted, stream);
+    if (status == 0 && call->in.n)
+        status = launch_count(call->in, call->plan, room, stream);
+    if (status == 0)
+        status = device_copy(&call->report->n_promoted, n_promoted, sizeof *n_promoted, stream);
+    return status ? status : device_stream_wait(stream);
+}
+
+/* The first keys of the request get the room: of each owner those whose place is before that of the first
+ * key without. */
+static int ration_among(struct flow *flow, const uint64_t *places, uint64_t end)
+{
+    int status = 0;
+    for (uint32_t d = 0; d < flow->group->n && status == 0; d++) {
+        uint32_t n = flow->members[d].call->report->n_leaders, n_fit = 0;
+        while (n_fit < n && places[n_fit] < end)
+            n_fit++;
+        places += n;
+        status = share_out(&flow->members[d], n_fit);
+    }
+    return status;
+}
+
+static int ration(struct flow *flow, uint64_t room, uint64_t n_leaders)
+{
+    uint64_t *places = calloc(2 * n_leaders, sizeof *places), *sorted = places + n_leaders, at = 0;
+    uint32_t *orders = calloc(flow->n_keys + n_leaders, sizeof *orders);
+    int status = places && orders ? copy_orders(flow, orders) : DEVICE_NO_MEMORY;
+    for (uint32_t d = 0; d < flow->group->n && status == 0; d++) {
+        status = find_places(flow, d, orders, orders + flow->n_keys, places + at);
+        at += flow->members[d].call->report->n_leaders;
+    }
+    if (status == 0) {
+        memcpy(sorted, places, n_leaders * sizeof *sorted);
+        qsort(sorted, n_leaders, sizeof *sorted, compare);
+        status = ration_among(flow, places, sorted[room]);
+    }
+    free(places);
+    free(orders);
+    return status;
+}
+
+/* ---- commit ---- */
+
+static int take_room(struct flow *flow, struct embd__error *e)
+{
+    struct group *group = flow->group;
+    uint64_t room = room_of(group), n_leaders = 0;
+    for (uint32_t d = 0; d < group->n; d++)
+        n_leaders += flow->members[d].call->report->n_leaders;
+    if (n_leaders <= room)
+        return EMBD_OK;
+    if (flow->lanes[LANE_STATUSES].bytes == 0)
+        return embd__error_set(e, EMBD_FULL,
+                               "table %s: %llu keys need a row, %llu rows are left of capacity %llu",
+                               group->schema->s.name, (unsigned long long)n_leaders,
+                               (unsigned long long)room,
+                               (unsigned long long)group->schema->s.capacity);
+    int status = ration(flow, room, n_leaders);
+    return status ? group_error(group, status, "counting keys without room", e) : EMBD_OK;
+}
+
+/* A member's error, which names the table already, is the group's. */
+static int adopt(struct group *group, const struct store *table, struct embd__error *e)
+{
+    if (table->failed)
+        return group_error(group, WIRE_LOST, "changing rows", e);
+    return e->status;
+}
+
+static int commit(struct flow *flow, struct embd__error *e)
+{
+    struct group *group = flow->group;
+    for (uint32_t d = 0; d < group->n; d++)
+        if (device_use(group->tables[d]->device) != 0 ||
+            push_reserve(flow->members[d].call, e) != EMBD_OK)
+            return adopt(group, group->tables[d], e);
+    for (uint32_t d = 0; d < group->n; d++) {
+        struct call *call = flow->members[d].call;
+        int status = device_use(group->tables[d]->device);
+        if (status != 0)
+            return group_error(group, status, "changing rows", e);
+        if (push_commit(call, e) != EMBD_OK) {
+            group_error(group, WIRE_LOST, "changing rows", e);
+            return e->status;
+        }
+        flow->n_inserted += call->n_inserted;
+        flow->n_full += call->n_full;
+        flow->n_filtered += call->report->n_filtered;
+    }
+    return EMBD_OK;
+}
+
+static int answer(struct flow *flow)
+{
+    int status = 0;
+    if (flow->lanes[LANE_STATUSES].bytes == 0)
+        return 0;
+    status = passage_back(flow, LANE_STATUSES);
+    for (uint32_t d = 0; d < flow->group->n && status == 0; d++) {
+        const struct member *m = &flow->members[d];
+        status = device_use(m->table->device);
+        if (status == 0)
+            status = device_copy(m->batch.statuses, m->lanes[LANE_STATUSES].home, m->batch.n_keys,
+                                 m->table->stream);
+    }
+    return status;
+}
+
+int push_run(struct flow *flow, struct embd__error *e)
+{
+    if (take_room(flow, e) != EMBD_OK || commit(flow, e) != EMBD_OK)
+        return e->status;
+    int status = answer(flow);
+    return status ? group_error(flow->group, status, "answering a push", e) : EMBD_OK;
+}

@@ -1,0 +1,102 @@
+/* route.cu - to which device each item of a request goes, and the order of its keys once items are
+ * grouped by device. */
+#include "launch.cuh"
+#include "move.h"
+
+static __global__ void __launch_bounds__(256) route(route_view r)
+{
+    for (uint64_t i = lane_index(); i < r.n_items; i += lane_count()) {
+        uint64_t key = r.partition == EMBD_SLOT ? 0 : r.keys[i];
+        uint32_t slot = r.partition == EMBD_SLOT ? r.slots[i] : 0;
+        r.owners[i] = owner_of(r.partition, r.n_devices, key, slot);
+        r.numbers[i] = (uint32_t)i;
+    }
+}
+
+int launch_route(struct route_view r, void *stream)
+{
+    struct shape s = shape_of(r.n_items);
+    return LAUNCH(route, s.grid, s.block, stream, r);
+}
+
+static __global__ void __launch_bounds__(256) lengths(route_view r)
+{
+    for (uint64_t j = lane_index(); j < r.n_items; j += lane_count())
+        r.lengths[j] = r.offsets[r.order[j] + 1] - r.offsets[r.order[j]];
+}
+
+int launch_lengths(struct route_view r, void *stream)
+{
+    struct shape s = shape_of(r.n_items);
+    return LAUNCH(lengths, s.grid, s.block, stream, r);
+}
+
+/* The last item that begins at or before key k: items may be empty. */
+static __global__ void __launch_bounds__(256) key_order(route_view r)
+{
+    for (uint64_t k = lane_index(); k < r.n_keys; k += lane_count()) {
+        uint32_t low = 0, high = r.n_items;
+        while (high - low > 1) {
+            uint32_t middle = low + (high - low) / 2;
+            if (r.grouped[middle] <= k)
+                low = middle;
+            else
+                high = middle;
+        }
+        r.key_order[k] = r.offsets[r.order[low]] - r.first + ((uint32_t)k - r.grouped[low]);
+    }
+}
+
+int launch_key_order(struct route_view r, void *stream)
+{
+    struct shape s = shape_of(r.n_keys);
+    return LAUNCH(key_order, s.grid, s.block, stream, r);
+}
+
+/* One lane for each device, and one for the end. */
+static __global__ void report(route_view r)
+{
+    uint32_t device = threadIdx.x, low = 0, high = r.n_items;
+    if (device > r.n_devices)
+        return;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (r.sorted[middle] < device)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    r.report->items.at[device] = low;
+    r.report->keys.at[device] = r.offsets && r.n_items ? r.grouped[low] : low;
+}
+
+int launch_report(struct route_view r, void *stream)
+{
+    return LAUNCH(report, 1, 32, stream, r);
+}
+
+static __global__ void __launch_bounds__(256)
+    compose(const uint32_t *map, const uint32_t *order, uint32_t *out, uint32_t n)
+{
+    for (uint64_t i = lane_index(); i < n; i += lane_count())
+        out[i] = map[order[i]];
+}
+
+int launch_compose(const uint32_t *map, const uint32_t *order, uint32_t *out, uint32_t n,
+                   void *stream)
+{
+    struct shape s = shape_of(n);
+    return LAUNCH(compose, s.grid, s.block, stream, map, order, out, n);
+}
+
+static __global__ void __launch_bounds__(256) number(uint32_t *out, uint32_t first, uint32_t n)
+{
+    for (uint64_t i = lane_index(); i < n; i += lane_count())
+        out[i] = first + (uint32_t)i;
+}
+
+int launch_numbers(uint32_t *out, uint32_t first, uint32_t n, void *stream)
+{
+    struct shape s = shape_of(n);
+    return LAUNCH(number, s.grid, s.block, stream, out, first, n);
+}

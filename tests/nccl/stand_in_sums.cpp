@@ -1,0 +1,15 @@
+/* stand_in_sums.cpp - what sums.cu has CUB do, in the plainest code. */
+#include "move.h"
+
+size_t sum_bytes(uint32_t n)
+{
+    return n;
+}
+
+int launch_sums(void *, size_t, const uint32_t *lengths, uint32_t *out, uint32_t n, void *)
+{
+    out[0] = 0;
+    for (uint32_t i = 0; i < n; i++)
+        out[i + 1] = out[i] + lengths[i];
+    return 0;
+}
