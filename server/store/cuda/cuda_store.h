@@ -89,8 +89,9 @@ struct store {
     uint64_t n_entries_max;    /* that the entries have room for */
     uint64_t window_bytes;     /* WINDOW_BYTES, and */
     uint32_t window_keys;      /* WINDOW_KEYS */
-    uint64_t n_rows_max;       /* of a member of a group: its share for now; 0: the schema's */
     bool misses;               /* the last push had keys without a row */
+    bool is_member;            /* of a group: it may have n_rows_max rows for now, not the schema's */
+    uint64_t n_rows_max;
     struct call *first, *last; /* the queue */
     struct call *spare;
     bool failed; /* the device is not to be trusted any more */

@@ -9,7 +9,7 @@ uint64_t cuda_room(const struct store *store)
 {
     const embd_schema *s = &store->schema->s;
     uint64_t most = REF_ROWS_MAX;
-    if (store->n_rows_max != 0)
+    if (store->is_member)
         most = store->n_rows_max;
     else if (s->on_full == EMBD_ERROR && s->capacity != 0 && s->capacity < most)
         most = s->capacity;

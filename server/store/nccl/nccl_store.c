@@ -52,11 +52,14 @@ static int nccl_open(const struct table_schema *schema, struct store **out, stru
     group->schema = schema;
     group->n = wire_devices();
     set_member_schema(group, schema);
-    for (uint32_t d = 0; d < group->n; d++)
+    for (uint32_t d = 0; d < group->n; d++) {
         if (cuda_open_on(&group->member_schema, (int)d, &group->tables[d], e) != EMBD_OK) {
             nccl_close((struct store *)group);
             return e->status;
         }
+        group->tables[d]->is_member = true;
+        group->tables[d]->n_rows_max = REF_ROWS_MAX;
+    }
     *out = (struct store *)group;
     return EMBD_OK;
 }

@@ -18,6 +18,7 @@
 #include "device.h"
 #include "move.h"
 
+/* What the first wire_open finds is kept until the process ends: communicators take long to make. */
 static struct wire {
     unsigned opens;
     pthread_t owner;
@@ -42,7 +43,6 @@ static int status_of(cudaError_t error)
 #ifdef EMBD_NCCL
 static struct nccl {
     ncclResult_t (*init_all)(ncclComm_t *, int, const int *);
-    ncclResult_t (*destroy)(ncclComm_t);
     ncclResult_t (*abort)(ncclComm_t);
     ncclResult_t (*async_error)(ncclComm_t, ncclResult_t *);
     ncclResult_t (*group_start)(void);
@@ -63,7 +63,6 @@ static bool find(void *library, const char *name, void *out)
 static bool find_all(void *library)
 {
     return find(library, "ncclCommInitAll", &nccl.init_all) &&
-           find(library, "ncclCommDestroy", &nccl.destroy) &&
            find(library, "ncclCommAbort", &nccl.abort) &&
            find(library, "ncclCommGetAsyncError", &nccl.async_error) &&
            find(library, "ncclGroupStart", &nccl.group_start) &&
@@ -97,13 +96,6 @@ static bool nccl_open(void)
         return true;
     wire.is_lost = false;
     return false;
-}
-
-static void nccl_close(void)
-{
-    for (uint32_t d = 0; d < wire.n && wire.has_nccl; d++)
-        nccl.destroy(nccl.comms[d]);
-    wire.has_nccl = false;
 }
 
 static int nccl_check(void)
@@ -170,10 +162,6 @@ static bool nccl_open(void)
 {
     snprintf(wire.why, sizeof wire.why, "NCCL is not compiled in");
     return false;
-}
-
-static void nccl_close(void)
-{
 }
 
 static int nccl_check(void)
@@ -257,22 +245,23 @@ int wire_open(const char **why_out)
         *why_out = wire.why;
         return WIRE_LOST;
     }
-    if (wire.opens == 0) {
+    if (wire.opens == 0 && wire.n == 0) {
         int n = device_count(why_out);
         wire.n = n > (int)WIRE_MAX ? WIRE_MAX : (uint32_t)n;
         wire.way = way_asked_for();
-        if (n == 0 || !open_ways(why_out))
+        if (n == 0 || !open_ways(why_out)) {
+            wire.n = 0;
             return WIRE_LOST;
-        wire.owner = pthread_self();
+        }
     }
+    wire.owner = pthread_self();
     wire.opens++;
     return 0;
 }
 
 void wire_close(void)
 {
-    if (--wire.opens == 0)
-        nccl_close();
+    wire.opens--;
 }
 
 uint32_t wire_devices(void)
