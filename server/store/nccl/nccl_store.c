@@ -150,6 +150,13 @@ static void nccl_stats(const struct store *store, struct store_stats *out)
     }
 }
 
+static int nccl_erase(struct store *store, struct store_erase *erase, struct embd__error *e)
+{
+    (void)erase;
+    return embd__error_set(e, EMBD_UNSUPPORTED, "table %s: the nccl store cannot erase keys",
+                           group_of(store)->schema->s.name);
+}
+
 const struct store_ops store_nccl = {
     .name = "nccl",
     .pull_bytes = UINT64_MAX,
@@ -163,6 +170,7 @@ const struct store_ops store_nccl = {
     .scan = nccl_scan,
     .load = nccl_load,
     .set_step = nccl_set_step,
+    .erase = nccl_erase,
     .stats = nccl_stats,
     .buffer_new = buffer_new,
     .buffer_free = buffer_free,
