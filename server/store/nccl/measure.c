@@ -8,7 +8,7 @@
 #include "device.h"
 #include "move.h"
 
-#define PIECE ((uint64_t)1 << 20) /* from each device to each other: as much as a large request has */
+#define PIECE WIRE_MEASURED_BYTES
 #define TURNS 6                   /* the shortest counts: the first ones open connections */
 
 struct rig {

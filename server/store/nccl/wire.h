@@ -40,8 +40,9 @@ int wire_wait_event(void *stream, void *event);
 int wire_all_to_all(void *const streams[], uint8_t *const from[], uint8_t *const to[],
                     uint64_t counts[][WIRE_MAX]);
 
-/* Nanoseconds that this way takes to move a mebibyte from every device to every other; UINT64_MAX: it does
- * not work. The wire is open, or about to be. */
+/* Nanoseconds that this way takes to move that many bytes from every device to every other, and as many
+ * within each; UINT64_MAX: it does not work. The wire is open, or about to be. */
+#define WIRE_MEASURED_BYTES ((uint64_t)64 << 20)
 uint64_t wire_measure(enum wire_way way);
 
 /* 0, or WIRE_LOST: what was sent will not arrive. Never waits. */
