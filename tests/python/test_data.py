@@ -272,7 +272,7 @@ class ParquetFiles(DataTest):
         self.assertEqual(sorted(os.listdir(path)), ["0.parquet", "1.parquet", "2.parquet", "3.parquet", "_metadata.json"])
         self.assertEqual(pyarrow.parquet.read_table(os.path.join(path, "3.parquet")).num_rows, 10)
 
-    def test_parquet_becomes_norm_and_back(self):
+    def test_s3_5b_parquet_becomes_norm_and_back(self):
         batch = samples(50, self.shape, 1, bits=64)
         path = self.write(batch)
         for source, target in ((f"parquet:{path}", f"norm:{self.path('norm')}"),
