@@ -12,6 +12,7 @@
 uint64_t stand_in_calls_left = UINT64_MAX;
 uint64_t stand_in_bytes;
 int stand_in_failure;
+bool stand_in_is_stuck;
 
 static bool memory_fails(void)
 {
@@ -88,7 +89,7 @@ int device_event_record(void *event, void *stream)
 int device_event_query(void *event, int *error_out)
 {
     *error_out = stand_in_failure;
-    return --*(int *)event >= 0 ? DEVICE_PENDING : DEVICE_DONE;
+    return stand_in_is_stuck || --*(int *)event >= 0 ? DEVICE_PENDING : DEVICE_DONE;
 }
 
 /* The size lies in front. Fresh memory is no zeros. */

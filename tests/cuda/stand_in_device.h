@@ -2,10 +2,12 @@
 #ifndef EMBD_TESTS_CUDA_STAND_IN_DEVICE_H
 #define EMBD_TESTS_CUDA_STAND_IN_DEVICE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 extern uint64_t stand_in_calls_left; /* allocations that succeed from now on; UINT64_MAX: all */
 extern uint64_t stand_in_bytes;      /* device memory in use, without ranges */
 extern int stand_in_failure;         /* what waits and events report; 0: nothing */
+extern bool stand_in_is_stuck;       /* events stay pending */
 
 #endif

@@ -11,6 +11,8 @@
 uint32_t stand_in_devices = 1, stand_in_aborts;
 bool stand_in_peer, stand_in_lost;
 uint64_t stand_in_messages;
+void (*stand_in_watch)(uint32_t device, const uint8_t *sent, uint64_t sent_bytes, const uint8_t *got,
+                       uint64_t got_bytes);
 
 int wire_open(const char **why_out)
 {
@@ -52,18 +54,18 @@ int wire_wait_event(void *stream, void *event)
 int wire_all_to_all(void *const streams[], uint8_t *const from[], uint8_t *const to[],
                     uint64_t counts[][WIRE_MAX])
 {
-    uint64_t got[WIRE_MAX] = {0};
+    uint64_t got[WIRE_MAX] = {0}, sent[WIRE_MAX] = {0};
     (void)streams;
-    for (uint32_t d = 0; d < stand_in_devices; d++) {
-        uint64_t sent = 0;
+    for (uint32_t d = 0; d < stand_in_devices; d++)
         for (uint32_t e = 0; e < stand_in_devices; e++) {
             if (counts[d][e])
-                memcpy(to[e] + got[e], from[d] + sent, counts[d][e]);
+                memcpy(to[e] + got[e], from[d] + sent[d], counts[d][e]);
             stand_in_messages += d != e && counts[d][e] != 0;
-            sent += counts[d][e];
+            sent[d] += counts[d][e];
             got[e] += counts[d][e];
         }
-    }
+    for (uint32_t d = 0; d < stand_in_devices && stand_in_watch != NULL; d++)
+        stand_in_watch(d, from[d], sent[d], to[d], got[d]);
     return 0;
 }
 

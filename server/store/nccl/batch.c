@@ -21,7 +21,7 @@ static uint8_t *statuses_of(const struct flow *flow)
 }
 
 /* The whole request, from `first` on. */
-static struct batch whole(const struct flow *flow)
+static struct share whole(const struct flow *flow)
 {
     const struct store_keys *in = keys_of(flow);
     bool is_pull = flow->kind == CALL_PULL;
@@ -29,7 +29,7 @@ static struct batch whole(const struct flow *flow)
              n_rows = is_pull ? flow->pull->count : in->n_rows,
              begin = in->offsets ? in->offsets[row] : row,
              end = in->offsets ? in->offsets[row + n_rows] : row + n_rows;
-    return (struct batch){
+    return (struct share){
         .n_rows = n_rows,
         .n_keys = end - begin,
         .first = begin,
@@ -62,7 +62,7 @@ static const void *stage(struct arena *arena, const void *from, uint64_t bytes)
     return to;
 }
 
-static void lay_out_pinned(struct flow *flow, struct batch *all, struct arena *arena)
+static void lay_out_pinned(struct flow *flow, struct share *all, struct arena *arena)
 {
     uint64_t n = all->n_keys, rows = all->n_rows, values = rows * row_bytes(flow);
     for (uint32_t d = 0; d < flow->group->n; d++)
@@ -77,10 +77,10 @@ static void lay_out_pinned(struct flow *flow, struct batch *all, struct arena *a
     flow->values = is_direct ? NULL : arena_take(arena, values);
 }
 
-static struct batch cut(const struct flow *flow, const struct batch *all, const uint32_t *offsets,
+static struct share cut(const struct flow *flow, const struct share *all, const uint32_t *offsets,
                         uint32_t row, uint32_t end)
 {
-    struct batch b = *all;
+    struct share b = *all;
     uint32_t key = offsets ? offsets[row] - all->first : row;
     uint64_t values_at = (uint64_t)row * row_bytes(flow);
     b.n_rows = end - row;
@@ -99,7 +99,7 @@ static struct batch cut(const struct flow *flow, const struct batch *all, const 
 
 int batch_cut(struct flow *flow)
 {
-    struct batch all = whole(flow), staged;
+    struct share all = whole(flow), staged;
     struct arena arena = {.base = NULL};
     uint32_t n = flow->group->n, share = (all.n_rows + n - 1) / n;
     staged = all;
@@ -125,7 +125,7 @@ int batch_cut(struct flow *flow)
 
 /* ---- on the device ---- */
 
-static void lay_out_batch(const struct flow *flow, struct batch *b, bool is_there,
+static void lay_out_batch(const struct flow *flow, struct share *b, bool is_there,
                           struct arena *arena)
 {
     if (is_there)
@@ -141,7 +141,7 @@ static void lay_out_batch(const struct flow *flow, struct batch *b, bool is_ther
 static void lay_out_route(const struct flow *flow, struct member *m, struct arena *arena)
 {
     struct route_view *r = &m->route;
-    const struct batch *b = &m->batch;
+    const struct share *b = &m->batch;
     uint64_t n_items = flow->by_row ? b->n_rows : b->n_keys;
     size_t sort = sort_bytes((uint32_t)n_items), sum = sum_bytes((uint32_t)n_items);
     *r = (struct route_view){
@@ -172,7 +172,7 @@ static void lay_out_route(const struct flow *flow, struct member *m, struct aren
 static void lay_out_answers(const struct flow *flow, struct member *m, bool is_there,
                             struct arena *arena)
 {
-    const struct batch *b = &m->batch;
+    const struct share *b = &m->batch;
     struct lane_ends *lanes = m->lanes;
     m->values = b->values;
     if (b->values && !is_there && memory_kind(b->values) != MEMORY_PINNED)
@@ -192,7 +192,7 @@ static uint8_t *plain(const void *memory)
 
 static void set_lanes(struct flow *flow, struct member *m)
 {
-    const struct batch *b = &m->batch;
+    const struct share *b = &m->batch;
     struct lane_ends *lanes = m->lanes;
     m->route.keys = b->keys;
     m->route.offsets = flow->lanes[LANE_LENGTHS].bytes ? b->offsets : NULL;
@@ -206,7 +206,7 @@ static void set_lanes(struct flow *flow, struct member *m)
     lanes[LANE_STATUSES].order = m->route.key_order;
 }
 
-static int copy_there(const struct flow *flow, const struct batch *from, const struct batch *to,
+static int copy_there(const struct flow *flow, const struct share *from, const struct share *to,
                       void *stream)
 {
     uint64_t n = from->n_keys, rows = from->n_rows;
@@ -226,7 +226,7 @@ static int copy_there(const struct flow *flow, const struct batch *from, const s
 /* Memory, and the batch in it. */
 static int settle(struct flow *flow, struct member *m, bool is_there)
 {
-    struct batch from = m->batch;
+    struct share from = m->batch;
     int status = device_use(m->table->device);
     for (int turn = 0; turn < 2 && status == 0; turn++) {
         struct arena arena = {.base = turn ? m->home.memory : NULL};

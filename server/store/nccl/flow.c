@@ -317,7 +317,7 @@ void flow_forget(struct group *group, struct store_done *done)
 static void set_lanes(struct flow *flow)
 {
     const struct group *group = flow->group;
-    const struct batch *b = &flow->members[0].batch;
+    const struct share *b = &flow->members[0].batch;
     const struct table_view *t = &group->tables[0]->view;
     bool is_pull = flow->kind == CALL_PULL;
     flow->has_offsets = b->offsets != NULL;
@@ -407,7 +407,7 @@ void flow_submit(struct group *group, enum call_kind kind, void *request, struct
 }
 
 void flow_submit_batches(struct group *group, struct store_pull *pull,
-                         const struct batch batches[], struct store_done *done)
+                         const struct share batches[], struct store_done *done)
 {
     struct flow *flow = submit(group, CALL_PULL, done);
     struct arena arena = {.base = NULL};

@@ -32,7 +32,7 @@
 
 /* A part of a request, on its device. Pointers are to what the caller brought until the batch was
  * sent there. */
-struct batch {
+struct share {
     uint32_t n_rows, n_keys;
     uint32_t first; /* key that offsets count from */
     const uint64_t *keys;
@@ -88,7 +88,7 @@ struct member {
     uint8_t *row; /* where there is no peer access: what goes out or came back, grouped */
 
     /* As a home. */
-    struct batch batch;
+    struct share batch;
     struct route_view route;
     struct route_report *report; /* pinned */
     void *temp;                  /* of a sort or a sum */
@@ -162,7 +162,7 @@ uint32_t element_bytes(embd_dtype dtype);
 void flow_submit(struct group *group, enum call_kind kind, void *request, struct store_done *done);
 /* A pull whose batches lie on their devices already, and so do their values. */
 void flow_submit_batches(struct group *group, struct store_pull *pull,
-                         const struct batch batches[], struct store_done *done);
+                         const struct share batches[], struct store_done *done);
 bool flow_collect(struct group *group);
 void flow_forget(struct group *group, struct store_done *done);
 void flow_wait_all(struct group *group);

@@ -76,7 +76,7 @@ static bool is_whole(const struct flow *flow, const struct member *m)
 /* Rows that came back become those of the batch. */
 static int pool_at_home(const struct flow *flow, const struct member *m)
 {
-    const struct batch *b = &m->batch;
+    const struct share *b = &m->batch;
     embd_dtype dtype = flow->pull->dtype;
     void *stream = m->table->stream;
     struct table_view t = m->table->view;
@@ -99,7 +99,7 @@ static int pool_at_home(const struct flow *flow, const struct member *m)
 
 static int hand_over(const struct flow *flow, const struct member *m)
 {
-    const struct batch *b = &m->batch;
+    const struct share *b = &m->batch;
     void *stream = m->table->stream;
     int status = 0;
     if (m->values != b->values)

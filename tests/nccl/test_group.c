@@ -1,0 +1,340 @@
+/* test_group.c - what goes from which device to which, in the examples of the papers that the flows are
+ * taken from, and what happens when a device is lost. Rows are one column wide, so that a value says
+ * where it comes from. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "group.h"
+#include "pair.h"
+#include "stand_in_device.h"
+#include "stand_in_wire.h"
+
+static struct group *group_of(const struct pair *pair)
+{
+    return (struct group *)(void *)pair->store;
+}
+
+static embd_schema one_column(embd_partition partition, uint32_t slots)
+{
+    embd_schema s;
+    embd_schema_init(&s);
+    strcpy(s.name, "one");
+    s.dim = 1;
+    s.slots = slots;
+    s.partition = partition;
+    s.combiner = EMBD_SUM;
+    s.initializer.kind = EMBD_CONSTANT;
+    embd_optimizer_init(&s.optimizer, EMBD_SGD, 1.0f);
+    return s;
+}
+
+/* The value of row i is values[i]. */
+static void load(struct pair *pair, const uint64_t *keys, const uint16_t *slots, const float *values,
+                 uint32_t n)
+{
+    struct embd__error e = {0};
+    struct row_block block = {.n_rows = n, .keys = keys, .slots = slots, .rows = values};
+    assert_int_equal(pair->ops->load(pair->store, &block, &e), EMBD_OK);
+}
+
+static void pull(struct pair *pair, const uint64_t *keys, const uint16_t *slots, float *values,
+                 uint32_t n)
+{
+    struct outcome outcome;
+    struct store_pull p = {
+        .in = {n, n, keys, NULL, slots, NULL}, .count = n, .values = values, .now = true};
+    outcome_init(&outcome);
+    pair->ops->pull(pair->store, &p, &outcome.done);
+    assert_int_equal(outcome.calls, 1);
+    assert_int_equal(outcome.status, EMBD_OK);
+}
+
+/* ---- what the wire carries ---- */
+
+static struct watched {
+    uint32_t n_exchanges;
+    uint8_t sent[16][WIRE_MAX][128], got[16][WIRE_MAX][128];
+    uint64_t sent_bytes[16][WIRE_MAX], got_bytes[16][WIRE_MAX];
+} watched;
+
+static void watch(uint32_t device, const uint8_t *sent, uint64_t sent_bytes, const uint8_t *got,
+                  uint64_t got_bytes)
+{
+    watched.n_exchanges += device == 0;
+    uint32_t i = watched.n_exchanges - 1;
+    assert_true(i < 16 && sent_bytes <= 128 && got_bytes <= 128);
+    memcpy(watched.sent[i][device], sent, sent_bytes);
+    memcpy(watched.got[i][device], got, got_bytes);
+    watched.sent_bytes[i][device] = sent_bytes;
+    watched.got_bytes[i][device] = got_bytes;
+}
+
+static void watch_from_here(void)
+{
+    memset(&watched, 0, sizeof watched);
+    stand_in_watch = watch;
+}
+
+static void assert_floats(const uint8_t *got, uint64_t bytes, const float *expected, uint32_t n)
+{
+    assert_int_equal(bytes, n * sizeof *expected);
+    assert_memory_equal(got, expected, n * sizeof *expected);
+}
+
+static void assert_keys(const uint8_t *got, uint64_t bytes, const uint64_t *expected, uint32_t n)
+{
+    assert_int_equal(bytes, n * sizeof *expected);
+    assert_memory_equal(got, expected, n * sizeof *expected);
+}
+
+/* S0.12, S0.13: two samples of four slots on two devices. Owner 0, of slots 0 and 2, sends 1 3 5 7, owner 1
+ * 2 4 6 8; home 0 gets 1 3 2 4, home 1 gets 5 7 6 8. S0.14, S0.16: in the answer slots rise. */
+static void test_slots_example(void **state)
+{
+    (void)state;
+    static const uint64_t keys[] = {0, 0, 0, 0, 1, 1, 1, 1};
+    static const uint16_t slots[] = {0, 1, 2, 3, 0, 1, 2, 3};
+    static const float values[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    embd_schema schema = one_column(EMBD_SLOT, 4);
+    struct pair pair;
+    float got[8];
+    pair_open(&pair, "nccl2", &schema, 1);
+    load(&pair, keys, slots, values, 8);
+    watch_from_here();
+    pull(&pair, keys, slots, got, 8);
+    stand_in_watch = NULL;
+    uint32_t last = watched.n_exchanges - 1;
+    assert_floats(watched.sent[last][0], watched.sent_bytes[last][0], (float[]){1, 3, 5, 7}, 4);
+    assert_floats(watched.sent[last][1], watched.sent_bytes[last][1], (float[]){2, 4, 6, 8}, 4);
+    assert_floats(watched.got[last][0], watched.got_bytes[last][0], (float[]){1, 3, 2, 4}, 4);
+    assert_floats(watched.got[last][1], watched.got_bytes[last][1], (float[]){5, 7, 6, 8}, 4);
+    assert_memory_equal(got, values, sizeof values);
+    pair_close(&pair);
+}
+
+/* S0.14, S0.15, S0.16 for every number of slots, devices and samples a device; slots that do not divide by
+ * the devices, and devices without a slot. */
+static void test_slots_rise(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"nccl1", "peer2", "nccl3", "peer4", "nccl8"};
+    static const uint32_t devices[] = {1, 2, 3, 4, 8};
+    for (int i = 0; i < 5; i++)
+        for (uint32_t n_slots = 1; n_slots <= 8; n_slots++)
+            for (uint32_t b = 1; b <= 3; b++) {
+                uint32_t n = n_slots * b * devices[i];
+                embd_schema schema = one_column(EMBD_SLOT, n_slots);
+                struct pair pair;
+                uint64_t keys[192];
+                uint16_t slots[192];
+                float values[192], got[192];
+                for (uint32_t r = 0; r < n; r++) {
+                    keys[r] = r / n_slots;
+                    slots[r] = (uint16_t)(r % n_slots);
+                    values[r] = (float)r;
+                }
+                pair_open(&pair, names[i], &schema, 1);
+                load(&pair, keys, slots, values, n);
+                pull(&pair, keys, slots, got, n);
+                assert_memory_equal(got, values, n * sizeof *values);
+                pair_close(&pair);
+            }
+}
+
+/* S0.1: ten slots on three devices. S4.1, S1.2: a modulo table's key is on device key % n. */
+static void test_placement(void **state)
+{
+    (void)state;
+    uint64_t keys[30];
+    uint16_t slots[30];
+    float values[30] = {0};
+    for (uint32_t i = 0; i < 30; i++) {
+        keys[i] = i;
+        slots[i] = (uint16_t)(i % 10);
+    }
+    for (int by_slot = 0; by_slot < 2; by_slot++) {
+        embd_schema schema = one_column(by_slot ? EMBD_SLOT : EMBD_MODULO, by_slot ? 10 : 1);
+        struct pair pair;
+        pair_open(&pair, "nccl3", &schema, 1);
+        load(&pair, keys, by_slot ? slots : NULL, values, 30);
+        for (uint32_t d = 0; d < 3; d++) {
+            const struct store *table = group_of(&pair)->tables[d];
+            assert_int_equal(table->n_rows, by_slot ? (d == 0 ? 12 : 9) : 10);
+            for (uint64_t r = 0; r < table->n_rows; r++)
+                assert_int_equal((by_slot ? table->view.row_slots[r] : table->view.row_keys[r]) % 3,
+                                 d);
+        }
+        pair_close(&pair);
+    }
+}
+
+/* S1.1 - S1.9: device 0 asks for 0 1 3 5, of which three are on device 1; gradients go the answers' way
+ * back, and equal keys are not merged before they are there. */
+static void test_dispatch_example(void **state)
+{
+    (void)state;
+    static const uint64_t keys[] = {0, 1, 3, 5, 2, 5, 6, 7};
+    static const uint64_t table[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    static const float rows[] = {0.0f, 0.1f, 0.2f, 0.3f, 0.4f, 0.5f, 0.6f, 0.7f};
+    static const float expected[] = {0.0f, 0.1f, 0.3f, 0.5f, 0.2f, 0.5f, 0.6f, 0.7f};
+    static const float grads[] = {0, 1, 3, 5, 2, 5, 6, 7};
+    embd_schema schema = one_column(EMBD_MODULO, 1);
+    struct outcome outcome;
+    struct pair pair;
+    float got[8];
+    pair_open(&pair, "nccl2", &schema, 1);
+    load(&pair, table, NULL, rows, 8);
+    watch_from_here();
+    pull(&pair, keys, NULL, got, 8);
+    assert_memory_equal(got, expected, sizeof expected);
+    assert_keys(watched.sent[0][0], watched.sent_bytes[0][0], (uint64_t[]){0, 1, 3, 5}, 4);
+    assert_keys(watched.got[0][0], watched.got_bytes[0][0], (uint64_t[]){0, 2, 6}, 3);
+    assert_keys(watched.got[0][1], watched.got_bytes[0][1], (uint64_t[]){1, 3, 5, 5, 7}, 5);
+    watch_from_here();
+    struct store_push push = {.in = {8, 8, keys, NULL, NULL, NULL}, .grads = grads};
+    outcome_init(&outcome);
+    pair.ops->push(pair.store, &push, &outcome.done);
+    while (outcome.calls == 0)
+        pair.ops->collect(pair.store);
+    assert_int_equal(outcome.status, EMBD_OK);
+    stand_in_watch = NULL;
+    assert_floats(watched.got[1][1], watched.got_bytes[1][1], (float[]){1, 3, 5, 5, 7}, 5);
+    pull(&pair, keys, NULL, got, 8);
+    assert_true(got[3] == 0.5f - 10.0f);
+    pair_close(&pair);
+}
+
+/* A device gets only what is its: nothing is sent where there is nothing to send. */
+static void test_no_empty_messages(void **state)
+{
+    (void)state;
+    static const uint64_t keys[] = {0, 4, 8, 12};
+    static const float rows[] = {1, 2, 3, 4};
+    embd_schema schema = one_column(EMBD_MODULO, 1);
+    struct pair pair;
+    float got[1];
+    pair_open(&pair, "nccl4", &schema, 1);
+    load(&pair, keys, NULL, rows, 4);
+    stand_in_messages = 0;
+    pull(&pair, keys + 1, NULL, got, 1); /* device 0 asks, and has it */
+    assert_int_equal(stand_in_messages, 0);
+    assert_true(got[0] == 2);
+    pair_close(&pair);
+}
+
+/* ---- failures ---- */
+
+enum { N = 3000 };
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    embd_schema schema = one_column(EMBD_HASH, 1);
+    uint64_t keys[2][N];
+    struct batch batches[2];
+    struct pair pair;
+    uint32_t n_failed = 0;
+    float *grads = calloc(N, sizeof *grads);
+    pair_open(&pair, "nccl3", &schema, 3);
+    for (uint64_t i = 0; i < N; i++) {
+        keys[0][i] = i;
+        keys[1][i] = i + 1000000;
+    }
+    batch_of(&batches[0], keys[0], N);
+    batch_of(&batches[1], keys[1], N);
+    pair_push(&pair, &batches[0], EMBD_F32, false);
+    for (uint64_t n = 0;; n++) {
+        struct outcome outcome;
+        struct store_push push = {.in = batch_keys(&batches[1]), .grads = grads};
+        outcome_init(&outcome);
+        stand_in_calls_left = n;
+        pair.ops->push(pair.store, &push, &outcome.done);
+        while (outcome.calls == 0)
+            pair.ops->collect(pair.store);
+        stand_in_calls_left = UINT64_MAX;
+        if (outcome.status == EMBD_OK)
+            break;
+        assert_int_equal(outcome.status, EMBD_NO_MEMORY);
+        pair_compare(&pair);
+        n_failed++;
+    }
+    assert_true(n_failed >= 6);
+    batch_free(&batches[0]);
+    batch_free(&batches[1]);
+    free(grads);
+    pair_close(&pair);
+    assert_int_equal(stand_in_bytes, 0);
+}
+
+/* Several calls are under way when a device does not answer any more, or the wire says that it is lost:
+ * all are answered, and so is every later one; nothing waits. */
+static void lose(bool is_told, const char *expected)
+{
+    embd_schema schema = one_column(EMBD_HASH, 1);
+    uint64_t keys[64], patience = group_patience_ms;
+    float values[64], grads[64] = {0};
+    struct outcome outcomes[4];
+    struct pair pair;
+    struct embd__error e = {0};
+    struct scanned scanned;
+    uint64_t cursor = 0, start = wire_now_ms();
+    for (uint32_t i = 0; i < 64; i++)
+        keys[i] = i;
+    pair_open(&pair, "nccl2", &schema, 1);
+    struct store_push push = {.in = {64, 64, keys, NULL, NULL, NULL}, .grads = grads};
+    struct store_pull p = {.in = push.in, .count = 64, .values = values};
+    for (int i = 0; i < 4; i++)
+        outcome_init(&outcomes[i]);
+    stand_in_aborts = 0;
+    stand_in_is_stuck = true;
+    stand_in_lost = is_told;
+    group_patience_ms = is_told ? 60000 : 30;
+    pair.ops->push(pair.store, &push, &outcomes[0].done);
+    pair.ops->pull(pair.store, &p, &outcomes[1].done);
+    pair.ops->push(pair.store, &push, &outcomes[2].done);
+    while (pair.ops->collect(pair.store))
+        assert_true(wire_now_ms() - start < 10000);
+    pair.ops->pull(pair.store, &p, &outcomes[3].done);
+    while (pair.ops->collect(pair.store))
+        ;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(outcomes[i].calls, 1);
+        assert_int_equal(outcomes[i].status, EMBD_INTERNAL);
+        assert_non_null(strstr(outcomes[i].done.error.text, expected));
+    }
+    assert_int_equal(stand_in_aborts, 1);
+    scanned_init(&scanned, &schema, 10, 0);
+    assert_int_equal(pair.ops->scan(pair.store, &cursor, 10, &scanned.out, &e), EMBD_INTERNAL);
+    scanned_free(&scanned);
+    pair_close(&pair);
+    stand_in_is_stuck = stand_in_lost = false;
+    group_patience_ms = patience;
+}
+
+static void test_device_stuck(void **state)
+{
+    (void)state;
+    lose(false, "not done after 30 ms");
+}
+
+static void test_device_lost(void **state)
+{
+    (void)state;
+    lose(true, "told to lose a device");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slots_example),     cmocka_unit_test(test_slots_rise),
+        cmocka_unit_test(test_placement),         cmocka_unit_test(test_dispatch_example),
+        cmocka_unit_test(test_no_empty_messages), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_device_stuck),      cmocka_unit_test(test_device_lost),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
