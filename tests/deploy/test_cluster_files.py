@@ -1,8 +1,10 @@
 """deploy/kubernetes, deploy/Containerfile and deploy/slurm against the programs they start: every flag, key, port and path they
 name is there."""
 import os
+import random
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -161,8 +163,7 @@ class Slurm(unittest.TestCase):
             os.chmod(file.name, 0o700)
 
     def submit(self, job, *command):
-        with socket_port() as port:
-            pass
+        port = free_port()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("EMBD_")}
         environment.update(PATH=f"{self.dir}:{os.path.dirname(BIN)}:{os.environ['PATH']}", NODES="127.0.0.1 127.0.0.2",
                            SLURM_JOB_ID=str(job), SLURM_JOB_NODELIST="n[0-1]", EMBD_DATA_DIR=os.path.join(self.dir, "data"),
@@ -192,17 +193,19 @@ class Slurm(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
 
 
-def socket_port():
-    """A free range of ports is likely from here on."""
-    import contextlib
-    import socket
-
-    @contextlib.contextmanager
-    def free():
+def free_port():
+    """A port whose next one, and those 1000 further on, are free on both nodes: below those the system hands out."""
+    def is_free(address, port):
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            yield probe.getsockname()[1]
-    return free()
+            try:
+                probe.bind((address, port))
+                return True
+            except OSError:
+                return False
+    while True:
+        port = random.randrange(20000, 30000)
+        if all(is_free(address, port + more) for address in ("127.0.0.1", "127.0.0.2") for more in (0, 1, 1000, 1001)):
+            return port
 
 
 if __name__ == "__main__":
