@@ -53,8 +53,9 @@ static int begin_blob(struct snapshot_parts *parts, const char *name, struct emb
 static int go_on(const struct snapshot_parts *parts, const struct snapshot_piece *piece,
                  struct embd__error *e)
 {
-    const struct manifest_blob *blob = &parts->blobs[parts->n_blobs - 1];
-    if (parts->blob_hash == NULL || strcmp(blob->name, piece->blob) != 0)
+    const struct manifest_blob *blob =
+        parts->n_blobs == 0 ? NULL : &parts->blobs[parts->n_blobs - 1];
+    if (parts->blob_hash == NULL || blob == NULL || strcmp(blob->name, piece->blob) != 0)
         return embd__error_set(e, EMBD_INVALID, "snapshot blob '%s' was not begun", piece->blob);
     if (piece->offset != blob->bytes)
         return embd__error_set(e, EMBD_INVALID,

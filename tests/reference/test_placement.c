@@ -10,7 +10,7 @@
 #include "call.h"
 #include "route.h"
 
-#define ROWS_MAX   256u
+#define ROWS_MAX   512u
 #define KEYS_MAX   1024u
 #define SHARDS_MAX 9u
 
