@@ -202,6 +202,7 @@ static void set_lanes(struct flow *flow, struct member *m)
     lanes[LANE_SLOTS] = (struct lane_ends){plain(b->slots), m->route.order, NULL};
     lanes[LANE_LENGTHS] = (struct lane_ends){plain(m->route.lengths), NULL, NULL};
     lanes[LANE_GRADS] = (struct lane_ends){plain(b->grads), m->row_of ? m->refs : m->route.order, NULL};
+    lanes[LANE_PLACES] = (struct lane_ends){plain(m->route.numbers), m->route.order, NULL};
     lanes[LANE_ROWS].order = m->route.order;
     lanes[LANE_STATUSES].order = m->route.key_order;
 }

@@ -63,6 +63,7 @@ enum lane {
     LANE_WEIGHTS,
     LANE_LENGTHS,
     LANE_GRADS,
+    LANE_PLACES, /* where the home wants the item's row */
     LANES_OUT,
     LANE_ROWS = LANES_OUT,
     LANE_STATUSES,
@@ -124,6 +125,7 @@ struct flow {
     struct store_done *done;
 
     bool by_row, has_offsets; /* items are rows; the request has offsets */
+    bool is_delivered;        /* owners store rows right where homes want them */
     uint32_t n_keys;
     uint8_t *pinned;
     size_t pinned_bytes;
@@ -191,6 +193,8 @@ int passage_back(struct flow *flow, enum lane lane);
 
 /* ---- pull, push: 0 or a status ---- */
 
+/* Whether answers are whole rows, each of one key. */
+bool pull_fits_delivery(const struct flow *flow);
 int pull_run(struct flow *flow);
 /* Everything up to the report of what is to be created. */
 int push_plan(struct flow *flow);

@@ -57,6 +57,8 @@ int launch_lengths(struct route_view r, void *stream);
 int launch_key_order(struct route_view r, void *stream);
 /* The report, from `sorted` and `grouped`. */
 int launch_report(struct route_view r, void *stream);
+/* item_of[k] = j for the keys offsets[j] .. offsets[j + 1] of each item. */
+int launch_spread(const uint32_t *offsets, uint32_t n_items, uint32_t *item_of, void *stream);
 /* out[i] = map[order[i]] */
 int launch_compose(const uint32_t *map, const uint32_t *order, uint32_t *out, uint32_t n,
                    void *stream);
@@ -73,6 +75,11 @@ struct parcels {
  * number order[j] (NULL: j) of `home`. Outward copies from home, else to home. */
 int launch_move(struct parcels p, const uint32_t *order, uint8_t *home, uint32_t bytes,
                 bool is_outward, void *stream);
+
+/* The lookup of an owner that stores right where homes want the rows: key k of the piece of home h becomes
+ * row places[k] of p.at[h], whole rows of t.stride bytes as they are stored, or their first values. */
+int launch_deliver(struct table_view t, struct keys_view in, const uint32_t *places,
+                   struct parcels p, bool zero_missing, uint8_t *statuses, void *stream);
 
 /* Sums of `lengths`: out[0] = 0, out[i + 1] = lengths[0] + ... + lengths[i]. CUB. */
 size_t sum_bytes(uint32_t n);

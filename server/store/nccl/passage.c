@@ -36,7 +36,7 @@ void passage_lay_out(struct flow *flow, uint32_t device, struct arena *arena)
     uint64_t row_bytes = 0;
     for (int i = 0; i < LANES; i++) {
         const struct lane_shape *lane = &flow->lanes[i];
-        if (lane->bytes == 0)
+        if (lane->bytes == 0 || (i == LANE_ROWS && flow->is_delivered))
             continue;
         uint64_t sent = (uint64_t)lane->space->sent[device].at[n] * lane->bytes;
         m->lanes[i].owner =

@@ -51,6 +51,35 @@ static struct pull_view answer_of(const struct flow *flow, const struct member *
     };
 }
 
+/* What comes back is the answer. */
+static bool is_whole(const struct flow *flow)
+{
+    const struct table_view *t = &flow->group->tables[0]->view;
+    for (uint32_t d = 0; d < flow->group->n; d++)
+        if ((uintptr_t)flow->members[d].batch.values % 16 != 0)
+            return false;
+    return flow->pull->dtype == t->dtype && !flow->has_offsets &&
+           t->dim * element_bytes(t->dtype) == t->stride;
+}
+
+bool pull_fits_delivery(const struct flow *flow)
+{
+    return flow->by_row ? is_whole(flow) : true;
+}
+
+static int deliver(const struct flow *flow, uint32_t device)
+{
+    const struct member *m = &flow->members[device];
+    struct parcels p = {.n = flow->group->n, .starts = flow->items.got[device]};
+    for (uint32_t home = 0; home < p.n; home++)
+        p.at[home] = flow->members[home].lanes[LANE_ROWS].home;
+    return launch_deliver(m->table->view, m->in,
+                          (const uint32_t *)(void *)m->lanes[LANE_PLACES].owner, p,
+                          flow->pull->zero_missing,
+                          flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL,
+                          m->table->stream);
+}
+
 static int look_up(const struct flow *flow, const struct member *m)
 {
     struct table_view t = m->table->view;
@@ -60,17 +89,10 @@ static int look_up(const struct flow *flow, const struct member *m)
     if (gather_fits(&t, &view))
         return launch_gather(t, view, stream);
     if (view.in.row_of)
-        status = launch_expand(view.in, stream);
+        status = launch_spread(view.in.offsets, view.in.n_rows, view.in.row_of, stream);
     if (status == 0)
         status = launch_find(t, view.in, m->found, view.statuses, stream);
     return status ? status : launch_pool(t, view, m->found, stream);
-}
-
-static bool is_whole(const struct flow *flow, const struct member *m)
-{
-    const struct table_view *t = &m->table->view;
-    return flow->pull->dtype == t->dtype && m->batch.offsets == NULL &&
-           t->dim * element_bytes(t->dtype) == t->stride;
 }
 
 /* Rows that came back become those of the batch. */
@@ -112,32 +134,38 @@ static int hand_over(const struct flow *flow, const struct member *m)
     return status;
 }
 
-int pull_run(struct flow *flow)
+/* From the lookup to the rows at home. */
+static int look_up_all(struct flow *flow)
 {
     struct group *group = flow->group;
-    bool is_pooled[WIRE_MAX];
-    for (uint32_t d = 0; d < group->n; d++) {
-        struct member *m = &flow->members[d];
-        is_pooled[d] = !flow->by_row && !is_whole(flow, m);
-        if (!flow->by_row && !is_pooled[d])
-            m->lanes[LANE_ROWS].home = m->values;
-    }
-    int status = take_memory(flow);
-    if (status == 0)
-        status = passage_out(flow);
+    int status = 0;
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
         status = device_use(group->tables[d]->device);
         if (status == 0)
-            status = look_up(flow, &flow->members[d]);
+            status = flow->is_delivered ? deliver(flow, d) : look_up(flow, &flow->members[d]);
     }
+    if (status != 0)
+        return status;
+    return flow->is_delivered ? group_meet(flow) : passage_back(flow, LANE_ROWS);
+}
+
+int pull_run(struct flow *flow)
+{
+    struct group *group = flow->group;
+    bool is_pooled = !flow->by_row && !is_whole(flow);
+    for (uint32_t d = 0; d < group->n && !is_pooled; d++)
+        flow->members[d].lanes[LANE_ROWS].home = flow->members[d].values;
+    int status = take_memory(flow);
     if (status == 0)
-        status = passage_back(flow, LANE_ROWS);
+        status = passage_out(flow);
+    if (status == 0)
+        status = look_up_all(flow);
     if (status == 0 && flow->lanes[LANE_STATUSES].bytes)
         status = passage_back(flow, LANE_STATUSES);
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
         const struct member *m = &flow->members[d];
         status = device_use(group->tables[d]->device);
-        if (status == 0 && is_pooled[d])
+        if (status == 0 && is_pooled)
             status = pool_at_home(flow, m);
         if (status == 0)
             status = hand_over(flow, m);

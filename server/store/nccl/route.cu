@@ -31,26 +31,39 @@ int launch_lengths(struct route_view r, void *stream)
     return LAUNCH(lengths, s.grid, s.block, stream, r);
 }
 
-/* The last item that begins at or before key k: items may be empty. */
+#define LANES_OF_ITEM 8u
+
+/* Each item's keys by a few lanes of its own. */
 static __global__ void __launch_bounds__(256) key_order(route_view r)
 {
-    for (uint64_t k = lane_index(); k < r.n_keys; k += lane_count()) {
-        uint32_t low = 0, high = r.n_items;
-        while (high - low > 1) {
-            uint32_t middle = low + (high - low) / 2;
-            if (r.grouped[middle] <= k)
-                low = middle;
-            else
-                high = middle;
-        }
-        r.key_order[k] = r.offsets[r.order[low]] - r.first + ((uint32_t)k - r.grouped[low]);
+    uint32_t lane = threadIdx.x % LANES_OF_ITEM;
+    for (uint64_t j = lane_index() / LANES_OF_ITEM; j < r.n_items;
+         j += lane_count() / LANES_OF_ITEM) {
+        uint32_t from = r.offsets[r.order[j]] - r.first, to = r.grouped[j];
+        for (uint32_t i = lane; to + i < r.grouped[j + 1]; i += LANES_OF_ITEM)
+            r.key_order[to + i] = from + i;
     }
 }
 
 int launch_key_order(struct route_view r, void *stream)
 {
-    struct shape s = shape_of(r.n_keys);
+    struct shape s = shape_of((uint64_t)r.n_items * LANES_OF_ITEM);
     return LAUNCH(key_order, s.grid, s.block, stream, r);
+}
+
+static __global__ void __launch_bounds__(256)
+    spread(const uint32_t *offsets, uint32_t n_items, uint32_t *item_of)
+{
+    uint32_t lane = threadIdx.x % LANES_OF_ITEM;
+    for (uint64_t j = lane_index() / LANES_OF_ITEM; j < n_items; j += lane_count() / LANES_OF_ITEM)
+        for (uint32_t k = offsets[j] + lane; k < offsets[j + 1]; k += LANES_OF_ITEM)
+            item_of[k] = (uint32_t)j;
+}
+
+int launch_spread(const uint32_t *offsets, uint32_t n_items, uint32_t *item_of, void *stream)
+{
+    struct shape s = shape_of((uint64_t)n_items * LANES_OF_ITEM);
+    return LAUNCH(spread, s.grid, s.block, stream, offsets, n_items, item_of);
 }
 
 /* One lane for each device, and one for the end. */
