@@ -323,12 +323,12 @@ int main(int argc, char **argv)
     check(cudaGetDeviceCount(&n), "devices");
     b.n_keys = (argc > 1 ? strtoull(argv[1], NULL, 10) : 16) << 20;
     b.n_keys *= (uint64_t)n;
-    measure(&b, "slot table, 10 keys a row of 256 bytes", EMBD_SLOT, 1 << 17, 10);
-    measure(&b, "slot table, 40 keys a row of 256 bytes", EMBD_SLOT, 1 << 15, 40);
+    measure(&b, "slot table, 10 keys a row of 256 bytes", EMBD_SLOT, 1 << 18, 10);
+    measure(&b, "slot table, 40 keys a row of 256 bytes", EMBD_SLOT, 1 << 16, 40);
     measure(&b, "slot table, 1 key a row", EMBD_SLOT, 1 << 20, 1);
     close_table(&b);
     measure(&b, "hash table, 1 key a row", EMBD_HASH, 1 << 20, 1);
-    measure(&b, "hash table, 10 keys a row", EMBD_HASH, 1 << 17, 10);
+    measure(&b, "hash table, 10 keys a row", EMBD_HASH, 1 << 18, 10);
     close_table(&b);
     return 0;
 }

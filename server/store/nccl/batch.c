@@ -225,7 +225,7 @@ static int copy_there(const struct flow *flow, const struct share *from, const s
 }
 
 /* Memory, and the batch in it. */
-static int settle(struct flow *flow, struct member *m, bool is_there)
+static int settle(struct flow *flow, struct member *m, bool is_there, void *stream)
 {
     struct share from = m->batch;
     int status = device_use(m->table->device);
@@ -240,7 +240,7 @@ static int settle(struct flow *flow, struct member *m, bool is_there)
     }
     set_lanes(flow, m);
     if (status == 0 && !is_there)
-        status = copy_there(flow, &from, &m->batch, m->table->stream);
+        status = copy_there(flow, &from, &m->batch, stream);
     return status;
 }
 
@@ -252,10 +252,9 @@ static int bits_for(uint32_t n)
     return bits;
 }
 
-static int group_keys(const struct member *m)
+static int group_keys(const struct member *m, void *stream)
 {
     const struct route_view *r = &m->route;
-    void *stream = m->table->stream;
     int status = launch_lengths(*r, stream);
     if (status == 0)
         status = launch_sums(m->temp, sum_bytes(r->n_items), r->lengths, r->grouped, r->n_items,
@@ -264,33 +263,31 @@ static int group_keys(const struct member *m)
 }
 
 /* An item whose gradient is a row's takes that row's. */
-static int find_rows(const struct member *m)
+static int find_rows(const struct member *m, void *stream)
 {
     struct keys_view in = {.n = m->batch.n_keys,
                            .n_rows = m->batch.n_rows,
                            .first = m->batch.first,
                            .offsets = m->batch.offsets,
                            .row_of = m->row_of};
-    int status = launch_expand(in, m->table->stream);
-    return status ? status
-                  : launch_compose(m->row_of, m->route.order, m->refs, in.n, m->table->stream);
+    int status = launch_expand(in, stream);
+    return status ? status : launch_compose(m->row_of, m->route.order, m->refs, in.n, stream);
 }
 
-static int route(const struct flow *flow, const struct member *m)
+static int route(const struct flow *flow, const struct member *m, void *stream)
 {
     const struct route_view *r = &m->route;
-    void *stream = m->table->stream;
     int status = launch_route(*r, stream);
     if (status == 0)
         status = launch_sort(m->temp, sort_bytes(r->n_items), r->owners, r->sorted, r->numbers,
                              r->order, r->n_items, bits_for(r->n_devices), stream);
     if (status == 0 && r->offsets)
-        status = group_keys(m);
+        status = group_keys(m, stream);
     if (status == 0 && m->row_of && flow->kind == CALL_PUSH)
-        status = find_rows(m);
+        status = find_rows(m, stream);
     if (status == 0)
         status = launch_report(*r, stream);
-    return status ? status : device_event_record(m->event, stream);
+    return status;
 }
 
 int batch_route(struct flow *flow, bool is_there)
@@ -298,9 +295,9 @@ int batch_route(struct flow *flow, bool is_there)
     int status = 0;
     for (uint32_t d = 0; d < flow->group->n && status == 0; d++) {
         struct member *m = &flow->members[d];
-        status = settle(flow, m, is_there);
+        status = settle(flow, m, is_there, flow->group->fronts[d]);
         if (status == 0)
-            status = route(flow, m);
+            status = route(flow, m, flow->group->fronts[d]);
     }
     return status;
 }

@@ -182,7 +182,9 @@ static void record(struct flow *flow, enum flow_state state)
     for (uint32_t d = 0; d < flow->group->n && status == 0; d++) {
         status = device_use(flow->members[d].table->device);
         if (status == 0)
-            status = device_event_record(flow->members[d].event, flow->members[d].table->stream);
+            status = device_event_record(flow->members[d].event,
+                                         state == FLOW_ROUTED ? flow->group->fronts[d]
+                                                              : flow->members[d].table->stream);
     }
     flow->state = state;
     flow->deadline_ms = wire_now_ms() + group_patience_ms;
@@ -347,7 +349,7 @@ static void wait_for_devices(const struct group *group)
 {
     for (uint32_t d = 0; d < group->n && !group->failed; d++)
         if (device_use(group->tables[d]->device) == 0)
-            device_stream_wait(group->tables[d]->stream);
+            device_stream_wait(group->fronts[d]);
 }
 
 static void start(struct flow *flow, bool is_there_already)

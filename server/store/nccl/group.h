@@ -18,8 +18,8 @@
  * Items: in hash and modulo tables a key, whose row comes back as it is stored and is pooled at home;
  * in slot tables a row with its keys, which is pooled by its owner.
  *
- * Everything is enqueued on the stream of the device's own store, and devices wait for each other by
- * events. The host has to know how much goes where, so it comes back to a call when that was counted,
+ * Items are grouped on a stream of their own, so that it goes on while the call before is served; all the
+ * rest is enqueued on the stream of the device's own store. Devices wait for each other by events. The host has to know how much goes where, so it comes back to a call when that was counted,
  * and to one that may create rows once more when these were. It never waits but in scan, load, a pull
  * that says `now`, and a push that finds less room than it needs.
  *
@@ -143,6 +143,7 @@ struct group {
     struct table_schema member_schema; /* the members'; its arrays are the caller's */
     uint32_t n;
     struct store *tables[WIRE_MAX];
+    void *fronts[WIRE_MAX]; /* streams on which items are grouped */
     struct flow *first, *last; /* the queue */
     struct flow *spare;
     bool failed; /* the devices are not to be trusted any more */

@@ -20,8 +20,11 @@ static void nccl_close(struct store *store)
         flow_collect(group);
     if (!group->failed) { /* else devices may never be done with their memory: it stays theirs */
         flow_free_spare(group);
-        for (uint32_t d = 0; d < group->n; d++)
+        for (uint32_t d = 0; d < group->n; d++) {
+            device_use((int)d);
+            device_stream_free(group->fronts[d]);
             cuda_close(group->tables[d]);
+        }
     }
     wire_close();
     free(group);
@@ -35,6 +38,12 @@ static void set_member_schema(struct group *group, const struct table_schema *sc
     group->member_schema = *schema;
     if (s->on_full == EMBD_GROW && s->capacity != 0 && group->n > 1)
         s->capacity = s->capacity / group->n + s->capacity / group->n / 64 + 1;
+}
+
+static int open_front(struct group *group, uint32_t device, struct embd__error *e)
+{
+    int status = device_stream_new(&group->fronts[device]);
+    return status ? group_error(group, status, "opening it", e) : EMBD_OK;
 }
 
 static int nccl_open(const struct table_schema *schema, struct store **out, struct embd__error *e)
@@ -53,7 +62,8 @@ static int nccl_open(const struct table_schema *schema, struct store **out, stru
     group->n = wire_devices();
     set_member_schema(group, schema);
     for (uint32_t d = 0; d < group->n; d++) {
-        if (cuda_open_on(&group->member_schema, (int)d, &group->tables[d], e) != EMBD_OK) {
+        if (cuda_open_on(&group->member_schema, (int)d, &group->tables[d], e) != EMBD_OK ||
+            open_front(group, d, e) != EMBD_OK) {
             nccl_close((struct store *)group);
             return e->status;
         }
