@@ -299,7 +299,8 @@ static void measure(struct bench *b, const char *what, embd_partition partition,
     make_batches(b);
     uint32_t n = b->group->n;
     double us = time_group(b, &spread), one = time_one(b, &spread_one);
-    double away = (double)n_rows * DIM * sizeof(float) * (n - 1) / n;
+    uint32_t n_moved = partition == EMBD_SLOT ? n_rows : n_rows * per_row;
+    double away = (double)n_moved * DIM * sizeof(float) * (n - 1) / n;
     double link = link_rate(n, wire_is_peer() ? WIRE_BY_PEER : WIRE_BY_NCCL);
     printf("| %u GPUs, by %s: %-44s | %8.1f us | %4.1f %% | %6.2f G rows/s | %.2f of linear | %.2f of the "
            "links' %.0f GB/s |\n",

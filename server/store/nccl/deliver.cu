@@ -1,22 +1,11 @@
 /* deliver.cu - the lookup that most pulls need, where peers' memory can be stored to: a warp finds 32 keys
  * and copies their rows to where their homes want them, so that the links are at work while the table is
  * read, and nothing is written twice. */
-#include "keytable.cuh"
-#include "move.h"
-#include "values.cuh"
+#include "pieces.cuh"
+#include "pool.cuh"
 
 #define BLOCK   128u
 #define AT_ONCE 8u
-
-/* Where this lane's key goes. */
-__device__ static inline uint4 *place_of(const parcels &p, const uint32_t *places, uint32_t k,
-                                         uint32_t stride)
-{
-    uint32_t piece = 0;
-    while (piece + 1 < p.n && p.starts.at[piece + 1] <= k)
-        piece++;
-    return (uint4 *)(p.at[piece] + (uint64_t)places[k] * stride);
-}
 
 /* The first values of the warp's keys without a row, one key after the other. */
 __device__ static inline void deliver_first(const table_view &t, uint64_t key, uint32_t slot,
@@ -65,15 +54,15 @@ static __global__ void __launch_bounds__(BLOCK)
     deliver(table_view t, keys_view in, const uint32_t *places, parcels p, bool zero_missing,
             uint8_t *statuses)
 {
-    uint32_t lane = threadIdx.x % 32;
-    uint64_t base = lane_index() - lane;
-    if (base >= in.n)
+    piece of = piece_of_block(p);
+    uint64_t at = of.begin + of.block * BLOCK + threadIdx.x;
+    if (at - threadIdx.x % 32 >= of.end)
         return;
-    bool active = base + lane < in.n;
-    uint32_t i = (uint32_t)(base + lane);
+    bool active = at < of.end;
+    uint32_t i = (uint32_t)at;
     uint64_t key = active ? in.keys[i] : 0;
     uint32_t slot = HAS_SLOTS && active ? in.slots[i] : 0;
-    uint4 *to = active ? place_of(p, places, i, t.stride) : nullptr;
+    uint4 *to = active ? (uint4 *)(p.at[of.number] + (uint64_t)places[i] * t.stride) : nullptr;
     uint32_t ref = find_warp<32, HAS_SLOTS>(t, key, slot, active);
     ref = active && is_row(ref) ? ref : 0;
     deliver_rows<UNITS>(t, ref, to, zero_missing);
@@ -88,7 +77,7 @@ template <bool HAS_SLOTS>
 static int launch(const table_view &t, const keys_view &in, const uint32_t *places,
                   const parcels &p, bool zero_missing, uint8_t *statuses, void *stream)
 {
-    unsigned grid = (in.n + BLOCK - 1) / BLOCK;
+    unsigned grid = blocks_for(p, BLOCK, UINT32_MAX / WIRE_MAX);
     switch (t.stride / 16) {
     case 4:
         return LAUNCH((deliver<4, HAS_SLOTS>), grid, BLOCK, stream, t, in, places, p, zero_missing,
@@ -112,4 +101,35 @@ int launch_deliver(struct table_view t, struct keys_view in, const uint32_t *pla
         return 0;
     return t.row_slots ? launch<true>(t, in, places, p, zero_missing, statuses, stream)
                        : launch<false>(t, in, places, p, zero_missing, statuses, stream);
+}
+
+/* ---- pooled rows ---- */
+
+static __global__ void __launch_bounds__(256)
+    pool_to(table_view t, pull_view view, const uint32_t *refs, const uint32_t *places, parcels p)
+{
+    piece of = piece_of_block(p);
+    uint32_t fours = fours_of(t.dim);
+    uint64_t i = of.block * 256 + threadIdx.x, row = of.begin + i / fours;
+    uint32_t column = (uint32_t)(i % fours) * 4;
+    if (row >= of.end)
+        return;
+    four sum = pooled_columns(t, view, refs, row, column);
+    packed_store(p.at[of.number], view.dtype, (uint64_t)places[row] * t.dim, column, t.dim,
+                 view.is_aligned, sum);
+}
+
+int launch_pool_to(struct table_view t, struct pull_view view, const uint32_t *refs,
+                   const uint32_t *places, struct parcels p, void *stream)
+{
+    uint32_t fours = (t.dim + 3) / 4;
+    if (view.in.n_rows == 0)
+        return 0;
+    struct parcels columns = p;
+    for (uint32_t i = 0; i < p.n; i++) {
+        uint64_t n = (uint64_t)(p.starts.at[i + 1] - p.starts.at[i]) * fours;
+        columns.starts.at[i + 1] = columns.starts.at[i] + (uint32_t)((n + 255) / 256);
+    }
+    return LAUNCH(pool_to, blocks_for(columns, 1, UINT32_MAX / WIRE_MAX), 256u, stream, t, view,
+                  refs, places, p);
 }

@@ -194,8 +194,6 @@ int passage_back(struct flow *flow, enum lane lane);
 
 /* ---- pull, push: 0 or a status ---- */
 
-/* Whether answers are whole rows, each of one key. */
-bool pull_fits_delivery(const struct flow *flow);
 int pull_run(struct flow *flow);
 /* Everything up to the report of what is to be created. */
 int push_plan(struct flow *flow);

@@ -47,7 +47,7 @@ static int move_by_peer(const struct rig *rig)
 {
     int status = 0;
     for (uint32_t d = 0; d < rig->n && status == 0; d++) {
-        struct parcels p = {.n = rig->n};
+        struct parcels p = {.n = rig->n, .first = d};
         for (uint32_t e = 0; e < rig->n; e++) {
             p.at[e] = (uint8_t *)rig->to[e] + d * PIECE;
             p.starts.at[e + 1] = (e + 1) * (uint32_t)(PIECE / 256);

@@ -1,31 +1,24 @@
 /* move.cu - moves keys, rows, gradients and statuses between the order in which a device has them and
  * the places of several devices, which may be its own memory or that of peers. */
-#include "launch.cuh"
-#include "move.h"
+#include "pieces.cuh"
 
-__device__ static inline uint32_t piece_of(const parcels &p, uint32_t j)
-{
-    uint32_t piece = 0;
-    while (piece + 1 < p.n && p.starts.at[piece + 1] <= j)
-        piece++;
-    return piece;
-}
+#define BLOCK 256u
 
 /* A unit is the widest word that things and places are aligned to. */
 template <class Unit>
-static __global__ void __launch_bounds__(256)
+static __global__ void __launch_bounds__(BLOCK)
     move(parcels p, const uint32_t *order, Unit *home, uint32_t units, bool is_outward)
 {
-    uint64_t n = (uint64_t)p.starts.at[p.n] * units;
-    for (uint64_t i = lane_index(); i < n; i += lane_count()) {
-        uint32_t j = (uint32_t)(i / units), unit = (uint32_t)(i % units);
-        uint32_t piece = piece_of(p, j);
-        Unit *away = (Unit *)p.at[piece] + (uint64_t)(j - p.starts.at[piece]) * units + unit;
+    piece of = piece_of_block(p);
+    Unit *away = (Unit *)p.at[of.number];
+    uint64_t n = (uint64_t)(of.end - of.begin) * units, step = gridDim.x / p.n * (uint64_t)BLOCK;
+    for (uint64_t i = of.block * BLOCK + threadIdx.x; i < n; i += step) {
+        uint32_t j = of.begin + (uint32_t)(i / units), unit = (uint32_t)(i % units);
         Unit *here = home + (uint64_t)(order ? order[j] : j) * units + unit;
         if (is_outward)
-            *away = *here;
+            away[i] = *here;
         else
-            *here = *away;
+            *here = away[i];
     }
 }
 
@@ -33,9 +26,9 @@ template <class Unit>
 static int launch(const parcels &p, const uint32_t *order, uint8_t *home, uint32_t bytes,
                   bool is_outward, void *stream)
 {
-    uint32_t units = bytes / (uint32_t)sizeof(Unit);
-    struct shape s = shape_of((uint64_t)p.starts.at[p.n] * units);
-    return LAUNCH(move<Unit>, s.grid, s.block, stream, p, order, (Unit *)home, units, is_outward);
+    uint32_t units = bytes / (uint32_t)sizeof(Unit), things = units < BLOCK ? BLOCK / units : 1;
+    return LAUNCH(move<Unit>, blocks_for(p, things, SHAPE_BLOCKS), BLOCK, stream, p, order,
+                  (Unit *)home, units, is_outward);
 }
 
 int launch_move(struct parcels p, const uint32_t *order, uint8_t *home, uint32_t bytes,

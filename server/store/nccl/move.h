@@ -67,7 +67,7 @@ int launch_numbers(uint32_t *out, uint32_t first, uint32_t n, void *stream);
 
 /* Places on several devices, one for each piece of what is grouped. */
 struct parcels {
-    uint32_t n;
+    uint32_t n, first; /* the piece to begin with */
     struct starts starts;
     uint8_t *at[WIRE_MAX];
 };
@@ -80,6 +80,10 @@ int launch_move(struct parcels p, const uint32_t *order, uint8_t *home, uint32_t
  * row places[k] of p.at[h], whole rows of t.stride bytes as they are stored, or their first values. */
 int launch_deliver(struct table_view t, struct keys_view in, const uint32_t *places,
                    struct parcels p, bool zero_missing, uint8_t *statuses, void *stream);
+
+/* launch_pool, whose rows go the same way; view.values is not used. */
+int launch_pool_to(struct table_view t, struct pull_view view, const uint32_t *refs,
+                   const uint32_t *places, struct parcels p, void *stream);
 
 /* Sums of `lengths`: out[0] = 0, out[i + 1] = lengths[0] + ... + lengths[i]. CUB. */
 size_t sum_bytes(uint32_t n);

@@ -62,7 +62,8 @@ void passage_lay_out(struct flow *flow, uint32_t device, struct arena *arena)
 static struct parcels parcels_of(const struct flow *flow, enum lane lane, uint32_t home)
 {
     const struct lane_shape *shape = &flow->lanes[lane];
-    struct parcels parcels = {.n = flow->group->n, .starts = shape->space->sent[home]};
+    struct parcels parcels = {
+        .n = flow->group->n, .first = home, .starts = shape->space->sent[home]};
     for (uint32_t owner = 0; owner < parcels.n; owner++)
         parcels.at[owner] = flow->members[owner].lanes[lane].owner +
                             (uint64_t)shape->space->got[owner].at[home] * shape->bytes;

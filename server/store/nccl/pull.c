@@ -62,17 +62,38 @@ static bool is_whole(const struct flow *flow)
            t->dim * element_bytes(t->dtype) == t->stride;
 }
 
-bool pull_fits_delivery(const struct flow *flow)
+/* Where an owner stores what homes want. */
+static struct parcels homes_of(const struct flow *flow, uint32_t owner)
 {
-    return flow->by_row ? is_whole(flow) : true;
+    struct parcels p = {.n = flow->group->n, .first = owner, .starts = flow->items.got[owner]};
+    for (uint32_t home = 0; home < p.n; home++)
+        p.at[home] = flow->members[home].lanes[LANE_ROWS].home;
+    return p;
+}
+
+static int pool_to_homes(const struct flow *flow, const struct member *m, struct parcels p)
+{
+    struct table_view t = m->table->view;
+    struct pull_view view = answer_of(flow, m, &t);
+    void *stream = m->table->stream;
+    int status = 0;
+    for (uint32_t home = 0; home < p.n; home++)
+        view.is_aligned &= aligned(p.at[home], t.dim, view.dtype);
+    if (view.in.row_of)
+        status = launch_spread(view.in.offsets, view.in.n_rows, view.in.row_of, stream);
+    if (status == 0)
+        status = launch_find(t, view.in, m->found, view.statuses, stream);
+    return status ? status
+                  : launch_pool_to(t, view, m->found,
+                                   (const uint32_t *)(void *)m->lanes[LANE_PLACES].owner, p, stream);
 }
 
 static int deliver(const struct flow *flow, uint32_t device)
 {
     const struct member *m = &flow->members[device];
-    struct parcels p = {.n = flow->group->n, .starts = flow->items.got[device]};
-    for (uint32_t home = 0; home < p.n; home++)
-        p.at[home] = flow->members[home].lanes[LANE_ROWS].home;
+    struct parcels p = homes_of(flow, device);
+    if (flow->by_row && !is_whole(flow))
+        return pool_to_homes(flow, m, p);
     return launch_deliver(m->table->view, m->in,
                           (const uint32_t *)(void *)m->lanes[LANE_PLACES].owner, p,
                           flow->pull->zero_missing,
