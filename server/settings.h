@@ -31,7 +31,7 @@ enum {
     X(HTTP, "http", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT|off",                                \
       "Metrics, health and the status page, read only (127.0.0.1:7780, and off where that port is "  \
       "taken); port 0: a free one, which is printed")                                              \
-    X(STORE, "store", IN_FLAGS | IN_TOP, "NAME", "Where rows live: host, cuda or auto (auto)")     \
+    X(STORE, "store", IN_FLAGS | IN_TOP, "NAME", "Where rows live: host, cuda, nccl or auto (auto)") \
     X(DATA_DIR, "data_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                  \
       "Directory for snapshots; without it snapshots are refused")                                 \
     X(ADMIN_DIR, "admin_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                \
