@@ -53,13 +53,22 @@ int block_need(struct block *block, uint64_t bytes)
     void *memory;
     if (bytes <= block->bytes)
         return 0;
-    uint64_t ample = bytes + bytes / 4;
-    int status = wire_memory_new(&memory, ample);
+    uint64_t more = block->bytes + block->bytes / 2, ample = bytes > more ? bytes : more;
+    int status = block->n_before < BLOCK_GROWTHS ? wire_memory_new(&memory, ample) : DEVICE_NO_MEMORY;
     if (status != 0)
         return status;
-    wire_memory_free(block->memory);
-    *block = (struct block){memory, ample};
+    if (block->memory != NULL)
+        block->before[block->n_before++] = block->memory;
+    block->memory = memory;
+    block->bytes = ample;
     return 0;
+}
+
+static void block_free(struct block *block)
+{
+    for (uint32_t i = 0; i < block->n_before; i++)
+        wire_memory_free(block->before[i]);
+    wire_memory_free(block->memory);
 }
 
 /* ---- a call's memory ---- */
@@ -70,8 +79,8 @@ static void destroy(struct flow *flow)
         struct member *m = &flow->members[d];
         device_use(m->table->device);
         device_event_free(m->event);
-        wire_memory_free(m->home.memory);
-        wire_memory_free(m->owner.memory);
+        block_free(&m->home);
+        block_free(&m->owner);
     }
     free(flow);
 }

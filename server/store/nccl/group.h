@@ -50,10 +50,14 @@ struct space {
     struct starts got[WIRE_MAX];  /* of owner o: those of home h are got[o].at[h] .. [h + 1] */
 };
 
-/* Device memory that is kept from one call to the next. */
+/* Device memory that is kept from one call to the next. It grows by half at least; what it was before is
+ * kept too, because giving memory back waits for the device, which may be stuck. */
+#define BLOCK_GROWTHS 80u
 struct block {
     uint8_t *memory;
     uint64_t bytes;
+    uint8_t *before[BLOCK_GROWTHS];
+    uint32_t n_before;
 };
 
 /* What goes from homes to owners, then what comes back. */
