@@ -136,9 +136,10 @@ static void flow_free(struct flow *flow)
         call_free(m->call);
         m->call = NULL;
     }
-    if (!flow->group->failed) /* else a device may write there yet */
+    if (!flow->group->failed) { /* else a device may write there yet */
         buffer_free(flow->pinned, flow->pinned_bytes);
-    flow->pinned = NULL;
+        flow->pinned = NULL;
+    }
     flow->next = flow->group->spare;
     flow->group->spare = flow;
 }
@@ -364,11 +365,6 @@ static void wait_for_devices(const struct group *group)
 static void start(struct flow *flow, bool is_there_already)
 {
     struct group *group = flow->group;
-    flow->done->error.status = EMBD_OK;
-    if (group->failed) {
-        end(flow, embd__error_set(&flow->done->error, EMBD_INTERNAL, "%s", group->why));
-        return;
-    }
     int status = is_there_already ? 0 : batch_cut(flow);
     if (status == 0) {
         set_lanes(flow);
@@ -384,9 +380,13 @@ static void start(struct flow *flow, bool is_there_already)
 
 static struct flow *submit(struct group *group, enum call_kind kind, struct store_done *done)
 {
+    done->error.status = EMBD_OK;
+    if (group->failed) {
+        done->fn(done, embd__error_set(&done->error, EMBD_INTERNAL, "%s", group->why));
+        return NULL;
+    }
     struct flow *flow = flow_new(group);
     if (flow == NULL) {
-        done->error.status = EMBD_OK;
         done->fn(done, group_error(group, DEVICE_NO_MEMORY, "for a call", &done->error));
         return NULL;
     }

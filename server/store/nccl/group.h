@@ -152,6 +152,7 @@ struct group {
     struct flow *spare;
     bool failed; /* the devices are not to be trusted any more */
     char why[300];
+    struct group *given_up; /* the one closed before, of those that failed */
 };
 
 /* Milliseconds that the devices have for one call before they count as lost. */

@@ -11,6 +11,8 @@ static struct group *group_of(const struct store *store)
 
 /* ---- open and close ---- */
 
+static struct group *given_up;
+
 static void nccl_close(struct store *store)
 {
     struct group *group = group_of(store);
@@ -18,15 +20,18 @@ static void nccl_close(struct store *store)
         return;
     while (group->first != NULL)
         flow_collect(group);
-    if (!group->failed) { /* else devices may never be done with their memory: it stays theirs */
-        flow_free_spare(group);
-        for (uint32_t d = 0; d < group->n; d++) {
-            device_use((int)d);
-            device_stream_free(group->fronts[d]);
-            cuda_close(group->tables[d]);
-        }
-    }
     wire_close();
+    if (group->failed) { /* devices may never be done with its memory: it stays theirs */
+        group->given_up = given_up;
+        given_up = group;
+        return;
+    }
+    flow_free_spare(group);
+    for (uint32_t d = 0; d < group->n; d++) {
+        device_use((int)d);
+        device_stream_free(group->fronts[d]);
+        cuda_close(group->tables[d]);
+    }
     free(group);
 }
 
