@@ -29,7 +29,7 @@ page() {
 # The words of every command below embctl WORDS..., one command a line.
 commands() {
     "$bin/embctl" "$@" --help | sed -n '/^Commands:$/,/^$/s/^  \([a-z]*\) .*/\1/p' | while read -r name; do
-        if "$bin/embctl" "$@" "$name" --help | grep '^Commands:$' | cat >/dev/null; then
+        if "$bin/embctl" "$@" "$name" --help | grep -q '^Commands:$'; then
             commands "$@" "$name"
         else
             echo "$* $name"
