@@ -49,6 +49,7 @@ int command_shard_list(int argc, char **argv);
 int command_shard_drain(int argc, char **argv);
 int command_wait(int argc, char **argv);
 int command_config_check(int argc, char **argv);
+int command_token(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_completion(int argc, char **argv);
 int command_get(int argc, char **argv);

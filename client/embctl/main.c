@@ -4,7 +4,7 @@
  * results are shown: a table, or JSON from the same cells), then one file per group of commands:
  * cluster.c, stats.c, table.c (settings.h: a definition on the command line), get.c, delete.c, copies.c
  * (snapshot, dump, load, verify; progress.h shows how far they are), models.c (export, import;
- * parameters.h: tables of a ps.json), inspect.c, blobs.c. */
+ * parameters.h: tables of a ps.json), inspect.c, blobs.c, token.c. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +55,7 @@ const struct command all_commands[] = {
     {"blobs", "List or show the files that a trainer gave to a snapshot", command_blobs, NULL},
     {"drain", "Have the servers finish and exit", command_drain, NULL},
     {"config", "Check configuration files", NULL, config_commands},
+    {"token", "Make a token for a client", command_token, NULL},
     {"bench", "Run embd-bench, the load generator", command_bench, NULL},
     {"completion", "Print a completion script for bash or zsh", command_completion, NULL},
     {"version", "Version of this program", command_version, NULL},

@@ -1,22 +1,55 @@
-"""README.md's C block is client/examples/readme.c, so what the README shows is what the build compiles."""
+"""README.md keeps up with the sources: its C block is client/examples/readme.c, and its tables name every setting of the
+server and every command of embctl."""
 
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def section(title):
+    return re.split(r"^## ", README.split(f"\n## {title}\n", 1)[1], maxsplit=1, flags=re.M)[0]
+
+
+def example_offences():
+    blocks = re.findall(r"^```c\n(.*?)^```", README, re.M | re.S)
+    source = (ROOT / "client/examples/readme.c").read_text(encoding="utf-8")
+    if len(blocks) != 1:
+        yield f"README.md has {len(blocks)} blocks of C; there should be one"
+    elif blocks[0] != source:
+        yield "README.md's block of C differs from client/examples/readme.c"
+
+
+def setting_offences():
+    """Settings of the file by their key, settings that are flags alone with their dashes."""
+    text = section("Configuration")
+    listed = re.findall(r'^    X\(\w+, "(\w+)", ([A-Z_| ]+),', (ROOT / "server/settings.h").read_text("utf-8"), re.M)
+    if len(listed) < 20:
+        yield f"only {len(listed)} settings found in server/settings.h"
+    for key, where in listed:
+        shown = f"`{key}`" if where != "IN_FLAGS" else f"`--{key.replace('_', '-')}"
+        if key != "name" and shown not in text:
+            yield f"README.md, Configuration: {shown.strip('`')} of server/settings.h is missing"
+
+
+def command_offences():
+    text = section("embctl")
+    listed = re.findall(r'^    \{"(\w+)", .*?command_(\w+),', (ROOT / "client/embctl/main.c").read_text("utf-8"),
+                        re.M | re.S)
+    if len(listed) < 25:
+        yield f"only {len(listed)} commands found in client/embctl/main.c"
+    for name, function in listed:
+        words = function.replace("_", " ")
+        if not re.search(rf"`{words}\b", text):
+            yield f"README.md, embctl: `{words}` is missing ({name})"
 
 
 def main():
-    blocks = re.findall(r"^```c\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    source = (ROOT / "client/examples/readme.c").read_text()
-    if len(blocks) != 1:
-        print(f"README.md has {len(blocks)} blocks of C; there should be one")
-        return 1
-    if blocks[0] != source:
-        print("README.md's block of C differs from client/examples/readme.c")
-        return 1
-    return 0
+    offences = [*example_offences(), *setting_offences(), *command_offences()]
+    print("\n".join(offences) or "README.md: no offence")
+    return 1 if offences else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """Tokens, roles and table prefixes between real processes: each role's methods, one by one."""
+import hashlib
+import json
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 import unittest
@@ -9,7 +12,7 @@ import unittest
 import embd_process
 import wire
 from certificates import Authority, Tokens
-from test_tls import OK, REFUSED, USAGE, TlsWire, embctl
+from test_tls import EMBCTL, OK, REFUSED, USAGE, TlsWire, embctl
 
 DENIED = 20
 
@@ -192,6 +195,54 @@ class Clients(TokenCase):
                 peer.call("ping", {})
             peer.call("hello", {"protocol": 1, "token": self.secret["operator"]})
             peer.call("ping", {})
+
+
+class Made(TokenCase):
+    """Tokens that embctl token makes."""
+
+    def token(self, *arguments):
+        return subprocess.run([EMBCTL, "token", *arguments], capture_output=True, text=True, timeout=30, check=False,
+                              cwd=self.folder)
+
+    def test_a_server_takes_the_line_and_a_client_the_file(self):
+        made = self.token("made", "reader", "--tables", "ads_,user_")
+        self.assertEqual((made.returncode, made.stderr), (OK, ""))
+        path = os.path.join(self.folder, "made.token")
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        with open(path, encoding="ascii") as file:
+            self.assertNotIn(file.read().strip(), made.stdout)
+        with open(os.path.join(self.folder, "made.list"), "w", encoding="ascii") as file:
+            file.write(made.stdout)
+        server = embd_process.Embd("--http", "off", "--tokens", file.name)
+        self.addCleanup(server.stop)
+        self.assertEqual(embctl(server, "ping", EMBD_TOKEN_FILE=path).returncode, OK)
+        answer = embctl(server, "table", "create", "ads_x", "--dim", "4", EMBD_TOKEN_FILE=path)
+        self.assertEqual(answer.returncode, REFUSED, answer.stderr)
+
+    def test_json_and_a_path_of_ones_own(self):
+        path = os.path.join(self.folder, "elsewhere")
+        shown = json.loads(self.token("other", "admin", "--file", path, "-o", "json").stdout)["tokens"][0]
+        with open(path, encoding="ascii") as file:
+            digest = hashlib.sha256(file.read().strip().encode()).hexdigest()
+        self.assertEqual(shown, {"name": "other", "role": "admin", "tables": "*", "hash": f"sha256:{digest}",
+                                 "file": path})
+
+    def test_no_file_is_overwritten_and_mistakes_make_none(self):
+        path = os.path.join(self.folder, "taken")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("mine")
+        answer = self.token("x", "reader", "--file", path)
+        self.assertEqual((answer.returncode, answer.stdout), (1, ""))
+        self.assertIn(path, answer.stderr)
+        with open(path, encoding="ascii") as file:
+            self.assertEqual(file.read(), "mine")
+        for arguments, word in ((["x"], "role"), (["X", "reader"], "'X'"), (["x", "writer"], "writer"),
+                                (["x", "admin", "-t", "ads_"], "admin"), (["x", "reader", "-t", "a,,b"], "''"),
+                                (["x", "reader", "more"], "more")):
+            answer = self.token(*arguments)
+            self.assertEqual((answer.returncode, answer.stdout), (USAGE, ""), arguments)
+            self.assertIn(word, answer.stderr)
+            self.assertFalse(os.path.exists(os.path.join(self.folder, "x.token")))
 
 
 class Lists(TokenCase):
