@@ -56,8 +56,7 @@ struct link {
     uint64_t deadline_armed_ns; /* when the deadline timer goes off; UINT64_MAX: not armed */
     struct embd__error last;    /* why there is no connection */
     struct exchange hello;
-    /* Exchanges not yet sent, oldest first; the head may be half sent. */
-    struct exchange *queue, **queue_end;
+    struct queue queue;
     bool is_blocked; /* the socket takes no more bytes for now */
     struct flights flights;
     uint32_t max_flights;
@@ -93,46 +92,6 @@ static void end_named(struct exchange *x)
         end(x);
     else
         fail(x, plain.status, plain.text);
-}
-
-static void push_queue(struct link *link, struct exchange *x)
-{
-    x->state = EXCHANGE_QUEUED;
-    x->piece = 0;
-    x->piece_sent = 0;
-    x->next = NULL;
-    *link->queue_end = x;
-    link->queue_end = &x->next;
-}
-
-static struct exchange *pop_queue(struct link *link)
-{
-    struct exchange *x = link->queue;
-    link->queue = x->next;
-    if (link->queue == NULL)
-        link->queue_end = &link->queue;
-    return x;
-}
-
-/* Takes those out of the queue that `chosen` says and returns them as a list. */
-static struct exchange *take_queued(struct link *link,
-                                    bool (*chosen)(const struct exchange *x, uint64_t now),
-                                    uint64_t now)
-{
-    struct exchange *taken = NULL, **taken_end = &taken, **at = &link->queue;
-    while (*at != NULL) {
-        struct exchange *x = *at;
-        if (!chosen(x, now)) {
-            at = &x->next;
-            continue;
-        }
-        *at = x->next;
-        x->next = NULL;
-        *taken_end = x;
-        taken_end = &x->next;
-    }
-    link->queue_end = at;
-    return taken;
 }
 
 static void fail_all(struct exchange *list, int status, const char *why)
@@ -253,36 +212,6 @@ static int on_frame(void *owner, struct embd__error *e)
 
 /* ---- sending ---- */
 
-static uint32_t gather_pieces(const struct exchange *x, struct iovec iov[PIECES_PER_SEND])
-{
-    uint32_t n = 0, n_pieces = x->held ? x->held : embd__msg_n_pieces(&x->msg);
-    uint64_t skip = x->piece_sent;
-    for (uint32_t i = x->piece; i < n_pieces && n < PIECES_PER_SEND; i++, skip = 0) {
-        struct msg_piece piece = embd__msg_piece(&x->msg, i);
-        if (piece.bytes > skip)
-            iov[n++] = (struct iovec){(uint8_t *)(uintptr_t)piece.data + skip,
-                                      (size_t)(piece.bytes - skip)};
-    }
-    return n;
-}
-
-/* Moves the place in the message on; true when all of it is sent. */
-static bool account_sent(struct exchange *x, uint64_t sent)
-{
-    uint32_t n_pieces = embd__msg_n_pieces(&x->msg);
-    while (x->piece < n_pieces) {
-        uint64_t left = embd__msg_piece(&x->msg, x->piece).bytes - x->piece_sent;
-        if (sent < left) {
-            x->piece_sent += sent;
-            return false;
-        }
-        sent -= left;
-        x->piece++;
-        x->piece_sent = 0;
-    }
-    return true;
-}
-
 enum written { WRITTEN_ALL = 1, WRITTEN_FULL = 0, WRITTEN_HELD = 2 };
 
 /* Of enum written (the socket is full; the rest is held), or a negative errno. */
@@ -291,13 +220,13 @@ static int write_exchange(struct link *link, struct exchange *x)
     struct iovec iov[PIECES_PER_SEND];
     x->state = EXCHANGE_SENDING;
     for (;;) {
-        uint32_t n = gather_pieces(x, iov);
+        uint32_t n = embd__exchange_pieces(x, iov, PIECES_PER_SEND);
         if (n == 0 && x->held)
             return WRITTEN_HELD;
         ssize_t sent = embd__channel_send(&link->channel, iov, n);
         if (sent < 0)
             return sent == -EAGAIN ? WRITTEN_FULL : (int)sent;
-        if (account_sent(x, (uint64_t)sent))
+        if (embd__exchange_sent(x, (uint64_t)sent))
             return WRITTEN_ALL;
     }
 }
@@ -321,10 +250,10 @@ static void lose_channel(struct link *link, int error)
 static void send_more(struct link *link)
 {
     bool may_send = link->state == LINK_READY || link->state == LINK_GREETING;
-    while (may_send && link->queue != NULL && link->flights.n < link->max_flights) {
-        if (link->state == LINK_GREETING && link->queue != &link->hello)
+    while (may_send && link->queue.head != NULL && link->flights.n < link->max_flights) {
+        if (link->state == LINK_GREETING && link->queue.head != &link->hello)
             break;
-        int result = write_exchange(link, link->queue);
+        int result = write_exchange(link, link->queue.head);
         if (result < 0) {
             lose_channel(link, result);
             return;
@@ -335,7 +264,7 @@ static void send_more(struct link *link)
             block(link, true);
             return;
         }
-        struct exchange *x = pop_queue(link);
+        struct exchange *x = embd__queue_pop(&link->queue);
         x->state = EXCHANGE_SENT;
         embd__flights_add(&link->flights, x->msgid, x);
     }
@@ -362,7 +291,7 @@ static void on_ready(void *owner, bool readable, bool writable)
         lose(link, e.status, e.text);
         return;
     }
-    if (link->queue != NULL && (writable || !link->is_blocked))
+    if (link->queue.head != NULL && (writable || !link->is_blocked))
         send_more(link);
     else if (writable)
         block(link, embd__channel_is_pending(&link->channel));
@@ -395,13 +324,7 @@ static int begin_greeting(struct link *link)
     if (embd__greeting_write(&hello->msg, HELLO_MSGID, link->config.token) != EMBD_OK)
         return hello->msg.status;
     hello->error.status = EMBD_OK;
-    hello->state = EXCHANGE_QUEUED;
-    hello->piece = 0;
-    hello->piece_sent = 0;
-    hello->next = link->queue;
-    if (link->queue == NULL)
-        link->queue_end = &hello->next;
-    link->queue = hello;
+    embd__queue_push_front(&link->queue, hello);
     return EMBD_OK;
 }
 
@@ -504,8 +427,8 @@ static void double_pause(struct link *link)
 
 static void forget_hello(struct link *link)
 {
-    if (link->queue == &link->hello)
-        pop_queue(link);
+    if (link->queue.head == &link->hello)
+        embd__queue_pop(&link->queue);
 }
 
 /* No connection any more: fails what was sent, keeps what was not. */
@@ -530,14 +453,15 @@ static void lose(struct link *link, int status, const char *why)
                  link->last.text);
     else
         snprintf(text, sizeof text, "%s", link->last.text);
-    fail_all(take_queued(link, was_begun, 0), status, text);
+    fail_all(embd__queue_take(&link->queue, was_begun, 0), status, text);
     fail_flights(link, status, text);
     bool is_hopeless = status == EMBD_PROTOCOL || status == EMBD_DENIED;
     if ((was == LINK_GREETING || was == LINK_SECURING) && is_hopeless)
-        fail_all(take_queued(link, is_any, 0), status, text);
+        fail_all(embd__queue_take(&link->queue, is_any, 0), status, text);
     else if (was != LINK_READY)
-        fail_all(take_queued(link, is_fail_fast, 0), EMBD_UNREACHABLE, link->last.text);
-    if (link->queue != NULL && link->state == LINK_IDLE)
+        fail_all(embd__queue_take(&link->queue, is_fail_fast, 0), EMBD_UNREACHABLE,
+                 link->last.text);
+    if (link->queue.head != NULL && link->state == LINK_IDLE)
         want_connection(link);
 }
 
@@ -559,7 +483,7 @@ static void fail_late(struct link *link, struct exchange *x)
 
 static void expire_queue(struct link *link, uint64_t now)
 {
-    struct exchange *late = take_queued(link, is_late, now);
+    struct exchange *late = embd__queue_take(&link->queue, is_late, now);
     while (late != NULL) {
         struct exchange *x = late;
         late = x->next;
@@ -603,7 +527,7 @@ static void arm_deadline(struct link *link, uint64_t when)
  */
 static bool must_lose(const struct link *link, uint64_t now)
 {
-    const struct exchange *head = link->queue;
+    const struct exchange *head = link->queue.head;
     if (head != NULL && head->state == EXCHANGE_SENDING && head != &link->hello)
         return is_late(head, now);
     if (link->state != LINK_CONNECTING && link->state != LINK_SECURING &&
@@ -624,7 +548,7 @@ static void on_deadline(uv_timer_t *timer)
     expire_flights(link, now);
     if (losing)
         lose(link, EMBD_CLOSED, "given up after a deadline had passed");
-    for (const struct exchange *x = link->queue; x != NULL; x = x->next)
+    for (const struct exchange *x = link->queue.head; x != NULL; x = x->next)
         when = earlier(when, link, x);
     for (uint32_t i = 0; i < link->flights.n; i++)
         when = earlier(when, link, link->flights.list[i].x);
@@ -635,7 +559,7 @@ static void on_deadline(uv_timer_t *timer)
 
 void embd__link_send(struct link *link, struct exchange *x)
 {
-    push_queue(link, x);
+    embd__queue_push(&link->queue, x);
     if (x->deadline_ns < link->deadline_armed_ns)
         arm_deadline(link, x->deadline_ns);
     bool is_urgent = link->next_try_ns >= x->deadline_ns; /* the pause would outlast it */
@@ -692,7 +616,7 @@ int embd__link_open(const struct link_config *config, struct link **out, struct 
         free(link);
         return status;
     }
-    link->queue_end = &link->queue;
+    embd__queue_init(&link->queue);
     link->pause_ms = config->reconnect_min_ms;
     link->deadline_armed_ns = UINT64_MAX;
     link->frame_bytes = LIMIT_FRAME_BYTES;
@@ -721,7 +645,7 @@ void embd__link_close(struct link *link)
     link->socket = NULL;
     link->state = LINK_CLOSED;
     forget_hello(link);
-    fail_all(take_queued(link, is_any, 0), EMBD_CLOSED, "the client was closed");
+    fail_all(embd__queue_take(&link->queue, is_any, 0), EMBD_CLOSED, "the client was closed");
     fail_flights(link, EMBD_CLOSED, "the client was closed");
     uv_close((uv_handle_t *)&link->retry, on_timer_closed);
     uv_close((uv_handle_t *)&link->deadline, on_timer_closed);

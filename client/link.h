@@ -8,41 +8,9 @@
 #include <sys/socket.h>
 #include <uv.h>
 
+#include "exchange.h"
 #include "greeting.h"
 #include "tls.h"
-
-struct link;
-
-enum exchange_state { EXCHANGE_IDLE, EXCHANGE_QUEUED, EXCHANGE_SENDING, EXCHANGE_SENT };
-
-/* One request and its answer. Filled in by its owner up to `error`, then given to embd__link_send.
- */
-struct exchange {
-    struct link *link;
-    struct msg msg; /* complete; its msgid is unique within the client */
-    uint32_t msgid;
-    uint32_t deadline_ms; /* for the text of the error */
-    uint64_t deadline_ns; /* uv_hrtime() */
-    bool fail_fast; /* fails as soon as an attempt to connect fails, instead of at its deadline */
-    /* Where bin `index` of the answer, of `bytes`, goes: memory of at least that size; NULL with
-     * `error` set when the answer cannot have such a bin. Not called for bins of 0 bytes unless
-     * expected so. */
-    void *(*on_bin)(struct exchange *x, uint32_t index, uint32_t bytes);
-    /* The answer is complete and is no error of the peer's. Sets `error`, or the reader's, when it
-     * is not what was asked for. */
-    void (*on_answer)(struct exchange *x, struct reader *reader);
-    /* Called exactly once; `error` says how it went, its text naming the server. The exchange is
-     * the owner's again. Must not call back into the link. */
-    void (*on_end)(struct exchange *x);
-    void *owner;
-    struct embd__error error; /* status EMBD_OK when given to embd__link_send */
-    /* The link's. */
-    enum exchange_state state;
-    struct exchange *next;
-    uint32_t piece;      /* next piece to send */
-    uint64_t piece_sent; /* bytes of it that are sent */
-    uint32_t held; /* pieces from this one on are not there yet: embd__link_go_on; 0: all are */
-};
 
 /* What a link needs to know. */
 struct link_config {
