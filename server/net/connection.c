@@ -1,15 +1,15 @@
 /* connection.c - see connection.h.
  *
  * The happy path: bytes come, digest() cuts them into requests, the shard answers each, flush()
- * sends the answers, the request is forgotten when its last byte is taken by the kernel. Through TLS
- * sealed.c stands between this and the socket.
+ * sends the answers, the request is forgotten when its last byte is taken by the kernel. Through
+ * TLS sealed.c stands between this and the socket.
  *
  * What can fail, and what follows:
  * - The stream is out of step: the peer is told, what was in flight is answered, then we close.
  * - A frame is too large: its payload is dropped, the request answered with the error.
  * - Too many requests in flight, or answers not taken: reading pauses; nobody is told.
  * - Frame memory is used up: reading pauses; a request that has begun is refused with BUSY after
- *   EXCHANGE_WAIT_MS, one that has not waits, and the connection goes after stall_timeout.
+ *   EXCHANGE_WAIT_MS, one that has not waits.
  * - The peer rests within a frame, or does not take its answers: closed, with a line in the log.
  * - The peer ends its side: what is in flight is still answered (data), or all ends (admin: a hold
  *   must not outlive the one who asked for it).
@@ -29,6 +29,7 @@
 #include "strangers.h"
 
 enum {
+    TURN_REQUESTS = 32,          /* begun before others get a turn */
     TURN_BYTES = 4 << 20,        /* sent before others get a turn */
     HELD_ANSWER_BYTES = 1 << 20, /* of heads of answers that a peer has not taken */
     TIGHT_READ_BYTES = 4 << 10,  /* one read, when little frame memory is left */
@@ -68,10 +69,12 @@ static void drop_arriving(struct connection *c)
         forget(c, intake_take(&c->intake), false);
 }
 
-/* Whether a further request has to wait. One frame may always come, so that every allowed one can.
- */
+/* Whether a further request has to wait. One frame may always come, so that every allowed one can;
+ * and no more than one while frame memory is short, so that those who have many leave some. */
 static bool is_full(const struct connection *c)
 {
+    if (c->n_in_flight > 0 && frame_budget_is_tight(c->hub->pool.budget))
+        return true;
     return c->n_in_flight >= LIMIT_REQUESTS_IN_FLIGHT || c->answer_bytes >= HELD_ANSWER_BYTES ||
            c->in_flight_bytes >= c->hub->limits.frame_bytes;
 }
@@ -110,6 +113,9 @@ void connection_close(struct connection *c)
     drop_kept(c);
     shard_session_end(hub->shard, &c->session);
     strangers_remove(c);
+    if (c->is_resting)
+        TAILQ_REMOVE(&hub->resting, c, in_resting);
+    c->is_resting = false;
     if (c->is_dirty)
         TAILQ_REMOVE(&hub->dirty, c, in_dirty);
     c->is_dirty = false;
@@ -337,8 +343,6 @@ static void take_frame(struct connection *c)
 /* Nothing more is read until there is memory again: sweep.c tries. */
 static void starve(struct connection *c)
 {
-    if (c->starved_since_ms == 0)
-        c->starved_since_ms = connection_now_ms(c->hub);
     c->is_starved = true;
 }
 
@@ -350,7 +354,7 @@ static bool begin_frame(struct connection *c)
         return false;
     }
     TAILQ_INSERT_TAIL(&c->exchanges, x, in_connection);
-    c->starved_since_ms = 0;
+    c->n_begun++;
     intake_begin(&c->intake, x);
     c->in = (struct watch){.since_ms = connection_now_ms(c->hub), .bytes = c->bytes_in};
     return true;
@@ -370,12 +374,27 @@ static size_t eat(struct connection *c, const uint8_t *p, size_t n)
     return used;
 }
 
+/* False: it has begun enough for now. */
+static bool has_turn(struct connection *c)
+{
+    struct hub *hub = c->hub;
+    if (c->turn != hub->turn)
+        c->n_begun = 0;
+    c->turn = hub->turn;
+    if (c->n_begun < TURN_REQUESTS)
+        return true;
+    if (!c->is_resting)
+        TAILQ_INSERT_TAIL(&hub->resting, c, in_resting);
+    c->is_resting = true;
+    return false;
+}
+
 /* Whether a further request may begin; makes room by sending where it can. */
 static bool may_begin(struct connection *c)
 {
     if (is_full(c))
         flush(c);
-    return c->state == CONNECTION_OPEN && !is_full(c);
+    return c->state == CONNECTION_OPEN && !is_full(c) && has_turn(c);
 }
 
 /* Cuts bytes into requests. Returns how many were used: fewer than n when a request has to wait. */
@@ -450,9 +469,19 @@ void connection_retry(struct connection *c)
         digest_kept(c);
     else
         digest(c, c->hub->read_buffer, 0);
-    if (!c->is_starved)
-        c->starved_since_ms = 0;
     connection_go(c);
+}
+
+bool connection_turn(struct hub *hub)
+{
+    struct connection *c;
+    hub->turn++;
+    while ((c = TAILQ_FIRST(&hub->resting)) != NULL && c->turn != hub->turn) {
+        TAILQ_REMOVE(&hub->resting, c, in_resting);
+        c->is_resting = false;
+        connection_retry(c);
+    }
+    return !TAILQ_EMPTY(&hub->resting);
 }
 
 void connection_on_end(struct connection *c)
@@ -526,7 +555,7 @@ bool connection_wants(const struct connection *c)
         return false;
     if (c->state != CONNECTION_OPEN)
         return true; /* and throws it away */
-    return c->kept_bytes == 0 && !c->is_starved &&
+    return c->kept_bytes == 0 && !c->is_starved && !c->is_resting &&
            (!intake_is_between_frames(&c->intake) || !is_full(c));
 }
 
@@ -547,7 +576,8 @@ void connection_set_reading(struct connection *c)
 void connection_go(struct connection *c)
 {
     flush(c);
-    while (c->kept_bytes > 0 && c->state == CONNECTION_OPEN && !is_full(c) && !c->is_starved) {
+    while (c->kept_bytes > 0 && c->state == CONNECTION_OPEN && !is_full(c) && !c->is_starved &&
+           !c->is_resting) {
         digest_kept(c);
         flush(c);
     }

@@ -51,15 +51,17 @@ struct connection {
     bool is_reading, is_writing; /* libuv has been asked to */
     bool peer_ended;
     bool is_dirty;
-    bool is_starved; /* there was no memory to read on; since starved_since_ms */
-    uint64_t starved_since_ms;
+    bool is_resting; /* has begun its share of requests in this turn of the loop */
+    uint32_t n_begun;
+    uint64_t turn;   /* that n_begun is of */
+    bool is_starved; /* there was no memory to read on */
     uint8_t *kept; /* received, but no further request may begin now; NULL: nothing */
     size_t kept_at, kept_bytes;
     uint64_t bytes_in, bytes_out;
     struct watch in, out;
     uint64_t began_ms, state_since_ms, busy_ms; /* of the state; of the last byte either way */
     char peer[64];
-    TAILQ_ENTRY(connection) in_hub, in_dirty, in_strangers;
+    TAILQ_ENTRY(connection) in_hub, in_dirty, in_strangers, in_resting;
 };
 
 /* Accepts what waits at `server`. False: there is no memory for it now; it waits, and nobody behind
@@ -68,6 +70,10 @@ bool connection_accept(struct hub *hub, uv_stream_t *server, enum door door);
 
 /* Tries to send what became ready outside of a connection's own callbacks. */
 void connection_flush_dirty(struct hub *hub);
+
+/* A new turn of the loop: those that have more to be done go on. Returns whether there still are
+ * some. */
+bool connection_turn(struct hub *hub);
 
 /* Closes connections that rest in the midst of something. A few times a second. */
 void connection_sweep(struct hub *hub);

@@ -48,7 +48,9 @@ struct hub {
     uint32_t n_data, n_admin;         /* connections that are not being closed */
     struct connection_list strangers; /* those, the oldest first */
     uint32_t n_strangers;
-    struct connection_list dirty; /* with an answer that nobody has tried to send yet */
+    struct connection_list resting; /* those that have had their turn, and have more to be done */
+    uint64_t turn;                  /* counts those of the loop */
+    struct connection_list dirty;   /* with an answer that nobody has tried to send yet */
 
     struct exchange_queue spare_exchanges;
     uint32_t n_spare_exchanges;

@@ -240,7 +240,8 @@ static void on_busy(uv_idle_t *busy)
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct loop *loop = prepare->data;
-    if (shard_collect(loop->hub.shard))
+    bool has_more = connection_turn(&loop->hub);
+    if (shard_collect(loop->hub.shard) || has_more)
         uv_idle_start(&loop->busy, on_busy);
     else
         uv_idle_stop(&loop->busy);
@@ -349,6 +350,7 @@ static int open_hub(struct loop *loop, const struct shard_config *config, struct
     hub->limits = loop->config.limits;
     TAILQ_INIT(&hub->connections);
     TAILQ_INIT(&hub->dirty);
+    TAILQ_INIT(&hub->resting);
     TAILQ_INIT(&hub->strangers);
     STAILQ_INIT(&hub->spare_exchanges);
     hub->read_buffer = aligned_alloc(64, HUB_READ_BYTES);

@@ -27,14 +27,8 @@ static void sweep(struct connection *c, uint64_t now)
     uint32_t linger_ms = c->hub->is_draining ? DRAIN_LINGER_MS : LINGER_MS;
     bool is_within_frame = c->state == CONNECTION_OPEN && !intake_is_between_frames(&c->intake);
     const char *fault = strangers_fault(c, now);
-    if (c->is_starved && c->state == CONNECTION_OPEN)
-        connection_retry(c);
-    if (c->state == CONNECTION_CLOSED)
-        return;
     if (fault != NULL)
         connection_drop(c, fault);
-    else if (c->is_starved && now - c->starved_since_ms > limits->stall_ms)
-        connection_drop(c, "no memory for a request (frame_memory)");
     else if (c->state == CONNECTION_LINGERING && now - c->state_since_ms > linger_ms)
         connection_close(c);
     else if (is_within_frame && has_stalled(&c->in, c->bytes_in, now, limits->stall_ms))
@@ -44,6 +38,17 @@ static void sweep(struct connection *c, uint64_t now)
     else if (c->state == CONNECTION_OPEN && limits->idle_ms > 0 && c->n_in_flight == 0 &&
              !is_within_frame && now - c->busy_ms > limits->idle_ms)
         connection_drop(c, "no request (idle_timeout)");
+}
+
+/* Whoever waits for memory tries again, those first that came first. */
+static void feed_starved(struct hub *hub)
+{
+    struct connection *c, *next;
+    for (c = TAILQ_FIRST(&hub->connections); c != NULL; c = next) {
+        next = TAILQ_NEXT(c, in_hub);
+        if (c->is_starved && c->state == CONNECTION_OPEN)
+            connection_retry(c);
+    }
 }
 
 void connection_sweep(struct hub *hub)
@@ -62,6 +67,7 @@ void connection_sweep(struct hub *hub)
         if (c->state != CONNECTION_CLOSED)
             sweep(c, now);
     }
+    feed_starved(hub); /* last: the others have given back what they held */
 }
 
 /* ---- the end ---- */

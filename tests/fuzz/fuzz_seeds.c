@@ -66,6 +66,25 @@ static void write_heads(const char *corpus)
     write_seed(corpus, "http", "old", "", 0, (const uint8_t *)old, sizeof old - 1);
 }
 
+/* What strangers say: a list of tokens, hello with one, a ClientHello's first bytes, and harm. */
+static void write_strangers(const char *corpus)
+{
+    static const char list[] =
+        "a reader ads_,user_ sha256:"
+        "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae\n# all\nb admin * sha256:"
+        "fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9\n";
+    static const char hello[] = "\1\x91\x82\xa8protocol\1\xa5token\xd9\x25"
+                                "embd_0123456789abcdef0123456789abcdef";
+    static const char client_hello[] = "\0\x16\3\1\0\xc0\1\0\0\xbc\3\3";
+    static const char harm[] = "\1\x64\1\xff\0\xff\x80";
+    write_seed(corpus, "hello", "list", "\0", 1, (const uint8_t *)list, sizeof list - 1);
+    write_seed(corpus, "hello", "token", "", 0, (const uint8_t *)hello, sizeof hello - 1);
+    write_seed(corpus, "tls", "hello", "", 0, (const uint8_t *)client_hello,
+               sizeof client_hello - 1);
+    write_seed(corpus, "tls", "harm", "", 0, (const uint8_t *)harm, sizeof harm - 1);
+    write_seed(corpus, "tls", "whole", "\1", 1, (const uint8_t *)harm, 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -75,5 +94,6 @@ int main(int argc, char **argv)
     write_messages(argv[1]);
     write_blocks(argv[1]);
     write_heads(argv[1]);
+    write_strangers(argv[1]);
     return 0;
 }

@@ -1,0 +1,179 @@
+"""A server under more than it asked for: 10,000 idle connections, 64 peers that never read, floods and half frames, in
+512 MiB. Those who behave go on being served. EMBD_OVERLOAD_SECONDS makes it longer than the 6 seconds of CI."""
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import embd_process
+import wire
+
+SECONDS = float(os.environ.get("EMBD_OVERLOAD_SECONDS", "6"))
+MEMORY_MIB = 512
+IDLE, SILENT = 10000, 64
+KEYS = 4096
+MB = 1 << 20
+
+
+def room_for_descriptors(wanted):
+    """How many sockets this process may have, at most `wanted`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = min(hard, wanted + 200) if hard != resource.RLIM_INFINITY else wanted + 200
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
+    return min(wanted, max(soft, limit) - 200)
+
+
+# In a process of its own: sends pings without end, and throws the answers away.
+FLOOD = """
+import msgpack, socket, sys, threading
+peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+def drink():
+    while peer.recv(1 << 20):
+        pass
+threading.Thread(target=drink, daemon=True).start()
+flood = msgpack.packb([0, 1, "ping", [{}]]) * 5000
+while True:
+    peer.sendall(flood)
+"""
+
+
+class Load(threading.Thread):
+    """A trainer that pulls and pushes as fast as it can, and counts."""
+
+    def __init__(self, server, table):
+        super().__init__()
+        self.peer, self.table = wire.connect(server), table
+        self.rounds, self.slowest, self.error, self.goes_on = 0, 0.0, None, True
+
+    def run(self):
+        try:
+            while self.goes_on:
+                start = time.monotonic()
+                wire.push(self.peer, self.table, range(64), [0.0] * 64 * 16)
+                rows = self.peer.call("pull", {"parts": [{"table": self.table, "keys": KEYS}]},
+                                      wire.keys(range(KEYS)))[1]
+                assert len(rows) == KEYS * 64
+                self.slowest = max(self.slowest, time.monotonic() - start)
+                self.rounds += 1
+        except Exception as error:  # told to the test's own thread
+            self.error = error
+
+    def rate(self, seconds):
+        before = self.rounds
+        time.sleep(seconds)
+        return (self.rounds - before) / seconds
+
+    def end(self):
+        self.goes_on = False
+        self.join()
+        self.peer.close()
+
+
+class Overload(unittest.TestCase):
+    def setUp(self):
+        self.server = embd_process.Embd("--http", "off", "--stall-timeout", "2", "--frame-memory", "96M",
+                                        "--max-connections", "12000", "--log-level", "error")
+        self.addCleanup(self.server.stop)
+        resource.prlimit(self.server.pid, resource.RLIMIT_DATA, (MEMORY_MIB * MB, MEMORY_MIB * MB))
+        with wire.connect(self.server) as peer:
+            self.table = wire.create(peer, "items", 16)
+            wire.push(peer, self.table, range(KEYS), [0.0] * KEYS * 16)
+        self.peers = []
+        self.addCleanup(lambda: [peer.close() for peer in self.peers])
+        self.load = Load(self.server, self.table)
+        self.load.start()
+        self.addCleanup(self.load.end)
+
+    def more(self, count, send=b""):
+        for _ in range(count):
+            peer = socket.create_connection(("127.0.0.1", self.server.port()), timeout=10)
+            self.peers.append(peer)
+            if send:
+                peer.setblocking(False)
+                try:
+                    while send and peer.send(send):
+                        pass
+                except OSError:  # full; or dropped already
+                    pass
+
+    def healthy(self, least_rate):
+        rate = self.load.rate(SECONDS / 6)
+        self.assertIsNone(self.load.error)
+        self.assertGreater(rate, least_rate)
+        self.assertLess(self.load.slowest, 5)
+        self.assertLess(self.server.rss_bytes(), MEMORY_MIB * MB)
+
+    def test_idle_connections_cost_little_and_slow_nobody(self):
+        before, rss = self.load.rate(SECONDS / 6), self.server.rss_bytes()
+        count = room_for_descriptors(IDLE)
+        self.more(count)
+        self.healthy(before / 3)
+        self.assertLess((self.server.rss_bytes() - rss) / count, 8192, "bytes of memory for an idle connection")
+        with wire.connect(self.server) as peer:
+            self.assertGreaterEqual(peer.call("stats", {})[0]["stats"]["connections"], count)
+        print(f"{count} idle connections: {(self.server.rss_bytes() - rss) / count:.0f} bytes of memory each")
+
+    def test_peers_that_never_read_are_dropped_and_hold_up_nobody(self):
+        before = self.load.rate(SECONDS / 6)
+        self.more(SILENT, wire.request(1, "pull", {"parts": [{"table": self.table, "keys": KEYS}]},
+                                       wire.keys(range(KEYS))))
+        self.healthy(before / 4)
+        self.more(SILENT, wire.request(1, "stats", {}) * 500)
+        self.healthy(before / 100)  # their requests are work too: one turn in 65 is ours
+        end = time.monotonic() + 15
+        with wire.connect(self.server) as peer:
+            while peer.call("stats", {})[0]["stats"]["connections"] > 2:
+                self.assertLess(time.monotonic(), end, "peers that never read are still there")
+                time.sleep(0.1)
+
+    def test_half_frames_take_no_more_than_the_budget_and_others_get_busy_or_served(self):
+        head = wire.request(1, "push", {"parts": []}, bytes(30 * MB))[:100]
+        self.more(3, b"")
+        for peer in self.peers:
+            peer.sendall(head)
+        time.sleep(0.3)
+        with wire.connect(self.server) as peer:
+            start = time.monotonic()
+            peer.send(wire.request(5, "push", {"parts": []}, bytes(30 * MB)))
+            self.assertEqual(peer.receive()[2][0], wire.BUSY)
+            self.assertGreater(time.monotonic() - start, 0.9, "reading stops before a request is refused")
+        self.healthy(1)
+        for peer in self.peers:
+            peer.close()
+        self.peers.clear()
+        with wire.connect(self.server) as peer:
+            peer.send(wire.request(5, "push", {"parts": []}, bytes(30 * MB)))
+            self.assertNotEqual(peer.receive()[2][0], wire.BUSY)
+
+    def test_heads_and_pipelines_are_charged_too(self):
+        """Thousands of requests that begin and do not end would be hundreds of MiB, were they not counted."""
+        count = room_for_descriptors(6000)
+        begun = wire.request(1, "push", {"parts": []}, bytes(3000))[:-1]
+        self.more(count)
+        for peer in self.peers:
+            peer.sendall(begun)
+        time.sleep(SECONDS / 6)
+        self.assertLess(self.server.rss_bytes(), 250 * MB)
+        end = time.monotonic() + 15
+        while self.load.rate(0.2) == 0:  # it may have to wait until they are dropped
+            self.assertLess(time.monotonic(), end)
+        self.assertIsNone(self.load.error)
+
+    def test_a_flood_of_requests_leaves_others_their_turn(self):
+        before = self.load.rate(SECONDS / 6)
+        floods = [subprocess.Popen([sys.executable, "-c", FLOOD, str(self.server.port())]) for _ in range(2)]
+        try:
+            time.sleep(0.5)
+            self.healthy(before / 20)  # the floods, the load and the server share two cores
+        finally:
+            for flood in floods:
+                flood.kill()
+                flood.wait()
+
+
+if __name__ == "__main__":
+    unittest.main()
