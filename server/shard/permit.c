@@ -6,7 +6,7 @@ static const enum role least[METHOD_COUNT] = {
     [METHOD_TABLES] = ROLE_READER,        [METHOD_TABLE_DESCRIBE] = ROLE_READER,
     [METHOD_PULL] = ROLE_READER,          [METHOD_STATS] = ROLE_READER,
     [METHOD_TABLE_CREATE] = ROLE_TRAINER, [METHOD_PUSH] = ROLE_TRAINER,
-    [METHOD_ERASE] = ROLE_TRAINER,
+    [METHOD_ERASE] = ROLE_TRAINER,        [METHOD_TICK] = ROLE_TRAINER,
 };
 
 static enum role least_role(int method)
