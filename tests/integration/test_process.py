@@ -39,6 +39,14 @@ def thread_names(server, shards):
     return names
 
 
+def wait_for_requests(admin, n):
+    """Until the server has begun `n` requests of others, which wait."""
+    end = time.monotonic() + 20
+    while admin.call("stats", {})[0]["stats"]["requests_in_flight"] < n + 1:
+        assert time.monotonic() < end, "the request did not arrive"
+        time.sleep(0.01)
+
+
 class Start(unittest.TestCase):
     def test_port_0_gives_each_shard_a_port_and_prints_it(self):
         with Embd(shards=3) as server:
@@ -201,7 +209,7 @@ class End(unittest.TestCase):
             late.call("ping")
             admin.call("hold", {"timeout_ms": 60000})
             w.begin("push", {"parts": [{"table": table, "keys": 1}]}, wire.keys([1]), wire.floats([1.0]))
-            time.sleep(0.2)
+            wait_for_requests(admin, 1)
             server.terminate()
             server.wait_log("draining")
             with self.assertRaises(wire.RpcError) as caught:
@@ -216,7 +224,7 @@ class End(unittest.TestCase):
             table = wire.create(w, "stuck", dim=1)
             admin.call("hold", {"timeout_ms": 60000})
             w.begin("push", {"parts": [{"table": table, "keys": 1}]}, wire.keys([1]), wire.floats([1.0]))
-            time.sleep(0.2)
+            wait_for_requests(admin, 1)
             server.terminate()
             server.wait_log("draining")
             self.assertTrue(server.is_alive())
