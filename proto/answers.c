@@ -99,11 +99,13 @@ void embd__push_answer_write(struct msg *m, const struct push_answer *answers, u
     for (uint32_t i = 0; i < n; i++) {
         const struct push_answer *a = &answers[i];
         bool has_status = a->statuses != NULL;
-        embd__msg_map(m, 5u + has_status);
+        embd__msg_map(m, 5u + has_status + (a->n_evicted > 0));
         embd__msg_field_uint(m, "step", a->step);
         embd__msg_field_uint(m, "inserted", a->n_inserted);
         embd__msg_field_uint(m, "full", a->n_full);
         embd__msg_field_uint(m, "filtered", a->n_filtered);
+        if (a->n_evicted > 0)
+            embd__msg_field_uint(m, "evicted", a->n_evicted);
         embd__msg_field_uint(m, "keys", a->n_keys);
         if (has_status)
             embd__msg_field_bool(m, "status", true);
@@ -122,6 +124,7 @@ static bool read_push_map(struct reader *r, const msgpack_object *item, const ch
     a->n_inserted = (uint32_t)embd__field_uint(&f, "inserted", 0, LIMIT_KEYS, 0);
     a->n_full = (uint32_t)embd__field_uint(&f, "full", 0, LIMIT_KEYS, 0);
     a->n_filtered = (uint32_t)embd__field_uint(&f, "filtered", 0, LIMIT_KEYS, 0);
+    a->n_evicted = (uint32_t)embd__field_uint(&f, "evicted", 0, LIMIT_CAPACITY, 0);
     a->n_keys = (uint32_t)embd__field_uint(&f, "keys", 0, LIMIT_KEYS, FIELD_REQUIRED);
     bool has_status = embd__field_bool(&f, "status", false);
     embd__fields_end(&f);

@@ -208,10 +208,11 @@ struct part_answer {
 void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, uint32_t n);
 int embd__pull_answer_read(struct reader *r, struct part_answer *answers, uint32_t capacity);
 
-/* Answer to a push: {"parts": [{"step", "inserted", "full", "filtered", "keys", "status"}]}, statuses bins. */
+/* Answer to a push: {"parts": [{"step", "inserted", "full", "filtered", "evicted", "keys", "status"}]}, statuses bins.
+ * `evicted` stands there only where it is not 0. */
 struct push_answer {
     uint64_t step; /* of the table, after this push */
-    uint32_t n_inserted, n_full, n_filtered, n_keys;
+    uint32_t n_inserted, n_full, n_filtered, n_evicted, n_keys;
     const uint8_t *statuses; /* [n_keys] or NULL */
 };
 void embd__push_answer_write(struct msg *m, const struct push_answer *answers, uint32_t n);

@@ -80,8 +80,6 @@ static int refuse(const char *field, const char *value, struct embd__error *e)
 
 static int check_supported(const embd_schema *schema, struct embd__error *e)
 {
-    if (schema->on_full != EMBD_GROW && schema->on_full != EMBD_ERROR)
-        return refuse("on_full", embd_on_full_name(schema->on_full), e);
     if (schema->durability != EMBD_SNAPSHOT)
         return refuse("durability", embd_durability_name(schema->durability), e);
     return EMBD_OK;
@@ -102,6 +100,14 @@ static int check_slot_sizes(const embd_schema *schema, struct embd__error *e)
                 (unsigned long long)size, (unsigned long long)UINT64_MAX);
     }
     return EMBD_OK;
+}
+
+static int check_capacity(const embd_schema *schema, struct embd__error *e)
+{
+    if (embd__schema_use_floats(schema) == 0 || schema->capacity > 0)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID, "schema field 'capacity' is 0, and on_full '%s' needs one",
+                           embd_on_full_name(schema->on_full));
 }
 
 static int check_optimizer(const embd_optimizer *o, struct embd__error *e)
@@ -153,6 +159,8 @@ int embd__schema_check(const embd_schema *schema, struct embd__error *e)
         status = check_supported(schema, e);
     if (status == EMBD_OK && schema->slot_sizes != NULL)
         status = check_slot_sizes(schema, e);
+    if (status == EMBD_OK)
+        status = check_capacity(schema, e);
     if (status == EMBD_OK)
         status = check_optimizer(&schema->optimizer, e);
     if (status == EMBD_OK)
@@ -255,10 +263,18 @@ uint32_t embd__schema_optimizer_floats(const embd_schema *schema)
     return 2 * schema->dim;
 }
 
+uint32_t embd__schema_use_floats(const embd_schema *schema)
+{
+    if (schema->on_full == EMBD_GROW || schema->on_full == EMBD_ERROR)
+        return 0;
+    return EMBD_STAMP_FLOATS + (schema->on_full == EMBD_EVICT_LFU);
+}
+
 uint32_t embd__schema_state_floats(const embd_schema *schema)
 {
     bool has_stamp = schema->optimizer.update == EMBD_LAZY_GLOBAL;
-    return embd__schema_optimizer_floats(schema) + (has_stamp ? EMBD_STAMP_FLOATS : 0);
+    return embd__schema_optimizer_floats(schema) + (has_stamp ? EMBD_STAMP_FLOATS : 0) +
+           embd__schema_use_floats(schema);
 }
 
 uint32_t embd__schema_slot_of(const struct table_schema *schema, uint64_t key)

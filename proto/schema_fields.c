@@ -43,6 +43,8 @@ static const struct schema_field own_fields[] = {
     U64(seed, UINT64_MAX),
     U64(capacity, LIMIT_CAPACITY),
     ENUM("on_full", on_full, embd__on_full_names),
+    {.name = "ttl", .full = "ttl", .type = SCHEMA_U64, .at = offsetof(embd_schema, ttl), .min = 1,
+     .max = UINT64_MAX, .kinds = KIND(EMBD_EVICT_TTL)},
     U32(admit_after, 0, UINT32_MAX),
     ENUM("create_on", create_on, embd__create_on_names),
     BOOL(admit_nonfinite),
@@ -139,7 +141,8 @@ bool embd__schema_applies(const struct schema_group *group, const struct schema_
 {
     if (field->kinds == EVERY_KIND)
         return true;
-    uint64_t kind = embd__schema_get(schema, &group->fields[0]);
+    uint64_t kind = group->fields == own_fields ? (uint64_t)schema->on_full
+                                                : embd__schema_get(schema, &group->fields[0]);
     return kind < 32 && (field->kinds >> kind & 1);
 }
 

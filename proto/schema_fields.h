@@ -21,7 +21,8 @@ struct schema_field {
     uint64_t min, max;        /* SCHEMA_U32, SCHEMA_U64 */
     float low, high;          /* SCHEMA_F32; both allowed */
     const char *const *names; /* SCHEMA_ENUM, ended by NULL */
-    uint32_t kinds;           /* bit k: a parameter of the group's kind k */
+    uint32_t kinds;           /* bit k: a parameter of the group's kind k; in the first group, of
+                                 on_full k */
 };
 
 /* A map of fields. Except in the first group the first field is `kind`, which decides about the

@@ -171,6 +171,9 @@ static int set(embd_schema *schema, const char *name, const char *value, uint64_
     const struct schema_field *f = find(name, &group);
     if (f == NULL)
         return embd__error_set(e, EMBD_INVALID, "there is no schema field '%.60s'", name);
+    if (!embd__schema_applies(group, f, schema) && group->name[0] == '\0')
+        return embd__error_set(e, EMBD_INVALID, "schema field '%s' means nothing with on_full '%s'",
+                               name, embd_on_full_name(schema->on_full));
     if (!embd__schema_applies(group, f, schema)) {
         uint64_t kind = embd__schema_get(schema, &group->fields[0]);
         return embd__error_set(e, EMBD_INVALID, "schema field '%s' is no parameter of the %s '%s'",

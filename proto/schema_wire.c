@@ -48,7 +48,7 @@ void embd__schema_write(struct msg *m, const embd_schema *schema)
 {
     bool has_sizes = schema->slot_sizes != NULL;
     const struct schema_group *own = &embd__schema_groups[0];
-    embd__msg_map(m, 1u + has_sizes + own->n_fields + SCHEMA_GROUPS - 1);
+    embd__msg_map(m, 1u + has_sizes + count_fields(own, schema) + SCHEMA_GROUPS - 1);
     embd__msg_field_str(m, "name", schema->name);
     if (has_sizes)
         embd__msg_field_bool(m, "slot_sizes", true);
@@ -94,7 +94,8 @@ static void read_own(struct fields *map, embd_schema *schema)
     const struct schema_group *own = &embd__schema_groups[0];
     embd__field_str(map, "name", schema->name, sizeof schema->name, NULL);
     for (uint32_t i = 0; i < own->n_fields; i++)
-        read_field(map, &own->fields[i], schema);
+        if (embd__schema_applies(own, &own->fields[i], schema))
+            read_field(map, &own->fields[i], schema);
 }
 
 static void read_group(struct fields *map, const struct schema_group *group, embd_schema *schema)

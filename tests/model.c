@@ -176,6 +176,11 @@ struct model *model_new(const embd_schema *schema)
     model->state_floats = model->optimizer_floats;
     if (schema->optimizer.update == EMBD_LAZY_GLOBAL)
         model->state_floats += 2;
+    model->use_at = model->state_floats;
+    if (schema->on_full == EMBD_EVICT_LFU)
+        model->state_floats += 3;
+    else if (schema->on_full == EMBD_EVICT_LRU || schema->on_full == EMBD_EVICT_TTL)
+        model->state_floats += 2;
     return model;
 }
 
@@ -236,6 +241,18 @@ static struct model_key *see(struct model *model, uint64_t key, uint32_t slot)
     return k;
 }
 
+/* A row of an evicting table is used now. */
+static void note_use(const struct model *model, struct model_key *k, int pushes)
+{
+    float *use = k->state + model->use_at;
+    if (model->use_at == model->state_floats)
+        return;
+    use[0] = (float)(model->step % 16777216);
+    use[1] = (float)(model->step / 16777216);
+    if (model->schema.on_full == EMBD_EVICT_LFU && use[2] + (float)pushes < 16777216.0f)
+        use[2] += (float)pushes;
+}
+
 static void make_row(struct model *model, struct model_key *k)
 {
     embd_optimizer_kind kind = model->schema.optimizer.kind;
@@ -249,6 +266,7 @@ static void make_row(struct model *model, struct model_key *k)
         k->state[i] = accumulates ? model->schema.optimizer.initial_accumulator : 0.0f;
     for (uint32_t i = model->optimizer_floats; i < model->state_floats; i++)
         k->state[i] = 0.0f;
+    note_use(model, k, 0);
 }
 
 static void forget(struct model *model, struct model_key *k)
@@ -362,26 +380,85 @@ struct touched {
     struct model_counts counts;
 };
 
-/* What becomes of a key that is met for the first time in this request. */
-static void judge(const struct model *model, struct model_key *k, struct touched *touched)
+/* What becomes of the keys of a request, when there is room for so many more rows. */
+static void judge(const struct model *model, struct touched *touched, uint64_t room)
 {
-    bool is_full = model->schema.on_full == EMBD_ERROR && model->schema.capacity != 0 &&
-                   model->n_rows + touched->counts.n_inserted == model->schema.capacity;
-    if (k->has_row) {
-        k->status = EMBD_KEY_HIT;
-    } else if (k->sights + 1 < model->schema.admit_after) {
-        k->status = EMBD_KEY_FILTERED;
-        touched->counts.n_filtered++;
-    } else if (is_full) {
-        k->status = EMBD_KEY_FULL;
-        touched->counts.n_full++;
-    } else {
-        k->status = EMBD_KEY_INSERTED;
-        touched->counts.n_inserted++;
+    touched->counts = (struct model_counts){0};
+    for (uint32_t i = 0; i < touched->n; i++) {
+        struct model_key *k = touched->keys[i];
+        if (k->has_row) {
+            k->status = EMBD_KEY_HIT;
+        } else if (k->sights + 1 < model->schema.admit_after) {
+            k->status = EMBD_KEY_FILTERED;
+            touched->counts.n_filtered++;
+        } else if (touched->counts.n_inserted == room) {
+            k->status = EMBD_KEY_FULL;
+            touched->counts.n_full++;
+        } else {
+            k->status = EMBD_KEY_INSERTED;
+            touched->counts.n_inserted++;
+        }
     }
 }
 
-static struct touched touch(struct model *model, const struct model_batch *batch, uint8_t *statuses)
+static uint64_t room_of(const struct model *model)
+{
+    if (model->schema.on_full == EMBD_GROW || model->schema.capacity == 0)
+        return UINT64_MAX;
+    return model->schema.capacity - model->n_rows;
+}
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 33) * 0xff51afd7ed558ccdULL;
+    x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53ULL;
+    return x ^ x >> 33;
+}
+
+static uint64_t last_push(const struct model *model, const struct model_key *k)
+{
+    const float *use = k->state + model->use_at;
+    return (uint64_t)use[0] + (uint64_t)use[1] * 16777216;
+}
+
+static const struct model *ordering; /* of go_order */
+
+static int go_order(const void *left, const void *right)
+{
+    const struct model_key *a = *(struct model_key *const *)left,
+                           *b = *(struct model_key *const *)right;
+    uint32_t count_at = ordering->use_at + 2;
+    if (ordering->schema.on_full == EMBD_EVICT_LFU && a->state[count_at] != b->state[count_at])
+        return a->state[count_at] < b->state[count_at] ? -1 : 1;
+    uint64_t s = last_push(ordering, a), t = last_push(ordering, b);
+    if (s != t)
+        return s < t ? -1 : 1;
+    if (a->key != b->key)
+        return mix(a->key) < mix(b->key) ? -1 : 1;
+    return (a->slot > b->slot) - (a->slot < b->slot);
+}
+
+/* The rows that go: those of other keys, the first in order. */
+static struct touched choose_victims(const struct model *model, uint64_t missing)
+{
+    const embd_schema *s = &model->schema;
+    uint64_t most = missing > s->capacity / 16 ? missing : s->capacity / 16;
+    struct touched gone = {.keys = malloc((model->n_rows + 1) * sizeof *gone.keys)};
+    for (uint64_t i = 0; i < model->n_keys; i++) {
+        struct model_key *k = model->keys[i];
+        bool may_go = s->on_full == EMBD_EVICT_LRU || s->on_full == EMBD_EVICT_LFU;
+        if (k->has_row && s->on_full == EMBD_EVICT_TTL)
+            may_go = model->step - last_push(model, k) >= s->ttl;
+        if (k->has_row && may_go && k->request != model->request)
+            gone.keys[gone.n++] = k;
+    }
+    ordering = model;
+    qsort(gone.keys, gone.n, sizeof *gone.keys, go_order);
+    gone.n = gone.n < most ? gone.n : (uint32_t)most;
+    return gone;
+}
+
+static struct touched touch(struct model *model, const struct model_batch *batch)
 {
     struct touched touched = {.keys = malloc((batch->n_keys + 1) * sizeof *touched.keys)};
     model->request++;
@@ -390,20 +467,37 @@ static struct touched touch(struct model *model, const struct model_batch *batch
             struct model_key *k = see(model, batch->keys[i], slot_of(batch, row));
             if (k->request != model->request) {
                 k->request = model->request;
-                judge(model, k, &touched);
                 touched.keys[touched.n++] = k;
             }
-            if (statuses)
-                statuses[i] = (uint8_t)k->status;
         }
+    judge(model, &touched, room_of(model));
     return touched;
 }
 
-/* Creates rows and counts sights. */
-static int create(struct model *model, const struct touched *touched, bool may_drop)
+static void tell(const struct model *model, const struct model_batch *batch, uint8_t *statuses)
 {
-    if (touched->counts.n_full && !may_drop)
+    for (uint32_t row = 0; row < batch->n_rows && statuses; row++)
+        for (uint32_t i = begin_of(batch, row); i < end_of(batch, row); i++)
+            statuses[i] = (uint8_t)find(model, batch->keys[i], slot_of(batch, row))->status;
+}
+
+/* Creates rows, of other keys' where there is no room, and counts sights. */
+static int create(struct model *model, const struct model_batch *batch, struct touched *touched,
+                  uint8_t *statuses)
+{
+    struct touched gone = {.n = 0};
+    if (touched->counts.n_full) {
+        gone = choose_victims(model, touched->counts.n_full);
+        judge(model, touched, room_of(model) + gone.n);
+    }
+    bool is_refused = touched->counts.n_full && statuses == NULL;
+    for (uint32_t i = 0; i < gone.n && !is_refused; i++)
+        forget(model, gone.keys[i]);
+    free(gone.keys);
+    if (is_refused)
         return EMBD_FULL;
+    touched->counts.n_evicted = gone.n;
+    tell(model, batch, statuses);
     for (uint32_t i = 0; i < touched->n; i++) {
         struct model_key *k = touched->keys[i];
         if (k->status == EMBD_KEY_INSERTED)
@@ -417,8 +511,8 @@ static int create(struct model *model, const struct touched *touched, bool may_d
 int model_insert(struct model *model, const struct model_batch *batch, uint8_t *statuses,
                  struct model_counts *counts_out)
 {
-    struct touched touched = touch(model, batch, statuses);
-    int status = create(model, &touched, statuses != NULL);
+    struct touched touched = touch(model, batch);
+    int status = create(model, batch, &touched, statuses);
     free(touched.keys);
     if (counts_out)
         *counts_out = touched.counts;
@@ -615,8 +709,8 @@ static void step_others(struct model *model)
 int model_push(struct model *model, const struct model_batch *batch, const float *grads,
                bool divide, uint8_t *statuses, struct model_counts *counts_out)
 {
-    struct touched touched = touch(model, batch, statuses);
-    int status = create(model, &touched, statuses != NULL);
+    struct touched touched = touch(model, batch);
+    int status = create(model, batch, &touched, statuses);
     for (uint32_t i = 0; i < touched.n; i++)
         touched.keys[i]->n = 0;
     if (status == EMBD_OK) {
@@ -631,6 +725,7 @@ int model_push(struct model *model, const struct model_batch *batch, const float
             continue;
         divide_by_scaler(model, k);
         step_row(model, k);
+        note_use(model, k, 1);
     }
     if (status == EMBD_OK && model->schema.optimizer.update == EMBD_GLOBAL)
         step_others(model);

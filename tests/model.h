@@ -25,6 +25,7 @@ struct model_key {
 struct model {
     embd_schema schema; /* slot_sizes stay the caller's */
     uint32_t state_floats, optimizer_floats; /* all of a row; the first of them, before stamps */
+    uint32_t use_at; /* what an evicting table knows of a row's use: two halves of a step, a count */
     struct model_key **keys; /* in the order first seen */
     uint64_t n_keys;
     uint64_t n_rows, n_candidates, step;
@@ -43,7 +44,7 @@ struct model_batch {
 };
 
 struct model_counts {
-    uint32_t n_inserted, n_full, n_filtered;
+    uint32_t n_inserted, n_full, n_filtered, n_evicted;
 };
 
 struct model *model_new(const embd_schema *schema);

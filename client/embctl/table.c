@@ -139,6 +139,7 @@ static const struct column describe_columns[] = {
     {"seed", CELL_NUMBER},
     {"capacity", CELL_COUNT},
     {"on_full", CELL_TEXT},
+    {"ttl", CELL_NUMBER},
     {"admit_after", CELL_NUMBER},
     {"create_on", CELL_TEXT},
     {"admit_nonfinite", CELL_FLAG},
@@ -218,6 +219,8 @@ static void put_schema(struct listing *l, const embd_schema *s)
     put_uint(l, "seed", s->seed);
     put_uint(l, "capacity", s->capacity);
     put_text(l, "on_full", embd_on_full_name(s->on_full));
+    if (s->on_full == EMBD_EVICT_TTL)
+        put_uint(l, "ttl", s->ttl);
     put_uint(l, "admit_after", s->admit_after);
     put_text(l, "create_on", embd_create_on_name(s->create_on));
     listing_flag(l, column_of("admit_nonfinite"), s->admit_nonfinite);

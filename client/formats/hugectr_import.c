@@ -171,8 +171,9 @@ static float first_state(const embd_optimizer *o)
 static int read_states(struct importing *m, uint32_t n)
 {
     float first = first_state(&m->schema->optimizer);
+    uint32_t n_own = embd__schema_optimizer_floats(m->schema); /* stamps and uses start at 0 */
     for (size_t i = 0; !m->has_state_file && i < (size_t)n * m->n_state; i++)
-        m->states[i] = first;
+        m->states[i] = i % m->n_state < n_own ? first : 0.0f;
     for (uint32_t i = 0; m->has_state_file && i < n; i++)
         if (embd__state_next(&m->state, gpu_of(m, i), m->states + (size_t)i * m->n_state, m->e))
             return m->e->status;

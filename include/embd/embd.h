@@ -157,7 +157,16 @@ typedef struct embd_initializer {
     float a, b;
 } embd_initializer;
 
-typedef enum embd_on_full { EMBD_GROW, EMBD_ERROR, EMBD_EVICT_LRU, EMBD_EVICT_LFU, EMBD_EVICT_TTL } embd_on_full;
+/* What happens where a request would need more rows than `capacity`. The evict policies take rows away from keys
+ * that the request does not name, as many as are missing or a sixteenth of capacity, whichever is more, all at once;
+ * which ones depends on the pushes a shard has seen and on nothing else. Where that is not enough, EMBD_ERROR. */
+typedef enum embd_on_full {
+    EMBD_GROW,      /* capacity is no bound */
+    EMBD_ERROR,     /* keys beyond it get no row: EMBD_FULL or EMBD_KEY_FULL */
+    EMBD_EVICT_LRU, /* the rows whose last push is longest ago; of equal ones the lowest mix64(key), then slot */
+    EMBD_EVICT_LFU, /* the rows pushed least often (up to 2^24 - 1 times is counted); of equal ones as EMBD_EVICT_LRU */
+    EMBD_EVICT_TTL, /* as EMBD_EVICT_LRU, but only rows that the table's last `ttl` pushes did not name */
+} embd_on_full;
 typedef enum embd_create_on { EMBD_CREATE_ON_PUSH, EMBD_CREATE_ON_PULL } embd_create_on;
 typedef enum embd_durability { EMBD_SNAPSHOT, EMBD_BUFFERED, EMBD_DURABLE } embd_durability;
 
@@ -173,12 +182,14 @@ typedef struct embd_schema {
     embd_optimizer optimizer;
     embd_initializer initializer;
     uint64_t seed;         /* of the initializer */
-    uint64_t capacity;     /* rows per shard: a bound with EMBD_ERROR, room made at once with EMBD_GROW; 0: none */
-    embd_on_full on_full;  /* the evict policies are refused by this version */
+    uint64_t capacity;     /* rows per shard: room made at once with EMBD_GROW, else a bound; 0: none, which the
+                              evict policies do not allow */
+    embd_on_full on_full;
     uint32_t admit_after;  /* a key gets a row in the n-th request that would create it; 0 and 1: the first */
     embd_create_on create_on; /* which requests create rows; pulls never change a table by default */
     bool admit_nonfinite;     /* let NaN and infinite gradients in */
     embd_durability durability; /* EMBD_SNAPSHOT; the others are refused by this version */
+    uint64_t ttl; /* EMBD_EVICT_TTL: pushes of its table that a row outlives without one of its own, 1 or more */
 } embd_schema;
 
 /* Sets a schema to the defaults: slots 1, hash, sum, f32, sgd with lr 0.01, uniform [-0.05, 0.05), grow,

@@ -34,6 +34,8 @@ static const struct metric shard_metrics[] = {
      1},
     {"keys_full", "embd_keys_full_total", "Keys without a row because the table is full.", COUNTER,
      1},
+    {"keys_evicted", "embd_keys_evicted_total", "Keys that lost their row to others (on_full).",
+     COUNTER, 1},
     {"keys_erased", "embd_keys_erased_total", "Keys that lost their row to an erase.", COUNTER, 1},
     {"pull_us", "embd_pull_seconds_total", "Time spent on pulls.", COUNTER, MICROS},
     {"push_us", "embd_push_seconds_total", "Time spent on pushes.", COUNTER, MICROS},
@@ -72,6 +74,7 @@ static const struct metric table_metrics[] = {
     {"row_bytes", "embd_table_row_bytes", "Memory of rows and optimizer state.", GAUGE, 1},
     {"index_bytes", "embd_table_index_bytes", "Memory of the index.", GAUGE, 1},
     {"steps", "embd_table_steps_total", "Optimizer steps.", COUNTER, 1},
+    {"evicted", "embd_table_evicted_rows_total", "Rows taken away for others.", COUNTER, 1},
 };
 #define N_TABLE_METRICS (sizeof table_metrics / sizeof table_metrics[0])
 

@@ -114,6 +114,7 @@ static void on_inserted(struct store_done *done, int status)
         counters->keys_inserted += insert->n_inserted;
         counters->keys_full += insert->n_full;
         counters->keys_filtered += insert->n_filtered;
+        counters->keys_evicted += insert->n_evicted;
     }
     work_returned(work, status);
 }

@@ -25,10 +25,12 @@ static void on_pushed(struct store_done *done, int status)
         part->n_inserted = push->n_inserted;
         part->n_full = push->n_full;
         part->n_filtered = push->n_filtered;
+        part->n_evicted = push->n_evicted;
         counters->keys_pushed += part->in.n_keys;
         counters->keys_inserted += push->n_inserted;
         counters->keys_full += push->n_full;
         counters->keys_filtered += push->n_filtered;
+        counters->keys_evicted += push->n_evicted;
     }
     part->table = NULL;
     work_returned(work, status);
@@ -63,6 +65,7 @@ static void write_answer(const struct shard_work *work)
             .n_inserted = part->n_inserted,
             .n_full = part->n_full,
             .n_filtered = part->n_filtered,
+            .n_evicted = part->n_evicted,
             .n_keys = part->in.n_keys,
             .statuses = part->statuses,
         };

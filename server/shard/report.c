@@ -26,6 +26,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"keys_filtered", c->keys_filtered},
         {"keys_full", c->keys_full},
         {"keys_erased", c->keys_erased},
+        {"keys_evicted", c->keys_evicted},
         {"pull_us", c->pull_ns / 1000},
         {"push_us", c->push_ns / 1000},
         {"pushes_held_us", c->pushes_held_us},
@@ -67,6 +68,7 @@ uint32_t table_figures(const struct shard *shard, const struct table *table,
         {"index_bytes_per_key",
          s.rows == 0 ? 0 : s.index_bytes / s.rows + (s.index_bytes % s.rows != 0)},
         {"steps", s.steps},
+        {"evicted", s.evicted},
     };
     _Static_assert(sizeof figures / sizeof *figures <= REPORT_TABLE_FIGURES, "room for figures");
     memcpy(out, figures, sizeof figures);

@@ -118,7 +118,10 @@ static int check_part_room(const struct shard_work *work, uint32_t i, struct emb
             return e->status;
         needed += n;
     }
-    if (stats.rows + needed <= s->capacity)
+    /* Others make room for them, unless they are too many by themselves. With evict_ttl not all others go; the
+     * answer to a push refused for that says which parts were applied. */
+    bool evicts = s->on_full != EMBD_ERROR;
+    if ((evicts ? 0 : stats.rows) + needed <= s->capacity)
         return EMBD_OK;
     return embd__error_set(
         e, EMBD_FULL,
@@ -134,7 +137,7 @@ int room_check(struct shard_work *work, struct embd__error *e)
     for (uint32_t i = 0; i < work->n_parts; i++) {
         const struct work_part *part = &work->parts[i];
         bool is_bound =
-            part->table->schema.s.on_full == EMBD_ERROR && part->table->schema.s.capacity > 0;
+            part->table->schema.s.on_full != EMBD_GROW && part->table->schema.s.capacity > 0;
         if (is_bound && part->statuses == NULL && check_part_room(work, i, e) != EMBD_OK)
             return e->status;
     }

@@ -20,7 +20,7 @@ struct counters {
     uint64_t requests[METHOD_COUNT];
     uint64_t unknown_methods, notifications, errors, parked, denied;
     uint64_t keys_pulled, keys_hit, keys_missing;
-    uint64_t keys_pushed, keys_inserted, keys_filtered, keys_full, keys_erased;
+    uint64_t keys_pushed, keys_inserted, keys_filtered, keys_full, keys_erased, keys_evicted;
     uint64_t pull_ns, push_ns, pushes_held_us;
     uint64_t settled_bytes;
     uint64_t snapshots;

@@ -20,7 +20,7 @@ struct work_part {
     uint64_t values_bytes, values_at; /* size, and how much shard_fill has handed on */
     /* Push. */
     uint64_t step;
-    uint32_t n_inserted, n_full, n_filtered;
+    uint32_t n_inserted, n_full, n_filtered, n_evicted;
 };
 
 /* Owner: the shard's thread. */

@@ -48,16 +48,17 @@ struct store_push {
     const void *grads; /* [n_rows][dim] of dtype */
     uint8_t *statuses; /* [n_keys] or NULL */
     uint64_t foreseen; /* the number given to foresee with these keys, or 0 */
-    /* With NULL statuses and on_full = error: a push that would need room beyond capacity is refused with
-     * EMBD_FULL before any effect. With statuses the keys without room answer EMBD_KEY_FULL. */
+    /* With NULL statuses: a push that would need room beyond capacity, also after evicting all that may go, is
+     * refused with EMBD_FULL before any effect. With statuses the keys without room answer EMBD_KEY_FULL. */
     uint32_t n_inserted, n_full, n_filtered; /* set at done: distinct keys */
+    uint32_t n_evicted;                      /* other keys that lost their row */
 };
 
 /* Rows at their first value for keys without one (create_on = pull); one sight for admit_after. */
 struct store_insert {
     struct store_keys in;
     uint8_t *statuses; /* as above */
-    uint32_t n_inserted, n_full, n_filtered;
+    uint32_t n_inserted, n_full, n_filtered, n_evicted;
 };
 
 /* Keys to be forgotten: their rows, and sights for admit_after. */
@@ -84,6 +85,7 @@ struct store_stats {
     uint64_t row_bytes;                  /* of values and optimizer state of all rows there is memory for */
     uint64_t index_bytes;                /* everything else */
     uint64_t steps;
+    uint64_t evicted; /* rows, since the store was opened */
 };
 
 struct store_ops {

@@ -200,7 +200,7 @@ class BadInput(unittest.TestCase):
             schema = wire.constant_schema("odd")
             schema[field] = value
             self.refused(wire.INVALID, [field], "table_create", {"schema": schema})
-        self.refused(wire.UNSUPPORTED, ["evict_lru"], "table_create",
+        self.refused(wire.INVALID, ["evict_lru"], "table_create",
                      {"schema": wire.constant_schema("odd", on_full="evict_lru")})
 
 

@@ -129,7 +129,7 @@ static void a_bad_schema_is_refused_by_field_value_and_limit(void **state)
     ask_error(ask_create(rig, &schema), EMBD_INVALID, "name", "Items", NULL);
     schema = schema_of("items", 8);
     schema.on_full = EMBD_EVICT_LRU;
-    ask_error(ask_create(rig, &schema), EMBD_UNSUPPORTED, "on_full", "evict_lru", NULL);
+    ask_error(ask_create(rig, &schema), EMBD_INVALID, "capacity", "evict_lru", NULL);
     struct exchange *x = ask_empty(rig, &rig->data, METHOD_TABLE_CREATE);
     ask_error(x, EMBD_INVALID, "name", NULL);
     assert_int_equal(figure(rig, NULL, "tables"), 0);

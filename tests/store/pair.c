@@ -211,8 +211,9 @@ static void draw_gradients(struct pair *pair, embd_dtype wire, float *grads, voi
 }
 
 static void compare_counts(const struct model_counts *expected, uint32_t inserted, uint32_t full,
-                           uint32_t filtered)
+                           uint32_t filtered, uint32_t evicted)
 {
+    assert_int_equal(evicted, expected->n_evicted);
     assert_int_equal(inserted, expected->n_inserted);
     assert_int_equal(full, expected->n_full);
     assert_int_equal(filtered, expected->n_filtered);
@@ -239,7 +240,7 @@ int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
     assert_int_equal(outcome.status, expected);
     assert_int_equal(outcome.calls, 1);
     if (expected == EMBD_OK)
-        compare_counts(&counts, push.n_inserted, push.n_full, push.n_filtered);
+        compare_counts(&counts, push.n_inserted, push.n_full, push.n_filtered, push.n_evicted);
     else
         assert_int_not_equal(outcome.done.error.text[0], 0);
     if (want_status)
@@ -266,7 +267,8 @@ int pair_insert(struct pair *pair, const struct batch *batch, bool want_status)
         model_insert(pair->model, &batch->in, want_status ? expected_statuses : NULL, &counts);
     assert_int_equal(outcome.status, expected);
     if (expected == EMBD_OK)
-        compare_counts(&counts, insert.n_inserted, insert.n_full, insert.n_filtered);
+        compare_counts(&counts, insert.n_inserted, insert.n_full, insert.n_filtered,
+                       insert.n_evicted);
     if (want_status)
         assert_memory_equal(statuses, expected_statuses, n_keys);
     free(statuses);

@@ -498,7 +498,7 @@ static void build_push_result(struct msg *m)
 {
     static const uint8_t statuses[2] = {EMBD_KEY_HIT, EMBD_KEY_INSERTED};
     const struct push_answer answer = {
-        .step = 300, .n_inserted = 1, .n_keys = 2, .statuses = statuses};
+        .step = 300, .n_inserted = 1, .n_evicted = 5, .n_keys = 2, .statuses = statuses};
     embd__msg_result(m, 8);
     embd__push_answer_write(m, &answer, 1);
     embd__msg_end(m);
@@ -516,6 +516,7 @@ static void check_push_result(struct reader *r)
     assert_int_equal(embd__push_answer_read(r, &answer, 1), 1);
     assert_int_equal(answer.step, 300);
     assert_int_equal(answer.n_inserted, 1);
+    assert_int_equal(answer.n_evicted, 5);
     assert_int_equal(answer.n_keys, 2);
     assert_int_equal(answer.statuses[1], EMBD_KEY_INSERTED);
 }

@@ -153,16 +153,40 @@ static void a_stamp_is_exact_among_floats(void **state)
     assert_true(embd__stamp_get((const float[]){16777216.0f, INFINITY}) == 0);
 }
 
+static void evicting_tables_need_a_capacity_and_remember_use(void **state)
+{
+    static const embd_on_full evictions[] = {EMBD_EVICT_LRU, EMBD_EVICT_LFU, EMBD_EVICT_TTL};
+    static const uint32_t floats[] = {2, 3, 2};
+    struct embd__error e = {0};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        embd_schema s = sound();
+        s.on_full = evictions[i];
+        s.ttl = 5;
+        s.capacity = 0;
+        refused(&s, EMBD_INVALID, embd_on_full_name(evictions[i]));
+        s.capacity = 10;
+        assert_int_equal(embd__schema_check(&s, &e), EMBD_OK);
+        uint32_t state_floats = embd__schema_state_floats(&s);
+        s.on_full = EMBD_ERROR;
+        assert_int_equal(embd__schema_state_floats(&s) + floats[i], state_floats);
+    }
+    embd_schema s = sound();
+    s.on_full = EMBD_EVICT_TTL;
+    s.capacity = 10;
+    refused(&s, EMBD_INVALID, "'ttl' is 0, allowed are 1 to");
+    char why[200];
+    assert_int_equal(embd_schema_set(&s, "ttl", "7", NULL, why, sizeof why), EMBD_OK);
+    assert_int_equal(s.ttl, 7);
+    s.on_full = EMBD_ERROR;
+    assert_int_equal(embd_schema_set(&s, "ttl", "7", NULL, why, sizeof why), EMBD_INVALID);
+    assert_non_null(strstr(why, "'ttl' means nothing with on_full 'error'"));
+}
+
 static void what_this_version_does_not_do_is_refused_by_name(void **state)
 {
     embd_schema s = sound();
     (void)state;
-    static const embd_on_full evictions[] = {EMBD_EVICT_LRU, EMBD_EVICT_LFU, EMBD_EVICT_TTL};
-    for (int i = 0; i < 3; i++) {
-        s = sound();
-        s.on_full = evictions[i];
-        refused(&s, EMBD_UNSUPPORTED, embd_on_full_name(evictions[i]));
-    }
     s = sound();
     s.durability = EMBD_DURABLE;
     refused(&s, EMBD_UNSUPPORTED, "'durability' is 'durable'");
@@ -585,6 +609,7 @@ int main(void)
         cmocka_unit_test(numbers_outside_an_enum_are_refused),
         cmocka_unit_test(lazy_global_is_adams_alone_and_has_a_stamp),
         cmocka_unit_test(a_stamp_is_exact_among_floats),
+        cmocka_unit_test(evicting_tables_need_a_capacity_and_remember_use),
         cmocka_unit_test(what_this_version_does_not_do_is_refused_by_name),
         cmocka_unit_test(optimizer_parameters_are_finite_and_in_range),
         cmocka_unit_test(initializer_parameters_make_sense),

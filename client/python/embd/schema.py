@@ -69,6 +69,7 @@ class Schema:
     create_on: str
     admit_nonfinite: bool
     durability: str
+    ttl: int
 
     def __init__(self, members: dict[str, Any]):
         self.__dict__.update(members)

@@ -118,6 +118,9 @@ static int check_supported(const embd_schema *s, struct embd__error *e)
         return embd__error_set(e, EMBD_UNSUPPORTED,
                                "table %s: the cuda store has no optimizer.update '%s'", s->name,
                                embd_update_name(s->optimizer.update));
+    if (embd__schema_use_floats(s) > 0)
+        return embd__error_set(e, EMBD_UNSUPPORTED, "table %s: the cuda store has no on_full '%s'",
+                               s->name, embd_on_full_name(s->on_full));
     return EMBD_OK;
 }
 

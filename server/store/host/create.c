@@ -35,9 +35,9 @@ static embd_key_status judge(const struct store *store, uint32_t ref, uint64_t *
 }
 
 /* Counts what create_all will do. *n_new: keys the index has not heard of. */
-static void plan(const struct store *store, struct created *created, uint32_t *n_new)
+static void plan(const struct store *store, uint64_t room, struct created *created,
+                 uint32_t *n_new)
 {
-    uint64_t room = host_room(store);
     *created = (struct created){0};
     *n_new = 0;
     for (uint32_t i = 0; i < store->merge.n; i++) {
@@ -77,6 +77,8 @@ static uint32_t new_row(struct store *store, uint64_t key, uint32_t slot)
     float first = optimizer_first_state(&store->schema->s.optimizer);
     for (uint32_t i = 0; i < store->state_floats; i++)
         host_state(store, record)[i] = i < store->optimizer_floats ? first : 0.0f;
+    if (store->evicts)
+        evict_begin_use(store, host_state(store, record));
     return row;
 }
 
@@ -123,25 +125,44 @@ static void create_all(struct store *store, const struct store_keys *in, uint8_t
     }
 }
 
+/* All that may fail, with `n_gone` rows on their way out. */
+static int reserve(struct store *store, const struct created *created, uint32_t n_new,
+                   uint64_t n_gone, bool may_drop, struct embd__error *e)
+{
+    const char *name = store->schema->s.name;
+    uint64_t used = rows_used(&store->rows) - n_gone, room = host_room(store) + n_gone;
+    if (created->n_full && !may_drop)
+        return embd__error_set(
+            e, EMBD_FULL, "table %s: %u keys need a row, %llu rows are left of capacity %llu", name,
+            created->n_inserted + created->n_full, (unsigned long long)room,
+            (unsigned long long)(used + room));
+    if (rows_reserve(&store->rows, used + created->n_inserted) && reserve_entries(store, n_new))
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for %u more rows of %u bytes",
+                           name, created->n_inserted, store->rows.stride);
+}
+
 int create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses,
                 struct created *created, struct embd__error *e)
 {
-    const embd_schema *s = &store->schema->s;
+    struct victims victims = {0};
     uint32_t n_new;
-    plan(store, created, &n_new);
-    if (created->n_full && statuses == NULL)
-        return embd__error_set(
-            e, EMBD_FULL, "table %s: %u keys need a row, %llu rows are left of capacity %llu",
-            s->name, created->n_inserted + created->n_full, (unsigned long long)host_room(store),
-            (unsigned long long)(rows_used(&store->rows) + host_room(store)));
-    if (!rows_reserve(&store->rows, rows_used(&store->rows) + created->n_inserted) ||
-        !reserve_entries(store, n_new))
-        return embd__error_set(e, EMBD_NO_MEMORY,
-                               "table %s: no memory for %u more rows of %u bytes", s->name,
-                               created->n_inserted, store->rows.stride);
-    if (statuses)
-        memset(statuses, EMBD_KEY_HIT, in->n_keys);
-    if (created->n_inserted + created->n_full + created->n_filtered)
-        create_all(store, in, statuses);
-    return EMBD_OK;
+    plan(store, host_room(store), created, &n_new);
+    if (created->n_full && store->evicts) {
+        if (!evict_choose(store, created->n_full, &victims))
+            return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to choose rows to evict",
+                                   store->schema->s.name);
+        plan(store, host_room(store) + victims.n, created, &n_new);
+    }
+    int status = reserve(store, created, n_new, victims.n, statuses != NULL, e);
+    if (status == EMBD_OK) {
+        evict_rows(store, &victims);
+        created->n_evicted = (uint32_t)victims.n;
+        if (statuses)
+            memset(statuses, EMBD_KEY_HIT, in->n_keys);
+        if (created->n_inserted + created->n_full + created->n_filtered)
+            create_all(store, in, statuses);
+    }
+    evict_end(&victims);
+    return status;
 }

@@ -77,6 +77,8 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
     store->state_floats = embd__schema_state_floats(s);
     store->optimizer_floats = embd__schema_optimizer_floats(s);
     store->is_global = optimizer_is_global(&s->optimizer);
+    store->evicts = embd__schema_use_floats(s) > 0;
+    store->use_at = store->state_floats - embd__schema_use_floats(s);
     rows_open(&store->rows, round_up(store->state_at + 4 * store->state_floats, 8));
     int status = EMBD_OK;
     if (!index_open(&store->index) || !open_initializer(store))
@@ -119,6 +121,7 @@ void host_first_value(const struct store *store, uint64_t key, uint32_t slot, fl
 static void host_set_step(struct store *store, uint64_t step)
 {
     store->step = step;
+    store->none_expire_before = 0;
 }
 
 static void host_stats(const struct store *store, struct store_stats *out)
@@ -132,6 +135,7 @@ static void host_stats(const struct store *store, struct store_stats *out)
         .index_bytes = sizeof *store + index_bytes(&store->index) + merge_bytes(&store->merge) +
                        rows_overhead_bytes(&store->rows) + marks_bytes(&store->marks) + bounds,
         .steps = store->step,
+        .evicted = store->n_evicted,
     };
 }
 

@@ -7,6 +7,7 @@
  *   walk     a request's keys -> records, with many cache misses at a time
  *   pull     records -> the answer
  *   merge    a request's keys -> distinct keys, their occurrences and what the index says of them
+ *   evict    which rows go where there is no room
  *   create   rows for keys that have none: admission, capacity, all or nothing
  *   push     gradients -> one optimizer step of each distinct key
  *   marks    which rows a request names
@@ -35,6 +36,10 @@ struct store {
     uint32_t state_floats;
     uint32_t optimizer_floats; /* the first of them; stamps follow */
     bool is_global;            /* pushes step all rows */
+    bool evicts;               /* on_full is an evict policy */
+    uint32_t use_at;           /* of state floats: where a row's use stands, evict only */
+    uint64_t none_expire_before; /* ttl: no row can have expired before the table's step is that */
+    uint64_t n_evicted;
     struct index index;
     struct rows rows;
     uint64_t n_candidates;
@@ -42,7 +47,7 @@ struct store {
     struct initializer initializer;
     float *slot_bounds; /* [slots], uniform_slot only */
     struct merge merge;
-    struct marks marks; /* is_global only */
+    struct marks marks; /* is_global, and evict */
 };
 
 /* The first value of a key's row, rounded to the table's dtype, as f32 and as stored. */
@@ -88,7 +93,7 @@ const struct walk_block *walk_next(struct walk *walk);
 
 /* What a request that may create rows has done to its distinct keys. */
 struct created {
-    uint32_t n_inserted, n_full, n_filtered;
+    uint32_t n_inserted, n_full, n_filtered, n_evicted;
 };
 
 /* Gives rows to the keys of store->merge, at their first value, to those that have none and may
@@ -100,6 +105,30 @@ int create_rows(struct store *store, const struct store_keys *in, uint8_t *statu
 /* Of all occurrences of a key. */
 void host_set_statuses(const struct merge *merge, const struct distinct *d, uint8_t *statuses,
                        embd_key_status status);
+
+/* ---- evict ---- */
+
+struct victim {
+    uint64_t count, stamp, mixed; /* the lowest go first, compared in this order, then slot */
+    uint64_t hash;
+    uint32_t slot, row;
+};
+
+struct victims {
+    struct victim *heap; /* [n], the last to go on top */
+    uint64_t n, capacity;
+};
+
+/* Rows to be taken from keys that are not in store->merge, as many as are missing or more, or all
+ * that may go. Changes nothing. Out of memory: false. */
+bool evict_choose(struct store *store, uint64_t missing, struct victims *victims);
+void evict_rows(struct store *store, const struct victims *victims);
+void evict_end(struct victims *victims);
+
+/* A new row counts as used now. */
+void evict_begin_use(const struct store *store, float *state);
+/* The rows of store->merge have been pushed, at store->step. */
+void evict_note_use(struct store *store);
 
 /* ---- sweep ---- */
 

@@ -242,6 +242,9 @@ void host_push(struct store *store, struct store_push *push, struct store_done *
             apply[store->schema->s.optimizer.kind](&a);
         if (store->is_global)
             sweep_others(store, &a.step);
+        if (store->evicts)
+            evict_note_use(store);
+        push->n_evicted = created.n_evicted;
         push->n_inserted = created.n_inserted;
         push->n_full = created.n_full;
         push->n_filtered = created.n_filtered;
@@ -255,6 +258,7 @@ void host_insert(struct store *store, struct store_insert *insert, struct store_
     struct created created;
     int status = prepare(store, &insert->in, 0, insert->statuses, &created, &done->error);
     if (status == EMBD_OK) {
+        insert->n_evicted = created.n_evicted;
         insert->n_inserted = created.n_inserted;
         insert->n_full = created.n_full;
         insert->n_filtered = created.n_filtered;

@@ -1,0 +1,182 @@
+/* evict.c - on_full = evict_...: rows that go so that others can come.
+ *
+ * A row's use stands last in its state: the table's step at its last push, and with evict_lfu how
+ * often it was pushed. Only a push writes it, beside the row it steps anyway. When room is missing,
+ * one pass over the index finds the rows to go: a heap keeps the best of those seen so far, so that
+ * most rows cost a comparison. A pass takes at least a sixteenth of the capacity away, which keeps
+ * the next one far off. Rows of the request at hand stay.
+ *
+ * Which rows go depends on steps, counts and keys only, never on where they lie or on a clock: a
+ * journal that is replayed, or a dump that is loaded, evicts the same. */
+#include "host.h"
+
+#include "memory.h"
+#include "route.h"
+
+#define PASS_PART 16u
+#define COUNT_MAX 16777215.0f /* the last whole number that f32 counts to */
+#define BATCH     32u
+
+static float *use_of(const struct store *store, uint32_t row)
+{
+    return host_state(store, rows_at(&store->rows, row)) + store->use_at;
+}
+
+void evict_begin_use(const struct store *store, float *state)
+{
+    embd__stamp_put(state + store->use_at, store->step);
+}
+
+void evict_note_use(struct store *store)
+{
+    bool counts = store->schema->s.on_full == EMBD_EVICT_LFU;
+    const struct merge *merge = &store->merge;
+    for (uint32_t i = 0; i < merge->n; i++) {
+        if (merge->distinct[i].ref == 0)
+            continue;
+        float *use = use_of(store, merge->distinct[i].ref - 1);
+        embd__stamp_put(use, store->step);
+        if (counts && use[2] < COUNT_MAX)
+            use[2] += 1.0f;
+    }
+}
+
+/* ---- order ---- */
+
+static bool goes_first(const struct victim *a, const struct victim *b)
+{
+    if (a->count != b->count)
+        return a->count < b->count;
+    if (a->stamp != b->stamp)
+        return a->stamp < b->stamp;
+    if (a->mixed != b->mixed)
+        return a->mixed < b->mixed;
+    return a->slot < b->slot;
+}
+
+static void sift_up(struct victim *heap, uint64_t i, struct victim new)
+{
+    for (; i > 0 && goes_first(&heap[(i - 1) / 2], &new); i = (i - 1) / 2)
+        heap[i] = heap[(i - 1) / 2];
+    heap[i] = new;
+}
+
+static void replace_top(struct victim *heap, uint64_t n, struct victim new)
+{
+    uint64_t i = 0;
+    for (uint64_t child = 1; child < n; child = 2 * i + 1) {
+        if (child + 1 < n && goes_first(&heap[child], &heap[child + 1]))
+            child++;
+        if (!goes_first(&new, &heap[child]))
+            break;
+        heap[i] = heap[child];
+        i = child;
+    }
+    heap[i] = new;
+}
+
+/* ---- choosing ---- */
+
+static struct victim victim_of(const struct store *store, const struct index_entry *entry)
+{
+    const float *use = use_of(store, entry->ref - 1);
+    bool counts = store->schema->s.on_full == EMBD_EVICT_LFU;
+    return (struct victim){
+        .count = counts ? embd__stamp_half(use[2]) : 0,
+        .stamp = embd__stamp_get(use),
+        .mixed = embd__mix64(index_key(entry->hash, entry->slot)),
+        .hash = entry->hash,
+        .slot = entry->slot,
+        .row = entry->ref - 1,
+    };
+}
+
+/* The first step at which a row has expired; UINT64_MAX: never. */
+static uint64_t expiry(const struct store *store, uint64_t stamp)
+{
+    uint64_t step;
+    return __builtin_add_overflow(stamp, store->schema->s.ttl, &step) ? UINT64_MAX : step;
+}
+
+static void consider(struct store *store, struct victims *v, uint64_t most,
+                     const struct index_entry *entry)
+{
+    if (entry->ref & INDEX_CANDIDATE)
+        return;
+    struct victim new = victim_of(store, entry);
+    bool stays = marks_has(&store->marks, entry->ref - 1);
+    if (store->schema->s.on_full == EMBD_EVICT_TTL) {
+        uint64_t step = expiry(store, new.stamp);
+        if (step < store->none_expire_before)
+            store->none_expire_before = step;
+        stays |= step > store->step;
+    }
+    if (stays)
+        return;
+    if (v->n < most)
+        sift_up(v->heap, v->n++, new);
+    else if (goes_first(&new, &v->heap[0]))
+        replace_top(v->heap, v->n, new);
+}
+
+static void mark_request(struct store *store)
+{
+    const struct merge *merge = &store->merge;
+    marks_clear(&store->marks, store->rows.n);
+    for (uint32_t i = 0; i < merge->n; i++) {
+        uint32_t ref = merge->distinct[i].ref;
+        if (ref != 0 && !(ref & INDEX_CANDIDATE))
+            marks_set(&store->marks, ref - 1);
+    }
+}
+
+static void pass(struct store *store, struct victims *victims, uint64_t most)
+{
+    uint64_t at = 0;
+    while (at != UINT64_MAX) {
+        struct index_entry batch[BATCH];
+        uint32_t n = 0;
+        for (; n < BATCH && index_next(&store->index, &at, &batch[n]); n++)
+            if (!(batch[n].ref & INDEX_CANDIDATE))
+                __builtin_prefetch(use_of(store, batch[n].ref - 1));
+        for (uint32_t i = 0; i < n; i++)
+            consider(store, victims, most, &batch[i]);
+    }
+}
+
+bool evict_choose(struct store *store, uint64_t missing, struct victims *victims)
+{
+    const embd_schema *s = &store->schema->s;
+    uint64_t part = s->capacity / PASS_PART, most = missing > part ? missing : part;
+    *victims = (struct victims){0};
+    if (most > rows_used(&store->rows))
+        most = rows_used(&store->rows);
+    bool is_ttl = s->on_full == EMBD_EVICT_TTL;
+    if (most == 0 || (is_ttl && store->step < store->none_expire_before))
+        return true;
+    if (!marks_reserve(&store->marks, store->rows.n))
+        return false;
+    victims->heap = memory_new(most * sizeof *victims->heap);
+    if (victims->heap == NULL)
+        return false;
+    victims->capacity = most;
+    mark_request(store);
+    store->none_expire_before =
+        expiry(store, store->step); /* of rows that are made or pushed now */
+    pass(store, victims, most);
+    return true;
+}
+
+void evict_rows(struct store *store, const struct victims *victims)
+{
+    for (uint64_t i = 0; i < victims->n; i++) {
+        index_remove(&store->index, victims->heap[i].hash, victims->heap[i].slot);
+        rows_give_back(&store->rows, victims->heap[i].row);
+    }
+    store->n_evicted += victims->n;
+}
+
+void evict_end(struct victims *victims)
+{
+    memory_free(victims->heap, victims->capacity * sizeof *victims->heap);
+}
