@@ -5,7 +5,9 @@
  * already. That can only be where a table has a bound, asks no statuses and is close to its bound:
  * then, and only then, the part's distinct keys without a row are counted. Keys that admit_after
  * would keep from getting a row count as well: near the bound such a request may be refused
- * although it would just have fitted. */
+ * although it would just have fitted. Where the table evicts, all rows make room that the part does
+ * not name: then all its distinct keys are counted. With evict_ttl fewer may go, and only the store
+ * knows which: such a part may be refused after others were applied, and the answer says so. */
 #include "room.h"
 
 #include <stdlib.h>
@@ -65,8 +67,9 @@ static void probe(const struct shard_work *work, const struct work_part *part, u
     }
 }
 
-static uint32_t count_missing(const struct work_part *part, const uint8_t *statuses,
-                              struct place *places)
+/* Distinct keys without a row; statuses NULL: of any kind. */
+static uint32_t count_keys(const struct work_part *part, const uint8_t *statuses,
+                           struct place *places)
 {
     const struct part *in = &part->in;
     uint32_t n = 0;
@@ -74,7 +77,7 @@ static uint32_t count_missing(const struct work_part *part, const uint8_t *statu
         uint32_t from = in->offsets ? in->offsets[r] : r,
                  to = in->offsets ? in->offsets[r + 1] : r + 1;
         for (uint32_t k = from; k < to; k++)
-            if (statuses[k] != EMBD_KEY_HIT)
+            if (statuses == NULL || statuses[k] != EMBD_KEY_HIT)
                 places[n++] = (struct place){in->keys[k], in->slots ? in->slots[r] : 0};
     }
     return count_distinct(places, n);
@@ -91,7 +94,7 @@ static int count_needed(const struct shard_work *work, const struct work_part *p
         embd__error_set(e, EMBD_NO_MEMORY, "no memory to count the new keys among %u", n_keys);
     } else {
         probe(work, part, statuses, values);
-        *needed_out = count_missing(part, statuses, places);
+        *needed_out = count_keys(part, statuses, places);
     }
     free(places);
     free(values);
@@ -118,10 +121,7 @@ static int check_part_room(const struct shard_work *work, uint32_t i, struct emb
             return e->status;
         needed += n;
     }
-    /* Others make room for them, unless they are too many by themselves. With evict_ttl not all others go; the
-     * answer to a push refused for that says which parts were applied. */
-    bool evicts = s->on_full != EMBD_ERROR;
-    if ((evicts ? 0 : stats.rows) + needed <= s->capacity)
+    if (stats.rows + needed <= s->capacity)
         return EMBD_OK;
     return embd__error_set(
         e, EMBD_FULL,
@@ -130,16 +130,40 @@ static int check_part_room(const struct shard_work *work, uint32_t i, struct emb
         (unsigned long long)s->capacity);
 }
 
+/* Where other rows go: whether the table holds those that the part names. */
+static int check_part_fits(const struct work_part *part, uint32_t i, struct embd__error *e)
+{
+    const embd_schema *s = &part->table->schema.s;
+    uint32_t n_keys = part->in.n_keys;
+    if (n_keys <= s->capacity)
+        return EMBD_OK;
+    struct place *places = malloc(n_keys * sizeof *places);
+    if (places == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to count the keys among %u", n_keys);
+    uint32_t n = count_keys(part, NULL, places);
+    free(places);
+    if (n <= s->capacity)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_FULL, "part %u: table '%s' has a capacity of %llu, not of %u rows",
+                           i, s->name, (unsigned long long)s->capacity, n);
+}
+
 int room_check(struct shard_work *work, struct embd__error *e)
 {
     if (work->n_parts < 2)
         return EMBD_OK;
     for (uint32_t i = 0; i < work->n_parts; i++) {
         const struct work_part *part = &work->parts[i];
-        bool is_bound =
-            part->table->schema.s.on_full != EMBD_GROW && part->table->schema.s.capacity > 0;
-        if (is_bound && part->statuses == NULL && check_part_room(work, i, e) != EMBD_OK)
-            return e->status;
+        const embd_schema *s = &part->table->schema.s;
+        int status = EMBD_OK;
+        if (s->on_full == EMBD_GROW || s->capacity == 0 || part->statuses != NULL)
+            continue;
+        if (s->on_full == EMBD_ERROR)
+            status = check_part_room(work, i, e);
+        else
+            status = check_part_fits(part, i, e);
+        if (status != EMBD_OK)
+            return status;
     }
     return EMBD_OK;
 }

@@ -412,10 +412,11 @@ static void a_pull_of_zeros_creates_no_row(void **state)
 
 #define N_ROOM 12u
 
-static void create_bound(struct rig *rig, const char *name, embd_create_on create_on)
+static void create_bound(struct rig *rig, const char *name, embd_on_full on_full,
+                         embd_create_on create_on)
 {
     embd_schema schema = schema_of(name, 2, EMBD_CONCAT);
-    schema.on_full = EMBD_ERROR;
+    schema.on_full = on_full;
     schema.capacity = N_ROOM;
     schema.create_on = create_on;
     create_table(rig, &schema);
@@ -440,8 +441,8 @@ static void a_push_that_would_overfill_a_later_table_changes_no_table(void **sta
     const uint64_t keys[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 1, 2, 3};
     const float grads[32] = {1, 2, 3};
     rig_open(&rig, &store_host, 0, 1, NULL);
-    create_bound(&rig, "a", EMBD_CREATE_ON_PUSH);
-    create_bound(&rig, "b", EMBD_CREATE_ON_PUSH);
+    create_bound(&rig, "a", EMBD_ERROR, EMBD_CREATE_ON_PUSH);
+    create_bound(&rig, "b", EMBD_ERROR, EMBD_CREATE_ON_PUSH);
     struct part parts[2] = {room_part("a", keys, 8, grads), room_part("b", keys, 8, grads)};
     push(&rig, &parts[1], NULL);
     image_take(&rig, "a", &a);
@@ -474,13 +475,49 @@ static void a_push_that_would_overfill_a_later_table_changes_no_table(void **sta
     rig_close(&rig);
 }
 
+/* A later table that cannot hold the part's keys, though all others went, refuses before the first
+ * evicts; one that can makes room. */
+static void a_push_that_a_later_evicting_table_cannot_hold_changes_no_table(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct image a, b;
+    const uint64_t keys[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    const float grads[32] = {1, 2, 3};
+    rig_open(&rig, &store_host, 0, 1, NULL);
+    create_bound(&rig, "a", EMBD_EVICT_LRU, EMBD_CREATE_ON_PUSH);
+    create_bound(&rig, "b", EMBD_EVICT_LFU, EMBD_CREATE_ON_PUSH);
+    struct part parts[2] = {room_part("a", keys, 12, grads), room_part("b", keys, 8, grads)};
+    push(&rig, &parts[0], NULL);
+    push(&rig, &parts[1], NULL);
+    image_take(&rig, "a", &a);
+    image_take(&rig, "b", &b);
+    parts[0] = room_part("a", keys + 12, 4, grads);
+    parts[1] = room_part("b", keys, 13, grads); /* 8 of them have rows */
+    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_FULL, "part 1", "'b'", "12", "13", NULL);
+    image_check(&rig, "a", &a);
+    image_check(&rig, "b", &b);
+    parts[1] = room_part("b", keys + 4, 12, grads);
+    struct exchange *x = ask_parts(&rig, METHOD_PUSH, parts, 2);
+    ask_ok(x);
+    ask_free(x);
+    assert_int_equal(figure(&rig, "a", "evicted"), 4);
+    assert_int_equal(figure(&rig, "b", "evicted"), 4);
+    assert_int_equal(figure(&rig, NULL, "keys_evicted"), 8);
+    assert_int_equal(figure(&rig, "a", "rows"), 12);
+    assert_int_equal(figure(&rig, "b", "rows"), 12);
+    image_fini(&a);
+    image_fini(&b);
+    rig_close(&rig);
+}
+
 static void a_creating_pull_without_room_creates_nothing(void **state)
 {
     (void)state;
     struct rig rig;
     const uint64_t keys[14] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
     rig_open(&rig, &store_host, 0, 1, NULL);
-    create_bound(&rig, "a", EMBD_CREATE_ON_PULL);
+    create_bound(&rig, "a", EMBD_ERROR, EMBD_CREATE_ON_PULL);
     struct part parts[2] = {room_part("a", keys, 7, NULL), room_part("a", keys + 7, 7, NULL)};
     ask_error(ask_parts(&rig, METHOD_PULL, parts, 2), EMBD_FULL, "part 1", "'a'", "14", "12", NULL);
     assert_int_equal(figure(&rig, "a", "rows"), 0);
@@ -527,7 +564,7 @@ static void a_late_store_answers_in_order_and_in_full(void **state)
     const float grads[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     deferred_open();
     rig_open(&rig, &store_deferred, 0, 1, NULL);
-    create_bound(&rig, "a", EMBD_CREATE_ON_PULL);
+    create_bound(&rig, "a", EMBD_ERROR, EMBD_CREATE_ON_PULL);
     struct part part = room_part("a", keys, 4, grads);
     part.want_status = true;
     struct exchange *pulled = ask_parts(&rig, METHOD_PULL, &part, 1);
@@ -624,8 +661,8 @@ static void memory_running_out_in_a_later_part_is_told(void **state)
     struct store_ops ops = store_host;
     ops.push = push_or_not;
     rig_open(&rig, &ops, 0, 1, NULL);
-    create_bound(&rig, "a", EMBD_CREATE_ON_PUSH);
-    create_bound(&rig, "b", EMBD_CREATE_ON_PUSH);
+    create_bound(&rig, "a", EMBD_ERROR, EMBD_CREATE_ON_PUSH);
+    create_bound(&rig, "b", EMBD_ERROR, EMBD_CREATE_ON_PUSH);
     struct part parts[2] = {room_part("a", keys, 2, grads), room_part("b", keys, 2, grads)};
     n_pushes_left = 1;
     ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_NO_MEMORY, "part 1",
@@ -653,6 +690,7 @@ int main(void)
         cmocka_unit_test(a_half_sent_pull_of_zeros_is_settled_by_inserts),
         {"S4.6 a pull of zeros creates no row", a_pull_of_zeros_creates_no_row, NULL, NULL, NULL},
         cmocka_unit_test(a_push_that_would_overfill_a_later_table_changes_no_table),
+        cmocka_unit_test(a_push_that_a_later_evicting_table_cannot_hold_changes_no_table),
         cmocka_unit_test(a_creating_pull_without_room_creates_nothing),
         cmocka_unit_test(no_parts_and_empty_parts_are_answered),
         cmocka_unit_test(a_late_store_answers_in_order_and_in_full),

@@ -38,16 +38,20 @@ static embd_key_status judge(const struct store *store, uint32_t ref, uint64_t *
 static void plan(const struct store *store, uint64_t room, struct created *created,
                  uint32_t *n_new)
 {
-    *created = (struct created){0};
-    *n_new = 0;
+    struct created c = {0};
+    uint32_t n = 0;
     for (uint32_t i = 0; i < store->merge.n; i++) {
         uint32_t ref = store->merge.distinct[i].ref;
         embd_key_status status = judge(store, ref, &room);
-        created->n_inserted += status == EMBD_KEY_INSERTED;
-        created->n_full += status == EMBD_KEY_FULL;
-        created->n_filtered += status == EMBD_KEY_FILTERED;
-        *n_new += ref == 0 && status != EMBD_KEY_FULL;
+        if (status == EMBD_KEY_HIT)
+            continue;
+        c.n_inserted += status == EMBD_KEY_INSERTED;
+        c.n_full += status == EMBD_KEY_FULL;
+        c.n_filtered += status == EMBD_KEY_FILTERED;
+        n += ref == 0 && status != EMBD_KEY_FULL;
     }
+    *created = c;
+    *n_new = n;
 }
 
 static bool reserve_entries(struct store *store, uint32_t n_new)
