@@ -1,17 +1,28 @@
 /* manifest.c - manifest.json, the last file a dump or snapshot writes: what was taken, from how
  * many shards, and each part file and blob with its checksum. Read strictly, since what it says
  * decides what a load does: every member typed and known, file names plain and different, names of
- * tables and blobs different. */
+ * tables and blobs different.
+ *
+ * Its last member is the checksum of the text before, so that a flipped digit of a step or a rate is
+ * found like one of a row. The text is hashed, not what it means: readers in other languages need no
+ * rules of printing numbers. A manifest without the member is read too: earlier ones had none, and
+ * who writes one by hand need not compute it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <xxhash.h>
 
 #include "json_values.h"
 #include "partfile.h"
 
 #define MANIFEST_FORMAT 1
 #define MANIFEST_PARTS  65536u /* of one table: far more than shards */
+
+/* How a manifest with a checksum ends, in place of "\n}". */
+#define SEAL       ",\n \"xxh3\": \"%016" PRIx64 "\"\n}"
+#define SEAL_BYTES (sizeof ",\n \"xxh3\": \"0123456789abcdef\"\n}" - 1)
 
 bool embd__manifest_blob_file(char out[MANIFEST_BLOB_FILE], const char *name)
 {
@@ -81,12 +92,25 @@ static json_t *manifest_to_json(const struct manifest *manifest)
                      embd__json_u64(manifest->n_shards), "tables", tables, "blobs", blobs);
 }
 
+/* `text` with the checksum; NULL for NULL or out of memory. */
+static char *seal(char *text)
+{
+    size_t n = text == NULL ? 0 : strlen(text) - strlen("\n}");
+    char *sealed = text == NULL ? NULL : malloc(n + SEAL_BYTES + 1);
+    if (sealed != NULL) {
+        memcpy(sealed, text, n);
+        snprintf(sealed + n, SEAL_BYTES + 1, SEAL, (uint64_t)XXH3_64bits(text, n));
+    }
+    free(text);
+    return sealed;
+}
+
 char *embd__manifest_write(const struct manifest *manifest)
 {
     json_t *json = manifest_to_json(manifest);
     char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(1));
     json_decref(json);
-    return text;
+    return seal(text);
 }
 
 /* ---- reading ---- */
@@ -231,7 +255,37 @@ static void read_blobs(struct members *m, struct manifest *out)
     json_decref(seen);
 }
 
-static void read_manifest(const json_t *json, struct manifest *out, struct embd__error *e)
+/* Whether the text ends as a sealed one does, after a last line break of an editor's or none; then
+ * its checksum has to be right. */
+static bool is_sealed(const char *text, size_t n, struct embd__error *e)
+{
+    char expected[SEAL_BYTES + 1];
+    if (n > 0 && text[n - 1] == '\n')
+        n--;
+    if (n <= SEAL_BYTES)
+        return false;
+    n -= SEAL_BYTES;
+    uint64_t xxh3 = XXH3_64bits(text, n);
+    snprintf(expected, sizeof expected, SEAL, xxh3);
+    size_t digits = (size_t)(strchr(expected, ':') + 3 - expected);
+    if (memcmp(text + n, expected, digits) != 0 ||
+        memcmp(text + n + digits + 16, expected + digits + 16, SEAL_BYTES - digits - 16) != 0)
+        return false;
+    if (memcmp(text + n, expected, SEAL_BYTES) != 0)
+        embd__error_set(e, EMBD_CORRUPT, "the manifest's checksum is '%.16s', its text has %016" PRIx64,
+                        text + n + digits, xxh3);
+    return true;
+}
+
+static void check_seal(struct members *m, bool is_sealed)
+{
+    if (embd__member(m, "xxh3", is_sealed) != NULL && !is_sealed)
+        embd__error_set(m->error, EMBD_CORRUPT,
+                        "the manifest's 'xxh3' is not its last member, of 16 hexadecimal digits");
+}
+
+static void read_manifest(const json_t *json, bool is_sealed, struct manifest *out,
+                          struct embd__error *e)
 {
     struct members m;
     embd__members_open(&m, json, "the manifest", e);
@@ -251,6 +305,7 @@ static void read_manifest(const json_t *json, struct manifest *out, struct embd_
         embd__error_set(e, EMBD_CORRUPT, "the manifest's 'shards' is 0, below the minimum of 1");
     read_tables(&m, out);
     read_blobs(&m, out);
+    check_seal(&m, is_sealed);
     embd__members_end(&m);
 }
 
@@ -258,11 +313,14 @@ int embd__manifest_read(const char *json, size_t bytes, struct manifest *out, st
 {
     json_error_t why;
     memset(out, 0, sizeof *out);
+    bool sealed = is_sealed(json, bytes, e);
+    if (e->status != EMBD_OK)
+        return e->status;
     json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &why);
     if (root == NULL)
         return embd__error_set(e, EMBD_CORRUPT, "the manifest is no JSON: line %d, column %d: %s",
                                why.line, why.column, why.text);
-    read_manifest(root, out, e);
+    read_manifest(root, sealed, out, e);
     json_decref(root);
     if (e->status != EMBD_OK)
         embd__manifest_fini(out);

@@ -124,6 +124,7 @@ def write_part(directory, schema, blocks, file, shard=0):
 
 
 def write_manifest(directory, manifest):
+    manifest.pop("xxh3", None)
     with open(os.path.join(directory, "manifest.json"), "w", encoding="utf-8") as out:
         json.dump(manifest, out)
 

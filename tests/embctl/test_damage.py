@@ -52,6 +52,7 @@ def refused(server, scratch, says, code=DAMAGED):
 def edit(path, change):
     with open(path, encoding="utf-8") as file:
         manifest = json.load(file)
+    del manifest["xxh3"]
     change(manifest)
     with open(path, "w", encoding="utf-8") as file:
         json.dump(manifest, file)
