@@ -153,6 +153,18 @@ template <class T> static inline T atomicOr(T *p, T value)
     *p = before | value;
     return before;
 }
+template <class T> static inline T atomicAnd(T *p, T value)
+{
+    T before = *p;
+    *p = before & value;
+    return before;
+}
+template <class T> static inline T atomicExch(T *p, T value)
+{
+    T before = *p;
+    *p = value;
+    return before;
+}
 template <class T> static inline T atomicAdd(T *p, T value)
 {
     T before = *p;

@@ -43,10 +43,10 @@ static int push(struct pair *pair, const struct batch *batch, const float *grads
     return outcome->status;
 }
 
-static void test_no_memory(void **state)
+static void push_without_memory(embd_update update)
 {
-    (void)state;
     embd_schema schema = small_schema();
+    schema.optimizer.update = update;
     struct batch old, new;
     struct pair pair;
     struct outcome outcome;
@@ -74,6 +74,43 @@ static void test_no_memory(void **state)
     batch_free(&old);
     batch_free(&new);
     free(grads);
+    pair_close(&pair);
+    assert_int_equal(stand_in_bytes, 0);
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    push_without_memory(EMBD_LOCAL);
+    push_without_memory(EMBD_GLOBAL);
+}
+
+static void test_no_memory_to_erase(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    struct batch batch;
+    struct pair pair;
+    struct embd__error e = {0};
+    uint32_t n_failed = 0;
+    pair_open(&pair, "cuda", &schema, 3);
+    draw(&batch, 0);
+    pair_push(&pair, &batch, EMBD_F32, false);
+    for (struct store_erase erase = {.in = batch_keys(&batch)}; erase.n_erased == 0;) {
+        stand_in_calls_left = n_failed;
+        int status = pair.ops->erase(pair.store, &erase, &e);
+        stand_in_calls_left = UINT64_MAX;
+        if (status == EMBD_OK)
+            break;
+        assert_int_equal(status, EMBD_NO_MEMORY);
+        assert_non_null(strstr(e.text, "memory"));
+        pair_compare(&pair);
+        n_failed++;
+    }
+    assert_true(n_failed >= 1);
+    model_erase(pair.model, &batch.in, NULL);
+    pair_compare(&pair);
+    batch_free(&batch);
     pair_close(&pair);
     assert_int_equal(stand_in_bytes, 0);
 }
@@ -152,6 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_no_memory_to_erase),
         cmocka_unit_test(test_device_fails),
         cmocka_unit_test(test_order),
     };

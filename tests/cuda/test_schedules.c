@@ -34,13 +34,15 @@ static uint32_t one_call(struct pair *pair, uint32_t n)
     struct batch batch;
     bool is_raw = dice_below(&pair->dice, 2);
     batch_draw(pair, &batch, n, 4, is_raw, dice_below(&pair->dice, 4) == 0);
-    uint32_t n_keys = batch.in.n_keys, what = dice_below(&pair->dice, 8);
+    uint32_t n_keys = batch.in.n_keys, what = dice_below(&pair->dice, 9);
     if (what < 3)
         pair_pull(pair, &batch, EMBD_F32, dice_below(&pair->dice, 3) == 0, true);
     else if (what < 7)
         pair_push(pair, &batch, EMBD_F32, dice_below(&pair->dice, 2));
-    else
+    else if (what < 8)
         pair_insert(pair, &batch, dice_below(&pair->dice, 2));
+    else
+        pair_erase(pair, &batch, dice_below(&pair->dice, 2));
     batch_free(&batch);
     return n_keys;
 }
@@ -149,6 +151,42 @@ static void test_greatest_load(void **state)
     pair_close(&pair);
 }
 
+/* Keys that come and go for a long time: entries that went leave buckets that say they overflowed,
+ * and neither searches nor the table may grow with them. */
+static void test_come_and_go(void **state)
+{
+    (void)state;
+    enum { ROWS = 400, BATCH = 80, TURNS = 100 };
+    embd_schema schema = schema_of(4, EMBD_ADAGRAD);
+    struct pair pair;
+    uint64_t keys[BATCH], n_buckets = 0;
+    schema.admit_after = 2;
+    pair_open(&pair, "cuda", &schema, 7);
+    for (uint64_t turn = 0; turn < TURNS; turn++) {
+        struct batch batch;
+        for (uint64_t i = 0; i < BATCH; i++)
+            keys[i] = turn * BATCH + i;
+        batch_of(&batch, keys, BATCH);
+        pair_push(&pair, &batch, EMBD_F32, true);
+        batch.in.n_keys = batch.in.n_rows = BATCH / 2; /* the others stay candidates */
+        pair_push(&pair, &batch, EMBD_F32, true);
+        batch_free(&batch);
+        for (uint64_t i = 0; i < BATCH; i++)
+            keys[i] = turn * BATCH + i - 2 * ROWS; /* 2^64 - ..: missing */
+        batch_of(&batch, keys, BATCH);
+        pair_erase(&pair, &batch, turn & 1);
+        pair_pull(&pair, &batch, EMBD_F32, false, true);
+        batch_free(&batch);
+        if (turn == 20)
+            n_buckets = pair.store->view.n_buckets;
+    }
+    assert_true(pair.store->view.n_buckets <= 2 * n_buckets);
+    assert_int_equal(pair.model->n_rows, ROWS);
+    pair_compare(&pair);
+    pair_reload(&pair);
+    pair_close(&pair);
+}
+
 static void test_one_key(void **state)
 {
     (void)state;
@@ -203,8 +241,8 @@ int main(int argc, char **argv)
         n_operations = (uint32_t)atoi(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_schedules), cmocka_unit_test(test_one_bucket),
-        cmocka_unit_test(test_greatest_load),    cmocka_unit_test(test_one_key),
-        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_greatest_load),    cmocka_unit_test(test_come_and_go),
+        cmocka_unit_test(test_one_key),          cmocka_unit_test(test_windows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,8 +40,6 @@ static embd_schema schema_of(const struct test_case *c, struct dice *dice)
     s.optimizer.update = (embd_update)(c->number / 2 % 3);
     if (s.optimizer.update == EMBD_LAZY_GLOBAL && c->optimizer != EMBD_ADAM)
         s.optimizer.update = EMBD_GLOBAL;
-    if (strcmp(store_name, "host") != 0) /* which refuses the others */
-        s.optimizer.update = EMBD_LOCAL;
     s.optimizer.scaler = c->number % 3 ? 1.0f : 1024.0f;
     s.optimizer.initial_accumulator = c->number % 2 ? 0.1f : 0.0f;
     s.optimizer.l1 = 0.001f * (float)(c->number % 4);

@@ -8,7 +8,7 @@
  * a matter of chance and changes no sum. */
 #include "keytable.cuh"
 #include "squares.cuh"
-#include "values.cuh"
+#include "step.cuh"
 
 #define BLOCK 128u
 
@@ -84,48 +84,6 @@ __device__ static inline four gradient_sum(const table_view &t, const push_view 
     return sum;
 }
 
-/* Four columns of a row and of its state. */
-struct row_four {
-    four w, s0, s1;
-};
-
-template <embd_optimizer_kind KIND> struct states_of {
-    static constexpr bool HAS_0 = KIND != EMBD_SGD && KIND != EMBD_ROWWISE_ADAGRAD;
-    static constexpr bool HAS_1 = KIND == EMBD_ADAM || KIND == EMBD_FTRL;
-};
-
-template <embd_optimizer_kind KIND, bool IS_PLAIN>
-__device__ static inline row_four row_load(const table_view &t, uint32_t ref, uint32_t column)
-{
-    uint64_t state = (uint64_t)(ref - 1) * t.state_floats;
-    bool is_aligned = IS_PLAIN || t.dim % 4 == 0;
-    row_four r;
-    r.w = four_load(row_of_ref(t, ref), IS_PLAIN ? EMBD_F32 : t.dtype, column);
-    if (states_of<KIND>::HAS_0)
-        r.s0 = packed_load(t.states, EMBD_F32, state, column, t.dim, is_aligned);
-    if (states_of<KIND>::HAS_1)
-        r.s1 = packed_load(t.states, EMBD_F32, state + t.dim, column, t.dim, is_aligned);
-    return r;
-}
-
-/* `v`: of rowwise_adagrad, already brought forward. */
-template <embd_optimizer_kind KIND, bool IS_PLAIN>
-__device__ static inline void row_step(const table_view &t, const optimizer_step &step,
-                                       uint32_t ref, uint32_t column, row_four r, four g, float v)
-{
-    uint64_t state = (uint64_t)(ref - 1) * t.state_floats;
-    bool is_aligned = IS_PLAIN || t.dim % 4 == 0;
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++)
-        optimizer_column(KIND, &step, &r.w.c[i], states_of<KIND>::HAS_0 ? &r.s0.c[i] : &v,
-                         states_of<KIND>::HAS_1 ? &r.s1.c[i] : nullptr, g.c[i]);
-    four_store(row_of_ref(t, ref), IS_PLAIN ? EMBD_F32 : t.dtype, column, r.w);
-    if (states_of<KIND>::HAS_0)
-        packed_store(t.states, EMBD_F32, state, column, t.dim, is_aligned, r.s0);
-    if (states_of<KIND>::HAS_1)
-        packed_store(t.states, EMBD_F32, state + t.dim, column, t.dim, is_aligned, r.s1);
-}
-
 /* A row's v with this step, in all its lanes; lane 0 stores it. `sum` is the gradient of each
  * lane's first columns. All lanes of the warp call it. */
 template <bool IS_LONG, bool IS_PLAIN>
@@ -153,48 +111,53 @@ __device__ static inline float step_rowwise(const table_view &t, const push_view
     }
     float v = optimizer_rowwise(before, squares, t.dim);
     if (r.ref && lane == 0)
-        t.states[r.ref - 1] = v;
+        t.states[state_at(t, r.ref)] = v;
     return v;
 }
 
 /* Rows of up to AT_ONCE turns, in as many groups of lanes; run 0: these lanes have none, but go
  * along. What rows need from memory is asked for before any sum is made. */
-template <embd_optimizer_kind KIND, bool IS_LONG, bool IS_PLAIN, uint32_t AT_ONCE>
+template <int RULE, bool IS_LONG, bool IS_PLAIN, uint32_t AT_ONCE>
 __device__ static inline void step_rows(const table_view &t, const push_view &p, const run *runs,
                                         const optimizer_step &step, uint32_t lanes)
 {
-    constexpr bool IS_ROWWISE = KIND == EMBD_ROWWISE_ADAGRAD;
+    constexpr bool IS_ROWWISE = RULE == EMBD_ROWWISE_ADAGRAD, IS_LAZY = RULE == RULE_LAZY_ADAM;
     uint32_t column = (threadIdx.x & (lanes - 1)) * 4;
     row_four row[AT_ONCE];
     four sum[AT_ONCE];
-    float before[AT_ONCE];
+    row_shared shared[AT_ONCE];
 #pragma unroll
     for (uint32_t u = 0; u < AT_ONCE; u++) {
         sum[u] = four{{0.0f, 0.0f, 0.0f, 0.0f}};
-        before[u] = IS_ROWWISE && runs[u].ref ? t.states[runs[u].ref - 1] : 0.0f;
+        shared[u].v = IS_ROWWISE && runs[u].ref ? t.states[state_at(t, runs[u].ref)] : 0.0f;
         if (runs[u].ref && (IS_PLAIN || column < t.dim)) {
-            row[u] = row_load<KIND, IS_PLAIN>(t, runs[u].ref, column);
+            row[u] = row_load<RULE, IS_PLAIN>(t, runs[u].ref, column);
             sum[u] = first_gradient<IS_LONG, IS_PLAIN>(t, p, runs[u], column);
         }
+        if (IS_LAZY && runs[u].ref)
+            shared[u].lazy =
+                optimizer_lazy_begin(&step, embd__stamp_get(lazy_stamp(t, runs[u].ref)));
     }
-    if (IS_ROWWISE)
-        __syncwarp(); /* every lane has its `before` when lane 0 stores the new v */
+    if (IS_ROWWISE || IS_LAZY)
+        __syncwarp(); /* every lane has read what lane 0 stores anew */
 #pragma unroll
     for (uint32_t u = 0; u < AT_ONCE; u++) {
         const run &r = runs[u];
-        float v = 0.0f;
         if (r.ref && (IS_PLAIN || column < t.dim))
             sum[u] = gradient_sum<IS_LONG, IS_PLAIN>(t, p, r, sum[u], column, step.scaler);
         if (IS_ROWWISE)
-            v = step_rowwise<IS_LONG, IS_PLAIN>(t, p, r, sum[u], step, before[u], lanes);
+            shared[u].v =
+                step_rowwise<IS_LONG, IS_PLAIN>(t, p, r, sum[u], step, shared[u].v, lanes);
         if (r.ref && (IS_PLAIN || column < t.dim))
-            row_step<KIND, IS_PLAIN>(t, step, r.ref, column, row[u], sum[u], v);
+            row_step<RULE, IS_PLAIN>(t, step, r.ref, column, row[u], sum[u], shared[u]);
         for (uint32_t c = column + 128; !IS_PLAIN && r.ref && c < t.dim; c += 128)
-            row_step<KIND, IS_PLAIN>(
-                t, step, r.ref, c, row_load<KIND, IS_PLAIN>(t, r.ref, c),
+            row_step<RULE, IS_PLAIN>(
+                t, step, r.ref, c, row_load<RULE, IS_PLAIN>(t, r.ref, c),
                 gradient_sum<IS_LONG, IS_PLAIN>(
                     t, p, r, first_gradient<IS_LONG, IS_PLAIN>(t, p, r, c), c, step.scaler),
-                v);
+                shared[u]);
+        if (IS_LAZY && r.ref && column == 0)
+            embd__stamp_put(lazy_stamp(t, r.ref), step.t);
     }
 }
 
@@ -239,7 +202,7 @@ __device__ static inline run run_at(const push_view &p, uint32_t at)
 }
 
 /* AT_ONCE: turns of a warp on their way at once. */
-template <embd_optimizer_kind KIND, bool IS_PLAIN, uint32_t AT_ONCE>
+template <int RULE, bool IS_PLAIN, uint32_t AT_ONCE>
 static __global__ void __launch_bounds__(BLOCK)
     apply(table_view t, push_view p, optimizer_step step)
 {
@@ -257,7 +220,7 @@ static __global__ void __launch_bounds__(BLOCK)
                 if (turn + u >= lanes)
                     runs[u].ref = 0;
             }
-            step_rows<KIND, false, IS_PLAIN, AT_ONCE>(t, p, runs, step, lanes);
+            step_rows<RULE, false, IS_PLAIN, AT_ONCE>(t, p, runs, step, lanes);
         }
     }
 }
@@ -274,7 +237,7 @@ static __global__ void __launch_bounds__(256) sum_chunks(table_view t, push_view
     }
 }
 
-template <embd_optimizer_kind KIND>
+template <int RULE>
 static __global__ void __launch_bounds__(BLOCK)
     apply_long(table_view t, push_view p, optimizer_step step)
 {
@@ -287,7 +250,7 @@ static __global__ void __launch_bounds__(BLOCK)
             long_run queued = p.longs[i];
             r = run{p.refs[queued.at], queued.first_chunk, queued.first_chunk + queued.n_chunks, 0};
         }
-        step_rows<KIND, true, false, 1>(t, p, &r, step, lanes);
+        step_rows<RULE, true, false, 1>(t, p, &r, step, lanes);
     }
 }
 
@@ -297,16 +260,16 @@ static bool is_plain(const table_view &t, const push_view &p)
            t.dim == lanes_for(t.dim) * 4;
 }
 
-template <embd_optimizer_kind KIND>
+template <int RULE>
 static int launch(const table_view &t, const push_view &p, const optimizer_step &step, void *stream)
 {
-    constexpr uint32_t AT_ONCE = states_of<KIND>::HAS_1 ? 2 : 4;
+    constexpr uint32_t AT_ONCE = states_of<RULE>::HAS_1 ? 2 : 4;
     unsigned grid = (p.in.n + BLOCK - 1) / BLOCK;
     int status = 0;
     if (p.in.n && is_plain(t, p))
-        status = LAUNCH((apply<KIND, true, AT_ONCE>), grid, BLOCK, stream, t, p, step);
+        status = LAUNCH((apply<RULE, true, AT_ONCE>), grid, BLOCK, stream, t, p, step);
     else if (p.in.n)
-        status = LAUNCH((apply<KIND, false, 1>), grid, BLOCK, stream, t, p, step);
+        status = LAUNCH((apply<RULE, false, 1>), grid, BLOCK, stream, t, p, step);
     if (status || p.in.n <= EMBD_SUM_RUN)
         return status;
     struct shape chunks = shape_of((uint64_t)p.in.n / 32 * ((t.dim + 3) / 4));
@@ -314,7 +277,7 @@ static int launch(const table_view &t, const push_view &p, const optimizer_step 
     if (status)
         return status;
     struct shape longs = shape_of((uint64_t)p.in.n / EMBD_SUM_RUN * lanes_for(t.dim));
-    return LAUNCH(apply_long<KIND>, longs.grid, longs.block < BLOCK ? longs.block : BLOCK, stream,
+    return LAUNCH(apply_long<RULE>, longs.grid, longs.block < BLOCK ? longs.block : BLOCK, stream,
                   t, p, step);
 }
 
@@ -333,7 +296,8 @@ int launch_apply(struct table_view t, struct push_view push, embd_optimizer_kind
     case EMBD_ROWWISE_ADAGRAD:
         return launch<EMBD_ROWWISE_ADAGRAD>(t, push, step, stream);
     case EMBD_ADAM:
-        return launch<EMBD_ADAM>(t, push, step, stream);
+        return step.is_lazy ? launch<RULE_LAZY_ADAM>(t, push, step, stream)
+                            : launch<EMBD_ADAM>(t, push, step, stream);
     case EMBD_RMSPROP:
         return launch<EMBD_RMSPROP>(t, push, step, stream);
     default:

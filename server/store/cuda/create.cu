@@ -64,8 +64,8 @@ static __global__ void __launch_bounds__(256)
         for (uint32_t column = lane * 4; column < t.dim; column += lanes * 4)
             four_store(t.values + row * t.stride, t.dtype, column,
                        first_value(t, key, slot, column));
-        for (uint32_t i = lane; i < t.state_floats; i += lanes)
-            t.states[row * t.state_floats + i] = t.first_state;
+        for (uint32_t i = lane; i < t.state_stride; i += lanes)
+            t.states[row * t.state_stride + i] = i < t.optimizer_floats ? t.first_state : 0.0f;
     }
 }
 

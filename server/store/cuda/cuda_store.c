@@ -63,7 +63,7 @@ static int open_rows(struct store *store)
 {
     struct table_view *t = &store->view;
     uint64_t memory = device_memory(), rows = REF_ROWS_MAX,
-             state_bytes = (uint64_t)t->state_floats * sizeof(float);
+             state_bytes = (uint64_t)t->state_stride * sizeof(float);
     int status = device_range_open(&store->values, least(memory, rows * t->stride));
     if (status == 0 && state_bytes)
         status = device_range_open(&store->states, least(memory, rows * state_bytes));
@@ -96,6 +96,14 @@ static int open_memory(struct store *store)
     return status ? status : grow_rows(store, capacity);
 }
 
+/* Columns of a state are moved by fours where a row's are. */
+static uint32_t stride_of_states(const embd_schema *s)
+{
+    uint32_t floats = embd__schema_state_floats(s);
+    bool by_fours = s->dim % 4 == 0 && embd__schema_optimizer_floats(s) >= s->dim;
+    return by_fours ? (floats + 3) / 4 * 4 : floats;
+}
+
 static void set_view(struct store *store)
 {
     const embd_schema *s = &store->schema->s;
@@ -104,6 +112,8 @@ static void set_view(struct store *store)
         .dim = s->dim,
         .stride = (bytes + 15) / 16 * 16,
         .state_floats = embd__schema_state_floats(s),
+        .state_stride = stride_of_states(s),
+        .optimizer_floats = embd__schema_optimizer_floats(s),
         .dtype = s->dtype,
         .initializer = {s->initializer.kind, s->initializer.a, s->initializer.b, s->seed},
         .n_slots = s->slots,
@@ -114,10 +124,6 @@ static void set_view(struct store *store)
 
 static int check_supported(const embd_schema *s, struct embd__error *e)
 {
-    if (optimizer_is_global(&s->optimizer) || s->optimizer.update == EMBD_LAZY_GLOBAL)
-        return embd__error_set(e, EMBD_UNSUPPORTED,
-                               "table %s: the cuda store has no optimizer.update '%s'", s->name,
-                               embd_update_name(s->optimizer.update));
     if (embd__schema_use_floats(s) > 0)
         return embd__error_set(e, EMBD_UNSUPPORTED, "table %s: the cuda store has no on_full '%s'",
                                s->name, embd_on_full_name(s->on_full));
@@ -137,6 +143,7 @@ int cuda_open_on(const struct table_schema *schema, int device, struct store **o
     store->device = device;
     store->window_bytes = WINDOW_BYTES;
     store->window_keys = WINDOW_KEYS;
+    store->is_global = optimizer_is_global(&schema->s.optimizer);
     set_view(store);
     int status = open_memory(store);
     if (status != 0) {
@@ -184,13 +191,6 @@ static void cuda_stats(const struct store *store, struct store_stats *out)
                        store->row_keys.bytes + store->row_slots.bytes,
         .steps = store->step,
     };
-}
-
-static int cuda_erase(struct store *store, struct store_erase *erase, struct embd__error *e)
-{
-    (void)erase;
-    return embd__error_set(e, EMBD_UNSUPPORTED, "table %s: the cuda store cannot erase keys",
-                           store->schema->s.name);
 }
 
 const struct store_ops store_cuda = {

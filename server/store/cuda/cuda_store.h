@@ -9,7 +9,8 @@
  *   pull      enqueues pulls
  *   plan      what a request will create, then its rows and entries
  *   push      enqueues pushes and inserts
- *   scan, load   copy rows out and in; these block
+ *   erase     keys forgotten; the last rows take the places of theirs
+ *   scan, load   copy rows out and in; these and erase block
  *
  * Calls take effect in the order made, because one stream runs them. A pull is enqueued at once.
  * What a push or insert creates is counted on the device first; the host then makes room and
@@ -86,7 +87,9 @@ struct store {
     struct device_range values, states, row_keys, row_slots;
     void *slot_memory; /* slot_bounds and slot_starts */
     uint64_t n_rows, n_candidates, capacity, step;
-    uint64_t n_entries_max;    /* that the entries have room for */
+    uint64_t n_entries_max;    /* that the entries have room for, */
+    uint64_t n_removed;        /* of which so many went since all were placed anew */
+    bool is_global;            /* pushes step all rows */
     uint64_t window_bytes;     /* WINDOW_BYTES, and */
     uint32_t window_keys;      /* WINDOW_KEYS */
     bool misses;               /* the last push had keys without a row */
@@ -162,6 +165,20 @@ void push_presort(struct call *call);
 int push_reserve(struct call *call, struct embd__error *e);
 int push_commit(struct call *call, struct embd__error *e);
 
+/* ---- erase ---- */
+
+/* Rows that no entry names any more go. lay_out: memory for n of them at most, of which the caller
+ * fills `rows`, in any order; close_up: rows from the end take their places. */
+struct leaving {
+    uint32_t *rows;
+    uint32_t *sorted, *order, *numbers, *movers, *n_movers;
+    uint8_t *is_mover;
+    void *temp;
+    size_t sort_bytes, select_bytes;
+};
+void leaving_lay_out(struct leaving *leaving, uint32_t n, struct arena *arena);
+int leaving_close_up(struct store *store, const struct leaving *leaving, uint32_t n_gone);
+
 /* ---- the calls of store_ops ---- */
 
 int cuda_open_on(const struct table_schema *schema, int device, struct store **out,
@@ -171,5 +188,6 @@ void cuda_close(struct store *store);
 int cuda_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
               struct embd__error *e);
 int cuda_load(struct store *store, const struct row_block *block, struct embd__error *e);
+int cuda_erase(struct store *store, struct store_erase *erase, struct embd__error *e);
 
 #endif

@@ -11,7 +11,7 @@ uint64_t cuda_room(const struct store *store)
     uint64_t most = REF_ROWS_MAX;
     if (store->is_member)
         most = store->n_rows_max;
-    else if (s->on_full == EMBD_ERROR && s->capacity != 0 && s->capacity < most)
+    else if (s->on_full != EMBD_GROW && s->capacity != 0 && s->capacity < most)
         most = s->capacity;
     return most > store->n_rows ? most - store->n_rows : 0;
 }
@@ -28,7 +28,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 static int grow_to(struct store *store, uint64_t n)
 {
-    uint64_t state_bytes = (uint64_t)store->view.state_floats * sizeof(float);
+    uint64_t state_bytes = (uint64_t)store->view.state_stride * sizeof(float);
     int status = device_range_grow(&store->values, n * store->view.stride);
     if (status == 0 && state_bytes)
         status = device_range_grow(&store->states, n * state_bytes);
@@ -61,12 +61,16 @@ static uint64_t buckets_for(uint64_t n)
     return n / (7 * ENTRY_BUCKET) * 10 + 10;
 }
 
+/* Entries that went count until all move: their buckets may still say that they overflowed, and a
+ * search ends because not all of them say so. Where they are many, all move to as many buckets as
+ * before. */
 int grow_entries(struct store *store, uint64_t n)
 {
-    if (n <= store->n_entries_max)
+    if (n + store->n_removed <= store->n_entries_max)
         return 0;
     struct table_view to = store->view;
-    to.n_buckets = to.n_buckets ? 2 * to.n_buckets : FIRST_BUCKETS;
+    if (n > store->n_entries_max / 4 * 3)
+        to.n_buckets = to.n_buckets ? 2 * to.n_buckets : FIRST_BUCKETS;
     if (to.n_buckets < buckets_for(n))
         to.n_buckets = buckets_for(n);
     uint64_t bytes = to.n_buckets * ENTRY_BUCKET * sizeof(struct entry);
@@ -81,6 +85,7 @@ int grow_entries(struct store *store, uint64_t n)
     device_free(store->view.entries, store->stream);
     store->view.entries = to.entries;
     store->view.n_buckets = to.n_buckets;
+    store->n_removed = 0;
     store->n_entries_max = to.n_buckets * ENTRY_BUCKET / 10 * 7;
     return status;
 }

@@ -7,9 +7,10 @@
  * reads the bucket that the hash of (key, slot) names, and the next one only where the bucket says
  * that it overflowed. An entry without a `ref` is empty, so every key value is legal.
  *
- * Rows: value number r of a table lies at values + r * stride, its optimizer state at states + r *
- * state_floats, its key at row_keys[r]. These arrays grow at their end and never move (device.h,
- * ranges). */
+ * Rows: value number r of a table lies at values + r * stride, its state at states + r *
+ * state_stride, its key at row_keys[r]. All rows before the table's number of rows are some key's:
+ * one that goes leaves its place to the last (launch_move_rows). The arrays grow at their end and
+ * never move (device.h, ranges). */
 #ifndef EMBD_CUDA_KERNELS_H
 #define EMBD_CUDA_KERNELS_H
 
@@ -47,7 +48,9 @@ struct table_view {
     float *states;
     uint64_t *row_keys;
     uint16_t *row_slots; /* slot tables, else NULL */
-    uint32_t dim, stride, state_floats;
+    uint32_t dim, stride;
+    uint32_t state_floats, state_stride; /* of a row's state, and from one to the next */
+    uint32_t optimizer_floats; /* of a row's state: the first, which start at first_state */
     embd_dtype dtype;
     struct initializer initializer;
     const float *slot_bounds;    /* uniform_slot, else NULL */
@@ -165,14 +168,37 @@ struct push_view {
 int launch_apply(struct table_view t, struct push_view push, embd_optimizer_kind kind,
                  struct optimizer_step step, void *stream);
 
-/* Values [n][dim] and states of a block into the rows that refs name; of equal refs the last
- * position wins. */
+/* update = global: a step with gradient 0 of the first n_rows rows, but those whose bit is set in
+ * marks, [n_rows / 32 + 1], or NULL: of all. */
+int launch_sweep(struct table_view t, uint64_t n_rows, const uint32_t *marks,
+                 embd_optimizer_kind kind, struct optimizer_step step, void *stream);
+/* Sets the bits of the rows that refs [n] name. */
+int launch_mark(const uint32_t *refs, uint32_t n, uint32_t *marks, void *stream);
+
+/* Values [n][dim] and states [n][state_floats] of a block into the rows that refs name; of equal
+ * refs the last position wins. */
 int launch_store_rows(struct table_view t, const uint32_t *refs, const uint32_t *positions,
                       uint32_t n, const void *values, const float *states, void *stream);
 /* Candidates of distinct keys: counts of those with no row are set; *n_new: how many had no entry.
  */
 int launch_store_candidates(struct table_view t, struct keys_view in, const uint32_t *counts,
                             uint32_t *refs, uint32_t *n_new, void *stream);
+
+/* What keys lost: rows [n] in any order, and counts that start at 0. */
+struct loss_view {
+    uint32_t *rows;
+    uint32_t *n_rows, *n_candidates;
+};
+/* The entries of keys go, repeated ones too; refs [n] as launch_find tells. */
+int launch_forget(struct table_view t, struct keys_view in, const uint32_t *refs,
+                  struct loss_view loss, void *stream);
+/* Rows n_after .. n_after + n are `numbers`; is_mover [n], which starts at 1, stays so for those
+ * that are not among rows [n]. */
+int launch_list_movers(const uint32_t *rows, uint32_t n, uint64_t n_after, uint8_t *is_mover,
+                       uint32_t *numbers, void *stream);
+/* Row movers[i] goes to the place of rows[i], for i < *n_movers, which is at most n. */
+int launch_move_rows(struct table_view t, const uint32_t *rows, const uint32_t *movers,
+                     const uint32_t *n_movers, uint32_t n, void *stream);
 
 /* CUB. `temp` of at least the bytes that the function beside it says. */
 size_t sort_bytes(uint32_t n);

@@ -63,7 +63,13 @@ struct second {
     struct push_view view;
     void *temp;
     size_t temp_bytes;
+    uint32_t *marks; /* is_global: rows that the push names */
 };
+
+static uint64_t mark_words(const struct call *call)
+{
+    return (call->store->n_rows + call->in.n) / 32 + 1;
+}
 
 static void lay_out(const struct call *call, struct second *s, struct arena *arena)
 {
@@ -77,6 +83,9 @@ static void lay_out(const struct call *call, struct second *s, struct arena *are
     s->view.longs = arena_take(arena, n_chunks * sizeof *s->view.longs);
     s->view.chunks = arena_take(arena, n_chunks * sizeof *s->view.chunks);
     s->view.partials = arena_take(arena, n_chunks * width * sizeof *s->view.partials);
+    s->marks = NULL;
+    if (call->store->is_global)
+        s->marks = arena_take(arena, mark_words(call) * sizeof *s->marks);
 }
 
 static int bits_of(uint64_t n)
@@ -95,6 +104,20 @@ static int enqueue_sort(const struct call *call, const struct second *s)
                        bits_of(call->store->n_rows), stream);
 }
 
+/* A step of the rows that the push does not name. */
+static int enqueue_sweep(const struct call *call, const struct second *s,
+                         const struct optimizer_step *step)
+{
+    struct store *store = call->store;
+    uint64_t bytes = (store->n_rows / 32 + 1) * sizeof *s->marks;
+    int status = device_fill(s->marks, 0, bytes, store->stream);
+    if (status == 0)
+        status = launch_mark(call->plan.refs, call->in.n, s->marks, store->stream);
+    return status ? status
+                  : launch_sweep(store->view, store->n_rows, s->marks,
+                                 store->schema->s.optimizer.kind, *step, store->stream);
+}
+
 static int enqueue_step(struct call *call, const struct second *s)
 {
     struct store *store = call->store;
@@ -103,7 +126,20 @@ static int enqueue_step(struct call *call, const struct second *s)
     int status = device_fill(s->view.counts, 0, sizeof *s->view.counts, store->stream);
     if (status == 0 && (!call->is_sorted || call->report->misses))
         status = enqueue_sort(call, s);
-    return status ? status : launch_apply(store->view, s->view, o->kind, step, store->stream);
+    if (status == 0)
+        status = launch_apply(store->view, s->view, o->kind, step, store->stream);
+    return status == 0 && store->is_global ? enqueue_sweep(call, s, &step) : status;
+}
+
+/* Names no key, and is a step all the same. */
+static int step_alone(struct store *store, struct embd__error *e)
+{
+    const embd_optimizer *o = &store->schema->s.optimizer;
+    struct optimizer_step step = optimizer_begin(o, ++store->step);
+    if (!store->is_global || store->n_rows == 0)
+        return EMBD_OK;
+    int status = launch_sweep(store->view, store->n_rows, NULL, o->kind, step, store->stream);
+    return status ? cuda_error(store, status, "applying a push", e) : EMBD_OK;
 }
 
 /* Its memory is taken before anything is created, so that nothing has changed where there is none.
@@ -161,7 +197,7 @@ int push_commit(struct call *call, struct embd__error *e)
 {
     int status = EMBD_OK;
     if (call->kind == CALL_PUSH && call->in.n == 0)
-        call->store->step++;
+        status = step_alone(call->store, e);
     else if (push_reserve(call, e) != EMBD_OK)
         status = e->status;
     else if (call->kind == CALL_PUSH)

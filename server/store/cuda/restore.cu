@@ -21,7 +21,7 @@ static __global__ void __launch_bounds__(256)
     for (uint64_t i = lane_index(); i < (uint64_t)n * t.state_floats; i += lane_count()) {
         uint64_t at = i / t.state_floats, c = i % t.state_floats;
         if (at + 1 == n || refs[at + 1] != refs[at])
-            t.states[(uint64_t)(refs[at] - 1) * t.state_floats + c] =
+            t.states[(uint64_t)(refs[at] - 1) * t.state_stride + c] =
                 states[(uint64_t)positions[at] * t.state_floats + c];
     }
 }

@@ -11,7 +11,8 @@
 static int copy_rows(struct store *store, uint64_t first, uint32_t n, struct store_scan *out)
 {
     const struct table_view *t = &store->view;
-    uint64_t value_bytes = (uint64_t)t->dim * (t->dtype == EMBD_F32 ? 4 : 2);
+    uint64_t value_bytes = (uint64_t)t->dim * (t->dtype == EMBD_F32 ? 4 : 2),
+             state_bytes = t->state_floats * sizeof(float);
     void *stream = store->stream;
     int status = device_copy(out->keys, t->row_keys + first, n * sizeof *out->keys, stream);
     if (status == 0 && t->row_slots)
@@ -20,8 +21,8 @@ static int copy_rows(struct store *store, uint64_t first, uint32_t n, struct sto
         status = device_copy_rows(out->rows, value_bytes, t->values + first * t->stride, t->stride,
                                   value_bytes, n, stream);
     if (status == 0 && out->rows && t->state_floats)
-        status = device_copy(out->states, t->states + first * t->state_floats,
-                             (uint64_t)n * t->state_floats * sizeof(float), stream);
+        status = device_copy_rows(out->states, state_bytes, t->states + first * t->state_stride,
+                                  t->state_stride * sizeof(float), state_bytes, n, stream);
     return status ? status : device_stream_wait(stream);
 }
 

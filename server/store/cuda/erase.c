@@ -1,0 +1,153 @@
+/* erase.c - keys are forgotten: their entries become empty, and rows from the end of the table take
+ * the places of their rows. What that needs is taken before anything changes; then the host waits
+ * once, for the number of rows that go. */
+#include "cuda_store.h"
+
+void leaving_lay_out(struct leaving *leaving, uint32_t n, struct arena *arena)
+{
+    leaving->rows = arena_take(arena, n * sizeof *leaving->rows);
+    leaving->sorted = arena_take(arena, n * sizeof *leaving->sorted);
+    leaving->order = arena_take(arena, n * sizeof *leaving->order);
+    leaving->numbers = arena_take(arena, n * sizeof *leaving->numbers);
+    leaving->movers = arena_take(arena, n * sizeof *leaving->movers);
+    leaving->n_movers = arena_take(arena, sizeof *leaving->n_movers);
+    leaving->is_mover = arena_take(arena, n);
+    leaving->sort_bytes = sort_bytes(n);
+    leaving->select_bytes = select_bytes(n);
+    bool sort_is_more = leaving->sort_bytes > leaving->select_bytes;
+    leaving->temp = arena_take(arena, sort_is_more ? leaving->sort_bytes : leaving->select_bytes);
+}
+
+/* Sorted, so that rows have the same places in every run. */
+int leaving_close_up(struct store *store, const struct leaving *leaving, uint32_t n_gone)
+{
+    void *stream = store->stream;
+    uint64_t n_after = store->n_rows - n_gone;
+    if (n_gone == 0)
+        return 0;
+    int status = launch_sort(leaving->temp, leaving->sort_bytes, leaving->rows, leaving->sorted,
+                             leaving->rows, leaving->order, n_gone, 32, stream);
+    if (status == 0)
+        status = device_fill(leaving->is_mover, 1, n_gone, stream);
+    if (status == 0)
+        status = launch_list_movers(leaving->sorted, n_gone, n_after, leaving->is_mover,
+                                    leaving->numbers, stream);
+    if (status == 0)
+        status =
+            launch_select(leaving->temp, leaving->select_bytes, leaving->numbers, leaving->is_mover,
+                          leaving->movers, leaving->n_movers, n_gone, stream);
+    if (status == 0)
+        status = launch_move_rows(store->view, leaving->sorted, leaving->movers, leaving->n_movers,
+                                  n_gone, stream);
+    store->n_rows = n_after;
+    store->n_removed += n_gone;
+    return status;
+}
+
+/* The memory of an erase on the device, and what it tells the host. */
+struct losing {
+    uint8_t *block;
+    uint32_t *refs;
+    struct losses {
+        uint32_t n_rows, n_candidates;
+    } * losses, *report;
+    struct leaving leaving;
+};
+
+static void lay_out(struct call *call, struct losing *l, struct arena *arena)
+{
+    uint32_t n = call->in.n;
+    l->block = arena_take(arena, call->in_bytes);
+    l->refs = arena_take(arena, n * sizeof *l->refs);
+    l->losses = arena_take(arena, sizeof *l->losses);
+    if (call->inputs[IN_OFFSETS].from != NULL)
+        call->in.row_of = arena_take(arena, n * sizeof *call->in.row_of);
+    leaving_lay_out(&l->leaving, n, arena);
+}
+
+static int take_memory(struct call *call, struct losing *l)
+{
+    struct arena arena = {.base = NULL}, staging = {.bytes = call->staged_bytes};
+    lay_out(call, l, &arena);
+    uint64_t report_at = staging.bytes;
+    arena_take(&staging, sizeof *l->report);
+    uint64_t statuses_at = staging.bytes;
+    arena_take(&staging, call->in.n);
+    call->staging_bytes = staging.bytes;
+    call->staging = buffer_new(staging.bytes);
+    if (call->staging == NULL)
+        return DEVICE_NO_MEMORY;
+    l->report = (struct losses *)(void *)(call->staging + report_at);
+    call->statuses = call->staging + statuses_at;
+    int status = device_new(&call->scratch, arena.bytes, call->store->stream);
+    arena = (struct arena){.base = call->scratch};
+    if (status == 0)
+        lay_out(call, l, &arena);
+    return status;
+}
+
+/* From the keys to what they lose; the host waits for the numbers. */
+static int forget(struct call *call, struct losing *l)
+{
+    struct store *store = call->store;
+    void *stream = store->stream;
+    struct loss_view loss = {l->leaving.rows, &l->losses->n_rows, &l->losses->n_candidates};
+    int status = call_upload(call, l->block, false);
+    if (status == 0 && call->in.row_of)
+        status = launch_expand(call->in, stream);
+    if (status == 0)
+        status = launch_find(store->view, call->in, l->refs, call->statuses, stream);
+    if (status == 0)
+        status = device_fill(l->losses, 0, sizeof *l->losses, stream);
+    if (status == 0)
+        status = launch_forget(store->view, call->in, l->refs, loss, stream);
+    if (status == 0)
+        status = device_copy(l->report, l->losses, sizeof *l->report, stream);
+    return status ? status : device_stream_wait(stream);
+}
+
+static void tell(const struct call *call, struct store_erase *erase)
+{
+    for (uint32_t i = 0; i < call->in.n && erase->statuses; i++)
+        erase->statuses[i] =
+            call->statuses[i] == EMBD_KEY_HIT ? EMBD_KEY_EVICTED : EMBD_KEY_MISSING;
+}
+
+static int erase_keys(struct call *call, struct store_erase *erase, struct embd__error *e)
+{
+    struct store *store = call->store;
+    struct losing l;
+    call_set_keys(call, &erase->in, 0, erase->in.n_rows);
+    call_lay_out_inputs(call);
+    int status = take_memory(call, &l);
+    if (status != 0)
+        return cuda_error(store, status, "to erase keys", e);
+    status = forget(call, &l);
+    if (status == 0)
+        status = leaving_close_up(store, &l.leaving, l.report->n_rows);
+    if (status != 0)
+        return cuda_error(store, status, "erasing keys", e);
+    store->n_candidates -= l.report->n_candidates;
+    store->n_removed += l.report->n_candidates;
+    erase->n_erased = l.report->n_rows;
+    tell(call, erase);
+    return EMBD_OK;
+}
+
+int cuda_erase(struct store *store, struct store_erase *erase, struct embd__error *e)
+{
+    erase->n_erased = 0;
+    e->status = EMBD_OK;
+    call_wait_all(store);
+    if (store->failed)
+        return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
+    if (erase->in.n_keys == 0)
+        return EMBD_OK;
+    struct call *call = call_new(store);
+    if (call == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to erase keys",
+                               store->schema->s.name);
+    int status = erase_keys(call, erase, e);
+    call_free(call);
+    return status;
+}
