@@ -182,7 +182,11 @@ static int end_ask(struct builder *b)
     if (ask == NULL)
         return EMBD_OK;
     embd__msg_request(&ask->x.msg, ask->x.msgid, kinds[call->kind].method);
-    embd__parts_write(&ask->x.msg, b->parts, ask->n_cuts, call->kind);
+    if (call->kind == PARTS_PUSH)
+        embd__push_write(&ask->x.msg, b->parts, ask->n_cuts,
+                         call->round.n_workers > 0 ? &call->round : NULL);
+    else
+        embd__parts_write(&ask->x.msg, b->parts, ask->n_cuts, call->kind);
     int status = embd__msg_end(&ask->x.msg);
     if (status != EMBD_OK)
         return embd__error_set(&call->client->error, status, "a message of %u parts: %s",
@@ -374,7 +378,8 @@ static uint32_t pieces_before_grads(const struct embd_call *call, const struct a
 {
     const struct work *work = &call->works[ask->cuts[0].work];
     const struct share *share = &work->shares[ask->shard];
-    uint32_t bins = 1u + (share->offsets != NULL) + (share->slots != NULL) + (share->weights != NULL);
+    uint32_t bins =
+        1u + (share->offsets != NULL) + (share->slots != NULL) + (share->weights != NULL);
     return 2 * bins + 1;
 }
 

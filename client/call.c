@@ -52,6 +52,29 @@ void embd__calls_fini(struct embd_client *client)
 
 /* ---- start ---- */
 
+/* What a clock says of a worker, checked. */
+static int take_round(struct embd_call *call, const embd_clock *clock, uint64_t value)
+{
+    struct push_round *round = &call->round;
+    struct embd__error *e = &call->client->error;
+    round->n_workers = 0;
+    if (clock == NULL)
+        return EMBD_OK;
+    if (call->kind != PARTS_PUSH)
+        return embd__error_set(e, EMBD_INVALID, "a round is for pushes");
+    if (clock->job == NULL || strlen(clock->job) > EMBD_NAME_MAX)
+        return embd__error_set(e, EMBD_INVALID, "the round's job is missing or over %d bytes long",
+                               EMBD_NAME_MAX);
+    strcpy(round->job, clock->job);
+    round->worker = clock->worker;
+    round->n_workers = clock->n_workers;
+    round->clock = value;
+    round->lease_ms = clock->lease_ms;
+    if (clock->n_workers == 0)
+        return embd__error_set(e, EMBD_INVALID, "the round's n_workers is 0");
+    return EMBD_OK;
+}
+
 static int take_options(struct embd_call *call, const embd_call_options *options)
 {
     static const embd_call_options defaults = {0};
@@ -66,7 +89,7 @@ static int take_options(struct embd_call *call, const embd_call_options *options
     call->wire = o->wire;
     call->plan = o->plan;
     call->zero_missing = o->zero_missing;
-    return EMBD_OK;
+    return take_round(call, o->round, o->round_clock);
 }
 
 static int take_parts(struct embd_call *call, const embd_part *parts, size_t n_parts)

@@ -28,8 +28,8 @@ static int read_tick(struct reader *r, embd_clock_report *out)
     return r->error->status;
 }
 
-static int ask(embd_client *client, const embd_clock *clock, uint64_t value, bool leave,
-               embd_clock_report *out)
+static int ask(embd_client *client, uint32_t shard, const embd_clock *clock, uint64_t value,
+               bool leave, embd_clock_report *out)
 {
     struct answer *answer;
     struct msg *m = embd__request_begin(client, METHOD_TICK);
@@ -40,7 +40,7 @@ static int ask(embd_client *client, const embd_clock *clock, uint64_t value, boo
     embd__msg_field_uint(m, "clock", value);
     embd__msg_field_uint(m, "lease_ms", clock->lease_ms);
     embd__msg_field_bool(m, "leave", leave);
-    int status = embd__request(client, 0, LISTENER_DATA, &answer);
+    int status = embd__request(client, shard, LISTENER_DATA, &answer);
     if (status != EMBD_OK)
         return status;
     status = read_tick(&answer->reader, out);
@@ -53,7 +53,7 @@ int embd_tick(embd_client *client, const embd_clock *clock, uint64_t value,
 {
     embd_clock_report report = {0};
     client->error = (struct embd__error){0};
-    int status = ask(client, clock, value, false, &report);
+    int status = ask(client, 0, clock, value, false, &report);
     if (status == EMBD_OK && report_out != NULL)
         *report_out = report;
     return status;
@@ -73,7 +73,7 @@ int embd_tick_wait(embd_client *client, const embd_clock *clock, uint64_t value,
     uint64_t end_ns = uv_hrtime() + (uint64_t)limit_ms * 1000000, pause_ns = PAUSE_MIN_NS;
     client->error = (struct embd__error){0};
     for (;;) {
-        int status = ask(client, clock, value, false, &report);
+        int status = ask(client, 0, clock, value, false, &report);
         if (status != EMBD_OK)
             return status;
         if (value <= staleness || report.slowest >= value - staleness)
@@ -96,6 +96,9 @@ int embd_tick_wait(embd_client *client, const embd_clock *clock, uint64_t value,
 int embd_tick_leave(embd_client *client, const embd_clock *clock, uint64_t value)
 {
     embd_clock_report report = {0};
+    int status = EMBD_OK;
     client->error = (struct embd__error){0};
-    return ask(client, clock, value, true, &report);
+    for (uint32_t shard = 0; shard < client->n_shards && status == EMBD_OK; shard++)
+        status = ask(client, shard, clock, value, true, &report); /* each has rounds of its own */
+    return status;
 }

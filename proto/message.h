@@ -196,6 +196,23 @@ void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum
  * a negative status. */
 int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, enum parts_kind kind);
 
+/* How long a worker's sign of life lasts, in ticks and rounds. */
+#define LEASE_MIN_MS 100u
+#define LEASE_MAX_MS 3600000u
+#define LEASE_DEFAULT_MS 10000u
+
+/* A push that becomes one step together with those of the other workers of its job. */
+struct push_round {
+    char job[EMBD_NAME_MAX + 1];
+    uint32_t worker, n_workers; /* worker < n_workers <= EMBD_WORKERS_MAX; n_workers 0: a push by itself */
+    uint64_t clock;             /* below UINT64_MAX */
+    uint32_t lease_ms;
+};
+
+/* As embd__parts_write and embd__parts_read of a push, which may have a round; `round` NULL: it has none. */
+void embd__push_write(struct msg *m, const struct part *parts, uint32_t n, const struct push_round *round);
+int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity, struct push_round *round_out);
+
 /* Answer to a pull: for each part values [n_rows][dim] of dtype, then statuses [n_keys] u8 where asked for.
  * {"parts": [{"rows", "dim", "dtype", "status"}]}. Data may be NULL (made while sending). */
 struct part_answer {

@@ -57,15 +57,45 @@ static void write_bins(struct msg *m, const struct part *p, enum parts_kind kind
         embd__msg_bin(m, p->grads, p->grads_bytes);
 }
 
-void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum parts_kind kind)
+static void write_parts(struct msg *m, const struct part *parts, uint32_t n)
 {
-    embd__msg_map(m, 1);
     embd__msg_str(m, "parts");
     embd__msg_array(m, n);
     for (uint32_t i = 0; i < n; i++)
         write_map(m, &parts[i]);
+}
+
+static void write_round(struct msg *m, const struct push_round *round)
+{
+    embd__msg_str(m, "round");
+    embd__msg_map(m, 5);
+    embd__msg_field_str(m, "job", round->job);
+    embd__msg_field_uint(m, "worker", round->worker);
+    embd__msg_field_uint(m, "workers", round->n_workers);
+    embd__msg_field_uint(m, "clock", round->clock);
+    embd__msg_field_uint(m, "lease_ms", round->lease_ms);
+}
+
+void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum parts_kind kind)
+{
+    embd__msg_map(m, 1);
+    write_parts(m, parts, n);
     for (uint32_t i = 0; i < n; i++)
         write_bins(m, &parts[i], kind);
+}
+
+void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
+                      const struct push_round *round)
+{
+    if (round == NULL) {
+        embd__parts_write(m, parts, n, PARTS_PUSH);
+        return;
+    }
+    embd__msg_map(m, 2);
+    write_parts(m, parts, n);
+    write_round(m, round);
+    for (uint32_t i = 0; i < n; i++)
+        write_bins(m, &parts[i], PARTS_PUSH);
 }
 
 /* ---- reading maps ---- */
@@ -207,7 +237,27 @@ static void read_bins(struct reader *r, uint32_t i, enum parts_kind kind,
         check_weights(r->error, i, p);
 }
 
-int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, enum parts_kind kind)
+static void read_round(struct fields *message, struct push_round *round)
+{
+    struct fields f;
+    embd__field_map(message, "round", &f, "the round");
+    embd__field_str(&f, "job", round->job, sizeof round->job, NULL);
+    round->worker =
+        (uint32_t)embd__field_uint(&f, "worker", 0, EMBD_WORKERS_MAX - 1, FIELD_REQUIRED);
+    round->n_workers =
+        (uint32_t)embd__field_uint(&f, "workers", 1, EMBD_WORKERS_MAX, FIELD_REQUIRED);
+    round->clock = embd__field_uint(&f, "clock", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    round->lease_ms =
+        (uint32_t)embd__field_uint(&f, "lease_ms", LEASE_MIN_MS, LEASE_MAX_MS, LEASE_DEFAULT_MS);
+    embd__fields_end(&f);
+    if (round->worker >= round->n_workers)
+        embd__error_set(message->reader->error, EMBD_INVALID,
+                        "the round's worker is %u, the job has %u workers", round->worker,
+                        round->n_workers);
+}
+
+static int read_message(struct reader *r, struct part *parts, uint32_t capacity,
+                        enum parts_kind kind, struct push_round *round)
 {
     struct fields f;
     struct promise promises[LIMIT_PARTS];
@@ -215,6 +265,8 @@ int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, en
     uint32_t max = capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS;
     embd__read_fields(&f, r, "the message");
     uint32_t n = embd__field_list(&f, "parts", max, &items);
+    if (round != NULL && embd__field_has(&f, "round"))
+        read_round(&f, round);
     embd__fields_end(&f);
     for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++) {
         parts[i] = (struct part){0};
@@ -224,4 +276,16 @@ int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, en
         read_bins(r, i, kind, &promises[i], &parts[i]);
     int status = embd__reader_end(r);
     return status == EMBD_OK ? (int)n : status;
+}
+
+int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, enum parts_kind kind)
+{
+    return read_message(r, parts, capacity, kind, NULL);
+}
+
+int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity,
+                    struct push_round *round_out)
+{
+    round_out->n_workers = 0;
+    return read_message(r, parts, capacity, PARTS_PUSH, round_out);
 }

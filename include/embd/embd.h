@@ -326,11 +326,16 @@ typedef struct embd_part {
     bool raw;                /* rows of single keys although the table has a combiner */
 } embd_part;
 
+struct embd_clock; /* under "keeping trainers in step" */
+
 typedef struct embd_call_options {
     uint32_t deadline_ms; /* 0: the client's */
     embd_plan plan;
     embd_dtype wire;      /* rows and gradients are rounded to it for the way; default EMBD_F32 */
     bool zero_missing;    /* pull: zeros instead of first values for keys without a row; then no row is made */
+    const struct embd_clock *round; /* push: the worker it is of, where all workers of a job make one step together,
+                                       see embd_clock; NULL: a step of its own. Copied */
+    uint64_t round_clock;           /* the iteration that is made */
 } embd_call_options;
 
 /* Pulls all parts. Keys without a row give the value they would start with and, unless the table says
@@ -351,6 +356,7 @@ EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_par
  * step of every table it names, on every shard. Blocks. Errors as for pull, and
  *   EMBD_NOT_FINITE    a gradient is NaN or infinite and the table does not admit them; names the first key
  *   EMBD_FULL          on_full = error, no room, and no `statuses` to say which keys: the shard refused the push
+ *   EMBD_INVALID       also a round that another push of this worker was in, or that was made without it
  * A shard applies a push whole or not at all. After an error other shards may have applied it. */
 EMBD_API int embd_push(embd_client *client, const embd_part *parts, size_t n_parts,
                        const embd_call_options *options);
@@ -636,7 +642,16 @@ EMBD_API int embd_trace(embd_client *client, uint32_t shard,
 #define EMBD_DROPPED_MAX 16   /* that a report names */
 
 /* One of the trainers of a job. A worker's clock is the number of iterations it has finished and whose pushes have
- * been acknowledged; it never falls. Shard 0 keeps the clocks, in memory. */
+ * been acknowledged; it never falls. Shard 0 keeps the clocks, in memory.
+ *
+ * Synchronous SGD: pushes with embd_call_options.round are a round. Each shard keeps them until every live worker of
+ * the job has pushed to the same tables for the same round_clock, or a later one; then it makes one step of them, with
+ * the mean of the workers' gradients: each divided by the number of workers in the round, and summed in the order of
+ * the workers, so that the result has the same bits whatever came first. All are answered then, with the counts and
+ * statuses of the step they made together. A worker that does not push for its lease is dropped, on each shard by
+ * itself, and not waited for until it pushes again; the first round waits until all n_workers have been seen. What a
+ * connection sends behind such a push waits with it: each worker needs its own client, and all push to their tables in
+ * the same order. The pushes of a round have at most 4194304 keys of a table and shard together. */
 typedef struct embd_clock {
     const char *job;    /* 1 to EMBD_NAME_MAX bytes */
     uint32_t worker;    /* 0..n_workers - 1 */
@@ -663,7 +678,7 @@ EMBD_API int embd_tick(embd_client *client, const embd_clock *clock, uint64_t va
 EMBD_API int embd_tick_wait(embd_client *client, const embd_clock *clock, uint64_t value, uint64_t staleness,
                             uint32_t deadline_ms, embd_clock_report *report_out);
 
-/* This worker is done: nobody waits for it any more. */
+/* This worker is done: nobody waits for it any more, in rounds neither. */
 EMBD_API int embd_tick_leave(embd_client *client, const embd_clock *clock, uint64_t value);
 
 /* ---- model folders of HugeCTR -------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "permit.h"
+#include "round_step.h"
 #include "state.h"
 
 static const struct method_entry {
@@ -190,6 +191,14 @@ static uint64_t begin_stages(const struct call *call)
 static bool try(struct shard *shard, struct request *request)
 {
     struct hold *hold = &shard->hold;
+    if (request->session->in_round != NULL) {
+        if (request->state == REQUEST_PARKED)
+            hold_unpark(hold, request);
+        else
+            shard->counters.parked++;
+        behind_park(request->session, request);
+        return true;
+    }
     struct call call = {.shard = shard, .request = request, .answer = &request->answer};
     read_request(&call);
     enum touch touch = touch_of(&call);
@@ -221,8 +230,10 @@ void dispatch_parked(struct shard *shard)
     if (hold->resuming)
         return;
     hold->resuming = true;
-    while (hold->first != NULL && try(shard, hold->first))
-        ;
+    do
+        while (hold->first != NULL && try(shard, hold->first))
+            ;
+    while (round_make(shard));
     hold->resuming = false;
 }
 
@@ -247,7 +258,8 @@ void shard_tick(struct shard *shard, uint64_t now_ns)
     if (now_ns > shard->now_ns)
         shard->now_ns = now_ns;
     stages_tick(&shard->stages, now_ns);
-    if (!hold_is_on(&shard->hold))
+    bool looks = rounds_look(&shard->rounds, shard->now_ns);
+    if (!hold_is_on(&shard->hold) && !looks)
         return;
     hold_expire(&shard->hold, now_ns);
     dispatch_parked(shard);
@@ -271,10 +283,11 @@ void shard_session_end(struct shard *shard, struct shard_session *session)
     dispatch_parked(shard);
 }
 
-/* What waits for a hold is not begun: it is refused at once, so that a hold cannot keep a process
- * from ending. */
+/* What waits for a hold or for other workers is not begun: it is refused at once, so that it cannot
+ * keep a process from ending. */
 void shard_drain(struct shard *shard)
 {
     shard->draining = true;
+    round_refuse_all(shard);
     dispatch_parked(shard);
 }

@@ -1,9 +1,6 @@
 /* handle_tick.c - a worker tells its clock and learns the slowest of its job. */
 #include "state.h"
 
-#define LEASE_MIN_MS 100u
-#define LEASE_MAX_MS 3600000u
-
 static int write_answer(struct call *call, const struct clock_job *job)
 {
     struct msg *m = call->answer;
@@ -35,8 +32,8 @@ int handle_tick(struct call *call)
     tick.n_workers = (uint32_t)embd__field_uint(&f, "workers", 1, CLOCKS_WORKERS, FIELD_REQUIRED);
     tick.worker = (uint32_t)embd__field_uint(&f, "worker", 0, CLOCKS_WORKERS - 1, FIELD_REQUIRED);
     tick.clock = embd__field_uint(&f, "clock", 0, UINT64_MAX - 1, FIELD_REQUIRED);
-    tick.lease_ns =
-        embd__field_uint(&f, "lease_ms", LEASE_MIN_MS, LEASE_MAX_MS, 10000) * UINT64_C(1000000);
+    tick.lease_ns = embd__field_uint(&f, "lease_ms", LEASE_MIN_MS, LEASE_MAX_MS, LEASE_DEFAULT_MS) *
+                    UINT64_C(1000000);
     tick.leave = embd__field_bool(&f, "leave", false);
     if (call_end(call, &f) != EMBD_OK)
         return call->error.status;
@@ -47,5 +44,7 @@ int handle_tick(struct call *call)
     if (clocks_tick(&call->shard->clocks, &tick, call->shard->now_ns, &found, &call->error) !=
         EMBD_OK)
         return call->error.status;
+    if (tick.leave)
+        rounds_leave(&call->shard->rounds, job, tick.worker);
     return write_answer(call, found);
 }

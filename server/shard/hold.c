@@ -63,6 +63,7 @@ void hold_expire(struct hold *hold, uint64_t now_ns)
 void hold_park(struct hold *hold, struct request *request)
 {
     request->state = REQUEST_PARKED;
+    request->waits = WAITS_HOLD;
     request->next = NULL;
     request->session->n_parked++;
     if (hold->first == NULL)

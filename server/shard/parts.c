@@ -30,8 +30,8 @@ static int check_all(struct call *call, enum parts_kind kind)
         if (permit_part(call, part->table, kind != PARTS_PULL) != EMBD_OK)
             return e->status;
         if (kind == PARTS_PUSH &&
-            check_grads(part->table, &part->in, i, i == 0 ? ahead_n_finite(call->request) : 0,
-                        e) != EMBD_OK)
+            check_grads(part->table, &part->in, i, i == 0 ? ahead_n_finite(call->request) : 0, e) !=
+                EMBD_OK)
             return e->status;
     }
     return kind == PARTS_PUSH ? check_twice(work, e) : EMBD_OK;
@@ -40,7 +40,9 @@ static int check_all(struct call *call, enum parts_kind kind)
 int call_read_parts(struct call *call, enum parts_kind kind)
 {
     struct embd__error *e = &call->error;
-    int n = embd__parts_read(&call->reader, call->shard->parts, LIMIT_PARTS, kind);
+    struct part *parts = call->shard->parts;
+    int n = kind == PARTS_PUSH ? embd__push_read(&call->reader, parts, LIMIT_PARTS, &call->round)
+                               : embd__parts_read(&call->reader, parts, LIMIT_PARTS, kind);
     if (n < 0)
         return e->status;
     if (work_size_parts(call->work, (uint32_t)n, e) != EMBD_OK || check_all(call, kind) != EMBD_OK)

@@ -6,9 +6,12 @@
  * A push is applied whole or not at all: everything that can be wrong with it is found before the
  * first part is applied, room included (room.c). What is left is memory running out in a later
  * part; the answer then says which parts were applied. */
+#include "push.h"
+
 #include "ahead.h"
 #include "pull.h"
 #include "room.h"
+#include "round_step.h"
 #include "settle.h"
 #include "state.h"
 
@@ -36,7 +39,7 @@ static void on_pushed(struct store_done *done, int status)
     work_returned(work, status);
 }
 
-static bool next_call(struct shard_work *work)
+bool push_next_call(struct shard_work *work)
 {
     if (work->at == work->n_parts)
         return false;
@@ -75,23 +78,24 @@ static void write_answer(const struct shard_work *work)
     embd__msg_end(m);
 }
 
-/* The error of part at - 1, before which others were applied. */
-static void tell_applied(struct shard_work *work)
+void push_tell_applied(struct shard_work *work)
 {
+    if (work->at <= 1)
+        return;
     struct embd__error e = {.status = EMBD_OK};
     embd__error_set(&e, work->error.status, "part %u: %.300s; the parts before it were applied",
                     work->at - 1, work->error.text);
     work->error = e;
 }
 
-static void end_push(struct shard_work *work)
+void push_end(struct shard_work *work)
 {
     struct stage_times *times = &work->request->times;
     stage_ends(times, STAGE_STORE);
     if (work->error.status == EMBD_OK)
         write_answer(work);
-    else if (work->at > 1)
-        tell_applied(work);
+    else
+        push_tell_applied(work);
     uint64_t now_ns = clock_ns();
     stage_end(times, STAGE_ENCODE, now_ns);
     work->shard->counters.push_ns += now_ns - work->began_ns;
@@ -105,6 +109,8 @@ static int prepare(struct call *call)
     if (call_read_parts(call, true) != EMBD_OK)
         return e->status;
     stage_ends(&call->request->times, STAGE_DECODE);
+    if (call->round.n_workers > 0)
+        return EMBD_OK;
     if (room_check(work, e) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < work->n_parts; i++)
@@ -118,8 +124,10 @@ int handle_push(struct call *call)
 {
     if (prepare(call) != EMBD_OK)
         return call->error.status;
-    call->work->next_call = next_call;
-    call->work->end = end_push;
+    if (call->round.n_workers > 0)
+        return round_enter(call);
+    call->work->next_call = push_next_call;
+    call->work->end = push_end;
     work_run(call->work);
     return CALL_LATER;
 }

@@ -33,6 +33,8 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"settled_bytes", c->settled_bytes},
         {"settled_memory_bytes", shard->settled_bytes},
         {"snapshots", c->snapshots},
+        {"round_steps", c->round_steps},
+        {"round_pushes_waiting", shard->rounds.n_waiting},
         {"errors", c->errors},
         {"unknown_methods", c->unknown_methods},
         {"notifications_ignored", c->notifications},

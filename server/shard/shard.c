@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "ahead.h"
+#include "round_step.h"
 #include "settle.h"
 #include "state.h"
 
@@ -61,6 +62,7 @@ void shard_close(struct shard *shard)
 {
     if (shard == NULL)
         return;
+    round_close(shard);
     assert(shard->hold.first == NULL && shard->streaming == NULL && shard->hold.n_in_flight == 0);
     snapshot_forget(&shard->snapshot);
     tables_fini(&shard->tables);
@@ -80,10 +82,25 @@ void shard_request_sent(struct shard *shard, struct request *request, uint64_t n
 
 /* A store call in flight still reads the request's bins, so net may not give them up before the
  * call returns: a store that answers later has to be waited for here. None of today's does. */
+static void unpark(struct shard *shard, struct request *request)
+{
+    switch (request->waits) {
+    case WAITS_HOLD:
+        hold_unpark(&shard->hold, request);
+        return;
+    case WAITS_ROUND:
+        round_forget(shard, request);
+        return;
+    case WAITS_BEHIND:
+        behind_unpark(request->session, request);
+        return;
+    }
+}
+
 void shard_request_fini(struct shard *shard, struct request *request)
 {
     if (request->state == REQUEST_PARKED)
-        hold_unpark(&shard->hold, request);
+        unpark(shard, request);
     ahead_forget(shard, request);
     if (request->work == NULL)
         return;

@@ -45,6 +45,8 @@ struct shard_config {
 struct shard_session {
     bool holds;           /* has asked for a hold and not released it */
     uint32_t n_parked;    /* requests of this connection that wait for a hold to end */
+    struct request *in_round;             /* its push that waits for those of other workers; NULL: none */
+    struct request *behind, *behind_last; /* what waits behind that */
     bool is_admin;
     const struct grant *grant; /* what the peer may do; NULL: nothing but hello, where tokens are asked for */
     bool is_refused;           /* the shard's: the token is not known, or not any more; net ends the connection */
@@ -58,8 +60,15 @@ struct shard_session {
 
 enum request_state {
     REQUEST_RECEIVED, /* net has it */
-    REQUEST_PARKED,   /* the shard has it: waits for a hold to end, or for the store */
+    REQUEST_PARKED,   /* the shard has it: it waits */
     REQUEST_ANSWERED, /* net sends the answer */
+};
+
+/* What a parked request waits for. */
+enum request_waits {
+    WAITS_HOLD,   /* for a hold to end, or for the store */
+    WAITS_ROUND,  /* for the pushes of other workers */
+    WAITS_BEHIND, /* for the push of its connection that waits so */
 };
 
 /* What was done for a push before all of it was there; see ahead.c. */
@@ -84,6 +93,7 @@ struct request {
     uint64_t received_ns;                       /* monotonic, at the last byte */
     /* The shard's. */
     enum request_state state;
+    enum request_waits waits;
     struct msg answer;       /* complete when on_answer is called; bins without data come from shard_fill.
                                 Net initializes and frees it, and may keep its buffers for another request */
     bool has_answer;         /* false: a notification; nothing is sent */

@@ -2,13 +2,15 @@
  *
  * Reading order: dispatch.c (a request comes in, is handled or parked, and is answered), hold.c
  * (what parks), work.c (what a request keeps until its last byte is sent), parts.c and check.c
- * (data against schemas), pull.c, settle.c, push.c, room.c, then handle_*.c, scan.c, load.c,
- * snapshot.c, report.c, stats.c; stages.c and histogram.c for how long it all took. */
+ * (data against schemas), pull.c, settle.c, push.c, room.c, rounds.c, round_step.c, then
+ * handle_*.c, scan.c, load.c, snapshot.c, report.c, stats.c; stages.c and histogram.c for how long
+ * it all took. */
 #ifndef EMBD_SHARD_STATE_H
 #define EMBD_SHARD_STATE_H
 
 #include "clocks.h"
 #include "hold.h"
+#include "rounds.h"
 #include "shard.h"
 #include "snapshot.h"
 #include "stages.h"
@@ -23,7 +25,7 @@ struct counters {
     uint64_t keys_pushed, keys_inserted, keys_filtered, keys_full, keys_erased, keys_evicted;
     uint64_t pull_ns, push_ns, pushes_held_us;
     uint64_t settled_bytes;
-    uint64_t snapshots;
+    uint64_t snapshots, round_steps;
 };
 
 /* Owner: its thread. */
@@ -38,12 +40,14 @@ struct shard {
     uint64_t n_foreseen; /* pushes that were prepared while they arrived; see ahead.c */
     struct stages stages;
     struct clocks clocks;
+    struct rounds rounds;
+    struct round_step *steps; /* being made of rounds */
     uint64_t opened_ns;
     uint64_t now_ns;                /* of the last request or tick, by net's clock */
     msgpack_zone zone;              /* of the request being handled */
     struct part parts[LIMIT_PARTS]; /* likewise */
     struct snapshot_parts snapshot;
-    int data_dir; /* descriptor of config.data_dir, or -1 */
+    int data_dir;          /* descriptor of config.data_dir, or -1 */
     struct access *access; /* a share; NULL: no tokens */
     bool draining;
 };
@@ -55,6 +59,7 @@ struct call {
     struct shard_work *work;
     struct msg *answer; /* the request's */
     struct reader reader;
+    struct push_round round; /* of a push; n_workers 0: none */
     struct embd__error error;
 };
 

@@ -112,6 +112,47 @@ class Clocks(clusters.ClusterTest):
         a.tick()
         self.assertEqual(a.wait(), embd.ClockReport(2, 1, []))
 
+    def rounds(self, table, order, lease=5.0):
+        """One push of each worker, begun in this order; the n-th worker pushes 2**n, so that their mean is exact."""
+        clocks = self.clocks(len(order), lease=lease)
+        started = []
+        for worker in order:
+            items = clocks[worker].client.table(table)
+            started.append(items.push_start([1, 2 + worker], [[2.0 ** worker]] * 2, round=clocks[worker]))
+            started[-1].done()
+            time.sleep(0.02)
+            self.assertEqual([call.done() for call in started], [len(started) == len(order)] * len(started))
+        for call in started:
+            call.wait()
+        return clocks
+
+    def test_pushes_of_a_round_are_one_step_whatever_came_first(self):
+        for i, order in enumerate(([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0])):
+            name = f"round{i}"
+            table = self.client.create_table(name, 1, optimizer=embd.Optimizer("sgd", lr=1.0),
+                                             initializer=embd.Initializer("constant", 0.0))
+            self.job = f"{name}-job"
+            for clock in self.rounds(name, order):
+                clock.tick()
+                clock.leave()
+            np.testing.assert_array_equal(table.pull(range(1, 6))[:, 0], [-15 / 4, -1 / 4, -2 / 4, -4 / 4, -8 / 4])
+            steps = [shard.tables[name]["steps"] for shard in self.client.stats()]
+            self.assertEqual(steps, [1] * len(steps))
+
+    def test_a_dead_worker_is_dropped_from_rounds_after_its_lease(self):
+        self.job = "lone-job"
+        a, b = self.rounds("clocks", [0, 1], lease=0.5)
+        a.value = b.value = 1
+        b.client.close()
+        start = time.monotonic()
+        a.client.table("clocks").push([9], [[4.0]], round=a)  # not divided: it is alone
+        self.assertLess(time.monotonic() - start, 20)
+        self.assertEqual(self.client.table("clocks").pull([9])[0, 0], -4.0)
+        with self.assertRaisesRegex(embd.InvalidError, "pushed up to 1 already"):
+            a.client.table("clocks").push([9], [[4.0]], round=a)
+        with self.assertRaisesRegex(embd.InvalidError, "a round is for pushes"):
+            a.client.table("clocks").pull([9], round=a)
+
     def test_what_is_out_of_range_is_named(self):
         a, _ = self.clocks(2)
         a.tick()

@@ -3,6 +3,7 @@
  * so that builder and reader are tested against the document and not against each other. */
 #include "unit/golden_messages.h"
 #include "unit/golden_tick.h"
+#include "unit/golden_watch.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -88,8 +89,8 @@ static void check_hello_request(struct reader *r)
     read_hello_request(r);
 }
 
-static const char *const features[6] = {"f16",    "bf16",           "weights",
-                                        "status", "create_on_pull", "admit_after"};
+static const char *const features[7] = {"f16",    "bf16",           "weights",
+                                        "status", "create_on_pull", "admit_after", "rounds"};
 
 static void build_hello_result(struct msg *m)
 {
@@ -98,8 +99,8 @@ static void build_hello_result(struct msg *m)
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd 0.1.0");
     embd__msg_str(m, "features");
-    embd__msg_array(m, 6);
-    for (int i = 0; i < 6; i++)
+    embd__msg_array(m, 7);
+    for (int i = 0; i < 7; i++)
         embd__msg_str(m, features[i]);
     embd__msg_field_uint(m, "shard", 0);
     embd__msg_field_uint(m, "shards", 2);
@@ -773,6 +774,11 @@ const struct golden goldens[] = {
     GOLDEN(tables_result, read_tables_result, read_tables_result),
     GOLDEN(tick_request, read_tick_request, read_tick_request),
     GOLDEN(tick_result, read_tick_result, read_tick_result),
+    GOLDEN(push_round_request, read_push_round_request, read_push_round_request),
+    GOLDEN(hot_request, read_hot_request, read_hot_request),
+    GOLDEN(hot_result, read_hot_result, read_hot_result),
+    GOLDEN(trace_request, read_trace_request, read_trace_request),
+    GOLDEN(trace_result, read_trace_result, read_trace_result),
     GOLDEN(table_create_request, read_table_create_request, check_table_create_request),
     GOLDEN(table_create_result, read_table_create_result, read_table_create_result),
     GOLDEN(table_describe_result, read_table_describe_result, check_table_describe_result),

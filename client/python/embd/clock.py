@@ -34,14 +34,14 @@ class Clock:
         self.staleness = staleness
         self.value = start
         self._job = ffi.new("char[]", job.encode())
-        self._c = ffi.new("embd_clock *", {"job": self._job})
-        structs.fill(self._c, {"worker": worker, "n_workers": workers, "lease": lease}, [])
+        self.c = ffi.new("embd_clock *", {"job": self._job})
+        structs.fill(self.c, {"worker": worker, "n_workers": workers, "lease": lease}, [])
 
     def renew(self) -> ClockReport:
         """A sign of life, between ticks that are further apart than the lease."""
         report = ffi.new("embd_clock_report *")
         with self.client.handle as c:
-            self.client.handle.check(lib.embd_tick(c, self._c, self.value, report))
+            self.client.handle.check(lib.embd_tick(c, self.c, self.value, report))
         return _read(report)
 
     def tick(self) -> ClockReport:
@@ -58,13 +58,13 @@ class Clock:
         report = ffi.new("embd_clock_report *")
         milliseconds = 0 if deadline is None else max(1, round(deadline * 1000))
         with self.client.handle as c:
-            self.client.handle.check(lib.embd_tick_wait(c, self._c, self.value, self.staleness, milliseconds, report))
+            self.client.handle.check(lib.embd_tick_wait(c, self.c, self.value, self.staleness, milliseconds, report))
         return _read(report)
 
     def leave(self) -> None:
         """This worker is done; nobody waits for it any more."""
         with self.client.handle as c:
-            self.client.handle.check(lib.embd_tick_leave(c, self._c, self.value))
+            self.client.handle.check(lib.embd_tick_leave(c, self.c, self.value))
 
 
 def _read(report: Any) -> ClockReport:

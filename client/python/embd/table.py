@@ -134,13 +134,17 @@ def call_options(options: dict[str, Any]) -> Any:
     if not wanted:
         return ffi.NULL
     struct = ffi.new("embd_call_options *")
+    clock = wanted.pop("round", None)
+    if clock is not None:
+        struct.round, struct.round_clock = clock.c, clock.value
     structs.fill(struct, wanted, [])
     return struct
 
 
 class Table:
     """A table of a client. Options of every call: plan "auto", "pooled" or "rows"; wire "f32", "f16" or "bf16";
-    deadline in seconds; for pulls zero_missing; and whatever else embd_call_options has."""
+    deadline in seconds; for pulls zero_missing; for pushes round, an embd.Clock: the workers of its job make one step
+    together, with the mean of their gradients; and whatever else embd_call_options has."""
 
     def __init__(self, client: "Client", c_table: Any):
         self.client = client

@@ -18,10 +18,10 @@ except ImportError:
     raise ImportError("embd.torch needs PyTorch: `apt install python3-torch` (deploy/deps.sh --torch), "
                       "or `pip install torch`") from None
 
-from .ahead import accumulate, ahead, flush
+from .ahead import accumulate, ahead, flush, synchronous
 from .collection import EmbeddingBagCollection, TableConfig
 from .modules import Embedding, EmbeddingBag
 from .rows import Ticket
 
 __all__ = ["Embedding", "EmbeddingBag", "EmbeddingBagCollection", "TableConfig", "Ticket", "accumulate", "ahead",
-           "flush"]
+           "flush", "synchronous"]

@@ -7,6 +7,7 @@ from typing import Callable, TypeVar
 
 from torch import nn
 
+from ..clock import Clock
 from .rows import Source, Ticket
 
 B = TypeVar("B")
@@ -48,6 +49,14 @@ def accumulate(model: nn.Module) -> Iterator[None]:
         for source in sources:
             source.is_holding = False
             source.drop_held()
+
+
+def synchronous(model: nn.Module, clock: Clock) -> None:
+    """From now on the pushes of all workers of the clock's job make one step together, with the mean of their
+    gradients; the bits do not depend on which came first. Every worker runs the same modules in the same order, on a
+    client of its own, and ticks after each iteration."""
+    for source in _sources(model):
+        source.round = clock
 
 
 def flush(model: nn.Module) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..client import Client
+from ..clock import Clock
 from ..table import Call, Part, Table
 
 PUSHES_IN_FLIGHT = 4
@@ -69,6 +70,7 @@ class Source:
         # Has no elements; only makes autograd call backward. No Parameter, so that no optimizer finds it.
         self.anchor = torch.empty(0, requires_grad=True)
         self.is_holding = False
+        self.round: Optional[Clock] = None
         self._held: list[Part] = []
         self._pushes: list[Call[None]] = []
 
@@ -86,7 +88,7 @@ class Source:
         parts = merged(self._held)
         self._held = []
         if parts:
-            self._pushes.append(self.client.push_start(parts))
+            self._pushes.append(self.client.push_start(parts, round=self.round))
 
     def drop_held(self) -> None:
         self._held = []

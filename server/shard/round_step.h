@@ -1,0 +1,30 @@
+/* round_step.h - one step made of the pushes of several workers. */
+#ifndef EMBD_SHARD_ROUND_STEP_H
+#define EMBD_SHARD_ROUND_STEP_H
+
+#include "shard.h"
+
+struct call;
+struct round_step;
+
+/* The push in `call`, checked, waits in its round from now on. CALL_LATER, or the status of an
+ * error. */
+int round_enter(struct call *call);
+
+/* Makes the step of a round that waits for nobody. False: there is none. */
+bool round_make(struct shard *shard);
+
+/* Refuses every push that waits: the shard takes no more. */
+void round_refuse_all(struct shard *shard);
+
+/* The request is going; it waits, or a step is made of it. */
+void round_forget(struct shard *shard, struct request *request);
+
+/* Requests of a connection that wait behind its push. */
+void behind_park(struct shard_session *session, struct request *request);
+void behind_unpark(struct shard_session *session, struct request *request);
+
+/* Gives up steps that are being made. */
+void round_close(struct shard *shard);
+
+#endif
