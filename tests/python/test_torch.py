@@ -269,6 +269,32 @@ class Trajectories(TorchTest):
             theirs.step()
             self.same(bag.weight, twin.weight.detach())
 
+    def test_synchronous_workers_train_as_one_with_the_mean_gradient(self):
+        name, workers = f"t{next(self.numbers)}", 2
+        batches = [[bags() for _ in range(workers)] for _ in range(4)]
+        clients = [embd.connect(self.server.addresses[0], own_thread=True) for _ in range(workers)]
+        for client in clients:
+            self.addCleanup(client.close)
+        ours = [embd.torch.EmbeddingBag(ROWS, DIM, mode="sum", client=client, name=name, optimizer=embd.Optimizer("sgd", lr=0.05))
+                for client in clients]
+        clocks = [embd.Clock(client, "torch", worker=w, workers=workers) for w, client in enumerate(clients)]
+        twin = self.twin(ours[0])
+        sgd = torch.optim.SGD(twin.parameters(), lr=0.05)
+        for bag, clock in zip(ours, clocks):
+            embd.torch.synchronous(bag, clock)
+        for batch in batches:
+            sgd.zero_grad()
+            for w in reversed(range(workers)):
+                keys, offsets, _ = batch[w]
+                ours[w](keys, offsets).square().sum().backward()
+                (twin(keys, offsets).square().sum() / workers).backward()
+            sgd.step()
+            for bag, clock in zip(ours, clocks):
+                embd.torch.flush(bag)
+                clock.tick()
+        self.same(ours[0].weight, twin.weight)
+        self.assertEqual(self.client.stats()[0].tables[name]["steps"], len(batches))
+
     def test_a_block_that_fails_pushes_nothing(self):
         bag = self.bag()
         before = bag.weight
