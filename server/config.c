@@ -336,6 +336,37 @@ static int read_log_level(const struct setting *at, enum log_level *out, struct 
                     "'%.60s' is none of debug, info, warn, error", at->text);
 }
 
+/* What store nccl alone makes sense of. `words`: its values, the first one that of nothing said. */
+static int read_gpu_word(const struct sources *from, const struct config *config, enum setting_id id,
+                         const char *const words[], uint32_t n, uint32_t *out, struct embd__error *e)
+{
+    const struct setting *at = pick(from, NULL, true, id);
+    *out = 0;
+    if (at->text == NULL)
+        return EMBD_OK;
+    if (strcmp(config->store, "nccl") != 0)
+        return complain(e, EMBD_INVALID, id, at, "it is for store nccl, and store is %s",
+                        config->store);
+    for (; *out < n; (*out)++)
+        if (strcmp(at->text, words[*out]) == 0)
+            return EMBD_OK;
+    return complain(e, EMBD_INVALID, id, at, "'%.60s' is none of %s, %s%s%s", at->text, words[0],
+                    words[1], n > 2 ? ", " : "", n > 2 ? words[2] : "");
+}
+
+static int read_gpus(const struct sources *from, struct config *out, struct embd__error *e)
+{
+    static const char *const ways[] = {"auto", "peer", "nccl"}, *const sums[] = {"exact", "partial"};
+    static const enum store_way way_of[] = {STORE_WAY_AUTO, STORE_WAY_PEER, STORE_WAY_NCCL};
+    uint32_t way, sum;
+    int status = read_gpu_word(from, out, SETTING_GPU_WAY, ways, 3, &way, e);
+    if (status == EMBD_OK)
+        status = read_gpu_word(from, out, SETTING_GPU_SUMS, sums, 2, &sum, e);
+    if (status == EMBD_OK)
+        out->gpus = (struct store_gpus){.way = way_of[way], .partial_sums = sum == 1};
+    return status;
+}
+
 static int read_limits(const struct sources *from, struct config *out, struct embd__error *e)
 {
     enum { DAY = 86400 };
@@ -417,6 +448,8 @@ static int read_process(const struct sources *from, struct config *out, struct e
     if (status == EMBD_OK)
         status = read_text(SETTING_STORE, pick(from, NULL, true, SETTING_STORE), "auto", out->store,
                            sizeof out->store, e);
+    if (status == EMBD_OK)
+        status = read_gpus(from, out, e);
     if (status == EMBD_OK)
         status = read_text(SETTING_DATA_DIR, pick(from, self, true, SETTING_DATA_DIR), "",
                            out->data_dir, sizeof out->data_dir, e);

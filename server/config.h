@@ -7,6 +7,7 @@
 #include "keys.h"
 #include "listener.h"
 #include "log.h"
+#include "store.h"
 
 /* One process of the cluster. */
 struct config_server {
@@ -37,6 +38,7 @@ struct config {
     bool is_check;     /* only whether this can be read was asked */
     uint32_t n_shards; /* of the cluster */
     char store[32];
+    struct store_gpus gpus;
     char data_dir[4096]; /* "": none */
     struct net_limits limits;
     struct key_files key_files;

@@ -363,6 +363,7 @@ static int open_process(struct process *p, struct embd__error *e)
 {
     p->n = self(p)->shards;
     p->budget.limit = p->config.frame_memory;
+    store_gpus = p->config.gpus;
     p->store = store_find(p->config.store, e);
     if (p->store == NULL)
         return EXIT_USAGE;

@@ -348,22 +348,41 @@ static void value_of(struct model *model, uint64_t key, uint32_t slot, bool zero
         *status = has_row ? EMBD_KEY_HIT : EMBD_KEY_MISSING;
 }
 
+/* Of the row's keys those of a part. Returns how many these are. */
+static uint32_t sum_part(struct model *model, const struct model_batch *batch, uint32_t row,
+                         uint32_t part, bool zero_missing, float *sum, uint8_t *statuses)
+{
+    float w[EMBD_DIM_MAX];
+    uint32_t n = 0;
+    for (uint32_t k = begin_of(batch, row); k < end_of(batch, row); k++) {
+        if (model->n_parts && model->part_of(model, batch->keys[k]) != part)
+            continue;
+        value_of(model, batch->keys[k], slot_of(batch, row), zero_missing, w,
+                 statuses ? statuses + k : NULL);
+        for (uint32_t c = 0; c < model->schema.dim; c++) {
+            float term = batch->weights ? w[c] * batch->weights[k] : w[c];
+            sum[c] = n == 0 ? term : sum[c] + term;
+        }
+        n++;
+    }
+    return n;
+}
+
 void model_pull(struct model *model, const struct model_batch *batch, bool zero_missing,
                 bool divide, float *values, uint8_t *statuses)
 {
-    uint32_t dim = model->schema.dim;
-    float w[EMBD_DIM_MAX];
+    uint32_t dim = model->schema.dim, n_parts = model->n_parts ? model->n_parts : 1;
+    float part_sum[EMBD_DIM_MAX];
     for (uint32_t row = 0; row < batch->n_rows; row++) {
         float *sum = values + (size_t)row * dim;
-        uint32_t begin = begin_of(batch, row), end = end_of(batch, row);
+        bool is_first = true;
         memset(sum, 0, dim * sizeof *sum);
-        for (uint32_t k = begin; k < end; k++) {
-            value_of(model, batch->keys[k], slot_of(batch, row), zero_missing, w,
-                     statuses ? statuses + k : NULL);
-            for (uint32_t c = 0; c < dim; c++) {
-                float term = batch->weights ? w[c] * batch->weights[k] : w[c];
-                sum[c] = k == begin ? term : sum[c] + term;
-            }
+        for (uint32_t part = 0; part < n_parts; part++) {
+            if (sum_part(model, batch, row, part, zero_missing, part_sum, statuses) == 0)
+                continue;
+            for (uint32_t c = 0; c < dim; c++)
+                sum[c] = is_first ? part_sum[c] : sum[c] + part_sum[c];
+            is_first = false;
         }
         float by = divide ? divisor(model, batch, row) : 1.0f;
         for (uint32_t c = 0; c < dim && by != 1.0f; c++)

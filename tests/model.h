@@ -31,6 +31,9 @@ struct model {
     uint64_t n_rows, n_candidates, step;
     void *tree;
     uint64_t request;
+    /* Where pooled rows are partial sums of n_parts shards or devices: which one has a key. n_parts 0: one sum. */
+    uint32_t n_parts;
+    uint32_t (*part_of)(const struct model *model, uint64_t key);
 };
 
 /* A CSR batch. Keys have their slot offsets added. Row r belongs to slot slots[r] (slot tables
@@ -50,8 +53,8 @@ struct model_counts {
 struct model *model_new(const embd_schema *schema);
 void model_free(struct model *model);
 
-/* values [n_rows][dim] as f32, statuses [n_keys] or NULL. `divide`: mean and sqrtn are finished.
- * The caller rounds to a wire dtype with model_round. */
+/* values [n_rows][dim] as f32, statuses [n_keys] or NULL. `divide`: mean and sqrtn are finished. Partial sums are
+ * added in the order of the parts; a part without a key of the row adds nothing. The caller rounds to a wire dtype with model_round. */
 void model_pull(struct model *model, const struct model_batch *batch, bool zero_missing,
                 bool divide, float *values, uint8_t *statuses);
 

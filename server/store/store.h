@@ -148,6 +148,13 @@ struct store_ops {
 
 /* store_cuda and store_nccl are compiled in where stores.c says so. */
 extern const struct store_ops store_host, store_cuda, store_nccl;
+/* How store_nccl uses the GPUs of the process. To be set before the first table is opened. */
+enum store_way { STORE_WAY_AUTO, STORE_WAY_PEER, STORE_WAY_NCCL }; /* auto: the faster one, measured */
+extern struct store_gpus {
+    enum store_way way;
+    bool partial_sums; /* pooled pulls of hash and modulo tables: a GPU adds the rows it has, in CSR order; these
+                        * sums are added in the order of the GPUs. Else all rows are added in CSR order. */
+} store_gpus;
 /* How many devices store_cuda may use; 0: *why_out says why there is none. */
 int store_cuda_devices(const char **why_out);
 

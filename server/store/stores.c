@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+struct store_gpus store_gpus;
+
 #ifdef EMBD_CUDA
 #define COMPILED_IN "host, cuda, nccl"
 static const struct store_ops *const stores[] = {&store_host, &store_cuda, &store_nccl};

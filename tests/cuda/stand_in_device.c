@@ -57,6 +57,11 @@ int device_stream_new(void **stream_out)
     return 0;
 }
 
+int device_urgent_stream_new(void **stream_out)
+{
+    return device_stream_new(stream_out);
+}
+
 void device_stream_free(void *stream)
 {
     free(stream);

@@ -1,7 +1,7 @@
 /* bench_group.c - pulls of the nccl store in device memory, on all GPUs there are: every GPU has a batch
  * and gets its rows. Beside them what one GPU does with a batch of its own by the cuda store's kernels,
  * and what the links carry when nothing else is done. Medians. usage: gpu-bench-group [million keys a
- * GPU]; EMBD_GPU_WAY says which way. */
+ * GPU [peer|nccl]] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -300,6 +300,8 @@ static void measure(struct bench *b, const char *what, embd_partition partition,
     uint32_t n = b->group->n;
     double us = time_group(b, &spread), one = time_one(b, &spread_one);
     uint32_t n_moved = partition == EMBD_SLOT ? n_rows : n_rows * per_row;
+    if (b->group->has_parts)
+        n_moved = n_rows * n;
     double away = (double)n_moved * DIM * sizeof(float) * (n - 1) / n;
     double link = link_rate(n, wire_is_peer() ? WIRE_BY_PEER : WIRE_BY_NCCL);
     printf("| %u GPUs, by %s: %-44s | %8.1f us | %4.1f %% | %6.2f G rows/s | %.2f of linear | %.2f of the "
@@ -323,6 +325,8 @@ int main(int argc, char **argv)
     int n = 0;
     check(cudaGetDeviceCount(&n), "devices");
     b.n_keys = (argc > 1 ? strtoull(argv[1], NULL, 10) : 16) << 20;
+    if (argc > 2)
+        store_gpus.way = strcmp(argv[2], "peer") == 0 ? STORE_WAY_PEER : STORE_WAY_NCCL;
     b.n_keys *= (uint64_t)n;
     measure(&b, "slot table, 10 keys a row of 256 bytes", EMBD_SLOT, 1 << 18, 10);
     measure(&b, "slot table, 40 keys a row of 256 bytes", EMBD_SLOT, 1 << 16, 40);
@@ -330,6 +334,10 @@ int main(int argc, char **argv)
     close_table(&b);
     measure(&b, "hash table, 1 key a row", EMBD_HASH, 1 << 20, 1);
     measure(&b, "hash table, 10 keys a row", EMBD_HASH, 1 << 18, 10);
+    close_table(&b);
+    store_gpus.partial_sums = true;
+    measure(&b, "hash table, 10 keys a row, partial sums", EMBD_HASH, 1 << 18, 10);
+    measure(&b, "hash table, 40 keys a row, partial sums", EMBD_HASH, 1 << 16, 40);
     close_table(&b);
     return 0;
 }

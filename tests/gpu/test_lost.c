@@ -1,6 +1,6 @@
 /* test_lost.c - one of several GPUs stops: its stream waits for the host, which does not come. Calls of the
- * nccl store are answered with an error in time, later ones at once, and the process lives. Both ways of the
- * wire; needs two GPUs. usage: test_gpu_lost, with EMBD_GPU_WAY=peer or nccl */
+ * nccl store are answered with an error in time, later ones at once, and the process lives and ends in order. Needs
+ * two GPUs. usage: test_gpu_lost peer|nccl */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -81,8 +81,10 @@ static void test_stuck_gpu(void **state)
     atomic_store(&is_released, true);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        store_gpus.way = strcmp(argv[1], "peer") == 0 ? STORE_WAY_PEER : STORE_WAY_NCCL;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_stuck_gpu)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,6 +61,8 @@ class Config(unittest.TestCase):
         self.refused(["--cpus", "0,,1"], "--cpus", "0,,1")
         self.refused(["--log-level", "loud"], "--log-level", "loud", "debug")
         self.refused(["--store", "tape"], "tape", "host")
+        self.refused(["--store", "nccl", "--gpu-way", "bus"], "--gpu-way", "bus", "auto, peer, nccl")
+        self.refused(["--store", "nccl", "--gpu-sums", "all"], "--gpu-sums", "all", "exact, partial")
 
     def test_addresses_other_machines_can_reach_are_refused(self):
         for address in ("0.0.0.0:7700", "[::]:7700", "192.168.1.1:7700"):
@@ -104,6 +106,14 @@ class Config(unittest.TestCase):
         self.refused_file("listen: 0.0.0.0:1\n", "1:9", "listen", "0.0.0.0:1", "TLS")
         self.refused_file("frame_memory: lots\n", "1:15", "frame_memory", "lots")
         self.refused_file("cluster:\n  servers:\n  - {listen: \"127.0.0.1:1\", shards: x}\n", "3:37", "shards", "'x'")
+
+    def test_settings_of_the_nccl_store_are_for_that_store(self):
+        self.refused(["--gpu-way", "peer"], "--gpu-way", "store nccl", "auto")
+        self.refused_file("store: host\ngpu_sums: partial\n", "2:11", "gpu_sums", "store nccl", "host")
+        self.refused_file("store: nccl\ngpu_way: nvlink\n", "2:10", "gpu_way", "nvlink", "auto, peer, nccl")
+        path = self.file("store: nccl\ngpu_way: peer\ngpu_sums: partial\n")
+        result = run("--config", path, "--check", "--http", "off")
+        self.assertEqual(result.returncode, 0, result.stderr)
 
     def test_a_list_of_servers_needs_to_know_which_one_this_is(self):
         two = "cluster:\n  servers:\n    - {name: a, listen: \"127.0.0.1:7700\"}\n    - {name: b, listen: \"%s\"}\n"

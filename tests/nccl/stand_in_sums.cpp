@@ -1,4 +1,6 @@
 /* stand_in_sums.cpp - what sums.cu has CUB do, in the plainest code. */
+#include <cstdlib>
+
 #include "move.h"
 
 size_t sum_bytes(uint32_t n)
@@ -11,5 +13,7 @@ int launch_sums(void *, size_t, const uint32_t *lengths, uint32_t *out, uint32_t
     out[0] = 0;
     for (uint32_t i = 0; i < n; i++)
         out[i + 1] = out[i] + lengths[i];
+    if (lengths[n] != 0)
+        abort();
     return 0;
 }

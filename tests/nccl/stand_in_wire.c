@@ -14,8 +14,9 @@ uint64_t stand_in_messages;
 void (*stand_in_watch)(uint32_t device, const uint8_t *sent, uint64_t sent_bytes, const uint8_t *got,
                        uint64_t got_bytes);
 
-int wire_open(const char **why_out)
+int wire_open(enum wire_way way, const char **why_out)
 {
+    (void)way;
     *why_out = "";
     return 0;
 }
@@ -51,21 +52,27 @@ int wire_wait_event(void *stream, void *event)
     return 0;
 }
 
-int wire_all_to_all(void *const streams[], uint8_t *const from[], uint8_t *const to[],
-                    uint64_t counts[][WIRE_MAX])
+static void send_lane(const struct wire_lane *lane)
 {
     uint64_t got[WIRE_MAX] = {0}, sent[WIRE_MAX] = {0};
-    (void)streams;
     for (uint32_t d = 0; d < stand_in_devices; d++)
         for (uint32_t e = 0; e < stand_in_devices; e++) {
-            if (counts[d][e])
-                memcpy(to[e] + got[e], from[d] + sent[d], counts[d][e]);
-            stand_in_messages += d != e && counts[d][e] != 0;
-            sent[d] += counts[d][e];
-            got[e] += counts[d][e];
+            uint64_t bytes = lane->counts[d][e];
+            if (bytes)
+                memcpy(lane->to[e] + got[e], lane->from[d] + sent[d], bytes);
+            stand_in_messages += d != e && bytes != 0;
+            sent[d] += bytes;
+            got[e] += bytes;
         }
     for (uint32_t d = 0; d < stand_in_devices && stand_in_watch != NULL; d++)
-        stand_in_watch(d, from[d], sent[d], to[d], got[d]);
+        stand_in_watch(d, lane->from[d], sent[d], lane->to[d], got[d]);
+}
+
+int wire_all_to_all(void *const streams[], const struct wire_lane lanes[], uint32_t n_lanes)
+{
+    (void)streams;
+    for (uint32_t i = 0; i < n_lanes; i++)
+        send_lane(&lanes[i]);
     return 0;
 }
 

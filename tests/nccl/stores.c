@@ -7,6 +7,7 @@
 
 #include "stand_in_wire.h"
 
+struct store_gpus store_gpus;
 extern const struct store_ops store_nccl;
 
 static struct store_ops named;

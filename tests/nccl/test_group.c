@@ -94,7 +94,7 @@ static void assert_keys(const uint8_t *got, uint64_t bytes, const uint64_t *expe
 
 /* S0.12, S0.13: two samples of four slots on two devices. Owner 0, of slots 0 and 2, sends 1 3 5 7, owner 1
  * 2 4 6 8; home 0 gets 1 3 2 4, home 1 gets 5 7 6 8. S0.14, S0.16: in the answer slots rise. */
-static void test_slots_example(void **state)
+static void S0_12_S0_13_S0_14_S0_16_two_samples_of_four_slots(void **state)
 {
     (void)state;
     static const uint64_t keys[] = {0, 0, 0, 0, 1, 1, 1, 1};
@@ -119,7 +119,7 @@ static void test_slots_example(void **state)
 
 /* S0.14, S0.15, S0.16 for every number of slots, devices and samples a device; slots that do not divide by
  * the devices, and devices without a slot. */
-static void test_slots_rise(void **state)
+static void S0_2_S0_14_S0_15_S0_16_slots_rise_on_any_number_of_devices(void **state)
 {
     (void)state;
     static const char *const names[] = {"nccl1", "peer2", "nccl3", "peer4", "nccl8"};
@@ -147,7 +147,7 @@ static void test_slots_rise(void **state)
 }
 
 /* S0.1: ten slots on three devices. S4.1, S1.2: a modulo table's key is on device key % n. */
-static void test_placement(void **state)
+static void S0_1_S1_2_S4_1_slots_and_keys_go_round_the_devices(void **state)
 {
     (void)state;
     uint64_t keys[30];
@@ -175,7 +175,7 @@ static void test_placement(void **state)
 
 /* S1.1 - S1.9: device 0 asks for 0 1 3 5, of which three are on device 1; gradients go the answers' way
  * back, and equal keys are not merged before they are there. */
-static void test_dispatch_example(void **state)
+static void S1_1_S1_3_S1_4_S1_7_S1_8_S1_9_keys_are_dispatched(void **state)
 {
     (void)state;
     static const uint64_t keys[] = {0, 1, 3, 5, 2, 5, 6, 7};
@@ -206,6 +206,103 @@ static void test_dispatch_example(void **state)
     assert_floats(watched.got[1][1], watched.got_bytes[1][1], (float[]){1, 3, 5, 5, 7}, 5);
     pull(&pair, keys, NULL, got, 8);
     assert_true(got[3] == 0.5f - 10.0f);
+    pair_close(&pair);
+}
+
+static void pull_rows(struct pair *pair, const uint64_t *keys, const uint32_t *offsets, uint32_t n_rows,
+                      float *values)
+{
+    struct outcome outcome;
+    struct store_pull p = {.in = {offsets[n_rows], n_rows, keys, offsets, NULL, NULL},
+                           .scale = true,
+                           .count = n_rows,
+                           .values = values,
+                           .now = true};
+    outcome_init(&outcome);
+    pair->ops->pull(pair->store, &p, &outcome.done);
+    assert_int_equal(outcome.status, EMBD_OK);
+}
+
+/* S4.1, S4.2: each device keeps its keys, in their order, with offsets of their own for all rows. S4.12: it sends
+ * every other one b*S*D values. S4.13: offsets 0 4 7 9 10 and 0 5 7 10 11 make 0 9 14 19 21, by whose differences
+ * rows are divided, here by those of the batch at home. S4.14: that is so on every device. */
+static void S4_1_S4_2_S4_12_S4_13_S4_14_partial_sums_and_their_offsets(void **state)
+{
+    (void)state;
+    static const uint32_t even[] = {4, 3, 2, 1}, odd[] = {5, 2, 3, 1}, offsets[] = {0, 9, 14, 19, 21},
+                          of_owner[2][5] = {{0, 4, 7, 9, 10}, {0, 5, 7, 10, 11}};
+    static const uint64_t table[] = {0, 1};
+    uint64_t keys[21];
+    float got[4];
+    embd_schema schema = one_column(EMBD_MODULO, 2);
+    struct pair pair;
+    schema.combiner = EMBD_MEAN;
+    for (uint32_t r = 0; r < 4; r++)
+        for (uint32_t i = 0; i < even[r] + odd[r]; i++)
+            keys[offsets[r] + i] = i < odd[r];
+    store_gpus.partial_sums = true;
+    pair_open(&pair, "nccl2", &schema, 1);
+    store_gpus.partial_sums = false;
+    load(&pair, table, NULL, (const float[]){1.0f, 100.0f}, 2);
+    watch_from_here();
+    pull_rows(&pair, keys, offsets, 4, got);
+    stand_in_watch = NULL;
+    for (uint32_t d = 0; d < 2; d++)
+        assert_memory_equal(group_of(&pair)->spare->members[d].offsets, of_owner[d], sizeof of_owner[d]);
+    assert_keys(watched.got[0][0], watched.got_bytes[0][0], (uint64_t[10]){0}, 10);
+    uint32_t last = watched.n_exchanges - 1;
+    assert_floats(watched.sent[last][0], watched.sent_bytes[last][0], (float[]){4, 3, 2, 1}, 4);
+    assert_floats(watched.sent[last][1], watched.sent_bytes[last][1], (float[]){500, 200, 300, 100}, 4);
+    for (uint32_t r = 0; r < 4; r++)
+        assert_true(got[r] == (float)(even[r] + 100 * odd[r]) / (float)(even[r] + odd[r]));
+    pair_close(&pair);
+}
+
+/* S4.12: key by key 1e8 + 1 - 1e8 is 0; by parts of two devices 1e8 - 1e8, then + 1. */
+static void S4_12_order_of_a_sum_is_asked_for(void **state)
+{
+    (void)state;
+    static const uint64_t keys[] = {0, 1, 2};
+    static const uint32_t offsets[] = {0, 3};
+    for (int is_partial = 0; is_partial < 2; is_partial++) {
+        embd_schema schema = one_column(EMBD_MODULO, 1);
+        struct pair pair;
+        float got[1];
+        store_gpus.partial_sums = is_partial;
+        pair_open(&pair, is_partial ? "peer2" : "nccl2", &schema, 1);
+        load(&pair, keys, NULL, (const float[]){1e8f, 1.0f, -1e8f}, 3);
+        pull_rows(&pair, keys, offsets, 1, got);
+        assert_true(got[0] == (is_partial ? 1.0f : 0.0f));
+        pair_close(&pair);
+    }
+    store_gpus.partial_sums = false;
+}
+
+/* S4.15, S4.16: rows of many keys send their gradients to every device once; a row of few sends one for each key. */
+static void S4_15_S4_16_gradients_are_gathered(void **state)
+{
+    (void)state;
+    static const uint64_t keys[] = {0, 1, 3, 2, 2, 3};
+    static const uint32_t offsets[] = {0, 3, 6};
+    embd_schema schema = one_column(EMBD_MODULO, 1);
+    struct outcome outcome;
+    struct pair pair;
+    float got[4];
+    schema.initializer.a = 0;
+    pair_open(&pair, "nccl2", &schema, 1);
+    watch_from_here();
+    struct store_push push = {.in = {6, 2, keys, offsets, NULL, NULL}, .grads = (const float[]){1, 10}};
+    outcome_init(&outcome);
+    pair.ops->push(pair.store, &push, &outcome.done);
+    while (outcome.calls == 0)
+        pair.ops->collect(pair.store);
+    assert_int_equal(outcome.status, EMBD_OK);
+    stand_in_watch = NULL;
+    uint32_t last = watched.n_exchanges - 1;
+    for (uint32_t d = 0; d < 2; d++)
+        assert_floats(watched.got[last][d], watched.got_bytes[last][d], (float[]){1, 10}, 2);
+    pull(&pair, (const uint64_t[]){0, 1, 2, 3}, NULL, got, 4);
+    assert_floats((uint8_t *)got, sizeof got, (float[]){-1, -1, -20, -11}, 4);
     pair_close(&pair);
 }
 
@@ -331,10 +428,17 @@ static void test_device_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slots_example),     cmocka_unit_test(test_slots_rise),
-        cmocka_unit_test(test_placement),         cmocka_unit_test(test_dispatch_example),
-        cmocka_unit_test(test_no_empty_messages), cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_device_stuck),      cmocka_unit_test(test_device_lost),
+        cmocka_unit_test(S0_12_S0_13_S0_14_S0_16_two_samples_of_four_slots),
+        cmocka_unit_test(S0_2_S0_14_S0_15_S0_16_slots_rise_on_any_number_of_devices),
+        cmocka_unit_test(S0_1_S1_2_S4_1_slots_and_keys_go_round_the_devices),
+        cmocka_unit_test(S1_1_S1_3_S1_4_S1_7_S1_8_S1_9_keys_are_dispatched),
+        cmocka_unit_test(S4_1_S4_2_S4_12_S4_13_S4_14_partial_sums_and_their_offsets),
+        cmocka_unit_test(S4_12_order_of_a_sum_is_asked_for),
+        cmocka_unit_test(S4_15_S4_16_gradients_are_gathered),
+        cmocka_unit_test(test_no_empty_messages),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_device_stuck),
+        cmocka_unit_test(test_device_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,6 +82,15 @@ int device_stream_new(void **stream_out)
     return status_of(cudaStreamCreateWithFlags((cudaStream_t *)stream_out, cudaStreamNonBlocking));
 }
 
+int device_urgent_stream_new(void **stream_out)
+{
+    int least = 0, most = 0;
+    int status = status_of(cudaDeviceGetStreamPriorityRange(&least, &most));
+    return status ? status
+                  : status_of(cudaStreamCreateWithPriority((cudaStream_t *)stream_out,
+                                                           cudaStreamNonBlocking, most));
+}
+
 void device_stream_free(void *stream)
 {
     if (stream != NULL)

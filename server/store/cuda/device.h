@@ -25,6 +25,8 @@ int device_use(int device);
 uint64_t device_memory(void);
 
 int device_stream_new(void **stream_out);
+/* Its kernels go first where others wait for the device's multiprocessors. */
+int device_urgent_stream_new(void **stream_out);
 void device_stream_free(void *stream);
 int device_stream_wait(void *stream);
 

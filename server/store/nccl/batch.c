@@ -142,29 +142,33 @@ static void lay_out_route(const struct flow *flow, struct member *m, struct aren
 {
     struct route_view *r = &m->route;
     const struct share *b = &m->batch;
-    uint64_t n_items = flow->by_row ? b->n_rows : b->n_keys;
-    size_t sort = sort_bytes((uint32_t)n_items), sum = sum_bytes((uint32_t)n_items);
+    uint64_t n_items = flow->by_row    ? b->n_rows
+                       : flow->by_part ? (uint64_t)b->n_rows * flow->group->n
+                                       : b->n_keys;
+    size_t sort = flow->by_part ? 0 : sort_bytes((uint32_t)n_items), sum = sum_bytes((uint32_t)n_items);
+    uint64_t n_sorted = flow->by_part ? 0 : n_items;
     *r = (struct route_view){
         .partition = flow->group->schema->s.partition,
         .n_devices = flow->group->n,
         .n_items = (uint32_t)n_items,
         .n_keys = b->n_keys,
+        .n_rows = flow->by_part ? b->n_rows : 0,
         .first = b->first,
-        .owners = arena_take(arena, n_items * sizeof *r->owners),
-        .sorted = arena_take(arena, n_items * sizeof *r->sorted),
-        .numbers = arena_take(arena, n_items * sizeof *r->numbers),
+        .owners = arena_take(arena, n_sorted * sizeof *r->owners),
+        .sorted = arena_take(arena, n_sorted * sizeof *r->sorted),
+        .numbers = arena_take(arena, n_sorted * sizeof *r->numbers),
         .order = arena_take(arena, n_items * sizeof *r->order),
         .report = m->report,
     };
     r->key_order = r->order;
     m->temp = arena_take(arena, sort > sum ? sort : sum);
-    if (flow->lanes[LANE_LENGTHS].bytes) {
-        r->lengths = arena_take(arena, n_items * sizeof *r->lengths);
+    if (flow->lanes[LANE_STARTS].bytes) {
+        r->lengths = arena_take(arena, (n_items + 1) * sizeof *r->lengths);
         r->grouped = arena_take(arena, (n_items + 1) * sizeof *r->grouped);
         r->key_order = arena_take(arena, b->n_keys * sizeof *r->key_order);
     }
     m->row_of = NULL;
-    if (flow->has_offsets && !flow->by_row)
+    if (flow->has_offsets && !flow->by_row && !flow->by_part)
         m->row_of = arena_take(arena, b->n_keys * sizeof *m->row_of);
 }
 
@@ -182,7 +186,7 @@ static void lay_out_answers(const struct flow *flow, struct member *m, bool is_t
     lanes[LANE_ROWS].home = m->values;
     if (!flow->by_row)
         lanes[LANE_ROWS].home =
-            arena_take(arena, (uint64_t)b->n_keys * flow->lanes[LANE_ROWS].bytes);
+            arena_take(arena, (uint64_t)m->route.n_items * flow->lanes[LANE_ROWS].bytes);
 }
 
 static uint8_t *plain(const void *memory)
@@ -195,15 +199,16 @@ static void set_lanes(struct flow *flow, struct member *m)
     const struct share *b = &m->batch;
     struct lane_ends *lanes = m->lanes;
     m->route.keys = b->keys;
-    m->route.offsets = flow->lanes[LANE_LENGTHS].bytes ? b->offsets : NULL;
+    m->route.offsets = flow->lanes[LANE_STARTS].bytes ? b->offsets : NULL;
     m->route.slots = b->slots;
-    lanes[LANE_KEYS] = (struct lane_ends){plain(b->keys), m->route.key_order, NULL};
-    lanes[LANE_WEIGHTS] = (struct lane_ends){plain(b->weights), m->route.key_order, NULL};
-    lanes[LANE_SLOTS] = (struct lane_ends){plain(b->slots), m->route.order, NULL};
-    lanes[LANE_LENGTHS] = (struct lane_ends){plain(m->route.lengths), NULL, NULL};
-    lanes[LANE_GRADS] = (struct lane_ends){plain(b->grads), m->row_of ? m->refs : m->route.order, NULL};
-    lanes[LANE_PLACES] = (struct lane_ends){plain(m->route.numbers), m->route.order, NULL};
-    lanes[LANE_ROWS].order = m->route.order;
+    lanes[LANE_KEYS] = (struct lane_ends){.home = plain(b->keys), .order = m->route.key_order};
+    lanes[LANE_WEIGHTS] = (struct lane_ends){.home = plain(b->weights), .order = m->route.key_order};
+    lanes[LANE_SLOTS] = (struct lane_ends){.home = plain(b->slots), .order = m->route.order};
+    lanes[LANE_STARTS] = (struct lane_ends){.home = plain(m->route.grouped)};
+    lanes[LANE_GRADS] =
+        (struct lane_ends){.home = plain(b->grads), .order = m->row_of ? m->refs : m->route.order};
+    lanes[LANE_PLACES] = (struct lane_ends){.home = plain(m->route.numbers), .order = m->route.order};
+    lanes[LANE_ROWS].order = flow->by_part ? NULL : m->route.order;
     lanes[LANE_STATUSES].order = m->route.key_order;
 }
 
@@ -252,14 +257,18 @@ static int bits_for(uint32_t n)
     return bits;
 }
 
-static int group_keys(const struct member *m, void *stream)
+static int sum_lengths(const struct member *m, void *stream)
 {
     const struct route_view *r = &m->route;
-    int status = launch_lengths(*r, stream);
+    return launch_sums(m->temp, sum_bytes(r->n_items), r->lengths, r->grouped, r->n_items, stream);
+}
+
+static int group_keys(const struct member *m, void *stream)
+{
+    int status = launch_lengths(m->route, stream);
     if (status == 0)
-        status = launch_sums(m->temp, sum_bytes(r->n_items), r->lengths, r->grouped, r->n_items,
-                             stream);
-    return status ? status : launch_key_order(*r, stream);
+        status = sum_lengths(m, stream);
+    return status ? status : launch_key_order(m->route, stream);
 }
 
 /* An item whose gradient is a row's takes that row's. */
@@ -274,9 +283,21 @@ static int find_rows(const struct member *m, void *stream)
     return status ? status : launch_compose(m->row_of, m->route.order, m->refs, in.n, stream);
 }
 
+static int route_parts(const struct member *m, void *stream)
+{
+    int status = launch_parts(m->route, stream);
+    if (status == 0)
+        status = sum_lengths(m, stream);
+    if (status == 0)
+        status = launch_part_keys(m->route, stream);
+    return status ? status : launch_report(m->route, stream);
+}
+
 static int route(const struct flow *flow, const struct member *m, void *stream)
 {
     const struct route_view *r = &m->route;
+    if (flow->by_part)
+        return route_parts(m, stream);
     int status = launch_route(*r, stream);
     if (status == 0)
         status = launch_sort(m->temp, sort_bytes(r->n_items), r->owners, r->sorted, r->numbers,

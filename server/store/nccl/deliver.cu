@@ -112,11 +112,11 @@ static __global__ void __launch_bounds__(256)
     uint32_t fours = fours_of(t.dim);
     uint64_t i = of.block * 256 + threadIdx.x, row = of.begin + i / fours;
     uint32_t column = (uint32_t)(i % fours) * 4;
-    if (row >= of.end)
+    if (row >= of.end || (!places && view.in.offsets[row] == view.in.offsets[row + 1]))
         return;
     four sum = pooled_columns(t, view, refs, row, column);
-    packed_store(p.at[of.number], view.dtype, (uint64_t)places[row] * t.dim, column, t.dim,
-                 view.is_aligned, sum);
+    uint64_t place = places ? places[row] : row - of.begin;
+    packed_store(p.at[of.number], view.dtype, place * t.dim, column, t.dim, view.is_aligned, sum);
 }
 
 int launch_pool_to(struct table_view t, struct pull_view view, const uint32_t *refs,

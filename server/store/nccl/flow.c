@@ -32,20 +32,28 @@ int group_error(struct group *group, int status, const char *what, struct embd__
     return embd__error_set(e, EMBD_INTERNAL, "%s", group->why);
 }
 
-int group_meet(struct flow *flow)
+int group_meet(struct flow *flow, void *const streams[])
 {
     struct group *group = flow->group;
     int status = 0;
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
         status = device_use(group->tables[d]->device);
         if (status == 0)
-            status = device_event_record(flow->members[d].event, group->tables[d]->stream);
+            status = device_event_record(flow->members[d].event, streams[d]);
     }
     for (uint32_t d = 0; d < group->n && status == 0; d++)
         for (uint32_t other = 0; other < group->n && status == 0; other++)
-            if (other != d)
+            if (streams[other] != group->tables[d]->stream)
                 status = wire_wait_event(group->tables[d]->stream, flow->members[other].event);
     return status;
+}
+
+int group_meet_all(struct flow *flow)
+{
+    void *streams[WIRE_MAX];
+    for (uint32_t d = 0; d < flow->group->n; d++)
+        streams[d] = flow->group->tables[d]->stream;
+    return group_meet(flow, streams);
 }
 
 int block_need(struct block *block, uint64_t bytes)
@@ -325,6 +333,29 @@ void flow_forget(struct group *group, struct store_done *done)
 
 /* ---- submit ---- */
 
+/* A pull adds in another order then. To a push it is the same: parts are better where they are fewer. */
+static bool is_by_part(const struct flow *flow)
+{
+    const struct group *group = flow->group;
+    uint64_t n_rows = 0, n_keys = 0;
+    for (uint32_t d = 0; d < group->n; d++) {
+        n_rows += flow->members[d].batch.n_rows;
+        n_keys += flow->members[d].batch.n_keys;
+    }
+    if (flow->by_row || !flow->has_offsets)
+        return false;
+    return flow->kind == CALL_PULL ? group->has_parts
+                                   : flow->kind == CALL_PUSH && n_rows * group->n < n_keys;
+}
+
+static uint32_t answer_bytes(const struct flow *flow)
+{
+    const struct table_view *t = &flow->group->tables[0]->view;
+    if (flow->by_row)
+        return t->dim * element_bytes(flow->pull->dtype);
+    return flow->by_part ? t->dim * (uint32_t)sizeof(float) : t->stride;
+}
+
 /* What goes over the wire for this call. */
 static void set_lanes(struct flow *flow)
 {
@@ -333,22 +364,22 @@ static void set_lanes(struct flow *flow)
     const struct table_view *t = &group->tables[0]->view;
     bool is_pull = flow->kind == CALL_PULL;
     flow->has_offsets = b->offsets != NULL;
+    flow->by_part = is_by_part(flow);
     const struct space *items = &flow->items, *keys = &flow->keys;
     struct lane_shape *lanes = flow->lanes;
     lanes[LANE_KEYS] = (struct lane_shape){keys, sizeof(uint64_t)};
     if (flow->by_row)
         lanes[LANE_SLOTS] = (struct lane_shape){items, sizeof(uint16_t)};
-    if (flow->by_row && flow->has_offsets)
-        lanes[LANE_LENGTHS] = (struct lane_shape){items, sizeof(uint32_t)};
-    if (b->weights && (flow->by_row || !is_pull))
+    if (flow->by_part || (flow->by_row && flow->has_offsets))
+        lanes[LANE_STARTS] = (struct lane_shape){items, sizeof(uint32_t)};
+    if (b->weights && (flow->by_row || flow->by_part || !is_pull))
         lanes[LANE_WEIGHTS] = (struct lane_shape){keys, sizeof(float)};
     if (flow->kind == CALL_PUSH)
         lanes[LANE_GRADS] = (struct lane_shape){items, t->dim * element_bytes(flow->push->dtype)};
     if (is_pull)
-        lanes[LANE_ROWS] = (struct lane_shape){
-            items, flow->by_row ? t->dim * element_bytes(flow->pull->dtype) : t->stride};
+        lanes[LANE_ROWS] = (struct lane_shape){items, answer_bytes(flow)};
     flow->is_delivered = is_pull && wire_is_peer();
-    if (flow->is_delivered)
+    if (flow->is_delivered && !flow->by_part)
         lanes[LANE_PLACES] = (struct lane_shape){items, sizeof(uint32_t)};
     if (b->statuses)
         lanes[LANE_STATUSES] = (struct lane_shape){keys, 1};

@@ -16,10 +16,13 @@
  * So sums have the order they have on one device, and their bits.
  *
  * Items: in hash and modulo tables a key, whose row comes back as it is stored and is pooled at home;
- * in slot tables a row with its keys, which is pooled by its owner.
+ * in slot tables a row with its keys, which is pooled by its owner. Where it may be so (STORE_SUMS_PARTIAL) or
+ * makes no difference (a push), pooled rows of hash and modulo tables are items in parts: every owner has those of
+ * all rows, and answers a partial sum of each, or gets its gradient once.
  *
- * Items are grouped on a stream of their own, so that it goes on while the call before is served; all the
- * rest is enqueued on the stream of the device's own store. Devices wait for each other by events. The host has to know how much goes where, so it comes back to a call when that was counted,
+ * Items are grouped and sent to their owners on a stream of their own, the front, so that it goes on while the call
+ * before is served; all that needs the table is enqueued on the stream of the device's own store. Devices wait for
+ * each other by events. The host has to know how much goes where, so it comes back to a call when that was counted,
  * and to one that may create rows once more when these were. It never waits but in scan, load, a pull
  * that says `now`, and a push that finds less room than it needs.
  *
@@ -65,7 +68,7 @@ enum lane {
     LANE_KEYS,
     LANE_SLOTS,
     LANE_WEIGHTS,
-    LANE_LENGTHS,
+    LANE_STARTS, /* where the items' keys begin */
     LANE_GRADS,
     LANE_PLACES, /* where the home wants the item's row */
     LANES_OUT,
@@ -81,6 +84,7 @@ struct lane_shape {
 struct lane_ends {
     uint8_t *home;         /* in the home's order */
     const uint32_t *order; /* by which they are grouped; NULL: they lie grouped */
+    uint8_t *row;          /* without peer access: the home's, grouped */
     uint8_t *owner;        /* grouped, from all homes */
 };
 
@@ -90,14 +94,13 @@ struct member {
     void *event;
     struct block home, owner;
     struct lane_ends lanes[LANES];
-    uint8_t *row; /* where there is no peer access: what goes out or came back, grouped */
 
     /* As a home. */
     struct share batch;
     struct route_view route;
     struct route_report *report; /* pinned */
     void *temp;                  /* of a sort or a sum */
-    uint32_t *row_of;            /* [n_keys] with offsets, unless items are rows */
+    uint32_t *row_of;            /* [n_keys] with offsets, if items are keys */
     uint32_t *refs;              /* [n_keys] of rows that came back, to be pooled */
     uint8_t *values;             /* of the batch, before they are copied to the caller's */
 
@@ -128,7 +131,8 @@ struct flow {
     struct store_insert *insert;
     struct store_done *done;
 
-    bool by_row, has_offsets; /* items are rows; the request has offsets */
+    bool by_row, by_part; /* items are rows, or parts of rows */
+    bool has_offsets;     /* the request has */
     bool is_delivered;        /* owners store rows right where homes want them */
     uint32_t n_keys;
     uint8_t *pinned;
@@ -147,7 +151,8 @@ struct group {
     struct table_schema member_schema; /* the members'; its arrays are the caller's */
     uint32_t n;
     struct store *tables[WIRE_MAX];
-    void *fronts[WIRE_MAX]; /* streams on which items are grouped */
+    void *fronts[WIRE_MAX]; /* streams on which items are grouped and sent */
+    bool has_parts;         /* pooled pulls of hash and modulo tables may be by_part */
     struct flow *first, *last; /* the queue */
     struct flow *spare;
     bool failed; /* the devices are not to be trusted any more */
@@ -161,8 +166,10 @@ extern uint64_t group_patience_ms;
 /* Sets the error of a status, which is not 0: EMBD_NO_MEMORY, or EMBD_INTERNAL for good, with the wire
  * given up. */
 int group_error(struct group *group, int status, const char *what, struct embd__error *e);
-/* Every device's stream waits for what the others' have got. */
-int group_meet(struct flow *flow);
+/* Every device's stream waits for what these streams of all of them have got. */
+int group_meet(struct flow *flow, void *const streams[]);
+/* The devices' own streams. */
+int group_meet_all(struct flow *flow);
 uint32_t element_bytes(embd_dtype dtype);
 
 /* ---- flow ---- */
@@ -192,7 +199,7 @@ int batch_route(struct flow *flow, bool is_there);
 void passage_count(struct flow *flow);
 /* The owners' memory of all lanes, from `arena`; then `in` of the member is what it looks up. */
 void passage_lay_out(struct flow *flow, uint32_t device, struct arena *arena);
-/* All that the call has of LANE_KEYS .. LANE_GRADS to the owners. */
+/* All that goes out to the owners, on the fronts; the devices' streams wait for it. */
 int passage_out(struct flow *flow);
 /* One lane back to the homes. */
 int passage_back(struct flow *flow, enum lane lane);

@@ -48,25 +48,29 @@ static int move_by_peer(const struct rig *rig)
     int status = 0;
     for (uint32_t d = 0; d < rig->n && status == 0; d++) {
         struct parcels p = {.n = rig->n, .first = d};
+        struct cargo cargo = {.n = 0};
         for (uint32_t e = 0; e < rig->n; e++) {
             p.at[e] = (uint8_t *)rig->to[e] + d * PIECE;
             p.starts.at[e + 1] = (e + 1) * (uint32_t)(PIECE / 256);
         }
+        cargo_add(&cargo, &p, NULL, rig->from[d], 256);
         status = device_use((int)d);
         if (status == 0)
-            status = launch_move(p, NULL, rig->from[d], 256, true, rig->streams[d]);
+            status = launch_move(&cargo, true, rig->streams[d]);
     }
     return status;
 }
 
 static int move_by_nccl(const struct rig *rig)
 {
-    uint64_t counts[WIRE_MAX][WIRE_MAX];
-    for (uint32_t d = 0; d < rig->n; d++)
+    struct wire_lane lane;
+    for (uint32_t d = 0; d < rig->n; d++) {
+        lane.from[d] = rig->from[d];
+        lane.to[d] = rig->to[d];
         for (uint32_t e = 0; e < rig->n; e++)
-            counts[d][e] = PIECE;
-    return wire_all_to_all(rig->streams, (uint8_t *const *)rig->from, (uint8_t *const *)rig->to,
-                           counts);
+            lane.counts[d][e] = PIECE;
+    }
+    return wire_all_to_all(rig->streams, &lane, 1);
 }
 
 static uint64_t now_ns(void)

@@ -1,20 +1,23 @@
 /* move.cu - moves keys, rows, gradients and statuses between the order in which a device has them and
- * the places of several devices, which may be its own memory or that of peers. */
+ * the places of several devices, which may be its own memory or that of peers. All that goes the same way
+ * is one launch: a launch costs a few us, and so does the end of one that stores to peers. */
 #include "pieces.cuh"
 
 #define BLOCK 256u
 
 /* A unit is the widest word that things and places are aligned to. */
 template <class Unit>
-static __global__ void __launch_bounds__(BLOCK)
-    move(parcels p, const uint32_t *order, Unit *home, uint32_t units, bool is_outward)
+__device__ static inline void move_lane(const cargo_lane &lane, uint32_t block, bool is_outward)
 {
-    piece of = piece_of_block(p);
-    Unit *away = (Unit *)p.at[of.number];
-    uint64_t n = (uint64_t)(of.end - of.begin) * units, step = gridDim.x / p.n * (uint64_t)BLOCK;
+    const parcels &p = lane.parcels;
+    piece of = piece_number(p, block);
+    Unit *away = (Unit *)p.at[of.number], *home = (Unit *)lane.home;
+    uint32_t units = lane.bytes / (uint32_t)sizeof(Unit);
+    uint64_t n = (uint64_t)(of.end - of.begin) * units,
+             step = (lane.end - lane.begin) / p.n * (uint64_t)BLOCK;
     for (uint64_t i = of.block * BLOCK + threadIdx.x; i < n; i += step) {
         uint32_t j = of.begin + (uint32_t)(i / units), unit = (uint32_t)(i % units);
-        Unit *here = home + (uint64_t)(order ? order[j] : j) * units + unit;
+        Unit *here = home + (uint64_t)(lane.order ? lane.order[j] : j) * units + unit;
         if (is_outward)
             away[i] = *here;
         else
@@ -22,30 +25,70 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-template <class Unit>
-static int launch(const parcels &p, const uint32_t *order, uint8_t *home, uint32_t bytes,
-                  bool is_outward, void *stream)
+static __global__ void __launch_bounds__(BLOCK) move(cargo c, bool is_outward)
 {
-    uint32_t units = bytes / (uint32_t)sizeof(Unit), things = units < BLOCK ? BLOCK / units : 1;
-    return LAUNCH(move<Unit>, blocks_for(p, things, SHAPE_BLOCKS), BLOCK, stream, p, order,
-                  (Unit *)home, units, is_outward);
+    uint32_t i = 0;
+    while (blockIdx.x >= c.lanes[i].end)
+        i++;
+    const cargo_lane &lane = c.lanes[i];
+    uint32_t block = blockIdx.x - lane.begin;
+    switch (lane.unit) {
+    case 16:
+        move_lane<uint4>(lane, block, is_outward);
+        break;
+    case 8:
+        move_lane<uint64_t>(lane, block, is_outward);
+        break;
+    case 4:
+        move_lane<uint32_t>(lane, block, is_outward);
+        break;
+    case 2:
+        move_lane<uint16_t>(lane, block, is_outward);
+        break;
+    default:
+        move_lane<uint8_t>(lane, block, is_outward);
+    }
 }
 
-int launch_move(struct parcels p, const uint32_t *order, uint8_t *home, uint32_t bytes,
-                bool is_outward, void *stream)
+static uint32_t unit_of(const cargo_lane &lane)
 {
-    uint64_t all = (uintptr_t)home | bytes;
-    for (uint32_t i = 0; i < p.n; i++)
-        all |= (uintptr_t)p.at[i];
-    if (p.starts.at[p.n] == 0 || bytes == 0)
-        return 0;
-    if (all % 16 == 0)
-        return launch<uint4>(p, order, home, bytes, is_outward, stream);
-    if (all % 8 == 0)
-        return launch<uint64_t>(p, order, home, bytes, is_outward, stream);
-    if (all % 4 == 0)
-        return launch<uint32_t>(p, order, home, bytes, is_outward, stream);
-    if (all % 2 == 0)
-        return launch<uint16_t>(p, order, home, bytes, is_outward, stream);
-    return launch<uint8_t>(p, order, home, bytes, is_outward, stream);
+    uint64_t all = (uintptr_t)lane.home | lane.bytes;
+    uint32_t unit = 16;
+    for (uint32_t i = 0; i < lane.parcels.n; i++)
+        all |= (uintptr_t)lane.parcels.at[i];
+    while (all % unit != 0)
+        unit /= 2;
+    return unit;
+}
+
+int launch_move(struct cargo *c, bool is_outward, void *stream)
+{
+    uint32_t n_blocks = 0;
+    for (uint32_t i = 0; i < c->n; i++) {
+        struct cargo_lane *lane = &c->lanes[i];
+        lane->unit = unit_of(*lane);
+        uint32_t units = lane->bytes / lane->unit, things = units < BLOCK ? BLOCK / units : 1;
+        lane->begin = n_blocks;
+        if (lane->parcels.starts.at[lane->parcels.n] != 0)
+            n_blocks += blocks_for(lane->parcels, things, SHAPE_BLOCKS);
+        lane->end = n_blocks;
+    }
+    return n_blocks ? LAUNCH(move, n_blocks, BLOCK, stream, *c, is_outward) : 0;
+}
+
+static __global__ void __launch_bounds__(BLOCK) rebase(rebase_view r)
+{
+    uint32_t n = r.starts.at[r.n_pieces];
+    for (uint64_t j = lane_index(); j <= n; j += lane_count()) {
+        uint32_t i = 0;
+        while (j < n && j >= r.starts.at[i + 1])
+            i++;
+        r.out[j] = j < n ? r.from[j] + r.shift[i] : r.end;
+    }
+}
+
+int launch_rebase(struct rebase_view r, void *stream)
+{
+    struct shape s = shape_of(r.starts.at[r.n_pieces] + 1ull);
+    return LAUNCH(rebase, s.grid, s.block, stream, r);
 }

@@ -32,10 +32,12 @@ struct route_report {
 };
 
 /* What one device has, and to which devices it goes. An item is a key, or in slot tables a row with
- * all of its keys. */
+ * all of its keys, or a part: of the keys of a row those of one owner. Parts of all rows, also empty ones,
+ * are grouped from the beginning: those for device 0 first. */
 struct route_view {
     embd_partition partition;
     uint32_t n_devices, n_items, n_keys;
+    uint32_t n_rows;         /* of parts, else 0 */
     uint32_t first;          /* key that offsets count from */
     const uint64_t *keys;    /* [n_keys] */
     const uint32_t *offsets; /* [n_items + 1] of items with several keys, else NULL: item i is key i */
@@ -43,8 +45,8 @@ struct route_view {
     uint32_t *owners;        /* [n_items] */
     uint32_t *sorted;        /* [n_items] owners, rising */
     uint32_t *numbers;       /* [n_items] 0, 1, 2, ... */
-    uint32_t *order;         /* [n_items] items by owner; of one owner in their order */
-    uint32_t *lengths;       /* [n_items] keys of the items of `order`, with offsets */
+    uint32_t *order;         /* [n_items] items by owner; of one owner in their order. Of a part its row */
+    uint32_t *lengths;       /* [n_items + 1] keys of the items of `order`, with offsets; then 0 */
     uint32_t *grouped;       /* [n_items + 1] sums of lengths: where each begins */
     uint32_t *key_order;     /* [n_keys] keys of the items of `order`; without offsets, `order` */
     struct route_report *report;
@@ -55,6 +57,9 @@ int launch_route(struct route_view r, void *stream);
 int launch_lengths(struct route_view r, void *stream);
 /* key_order, from `order` and `grouped`. */
 int launch_key_order(struct route_view r, void *stream);
+/* The same of parts: order and lengths; then, from `grouped`, key_order. */
+int launch_parts(struct route_view r, void *stream);
+int launch_part_keys(struct route_view r, void *stream);
 /* The report, from `sorted` and `grouped`. */
 int launch_report(struct route_view r, void *stream);
 /* item_of[k] = j for the keys offsets[j] .. offsets[j + 1] of each item. */
@@ -71,21 +76,63 @@ struct parcels {
     struct starts starts;
     uint8_t *at[WIRE_MAX];
 };
-/* Thing number j of `starts`, `bytes` long, is at place j - starts of its piece; the same thing at home is
- * number order[j] (NULL: j) of `home`. Outward copies from home, else to home. */
-int launch_move(struct parcels p, const uint32_t *order, uint8_t *home, uint32_t bytes,
-                bool is_outward, void *stream);
+/* Several arrays that are moved in one launch. Thing number j of `starts`, `bytes` long, is at place
+ * j - starts of its piece; the same thing at home is number order[j] (NULL: j) of `home`. */
+#define CARGO_MAX 8u
+struct cargo_lane {
+    struct parcels parcels;
+    const uint32_t *order;
+    uint8_t *home;
+    uint32_t bytes;
+    uint32_t unit, begin, end; /* launch_move's: the widest word, blocks */
+};
+struct cargo {
+    uint32_t n;
+    struct cargo_lane lanes[CARGO_MAX];
+};
+static inline void cargo_add(struct cargo *c, const struct parcels *parcels, const uint32_t *order,
+                             uint8_t *home, uint32_t bytes)
+{
+    struct cargo_lane *lane = &c->lanes[c->n++];
+    lane->parcels = *parcels;
+    lane->order = order;
+    lane->home = home;
+    lane->bytes = bytes;
+}
+/* Outward copies from home, else to home. */
+int launch_move(struct cargo *cargo, bool is_outward, void *stream);
+
+/* Offsets of an owner, who got the pieces `starts` of what homes have as `grouped`: out[j] = from[j] +
+ * shift of j's piece; after the last, `end`. */
+struct rebase_view {
+    uint32_t n_pieces;
+    struct starts starts;
+    uint32_t shift[WIRE_MAX], end;
+    const uint32_t *from;
+    uint32_t *out;
+};
+int launch_rebase(struct rebase_view r, void *stream);
 
 /* The lookup of an owner that stores right where homes want the rows: key k of the piece of home h becomes
  * row places[k] of p.at[h], whole rows of t.stride bytes as they are stored, or their first values. */
 int launch_deliver(struct table_view t, struct keys_view in, const uint32_t *places,
                    struct parcels p, bool zero_missing, uint8_t *statuses, void *stream);
 
-/* launch_pool, whose rows go the same way; view.values is not used. */
+/* launch_pool, whose rows go the same way; view.values is not used. Without places row j of a piece is its
+ * home's row j, and is not stored if it has no keys. */
 int launch_pool_to(struct table_view t, struct pull_view view, const uint32_t *refs,
                    const uint32_t *places, struct parcels p, void *stream);
 
-/* Sums of `lengths`: out[0] = 0, out[i + 1] = lengths[0] + ... + lengths[i]. CUB. */
+/* Rows of `view` at home from their partial sums, parts[n_devices][n_rows][dim] of f32: those that have
+ * keys, whose lengths are differences of `grouped`, added in the order of the devices. */
+struct parts_view {
+    uint32_t n_devices;
+    const uint32_t *grouped; /* [n_devices * n_rows + 1] */
+    const float *parts;
+};
+int launch_add_parts(uint32_t dim, struct pull_view view, struct parts_view p, void *stream);
+
+/* Sums of n lengths, behind which a 0 stands: out[i] = lengths[0] + ... + lengths[i - 1], up to out[n]. CUB. */
 size_t sum_bytes(uint32_t n);
 int launch_sums(void *temp, size_t temp_bytes, const uint32_t *lengths, uint32_t *out, uint32_t n,
                 void *stream);

@@ -45,9 +45,16 @@ static void set_member_schema(struct group *group, const struct table_schema *sc
         s->capacity = s->capacity / group->n + s->capacity / group->n / 64 + 1;
 }
 
+static enum wire_way way_asked_for(void)
+{
+    if (store_gpus.way == STORE_WAY_AUTO)
+        return WIRE_AUTOMATIC;
+    return store_gpus.way == STORE_WAY_PEER ? WIRE_BY_PEER : WIRE_BY_NCCL;
+}
+
 static int open_front(struct group *group, uint32_t device, struct embd__error *e)
 {
-    int status = device_stream_new(&group->fronts[device]);
+    int status = device_urgent_stream_new(&group->fronts[device]);
     return status ? group_error(group, status, "opening it", e) : EMBD_OK;
 }
 
@@ -58,13 +65,14 @@ static int nccl_open(const struct table_schema *schema, struct store **out, stru
     struct group *group = calloc(1, sizeof *group);
     if (group == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to open it", schema->s.name);
-    if (wire_open(&why) != 0) {
+    if (wire_open(way_asked_for(), &why) != 0) {
         free(group);
         return embd__error_set(e, EMBD_UNSUPPORTED, "table %s: the GPUs cannot be used: %.150s",
                                schema->s.name, why);
     }
     group->schema = schema;
     group->n = wire_devices();
+    group->has_parts = store_gpus.partial_sums;
     set_member_schema(group, schema);
     for (uint32_t d = 0; d < group->n; d++) {
         if (cuda_open_on(&group->member_schema, (int)d, &group->tables[d], e) != EMBD_OK ||

@@ -1,6 +1,6 @@
 /* passage.c - the way from homes to owners and back. With peer access one kernel of the home stores
  * to, or loads from, the memory of every owner. Without, what goes out is first put in a row in the
- * home's own memory, or lies there in a row when it came back, and NCCL does the rest. */
+ * home's own memory, unless it lies so, and what comes back arrives in a row; NCCL does the rest. */
 #include "group.h"
 
 static uint32_t between(const struct starts *s, uint32_t device)
@@ -33,17 +33,17 @@ void passage_lay_out(struct flow *flow, uint32_t device, struct arena *arena)
 {
     struct member *m = &flow->members[device];
     uint32_t n = flow->group->n;
-    uint64_t row_bytes = 0;
     for (int i = 0; i < LANES; i++) {
         const struct lane_shape *lane = &flow->lanes[i];
-        if (lane->bytes == 0 || (i == LANE_ROWS && flow->is_delivered))
+        struct lane_ends *ends = &m->lanes[i];
+        if (lane->bytes == 0)
             continue;
-        uint64_t sent = (uint64_t)lane->space->sent[device].at[n] * lane->bytes;
-        m->lanes[i].owner =
-            arena_take(arena, (uint64_t)lane->space->got[device].at[n] * lane->bytes);
-        row_bytes = sent > row_bytes ? sent : row_bytes;
+        ends->row = ends->home;
+        if (!wire_is_peer() && ends->order != NULL)
+            ends->row = arena_take(arena, (uint64_t)lane->space->sent[device].at[n] * lane->bytes);
+        if (i != LANE_ROWS || !flow->is_delivered)
+            ends->owner = arena_take(arena, (uint64_t)lane->space->got[device].at[n] * lane->bytes);
     }
-    m->row = arena_take(arena, wire_is_peer() ? 0 : row_bytes);
     m->in = (struct keys_view){
         .n = flow->keys.got[device].at[n],
         .n_rows = flow->items.got[device].at[n],
@@ -51,9 +51,8 @@ void passage_lay_out(struct flow *flow, uint32_t device, struct arena *arena)
         .slots = (const uint16_t *)(void *)m->lanes[LANE_SLOTS].owner,
         .weights = (const float *)(void *)m->lanes[LANE_WEIGHTS].owner,
     };
-    if (flow->lanes[LANE_LENGTHS].bytes) {
+    if (flow->lanes[LANE_STARTS].bytes) {
         m->offsets = arena_take(arena, (m->in.n_rows + 1ull) * sizeof *m->offsets);
-        m->temp = arena_take(arena, sum_bytes(m->in.n_rows));
         m->in.offsets = m->offsets;
     }
 }
@@ -73,79 +72,97 @@ static struct parcels parcels_of(const struct flow *flow, enum lane lane, uint32
 /* In a row, in the home's own memory. */
 static struct parcels parcels_in_row(const struct flow *flow, enum lane lane, uint32_t home)
 {
-    struct parcels parcels = {.n = 1, .at = {flow->members[home].row}};
+    struct parcels parcels = {.n = 1, .at = {flow->members[home].lanes[lane].row}};
     parcels.starts.at[1] = flow->lanes[lane].space->sent[home].at[flow->group->n];
     return parcels;
 }
 
-static int move_lane(struct flow *flow, enum lane lane, bool is_outward)
+/* Between the homes' order and that of their owners, by what a home's kernels can do. */
+static int move_lanes(struct flow *flow, enum lane first, enum lane end, bool is_outward,
+                      void *const streams[])
 {
-    struct group *group = flow->group;
     int status = 0;
-    for (uint32_t home = 0; home < group->n && status == 0; home++) {
-        const struct lane_ends *ends = &flow->members[home].lanes[lane];
-        struct parcels parcels =
-            wire_is_peer() ? parcels_of(flow, lane, home) : parcels_in_row(flow, lane, home);
-        status = device_use(group->tables[home]->device);
+    for (uint32_t home = 0; home < flow->group->n && status == 0; home++) {
+        struct cargo cargo = {.n = 0};
+        for (enum lane lane = first; lane < end; lane++) {
+            const struct lane_ends *ends = &flow->members[home].lanes[lane];
+            if (flow->lanes[lane].bytes == 0 || (!wire_is_peer() && ends->order == NULL))
+                continue;
+            struct parcels parcels = wire_is_peer() ? parcels_of(flow, lane, home)
+                                                    : parcels_in_row(flow, lane, home);
+            cargo_add(&cargo, &parcels, ends->order, ends->home, flow->lanes[lane].bytes);
+        }
+        status = device_use(flow->group->tables[home]->device);
         if (status == 0)
-            status = launch_move(parcels, ends->order, ends->home, flow->lanes[lane].bytes,
-                                 is_outward, group->tables[home]->stream);
+            status = launch_move(&cargo, is_outward, streams[home]);
     }
     return status;
 }
 
-static int exchange(struct flow *flow, enum lane lane, bool is_outward)
+static struct wire_lane wire_lane_of(const struct flow *flow, enum lane lane, bool is_outward)
 {
     const struct lane_shape *shape = &flow->lanes[lane];
-    uint32_t n = flow->group->n;
-    uint64_t counts[WIRE_MAX][WIRE_MAX];
-    uint8_t *rows[WIRE_MAX], *owners[WIRE_MAX];
-    void *streams[WIRE_MAX];
-    for (uint32_t d = 0; d < n; d++) {
+    struct wire_lane wire;
+    for (uint32_t d = 0; d < flow->group->n; d++) {
+        const struct lane_ends *ends = &flow->members[d].lanes[lane];
         const struct starts *from = is_outward ? &shape->space->sent[d] : &shape->space->got[d];
-        for (uint32_t e = 0; e < n; e++)
-            counts[d][e] = (uint64_t)between(from, e) * shape->bytes;
-        rows[d] = flow->members[d].row;
-        owners[d] = flow->members[d].lanes[lane].owner;
-        streams[d] = flow->group->tables[d]->stream;
+        for (uint32_t e = 0; e < flow->group->n; e++)
+            wire.counts[d][e] = (uint64_t)between(from, e) * shape->bytes;
+        wire.from[d] = is_outward ? ends->row : ends->owner;
+        wire.to[d] = is_outward ? ends->owner : ends->row;
     }
-    return is_outward ? wire_all_to_all(streams, rows, owners, counts)
-                      : wire_all_to_all(streams, owners, rows, counts);
+    return wire;
 }
 
-static int lane_out(struct flow *flow, enum lane lane)
+static int exchange(struct flow *flow, enum lane first, enum lane end, bool is_outward,
+                    void *const streams[])
 {
-    int status = move_lane(flow, lane, true);
-    return status || wire_is_peer() ? status : exchange(flow, lane, true);
+    struct wire_lane lanes[LANES];
+    uint32_t n = 0;
+    for (enum lane lane = first; lane < end; lane++)
+        if (flow->lanes[lane].bytes)
+            lanes[n++] = wire_lane_of(flow, lane, is_outward);
+    return wire_all_to_all(streams, lanes, n);
 }
 
 int passage_back(struct flow *flow, enum lane lane)
 {
-    int status = wire_is_peer() ? group_meet(flow) : exchange(flow, lane, false);
-    return status ? status : move_lane(flow, lane, false);
+    void *streams[WIRE_MAX];
+    for (uint32_t d = 0; d < flow->group->n; d++)
+        streams[d] = flow->group->tables[d]->stream;
+    int status = wire_is_peer() ? group_meet_all(flow)
+                                : exchange(flow, lane, (enum lane)(lane + 1), false, streams);
+    return status ? status : move_lanes(flow, lane, (enum lane)(lane + 1), false, streams);
 }
 
-static int sum_lengths(struct flow *flow)
+/* An owner's offsets, from where the homes' keys began there. */
+static int rebase(struct flow *flow)
 {
+    uint32_t n = flow->group->n;
     int status = 0;
-    for (uint32_t d = 0; d < flow->group->n && status == 0; d++) {
-        struct member *m = &flow->members[d];
+    for (uint32_t d = 0; d < n && status == 0; d++) {
+        const struct member *m = &flow->members[d];
+        struct rebase_view r = {.n_pieces = n,
+                                .starts = flow->items.got[d],
+                                .end = m->in.n,
+                                .from = (const uint32_t *)(void *)m->lanes[LANE_STARTS].owner,
+                                .out = m->offsets};
+        for (uint32_t home = 0; home < n; home++)
+            r.shift[home] = flow->keys.got[d].at[home] - flow->keys.sent[home].at[d];
         status = device_use(m->table->device);
         if (status == 0)
-            status = launch_sums(m->temp, sum_bytes(m->in.n_rows),
-                                 (const uint32_t *)(void *)m->lanes[LANE_LENGTHS].owner,
-                                 m->offsets, m->in.n_rows, m->table->stream);
+            status = launch_rebase(r, m->table->stream);
     }
     return status;
 }
 
 int passage_out(struct flow *flow)
 {
-    int status = 0;
-    for (int lane = 0; lane < LANES_OUT && status == 0; lane++)
-        if (flow->lanes[lane].bytes)
-            status = lane_out(flow, (enum lane)lane);
-    if (status == 0 && wire_is_peer())
-        status = group_meet(flow);
-    return status || flow->lanes[LANE_LENGTHS].bytes == 0 ? status : sum_lengths(flow);
+    void *const *fronts = flow->group->fronts;
+    int status = move_lanes(flow, LANE_KEYS, LANES_OUT, true, fronts);
+    if (status == 0 && !wire_is_peer())
+        status = exchange(flow, LANE_KEYS, LANES_OUT, true, fronts);
+    if (status == 0)
+        status = group_meet(flow, fronts);
+    return status || flow->lanes[LANE_STARTS].bytes == 0 ? status : rebase(flow);
 }

@@ -12,14 +12,19 @@ struct piece {
     uint64_t block;              /* of the piece's blocks */
 };
 
-__device__ static inline piece piece_of_block(const parcels &p)
+__device__ static inline piece piece_number(const parcels &p, uint32_t block)
 {
     piece of;
-    of.number = (p.first + blockIdx.x) % p.n;
+    of.number = (p.first + block) % p.n;
     of.begin = p.starts.at[of.number];
     of.end = p.starts.at[of.number + 1];
-    of.block = blockIdx.x / p.n;
+    of.block = block / p.n;
     return of;
+}
+
+__device__ static inline piece piece_of_block(const parcels &p)
+{
+    return piece_number(p, blockIdx.x);
 }
 
 /* Blocks for all pieces where one does `per_block` things; at most `most` for a piece. */

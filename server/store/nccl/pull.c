@@ -1,6 +1,7 @@
 /* pull.c - a pull, once its keys are grouped: keys to their owners, the lookup there, rows back. What
  * comes back to a hash or modulo table's home is rows as they are stored, in the order of the batch's
- * keys, and is pooled there by the cuda store's own kernel, from rows it takes for a table's. */
+ * keys, and is pooled there by the cuda store's own kernel, from rows it takes for a table's; or it is a partial
+ * sum of every row from every owner, and these are added. */
 #include "group.h"
 
 static void lay_out(struct flow *flow, uint32_t device, struct arena *arena)
@@ -8,7 +9,8 @@ static void lay_out(struct flow *flow, uint32_t device, struct arena *arena)
     struct member *m = &flow->members[device];
     passage_lay_out(flow, device, arena);
     m->found = arena_take(arena, (uint64_t)m->in.n * sizeof *m->found);
-    m->in.row_of = flow->lanes[LANE_LENGTHS].bytes ? arena_take(arena, (uint64_t)m->in.n * sizeof(uint32_t)) : NULL;
+    if (flow->by_row && flow->lanes[LANE_STARTS].bytes)
+        m->in.row_of = arena_take(arena, (uint64_t)m->in.n * sizeof *m->in.row_of);
 }
 
 static int take_memory(struct flow *flow)
@@ -32,14 +34,14 @@ static bool aligned(const void *memory, uint32_t dim, embd_dtype dtype)
     return dim % 4 == 0 && (uintptr_t)memory % (dtype == EMBD_F32 ? 16 : 8) == 0;
 }
 
-/* What an owner makes: whole rows as they are stored, with their padding, or pooled ones. */
+/* What an owner makes: whole rows as they are stored, with their padding, or pooled ones, or partial sums. */
 static struct pull_view answer_of(const struct flow *flow, const struct member *m,
                                   struct table_view *t)
 {
     const struct store_pull *pull = flow->pull;
-    if (!flow->by_row)
+    embd_dtype dtype = flow->by_row ? pull->dtype : flow->by_part ? EMBD_F32 : t->dtype;
+    if (!flow->by_row && !flow->by_part)
         t->dim = t->stride / element_bytes(t->dtype);
-    embd_dtype dtype = flow->by_row ? pull->dtype : t->dtype;
     return (struct pull_view){
         .in = m->in,
         .dtype = dtype,
@@ -66,8 +68,11 @@ static bool is_whole(const struct flow *flow)
 static struct parcels homes_of(const struct flow *flow, uint32_t owner)
 {
     struct parcels p = {.n = flow->group->n, .first = owner, .starts = flow->items.got[owner]};
-    for (uint32_t home = 0; home < p.n; home++)
+    for (uint32_t home = 0; home < p.n; home++) {
         p.at[home] = flow->members[home].lanes[LANE_ROWS].home;
+        if (flow->by_part)
+            p.at[home] += (uint64_t)flow->items.sent[home].at[owner] * flow->lanes[LANE_ROWS].bytes;
+    }
     return p;
 }
 
@@ -92,7 +97,7 @@ static int deliver(const struct flow *flow, uint32_t device)
 {
     const struct member *m = &flow->members[device];
     struct parcels p = homes_of(flow, device);
-    if (flow->by_row && !is_whole(flow))
+    if (flow->by_part || (flow->by_row && !is_whole(flow)))
         return pool_to_homes(flow, m, p);
     return launch_deliver(m->table->view, m->in,
                           (const uint32_t *)(void *)m->lanes[LANE_PLACES].owner, p,
@@ -116,15 +121,12 @@ static int look_up(const struct flow *flow, const struct member *m)
     return status ? status : launch_pool(t, view, m->found, stream);
 }
 
-/* Rows that came back become those of the batch. */
-static int pool_at_home(const struct flow *flow, const struct member *m)
+/* Rows of the batch. */
+static struct pull_view values_of(const struct flow *flow, const struct member *m)
 {
     const struct share *b = &m->batch;
     embd_dtype dtype = flow->pull->dtype;
-    void *stream = m->table->stream;
-    struct table_view t = m->table->view;
-    t.values = m->lanes[LANE_ROWS].home;
-    struct pull_view view = {
+    return (struct pull_view){
         .in = {.n = b->n_keys,
                .n_rows = b->n_rows,
                .first = b->first,
@@ -134,9 +136,24 @@ static int pool_at_home(const struct flow *flow, const struct member *m)
         .dtype = dtype,
         .divide = flow->pull->scale ? flow->group->schema->s.combiner : EMBD_CONCAT,
         .values = m->values,
-        .is_aligned = aligned(m->values, t.dim, dtype),
+        .is_aligned = aligned(m->values, m->table->view.dim, dtype),
     };
-    int status = launch_numbers(m->refs, 1, b->n_keys, stream);
+}
+
+/* From what came back: rows, or their partial sums. */
+static int pool_at_home(const struct flow *flow, const struct member *m)
+{
+    void *stream = m->table->stream;
+    struct table_view t = m->table->view;
+    struct pull_view view = values_of(flow, m);
+    if (flow->by_part) {
+        struct parts_view parts = {.n_devices = flow->group->n,
+                                   .grouped = m->route.grouped,
+                                   .parts = (const float *)(void *)m->lanes[LANE_ROWS].home};
+        return launch_add_parts(t.dim, view, parts, stream);
+    }
+    t.values = m->lanes[LANE_ROWS].home;
+    int status = launch_numbers(m->refs, 1, m->batch.n_keys, stream);
     return status ? status : launch_pool(t, view, m->refs, stream);
 }
 
@@ -167,7 +184,7 @@ static int look_up_all(struct flow *flow)
     }
     if (status != 0)
         return status;
-    return flow->is_delivered ? group_meet(flow) : passage_back(flow, LANE_ROWS);
+    return flow->is_delivered ? group_meet_all(flow) : passage_back(flow, LANE_ROWS);
 }
 
 int pull_run(struct flow *flow)

@@ -21,13 +21,13 @@ int launch_route(struct route_view r, void *stream)
 
 static __global__ void __launch_bounds__(256) lengths(route_view r)
 {
-    for (uint64_t j = lane_index(); j < r.n_items; j += lane_count())
-        r.lengths[j] = r.offsets[r.order[j] + 1] - r.offsets[r.order[j]];
+    for (uint64_t j = lane_index(); j <= r.n_items; j += lane_count())
+        r.lengths[j] = j < r.n_items ? r.offsets[r.order[j] + 1] - r.offsets[r.order[j]] : 0;
 }
 
 int launch_lengths(struct route_view r, void *stream)
 {
-    struct shape s = shape_of(r.n_items);
+    struct shape s = shape_of(r.n_items + 1ull);
     return LAUNCH(lengths, s.grid, s.block, stream, r);
 }
 
@@ -66,12 +66,50 @@ int launch_spread(const uint32_t *offsets, uint32_t n_items, uint32_t *item_of, 
     return LAUNCH(spread, s.grid, s.block, stream, offsets, n_items, item_of);
 }
 
+static __global__ void __launch_bounds__(256) count_parts(route_view r)
+{
+    for (uint64_t j = lane_index(); j <= r.n_items; j += lane_count()) {
+        uint32_t n = 0;
+        if (j < r.n_items) {
+            uint32_t device = (uint32_t)j / r.n_rows, row = (uint32_t)j % r.n_rows;
+            for (uint32_t k = r.offsets[row]; k < r.offsets[row + 1]; k++)
+                n += owner_of(r.partition, r.n_devices, r.keys[k - r.first], 0) == device;
+            r.order[j] = row;
+        }
+        r.lengths[j] = n;
+    }
+}
+
+int launch_parts(struct route_view r, void *stream)
+{
+    struct shape s = shape_of(r.n_items + 1ull);
+    return LAUNCH(count_parts, s.grid, s.block, stream, r);
+}
+
+static __global__ void __launch_bounds__(256) place_parts(route_view r)
+{
+    for (uint64_t j = lane_index(); j < r.n_items; j += lane_count()) {
+        uint32_t device = (uint32_t)j / r.n_rows, row = (uint32_t)j % r.n_rows, to = r.grouped[j];
+        for (uint32_t k = r.offsets[row]; k < r.offsets[row + 1]; k++)
+            if (owner_of(r.partition, r.n_devices, r.keys[k - r.first], 0) == device)
+                r.key_order[to++] = k - r.first;
+    }
+}
+
+int launch_part_keys(struct route_view r, void *stream)
+{
+    struct shape s = shape_of(r.n_items);
+    return LAUNCH(place_parts, s.grid, s.block, stream, r);
+}
+
 /* One lane for each device, and one for the end. */
 static __global__ void report(route_view r)
 {
     uint32_t device = threadIdx.x, low = 0, high = r.n_items;
     if (device > r.n_devices)
         return;
+    if (r.n_rows)
+        low = high = device * r.n_rows;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (r.sorted[middle] < device)

@@ -6,7 +6,7 @@
 static int sum(void *temp, size_t *temp_bytes, const uint32_t *lengths, uint32_t *out, uint32_t n,
                void *stream)
 {
-    return (int)cub::DeviceScan::InclusiveSum(temp, *temp_bytes, lengths, out, (int)n,
+    return (int)cub::DeviceScan::ExclusiveSum(temp, *temp_bytes, lengths, out, (int)n + 1,
                                               (cudaStream_t)stream);
 }
 
@@ -20,6 +20,5 @@ size_t sum_bytes(uint32_t n)
 int launch_sums(void *temp, size_t temp_bytes, const uint32_t *lengths, uint32_t *out, uint32_t n,
                 void *stream)
 {
-    int status = (int)cudaMemsetAsync(out, 0, sizeof *out, (cudaStream_t)stream);
-    return status || n == 0 ? status : sum(temp, &temp_bytes, lengths, out + 1, n, stream);
+    return sum(temp, &temp_bytes, lengths, out, n, stream);
 }

@@ -5,10 +5,12 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cuda_runtime_api.h>
 #ifdef EMBD_NCCL
@@ -17,6 +19,8 @@
 
 #include "device.h"
 #include "move.h"
+
+#define ABORT_PATIENCE_MS 2000
 
 /* What the first wire_open finds is kept until the process ends: communicators take long to make. */
 static struct wire {
@@ -110,6 +114,8 @@ static int nccl_check(void)
     return 0;
 }
 
+static atomic_bool is_aborting;
+
 static void *abort_all(void *arg)
 {
     struct nccl *given_up = arg;
@@ -117,7 +123,21 @@ static void *abort_all(void *arg)
         if (given_up->comms[d] != NULL)
             given_up->abort(given_up->comms[d]);
     free(given_up);
+    atomic_store(&is_aborting, false);
     return NULL;
+}
+
+/* While the process exits. Libraries must not be taken down under a thread that is inside them, nor can one that
+ * waits for a lost device be waited for: then there is nothing left to do but to go. */
+static void end_abort(int status, void *unused)
+{
+    (void)unused;
+    for (int ms = 0; ms < ABORT_PATIENCE_MS && atomic_load(&is_aborting); ms++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    if (!atomic_load(&is_aborting))
+        return;
+    fflush(NULL);
+    _exit(status);
 }
 
 /* Aborting may wait for the lost device, so a thread of its own does it. */
@@ -125,36 +145,46 @@ static void nccl_abort(void)
 {
     pthread_t thread;
     struct nccl *given_up = malloc(sizeof *given_up);
-    if (!wire.has_nccl || given_up == NULL) {
+    if (!wire.has_nccl || given_up == NULL || on_exit(end_abort, NULL) != 0) {
         free(given_up);
         return;
     }
     *given_up = nccl;
     wire.has_nccl = false;
-    if (pthread_create(&thread, NULL, abort_all, given_up) == 0)
+    atomic_store(&is_aborting, true);
+    if (pthread_create(&thread, NULL, abort_all, given_up) == 0) {
         pthread_detach(thread);
-    else
+    } else {
+        atomic_store(&is_aborting, false);
         free(given_up);
+    }
 }
 
-int wire_all_to_all(void *const streams[], uint8_t *const from[], uint8_t *const to[],
-                    uint64_t counts[][WIRE_MAX])
+static bool send_lane(void *const streams[], const struct wire_lane *lane)
 {
     uint64_t got[WIRE_MAX] = {0};
-    bool failed = nccl_failed(nccl.group_start());
+    bool failed = false;
     for (uint32_t d = 0; d < wire.n && !failed; d++) {
-        const uint8_t *at = from[d];
+        const uint8_t *at = lane->from[d];
         for (uint32_t e = 0; e < wire.n && !failed; e++) {
-            uint64_t bytes = counts[d][e];
+            uint64_t bytes = lane->counts[d][e];
             if (bytes != 0)
                 failed = nccl_failed(nccl.send(at, bytes, ncclInt8, (int)e, nccl.comms[d],
                                                (cudaStream_t)streams[d])) ||
-                         nccl_failed(nccl.receive(to[e] + got[e], bytes, ncclInt8, (int)d,
+                         nccl_failed(nccl.receive(lane->to[e] + got[e], bytes, ncclInt8, (int)d,
                                                   nccl.comms[e], (cudaStream_t)streams[e]));
             at += bytes;
             got[e] += bytes;
         }
     }
+    return failed;
+}
+
+int wire_all_to_all(void *const streams[], const struct wire_lane lanes[], uint32_t n_lanes)
+{
+    bool failed = nccl_failed(nccl.group_start());
+    for (uint32_t i = 0; i < n_lanes && !failed; i++)
+        failed = send_lane(streams, &lanes[i]);
     return nccl_failed(nccl.group_end()) || failed ? WIRE_LOST : 0;
 }
 #else
@@ -173,13 +203,11 @@ static void nccl_abort(void)
 {
 }
 
-int wire_all_to_all(void *const streams[], uint8_t *const from[], uint8_t *const to[],
-                    uint64_t counts[][WIRE_MAX])
+int wire_all_to_all(void *const streams[], const struct wire_lane lanes[], uint32_t n_lanes)
 {
     (void)streams;
-    (void)from;
-    (void)to;
-    (void)counts;
+    (void)lanes;
+    (void)n_lanes;
     return WIRE_LOST;
 }
 #endif
@@ -213,14 +241,6 @@ static bool peers_open(void)
 
 /* ---- open and close ---- */
 
-static enum wire_way way_asked_for(void)
-{
-    const char *way = getenv("EMBD_GPU_WAY");
-    if (way != NULL && strcmp(way, "peer") == 0)
-        return WIRE_BY_PEER;
-    return way != NULL && strcmp(way, "nccl") == 0 ? WIRE_BY_NCCL : WIRE_AUTOMATIC;
-}
-
 static bool open_ways(const char **why_out)
 {
     bool wants_nccl = wire.way == WIRE_BY_NCCL || (wire.way == WIRE_AUTOMATIC && wire.n > 1);
@@ -235,7 +255,7 @@ static bool open_ways(const char **why_out)
     return wire.can_peer || wire.has_nccl;
 }
 
-int wire_open(const char **why_out)
+int wire_open(enum wire_way way, const char **why_out)
 {
     if (wire.opens > 0 && !pthread_equal(wire.owner, pthread_self())) {
         *why_out = "another shard of this process has them; one shard spans all GPUs";
@@ -248,7 +268,7 @@ int wire_open(const char **why_out)
     if (wire.opens == 0 && wire.n == 0) {
         int n = device_count(why_out);
         wire.n = n > (int)WIRE_MAX ? WIRE_MAX : (uint32_t)n;
-        wire.way = way_asked_for();
+        wire.way = way;
         if (n == 0 || !open_ways(why_out)) {
             wire.n = 0;
             return WIRE_LOST;

@@ -14,12 +14,11 @@
 #define WIRE_MAX  16u   /* devices */
 #define WIRE_LOST (-2) /* a device does not answer; wire_why says more */
 
-/* Which way is taken is measured where there are both, or said by the environment variable EMBD_GPU_WAY:
- * peer or nccl. */
+/* WIRE_AUTOMATIC: which one is measured where there are both. */
 enum wire_way { WIRE_AUTOMATIC, WIRE_BY_PEER, WIRE_BY_NCCL };
 
-/* Opens it if nobody has. Negative: *why_out says why there is none. */
-int wire_open(const char **why_out);
+/* Opens it if nobody has; the first one in the process decides the way. Negative: *why_out says why there is none. */
+int wire_open(enum wire_way way, const char **why_out);
 void wire_close(void);
 
 /* After wire_open. */
@@ -35,10 +34,13 @@ void wire_memory_free(void *memory);
 int wire_wait_event(void *stream, void *event);
 
 /* Every device d sends counts[d][e] bytes to every device e: those for device 0 lie first at from[d],
- * then those for device 1, ...; what e gets lies at to[e] in the order of the senders. Enqueued on the
- * devices' streams. Not by peer access. */
-int wire_all_to_all(void *const streams[], uint8_t *const from[], uint8_t *const to[],
-                    uint64_t counts[][WIRE_MAX]);
+ * then those for device 1, ...; what e gets lies at to[e] in the order of the senders. */
+struct wire_lane {
+    uint8_t *from[WIRE_MAX], *to[WIRE_MAX];
+    uint64_t counts[WIRE_MAX][WIRE_MAX];
+};
+/* Several of these at once, enqueued on the devices' streams. Not by peer access. */
+int wire_all_to_all(void *const streams[], const struct wire_lane lanes[], uint32_t n_lanes);
 
 /* Nanoseconds that this way takes to move that many bytes from every device to every other, and as many
  * within each; UINT64_MAX: it does not work. The wire is open, or about to be. */
