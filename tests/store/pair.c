@@ -284,11 +284,10 @@ void pair_erase(struct pair *pair, const struct batch *batch, bool want_status)
     struct store_erase erase = {.in = batch_keys(batch), .statuses = want_status ? statuses : NULL};
     erase.in.weights = NULL;
     int status = pair->ops->erase(pair->store, &erase, &e);
-    assert_true(status == EMBD_OK || status == EMBD_UNSUPPORTED);
-    if (status == EMBD_OK)
-        assert_int_equal(erase.n_erased, model_erase(pair->model, &batch->in,
-                                                     want_status ? expected_statuses : NULL));
-    if (status == EMBD_OK && want_status)
+    assert_int_equal(status, EMBD_OK);
+    assert_int_equal(erase.n_erased,
+                     model_erase(pair->model, &batch->in, want_status ? expected_statuses : NULL));
+    if (want_status)
         assert_memory_equal(statuses, expected_statuses, n_keys);
     free(statuses);
     free(expected_statuses);

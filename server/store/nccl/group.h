@@ -6,7 +6,7 @@
  *   batch      a request cut into one batch for each device, sent there and grouped by owner
  *   passage    the way there and back of what was grouped
  *   pull, partial, push   what happens at the owners
- *   load      a block cut by owner
+ *   load, erase   a block or keys cut by owner
  *   nccl_store opens, closes, scans; what store.h asks for
  *
  * Every device is a home and an owner. As a home it has a part of the request's rows: it finds out
@@ -215,5 +215,9 @@ int push_run(struct flow *flow, struct embd__error *e);
 /* ---- load ---- */
 
 int group_load(struct group *group, const struct row_block *block, struct embd__error *e);
+
+/* ---- erase ---- */
+
+int group_erase(struct group *group, struct store_erase *erase, struct embd__error *e);
 
 #endif

@@ -175,9 +175,7 @@ static void nccl_stats(const struct store *store, struct store_stats *out)
 
 static int nccl_erase(struct store *store, struct store_erase *erase, struct embd__error *e)
 {
-    (void)erase;
-    return embd__error_set(e, EMBD_UNSUPPORTED, "table %s: the nccl store cannot erase keys",
-                           group_of(store)->schema->s.name);
+    return group_erase(group_of(store), erase, e);
 }
 
 const struct store_ops store_nccl = {
