@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <cuda_runtime_api.h>
 #ifdef EMBD_NCCL
@@ -137,7 +136,7 @@ static void end_abort(int status, void *unused)
     if (!atomic_load(&is_aborting))
         return;
     fflush(NULL);
-    _exit(status);
+    _Exit(status);
 }
 
 /* Aborting may wait for the lost device, so a thread of its own does it. */
