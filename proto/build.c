@@ -57,23 +57,39 @@ static int append(void *arg, const char *bytes, size_t n)
     return 0;
 }
 
+static bool grow_bins(struct msg *m, uint32_t n)
+{
+    uint32_t capacity = m->bins_capacity ? m->bins_capacity : 8;
+    while (capacity < m->n_bins + n)
+        capacity *= 2;
+    struct msg_bin *bins = realloc(m->bins, capacity * sizeof *bins);
+    if (bins == NULL) {
+        m->status = EMBD_NO_MEMORY;
+        return false;
+    }
+    m->bins = bins;
+    m->bins_capacity = capacity;
+    return true;
+}
+
 static struct msg_bin *add_bin(struct msg *m)
 {
     if (m->n_bins == LIMIT_BINS) {
         m->status = EMBD_TOO_LARGE;
         return NULL;
     }
-    if (m->n_bins == m->bins_capacity) {
-        uint32_t capacity = m->bins_capacity ? 2 * m->bins_capacity : 8;
-        struct msg_bin *bins = realloc(m->bins, capacity * sizeof *bins);
-        if (bins == NULL) {
-            m->status = EMBD_NO_MEMORY;
-            return NULL;
-        }
-        m->bins = bins;
-        m->bins_capacity = capacity;
-    }
+    if (m->n_bins == m->bins_capacity && !grow_bins(m, 1))
+        return NULL;
     return &m->bins[m->n_bins++];
+}
+
+int embd__msg_reserve(struct msg *m, uint32_t head_bytes, uint32_t n_bins)
+{
+    if (m->status == EMBD_OK && head_bytes > m->head_capacity - m->head_bytes)
+        grow_head(m, head_bytes);
+    if (m->status == EMBD_OK && n_bins > m->bins_capacity - m->n_bins)
+        grow_bins(m, n_bins);
+    return m->status;
 }
 
 /* ---- values ---- */

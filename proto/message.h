@@ -69,6 +69,8 @@ struct msg {
 
 void embd__msg_init(struct msg *m);
 void embd__msg_fini(struct msg *m);
+/* Memory for so many more bytes of head, and bins: adding them does not fail then. EMBD_NO_MEMORY, EMBD_TOO_LARGE. */
+int embd__msg_reserve(struct msg *m, uint32_t head_bytes, uint32_t n_bins);
 
 /* Each begins a new message in m, dropping what it held. A request or result goes on with exactly one map,
  * then any number of bins, then embd__msg_end. An error is complete at once: [1, msgid, [number, text], nil]. */

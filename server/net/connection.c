@@ -180,10 +180,15 @@ void connection_mark(struct connection *c)
     TAILQ_INSERT_TAIL(&c->hub->dirty, c, in_dirty);
 }
 
+/* Without an answer the connection ends, so that the peer does not wait for it. */
 static void on_answer(struct request *request)
 {
     struct exchange *x = (struct exchange *)request;
-    assert(request->has_answer);
+    if (!request->has_answer) {
+        x->connection->lost_answer = true;
+        connection_mark(x->connection);
+        return;
+    }
     x->connection->answer_bytes += exchange_charge_answer(x->connection->hub, x);
     outlet_add(&x->connection->outlet, x);
     connection_mark(x->connection);
@@ -575,6 +580,8 @@ void connection_set_reading(struct connection *c)
 
 void connection_go(struct connection *c)
 {
+    if (c->lost_answer)
+        connection_drop(c, "no memory for an answer");
     flush(c);
     while (c->kept_bytes > 0 && c->state == CONNECTION_OPEN && !is_full(c) && !c->is_starved &&
            !c->is_resting) {

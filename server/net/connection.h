@@ -55,6 +55,7 @@ struct connection {
     uint32_t n_begun;
     uint64_t turn;   /* that n_begun is of */
     bool is_starved; /* there was no memory to read on */
+    bool lost_answer; /* there was no memory to make one */
     uint8_t *kept; /* received, but no further request may begin now; NULL: nothing */
     size_t kept_at, kept_bytes;
     uint64_t bytes_in, bytes_out;

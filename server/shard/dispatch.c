@@ -14,6 +14,11 @@
 #include "round_step.h"
 #include "state.h"
 
+enum {
+    ANSWER_BYTES = 256,     /* of heads of answers without parts that change something */
+    ANSWER_PART_BYTES = 96, /* more for each part; a push's has at most 85 */
+};
+
 static const struct method_entry {
     int (*handle)(struct call *call);
     enum touch touch; /* a pull that creates rows counts as TOUCH_CHANGES */
@@ -149,9 +154,20 @@ static enum touch touch_of(struct call *call)
     return methods[call->reader.method].touch;
 }
 
+int call_reserve_answer(struct call *call, uint32_t n_parts)
+{
+    if (embd__msg_reserve(call->answer, ANSWER_BYTES + n_parts * ANSWER_PART_BYTES, n_parts) ==
+        EMBD_OK)
+        return EMBD_OK;
+    call->answer->status = EMBD_OK;
+    return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the answer");
+}
+
 static void run(struct call *call)
 {
     struct shard *shard = call->shard;
+    if (call->error.status == EMBD_OK)
+        call_reserve_answer(call, 0);
     if (call->error.status == EMBD_OK) {
         shard->counters.requests[call->reader.method]++;
         if (methods[call->reader.method].handle(call) == CALL_LATER)

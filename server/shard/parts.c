@@ -50,5 +50,7 @@ int call_read_parts(struct call *call, enum parts_kind kind)
     for (uint32_t i = 0; i < call->work->n_parts; i++)
         hot_see(&call->work->parts[i].table->hot, call->work->parts[i].in.keys,
                 call->work->parts[i].in.n_keys);
-    return work_size_statuses(call->work, e);
+    if (work_size_statuses(call->work, e) != EMBD_OK)
+        return e->status;
+    return call_reserve_answer(call, call->work->n_parts);
 }

@@ -94,6 +94,9 @@ int call_end(struct call *call, struct fields *fields);
 /* Reads the parts of a pull, push or erase into call->work, checks them against their tables and
  * makes room for the statuses they ask for. */
 int call_read_parts(struct call *call, enum parts_kind kind);
+/* Memory for an answer that tells of `n_parts`: taken before anything changes, so that what was done
+ * can always be told. */
+int call_reserve_answer(struct call *call, uint32_t n_parts);
 
 /* The request is answered with call->answer, or with the error where one is set. The request may be
  * gone afterwards. */

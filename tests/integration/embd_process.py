@@ -14,6 +14,10 @@ import time
 BIN = os.path.join(os.environ["EMBD_BIN"], "embd")
 
 
+class NotReady(AssertionError):
+    pass
+
+
 def run(*flags, timeout=20):
     """Runs embd to its end; for what must not start."""
     return subprocess.run([BIN, *flags], capture_output=True, text=True, timeout=timeout, check=False)
@@ -38,8 +42,9 @@ class Embd:
         said = os.read(ready_read, 16) if readable else b""
         os.close(ready_read)
         if said != b"ready\n":
+            said = self.log()
             self.kill()
-            raise AssertionError(f"embd did not become ready, it logged: {self.log()}")
+            raise NotReady(f"embd did not become ready, it logged: {said}")
         self.addresses = []
         while len(self.addresses) < shards:
             line = self.process.stdout.readline()

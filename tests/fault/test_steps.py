@@ -1,0 +1,178 @@
+"""Each step of the disk that a dump, a snapshot or a load takes fails once, in each way it can: the step returns EIO or
+ENOSPC, or the process dies before it or in the middle of it. Then what has a final name is whole, what failed is told, the
+server serves on, and the same works without the fault. The steps are those that a run without faults passes.
+EMBD_FAULT_PASSINGS=n: each step's first n passings; 2 without it."""
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import failpoints
+import wire
+from embd_process import Embd, NotReady
+
+EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
+PASSINGS = int(os.environ.get("EMBD_FAULT_PASSINGS", "2"))
+KINDS = ["abort", "eio", "enospc", "torn"]
+KEYS = list(range(100))
+KILLED = -signal.SIGKILL
+# Steps whose failure may be passed over: closing what is only read, and looking whether there is what must not be.
+MAY_SUCCEED = ("close", "stat", "remove")
+
+
+def embctl(server, *arguments, variables=None):
+    return subprocess.run([EMBCTL, *arguments], capture_output=True, text=True, timeout=60, check=False,
+                          env={**os.environ, "EMBD_SERVERS": server.addresses[0], **(variables or {})})
+
+
+def verifies(path):
+    return subprocess.run([EMBCTL, "verify", path], capture_output=True, timeout=60, check=False).returncode == 0
+
+
+def fill(server):
+    """The table, and a push to each shard, which ends soon where nothing is held."""
+    for shard in range(2):
+        with wire.connect(server, shard, timeout=10) as peer:
+            table = wire.create(peer, "items", 4, value=0.0, partition="modulo")
+            mine = [key for key in KEYS if key % 2 == shard]
+            wire.push(peer, table, mine, [1.0] * 4 * len(mine))
+
+
+def dies(point):
+    return point.split(":")[1] in ("abort", "torn")
+
+
+def may_succeed(point):
+    return point.split(":")[0].split(".")[1] in MAY_SUCCEED
+
+
+class Steps(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="embd-steps-")
+        self.addCleanup(shutil.rmtree, self.dir)
+        self.n_points = 0
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def each(self, run, check):
+        """run(variables) once for its steps, and then with each of them failing, followed by check(point)."""
+        steps = failpoints.passed(lambda log: run(failpoints.variables(self.dir, log=log)))
+        self.assertGreater(len(steps), 5)
+        began = time.monotonic()
+        for point in failpoints.points(steps, KINDS, PASSINGS):
+            with self.subTest(point=point):
+                run(failpoints.variables(self.dir, point))
+                check(point)
+                self.n_points += 1
+        print(f"{self.id().rsplit('.', 1)[1]}: {self.n_points} faults in {len(steps)} steps, "
+              f"{time.monotonic() - began:.1f} s")
+
+    def told(self, done, point):
+        """Success, or a death that was asked for, or an exit code with a sentence."""
+        if dies(point):
+            self.assertEqual(done.returncode, KILLED, done.stderr)
+        elif done.returncode == 0:
+            self.assertTrue(may_succeed(point), "a failure that nobody told")
+        else:
+            self.assertIn("embctl", done.stderr)
+            self.assertGreater(done.returncode, 0, done.stderr)
+
+    def test_dump(self):
+        server = Embd(shards=2)
+        self.addCleanup(server.stop)
+        fill(server)
+        target = self.path("dump")
+
+        def run(variables):
+            self.done = embctl(server, "dump", "--all", target, variables=variables)
+            self.made = os.path.isdir(target) and verifies(target)
+            self.assertEqual(os.path.isdir(target), self.made, "a directory that has its name is whole")
+            self.left = [name for name in os.listdir(self.dir) if ".tmp" in name]
+            for name in os.listdir(self.dir):
+                shutil.rmtree(self.path(name))
+
+        def check(point):
+            self.told(self.done, point)
+            if self.done.returncode == 0:
+                self.assertTrue(self.made)
+            if self.done.returncode > 0 and not point.startswith(("directory.remove", "file.remove")):
+                self.assertEqual(self.left, [], "what is not finished is removed")
+            fill(server)
+
+        self.each(run, check)
+
+    def test_load(self):
+        with Embd(shards=2) as server:
+            fill(server)
+            self.assertEqual(embctl(server, "dump", "--all", self.path("good")).returncode, 0)
+        server = Embd(shards=2)
+        self.addCleanup(server.stop)
+
+        def run(variables):
+            self.done = embctl(server, "load", self.path("good"), variables=variables)
+            with wire.connect(server) as peer:
+                self.tables = peer.call("tables")[0]["tables"]
+            if self.tables:
+                embctl(server, "table", "drop", "items")
+
+        def check(point):
+            self.told(self.done, point)
+            if self.done.returncode > 0:
+                self.assertEqual(self.tables, [], "a load that failed leaves no table behind")
+            done = embctl(server, "load", self.path("good"))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            embctl(server, "table", "drop", "items")
+
+        self.each(run, check)
+
+    def snapshots(self, server):
+        """Two; then the server goes on if it is alive."""
+        try:
+            fill(server)
+            done = {name: embctl(server, "snapshot", name) for name in ("first", "second")}
+            if server.is_alive():
+                fill(server)
+            return done
+        finally:
+            server.kill()
+
+    def test_snapshot(self):
+        data = self.path("data")
+
+        def run(variables):
+            shutil.rmtree(data, ignore_errors=True)
+            os.mkdir(data)
+            self.done = {}
+            try:
+                with failpoints.environment(variables):
+                    server = Embd("--data-dir", data, shards=2)
+                self.done = self.snapshots(server)
+            except NotReady as error:  # it says why, or was killed
+                self.assertTrue("embd:" in str(error) or dies(variables["EMBD_FAILPOINT"]), error)
+
+        def check(point):
+            failed = [name for name, done in self.done.items() if done.returncode]
+            self.assertTrue(failed or not self.done or may_succeed(point), "a failure that nobody told")
+            self.assertTrue(dies(point) or len(failed) < 2, "the other snapshot works")
+            for name, done in self.done.items():
+                self.assertTrue(done.returncode == 0 or "embctl" in done.stderr)
+                if name not in failed or os.path.isdir(os.path.join(data, name)):
+                    self.assertTrue(verifies(os.path.join(data, name)), "what has its name is whole")
+            if dies(point):
+                server = Embd("--data-dir", data, shards=2)
+                self.addCleanup(server.kill)
+                fill(server)
+                done = embctl(server, "snapshot", "third")
+                server.kill()
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertTrue(verifies(os.path.join(data, "third")))
+
+        self.each(run, check)
+
+
+if __name__ == "__main__":
+    unittest.main()
