@@ -1,17 +1,11 @@
-/* client.c - the handle. Connecting: the first address that answers tells the map of the cluster;
- * then a link to every shard is opened and pinged, all at once, so that a handle that was made is a
- * handle that works. Admin links are only named here; they connect with their first request. */
+/* client.c - the handle. Connecting: the map of the cluster is found (map.c); then a link to every
+ * shard is opened and pinged, all at once, so that a handle that was made is a handle that works.
+ * Admin links are only named here; they connect with their first request. */
 #include "client.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include "address.h"
-#include "request.h"
-
-#define ADMIN_PATH_MAX 256u
 
 void embd_options_init(embd_options *options)
 {
@@ -35,124 +29,6 @@ void embd__exchange_begin(embd_client *client, struct exchange *x, uint32_t dead
     x->error.status = EMBD_OK;
 }
 
-/* ---- the map of the cluster ---- */
-
-static char *copy_field(struct fields *f, const char *name, const char *absent)
-{
-    char text[ADMIN_PATH_MAX + ADDRESS_HOST_MAX];
-    embd__field_str(f, name, text, sizeof text, absent);
-    if (f->reader->error->status != EMBD_OK)
-        return NULL;
-    char *copy = strdup(text);
-    if (copy == NULL)
-        embd__error_set(f->reader->error, EMBD_NO_MEMORY, "no memory for the map of the cluster");
-    return copy;
-}
-
-static int read_map(embd_client *client, struct reader *r)
-{
-    struct fields fields, item;
-    const msgpack_object *items;
-    embd__read_fields(&fields, r, "cluster");
-    uint32_t n = embd__field_list(&fields, "shards", LIMIT_SHARDS, &items);
-    if (r->error->status == EMBD_OK && n == 0)
-        embd__error_set(r->error, EMBD_PROTOCOL, "a cluster of 0 shards");
-    if (r->error->status != EMBD_OK)
-        return r->error->status;
-    client->shards = calloc(n, sizeof *client->shards);
-    if (client->shards == NULL)
-        return embd__error_set(r->error, EMBD_NO_MEMORY, "no memory for %u shards", n);
-    client->n_shards = n;
-    for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++) {
-        embd__list_map(r, &items[i], &item, "a shard of cluster");
-        client->shards[i].address = copy_field(&item, "address", NULL);
-        client->shards[i].admin_address = copy_field(&item, "admin", "");
-        client->shards[i].admin_host = copy_field(&item, "admin_tcp", "");
-    }
-    return r->error->status;
-}
-
-static int ask_map(embd_client *client, struct link *link, uint32_t deadline_ms)
-{
-    struct answer *answer;
-    struct msg *m = embd__request_begin(client, METHOD_CLUSTER);
-    struct exchange *x = &client->request;
-    x->fail_fast = true;
-    x->deadline_ms = deadline_ms;
-    x->deadline_ns = uv_hrtime() + (uint64_t)deadline_ms * 1000000;
-    embd__msg_map(m, 0);
-    int status = embd__request_on(client, link, &answer);
-    if (status != EMBD_OK)
-        return status;
-    status = read_map(client, &answer->reader);
-    embd__answer_free(answer);
-    return status;
-}
-
-static struct link_config link_config(embd_client *client, const char *address)
-{
-    return (struct link_config){
-        .loop = &client->courier.loop,
-        .address = address,
-        .token = client->identity.token,
-        .tls = client->identity.tls,
-        .shard = SHARD_ANY,
-        .reconnect_min_ms = client->options.reconnect_min_ms,
-        .reconnect_max_ms = client->options.reconnect_max_ms,
-    };
-}
-
-/* Asks one address, on a link of its own that is closed again. `address` must outlive the loop's
- * next run. */
-static int ask_address(embd_client *client, const char *address, uint32_t deadline_ms)
-{
-    struct link *link;
-    struct link_config config = link_config(client, address);
-    int status = embd__link_open(&config, &link, &client->error);
-    if (status != EMBD_OK)
-        return status;
-    status = ask_map(client, link, deadline_ms);
-    embd__link_close(link);
-    uv_run(&client->courier.loop, UV_RUN_NOWAIT);
-    return status;
-}
-
-/* No address of the list may be unreadable, also when an earlier one answers. */
-static int count_addresses(const char *servers, uint32_t *n_out, struct embd__error *e)
-{
-    struct address address;
-    const char *item;
-    size_t bytes;
-    *n_out = 0;
-    for (const char *rest = servers; rest != NULL; ++*n_out) {
-        rest = embd__address_next(rest, &item, &bytes);
-        int status = embd__address_read(item, bytes, &address, e);
-        if (status != EMBD_OK)
-            return status;
-    }
-    return EMBD_OK;
-}
-
-static int find_cluster(embd_client *client, const char *servers, uint64_t deadline_ns)
-{
-    uint32_t n_left;
-    int status = count_addresses(servers, &n_left, &client->error);
-    const char *item;
-    size_t bytes;
-    for (const char *rest = servers; status != EMBD_INVALID && rest != NULL; n_left--) {
-        char address[ADDRESS_HOST_MAX + 16];
-        uint64_t now = uv_hrtime();
-        uint64_t share_ms = now >= deadline_ns ? 1 : (deadline_ns - now) / n_left / 1000000 + 1;
-        rest = embd__address_next(rest, &item, &bytes);
-        snprintf(address, sizeof address, "%.*s", (int)bytes, item);
-        client->error.status = EMBD_OK;
-        status = ask_address(client, address, (uint32_t)share_ms);
-        if (status == EMBD_OK)
-            return EMBD_OK;
-    }
-    return status;
-}
-
 /* ---- links ---- */
 
 /* The socket where it can be reached from here, else TCP. False: there is neither. */
@@ -172,7 +48,7 @@ static int open_links(embd_client *client)
 {
     for (uint32_t i = 0; i < client->n_shards; i++) {
         struct client_shard *shard = &client->shards[i];
-        struct link_config config = link_config(client, shard->address);
+        struct link_config config = embd__link_config(client, shard->address);
         config.shard = i;
         config.n_shards = client->n_shards;
         int status = embd__link_open(&config, &shard->link, &client->error);
@@ -289,7 +165,7 @@ static int establish(embd_client *client, const char *servers)
     uint64_t deadline_ns = uv_hrtime() + (uint64_t)client->options.deadline_ms * 1000000;
     int status = identify(client);
     if (status == EMBD_OK)
-        status = find_cluster(client, servers, deadline_ns);
+        status = embd__map_find(client, servers, deadline_ns);
     if (status == EMBD_OK)
         status = open_links(client);
     if (status == EMBD_OK)

@@ -48,6 +48,11 @@ uint32_t embd__next_msgid(struct embd_client *client);
 /* Prepares an exchange that waits no longer than `deadline_ms` (0: the client's). */
 void embd__exchange_begin(struct embd_client *client, struct exchange *x, uint32_t deadline_ms);
 
+/* map.c: finds the cluster and sets client->shards, without links. EMBD_INVALID: the list cannot be
+ * read; and errors of embd_connect. */
+int embd__map_find(struct embd_client *client, const char *servers, uint64_t deadline_ns);
+struct link_config embd__link_config(struct embd_client *client, const char *address);
+
 /* request.c: embd__request on any link; what embd__request_begin began may have been given
  * fail_fast. */
 struct answer;

@@ -371,7 +371,8 @@ static void on_connect(void *owner)
     struct embd__error e = {0};
     link->state = LINK_SECURING;
     if (embd__channel_open(&link->channel, embd__socket_fd(link->socket), link->config.tls,
-                           link->host.host, &e) != EMBD_OK)
+                           link->config.tls_host != NULL ? link->config.tls_host : link->host.host,
+                           &e) != EMBD_OK)
         lose(link, EMBD_UNREACHABLE, e.text);
     else
         secure(link);

@@ -19,6 +19,7 @@ struct link_config {
     bool is_path;             /* of a Unix socket; then neither token nor TLS is used */
     const char *token;        /* shown in hello; NULL: none. Outlives the link */
     struct tls_context *tls;  /* NULL: plain. The caller's */
+    const char *tls_host;     /* what the certificate is for; NULL: the address's host */
     uint32_t shard, n_shards; /* checked in hello; SHARD_ANY: not known */
     uint32_t reconnect_min_ms, reconnect_max_ms;
 };

@@ -3,7 +3,7 @@
 # Touches no network when everything is already there. Usage: deploy/deps.sh [--check] [--torch] [--tools]
 #   --check   install nothing; exit 1 and name what is missing
 #   --tools   what checks use where it is there, and skip without: man pages (scdoc), lintian, promtool (prometheus),
-#             Chromium
+#             Chromium, a name server (dnsmasq-base, iproute2)
 #   --torch   PyTorch too, which the modules of embd.torch need and nothing else does
 set -eu
 
@@ -22,7 +22,7 @@ check=no
 for flag in "$@"; do
     case $flag in
     --check) check=yes ;;
-    --tools) packages="$packages scdoc lintian dpkg-dev prometheus chromium" ;;
+    --tools) packages="$packages scdoc lintian dpkg-dev prometheus chromium dnsmasq-base iproute2" ;;
     --torch) packages="$packages python3-torch" ;;
     *)
         echo "deps: '$flag' is not understood; flags are --check, --tools and --torch" >&2

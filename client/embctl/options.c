@@ -15,7 +15,7 @@ struct globals globals;
 enum { OPTION_DEADLINE = 0x1000 };
 
 static const struct argp_option options[] = {
-    {"servers", 's', "HOST:PORT[,...]", 0,
+    {"servers", 's', "HOST:PORT[,...]|dns://NAME:PORT", 0,
      "Servers of the cluster; one that answers is enough (default: $EMBD_SERVERS, "
      "else " DEFAULT_SERVERS ")",
      0},

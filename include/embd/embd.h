@@ -246,7 +246,9 @@ typedef struct embd_options {
 EMBD_API void embd_options_init(embd_options *options);
 
 /* Connects to a cluster: asks the first address of `servers` ("host:port[,host:port]...") that answers for
- * the map of all shards, then connects to each. `options` may be NULL.
+ * the map of all shards, then connects to each. Items may also be names that are looked up, and looked up again while
+ * nobody answers, until the deadline: "dns://NAME:PORT" is every address of NAME, "dns://_SERVICE._PROTO.NAME" every
+ * server of its SRV records. Lost connections look the host of their shard's address up again. `options` may be NULL.
  * Blocks up to the deadline. EMBD_INVALID: an address, token or certificate cannot be read; EMBD_UNREACHABLE;
  * EMBD_PROTOCOL: the peer is no embd, of another protocol version, or its certificate is not believed;
  * EMBD_DENIED: the server does not know the token, or asks for one; EMBD_NO_MEMORY. On failure `*client_out` is NULL and

@@ -1,0 +1,204 @@
+/* map.c - finding the cluster: the first address that answers tells the map of all shards.
+ *
+ * A list is gone through once. A name (dns://) is looked up and all it stands for is asked; while
+ * none answers, it is looked up again, until the deadline: servers may be starting, or moving. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client.h"
+#include "request.h"
+#include "resolve.h"
+
+#define ADMIN_PATH_MAX 256u
+
+/* ---- reading the map ---- */
+
+static char *copy_field(struct fields *f, const char *name, const char *absent)
+{
+    char text[ADMIN_PATH_MAX + ADDRESS_HOST_MAX];
+    embd__field_str(f, name, text, sizeof text, absent);
+    if (f->reader->error->status != EMBD_OK)
+        return NULL;
+    char *copy = strdup(text);
+    if (copy == NULL)
+        embd__error_set(f->reader->error, EMBD_NO_MEMORY, "no memory for the map of the cluster");
+    return copy;
+}
+
+static int read_map(embd_client *client, struct reader *r)
+{
+    struct fields fields, item;
+    const msgpack_object *items;
+    embd__read_fields(&fields, r, "cluster");
+    uint32_t n = embd__field_list(&fields, "shards", LIMIT_SHARDS, &items);
+    if (r->error->status == EMBD_OK && n == 0)
+        embd__error_set(r->error, EMBD_PROTOCOL, "a cluster of 0 shards");
+    if (r->error->status != EMBD_OK)
+        return r->error->status;
+    client->shards = calloc(n, sizeof *client->shards);
+    if (client->shards == NULL)
+        return embd__error_set(r->error, EMBD_NO_MEMORY, "no memory for %u shards", n);
+    client->n_shards = n;
+    for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++) {
+        embd__list_map(r, &items[i], &item, "a shard of cluster");
+        client->shards[i].address = copy_field(&item, "address", NULL);
+        client->shards[i].admin_address = copy_field(&item, "admin", "");
+        client->shards[i].admin_host = copy_field(&item, "admin_tcp", "");
+    }
+    return r->error->status;
+}
+
+static int ask_map(embd_client *client, struct link *link, uint32_t deadline_ms)
+{
+    struct answer *answer;
+    struct msg *m = embd__request_begin(client, METHOD_CLUSTER);
+    struct exchange *x = &client->request;
+    x->fail_fast = true;
+    x->deadline_ms = deadline_ms;
+    x->deadline_ns = uv_hrtime() + (uint64_t)deadline_ms * 1000000;
+    embd__msg_map(m, 0);
+    int status = embd__request_on(client, link, &answer);
+    if (status != EMBD_OK)
+        return status;
+    status = read_map(client, &answer->reader);
+    embd__answer_free(answer);
+    return status;
+}
+
+/* ---- asking ---- */
+
+struct link_config embd__link_config(embd_client *client, const char *address)
+{
+    return (struct link_config){
+        .loop = &client->courier.loop,
+        .address = address,
+        .token = client->identity.token,
+        .tls = client->identity.tls,
+        .shard = SHARD_ANY,
+        .reconnect_min_ms = client->options.reconnect_min_ms,
+        .reconnect_max_ms = client->options.reconnect_max_ms,
+    };
+}
+
+/* Asks one address, on a link of its own that is closed again. `host` is what its certificate is
+ * for, NULL: that of the address. Both must outlive the loop's next run. */
+static int ask_address(embd_client *client, const char *address, const char *host,
+                       uint64_t deadline_ns)
+{
+    struct link *link;
+    struct link_config config = embd__link_config(client, address);
+    uint64_t now = uv_hrtime();
+    config.tls_host = host;
+    client->error.status = EMBD_OK;
+    int status = embd__link_open(&config, &link, &client->error);
+    if (status != EMBD_OK)
+        return status;
+    status = ask_map(client, link,
+                     deadline_ns > now ? (uint32_t)((deadline_ns - now) / 1000000 + 1) : 1);
+    embd__link_close(link);
+    uv_run(&client->courier.loop, UV_RUN_NOWAIT);
+    return status;
+}
+
+/* The share of the time left that one of n may take. */
+static uint64_t share(uint64_t deadline_ns, uint32_t n)
+{
+    uint64_t now = uv_hrtime();
+    return now >= deadline_ns ? now : now + (deadline_ns - now) / n;
+}
+
+/* Everything that a name stands for now. */
+static int ask_name(embd_client *client, const struct dns_name *name, uint64_t deadline_ns)
+{
+    struct resolved *found = malloc(sizeof *found);
+    if (found == NULL)
+        return embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory to look up '%s'",
+                               name->host);
+    client->error.status = EMBD_OK;
+    int status = embd__resolve(&client->courier.loop, name, deadline_ns, found, &client->error);
+    const char *host = name->port[0] != '\0' ? name->host : NULL;
+    for (uint32_t i = 0, n = status == EMBD_OK ? found->n : 0; i < n; i++) {
+        status = ask_address(client, found->addresses[i], host, share(deadline_ns, n - i));
+        if (status == EMBD_OK)
+            break;
+    }
+    free(found);
+    return status;
+}
+
+/* ---- the list ---- */
+
+/* No item of the list may be unreadable, also when an earlier one answers. */
+static int check_list(const char *servers, uint32_t *n_out, bool *has_names_out,
+                      struct embd__error *e)
+{
+    const char *item;
+    size_t bytes;
+    *n_out = 0;
+    *has_names_out = false;
+    for (const char *rest = servers; rest != NULL; ++*n_out) {
+        struct address address;
+        struct dns_name name;
+        rest = embd__address_next(rest, &item, &bytes);
+        bool is_name = embd__is_dns(item, bytes);
+        int status = is_name ? embd__dns_read(item, bytes, &name, e)
+                             : embd__address_read(item, bytes, &address, e);
+        if (status != EMBD_OK)
+            return status;
+        *has_names_out |= is_name;
+    }
+    return EMBD_OK;
+}
+
+static int ask_item(embd_client *client, const char *item, size_t bytes, uint64_t deadline_ns)
+{
+    char address[ADDRESS_TEXT_BYTES];
+    struct dns_name name;
+    struct embd__error ignored = {.status = EMBD_OK}; /* the list was checked */
+    if (embd__is_dns(item, bytes)) {
+        embd__dns_read(item, bytes, &name, &ignored);
+        return ask_name(client, &name, deadline_ns);
+    }
+    snprintf(address, sizeof address, "%.*s", (int)bytes, item);
+    return ask_address(client, address, NULL, deadline_ns);
+}
+
+static int ask_all(embd_client *client, const char *servers, uint32_t n, uint64_t deadline_ns)
+{
+    const char *item;
+    size_t bytes;
+    int status = EMBD_UNREACHABLE;
+    for (const char *rest = servers; rest != NULL && status != EMBD_OK; n--) {
+        rest = embd__address_next(rest, &item, &bytes);
+        status = ask_item(client, item, bytes, share(deadline_ns, n));
+    }
+    return status;
+}
+
+/* Whether asking again later may help. */
+static bool may_change(int status)
+{
+    return status == EMBD_UNREACHABLE || status == EMBD_CLOSED || status == EMBD_DEADLINE ||
+           status == EMBD_DRAINING;
+}
+
+int embd__map_find(embd_client *client, const char *servers, uint64_t deadline_ns)
+{
+    uint32_t n, pause_ms = client->options.reconnect_min_ms;
+    bool has_names;
+    int status = check_list(servers, &n, &has_names, &client->error);
+    if (status != EMBD_OK)
+        return status;
+    for (;;) {
+        status = ask_all(client, servers, n, deadline_ns);
+        uint64_t again_ns = uv_hrtime() + (uint64_t)pause_ms * 1000000;
+        if (status == EMBD_OK || !has_names || !may_change(status) || again_ns >= deadline_ns)
+            return status;
+        usleep(pause_ms * 1000);
+        pause_ms *= 2;
+        if (pause_ms > client->options.reconnect_max_ms)
+            pause_ms = client->options.reconnect_max_ms;
+    }
+}
