@@ -94,11 +94,9 @@ static int write_list(struct durable_file *file, struct iovec *list, int n, stru
 }
 
 /* A hint; what goes wrong on the way to the disk is told by fsync. */
-static void begin_flush(struct durable_file *file)
+void embd__durable_flush(struct durable_file *file)
 {
     uint64_t waiting = file->bytes - file->flushing;
-    if (waiting < FLUSH_BYTES)
-        return;
     (void)sync_file_range(file->fd, (off_t)file->flushing, (off_t)waiting, SYNC_FILE_RANGE_WRITE);
     file->flushing = file->bytes;
 }
@@ -123,7 +121,8 @@ int embd__durable_write(struct durable_file *file, const struct msg_piece *piece
     }
     if (write_list(file, list, n, e))
         return e->status;
-    begin_flush(file);
+    if (file->bytes - file->flushing >= FLUSH_BYTES)
+        embd__durable_flush(file);
     return EMBD_OK;
 }
 

@@ -32,6 +32,9 @@ int embd__durable_create_plain(struct durable_file *file, const char *directory,
 int embd__durable_write(struct durable_file *file, const struct msg_piece *pieces,
                         uint32_t n_pieces, struct embd__error *e);
 
+/* What was appended begins its way to the disk; nothing waits for it. */
+void embd__durable_flush(struct durable_file *file);
+
 /* Syncs and closes; file->bytes and file->xxh3 stay. */
 int embd__durable_finish(struct durable_file *file, struct embd__error *e);
 

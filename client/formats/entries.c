@@ -1,6 +1,6 @@
 /* entries.c - sorting the rows of an export.
  *
- * A radix sort, least significant digit first: a pass for each 11 bits of the key, of the slot and
+ * A radix sort, least significant digit first: a pass for each 10 bits of the key, of the slot and
  * of the GPU. Counting all digits takes one pass before; a digit that is the same in all entries
  * (as in small keys, or with one GPU) takes none. */
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 
 #include "entries.h"
 
-#define DIGIT_BITS 11u
+#define DIGIT_BITS 10u /* with 11 a pass takes a sixth longer: too many places to write to */
 #define DIGITS     (1u << DIGIT_BITS)
-#define KEY_PASSES 6u /* 66 bits */
+#define KEY_PASSES 7u /* 70 bits */
 #define PASSES     (KEY_PASSES + 2u)
 
 #define HUGE_PAGE ((uint64_t)2 << 20)

@@ -3,7 +3,7 @@
  * The happy path: stage FOLDER.tmp-PID; hold changes on every shard and scan the keys of all; sort
  * them by GPU, slot and key, which is an order that no number of shards can change; write keys and
  * slots, and the rows in that order as they are pulled (ordered_rows.h); release; sync the files,
- * and rename the state file and then the folder. So a row is written once, and where it belongs.
+ * whose way to the disk began as they were written, and rename the state file and then the folder. So a row is written once, and where it belongs.
  * Optimizer states cannot be pulled: where the state file is wanted, the scan brings whole rows,
  * and their states are spooled to an unlinked file on the same disk and written from there. What
  * can fail: a shard, the disk, a key or a GPU that does not fit what was asked for. What was staged
@@ -27,6 +27,7 @@
 
 #define STATE_NAME  "opt_sparse" /* in the staged folder, until it is published */
 #define CHUNK_BYTES (1u << 20)
+#define FILES_MAX   4 /* keys, slots, rows, states */
 
 /* Of the rows ahead of the one being copied. */
 #define PREFETCH_ROWS  8u
@@ -49,7 +50,8 @@ struct exporting {
     const float *spool;   /* mapped [n_entries][record_floats] once collected */
     uint8_t *chunk;       /* [CHUNK_BYTES] on its way to a file */
     size_t chunk_fill;
-    struct durable_file file; /* being written */
+    struct durable_file files[FILES_MAX]; /* [n_files], the last being written */
+    uint32_t n_files;
     struct ticker ticker;
     embd_dump_report report;
 };
@@ -232,11 +234,16 @@ static int order(struct exporting *x)
 
 /* ---- writing the files ---- */
 
+static struct durable_file *file(struct exporting *x)
+{
+    return &x->files[x->n_files - 1];
+}
+
 static int flush_chunk(struct exporting *x)
 {
     struct msg_piece piece = {x->chunk, x->chunk_fill};
     x->chunk_fill = 0;
-    if (embd__durable_write(&x->file, &piece, 1, x->e))
+    if (embd__durable_write(file(x), &piece, 1, x->e))
         return x->e->status;
     return embd__ticker_add(&x->ticker, 0, piece.bytes, x->e);
 }
@@ -252,16 +259,26 @@ static void *append(struct exporting *x, size_t bytes)
 
 static int begin_file(struct exporting *x, const char *name)
 {
-    embd__durable_fini(&x->file);
+    x->n_files++;
     x->chunk_fill = 0;
-    return embd__durable_create_plain(&x->file, x->staged, name, x->e);
+    return embd__durable_create_plain(file(x), x->staged, name, x->e);
 }
 
-static int finish_file(struct exporting *x)
+/* Nothing more comes into it. Nobody waits for the disk yet. */
+static int end_file(struct exporting *x)
 {
-    if (flush_chunk(x) || embd__durable_finish(&x->file, x->e))
+    if (flush_chunk(x))
         return x->e->status;
-    x->report.bytes += x->file.bytes;
+    embd__durable_flush(file(x));
+    x->report.bytes += file(x)->bytes;
+    return EMBD_OK;
+}
+
+static int finish_files(struct exporting *x)
+{
+    for (uint32_t i = 0; i < x->n_files; i++)
+        if (embd__durable_finish(&x->files[i], x->e))
+            return x->e->status;
     return EMBD_OK;
 }
 
@@ -301,7 +318,7 @@ static int write_file(struct exporting *x, const char *name, size_t item_bytes,
             return x->e->status;
         put(x, &x->entries[i], to);
     }
-    return finish_file(x);
+    return end_file(x);
 }
 
 /* One run of rows after the other, as they come. */
@@ -311,7 +328,7 @@ static int append_runs(struct exporting *x, struct ordered_rows *rows)
     int status;
     while ((status = embd__ordered_next(rows, &run)) > 0) {
         struct msg_piece piece = {run->values, (uint64_t)run->n * x->schema.s.dim * sizeof(float)};
-        if (embd__durable_write(&x->file, &piece, 1, x->e) ||
+        if (embd__durable_write(file(x), &piece, 1, x->e) ||
             embd__ticker_add(&x->ticker, run->n, piece.bytes, x->e))
             return x->e->status;
     }
@@ -327,7 +344,7 @@ static int write_vectors(struct exporting *x)
     if (status == EMBD_OK)
         status = append_runs(x, &rows);
     embd__ordered_close(&rows);
-    return status ? status : finish_file(x);
+    return status ? status : end_file(x);
 }
 
 /* One GPU's buffer of one state tensor: its rows first, then zeros. */
@@ -358,7 +375,7 @@ static int write_state(struct exporting *x)
         for (uint32_t gpu = 0; gpu < x->options->n_gpus; gpu++)
             if (write_buffer(x, tensor, gpu))
                 return x->e->status;
-    return finish_file(x);
+    return end_file(x);
 }
 
 /* All that shows rows as they are now. */
@@ -389,7 +406,9 @@ static int collect(struct exporting *x, const char *table, embd_progress *progre
         return x->e->status;
     take_table(x, table, progress, arg);
     embd__admin_release(x->client, &x->report.pause_us);
-    return x->e->status || !x->n_tensors ? x->e->status : write_state(x);
+    if (x->e->status || (x->n_tensors && write_state(x)))
+        return x->e->status;
+    return finish_files(x);
 }
 
 static int publish(struct exporting *x, const char *folder)
@@ -421,7 +440,8 @@ static void fini(struct exporting *x)
         munmap((void *)(uintptr_t)x->spool, x->n_entries * x->record_floats * sizeof(float));
     if (x->spool_fd >= 0)
         close(x->spool_fd);
-    embd__durable_fini(&x->file);
+    for (uint32_t i = 0; i < x->n_files; i++)
+        embd__durable_fini(&x->files[i]);
     embd__schema_fini(&x->schema);
     free(x->entries);
     free(x->gpu_ends);
@@ -439,8 +459,7 @@ EMBD_API int embd_hugectr_export(embd_client *client, const char *table, const c
                           .e = embd__client_error(client),
                           .options = options ? options : &defaults,
                           .n_shards = embd_shard_count(client),
-                          .spool_fd = -1,
-                          .file = {.fd = -1}};
+                          .spool_fd = -1};
     *x.e = (struct embd__error){0};
     int status = check(&x);
     if (status == EMBD_OK)

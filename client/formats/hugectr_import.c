@@ -2,7 +2,8 @@
  *
  * The happy path: open the files and compare their sizes; read `key` and `slot_id` once to check
  * each of them; look whether a table is in the way; create it; read all files once more, block by
- * block, and send every row to the shard that owns its slot or key here; set the step counter. What
+ * block and ahead of what is being sent (hugectr_blocks.h), and send every row to the shard that
+ * owns its slot or key here; set the step counter. What
  * can fail: the files (then nothing has changed), a table in the way (likewise), or a shard while
  * rows are sent: the table that this import created is then dropped again. A key that is there
  * twice shows in the end, when the table has fewer rows than were sent. */
@@ -11,14 +12,10 @@
 #include <string.h>
 
 #include "admin.h"
-#include "dtype.h"
-#include "hugectr_state.h"
+#include "hugectr_blocks.h"
 #include "scatter.h"
 #include "ticker.h"
 #include "vacancy.h"
-
-#define CHUNK_BYTES (4u << 20) /* of rows read at a time */
-#define CHUNK_ROWS  (64u << 10)
 
 struct importing {
     embd_client *client;
@@ -29,86 +26,10 @@ struct importing {
     struct hugectr_folder folder;
     struct state_reader state; /* open only with options->state_file */
     bool has_slots, has_state_file;
-    uint32_t n_state; /* floats of state beside a row */
+    struct hugectr_blocks blocks; /* open where blocks.path is set */
     struct scatter scatter;
     struct ticker ticker;
-    /* A block being read: arrays of `capacity` rows, one allocation. */
-    uint32_t capacity;
-    void *memory;
-    uint64_t *keys, *wide_slots;
-    uint16_t *slots;
-    float *vectors, *states;
-    uint8_t *rows;
 };
-
-/* ---- the block ---- */
-
-static void *cut(uint8_t **next, size_t bytes)
-{
-    void *piece = *next;
-    *next += (bytes + 63) / 64 * 64;
-    return piece;
-}
-
-static int allocate(struct importing *m)
-{
-    size_t dim = m->schema->dim, row_bytes = (2 * dim + m->n_state) * sizeof(float);
-    size_t n = CHUNK_BYTES / row_bytes;
-    n = n < 1 ? 1 : n > CHUNK_ROWS ? CHUNK_ROWS : n;
-    uint8_t *next = m->memory = aligned_alloc(64, (n * (row_bytes + 18) + 12 * 64) / 64 * 64);
-    if (!next)
-        return embd__error_set(m->e, EMBD_NO_MEMORY, "no memory to read %s", m->path);
-    m->capacity = (uint32_t)n;
-    m->keys = cut(&next, n * sizeof *m->keys);
-    m->wide_slots = cut(&next, n * sizeof *m->wide_slots);
-    m->slots = cut(&next, n * sizeof *m->slots);
-    m->vectors = cut(&next, n * dim * sizeof(float));
-    m->rows = cut(&next, n * dim * sizeof(float));
-    m->states = cut(&next, n * m->n_state * sizeof(float));
-    return EMBD_OK;
-}
-
-static int check_keys(struct importing *m, uint64_t first, uint32_t n)
-{
-    for (uint32_t i = 0; m->options->u32_keys && i < n; i++)
-        if (m->keys[i] > UINT32_MAX)
-            return embd__error_set(m->e, EMBD_INVALID,
-                                   "%s: row %" PRIu64 " has key %" PRIu64
-                                   ", which is beyond 32 bits",
-                                   m->folder.key.path, first + i, m->keys[i]);
-    for (uint32_t i = 0; m->has_slots && i < n; i++) {
-        if (m->wide_slots[i] >= m->schema->slots)
-            return embd__error_set(
-                m->e, EMBD_CORRUPT,
-                "%s: row %" PRIu64 " has slot %" PRIu64 ", the table has %" PRIu32,
-                m->folder.slot.path, first + i, m->wide_slots[i], m->schema->slots);
-        m->slots[i] = (uint16_t)m->wide_slots[i];
-    }
-    return EMBD_OK;
-}
-
-static int read_keys(struct importing *m, uint64_t first, uint32_t n)
-{
-    if (embd__plain_read(&m->folder.key, 8 * first, m->keys, 8 * (uint64_t)n, m->e))
-        return m->e->status;
-    if (m->has_slots &&
-        embd__plain_read(&m->folder.slot, 8 * first, m->wide_slots, 8 * (uint64_t)n, m->e))
-        return m->e->status;
-    return check_keys(m, first, n);
-}
-
-static uint32_t gpu_of(const struct importing *m, uint32_t i)
-{
-    return embd__hugectr_gpu(m->schema, m->options->n_gpus, m->has_slots ? m->slots[i] : 0,
-                             m->keys[i]);
-}
-
-/* The rows from `first` on that fit into the block. */
-static uint32_t block_rows(const struct importing *m, uint64_t first)
-{
-    uint64_t left = m->folder.n_rows - first;
-    return left < m->capacity ? (uint32_t)left : m->capacity;
-}
 
 /* ---- before anything changes ---- */
 
@@ -127,26 +48,55 @@ static int open_files(struct importing *m)
     return m->has_state_file ? embd__state_open(&m->state, m->schema, m->options, m->e) : EMBD_OK;
 }
 
+static int open_blocks(struct importing *m)
+{
+    m->blocks = (struct hugectr_blocks){.folder = &m->folder,
+                                        .path = m->path,
+                                        .schema = m->schema,
+                                        .options = m->options,
+                                        .state = m->has_state_file ? &m->state : NULL};
+    return embd__blocks_open(&m->blocks, m->e);
+}
+
+/* Hands every block to `take`, which tells the bytes of the folder it has used. */
+static int each_block(struct importing *m, bool keys_only,
+                      int (*take)(struct importing *m, const struct hugectr_block *block,
+                                  void *arg, uint64_t *bytes_out),
+                      void *arg)
+{
+    const struct hugectr_block *block;
+    uint64_t bytes;
+    if (embd__blocks_start(&m->blocks, keys_only, m->e))
+        return m->e->status;
+    while (embd__blocks_next(&m->blocks, &block, m->e) > 0)
+        if (take(m, block, arg, &bytes) || embd__ticker_add(&m->ticker, block->n, bytes, m->e))
+            break;
+    embd__blocks_stop(&m->blocks);
+    return m->e->status;
+}
+
+static int count_block(struct importing *m, const struct hugectr_block *block, void *arg,
+                       uint64_t *bytes_out)
+{
+    uint64_t *counts = arg;
+    for (uint32_t i = 0; i < block->n; i++)
+        counts[embd__blocks_gpu(&m->blocks, block, i)]++;
+    *bytes_out = (m->has_slots ? 16 : 8) * (uint64_t)block->n;
+    return EMBD_OK;
+}
+
 /* Reads all keys and slots, for what is wrong with them and for the keys of each GPU. */
 static int count_gpus(struct importing *m, uint64_t *counts)
 {
-    for (uint64_t first = 0; first < m->folder.n_rows;) {
-        uint32_t n = block_rows(m, first);
-        if (read_keys(m, first, n))
-            return m->e->status;
-        for (uint32_t i = 0; i < n; i++)
-            counts[gpu_of(m, i)]++;
-        first += n;
-        if (embd__ticker_add(&m->ticker, n, (m->has_slots ? 16 : 8) * (uint64_t)n, m->e))
-            return m->e->status;
-    }
+    if (each_block(m, true, count_block, counts))
+        return m->e->status;
     return m->has_state_file ? embd__state_check(&m->state, counts, m->e) : EMBD_OK;
 }
 
 static int check(struct importing *m, embd_progress *progress, void *arg)
 {
     if (embd__hugectr_check(m->options, m->e) || embd__schema_check(m->schema, m->e) ||
-        open_files(m) || allocate(m))
+        open_files(m) || open_blocks(m))
         return m->e->status;
     uint64_t *counts = calloc(m->options->n_gpus, sizeof *counts);
     if (!counts)
@@ -161,45 +111,18 @@ static int check(struct importing *m, embd_progress *progress, void *arg)
 
 /* ---- rows ---- */
 
-/* The value that new rows' state starts at, as the servers have it. */
-static float first_state(const embd_optimizer *o)
+static int send_block(struct importing *m, const struct hugectr_block *block, void *arg,
+                      uint64_t *bytes_out)
 {
-    bool accumulates = o->kind == EMBD_ADAGRAD || o->kind == EMBD_ROWWISE_ADAGRAD;
-    return accumulates ? o->initial_accumulator : 0.0f;
-}
-
-static int read_states(struct importing *m, uint32_t n)
-{
-    float first = first_state(&m->schema->optimizer);
-    uint32_t n_own = embd__schema_optimizer_floats(m->schema); /* stamps and uses start at 0 */
-    for (size_t i = 0; !m->has_state_file && i < (size_t)n * m->n_state; i++)
-        m->states[i] = i % m->n_state < n_own ? first : 0.0f;
-    for (uint32_t i = 0; m->has_state_file && i < n; i++)
-        if (embd__state_next(&m->state, gpu_of(m, i), m->states + (size_t)i * m->n_state, m->e))
-            return m->e->status;
-    return EMBD_OK;
-}
-
-static int send_rows(struct importing *m, uint64_t first, uint32_t n)
-{
-    size_t dim = m->schema->dim;
-    uint64_t row_bytes = 4 * dim;
-    if (read_keys(m, first, n) ||
-        embd__plain_read(&m->folder.vector, first * row_bytes, m->vectors, n * row_bytes, m->e))
-        return m->e->status;
-    bool is_f32 = m->schema->dtype == EMBD_F32;
-    if (!is_f32)
-        embd__from_f32(m->rows, m->schema->dtype, m->vectors, n * dim);
-    if (read_states(m, n))
-        return m->e->status;
-    struct row_block block = {.n_rows = n,
-                              .keys = m->keys,
-                              .slots = m->has_slots ? m->slots : NULL,
-                              .rows = is_f32 ? (const void *)m->vectors : m->rows,
-                              .states = m->n_state ? m->states : NULL};
-    if (embd__scatter_block(&m->scatter, &block))
-        return m->e->status;
-    return embd__ticker_add(&m->ticker, n, n * (row_bytes + (m->has_slots ? 16 : 8)), m->e);
+    struct row_block rows = {.n_rows = block->n,
+                             .keys = block->keys,
+                             .slots = m->has_slots ? block->slots : NULL,
+                             .rows = m->schema->dtype == EMBD_F32 ? (const void *)block->vectors
+                                                                  : block->rows,
+                             .states = m->blocks.n_state ? block->states : NULL};
+    (void)arg;
+    *bytes_out = block->n * (4 * (uint64_t)m->schema->dim + (m->has_slots ? 16 : 8));
+    return embd__scatter_block(&m->scatter, &rows);
 }
 
 /* Fewer rows than keys were sent: some were the same. */
@@ -222,12 +145,8 @@ static int check_distinct(struct importing *m)
 
 static int send_all(struct importing *m)
 {
-    for (uint64_t first = 0; first < m->folder.n_rows;) {
-        uint32_t n = block_rows(m, first);
-        if (send_rows(m, first, n))
-            return m->e->status;
-        first += n;
-    }
+    if (each_block(m, false, send_block, NULL))
+        return m->e->status;
     if (embd__scatter_finish(&m->scatter) || check_distinct(m))
         return m->e->status;
     for (uint32_t shard = 0; shard < embd_shard_count(m->client); shard++)
@@ -265,9 +184,10 @@ static int fill(struct importing *m, embd_progress *progress, void *arg)
 static void fini(struct importing *m)
 {
     embd__scatter_close(&m->scatter);
+    if (m->blocks.path)
+        embd__blocks_close(&m->blocks);
     embd__hugectr_close(&m->folder);
     embd__state_close(&m->state);
-    free(m->memory);
 }
 
 EMBD_API int embd_hugectr_import(embd_client *client, const embd_schema *schema, const char *folder,
@@ -282,7 +202,6 @@ EMBD_API int embd_hugectr_import(embd_client *client, const embd_schema *schema,
                           .options = options ? options : &defaults,
                           .path = folder,
                           .has_slots = schema->partition == EMBD_SLOT,
-                          .n_state = embd__schema_state_floats(schema),
                           .folder = {{.fd = -1}, {.fd = -1}, {.fd = -1}, 0},
                           .state = {.file = {.fd = -1}}};
     *m.e = (struct embd__error){0};
