@@ -2,10 +2,10 @@
 #ifndef EMBD_PROTO_ROUTE_H
 #define EMBD_PROTO_ROUTE_H
 
-#include "embd/embd.h"
+#include "dtype.h"
 
 /* murmur3's 64-bit finalizer: a bijection that spreads every input bit over the output. */
-static inline uint64_t embd__mix64(uint64_t x)
+EMBD_INLINE uint64_t embd__mix64(uint64_t x)
 {
     x ^= x >> 33;
     x *= 0xff51afd7ed558ccdULL;

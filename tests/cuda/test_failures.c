@@ -115,6 +115,42 @@ static void test_no_memory_to_erase(void **state)
     assert_int_equal(stand_in_bytes, 0);
 }
 
+/* Every allocation of a push that evicts comes before any row goes. */
+static void test_no_memory_to_evict(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    struct batch old, new;
+    struct pair pair;
+    struct outcome outcome;
+    float *grads = calloc((size_t)N * 24, sizeof *grads);
+    int status = EMBD_NO_MEMORY;
+    uint64_t n = 0;
+    schema.on_full = EMBD_EVICT_LFU;
+    schema.capacity = N;
+    schema.optimizer.update = EMBD_GLOBAL;
+    pair_open(&pair, "cuda", &schema, 3);
+    draw(&old, 0);
+    draw(&new, N / 2);
+    pair_push(&pair, &old, EMBD_F32, false);
+    for (; status == EMBD_NO_MEMORY; n++) {
+        stand_in_calls_left = n;
+        status = push(&pair, &new, grads, &outcome);
+        stand_in_calls_left = UINT64_MAX;
+        if (status == EMBD_NO_MEMORY)
+            pair_compare(&pair);
+    }
+    assert_int_equal(status, EMBD_OK);
+    assert_true(n >= 5);
+    assert_int_equal(model_push(pair.model, &new.in, grads, false, NULL, NULL), EMBD_OK);
+    pair_compare(&pair);
+    batch_free(&old);
+    batch_free(&new);
+    free(grads);
+    pair_close(&pair);
+    assert_int_equal(stand_in_bytes, 0);
+}
+
 /* Every later call is answered with the first failure, also when the device seems well again. */
 static void test_device_fails(void **state)
 {
@@ -190,6 +226,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_no_memory_to_erase),
+        cmocka_unit_test(test_no_memory_to_evict),
         cmocka_unit_test(test_device_fails),
         cmocka_unit_test(test_order),
     };

@@ -82,6 +82,44 @@ static void test_random_schedules(void **state)
     run_schedule(EMBD_SGD, 32, 3, EMBD_MODULO, n_operations / 4);
 }
 
+/* A table at its bound: passes over rows that are pushed evenly, often and once. */
+static void run_evictions(embd_on_full policy, embd_partition partition, uint32_t rows)
+{
+    embd_schema schema = schema_of(6, EMBD_ROWWISE_ADAGRAD);
+    uint64_t *pool = malloc(2 * rows * sizeof *pool);
+    struct pair pair;
+    schema.partition = partition;
+    schema.slots = partition == EMBD_SLOT ? 3 : 1;
+    schema.on_full = policy;
+    schema.capacity = rows;
+    schema.ttl = 6;
+    pair_open(&pair, "cuda", &schema, 12);
+    pair.pool = pool;
+    pair.n_pool = 2 * rows;
+    for (uint32_t turn = 0; turn < 32; turn++) {
+        struct batch batch;
+        for (uint32_t i = 0; i < 2 * rows; i++)
+            pool[i] = (uint64_t)(i % 3 ? i : i % (rows / 8)) << turn % 2 * 40;
+        batch_draw(&pair, &batch, rows / 8, 1, true, false);
+        pair_push(&pair, &batch, EMBD_F32, true);
+        batch_free(&batch);
+        if (turn % 10 == 9)
+            pair_reload(&pair);
+    }
+    pair_compare(&pair);
+    assert_true(pair.store->n_evicted > 0 && pair.store->n_rows <= rows);
+    pair_close(&pair);
+    free(pool);
+}
+
+static void test_evictions(void **state)
+{
+    (void)state;
+    run_evictions(EMBD_EVICT_LRU, EMBD_SLOT, n_operations / 8);
+    run_evictions(EMBD_EVICT_LFU, EMBD_HASH, n_operations / 8);
+    run_evictions(EMBD_EVICT_TTL, EMBD_HASH, n_operations / 8);
+}
+
 /* ---- places in the key table ---- */
 
 /* key_hash of keytable.cuh, slot 0. */
@@ -240,9 +278,10 @@ int main(int argc, char **argv)
     if (argc > 1)
         n_operations = (uint32_t)atoi(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_schedules), cmocka_unit_test(test_one_bucket),
-        cmocka_unit_test(test_greatest_load),    cmocka_unit_test(test_come_and_go),
-        cmocka_unit_test(test_one_key),          cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_random_schedules), cmocka_unit_test(test_evictions),
+        cmocka_unit_test(test_one_bucket),       cmocka_unit_test(test_greatest_load),
+        cmocka_unit_test(test_come_and_go),      cmocka_unit_test(test_one_key),
+        cmocka_unit_test(test_windows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

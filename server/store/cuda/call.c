@@ -183,10 +183,12 @@ static void set_counts(struct call *call)
         call->push->n_inserted = call->n_inserted;
         call->push->n_full = call->n_full;
         call->push->n_filtered = n_filtered;
+        call->push->n_evicted = call->n_evicted;
     } else if (call->kind == CALL_INSERT) {
         call->insert->n_inserted = call->n_inserted;
         call->insert->n_full = call->n_full;
         call->insert->n_filtered = n_filtered;
+        call->insert->n_evicted = call->n_evicted;
     }
 }
 
@@ -227,11 +229,14 @@ static void start(struct call *call)
 
 static void commit(struct call *call)
 {
-    int status = push_commit(call, &call->done->error);
+    bool again = false;
+    int status = evict_others(call, &again, &call->done->error);
+    if (status == EMBD_OK && !again)
+        status = push_commit(call, &call->done->error);
     if (status != EMBD_OK)
         end(call, status);
     else
-        record(call, CALL_ENQUEUED);
+        record(call, again ? CALL_PLANNED : CALL_ENQUEUED);
 }
 
 /* Starts what waits, as far as no plan is in the way. */

@@ -122,20 +122,10 @@ static void set_view(struct store *store)
     };
 }
 
-static int check_supported(const embd_schema *s, struct embd__error *e)
-{
-    if (embd__schema_use_floats(s) > 0)
-        return embd__error_set(e, EMBD_UNSUPPORTED, "table %s: the cuda store has no on_full '%s'",
-                               s->name, embd_on_full_name(s->on_full));
-    return EMBD_OK;
-}
-
 int cuda_open_on(const struct table_schema *schema, int device, struct store **out,
                  struct embd__error *e)
 {
     *out = NULL;
-    if (check_supported(&schema->s, e) != EMBD_OK)
-        return e->status;
     struct store *store = calloc(1, sizeof *store);
     if (store == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to open it", schema->s.name);
@@ -144,6 +134,7 @@ int cuda_open_on(const struct table_schema *schema, int device, struct store **o
     store->window_bytes = WINDOW_BYTES;
     store->window_keys = WINDOW_KEYS;
     store->is_global = optimizer_is_global(&schema->s.optimizer);
+    store->evicts = embd__schema_use_floats(&schema->s) > 0;
     set_view(store);
     int status = open_memory(store);
     if (status != 0) {
@@ -178,6 +169,7 @@ static void cuda_insert(struct store *store, struct store_insert *insert, struct
 static void cuda_set_step(struct store *store, uint64_t step)
 {
     store->step = step;
+    store->none_expire_before = 0;
 }
 
 static void cuda_stats(const struct store *store, struct store_stats *out)
@@ -190,6 +182,7 @@ static void cuda_stats(const struct store *store, struct store_stats *out)
         .index_bytes = store->view.n_buckets * ENTRY_BUCKET * sizeof(struct entry) +
                        store->row_keys.bytes + store->row_slots.bytes,
         .steps = store->step,
+        .evicted = store->n_evicted,
     };
 }
 

@@ -9,6 +9,7 @@
  *   pull      enqueues pulls
  *   plan      what a request will create, then its rows and entries
  *   push      enqueues pushes and inserts
+ *   evict     rows that go where there is no room for others
  *   erase     keys forgotten; the last rows take the places of theirs
  *   scan, load   copy rows out and in; these and erase block
  *
@@ -74,7 +75,10 @@ struct call {
 
     struct plan_view plan;
     struct plan_report *report; /* in staging */
-    uint32_t n_inserted, n_full;
+    void *select_temp;
+    size_t select_bytes;
+    uint32_t n_inserted, n_full, n_evicted;
+    bool has_evicted; /* or could not */
     void *second;   /* device memory of a push's second half, once it is reserved */
     bool is_sorted; /* it has the refs in order, unless the report tells of keys without a row */
 };
@@ -90,6 +94,9 @@ struct store {
     uint64_t n_entries_max;    /* that the entries have room for, */
     uint64_t n_removed;        /* of which so many went since all were placed anew */
     bool is_global;            /* pushes step all rows */
+    bool evicts;               /* on_full is an evict policy */
+    uint64_t none_expire_before; /* ttl: no row can have expired before the table's step is that */
+    uint64_t n_evicted;
     uint64_t window_bytes;     /* WINDOW_BYTES, and */
     uint32_t window_keys;      /* WINDOW_KEYS */
     bool misses;               /* the last push had keys without a row */
@@ -157,10 +164,12 @@ int plan_start(struct call *call);
  * (plan_reserve), which are then enqueued. */
 int plan_reserve(struct call *call, bool want_statuses, struct embd__error *e);
 int plan_commit(struct call *call, bool want_statuses, struct embd__error *e);
+int plan_refuse(const struct call *call, uint64_t room, struct embd__error *e); /* EMBD_FULL */
 
 int push_start(struct call *call);
 /* After push_start: sorts while the report is on its way. Not needed, and may do nothing. */
 void push_presort(struct call *call);
+int push_take_memory(struct call *call);
 /* With the report: all that the commit may fail of for want of room or memory, taken beforehand. */
 int push_reserve(struct call *call, struct embd__error *e);
 int push_commit(struct call *call, struct embd__error *e);
@@ -178,6 +187,13 @@ struct leaving {
 };
 void leaving_lay_out(struct leaving *leaving, uint32_t n, struct arena *arena);
 int leaving_close_up(struct store *store, const struct leaving *leaving, uint32_t n_gone);
+
+/* ---- evict ---- */
+
+struct use_view cuda_use(const struct store *store);
+/* With the report: where keys need more rows than there is room, others go, once; the plan is then
+ * enqueued anew, and *again set. EMBD_FULL, EMBD_NO_MEMORY: nothing changed. */
+int evict_others(struct call *call, bool *again, struct embd__error *e);
 
 /* ---- the calls of store_ops ---- */
 

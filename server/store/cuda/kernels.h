@@ -200,6 +200,44 @@ int launch_list_movers(const uint32_t *rows, uint32_t n, uint64_t n_after, uint8
 int launch_move_rows(struct table_view t, const uint32_t *rows, const uint32_t *movers,
                      const uint32_t *n_movers, uint32_t n, void *stream);
 
+/* What an evicting table does: the rules are use.h's. */
+struct use_view {
+    uint32_t at; /* of a row's state */
+    bool counts;
+    uint64_t step, ttl; /* ttl 0: rows of any age may go */
+};
+/* New rows first_row .. first_row + n are used now. */
+int launch_begin_use(struct table_view t, struct use_view use, uint64_t first_row, uint64_t n,
+                     void *stream);
+/* The rows of refs [n], rising, 0: none, have been pushed. */
+int launch_note_use(struct table_view t, struct use_view use, const uint32_t *refs, uint32_t n,
+                    void *stream);
+
+/* Which rows may go. Starts at 0, first_expiry at UINT64_MAX. */
+struct use_survey {
+    unsigned long long n_may_go;     /* rows that are not marked and old enough */
+    unsigned long long first_expiry; /* of any row; with a ttl */
+};
+/* The rows that go are those whose rank, cut behind bit `shift` of word `word`, is at most `bound`;
+ * words are a rank's count, stamp, mixed and slot. Launches narrow it down, digit by digit. */
+struct use_choice {
+    uint64_t bound[4], left; /* of rows with the rank `bound` so far: how many of them go */
+    uint32_t word, shift, is_done;
+};
+#define USE_BINS 4096u
+struct evict_view {
+    uint64_t n_rows;
+    const uint32_t *marks; /* as for launch_sweep; these rows stay */
+    struct use_survey *survey;
+    struct use_choice *choice;
+    uint32_t *bins;         /* [USE_BINS], start at 0 and end so */
+    uint32_t *rows, *n_out; /* [n] the rows that go, in any order; *n_out starts at 0 */
+};
+int launch_survey(struct table_view t, struct use_view use, struct evict_view v, void *stream);
+/* n of the n_may_go: their numbers; their entries go. */
+int launch_choose(struct table_view t, struct use_view use, struct evict_view v, uint64_t n,
+                  uint64_t n_may_go, void *stream);
+
 /* CUB. `temp` of at least the bytes that the function beside it says. */
 size_t sort_bytes(uint32_t n);
 int launch_sort(void *temp, size_t temp_bytes, const uint32_t *keys, uint32_t *keys_out,

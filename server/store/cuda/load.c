@@ -216,6 +216,7 @@ int cuda_load(struct store *store, const struct row_block *block, struct embd__e
         return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
     struct call *rows = call_new(store), *others = call_new(store);
     store->view.admit_after = 0;
+    store->none_expire_before = 0;
     if (rows != NULL && others != NULL)
         load_block(store, rows, others, block, e);
     else

@@ -27,27 +27,14 @@ void plan_lay_out(struct call *call, struct arena *arena)
     p->is_leader = arena_take(arena, n);
     p->claims = arena_take(arena, p->n_groups * sizeof *p->claims);
     p->report = arena_take(arena, sizeof *p->report);
+    call->select_bytes = select_bytes(call->in.n);
+    call->select_temp = arena_take(arena, call->select_bytes);
 }
 
 static int clear(const struct plan_view *p, void *stream)
 {
     int status = device_fill(p->claims, 0, p->n_groups * sizeof *p->claims, stream);
     return status ? status : device_fill(p->report, 0, sizeof *p->report, stream);
-}
-
-static int select_leaders(struct call *call)
-{
-    struct plan_view *p = &call->plan;
-    struct store *store = call->store;
-    void *temp;
-    size_t bytes = select_bytes(call->in.n);
-    int status = device_new(&temp, bytes + 256, store->stream);
-    if (status != 0)
-        return status;
-    status = launch_select(temp, bytes, p->positions, p->is_leader, p->leaders,
-                           &p->report->n_leaders, call->in.n, store->stream);
-    device_free(temp, store->stream);
-    return status;
 }
 
 int plan_start(struct call *call)
@@ -66,19 +53,20 @@ int plan_start(struct call *call)
     if (status == 0)
         status = launch_group(store->view, call->in, *p, stream);
     if (status == 0)
-        status = select_leaders(call);
+        status = launch_select(call->select_temp, call->select_bytes, p->positions, p->is_leader,
+                               p->leaders, &p->report->n_leaders, call->in.n, stream);
     if (status == 0 && store->n_candidates)
         status = launch_count(call->in, *p, cuda_room(store), stream);
     return status ? status : device_copy(call->report, p->report, sizeof *p->report, stream);
 }
 
-static int refuse_full(const struct call *call, uint64_t room, struct embd__error *e)
+int plan_refuse(const struct call *call, uint64_t room, struct embd__error *e)
 {
     const struct store *store = call->store;
     return embd__error_set(e, EMBD_FULL,
                            "table %s: %u keys need a row, %llu rows are left of capacity %llu",
                            store->schema->s.name, call->report->n_leaders, (unsigned long long)room,
-                           (unsigned long long)(store->n_rows + room));
+                           (unsigned long long)(store->n_rows + cuda_room(store)));
 }
 
 /* Of n leaders. */
@@ -122,7 +110,7 @@ int plan_reserve(struct call *call, bool want_statuses, struct embd__error *e)
     uint64_t room = cuda_room(store);
     call->n_inserted = (uint32_t)least(call->report->n_leaders, room);
     if (call->n_inserted < call->report->n_leaders && !want_statuses)
-        return refuse_full(call, room, e);
+        return plan_refuse(call, room, e);
     int status = reserve(call, call->n_inserted);
     if (status == DEVICE_NO_MEMORY && want_statuses)
         status = reserve_less(call);
@@ -141,6 +129,9 @@ int plan_commit(struct call *call, bool want_statuses, struct embd__error *e)
     if (r->n_leaders + r->n_filtered > 0)
         status = launch_create(store->view, call->in, call->plan, call->n_inserted, store->n_rows,
                                r->n_filtered > 0 || store->n_candidates > 0, store->stream);
+    if (status == 0 && store->evicts && call->n_inserted > 0)
+        status = launch_begin_use(store->view, cuda_use(store), store->n_rows, call->n_inserted,
+                                  store->stream);
     if (status == 0 && (r->misses || call->statuses != NULL) && call->in.n > 0)
         status = launch_resolve(store->view, call->in, call->plan, call->statuses, store->stream);
     store->n_rows += call->n_inserted;

@@ -128,6 +128,9 @@ static int enqueue_step(struct call *call, const struct second *s)
         status = enqueue_sort(call, s);
     if (status == 0)
         status = launch_apply(store->view, s->view, o->kind, step, store->stream);
+    if (status == 0 && store->evicts)
+        status = launch_note_use(store->view, cuda_use(store), s->view.refs, call->in.n,
+                                 store->stream);
     return status == 0 && store->is_global ? enqueue_sweep(call, s, &step) : status;
 }
 
@@ -164,15 +167,17 @@ void push_presort(struct call *call)
     call->is_sorted = enqueue_sort(call, &s) == 0;
 }
 
-int push_reserve(struct call *call, struct embd__error *e)
+int push_take_memory(struct call *call)
 {
     bool has_step = call->kind == CALL_PUSH && call->in.n > 0;
-    if (has_step && call->second == NULL) {
-        int status = take_second(call);
-        if (status != 0)
-            return cuda_error(call->store, status, "for a push", e);
-    }
-    return plan_reserve(call, call->statuses != NULL, e);
+    return has_step && call->second == NULL ? take_second(call) : 0;
+}
+
+int push_reserve(struct call *call, struct embd__error *e)
+{
+    int status = push_take_memory(call);
+    return status ? cuda_error(call->store, status, "for a push", e)
+                  : plan_reserve(call, call->statuses != NULL, e);
 }
 
 static int commit_push(struct call *call, struct embd__error *e)

@@ -82,7 +82,7 @@ static uint32_t new_row(struct store *store, uint64_t key, uint32_t slot)
     for (uint32_t i = 0; i < store->state_floats; i++)
         host_state(store, record)[i] = i < store->optimizer_floats ? first : 0.0f;
     if (store->evicts)
-        evict_begin_use(store, host_state(store, record));
+        use_begin(host_state(store, record) + store->use_at, store->step);
     return row;
 }
 

@@ -1,57 +1,33 @@
-/* evict.c - on_full = evict_...: rows that go so that others can come.
+/* evict.c - on_full = evict_...: rows that go so that others can come, by the rules of use.h.
  *
- * A row's use stands last in its state: the table's step at its last push, and with evict_lfu how
- * often it was pushed. Only a push writes it, beside the row it steps anyway. When room is missing,
- * one pass over the index finds the rows to go: a heap keeps the best of those seen so far, so that
- * most rows cost a comparison. A pass takes at least a sixteenth of the capacity away, which keeps
- * the next one far off. Rows of the request at hand stay.
- *
- * Which rows go depends on steps, counts and keys only, never on where they lie or on a clock: a
- * journal that is replayed, or a dump that is loaded, evicts the same. */
+ * Only a push writes a row's use, beside the row it steps anyway. When room is missing, one pass
+ * over the index finds the rows to go: a heap keeps the best of those seen so far, so that most
+ * rows cost a comparison. Rows of the request at hand stay. */
 #include "host.h"
 
 #include "memory.h"
-#include "route.h"
 
-#define PASS_PART 16u
-#define COUNT_MAX 16777215.0f /* the last whole number that f32 counts to */
-#define BATCH     32u
+#define BATCH 32u
 
 static float *use_of(const struct store *store, uint32_t row)
 {
     return host_state(store, rows_at(&store->rows, row)) + store->use_at;
 }
 
-void evict_begin_use(const struct store *store, float *state)
-{
-    embd__stamp_put(state + store->use_at, store->step);
-}
-
 void evict_note_use(struct store *store)
 {
     bool counts = store->schema->s.on_full == EMBD_EVICT_LFU;
     const struct merge *merge = &store->merge;
-    for (uint32_t i = 0; i < merge->n; i++) {
-        if (merge->distinct[i].ref == 0)
-            continue;
-        float *use = use_of(store, merge->distinct[i].ref - 1);
-        embd__stamp_put(use, store->step);
-        if (counts && use[2] < COUNT_MAX)
-            use[2] += 1.0f;
-    }
+    for (uint32_t i = 0; i < merge->n; i++)
+        if (merge->distinct[i].ref != 0)
+            use_note(use_of(store, merge->distinct[i].ref - 1), store->step, counts);
 }
 
-/* ---- order ---- */
+/* ---- the heap ---- */
 
 static bool goes_first(const struct victim *a, const struct victim *b)
 {
-    if (a->count != b->count)
-        return a->count < b->count;
-    if (a->stamp != b->stamp)
-        return a->stamp < b->stamp;
-    if (a->mixed != b->mixed)
-        return a->mixed < b->mixed;
-    return a->slot < b->slot;
+    return use_goes_first(&a->rank, &b->rank);
 }
 
 static void sift_up(struct victim *heap, uint64_t i, struct victim new)
@@ -81,21 +57,12 @@ static struct victim victim_of(const struct store *store, const struct index_ent
 {
     const float *use = use_of(store, entry->ref - 1);
     bool counts = store->schema->s.on_full == EMBD_EVICT_LFU;
+    uint64_t key = index_key(entry->hash, entry->slot);
     return (struct victim){
-        .count = counts ? embd__stamp_half(use[2]) : 0,
-        .stamp = embd__stamp_get(use),
-        .mixed = embd__mix64(index_key(entry->hash, entry->slot)),
+        .rank = use_rank_of(use, counts, key, entry->slot),
         .hash = entry->hash,
-        .slot = entry->slot,
         .row = entry->ref - 1,
     };
-}
-
-/* The first step at which a row has expired; UINT64_MAX: never. */
-static uint64_t expiry(const struct store *store, uint64_t stamp)
-{
-    uint64_t step;
-    return __builtin_add_overflow(stamp, store->schema->s.ttl, &step) ? UINT64_MAX : step;
 }
 
 static void consider(struct store *store, struct victims *v, uint64_t most,
@@ -106,7 +73,7 @@ static void consider(struct store *store, struct victims *v, uint64_t most,
     struct victim new = victim_of(store, entry);
     bool stays = marks_has(&store->marks, entry->ref - 1);
     if (store->schema->s.on_full == EMBD_EVICT_TTL) {
-        uint64_t step = expiry(store, new.stamp);
+        uint64_t step = use_expiry(new.rank.stamp, store->schema->s.ttl);
         if (step < store->none_expire_before)
             store->none_expire_before = step;
         stays |= step > store->step;
@@ -147,7 +114,7 @@ static void pass(struct store *store, struct victims *victims, uint64_t most)
 bool evict_choose(struct store *store, uint64_t missing, struct victims *victims)
 {
     const embd_schema *s = &store->schema->s;
-    uint64_t part = s->capacity / PASS_PART, most = missing > part ? missing : part;
+    uint64_t part = s->capacity / USE_PASS_PART, most = missing > part ? missing : part;
     *victims = (struct victims){0};
     if (most > rows_used(&store->rows))
         most = rows_used(&store->rows);
@@ -161,8 +128,8 @@ bool evict_choose(struct store *store, uint64_t missing, struct victims *victims
         return false;
     victims->capacity = most;
     mark_request(store);
-    store->none_expire_before =
-        expiry(store, store->step); /* of rows that are made or pushed now */
+    /* of rows that are made or pushed now: */
+    store->none_expire_before = use_expiry(store->step, s->ttl);
     pass(store, victims, most);
     return true;
 }
@@ -170,7 +137,7 @@ bool evict_choose(struct store *store, uint64_t missing, struct victims *victims
 void evict_rows(struct store *store, const struct victims *victims)
 {
     for (uint64_t i = 0; i < victims->n; i++) {
-        index_remove(&store->index, victims->heap[i].hash, victims->heap[i].slot);
+        index_remove(&store->index, victims->heap[i].hash, victims->heap[i].rank.slot);
         rows_give_back(&store->rows, victims->heap[i].row);
     }
     store->n_evicted += victims->n;

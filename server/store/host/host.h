@@ -26,6 +26,7 @@
 #include "optimizer.h"
 #include "rows.h"
 #include "store.h"
+#include "use.h"
 
 struct store {
     const struct table_schema *schema; /* the caller's */
@@ -109,9 +110,9 @@ void host_set_statuses(const struct merge *merge, const struct distinct *d, uint
 /* ---- evict ---- */
 
 struct victim {
-    uint64_t count, stamp, mixed; /* the lowest go first, compared in this order, then slot */
+    struct use_rank rank;
     uint64_t hash;
-    uint32_t slot, row;
+    uint32_t row;
 };
 
 struct victims {
@@ -125,8 +126,6 @@ bool evict_choose(struct store *store, uint64_t missing, struct victims *victims
 void evict_rows(struct store *store, const struct victims *victims);
 void evict_end(struct victims *victims);
 
-/* A new row counts as used now. */
-void evict_begin_use(const struct store *store, float *state);
 /* The rows of store->merge have been pushed, at store->step. */
 void evict_note_use(struct store *store);
 
