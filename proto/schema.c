@@ -71,17 +71,13 @@ static int check_ranges(const embd_schema *schema, struct embd__error *e)
     return EMBD_OK;
 }
 
-static int refuse(const char *field, const char *value, struct embd__error *e)
-{
-    return embd__error_set(e, EMBD_UNSUPPORTED,
-                           "schema field '%s' is '%s', which this version does not support", field,
-                           value);
-}
-
 static int check_supported(const embd_schema *schema, struct embd__error *e)
 {
-    if (schema->durability != EMBD_SNAPSHOT)
-        return refuse("durability", embd_durability_name(schema->durability), e);
+    if (schema->durability != EMBD_SNAPSHOT && schema->create_on == EMBD_CREATE_ON_PULL)
+        return embd__error_set(e, EMBD_UNSUPPORTED,
+                               "schema field 'durability' is '%s' and 'create_on' is 'pull': pulls "
+                               "are not journaled",
+                               embd_durability_name(schema->durability));
     return EMBD_OK;
 }
 

@@ -188,7 +188,7 @@ typedef struct embd_schema {
     uint32_t admit_after;  /* a key gets a row in the n-th request that would create it; 0 and 1: the first */
     embd_create_on create_on; /* which requests create rows; pulls never change a table by default */
     bool admit_nonfinite;     /* let NaN and infinite gradients in */
-    embd_durability durability; /* EMBD_SNAPSHOT; the others are refused by this version */
+    embd_durability durability; /* EMBD_SNAPSHOT; the others need a server with a data directory */
     uint64_t ttl; /* EMBD_EVICT_TTL: pushes of its table that a row outlives without one of its own, 1 or more */
 } embd_schema;
 

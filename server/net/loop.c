@@ -35,7 +35,7 @@ struct loop {
     uv_timer_t tick;
     uv_prepare_t prepare;
     uv_idle_t busy; /* runs while a device works for the shard, so that the loop does not sleep */
-    uv_async_t drain, ask, rekey;
+    uv_async_t drain, ask, rekey, wake;
     _Atomic(struct keys *) next_keys;         /* crosses from the thread that reads files */
     _Atomic(struct loop_question *) question; /* crosses from the asking thread */
     struct hub hub;
@@ -200,6 +200,7 @@ static void go_on_draining(struct loop *loop)
         uv_close((uv_handle_t *)&loop->drain, NULL);
         uv_close((uv_handle_t *)&loop->rekey, NULL);
         uv_close((uv_handle_t *)&loop->ask, NULL);
+        uv_close((uv_handle_t *)&loop->wake, NULL);
     }
 }
 
@@ -338,12 +339,26 @@ static void net_stats(void *arg, struct shard_net_stats *out)
     };
 }
 
+/* Another thread has something for the shard: on_prepare has it collected. */
+static void on_wake(uv_async_t *async)
+{
+    (void)async;
+}
+
+static void wake(void *arg)
+{
+    struct loop *loop = arg;
+    uv_async_send(&loop->wake);
+}
+
 static int open_hub(struct loop *loop, const struct shard_config *config, struct embd__error *e)
 {
     struct hub *hub = &loop->hub;
     struct shard_config own = *config;
     own.net_stats = net_stats;
     own.net_arg = loop;
+    own.wake = wake;
+    own.wake_arg = loop;
     own.access = hub->keys.access;
     hub->uv = &loop->uv;
     hub->shard_index = config->index;
@@ -387,6 +402,8 @@ static void start_handles(struct loop *loop)
 
 int loop_start(struct loop *loop, const struct shard_config *shard, struct embd__error *e)
 {
+    if (uv_async_init(&loop->uv, &loop->wake, on_wake) < 0)
+        return embd__error_set(e, EMBD_NO_MEMORY, "cannot start a shard's loop");
     int status = open_hub(loop, shard, e);
     if (status != EMBD_OK)
         return status;

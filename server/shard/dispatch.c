@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "commit.h"
 #include "permit.h"
 #include "round_step.h"
 #include "state.h"
@@ -28,7 +29,7 @@ static const struct method_entry {
     [METHOD_PING] = {handle_ping, TOUCH_NOTHING, true},
     [METHOD_CLUSTER] = {handle_cluster, TOUCH_NOTHING, false},
     [METHOD_TABLES] = {handle_tables, TOUCH_NOTHING, false},
-    [METHOD_TABLE_CREATE] = {handle_table_create, TOUCH_CHANGES, false},
+    [METHOD_TABLE_CREATE] = {handle_table_create, TOUCH_STRUCTURE, false},
     [METHOD_TABLE_DROP] = {handle_table_drop, TOUCH_STRUCTURE, false},
     [METHOD_TABLE_DESCRIBE] = {handle_table_describe, TOUCH_READS, false},
     [METHOD_PULL] = {handle_pull, TOUCH_READS, false},
@@ -203,6 +204,18 @@ static uint64_t begin_stages(const struct call *call)
     return now_ns;
 }
 
+/* Behind a push of its connection whose record is being written, all but pushes wait; and pushes let
+ * those go first that wait already, or nothing else would ever find the shard at rest. */
+static bool waits_for_record(const struct call *call, bool was_parked)
+{
+    const struct shard *shard = call->shard;
+    if (shard->n_journaled == 0)
+        return false;
+    if (call->error.status == EMBD_OK && call->reader.method == METHOD_PUSH)
+        return !was_parked && shard->hold.first != NULL;
+    return call->request->session->n_journaled > 0;
+}
+
 /* False: it has to wait. */
 static bool try(struct shard *shard, struct request *request)
 {
@@ -219,7 +232,7 @@ static bool try(struct shard *shard, struct request *request)
     read_request(&call);
     enum touch touch = touch_of(&call);
     bool was_parked = request->state == REQUEST_PARKED;
-    bool stops = hold_stops(hold, touch);
+    bool stops = hold_stops(hold, touch) || waits_for_record(&call, was_parked);
     if (was_parked && stops)
         return false;
     if (!was_parked && (stops || request->session->n_parked > 0)) {
@@ -240,6 +253,24 @@ static bool try(struct shard *shard, struct request *request)
     return true;
 }
 
+void dispatch_replay(struct shard *shard, struct request *request, struct embd__error *e)
+{
+    struct call call = {.shard = shard, .request = request, .answer = &request->answer};
+    request->times.method = -1;
+    if (embd__reader_init(&call.reader, request->frame, &shard->zone, &call.error) == EMBD_OK &&
+        call.reader.method < 0)
+        embd__error_set(&call.error, EMBD_UNKNOWN_METHOD, "no method '%s'", call.reader.method_name);
+    call.work = work_new(shard, request);
+    if (call.work == NULL)
+        embd__error_set(&call.error, EMBD_NO_MEMORY, "no memory to replay a record");
+    run(&call);
+    while (call.work != NULL && call.work->in_flight)
+        shard->tables.ops->collect(call.work->store);
+    *e = call.error;
+    if (e->status == EMBD_OK && call.work != NULL)
+        *e = call.work->error;
+}
+
 void dispatch_parked(struct shard *shard)
 {
     struct hold *hold = &shard->hold;
@@ -258,6 +289,7 @@ void shard_handle(struct shard *shard, struct request *request)
     request->state = REQUEST_RECEIVED;
     request->has_answer = true;
     request->work = NULL;
+    request->is_journaled = false;
     request->next = NULL;
     request->times.method = -1;
     request->times.weight = 0;
@@ -287,7 +319,8 @@ bool shard_collect(struct shard *shard)
     struct tables *tables = &shard->tables;
     for (uint32_t i = 0; i < tables->n && shard->hold.n_in_flight > 0; i++)
         tables->ops->collect(tables->by_name[i]->store);
-    return shard->hold.n_in_flight > 0;
+    commit_collect(shard);
+    return shard->hold.n_in_flight > shard->n_journaled;
 }
 
 void shard_session_end(struct shard *shard, struct shard_session *session)

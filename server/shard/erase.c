@@ -1,5 +1,6 @@
 /* erase.c - rows that go: the parts are checked, answers on their way that still show them are
  * settled, then the store forgets the keys, part by part, before this returns. */
+#include "commit.h"
 #include "pull.h"
 #include "settle.h"
 #include "state.h"
@@ -14,7 +15,7 @@ static int prepare(struct call *call)
         if (settle(call->shard, call->request->session, work->parts[i].table, CHANGE_ROWS, e) !=
             EMBD_OK)
             return e->status;
-    return EMBD_OK;
+    return commit_parts_now(call);
 }
 
 static int erase_part(struct call *call, struct work_part *part, struct erase_answer *answer)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "permit.h"
+#include "commit.h"
 #include "settle.h"
 #include "state.h"
 
@@ -40,7 +41,8 @@ int handle_table_create(struct call *call)
     embd__read_fields(&f, &call->reader, "table_create");
     embd__field_map(&f, "schema", &map, "schema");
     if (embd__schema_read(&map, &schema) == EMBD_OK && call_end(call, &f) == EMBD_OK &&
-        permit_table(call, schema.s.name) == EMBD_OK)
+        permit_table(call, schema.s.name) == EMBD_OK &&
+        commit_create(call, &schema.s) == EMBD_OK)
         tables_create(&call->shard->tables, &schema.s, &table, &created, &call->error);
     embd__schema_fini(&schema);
     if (call->error.status != EMBD_OK)
@@ -68,7 +70,8 @@ int handle_table_drop(struct call *call)
 {
     struct table *table = read_name(call, "table_drop");
     if (table == NULL ||
-        settle(call->shard, call->request->session, table, CHANGE_DROP, &call->error) != EMBD_OK)
+        settle(call->shard, call->request->session, table, CHANGE_DROP, &call->error) != EMBD_OK ||
+        commit_now(call, table->schema.s.durability) != EMBD_OK)
         return call->error.status;
     tables_drop(&call->shard->tables, table);
     embd__msg_result(call->answer, call->reader.msgid);

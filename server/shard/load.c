@@ -1,6 +1,7 @@
 /* load.c - rows into the shard, block by block. A block is checked whole before the store sees it.
  */
 #include "check.h"
+#include "commit.h"
 #include "settle.h"
 #include "state.h"
 
@@ -29,6 +30,7 @@ int handle_load(struct call *call)
     if (check_block(table, &block, config->index, config->n_shards, e) != EMBD_OK)
         return e->status;
     if (settle(call->shard, call->request->session, table, CHANGE_ROWS, e) != EMBD_OK ||
+        commit_now(call, table->schema.s.durability) != EMBD_OK ||
         ops->load(table->store, &block, e) != EMBD_OK)
         return e->status;
     if (has_step)

@@ -9,6 +9,7 @@
 #include "push.h"
 
 #include "ahead.h"
+#include "commit.h"
 #include "pull.h"
 #include "room.h"
 #include "round_step.h"
@@ -128,6 +129,5 @@ int handle_push(struct call *call)
         return round_enter(call);
     call->work->next_call = push_next_call;
     call->work->end = push_end;
-    work_run(call->work);
-    return CALL_LATER;
+    return commit_push(call);
 }

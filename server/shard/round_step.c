@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "commit.h"
 #include "dtype.h"
 #include "push.h"
 #include "room.h"
@@ -80,12 +81,29 @@ static void refuse(struct shard *shard, struct request *request, int status, con
     call_answer(shard, request, &e);
 }
 
+/* A journal's records are requests of one client each, and a step is made of several. */
+static int check_durability(struct call *call)
+{
+    for (uint32_t i = 0; i < call->work->n_parts; i++) {
+        const struct table *table = call->work->parts[i].table;
+        if (commit_is_kept(table))
+            return embd__error_set(&call->error, EMBD_UNSUPPORTED,
+                                   "part %u: table '%s' is '%s', and pushes of rounds are not "
+                                   "journaled; its durability has to be 'snapshot'",
+                                   i, table->schema.s.name,
+                                   embd_durability_name(table->schema.s.durability));
+    }
+    return EMBD_OK;
+}
+
 int round_enter(struct call *call)
 {
     struct shard *shard = call->shard;
     struct shard_work *work = call->work;
     struct request *replaced;
     uint32_t tables[LIMIT_PARTS];
+    if (check_durability(call) != EMBD_OK)
+        return call->error.status;
     for (uint32_t i = 0; i < work->n_parts; i++)
         tables[i] = work->parts[i].in.table;
     if (rounds_join(&shard->rounds, &call->round, tables, work->n_parts, shard->now_ns,
@@ -301,6 +319,7 @@ static void answer(struct round_step *step, uint32_t m, const struct shard_work 
         part->n_inserted = from->n_inserted;
         part->n_full = from->n_full;
         part->n_filtered = from->n_filtered;
+        part->n_evicted = from->n_evicted;
         if (part->statuses != NULL && part->in.n_keys > 0)
             memcpy(part->statuses, from->statuses + step->keys_at[m * work->n_parts + i],
                    part->in.n_keys);

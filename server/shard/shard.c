@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "ahead.h"
+#include "commit.h"
 #include "round_step.h"
 #include "settle.h"
 #include "state.h"
@@ -50,7 +51,7 @@ int shard_open(const struct shard_config *config, struct shard **out, struct emb
         free(shard);
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for shard %u", config->index);
     }
-    if (open_data_dir(shard, e) != EMBD_OK) {
+    if (open_data_dir(shard, e) != EMBD_OK || commit_open(shard, e) != EMBD_OK) {
         shard_close(shard);
         return e->status;
     }
@@ -62,6 +63,7 @@ void shard_close(struct shard *shard)
 {
     if (shard == NULL)
         return;
+    commit_close(shard);
     round_close(shard);
     assert(shard->hold.first == NULL && shard->streaming == NULL && shard->hold.n_in_flight == 0);
     snapshot_forget(&shard->snapshot);
@@ -101,6 +103,7 @@ void shard_request_fini(struct shard *shard, struct request *request)
 {
     if (request->state == REQUEST_PARKED)
         unpark(shard, request);
+    commit_forget(shard, request);
     ahead_forget(shard, request);
     if (request->work == NULL)
         return;

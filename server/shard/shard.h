@@ -37,6 +37,8 @@ struct shard_config {
     void *drain_arg;
     void (*net_stats)(void *arg, struct shard_net_stats *out); /* figures of the listeners; shard's thread */
     void *net_arg;
+    void (*wake)(void *arg); /* asks for shard_collect; any thread. NULL: the journal is written inline */
+    void *wake_arg;
     struct access *access; /* tokens; NULL: none are asked for. shard_open takes a share */
     uint64_t settle_bytes; /* at most kept of half-sent answers; 0: a quarter of RAM over n_shards */
 };
@@ -44,6 +46,7 @@ struct shard_config {
 /* What the shard remembers about one connection. Zeroed by net before first use. */
 struct shard_session {
     bool holds;           /* has asked for a hold and not released it */
+    uint32_t n_journaled; /* pushes of this connection whose record is being written */
     uint32_t n_parked;    /* requests of this connection that wait for a hold to end */
     struct request *in_round;             /* its push that waits for those of other workers; NULL: none */
     struct request *behind, *behind_last; /* what waits behind that */
@@ -96,6 +99,7 @@ struct request {
     enum request_waits waits;
     struct msg answer;       /* complete when on_answer is called; bins without data come from shard_fill.
                                 Net initializes and frees it, and may keep its buffers for another request */
+    bool is_journaled;       /* waits for its record to be written; the shard's */
     bool has_answer;         /* false: a notification; nothing is sent */
     struct push_ahead ahead; /* private; zero before shard_arriving or shard_handle */
     struct shard_work *work; /* private to the shard; NULL when nothing is pending */

@@ -3,8 +3,8 @@
  * Reading order: dispatch.c (a request comes in, is handled or parked, and is answered), hold.c
  * (what parks), work.c (what a request keeps until its last byte is sent), parts.c and check.c
  * (data against schemas), pull.c, settle.c, push.c, room.c, rounds.c, round_step.c, then
- * handle_*.c, scan.c, load.c, snapshot.c, report.c, stats.c; stages.c and histogram.c for how long
- * it all took. */
+ * commit.c (journaled tables: the record first), handle_*.c, scan.c, load.c, snapshot.c, report.c,
+ * stats.c; stages.c and histogram.c for how long it all took. */
 #ifndef EMBD_SHARD_STATE_H
 #define EMBD_SHARD_STATE_H
 
@@ -47,7 +47,10 @@ struct shard {
     msgpack_zone zone;              /* of the request being handled */
     struct part parts[LIMIT_PARTS]; /* likewise */
     struct snapshot_parts snapshot;
-    int data_dir;          /* descriptor of config.data_dir, or -1 */
+    struct journal *journal; /* NULL: no data directory */
+    uint32_t n_journaled;    /* pushes whose records are being written, of hold.n_in_flight */
+    bool is_replaying;       /* a record is being handled: nothing is journaled */
+    int data_dir; /* descriptor of config.data_dir, or -1 */
     struct access *access; /* a share; NULL: no tokens */
     bool draining;
 };
@@ -104,6 +107,9 @@ void call_answer(struct shard *shard, struct request *request, const struct embd
 
 /* Tries the parked requests again, first come, first served. */
 void dispatch_parked(struct shard *shard);
+
+/* Handles a request that was handled before: nothing is asked of whom it comes from. */
+void dispatch_replay(struct shard *shard, struct request *request, struct embd__error *e);
 
 /* Whether the pull in `call` would create rows. Leaves call->reader used up. */
 bool pull_creates(struct call *call);

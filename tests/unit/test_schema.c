@@ -188,10 +188,11 @@ static void what_this_version_does_not_do_is_refused_by_name(void **state)
     embd_schema s = sound();
     (void)state;
     s = sound();
+    s.create_on = EMBD_CREATE_ON_PULL;
     s.durability = EMBD_DURABLE;
-    refused(&s, EMBD_UNSUPPORTED, "'durability' is 'durable'");
+    refused(&s, EMBD_UNSUPPORTED, "'durability' is 'durable' and 'create_on' is 'pull'");
     s.durability = EMBD_BUFFERED;
-    refused(&s, EMBD_UNSUPPORTED, "'durability' is 'buffered'");
+    refused(&s, EMBD_UNSUPPORTED, "'durability' is 'buffered' and 'create_on' is 'pull'");
 }
 
 struct f32_case {
@@ -396,6 +397,7 @@ static void an_unsound_schema_is_refused_where_it_arrives(void **state)
     assert_memory_equal(&out, &zero, sizeof out);
     s = sound();
     s.durability = EMBD_DURABLE;
+    s.create_on = EMBD_CREATE_ON_PULL;
     assert_int_equal(travel(&s, &out, &e), EMBD_UNSUPPORTED);
     s = sound();
     s.dim = 5000;

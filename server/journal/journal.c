@@ -1,0 +1,395 @@
+/* journal.c - appending: groups, the thread that writes them, segments.
+ *
+ * The happy path is: journal_append copies records into the gathering group; journal_submit hands
+ * it to the thread; the thread numbers and seals the records, writes them with one pwrite, syncs,
+ * and wakes the shard, which applies them and gives the group back.
+ *
+ * Only the thread touches the file while a group is out; journal_write_now uses it from the shard's
+ * thread when none is, and no late sync of buffered records either. The lock is not held over I/O
+ * of the thread, so the shard never waits for the disk. */
+#include "journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+enum out { OUT_NONE, OUT_WRITING, OUT_WRITTEN };
+
+struct journal {
+    struct journal_config config;
+    struct journal_group groups[2];
+    struct journal_group *gathering, *out;
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    /* Under the lock. */
+    enum out state;
+    bool is_ending, is_syncing;
+    /* The file: the thread's while OUT_WRITING or is_syncing, else under the lock. */
+    int fd;
+    uint64_t segment, offset, position, chain, synced;
+    bool is_dirty;
+    struct timespec sync_by;
+};
+
+void journal_file_name(char out[64], uint32_t shard, uint64_t segment)
+{
+    snprintf(out, 64, "journal.%u.%08llu", shard, (unsigned long long)segment);
+}
+
+/* ---- the file ---- */
+
+_Noreturn static void end_process(const struct journal *journal, const char *what)
+{
+    char name[64];
+    journal_file_name(name, journal->config.shard, journal->segment);
+    fprintf(stderr,
+            "embd: journal '%s': %s: %s; ending, so that nothing is acknowledged that may "
+            "not be on disk\n",
+            name, what, strerror(errno));
+    _exit(JOURNAL_EXIT);
+}
+
+static void sync_file(struct journal *journal)
+{
+    if (fdatasync(journal->fd) != 0)
+        end_process(journal, "fdatasync");
+    journal->synced = journal->position;
+    journal->is_dirty = false;
+}
+
+/* 0 or errno. */
+static int write_all(int fd, const uint8_t *bytes, uint64_t n, uint64_t offset)
+{
+    while (n > 0) {
+        ssize_t written = pwrite(fd, bytes, n, (off_t)offset);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return written < 0 ? errno : EIO;
+        bytes += written;
+        n -= (uint64_t)written;
+        offset += (uint64_t)written;
+    }
+    return 0;
+}
+
+/* 0 or errno: then the new file is removed and the segment before goes on. */
+static int begin_segment(struct journal *journal)
+{
+    char name[64];
+    uint8_t bytes[SEGMENT_HEADER_BYTES];
+    uint64_t number = journal->segment + 1;
+    struct segment_header header = {journal->config.shard, journal->config.n_shards, number,
+                                    journal->position, journal->chain};
+    journal_file_name(name, journal->config.shard, number);
+    segment_header_write(bytes, &header);
+    int fd = openat(journal->config.data_dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno;
+    int error = flock(fd, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+    error = error != 0 ? error : write_all(fd, bytes, sizeof bytes, 0);
+    if (error != 0) {
+        unlinkat(journal->config.data_dir, name, 0);
+        close(fd);
+        return error;
+    }
+    if (fsync(fd) != 0 || fsync(journal->config.data_dir) != 0)
+        end_process(journal, "fsync of the next segment");
+    if (journal->fd >= 0) {
+        sync_file(journal);
+        close(journal->fd);
+    }
+    journal->fd = fd;
+    journal->segment = number;
+    journal->offset = SEGMENT_HEADER_BYTES;
+    return 0;
+}
+
+static uint64_t seal_group(struct journal *journal, struct journal_group *group, uint64_t chain)
+{
+    for (uint32_t i = 0; i < group->n_entries; i++) {
+        uint64_t bytes;
+        chain = record_seal(group->bytes + group->entries[i].at, journal->position + i,
+                            journal->synced, chain, &bytes);
+    }
+    return chain;
+}
+
+static void write_group(struct journal *journal, struct journal_group *group)
+{
+    group->error = 0;
+    if (journal->fd < 0 || journal->offset >= JOURNAL_SEGMENT_BYTES)
+        group->error = begin_segment(journal);
+    if (group->error != 0)
+        return;
+    uint64_t chain = seal_group(journal, group, journal->chain);
+    group->error = write_all(journal->fd, group->bytes, group->n_bytes, journal->offset);
+    if (group->error != 0) {
+        if (ftruncate(journal->fd, (off_t)journal->offset) != 0)
+            end_process(journal, "ftruncate after a failed write");
+        return;
+    }
+    journal->chain = chain;
+    journal->offset += group->n_bytes;
+    journal->position += group->n_entries;
+    if (group->is_durable) {
+        sync_file(journal);
+    } else if (!journal->is_dirty) {
+        journal->is_dirty = true;
+        clock_gettime(CLOCK_MONOTONIC, &journal->sync_by);
+        journal->sync_by.tv_nsec += JOURNAL_BUFFERED_MS / 2 * 1000000L;
+        if (journal->sync_by.tv_nsec >= 1000000000L) {
+            journal->sync_by.tv_nsec -= 1000000000L;
+            journal->sync_by.tv_sec++;
+        }
+    }
+}
+
+/* ---- the thread ---- */
+
+static bool is_due(const struct journal *journal)
+{
+    struct timespec now;
+    if (!journal->is_dirty)
+        return false;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec > journal->sync_by.tv_sec ||
+           (now.tv_sec == journal->sync_by.tv_sec && now.tv_nsec >= journal->sync_by.tv_nsec);
+}
+
+static void write_out(struct journal *journal)
+{
+    pthread_mutex_unlock(&journal->lock);
+    write_group(journal, journal->out);
+    pthread_mutex_lock(&journal->lock);
+    journal->state = OUT_WRITTEN;
+    pthread_cond_broadcast(&journal->news);
+    journal->config.wake(journal->config.wake_arg);
+}
+
+static void sync_late(struct journal *journal)
+{
+    journal->is_syncing = true;
+    pthread_mutex_unlock(&journal->lock);
+    sync_file(journal);
+    pthread_mutex_lock(&journal->lock);
+    journal->is_syncing = false;
+    pthread_cond_broadcast(&journal->news);
+}
+
+static void *run(void *arg)
+{
+    struct journal *journal = arg;
+    pthread_mutex_lock(&journal->lock);
+    while (!journal->is_ending) {
+        if (is_due(journal))
+            sync_late(journal);
+        else if (journal->state == OUT_WRITING)
+            write_out(journal);
+        else if (journal->is_dirty)
+            pthread_cond_timedwait(&journal->news, &journal->lock, &journal->sync_by);
+        else
+            pthread_cond_wait(&journal->news, &journal->lock);
+    }
+    pthread_mutex_unlock(&journal->lock);
+    return NULL;
+}
+
+/* ---- opening ---- */
+
+static int open_segment(struct journal *journal, const struct journal_end *end,
+                        struct embd__error *e)
+{
+    char name[64];
+    journal_file_name(name, journal->config.shard, end->segment);
+    journal->fd = openat(journal->config.data_dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (journal->fd < 0)
+        return embd__error_set(e, EMBD_IO, "journal '%s': %s", name, strerror(errno));
+    if (flock(journal->fd, LOCK_EX | LOCK_NB) != 0)
+        return embd__error_set(e, EMBD_IO, "journal '%s': another process uses it", name);
+    return EMBD_OK;
+}
+
+static int start_thread(struct journal *journal, struct embd__error *e)
+{
+    if (journal->config.wake == NULL)
+        return EMBD_OK;
+    int error = pthread_create(&journal->thread, NULL, run, journal);
+    if (error != 0)
+        return embd__error_set(e, EMBD_NO_MEMORY, "journal's thread: %s", strerror(error));
+    journal->has_thread = true;
+    return EMBD_OK;
+}
+
+int journal_open(const struct journal_config *config, const struct journal_end *end,
+                 struct journal **out, struct embd__error *e)
+{
+    struct journal *journal = calloc(1, sizeof *journal);
+    if (journal == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a journal");
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&journal->news, &clock);
+    pthread_condattr_destroy(&clock);
+    pthread_mutex_init(&journal->lock, NULL);
+    journal->config = *config;
+    journal->fd = -1;
+    journal->segment = end->segment;
+    journal->offset = end->offset;
+    journal->position = journal->synced = end->position;
+    journal->chain = end->chain;
+    journal->gathering = &journal->groups[0];
+    journal->out = &journal->groups[1];
+    if ((end->is_there && open_segment(journal, end, e) != EMBD_OK) ||
+        start_thread(journal, e) != EMBD_OK) {
+        journal_close(journal);
+        return e->status;
+    }
+    *out = journal;
+    return EMBD_OK;
+}
+
+void journal_close(struct journal *journal)
+{
+    if (journal == NULL)
+        return;
+    if (journal->has_thread) {
+        pthread_mutex_lock(&journal->lock);
+        journal->is_ending = true;
+        pthread_cond_broadcast(&journal->news);
+        pthread_mutex_unlock(&journal->lock);
+        pthread_join(journal->thread, NULL);
+    }
+    if (journal->is_dirty)
+        sync_file(journal);
+    if (journal->fd >= 0)
+        close(journal->fd);
+    for (int i = 0; i < 2; i++) {
+        free(journal->groups[i].bytes);
+        free(journal->groups[i].entries);
+    }
+    pthread_cond_destroy(&journal->news);
+    pthread_mutex_destroy(&journal->lock);
+    free(journal);
+}
+
+/* ---- groups ---- */
+
+static bool reserve(struct journal_group *group, uint64_t bytes)
+{
+    if (group->n_entries == group->entries_capacity) {
+        uint32_t n = group->entries_capacity ? 2 * group->entries_capacity : 16;
+        struct journal_entry *entries = realloc(group->entries, n * sizeof *entries);
+        if (entries == NULL)
+            return false;
+        group->entries = entries;
+        group->entries_capacity = n;
+    }
+    if (group->n_bytes + bytes <= group->capacity)
+        return true;
+    uint64_t n =
+        group->capacity * 2 > group->n_bytes + bytes ? group->capacity * 2 : group->n_bytes + bytes;
+    uint8_t *grown = realloc(group->bytes, n);
+    if (grown == NULL)
+        return false;
+    group->bytes = grown;
+    group->capacity = n;
+    return true;
+}
+
+static void clear(struct journal_group *group)
+{
+    group->n_bytes = 0;
+    group->n_entries = group->n_applied = 0;
+    group->is_durable = false;
+    group->error = 0;
+}
+
+int journal_append(struct journal *journal, struct request *request,
+                   const struct frame_scanner *frame, bool is_durable, struct embd__error *e)
+{
+    struct journal_group *group = journal->gathering;
+    uint64_t bytes = record_bytes(frame);
+    if (!reserve(group, bytes))
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a journal record of %llu bytes",
+                               (unsigned long long)bytes);
+    record_write(group->bytes + group->n_bytes, frame);
+    group->entries[group->n_entries++] = (struct journal_entry){request, group->n_bytes, bytes};
+    group->n_bytes += bytes;
+    group->is_durable = group->is_durable || is_durable;
+    return EMBD_OK;
+}
+
+void journal_submit(struct journal *journal)
+{
+    if (journal->gathering->n_entries == 0)
+        return;
+    pthread_mutex_lock(&journal->lock);
+    if (journal->state == OUT_NONE) {
+        struct journal_group *group = journal->gathering;
+        journal->gathering = journal->out;
+        journal->out = group;
+        journal->state = OUT_WRITING;
+        pthread_cond_broadcast(&journal->news);
+    }
+    pthread_mutex_unlock(&journal->lock);
+}
+
+struct journal_group *journal_written(struct journal *journal)
+{
+    pthread_mutex_lock(&journal->lock);
+    bool is_written = journal->state == OUT_WRITTEN;
+    pthread_mutex_unlock(&journal->lock);
+    return is_written ? journal->out : NULL;
+}
+
+void journal_give_back(struct journal *journal)
+{
+    clear(journal->out);
+    pthread_mutex_lock(&journal->lock);
+    journal->state = OUT_NONE;
+    pthread_mutex_unlock(&journal->lock);
+}
+
+void journal_wait(struct journal *journal)
+{
+    pthread_mutex_lock(&journal->lock);
+    while (journal->state == OUT_WRITING)
+        pthread_cond_wait(&journal->news, &journal->lock);
+    pthread_mutex_unlock(&journal->lock);
+}
+
+void journal_forget(struct journal *journal, const struct request *request)
+{
+    for (int i = 0; i < 2; i++)
+        for (uint32_t j = 0; j < journal->groups[i].n_entries; j++)
+            if (journal->groups[i].entries[j].request == request)
+                journal->groups[i].entries[j].request = NULL;
+}
+
+int journal_write_now(struct journal *journal, const struct frame_scanner *frame, bool is_durable,
+                      struct embd__error *e)
+{
+    if (journal_append(journal, NULL, frame, is_durable, e) != EMBD_OK)
+        return e->status;
+    pthread_mutex_lock(&journal->lock);
+    while (journal->is_syncing)
+        pthread_cond_wait(&journal->news, &journal->lock);
+    write_group(journal, journal->gathering);
+    pthread_cond_broadcast(&journal->news);
+    pthread_mutex_unlock(&journal->lock);
+    int error = journal->gathering->error;
+    clear(journal->gathering);
+    if (error != 0)
+        return embd__error_set(e, EMBD_IO, "journal: %s; nothing was changed", strerror(error));
+    return EMBD_OK;
+}

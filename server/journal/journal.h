@@ -1,0 +1,79 @@
+/* journal.h - the append-only files of one shard, and the thread that writes them.
+ *
+ * Records gather in a group while the group before is written: the longer a write takes, the more
+ * the next one takes along. A failed write refuses its group and leaves the file as it was; a
+ * failed fdatasync ends the process (exit status 74), because nobody knows then what is on disk. */
+#ifndef EMBD_JOURNAL_H
+#define EMBD_JOURNAL_H
+
+#include "record.h"
+
+#define JOURNAL_EXIT          74
+#define JOURNAL_BUFFERED_MS   50 /* a buffered record is on disk after so long */
+#define JOURNAL_SEGMENT_BYTES (256u << 20)
+
+struct journal;
+struct request;
+
+/* Owner: the shard's thread, but for the time it is being written. */
+struct journal_entry {
+    struct request *request; /* NULL: its connection is gone; the record has it */
+    uint64_t at, bytes;      /* of the record in the group's bytes */
+};
+struct journal_group {
+    uint8_t *bytes;
+    uint64_t n_bytes, capacity;
+    struct journal_entry *entries;
+    uint32_t n_entries, entries_capacity;
+    uint32_t n_applied; /* the shard's */
+    bool is_durable;    /* to be synced before anything is applied */
+    int error;          /* errno of the write: none of it is in the journal */
+};
+
+struct journal_config {
+    int data_dir;
+    uint32_t shard, n_shards;
+    void (*wake)(
+        void *arg); /* a group is written; from the journal's thread. NULL: write_now only */
+    void *wake_arg;
+};
+
+/* Where a journal goes on. */
+struct journal_end {
+    bool is_there; /* false: no segment yet */
+    uint64_t segment, offset, position, chain;
+};
+
+/* Reads the segments in order and gives each record to `take`; cuts a torn tail. EMBD_CORRUPT
+ * naming file and offset, EMBD_IO, or what `take` returned. */
+int journal_recover(const struct journal_config *config,
+                    int (*take)(void *arg, uint8_t *bytes, const struct record *record,
+                                struct embd__error *e),
+                    void *arg, struct journal_end *end_out, struct embd__error *e);
+
+int journal_open(const struct journal_config *config, const struct journal_end *end,
+                 struct journal **out, struct embd__error *e);
+/* No group may be out. What is buffered is synced. */
+void journal_close(struct journal *journal);
+
+/* Into the group that gathers. EMBD_NO_MEMORY: as if not asked. */
+int journal_append(struct journal *journal, struct request *request,
+                   const struct frame_scanner *frame, bool is_durable, struct embd__error *e);
+/* Hands the gathered group to the thread, unless one is out. */
+void journal_submit(struct journal *journal);
+/* The written group, to be applied and given back; NULL: there is none. */
+struct journal_group *journal_written(struct journal *journal);
+void journal_give_back(struct journal *journal);
+/* Waits until the group handed over is written. */
+void journal_wait(struct journal *journal);
+/* The request is going; its record stays. */
+void journal_forget(struct journal *journal, const struct request *request);
+
+/* One record, written (and synced, when durable) before this returns. No group may be out or
+ * gathering. EMBD_IO: it is not in the journal. */
+int journal_write_now(struct journal *journal, const struct frame_scanner *frame, bool is_durable,
+                      struct embd__error *e);
+
+void journal_file_name(char out[64], uint32_t shard, uint64_t segment);
+
+#endif

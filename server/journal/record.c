@@ -1,0 +1,187 @@
+/* record.c - see record.h.
+ *
+ * Segment: "embdjnl1", shard u32, n_shards u32, number u64, first_position u64, chain u64, zero
+ * u64, xxh3 u64 of all before. Record: magic u32, head_bytes u32, n_bins u32, zero u32, body_bytes
+ * u64, position u64, synced u64, chain u64, zero u64, checksum u64; then the body: {at u32, bytes
+ * u32} for each bin, the head, the bins' payloads. The checksum is XXH3 of the header before it,
+ * seeded with XXH3 of the body. */
+#include "record.h"
+
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define RECORD_MAGIC 0x4a444245u /* "EBDJ" */
+
+enum {
+    AT_HEAD_BYTES = 4,
+    AT_N_BINS = 8,
+    AT_BODY_BYTES = 16,
+    AT_POSITION = 24,
+    AT_SYNCED = 32,
+    AT_CHAIN = 40,
+    AT_CHECKSUM = 56,
+};
+
+static void put32(uint8_t *at, uint32_t value)
+{
+    memcpy(at, &value, sizeof value);
+}
+
+static void put64(uint8_t *at, uint64_t value)
+{
+    memcpy(at, &value, sizeof value);
+}
+
+static uint32_t get32(const uint8_t *at)
+{
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static uint64_t get64(const uint8_t *at)
+{
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+/* ---- segments ---- */
+
+void segment_header_write(uint8_t out[SEGMENT_HEADER_BYTES], const struct segment_header *header)
+{
+    memcpy(out, "embdjnl1", 8);
+    put32(out + 8, header->shard);
+    put32(out + 12, header->n_shards);
+    put64(out + 16, header->number);
+    put64(out + 24, header->first_position);
+    put64(out + 32, header->chain);
+    put64(out + 40, 0);
+    put64(out + 48, XXH3_64bits(out, 48));
+}
+
+bool segment_header_read(const uint8_t *bytes, uint64_t n, struct segment_header *out)
+{
+    if (n < SEGMENT_HEADER_BYTES || memcmp(bytes, "embdjnl1", 8) != 0 ||
+        get64(bytes + 48) != XXH3_64bits(bytes, 48))
+        return false;
+    *out = (struct segment_header){
+        .shard = get32(bytes + 8),
+        .n_shards = get32(bytes + 12),
+        .number = get64(bytes + 16),
+        .first_position = get64(bytes + 24),
+        .chain = get64(bytes + 32),
+    };
+    return true;
+}
+
+/* ---- records ---- */
+
+static uint64_t body_bytes(const struct frame_scanner *frame)
+{
+    uint64_t bytes = frame->head_bytes + (uint64_t)8 * frame->n_bins;
+    for (uint32_t i = 0; i < frame->n_bins; i++)
+        bytes += frame->bins[i].bytes;
+    return bytes;
+}
+
+uint64_t record_bytes(const struct frame_scanner *frame)
+{
+    return RECORD_HEADER_BYTES + body_bytes(frame);
+}
+
+void record_write(uint8_t *out, const struct frame_scanner *frame)
+{
+    memset(out, 0, RECORD_HEADER_BYTES);
+    put32(out, RECORD_MAGIC);
+    put32(out + AT_HEAD_BYTES, frame->head_bytes);
+    put32(out + AT_N_BINS, frame->n_bins);
+    put64(out + AT_BODY_BYTES, body_bytes(frame));
+    uint8_t *at = out + RECORD_HEADER_BYTES;
+    for (uint32_t i = 0; i < frame->n_bins; i++, at += 8) {
+        put32(at, frame->bins[i].at);
+        put32(at + 4, frame->bins[i].bytes);
+    }
+    memcpy(at, frame->head, frame->head_bytes);
+    at += frame->head_bytes;
+    for (uint32_t i = 0; i < frame->n_bins; i++) {
+        if (frame->bins[i].bytes > 0)
+            memcpy(at, frame->bins[i].data, frame->bins[i].bytes);
+        at += frame->bins[i].bytes;
+    }
+}
+
+static uint64_t checksum_of(const uint8_t *record, uint64_t n_body)
+{
+    return XXH3_64bits_withSeed(record, AT_CHECKSUM,
+                                XXH3_64bits(record + RECORD_HEADER_BYTES, n_body));
+}
+
+uint64_t record_seal(uint8_t *record, uint64_t position, uint64_t synced, uint64_t chain,
+                     uint64_t *bytes_out)
+{
+    uint64_t n_body = get64(record + AT_BODY_BYTES);
+    put64(record + AT_POSITION, position);
+    put64(record + AT_SYNCED, synced);
+    put64(record + AT_CHAIN, chain);
+    uint64_t checksum = checksum_of(record, n_body);
+    put64(record + AT_CHECKSUM, checksum);
+    *bytes_out = RECORD_HEADER_BYTES + n_body;
+    return checksum;
+}
+
+/* The bins' lengths and the head's are the body's, and every bin is in the head. */
+static bool adds_up(const uint8_t *bytes, const struct record *record)
+{
+    uint64_t sum = record->head_bytes + (uint64_t)8 * record->n_bins;
+    if (record->n_bins > LIMIT_BINS || record->head_bytes > LIMIT_HEADER_BYTES ||
+        sum > record->body_bytes)
+        return false;
+    for (uint32_t i = 0; i < record->n_bins; i++) {
+        const uint8_t *bin = bytes + RECORD_HEADER_BYTES + (uint64_t)8 * i;
+        if (get32(bin) > record->head_bytes)
+            return false;
+        sum += get32(bin + 4);
+    }
+    return sum == record->body_bytes;
+}
+
+bool record_read(const uint8_t *bytes, uint64_t n, struct record *out)
+{
+    if (n < RECORD_HEADER_BYTES || get32(bytes) != RECORD_MAGIC)
+        return false;
+    struct record record = {
+        .head_bytes = get32(bytes + AT_HEAD_BYTES),
+        .n_bins = get32(bytes + AT_N_BINS),
+        .body_bytes = get64(bytes + AT_BODY_BYTES),
+        .position = get64(bytes + AT_POSITION),
+        .synced = get64(bytes + AT_SYNCED),
+        .chain = get64(bytes + AT_CHAIN),
+        .checksum = get64(bytes + AT_CHECKSUM),
+    };
+    if (record.body_bytes > n - RECORD_HEADER_BYTES || !adds_up(bytes, &record) ||
+        record.checksum != checksum_of(bytes, record.body_bytes))
+        return false;
+    *out = record;
+    return true;
+}
+
+void record_frame(uint8_t *bytes, const struct record *record, struct frame_scanner *out)
+{
+    const uint8_t *bins = bytes + RECORD_HEADER_BYTES;
+    uint8_t *head = bytes + RECORD_HEADER_BYTES + (uint64_t)8 * record->n_bins;
+    memset(out, 0, sizeof *out);
+    out->head = head;
+    out->head_capacity = out->head_bytes = record->head_bytes;
+    out->frame_limit = LIMIT_FRAME_BYTES;
+    out->frame_bytes = record->body_bytes;
+    out->n_bins = record->n_bins;
+    out->has_msgid = true;
+    uint8_t *payload = head + record->head_bytes;
+    for (uint32_t i = 0; i < record->n_bins; i++) {
+        out->bins[i] = (struct frame_bin){get32(bins + 8 * i), get32(bins + 8 * i + 4), payload};
+        payload += out->bins[i].bytes;
+    }
+}

@@ -1,0 +1,48 @@
+/* record.h - the bytes of a journal: a segment's header, and records, each one request that changed
+ * tables, as it was received.
+ *
+ * All numbers are little-endian. A record carries the checksum of the record before it, so that
+ * none can be missing or change places, and the position up to which the journal was on disk when
+ * it was written: damage before that position is no torn tail, whatever follows. */
+#ifndef EMBD_RECORD_H
+#define EMBD_RECORD_H
+
+#include <stdbool.h>
+
+#include "frame.h"
+
+#define SEGMENT_HEADER_BYTES 56u
+#define RECORD_HEADER_BYTES  64u
+
+struct segment_header {
+    uint32_t shard, n_shards;
+    uint64_t number, first_position, chain; /* chain: the checksum before its first record */
+};
+
+struct record {
+    uint32_t head_bytes, n_bins;
+    uint64_t body_bytes, position;
+    uint64_t synced; /* records before this position were on disk when this one was written */
+    uint64_t chain;  /* checksum of the record before */
+    uint64_t checksum;
+};
+
+void segment_header_write(uint8_t out[SEGMENT_HEADER_BYTES], const struct segment_header *header);
+/* False: these are not the bytes of a header. */
+bool segment_header_read(const uint8_t *bytes, uint64_t n, struct segment_header *out);
+
+/* Bytes of the record of a request. */
+uint64_t record_bytes(const struct frame_scanner *frame);
+/* Everything but what is known when it is written to disk. */
+void record_write(uint8_t *out, const struct frame_scanner *frame);
+/* The rest; returns the record's checksum. `bytes_out`: of the whole record. */
+uint64_t record_seal(uint8_t *record, uint64_t position, uint64_t synced, uint64_t chain,
+                     uint64_t *bytes_out);
+
+/* True: a whole record, whose checksum and lengths are right, stands at the start of these n bytes.
+ */
+bool record_read(const uint8_t *bytes, uint64_t n, struct record *out);
+/* Where the frame's parts lie in a record that record_read took; bins point into it. */
+void record_frame(uint8_t *bytes, const struct record *record, struct frame_scanner *out);
+
+#endif

@@ -1,0 +1,311 @@
+/* commit.c - see commit.h.
+ *
+ * The happy path of a push is: it is checked whole; its frame is appended to the gathering group;
+ * the group is written and synced while the next one gathers; its pushes are applied in the order
+ * of their records, and answered. A request that waits so counts as a store call in flight, so that
+ * holds and changes of structure wait for it.
+ *
+ * A record is the request as it was received, and its effect a pure function of it and of the
+ * tables before: so replaying is handling, and what was refused then (a full table) is refused
+ * again. When the connection goes before the record is written, the push is replayed from the
+ * record.
+ *
+ * What can fail after the record is written: settling, which is tried again, since answers on their
+ * way come to an end; and memory, which ends the process: the journal has the push, and recovery
+ * applies it. */
+#include "commit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "journal.h"
+#include "route.h"
+#include "settle.h"
+
+static struct journal_config config_of(const struct shard *shard)
+{
+    return (struct journal_config){
+        .data_dir = shard->data_dir,
+        .shard = shard->config.index,
+        .n_shards = shard->config.n_shards,
+        .wake = shard->config.wake,
+        .wake_arg = shard->config.wake_arg,
+    };
+}
+
+/* ---- replay ---- */
+
+struct replayed {
+    struct request request; /* first */
+    struct shard_session session;
+    int status;
+};
+
+static void on_answer(struct request *request)
+{
+    (void)request;
+}
+
+/* Stores take keys and gradients at addresses that suit them, which a journal's bytes do not have.
+ */
+static int align_bins(const struct store_ops *ops, struct frame_scanner *frame)
+{
+    for (uint32_t i = 0; i < frame->n_bins; i++) {
+        struct frame_bin *bin = &frame->bins[i];
+        uint8_t *data = ops->buffer_new(bin->bytes + 1u);
+        if (data == NULL) {
+            frame->n_bins = i;
+            return EMBD_NO_MEMORY;
+        }
+        memcpy(data, bin->data, bin->bytes);
+        bin->data = data;
+    }
+    return EMBD_OK;
+}
+
+static void free_bins(const struct store_ops *ops, const struct frame_scanner *frame)
+{
+    for (uint32_t i = 0; i < frame->n_bins; i++)
+        ops->buffer_free(frame->bins[i].data, frame->bins[i].bytes + 1u);
+}
+
+/* EMBD_OK: it was handled, if only to be refused as it was then. */
+static int replay(struct shard *shard, uint8_t *bytes, const struct record *record,
+                  struct embd__error *e)
+{
+    struct frame_scanner frame;
+    struct replayed replayed = {.status = EMBD_OK};
+    record_frame(bytes, record, &frame);
+    replayed.request.frame = &frame;
+    replayed.request.session = &replayed.session;
+    replayed.request.on_answer = on_answer;
+    embd__msg_init(&replayed.request.answer);
+    if (align_bins(shard->tables.ops, &frame) == EMBD_OK) {
+        struct access *access = shard->access;
+        shard->access = NULL; /* it was allowed then */
+        shard->is_replaying = true;
+        dispatch_replay(shard, &replayed.request, e);
+        shard->is_replaying = false;
+        shard->access = access;
+        shard_request_fini(shard, &replayed.request);
+    } else {
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory to replay a record");
+    }
+    embd__msg_fini(&replayed.request.answer);
+    free_bins(shard->tables.ops, &frame);
+    return e->status;
+}
+
+static int take_record(void *arg, uint8_t *bytes, const struct record *record,
+                       struct embd__error *e)
+{
+    struct shard *shard = arg;
+    struct embd__error own = {.status = EMBD_OK};
+    replay(shard, bytes, record, &own);
+    if (own.status == EMBD_OK || own.status == EMBD_FULL || own.status == EMBD_EXISTS)
+        return EMBD_OK;
+    return embd__error_set(e, own.status, "journal of shard %u, record %llu: %.300s",
+                           shard->config.index, (unsigned long long)record->position, own.text);
+}
+
+int commit_open(struct shard *shard, struct embd__error *e)
+{
+    struct journal_config config = config_of(shard);
+    struct journal_end end = {.is_there = false};
+    if (shard->data_dir < 0)
+        return EMBD_OK;
+    if (journal_recover(&config, take_record, shard, &end, e) != EMBD_OK)
+        return e->status;
+    return journal_open(&config, &end, &shard->journal, e);
+}
+
+/* ---- applying ---- */
+
+static void leave(struct shard *shard, struct journal_entry *entry)
+{
+    struct request *request = entry->request;
+    if (request != NULL) {
+        request->is_journaled = false;
+        request->session->n_journaled--;
+    }
+    shard->n_journaled--;
+    shard->hold.n_in_flight--;
+}
+
+static void check_memory(const struct embd__error *e)
+{
+    if (e->status != EMBD_NO_MEMORY)
+        return;
+    fprintf(stderr, "embd: a push that is in the journal cannot be applied: %s; ending\n", e->text);
+    _exit(JOURNAL_EXIT);
+}
+
+static void refuse(struct shard *shard, struct journal_entry *entry, int error)
+{
+    struct request *request = entry->request;
+    struct embd__error e = {.status = EMBD_OK};
+    leave(shard, entry);
+    if (request == NULL)
+        return;
+    embd__error_set(&e, EMBD_IO, "journal: %s; the push was not applied", strerror(error));
+    call_answer(shard, request, &e);
+}
+
+static bool settles(struct shard *shard, struct shard_work *work)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    for (uint32_t i = 0; i < work->n_parts; i++)
+        if (settle(shard, work->request->session, work->parts[i].table, CHANGE_ROWS, &e) != EMBD_OK)
+            return false;
+    return true;
+}
+
+static bool apply_record(struct shard *shard, struct journal_group *group,
+                         struct journal_entry *entry)
+{
+    struct record record;
+    struct embd__error e = {.status = EMBD_OK};
+    record_read(group->bytes + entry->at, entry->bytes, &record);
+    replay(shard, group->bytes + entry->at, &record, &e);
+    if (e.status == EMBD_BUSY)
+        return false;
+    check_memory(&e);
+    leave(shard, entry);
+    return true;
+}
+
+/* False: later. */
+static bool apply(struct shard *shard, struct journal_group *group, struct journal_entry *entry)
+{
+    if (group->error != 0) {
+        refuse(shard, entry, group->error);
+        return true;
+    }
+    if (entry->request == NULL)
+        return apply_record(shard, group, entry);
+    struct shard_work *work = entry->request->work;
+    if (!settles(shard, work))
+        return false;
+    leave(shard, entry);
+    work_run(work);
+    return true;
+}
+
+void commit_collect(struct shard *shard)
+{
+    if (shard->journal == NULL || shard->n_journaled == 0)
+        return;
+    struct journal_group *group = journal_written(shard->journal);
+    if (group != NULL) {
+        while (group->n_applied < group->n_entries &&
+               apply(shard, group, &group->entries[group->n_applied]))
+            group->n_applied++;
+        if (group->n_applied < group->n_entries)
+            return;
+        journal_give_back(shard->journal);
+        dispatch_parked(shard);
+    }
+    journal_submit(shard->journal);
+}
+
+void commit_close(struct shard *shard)
+{
+    while (shard->journal != NULL && shard->n_journaled > 0) {
+        commit_collect(shard);
+        journal_wait(shard->journal);
+    }
+    journal_close(shard->journal);
+    shard->journal = NULL;
+}
+
+/* ---- appending ---- */
+
+/* Whether the parts' tables are journaled: all, or none. */
+static int read_durability(struct call *call, embd_durability *out)
+{
+    const struct shard_work *work = call->work;
+    *out = EMBD_SNAPSHOT;
+    for (uint32_t i = 0; i < work->n_parts; i++) {
+        const embd_schema *first = &work->parts[0].table->schema.s,
+                          *schema = &work->parts[i].table->schema.s;
+        if ((first->durability == EMBD_SNAPSHOT) != (schema->durability == EMBD_SNAPSHOT))
+            return embd__error_set(&call->error, EMBD_INVALID,
+                                   "part %u: table '%s' is '%s' and part 0's '%s' is '%s': they "
+                                   "cannot change in one request",
+                                   i, schema->name, embd_durability_name(schema->durability),
+                                   first->name, embd_durability_name(first->durability));
+        if (schema->durability > *out)
+            *out = schema->durability;
+    }
+    return EMBD_OK;
+}
+
+int commit_now(struct call *call, embd_durability durability)
+{
+    struct shard *shard = call->shard;
+    if (durability == EMBD_SNAPSHOT || shard->is_replaying)
+        return EMBD_OK;
+    return journal_write_now(shard->journal, call->request->frame, durability == EMBD_DURABLE,
+                             &call->error);
+}
+
+int commit_create(struct call *call, const embd_schema *schema)
+{
+    const struct tables *tables = &call->shard->tables;
+    if (schema->durability == EMBD_SNAPSHOT ||
+        tables_by_id(tables, embd__table_id(schema->name)) != NULL)
+        return EMBD_OK;
+    if (call->shard->data_dir < 0)
+        return embd__error_set(&call->error, EMBD_UNSUPPORTED,
+                               "schema field 'durability' is '%s', and this server has no data "
+                               "directory; allowed is 'snapshot'",
+                               embd_durability_name(schema->durability));
+    return commit_now(call, schema->durability);
+}
+
+int commit_parts_now(struct call *call)
+{
+    embd_durability durability;
+    if (read_durability(call, &durability) != EMBD_OK)
+        return call->error.status;
+    return commit_now(call, durability);
+}
+
+static int wait_for_record(struct call *call, embd_durability durability)
+{
+    struct shard *shard = call->shard;
+    struct request *request = call->request;
+    if (journal_append(shard->journal, request, request->frame, durability == EMBD_DURABLE,
+                       &call->error) != EMBD_OK)
+        return call->error.status;
+    request->is_journaled = true;
+    request->session->n_journaled++;
+    shard->n_journaled++;
+    shard->hold.n_in_flight++;
+    return CALL_LATER;
+}
+
+int commit_push(struct call *call)
+{
+    embd_durability durability;
+    if (read_durability(call, &durability) != EMBD_OK)
+        return call->error.status;
+    bool is_kept = durability != EMBD_SNAPSHOT && !call->shard->is_replaying;
+    if (is_kept && call->shard->config.wake != NULL)
+        return wait_for_record(call, durability);
+    if (is_kept && commit_now(call, durability) != EMBD_OK)
+        return call->error.status;
+    work_run(call->work);
+    return CALL_LATER;
+}
+
+void commit_forget(struct shard *shard, struct request *request)
+{
+    if (!request->is_journaled)
+        return;
+    journal_forget(shard->journal, request);
+    request->session->n_journaled--;
+    request->is_journaled = false;
+}

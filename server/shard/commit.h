@@ -1,0 +1,37 @@
+/* commit.h - what happens between a checked request that changes journaled tables and its effect:
+ * its record comes to the disk first. */
+#ifndef EMBD_SHARD_COMMIT_H
+#define EMBD_SHARD_COMMIT_H
+
+#include "state.h"
+
+/* Replays the journal into the shard's tables and opens it for more. */
+int commit_open(struct shard *shard, struct embd__error *e);
+/* Applies what was appended, and closes the journal. */
+void commit_close(struct shard *shard);
+
+static inline bool commit_is_kept(const struct table *table)
+{
+    return table->schema.s.durability != EMBD_SNAPSHOT;
+}
+
+/* A table that is to be created: as commit_now, unless it is there already. EMBD_UNSUPPORTED, where
+ * the shard has no place for a journal. */
+int commit_create(struct call *call, const embd_schema *schema);
+
+/* A checked push: runs call->work now, or when the record is written. */
+int commit_push(struct call *call);
+
+/* A checked request that is applied right after this returns EMBD_OK; no push may be waiting.
+ * EMBD_IO, EMBD_NO_MEMORY: it must not be applied. */
+int commit_now(struct call *call, embd_durability durability);
+/* The same for the tables of call->work. */
+int commit_parts_now(struct call *call);
+
+/* Applies the groups that were written since, and has the next one written. */
+void commit_collect(struct shard *shard);
+
+/* The request is going: its record, if it has one, will be applied nevertheless. */
+void commit_forget(struct shard *shard, struct request *request);
+
+#endif

@@ -1,0 +1,376 @@
+/* test_journal.c - a shard that starts on the journal of another: the same tables, whatever changed
+ * them; a tail torn at any byte is cut, whole records before it stay; a changed byte before the
+ * last record refuses to start and says file and offset; a disk that is full refuses pushes before
+ * any effect. */
+#include "rig.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "batch.h"
+#include "route.h"
+#include "schema.h"
+
+#define N_PUSHES 4
+
+static embd_schema kept_schema(const char *name, embd_durability durability)
+{
+    embd_schema schema;
+    embd_schema_init(&schema);
+    snprintf(schema.name, sizeof schema.name, "%s", name);
+    schema.dim = 4;
+    schema.durability = durability;
+    embd_optimizer_init(&schema.optimizer, EMBD_ADAM, 0.01f);
+    return schema;
+}
+
+static void push_batch(struct rig *rig, const embd_schema *schema)
+{
+    static struct batch batch;
+    batch_fill(&batch, schema);
+    struct part part = batch_part(&batch, schema, EMBD_F32, false);
+    part.want_status = false;
+    push(rig, &part, NULL);
+}
+
+/* Gradients for keys 1 and 2. */
+static void push_two(struct rig *rig, const char *name, float value)
+{
+    static const uint64_t keys[] = {1, 2};
+    const float grads[] = {value, 1, 2, 3, -value, 5, 6, 7};
+    struct part part = {.table = embd__table_id(name),
+                        .n_keys = 2,
+                        .n_rows = 2,
+                        .keys = keys,
+                        .grads = grads,
+                        .grads_bytes = sizeof grads,
+                        .dtype = EMBD_F32};
+    push(rig, &part, NULL);
+}
+
+static void erase_one(struct rig *rig, const char *name)
+{
+    static const uint64_t keys[] = {1};
+    struct part part = {.table = embd__table_id(name), .n_keys = 1, .n_rows = 1, .keys = keys};
+    struct exchange *x = ask_parts(rig, METHOD_ERASE, &part, 1);
+    ask_ok(x);
+    ask_free(x);
+}
+
+static void drop_table(struct rig *rig, const char *name)
+{
+    struct exchange *x = ask(rig, &rig->admin, METHOD_TABLE_DROP);
+    embd__msg_map(&x->out, 1);
+    embd__msg_field_str(&x->out, "name", name);
+    ask_ok(x);
+    ask_free(x);
+}
+
+static void all_changes_are_replayed_to_the_same_bits(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct rig rig;
+    struct image a, b;
+    embd_schema durable = kept_schema("a", EMBD_DURABLE),
+                buffered = kept_schema("b", EMBD_BUFFERED),
+                dropped = kept_schema("c", EMBD_DURABLE), unkept = kept_schema("d", EMBD_SNAPSHOT);
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    create_table(&rig, &durable);
+    create_table(&rig, &buffered);
+    create_table(&rig, &dropped);
+    create_table(&rig, &unkept);
+    for (int i = 0; i < N_PUSHES; i++) {
+        push_batch(&rig, &durable);
+        push_batch(&rig, &buffered);
+        push_two(&rig, "a", 0.5f);
+        push_two(&rig, "c", 0.5f);
+        push_two(&rig, "d", 0.5f);
+    }
+    erase_one(&rig, "a");
+    drop_table(&rig, "c");
+    image_take(&rig, "a", &a);
+    image_take(&rig, "b", &b);
+    assert_true(a.rows > 2 && b.rows > 2);
+    rig_close(&rig);
+    for (int starts = 0; starts < 2; starts++) {
+        rig_open(&rig, &store_host, 0, 1, dir);
+        image_check(&rig, "a", &a);
+        image_check(&rig, "b", &b);
+        create_table(&rig, &dropped); /* not there: its old rows would be seen */
+        assert_int_equal(figure(&rig, "c", "rows"), 0);
+        drop_table(&rig, "c");
+        push_two(&rig, "a", 0.25f);
+        image_fini(&a);
+        image_take(&rig, "a", &a);
+        rig_close(&rig);
+    }
+    image_fini(&a);
+    image_fini(&b);
+    scratch_remove(dir);
+}
+
+/* ---- damage ---- */
+
+struct bytes {
+    uint8_t data[1 << 16];
+    size_t n;
+};
+
+static void path_of(char out[128], const char *dir)
+{
+    snprintf(out, 128, "%s/journal.0.00000001", dir);
+}
+
+static void read_journal(const char *dir, struct bytes *out)
+{
+    char path[128];
+    path_of(path, dir);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    out->n = fread(out->data, 1, sizeof out->data, file);
+    assert_true(out->n < sizeof out->data);
+    fclose(file);
+}
+
+static void write_journal(const char *dir, const struct bytes *bytes, size_t n)
+{
+    char path[128];
+    path_of(path, dir);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes->data, 1, n, file), n);
+    fclose(file);
+}
+
+/* A journal of one table and N_PUSHES pushes; ends[i]: its length, and images[i] the table, after i
+ * pushes. */
+struct sample {
+    char dir[64];
+    struct bytes whole;
+    size_t ends[N_PUSHES + 1];
+    struct image images[N_PUSHES + 1];
+};
+
+static void sample_new(struct sample *s)
+{
+    struct rig rig;
+    embd_schema schema = kept_schema("a", EMBD_DURABLE);
+    scratch_new(s->dir);
+    rig_open(&rig, &store_host, 0, 1, s->dir);
+    create_table(&rig, &schema);
+    for (int i = 0; i <= N_PUSHES; i++) {
+        if (i > 0)
+            push_two(&rig, "a", (float)i);
+        image_take(&rig, "a", &s->images[i]);
+        read_journal(s->dir, &s->whole);
+        s->ends[i] = s->whole.n;
+    }
+    rig_close(&rig);
+}
+
+static void sample_free(struct sample *s)
+{
+    for (int i = 0; i <= N_PUSHES; i++)
+        image_fini(&s->images[i]);
+    scratch_remove(s->dir);
+}
+
+static void a_tail_torn_at_any_byte_is_cut(void **state)
+{
+    (void)state;
+    static struct sample s;
+    struct rig rig;
+    sample_new(&s);
+    int whole = N_PUSHES;
+    for (size_t n = s.ends[N_PUSHES]; n >= s.ends[0]; n--) {
+        while (s.ends[whole] > n)
+            whole--;
+        write_journal(s.dir, &s.whole, n);
+        rig_open(&rig, &store_host, 0, 1, s.dir);
+        image_check(&rig, "a", &s.images[whole]);
+        push_two(&rig, "a", (float)(whole + 1)); /* it goes on from there */
+        if (whole < N_PUSHES)
+            image_check(&rig, "a", &s.images[whole + 1]);
+        rig_close(&rig);
+        rig_open(&rig, &store_host, 0, 1, s.dir);
+        if (whole < N_PUSHES)
+            image_check(&rig, "a", &s.images[whole + 1]);
+        rig_close(&rig);
+    }
+    sample_free(&s);
+}
+
+static void expect_damage(struct sample *s, size_t at)
+{
+    struct shard *shard = NULL;
+    struct embd__error e = {.status = EMBD_OK};
+    struct shard_config config = {
+        .n_shards = 1, .cluster_name = "test", .store = &store_host, .data_dir = s->dir};
+    if (shard_open(&config, &shard, &e) != EMBD_CORRUPT)
+        fail_msg("byte %zu: status %d '%s'", at, e.status, e.text);
+    assert_non_null(strstr(e.text, "journal.0.00000001"));
+    assert_non_null(strstr(e.text, "offset"));
+}
+
+static void a_changed_byte_before_the_last_record_refuses_to_start(void **state)
+{
+    (void)state;
+    static struct sample s;
+    static struct bytes after;
+    sample_new(&s);
+    for (size_t at = 0; at < s.ends[N_PUSHES - 1]; at++) {
+        for (int bit = 0; bit < 8; bit++) {
+            s.whole.data[at] ^= (uint8_t)(1 << bit);
+            write_journal(s.dir, &s.whole, s.whole.n);
+            expect_damage(&s, at);
+            read_journal(s.dir, &after);
+            assert_int_equal(after.n, s.whole.n);
+            assert_memory_equal(after.data, s.whole.data, after.n);
+            s.whole.data[at] ^= (uint8_t)(1 << bit);
+        }
+    }
+    sample_free(&s);
+}
+
+static void a_journal_of_another_number_of_shards_refuses_to_start(void **state)
+{
+    (void)state;
+    static struct sample s;
+    struct shard *shard = NULL;
+    struct embd__error e = {.status = EMBD_OK};
+    sample_new(&s);
+    struct shard_config config = {
+        .n_shards = 2, .cluster_name = "test", .store = &store_host, .data_dir = s.dir};
+    assert_int_equal(shard_open(&config, &shard, &e), EMBD_CORRUPT);
+    assert_non_null(strstr(e.text, "is of shard 0 of 1, this is shard 0 of 2"));
+    sample_free(&s);
+}
+
+/* ---- refusals ---- */
+
+static void a_full_disk_refuses_a_push_before_any_effect_and_recovers(void **state)
+{
+    (void)state;
+    static struct sample s;
+    static const uint64_t keys[] = {1, 2};
+    static const float grads[8] = {1};
+    struct part part = {.table = embd__table_id("a"),
+                        .n_keys = 2,
+                        .n_rows = 2,
+                        .keys = keys,
+                        .grads = grads,
+                        .grads_bytes = sizeof grads,
+                        .dtype = EMBD_F32};
+    struct rig rig;
+    struct rlimit before, full;
+    sample_new(&s);
+    rig_open(&rig, &store_host, 0, 1, s.dir);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    full = before;
+    full.rlim_cur = s.whole.n + 20; /* of the next record only a piece fits */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
+    ask_error(ask_parts(&rig, METHOD_PUSH, &part, 1), EMBD_IO, "journal", "nothing was changed",
+              NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    image_check(&rig, "a", &s.images[N_PUSHES]);
+    push_two(&rig, "a", 9);
+    struct image image;
+    image_take(&rig, "a", &image);
+    rig_close(&rig);
+    rig_open(&rig, &store_host, 0, 1, s.dir);
+    image_check(&rig, "a", &image);
+    image_fini(&image);
+    rig_close(&rig);
+    sample_free(&s);
+}
+
+static void kept_and_unkept_tables_do_not_change_in_one_request(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct rig rig;
+    static const uint64_t keys[] = {1};
+    static const float grads[4] = {1};
+    embd_schema a = kept_schema("a", EMBD_DURABLE), d = kept_schema("d", EMBD_SNAPSHOT);
+    struct part parts[2];
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    create_table(&rig, &a);
+    create_table(&rig, &d);
+    for (int i = 0; i < 2; i++)
+        parts[i] = (struct part){.table = embd__table_id(i == 0 ? "a" : "d"),
+                                 .n_keys = 1,
+                                 .n_rows = 1,
+                                 .keys = keys,
+                                 .grads = grads,
+                                 .grads_bytes = sizeof grads,
+                                 .dtype = EMBD_F32};
+    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_INVALID, "part 1", "'d' is 'snapshot'",
+              "'a' is 'durable'", NULL);
+    rig_close(&rig);
+    scratch_remove(dir);
+}
+
+static void pushes_of_a_round_are_not_journaled_and_refused(void **state)
+{
+    (void)state;
+    static const uint64_t keys[] = {1};
+    const float grads[4] = {1};
+    char dir[64];
+    struct rig rig;
+    embd_schema a = kept_schema("a", EMBD_BUFFERED);
+    struct part part = {.table = embd__table_id("a"),
+                        .n_keys = 1,
+                        .n_rows = 1,
+                        .keys = keys,
+                        .grads = grads,
+                        .grads_bytes = sizeof grads,
+                        .dtype = EMBD_F32};
+    struct push_round round = {"job", 0, 1, 0, 1000};
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    create_table(&rig, &a);
+    struct exchange *x = ask(&rig, &rig.data, METHOD_PUSH);
+    embd__push_write(&x->out, &part, 1, &round);
+    ask_error(x, EMBD_UNSUPPORTED, "part 0", "'a' is 'buffered'", "'snapshot'", NULL);
+    rig_close(&rig);
+    scratch_remove(dir);
+}
+
+static void a_server_without_a_data_directory_refuses_by_name(void **state)
+{
+    (void)state;
+    struct rig rig;
+    embd_schema a = kept_schema("a", EMBD_DURABLE);
+    rig_open(&rig, &store_host, 0, 1, NULL);
+    struct exchange *x = ask(&rig, &rig.data, METHOD_TABLE_CREATE);
+    embd__msg_map(&x->out, 1);
+    embd__msg_str(&x->out, "schema");
+    embd__schema_write(&x->out, &a);
+    ask_error(x, EMBD_UNSUPPORTED, "'durability' is 'durable'", "no data directory", NULL);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_changes_are_replayed_to_the_same_bits),
+        cmocka_unit_test(a_tail_torn_at_any_byte_is_cut),
+        cmocka_unit_test(a_changed_byte_before_the_last_record_refuses_to_start),
+        cmocka_unit_test(a_journal_of_another_number_of_shards_refuses_to_start),
+        cmocka_unit_test(a_full_disk_refuses_a_push_before_any_effect_and_recovers),
+        cmocka_unit_test(kept_and_unkept_tables_do_not_change_in_one_request),
+        cmocka_unit_test(pushes_of_a_round_are_not_journaled_and_refused),
+        cmocka_unit_test(a_server_without_a_data_directory_refuses_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
