@@ -1,0 +1,86 @@
+"""Each piece of memory that the server asks for is refused once, from its start to its end. It then says why it does not
+start; or it answers an error, or closes the connection, and goes on: the next request works, and a push was applied
+whole or not at all, and surely where the answer said so."""
+import shutil
+import tempfile
+import unittest
+
+import failpoints
+import wire
+from embd_process import Embd, NotReady
+
+SHARDS, KEYS, MOST = 2, 50, 1000
+
+
+class Story:
+    """What a client asks, each request again where it failed. Counts pushes that were sent and acknowledged."""
+
+    def __init__(self, server):
+        self.server, self.failed = server, 0
+
+    def insist(self, request, *arguments):
+        """request(peer, …) until it succeeds."""
+        for _ in range(3):
+            try:
+                with wire.connect(self.server, self.shard, timeout=10) as peer:
+                    return request(peer, *arguments)
+            except wire.RpcError as error:
+                assert error.number == wire.NO_MEMORY, error
+            except (OSError, TypeError):  # the connection ended
+                pass
+            self.failed += 1
+        raise AssertionError("one refusal, and three requests failed")
+
+    def push(self, peer, table):
+        self.sent += 1
+        wire.push(peer, table, self.keys, [-1.0] * 4 * KEYS)
+        self.acknowledged += 1
+
+    def tell(self):
+        schema = wire.constant_schema("items", value=0.0, partition="modulo", optimizer={"kind": "sgd", "lr": 1.0})
+        for self.shard in range(SHARDS):
+            self.sent = self.acknowledged = 0
+            self.keys = [key * SHARDS + self.shard for key in range(KEYS)]
+            table = self.insist(lambda peer: peer.call("table_create", {"schema": schema}))[0]["id"]
+            for _ in range(2):
+                self.insist(self.push, table)
+            rows = self.insist(wire.pull, table, self.keys)
+            assert len(set(rows)) == 1, "pushed in part"
+            assert self.acknowledged <= rows[0] <= self.sent, (self.acknowledged, rows[0], self.sent)
+            self.insist(lambda peer: peer.call("stats"))
+
+
+class Memory(unittest.TestCase):
+    def run_once(self, variables, in_order):
+        try:
+            with failpoints.environment(variables):
+                server = Embd("--data-dir", self.dir, shards=SHARDS)
+        except NotReady as error:
+            self.assertIn("embd:", str(error))
+            return "did not start"
+        self.addCleanup(server.kill)
+        story = Story(server)
+        story.tell()
+        if in_order:
+            self.assertEqual(server.stop(), 0)
+        server.kill()
+        return "failed and went on" if story.failed else "did without"
+
+    def test_each_refusal(self):
+        self.dir = tempfile.mkdtemp(prefix="embd-memory-")
+        self.addCleanup(shutil.rmtree, self.dir)
+        ends = {}
+        for number in range(1, MOST):
+            def run(log, number=number):
+                end = self.run_once(failpoints.variables(self.dir, f"memory.take:enomem:{number}", log), number % 8 == 0)
+                ends[end] = ends.get(end, 0) + 1
+            if failpoints.passed(run)["memory.take"] < number:
+                break
+        else:
+            self.fail(f"after {MOST} refusals there is still one more")
+        self.assertGreater(len(ends), 1)
+        print(f"{number} refusals: {ends}")
+
+
+if __name__ == "__main__":
+    unittest.main()
