@@ -41,12 +41,18 @@ static int failed(struct reading *r)
     return embd__error_set(r->e, EMBD_IO, "journal '%s': %s", r->name, strerror(errno));
 }
 
-static bool exists(const struct reading *r, uint64_t segment)
+/* False with r->e set: it cannot be known, and to go on as if it were not there would lose it. */
+static bool exists(struct reading *r, uint64_t segment)
 {
     char name[64];
     struct stat st;
     journal_file_name(name, r->config->shard, segment);
-    return fstatat(r->config->data_dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    if (fstatat(r->config->data_dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return true;
+    if (errno != ENOENT)
+        embd__error_set(r->e, EMBD_IO, "journal '%s': cannot look for it: %s", name,
+                        strerror(errno));
+    return false;
 }
 
 static int map_segment(struct reading *r)
@@ -91,6 +97,8 @@ static int check_tail(struct reading *r, uint64_t offset)
     struct record record;
     if (exists(r, r->end.segment + 1))
         return damaged(r, offset, "another segment follows");
+    if (r->e->status != EMBD_OK)
+        return r->e->status;
     for (uint64_t at = offset + 1; at + RECORD_HEADER_BYTES <= r->n; at++)
         if (record_read(r->bytes + at, r->n - at, &record) && record.synced > r->end.position)
             return damaged(r, offset, "records that were written later follow");
@@ -120,6 +128,8 @@ static int drop_segment(struct reading *r)
 {
     if (r->n > SEGMENT_HEADER_BYTES || exists(r, r->end.segment + 1))
         return damaged(r, 0, "its header does not verify");
+    if (r->e->status != EMBD_OK)
+        return r->e->status;
     if (unlinkat(r->config->data_dir, r->name, 0) != 0 || fsync(r->config->data_dir) != 0)
         return failed(r);
     r->end.segment--;
@@ -169,8 +179,8 @@ int journal_recover(const struct journal_config *config,
         if (r.end.segment < number)
             break;
     }
-    if (status != EMBD_OK)
-        return status;
+    if (e->status != EMBD_OK)
+        return e->status;
     *end_out = r.end;
     return EMBD_OK;
 }

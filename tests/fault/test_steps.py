@@ -1,4 +1,4 @@
-"""Each step of the disk that a dump, a snapshot or a load takes fails once, in each way it can: the step returns EIO or
+"""Each step of the disk that a dump, a snapshot, a load or a journal takes fails once, in each way it can: the step returns EIO or
 ENOSPC, or the process dies before it or in the middle of it. Then what has a final name is whole, what failed is told, the
 server serves on, and the same works without the fault. The steps are those that a run without faults passes.
 EMBD_FAULT_PASSINGS=n: each step's first n passings; 2 without it."""
@@ -11,6 +11,7 @@ import time
 import unittest
 
 import failpoints
+import oracle
 import wire
 from embd_process import Embd, NotReady
 
@@ -18,7 +19,8 @@ EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 PASSINGS = int(os.environ.get("EMBD_FAULT_PASSINGS", "2"))
 KINDS = ["abort", "eio", "enospc", "torn"]
 KEYS = list(range(100))
-KILLED = -signal.SIGKILL
+KILLED, JOURNAL_EXIT = -signal.SIGKILL, 74
+IO = 17  # the status
 # Steps whose failure may be passed over: closing what is only read, and looking whether there is what must not be.
 MAY_SUCCEED = ("close", "stat", "remove")
 
@@ -172,6 +174,59 @@ class Steps(unittest.TestCase):
                 self.assertTrue(verifies(os.path.join(data, "third")))
 
         self.each(run, check)
+
+    def push_dozens(self, server):
+        """Twelve of each shard's key; again what is refused. Ends where the server does."""
+        for shard, key in self.clients.keys:
+            place, until = (shard, key), self.clients.acked[shard, key] + 12
+            while self.clients.acked[place] < until:
+                try:
+                    with wire.connect(server, shard, timeout=10) as peer:
+                        table, n = oracle.create(peer, "durable"), self.clients.acked[place] + 1
+                        self.clients.sent[place] = n
+                        wire.push(peer, table, [key], [-1.0, -float(n % oracle.MODULUS), 0.0, 0.0])
+                        self.clients.acked[place] = n
+                except (OSError, TypeError):
+                    return
+                except wire.RpcError as error:
+                    self.assertEqual(error.number, IO, error)
+                    self.clients.sent[place] = self.clients.acked[place]  # it was not applied
+                    self.n_refused += 1
+                    self.assertLess(self.n_refused, 5, "after one fault nothing more is refused")
+
+    def test_journal(self):
+        """Two lives of a server on one data directory, in the first or second of which a step fails. A push that is
+        refused is not applied, one that is acknowledged is there afterwards, and a failed sync ends the process."""
+        data = self.path("data")
+
+        def run(variables):
+            shutil.rmtree(data, ignore_errors=True)
+            os.mkdir(data)
+            self.clients, self.status, self.n_refused, self.n_lives = oracle.Clients(2, 1, "durable"), None, 0, 0
+            for life in range(2):
+                with failpoints.environment({} if life == 0 and self.second_life else variables):
+                    try:
+                        server = Embd("--data-dir", data, shards=2)
+                    except NotReady as error:
+                        self.assertTrue("embd:" in str(error) or dies(variables["EMBD_FAILPOINT"]), error)
+                        return
+                self.addCleanup(server.kill)
+                self.push_dozens(server)
+                self.status = server.process.poll() if server.is_alive() else server.wait()
+                server.kill()
+                self.n_lives += 1
+
+        def check(point):
+            if self.status is not None and not dies(point):
+                self.assertEqual(self.status, JOURNAL_EXIT, "a failed sync ends the process, and nothing else does")
+            server = Embd("--data-dir", data, shards=2)
+            self.addCleanup(server.kill)
+            for place in self.clients.keys:
+                self.clients.check(server, place)
+            server.kill()
+
+        for self.second_life in (False, True):
+            self.each(run, check)
 
 
 if __name__ == "__main__":
