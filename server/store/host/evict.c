@@ -1,13 +1,20 @@
 /* evict.c - on_full = evict_...: rows that go so that others can come, by the rules of use.h.
  *
  * Only a push writes a row's use, beside the row it steps anyway. When room is missing, one pass
- * over the index finds the rows to go: a heap keeps the best of those seen so far, so that most
- * rows cost a comparison. Rows of the request at hand stay. */
+ * over the index finds the rows to go. It lists those that may be among them; when the list is
+ * twice as long as it needs to be, the higher half is thrown away, and rows above the highest that
+ * is left cost a comparison from then on. Rows of the request at hand stay. */
 #include "host.h"
 
 #include "memory.h"
 
 #define BATCH 32u
+#define SPARE 1024u /* victims there is memory for beyond twice those that go */
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
 
 static float *use_of(const struct store *store, uint32_t row)
 {
@@ -23,32 +30,54 @@ void evict_note_use(struct store *store)
             use_note(use_of(store, merge->distinct[i].ref - 1), store->step, counts);
 }
 
-/* ---- the heap ---- */
+/* ---- the lowest of many ---- */
 
 static bool goes_first(const struct victim *a, const struct victim *b)
 {
     return use_goes_first(&a->rank, &b->rank);
 }
 
-static void sift_up(struct victim *heap, uint64_t i, struct victim new)
+/* Two parts: i and more are not below the pivot, j and fewer not above. */
+static void part(struct victim *list, int64_t *i, int64_t *j, struct victim pivot)
 {
-    for (; i > 0 && goes_first(&heap[(i - 1) / 2], &new); i = (i - 1) / 2)
-        heap[i] = heap[(i - 1) / 2];
-    heap[i] = new;
+    do {
+        while (goes_first(&list[*i], &pivot))
+            ++*i;
+        while (goes_first(&pivot, &list[*j]))
+            --*j;
+        if (*i > *j)
+            return;
+        struct victim swapped = list[*i];
+        list[(*i)++] = list[*j];
+        list[(*j)--] = swapped;
+    } while (*i <= *j);
 }
 
-static void replace_top(struct victim *heap, uint64_t n, struct victim new)
+/* Moves the `most` lowest to the front, the highest of them last (Hoare's selection). */
+static void keep_lowest(struct victims *v)
 {
-    uint64_t i = 0;
-    for (uint64_t child = 1; child < n; child = 2 * i + 1) {
-        if (child + 1 < n && goes_first(&heap[child], &heap[child + 1]))
-            child++;
-        if (!goes_first(&new, &heap[child]))
+    int64_t low = 0, high = (int64_t)v->n - 1, wanted = (int64_t)v->most - 1;
+    while (low < high) {
+        int64_t i = low, j = high;
+        part(v->list, &i, &j, v->list[low + (high - low) / 2]);
+        if (wanted <= j)
+            high = j;
+        else if (wanted >= i)
+            low = i;
+        else
             break;
-        heap[i] = heap[child];
-        i = child;
     }
-    heap[i] = new;
+    v->n = v->most;
+    v->is_cut = true;
+}
+
+static void add(struct victims *v, const struct victim *new)
+{
+    if (v->is_cut && !goes_first(new, &v->list[v->most - 1]))
+        return;
+    v->list[v->n++] = *new;
+    if (v->n == v->capacity)
+        keep_lowest(v);
 }
 
 /* ---- choosing ---- */
@@ -65,8 +94,7 @@ static struct victim victim_of(const struct store *store, const struct index_ent
     };
 }
 
-static void consider(struct store *store, struct victims *v, uint64_t most,
-                     const struct index_entry *entry)
+static void consider(struct store *store, struct victims *v, const struct index_entry *entry)
 {
     if (entry->ref & INDEX_CANDIDATE)
         return;
@@ -80,10 +108,7 @@ static void consider(struct store *store, struct victims *v, uint64_t most,
     }
     if (stays)
         return;
-    if (v->n < most)
-        sift_up(v->heap, v->n++, new);
-    else if (goes_first(&new, &v->heap[0]))
-        replace_top(v->heap, v->n, new);
+    add(v, &new);
 }
 
 static void mark_request(struct store *store)
@@ -97,7 +122,7 @@ static void mark_request(struct store *store)
     }
 }
 
-static void pass(struct store *store, struct victims *victims, uint64_t most)
+static void pass(struct store *store, struct victims *victims)
 {
     uint64_t at = 0;
     while (at != UINT64_MAX) {
@@ -107,7 +132,7 @@ static void pass(struct store *store, struct victims *victims, uint64_t most)
             if (!(batch[n].ref & INDEX_CANDIDATE))
                 __builtin_prefetch(use_of(store, batch[n].ref - 1));
         for (uint32_t i = 0; i < n; i++)
-            consider(store, victims, most, &batch[i]);
+            consider(store, victims, &batch[i]);
     }
 }
 
@@ -116,34 +141,36 @@ bool evict_choose(struct store *store, uint64_t missing, struct victims *victims
     const embd_schema *s = &store->schema->s;
     uint64_t part = s->capacity / USE_PASS_PART, most = missing > part ? missing : part;
     *victims = (struct victims){0};
-    if (most > rows_used(&store->rows))
-        most = rows_used(&store->rows);
+    most = least(most, rows_used(&store->rows));
     bool is_ttl = s->on_full == EMBD_EVICT_TTL;
     if (most == 0 || (is_ttl && store->step < store->none_expire_before))
         return true;
     if (!marks_reserve(&store->marks, store->rows.n))
         return false;
-    victims->heap = memory_new(most * sizeof *victims->heap);
-    if (victims->heap == NULL)
+    victims->most = most;
+    victims->capacity = least(2 * most + SPARE, rows_used(&store->rows));
+    victims->list = memory_new(victims->capacity * sizeof *victims->list);
+    if (victims->list == NULL)
         return false;
-    victims->capacity = most;
     mark_request(store);
     /* of rows that are made or pushed now: */
     store->none_expire_before = use_expiry(store->step, s->ttl);
-    pass(store, victims, most);
+    pass(store, victims);
+    if (victims->n > most)
+        keep_lowest(victims);
     return true;
 }
 
 void evict_rows(struct store *store, const struct victims *victims)
 {
     for (uint64_t i = 0; i < victims->n; i++) {
-        index_remove(&store->index, victims->heap[i].hash, victims->heap[i].rank.slot);
-        rows_give_back(&store->rows, victims->heap[i].row);
+        index_remove(&store->index, victims->list[i].hash, victims->list[i].rank.slot);
+        rows_give_back(&store->rows, victims->list[i].row);
     }
     store->n_evicted += victims->n;
 }
 
 void evict_end(struct victims *victims)
 {
-    memory_free(victims->heap, victims->capacity * sizeof *victims->heap);
+    memory_free(victims->list, victims->capacity * sizeof *victims->list);
 }

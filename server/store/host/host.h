@@ -35,10 +35,10 @@ struct store {
     uint32_t value_bytes; /* of a row, without padding */
     uint32_t state_at;    /* where the state starts in a record */
     uint32_t state_floats;
-    uint32_t optimizer_floats; /* the first of them; stamps follow */
-    bool is_global;            /* pushes step all rows */
-    bool evicts;               /* on_full is an evict policy */
-    uint32_t use_at;           /* of state floats: where a row's use stands, evict only */
+    uint32_t optimizer_floats;   /* the first of them; stamps follow */
+    bool is_global;              /* pushes step all rows */
+    bool evicts;                 /* on_full is an evict policy */
+    uint32_t use_at;             /* of state floats: where a row's use stands, evict only */
     uint64_t none_expire_before; /* ttl: no row can have expired before the table's step is that */
     uint64_t n_evicted;
     struct index index;
@@ -116,8 +116,10 @@ struct victim {
 };
 
 struct victims {
-    struct victim *heap; /* [n], the last to go on top */
+    struct victim *list; /* [n] */
     uint64_t n, capacity;
+    uint64_t most; /* that go */
+    bool is_cut;   /* list[most - 1] is the highest of those that go, as far as the pass has come */
 };
 
 /* Rows to be taken from keys that are not in store->merge, as many as are missing or more, or all
