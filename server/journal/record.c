@@ -148,6 +148,28 @@ static bool adds_up(const uint8_t *bytes, const struct record *record)
     return sum == record->body_bytes;
 }
 
+/* The head is a request with bins where they are said to be: msgpack-c unpacks nothing else. A right
+ * checksum says that somebody wrote these bytes, not that it was this program. */
+static bool is_request(const uint8_t *bytes, const struct record *record)
+{
+    uint8_t head[LIMIT_HEADER_BYTES];
+    struct frame_scanner frame;
+    struct embd__error e = {.status = EMBD_OK};
+    const uint8_t *bins = bytes + RECORD_HEADER_BYTES, *at = bins + (uint64_t)8 * record->n_bins;
+    size_t left = record->head_bytes, used;
+    int event;
+    embd__frame_init(&frame, head, sizeof head, LIMIT_FRAME_BYTES);
+    while ((event = embd__frame_scan(&frame, at, left, &used, &e)) == FRAME_BIN) {
+        at += used;
+        left -= used;
+    }
+    bool is_right = event == FRAME_DONE && used == left && frame.type == 0 && frame.has_msgid &&
+                    frame.n_bins == record->n_bins;
+    for (uint32_t i = 0; is_right && i < frame.n_bins; i++)
+        is_right = frame.bins[i].bytes == 0 && frame.bins[i].at == get32(bins + 8 * i);
+    return is_right;
+}
+
 bool record_read(const uint8_t *bytes, uint64_t n, struct record *out)
 {
     if (n < RECORD_HEADER_BYTES || get32(bytes) != RECORD_MAGIC)
@@ -162,7 +184,7 @@ bool record_read(const uint8_t *bytes, uint64_t n, struct record *out)
         .checksum = get64(bytes + AT_CHECKSUM),
     };
     if (record.body_bytes > n - RECORD_HEADER_BYTES || !adds_up(bytes, &record) ||
-        record.checksum != checksum_of(bytes, record.body_bytes))
+        record.checksum != checksum_of(bytes, record.body_bytes) || !is_request(bytes, &record))
         return false;
     *out = record;
     return true;

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "unit/golden_messages.h"
+#include "record.h"
 #include "unit/part_files.h"
+#include "unit/received.h"
 
 /* A seed is `prefix` and then the bytes. */
 static void write_seed(const char *corpus, const char *fuzzer, const char *name, const char *prefix,
@@ -101,6 +103,35 @@ static void write_strangers(const char *corpus)
     write_seed(corpus, "tls", "whole", "\1", 1, (const uint8_t *)harm, 0);
 }
 
+/* Golden requests as the journal of a shard that took them. */
+static void write_journal(const char *corpus)
+{
+    static const char *const requests[] = {"table_create_request", "push_request", "erase_request"};
+    static uint8_t journal[1 << 16];
+    size_t n = 0;
+    for (int i = 0; i < 3; i++) {
+        uint8_t bytes[GOLDEN_BYTES];
+        struct received r;
+        size_t n_bytes = read_golden(requests[i], bytes, sizeof bytes);
+        received_init(&r, LIMIT_HEADER_BYTES, LIMIT_FRAME_BYTES);
+        if (received_feed(&r, bytes, n_bytes, 0) == FRAME_DONE) {
+            record_write(journal + n, &r.scanner);
+            n += record_bytes(&r.scanner);
+        }
+        received_fini(&r);
+    }
+    write_seed(corpus, "journal", "records", "\3", 1, journal, n);
+}
+
+static void write_configuration(const char *corpus)
+{
+    static const char text[] =
+        "shards: 2\nstore: host\nframe_memory: 25%\ncpus: 0,2-3\nlog_level: warn\ncluster:\n"
+        "  name: shop\n  servers:\n    - {name: a, listen: \"127.0.0.1:7700\", data_dir: /tmp}\n"
+        "    - {name: b, listen: \"[::1]:7800\", shards: 4, advertise: localhost}\n";
+    write_seed(corpus, "config", "cluster", "", 0, (const uint8_t *)text, sizeof text - 1);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -111,6 +142,8 @@ int main(int argc, char **argv)
     write_blocks(argv[1]);
     write_heads(argv[1]);
     write_manifest(argv[1]);
+    write_journal(argv[1]);
+    write_configuration(argv[1]);
     write_strangers(argv[1]);
     return 0;
 }
