@@ -1,7 +1,8 @@
 /* asks.c - shares become messages. A pull or erase may be cut anywhere between rows: a message is
  * filled until a limit of it or of its answer would be passed, then the next one begins. A push is
  * one optimizer step, so a shard's parts go in one message or not at all; shards without keys get
- * theirs too, to keep the step counters equal. */
+ * theirs too, to keep the step counters equal, and all have one msgid, by which servers find out that they
+ * belong together. */
 #include "call.h"
 
 #include <stdlib.h>
@@ -164,6 +165,8 @@ static int begin_ask(struct builder *b)
     struct link *link = call->client->shards[b->shard].link;
     uint64_t frame_bytes = embd__link_frame_bytes(link) - HEAD_BYTES_MAX;
     embd__exchange_begin(call->client, &ask->x, call->deadline_ms);
+    if (call->kind == PARTS_PUSH && call->n_asks > 0)
+        ask->x.msgid = call->asks[0]->x.msgid;
     ask->x.link = link;
     ask->x.on_answer = kinds[call->kind].on_answer;
     ask->shard = b->shard;

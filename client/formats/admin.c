@@ -1,4 +1,4 @@
-/* admin.c - the admin requests that dump, load and snapshot are made of.
+/* admin.c - the admin requests that dump, load and snapshot are made of, but for holds (cut.c).
  *
  * Each function writes one request, waits, and reads one answer with the sticky reader: straight
  * through, checked once at the end. What can fail: the shard cannot be reached or refuses
@@ -10,10 +10,6 @@
 #include "admin.h"
 #include "client.h"
 #include "partfile.h"
-
-/* A hold ends by itself after this, should the client hang: the longest a shard grants. It also
- * ends with the connection, so a client that dies holds nobody. */
-#define HOLD_TIMEOUT_MS 3600000u
 
 struct msg *embd__admin_begin(embd_client *client, enum method method)
 {
@@ -35,65 +31,6 @@ int embd__admin_end(embd_client *client, uint32_t shard, enum method method, str
     return embd__error_set(e, status, "%s: the answer to %s is not understood: %s",
                            embd_shard_address(client, shard), embd__method_name(method),
                            inner.text);
-}
-
-/* ---- hold and release ---- */
-
-static int hold_one(embd_client *client, uint32_t shard)
-{
-    struct answer *answer;
-    struct msg *m = embd__admin_begin(client, METHOD_HOLD);
-    embd__msg_map(m, 1);
-    embd__msg_field_uint(m, "timeout_ms", HOLD_TIMEOUT_MS);
-    int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
-    return status ? status : embd__admin_end(client, shard, METHOD_HOLD, answer);
-}
-
-static int release_one(embd_client *client, uint32_t shard, uint64_t *held_us_out)
-{
-    struct answer *answer;
-    struct fields f;
-    struct msg *m = embd__admin_begin(client, METHOD_RELEASE);
-    embd__msg_map(m, 0);
-    int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
-    if (status)
-        return status;
-    embd__read_fields(&f, &answer->reader, "release");
-    *held_us_out = embd__field_uint(&f, "held_us", 0, UINT64_MAX, FIELD_REQUIRED);
-    embd__fields_end(&f);
-    return embd__admin_end(client, shard, METHOD_RELEASE, answer);
-}
-
-/* Shards 0 .. n_shards, keeping the client's error. */
-static void release_first(embd_client *client, uint32_t n_shards, uint64_t *pause_us_out)
-{
-    struct embd__error *e = embd__client_error(client), kept = *e;
-    *pause_us_out = 0;
-    for (uint32_t shard = 0; shard < n_shards; shard++) {
-        uint64_t held_us = 0;
-        *e = (struct embd__error){0};
-        if (release_one(client, shard, &held_us) == EMBD_OK && held_us > *pause_us_out)
-            *pause_us_out = held_us;
-    }
-    *e = kept;
-}
-
-int embd__admin_hold(embd_client *client)
-{
-    uint64_t unused;
-    for (uint32_t shard = 0; shard < embd_shard_count(client); shard++) {
-        int status = hold_one(client, shard);
-        if (status) {
-            release_first(client, shard, &unused);
-            return status;
-        }
-    }
-    return EMBD_OK;
-}
-
-void embd__admin_release(embd_client *client, uint64_t *pause_us_out)
-{
-    release_first(client, embd_shard_count(client), pause_us_out);
 }
 
 /* ---- tables ---- */

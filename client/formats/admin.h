@@ -16,14 +16,6 @@ struct msg *embd__admin_begin(embd_client *client, enum method method);
  * name. */
 int embd__admin_end(embd_client *client, uint32_t shard, enum method method, struct answer *answer);
 
-/* Makes changes to tables wait, on every shard. On failure nothing is held. */
-int embd__admin_hold(embd_client *client);
-
-/* Lets them go on; *pause_us_out is how long they had to wait, on the shard where it was longest. A
- * shard that cannot be reached has ended its hold by itself: not an error. The client's error stays
- * as it is. */
-void embd__admin_release(embd_client *client, uint64_t *pause_us_out);
-
 struct description {
     uint64_t step, rows, candidates;
     struct table_schema schema;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "admin.h"
+#include "cut.h"
 #include "durable.h"
 #include "partfile.h"
 #include "ticker.h"
@@ -207,13 +208,13 @@ static int each_part(struct dump *d, int (*step)(struct dump *, const embd_schem
 
 static int write_parts(struct dump *d, embd_progress *progress, void *arg)
 {
-    if (embd__admin_hold(d->client))
+    if (embd__cut_hold(d->client))
         return d->e->status;
     if (describe_all(d) == EMBD_OK) {
         embd__ticker_begin(&d->ticker, progress, arg, d->report.rows);
         each_part(d, write_part);
     }
-    embd__admin_release(d->client, &d->report.pause_us);
+    embd__cut_release(d->client, &d->report.pause_us);
     return d->e->status;
 }
 

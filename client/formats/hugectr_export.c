@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "admin.h"
+#include "cut.h"
 #include "dtype.h"
 #include "durable.h"
 #include "entries.h"
@@ -402,10 +403,10 @@ static int collect(struct exporting *x, const char *table, embd_progress *progre
     x->chunk = malloc(CHUNK_BYTES);
     if (!x->chunk)
         return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory for rows on their way");
-    if (embd__admin_hold(x->client))
+    if (embd__cut_hold(x->client))
         return x->e->status;
     take_table(x, table, progress, arg);
-    embd__admin_release(x->client, &x->report.pause_us);
+    embd__cut_release(x->client, &x->report.pause_us);
     if (x->e->status || (x->n_tensors && write_state(x)))
         return x->e->status;
     return finish_files(x);

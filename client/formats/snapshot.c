@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "admin.h"
+#include "cut.h"
 #include "blobs.h"
 #include "client.h"
 #include "partfile.h"
@@ -231,13 +232,13 @@ static int run(struct snapshot *s)
 
 static int run_held(struct snapshot *s)
 {
-    if (embd__admin_hold(s->client))
+    if (embd__cut_hold(s->client))
         return s->e->status;
     int status = run(s);
     for (uint32_t shard = 0; status && shard < s->n_begun; shard++)
         if (s->is_first[shard])
             abort_process(s, shard);
-    embd__admin_release(s->client, &s->report.pause_us);
+    embd__cut_release(s->client, &s->report.pause_us);
     return status;
 }
 

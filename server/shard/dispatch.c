@@ -89,6 +89,8 @@ static void write_failure(struct msg *answer, const struct frame_scanner *frame)
 void call_answer(struct shard *shard, struct request *request, const struct embd__error *e)
 {
     shard->counters.errors += e->status != EMBD_OK || request->answer.status != EMBD_OK;
+    if (request->is_push)
+        writers_note(request->session, request->frame->msgid, shard->now_ns);
     if (e->status != EMBD_OK)
         write_error(&request->answer, request->frame, e);
     else if (request->answer.status != EMBD_OK)
@@ -171,6 +173,7 @@ static void run(struct call *call)
         call_reserve_answer(call, 0);
     if (call->error.status == EMBD_OK) {
         shard->counters.requests[call->reader.method]++;
+        call->request->is_push = call->reader.method == METHOD_PUSH;
         if (methods[call->reader.method].handle(call) == CALL_LATER)
             return;
     }
@@ -232,7 +235,8 @@ static bool try(struct shard *shard, struct request *request)
     read_request(&call);
     enum touch touch = touch_of(&call);
     bool was_parked = request->state == REQUEST_PARKED;
-    bool stops = hold_stops(hold, touch) || waits_for_record(&call, was_parked);
+    bool stops = hold_stops(hold, touch, hold_lets_in(hold, request)) ||
+                 waits_for_record(&call, was_parked);
     if (was_parked && stops)
         return false;
     if (!was_parked && (stops || request->session->n_parked > 0)) {
@@ -271,6 +275,17 @@ void dispatch_replay(struct shard *shard, struct request *request, struct embd__
         *e = call.work->error;
 }
 
+/* Those that the hold lets in, and the holder's own, wherever they stand, but not before others of
+ * their connection. */
+static bool try_let_in(struct shard *shard)
+{
+    struct hold *hold = &shard->hold;
+    for (struct request *r = hold_is_on(hold) ? hold->first : NULL; r != NULL; r = r->next)
+        if ((r->session->holds || hold_lets_in(hold, r)) && hold_is_first(hold, r) && try(shard, r))
+            return true;
+    return false;
+}
+
 void dispatch_parked(struct shard *shard)
 {
     struct hold *hold = &shard->hold;
@@ -280,7 +295,7 @@ void dispatch_parked(struct shard *shard)
     do
         while (hold->first != NULL && try(shard, hold->first))
             ;
-    while (round_make(shard));
+    while (try_let_in(shard) || round_make(shard));
     hold->resuming = false;
 }
 
@@ -288,6 +303,7 @@ void shard_handle(struct shard *shard, struct request *request)
 {
     request->state = REQUEST_RECEIVED;
     request->has_answer = true;
+    request->is_push = false;
     request->work = NULL;
     request->is_journaled = false;
     request->next = NULL;
@@ -326,6 +342,7 @@ bool shard_collect(struct shard *shard)
 void shard_session_end(struct shard *shard, struct shard_session *session)
 {
     hold_end(&shard->hold, session);
+    writers_name(&shard->writers, session, 0);
     access_drop(session->access);
     session->access = NULL;
     session->grant = NULL;

@@ -8,22 +8,58 @@
 
 #include <assert.h>
 #include <stddef.h>
+#include <stdlib.h>
 
-bool hold_stops(const struct hold *hold, enum touch touch)
+bool hold_stops(const struct hold *hold, enum touch touch, bool is_let_in)
 {
+    bool holds = hold_is_on(hold) && !is_let_in;
     switch (touch) {
     case TOUCH_NOTHING:
     case TOUCH_READS:
         return false;
     case TOUCH_CHANGES:
-        return hold_is_on(hold);
+        return holds;
     case TOUCH_STRUCTURE:
-        return hold_is_on(hold) || hold->n_in_flight > 0;
+        return holds || hold->n_in_flight > 0;
     case TOUCH_HOLD:
         return hold->n_in_flight > 0;
     }
     return false;
 }
+
+/* ---- what is let in ---- */
+
+static int by_writer(const void *a, const void *b)
+{
+    uint64_t x = ((const struct writer_mark *)a)->writer,
+             y = ((const struct writer_mark *)b)->writer;
+    return x < y ? -1 : x > y;
+}
+
+void hold_let_in(struct hold *hold, const struct shard_session *session, struct writer_mark *marks,
+                 uint32_t n)
+{
+    free(hold->let_in);
+    if (n > 0)
+        qsort(marks, n, sizeof *marks, by_writer);
+    hold->let_in = marks;
+    hold->n_let_in = n;
+    hold->lets_in = session;
+}
+
+/* msgids of a client rise whatever it asks: what it asked before the push goes first. */
+bool hold_lets_in(const struct hold *hold, const struct request *request)
+{
+    struct writer_mark key = {.writer = request->session->writer};
+    if (hold->n_let_in == 0 || key.writer == 0 || hold->holders != hold->lets_in ||
+        hold->holders->next_holder != NULL)
+        return false;
+    const struct writer_mark *mark =
+        bsearch(&key, hold->let_in, hold->n_let_in, sizeof key, by_writer);
+    return mark != NULL && writers_reaches(mark->pushed, request->frame->msgid);
+}
+
+/* ---- holders ---- */
 
 void hold_begin(struct hold *hold, struct shard_session *session, uint64_t until_ns)
 {
@@ -46,6 +82,8 @@ void hold_end(struct hold *hold, struct shard_session *session)
     *at = session->next_holder;
     session->holds = false;
     session->scan_table = 0;
+    if (hold->lets_in == session)
+        hold_let_in(hold, NULL, NULL, 0);
     if (!hold_is_on(hold))
         hold->waiting_since_ns = 0;
 }
@@ -90,4 +128,12 @@ void hold_unpark(struct hold *hold, struct request *request)
     request->next = NULL;
     request->state = REQUEST_RECEIVED;
     request->session->n_parked--;
+}
+
+bool hold_is_first(const struct hold *hold, const struct request *request)
+{
+    const struct request *at = hold->first;
+    while (at->session != request->session)
+        at = at->next;
+    return at == request;
 }

@@ -3,7 +3,7 @@
 #ifndef EMBD_SHARD_HOLD_H
 #define EMBD_SHARD_HOLD_H
 
-#include "shard.h"
+#include "writers.h"
 
 #define HOLD_DEFAULT_MS 60000u
 #define HOLD_MAX_MS     3600000u
@@ -15,7 +15,11 @@ struct hold {
         waiting_since_ns; /* when the first change had to wait under these holds; 0: none did */
     struct request *first, *last; /* parked */
     uint32_t n_in_flight;         /* store calls that have not returned */
-    bool resuming;                /* the parked are being tried: not again from inside */
+    /* What a holder lets in, because other shards have it: see writers.h. By writer, ascending. */
+    struct writer_mark *let_in; /* [n_let_in] */
+    uint32_t n_let_in;
+    const struct shard_session *lets_in; /* that holder */
+    bool resuming;                       /* the parked are being tried: not again from inside */
 };
 
 /* What a method does to tables decides what it waits for. */
@@ -32,8 +36,16 @@ static inline bool hold_is_on(const struct hold *hold)
     return hold->holders != NULL;
 }
 
-/* Whether a request that touches tables so has to wait, apart from those before it. */
-bool hold_stops(const struct hold *hold, enum touch touch);
+/* Whether a request that touches tables so has to wait, apart from those before it; `is_let_in`: by
+ * hold_lets_in. */
+bool hold_stops(const struct hold *hold, enum touch touch, bool is_let_in);
+
+/* Whether the request is to go on under the hold. Never while another holds too, whose cut may be
+ * made. */
+bool hold_lets_in(const struct hold *hold, const struct request *request);
+/* The holder's list, malloc'd and ours from now on, sorted here. */
+void hold_let_in(struct hold *hold, const struct shard_session *session, struct writer_mark *marks,
+                 uint32_t n);
 
 void hold_begin(struct hold *hold, struct shard_session *session, uint64_t until_ns);
 void hold_end(struct hold *hold, struct shard_session *session);
@@ -43,5 +55,7 @@ void hold_expire(struct hold *hold, uint64_t now_ns);
 void hold_park(struct hold *hold, struct request *request);
 /* Takes a parked request off the list. */
 void hold_unpark(struct hold *hold, struct request *request);
+/* Whether no other request of its connection is parked before it. */
+bool hold_is_first(const struct hold *hold, const struct request *request);
 
 #endif

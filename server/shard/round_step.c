@@ -358,7 +358,8 @@ static void on_made(struct shard_work *work)
 bool round_make(struct shard *shard)
 {
     struct embd__error e = {.status = EMBD_OK};
-    if (shard->rounds.n_waiting == 0 || hold_is_on(&shard->hold))
+    bool is_held = hold_is_on(&shard->hold) && shard->hold.n_let_in == 0;
+    if (shard->rounds.n_waiting == 0 || is_held)
         return false;
     struct round_step *step = step_new(shard);
     if (step == NULL)

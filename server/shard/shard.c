@@ -67,6 +67,7 @@ void shard_close(struct shard *shard)
     round_close(shard);
     assert(shard->hold.first == NULL && shard->streaming == NULL && shard->hold.n_in_flight == 0);
     snapshot_forget(&shard->snapshot);
+    free(shard->hold.let_in);
     tables_fini(&shard->tables);
     clocks_fini(&shard->clocks);
     work_pool_fini(&shard->works);

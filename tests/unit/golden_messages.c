@@ -2,6 +2,7 @@
  * this code: they were packed from PROTOCOL.md by a MessagePack packer of a dozen lines of Python,
  * so that builder and reader are tested against the document and not against each other. */
 #include "unit/golden_messages.h"
+#include "unit/golden_hold.h"
 #include "unit/golden_tick.h"
 #include "unit/golden_watch.h"
 
@@ -89,8 +90,8 @@ static void check_hello_request(struct reader *r)
     read_hello_request(r);
 }
 
-static const char *const features[7] = {"f16",    "bf16",           "weights",
-                                        "status", "create_on_pull", "admit_after", "rounds"};
+static const char *const features[8] = {
+    "f16", "bf16", "weights", "status", "create_on_pull", "admit_after", "rounds", "writers"};
 
 static void build_hello_result(struct msg *m)
 {
@@ -99,8 +100,8 @@ static void build_hello_result(struct msg *m)
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd 0.1.0");
     embd__msg_str(m, "features");
-    embd__msg_array(m, 7);
-    for (int i = 0; i < 7; i++)
+    embd__msg_array(m, 8);
+    for (int i = 0; i < 8; i++)
         embd__msg_str(m, features[i]);
     embd__msg_field_uint(m, "shard", 0);
     embd__msg_field_uint(m, "shards", 2);
@@ -774,6 +775,8 @@ const struct golden goldens[] = {
     GOLDEN(tables_result, read_tables_result, read_tables_result),
     GOLDEN(tick_request, read_tick_request, read_tick_request),
     GOLDEN(tick_result, read_tick_result, read_tick_result),
+    GOLDEN(hold_request, read_hold_request, read_hold_request),
+    GOLDEN(hold_result, read_hold_result, read_hold_result),
     GOLDEN(push_round_request, read_push_round_request, read_push_round_request),
     GOLDEN(hot_request, read_hot_request, read_hot_request),
     GOLDEN(hot_result, read_hot_result, read_hot_result),

@@ -1,0 +1,283 @@
+/* cut.c - see cut.h.
+ *
+ * The happy path: hold changes on one shard after the other; each tells how far every writer's
+ * pushes have come on it. A push goes to all shards, under one number that rises with the pushes of
+ * its writer. So where shards stand at different numbers, the highest is the cut, and the shards
+ * behind it are told to let that writer in up to there; they are asked again until all stand at the
+ * cut.
+ *
+ * What can fail: a push that never comes, because its client or its connection is gone. A shard
+ * that has heard nothing of a writer for a minute does not name it any more, so the next try
+ * succeeds. */
+#include "cut.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "admin.h"
+#include "client.h"
+
+/* A hold ends by itself after this, should the client hang: the longest a shard grants. It also
+ * ends with the connection, so a client that dies holds nobody. */
+#define HOLD_TIMEOUT_MS 3600000u
+
+/* For pushes on their way to all of their shards. */
+#define WAIT_NS  2000000000u
+#define PAUSE_NS 200000u
+
+#define WRITERS_MAX 65536u
+
+struct mark {
+    uint64_t writer;
+    uint32_t pushed;
+};
+
+struct marks {
+    struct mark *list; /* [n], by writer */
+    uint32_t n;
+};
+
+struct cutting {
+    embd_client *client;
+    struct embd__error *e; /* the client's */
+    uint32_t n_shards;
+    struct marks *shards; /* [n_shards] how far the writers have come there */
+    struct marks cut;     /* where all have to come */
+    struct marks behind;  /* of the shard being looked at: the marks of `cut` it has not reached */
+};
+
+/* ---- marks ---- */
+
+static bool reaches(uint32_t pushed, uint32_t cut)
+{
+    return (int32_t)(pushed - cut) >= 0;
+}
+
+static int by_writer(const void *a, const void *b)
+{
+    const struct mark *x = a, *y = b;
+    if (x->writer != y->writer)
+        return x->writer < y->writer ? -1 : 1;
+    return 0;
+}
+
+/* One mark for each writer, the highest. */
+static void order(struct marks *m)
+{
+    uint32_t n = 0;
+    if (m->n > 0)
+        qsort(m->list, m->n, sizeof *m->list, by_writer);
+    for (uint32_t i = 0; i < m->n; i++) {
+        struct mark *last = n > 0 ? &m->list[n - 1] : NULL;
+        if (!last || last->writer != m->list[i].writer)
+            m->list[n++] = m->list[i];
+        else if (!reaches(last->pushed, m->list[i].pushed))
+            last->pushed = m->list[i].pushed;
+    }
+    m->n = n;
+}
+
+static int reserve(struct cutting *c, struct marks *m, uint64_t n)
+{
+    struct mark *list = realloc(m->list, (n + 1) * sizeof *list);
+    if (!list)
+        return embd__error_set(c->e, EMBD_NO_MEMORY, "no memory for %" PRIu64 " writers", n);
+    m->list = list;
+    return EMBD_OK;
+}
+
+/* The cut: the furthest any shard has come. */
+static int find_cut(struct cutting *c)
+{
+    uint64_t n = 0;
+    for (uint32_t shard = 0; shard < c->n_shards; shard++)
+        n += c->shards[shard].n;
+    if (reserve(c, &c->cut, n) || reserve(c, &c->behind, n))
+        return c->e->status;
+    c->cut.n = 0;
+    for (uint32_t shard = 0; shard < c->n_shards; shard++) {
+        const struct marks *m = &c->shards[shard];
+        if (m->n > 0)
+            memcpy(c->cut.list + c->cut.n, m->list, m->n * sizeof *m->list);
+        c->cut.n += m->n;
+    }
+    order(&c->cut);
+    return EMBD_OK;
+}
+
+static void find_behind(struct cutting *c, uint32_t shard)
+{
+    const struct marks *m = &c->shards[shard];
+    c->behind.n = 0;
+    for (uint32_t i = 0, at = 0; i < c->cut.n; i++) {
+        const struct mark *mark = &c->cut.list[i];
+        while (at < m->n && m->list[at].writer < mark->writer)
+            at++;
+        bool is_there = at < m->n && m->list[at].writer == mark->writer;
+        if (!is_there || !reaches(m->list[at].pushed, mark->pushed))
+            c->behind.list[c->behind.n++] = *mark;
+    }
+}
+
+/* ---- one shard ---- */
+
+/* The hold, with the pushes to be let in. `bins` [n] writers, then [n] numbers. */
+static int send_hold(struct cutting *c, uint32_t shard, const uint64_t *bins,
+                     struct answer **answer_out)
+{
+    uint32_t n = c->behind.n;
+    struct msg *m = embd__admin_begin(c->client, METHOD_HOLD);
+    embd__msg_map(m, 2);
+    embd__msg_field_uint(m, "timeout_ms", HOLD_TIMEOUT_MS);
+    embd__msg_field_uint(m, "writers", n);
+    if (n > 0) {
+        embd__msg_bin(m, bins, n * sizeof(uint64_t));
+        embd__msg_bin(m, bins + n, n * sizeof(uint32_t));
+    }
+    return embd__request(c->client, shard, LISTENER_ADMIN, answer_out);
+}
+
+static int read_marks(struct cutting *c, uint32_t shard, struct answer *answer)
+{
+    struct fields f;
+    struct marks *m = &c->shards[shard];
+    embd__read_fields(&f, &answer->reader, "hold");
+    uint32_t n = (uint32_t)embd__field_uint(&f, "writers", 0, WRITERS_MAX, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    const uint64_t *writers = embd__read_bin(&answer->reader, "writers", n * sizeof *writers);
+    const uint32_t *pushed = embd__read_bin(&answer->reader, "pushed", n * sizeof *pushed);
+    if (c->e->status == EMBD_OK && reserve(c, m, n) == EMBD_OK) {
+        for (uint32_t i = 0; i < n; i++)
+            m->list[i] = (struct mark){writers[i], pushed[i]};
+        m->n = n;
+        order(m);
+    }
+    return embd__admin_end(c->client, shard, METHOD_HOLD, answer);
+}
+
+/* Holds, or goes on holding; what is behind is let in. */
+static int hold_one(struct cutting *c, uint32_t shard)
+{
+    struct answer *answer;
+    uint32_t n = c->behind.n;
+    uint64_t *bins = malloc((n + 1) * (sizeof(uint64_t) + sizeof(uint32_t)));
+    if (!bins)
+        return embd__error_set(c->e, EMBD_NO_MEMORY, "no memory for %" PRIu32 " writers", n);
+    uint32_t *pushed = (uint32_t *)(bins + n);
+    for (uint32_t i = 0; i < n; i++) {
+        bins[i] = c->behind.list[i].writer;
+        pushed[i] = c->behind.list[i].pushed;
+    }
+    int status = send_hold(c, shard, bins, &answer);
+    free(bins);
+    return status ? status : read_marks(c, shard, answer);
+}
+
+/* ---- all shards ---- */
+
+/* Asks the shards that are behind once more. The last of them, or n_shards: none is. */
+static int settle_once(struct cutting *c, uint32_t *behind_out)
+{
+    *behind_out = c->n_shards;
+    if (find_cut(c))
+        return c->e->status;
+    for (uint32_t shard = 0; shard < c->n_shards; shard++) {
+        find_behind(c, shard);
+        if (c->behind.n == 0)
+            continue;
+        *behind_out = shard;
+        if (hold_one(c, shard))
+            return c->e->status;
+    }
+    return EMBD_OK;
+}
+
+static int refuse(struct cutting *c, uint32_t shard)
+{
+    find_behind(c, shard);
+    return embd__error_set(
+        c->e, EMBD_BUSY,
+        "%s: did not get a push of writer %016" PRIx64 " in %d seconds that another shard has, or "
+        "another connection holds it; try again",
+        embd_shard_address(c->client, shard), c->behind.n ? c->behind.list[0].writer : 0,
+        (int)(WAIT_NS / 1000000000u));
+}
+
+static int settle(struct cutting *c)
+{
+    static const struct timespec pause = {0, PAUSE_NS};
+    uint64_t end_ns = uv_hrtime() + WAIT_NS;
+    uint32_t behind;
+    while (settle_once(c, &behind) == EMBD_OK && behind < c->n_shards) {
+        if (uv_hrtime() > end_ns)
+            return refuse(c, behind);
+        nanosleep(&pause, NULL);
+    }
+    return c->e->status;
+}
+
+static int release_one(embd_client *client, uint32_t shard, uint64_t *held_us_out)
+{
+    struct answer *answer;
+    struct fields f;
+    struct msg *m = embd__admin_begin(client, METHOD_RELEASE);
+    embd__msg_map(m, 0);
+    int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
+    if (status)
+        return status;
+    embd__read_fields(&f, &answer->reader, "release");
+    *held_us_out = embd__field_uint(&f, "held_us", 0, UINT64_MAX, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    return embd__admin_end(client, shard, METHOD_RELEASE, answer);
+}
+
+/* Shards 0 .. n_shards, keeping the client's error. */
+static void release_first(embd_client *client, uint32_t n_shards, uint64_t *pause_us_out)
+{
+    struct embd__error *e = embd__client_error(client), kept = *e;
+    *pause_us_out = 0;
+    for (uint32_t shard = 0; shard < n_shards; shard++) {
+        uint64_t held_us = 0;
+        *e = (struct embd__error){0};
+        if (release_one(client, shard, &held_us) == EMBD_OK && held_us > *pause_us_out)
+            *pause_us_out = held_us;
+    }
+    *e = kept;
+}
+
+static int hold_all(struct cutting *c)
+{
+    uint64_t unused;
+    uint32_t held = 0;
+    while (held < c->n_shards && hold_one(c, held) == EMBD_OK)
+        held++;
+    if (c->e->status == EMBD_OK)
+        settle(c);
+    if (c->e->status)
+        release_first(c->client, held, &unused);
+    return c->e->status;
+}
+
+int embd__cut_hold(embd_client *client)
+{
+    struct cutting c = {
+        .client = client, .e = embd__client_error(client), .n_shards = embd_shard_count(client)};
+    c.shards = calloc(c.n_shards, sizeof *c.shards);
+    if (!c.shards)
+        return embd__error_set(c.e, EMBD_NO_MEMORY, "no memory for a cut of %" PRIu32 " shards",
+                               c.n_shards);
+    int status = hold_all(&c);
+    for (uint32_t shard = 0; shard < c.n_shards; shard++)
+        free(c.shards[shard].list);
+    free(c.shards);
+    free(c.cut.list);
+    free(c.behind.list);
+    return status;
+}
+
+void embd__cut_release(embd_client *client, uint64_t *pause_us_out)
+{
+    release_first(client, embd_shard_count(client), pause_us_out);
+}
