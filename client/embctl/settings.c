@@ -26,21 +26,23 @@ static const struct argp_option options[] = {
     {"seed", OPTION_FIRST + 9, "N", 0, "Of the first values (default: 0)", 0},
     {"capacity", OPTION_FIRST + 10, "ROWS", 0,
      "Rows per shard there is room for (default: 0, none)", 0},
-    {"on-full", OPTION_FIRST + 11, "NAME", 0, "grow or error, beyond the capacity (default: grow)",
-     0},
+    {"on-full", OPTION_FIRST + 11, "NAME", 0,
+     "Beyond the capacity: grow, error, evict_lru, evict_lfu or evict_ttl (default: grow)", 0},
     {"admit-after", OPTION_FIRST + 12, "N", 0,
      "Requests with a key before it gets a row (default: 1)", 0},
     {"create-on", OPTION_FIRST + 13, "NAME", 0,
      "push or pull: which requests make rows (default: push)", 0},
-    {"set", OPTION_FIRST + 14, "FIELD=VALUE", 0,
+    {"ttl", OPTION_FIRST + 14, "N", 0,
+     "evict_ttl: pushes of the table after which a row none of them named may go", 0},
+    {"set", OPTION_FIRST + 15, "FIELD=VALUE", 0,
      "Any field of the definition, as 'table describe' names it", 0},
     {0},
 };
 /* In the order of the options. */
-static const char *const fields[] = {"dim",         "slots",    "slot_sizes", "partition",
-                                     "combiner",    "dtype",    "optimizer",  "optimizer.lr",
-                                     "initializer", "seed",     "capacity",   "on_full",
-                                     "admit_after", "create_on"};
+static const char *const fields[] = {"dim",         "slots",     "slot_sizes", "partition",
+                                     "combiner",    "dtype",     "optimizer",  "optimizer.lr",
+                                     "initializer", "seed",      "capacity",   "on_full",
+                                     "admit_after", "create_on", "ttl"};
 #define N_FIELDS (sizeof fields / sizeof fields[0])
 _Static_assert(sizeof options / sizeof options[0] == N_FIELDS + 2,
                "a field for every option but --set");
@@ -76,11 +78,12 @@ static int parse(int key, char *arg, struct argp_state *state)
 
 const struct argp settings_argp = {.options = options, .parser = parse};
 
-/* "optimizer" and "initializer" reset their parameters to defaults, so they are set before these.
- */
+/* "optimizer" and "initializer" reset their parameters to defaults, and "on_full" says which there
+ * are, so they are set before these. */
 static bool sets_kind(const struct setting *s)
 {
-    return !strcmp(s->field, "optimizer") || !strcmp(s->field, "initializer");
+    return !strcmp(s->field, "optimizer") || !strcmp(s->field, "initializer") ||
+           !strcmp(s->field, "on_full");
 }
 
 int settings_apply(const struct settings *s, const char *name, embd_schema *schema,

@@ -32,6 +32,11 @@ def case_a_table_lives_from_create_to_drop():
         assert ads["optimizer.beta1"] is None and ads["slot_sizes"] is None and ads["admit_nonfinite"] is False
         shown = embctl(server, "table", "describe", "ads")
         assert "optimizer.eps" in shown and "beta1" not in shown and "1,000" in shown
+        embctl(server, "table", "create", "late", "--dim", 2, "--ttl", 5, code=REFUSED, says="on_full 'grow'")
+        embctl(server, "table", "create", "late", "--dim", 2, "--ttl", 5, "--capacity", 9, "--on-full", "evict_ttl")
+        late = embctl_json(server, "table", "describe", "late")["table"][0]
+        assert (late["on_full"], late["ttl"], ads["ttl"]) == ("evict_ttl", 5, None)
+        embctl(server, "table", "drop", "late")
         assert embctl(server, "table", "drop", "ads") == ""
         embctl(server, "table", "drop", "ads", code=NOT_FOUND, says="ads")
         assert [t["name"] for t in embctl_json(server, "table", "list")["tables"]] == ["items"]

@@ -37,8 +37,8 @@ class Tables(clusters.ClusterTest):
         table = self.client.create_table(
             "all", 8, slots=3, slot_sizes=[10, 20, 30], partition="slot", combiner="mean", dtype="bf16",
             optimizer=embd.Optimizer("adam", lr=0.25, beta1=0.5, eps=0.125),
-            initializer=embd.Initializer("normal", 0.5, 2.0), seed=2**64 - 1, capacity=100, on_full="error",
-            admit_after=2, create_on="pull", admit_nonfinite=True)
+            initializer=embd.Initializer("normal", 0.5, 2.0), seed=2**64 - 1, ttl=7, capacity=100,
+            on_full="evict_ttl", admit_after=2, create_on="pull", admit_nonfinite=True)
         schema = table.describe()
         self.assertEqual(schema, table.schema)
         self.assertEqual((schema.name, schema.dim, schema.slots, schema.slot_sizes), ("all", 8, 3, [10, 20, 30]))
@@ -47,7 +47,7 @@ class Tables(clusters.ClusterTest):
                          ("adam", 0.25, 0.5, 0.125))
         self.assertEqual(schema.optimizer.beta2, np.float32(0.999))
         self.assertEqual(schema.initializer, embd.Initializer("normal", 0.5, 2.0))
-        self.assertEqual((schema.seed, schema.capacity, schema.on_full), (2**64 - 1, 100, "error"))
+        self.assertEqual((schema.seed, schema.capacity, schema.on_full, schema.ttl), (2**64 - 1, 100, "evict_ttl", 7))
         self.assertEqual((schema.admit_after, schema.create_on, schema.admit_nonfinite), (2, "pull", True))
 
     def test_tables_are_listed_opened_and_dropped(self):
