@@ -1,8 +1,8 @@
 /* connection.c - see connection.h.
  *
- * The happy path: bytes come, digest() cuts them into requests, the shard answers each, flush()
- * sends the answers, the request is forgotten when its last byte is taken by the kernel. Through
- * TLS sealed.c stands between this and the socket.
+ * The happy path: bytes come, digest.c cuts them into requests, the shard answers each,
+ * connection_flush() sends the answers, the request is forgotten when its last byte is taken by the
+ * kernel. Through TLS sealed.c stands between this and the socket.
  *
  * What can fail, and what follows:
  * - The stream is out of step: the peer is told, what was in flight is answered, then we close.
@@ -29,10 +29,8 @@
 #include "strangers.h"
 
 enum {
-    TURN_REQUESTS = 32,          /* begun before others get a turn */
-    TURN_BYTES = 4 << 20,        /* sent before others get a turn */
-    HELD_ANSWER_BYTES = 1 << 20, /* of heads of answers that a peer has not taken */
-    TIGHT_READ_BYTES = 4 << 10,  /* one read, when little frame memory is left */
+    TURN_BYTES = 4 << 20,       /* sent before others get a turn */
+    TIGHT_READ_BYTES = 4 << 10, /* one read, when little frame memory is left */
 };
 
 /* ---- states ---- */
@@ -52,7 +50,7 @@ static void move(struct connection *c, enum connection_state to)
 
 /* ---- exchanges ---- */
 
-static void forget(struct connection *c, struct exchange *x, bool was_in_flight)
+void connection_forget(struct connection *c, struct exchange *x, bool was_in_flight)
 {
     TAILQ_REMOVE(&c->exchanges, x, in_connection);
     if (was_in_flight) {
@@ -66,27 +64,7 @@ static void forget(struct connection *c, struct exchange *x, bool was_in_flight)
 static void drop_arriving(struct connection *c)
 {
     if (!intake_is_between_frames(&c->intake))
-        forget(c, intake_take(&c->intake), false);
-}
-
-/* Whether a further request has to wait. One frame may always come, so that every allowed one can;
- * and no more than one while frame memory is short, so that those who have many leave some. */
-static bool is_full(const struct connection *c)
-{
-    if (c->n_in_flight > 0 && frame_budget_is_tight(c->hub->pool.budget))
-        return true;
-    return c->n_in_flight >= LIMIT_REQUESTS_IN_FLIGHT || c->answer_bytes >= HELD_ANSWER_BYTES ||
-           c->in_flight_bytes >= c->hub->limits.frame_bytes;
-}
-
-static void drop_kept(struct connection *c)
-{
-    if (c->kept == NULL)
-        return;
-    frame_budget_give(c->hub->pool.budget, c->kept_at + c->kept_bytes);
-    free(c->kept);
-    c->kept = NULL;
-    c->kept_bytes = 0;
+        connection_forget(c, intake_take(&c->intake), false);
 }
 
 /* ---- closing ---- */
@@ -108,9 +86,9 @@ void connection_close(struct connection *c)
     drop_arriving(c);
     struct exchange *x;
     while ((x = TAILQ_FIRST(&c->exchanges)) != NULL)
-        forget(c, x, true);
+        connection_forget(c, x, true);
     outlet_fini(&c->outlet, hub);
-    drop_kept(c);
+    digest_drop_kept(c);
     shard_session_end(hub->shard, &c->session);
     strangers_remove(c);
     if (c->is_resting)
@@ -166,7 +144,7 @@ void connection_finish(struct connection *c)
     if (c->state != CONNECTION_OPEN)
         return;
     drop_arriving(c);
-    drop_kept(c);
+    digest_drop_kept(c);
     move(c, CONNECTION_FINISHING);
 }
 
@@ -181,7 +159,7 @@ void connection_mark(struct connection *c)
 }
 
 /* Without an answer the connection ends, so that the peer does not wait for it. */
-static void on_answer(struct request *request)
+void connection_on_answer(struct request *request)
 {
     struct exchange *x = (struct exchange *)request;
     if (!request->has_answer) {
@@ -205,7 +183,7 @@ void connection_took(struct connection *c, uint64_t n)
     while ((x = outlet_next_sent(&c->outlet)) != NULL) {
         if (x->is_with_shard)
             shard_request_sent(c->hub->shard, &x->request, now_ns);
-        forget(c, x, true);
+        connection_forget(c, x, true);
     }
 }
 
@@ -262,7 +240,7 @@ static void write_now(struct connection *c)
         write_later(c);
 }
 
-static void flush(struct connection *c)
+void connection_flush(struct connection *c)
 {
     uint64_t begin = c->bytes_out;
     int status = EMBD_OK;
@@ -289,133 +267,6 @@ void connection_flush_dirty(struct hub *hub)
     }
 }
 
-/* ---- requests ---- */
-
-/* The error to a peer whose stream makes no sense: for the request that was arriving where its id
- * is known. */
-static void lose_step(struct connection *c, const struct embd__error *e)
-{
-    struct exchange *x = intake_take(&c->intake);
-    struct msg *answer = &x->request.answer;
-    if (x->frame.has_msgid && x->frame.type == 0)
-        embd__msg_error(answer, x->frame.msgid, e->status, e->text);
-    else
-        embd__msg_error_notice(answer, e->status, e->text);
-    c->n_in_flight++;
-    c->in_flight_bytes += x->charged_bytes;
-    c->hub->frame_errors++;
-    log_event(LOG_WARN, "stream_out_of_step", "shard=%u peer=%s why=\"%s\"", c->hub->shard_index,
-              c->peer, e->text);
-    outlet_add(&c->outlet, x);
-    connection_finish(c);
-}
-
-static void take_request(struct connection *c, struct exchange *x)
-{
-    c->n_in_flight++;
-    c->in_flight_bytes += x->charged_bytes;
-    x->request.listener = c->listener;
-    x->request.session = &c->session;
-    x->request.on_answer = on_answer;
-    x->request.received_ns = uv_hrtime();
-    if (x->refusal.status != EMBD_OK) {
-        exchange_refuse(x);
-        outlet_add(&c->outlet, x);
-        return;
-    }
-    x->is_with_shard = true;
-    shard_handle(c->hub->shard, &x->request);
-}
-
-/* The arriving frame is complete. */
-static void take_frame(struct connection *c)
-{
-    struct exchange *x = c->intake.arriving;
-    if (x->frame.type == 1) {
-        struct embd__error e = {0};
-        embd__error_set(&e, EMBD_MALFORMED,
-                        "the message type is 1, an answer, but nothing was asked");
-        lose_step(c, &e);
-        return;
-    }
-    intake_take(&c->intake);
-    if (x->frame.type == 2)
-        forget(c, x, false); /* notifications mean nothing here */
-    else
-        take_request(c, x);
-}
-
-/* Nothing more is read until there is memory again: sweep.c tries. */
-static void starve(struct connection *c)
-{
-    c->is_starved = true;
-}
-
-static bool begin_frame(struct connection *c)
-{
-    struct exchange *x = exchange_new(c->hub, c);
-    if (x == NULL) {
-        starve(c);
-        return false;
-    }
-    TAILQ_INSERT_TAIL(&c->exchanges, x, in_connection);
-    c->n_begun++;
-    intake_begin(&c->intake, x);
-    c->in = (struct watch){.since_ms = connection_now_ms(c->hub), .bytes = c->bytes_in};
-    return true;
-}
-
-static size_t eat(struct connection *c, const uint8_t *p, size_t n)
-{
-    struct embd__error e = {0};
-    size_t used;
-    int event = intake_eat(&c->intake, c->hub, p, n, &used, &e);
-    if (event < 0)
-        lose_step(c, &e);
-    else if (event == INTAKE_FRAME)
-        take_frame(c);
-    else if (event == INTAKE_WAIT)
-        starve(c);
-    return used;
-}
-
-/* False: it has begun enough for now. */
-static bool has_turn(struct connection *c)
-{
-    struct hub *hub = c->hub;
-    if (c->turn != hub->turn)
-        c->n_begun = 0;
-    c->turn = hub->turn;
-    if (c->n_begun < TURN_REQUESTS)
-        return true;
-    if (!c->is_resting)
-        TAILQ_INSERT_TAIL(&hub->resting, c, in_resting);
-    c->is_resting = true;
-    return false;
-}
-
-/* Whether a further request may begin; makes room by sending where it can. */
-static bool may_begin(struct connection *c)
-{
-    if (is_full(c))
-        flush(c);
-    return c->state == CONNECTION_OPEN && !is_full(c) && has_turn(c);
-}
-
-/* Cuts bytes into requests. Returns how many were used: fewer than n when a request has to wait. */
-static size_t digest(struct connection *c, const uint8_t *p, size_t n)
-{
-    size_t at = 0;
-    do {
-        if (c->state != CONNECTION_OPEN)
-            return n;
-        if (intake_is_between_frames(&c->intake) && (at == n || !may_begin(c) || !begin_frame(c)))
-            break;
-        at += eat(c, p + at, n - at);
-    } while (at < n && !c->is_starved);
-    return c->state == CONNECTION_OPEN ? at : n;
-}
-
 /* ---- receiving ---- */
 
 void connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
@@ -432,61 +283,6 @@ void connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
         buf->len = STRANGER_READ_BYTES;
     if (buf->len > TIGHT_READ_BYTES && direct == NULL && frame_budget_is_tight(c->hub->pool.budget))
         buf->len = TIGHT_READ_BYTES;
-}
-
-static void keep(struct connection *c, const uint8_t *p, size_t n)
-{
-    if (n == 0)
-        return;
-    c->kept = malloc(n);
-    if (c->kept == NULL) {
-        connection_drop(c, "out of memory");
-        return;
-    }
-    memcpy(c->kept, p, n);
-    c->kept_at = 0;
-    c->kept_bytes = n;
-    frame_budget_force(c->hub->pool.budget, n);
-}
-
-static void digest_kept(struct connection *c)
-{
-    /* Taken out first: what follows may close the connection. */
-    uint8_t *kept = c->kept;
-    size_t at = c->kept_at, n = c->kept_bytes;
-    c->kept = NULL;
-    c->kept_bytes = 0;
-    size_t used = digest(c, kept + at, n);
-    if (used == n || c->state != CONNECTION_OPEN) {
-        frame_budget_give(c->hub->pool.budget, at + n);
-        free(kept);
-        return;
-    }
-    c->kept = kept;
-    c->kept_at = at + used;
-    c->kept_bytes = n - used;
-}
-
-void connection_retry(struct connection *c)
-{
-    c->is_starved = false;
-    if (c->kept_bytes > 0)
-        digest_kept(c);
-    else
-        digest(c, c->hub->read_buffer, 0);
-    connection_go(c);
-}
-
-bool connection_turn(struct hub *hub)
-{
-    struct connection *c;
-    hub->turn++;
-    while ((c = TAILQ_FIRST(&hub->resting)) != NULL && c->turn != hub->turn) {
-        TAILQ_REMOVE(&hub->resting, c, in_resting);
-        c->is_resting = false;
-        connection_retry(c);
-    }
-    return !TAILQ_EMPTY(&hub->resting);
 }
 
 void connection_on_end(struct connection *c)
@@ -527,10 +323,10 @@ void connection_take(struct connection *c, const uv_buf_t *buf, size_t n)
     bool was_direct = (uint8_t *)buf->base != hub->read_buffer;
     if (was_direct) {
         intake_landed(&c->intake, n);
-        digest(c, hub->read_buffer, 0);
+        digest_bytes(c, hub->read_buffer, 0);
     } else {
-        size_t used = digest(c, hub->read_buffer, n);
-        keep(c, hub->read_buffer + used, n - used);
+        size_t used = digest_bytes(c, hub->read_buffer, n);
+        digest_keep(c, hub->read_buffer + used, n - used);
     }
     look_ahead(c);
     if (c->state != CONNECTION_CLOSED)
@@ -561,7 +357,7 @@ bool connection_wants(const struct connection *c)
     if (c->state != CONNECTION_OPEN)
         return true; /* and throws it away */
     return c->kept_bytes == 0 && !c->is_starved && !c->is_resting &&
-           (!intake_is_between_frames(&c->intake) || !is_full(c));
+           (!intake_is_between_frames(&c->intake) || !digest_is_full(c));
 }
 
 void connection_set_reading(struct connection *c)
@@ -582,11 +378,11 @@ void connection_go(struct connection *c)
 {
     if (c->lost_answer)
         connection_drop(c, "no memory for an answer");
-    flush(c);
-    while (c->kept_bytes > 0 && c->state == CONNECTION_OPEN && !is_full(c) && !c->is_starved &&
-           !c->is_resting) {
+    connection_flush(c);
+    while (c->kept_bytes > 0 && c->state == CONNECTION_OPEN && !digest_is_full(c) &&
+           !c->is_starved && !c->is_resting) {
         digest_kept(c);
-        flush(c);
+        connection_flush(c);
     }
     if (c->tunnel != NULL && c->state == CONNECTION_OPEN)
         sealed_read(c);

@@ -1,6 +1,6 @@
-/* steps.h - what the files of a connection ask of each other: connection.c (requests and answers),
- * sealed.c (the same through TLS), arrival.c (how it begins), sweep.c (deadlines and the end).
- * After each call that may close, look at the state. */
+/* steps.h - what the files of a connection ask of each other: connection.c (its life, and
+ * answers), digest.c (requests), sealed.c (the same through TLS), arrival.c (how it begins),
+ * sweep.c (deadlines and the end). After each call that may close, look at the state. */
 #ifndef EMBD_STEPS_H
 #define EMBD_STEPS_H
 
@@ -37,8 +37,26 @@ void connection_take(struct connection *c, const uv_buf_t *buf, size_t n);
 void connection_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
 void connection_count(struct connection *c, size_t n);
 void connection_on_end(struct connection *c);
-/* A starved connection looks for memory again. */
-void connection_retry(struct connection *c);
+
+/* An exchange is over. */
+void connection_forget(struct connection *c, struct exchange *x, bool was_in_flight);
+/* For request.on_answer. */
+void connection_on_answer(struct request *request);
+/* Sends what may be sent now. */
+void connection_flush(struct connection *c);
+
+/* ---- digest.c ---- */
+
+/* Whether a further request has to wait. */
+bool digest_is_full(const struct connection *c);
+/* Cuts bytes into requests. Returns how many were used: fewer than n when a request has to wait. */
+size_t digest_bytes(struct connection *c, const uint8_t *p, size_t n);
+/* Keeps bytes that no request may be made of now; goes on with them; drops them. */
+void digest_keep(struct connection *c, const uint8_t *p, size_t n);
+void digest_kept(struct connection *c);
+void digest_drop_kept(struct connection *c);
+/* A connection that starved, or let others have their turn, goes on. */
+void digest_retry(struct connection *c);
 
 /* ---- sealed.c ---- */
 

@@ -47,7 +47,7 @@ static void feed_starved(struct hub *hub)
     for (c = TAILQ_FIRST(&hub->connections); c != NULL; c = next) {
         next = TAILQ_NEXT(c, in_hub);
         if (c->is_starved && c->state == CONNECTION_OPEN)
-            connection_retry(c);
+            digest_retry(c);
     }
 }
 
