@@ -79,8 +79,7 @@ static int take_leaving(struct pass *p, uint32_t n, const struct store *store)
     return status;
 }
 
-/* How many rows may go, and the first step at which one expires: in pinned memory, where the call's
- * report stands, which the plan anew writes again. */
+/* The host waits for it. */
 static int survey(struct call *call, struct pass *p, struct use_survey *out)
 {
     struct store *store = call->store;
