@@ -51,11 +51,11 @@ static int open_links(embd_client *client)
         struct link_config config = embd__link_config(client, shard->address);
         config.shard = i;
         config.n_shards = client->n_shards;
-        config.writer = client->writer;
+        config.client_id = client->id;
         int status = embd__link_open(&config, &shard->link, &client->error);
         if (status != EMBD_OK)
             return status;
-        config.writer = 0;
+        config.client_id = 0;
         if (!choose_admin(shard, &config))
             continue;
         status = embd__link_open(&config, &shard->admin, &client->error);
@@ -163,11 +163,11 @@ static int identify(embd_client *client)
 }
 
 /* Any number will do that no other client has. */
-static int name_writer(embd_client *client)
+static int choose_id(embd_client *client)
 {
-    if (uv_random(NULL, NULL, &client->writer, sizeof client->writer, 0, NULL) != 0)
+    if (uv_random(NULL, NULL, &client->id, sizeof client->id, 0, NULL) != 0)
         return embd__error_set(&client->error, EMBD_INTERNAL, "the system gives no random numbers");
-    client->writer += client->writer == 0;
+    client->id += client->id == 0;
     return EMBD_OK;
 }
 
@@ -176,7 +176,7 @@ static int establish(embd_client *client, const char *servers)
     uint64_t deadline_ns = uv_hrtime() + (uint64_t)client->options.deadline_ms * 1000000;
     int status = identify(client);
     if (status == EMBD_OK)
-        status = name_writer(client);
+        status = choose_id(client);
     if (status == EMBD_OK)
         status = embd__map_find(client, servers, deadline_ns);
     if (status == EMBD_OK)

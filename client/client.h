@@ -32,7 +32,7 @@ struct embd_table {
 struct embd_client {
     struct embd_options options;
     struct identity identity;
-    uint64_t writer; /* what servers know its pushes by; not 0 */
+    uint64_t id; /* what servers know its pushes by; not 0 */
     struct embd__error error; /* of the last failed call */
     struct courier courier;
     uint32_t n_shards;

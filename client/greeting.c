@@ -2,16 +2,16 @@
  * named at this address, is found out before anything is asked of it. */
 #include "greeting.h"
 
-int embd__greeting_write(struct msg *m, uint32_t msgid, const char *token, uint64_t writer)
+int embd__greeting_write(struct msg *m, uint32_t msgid, const char *token, uint64_t client_id)
 {
     embd__msg_request(m, msgid, METHOD_HELLO);
-    embd__msg_map(m, 2u + (token != NULL) + (writer != 0));
+    embd__msg_map(m, 2u + (token != NULL) + (client_id != 0));
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "client", "libembd " EMBD_VERSION);
     if (token != NULL)
         embd__msg_field_str(m, "token", token);
-    if (writer != 0)
-        embd__msg_field_uint(m, "writer", writer);
+    if (client_id != 0)
+        embd__msg_field_uint(m, "client_id", client_id);
     return embd__msg_end(m);
 }
 

@@ -13,7 +13,7 @@ struct greeting {
 #define SHARD_ANY UINT32_MAX
 
 /* The whole message; `token` may be NULL. Returns m->status. */
-int embd__greeting_write(struct msg *m, uint32_t msgid, const char *token, uint64_t writer);
+int embd__greeting_write(struct msg *m, uint32_t msgid, const char *token, uint64_t client_id);
 
 /* Sets the reader's error when the peer is of another version, or is not shard `shard` of
  * `n_shards` (SHARD_ANY: any). *out is set on success. */

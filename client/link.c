@@ -321,7 +321,7 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
 static int begin_greeting(struct link *link)
 {
     struct exchange *hello = &link->hello;
-    if (embd__greeting_write(&hello->msg, HELLO_MSGID, link->config.token, link->config.writer) != EMBD_OK)
+    if (embd__greeting_write(&hello->msg, HELLO_MSGID, link->config.token, link->config.client_id) != EMBD_OK)
         return hello->msg.status;
     hello->error.status = EMBD_OK;
     embd__queue_push_front(&link->queue, hello);

@@ -18,7 +18,7 @@ struct link_config {
     const char *address;      /* "host:port", or a path; must outlive the link */
     bool is_path;             /* of a Unix socket; then neither token nor TLS is used */
     const char *token;        /* shown in hello; NULL: none. Outlives the link */
-    uint64_t writer;          /* who pushes, in hello; 0: nobody does on this link */
+    uint64_t client_id;       /* who pushes, in hello; 0: nobody does on this link */
     struct tls_context *tls;  /* NULL: plain. The caller's */
     const char *tls_host;     /* what the certificate is for; NULL: the address's host */
     uint32_t shard, n_shards; /* checked in hello; SHARD_ANY: not known */

@@ -1,13 +1,13 @@
 /* cut.c - see cut.h.
  *
- * The happy path: hold changes on one shard after the other; each tells how far every writer's
+ * The happy path: hold changes on one shard after the other; each tells how far every client's
  * pushes have come on it. A push goes to all shards, under one number that rises with the pushes of
- * its writer. So where shards stand at different numbers, the highest is the cut, and the shards
- * behind it are told to let that writer in up to there; they are asked again until all stand at the
+ * its client. So where shards stand at different numbers, the highest is the cut, and the shards
+ * behind it are told to let that client in up to there; they are asked again until all stand at the
  * cut.
  *
  * What can fail: a push that never comes, because its client or its connection is gone. A shard
- * that has heard nothing of a writer for a minute does not name it any more, so the next try
+ * that has heard nothing of a client for a minute does not name it any more, so the next try
  * succeeds. */
 #include "cut.h"
 
@@ -27,15 +27,15 @@
 #define WAIT_NS  2000000000u
 #define PAUSE_NS 200000u
 
-#define WRITERS_MAX 65536u
+#define CLIENTS_MAX 65536u
 
 struct mark {
-    uint64_t writer;
+    uint64_t id;
     uint32_t pushed;
 };
 
 struct marks {
-    struct mark *list; /* [n], by writer */
+    struct mark *list; /* [n], by id */
     uint32_t n;
 };
 
@@ -43,7 +43,7 @@ struct cutting {
     embd_client *client;
     struct embd__error *e; /* the client's */
     uint32_t n_shards;
-    struct marks *shards; /* [n_shards] how far the writers have come there */
+    struct marks *shards; /* [n_shards] how far the clients have come there */
     struct marks cut;     /* where all have to come */
     struct marks behind;  /* of the shard being looked at: the marks of `cut` it has not reached */
 };
@@ -55,23 +55,23 @@ static bool reaches(uint32_t pushed, uint32_t cut)
     return (int32_t)(pushed - cut) >= 0;
 }
 
-static int by_writer(const void *a, const void *b)
+static int by_client(const void *a, const void *b)
 {
     const struct mark *x = a, *y = b;
-    if (x->writer != y->writer)
-        return x->writer < y->writer ? -1 : 1;
+    if (x->id != y->id)
+        return x->id < y->id ? -1 : 1;
     return 0;
 }
 
-/* One mark for each writer, the highest. */
+/* One mark for each client, the highest. */
 static void order(struct marks *m)
 {
     uint32_t n = 0;
     if (m->n > 0)
-        qsort(m->list, m->n, sizeof *m->list, by_writer);
+        qsort(m->list, m->n, sizeof *m->list, by_client);
     for (uint32_t i = 0; i < m->n; i++) {
         struct mark *last = n > 0 ? &m->list[n - 1] : NULL;
-        if (!last || last->writer != m->list[i].writer)
+        if (!last || last->id != m->list[i].id)
             m->list[n++] = m->list[i];
         else if (!reaches(last->pushed, m->list[i].pushed))
             last->pushed = m->list[i].pushed;
@@ -83,7 +83,7 @@ static int reserve(struct cutting *c, struct marks *m, uint64_t n)
 {
     struct mark *list = realloc(m->list, (n + 1) * sizeof *list);
     if (!list)
-        return embd__error_set(c->e, EMBD_NO_MEMORY, "no memory for %" PRIu64 " writers", n);
+        return embd__error_set(c->e, EMBD_NO_MEMORY, "no memory for %" PRIu64 " clients", n);
     m->list = list;
     return EMBD_OK;
 }
@@ -113,9 +113,9 @@ static void find_behind(struct cutting *c, uint32_t shard)
     c->behind.n = 0;
     for (uint32_t i = 0, at = 0; i < c->cut.n; i++) {
         const struct mark *mark = &c->cut.list[i];
-        while (at < m->n && m->list[at].writer < mark->writer)
+        while (at < m->n && m->list[at].id < mark->id)
             at++;
-        bool is_there = at < m->n && m->list[at].writer == mark->writer;
+        bool is_there = at < m->n && m->list[at].id == mark->id;
         if (!is_there || !reaches(m->list[at].pushed, mark->pushed))
             c->behind.list[c->behind.n++] = *mark;
     }
@@ -123,7 +123,7 @@ static void find_behind(struct cutting *c, uint32_t shard)
 
 /* ---- one shard ---- */
 
-/* The hold, with the pushes to be let in. `bins` [n] writers, then [n] numbers. */
+/* The hold, with the pushes to be let in. `bins` [n] clients, then [n] numbers. */
 static int send_hold(struct cutting *c, uint32_t shard, const uint64_t *bins,
                      struct answer **answer_out)
 {
@@ -131,7 +131,7 @@ static int send_hold(struct cutting *c, uint32_t shard, const uint64_t *bins,
     struct msg *m = embd__admin_begin(c->client, METHOD_HOLD);
     embd__msg_map(m, 2);
     embd__msg_field_uint(m, "timeout_ms", HOLD_TIMEOUT_MS);
-    embd__msg_field_uint(m, "writers", n);
+    embd__msg_field_uint(m, "clients", n);
     if (n > 0) {
         embd__msg_bin(m, bins, n * sizeof(uint64_t));
         embd__msg_bin(m, bins + n, n * sizeof(uint32_t));
@@ -144,13 +144,13 @@ static int read_marks(struct cutting *c, uint32_t shard, struct answer *answer)
     struct fields f;
     struct marks *m = &c->shards[shard];
     embd__read_fields(&f, &answer->reader, "hold");
-    uint32_t n = (uint32_t)embd__field_uint(&f, "writers", 0, WRITERS_MAX, FIELD_REQUIRED);
+    uint32_t n = (uint32_t)embd__field_uint(&f, "clients", 0, CLIENTS_MAX, FIELD_REQUIRED);
     embd__fields_end(&f);
-    const uint64_t *writers = embd__read_bin(&answer->reader, "writers", n * sizeof *writers);
+    const uint64_t *clients = embd__read_bin(&answer->reader, "clients", n * sizeof *clients);
     const uint32_t *pushed = embd__read_bin(&answer->reader, "pushed", n * sizeof *pushed);
     if (c->e->status == EMBD_OK && reserve(c, m, n) == EMBD_OK) {
         for (uint32_t i = 0; i < n; i++)
-            m->list[i] = (struct mark){writers[i], pushed[i]};
+            m->list[i] = (struct mark){clients[i], pushed[i]};
         m->n = n;
         order(m);
     }
@@ -164,10 +164,10 @@ static int hold_one(struct cutting *c, uint32_t shard)
     uint32_t n = c->behind.n;
     uint64_t *bins = malloc((n + 1) * (sizeof(uint64_t) + sizeof(uint32_t)));
     if (!bins)
-        return embd__error_set(c->e, EMBD_NO_MEMORY, "no memory for %" PRIu32 " writers", n);
+        return embd__error_set(c->e, EMBD_NO_MEMORY, "no memory for %" PRIu32 " clients", n);
     uint32_t *pushed = (uint32_t *)(bins + n);
     for (uint32_t i = 0; i < n; i++) {
-        bins[i] = c->behind.list[i].writer;
+        bins[i] = c->behind.list[i].id;
         pushed[i] = c->behind.list[i].pushed;
     }
     int status = send_hold(c, shard, bins, &answer);
@@ -197,12 +197,12 @@ static int settle_once(struct cutting *c, uint32_t *behind_out)
 static int refuse(struct cutting *c, uint32_t shard)
 {
     find_behind(c, shard);
-    return embd__error_set(
-        c->e, EMBD_BUSY,
-        "%s: did not get a push of writer %016" PRIx64 " in %d seconds that another shard has, or "
-        "another connection holds it; try again",
-        embd_shard_address(c->client, shard), c->behind.n ? c->behind.list[0].writer : 0,
-        (int)(WAIT_NS / 1000000000u));
+    return embd__error_set(c->e, EMBD_BUSY,
+                           "%s: did not get a push of client %016" PRIx64
+                           " in %d seconds that another shard has, or "
+                           "another connection holds it; try again",
+                           embd_shard_address(c->client, shard),
+                           c->behind.n ? c->behind.list[0].id : 0, (int)(WAIT_NS / 1000000000u));
 }
 
 static int settle(struct cutting *c)

@@ -90,7 +90,7 @@ void call_answer(struct shard *shard, struct request *request, const struct embd
 {
     shard->counters.errors += e->status != EMBD_OK || request->answer.status != EMBD_OK;
     if (request->is_push)
-        writers_note(request->session, request->frame->msgid, shard->now_ns);
+        reach_note(request->session, request->frame->msgid, shard->now_ns);
     if (e->status != EMBD_OK)
         write_error(&request->answer, request->frame, e);
     else if (request->answer.status != EMBD_OK)
@@ -342,7 +342,7 @@ bool shard_collect(struct shard *shard)
 void shard_session_end(struct shard *shard, struct shard_session *session)
 {
     hold_end(&shard->hold, session);
-    writers_name(&shard->writers, session, 0);
+    reach_name(&shard->reach, session, 0);
     access_drop(session->access);
     session->access = NULL;
     session->grant = NULL;

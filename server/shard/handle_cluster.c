@@ -5,7 +5,7 @@
 
 /* What a peer may rely on beyond the protocol's version 1. */
 static const char *const features[] = {
-    "f16", "bf16", "weights", "status", "create_on_pull", "admit_after", "rounds", "writers"};
+    "f16", "bf16", "weights", "status", "create_on_pull", "admit_after", "rounds", "cuts"};
 #define N_FEATURES (sizeof features / sizeof features[0])
 
 static int check_protocol(struct call *call, uint64_t protocol)
@@ -26,11 +26,11 @@ int handle_hello(struct call *call)
     uint64_t protocol = embd__field_uint(&f, "protocol", 0, UINT64_MAX, FIELD_REQUIRED);
     embd__field_str(&f, "client", client, sizeof client, "");
     embd__field_str(&f, "token", token, sizeof token, "");
-    uint64_t writer = embd__field_uint(&f, "writer", 0, UINT64_MAX, 0);
+    uint64_t client_id = embd__field_uint(&f, "client_id", 0, UINT64_MAX, 0);
     if (call_end(call, &f) != EMBD_OK || check_protocol(call, protocol) != EMBD_OK ||
         permit_hello(call, token) != EMBD_OK)
         return call->error.status;
-    writers_name(&call->shard->writers, call->request->session, writer);
+    reach_name(&call->shard->reach, call->request->session, client_id);
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
     embd__msg_map(m, 9);

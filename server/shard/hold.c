@@ -29,19 +29,18 @@ bool hold_stops(const struct hold *hold, enum touch touch, bool is_let_in)
 
 /* ---- what is let in ---- */
 
-static int by_writer(const void *a, const void *b)
+static int by_client(const void *a, const void *b)
 {
-    uint64_t x = ((const struct writer_mark *)a)->writer,
-             y = ((const struct writer_mark *)b)->writer;
+    uint64_t x = ((const struct reach_mark *)a)->client, y = ((const struct reach_mark *)b)->client;
     return x < y ? -1 : x > y;
 }
 
-void hold_let_in(struct hold *hold, const struct shard_session *session, struct writer_mark *marks,
+void hold_let_in(struct hold *hold, const struct shard_session *session, struct reach_mark *marks,
                  uint32_t n)
 {
     free(hold->let_in);
     if (n > 0)
-        qsort(marks, n, sizeof *marks, by_writer);
+        qsort(marks, n, sizeof *marks, by_client);
     hold->let_in = marks;
     hold->n_let_in = n;
     hold->lets_in = session;
@@ -50,13 +49,13 @@ void hold_let_in(struct hold *hold, const struct shard_session *session, struct 
 /* msgids of a client rise whatever it asks: what it asked before the push goes first. */
 bool hold_lets_in(const struct hold *hold, const struct request *request)
 {
-    struct writer_mark key = {.writer = request->session->writer};
-    if (hold->n_let_in == 0 || key.writer == 0 || hold->holders != hold->lets_in ||
+    struct reach_mark key = {.client = request->session->client};
+    if (hold->n_let_in == 0 || key.client == 0 || hold->holders != hold->lets_in ||
         hold->holders->next_holder != NULL)
         return false;
-    const struct writer_mark *mark =
-        bsearch(&key, hold->let_in, hold->n_let_in, sizeof key, by_writer);
-    return mark != NULL && writers_reaches(mark->pushed, request->frame->msgid);
+    const struct reach_mark *mark =
+        bsearch(&key, hold->let_in, hold->n_let_in, sizeof key, by_client);
+    return mark != NULL && reach_covers(mark->pushed, request->frame->msgid);
 }
 
 /* ---- holders ---- */

@@ -3,7 +3,7 @@
 #ifndef EMBD_SHARD_HOLD_H
 #define EMBD_SHARD_HOLD_H
 
-#include "writers.h"
+#include "reach.h"
 
 #define HOLD_DEFAULT_MS 60000u
 #define HOLD_MAX_MS     3600000u
@@ -15,8 +15,8 @@ struct hold {
         waiting_since_ns; /* when the first change had to wait under these holds; 0: none did */
     struct request *first, *last; /* parked */
     uint32_t n_in_flight;         /* store calls that have not returned */
-    /* What a holder lets in, because other shards have it: see writers.h. By writer, ascending. */
-    struct writer_mark *let_in; /* [n_let_in] */
+    /* What a holder lets in, because other shards have it: see reach.h. By client, ascending. */
+    struct reach_mark *let_in; /* [n_let_in] */
     uint32_t n_let_in;
     const struct shard_session *lets_in; /* that holder */
     bool resuming;                       /* the parked are being tried: not again from inside */
@@ -44,7 +44,7 @@ bool hold_stops(const struct hold *hold, enum touch touch, bool is_let_in);
  * made. */
 bool hold_lets_in(const struct hold *hold, const struct request *request);
 /* The holder's list, malloc'd and ours from now on, sorted here. */
-void hold_let_in(struct hold *hold, const struct shard_session *session, struct writer_mark *marks,
+void hold_let_in(struct hold *hold, const struct shard_session *session, struct reach_mark *marks,
                  uint32_t n);
 
 void hold_begin(struct hold *hold, struct shard_session *session, uint64_t until_ns);

@@ -50,7 +50,7 @@ struct shard_session {
     uint32_t n_parked;    /* requests of this connection that wait for a hold to end */
     struct request *in_round;             /* its push that waits for those of other workers; NULL: none */
     struct request *behind, *behind_last; /* what waits behind that */
-    uint64_t writer;      /* who pushes on it, see writers.h; 0: did not say */
+    uint64_t client;      /* who pushes on it, see reach.h; 0: did not say */
     bool is_admin;
     const struct grant *grant; /* what the peer may do; NULL: nothing but hello, where tokens are asked for */
     bool is_refused;           /* the shard's: the token is not known, or not any more; net ends the connection */
@@ -58,7 +58,7 @@ struct shard_session {
     struct access *access; /* that `grant` is in; NULL: it is grant_of_owner */
     uint64_t hold_until_ns;
     struct shard_session *next_holder;
-    struct shard_session *next_writer, **writer_at; /* of those that named themselves */
+    struct shard_session *next_client, **client_at; /* of those that named themselves */
     uint64_t pushed_ns; /* when its last push was answered; 0: none was */
     uint32_t pushed;    /* msgid of that */
     uint32_t scan_table;  /* id of the table being scanned under the hold, 0: none */

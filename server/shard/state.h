@@ -33,7 +33,7 @@ struct shard {
     struct shard_config config;
     struct tables tables;
     struct hold hold;
-    struct writers writers;
+    struct reach reach;
     struct work_pool works;
     uint64_t settle_limit, settled_bytes; /* of answers kept in memory; see settle.c */
     struct shard_work *streaming; /* pulls whose bytes are made while they are sent; see settle.c */

@@ -41,7 +41,7 @@ class Writer:
         self.table, self.number, self.msgid = table, number, 100
         self.wires = [Wire(("127.0.0.1", server.port(shard))) for shard in range(SHARDS)]
         for wire in self.wires:
-            wire.call("hello", {"protocol": 1, **({"writer": 2**63 + number} if named else {})})
+            wire.call("hello", {"protocol": 1, **({"client_id": 2**63 + number} if named else {})})
 
     def send(self, shard):
         part = {"table": self.table, "keys": 1}

@@ -2,7 +2,7 @@
  */
 #include "unit/golden_hold.h"
 
-static const uint64_t writers[2] = {0x0123456789abcdef, 7};
+static const uint64_t clients[2] = {0x0123456789abcdef, 7};
 static const uint32_t pushed[2] = {300, 12};
 
 void build_hold_request(struct msg *m)
@@ -10,8 +10,8 @@ void build_hold_request(struct msg *m)
     embd__msg_request(m, 22, METHOD_HOLD);
     embd__msg_map(m, 2);
     embd__msg_field_uint(m, "timeout_ms", 60000);
-    embd__msg_field_uint(m, "writers", 1);
-    embd__msg_bin(m, writers, sizeof writers[0]);
+    embd__msg_field_uint(m, "clients", 1);
+    embd__msg_bin(m, clients, sizeof clients[0]);
     embd__msg_bin(m, pushed, sizeof pushed[0]);
     embd__msg_end(m);
 }
@@ -21,9 +21,9 @@ void read_hold_request(struct reader *r)
     struct fields f;
     embd__read_fields(&f, r, "hold");
     embd__field_uint(&f, "timeout_ms", 60000, 60000, FIELD_REQUIRED);
-    embd__field_uint(&f, "writers", 1, 1, FIELD_REQUIRED);
+    embd__field_uint(&f, "clients", 1, 1, FIELD_REQUIRED);
     embd__fields_end(&f);
-    embd__read_bin(r, "writers", sizeof writers[0]);
+    embd__read_bin(r, "clients", sizeof clients[0]);
     embd__read_bin(r, "pushed", sizeof pushed[0]);
     embd__reader_end(r);
 }
@@ -32,8 +32,8 @@ void build_hold_result(struct msg *m)
 {
     embd__msg_result(m, 22);
     embd__msg_map(m, 1);
-    embd__msg_field_uint(m, "writers", 2);
-    embd__msg_bin(m, writers, sizeof writers);
+    embd__msg_field_uint(m, "clients", 2);
+    embd__msg_bin(m, clients, sizeof clients);
     embd__msg_bin(m, pushed, sizeof pushed);
     embd__msg_end(m);
 }
@@ -42,9 +42,9 @@ void read_hold_result(struct reader *r)
 {
     struct fields f;
     embd__read_fields(&f, r, "hold");
-    embd__field_uint(&f, "writers", 2, 2, FIELD_REQUIRED);
+    embd__field_uint(&f, "clients", 2, 2, FIELD_REQUIRED);
     embd__fields_end(&f);
-    embd__read_bin(r, "writers", sizeof writers);
+    embd__read_bin(r, "clients", sizeof clients);
     embd__read_bin(r, "pushed", sizeof pushed);
     embd__reader_end(r);
 }

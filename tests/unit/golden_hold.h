@@ -1,4 +1,4 @@
-/* golden_hold.h - a hold that lets writers in and its answer, built and read. */
+/* golden_hold.h - a hold that lets clients in and its answer, built and read. */
 #ifndef EMBD_TESTS_GOLDEN_HOLD_H
 #define EMBD_TESTS_GOLDEN_HOLD_H
 

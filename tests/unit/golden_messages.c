@@ -91,7 +91,7 @@ static void check_hello_request(struct reader *r)
 }
 
 static const char *const features[8] = {
-    "f16", "bf16", "weights", "status", "create_on_pull", "admit_after", "rounds", "writers"};
+    "f16", "bf16", "weights", "status", "create_on_pull", "admit_after", "rounds", "cuts"};
 
 static void build_hello_result(struct msg *m)
 {
