@@ -26,7 +26,8 @@ void read_push_round_request(struct reader *r)
     static struct part parts[LIMIT_PARTS];
     struct push_round round;
     int n = embd__push_read(r, parts, LIMIT_PARTS, &round);
-    if (n != 1 || parts[0].n_rows != 2 || memcmp(parts[0].grads, push_grads, sizeof push_grads) ||
+    if (n != 1 || parts[0].n_rows != 2 || parts[0].grads_bytes != sizeof push_grads ||
+        memcmp(parts[0].grads, push_grads, sizeof push_grads) != 0 ||
         strcmp(round.job, "dlrm") != 0 || round.worker != 1 || round.n_workers != 4 ||
         round.clock != 300 || round.lease_ms != 10000)
         embd__error_set(r->error, EMBD_INVALID, "the push or its round is another");
