@@ -32,6 +32,12 @@ int group_error(struct group *group, int status, const char *what, struct embd__
     return embd__error_set(e, EMBD_INTERNAL, "%s", group->why);
 }
 
+void group_streams(const struct group *group, void *streams_out[])
+{
+    for (uint32_t d = 0; d < group->n; d++)
+        streams_out[d] = group->tables[d]->stream;
+}
+
 int group_meet(struct flow *flow, void *const streams[])
 {
     struct group *group = flow->group;
@@ -43,17 +49,9 @@ int group_meet(struct flow *flow, void *const streams[])
     }
     for (uint32_t d = 0; d < group->n && status == 0; d++)
         for (uint32_t other = 0; other < group->n && status == 0; other++)
-            if (streams[other] != group->tables[d]->stream)
-                status = wire_wait_event(group->tables[d]->stream, flow->members[other].event);
+            if (other != d)
+                status = wire_wait_event(streams[d], flow->members[other].event);
     return status;
-}
-
-int group_meet_all(struct flow *flow)
-{
-    void *streams[WIRE_MAX];
-    for (uint32_t d = 0; d < flow->group->n; d++)
-        streams[d] = flow->group->tables[d]->stream;
-    return group_meet(flow, streams);
 }
 
 int block_need(struct block *block, uint64_t bytes)

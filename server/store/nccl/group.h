@@ -22,7 +22,7 @@
  *
  * Items are grouped and sent to their owners on a stream of their own, the front, so that it goes on while the call
  * before is served; all that needs the table is enqueued on the stream of the device's own store. Devices wait for
- * each other by events. The host has to know how much goes where, so it comes back to a call when that was counted,
+ * each other by events, and only for what they need of each other: they need not be at the same call. The host has to know how much goes where, so it comes back to a call when that was counted,
  * and to one that may create rows once more when these were. It never waits but in scan, load, a pull
  * that says `now`, and a push that finds less room than it needs.
  *
@@ -105,7 +105,7 @@ struct member {
     uint8_t *values;             /* of the batch, before they are copied to the caller's */
 
     /* As an owner. */
-    struct keys_view in;
+    struct keys_view in; /* row_of: set by passage_out, where there is one */
     uint32_t *offsets;
     uint32_t *found; /* [in.n] refs */
     struct call *call; /* of the table, while a push or insert is planned */
@@ -166,10 +166,10 @@ extern uint64_t group_patience_ms;
 /* Sets the error of a status, which is not 0: EMBD_NO_MEMORY, or EMBD_INTERNAL for good, with the wire
  * given up. */
 int group_error(struct group *group, int status, const char *what, struct embd__error *e);
-/* Every device's stream waits for what these streams of all of them have got. */
-int group_meet(struct flow *flow, void *const streams[]);
 /* The devices' own streams. */
-int group_meet_all(struct flow *flow);
+void group_streams(const struct group *group, void *streams_out[]);
+/* Each of these streams, one of each device, waits for what the others have got. */
+int group_meet(struct flow *flow, void *const streams[]);
 uint32_t element_bytes(embd_dtype dtype);
 
 /* ---- flow ---- */
@@ -199,7 +199,7 @@ int batch_route(struct flow *flow, bool is_there);
 void passage_count(struct flow *flow);
 /* The owners' memory of all lanes, from `arena`; then `in` of the member is what it looks up. */
 void passage_lay_out(struct flow *flow, uint32_t device, struct arena *arena);
-/* All that goes out to the owners, on the fronts; the devices' streams wait for it. */
+/* All that goes out to the owners, on the fronts; each device's stream waits for what it got. */
 int passage_out(struct flow *flow);
 /* One lane back to the homes. */
 int passage_back(struct flow *flow, enum lane lane);

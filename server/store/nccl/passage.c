@@ -128,30 +128,44 @@ static int exchange(struct flow *flow, enum lane first, enum lane end, bool is_o
 int passage_back(struct flow *flow, enum lane lane)
 {
     void *streams[WIRE_MAX];
-    for (uint32_t d = 0; d < flow->group->n; d++)
-        streams[d] = flow->group->tables[d]->stream;
-    int status = wire_is_peer() ? group_meet_all(flow)
+    group_streams(flow->group, streams);
+    int status = wire_is_peer() ? group_meet(flow, streams)
                                 : exchange(flow, lane, (enum lane)(lane + 1), false, streams);
     return status ? status : move_lanes(flow, lane, (enum lane)(lane + 1), false, streams);
 }
 
-/* An owner's offsets, from where the homes' keys began there. */
-static int rebase(struct flow *flow)
+/* An owner's offsets, from where the homes' keys began there, and what follows from them. */
+static int rebase(const struct flow *flow, uint32_t owner)
 {
-    uint32_t n = flow->group->n;
+    const struct member *m = &flow->members[owner];
+    void *front = flow->group->fronts[owner];
+    struct rebase_view r = {.n_pieces = flow->group->n,
+                            .starts = flow->items.got[owner],
+                            .end = m->in.n,
+                            .from = (const uint32_t *)(void *)m->lanes[LANE_STARTS].owner,
+                            .out = m->offsets};
+    for (uint32_t home = 0; home < r.n_pieces; home++)
+        r.shift[home] = flow->keys.got[owner].at[home] - flow->keys.sent[home].at[owner];
+    int status = launch_rebase(r, front);
+    return status || m->in.row_of == NULL
+               ? status
+               : launch_spread(m->offsets, m->in.n_rows, m->in.row_of, front);
+}
+
+/* What came is made ready for the table, and the table's stream waits for it. */
+static int settle(struct flow *flow)
+{
+    struct group *group = flow->group;
     int status = 0;
-    for (uint32_t d = 0; d < n && status == 0; d++) {
+    for (uint32_t d = 0; d < group->n && status == 0; d++) {
         const struct member *m = &flow->members[d];
-        struct rebase_view r = {.n_pieces = n,
-                                .starts = flow->items.got[d],
-                                .end = m->in.n,
-                                .from = (const uint32_t *)(void *)m->lanes[LANE_STARTS].owner,
-                                .out = m->offsets};
-        for (uint32_t home = 0; home < n; home++)
-            r.shift[home] = flow->keys.got[d].at[home] - flow->keys.sent[home].at[d];
         status = device_use(m->table->device);
+        if (status == 0 && flow->lanes[LANE_STARTS].bytes)
+            status = rebase(flow, d);
         if (status == 0)
-            status = launch_rebase(r, m->table->stream);
+            status = device_event_record(m->event, group->fronts[d]);
+        if (status == 0)
+            status = wire_wait_event(m->table->stream, m->event);
     }
     return status;
 }
@@ -162,7 +176,7 @@ int passage_out(struct flow *flow)
     int status = move_lanes(flow, LANE_KEYS, LANES_OUT, true, fronts);
     if (status == 0 && !wire_is_peer())
         status = exchange(flow, LANE_KEYS, LANES_OUT, true, fronts);
-    if (status == 0)
+    if (status == 0 && wire_is_peer())
         status = group_meet(flow, fronts);
-    return status || flow->lanes[LANE_STARTS].bytes == 0 ? status : rebase(flow);
+    return status ? status : settle(flow);
 }

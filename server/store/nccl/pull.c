@@ -81,13 +81,9 @@ static int pool_to_homes(const struct flow *flow, const struct member *m, struct
     struct table_view t = m->table->view;
     struct pull_view view = answer_of(flow, m, &t);
     void *stream = m->table->stream;
-    int status = 0;
     for (uint32_t home = 0; home < p.n; home++)
         view.is_aligned &= aligned(p.at[home], t.dim, view.dtype);
-    if (view.in.row_of)
-        status = launch_spread(view.in.offsets, view.in.n_rows, view.in.row_of, stream);
-    if (status == 0)
-        status = launch_find(t, view.in, m->found, view.statuses, stream);
+    int status = launch_find(t, view.in, m->found, view.statuses, stream);
     return status ? status
                   : launch_pool_to(t, view, m->found,
                                    (const uint32_t *)(void *)m->lanes[LANE_PLACES].owner, p, stream);
@@ -111,13 +107,9 @@ static int look_up(const struct flow *flow, const struct member *m)
     struct table_view t = m->table->view;
     struct pull_view view = answer_of(flow, m, &t);
     void *stream = m->table->stream;
-    int status = 0;
     if (gather_fits(&t, &view))
         return launch_gather(t, view, stream);
-    if (view.in.row_of)
-        status = launch_spread(view.in.offsets, view.in.n_rows, view.in.row_of, stream);
-    if (status == 0)
-        status = launch_find(t, view.in, m->found, view.statuses, stream);
+    int status = launch_find(t, view.in, m->found, view.statuses, stream);
     return status ? status : launch_pool(t, view, m->found, stream);
 }
 
@@ -172,9 +164,19 @@ static int hand_over(const struct flow *flow, const struct member *m)
     return status;
 }
 
-/* From the lookup to the rows at home. */
-static int look_up_all(struct flow *flow)
+/* Whether homes do something with rows that owners stored, which otherwise are the answer. */
+static bool is_followed(const struct flow *flow, bool is_pooled)
 {
+    bool is_copied = false;
+    for (uint32_t d = 0; d < flow->group->n; d++)
+        is_copied |= flow->members[d].values != flow->members[d].batch.values;
+    return is_pooled || is_copied;
+}
+
+/* From the lookup to the rows at home. */
+static int look_up_all(struct flow *flow, bool is_pooled)
+{
+    void *streams[WIRE_MAX];
     struct group *group = flow->group;
     int status = 0;
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
@@ -184,7 +186,10 @@ static int look_up_all(struct flow *flow)
     }
     if (status != 0)
         return status;
-    return flow->is_delivered ? group_meet_all(flow) : passage_back(flow, LANE_ROWS);
+    if (!flow->is_delivered)
+        return passage_back(flow, LANE_ROWS);
+    group_streams(group, streams);
+    return is_followed(flow, is_pooled) ? group_meet(flow, streams) : 0;
 }
 
 int pull_run(struct flow *flow)
@@ -197,7 +202,7 @@ int pull_run(struct flow *flow)
     if (status == 0)
         status = passage_out(flow);
     if (status == 0)
-        status = look_up_all(flow);
+        status = look_up_all(flow, is_pooled);
     if (status == 0 && flow->lanes[LANE_STATUSES].bytes)
         status = passage_back(flow, LANE_STATUSES);
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
