@@ -84,7 +84,7 @@ static void test_stuck_gpu(void **state)
 int main(int argc, char **argv)
 {
     if (argc > 1)
-        store_gpus.way = strcmp(argv[1], "peer") == 0 ? STORE_WAY_PEER : STORE_WAY_NCCL;
+        pair_set_way(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_stuck_gpu)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

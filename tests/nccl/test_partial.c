@@ -1,7 +1,7 @@
 /* test_partial.c - gpu_sums: partial. Pooled pulls of hash and modulo tables are compared with a model that adds the
  * rows of each device in CSR order, then these sums in the order of the devices; with rows of several keys, whose
  * gradients go to each device once.
- * Arguments: the store's name, and the way of store nccl: peer or nccl. */
+ * Arguments: the store's name, and the way of store nccl. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -143,7 +143,7 @@ int main(int argc, char **argv)
     if (argc > 1)
         store_name = argv[1];
     if (argc > 2)
-        store_gpus.way = strcmp(argv[2], "peer") == 0 ? STORE_WAY_PEER : STORE_WAY_NCCL;
+        pair_set_way(argv[2]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_partial_sums_are_added_in_the_order_of_the_devices),
         cmocka_unit_test(test_equal_for_equal_devices),

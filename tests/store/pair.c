@@ -27,6 +27,13 @@ float dice_float(struct dice *dice)
     return (float)((int)dice_below(dice, 4096) - 2048) / 2048.0f;
 }
 
+void pair_set_way(const char *way)
+{
+    store_gpus.way = strcmp(way, "peer") == 0   ? STORE_WAY_PEER
+                     : strcmp(way, "nccl") == 0 ? STORE_WAY_NCCL
+                                                : STORE_WAY_AUTO;
+}
+
 void pair_open(struct pair *pair, const char *store, const embd_schema *schema, uint64_t seed)
 {
     struct embd__error e = {0};

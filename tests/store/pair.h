@@ -34,6 +34,8 @@ struct pair {
     uint32_t n_pool;
 };
 
+/* Of store nccl: peer, nccl or auto. Before the first table is opened. */
+void pair_set_way(const char *way);
 void pair_open(struct pair *pair, const char *store, const embd_schema *schema, uint64_t seed);
 void pair_close(struct pair *pair);
 

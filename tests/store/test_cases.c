@@ -1,6 +1,6 @@
 /* test_cases.c - the case table: random schedules of every kind of call, over every optimizer,
  * combiner, dtype, partition and wire dtype, each compared with the model after every call.
- * Arguments: the store's name, n to run only every n-th case, and the way of store nccl: peer or nccl. */
+ * Arguments: the store's name, n to run only every n-th case, and the way of store nccl. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -418,7 +418,7 @@ int main(int argc, char **argv)
     if (argc > 2)
         every = (uint32_t)atoi(argv[2]);
     if (argc > 3)
-        store_gpus.way = strcmp(argv[3], "peer") == 0 ? STORE_WAY_PEER : STORE_WAY_NCCL;
+        pair_set_way(argv[3]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),        cmocka_unit_test(test_empty),
         cmocka_unit_test(test_full),         cmocka_unit_test(test_load),
