@@ -32,25 +32,19 @@ int group_error(struct group *group, int status, const char *what, struct embd__
     return embd__error_set(e, EMBD_INTERNAL, "%s", group->why);
 }
 
-void group_streams(const struct group *group, void *streams_out[])
-{
-    for (uint32_t d = 0; d < group->n; d++)
-        streams_out[d] = group->tables[d]->stream;
-}
-
-int group_meet(struct flow *flow, void *const streams[])
+int group_meet(struct flow *flow, void *const from[], void *const to[], bool of_all)
 {
     struct group *group = flow->group;
     int status = 0;
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
         status = device_use(group->tables[d]->device);
         if (status == 0)
-            status = device_event_record(flow->members[d].event, streams[d]);
+            status = device_event_record(flow->members[d].event, from[d]);
     }
     for (uint32_t d = 0; d < group->n && status == 0; d++)
         for (uint32_t other = 0; other < group->n && status == 0; other++)
-            if (other != d)
-                status = wire_wait_event(streams[d], flow->members[other].event);
+            if (from[other] != to[d] && (of_all || other == d))
+                status = wire_wait_event(to[d], flow->members[other].event);
     return status;
 }
 
@@ -194,13 +188,15 @@ static void finish(struct flow *flow)
 /* Asks the devices for everything up to here. */
 static void record(struct flow *flow, enum flow_state state)
 {
+    struct group *group = flow->group;
+    void *const *last = state == FLOW_ROUTED ? group->fronts
+                        : flow->is_turned    ? group->rears
+                                             : group->streams;
     int status = 0;
-    for (uint32_t d = 0; d < flow->group->n && status == 0; d++) {
+    for (uint32_t d = 0; d < group->n && status == 0; d++) {
         status = device_use(flow->members[d].table->device);
         if (status == 0)
-            status = device_event_record(flow->members[d].event,
-                                         state == FLOW_ROUTED ? flow->group->fronts[d]
-                                                              : flow->members[d].table->stream);
+            status = device_event_record(flow->members[d].event, last[d]);
     }
     flow->state = state;
     flow->deadline_ms = wire_now_ms() + group_patience_ms;

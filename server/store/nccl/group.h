@@ -20,9 +20,10 @@
  * makes no difference (a push), pooled rows of hash and modulo tables are items in parts: every owner has those of
  * all rows, and answers a partial sum of each, or gets its gradient once.
  *
- * Items are grouped and sent to their owners on a stream of their own, the front, so that it goes on while the call
- * before is served; all that needs the table is enqueued on the stream of the device's own store. Devices wait for
- * each other by events, and only for what they need of each other: they need not be at the same call. The host has to know how much goes where, so it comes back to a call when that was counted,
+ * A device has three streams, so that it works at three calls at once: on the front items are grouped and sent to their
+ * owners; on the stream of the device's own store is all that needs the table; on the rear what comes back is pooled
+ * and handed over. Devices wait for each other by events, and only for what they need of each other: they need not
+ * be at the same call. The host has to know how much goes where, so it comes back to a call when that was counted,
  * and to one that may create rows once more when these were. It never waits but in scan, load, a pull
  * that says `now`, and a push that finds less room than it needs.
  *
@@ -134,6 +135,7 @@ struct flow {
     bool by_row, by_part; /* items are rows, or parts of rows */
     bool has_offsets;     /* the request has */
     bool is_delivered;        /* owners store rows right where homes want them */
+    bool is_turned;           /* it goes on on the rears */
     uint32_t n_keys;
     uint8_t *pinned;
     size_t pinned_bytes;
@@ -151,8 +153,8 @@ struct group {
     struct table_schema member_schema; /* the members'; its arrays are the caller's */
     uint32_t n;
     struct store *tables[WIRE_MAX];
-    void *fronts[WIRE_MAX]; /* streams on which items are grouped and sent */
-    bool has_parts;         /* pooled pulls of hash and modulo tables may be by_part */
+    void *fronts[WIRE_MAX], *streams[WIRE_MAX], *rears[WIRE_MAX]; /* streams[d] is tables[d]'s */
+    bool has_parts; /* pooled pulls of hash and modulo tables may be by_part */
     struct flow *first, *last; /* the queue */
     struct flow *spare;
     bool failed; /* the devices are not to be trusted any more */
@@ -166,10 +168,8 @@ extern uint64_t group_patience_ms;
 /* Sets the error of a status, which is not 0: EMBD_NO_MEMORY, or EMBD_INTERNAL for good, with the wire
  * given up. */
 int group_error(struct group *group, int status, const char *what, struct embd__error *e);
-/* The devices' own streams. */
-void group_streams(const struct group *group, void *streams_out[]);
-/* Each of these streams, one of each device, waits for what the others have got. */
-int group_meet(struct flow *flow, void *const streams[]);
+/* Each of the streams `to`, one of each device, waits for what `from` of the same device, or of all, have got. */
+int group_meet(struct flow *flow, void *const from[], void *const to[], bool of_all);
 uint32_t element_bytes(embd_dtype dtype);
 
 /* ---- flow ---- */
@@ -201,7 +201,10 @@ void passage_count(struct flow *flow);
 void passage_lay_out(struct flow *flow, uint32_t device, struct arena *arena);
 /* All that goes out to the owners, on the fronts; each device's stream waits for what it got. */
 int passage_out(struct flow *flow);
-/* One lane back to the homes. */
+/* What follows on the rears comes after all that is enqueued so far: of all owners with peer access, else of the
+ * same device. */
+int passage_turn(struct flow *flow);
+/* One lane back to the homes, on the rears. */
 int passage_back(struct flow *flow, enum lane lane);
 
 /* ---- pull, push: 0 or a status ---- */

@@ -30,6 +30,7 @@ static void nccl_close(struct store *store)
     for (uint32_t d = 0; d < group->n; d++) {
         device_use((int)d);
         device_stream_free(group->fronts[d]);
+        device_stream_free(group->rears[d]);
         cuda_close(group->tables[d]);
     }
     free(group);
@@ -52,9 +53,13 @@ static enum wire_way way_asked_for(void)
     return store_gpus.way == STORE_WAY_PEER ? WIRE_BY_PEER : WIRE_BY_NCCL;
 }
 
-static int open_front(struct group *group, uint32_t device, struct embd__error *e)
+/* What is at the front or the rear is little beside the lookups, and others wait for it. */
+static int open_streams(struct group *group, uint32_t device, struct embd__error *e)
 {
     int status = device_urgent_stream_new(&group->fronts[device]);
+    if (status == 0)
+        status = device_urgent_stream_new(&group->rears[device]);
+    group->streams[device] = group->tables[device]->stream;
     return status ? group_error(group, status, "opening it", e) : EMBD_OK;
 }
 
@@ -79,7 +84,7 @@ static int nccl_open(const struct table_schema *schema, struct store **out, stru
     set_member_schema(group, schema);
     for (uint32_t d = 0; d < group->n; d++) {
         if (cuda_open_on(&group->member_schema, (int)d, &group->tables[d], e) != EMBD_OK ||
-            open_front(group, d, e) != EMBD_OK) {
+            open_streams(group, d, e) != EMBD_OK) {
             nccl_close((struct store *)group);
             return e->status;
         }

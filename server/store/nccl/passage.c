@@ -125,13 +125,18 @@ static int exchange(struct flow *flow, enum lane first, enum lane end, bool is_o
     return wire_all_to_all(streams, lanes, n);
 }
 
+int passage_turn(struct flow *flow)
+{
+    flow->is_turned = true;
+    return group_meet(flow, flow->group->streams, flow->group->rears, wire_is_peer());
+}
+
 int passage_back(struct flow *flow, enum lane lane)
 {
-    void *streams[WIRE_MAX];
-    group_streams(flow->group, streams);
-    int status = wire_is_peer() ? group_meet(flow, streams)
-                                : exchange(flow, lane, (enum lane)(lane + 1), false, streams);
-    return status ? status : move_lanes(flow, lane, (enum lane)(lane + 1), false, streams);
+    void *const *rears = flow->group->rears;
+    enum lane end = (enum lane)(lane + 1);
+    int status = wire_is_peer() ? 0 : exchange(flow, lane, end, false, rears);
+    return status ? status : move_lanes(flow, lane, end, false, rears);
 }
 
 /* An owner's offsets, from where the homes' keys began there, and what follows from them. */
@@ -152,31 +157,20 @@ static int rebase(const struct flow *flow, uint32_t owner)
                : launch_spread(m->offsets, m->in.n_rows, m->in.row_of, front);
 }
 
-/* What came is made ready for the table, and the table's stream waits for it. */
-static int settle(struct flow *flow)
-{
-    struct group *group = flow->group;
-    int status = 0;
-    for (uint32_t d = 0; d < group->n && status == 0; d++) {
-        const struct member *m = &flow->members[d];
-        status = device_use(m->table->device);
-        if (status == 0 && flow->lanes[LANE_STARTS].bytes)
-            status = rebase(flow, d);
-        if (status == 0)
-            status = device_event_record(m->event, group->fronts[d]);
-        if (status == 0)
-            status = wire_wait_event(m->table->stream, m->event);
-    }
-    return status;
-}
 
 int passage_out(struct flow *flow)
 {
-    void *const *fronts = flow->group->fronts;
+    struct group *group = flow->group;
+    void *const *fronts = group->fronts;
     int status = move_lanes(flow, LANE_KEYS, LANES_OUT, true, fronts);
     if (status == 0 && !wire_is_peer())
         status = exchange(flow, LANE_KEYS, LANES_OUT, true, fronts);
     if (status == 0 && wire_is_peer())
-        status = group_meet(flow, fronts);
-    return status ? status : settle(flow);
+        status = group_meet(flow, fronts, fronts, true);
+    for (uint32_t d = 0; d < group->n && status == 0 && flow->lanes[LANE_STARTS].bytes; d++) {
+        status = device_use(group->tables[d]->device);
+        if (status == 0)
+            status = rebase(flow, d);
+    }
+    return status ? status : group_meet(flow, fronts, group->streams, false);
 }

@@ -133,9 +133,8 @@ static struct pull_view values_of(const struct flow *flow, const struct member *
 }
 
 /* From what came back: rows, or their partial sums. */
-static int pool_at_home(const struct flow *flow, const struct member *m)
+static int pool_at_home(const struct flow *flow, const struct member *m, void *stream)
 {
-    void *stream = m->table->stream;
     struct table_view t = m->table->view;
     struct pull_view view = values_of(flow, m);
     if (flow->by_part) {
@@ -149,10 +148,9 @@ static int pool_at_home(const struct flow *flow, const struct member *m)
     return status ? status : launch_pool(t, view, m->refs, stream);
 }
 
-static int hand_over(const struct flow *flow, const struct member *m)
+static int hand_over(const struct flow *flow, const struct member *m, void *stream)
 {
     const struct share *b = &m->batch;
-    void *stream = m->table->stream;
     int status = 0;
     if (m->values != b->values)
         status = device_copy(b->values, m->values,
@@ -164,19 +162,8 @@ static int hand_over(const struct flow *flow, const struct member *m)
     return status;
 }
 
-/* Whether homes do something with rows that owners stored, which otherwise are the answer. */
-static bool is_followed(const struct flow *flow, bool is_pooled)
+static int look_up_all(struct flow *flow)
 {
-    bool is_copied = false;
-    for (uint32_t d = 0; d < flow->group->n; d++)
-        is_copied |= flow->members[d].values != flow->members[d].batch.values;
-    return is_pooled || is_copied;
-}
-
-/* From the lookup to the rows at home. */
-static int look_up_all(struct flow *flow, bool is_pooled)
-{
-    void *streams[WIRE_MAX];
     struct group *group = flow->group;
     int status = 0;
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
@@ -184,12 +171,36 @@ static int look_up_all(struct flow *flow, bool is_pooled)
         if (status == 0)
             status = flow->is_delivered ? deliver(flow, d) : look_up(flow, &flow->members[d]);
     }
-    if (status != 0)
-        return status;
-    if (!flow->is_delivered)
-        return passage_back(flow, LANE_ROWS);
-    group_streams(group, streams);
-    return is_followed(flow, is_pooled) ? group_meet(flow, streams) : 0;
+    return status;
+}
+
+/* Whether rows that owners stored are not yet the answer, or not all of it. */
+static bool is_followed(const struct flow *flow, bool is_pooled)
+{
+    bool is_copied = false;
+    for (uint32_t d = 0; d < flow->group->n; d++)
+        is_copied |= flow->members[d].values != flow->members[d].batch.values;
+    return !flow->is_delivered || is_pooled || is_copied || flow->lanes[LANE_STATUSES].bytes;
+}
+
+/* After the lookup, on the rears. */
+static int bring_back(struct flow *flow, bool is_pooled)
+{
+    struct group *group = flow->group;
+    int status = passage_turn(flow);
+    if (status == 0 && !flow->is_delivered)
+        status = passage_back(flow, LANE_ROWS);
+    if (status == 0 && flow->lanes[LANE_STATUSES].bytes)
+        status = passage_back(flow, LANE_STATUSES);
+    for (uint32_t d = 0; d < group->n && status == 0; d++) {
+        const struct member *m = &flow->members[d];
+        status = device_use(m->table->device);
+        if (status == 0 && is_pooled)
+            status = pool_at_home(flow, m, group->rears[d]);
+        if (status == 0)
+            status = hand_over(flow, m, group->rears[d]);
+    }
+    return status;
 }
 
 int pull_run(struct flow *flow)
@@ -202,16 +213,6 @@ int pull_run(struct flow *flow)
     if (status == 0)
         status = passage_out(flow);
     if (status == 0)
-        status = look_up_all(flow, is_pooled);
-    if (status == 0 && flow->lanes[LANE_STATUSES].bytes)
-        status = passage_back(flow, LANE_STATUSES);
-    for (uint32_t d = 0; d < group->n && status == 0; d++) {
-        const struct member *m = &flow->members[d];
-        status = device_use(group->tables[d]->device);
-        if (status == 0 && is_pooled)
-            status = pool_at_home(flow, m);
-        if (status == 0)
-            status = hand_over(flow, m);
-    }
-    return status;
+        status = look_up_all(flow);
+    return status == 0 && is_followed(flow, is_pooled) ? bring_back(flow, is_pooled) : status;
 }
