@@ -7,7 +7,8 @@
  *   EMBD_FAILPOINT_LOG=FILE      every step that is passed, a name a line
  *
  * A name is what kind of file it is and what happens to it: part.write, directory.sync, journal.open.
- * `memory.take` is an allocation by embd's own code, in the program or in libembd.
+ * socket.read, socket.write and socket.accept are of any socket; `memory.take` is an allocation by
+ * embd's own code, in the program or in libembd.
  *
  * KIND, of which a step does what it can:
  *   eio, enospc, enomem   it fails and has not happened
@@ -31,6 +32,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -168,6 +170,16 @@ static enum kind pass_path(const char *path, bool is_directory, const char *step
     return pass(name);
 }
 
+static enum kind pass_link(const char *link, const char *step)
+{
+    char name[64];
+    if (strncmp(link, "socket:", 7) != 0)
+        return NOTHING;
+    snprintf(name, sizeof name, "socket.%s", step);
+    return pass(name);
+}
+
+/* What /proc calls it; false where that is no path. */
 static bool path_of(int fd, char out[PATH_MAX])
 {
     char link[64];
@@ -183,7 +195,11 @@ static enum kind pass_fd(int fd, const char *step)
 {
     char path[PATH_MAX];
     struct stat st;
-    if (directory[0] == '\0' || !path_of(fd, path) || strncmp(path, directory, strlen(directory)) != 0)
+    if (directory[0] == '\0')
+        return NOTHING;
+    if (!path_of(fd, path))
+        return pass_link(path, step);
+    if (strncmp(path, directory, strlen(directory)) != 0)
         return NOTHING;
     bool is_directory = syscall(SYS_fstat, fd, &st) == 0 && S_ISDIR(st.st_mode);
     return pass_path(path, is_directory, step);
@@ -350,6 +366,23 @@ int close(int fd)
         return status;
     errno = saved;
     return -1;
+}
+
+/* ---- steps of sockets, beside reading, writing and closing ---- */
+
+int accept4(int fd, struct sockaddr *address, socklen_t *n, int flags)
+{
+    return fails(pass_fd(fd, "accept")) ? -1 : (int)syscall(SYS_accept4, fd, address, n, flags);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    return fails(pass_fd(fd, "write")) ? -1 : syscall(SYS_sendmsg, fd, message, flags);
+}
+
+ssize_t recvmsg(int fd, struct msghdr *message, int flags)
+{
+    return fails(pass_fd(fd, "read")) ? -1 : syscall(SYS_recvmsg, fd, message, flags);
 }
 
 /* ---- steps of names ---- */

@@ -38,9 +38,11 @@ def passed(run):
 
 
 def points(steps, kinds, most):
-    """NAME:KIND:N of all steps but those of memory, N up to `most` and as far as the step was passed."""
+    """NAME:KIND:N of all steps of files, N up to `most` and as far as the step was passed."""
     for name, n_passed in sorted(steps.items()):
-        for kind in kinds if not name.startswith("memory") else ():
+        for kind in kinds:
+            if name.startswith(("memory.", "socket.")):
+                continue
             if kind == "torn" and not name.endswith(".write"):
                 continue
             for number in range(1, min(most, n_passed) + 1):

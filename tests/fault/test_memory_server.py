@@ -1,6 +1,9 @@
-"""Each piece of memory that the server asks for is refused once, from its start to its end. It then says why it does not
-start; or it answers an error, or closes the connection, and goes on: the next request works, and a push was applied
-whole or not at all, and surely where the answer said so."""
+"""Each piece of memory that the server asks for is refused once, from its start to its end, and the first reads, writes
+and accepts of its connections fail. It then says why it does not start; or it answers an error, or closes the
+connection, and goes on: the next request works, and a push was applied whole or not at all, and surely where the answer
+said so. EMBD_FAULT_SOCKETS=n: how many of each step of sockets; 12 without it."""
+import collections
+import os
 import shutil
 import tempfile
 import unittest
@@ -10,6 +13,7 @@ import wire
 from embd_process import Embd, NotReady
 
 SHARDS, KEYS, MOST = 2, 50, 1000
+SOCKETS = int(os.environ.get("EMBD_FAULT_SOCKETS", "12"))
 
 
 class Story:
@@ -66,20 +70,28 @@ class Memory(unittest.TestCase):
         server.kill()
         return "failed and went on" if story.failed else "did without"
 
-    def test_each_refusal(self):
+    def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="embd-memory-")
         self.addCleanup(shutil.rmtree, self.dir)
-        ends = {}
-        for number in range(1, MOST):
+
+    def until_none_fails(self, step, kind, most):
+        """The step's first, second … passing fails, until there is none left or `most` have failed."""
+        ends = collections.Counter()
+        for number in range(1, most + 1):
             def run(log, number=number):
-                end = self.run_once(failpoints.variables(self.dir, f"memory.take:enomem:{number}", log), number % 8 == 0)
-                ends[end] = ends.get(end, 0) + 1
-            if failpoints.passed(run)["memory.take"] < number:
+                variables = failpoints.variables(self.dir, f"{step}:{kind}:{number}", log)
+                ends[self.run_once(variables, number % 8 == 0)] += 1
+            if failpoints.passed(run)[step] < number:
                 break
-        else:
-            self.fail(f"after {MOST} refusals there is still one more")
-        self.assertGreater(len(ends), 1)
-        print(f"{number} refusals: {ends}")
+        print(f"{step}: {dict(ends)}")
+        return number
+
+    def test_each_refusal_of_memory(self):
+        self.assertLess(self.until_none_fails("memory.take", "enomem", MOST), MOST)
+
+    def test_failures_of_sockets(self):
+        for step in ("read", "write", "accept"):
+            self.until_none_fails("socket." + step, "eio", SOCKETS)
 
 
 if __name__ == "__main__":
