@@ -1,6 +1,6 @@
-"""A network that does what networks do, between clients and one port: every piece of a stream may be delayed, split, held
-up for longer than deadlines, or be the last one, in the midst of a frame; answers may get lost with their connection; and
-what a client sent on a connection that broke may reach the server once more."""
+"""A network that does what networks do, between clients and one port: every piece of a stream may be delayed, split,
+held up for longer than deadlines, or be the last one, in the midst of a frame; answers may get lost with their
+connection; and what a client sent on a connection that broke may reach the server once more."""
 import random
 import socket
 import threading

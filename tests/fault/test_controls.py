@@ -1,5 +1,5 @@
-"""Servers that are wrong on purpose, each of which the tests have to catch: one acknowledges pushes before they are in the
-journal, others have one validator less. (A server that does not sync, and a snapshot whose manifest comes before its
+"""Servers that are wrong on purpose, each of which the tests have to catch: one acknowledges pushes before they are in
+the journal, others have one validator less. (A server that does not sync and a snapshot whose manifest comes before its
 parts, are caught in test_power.py and test_power_snapshot.py; checksums that are not compared, in test_flips.c.)"""
 import os
 import subprocess

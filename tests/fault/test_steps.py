@@ -1,6 +1,7 @@
-"""Each step of the disk that a dump, a snapshot, a load or a journal takes fails once, in each way it can: the step returns EIO or
-ENOSPC, or the process dies before it or in the middle of it. Then what has a final name is whole, what failed is told, the
-server serves on, and the same works without the fault. The steps are those that a run without faults passes.
+"""Each step of the disk that a dump, a snapshot, a load or a journal takes fails once, in each way it can: the step
+returns EIO or ENOSPC, or the process dies before it or in the middle of it. Then what has a final name is whole, what
+failed is told, the server serves on, and the same works without the fault. The steps are those that a run without
+faults passes.
 EMBD_FAULT_PASSINGS=n: each step's first n passings; 2 without it."""
 import os
 import shutil
@@ -175,24 +176,38 @@ class Steps(unittest.TestCase):
 
         self.each(run, check)
 
+    def insist(self, request):
+        """request() until the server does not refuse it for its disk's sake."""
+        while True:
+            try:
+                return request()
+            except wire.RpcError as error:
+                self.assertEqual(error.number, IO, error)
+                self.n_refused += 1
+                self.assertLess(self.n_refused, 5, "after one fault nothing more is refused")
+
+    def push(self, server, shard, key):
+        clients, place = self.clients, (shard, key)
+        with wire.connect(server, shard, timeout=10) as peer:
+            table, n = oracle.create(peer, "durable"), clients.acked[place] + 1
+            clients.sent[place] = n
+            try:
+                wire.push(peer, table, [key], [-1.0, -float(n % oracle.MODULUS), 0.0, 0.0])
+            except wire.RpcError:
+                clients.sent[place] = n - 1  # it was not applied
+                raise
+            clients.acked[place] = n
+
     def push_dozens(self, server):
-        """Twelve of each shard's key; again what is refused. Ends where the server does."""
-        for shard, key in self.clients.keys:
-            place, until = (shard, key), self.clients.acked[shard, key] + 12
-            while self.clients.acked[place] < until:
-                try:
-                    with wire.connect(server, shard, timeout=10) as peer:
-                        table, n = oracle.create(peer, "durable"), self.clients.acked[place] + 1
-                        self.clients.sent[place] = n
-                        wire.push(peer, table, [key], [-1.0, -float(n % oracle.MODULUS), 0.0, 0.0])
-                        self.clients.acked[place] = n
-                except (OSError, TypeError):
-                    return
-                except wire.RpcError as error:
-                    self.assertEqual(error.number, IO, error)
-                    self.clients.sent[place] = self.clients.acked[place]  # it was not applied
-                    self.n_refused += 1
-                    self.assertLess(self.n_refused, 5, "after one fault nothing more is refused")
+        """Twelve of each shard's key, after those that are there. Ends where the server does."""
+        try:
+            for place in self.clients.keys:
+                there = self.insist(lambda: self.clients.check(server, place))
+                self.clients.acked[place] = self.clients.sent[place] = there
+                for _ in range(12):
+                    self.insist(lambda: self.push(server, *place))
+        except (OSError, TypeError):
+            pass
 
     def test_journal(self):
         """Two lives of a server on one data directory, in the first or second of which a step fails. A push that is
