@@ -6,6 +6,7 @@
 #include "call.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define HEAD_BYTES_MAX (64u << 10) /* kept free of the frame limit for what is not bins */
 
@@ -97,11 +98,23 @@ static void on_erase_answer(struct exchange *x, struct reader *reader)
     }
 }
 
+/* Applied before, when the answer was lost, and with it what became of the keys. */
+static void forget_statuses(struct ask *ask)
+{
+    for (uint32_t i = 0; i < ask->n_bins; i++)
+        memset(ask->bins[i].to, EMBD_KEY_UNKNOWN, ask->bins[i].bytes);
+}
+
 static void on_push_answer(struct exchange *x, struct reader *reader)
 {
     struct ask *ask = ask_of(x);
     struct push_answer answers[ASK_CUTS_MAX];
-    int n = embd__push_answer_read(reader, answers, ASK_CUTS_MAX);
+    bool again;
+    int n = embd__push_answer_read(reader, answers, ASK_CUTS_MAX, &again);
+    if (n == 0 && again && x->may_repeat) {
+        forget_statuses(ask);
+        return;
+    }
     if (n >= 0 && (uint32_t)n != ask->n_cuts)
         embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has %d parts; %u are expected", n,
                         ask->n_cuts);
@@ -169,6 +182,7 @@ static int begin_ask(struct builder *b)
         ask->x.msgid = call->asks[0]->x.msgid;
     ask->x.link = link;
     ask->x.on_answer = kinds[call->kind].on_answer;
+    ask->x.may_repeat = call->kind == PARTS_PUSH && call->extra.writer.sequence > 0;
     ask->shard = b->shard;
     ask->n_cuts = 0;
     ask->n_bins = 0;
@@ -186,8 +200,7 @@ static int end_ask(struct builder *b)
         return EMBD_OK;
     embd__msg_request(&ask->x.msg, ask->x.msgid, kinds[call->kind].method);
     if (call->kind == PARTS_PUSH)
-        embd__push_write(&ask->x.msg, b->parts, ask->n_cuts,
-                         call->round.n_workers > 0 ? &call->round : NULL);
+        embd__push_write(&ask->x.msg, b->parts, ask->n_cuts, &call->extra);
     else
         embd__parts_write(&ask->x.msg, b->parts, ask->n_cuts, call->kind);
     int status = embd__msg_end(&ask->x.msg);

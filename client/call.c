@@ -55,7 +55,7 @@ void embd__calls_fini(struct embd_client *client)
 /* What a clock says of a worker, checked. */
 static int take_round(struct embd_call *call, const embd_clock *clock, uint64_t value)
 {
-    struct push_round *round = &call->round;
+    struct push_round *round = &call->extra.round;
     struct embd__error *e = &call->client->error;
     round->n_workers = 0;
     if (clock == NULL)
@@ -75,6 +75,24 @@ static int take_round(struct embd_call *call, const embd_clock *clock, uint64_t 
     return EMBD_OK;
 }
 
+static int take_writer(struct embd_call *call, const embd_pusher *pusher, uint64_t sequence)
+{
+    struct push_writer *writer = &call->extra.writer;
+    struct embd__error *e = &call->client->error;
+    writer->sequence = 0;
+    if (pusher == NULL)
+        return EMBD_OK;
+    if (call->kind != PARTS_PUSH)
+        return embd__error_set(e, EMBD_INVALID, "a pusher is for pushes");
+    if (call->extra.round.n_workers > 0)
+        return embd__error_set(e, EMBD_INVALID, "a push has a round and a pusher; it may have one");
+    if (sequence == 0 || sequence == UINT64_MAX)
+        return embd__error_set(e, EMBD_INVALID, "sequence is %llu; a pusher's first push is 1",
+                               (unsigned long long)sequence);
+    *writer = (struct push_writer){pusher->high, pusher->low, pusher->stream, sequence};
+    return EMBD_OK;
+}
+
 static int take_options(struct embd_call *call, const embd_call_options *options)
 {
     static const embd_call_options defaults = {0};
@@ -89,7 +107,9 @@ static int take_options(struct embd_call *call, const embd_call_options *options
     call->wire = o->wire;
     call->plan = o->plan;
     call->zero_missing = o->zero_missing;
-    return take_round(call, o->round, o->round_clock);
+    if (take_round(call, o->round, o->round_clock) != EMBD_OK)
+        return e->status;
+    return take_writer(call, o->pusher, o->sequence);
 }
 
 static int take_parts(struct embd_call *call, const embd_part *parts, size_t n_parts)

@@ -94,7 +94,7 @@ struct embd_call {
     embd_dtype wire;
     embd_plan plan;
     bool zero_missing;
-    struct push_round round; /* of a push; n_workers 0: none */
+    struct push_extra extra; /* of a push */
     embd_part *parts;
     struct work *works;
     uint32_t n_works;

@@ -6,8 +6,8 @@
  *       ^         |            |           |          |
  *       +-- WAITING <----------+-----------+----------+
  *
- * On the way back, lose(), exchanges that were sent fail, the others wait for the next connection,
- * until their deadlines. SECURING is the TLS handshake, where there is TLS.
+ * On the way back, lose(), exchanges that were sent fail, but for those that may be sent again; these
+ * and the others wait for the next connection, until their deadlines. SECURING is the TLS handshake, where there is TLS.
  *
  * What can fail: connecting (again after a pause that doubles), the greeting (wrong version or
  * wrong shard: what waits fails), the connection (what was sent fails with EMBD_CLOSED), an answer
@@ -94,12 +94,25 @@ static void end_named(struct exchange *x)
         fail(x, plain.status, plain.text);
 }
 
+/* No answer comes any more: of what was sent and counts but once nobody can say what became of it. */
+static void give_up(struct exchange *x, int status, const char *why)
+{
+    bool is_out = x->was_begun || x->state == EXCHANGE_SENDING || x->state == EXCHANGE_SENT;
+    char text[LIMIT_ERROR_TEXT];
+    if (!x->may_repeat || !is_out) {
+        fail(x, status, why);
+        return;
+    }
+    snprintf(text, sizeof text, "the push was sent, and may or may not have been applied: %.300s", why);
+    fail(x, EMBD_UNKNOWN, text);
+}
+
 static void fail_all(struct exchange *list, int status, const char *why)
 {
     while (list != NULL) {
         struct exchange *x = list;
         list = x->next;
-        fail(x, status, why);
+        give_up(x, status, why);
     }
 }
 
@@ -119,7 +132,7 @@ static bool is_fail_fast(const struct exchange *x, uint64_t now)
 static bool was_begun(const struct exchange *x, uint64_t now)
 {
     (void)now;
-    return x->state == EXCHANGE_SENDING;
+    return x->state == EXCHANGE_SENDING && !x->may_repeat;
 }
 
 static bool is_late(const struct exchange *x, uint64_t now)
@@ -136,7 +149,28 @@ static void fail_flights(struct link *link, int status, const char *why)
     link->receiving = NULL;
     for (uint32_t i = 0; i < flights.n; i++)
         if (flights.list[i].x != NULL && flights.list[i].x != &link->hello)
-            fail(flights.list[i].x, status, why);
+            give_up(flights.list[i].x, status, why);
+}
+
+static void repeat(struct link *link, struct exchange *x)
+{
+    x->was_begun = true;
+    embd__queue_push_front(&link->queue, x);
+}
+
+/* What may be sent again goes before what was never sent, in the order it was sent in. */
+static void requeue_repeatable(struct link *link)
+{
+    struct exchange *head = link->queue.head;
+    if (head != NULL && head->state == EXCHANGE_SENDING && head->may_repeat)
+        repeat(link, embd__queue_pop(&link->queue));
+    for (uint32_t i = link->flights.n; i > 0; i--) {
+        struct flight *flight = &link->flights.list[i - 1];
+        if (flight->x == NULL || !flight->x->may_repeat)
+            continue;
+        repeat(link, flight->x);
+        flight->x = NULL;
+    }
 }
 
 /* ---- receiving ---- */
@@ -200,10 +234,15 @@ static int on_frame(void *owner, struct embd__error *e)
     if (flight == NULL)
         return out_of_step(frame, e);
     struct exchange *x = flight->x;
+    if (x != NULL)
+        read_answer(link, x);
+    if (x != NULL && x->may_repeat && x->error.status == EMBD_DRAINING) {
+        x->error.status = EMBD_OK;
+        return embd__error_set(e, EMBD_CLOSED, "the server is shutting down");
+    }
     embd__flights_remove(&link->flights, flight);
     if (x == NULL)
         return EMBD_OK;
-    read_answer(link, x);
     if (x == &link->hello)
         return finish_greeting(link, e);
     end_named(x);
@@ -330,10 +369,12 @@ static int begin_greeting(struct link *link)
 
 static int finish_greeting(struct link *link, struct embd__error *e)
 {
-    if (link->hello.error.status != EMBD_OK)
-        return embd__error_set(
-            e, link->hello.error.status == EMBD_DENIED ? EMBD_DENIED : EMBD_PROTOCOL, "%s",
-            link->hello.error.text);
+    int status = link->hello.error.status;
+    if (status == EMBD_DRAINING)
+        return embd__error_set(e, EMBD_UNREACHABLE, "%s", link->hello.error.text);
+    if (status != EMBD_OK)
+        return embd__error_set(e, status == EMBD_DENIED ? EMBD_DENIED : EMBD_PROTOCOL, "%s",
+                               link->hello.error.text);
     link->state = LINK_READY;
     link->pause_ms = link->config.reconnect_min_ms;
     link->next_try_ns = 0;
@@ -454,6 +495,7 @@ static void lose(struct link *link, int status, const char *why)
                  link->last.text);
     else
         snprintf(text, sizeof text, "%s", link->last.text);
+    requeue_repeatable(link);
     fail_all(embd__queue_take(&link->queue, was_begun, 0), status, text);
     fail_flights(link, status, text);
     bool is_hopeless = status == EMBD_PROTOCOL || status == EMBD_DENIED;
@@ -479,7 +521,7 @@ static void fail_late(struct link *link, struct exchange *x)
         snprintf(text, sizeof text, "not reached within the deadline of %u ms: %.300s",
                  x->deadline_ms,
                  link->last.status != EMBD_OK ? link->last.text : "still connecting");
-    fail(x, is_up ? EMBD_DEADLINE : EMBD_UNREACHABLE, text);
+    give_up(x, is_up ? EMBD_DEADLINE : EMBD_UNREACHABLE, text);
 }
 
 static void expire_queue(struct link *link, uint64_t now)

@@ -14,12 +14,17 @@ static void begin_parts(struct msg *m, uint32_t n)
     embd__msg_array(m, n);
 }
 
-/* The list of part maps; 0 of them after an error. */
-static uint32_t read_list(struct reader *r, uint32_t capacity, const msgpack_object **items_out)
+/* The list of part maps; 0 of them after an error. `again` NULL: the answer cannot have that. */
+static uint32_t read_list(struct reader *r, uint32_t capacity, const msgpack_object **items_out,
+                          bool *again)
 {
     struct fields f;
     embd__read_fields(&f, r, "the answer");
     uint32_t n = embd__field_list(&f, "parts", capacity, items_out);
+    if (again != NULL)
+        *again = embd__field_bool(&f, "again", false);
+    if (again != NULL && *again && n > 0)
+        embd__error_set(r->error, EMBD_PROTOCOL, "the answer of a push that was applied before has parts");
     return embd__fields_end(&f) == EMBD_OK ? n : 0;
 }
 
@@ -70,7 +75,7 @@ static void read_pull_map(struct reader *r, const msgpack_object *item, const ch
 int embd__pull_answer_read(struct reader *r, struct part_answer *answers, uint32_t capacity)
 {
     const msgpack_object *items;
-    uint32_t n = read_list(r, capacity, &items);
+    uint32_t n = read_list(r, capacity, &items, NULL);
     char what[48];
     for (uint32_t i = 0; i < n; i++) {
         answers[i] = (struct part_answer){0};
@@ -131,11 +136,20 @@ static bool read_push_map(struct reader *r, const msgpack_object *item, const ch
     return has_status;
 }
 
-int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32_t capacity)
+void embd__push_again_write(struct msg *m)
+{
+    embd__msg_map(m, 2);
+    embd__msg_str(m, "parts");
+    embd__msg_array(m, 0);
+    embd__msg_field_bool(m, "again", true);
+}
+
+int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32_t capacity,
+                           bool *again_out)
 {
     const msgpack_object *items;
     bool has_status[LIMIT_PARTS];
-    uint32_t n = read_list(r, capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS, &items);
+    uint32_t n = read_list(r, capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS, &items, again_out);
     char what[48];
     for (uint32_t i = 0; i < n; i++) {
         answers[i] = (struct push_answer){0};
@@ -185,7 +199,7 @@ int embd__erase_answer_read(struct reader *r, struct erase_answer *answers, uint
 {
     const msgpack_object *items;
     bool has_status[LIMIT_PARTS];
-    uint32_t n = read_list(r, capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS, &items);
+    uint32_t n = read_list(r, capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS, &items, NULL);
     char what[48];
     for (uint32_t i = 0; i < n; i++) {
         answers[i] = (struct erase_answer){0};

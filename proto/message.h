@@ -35,7 +35,8 @@
     X(DRAIN, "drain", LISTENER_ADMIN)                                                                  \
     X(HOT, "hot", LISTENER_ADMIN)                                                                      \
     X(TRACE, "trace", LISTENER_ADMIN)                                                                  \
-    X(TICK, "tick", LISTENER_DATA)
+    X(TICK, "tick", LISTENER_DATA)                                                                     \
+    X(WRITER, "writer", LISTENER_DATA)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {
@@ -211,9 +212,22 @@ struct push_round {
     uint32_t lease_ms;
 };
 
-/* As embd__parts_write and embd__parts_read of a push, which may have a round; `round` NULL: it has none. */
-void embd__push_write(struct msg *m, const struct part *parts, uint32_t n, const struct push_round *round);
-int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity, struct push_round *round_out);
+/* Whose push it is, and which one: what makes a push that is sent again apply once. */
+struct push_writer {
+    uint64_t high, low; /* the writer's id */
+    uint32_t stream;
+    uint64_t sequence; /* 1, 2, ... of a writer's stream, on each shard; 0: a push of no writer */
+};
+
+/* What a push has besides its parts. */
+struct push_extra {
+    struct push_round round;
+    struct push_writer writer;
+};
+
+/* As embd__parts_write and embd__parts_read of a push; `extra` NULL: it has neither round nor writer. */
+void embd__push_write(struct msg *m, const struct part *parts, uint32_t n, const struct push_extra *extra);
+int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity, struct push_extra *extra_out);
 
 /* Answer to a pull: for each part values [n_rows][dim] of dtype, then statuses [n_keys] u8 where asked for.
  * {"parts": [{"rows", "dim", "dtype", "status"}]}. Data may be NULL (made while sending). */
@@ -235,7 +249,10 @@ struct push_answer {
     const uint8_t *statuses; /* [n_keys] or NULL */
 };
 void embd__push_answer_write(struct msg *m, const struct push_answer *answers, uint32_t n);
-int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32_t capacity);
+/* Answer to a push that was applied before: {"parts": [], "again": true}. */
+void embd__push_again_write(struct msg *m);
+/* *again_out may be true with 0 parts only. */
+int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32_t capacity, bool *again_out);
 
 /* Answer to an erase: {"parts": [{"erased", "keys", "status"}]}, statuses bins. */
 struct erase_answer {

@@ -84,16 +84,27 @@ void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum
         write_bins(m, &parts[i], kind);
 }
 
-void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
-                      const struct push_round *round)
+static void write_writer(struct msg *m, const struct push_writer *writer)
 {
-    if (round == NULL) {
-        embd__parts_write(m, parts, n, PARTS_PUSH);
-        return;
-    }
-    embd__msg_map(m, 2);
+    embd__msg_str(m, "writer");
+    embd__msg_map(m, 4);
+    embd__msg_field_uint(m, "high", writer->high);
+    embd__msg_field_uint(m, "low", writer->low);
+    embd__msg_field_uint(m, "stream", writer->stream);
+    embd__msg_field_uint(m, "sequence", writer->sequence);
+}
+
+void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
+                      const struct push_extra *extra)
+{
+    bool has_round = extra != NULL && extra->round.n_workers > 0,
+         has_writer = extra != NULL && extra->writer.sequence > 0;
+    embd__msg_map(m, 1u + has_round + has_writer);
     write_parts(m, parts, n);
-    write_round(m, round);
+    if (has_round)
+        write_round(m, &extra->round);
+    if (has_writer)
+        write_writer(m, &extra->writer);
     for (uint32_t i = 0; i < n; i++)
         write_bins(m, &parts[i], PARTS_PUSH);
 }
@@ -256,8 +267,34 @@ static void read_round(struct fields *message, struct push_round *round)
                         round->n_workers);
 }
 
+static void read_writer(struct fields *message, struct push_writer *writer)
+{
+    struct fields f;
+    embd__field_map(message, "writer", &f, "the writer");
+    writer->high = embd__field_uint(&f, "high", 0, UINT64_MAX, FIELD_REQUIRED);
+    writer->low = embd__field_uint(&f, "low", 0, UINT64_MAX, FIELD_REQUIRED);
+    writer->stream = (uint32_t)embd__field_uint(&f, "stream", 0, UINT32_MAX, 0);
+    writer->sequence = embd__field_uint(&f, "sequence", 1, UINT64_MAX - 1, FIELD_REQUIRED);
+    embd__fields_end(&f);
+}
+
+static void read_extra(struct fields *message, struct push_extra *extra)
+{
+    extra->round.n_workers = 0;
+    extra->writer.sequence = 0;
+    bool has_round = embd__field_has(message, "round"),
+         has_writer = embd__field_has(message, "writer");
+    if (has_round)
+        read_round(message, &extra->round);
+    if (has_writer)
+        read_writer(message, &extra->writer);
+    if (has_round && has_writer)
+        embd__error_set(message->reader->error, EMBD_INVALID,
+                        "a push has a round and a writer; it may have one of them");
+}
+
 static int read_message(struct reader *r, struct part *parts, uint32_t capacity,
-                        enum parts_kind kind, struct push_round *round)
+                        enum parts_kind kind, struct push_extra *extra)
 {
     struct fields f;
     struct promise promises[LIMIT_PARTS];
@@ -265,8 +302,8 @@ static int read_message(struct reader *r, struct part *parts, uint32_t capacity,
     uint32_t max = capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS;
     embd__read_fields(&f, r, "the message");
     uint32_t n = embd__field_list(&f, "parts", max, &items);
-    if (round != NULL && embd__field_has(&f, "round"))
-        read_round(&f, round);
+    if (extra != NULL)
+        read_extra(&f, extra);
     embd__fields_end(&f);
     for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++) {
         parts[i] = (struct part){0};
@@ -284,8 +321,7 @@ int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, en
 }
 
 int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity,
-                    struct push_round *round_out)
+                    struct push_extra *extra_out)
 {
-    round_out->n_workers = 0;
-    return read_message(r, parts, capacity, PARTS_PUSH, round_out);
+    return read_message(r, parts, capacity, PARTS_PUSH, extra_out);
 }

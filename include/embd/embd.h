@@ -59,7 +59,10 @@ extern "C" {
     X(IO, 17, "input or output failed")                                                                \
     X(CORRUPT, 18, "stored data is damaged")                                                           \
     X(INTERNAL, 19, "internal error")                                                                  \
-    X(DENIED, 20, "not allowed")
+    X(DENIED, 20, "not allowed")                                                                       \
+    X(GAP, 21, "a push of the same writer is missing before it")                                       \
+    X(FORGOTTEN, 22, "the writer is not known")                                                        \
+    X(UNKNOWN, 23, "a push was sent and not answered: it may or may not have been applied")
 
 typedef enum embd_status {
     EMBD_OK = 0,
@@ -300,6 +303,7 @@ typedef enum embd_key_status {
     EMBD_KEY_FILTERED, /* not seen often enough (admit_after): no row, a push's gradient was dropped */
     EMBD_KEY_EVICTED,  /* lost its row in this request: erased */
     EMBD_KEY_FULL,     /* no room: no row, a push's gradient was dropped */
+    EMBD_KEY_UNKNOWN,  /* not told: the push of a pusher had been applied when it was sent again */
 } embd_key_status;
 
 /* How rows and gradients travel. */
@@ -330,6 +334,21 @@ typedef struct embd_part {
 
 struct embd_clock; /* under "keeping trainers in step" */
 
+/* Who pushes, where every push is to be applied once and no more, whatever happens on the way. A pusher numbers its
+ * pushes 1, 2, ... (embd_call_options.sequence), in as many streams as it likes. Each shard remembers the last one
+ * it applied, of 65536 streams at least; with durable and buffered tables in its journal, otherwise until it ends. The
+ * tables of a stream are journaled or not, but not both.
+ *
+ * A push of a pusher whose connection is lost is sent again, to a server that was started anew too, until the
+ * deadline. One that is sent after it was applied changes nothing and is EMBD_OK: also for a trainer that was started
+ * anew and makes the push again, which has to bring the same gradients where not all shards had it. A push that is
+ * refused has used no number: the next one is refused with EMBD_GAP until it was made (without keys, where it is to be
+ * left out). */
+typedef struct embd_pusher {
+    uint64_t high, low; /* the id; embd_pusher_new draws one */
+    uint32_t stream;
+} embd_pusher;
+
 typedef struct embd_call_options {
     uint32_t deadline_ms; /* 0: the client's */
     embd_plan plan;
@@ -338,6 +357,8 @@ typedef struct embd_call_options {
     const struct embd_clock *round; /* push: the worker it is of, where all workers of a job make one step together,
                                        see embd_clock; NULL: a step of its own. Copied */
     uint64_t round_clock;           /* the iteration that is made */
+    const embd_pusher *pusher;      /* push: whose it is; NULL: nobody's. Copied */
+    uint64_t sequence;              /* the pusher's number of it, from 1 */
 } embd_call_options;
 
 /* Pulls all parts. Keys without a row give the value they would start with and, unless the table says
@@ -359,6 +380,9 @@ EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_par
  *   EMBD_NOT_FINITE    a gradient is NaN or infinite and the table does not admit them; names the first key
  *   EMBD_FULL          on_full = error, no room, and no `statuses` to say which keys: the shard refused the push
  *   EMBD_INVALID       also a round that another push of this worker was in, or that was made without it
+ *   EMBD_UNKNOWN       with a pusher: it was sent, and the deadline passed without an answer
+ *   EMBD_GAP           with a pusher: the push before it was not applied; the sentence names the last one that was
+ *   EMBD_FORGOTTEN     with a pusher: a shard does not know the stream (any more), and this is not its first push
  * A shard applies a push whole or not at all. After an error other shards may have applied it. */
 EMBD_API int embd_push(embd_client *client, const embd_part *parts, size_t n_parts,
                        const embd_call_options *options);
@@ -377,6 +401,14 @@ EMBD_API int embd_push_start(embd_client *client, const embd_part *parts, size_t
  * EMBD_UNSUPPORTED where the servers' store cannot. After an error some of the keys may be gone. */
 EMBD_API int embd_erase(embd_client *client, const embd_part *parts, size_t n_parts,
                         const embd_call_options *options);
+
+/* A pusher with an id drawn at random, and stream 0. EMBD_IO: the system has no random numbers. */
+EMBD_API int embd_pusher_new(embd_pusher *pusher_out);
+
+/* Asks all shards for the last push applied of a pusher's stream, 0 where it is not known: the least and the greatest
+ * answer. A trainer that was started anew goes on with the push after the least one. Blocks. Errors as for embd_ping. */
+EMBD_API int embd_pusher_last(embd_client *client, const embd_pusher *pusher, uint64_t *least_out,
+                              uint64_t *greatest_out);
 
 /* Waits for a started call, frees it and returns its status, as embd_pull and embd_push do. */
 EMBD_API int embd_wait(embd_call *call);

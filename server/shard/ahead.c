@@ -26,7 +26,9 @@ static const struct part *read_part(struct shard *shard, struct request *request
     if (embd__reader_init(&reader, request->frame, &shard->zone, &ignored) != EMBD_OK ||
         reader.method != METHOD_PUSH)
         return NULL;
-    return embd__parts_read(&reader, shard->parts, 1, true) == 1 ? &shard->parts[0] : NULL;
+    struct push_extra extra;
+    int n = embd__push_read(&reader, shard->parts, 1, &extra);
+    return n == 1 && extra.round.n_workers == 0 ? &shard->parts[0] : NULL;
 }
 
 static void begin(struct shard *shard, struct request *request)

@@ -21,7 +21,8 @@
 #include <unistd.h>
 
 #include "journal.h"
-#include "route.h"
+#include "push.h"
+#include "room.h"
 #include "settle.h"
 
 static struct journal_config config_of(const struct shard *shard)
@@ -104,7 +105,8 @@ static int take_record(void *arg, uint8_t *bytes, const struct record *record,
     struct shard *shard = arg;
     struct embd__error own = {.status = EMBD_OK};
     replay(shard, bytes, record, &own);
-    if (own.status == EMBD_OK || own.status == EMBD_FULL || own.status == EMBD_EXISTS)
+    if (own.status == EMBD_OK || own.status == EMBD_FULL || own.status == EMBD_GAP ||
+        own.status == EMBD_FORGOTTEN)
         return EMBD_OK;
     return embd__error_set(e, own.status, "journal of shard %u, record %llu: %.300s",
                            shard->config.index, (unsigned long long)record->position, own.text);
@@ -123,6 +125,72 @@ int commit_open(struct shard *shard, struct embd__error *e)
 
 /* ---- applying ---- */
 
+static struct writers *writers_of(const struct shard_work *work)
+{
+    bool is_kept = work->n_parts > 0 && commit_is_kept(work->parts[0].table);
+    return is_kept ? &work->shard->journaled_writers : &work->shard->writers;
+}
+
+int commit_look(struct shard_work *work, struct embd__error *e)
+{
+    struct embd__error later = {.status = EMBD_OK};
+    if (work->writer.sequence == 0)
+        return EMBD_OK;
+    int status = writers_look(writers_of(work), &work->writer, &later);
+    bool may_change = work->shard->n_journaled > 0 &&
+                      (status == EMBD_GAP || status == EMBD_FORGOTTEN);
+    if (may_change || status >= EMBD_OK)
+        return may_change ? EMBD_OK : status;
+    return embd__error_set(e, status, "%s", later.text);
+}
+
+/* Whether it is this push's turn and there is room is decided now, when all that was recorded before
+ * it is applied: a replay finds the same. */
+static void begin(struct shard_work *work)
+{
+    struct embd__error *e = &work->error;
+    int status = EMBD_OK;
+    if (work->writer.sequence > 0)
+        status = writers_look(writers_of(work), &work->writer, e);
+    if (status == WRITER_AGAIN) {
+        push_again(work);
+        return;
+    }
+    if (status == EMBD_OK && work->is_recorded)
+        status = room_check(work, e);
+    if (status == EMBD_OK && work->writer.sequence > 0) {
+        work->noted = writers_of(work);
+        writers_note(work->noted, &work->writer);
+    }
+    work_run(work);
+}
+
+static void check_memory(const struct embd__error *e)
+{
+    if (e->status != EMBD_NO_MEMORY)
+        return;
+    fprintf(stderr, "embd: a push that is in the journal cannot be applied: %s; ending\n", e->text);
+    _exit(JOURNAL_EXIT);
+}
+
+void commit_refused(struct shard_work *work)
+{
+    if (work->noted != NULL && work->at <= 1)
+        writers_take_back(work->noted, &work->writer);
+    if (work->is_recorded)
+        check_memory(&work->error);
+}
+
+/* A device still works for pushes before it, and one of them may be refused for want of room: then
+ * this one's number would not be the next. */
+static bool may_be_too_early(const struct shard *shard, const struct shard_work *work)
+{
+    bool is_bounded = false;
+    for (uint32_t i = 0; i < work->n_parts && work->writer.sequence > 0; i++)
+        is_bounded = is_bounded || work->parts[i].table->schema.s.on_full != EMBD_GROW;
+    return is_bounded && shard->hold.n_in_flight > shard->n_journaled;
+}
+
 static void leave(struct shard *shard, struct journal_entry *entry)
 {
     struct request *request = entry->request;
@@ -132,14 +200,6 @@ static void leave(struct shard *shard, struct journal_entry *entry)
     }
     shard->n_journaled--;
     shard->hold.n_in_flight--;
-}
-
-static void check_memory(const struct embd__error *e)
-{
-    if (e->status != EMBD_NO_MEMORY)
-        return;
-    fprintf(stderr, "embd: a push that is in the journal cannot be applied: %s; ending\n", e->text);
-    _exit(JOURNAL_EXIT);
 }
 
 static void refuse(struct shard *shard, struct journal_entry *entry, int error)
@@ -186,10 +246,11 @@ static bool apply(struct shard *shard, struct journal_group *group, struct journ
     if (entry->request == NULL)
         return apply_record(shard, group, entry);
     struct shard_work *work = entry->request->work;
-    if (!settles(shard, work))
+    if (may_be_too_early(shard, work) || !settles(shard, work))
         return false;
     leave(shard, entry);
-    work_run(work);
+    work->is_recorded = true;
+    begin(work);
     return true;
 }
 
@@ -253,9 +314,7 @@ int commit_now(struct call *call, embd_durability durability)
 
 int commit_create(struct call *call, const embd_schema *schema)
 {
-    const struct tables *tables = &call->shard->tables;
-    if (schema->durability == EMBD_SNAPSHOT ||
-        tables_by_id(tables, embd__table_id(schema->name)) != NULL)
+    if (schema->durability == EMBD_SNAPSHOT || call->shard->is_replaying)
         return EMBD_OK;
     if (call->shard->data_dir < 0)
         return embd__error_set(&call->error, EMBD_UNSUPPORTED,
@@ -297,7 +356,8 @@ int commit_push(struct call *call)
         return wait_for_record(call, durability);
     if (is_kept && commit_now(call, durability) != EMBD_OK)
         return call->error.status;
-    work_run(call->work);
+    call->work->is_recorded = is_kept;
+    begin(call->work);
     return CALL_LATER;
 }
 

@@ -15,10 +15,15 @@ static inline bool commit_is_kept(const struct table *table)
     return table->schema.s.durability != EMBD_SNAPSHOT;
 }
 
-/* A table that is to be created: as commit_now, unless it is there already. EMBD_UNSUPPORTED, where
- * the shard has no place for a journal. */
+/* A table that was just created, so that what is in the journal can be created: as commit_now. After an
+ * error the table has to go again. EMBD_UNSUPPORTED, where the shard has no place for a journal. */
 int commit_create(struct call *call, const embd_schema *schema);
 
+/* A push whose parts are checked. WRITER_AGAIN: its writer's push was applied; a status: it cannot be
+ * applied, whatever still waits for its record. */
+int commit_look(struct shard_work *work, struct embd__error *e);
+/* The push was refused when its turn came. */
+void commit_refused(struct shard_work *work);
 /* A checked push: runs call->work now, or when the record is written. */
 int commit_push(struct call *call);
 

@@ -45,6 +45,7 @@ static const struct method_entry {
     [METHOD_HOT] = {handle_hot, TOUCH_NOTHING, true},
     [METHOD_TRACE] = {handle_trace, TOUCH_NOTHING, true},
     [METHOD_TICK] = {handle_tick, TOUCH_NOTHING, false},
+    [METHOD_WRITER] = {handle_writer, TOUCH_READS, false},
 };
 
 uint64_t clock_ns(void)

@@ -42,8 +42,10 @@ int handle_table_create(struct call *call)
     embd__field_map(&f, "schema", &map, "schema");
     if (embd__schema_read(&map, &schema) == EMBD_OK && call_end(call, &f) == EMBD_OK &&
         permit_table(call, schema.s.name) == EMBD_OK &&
-        commit_create(call, &schema.s) == EMBD_OK)
-        tables_create(&call->shard->tables, &schema.s, &table, &created, &call->error);
+        tables_create(&call->shard->tables, &schema.s, &table, &created, &call->error) ==
+            EMBD_OK &&
+        created && commit_create(call, &schema.s) != EMBD_OK)
+        tables_drop(&call->shard->tables, table);
     embd__schema_fini(&schema);
     if (call->error.status != EMBD_OK)
         return call->error.status;

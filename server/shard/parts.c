@@ -41,7 +41,7 @@ int call_read_parts(struct call *call, enum parts_kind kind)
 {
     struct embd__error *e = &call->error;
     struct part *parts = call->shard->parts;
-    int n = kind == PARTS_PUSH ? embd__push_read(&call->reader, parts, LIMIT_PARTS, &call->round)
+    int n = kind == PARTS_PUSH ? embd__push_read(&call->reader, parts, LIMIT_PARTS, &call->extra)
                                : embd__parts_read(&call->reader, parts, LIMIT_PARTS, kind);
     if (n < 0)
         return e->status;

@@ -5,7 +5,8 @@
  *
  * A push is applied whole or not at all: everything that can be wrong with it is found before the
  * first part is applied, room included (room.c). What is left is memory running out in a later
- * part; the answer then says which parts were applied. */
+ * part; the answer then says which parts were applied. A push of a writer that was applied before is
+ * answered so, and nothing else of it is looked at. */
 #include "push.h"
 
 #include "ahead.h"
@@ -93,6 +94,8 @@ void push_end(struct shard_work *work)
 {
     struct stage_times *times = &work->request->times;
     stage_ends(times, STAGE_STORE);
+    if (work->error.status != EMBD_OK)
+        commit_refused(work);
     if (work->error.status == EMBD_OK)
         write_answer(work);
     else
@@ -103,6 +106,21 @@ void push_end(struct shard_work *work)
     call_answer(work->shard, work->request, &work->error);
 }
 
+void push_again(struct shard_work *work)
+{
+    struct stage_times *times = &work->request->times;
+    struct msg *m = &work->request->answer;
+    for (uint32_t i = 0; i < work->n_parts; i++)
+        work->parts[i].table = NULL;
+    stage_ends(times, STAGE_STORE);
+    work->shard->counters.pushes_again++;
+    embd__msg_result(m, work->request->frame->msgid);
+    embd__push_again_write(m);
+    embd__msg_end(m);
+    stage_ends(times, STAGE_ENCODE);
+    call_answer(work->shard, work->request, &work->error);
+}
+
 static int prepare(struct call *call)
 {
     struct shard_work *work = call->work;
@@ -110,8 +128,14 @@ static int prepare(struct call *call)
     if (call_read_parts(call, true) != EMBD_OK)
         return e->status;
     stage_ends(&call->request->times, STAGE_DECODE);
-    if (call->round.n_workers > 0)
+    if (call->extra.round.n_workers > 0)
         return EMBD_OK;
+    work->writer = call->extra.writer;
+    int status = commit_look(work, e);
+    if (status != EMBD_OK)
+        return status;
+    if (work->writer.sequence > 0 && work->n_parts == 0)
+        return embd__error_set(e, EMBD_INVALID, "a writer's push has no parts");
     if (room_check(work, e) != EMBD_OK)
         return e->status;
     for (uint32_t i = 0; i < work->n_parts; i++)
@@ -123,9 +147,14 @@ static int prepare(struct call *call)
 
 int handle_push(struct call *call)
 {
-    if (prepare(call) != EMBD_OK)
-        return call->error.status;
-    if (call->round.n_workers > 0)
+    int status = prepare(call);
+    if (status == WRITER_AGAIN) {
+        push_again(call->work);
+        return CALL_LATER;
+    }
+    if (status != EMBD_OK)
+        return status;
+    if (call->extra.round.n_workers > 0)
         return round_enter(call);
     call->work->next_call = push_next_call;
     call->work->end = push_end;

@@ -10,6 +10,9 @@ bool push_next_call(struct shard_work *work);
 /* Answers with the steps and counts of the parts, or with the error. For shard_work.end. */
 void push_end(struct shard_work *work);
 
+/* Answers that the push was applied when it came before. */
+void push_again(struct shard_work *work);
+
 /* The error of part at - 1 says that others were applied before it, where some were. */
 void push_tell_applied(struct shard_work *work);
 

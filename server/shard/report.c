@@ -34,6 +34,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"settled_memory_bytes", shard->settled_bytes},
         {"snapshots", c->snapshots},
         {"round_steps", c->round_steps},
+        {"pushes_again", c->pushes_again},
         {"round_pushes_waiting", shard->rounds.n_waiting},
         {"errors", c->errors},
         {"unknown_methods", c->unknown_methods},

@@ -106,7 +106,7 @@ int round_enter(struct call *call)
         return call->error.status;
     for (uint32_t i = 0; i < work->n_parts; i++)
         tables[i] = work->parts[i].in.table;
-    if (rounds_join(&shard->rounds, &call->round, tables, work->n_parts, shard->now_ns,
+    if (rounds_join(&shard->rounds, &call->extra.round, tables, work->n_parts, shard->now_ns,
                     call->request, &replaced, &call->error) != EMBD_OK)
         return call->error.status;
     for (uint32_t i = 0; i < work->n_parts; i++)

@@ -65,6 +65,8 @@ void shard_close(struct shard *shard)
         return;
     commit_close(shard);
     round_close(shard);
+    writers_fini(&shard->writers);
+    writers_fini(&shard->journaled_writers);
     assert(shard->hold.first == NULL && shard->streaming == NULL && shard->hold.n_in_flight == 0);
     snapshot_forget(&shard->snapshot);
     free(shard->hold.let_in);

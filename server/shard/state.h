@@ -16,6 +16,7 @@
 #include "stages.h"
 #include "tables.h"
 #include "work.h"
+#include "writers.h"
 
 /* Figures since start; names and units are those of stats.c. */
 struct counters {
@@ -25,7 +26,7 @@ struct counters {
     uint64_t keys_pushed, keys_inserted, keys_filtered, keys_full, keys_erased, keys_evicted;
     uint64_t pull_ns, push_ns, pushes_held_us;
     uint64_t settled_bytes;
-    uint64_t snapshots, round_steps;
+    uint64_t snapshots, round_steps, pushes_again;
 };
 
 /* Owner: its thread. */
@@ -48,6 +49,7 @@ struct shard {
     msgpack_zone zone;              /* of the request being handled */
     struct part parts[LIMIT_PARTS]; /* likewise */
     struct snapshot_parts snapshot;
+    struct writers writers, journaled_writers; /* of pushes to snapshot tables, and to the others */
     struct journal *journal; /* NULL: no data directory */
     uint32_t n_journaled;    /* pushes whose records are being written, of hold.n_in_flight */
     bool is_replaying;       /* a record is being handled: nothing is journaled */
@@ -63,7 +65,7 @@ struct call {
     struct shard_work *work;
     struct msg *answer; /* the request's */
     struct reader reader;
-    struct push_round round; /* of a push; n_workers 0: none */
+    struct push_extra extra; /* of a push */
     struct embd__error error;
 };
 
@@ -91,6 +93,7 @@ int handle_drain(struct call *call);
 int handle_hot(struct call *call);
 int handle_trace(struct call *call);
 int handle_tick(struct call *call);
+int handle_writer(struct call *call);
 
 /* Nothing may follow a request's fields and bins. Returns call->error.status. */
 int call_end(struct call *call, struct fields *fields);

@@ -39,6 +39,9 @@ struct shard_work *work_new(struct shard *shard, struct request *request)
     work->request = request;
     work->error.status = EMBD_OK;
     work->is_begun = false;
+    work->writer.sequence = 0;
+    work->noted = NULL;
+    work->is_recorded = false;
     request->work = work;
     return work;
 }

@@ -35,6 +35,10 @@ struct shard_work {
     uint32_t fill; /* part that shard_fill is at */
     uint64_t began_ns;
 
+    struct push_writer writer; /* of a push; sequence 0: none */
+    struct writers *noted;     /* where it counts as applied; NULL: nowhere */
+    bool is_recorded;          /* it is in the journal */
+
     /* The store calls of a request, one after the other. */
     bool (*next_call)(struct shard_work *work); /* makes the next one; false: there is none */
     void (*end)(struct shard_work *work); /* answers; called once, also after a call that failed */

@@ -111,6 +111,19 @@ class Calls(clusters.ClusterTest):
         table.push(keys[:1], gradient[:1].astype(np.float64), raw=True)
         np.testing.assert_array_equal(table.pull(keys[:1])[0], after[0] - lr * gradient[0])
 
+    def test_a_numbered_push_is_applied_once(self):
+        table = self.client.create_table("t", 2, optimizer=embd.Optimizer("sgd", lr=1.0))
+        pusher, statuses = embd.Pusher(self.client), np.empty(1, np.uint8)
+        before = table.pull([7])
+        for _ in range(3):
+            table.push([7], [[1.0, 2.0]], pusher=pusher, sequence=1, statuses=statuses)
+        self.assertEqual(statuses[0], embd.KeyStatus.UNKNOWN)
+        np.testing.assert_array_equal(table.pull([7]), before - np.float32([[1, 2]]))
+        self.assertEqual(embd.Pusher(self.client, pusher.id).last(), (1, 1))
+        with self.assertRaises(embd.Error) as raised:
+            table.push([7], [[1.0, 2.0]], pusher=pusher, sequence=3)
+        self.assertEqual(raised.exception.status, embd.Status.GAP)
+
     def test_weights_multiply_rows_and_gradients(self):
         table = self.client.create_table("t", 4, optimizer=embd.Optimizer("sgd", lr=LR))
         keys, weights = np.array([1, 2]), np.array([0.5, 2], np.float32)

@@ -352,7 +352,8 @@ struct push_answer push(struct rig *rig, const struct part *part, uint8_t *statu
     struct push_answer answer;
     struct exchange *x = ask_parts(rig, METHOD_PUSH, part, 1);
     ask_ok(x);
-    assert_int_equal(embd__push_answer_read(&x->reader, &answer, 1), 1);
+    bool again;
+    assert_int_equal(embd__push_answer_read(&x->reader, &answer, 1, &again), 1);
     if (part->want_status)
         memcpy(statuses, answer.statuses, part->n_keys);
     ask_free(x);

@@ -55,7 +55,8 @@ static void end(struct late_push *late, struct model *model)
     assert_int_equal(model_push(model, &batch, late->batch.grads, false, statuses, &counts), EMBD_OK);
     ask_arrive_all(late->x);
     ask_read(late->x);
-    assert_int_equal(embd__push_answer_read(&late->x->reader, &answer, 1), 1);
+    bool again;
+    assert_int_equal(embd__push_answer_read(&late->x->reader, &answer, 1, &again), 1);
     assert_int_equal(answer.step, model->step);
     assert_int_equal(answer.n_inserted, counts.n_inserted);
     ask_free(late->x);

@@ -87,7 +87,8 @@ static uint64_t step_of(struct exchange *x)
 {
     struct push_answer answer;
     ask_ok(x);
-    assert_int_equal(embd__push_answer_read(&x->reader, &answer, 1), 1);
+    bool again;
+    assert_int_equal(embd__push_answer_read(&x->reader, &answer, 1, &again), 1);
     ask_free(x);
     return answer.step;
 }

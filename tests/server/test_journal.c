@@ -335,13 +335,37 @@ static void pushes_of_a_round_are_not_journaled_and_refused(void **state)
                         .grads = grads,
                         .grads_bytes = sizeof grads,
                         .dtype = EMBD_F32};
-    struct push_round round = {"job", 0, 1, 0, 1000};
+    struct push_extra extra = {.round = {"job", 0, 1, 0, 1000}};
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 1, dir);
     create_table(&rig, &a);
     struct exchange *x = ask(&rig, &rig.data, METHOD_PUSH);
-    embd__push_write(&x->out, &part, 1, &round);
+    embd__push_write(&x->out, &part, 1, &extra);
     ask_error(x, EMBD_UNSUPPORTED, "part 0", "'a' is 'buffered'", "'snapshot'", NULL);
+    rig_close(&rig);
+    scratch_remove(dir);
+}
+
+/* Of that many rows no store can make room: a journal with its creation could not be replayed. */
+static void a_table_that_cannot_be_made_is_not_in_the_journal(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct rig rig;
+    embd_schema a = kept_schema("a", EMBD_DURABLE), huge = kept_schema("huge", EMBD_DURABLE);
+    huge.dim = EMBD_DIM_MAX;
+    huge.capacity = LIMIT_CAPACITY;
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    create_table(&rig, &a);
+    struct exchange *x = ask(&rig, &rig.data, METHOD_TABLE_CREATE);
+    embd__msg_map(&x->out, 1);
+    embd__msg_str(&x->out, "schema");
+    embd__schema_write(&x->out, &huge);
+    ask_error(x, EMBD_NO_MEMORY, "huge", NULL);
+    rig_close(&rig);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    assert_int_equal(figure(&rig, NULL, "tables"), 1);
     rig_close(&rig);
     scratch_remove(dir);
 }
@@ -370,6 +394,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_refuses_a_push_before_any_effect_and_recovers),
         cmocka_unit_test(kept_and_unkept_tables_do_not_change_in_one_request),
         cmocka_unit_test(pushes_of_a_round_are_not_journaled_and_refused),
+        cmocka_unit_test(a_table_that_cannot_be_made_is_not_in_the_journal),
         cmocka_unit_test(a_server_without_a_data_directory_refuses_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

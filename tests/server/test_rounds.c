@@ -27,9 +27,9 @@ struct worker {
 static struct exchange *send_round(struct rig *rig, struct shard_session *session,
                                    const struct part *part, uint32_t worker, uint64_t clock)
 {
-    struct push_round round = {"job", worker, WORKERS, clock, LEASE};
+    struct push_extra extra = {.round = {"job", worker, WORKERS, clock, LEASE}};
     struct exchange *x = ask(rig, session, METHOD_PUSH);
-    embd__push_write(&x->out, part, 1, &round);
+    embd__push_write(&x->out, part, 1, &extra);
     ask_send(x);
     return x;
 }
@@ -38,7 +38,8 @@ static struct push_answer take_answer(struct exchange *x, uint8_t *statuses)
 {
     struct push_answer answer;
     ask_ok(x);
-    assert_int_equal(embd__push_answer_read(&x->reader, &answer, 1), 1);
+    bool again;
+    assert_int_equal(embd__push_answer_read(&x->reader, &answer, 1, &again), 1);
     if (answer.statuses != NULL)
         memcpy(statuses, answer.statuses, answer.n_keys);
     ask_free(x);
@@ -459,12 +460,13 @@ static void what_does_not_fit_is_refused_by_name(void **state)
     };
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct exchange *x = ask(&job->rig, &other, METHOD_PUSH);
-        embd__push_write(&x->out, &part, 1, &cases[i].round);
+        struct push_extra extra = {.round = cases[i].round};
+        embd__push_write(&x->out, &part, 1, &extra);
         ask_error(x, EMBD_INVALID, cases[i].word, NULL);
     }
-    struct push_round round = {"job", 0, WORKERS, 6, LEASE};
+    struct push_extra extra = {.round = {"job", 0, WORKERS, 6, LEASE}};
     struct exchange *x = ask(&job->rig, &other, METHOD_PULL);
-    embd__push_write(&x->out, &part, 1, &round);
+    embd__push_write(&x->out, &part, 1, &extra);
     ask_error(x, EMBD_INVALID, "round", NULL);
 }
 

@@ -2,9 +2,11 @@
  * this code: they were packed from PROTOCOL.md by a MessagePack packer of a dozen lines of Python,
  * so that builder and reader are tested against the document and not against each other. */
 #include "unit/golden_messages.h"
+#include "unit/golden_erase.h"
 #include "unit/golden_hold.h"
 #include "unit/golden_tick.h"
 #include "unit/golden_watch.h"
+#include "unit/golden_writer.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -90,8 +92,9 @@ static void check_hello_request(struct reader *r)
     read_hello_request(r);
 }
 
-static const char *const features[8] = {
-    "f16", "bf16", "weights", "status", "create_on_pull", "admit_after", "rounds", "cuts"};
+static const char *const features[9] = {"f16",    "bf16",           "weights",
+                                        "status", "create_on_pull", "admit_after", "rounds",
+                                        "cuts",   "writers"};
 
 static void build_hello_result(struct msg *m)
 {
@@ -100,8 +103,8 @@ static void build_hello_result(struct msg *m)
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd 0.1.0");
     embd__msg_str(m, "features");
-    embd__msg_array(m, 8);
-    for (int i = 0; i < 8; i++)
+    embd__msg_array(m, 9);
+    for (int i = 0; i < 9; i++)
         embd__msg_str(m, features[i]);
     embd__msg_field_uint(m, "shard", 0);
     embd__msg_field_uint(m, "shards", 2);
@@ -509,77 +512,21 @@ static void build_push_result(struct msg *m)
 static void read_push_result(struct reader *r)
 {
     static struct push_answer answers[LIMIT_PARTS];
-    embd__push_answer_read(r, answers, LIMIT_PARTS);
+    bool again;
+    embd__push_answer_read(r, answers, LIMIT_PARTS, &again);
 }
 
 static void check_push_result(struct reader *r)
 {
     struct push_answer answer;
-    assert_int_equal(embd__push_answer_read(r, &answer, 1), 1);
+    bool again;
+    assert_int_equal(embd__push_answer_read(r, &answer, 1, &again), 1);
+    assert_false(again);
     assert_int_equal(answer.step, 300);
     assert_int_equal(answer.n_inserted, 1);
     assert_int_equal(answer.n_evicted, 5);
     assert_int_equal(answer.n_keys, 2);
     assert_int_equal(answer.statuses[1], EMBD_KEY_INSERTED);
-}
-
-/* ---- erase ---- */
-
-static const uint64_t erase_keys[2] = {5, 9};
-static const uint16_t erase_slots[2] = {0, 3};
-
-static void build_erase_request(struct msg *m)
-{
-    const struct part part = {.table = PART_TABLE,
-                              .n_keys = 2,
-                              .n_rows = 2,
-                              .want_status = true,
-                              .keys = erase_keys,
-                              .slots = erase_slots};
-    embd__msg_request(m, 13, METHOD_ERASE);
-    embd__parts_write(m, &part, 1, PARTS_ERASE);
-    embd__msg_end(m);
-}
-
-static void read_erase_request(struct reader *r)
-{
-    embd__parts_read(r, parts, LIMIT_PARTS, PARTS_ERASE);
-}
-
-static void check_erase_request(struct reader *r)
-{
-    assert_int_equal(r->method, METHOD_ERASE);
-    assert_int_equal(embd__parts_read(r, parts, LIMIT_PARTS, PARTS_ERASE), 1);
-    assert_int_equal(parts[0].table, PART_TABLE);
-    assert_int_equal(parts[0].n_rows, 2);
-    assert_true(parts[0].want_status);
-    assert_memory_equal(parts[0].keys, erase_keys, sizeof erase_keys);
-    assert_memory_equal(parts[0].slots, erase_slots, sizeof erase_slots);
-}
-
-static void build_erase_result(struct msg *m)
-{
-    static const uint8_t statuses[2] = {EMBD_KEY_EVICTED, EMBD_KEY_MISSING};
-    const struct erase_answer answer = {.n_erased = 1, .n_keys = 2, .statuses = statuses};
-    embd__msg_result(m, 13);
-    embd__erase_answer_write(m, &answer, 1);
-    embd__msg_end(m);
-}
-
-static void read_erase_result(struct reader *r)
-{
-    static struct erase_answer answers[LIMIT_PARTS];
-    embd__erase_answer_read(r, answers, LIMIT_PARTS);
-}
-
-static void check_erase_result(struct reader *r)
-{
-    struct erase_answer answer;
-    assert_int_equal(embd__erase_answer_read(r, &answer, 1), 1);
-    assert_int_equal(answer.n_erased, 1);
-    assert_int_equal(answer.n_keys, 2);
-    assert_int_equal(answer.statuses[0], EMBD_KEY_EVICTED);
-    assert_int_equal(answer.statuses[1], EMBD_KEY_MISSING);
 }
 
 /* ---- errors ---- */
@@ -778,6 +725,10 @@ const struct golden goldens[] = {
     GOLDEN(hold_request, read_hold_request, read_hold_request),
     GOLDEN(hold_result, read_hold_result, read_hold_result),
     GOLDEN(push_round_request, read_push_round_request, read_push_round_request),
+    GOLDEN(push_writer_request, read_push_writer_request, read_push_writer_request),
+    GOLDEN(push_again_result, read_push_again_result, read_push_again_result),
+    GOLDEN(writer_request, read_writer_request, read_writer_request),
+    GOLDEN(writer_result, read_writer_result, read_writer_result),
     GOLDEN(hot_request, read_hot_request, read_hot_request),
     GOLDEN(hot_result, read_hot_result, read_hot_result),
     GOLDEN(trace_request, read_trace_request, read_trace_request),

@@ -15,17 +15,18 @@ void build_push_round_request(struct msg *m)
                               .keys = push_keys,
                               .grads = push_grads,
                               .grads_bytes = sizeof push_grads};
-    const struct push_round round = {"dlrm", 1, 4, 300, 10000};
+    const struct push_extra extra = {.round = {"dlrm", 1, 4, 300, 10000}};
     embd__msg_request(m, 21, METHOD_PUSH);
-    embd__push_write(m, &part, 1, &round);
+    embd__push_write(m, &part, 1, &extra);
     embd__msg_end(m);
 }
 
 void read_push_round_request(struct reader *r)
 {
     static struct part parts[LIMIT_PARTS];
-    struct push_round round;
-    int n = embd__push_read(r, parts, LIMIT_PARTS, &round);
+    struct push_extra extra;
+    int n = embd__push_read(r, parts, LIMIT_PARTS, &extra);
+    struct push_round round = extra.round;
     if (n != 1 || parts[0].n_rows != 2 || parts[0].grads_bytes != sizeof push_grads ||
         memcmp(parts[0].grads, push_grads, sizeof push_grads) != 0 ||
         strcmp(round.job, "dlrm") != 0 || round.worker != 1 || round.n_workers != 4 ||

@@ -24,6 +24,7 @@ from .clock import Clock, ClockReport
 from .csr import Csr
 from .errors import (ClosedError, CorruptError, DeadlineError, Error, ExistsError, FullError, InvalidError,
                      NoMemoryError, Status, StorageError, UnknownTableError, UnreachableError, UnsupportedError)
+from .pusher import Pusher
 from .schema import Initializer, Optimizer, Schema
 from .stored import DumpReport, StoredTable, verify
 from .structs import enum_values as _enum_values
@@ -37,7 +38,8 @@ KeyStatus.__doc__ = "What became of a key: the values of `statuses`."
 
 __all__ = [
     "Call", "Client", "Clock", "ClockReport", "ClosedError", "CorruptError", "Csr", "DeadlineError", "DumpReport", "Error",
-    "ExistsError", "FullError", "Initializer", "InvalidError", "KeyStatus", "NoMemoryError", "Optimizer", "Part", "Schema",
+    "ExistsError", "FullError", "Initializer", "InvalidError", "KeyStatus", "NoMemoryError", "Optimizer", "Part", "Pusher",
+    "Schema",
     "ShardStats", "Status", "StorageError", "StoredTable", "Table", "UnknownTableError", "UnreachableError",
     "UnsupportedError", "connect", "jagged", "stored", "verify",
 ]

@@ -137,6 +137,9 @@ def call_options(options: dict[str, Any]) -> Any:
     clock = wanted.pop("round", None)
     if clock is not None:
         struct.round, struct.round_clock = clock.c, clock.value
+    pusher = wanted.pop("pusher", None)
+    if pusher is not None:
+        struct.pusher = pusher.c
     structs.fill(struct, wanted, [])
     return struct
 
@@ -144,7 +147,7 @@ def call_options(options: dict[str, Any]) -> Any:
 class Table:
     """A table of a client. Options of every call: plan "auto", "pooled" or "rows"; wire "f32", "f16" or "bf16";
     deadline in seconds; for pulls zero_missing; for pushes round, an embd.Clock: the workers of its job make one step
-    together, with the mean of their gradients; and whatever else embd_call_options has."""
+    together, with the mean of their gradients, and pusher, an embd.Pusher, with sequence, its number of the push; and whatever else embd_call_options has."""
 
     def __init__(self, client: "Client", c_table: Any):
         self.client = client

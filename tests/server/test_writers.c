@@ -1,0 +1,207 @@
+/* test_writers.c - a push of a writer is applied once, however often it comes: in a shard's life, and
+ * after its start on the journal; a number that is left out, and a stream that is not known, are
+ * told. */
+#include "rig.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "route.h"
+#include "schema.h"
+#include "writers.h"
+
+static const uint64_t keys[2] = {1, 2};
+static const float grads[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+
+static struct part one_part(const char *table, uint32_t n_keys)
+{
+    return (struct part){.table = embd__table_id(table),
+                         .n_keys = n_keys,
+                         .n_rows = n_keys,
+                         .keys = keys,
+                         .grads = grads,
+                         .grads_bytes = n_keys * 4 * sizeof(float),
+                         .dtype = EMBD_F32};
+}
+
+static void create(struct rig *rig, const char *name, embd_durability durability, uint64_t capacity)
+{
+    embd_schema schema;
+    embd_schema_init(&schema);
+    strcpy(schema.name, name);
+    schema.dim = 4;
+    schema.durability = durability;
+    schema.capacity = capacity;
+    schema.on_full = capacity > 0 ? EMBD_ERROR : EMBD_GROW;
+    embd_optimizer_init(&schema.optimizer, EMBD_ADAM, 0.01f);
+    create_table(rig, &schema);
+}
+
+static struct exchange *ask_push(struct rig *rig, const char *table, uint32_t n_keys,
+                                 uint32_t stream, uint64_t sequence)
+{
+    struct part part = one_part(table, n_keys);
+    struct push_extra extra = {.writer = {7, 9, stream, sequence}};
+    struct exchange *x = ask(rig, &rig->data, METHOD_PUSH);
+    embd__push_write(&x->out, &part, 1, &extra);
+    return x;
+}
+
+/* Whether it had been applied before. */
+static bool pushed(struct rig *rig, const char *table, uint32_t n_keys, uint32_t stream,
+                   uint64_t sequence)
+{
+    struct push_answer answer;
+    bool again;
+    struct exchange *x = ask_push(rig, table, n_keys, stream, sequence);
+    ask_ok(x);
+    int n = embd__push_answer_read(&x->reader, &answer, 1, &again);
+    assert_int_equal(n, again ? 0 : 1);
+    ask_free(x);
+    return again;
+}
+
+static void check_last(struct rig *rig, uint32_t stream, uint64_t journaled, uint64_t other)
+{
+    struct fields f;
+    struct exchange *x = ask(rig, &rig->data, METHOD_WRITER);
+    embd__msg_map(&x->out, 3);
+    embd__msg_field_uint(&x->out, "high", 7);
+    embd__msg_field_uint(&x->out, "low", 9);
+    embd__msg_field_uint(&x->out, "stream", stream);
+    ask_ok(x);
+    embd__read_fields(&f, &x->reader, "writer");
+    assert_int_equal(embd__field_uint(&f, "journaled", 0, UINT64_MAX, FIELD_REQUIRED), journaled);
+    assert_int_equal(embd__field_uint(&f, "other", 0, UINT64_MAX, FIELD_REQUIRED), other);
+    ask_free(x);
+}
+
+static void a_push_that_comes_again_changes_nothing(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct image image;
+    rig_open(&rig, &store_host, 0, 1, NULL);
+    create(&rig, "a", EMBD_SNAPSHOT, 0);
+    assert_false(pushed(&rig, "a", 2, 0, 1));
+    assert_false(pushed(&rig, "a", 2, 0, 2));
+    image_take(&rig, "a", &image);
+    assert_true(pushed(&rig, "a", 2, 0, 2));
+    assert_true(pushed(&rig, "a", 2, 0, 1));
+    image_check(&rig, "a", &image);
+    assert_int_equal(figure(&rig, NULL, "pushes_again"), 2);
+    assert_false(pushed(&rig, "a", 2, 1, 1)); /* another stream */
+    check_last(&rig, 0, 0, 2);
+    check_last(&rig, 1, 0, 1);
+    image_fini(&image);
+    rig_close(&rig);
+}
+
+static void a_number_that_is_left_out_is_told_and_so_is_a_stream_that_is_not_known(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct image image;
+    rig_open(&rig, &store_host, 0, 1, NULL);
+    create(&rig, "a", EMBD_SNAPSHOT, 0);
+    assert_false(pushed(&rig, "a", 2, 0, 1));
+    image_take(&rig, "a", &image);
+    ask_error(ask_push(&rig, "a", 2, 0, 3), EMBD_GAP, "push 3", "stream 0", "last one applied is 1",
+              NULL);
+    ask_error(ask_push(&rig, "a", 2, 5, 2), EMBD_FORGOTTEN, "stream 5", "push 2", NULL);
+    image_check(&rig, "a", &image);
+    check_last(&rig, 0, 0, 1);
+    struct push_extra both = {.round = {"job", 0, 1, 0, 1000}, .writer = {7, 9, 0, 2}};
+    struct part part = one_part("a", 2);
+    struct exchange *x = ask(&rig, &rig.data, METHOD_PUSH);
+    embd__push_write(&x->out, &part, 1, &both);
+    ask_error(x, EMBD_INVALID, "round", "writer", NULL);
+    image_fini(&image);
+    rig_close(&rig);
+}
+
+/* The push without keys takes the number that the other could not use. */
+static void a_push_that_is_refused_uses_no_number(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct rig rig;
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    for (int i = 0; i < 2; i++) {
+        const char *name = i == 0 ? "a" : "b";
+        create(&rig, name, i == 0 ? EMBD_SNAPSHOT : EMBD_DURABLE, 1);
+        assert_false(pushed(&rig, name, 1, 0, 1));
+        ask_error(ask_push(&rig, name, 2, 0, 2), EMBD_FULL, "capacity", NULL);
+        ask_error(ask_push(&rig, name, 1, 0, 3), EMBD_GAP, "is 1", NULL);
+        assert_true(pushed(&rig, name, 2, 0, 1)); /* although there would be no room */
+        assert_false(pushed(&rig, name, 0, 0, 2));
+        assert_false(pushed(&rig, name, 1, 0, 3));
+    }
+    check_last(&rig, 0, 3, 3);
+    rig_close(&rig);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    check_last(&rig, 0, 3, 0);
+    rig_close(&rig);
+    scratch_remove(dir);
+}
+
+static void after_a_start_journaled_pushes_are_known_and_others_forgotten(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct rig rig;
+    struct image image;
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    create(&rig, "a", EMBD_DURABLE, 0);
+    create(&rig, "b", EMBD_SNAPSHOT, 0);
+    for (uint64_t n = 1; n <= 3; n++) {
+        assert_false(pushed(&rig, "a", 2, 0, n));
+        assert_false(pushed(&rig, "b", 2, 1, n));
+    }
+    image_take(&rig, "a", &image);
+    rig_close(&rig);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    check_last(&rig, 0, 3, 0);
+    assert_true(pushed(&rig, "a", 2, 0, 3));
+    image_check(&rig, "a", &image);
+    assert_false(pushed(&rig, "a", 2, 0, 4));
+    create(&rig, "b", EMBD_SNAPSHOT, 0);
+    ask_error(ask_push(&rig, "b", 2, 1, 4), EMBD_FORGOTTEN, "stream 1", NULL);
+    image_fini(&image);
+    rig_close(&rig);
+    scratch_remove(dir);
+}
+
+static void the_stream_that_has_not_pushed_for_longest_is_forgotten(void **state)
+{
+    (void)state;
+    struct writers writers = {0};
+    struct embd__error e = {.status = EMBD_OK};
+    const struct push_writer first = {1, 1, 0, 1}, second = {1, 1, 1, 1};
+    for (uint32_t stream = 0; stream < WRITERS_MAX; stream++) {
+        const struct push_writer push = {1, 1, stream, 1};
+        assert_int_equal(writers_look(&writers, &push, &e), EMBD_OK);
+        writers_note(&writers, &push);
+    }
+    const struct push_writer next = {1, 1, 0, 2}, more = {1, 1, WRITERS_MAX, 1};
+    writers_note(&writers, &next); /* so that the second is the oldest */
+    writers_note(&writers, &more);
+    assert_int_equal(writers_last(&writers, &first), 2);
+    assert_int_equal(writers_last(&writers, &second), 0);
+    assert_int_equal(writers_last(&writers, &more), 1);
+    writers_fini(&writers);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_push_that_comes_again_changes_nothing),
+        cmocka_unit_test(a_number_that_is_left_out_is_told_and_so_is_a_stream_that_is_not_known),
+        cmocka_unit_test(a_push_that_is_refused_uses_no_number),
+        cmocka_unit_test(after_a_start_journaled_pushes_are_known_and_others_forgotten),
+        cmocka_unit_test(the_stream_that_has_not_pushed_for_longest_is_forgotten),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
