@@ -43,7 +43,8 @@ enum flag {
 static const char doc[] =
     "Measures embd beside what it is built on, in alternating rounds.\v"
     "Each round runs, one after the other:\n"
-    "  bare transport   a blocking C peer that moves the same bytes (loopback)\n"
+    "  bare transport   a blocking C peer that moves the same bytes (loopback),\n"
+    "                   with as many threads as embd has shards\n"
     "  gather ceiling   the same peer with a hash table: finds each key, copies\n"
     "                   its row (pull), adds K rows into one (pooled), adds each\n"
     "                   row to the stored one (push)\n"

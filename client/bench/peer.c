@@ -49,15 +49,16 @@ static int listen_anywhere(int *port_out)
 
 /* In the child. It keeps the listener and the pipe and nothing else of its parent's: a copy of a
  * connection would keep that connection alive. */
-static _Noreturn void run_server(int listener, int ready, uint64_t n_keys, uint32_t dim, int cpu)
+static _Noreturn void run_server(int listener, int ready, uint64_t n_keys, uint32_t dim,
+                                 const struct cpu_list *cpus)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     int low = listener < ready ? listener : ready, high = listener < ready ? ready : listener;
     close_range(3, (unsigned)low - 1, 0);
     close_range((unsigned)low + 1, (unsigned)high - 1, 0);
     close_range((unsigned)high + 1, ~0u, 0);
-    cpu_pin(cpu);
-    peer_serve(listener, n_keys, dim, ready);
+    cpu_pin(cpus->ids[0]);
+    peer_serve(listener, n_keys, dim, cpus, ready);
 }
 
 /* The server writes one byte when its table is filled. */
@@ -72,7 +73,7 @@ static int wait_ready(struct peer *peer, int ready)
     return FAILED;
 }
 
-int peer_start(struct peer *peer, uint64_t n_keys, uint32_t dim, int cpu)
+int peer_start(struct peer *peer, uint64_t n_keys, uint32_t dim, const struct cpu_list *cpus)
 {
     int ready[2], code;
     *peer = (struct peer){0};
@@ -85,7 +86,7 @@ int peer_start(struct peer *peer, uint64_t n_keys, uint32_t dim, int cpu)
     }
     peer->pid = fork();
     if (peer->pid == 0)
-        run_server(listener, ready[1], n_keys, dim, cpu);
+        run_server(listener, ready[1], n_keys, dim, cpus);
     close(listener);
     close(ready[1]);
     if (peer->pid < 0) {

@@ -3,6 +3,7 @@
 #ifndef EMBD_BENCH_PEER_H
 #define EMBD_BENCH_PEER_H
 
+#include "cpu.h"
 #include "mover.h"
 #include "workload.h"
 
@@ -20,10 +21,11 @@ struct peer {
     int port;  /* on 127.0.0.1 */
 };
 
-/* Forks the server, pinned to `cpu`, with a table of n_keys rows, and waits until it listens. The
+/* Forks the server with a table of n_keys rows, and waits until it listens. It works on as many
+ * requests at a time as `cpus` are listed, each on its own; connections get them in turn. The
  * process must have one thread. The server ends with this process. 0 or an exit code, after saying
  * why. */
-int peer_start(struct peer *peer, uint64_t n_keys, uint32_t dim, int cpu);
+int peer_start(struct peer *peer, uint64_t n_keys, uint32_t dim, const struct cpu_list *cpus);
 void peer_stop(struct peer *peer);
 
 /* A connection that moves the workload, which outlives it. Elements of rows have `element_bytes` on

@@ -1,5 +1,5 @@
-/* peer_server.c - the peer's server: one blocking thread for each connection, one at work at a
- * time.
+/* peer_server.c - the peer's server: one blocking thread for each connection, as many at work at a
+ * time as embd has shards, each on the processor that a shard has.
  *
  * The happy path of a request is: read the header, read the keys, make the answer a chunk at a time
  * and write each chunk while it is in the cache. There is no framing to check and no loop to go
@@ -26,16 +26,25 @@ struct buffer {
     size_t bytes;
 };
 
+/* What one processor does: the connections given to it take turns. */
+struct lane {
+    pthread_mutex_t turn; /* held while a request is served */
+    int cpu;
+};
+
 /* One connection; its thread owns it. */
 struct session {
     struct server *server;
+    struct lane *lane;
     int fd;
     struct buffer in, out;
 };
 
 struct server {
     struct peer_table table;
-    pthread_mutex_t turn; /* held while a request is served: the table has one user */
+    pthread_rwlock_t table_lock; /* lanes share the table; nobody waits where there is one lane */
+    struct lane *lanes;          /* [n_lanes] */
+    uint32_t n_lanes, n_sessions;
 };
 
 static bool reserve(struct buffer *b, size_t bytes)
@@ -81,10 +90,12 @@ static bool serve_rows(struct session *s, const struct peer_request *q)
     float *out = (float *)(void *)s->out.data;
     for (uint64_t row = 0; row < n_rows; row += most) {
         uint64_t count = n_rows - row < most ? n_rows - row : most;
+        pthread_rwlock_rdlock(&s->server->table_lock);
         if (per_row == 1)
             peer_table_copy(t, keys + row, count, out);
         else
             peer_table_sum(t, keys + row * per_row, count, (uint32_t)per_row, out);
+        pthread_rwlock_unlock(&s->server->table_lock);
         if (!peer_write(s->fd, out, count * row_bytes))
             return false;
     }
@@ -105,7 +116,9 @@ static bool serve_add(struct session *s, const struct peer_request *q)
         uint64_t count = q->n_keys - at < most ? q->n_keys - at : most;
         if (!peer_read(s->fd, grads, count * row_bytes))
             return false;
+        pthread_rwlock_wrlock(&s->server->table_lock);
         peer_table_add(t, keys + at, count, grads);
+        pthread_rwlock_unlock(&s->server->table_lock);
     }
     static const char ack[PEER_ACK_BYTES];
     return peer_write(s->fd, ack, sizeof ack);
@@ -165,10 +178,11 @@ static void *run_session(void *arg)
     struct session *s = arg;
     struct peer_request q;
     bool ok = true;
+    cpu_pin(s->lane->cpu);
     while (ok && peer_read(s->fd, &q, sizeof q)) {
-        pthread_mutex_lock(&s->server->turn);
+        pthread_mutex_lock(&s->lane->turn);
         ok = serve(s, &q);
-        pthread_mutex_unlock(&s->server->turn);
+        pthread_mutex_unlock(&s->lane->turn);
     }
     close(s->fd);
     peer_memory_free(s->in.data, s->in.bytes);
@@ -183,8 +197,9 @@ static void begin_session(struct server *server, int fd)
     pthread_t thread;
     struct session *s = malloc(sizeof *s);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    struct lane *lane = &server->lanes[server->n_sessions++ % server->n_lanes];
     if (s)
-        *s = (struct session){.server = server, .fd = fd};
+        *s = (struct session){.server = server, .lane = lane, .fd = fd};
     if (!s || pthread_create(&thread, NULL, run_session, s)) {
         free(s);
         close(fd);
@@ -193,10 +208,24 @@ static void begin_session(struct server *server, int fd)
     pthread_detach(thread);
 }
 
-_Noreturn void peer_serve(int listener, uint64_t n_keys, uint32_t dim, int ready_fd)
+static bool open_lanes(struct server *server, const struct cpu_list *cpus)
 {
-    static struct server server = {.turn = PTHREAD_MUTEX_INITIALIZER};
-    if (peer_table_open(&server.table, n_keys, dim) || write(ready_fd, "", 1) != 1)
+    server->lanes = malloc(cpus->n * sizeof *server->lanes);
+    for (uint32_t i = 0; server->lanes && i < cpus->n; i++) {
+        server->lanes[i].cpu = cpus->ids[i];
+        if (pthread_mutex_init(&server->lanes[i].turn, NULL))
+            return false;
+    }
+    server->n_lanes = cpus->n;
+    return server->lanes != NULL;
+}
+
+_Noreturn void peer_serve(int listener, uint64_t n_keys, uint32_t dim, const struct cpu_list *cpus,
+                          int ready_fd)
+{
+    static struct server server = {.table_lock = PTHREAD_RWLOCK_INITIALIZER};
+    if (!open_lanes(&server, cpus) || peer_table_open(&server.table, n_keys, dim) ||
+        write(ready_fd, "", 1) != 1)
         _exit(FAILED);
     close(ready_fd);
     for (;;) {

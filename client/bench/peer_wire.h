@@ -4,6 +4,8 @@
 #ifndef EMBD_BENCH_PEER_WIRE_H
 #define EMBD_BENCH_PEER_WIRE_H
 
+#include "cpu.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,7 +34,8 @@ struct peer_gathered {
 };
 
 /* The server: takes connections from `listener` until the process ends. Does not return. */
-_Noreturn void peer_serve(int listener, uint64_t n_keys, uint32_t dim, int ready_fd);
+_Noreturn void peer_serve(int listener, uint64_t n_keys, uint32_t dim, const struct cpu_list *cpus,
+                          int ready_fd);
 
 /* All bytes, or false: the connection is gone. */
 bool peer_read(int fd, void *to, size_t bytes);

@@ -1,6 +1,6 @@
 /* stage.c - who runs where: servers on the first processors, clients on those after them, all in
  * turn where there are more than processors. With two processors, one shard and one client each
- * have their own, and two of each share both. The peer's server takes the first shard's place, its
+ * have their own, and two of each share both. The peer's server takes the shards' places, its
  * clients those of embd's. */
 #include "stage.h"
 
@@ -35,7 +35,7 @@ int stage_open(struct stage *stage, const struct options *options, uint64_t n_ke
     place(&stage->server_cpus, &options->server_cpus, &options->allowed, 0, shards);
     place(&stage->client_cpus, &options->client_cpus, &options->allowed, shards, clients);
     if (with_peer)
-        code = peer_start(&stage->peer, n_keys, dim, stage->server_cpus.ids[0]);
+        code = peer_start(&stage->peer, n_keys, dim, &stage->server_cpus);
     if (code == DONE)
         code = side_open(&stage->side, options, n_keys, dim, shards, &stage->server_cpus);
     if (code != DONE)
