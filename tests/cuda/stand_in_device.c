@@ -10,6 +10,8 @@
 #include "stand_in_device.h"
 
 uint64_t stand_in_calls_left = UINT64_MAX;
+uint64_t stand_in_block_max = UINT64_MAX;
+bool stand_in_is_full;
 uint64_t stand_in_bytes;
 int stand_in_failure;
 bool stand_in_is_stuck;
@@ -102,7 +104,7 @@ int device_new(void **memory_out, uint64_t bytes, void *stream)
 {
     (void)stream;
     *memory_out = NULL;
-    if (memory_fails())
+    if (memory_fails() || bytes > stand_in_block_max)
         return DEVICE_NO_MEMORY;
     uint64_t *block = aligned_alloc(256, (bytes + 511) / 256 * 256);
     block[0] = bytes;
@@ -189,7 +191,7 @@ int device_range_grow(struct device_range *range, uint64_t bytes)
     if (bytes <= range->bytes)
         return 0;
     uint64_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
-    if (memory_fails() || whole > range->reserved ||
+    if (memory_fails() || stand_in_is_full || whole > range->reserved ||
         mprotect(range->base, whole, PROT_READ | PROT_WRITE) != 0)
         return DEVICE_NO_MEMORY;
     range->bytes = whole;

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "cuda_store.h"
 #include "pair.h"
 #include "stand_in_device.h"
 
@@ -151,6 +152,74 @@ static void test_no_memory_to_evict(void **state)
     assert_int_equal(stand_in_bytes, 0);
 }
 
+/* The device has no memory for more than `room` rows: a push that asks for statuses is told so key
+ * by key, in the order of the keys, and one that does not changes nothing. */
+static void push_beyond(struct pair *pair, uint64_t room, uint64_t first, uint32_t n)
+{
+    struct batch batch;
+    struct outcome outcome;
+    uint64_t *keys = malloc(n * sizeof *keys);
+    float *grads = calloc((size_t)n * 24, sizeof *grads);
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = first + i / 2 * 7;
+    batch_of(&batch, keys, n);
+    assert_int_equal(push(pair, &batch, grads, &outcome), EMBD_NO_MEMORY);
+    pair_compare(pair);
+    pair->model->schema.on_full = EMBD_ERROR;
+    pair->model->schema.capacity = room;
+    assert_int_equal(pair_push(pair, &batch, EMBD_F32, true), EMBD_OK);
+    assert_true(pair->model->n_rows == room);
+    pair_compare(pair);
+    assert_int_equal(pair_push(pair, &batch, EMBD_F32, true), EMBD_OK);
+    assert_int_equal(pair_pull(pair, &batch, EMBD_F32, false, false), EMBD_OK);
+    pair_compare(pair);
+    pair->model->schema.on_full = EMBD_GROW;
+    batch_free(&batch);
+    free(keys);
+    free(grads);
+}
+
+static void test_full_rows(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    struct batch batch;
+    struct pair pair;
+    pair_open(&pair, "cuda", &schema, 3);
+    draw(&batch, 0);
+    pair_push(&pair, &batch, EMBD_F32, false);
+    stand_in_is_full = true;
+    push_beyond(&pair, pair.store->capacity, 2000000, 1000);
+    stand_in_is_full = false;
+    draw(&batch, 3000000);
+    pair_push(&pair, &batch, EMBD_F32, true);
+    pair_compare(&pair);
+    assert_true(pair.model->n_rows == pair.store->n_rows && pair.store->n_rows > 2 * N);
+    batch_free(&batch);
+    pair_close(&pair);
+}
+
+static void test_full_entries(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    struct batch batch;
+    struct pair pair;
+    pair_open(&pair, "cuda", &schema, 3);
+    draw(&batch, 0);
+    pair_push(&pair, &batch, EMBD_F32, false);
+    stand_in_block_max = 130000; /* less than the entries have */
+    assert_true(pair.store->n_entries_max < pair.store->capacity);
+    push_beyond(&pair, pair.store->n_entries_max, 2000000, 500);
+    stand_in_block_max = UINT64_MAX;
+    draw(&batch, 3000000);
+    pair_push(&pair, &batch, EMBD_F32, true);
+    pair_compare(&pair);
+    assert_true(pair.model->n_rows == pair.store->n_rows && pair.store->n_rows > 2 * N);
+    batch_free(&batch);
+    pair_close(&pair);
+}
+
 /* Every later call is answered with the first failure, also when the device seems well again. */
 static void test_device_fails(void **state)
 {
@@ -227,6 +296,8 @@ int main(void)
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_no_memory_to_erase),
         cmocka_unit_test(test_no_memory_to_evict),
+        cmocka_unit_test(test_full_rows),
+        cmocka_unit_test(test_full_entries),
         cmocka_unit_test(test_device_fails),
         cmocka_unit_test(test_order),
     };

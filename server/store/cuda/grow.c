@@ -61,18 +61,11 @@ static uint64_t buckets_for(uint64_t n)
     return n / (7 * ENTRY_BUCKET) * 10 + 10;
 }
 
-/* Entries that went count until all move: their buckets may still say that they overflowed, and a
- * search ends because not all of them say so. Where they are many, all move to as many buckets as
- * before. */
-int grow_entries(struct store *store, uint64_t n)
+/* All entries into so many buckets. */
+static int move_entries(struct store *store, uint64_t n_buckets)
 {
-    if (n + store->n_removed <= store->n_entries_max)
-        return 0;
     struct table_view to = store->view;
-    if (n > store->n_entries_max / 4 * 3)
-        to.n_buckets = to.n_buckets ? 2 * to.n_buckets : FIRST_BUCKETS;
-    if (to.n_buckets < buckets_for(n))
-        to.n_buckets = buckets_for(n);
+    to.n_buckets = n_buckets;
     uint64_t bytes = to.n_buckets * ENTRY_BUCKET * sizeof(struct entry);
     void *memory;
     int status = device_new(&memory, bytes, store->stream);
@@ -88,4 +81,18 @@ int grow_entries(struct store *store, uint64_t n)
     store->n_removed = 0;
     store->n_entries_max = to.n_buckets * ENTRY_BUCKET / 10 * 7;
     return status;
+}
+
+/* Entries that went count until all move: their buckets may still say that they overflowed, and a
+ * search ends because not all of them say so. Where they are many, all move to as many buckets as
+ * before. */
+int grow_entries(struct store *store, uint64_t n)
+{
+    if (n + store->n_removed <= store->n_entries_max)
+        return 0;
+    uint64_t before = store->view.n_buckets, needed = buckets_for(n), ample = before;
+    if (n > store->n_entries_max / 4 * 3)
+        ample = before ? 2 * before : FIRST_BUCKETS;
+    int status = move_entries(store, ample > needed ? ample : needed);
+    return status == DEVICE_NO_MEMORY && ample > needed ? move_entries(store, needed) : status;
 }

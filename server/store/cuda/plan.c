@@ -90,9 +90,15 @@ static int reserve_less(struct call *call)
     struct store *store = call->store;
     uint64_t used = store->n_rows + store->n_candidates + call->report->n_filtered_new;
     uint64_t n = least(store->capacity - store->n_rows, call->n_inserted);
-    n = least(n, store->n_entries_max > used ? store->n_entries_max - used : 0);
+    int status = grow_entries(store, used + n);
+    if (status == DEVICE_NO_MEMORY) {
+        used += store->n_removed;
+        n = least(n, store->n_entries_max > used ? store->n_entries_max - used : 0);
+        status = 0;
+    }
     uint32_t *n_promoted = &call->plan.report->n_promoted;
-    int status = device_fill(n_promoted, 0, sizeof *n_promoted, store->stream);
+    if (status == 0)
+        status = device_fill(n_promoted, 0, sizeof *n_promoted, store->stream);
     if (status == 0)
         status = launch_count(call->in, call->plan, n, store->stream);
     if (status == 0)
