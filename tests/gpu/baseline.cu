@@ -83,6 +83,9 @@ void baseline_gather(const void *from, const uint32_t *rows, uint64_t n, uint32_
     if (row_bytes == 64)
         gather<4>
             <<<grid, 256, 0, (cudaStream_t)stream>>>((const uint4 *)from, rows, n, (uint4 *)to);
+    else if (row_bytes == 128)
+        gather<8>
+            <<<grid, 256, 0, (cudaStream_t)stream>>>((const uint4 *)from, rows, n, (uint4 *)to);
     else
         gather<16>
             <<<grid, 256, 0, (cudaStream_t)stream>>>((const uint4 *)from, rows, n, (uint4 *)to);

@@ -13,7 +13,7 @@ extern "C" {
 void baseline_keys(uint64_t *keys, uint64_t first, uint64_t n, uint64_t range, uint64_t seed);
 void baseline_rows(uint32_t *rows, uint64_t n, uint64_t range, uint64_t seed);
 void baseline_floats(float *values, uint64_t n);
-/* row_bytes: 64 or 256. */
+/* row_bytes: 64, 128 or 256. */
 void baseline_gather(const void *from, const uint32_t *rows, uint64_t n, uint32_t row_bytes,
                      void *to, void *stream);
 

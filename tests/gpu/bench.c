@@ -168,18 +168,28 @@ static void measure_copy(struct bench *b)
     cudaFree(to);
 }
 
+/* Four calls at a time, one behind the other: the device waits for none of them. Each has keys, or
+ * rows, of its own. */
+enum { IN_A_ROW = 4 };
+
+static uint64_t at_query(int run, int i)
+{
+    return (uint64_t)((uint32_t)(run * IN_A_ROW + i) % QUERIES) * BATCH;
+}
+
 static double time_gather(struct bench *b, uint32_t row_bytes, double *spread_out)
 {
     double t[RUNS];
-    for (int i = 0; i < RUNS; i++) {
+    for (int run = 0; run < RUNS; run++) {
         float ms;
         cudaEventRecord(b->begin, b->store->stream);
-        baseline_gather(b->store->view.values, b->rows + (uint64_t)(i % (int)QUERIES) * BATCH,
-                        BATCH, row_bytes, b->out, b->store->stream);
+        for (int i = 0; i < IN_A_ROW; i++)
+            baseline_gather(b->store->view.values, b->rows + at_query(run, i), BATCH, row_bytes,
+                            b->out, b->store->stream);
         cudaEventRecord(b->end, b->store->stream);
         check(cudaEventSynchronize(b->end), "gather");
         cudaEventElapsedTime(&ms, b->begin, b->end);
-        t[i] = ms * 1e3;
+        t[run] = ms * 1e3 / IN_A_ROW;
     }
     return median(t, RUNS, spread_out);
 }
@@ -187,17 +197,19 @@ static double time_gather(struct bench *b, uint32_t row_bytes, double *spread_ou
 static double time_pull(struct bench *b, double *spread_out)
 {
     double t[RUNS];
-    for (int i = 0; i < RUNS; i++) {
+    for (int run = 0; run < RUNS; run++) {
         float ms;
         struct pull_view pull = {
             .in = {.n = BATCH, .n_rows = BATCH}, .values = b->out, .is_aligned = true};
-        pull.in.keys = b->keys + (uint64_t)(i % (int)QUERIES) * BATCH;
         cudaEventRecord(b->begin, b->store->stream);
-        launch_gather(b->store->view, pull, b->store->stream);
+        for (int i = 0; i < IN_A_ROW; i++) {
+            pull.in.keys = b->keys + at_query(run, i);
+            launch_gather(b->store->view, pull, b->store->stream);
+        }
         cudaEventRecord(b->end, b->store->stream);
         check(cudaEventSynchronize(b->end), "pull");
         cudaEventElapsedTime(&ms, b->begin, b->end);
-        t[i] = ms * 1e3;
+        t[run] = ms * 1e3 / IN_A_ROW;
     }
     return median(t, RUNS, spread_out);
 }
@@ -234,6 +246,29 @@ static double time_push(struct bench *b, double *spread_out)
             t[i] = now_us() - begin;
     }
     return median(t, RUNS, spread_out);
+}
+
+/* All keys, none of which has a row. */
+static void measure_first_push(struct bench *b)
+{
+    char what[96];
+    double us = 0;
+    open_store(b, 64, EMBD_SGD);
+    for (uint64_t first = 0; first < b->n_keys; first += STEP) {
+        baseline_keys(b->keys, first, STEP, 0, 0);
+        check(cudaDeviceSynchronize(), "keys");
+        struct store_push push = {.in = {.n_keys = STEP, .n_rows = STEP, .keys = b->keys},
+                                  .grads = b->grads};
+        struct ending ending = {.done.fn = on_done};
+        double begin = now_us();
+        store_cuda.push(b->store, &push, &ending.done);
+        await(b, &ending);
+        us += now_us() - begin;
+    }
+    snprintf(what, sizeof what, "first push of %llu Mi new keys, sgd dim 64",
+             (unsigned long long)(b->n_keys >> 20));
+    row(what, (double)b->n_keys / us / 1e3, "G/s", 0, 0, "");
+    close_store(b);
 }
 
 /* Bytes: each key and gradient read, the row and state of each distinct key read and written; then
@@ -356,6 +391,34 @@ static void measure_windows(struct bench *b, uint64_t n_keys)
     b->n_keys = kept;
 }
 
+/* The longest insert of 1 Mi keys while the key table becomes twice as large. */
+static void measure_growth(struct bench *b, uint64_t n_keys)
+{
+    char what[96];
+    uint64_t kept = b->n_keys, rows_then = 0;
+    double longest = 0;
+    b->n_keys = n_keys;
+    open_store(b, 16, EMBD_SGD);
+    build(b);
+    for (uint64_t first = n_keys; first < n_keys + n_keys / 4; first += BATCH) {
+        baseline_keys(b->keys, first, BATCH, 0, 0);
+        check(cudaDeviceSynchronize(), "keys");
+        struct store_insert insert = {.in = {.n_keys = BATCH, .n_rows = BATCH, .keys = b->keys}};
+        struct ending ending = {.done.fn = on_done};
+        double begin = now_us();
+        store_cuda.insert(b->store, &insert, &ending.done);
+        await(b, &ending);
+        double us = now_us() - begin;
+        rows_then = us > longest ? b->store->n_rows : rows_then;
+        longest = us > longest ? us : longest;
+    }
+    snprintf(what, sizeof what, "longest insert of 1 Mi keys in growth, at %llu M rows",
+             (unsigned long long)(rows_then / 1000000));
+    row(what, longest / 1e3, "ms", 0, 0, "");
+    close_store(b);
+    b->n_keys = kept;
+}
+
 static void run_table(struct bench *b, uint32_t dim, embd_optimizer_kind optimizer,
                       const char *name)
 {
@@ -398,9 +461,12 @@ int main(int argc, char **argv)
     printf("| %-52s | %18s | spread | |\n| --- | --- | --- | --- |\n", "what", "median");
     measure_copy(&b);
     run_table(&b, 16, EMBD_SGD, "sgd");
+    run_table(&b, 32, EMBD_SGD, "sgd");
     run_table(&b, 64, EMBD_SGD, "sgd");
     run_table(&b, 64, EMBD_ROWWISE_ADAGRAD, "row-wise adagrad");
     run_table(&b, 64, EMBD_ADAM, "adam");
+    measure_first_push(&b);
+    measure_growth(&b, b.n_keys / 64 * 300);
     if (p.totalGlobalMem > (uint64_t)136 << 30)
         measure_windows(&b, (uint64_t)1300 << 20);
     return 0;

@@ -201,9 +201,16 @@ __device__ static inline run run_at(const push_view &p, uint32_t at)
     return r;
 }
 
-/* AT_ONCE: turns of a warp on their way at once. */
+/* Turns of a warp on their way at once, and blocks of a multiprocessor that registers have to
+ * suffice for. Rows without states of their own, whose turns are short, gain from more warps. */
+template <int RULE> struct width_of {
+    static constexpr bool IS_SHORT = !states_of<RULE>::HAS_0;
+    static constexpr uint32_t AT_ONCE = IS_SHORT || states_of<RULE>::HAS_1 ? 2 : 4;
+    static constexpr uint32_t BLOCKS = IS_SHORT ? 8 : 1;
+};
+
 template <int RULE, bool IS_PLAIN, uint32_t AT_ONCE>
-static __global__ void __launch_bounds__(BLOCK)
+static __global__ void __launch_bounds__(BLOCK, IS_PLAIN ? width_of<RULE>::BLOCKS : 1)
     apply(table_view t, push_view p, optimizer_step step)
 {
     uint32_t lanes = lanes_for(t.dim), lane = threadIdx.x % 32, rows = 32 / lanes;
@@ -263,7 +270,7 @@ static bool is_plain(const table_view &t, const push_view &p)
 template <int RULE>
 static int launch(const table_view &t, const push_view &p, const optimizer_step &step, void *stream)
 {
-    constexpr uint32_t AT_ONCE = states_of<RULE>::HAS_1 ? 2 : 4;
+    constexpr uint32_t AT_ONCE = width_of<RULE>::AT_ONCE;
     unsigned grid = (p.in.n + BLOCK - 1) / BLOCK;
     int status = 0;
     if (p.in.n && is_plain(t, p))

@@ -23,23 +23,76 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-/* New entries, and what leaders get. */
-static __global__ void __launch_bounds__(256)
-    place(table_view t, keys_view in, plan_view p, uint32_t n_insert, uint64_t first_row)
+/* A key that gets a row: the warp's lanes have 32 of them. */
+struct newcomer {
+    uint64_t key;
+    uint32_t slot;
+};
+
+/* What leader j gets; its entry if it has none. */
+__device__ static inline newcomer place_one(const table_view &t, const keys_view &in,
+                                            const plan_view &p, uint64_t j, uint32_t n_insert,
+                                            uint64_t first_row)
 {
-    uint32_t n_leaders = p.report->n_leaders;
-    for (uint64_t j = lane_index(); j < n_leaders; j += lane_count()) {
-        uint32_t i = p.leaders[j], row = (uint32_t)(first_row + j), slot = slot_at(t, in, i);
-        uint32_t before = p.refs[i];
-        p.refs[i] = j < n_insert ? row + 1 : 0;
-        if (j >= n_insert)
-            continue;
-        uint64_t key = in.keys[i];
-        t.row_keys[row] = key;
-        if (t.row_slots)
-            t.row_slots[row] = (uint16_t)slot;
-        if (before == 0)
-            entry_place(t, key, slot, row + 1);
+    uint32_t i = p.leaders[j], row = (uint32_t)(first_row + j), before = p.refs[i];
+    newcomer it = {in.keys[i], slot_at(t, in, i)};
+    p.refs[i] = j < n_insert ? row + 1 : 0;
+    if (j >= n_insert)
+        return it;
+    t.row_keys[row] = it.key;
+    if (t.row_slots)
+        t.row_slots[row] = (uint16_t)it.slot;
+    if (before == 0)
+        entry_place(t, it.key, it.slot, row + 1);
+    return it;
+}
+
+/* States of rows row .. row + n, by one warp. */
+__device__ static inline void fill_states(const table_view &t, uint64_t row, uint32_t n)
+{
+    float *states = t.states + row * t.state_stride, f = t.first_state;
+    uint32_t lane = threadIdx.x % 32, total = n * t.state_stride;
+    if (t.optimizer_floats == t.state_stride && t.state_stride % 4 == 0) {
+        for (uint32_t i = lane * 4; i < total; i += 128)
+            *(float4 *)(states + i) = make_float4(f, f, f, f);
+        return;
+    }
+    for (uint32_t i = lane; i < total; i += 32)
+        states[i] = i % t.state_stride < t.optimizer_floats ? f : 0.0f;
+}
+
+/* Rows row .. row + n of the warp's newcomers, at their first values: `lanes` lanes, a power of
+ * two, make a row, four columns each. */
+__device__ static inline void fill_rows(const table_view &t, newcomer mine, uint64_t row,
+                                        uint32_t n, uint32_t lanes)
+{
+    uint32_t lane = threadIdx.x % 32, rows = 32 / lanes;
+    for (uint32_t first = 0; first < n; first += rows) {
+        uint32_t from = first + lane / lanes;
+        uint64_t key = __shfl_sync(ALL_LANES, mine.key, (int)(from % 32));
+        uint32_t slot = __shfl_sync(ALL_LANES, mine.slot, (int)(from % 32));
+        for (uint32_t column = lane % lanes * 4; from < n && column < t.dim; column += lanes * 4)
+            four_store(t.values + (row + from) * t.stride, t.dtype, column,
+                       first_value(t, key, slot, column));
+    }
+    fill_states(t, row, n);
+}
+
+/* New entries and rows, and what leaders get. Entries wait for memory and rows for arithmetic, so
+ * that some warps do the one while others do the other. */
+static __global__ void __launch_bounds__(256)
+    place(table_view t, keys_view in, plan_view p, uint32_t n_insert, uint64_t first_row,
+          uint32_t lanes)
+{
+    uint32_t n_leaders = p.report->n_leaders, lane = threadIdx.x % 32;
+    for (uint64_t base = lane_index() - lane; base < n_leaders; base += lane_count()) {
+        newcomer mine = {0, 0};
+        if (base + lane < n_leaders)
+            mine = place_one(t, in, p, base + lane, n_insert, first_row);
+        __syncwarp();
+        if (base < n_insert)
+            fill_rows(t, mine, first_row + base,
+                      n_insert - base < 32 ? n_insert - (uint32_t)base : 32, lanes);
     }
 }
 
@@ -53,36 +106,18 @@ static __global__ void __launch_bounds__(256) place_new(table_view t, keys_view 
             entry_place(t, in.keys[i], slot_at(t, in, (uint32_t)i), REF_CANDIDATE | 1u);
 }
 
-/* New rows at their first value: `lanes` lanes, a power of two, make a row, four columns each. */
-static __global__ void __launch_bounds__(256)
-    fill(table_view t, uint32_t n_insert, uint64_t first_row, uint32_t lanes)
-{
-    uint64_t stride = lane_count() / lanes;
-    for (uint64_t j = lane_index() / lanes; j < n_insert; j += stride) {
-        uint64_t row = first_row + j, key = t.row_keys[row];
-        uint32_t slot = t.row_slots ? t.row_slots[row] : 0, lane = threadIdx.x % lanes;
-        for (uint32_t column = lane * 4; column < t.dim; column += lanes * 4)
-            four_store(t.values + row * t.stride, t.dtype, column,
-                       first_value(t, key, slot, column));
-        for (uint32_t i = lane; i < t.state_stride; i += lanes)
-            t.states[row * t.state_stride + i] = i < t.optimizer_floats ? t.first_state : 0.0f;
-    }
-}
-
 int launch_create(struct table_view t, struct keys_view in, struct plan_view p, uint32_t n_insert,
                   uint64_t first_row, bool sights, void *stream)
 {
-    uint32_t lanes = lanes_for(t.dim);
-    struct shape s = shape_of(in.n), wide = shape_of((uint64_t)n_insert * lanes);
+    struct shape s = shape_of(in.n);
     int status = 0;
     if (sights)
         status = LAUNCH(update, s.grid, s.block, stream, t, in, p, n_insert, first_row);
     if (status == 0)
-        status = LAUNCH(place, s.grid, s.block, stream, t, in, p, n_insert, first_row);
+        status =
+            LAUNCH(place, s.grid, s.block, stream, t, in, p, n_insert, first_row, lanes_for(t.dim));
     if (status == 0 && sights)
         status = LAUNCH(place_new, s.grid, s.block, stream, t, in, p);
-    if (status == 0 && n_insert)
-        status = LAUNCH(fill, wide.grid, wide.block, stream, t, n_insert, first_row, lanes);
     return status;
 }
 

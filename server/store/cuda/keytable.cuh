@@ -151,22 +151,27 @@ __device__ static inline struct entry *entry_of(const table_view &t, uint64_t ke
     }
 }
 
-/* An empty entry of the bucket becomes the key's: false if there is none. Where the search begins
- * is the key's, so that most find one in the first 32 bytes that they read. */
+/* An empty entry of the bucket becomes the key's: false if there is none. All refs are asked for at
+ * once, so that the lanes of a warp wait together; where the search begins is the key's, so that
+ * they seldom meet. */
 __device__ static inline bool entry_claim(struct entry *bucket, uint64_t key, uint32_t slot,
                                           uint32_t ref, uint32_t first)
 {
-    for (uint32_t pair = 0; pair < ENTRY_BUCKET; pair += 2) {
-        struct entry *e = bucket + ((first + pair) % ENTRY_BUCKET & ~1u);
-        uint32_t refs[2] = {__ldcg(&e[0].ref), __ldcg(&e[1].ref)};
+    uint32_t refs[ENTRY_BUCKET], empty = 0;
 #pragma unroll
-        for (uint32_t i = 0; i < 2; i++)
-            if (refs[i] == 0 && atomicCAS(&e[i].ref, 0u, ref) == 0) {
-                e[i].key = key;
-                if (slot)
-                    atomicOr(&e[i].tail, slot);
-                return true;
-            }
+    for (uint32_t i = 0; i < ENTRY_BUCKET; i++)
+        refs[i] = __ldcg(&bucket[i].ref);
+#pragma unroll
+    for (uint32_t i = 0; i < ENTRY_BUCKET; i++)
+        empty |= (refs[i] == 0 ? 1u : 0u) << (i - first) % ENTRY_BUCKET;
+    for (; empty; empty &= empty - 1) {
+        struct entry *e = bucket + ((uint32_t)__ffs((int)empty) - 1 + first) % ENTRY_BUCKET;
+        if (atomicCAS(&e->ref, 0u, ref) == 0) {
+            e->key = key;
+            if (slot)
+                atomicOr(&e->tail, slot);
+            return true;
+        }
     }
     return false;
 }
