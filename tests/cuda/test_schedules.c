@@ -1,7 +1,7 @@
 /* test_schedules.c - the cuda store against the model where it could go wrong at size: long random
  * schedules with growth, keys that all want one bucket, a table filled to its greatest load, one
- * key very often in a push, rows taken window by window. Runs under the emulator, and on a device.
- * Argument: keys that the random schedule touches in all. */
+ * key very often in a push, rows taken window by window, many calls at once. Runs under the
+ * emulator, and on a device. Argument: keys that the random schedule touches in all. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -273,6 +273,114 @@ static void test_windows(void **state)
     pair_close(&pair);
 }
 
+/* ---- many calls at once ---- */
+
+enum { CALLS = 60 };
+
+/* A call that waits, beside what the model answers. */
+struct waiting {
+    struct batch batch;
+    struct store_pull pull;
+    struct store_push push;
+    struct outcome outcome;
+    float *values, *expected; /* [n_rows][16]: rows, or gradients */
+    uint8_t *statuses, *expected_statuses;
+    bool is_push, is_pinned;
+};
+
+static void make_pull(struct pair *pair, struct waiting *w)
+{
+    uint32_t n = w->batch.in.n_rows;
+    w->pull = (struct store_pull){.in = batch_keys(&w->batch),
+                                  .zero_missing = dice_below(&pair->dice, 3) == 0,
+                                  .count = n,
+                                  .values = w->values,
+                                  .statuses = dice_below(&pair->dice, 2) ? w->statuses : NULL};
+    model_pull(pair->model, &w->batch.in, w->pull.zero_missing, false, w->expected,
+               w->expected_statuses);
+    pair->ops->pull(pair->store, &w->pull, &w->outcome.done);
+}
+
+static void make_push(struct pair *pair, struct waiting *w)
+{
+    for (uint32_t i = 0; i < w->batch.in.n_rows * 16; i++)
+        w->values[i] = dice_float(&pair->dice);
+    w->push = (struct store_push){.in = batch_keys(&w->batch), .grads = w->values};
+    assert_int_equal(model_push(pair->model, &w->batch.in, w->values, false, NULL, NULL), EMBD_OK);
+    pair->ops->push(pair->store, &w->push, &w->outcome.done);
+}
+
+static void begin_call(struct pair *pair, struct waiting *w)
+{
+    batch_draw(pair, &w->batch, dice_below(&pair->dice, 200), 1, true, false);
+    size_t bytes = w->batch.in.n_rows * 16 * sizeof(float);
+    w->is_push = dice_below(&pair->dice, 15) == 0;
+    w->is_pinned = dice_below(&pair->dice, 2);
+    w->values = w->is_pinned ? pair->ops->buffer_new(bytes) : malloc(bytes + 1);
+    w->expected = malloc(bytes + 1);
+    w->statuses = malloc(w->batch.in.n_keys + 1);
+    w->expected_statuses = malloc(w->batch.in.n_keys + 1);
+    outcome_init(&w->outcome);
+    if (w->is_push)
+        make_push(pair, w);
+    else
+        make_pull(pair, w);
+}
+
+static void end_call(struct pair *pair, struct waiting *w)
+{
+    size_t bytes = w->batch.in.n_rows * 16 * sizeof(float);
+    assert_int_equal(w->outcome.calls, 1);
+    assert_int_equal(w->outcome.status, EMBD_OK);
+    if (!w->is_push)
+        assert_memory_equal(w->values, w->expected, bytes);
+    if (!w->is_push && w->pull.statuses)
+        assert_memory_equal(w->statuses, w->expected_statuses, w->batch.in.n_keys);
+    if (w->is_pinned)
+        pair->ops->buffer_free(w->values, bytes);
+    else
+        free(w->values);
+    free(w->expected);
+    free(w->statuses);
+    free(w->expected_statuses);
+    batch_free(&w->batch);
+}
+
+/* Small pulls that wait together are one launch, each as if it were alone, before or after the
+ * pushes among them. */
+static void run_together(embd_partition partition)
+{
+    embd_schema schema = schema_of(16, EMBD_ADAGRAD);
+    struct waiting *calls = calloc(CALLS, sizeof *calls);
+    uint64_t pool[1000];
+    struct pair pair;
+    schema.partition = partition;
+    schema.slots = partition == EMBD_SLOT ? 3 : 1;
+    pair_open(&pair, "cuda", &schema, 77);
+    for (uint32_t i = 0; i < 1000; i++)
+        pool[i] = dice_next(&pair.dice);
+    pair.pool = pool;
+    pair.n_pool = 1000;
+    for (int turn = 0; turn < 4; turn++) {
+        for (uint32_t i = 0; i < CALLS; i++)
+            begin_call(&pair, &calls[i]);
+        while (pair.ops->collect(pair.store))
+            ;
+        for (uint32_t i = 0; i < CALLS; i++)
+            end_call(&pair, &calls[i]);
+        pair_compare(&pair);
+    }
+    pair_close(&pair);
+    free(calls);
+}
+
+static void test_together(void **state)
+{
+    (void)state;
+    run_together(EMBD_HASH);
+    run_together(EMBD_SLOT);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -281,7 +389,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_random_schedules), cmocka_unit_test(test_evictions),
         cmocka_unit_test(test_one_bucket),       cmocka_unit_test(test_greatest_load),
         cmocka_unit_test(test_come_and_go),      cmocka_unit_test(test_one_key),
-        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_windows),          cmocka_unit_test(test_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

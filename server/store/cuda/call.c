@@ -10,6 +10,8 @@
 #define SMALL_BYTES                                                                                \
     ((uint64_t)64 << 10) /* inputs that are cheaper to copy here than to send one by one */
 #define ALIGNMENT 256u
+/* Calls under way from which on small pulls gather for one launch: one that runs, one behind it. */
+#define UNDER_WAY 2u
 
 void *arena_take(struct arena *arena, uint64_t bytes)
 {
@@ -239,16 +241,45 @@ static void commit(struct call *call)
         record(call, again ? CALL_PLANNED : CALL_ENQUEUED);
 }
 
+/* This pull and those right behind it, as far as they can. */
+static void start_together(struct call *first)
+{
+    struct call *calls[GATHER_MOST];
+    uint32_t n = 0;
+    int status = 0;
+    for (struct call *call = first; call != NULL && call->can_join && n < GATHER_MOST;
+         call = call->next)
+        calls[n++] = call;
+    if (n == 1 || first->store->failed) {
+        start(first);
+        return;
+    }
+    status = pull_start_together(calls, n);
+    for (uint32_t i = 0; i < n; i++) {
+        calls[i]->done->error.status = EMBD_OK;
+        calls[i]->has_joined = i > 0;
+        if (status != 0)
+            fail(calls[i], status, "starting calls");
+        else
+            record(calls[i], CALL_ENQUEUED);
+    }
+}
+
 /* Starts what waits, as far as no plan is in the way. */
 static void start_ready(struct store *store)
 {
-    for (struct call *call = store->first; call != NULL && call->state != CALL_PLANNED;
-         call = call->next)
-        if (call->state == CALL_WAITING) {
+    uint32_t n_under_way = 0;
+    for (struct call *call = store->first; call != NULL; call = call->next) {
+        if (call->state == CALL_WAITING && call->can_join && n_under_way >= UNDER_WAY)
+            return;
+        if (call->state == CALL_WAITING && call->can_join)
+            start_together(call);
+        else if (call->state == CALL_WAITING)
             start(call);
-            if (call->state == CALL_PLANNED)
-                return;
-        }
+        if (call->state == CALL_PLANNED)
+            return;
+        n_under_way += call->state == CALL_ENQUEUED && !call->has_joined;
+    }
 }
 
 /* Moves a call on that everything before it has ended for. False: the device is not there yet. */
@@ -351,6 +382,8 @@ void call_submit(struct store *store, enum call_kind kind, void *request, struct
     else
         store->first = call;
     store->last = call;
+    if (kind == CALL_PULL && (status = pull_prepare(call)) != 0)
+        fail(call, status, "preparing a pull");
     start_ready(store);
     if (kind == CALL_PULL && call->pull->now) {
         call_wait_all(store);

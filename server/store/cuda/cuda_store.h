@@ -13,7 +13,8 @@
  *   erase     keys forgotten; the last rows take the places of theirs
  *   scan, load   copy rows out and in; these and erase block
  *
- * Calls take effect in the order made, because one stream runs them. A pull is enqueued at once.
+ * Calls take effect in the order made, because one stream runs them. A pull is enqueued at once,
+ * but that small ones wait while the device has enough to do, and then go together in one launch.
  * What a push or insert creates is counted on the device first; the host then makes room and
  * enqueues the rest, and calls behind it wait in the queue meanwhile. The host never waits for the
  * device but in scan, load and a pull that says `now`.
@@ -71,6 +72,8 @@ struct call {
     uint8_t *statuses, *statuses_out; /* in staging, and the caller's; or NULL */
     uint8_t *values_out;              /* the caller's, where it is not pinned */
     uint64_t values_bytes;
+    bool can_join;   /* pull: it may go in one launch with others */
+    bool has_joined; /* it did, and is not the first of them */
     void *scratch; /* device memory until all is enqueued */
 
     struct plan_view plan;
@@ -155,7 +158,11 @@ void call_free(struct call *call);
 
 /* ---- pull, plan, push: 0 or a device's status ---- */
 
+/* Before anything of it is enqueued, at any time. Sets can_join. */
+int pull_prepare(struct call *call);
 int pull_start(struct call *call);
+/* Pulls that can, GATHER_MOST at most, in one launch. */
+int pull_start_together(struct call *const *calls, uint32_t n);
 
 /* Lays out and enqueues the search for missing keys, up to the report. */
 void plan_lay_out(struct call *call, struct arena *arena);

@@ -6,8 +6,8 @@
 #include "values.cuh"
 
 #define BLOCK 128u
-#define KEYS  16u /* a warp's: half of what it could find, but the last warps end closer together  \
-                   */
+/* Keys of a warp: half of what it could find, but the last warps end closer together. */
+#define KEYS 16u
 
 /* First values of the warp's keys that have no row: rare, so one key after the other. */
 __device__ static inline void fill_missing(const table_view &t, const pull_view &p, uint64_t base,
@@ -53,13 +53,11 @@ __device__ static inline void copy_rows(const table_view &t, const pull_view &p,
     }
 }
 
+/* Keys base .. base + KEYS of a pull, by one warp. */
 template <uint32_t UNITS, bool HAS_SLOTS>
-static __global__ void __launch_bounds__(BLOCK, 8) gather(table_view t, pull_view p)
+__device__ static inline void gather_keys(const table_view &t, const pull_view &p, uint64_t base)
 {
     uint32_t lane = threadIdx.x % 32;
-    uint64_t base = lane_index() / 32 * KEYS;
-    if (base >= p.in.n)
-        return;
     bool active = lane < KEYS && base + lane < p.in.n;
     uint64_t key = active ? __ldcs(p.in.keys + base + lane) : 0;
     uint32_t slot = HAS_SLOTS && active ? slot_at(t, p.in, (uint32_t)(base + lane)) : 0;
@@ -74,6 +72,34 @@ static __global__ void __launch_bounds__(BLOCK, 8) gather(table_view t, pull_vie
         fill_missing(t, p, base, key, slot, missing);
 }
 
+template <uint32_t UNITS, bool HAS_SLOTS>
+static __global__ void __launch_bounds__(BLOCK, 8) gather(table_view t, pull_view p)
+{
+    uint64_t base = lane_index() / 32 * KEYS;
+    if (base < p.in.n)
+        gather_keys<UNITS, HAS_SLOTS>(t, p, base);
+}
+
+template <uint32_t UNITS, bool HAS_SLOTS>
+static __global__ void __launch_bounds__(BLOCK, 8) gather_each(table_view t, gather_pieces pieces)
+{
+    uint32_t warp = (uint32_t)(lane_index() / 32), i = 0;
+    if (warp >= pieces.n_warps)
+        return;
+    while (i + 1 < pieces.n && pieces.at[i + 1].first_warp <= warp)
+        i++;
+    const gather_piece &piece = pieces.at[i];
+    pull_view p = {};
+    p.in.n = p.in.n_rows = piece.n;
+    p.in.keys = piece.keys;
+    p.in.slots = piece.slots;
+    p.dtype = t.dtype;
+    p.zero_missing = piece.zero_missing;
+    p.values = piece.values;
+    p.statuses = piece.statuses;
+    gather_keys<UNITS, HAS_SLOTS>(t, p, (uint64_t)(warp - piece.first_warp) * KEYS);
+}
+
 bool gather_fits(const struct table_view *t, const struct pull_view *pull)
 {
     uint32_t units = t->stride / 16;
@@ -82,33 +108,53 @@ bool gather_fits(const struct table_view *t, const struct pull_view *pull)
            units <= 64 && (units & (units - 1)) == 0;
 }
 
-template <bool HAS_SLOTS> static int launch(const table_view &t, const pull_view &p, void *stream)
+/* Of a table's rows, which are a power of two of 16 bytes. */
+#define LAUNCH_GATHER(kernel, HAS_SLOTS, grid, ...)                                                \
+    (t.stride == 16    ? LAUNCH((kernel<1, HAS_SLOTS>), grid, BLOCK, stream, __VA_ARGS__)          \
+     : t.stride == 32  ? LAUNCH((kernel<2, HAS_SLOTS>), grid, BLOCK, stream, __VA_ARGS__)          \
+     : t.stride == 64  ? LAUNCH((kernel<4, HAS_SLOTS>), grid, BLOCK, stream, __VA_ARGS__)          \
+     : t.stride == 128 ? LAUNCH((kernel<8, HAS_SLOTS>), grid, BLOCK, stream, __VA_ARGS__)          \
+     : t.stride == 256 ? LAUNCH((kernel<16, HAS_SLOTS>), grid, BLOCK, stream, __VA_ARGS__)         \
+     : t.stride == 512 ? LAUNCH((kernel<32, HAS_SLOTS>), grid, BLOCK, stream, __VA_ARGS__)         \
+                       : LAUNCH((kernel<64, HAS_SLOTS>), grid, BLOCK, stream, __VA_ARGS__))
+
+#define BLOCK_WARPS (BLOCK / 32)
+
+static uint32_t warps_of(uint32_t n)
 {
-    uint32_t keys = KEYS * BLOCK / 32; /* short blocks: the last ones end together */
-    unsigned grid = (p.in.n + keys - 1) / keys;
-    switch (t.stride / 16) {
-    case 1:
-        return LAUNCH((gather<1, HAS_SLOTS>), grid, BLOCK, stream, t, p);
-    case 2:
-        return LAUNCH((gather<2, HAS_SLOTS>), grid, BLOCK, stream, t, p);
-    case 4:
-        return LAUNCH((gather<4, HAS_SLOTS>), grid, BLOCK, stream, t, p);
-    case 8:
-        return LAUNCH((gather<8, HAS_SLOTS>), grid, BLOCK, stream, t, p);
-    case 16:
-        return LAUNCH((gather<16, HAS_SLOTS>), grid, BLOCK, stream, t, p);
-    case 32:
-        return LAUNCH((gather<32, HAS_SLOTS>), grid, BLOCK, stream, t, p);
-    default:
-        return LAUNCH((gather<64, HAS_SLOTS>), grid, BLOCK, stream, t, p);
-    }
+    return (n + KEYS - 1) / KEYS;
 }
 
 int launch_gather(struct table_view t, struct pull_view pull, void *stream)
 {
+    /* Short blocks: the last ones end together. */
+    unsigned grid = (warps_of(pull.in.n) + BLOCK_WARPS - 1) / BLOCK_WARPS;
     if (pull.in.n == 0)
         return 0;
-    return t.row_slots ? launch<true>(t, pull, stream) : launch<false>(t, pull, stream);
+    return t.row_slots ? LAUNCH_GATHER(gather, true, grid, t, pull)
+                       : LAUNCH_GATHER(gather, false, grid, t, pull);
+}
+
+void gather_add(struct gather_pieces *pieces, const struct pull_view *pull)
+{
+    struct gather_piece *piece = &pieces->at[pieces->n++];
+    piece->keys = pull->in.keys;
+    piece->slots = pull->in.slots;
+    piece->values = pull->values;
+    piece->statuses = pull->statuses;
+    piece->n = pull->in.n;
+    piece->first_warp = pieces->n_warps;
+    piece->zero_missing = pull->zero_missing;
+    pieces->n_warps += warps_of(pull->in.n);
+}
+
+int launch_gather_pieces(struct table_view t, struct gather_pieces pieces, void *stream)
+{
+    unsigned grid = (pieces.n_warps + BLOCK_WARPS - 1) / BLOCK_WARPS;
+    if (grid == 0)
+        return 0;
+    return t.row_slots ? LAUNCH_GATHER(gather_each, true, grid, t, pieces)
+                       : LAUNCH_GATHER(gather_each, false, grid, t, pieces);
 }
 
 /* ---- one window of rows ---- */

@@ -93,6 +93,24 @@ struct pull_view {
 bool gather_fits(const struct table_view *t, const struct pull_view *pull);
 /* Find and copy in one kernel. */
 int launch_gather(struct table_view t, struct pull_view pull, void *stream);
+
+/* Several small pulls that launch_gather could do, in one launch. */
+#define GATHER_MOST 16u
+struct gather_piece {
+    const uint64_t *keys; /* [n] */
+    const uint16_t *slots;
+    void *values;
+    uint8_t *statuses;
+    uint32_t n, first_warp;
+    bool zero_missing;
+};
+struct gather_pieces {
+    struct gather_piece at[GATHER_MOST];
+    uint32_t n, n_warps;
+};
+void gather_add(struct gather_pieces *pieces, const struct pull_view *pull);
+int launch_gather_pieces(struct table_view t, struct gather_pieces pieces, void *stream);
+
 /* The same of a table so large that the device is slow to find out where its rows are: after
  * launch_find, the rows that lie in rows first .. end only. Windows of the table one after the
  * other are much faster than rows anywhere (gather.cu). */

@@ -1,4 +1,4 @@
-/* pull.c - enqueues a pull. The kernel writes the answer straight into pinned memory, which is
+/* pull.c - enqueues pulls. The kernel writes the answer straight into pinned memory, which is
  * faster than a copy at every size measured; a caller's memory that is not pinned gets it from
  * there at the end. */
 #include "cuda_store.h"
@@ -65,15 +65,26 @@ static int gather_windows(struct store *store, struct pull_view view, uint32_t *
     return status;
 }
 
-static int enqueue(struct call *call, uint8_t *block, uint32_t *refs, uint32_t *row_of)
+/* How a pull goes: one kernel, one for each window, or a find and whatever there is to add up. */
+enum way { WAY_GATHER, WAY_WINDOWS, WAY_POOL };
+
+static enum way way_of(const struct call *call)
+{
+    struct pull_view view = view_of(call);
+    if (call->inputs[IN_OFFSETS].from != NULL || !gather_fits(&call->store->view, &view))
+        return WAY_POOL;
+    return needs_windows(call->store, &view) ? WAY_WINDOWS : WAY_GATHER;
+}
+
+static int enqueue(struct call *call, enum way way, uint8_t *block, uint32_t *refs,
+                   uint32_t *row_of)
 {
     struct store *store = call->store;
-    int status = call_upload(call, block, call->in.offsets == NULL);
+    int status = call_upload(call, block, call->inputs[IN_OFFSETS].from == NULL);
     struct pull_view view = view_of(call);
-    bool fits = gather_fits(&store->view, &view);
-    if (status == 0 && fits && needs_windows(store, &view))
+    if (status == 0 && way == WAY_WINDOWS)
         return gather_windows(store, view, refs);
-    if (status == 0 && fits)
+    if (status == 0 && way == WAY_GATHER)
         return launch_gather(store->view, view, store->stream);
     if (call->in.offsets && call->in.slots) {
         view.in.row_of = row_of;
@@ -84,27 +95,53 @@ static int enqueue(struct call *call, uint8_t *block, uint32_t *refs, uint32_t *
     return status ? status : launch_pool(store->view, view, refs, store->stream);
 }
 
-int pull_start(struct call *call)
+int pull_prepare(struct call *call)
 {
-    struct store *store = call->store;
     const struct store_pull *pull = call->pull;
-    struct arena arena = {.base = NULL};
-    uint8_t *block;
-    uint32_t *refs, *row_of;
     call_set_keys(call, &pull->in, pull->first, pull->count);
     call_lay_out_inputs(call);
     int status = take_staging(call);
+    call->can_join = status == 0 && !pull->now && call->is_small && way_of(call) == WAY_GATHER;
+    return status;
+}
+
+/* A small pull of one key a row, whose keys the kernel reads where they are, needs no memory of the
+ * device, and to ask for none saves a good part of its time. */
+int pull_start(struct call *call)
+{
+    struct store *store = call->store;
+    uint8_t *block = NULL;
+    uint32_t *refs = NULL, *row_of = NULL;
+    enum way way = way_of(call);
+    uint64_t n_refs = way == WAY_GATHER ? 0 : call->in.n,
+             n_rows_of = call->inputs[IN_SLOTS].from != NULL && way == WAY_POOL ? call->in.n : 0;
+    bool is_in_place = call->is_small && call->inputs[IN_OFFSETS].from == NULL;
+    int status = 0;
     for (int turn = 0; turn < 2 && status == 0; turn++) {
-        arena = (struct arena){.base = call->scratch};
-        block = arena_take(&arena, call->in_bytes);
-        refs = arena_take(&arena, call->in.n * sizeof *refs);
-        row_of = arena_take(&arena, call->in.n * sizeof *row_of);
-        if (turn == 0)
-            status = device_new(&call->scratch, arena.bytes + 256, store->stream);
+        struct arena arena = {.base = call->scratch};
+        block = arena_take(&arena, is_in_place ? 0 : call->in_bytes);
+        refs = arena_take(&arena, n_refs * sizeof *refs);
+        row_of = arena_take(&arena, n_rows_of * sizeof *row_of);
+        if (turn == 0 && arena.bytes > 0)
+            status = device_new(&call->scratch, arena.bytes, store->stream);
     }
     if (status == 0)
-        status = enqueue(call, block, refs, row_of);
+        status = enqueue(call, way, block, refs, row_of);
     device_free(call->scratch, store->stream);
     call->scratch = NULL;
     return status;
+}
+
+int pull_start_together(struct call *const *calls, uint32_t n)
+{
+    struct store *store = calls[0]->store;
+    struct gather_pieces pieces = {.n = 0};
+    for (uint32_t i = 0; i < n; i++) {
+        int status = call_upload(calls[i], NULL, true);
+        if (status != 0)
+            return status;
+        struct pull_view view = view_of(calls[i]);
+        gather_add(&pieces, &view);
+    }
+    return launch_gather_pieces(store->view, pieces, store->stream);
 }
