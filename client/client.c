@@ -15,7 +15,7 @@ void embd_options_init(embd_options *options)
 
 uint32_t embd__next_msgid(embd_client *client)
 {
-    client->last_msgid = client->last_msgid >= UINT32_MAX - 1 ? 1 : client->last_msgid + 1;
+    client->last_msgid = client->last_msgid >= UINT32_MAX - 2 ? 1 : client->last_msgid + 1;
     return client->last_msgid;
 }
 
@@ -32,17 +32,12 @@ void embd__exchange_begin(embd_client *client, struct exchange *x, uint32_t dead
 
 /* ---- links ---- */
 
-/* The socket where it can be reached from here, else TCP. False: there is neither. */
-static bool choose_admin(const struct client_shard *shard, struct link_config *config)
+bool embd__choose_admin(const struct client_shard *shard, struct link_config *config)
 {
-    bool has_path = shard->admin_address[0] != '\0', has_host = shard->admin_host[0] != '\0';
-    config->is_path = has_path && (!has_host || access(shard->admin_address, W_OK) == 0);
-    config->address = config->is_path ? shard->admin_address : shard->admin_host;
-    if (config->is_path) {
-        config->token = NULL;
-        config->tls = NULL;
-    }
-    return has_path || has_host;
+    const char *path = shard->admin_address, *host = shard->admin_host;
+    config->is_path = path[0] != '\0' && (host[0] == '\0' || access(path, W_OK) == 0);
+    config->address = config->is_path ? path : host;
+    return config->address[0] != '\0';
 }
 
 static int open_links(embd_client *client)
@@ -53,12 +48,18 @@ static int open_links(embd_client *client)
         config.shard = i;
         config.n_shards = client->n_shards;
         config.client_id = client->id;
+        config.on_unreached = embd__follow;
+        config.arg = client;
         int status = embd__link_open(&config, &shard->link, &client->error);
         if (status != EMBD_OK)
             return status;
         config.client_id = 0;
-        if (!choose_admin(shard, &config))
+        if (!embd__choose_admin(shard, &config))
             continue;
+        if (config.is_path) {
+            config.token = NULL;
+            config.tls = NULL;
+        }
         status = embd__link_open(&config, &shard->admin, &client->error);
         if (status != EMBD_OK)
             return status;
@@ -179,6 +180,8 @@ static int establish(embd_client *client, const char *servers)
     if (status == EMBD_OK)
         status = choose_id(client);
     if (status == EMBD_OK)
+        status = embd__follow_open(client, servers, &client->error);
+    if (status == EMBD_OK)
         status = embd__map_find(client, servers, deadline_ns);
     if (status == EMBD_OK)
         status = open_links(client);
@@ -226,11 +229,11 @@ void embd_close(embd_client *client)
         if (client->shards[i].admin != NULL)
             embd__link_close(client->shards[i].admin);
     }
+    embd__follow_close(client);
     embd__courier_fini(&client->courier);
+    embd__follow_fini(client);
     for (uint32_t i = 0; i < client->n_shards; i++) {
-        free(client->shards[i].address);
-        free(client->shards[i].admin_address);
-        free(client->shards[i].admin_host);
+        free(client->shards[i].texts);
     }
     free(client->shards);
     embd__calls_fini(client);

@@ -5,13 +5,16 @@
 
 #include "arena.h"
 #include "distinct.h"
+#include "follow.h"
 #include "identity.h"
 #include "schema.h"
 #include "thread.h"
 
 struct client_shard {
-    char *address, *admin_address; /* the client's; admin_address "" where the server has none */
-    char *admin_host; /* "host:port" of the admin listener on TCP, "" where there is none */
+    /* Changed by the loop's thread where the shard moves (follow.c); what they point to stays.
+     * admin_address is "" where the server has none, admin_host, "host:port" on TCP, likewise. */
+    char *_Atomic address, *_Atomic admin_address, *_Atomic admin_host;
+    char *texts; /* that they were in the first map; the client's */
     struct link *link, *admin; /* admin is NULL where there is none */
 };
 
@@ -43,6 +46,7 @@ struct embd_client {
     struct embd_call *free_calls; /* those not in use */
     struct exchange request;      /* of request.h */
     struct distinct distinct;     /* of the rows plan */
+    struct follower follower;
 };
 
 uint32_t embd__next_msgid(struct embd_client *client);
@@ -53,6 +57,16 @@ void embd__exchange_begin(struct embd_client *client, struct exchange *x, uint32
  * read; and errors of embd_connect. */
 int embd__map_find(struct embd_client *client, const char *servers, uint64_t deadline_ns);
 struct link_config embd__link_config(struct embd_client *client, const char *address);
+
+/* A shard as the answer to `cluster` has it. */
+struct map_entry {
+    char address[512], admin[512], admin_tcp[512];
+};
+int embd__map_entry_read(struct reader *r, const msgpack_object *item, struct map_entry *out);
+
+/* Sets address and is_path to the socket of the shard's admin listener where it can be reached from here, else
+ * to its port. False: there is neither. */
+bool embd__choose_admin(const struct client_shard *shard, struct link_config *config);
 
 /* request.c: embd__request on any link; what embd__request_begin began may have been given
  * fail_fast. */

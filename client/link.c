@@ -506,6 +506,8 @@ static void lose(struct link *link, int status, const char *why)
                  link->last.text);
     if (link->queue.head != NULL && link->state == LINK_IDLE)
         want_connection(link);
+    if (was != LINK_READY && link->config.on_unreached != NULL)
+        link->config.on_unreached(link->config.arg);
 }
 
 /* ---- deadlines ---- */
@@ -692,6 +694,28 @@ void embd__link_close(struct link *link)
     fail_flights(link, EMBD_CLOSED, "the client was closed");
     uv_close((uv_handle_t *)&link->retry, on_timer_closed);
     uv_close((uv_handle_t *)&link->deadline, on_timer_closed);
+}
+
+bool embd__link_is_up(const struct link *link)
+{
+    return link->state == LINK_READY;
+}
+
+int embd__link_move(struct link *link, const char *address, bool is_path, struct embd__error *e)
+{
+    struct address host = link->host;
+    if (!is_path && embd__address_read(address, strlen(address), &host, e) != EMBD_OK)
+        return e->status;
+    link->host = host;
+    link->config.address = address;
+    link->config.is_path = is_path;
+    link->pause_ms = link->config.reconnect_min_ms;
+    link->next_try_ns = 0;
+    if (link->state == LINK_WAITING) {
+        uv_timer_stop(&link->retry);
+        begin_connect(link);
+    }
+    return EMBD_OK;
 }
 
 const char *embd__link_address(const struct link *link)

@@ -23,6 +23,8 @@ struct link_config {
     const char *tls_host;     /* what the certificate is for; NULL: the address's host */
     uint32_t shard, n_shards; /* checked in hello; SHARD_ANY: not known */
     uint32_t reconnect_min_ms, reconnect_max_ms;
+    void (*on_unreached)(void *arg); /* an attempt to connect has failed; NULL: nobody is told */
+    void *arg;
 };
 
 /* EMBD_INVALID: the address cannot be read; EMBD_NO_MEMORY. Nothing is connected before the first
@@ -31,6 +33,12 @@ int embd__link_open(const struct link_config *config, struct link **out, struct 
 /* Ends all its exchanges with EMBD_CLOSED and its handles; the memory is freed when the loop has
  * run. */
 void embd__link_close(struct link *link);
+
+bool embd__link_is_up(const struct link *link);
+
+/* Connects to another address from the next time on, which is at once where it waits to. What is
+ * connected stays. EMBD_INVALID: it cannot be read, and the old one stays. */
+int embd__link_move(struct link *link, const char *address, bool is_path, struct embd__error *e);
 
 /* Sends in the order called. Never fails here: on_end tells, possibly from within. */
 void embd__link_send(struct link *link, struct exchange *x);

@@ -1,7 +1,8 @@
 /* map.c - finding the cluster: the first address that answers tells the map of all shards.
  *
  * A list is gone through once. A name (dns://) is looked up and all it stands for is asked; while
- * none answers, it is looked up again, until the deadline: servers may be starting, or moving. */
+ * none answers, it is looked up again, until the deadline: servers may be starting, or moving. A
+ * server that does not know yet where all shards are is asked again as well. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,27 +12,39 @@
 #include "request.h"
 #include "resolve.h"
 
-#define ADMIN_PATH_MAX 256u
-
 /* ---- reading the map ---- */
 
-static char *copy_field(struct fields *f, const char *name, const char *absent)
+int embd__map_entry_read(struct reader *r, const msgpack_object *item, struct map_entry *out)
 {
-    char text[ADMIN_PATH_MAX + ADDRESS_HOST_MAX];
-    embd__field_str(f, name, text, sizeof text, absent);
-    if (f->reader->error->status != EMBD_OK)
-        return NULL;
-    char *copy = strdup(text);
-    if (copy == NULL)
-        embd__error_set(f->reader->error, EMBD_NO_MEMORY, "no memory for the map of the cluster");
-    return copy;
+    struct fields f;
+    embd__list_map(r, item, &f, "a shard of cluster");
+    embd__field_str(&f, "address", out->address, sizeof out->address, NULL);
+    embd__field_str(&f, "admin", out->admin, sizeof out->admin, "");
+    embd__field_str(&f, "admin_tcp", out->admin_tcp, sizeof out->admin_tcp, "");
+    return r->error->status;
+}
+
+/* Keeps the texts of an entry, in one block. */
+static int keep(struct client_shard *shard, const struct map_entry *entry, struct embd__error *e)
+{
+    size_t bytes = strlen(entry->address) + strlen(entry->admin) + strlen(entry->admin_tcp) + 3;
+    shard->texts = malloc(bytes);
+    if (shard->texts == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the map of the cluster");
+    shard->address = shard->texts;
+    shard->admin_address = stpcpy(shard->texts, entry->address) + 1;
+    shard->admin_host = stpcpy(shard->admin_address, entry->admin) + 1;
+    strcpy(shard->admin_host, entry->admin_tcp);
+    return EMBD_OK;
 }
 
 static int read_map(embd_client *client, struct reader *r)
 {
-    struct fields fields, item;
+    struct fields fields;
+    struct map_entry entry;
     const msgpack_object *items;
     embd__read_fields(&fields, r, "cluster");
+    client->follower.version = embd__field_uint(&fields, "version", 0, UINT64_MAX - 1, 0);
     uint32_t n = embd__field_list(&fields, "shards", LIMIT_SHARDS, &items);
     if (r->error->status == EMBD_OK && n == 0)
         embd__error_set(r->error, EMBD_PROTOCOL, "a cluster of 0 shards");
@@ -41,12 +54,9 @@ static int read_map(embd_client *client, struct reader *r)
     if (client->shards == NULL)
         return embd__error_set(r->error, EMBD_NO_MEMORY, "no memory for %u shards", n);
     client->n_shards = n;
-    for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++) {
-        embd__list_map(r, &items[i], &item, "a shard of cluster");
-        client->shards[i].address = copy_field(&item, "address", NULL);
-        client->shards[i].admin_address = copy_field(&item, "admin", "");
-        client->shards[i].admin_host = copy_field(&item, "admin_tcp", "");
-    }
+    for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++)
+        if (embd__map_entry_read(r, &items[i], &entry) == EMBD_OK)
+            keep(&client->shards[i], &entry, r->error);
     return r->error->status;
 }
 
@@ -177,9 +187,14 @@ static int ask_all(embd_client *client, const char *servers, uint32_t n, uint64_
     return status;
 }
 
-/* Whether asking again later may help. */
-static bool may_change(int status)
+/* Whether asking again later may help: a cluster that is forming, or names that stand for nobody
+ * yet. */
+static bool may_change(int status, bool has_names)
 {
+    if (status == EMBD_BUSY)
+        return true;
+    if (!has_names)
+        return false;
     return status == EMBD_UNREACHABLE || status == EMBD_CLOSED || status == EMBD_DEADLINE ||
            status == EMBD_DRAINING;
 }
@@ -194,7 +209,7 @@ int embd__map_find(embd_client *client, const char *servers, uint64_t deadline_n
     for (;;) {
         status = ask_all(client, servers, n, deadline_ns);
         uint64_t again_ns = uv_hrtime() + (uint64_t)pause_ms * 1000000;
-        if (status == EMBD_OK || !has_names || !may_change(status) || again_ns >= deadline_ns)
+        if (status == EMBD_OK || !may_change(status, has_names) || again_ns >= deadline_ns)
             return status;
         usleep(pause_ms * 1000);
         pause_ms *= 2;

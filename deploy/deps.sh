@@ -3,7 +3,7 @@
 # Touches no network when everything is already there. Usage: deploy/deps.sh [--check] [--torch] [--tools]
 #   --check   install nothing; exit 1 and name what is missing
 #   --tools   what checks use where it is there, and skip without: man pages (scdoc), lintian, promtool (prometheus),
-#             Chromium, a name server (dnsmasq-base, iproute2)
+#             Chromium, a name server (dnsmasq-base, iproute2), etcd
 #   --torch   PyTorch too, which the modules of embd.torch need and nothing else does
 set -eu
 
@@ -11,7 +11,7 @@ packages="
 build-essential clang cmake git ninja-build pkg-config
 libclang-rt-14-dev
 libssl-dev openssl
-libcmocka-dev libjansson-dev librandom123-dev libsmartcols-dev libuv1-dev libxxhash-dev
+libcmocka-dev libcurl4-openssl-dev libjansson-dev librandom123-dev libsmartcols-dev libuv1-dev libxxhash-dev
 libyaml-dev
 libmsgpack-dev
 python3 python3-msgpack python3-pynvim python3-yaml
@@ -22,7 +22,7 @@ check=no
 for flag in "$@"; do
     case $flag in
     --check) check=yes ;;
-    --tools) packages="$packages scdoc lintian dpkg-dev prometheus chromium dnsmasq-base iproute2" ;;
+    --tools) packages="$packages scdoc lintian dpkg-dev prometheus chromium dnsmasq-base iproute2 etcd-server" ;;
     --torch) packages="$packages python3-torch" ;;
     *)
         echo "deps: '$flag' is not understood; flags are --check, --tools and --torch" >&2

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "member.h"
 #include "settings.h"
 
 struct sources {
@@ -155,7 +156,8 @@ static int check_reach(const struct sources *from, const struct settings *entry,
                         "nor tokens are asked for; without them only loopback addresses are "
                         "listened on (127.0.0.1, ::1)",
                         listen->text);
-    if (listen_address_is_any(&server->address) && server->advertise[0] == '\0')
+    bool is_in_etcd = !is_self && from->file.top.of[SETTING_ETCD].text != NULL;
+    if (listen_address_is_any(&server->address) && server->advertise[0] == '\0' && !is_in_etcd)
         return complain(e, EMBD_INVALID, SETTING_LISTEN, listen,
                         "'%.100s' is every address of this machine; advertise has to name the one "
                         "that clients connect to",
@@ -211,6 +213,9 @@ static int read_server(const struct sources *from, const struct settings *entry,
         return status;
     out->shards = (uint32_t)shards;
     out->first_shard = first_shard;
+    out->is_listed =
+        listen->text != NULL && out->address.port != 0 &&
+        (!listen_address_is_any(&out->address) || out->advertise[0] != '\0');
     if (out->address.port != 0 && out->address.port + shards - 1 > 65535)
         return complain(e, EMBD_INVALID, SETTING_LISTEN, listen,
                         "%u shards from port %u on pass port 65535", out->shards,
@@ -234,12 +239,12 @@ static int check_servers(const struct sources *from, const struct config *config
     static const enum setting_id shared[] = {SETTING_LISTEN, SETTING_SHARDS};
     if (config->n_servers == 1)
         return EMBD_OK;
-    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+    for (size_t i = config->has_etcd ? 1 : 0; i < sizeof shared / sizeof *shared; i++)
         if (from->flags.of[shared[i]].text != NULL)
             return complain(e, EMBD_INVALID, shared[i], &from->flags.of[shared[i]],
                             "the other servers of %s read it from there; set it in the file",
                             from->file.path);
-    for (uint32_t i = 0; i < config->n_servers; i++) {
+    for (uint32_t i = 0; i < config->n_servers && !config->has_etcd; i++) {
         const struct setting *listen = pick(from, &from->file.servers[i], false, SETTING_LISTEN);
         if (config->servers[i].address.port == 0)
             return complain(e, EMBD_INVALID, SETTING_LISTEN, listen,
@@ -284,9 +289,45 @@ static int find_self(const struct sources *from, uint32_t *out, struct embd__err
     return EMBD_OK;
 }
 
+/* A cluster in etcd: its servers are known by their names. */
+static int read_etcd(const struct sources *from, struct config *out, struct embd__error *e)
+{
+    const struct setting *at = &from->file.top.of[SETTING_ETCD];
+    struct embd__error why = {0};
+    uint64_t lease_s;
+    if (read_count(SETTING_ETCD_LEASE, &from->file.top.of[SETTING_ETCD_LEASE], 1, 3600,
+                   MEMBER_LEASE_S, &lease_s, e) != EMBD_OK)
+        return e->status;
+    out->has_etcd = at->text != NULL;
+    out->etcd_lease_s = (uint32_t)lease_s;
+    if (!out->has_etcd)
+        return EMBD_OK;
+    if (etcd_place_read(at->text, &out->etcd, &why) != EMBD_OK)
+        return complain(e, why.status, SETTING_ETCD, at, "%s", why.text);
+    for (uint32_t i = 0; i < from->file.n_servers; i++) {
+        const char *name = from->file.servers[i].of[SETTING_SERVER_NAME].text;
+        bool is_plain =
+            name != NULL && name[0] != '\0' &&
+            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") ==
+                strlen(name);
+        if (!is_plain)
+            return complain(e, EMBD_INVALID, SETTING_ETCD, at,
+                            "server %u has no name of letters, digits and _-.", i);
+        for (uint32_t j = 0; j < i; j++)
+            if (strcmp(name, from->file.servers[j].of[SETTING_SERVER_NAME].text) == 0)
+                return complain(e, EMBD_INVALID, SETTING_ETCD, at, "two servers are called '%.60s'",
+                                name);
+    }
+    if (from->file.n_servers == 0)
+        return complain(e, EMBD_INVALID, SETTING_ETCD, at, "there is no list of servers");
+    return EMBD_OK;
+}
+
 static int read_servers(const struct sources *from, struct config *out, struct embd__error *e)
 {
-    int status = find_self(from, &out->self, e);
+    int status = read_etcd(from, out, e);
+    if (status == EMBD_OK)
+        status = find_self(from, &out->self, e);
     if (status != EMBD_OK)
         return status;
     uint32_t n = from->file.n_servers > 0 ? from->file.n_servers : 1;

@@ -3,6 +3,7 @@
 #ifndef EMBD_CONFIG_H
 #define EMBD_CONFIG_H
 
+#include "etcd.h"
 #include "hub.h"
 #include "keys.h"
 #include "listener.h"
@@ -18,6 +19,7 @@ struct config_server {
     char advertise[256];         /* host; "": that of `address` */
     struct listen_address admin; /* of the first shard's admin listener on TCP */
     bool has_admin;
+    bool is_listed; /* the file says where it listens */
 };
 
 #define CONFIG_CPUS_MAX 256
@@ -31,6 +33,9 @@ enum config_http {
 
 struct config {
     char cluster_name[64];
+    bool has_etcd; /* servers are where they say in etcd */
+    struct etcd_place etcd;
+    uint32_t etcd_lease_s;
     struct config_server *servers;
     uint32_t n_servers, self;
     struct listen_address http;

@@ -18,6 +18,7 @@
 #include "config.h"
 #include "http.h"
 #include "loop.h"
+#include "member.h"
 #include "notify.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_BIND = 3 };
@@ -31,6 +32,8 @@ struct process {
     char **addresses, **admin_addresses; /* [config.n_shards], of the cluster */
     char **admin_hosts;                  /* likewise, on TCP; "" where there is none */
     struct keys keys;
+    struct member *member; /* of a cluster in etcd; NULL: it is in the file */
+    struct member_server *member_servers;
     struct http *http; /* NULL: off */
     struct http_process http_process;
     uv_loop_t uv;
@@ -273,10 +276,12 @@ static int list_server(struct process *p, const struct config_server *server, st
             server == self(p) ? loop_port(p->loops[i]) : (uint16_t)(server->address.port + i);
         uint16_t admin = admin_port(p, server, i);
         char path[108];
+        bool is_known = server == self(p) || server->is_listed || !p->config.has_etcd;
         if (admin_socket_path(server->admin_dir, port, path, e) != EMBD_OK)
             return EXIT_USAGE;
-        p->addresses[shard] = name_address(server, &server->address, port);
-        p->admin_addresses[shard] = strdup(path);
+        p->addresses[shard] =
+            is_known ? name_address(server, &server->address, port) : strdup("");
+        p->admin_addresses[shard] = strdup(is_known ? path : "");
         p->admin_hosts[shard] =
             admin != 0 ? name_address(server, &server->admin, admin) : strdup("");
         if (p->addresses[shard] == NULL || p->admin_addresses[shard] == NULL ||
@@ -304,7 +309,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .index = self(p)->first_shard + i,
             .n_shards = p->config.n_shards,
             .cluster_name = p->config.cluster_name,
-            .map_version = 1, /* the file's; it cannot change while the processes run */
+            .map_version = 1, /* the file's; those of etcd are greater */
             .addresses = (const char *const *)p->addresses,
             .admin_addresses = (const char *const *)p->admin_addresses,
             .admin_hosts = (const char *const *)p->admin_hosts,
@@ -319,6 +324,54 @@ static int start_shards(struct process *p, struct embd__error *e)
         p->n_started++;
     }
     return EXIT_OK;
+}
+
+/* ---- a cluster in etcd ---- */
+
+/* On the member's thread. */
+static void on_map(void *arg, const struct member_map *map)
+{
+    struct process *p = arg;
+    for (uint32_t i = 0; i < p->n_started; i++) {
+        struct shard_map *copy = shard_map_new(
+            map->version, map->n_shards, (const char *const *)map->addresses,
+            (const char *const *)map->admin_addresses, (const char *const *)map->admin_hosts);
+        if (copy != NULL)
+            loop_remap(p->loops[i], copy);
+        else
+            log_event(LOG_ERROR, "map", "why=\"no memory for version %llu\"",
+                      (unsigned long long)map->version);
+    }
+}
+
+static int join_cluster(struct process *p, struct embd__error *e)
+{
+    const struct config *config = &p->config;
+    if (!config->has_etcd)
+        return EXIT_OK;
+    p->member_servers = calloc(config->n_servers, sizeof *p->member_servers);
+    if (p->member_servers == NULL) {
+        embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
+        return EXIT_FAILED;
+    }
+    for (uint32_t i = 0; i < config->n_servers; i++)
+        p->member_servers[i] = (struct member_server){
+            config->servers[i].name, config->servers[i].first_shard, config->servers[i].shards};
+    const struct member_map start = {1, config->n_shards, p->addresses, p->admin_addresses,
+                                     p->admin_hosts};
+    const struct member_config member = {
+        .place = config->etcd,
+        .lease_s = config->etcd_lease_s,
+        .servers = p->member_servers,
+        .n_servers = config->n_servers,
+        .self = config->self,
+        .start = &start,
+        .on_map = on_map,
+        .on_lost = on_drain,
+        .arg = p,
+    };
+    int status = member_open(&member, &p->member, e);
+    return status == EMBD_OK ? EXIT_OK : status == EMBD_UNSUPPORTED ? EXIT_USAGE : EXIT_FAILED;
 }
 
 static void announce(const struct process *p)
@@ -390,6 +443,8 @@ static int open_process(struct process *p, struct embd__error *e)
         code = start_shards(p, e);
     if (code == EXIT_OK)
         code = start_http(p, e);
+    if (code == EXIT_OK)
+        code = join_cluster(p, e);
     return code;
 }
 
@@ -402,12 +457,14 @@ static void free_list(char **list, uint32_t n)
 
 static void close_process(struct process *p)
 {
+    member_close(p->member);
     for (uint32_t i = 0; p->loops != NULL && i < p->n; i++)
         loop_close(p->loops[i]);
     free_list(p->addresses, p->config.n_shards);
     free_list(p->admin_addresses, p->config.n_shards);
     free_list(p->admin_hosts, p->config.n_shards);
     free(p->loops);
+    free(p->member_servers);
     free(p->beats);
     keys_drop(&p->keys);
     config_fini(&p->config);

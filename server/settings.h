@@ -56,6 +56,8 @@ enum {
       "Name or address by which clients reach this server (that of --listen)")                     \
     X(CLUSTER_NAME, "name", IN_CLUSTER, "NAME", "")                                                \
     X(CLUSTER_NAME_FLAG, "cluster_name", IN_FLAGS, "NAME", "Name of the cluster (embd)")           \
+    X(ETCD, "etcd", IN_CLUSTER, "etcd://HOST:PORT[,...]/PREFIX", "")                               \
+    X(ETCD_LEASE, "etcd_lease", IN_CLUSTER, "SECONDS", "")                                         \
     X(SERVER_NAME, "name", IN_SERVER, "NAME", "")                                                  \
     X(CPUS, "cpus", IN_FLAGS | IN_TOP, "LIST",                                                     \
       "Pin shard threads to these CPUs in turn: 0,2,3 (not pinned)")                               \

@@ -251,7 +251,8 @@ EMBD_API void embd_options_init(embd_options *options);
 /* Connects to a cluster: asks the first address of `servers` ("host:port[,host:port]...") that answers for
  * the map of all shards, then connects to each. Items may also be names that are looked up, and looked up again while
  * nobody answers, until the deadline: "dns://NAME:PORT" is every address of NAME, "dns://_SERVICE._PROTO.NAME" every
- * server of its SRV records. Lost connections look the host of their shard's address up again. `options` may be NULL.
+ * server of its SRV records. Lost connections look the host of their shard's address up again, and where a shard has moved to (the map
+ * is in etcd then), another one is asked. `options` may be NULL.
  * Blocks up to the deadline. EMBD_INVALID: an address, token or certificate cannot be read; EMBD_UNREACHABLE;
  * EMBD_PROTOCOL: the peer is no embd, of another protocol version, or its certificate is not believed;
  * EMBD_DENIED: the server does not know the token, or asks for one; EMBD_NO_MEMORY. On failure `*client_out` is NULL and
@@ -267,7 +268,7 @@ EMBD_API const char *embd_last_error(const embd_client *client);
 
 EMBD_API uint32_t embd_shard_count(const embd_client *client);
 
-/* "127.0.0.1:7700"; valid as long as the handle. NULL for shard >= embd_shard_count(). */
+/* "127.0.0.1:7700", where the shard is as far as the client knows; valid as long as the handle. NULL for shard >= embd_shard_count(). */
 EMBD_API const char *embd_shard_address(const embd_client *client, uint32_t shard);
 
 /* Round trip to one shard; *microseconds_out may be NULL. EMBD_UNREACHABLE, EMBD_DEADLINE, EMBD_CLOSED. */

@@ -35,8 +35,9 @@ struct loop {
     uv_timer_t tick;
     uv_prepare_t prepare;
     uv_idle_t busy; /* runs while a device works for the shard, so that the loop does not sleep */
-    uv_async_t drain, ask, rekey, wake;
+    uv_async_t drain, ask, rekey, remap, wake;
     _Atomic(struct keys *) next_keys;         /* crosses from the thread that reads files */
+    _Atomic(struct shard_map *) next_map;     /* crosses from the thread that learned of it */
     _Atomic(struct loop_question *) question; /* crosses from the asking thread */
     struct hub hub;
     uint16_t port, admin_port;
@@ -199,6 +200,7 @@ static void go_on_draining(struct loop *loop)
         uv_close((uv_handle_t *)&loop->busy, NULL);
         uv_close((uv_handle_t *)&loop->drain, NULL);
         uv_close((uv_handle_t *)&loop->rekey, NULL);
+        uv_close((uv_handle_t *)&loop->remap, NULL);
         uv_close((uv_handle_t *)&loop->ask, NULL);
         uv_close((uv_handle_t *)&loop->wake, NULL);
     }
@@ -323,6 +325,22 @@ int loop_rekey(struct loop *loop, const struct keys *keys, struct embd__error *e
     return EMBD_OK;
 }
 
+/* ---- another map ---- */
+
+static void on_remap(uv_async_t *async)
+{
+    struct loop *loop = async->data;
+    struct shard_map *next = atomic_exchange(&loop->next_map, NULL);
+    if (next != NULL)
+        shard_set_map(loop->hub.shard, next);
+}
+
+void loop_remap(struct loop *loop, struct shard_map *map)
+{
+    free(atomic_exchange(&loop->next_map, map)); /* the one before was never taken */
+    uv_async_send(&loop->remap);
+}
+
 /* ---- starting ---- */
 
 static void net_stats(void *arg, struct shard_net_stats *out)
@@ -392,7 +410,7 @@ static void close_hub(struct hub *hub)
 static void start_handles(struct loop *loop)
 {
     loop->tick.data = loop->prepare.data = loop->drain.data = loop->ask.data = loop->rekey.data =
-        loop;
+        loop->remap.data = loop;
     uv_timer_init(&loop->uv, &loop->tick);
     uv_timer_start(&loop->tick, on_tick, TICK_MS, TICK_MS);
     uv_prepare_init(&loop->uv, &loop->prepare);
@@ -413,6 +431,8 @@ int loop_start(struct loop *loop, const struct shard_config *shard, struct embd_
         uv_status = uv_async_init(&loop->uv, &loop->ask, on_ask);
     if (uv_status == 0)
         uv_status = uv_async_init(&loop->uv, &loop->rekey, on_rekey);
+    if (uv_status == 0)
+        uv_status = uv_async_init(&loop->uv, &loop->remap, on_remap);
     enter(loop, PHASE_SERVING);
     if (uv_status == 0)
         uv_status = uv_thread_create(&loop->thread, run, loop);
@@ -441,5 +461,6 @@ void loop_close(struct loop *loop)
         uv_thread_join(&loop->thread);
     close_hub(&loop->hub);
     drop_keys(atomic_exchange(&loop->next_keys, NULL));
+    free(atomic_exchange(&loop->next_map, NULL));
     destroy(loop);
 }

@@ -60,6 +60,10 @@ void loop_drain(struct loop *loop);
  * Any thread. EMBD_NO_MEMORY: nothing changes. */
 int loop_rekey(struct loop *loop, const struct keys *keys, struct embd__error *e);
 
+/* From now on the shard tells this map, made by shard_map_new; it is taken. Any thread, between loop_start and
+ * loop_close. */
+void loop_remap(struct loop *loop, struct shard_map *map);
+
 /* Grows while the shard's loop turns. Any thread. */
 uint64_t loop_beats(const struct loop *loop);
 

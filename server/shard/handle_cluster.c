@@ -68,6 +68,10 @@ int handle_cluster(struct call *call)
     embd__read_fields(&f, &call->reader, "cluster");
     if (call_end(call, &f) != EMBD_OK)
         return call->error.status;
+    for (uint32_t i = 0; i < config->n_shards; i++)
+        if (config->addresses[i][0] == '\0')
+            return embd__error_set(&call->error, EMBD_BUSY,
+                                   "cluster: shard %u is not on the map yet", i);
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
     embd__msg_map(m, 4);

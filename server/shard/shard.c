@@ -77,6 +77,7 @@ void shard_close(struct shard *shard)
     if (shard->data_dir >= 0)
         close(shard->data_dir);
     access_drop(shard->access);
+    free(shard->map);
     free(shard);
 }
 

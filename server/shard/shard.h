@@ -27,7 +27,7 @@ struct shard_config {
     uint32_t index, n_shards;          /* in the cluster */
     const char *cluster_name;
     uint64_t map_version;              /* of the cluster's shard map */
-    const char *const *addresses;      /* [n_shards] "host:port" of data listeners */
+    const char *const *addresses;      /* [n_shards] "host:port" of data listeners; "": not known yet */
     const char *const *admin_addresses; /* [n_shards] paths of admin sockets; "" where not on this host */
     const char *const *admin_hosts; /* [n_shards] "host:port" of admin listeners on TCP, "" where there is none; NULL: none */
     const struct store_ops *store;
@@ -142,6 +142,17 @@ void shard_request_fini(struct shard *shard, struct request *request);
 
 /* The connection is gone: its holds end. After the fini of its requests. */
 void shard_session_end(struct shard *shard, struct shard_session *session);
+
+/* Where the shards of the cluster are. One block of memory: free() frees it. */
+struct shard_map {
+    uint64_t version;
+    const char *const *addresses, *const *admin_addresses, *const *admin_hosts; /* as in shard_config */
+};
+/* A copy of the lists; NULL: out of memory. Any thread. */
+struct shard_map *shard_map_new(uint64_t version, uint32_t n_shards, const char *const *addresses,
+                                const char *const *admin_addresses, const char *const *admin_hosts);
+/* From now on `cluster` answers this. Takes the map. */
+void shard_set_map(struct shard *shard, struct shard_map *map);
 
 /* From now on hello takes tokens of this list. Only where config.access was given. */
 void shard_set_access(struct shard *shard, struct access *access);

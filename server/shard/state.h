@@ -3,8 +3,8 @@
  * Reading order: dispatch.c (a request comes in, is handled or parked, and is answered), hold.c
  * (what parks), work.c (what a request keeps until its last byte is sent), parts.c and check.c
  * (data against schemas), pull.c, settle.c, push.c, room.c, rounds.c, round_step.c, then
- * commit.c (journaled tables: the record first), handle_*.c, scan.c, load.c, snapshot.c, report.c,
- * stats.c; stages.c and histogram.c for how long it all took. */
+ * commit.c (journaled tables: the record first), handle_*.c, scan.c, load.c, snapshot.c,
+ * shard_map.c, report.c, stats.c; stages.c and histogram.c for how long it all took. */
 #ifndef EMBD_SHARD_STATE_H
 #define EMBD_SHARD_STATE_H
 
@@ -55,6 +55,7 @@ struct shard {
     bool is_replaying;       /* a record is being handled: nothing is journaled */
     int data_dir; /* descriptor of config.data_dir, or -1 */
     struct access *access; /* a share; NULL: no tokens */
+    struct shard_map *map; /* that config's lists are of; NULL: the caller's */
     bool draining;
 };
 

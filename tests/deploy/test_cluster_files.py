@@ -33,6 +33,72 @@ def embd_flags():
     return set(re.findall(r"--[a-z][a-z-]*", run("--help").stdout))
 
 
+# The fields of the Kubernetes API that these files use, and the type of each: a leaf is a Python type, [x] a list of
+# x, {...} an object of these fields and no others, {str: x} a map. From the API reference of apps/v1, core/v1, policy/v1.
+LABELS = {str: str}
+META = {"name": str, "namespace": str, "labels": LABELS, "annotations": LABELS}
+SELECTOR = {"matchLabels": LABELS}
+PROBE = {"httpGet": {"path": str, "port": (str, int), "scheme": str}, "periodSeconds": int, "failureThreshold": int,
+         "timeoutSeconds": int, "initialDelaySeconds": int, "successThreshold": int}
+RESOURCES = {"requests": LABELS, "limits": LABELS}
+CONTAINER = {
+    "name": str, "image": str, "args": [str], "command": [str], "resources": RESOURCES,
+    "env": [{"name": str, "value": str, "valueFrom": {"fieldRef": {"fieldPath": str, "apiVersion": str}}}],
+    "ports": [{"name": str, "containerPort": int, "protocol": str}],
+    "startupProbe": PROBE, "livenessProbe": PROBE, "readinessProbe": PROBE,
+    "lifecycle": {"preStop": {"exec": {"command": [str]}}},
+    "securityContext": {"allowPrivilegeEscalation": bool, "readOnlyRootFilesystem": bool, "capabilities": {"drop": [str]}},
+    "volumeMounts": [{"name": str, "mountPath": str, "subPath": str, "readOnly": bool}]}
+POD = {
+    "terminationGracePeriodSeconds": int, "hostNetwork": bool, "dnsPolicy": str, "containers": [CONTAINER],
+    "securityContext": {"runAsNonRoot": bool, "runAsUser": int, "runAsGroup": int, "fsGroup": int,
+                        "seccompProfile": {"type": str}},
+    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": int, "podAffinityTerm": {"topologyKey": str, "labelSelector": SELECTOR}}]}},
+    "tolerations": [{"key": str, "operator": str, "effect": str, "value": str}],
+    "volumes": [{"name": str, "configMap": {"name": str, "defaultMode": int},
+                 "secret": {"secretName": str, "defaultMode": int}, "emptyDir": {"medium": str, "sizeLimit": str}}]}
+API = {
+    ("v1", "ConfigMap"): {"data": LABELS},
+    ("v1", "Service"): {"spec": {"clusterIP": str, "publishNotReadyAddresses": bool, "selector": LABELS,
+                                 "ports": [{"name": str, "port": int, "targetPort": (str, int), "protocol": str}]}},
+    ("policy/v1", "PodDisruptionBudget"): {"spec": {"maxUnavailable": (int, str), "minAvailable": (int, str),
+                                                    "selector": SELECTOR}},
+    ("apps/v1", "StatefulSet"): {"spec": {
+        "serviceName": str, "replicas": int, "podManagementPolicy": str, "selector": SELECTOR,
+        "template": {"metadata": META, "spec": POD},
+        "volumeClaimTemplates": [{"metadata": META, "spec": {"accessModes": [str], "storageClassName": str,
+                                                             "resources": RESOURCES}}]}}}
+NAME = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+QUANTITY = re.compile(r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$")
+
+
+def check_value(test, where, value, kind):
+    """A value against the type that the API gives its field."""
+    if isinstance(kind, list):
+        test.assertIsInstance(value, list, where)
+        for i, item in enumerate(value):
+            check_value(test, f"{where}[{i}]", item, kind[0])
+    elif isinstance(kind, dict):
+        test.assertIsInstance(value, dict, where)
+        for name, item in value.items():
+            test.assertTrue(str in kind or name in kind, f"{where} has no field {name}")
+            check_value(test, f"{where}.{name}", item, kind[str] if str in kind else kind[name])
+    else:
+        test.assertIsInstance(value, kind, where)
+        test.assertTrue(kind is bool or not isinstance(value, bool), where)
+        if where.endswith((".name", ".serviceName")) and ".env[" not in where:
+            test.assertRegex(value, NAME, where)
+        if re.search(r"\.(requests|limits)\.[a-z./]+$|sizeLimit$", where):
+            test.assertRegex(value, QUANTITY, where)
+
+
+def check_fields(test, kinds):
+    for kind, document in kinds.items():
+        fields = {"apiVersion": str, "kind": str, "metadata": META, **API[document["apiVersion"], kind]}
+        check_value(test, kind, document, fields)
+
+
 class Kubernetes(unittest.TestCase):
     def setUp(self):
         self.set = base("statefulset.yaml")["spec"]
@@ -44,7 +110,7 @@ class Kubernetes(unittest.TestCase):
 
     def test_flags_are_those_of_the_binary(self):
         texts = [" ".join(self.container["args"])] + [read("kubernetes", "overlays", o, "kustomization.yaml") for o in
-                                                      ("cpu", "gpu")]
+                                                      ("cpu", "gpu", "etcd")]
         for text in texts:
             named = set(re.findall(r"--[a-z][a-z-]*", text))
             self.assertTrue(named)
@@ -55,6 +121,19 @@ class Kubernetes(unittest.TestCase):
             done = run("--config", os.path.join(KUBERNETES, "base", "embd.yaml"), "--server", server["name"], "--check")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(f"{len(self.servers)} servers", done.stdout)
+
+    def test_the_servers_read_the_configuration_of_the_cluster_in_etcd(self):
+        config = yaml.safe_load(read("kubernetes", "overlays", "etcd", "embd.yaml"))
+        servers = config["cluster"].pop("servers")
+        self.assertRegex(config["cluster"].pop("etcd"), "^etcd://")
+        theirs = {**self.config, "cluster": {**self.config["cluster"]}}
+        self.assertEqual([{**s, "advertise": s["name"] + ".embd"} for s in servers], theirs["cluster"].pop("servers"))
+        self.assertEqual(config, theirs)
+        path = os.path.join(KUBERNETES, "overlays", "etcd", "embd.yaml")
+        for server in servers:
+            done = run("--config", path, "--server", server["name"], "--advertise=10.0.0.7", "--check")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(run("--config", path, "--server", "embd-0", "--check").returncode, 2)
 
     def test_pods_services_and_the_list_of_servers_agree(self):
         service = base("service.yaml")
@@ -96,9 +175,24 @@ class Kubernetes(unittest.TestCase):
         self.assertTrue(self.container["securityContext"]["readOnlyRootFilesystem"])
         self.assertTrue(self.pod["securityContext"]["runAsNonRoot"])
 
+    def test_fields_are_those_of_the_api(self):
+        documents = {name: base(name) for name in ("disruption.yaml", "service.yaml", "statefulset.yaml")}
+        check_fields(self, {document["kind"]: document for document in documents.values()})
+        for place, value in ((("replicas",), "3"), (("template", "spec", "containers", 0, "livenessprobe"), {}),
+                             (("template", "spec", "containers", 0, "ports", 0, "name"), "data_0"),
+                             (("volumeClaimTemplates", 0, "spec", "resources", "requests", "storage"), "100 GB")):
+            document = base("statefulset.yaml")
+            at = document["spec"]
+            for key in place[:-1]:
+                at = at[key]
+            at[place[-1]] = value
+            with self.assertRaises(AssertionError, msg=place):
+                check_fields(self, {"StatefulSet": document})
+
     @unittest.skipUnless(shutil.which("kubectl"), "kubectl is not installed")
     def test_overlays_render(self):
-        for overlay, image, store in (("cpu", "embd", "host"), ("gpu", "embd-cuda", "cuda")):
+        for overlay, image, flags in (("cpu", "embd", ["--store=host"]), ("gpu", "embd-cuda", ["--store=cuda"]),
+                                      ("etcd", "embd", ["--store=host", "--advertise=$(HOST_IP)"])):
             done = subprocess.run(["kubectl", "kustomize", os.path.join(KUBERNETES, "overlays", overlay)], capture_output=True,
                                   text=True, timeout=60, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -107,7 +201,10 @@ class Kubernetes(unittest.TestCase):
             pod = kinds["StatefulSet"]["spec"]["template"]["spec"]
             container, = pod["containers"]
             self.assertEqual(container["image"], image)
-            self.assertEqual(container["args"][-1], f"--store={store}")
+            self.assertEqual(container["args"][4:], flags)
+            variables = {entry["name"] for entry in container["env"]}
+            self.assertLessEqual(set(re.findall(r"\$\((\w+)\)", " ".join(container["args"]))), variables)
+            check_fields(self, kinds)
             self.assertEqual(container["resources"]["limits"]["memory"], container["resources"]["requests"]["memory"])
             config = [v for v in pod["volumes"] if v["name"] == "config"][0]["configMap"]["name"]
             self.assertEqual(config, kinds["ConfigMap"]["metadata"]["name"])

@@ -29,8 +29,9 @@ def setting_offences():
     if len(listed) < 20:
         yield f"only {len(listed)} settings found in server/settings.h"
     for key, where in listed:
+        key = f"cluster.{key}" if where == "IN_CLUSTER" else key
         shown = f"`{key}`" if where != "IN_FLAGS" else f"`--{key.replace('_', '-')}"
-        if key != "name" and shown not in text:
+        if key not in ("name", "cluster.name") and shown not in text:
             yield f"README.md, Configuration: {shown.strip('`')} of server/settings.h is missing"
 
 

@@ -4,7 +4,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
-from embd_process import Embd  # noqa: E402
+from embd_process import Embd, run  # noqa: E402
 
 import embd  # noqa: E402
 

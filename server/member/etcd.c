@@ -1,0 +1,312 @@
+/* etcd.c - the happy path: a question is JSON with keys and values in base64, posted to the member
+ * that answered last; its answer is JSON again, with 64-bit numbers as text. A member that does not
+ * answer is passed over. A watch is an answer that does not end: its first line says that it has
+ * begun, the second what has changed, which is all that is waited for.
+ *
+ * What etcd sends is no more believed than what other peers send: answers are bounded, and of a
+ * kind that was not asked for is EMBD_PROTOCOL. */
+#include "etcd.h"
+
+#include <curl/curl.h>
+#include <jansson.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ANSWER_BYTES    (2 * (size_t)ETCD_VALUE_BYTES)
+#define CONNECT_MS      1000L
+#define BASE64_BYTES(n) (((n) + 2) / 3 * 4 + 1)
+
+struct etcd {
+    struct etcd_place place;
+    uint32_t member; /* that answered last */
+    CURL *curl;
+    struct curl_slist *headers;
+    const atomic_bool *stops;
+    char *answer; /* [ANSWER_BYTES + 1] */
+    size_t answer_bytes;
+    bool is_watch, has_changed;
+};
+
+/* ---- asking ---- */
+
+static bool is_event(const struct etcd *etcd)
+{
+    return memmem(etcd->answer, etcd->answer_bytes, "\"events\"", 8) != NULL ||
+           memmem(etcd->answer, etcd->answer_bytes, "\"canceled\"", 10) != NULL;
+}
+
+/* Fewer bytes than given end the transfer. */
+static size_t on_bytes(char *data, size_t size, size_t n, void *arg)
+{
+    struct etcd *etcd = arg;
+    size_t bytes = size * n;
+    if (bytes > ANSWER_BYTES - etcd->answer_bytes)
+        return 0;
+    memcpy(etcd->answer + etcd->answer_bytes, data, bytes);
+    etcd->answer_bytes += bytes;
+    etcd->answer[etcd->answer_bytes] = '\0';
+    etcd->has_changed = etcd->is_watch && is_event(etcd);
+    return etcd->has_changed ? 0 : bytes;
+}
+
+static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+{
+    const struct etcd *etcd = arg;
+    (void)a;
+    (void)b;
+    (void)c;
+    (void)d;
+    return atomic_load(etcd->stops);
+}
+
+int etcd_open(const struct etcd_place *place, const atomic_bool *stops, struct etcd **out,
+              struct embd__error *e)
+{
+    struct etcd *etcd = calloc(1, sizeof *etcd);
+    *out = NULL;
+    if (etcd == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for etcd");
+    etcd->place = *place;
+    etcd->stops = stops;
+    etcd->answer = malloc(ANSWER_BYTES + 1);
+    curl_global_init(CURL_GLOBAL_ALL);
+    etcd->curl = curl_easy_init();
+    etcd->headers = curl_slist_append(NULL, "Content-Type: application/json");
+    if (etcd->answer == NULL || etcd->curl == NULL || etcd->headers == NULL) {
+        etcd_close(etcd);
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for etcd");
+    }
+    curl_easy_setopt(etcd->curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(etcd->curl, CURLOPT_PROXY, "");
+    curl_easy_setopt(etcd->curl, CURLOPT_HTTPHEADER, etcd->headers);
+    curl_easy_setopt(etcd->curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+    curl_easy_setopt(etcd->curl, CURLOPT_WRITEFUNCTION, on_bytes);
+    curl_easy_setopt(etcd->curl, CURLOPT_WRITEDATA, etcd);
+    curl_easy_setopt(etcd->curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(etcd->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(etcd->curl, CURLOPT_XFERINFODATA, etcd);
+    *out = etcd;
+    return EMBD_OK;
+}
+
+void etcd_close(struct etcd *etcd)
+{
+    if (etcd == NULL)
+        return;
+    if (etcd->curl != NULL)
+        curl_easy_cleanup(etcd->curl);
+    curl_slist_free_all(etcd->headers);
+    free(etcd->answer);
+    free(etcd);
+}
+
+/* One member. Its answer is in etcd->answer. */
+static int post_one(struct etcd *etcd, const char *path, const char *body, uint32_t timeout_ms,
+                    struct embd__error *e)
+{
+    char url[512];
+    const char *member = etcd->place.members[etcd->member];
+    long code = 0;
+    snprintf(url, sizeof url, "%s%s", member, path);
+    etcd->answer_bytes = 0;
+    etcd->answer[0] = '\0';
+    etcd->has_changed = false;
+    curl_easy_setopt(etcd->curl, CURLOPT_URL, url);
+    curl_easy_setopt(etcd->curl, CURLOPT_POSTFIELDS, body);
+    curl_easy_setopt(etcd->curl, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+    CURLcode result = curl_easy_perform(etcd->curl);
+    curl_easy_getinfo(etcd->curl, CURLINFO_RESPONSE_CODE, &code);
+    if (atomic_load(etcd->stops))
+        return embd__error_set(e, EMBD_CLOSED, "etcd: the process ends");
+    bool is_quiet = etcd->is_watch && result == CURLE_OPERATION_TIMEDOUT && code == 200;
+    if (result != CURLE_OK && !etcd->has_changed && !is_quiet)
+        return embd__error_set(e, EMBD_UNREACHABLE, "etcd %s: %s", member,
+                               curl_easy_strerror(result));
+    if (code != 200)
+        return embd__error_set(e, EMBD_UNREACHABLE, "etcd %s: HTTP %ld %.200s", member, code,
+                               etcd->answer);
+    return EMBD_OK;
+}
+
+static int post(struct etcd *etcd, const char *path, json_t *body, uint32_t timeout_ms,
+                struct embd__error *e)
+{
+    char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_decref(body);
+    if (text == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a question to etcd");
+    int status = EMBD_UNREACHABLE;
+    for (uint32_t i = 0; i < etcd->place.n_members && status == EMBD_UNREACHABLE; i++) {
+        struct embd__error own = {.status = EMBD_OK};
+        status = post_one(etcd, path, text, timeout_ms, &own);
+        if (status == EMBD_UNREACHABLE)
+            etcd->member = (etcd->member + 1) % etcd->place.n_members;
+        if (status != EMBD_OK) {
+            e->status = EMBD_OK;
+            embd__error_set(e, status, "%s", own.text);
+        }
+    }
+    if (status == EMBD_OK)
+        e->status = EMBD_OK;
+    free(text);
+    return status;
+}
+
+/* The answer's object; NULL with the error set. */
+static json_t *read_answer(const struct etcd *etcd, struct embd__error *e)
+{
+    json_error_t why;
+    json_t *object = json_loadb(etcd->answer, etcd->answer_bytes, JSON_DISABLE_EOF_CHECK, &why);
+    if (json_is_object(object))
+        return object;
+    json_decref(object);
+    embd__error_set(e, EMBD_PROTOCOL, "etcd %s: the answer is no JSON object",
+                    etcd->place.members[etcd->member]);
+    return NULL;
+}
+
+/* ---- values ---- */
+
+/* A number, as JSON or as text; 0 where there is none, as in protobuf. */
+static int64_t number_of(const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    return json_is_string(value) ? strtoll(json_string_value(value), NULL, 10)
+                                 : (int64_t)json_integer_value(value);
+}
+
+static json_t *text_of(uint64_t number)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+    return json_string(text);
+}
+
+/* Bytes as base64, or NULL. */
+static json_t *packed(const char *bytes, size_t n)
+{
+    unsigned char *text = malloc(BASE64_BYTES(n));
+    if (text == NULL)
+        return NULL;
+    EVP_EncodeBlock(text, (const unsigned char *)bytes, (int)n);
+    json_t *out = json_string((const char *)text);
+    free(text);
+    return out;
+}
+
+static json_t *packed_key(const struct etcd *etcd, const char *key)
+{
+    char full[ETCD_KEY_BYTES];
+    int n = snprintf(full, sizeof full, "%s/%s", etcd->place.prefix, key);
+    return n < 0 || (size_t)n >= sizeof full ? NULL : packed(full, (size_t)n);
+}
+
+/* The bytes of base64 with a zero at their end; NULL: it is none. */
+static char *unpacked(const char *text)
+{
+    size_t n = strlen(text), padding = 0;
+    while (padding < 2 && padding < n && text[n - 1 - padding] == '=')
+        padding++;
+    char *out = malloc(n + 1);
+    int bytes = out == NULL
+                    ? -1
+                    : EVP_DecodeBlock((unsigned char *)out, (const unsigned char *)text, (int)n);
+    if (bytes < (int)padding || n > ETCD_VALUE_BYTES) {
+        free(out);
+        return NULL;
+    }
+    out[(size_t)bytes - padding] = '\0';
+    return out;
+}
+
+int etcd_get(struct etcd *etcd, const char *key, struct etcd_value *out, struct embd__error *e)
+{
+    *out = (struct etcd_value){0};
+    json_t *body = json_pack("{s:o}", "key", packed_key(etcd, key));
+    if (post(etcd, "/v3/kv/range", body, ETCD_ANSWER_MS, e) != EMBD_OK)
+        return e->status;
+    json_t *answer = read_answer(etcd, e);
+    if (answer == NULL)
+        return e->status;
+    const json_t *entry = json_array_get(json_object_get(answer, "kvs"), 0);
+    const char *value = json_string_value(json_object_get(entry, "value"));
+    out->revision = (uint64_t)number_of(json_object_get(answer, "header"), "revision");
+    if (entry != NULL) {
+        out->text = unpacked(value != NULL ? value : "");
+        out->mod_revision = (uint64_t)number_of(entry, "mod_revision");
+        if (out->text == NULL || out->mod_revision == 0)
+            embd__error_set(e, EMBD_PROTOCOL, "etcd: the value of %s cannot be read", key);
+    }
+    if (e->status != EMBD_OK) {
+        free(out->text);
+        out->text = NULL;
+    }
+    json_decref(answer);
+    return e->status;
+}
+
+int etcd_swap(struct etcd *etcd, const char *key, uint64_t mod_revision, const char *value,
+              int64_t lease, bool *won_out, struct embd__error *e)
+{
+    json_t *body =
+        json_pack("{s:[{s:o,s:s,s:s,s:o}],s:[{s:{s:o,s:o,s:o}}]}", "compare", "key",
+                  packed_key(etcd, key), "target", "MOD", "result", "EQUAL", "mod_revision",
+                  text_of(mod_revision), "success", "request_put", "key", packed_key(etcd, key),
+                  "value", packed(value, strlen(value)), "lease", text_of((uint64_t)lease));
+    *won_out = false;
+    if (post(etcd, "/v3/kv/txn", body, ETCD_ANSWER_MS, e) != EMBD_OK)
+        return e->status;
+    json_t *answer = read_answer(etcd, e);
+    *won_out = json_is_true(json_object_get(answer, "succeeded"));
+    json_decref(answer);
+    return e->status;
+}
+
+/* ---- leases ---- */
+
+int etcd_lease_grant(struct etcd *etcd, uint32_t seconds, int64_t *lease_out, struct embd__error *e)
+{
+    json_t *body = json_pack("{s:o}", "TTL", text_of(seconds));
+    if (post(etcd, "/v3/lease/grant", body, ETCD_ANSWER_MS, e) != EMBD_OK)
+        return e->status;
+    json_t *answer = read_answer(etcd, e);
+    *lease_out = number_of(answer, "ID");
+    if (answer != NULL && *lease_out <= 0)
+        embd__error_set(e, EMBD_PROTOCOL, "etcd: a lease without a number");
+    json_decref(answer);
+    return e->status;
+}
+
+int etcd_lease_keep(struct etcd *etcd, int64_t lease, bool *lives_out, struct embd__error *e)
+{
+    json_t *body = json_pack("{s:o}", "ID", text_of((uint64_t)lease));
+    *lives_out = false;
+    if (post(etcd, "/v3/lease/keepalive", body, ETCD_ANSWER_MS, e) != EMBD_OK)
+        return e->status;
+    json_t *answer = read_answer(etcd, e);
+    *lives_out = number_of(json_object_get(answer, "result"), "TTL") > 0;
+    json_decref(answer);
+    return e->status;
+}
+
+int etcd_lease_revoke(struct etcd *etcd, int64_t lease, struct embd__error *e)
+{
+    json_t *body = json_pack("{s:o}", "ID", text_of((uint64_t)lease));
+    return post(etcd, "/v3/lease/revoke", body, ETCD_ANSWER_MS, e);
+}
+
+/* ---- watching ---- */
+
+int etcd_watch(struct etcd *etcd, const char *key, uint64_t revision, uint32_t timeout_ms,
+               bool *changed_out, struct embd__error *e)
+{
+    json_t *body = json_pack("{s:{s:o,s:o}}", "create_request", "key", packed_key(etcd, key),
+                             "start_revision", text_of(revision + 1));
+    etcd->is_watch = true;
+    int status = post(etcd, "/v3/watch", body, timeout_ms, e);
+    *changed_out = status == EMBD_OK && etcd->has_changed;
+    etcd->is_watch = false;
+    return status;
+}

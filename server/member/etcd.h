@@ -1,0 +1,62 @@
+/* etcd.h - a few questions to etcd: its v3 API as JSON over HTTP, by libcurl.
+ *
+ * Every function asks one member, and the next one where that cannot be reached; it blocks up to
+ * ETCD_ANSWER_MS each, so it is called on a thread that may wait. Owner: that thread. */
+#ifndef EMBD_MEMBER_ETCD_H
+#define EMBD_MEMBER_ETCD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "errors.h"
+
+#define ETCD_ANSWER_MS   2000
+#define ETCD_MEMBERS_MAX 16
+#define ETCD_KEY_BYTES   256
+#define ETCD_VALUE_BYTES (1u << 20)
+
+struct etcd;
+
+/* Where etcd is and what part of it is ours. */
+struct etcd_place {
+    char members[ETCD_MEMBERS_MAX][256]; /* "http://127.0.0.1:2379" */
+    uint32_t n_members;
+    char prefix[128]; /* "/shop", without a slash at its end */
+};
+
+/* "etcd://HOST:PORT[,HOST:PORT...]/PREFIX". EMBD_INVALID says what is wrong. */
+int etcd_place_read(const char *text, struct etcd_place *out, struct embd__error *e);
+
+/* EMBD_NO_MEMORY; EMBD_UNSUPPORTED where embd was built without libcurl. `stops` may become true at
+ * any time: what waits then ends soon, with EMBD_CLOSED. */
+int etcd_open(const struct etcd_place *place, const atomic_bool *stops, struct etcd **out,
+              struct embd__error *e);
+void etcd_close(struct etcd *etcd);
+
+struct etcd_value {
+    char *text;            /* the caller's; NULL: there is no such key */
+    uint64_t mod_revision; /* of the key; 0: there is none */
+    uint64_t revision;     /* of etcd, when it was read */
+};
+
+/* Keys are below the prefix. Failures: EMBD_UNREACHABLE, EMBD_CLOSED, EMBD_PROTOCOL,
+ * EMBD_NO_MEMORY. */
+int etcd_get(struct etcd *etcd, const char *key, struct etcd_value *out, struct embd__error *e);
+
+/* Sets the key where it still is as of mod_revision (0: where there is none); *won_out says
+ * whether. `lease` 0: for good. */
+int etcd_swap(struct etcd *etcd, const char *key, uint64_t mod_revision, const char *value,
+              int64_t lease, bool *won_out, struct embd__error *e);
+
+int etcd_lease_grant(struct etcd *etcd, uint32_t seconds, int64_t *lease_out,
+                     struct embd__error *e);
+/* *lives_out false: it has run out. */
+int etcd_lease_keep(struct etcd *etcd, int64_t lease, bool *lives_out, struct embd__error *e);
+int etcd_lease_revoke(struct etcd *etcd, int64_t lease, struct embd__error *e);
+
+/* Waits up to timeout_ms for the key to change after `revision`. */
+int etcd_watch(struct etcd *etcd, const char *key, uint64_t revision, uint32_t timeout_ms,
+               bool *changed_out, struct embd__error *e);
+
+#endif

@@ -1,0 +1,291 @@
+/* member.c - the happy path: take the name under a lease, put our shards on the map, then keep the
+ * lease and watch the map, in turns of a third of the lease.
+ *
+ *     LEASELESS -> NAMELESS -> UNLISTED -> LISTED
+ *
+ * What can fail: etcd does not answer (again after a pause, from the state we are in; the lease may
+ * run out meanwhile, and everything begins again); another process has the name (before we had it:
+ * wait until its lease ends; after: this process must end, because clients go there now); the map
+ * cannot be read (it is left alone, and so are the shards). */
+#include "member.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "log.h"
+#include "map.h"
+
+#define MAP_KEY      "map"
+#define PAUSE_MIN_MS 100u
+#define PAUSE_MAX_MS 2000u
+
+enum member_state { MEMBER_LEASELESS, MEMBER_NAMELESS, MEMBER_UNLISTED, MEMBER_LISTED };
+
+/* Owner: the member's thread; what is guarded, both. */
+struct member {
+    struct member_config config;
+    const struct member_server *self;
+    struct etcd *etcd;
+    enum member_state state;
+    int64_t lease;
+    bool has_had_name;
+    char id[24]; /* of this process */
+    char name_key[80];
+    struct member_map start, map;
+    uint64_t map_revision; /* mod_revision of the map we know */
+    uint64_t seen;         /* etcd's revision, changes after which are still to be watched for */
+    uint32_t pause_ms;
+    int last_status; /* so that a failure is logged once */
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t woken;
+    atomic_bool stops;
+};
+
+/* ---- the name ---- */
+
+static int take_lease(struct member *m, struct embd__error *e)
+{
+    int status = etcd_lease_grant(m->etcd, m->config.lease_s, &m->lease, e);
+    if (status == EMBD_OK)
+        m->state = MEMBER_NAMELESS;
+    return status;
+}
+
+/* Whether the entry of our name was put by this process, under a lease that has been lost since. */
+static bool is_own(const struct member *m, const char *text)
+{
+    json_t *object = json_loads(text, 0, NULL);
+    const char *id = json_string_value(json_object_get(object, "id"));
+    bool is = id != NULL && strcmp(id, m->id) == 0;
+    json_decref(object);
+    return is;
+}
+
+static int take_name(struct member *m, struct embd__error *e)
+{
+    struct etcd_value there;
+    bool won = false;
+    if (etcd_get(m->etcd, m->name_key, &there, e) != EMBD_OK)
+        return e->status;
+    if (there.text != NULL && !is_own(m, there.text)) {
+        free(there.text);
+        if (m->has_had_name) {
+            log_event(LOG_ERROR, "name_lost", "server=%s why=\"another process has it\"",
+                      m->self->name);
+            m->config.on_lost(m->config.arg);
+            atomic_store(&m->stops, true);
+        }
+        return embd__error_set(e, EMBD_BUSY, "another process is server '%.60s' now",
+                               m->self->name);
+    }
+    free(there.text);
+    json_t *entry =
+        json_pack("{s:s,s:s}", "id", m->id, "address", m->start.addresses[m->self->first_shard]);
+    char *text = entry != NULL ? json_dumps(entry, JSON_COMPACT) : NULL;
+    json_decref(entry);
+    if (text == NULL)
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for an entry in etcd");
+    else
+        etcd_swap(m->etcd, m->name_key, there.mod_revision, text, m->lease, &won, e);
+    free(text);
+    if (e->status != EMBD_OK)
+        return e->status;
+    if (!won)
+        return embd__error_set(e, EMBD_BUSY, "another process takes the name of server '%.60s'",
+                               m->self->name);
+    m->has_had_name = true;
+    m->state = MEMBER_UNLISTED;
+    return EMBD_OK;
+}
+
+/* ---- the map ---- */
+
+static void deliver(struct member *m)
+{
+    log_event(LOG_INFO, "map", "version=%llu", (unsigned long long)m->map.version);
+    m->config.on_map(m->config.arg, &m->map);
+}
+
+/* Reads the map where it has changed; `there` keeps its text for who wants to change it. */
+static int read_map(struct member *m, struct etcd_value *there, struct embd__error *e)
+{
+    if (etcd_get(m->etcd, MAP_KEY, there, e) != EMBD_OK)
+        return e->status;
+    m->seen = there->revision;
+    if (there->text == NULL || there->mod_revision == m->map_revision)
+        return EMBD_OK;
+    if (map_read(there->text, m->config.servers, m->config.n_servers, &m->map, e) != EMBD_OK) {
+        free(there->text);
+        there->text = NULL;
+        return e->status;
+    }
+    m->map_revision = there->mod_revision;
+    deliver(m);
+    return EMBD_OK;
+}
+
+/* Ours is the word about our own shards, whatever the map says. */
+static int put_on_map(struct member *m, struct embd__error *e)
+{
+    struct etcd_value there;
+    bool won = true;
+    if (read_map(m, &there, e) != EMBD_OK)
+        return e->status;
+    char *text = map_write(there.text, m->self, &m->start, m->map.version, e);
+    free(there.text);
+    if (text == NULL && e->status == EMBD_OK)
+        m->state = MEMBER_LISTED;
+    else if (text != NULL) /* whether it is won, the next turn will see */
+        etcd_swap(m->etcd, MAP_KEY, there.mod_revision, text, 0, &won, e);
+    free(text);
+    return e->status;
+}
+
+/* One turn of a third of the lease. */
+static int keep(struct member *m, struct embd__error *e)
+{
+    struct etcd_value there;
+    bool lives = false, changed = false;
+    if (etcd_lease_keep(m->etcd, m->lease, &lives, e) != EMBD_OK)
+        return e->status;
+    if (!lives) {
+        log_event(LOG_WARN, "lease_lost", "server=%s", m->self->name);
+        m->state = MEMBER_LEASELESS;
+        return EMBD_OK;
+    }
+    if (etcd_watch(m->etcd, MAP_KEY, m->seen, m->config.lease_s * 1000 / 3, &changed, e) != EMBD_OK)
+        return e->status;
+    if (!changed)
+        return EMBD_OK;
+    if (read_map(m, &there, e) == EMBD_OK)
+        free(there.text);
+    m->state = MEMBER_UNLISTED; /* are we still there? */
+    return e->status;
+}
+
+/* ---- the thread ---- */
+
+static void pause_for(struct member *m, uint32_t ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    pthread_mutex_lock(&m->mutex);
+    while (!atomic_load(&m->stops) &&
+           pthread_cond_timedwait(&m->woken, &m->mutex, &until) != ETIMEDOUT)
+        ;
+    pthread_mutex_unlock(&m->mutex);
+}
+
+static void note(struct member *m, int status, const struct embd__error *e)
+{
+    if (status != m->last_status && status != EMBD_CLOSED) {
+        if (status != EMBD_OK)
+            log_event(LOG_WARN, "etcd", "why=\"%s\"", e->text);
+        else
+            log_event(LOG_INFO, "etcd", "why=\"answers again\"");
+    }
+    m->last_status = status;
+}
+
+static void *run(void *arg)
+{
+    struct member *m = arg;
+    static int (*const steps[])(struct member *, struct embd__error *) = {
+        [MEMBER_LEASELESS] = take_lease,
+        [MEMBER_NAMELESS] = take_name,
+        [MEMBER_UNLISTED] = put_on_map,
+        [MEMBER_LISTED] = keep,
+    };
+    while (!atomic_load(&m->stops)) {
+        struct embd__error e = {.status = EMBD_OK};
+        int status = steps[m->state](m, &e);
+        note(m, status, &e);
+        if (status == EMBD_OK) {
+            m->pause_ms = PAUSE_MIN_MS;
+            continue;
+        }
+        if (m->state == MEMBER_NAMELESS || m->state == MEMBER_UNLISTED)
+            m->state = MEMBER_LEASELESS; /* the lease may be gone by the next time */
+        pause_for(m, m->pause_ms);
+        m->pause_ms = m->pause_ms * 2 < PAUSE_MAX_MS ? m->pause_ms * 2 : PAUSE_MAX_MS;
+    }
+    return NULL;
+}
+
+/* ---- opening ---- */
+
+static void name_process(struct member *m)
+{
+    uint64_t id = 0;
+    if (getrandom(&id, sizeof id, 0) != sizeof id)
+        id = (uint64_t)time(NULL);
+    snprintf(m->id, sizeof m->id, "%016llx", (unsigned long long)id);
+    snprintf(m->name_key, sizeof m->name_key, "servers/%.63s", m->self->name);
+}
+
+int member_open(const struct member_config *config, struct member **out, struct embd__error *e)
+{
+    struct member *m = calloc(1, sizeof *m);
+    *out = NULL;
+    if (m == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a member of a cluster");
+    m->config = *config;
+    m->self = &config->servers[config->self];
+    m->pause_ms = PAUSE_MIN_MS;
+    name_process(m);
+    pthread_mutex_init(&m->mutex, NULL);
+    pthread_cond_init(&m->woken, NULL);
+    if (map_copy(config->start, &m->start, e) != EMBD_OK ||
+        map_copy(config->start, &m->map, e) != EMBD_OK ||
+        etcd_open(&config->place, &m->stops, &m->etcd, e) != EMBD_OK ||
+        (pthread_create(&m->thread, NULL, run, m) != 0 &&
+         embd__error_set(e, EMBD_NO_MEMORY, "cannot start the thread that asks etcd"))) {
+        etcd_close(m->etcd);
+        map_fini(&m->map);
+        map_fini(&m->start);
+        free(m);
+        return e->status;
+    }
+    *out = m;
+    return EMBD_OK;
+}
+
+static void give_name_back(struct member *m)
+{
+    struct embd__error ignored = {.status = EMBD_OK};
+    atomic_store(&m->stops, false); /* for this one question */
+    if (m->lease != 0)
+        etcd_lease_revoke(m->etcd, m->lease, &ignored);
+}
+
+void member_close(struct member *m)
+{
+    if (m == NULL)
+        return;
+    pthread_mutex_lock(&m->mutex);
+    atomic_store(&m->stops, true);
+    pthread_cond_signal(&m->woken);
+    pthread_mutex_unlock(&m->mutex);
+    pthread_join(m->thread, NULL);
+    if (m->last_status == EMBD_OK || m->last_status == EMBD_CLOSED)
+        give_name_back(m);
+    etcd_close(m->etcd);
+    map_fini(&m->map);
+    map_fini(&m->start);
+    pthread_mutex_destroy(&m->mutex);
+    pthread_cond_destroy(&m->woken);
+    free(m);
+}

@@ -1,0 +1,50 @@
+/* member.h - a process as a member of a cluster whose shards may move: where they are stands in
+ * etcd.
+ *
+ * PREFIX/servers/NAME says which process has a name now, under a lease that the process keeps; it
+ * goes when the process does. PREFIX/map says where the shards of every server are, and is changed
+ * by compare-and-swap alone, by the process that has the name. Which server has which shards is the
+ * configuration's, the same for all; so a server that starts elsewhere has the shards it had.
+ *
+ * A thread of its own asks etcd; nothing else waits for it. Without etcd the cluster goes on as it
+ * was: only moves are not heard of. */
+#ifndef EMBD_MEMBER_MEMBER_H
+#define EMBD_MEMBER_MEMBER_H
+
+#include "etcd.h"
+
+#define MEMBER_LEASE_S 10u
+
+struct member_server {
+    const char *name;
+    uint32_t first_shard, n_shards;
+};
+
+/* Where each shard of the cluster is. */
+struct member_map {
+    uint64_t version; /* 0: nobody has said anything yet */
+    uint32_t n_shards;
+    char **addresses, **admin_addresses, **admin_hosts; /* [n_shards] */
+};
+
+struct member_config {
+    struct etcd_place place;
+    uint32_t lease_s;
+    const struct member_server *servers; /* [n_servers]; stays while the member is open */
+    uint32_t n_servers, self;
+    /* As the configuration has it, with our own shards where they are. Copied. */
+    const struct member_map *start;
+    /* On the member's thread. */
+    void (*on_map)(void *arg, const struct member_map *map); /* valid during the call */
+    void (*on_lost)(void *arg); /* another process has our name: this one must end */
+    void *arg;
+};
+
+struct member;
+
+/* EMBD_NO_MEMORY; EMBD_UNSUPPORTED where embd was built without libcurl. */
+int member_open(const struct member_config *config, struct member **out, struct embd__error *e);
+/* Gives the name back, within a few seconds at most. NULL is allowed. */
+void member_close(struct member *member);
+
+#endif

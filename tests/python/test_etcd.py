@@ -1,0 +1,305 @@
+"""A cluster whose map is in etcd, on three real members: it forms, servers move under load, the leader is killed, leases
+run out, names are taken, the map is damaged, etcd is gone. Skipped where there is no etcd."""
+import base64
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import urllib.request
+
+import numpy as np
+
+import clusters
+import embd
+
+ETCD = shutil.which("etcd")
+GONE_S = float(os.environ.get("EMBD_TEST_ETCD_GONE_S", "2.5"))  # how long etcd is gone; a minute by hand
+
+
+def free_ports(n):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def b64(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+class Etcd:
+    """Three members."""
+
+    def __init__(self):
+        self.dir = tempfile.mkdtemp(prefix="embd-etcd-")
+        ports = free_ports(6)
+        self.ports, peers = ports[:3], ports[3:]
+        self.all = ",".join(f"m{i}=http://127.0.0.1:{port}" for i, port in enumerate(peers))
+        self.peers = peers
+        self.members = [None] * 3
+        for i in range(3):
+            self.start(i)
+        self.wait()
+
+    def start(self, i):
+        client, peer = f"http://127.0.0.1:{self.ports[i]}", f"http://127.0.0.1:{self.peers[i]}"
+        with open(os.path.join(self.dir, f"log{i}"), "ab") as log:
+            self.members[i] = subprocess.Popen(
+                [ETCD, "--name", f"m{i}", "--data-dir", os.path.join(self.dir, f"m{i}"), "--listen-client-urls", client,
+                 "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+                 "--initial-cluster", self.all, "--heartbeat-interval", "50", "--election-timeout", "500"],
+                stdout=log, stderr=log, env={**os.environ, "ETCD_UNSUPPORTED_ARCH": os.uname().machine})
+
+    def ask(self, path, body, i=None):
+        for port in self.ports if i is None else [self.ports[i]]:
+            try:
+                request = urllib.request.Request(f"http://127.0.0.1:{port}/v3/{path}", json.dumps(body).encode())
+                with urllib.request.urlopen(request, timeout=3) as answer:
+                    return json.load(answer)
+            except OSError as error:
+                why = error
+        raise why
+
+    def wait(self):
+        """Until a majority takes writes."""
+        for _ in range(200):
+            try:
+                self.ask("kv/put", {"key": b64("/ready"), "value": b64("yes")})
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise AssertionError("etcd does not start")
+
+    def get(self, key):
+        found = self.ask("kv/range", {"key": b64(key)}).get("kvs", [])
+        return base64.b64decode(found[0].get("value", "")).decode() if found else None
+
+    def put(self, key, value):
+        self.ask("kv/put", {"key": b64(key), "value": b64(value)})
+
+    def kill(self, i):
+        self.members[i].kill()
+        self.members[i].wait()
+
+    def leader(self):
+        for i in range(3):
+            status = self.ask("maintenance/status", {}, i)
+            if status["leader"] == status["header"]["member_id"]:
+                return i
+        raise AssertionError("nobody leads")
+
+    def stop(self):
+        for i in range(3):
+            self.kill(i)
+        shutil.rmtree(self.dir)
+
+
+class InEtcd(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if ETCD is None:
+            raise unittest.SkipTest("etcd is not installed: deploy/deps.sh --tools")
+        cls.etcd = Etcd()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.etcd.stop()
+
+    def setUp(self):
+        self.prefix = "/embd/" + self.id().rsplit(".", 1)[1]
+        self.file = tempfile.NamedTemporaryFile("w", suffix=".yaml")
+        self.addCleanup(self.file.close)
+        members = ",".join(f"127.0.0.1:{port}" for port in self.etcd.ports)
+        self.file.write(f'http: "off"\ncluster:\n  name: shop\n  etcd: "etcd://{members}{self.prefix}"\n  etcd_lease: 1\n'
+                        "  servers:\n    - {name: a, shards: 2}\n    - {name: b}\n")
+        self.file.flush()
+
+    def server(self, name):
+        server = clusters.Embd("--config", self.file.name, "--server", name, "--listen", "127.0.0.1:0", listen=None,
+                               shards=2 if name == "a" else 1)
+        self.addCleanup(server.kill)
+        return server
+
+    def connect(self, server, **options):
+        client = embd.connect(server.addresses[0], **{"deadline": 20, **options})
+        self.addCleanup(client.close)
+        return client
+
+    def until(self, condition, seconds=15):
+        end = time.monotonic() + seconds
+        while not condition():
+            self.assertLess(time.monotonic(), end, "it did not come to that")
+            time.sleep(0.02)
+
+    def map(self):
+        return json.loads(self.etcd.get(self.prefix + "/map"))
+
+    def calls_work(self, client):
+        """Whether every shard answers a push and a pull."""
+        try:
+            table = client.create_table("t", 2, initializer=embd.Initializer("constant", 0.0))
+            table.push(np.arange(64), np.ones((64, 2)))
+            return bool((table.pull(np.arange(64)) < 0).all())
+        except embd.Error:
+            return False
+
+    def test_a_cluster_forms_and_who_asks_early_waits(self):
+        a = self.server("a")
+        with self.assertRaisesRegex(embd.Error, "shard 2 is not on the map yet"):
+            embd.connect(a.addresses[0], deadline=0.3)
+        threading.Timer(0.3, lambda: started.append(self.server("b"))).start()
+        started = []
+        client = self.connect(a)
+        self.assertEqual(client.shards, a.addresses + started[0].addresses)
+        self.assertTrue(self.calls_work(client))
+        entry = self.map()["servers"]["b"][0]
+        self.assertEqual(entry["address"], started[0].addresses[0])
+        self.assertEqual(started[0].stop(), 0)
+        self.assertIsNone(self.etcd.get(self.prefix + "/servers/b"))  # given back at once
+
+    def test_clients_follow_a_server_that_moves_while_they_work(self):
+        a, b = self.server("a"), self.server("b")
+        client, idle = self.connect(a), self.connect(a, own_thread=False)
+        before = self.map()["version"]
+        table, stops, done, lost = client.create_table("load", 2), threading.Event(), [0], [0]
+
+        def work():
+            while not stops.is_set():
+                try:
+                    table.push(np.arange(100), np.ones((100, 2)), deadline=5)
+                    done[0] += 1
+                except embd.Error:
+                    lost[0] += 1
+                    time.sleep(0.01)
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        try:
+            self.until(lambda: done[0] > 10)
+            b.kill()
+            moved = self.server("b")  # takes the name once the lease has run out
+            self.until(lambda: self.map()["servers"]["b"][0]["address"] == moved.addresses[0])
+            self.assertGreater(self.map()["version"], before)
+            other = self.connect(moved)
+            other.create_table("load", 2)  # rows are in memory: the server has come without
+            n = done[0]
+            self.until(lambda: done[0] > n + 10)
+        finally:
+            stops.set()
+            worker.join()
+        self.assertEqual(client.shards[2], moved.addresses[0])
+        self.until(lambda: self.calls_work(idle))
+        self.assertEqual(idle.shards, a.addresses + moved.addresses)
+
+    def test_a_cluster_of_one_process_is_found_by_the_addresses_it_was_given(self):
+        a, b = self.server("a"), self.server("b")
+        client = embd.connect(",".join(a.addresses[:1] + b.addresses), deadline=20)
+        self.addCleanup(client.close)
+        a.kill()
+        again = self.server("a")
+        self.until(lambda: self.calls_work(client))
+        self.assertEqual(client.shards, again.addresses + b.addresses)
+
+    def test_the_leader_is_killed_and_servers_still_move(self):
+        a, b = self.server("a"), self.server("b")
+        client = self.connect(a)
+        leader = self.etcd.leader()
+        self.etcd.kill(leader)
+        try:
+            self.assertEqual(b.stop(), 0)
+            self.server("b")
+            self.until(lambda: self.calls_work(client), 25)
+        finally:
+            self.etcd.start(leader)
+            self.etcd.wait()
+
+    def test_a_server_whose_lease_ran_out_joins_again(self):
+        a, b = self.server("a"), self.server("b")
+        client = self.connect(a)
+        os.kill(b.pid, signal.SIGSTOP)
+        self.until(lambda: self.etcd.get(self.prefix + "/servers/b") is None)
+        os.kill(b.pid, signal.SIGCONT)
+        b.wait_log("lease_lost")
+        self.until(lambda: self.etcd.get(self.prefix + "/servers/b") is not None)
+        self.assertTrue(self.calls_work(client))
+
+    def test_of_two_processes_of_a_name_the_older_one_ends_when_it_lost_it(self):
+        a, b = self.server("a"), self.server("b")
+        client = self.connect(a)
+        os.kill(b.pid, signal.SIGSTOP)
+        taker = self.server("b")
+        self.until(lambda: self.map()["servers"]["b"][0]["address"] == taker.addresses[0])
+        os.kill(b.pid, signal.SIGCONT)
+        self.assertEqual(b.wait(), 0)
+        self.assertIn("name_lost", b.log())
+        self.until(lambda: self.calls_work(client))
+        self.assertTrue(taker.is_alive())
+
+    def test_a_damaged_map_is_left_alone_and_told(self):
+        a, b = self.server("a"), self.server("b")
+        client = self.connect(a)
+        good = self.etcd.get(self.prefix + "/map")
+        for text in ("nonsense", "[]", '{"version": 9}', '{"version": 9, "servers": {"a": []}}',
+                     '{"version": 9, "servers": {"b": [{"address": "x\\u0001y"}]}}',
+                     '{"version": 9, "servers": {"b": [{"address": 7}]}}'):
+            self.etcd.put(self.prefix + "/map", text)
+            time.sleep(0.2)
+            self.assertEqual(self.etcd.get(self.prefix + "/map"), text)
+        a.wait_log("the map in etcd")
+        self.assertTrue(self.calls_work(client))
+        self.etcd.ask("kv/deleterange", {"key": b64(self.prefix + "/map")})
+        self.until(lambda: (self.etcd.get(self.prefix + "/map") or "").count("address") == 3)
+        self.assertEqual(self.map()["servers"], json.loads(good)["servers"])
+
+    def test_without_etcd_the_data_path_goes_on(self):
+        a, b = self.server("a"), self.server("b")
+        client = self.connect(a)
+        table = client.create_table("t", 2)
+        self.until(lambda: a.log().count(" map ") and b.log().count(" map "))
+        for i in range(3):
+            self.etcd.kill(i)
+        try:
+            end, slowest = time.monotonic() + GONE_S, 0.0
+            while time.monotonic() < end:
+                start = time.monotonic()
+                table.push(np.arange(100), np.ones((100, 2)))
+                slowest = max(slowest, time.monotonic() - start)
+            self.connect(b, deadline=5).ping(0)  # new clients too
+            self.assertLess(slowest, 1.0)
+        finally:
+            for i in range(3):
+                self.etcd.start(i)
+            self.etcd.wait()
+        a.wait_log("answers again", 20)
+        self.until(lambda: self.etcd.get(self.prefix + "/servers/a") is not None)
+        self.assertEqual(a.log().count("why=\"etcd "), 1, "a failure is told once")
+
+    def test_mistakes_are_named(self):
+        def check(lines):
+            with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+                file.write("cluster:\n" + "".join(f"  {line}\n" for line in lines))
+                file.flush()
+                return clusters.run("--config", file.name, "--check")
+        servers = "servers: [{name: a}, {name: b}]"
+        self.assertEqual(check(["etcd: etcd://127.0.0.1:2379/shop", servers]).returncode, 0)
+        for lines, word in ((["etcd: http://x:1/p", servers], "etcd://"), (["etcd: etcd://x:1", servers], "prefix"),
+                            (["etcd: etcd://x/p", servers], "port"), (["etcd: 'etcd://x:1,/p'", servers], "port"),
+                            (["etcd: 'etcd://a b:1/p'", servers], "HOST:PORT"), (["etcd: 'etcd://x:1/p q'", servers], "signs"),
+                            (["etcd: etcd://x:1/p"], "servers"), (["etcd: etcd://x:1/p", "servers: [{shards: 2}]"], "name"),
+                            (["etcd: etcd://x:1/p", "servers: [{name: a}, {name: a}]"], "two servers"),
+                            (["etcd: etcd://x:1/p", "etcd_lease: 0", servers], "etcd_lease")):
+            done = check(lines)
+            self.assertEqual(done.returncode, 2)
+            self.assertRegex(done.stderr, rf":\d+:\d+: .*{word}")
+
+
+if __name__ == "__main__":
+    clusters.main()
