@@ -273,10 +273,18 @@ static int prepare(struct shard *shard, struct round_step *step, struct embd__er
 
 /* ---- making ---- */
 
+static bool is_let_in(const void *hold, const struct request *push)
+{
+    return hold_lets_in(hold, push);
+}
+
+/* Under a hold a step is made where it is on other shards already: of pushes that are all let in.
+ */
 static struct round_step *step_new(struct shard *shard)
 {
     struct request *requests[EMBD_WORKERS_MAX];
-    uint32_t n = rounds_take(&shard->rounds, shard->now_ns, requests);
+    uint32_t n = rounds_take(&shard->rounds, shard->now_ns,
+                             hold_is_on(&shard->hold) ? is_let_in : NULL, &shard->hold, requests);
     if (n == 0)
         return NULL;
     struct round_step *step = calloc(1, sizeof *step + n * sizeof *step->members);
@@ -358,8 +366,7 @@ static void on_made(struct shard_work *work)
 bool round_make(struct shard *shard)
 {
     struct embd__error e = {.status = EMBD_OK};
-    bool is_held = hold_is_on(&shard->hold) && shard->hold.n_let_in == 0;
-    if (shard->rounds.n_waiting == 0 || is_held)
+    if (shard->rounds.n_waiting == 0)
         return false;
     struct round_step *step = step_new(shard);
     if (step == NULL)

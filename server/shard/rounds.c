@@ -221,12 +221,26 @@ static uint32_t take_clock(struct rounds *rounds, struct round *round, uint64_t 
     return n;
 }
 
-uint32_t rounds_take(struct rounds *rounds, uint64_t now_ns, struct request **requests_out)
+static bool all_may(const struct round *round, uint64_t clock,
+                    bool (*may)(const void *arg, const struct request *push), const void *arg)
+{
+    for (uint32_t i = 0; i < round->n_workers; i++) {
+        const struct round_worker *w = &round->workers[i];
+        if (w->push != NULL && w->clock == clock && !may(arg, w->push))
+            return false;
+    }
+    return true;
+}
+
+uint32_t rounds_take(struct rounds *rounds, uint64_t now_ns,
+                     bool (*may)(const void *arg, const struct request *push), const void *arg,
+                     struct request **requests_out)
 {
     uint64_t clock;
     for (uint32_t i = 0; i < ROUNDS_MAX && rounds->n_waiting > 0; i++) {
         struct round *round = rounds->rounds[i];
-        if (round != NULL && round->n_waiting > 0 && is_complete(round, &clock))
+        if (round != NULL && round->n_waiting > 0 && is_complete(round, &clock) &&
+            (may == NULL || all_may(round, clock, may, arg)))
             return take_clock(rounds, round, clock, now_ns, requests_out);
     }
     return 0;

@@ -62,9 +62,12 @@ void rounds_leave(struct rounds *rounds, const char *job, uint32_t worker);
 /* Drops workers whose leases have run out, every 10 ms where pushes wait. True: it has looked. */
 bool rounds_look(struct rounds *rounds, uint64_t now_ns);
 
-/* Takes the pushes of one step, in the order of their workers, out of a round that waits for
- * nobody. requests_out [EMBD_WORKERS_MAX]. Returns how many; 0: all rounds wait. */
-uint32_t rounds_take(struct rounds *rounds, uint64_t now_ns, struct request **requests_out);
+/* Takes the pushes of one step, in the order of their workers, out of a round that waits for nobody
+ * and whose pushes may all go on by `may` (NULL: they may). requests_out [EMBD_WORKERS_MAX]. Returns
+ * how many; 0: all rounds wait. */
+uint32_t rounds_take(struct rounds *rounds, uint64_t now_ns,
+                     bool (*may)(const void *arg, const struct request *push), const void *arg,
+                     struct request **requests_out);
 
 /* Takes any push that waits, to be refused; NULL: none waits. */
 struct request *rounds_take_any(struct rounds *rounds);

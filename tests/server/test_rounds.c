@@ -405,6 +405,42 @@ static void a_complete_round_waits_for_a_hold(void **state)
     check_step(job, 0, 4, 1);
 }
 
+/* Pushes up to any msgid of the first n workers are let in, because other shards have them. */
+static void hold_letting_in(struct job *job, uint32_t n)
+{
+    uint64_t clients[WORKERS];
+    uint32_t pushed[WORKERS];
+    struct exchange *x = ask(&job->rig, &job->rig.admin, METHOD_HOLD);
+    for (uint32_t i = 0; i < n; i++) {
+        clients[i] = i + 1;
+        pushed[i] = 1u << 30;
+    }
+    embd__msg_map(&x->out, 1);
+    embd__msg_field_uint(&x->out, "clients", n);
+    embd__msg_bin(&x->out, clients, n * sizeof *clients);
+    embd__msg_bin(&x->out, pushed, n * sizeof *pushed);
+    ask_ok(x);
+    ask_free(x);
+}
+
+static void a_step_that_other_shards_have_made_is_made_under_a_hold(void **state)
+{
+    struct job *job = *state;
+    for (uint32_t w = 0; w < WORKERS; w++)
+        job->workers[w].session.client = w + 1;
+    send_to(job, 0, 3, 0);
+    hold_letting_in(job, 4);
+    send_one(job, 3, 0);
+    check_step(job, 0, 4, 1);
+    hold(job, METHOD_RELEASE);
+    send_to(job, 0, 3, 1);
+    hold_letting_in(job, 3); /* no shard can have made it without the fourth */
+    send_one(job, 3, 1);
+    check_waiting(job, 0, 4);
+    hold(job, METHOD_RELEASE);
+    check_step(job, 0, 4, 2);
+}
+
 static void a_drain_refuses_what_waits(void **state)
 {
     struct job *job = *state;
@@ -537,6 +573,7 @@ int main(void)
         TEST(a_connection_keeps_its_order_and_others_go_on),
         TEST(what_is_behind_a_lost_push_has_no_effect),
         TEST(a_complete_round_waits_for_a_hold),
+        TEST(a_step_that_other_shards_have_made_is_made_under_a_hold),
         TEST(a_drain_refuses_what_waits),
         TEST(a_table_that_goes_takes_the_round_with_it),
         TEST(what_does_not_fit_is_refused_by_name),
