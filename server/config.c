@@ -378,8 +378,9 @@ static int read_log_level(const struct setting *at, enum log_level *out, struct 
 }
 
 /* What store nccl alone makes sense of. `words`: its values, the first one that of nothing said. */
-static int read_gpu_word(const struct sources *from, const struct config *config, enum setting_id id,
-                         const char *const words[], uint32_t n, uint32_t *out, struct embd__error *e)
+static int read_gpu_word(const struct sources *from, const struct config *config,
+                         enum setting_id id, const char *const words[], uint32_t n, uint32_t *out,
+                         struct embd__error *e)
 {
     const struct setting *at = pick(from, NULL, true, id);
     *out = 0;
@@ -397,7 +398,8 @@ static int read_gpu_word(const struct sources *from, const struct config *config
 
 static int read_gpus(const struct sources *from, struct config *out, struct embd__error *e)
 {
-    static const char *const ways[] = {"auto", "peer", "nccl"}, *const sums[] = {"exact", "partial"};
+    static const char *const ways[] = {"auto", "peer", "nccl"};
+    static const char *const sums[] = {"exact", "partial"};
     static const enum store_way way_of[] = {STORE_WAY_AUTO, STORE_WAY_PEER, STORE_WAY_NCCL};
     uint32_t way, sum;
     int status = read_gpu_word(from, out, SETTING_GPU_WAY, ways, 3, &way, e);

@@ -33,11 +33,12 @@ enum {
       "taken); port 0: a free one, which is printed")                                              \
     X(STORE, "store", IN_FLAGS | IN_TOP, "NAME", "Where rows live: host, cuda, nccl or auto (auto)") \
     X(GPU_WAY, "gpu_way", IN_FLAGS | IN_TOP, "WAY",                                                \
-      "Store nccl: how GPUs reach each other: peer (their kernels load and store each other's memory), nccl, "   \
-      "or auto: the faster one, measured at the start (auto)")                                     \
+      "Store nccl: how GPUs reach each other: peer (their kernels load and store each other's "    \
+      "memory), nccl, or auto: the faster one, measured at the start (auto)")                      \
     X(GPU_SUMS, "gpu_sums", IN_FLAGS | IN_TOP, "HOW",                                              \
-      "Store nccl: pooled rows of hash and modulo tables are added key by key, as on one GPU (exact), or each "  \
-      "GPU adds its own and these sums are added in the GPUs' order, which moves less (partial) (exact)")  \
+      "Store nccl: pooled rows of hash and modulo tables are added key by key, as on one GPU "     \
+      "(exact), or each GPU adds its own and these sums are added in the GPUs' order, which "      \
+      "moves less (partial) (exact)")                                                              \
     X(DATA_DIR, "data_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                  \
       "Directory for snapshots; without it snapshots are refused")                                 \
     X(ADMIN_DIR, "admin_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                \

@@ -1,5 +1,5 @@
-/* stand_in_wire.c - wire.h in one process without a device: all devices' memory is the host's, so peers
- * reach it, and what NCCL would send is copied. */
+/* stand_in_wire.c - wire.h in one process without a device: all devices' memory is the host's, so
+ * peers reach it, and what NCCL would send is copied. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,8 +11,8 @@
 uint32_t stand_in_devices = 1, stand_in_aborts;
 bool stand_in_peer, stand_in_lost;
 uint64_t stand_in_messages;
-void (*stand_in_watch)(uint32_t device, const uint8_t *sent, uint64_t sent_bytes, const uint8_t *got,
-                       uint64_t got_bytes);
+void (*stand_in_watch)(uint32_t device, const uint8_t *sent, uint64_t sent_bytes,
+                       const uint8_t *got, uint64_t got_bytes);
 
 int wire_open(enum wire_way way, const char **why_out)
 {

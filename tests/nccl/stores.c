@@ -1,5 +1,5 @@
-/* stores.c - in the place of server/store/stores.c: the nccl store alone. Its name says over how many
- * devices and which way: "nccl", "nccl3", "peer4". */
+/* stores.c - in the place of server/store/stores.c: the nccl store alone. Its name says over how
+ * many devices and which way: "nccl", "nccl3", "peer4". */
 #include "store.h"
 
 #include <stdlib.h>

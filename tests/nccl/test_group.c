@@ -1,6 +1,6 @@
-/* test_group.c - what goes from which device to which, in the examples of the papers that the flows are
- * taken from, and what happens when a device is lost. Rows are one column wide, so that a value says
- * where it comes from. */
+/* test_group.c - what goes from which device to which, in the examples of the papers that the flows
+ * are taken from, and what happens when a device is lost. Rows are one column wide, so that a value
+ * says where it comes from. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,8 +34,8 @@ static embd_schema one_column(embd_partition partition, uint32_t slots)
 }
 
 /* The value of row i is values[i]. */
-static void load(struct pair *pair, const uint64_t *keys, const uint16_t *slots, const float *values,
-                 uint32_t n)
+static void load(struct pair *pair, const uint64_t *keys, const uint16_t *slots,
+                 const float *values, uint32_t n)
 {
     struct embd__error e = {0};
     struct row_block block = {.n_rows = n, .keys = keys, .slots = slots, .rows = values};
@@ -92,8 +92,9 @@ static void assert_keys(const uint8_t *got, uint64_t bytes, const uint64_t *expe
     assert_memory_equal(got, expected, n * sizeof *expected);
 }
 
-/* S0.12, S0.13: two samples of four slots on two devices. Owner 0, of slots 0 and 2, sends 1 3 5 7, owner 1
- * 2 4 6 8; home 0 gets 1 3 2 4, home 1 gets 5 7 6 8. S0.14, S0.16: in the answer slots rise. */
+/* S0.12, S0.13: two samples of four slots on two devices. Owner 0, of slots 0 and 2, sends 1 3 5 7,
+ * owner 1 2 4 6 8; home 0 gets 1 3 2 4, home 1 gets 5 7 6 8. S0.14, S0.16: in the answer slots
+ * rise. */
 static void S0_12_S0_13_S0_14_S0_16_two_samples_of_four_slots(void **state)
 {
     (void)state;
@@ -117,8 +118,8 @@ static void S0_12_S0_13_S0_14_S0_16_two_samples_of_four_slots(void **state)
     pair_close(&pair);
 }
 
-/* S0.14, S0.15, S0.16 for every number of slots, devices and samples a device; slots that do not divide by
- * the devices, and devices without a slot. */
+/* S0.14, S0.15, S0.16 for every number of slots, devices and samples a device; slots that do not
+ * divide by the devices, and devices without a slot. */
 static void S0_2_S0_14_S0_15_S0_16_slots_rise_on_any_number_of_devices(void **state)
 {
     (void)state;
@@ -173,8 +174,8 @@ static void S0_1_S1_2_S4_1_slots_and_keys_go_round_the_devices(void **state)
     }
 }
 
-/* S1.1 - S1.9: device 0 asks for 0 1 3 5, of which three are on device 1; gradients go the answers' way
- * back, and equal keys are not merged before they are there. */
+/* S1.1 - S1.9: device 0 asks for 0 1 3 5, of which three are on device 1; gradients go the answers'
+ * way back, and equal keys are not merged before they are there. */
 static void S1_1_S1_3_S1_4_S1_7_S1_8_S1_9_keys_are_dispatched(void **state)
 {
     (void)state;
@@ -209,8 +210,8 @@ static void S1_1_S1_3_S1_4_S1_7_S1_8_S1_9_keys_are_dispatched(void **state)
     pair_close(&pair);
 }
 
-static void pull_rows(struct pair *pair, const uint64_t *keys, const uint32_t *offsets, uint32_t n_rows,
-                      float *values)
+static void pull_rows(struct pair *pair, const uint64_t *keys, const uint32_t *offsets,
+                      uint32_t n_rows, float *values)
 {
     struct outcome outcome;
     struct store_pull p = {.in = {offsets[n_rows], n_rows, keys, offsets, NULL, NULL},
@@ -223,13 +224,15 @@ static void pull_rows(struct pair *pair, const uint64_t *keys, const uint32_t *o
     assert_int_equal(outcome.status, EMBD_OK);
 }
 
-/* S4.1, S4.2: each device keeps its keys, in their order, with offsets of their own for all rows. S4.12: it sends
- * every other one b*S*D values. S4.13: offsets 0 4 7 9 10 and 0 5 7 10 11 make 0 9 14 19 21, by whose differences
- * rows are divided, here by those of the batch at home. S4.14: that is so on every device. */
+/* S4.1, S4.2: each device keeps its keys, in their order, with offsets of their own for all rows.
+ * S4.12: it sends every other one b*S*D values. S4.13: offsets 0 4 7 9 10 and 0 5 7 10 11 make 0 9
+ * 14 19 21, by whose differences rows are divided, here by those of the batch at home. S4.14: that
+ * is so on every device. */
 static void S4_1_S4_2_S4_12_S4_13_S4_14_partial_sums_and_their_offsets(void **state)
 {
     (void)state;
-    static const uint32_t even[] = {4, 3, 2, 1}, odd[] = {5, 2, 3, 1}, offsets[] = {0, 9, 14, 19, 21},
+    static const uint32_t even[] = {4, 3, 2, 1}, odd[] = {5, 2, 3, 1},
+                          offsets[] = {0, 9, 14, 19, 21},
                           of_owner[2][5] = {{0, 4, 7, 9, 10}, {0, 5, 7, 10, 11}};
     static const uint64_t table[] = {0, 1};
     uint64_t keys[21];
@@ -248,11 +251,13 @@ static void S4_1_S4_2_S4_12_S4_13_S4_14_partial_sums_and_their_offsets(void **st
     pull_rows(&pair, keys, offsets, 4, got);
     stand_in_watch = NULL;
     for (uint32_t d = 0; d < 2; d++)
-        assert_memory_equal(group_of(&pair)->spare->members[d].offsets, of_owner[d], sizeof of_owner[d]);
+        assert_memory_equal(group_of(&pair)->spare->members[d].offsets, of_owner[d],
+                            sizeof of_owner[d]);
     assert_keys(watched.got[0][0], watched.got_bytes[0][0], (uint64_t[10]){0}, 10);
     uint32_t last = watched.n_exchanges - 1;
     assert_floats(watched.sent[last][0], watched.sent_bytes[last][0], (float[]){4, 3, 2, 1}, 4);
-    assert_floats(watched.sent[last][1], watched.sent_bytes[last][1], (float[]){500, 200, 300, 100}, 4);
+    assert_floats(watched.sent[last][1], watched.sent_bytes[last][1], (float[]){500, 200, 300, 100},
+                  4);
     for (uint32_t r = 0; r < 4; r++)
         assert_true(got[r] == (float)(even[r] + 100 * odd[r]) / (float)(even[r] + odd[r]));
     pair_close(&pair);
@@ -278,7 +283,8 @@ static void S4_12_order_of_a_sum_is_asked_for(void **state)
     store_gpus.partial_sums = false;
 }
 
-/* S4.15, S4.16: rows of many keys send their gradients to every device once; a row of few sends one for each key. */
+/* S4.15, S4.16: rows of many keys send their gradients to every device once; a row of few sends one
+ * for each key. */
 static void S4_15_S4_16_gradients_are_gathered(void **state)
 {
     (void)state;
@@ -291,7 +297,8 @@ static void S4_15_S4_16_gradients_are_gathered(void **state)
     schema.initializer.a = 0;
     pair_open(&pair, "nccl2", &schema, 1);
     watch_from_here();
-    struct store_push push = {.in = {6, 2, keys, offsets, NULL, NULL}, .grads = (const float[]){1, 10}};
+    struct store_push push = {.in = {6, 2, keys, offsets, NULL, NULL},
+                              .grads = (const float[]){1, 10}};
     outcome_init(&outcome);
     pair.ops->push(pair.store, &push, &outcome.done);
     while (outcome.calls == 0)
@@ -368,8 +375,8 @@ static void test_no_memory(void **state)
     assert_int_equal(stand_in_bytes, 0);
 }
 
-/* Several calls are under way when a device does not answer any more, or the wire says that it is lost:
- * all are answered, and so is every later one; nothing waits. */
+/* Several calls are under way when a device does not answer any more, or the wire says that it is
+ * lost: all are answered, and so is every later one; nothing waits. */
 static void lose(bool is_told, const char *expected)
 {
     embd_schema schema = one_column(EMBD_HASH, 1);

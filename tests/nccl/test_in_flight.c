@@ -1,5 +1,5 @@
-/* test_in_flight.c - pulls, pushes and erases that are asked for before those before them have ended, as
- * trainers do: each answers what the model says when they are made one after the other.
+/* test_in_flight.c - pulls, pushes and erases that are asked for before those before them have
+ * ended, as trainers do: each answers what the model says when they are made one after the other.
  * usage: test_in_flight STORE CALLS ROWS [WAY]; ROWS: the most rows of a call */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
-/* test_partial.c - gpu_sums: partial. Pooled pulls of hash and modulo tables are compared with a model that adds the
- * rows of each device in CSR order, then these sums in the order of the devices; with rows of several keys, whose
- * gradients go to each device once.
- * Arguments: the store's name, and the way of store nccl. */
+/* test_partial.c - gpu_sums: partial. Pooled pulls of hash and modulo tables are compared with a
+ * model that adds the rows of each device in CSR order, then these sums in the order of the
+ * devices; with rows of several keys, whose gradients go to each device once. Arguments: the
+ * store's name, and the way of store nccl. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -99,9 +99,9 @@ static void test_partial_sums_are_added_in_the_order_of_the_devices(void **state
             for (int wire = EMBD_F32; wire <= EMBD_BF16; wire++)
                 for (int partition = EMBD_HASH; partition <= EMBD_SLOT; partition++)
                     for (int weights = 0; weights < 2; weights++) {
-                        struct test_case c = {(embd_combiner)combiner,   (embd_dtype)dtype,
-                                              (embd_dtype)wire,          (embd_partition)partition,
-                                              weights,                   number++};
+                        struct test_case c = {
+                            (embd_combiner)combiner,   (embd_dtype)dtype, (embd_dtype)wire,
+                            (embd_partition)partition, weights,           number++};
                         if (number % EVERY == mine)
                             run_case(&c);
                     }

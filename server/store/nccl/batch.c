@@ -1,7 +1,7 @@
 /* batch.c - a request becomes a batch for every device: ascending rows, as many for each as for the
  * others where that comes out even. Then, on its device, each batch is grouped by owner. What the
- * caller has in memory that is not pinned goes through pinned memory, because a copy from anywhere else
- * would have the host wait for the device. */
+ * caller has in memory that is not pinned goes through pinned memory, because a copy from anywhere
+ * else would have the host wait for the device. */
 #include "group.h"
 
 #include <string.h>
@@ -145,7 +145,8 @@ static void lay_out_route(const struct flow *flow, struct member *m, struct aren
     uint64_t n_items = flow->by_row    ? b->n_rows
                        : flow->by_part ? (uint64_t)b->n_rows * flow->group->n
                                        : b->n_keys;
-    size_t sort = flow->by_part ? 0 : sort_bytes((uint32_t)n_items), sum = sum_bytes((uint32_t)n_items);
+    size_t sort = flow->by_part ? 0 : sort_bytes((uint32_t)n_items),
+           sum = sum_bytes((uint32_t)n_items);
     uint64_t n_sorted = flow->by_part ? 0 : n_items;
     *r = (struct route_view){
         .partition = flow->group->schema->s.partition,
@@ -172,7 +173,8 @@ static void lay_out_route(const struct flow *flow, struct member *m, struct aren
         m->row_of = arena_take(arena, b->n_keys * sizeof *m->row_of);
 }
 
-/* What comes back, and what a pull makes of it: right where the caller has it, where that is pinned. */
+/* What comes back, and what a pull makes of it: right where the caller has it, where that is
+ * pinned. */
 static void lay_out_answers(const struct flow *flow, struct member *m, bool is_there,
                             struct arena *arena)
 {
@@ -202,12 +204,14 @@ static void set_lanes(struct flow *flow, struct member *m)
     m->route.offsets = flow->lanes[LANE_STARTS].bytes ? b->offsets : NULL;
     m->route.slots = b->slots;
     lanes[LANE_KEYS] = (struct lane_ends){.home = plain(b->keys), .order = m->route.key_order};
-    lanes[LANE_WEIGHTS] = (struct lane_ends){.home = plain(b->weights), .order = m->route.key_order};
+    lanes[LANE_WEIGHTS] =
+        (struct lane_ends){.home = plain(b->weights), .order = m->route.key_order};
     lanes[LANE_SLOTS] = (struct lane_ends){.home = plain(b->slots), .order = m->route.order};
     lanes[LANE_STARTS] = (struct lane_ends){.home = plain(m->route.grouped)};
     lanes[LANE_GRADS] =
         (struct lane_ends){.home = plain(b->grads), .order = m->row_of ? m->refs : m->route.order};
-    lanes[LANE_PLACES] = (struct lane_ends){.home = plain(m->route.numbers), .order = m->route.order};
+    lanes[LANE_PLACES] =
+        (struct lane_ends){.home = plain(m->route.numbers), .order = m->route.order};
     lanes[LANE_ROWS].order = flow->by_part ? NULL : m->route.order;
     lanes[LANE_STATUSES].order = m->route.key_order;
 }

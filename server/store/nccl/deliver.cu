@@ -1,6 +1,6 @@
-/* deliver.cu - the lookup that most pulls need, where peers' memory can be stored to: a warp finds 32 keys
- * and copies their rows to where their homes want them, so that the links are at work while the table is
- * read, and nothing is written twice. */
+/* deliver.cu - the lookup that most pulls need, where peers' memory can be stored to: a warp finds
+ * 32 keys and copies their rows to where their homes want them, so that the links are at work while
+ * the table is read, and nothing is written twice. */
 #include "pieces.cuh"
 #include "pool.cuh"
 
@@ -22,8 +22,8 @@ __device__ static inline void deliver_first(const table_view &t, uint64_t key, u
     }
 }
 
-/* Rows of UNITS 16-byte pieces, or with 0 of as many as the table says; `ref` is 0 where there is nothing
- * to copy, and `to` where there is no key. */
+/* Rows of UNITS 16-byte pieces, or with 0 of as many as the table says; `ref` is 0 where there is
+ * nothing to copy, and `to` where there is no key. */
 template <uint32_t UNITS>
 __device__ static inline void deliver_rows(const table_view &t, uint32_t ref, uint4 *to,
                                            bool zero_missing)
@@ -86,8 +86,8 @@ static int launch(const table_view &t, const keys_view &in, const uint32_t *plac
         return LAUNCH((deliver<8, HAS_SLOTS>), grid, BLOCK, stream, t, in, places, p, zero_missing,
                       statuses);
     case 16:
-        return LAUNCH((deliver<16, HAS_SLOTS>), grid, BLOCK, stream, t, in, places, p,
-                      zero_missing, statuses);
+        return LAUNCH((deliver<16, HAS_SLOTS>), grid, BLOCK, stream, t, in, places, p, zero_missing,
+                      statuses);
     default:
         return LAUNCH((deliver<0, HAS_SLOTS>), grid, BLOCK, stream, t, in, places, p, zero_missing,
                       statuses);

@@ -1,4 +1,5 @@
-/* erase.c - keys are forgotten: they are grouped by owner on the host, and every member forgets its own. */
+/* erase.c - keys are forgotten: they are grouped by owner on the host, and every member forgets its
+ * own. */
 #include "group.h"
 
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static void place(const struct group *group, const struct store_keys *in, struct
         }
 }
 
-/* A member that has no memory after others have forgotten leaves half a request: that is for good. */
+/* A member without memory after others have forgotten leaves half a request: that is for good. */
 static int erase_all(struct group *group, const struct grouped *g, struct store_erase *erase,
                      struct embd__error *e)
 {

@@ -1,10 +1,12 @@
 /* flow.c - the queue of a group's calls. A call's items are grouped on the devices at once, because
  * that asks nothing of the table; the rest of it follows when it is the first that is not wholly
- * enqueued. flow_collect moves calls on and calls the done of those that have ended, in their order.
+ * enqueued. flow_collect moves calls on and calls the done of those that have ended, in their
+ * order.
  *
- * What can fail: memory, which fails the call and changes nothing; and the devices. A device's error,
- * an error of the wire, or a call that takes longer than group_patience_ms fails the group for good: the
- * wire is given up, every call is answered, and nothing waits for the devices any more. */
+ * What can fail: memory, which fails the call and changes nothing; and the devices. A device's
+ * error, an error of the wire, or a call that takes longer than group_patience_ms fails the group
+ * for good: the wire is given up, every call is answered, and nothing waits for the devices any
+ * more. */
 #include "group.h"
 
 #include <stdio.h>
@@ -54,7 +56,8 @@ int block_need(struct block *block, uint64_t bytes)
     if (bytes <= block->bytes)
         return 0;
     uint64_t more = block->bytes + block->bytes / 2, ample = bytes > more ? bytes : more;
-    int status = block->n_before < BLOCK_GROWTHS ? wire_memory_new(&memory, ample) : DEVICE_NO_MEMORY;
+    int status =
+        block->n_before < BLOCK_GROWTHS ? wire_memory_new(&memory, ample) : DEVICE_NO_MEMORY;
     if (status != 0)
         return status;
     if (block->memory != NULL)
@@ -109,8 +112,8 @@ static void clear(struct flow *flow)
     struct member members[WIRE_MAX] = {{0}};
     for (uint32_t d = 0; d < group->n; d++) {
         const struct member *m = &flow->members[d];
-        members[d] =
-            (struct member){.table = m->table, .event = m->event, .home = m->home, .owner = m->owner};
+        members[d] = (struct member){
+            .table = m->table, .event = m->event, .home = m->home, .owner = m->owner};
     }
     *flow = (struct flow){.group = group};
     memcpy(flow->members, members, sizeof members);
@@ -252,7 +255,7 @@ static void check_patience(struct flow *flow)
     }
 }
 
-/* Moves a call on that every call before it is enqueued for. False: the next one is not to follow. */
+/* Moves a call on when those before it are enqueued. False: the next one is not to follow. */
 static bool advance(struct flow *flow)
 {
     while (flow->state != FLOW_ENDED) {
@@ -327,7 +330,8 @@ void flow_forget(struct group *group, struct store_done *done)
 
 /* ---- submit ---- */
 
-/* A pull adds in another order then. To a push it is the same: parts are better where they are fewer. */
+/* A pull adds in another order then. To a push it is the same: parts are better where they are
+ * fewer. */
 static bool is_by_part(const struct flow *flow)
 {
     const struct group *group = flow->group;
@@ -379,7 +383,8 @@ static void set_lanes(struct flow *flow)
         lanes[LANE_STATUSES] = (struct lane_shape){keys, 1};
 }
 
-/* What some of them were asked before the rest failed is to be done before its memory is used again. */
+/* What some of them were asked before the rest failed is to be done before its memory is used
+ * again. */
 static void wait_for_devices(const struct group *group)
 {
     for (uint32_t d = 0; d < group->n && !group->failed; d++)
@@ -445,8 +450,8 @@ void flow_submit(struct group *group, enum call_kind kind, void *request, struct
     }
 }
 
-void flow_submit_batches(struct group *group, struct store_pull *pull,
-                         const struct share batches[], struct store_done *done)
+void flow_submit_batches(struct group *group, struct store_pull *pull, const struct share batches[],
+                         struct store_done *done)
 {
     struct flow *flow = submit(group, CALL_PULL, done);
     struct arena arena = {.base = NULL};

@@ -10,21 +10,23 @@
  *   nccl_store opens, closes, scans; what store.h asks for
  *
  * Every device is a home and an owner. As a home it has a part of the request's rows: it finds out
- * whose their keys are, sends them there, and gets rows, or the statuses of keys, back. As an owner it
- * has a cuda store of its own, with the rows of the keys that are its; what it gets from the homes
- * comes in the order of the request, because homes have ascending rows and grouping keeps their order.
- * So sums have the order they have on one device, and their bits.
+ * whose their keys are, sends them there, and gets rows, or the statuses of keys, back. As an owner
+ * it has a cuda store of its own, with the rows of the keys that are its; what it gets from the
+ * homes comes in the order of the request, because homes have ascending rows and grouping keeps
+ * their order. So sums have the order they have on one device, and their bits.
  *
- * Items: in hash and modulo tables a key, whose row comes back as it is stored and is pooled at home;
- * in slot tables a row with its keys, which is pooled by its owner. Where it may be so (STORE_SUMS_PARTIAL) or
- * makes no difference (a push), pooled rows of hash and modulo tables are items in parts: every owner has those of
- * all rows, and answers a partial sum of each, or gets its gradient once.
+ * Items: in hash and modulo tables a key, whose row comes back as it is stored and is pooled at
+ * home; in slot tables a row with its keys, which is pooled by its owner. Where it may be so
+ * (store_gpus.partial_sums) or makes no difference (a push), pooled rows of hash and modulo tables
+ * are items in parts: every owner has those of all rows, and answers a partial sum of each, or gets
+ * its gradient once.
  *
- * A device has three streams, so that it works at three calls at once: on the front items are grouped and sent to their
- * owners; on the stream of the device's own store is all that needs the table; on the rear what comes back is pooled
- * and handed over. Devices wait for each other by events, and only for what they need of each other: they need not
- * be at the same call. The host has to know how much goes where, so it comes back to a call when that was counted,
- * and to one that may create rows once more when these were. It never waits but in scan, load, a pull
+ * A device has three streams, so that it works at three calls at once: on the front items are
+ * grouped and sent to their owners; on the stream of the device's own store is all that needs the
+ * table; on the rear what comes back is pooled and handed over. Devices wait for each other by
+ * events, and only for what they need of each other: they need not be at the same call. The host
+ * has to know how much goes where, so it comes back to a call when that was counted, and to one
+ * that may create rows once more when these were. It never waits but in scan, load, erase, a pull
  * that says `now`, and a push that finds less room than it needs.
  *
  * Owner: the shard's thread. */
@@ -54,8 +56,8 @@ struct space {
     struct starts got[WIRE_MAX];  /* of owner o: those of home h are got[o].at[h] .. [h + 1] */
 };
 
-/* Device memory that is kept from one call to the next. It grows by half at least; what it was before is
- * kept too, because giving memory back waits for the device, which may be stuck. */
+/* Device memory that is kept from one call to the next. It grows by half at least; what it was
+ * before is kept too, because giving memory back waits for the device, which may be stuck. */
 #define BLOCK_GROWTHS 80u
 struct block {
     uint8_t *memory;
@@ -108,7 +110,7 @@ struct member {
     /* As an owner. */
     struct keys_view in; /* row_of: set by passage_out, where there is one */
     uint32_t *offsets;
-    uint32_t *found; /* [in.n] refs */
+    uint32_t *found;   /* [in.n] refs */
     struct call *call; /* of the table, while a push or insert is planned */
     struct store_push push;
 };
@@ -134,8 +136,8 @@ struct flow {
 
     bool by_row, by_part; /* items are rows, or parts of rows */
     bool has_offsets;     /* the request has */
-    bool is_delivered;        /* owners store rows right where homes want them */
-    bool is_turned;           /* it goes on on the rears */
+    bool is_delivered;    /* owners store rows right where homes want them */
+    bool is_turned;       /* it goes on on the rears */
     uint32_t n_keys;
     uint8_t *pinned;
     size_t pinned_bytes;
@@ -154,7 +156,7 @@ struct group {
     uint32_t n;
     struct store *tables[WIRE_MAX];
     void *fronts[WIRE_MAX], *streams[WIRE_MAX], *rears[WIRE_MAX]; /* streams[d] is tables[d]'s */
-    bool has_parts; /* pooled pulls of hash and modulo tables may be by_part */
+    bool has_parts;            /* pooled pulls of hash and modulo tables may be by_part */
     struct flow *first, *last; /* the queue */
     struct flow *spare;
     bool failed; /* the devices are not to be trusted any more */
@@ -165,10 +167,11 @@ struct group {
 /* Milliseconds that the devices have for one call before they count as lost. */
 extern uint64_t group_patience_ms;
 
-/* Sets the error of a status, which is not 0: EMBD_NO_MEMORY, or EMBD_INTERNAL for good, with the wire
- * given up. */
+/* Sets the error of a status, which is not 0: EMBD_NO_MEMORY, or EMBD_INTERNAL for good, with the
+ * wire given up. */
 int group_error(struct group *group, int status, const char *what, struct embd__error *e);
-/* Each of the streams `to`, one of each device, waits for what `from` of the same device, or of all, have got. */
+/* Each of the streams `to`, one of each device, waits for what `from` of the same device, or of
+ * all, have got. */
 int group_meet(struct flow *flow, void *const from[], void *const to[], bool of_all);
 uint32_t element_bytes(embd_dtype dtype);
 
@@ -176,8 +179,8 @@ uint32_t element_bytes(embd_dtype dtype);
 
 void flow_submit(struct group *group, enum call_kind kind, void *request, struct store_done *done);
 /* A pull whose batches lie on their devices already, and so do their values. */
-void flow_submit_batches(struct group *group, struct store_pull *pull,
-                         const struct share batches[], struct store_done *done);
+void flow_submit_batches(struct group *group, struct store_pull *pull, const struct share batches[],
+                         struct store_done *done);
 bool flow_collect(struct group *group);
 void flow_forget(struct group *group, struct store_done *done);
 void flow_wait_all(struct group *group);
@@ -201,8 +204,8 @@ void passage_count(struct flow *flow);
 void passage_lay_out(struct flow *flow, uint32_t device, struct arena *arena);
 /* All that goes out to the owners, on the fronts; each device's stream waits for what it got. */
 int passage_out(struct flow *flow);
-/* What follows on the rears comes after all that is enqueued so far: of all owners with peer access, else of the
- * same device. */
+/* What follows on the rears comes after all that is enqueued so far: of all owners with peer
+ * access, else of the same device. */
 int passage_turn(struct flow *flow);
 /* One lane back to the homes, on the rears. */
 int passage_back(struct flow *flow, enum lane lane);

@@ -39,7 +39,7 @@ static void portion_free(struct portion *portion)
 }
 
 static bool portion_new(struct portion *portion, const struct row_shape *shape, uint64_t n_rows,
-                     uint64_t n_candidates)
+                        uint64_t n_candidates)
 {
     *portion = (struct portion){
         .keys = malloc((n_rows + 1) * sizeof *portion->keys),
@@ -59,8 +59,8 @@ static bool portion_new(struct portion *portion, const struct row_shape *shape, 
         .candidate_slots = shape->has_slots ? portion->candidate_slots : NULL,
         .candidate_counts = portion->candidate_counts,
     };
-    return portion->keys && portion->slots && portion->rows && portion->states && portion->candidate_keys &&
-           portion->candidate_slots && portion->candidate_counts;
+    return portion->keys && portion->slots && portion->rows && portion->states &&
+           portion->candidate_keys && portion->candidate_slots && portion->candidate_counts;
 }
 
 static uint32_t owner(const struct group *group, const uint64_t *keys, const uint16_t *slots,
@@ -94,7 +94,8 @@ static void take_candidate(struct portion *portion, const struct row_shape *shap
 }
 
 /* False: no memory; what was taken is to be freed all the same. */
-static bool split(const struct group *group, const struct row_block *block, struct portion *portions)
+static bool split(const struct group *group, const struct row_block *block,
+                  struct portion *portions)
 {
     struct row_shape shape = shape_of_rows(group);
     uint64_t n_rows[WIRE_MAX] = {0}, n_candidates[WIRE_MAX] = {0};
@@ -108,8 +109,8 @@ static bool split(const struct group *group, const struct row_block *block, stru
     for (uint32_t i = 0; i < block->n_rows && fits; i++)
         take_row(&portions[owner(group, block->keys, block->slots, i)], &shape, block, i);
     for (uint32_t i = 0; i < block->n_candidates && fits; i++)
-        take_candidate(
-            &portions[owner(group, block->candidate_keys, block->candidate_slots, i)], &shape, block, i);
+        take_candidate(&portions[owner(group, block->candidate_keys, block->candidate_slots, i)],
+                       &shape, block, i);
     return fits;
 }
 
@@ -187,7 +188,8 @@ static int check_room(struct group *group, const struct portion *portions, struc
     return EMBD_OK;
 }
 
-/* A member that has no memory after others have taken their rows leaves half a block: that is for good. */
+/* A member that has no memory after others have taken their rows leaves half a block: that is for
+ * good. */
 static int load_portions(struct group *group, const struct portion *portions, struct embd__error *e)
 {
     for (uint32_t d = 0; d < group->n; d++) {

@@ -1,5 +1,6 @@
-/* measure.c - how long it takes to move some bytes from every device to every other, one way and the
- * other. By peer access a kernel of each device stores them where they go, by NCCL they are sent. */
+/* measure.c - how long it takes to move some bytes from every device to every other, one way and
+ * the other. By peer access a kernel of each device stores them where they go, by NCCL they are
+ * sent. */
 #include "wire.h"
 
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "move.h"
 
 #define PIECE WIRE_MEASURED_BYTES
-#define TURNS 6                   /* the shortest counts: the first ones open connections */
+#define TURNS 6 /* the shortest counts: the first ones open connections */
 
 struct rig {
     uint32_t n;

@@ -1,6 +1,7 @@
-/* move.cu - moves keys, rows, gradients and statuses between the order in which a device has them and
- * the places of several devices, which may be its own memory or that of peers. All that goes the same way
- * is one launch: a launch costs a few us, and so does the end of one that stores to peers. */
+/* move.cu - moves keys, rows, gradients and statuses between the order in which a device has them
+ * and the places of several devices, which may be its own memory or that of peers. All that goes
+ * the same way is one launch: a launch costs a few us, and so does the end of one that stores to
+ * peers. */
 #include "pieces.cuh"
 
 #define BLOCK 256u

@@ -23,7 +23,7 @@ EMBD_INLINE uint32_t owner_of(embd_partition partition, uint32_t n, uint64_t key
 extern "C" {
 #endif
 
-/* Where things that are grouped by device begin: those for device d are starts[d] .. starts[d + 1]. */
+/* Where things that are grouped by device begin: those for device d are at[d] .. at[d + 1]. */
 struct starts {
     uint32_t at[WIRE_MAX + 1];
 };
@@ -32,23 +32,23 @@ struct route_report {
 };
 
 /* What one device has, and to which devices it goes. An item is a key, or in slot tables a row with
- * all of its keys, or a part: of the keys of a row those of one owner. Parts of all rows, also empty ones,
- * are grouped from the beginning: those for device 0 first. */
+ * all of its keys, or a part: of the keys of a row those of one owner. Parts of all rows, also
+ * empty ones, are grouped from the beginning: those for device 0 first. */
 struct route_view {
     embd_partition partition;
     uint32_t n_devices, n_items, n_keys;
     uint32_t n_rows;         /* of parts, else 0 */
     uint32_t first;          /* key that offsets count from */
     const uint64_t *keys;    /* [n_keys] */
-    const uint32_t *offsets; /* [n_items + 1] of items with several keys, else NULL: item i is key i */
+    const uint32_t *offsets; /* [n_items + 1] (parts: [n_rows + 1]), or NULL: item i is key i */
     const uint16_t *slots;   /* [n_items], slot tables only */
     uint32_t *owners;        /* [n_items] */
     uint32_t *sorted;        /* [n_items] owners, rising */
     uint32_t *numbers;       /* [n_items] 0, 1, 2, ... */
-    uint32_t *order;         /* [n_items] items by owner; of one owner in their order. Of a part its row */
-    uint32_t *lengths;       /* [n_items + 1] keys of the items of `order`, with offsets; then 0 */
-    uint32_t *grouped;       /* [n_items + 1] sums of lengths: where each begins */
-    uint32_t *key_order;     /* [n_keys] keys of the items of `order`; without offsets, `order` */
+    uint32_t *order;     /* [n_items] items by owner, of one in their order; of a part its row */
+    uint32_t *lengths;   /* [n_items + 1] keys of the items of `order`, with offsets; then 0 */
+    uint32_t *grouped;   /* [n_items + 1] sums of lengths: where each begins */
+    uint32_t *key_order; /* [n_keys] keys of the items of `order`; without offsets, `order` */
     struct route_report *report;
 };
 /* owners and numbers. */
@@ -76,8 +76,8 @@ struct parcels {
     struct starts starts;
     uint8_t *at[WIRE_MAX];
 };
-/* Several arrays that are moved in one launch. Thing number j of `starts`, `bytes` long, is at place
- * j - starts of its piece; the same thing at home is number order[j] (NULL: j) of `home`. */
+/* Several arrays that are moved in one launch. Thing number j of `starts`, `bytes` long, is at
+ * place j - starts of its piece; the same thing at home is number order[j] (NULL: j) of `home`. */
 #define CARGO_MAX 8u
 struct cargo_lane {
     struct parcels parcels;
@@ -102,8 +102,8 @@ static inline void cargo_add(struct cargo *c, const struct parcels *parcels, con
 /* Outward copies from home, else to home. */
 int launch_move(struct cargo *cargo, bool is_outward, void *stream);
 
-/* Offsets of an owner, who got the pieces `starts` of what homes have as `grouped`: out[j] = from[j] +
- * shift of j's piece; after the last, `end`. */
+/* Offsets of an owner, who got the pieces `starts` of what homes have as `grouped`: out[j] =
+ * from[j] + shift of j's piece; after the last, `end`. */
 struct rebase_view {
     uint32_t n_pieces;
     struct starts starts;
@@ -113,18 +113,19 @@ struct rebase_view {
 };
 int launch_rebase(struct rebase_view r, void *stream);
 
-/* The lookup of an owner that stores right where homes want the rows: key k of the piece of home h becomes
- * row places[k] of p.at[h], whole rows of t.stride bytes as they are stored, or their first values. */
+/* The lookup of an owner that stores right where homes want the rows: key k of the piece of home h
+ * becomes row places[k] of p.at[h], whole rows of t.stride bytes as they are stored, or their first
+ * values. */
 int launch_deliver(struct table_view t, struct keys_view in, const uint32_t *places,
                    struct parcels p, bool zero_missing, uint8_t *statuses, void *stream);
 
-/* launch_pool, whose rows go the same way; view.values is not used. Without places row j of a piece is its
- * home's row j, and is not stored if it has no keys. */
+/* launch_pool, whose rows go the same way; view.values is not used. Without places row j of a piece
+ * is its home's row j, and is not stored if it has no keys. */
 int launch_pool_to(struct table_view t, struct pull_view view, const uint32_t *refs,
                    const uint32_t *places, struct parcels p, void *stream);
 
-/* Rows of `view` at home from their partial sums, parts[n_devices][n_rows][dim] of f32: those that have
- * keys, whose lengths are differences of `grouped`, added in the order of the devices. */
+/* Rows of `view` at home from their partial sums, parts[n_devices][n_rows][dim] of f32: those that
+ * have keys, whose lengths are differences of `grouped`, added in the order of the devices. */
 struct parts_view {
     uint32_t n_devices;
     const uint32_t *grouped; /* [n_devices * n_rows + 1] */
@@ -132,7 +133,8 @@ struct parts_view {
 };
 int launch_add_parts(uint32_t dim, struct pull_view view, struct parts_view p, void *stream);
 
-/* Sums of n lengths, behind which a 0 stands: out[i] = lengths[0] + ... + lengths[i - 1], up to out[n]. CUB. */
+/* Sums of n lengths, behind which a 0 stands: out[i] = lengths[0] + ... + lengths[i - 1], up to
+ * out[n]. CUB. */
 size_t sum_bytes(uint32_t n);
 int launch_sums(void *temp, size_t temp_bytes, const uint32_t *lengths, uint32_t *out, uint32_t n,
                 void *stream);

@@ -124,7 +124,7 @@ static void nccl_forget(struct store *store, struct store_done *done)
 
 /* ---- scan: one member after the other ---- */
 
-#define MEMBER_SHIFT 57 /* of the cursor: above what the members' cursors use, but their top bit */
+#define MEMBER_SHIFT 57 /* of the cursor: above what members' cursors use, but their top bit */
 #define MEMBER_MASK  ((uint64_t)63 << MEMBER_SHIFT)
 
 static int nccl_scan(struct store *store, uint64_t *cursor, uint32_t max_rows,

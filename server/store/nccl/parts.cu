@@ -1,6 +1,6 @@
-/* parts.cu - a row of a hash or modulo table from the partial sums of its owners, in the order of the
- * owners' numbers, which is the order that makes the sum the same for as many devices. Owners without a key
- * of the row are passed over, so a row whose keys lie on one device has its bits. */
+/* parts.cu - a row of a hash or modulo table from the partial sums of its owners, in the order of
+ * the owners' numbers, which is the order that makes the sum the same for as many devices. Owners
+ * without a key of the row are passed over, so a row whose keys lie on one device has its bits. */
 #include "launch.cuh"
 #include "move.h"
 #include "values.cuh"

@@ -1,6 +1,6 @@
 /* passage.c - the way from homes to owners and back. With peer access one kernel of the home stores
  * to, or loads from, the memory of every owner. Without, what goes out is first put in a row in the
- * home's own memory, unless it lies so, and what comes back arrives in a row; NCCL does the rest. */
+ * home's own memory, unless it lies so, and what comes back arrives so; NCCL does the rest. */
 #include "group.h"
 
 static uint32_t between(const struct starts *s, uint32_t device)
@@ -88,8 +88,8 @@ static int move_lanes(struct flow *flow, enum lane first, enum lane end, bool is
             const struct lane_ends *ends = &flow->members[home].lanes[lane];
             if (flow->lanes[lane].bytes == 0 || (!wire_is_peer() && ends->order == NULL))
                 continue;
-            struct parcels parcels = wire_is_peer() ? parcels_of(flow, lane, home)
-                                                    : parcels_in_row(flow, lane, home);
+            struct parcels parcels =
+                wire_is_peer() ? parcels_of(flow, lane, home) : parcels_in_row(flow, lane, home);
             cargo_add(&cargo, &parcels, ends->order, ends->home, flow->lanes[lane].bytes);
         }
         status = device_use(flow->group->tables[home]->device);
@@ -156,7 +156,6 @@ static int rebase(const struct flow *flow, uint32_t owner)
                ? status
                : launch_spread(m->offsets, m->in.n_rows, m->in.row_of, front);
 }
-
 
 int passage_out(struct flow *flow)
 {

@@ -1,6 +1,6 @@
-/* pieces.cuh - several devices' pieces in one launch. Blocks take the pieces in turn, and each device
- * begins with another one: so every link carries something all the time, and no device is written to by
- * all others at once. */
+/* pieces.cuh - several devices' pieces in one launch. Blocks take the pieces in turn, and each
+ * device begins with another one: so every link carries something all the time, and no device is
+ * written to by all others at once. */
 #ifndef EMBD_NCCL_PIECES_CUH
 #define EMBD_NCCL_PIECES_CUH
 

@@ -1,7 +1,7 @@
-/* pull.c - a pull, once its keys are grouped: keys to their owners, the lookup there, rows back. What
- * comes back to a hash or modulo table's home is rows as they are stored, in the order of the batch's
- * keys, and is pooled there by the cuda store's own kernel, from rows it takes for a table's; or it is a partial
- * sum of every row from every owner, and these are added. */
+/* pull.c - a pull, once its keys are grouped: keys to their owners, the lookup there, rows back.
+ * What comes back to a hash or modulo table's home is rows as they are stored, in the order of the
+ * batch's keys, and is pooled there by the cuda store's own kernel, from rows it takes for a
+ * table's; or it is a partial sum of every row from every owner, and these are added. */
 #include "group.h"
 
 static void lay_out(struct flow *flow, uint32_t device, struct arena *arena)
@@ -34,7 +34,8 @@ static bool aligned(const void *memory, uint32_t dim, embd_dtype dtype)
     return dim % 4 == 0 && (uintptr_t)memory % (dtype == EMBD_F32 ? 16 : 8) == 0;
 }
 
-/* What an owner makes: whole rows as they are stored, with their padding, or pooled ones, or partial sums. */
+/* What an owner makes: whole rows as they are stored, with their padding, or pooled ones, or
+ * partial sums. */
 static struct pull_view answer_of(const struct flow *flow, const struct member *m,
                                   struct table_view *t)
 {
@@ -84,9 +85,10 @@ static int pool_to_homes(const struct flow *flow, const struct member *m, struct
     for (uint32_t home = 0; home < p.n; home++)
         view.is_aligned &= aligned(p.at[home], t.dim, view.dtype);
     int status = launch_find(t, view.in, m->found, view.statuses, stream);
-    return status ? status
-                  : launch_pool_to(t, view, m->found,
-                                   (const uint32_t *)(void *)m->lanes[LANE_PLACES].owner, p, stream);
+    return status
+               ? status
+               : launch_pool_to(t, view, m->found,
+                                (const uint32_t *)(void *)m->lanes[LANE_PLACES].owner, p, stream);
 }
 
 static int deliver(const struct flow *flow, uint32_t device)
@@ -95,11 +97,10 @@ static int deliver(const struct flow *flow, uint32_t device)
     struct parcels p = homes_of(flow, device);
     if (flow->by_part || (flow->by_row && !is_whole(flow)))
         return pool_to_homes(flow, m, p);
-    return launch_deliver(m->table->view, m->in,
-                          (const uint32_t *)(void *)m->lanes[LANE_PLACES].owner, p,
-                          flow->pull->zero_missing,
-                          flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL,
-                          m->table->stream);
+    return launch_deliver(
+        m->table->view, m->in, (const uint32_t *)(void *)m->lanes[LANE_PLACES].owner, p,
+        flow->pull->zero_missing,
+        flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL, m->table->stream);
 }
 
 static int look_up(const struct flow *flow, const struct member *m)
@@ -153,10 +154,9 @@ static int hand_over(const struct flow *flow, const struct member *m, void *stre
     const struct share *b = &m->batch;
     int status = 0;
     if (m->values != b->values)
-        status = device_copy(b->values, m->values,
-                             (uint64_t)b->n_rows * m->table->view.dim *
-                                 element_bytes(flow->pull->dtype),
-                             stream);
+        status = device_copy(
+            b->values, m->values,
+            (uint64_t)b->n_rows * m->table->view.dim * element_bytes(flow->pull->dtype), stream);
     if (status == 0 && flow->lanes[LANE_STATUSES].bytes)
         status = device_copy(b->statuses, m->lanes[LANE_STATUSES].home, b->n_keys, stream);
     return status;

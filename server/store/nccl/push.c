@@ -1,6 +1,6 @@
-/* push.c - a push or insert, once its keys are grouped: keys and gradients to their owners, which plan
- * what they create. When all plans are here, room and memory are taken on every device; only then does
- * the first of them change anything. */
+/* push.c - a push or insert, once its keys are grouped: keys and gradients to their owners, which
+ * plan what they create. When all plans are here, room and memory are taken on every device; only
+ * then does the first of them change anything. */
 #include "group.h"
 
 #include <stdlib.h>
@@ -92,7 +92,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* From the places of a home's grouped keys to those in its batch: all homes', one after the other. */
+/* From places of a home's grouped keys to those in its batch: all homes', one after the other. */
 static int copy_orders(const struct flow *flow, uint32_t *orders)
 {
     int status = 0;
@@ -109,7 +109,8 @@ static int copy_orders(const struct flow *flow, uint32_t *orders)
     return status;
 }
 
-/* Of every key that needs a row of this owner, rising: its place in the request. `at`: room for them. */
+/* Of every key that needs a row of this owner, rising: its place in the request. `at`: room for
+ * them. */
 static int find_places(const struct flow *flow, uint32_t owner, const uint32_t *orders,
                        uint32_t *at, uint64_t *places)
 {
@@ -147,8 +148,8 @@ static int share_out(const struct member *m, uint64_t room)
     return status ? status : device_stream_wait(stream);
 }
 
-/* The first keys of the request get the room: of each owner those whose place is before that of the first
- * key without. */
+/* The first keys of the request get the room: of each owner those whose place is before that of the
+ * first key without. */
 static int ration_among(struct flow *flow, const uint64_t *places, uint64_t end)
 {
     int status = 0;
@@ -192,11 +193,10 @@ static int take_room(struct flow *flow, struct embd__error *e)
     if (n_leaders <= room)
         return EMBD_OK;
     if (flow->lanes[LANE_STATUSES].bytes == 0)
-        return embd__error_set(e, EMBD_FULL,
-                               "table %s: %llu keys need a row, %llu rows are left of capacity %llu",
-                               group->schema->s.name, (unsigned long long)n_leaders,
-                               (unsigned long long)room,
-                               (unsigned long long)group->schema->s.capacity);
+        return embd__error_set(
+            e, EMBD_FULL, "table %s: %llu keys need a row, %llu rows are left of capacity %llu",
+            group->schema->s.name, (unsigned long long)n_leaders, (unsigned long long)room,
+            (unsigned long long)group->schema->s.capacity);
     int status = ration(flow, room, n_leaders);
     return status ? group_error(group, status, "counting keys without room", e) : EMBD_OK;
 }

@@ -1,6 +1,6 @@
 /* wire.c - see wire.h. The one file of this folder that speaks CUDA, and the one that speaks NCCL,
- * which it looks for at run time: a program with this file starts where there is no libnccl, and uses
- * peer access then. */
+ * which it looks for at run time: a program with this file starts where there is no libnccl, and
+ * uses peer access then. */
 #include "wire.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@
 
 #define ABORT_PATIENCE_MS 2000
 
-/* What the first wire_open finds is kept until the process ends: communicators take long to make. */
+/* What the first wire_open finds is kept for the process: communicators take long to make. */
 static struct wire {
     unsigned opens;
     pthread_t owner;
@@ -126,8 +126,8 @@ static void *abort_all(void *arg)
     return NULL;
 }
 
-/* While the process exits. Libraries must not be taken down under a thread that is inside them, nor can one that
- * waits for a lost device be waited for: then there is nothing left to do but to go. */
+/* While the process exits. Libraries must not be taken down under a thread that is inside them, nor
+ * can one that waits for a lost device be waited for: then nothing is left to do but to go. */
 static void end_abort(int status, void *unused)
 {
     (void)unused;

@@ -1,23 +1,24 @@
 /* wire.h - the devices of the process, and how bytes go from one to another. Two ways, the same to
- * their caller: by peer access, where a kernel of one device loads and stores what lies in the memory
- * of another, and by NCCL, where every device sends what lies ready in its own. One file implements
- * this with CUDA and NCCL; tests have one that moves bytes by memcpy.
+ * their caller: by peer access, where a kernel of one device loads and stores what lies in the
+ * memory of another, and by NCCL, where every device sends what lies ready in its own. One file
+ * implements this with CUDA and NCCL; tests have one that moves bytes by memcpy.
  *
- * Numbers returned are as in device.h, or WIRE_LOST. The wire is the shard's thread's: one thread at
- * a time may have it open, as often as it likes. */
+ * Numbers returned are as in device.h, or WIRE_LOST. The wire is the shard's thread's: one thread
+ * at a time may have it open, as often as it likes. */
 #ifndef EMBD_NCCL_WIRE_H
 #define EMBD_NCCL_WIRE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WIRE_MAX  16u   /* devices */
+#define WIRE_MAX  16u  /* devices */
 #define WIRE_LOST (-2) /* a device does not answer; wire_why says more */
 
 /* WIRE_AUTOMATIC: which one is measured where there are both. */
 enum wire_way { WIRE_AUTOMATIC, WIRE_BY_PEER, WIRE_BY_NCCL };
 
-/* Opens it if nobody has; the first one in the process decides the way. Negative: *why_out says why there is none. */
+/* Opens it if nobody has; the first one in the process decides the way. Negative: *why_out says why
+ * there is none. */
 int wire_open(enum wire_way way, const char **why_out);
 void wire_close(void);
 
@@ -33,8 +34,8 @@ void wire_memory_free(void *memory);
 /* What is enqueued on `stream` from now on waits for the event. */
 int wire_wait_event(void *stream, void *event);
 
-/* Every device d sends counts[d][e] bytes to every device e: those for device 0 lie first at from[d],
- * then those for device 1, ...; what e gets lies at to[e] in the order of the senders. */
+/* Every device d sends counts[d][e] bytes to every device e: those for device 0 lie first at
+ * from[d], then those for device 1, ...; what e gets lies at to[e] in the order of the senders. */
 struct wire_lane {
     uint8_t *from[WIRE_MAX], *to[WIRE_MAX];
     uint64_t counts[WIRE_MAX][WIRE_MAX];
@@ -42,8 +43,8 @@ struct wire_lane {
 /* Several of these at once, enqueued on the devices' streams. Not by peer access. */
 int wire_all_to_all(void *const streams[], const struct wire_lane lanes[], uint32_t n_lanes);
 
-/* Nanoseconds that this way takes to move that many bytes from every device to every other, and as many
- * within each; UINT64_MAX: it does not work. The wire is open, or about to be. */
+/* Nanoseconds that this way takes to move that many bytes from every device to every other, and as
+ * many within each; UINT64_MAX: it does not work. The wire is open, or about to be. */
 #define WIRE_MEASURED_BYTES ((uint64_t)64 << 20)
 uint64_t wire_measure(enum wire_way way);
 
