@@ -89,7 +89,7 @@ static int take_writer(struct embd_call *call, const embd_pusher *pusher, uint64
     if (sequence == 0 || sequence == UINT64_MAX)
         return embd__error_set(e, EMBD_INVALID, "sequence is %llu; a pusher's first push is 1",
                                (unsigned long long)sequence);
-    *writer = (struct push_writer){pusher->high, pusher->low, pusher->stream, sequence};
+    *writer = (struct push_writer){pusher->high, pusher->low, sequence, pusher->stream};
     return EMBD_OK;
 }
 

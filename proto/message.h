@@ -36,9 +36,10 @@
     X(HOT, "hot", LISTENER_ADMIN)                                                                      \
     X(TRACE, "trace", LISTENER_ADMIN)                                                                  \
     X(TICK, "tick", LISTENER_DATA)                                                                     \
-    X(WRITER, "writer", LISTENER_DATA)
+    X(WRITER, "writer", LISTENER_DATA)                                                                 \
+    X(WRITERS, "writers", LISTENER_NONE)
 
-enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
+enum listener { LISTENER_NONE, LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {
 #define METHOD_ENUM(id, name, listener) METHOD_##id,
     METHOD_LIST(METHOD_ENUM)
@@ -215,8 +216,8 @@ struct push_round {
 /* Whose push it is, and which one: what makes a push that is sent again apply once. */
 struct push_writer {
     uint64_t high, low; /* the writer's id */
-    uint32_t stream;
     uint64_t sequence; /* 1, 2, ... of a writer's stream, on each shard; 0: a push of no writer */
+    uint64_t stream;   /* u32 */
 };
 
 /* What a push has besides its parts. */

@@ -273,7 +273,7 @@ static void read_writer(struct fields *message, struct push_writer *writer)
     embd__field_map(message, "writer", &f, "the writer");
     writer->high = embd__field_uint(&f, "high", 0, UINT64_MAX, FIELD_REQUIRED);
     writer->low = embd__field_uint(&f, "low", 0, UINT64_MAX, FIELD_REQUIRED);
-    writer->stream = (uint32_t)embd__field_uint(&f, "stream", 0, UINT32_MAX, 0);
+    writer->stream = embd__field_uint(&f, "stream", 0, UINT32_MAX, 0);
     writer->sequence = embd__field_uint(&f, "sequence", 1, UINT64_MAX - 1, FIELD_REQUIRED);
     embd__fields_end(&f);
 }

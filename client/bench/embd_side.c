@@ -93,7 +93,8 @@ static int fill(embd_client *client, embd_table *table, uint64_t n_keys, uint32_
     return code;
 }
 
-static int create_table(struct side *side, embd_client *client, embd_dtype dtype, uint32_t dim)
+static int create_table(struct side *side, embd_client *client, const struct options *options,
+                        uint32_t dim)
 {
     embd_schema schema;
     static unsigned serial;
@@ -101,7 +102,8 @@ static int create_table(struct side *side, embd_client *client, embd_dtype dtype
     embd_schema_init(&schema);
     memcpy(schema.name, side->table, sizeof side->table);
     schema.dim = dim;
-    schema.dtype = dtype;
+    schema.dtype = options->dtype;
+    schema.durability = options->durability;
     int code = check(client, embd_table_create(client, &schema));
     side->has_table = code == DONE;
     return code;
@@ -114,7 +116,7 @@ static int prepare(struct side *side, const struct options *options, uint64_t n_
     int code = connect_to(side->servers, &client);
     if (code != DONE)
         return code;
-    code = create_table(side, client, options->dtype, dim);
+    code = create_table(side, client, options, dim);
     if (code == DONE)
         code = check(client, embd_table_open(client, side->table, &table));
     if (code == DONE)

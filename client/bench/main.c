@@ -24,6 +24,7 @@ enum flag {
     FLAG_CLIENTS,
     FLAG_SHARDS,
     FLAG_DTYPE,
+    FLAG_DURABILITY,
     FLAG_WIRE,
     FLAG_PLAN,
     FLAG_SECONDS,
@@ -80,6 +81,9 @@ static const struct argp_option flags[] = {
     {"plan", FLAG_PLAN, "PLAN", 0, "auto (default), pooled or rows", 2},
     {"wire", FLAG_WIRE, "TYPE", 0, "Elements on the wire: f32 (default), f16, bf16", 2},
     {"dtype", FLAG_DTYPE, "TYPE", 0, "Elements of stored rows: f32 (default), f16, bf16", 2},
+    {"durability", FLAG_DURABILITY, "HOW", 0,
+     "Of the table: snapshot (default), buffered, durable; the latter with --servers that have a "
+     "data directory", 2},
     {0, 0, 0, 0, "Servers:", 3},
     {"shards", FLAG_SHARDS, "N", 0, "Shards of the server that is started (1)", 3},
     {"server-bin", FLAG_SERVER_BIN, "FILE", 0, "Its program; default: embd beside this one", 3},
@@ -241,6 +245,7 @@ static error_t parse_workload_flag(int key, char *arg, struct argp_state *state)
 static error_t parse_flag(int key, char *arg, struct argp_state *state)
 {
     static const char *const plans[] = {"auto", "pooled", "rows"};
+    static const char *const durabilities[] = {"snapshot", "buffered", "durable"};
     static const char *const formats[] = {"table", "json"};
     struct options *o = state->input;
     switch (key) {
@@ -252,6 +257,9 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
         break;
     case FLAG_DTYPE:
         o->dtype = parse_dtype(state, "dtype", arg);
+        break;
+    case FLAG_DURABILITY:
+        o->durability = (embd_durability)parse_choice(state, "durability", arg, durabilities, 3);
         break;
     case FLAG_WIRE:
         o->wire = parse_dtype(state, "wire", arg);

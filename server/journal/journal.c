@@ -2,7 +2,7 @@
  *
  * The happy path is: journal_append copies records into the gathering group; journal_submit hands
  * it to the thread; the thread numbers and seals the records, writes them with one pwrite, syncs,
- * and wakes the shard, which applies them and gives the group back.
+ * and wakes the shard, which hands over the next group, applies this one and gives it back.
  *
  * Only the thread touches the file while a group is out; journal_write_now uses it from the shard's
  * thread when none is, and no late sync of buffered records either. The lock is not held over I/O
@@ -23,8 +23,9 @@ enum out { OUT_NONE, OUT_WRITING, OUT_WRITTEN };
 
 struct journal {
     struct journal_config config;
-    struct journal_group groups[2];
-    struct journal_group *gathering, *out;
+    struct journal_group groups[3];
+    struct journal_group *gathering, *out; /* out: empty while OUT_NONE */
+    struct journal_group *applying, *spare; /* one of them is NULL; the shard's */
     pthread_t thread;
     bool has_thread;
     pthread_mutex_t lock;
@@ -37,6 +38,12 @@ struct journal {
     uint64_t segment, offset, position, chain, synced;
     bool is_dirty;
     struct timespec sync_by;
+    uint64_t base_bytes, bytes_since;
+    struct {
+        int fd; /* -1: none is being written */
+        uint64_t offset, position, chain;
+        struct journal_group record;
+    } base;
 };
 
 void journal_file_name(char out[64], uint32_t shard, uint64_t segment)
@@ -88,7 +95,7 @@ static int begin_segment(struct journal *journal)
     uint8_t bytes[SEGMENT_HEADER_BYTES];
     uint64_t number = journal->segment + 1;
     struct segment_header header = {journal->config.shard, journal->config.n_shards, number,
-                                    journal->position, journal->chain};
+                                    journal->position, journal->chain, 0};
     journal_file_name(name, journal->config.shard, number);
     segment_header_write(bytes, &header);
     int fd = openat(journal->config.data_dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -140,9 +147,15 @@ static void write_group(struct journal *journal, struct journal_group *group)
     journal->chain = chain;
     journal->offset += group->n_bytes;
     journal->position += group->n_entries;
+    journal->bytes_since += group->n_bytes;
     if (group->is_durable) {
         sync_file(journal);
-    } else if (!journal->is_dirty) {
+        return;
+    }
+    /* So that the sync finds less to do, and holds up the next writes for less long. */
+    sync_file_range(journal->fd, (off_t)(journal->offset - group->n_bytes), (off_t)group->n_bytes,
+                    SYNC_FILE_RANGE_WRITE);
+    if (!journal->is_dirty) {
         journal->is_dirty = true;
         clock_gettime(CLOCK_MONOTONIC, &journal->sync_by);
         journal->sync_by.tv_nsec += JOURNAL_BUFFERED_MS / 2 * 1000000L;
@@ -242,13 +255,16 @@ int journal_open(const struct journal_config *config, const struct journal_end *
     pthread_condattr_destroy(&clock);
     pthread_mutex_init(&journal->lock, NULL);
     journal->config = *config;
-    journal->fd = -1;
+    journal->fd = journal->base.fd = -1;
+    journal->base_bytes = end->base_bytes;
+    journal->bytes_since = end->bytes_since;
     journal->segment = end->segment;
     journal->offset = end->offset;
     journal->position = journal->synced = end->position;
     journal->chain = end->chain;
     journal->gathering = &journal->groups[0];
     journal->out = &journal->groups[1];
+    journal->spare = &journal->groups[2];
     if ((end->is_there && open_segment(journal, end, e) != EMBD_OK) ||
         start_thread(journal, e) != EMBD_OK) {
         journal_close(journal);
@@ -273,7 +289,10 @@ void journal_close(struct journal *journal)
         sync_file(journal);
     if (journal->fd >= 0)
         close(journal->fd);
-    for (int i = 0; i < 2; i++) {
+    journal_base_abort(journal);
+    free(journal->base.record.bytes);
+    free(journal->base.record.entries);
+    for (int i = 0; i < 3; i++) {
         free(journal->groups[i].bytes);
         free(journal->groups[i].entries);
     }
@@ -347,17 +366,21 @@ void journal_submit(struct journal *journal)
 struct journal_group *journal_written(struct journal *journal)
 {
     pthread_mutex_lock(&journal->lock);
-    bool is_written = journal->state == OUT_WRITTEN;
+    if (journal->applying == NULL && journal->state == OUT_WRITTEN) {
+        journal->applying = journal->out;
+        journal->out = journal->spare;
+        journal->spare = NULL;
+        journal->state = OUT_NONE;
+    }
     pthread_mutex_unlock(&journal->lock);
-    return is_written ? journal->out : NULL;
+    return journal->applying;
 }
 
 void journal_give_back(struct journal *journal)
 {
-    clear(journal->out);
-    pthread_mutex_lock(&journal->lock);
-    journal->state = OUT_NONE;
-    pthread_mutex_unlock(&journal->lock);
+    clear(journal->applying);
+    journal->spare = journal->applying;
+    journal->applying = NULL;
 }
 
 void journal_wait(struct journal *journal)
@@ -370,7 +393,7 @@ void journal_wait(struct journal *journal)
 
 void journal_forget(struct journal *journal, const struct request *request)
 {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         for (uint32_t j = 0; j < journal->groups[i].n_entries; j++)
             if (journal->groups[i].entries[j].request == request)
                 journal->groups[i].entries[j].request = NULL;
@@ -392,4 +415,138 @@ int journal_write_now(struct journal *journal, const struct frame_scanner *frame
     if (error != 0)
         return embd__error_set(e, EMBD_IO, "journal: %s; nothing was changed", strerror(error));
     return EMBD_OK;
+}
+
+/* ---- a new beginning ---- */
+
+bool journal_wants_base(const struct journal *journal)
+{
+    return journal->bytes_since >= JOURNAL_BASE_MIN_BYTES &&
+           journal->bytes_since > journal->base_bytes;
+}
+
+static void base_name(const struct journal *journal, char out[64 + 8])
+{
+    journal_file_name(out, journal->config.shard, journal->segment + 1);
+    strcat(out, ".tmp");
+}
+
+static int base_failed(const struct journal *journal, int error, struct embd__error *e)
+{
+    char name[64 + 8];
+    base_name(journal, name);
+    return embd__error_set(e, EMBD_IO, "journal '%s': %s; the journal is as it was", name,
+                           strerror(error));
+}
+
+/* Its length is known in the end: a header is written then. */
+static int base_header(struct journal *journal, uint64_t base_bytes)
+{
+    uint8_t bytes[SEGMENT_HEADER_BYTES];
+    struct segment_header header = {
+        .shard = journal->config.shard,
+        .n_shards = journal->config.n_shards,
+        .number = journal->segment + 1,
+        .first_position = journal->position,
+        .chain = journal->chain,
+        .base_bytes = base_bytes,
+    };
+    segment_header_write(bytes, &header);
+    return write_all(journal->base.fd, bytes, sizeof bytes, 0);
+}
+
+int journal_base_begin(struct journal *journal, struct embd__error *e)
+{
+    char name[64 + 8];
+    base_name(journal, name);
+    int fd = openat(journal->config.data_dir, name,
+                    O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return base_failed(journal, errno, e);
+    journal->base.fd = fd;
+    journal->base.offset = SEGMENT_HEADER_BYTES;
+    journal->base.position = journal->position;
+    journal->base.chain = journal->chain;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return base_failed(journal, errno, e);
+    return EMBD_OK;
+}
+
+int journal_base_add(struct journal *journal, const struct frame_scanner *frame,
+                     struct embd__error *e)
+{
+    struct journal_group *group = &journal->base.record;
+    uint64_t bytes = record_bytes(frame);
+    if (!reserve(group, bytes))
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a journal record of %llu bytes",
+                               (unsigned long long)bytes);
+    record_write(group->bytes, frame);
+    uint64_t chain = record_seal(group->bytes, journal->base.position, journal->base.position,
+                                 journal->base.chain, &bytes);
+    int error = write_all(journal->base.fd, group->bytes, bytes, journal->base.offset);
+    if (error != 0)
+        return base_failed(journal, error, e);
+    journal->base.offset += bytes;
+    journal->base.position++;
+    journal->base.chain = chain;
+    return EMBD_OK;
+}
+
+/* The base is the file now. */
+static void take_base(struct journal *journal)
+{
+    if (journal->fd >= 0)
+        close(journal->fd);
+    journal->fd = journal->base.fd;
+    journal->base.fd = -1;
+    journal->segment++;
+    journal->offset = journal->base_bytes = journal->base.offset;
+    journal->bytes_since = 0;
+    journal->position = journal->synced = journal->base.position;
+    journal->chain = journal->base.chain;
+    journal->is_dirty = false;
+}
+
+/* What is before the base: nobody reads it any more. What cannot be removed goes with the next start. */
+static void drop_before(const struct journal *journal)
+{
+    char name[64];
+    for (uint64_t n = journal->segment - 1; n > 0; n--) {
+        journal_file_name(name, journal->config.shard, n);
+        if (unlinkat(journal->config.data_dir, name, 0) != 0)
+            return;
+    }
+}
+
+int journal_base_end(struct journal *journal, struct embd__error *e)
+{
+    char name[64], staged[64 + 8];
+    base_name(journal, staged);
+    journal_file_name(name, journal->config.shard, journal->segment + 1);
+    int error = base_header(journal, journal->base.offset);
+    if (error != 0)
+        return base_failed(journal, error, e);
+    if (fsync(journal->base.fd) != 0 ||
+        renameat(journal->config.data_dir, staged, journal->config.data_dir, name) != 0)
+        return base_failed(journal, errno, e);
+    if (fsync(journal->config.data_dir) != 0)
+        end_process(journal, "fsync of the directory, for a new beginning");
+    pthread_mutex_lock(&journal->lock);
+    while (journal->is_syncing)
+        pthread_cond_wait(&journal->news, &journal->lock);
+    take_base(journal);
+    pthread_mutex_unlock(&journal->lock);
+    drop_before(journal);
+    return EMBD_OK;
+}
+
+void journal_base_abort(struct journal *journal)
+{
+    char name[64 + 8];
+    if (journal->base.fd < 0)
+        return;
+    base_name(journal, name);
+    unlinkat(journal->config.data_dir, name, 0);
+    close(journal->base.fd);
+    journal->base.fd = -1;
 }

@@ -42,6 +42,7 @@ struct journal_config {
 struct journal_end {
     bool is_there; /* false: no segment yet */
     uint64_t segment, offset, position, chain;
+    uint64_t base_bytes, bytes_since; /* of the base; of what is behind it */
 };
 
 /* Reads the segments in order and gives each record to `take`; cuts a torn tail. EMBD_CORRUPT
@@ -61,7 +62,8 @@ int journal_append(struct journal *journal, struct request *request,
                    const struct frame_scanner *frame, bool is_durable, struct embd__error *e);
 /* Hands the gathered group to the thread, unless one is out. */
 void journal_submit(struct journal *journal);
-/* The written group, to be applied and given back; NULL: there is none. */
+/* The written group, to be applied and given back, the same until then; NULL: there is none. Meanwhile the
+ * next one may be handed over. */
 struct journal_group *journal_written(struct journal *journal);
 void journal_give_back(struct journal *journal);
 /* Waits until the group handed over is written. */
@@ -73,6 +75,21 @@ void journal_forget(struct journal *journal, const struct request *request);
  * gathering. EMBD_IO: it is not in the journal. */
 int journal_write_now(struct journal *journal, const struct frame_scanner *frame, bool is_durable,
                       struct embd__error *e);
+
+/* ---- a new beginning ----
+ *
+ * A base is a segment of records that make the state anew; with it all segments before it go. No group
+ * may be out or gathering from begin to end. After an error, and abort, everything is as it was. */
+
+#define JOURNAL_BASE_MIN_BYTES (64u << 20) /* behind a base, before another one is worth writing */
+
+/* Whether more is behind the last base than it has itself. */
+bool journal_wants_base(const struct journal *journal);
+int journal_base_begin(struct journal *journal, struct embd__error *e);
+int journal_base_add(struct journal *journal, const struct frame_scanner *frame,
+                     struct embd__error *e);
+int journal_base_end(struct journal *journal, struct embd__error *e);
+void journal_base_abort(struct journal *journal);
 
 void journal_file_name(char out[64], uint32_t shard, uint64_t segment);
 

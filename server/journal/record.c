@@ -1,6 +1,6 @@
 /* record.c - see record.h.
  *
- * Segment: "embdjnl1", shard u32, n_shards u32, number u64, first_position u64, chain u64, zero
+ * Segment: "embdjnl1", shard u32, n_shards u32, number u64, first_position u64, chain u64, base_bytes
  * u64, xxh3 u64 of all before. Record: magic u32, head_bytes u32, n_bins u32, zero u32, body_bytes
  * u64, position u64, synced u64, chain u64, zero u64, checksum u64; then the body: {at u32, bytes
  * u32} for each bin, the head, the bins' payloads. The checksum is XXH3 of the header before it,
@@ -58,7 +58,7 @@ void segment_header_write(uint8_t out[SEGMENT_HEADER_BYTES], const struct segmen
     put64(out + 16, header->number);
     put64(out + 24, header->first_position);
     put64(out + 32, header->chain);
-    put64(out + 40, 0);
+    put64(out + 40, header->base_bytes);
     put64(out + 48, XXH3_64bits(out, 48));
 }
 
@@ -73,6 +73,7 @@ bool segment_header_read(const uint8_t *bytes, uint64_t n, struct segment_header
         .number = get64(bytes + 16),
         .first_position = get64(bytes + 24),
         .chain = get64(bytes + 32),
+        .base_bytes = get64(bytes + 40),
     };
     return true;
 }

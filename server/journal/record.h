@@ -17,6 +17,8 @@
 struct segment_header {
     uint32_t shard, n_shards;
     uint64_t number, first_position, chain; /* chain: the checksum before its first record */
+    uint64_t base_bytes; /* the segment begins anew, and so much of it was on disk when it got its name; 0: it
+                            goes on where the one before ends */
 };
 
 struct record {

@@ -1,11 +1,14 @@
 /* recover.c - reading a journal at start.
  *
- * The happy path is: segments in the order of their numbers, records in the order of their
- * positions, each checksum chained to the one before, to the end of the last segment.
+ * The happy path is: from the last segment that is a base, or the first one there ever was; segments
+ * in the order of their numbers, records in the order of their positions, each checksum chained to
+ * the one before, to the end of the last segment. What is before the base was left by a server that
+ * ended when it had just made it, and goes.
  *
  * What does not verify is a torn tail, and is cut, only where nothing synced can follow: in the
  * last segment, when no whole record behind it says that it was written after that position was on
  * disk. Everything else is damage, and refuses to start. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,6 +30,8 @@ struct reading {
     int fd;
     uint8_t *bytes;
     uint64_t n;
+    uint64_t base_bytes; /* of the segment: before them nothing can be torn */
+    uint64_t least, greatest; /* numbers of segments there are; 0: none */
 };
 
 static int damaged(struct reading *r, uint64_t offset, const char *what)
@@ -95,6 +100,8 @@ static int cut(struct reading *r, uint64_t offset)
 static int check_tail(struct reading *r, uint64_t offset)
 {
     struct record record;
+    if (offset < r->base_bytes)
+        return damaged(r, offset, "it is in the base");
     if (exists(r, r->end.segment + 1))
         return damaged(r, offset, "another segment follows");
     if (r->e->status != EMBD_OK)
@@ -120,6 +127,9 @@ static int read_records(struct reading *r)
         r->end.chain = record.checksum;
     }
     r->end.offset = at;
+    if (at == r->n && at < r->base_bytes)
+        return damaged(r, at, "the base is cut off");
+    r->end.bytes_since += at - (r->base_bytes > 0 ? r->base_bytes : 0);
     return at < r->n ? check_tail(r, at) : EMBD_OK;
 }
 
@@ -158,7 +168,101 @@ static int read_segment(struct reading *r)
     if (check_header(r, &header) != EMBD_OK)
         return r->e->status;
     r->end.is_there = true;
+    r->base_bytes = header.base_bytes;
+    if (header.base_bytes > 0)
+        r->end.base_bytes = header.base_bytes;
     return read_records(r);
+}
+
+/* ---- where to begin ---- */
+
+static void see_name(struct reading *r, const char *found)
+{
+    char name[64];
+    unsigned shard;
+    unsigned long long number;
+    if (sscanf(found, "journal.%u.%llu", &shard, &number) != 2 || shard != r->config->shard)
+        return;
+    journal_file_name(name, shard, number);
+    if (strcmp(name, found) != 0 || number == 0)
+        return;
+    if (r->least == 0 || number < r->least)
+        r->least = number;
+    if (number > r->greatest)
+        r->greatest = number;
+}
+
+static int list_segments(struct reading *r)
+{
+    int fd = openat(r->config->data_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (dir == NULL) {
+        embd__error_set(r->e, EMBD_IO, "journals of shard %u: the directory cannot be read: %s",
+                        r->config->shard, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return r->e->status;
+    }
+    errno = 0;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        see_name(r, entry->d_name);
+    if (errno != 0)
+        embd__error_set(r->e, EMBD_IO, "journals of shard %u: the directory cannot be read: %s",
+                        r->config->shard, strerror(errno));
+    closedir(dir);
+    return r->e->status;
+}
+
+/* Whether the segment is a base; its header is read again, and checked, with the rest of it. */
+static int look_for_base(struct reading *r, uint64_t number, bool *is_base)
+{
+    uint8_t bytes[SEGMENT_HEADER_BYTES];
+    struct segment_header header;
+    journal_file_name(r->name, r->config->shard, number);
+    int fd = openat(r->config->data_dir, r->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return errno == ENOENT ? EMBD_OK : failed(r);
+    ssize_t n = pread(fd, bytes, sizeof bytes, 0);
+    if (n < 0)
+        failed(r);
+    close(fd);
+    *is_base = n == (ssize_t)sizeof bytes && segment_header_read(bytes, sizeof bytes, &header) &&
+               header.base_bytes > 0 && header.number == number;
+    if (*is_base)
+        r->end = (struct journal_end){
+            .segment = number - 1, .position = header.first_position, .chain = header.chain};
+    return r->e->status;
+}
+
+static int find_beginning(struct reading *r)
+{
+    bool is_base = false;
+    if (list_segments(r) != EMBD_OK)
+        return r->e->status;
+    for (uint64_t n = r->greatest; n > 0 && n >= r->least && !is_base; n--)
+        if (look_for_base(r, n, &is_base) != EMBD_OK)
+            return r->e->status;
+    if (is_base || r->least <= 1)
+        return EMBD_OK;
+    journal_file_name(r->name, r->config->shard, r->least);
+    return damaged(r, 0, "it is the first one there is, and no base");
+}
+
+static int check_end(struct reading *r)
+{
+    if (r->end.segment >= r->greatest)
+        return EMBD_OK;
+    journal_file_name(r->name, r->config->shard, r->end.segment + 1);
+    return embd__error_set(r->e, EMBD_CORRUPT, "journal '%s' is missing; others behind it are there",
+                           r->name);
+}
+
+static void drop_before(struct reading *r, uint64_t first)
+{
+    for (uint64_t n = first - 1; r->least > 0 && n >= r->least; n--) {
+        journal_file_name(r->name, r->config->shard, n);
+        unlinkat(r->config->data_dir, r->name, 0);
+    }
 }
 
 int journal_recover(const struct journal_config *config,
@@ -167,7 +271,8 @@ int journal_recover(const struct journal_config *config,
                     void *arg, struct journal_end *end_out, struct embd__error *e)
 {
     struct reading r = {.config = config, .take = take, .arg = arg, .e = e, .fd = -1};
-    int status = EMBD_OK;
+    int status = find_beginning(&r);
+    uint64_t first = r.end.segment + 1;
     while (status == EMBD_OK && exists(&r, r.end.segment + 1)) {
         r.end.segment++;
         journal_file_name(r.name, config->shard, r.end.segment);
@@ -176,11 +281,14 @@ int journal_recover(const struct journal_config *config,
         if (status == EMBD_OK)
             status = read_segment(&r);
         unmap_segment(&r);
-        if (r.end.segment < number)
+        if (r.end.segment < number) {
+            r.greatest = r.end.segment; /* it is gone */
             break;
+        }
     }
-    if (e->status != EMBD_OK)
+    if (e->status != EMBD_OK || check_end(&r) != EMBD_OK)
         return e->status;
+    drop_before(&r, first);
     *end_out = r.end;
     return EMBD_OK;
 }

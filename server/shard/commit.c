@@ -20,6 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base.h"
 #include "journal.h"
 #include "push.h"
 #include "room.h"
@@ -120,7 +121,12 @@ int commit_open(struct shard *shard, struct embd__error *e)
         return EMBD_OK;
     if (journal_recover(&config, take_record, shard, &end, e) != EMBD_OK)
         return e->status;
-    return journal_open(&config, &end, &shard->journal, e);
+    if (journal_open(&config, &end, &shard->journal, e) != EMBD_OK)
+        return e->status;
+    struct embd__error base = {.status = EMBD_OK};
+    if (base_make(shard, &base) != EMBD_OK) /* a full disk may have room again later */
+        fprintf(stderr, "embd: %s\n", base.text);
+    return EMBD_OK;
 }
 
 /* ---- applying ---- */
@@ -260,6 +266,7 @@ void commit_collect(struct shard *shard)
         return;
     struct journal_group *group = journal_written(shard->journal);
     if (group != NULL) {
+        journal_submit(shard->journal);
         while (group->n_applied < group->n_entries &&
                apply(shard, group, &group->entries[group->n_applied]))
             group->n_applied++;

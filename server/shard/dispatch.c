@@ -46,6 +46,7 @@ static const struct method_entry {
     [METHOD_TRACE] = {handle_trace, TOUCH_NOTHING, true},
     [METHOD_TICK] = {handle_tick, TOUCH_NOTHING, false},
     [METHOD_WRITER] = {handle_writer, TOUCH_READS, false},
+    [METHOD_WRITERS] = {handle_writers, TOUCH_NOTHING, false}, /* in journals only */
 };
 
 uint64_t clock_ns(void)

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base.h"
 #include "snapshot.h"
 #include "state.h"
 
@@ -79,6 +80,8 @@ static int write_shard(struct call *call, const char *name)
         embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the list of parts");
     else
         write_tables(call, dir, written);
+    if (call->error.status == EMBD_OK)
+        base_make(call->shard, &call->error); /* while nothing changes */
     free(written);
     close(dir);
     return call->error.status;

@@ -9,7 +9,7 @@ int handle_writer(struct call *call)
     embd__read_fields(&f, &call->reader, "writer");
     stream.high = embd__field_uint(&f, "high", 0, UINT64_MAX, FIELD_REQUIRED);
     stream.low = embd__field_uint(&f, "low", 0, UINT64_MAX, FIELD_REQUIRED);
-    stream.stream = (uint32_t)embd__field_uint(&f, "stream", 0, UINT32_MAX, 0);
+    stream.stream = embd__field_uint(&f, "stream", 0, UINT32_MAX, 0);
     if (call_end(call, &f) != EMBD_OK)
         return call->error.status;
     embd__msg_result(m, call->reader.msgid);

@@ -95,6 +95,7 @@ int handle_hot(struct call *call);
 int handle_trace(struct call *call);
 int handle_tick(struct call *call);
 int handle_writer(struct call *call);
+int handle_writers(struct call *call);
 
 /* Nothing may follow a request's fields and bins. Returns call->error.status. */
 int call_end(struct call *call, struct fields *fields);

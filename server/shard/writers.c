@@ -13,7 +13,7 @@
 
 struct writer_stream {
     uint64_t high, low, last;
-    uint32_t stream;
+    uint64_t stream;
     uint32_t chained;      /* the next of its bucket */
     uint32_t older, newer; /* 0: none */
 };
@@ -46,7 +46,7 @@ static int open_memory(struct writers *writers, struct embd__error *e)
 /* ---- finding ---- */
 
 static uint32_t *bucket_of(const struct writers *writers, uint64_t high, uint64_t low,
-                           uint32_t stream)
+                           uint64_t stream)
 {
     const uint64_t id[3] = {high, low, stream};
     return &writers->buckets[XXH3_64bits_withSeed(id, sizeof id, writers->seed) % N_BUCKETS];
@@ -83,12 +83,12 @@ int writers_look(struct writers *writers, const struct push_writer *push, struct
         return EMBD_OK;
     if (last == 0)
         return embd__error_set(e, EMBD_FORGOTTEN,
-                               "the writer's stream %u is not known, so its push %llu cannot be told "
+                               "the writer's stream %llu is not known, so its push %llu cannot be told "
                                "from one that was applied; a new stream begins with 1",
-                               push->stream, (unsigned long long)push->sequence);
+                               (unsigned long long)push->stream, (unsigned long long)push->sequence);
     return embd__error_set(e, EMBD_GAP,
-                           "push %llu of the writer's stream %u; the last one applied is %llu",
-                           (unsigned long long)push->sequence, push->stream,
+                           "push %llu of the writer's stream %llu; the last one applied is %llu",
+                           (unsigned long long)push->sequence, (unsigned long long)push->stream,
                            (unsigned long long)last);
 }
 
@@ -149,4 +149,24 @@ void writers_take_back(struct writers *writers, const struct push_writer *push)
     uint32_t i = find(writers, push);
     if (i != 0 && writers->streams[i].last == push->sequence)
         writers->streams[i].last--;
+}
+
+uint32_t writers_list(const struct writers *writers, struct push_writer *out)
+{
+    uint32_t n = 0;
+    for (uint32_t i = writers->oldest; i != 0; i = writers->streams[i].newer) {
+        const struct writer_stream *s = &writers->streams[i];
+        out[n++] = (struct push_writer){s->high, s->low, s->last, s->stream};
+    }
+    return n;
+}
+
+int writers_restore(struct writers *writers, const struct push_writer *list, uint32_t n,
+                    struct embd__error *e)
+{
+    if (open_memory(writers, e) != EMBD_OK)
+        return e->status;
+    for (uint32_t i = 0; i < n; i++)
+        writers_note(writers, &list[i]);
+    return EMBD_OK;
 }

@@ -41,4 +41,10 @@ void writers_take_back(struct writers *writers, const struct push_writer *push);
 /* The last push applied, 0 where the stream is not known. */
 uint64_t writers_last(const struct writers *writers, const struct push_writer *stream);
 
+/* All streams, the one that has not pushed for longest first: `out` has room for writers->n. Their number. */
+uint32_t writers_list(const struct writers *writers, struct push_writer *out);
+/* They are noted, in their order. EMBD_NO_MEMORY. */
+int writers_restore(struct writers *writers, const struct push_writer *list, uint32_t n,
+                    struct embd__error *e);
+
 #endif

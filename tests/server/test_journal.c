@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "batch.h"
+#include "journal.h"
 #include "route.h"
 #include "schema.h"
 
@@ -370,6 +371,154 @@ static void a_table_that_cannot_be_made_is_not_in_the_journal(void **state)
     scratch_remove(dir);
 }
 
+/* Whether the push had been applied before. */
+static bool pushed_again(struct rig *rig, uint64_t sequence)
+{
+    static const uint64_t keys[] = {1};
+    const float grads[4] = {1};
+    struct part part = {.table = embd__table_id("a"),
+                        .n_keys = 1,
+                        .n_rows = 1,
+                        .keys = keys,
+                        .grads = grads,
+                        .grads_bytes = sizeof grads,
+                        .dtype = EMBD_F32};
+    struct push_extra extra = {.writer = {7, 9, sequence, 3}};
+    struct push_answer answer;
+    bool again;
+    struct exchange *x = ask(rig, &rig->data, METHOD_PUSH);
+    embd__push_write(&x->out, &part, 1, &extra);
+    ask_ok(x);
+    embd__push_answer_read(&x->reader, &answer, 1, &again);
+    ask_free(x);
+    return again;
+}
+
+/* Sets bytes_since beyond what a base is made at. */
+static void push_much(struct rig *rig, const char *name)
+{
+    static uint64_t keys[65536];
+    static float grads[65536 * 4];
+    struct part part = {.table = embd__table_id(name),
+                        .n_keys = 65536,
+                        .n_rows = 65536,
+                        .keys = keys,
+                        .grads = grads,
+                        .grads_bytes = sizeof grads,
+                        .dtype = EMBD_F32};
+    for (uint32_t i = 0; i < 65536; i++) {
+        keys[i] = i % 1000;
+        grads[4 * i] = (float)i;
+    }
+    for (uint64_t n = 0; n * sizeof grads < JOURNAL_BASE_MIN_BYTES; n++)
+        push(rig, &part, NULL);
+}
+
+static bool has_segment(const char *dir, uint64_t number)
+{
+    char path[160], name[64];
+    journal_file_name(name, 0, number);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+static void copy_segment(const char *dir, uint64_t from, uint64_t to)
+{
+    char command[400], a[64], b[64];
+    journal_file_name(a, 0, from);
+    journal_file_name(b, 0, to);
+    snprintf(command, sizeof command, "cp %s/%s %s/%s", dir, a, dir, b);
+    assert_int_equal(system(command), 0);
+}
+
+static void remove_segment(const char *dir, uint64_t number)
+{
+    char path[160], name[64];
+    journal_file_name(name, 0, number);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void damage(const char *dir, uint64_t number, off_t offset)
+{
+    char path[160], name[64], byte = 0x55;
+    journal_file_name(name, 0, number);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    int fd = open(path, O_WRONLY);
+    assert_true(fd >= 0);
+    if (offset < 0)
+        offset += lseek(fd, 0, SEEK_END);
+    assert_int_equal(pwrite(fd, &byte, 1, offset), 1);
+    close(fd);
+}
+
+static void check_refused(const char *dir, const char *word)
+{
+    struct rig rig;
+    struct shard_config config;
+    struct shard *shard;
+    struct embd__error e = {.status = EMBD_OK};
+    rig_open(&rig, &store_host, 0, 1, NULL);
+    config = rig.config;
+    config.data_dir = dir;
+    assert_int_equal(shard_open(&config, &shard, &e), EMBD_CORRUPT);
+    if (strstr(e.text, word) == NULL)
+        fail_msg("'%s' is not in: %s", word, e.text);
+    rig_close(&rig);
+}
+
+/* The start after the pushes begins the journal anew, and goes on in it. */
+static void a_journal_that_has_grown_long_begins_anew_and_holds_the_same(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct rig rig;
+    struct image a, empty;
+    embd_schema first = kept_schema("a", EMBD_BUFFERED), none = kept_schema("empty", EMBD_DURABLE);
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    create_table(&rig, &first);
+    create_table(&rig, &none);
+    push_two(&rig, "empty", 1);
+    erase_one(&rig, "empty");
+    for (uint64_t n = 1; n <= 3; n++)
+        assert_false(pushed_again(&rig, n));
+    push_much(&rig, "a");
+    image_take(&rig, "a", &a);
+    image_take(&rig, "empty", &empty);
+    rig_close(&rig);
+    assert_true(has_segment(dir, 1));
+    for (int i = 0; i < 3; i++) {
+        rig_open(&rig, &store_host, 0, 1, dir);
+        image_check(&rig, "a", &a);
+        image_check(&rig, "empty", &empty);
+        assert_false(has_segment(dir, 1));
+        assert_true(has_segment(dir, 2));
+        assert_false(has_segment(dir, 3));
+        assert_true(pushed_again(&rig, 3));
+        image_check(&rig, "a", &a);
+        push_two(&rig, "a", (float)i);
+        image_fini(&a);
+        image_take(&rig, "a", &a);
+        rig_close(&rig);
+    }
+    copy_segment(dir, 2, 1); /* as if the server had ended before it removed it */
+    rig_open(&rig, &store_host, 0, 1, dir);
+    image_check(&rig, "a", &a);
+    assert_false(has_segment(dir, 1));
+    rig_close(&rig);
+    copy_segment(dir, 2, 4);
+    check_refused(dir, "00000003' is missing");
+    remove_segment(dir, 4);
+    damage(dir, 2, 200);
+    check_refused(dir, "in the base");
+    damage(dir, 2, 20);
+    check_refused(dir, "no base");
+    image_fini(&a);
+    image_fini(&empty);
+    scratch_remove(dir);
+}
+
 static void a_server_without_a_data_directory_refuses_by_name(void **state)
 {
     (void)state;
@@ -395,6 +544,7 @@ int main(void)
         cmocka_unit_test(kept_and_unkept_tables_do_not_change_in_one_request),
         cmocka_unit_test(pushes_of_a_round_are_not_journaled_and_refused),
         cmocka_unit_test(a_table_that_cannot_be_made_is_not_in_the_journal),
+        cmocka_unit_test(a_journal_that_has_grown_long_begins_anew_and_holds_the_same),
         cmocka_unit_test(a_server_without_a_data_directory_refuses_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

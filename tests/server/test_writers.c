@@ -41,7 +41,7 @@ static struct exchange *ask_push(struct rig *rig, const char *table, uint32_t n_
                                  uint32_t stream, uint64_t sequence)
 {
     struct part part = one_part(table, n_keys);
-    struct push_extra extra = {.writer = {7, 9, stream, sequence}};
+    struct push_extra extra = {.writer = {7, 9, sequence, stream}};
     struct exchange *x = ask(rig, &rig->data, METHOD_PUSH);
     embd__push_write(&x->out, &part, 1, &extra);
     return x;
@@ -111,7 +111,7 @@ static void a_number_that_is_left_out_is_told_and_so_is_a_stream_that_is_not_kno
     ask_error(ask_push(&rig, "a", 2, 5, 2), EMBD_FORGOTTEN, "stream 5", "push 2", NULL);
     image_check(&rig, "a", &image);
     check_last(&rig, 0, 0, 1);
-    struct push_extra both = {.round = {"job", 0, 1, 0, 1000}, .writer = {7, 9, 0, 2}};
+    struct push_extra both = {.round = {"job", 0, 1, 0, 1000}, .writer = {7, 9, 2, 0}};
     struct part part = one_part("a", 2);
     struct exchange *x = ask(&rig, &rig.data, METHOD_PUSH);
     embd__push_write(&x->out, &part, 1, &both);
@@ -179,13 +179,13 @@ static void the_stream_that_has_not_pushed_for_longest_is_forgotten(void **state
     (void)state;
     struct writers writers = {0};
     struct embd__error e = {.status = EMBD_OK};
-    const struct push_writer first = {1, 1, 0, 1}, second = {1, 1, 1, 1};
-    for (uint32_t stream = 0; stream < WRITERS_MAX; stream++) {
-        const struct push_writer push = {1, 1, stream, 1};
+    const struct push_writer first = {1, 1, 1, 0}, second = {1, 1, 1, 1};
+    for (uint64_t stream = 0; stream < WRITERS_MAX; stream++) {
+        const struct push_writer push = {1, 1, 1, stream};
         assert_int_equal(writers_look(&writers, &push, &e), EMBD_OK);
         writers_note(&writers, &push);
     }
-    const struct push_writer next = {1, 1, 0, 2}, more = {1, 1, WRITERS_MAX, 1};
+    const struct push_writer next = {1, 1, 2, 0}, more = {1, 1, 1, WRITERS_MAX};
     writers_note(&writers, &next); /* so that the second is the oldest */
     writers_note(&writers, &more);
     assert_int_equal(writers_last(&writers, &first), 2);

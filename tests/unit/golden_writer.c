@@ -18,7 +18,7 @@ void build_push_writer_request(struct msg *m)
                               .keys = push_keys,
                               .grads = push_grads,
                               .grads_bytes = sizeof push_grads};
-    const struct push_extra extra = {.writer = {HIGH, LOW, 3, 300}};
+    const struct push_extra extra = {.writer = {HIGH, LOW, 300, 3}};
     embd__msg_request(m, 24, METHOD_PUSH);
     embd__push_write(m, &part, 1, &extra);
     embd__msg_end(m);

@@ -1,0 +1,91 @@
+"""What a journal costs: pushes to a table of each durability, one after the other in alternating rounds, beside the rate
+at which the same disk takes the same bytes with an fdatasync after each push's; then kill -9 and the time until the
+server is ready again. durability.py [--dir DIRECTORY] [--batch N] [--in-flight N] [--rounds N] [--seconds S]"""
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+
+from embd_process import Embd
+
+KINDS = ("snapshot", "buffered", "durable")
+BENCH = os.path.join(os.environ["EMBD_BIN"], "embd-bench")
+
+
+def bench(server, kind, o):
+    """Keys a second, and the p99 of a push in ms."""
+    said = subprocess.run([BENCH, "--servers", server.addresses[0], "--mix", "push", "--durability", kind, "--keys", o.keys,
+                           "--dim", str(o.dim), "--batch", str(o.batch), "--in-flight", str(o.in_flight),
+                           "--rounds", "1", "--seconds", str(o.seconds), "-o", "json"],
+                          check=True, capture_output=True, text=True)
+    row = next(row for row in json.loads(said.stdout)["results"] if row["what"] == "embd")
+    return row["keys_per_s"], row["p99_us"] / 1000
+
+
+def disk(directory, o):
+    """Keys a second that the disk alone would take."""
+    piece = os.urandom(o.batch * (8 + 4 * o.dim))
+    path = os.path.join(directory, "sequential")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    n, begin = 0, time.monotonic()
+    while time.monotonic() - begin < o.seconds:
+        os.write(fd, piece)
+        os.fdatasync(fd)
+        n += 1
+    took = time.monotonic() - begin
+    os.close(fd)
+    os.unlink(path)
+    return n * o.batch / took
+
+
+def show(name, rates, of):
+    print(f"{name:10} {statistics.median(rates) / 1e6:8.3f} M keys/s  {min(rates) / 1e6:8.3f} - {max(rates) / 1e6:.3f}  {of}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dir")
+    parser.add_argument("--keys", default="1M")
+    for name, kind, value in (("dim", int, 16), ("batch", int, 65536), ("in-flight", int, 4), ("rounds", int, 5),
+                              ("seconds", float, 1.0)):
+        parser.add_argument(f"--{name}", type=kind, default=value)
+    o = parser.parse_args()
+    data = tempfile.mkdtemp(prefix="embd-durability-", dir=o.dir)
+    try:
+        measure(data, o)
+    finally:
+        shutil.rmtree(data)
+
+
+def measure(data, o):
+    rates, p99s, disks = {kind: [] for kind in KINDS}, {kind: [] for kind in KINDS}, []
+    server = Embd("--data-dir", data)
+    try:
+        for _ in range(o.rounds):
+            for kind in KINDS:
+                rate, p99 = bench(server, kind, o)
+                rates[kind].append(rate)
+                p99s[kind].append(p99)
+            disks.append(disk(data, o))
+    finally:
+        server.kill()
+    journal = sum(os.path.getsize(os.path.join(data, name)) for name in os.listdir(data) if name.startswith("journal."))
+    begin = time.monotonic()
+    with Embd("--data-dir", data, ready_s=600):
+        took = time.monotonic() - begin
+    print(f"push, {o.keys} rows, dim {o.dim}, {o.batch} keys, {o.in_flight} under way, medians of {o.rounds} rounds of {o.seconds} s")
+    show("disk", disks, "the same bytes and an fdatasync for each push")
+    for kind in KINDS:
+        shares = [a / b for a, b in zip(rates[kind], rates["snapshot"])]
+        bound = [a / min(b, c) for a, b, c in zip(rates[kind], rates["snapshot"], disks)]
+        show(kind, rates[kind], f"p99 {statistics.median(p99s[kind]):.1f} ms; of snapshot {statistics.median(shares):.2f}, "
+             f"of the lesser of snapshot and disk {statistics.median(bound):.2f}")
+    print(f"recovery: {journal / 2**30:.2f} GiB in {took:.1f} s, {took / (journal / 2**30):.1f} s a GiB")
+
+
+if __name__ == "__main__":
+    main()
