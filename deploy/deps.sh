@@ -3,7 +3,7 @@
 # Touches no network when everything is already there. Usage: deploy/deps.sh [--check] [--torch] [--tools]
 #   --check   install nothing; exit 1 and name what is missing
 #   --tools   what checks use where it is there, and skip without: man pages (scdoc), lintian, promtool (prometheus),
-#             Chromium, a name server (dnsmasq-base, iproute2), etcd
+#             Chromium, a name server (dnsmasq-base, iproute2), etcd, mypy
 #   --torch   PyTorch too, which the modules of embd.torch need and nothing else does
 set -eu
 
@@ -22,7 +22,7 @@ check=no
 for flag in "$@"; do
     case $flag in
     --check) check=yes ;;
-    --tools) packages="$packages scdoc lintian dpkg-dev prometheus chromium dnsmasq-base iproute2 etcd-server" ;;
+    --tools) packages="$packages scdoc lintian dpkg-dev prometheus chromium dnsmasq-base iproute2 etcd-server mypy" ;;
     --torch) packages="$packages python3-torch" ;;
     *)
         echo "deps: '$flag' is not understood; flags are --check, --tools and --torch" >&2

@@ -33,6 +33,16 @@ install(FILES ${man}/completion DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-comple
 install(FILES ${CMAKE_SOURCE_DIR}/deploy/prometheus/alerts.yaml ${CMAKE_SOURCE_DIR}/deploy/grafana/embd.json
   DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/embd/examples COMPONENT embd)
 
+# Units, with the path that the server is installed to. They are not enabled: systemctl enable --now embd.
+foreach(unit embd.service embd@.service)
+  file(READ ${CMAKE_SOURCE_DIR}/deploy/systemd/${unit} text)
+  string(REPLACE /usr/sbin/embd ${CMAKE_INSTALL_FULL_SBINDIR}/embd text "${text}")
+  file(WRITE ${CMAKE_BINARY_DIR}/packages/${unit} "${text}")
+  install(FILES ${CMAKE_BINARY_DIR}/packages/${unit} DESTINATION lib/systemd/system COMPONENT embd)
+endforeach()
+install(FILES ${CMAKE_SOURCE_DIR}/deploy/systemd/gpu.conf DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/embd/examples
+  COMPONENT embd)
+
 # What Debian wants to see in every package. The date is the last commit's, so that a build can be repeated.
 execute_process(COMMAND git -C ${CMAKE_SOURCE_DIR} log -1 --format=%aD OUTPUT_VARIABLE date
   OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)

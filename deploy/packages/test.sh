@@ -59,6 +59,12 @@ fi
 stop_server packaged
 say "the packaged server stops with status 0 on SIGTERM"
 
+for unit in embd.service embd@.service; do
+    program=$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$root/usr/lib/systemd/system/$unit")
+    [ -x "$root$program" ]
+done
+say "the units start the packaged server"
+
 if [ -d "$root/usr/share/man" ]; then
     for page in man1/embctl.1 man1/embd-bench.1 man8/embd.8; do
         zcat "$root/usr/share/man/$page.gz" >"$WORK/page" # whole: a pipe that grep leaves early would count as failed

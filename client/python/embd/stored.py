@@ -166,7 +166,8 @@ def blob(directory: Path, name: str) -> bytes:
 def _arrays(directory: Path, table: str) -> dict[str, NDArray[Any]]:
     """keys, values and, where rows belong to (slot, key), slots; in ascending order of slot and key."""
     stored, = read(directory, table)
-    order = np.lexsort((stored.keys, stored.slots)) if stored.has_slots else np.argsort(stored.keys)
+    by: tuple[Any, ...] = (stored.keys, stored.slots) if stored.has_slots else (stored.keys,)
+    order = np.lexsort(by)
     out: dict[str, NDArray[Any]] = {"keys": stored.keys[order], "values": stored.values[order]}
     if stored.has_slots:
         out["slots"] = stored.slots[order]

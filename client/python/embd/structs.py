@@ -14,7 +14,8 @@ from ._native import ffi
 @functools.lru_cache(maxsize=None)
 def enum_names(type_name: str) -> dict[int, str]:
     """{number: name} of an enum of embd.h."""
-    elements: dict[int, str] = dict(sorted(ffi.typeof(type_name).elements.items(), key=lambda item: abs(item[0])))
+    found: dict[int, str] = ffi.typeof(type_name).elements
+    elements = dict(sorted(found.items(), key=lambda item: abs(item[0])))
     names = list(elements.values())
     common = os.path.commonprefix(names)
     cut = common.rfind("_") + 1 if len(names) > 1 else len("EMBD_")

@@ -99,7 +99,7 @@ class Avazu(_Lines):
 
     def _rows(self, file: TextIO) -> Iterator[list[str]]:
         rows = csv.reader(file)
-        header = next(rows, [])
+        header: list[str] = next(rows, [])
         absent = [name for name in self.columns if name not in header]
         if absent:
             raise ValueError(f"the header has no column {', '.join(absent)}")

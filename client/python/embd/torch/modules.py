@@ -68,7 +68,7 @@ class _Rows(nn.Module):
 
     @property
     def _pushes(self) -> bool:
-        return self.training and torch.is_grad_enabled()
+        return bool(self.training and torch.is_grad_enabled())
 
     @property
     def weight(self) -> torch.Tensor:
