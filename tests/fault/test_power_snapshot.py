@@ -3,6 +3,7 @@ made is there. Needs root and loop devices; skipped (exit status 77) where they 
 it."""
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ KEYS = 5000
 
 
 def begin_snapshot(server, name):
-    return subprocess.Popen([EMBCTL, "snapshot", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    return subprocess.Popen([EMBCTL, "snapshot", name], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                             env={**os.environ, "EMBD_SERVERS": server.addresses[0]})
 
 
@@ -44,11 +45,11 @@ class PowerSnapshot(unittest.TestCase):
             if number % 2:
                 time.sleep(random.uniform(0, 0.02))
             else:
-                self.assertEqual(snapshot.wait(30), 0)
+                self.assertEqual(snapshot.wait(30), 0, snapshot.stderr.read())
             self.disk.cut()
         finally:
             server.kill()
-            snapshot.wait(30)
+            snapshot.communicate(timeout=30)
             self.disk.unmount()
             self.disk.mount()
         return [] if number % 2 else [f"s{number}"]
@@ -58,9 +59,12 @@ class PowerSnapshot(unittest.TestCase):
         bad = 0
         for number in range(cycles):
             made = self.cut_once(number, variables)
-            there = [name for name in os.listdir(self.disk.root) if name.startswith("s") and "." not in name]
-            bad += sum(name not in there for name in made)
-            bad += sum(not verifies(os.path.join(self.disk.root, name)) for name in there)
+            there = [name for name in os.listdir(self.disk.root) if name.startswith("s")]
+            whole = [name for name in there if "." not in name]
+            bad += sum(name not in whole for name in made)
+            bad += sum(not verifies(os.path.join(self.disk.root, name)) for name in whole)
+            for name in there:
+                shutil.rmtree(os.path.join(self.disk.root, name))
         return bad
 
     def test_what_has_its_name_is_whole(self):

@@ -132,6 +132,30 @@ static void write_configuration(const char *corpus)
     write_seed(corpus, "config", "cluster", "", 0, (const uint8_t *)text, sizeof text - 1);
 }
 
+/* An answer with one SRV record, whose names are pointers into it. */
+static void write_services(const char *corpus)
+{
+    static const uint8_t answer[] = {
+        0, 1, 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0,                      /* one question, one record */
+        5, '_', 'e', 'm', 'b', 'd', 4, '_', 't', 'c', 'p', 1, 'x', 0,  /* at 12 */
+        0, 33, 0, 1, 0xc0, 12, 0, 33, 0, 1, 0, 0, 0, 60, 0, 11,        /* SRV of that name */
+        0, 1, 0, 5, 0x1e, 0x14, 2, 'd', '1', 0xc0, 23,                 /* 1 5 7700 d1.x */
+    };
+    write_seed(corpus, "services", "srv", "", 0, answer, sizeof answer);
+}
+
+/* A norm file of one sample, and one of raw. */
+static void write_samples(const char *corpus)
+{
+    static const int64_t header[8] = {0, 1, 1, 2, 3};
+    static const uint32_t sample[] = {0, 0, 0, 1, 7, 0, 2, 8, 9};
+    uint8_t norm[sizeof header + sizeof sample];
+    memcpy(norm, header, sizeof header);
+    memcpy(norm + sizeof header, sample, sizeof sample);
+    write_seed(corpus, "samples", "norm", "\0", 1, norm, sizeof norm);
+    write_seed(corpus, "samples", "raw", "\1", 1, (const uint8_t *)sample, 24);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -144,6 +168,8 @@ int main(int argc, char **argv)
     write_manifest(argv[1]);
     write_journal(argv[1]);
     write_configuration(argv[1]);
+    write_services(argv[1]);
+    write_samples(argv[1]);
     write_strangers(argv[1]);
     return 0;
 }
