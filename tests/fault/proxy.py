@@ -29,8 +29,12 @@ class Proxy:
         while self.is_open:
             try:
                 client, _ = self.listener.accept()
+            except OSError:
+                continue
+            try:
                 server = socket.create_connection(self.server)
             except OSError:
+                client.close()
                 continue
             Passage(self, client, server)
 

@@ -1,6 +1,7 @@
 """Servers that are wrong on purpose, each of which the tests have to catch: one acknowledges pushes before they are in
-the journal, others have one validator less. (A server that does not sync and a snapshot whose manifest comes before its
-parts, are caught in test_power.py and test_power_snapshot.py; checksums that are not compared, in test_flips.c.)"""
+the journal, one does not look whether a push was applied before, others have one validator less. (Servers that do not
+sync and snapshots whose manifest comes before their parts are caught in test_power.py and test_power_snapshot.py;
+checksums that are not compared, in test_flips.c.)"""
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from embd_process import NotReady
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.environ["EMBD_FAULT_TOOLS"]
+EMBD_BIN = os.environ["EMBD_BIN"]
 VALIDATORS = os.environ["EMBD_FAULT_VALIDATORS"].split(",")
 
 
@@ -23,20 +25,27 @@ class Controls(unittest.TestCase):
         with failpoints.environment(late), self.assertRaises((oracle.LostPush, NotReady)):
             test_kill.Kill("run_cycles").run_cycles("durable", 20)
 
-    def bad_input(self, folder):
-        return subprocess.run([sys.executable, "-B", "test_bad_input.py"], cwd=os.path.join(HERE, "../integration"),
-                              env={**os.environ, "EMBD_BIN": folder}, capture_output=True, text=True, timeout=120,
-                              check=False)
+    def run_test(self, missing, folder, *test):
+        """A test against the server, or one that lacks a function."""
+        with tempfile.TemporaryDirectory() as bin_folder:
+            embd = os.path.join(TOOLS, "embd-without-" + missing) if missing else os.path.join(EMBD_BIN, "embd")
+            os.symlink(embd, os.path.join(bin_folder, "embd"))
+            done = subprocess.run([sys.executable, "-B", *test], cwd=os.path.join(HERE, folder), text=True, check=False,
+                                  env={**os.environ, "EMBD_BIN": bin_folder}, capture_output=True, timeout=120)
+        self.assertRegex(done.stderr, "Ran [0-9]+ test")
+        return done
 
     def test_a_validator_less_is_caught(self):
-        done = self.bad_input(os.environ["EMBD_BIN"])
+        done = self.run_test(None, "../integration", "test_bad_input.py")
         self.assertEqual(done.returncode, 0, done.stderr)
         for validator in VALIDATORS:
-            with self.subTest(validator=validator), tempfile.TemporaryDirectory() as folder:
-                os.symlink(os.path.join(TOOLS, "embd-without-" + validator), os.path.join(folder, "embd"))
-                done = self.bad_input(folder)
+            with self.subTest(validator=validator):
+                done = self.run_test(validator, "../integration", "test_bad_input.py")
                 self.assertNotEqual(done.returncode, 0, f"nobody misses {validator}")
-                self.assertRegex(done.stderr, "Ran [0-9]+ tests")
+
+    def test_a_server_that_applies_again_what_is_sent_again_is_caught(self):
+        done = self.run_test("writers_look", ".", "test_once.py", "Once.test_numbered_pushes_are_applied_once")
+        self.assertIn("Doubled", done.stderr)
 
 
 if __name__ == "__main__":
