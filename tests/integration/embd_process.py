@@ -2,6 +2,7 @@
 
 The server says "ready" on a pipe when its listeners are up and names its ports on stdout, so nothing here guesses
 or sleeps. Processes are ended by their own id; each has a directory of its own for sockets and data."""
+import contextlib
 import os
 import re
 import select
@@ -42,6 +43,9 @@ class Embd:
         said = os.read(ready_read, 16) if readable else b""
         os.close(ready_read)
         if said != b"ready\n":
+            if readable:  # it closed the pipe, and is about to say why and to end
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(ready_s)
             said = self.log()
             self.kill()
             raise NotReady(f"embd did not become ready, it logged: {said}")
