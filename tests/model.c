@@ -698,7 +698,7 @@ static void step_row(const struct model *model, struct model_key *k)
         k->state[0] += sum_of_squares(k->total, dim) / (float)dim;
     for (uint32_t c = 0; c < dim; c++) {
         float *s = o->kind == EMBD_ROWWISE_ADAGRAD ? k->state : k->state + c;
-        step_column(o, model->step, k->w + c, model->state_floats ? s : NULL, k->state + dim + c,
+        step_column(o, model->step, k->w + c, model->optimizer_floats ? s : NULL, k->state + dim + c,
                     k->total[c]);
         k->w[c] = model_round(k->w[c], model->schema.dtype);
     }
