@@ -75,7 +75,8 @@ int command_snapshot(int argc, char **argv)
                                      .args_doc = "NAME",
                                      .doc = "Has every server process write the state of its "
                                             "shards as NAME under its data directory: one cut over "
-                                            "all shards; pushes wait meanwhile.\v"
+                                            "all shards. Pushes wait for its moment; "
+                                            "with rows on GPUs until they are written.\v"
                                             "NAME has 1 to 63 of a-z, 0-9, '-' and '_', and begins "
                                             "with a letter or digit. The servers need "
                                             "a data directory (embd --data-dir).\n"

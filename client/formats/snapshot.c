@@ -1,14 +1,15 @@
 /* snapshot.c - embd_snapshot: every server process writes the state of its shards under its data
  * directory.
  *
- * The happy path is that of PROTOCOL.md: hold changes on all shards; `begin` on the first shard of
- * each process; `blob` on shard 0 for each of the caller's; `write` on every shard, which answers
- * with the parts it wrote; `commit` on the first shards with the parts of their process; release.
- * The server knows which shard is the first of its process: shard 0 is one, and each other shard
- * either takes `begin` or refuses it with EMBD_INVALID, and then belongs to the process of the
- * shard before it (the name, the other thing that could be invalid, was taken by shard 0). What can
- * fail: a name that is taken, a disk, a shard that is gone. Every process that has begun is then
- * told to abort, and the holds are released in any case. */
+ * The happy path is that of PROTOCOL.md: `begin` on the first shard of each process; `blob` on
+ * shard 0 for each of the caller's; hold changes on all shards; `cut` on every shard, which freezes
+ * its tables; release; `write` on every shard, which answers with the parts it wrote; `commit` on
+ * the first shards with the parts of their process. A shard that cannot freeze writes before the
+ * release. The server knows which shard is the first of its process: shard 0 is one, and each other
+ * shard either takes `begin` or refuses it with EMBD_INVALID, and then belongs to the process of
+ * the shard before it (the name, the other thing that could be invalid, was taken by shard 0). What
+ * can fail: a name that is taken, a disk, a shard that is gone. Every process that has begun is
+ * then told to abort, and the holds are released in any case. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,7 @@ struct snapshot {
     uint32_t n_blobs;
     uint32_t n_shards, n_begun; /* shards that were asked to begin */
     bool *is_first;             /* [n_shards] of its process */
+    bool *is_later;             /* [n_shards] writes after the release */
     struct written_part *parts; /* of the shards of one process after the other */
     uint32_t n_parts;
     uint32_t *ends; /* [n_shards] parts up to and with this shard's */
@@ -84,6 +86,22 @@ static void abort_process(struct snapshot *s, uint32_t shard)
     phase_begin(s, "abort", 0);
     ask(s, shard);
     *s->e = kept;
+}
+
+/* ---- cut ---- */
+
+static int cut(struct snapshot *s, uint32_t shard)
+{
+    struct answer *answer;
+    struct fields f;
+    phase_begin(s, "cut", 0);
+    int status = embd__request(s->client, shard, LISTENER_ADMIN, &answer);
+    if (status)
+        return status;
+    embd__read_fields(&f, &answer->reader, "snapshot");
+    s->is_later[shard] = embd__field_bool(&f, "later", false);
+    embd__fields_end(&f);
+    return embd__admin_end(s->client, shard, METHOD_SNAPSHOT, answer);
 }
 
 /* ---- write ---- */
@@ -137,7 +155,6 @@ static int write_shard(struct snapshot *s, uint32_t shard)
     if (status)
         return status;
     read_parts(s, &answer->reader, shard);
-    s->ends[shard] = s->n_parts;
     return embd__admin_end(s->client, shard, METHOD_SNAPSHOT, answer);
 }
 
@@ -217,28 +234,78 @@ static int send_blobs(struct snapshot *s)
     return EMBD_OK;
 }
 
-static int run(struct snapshot *s)
+/* Of the shards that write at this time. */
+static int write_some(struct snapshot *s, bool later)
 {
-    for (; s->n_begun < s->n_shards; s->n_begun++)
-        if (begin(s, s->n_begun))
-            return s->e->status;
-    if (send_blobs(s))
-        return s->e->status;
     for (uint32_t shard = 0; shard < s->n_shards; shard++)
-        if (write_shard(s, shard))
+        if (s->is_later[shard] == later && write_shard(s, shard))
             return s->e->status;
-    return commit_all(s);
+    return EMBD_OK;
+}
+
+static int cut_all(struct snapshot *s)
+{
+    for (uint32_t shard = 0; shard < s->n_shards; shard++)
+        if (cut(s, shard))
+            return s->e->status;
+    return write_some(s, false);
 }
 
 static int run_held(struct snapshot *s)
 {
     if (embd__cut_hold(s->client))
         return s->e->status;
-    int status = run(s);
-    for (uint32_t shard = 0; status && shard < s->n_begun; shard++)
+    int status = cut_all(s);
+    embd__cut_release(s->client, &s->report.pause_us);
+    return status;
+}
+
+static int by_shard(const void *a, const void *b)
+{
+    const struct written_part *x = a, *y = b;
+    return x->part.shard < y->part.shard ? -1 : x->part.shard > y->part.shard;
+}
+
+/* The parts of a process stand together then. */
+static void order_parts(struct snapshot *s)
+{
+    if (s->n_parts > 0)
+        qsort(s->parts, s->n_parts, sizeof *s->parts, by_shard);
+    for (uint32_t shard = 0, at = 0; shard < s->n_shards; shard++) {
+        while (at < s->n_parts && s->parts[at].part.shard == shard)
+            at++;
+        s->ends[shard] = at;
+    }
+}
+
+static int run(struct snapshot *s)
+{
+    for (; s->n_begun < s->n_shards; s->n_begun++)
+        if (begin(s, s->n_begun))
+            return s->e->status;
+    if (send_blobs(s) || run_held(s) || write_some(s, true))
+        return s->e->status;
+    order_parts(s);
+    return commit_all(s);
+}
+
+/* Those that only write first, so that nothing is written any more where directories are removed.
+ */
+static void abort_all(struct snapshot *s)
+{
+    for (uint32_t shard = 0; shard < s->n_begun; shard++)
+        if (!s->is_first[shard])
+            abort_process(s, shard);
+    for (uint32_t shard = 0; shard < s->n_begun; shard++)
         if (s->is_first[shard])
             abort_process(s, shard);
-    embd__cut_release(s->client, &s->report.pause_us);
+}
+
+static int run_or_abort(struct snapshot *s)
+{
+    int status = run(s);
+    if (status)
+        abort_all(s);
     return status;
 }
 
@@ -255,13 +322,15 @@ EMBD_API int embd_snapshot(embd_client *client, const char *name, const embd_blo
         return s.e->status;
     s.n_shards = embd_shard_count(client);
     s.is_first = calloc(s.n_shards, sizeof *s.is_first);
+    s.is_later = calloc(s.n_shards, sizeof *s.is_later);
     s.ends = calloc(s.n_shards, sizeof *s.ends);
-    int status = s.is_first && s.ends
-                     ? run_held(&s)
+    int status = s.is_first && s.is_later && s.ends
+                     ? run_or_abort(&s)
                      : embd__error_set(s.e, EMBD_NO_MEMORY, "no memory for a snapshot");
     if (status == EMBD_OK && report_out)
         *report_out = s.report;
     free(s.is_first);
+    free(s.is_later);
     free(s.ends);
     free(s.parts);
     return status;

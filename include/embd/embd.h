@@ -619,9 +619,11 @@ typedef struct embd_blob {
 /* Has every server process write the state of its shards, one cut over all, under its data directory as
  * `name` ([a-z0-9][a-z0-9_-]{0,62}). The blobs [n_blobs] go into the directory of shard 0's process, so that one
  * snapshot resumes a job; they fit the cut where the caller has no push under way. `blobs` may be NULL if
- * n_blobs is 0, and `report_out` too.
+ * n_blobs is 0, and `report_out` too. Pushes wait for the moment of the cut where rows are in host memory; elsewhere until
+ * the rows are written.
  * EMBD_EXISTS: the name is taken, or a blob's given twice; EMBD_INVALID: a name; EMBD_TOO_LARGE: too many blobs, or
- * one too large; EMBD_UNSUPPORTED: a server has no data directory; EMBD_IO: names the file and the cause. */
+ * one too large; EMBD_UNSUPPORTED: a server has no data directory; EMBD_BUSY: another snapshot is being written, or a push did not reach
+ * all of its shards within 2 seconds; EMBD_IO: names the file and the cause. */
 EMBD_API int embd_snapshot(embd_client *client, const char *name, const embd_blob *blobs, uint32_t n_blobs,
                            embd_dump_report *report_out);
 

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "commit.h"
+#include "cut.h"
 #include "permit.h"
 #include "round_step.h"
 #include "state.h"
@@ -338,13 +339,15 @@ bool shard_collect(struct shard *shard)
     for (uint32_t i = 0; i < tables->n && shard->hold.n_in_flight > 0; i++)
         tables->ops->collect(tables->by_name[i]->store);
     commit_collect(shard);
-    return shard->hold.n_in_flight > shard->n_journaled;
+    bool has_rows = cut_collect(shard);
+    return has_rows || shard->hold.n_in_flight > shard->n_journaled;
 }
 
 void shard_session_end(struct shard *shard, struct shard_session *session)
 {
     hold_end(&shard->hold, session);
     reach_name(&shard->reach, session, 0);
+    cut_leave(shard, session);
     access_drop(session->access);
     session->access = NULL;
     session->grant = NULL;
@@ -357,5 +360,6 @@ void shard_drain(struct shard *shard)
 {
     shard->draining = true;
     round_refuse_all(shard);
+    cut_end(shard, EMBD_DRAINING, "the server shuts down");
     dispatch_parked(shard);
 }

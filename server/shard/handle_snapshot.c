@@ -1,6 +1,6 @@
-/* handle_snapshot.c - the phases of a snapshot: begin makes a staged directory, every shard writes
- * its parts into it and the first one the trainer's blobs, commit writes the manifest and gives the
- * directory its name, abort removes it.
+/* handle_snapshot.c - the phases of a snapshot: begin makes a staged directory, every shard freezes
+ * its tables under a hold (cut) and writes its parts into it, and the first one the trainer's
+ * blobs, commit writes the manifest and gives the directory its name, abort removes it.
  *
  * What is asked of commit is not believed: the parts have to be files of this cluster's tables with
  * the sizes told. Their checksums are; a reader will compare them. A request header holds some
@@ -14,24 +14,20 @@
 #include <unistd.h>
 
 #include "base.h"
+#include "cut.h"
+#include "part.h"
 #include "snapshot.h"
 #include "state.h"
 
-enum phase { PHASE_BEGIN, PHASE_WRITE, PHASE_BLOB, PHASE_COMMIT, PHASE_ABORT, PHASES };
-static const char *const phase_names[PHASES] = {"begin", "write", "blob", "commit", "abort"};
+enum phase { PHASE_BEGIN, PHASE_CUT, PHASE_WRITE, PHASE_BLOB, PHASE_COMMIT, PHASE_ABORT, PHASES };
+static const char *const phase_names[PHASES] = {"begin", "cut", "write", "blob", "commit", "abort"};
 
 /* ---- write ---- */
 
-struct written {
-    const struct table *table;
-    struct manifest_part part;
-    uint64_t step;
-};
-
-static void write_parts_answer(struct call *call, const struct written *written, uint32_t n)
+void snapshot_write_answer(struct msg *m, uint32_t msgid, const struct snapshot_written *written,
+                           uint32_t n)
 {
-    struct msg *m = call->answer;
-    embd__msg_result(m, call->reader.msgid);
+    embd__msg_result(m, msgid);
     embd__msg_map(m, 1);
     embd__msg_str(m, "parts");
     embd__msg_array(m, n);
@@ -49,25 +45,42 @@ static void write_parts_answer(struct call *call, const struct written *written,
     }
 }
 
-static int write_tables(struct call *call, int dir, struct written *written)
+static int write_tables(struct call *call, int dir, struct snapshot_written *written)
 {
     const struct shard *shard = call->shard;
     for (uint32_t i = 0; i < shard->tables.n; i++) {
-        const struct table *table = shard->tables.by_name[i];
+        struct table *table = shard->tables.by_name[i];
         struct store_stats stats;
         shard->tables.ops->stats(table->store, &stats);
         written[i].table = table;
         written[i].step = stats.steps;
-        if (snapshot_write_part(dir, shard->tables.ops, table, shard->config.index,
-                                &written[i].part, &call->error) != EMBD_OK)
+        if (snapshot_write_table(dir, shard->tables.ops, table, shard->config.index,
+                                 &written[i].part, &call->error) != EMBD_OK)
             return call->error.status;
     }
-    write_parts_answer(call, written, shard->tables.n);
+    snapshot_write_answer(call->answer, call->reader.msgid, written, shard->tables.n);
+    return EMBD_OK;
+}
+
+static int cut_shard(struct call *call, const char *name)
+{
+    bool later;
+    if (cut_begin(call, name, &later) != EMBD_OK)
+        return call->error.status;
+    if (later && base_make(call->shard, &call->error) != EMBD_OK) { /* while nothing changes */
+        cut_end(call->shard, EMBD_CLOSED, "it was not begun");
+        return call->error.status;
+    }
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 1);
+    embd__msg_field_bool(call->answer, "later", later);
     return EMBD_OK;
 }
 
 static int write_shard(struct call *call, const char *name)
 {
+    if (cut_is_of(call->shard, name))
+        return cut_wait(call);
     if (!call->request->session->holds)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "snapshot write: this connection holds nothing; hold first, and "
@@ -75,7 +88,7 @@ static int write_shard(struct call *call, const char *name)
     int dir = snapshot_open(call->shard->data_dir, name, &call->error);
     if (dir < 0)
         return call->error.status;
-    struct written *written = calloc(LIMIT_TABLES, sizeof *written);
+    struct snapshot_written *written = calloc(LIMIT_TABLES, sizeof *written);
     if (written == NULL)
         embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the list of parts");
     else
@@ -164,7 +177,7 @@ static int check_file(struct call *call, int dir, const char *table,
 {
     char expected[sizeof part->file];
     struct stat st;
-    snapshot_part_name(expected, table, part->shard);
+    part_name(expected, table, part->shard);
     if (strcmp(part->file, expected) != 0)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "snapshot part file: '%s', expected '%s'", part->file, expected);
@@ -250,8 +263,11 @@ static int commit_shard(struct call *call, const char *name, const msgpack_objec
         snapshot_publish(call->shard->data_dir, name, &call->error) == EMBD_OK)
         call->shard->counters.snapshots++;
     close(dir);
-    if (call->error.status != EMBD_OK || !more)
+    if (call->error.status != EMBD_OK || !more) {
         snapshot_forget(parts);
+        if (cut_is_of(call->shard, name))
+            cut_end(call->shard, EMBD_CLOSED, "it was committed");
+    }
     return call->error.status;
 }
 
@@ -263,7 +279,8 @@ static int check_place(struct call *call, enum phase phase)
     if (call->shard->data_dir < 0)
         return embd__error_set(&call->error, EMBD_UNSUPPORTED,
                                "snapshot: this server has no data directory");
-    if (phase != PHASE_WRITE && !config->is_first)
+    bool is_any = phase == PHASE_CUT || phase == PHASE_WRITE || phase == PHASE_ABORT;
+    if (!is_any && !config->is_first)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "snapshot %s: shard %u is not the first of its process",
                                phase_names[phase], config->index);
@@ -300,13 +317,17 @@ int handle_snapshot(struct call *call)
 
     if (phase == PHASE_WRITE)
         return write_shard(call, name);
+    if (phase == PHASE_CUT)
+        return cut_shard(call, name);
+    if (phase == PHASE_ABORT && cut_is_of(call->shard, name))
+        cut_end(call->shard, EMBD_CLOSED, "it was aborted");
     if (phase == PHASE_COMMIT)
         commit_shard(call, name, items, n, more);
     else if (phase == PHASE_BLOB)
         take_blob(call, name, &blob.piece);
     else if (phase == PHASE_BEGIN)
         snapshot_begin(call->shard->data_dir, name, e);
-    else
+    else if (call->shard->config.is_first)
         snapshot_remove(call->shard->data_dir, name, e);
     if (phase == PHASE_BEGIN || phase == PHASE_ABORT)
         snapshot_forget(&call->shard->snapshot);

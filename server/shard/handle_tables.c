@@ -71,6 +71,9 @@ static struct table *read_name(struct call *call, const char *what)
 int handle_table_drop(struct call *call)
 {
     struct table *table = read_name(call, "table_drop");
+    if (table != NULL && call->shard->cut != NULL)
+        return embd__error_set(&call->error, EMBD_BUSY,
+                               "table '%s' is in a snapshot that is being written", table->schema.s.name);
     if (table == NULL ||
         settle(call->shard, call->request->session, table, CHANGE_DROP, &call->error) != EMBD_OK ||
         commit_now(call, table->schema.s.durability) != EMBD_OK)

@@ -10,6 +10,7 @@
 
 #include "ahead.h"
 #include "commit.h"
+#include "cut.h"
 #include "round_step.h"
 #include "settle.h"
 #include "state.h"
@@ -63,6 +64,7 @@ void shard_close(struct shard *shard)
 {
     if (shard == NULL)
         return;
+    cut_end(shard, EMBD_DRAINING, "the server ends");
     commit_close(shard);
     round_close(shard);
     writers_fini(&shard->writers);
@@ -109,6 +111,7 @@ void shard_request_fini(struct shard *shard, struct request *request)
         unpark(shard, request);
     commit_forget(shard, request);
     ahead_forget(shard, request);
+    cut_forget(shard, request);
     if (request->work == NULL)
         return;
     work_forget(request->work);

@@ -8,6 +8,13 @@
 #include "partfile.h"
 #include "tables.h"
 
+/* One table's part of this shard. */
+struct snapshot_written {
+    struct table *table;
+    struct manifest_part part;
+    uint64_t step;
+};
+
 /* What commit has been told so far, and the blobs there are. */
 struct snapshot_parts {
     struct manifest_table *tables; /* [LIMIT_TABLES] or NULL; schemas are filled in at the end */
@@ -51,9 +58,11 @@ int snapshot_publish(int data_dir, const char *name, struct embd__error *e);
 /* Removes NAME.tmp and what is in it; no error where it is not there. */
 int snapshot_remove(int data_dir, const char *name, struct embd__error *e);
 
-/* Writes and syncs the rows of one table as TABLE.SHARD.part into `dir`, and describes the file. */
-int snapshot_write_part(int dir, const struct store_ops *ops, const struct table *table,
-                        uint32_t shard, struct manifest_part *out, struct embd__error *e);
-void snapshot_part_name(char out[96], const char *table, uint32_t shard);
+/* Writes the part of a table that does not change meanwhile, as part_write (part.h). */
+int snapshot_write_table(int dir, const struct store_ops *ops, const struct table *table,
+                         uint32_t shard, struct manifest_part *out, struct embd__error *e);
+/* The answer to `write`. */
+void snapshot_write_answer(struct msg *m, uint32_t msgid, const struct snapshot_written *written,
+                           uint32_t n);
 
 #endif

@@ -1,133 +1,41 @@
-/* snapshot_part.c - one table's rows as one file: header, blocks of about PARTFILE_BLOCK_BYTES, an
- * empty block at the end. Hashed while it is written, synced before it is called written. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
+/* snapshot_part.c - the part of a table that stands still while it is written: under a hold. */
 #include <stdlib.h>
-#include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
-#include <xxhash.h>
 
 #include "block.h"
+#include "part.h"
 #include "snapshot.h"
 
-struct part_writer {
-    int fd;
-    const char *file;
-    XXH3_state_t *hash;
-    uint64_t bytes;
-    struct embd__error *e;
+struct still_rows {
+    struct part_rows rows; /* first */
+    const struct store_ops *ops;
+    const struct table *table;
+    struct store_scan scan;
+    uint32_t max_rows;
+    uint64_t cursor;
 };
 
-static int fail(struct part_writer *w, const char *what)
+static int next_still(struct part_rows *rows, struct row_block *out, struct embd__error *e)
 {
-    return embd__error_set(w->e, EMBD_IO, "snapshot '%s': cannot %s after %llu bytes: %s", w->file,
-                           what, (unsigned long long)w->bytes, strerror(errno));
+    struct still_rows *s = (struct still_rows *)(void *)rows;
+    if (s->cursor == UINT64_MAX)
+        return 0;
+    if (s->ops->scan(s->table->store, &s->cursor, s->max_rows, &s->scan, e) != EMBD_OK)
+        return e->status;
+    *out = block_of(&s->scan);
+    return 1;
 }
 
-/* Drops `written` bytes from the front of a list. */
-static uint32_t drop(struct iovec *list, uint32_t first, size_t written)
-{
-    while (written > 0 && written >= list[first].iov_len)
-        written -= list[first++].iov_len;
-    if (written > 0) {
-        list[first].iov_base = (uint8_t *)list[first].iov_base + written;
-        list[first].iov_len -= written;
-    }
-    return first;
-}
-
-static int write_pieces(struct part_writer *w, const struct msg_piece *pieces, uint32_t n)
-{
-    struct iovec list[PARTFILE_BLOCK_PIECES];
-    uint32_t n_list = 0, first = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (pieces[i].bytes == 0)
-            continue;
-        list[n_list++] = (struct iovec){(void *)(uintptr_t)pieces[i].data, (size_t)pieces[i].bytes};
-        XXH3_64bits_update(w->hash, pieces[i].data, (size_t)pieces[i].bytes);
-    }
-    while (first < n_list) {
-        ssize_t written = writev(w->fd, list + first, (int)(n_list - first));
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written < 0)
-            return fail(w, "write");
-        w->bytes += (uint64_t)written;
-        first = drop(list, first, (size_t)written);
-    }
-    return EMBD_OK;
-}
-
-static int write_block(struct part_writer *w, const embd_schema *schema,
-                       const struct row_block *block)
-{
-    uint8_t header[PARTFILE_BLOCK_HEADER_BYTES];
-    struct msg_piece pieces[PARTFILE_BLOCK_PIECES];
-    return write_pieces(w, pieces, embd__partfile_block(schema, block, header, pieces));
-}
-
-static int write_rows(struct part_writer *w, const struct store_ops *ops, const struct table *table,
-                      struct manifest_part *out)
+int snapshot_write_table(int dir, const struct store_ops *ops, const struct table *table,
+                         uint32_t shard, struct manifest_part *out, struct embd__error *e)
 {
     const embd_schema *schema = &table->schema.s;
-    struct store_scan scan;
-    uint32_t max_rows = block_rows_in(schema, PARTFILE_BLOCK_BYTES);
-    void *memory = block_new(schema, max_rows, &scan);
+    struct still_rows still = {.rows.next = next_still, .ops = ops, .table = table};
+    still.max_rows = block_rows_in(schema, PARTFILE_BLOCK_BYTES);
+    void *memory = block_new(schema, still.max_rows, &still.scan);
     if (memory == NULL)
-        return embd__error_set(w->e, EMBD_NO_MEMORY, "no memory to write '%s'", w->file);
-    for (uint64_t cursor = 0; cursor != UINT64_MAX && w->e->status == EMBD_OK;) {
-        if (ops->scan(table->store, &cursor, max_rows, &scan, w->e) != EMBD_OK)
-            break;
-        struct row_block block = block_of(&scan);
-        out->rows += block.n_rows;
-        out->candidates += block.n_candidates;
-        if (block.n_rows + block.n_candidates > 0)
-            write_block(w, schema, &block);
-    }
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to write a part of table '%s'",
+                               schema->name);
+    part_write(dir, schema, shard, &still.rows, out, e);
     free(memory);
-    return w->e->status;
-}
-
-static int write_all(struct part_writer *w, const struct store_ops *ops, const struct table *table,
-                     uint32_t shard, struct manifest_part *out)
-{
-    static const struct row_block end;
-    uint8_t header[PARTFILE_HEADER_BYTES];
-    embd__partfile_header(header, &table->schema.s, shard);
-    struct msg_piece piece = {header, sizeof header};
-    if (write_pieces(w, &piece, 1) != EMBD_OK || write_rows(w, ops, table, out) != EMBD_OK ||
-        write_block(w, &table->schema.s, &end) != EMBD_OK)
-        return w->e->status;
-    out->bytes = w->bytes;
-    out->xxh3 = XXH3_64bits_digest(w->hash);
-    return fsync(w->fd) == 0 ? EMBD_OK : fail(w, "sync");
-}
-
-void snapshot_part_name(char out[96], const char *table, uint32_t shard)
-{
-    snprintf(out, 96, "%s.%u.part", table, shard);
-}
-
-int snapshot_write_part(int dir, const struct store_ops *ops, const struct table *table,
-                        uint32_t shard, struct manifest_part *out, struct embd__error *e)
-{
-    *out = (struct manifest_part){.shard = shard};
-    snapshot_part_name(out->file, table->schema.s.name, shard);
-    struct part_writer w = {.file = out->file, .hash = XXH3_createState(), .e = e};
-    if (w.hash == NULL)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to write '%s'", w.file);
-    XXH3_64bits_reset(w.hash);
-    w.fd = openat(dir, w.file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (w.fd < 0) {
-        fail(&w, "create");
-    } else {
-        write_all(&w, ops, table, shard, out);
-        if (close(w.fd) != 0)
-            fail(&w, "close");
-    }
-    XXH3_freeState(w.hash);
     return e->status;
 }

@@ -130,6 +130,14 @@ struct store_ops {
     int (*scan)(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
                 struct embd__error *e);
 
+    /* A cut: from freeze to thaw scan_frozen gives the table as it was at freeze, part by part, while calls change it;
+     * *done_out tells that there is no more. An error ends the cut, but for the thaw. A table has one at a time. All
+     * NULL in a store that cannot: its tables must not change while they are scanned. EMBD_NO_MEMORY. */
+    int (*freeze)(struct store *store, struct embd__error *e);
+    int (*scan_frozen)(struct store *store, uint32_t max_rows, struct store_scan *out, bool *done_out,
+                       struct embd__error *e);
+    void (*thaw)(struct store *store); /* not frozen is allowed */
+
     /* Rows with given values and states, replacing those of the same keys; candidates likewise. EMBD_FULL,
      * EMBD_NO_MEMORY: nothing changed. Blocks. */
     int (*load)(struct store *store, const struct row_block *block, struct embd__error *e);

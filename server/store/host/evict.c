@@ -164,6 +164,9 @@ bool evict_choose(struct store *store, uint64_t missing, struct victims *victims
 void evict_rows(struct store *store, const struct victims *victims)
 {
     for (uint64_t i = 0; i < victims->n; i++) {
+        if (store->frozen.is_on)
+            frozen_keep(store, victims->list[i].hash, victims->list[i].rank.slot,
+                        victims->list[i].row + 1);
         index_remove(&store->index, victims->list[i].hash, victims->list[i].rank.slot);
         rows_give_back(&store->rows, victims->list[i].row);
     }

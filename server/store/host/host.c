@@ -58,6 +58,7 @@ static void host_close(struct store *store)
     rows_close(&store->rows);
     merge_fini(&store->merge);
     marks_fini(&store->marks);
+    host_thaw(store);
     memory_free(store->slot_bounds, store->schema->s.slots * sizeof *store->slot_bounds);
     memory_free(store, sizeof *store);
 }
@@ -175,6 +176,9 @@ const struct store_ops store_host = {
     .collect = host_collect,
     .forget = host_forget,
     .scan = host_scan,
+    .freeze = host_freeze,
+    .scan_frozen = host_scan_frozen,
+    .thaw = host_thaw,
     .load = host_load,
     .set_step = host_set_step,
     .erase = host_erase,

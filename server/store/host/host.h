@@ -14,11 +14,13 @@
  *   sweep    a step of all rows it does not name, where the table wants that
  *   erase    keys forgotten
  *   scan     copies out and in
+ *   frozen   copies of what changes while a cut is read
  *
  * Owner: the shard's thread. All calls complete before they return. */
 #ifndef EMBD_HOST_HOST_H
 #define EMBD_HOST_HOST_H
 
+#include "frozen.h"
 #include "index.h"
 #include "initializer.h"
 #include "marks.h"
@@ -49,6 +51,7 @@ struct store {
     float *slot_bounds; /* [slots], uniform_slot only */
     struct merge merge;
     struct marks marks; /* is_global, and evict */
+    struct frozen frozen;
 };
 
 /* The first value of a key's row, rounded to the table's dtype, as f32 and as stored. */
@@ -149,6 +152,17 @@ int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct s
               struct embd__error *e);
 int host_load(struct store *store, const struct row_block *block, struct embd__error *e);
 int host_erase(struct store *store, struct store_erase *erase, struct embd__error *e);
+
+int host_freeze(struct store *store, struct embd__error *e);
+int host_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *out, bool *done_out,
+                     struct embd__error *e);
+void host_thaw(struct store *store);
+
+/* Behind what is there in a scan's arrays. */
+void host_copy_row(struct store *store, uint64_t key, uint32_t slot, uint8_t *record,
+                   struct store_scan *out);
+void host_copy_candidate(const struct store *store, uint64_t key, uint32_t slot, uint32_t count,
+                         struct store_scan *out);
 
 /* Rows the table may still get: its capacity where that is a bound, and what the index can number.
  */

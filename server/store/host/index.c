@@ -114,6 +114,7 @@ static bool resize(struct index *index, uint32_t n_buckets)
     }
     memory_free(segment->buckets, segment_bytes(index));
     segment->buckets = index->directory[0].buckets = buckets;
+    index->n_moves++;
     index->bucket_mask = n_buckets - 1;
     return true;
 }
@@ -169,6 +170,7 @@ static bool split(struct index *index, uint64_t at)
         index->directory[first + i] = (struct index_place){half->buckets, half};
     }
     index->n_segments++;
+    index->n_moves++;
     segment_free(index, segment);
     return true;
 }
@@ -316,6 +318,7 @@ bool index_remove(struct index *index, uint64_t hash, uint32_t slot)
     }
     segment->used--;
     index->n_entries--;
+    index->n_moves++;
     return true;
 }
 
@@ -337,6 +340,23 @@ bool index_next(const struct index *index, uint64_t *at, struct index_entry *out
         *at = (first + places) * per_segment;
     }
     *at = UINT64_MAX;
+    return false;
+}
+
+bool index_next_of(const struct index *index, uint64_t hash, uint64_t *at, struct index_entry *out,
+                   uint64_t *next_out)
+{
+    const struct segment *segment = index_place(index, hash)->segment;
+    uint64_t n = segment_entries(index->bucket_mask);
+    for (; *at < n; ++*at) {
+        *out = get(segment->buckets, *at);
+        if (out->ref != 0) {
+            ++*at;
+            return true;
+        }
+    }
+    uint64_t range = segment->depth > 0 ? (uint64_t)1 << (64 - segment->depth) : 0;
+    *next_out = range == 0 ? 0 : (hash & ~(range - 1)) + range;
     return false;
 }
 

@@ -63,6 +63,7 @@ struct index {
     uint32_t bucket_mask; /* buckets of a segment - 1; the same for all */
     uint64_t n_segments;
     uint64_t n_entries;
+    uint64_t n_moves; /* times that entries changed their places */
 };
 
 /* Out of memory: false, and the index is as if it was never there (open) or as it was (reserve). */
@@ -84,6 +85,12 @@ bool index_remove(struct index *index, uint64_t hash, uint32_t slot);
  * used entry at or after *at and moves *at behind it. false: there is none, and *at is UINT64_MAX.
  */
 bool index_next(const struct index *index, uint64_t *at, struct index_entry *out);
+
+/* The next used entry, from number *at on, of the segment that has `hash`, and moves *at behind it: in an order that
+ * stays until index->n_moves changes. false: there is none, and *next_out is the first hash of the segment behind, 0
+ * where that was the last. */
+bool index_next_of(const struct index *index, uint64_t hash, uint64_t *at, struct index_entry *out,
+                   uint64_t *next_out);
 
 uint64_t index_bytes(const struct index *index);
 

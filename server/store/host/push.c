@@ -219,6 +219,8 @@ static int prepare(struct store *store, const struct store_keys *in, uint64_t fo
     e->status = EMBD_OK;
     if (is_merged || merge_keys(&store->merge, in, &store->index)) {
         merge_forget(&store->merge);
+        if (store->frozen.is_on)
+            frozen_keep_merged(store);
         if (!store->is_global || sweep_reserve(store))
             return create_rows(store, in, statuses, created, e);
     }

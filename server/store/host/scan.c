@@ -7,30 +7,39 @@
 
 #include "memory.h"
 
-static void copy_candidate(const struct store *store, const struct index_entry *entry,
-                           struct store_scan *out)
-{
-    uint32_t i = out->n_candidates++;
-    out->candidate_keys[i] = index_key(entry->hash, entry->slot);
-    out->candidate_counts[i] = entry->ref & INDEX_SIGHTS_MAX;
-    if (store->schema->s.partition == EMBD_SLOT)
-        out->candidate_slots[i] = (uint16_t)entry->slot;
-}
-
-static void copy_row_out(struct store *store, const struct index_entry *entry,
+void host_copy_candidate(const struct store *store, uint64_t key, uint32_t slot, uint32_t count,
                          struct store_scan *out)
 {
-    uint32_t i = out->n_rows++;
-    uint8_t *record = rows_at(&store->rows, entry->ref - 1);
-    out->keys[i] = index_key(entry->hash, entry->slot);
+    uint32_t i = out->n_candidates++;
+    out->candidate_keys[i] = key;
+    out->candidate_counts[i] = count;
     if (store->schema->s.partition == EMBD_SLOT)
-        out->slots[i] = (uint16_t)entry->slot;
+        out->candidate_slots[i] = (uint16_t)slot;
+}
+
+void host_copy_row(struct store *store, uint64_t key, uint32_t slot, uint8_t *record,
+                   struct store_scan *out)
+{
+    uint32_t i = out->n_rows++;
+    out->keys[i] = key;
+    if (store->schema->s.partition == EMBD_SLOT)
+        out->slots[i] = (uint16_t)slot;
     if (out->rows == NULL)
         return;
     memcpy((uint8_t *)out->rows + (size_t)i * store->value_bytes, record, store->value_bytes);
     if (store->state_floats)
         memcpy(out->states + (size_t)i * store->state_floats, host_state(store, record),
                store->state_floats * sizeof(float));
+}
+
+/* An entry of the index, which has a row or waits for one. */
+static void copy_entry(struct store *store, const struct index_entry *entry, struct store_scan *out)
+{
+    uint64_t key = index_key(entry->hash, entry->slot);
+    if (entry->ref & INDEX_CANDIDATE)
+        host_copy_candidate(store, key, entry->slot, entry->ref & INDEX_SIGHTS_MAX, out);
+    else
+        host_copy_row(store, key, entry->slot, rows_at(&store->rows, entry->ref - 1), out);
 }
 
 #define BATCH 32u
@@ -49,10 +58,7 @@ int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct s
             n++;
         }
         for (uint32_t i = 0; i < n; i++)
-            if (batch[i].ref & INDEX_CANDIDATE)
-                copy_candidate(store, &batch[i], out);
-            else
-                copy_row_out(store, &batch[i], out);
+            copy_entry(store, &batch[i], out);
     }
     return EMBD_OK;
 }
@@ -116,9 +122,13 @@ static void load_row(struct store *store, const struct row_block *block, uint32_
     uint32_t slot = block->slots ? block->slots[i] : 0;
     uint64_t hash = index_hash(block->keys[i], slot);
     uint32_t ref = index_find(&store->index, hash, slot);
+    if (store->frozen.is_on)
+        frozen_keep(store, hash, slot, ref);
     if (ref == 0 || (ref & INDEX_CANDIDATE)) {
         store->n_candidates -= ref != 0;
         ref = rows_take(&store->rows) + 1;
+        if (store->frozen.is_on)
+            frozen_note_new(store, ref - 1);
         index_put(&store->index, hash, slot, ref);
     }
     uint8_t *record = rows_at(&store->rows, ref - 1);
@@ -137,6 +147,8 @@ static void load_candidate(struct store *store, const struct row_block *block, u
     uint32_t ref = index_find(&store->index, hash, slot), count = block->candidate_counts[i];
     if (ref != 0 && !(ref & INDEX_CANDIDATE))
         return;
+    if (store->frozen.is_on)
+        frozen_keep(store, hash, slot, ref);
     store->n_candidates += ref == 0;
     count = count == 0 ? 1 : count < INDEX_SIGHTS_MAX ? count : INDEX_SIGHTS_MAX;
     index_put(&store->index, hash, slot, INDEX_CANDIDATE | count);

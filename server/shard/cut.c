@@ -1,0 +1,283 @@
+/* cut.c - see cut.h.
+ *
+ * The happy path: cut_begin freezes the tables and starts the thread (server/files/writing.h); the
+ * thread writes one part after the other; cut_collect copies a block of rows for it between two
+ * requests, so that no request waits for more than that; when all parts are synced the tables are
+ * thawed, and the `write` that asks for the parts is answered.
+ *
+ * What can fail is the disk, or memory for the rows that pushes change meanwhile: then there are no
+ * parts, and pushes never notice. */
+#include "cut.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "block.h"
+#include "writing.h"
+
+#define CUT_BLOCK_BYTES (1u << 20) /* copied in well under a millisecond */
+
+/* The arrays of one of the writing's blocks. */
+struct cut_arrays {
+    void *memory;
+    uint32_t table; /* that they are for; n: none yet */
+    struct store_scan scan;
+};
+
+/* Owner: the shard's thread. */
+struct cut {
+    struct shard *shard;
+    char name[SNAPSHOT_NAME_MAX + 1];
+    const struct shard_session *owner; /* NULL: gone, nobody wants the parts */
+    uint32_t n, at;                    /* tables; whose rows are handed over next */
+    struct snapshot_written *written;  /* [n] */
+    const embd_schema **schemas;       /* [n] */
+    struct manifest_part *parts;       /* [n] */
+    struct writing_config config;
+    struct writing *writing; /* NULL: over; the tables are thawed then */
+    struct cut_arrays arrays[WRITING_BLOCKS];
+    struct embd__error error;
+    struct request *waiting; /* for the parts */
+};
+
+/* ---- beginning ---- */
+
+static void thaw(struct cut *cut)
+{
+    for (uint32_t i = 0; i < cut->n; i++)
+        cut->shard->tables.ops->thaw(cut->written[i].table->store);
+}
+
+static void cut_free(struct cut *cut)
+{
+    cut->shard->cut = NULL;
+    for (uint32_t i = 0; i < WRITING_BLOCKS; i++)
+        free(cut->arrays[i].memory);
+    if (cut->config.dir >= 0)
+        close(cut->config.dir);
+    free(cut->written);
+    free(cut->schemas);
+    free(cut->parts);
+    free(cut);
+}
+
+/* NULL: out of memory. */
+static struct cut *cut_new(struct call *call, const char *name)
+{
+    struct shard *shard = call->shard;
+    uint32_t n = shard->tables.n + 1;
+    struct cut *cut = calloc(1, sizeof *cut);
+    if (cut == NULL)
+        return NULL;
+    shard->cut = cut;
+    cut->shard = shard;
+    cut->owner = call->request->session;
+    memcpy(cut->name, name, strlen(name));
+    cut->config.dir = -1;
+    cut->written = calloc(n, sizeof *cut->written);
+    cut->schemas = calloc(n, sizeof *cut->schemas);
+    cut->parts = calloc(n, sizeof *cut->parts);
+    if (cut->written != NULL && cut->schemas != NULL && cut->parts != NULL)
+        return cut;
+    cut_free(cut);
+    return NULL;
+}
+
+static int freeze(struct cut *cut, struct embd__error *e)
+{
+    const struct tables *tables = &cut->shard->tables;
+    for (; cut->n < tables->n; cut->n++) {
+        struct store_stats stats;
+        struct table *table = tables->by_name[cut->n];
+        if (tables->ops->freeze(table->store, e) != EMBD_OK)
+            return e->status;
+        tables->ops->stats(table->store, &stats);
+        cut->written[cut->n] = (struct snapshot_written){.table = table, .step = stats.steps};
+        cut->schemas[cut->n] = &table->schema.s;
+    }
+    for (uint32_t i = 0; i < WRITING_BLOCKS; i++)
+        cut->arrays[i].table = cut->n;
+    return EMBD_OK;
+}
+
+static int start(struct cut *cut, struct embd__error *e)
+{
+    const struct shard_config *config = &cut->shard->config;
+    cut->config.dir = snapshot_open(cut->shard->data_dir, cut->name, e);
+    if (cut->config.dir < 0 || freeze(cut, e) != EMBD_OK)
+        return e->status;
+    cut->config.shard = config->index;
+    cut->config.n_tables = cut->n;
+    cut->config.schemas = cut->schemas;
+    cut->config.wake = config->wake;
+    cut->config.wake_arg = config->wake_arg;
+    return writing_start(&cut->config, &cut->writing, e);
+}
+
+int cut_begin(struct call *call, const char *name, bool *later_out)
+{
+    struct shard *shard = call->shard;
+    struct embd__error *e = &call->error;
+    *later_out = shard->tables.ops->freeze != NULL && shard->config.wake != NULL;
+    if (!call->request->session->holds)
+        return embd__error_set(e, EMBD_INVALID,
+                               "snapshot cut: this connection holds nothing; hold first");
+    if (shard->cut != NULL && shard->cut->writing != NULL)
+        return embd__error_set(e, EMBD_BUSY, "snapshot '%s' is still being written",
+                               shard->cut->name);
+    if (shard->cut != NULL)
+        cut_free(shard->cut);
+    if (!*later_out)
+        return EMBD_OK;
+    struct cut *cut = cut_new(call, name);
+    if (cut == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a cut");
+    if (start(cut, e) == EMBD_OK)
+        return EMBD_OK;
+    thaw(cut);
+    cut_free(cut);
+    return e->status;
+}
+
+bool cut_is_of(const struct shard *shard, const char *name)
+{
+    return shard->cut != NULL && shard->cut->owner != NULL && strcmp(shard->cut->name, name) == 0;
+}
+
+/* ---- handing rows over ---- */
+
+/* Arrays for rows of the table; false: no memory. */
+static bool prepare(struct cut *cut, struct cut_arrays *arrays, uint32_t max_rows)
+{
+    if (arrays->table == cut->at)
+        return true;
+    free(arrays->memory);
+    arrays->memory = block_new(cut->schemas[cut->at], max_rows, &arrays->scan);
+    arrays->table = arrays->memory != NULL ? cut->at : cut->n;
+    return arrays->memory != NULL;
+}
+
+static void fill(struct cut *cut, struct cut_arrays *arrays, struct writing_block *block)
+{
+    const struct store_ops *ops = cut->shard->tables.ops;
+    const struct table *table = cut->written[cut->at].table;
+    struct embd__error *e = &block->error;
+    uint32_t max_rows = block_rows_in(&table->schema.s, CUT_BLOCK_BYTES);
+    max_rows += max_rows == 0;
+    e->status = EMBD_OK;
+    if (!prepare(cut, arrays, max_rows))
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for rows of table '%s'",
+                        table->schema.s.name);
+    else
+        ops->scan_frozen(table->store, max_rows, &arrays->scan, &block->is_last, e);
+    if (e->status != EMBD_OK)
+        return;
+    block->rows = block_of(&arrays->scan);
+    if (!block->is_last)
+        return;
+    ops->thaw(table->store);
+    cut->at++;
+}
+
+/* ---- the end ---- */
+
+/* The shard that commits keeps the cut until then, so that the tables stay as they are told. */
+static void answer(struct cut *cut)
+{
+    struct shard *shard = cut->shard;
+    struct request *request = cut->waiting;
+    struct embd__error e = cut->error;
+    cut->waiting = NULL;
+    if (e.status == EMBD_OK) {
+        snapshot_write_answer(&request->answer, request->frame->msgid, cut->written, cut->n);
+        embd__msg_end(&request->answer);
+    }
+    if (!shard->config.is_first || e.status != EMBD_OK)
+        cut_free(cut);
+    call_answer(shard, request, &e);
+}
+
+static void end_writing(struct cut *cut)
+{
+    writing_end(cut->writing, cut->parts, &cut->error);
+    cut->writing = NULL;
+    for (uint32_t i = 0; i < cut->n; i++)
+        cut->written[i].part = cut->parts[i];
+    thaw(cut);
+}
+
+int cut_wait(struct call *call)
+{
+    struct cut *cut = call->shard->cut;
+    if (cut->waiting != NULL || cut->owner != call->request->session)
+        return embd__error_set(
+            &call->error, EMBD_BUSY,
+            "snapshot '%s' is another connection's, or one of its requests waits", cut->name);
+    cut->waiting = call->request;
+    if (cut->writing == NULL)
+        answer(cut);
+    return CALL_LATER;
+}
+
+bool cut_collect(struct shard *shard)
+{
+    struct cut *cut = shard->cut;
+    uint32_t number;
+    if (cut == NULL || cut->writing == NULL)
+        return false;
+    struct writing_block *block = cut->at < cut->n ? writing_empty(cut->writing, &number) : NULL;
+    if (block != NULL) {
+        fill(cut, &cut->arrays[number], block);
+        writing_hand_over(cut->writing);
+        return true;
+    }
+    if (!writing_has_ended(cut->writing))
+        return false;
+    end_writing(cut);
+    if (cut->owner == NULL)
+        cut_free(cut);
+    else if (cut->waiting != NULL)
+        answer(cut);
+    return false;
+}
+
+void cut_end(struct shard *shard, int status, const char *why)
+{
+    struct cut *cut = shard->cut;
+    if (cut == NULL)
+        return;
+    if (cut->writing != NULL) {
+        writing_stop(cut->writing);
+        end_writing(cut);
+    }
+    if (cut->waiting == NULL) {
+        cut_free(cut);
+        return;
+    }
+    cut->error.status = EMBD_OK;
+    embd__error_set(&cut->error, status, "snapshot '%s': %s", cut->name, why);
+    answer(cut);
+}
+
+void cut_forget(struct shard *shard, const struct request *request)
+{
+    if (shard->cut != NULL && shard->cut->waiting == request)
+        shard->cut->waiting = NULL;
+}
+
+/* The thread may be in the middle of a sync, for which the shard does not wait. */
+void cut_leave(struct shard *shard, const struct shard_session *session)
+{
+    struct cut *cut = shard->cut;
+    if (cut == NULL || cut->owner != session)
+        return;
+    cut->owner = NULL;
+    if (cut->writing == NULL) {
+        cut_free(cut);
+        return;
+    }
+    writing_stop(cut->writing);
+    thaw(cut);
+    cut->at = cut->n;
+}

@@ -1,0 +1,31 @@
+/* cut.h - this shard's part of a snapshot, written while pushes go on: the tables are frozen under
+ * a hold, which may end then; a thread writes the files, and the shard hands it the rows, a block
+ * at a time between two requests. */
+#ifndef EMBD_SHARD_CUT_H
+#define EMBD_SHARD_CUT_H
+
+#include "state.h"
+
+/* Freezes all tables and begins to write them into NAME.tmp, for as long as the connection of
+ * `call` is there. *later_out false: this shard cannot, and is to write under the hold; nothing has
+ * begun then. EMBD_BUSY, EMBD_NO_MEMORY, EMBD_INVALID, EMBD_IO. */
+int cut_begin(struct call *call, const char *name, bool *later_out);
+
+/* Whether NAME has begun here; tables may not be dropped then. */
+bool cut_is_of(const struct shard *shard, const char *name);
+
+/* The request is answered with the parts, or with why there are none, when all are on disk.
+ * CALL_LATER. */
+int cut_wait(struct call *call);
+
+/* Hands rows over, and takes note of the end. True: it is to be called again soon. */
+bool cut_collect(struct shard *shard);
+
+/* Ends it now, waiting for the thread; a request that waits is told `why`. None is allowed. */
+void cut_end(struct shard *shard, int status, const char *why);
+
+void cut_forget(struct shard *shard, const struct request *request); /* the request is going */
+void cut_leave(struct shard *shard,
+               const struct shard_session *session); /* the connection is gone */
+
+#endif

@@ -1,0 +1,242 @@
+/* test_frozen.c - a cut is the table as it was at freeze, each row once, whatever calls come while
+ * it is read: compared with a scan that was made at that moment. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+
+#define POOL 400u
+
+/* Rows and candidates as records of one size, to be sorted. */
+struct image {
+    uint8_t *records;
+    size_t record_bytes;
+    uint64_t n, capacity;
+};
+
+static size_t compared_bytes;
+
+static int compare_records(const void *a, const void *b)
+{
+    return memcmp(a, b, compared_bytes);
+}
+
+static uint8_t *add_record(struct image *image, uint64_t key, uint32_t slot)
+{
+    if (image->n == image->capacity) {
+        image->capacity = image->capacity ? 2 * image->capacity : 1024;
+        image->records = realloc(image->records, image->capacity * image->record_bytes);
+        assert_non_null(image->records);
+    }
+    uint8_t *record = image->records + image->n++ * image->record_bytes;
+    memset(record, 0, image->record_bytes);
+    memcpy(record, &key, 8);
+    memcpy(record + 8, &slot, 4);
+    return record + 12;
+}
+
+static void add_scan(struct image *image, const struct pair *pair, const struct store_scan *out)
+{
+    const embd_schema *s = &pair->schema.s;
+    size_t value_bytes = s->dim * embd__dtype_bytes(s->dtype),
+           state_bytes = pair->model->state_floats * sizeof(float);
+    for (uint32_t i = 0; i < out->n_rows; i++) {
+        uint8_t *to = add_record(image, out->keys[i], out->slots ? out->slots[i] : 0);
+        memcpy(to + 4, (const uint8_t *)out->rows + i * value_bytes, value_bytes);
+        if (state_bytes > 0)
+            memcpy(to + 4 + value_bytes, (const uint8_t *)out->states + i * state_bytes,
+                   state_bytes);
+    }
+    for (uint32_t i = 0; i < out->n_candidates; i++) {
+        uint32_t slot = out->candidate_slots ? out->candidate_slots[i] : 0;
+        memcpy(add_record(image, out->candidate_keys[i], slot), &out->candidate_counts[i], 4);
+    }
+}
+
+static struct image image_new(const struct pair *pair)
+{
+    const embd_schema *s = &pair->schema.s;
+    return (struct image){.record_bytes = 16 + s->dim * embd__dtype_bytes(s->dtype) +
+                                          pair->model->state_floats * sizeof(float)};
+}
+
+static struct image scan_all(struct pair *pair)
+{
+    struct image image = image_new(pair);
+    struct scanned scanned;
+    struct embd__error e = {0};
+    uint64_t cursor = 0;
+    scanned_init(&scanned, &pair->schema.s, 500, pair->model->state_floats);
+    while (cursor != UINT64_MAX) {
+        assert_int_equal(pair->ops->scan(pair->store, &cursor, 500, &scanned.out, &e), EMBD_OK);
+        add_scan(&image, pair, &scanned.out);
+    }
+    scanned_free(&scanned);
+    return image;
+}
+
+/* The next part of the cut; true: there is no more. */
+static bool scan_some(struct pair *pair, uint32_t max_rows, struct image *image)
+{
+    struct scanned scanned;
+    struct embd__error e = {0};
+    bool done;
+    scanned_init(&scanned, &pair->schema.s, max_rows, pair->model->state_floats);
+    assert_int_equal(pair->ops->scan_frozen(pair->store, max_rows, &scanned.out, &done, &e),
+                     EMBD_OK);
+    assert_true(scanned.out.n_rows + scanned.out.n_candidates <= max_rows);
+    add_scan(image, pair, &scanned.out);
+    scanned_free(&scanned);
+    return done;
+}
+
+static void compare_images(struct image *read, struct image *expected)
+{
+    assert_int_equal(read->n, expected->n);
+    compared_bytes = expected->record_bytes;
+    if (read->n > 0) {
+        qsort(read->records, read->n, compared_bytes, compare_records);
+        qsort(expected->records, expected->n, compared_bytes, compare_records);
+        assert_memory_equal(read->records, expected->records, read->n * compared_bytes);
+    }
+    free(read->records);
+    free(expected->records);
+}
+
+static void change(struct pair *pair)
+{
+    struct dice *dice = &pair->dice;
+    struct batch batch;
+    batch_draw(pair, &batch, dice_below(dice, 30), 4, dice_below(dice, 2), false);
+    uint32_t kind = dice_below(dice, 8);
+    if (kind < 5)
+        pair_push(pair, &batch, EMBD_F32, true);
+    else if (kind < 6)
+        pair_insert(pair, &batch, true);
+    else
+        pair_erase(pair, &batch, dice_below(dice, 2));
+    batch_free(&batch);
+}
+
+static embd_schema schema_of(struct dice *dice)
+{
+    static const embd_optimizer_kind kinds[] = {EMBD_SGD, EMBD_ADAM, EMBD_ROWWISE_ADAGRAD,
+                                                EMBD_MOMENTUM};
+    embd_schema s;
+    embd_schema_init(&s);
+    strcpy(s.name, "frozen");
+    s.dim = 1 + dice_below(dice, 9);
+    s.slots = 3;
+    s.partition = dice_below(dice, 2) ? EMBD_SLOT : EMBD_HASH;
+    s.dtype = dice_below(dice, 2) ? EMBD_F32 : EMBD_F16;
+    embd_optimizer_init(&s.optimizer, kinds[dice_below(dice, 4)], 0.05f);
+    if (s.optimizer.kind == EMBD_ADAM || s.optimizer.kind == EMBD_MOMENTUM)
+        s.optimizer.update = dice_below(dice, 3) ? EMBD_LOCAL : EMBD_GLOBAL;
+    s.admit_after = dice_below(dice, 4);
+    if (dice_below(dice, 2)) {
+        s.on_full = (embd_on_full)(EMBD_ERROR + dice_below(dice, 4));
+        s.capacity = 20 + dice_below(dice, 100);
+        s.ttl = 1 + dice_below(dice, 6);
+    }
+    return s;
+}
+
+static void a_cut_is_the_table_at_its_moment(void **state)
+{
+    (void)state;
+    uint64_t keys[POOL];
+    for (uint32_t i = 0; i < POOL; i++)
+        keys[i] = i * 0x9e3779b97f4a7c15ULL;
+    for (uint64_t number = 0; number < 150; number++) {
+        struct dice dice = {number};
+        struct pair pair;
+        embd_schema schema = schema_of(&dice);
+        pair_open(&pair, "host", &schema, dice_next(&dice));
+        pair.pool = keys;
+        pair.n_pool = POOL;
+        for (int cut = 0; cut < 3; cut++) {
+            struct embd__error e = {0};
+            for (int i = 0; i < 12; i++)
+                change(&pair);
+            struct image expected = scan_all(&pair), read = image_new(&pair);
+            assert_int_equal(pair.ops->freeze(pair.store, &e), EMBD_OK);
+            do
+                for (uint32_t i = dice_below(&pair.dice, 4); i > 0; i--)
+                    change(&pair);
+            while (!scan_some(&pair, 1 + dice_below(&pair.dice, 20), &read));
+            pair.ops->thaw(pair.store);
+            compare_images(&read, &expected);
+            pair_compare(&pair);
+        }
+        pair_close(&pair);
+    }
+}
+
+static void a_table_that_grows_while_its_cut_is_read(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct embd__error e = {0};
+    embd_schema schema;
+    embd_schema_init(&schema);
+    strcpy(schema.name, "grows");
+    schema.dim = 2;
+    pair_open(&pair, "host", &schema, 7);
+    uint64_t *keys = calloc(40000, sizeof *keys), at = 0;
+    struct batch batch;
+    for (uint32_t i = 0; i < 40000; i++)
+        keys[i] = i;
+    batch_of(&batch, keys, 40000);
+    pair_push(&pair, &batch, EMBD_F32, false);
+    batch_free(&batch);
+    struct image expected = scan_all(&pair), read = image_new(&pair);
+    assert_int_equal(pair.ops->freeze(pair.store, &e), EMBD_OK);
+    bool done = false;
+    while (!done) {
+        for (uint32_t i = 0; i < 40000; i++) /* some old ones, most of them new */
+            keys[i] = at + i;
+        at += 30000;
+        if (at <= 120000) {
+            batch_of(&batch, keys, 40000);
+            pair_push(&pair, &batch, EMBD_F32, false);
+            batch_free(&batch);
+        }
+        done = scan_some(&pair, 5000, &read);
+    }
+    pair.ops->thaw(pair.store);
+    compare_images(&read, &expected);
+    free(keys);
+    pair_close(&pair);
+}
+
+static void a_store_closes_in_the_middle_of_a_cut(void **state)
+{
+    (void)state;
+    struct dice dice = {3};
+    struct pair pair;
+    struct embd__error e = {0};
+    uint64_t keys[3] = {1, 2, 3};
+    embd_schema schema = schema_of(&dice);
+    pair_open(&pair, "host", &schema, 9);
+    pair.pool = keys;
+    pair.n_pool = 3;
+    change(&pair);
+    assert_int_equal(pair.ops->freeze(pair.store, &e), EMBD_OK);
+    change(&pair);
+    pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cut_is_the_table_at_its_moment),
+        cmocka_unit_test(a_table_that_grows_while_its_cut_is_read),
+        cmocka_unit_test(a_store_closes_in_the_middle_of_a_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
