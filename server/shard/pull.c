@@ -245,13 +245,19 @@ static int write_answer(struct call *call)
                            (unsigned long long)bytes, LIMIT_FRAME_BYTES);
 }
 
+/* Rows that come may take the places of others. */
+static enum change change_of(const struct table *table)
+{
+    return embd__schema_use_floats(&table->schema.s) > 0 ? CHANGE_ROWS : CHANGE_INSERTS;
+}
+
 static int settle_inserts(struct call *call)
 {
     struct shard_work *work = call->work;
     for (uint32_t i = 0; i < work->n_parts; i++)
         if (creates(&work->parts[i]) &&
-            settle(call->shard, call->request->session, work->parts[i].table, CHANGE_INSERTS,
-                   &call->error) != EMBD_OK)
+            settle(call->shard, call->request->session, work->parts[i].table,
+                   change_of(work->parts[i].table), &call->error) != EMBD_OK)
             return call->error.status;
     return EMBD_OK;
 }

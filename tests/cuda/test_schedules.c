@@ -87,6 +87,7 @@ static void run_evictions(embd_on_full policy, embd_partition partition, uint32_
 {
     embd_schema schema = schema_of(6, EMBD_ROWWISE_ADAGRAD);
     uint64_t *pool = malloc(2 * rows * sizeof *pool);
+    uint32_t turns = 10 + (rows < 2000 ? rows / 100 : 20);
     struct pair pair;
     schema.partition = partition;
     schema.slots = partition == EMBD_SLOT ? 3 : 1;
@@ -96,14 +97,14 @@ static void run_evictions(embd_on_full policy, embd_partition partition, uint32_
     pair_open(&pair, "cuda", &schema, 12);
     pair.pool = pool;
     pair.n_pool = 2 * rows;
-    for (uint32_t turn = 0; turn < 32; turn++) {
+    for (uint32_t turn = 0; turn < turns; turn++) {
         struct batch batch;
         for (uint32_t i = 0; i < 2 * rows; i++)
             pool[i] = (uint64_t)(i % 3 ? i : i % (rows / 8)) << turn % 2 * 40;
-        batch_draw(&pair, &batch, rows / 8, 1, true, false);
+        batch_draw(&pair, &batch, rows / 4, 1, true, false);
         pair_push(&pair, &batch, EMBD_F32, true);
         batch_free(&batch);
-        if (turn % 10 == 9)
+        if (turn % 10 == 4)
             pair_reload(&pair);
     }
     pair_compare(&pair);

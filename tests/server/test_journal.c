@@ -118,6 +118,36 @@ static void all_changes_are_replayed_to_the_same_bits(void **state)
     scratch_remove(dir);
 }
 
+static void a_replay_evicts_and_admits_as_the_first_time(void **state)
+{
+    (void)state;
+    for (int policy = EMBD_EVICT_LRU; policy <= EMBD_EVICT_TTL; policy++) {
+        char dir[64];
+        struct rig rig;
+        struct image image;
+        embd_schema schema = kept_schema("a", EMBD_BUFFERED);
+        schema.on_full = (embd_on_full)policy;
+        schema.capacity = 600;
+        schema.ttl = 1;
+        schema.admit_after = 2;
+        scratch_new(dir);
+        rig_open(&rig, &store_host, 0, 1, dir);
+        create_table(&rig, &schema);
+        for (int i = 0; i < 12; i++)
+            push_batch(&rig, &schema);
+        image_take(&rig, "a", &image);
+        uint64_t n_evicted = figure(&rig, "a", "evicted");
+        assert_true(n_evicted > 0 && figure(&rig, "a", "candidates") > 0);
+        rig_close(&rig);
+        rig_open(&rig, &store_host, 0, 1, dir);
+        image_check(&rig, "a", &image);
+        assert_int_equal(figure(&rig, "a", "evicted"), n_evicted);
+        rig_close(&rig);
+        image_fini(&image);
+        scratch_remove(dir);
+    }
+}
+
 /* ---- damage ---- */
 
 struct bytes {
@@ -537,6 +567,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_changes_are_replayed_to_the_same_bits),
+        cmocka_unit_test(a_replay_evicts_and_admits_as_the_first_time),
         cmocka_unit_test(a_tail_torn_at_any_byte_is_cut),
         cmocka_unit_test(a_changed_byte_before_the_last_record_refuses_to_start),
         cmocka_unit_test(a_journal_of_another_number_of_shards_refuses_to_start),

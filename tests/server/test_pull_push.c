@@ -178,12 +178,16 @@ static void small_chunks_give_what_one_gives(void **state)
 }
 
 /* Some of an answer is taken, then the table changes under it. */
-static void half_sent(void (*change)(struct rig *rig, const struct part *part))
+static void half_sent(embd_on_full on_full,
+                      void (*change)(struct rig *rig, const struct part *part))
 {
     struct rig rig;
     struct wide *wide = calloc(1, sizeof *wide);
     embd_schema schema = schema_of("items", 64, EMBD_CONCAT),
                 other = schema_of("other", 64, EMBD_CONCAT);
+    schema.on_full = on_full;
+    schema.capacity = 3000;
+    schema.create_on = EMBD_CREATE_ON_PULL;
     rig_open(&rig, &store_host, 0, 1, NULL);
     create_table(&rig, &schema);
     create_table(&rig, &other);
@@ -239,16 +243,38 @@ static void change_by_drop(struct rig *rig, const struct part *part)
     create_table(rig, &schema);
 }
 
+/* Creates rows for other keys, in the places of all there are. */
+static void change_by_eviction(struct rig *rig, const struct part *part)
+{
+    struct part pulled = *part;
+    uint64_t *keys = malloc(part->n_keys * sizeof *keys);
+    float *values = malloc(part->grads_bytes);
+    for (uint32_t i = 0; i < part->n_keys; i++)
+        keys[i] = part->keys[i] + ((uint64_t)1 << 40);
+    pulled.keys = keys;
+    pulled.want_status = false;
+    pull(rig, &pulled, values, NULL);
+    assert_int_equal(figure(rig, "items", "evicted"), 3000);
+    free(values);
+    free(keys);
+}
+
 static void a_half_sent_pull_shows_the_rows_before_a_push(void **state)
 {
     (void)state;
-    half_sent(change_by_push);
+    half_sent(EMBD_GROW, change_by_push);
+}
+
+static void a_half_sent_pull_shows_the_rows_that_another_pull_evicts(void **state)
+{
+    (void)state;
+    half_sent(EMBD_EVICT_LFU, change_by_eviction);
 }
 
 static void a_half_sent_pull_outlives_its_table(void **state)
 {
     (void)state;
-    half_sent(change_by_drop);
+    half_sent(EMBD_GROW, change_by_drop);
 }
 
 /* Before its first row is made a pull has not taken effect: only its own connection's order counts.
@@ -683,6 +709,7 @@ int main(void)
         cmocka_unit_test(rows_are_created_when_the_schema_says),
         cmocka_unit_test(small_chunks_give_what_one_gives),
         cmocka_unit_test(a_half_sent_pull_shows_the_rows_before_a_push),
+        cmocka_unit_test(a_half_sent_pull_shows_the_rows_that_another_pull_evicts),
         cmocka_unit_test(a_half_sent_pull_outlives_its_table),
         cmocka_unit_test(a_pull_not_begun_costs_a_push_of_others_nothing),
         cmocka_unit_test(slow_readers_are_kept_for_up_to_a_limit),
