@@ -1,9 +1,10 @@
 #!/bin/sh
 # Installs what embd is built, tested and demonstrated with: one apt list for Debian and Ubuntu.
-# Touches no network when everything is already there. Usage: deploy/deps.sh [--check] [--torch] [--tools]
+# Touches no network when everything is already there. Usage: deploy/deps.sh [--check] [--torch] [--tools] [--slurm]
 #   --check   install nothing; exit 1 and name what is missing
 #   --tools   what checks use where it is there, and skip without: man pages (scdoc), lintian, promtool (prometheus),
 #             Chromium, a name server (dnsmasq-base, iproute2), etcd, mypy
+#   --slurm   Slurm's daemons, for the test of deploy/slurm that uses them where they are there
 #   --torch   PyTorch too, which the modules of embd.torch need and nothing else does
 set -eu
 
@@ -24,8 +25,9 @@ for flag in "$@"; do
     --check) check=yes ;;
     --tools) packages="$packages scdoc lintian dpkg-dev prometheus chromium dnsmasq-base iproute2 etcd-server mypy" ;;
     --torch) packages="$packages python3-torch" ;;
+    --slurm) packages="$packages slurmctld slurmd slurm-client iproute2" ;;
     *)
-        echo "deps: '$flag' is not understood; flags are --check, --tools and --torch" >&2
+        echo "deps: '$flag' is not understood; flags are --check, --tools, --torch and --slurm" >&2
         exit 2
         ;;
     esac

@@ -14,12 +14,13 @@ struct get {
     const char *table;
     struct key_list keys;
     uint64_t slot;
-    bool full, zero;
+    bool full, zero, vector;
 };
 
 static const struct argp_option options[] = {
     {"slot", 'S', "N", 0, "Slot the keys belong to (default: 0)", 0},
     {"full", 'f', NULL, 0, "All values of a row, not the first 8 (JSON always has all)", 0},
+    {"vector", 'v', NULL, 0, "The values alone, exact, a row a line: what numpy.loadtxt reads", 0},
     {"zero", 'z', NULL, 0,
      "Zeros for a key without a row, instead of the value it would start with", 0},
     {0},
@@ -36,6 +37,9 @@ static int parse(int key, char *arg, struct argp_state *state)
     case 'f':
         get->full = true;
         return 0;
+    case 'v':
+        get->vector = true;
+        return 0;
     case 'z':
         get->zero = true;
         return 0;
@@ -48,6 +52,8 @@ static int parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (get->keys.n == 0)
             argp_error(state, "name a table and one or more keys");
+        if (get->vector && globals.json)
+            argp_error(state, "--vector is text; JSON has all values without it");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -84,6 +90,13 @@ static void print(const struct get *get, const float *values, const uint8_t *sta
     listing_fini(&l);
 }
 
+static void print_vectors(const float *values, size_t n, uint32_t dim)
+{
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t c = 0; c < dim; c++)
+            printf("%.9g%c", (double)values[i * dim + c], c + 1 < dim ? ' ' : '\n');
+}
+
 /* One sample: all keys in row `slot`, the other rows empty. */
 static int pull(embd_client *client, const struct get *get, embd_table *table)
 {
@@ -105,7 +118,9 @@ static int pull(embd_client *client, const struct get *get, embd_table *table)
                           .raw = true};
         embd_call_options call = {.zero_missing = get->zero};
         status = embd_pull(client, &part, 1, &call);
-        if (status == EMBD_OK)
+        if (status == EMBD_OK && get->vector)
+            print_vectors(values, get->keys.n, schema->dim);
+        else if (status == EMBD_OK)
             print(get, values, statuses, schema->dim);
     }
     free(offsets);
@@ -149,6 +164,7 @@ int command_get(int argc, char **argv)
             "Examples:\n"
             "  embctl get items 17 42 0xdeadbeef\n"
             "  embctl get --slot 3 --full ads 9\n"
+            "  embctl get --vector items 17 42 >rows.txt      # numpy.loadtxt('rows.txt')\n"
             "  embctl get -o json items 17 | jq '.rows[0].values'"};
     struct get get = {0};
     parse_command(&argp, argc, argv, &get);

@@ -15,6 +15,10 @@ def figures(server, table):
     return {(s["shard"], s["name"]): s["value"] for s in stats}
 
 
+def f32(value):
+    return struct.unpack("<f", struct.pack("<f", float(value)))[0]
+
+
 def case_a_table_lives_from_create_to_drop():
     with Embd(shards=2) as server:
         assert embctl(server, "table", "create", "items", "--dim", 4) == ""
@@ -59,9 +63,11 @@ def case_get_shows_rows_with_all_their_bits():
         embctl(server, "table", "create", "t", "--dim", 3, "--initializer", "constant", "--set", "initializer.a=0.1")
         rows = embctl_json(server, "get", "t", 0, "0x10", BIG)["rows"]
         assert [(r["key"], r["status"]) for r in rows] == [(0, "missing"), (16, "missing"), (BIG, "missing")]
-        tenth = struct.unpack("<f", struct.pack("<f", 0.1))[0]
-        assert all(struct.unpack("<f", struct.pack("<f", v))[0] == tenth for r in rows for v in r["values"])
+        assert all(f32(v) == f32(0.1) for r in rows for v in r["values"])
         assert embctl_json(server, "get", "--zero", "t", 7)["rows"][0]["values"] == [0, 0, 0]
+        lines = embctl(server, "get", "--vector", "t", 0, BIG).splitlines()
+        assert [[f32(v) for v in line.split(" ")] for line in lines] == [[f32(0.1)] * 3] * 2
+        embctl(server, "get", "--vector", "t", 0, "-o", "json", code=USAGE, says="--vector")
         table = embctl(server, "get", "t", 7).split()
         assert table[:4] == ["KEY", "SLOT", "STATUS", "VALUES"] and table[4:] == ["7", "0", "missing"] + ["0.1"] * 3
         assert sum(figures(server, "t")[shard, "rows"] for shard in (0, 1)) == 0, "looking changes nothing"
