@@ -191,6 +191,7 @@ static void test_full_rows(void **state)
     stand_in_is_full = true;
     push_beyond(&pair, pair.store->capacity, 2000000, 1000);
     stand_in_is_full = false;
+    batch_free(&batch);
     draw(&batch, 3000000);
     pair_push(&pair, &batch, EMBD_F32, true);
     pair_compare(&pair);
@@ -212,6 +213,7 @@ static void test_full_entries(void **state)
     assert_true(pair.store->n_entries_max < pair.store->capacity);
     push_beyond(&pair, pair.store->n_entries_max, 2000000, 500);
     stand_in_block_max = UINT64_MAX;
+    batch_free(&batch);
     draw(&batch, 3000000);
     pair_push(&pair, &batch, EMBD_F32, true);
     pair_compare(&pair);

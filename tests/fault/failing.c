@@ -1,14 +1,14 @@
-/* failing.c - loaded before libc (LD_PRELOAD) into the programs as they are shipped: the N-th passing
- * of a named step fails. So nothing of this is compiled into the product, and a step that somebody
- * adds has its name from its first day.
+/* failing.c - loaded before libc (LD_PRELOAD) into the programs as they are shipped: the N-th
+ * passing of a named step fails. So nothing of this is compiled into the product, and a step that
+ * somebody adds has its name from its first day.
  *
  *   EMBD_FAILPOINT=NAME:KIND:N   N from 1; 0: every passing
  *   EMBD_FAILPOINT_DIR=DIRECTORY whose files it is about
  *   EMBD_FAILPOINT_LOG=FILE      every step that is passed, a name a line
  *
- * A name is what kind of file it is and what happens to it: part.write, directory.sync, journal.open.
- * socket.read, socket.write and socket.accept are of any socket; `memory.take` is an allocation by
- * embd's own code, in the program or in libembd.
+ * A name is what kind of file it is and what happens to it: part.write, directory.sync,
+ * journal.open. socket.read, socket.write and socket.accept are of any socket; `memory.take` is an
+ * allocation by embd's own code, in the program or in libembd.
  *
  * KIND, of which a step does what it can:
  *   eio, enospc, enomem   it fails and has not happened
@@ -301,8 +301,8 @@ static ssize_t write_at(int fd, const void *bytes, size_t n, off_t at)
     if (kind == LATE && at >= 0)
         return begin_late(fd, bytes, n, at);
     size_t now = kind == TORN ? n / 2 : n;
-    ssize_t written = at >= 0 ? syscall(SYS_pwrite64, fd, bytes, now, at)
-                              : syscall(SYS_write, fd, bytes, now);
+    ssize_t written =
+        at >= 0 ? syscall(SYS_pwrite64, fd, bytes, now, at) : syscall(SYS_write, fd, bytes, now);
     if (kind == TORN)
         raise(SIGKILL);
     return written;
@@ -406,7 +406,8 @@ int stat(const char *name, struct stat *st)
 
 int mkdirat(int dir, const char *name, mode_t mode)
 {
-    return fails(pass_at(dir, name, true, "make")) ? -1 : (int)syscall(SYS_mkdirat, dir, name, mode);
+    return fails(pass_at(dir, name, true, "make")) ? -1
+                                                   : (int)syscall(SYS_mkdirat, dir, name, mode);
 }
 
 int mkdir(const char *name, mode_t mode)
@@ -467,10 +468,35 @@ extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
 extern void *__libc_memalign(size_t, size_t);
 
+/* What runs before main is not embd's: the CUDA runtime, which lies in the program, registers
+ * kernels then, and does not look at what it is given. */
+static atomic_bool has_begun;
+static int (*real_main)(int, char **, char **);
+
+static int run_main(int argc, char **argv, char **environment)
+{
+    has_begun = true;
+    return real_main(argc, argv, environment);
+}
+
+int __libc_start_main(int (*program)(int, char **, char **), int argc, char **argv,
+                      void (*init)(void), void (*fini)(void), void (*rtld_fini)(void),
+                      void *stack_end);
+int __libc_start_main(int (*program)(int, char **, char **), int argc, char **argv,
+                      void (*init)(void), void (*fini)(void), void (*rtld_fini)(void),
+                      void *stack_end)
+{
+    int (*real)(int (*)(int, char **, char **), int, char **, void (*)(void), void (*)(void),
+                void (*)(void), void *);
+    *(void **)&real = dlsym(RTLD_NEXT, "__libc_start_main");
+    real_main = program;
+    return real(run_main, argc, argv, init, fini, rtld_fini, stack_end);
+}
+
 static bool fails_for(const void *caller)
 {
     uintptr_t at = (uintptr_t)caller;
-    for (unsigned i = 0; i < n_own; i++)
+    for (unsigned i = 0; i < n_own && has_begun; i++)
         if (at >= own_code[i].begin && at < own_code[i].end)
             return fails(pass("memory.take"));
     return false;

@@ -184,7 +184,7 @@ class Clients(TokenCase):
             self.assertEqual(made.returncode, OK, made.stderr)
             answer = embctl(self.sealed, "snapshot", "farther", **peer, EMBD_TOKEN=self.secret["everything"])
             self.assertEqual(answer.returncode, REFUSED, answer.stderr)
-            for word in ("hold", "admin", "everything", "trainer"):
+            for word in ("snapshot", "admin", "everything", "trainer"):
                 self.assertIn(word, answer.stderr)
         finally:
             os.rename(admin_dir + ".away", admin_dir)
