@@ -49,6 +49,8 @@ static const struct metric shard_metrics[] = {
     {"round_steps", "embd_round_steps_total", "Steps made of the pushes of several workers.",
      COUNTER, 1},
     {"pushes_again", "embd_pushes_again_total", "Pushes that had been applied before.", COUNTER, 1},
+    {"push_streams", "embd_push_streams", "Streams of numbered pushes whose last one is known.", GAUGE,
+     1},
     {"round_pushes_waiting", "embd_round_pushes_waiting",
      "Pushes that wait for those of other workers.", GAUGE, 1},
     {"errors", "embd_errors_total", "Requests answered with an error.", COUNTER, 1},

@@ -35,6 +35,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"snapshots", c->snapshots},
         {"round_steps", c->round_steps},
         {"pushes_again", c->pushes_again},
+        {"push_streams", shard->writers.n + shard->journaled_writers.n},
         {"round_pushes_waiting", shard->rounds.n_waiting},
         {"errors", c->errors},
         {"unknown_methods", c->unknown_methods},

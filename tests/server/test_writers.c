@@ -93,6 +93,7 @@ static void a_push_that_comes_again_changes_nothing(void **state)
     assert_false(pushed(&rig, "a", 2, 1, 1)); /* another stream */
     check_last(&rig, 0, 0, 2);
     check_last(&rig, 1, 0, 1);
+    assert_int_equal(figure(&rig, NULL, "push_streams"), 2);
     image_fini(&image);
     rig_close(&rig);
 }
