@@ -58,7 +58,7 @@ class StatusPage(unittest.TestCase):
         page = self.browse("--dump-dom").split("<script>")[0]
         self.assertIn('<span id="state" class="good">ready</span>', page)
         cards = dict(re.findall(r"<b>([^<]*)</b><output>([^<]*)</output>", page))
-        self.assertEqual(len(cards), 17)
+        self.assertEqual(len(cards), 18)
         self.assertRegex(cards["Requests a second"], r"[1-9]")
         self.assertEqual(cards["Rows"], "1.02 k")
         self.assertRegex(cards["Pull p99"], r"^[\d.]+ (µs|ms)$")
