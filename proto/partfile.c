@@ -11,6 +11,7 @@
 #define XXH_STATIC_LINKING_ONLY /* for a hash state without malloc */
 #include <xxhash.h>
 
+#include "little.h"
 #include "rows.h"
 
 static const char magic[8] = "EMBDPART";
@@ -26,30 +27,6 @@ enum {
     AT_XXH3 = 56
 };
 
-static void put_u32(uint8_t *at, uint32_t value)
-{
-    memcpy(at, &value, sizeof value);
-}
-
-static uint32_t get_u32(const uint8_t *at)
-{
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
-}
-
-static void put_u64(uint8_t *at, uint64_t value)
-{
-    memcpy(at, &value, sizeof value);
-}
-
-static uint64_t get_u64(const uint8_t *at)
-{
-    uint64_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
-}
-
 /* ---- header ---- */
 
 void embd__partfile_header(uint8_t out[PARTFILE_HEADER_BYTES], const embd_schema *schema,
@@ -57,19 +34,19 @@ void embd__partfile_header(uint8_t out[PARTFILE_HEADER_BYTES], const embd_schema
 {
     memset(out, 0, PARTFILE_HEADER_BYTES);
     memcpy(out, magic, sizeof magic);
-    put_u32(out + AT_VERSION, PARTFILE_VERSION);
-    put_u32(out + AT_DIM, schema->dim);
-    put_u32(out + AT_DTYPE, (uint32_t)schema->dtype);
-    put_u32(out + AT_STATE_FLOATS, embd__schema_state_floats(schema));
-    put_u32(out + AT_HAS_SLOTS, schema->partition == EMBD_SLOT);
-    put_u32(out + AT_SHARD, shard);
-    put_u64(out + AT_XXH3, XXH3_64bits(out, AT_XXH3));
+    embd__put_u32(out + AT_VERSION, PARTFILE_VERSION);
+    embd__put_u32(out + AT_DIM, schema->dim);
+    embd__put_u32(out + AT_DTYPE, (uint32_t)schema->dtype);
+    embd__put_u32(out + AT_STATE_FLOATS, embd__schema_state_floats(schema));
+    embd__put_u32(out + AT_HAS_SLOTS, schema->partition == EMBD_SLOT);
+    embd__put_u32(out + AT_SHARD, shard);
+    embd__put_u64(out + AT_XXH3, XXH3_64bits(out, AT_XXH3));
 }
 
 static int check_u32(const uint8_t *p, uint32_t at, const char *field, uint32_t expected,
                      struct embd__error *e)
 {
-    uint32_t value = get_u32(p + at);
+    uint32_t value = embd__get_u32(p + at);
     if (value == expected)
         return EMBD_OK;
     return embd__error_set(e, EMBD_CORRUPT, "part file header field '%s' is %u, expected %u", field,
@@ -81,7 +58,7 @@ int embd__partfile_check_header(const uint8_t *p, const embd_schema *schema, str
     if (memcmp(p, magic, sizeof magic) != 0)
         return embd__error_set(e, EMBD_CORRUPT,
                                "the file does not begin with EMBDPART: it is no part file");
-    uint64_t found = XXH3_64bits(p, AT_XXH3), written = get_u64(p + AT_XXH3);
+    uint64_t found = XXH3_64bits(p, AT_XXH3), written = embd__get_u64(p + AT_XXH3);
     if (found != written)
         return embd__error_set(e, EMBD_CORRUPT,
                                "part file header checksum is %016llx, written was %016llx",
@@ -139,10 +116,10 @@ uint32_t embd__partfile_block(const embd_schema *schema, const struct row_block 
         pieces[n_pieces++] = (struct msg_piece){data, arrays[i].bytes};
         pieces[n_pieces++] = (struct msg_piece){zeros, padding(arrays[i].bytes)};
     }
-    put_u32(header, block->n_rows);
-    put_u32(header + 4, block->n_candidates);
-    put_u64(header + 8, arrays_bytes(arrays, n));
-    put_u64(header + 16, hash_pieces(pieces + 1, n_pieces - 1));
+    embd__put_u32(header, block->n_rows);
+    embd__put_u32(header + 4, block->n_candidates);
+    embd__put_u64(header + 8, arrays_bytes(arrays, n));
+    embd__put_u64(header + 16, hash_pieces(pieces + 1, n_pieces - 1));
     return n_pieces;
 }
 
@@ -151,8 +128,8 @@ int embd__partfile_block_header(const uint8_t *p, const embd_schema *schema, uin
                                 struct embd__error *e)
 {
     struct row_array arrays[ROW_BLOCK_ARRAYS];
-    uint32_t n_rows = get_u32(p), n_candidates = get_u32(p + 4);
-    uint64_t bytes = get_u64(p + 8), xxh3 = get_u64(p + 16);
+    uint32_t n_rows = embd__get_u32(p), n_candidates = embd__get_u32(p + 4);
+    uint64_t bytes = embd__get_u64(p + 8), xxh3 = embd__get_u64(p + 16);
     uint64_t expected =
         arrays_bytes(arrays, embd__row_arrays(schema, n_rows, n_candidates, arrays));
     if (bytes != expected)

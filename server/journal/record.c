@@ -1,16 +1,18 @@
 /* record.c - see record.h.
  *
- * Segment: "embdjnl1", shard u32, n_shards u32, number u64, first_position u64, chain u64, base_bytes
- * u64, xxh3 u64 of all before. Record: magic u32, head_bytes u32, n_bins u32, zero u32, body_bytes
- * u64, position u64, synced u64, chain u64, zero u64, checksum u64; then the body: {at u32, bytes
- * u32} for each bin, the head, the bins' payloads. The checksum is XXH3 of the header before it,
- * seeded with XXH3 of the body. */
+ * Segment: "embdjnl1", shard u32, n_shards u32, number u64, first_position u64, chain u64,
+ * base_bytes u64, xxh3 u64 of all before. Record: magic u32, head_bytes u32, n_bins u32, zero u32,
+ * body_bytes u64, position u64, synced u64, chain u64, zero u64, checksum u64; then the body: {at
+ * u32, bytes u32} for each bin, the head, the bins' payloads. The checksum is XXH3 of the header
+ * before it, seeded with XXH3 of the body. */
 #include "record.h"
 
 #include <string.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+
+#include "little.h"
 
 #define RECORD_MAGIC 0x4a444245u /* "EBDJ" */
 
@@ -24,56 +26,32 @@ enum {
     AT_CHECKSUM = 56,
 };
 
-static void put32(uint8_t *at, uint32_t value)
-{
-    memcpy(at, &value, sizeof value);
-}
-
-static void put64(uint8_t *at, uint64_t value)
-{
-    memcpy(at, &value, sizeof value);
-}
-
-static uint32_t get32(const uint8_t *at)
-{
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
-}
-
-static uint64_t get64(const uint8_t *at)
-{
-    uint64_t value;
-    memcpy(&value, at, sizeof value);
-    return value;
-}
-
 /* ---- segments ---- */
 
 void segment_header_write(uint8_t out[SEGMENT_HEADER_BYTES], const struct segment_header *header)
 {
     memcpy(out, "embdjnl1", 8);
-    put32(out + 8, header->shard);
-    put32(out + 12, header->n_shards);
-    put64(out + 16, header->number);
-    put64(out + 24, header->first_position);
-    put64(out + 32, header->chain);
-    put64(out + 40, header->base_bytes);
-    put64(out + 48, XXH3_64bits(out, 48));
+    embd__put_u32(out + 8, header->shard);
+    embd__put_u32(out + 12, header->n_shards);
+    embd__put_u64(out + 16, header->number);
+    embd__put_u64(out + 24, header->first_position);
+    embd__put_u64(out + 32, header->chain);
+    embd__put_u64(out + 40, header->base_bytes);
+    embd__put_u64(out + 48, XXH3_64bits(out, 48));
 }
 
 bool segment_header_read(const uint8_t *bytes, uint64_t n, struct segment_header *out)
 {
     if (n < SEGMENT_HEADER_BYTES || memcmp(bytes, "embdjnl1", 8) != 0 ||
-        get64(bytes + 48) != XXH3_64bits(bytes, 48))
+        embd__get_u64(bytes + 48) != XXH3_64bits(bytes, 48))
         return false;
     *out = (struct segment_header){
-        .shard = get32(bytes + 8),
-        .n_shards = get32(bytes + 12),
-        .number = get64(bytes + 16),
-        .first_position = get64(bytes + 24),
-        .chain = get64(bytes + 32),
-        .base_bytes = get64(bytes + 40),
+        .shard = embd__get_u32(bytes + 8),
+        .n_shards = embd__get_u32(bytes + 12),
+        .number = embd__get_u64(bytes + 16),
+        .first_position = embd__get_u64(bytes + 24),
+        .chain = embd__get_u64(bytes + 32),
+        .base_bytes = embd__get_u64(bytes + 40),
     };
     return true;
 }
@@ -96,14 +74,14 @@ uint64_t record_bytes(const struct frame_scanner *frame)
 void record_write(uint8_t *out, const struct frame_scanner *frame)
 {
     memset(out, 0, RECORD_HEADER_BYTES);
-    put32(out, RECORD_MAGIC);
-    put32(out + AT_HEAD_BYTES, frame->head_bytes);
-    put32(out + AT_N_BINS, frame->n_bins);
-    put64(out + AT_BODY_BYTES, body_bytes(frame));
+    embd__put_u32(out, RECORD_MAGIC);
+    embd__put_u32(out + AT_HEAD_BYTES, frame->head_bytes);
+    embd__put_u32(out + AT_N_BINS, frame->n_bins);
+    embd__put_u64(out + AT_BODY_BYTES, body_bytes(frame));
     uint8_t *at = out + RECORD_HEADER_BYTES;
     for (uint32_t i = 0; i < frame->n_bins; i++, at += 8) {
-        put32(at, frame->bins[i].at);
-        put32(at + 4, frame->bins[i].bytes);
+        embd__put_u32(at, frame->bins[i].at);
+        embd__put_u32(at + 4, frame->bins[i].bytes);
     }
     memcpy(at, frame->head, frame->head_bytes);
     at += frame->head_bytes;
@@ -123,12 +101,12 @@ static uint64_t checksum_of(const uint8_t *record, uint64_t n_body)
 uint64_t record_seal(uint8_t *record, uint64_t position, uint64_t synced, uint64_t chain,
                      uint64_t *bytes_out)
 {
-    uint64_t n_body = get64(record + AT_BODY_BYTES);
-    put64(record + AT_POSITION, position);
-    put64(record + AT_SYNCED, synced);
-    put64(record + AT_CHAIN, chain);
+    uint64_t n_body = embd__get_u64(record + AT_BODY_BYTES);
+    embd__put_u64(record + AT_POSITION, position);
+    embd__put_u64(record + AT_SYNCED, synced);
+    embd__put_u64(record + AT_CHAIN, chain);
     uint64_t checksum = checksum_of(record, n_body);
-    put64(record + AT_CHECKSUM, checksum);
+    embd__put_u64(record + AT_CHECKSUM, checksum);
     *bytes_out = RECORD_HEADER_BYTES + n_body;
     return checksum;
 }
@@ -142,15 +120,15 @@ static bool adds_up(const uint8_t *bytes, const struct record *record)
         return false;
     for (uint32_t i = 0; i < record->n_bins; i++) {
         const uint8_t *bin = bytes + RECORD_HEADER_BYTES + (uint64_t)8 * i;
-        if (get32(bin) > record->head_bytes)
+        if (embd__get_u32(bin) > record->head_bytes)
             return false;
-        sum += get32(bin + 4);
+        sum += embd__get_u32(bin + 4);
     }
     return sum == record->body_bytes;
 }
 
-/* The head is a request with bins where they are said to be: msgpack-c unpacks nothing else. A right
- * checksum says that somebody wrote these bytes, not that it was this program. */
+/* The head is a request with bins where they are said to be: msgpack-c unpacks nothing else. A
+ * right checksum says that somebody wrote these bytes, not that it was this program. */
 static bool is_request(const uint8_t *bytes, const struct record *record)
 {
     uint8_t head[LIMIT_HEADER_BYTES];
@@ -167,22 +145,22 @@ static bool is_request(const uint8_t *bytes, const struct record *record)
     bool is_right = event == FRAME_DONE && used == left && frame.type == 0 && frame.has_msgid &&
                     frame.n_bins == record->n_bins;
     for (uint32_t i = 0; is_right && i < frame.n_bins; i++)
-        is_right = frame.bins[i].bytes == 0 && frame.bins[i].at == get32(bins + 8 * i);
+        is_right = frame.bins[i].bytes == 0 && frame.bins[i].at == embd__get_u32(bins + 8 * i);
     return is_right;
 }
 
 bool record_read(const uint8_t *bytes, uint64_t n, struct record *out)
 {
-    if (n < RECORD_HEADER_BYTES || get32(bytes) != RECORD_MAGIC)
+    if (n < RECORD_HEADER_BYTES || embd__get_u32(bytes) != RECORD_MAGIC)
         return false;
     struct record record = {
-        .head_bytes = get32(bytes + AT_HEAD_BYTES),
-        .n_bins = get32(bytes + AT_N_BINS),
-        .body_bytes = get64(bytes + AT_BODY_BYTES),
-        .position = get64(bytes + AT_POSITION),
-        .synced = get64(bytes + AT_SYNCED),
-        .chain = get64(bytes + AT_CHAIN),
-        .checksum = get64(bytes + AT_CHECKSUM),
+        .head_bytes = embd__get_u32(bytes + AT_HEAD_BYTES),
+        .n_bins = embd__get_u32(bytes + AT_N_BINS),
+        .body_bytes = embd__get_u64(bytes + AT_BODY_BYTES),
+        .position = embd__get_u64(bytes + AT_POSITION),
+        .synced = embd__get_u64(bytes + AT_SYNCED),
+        .chain = embd__get_u64(bytes + AT_CHAIN),
+        .checksum = embd__get_u64(bytes + AT_CHECKSUM),
     };
     if (record.body_bytes > n - RECORD_HEADER_BYTES || !adds_up(bytes, &record) ||
         record.checksum != checksum_of(bytes, record.body_bytes) || !is_request(bytes, &record))
@@ -204,7 +182,8 @@ void record_frame(uint8_t *bytes, const struct record *record, struct frame_scan
     out->has_msgid = true;
     uint8_t *payload = head + record->head_bytes;
     for (uint32_t i = 0; i < record->n_bins; i++) {
-        out->bins[i] = (struct frame_bin){get32(bins + 8 * i), get32(bins + 8 * i + 4), payload};
+        out->bins[i] = (struct frame_bin){embd__get_u32(bins + 8 * i),
+                                          embd__get_u32(bins + 8 * i + 4), payload};
         payload += out->bins[i].bytes;
     }
 }
