@@ -1,0 +1,93 @@
+"""Files of earlier versions stay loadable: tests/embctl/old has a folder for each version of a format, made by the server
+of its time (make_old.py) with what was in it, and here it is loaded by the one there is now."""
+import json
+import os
+import shutil
+
+from embctl import REFUSED, Embd, Scratch, embctl, embctl_json, run_cases
+from make_old import WRITER, journaled_push, rows
+from wire import Wire
+
+OLD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "old")
+
+
+def versions(what):
+    """Folders and what they should hold, of all versions that have this."""
+    found = []
+    for version in sorted(os.listdir(OLD)):
+        folder = os.path.join(OLD, version)
+        with open(os.path.join(folder, "expected.json"), encoding="ascii") as file:
+            expected = json.load(file)
+        if os.path.exists(os.path.join(folder, what)):
+            found.append((os.path.join(folder, what), expected["journal" if what == "journal" else "copies"]))
+    assert found, what
+    return found
+
+
+def loads(path, expected, shards):
+    with Scratch() as scratch, Embd(shards=shards) as server:
+        embctl(server, "load", path)
+        embctl(server, "dump", "--all", scratch("again"))
+        found = rows(scratch("again"))
+        assert found == expected, f"{path}: {found}, expected {expected}"
+
+
+def case_dumps_and_snapshots_of_earlier_versions_verify_and_load():
+    for what in ("dump", "snapshot"):
+        for path, expected in versions(what):
+            embctl(None, "verify", path)
+            for shards in (1, 2):
+                loads(path, expected, shards)
+            assert embctl_json(None, "inspect", path)["tables"]
+
+
+def case_blobs_of_earlier_versions_are_read():
+    for path, _ in versions("snapshot"):
+        assert embctl(None, "blobs", path, "step") == "9000\n"
+
+
+def case_a_manifest_without_a_checksum_is_read():
+    """The first ones had none."""
+    path, expected = versions("dump")[0]
+    with Scratch() as scratch:
+        shutil.copytree(path, scratch("d"))
+        with open(scratch("d/manifest.json"), encoding="ascii") as file:
+            manifest = json.load(file)
+        assert manifest["format"] == 1
+        del manifest["xxh3"]
+        with open(scratch("d/manifest.json"), "w", encoding="ascii") as file:
+            json.dump(manifest, file)
+        loads(scratch("d"), expected, 1)
+
+
+def case_a_format_that_is_not_known_is_refused_by_its_number():
+    path, _ = versions("dump")[0]
+    with Scratch() as scratch:
+        shutil.copytree(path, scratch("d"))
+        with open(scratch("d/manifest.json"), encoding="ascii") as file:
+            manifest = json.load(file)
+        manifest["format"] = 99
+        del manifest["xxh3"]
+        with open(scratch("d/manifest.json"), "w", encoding="ascii") as file:
+            json.dump(manifest, file)
+        embctl(None, "verify", scratch("d"), code=REFUSED, says="'format' is 99")
+
+
+def case_journals_of_earlier_versions_are_replayed_and_go_on():
+    for path, expected in versions("journal"):
+        with Scratch() as scratch:
+            shutil.copytree(path, scratch("data"))
+            for sequence in (3, 4):
+                with Embd("--data-dir", scratch("data")) as server, Wire(("127.0.0.1", server.port())) as wire:
+                    embctl(server, "dump", "--all", scratch(f"dump-{sequence}"))
+                    if sequence == 3:
+                        found = rows(scratch("dump-3"))
+                        assert found == expected, f"{path}: {found}, expected {expected}"
+                    assert wire.call("writer", WRITER)[0] == {"journaled": sequence, "other": 0}
+                    table = wire.call("table_describe", {"name": "kept"})[0]["id"]
+                    assert journaled_push(wire, table, sequence, [5])[0] == {"parts": [], "again": True}
+                    journaled_push(wire, table, sequence + 1, [5])
+
+
+if __name__ == "__main__":
+    run_cases(globals())
