@@ -15,6 +15,7 @@ struct copy_arguments {
     int n_words, max_words;
     const char *blobs[EMBD_BLOBS_MAX]; /* NAME=FILE */
     uint32_t n_blobs;
+    uint64_t keep;
 };
 
 static int parse_copy(int key, char *arg, struct argp_state *state)
@@ -28,6 +29,10 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
         if (a->n_blobs == EMBD_BLOBS_MAX)
             argp_error(state, "a snapshot has at most %d blobs", EMBD_BLOBS_MAX);
         a->blobs[a->n_blobs++] = arg;
+        return 0;
+    case 'k':
+        if (!read_uint(arg, 1000000, &a->keep) || a->keep == 0)
+            argp_error(state, "--keep is '%s'; it can be 1 to 1000000", arg);
         return 0;
     case 't':
         a->table = arg;
@@ -49,13 +54,14 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option snapshot_options[] = {
     {"blob", 'b', "NAME=FILE", 0, "Keep this file in it as the blob NAME; may be repeated", 0},
+    {"keep", 'k', "N", 0, "When it is complete, remove all snapshots of the data directories but the N newest", 0},
     {0},
 };
 
 struct snapshot {
     const char *name;
     embd_blob blobs[EMBD_BLOBS_MAX];
-    uint32_t n_blobs;
+    embd_snapshot_options options; /* its blobs are those */
 };
 
 static int snapshot(embd_client *client, void *arg, embd_progress *progress, void *told,
@@ -65,7 +71,7 @@ static int snapshot(embd_client *client, void *arg, embd_progress *progress, voi
     (void)progress;
     (void)told;
     (void)why;
-    return embd_snapshot(client, s->name, s->blobs, s->n_blobs, report);
+    return embd_snapshot(client, s->name, &s->options, report);
 }
 
 int command_snapshot(int argc, char **argv)
@@ -84,14 +90,18 @@ int command_snapshot(int argc, char **argv)
                                             "Examples:\n"
                                             "  embctl snapshot nightly-2024-05-01\n"
                                             "  embctl snapshot --blob dense=weights.npz step-9000\n"
+                                            "  embctl snapshot --keep 7 \"nightly-$(date +%F)\"\n"
                                             "  embctl verify /var/lib/embd/nightly-2024-05-01"};
     struct copy_arguments a = {.max_words = 1};
     struct snapshot taken = {0};
+    uint32_t *n_blobs = &taken.options.n_blobs;
     int code = EXIT_DONE;
     parse_command(&argp, argc, argv, &a);
-    for (; taken.n_blobs < a.n_blobs && !code; taken.n_blobs++)
-        code = blob_from_file(a.blobs[taken.n_blobs], &taken.blobs[taken.n_blobs]);
+    for (; *n_blobs < a.n_blobs && !code; ++*n_blobs)
+        code = blob_from_file(a.blobs[*n_blobs], &taken.blobs[*n_blobs]);
     taken.name = a.words[0];
+    taken.options.blobs = taken.blobs;
+    taken.options.keep = (uint32_t)a.keep;
     const struct transfer transfer = {.what = "snapshot",
                                       .place = taken.name,
                                       .label = "snapshot",
@@ -99,7 +109,7 @@ int command_snapshot(int argc, char **argv)
                                       .run = snapshot};
     if (!code)
         code = transfer_run(&transfer, &taken);
-    for (uint32_t i = 0; i < taken.n_blobs; i++)
+    for (uint32_t i = 0; i < *n_blobs; i++)
         blob_fini(&taken.blobs[i]);
     return code;
 }

@@ -9,7 +9,8 @@
  * shard either takes `begin` or refuses it with EMBD_INVALID, and then belongs to the process of
  * the shard before it (the name, the other thing that could be invalid, was taken by shard 0). What
  * can fail: a name that is taken, a disk, a shard that is gone. Every process that has begun is
- * then told to abort, and the holds are released in any case. */
+ * then told to abort, and the holds are released in any case. Only when all have committed are the first
+ * shards told how many snapshots to `keep`. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,10 +37,10 @@ struct snapshot {
     embd_client *client;
     struct embd__error *e; /* the client's */
     const char *name;
-    const embd_blob *blobs; /* [n_blobs] the caller's */
-    uint32_t n_blobs;
+    const embd_snapshot_options *options;
     uint32_t n_shards, n_begun; /* shards that were asked to begin */
     bool *is_first;             /* [n_shards] of its process */
+    bool *has_committed;        /* [n_shards] there is nothing to abort any more */
     bool *is_later;             /* [n_shards] writes after the release */
     struct written_part *parts; /* of the shards of one process after the other */
     uint32_t n_parts;
@@ -217,8 +218,30 @@ static int commit_all(struct snapshot *s)
                 "%.250s; '%.63s' of the processes before it is complete: remove it", inner.text,
                 s->name);
         }
-        s->is_first[shard] = false; /* nothing to abort any more */
+        s->has_committed[shard] = true;
     }
+    return EMBD_OK;
+}
+
+/* ---- keep ---- */
+
+static int keep(struct snapshot *s, uint32_t shard)
+{
+    embd__msg_field_uint(phase_begin(s, "keep", 1), "keep", s->options->keep);
+    return ask(s, shard);
+}
+
+/* Older ones go when this one is complete everywhere. */
+static int keep_all(struct snapshot *s)
+{
+    for (uint32_t shard = 0; s->options->keep && shard < s->n_shards; shard++)
+        if (s->is_first[shard] && keep(s, shard)) {
+            struct embd__error inner = *s->e;
+            *s->e = (struct embd__error){0};
+            return embd__error_set(s->e, inner.status,
+                                   "%.350s; '%.63s' is complete, older ones may be left",
+                                   inner.text, s->name);
+        }
     return EMBD_OK;
 }
 
@@ -226,10 +249,10 @@ static int commit_all(struct snapshot *s)
 
 static int send_blobs(struct snapshot *s)
 {
-    for (uint32_t i = 0; i < s->n_blobs; i++) {
-        if (embd__blob_send(s->client, s->name, &s->blobs[i]))
+    for (uint32_t i = 0; i < s->options->n_blobs; i++) {
+        if (embd__blob_send(s->client, s->name, &s->options->blobs[i]))
             return s->e->status;
-        s->report.bytes += s->blobs[i].bytes;
+        s->report.bytes += s->options->blobs[i].bytes;
     }
     return EMBD_OK;
 }
@@ -286,7 +309,7 @@ static int run(struct snapshot *s)
     if (send_blobs(s) || run_held(s) || write_some(s, true))
         return s->e->status;
     order_parts(s);
-    return commit_all(s);
+    return commit_all(s) ? s->e->status : keep_all(s);
 }
 
 /* Those that only write first, so that nothing is written any more where directories are removed.
@@ -297,7 +320,7 @@ static void abort_all(struct snapshot *s)
         if (!s->is_first[shard])
             abort_process(s, shard);
     for (uint32_t shard = 0; shard < s->n_begun; shard++)
-        if (s->is_first[shard])
+        if (s->is_first[shard] && !s->has_committed[shard])
             abort_process(s, shard);
 }
 
@@ -309,27 +332,29 @@ static int run_or_abort(struct snapshot *s)
     return status;
 }
 
-EMBD_API int embd_snapshot(embd_client *client, const char *name, const embd_blob *blobs,
-                           uint32_t n_blobs, embd_dump_report *report_out)
+EMBD_API int embd_snapshot(embd_client *client, const char *name,
+                           const embd_snapshot_options *options, embd_dump_report *report_out)
 {
+    static const embd_snapshot_options none = {0};
     struct snapshot s = {.client = client,
                          .e = embd__client_error(client),
                          .name = name,
-                         .blobs = blobs,
-                         .n_blobs = n_blobs};
+                         .options = options ? options : &none};
     *s.e = (struct embd__error){0};
-    if (embd__blobs_check(blobs, n_blobs, s.e))
+    if (embd__blobs_check(s.options->blobs, s.options->n_blobs, s.e))
         return s.e->status;
     s.n_shards = embd_shard_count(client);
     s.is_first = calloc(s.n_shards, sizeof *s.is_first);
+    s.has_committed = calloc(s.n_shards, sizeof *s.has_committed);
     s.is_later = calloc(s.n_shards, sizeof *s.is_later);
     s.ends = calloc(s.n_shards, sizeof *s.ends);
-    int status = s.is_first && s.is_later && s.ends
+    int status = s.is_first && s.has_committed && s.is_later && s.ends
                      ? run_or_abort(&s)
                      : embd__error_set(s.e, EMBD_NO_MEMORY, "no memory for a snapshot");
     if (status == EMBD_OK && report_out)
         *report_out = s.report;
     free(s.is_first);
+    free(s.has_committed);
     free(s.is_later);
     free(s.ends);
     free(s.parts);

@@ -10,13 +10,13 @@
  *     if (embd_pull(client, &part, 1, NULL) != EMBD_OK) puts(embd_last_error(client));
  *     embd_close(client);
  *
- * Return values: EMBD_OK (0) or a negative status; embd_last_error() then holds a sentence that names the
- * server and the cause. Functions set their outputs only on success, except that the arrays given to a pull
- * have unspecified contents after a pull that failed.
+ * Return values: EMBD_OK (0) or a negative status; embd_last_error() then holds a sentence that names the server and the
+ * cause. Functions set their outputs only on success, except that the arrays given to a pull have unspecified contents
+ * after a pull that failed.
  *
- * Threads: a client handle, its tables and its calls belong to one thread at a time. Different handles are
- * independent. With embd_options.own_thread the library moves bytes on a thread of its own, so that a started
- * call makes progress while the caller computes; otherwise only inside blocking functions.
+ * Threads: a client handle, its tables and its calls belong to one thread at a time. Different handles are independent.
+ * With embd_options.own_thread the library moves bytes on a thread of its own, so that a started call makes progress while
+ * the caller computes; otherwise only inside blocking functions.
  *
  * What a server sends is checked before it is believed: no answer can write outside the arrays given here. */
 #ifndef EMBD_EMBD_H
@@ -214,11 +214,10 @@ EMBD_API const char *embd_on_full_name(embd_on_full);
 EMBD_API const char *embd_create_on_name(embd_create_on);
 EMBD_API const char *embd_durability_name(embd_durability);
 
-/* Sets one field from text, as `embctl table create` does: field "optimizer" value "adam", "optimizer.lr"
- * "0.01", "slot_sizes" "10,20,30". slot_sizes are then kept in `storage` [EMBD_SLOTS_MAX], which must outlive
- * the schema (NULL refuses the field). Setting "optimizer" or
- * "initializer" resets its parameters, but lr, to the kind's defaults; slot_sizes set slots too.
- * EMBD_INVALID: unknown field or value; `why_out` (may be NULL) gets a sentence. */
+/* Sets one field from text, as `embctl table create` does: field "optimizer" value "adam", "optimizer.lr" "0.01",
+ * "slot_sizes" "10,20,30". slot_sizes are then kept in `storage` [EMBD_SLOTS_MAX], which must outlive the schema (NULL
+ * refuses the field). Setting "optimizer" or "initializer" resets its parameters, but lr, to the kind's defaults;
+ * slot_sizes set slots too. EMBD_INVALID: unknown field or value; `why_out` (may be NULL) gets a sentence. */
 EMBD_API int embd_schema_set(embd_schema *schema, const char *field, const char *value, uint64_t *storage,
                              char *why_out, size_t why_bytes);
 
@@ -248,15 +247,14 @@ typedef struct embd_options {
 
 EMBD_API void embd_options_init(embd_options *options);
 
-/* Connects to a cluster: asks the first address of `servers` ("host:port[,host:port]...") that answers for
- * the map of all shards, then connects to each. Items may also be names that are looked up, and looked up again while
- * nobody answers, until the deadline: "dns://NAME:PORT" is every address of NAME, "dns://_SERVICE._PROTO.NAME" every
- * server of its SRV records. Lost connections look the host of their shard's address up again, and where a shard has moved to (the map
- * is in etcd then), another one is asked. `options` may be NULL.
- * Blocks up to the deadline. EMBD_INVALID: an address, token or certificate cannot be read; EMBD_UNREACHABLE;
- * EMBD_PROTOCOL: the peer is no embd, of another protocol version, or its certificate is not believed;
- * EMBD_DENIED: the server does not know the token, or asks for one; EMBD_NO_MEMORY. On failure `*client_out` is NULL and
- * `why_out` (may be NULL) gets a sentence. */
+/* Connects to a cluster: asks the first address of `servers` ("host:port[,host:port]...") that answers for the map of all
+ * shards, then connects to each. Items may also be names that are looked up, and looked up again while nobody answers,
+ * until the deadline: "dns://NAME:PORT" is every address of NAME, "dns://_SERVICE._PROTO.NAME" every server of its SRV
+ * records. Lost connections look the host of their shard's address up again, and where a shard has moved to (the map is in
+ * etcd then), another one is asked. `options` may be NULL. Blocks up to the deadline. EMBD_INVALID: an address, token or
+ * certificate cannot be read; EMBD_UNREACHABLE; EMBD_PROTOCOL: the peer is no embd, of another protocol version, or its
+ * certificate is not believed; EMBD_DENIED: the server does not know the token, or asks for one; EMBD_NO_MEMORY. On failure
+ * `*client_out` is NULL and `why_out` (may be NULL) gets a sentence. */
 EMBD_API int embd_connect(const char *servers, const embd_options *options, embd_client **client_out,
                           char *why_out, size_t why_bytes);
 
@@ -362,9 +360,8 @@ typedef struct embd_call_options {
     uint64_t sequence;              /* the pusher's number of it, from 1 */
 } embd_call_options;
 
-/* Pulls all parts. Keys without a row give the value they would start with and, unless the table says
- * create_on = pull, stay without one. Either all of `values` is filled or the call fails. Blocks.
- * `options` may be NULL.
+/* Pulls all parts. Keys without a row give the value they would start with and, unless the table says create_on = pull,
+ * stay without one. Either all of `values` is filled or the call fails. Blocks. `options` may be NULL.
  *   EMBD_INVALID       offsets fall, do not start at 0 or do not end at n_keys; n_rows is no multiple of slots;
  *                      a key is not below its slot's size; a weight is not finite; n_keys or rows beyond the
  *                      table's limits. The sentence names the part, the position and the value
@@ -372,8 +369,7 @@ typedef struct embd_call_options {
  *   EMBD_UNKNOWN_TABLE the table was dropped
  *   EMBD_FULL          create_on = pull, on_full = error and no `statuses` to say which keys
  *   EMBD_DEADLINE, EMBD_CLOSED, EMBD_UNREACHABLE, EMBD_DRAINING, EMBD_PROTOCOL, EMBD_NO_MEMORY */
-EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_parts,
-                       const embd_call_options *options);
+EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options);
 
 /* Pushes gradients. Gradients of one key are summed in batch order (in runs of 256, then the runs), so that a
  * key takes one optimizer step per call; keys without a row start from their first value. A call is one
@@ -385,8 +381,7 @@ EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_par
  *   EMBD_GAP           with a pusher: the push before it was not applied; the sentence names the last one that was
  *   EMBD_FORGOTTEN     with a pusher: a shard does not know the stream (any more), and this is not its first push
  * A shard applies a push whole or not at all. After an error other shards may have applied it. */
-EMBD_API int embd_push(embd_client *client, const embd_part *parts, size_t n_parts,
-                       const embd_call_options *options);
+EMBD_API int embd_push(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options);
 
 /* As above, but return once the call is on its way; embd_wait ends it. Several calls may be in flight; those
  * to one shard take effect in the order started. `parts` itself is copied, the arrays are not. */
@@ -400,8 +395,7 @@ EMBD_API int embd_push_start(embd_client *client, const embd_part *parts, size_t
  * slots keys belong to, as for a pull. `statuses` become EMBD_KEY_EVICTED, or EMBD_KEY_MISSING where there was no
  * row. Erasing is no step of the table, and an erase may be repeated. Blocks. Errors as for pull, and
  * EMBD_UNSUPPORTED where the servers' store cannot. After an error some of the keys may be gone. */
-EMBD_API int embd_erase(embd_client *client, const embd_part *parts, size_t n_parts,
-                        const embd_call_options *options);
+EMBD_API int embd_erase(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options);
 
 /* A pusher with an id drawn at random, and stream 0. EMBD_IO: the system has no random numbers. */
 EMBD_API int embd_pusher_new(embd_pusher *pusher_out);
@@ -549,17 +543,16 @@ EMBD_API void embd_reader_close(embd_reader *reader);
 
 typedef struct embd_writer embd_writer;
 
-/* Begins a data set: norm files `path`.0000, `path`.0001, ... of `file_samples` samples each (0: one file) and
- * in the end their list `path`, or the raw file `path`. EMBD_EXISTS: `path` or a data file is there;
- * EMBD_INVALID, EMBD_IO, EMBD_NO_MEMORY. On failure `*writer_out` is NULL. */
+/* Begins a data set: norm files `path`.0000, `path`.0001, ... of `file_samples` samples each (0: one file) and in the end
+ * their list `path`, or the raw file `path`. EMBD_EXISTS: `path` or a data file is there; EMBD_INVALID, EMBD_IO,
+ * EMBD_NO_MEMORY. On failure `*writer_out` is NULL. */
 EMBD_API int embd_writer_open(const char *path, const embd_data_shape *shape, uint64_t file_samples,
                               embd_writer **writer_out, char *why_out, size_t why_bytes);
 
-/* Adds samples as embd_batch has them: labels [n][label_dim], dense [n][dense_dim], offsets [n * slots + 1]
- * which may start anywhere, keys [offsets[n * slots]]. The arrays are copied. EMBD_INVALID: offsets fall, a key
- * is too large for the key type, or in a raw file a slot has not one key or a dense value is no log(x + 1) of an
- * int32 x; the samples before that one are written. EMBD_IO; EMBD_EXISTS: the next data file is there. After these two
- * nothing is written any more. */
+/* Adds samples as embd_batch has them: labels [n][label_dim], dense [n][dense_dim], offsets [n * slots + 1] which may start
+ * anywhere, keys [offsets[n * slots]]. The arrays are copied. EMBD_INVALID: offsets fall, a key is too large for the key
+ * type, or in a raw file a slot has not one key or a dense value is no log(x + 1) of an int32 x; the samples before that
+ * one are written. EMBD_IO; EMBD_EXISTS: the next data file is there. After these two nothing is written any more. */
 EMBD_API int embd_writer_add(embd_writer *writer, uint32_t n_samples, const float *labels,
                              const float *dense, const uint64_t *offsets, const uint64_t *keys);
 
@@ -592,13 +585,12 @@ typedef struct embd_dump_report {
 EMBD_API int embd_dump(embd_client *client, const char *table, const char *dir, embd_progress *progress,
                        void *arg, embd_dump_report *report_out);
 
-/* Creates the tables of a dump or snapshot directory and fills them, on any number of shards, bit for bit. A
- * table that exists must be empty and of the same definition (EMBD_EXISTS). `table` NULL: all of them.
- * A snapshot that several server processes wrote is loaded from one directory that holds theirs as
- * sub-directories; EMBD_INVALID names a shard whose rows are in none of them.
- * Checksums are verified first: EMBD_CORRUPT names the file and what differs, and nothing is changed. The
- * progress of that is told first; rows_done then begins again from 0. After a later failure the tables that
- * this call created are dropped again. */
+/* Creates the tables of a dump or snapshot directory and fills them, on any number of shards, bit for bit. A table that
+ * exists must be empty and of the same definition (EMBD_EXISTS). `table` NULL: all of them. A snapshot that several server
+ * processes wrote is loaded from one directory that holds theirs as sub-directories; EMBD_INVALID names a shard whose rows
+ * are in none of them. Checksums are verified first: EMBD_CORRUPT names the file and what differs, and nothing is changed.
+ * The progress of that is told first; rows_done then begins again from 0. After a later failure the tables that this call
+ * created are dropped again. */
 EMBD_API int embd_load(embd_client *client, const char *table, const char *dir, embd_progress *progress,
                        void *arg, embd_dump_report *report_out);
 
@@ -616,15 +608,21 @@ typedef struct embd_blob {
     uint64_t bytes;   /* at most EMBD_BLOB_BYTES_MAX */
 } embd_blob;
 
-/* Has every server process write the state of its shards, one cut over all, under its data directory as
- * `name` ([a-z0-9][a-z0-9_-]{0,62}). The blobs [n_blobs] go into the directory of shard 0's process, so that one
- * snapshot resumes a job; they fit the cut where the caller has no push under way. `blobs` may be NULL if
- * n_blobs is 0, and `report_out` too. Pushes wait for the moment of the cut where rows are in host memory; elsewhere until
- * the rows are written.
- * EMBD_EXISTS: the name is taken, or a blob's given twice; EMBD_INVALID: a name; EMBD_TOO_LARGE: too many blobs, or
- * one too large; EMBD_UNSUPPORTED: a server has no data directory; EMBD_BUSY: another snapshot is being written, or a push did not reach
- * all of its shards within 2 seconds; EMBD_IO: names the file and the cause. */
-EMBD_API int embd_snapshot(embd_client *client, const char *name, const embd_blob *blobs, uint32_t n_blobs,
+typedef struct embd_snapshot_options { /* zeros are the defaults */
+    const embd_blob *blobs; /* [n_blobs], at most EMBD_BLOBS_MAX */
+    uint32_t n_blobs;
+    uint32_t keep; /* complete snapshots that stay in each data directory, this one and the newest others; 0: all */
+} embd_snapshot_options;
+
+/* Has every server process write the state of its shards, one cut over all, under its data directory as `name`
+ * ([a-z0-9][a-z0-9_-]{0,62}). The blobs go into the directory of shard 0's process, so that one snapshot resumes a job; they
+ * fit the cut where the caller has no push under way. `options` and `report_out` may be NULL. Pushes wait for the moment of the
+ * cut where rows are in host memory; elsewhere until the rows are written.
+ * EMBD_EXISTS: the name is taken, or a blob's given twice; EMBD_INVALID: a name; EMBD_TOO_LARGE: too many blobs, or one too
+ * large; EMBD_UNSUPPORTED: a server has no data directory; EMBD_BUSY: another snapshot is being written, or a push did not
+ * reach all of its shards within 2 seconds; EMBD_IO: names the file and the cause, and says where the snapshot is complete and
+ * older ones could not be removed. */
+EMBD_API int embd_snapshot(embd_client *client, const char *name, const embd_snapshot_options *options,
                            embd_dump_report *report_out);
 
 /* Calls `visit` for each blob of a snapshot directory, without a server. The name is valid during the call. A visit
@@ -651,9 +649,9 @@ typedef struct embd_hot_report {
     uint64_t taken;   /* since the table was made */
 } embd_hot_report;
 
-/* The keys that one shard is asked for most, from a sample of the keys last pulled and pushed: keys_out
- * [max_keys], most frequent first, and counts_out [max_keys], how often each is in the sample. max_keys is 1 to
- * 1000. Keys carry their slot offsets. Blocks. Needs the shard's admin socket.
+/* The keys that one shard is asked for most, from a sample of the keys last pulled and pushed: keys_out [max_keys], most
+ * frequent first, and counts_out [max_keys], how often each is in the sample. max_keys is 1 to 1000. Keys carry their slot
+ * offsets. Blocks. Needs the shard's admin socket.
  *   EMBD_UNKNOWN_TABLE; EMBD_INVALID: max_keys is out of range */
 EMBD_API int embd_hot(embd_client *client, uint32_t shard, const char *table, uint32_t max_keys,
                       uint64_t *keys_out, uint32_t *counts_out, embd_hot_report *report_out);
@@ -667,9 +665,9 @@ typedef struct embd_trace_report {
                                        answer's last byte sent */
 } embd_trace_report;
 
-/* Reports where the time of a shard's last pulls and pushes went, the newest first, at most 64. Of small requests
- * (below 16 KiB) the server looks at one in 32. Pointers are valid during the visit; a visit that returns nonzero
- * ends the listing, and that value is returned. Blocks. Needs the shard's admin socket. */
+/* Reports where the time of a shard's last pulls and pushes went, the newest first, at most 64. Of small requests (below 16
+ * KiB) the server looks at one in 32. Pointers are valid during the visit; a visit that returns nonzero ends the listing,
+ * and that value is returned. Blocks. Needs the shard's admin socket. */
 EMBD_API int embd_trace(embd_client *client, uint32_t shard,
                         int (*visit)(void *arg, const embd_trace_report *trace), void *arg);
 
@@ -678,17 +676,17 @@ EMBD_API int embd_trace(embd_client *client, uint32_t shard,
 #define EMBD_WORKERS_MAX 1024 /* of a job */
 #define EMBD_DROPPED_MAX 16   /* that a report names */
 
-/* One of the trainers of a job. A worker's clock is the number of iterations it has finished and whose pushes have
- * been acknowledged; it never falls. Shard 0 keeps the clocks, in memory.
+/* One of the trainers of a job. A worker's clock is the number of iterations it has finished and whose pushes have been
+ * acknowledged; it never falls. Shard 0 keeps the clocks, in memory.
  *
- * Synchronous SGD: pushes with embd_call_options.round are a round. Each shard keeps them until every live worker of
- * the job has pushed to the same tables for the same round_clock, or a later one; then it makes one step of them, with
- * the mean of the workers' gradients: each divided by the number of workers in the round, and summed in the order of
- * the workers, so that the result has the same bits whatever came first. All are answered then, with the counts and
- * statuses of the step they made together. A worker that does not push for its lease is dropped, on each shard by
- * itself, and not waited for until it pushes again; the first round waits until all n_workers have been seen. What a
- * connection sends behind such a push waits with it: each worker needs its own client, and all push to their tables in
- * the same order. The pushes of a round have at most 4194304 keys of a table and shard together. */
+ * Synchronous SGD: pushes with embd_call_options.round are a round. Each shard keeps them until every live worker of the
+ * job has pushed to the same tables for the same round_clock, or a later one; then it makes one step of them, with the mean
+ * of the workers' gradients: each divided by the number of workers in the round, and summed in the order of the workers, so
+ * that the result has the same bits whatever came first. All are answered then, with the counts and statuses of the step
+ * they made together. A worker that does not push for its lease is dropped, on each shard by itself, and not waited for
+ * until it pushes again; the first round waits until all n_workers have been seen. What a connection sends behind such a
+ * push waits with it: each worker needs its own client, and all push to their tables in the same order. The pushes of a
+ * round have at most 4194304 keys of a table and shard together. */
 typedef struct embd_clock {
     const char *job;    /* 1 to EMBD_NAME_MAX bytes */
     uint32_t worker;    /* 0..n_workers - 1 */
@@ -703,15 +701,15 @@ typedef struct embd_clock_report {
     uint32_t dropped[EMBD_DROPPED_MAX]; /* the first of them, ascending */
 } embd_clock_report;
 
-/* Tells this worker's clock, and that it is alive. A job none of whose workers is live is over: the next tick begins
- * it anew. `report_out` may be NULL. Blocks.
+/* Tells this worker's clock, and that it is alive. A job none of whose workers is live is over: the next tick begins it
+ * anew. `report_out` may be NULL. Blocks.
  *   EMBD_INVALID  a field is out of range; the clock falls; the job has another n_workers
  *   EMBD_FULL     the server keeps clocks of as many jobs as it can; and errors of embd_ping */
 EMBD_API int embd_tick(embd_client *client, const embd_clock *clock, uint64_t value, embd_clock_report *report_out);
 
-/* The same, and waits until the slowest live worker has reached value - staleness. Bulk-synchronous training waits
- * with a staleness of 0 after every iteration, stale-synchronous with s; asynchronous does not wait. The worker's
- * lease is renewed meanwhile. deadline_ms 0: the client's. EMBD_DEADLINE names the slowest clock. */
+/* The same, and waits until the slowest live worker has reached value - staleness. Bulk-synchronous training waits with a
+ * staleness of 0 after every iteration, stale-synchronous with s; asynchronous does not wait. The worker's lease is renewed
+ * meanwhile. deadline_ms 0: the client's. EMBD_DEADLINE names the slowest clock. */
 EMBD_API int embd_tick_wait(embd_client *client, const embd_clock *clock, uint64_t value, uint64_t staleness,
                             uint32_t deadline_ms, embd_clock_report *report_out);
 
@@ -720,11 +718,11 @@ EMBD_API int embd_tick_leave(embd_client *client, const embd_clock *clock, uint6
 
 /* ---- model folders of HugeCTR -------------------------------------------------------------------------- */
 
-/* HugeCTR saves a sparse embedding as a folder of three plain files, whose rows belong together by their number:
- * `key` (int64), `slot_id` (uint64; localized embeddings only, here the tables with partition = slot) and
- * `emb_vector` (float32[dim]); and the optimizer's state as one file beside it, which holds for each state tensor
- * and each GPU that GPU's whole buffer, float32[gpu_rows][dim]. A key belongs to GPU slot % n_gpus in slot tables,
- * else to key % n_gpus; keys count as unsigned. Keys are those stored: with slot_sizes, shifted by them. */
+/* HugeCTR saves a sparse embedding as a folder of three plain files, whose rows belong together by their number: `key`
+ * (int64), `slot_id` (uint64; localized embeddings only, here the tables with partition = slot) and `emb_vector`
+ * (float32[dim]); and the optimizer's state as one file beside it, which holds for each state tensor and each GPU that
+ * GPU's whole buffer, float32[gpu_rows][dim]. A key belongs to GPU slot % n_gpus in slot tables, else to key % n_gpus; keys
+ * count as unsigned. Keys are those stored: with slot_sizes, shifted by them. */
 typedef struct embd_hugectr_options {
     uint32_t n_gpus;        /* 1..1024. Export: rows are ordered by GPU, slot and key, on any number of shards.
                                Import: of the job that wrote state_file; without one it does not matter */
@@ -741,11 +739,11 @@ typedef struct embd_hugectr_options {
 /* One GPU, 64-bit keys, no state file, f32, step 0. */
 EMBD_API void embd_hugectr_options_init(embd_hugectr_options *options);
 
-/* Writes a table as the new folder `folder`, one consistent cut; pushes wait while it is written. Values are f32
- * whatever the table's dtype; keys that wait for a row (admit_after) are left out. Written under a temporary name,
- * synced and renamed, the state file first: a folder that is there is whole and has its state file. Needs 24
- * bytes of memory a row (48 while they are sorted), the shards' admin sockets and, with a state file, room on the disk
- * of `folder` for the states once more.
+/* Writes a table as the new folder `folder`, one consistent cut; pushes wait while it is written. Values are f32 whatever
+ * the table's dtype; keys that wait for a row (admit_after) are left out. Written under a temporary name, synced and
+ * renamed, the state file first: a folder that is there is whole and has its state file. Needs 24 bytes of memory a row (48
+ * while they are sorted), the shards' admin sockets and, with a state file, room on the disk of `folder` for the states
+ * once more.
  *   EMBD_EXISTS        `folder` or the state file exists
  *   EMBD_INVALID       an option; a key beyond 32 bits with u32_keys; gpu_rows is less than a GPU's keys
  *   EMBD_UNSUPPORTED   a state file of an optimizer that HugeCTR has none for
@@ -784,10 +782,10 @@ typedef struct embd_stored_table {
     uint64_t rows, bytes, step;
 } embd_stored_table;
 
-/* Shows what a directory holds, without a server: calls `visit_table` for each table and then `visit_row` for its
- * first `n_first` rows, as f32 [dim], in the order of the files. All pointers are valid during the call. A visit
- * that returns nonzero ends it; that value is returned. What is looked at is checked as embd_load and
- * embd_hugectr_import do (EMBD_CORRUPT, EMBD_IO; `why_out` gets a sentence). visit_row may be NULL if n_first is 0. */
+/* Shows what a directory holds, without a server: calls `visit_table` for each table and then `visit_row` for its first
+ * `n_first` rows, as f32 [dim], in the order of the files. All pointers are valid during the call. A visit that returns
+ * nonzero ends it; that value is returned. What is looked at is checked as embd_load and embd_hugectr_import do
+ * (EMBD_CORRUPT, EMBD_IO; `why_out` gets a sentence). visit_row may be NULL if n_first is 0. */
 EMBD_API int embd_inspect(const char *dir, uint64_t n_first,
                           int (*visit_table)(void *arg, const embd_stored_table *table),
                           int (*visit_row)(void *arg, const embd_stored_table *table, uint32_t slot, uint64_t key,

@@ -1,6 +1,7 @@
 /* handle_snapshot.c - the phases of a snapshot: begin makes a staged directory, every shard freezes
  * its tables under a hold (cut) and writes its parts into it, and the first one the trainer's
- * blobs, commit writes the manifest and gives the directory its name, abort removes it.
+ * blobs, commit writes the manifest and gives the directory its name, abort removes it; keep, when all
+ * processes have committed, removes older ones.
  *
  * What is asked of commit is not believed: the parts have to be files of this cluster's tables with
  * the sizes told. Their checksums are; a reader will compare them. A request header holds some
@@ -19,8 +20,18 @@
 #include "snapshot.h"
 #include "state.h"
 
-enum phase { PHASE_BEGIN, PHASE_CUT, PHASE_WRITE, PHASE_BLOB, PHASE_COMMIT, PHASE_ABORT, PHASES };
-static const char *const phase_names[PHASES] = {"begin", "cut", "write", "blob", "commit", "abort"};
+enum phase {
+    PHASE_BEGIN,
+    PHASE_CUT,
+    PHASE_WRITE,
+    PHASE_BLOB,
+    PHASE_COMMIT,
+    PHASE_ABORT,
+    PHASE_KEEP,
+    PHASES
+};
+static const char *const phase_names[PHASES] = {"begin",  "cut",   "write", "blob",
+                                                "commit", "abort", "keep"};
 
 /* ---- write ---- */
 
@@ -287,6 +298,22 @@ static int check_place(struct call *call, enum phase phase)
     return EMBD_OK;
 }
 
+/* The snapshot is complete, or there is none of that name: then nothing is removed. */
+static int keep(struct call *call, const char *name, uint32_t n)
+{
+    struct stat st;
+    uint32_t removed;
+    if (fstatat(call->shard->data_dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode))
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "snapshot keep: there is no snapshot '%s'", name);
+    if (snapshot_keep(call->shard->data_dir, name, n, &removed, &call->error) != EMBD_OK)
+        return call->error.status;
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 1);
+    embd__msg_field_uint(call->answer, "removed", removed);
+    return EMBD_OK;
+}
+
 static void answer_nothing(struct call *call)
 {
     embd__msg_result(call->answer, call->reader.msgid);
@@ -299,7 +326,7 @@ int handle_snapshot(struct call *call)
     struct fields f;
     char name[128];
     const msgpack_object *items = NULL;
-    uint32_t n = 0;
+    uint32_t n = 0, n_kept = 0;
     bool more = false;
     struct blob_fields blob;
     embd__read_fields(&f, &call->reader, "snapshot");
@@ -311,6 +338,8 @@ int handle_snapshot(struct call *call)
     }
     if (phase == PHASE_BLOB)
         read_blob(call, &f, &blob);
+    if (phase == PHASE_KEEP)
+        n_kept = (uint32_t)embd__field_uint(&f, "keep", 1, UINT32_MAX, FIELD_REQUIRED);
     if (call_end(call, &f) != EMBD_OK || snapshot_check_name(name, e) != EMBD_OK ||
         check_place(call, phase) != EMBD_OK)
         return e->status;
@@ -319,6 +348,8 @@ int handle_snapshot(struct call *call)
         return write_shard(call, name);
     if (phase == PHASE_CUT)
         return cut_shard(call, name);
+    if (phase == PHASE_KEEP)
+        return keep(call, name, n_kept);
     if (phase == PHASE_ABORT && cut_is_of(call->shard, name))
         cut_end(call->shard, EMBD_CLOSED, "it was aborted");
     if (phase == PHASE_COMMIT)

@@ -57,6 +57,13 @@ int snapshot_check_blobs(const struct snapshot_parts *parts, int dir, struct emb
 int snapshot_publish(int data_dir, const char *name, struct embd__error *e);
 /* Removes NAME.tmp and what is in it; no error where it is not there. */
 int snapshot_remove(int data_dir, const char *name, struct embd__error *e);
+/* The same of a directory of any name. */
+int snapshot_remove_directory(int data_dir, const char *name, struct embd__error *e);
+
+/* Of all complete snapshots, leaves `name`, which is one, and the n - 1 newest others. Their age is that
+ * of their manifests. */
+int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_out,
+                  struct embd__error *e);
 
 /* Writes the part of a table that does not change meanwhile, as part_write (part.h). */
 int snapshot_write_table(int dir, const struct store_ops *ops, const struct table *table,

@@ -134,15 +134,20 @@ static int empty(int dir, struct embd__error *e)
     return e->status;
 }
 
+int snapshot_remove_directory(int data_dir, const char *name, struct embd__error *e)
+{
+    int dir = openat(data_dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0)
+        return errno == ENOENT ? EMBD_OK : fail(name, "open the directory", e);
+    if (empty(dir, e) != EMBD_OK)
+        return e->status;
+    return unlinkat(data_dir, name, AT_REMOVEDIR) == 0 ? EMBD_OK
+                                                       : fail(name, "remove the directory", e);
+}
+
 int snapshot_remove(int data_dir, const char *name, struct embd__error *e)
 {
     char staged[STAGED_NAME];
     staged_name(staged, name);
-    int dir = openat(data_dir, staged, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (dir < 0)
-        return errno == ENOENT ? EMBD_OK : fail(staged, "open the directory", e);
-    if (empty(dir, e) != EMBD_OK)
-        return e->status;
-    return unlinkat(data_dir, staged, AT_REMOVEDIR) == 0 ? EMBD_OK
-                                                         : fail(staged, "remove the directory", e);
+    return snapshot_remove_directory(data_dir, staged, e);
 }

@@ -12,7 +12,9 @@ import subprocess
 import partfiles
 from embctl import (DAMAGED, EMBCTL, FAILED, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, Embd, Scratch, embctl, embctl_json,
                     run_cases)
-from wire import Wire
+from wire import RpcError, Wire
+
+OLD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "old", "0.1.0-a")
 
 SCHEMAS = [
     ("adam_hash", "--dim", 5, "--optimizer", "adam", "--admit-after", 2),
@@ -241,6 +243,46 @@ def case_s0_23_a_blob_that_cannot_be_kept_leaves_no_snapshot():
             assert os.listdir(scratch("data")) == []
             embctl(server, "snapshot", "job", *many[:32])
             assert len(embctl_json(None, "blobs", scratch("data/job"))["blobs"]) == 16
+
+
+def case_the_newest_snapshots_are_kept_and_nothing_else_is_touched():
+    with Scratch() as scratch:
+        data = scratch("data")
+        os.mkdir(data)
+        with Embd("--data-dir", data, shards=2) as server:
+            left = lambda: sorted(name for name in os.listdir(data) if not name.startswith("journal."))
+            embctl(server, "table", "create", "t", "--dim", 2, "--set", "durability=durable")
+            os.mkdir(scratch("data/mine"))
+            shutil.copytree(os.path.join(OLD, "dump"), scratch("data/dump"))
+            shutil.copytree(os.path.join(OLD, "snapshot"), scratch("data/ancient"))
+            others = ["dump", "mine"]
+            for name in ("z", "y", "x"):
+                embctl(server, "snapshot", name)
+            assert left() == sorted(["ancient", "x", "y", "z", *others])
+            embctl(server, "snapshot", "w", "--keep", 3)
+            assert left() == sorted(["w", "x", "y", *others])
+            os.mkdir(scratch("data/y.gone"))
+            write(scratch("data/y.gone/t.0.part"), b"left when a server died")
+            os.truncate(scratch("data/x/manifest.json"), 10)
+            embctl(server, "snapshot", "v", "--keep", 1)
+            assert left() == sorted(["v", "x", *others]), "one that cannot be read is left to people"
+            embctl(server, "snapshot", "v", "--keep", 1, code=REFUSED, says="exists")
+            embctl(server, "snapshot", "u", "--keep", 0, code=USAGE, says="1 to 1000000")
+            embctl(None, "verify", scratch("data/v"))
+            with Wire(server.admin_path()) as wire:
+                for name, keep, status in (("v", 0, 1), ("none", 1, 1), ("../v", 1, 1)):
+                    try:
+                        wire.call("snapshot", {"name": name, "phase": "keep", "keep": keep})
+                    except RpcError as error:
+                        assert error.number == status, error
+                    else:
+                        raise AssertionError(f"keep {keep} of {name} was done")
+            with Wire(server.admin_path(1)) as wire:
+                try:
+                    wire.call("snapshot", {"name": "v", "phase": "keep", "keep": 1})
+                except RpcError as error:
+                    assert "not the first of its process" in error.text
+            assert left() == sorted(["v", "x", *others])
 
 
 def free_port():

@@ -133,10 +133,11 @@ class Steps(unittest.TestCase):
         self.each(run, check)
 
     def snapshots(self, server):
-        """Two; then the server goes on if it is alive."""
+        """Two, the second of which takes the first one's place; then the server goes on if it is alive."""
         try:
             fill(server)
-            done = {name: embctl(server, "snapshot", name) for name in ("first", "second")}
+            done = {name: embctl(server, "snapshot", name, *keep)
+                    for name, keep in (("first", []), ("second", ["--keep", "1"]))}
             try:
                 if server.is_alive():
                     fill(server)
@@ -166,16 +167,22 @@ class Steps(unittest.TestCase):
             self.assertTrue(dies(point) or len(failed) < 2, "the other snapshot works")
             for name, done in self.done.items():
                 self.assertTrue(done.returncode == 0 or "embctl" in done.stderr)
-                if name not in failed or os.path.isdir(os.path.join(data, name)):
+                is_there = os.path.isdir(os.path.join(data, name))
+                self.assertTrue(is_there or name in failed or (name == "first" and "second" in os.listdir(data)),
+                                "an older one goes when the newer one is there")
+                if is_there:
                     self.assertTrue(verifies(os.path.join(data, name)), "what has its name is whole")
+            if self.done and not failed:
+                self.assertEqual([name for name in os.listdir(data) if not name.startswith("journal")], ["second"])
             if dies(point):
                 server = Embd("--data-dir", data, shards=2)
                 self.addCleanup(server.kill)
                 fill(server)
-                done = embctl(server, "snapshot", "third")
+                done = embctl(server, "snapshot", "third", "--keep", "1")
                 server.kill()
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertTrue(verifies(os.path.join(data, "third")))
+                self.assertEqual([name for name in os.listdir(data) if not name.endswith(".tmp")], ["third"])
 
         self.each(run, check)
 

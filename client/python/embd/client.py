@@ -206,17 +206,19 @@ class Client:
             self.handle.check(function(c, name, os.fsencode(directory), callback, arg, report))
         return DumpReport(**structs.read(report))
 
-    def snapshot(self, name: str, blobs: Optional[Mapping[str, bytes]] = None) -> DumpReport:
+    def snapshot(self, name: str, blobs: Optional[Mapping[str, bytes]] = None, keep: int = 0) -> DumpReport:
         """Has every server process write its state under its data directory, one cut over all. `blobs` are files of
-        the trainer's own that go along: dense weights, a step; embd.stored.blob reads them."""
-        report = ffi.new("embd_dump_report *")
-        keep: list[Any] = []
+        the trainer's own that go along: dense weights, a step; embd.stored.blob reads them. With `keep` all complete
+        snapshots but the newest so many are removed afterwards."""
+        report, options = ffi.new("embd_dump_report *"), ffi.new("embd_snapshot_options *")
+        held: list[Any] = []
         c_blobs = ffi.new("embd_blob[]", max(1, len(blobs or {})))
         for c_blob, (blob_name, data) in zip(c_blobs, (blobs or {}).items()):
-            keep += [ffi.new("char[]", blob_name.encode()), ffi.from_buffer(data)]
-            c_blob.name, c_blob.data, c_blob.bytes = keep[-2], keep[-1], len(keep[-1])
+            held += [ffi.new("char[]", blob_name.encode()), ffi.from_buffer(data)]
+            c_blob.name, c_blob.data, c_blob.bytes = held[-2], held[-1], len(held[-1])
+        options.blobs, options.n_blobs, options.keep = c_blobs, len(blobs or {}), keep
         with self.handle as c:
-            self.handle.check(lib.embd_snapshot(c, name.encode(), c_blobs, len(blobs or {}), report))
+            self.handle.check(lib.embd_snapshot(c, name.encode(), options, report))
         return DumpReport(**structs.read(report))
 
     def drain(self, shard: Optional[int] = None) -> None:

@@ -1,0 +1,206 @@
+/* snapshot_keep.c - which complete snapshots there are, and removing all but the newest.
+ *
+ * One that goes is renamed to NAME.gone first, and that is on disk before its first file is removed: so
+ * what has the name of a snapshot is whole at every moment. A server that ended in between left a
+ * NAME.gone, which the next removal takes along. What is no snapshot, or cannot be read as one, is not
+ * touched. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "snapshot.h"
+
+#define GONE            ".gone"
+#define GONE_NAME       (SNAPSHOT_NAME_MAX + sizeof GONE)
+#define MANIFEST_MAX    (128u << 20) /* as its readers take */
+
+/* A complete snapshot. */
+struct kept {
+    char name[SNAPSHOT_NAME_MAX + 1];
+    struct timespec when; /* its manifest, its last file, was written */
+};
+
+struct kept_list {
+    struct kept *list; /* [n] */
+    uint32_t n;
+};
+
+static int fail(const char *file, const char *what, struct embd__error *e)
+{
+    return embd__error_set(e, EMBD_IO, "snapshot '%s': cannot %s: %s", file, what, strerror(errno));
+}
+
+/* ---- which there are ---- */
+
+/* The file's text, malloc'd, with a zero behind it; NULL: an error, or it is none that a manifest could be. */
+static char *read_text(int fd, uint64_t *bytes_out, struct timespec *when, struct embd__error *e)
+{
+    struct stat st;
+    uint64_t done = 0;
+    if (fstat(fd, &st) != 0) {
+        fail("manifest.json", "look at it", e);
+        return NULL;
+    }
+    *when = st.st_mtim;
+    *bytes_out = (uint64_t)st.st_size;
+    if (!S_ISREG(st.st_mode) || *bytes_out > MANIFEST_MAX)
+        return NULL;
+    char *text = calloc(*bytes_out + 1, 1);
+    if (text == NULL)
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for a manifest");
+    while (e->status == EMBD_OK && done < *bytes_out) {
+        ssize_t n = read(fd, text + done, (size_t)(*bytes_out - done));
+        if (n == 0)
+            break;
+        if (n < 0 && errno != EINTR)
+            fail("manifest.json", "read", e);
+        done += n > 0 ? (uint64_t)n : 0;
+    }
+    if (e->status == EMBD_OK)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* False: there is no such file, or an error. */
+static bool open_manifest(int data_dir, const char *name, int *fd_out, struct embd__error *e)
+{
+    char file[SNAPSHOT_NAME_MAX + sizeof "/manifest.json"];
+    snprintf(file, sizeof file, "%s/manifest.json", name);
+    *fd_out = openat(data_dir, file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (*fd_out < 0 && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
+        fail(file, "open", e);
+    return *fd_out >= 0;
+}
+
+/* Whether the directory is a complete snapshot; then what its manifest says, and when it was written. */
+static bool read_snapshot(int data_dir, const char *name, struct manifest *out,
+                          struct timespec *when, struct embd__error *e)
+{
+    struct embd__error ignored = {.status = EMBD_OK};
+    uint64_t bytes = 0;
+    int fd;
+    if (snapshot_check_name(name, &ignored) != EMBD_OK || !open_manifest(data_dir, name, &fd, e))
+        return false;
+    char *text = read_text(fd, &bytes, when, e);
+    close(fd);
+    bool is_read =
+        text != NULL && embd__manifest_read(text, (size_t)bytes, out, &ignored) == EMBD_OK;
+    free(text);
+    if (is_read && strcmp(out->kind, "snapshot") == 0)
+        return true;
+    if (is_read)
+        embd__manifest_fini(out);
+    return false;
+}
+
+static int add(struct kept_list *kept, int data_dir, const char *name, struct embd__error *e)
+{
+    struct manifest manifest;
+    struct timespec when;
+    if (!read_snapshot(data_dir, name, &manifest, &when, e))
+        return e->status;
+    embd__manifest_fini(&manifest);
+    struct kept *grown = realloc(kept->list, (kept->n + 1) * sizeof *grown);
+    if (grown == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a list of snapshots");
+    kept->list = grown;
+    struct kept *added = &grown[kept->n++];
+    *added = (struct kept){.when = when};
+    strcpy(added->name, name); /* its form, and so its length, was checked */
+    return EMBD_OK;
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const struct kept *x = a, *y = b;
+    if (x->when.tv_sec != y->when.tv_sec)
+        return x->when.tv_sec > y->when.tv_sec ? -1 : 1;
+    if (x->when.tv_nsec != y->when.tv_nsec)
+        return x->when.tv_nsec > y->when.tv_nsec ? -1 : 1;
+    return strcmp(y->name, x->name);
+}
+
+static DIR *open_list(int data_dir, struct embd__error *e)
+{
+    int fd = openat(data_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    if (list == NULL) {
+        fail(".", "list the data directory", e);
+        if (fd >= 0)
+            close(fd);
+    }
+    return list;
+}
+
+/* The newest first. */
+static int list_snapshots(int data_dir, struct kept_list *out, struct embd__error *e)
+{
+    DIR *list = open_list(data_dir, e);
+    if (list == NULL)
+        return e->status;
+    for (struct dirent *entry; e->status == EMBD_OK && (entry = readdir(list)) != NULL;)
+        add(out, data_dir, entry->d_name, e);
+    closedir(list);
+    if (out->n > 0)
+        qsort(out->list, out->n, sizeof *out->list, by_age);
+    return e->status;
+}
+
+/* ---- removing ---- */
+
+static bool is_gone(const char *name)
+{
+    size_t n = strlen(name), end = strlen(GONE);
+    return n > end && n < GONE_NAME && strcmp(name + n - end, GONE) == 0;
+}
+
+/* What others that removed began. */
+static int remove_gone(int data_dir, struct embd__error *e)
+{
+    DIR *list = open_list(data_dir, e);
+    if (list == NULL)
+        return e->status;
+    for (struct dirent *entry; e->status == EMBD_OK && (entry = readdir(list)) != NULL;)
+        if (is_gone(entry->d_name))
+            snapshot_remove_directory(data_dir, entry->d_name, e);
+    closedir(list);
+    return e->status;
+}
+
+static int remove_one(int data_dir, const char *name, struct embd__error *e)
+{
+    char gone[GONE_NAME];
+    snprintf(gone, sizeof gone, "%s" GONE, name);
+    if (renameat(data_dir, name, data_dir, gone) != 0)
+        return fail(name, "rename it", e);
+    if (fsync(data_dir) != 0)
+        return fail(gone, "sync the data directory", e);
+    return snapshot_remove_directory(data_dir, gone, e);
+}
+
+int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_out,
+                  struct embd__error *e)
+{
+    struct kept_list kept = {0};
+    uint32_t others = n - 1;
+    *removed_out = 0;
+    if (remove_gone(data_dir, e) == EMBD_OK)
+        list_snapshots(data_dir, &kept, e);
+    for (uint32_t i = 0; i < kept.n && e->status == EMBD_OK; i++) {
+        if (strcmp(kept.list[i].name, name) == 0)
+            continue;
+        if (others > 0)
+            others--;
+        else if (remove_one(data_dir, kept.list[i].name, e) == EMBD_OK)
+            ++*removed_out;
+    }
+    free(kept.list);
+    return e->status;
+}
