@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "model.h"
+#include "model/model.h"
 
 #define BATCH_KEYS_MAX 4096u
 

@@ -4,7 +4,7 @@
 #define EMBD_TESTS_SERVER_BATCH_H
 
 #include "message.h"
-#include "model.h"
+#include "model/model.h"
 
 #define BATCH_ROWS 200u
 #define BATCH_KEYS 800u

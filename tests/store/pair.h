@@ -4,7 +4,7 @@
 #ifndef EMBD_TESTS_STORE_PAIR_H
 #define EMBD_TESTS_STORE_PAIR_H
 
-#include "model.h"
+#include "model/model.h"
 #include "store.h"
 
 /* Numbers that are the same in every run: splitmix64. */

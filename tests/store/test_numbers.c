@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "initializer.h"
-#include "model.h"
+#include "model/model.h"
 #include "optimizer.h"
 
 /* Philox4x32-10 as in Random123's kat_vectors. */

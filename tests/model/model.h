@@ -1,13 +1,23 @@
-/* model.h - what a table is, in the plainest code: the oracle that stores, client and servers are
- * compared with, bit for bit. It shares no code with them: its own Philox, its own rounding, its
- * own sums. One table, however many shards the real one has. */
+/* model.h - the oracle: what a table is, in the plainest code. Stores, client and servers are
+ * compared with it bit for bit, and it shares no code with them. One table, however many shards the
+ * real one has.
+ *
+ *     table.c      pull, push, insert, erase: begin here
+ *     keys.c       the keys it has seen, sorted
+ *     admit.c      which keys of a request get a row
+ *     evict.c      which rows go when there is no room
+ *     combine.c    sums of rows and of gradients
+ *     optimizer.c  one step of one row
+ *     state.c      what stands behind a row: optimizer state, and steps it remembers
+ *     first.c      the value a row begins with
+ *     round.c      to the precision of a dtype */
 #ifndef EMBD_TESTS_MODEL_H
 #define EMBD_TESTS_MODEL_H
 
 #include "embd/embd.h"
 
-/* A key that was seen: has_row says whether it has a row, else `sights` how often it would have got
- * one. */
+/* A key that was ever named: it has a row, or is a candidate that was seen `sights` times, or
+ * neither. */
 struct model_key {
     uint64_t key;
     uint32_t slot; /* 0 but in slot tables */
@@ -15,23 +25,22 @@ struct model_key {
     uint32_t sights;
     float *w;     /* [dim], values of the table's dtype */
     float *state; /* [model->state_floats] */
-    /* Of the push being made. */
+    /* Of the last request that named it. */
     uint64_t request;
+    uint32_t index; /* among the request's distinct keys */
     embd_key_status status;
-    float *total, *run; /* [dim] */
-    uint32_t n;
 };
 
 struct model {
-    embd_schema schema; /* slot_sizes stay the caller's */
-    uint32_t state_floats, optimizer_floats; /* all of a row; the first of them, before stamps */
-    uint32_t use_at; /* what an evicting table knows of a row's use: two halves of a step, a count */
-    struct model_key **keys; /* in the order first seen */
-    uint64_t n_keys;
-    uint64_t n_rows, n_candidates, step;
-    void *tree;
-    uint64_t request;
-    /* Where pooled rows are partial sums of n_parts shards or devices: which one has a key. n_parts 0: one sum. */
+    embd_schema schema;          /* slot_sizes stay the caller's */
+    uint64_t n_keys, n_keys_max; /* there are, there is room for */
+    struct model_key **keys;     /* sorted by key and slot */
+    uint64_t n_rows, n_candidates;
+    uint64_t step, request; /* pushes, and requests that may change something, so far */
+    uint32_t state_floats;  /* all of a row: the optimizer's, the stamp of lazy_global, the use of
+                               evict tables */
+    uint32_t optimizer_floats, use_at;
+    /* Where pooled rows are partial sums of n_parts devices: which one has a key. NULL: one sum. */
     uint32_t n_parts;
     uint32_t (*part_of)(const struct model *model, uint64_t key);
 };
@@ -53,8 +62,9 @@ struct model_counts {
 struct model *model_new(const embd_schema *schema);
 void model_free(struct model *model);
 
-/* values [n_rows][dim] as f32, statuses [n_keys] or NULL. `divide`: mean and sqrtn are finished. Partial sums are
- * added in the order of the parts; a part without a key of the row adds nothing. The caller rounds to a wire dtype with model_round. */
+/* values [n_rows][dim] as f32, statuses [n_keys] or NULL. `divide`: mean and sqrtn are finished.
+ * Partial sums are added in the order of the parts; a part without a key of the row adds nothing.
+ * The caller rounds to a wire dtype with model_round. */
 void model_pull(struct model *model, const struct model_batch *batch, bool zero_missing,
                 bool divide, float *values, uint8_t *statuses);
 
@@ -69,8 +79,8 @@ int model_insert(struct model *model, const struct model_batch *batch, uint8_t *
 /* Returns how many distinct keys had a row. */
 uint32_t model_erase(struct model *model, const struct model_batch *batch, uint8_t *statuses);
 
-/* The key's entry, or NULL where it was never seen. */
-const struct model_key *model_find(const struct model *model, uint64_t key, uint32_t slot);
+/* The key's entry, or NULL where it was never named. */
+struct model_key *model_find(const struct model *model, uint64_t key, uint32_t slot);
 
 /* As loading does: a row with these values; a candidate, unless the key has a row. */
 void model_set_row(struct model *model, uint64_t key, uint32_t slot, const float *w,

@@ -1,0 +1,33 @@
+/* admit.c - which keys of a request get a row: those that have been seen often enough, the first of
+ * them where there is not room for all. */
+#include "inside.h"
+
+uint64_t model_room(const struct model *model)
+{
+    uint64_t capacity = model->schema.capacity;
+    if (model->schema.on_full == EMBD_GROW || capacity == 0)
+        return UINT32_MAX; /* no request has more keys */
+    return capacity > model->n_rows ? capacity - model->n_rows : 0;
+}
+
+struct model_counts model_judge(const struct model *model, const struct model_request *request,
+                                uint64_t room)
+{
+    struct model_counts counts = {0};
+    for (uint32_t i = 0; i < request->n_distinct; i++) {
+        struct model_key *k = request->distinct[i];
+        if (k->has_row) {
+            k->status = EMBD_KEY_HIT;
+        } else if (k->sights + 1 < model->schema.admit_after) {
+            k->status = EMBD_KEY_FILTERED;
+            counts.n_filtered++;
+        } else if (counts.n_inserted < room) {
+            k->status = EMBD_KEY_INSERTED;
+            counts.n_inserted++;
+        } else {
+            k->status = EMBD_KEY_FULL;
+            counts.n_full++;
+        }
+    }
+    return counts;
+}

@@ -1,0 +1,112 @@
+/* keys.c - the keys a table has seen: pointers, sorted by key and slot. None is ever taken out: a
+ * key that was erased or evicted has an entry with neither a row nor sights. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "inside.h"
+
+struct model *model_new(const embd_schema *schema)
+{
+    struct model *model = calloc(1, sizeof *model);
+    model->schema = *schema;
+    model_lay_out_state(model);
+    return model;
+}
+
+void model_free(struct model *model)
+{
+    for (uint64_t i = 0; i < model->n_keys; i++) {
+        free(model->keys[i]->w);
+        free(model->keys[i]->state);
+        free(model->keys[i]);
+    }
+    free(model->keys);
+    free(model);
+}
+
+static bool is_before(const struct model_key *k, uint64_t key, uint32_t slot)
+{
+    return k->key < key || (k->key == key && k->slot < slot);
+}
+
+/* How many entries come before the key. */
+static uint64_t place_of(const struct model *model, uint64_t key, uint32_t slot)
+{
+    uint64_t low = 0, high = model->n_keys;
+    while (low < high) {
+        uint64_t middle = (low + high) / 2;
+        if (is_before(model->keys[middle], key, slot))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct model_key *model_find(const struct model *model, uint64_t key, uint32_t slot)
+{
+    uint64_t place = place_of(model, key, slot);
+    struct model_key *k = place < model->n_keys ? model->keys[place] : NULL;
+    return k && k->key == key && k->slot == slot ? k : NULL;
+}
+
+struct model_key *model_see(struct model *model, uint64_t key, uint32_t slot)
+{
+    struct model_key *k = model_find(model, key, slot);
+    if (k)
+        return k;
+    uint64_t place = place_of(model, key, slot), n_after = model->n_keys - place;
+    k = calloc(1, sizeof *k);
+    k->key = key;
+    k->slot = slot;
+    k->w = calloc(model->schema.dim, sizeof *k->w);
+    k->state = calloc(model->state_floats + 1, sizeof *k->state);
+    if (model->n_keys == model->n_keys_max) {
+        model->n_keys_max = 2 * model->n_keys_max + 1;
+        model->keys = realloc(model->keys, model->n_keys_max * sizeof *model->keys);
+    }
+    memmove(&model->keys[place + 1], &model->keys[place], n_after * sizeof *model->keys);
+    model->keys[place] = k;
+    model->n_keys++;
+    return k;
+}
+
+void model_become(struct model *model, struct model_key *k, bool has_row, uint32_t sights)
+{
+    model->n_rows += has_row;
+    model->n_rows -= k->has_row;
+    model->n_candidates += sights > 0;
+    model->n_candidates -= k->sights > 0;
+    k->has_row = has_row;
+    k->sights = sights;
+}
+
+void model_make_row(struct model *model, struct model_key *k)
+{
+    embd_optimizer_kind kind = model->schema.optimizer.kind;
+    bool accumulates = kind == EMBD_ADAGRAD || kind == EMBD_ROWWISE_ADAGRAD;
+    model_become(model, k, true, 0);
+    model_first_value(model, k->key, k->slot, k->w);
+    for (uint32_t i = 0; i < model->state_floats; i++)
+        k->state[i] = 0;
+    for (uint32_t i = 0; i < model->optimizer_floats && accumulates; i++)
+        k->state[i] = model->schema.optimizer.initial_accumulator;
+    model_note_use(model, k, 0);
+}
+
+void model_set_row(struct model *model, uint64_t key, uint32_t slot, const float *w,
+                   const float *state)
+{
+    struct model_key *k = model_see(model, key, slot);
+    model_become(model, k, true, 0);
+    memcpy(k->w, w, model->schema.dim * sizeof *w);
+    if (model->state_floats)
+        memcpy(k->state, state, model->state_floats * sizeof *state);
+}
+
+void model_set_candidate(struct model *model, uint64_t key, uint32_t slot, uint32_t sights)
+{
+    struct model_key *k = model_see(model, key, slot);
+    if (!k->has_row)
+        model_become(model, k, false, sights);
+}

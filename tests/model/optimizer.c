@@ -1,0 +1,124 @@
+/* optimizer.c - one step of one row, by the formulas of embd.h, in f32 without fused multiply-add.
+ */
+#include <math.h>
+
+#include "inside.h"
+
+/* base^n, squaring from the lowest bit of n. */
+static double power(double base, uint64_t n)
+{
+    double result = 1;
+    for (; n; n /= 2, base *= base)
+        if (n % 2)
+            result *= base;
+    return result;
+}
+
+/* The mean of squares in 32 lanes, halved again and again: see server/store/optimizer.h. */
+static float sum_of_squares(const float *g, uint32_t dim)
+{
+    float lane[32] = {0};
+    for (uint32_t c = 0; c < dim; c++)
+        lane[c % 32] += g[c] * g[c];
+    for (uint32_t n = 16; n; n /= 2)
+        for (uint32_t l = 0; l < n; l++)
+            lane[l] += lane[l + n];
+    return lane[0];
+}
+
+static void step_ftrl(const embd_optimizer *o, float *w, float *n, float *z, float g)
+{
+    float root_before = sqrtf(*n + o->eps);
+    *n += g * g;
+    float root = sqrtf(*n + o->eps);
+    *z += g - (root - root_before) / o->lr * *w;
+    *w = 0;
+    if (fabsf(*z) > o->l1)
+        *w = ((*z < 0 ? -o->l1 : o->l1) - *z) / (root / o->lr + o->l2 + o->beta / o->lr);
+}
+
+/* One column. s and s2 are its state, where the optimizer has as much. */
+static void step_column(const embd_optimizer *o, uint64_t t, float *w, float *s, float *s2, float g)
+{
+    float before = s ? *s : 0;
+    double alpha;
+    switch (o->kind) {
+    case EMBD_SGD:
+        *w -= o->lr * g;
+        break;
+    case EMBD_MOMENTUM:
+        *s = o->momentum * *s - o->lr * g;
+        *w += *s;
+        break;
+    case EMBD_NESTEROV:
+        *s = o->momentum * before - o->lr * g;
+        *w += -o->momentum * before + (1 + o->momentum) * *s;
+        break;
+    case EMBD_ADAGRAD:
+        *s += g * g;
+        *w -= o->lr * g / (sqrtf(*s) + o->eps);
+        break;
+    case EMBD_ROWWISE_ADAGRAD: /* the row's one number has grown already */
+        *w -= o->lr * g / (sqrtf(*s) + o->eps);
+        break;
+    case EMBD_ADAM:
+        alpha = o->lr * sqrt(1 - power(o->beta2, t)) / (1 - power(o->beta1, t));
+        *s = o->beta1 * *s + (1 - o->beta1) * g;
+        *s2 = o->beta2 * *s2 + (1 - o->beta2) * g * g;
+        *w -= (float)alpha * *s / (sqrtf(*s2) + o->eps);
+        break;
+    case EMBD_RMSPROP:
+        *s = o->beta2 * *s + (1 - o->beta2) * g * g;
+        *w -= o->lr * g / (sqrtf(*s) + o->eps);
+        break;
+    case EMBD_FTRL:
+        step_ftrl(o, w, s, s2, g);
+        break;
+    }
+}
+
+/* adam with lazy_global: what the steps since the row's last one owe, then m and v of now. */
+static void step_lazily(const struct model *model, struct model_key *k, const float *g)
+{
+    const embd_optimizer *o = &model->schema.optimizer;
+    uint32_t dim = model->schema.dim;
+    float *m = k->state, *v = m + dim, *stamp = v + dim, pay = 0, decay1 = 1, decay2 = 1;
+    uint64_t prev = model_read_step(stamp), t = model->step;
+    if (prev != 0 && prev < t) {
+        double beta1 = o->beta1, beta2 = o->beta2, decay = power(beta1, t - prev);
+        pay = (float)(o->lr / (1 - beta1) * sqrt(1 - power(beta2, prev)) /
+                      (1 - power(beta1, prev)) * (1 - decay));
+        decay1 = (float)decay;
+        decay2 = (float)power(beta2, t - prev);
+    }
+    for (uint32_t c = 0; c < dim; c++) {
+        if (pay != 0)
+            k->w[c] -= pay * m[c] / (sqrtf(v[c]) + o->eps);
+        m[c] = decay1 * m[c] + (1 - o->beta1) * g[c];
+        v[c] = decay2 * v[c] + (1 - o->beta2) * g[c] * g[c];
+    }
+    model_write_step(stamp, t);
+}
+
+static void step_columns(const struct model *model, struct model_key *k, const float *g)
+{
+    const embd_optimizer *o = &model->schema.optimizer;
+    uint32_t dim = model->schema.dim, n = model->optimizer_floats;
+    if (o->kind == EMBD_ROWWISE_ADAGRAD)
+        k->state[0] += sum_of_squares(g, dim) / (float)dim;
+    for (uint32_t c = 0; c < dim; c++) {
+        float *s = n == 0 ? NULL : n == 1 ? k->state : k->state + c;
+        float *s2 = n == 2 * dim ? k->state + dim + c : NULL;
+        step_column(o, model->step, &k->w[c], s, s2, g[c]);
+    }
+}
+
+void model_step_row(const struct model *model, struct model_key *k, const float *g)
+{
+    if (model->schema.optimizer.update == EMBD_LAZY_GLOBAL)
+        step_lazily(model, k, g);
+    else
+        step_columns(model, k, g);
+    for (uint32_t c = 0; c < model->schema.dim; c++)
+        k->w[c] = model_round(k->w[c], model->schema.dtype);
+}

@@ -1,0 +1,43 @@
+/* state.c - what stands behind a row's columns, as floats: the state of its optimizer; with
+ * lazy_global the step it was brought forward to; in tables that evict the step that used it last,
+ * and with evict_lfu how many pushes have. */
+#include "inside.h"
+
+static uint32_t optimizer_floats(const embd_schema *s)
+{
+    switch (s->optimizer.kind) {
+    case EMBD_SGD:
+        return 0;
+    case EMBD_ROWWISE_ADAGRAD:
+        return 1;
+    case EMBD_ADAM:
+    case EMBD_FTRL:
+        return 2 * s->dim;
+    default:
+        return s->dim;
+    }
+}
+
+void model_lay_out_state(struct model *model)
+{
+    const embd_schema *s = &model->schema;
+    model->optimizer_floats = optimizer_floats(s);
+    model->use_at = model->optimizer_floats + (s->optimizer.update == EMBD_LAZY_GLOBAL ? 2 : 0);
+    model->state_floats = model->use_at;
+    if (s->on_full == EMBD_EVICT_LRU || s->on_full == EMBD_EVICT_TTL)
+        model->state_floats += 2;
+    if (s->on_full == EMBD_EVICT_LFU)
+        model->state_floats += 3;
+}
+
+/* A float holds integers of 24 bits. */
+void model_write_step(float halves[2], uint64_t step)
+{
+    halves[0] = (float)(step % 16777216);
+    halves[1] = (float)(step / 16777216);
+}
+
+uint64_t model_read_step(const float halves[2])
+{
+    return (uint64_t)halves[0] + (uint64_t)halves[1] * 16777216;
+}
