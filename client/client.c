@@ -25,7 +25,7 @@ void embd__exchange_begin(embd_client *client, struct exchange *x, uint32_t dead
     x->deadline_ms = deadline_ms != 0 ? deadline_ms : client->options.deadline_ms;
     x->deadline_ns = uv_hrtime() + (uint64_t)x->deadline_ms * 1000000;
     x->fail_fast = false;
-    x->may_repeat = x->was_begun = false;
+    x->may_repeat = x->was_begun = x->while_loading = false;
     x->held = 0;
     x->error.status = EMBD_OK;
 }
@@ -99,6 +99,7 @@ static void begin_ping(embd_client *client, struct pings *pings, uint32_t i, uin
     x->on_bin = on_ping_bin;
     x->on_answer = on_ping_answer;
     x->on_end = embd__job_exchange_ended;
+    x->while_loading = true;
     embd__msg_request(&x->msg, x->msgid, METHOD_PING);
     embd__msg_map(&x->msg, 0);
     pings->list[i] = x;

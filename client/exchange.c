@@ -71,6 +71,23 @@ struct exchange *embd__queue_pop(struct queue *queue)
     return x;
 }
 
+bool embd__queue_prefer(struct queue *queue, bool (*chosen)(const struct exchange *x, uint64_t now),
+                        uint64_t now)
+{
+    struct exchange **at = &queue->head;
+    while (*at != NULL && !chosen(*at, now))
+        at = &(*at)->next;
+    struct exchange *x = *at;
+    if (x == NULL || x == queue->head)
+        return x != NULL;
+    *at = x->next;
+    if (queue->end == &x->next)
+        queue->end = at;
+    x->next = queue->head;
+    queue->head = x;
+    return true;
+}
+
 struct exchange *embd__queue_take(struct queue *queue,
                                   bool (*chosen)(const struct exchange *x, uint64_t now),
                                   uint64_t now)

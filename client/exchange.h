@@ -24,6 +24,7 @@ struct exchange {
     uint64_t deadline_ns; /* uv_hrtime() */
     bool fail_fast; /* fails as soon as an attempt to connect fails, instead of at its deadline */
     bool may_repeat; /* sent again on the next connection, until its deadline; then EMBD_UNKNOWN */
+    bool while_loading; /* the server takes it before it has loaded its tables */
     bool was_begun;  /* on a connection that is gone; the link's */
     /* Where bin `index` of the answer, of `bytes`, goes: memory of at least that size; NULL with
      * `error` set when the answer cannot have such a bin. Not called for bins of 0 bytes unless
@@ -65,6 +66,10 @@ void embd__queue_init(struct queue *queue);
 void embd__queue_push(struct queue *queue, struct exchange *x);
 void embd__queue_push_front(struct queue *queue, struct exchange *x);
 struct exchange *embd__queue_pop(struct queue *queue);
+
+/* The first that `chosen` says becomes the head, of which nothing is sent; false: there is none. */
+bool embd__queue_prefer(struct queue *queue, bool (*chosen)(const struct exchange *x, uint64_t now),
+                        uint64_t now);
 
 /* Takes those out that `chosen` says, `now` being handed to it, and returns them as a list. */
 struct exchange *embd__queue_take(struct queue *queue,

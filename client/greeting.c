@@ -48,6 +48,7 @@ void embd__greeting_read(struct reader *r, uint32_t shard, uint32_t n_shards, st
         .keys = read_limit(&fields, "keys", 1, LIMIT_KEYS),
         .requests = (uint32_t)read_limit(&fields, "requests", 1, LIMIT_REQUESTS_IN_FLIGHT),
     };
+    embd__field_str(&fields, "loading", greeting.loading, sizeof greeting.loading, "");
     if (r->error->status == EMBD_OK)
         *out = greeting;
 }

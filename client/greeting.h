@@ -8,6 +8,7 @@
 struct greeting {
     uint64_t frame_bytes, keys;
     uint32_t requests; /* in flight on one connection */
+    char loading[LIMIT_ERROR_TEXT]; /* why it takes no requests yet; "": it does */
 };
 
 #define SHARD_ANY UINT32_MAX

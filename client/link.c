@@ -57,6 +57,7 @@ struct link {
     struct embd__error last;    /* why there is no connection */
     struct exchange hello;
     struct queue queue;
+    bool is_loading; /* the server takes but few requests yet, and `last` says why */
     bool is_blocked; /* the socket takes no more bytes for now */
     struct flights flights;
     uint32_t max_flights;
@@ -121,6 +122,12 @@ static bool is_any(const struct exchange *x, uint64_t now)
     (void)x;
     (void)now;
     return true;
+}
+
+static bool goes_while_loading(const struct exchange *x, uint64_t now)
+{
+    (void)now;
+    return x->while_loading || x->msgid == HELLO_MSGID || x->state == EXCHANGE_SENDING;
 }
 
 static bool is_fail_fast(const struct exchange *x, uint64_t now)
@@ -292,6 +299,8 @@ static void send_more(struct link *link)
     while (may_send && link->queue.head != NULL && link->flights.n < link->max_flights) {
         if (link->state == LINK_GREETING && link->queue.head != &link->hello)
             break;
+        if (link->is_loading && !embd__queue_prefer(&link->queue, goes_while_loading, 0))
+            break;
         int result = write_exchange(link, link->queue.head);
         if (result < 0) {
             lose_channel(link, result);
@@ -355,6 +364,10 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
     link->frame_bytes = greeting.frame_bytes;
     link->keys = greeting.keys;
     link->max_flights = greeting.requests;
+    link->is_loading = greeting.loading[0] != '\0';
+    link->last.status = EMBD_OK;
+    if (link->is_loading)
+        embd__error_set(&link->last, EMBD_LOADING, "%s", greeting.loading);
 }
 
 static int begin_greeting(struct link *link)
@@ -367,6 +380,19 @@ static int begin_greeting(struct link *link)
     return EMBD_OK;
 }
 
+static void on_retry(uv_timer_t *timer);
+static void double_pause(struct link *link);
+
+/* The server is asked again whether it has loaded its tables. */
+static void greet_later(struct link *link)
+{
+    uint32_t pause_ms = link->pause_ms;
+    double_pause(link);
+    link->next_try_ns = 0;
+    uv_update_time(link->config.loop);
+    uv_timer_start(&link->retry, on_retry, pause_ms, 0);
+}
+
 static int finish_greeting(struct link *link, struct embd__error *e)
 {
     int status = link->hello.error.status;
@@ -375,8 +401,14 @@ static int finish_greeting(struct link *link, struct embd__error *e)
     if (status != EMBD_OK)
         return embd__error_set(e, status == EMBD_DENIED ? EMBD_DENIED : EMBD_PROTOCOL, "%s",
                                link->hello.error.text);
+    bool was_loading = link->state == LINK_READY;
     link->state = LINK_READY;
-    link->pause_ms = link->config.reconnect_min_ms;
+    if (!was_loading)
+        link->pause_ms = link->config.reconnect_min_ms;
+    if (link->is_loading) {
+        greet_later(link);
+        return EMBD_OK;
+    }
     link->next_try_ns = 0;
     return EMBD_OK; /* on_ready goes on with what waits */
 }
@@ -389,6 +421,16 @@ static void greet(struct link *link)
     embd__receive_reset(&link->receiver);
     if (begin_greeting(link) != EMBD_OK)
         lose(link, EMBD_UNREACHABLE, "no memory to greet");
+    else
+        send_more(link);
+}
+
+/* Unless something is half sent, after which it will be time again. */
+static void greet_again(struct link *link)
+{
+    const struct exchange *head = link->queue.head;
+    if ((head != NULL && head->state == EXCHANGE_SENDING) || begin_greeting(link) != EMBD_OK)
+        greet_later(link);
     else
         send_more(link);
 }
@@ -444,6 +486,8 @@ static void on_retry(uv_timer_t *timer)
     struct link *link = timer->data;
     if (link->state == LINK_WAITING)
         begin_connect(link);
+    else if (link->state == LINK_READY && link->is_loading)
+        greet_again(link);
 }
 
 /* Connects now, or when the pause after the last failure is over. */
@@ -483,7 +527,7 @@ static void lose(struct link *link, int status, const char *why)
     embd__channel_close(&link->channel);
     embd__socket_close(link->socket);
     link->socket = NULL;
-    link->is_blocked = false;
+    link->is_blocked = link->is_loading = false;
     link->state = LINK_IDLE;
     link->last = last;
     forget_hello(link);
@@ -515,15 +559,19 @@ static void lose(struct link *link, int status, const char *why)
 static void fail_late(struct link *link, struct exchange *x)
 {
     char text[LIMIT_ERROR_TEXT];
+    bool is_loading = link->is_loading && x->state == EXCHANGE_QUEUED;
     bool is_up =
         link->state == LINK_READY || link->state == LINK_GREETING || x->state != EXCHANGE_QUEUED;
-    if (is_up)
+    if (is_loading)
+        snprintf(text, sizeof text, "not ready within the deadline of %u ms: %.300s",
+                 x->deadline_ms, link->last.text);
+    else if (is_up)
         snprintf(text, sizeof text, "no answer within the deadline of %u ms", x->deadline_ms);
     else
         snprintf(text, sizeof text, "not reached within the deadline of %u ms: %.300s",
                  x->deadline_ms,
                  link->last.status != EMBD_OK ? link->last.text : "still connecting");
-    give_up(x, is_up ? EMBD_DEADLINE : EMBD_UNREACHABLE, text);
+    give_up(x, is_loading ? EMBD_LOADING : is_up ? EMBD_DEADLINE : EMBD_UNREACHABLE, text);
 }
 
 static void expire_queue(struct link *link, uint64_t now)

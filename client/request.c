@@ -21,10 +21,18 @@ struct embd__error *embd__client_error(embd_client *client)
     return &client->error;
 }
 
+/* What a server answers that still loads its tables. */
+static bool is_for_loading(enum method method)
+{
+    return method == METHOD_PING || method == METHOD_CLUSTER || method == METHOD_STATS ||
+           method == METHOD_TRACE || method == METHOD_RELEASE || method == METHOD_DRAIN;
+}
+
 struct msg *embd__request_begin(embd_client *client, enum method method)
 {
     struct exchange *x = &client->request;
     embd__exchange_begin(client, x, 0);
+    x->while_loading = is_for_loading(method);
     embd__msg_request(&x->msg, x->msgid, method);
     return &x->msg;
 }

@@ -2,7 +2,7 @@
  * to end.
  *
  * The happy path: config_read, listeners of all shards (so that all ports are known), shards and
- * threads, the line "listening" for each on stdout, "ready"; then signals. SIGTERM, SIGINT and the
+ * threads, the line "listening" for each on stdout; "ready" when their journals are replayed; then signals. SIGTERM, SIGINT and the
  * admin method `drain` have every loop finish what has begun; when all threads have ended, so does
  * the process.
  *
@@ -21,6 +21,7 @@
 #include "member.h"
 #include "notify.h"
 
+enum { PATIENCE_MS = 5000 };
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_BIND = 3 };
 
 struct process {
@@ -42,8 +43,13 @@ struct process {
     uint64_t *beats; /* [n], of the loops, when the watchdog last looked */
     uv_async_t news; /* from the shards' threads: */
     atomic_bool drain_asked;
-    atomic_uint n_ended;
-    bool was_signalled;
+    atomic_uint n_ended, n_loaded;
+    atomic_uint n_failed;       /* to load: the first of them says why */
+    atomic_bool has_why;        /* it has said: */
+    struct embd__error why;
+    uv_timer_t patience;        /* of the service manager, while shards load */
+    int exit_code;
+    bool was_signalled, is_ready;
 };
 
 static const struct config_server *self(const struct process *p)
@@ -81,9 +87,30 @@ static void on_loop_end(void *arg)
     uv_async_send(&p->news);
 }
 
+/* A shard's journal is replayed, or cannot be; on its thread. */
+static void on_loaded(void *arg, const struct embd__error *e)
+{
+    struct process *p = arg;
+    if (e->status == EMBD_OK) {
+        atomic_fetch_add(&p->n_loaded, 1);
+    } else if (atomic_fetch_add(&p->n_failed, 1) == 0) {
+        p->why = *e;
+        atomic_store(&p->has_why, true);
+    }
+    uv_async_send(&p->news);
+}
+
+static void be_ready(struct process *p);
+
 static void on_news(uv_async_t *async)
 {
     struct process *p = async->data;
+    if (atomic_exchange(&p->has_why, false)) {
+        p->exit_code = fail(EXIT_FAILED, &p->why);
+        drain_all(p);
+    }
+    if (!p->is_ready && atomic_load(&p->n_loaded) == p->n)
+        be_ready(p);
     if (atomic_load(&p->n_ended) == p->n_started)
         uv_stop(&p->uv);
     else if (atomic_exchange(&p->drain_asked, false))
@@ -150,6 +177,13 @@ static void start_watchdog(struct process *p)
         uv_timer_start(&p->watchdog, on_watchdog, every_ms, every_ms);
 }
 
+/* A long journal takes longer than a start may take by default. */
+static void on_patience(uv_timer_t *timer)
+{
+    (void)timer;
+    notify_send("EXTEND_TIMEOUT_USEC=30000000");
+}
+
 static void close_handle(uv_handle_t *handle, void *arg)
 {
     (void)arg;
@@ -163,9 +197,10 @@ static int open_main_loop(struct process *p)
 {
     if (uv_loop_init(&p->uv) < 0 || uv_async_init(&p->uv, &p->news, on_news) < 0 ||
         uv_signal_init(&p->uv, &p->on_term) < 0 || uv_signal_init(&p->uv, &p->on_int) < 0 ||
-        uv_signal_init(&p->uv, &p->on_hup) < 0 || uv_timer_init(&p->uv, &p->watchdog) < 0)
+        uv_signal_init(&p->uv, &p->on_hup) < 0 || uv_timer_init(&p->uv, &p->watchdog) < 0 ||
+        uv_timer_init(&p->uv, &p->patience) < 0)
         return EXIT_FAILED;
-    p->news.data = p->on_term.data = p->on_int.data = p->on_hup.data = p->watchdog.data = p;
+    p->news.data = p->on_term.data = p->on_int.data = p->on_hup.data = p->watchdog.data = p->patience.data = p;
     uv_signal_start(&p->on_term, on_signal, SIGTERM);
     uv_signal_start(&p->on_int, on_signal, SIGINT);
     uv_signal_start(&p->on_hup, on_hangup, SIGHUP);
@@ -197,6 +232,7 @@ static int open_listeners(struct process *p, struct embd__error *e)
             .limits = config->limits,
             .budget = &p->budget,
             .cpu = config->n_cpus > 0 ? config->cpus[i % config->n_cpus] : -1,
+            .on_loaded = on_loaded,
             .on_end = on_loop_end,
             .arg = p,
         };
@@ -389,6 +425,16 @@ static void announce(const struct process *p)
         log_event(LOG_INFO, "http", "address=%s", address);
     }
     fflush(stdout);
+}
+
+/* All shards take requests. */
+static void be_ready(struct process *p)
+{
+    p->is_ready = true;
+    uv_timer_stop(&p->patience);
+    log_event(LOG_INFO, "ready", "shards=%u", p->n);
+    start_watchdog(p);
+    notify_send("READY=1");
     if (p->config.ready_fd >= 0) {
         ssize_t written = write(p->config.ready_fd, "ready\n", 6);
         if (written != 6)
@@ -496,10 +542,10 @@ int main(int argc, char **argv)
     int code = open_process(p, &error);
     if (code == EXIT_OK) {
         announce(p);
-        start_watchdog(p);
-        notify_send("READY=1");
+        uv_timer_start(&p->patience, on_patience, PATIENCE_MS, PATIENCE_MS);
         uv_run(&p->uv, UV_RUN_DEFAULT);
         log_event(LOG_INFO, "ended", "shards=%u", p->n);
+        code = p->exit_code;
     } else {
         fail(code, &error);
         drain_all(p);

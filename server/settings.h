@@ -80,7 +80,7 @@ enum {
     X(LOG_LEVEL, "log_level", IN_FLAGS | IN_TOP, "LEVEL", "debug, info, warn or error (info)")     \
     X(CHECK, "check", IN_FLAGS, NULL, "Read the configuration, say whether it can be used, and exit")  \
     X(READY_FD, "ready_fd", IN_FLAGS, "FD",                                                        \
-      "Write the line 'ready' to this descriptor and close it when all listeners are up")
+      "Write the line 'ready' to this descriptor and close it when all shards take requests")
 
 enum setting_id {
 #define SETTING_ENUM(id, key, where, value, help) SETTING_##id,

@@ -125,6 +125,7 @@ static int exit_code(int status)
     case EMBD_FULL:
     case EMBD_BUSY:
     case EMBD_DRAINING:
+    case EMBD_LOADING:
     case EMBD_DENIED:
         return EXIT_REFUSED;
     case EMBD_CORRUPT:

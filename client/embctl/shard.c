@@ -17,7 +17,7 @@ void wait_seconds(double seconds)
 /* ---- shard list ---- */
 
 struct state {
-    uint64_t uptime_us, draining, tables, connections;
+    uint64_t uptime_us, draining, loading, done_bytes, total_bytes, tables, connections;
 };
 
 static int on_figure(void *arg, const char *table, const char *name, uint64_t value)
@@ -29,11 +29,24 @@ static int on_figure(void *arg, const char *table, const char *name, uint64_t va
         s->uptime_us = value;
     else if (!strcmp(name, "draining"))
         s->draining = value;
+    else if (!strcmp(name, "loading"))
+        s->loading = value;
+    else if (!strcmp(name, "loading_bytes"))
+        s->done_bytes = value;
+    else if (!strcmp(name, "loading_total_bytes"))
+        s->total_bytes = value;
     else if (!strcmp(name, "tables"))
         s->tables = value;
     else if (!strcmp(name, "connections"))
         s->connections = value;
     return 0;
+}
+
+static const char *state_name(bool is_up, const struct state *s)
+{
+    if (!is_up)
+        return "silent";
+    return s->loading ? "loading" : s->draining ? "draining" : "ready";
 }
 
 int command_shard_list(int argc, char **argv)
@@ -44,8 +57,8 @@ int command_shard_list(int argc, char **argv)
     struct listing l;
     embd_client *client;
     parse_no_arguments(
-        "The shards and their state: ready, draining (finishes, takes no new work) "
-        "or silent (does not answer).\v"
+        "The shards and their state: ready, loading (replays its journal), draining (finishes, takes "
+        "no new work) or silent (does not answer).\v"
         "Exit code 3 when a shard is silent.\n"
         "\n"
         "Examples:\n"
@@ -62,7 +75,7 @@ int command_shard_list(int argc, char **argv)
         listing_row(&l);
         listing_uint(&l, 0, i);
         listing_text(&l, 1, embd_shard_address(client, i));
-        listing_text(&l, 2, !is_up ? "silent" : s.draining ? "draining" : "ready");
+        listing_text(&l, 2, state_name(is_up, &s));
         if (!is_up) {
             code = end_with(EMBD_UNREACHABLE, embd_last_error(client));
             continue;
@@ -133,7 +146,7 @@ struct wait {
 };
 
 static const struct argp_option wait_options[] = {
-    {"ready", 'r', NULL, 0, "Until every shard answers and none is draining (the default)", 0},
+    {"ready", 'r', NULL, 0, "Until every shard answers and none is loading or draining (the default)", 0},
     {"timeout", 't', "SECONDS", 0, "Give up after this (default: 60)", 0},
     {0},
 };
@@ -173,6 +186,13 @@ static int look(const embd_options *options, char *why, size_t why_bytes)
                      embd_shard_address(client, i), i);
             status = EMBD_DRAINING;
         }
+        if (status == EMBD_OK && s.loading) {
+            snprintf(why, why_bytes,
+                     "%s: shard %" PRIu32 " is loading, %" PRIu64 " of %" PRIu64
+                     " bytes of its journal",
+                     embd_shard_address(client, i), i, s.done_bytes, s.total_bytes);
+            status = EMBD_LOADING;
+        }
     }
     embd_close(client);
     return status;
@@ -183,7 +203,7 @@ int command_wait(int argc, char **argv)
     static const struct argp argp = {
         .options = wait_options,
         .parser = parse_wait,
-        .doc = "Waits until every shard of the cluster answers and none is draining.\v"
+        .doc = "Waits until every shard of the cluster answers and none is loading or draining.\v"
                "Exit code 0 when they are ready, 3 when the time is over; stderr then says which "
                "shard was not.\n"
                "\n"

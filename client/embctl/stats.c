@@ -148,7 +148,7 @@ struct sums {
 /* Figures that do not add up over shards: their total is the most. */
 static bool is_common(const char *name)
 {
-    static const char *const names[] = {"uptime_us", "draining", "tables", "steps",
+    static const char *const names[] = {"uptime_us", "draining", "loading", "tables", "steps",
                                         "index_bytes_per_key"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!strcmp(names[i], name))

@@ -28,7 +28,7 @@ struct table_now {
 struct shard_now {
     bool is_up;
     uint64_t requests, keys_pulled, keys_pushed, bytes_in, bytes_out;
-    uint64_t pull_p50_us, pull_p99_us, push_p99_us, connections, draining, rows;
+    uint64_t pull_p50_us, pull_p99_us, push_p99_us, connections, draining, loading, rows;
 };
 
 struct reading {
@@ -54,6 +54,7 @@ static const struct named {
     {"push_p99_us", offsetof(struct shard_now, push_p99_us)},
     {"connections", offsetof(struct shard_now, connections)},
     {"draining", offsetof(struct shard_now, draining)},
+    {"loading", offsetof(struct shard_now, loading)},
 };
 
 static struct table_now *table_of(struct reading *r, const char *name)
@@ -182,7 +183,10 @@ static void list_shards(struct listing *l, const embd_client *client, const stru
         listing_row(l);
         listing_text(l, 0, number);
         listing_text(l, 1, embd_shard_address(client, i));
-        listing_text(l, 2, !shard->is_up ? "silent" : shard->draining ? "draining" : "ready");
+        listing_text(l, 2, !shard->is_up       ? "silent"
+                           : shard->loading  ? "loading"
+                           : shard->draining ? "draining"
+                                             : "ready");
         if (!shard->is_up || !old->is_up)
             continue;
         add_shard(l, shard, old, seconds);

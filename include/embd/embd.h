@@ -62,7 +62,8 @@ extern "C" {
     X(DENIED, 20, "not allowed")                                                                       \
     X(GAP, 21, "a push of the same writer is missing before it")                                       \
     X(FORGOTTEN, 22, "the writer is not known")                                                        \
-    X(UNKNOWN, 23, "a push was sent and not answered: it may or may not have been applied")
+    X(UNKNOWN, 23, "a push was sent and not answered: it may or may not have been applied")            \
+    X(LOADING, 24, "server is loading its journal")
 
 typedef enum embd_status {
     EMBD_OK = 0,
@@ -368,6 +369,7 @@ typedef struct embd_call_options {
  *   EMBD_TOO_LARGE     a message would pass the frame limit; EMBD_BUSY: the server is out of budget
  *   EMBD_UNKNOWN_TABLE the table was dropped
  *   EMBD_FULL          create_on = pull, on_full = error and no `statuses` to say which keys
+ *   EMBD_LOADING       the deadline passed while a server replayed its journal; nothing was sent to it
  *   EMBD_DEADLINE, EMBD_CLOSED, EMBD_UNREACHABLE, EMBD_DRAINING, EMBD_PROTOCOL, EMBD_NO_MEMORY */
 EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options);
 

@@ -45,12 +45,23 @@ struct journal_end {
     uint64_t base_bytes, bytes_since; /* of the base; of what is behind it */
 };
 
-/* Reads the segments in order and gives each record to `take`; cuts a torn tail. EMBD_CORRUPT
- * naming file and offset, EMBD_IO, or what `take` returned. */
-int journal_recover(const struct journal_config *config,
-                    int (*take)(void *arg, uint8_t *bytes, const struct record *record,
-                                struct embd__error *e),
-                    void *arg, struct journal_end *end_out, struct embd__error *e);
+/* ---- reading at start ---- */
+
+struct journal_reading;
+
+/* EMBD_CORRUPT naming file and offset, EMBD_IO, EMBD_NO_MEMORY. */
+int journal_reading_open(const struct journal_config *config, struct journal_reading **out,
+                         struct embd__error *e);
+/* The next record, whose bytes stay, and may be changed, until the next call. *bytes_out NULL: there is none
+ * any more; a torn tail was cut. Errors as above; nothing may be asked afterwards but close. */
+int journal_reading_next(struct journal_reading *reading, uint8_t **bytes_out,
+                         struct record *record_out, struct embd__error *e);
+void journal_reading_progress(const struct journal_reading *reading, uint64_t *done_bytes_out,
+                              uint64_t *total_bytes_out);
+/* *end_out, where it is not NULL: where the journal goes on after the last record. */
+void journal_reading_close(struct journal_reading *reading, struct journal_end *end_out);
+
+/* ---- writing ---- */
 
 int journal_open(const struct journal_config *config, const struct journal_end *end,
                  struct journal **out, struct embd__error *e);

@@ -1,4 +1,4 @@
-/* recover.c - reading a journal at start.
+/* recover.c - reading a journal at start, a record at a time.
  *
  * The happy path is: from the last segment that is a base, or the first one there ever was; segments
  * in the order of their numbers, records in the order of their positions, each checksum chained to
@@ -12,47 +12,50 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "journal.h"
 
-struct reading {
-    const struct journal_config *config;
-    int (*take)(void *arg, uint8_t *bytes, const struct record *record, struct embd__error *e);
-    void *arg;
+struct journal_reading {
+    struct journal_config config;
     struct journal_end end;
-    struct embd__error *e;
-    /* The segment being read. */
+    struct embd__error *e; /* of the call that is being made */
+    /* The segment being read; bytes NULL and fd -1: none. */
     char name[64];
     int fd;
     uint8_t *bytes;
-    uint64_t n;
+    uint64_t n, at;
     uint64_t base_bytes; /* of the segment: before them nothing can be torn */
     uint64_t least, greatest; /* numbers of segments there are; 0: none */
+    uint64_t first;           /* that is read */
+    uint64_t done_bytes, total_bytes;
+    bool is_over;
 };
 
-static int damaged(struct reading *r, uint64_t offset, const char *what)
+static int damaged(struct journal_reading *r, uint64_t offset, const char *what)
 {
     return embd__error_set(r->e, EMBD_CORRUPT,
                            "journal '%s' is damaged at offset %llu: %s; nothing was changed",
                            r->name, (unsigned long long)offset, what);
 }
 
-static int failed(struct reading *r)
+static int failed(struct journal_reading *r)
 {
     return embd__error_set(r->e, EMBD_IO, "journal '%s': %s", r->name, strerror(errno));
 }
 
 /* False with r->e set: it cannot be known, and to go on as if it were not there would lose it. */
-static bool exists(struct reading *r, uint64_t segment)
+static bool exists(struct journal_reading *r, uint64_t segment)
 {
     char name[64];
     struct stat st;
-    journal_file_name(name, r->config->shard, segment);
-    if (fstatat(r->config->data_dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+    journal_file_name(name, r->config.shard, segment);
+    if (fstatat(r->config.data_dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return true;
     if (errno != ENOENT)
         embd__error_set(r->e, EMBD_IO, "journal '%s': cannot look for it: %s", name,
@@ -60,14 +63,15 @@ static bool exists(struct reading *r, uint64_t segment)
     return false;
 }
 
-static int map_segment(struct reading *r)
+static int map_segment(struct journal_reading *r)
 {
     struct stat st;
-    r->bytes = NULL;
-    r->n = 0;
-    r->fd = openat(r->config->data_dir, r->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    r->n = r->at = 0;
+    r->fd = openat(r->config.data_dir, r->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (r->fd < 0 || fstat(r->fd, &st) != 0)
         return failed(r);
+    if (flock(r->fd, LOCK_EX | LOCK_NB) != 0)
+        return embd__error_set(r->e, EMBD_IO, "journal '%s': another process uses it", r->name);
     if (st.st_size == 0)
         return EMBD_OK;
     void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, r->fd, 0);
@@ -78,15 +82,19 @@ static int map_segment(struct reading *r)
     return EMBD_OK;
 }
 
-static void unmap_segment(struct reading *r)
+static void unmap_segment(struct journal_reading *r)
 {
     if (r->bytes != NULL)
         munmap(r->bytes, r->n);
     if (r->fd >= 0)
         close(r->fd);
+    r->done_bytes += r->n;
+    r->bytes = NULL;
+    r->n = r->at = 0;
+    r->fd = -1;
 }
 
-static int cut(struct reading *r, uint64_t offset)
+static int cut(struct journal_reading *r, uint64_t offset)
 {
     fprintf(stderr, "embd: journal '%s': the torn tail of %llu bytes at offset %llu is cut\n",
             r->name, (unsigned long long)(r->n - offset), (unsigned long long)offset);
@@ -97,7 +105,7 @@ static int cut(struct reading *r, uint64_t offset)
 
 /* The record at `offset` does not verify. A record behind it was perhaps written when it was on
  * disk already. */
-static int check_tail(struct reading *r, uint64_t offset)
+static int check_tail(struct journal_reading *r, uint64_t offset)
 {
     struct record record;
     if (offset < r->base_bytes)
@@ -112,76 +120,86 @@ static int check_tail(struct reading *r, uint64_t offset)
     return cut(r, offset);
 }
 
-static int read_records(struct reading *r)
+/* The next record of the segment; false: there is none that follows. */
+static bool read_record(struct journal_reading *r, uint8_t **bytes_out, struct record *out)
 {
-    uint64_t at = SEGMENT_HEADER_BYTES;
-    struct record record;
-    while (at < r->n) {
-        if (!record_read(r->bytes + at, r->n - at, &record) || record.position != r->end.position ||
-            record.chain != r->end.chain)
-            break;
-        if (r->take(r->arg, r->bytes + at, &record, r->e) != EMBD_OK)
-            return r->e->status;
-        at += RECORD_HEADER_BYTES + record.body_bytes;
-        r->end.position++;
-        r->end.chain = record.checksum;
-    }
-    r->end.offset = at;
-    if (at == r->n && at < r->base_bytes)
-        return damaged(r, at, "the base is cut off");
-    r->end.bytes_since += at - (r->base_bytes > 0 ? r->base_bytes : 0);
-    return at < r->n ? check_tail(r, at) : EMBD_OK;
+    if (r->at >= r->n || !record_read(r->bytes + r->at, r->n - r->at, out) ||
+        out->position != r->end.position || out->chain != r->end.chain)
+        return false;
+    *bytes_out = r->bytes + r->at;
+    r->at += RECORD_HEADER_BYTES + out->body_bytes;
+    r->end.position++;
+    r->end.chain = out->checksum;
+    return true;
+}
+
+static int end_segment(struct journal_reading *r)
+{
+    r->end.offset = r->at;
+    if (r->at == r->n && r->at < r->base_bytes)
+        return damaged(r, r->at, "the base is cut off");
+    r->end.bytes_since += r->at - (r->base_bytes > 0 ? r->base_bytes : 0);
+    return r->at < r->n ? check_tail(r, r->at) : EMBD_OK;
 }
 
 /* A header that does not verify, in a segment behind which there is none: it was being made. */
-static int drop_segment(struct reading *r)
+static int drop_segment(struct journal_reading *r)
 {
     if (r->n > SEGMENT_HEADER_BYTES || exists(r, r->end.segment + 1))
         return damaged(r, 0, "its header does not verify");
     if (r->e->status != EMBD_OK)
         return r->e->status;
-    if (unlinkat(r->config->data_dir, r->name, 0) != 0 || fsync(r->config->data_dir) != 0)
+    if (unlinkat(r->config.data_dir, r->name, 0) != 0 || fsync(r->config.data_dir) != 0)
         return failed(r);
     r->end.segment--;
+    r->greatest = r->end.segment;
     return EMBD_OK;
 }
 
-static int check_header(struct reading *r, const struct segment_header *header)
+static int check_header(struct journal_reading *r, const struct segment_header *header)
 {
-    if (header->shard != r->config->shard || header->n_shards != r->config->n_shards)
+    if (header->shard != r->config.shard || header->n_shards != r->config.n_shards)
         return embd__error_set(
             r->e, EMBD_CORRUPT,
             "journal '%s' is of shard %u of %u, this is shard %u of %u: start with as many shards "
             "as before",
-            r->name, header->shard, header->n_shards, r->config->shard, r->config->n_shards);
+            r->name, header->shard, header->n_shards, r->config.shard, r->config.n_shards);
     if (header->number != r->end.segment || header->first_position != r->end.position ||
         header->chain != r->end.chain)
         return damaged(r, 0, "it does not go on where the segment before ends");
     return EMBD_OK;
 }
 
-static int read_segment(struct reading *r)
+static int begin_segment(struct journal_reading *r)
 {
     struct segment_header header;
-    if (!segment_header_read(r->bytes, r->n, &header))
-        return drop_segment(r);
+    r->end.segment++;
+    journal_file_name(r->name, r->config.shard, r->end.segment);
+    if (map_segment(r) != EMBD_OK)
+        return r->e->status;
+    if (!segment_header_read(r->bytes, r->n, &header)) {
+        int status = drop_segment(r);
+        unmap_segment(r);
+        return status;
+    }
     if (check_header(r, &header) != EMBD_OK)
         return r->e->status;
     r->end.is_there = true;
+    r->at = SEGMENT_HEADER_BYTES;
     r->base_bytes = header.base_bytes;
     if (header.base_bytes > 0)
         r->end.base_bytes = header.base_bytes;
-    return read_records(r);
+    return EMBD_OK;
 }
 
 /* ---- where to begin ---- */
 
-static void see_name(struct reading *r, const char *found)
+static void see_name(struct journal_reading *r, const char *found)
 {
     char name[64];
     unsigned shard;
     unsigned long long number;
-    if (sscanf(found, "journal.%u.%llu", &shard, &number) != 2 || shard != r->config->shard)
+    if (sscanf(found, "journal.%u.%llu", &shard, &number) != 2 || shard != r->config.shard)
         return;
     journal_file_name(name, shard, number);
     if (strcmp(name, found) != 0 || number == 0)
@@ -192,13 +210,13 @@ static void see_name(struct reading *r, const char *found)
         r->greatest = number;
 }
 
-static int list_segments(struct reading *r)
+static int list_segments(struct journal_reading *r)
 {
-    int fd = openat(r->config->data_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = openat(r->config.data_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (dir == NULL) {
         embd__error_set(r->e, EMBD_IO, "journals of shard %u: the directory cannot be read: %s",
-                        r->config->shard, strerror(errno));
+                        r->config.shard, strerror(errno));
         if (fd >= 0)
             close(fd);
         return r->e->status;
@@ -208,18 +226,18 @@ static int list_segments(struct reading *r)
         see_name(r, entry->d_name);
     if (errno != 0)
         embd__error_set(r->e, EMBD_IO, "journals of shard %u: the directory cannot be read: %s",
-                        r->config->shard, strerror(errno));
+                        r->config.shard, strerror(errno));
     closedir(dir);
     return r->e->status;
 }
 
 /* Whether the segment is a base; its header is read again, and checked, with the rest of it. */
-static int look_for_base(struct reading *r, uint64_t number, bool *is_base)
+static int look_for_base(struct journal_reading *r, uint64_t number, bool *is_base)
 {
     uint8_t bytes[SEGMENT_HEADER_BYTES];
     struct segment_header header;
-    journal_file_name(r->name, r->config->shard, number);
-    int fd = openat(r->config->data_dir, r->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    journal_file_name(r->name, r->config.shard, number);
+    int fd = openat(r->config.data_dir, r->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return errno == ENOENT ? EMBD_OK : failed(r);
     ssize_t n = pread(fd, bytes, sizeof bytes, 0);
@@ -234,7 +252,7 @@ static int look_for_base(struct reading *r, uint64_t number, bool *is_base)
     return r->e->status;
 }
 
-static int find_beginning(struct reading *r)
+static int find_beginning(struct journal_reading *r)
 {
     bool is_base = false;
     if (list_segments(r) != EMBD_OK)
@@ -244,51 +262,102 @@ static int find_beginning(struct reading *r)
             return r->e->status;
     if (is_base || r->least <= 1)
         return EMBD_OK;
-    journal_file_name(r->name, r->config->shard, r->least);
+    journal_file_name(r->name, r->config.shard, r->least);
     return damaged(r, 0, "it is the first one there is, and no base");
 }
 
-static int check_end(struct reading *r)
+static int check_end(struct journal_reading *r)
 {
     if (r->end.segment >= r->greatest)
         return EMBD_OK;
-    journal_file_name(r->name, r->config->shard, r->end.segment + 1);
+    journal_file_name(r->name, r->config.shard, r->end.segment + 1);
     return embd__error_set(r->e, EMBD_CORRUPT, "journal '%s' is missing; others behind it are there",
                            r->name);
 }
 
-static void drop_before(struct reading *r, uint64_t first)
+static void drop_before(struct journal_reading *r, uint64_t first)
 {
     for (uint64_t n = first - 1; r->least > 0 && n >= r->least; n--) {
-        journal_file_name(r->name, r->config->shard, n);
-        unlinkat(r->config->data_dir, r->name, 0);
+        journal_file_name(r->name, r->config.shard, n);
+        unlinkat(r->config.data_dir, r->name, 0);
     }
 }
 
-int journal_recover(const struct journal_config *config,
-                    int (*take)(void *arg, uint8_t *bytes, const struct record *record,
-                                struct embd__error *e),
-                    void *arg, struct journal_end *end_out, struct embd__error *e)
+/* ---- from outside ---- */
+
+static void sum_up(struct journal_reading *r)
 {
-    struct reading r = {.config = config, .take = take, .arg = arg, .e = e, .fd = -1};
-    int status = find_beginning(&r);
-    uint64_t first = r.end.segment + 1;
-    while (status == EMBD_OK && exists(&r, r.end.segment + 1)) {
-        r.end.segment++;
-        journal_file_name(r.name, config->shard, r.end.segment);
-        status = map_segment(&r);
-        uint64_t number = r.end.segment;
-        if (status == EMBD_OK)
-            status = read_segment(&r);
-        unmap_segment(&r);
-        if (r.end.segment < number) {
-            r.greatest = r.end.segment; /* it is gone */
-            break;
-        }
+    struct stat st;
+    char name[64];
+    for (uint64_t n = r->first; n <= r->greatest; n++) {
+        journal_file_name(name, r->config.shard, n);
+        if (fstatat(r->config.data_dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+            r->total_bytes += (uint64_t)st.st_size;
     }
-    if (e->status != EMBD_OK || check_end(&r) != EMBD_OK)
+}
+
+int journal_reading_open(const struct journal_config *config, struct journal_reading **out,
+                         struct embd__error *e)
+{
+    struct journal_reading *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to read a journal");
+    r->config = *config;
+    r->e = e;
+    r->fd = -1;
+    if (find_beginning(r) != EMBD_OK) {
+        free(r);
         return e->status;
-    drop_before(&r, first);
-    *end_out = r.end;
+    }
+    r->first = r->end.segment + 1;
+    sum_up(r);
+    *out = r;
     return EMBD_OK;
+}
+
+static int finish(struct journal_reading *r)
+{
+    if (r->e->status != EMBD_OK || check_end(r) != EMBD_OK)
+        return r->e->status;
+    drop_before(r, r->first);
+    r->is_over = true;
+    return EMBD_OK;
+}
+
+int journal_reading_next(struct journal_reading *r, uint8_t **bytes_out, struct record *record_out,
+                         struct embd__error *e)
+{
+    r->e = e;
+    *bytes_out = NULL;
+    while (!r->is_over) {
+        if (r->fd >= 0) {
+            if (read_record(r, bytes_out, record_out))
+                return EMBD_OK;
+            if (end_segment(r) != EMBD_OK)
+                return e->status;
+            unmap_segment(r);
+        }
+        if (!exists(r, r->end.segment + 1))
+            return finish(r);
+        if (begin_segment(r) != EMBD_OK)
+            return e->status;
+    }
+    return EMBD_OK;
+}
+
+void journal_reading_progress(const struct journal_reading *r, uint64_t *done_bytes_out,
+                              uint64_t *total_bytes_out)
+{
+    *done_bytes_out = r->done_bytes + r->at;
+    *total_bytes_out = r->total_bytes;
+}
+
+void journal_reading_close(struct journal_reading *r, struct journal_end *end_out)
+{
+    if (r == NULL)
+        return;
+    unmap_segment(r);
+    if (end_out != NULL)
+        *end_out = r->end;
+    free(r);
 }

@@ -2,7 +2,7 @@
  * with ?verbose a line for each check.
  *
  *   /livez            the process runs its loop
- *   /readyz, /healthz every shard answers and none is draining */
+ *   /readyz, /healthz every shard answers and none is loading or draining */
 #include "http_pages.h"
 
 #include <string.h>
@@ -18,6 +18,8 @@ static const char *why_not_ready(const struct shard_view *shard)
 {
     if (shard->report == NULL)
         return "does not answer";
+    if (shard->report->is_loading)
+        return "is loading";
     return shard->report->is_draining ? "is draining" : NULL;
 }
 

@@ -375,6 +375,8 @@ static int open_hub(struct loop *loop, const struct shard_config *config, struct
     struct shard_config own = *config;
     own.net_stats = net_stats;
     own.net_arg = loop;
+    own.loaded = loop->config.on_loaded;
+    own.loaded_arg = loop->config.arg;
     own.wake = wake;
     own.wake_arg = loop;
     own.access = hub->keys.access;

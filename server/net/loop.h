@@ -23,7 +23,10 @@ struct loop_config {
     struct net_limits limits;
     struct frame_budget *budget; /* the process's */
     int cpu;                     /* to run on; -1: any */
-    void (*on_end)(void *arg);   /* called last on the shard's thread */
+    /* On the shard's thread: its journal is replayed, or cannot be; see shard_config.loaded. NULL: replayed by
+     * loop_start. */
+    void (*on_loaded)(void *arg, const struct embd__error *e);
+    void (*on_end)(void *arg); /* called last on the shard's thread */
     void *arg;
 };
 

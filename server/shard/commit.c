@@ -20,114 +20,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base.h"
 #include "journal.h"
 #include "push.h"
+#include "recovery.h"
 #include "room.h"
 #include "settle.h"
-
-static struct journal_config config_of(const struct shard *shard)
-{
-    return (struct journal_config){
-        .data_dir = shard->data_dir,
-        .shard = shard->config.index,
-        .n_shards = shard->config.n_shards,
-        .wake = shard->config.wake,
-        .wake_arg = shard->config.wake_arg,
-    };
-}
-
-/* ---- replay ---- */
-
-struct replayed {
-    struct request request; /* first */
-    struct shard_session session;
-    int status;
-};
-
-static void on_answer(struct request *request)
-{
-    (void)request;
-}
-
-/* Stores take keys and gradients at addresses that suit them, which a journal's bytes do not have.
- */
-static int align_bins(const struct store_ops *ops, struct frame_scanner *frame)
-{
-    for (uint32_t i = 0; i < frame->n_bins; i++) {
-        struct frame_bin *bin = &frame->bins[i];
-        uint8_t *data = ops->buffer_new(bin->bytes + 1u);
-        if (data == NULL) {
-            frame->n_bins = i;
-            return EMBD_NO_MEMORY;
-        }
-        memcpy(data, bin->data, bin->bytes);
-        bin->data = data;
-    }
-    return EMBD_OK;
-}
-
-static void free_bins(const struct store_ops *ops, const struct frame_scanner *frame)
-{
-    for (uint32_t i = 0; i < frame->n_bins; i++)
-        ops->buffer_free(frame->bins[i].data, frame->bins[i].bytes + 1u);
-}
-
-/* EMBD_OK: it was handled, if only to be refused as it was then. */
-static int replay(struct shard *shard, uint8_t *bytes, const struct record *record,
-                  struct embd__error *e)
-{
-    struct frame_scanner frame;
-    struct replayed replayed = {.status = EMBD_OK};
-    record_frame(bytes, record, &frame);
-    replayed.request.frame = &frame;
-    replayed.request.session = &replayed.session;
-    replayed.request.on_answer = on_answer;
-    embd__msg_init(&replayed.request.answer);
-    if (align_bins(shard->tables.ops, &frame) == EMBD_OK) {
-        struct access *access = shard->access;
-        shard->access = NULL; /* it was allowed then */
-        shard->is_replaying = true;
-        dispatch_replay(shard, &replayed.request, e);
-        shard->is_replaying = false;
-        shard->access = access;
-        shard_request_fini(shard, &replayed.request);
-    } else {
-        embd__error_set(e, EMBD_NO_MEMORY, "no memory to replay a record");
-    }
-    embd__msg_fini(&replayed.request.answer);
-    free_bins(shard->tables.ops, &frame);
-    return e->status;
-}
-
-static int take_record(void *arg, uint8_t *bytes, const struct record *record,
-                       struct embd__error *e)
-{
-    struct shard *shard = arg;
-    struct embd__error own = {.status = EMBD_OK};
-    replay(shard, bytes, record, &own);
-    if (own.status == EMBD_OK || own.status == EMBD_FULL || own.status == EMBD_GAP ||
-        own.status == EMBD_FORGOTTEN)
-        return EMBD_OK;
-    return embd__error_set(e, own.status, "journal of shard %u, record %llu: %.300s",
-                           shard->config.index, (unsigned long long)record->position, own.text);
-}
-
-int commit_open(struct shard *shard, struct embd__error *e)
-{
-    struct journal_config config = config_of(shard);
-    struct journal_end end = {.is_there = false};
-    if (shard->data_dir < 0)
-        return EMBD_OK;
-    if (journal_recover(&config, take_record, shard, &end, e) != EMBD_OK)
-        return e->status;
-    if (journal_open(&config, &end, &shard->journal, e) != EMBD_OK)
-        return e->status;
-    struct embd__error base = {.status = EMBD_OK};
-    if (base_make(shard, &base) != EMBD_OK) /* a full disk may have room again later */
-        fprintf(stderr, "embd: %s\n", base.text);
-    return EMBD_OK;
-}
 
 /* ---- applying ---- */
 
@@ -234,7 +131,7 @@ static bool apply_record(struct shard *shard, struct journal_group *group,
     struct record record;
     struct embd__error e = {.status = EMBD_OK};
     record_read(group->bytes + entry->at, entry->bytes, &record);
-    replay(shard, group->bytes + entry->at, &record, &e);
+    recovery_replay(shard, group->bytes + entry->at, &record, &e);
     if (e.status == EMBD_BUSY)
         return false;
     check_memory(&e);

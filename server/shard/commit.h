@@ -5,8 +5,6 @@
 
 #include "state.h"
 
-/* Replays the journal into the shard's tables and opens it for more. */
-int commit_open(struct shard *shard, struct embd__error *e);
 /* Applies what was appended, and closes the journal. */
 void commit_close(struct shard *shard);
 

@@ -13,6 +13,7 @@
 #include "commit.h"
 #include "cut.h"
 #include "permit.h"
+#include "recovery.h"
 #include "round_step.h"
 #include "state.h"
 
@@ -24,30 +25,30 @@ enum {
 static const struct method_entry {
     int (*handle)(struct call *call);
     enum touch touch; /* a pull that creates rows counts as TOUCH_CHANGES */
-    bool while_draining;
+    bool while_draining, while_loading;
 } methods[METHOD_COUNT] = {
-    [METHOD_HELLO] = {handle_hello, TOUCH_NOTHING, false},
-    [METHOD_PING] = {handle_ping, TOUCH_NOTHING, true},
-    [METHOD_CLUSTER] = {handle_cluster, TOUCH_NOTHING, false},
-    [METHOD_TABLES] = {handle_tables, TOUCH_NOTHING, false},
-    [METHOD_TABLE_CREATE] = {handle_table_create, TOUCH_STRUCTURE, false},
-    [METHOD_TABLE_DROP] = {handle_table_drop, TOUCH_STRUCTURE, false},
-    [METHOD_TABLE_DESCRIBE] = {handle_table_describe, TOUCH_READS, false},
-    [METHOD_PULL] = {handle_pull, TOUCH_READS, false},
-    [METHOD_PUSH] = {handle_push, TOUCH_CHANGES, false},
-    [METHOD_ERASE] = {handle_erase, TOUCH_STRUCTURE, false},
-    [METHOD_STATS] = {handle_stats, TOUCH_NOTHING, true},
-    [METHOD_HOLD] = {handle_hold, TOUCH_HOLD, false},
-    [METHOD_RELEASE] = {handle_release, TOUCH_NOTHING, true},
-    [METHOD_SNAPSHOT] = {handle_snapshot, TOUCH_READS, false},
-    [METHOD_SCAN] = {handle_scan, TOUCH_READS, false},
-    [METHOD_LOAD] = {handle_load, TOUCH_STRUCTURE, false},
-    [METHOD_DRAIN] = {handle_drain, TOUCH_NOTHING, false},
-    [METHOD_HOT] = {handle_hot, TOUCH_NOTHING, true},
-    [METHOD_TRACE] = {handle_trace, TOUCH_NOTHING, true},
-    [METHOD_TICK] = {handle_tick, TOUCH_NOTHING, false},
-    [METHOD_WRITER] = {handle_writer, TOUCH_READS, false},
-    [METHOD_WRITERS] = {handle_writers, TOUCH_NOTHING, false}, /* in journals only */
+    [METHOD_HELLO] = {handle_hello, TOUCH_NOTHING, false, true},
+    [METHOD_PING] = {handle_ping, TOUCH_NOTHING, true, true},
+    [METHOD_CLUSTER] = {handle_cluster, TOUCH_NOTHING, false, true},
+    [METHOD_TABLES] = {handle_tables, TOUCH_NOTHING, false, false},
+    [METHOD_TABLE_CREATE] = {handle_table_create, TOUCH_STRUCTURE, false, false},
+    [METHOD_TABLE_DROP] = {handle_table_drop, TOUCH_STRUCTURE, false, false},
+    [METHOD_TABLE_DESCRIBE] = {handle_table_describe, TOUCH_READS, false, false},
+    [METHOD_PULL] = {handle_pull, TOUCH_READS, false, false},
+    [METHOD_PUSH] = {handle_push, TOUCH_CHANGES, false, false},
+    [METHOD_ERASE] = {handle_erase, TOUCH_STRUCTURE, false, false},
+    [METHOD_STATS] = {handle_stats, TOUCH_NOTHING, true, true},
+    [METHOD_HOLD] = {handle_hold, TOUCH_HOLD, false, false},
+    [METHOD_RELEASE] = {handle_release, TOUCH_NOTHING, true, true},
+    [METHOD_SNAPSHOT] = {handle_snapshot, TOUCH_READS, false, false},
+    [METHOD_SCAN] = {handle_scan, TOUCH_READS, false, false},
+    [METHOD_LOAD] = {handle_load, TOUCH_STRUCTURE, false, false},
+    [METHOD_DRAIN] = {handle_drain, TOUCH_NOTHING, false, true},
+    [METHOD_HOT] = {handle_hot, TOUCH_NOTHING, true, false},
+    [METHOD_TRACE] = {handle_trace, TOUCH_NOTHING, true, true},
+    [METHOD_TICK] = {handle_tick, TOUCH_NOTHING, false, false},
+    [METHOD_WRITER] = {handle_writer, TOUCH_READS, false, false},
+    [METHOD_WRITERS] = {handle_writers, TOUCH_NOTHING, false, false}, /* in journals only */
 };
 
 uint64_t clock_ns(void)
@@ -114,6 +115,13 @@ static void ignore(struct shard *shard, struct request *request)
 
 /* ---- handling ---- */
 
+static int refuse_loading(struct call *call)
+{
+    char text[RECOVERY_TEXT_BYTES];
+    recovery_tell(call, text);
+    return embd__error_set(&call->error, EMBD_LOADING, "%s", text);
+}
+
 static int check_method(struct call *call)
 {
     const struct reader *r = &call->reader;
@@ -132,6 +140,8 @@ static int check_method(struct call *call)
         return embd__error_set(&call->error, EMBD_DRAINING,
                                "shard %u is shutting down and takes no %s",
                                call->shard->config.index, r->method_name);
+    if (call->shard->is_loading && !entry->while_loading)
+        return refuse_loading(call);
     if (call->request->session->holds &&
         (entry->touch == TOUCH_CHANGES || entry->touch == TOUCH_STRUCTURE))
         return embd__error_set(&call->error, EMBD_INVALID,
@@ -273,6 +283,8 @@ void dispatch_replay(struct shard *shard, struct request *request, struct embd__
     run(&call);
     while (call.work != NULL && call.work->in_flight)
         shard->tables.ops->collect(call.work->store);
+    if (call.work != NULL && call.work->n_parts > 0)
+        shard->changed_table = call.work->parts[0].in.table;
     *e = call.error;
     if (e->status == EMBD_OK && call.work != NULL)
         *e = call.work->error;
@@ -336,11 +348,12 @@ void shard_tick(struct shard *shard, uint64_t now_ns)
 bool shard_collect(struct shard *shard)
 {
     struct tables *tables = &shard->tables;
+    bool loads = recovery_go_on(shard);
     for (uint32_t i = 0; i < tables->n && shard->hold.n_in_flight > 0; i++)
         tables->ops->collect(tables->by_name[i]->store);
     commit_collect(shard);
     bool has_rows = cut_collect(shard);
-    return has_rows || shard->hold.n_in_flight > shard->n_journaled;
+    return loads || has_rows || shard->hold.n_in_flight > shard->n_journaled;
 }
 
 void shard_session_end(struct shard *shard, struct shard_session *session)

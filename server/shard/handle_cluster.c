@@ -1,6 +1,7 @@
 /* handle_cluster.c - who this is, whether it lives, where the others are, and its end: hello, ping,
  * cluster, drain. */
 #include "permit.h"
+#include "recovery.h"
 #include "state.h"
 
 /* What a peer may rely on beyond the protocol's version 1. */
@@ -16,6 +17,13 @@ static int check_protocol(struct call *call, uint64_t protocol)
     return embd__error_set(&call->error, EMBD_UNSUPPORTED,
                            "hello protocol: %llu, this server speaks %u",
                            (unsigned long long)protocol, LIMIT_PROTOCOL);
+}
+
+static void write_loading(struct call *call)
+{
+    char text[RECOVERY_TEXT_BYTES];
+    recovery_tell(call, text);
+    embd__msg_field_str(call->answer, "loading", text);
 }
 
 int handle_hello(struct call *call)
@@ -34,7 +42,7 @@ int handle_hello(struct call *call)
     reach_name(&call->shard->reach, call->request->session, client_id);
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
-    embd__msg_map(m, 9);
+    embd__msg_map(m, 9 + call->shard->is_loading);
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd " EMBD_VERSION);
     embd__msg_str(m, "features");
@@ -47,6 +55,8 @@ int handle_hello(struct call *call)
     embd__msg_field_uint(m, "header_bytes", LIMIT_HEADER_BYTES);
     embd__msg_field_uint(m, "keys", LIMIT_KEYS);
     embd__msg_field_uint(m, "requests", LIMIT_REQUESTS_IN_FLIGHT);
+    if (call->shard->is_loading)
+        write_loading(call);
     return EMBD_OK;
 }
 

@@ -33,6 +33,7 @@ int handle_load(struct call *call)
         commit_now(call, table->schema.s.durability) != EMBD_OK ||
         ops->load(table->store, &block, e) != EMBD_OK)
         return e->status;
+    call->shard->changed_table = table->id;
     if (has_step)
         ops->set_step(table->store, step);
     embd__msg_result(call->answer, call->reader.msgid);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "figures.h"
+#include "recovery.h"
 #include "state.h"
 
 uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD_FIGURES])
@@ -14,9 +15,14 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
     struct shard_net_stats net = {0};
     if (shard->config.net_stats != NULL)
         shard->config.net_stats(shard->config.net_arg, &net);
+    uint64_t loaded, to_load;
+    recovery_progress(shard, &loaded, &to_load);
     const struct figure figures[] = {
         {"uptime_us", (clock_ns() - shard->opened_ns) / 1000},
         {"draining", shard->draining},
+        {"loading", shard->is_loading},
+        {"loading_bytes", loaded},
+        {"loading_total_bytes", to_load},
         {"tables", shard->tables.n},
         {"keys_pulled", c->keys_pulled},
         {"keys_hit", c->keys_hit},
@@ -94,6 +100,7 @@ void shard_report(const struct shard *shard, struct shard_report *out)
     const struct tables *tables = &shard->tables;
     out->shard = shard->config.index;
     out->is_draining = shard->draining;
+    out->is_loading = shard->is_loading;
     out->store = tables->ops->name;
     out->n_figures = shard_figures(shard, out->figures);
     memcpy(out->requests, shard->counters.requests, sizeof out->requests);

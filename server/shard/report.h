@@ -30,7 +30,7 @@ struct table_report {
 /* About 200 KiB: allocate it once. */
 struct shard_report {
     uint32_t shard;
-    bool is_draining;
+    bool is_draining, is_loading;
     const char *store; /* static */
     struct figure figures[REPORT_SHARD_FIGURES];
     uint32_t n_figures;

@@ -11,6 +11,7 @@
 #include "ahead.h"
 #include "commit.h"
 #include "cut.h"
+#include "recovery.h"
 #include "round_step.h"
 #include "settle.h"
 #include "state.h"
@@ -52,7 +53,7 @@ int shard_open(const struct shard_config *config, struct shard **out, struct emb
         free(shard);
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for shard %u", config->index);
     }
-    if (open_data_dir(shard, e) != EMBD_OK || commit_open(shard, e) != EMBD_OK) {
+    if (open_data_dir(shard, e) != EMBD_OK || recovery_begin(shard, e) != EMBD_OK) {
         shard_close(shard);
         return e->status;
     }
@@ -65,6 +66,7 @@ void shard_close(struct shard *shard)
     if (shard == NULL)
         return;
     cut_end(shard, EMBD_DRAINING, "the server ends");
+    recovery_give_up(shard);
     commit_close(shard);
     round_close(shard);
     writers_fini(&shard->writers);

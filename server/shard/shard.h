@@ -39,6 +39,10 @@ struct shard_config {
     void *net_arg;
     void (*wake)(void *arg); /* asks for shard_collect; any thread. NULL: the journal is written inline */
     void *wake_arg;
+    /* The journal is replayed, or cannot be (e): then the shard refuses all that touches tables until it ends.
+     * On the thread that calls shard_collect. NULL: shard_open replays it and fails where it cannot be. */
+    void (*loaded)(void *arg, const struct embd__error *e);
+    void *loaded_arg;
     struct access *access; /* tokens; NULL: none are asked for. shard_open takes a share */
     uint64_t settle_bytes; /* at most kept of half-sent answers; 0: a quarter of RAM over n_shards */
 };
@@ -163,7 +167,7 @@ void shard_session_review(struct shard *shard, struct shard_session *session);
  * second with the clock of received_ns; shard_handle does the same with its request's time. */
 void shard_tick(struct shard *shard, uint64_t now_ns);
 
-/* Answers requests whose store calls have ended since. Returns whether others are under way: then it is to be
+/* Loads, where the journal is not replayed yet; answers requests whose store calls have ended since. Returns whether others are under way: then it is to be
  * called again soon, without waiting. */
 bool shard_collect(struct shard *shard);
 

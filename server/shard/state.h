@@ -3,7 +3,7 @@
  * Reading order: dispatch.c (a request comes in, is handled or parked, and is answered), hold.c
  * (what parks), work.c (what a request keeps until its last byte is sent), parts.c and check.c
  * (data against schemas), pull.c, settle.c, push.c, room.c, rounds.c, round_step.c, then
- * commit.c (journaled tables: the record first), handle_*.c, scan.c, load.c, snapshot.c,
+ * commit.c (journaled tables: the record first), recovery.c, handle_*.c, scan.c, load.c, snapshot.c,
  * shard_map.c, report.c, stats.c; stages.c and histogram.c for how long it all took. */
 #ifndef EMBD_SHARD_STATE_H
 #define EMBD_SHARD_STATE_H
@@ -54,6 +54,11 @@ struct shard {
     struct journal *journal; /* NULL: no data directory */
     uint32_t n_journaled;    /* pushes whose records are being written, of hold.n_in_flight */
     bool is_replaying;       /* a record is being handled: nothing is journaled */
+    /* Until the journal is replayed; see recovery.c. */
+    struct journal_reading *reading; /* NULL: it is, or there is none */
+    bool is_loading;                 /* requests that touch tables are refused */
+    bool has_failed;                 /* and will be, since the loading did */
+    uint32_t changed_table;          /* id, of the last record */
     int data_dir; /* descriptor of config.data_dir, or -1 */
     struct access *access; /* a share; NULL: no tokens */
     struct shard_map *map; /* that config's lists are of; NULL: the caller's */

@@ -1,6 +1,6 @@
 """Starts and stops real embd processes for the tests, on free ports of 127.0.0.1.
 
-The server says "ready" on a pipe when its listeners are up and names its ports on stdout, so nothing here guesses
+The server says "ready" on a pipe when its shards take requests and names its ports on stdout, so nothing here guesses
 or sleeps. Processes are ended by their own id; each has a directory of its own for sockets and data."""
 import contextlib
 import os
@@ -25,20 +25,30 @@ def run(*flags, timeout=20):
 
 
 class Embd:
-    """One embd process. `listen` None leaves the address to a configuration file."""
+    """One embd process. `listen` None leaves the address to a configuration file; `waits` False: it may still load."""
 
-    def __init__(self, *flags, shards=1, listen="127.0.0.1:0", ready_s=20):
+    def __init__(self, *flags, shards=1, listen="127.0.0.1:0", ready_s=20, waits=True):
         self.dir = tempfile.mkdtemp(prefix="embd-test-")
         self.log_path = os.path.join(self.dir, "log")
         command = [BIN, "--admin-dir", os.path.join(self.dir, "admin")]
         if listen is not None:
             command += ["--listen", listen, "--shards", str(shards)]
         ready_read, ready_write = os.pipe()
-        command += ["--ready-fd", str(ready_write), *flags]
+        command += [*(["--ready-fd", str(ready_write)] if waits else []), *flags]
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, pass_fds=[ready_write],
                                             text=True)
         os.close(ready_write)
+        if waits:
+            self.wait_ready(ready_read, ready_s)
+        else:
+            os.close(ready_read)
+        self.addresses = []
+        while len(self.addresses) < shards:
+            line = self.process.stdout.readline()
+            self.addresses.append(re.fullmatch(r"embd: shard \d+ listening on (\S+)\n", line).group(1))
+
+    def wait_ready(self, ready_read, ready_s):
         readable, _, _ = select.select([ready_read], [], [], ready_s)
         said = os.read(ready_read, 16) if readable else b""
         os.close(ready_read)
@@ -49,10 +59,6 @@ class Embd:
             said = self.log()
             self.kill()
             raise NotReady(f"embd did not become ready, it logged: {said}")
-        self.addresses = []
-        while len(self.addresses) < shards:
-            line = self.process.stdout.readline()
-            self.addresses.append(re.fullmatch(r"embd: shard \d+ listening on (\S+)\n", line).group(1))
 
     @property
     def pid(self):

@@ -1,0 +1,138 @@
+"""A server that replays a long journal says so, and how far it is, to whoever asks; it serves when it has. The journal
+is of pushes that pass over the whole table, so that a few bytes of it take long."""
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+import wire
+from embd_process import Embd
+
+EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
+KEYS = list(range(1 << 16))
+DIM, PASSES = 64, 200
+TEXT = r"shard 0 is loading: table 'slow', (\d+) of (\d+) bytes of its journal"
+
+
+def embctl(server, *arguments):
+    return subprocess.run([EMBCTL, *arguments], capture_output=True, text=True, timeout=120, check=False,
+                          env={**os.environ, "EMBD_SERVERS": server.addresses[0]})
+
+
+def page(port, path):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as answer:
+        with answer:
+            return answer.code, answer.read().decode()
+
+
+class Loading(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.data = tempfile.mkdtemp(prefix="embd-loading-")
+        cls.addClassCleanup(shutil.rmtree, cls.data)
+        with Embd("--data-dir", cls.data, "--http", "off") as server, wire.connect(server, timeout=60) as peer:
+            cls.table = wire.create(peer, "slow", DIM, value=0.0, durability="buffered",
+                                    optimizer={"kind": "momentum", "lr": 1.0, "update": "global"})
+            wire.push(peer, cls.table, KEYS, [0.0] * len(KEYS) * DIM)
+            for _ in range(PASSES):
+                wire.push(peer, cls.table, [5], [-1.0] * DIM)
+            cls.row = wire.pull(peer, cls.table, [5])
+
+    def start(self, *flags):
+        return Embd("--data-dir", self.data, *flags, waits=False)
+
+    def until_begun(self, peer):
+        """Figures of a server that has replayed something, and not all."""
+        while True:
+            figures = peer.call("stats", {})[0]["stats"]
+            self.assertEqual(figures["loading"], 1, "it has loaded before anybody could look")
+            if figures["loading_bytes"] > 1000:
+                return figures
+
+    def check(self, server):
+        with wire.connect(server) as peer:
+            self.assertEqual(wire.pull(peer, self.table, [5]), self.row)
+            self.assertEqual(peer.call("stats", {})[0]["stats"]["loading"], 0)
+
+    def test_it_answers_how_far_it_is_and_then_serves(self):
+        with self.start("--http", "127.0.0.1:0") as server, wire.connect(server) as peer:
+            http = re.search(r":(\d+)\n", server.process.stdout.readline()).group(1)
+            before = self.until_begun(peer)
+            self.assertRegex(peer.call("hello", {"protocol": 1})[0]["loading"], TEXT)
+            peer.call("ping", {})
+            requests = [("pull", {"parts": [{"table": self.table, "keys": 1}]}, wire.keys([5])),
+                        ("push", {"parts": [{"table": self.table, "keys": 1}]}, wire.keys([5]), wire.floats([0.0] * DIM)),
+                        ("tables", {}), ("table_drop", {"name": "slow"}), ("writer", {"high": 1, "low": 1})]
+            for method, *params in requests:
+                with self.subTest(method=method), self.assertRaises(wire.RpcError) as refused:
+                    peer.call(method, *params)
+                self.assertEqual(refused.exception.number, wire.LOADING)
+                done, total = map(int, re.search(TEXT, refused.exception.text).groups())
+                self.assertTrue(before["loading_bytes"] <= done <= total == before["loading_total_bytes"])
+            self.assertEqual(page(http, "/livez")[0], 200)
+            status, text = page(http, "/readyz")
+            self.assertEqual(status, 503)
+            self.assertIn("is loading", text)
+            self.assertIn("embd_shard_loading{shard=\"0\"} 1", page(http, "/metrics")[1])
+            with wire.connect(server) as stranger:
+                stranger.send(b"\xc1")
+                self.assertIn("the message begins with byte", str(stranger.receive()))
+            listed = embctl(server, "shard", "list")
+            self.assertIn("loading", listed.stdout)
+            waited = embctl(server, "wait", "--ready", "--timeout", "0")
+            self.assertEqual(waited.returncode, 3)
+            self.assertIn("is loading", waited.stderr)
+            self.assertEqual(embctl(server, "wait", "--ready", "--timeout", "100").returncode, 0)
+            self.assertEqual(page(http, "/readyz")[0], 200)
+            self.check(server)
+
+    def test_clients_of_the_library_wait_until_their_deadline(self):
+        with self.start() as server, wire.connect(server) as peer:
+            self.until_begun(peer)
+            for deadline in ("0.1", "0.2", "0.4"):  # a busy machine does not get to be told within the first
+                late = embctl(server, "get", "slow", "5", "--deadline", deadline)
+                if late.returncode == 5:
+                    break
+            self.assertEqual(late.returncode, 5, late.stderr)
+            self.assertRegex(late.stderr, TEXT)
+            done = embctl(server, "get", "slow", "5", "--vector")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.check(server)
+
+    def test_a_server_that_ends_meanwhile_ends_at_once_and_the_journal_is_as_it_was(self):
+        began = time.monotonic()
+        with self.start() as server, wire.connect(server) as peer:
+            self.until_begun(peer)
+            self.assertEqual(server.stop(), 0)
+        print(f"ended after {time.monotonic() - began:.2f} s")
+        with Embd("--data-dir", self.data, ready_s=120) as server:
+            self.check(server)
+
+    def test_damage_ends_it_with_a_sentence(self):
+        name = os.path.join(self.data, "journal.0.00000001")
+        with open(name, "r+b") as journal:
+            journal.seek(3000)
+            byte = journal.read(1)
+            journal.seek(3000)
+            journal.write(bytes([byte[0] ^ 1]))
+        server = self.start()
+        try:
+            self.assertEqual(server.wait(60), 1)
+            self.assertIn("journal 'journal.0.00000001' is damaged at offset", server.log())
+        finally:
+            server.kill()
+            with open(name, "r+b") as journal:
+                journal.seek(3000)
+                journal.write(byte)
+
+
+if __name__ == "__main__":
+    unittest.main()
