@@ -3,7 +3,8 @@
 # Touches no network when everything is already there. Usage: deploy/deps.sh [--check] [--torch] [--tools] [--slurm]
 #   --check   install nothing; exit 1 and name what is missing
 #   --tools   what checks use where it is there, and skip without: man pages (scdoc), lintian, promtool (prometheus),
-#             Chromium, a name server (dnsmasq-base, iproute2), etcd, mypy
+#             Chromium, a name server (dnsmasq-base, iproute2), etcd, mypy, buildah and mmdebstrap; and from PyPI, into
+#             ~/.cache/embd/tools: kubernetes-validate, pyarrow and safetensors
 #   --slurm   Slurm's daemons, for the test of deploy/slurm that uses them where they are there
 #   --torch   PyTorch too, which the modules of embd.torch need and nothing else does
 set -eu
@@ -20,10 +21,12 @@ python3-cffi python3-dev python3-numpy python3-pip python3-setuptools python3-ve
 "
 
 check=no
+tools=no
 for flag in "$@"; do
     case $flag in
     --check) check=yes ;;
-    --tools) packages="$packages scdoc lintian dpkg-dev prometheus chromium dnsmasq-base iproute2 etcd-server mypy" ;;
+    --tools) packages="$packages scdoc lintian dpkg-dev prometheus chromium dnsmasq-base iproute2 etcd-server mypy"
+        packages="$packages buildah mmdebstrap" tools=yes ;;
     --torch) packages="$packages python3-torch" ;;
     --slurm) packages="$packages slurmctld slurmd slurm-client iproute2" ;;
     *)
@@ -55,20 +58,24 @@ for package in $packages; do
     [ $found = yes ] || missing="$missing $package"
 done
 
-if [ -z "$missing" ]; then
+# What Debian does not have, in a virtual environment of its own; tests look for it there. pyarrow from 20 on wants numpy 2.
+wheels="kubernetes-validate==1.37.0 safetensors<1 pyarrow<20"
+place=${XDG_CACHE_HOME:-$HOME/.cache}/embd/tools
+has_wheels() {
+    [ $tools = no ] || [ "$(cat "$place/installed" 2>/dev/null)" = "$wheels" ]
+}
+
+if [ -z "$missing" ] && has_wheels; then
     echo "deps: everything is installed"
     exit 0
 fi
 if [ $check = yes ]; then
+    has_wheels || missing="$missing $wheels"
     echo "deps: missing:$missing" >&2
     exit 1
 fi
 
 as_root=""
-if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null || { echo "deps: run as root, or install:$missing" >&2; exit 1; }
-    as_root=sudo
-fi
 export DEBIAN_FRONTEND=noninteractive
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -78,16 +85,35 @@ run() {
     tail -20 "$log" >&2
     exit 1
 }
-echo "deps: installing:$missing"
-run apt-get update
-chosen=""
-for package in $missing; do
-    pick=$package
-    for name in $(alternatives "$package"); do
-        if apt-cache show "$name" >/dev/null 2>&1; then pick=$name; break; fi
+
+install_packages() {
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null || { echo "deps: run as root, or install:$missing" >&2; exit 1; }
+        as_root=sudo
+    fi
+    echo "deps: installing:$missing"
+    run apt-get update
+    chosen=""
+    for package in $missing; do
+        pick=$package
+        for name in $(alternatives "$package"); do
+            if apt-cache show "$name" >/dev/null 2>&1; then pick=$name; break; fi
+        done
+        chosen="$chosen $pick"
     done
-    chosen="$chosen $pick"
-done
-# shellcheck disable=SC2086
-run apt-get install -y --no-install-recommends $chosen
+    # shellcheck disable=SC2086
+    run apt-get install -y --no-install-recommends $chosen
+}
+
+install_wheels() {
+    as_root=""
+    echo "deps: installing into $place: $wheels"
+    run /usr/bin/python3 -m venv --system-site-packages "$place"
+    # shellcheck disable=SC2086
+    run "$place/bin/pip" install --only-binary :all: $wheels
+    echo "$wheels" >"$place/installed"
+}
+
+[ -z "$missing" ] || install_packages
+has_wheels || install_wheels
 echo "deps: done"

@@ -289,6 +289,32 @@ static int find_self(const struct sources *from, uint32_t *out, struct embd__err
     return EMBD_OK;
 }
 
+/* Whom we believe to be etcd, and who we are to it. */
+static int read_etcd_files(const struct settings *top, struct etcd_place *out,
+                           struct embd__error *e)
+{
+    const struct {
+        enum setting_id id;
+        char *path;
+    } files[] = {{SETTING_ETCD_CA, out->ca},
+                 {SETTING_ETCD_CERT, out->cert},
+                 {SETTING_ETCD_KEY, out->key},
+                 {SETTING_ETCD_LOGIN, out->login}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (read_text(files[i].id, &top->of[files[i].id], "", files[i].path, ETCD_PATH_BYTES, e) !=
+            EMBD_OK)
+            return e->status;
+    if ((out->cert[0] != '\0') != (out->key[0] != '\0'))
+        return complain(e, EMBD_INVALID, SETTING_ETCD_CERT,
+                        &top->of[out->cert[0] != '\0' ? SETTING_ETCD_CERT : SETTING_ETCD_KEY],
+                        "etcd_cert and etcd_key go together");
+    for (size_t i = 1; i < sizeof files / sizeof *files && out->ca[0] == '\0'; i++)
+        if (files[i].path[0] != '\0')
+            return complain(e, EMBD_INVALID, files[i].id, &top->of[files[i].id],
+                            "it is for etcd with TLS, and etcd_ca is missing");
+    return EMBD_OK;
+}
+
 /* A cluster in etcd: its servers are known by their names. */
 static int read_etcd(const struct sources *from, struct config *out, struct embd__error *e)
 {
@@ -304,6 +330,8 @@ static int read_etcd(const struct sources *from, struct config *out, struct embd
         return EMBD_OK;
     if (etcd_place_read(at->text, &out->etcd, &why) != EMBD_OK)
         return complain(e, why.status, SETTING_ETCD, at, "%s", why.text);
+    if (read_etcd_files(&from->file.top, &out->etcd, e) != EMBD_OK)
+        return e->status;
     for (uint32_t i = 0; i < from->file.n_servers; i++) {
         const char *name = from->file.servers[i].of[SETTING_SERVER_NAME].text;
         bool is_plain =

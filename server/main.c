@@ -407,7 +407,8 @@ static int join_cluster(struct process *p, struct embd__error *e)
         .arg = p,
     };
     int status = member_open(&member, &p->member, e);
-    return status == EMBD_OK ? EXIT_OK : status == EMBD_UNSUPPORTED ? EXIT_USAGE : EXIT_FAILED;
+    bool is_usage = status == EMBD_UNSUPPORTED || status == EMBD_INVALID;
+    return status == EMBD_OK ? EXIT_OK : is_usage ? EXIT_USAGE : EXIT_FAILED;
 }
 
 static void announce(const struct process *p)

@@ -59,6 +59,10 @@ enum {
     X(CLUSTER_NAME_FLAG, "cluster_name", IN_FLAGS, "NAME", "Name of the cluster (embd)")           \
     X(ETCD, "etcd", IN_CLUSTER, "etcd://HOST:PORT[,...]/PREFIX", "")                               \
     X(ETCD_LEASE, "etcd_lease", IN_CLUSTER, "SECONDS", "")                                         \
+    X(ETCD_CA, "etcd_ca", IN_CLUSTER, "FILE", "")                                                  \
+    X(ETCD_CERT, "etcd_cert", IN_CLUSTER, "FILE", "")                                              \
+    X(ETCD_KEY, "etcd_key", IN_CLUSTER, "FILE", "")                                                \
+    X(ETCD_LOGIN, "etcd_login", IN_CLUSTER, "FILE", "")                                            \
     X(SERVER_NAME, "name", IN_SERVER, "NAME", "")                                                  \
     X(CPUS, "cpus", IN_FLAGS | IN_TOP, "LIST",                                                     \
       "Pin shard threads to these CPUs in turn: 0,2,3 (not pinned)")                               \

@@ -3,26 +3,34 @@
  * answer is passed over. A watch is an answer that does not end: its first line says that it has
  * begun, the second what has changed, which is all that is waited for.
  *
+ * Where etcd wants to know who asks, the password is given for a token, which goes with every
+ * question until etcd does not take it any more; then there is a new one.
+ *
  * What etcd sends is no more believed than what other peers send: answers are bounded, and of a
  * kind that was not asked for is EMBD_PROTOCOL. */
 #include "etcd.h"
 
 #include <curl/curl.h>
+#include <errno.h>
 #include <jansson.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ANSWER_BYTES    (2 * (size_t)ETCD_VALUE_BYTES)
 #define CONNECT_MS      1000L
 #define BASE64_BYTES(n) (((n) + 2) / 3 * 4 + 1)
+#define TOKEN_BYTES     4096u /* of etcd's tokens, which may be signed */
+#define HTTP_WHO        401   /* the token is not known, or not any more */
 
 struct etcd {
     struct etcd_place place;
     uint32_t member; /* that answered last */
     CURL *curl;
-    struct curl_slist *headers;
+    struct curl_slist *headers; /* with a token, or without */
+    bool has_token;
     const atomic_bool *stops;
     char *answer; /* [ANSWER_BYTES + 1] */
     size_t answer_bytes;
@@ -61,11 +69,68 @@ static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl
     return atomic_load(etcd->stops);
 }
 
+static bool has_tls(const struct etcd *etcd)
+{
+    return etcd->place.ca[0] != '\0';
+}
+
+static void set_tls(const struct etcd *etcd)
+{
+    const struct etcd_place *place = &etcd->place;
+    curl_easy_setopt(etcd->curl, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    if (strcmp(place->ca, "system") != 0) {
+        curl_easy_setopt(etcd->curl, CURLOPT_CAINFO, place->ca);
+        curl_easy_setopt(etcd->curl, CURLOPT_CAPATH, NULL);
+    }
+    if (place->cert[0] != '\0') {
+        curl_easy_setopt(etcd->curl, CURLOPT_SSLCERT, place->cert);
+        curl_easy_setopt(etcd->curl, CURLOPT_SSLKEY, place->key);
+    }
+}
+
+/* The headers of questions from now on. `token` NULL: nobody asks. */
+static int set_token(struct etcd *etcd, const char *token, struct embd__error *e)
+{
+    struct curl_slist *all = curl_slist_append(NULL, "Content-Type: application/json"), *longer;
+    if (token != NULL && all != NULL) {
+        char line[TOKEN_BYTES + 20];
+        snprintf(line, sizeof line, "Authorization: %s", token);
+        longer = curl_slist_append(all, line);
+        if (longer == NULL)
+            curl_slist_free_all(all);
+        all = longer;
+    }
+    if (all == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for etcd");
+    curl_easy_setopt(etcd->curl, CURLOPT_HTTPHEADER, all);
+    curl_slist_free_all(etcd->headers);
+    etcd->headers = all;
+    etcd->has_token = token != NULL;
+    return EMBD_OK;
+}
+
+/* Whether the files are there; what is in them, the first question will show. */
+static int check_files(const struct etcd_place *place, struct embd__error *e)
+{
+    const char *const files[] = {place->ca, place->cert, place->key};
+    struct etcd_login login;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i][0] != '\0' && strcmp(files[i], "system") != 0 && access(files[i], R_OK) != 0)
+            return embd__error_set(e, EMBD_INVALID, "%.200s: cannot be read: %s", files[i],
+                                   strerror(errno));
+    if (place->login[0] != '\0')
+        etcd_login_read(place->login, &login, e);
+    explicit_bzero(&login, sizeof login);
+    return e->status;
+}
+
 int etcd_open(const struct etcd_place *place, const atomic_bool *stops, struct etcd **out,
               struct embd__error *e)
 {
-    struct etcd *etcd = calloc(1, sizeof *etcd);
     *out = NULL;
+    if (check_files(place, e) != EMBD_OK)
+        return e->status;
+    struct etcd *etcd = calloc(1, sizeof *etcd);
     if (etcd == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for etcd");
     etcd->place = *place;
@@ -73,14 +138,15 @@ int etcd_open(const struct etcd_place *place, const atomic_bool *stops, struct e
     etcd->answer = malloc(ANSWER_BYTES + 1);
     curl_global_init(CURL_GLOBAL_ALL);
     etcd->curl = curl_easy_init();
-    etcd->headers = curl_slist_append(NULL, "Content-Type: application/json");
-    if (etcd->answer == NULL || etcd->curl == NULL || etcd->headers == NULL) {
+    if (etcd->answer == NULL || etcd->curl == NULL || set_token(etcd, NULL, e) != EMBD_OK) {
         etcd_close(etcd);
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for etcd");
     }
+    if (has_tls(etcd))
+        set_tls(etcd);
     curl_easy_setopt(etcd->curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(etcd->curl, CURLOPT_PROXY, "");
-    curl_easy_setopt(etcd->curl, CURLOPT_HTTPHEADER, etcd->headers);
+    curl_easy_setopt(etcd->curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(etcd->curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
     curl_easy_setopt(etcd->curl, CURLOPT_WRITEFUNCTION, on_bytes);
     curl_easy_setopt(etcd->curl, CURLOPT_WRITEDATA, etcd);
@@ -102,56 +168,39 @@ void etcd_close(struct etcd *etcd)
     free(etcd);
 }
 
-/* One member. Its answer is in etcd->answer. */
-static int post_one(struct etcd *etcd, const char *path, const char *body, uint32_t timeout_ms,
-                    struct embd__error *e)
+static bool is_watch_at_rest(const struct etcd *etcd, CURLcode result, long code)
 {
-    char url[512];
+    return etcd->is_watch && result == CURLE_OPERATION_TIMEDOUT && code == 200;
+}
+
+/* One member. Its answer is in etcd->answer; *code_out: of HTTP, or 0. */
+static int post_one(struct etcd *etcd, const char *path, const char *body, uint32_t timeout_ms,
+                    long *code_out, struct embd__error *e)
+{
+    char url[512], own[CURL_ERROR_SIZE] = "";
     const char *member = etcd->place.members[etcd->member];
-    long code = 0;
-    snprintf(url, sizeof url, "%s%s", member, path);
+    long code = *code_out = 0;
+    snprintf(url, sizeof url, "%s://%s%s", has_tls(etcd) ? "https" : "http", member, path);
     etcd->answer_bytes = 0;
     etcd->answer[0] = '\0';
     etcd->has_changed = false;
     curl_easy_setopt(etcd->curl, CURLOPT_URL, url);
     curl_easy_setopt(etcd->curl, CURLOPT_POSTFIELDS, body);
     curl_easy_setopt(etcd->curl, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+    curl_easy_setopt(etcd->curl, CURLOPT_ERRORBUFFER, own);
     CURLcode result = curl_easy_perform(etcd->curl);
+    curl_easy_setopt(etcd->curl, CURLOPT_ERRORBUFFER, NULL);
     curl_easy_getinfo(etcd->curl, CURLINFO_RESPONSE_CODE, &code);
+    *code_out = code;
     if (atomic_load(etcd->stops))
         return embd__error_set(e, EMBD_CLOSED, "etcd: the process ends");
-    bool is_quiet = etcd->is_watch && result == CURLE_OPERATION_TIMEDOUT && code == 200;
-    if (result != CURLE_OK && !etcd->has_changed && !is_quiet)
-        return embd__error_set(e, EMBD_UNREACHABLE, "etcd %s: %s", member,
-                               curl_easy_strerror(result));
+    if (result != CURLE_OK && !etcd->has_changed && !is_watch_at_rest(etcd, result, code))
+        return embd__error_set(e, EMBD_UNREACHABLE, "etcd %s: %.200s", member,
+                               own[0] != '\0' ? own : curl_easy_strerror(result));
     if (code != 200)
         return embd__error_set(e, EMBD_UNREACHABLE, "etcd %s: HTTP %ld %.200s", member, code,
                                etcd->answer);
     return EMBD_OK;
-}
-
-static int post(struct etcd *etcd, const char *path, json_t *body, uint32_t timeout_ms,
-                struct embd__error *e)
-{
-    char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
-    json_decref(body);
-    if (text == NULL)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a question to etcd");
-    int status = EMBD_UNREACHABLE;
-    for (uint32_t i = 0; i < etcd->place.n_members && status == EMBD_UNREACHABLE; i++) {
-        struct embd__error own = {.status = EMBD_OK};
-        status = post_one(etcd, path, text, timeout_ms, &own);
-        if (status == EMBD_UNREACHABLE)
-            etcd->member = (etcd->member + 1) % etcd->place.n_members;
-        if (status != EMBD_OK) {
-            e->status = EMBD_OK;
-            embd__error_set(e, status, "%s", own.text);
-        }
-    }
-    if (status == EMBD_OK)
-        e->status = EMBD_OK;
-    free(text);
-    return status;
 }
 
 /* The answer's object; NULL with the error set. */
@@ -165,6 +214,88 @@ static json_t *read_answer(const struct etcd *etcd, struct embd__error *e)
     embd__error_set(e, EMBD_PROTOCOL, "etcd %s: the answer is no JSON object",
                     etcd->place.members[etcd->member]);
     return NULL;
+}
+
+static int take_token(struct etcd *etcd, struct embd__error *e)
+{
+    json_t *answer = read_answer(etcd, e);
+    const char *token = json_string_value(json_object_get(answer, "token"));
+    if (answer != NULL && (token == NULL || strlen(token) >= TOKEN_BYTES ||
+                           token[strcspn(token, "\r\n")] != '\0'))
+        embd__error_set(e, EMBD_PROTOCOL, "etcd %s: the answer has no token",
+                        etcd->place.members[etcd->member]);
+    else if (answer != NULL)
+        set_token(etcd, token, e);
+    json_decref(answer);
+    return e->status;
+}
+
+/* The password for a token. The file is read every time, so that it may be changed. */
+static int log_in(struct etcd *etcd, struct embd__error *e)
+{
+    struct etcd_login login;
+    bool is_watch = etcd->is_watch;
+    long code;
+    if (etcd_login_read(etcd->place.login, &login, e) != EMBD_OK)
+        return e->status;
+    json_t *object = json_pack("{s:s,s:s}", "name", login.user, "password", login.password);
+    explicit_bzero(&login, sizeof login);
+    char *body = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    if (body == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a question to etcd");
+    etcd->is_watch = false;
+    int status = set_token(etcd, NULL, e);
+    if (status == EMBD_OK)
+        status = post_one(etcd, "/v3/auth/authenticate", body, ETCD_ANSWER_MS, &code, e);
+    etcd->is_watch = is_watch;
+    explicit_bzero(body, strlen(body));
+    free(body);
+    return status == EMBD_OK ? take_token(etcd, e) : status;
+}
+
+/* As somebody, where etcd wants to know who: a token that is not taken any more is changed once. */
+static int post_as(struct etcd *etcd, const char *path, const char *body, uint32_t timeout_ms,
+                   struct embd__error *e)
+{
+    long code;
+    bool is_known = etcd->place.login[0] != '\0', is_fresh = false;
+    for (;;) {
+        if (is_known && !etcd->has_token) {
+            if (log_in(etcd, e) != EMBD_OK)
+                return e->status;
+            is_fresh = true;
+        }
+        int status = post_one(etcd, path, body, timeout_ms, &code, e);
+        if (status == EMBD_OK || code != HTTP_WHO || !is_known || is_fresh)
+            return status;
+        e->status = EMBD_OK;
+        etcd->has_token = false;
+    }
+}
+
+static int post(struct etcd *etcd, const char *path, json_t *body, uint32_t timeout_ms,
+                struct embd__error *e)
+{
+    char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_decref(body);
+    if (text == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a question to etcd");
+    int status = EMBD_UNREACHABLE;
+    for (uint32_t i = 0; i < etcd->place.n_members && status == EMBD_UNREACHABLE; i++) {
+        struct embd__error own = {.status = EMBD_OK};
+        status = post_as(etcd, path, text, timeout_ms, &own);
+        if (status == EMBD_UNREACHABLE)
+            etcd->member = (etcd->member + 1) % etcd->place.n_members;
+        if (status != EMBD_OK) {
+            e->status = EMBD_OK;
+            embd__error_set(e, status, "%s", own.text);
+        }
+    }
+    if (status == EMBD_OK)
+        e->status = EMBD_OK;
+    free(text);
+    return status;
 }
 
 /* ---- values ---- */

@@ -18,18 +18,31 @@
 
 struct etcd;
 
-/* Where etcd is and what part of it is ours. */
+#define ETCD_PATH_BYTES  512
+#define ETCD_NAME_BYTES  128 /* of a user, and of a password */
+
+/* Where etcd is, what part of it is ours, and who we are to it. */
 struct etcd_place {
-    char members[ETCD_MEMBERS_MAX][256]; /* "http://127.0.0.1:2379" */
+    char members[ETCD_MEMBERS_MAX][256]; /* "127.0.0.1:2379" */
     uint32_t n_members;
     char prefix[128]; /* "/shop", without a slash at its end */
+
+    /* PEM files. Without `ca` etcd is asked in the clear; "system": whom this machine believes. */
+    char ca[ETCD_PATH_BYTES], cert[ETCD_PATH_BYTES], key[ETCD_PATH_BYTES];
+    char login[ETCD_PATH_BYTES]; /* a file of one line, USER:PASSWORD; "": we are nobody */
+};
+
+struct etcd_login {
+    char user[ETCD_NAME_BYTES], password[ETCD_NAME_BYTES];
 };
 
 /* "etcd://HOST:PORT[,HOST:PORT...]/PREFIX". EMBD_INVALID says what is wrong. */
 int etcd_place_read(const char *text, struct etcd_place *out, struct embd__error *e);
+/* The file of a login, which others may not read. EMBD_INVALID says what is wrong with it. */
+int etcd_login_read(const char *path, struct etcd_login *out, struct embd__error *e);
 
-/* EMBD_NO_MEMORY; EMBD_UNSUPPORTED where embd was built without libcurl. `stops` may become true at
- * any time: what waits then ends soon, with EMBD_CLOSED. */
+/* EMBD_INVALID: a file of `place` cannot be read; EMBD_NO_MEMORY. `stops` may become true at any
+ * time: what waits then ends soon, with EMBD_CLOSED. */
 int etcd_open(const struct etcd_place *place, const atomic_bool *stops, struct etcd **out,
               struct embd__error *e);
 void etcd_close(struct etcd *etcd);

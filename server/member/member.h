@@ -42,7 +42,8 @@ struct member_config {
 
 struct member;
 
-/* EMBD_NO_MEMORY; EMBD_UNSUPPORTED where embd was built without libcurl. */
+/* EMBD_INVALID: a file of the place cannot be read; EMBD_NO_MEMORY; EMBD_UNSUPPORTED where embd was
+ * built without libcurl. */
 int member_open(const struct member_config *config, struct member **out, struct embd__error *e);
 /* Gives the name back, within a few seconds at most. NULL is allowed. */
 void member_close(struct member *member);

@@ -1,6 +1,10 @@
-/* place.c - "etcd://10.0.0.1:2379,10.0.0.2:2379/shop". */
+/* place.c - "etcd://10.0.0.1:2379,10.0.0.2:2379/shop", and who asks there. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "etcd.h"
 
@@ -37,9 +41,54 @@ int etcd_place_read(const char *text, struct etcd_place *out, struct embd__error
             return refuse_place(text, "has a member that is no HOST:PORT", e);
         if (out->n_members == ETCD_MEMBERS_MAX)
             return refuse_place(text, "has too many members", e);
-        snprintf(out->members[out->n_members++], sizeof out->members[0], "http://%.*s", (int)n, at);
+        snprintf(out->members[out->n_members++], sizeof out->members[0], "%.*s", (int)n, at);
         more = comma != NULL;
         at = end + 1;
     }
     return EMBD_OK;
+}
+
+/* Takes "USER:PASSWORD" apart; a line's end is no part of it. */
+static int take_login(const char *text, const char *path, struct etcd_login *out,
+                      struct embd__error *e)
+{
+    size_t n = strcspn(text, "\r\n"), user = strcspn(text, ":");
+    if (user == 0 || user >= n || user + 1 == n)
+        return embd__error_set(e, EMBD_INVALID, "%.200s: a line USER:PASSWORD is expected", path);
+    if (user >= sizeof out->user || n - user - 1 >= sizeof out->password)
+        return embd__error_set(e, EMBD_INVALID,
+                               "%.200s: user and password have up to %u bytes each", path,
+                               ETCD_NAME_BYTES - 1);
+    snprintf(out->user, sizeof out->user, "%.*s", (int)user, text);
+    snprintf(out->password, sizeof out->password, "%.*s", (int)(n - user - 1), text + user + 1);
+    return EMBD_OK;
+}
+
+static int read_line(int fd, const char *path, struct etcd_login *out, struct embd__error *e)
+{
+    char text[2 * ETCD_NAME_BYTES + 4];
+    struct stat found;
+    if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && (found.st_mode & S_IRWXO) != 0)
+        return embd__error_set(e, EMBD_INVALID,
+                               "%.200s: has mode %04o; a password is for its owner, expected 0600",
+                               path, (unsigned)(found.st_mode & 07777));
+    ssize_t n = read(fd, text, sizeof text - 1);
+    if (n < 0)
+        return embd__error_set(e, EMBD_INVALID, "%.200s: cannot be read: %s", path,
+                               strerror(errno));
+    text[n] = '\0';
+    int status = take_login(text, path, out, e);
+    explicit_bzero(text, sizeof text);
+    return status;
+}
+
+int etcd_login_read(const char *path, struct etcd_login *out, struct embd__error *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return embd__error_set(e, EMBD_INVALID, "%.200s: cannot be opened: %s", path,
+                               strerror(errno));
+    int status = read_line(fd, path, out, e);
+    close(fd);
+    return status;
 }

@@ -233,7 +233,7 @@ static void write_durations(struct text *out, const struct http_view *view)
 static void write_stages(struct text *out, const struct http_view *view)
 {
     begin(out, "embd_stage_duration_seconds", "histogram",
-          "Where the time of pulls and pushes goes. Of requests below 16 KiB one in 32 is split, "
+          "Where the time of pulls and pushes goes. Of requests below 16 KiB one in 31 is split, "
           "and counted 32 times.");
     for (uint32_t i = 0; i < view->n_shards; i++) {
         const struct shard_report *r = view->shards[i].report;

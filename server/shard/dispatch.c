@@ -209,14 +209,16 @@ static void count_wait(struct shard *shard, const struct call *call)
         shard->counters.pushes_held_us += (shard->now_ns - call->request->received_ns) / 1000;
 }
 
-/* Returns now. */
+/* When it began to be handled; 0 where that is not looked at. */
 static uint64_t begin_stages(const struct call *call)
 {
     struct request *request = call->request;
+    int method = call->error.status == EMBD_OK ? call->reader.method : -1;
+    uint64_t bytes = request->frame->frame_bytes;
+    if (!stages_begin(&call->shard->stages, &request->times, method, bytes))
+        return 0;
     uint64_t now_ns = clock_ns();
-    stages_begin(&call->shard->stages, &request->times,
-                 call->error.status == EMBD_OK ? call->reader.method : -1,
-                 request->frame->frame_bytes, request->received_ns, now_ns);
+    stages_split(&request->times, bytes, request->received_ns, now_ns);
     return now_ns;
 }
 

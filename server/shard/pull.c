@@ -177,9 +177,7 @@ static void end_pull(struct shard_work *work)
     }
     if (has_rows)
         settle_watch(work);
-    uint64_t now_ns = clock_ns();
-    stage_end(&work->request->times, STAGE_STORE, now_ns);
-    counters->pull_ns += now_ns - work->began_ns;
+    stage_ends_call(&work->request->times, STAGE_STORE, work->began_ns, &counters->pull_ns);
     call_answer(work->shard, work->request, &work->error);
 }
 
@@ -340,14 +338,17 @@ size_t shard_fill(struct shard *shard, struct request *request, uint32_t bin, vo
 {
     struct shard_work *work = request->work;
     struct work_part *part = part_of_bin(work, bin);
-    uint64_t began_ns = clock_ns();
+    struct stage_times *times = &request->times;
+    uint64_t began_ns = times->weight > 0 ? clock_ns() : 0;
     work->is_begun = true;
     size_t bytes = part->values != NULL ? copy_values(work, part, out, capacity)
                                         : make_values_now(work, part, out, capacity);
+    if (times->weight == 0)
+        return bytes;
     uint64_t took_ns = clock_ns() - began_ns;
-    request->times.ns[STAGE_STORE] += took_ns;
-    request->times.made_ns += took_ns;
-    shard->counters.pull_ns += took_ns;
+    times->ns[STAGE_STORE] += took_ns;
+    times->made_ns += took_ns;
+    shard->counters.pull_ns += took_ns * times->weight;
     return bytes;
 }
 

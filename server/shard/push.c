@@ -100,9 +100,7 @@ void push_end(struct shard_work *work)
         write_answer(work);
     else
         push_tell_applied(work);
-    uint64_t now_ns = clock_ns();
-    stage_end(times, STAGE_ENCODE, now_ns);
-    work->shard->counters.push_ns += now_ns - work->began_ns;
+    stage_ends_call(times, STAGE_ENCODE, work->began_ns, &work->shard->counters.push_ns);
     call_answer(work->shard, work->request, &work->error);
 }
 

@@ -6,15 +6,18 @@
  *
  *     received -queue-> handling begins -decode-> checked -store/encode-> answered -send-> sent
  *
- * Reading the clock four times would cost a small request some per cent, so of requests below
- * STAGES_SMALL_BYTES one in STAGES_SAMPLE is split, and counted so many times. The whole duration
- * is counted of every request. What is not split has weight 0.
+ * Reading the clock six times would cost a small request some per cent, so of requests below
+ * STAGES_SMALL_BYTES one in STAGES_SAMPLE is split, and counted so many times. That is a prime, so
+ * that trainers who always ask for the same things in the same order have each of them looked at.
+ * The whole duration is counted of every request. What is not split has weight 0.
  *
  * The host store makes rows while they are sent; that time is taken out of `send` and is `store`.
  * Every WINDOW the histograms are remembered, so that quantiles can be told of the last moments,
  * not only since the start. Owner: the shard's thread. */
 #ifndef EMBD_SHARD_STAGES_H
 #define EMBD_SHARD_STAGES_H
+
+#include <stdbool.h>
 
 #include "histogram.h"
 #include "message.h"
@@ -35,7 +38,7 @@ int stages_index(int method); /* 0 or 1; -1: none */
 enum method stages_method(uint32_t index);
 
 #define STAGES_SMALL_BYTES (16u << 10)
-#define STAGES_SAMPLE      32u
+#define STAGES_SAMPLE      31u
 
 /* Of one request. `method` and `weight` are always set, the others when weight > 0. */
 struct stage_times {
@@ -67,18 +70,22 @@ struct stages {
     uint64_t n_traces;
 };
 
-/* A request of `bytes` is handled from `began_ns` on. */
-static inline void stages_begin(struct stages *stages, struct stage_times *times, int method,
-                                uint64_t bytes, uint64_t received_ns, uint64_t began_ns)
+/* A request of `bytes` is handled now. True: it is to be split, by stages_split. */
+static inline bool stages_begin(struct stages *stages, struct stage_times *times, int method,
+                                uint64_t bytes)
 {
     times->method = method;
     times->weight = bytes >= STAGES_SMALL_BYTES              ? 1
                     : stages->n_small++ % STAGES_SAMPLE == 0 ? STAGES_SAMPLE
                                                              : 0;
-    if (times->weight == 0)
-        return;
+    return times->weight > 0;
+}
+
+static inline void stages_split(struct stage_times *times, uint64_t bytes, uint64_t received_ns,
+                                uint64_t began_ns)
+{
     *times = (struct stage_times){
-        .method = method, .weight = times->weight, .mark_ns = began_ns, .bytes = bytes};
+        .method = times->method, .weight = times->weight, .mark_ns = began_ns, .bytes = bytes};
     times->ns[STAGE_QUEUE] = began_ns > received_ns ? began_ns - received_ns : 0;
 }
 

@@ -135,4 +135,16 @@ static inline void stage_ends(struct stage_times *times, enum stage stage)
         stage_end(times, stage, clock_ns());
 }
 
+/* The last stage of a call that began at `began_ns`: counts it in *total_ns, as often as it
+ * stands for others. */
+static inline void stage_ends_call(struct stage_times *times, enum stage stage, uint64_t began_ns,
+                                   uint64_t *total_ns)
+{
+    if (times->weight == 0)
+        return;
+    uint64_t now_ns = clock_ns();
+    stage_end(times, stage, now_ns);
+    *total_ns += (now_ns - began_ns) * times->weight;
+}
+
 #endif

@@ -29,6 +29,22 @@ def base(name):
     return yaml.safe_load(read("kubernetes", "base", name))
 
 
+def installed(tool):
+    """A program of deploy/deps.sh --tools that Debian does not have; None: it is not there."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return shutil.which(tool) or shutil.which(os.path.join(cache, "embd", "tools", "bin", tool))
+
+
+VALIDATE = installed("kubernetes-validate")
+
+
+def render(overlay):
+    done = subprocess.run(["kubectl", "kustomize", os.path.join(KUBERNETES, "overlays", overlay)], capture_output=True,
+                          text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def embd_flags():
     return set(re.findall(r"--[a-z][a-z-]*", run("--help").stdout))
 
@@ -193,10 +209,7 @@ class Kubernetes(unittest.TestCase):
     def test_overlays_render(self):
         for overlay, image, flags in (("cpu", "embd", ["--store=host"]), ("gpu", "embd-cuda", ["--store=cuda"]),
                                       ("etcd", "embd", ["--store=host", "--advertise=$(HOST_IP)"])):
-            done = subprocess.run(["kubectl", "kustomize", os.path.join(KUBERNETES, "overlays", overlay)], capture_output=True,
-                                  text=True, timeout=60, check=False)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            kinds = {d["kind"]: d for d in yaml.safe_load_all(done.stdout)}
+            kinds = {d["kind"]: d for d in yaml.safe_load_all(render(overlay))}
             self.assertEqual(set(kinds), {"ConfigMap", "Service", "StatefulSet", "PodDisruptionBudget"})
             pod = kinds["StatefulSet"]["spec"]["template"]["spec"]
             container, = pod["containers"]
@@ -210,6 +223,19 @@ class Kubernetes(unittest.TestCase):
             self.assertEqual(config, kinds["ConfigMap"]["metadata"]["name"])
             self.assertEqual(kinds["StatefulSet"]["spec"]["selector"]["matchLabels"],
                              kinds["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"])
+
+    @unittest.skipUnless(shutil.which("kubectl"), "kubectl is not installed")
+    @unittest.skipUnless(VALIDATE, "kubernetes-validate is not installed (deploy/deps.sh --tools)")
+    def test_overlays_are_valid_by_the_schemas_of_kubernetes(self):
+        def validate(text, version):
+            return subprocess.run([VALIDATE, "--strict", "-k", version, "/dev/stdin"], input=text, capture_output=True, text=True,
+                                  timeout=60, check=False)
+        for overlay in ("cpu", "gpu", "etcd"):
+            for version in ("1.27", "1.37"):
+                done = validate(render(overlay), version)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertEqual(done.stdout.count("passed"), 4, done.stdout)
+        self.assertNotEqual(validate(render("cpu").replace("livenessProbe:", "livenessprobe:"), "1.37").returncode, 0)
 
 
 class Container(unittest.TestCase):

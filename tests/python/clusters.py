@@ -6,6 +6,10 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
 from embd_process import Embd, run  # noqa: E402
 
+# Packages that Debian does not have, from deploy/deps.sh --tools.
+sys.path.append(os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "embd", "tools", "lib",
+                             f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages"))
+
 import embd  # noqa: E402
 
 

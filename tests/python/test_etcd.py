@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -36,33 +37,37 @@ def b64(text):
 
 
 class Etcd:
-    """Three members."""
+    """Members of an etcd; with `tls`, (authority, certificate, key), they speak TLS."""
 
-    def __init__(self):
+    def __init__(self, n=3, tls=None, flags=()):
         self.dir = tempfile.mkdtemp(prefix="embd-etcd-")
-        ports = free_ports(6)
-        self.ports, peers = ports[:3], ports[3:]
-        self.all = ",".join(f"m{i}=http://127.0.0.1:{port}" for i, port in enumerate(peers))
-        self.peers = peers
-        self.members = [None] * 3
-        for i in range(3):
+        ports = free_ports(2 * n)
+        self.ports, self.peers = ports[:n], ports[n:]
+        self.all = ",".join(f"m{i}=http://127.0.0.1:{port}" for i, port in enumerate(self.peers))
+        self.members, self.token, self.scheme, self.flags, self.context = [None] * n, None, "http", [], None
+        if tls is not None:
+            self.scheme, self.flags = "https", ["--cert-file", tls[1], "--key-file", tls[2], *flags]
+            self.context = ssl.create_default_context(cafile=tls[0])
+            self.context.load_cert_chain(tls[1], tls[2])
+        for i in range(n):
             self.start(i)
         self.wait()
 
     def start(self, i):
-        client, peer = f"http://127.0.0.1:{self.ports[i]}", f"http://127.0.0.1:{self.peers[i]}"
+        client, peer = f"{self.scheme}://127.0.0.1:{self.ports[i]}", f"http://127.0.0.1:{self.peers[i]}"
         with open(os.path.join(self.dir, f"log{i}"), "ab") as log:
             self.members[i] = subprocess.Popen(
                 [ETCD, "--name", f"m{i}", "--data-dir", os.path.join(self.dir, f"m{i}"), "--listen-client-urls", client,
                  "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-                 "--initial-cluster", self.all, "--heartbeat-interval", "50", "--election-timeout", "500"],
+                 "--initial-cluster", self.all, "--heartbeat-interval", "50", "--election-timeout", "500", *self.flags],
                 stdout=log, stderr=log, env={**os.environ, "ETCD_UNSUPPORTED_ARCH": os.uname().machine})
 
     def ask(self, path, body, i=None):
         for port in self.ports if i is None else [self.ports[i]]:
             try:
-                request = urllib.request.Request(f"http://127.0.0.1:{port}/v3/{path}", json.dumps(body).encode())
-                with urllib.request.urlopen(request, timeout=3) as answer:
+                request = urllib.request.Request(f"{self.scheme}://127.0.0.1:{port}/v3/{path}", json.dumps(body).encode(),
+                                                 {"Authorization": self.token} if self.token else {})
+                with urllib.request.urlopen(request, timeout=3, context=self.context) as answer:
                     return json.load(answer)
             except OSError as error:
                 why = error
@@ -90,35 +95,29 @@ class Etcd:
         self.members[i].wait()
 
     def leader(self):
-        for i in range(3):
+        for i in range(len(self.members)):
             status = self.ask("maintenance/status", {}, i)
             if status["leader"] == status["header"]["member_id"]:
                 return i
         raise AssertionError("nobody leads")
 
     def stop(self):
-        for i in range(3):
+        for i in range(len(self.members)):
             self.kill(i)
         shutil.rmtree(self.dir)
 
 
-class InEtcd(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        if ETCD is None:
-            raise unittest.SkipTest("etcd is not installed: deploy/deps.sh --tools")
-        cls.etcd = Etcd()
+class Clusters(unittest.TestCase):
+    """Servers a and b of a cluster in etcd."""
 
-    @classmethod
-    def tearDownClass(cls):
-        cls.etcd.stop()
+    etcd = None
 
-    def setUp(self):
-        self.prefix = "/embd/" + self.id().rsplit(".", 1)[1]
-        self.file = tempfile.NamedTemporaryFile("w", suffix=".yaml")
-        self.addCleanup(self.file.close)
+    def write_file(self, prefix, *lines):
         members = ",".join(f"127.0.0.1:{port}" for port in self.etcd.ports)
-        self.file.write(f'http: "off"\ncluster:\n  name: shop\n  etcd: "etcd://{members}{self.prefix}"\n  etcd_lease: 1\n'
+        self.prefix, self.file = prefix, tempfile.NamedTemporaryFile("w", suffix=".yaml")
+        self.addCleanup(self.file.close)
+        self.file.write(f'http: "off"\ncluster:\n  name: shop\n  etcd: "etcd://{members}{prefix}"\n  etcd_lease: 1\n' +
+                        "".join(f"  {line}\n" for line in lines) +
                         "  servers:\n    - {name: a, shards: 2}\n    - {name: b}\n")
         self.file.flush()
 
@@ -150,6 +149,21 @@ class InEtcd(unittest.TestCase):
             return bool((table.pull(np.arange(64)) < 0).all())
         except embd.Error:
             return False
+
+
+class InEtcd(Clusters):
+    @classmethod
+    def setUpClass(cls):
+        if ETCD is None:
+            raise unittest.SkipTest("etcd is not installed: deploy/deps.sh --tools")
+        cls.etcd = Etcd()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.etcd.stop()
+
+    def setUp(self):
+        self.write_file("/embd/" + self.id().rsplit(".", 1)[1])
 
     def test_a_cluster_forms_and_who_asks_early_waits(self):
         a = self.server("a")
@@ -295,7 +309,10 @@ class InEtcd(unittest.TestCase):
                             (["etcd: 'etcd://a b:1/p'", servers], "HOST:PORT"), (["etcd: 'etcd://x:1/p q'", servers], "signs"),
                             (["etcd: etcd://x:1/p"], "servers"), (["etcd: etcd://x:1/p", "servers: [{shards: 2}]"], "name"),
                             (["etcd: etcd://x:1/p", "servers: [{name: a}, {name: a}]"], "two servers"),
-                            (["etcd: etcd://x:1/p", "etcd_lease: 0", servers], "etcd_lease")):
+                            (["etcd: etcd://x:1/p", "etcd_lease: 0", servers], "etcd_lease"),
+                            (["etcd: etcd://x:1/p", "etcd_login: f", servers], "etcd_ca"),
+                            (["etcd: etcd://x:1/p", "etcd_ca: f", "etcd_key: f", servers], "go together"),
+                            (["etcd: etcd://x:1/p", "etcd_ca: ''", servers], "empty")):
             done = check(lines)
             self.assertEqual(done.returncode, 2)
             self.assertRegex(done.stderr, rf":\d+:\d+: .*{word}")

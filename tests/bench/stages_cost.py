@@ -1,0 +1,139 @@
+"""What the histograms and the split into stages cost a server: stages_cost.py [--rounds N] [--build FOLDER]
+
+Two servers are built from this tree, one as it is, one from a copy in which no clock is read for a stage and nothing is
+counted. Bursts of pulls and pushes go to both in turn; the figure is the processor time of a server's threads for a request,
+and the ratio of the two in each round. Its median and quartiles are printed, since others use the machine too. A third server,
+the first one again, shows what a ratio is worth here: it should be 1."""
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+TREE = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+sys.path.insert(0, os.path.join(TREE, "tests", "integration"))
+os.environ.setdefault("EMBD_BIN", "/nonexistent")  # servers are built here
+import embd_process  # noqa: E402
+import wire  # noqa: E402
+
+# file, what stands there once, what stands there without stages
+WITHOUT = [
+    ("shard/stages.h", "    times->weight = bytes >=", "    times->weight = 0;\n    return false;\n    times->weight = bytes >="),
+    ("shard/stages.c", "    if (times->method < 0)\n        return;\n", "    return;\n"),
+    ("shard/stages.c", "    if (now_ns - stages->turned_ns < STAGES_WINDOW_NS)\n        return;\n", "    return;\n"),
+    ("net/connection.c", "    uint64_t now_ns = uv_hrtime();\n    while ((x = outlet_next_sent(",
+     "    uint64_t now_ns = 0;\n    while ((x = outlet_next_sent("),
+]
+
+
+def build(tree, folder):
+    """The server of a tree."""
+    for command in (["cmake", "-S", tree, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DEMBD_CUDA=OFF",
+                     "-DEMBD_PYTHON=OFF"], ["ninja", "-C", folder, "embd-server"]):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return os.path.join(folder, "bin", "embd")
+
+
+def copy_without(folder):
+    """A copy of the tree without stages."""
+    shutil.copytree(TREE, folder, ignore=shutil.ignore_patterns("build", "__pycache__", ".git"), dirs_exist_ok=True)
+    for name, there, instead in WITHOUT:
+        path = os.path.join(folder, "server", name)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        assert text.count(there) == 1, f"{name}: what is to be taken out does not stand there once: {there!r}"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text.replace(there, instead))
+
+
+def processor_ns(server):
+    """Of all threads, by the clock that Linux has for each process (clock_getcpuclockid)."""
+    return time.clock_gettime_ns(~server.pid << 3 | 2)
+
+
+class Load:
+    """A connection to a server that sends one request again and again, `in_flight` of them at once."""
+
+    def __init__(self, server, method, keys, in_flight, n):
+        self.server, self.n, self.in_flight = server, n, in_flight
+        self.peer = wire.connect(server)
+        table = wire.create(self.peer, f"{method}-{keys}-{in_flight}", 16)
+        wire.push(self.peer, table, range(65536), [0.5] * 16 * 65536)
+        bins = [wire.keys(range(keys))] + ([wire.floats([0.01] * 16 * keys)] if method == "push" else [])
+        one = wire.request(1, method, {"parts": [{"table": table, "keys": keys}]}, *bins)
+        self.peer.send(one)
+        self.message = one * in_flight
+        answer = wire.msgpack.packb(self.peer.receive(), use_bin_type=True)
+        self.answer_bytes = len(answer)
+        if method == "push":  # its step is a number that grows longer
+            self.answer_bytes = None
+
+    def wait(self):
+        if self.answer_bytes is None:
+            for _ in range(self.in_flight):
+                self.peer.receive()
+            return
+        left = self.answer_bytes * self.in_flight
+        while left > 0:
+            left -= len(self.peer.socket.recv(min(left, 1 << 20)))
+
+    def burst(self):
+        """Nanoseconds of processor time for a request."""
+        before = processor_ns(self.server)
+        for _ in range(self.n // self.in_flight):
+            self.peer.send(self.message)
+            self.wait()
+        return (processor_ns(self.server) - before) / self.n
+
+
+def percent(ratios):
+    low, middle, high = statistics.quantiles([100 * (ratio - 1) for ratio in ratios], n=4)
+    return f"{middle:+6.2f} % ({low:+.2f} to {high:+.2f})"
+
+
+def measure(servers, rounds):
+    print(f"medians of {rounds} rounds, quartiles of the paired differences; processor time of a server")
+    print(f"{'request':28} {'with':>9} {'without':>9}   {'cost of stages':28} the same server twice")
+    for method, keys, in_flight, n in (("pull", 1, 16, 8000), ("pull", 64, 1, 1000), ("pull", 64, 16, 8000), ("pull", 1024, 8, 800),
+                                       ("pull", 16384, 1, 60), ("push", 64, 1, 1000), ("push", 64, 16, 2000),
+                                       ("push", 16384, 1, 40)):
+        loads = [Load(server, method, keys, in_flight, n) for server in servers]
+        times = [[], [], []]
+        for load in loads:
+            load.burst()
+        for i in range(rounds):
+            for at in ((0, 1, 2), (2, 1, 0), (1, 0, 2), (2, 0, 1), (0, 2, 1), (1, 2, 0))[i % 6]:
+                times[at].append(loads[at].burst())
+        there, absent, again = times
+        print(f"{method + f' of {keys} keys, {in_flight} at once':28} {statistics.median(there) / 1000:7.2f} us "
+              f"{statistics.median(absent) / 1000:7.2f} us   {percent([a / b for a, b in zip(there, absent)]):28} "
+              f"{percent([a / b for a, b in zip(there, again)])}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--build", help="where to build; kept, so that the next time is faster")
+    options = parser.parse_args()
+    folder = options.build or tempfile.mkdtemp(prefix="embd-stages-")
+    servers = []
+    try:
+        copy_without(os.path.join(folder, "tree"))
+        there = build(TREE, os.path.join(folder, "with"))
+        absent = build(os.path.join(folder, "tree"), os.path.join(folder, "without"))
+        for binary in (there, absent, there):
+            embd_process.BIN = binary
+            servers.append(embd_process.Embd("--http", "off"))
+        measure(servers, options.rounds)
+    finally:
+        for server in servers:
+            server.kill()
+        if not options.build:
+            shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
