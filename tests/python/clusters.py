@@ -6,9 +6,11 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
 from embd_process import Embd, run  # noqa: E402
 
-# Packages that Debian does not have, from deploy/deps.sh --tools.
-sys.path.append(os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "embd", "tools", "lib",
-                             f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages"))
+# Packages that Debian does not have, from deploy/deps.sh --tools; also for processes that are started.
+TOOLS = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "embd", "tools", "lib",
+                     f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages")
+sys.path.append(TOOLS)
+os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), TOOLS])
 
 import embd  # noqa: E402
 
