@@ -534,6 +534,7 @@ static int read_process(const struct sources *from, struct config *out, struct e
         status = read_log_level(pick(from, NULL, true, SETTING_LOG_LEVEL), &out->log_level, e);
     if (status == EMBD_OK)
         status = read_count(SETTING_READY_FD, fd, 1, 1u << 20, 0, &ready_fd, e);
+    out->accepts_journal_damage = from->flags.of[SETTING_ACCEPT_JOURNAL_DAMAGE].text != NULL;
     out->is_check = from->flags.of[SETTING_CHECK].text != NULL;
     out->ready_fd = fd->text != NULL ? (int)ready_fd : -1;
     return status;

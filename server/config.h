@@ -40,6 +40,7 @@ struct config {
     uint32_t n_servers, self;
     struct listen_address http;
     enum config_http http_is;
+    bool accepts_journal_damage;
     bool is_check;     /* only whether this can be read was asked */
     uint32_t n_shards; /* of the cluster */
     char store[32];

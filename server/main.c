@@ -351,6 +351,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .admin_hosts = (const char *const *)p->admin_hosts,
             .store = p->store,
             .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
+            .accepts_journal_damage = p->config.accepts_journal_damage,
             .is_first = i == 0,
             .drain = on_drain,
             .drain_arg = p,

@@ -82,6 +82,9 @@ enum {
     X(MAX_STRANGERS, "max_strangers", IN_FLAGS | IN_TOP, "N",                                      \
       "Such connections at once; one more, and the oldest is dropped (256)")                       \
     X(LOG_LEVEL, "log_level", IN_FLAGS | IN_TOP, "LEVEL", "debug, info, warn or error (info)")     \
+    X(ACCEPT_JOURNAL_DAMAGE, "accept_journal_damage", IN_FLAGS, NULL,                              \
+      "Start on a journal that is damaged before its end: what follows the damage is dropped, and "  \
+      "journal.SHARD.damage in the data directory tells of it. For one start")                     \
     X(CHECK, "check", IN_FLAGS, NULL, "Read the configuration, say whether it can be used, and exit")  \
     X(READY_FD, "ready_fd", IN_FLAGS, "FD",                                                        \
       "Write the line 'ready' to this descriptor and close it when all shards take requests")

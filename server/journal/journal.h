@@ -33,13 +33,23 @@ struct journal_group {
 struct journal_config {
     int data_dir;
     uint32_t shard, n_shards;
+    bool accepts_damage; /* what follows it is dropped */
     void (*wake)(
         void *arg); /* a group is written; from the journal's thread. NULL: write_now only */
     void *wake_arg;
 };
 
+/* Where what was acknowledged is lost, and how much of the journal with it. */
+struct journal_damage {
+    char name[64]; /* of the segment */
+    uint64_t offset, dropped_bytes;
+    char what[64];
+};
+
 /* Where a journal goes on. */
 struct journal_end {
+    bool is_damaged; /* and that was accepted: it goes on with a base alone */
+    struct journal_damage damage;
     bool is_there; /* false: no segment yet */
     uint64_t segment, offset, position, chain;
     uint64_t base_bytes, bytes_since; /* of the base; of what is behind it */
@@ -60,6 +70,14 @@ void journal_reading_progress(const struct journal_reading *reading, uint64_t *d
                               uint64_t *total_bytes_out);
 /* *end_out, where it is not NULL: where the journal goes on after the last record. */
 void journal_reading_close(struct journal_reading *reading, struct journal_end *end_out);
+
+/* Damage that was accepted is written down, in a line of `journal.SHARD.damage`, before anything is dropped.
+ * EMBD_IO. */
+int journal_damage_note(const struct journal_config *config, const struct journal_damage *damage,
+                        struct embd__error *e);
+/* How often it was. */
+int journal_damage_count(const struct journal_config *config, uint64_t *count_out,
+                         struct embd__error *e);
 
 /* ---- writing ---- */
 

@@ -37,11 +37,24 @@ struct journal_reading {
     bool is_over;
 };
 
+/* Where damage is accepted, nothing of the segment and of those behind it is read any more. */
 static int damaged(struct journal_reading *r, uint64_t offset, const char *what)
 {
-    return embd__error_set(r->e, EMBD_CORRUPT,
-                           "journal '%s' is damaged at offset %llu: %s; nothing was changed",
-                           r->name, (unsigned long long)offset, what);
+    if (!r->config.accepts_damage)
+        return embd__error_set(r->e, EMBD_CORRUPT,
+                               "journal '%s' is damaged at offset %llu: %s; nothing was changed. "
+                               "embd --accept-journal-damage drops what follows",
+                               r->name, (unsigned long long)offset, what);
+    struct journal_damage *damage = &r->end.damage;
+    uint64_t done = r->done_bytes + offset;
+    memcpy(damage->name, r->name, sizeof damage->name);
+    snprintf(damage->what, sizeof damage->what, "%s", what);
+    damage->offset = offset;
+    damage->dropped_bytes = r->total_bytes > done ? r->total_bytes - done : 0;
+    r->end.is_damaged = r->is_over = true;
+    r->end.is_there = false;
+    r->end.segment = r->greatest;
+    return EMBD_OK;
 }
 
 static int failed(struct journal_reading *r)
@@ -182,7 +195,7 @@ static int begin_segment(struct journal_reading *r)
         unmap_segment(r);
         return status;
     }
-    if (check_header(r, &header) != EMBD_OK)
+    if (check_header(r, &header) != EMBD_OK || r->is_over)
         return r->e->status;
     r->end.is_there = true;
     r->at = SEGMENT_HEADER_BYTES;
@@ -263,7 +276,10 @@ static int find_beginning(struct journal_reading *r)
     if (is_base || r->least <= 1)
         return EMBD_OK;
     journal_file_name(r->name, r->config.shard, r->least);
-    return damaged(r, 0, "it is the first one there is, and no base");
+    return embd__error_set(r->e, EMBD_CORRUPT,
+                           "journal '%s' is the first one there is, and no base: what was before it is "
+                           "missing; nothing was changed",
+                           r->name);
 }
 
 static int check_end(struct journal_reading *r)
@@ -271,8 +287,7 @@ static int check_end(struct journal_reading *r)
     if (r->end.segment >= r->greatest)
         return EMBD_OK;
     journal_file_name(r->name, r->config.shard, r->end.segment + 1);
-    return embd__error_set(r->e, EMBD_CORRUPT, "journal '%s' is missing; others behind it are there",
-                           r->name);
+    return damaged(r, 0, "it is missing; others behind it are there");
 }
 
 static void drop_before(struct journal_reading *r, uint64_t first)
@@ -317,7 +332,7 @@ int journal_reading_open(const struct journal_config *config, struct journal_rea
 
 static int finish(struct journal_reading *r)
 {
-    if (r->e->status != EMBD_OK || check_end(r) != EMBD_OK)
+    if (r->e->status != EMBD_OK || check_end(r) != EMBD_OK || r->is_over)
         return r->e->status;
     drop_before(r, r->first);
     r->is_over = true;
@@ -333,7 +348,7 @@ int journal_reading_next(struct journal_reading *r, uint8_t **bytes_out, struct 
         if (r->fd >= 0) {
             if (read_record(r, bytes_out, record_out))
                 return EMBD_OK;
-            if (end_segment(r) != EMBD_OK)
+            if (end_segment(r) != EMBD_OK || r->is_over)
                 return e->status;
             unmap_segment(r);
         }

@@ -28,6 +28,8 @@ static const struct metric shard_metrics[] = {
      1},
     {"loading_total_bytes", "embd_shard_loading_total_bytes",
      "Bytes of the journal it replays; 0 when it has.", GAUGE, 1},
+    {"journal_damages", "embd_journal_damages",
+     "Times that damage of the shard's journal was accepted, and what followed it dropped.", GAUGE, 1},
     {"tables", "embd_tables", "Tables of the shard.", GAUGE, 1},
     {"keys_pulled", "embd_keys_pulled_total", "Keys of answered pulls.", COUNTER, 1},
     {"keys_hit", "embd_keys_hit_total", "Pulled keys with a row, of pulls that ask for statuses.",

@@ -129,6 +129,11 @@ int base_make(struct shard *shard, struct embd__error *e)
 {
     if (shard->journal == NULL || shard->n_journaled > 0 || !journal_wants_base(shard->journal))
         return EMBD_OK;
+    return base_make_now(shard, e);
+}
+
+int base_make_now(struct shard *shard, struct embd__error *e)
+{
     struct base *b = malloc(sizeof *b);
     if (b == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a journal's base");

@@ -6,5 +6,7 @@
 
 /* Where it is worth it, and nothing is under way. After an error the journal is as it was. */
 int base_make(struct shard *shard, struct embd__error *e);
+/* Whether it is worth it or not; nothing may be under way. */
+int base_make_now(struct shard *shard, struct embd__error *e);
 
 #endif

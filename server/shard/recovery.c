@@ -25,6 +25,7 @@ static struct journal_config config_of(const struct shard *shard)
         .data_dir = shard->data_dir,
         .shard = shard->config.index,
         .n_shards = shard->config.n_shards,
+        .accepts_damage = shard->config.accepts_journal_damage,
         .wake = shard->config.wake,
         .wake_arg = shard->config.wake_arg,
     };
@@ -106,6 +107,16 @@ static int take_record(struct shard *shard, uint8_t *bytes, const struct record 
                            shard->config.index, (unsigned long long)record->position, own.text);
 }
 
+/* What is kept becomes a base, with which all that is damaged goes. */
+static int accept_damage(struct shard *shard, const struct journal_config *config,
+                         const struct journal_damage *damage, struct embd__error *e)
+{
+    if (journal_damage_note(config, damage, e) != EMBD_OK || base_make_now(shard, e) != EMBD_OK)
+        return e->status;
+    shard->n_damages++;
+    return EMBD_OK;
+}
+
 /* All records are replayed: the journal goes on behind them. */
 static int finish(struct shard *shard, struct embd__error *e)
 {
@@ -114,8 +125,11 @@ static int finish(struct shard *shard, struct embd__error *e)
     struct embd__error base = {.status = EMBD_OK};
     journal_reading_close(shard->reading, &end);
     shard->reading = NULL;
-    if (journal_open(&config, &end, &shard->journal, e) != EMBD_OK)
+    if (journal_damage_count(&config, &shard->n_damages, e) != EMBD_OK ||
+        journal_open(&config, &end, &shard->journal, e) != EMBD_OK)
         return e->status;
+    if (end.is_damaged)
+        return accept_damage(shard, &config, &end.damage, e);
     if (base_make(shard, &base) != EMBD_OK) /* a full disk may have room again later */
         fprintf(stderr, "embd: %s\n", base.text);
     return EMBD_OK;

@@ -23,6 +23,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"loading", shard->is_loading},
         {"loading_bytes", loaded},
         {"loading_total_bytes", to_load},
+        {"journal_damages", shard->n_damages},
         {"tables", shard->tables.n},
         {"keys_pulled", c->keys_pulled},
         {"keys_hit", c->keys_hit},

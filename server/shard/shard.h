@@ -32,6 +32,7 @@ struct shard_config {
     const char *const *admin_hosts; /* [n_shards] "host:port" of admin listeners on TCP, "" where there is none; NULL: none */
     const struct store_ops *store;
     const char *data_dir;              /* snapshots go there; NULL: snapshot is refused */
+    bool accepts_journal_damage;       /* drops what follows it, instead of failing */
     bool is_first;                     /* of its process: the one that commits snapshots */
     void (*drain)(void *arg);          /* asks the process to drain; any thread */
     void *drain_arg;

@@ -59,6 +59,7 @@ struct shard {
     bool is_loading;                 /* requests that touch tables are refused */
     bool has_failed;                 /* and will be, since the loading did */
     uint32_t changed_table;          /* id, of the last record */
+    uint64_t n_damages;              /* of the journal that were accepted, ever */
     int data_dir; /* descriptor of config.data_dir, or -1 */
     struct access *access; /* a share; NULL: no tokens */
     struct shard_map *map; /* that config's lists are of; NULL: the caller's */

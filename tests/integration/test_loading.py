@@ -116,8 +116,10 @@ class Loading(unittest.TestCase):
         with Embd("--data-dir", self.data, ready_s=120) as server:
             self.check(server)
 
-    def test_damage_ends_it_with_a_sentence(self):
+    def test_damage_ends_it_with_a_sentence_unless_it_is_accepted(self):
         name = os.path.join(self.data, "journal.0.00000001")
+        copy = tempfile.mkdtemp(prefix="embd-loading-")
+        self.addCleanup(shutil.rmtree, copy)
         with open(name, "r+b") as journal:
             journal.seek(3000)
             byte = journal.read(1)
@@ -127,11 +129,22 @@ class Loading(unittest.TestCase):
         try:
             self.assertEqual(server.wait(60), 1)
             self.assertIn("journal 'journal.0.00000001' is damaged at offset", server.log())
+            self.assertIn("--accept-journal-damage", server.log())
+            shutil.copy(name, copy)
         finally:
             server.kill()
             with open(name, "r+b") as journal:
                 journal.seek(3000)
                 journal.write(byte)
+        with Embd("--data-dir", copy, "--accept-journal-damage", "--http", "off") as server, wire.connect(server) as peer:
+            self.assertIn("was accepted at offset", server.log())
+            figures, tables = peer.call("stats", {})[0].values()
+            self.assertEqual(figures["journal_damages"], 1)
+            self.assertEqual([table["stats"]["rows"] for table in tables], [0])  # what came before the first push
+        with open(os.path.join(copy, "journal.0.damage"), encoding="ascii") as note:
+            self.assertIn("damage of journal 'journal.0.00000001' was accepted at offset", note.read())
+        with Embd("--data-dir", copy) as server:
+            self.assertEqual(server.stop(), 0)
 
 
 if __name__ == "__main__":

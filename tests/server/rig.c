@@ -20,6 +20,12 @@ static void on_drain(void *arg)
 void rig_open(struct rig *rig, const struct store_ops *ops, uint32_t index, uint32_t n_shards,
               const char *data_dir)
 {
+    rig_open_damaged(rig, ops, index, n_shards, data_dir, false);
+}
+
+void rig_open_damaged(struct rig *rig, const struct store_ops *ops, uint32_t index,
+                     uint32_t n_shards, const char *data_dir, bool accepts_damage)
+{
     static const char *const addresses[] = {"127.0.0.1:7700", "127.0.0.1:7701", "127.0.0.1:7702"};
     static const char *const admin_addresses[] = {"/run/embd/0.sock", "/run/embd/1.sock", ""};
     memset(rig, 0, sizeof *rig);
@@ -32,6 +38,7 @@ void rig_open(struct rig *rig, const struct store_ops *ops, uint32_t index, uint
         .admin_addresses = admin_addresses,
         .store = ops,
         .data_dir = data_dir,
+        .accepts_journal_damage = accepts_damage,
         .is_first = index == 0,
         .drain = on_drain,
         .drain_arg = rig,

@@ -271,6 +271,86 @@ static void a_changed_byte_before_the_last_record_refuses_to_start(void **state)
     sample_free(&s);
 }
 
+static void expect_note(const char *dir, int n)
+{
+    char path[128], line[320];
+    snprintf(path, sizeof path, "%s/journal.0.damage", dir);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (int i = 0; i < n; i++) {
+        assert_non_null(fgets(line, sizeof line, file));
+        assert_non_null(strstr(line, "damage of journal 'journal.0.0000000"));
+        assert_non_null(strstr(line, "was accepted at offset "));
+        assert_non_null(strstr(line, " bytes were dropped"));
+    }
+    assert_null(fgets(line, sizeof line, file));
+    fclose(file);
+}
+
+static void remove_journals(const char *dir)
+{
+    static const char *const names[] = {"00000001", "00000002", "00000003", "damage"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/journal.0.%s", dir, names[i]);
+        unlink(path);
+    }
+}
+
+/* The pushes before the damage and no others, whatever is there the next time. */
+static void expect_kept(struct sample *s, int n_kept, bool accepts, int n_damages)
+{
+    struct rig rig;
+    rig_open_damaged(&rig, &store_host, 0, 1, s->dir, accepts);
+    assert_int_equal(figure(&rig, NULL, "journal_damages"), n_damages);
+    assert_int_equal(figure(&rig, NULL, "tables"), n_kept >= 0);
+    if (n_kept >= 0) {
+        image_check(&rig, "a", &s->images[n_kept]);
+        push_two(&rig, "a", (float)(n_kept + 1));
+        image_check(&rig, "a", &s->images[n_kept + 1]);
+    }
+    rig_close(&rig);
+}
+
+static void where_damage_is_accepted_what_follows_it_goes_and_a_note_stays(void **state)
+{
+    (void)state;
+    static struct sample s;
+    sample_new(&s);
+    for (size_t at = 0; at < s.ends[N_PUSHES - 1]; at += 5) {
+        int n_kept = -1;
+        while (s.ends[n_kept + 1] <= at)
+            n_kept++;
+        remove_journals(s.dir);
+        s.whole.data[at] ^= 4;
+        write_journal(s.dir, &s.whole, s.whole.n);
+        s.whole.data[at] ^= 4;
+        expect_damage(&s, at);
+        expect_kept(&s, n_kept, true, 1);
+        expect_note(s.dir, 1);
+        if (n_kept >= 0 && n_kept + 2 <= N_PUSHES)
+            expect_kept(&s, n_kept + 1, false, 1);
+    }
+    sample_free(&s);
+}
+
+/* What was torn is no damage, and what is whole is kept. */
+static void a_journal_without_damage_is_read_whole_though_damage_is_accepted(void **state)
+{
+    (void)state;
+    static struct sample s;
+    struct rig rig;
+    sample_new(&s);
+    write_journal(s.dir, &s.whole, s.ends[N_PUSHES] - 1);
+    expect_kept(&s, N_PUSHES - 1, true, 0);
+    sample_free(&s);
+    sample_new(&s);
+    rig_open_damaged(&rig, &store_host, 0, 1, s.dir, true);
+    image_check(&rig, "a", &s.images[N_PUSHES]);
+    rig_close(&rig);
+    sample_free(&s);
+}
+
 static void a_journal_of_another_number_of_shards_refuses_to_start(void **state)
 {
     (void)state;
@@ -461,14 +541,6 @@ static void copy_segment(const char *dir, uint64_t from, uint64_t to)
     assert_int_equal(system(command), 0);
 }
 
-static void remove_segment(const char *dir, uint64_t number)
-{
-    char path[160], name[64];
-    journal_file_name(name, 0, number);
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    assert_int_equal(unlink(path), 0);
-}
-
 static void damage(const char *dir, uint64_t number, off_t offset)
 {
     char path[160], name[64], byte = 0x55;
@@ -538,11 +610,18 @@ static void a_journal_that_has_grown_long_begins_anew_and_holds_the_same(void **
     assert_false(has_segment(dir, 1));
     rig_close(&rig);
     copy_segment(dir, 2, 4);
-    check_refused(dir, "00000003' is missing");
-    remove_segment(dir, 4);
-    damage(dir, 2, 200);
+    check_refused(dir, "it is missing; others behind it are there");
+    rig_open_damaged(&rig, &store_host, 0, 1, dir, true);
+    image_check(&rig, "a", &a);
+    assert_false(has_segment(dir, 4));
+    rig_close(&rig);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    image_check(&rig, "a", &a);
+    assert_false(has_segment(dir, 2));
+    rig_close(&rig);
+    damage(dir, 5, 200);
     check_refused(dir, "in the base");
-    damage(dir, 2, 20);
+    damage(dir, 5, 20);
     check_refused(dir, "no base");
     image_fini(&a);
     image_fini(&empty);
@@ -570,6 +649,8 @@ int main(void)
         cmocka_unit_test(a_replay_evicts_and_admits_as_the_first_time),
         cmocka_unit_test(a_tail_torn_at_any_byte_is_cut),
         cmocka_unit_test(a_changed_byte_before_the_last_record_refuses_to_start),
+        cmocka_unit_test(where_damage_is_accepted_what_follows_it_goes_and_a_note_stays),
+        cmocka_unit_test(a_journal_without_damage_is_read_whole_though_damage_is_accepted),
         cmocka_unit_test(a_journal_of_another_number_of_shards_refuses_to_start),
         cmocka_unit_test(a_full_disk_refuses_a_push_before_any_effect_and_recovers),
         cmocka_unit_test(kept_and_unkept_tables_do_not_change_in_one_request),
