@@ -154,14 +154,14 @@ static void test_no_memory_to_evict(void **state)
 
 /* The device has no memory for more than `room` rows: a push that asks for statuses is told so key
  * by key, in the order of the keys, and one that does not changes nothing. */
-static void push_beyond(struct pair *pair, uint64_t room, uint64_t first, uint32_t n)
+static void push_beyond(struct pair *pair, uint64_t room, uint32_t n)
 {
     struct batch batch;
     struct outcome outcome;
     uint64_t *keys = malloc(n * sizeof *keys);
     float *grads = calloc((size_t)n * 24, sizeof *grads);
     for (uint32_t i = 0; i < n; i++)
-        keys[i] = first + i / 2 * 7;
+        keys[i] = 2000000 + i / 2 * 7;
     batch_of(&batch, keys, n);
     assert_int_equal(push(pair, &batch, grads, &outcome), EMBD_NO_MEMORY);
     pair_compare(pair);
@@ -179,47 +179,48 @@ static void push_beyond(struct pair *pair, uint64_t room, uint64_t first, uint32
     free(grads);
 }
 
+static void push_new(struct pair *pair, uint64_t first)
+{
+    struct batch batch;
+    draw(&batch, first);
+    pair_push(pair, &batch, EMBD_F32, true);
+    batch_free(&batch);
+}
+
+/* And when there is memory again, it goes on. */
+static void grow_again(struct pair *pair)
+{
+    push_new(pair, 3000000);
+    pair_compare(pair);
+    assert_true(pair->model->n_rows == pair->store->n_rows && pair->store->n_rows > 2 * N);
+    pair_close(pair);
+}
+
 static void test_full_rows(void **state)
 {
     (void)state;
     embd_schema schema = small_schema();
-    struct batch batch;
     struct pair pair;
     pair_open(&pair, "cuda", &schema, 3);
-    draw(&batch, 0);
-    pair_push(&pair, &batch, EMBD_F32, false);
+    push_new(&pair, 0);
     stand_in_is_full = true;
-    push_beyond(&pair, pair.store->capacity, 2000000, 1000);
+    push_beyond(&pair, pair.store->capacity, 1000);
     stand_in_is_full = false;
-    batch_free(&batch);
-    draw(&batch, 3000000);
-    pair_push(&pair, &batch, EMBD_F32, true);
-    pair_compare(&pair);
-    assert_true(pair.model->n_rows == pair.store->n_rows && pair.store->n_rows > 2 * N);
-    batch_free(&batch);
-    pair_close(&pair);
+    grow_again(&pair);
 }
 
 static void test_full_entries(void **state)
 {
     (void)state;
     embd_schema schema = small_schema();
-    struct batch batch;
     struct pair pair;
     pair_open(&pair, "cuda", &schema, 3);
-    draw(&batch, 0);
-    pair_push(&pair, &batch, EMBD_F32, false);
+    push_new(&pair, 0);
     stand_in_block_max = 130000; /* less than the entries have */
     assert_true(pair.store->n_entries_max < pair.store->capacity);
-    push_beyond(&pair, pair.store->n_entries_max, 2000000, 500);
+    push_beyond(&pair, pair.store->n_entries_max, 500);
     stand_in_block_max = UINT64_MAX;
-    batch_free(&batch);
-    draw(&batch, 3000000);
-    pair_push(&pair, &batch, EMBD_F32, true);
-    pair_compare(&pair);
-    assert_true(pair.model->n_rows == pair.store->n_rows && pair.store->n_rows > 2 * N);
-    batch_free(&batch);
-    pair_close(&pair);
+    grow_again(&pair);
 }
 
 /* Every later call is answered with the first failure, also when the device seems well again. */
