@@ -59,14 +59,31 @@ static void wrong(struct embd__error *e, uint32_t part, const char *field, uint6
                     field, (unsigned long long)value, (unsigned long long)expected);
 }
 
+/* n < 0: the reader has said what is wrong. */
+static void check_count(struct exchange *x, int n)
+{
+    uint32_t expected = ask_of(x)->n_cuts;
+    if (n >= 0 && (uint32_t)n != expected)
+        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has %d parts; %u are expected", n,
+                        expected);
+}
+
+/* What an erase and a push answer of a part's keys. */
+static void check_keys(struct exchange *x, uint32_t part, uint32_t n_keys, bool has_status)
+{
+    const struct cut *cut = &ask_of(x)->cuts[part];
+    if (n_keys != cut->n_keys)
+        wrong(&x->error, part, "keys", n_keys, cut->n_keys);
+    if (has_status != cut->has_status)
+        wrong(&x->error, part, "status", has_status, cut->has_status);
+}
+
 static void on_pull_answer(struct exchange *x, struct reader *reader)
 {
     struct ask *ask = ask_of(x);
     struct part_answer answers[ASK_CUTS_MAX];
     int n = embd__pull_answer_read(reader, answers, ASK_CUTS_MAX);
-    if (n >= 0 && (uint32_t)n != ask->n_cuts)
-        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has %d parts; %u are expected", n,
-                        ask->n_cuts);
+    check_count(x, n);
     for (uint32_t i = 0; n >= 0 && x->error.status == EMBD_OK && i < ask->n_cuts; i++) {
         const struct cut *cut = &ask->cuts[i];
         uint32_t dim = ask->call->works[cut->work].dim;
@@ -86,16 +103,9 @@ static void on_erase_answer(struct exchange *x, struct reader *reader)
     struct ask *ask = ask_of(x);
     struct erase_answer answers[ASK_CUTS_MAX];
     int n = embd__erase_answer_read(reader, answers, ASK_CUTS_MAX);
-    if (n >= 0 && (uint32_t)n != ask->n_cuts)
-        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has %d parts; %u are expected", n,
-                        ask->n_cuts);
-    for (uint32_t i = 0; n >= 0 && x->error.status == EMBD_OK && i < ask->n_cuts; i++) {
-        const struct cut *cut = &ask->cuts[i];
-        if (answers[i].n_keys != cut->n_keys)
-            wrong(&x->error, i, "keys", answers[i].n_keys, cut->n_keys);
-        if ((answers[i].statuses != NULL) != cut->has_status)
-            wrong(&x->error, i, "status", answers[i].statuses != NULL, cut->has_status);
-    }
+    check_count(x, n);
+    for (uint32_t i = 0; n >= 0 && x->error.status == EMBD_OK && i < ask->n_cuts; i++)
+        check_keys(x, i, answers[i].n_keys, answers[i].statuses != NULL);
 }
 
 /* Applied before, when the answer was lost, and with it what became of the keys. */
@@ -115,16 +125,9 @@ static void on_push_answer(struct exchange *x, struct reader *reader)
         forget_statuses(ask);
         return;
     }
-    if (n >= 0 && (uint32_t)n != ask->n_cuts)
-        embd__error_set(&x->error, EMBD_PROTOCOL, "the answer has %d parts; %u are expected", n,
-                        ask->n_cuts);
-    for (uint32_t i = 0; n >= 0 && x->error.status == EMBD_OK && i < ask->n_cuts; i++) {
-        const struct cut *cut = &ask->cuts[i];
-        if (answers[i].n_keys != cut->n_keys)
-            wrong(&x->error, i, "keys", answers[i].n_keys, cut->n_keys);
-        if ((answers[i].statuses != NULL) != cut->has_status)
-            wrong(&x->error, i, "status", answers[i].statuses != NULL, cut->has_status);
-    }
+    check_count(x, n);
+    for (uint32_t i = 0; n >= 0 && x->error.status == EMBD_OK && i < ask->n_cuts; i++)
+        check_keys(x, i, answers[i].n_keys, answers[i].statuses != NULL);
 }
 
 static const struct {

@@ -21,10 +21,8 @@ static const struct argp_option ping_options[] = {
 static int parse_ping(int key, char *arg, struct argp_state *state)
 {
     struct ping *ping = state->input;
-    if (key == ARGP_KEY_ARG)
-        argp_error(state, "takes no argument, but got '%s'", arg);
     if (key != 'c')
-        return ARGP_ERR_UNKNOWN;
+        return parse_no_argument(key, arg, state);
     if (!read_uint(arg, 1000000, &ping->count) || ping->count == 0)
         argp_error(state, "--count is '%s'; it can be 1 to 1000000", arg);
     return 0;

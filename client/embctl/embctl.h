@@ -77,11 +77,20 @@ extern const struct argp globals_argp;
  * one that it may have itself. Exits on a usage error or --help. */
 void parse_command(const struct argp *argp, int argc, char **argv, void *input);
 
+/* A flag's value; exits where it is no number from `least` to a day. */
+double parse_seconds(struct argp_state *state, const char *flag, const char *arg, double least);
+
+/* The default of a parser: refuses arguments, and knows no key. */
+int parse_no_argument(int key, char *arg, struct argp_state *state);
+
 /* For commands without arguments or options of their own. `doc` as in struct argp. */
 void parse_no_arguments(const char *doc, int argc, char **argv);
 
 /* Reads a whole unsigned number, decimal or 0x..., at most `max`. */
 bool read_uint(const char *text, uint64_t max, uint64_t *out);
+
+/* Of a view that is shown again and again, in seconds. */
+#define SHORTEST_INTERVAL 0.05
 
 void wait_seconds(double seconds);
 

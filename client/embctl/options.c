@@ -32,14 +32,14 @@ static void set_output(struct argp_state *state, const char *arg)
     globals.json = !strcmp(arg, "json");
 }
 
-static void set_deadline(struct argp_state *state, const char *arg)
+double parse_seconds(struct argp_state *state, const char *flag, const char *arg, double least)
 {
     char *end;
     errno = 0;
     double seconds = strtod(arg, &end);
-    if (errno || end == arg || *end || !(seconds >= 0.001 && seconds <= 86400.0))
-        argp_error(state, "--deadline is '%s'; it can be 0.001 to 86400 seconds", arg);
-    globals.deadline_ms = (uint32_t)(seconds * 1000.0);
+    if (errno || end == arg || *end || !(seconds >= least && seconds <= 86400.0))
+        argp_error(state, "%s is '%s'; it can be %g to 86400 seconds", flag, arg, least);
+    return seconds;
 }
 
 static int parse(int key, char *arg, struct argp_state *state)
@@ -52,7 +52,7 @@ static int parse(int key, char *arg, struct argp_state *state)
         set_output(state, arg);
         return 0;
     case OPTION_DEADLINE:
-        set_deadline(state, arg);
+        globals.deadline_ms = (uint32_t)(parse_seconds(state, "--deadline", arg, 0.001) * 1000.0);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -71,7 +71,7 @@ void parse_command(const struct argp *argp, int argc, char **argv, void *input)
     argp_parse(&whole, argc, argv, 0, NULL, input);
 }
 
-static int parse_nothing(int key, char *arg, struct argp_state *state)
+int parse_no_argument(int key, char *arg, struct argp_state *state)
 {
     if (key != ARGP_KEY_ARG)
         return ARGP_ERR_UNKNOWN;
@@ -81,7 +81,7 @@ static int parse_nothing(int key, char *arg, struct argp_state *state)
 
 void parse_no_arguments(const char *doc, int argc, char **argv)
 {
-    const struct argp argp = {.parser = parse_nothing, .doc = doc};
+    const struct argp argp = {.parser = parse_no_argument, .doc = doc};
     parse_command(&argp, argc, argv, NULL);
 }
 

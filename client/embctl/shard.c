@@ -161,11 +161,8 @@ static int parse_wait(int key, char *arg, struct argp_state *state)
         if (!read_uint(arg, 86400, &wait->timeout_s))
             argp_error(state, "--timeout is '%s'; it can be 0 to 86400 seconds", arg);
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "takes no argument, but got '%s'", arg);
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_no_argument(key, arg, state);
     }
 }
 

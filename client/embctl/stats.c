@@ -323,7 +323,6 @@ static const struct argp_option options[] = {
 static int parse(int key, char *arg, struct argp_state *state)
 {
     struct stats_arguments *a = state->input;
-    char *end = NULL;
     switch (key) {
     case 't':
         a->table = arg;
@@ -332,23 +331,18 @@ static int parse(int key, char *arg, struct argp_state *state)
         a->all = true;
         return 0;
     case 'w':
-        a->interval = arg ? strtod(arg, &end) : 2.0;
-        if (arg && (end == arg || *end || !(a->interval >= 0.05 && a->interval <= 86400.0)))
-            argp_error(state, "--watch is '%s'; it can be 0.05 to 86400 seconds", arg);
+        a->interval = arg ? parse_seconds(state, "--watch", arg, SHORTEST_INTERVAL) : 2.0;
         return 0;
     case 'c':
         if (!read_uint(arg, UINT64_MAX, &a->count) || a->count == 0)
             argp_error(state, "--count is '%s'; it can be 1 or more", arg);
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "takes no argument, but got '%s'", arg);
         return 0;
     case ARGP_KEY_END:
         if (a->count && a->interval == 0)
             argp_error(state, "--count belongs to --watch");
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_no_argument(key, arg, state);
     }
 }
 

@@ -256,22 +256,16 @@ static const struct argp_option options[] = {
 static int parse(int key, char *arg, struct argp_state *state)
 {
     struct arguments *a = state->input;
-    char *end = NULL;
     switch (key) {
     case 'i':
-        a->interval = strtod(arg, &end);
-        if (end == arg || *end || !(a->interval >= 0.05 && a->interval <= 86400.0))
-            argp_error(state, "--interval is '%s'; it can be 0.05 to 86400 seconds", arg);
+        a->interval = parse_seconds(state, "--interval", arg, SHORTEST_INTERVAL);
         return 0;
     case 'c':
         if (!read_uint(arg, UINT64_MAX, &a->count) || a->count == 0)
             argp_error(state, "--count is '%s'; it can be 1 or more", arg);
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "takes no argument, but got '%s'", arg);
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_no_argument(key, arg, state);
     }
 }
 

@@ -186,11 +186,8 @@ static int parse_trace(int key, char *arg, struct argp_state *state)
         if (!read_uint(arg, 1000000, &a->n) || a->n == 0)
             argp_error(state, "--requests is '%s'; it can be 1 to 1000000", arg);
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "takes no argument, but got '%s'", arg);
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_no_argument(key, arg, state);
     }
 }
 
