@@ -17,7 +17,7 @@
 #include "json_values.h"
 #include "partfile.h"
 
-#define MANIFEST_FORMAT 1
+#define MANIFEST_FORMAT 2 /* the newest. 1 has no id and no writers; dumps are written so */
 #define MANIFEST_PARTS  65536u /* of one table: far more than shards */
 
 /* How a manifest with a checksum ends, in place of "\n}". */
@@ -75,6 +75,33 @@ static json_t *blobs_to_json(const struct manifest *manifest, int *failed)
     return blobs;
 }
 
+/* Likewise. */
+static json_t *writers_to_json(const struct manifest *manifest, int *failed)
+{
+    char xxh3[17];
+    json_t *list = manifest->n_writers > 0 && manifest->id != 0 ? json_array() : NULL;
+    for (uint32_t i = 0; list != NULL && i < manifest->n_writers; i++) {
+        const struct manifest_writers *w = &manifest->writers[i];
+        snprintf(xxh3, sizeof xxh3, "%016" PRIx64, w->xxh3);
+        *failed |= json_array_append_new(
+            list, json_pack("{s:o, s:o, s:s}", "shard", embd__json_u64(w->shard), "bytes",
+                            embd__json_u64(w->bytes), "xxh3", xxh3));
+    }
+    return list;
+}
+
+/* Likewise. */
+static json_t *id_to_json(const struct manifest *manifest, int *failed)
+{
+    char id[17];
+    if (manifest->id == 0)
+        return NULL;
+    snprintf(id, sizeof id, "%016" PRIx64, manifest->id);
+    json_t *json = json_string(id);
+    *failed |= json == NULL;
+    return json;
+}
+
 static json_t *manifest_to_json(const struct manifest *manifest)
 {
     json_t *tables = json_array();
@@ -82,14 +109,20 @@ static json_t *manifest_to_json(const struct manifest *manifest)
     for (uint32_t i = 0; i < manifest->n_tables; i++)
         failed |= json_array_append_new(tables, table_to_json(&manifest->tables[i]));
     json_t *blobs = blobs_to_json(manifest, &failed);
+    json_t *writers = writers_to_json(manifest, &failed);
+    json_t *id = id_to_json(manifest, &failed);
     if (failed) {
+        json_decref(id);
         json_decref(tables);
         json_decref(blobs);
+        json_decref(writers);
         return NULL;
     }
-    return json_pack("{s:i, s:s, s:s, s:o, s:o, s:o*}", "format", MANIFEST_FORMAT, "kind",
-                     manifest->kind, "embd_version", manifest->embd_version, "shards",
-                     embd__json_u64(manifest->n_shards), "tables", tables, "blobs", blobs);
+    return json_pack("{s:i, s:s, s:s, s:o*, s:o, s:o, s:o*, s:o*}", "format",
+                     manifest->id != 0 ? MANIFEST_FORMAT : 1, "kind", manifest->kind,
+                     "embd_version", manifest->embd_version, "id", id, "shards",
+                     embd__json_u64(manifest->n_shards), "tables", tables, "writers", writers,
+                     "blobs", blobs);
 }
 
 /* `text` with the checksum; NULL for NULL or out of memory. */
@@ -125,15 +158,29 @@ static void read_file_name(struct members *m, struct manifest_part *part)
         embd__error_set(m->error, EMBD_CORRUPT, "%s 'file' is no plain file name", m->what);
 }
 
-static uint64_t read_xxh3(struct members *m)
+static uint64_t read_hex(struct members *m, const char *name)
 {
     char text[17];
-    embd__member_str(m, "xxh3", text, sizeof text);
+    embd__member_str(m, name, text, sizeof text);
     if (m->error->status == EMBD_OK &&
         (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16))
-        embd__error_set(m->error, EMBD_CORRUPT, "%s 'xxh3' is no number of 16 hexadecimal digits",
-                        m->what);
+        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is no number of 16 hexadecimal digits",
+                        m->what, name);
     return strtoull(text, NULL, 16);
+}
+
+static uint64_t read_xxh3(struct members *m)
+{
+    return read_hex(m, "xxh3");
+}
+
+/* Not 0: that is none. */
+static uint64_t read_id(struct members *m)
+{
+    uint64_t id = read_hex(m, "id");
+    if (id == 0)
+        embd__error_set(m->error, EMBD_CORRUPT, "%s 'id' is 0, which is none", m->what);
+    return id;
 }
 
 /* An error when `name` is in `seen` already. */
@@ -255,6 +302,41 @@ static void read_blobs(struct members *m, struct manifest *out)
     json_decref(seen);
 }
 
+static void read_one_writers(const json_t *object, uint32_t i, struct manifest *out, json_t *seen,
+                             struct embd__error *e)
+{
+    struct members m;
+    char what[32], shard[16];
+    struct manifest_writers *w = &out->writers[i];
+    snprintf(what, sizeof what, "manifest writers[%u]", i);
+    embd__members_open(&m, object, what, e);
+    w->shard = (uint32_t)embd__member_u64(&m, "shard", out->n_shards - 1);
+    w->bytes = embd__member_u64(&m, "bytes", UINT32_MAX);
+    w->xxh3 = read_xxh3(&m);
+    embd__members_end(&m);
+    snprintf(shard, sizeof shard, "%u", w->shard);
+    see(seen, shard, "manifest writers of shard", e);
+}
+
+static void read_writers(struct members *m, struct manifest *out)
+{
+    size_t n;
+    if (json_object_get(m->object, "writers") == NULL)
+        return;
+    const json_t *list = embd__member_array(m, "writers", LIMIT_SHARDS, &n);
+    if (list == NULL || m->error->status != EMBD_OK)
+        return;
+    json_t *seen = json_object();
+    out->writers = calloc(n ? n : 1, sizeof *out->writers);
+    if (out->writers == NULL || seen == NULL)
+        embd__error_set(m->error, EMBD_NO_MEMORY, "no memory for %zu writers of a manifest", n);
+    else
+        out->n_writers = (uint32_t)n;
+    for (uint32_t i = 0; i < out->n_writers && m->error->status == EMBD_OK; i++)
+        read_one_writers(json_array_get(list, i), i, out, seen, m->error);
+    json_decref(seen);
+}
+
 /* Whether the text ends as a sealed one does, after a last line break of an editor's or none; then
  * its checksum has to be right. */
 static bool is_sealed(const char *text, size_t n, struct embd__error *e)
@@ -290,9 +372,9 @@ static void read_manifest(const json_t *json, bool is_sealed, struct manifest *o
     struct members m;
     embd__members_open(&m, json, "the manifest", e);
     uint64_t format = embd__member_u64(&m, "format", UINT64_MAX);
-    if (e->status == EMBD_OK && format != MANIFEST_FORMAT)
+    if (e->status == EMBD_OK && (format == 0 || format > MANIFEST_FORMAT))
         embd__error_set(e, EMBD_UNSUPPORTED,
-                        "the manifest's 'format' is %llu, this version reads %d",
+                        "the manifest's 'format' is %llu, this version reads 1 to %d",
                         (unsigned long long)format, MANIFEST_FORMAT);
     embd__member_str(&m, "kind", out->kind, sizeof out->kind);
     if (e->status == EMBD_OK && strcmp(out->kind, "dump") != 0 &&
@@ -304,6 +386,10 @@ static void read_manifest(const json_t *json, bool is_sealed, struct manifest *o
     if (e->status == EMBD_OK && out->n_shards == 0)
         embd__error_set(e, EMBD_CORRUPT, "the manifest's 'shards' is 0, below the minimum of 1");
     read_tables(&m, out);
+    if (e->status == EMBD_OK && format > 1) {
+        out->id = read_id(&m);
+        read_writers(&m, out);
+    }
     read_blobs(&m, out);
     check_seal(&m, is_sealed);
     embd__members_end(&m);
@@ -334,6 +420,7 @@ void embd__manifest_fini(struct manifest *manifest)
         free(manifest->tables[i].parts);
     }
     free(manifest->tables);
+    free(manifest->writers);
     free(manifest->blobs);
     memset(manifest, 0, sizeof *manifest);
 }

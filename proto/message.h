@@ -37,9 +37,9 @@
     X(TRACE, "trace", LISTENER_ADMIN)                                                                  \
     X(TICK, "tick", LISTENER_DATA)                                                                     \
     X(WRITER, "writer", LISTENER_DATA)                                                                 \
-    X(WRITERS, "writers", LISTENER_NONE)
+    X(WRITERS, "writers", LISTENER_ADMIN)
 
-enum listener { LISTENER_NONE, LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
+enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {
 #define METHOD_ENUM(id, name, listener) METHOD_##id,
     METHOD_LIST(METHOD_ENUM)

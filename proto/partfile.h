@@ -58,14 +58,23 @@ struct manifest_blob {
 /* Its file name; false, and "", where the name is not [a-z0-9][a-z0-9_-]{0,62}. No part file has such a name. */
 bool embd__manifest_blob_file(char out[MANIFEST_BLOB_FILE], const char *name);
 
+/* How far a shard's writers had come: the file SHARD.writers (writersfile.h). */
+struct manifest_writers {
+    uint32_t shard;
+    uint64_t bytes, xxh3; /* of the whole file */
+};
+
 struct manifest {
     char kind[16]; /* "dump" or "snapshot" */
     char embd_version[16];
     uint32_t n_shards; /* of the cluster it was taken from */
+    uint64_t id;       /* of the cut, the same for all processes; 0: format 1, which has none */
     struct manifest_table *tables;
     uint32_t n_tables;
     struct manifest_blob *blobs; /* snapshots only; NULL where there are none */
     uint32_t n_blobs;
+    struct manifest_writers *writers; /* snapshots of format 2; NULL where there are none */
+    uint32_t n_writers;
 };
 
 /* JSON text, malloc'd; NULL: out of memory. 64-bit integers as JSON integers, xxh3 as 16 hex digits. */

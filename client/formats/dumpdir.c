@@ -201,6 +201,11 @@ static int compare_blobs(const struct dump_share *a, const struct dump_share *b,
 static int compare_shares(const struct dump_share *a, const struct dump_share *b,
                           struct embd__error *e)
 {
+    if (a->manifest.id != b->manifest.id)
+        return embd__error_set(e, EMBD_CORRUPT,
+                               "%s is of the cut %016" PRIx64 ", %s of %016" PRIx64
+                               "; they are no one snapshot",
+                               a->path, a->manifest.id, b->path, b->manifest.id);
     if (a->manifest.n_shards != b->manifest.n_shards)
         return embd__error_set(e, EMBD_CORRUPT,
                                "%s is of %" PRIu32 " shards, %s of %" PRIu32
@@ -301,6 +306,8 @@ void embd__dumpdir_totals(const struct dump_dir *dir, const char *only, embd_dum
         }
         for (uint32_t j = 0; !only && j < manifest->n_blobs; j++)
             out->bytes += manifest->blobs[j].bytes;
+        for (uint32_t j = 0; !only && j < manifest->n_writers; j++)
+            out->bytes += manifest->writers[j].bytes;
     }
 }
 

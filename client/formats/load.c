@@ -2,7 +2,7 @@
  *
  * The happy path: open and verify the whole directory; check that no table of the cluster is in the
  * way; create the tables; read the parts once more, sending each row to the shard that owns its key
- * here, in blocks (scatter.h); set the step counters last. What can fail: the data (then nothing
+ * here, in blocks (scatter.h); set the step counters, and last the writers' streams. What can fail: the data (then nothing
  * has changed), a table in the way (likewise), or a shard while rows are sent: the tables that this
  * load created are then dropped again. */
 #include <inttypes.h>
@@ -12,6 +12,7 @@
 #include "admin.h"
 #include "partread.h"
 #include "scatter.h"
+#include "streams.h"
 #include "vacancy.h"
 #include "verify.h"
 
@@ -137,6 +138,8 @@ static int fill(struct load *l, embd_progress *progress, void *arg, embd_dump_re
     int status = embd__dumpdir_each(&l->dir, l->only, create_table, l);
     if (status == EMBD_OK)
         status = embd__dumpdir_each(&l->dir, l->only, load_table, l);
+    if (status == EMBD_OK && !l->only) /* a stream may have pushed to all tables */
+        status = embd__streams_load(l->client, &l->dir);
     if (status == EMBD_OK)
         status = embd__ticker_end(&l->ticker, l->e);
     if (status)

@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "admin.h"
 #include "cut.h"
@@ -25,7 +26,8 @@
 #define WRITE_DEADLINE_MS 3600000u
 /* Parts in one commit request: each has at most some 250 bytes of a header of LIMIT_HEADER_BYTES.
  */
-#define COMMIT_PARTS 12u
+#define COMMIT_PARTS   12u
+#define COMMIT_WRITERS 48u /* and these have 60 */
 
 struct written_part {
     char table[EMBD_NAME_MAX + 1];
@@ -38,6 +40,7 @@ struct snapshot {
     struct embd__error *e; /* the client's */
     const char *name;
     const embd_snapshot_options *options;
+    uint64_t id; /* of the cut; no other snapshot has it */
     uint32_t n_shards, n_begun; /* shards that were asked to begin */
     bool *is_first;             /* [n_shards] of its process */
     bool *has_committed;        /* [n_shards] there is nothing to abort any more */
@@ -45,6 +48,7 @@ struct snapshot {
     struct written_part *parts; /* of the shards of one process after the other */
     uint32_t n_parts;
     uint32_t *ends; /* [n_shards] parts up to and with this shard's */
+    struct manifest_writers *writers; /* [n_shards] of the shards that answered `write` */
     embd_dump_report report;
 };
 
@@ -128,12 +132,25 @@ static void read_part(struct snapshot *s, struct reader *r, const msgpack_object
     s->report.bytes += w->part.bytes;
 }
 
+static void read_writers(struct snapshot *s, struct fields *answer, uint32_t shard)
+{
+    struct fields f;
+    struct manifest_writers *w = &s->writers[shard];
+    embd__field_map(answer, "writers", &f, "writers");
+    w->shard = (uint32_t)embd__field_uint(&f, "shard", shard, shard, FIELD_REQUIRED);
+    w->bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
+    w->xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, 0);
+    embd__fields_end(&f);
+    s->report.bytes += w->bytes;
+}
+
 static int read_parts(struct snapshot *s, struct reader *r, uint32_t shard)
 {
     struct fields f;
     const msgpack_object *items = NULL;
     embd__read_fields(&f, r, "snapshot");
     uint32_t n = embd__field_list(&f, "parts", LIMIT_TABLES, &items);
+    read_writers(s, &f, shard);
     if (embd__fields_end(&f))
         return s->e->status;
     struct written_part *grown = realloc(s->parts, ((size_t)s->n_parts + n + 1) * sizeof *grown);
@@ -174,11 +191,11 @@ static void write_part(struct msg *m, const struct written_part *w)
     embd__msg_field_uint(m, "step", w->step);
 }
 
-static int commit_some(struct snapshot *s, uint32_t shard, uint32_t first, uint32_t n, bool more)
+static int commit_some(struct snapshot *s, uint32_t shard, uint32_t first, uint32_t n)
 {
-    struct msg *m = phase_begin(s, "commit", more ? 2 : 1);
-    if (more)
-        embd__msg_field_bool(m, "more", true);
+    struct msg *m = phase_begin(s, "commit", 3);
+    embd__msg_field_uint(m, "id", s->id);
+    embd__msg_field_bool(m, "more", true);
     embd__msg_str(m, "parts");
     embd__msg_array(m, n);
     for (uint32_t i = 0; i < n; i++)
@@ -186,18 +203,43 @@ static int commit_some(struct snapshot *s, uint32_t shard, uint32_t first, uint3
     return ask(s, shard);
 }
 
-/* The parts of the process whose first shard this is, in as many requests as they need. */
+/* Writers of shards first .. first + n. */
+static int commit_writers(struct snapshot *s, uint32_t shard, uint32_t first, uint32_t n, bool more)
+{
+    struct msg *m = phase_begin(s, "commit", 4);
+    embd__msg_field_uint(m, "id", s->id);
+    embd__msg_field_bool(m, "more", more);
+    embd__msg_str(m, "parts");
+    embd__msg_array(m, 0);
+    embd__msg_str(m, "writers");
+    embd__msg_array(m, n);
+    for (uint32_t i = first; i < first + n; i++) {
+        embd__msg_map(m, 3);
+        embd__msg_field_uint(m, "shard", i);
+        embd__msg_field_uint(m, "bytes", s->writers[i].bytes);
+        embd__msg_field_uint(m, "xxh3", s->writers[i].xxh3);
+    }
+    return ask(s, shard);
+}
+
+/* The parts of the process whose first shard this is, then its shards' writers, in as many requests as
+ * they need. */
 static int commit(struct snapshot *s, uint32_t shard)
 {
-    uint32_t last = shard, at = shard ? s->ends[shard - 1] : 0;
-    while (last + 1 < s->n_shards && !s->is_first[last + 1])
-        last++;
-    for (bool more = true; more;) {
-        uint32_t left = s->ends[last] - at, n = left < COMMIT_PARTS ? left : COMMIT_PARTS;
-        more = n < left;
-        if (commit_some(s, shard, at, n, more))
+    uint32_t end = shard + 1, at = shard ? s->ends[shard - 1] : 0;
+    while (end < s->n_shards && !s->is_first[end])
+        end++;
+    for (uint32_t left = s->ends[end - 1] - at; left > 0;) {
+        uint32_t n = left < COMMIT_PARTS ? left : COMMIT_PARTS;
+        if (commit_some(s, shard, at, n))
             return s->e->status;
         at += n;
+        left -= n;
+    }
+    for (uint32_t first = shard, n; first < end; first += n) {
+        n = end - first < COMMIT_WRITERS ? end - first : COMMIT_WRITERS;
+        if (commit_writers(s, shard, first, n, first + n < end))
+            return s->e->status;
     }
     return EMBD_OK;
 }
@@ -303,6 +345,9 @@ static void order_parts(struct snapshot *s)
 
 static int run(struct snapshot *s)
 {
+    while (s->id == 0)
+        if (getrandom(&s->id, sizeof s->id, 0) != sizeof s->id)
+            return embd__error_set(s->e, EMBD_IO, "the system gives no random numbers");
     for (; s->n_begun < s->n_shards; s->n_begun++)
         if (begin(s, s->n_begun))
             return s->e->status;
@@ -348,7 +393,8 @@ EMBD_API int embd_snapshot(embd_client *client, const char *name,
     s.has_committed = calloc(s.n_shards, sizeof *s.has_committed);
     s.is_later = calloc(s.n_shards, sizeof *s.is_later);
     s.ends = calloc(s.n_shards, sizeof *s.ends);
-    int status = s.is_first && s.has_committed && s.is_later && s.ends
+    s.writers = calloc(s.n_shards, sizeof *s.writers);
+    int status = s.is_first && s.has_committed && s.is_later && s.ends && s.writers
                      ? run_or_abort(&s)
                      : embd__error_set(s.e, EMBD_NO_MEMORY, "no memory for a snapshot");
     if (status == EMBD_OK && report_out)
@@ -357,6 +403,7 @@ EMBD_API int embd_snapshot(embd_client *client, const char *name,
     free(s.has_committed);
     free(s.is_later);
     free(s.ends);
+    free(s.writers);
     free(s.parts);
     return status;
 }

@@ -1,6 +1,6 @@
 /* verify.c - embd_verify: checks a dump or snapshot directory without a server.
  *
- * Manifest first (dumpdir.h), then every blob and part file from its first to its last byte
+ * Manifest first (dumpdir.h), then every blob, list of streams and part file from its first to its last byte
  * (partread.h). The first difference ends it: damaged data is not used, however little of it is
  * damaged. */
 #include <stdio.h>
@@ -8,6 +8,7 @@
 
 #include "blobs.h"
 #include "partread.h"
+#include "streams.h"
 #include "verify.h"
 
 static int verify_part(const struct dump_share *share, const struct manifest_part *part,
@@ -44,7 +45,7 @@ static int verify_blobs(const struct dump_share *share, struct ticker *ticker,
 static int verify_share(const struct dump_share *share, const char *only, struct ticker *ticker,
                         struct embd__error *e)
 {
-    if (!only && verify_blobs(share, ticker, e))
+    if (!only && (verify_blobs(share, ticker, e) || embd__streams_verify(share, e)))
         return e->status;
     for (uint32_t i = 0; i < share->manifest.n_tables; i++) {
         const struct manifest_table *table = &share->manifest.tables[i];

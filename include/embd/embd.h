@@ -591,8 +591,8 @@ EMBD_API int embd_dump(embd_client *client, const char *table, const char *dir, 
  * exists must be empty and of the same definition (EMBD_EXISTS). `table` NULL: all of them. A snapshot that several server
  * processes wrote is loaded from one directory that holds theirs as sub-directories; EMBD_INVALID names a shard whose rows
  * are in none of them. Checksums are verified first: EMBD_CORRUPT names the file and what differs, and nothing is changed.
- * The progress of that is told first; rows_done then begins again from 0. After a later failure the tables that this call
- * created are dropped again. */
+ * The progress of that is told first; rows_done then begins again from 0. With all tables of a snapshot come the streams of
+ * its pushers. After a later failure the tables that this call created are dropped again. */
 EMBD_API int embd_load(embd_client *client, const char *table, const char *dir, embd_progress *progress,
                        void *arg, embd_dump_report *report_out);
 

@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "whole.h"
+
 /* Owner: the thread that started it, but for what is marked. */
 struct writing {
     struct part_rows rows; /* first; the writing thread's */
@@ -71,6 +73,7 @@ static void *run(void *arg)
 {
     struct writing *w = arg;
     const struct writing_config *config = w->config;
+    whole_write(config->dir, config->file.name, config->file.bytes, config->file.n, &w->error);
     for (uint32_t i = 0; i < config->n_tables && w->error.status == EMBD_OK; i++)
         part_write(config->dir, config->schemas[i], config->shard, &w->rows, &w->parts[i],
                    &w->error);

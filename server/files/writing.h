@@ -14,8 +14,16 @@ struct writing_block {
     struct embd__error error; /* not EMBD_OK: there are no rows, and writing ends with this */
 };
 
+/* A small file that goes along with the parts. */
+struct writing_file {
+    const char *name;
+    const void *bytes; /* [n] */
+    uint64_t n;
+};
+
 struct writing_config {
     int dir;
+    struct writing_file file;
     uint32_t shard, n_tables;
     const embd_schema *const *schemas; /* [n_tables] */
     void (*wake)(void *arg);           /* a block is empty, or all is written; from the thread */

@@ -391,6 +391,11 @@ void journal_wait(struct journal *journal)
     pthread_mutex_unlock(&journal->lock);
 }
 
+uint64_t journal_position(const struct journal *journal)
+{
+    return journal->position;
+}
+
 void journal_forget(struct journal *journal, const struct request *request)
 {
     for (int i = 0; i < 3; i++)

@@ -97,6 +97,8 @@ struct journal_group *journal_written(struct journal *journal);
 void journal_give_back(struct journal *journal);
 /* Waits until the group handed over is written. */
 void journal_wait(struct journal *journal);
+/* How many records it has; none may be on its way. */
+uint64_t journal_position(const struct journal *journal);
 /* The request is going; its record stays. */
 void journal_forget(struct journal *journal, const struct request *request);
 

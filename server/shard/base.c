@@ -146,23 +146,3 @@ int base_make_now(struct shard *shard, struct embd__error *e)
     free(b);
     return e->status;
 }
-
-/* ---- back ---- */
-
-int handle_writers(struct call *call)
-{
-    struct fields f;
-    struct writers *writers = &call->shard->journaled_writers;
-    embd__read_fields(&f, &call->reader, "writers");
-    uint64_t n = embd__field_uint(&f, "writers", 0, WRITERS_MAX, FIELD_REQUIRED);
-    if (embd__fields_end(&f) != EMBD_OK)
-        return call->error.status;
-    const struct push_writer *list =
-        embd__read_bin(&call->reader, "writers", n * sizeof *list);
-    if (embd__reader_end(&call->reader) != EMBD_OK ||
-        writers_restore(writers, list, (uint32_t)n, &call->error) != EMBD_OK)
-        return call->error.status;
-    embd__msg_result(call->answer, call->reader.msgid);
-    embd__msg_map(call->answer, 0);
-    return EMBD_OK;
-}

@@ -34,6 +34,7 @@ struct cut {
     struct snapshot_written *written;  /* [n] */
     const embd_schema **schemas;       /* [n] */
     struct manifest_part *parts;       /* [n] */
+    struct snapshot_streams streams;
     struct writing_config config;
     struct writing *writing; /* NULL: over; the tables are thawed then */
     struct cut_arrays arrays[WRITING_BLOCKS];
@@ -56,6 +57,7 @@ static void cut_free(struct cut *cut)
         free(cut->arrays[i].memory);
     if (cut->config.dir >= 0)
         close(cut->config.dir);
+    free(cut->streams.bytes);
     free(cut->written);
     free(cut->schemas);
     free(cut->parts);
@@ -105,8 +107,11 @@ static int start(struct cut *cut, struct embd__error *e)
 {
     const struct shard_config *config = &cut->shard->config;
     cut->config.dir = snapshot_open(cut->shard->data_dir, cut->name, e);
-    if (cut->config.dir < 0 || freeze(cut, e) != EMBD_OK)
+    if (cut->config.dir < 0 || freeze(cut, e) != EMBD_OK ||
+        snapshot_writers(cut->shard, &cut->streams, e) != EMBD_OK)
         return e->status;
+    cut->config.file = (struct writing_file){cut->streams.file, cut->streams.bytes,
+                                             cut->streams.part.bytes};
     cut->config.shard = config->index;
     cut->config.n_tables = cut->n;
     cut->config.schemas = cut->schemas;
@@ -190,7 +195,8 @@ static void answer(struct cut *cut)
     struct embd__error e = cut->error;
     cut->waiting = NULL;
     if (e.status == EMBD_OK) {
-        snapshot_write_answer(&request->answer, request->frame->msgid, cut->written, cut->n);
+        snapshot_write_answer(&request->answer, request->frame->msgid, cut->written, cut->n,
+                              &cut->streams.part);
         embd__msg_end(&request->answer);
     }
     if (!shard->config.is_first || e.status != EMBD_OK)

@@ -48,7 +48,7 @@ static const struct method_entry {
     [METHOD_TRACE] = {handle_trace, TOUCH_NOTHING, true, true},
     [METHOD_TICK] = {handle_tick, TOUCH_NOTHING, false, false},
     [METHOD_WRITER] = {handle_writer, TOUCH_READS, false, false},
-    [METHOD_WRITERS] = {handle_writers, TOUCH_NOTHING, false, false}, /* in journals only */
+    [METHOD_WRITERS] = {handle_writers, TOUCH_STRUCTURE, false, false},
 };
 
 uint64_t clock_ns(void)

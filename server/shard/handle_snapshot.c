@@ -19,6 +19,7 @@
 #include "part.h"
 #include "snapshot.h"
 #include "state.h"
+#include "whole.h"
 
 enum phase {
     PHASE_BEGIN,
@@ -36,10 +37,15 @@ static const char *const phase_names[PHASES] = {"begin",  "cut",   "write", "blo
 /* ---- write ---- */
 
 void snapshot_write_answer(struct msg *m, uint32_t msgid, const struct snapshot_written *written,
-                           uint32_t n)
+                           uint32_t n, const struct manifest_writers *writers)
 {
     embd__msg_result(m, msgid);
-    embd__msg_map(m, 1);
+    embd__msg_map(m, 2);
+    embd__msg_str(m, "writers");
+    embd__msg_map(m, 3);
+    embd__msg_field_uint(m, "shard", writers->shard);
+    embd__msg_field_uint(m, "bytes", writers->bytes);
+    embd__msg_field_uint(m, "xxh3", writers->xxh3);
     embd__msg_str(m, "parts");
     embd__msg_array(m, n);
     for (uint32_t i = 0; i < n; i++) {
@@ -56,9 +62,20 @@ void snapshot_write_answer(struct msg *m, uint32_t msgid, const struct snapshot_
     }
 }
 
+static int write_writers(struct call *call, int dir, struct manifest_writers *out)
+{
+    struct snapshot_streams streams = {.bytes = NULL};
+    if (snapshot_writers(call->shard, &streams, &call->error) == EMBD_OK)
+        whole_write(dir, streams.file, streams.bytes, streams.part.bytes, &call->error);
+    free(streams.bytes);
+    *out = streams.part;
+    return call->error.status;
+}
+
 static int write_tables(struct call *call, int dir, struct snapshot_written *written)
 {
     const struct shard *shard = call->shard;
+    struct manifest_writers writers;
     for (uint32_t i = 0; i < shard->tables.n; i++) {
         struct table *table = shard->tables.by_name[i];
         struct store_stats stats;
@@ -69,7 +86,9 @@ static int write_tables(struct call *call, int dir, struct snapshot_written *wri
                                  &written[i].part, &call->error) != EMBD_OK)
             return call->error.status;
     }
-    snapshot_write_answer(call->answer, call->reader.msgid, written, shard->tables.n);
+    if (write_writers(call, dir, &writers) != EMBD_OK)
+        return call->error.status;
+    snapshot_write_answer(call->answer, call->reader.msgid, written, shard->tables.n, &writers);
     return EMBD_OK;
 }
 
@@ -146,6 +165,7 @@ void snapshot_forget(struct snapshot_parts *parts)
     for (uint32_t i = 0; i < parts->n_tables; i++)
         free(parts->tables[i].parts);
     free(parts->tables);
+    free(parts->writers);
     XXH3_freeState(parts->blob_hash);
     *parts = (struct snapshot_parts){0};
 }
@@ -225,6 +245,40 @@ static int read_part(struct call *call, int dir, const msgpack_object *item)
     return add_part(call, table, &part, step);
 }
 
+static int read_writers(struct call *call, int dir, const msgpack_object *item)
+{
+    struct fields f;
+    struct snapshot_parts *parts = &call->shard->snapshot;
+    struct manifest_writers writers;
+    struct stat st;
+    char file[WRITERSFILE_NAME];
+    embd__list_map(&call->reader, item, &f, "snapshot writers");
+    writers.shard = (uint32_t)embd__field_uint(&f, "shard", 0, call->shard->config.n_shards - 1,
+                                               FIELD_REQUIRED);
+    writers.bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
+    writers.xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
+    if (embd__fields_end(&f) != EMBD_OK)
+        return call->error.status;
+    for (uint32_t i = 0; i < parts->n_writers; i++)
+        if (parts->writers[i].shard == writers.shard)
+            return embd__error_set(&call->error, EMBD_INVALID,
+                                   "snapshot writers of shard %u are told twice", writers.shard);
+    embd__writersfile_name(file, writers.shard);
+    if (fstatat(dir, file, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return embd__error_set(&call->error, EMBD_IO, "snapshot '%s': %s", file, strerror(errno));
+    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != writers.bytes)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "snapshot writers '%s' bytes: %llu, the file has %lld", file,
+                               (unsigned long long)writers.bytes, (long long)st.st_size);
+    struct manifest_writers *grown =
+        realloc(parts->writers, (parts->n_writers + 1) * sizeof *grown);
+    if (grown == NULL)
+        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the list of writers");
+    parts->writers = grown;
+    grown[parts->n_writers++] = writers;
+    return EMBD_OK;
+}
+
 /* The schemas of the tables as they are now, under the hold. */
 static int fill_schemas(struct call *call, struct snapshot_parts *parts)
 {
@@ -245,10 +299,13 @@ static int write_manifest(struct call *call, int dir)
         .kind = "snapshot",
         .embd_version = EMBD_VERSION,
         .n_shards = call->shard->config.n_shards,
+        .id = parts->id,
         .tables = parts->tables,
         .n_tables = parts->n_tables,
         .blobs = parts->blobs,
         .n_blobs = parts->n_blobs,
+        .writers = parts->writers,
+        .n_writers = parts->n_writers,
     };
     if (snapshot_check_blobs(parts, dir, &call->error) != EMBD_OK ||
         fill_schemas(call, parts) != EMBD_OK)
@@ -256,25 +313,35 @@ static int write_manifest(struct call *call, int dir)
     char *text = embd__manifest_write(&manifest);
     if (text == NULL)
         return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the manifest");
-    snapshot_write_file(dir, "manifest.json", text, &call->error);
+    whole_write(dir, "manifest.json", text, strlen(text), &call->error);
     free(text);
     return call->error.status;
 }
 
-static int commit_shard(struct call *call, const char *name, const msgpack_object *items,
-                        uint32_t n, bool more)
+/* What one commit request tells. */
+struct commit_fields {
+    const msgpack_object *parts, *writers; /* [n_parts], [n_writers] */
+    uint32_t n_parts, n_writers;
+    uint64_t id;
+    bool more;
+};
+
+static int commit_shard(struct call *call, const char *name, const struct commit_fields *fields)
 {
     struct snapshot_parts *parts = &call->shard->snapshot;
     int dir = snapshot_open(call->shard->data_dir, name, &call->error);
     if (dir < 0)
         return call->error.status;
-    for (uint32_t i = 0; i < n && call->error.status == EMBD_OK; i++)
-        read_part(call, dir, &items[i]);
-    if (call->error.status == EMBD_OK && !more && write_manifest(call, dir) == EMBD_OK &&
+    parts->id = fields->id;
+    for (uint32_t i = 0; i < fields->n_parts && call->error.status == EMBD_OK; i++)
+        read_part(call, dir, &fields->parts[i]);
+    for (uint32_t i = 0; i < fields->n_writers && call->error.status == EMBD_OK; i++)
+        read_writers(call, dir, &fields->writers[i]);
+    if (call->error.status == EMBD_OK && !fields->more && write_manifest(call, dir) == EMBD_OK &&
         snapshot_publish(call->shard->data_dir, name, &call->error) == EMBD_OK)
         call->shard->counters.snapshots++;
     close(dir);
-    if (call->error.status != EMBD_OK || !more) {
+    if (call->error.status != EMBD_OK || !fields->more) {
         snapshot_forget(parts);
         if (cut_is_of(call->shard, name))
             cut_end(call->shard, EMBD_CLOSED, "it was committed");
@@ -325,16 +392,18 @@ int handle_snapshot(struct call *call)
     struct embd__error *e = &call->error;
     struct fields f;
     char name[128];
-    const msgpack_object *items = NULL;
-    uint32_t n = 0, n_kept = 0;
-    bool more = false;
+    uint32_t n_kept = 0;
+    struct commit_fields commit = {.n_parts = 0};
     struct blob_fields blob;
     embd__read_fields(&f, &call->reader, "snapshot");
     embd__field_str(&f, "name", name, sizeof name, NULL);
     enum phase phase = (enum phase)embd__field_enum(&f, "phase", phase_names, PHASES, -1);
     if (phase == PHASE_COMMIT) {
-        n = embd__field_list(&f, "parts", LIMIT_ELEMENTS, &items);
-        more = embd__field_bool(&f, "more", false);
+        commit.n_parts = embd__field_list(&f, "parts", LIMIT_ELEMENTS, &commit.parts);
+        if (embd__field_has(&f, "writers"))
+            commit.n_writers = embd__field_list(&f, "writers", LIMIT_ELEMENTS, &commit.writers);
+        commit.id = embd__field_uint(&f, "id", 0, UINT64_MAX, 0);
+        commit.more = embd__field_bool(&f, "more", false);
     }
     if (phase == PHASE_BLOB)
         read_blob(call, &f, &blob);
@@ -353,7 +422,7 @@ int handle_snapshot(struct call *call)
     if (phase == PHASE_ABORT && cut_is_of(call->shard, name))
         cut_end(call->shard, EMBD_CLOSED, "it was aborted");
     if (phase == PHASE_COMMIT)
-        commit_shard(call, name, items, n, more);
+        commit_shard(call, name, &commit);
     else if (phase == PHASE_BLOB)
         take_blob(call, name, &blob.piece);
     else if (phase == PHASE_BEGIN)

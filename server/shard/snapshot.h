@@ -7,6 +7,7 @@
 
 #include "partfile.h"
 #include "tables.h"
+#include "writersfile.h"
 
 /* One table's part of this shard. */
 struct snapshot_written {
@@ -15,11 +16,21 @@ struct snapshot_written {
     uint64_t step;
 };
 
+/* The streams of a shard's writers at the cut, as the bytes of a file. */
+struct snapshot_streams {
+    char file[WRITERSFILE_NAME];
+    struct manifest_writers part;
+    void *bytes; /* malloc'd, [part.bytes] */
+};
+
 /* What commit has been told so far, and the blobs there are. */
 struct snapshot_parts {
+    uint64_t id; /* 0: not told */
     struct manifest_table *tables; /* [LIMIT_TABLES] or NULL; schemas are filled in at the end */
     char names[LIMIT_TABLES][EMBD_NAME_MAX + 1];
     uint32_t n_tables;
+    struct manifest_writers *writers; /* [n_writers] */
+    uint32_t n_writers;
     struct manifest_blob blobs[EMBD_BLOBS_MAX];
     uint32_t n_blobs;
     XXH3_state_t *blob_hash; /* of the last one, while more of it is to come; else NULL */
@@ -37,8 +48,6 @@ int snapshot_check_name(const char *name, struct embd__error *e);
 int snapshot_begin(int data_dir, const char *name, struct embd__error *e);
 /* A descriptor of NAME.tmp, to be closed; negative on failure. */
 int snapshot_open(int data_dir, const char *name, struct embd__error *e);
-/* Writes and syncs a whole file that must not be there yet. */
-int snapshot_write_file(int dir, const char *file, const char *text, struct embd__error *e);
 /* Takes the next `bytes` of a blob into `dir`; offset 0 begins it. The last ones end it: it is
  * synced, and its checksum compared with `xxh3`. EMBD_INVALID: out of turn, or a name that is none;
  * EMBD_EXISTS, EMBD_TOO_LARGE, EMBD_CORRUPT, EMBD_IO. */
@@ -68,8 +77,12 @@ int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_
 /* Writes the part of a table that does not change meanwhile, as part_write (part.h). */
 int snapshot_write_table(int dir, const struct store_ops *ops, const struct table *table,
                          uint32_t shard, struct manifest_part *out, struct embd__error *e);
+/* The writers that the shard knows now. EMBD_NO_MEMORY. */
+struct shard;
+int snapshot_writers(const struct shard *shard, struct snapshot_streams *out,
+                     struct embd__error *e);
 /* The answer to `write`. */
 void snapshot_write_answer(struct msg *m, uint32_t msgid, const struct snapshot_written *written,
-                           uint32_t n);
+                           uint32_t n, const struct manifest_writers *writers);
 
 #endif

@@ -65,32 +65,6 @@ int snapshot_open(int data_dir, const char *name, struct embd__error *e)
     return dir >= 0 ? dir : fail(staged, "open the directory", e);
 }
 
-static int write_text(int fd, const char *file, const char *text, struct embd__error *e)
-{
-    size_t left = strlen(text);
-    while (left > 0) {
-        ssize_t n = write(fd, text, left);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return fail(file, "write", e);
-        text += n;
-        left -= (size_t)n;
-    }
-    return fsync(fd) == 0 ? EMBD_OK : fail(file, "sync", e);
-}
-
-int snapshot_write_file(int dir, const char *file, const char *text, struct embd__error *e)
-{
-    int fd = openat(dir, file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return fail(file, "create", e);
-    write_text(fd, file, text, e);
-    if (close(fd) != 0)
-        fail(file, "close", e);
-    return e->status;
-}
-
 static int sync_staged(int data_dir, const char *name, struct embd__error *e)
 {
     int dir = snapshot_open(data_dir, name, e);

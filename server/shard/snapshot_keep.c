@@ -72,7 +72,7 @@ static char *read_text(int fd, uint64_t *bytes_out, struct timespec *when, struc
 static bool open_manifest(int data_dir, const char *name, int *fd_out, struct embd__error *e)
 {
     char file[SNAPSHOT_NAME_MAX + sizeof "/manifest.json"];
-    snprintf(file, sizeof file, "%s/manifest.json", name);
+    snprintf(file, sizeof file, "%.*s/manifest.json", SNAPSHOT_NAME_MAX, name);
     *fd_out = openat(data_dir, file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (*fd_out < 0 && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
         fail(file, "open", e);

@@ -33,10 +33,14 @@ def push_slots(wire, table, key, gradient):
               struct.pack("<3H", 0, 1, 2), floats([gradient] * 6))
 
 
-def journaled_push(wire, table, sequence, key_list):
+def numbered_push(wire, table, sequence, key_list, gradients):
     part = {"table": table, "keys": len(key_list)}
     return wire.call("push", {"parts": [part], "writer": {**WRITER, "sequence": sequence}}, keys(key_list),
-                     floats([float(sequence), -1.0] * len(key_list)))
+                     floats(gradients))
+
+
+def journaled_push(wire, table, sequence, key_list):
+    return numbered_push(wire, table, sequence, key_list, [float(sequence), -1.0] * len(key_list))
 
 
 def make_journal(folder):
@@ -68,12 +72,15 @@ def main(folder):
                     push(wire, ids["recent"], range(step, step + 3), [1.0, -1.0] * 3)
                 for key in (1, 1, 2):
                     push_slots(wire, ids["slotted"], key, 0.25)
+                for sequence in (1, 2):
+                    numbered_push(wire, ids["items"], sequence, [4], [0.25] * 3)
             embctl(server, "dump", "--all", os.path.join(folder, "dump"))
             embctl(server, "snapshot", "snapshot", "--blob", "step=" + scratch("step"))
             shutil.move(scratch("data/snapshot"), os.path.join(folder, "snapshot"))
         make_journal(scratch("journal"))
         shutil.copytree(scratch("journal"), os.path.join(folder, "journal"))
-        expected = {"copies": rows(os.path.join(folder, "dump")), "journal": rows(scratch("journal.dump"))}
+        expected = {"copies": rows(os.path.join(folder, "dump")), "journal": rows(scratch("journal.dump")),
+                    "last push": 2}
     with open(os.path.join(folder, "expected.json"), "w", encoding="ascii") as file:
         json.dump(expected, file, indent=1)
         file.write("\n")

@@ -199,7 +199,7 @@ def case_s0_23_a_snapshot_carries_the_trainers_files():
             embctl(server, "table", "create", "t", "--dim", 2)
             report = embctl_json(server, "snapshot", "job", "--blob", "dense=" + write(scratch("w"), dense), "--blob",
                                  "step=" + write(scratch("s"), b"9000\n"), "-b", "empty=/dev/null")["snapshot"][0]
-            assert report["bytes"] == 20_000_008 + 2 * 88, report
+            assert report["bytes"] == 20_000_008 + 2 * 88 + 2 * 64, report
             listed = embctl_json(None, "blobs", scratch("data/job"))
             assert listed == {"blobs": [{"blob": "dense", "bytes": 20_000_003}, {"blob": "step", "bytes": 5},
                                         {"blob": "empty", "bytes": 0}]}, listed

@@ -118,7 +118,7 @@ def case_the_manifest_has_to_be_whole(server, scratch):
         edit(bad("manifest.json"), lambda m: m["tables"][0]["parts"][0].update(file="../items.0.part"))
         refused(server, scratch, "manifest.json")
     with Copy(scratch) as bad:
-        edit(bad("manifest.json"), lambda m: m.update(format=2))
+        edit(bad("manifest.json"), lambda m: m.update(format=99))
         refused(server, scratch, "format", code=REFUSED)
     with Copy(scratch) as bad:
         edit(bad("manifest.json"), lambda m: m["tables"][0]["schema"].update(dim=0))

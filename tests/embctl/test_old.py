@@ -6,7 +6,7 @@ import shutil
 
 from embctl import REFUSED, Embd, Scratch, embctl, embctl_json, run_cases
 from make_old import WRITER, journaled_push, rows
-from wire import Wire
+from wire import Wire, connect
 
 OLD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "old")
 
@@ -24,9 +24,12 @@ def versions(what):
     return found
 
 
-def loads(path, expected, shards):
+def loads(path, expected, shards, last=0):
     with Scratch() as scratch, Embd(shards=shards) as server:
         embctl(server, "load", path)
+        for shard in range(shards):
+            with connect(server, shard) as wire:
+                assert wire.call("writer", WRITER)[0]["other"] == last
         embctl(server, "dump", "--all", scratch("again"))
         found = rows(scratch("again"))
         assert found == expected, f"{path}: {found}, expected {expected}"
@@ -36,8 +39,10 @@ def case_dumps_and_snapshots_of_earlier_versions_verify_and_load():
     for what in ("dump", "snapshot"):
         for path, expected in versions(what):
             embctl(None, "verify", path)
+            with open(os.path.join(path, "..", "expected.json"), encoding="ascii") as file:
+                last = json.load(file).get("last push", 0) if what == "snapshot" else 0
             for shards in (1, 2):
-                loads(path, expected, shards)
+                loads(path, expected, shards, last)
             assert embctl_json(None, "inspect", path)["tables"]
 
 

@@ -107,6 +107,37 @@ static void a_manifest_without_a_checksum_reads_back(void **state)
     reads_back(golden);
 }
 
+static void an_id_and_writers_make_it_format_2_and_are_read_back(void **state)
+{
+    struct manifest m, out;
+    struct manifest_table table;
+    struct manifest_part parts[2];
+    struct manifest_writers writers[2] = {{1, 64, UINT64_MAX}, {0, 96, 1}};
+    struct embd__error e = {0};
+    (void)state;
+    make(&m, &table, parts);
+    m.id = 0xfedcba9876543210;
+    m.writers = writers;
+    m.n_writers = 2;
+    char *text = embd__manifest_write(&m);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "\"format\": 2"));
+    assert_int_equal(embd__manifest_read(text, strlen(text), &out, &e), EMBD_OK);
+    assert_true(out.id == m.id);
+    assert_int_equal(out.n_writers, 2);
+    for (int i = 0; i < 2; i++)
+        assert_true(out.writers[i].shard == writers[i].shard &&
+                    out.writers[i].bytes == writers[i].bytes &&
+                    out.writers[i].xxh3 == writers[i].xxh3);
+    embd__manifest_fini(&out);
+    free(text);
+    writers[0].shard = 0;
+    text = embd__manifest_write(&m);
+    assert_int_equal(embd__manifest_read(text, strlen(text), &out, &e), EMBD_CORRUPT);
+    assert_non_null(strstr(e.text, "there twice"));
+    free(text);
+}
+
 static void blobs_are_written_and_read_back(void **state)
 {
     struct manifest m, out;
@@ -166,8 +197,9 @@ static void refused(const char *from, const char *to, int status, const char *wh
 static void what_a_manifest_says_is_checked(void **state)
 {
     (void)state;
-    refused("\"format\": 1", "\"format\": 2", EMBD_UNSUPPORTED,
-            "'format' is 2, this version reads 1");
+    refused("\"format\": 1", "\"format\": 2", EMBD_CORRUPT, "the manifest has no 'id', which is required");
+    refused("\"format\": 1", "\"format\": 3", EMBD_UNSUPPORTED,
+            "'format' is 3, this version reads 1 to 2");
     refused("\"format\": 1,", "", EMBD_CORRUPT, "the manifest has no 'format', which is required");
     refused("\"dump\"", "\"dumb\"", EMBD_CORRUPT, "'kind' is 'dumb'");
     refused("\"shards\": 2", "\"shards\": 0", EMBD_CORRUPT, "'shards' is 0");
@@ -283,6 +315,7 @@ int main(void)
         cmocka_unit_test(a_manifest_has_its_golden_text),
         {"S2.6 a manifest reads back", a_manifest_reads_back, NULL, NULL, NULL},
         cmocka_unit_test(a_manifest_without_a_checksum_reads_back),
+        cmocka_unit_test(an_id_and_writers_make_it_format_2_and_are_read_back),
         cmocka_unit_test(blobs_are_written_and_read_back),
         cmocka_unit_test(every_flipped_bit_of_a_manifest_is_refused),
         cmocka_unit_test(a_checksum_stands_at_the_end_or_nowhere),

@@ -1,0 +1,231 @@
+/* streams.c - see streams.h.
+ *
+ * A push goes to every shard under one number, and is in a snapshot on all shards or on none. So where
+ * all shards say the same of a stream, that is true of its rows however they are shared out anew. What they say
+ * differently (a writer that numbers its pushes by shard, or one that some have forgotten) is left out: the
+ * next push of such a stream is told so, and none is applied twice. */
+#include "streams.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "admin.h"
+#include "plainfile.h"
+#include "writersfile.h"
+
+#define KINDS 2 /* of tables that are not journaled, and of those that are */
+
+/* One shard's. */
+struct shard_streams {
+    uint8_t *bytes; /* of the file, malloc'd; NULL: none */
+    struct writersfile head;
+};
+
+struct streams {
+    embd_client *client;
+    struct embd__error *e; /* the client's */
+    uint32_t n;            /* shards of the snapshot */
+    struct shard_streams *shards;
+    struct push_writer *list; /* [capacity] being sent */
+    uint64_t capacity;
+};
+
+/* ---- files ---- */
+
+static int check(const char *path, const uint8_t *bytes, const struct manifest_writers *w,
+                 uint32_t n_shards, struct writersfile *head_out, struct embd__error *e)
+{
+    struct embd__error inner = {0};
+    uint64_t xxh3 = XXH3_64bits(bytes, (size_t)w->bytes);
+    if (xxh3 != w->xxh3)
+        return embd__error_set(e, EMBD_CORRUPT,
+                               "%s: has the checksum %016" PRIx64 ", the manifest says %016" PRIx64,
+                               path, xxh3, w->xxh3);
+    if (embd__writersfile_read(bytes, w->bytes, head_out, &inner))
+        return embd__error_set(e, inner.status, "%s: %s", path, inner.text);
+    if (head_out->shard != w->shard || head_out->n_shards != n_shards)
+        return embd__error_set(e, EMBD_CORRUPT,
+                               "%s: is of shard %" PRIu32 " of %" PRIu32
+                               ", the manifest says %" PRIu32 " of %" PRIu32,
+                               path, head_out->shard, head_out->n_shards, w->shard, n_shards);
+    return EMBD_OK;
+}
+
+/* NULL: the error is set. */
+static uint8_t *read_file(const struct dump_share *share, const struct manifest_writers *w,
+                          struct writersfile *head_out, struct embd__error *e)
+{
+    struct plain_file file;
+    char name[WRITERSFILE_NAME];
+    uint8_t *bytes = NULL;
+    embd__writersfile_name(name, w->shard);
+    if (embd__plain_open(&file, share->path, name, e))
+        return NULL;
+    if (file.bytes != w->bytes)
+        embd__error_set(e, EMBD_CORRUPT, "%s: has %" PRIu64 " bytes, the manifest says %" PRIu64,
+                        file.path, file.bytes, w->bytes);
+    else if (!(bytes = malloc((size_t)w->bytes + 1)))
+        embd__error_set(e, EMBD_NO_MEMORY, "%s: no memory for its %" PRIu64 " bytes", file.path,
+                        w->bytes);
+    else if (embd__plain_read(&file, 0, bytes, w->bytes, e) == EMBD_OK)
+        check(file.path, bytes, w, share->manifest.n_shards, head_out, e);
+    embd__plain_close(&file);
+    if (e->status == EMBD_OK)
+        return bytes;
+    free(bytes);
+    return NULL;
+}
+
+int embd__streams_verify(const struct dump_share *share, struct embd__error *e)
+{
+    struct writersfile head;
+    for (uint32_t i = 0; i < share->manifest.n_writers && e->status == EMBD_OK; i++)
+        free(read_file(share, &share->manifest.writers[i], &head, e));
+    return e->status;
+}
+
+static int read_share(struct streams *s, const struct dump_share *share)
+{
+    for (uint32_t i = 0; i < share->manifest.n_writers; i++) {
+        const struct manifest_writers *w = &share->manifest.writers[i];
+        struct shard_streams *shard = &s->shards[w->shard];
+        free(shard->bytes);
+        shard->bytes = read_file(share, w, &shard->head, s->e);
+        if (!shard->bytes)
+            return s->e->status;
+    }
+    return EMBD_OK;
+}
+
+/* ---- lists ---- */
+
+static uint64_t count(const struct shard_streams *shard, int kind)
+{
+    return !shard->bytes ? 0 : kind ? shard->head.n_journaled : shard->head.n_other;
+}
+
+static struct push_writer stream_at(const struct shard_streams *shard, int kind, uint64_t i)
+{
+    return embd__writersfile_stream(shard->bytes, kind ? shard->head.n_other + i : i);
+}
+
+/* Memory for the streams of a kind, of the shard that has the most. */
+static int reserve(struct streams *s)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        for (int kind = 0; kind < KINDS; kind++)
+            if (count(&s->shards[i], kind) > s->capacity)
+                s->capacity = count(&s->shards[i], kind);
+    s->list = malloc((s->capacity + 1) * sizeof *s->list);
+    return s->list ? EMBD_OK
+                   : embd__error_set(s->e, EMBD_NO_MEMORY, "no memory for %" PRIu64 " streams",
+                                     s->capacity);
+}
+
+static uint64_t take_all(struct streams *s, uint32_t shard, int kind)
+{
+    uint64_t n = count(&s->shards[shard], kind);
+    for (uint64_t i = 0; i < n; i++)
+        s->list[i] = stream_at(&s->shards[shard], kind, i);
+    return n;
+}
+
+static int by_stream(const void *a, const void *b)
+{
+    const struct push_writer *x = a, *y = b;
+    if (x->high != y->high)
+        return x->high < y->high ? -1 : 1;
+    if (x->low != y->low)
+        return x->low < y->low ? -1 : 1;
+    return x->stream < y->stream ? -1 : x->stream > y->stream;
+}
+
+/* Those of shard 0's that `sorted`, another shard's, has at the same push stay, in their order. */
+static uint64_t keep_common(struct streams *s, uint64_t n, const struct push_writer *sorted,
+                            uint64_t n_sorted)
+{
+    uint64_t kept = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        const struct push_writer *found =
+            n_sorted == 0 ? NULL : bsearch(&s->list[i], sorted, n_sorted, sizeof *sorted, by_stream);
+        if (found && found->sequence == s->list[i].sequence)
+            s->list[kept++] = s->list[i];
+    }
+    return kept;
+}
+
+static int take_common(struct streams *s, int kind, uint64_t *n_out)
+{
+    struct push_writer *sorted = malloc((s->capacity + 1) * sizeof *sorted);
+    if (!sorted)
+        return embd__error_set(s->e, EMBD_NO_MEMORY, "no memory for %" PRIu64 " streams",
+                               s->capacity);
+    *n_out = take_all(s, 0, kind);
+    for (uint32_t shard = 1; shard < s->n; shard++) {
+        uint64_t n = count(&s->shards[shard], kind);
+        for (uint64_t i = 0; i < n; i++)
+            sorted[i] = stream_at(&s->shards[shard], kind, i);
+        if (n > 0)
+            qsort(sorted, n, sizeof *sorted, by_stream);
+        *n_out = keep_common(s, *n_out, sorted, n);
+    }
+    free(sorted);
+    return EMBD_OK;
+}
+
+/* ---- sending ---- */
+
+static int send_list(struct streams *s, uint32_t shard, int kind, uint64_t n)
+{
+    struct answer *answer;
+    if (n == 0)
+        return EMBD_OK;
+    struct msg *m = embd__admin_begin(s->client, METHOD_WRITERS);
+    embd__msg_map(m, 2);
+    embd__msg_field_uint(m, "writers", n);
+    embd__msg_field_bool(m, "journaled", kind == 1);
+    embd__msg_bin(m, s->list, n * sizeof *s->list);
+    int status = embd__request(s->client, shard, LISTENER_ADMIN, &answer);
+    return status ? status : embd__admin_end(s->client, shard, METHOD_WRITERS, answer);
+}
+
+static int send_kind(struct streams *s, int kind)
+{
+    uint64_t n = 0;
+    uint32_t n_here = embd_shard_count(s->client);
+    if (n_here != s->n && take_common(s, kind, &n))
+        return s->e->status;
+    for (uint32_t shard = 0; shard < n_here; shard++)
+        if (send_list(s, shard, kind, n_here == s->n ? take_all(s, shard, kind) : n))
+            return s->e->status;
+    return EMBD_OK;
+}
+
+static void run(struct streams *s, const struct dump_dir *dir)
+{
+    for (uint32_t i = 0; i < dir->n_shares && !s->e->status; i++)
+        read_share(s, &dir->shares[i]);
+    if (s->e->status == EMBD_OK && reserve(s) == EMBD_OK)
+        for (int kind = 0; kind < KINDS && !s->e->status; kind++)
+            send_kind(s, kind);
+}
+
+int embd__streams_load(embd_client *client, const struct dump_dir *dir)
+{
+    struct streams s = {.client = client,
+                        .e = embd__client_error(client),
+                        .n = dir->shares[0].manifest.n_shards};
+    s.shards = calloc(s.n, sizeof *s.shards);
+    if (!s.shards)
+        return embd__error_set(s.e, EMBD_NO_MEMORY, "no memory for the streams of %" PRIu32
+                               " shards", s.n);
+    run(&s, dir);
+    for (uint32_t i = 0; i < s.n; i++)
+        free(s.shards[i].bytes);
+    free(s.shards);
+    free(s.list);
+    return s.e->status;
+}

@@ -1,0 +1,16 @@
+/* streams.h - the writers' streams that a snapshot has, checked and put back. */
+#ifndef EMBD_FORMATS_STREAMS_H
+#define EMBD_FORMATS_STREAMS_H
+
+#include "dumpdir.h"
+#include "request.h"
+
+/* Reads and checks the files of one share. EMBD_CORRUPT, EMBD_IO, EMBD_NO_MEMORY naming the file. */
+int embd__streams_verify(const struct dump_share *share, struct embd__error *e);
+
+/* Tells the shards which pushes their rows have: on as many shards as the snapshot has, each what it was;
+ * on another number those streams that stood at one push on all of them, and the others are not known then.
+ * Nothing where the directory has no streams. The client's error names the shard or file. */
+int embd__streams_load(embd_client *client, const struct dump_dir *dir);
+
+#endif

@@ -1,0 +1,98 @@
+/* writersfile.c - see writersfile.h. */
+#include "writersfile.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "little.h"
+
+static const char magic[8] = "EMBDWRTR";
+
+enum {
+    AT_VERSION = 8,
+    AT_SHARD = 12,
+    AT_SHARDS = 16,
+    AT_OTHER = 24,
+    AT_JOURNALED = 32,
+    AT_POSITION = 40,
+    STREAM_BYTES = 32,
+};
+
+void embd__writersfile_name(char out[WRITERSFILE_NAME], uint32_t shard)
+{
+    snprintf(out, WRITERSFILE_NAME, "%u.writers", shard);
+}
+
+uint64_t embd__writersfile_bytes(const struct writersfile *file)
+{
+    return WRITERSFILE_HEADER_BYTES + (file->n_other + file->n_journaled) * STREAM_BYTES;
+}
+
+void embd__writersfile_header(uint8_t out[WRITERSFILE_HEADER_BYTES], const struct writersfile *file)
+{
+    memset(out, 0, WRITERSFILE_HEADER_BYTES);
+    memcpy(out, magic, sizeof magic);
+    embd__put_u32(out + AT_VERSION, WRITERSFILE_VERSION);
+    embd__put_u32(out + AT_SHARD, file->shard);
+    embd__put_u32(out + AT_SHARDS, file->n_shards);
+    embd__put_u64(out + AT_OTHER, file->n_other);
+    embd__put_u64(out + AT_JOURNALED, file->n_journaled);
+    embd__put_u64(out + AT_POSITION, file->position);
+}
+
+int embd__writer_check(const struct push_writer *stream, struct embd__error *e)
+{
+    if (stream->stream > UINT32_MAX)
+        return embd__error_set(e, EMBD_INVALID, "writers stream: %llu, the maximum is %u",
+                               (unsigned long long)stream->stream, UINT32_MAX);
+    if (stream->sequence == 0 || stream->sequence == UINT64_MAX)
+        return embd__error_set(e, EMBD_INVALID, "writers sequence: %llu, allowed are 1 to 2^64 - 2",
+                               (unsigned long long)stream->sequence);
+    return EMBD_OK;
+}
+
+struct push_writer embd__writersfile_stream(const uint8_t *bytes, uint64_t i)
+{
+    const uint8_t *at = bytes + WRITERSFILE_HEADER_BYTES + i * STREAM_BYTES;
+    return (struct push_writer){embd__get_u64(at), embd__get_u64(at + 8), embd__get_u64(at + 16),
+                                embd__get_u64(at + 24)};
+}
+
+static int check_streams(const uint8_t *bytes, uint64_t n, struct embd__error *e)
+{
+    struct embd__error inner = {.status = EMBD_OK};
+    for (uint64_t i = 0; i < n; i++) {
+        struct push_writer stream = embd__writersfile_stream(bytes, i);
+        if (embd__writer_check(&stream, &inner) != EMBD_OK)
+            return embd__error_set(e, EMBD_CORRUPT, "entry %llu: %s", (unsigned long long)i,
+                                   inner.text);
+    }
+    return EMBD_OK;
+}
+
+int embd__writersfile_read(const uint8_t *bytes, uint64_t n, struct writersfile *out,
+                           struct embd__error *e)
+{
+    if (n < WRITERSFILE_HEADER_BYTES || memcmp(bytes, magic, sizeof magic) != 0)
+        return embd__error_set(e, EMBD_CORRUPT, "the file does not begin with EMBDWRTR");
+    uint32_t version = embd__get_u32(bytes + AT_VERSION);
+    if (version != WRITERSFILE_VERSION)
+        return embd__error_set(e, EMBD_UNSUPPORTED, "its version is %u, this one reads %u", version,
+                               WRITERSFILE_VERSION);
+    *out = (struct writersfile){
+        .shard = embd__get_u32(bytes + AT_SHARD),
+        .n_shards = embd__get_u32(bytes + AT_SHARDS),
+        .n_other = embd__get_u64(bytes + AT_OTHER),
+        .n_journaled = embd__get_u64(bytes + AT_JOURNALED),
+        .position = embd__get_u64(bytes + AT_POSITION),
+    };
+    if (out->n_other > WRITERSFILE_STREAMS_MAX || out->n_journaled > WRITERSFILE_STREAMS_MAX)
+        return embd__error_set(e, EMBD_CORRUPT, "it has %llu and %llu streams, a shard has %u at most",
+                               (unsigned long long)out->n_other,
+                               (unsigned long long)out->n_journaled, WRITERSFILE_STREAMS_MAX);
+    if (n != embd__writersfile_bytes(out))
+        return embd__error_set(e, EMBD_CORRUPT, "it has %llu bytes, expected %llu",
+                               (unsigned long long)n,
+                               (unsigned long long)embd__writersfile_bytes(out));
+    return check_streams(bytes, out->n_other + out->n_journaled, e);
+}

@@ -1,0 +1,37 @@
+/* snapshot_writers.c - the writers that a shard knows at the cut, as a file of the snapshot
+ * (proto/writersfile.h): with the rows come the pushes that they have, so that a trainer goes on with the
+ * next one wherever the snapshot is loaded. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "journal.h"
+#include "state.h"
+#include "writersfile.h"
+
+_Static_assert(WRITERS_MAX == WRITERSFILE_STREAMS_MAX, "a file holds all streams of a shard");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(struct push_writer) == 32,
+               "a stream in memory is one in a file");
+
+int snapshot_writers(const struct shard *shard, struct snapshot_streams *out, struct embd__error *e)
+{
+    const struct writersfile head = {
+        .shard = shard->config.index,
+        .n_shards = shard->config.n_shards,
+        .n_other = shard->writers.n,
+        .n_journaled = shard->journaled_writers.n,
+        .position = shard->journal == NULL ? 0 : journal_position(shard->journal),
+    };
+    *out = (struct snapshot_streams){.part.bytes = embd__writersfile_bytes(&head)};
+    out->bytes = malloc(out->part.bytes);
+    if (out->bytes == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the writers of a snapshot");
+    embd__writersfile_name(out->file, head.shard);
+    embd__writersfile_header(out->bytes, &head);
+    struct push_writer *list =
+        (struct push_writer *)(void *)((uint8_t *)out->bytes + WRITERSFILE_HEADER_BYTES);
+    list += writers_list(&shard->writers, list);
+    writers_list(&shard->journaled_writers, list);
+    out->part.shard = head.shard;
+    out->part.xxh3 = XXH3_64bits(out->bytes, (size_t)out->part.bytes);
+    return EMBD_OK;
+}
