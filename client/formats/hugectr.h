@@ -1,12 +1,14 @@
 /* hugectr.h - what HugeCTR's sparse model folders and optimizer state files look like.
  *
- * A folder holds three plain files whose rows belong together by their number alone, little-endian:
- *   key         int64 per row; tables of 32-bit keys have them zero-extended
- *   slot_id     u64 per row, the slot; in localized embeddings only, our tables with partition =
- * slot emb_vector  float32[dim] per row A state file holds, for each state tensor and each GPU,
- * that GPU's whole buffer [gpu_rows][dim]: row r is that of the GPU's r-th key in `key`, what is
- * beyond its keys is unused. A key belongs to GPU slot % n in localized embeddings, else to key %
- * n. Nothing in a state file says n or gpu_rows.
+ * A folder holds plain files, little-endian, whose rows belong together by their number alone:
+ *
+ *     key         int64 per row; tables of 32-bit keys have them zero-extended
+ *     slot_id     u64 per row, the slot; only in localized embeddings, our tables with partition slot
+ *     emb_vector  float32[dim] per row
+ *
+ * A state file holds, for each state tensor and each GPU, that GPU's whole buffer [gpu_rows][dim]: row r
+ * is that of the GPU's r-th key in `key`, what is beyond its keys is unused. A key belongs to GPU
+ * slot % n in localized embeddings, else to key % n. Nothing in a state file says n or gpu_rows.
  */
 #ifndef EMBD_FORMATS_HUGECTR_H
 #define EMBD_FORMATS_HUGECTR_H
