@@ -11,41 +11,23 @@
 #include "block.h"
 #include "commit.h"
 #include "journal.h"
+#include "own_frame.h"
 
 #define BLOCK_BYTES (8u << 20)
 
 struct base {
     struct shard *shard;
     struct msg msg;
-    uint8_t head[LIMIT_HEADER_BYTES];
-    struct frame_scanner frame;
+    struct own_frame own;
     struct embd__error *e;
 };
-
-/* Pieces are head, bin, head, bin, ... head. */
-static void scan_pieces(struct base *b)
-{
-    uint32_t n = embd__msg_n_pieces(&b->msg);
-    embd__frame_init(&b->frame, b->head, sizeof b->head, LIMIT_FRAME_BYTES);
-    for (uint32_t i = 0; i < n && b->e->status == EMBD_OK; i++) {
-        struct msg_piece piece = embd__msg_piece(&b->msg, i);
-        size_t used;
-        if (i % 2 == 0)
-            embd__frame_scan(&b->frame, piece.data, (size_t)piece.bytes, &used, b->e);
-        else
-            b->frame.bins[b->frame.n_bins - 1].data = (uint8_t *)(uintptr_t)piece.data;
-    }
-}
 
 /* What is in b->msg becomes a record. */
 static int add(struct base *b)
 {
-    if (embd__msg_end(&b->msg) != EMBD_OK)
-        return embd__error_set(b->e, b->msg.status, "a record of the base could not be built");
-    scan_pieces(b);
-    if (b->e->status != EMBD_OK)
+    if (own_frame_scan(&b->own, &b->msg, b->e) != EMBD_OK)
         return b->e->status;
-    return journal_base_add(b->shard->journal, &b->frame, b->e);
+    return journal_base_add(b->shard->journal, &b->own.frame, b->e);
 }
 
 static int add_create(struct base *b, const embd_schema *schema)

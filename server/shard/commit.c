@@ -108,12 +108,12 @@ static void leave(struct shard *shard, struct journal_entry *entry)
 static void refuse(struct shard *shard, struct journal_entry *entry, int error)
 {
     struct request *request = entry->request;
-    struct embd__error e = {.status = EMBD_OK};
     leave(shard, entry);
     if (request == NULL)
         return;
-    embd__error_set(&e, EMBD_IO, "journal: %s; the push was not applied", strerror(error));
-    call_answer(shard, request, &e);
+    embd__error_set(&request->work->error, EMBD_IO, "journal: %s; the push was not applied",
+                    strerror(error));
+    request->work->end(request->work);
 }
 
 static bool settles(struct shard *shard, struct shard_work *work)
@@ -187,16 +187,14 @@ void commit_close(struct shard *shard)
 
 /* ---- appending ---- */
 
-/* Whether the parts' tables are journaled: all, or none. */
-static int read_durability(struct call *call, embd_durability *out)
+int commit_durability(const struct shard_work *work, embd_durability *out, struct embd__error *e)
 {
-    const struct shard_work *work = call->work;
     *out = EMBD_SNAPSHOT;
     for (uint32_t i = 0; i < work->n_parts; i++) {
         const embd_schema *first = &work->parts[0].table->schema.s,
                           *schema = &work->parts[i].table->schema.s;
         if ((first->durability == EMBD_SNAPSHOT) != (schema->durability == EMBD_SNAPSHOT))
-            return embd__error_set(&call->error, EMBD_INVALID,
+            return embd__error_set(e, EMBD_INVALID,
                                    "part %u: table '%s' is '%s' and part 0's '%s' is '%s': they "
                                    "cannot change in one request",
                                    i, schema->name, embd_durability_name(schema->durability),
@@ -231,7 +229,7 @@ int commit_create(struct call *call, const embd_schema *schema)
 int commit_parts_now(struct call *call)
 {
     embd_durability durability;
-    if (read_durability(call, &durability) != EMBD_OK)
+    if (commit_durability(call->work, &durability, &call->error) != EMBD_OK)
         return call->error.status;
     return commit_now(call, durability);
 }
@@ -253,7 +251,7 @@ static int wait_for_record(struct call *call, embd_durability durability)
 int commit_push(struct call *call)
 {
     embd_durability durability;
-    if (read_durability(call, &durability) != EMBD_OK)
+    if (commit_durability(call->work, &durability, &call->error) != EMBD_OK)
         return call->error.status;
     bool is_kept = durability != EMBD_SNAPSHOT && !call->shard->is_replaying;
     if (is_kept && call->shard->config.wake != NULL)

@@ -22,6 +22,9 @@ int commit_create(struct call *call, const embd_schema *schema);
 int commit_look(struct shard_work *work, struct embd__error *e);
 /* The push was refused when its turn came. */
 void commit_refused(struct shard_work *work);
+/* Whether the tables of a work's parts are journaled, and how: all, or none; EMBD_INVALID: some. */
+int commit_durability(const struct shard_work *work, embd_durability *out, struct embd__error *e);
+
 /* A checked push: runs call->work now, or when the record is written. */
 int commit_push(struct call *call);
 

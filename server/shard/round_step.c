@@ -4,7 +4,8 @@
  * for one table are put one behind another in the order of their workers, gradients widened to f32
  * and divided by the number of workers (round_make); the store takes them as one request, so that a
  * key's gradients are summed in an order that does not depend on when they came; every worker is
- * told of the step (on_made).
+ * told of the step (on_made). Where its tables are journaled, that one request is the record: a
+ * replay knows nothing of workers, and makes the same step.
  *
  * While a push waits, what its connection sends next waits behind it. Tables may change meanwhile,
  * so everything is checked again before the step is made. One failure fails the whole step, and
@@ -17,6 +18,7 @@
 #include "check.h"
 #include "commit.h"
 #include "dtype.h"
+#include "own_frame.h"
 #include "push.h"
 #include "room.h"
 #include "settle.h"
@@ -24,7 +26,8 @@
 
 /* A request that comes from nobody carries the merged parts. */
 struct round_step {
-    struct request carrier;  /* first: the step is found by it */
+    struct request carrier;       /* first: the step is found by it */
+    struct shard_session session; /* the carrier's: nobody's */
     struct round_step *next; /* being made */
     uint32_t n_members;
     void *buffers[LIMIT_PARTS]; /* from store_ops.buffer_new; NULL: none */
@@ -81,28 +84,14 @@ static void refuse(struct shard *shard, struct request *request, int status, con
     call_answer(shard, request, &e);
 }
 
-/* A journal's records are requests of one client each, and a step is made of several. */
-static int check_durability(struct call *call)
-{
-    for (uint32_t i = 0; i < call->work->n_parts; i++) {
-        const struct table *table = call->work->parts[i].table;
-        if (commit_is_kept(table))
-            return embd__error_set(&call->error, EMBD_UNSUPPORTED,
-                                   "part %u: table '%s' is '%s', and pushes of rounds are not "
-                                   "journaled; its durability has to be 'snapshot'",
-                                   i, table->schema.s.name,
-                                   embd_durability_name(table->schema.s.durability));
-    }
-    return EMBD_OK;
-}
-
 int round_enter(struct call *call)
 {
     struct shard *shard = call->shard;
     struct shard_work *work = call->work;
     struct request *replaced;
     uint32_t tables[LIMIT_PARTS];
-    if (check_durability(call) != EMBD_OK)
+    embd_durability durability;
+    if (commit_durability(work, &durability, &call->error) != EMBD_OK)
         return call->error.status;
     for (uint32_t i = 0; i < work->n_parts; i++)
         tables[i] = work->parts[i].in.table;
@@ -354,13 +343,70 @@ static void on_made(struct shard_work *work)
 {
     struct shard *shard = work->shard;
     struct round_step *step = (struct round_step *)(void *)work->request;
-    if (work->error.status != EMBD_OK)
+    if (work->error.status != EMBD_OK) {
+        commit_refused(work);
         push_tell_applied(work);
-    else
+    } else {
         shard->counters.round_steps++;
+    }
     shard->counters.push_ns += clock_ns() - work->began_ns;
     answer_all(shard, step, &work->error);
     step_free(shard, step);
+}
+
+/* The step as one push, in the form of a request that was received: what a journal takes. It is copied there, or not
+ * needed. */
+struct step_request {
+    struct msg msg;
+    struct part parts[LIMIT_PARTS];
+    struct own_frame own;
+};
+
+static int write_request(const struct shard_work *work, struct step_request *out,
+                         struct embd__error *e)
+{
+    for (uint32_t i = 0; i < work->n_parts; i++) {
+        out->parts[i] = work->parts[i].in;
+        if (out->parts[i].grads_bytes > UINT32_MAX)
+            return embd__error_set(e, EMBD_TOO_LARGE,
+                                   "part %u: the round's gradients have %llu bytes together, the "
+                                   "limit of a journal is %u",
+                                   i, (unsigned long long)out->parts[i].grads_bytes, UINT32_MAX);
+    }
+    embd__msg_request(&out->msg, 0, METHOD_PUSH);
+    embd__push_write(&out->msg, out->parts, work->n_parts, NULL);
+    return own_frame_scan(&out->own, &out->msg, e);
+}
+
+/* EMBD_OK: it is made, or will be. */
+static int record(struct shard *shard, struct round_step *step, struct embd__error *e)
+{
+    struct step_request *request = malloc(sizeof *request);
+    if (request == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the step of a round");
+    struct call call = {.shard = shard, .request = &step->carrier, .work = step->carrier.work};
+    embd__msg_init(&request->msg);
+    step->carrier.session = &step->session;
+    step->carrier.frame = &request->own.frame;
+    if (write_request(call.work, request, e) == EMBD_OK && commit_push(&call) != CALL_LATER)
+        *e = call.error;
+    embd__msg_fini(&request->msg);
+    free(request);
+    return e->status;
+}
+
+static int make(struct shard *shard, struct round_step *step, struct embd__error *e)
+{
+    struct shard_work *work = step->carrier.work;
+    embd_durability durability;
+    work->next_call = push_next_call;
+    work->end = on_made;
+    if (commit_durability(work, &durability, e) != EMBD_OK)
+        return e->status;
+    if (durability != EMBD_SNAPSHOT)
+        return record(shard, step, e);
+    work_run(work);
+    return EMBD_OK;
 }
 
 bool round_make(struct shard *shard)
@@ -371,15 +417,13 @@ bool round_make(struct shard *shard)
     struct round_step *step = step_new(shard);
     if (step == NULL)
         return false;
-    if (prepare(shard, step, &e) != EMBD_OK) {
+    int status = prepare(shard, step, &e);
+    if (status == EMBD_OK)
+        status = make(shard, step, &e);
+    if (status != EMBD_OK) {
         answer_all(shard, step, &e);
         step_free(shard, step);
-        return true;
     }
-    struct shard_work *work = step->carrier.work;
-    work->next_call = push_next_call;
-    work->end = on_made;
-    work_run(work);
     return true;
 }
 

@@ -431,29 +431,64 @@ static void kept_and_unkept_tables_do_not_change_in_one_request(void **state)
     scratch_remove(dir);
 }
 
-static void pushes_of_a_round_are_not_journaled_and_refused(void **state)
+/* Worker w of 2 for the clock; it waits until the other one has pushed. */
+static struct exchange *push_in_round(struct rig *rig, struct shard_session *session, uint32_t w,
+                                      uint64_t clock, const char *table)
 {
-    (void)state;
-    static const uint64_t keys[] = {1};
-    const float grads[4] = {1};
-    char dir[64];
-    struct rig rig;
-    embd_schema a = kept_schema("a", EMBD_BUFFERED);
-    struct part part = {.table = embd__table_id("a"),
-                        .n_keys = 1,
-                        .n_rows = 1,
+    const uint64_t keys[] = {1, 2 + w};
+    const float third = 1.0f / 3, grads[] = {third, 1, 2, (float)clock, (float)w, 5, 6, third};
+    struct part part = {.table = embd__table_id(table),
+                        .n_keys = 2,
+                        .n_rows = 2,
                         .keys = keys,
                         .grads = grads,
                         .grads_bytes = sizeof grads,
-                        .dtype = EMBD_F32};
-    struct push_extra extra = {.round = {"job", 0, 1, 0, 1000}};
+                        .dtype = EMBD_F32,
+                        .want_status = w == 1};
+    struct push_extra extra = {
+        .round = {.worker = w, .n_workers = 2, .clock = clock, .lease_ms = 1000}};
+    strcpy(extra.round.job, table);
+    struct exchange *x = ask(rig, session, METHOD_PUSH);
+    embd__push_write(&x->out, &part, 1, &extra);
+    ask_send(x);
+    return x;
+}
+
+static void a_step_of_a_round_is_journaled_and_replayed_to_the_same_bits(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct rig rig;
+    struct image kept;
+    struct shard_session workers[2] = {0};
+    embd_schema a = kept_schema("a", EMBD_BUFFERED), b = kept_schema("b", EMBD_SNAPSHOT);
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 1, dir);
     create_table(&rig, &a);
-    struct exchange *x = ask(&rig, &rig.data, METHOD_PUSH);
-    embd__push_write(&x->out, &part, 1, &extra);
-    ask_error(x, EMBD_UNSUPPORTED, "part 0", "'a' is 'buffered'", "'snapshot'", NULL);
+    create_table(&rig, &b);
+    for (uint64_t clock = 0; clock < 5; clock++)
+        for (int i = 0; i < 2; i++) {
+            struct exchange *x = push_in_round(&rig, &workers[clock % 2], 0, clock, i ? "b" : "a");
+            assert_false(x->is_answered);
+            struct exchange *y =
+                push_in_round(&rig, &workers[(clock + 1) % 2], 1, clock, i ? "b" : "a");
+            ask_ok(y);
+            ask_ok(x);
+            ask_free(x);
+            ask_free(y);
+        }
+    assert_int_equal(figure(&rig, "a", "steps"), 5);
+    image_take(&rig, "a", &kept);
+    assert_int_equal(kept.rows, 3);
+    image_check(&rig, "b", &kept);
+    shard_session_end(rig.shard, &workers[0]);
+    shard_session_end(rig.shard, &workers[1]);
     rig_close(&rig);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    image_check(&rig, "a", &kept);
+    assert_int_equal(figure(&rig, "a", "steps"), 5);
+    rig_close(&rig);
+    image_fini(&kept);
     scratch_remove(dir);
 }
 
@@ -654,7 +689,7 @@ int main(void)
         cmocka_unit_test(a_journal_of_another_number_of_shards_refuses_to_start),
         cmocka_unit_test(a_full_disk_refuses_a_push_before_any_effect_and_recovers),
         cmocka_unit_test(kept_and_unkept_tables_do_not_change_in_one_request),
-        cmocka_unit_test(pushes_of_a_round_are_not_journaled_and_refused),
+        cmocka_unit_test(a_step_of_a_round_is_journaled_and_replayed_to_the_same_bits),
         cmocka_unit_test(a_table_that_cannot_be_made_is_not_in_the_journal),
         cmocka_unit_test(a_journal_that_has_grown_long_begins_anew_and_holds_the_same),
         cmocka_unit_test(a_server_without_a_data_directory_refuses_by_name),
