@@ -1,6 +1,6 @@
-/* follow.c - the happy path: a link could not connect; a link that is up is asked for the map;
- * where that is newer than ours, links take the addresses it has, and those that wait connect at
- * once.
+/* follow.c - the happy path: a link could not connect, or an answer told that there is a newer map;
+ * a link that is up is asked for it; where it is newer than ours, links take the addresses it has,
+ * those that wait connect at once, and those that are connected to where a shard was give that up.
  *
  * In a cluster whose map never changes this costs a question a second while a server is down. What
  * an older or damaged map says is not taken, and neither is one of another number of shards: keys
@@ -90,8 +90,10 @@ static bool replace(struct follower *f, char *_Atomic *at, const char *text)
 static void move_shard(struct follower *f, struct client_shard *shard, const struct map_entry *to)
 {
     struct embd__error ignored = {.status = EMBD_OK};
-    if (replace(f, &shard->address, to->address))
+    if (replace(f, &shard->address, to->address)) {
+        embd__link_leave(shard->link);
         embd__link_move(shard->link, shard->address, false, &ignored);
+    }
     bool is_other = replace(f, &shard->admin_address, to->admin);
     is_other |= replace(f, &shard->admin_host, to->admin_tcp);
     struct link_config config;
@@ -123,17 +125,16 @@ static void on_end(struct exchange *x)
     f->is_asking = false;
 }
 
-void embd__follow(void *arg)
+static bool may_ask(const struct follower *f, uint64_t now)
 {
-    embd_client *client = arg;
-    struct follower *f = &client->follower;
-    uint64_t now = uv_hrtime();
-    struct link *link;
-    if (f->is_asking || now < f->next_ns || f->servers == NULL || (link = choose(f)) == NULL)
-        return;
+    return !f->is_asking && now >= f->next_ns && f->servers != NULL;
+}
+
+static void ask(struct follower *f, struct link *link, uint64_t now)
+{
     struct exchange *x = &f->x;
     f->is_asking = true;
-    f->next_ns = now + (uint64_t)client->options.reconnect_max_ms * 1000000;
+    f->next_ns = now + (uint64_t)f->client->options.reconnect_max_ms * 1000000;
     x->msgid = FOLLOW_MSGID;
     x->deadline_ms = ANSWER_MS;
     x->deadline_ns = now + (uint64_t)ANSWER_MS * 1000000;
@@ -151,6 +152,24 @@ void embd__follow(void *arg)
         embd__link_send(link, x);
     else
         f->is_asking = false;
+}
+
+void embd__follow(void *arg)
+{
+    embd_client *client = arg;
+    struct follower *f = &client->follower;
+    uint64_t now = uv_hrtime();
+    struct link *link = may_ask(f, now) ? choose(f) : NULL;
+    if (link != NULL)
+        ask(f, link, now);
+}
+
+void embd__follow_told(embd_client *client, struct link *link, uint64_t version)
+{
+    struct follower *f = &client->follower;
+    uint64_t now = version > f->version ? uv_hrtime() : 0;
+    if (version > f->version && may_ask(f, now))
+        ask(f, link, now);
 }
 
 /* ---- open and close ---- */

@@ -1,5 +1,5 @@
 /* follow.h - clients go where shards went: when a shard cannot be reached, another one is asked
- * whether the map of the cluster has changed. Owner: the loop's thread, but for opening and closing. */
+ * whether the map of the cluster has changed; and one whose answer tells a newer map is asked for it. Owner: the loop's thread, but for opening and closing. */
 #ifndef EMBD_CLIENT_FOLLOW_H
 #define EMBD_CLIENT_FOLLOW_H
 
@@ -35,5 +35,7 @@ void embd__follow_fini(struct embd_client *client);
 
 /* For link_config.on_unreached; arg: the client. */
 void embd__follow(void *arg);
+/* An answer that came over `link` tells this version of the map; 0: it tells none. */
+void embd__follow_told(struct embd_client *client, struct link *link, uint64_t version);
 
 #endif

@@ -7,9 +7,11 @@
 
 #include <stdio.h>
 
-static void begin_parts(struct msg *m, uint32_t n)
+static void begin_parts(struct msg *m, uint32_t n, bool again, uint64_t map)
 {
-    embd__msg_map(m, 1);
+    embd__msg_map(m, 1u + again + (map > 0));
+    if (map > 0)
+        embd__msg_field_uint(m, "map", map);
     embd__msg_str(m, "parts");
     embd__msg_array(m, n);
 }
@@ -21,6 +23,7 @@ static uint32_t read_list(struct reader *r, uint32_t capacity, const msgpack_obj
     struct fields f;
     embd__read_fields(&f, r, "the answer");
     uint32_t n = embd__field_list(&f, "parts", capacity, items_out);
+    r->map = embd__field_uint(&f, "map", 1, UINT64_MAX - 1, 0);
     if (again != NULL)
         *again = embd__field_bool(&f, "again", false);
     if (again != NULL && *again && n > 0)
@@ -41,9 +44,10 @@ static uint64_t value_bytes(const struct part_answer *a)
     return (uint64_t)a->n_rows * a->dim * embd__dtype_bytes(a->dtype);
 }
 
-void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, uint32_t n)
+void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, uint32_t n,
+                             uint64_t map)
 {
-    begin_parts(m, n);
+    begin_parts(m, n, false, map);
     for (uint32_t i = 0; i < n; i++) {
         const struct part_answer *a = &answers[i];
         embd__msg_map(m, 3u + a->has_status);
@@ -98,9 +102,10 @@ int embd__pull_answer_read(struct reader *r, struct part_answer *answers, uint32
 
 /* ---- push ---- */
 
-void embd__push_answer_write(struct msg *m, const struct push_answer *answers, uint32_t n)
+void embd__push_answer_write(struct msg *m, const struct push_answer *answers, uint32_t n,
+                             uint64_t map)
 {
-    begin_parts(m, n);
+    begin_parts(m, n, false, map);
     for (uint32_t i = 0; i < n; i++) {
         const struct push_answer *a = &answers[i];
         bool has_status = a->statuses != NULL;
@@ -136,11 +141,9 @@ static bool read_push_map(struct reader *r, const msgpack_object *item, const ch
     return has_status;
 }
 
-void embd__push_again_write(struct msg *m)
+void embd__push_again_write(struct msg *m, uint64_t map)
 {
-    embd__msg_map(m, 2);
-    embd__msg_str(m, "parts");
-    embd__msg_array(m, 0);
+    begin_parts(m, 0, true, map);
     embd__msg_field_bool(m, "again", true);
 }
 
@@ -167,9 +170,10 @@ int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32
 
 /* ---- erase ---- */
 
-void embd__erase_answer_write(struct msg *m, const struct erase_answer *answers, uint32_t n)
+void embd__erase_answer_write(struct msg *m, const struct erase_answer *answers, uint32_t n,
+                              uint64_t map)
 {
-    begin_parts(m, n);
+    begin_parts(m, n, false, map);
     for (uint32_t i = 0; i < n; i++) {
         const struct erase_answer *a = &answers[i];
         embd__msg_map(m, 2u + (a->statuses != NULL));

@@ -123,6 +123,7 @@ struct reader {
     const msgpack_object *items; /* map and bins of params or result */
     uint32_t n_items;
     uint32_t next; /* item that embd__read_bin takes next */
+    uint64_t map;  /* of an answer to a pull, push or erase: see below; 0: it does not say */
 };
 
 /* Unpacks frame->head. Returns EMBD_OK or e->status. `zone` is cleared first and owns what is unpacked. An
@@ -230,6 +231,9 @@ struct push_extra {
 void embd__push_write(struct msg *m, const struct part *parts, uint32_t n, const struct push_extra *extra);
 int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity, struct push_extra *extra_out);
 
+/* Answers to pulls, pushes and erases also tell the version of the cluster's map: `map`, where that can change; 0
+ * where it cannot, and where an answer does not say. */
+
 /* Answer to a pull: for each part values [n_rows][dim] of dtype, then statuses [n_keys] u8 where asked for.
  * {"parts": [{"rows", "dim", "dtype", "status"}]}. Data may be NULL (made while sending). */
 struct part_answer {
@@ -239,7 +243,7 @@ struct part_answer {
     const void *values;
     const uint8_t *statuses;
 };
-void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, uint32_t n);
+void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, uint32_t n, uint64_t map);
 int embd__pull_answer_read(struct reader *r, struct part_answer *answers, uint32_t capacity);
 
 /* Answer to a push: {"parts": [{"step", "inserted", "full", "filtered", "evicted", "keys", "status"}]}, statuses bins.
@@ -249,9 +253,9 @@ struct push_answer {
     uint32_t n_inserted, n_full, n_filtered, n_evicted, n_keys;
     const uint8_t *statuses; /* [n_keys] or NULL */
 };
-void embd__push_answer_write(struct msg *m, const struct push_answer *answers, uint32_t n);
+void embd__push_answer_write(struct msg *m, const struct push_answer *answers, uint32_t n, uint64_t map);
 /* Answer to a push that was applied before: {"parts": [], "again": true}. */
-void embd__push_again_write(struct msg *m);
+void embd__push_again_write(struct msg *m, uint64_t map);
 /* *again_out may be true with 0 parts only. */
 int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32_t capacity, bool *again_out);
 
@@ -260,7 +264,7 @@ struct erase_answer {
     uint32_t n_erased, n_keys;
     const uint8_t *statuses; /* [n_keys] or NULL */
 };
-void embd__erase_answer_write(struct msg *m, const struct erase_answer *answers, uint32_t n);
+void embd__erase_answer_write(struct msg *m, const struct erase_answer *answers, uint32_t n, uint64_t map);
 int embd__erase_answer_read(struct reader *r, struct erase_answer *answers, uint32_t capacity);
 
 /* ---- rows in bulk: the answer of scan, the request of load, and the block of a part file ---- */

@@ -345,7 +345,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .index = self(p)->first_shard + i,
             .n_shards = p->config.n_shards,
             .cluster_name = p->config.cluster_name,
-            .map_version = 1, /* the file's; those of etcd are greater */
+            .map_version = SHARD_MAP_OF_FILE, /* those of etcd are greater */
             .addresses = (const char *const *)p->addresses,
             .admin_addresses = (const char *const *)p->admin_addresses,
             .admin_hosts = (const char *const *)p->admin_hosts,
@@ -394,7 +394,7 @@ static int join_cluster(struct process *p, struct embd__error *e)
     for (uint32_t i = 0; i < config->n_servers; i++)
         p->member_servers[i] = (struct member_server){
             config->servers[i].name, config->servers[i].first_shard, config->servers[i].shards};
-    const struct member_map start = {1, config->n_shards, p->addresses, p->admin_addresses,
+    const struct member_map start = {SHARD_MAP_OF_FILE, config->n_shards, p->addresses, p->admin_addresses,
                                      p->admin_hosts};
     const struct member_config member = {
         .place = config->etcd,

@@ -139,6 +139,13 @@ static const struct {
     [PARTS_ERASE] = {METHOD_ERASE, on_erase_answer},
 };
 
+static void on_answer(struct exchange *x, struct reader *reader)
+{
+    struct embd_call *call = ask_of(x)->call;
+    kinds[call->kind].on_answer(x, reader);
+    embd__follow_told(call->client, x->link, reader->map);
+}
+
 /* ---- asks ---- */
 
 static bool grow_lists(struct embd_call *call)
@@ -184,7 +191,7 @@ static int begin_ask(struct builder *b)
     if (call->kind == PARTS_PUSH && call->n_asks > 0)
         ask->x.msgid = call->asks[0]->x.msgid;
     ask->x.link = link;
-    ask->x.on_answer = kinds[call->kind].on_answer;
+    ask->x.on_answer = on_answer;
     ask->x.may_repeat = call->kind == PARTS_PUSH && call->extra.writer.sequence > 0;
     ask->shard = b->shard;
     ask->n_cuts = 0;

@@ -189,8 +189,18 @@ static void on_retry(uv_timer_t *timer)
     struct link *link = timer->data;
     if (link->state == LINK_WAITING)
         embd__connect_begin(link);
+    else if (link->has_moved)
+        embd__connect_lose(link, link->state == LINK_READY ? EMBD_CLOSED : EMBD_UNREACHABLE,
+                           "the shard has moved");
     else if (link->state == LINK_READY && link->is_loading)
         greet_again(link);
+}
+
+void embd__connect_leave(struct link *link)
+{
+    link->has_moved = true;
+    uv_update_time(link->config.loop);
+    uv_timer_start(&link->retry, on_retry, 0, 0);
 }
 
 void embd__connect_want(struct link *link)
@@ -231,7 +241,7 @@ void embd__connect_lose(struct link *link, int status, const char *why)
     embd__channel_close(&link->channel);
     embd__socket_close(link->socket);
     link->socket = NULL;
-    link->is_blocked = link->is_loading = false;
+    link->is_blocked = link->is_loading = link->has_moved = false;
     link->state = LINK_IDLE;
     link->last = last;
     embd__connect_forget_hello(link);

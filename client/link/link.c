@@ -132,6 +132,12 @@ int embd__link_move(struct link *link, const char *address, bool is_path, struct
     return EMBD_OK;
 }
 
+void embd__link_leave(struct link *link)
+{
+    if (link->state != LINK_IDLE && link->state != LINK_WAITING && link->state != LINK_CLOSED)
+        embd__connect_leave(link);
+}
+
 const char *embd__link_address(const struct link *link)
 {
     return link->config.address;

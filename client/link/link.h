@@ -40,6 +40,9 @@ bool embd__link_is_up(const struct link *link);
  * connected stays. EMBD_INVALID: it cannot be read, and the old one stays. */
 int embd__link_move(struct link *link, const char *address, bool is_path, struct embd__error *e);
 
+/* The server is elsewhere now: gives the connection up soon, and not from within the call. */
+void embd__link_leave(struct link *link);
+
 /* Sends in the order called. Never fails here: on_end tells, possibly from within. */
 void embd__link_send(struct link *link, struct exchange *x);
 

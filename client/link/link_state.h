@@ -46,6 +46,7 @@ struct link {
     struct queue queue;
     bool is_loading; /* the server takes but few requests yet, and `last` says why */
     bool is_blocked; /* the socket takes no more bytes for now */
+    bool has_moved;  /* it is connected to where the shard was, and soon not any more */
     struct flights flights;
     uint32_t max_flights;
     struct exchange *receiving; /* owns the destination of the bin that is coming in */
@@ -61,6 +62,8 @@ void embd__connect_init(struct link *link);
 void embd__connect_begin(struct link *link);
 /* Begins now, or when the pause after the last failure is over. */
 void embd__connect_want(struct link *link);
+/* Loses the connection when the loop comes round. */
+void embd__connect_leave(struct link *link);
 /* The hello was answered. Negative: not as it should be. */
 int embd__connect_greeted(struct link *link, struct embd__error *e);
 void embd__connect_forget_hello(struct link *link);

@@ -41,6 +41,6 @@ int handle_erase(struct call *call)
         if (erase_part(call, &work->parts[i], &answers[i]) != EMBD_OK)
             return call->error.status;
     embd__msg_result(call->answer, call->reader.msgid);
-    embd__erase_answer_write(call->answer, answers, work->n_parts);
+    embd__erase_answer_write(call->answer, answers, work->n_parts, shard_told_map(work->shard));
     return EMBD_OK;
 }

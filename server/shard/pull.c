@@ -234,7 +234,7 @@ static int write_answer(struct call *call)
         bin += part->statuses != NULL ? 2 : 1;
     }
     embd__msg_result(call->answer, call->reader.msgid);
-    embd__pull_answer_write(call->answer, answers, work->n_parts);
+    embd__pull_answer_write(call->answer, answers, work->n_parts, shard_told_map(work->shard));
     uint64_t bytes = embd__msg_bytes(call->answer);
     if (embd__msg_end(call->answer) == EMBD_OK)
         return EMBD_OK;

@@ -76,7 +76,7 @@ static void write_answer(const struct shard_work *work)
         };
     }
     embd__msg_result(m, work->request->frame->msgid);
-    embd__push_answer_write(m, answers, work->n_parts);
+    embd__push_answer_write(m, answers, work->n_parts, shard_told_map(work->shard));
     embd__msg_end(m);
 }
 
@@ -113,7 +113,7 @@ void push_again(struct shard_work *work)
     stage_ends(times, STAGE_STORE);
     work->shard->counters.pushes_again++;
     embd__msg_result(m, work->request->frame->msgid);
-    embd__push_again_write(m);
+    embd__push_again_write(m, shard_told_map(work->shard));
     embd__msg_end(m);
     stage_ends(times, STAGE_ENCODE);
     call_answer(work->shard, work->request, &work->error);

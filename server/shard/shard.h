@@ -22,6 +22,8 @@ struct shard_net_stats {
     uint64_t connections, requests_in_flight, bytes_in, bytes_out, frame_memory_bytes, frame_errors;
 };
 
+#define SHARD_MAP_OF_FILE 1u /* map_version where the file says where shards are */
+
 /* Lifetimes: everything pointed to outlives the shard. */
 struct shard_config {
     uint32_t index, n_shards;          /* in the cluster */

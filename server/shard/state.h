@@ -127,6 +127,12 @@ void dispatch_replay(struct shard *shard, struct request *request, struct embd__
 /* Whether the pull in `call` would create rows. Leaves call->reader used up. */
 bool pull_creates(struct call *call);
 
+/* The version of the map that answers tell; 0: it is the file's, which does not change. */
+static inline uint64_t shard_told_map(const struct shard *shard)
+{
+    return shard->config.map_version > SHARD_MAP_OF_FILE ? shard->config.map_version : 0;
+}
+
 uint64_t clock_ns(void);
 
 /* The stage ends now; no clock is read for a request that is not split into stages. */

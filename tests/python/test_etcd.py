@@ -257,6 +257,23 @@ class InEtcd(Clusters):
         self.until(lambda: self.calls_work(client))
         self.assertTrue(taker.is_alive())
 
+    def test_answers_tell_of_a_newer_map_so_a_server_that_hangs_is_left(self):
+        a, b = self.server("a"), self.server("b")
+        client = self.connect(a)
+        table = client.create_table("t", 2)
+        table.pull(np.arange(64))
+        os.kill(b.pid, signal.SIGSTOP)  # its connections stay, and nothing comes
+        taker = self.server("b")
+        self.until(lambda: self.map()["servers"]["b"][0]["address"] == taker.addresses[0])
+        self.connect(taker).create_table("t", 2)
+        a.wait_log(f"map version={self.map()['version']}")
+        start = time.monotonic()
+        with self.assertRaisesRegex(embd.Error, "the shard has moved"):
+            table.pull(np.arange(64), deadline=20)
+        table.pull(np.arange(64), deadline=20)
+        self.assertLess(time.monotonic() - start, 10)
+        self.assertEqual(client.shards, a.addresses + taker.addresses)
+
     def test_a_damaged_map_is_left_alone_and_told(self):
         a, b = self.server("a"), self.server("b")
         client = self.connect(a)

@@ -43,7 +43,7 @@ void build_erase_result(struct msg *m)
     static const uint8_t statuses[2] = {EMBD_KEY_EVICTED, EMBD_KEY_MISSING};
     const struct erase_answer answer = {.n_erased = 1, .n_keys = 2, .statuses = statuses};
     embd__msg_result(m, 13);
-    embd__erase_answer_write(m, &answer, 1);
+    embd__erase_answer_write(m, &answer, 1, 0);
     embd__msg_end(m);
 }
 

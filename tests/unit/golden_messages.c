@@ -443,7 +443,7 @@ static void build_pull_result(struct msg *m)
         {.n_rows = 1, .dim = 2, .n_keys = 1, .dtype = EMBD_F16, .values = pulled_halves},
     };
     embd__msg_result(m, 7);
-    embd__pull_answer_write(m, answers, 2);
+    embd__pull_answer_write(m, answers, 2, 0);
     embd__msg_end(m);
 }
 
@@ -505,7 +505,7 @@ static void build_push_result(struct msg *m)
     const struct push_answer answer = {
         .step = 300, .n_inserted = 1, .n_evicted = 5, .n_keys = 2, .statuses = statuses};
     embd__msg_result(m, 8);
-    embd__push_answer_write(m, &answer, 1);
+    embd__push_answer_write(m, &answer, 1, 7);
     embd__msg_end(m);
 }
 
@@ -521,6 +521,7 @@ static void check_push_result(struct reader *r)
     struct push_answer answer;
     bool again;
     assert_int_equal(embd__push_answer_read(r, &answer, 1, &again), 1);
+    assert_int_equal(r->map, 7);
     assert_false(again);
     assert_int_equal(answer.step, 300);
     assert_int_equal(answer.n_inserted, 1);

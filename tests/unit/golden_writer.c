@@ -39,7 +39,7 @@ void read_push_writer_request(struct reader *r)
 void build_push_again_result(struct msg *m)
 {
     embd__msg_result(m, 24);
-    embd__push_again_write(m);
+    embd__push_again_write(m, 0);
     embd__msg_end(m);
 }
 
