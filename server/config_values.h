@@ -1,0 +1,35 @@
+/* config_values.h - one value of the configuration: where it comes from, and its text as a number,
+ * a size or a name. What is wrong is told with its flag, or with file, line and column. */
+#ifndef EMBD_CONFIG_VALUES_H
+#define EMBD_CONFIG_VALUES_H
+
+#include "config.h"
+#include "settings.h"
+
+struct sources {
+    struct settings flags;
+    struct settings_file file;
+};
+
+/* The setting that counts, for a server of the list or (NULL) the process; its text may be NULL. */
+const struct setting *config_pick(const struct sources *from, const struct settings *server,
+                                  bool with_flags, enum setting_id id);
+
+/* Returns `status`; the sentence begins with where the setting is. */
+int config_complain(struct embd__error *e, int status, enum setting_id id, const struct setting *at,
+                    const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+/* `absent` where nothing is said. */
+int config_count(enum setting_id id, const struct setting *at, uint64_t min, uint64_t max,
+                 uint64_t absent, uint64_t *out, struct embd__error *e);
+/* "1048576", "512K", "64M", "2G", "25%" of RAM. */
+int config_size(enum setting_id id, const struct setting *at, uint64_t min, uint64_t max,
+                uint64_t absent, uint64_t *out, struct embd__error *e);
+int config_text(enum setting_id id, const struct setting *at, const char *absent, char *out,
+                size_t out_bytes, struct embd__error *e);
+uint64_t config_ram_bytes(void);
+
+/* config_servers.c: which servers there are, and which of them this process is. */
+int config_read_servers(const struct sources *from, struct config *out, struct embd__error *e);
+
+#endif
