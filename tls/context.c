@@ -12,8 +12,10 @@
 
 static int refuse(const char *path, const char *what, struct embd__error *e)
 {
-    unsigned long code = ERR_peek_last_error();
+    unsigned long first = ERR_peek_error(), code = ERR_peek_last_error();
     const char *reason = code != 0 ? ERR_reason_error_string(code) : NULL;
+    if (ERR_SYSTEM_ERROR(first))
+        reason = strerror(ERR_GET_REASON(first));
     ERR_clear_error();
     return embd__error_set(e, EMBD_INVALID, "%.200s: %s%s%s", path, what,
                            reason != NULL ? ": " : "", reason != NULL ? reason : "");

@@ -179,10 +179,13 @@ static int blame(struct tls_session *s, struct embd__error *e)
     const char *reason = code != 0 ? ERR_reason_error_string(code) : NULL;
     long verdict = SSL_get_verify_result(s->ssl);
     bool is_verdict = code != 0 && ERR_GET_REASON(code) == SSL_R_CERTIFICATE_VERIFY_FAILED;
+    bool is_plain = code != 0 && ERR_GET_REASON(code) == SSL_R_WRONG_VERSION_NUMBER;
+    const char *more = is_verdict ? X509_verify_cert_error_string(verdict)
+                       : is_plain ? "the other side may not speak TLS"
+                                  : NULL;
     ERR_clear_error();
     return embd__error_set(e, EMBD_PROTOCOL, "TLS: %s%s%s", reason != NULL ? reason : "failed",
-                           is_verdict ? ": " : "",
-                           is_verdict ? X509_verify_cert_error_string(verdict) : "");
+                           more != NULL ? ": " : "", more != NULL ? more : "");
 }
 
 long embd__tls_read(struct tls_session *s, void *to, size_t n, struct embd__error *e)

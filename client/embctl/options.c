@@ -167,6 +167,9 @@ static int connect_with(bool own_thread, embd_client **client_out)
         o.deadline_ms = globals.deadline_ms;
     default_servers();
     int status = embd_connect(globals.servers, &o, client_out, why, sizeof why);
+    bool is_default = strcmp(globals.servers, DEFAULT_SERVERS) == 0;
+    if (status == EMBD_UNREACHABLE && is_default && strlen(why) < sizeof why - 100)
+        strcat(why, " (the default; --servers or $EMBD_SERVERS say where the servers are)");
     return status == EMBD_INVALID ? (end_with(status, why), EXIT_USAGE) : end_with(status, why);
 }
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -145,6 +146,7 @@ static void add_target(struct socket *s, const struct sockaddr *name, socklen_t 
 static void on_lookup(uv_getaddrinfo_t *lookup, int status, struct addrinfo *found)
 {
     struct socket *s = lookup->data;
+    char why[200];
     s->looking_up = false;
     s->handles--;
     for (const struct addrinfo *a = found; status == 0 && a != NULL; a = a->ai_next)
@@ -152,10 +154,12 @@ static void on_lookup(uv_getaddrinfo_t *lookup, int status, struct addrinfo *fou
     uv_freeaddrinfo(found);
     if (s->owner == NULL)
         free_when_unused(s);
-    else if (status != 0)
-        s->events->on_fail(s->owner, uv_strerror(status));
-    else
+    else if (status == 0)
         try_next(s);
+    else {
+        snprintf(why, sizeof why, "its name is not found: %s", uv_strerror(status));
+        s->events->on_fail(s->owner, why);
+    }
 }
 
 static int begin_lookup(struct socket *s, const struct address *address)

@@ -356,7 +356,7 @@ static int check_place(struct call *call, enum phase phase)
     const struct shard_config *config = &call->shard->config;
     if (call->shard->data_dir < 0)
         return embd__error_set(&call->error, EMBD_UNSUPPORTED,
-                               "snapshot: this server has no data directory");
+                               "snapshot: this server has no data directory; it is started with --data-dir");
     bool is_any = phase == PHASE_CUT || phase == PHASE_WRITE || phase == PHASE_ABORT;
     if (!is_any && !config->is_first)
         return embd__error_set(&call->error, EMBD_INVALID,

@@ -32,7 +32,7 @@ static int open_data_dir(struct shard *shard, struct embd__error *e)
         return EMBD_OK;
     shard->data_dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (shard->data_dir < 0)
-        return embd__error_set(e, EMBD_IO, "data directory '%s': %s", path, strerror(errno));
+        return embd__error_set(e, EMBD_IO, "data directory '%s' cannot be opened: %s", path, strerror(errno));
     return EMBD_OK;
 }
 

@@ -156,6 +156,13 @@ def case_exit_codes_and_help():
     embctl(None, "ping", "--servers", nobody, "--deadline", "0.5", code=UNREACHABLE, says=nobody)
     embctl(None, "--servers", nobody, "--deadline=0.5", "table", "list", code=UNREACHABLE, says=nobody)
     free.close()
+    embctl(None, "ping", "--servers", "nobody.invalid:7700", code=UNREACHABLE, says="its name is not found")
+    with socket.socket() as default:
+        try:
+            default.bind(("127.0.0.1", 7700))  # nobody listens there
+            embctl(None, "ping", "--deadline", "0.5", code=UNREACHABLE, says="$EMBD_SERVERS")
+        except OSError:
+            print("127.0.0.1:7700 is taken: what embctl says of its default address is skipped")
     embctl(None, code=USAGE)
     embctl(None, "fly", code=USAGE, says="fly")
     embctl(None, "table", "fly", code=USAGE, says="fly")

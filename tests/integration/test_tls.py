@@ -111,7 +111,13 @@ class Tls(unittest.TestCase):
         self.refused(embctl(server, "--deadline", "2", "ping"), UNREACHABLE)
         server.wait_log("tls_failed")
         with embd_process.Embd("--http", "off") as plain:
-            self.refused(embctl(plain, "--deadline", "2", "ping", EMBD_TLS_CA=self.ca.path), FAILED, "TLS:")
+            self.refused(embctl(plain, "--deadline", "2", "ping", EMBD_TLS_CA=self.ca.path), FAILED,
+                         "TLS:", "may not speak TLS")
+
+    def test_an_authority_whose_file_is_not_there_is_named(self):
+        with embd_process.Embd("--http", "off") as plain:
+            self.refused(embctl(plain, "ping", EMBD_TLS_CA="/nowhere/ca.pem"), USAGE, "/nowhere/ca.pem",
+                         "No such file or directory")
 
     def test_older_versions_are_refused(self):
         server = self.server()
