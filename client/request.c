@@ -6,15 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client.h"
-
-/* A job of one exchange and what comes of it. */
-struct asking {
-    struct job job;
-    void *bins[LIMIT_BINS]; /* of the answer coming in, until an answer owns them */
-    uint32_t n_bins;
-    struct answer *answer;
-};
+#include "asking.h"
 
 struct embd__error *embd__client_error(embd_client *client)
 {
@@ -98,7 +90,7 @@ static int open_answer(embd_client *client, const struct link *link, struct answ
     return status;
 }
 
-static struct link *choose_link(embd_client *client, uint32_t shard, enum listener listener)
+struct link *embd__request_link(embd_client *client, uint32_t shard, enum listener listener)
 {
     if (shard >= client->n_shards) {
         embd__error_set(&client->error, EMBD_INVALID, "shard %u; there are %u", shard,
@@ -114,40 +106,52 @@ static struct link *choose_link(embd_client *client, uint32_t shard, enum listen
     return s->admin;
 }
 
-int embd__request_on(embd_client *client, struct link *link, struct answer **answer_out)
+int embd__asking_begin(embd_client *client, struct exchange *x, struct link *link,
+                       struct asking *asking)
 {
-    struct exchange *x = &client->request;
-    struct exchange *all[1] = {x};
-    struct asking asking;
-    memset(&asking.job, 0, sizeof asking.job);
-    asking.job.exchanges = all;
-    asking.job.n = 1;
-    asking.n_bins = 0;
-    asking.answer = NULL;
+    memset(&asking->job, 0, sizeof asking->job);
+    asking->x = x;
+    asking->job.exchanges = &asking->x;
+    asking->job.n = 1;
+    asking->n_bins = 0;
+    asking->answer = NULL;
     if (embd__msg_end(&x->msg) != EMBD_OK)
         return embd__error_set(&client->error, x->msg.status, "a request could not be built: %s",
                                embd_status_text(x->msg.status));
     x->link = link;
-    x->owner = &asking.job;
+    x->owner = &asking->job;
     x->on_bin = on_bin;
     x->on_answer = on_answer;
     x->on_end = embd__job_exchange_ended;
-    embd__submit(&client->courier, &asking.job);
-    embd__await(&client->courier, &asking.job);
-    for (uint32_t i = 0; i < asking.n_bins; i++)
-        free(asking.bins[i]);
+    embd__submit(&client->courier, &asking->job);
+    return EMBD_OK;
+}
+
+int embd__asking_end(embd_client *client, struct asking *asking, struct answer **answer_out)
+{
+    struct exchange *x = asking->x;
+    embd__await(&client->courier, &asking->job);
+    for (uint32_t i = 0; i < asking->n_bins; i++)
+        free(asking->bins[i]);
     if (x->error.status != EMBD_OK)
         return embd__error_set(&client->error, x->error.status, "%s", x->error.text);
-    int status = open_answer(client, link, asking.answer);
+    int status = open_answer(client, x->link, asking->answer);
     if (status == EMBD_OK)
-        *answer_out = asking.answer;
+        *answer_out = asking->answer;
     return status;
+}
+
+int embd__request_on(embd_client *client, struct link *link, struct answer **answer_out)
+{
+    struct asking asking;
+    int status = embd__asking_begin(client, &client->request, link, &asking);
+    return status == EMBD_OK ? embd__asking_end(client, &asking, answer_out) : status;
 }
 
 int embd__request(embd_client *client, uint32_t shard, enum listener listener,
                   struct answer **answer_out)
 {
-    struct link *link = choose_link(client, shard, listener);
+    struct link *link = embd__request_link(client, shard, listener);
     return link == NULL ? client->error.status : embd__request_on(client, link, answer_out);
 }
 

@@ -1,6 +1,6 @@
 /* cut.c - see cut.h.
  *
- * The happy path: hold changes on one shard after the other; each tells how far every client's
+ * The happy path: hold changes on all shards at once; each tells how far every client's
  * pushes have come on it. A push goes to all shards, under one number that rises with the pushes of
  * its client. So where shards stand at different numbers, the highest is the cut, and the shards
  * behind it are told to let that client in up to there; they are asked again until all stand at the
@@ -42,7 +42,10 @@ struct marks {
 struct cutting {
     embd_client *client;
     struct embd__error *e; /* the client's */
+    struct requests *requests;
     uint32_t n_shards;
+    uint64_t pause_us;    /* the longest of those released */
+    uint64_t **bins;      /* [n_shards] of a hold's request; NULL: none yet */
     struct marks *shards; /* [n_shards] how far the clients have come there */
     struct marks cut;     /* where all have to come */
     struct marks behind;  /* of the shard being looked at: the marks of `cut` it has not reached */
@@ -121,26 +124,36 @@ static void find_behind(struct cutting *c, uint32_t shard)
     }
 }
 
-/* ---- one shard ---- */
+/* ---- holding ---- */
 
-/* The hold, with the pushes to be let in. `bins` [n] clients, then [n] numbers. */
-static int send_hold(struct cutting *c, uint32_t shard, const uint64_t *bins,
-                     struct answer **answer_out)
+/* The hold, with the pushes to be let in: those of c->behind. Their numbers are kept for as long as the
+ * request is on its way: [n] clients, then [n] msgids. */
+static int add_hold(struct cutting *c, uint32_t shard)
 {
     uint32_t n = c->behind.n;
-    struct msg *m = embd__admin_begin(c->client, METHOD_HOLD);
+    uint64_t *bins = realloc(c->bins[shard], (n + 1) * (sizeof(uint64_t) + sizeof(uint32_t)));
+    if (!bins)
+        return embd__error_set(c->e, EMBD_NO_MEMORY, "no memory for %" PRIu32 " clients", n);
+    c->bins[shard] = bins;
+    uint32_t *pushed = (uint32_t *)(bins + n);
+    for (uint32_t i = 0; i < n; i++) {
+        bins[i] = c->behind.list[i].id;
+        pushed[i] = c->behind.list[i].pushed;
+    }
+    struct msg *m = embd__requests_add(c->requests, shard, METHOD_HOLD, 0);
     embd__msg_map(m, 2);
     embd__msg_field_uint(m, "timeout_ms", HOLD_TIMEOUT_MS);
     embd__msg_field_uint(m, "clients", n);
     if (n > 0) {
-        embd__msg_bin(m, bins, n * sizeof(uint64_t));
-        embd__msg_bin(m, bins + n, n * sizeof(uint32_t));
+        embd__msg_bin(m, bins, n * sizeof *bins);
+        embd__msg_bin(m, pushed, n * sizeof *pushed);
     }
-    return embd__request(c->client, shard, LISTENER_ADMIN, answer_out);
+    return EMBD_OK;
 }
 
-static int read_marks(struct cutting *c, uint32_t shard, struct answer *answer)
+static void take_hold(void *arg, uint32_t shard, struct answer *answer)
 {
+    struct cutting *c = arg;
     struct fields f;
     struct marks *m = &c->shards[shard];
     embd__read_fields(&f, &answer->reader, "hold");
@@ -154,30 +167,12 @@ static int read_marks(struct cutting *c, uint32_t shard, struct answer *answer)
         m->n = n;
         order(m);
     }
-    return embd__admin_end(c->client, shard, METHOD_HOLD, answer);
-}
-
-/* Holds, or goes on holding; what is behind is let in. */
-static int hold_one(struct cutting *c, uint32_t shard)
-{
-    struct answer *answer;
-    uint32_t n = c->behind.n;
-    uint64_t *bins = malloc((n + 1) * (sizeof(uint64_t) + sizeof(uint32_t)));
-    if (!bins)
-        return embd__error_set(c->e, EMBD_NO_MEMORY, "no memory for %" PRIu32 " clients", n);
-    uint32_t *pushed = (uint32_t *)(bins + n);
-    for (uint32_t i = 0; i < n; i++) {
-        bins[i] = c->behind.list[i].id;
-        pushed[i] = c->behind.list[i].pushed;
-    }
-    int status = send_hold(c, shard, bins, &answer);
-    free(bins);
-    return status ? status : read_marks(c, shard, answer);
+    embd__admin_end(c->client, shard, METHOD_HOLD, answer);
 }
 
 /* ---- all shards ---- */
 
-/* Asks the shards that are behind once more. The last of them, or n_shards: none is. */
+/* Asks the shards that are behind once more, all at once. The last of them, or n_shards: none is. */
 static int settle_once(struct cutting *c, uint32_t *behind_out)
 {
     *behind_out = c->n_shards;
@@ -188,10 +183,10 @@ static int settle_once(struct cutting *c, uint32_t *behind_out)
         if (c->behind.n == 0)
             continue;
         *behind_out = shard;
-        if (hold_one(c, shard))
+        if (add_hold(c, shard))
             return c->e->status;
     }
-    return EMBD_OK;
+    return embd__requests_run(c->requests, take_hold, c);
 }
 
 static int refuse(struct cutting *c, uint32_t shard)
@@ -218,66 +213,81 @@ static int settle(struct cutting *c)
     return c->e->status;
 }
 
-static int release_one(embd_client *client, uint32_t shard, uint64_t *held_us_out)
+static void take_release(void *arg, uint32_t shard, struct answer *answer)
 {
-    struct answer *answer;
+    struct cutting *c = arg;
     struct fields f;
-    struct msg *m = embd__admin_begin(client, METHOD_RELEASE);
-    embd__msg_map(m, 0);
-    int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
-    if (status)
-        return status;
     embd__read_fields(&f, &answer->reader, "release");
-    *held_us_out = embd__field_uint(&f, "held_us", 0, UINT64_MAX, FIELD_REQUIRED);
+    uint64_t held_us = embd__field_uint(&f, "held_us", 0, UINT64_MAX, FIELD_REQUIRED);
     embd__fields_end(&f);
-    return embd__admin_end(client, shard, METHOD_RELEASE, answer);
+    if (embd__admin_end(c->client, shard, METHOD_RELEASE, answer) == EMBD_OK &&
+        held_us > c->pause_us)
+        c->pause_us = held_us;
 }
 
-/* Shards 0 .. n_shards, keeping the client's error. */
-static void release_first(embd_client *client, uint32_t n_shards, uint64_t *pause_us_out)
+/* Keeps the client's error. */
+static void release_all(struct cutting *c)
 {
-    struct embd__error *e = embd__client_error(client), kept = *e;
-    *pause_us_out = 0;
-    for (uint32_t shard = 0; shard < n_shards; shard++) {
-        uint64_t held_us = 0;
-        *e = (struct embd__error){0};
-        if (release_one(client, shard, &held_us) == EMBD_OK && held_us > *pause_us_out)
-            *pause_us_out = held_us;
-    }
-    *e = kept;
+    struct embd__error kept = *c->e;
+    *c->e = (struct embd__error){0};
+    embd__requests_forget(c->requests);
+    for (uint32_t shard = 0; shard < c->n_shards; shard++)
+        embd__msg_map(embd__requests_add(c->requests, shard, METHOD_RELEASE, 0), 0);
+    embd__requests_run(c->requests, take_release, c);
+    *c->e = kept;
 }
 
 static int hold_all(struct cutting *c)
 {
-    uint64_t unused;
-    uint32_t held = 0;
-    while (held < c->n_shards && hold_one(c, held) == EMBD_OK)
-        held++;
-    if (c->e->status == EMBD_OK)
+    for (uint32_t shard = 0; shard < c->n_shards; shard++)
+        if (add_hold(c, shard))
+            return c->e->status;
+    if (embd__requests_run(c->requests, take_hold, c) == EMBD_OK)
         settle(c);
     if (c->e->status)
-        release_first(c->client, held, &unused);
+        release_all(c);
     return c->e->status;
 }
 
-int embd__cut_hold(embd_client *client)
+static void fini(struct cutting *c)
+{
+    for (uint32_t shard = 0; c->shards && shard < c->n_shards; shard++)
+        free(c->shards[shard].list);
+    for (uint32_t shard = 0; c->bins && shard < c->n_shards; shard++)
+        free(c->bins[shard]);
+    free(c->shards);
+    free(c->bins);
+    free(c->cut.list);
+    free(c->behind.list);
+}
+
+int embd__cut_hold(embd_client *client, struct requests **held_out)
 {
     struct cutting c = {
         .client = client, .e = embd__client_error(client), .n_shards = embd_shard_count(client)};
+    if (embd__requests_new(client, &c.requests))
+        return c.e->status;
     c.shards = calloc(c.n_shards, sizeof *c.shards);
-    if (!c.shards)
-        return embd__error_set(c.e, EMBD_NO_MEMORY, "no memory for a cut of %" PRIu32 " shards",
-                               c.n_shards);
-    int status = hold_all(&c);
-    for (uint32_t shard = 0; shard < c.n_shards; shard++)
-        free(c.shards[shard].list);
-    free(c.shards);
-    free(c.cut.list);
-    free(c.behind.list);
+    c.bins = calloc(c.n_shards, sizeof *c.bins);
+    int status = c.shards && c.bins
+                     ? hold_all(&c)
+                     : embd__error_set(c.e, EMBD_NO_MEMORY,
+                                       "no memory for a cut of %" PRIu32 " shards", c.n_shards);
+    fini(&c);
+    if (status)
+        embd__requests_free(c.requests);
+    else
+        *held_out = c.requests;
     return status;
 }
 
-void embd__cut_release(embd_client *client, uint64_t *pause_us_out)
+void embd__cut_release(embd_client *client, struct requests *held, uint64_t *pause_us_out)
 {
-    release_first(client, embd_shard_count(client), pause_us_out);
+    struct cutting c = {.client = client,
+                        .e = embd__client_error(client),
+                        .requests = held,
+                        .n_shards = embd_shard_count(client)};
+    release_all(&c);
+    embd__requests_free(held);
+    *pause_us_out = c.pause_us;
 }

@@ -3,15 +3,16 @@
 #ifndef EMBD_FORMATS_CUT_H
 #define EMBD_FORMATS_CUT_H
 
-#include "request.h"
+#include "requests.h"
 
 /* Makes changes to tables wait, on every shard. EMBD_BUSY: a push that one shard has did not come
- * to another; it names both. On failure nothing is held. */
-int embd__cut_hold(embd_client *client);
+ * to another; it names both. On failure nothing is held. Between hold and release the
+ * requests may be used for others. */
+int embd__cut_hold(embd_client *client, struct requests **held_out);
 
 /* Lets them go on; *pause_us_out is how long they had to wait, on the shard where it was longest. A
  * shard that cannot be reached has ended its hold by itself: not an error. The client's error stays
  * as it is. */
-void embd__cut_release(embd_client *client, uint64_t *pause_us_out);
+void embd__cut_release(embd_client *client, struct requests *held, uint64_t *pause_us_out);
 
 #endif

@@ -208,13 +208,14 @@ static int each_part(struct dump *d, int (*step)(struct dump *, const embd_schem
 
 static int write_parts(struct dump *d, embd_progress *progress, void *arg)
 {
-    if (embd__cut_hold(d->client))
+    struct requests *held;
+    if (embd__cut_hold(d->client, &held))
         return d->e->status;
     if (describe_all(d) == EMBD_OK) {
         embd__ticker_begin(&d->ticker, progress, arg, d->report.rows);
         each_part(d, write_part);
     }
-    embd__cut_release(d->client, &d->report.pause_us);
+    embd__cut_release(d->client, held, &d->report.pause_us);
     return d->e->status;
 }
 

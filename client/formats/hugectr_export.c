@@ -400,13 +400,14 @@ static int take_table(struct exporting *x, const char *table, embd_progress *pro
 
 static int collect(struct exporting *x, const char *table, embd_progress *progress, void *arg)
 {
+    struct requests *held;
     x->chunk = malloc(CHUNK_BYTES);
     if (!x->chunk)
         return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory for rows on their way");
-    if (embd__cut_hold(x->client))
+    if (embd__cut_hold(x->client, &held))
         return x->e->status;
     take_table(x, table, progress, arg);
-    embd__cut_release(x->client, &x->report.pause_us);
+    embd__cut_release(x->client, held, &x->report.pause_us);
     if (x->e->status || (x->n_tensors && write_state(x)))
         return x->e->status;
     return finish_files(x);

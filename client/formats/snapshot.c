@@ -54,13 +54,18 @@ struct snapshot {
 
 /* ---- one phase on one shard ---- */
 
-static struct msg *phase_begin(struct snapshot *s, const char *phase, uint32_t n_more_fields)
+static struct msg *phase_fields(struct snapshot *s, struct msg *m, const char *phase,
+                                uint32_t n_more)
 {
-    struct msg *m = embd__admin_begin(s->client, METHOD_SNAPSHOT);
-    embd__msg_map(m, 2 + n_more_fields);
+    embd__msg_map(m, 2 + n_more);
     embd__msg_field_str(m, "name", s->name);
     embd__msg_field_str(m, "phase", phase);
     return m;
+}
+
+static struct msg *phase_begin(struct snapshot *s, const char *phase, uint32_t n_more)
+{
+    return phase_fields(s, embd__admin_begin(s->client, METHOD_SNAPSHOT), phase, n_more);
 }
 
 static int ask(struct snapshot *s, uint32_t shard)
@@ -95,18 +100,14 @@ static void abort_process(struct snapshot *s, uint32_t shard)
 
 /* ---- cut ---- */
 
-static int cut(struct snapshot *s, uint32_t shard)
+static void take_cut(void *arg, uint32_t shard, struct answer *answer)
 {
-    struct answer *answer;
+    struct snapshot *s = arg;
     struct fields f;
-    phase_begin(s, "cut", 0);
-    int status = embd__request(s->client, shard, LISTENER_ADMIN, &answer);
-    if (status)
-        return status;
     embd__read_fields(&f, &answer->reader, "snapshot");
     s->is_later[shard] = embd__field_bool(&f, "later", false);
     embd__fields_end(&f);
-    return embd__admin_end(s->client, shard, METHOD_SNAPSHOT, answer);
+    embd__admin_end(s->client, shard, METHOD_SNAPSHOT, answer);
 }
 
 /* ---- write ---- */
@@ -162,18 +163,11 @@ static int read_parts(struct snapshot *s, struct reader *r, uint32_t shard)
     return embd__reader_end(r);
 }
 
-static int write_shard(struct snapshot *s, uint32_t shard)
+static void take_parts(void *arg, uint32_t shard, struct answer *answer)
 {
-    struct answer *answer;
-    uint32_t deadline_ms = s->client->options.deadline_ms;
-    s->client->options.deadline_ms = WRITE_DEADLINE_MS;
-    phase_begin(s, "write", 0);
-    int status = embd__request(s->client, shard, LISTENER_ADMIN, &answer);
-    s->client->options.deadline_ms = deadline_ms;
-    if (status)
-        return status;
+    struct snapshot *s = arg;
     read_parts(s, &answer->reader, shard);
-    return embd__admin_end(s->client, shard, METHOD_SNAPSHOT, answer);
+    embd__admin_end(s->client, shard, METHOD_SNAPSHOT, answer);
 }
 
 /* ---- commit ---- */
@@ -299,29 +293,43 @@ static int send_blobs(struct snapshot *s)
     return EMBD_OK;
 }
 
-/* Of the shards that write at this time. */
-static int write_some(struct snapshot *s, bool later)
+/* The shards that write at this time, all at once. */
+static int write_some(struct snapshot *s, struct requests *requests, bool later)
 {
     for (uint32_t shard = 0; shard < s->n_shards; shard++)
-        if (s->is_later[shard] == later && write_shard(s, shard))
-            return s->e->status;
-    return EMBD_OK;
+        if (s->is_later[shard] == later)
+            phase_fields(s,
+                         embd__requests_add(requests, shard, METHOD_SNAPSHOT, WRITE_DEADLINE_MS),
+                         "write", 0);
+    return embd__requests_run(requests, take_parts, s);
 }
 
-static int cut_all(struct snapshot *s)
+static int cut_all(struct snapshot *s, struct requests *requests)
 {
     for (uint32_t shard = 0; shard < s->n_shards; shard++)
-        if (cut(s, shard))
-            return s->e->status;
-    return write_some(s, false);
+        phase_fields(s, embd__requests_add(requests, shard, METHOD_SNAPSHOT, 0), "cut", 0);
+    if (embd__requests_run(requests, take_cut, s))
+        return s->e->status;
+    return write_some(s, requests, false);
 }
 
 static int run_held(struct snapshot *s)
 {
-    if (embd__cut_hold(s->client))
+    struct requests *held;
+    if (embd__cut_hold(s->client, &held))
         return s->e->status;
-    int status = cut_all(s);
-    embd__cut_release(s->client, &s->report.pause_us);
+    int status = cut_all(s, held);
+    embd__cut_release(s->client, held, &s->report.pause_us);
+    return status;
+}
+
+static int write_later(struct snapshot *s)
+{
+    struct requests *requests;
+    if (embd__requests_new(s->client, &requests))
+        return s->e->status;
+    int status = write_some(s, requests, true);
+    embd__requests_free(requests);
     return status;
 }
 
@@ -351,7 +359,7 @@ static int run(struct snapshot *s)
     for (; s->n_begun < s->n_shards; s->n_begun++)
         if (begin(s, s->n_begun))
             return s->e->status;
-    if (send_blobs(s) || run_held(s) || write_some(s, true))
+    if (send_blobs(s) || run_held(s) || write_later(s))
         return s->e->status;
     order_parts(s);
     return commit_all(s) ? s->e->status : keep_all(s);
