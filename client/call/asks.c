@@ -43,13 +43,26 @@ static struct ask *ask_of(struct exchange *x)
 static void *on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
 {
     struct ask *ask = ask_of(x);
-    if (index < ask->n_bins && ask->bins[index].bytes == bytes)
+    if (index < ask->n_bins && ask->bins[index].bytes == bytes) {
+        ask->at = index;
+        x->window = ask->bins[index].window;
         return ask->bins[index].to;
+    }
     embd__error_set(&x->error, EMBD_PROTOCOL,
                     "bin %u of the answer has %u bytes; %llu of %u bins are expected", index, bytes,
                     (unsigned long long)(index < ask->n_bins ? ask->bins[index].bytes : 0),
                     ask->n_bins);
     return NULL;
+}
+
+static void on_window(struct exchange *x, uint32_t bytes)
+{
+    struct ask *ask = ask_of(x);
+    struct cut *cut = &ask->cuts[ask->bins[ask->at].cut];
+    const struct work *work = &ask->call->works[cut->work];
+    uint32_t n = bytes / (uint32_t)work->row_bytes;
+    embd__pull_place(ask->call, work, &work->shares[ask->shard], cut->next, n);
+    cut->next += n;
 }
 
 static void wrong(struct embd__error *e, uint32_t part, const char *field, uint64_t value,
@@ -172,7 +185,10 @@ static struct ask *make_ask(struct embd_call *call)
         return NULL;
     ask->call = call;
     ask->x = (struct exchange){
-        .owner = &call->job, .on_bin = on_bin, .on_end = embd__job_exchange_ended};
+        .owner = &call->job,
+        .on_bin = on_bin,
+        .on_window = on_window,
+        .on_end = embd__job_exchange_ended};
     embd__msg_init(&ask->x.msg);
     call->asks[call->asks_made] = ask;
     call->exchanges[call->asks_made++] = &ask->x;
@@ -284,7 +300,18 @@ static const uint32_t *cut_offsets(struct embd_call *call, const struct share *s
 
 static void expect(struct ask *ask, void *to, uint64_t bytes)
 {
-    ask->bins[ask->n_bins++] = (struct answer_bin){to, bytes};
+    ask->bins[ask->n_bins++] = (struct answer_bin){.to = to, .bytes = bytes};
+}
+
+/* The rows of the newest cut. */
+static void expect_rows(struct ask *ask, const struct work *work, const struct share *share,
+                        uint32_t first, uint32_t n)
+{
+    uint32_t window = work->window_rows * (uint32_t)work->row_bytes;
+    uint64_t bytes = n * work->row_bytes;
+    expect(ask, share->values + (window > 0 ? 0 : first * work->row_bytes), bytes);
+    ask->bins[ask->n_bins - 1].window = window;
+    ask->bins[ask->n_bins - 1].cut = ask->n_cuts - 1;
 }
 
 /* Rows first .. end of a share go into the message. */
@@ -308,7 +335,7 @@ static int add_cut(struct builder *b, uint32_t w, uint32_t first, uint32_t end)
         return no_memory(call);
     part->slots = share->slots == NULL ? NULL : share->slots + first;
     part->weights = share->weights == NULL ? NULL : share->weights + key;
-    b->ask->cuts[b->ask->n_cuts++] = (struct cut){w, n_rows, n_keys, has_status};
+    b->ask->cuts[b->ask->n_cuts++] = (struct cut){w, n_rows, n_keys, first, has_status};
     if (call->kind == PARTS_PUSH) {
         const uint8_t *grads = share->given != NULL ? share->given : share->grads;
         part->grads = grads + first * work->row_bytes;
@@ -316,7 +343,7 @@ static int add_cut(struct builder *b, uint32_t w, uint32_t first, uint32_t end)
     } else if (call->kind == PARTS_PULL) {
         part->zero_missing = call->zero_missing;
         part->scale = call->client->n_shards == 1 && work->is_pooled && !work->by_rows;
-        expect(b->ask, share->values + first * work->row_bytes, n_rows * work->row_bytes);
+        expect_rows(b->ask, work, share, first, n_rows);
     }
     if (has_status)
         expect(b->ask, share->statuses + key, n_keys);

@@ -21,7 +21,8 @@ struct share {
     const uint32_t *from; /* [n_keys] position in the part's keys; NULL: as they stand */
     uint8_t *grads;       /* push: [n_rows][dim] of the wire's dtype, made by embd__push_fill */
     const void *given;    /* push: the same, where the caller's array is sent as it is; else NULL */
-    uint8_t *values;      /* pull: [n_rows][dim] of the wire's dtype, where the answer goes */
+    uint8_t *values; /* pull: [n_rows][dim] of the wire's dtype, where the answer goes; of a work
+                        with window_rows, so many at a time */
     uint8_t *statuses;    /* [n_keys], where the answer goes; NULL: not asked for */
 };
 
@@ -57,6 +58,8 @@ struct work {
     uint8_t *rows;
     struct sums sums;      /* push */
     uint8_t *row_statuses; /* [n_distinct] or NULL */
+    /* Pulled rows are put in their places as they come. 0: once all are there. */
+    uint32_t window_rows;
     /* A push's gradients are yet to be made: what they need is there. */
     bool is_unfilled;
     float *row; /* [dim] room for one; every occurrence */
@@ -65,11 +68,14 @@ struct work {
 struct answer_bin {
     void *to;
     uint64_t bytes;
+    uint32_t window; /* rows of `cut`, which are to be placed by so many bytes; 0: all go to `to` */
+    uint32_t cut;
 };
 
 /* One part of one message: consecutive rows of a share. */
 struct cut {
     uint32_t work, n_rows, n_keys;
+    uint32_t next; /* row of the share that is placed next */
     bool has_status;
 };
 
@@ -80,6 +86,7 @@ struct ask {
     struct exchange x; /* first: asks are found by their exchange */
     struct embd_call *call;
     uint32_t shard, n_cuts, n_bins;
+    uint32_t at; /* bin that is coming in, of those with a window */
     struct cut cuts[ASK_CUTS_MAX];
     struct answer_bin bins[2 * ASK_CUTS_MAX];
 };
@@ -124,6 +131,9 @@ void embd__plan_note(const struct work *work, uint32_t n_distinct);
  * are there. */
 int embd__pull_lay(struct embd_call *call, struct work *work);
 int embd__pull_finish(struct embd_call *call, struct work *work);
+/* Rows first .. first + n of a share, the first ones of its values, into the caller's. */
+void embd__pull_place(const struct embd_call *call, const struct work *work,
+                      const struct share *share, uint32_t first, uint32_t n);
 int embd__push_lay(struct embd_call *call, struct work *work);
 /* Makes the gradients, where is_unfilled. Cannot fail. */
 void embd__push_fill(struct embd_call *call, struct work *work);

@@ -1,16 +1,18 @@
 /* pull.c - where rows come to lie, and how they become the caller's values.
  *
  * Every occurrence (pooled plan): with one shard and f32 on the wire the answer is received
- * straight into the caller's values, divided by the server. Otherwise it comes into the arena;
- * partial sums are added in the order of the shards, the first taken as it is, then divided here;
- * single rows are put in their places. Distinct keys (rows plan): rows come into the arena and are
- * combined here in the batch's order, which is the order the server would have used: the same bits.
- */
+ * straight into the caller's values, divided by the server. With more shards single rows come into
+ * a small window that stays in the cache, and are put in their places while others are on their
+ * way. Otherwise the answer comes into the arena; partial sums are added in the order of the
+ * shards, the first taken as it is, then divided here. Distinct keys (rows plan): rows come into
+ * the arena and are combined here in the batch's order, which is the order the server would have
+ * used: the same bits. */
 #include <string.h>
 
 #include "call.h"
 #include "combine.h"
 
+#define WINDOW_BYTES  (128u << 10) /* of rows that come in before they are put in their places */
 #define PREFETCH_ROWS 8u /* rows ahead, when rows of the arena are read in the batch's order */
 
 /* ---- before ---- */
@@ -35,13 +37,26 @@ int embd__lay_statuses(struct embd_call *call, struct work *work)
     return EMBD_OK;
 }
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Rows of a share that are in memory before they are in their places. */
+static uint64_t rows_kept(const struct work *work, const struct share *share)
+{
+    return work->window_rows > 0 ? least(work->window_rows, share->n_rows) : share->n_rows;
+}
+
 static int lay_values(struct embd_call *call, struct work *work)
 {
     uint32_t n_shards = call->client->n_shards;
     uint64_t n = 0;
-    for (uint32_t s = 0; s < n_shards; s++)
-        n += work->shares[s].n_rows;
     bool is_direct = !work->by_rows && n_shards == 1 && call->wire == EMBD_F32;
+    bool is_placed = !work->by_rows && n_shards > 1 && !work->is_pooled;
+    work->window_rows = is_placed ? 1 + WINDOW_BYTES / (uint32_t)work->row_bytes : 0;
+    for (uint32_t s = 0; s < n_shards; s++)
+        n += rows_kept(work, &work->shares[s]);
     work->rows = is_direct ? (uint8_t *)work->part->values
                            : embd__arena_array(&call->arena, n, work->row_bytes);
     if (work->rows == NULL && n > 0)
@@ -49,7 +64,7 @@ static int lay_values(struct embd_call *call, struct work *work)
     uint8_t *to = work->rows;
     for (uint32_t s = 0; s < n_shards; s++) {
         work->shares[s].values = to;
-        to += work->shares[s].n_rows * work->row_bytes;
+        to += rows_kept(work, &work->shares[s]) * work->row_bytes;
     }
     return EMBD_OK;
 }
@@ -60,6 +75,16 @@ int embd__pull_lay(struct embd_call *call, struct work *work)
     if (status == EMBD_OK)
         status = lay_values(call, work);
     return status == EMBD_OK ? embd__lay_statuses(call, work) : status;
+}
+
+/* ---- while they come ---- */
+
+void embd__pull_place(const struct embd_call *call, const struct work *work,
+                      const struct share *share, uint32_t first, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        embd__to_f32(work->part->values + (size_t)share->from[first + i] * work->dim,
+                     share->values + i * work->row_bytes, call->wire, work->dim);
 }
 
 /* ---- after ---- */
@@ -119,16 +144,6 @@ static int finish_pooled(struct embd_call *call, const struct work *work)
         else
             memset(work->part->values + (size_t)r * work->dim, 0, work->dim * sizeof(float));
     return EMBD_OK;
-}
-
-static void finish_single(const struct embd_call *call, const struct work *work)
-{
-    for (uint32_t s = 0; s < call->client->n_shards; s++) {
-        const struct share *share = &work->shares[s];
-        for (uint32_t i = 0; i < share->n_rows; i++)
-            embd__to_f32(work->part->values + (size_t)share->from[i] * work->dim,
-                         share->values + i * work->row_bytes, call->wire, work->dim);
-    }
 }
 
 /* All distinct rows in f32. */
@@ -195,7 +210,5 @@ int embd__pull_finish(struct embd_call *call, struct work *work)
         embd__to_f32(work->part->values, work->rows, call->wire, (size_t)work->n_rows * work->dim);
     else if (call->client->n_shards > 1 && work->is_pooled)
         return finish_pooled(call, work);
-    else if (call->client->n_shards > 1)
-        finish_single(call, work);
     return EMBD_OK;
 }

@@ -12,7 +12,7 @@ static int out_of_step(const struct frame_scanner *frame, struct embd__error *e)
                            frame->msgid);
 }
 
-static int on_bin(void *owner, uint8_t **to_out, struct embd__error *e)
+static int on_bin(void *owner, uint8_t **to_out, uint32_t *window_out, struct embd__error *e)
 {
     struct link *link = owner;
     const struct frame_scanner *frame = &link->receiver.frame;
@@ -26,8 +26,16 @@ static int on_bin(void *owner, uint8_t **to_out, struct embd__error *e)
     link->receiving = x;
     if (x == NULL || x->error.status != EMBD_OK)
         return EMBD_OK; /* dropped, the stream stays in step */
+    x->window = 0;
     *to_out = x->on_bin(x, frame->n_bins - 1, frame->bin_bytes);
+    *window_out = x->window;
     return EMBD_OK;
+}
+
+static void on_window(void *owner, uint32_t bytes)
+{
+    struct link *link = owner;
+    link->receiving->on_window(link->receiving, bytes);
 }
 
 static void read_answer(struct link *link, struct exchange *x)
@@ -78,5 +86,6 @@ void embd__answers_init(struct link *link)
 {
     link->receiver.owner = link;
     link->receiver.on_bin = on_bin;
+    link->receiver.on_window = on_window;
     link->receiver.on_frame = on_frame;
 }

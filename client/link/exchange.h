@@ -30,6 +30,10 @@ struct exchange {
      * `error` set when the answer cannot have such a bin. Not called for bins of 0 bytes unless
      * expected so. */
     void *(*on_bin)(struct exchange *x, uint32_t index, uint32_t bytes);
+    /* on_bin may set a window, of fewer bytes than the bin: its memory has room for so many, which
+     * are the owner's to take, by on_window, before the next ones come to the same place. */
+    uint32_t window;
+    void (*on_window)(struct exchange *x, uint32_t bytes);
     /* The answer is complete and is no error of the peer's. Sets `error`, or the reader's, when it
      * is not what was asked for. */
     void (*on_answer)(struct exchange *x, struct reader *reader);

@@ -1,6 +1,7 @@
 /* receive.c - one recvmsg reads the rest of a bin into its destination and what follows it into a
  * small buffer, so that a large answer is copied once, by the kernel, and a small one takes one
- * call. */
+ * call. A bin with a window is read so many bytes at a time, into the same place: what becomes of
+ * them is done while they are in the cache. */
 #include "receive.h"
 
 #include <errno.h>
@@ -27,6 +28,7 @@ void embd__receive_reset(struct receiver *r)
     embd__frame_init(&r->frame, r->head, LIMIT_ANSWER_HEADER_BYTES, LIMIT_FRAME_BYTES);
     r->to = NULL;
     r->left = 0;
+    r->window = 0;
     r->bin_ended = false;
     r->is_patient = false;
 }
@@ -41,7 +43,8 @@ static int begin_bin(struct receiver *r, struct embd__error *e)
     if (embd__frame_over(&r->frame))
         return embd__error_set(e, EMBD_PROTOCOL, "an answer of %llu bytes is over the limit of %u",
                                (unsigned long long)r->frame.frame_bytes, LIMIT_FRAME_BYTES);
-    int status = r->on_bin(r->owner, &r->to, e);
+    r->window = r->filled = 0;
+    int status = r->on_bin(r->owner, &r->to, &r->window, e);
     if (status != EMBD_OK)
         return status;
     bin->data = (uintptr_t)r->to % sizeof elsewhere == 0 ? r->to : (uint8_t *)&elsewhere;
@@ -50,15 +53,35 @@ static int begin_bin(struct receiver *r, struct embd__error *e)
     return EMBD_OK;
 }
 
+/* Bytes that there is room for where the next ones go. */
+static uint32_t room(const struct receiver *r)
+{
+    uint32_t rest = r->window - r->filled;
+    return r->window == 0 || r->left < rest ? r->left : rest;
+}
+
+/* So many have come; to `to`, if that is anywhere. */
+static void landed(struct receiver *r, size_t n)
+{
+    r->left -= (uint32_t)n;
+    r->bin_ended = r->left == 0;
+    if (r->to == NULL)
+        return;
+    r->to += n;
+    r->filled += (uint32_t)n;
+    if (r->window == 0 || (r->filled < r->window && !r->bin_ended))
+        return;
+    r->to -= r->filled;
+    r->on_window(r->owner, r->filled);
+    r->filled = 0;
+}
+
 static size_t take_payload(struct receiver *r, const uint8_t *p, size_t n)
 {
-    size_t taken = n < r->left ? n : r->left;
-    if (r->to != NULL) {
+    size_t taken = n < room(r) ? n : room(r);
+    if (r->to != NULL)
         memcpy(r->to, p, taken);
-        r->to += taken;
-    }
-    r->left -= (uint32_t)taken;
-    r->bin_ended = r->left == 0;
+    landed(r, taken);
     return taken;
 }
 
@@ -103,10 +126,8 @@ static size_t account_direct(struct receiver *r, size_t got)
 {
     if (r->left == 0 || r->to == NULL)
         return 0;
-    size_t placed = got < r->left ? got : r->left;
-    r->to += placed;
-    r->left -= (uint32_t)placed;
-    r->bin_ended = r->left == 0;
+    size_t placed = got < room(r) ? got : room(r);
+    landed(r, placed);
     return placed;
 }
 
@@ -125,10 +146,10 @@ static void set_patience(struct receiver *r, int fd)
 static int read_all(struct receiver *r, struct channel *ch, struct embd__error *e)
 {
     for (;;) {
-        bool direct = r->left > 0 && r->to != NULL;
-        struct iovec iov[2] = {{r->to, r->left}, {r->in, sizeof r->in}};
-        size_t asked = sizeof r->in + (direct ? r->left : 0);
-        ssize_t got = embd__channel_receive(ch, direct ? iov : iov + 1, direct ? 2 : 1);
+        bool direct = r->left > 0 && r->to != NULL, has_more = direct && room(r) < r->left;
+        struct iovec iov[2] = {{r->to, room(r)}, {r->in, sizeof r->in}};
+        size_t asked = (direct ? room(r) : 0) + (has_more ? 0 : sizeof r->in);
+        ssize_t got = embd__channel_receive(ch, direct ? iov : iov + 1, direct && !has_more ? 2 : 1);
         if (got == -EAGAIN)
             return EMBD_OK;
         if (got == -EPROTO && ch->error.status != EMBD_OK)

@@ -18,11 +18,14 @@ struct receiver {
     /* The bin being received: `left` bytes to `to`; NULL: they are dropped. */
     uint8_t *to;
     uint32_t left;
+    uint32_t window, filled; /* window 0: `to` has room for all of it; else for so many at a time */
     bool bin_ended;  /* the scanner has to be asked again, also without more bytes */
     bool is_patient; /* the kernel wakes us for RECEIVE_PATIENCE_BYTES, not for every segment */
-    /* A bin of frame.bin_bytes begins: sets *to_out. Negative: the connection is of no use any
-     * more. */
-    int (*on_bin)(void *owner, uint8_t **to_out, struct embd__error *e);
+    /* A bin of frame.bin_bytes begins: sets *to_out, and *window_out, which is 0. Negative: the
+     * connection is of no use any more. */
+    int (*on_bin)(void *owner, uint8_t **to_out, uint32_t *window_out, struct embd__error *e);
+    /* The window is full, or the bin ended within it. */
+    void (*on_window)(void *owner, uint32_t bytes);
     /* The frame is complete. */
     int (*on_frame)(void *owner, struct embd__error *e);
     void *owner;
