@@ -99,6 +99,31 @@ int device_event_query(void *event, int *error_out)
     return stand_in_is_stuck || --*(int *)event >= 0 ? DEVICE_PENDING : DEVICE_DONE;
 }
 
+struct device_flag {
+    int polls_left;
+};
+
+int device_flag_new(struct device_flag **flag_out)
+{
+    *flag_out = malloc(sizeof **flag_out);
+    return 0;
+}
+
+void device_flag_free(struct device_flag *flag)
+{
+    free(flag);
+}
+
+int device_flag_raise(struct device_flag *flag, void *stream)
+{
+    return device_event_record(&flag->polls_left, stream);
+}
+
+int device_flag_query(struct device_flag *flag, int *error_out)
+{
+    return device_event_query(&flag->polls_left, error_out);
+}
+
 /* The size lies in front. Fresh memory is no zeros. */
 int device_new(void **memory_out, uint64_t bytes, void *stream)
 {

@@ -41,13 +41,13 @@ struct call *call_new(struct store *store)
         store->spare = call->next;
     } else {
         call = calloc(1, sizeof *call);
-        if (call == NULL || device_event_new(&call->event) != 0) {
+        if (call == NULL || device_flag_new(&call->flag) != 0) {
             free(call);
             return NULL;
         }
     }
-    void *event = call->event;
-    *call = (struct call){.store = store, .event = event};
+    struct device_flag *flag = call->flag;
+    *call = (struct call){.store = store, .flag = flag};
     return call;
 }
 
@@ -207,10 +207,10 @@ static void finish(struct call *call)
 
 static void record(struct call *call, enum call_state state)
 {
-    int status = device_event_record(call->event, call->store->stream);
+    int status = device_flag_raise(call->flag, call->store->stream);
     call->state = state;
     if (status != 0)
-        fail(call, status, "recording an event");
+        fail(call, status, "telling the end of a call");
 }
 
 static void start(struct call *call)
@@ -288,7 +288,7 @@ static bool advance(struct call *call)
     int error = 0;
     if (call->state == CALL_ENDED)
         return true;
-    if (device_event_query(call->event, &error) == DEVICE_PENDING)
+    if (device_flag_query(call->flag, &error) == DEVICE_PENDING)
         return false;
     if (error != 0)
         fail(call, error, "running a call");

@@ -16,7 +16,7 @@ void cuda_close(struct store *store)
     while (store->spare != NULL) {
         struct call *call = store->spare;
         store->spare = call->next;
-        device_event_free(call->event);
+        device_flag_free(call->flag);
         free(call);
     }
     device_range_close(&store->values);

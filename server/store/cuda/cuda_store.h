@@ -60,7 +60,7 @@ struct call {
     struct store_push *push;
     struct store_insert *insert;
     struct store_done *done; /* NULL: a load's, which asks for the result itself */
-    void *event;
+    struct device_flag *flag;
 
     struct input inputs[IN_COUNT];
     uint64_t in_bytes, staged_bytes; /* of the input block, and of what has to be staged */

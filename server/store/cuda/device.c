@@ -3,9 +3,11 @@
  * is no driver. */
 #include "device.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -180,7 +182,7 @@ enum memory_kind memory_kind(const void *memory)
     return a.type == cudaMemoryTypeHost ? MEMORY_PINNED : MEMORY_DEVICE;
 }
 
-/* ---- ranges ---- */
+/* ---- the driver ---- */
 
 /* The driver's functions, by the names and versions of their types. */
 static struct driver {
@@ -194,6 +196,7 @@ static struct driver {
     CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
     CUresult (*unmap)(CUdeviceptr, size_t);
     CUresult (*set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+    CUresult (*write_value)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 } driver;
 static atomic_int
     driver_state; /* 0: not looked for, 1: found; several threads may look at once, alike */
@@ -223,13 +226,113 @@ static bool find_driver(void)
                  find_function("cuMemCreate", &d.create) &&
                  find_function("cuMemRelease", &d.release) && find_function("cuMemMap", &d.map) &&
                  find_function("cuMemUnmap", &d.unmap) &&
-                 find_function("cuMemSetAccess", &d.set_access);
+                 find_function("cuMemSetAccess", &d.set_access) &&
+                 find_function("cuStreamWriteValue32", &d.write_value);
     if (found) {
         driver = d;
         atomic_store(&driver_state, 1);
     }
     return found;
 }
+
+/* ---- flags ---- */
+
+/* A word of pinned memory that a stream sets to the number of the raise. */
+struct device_flag {
+    _Atomic uint32_t *word;
+    uint32_t number;
+    void *stream;
+    uint64_t ask_ns; /* not to ask the driver before */
+};
+#define ASK_NS 200000u
+
+#define WORD_BYTES    64u /* apart, so that threads do not share what they read */
+#define WORDS_AT_ONCE 64u
+
+/* Words that no flag has. Their memory is never given back. */
+static struct free_word {
+    struct free_word *next;
+} *free_words;
+static pthread_mutex_t words_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void give_word(void *memory)
+{
+    struct free_word *word = memory;
+    pthread_mutex_lock(&words_lock);
+    word->next = free_words;
+    free_words = word;
+    pthread_mutex_unlock(&words_lock);
+}
+
+static void *take_word(void)
+{
+    pthread_mutex_lock(&words_lock);
+    struct free_word *word = free_words;
+    if (word != NULL)
+        free_words = word->next;
+    pthread_mutex_unlock(&words_lock);
+    if (word != NULL)
+        return word;
+    uint8_t *block = pinned_new((size_t)WORD_BYTES * WORDS_AT_ONCE);
+    for (uint32_t i = 1; block != NULL && i < WORDS_AT_ONCE; i++)
+        give_word(block + (size_t)i * WORD_BYTES);
+    return block;
+}
+
+int device_flag_new(struct device_flag **flag_out)
+{
+    struct device_flag *flag = calloc(1, sizeof *flag);
+    if (flag == NULL || !find_driver() || (flag->word = take_word()) == NULL) {
+        free(flag);
+        return DEVICE_NO_MEMORY;
+    }
+    atomic_store_explicit(flag->word, 0, memory_order_relaxed);
+    *flag_out = flag;
+    return 0;
+}
+
+void device_flag_free(struct device_flag *flag)
+{
+    if (flag == NULL)
+        return;
+    give_word((void *)flag->word);
+    free(flag);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+int device_flag_raise(struct device_flag *flag, void *stream)
+{
+    flag->stream = stream;
+    flag->number++;
+    flag->ask_ns = now_ns() + ASK_NS;
+    return (int)driver.write_value(stream, (CUdeviceptr)(uintptr_t)flag->word, flag->number,
+                                   CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
+/* An error keeps the stream from ever setting the word: the driver knows. */
+int device_flag_query(struct device_flag *flag, int *error_out)
+{
+    *error_out = 0;
+    if (atomic_load_explicit(flag->word, memory_order_acquire) == flag->number)
+        return DEVICE_DONE;
+    uint64_t now = now_ns();
+    if (now < flag->ask_ns)
+        return DEVICE_PENDING;
+    flag->ask_ns = now + ASK_NS;
+    cudaError_t error = cudaStreamQuery(flag->stream);
+    if (error == cudaSuccess || error == cudaErrorNotReady)
+        return DEVICE_PENDING;
+    *error_out = status_of(error);
+    return DEVICE_DONE;
+}
+
+/* ---- ranges ---- */
 
 struct device_piece {
     CUmemGenericAllocationHandle handle;

@@ -38,6 +38,14 @@ void device_event_free(void *event);
 int device_event_record(void *event, void *stream);
 int device_event_query(void *event, int *error_out);
 
+/* The same, where it is asked often: a word of the host's memory that the device writes. Asking
+ * costs no call of the driver's, which would take a lock that all threads of a process share. */
+struct device_flag;
+int device_flag_new(struct device_flag **flag_out);
+void device_flag_free(struct device_flag *flag); /* NULL is allowed. No raise is under way */
+int device_flag_raise(struct device_flag *flag, void *stream);
+int device_flag_query(struct device_flag *flag, int *error_out);
+
 /* Memory from the stream's next operation to the one before the free. */
 int device_new(void **memory_out, uint64_t bytes, void *stream);
 void device_free(void *memory, void *stream);
