@@ -1,6 +1,7 @@
 /* test_cases.c - the case table: random schedules of every kind of call, over every optimizer,
  * combiner, dtype, partition and wire dtype, each compared with the model after every call.
- * Arguments: the store's name, n to run only every n-th case, and the way of store nccl. */
+ * Arguments: the store's name, n to run only every n-th case (from 50 on also less of
+ * growth and eviction), and the way of store nccl. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -214,12 +215,13 @@ static void test_repeated_key(void **state)
 static void test_growth(void **state)
 {
     (void)state;
-    enum { N = 200000, BATCH = 3000 };
+    enum { BATCH = 3000 };
+    const uint32_t n_keys = every < 50 ? 200000 : 40000;
     embd_schema schema = plain_schema(40, EMBD_MOMENTUM);
     struct pair pair;
     pair_open(&pair, store_name, &schema, 11);
     uint64_t keys[BATCH];
-    for (uint32_t n = 0; n < N; n += BATCH) {
+    for (uint32_t n = 0; n < n_keys; n += BATCH) {
         struct batch batch;
         for (uint32_t i = 0; i < BATCH; i++)
             keys[i] =
@@ -318,7 +320,7 @@ static void test_eviction(void **state)
         schema.capacity = 1000;
         schema.ttl = 9;
         pair_open(&pair, store_name, &schema, 29);
-        for (uint32_t n = 0; n < 100; n++) {
+        for (uint32_t n = 0; n < (every < 50 ? 100 : 30); n++) {
             uint64_t keys[BATCH];
             struct batch batch;
             for (uint32_t i = 0; i < BATCH; i++)

@@ -127,19 +127,29 @@ static void stage(const struct call *call, const struct input *input)
         memcpy(call->staging + input->staged_at, input->from, input->bytes);
 }
 
-/* Few bytes: gathered here, then sent as one, or read from here by the kernel. */
-static int upload_together(struct call *call, uint8_t *block, bool is_in_place)
+/* Read by the kernel, once, from the host's memory. */
+static int leave_in_place(struct call *call)
 {
     for (int i = 0; i < IN_COUNT; i++) {
         struct input *input = &call->inputs[i];
-        if (input->kind == MEMORY_DEVICE) {
-            input->on_device = input->from;
-        } else {
+        if (input->kind == MEMORY_HOST)
             stage(call, input);
-            input->on_device = is_in_place ? call->staging + input->staged_at : block + input->at;
-        }
+        input->on_device =
+            input->kind == MEMORY_HOST ? call->staging + input->staged_at : input->from;
     }
-    return is_in_place ? 0 : device_copy(block, call->staging, call->in_bytes, call->store->stream);
+    return 0;
+}
+
+/* Few bytes: gathered here, then sent as one. */
+static int upload_together(struct call *call, uint8_t *block)
+{
+    for (int i = 0; i < IN_COUNT; i++) {
+        struct input *input = &call->inputs[i];
+        if (input->kind != MEMORY_DEVICE)
+            stage(call, input);
+        input->on_device = input->kind == MEMORY_DEVICE ? input->from : block + input->at;
+    }
+    return device_copy(block, call->staging, call->in_bytes, call->store->stream);
 }
 
 static int upload_one(struct call *call, struct input *input, uint8_t *block)
@@ -156,8 +166,10 @@ static int upload_one(struct call *call, struct input *input, uint8_t *block)
 int call_upload(struct call *call, uint8_t *block, bool is_in_place)
 {
     int status = 0;
-    if (call->is_small)
-        status = upload_together(call, block, is_in_place);
+    if (is_in_place)
+        status = leave_in_place(call);
+    else if (call->is_small)
+        status = upload_together(call, block);
     else
         for (int i = 0; i < IN_COUNT && status == 0; i++)
             status = upload_one(call, &call->inputs[i], block);

@@ -141,9 +141,9 @@ void call_set_keys(struct call *call, const struct store_keys *in, uint32_t firs
 void call_set_input(struct call *call, int which, const void *from, uint64_t bytes);
 /* After the last of them: in_bytes and staged_bytes. */
 void call_lay_out_inputs(struct call *call);
-/* Copies the inputs to the device's `block`, or where they are few and is_in_place to pinned
- * memory, which the kernels then read; what is in device memory already stays there. Sets on_device
- * of all, and call->in. `staging` begins with staged_bytes for it. */
+/* Copies the inputs to the device's `block`; or, is_in_place, leaves them in pinned memory, which the
+ * kernels then read. What is in device memory already stays there. Sets on_device of all, and
+ * call->in. `staging` begins with staged_bytes for it. */
 int call_upload(struct call *call, uint8_t *block, bool is_in_place);
 
 /* Takes a piece of a block; with a base of NULL it only counts. */

@@ -51,7 +51,7 @@ int device_of_thread(void)
 }
 
 /* Memory that streams took is kept for the next request rather than given back at every wait; see
- * make_room. */
+ * make_room. A stream never waits for another to get what that gives back. */
 static int keep_pool(int device)
 {
     static atomic_uint kept;
@@ -59,9 +59,12 @@ static int keep_pool(int device)
     uint64_t keep = UINT64_MAX;
     if (atomic_fetch_or(&kept, 1u << device % 32) >> device % 32 & 1)
         return 0;
+    int waits = 0;
     cudaError_t error = cudaDeviceGetDefaultMemPool(&pool, device);
     if (error == cudaSuccess)
         error = cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep);
+    if (error == cudaSuccess)
+        error = cudaMemPoolSetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &waits);
     return status_of(error);
 }
 

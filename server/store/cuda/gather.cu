@@ -6,8 +6,12 @@
 #include "values.cuh"
 
 #define BLOCK 128u
-/* Keys of a warp: half of what it could find, but the last warps end closer together. */
-#define KEYS 16u
+/* Keys of a warp whose rows have so many 16-byte pieces: of narrow rows as many as it can find at
+ * once, else half of that, so that the last warps end closer together. */
+__host__ __device__ static constexpr uint32_t keys_of(uint32_t units)
+{
+    return units <= 4 ? 32 : 16;
+}
 
 /* First values of the warp's keys that have no row: rare, so one key after the other. */
 __device__ static inline void fill_missing(const table_view &t, const pull_view &p, uint64_t base,
@@ -29,7 +33,7 @@ template <uint32_t UNITS>
 __device__ static inline void copy_rows(const table_view &t, const pull_view &p, uint64_t base,
                                         uint32_t ref)
 {
-    constexpr uint32_t TURNS = (KEYS * UNITS + 31) / 32, AT_ONCE = TURNS < 8 ? TURNS : 8;
+    constexpr uint32_t KEYS = keys_of(UNITS), TURNS = (KEYS * UNITS + 31) / 32, AT_ONCE = TURNS < 8 ? TURNS : 8;
     uint32_t lane = threadIdx.x % 32;
     uint4 *out = (uint4 *)p.values + base * UNITS;
     uint64_t left = (p.in.n - base < KEYS ? p.in.n - base : KEYS) * UNITS;
@@ -57,6 +61,7 @@ __device__ static inline void copy_rows(const table_view &t, const pull_view &p,
 template <uint32_t UNITS, bool HAS_SLOTS>
 __device__ static inline void gather_keys(const table_view &t, const pull_view &p, uint64_t base)
 {
+    constexpr uint32_t KEYS = keys_of(UNITS);
     uint32_t lane = threadIdx.x % 32;
     bool active = lane < KEYS && base + lane < p.in.n;
     uint64_t key = active ? __ldcs(p.in.keys + base + lane) : 0;
@@ -75,7 +80,7 @@ __device__ static inline void gather_keys(const table_view &t, const pull_view &
 template <uint32_t UNITS, bool HAS_SLOTS>
 static __global__ void __launch_bounds__(BLOCK, 8) gather(table_view t, pull_view p)
 {
-    uint64_t base = lane_index() / 32 * KEYS;
+    uint64_t base = lane_index() / 32 * keys_of(UNITS);
     if (base < p.in.n)
         gather_keys<UNITS, HAS_SLOTS>(t, p, base);
 }
@@ -97,7 +102,7 @@ static __global__ void __launch_bounds__(BLOCK, 8) gather_each(table_view t, gat
     p.zero_missing = piece.zero_missing;
     p.values = piece.values;
     p.statuses = piece.statuses;
-    gather_keys<UNITS, HAS_SLOTS>(t, p, (uint64_t)(warp - piece.first_warp) * KEYS);
+    gather_keys<UNITS, HAS_SLOTS>(t, p, (uint64_t)(warp - piece.first_warp) * keys_of(UNITS));
 }
 
 bool gather_fits(const struct table_view *t, const struct pull_view *pull)
@@ -120,22 +125,24 @@ bool gather_fits(const struct table_view *t, const struct pull_view *pull)
 
 #define BLOCK_WARPS (BLOCK / 32)
 
-static uint32_t warps_of(uint32_t n)
+static uint32_t warps_of(uint32_t n, uint32_t stride)
 {
-    return (n + KEYS - 1) / KEYS;
+    uint32_t keys = keys_of(stride / 16);
+    return (n + keys - 1) / keys;
 }
 
 int launch_gather(struct table_view t, struct pull_view pull, void *stream)
 {
     /* Short blocks: the last ones end together. */
-    unsigned grid = (warps_of(pull.in.n) + BLOCK_WARPS - 1) / BLOCK_WARPS;
+    unsigned grid = (warps_of(pull.in.n, t.stride) + BLOCK_WARPS - 1) / BLOCK_WARPS;
     if (pull.in.n == 0)
         return 0;
     return t.row_slots ? LAUNCH_GATHER(gather, true, grid, t, pull)
                        : LAUNCH_GATHER(gather, false, grid, t, pull);
 }
 
-void gather_add(struct gather_pieces *pieces, const struct pull_view *pull)
+void gather_add(struct gather_pieces *pieces, const struct table_view *t,
+                const struct pull_view *pull)
 {
     struct gather_piece *piece = &pieces->at[pieces->n++];
     piece->keys = pull->in.keys;
@@ -145,7 +152,7 @@ void gather_add(struct gather_pieces *pieces, const struct pull_view *pull)
     piece->n = pull->in.n;
     piece->first_warp = pieces->n_warps;
     piece->zero_missing = pull->zero_missing;
-    pieces->n_warps += warps_of(pull->in.n);
+    pieces->n_warps += warps_of(pull->in.n, t->stride);
 }
 
 int launch_gather_pieces(struct table_view t, struct gather_pieces pieces, void *stream)

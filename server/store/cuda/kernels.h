@@ -108,7 +108,8 @@ struct gather_pieces {
     struct gather_piece at[GATHER_MOST];
     uint32_t n, n_warps;
 };
-void gather_add(struct gather_pieces *pieces, const struct pull_view *pull);
+void gather_add(struct gather_pieces *pieces, const struct table_view *t,
+                const struct pull_view *pull);
 int launch_gather_pieces(struct table_view t, struct gather_pieces pieces, void *stream);
 
 /* The same of a table so large that the device is slow to find out where its rows are: after

@@ -3,6 +3,9 @@
  * there at the end. */
 #include "cuda_store.h"
 
+/* Values of a pull that may wait to go with others: more take longer to write than to launch. */
+#define JOIN_BYTES ((uint64_t)256 << 10)
+
 static bool aligned(const void *memory, uint32_t dim, embd_dtype dtype)
 {
     return dim % 4 == 0 && (uintptr_t)memory % (dtype == EMBD_F32 ? 16 : 8) == 0;
@@ -80,7 +83,7 @@ static int enqueue(struct call *call, enum way way, uint8_t *block, uint32_t *re
                    uint32_t *row_of)
 {
     struct store *store = call->store;
-    int status = call_upload(call, block, call->inputs[IN_OFFSETS].from == NULL);
+    int status = call_upload(call, block, way == WAY_GATHER);
     struct pull_view view = view_of(call);
     if (status == 0 && way == WAY_WINDOWS)
         return gather_windows(store, view, refs);
@@ -101,11 +104,12 @@ int pull_prepare(struct call *call)
     call_set_keys(call, &pull->in, pull->first, pull->count);
     call_lay_out_inputs(call);
     int status = take_staging(call);
-    call->can_join = status == 0 && !pull->now && call->is_small && way_of(call) == WAY_GATHER;
+    call->can_join = status == 0 && !pull->now && call->is_small &&
+                     call->values_bytes <= JOIN_BYTES && way_of(call) == WAY_GATHER;
     return status;
 }
 
-/* A small pull of one key a row, whose keys the kernel reads where they are, needs no memory of the
+/* A pull of one key a row, whose keys the kernel reads where they are, needs no memory of the
  * device, and to ask for none saves a good part of its time. */
 int pull_start(struct call *call)
 {
@@ -115,11 +119,10 @@ int pull_start(struct call *call)
     enum way way = way_of(call);
     uint64_t n_refs = way == WAY_GATHER ? 0 : call->in.n,
              n_rows_of = call->inputs[IN_SLOTS].from != NULL && way == WAY_POOL ? call->in.n : 0;
-    bool is_in_place = call->is_small && call->inputs[IN_OFFSETS].from == NULL;
     int status = 0;
     for (int turn = 0; turn < 2 && status == 0; turn++) {
         struct arena arena = {.base = call->scratch};
-        block = arena_take(&arena, is_in_place ? 0 : call->in_bytes);
+        block = arena_take(&arena, way == WAY_GATHER ? 0 : call->in_bytes);
         refs = arena_take(&arena, n_refs * sizeof *refs);
         row_of = arena_take(&arena, n_rows_of * sizeof *row_of);
         if (turn == 0 && arena.bytes > 0)
@@ -141,7 +144,7 @@ int pull_start_together(struct call *const *calls, uint32_t n)
         if (status != 0)
             return status;
         struct pull_view view = view_of(calls[i]);
-        gather_add(&pieces, &view);
+        gather_add(&pieces, &store->view, &view);
     }
     return launch_gather_pieces(store->view, pieces, store->stream);
 }
