@@ -44,9 +44,12 @@ static void *on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
 {
     struct ask *ask = ask_of(x);
     if (index < ask->n_bins && ask->bins[index].bytes == bytes) {
+        const struct answer_bin *bin = &ask->bins[index];
         ask->at = index;
-        x->window = ask->bins[index].window;
-        return ask->bins[index].to;
+        if (bin->window > 0)
+            ask->cuts[bin->cut].next = ask->cuts[bin->cut].first;
+        x->window = bin->window;
+        return bin->to;
     }
     embd__error_set(&x->error, EMBD_PROTOCOL,
                     "bin %u of the answer has %u bytes; %llu of %u bins are expected", index, bytes,
@@ -335,7 +338,7 @@ static int add_cut(struct builder *b, uint32_t w, uint32_t first, uint32_t end)
         return no_memory(call);
     part->slots = share->slots == NULL ? NULL : share->slots + first;
     part->weights = share->weights == NULL ? NULL : share->weights + key;
-    b->ask->cuts[b->ask->n_cuts++] = (struct cut){w, n_rows, n_keys, first, has_status};
+    b->ask->cuts[b->ask->n_cuts++] = (struct cut){w, n_rows, n_keys, first, first, has_status};
     if (call->kind == PARTS_PUSH) {
         const uint8_t *grads = share->given != NULL ? share->given : share->grads;
         part->grads = grads + first * work->row_bytes;

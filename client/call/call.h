@@ -75,7 +75,7 @@ struct answer_bin {
 /* One part of one message: consecutive rows of a share. */
 struct cut {
     uint32_t work, n_rows, n_keys;
-    uint32_t next; /* row of the share that is placed next */
+    uint32_t first, next; /* rows of the share: its first one, and which is placed next */
     bool has_status;
 };
 
