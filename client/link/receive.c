@@ -30,7 +30,7 @@ void embd__receive_reset(struct receiver *r)
     r->left = 0;
     r->window = 0;
     r->bin_ended = false;
-    r->is_patient = false;
+    r->patience = 1;
 }
 
 /* What the reader is shown in place of a destination that is not aligned as it wants: who gave such
@@ -131,15 +131,24 @@ static size_t account_direct(struct receiver *r, size_t got)
     return placed;
 }
 
+/* In powers of two, so that it seldom changes. */
+static uint32_t patience_for(uint32_t left)
+{
+    uint32_t bytes = RECEIVE_PATIENCE_MOST;
+    while (bytes > left / 8)
+        bytes /= 2;
+    return bytes < RECEIVE_PATIENCE_LEAST ? 1 : bytes;
+}
+
 /* Tells the kernel how many bytes are worth waking up for. A failure costs wakeups only. */
 static void set_patience(struct receiver *r, int fd)
 {
-    bool is_patient = r->left >= RECEIVE_PATIENCE_BYTES;
-    int bytes = is_patient ? (int)RECEIVE_PATIENCE_BYTES : 1;
-    if (is_patient == r->is_patient)
+    uint32_t patience = patience_for(r->left);
+    int bytes = (int)patience;
+    if (patience == r->patience)
         return;
     setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
-    r->is_patient = is_patient;
+    r->patience = patience;
 }
 
 /* Reads until the socket is empty. */

@@ -8,8 +8,10 @@
 #include "frame.h"
 
 #define RECEIVE_BUFFER_BYTES (16u << 10)
-/* While at least so much of a bin is missing, it is waited for at once: fewer wakeups. */
-#define RECEIVE_PATIENCE_BYTES (512u << 10)
+/* So much of a bin is waited for at once, for fewer wakeups: an eighth of what is missing, so that
+ * most of it is copied while the rest is on its way; within these bounds, or not at all. */
+#define RECEIVE_PATIENCE_MOST  (512u << 10)
+#define RECEIVE_PATIENCE_LEAST (64u << 10)
 
 /* Owner: the link. */
 struct receiver {
@@ -20,7 +22,7 @@ struct receiver {
     uint32_t left;
     uint32_t window, filled; /* window 0: `to` has room for all of it; else for so many at a time */
     bool bin_ended;  /* the scanner has to be asked again, also without more bytes */
-    bool is_patient; /* the kernel wakes us for RECEIVE_PATIENCE_BYTES, not for every segment */
+    uint32_t patience; /* bytes for which the kernel wakes us; 1: for every segment */
     /* A bin of frame.bin_bytes begins: sets *to_out, and *window_out, which is 0. Negative: the
      * connection is of no use any more. */
     int (*on_bin)(void *owner, uint8_t **to_out, uint32_t *window_out, struct embd__error *e);
