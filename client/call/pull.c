@@ -13,6 +13,7 @@
 #include "combine.h"
 
 #define WINDOW_BYTES  (128u << 10) /* of rows that come in before they are put in their places */
+#define PREFETCH_FLOATS 256u
 #define PREFETCH_ROWS 8u /* rows ahead, when rows of the arena are read in the batch's order */
 
 /* ---- before ---- */
@@ -79,12 +80,24 @@ int embd__pull_lay(struct embd_call *call, struct work *work)
 
 /* ---- while they come ---- */
 
+/* The row will be written. */
+static void prefetch_row(float *row, uint32_t dim)
+{
+    for (uint32_t at = 0; at < dim && at < PREFETCH_FLOATS; at += 16)
+        __builtin_prefetch(row + at, 1);
+}
+
 void embd__pull_place(const struct embd_call *call, const struct work *work,
                       const struct share *share, uint32_t first, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
-        embd__to_f32(work->part->values + (size_t)share->from[first + i] * work->dim,
-                     share->values + i * work->row_bytes, call->wire, work->dim);
+    const uint32_t *from = share->from + first;
+    float *values = work->part->values;
+    for (uint32_t i = 0; i < n; i++) {
+        if (i + PREFETCH_ROWS < n)
+            prefetch_row(values + (size_t)from[i + PREFETCH_ROWS] * work->dim, work->dim);
+        embd__to_f32(values + (size_t)from[i] * work->dim, share->values + i * work->row_bytes,
+                     call->wire, work->dim);
+    }
 }
 
 /* ---- after ---- */

@@ -169,6 +169,29 @@ static bool allot(struct embd_call *call, const struct split *split)
     return true;
 }
 
+/* Rows of one key each, without slots: the same in tight loops, since the first message can only go
+ * when the last key has its shard. */
+static void count_single(const struct split *split)
+{
+    const uint64_t *keys = split->work->keys;
+    embd_partition partition = split->work->schema->partition;
+    for (uint32_t i = 0, n = split->work->n_keys; i < n; i++)
+        split->shard_of[i] = (uint16_t)embd__route(partition, split->n_shards, 0, keys[i]);
+    for (uint32_t i = 0, n = split->work->n_keys; i < n; i++)
+        split->fillings[split->shard_of[i]].n_keys++;
+}
+
+static void place_single(const struct split *split)
+{
+    const uint64_t *keys = split->work->keys;
+    for (uint32_t i = 0, n = split->work->n_keys; i < n; i++) {
+        struct filling *f = &split->fillings[split->shard_of[i]];
+        uint32_t at = f->n_keys++;
+        f->from[at] = i;
+        f->keys[at] = keys[i];
+    }
+}
+
 static void place(const struct split *split)
 {
     const struct work *work = split->work;
@@ -217,10 +240,11 @@ static int split_for_many(struct embd_call *call, struct work *work)
         return embd__call_no_memory(call);
     for (uint32_t s = 0; s < n; s++)
         split.fillings[s] = (struct filling){.last_row = UINT32_MAX};
-    count(&split);
+    bool is_single = !work->is_pooled && work->schema->partition != EMBD_SLOT;
+    (is_single ? count_single : count)(&split);
     if (!allot(call, &split))
         return embd__call_no_memory(call);
-    place(&split);
+    (is_single ? place_single : place)(&split);
     for (uint32_t s = 0; s < n; s++)
         make_share(work, &split.fillings[s], &work->shares[s]);
     return EMBD_OK;

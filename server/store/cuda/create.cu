@@ -121,12 +121,16 @@ int launch_create(struct table_view t, struct keys_view in, struct plan_view p, 
     return status;
 }
 
+/* Most entries of `to` are empty: the first place that comes to mind is tried unasked. */
 static __global__ void __launch_bounds__(256) rebuild(table_view from, table_view to)
 {
     for (uint64_t i = lane_index(); i < from.n_buckets * ENTRY_BUCKET; i += lane_count()) {
         struct entry e = from.entries[i];
-        if (e.ref)
-            entry_place(to, e.key, e.tail & ENTRY_SLOT, e.ref);
+        uint32_t slot = e.tail & ENTRY_SLOT;
+        uint64_t hash = e.ref ? key_hash(e.key, slot) : 0;
+        struct entry *place = to.entries + key_bucket(to, hash) * ENTRY_BUCKET + hash % ENTRY_BUCKET;
+        if (e.ref && !entry_take(place, e.key, slot, e.ref))
+            entry_place(to, e.key, slot, e.ref);
     }
 }
 

@@ -151,6 +151,17 @@ __device__ static inline struct entry *entry_of(const table_view &t, uint64_t ke
     }
 }
 
+/* The entry becomes the key's: false if it is another's. */
+__device__ static inline bool entry_take(struct entry *e, uint64_t key, uint32_t slot, uint32_t ref)
+{
+    if (atomicCAS(&e->ref, 0u, ref) != 0)
+        return false;
+    e->key = key;
+    if (slot)
+        atomicOr(&e->tail, slot);
+    return true;
+}
+
 /* An empty entry of the bucket becomes the key's: false if there is none. All refs are asked for at
  * once, so that the lanes of a warp wait together; where the search begins is the key's, so that
  * they seldom meet. */
@@ -166,12 +177,8 @@ __device__ static inline bool entry_claim(struct entry *bucket, uint64_t key, ui
         empty |= (refs[i] == 0 ? 1u : 0u) << (i - first) % ENTRY_BUCKET;
     for (; empty; empty &= empty - 1) {
         struct entry *e = bucket + ((uint32_t)__ffs((int)empty) - 1 + first) % ENTRY_BUCKET;
-        if (atomicCAS(&e->ref, 0u, ref) == 0) {
-            e->key = key;
-            if (slot)
-                atomicOr(&e->tail, slot);
+        if (entry_take(e, key, slot, ref))
             return true;
-        }
     }
     return false;
 }
