@@ -341,6 +341,54 @@ static void measure_small(struct bench *b, uint32_t n)
     buffer_free(values, n * 256ull);
 }
 
+/* Small calls that come at once: pulls go together in one launch, pushes one after the other. */
+enum { AT_ONCE = 16, SMALL = 256 };
+
+static void begin_small(struct bench *b, bool is_push, uint64_t *keys, void *values,
+                        struct ending *ending)
+{
+    static struct store_pull pulls[AT_ONCE];
+    static struct store_push pushes[AT_ONCE];
+    static uint32_t turn;
+    struct store_keys in = {.n_keys = SMALL, .n_rows = SMALL, .keys = keys};
+    uint32_t i = turn++ % AT_ONCE;
+    *ending = (struct ending){.done.fn = on_done};
+    pulls[i] = (struct store_pull){.in = in, .count = SMALL, .values = values};
+    pushes[i] = (struct store_push){.in = in, .grads = values};
+    if (is_push)
+        store_cuda.push(b->store, &pushes[i], &ending->done);
+    else
+        store_cuda.pull(b->store, &pulls[i], &ending->done);
+}
+
+static void measure_at_once(struct bench *b, bool is_push)
+{
+    enum { TIMES = 200, KEY_BYTES = AT_ONCE * SMALL * 8, VALUE_BYTES = AT_ONCE * SMALL * 256 };
+    static double t[TIMES];
+    static struct ending endings[AT_ONCE];
+    char name[64];
+    double spread;
+    uint64_t *keys = buffer_new(KEY_BYTES);
+    uint8_t *values = buffer_new(VALUE_BYTES);
+    memset(values, 0, VALUE_BYTES);
+    for (int turn = 0; turn < TIMES; turn++) {
+        baseline_keys(b->keys, 0, AT_ONCE * SMALL, b->n_keys, 8000 + (uint64_t)turn * KEY_BYTES);
+        check(cudaMemcpy(keys, b->keys, KEY_BYTES, cudaMemcpyDeviceToHost), "keys");
+        double begin = now_us();
+        for (uint32_t i = 0; i < AT_ONCE; i++)
+            begin_small(b, is_push, keys + i * SMALL, values + i * SMALL * 256ull, &endings[i]);
+        for (uint32_t i = 0; i < AT_ONCE; i++)
+            await(b, &endings[i]);
+        t[turn] = now_us() - begin;
+    }
+    snprintf(name, sizeof name, "%d %s of %d keys x 256 B at once", AT_ONCE,
+             is_push ? "pushes" : "pulls", SMALL);
+    double us = median(t, TIMES, &spread);
+    row(name, us, "us", spread, 0, "");
+    buffer_free(keys, KEY_BYTES);
+    buffer_free(values, VALUE_BYTES);
+}
+
 /* ---- more rows than the device finds its way in ---- */
 
 /* Random keys, 64-byte rows, in windows of so many bytes. */
@@ -435,6 +483,8 @@ static void run_table(struct bench *b, uint32_t dim, embd_optimizer_kind optimiz
             measure_small(b, 256);
             measure_small(b, 4096);
             measure_small(b, 65536);
+            measure_at_once(b, false);
+            measure_at_once(b, true);
         }
     } else {
         snprintf(what, sizeof what, "push of 4 Mi keys, dim %u, %s", dim, name);
