@@ -1,0 +1,33 @@
+/* journaled.h - a shard whose tables are kept in a journal, in a directory of its own, and what
+ * changes them. */
+#ifndef EMBD_TESTS_SERVER_JOURNALED_H
+#define EMBD_TESTS_SERVER_JOURNALED_H
+
+#include "batch.h"
+#include "rig.h"
+
+struct journaled {
+    char dir[64];
+    struct rig rig;
+};
+
+/* Starts in a new directory. */
+void journaled_new(struct journaled *j);
+void journaled_start(struct journaled *j);
+void journaled_stop(struct journaled *j);
+/* Stops, and removes the directory. */
+void journaled_end(struct journaled *j);
+
+/* dim 4, adam. */
+embd_schema kept_schema(const char *name, embd_durability durability);
+
+/* A gradient of 4 columns for each key. */
+struct part part_of(const char *table, const uint64_t *keys, uint32_t n, const float *grads);
+
+void push_batch(struct rig *rig, const embd_schema *schema);
+/* Gradients for keys 1 and 2. */
+void push_two(struct rig *rig, const char *name, float value);
+void erase_one(struct rig *rig, const char *name);
+void drop_table(struct rig *rig, const char *name);
+
+#endif

@@ -1,0 +1,271 @@
+/* test_journal_damage.c - a journal whose tail is torn at any byte is cut, whole records before it
+ * stay; a changed byte before the last record refuses to start and says file and offset, or where
+ * that is accepted drops what follows; a disk that is full refuses pushes before any effect. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "journaled.h"
+
+#define N_PUSHES 4
+
+struct bytes {
+    uint8_t data[1 << 16];
+    size_t n;
+};
+
+static void path_of(char out[128], const char *dir)
+{
+    snprintf(out, 128, "%s/journal.0.00000001", dir);
+}
+
+static void read_journal(const char *dir, struct bytes *out)
+{
+    char path[128];
+    path_of(path, dir);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    out->n = fread(out->data, 1, sizeof out->data, file);
+    assert_true(out->n < sizeof out->data);
+    fclose(file);
+}
+
+static void write_journal(const char *dir, const struct bytes *bytes, size_t n)
+{
+    char path[128];
+    path_of(path, dir);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes->data, 1, n, file), n);
+    fclose(file);
+}
+
+/* A journal of one table and N_PUSHES pushes; ends[i]: its length, and images[i] the table, after i
+ * pushes. */
+struct sample {
+    char dir[64];
+    struct bytes whole;
+    size_t ends[N_PUSHES + 1];
+    struct image images[N_PUSHES + 1];
+};
+
+static void sample_new(struct sample *s)
+{
+    struct rig rig;
+    embd_schema schema = kept_schema("a", EMBD_DURABLE);
+    scratch_new(s->dir);
+    rig_open(&rig, &store_host, 0, 1, s->dir);
+    create_table(&rig, &schema);
+    for (int i = 0; i <= N_PUSHES; i++) {
+        if (i > 0)
+            push_two(&rig, "a", (float)i);
+        image_take(&rig, "a", &s->images[i]);
+        read_journal(s->dir, &s->whole);
+        s->ends[i] = s->whole.n;
+    }
+    rig_close(&rig);
+}
+
+static void sample_free(struct sample *s)
+{
+    for (int i = 0; i <= N_PUSHES; i++)
+        image_fini(&s->images[i]);
+    scratch_remove(s->dir);
+}
+
+static void a_tail_torn_at_any_byte_is_cut(void **state)
+{
+    (void)state;
+    static struct sample s;
+    struct rig rig;
+    sample_new(&s);
+    int whole = N_PUSHES;
+    for (size_t n = s.ends[N_PUSHES]; n >= s.ends[0]; n--) {
+        while (s.ends[whole] > n)
+            whole--;
+        write_journal(s.dir, &s.whole, n);
+        rig_open(&rig, &store_host, 0, 1, s.dir);
+        image_check(&rig, "a", &s.images[whole]);
+        push_two(&rig, "a", (float)(whole + 1)); /* it goes on from there */
+        if (whole < N_PUSHES)
+            image_check(&rig, "a", &s.images[whole + 1]);
+        rig_close(&rig);
+        rig_open(&rig, &store_host, 0, 1, s.dir);
+        if (whole < N_PUSHES)
+            image_check(&rig, "a", &s.images[whole + 1]);
+        rig_close(&rig);
+    }
+    sample_free(&s);
+}
+
+static void expect_damage(struct sample *s, size_t at)
+{
+    struct shard *shard = NULL;
+    struct embd__error e = {.status = EMBD_OK};
+    struct shard_config config = {
+        .n_shards = 1, .cluster_name = "test", .store = &store_host, .data_dir = s->dir};
+    if (shard_open(&config, &shard, &e) != EMBD_CORRUPT)
+        fail_msg("byte %zu: status %d '%s'", at, e.status, e.text);
+    assert_non_null(strstr(e.text, "journal.0.00000001"));
+    assert_non_null(strstr(e.text, "offset"));
+}
+
+static void a_changed_byte_before_the_last_record_refuses_to_start(void **state)
+{
+    (void)state;
+    static struct sample s;
+    static struct bytes after;
+    sample_new(&s);
+    for (size_t at = 0; at < s.ends[N_PUSHES - 1]; at++) {
+        for (int bit = 0; bit < 8; bit++) {
+            s.whole.data[at] ^= (uint8_t)(1 << bit);
+            write_journal(s.dir, &s.whole, s.whole.n);
+            expect_damage(&s, at);
+            read_journal(s.dir, &after);
+            assert_int_equal(after.n, s.whole.n);
+            assert_memory_equal(after.data, s.whole.data, after.n);
+            s.whole.data[at] ^= (uint8_t)(1 << bit);
+        }
+    }
+    sample_free(&s);
+}
+
+static void expect_note(const char *dir, int n)
+{
+    char path[128], line[320];
+    snprintf(path, sizeof path, "%s/journal.0.damage", dir);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (int i = 0; i < n; i++) {
+        assert_non_null(fgets(line, sizeof line, file));
+        assert_non_null(strstr(line, "damage of journal 'journal.0.0000000"));
+        assert_non_null(strstr(line, "was accepted at offset "));
+        assert_non_null(strstr(line, " bytes were dropped"));
+    }
+    assert_null(fgets(line, sizeof line, file));
+    fclose(file);
+}
+
+static void remove_journals(const char *dir)
+{
+    static const char *const names[] = {"00000001", "00000002", "00000003", "damage"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/journal.0.%s", dir, names[i]);
+        unlink(path);
+    }
+}
+
+/* The pushes before the damage and no others, whatever is there the next time. */
+static void expect_kept(struct sample *s, int n_kept, bool accepts, int n_damages)
+{
+    struct rig rig;
+    rig_open_damaged(&rig, &store_host, 0, 1, s->dir, accepts);
+    assert_int_equal(figure(&rig, NULL, "journal_damages"), n_damages);
+    assert_int_equal(figure(&rig, NULL, "tables"), n_kept >= 0);
+    if (n_kept >= 0) {
+        image_check(&rig, "a", &s->images[n_kept]);
+        push_two(&rig, "a", (float)(n_kept + 1));
+        image_check(&rig, "a", &s->images[n_kept + 1]);
+    }
+    rig_close(&rig);
+}
+
+static void where_damage_is_accepted_what_follows_it_goes_and_a_note_stays(void **state)
+{
+    (void)state;
+    static struct sample s;
+    sample_new(&s);
+    for (size_t at = 0; at < s.ends[N_PUSHES - 1]; at += 5) {
+        int n_kept = -1;
+        while (s.ends[n_kept + 1] <= at)
+            n_kept++;
+        remove_journals(s.dir);
+        s.whole.data[at] ^= 4;
+        write_journal(s.dir, &s.whole, s.whole.n);
+        s.whole.data[at] ^= 4;
+        expect_damage(&s, at);
+        expect_kept(&s, n_kept, true, 1);
+        expect_note(s.dir, 1);
+        if (n_kept >= 0 && n_kept + 2 <= N_PUSHES)
+            expect_kept(&s, n_kept + 1, false, 1);
+    }
+    sample_free(&s);
+}
+
+/* What was torn is no damage, and what is whole is kept. */
+static void a_journal_without_damage_is_read_whole_though_damage_is_accepted(void **state)
+{
+    (void)state;
+    static struct sample s;
+    struct rig rig;
+    sample_new(&s);
+    write_journal(s.dir, &s.whole, s.ends[N_PUSHES] - 1);
+    expect_kept(&s, N_PUSHES - 1, true, 0);
+    sample_free(&s);
+    sample_new(&s);
+    rig_open_damaged(&rig, &store_host, 0, 1, s.dir, true);
+    image_check(&rig, "a", &s.images[N_PUSHES]);
+    rig_close(&rig);
+    sample_free(&s);
+}
+
+static void a_journal_of_another_number_of_shards_refuses_to_start(void **state)
+{
+    (void)state;
+    static struct sample s;
+    struct shard *shard = NULL;
+    struct embd__error e = {.status = EMBD_OK};
+    sample_new(&s);
+    struct shard_config config = {
+        .n_shards = 2, .cluster_name = "test", .store = &store_host, .data_dir = s.dir};
+    assert_int_equal(shard_open(&config, &shard, &e), EMBD_CORRUPT);
+    assert_non_null(strstr(e.text, "is of shard 0 of 1, this is shard 0 of 2"));
+    sample_free(&s);
+}
+
+static void a_full_disk_refuses_a_push_before_any_effect_and_recovers(void **state)
+{
+    (void)state;
+    static struct sample s;
+    static const uint64_t keys[] = {1, 2};
+    static const float grads[8] = {1};
+    struct part part = part_of("a", keys, 2, grads);
+    struct rig rig;
+    struct rlimit before, full;
+    sample_new(&s);
+    rig_open(&rig, &store_host, 0, 1, s.dir);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    full = before;
+    full.rlim_cur = s.whole.n + 20; /* of the next record only a piece fits */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
+    ask_error(ask_parts(&rig, METHOD_PUSH, &part, 1), EMBD_IO, "journal", "nothing was changed",
+              NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    image_check(&rig, "a", &s.images[N_PUSHES]);
+    push_two(&rig, "a", 9);
+    struct image image;
+    image_take(&rig, "a", &image);
+    rig_close(&rig);
+    rig_open(&rig, &store_host, 0, 1, s.dir);
+    image_check(&rig, "a", &image);
+    image_fini(&image);
+    rig_close(&rig);
+    sample_free(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_tail_torn_at_any_byte_is_cut),
+        cmocka_unit_test(a_changed_byte_before_the_last_record_refuses_to_start),
+        cmocka_unit_test(where_damage_is_accepted_what_follows_it_goes_and_a_note_stays),
+        cmocka_unit_test(a_journal_without_damage_is_read_whole_though_damage_is_accepted),
+        cmocka_unit_test(a_journal_of_another_number_of_shards_refuses_to_start),
+        cmocka_unit_test(a_full_disk_refuses_a_push_before_any_effect_and_recovers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
