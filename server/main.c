@@ -20,6 +20,7 @@
 #include "loop.h"
 #include "member.h"
 #include "notify.h"
+#include "places.h"
 
 enum { PATIENCE_MS = 5000 };
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_BIND = 3 };
@@ -30,8 +31,7 @@ struct process {
     struct frame_budget budget;
     struct loop **loops; /* [n], one per shard of this process */
     uint32_t n, n_started;
-    char **addresses, **admin_addresses; /* [config.n_shards], of the cluster */
-    char **admin_hosts;                  /* likewise, on TCP; "" where there is none */
+    struct places places;
     struct keys keys;
     struct member *member; /* of a cluster in etcd; NULL: it is in the file */
     struct member_server *member_servers;
@@ -279,63 +279,9 @@ static int start_http(struct process *p, struct embd__error *e)
         .first_shard = self(p)->first_shard,
         .n_cluster_shards = p->config.n_shards,
     };
-    int status =
-        http_start(p->http, &p->http_process, p->loops, p->addresses + self(p)->first_shard, e);
+    int status = http_start(p->http, &p->http_process, p->loops,
+                            p->places.addresses + self(p)->first_shard, e);
     return status == EMBD_OK ? EXIT_OK : EXIT_FAILED;
-}
-
-/* Where clients reach a port of a server. */
-static char *name_address(const struct config_server *server, const struct listen_address *address,
-                          uint16_t port)
-{
-    char text[sizeof server->advertise + 16];
-    bool has_colon = strchr(server->advertise, ':') != NULL;
-    if (server->advertise[0] != '\0')
-        snprintf(text, sizeof text, has_colon ? "[%s]:%u" : "%s:%u", server->advertise, port);
-    else
-        listen_address_write(address, port, text, sizeof text);
-    return strdup(text);
-}
-
-static uint16_t admin_port(const struct process *p, const struct config_server *server, uint32_t i)
-{
-    if (!server->has_admin)
-        return 0;
-    return server == self(p) ? loop_admin_port(p->loops[i]) : (uint16_t)(server->admin.port + i);
-}
-
-static int list_server(struct process *p, const struct config_server *server, struct embd__error *e)
-{
-    for (uint32_t i = 0; i < server->shards; i++) {
-        uint32_t shard = server->first_shard + i;
-        uint16_t port =
-            server == self(p) ? loop_port(p->loops[i]) : (uint16_t)(server->address.port + i);
-        uint16_t admin = admin_port(p, server, i);
-        char path[108];
-        bool is_known = server == self(p) || server->is_listed || !p->config.has_etcd;
-        if (admin_socket_path(server->admin_dir, port, path, e) != EMBD_OK)
-            return EXIT_USAGE;
-        p->addresses[shard] =
-            is_known ? name_address(server, &server->address, port) : strdup("");
-        p->admin_addresses[shard] = strdup(is_known ? path : "");
-        p->admin_hosts[shard] =
-            admin != 0 ? name_address(server, &server->admin, admin) : strdup("");
-        if (p->addresses[shard] == NULL || p->admin_addresses[shard] == NULL ||
-            p->admin_hosts[shard] == NULL) {
-            embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
-            return EXIT_FAILED;
-        }
-    }
-    return EXIT_OK;
-}
-
-/* Addresses of all shards of the cluster: ours as bound, the others' as the file has them. */
-static int list_addresses(struct process *p, struct embd__error *e)
-{
-    int code = EXIT_OK;
-    for (uint32_t s = 0; s < p->config.n_servers && code == EXIT_OK; s++)
-        code = list_server(p, &p->config.servers[s], e);
-    return code;
 }
 
 static int start_shards(struct process *p, struct embd__error *e)
@@ -346,9 +292,9 @@ static int start_shards(struct process *p, struct embd__error *e)
             .n_shards = p->config.n_shards,
             .cluster_name = p->config.cluster_name,
             .map_version = SHARD_MAP_OF_FILE, /* those of etcd are greater */
-            .addresses = (const char *const *)p->addresses,
-            .admin_addresses = (const char *const *)p->admin_addresses,
-            .admin_hosts = (const char *const *)p->admin_hosts,
+            .addresses = (const char *const *)p->places.addresses,
+            .admin_addresses = (const char *const *)p->places.admin_addresses,
+            .admin_hosts = (const char *const *)p->places.admin_hosts,
             .store = p->store,
             .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
             .accepts_journal_damage = p->config.accepts_journal_damage,
@@ -394,8 +340,8 @@ static int join_cluster(struct process *p, struct embd__error *e)
     for (uint32_t i = 0; i < config->n_servers; i++)
         p->member_servers[i] = (struct member_server){
             config->servers[i].name, config->servers[i].first_shard, config->servers[i].shards};
-    const struct member_map start = {SHARD_MAP_OF_FILE, config->n_shards, p->addresses, p->admin_addresses,
-                                     p->admin_hosts};
+    const struct member_map start = {SHARD_MAP_OF_FILE, config->n_shards, p->places.addresses,
+                                     p->places.admin_addresses, p->places.admin_hosts};
     const struct member_config member = {
         .place = config->etcd,
         .lease_s = config->etcd_lease_s,
@@ -416,9 +362,9 @@ static void announce(const struct process *p)
 {
     for (uint32_t i = 0; i < p->n; i++) {
         uint32_t shard = self(p)->first_shard + i;
-        printf("embd: shard %u listening on %s\n", shard, p->addresses[shard]);
+        printf("embd: shard %u listening on %s\n", shard, p->places.addresses[shard]);
         log_event(LOG_INFO, "listening", "shard=%u address=%s admin=%s store=%s", shard,
-                  p->addresses[shard], p->admin_addresses[shard], p->store->name);
+                  p->places.addresses[shard], p->places.admin_addresses[shard], p->store->name);
     }
     if (has_http(p)) {
         char address[80];
@@ -471,11 +417,7 @@ static int open_process(struct process *p, struct embd__error *e)
     if (e->text[0] != 0)
         log_event(LOG_INFO, "store", "name=%s why=\"%s\"", p->store->name, e->text);
     p->loops = calloc(p->n, sizeof *p->loops);
-    p->addresses = calloc(p->config.n_shards, sizeof *p->addresses);
-    p->admin_addresses = calloc(p->config.n_shards, sizeof *p->admin_addresses);
-    p->admin_hosts = calloc(p->config.n_shards, sizeof *p->admin_hosts);
-    if (p->loops == NULL || p->addresses == NULL || p->admin_addresses == NULL ||
-        p->admin_hosts == NULL) {
+    if (p->loops == NULL) {
         embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
         return EXIT_FAILED;
     }
@@ -485,8 +427,8 @@ static int open_process(struct process *p, struct embd__error *e)
     int code = open_listeners(p, e);
     if (code == EXIT_OK)
         code = open_http(p, e);
-    if (code == EXIT_OK)
-        code = list_addresses(p, e);
+    if (code == EXIT_OK && places_init(&p->places, &p->config, p->loops, e) != EMBD_OK)
+        code = e->status == EMBD_NO_MEMORY ? EXIT_FAILED : EXIT_USAGE;
     if (code == EXIT_OK)
         code = start_shards(p, e);
     if (code == EXIT_OK)
@@ -496,21 +438,12 @@ static int open_process(struct process *p, struct embd__error *e)
     return code;
 }
 
-static void free_list(char **list, uint32_t n)
-{
-    for (uint32_t i = 0; list != NULL && i < n; i++)
-        free(list[i]);
-    free(list);
-}
-
 static void close_process(struct process *p)
 {
     member_close(p->member);
     for (uint32_t i = 0; p->loops != NULL && i < p->n; i++)
         loop_close(p->loops[i]);
-    free_list(p->addresses, p->config.n_shards);
-    free_list(p->admin_addresses, p->config.n_shards);
-    free_list(p->admin_hosts, p->config.n_shards);
+    places_fini(&p->places);
     free(p->loops);
     free(p->member_servers);
     free(p->beats);

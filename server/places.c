@@ -1,0 +1,73 @@
+/* places.c - see places.h. */
+#include "places.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where clients reach a port of a server. */
+static char *name_address(const struct config_server *server, const struct listen_address *address,
+                          uint16_t port)
+{
+    char text[sizeof server->advertise + 16];
+    bool has_colon = strchr(server->advertise, ':') != NULL;
+    if (server->advertise[0] != '\0')
+        snprintf(text, sizeof text, has_colon ? "[%s]:%u" : "%s:%u", server->advertise, port);
+    else
+        listen_address_write(address, port, text, sizeof text);
+    return strdup(text);
+}
+
+static int list_shard(struct places *places, const struct config *config,
+                      const struct config_server *server, struct loop *const *loops, uint32_t i,
+                      struct embd__error *e)
+{
+    bool is_self = server == &config->servers[config->self];
+    bool is_known = is_self || server->is_listed || !config->has_etcd;
+    uint32_t shard = server->first_shard + i;
+    uint16_t port = is_self ? loop_port(loops[i]) : (uint16_t)(server->address.port + i);
+    uint16_t admin = 0;
+    if (server->has_admin)
+        admin = is_self ? loop_admin_port(loops[i]) : (uint16_t)(server->admin.port + i);
+    char path[108];
+    if (admin_socket_path(server->admin_dir, port, path, e) != EMBD_OK)
+        return e->status;
+    places->addresses[shard] = is_known ? name_address(server, &server->address, port) : strdup("");
+    places->admin_addresses[shard] = strdup(is_known ? path : "");
+    places->admin_hosts[shard] =
+        admin != 0 ? name_address(server, &server->admin, admin) : strdup("");
+    if (places->addresses[shard] == NULL || places->admin_addresses[shard] == NULL ||
+        places->admin_hosts[shard] == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
+    return EMBD_OK;
+}
+
+int places_init(struct places *places, const struct config *config, struct loop *const *loops,
+                struct embd__error *e)
+{
+    *places = (struct places){.n = config->n_shards,
+                              .addresses = calloc(config->n_shards, sizeof(char *)),
+                              .admin_addresses = calloc(config->n_shards, sizeof(char *)),
+                              .admin_hosts = calloc(config->n_shards, sizeof(char *))};
+    if (places->addresses == NULL || places->admin_addresses == NULL || places->admin_hosts == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
+    int status = EMBD_OK;
+    for (uint32_t s = 0; s < config->n_servers; s++)
+        for (uint32_t i = 0; i < config->servers[s].shards && status == EMBD_OK; i++)
+            status = list_shard(places, config, &config->servers[s], loops, i, e);
+    return status;
+}
+
+static void free_list(char **list, uint32_t n)
+{
+    for (uint32_t i = 0; list != NULL && i < n; i++)
+        free(list[i]);
+    free(list);
+}
+
+void places_fini(struct places *places)
+{
+    free_list(places->addresses, places->n);
+    free_list(places->admin_addresses, places->n);
+    free_list(places->admin_hosts, places->n);
+}
