@@ -265,8 +265,9 @@ class InEtcd(Clusters):
         os.kill(b.pid, signal.SIGSTOP)  # its connections stay, and nothing comes
         taker = self.server("b")
         self.until(lambda: self.map()["servers"]["b"][0]["address"] == taker.addresses[0])
+        for server in (a, taker):
+            server.wait_log(f"map version={self.map()['version']}")
         self.connect(taker).create_table("t", 2)
-        a.wait_log(f"map version={self.map()['version']}")
         start = time.monotonic()
         with self.assertRaisesRegex(embd.Error, "the shard has moved"):
             table.pull(np.arange(64), deadline=20)
