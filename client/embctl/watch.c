@@ -251,7 +251,7 @@ int command_trace(int argc, char **argv)
         .options = trace_options,
         .parser = parse_trace,
         .doc = "Where the time of single requests went: the stages of each shard's last pulls and "
-               "pushes, up to 64 of each shard. Of requests below 16 KiB one in 32 is looked "
+               "pushes, up to 64 of each shard. Of requests below 16 KiB one in 31 is looked "
                "at.\v"
                "Microseconds. queue: from the last byte of the request until it was handled; "
                "decode: reading and checking; store: finding and making rows, or applying "

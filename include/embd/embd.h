@@ -668,7 +668,7 @@ typedef struct embd_trace_report {
 } embd_trace_report;
 
 /* Reports where the time of a shard's last pulls and pushes went, the newest first, at most 64. Of small requests (below 16
- * KiB) the server looks at one in 32. Pointers are valid during the visit; a visit that returns nonzero ends the listing,
+ * KiB) the server looks at one in 31. Pointers are valid during the visit; a visit that returns nonzero ends the listing,
  * and that value is returned. Blocks. Needs the shard's admin socket. */
 EMBD_API int embd_trace(embd_client *client, uint32_t shard,
                         int (*visit)(void *arg, const embd_trace_report *trace), void *arg);

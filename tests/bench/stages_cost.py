@@ -1,10 +1,12 @@
-"""What the histograms and the split into stages cost a server: stages_cost.py [--rounds N] [--build FOLDER]
+"""What the histograms and the split into stages cost a server: stages_cost.py [--generations N] [--rounds N] [--build FOLDER]
 
 Two servers are built from this tree, one as it is, one from a copy in which no clock is read for a stage and nothing is
 counted. Bursts of pulls and pushes go to both in turn; the figure is the processor time of a server's threads for a request,
 and the ratio of the two in each round. Its median and quartiles are printed, since others use the machine too. A third server,
-the first one again, shows what a ratio is worth here: it should be 1."""
+the first one again, shows what a ratio is worth here: it should be 1. Servers are started anew all the time, since where the
+system puts a process's memory is worth more than what is looked for."""
 import argparse
+import array
 import os
 import shutil
 import statistics
@@ -54,6 +56,9 @@ def processor_ns(server):
     return time.clock_gettime_ns(~server.pid << 3 | 2)
 
 
+GRADIENTS = array.array("f", [0.5]) * (16 * 65536)
+
+
 class Load:
     """A connection to a server that sends one request again and again, `in_flight` of them at once."""
 
@@ -61,7 +66,7 @@ class Load:
         self.server, self.n, self.in_flight = server, n, in_flight
         self.peer = wire.connect(server)
         table = wire.create(self.peer, f"{method}-{keys}-{in_flight}", 16)
-        wire.push(self.peer, table, range(65536), [0.5] * 16 * 65536)
+        wire.push(self.peer, table, range(65536), GRADIENTS)
         bins = [wire.keys(range(keys))] + ([wire.floats([0.01] * 16 * keys)] if method == "push" else [])
         one = wire.request(1, method, {"parts": [{"table": table, "keys": keys}]}, *bins)
         self.peer.send(one)
@@ -94,20 +99,41 @@ def percent(ratios):
     return f"{middle:+6.2f} % ({low:+.2f} to {high:+.2f})"
 
 
-def measure(servers, rounds):
-    print(f"medians of {rounds} rounds, quartiles of the paired differences; processor time of a server")
-    print(f"{'request':28} {'with':>9} {'without':>9}   {'cost of stages':28} the same server twice")
-    for method, keys, in_flight, n in (("pull", 1, 16, 8000), ("pull", 64, 1, 1000), ("pull", 64, 16, 8000), ("pull", 1024, 8, 800),
-                                       ("pull", 16384, 1, 60), ("push", 64, 1, 1000), ("push", 64, 16, 2000),
-                                       ("push", 16384, 1, 40)):
-        loads = [Load(server, method, keys, in_flight, n) for server in servers]
-        times = [[], [], []]
+CASES = (("pull", 1, 16, 4000), ("pull", 64, 1, 1000), ("pull", 64, 16, 4000), ("pull", 1024, 8, 800), ("pull", 16384, 1, 60),
+         ("push", 64, 16, 1000), ("push", 16384, 1, 40))
+ORDERS = ((0, 1, 2), (2, 1, 0), (1, 0, 2), (2, 0, 1), (0, 2, 1), (1, 2, 0))
+
+
+def generation(binaries, case, rounds):
+    """Rounds on servers that have just started: three lists of times."""
+    servers, times = [], [[], [], []]
+    try:
+        for binary in binaries:
+            embd_process.BIN = binary
+            servers.append(embd_process.Embd("--http", "off"))
+        loads = [Load(server, *case) for server in servers]
         for load in loads:
             load.burst()
         for i in range(rounds):
-            for at in ((0, 1, 2), (2, 1, 0), (1, 0, 2), (2, 0, 1), (0, 2, 1), (1, 2, 0))[i % 6]:
+            for at in ORDERS[i % 6]:
                 times[at].append(loads[at].burst())
-        there, absent, again = times
+    finally:
+        for server in servers:
+            server.kill()
+    return times
+
+
+def measure(binaries, generations, rounds):
+    print(f"{generations} times {rounds} rounds: medians, and quartiles of the paired differences; processor time of a server")
+    print(f"{'request':28} {'with':>10} {'without':>10}   {'cost of stages':28} the same server twice")
+    for case in CASES:
+        there, absent, again = [], [], []
+        for i in range(generations):  # in turns, so that nobody is always started first
+            order = ORDERS[i % 6]
+            times = generation([binaries[at] for at in order], case, rounds)
+            for at, list_of_it in zip(order, times):
+                (there, absent, again)[at].extend(list_of_it)
+        method, keys, in_flight, _ = case
         print(f"{method + f' of {keys} keys, {in_flight} at once':28} {statistics.median(there) / 1000:7.2f} us "
               f"{statistics.median(absent) / 1000:7.2f} us   {percent([a / b for a, b in zip(there, absent)]):28} "
               f"{percent([a / b for a, b in zip(there, again)])}", flush=True)
@@ -115,22 +141,17 @@ def measure(servers, rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--generations", type=int, default=12)
     parser.add_argument("--build", help="where to build; kept, so that the next time is faster")
     options = parser.parse_args()
     folder = options.build or tempfile.mkdtemp(prefix="embd-stages-")
-    servers = []
     try:
         copy_without(os.path.join(folder, "tree"))
         there = build(TREE, os.path.join(folder, "with"))
         absent = build(os.path.join(folder, "tree"), os.path.join(folder, "without"))
-        for binary in (there, absent, there):
-            embd_process.BIN = binary
-            servers.append(embd_process.Embd("--http", "off"))
-        measure(servers, options.rounds)
+        measure((there, absent, there), options.generations, options.rounds)
     finally:
-        for server in servers:
-            server.kill()
         if not options.build:
             shutil.rmtree(folder)
 

@@ -252,9 +252,22 @@ class Container(unittest.TestCase):
         exposed = {str(p["containerPort"]) for p in pod["containers"][0]["ports"]}
         for line in re.findall(r"^EXPOSE (.*)$", text, re.M):
             self.assertEqual(set(line.split()), exposed)
+        for path in re.findall(r"^COPY ([^-.]\S*) ", text, re.M):
+            self.assertTrue(os.path.exists(os.path.join(DEPLOY, "..", path)), path)
+        for option in re.findall(r"-D(\w+)=", text):
+            self.assertRegex(read("..", "CMakeLists.txt"), rf"\b{option}\b")
+        self.assertLessEqual({"build", ".git"}, set(read("..", ".dockerignore").split()))
         packages = read("packages", "packages.cmake")
         for package in re.findall(r"/tmp/([a-z0-9-]+)_\*\.deb", text):
             self.assertIn(package, packages)
+
+    @unittest.skipUnless(shutil.which("apt-cache"), "this is no Debian")
+    def test_the_container_file_installs_packages_that_debian_has(self):
+        named = re.findall(r"apt-get install -y --no-install-recommends ([a-z0-9 -]+)", read("Containerfile"))
+        names = {name for line in named for name in line.split()}
+        self.assertLessEqual({"scdoc", "dpkg-dev", "file"}, names)
+        for name in names:
+            self.assertEqual(subprocess.run(["apt-cache", "show", name], capture_output=True, check=False).returncode, 0, name)
 
 
 SRUN = """#!/bin/bash
