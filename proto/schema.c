@@ -73,7 +73,9 @@ static int check_ranges(const embd_schema *schema, struct embd__error *e)
 
 static int check_supported(const embd_schema *schema, struct embd__error *e)
 {
-    if (schema->durability != EMBD_SNAPSHOT && schema->create_on == EMBD_CREATE_ON_PULL)
+    bool is_journaled =
+        schema->durability == EMBD_BUFFERED || schema->durability == EMBD_DURABLE;
+    if (is_journaled && schema->create_on == EMBD_CREATE_ON_PULL)
         return embd__error_set(e, EMBD_UNSUPPORTED,
                                "schema field 'durability' is '%s' and 'create_on' is 'pull': pulls "
                                "are not journaled",
@@ -180,6 +182,9 @@ static bool differs(const embd_schema *a, const embd_schema *b, const struct sch
 {
     if (!embd__schema_applies(group, field, a))
         return false;
+    bool is_auto = a->durability == EMBD_AUTO || b->durability == EMBD_AUTO;
+    if (is_auto && field->names == embd__durability_names)
+        return false; /* whatever the other one is */
     if (field->type != SCHEMA_F32)
         return embd__schema_get(a, field) != embd__schema_get(b, field);
     float x = embd__schema_get_f32(a, field), y = embd__schema_get_f32(b, field);

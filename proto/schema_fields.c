@@ -187,7 +187,7 @@ void embd_schema_init(embd_schema *schema)
     schema->initializer = initializer_default(EMBD_UNIFORM);
     schema->on_full = EMBD_GROW;
     schema->create_on = EMBD_CREATE_ON_PUSH;
-    schema->durability = EMBD_SNAPSHOT;
+    schema->durability = EMBD_AUTO;
 }
 
 void embd__schema_reset_group(embd_schema *schema, const struct schema_group *group)

@@ -406,6 +406,14 @@ static void warn_of_strangers(const struct process *p)
                   "can read and change tables\"");
 }
 
+static void warn_of_memory(const struct process *p)
+{
+    if (p->config.data_dir[0] == '\0')
+        log_event(LOG_WARN, "memory_only",
+                  "why=\"without --data-dir tables are in memory alone: they are gone when this "
+                  "process ends\"");
+}
+
 static int open_process(struct process *p, struct embd__error *e)
 {
     p->n = self(p)->shards;
@@ -424,6 +432,7 @@ static int open_process(struct process *p, struct embd__error *e)
     if (keys_open(&p->config.key_files, &p->keys, e) != EMBD_OK)
         return EXIT_USAGE;
     warn_of_strangers(p);
+    warn_of_memory(p);
     int code = open_listeners(p, e);
     if (code == EXIT_OK)
         code = open_http(p, e);

@@ -40,7 +40,8 @@ enum {
       "(exact), or each GPU adds its own and these sums are added in the GPUs' order, which "      \
       "moves less (partial) (exact)")                                                              \
     X(DATA_DIR, "data_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                  \
-      "Directory for snapshots; without it snapshots are refused")                                 \
+      "Directory for snapshots and journals: tables are durable then. Without it they are in "      \
+      "memory alone")                                                                              \
     X(ADMIN_DIR, "admin_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                \
       "Directory of the admin sockets PORT.sock ($XDG_RUNTIME_DIR/embd, or /tmp/embd-UID)")        \
     X(ADMIN_LISTEN, "admin_listen", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT",                    \

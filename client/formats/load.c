@@ -36,7 +36,9 @@ struct load {
 static int plan_table(void *arg, const struct manifest_table *table)
 {
     struct load *l = arg;
-    int is_new = embd__vacancy(l->client, &table->schema.s, l->dir.path);
+    embd_schema schema = table->schema.s;
+    schema.durability = EMBD_AUTO; /* how a table is kept is no part of what it holds */
+    int is_new = embd__vacancy(l->client, &schema, l->dir.path);
     if (is_new <= 0)
         return is_new;
     const char **grown = realloc(l->created, (l->n_created + 1) * sizeof *grown);
@@ -50,7 +52,13 @@ static int plan_table(void *arg, const struct manifest_table *table)
 static int create_table(void *arg, const struct manifest_table *table)
 {
     struct load *l = arg;
-    return embd_table_create(l->client, &table->schema.s);
+    embd_schema schema = table->schema.s;
+    int status = embd_table_create(l->client, &schema);
+    /* What is journaled where it comes from can be loaded where there is no journal, and the other way round. */
+    if (status != EMBD_UNSUPPORTED && status != EMBD_EXISTS)
+        return status;
+    schema.durability = EMBD_AUTO;
+    return embd_table_create(l->client, &schema);
 }
 
 /* ---- rows ---- */

@@ -172,7 +172,8 @@ typedef enum embd_on_full {
     EMBD_EVICT_TTL, /* as EMBD_EVICT_LRU, but only rows that the table's last `ttl` pushes did not name */
 } embd_on_full;
 typedef enum embd_create_on { EMBD_CREATE_ON_PUSH, EMBD_CREATE_ON_PULL } embd_create_on;
-typedef enum embd_durability { EMBD_SNAPSHOT, EMBD_BUFFERED, EMBD_DURABLE } embd_durability;
+/* EMBD_AUTO: EMBD_DURABLE where the server has a data directory and pulls create no rows, else EMBD_SNAPSHOT */
+typedef enum embd_durability { EMBD_SNAPSHOT, EMBD_BUFFERED, EMBD_DURABLE, EMBD_AUTO } embd_durability;
 
 typedef struct embd_schema {
     char name[EMBD_NAME_MAX + 1];
@@ -192,7 +193,7 @@ typedef struct embd_schema {
     uint32_t admit_after;  /* a key gets a row in the n-th request that would create it; 0 and 1: the first */
     embd_create_on create_on; /* which requests create rows; pulls never change a table by default */
     bool admit_nonfinite;     /* let NaN and infinite gradients in */
-    embd_durability durability; /* EMBD_SNAPSHOT; the others need a server with a data directory */
+    embd_durability durability; /* EMBD_AUTO. EMBD_BUFFERED and EMBD_DURABLE need a server with a data directory */
     uint64_t ttl; /* EMBD_EVICT_TTL: pushes of its table that a row outlives without one of its own, 1 or more */
 } embd_schema;
 
@@ -369,8 +370,7 @@ typedef struct embd_call_options {
  *   EMBD_TOO_LARGE     a message would pass the frame limit; EMBD_BUSY: the server is out of budget
  *   EMBD_UNKNOWN_TABLE the table was dropped
  *   EMBD_FULL          create_on = pull, on_full = error and no `statuses` to say which keys
- *   EMBD_LOADING       the deadline passed while a server replayed its journal; nothing was sent to it
- *   EMBD_DEADLINE, EMBD_CLOSED, EMBD_UNREACHABLE, EMBD_DRAINING, EMBD_PROTOCOL, EMBD_NO_MEMORY */
+ *   EMBD_DEADLINE, EMBD_LOADING, EMBD_CLOSED, EMBD_UNREACHABLE, EMBD_DRAINING, EMBD_PROTOCOL, EMBD_NO_MEMORY */
 EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options);
 
 /* Pushes gradients. Gradients of one key are summed in batch order (in runs of 256, then the runs), so that a

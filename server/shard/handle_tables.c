@@ -2,8 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "permit.h"
 #include "commit.h"
+#include "permit.h"
+#include "route.h"
 #include "settle.h"
 #include "state.h"
 
@@ -32,6 +33,18 @@ int handle_tables(struct call *call)
     return EMBD_OK;
 }
 
+/* What `auto` means here: the definition that a table keeps has no `auto`. */
+static void resolve_durability(const struct call *call, embd_schema *schema)
+{
+    bool can_be_kept = call->shard->data_dir >= 0 && schema->create_on != EMBD_CREATE_ON_PULL;
+    const struct table *table = tables_by_id(&call->shard->tables, embd__table_id(schema->name));
+    if (schema->durability != EMBD_AUTO)
+        return;
+    schema->durability = can_be_kept ? EMBD_DURABLE : EMBD_SNAPSHOT;
+    if (table != NULL)
+        schema->durability = table->schema.s.durability;
+}
+
 int handle_table_create(struct call *call)
 {
     struct fields f, map;
@@ -40,7 +53,10 @@ int handle_table_create(struct call *call)
     bool created;
     embd__read_fields(&f, &call->reader, "table_create");
     embd__field_map(&f, "schema", &map, "schema");
-    if (embd__schema_read(&map, &schema) == EMBD_OK && call_end(call, &f) == EMBD_OK &&
+    bool is_read = embd__schema_read(&map, &schema) == EMBD_OK;
+    if (is_read)
+        resolve_durability(call, &schema.s);
+    if (is_read && call_end(call, &f) == EMBD_OK &&
         permit_table(call, schema.s.name) == EMBD_OK &&
         tables_create(&call->shard->tables, &schema.s, &table, &created, &call->error) ==
             EMBD_OK &&

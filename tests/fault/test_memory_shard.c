@@ -45,6 +45,7 @@ static embd_schema small_schema(const char *name)
     embd_schema_init(&schema);
     strcpy(schema.name, name);
     schema.dim = DIM;
+    schema.durability = EMBD_SNAPSHOT; /* a journaled push that finds no memory ends the process */
     schema.admit_after = 2;
     embd_optimizer_init(&schema.optimizer, EMBD_ADAGRAD, 0.1f);
     return schema;

@@ -90,9 +90,9 @@ def connect(server, shard=0, **options):
 
 
 def constant_schema(name, dim=4, value=1.0, **others):
-    """Rows begin at `value` in each column; sgd with lr 0.5, raw rows."""
+    """Rows begin at `value` in each column; sgd with lr 0.5, raw rows, in memory alone."""
     return {"name": name, "dim": dim, "combiner": "concat", "optimizer": {"kind": "sgd", "lr": 0.5},
-            "initializer": {"kind": "constant", "a": value}, **others}
+            "initializer": {"kind": "constant", "a": value}, "durability": "snapshot", **others}
 
 
 def create(wire, *arguments, **options):

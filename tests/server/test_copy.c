@@ -22,6 +22,7 @@ static embd_schema slotted_schema(void)
     embd_schema schema;
     embd_schema_init(&schema);
     strcpy(schema.name, "slotted");
+    schema.durability = EMBD_SNAPSHOT; /* it goes between shards with directories and without */
     schema.dim = 6;
     schema.slots = 4;
     schema.partition = EMBD_SLOT;
@@ -36,6 +37,7 @@ static embd_schema plain_schema(void)
     embd_schema schema;
     embd_schema_init(&schema);
     strcpy(schema.name, "plain");
+    schema.durability = EMBD_SNAPSHOT;
     schema.dim = 16;
     return schema;
 }

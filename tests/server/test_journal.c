@@ -155,6 +155,61 @@ static void a_step_of_a_round_is_journaled_and_replayed_to_the_same_bits(void **
     scratch_remove(j.dir);
 }
 
+static embd_durability durability_of(struct rig *rig, const char *name)
+{
+    struct fields f, map;
+    struct table_schema schema;
+    struct exchange *x = ask(rig, &rig->data, METHOD_TABLE_DESCRIBE);
+    embd__msg_map(&x->out, 1);
+    embd__msg_field_str(&x->out, "name", name);
+    ask_ok(x);
+    embd__read_fields(&f, &x->reader, "table_describe");
+    embd__field_map(&f, "schema", &map, "schema");
+    assert_int_equal(embd__schema_read(&map, &schema), EMBD_OK);
+    embd_durability durability = schema.s.durability;
+    embd__schema_fini(&schema);
+    ask_free(x);
+    return durability;
+}
+
+static void a_table_is_durable_by_default_where_there_is_a_journal(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct rig rig;
+    struct image a;
+    embd_schema own, pulled, buffered = kept_schema("b", EMBD_BUFFERED);
+    embd_schema_init(&own);
+    own.dim = 4;
+    pulled = own;
+    strcpy(own.name, "a");
+    strcpy(pulled.name, "c");
+    pulled.create_on = EMBD_CREATE_ON_PULL;
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    create_table(&rig, &own);
+    create_table(&rig, &pulled);
+    create_table(&rig, &buffered);
+    buffered.durability = EMBD_AUTO;
+    create_table(&rig, &buffered); /* whatever it is, it is there */
+    assert_int_equal(durability_of(&rig, "a"), EMBD_DURABLE);
+    assert_int_equal(durability_of(&rig, "b"), EMBD_BUFFERED);
+    assert_int_equal(durability_of(&rig, "c"), EMBD_SNAPSHOT);
+    push_two(&rig, "a", 1);
+    image_take(&rig, "a", &a);
+    rig_close(&rig);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    image_check(&rig, "a", &a);
+    assert_int_equal(durability_of(&rig, "a"), EMBD_DURABLE);
+    rig_close(&rig);
+    rig_open(&rig, &store_host, 0, 1, NULL);
+    create_table(&rig, &own);
+    assert_int_equal(durability_of(&rig, "a"), EMBD_SNAPSHOT);
+    rig_close(&rig);
+    image_fini(&a);
+    scratch_remove(dir);
+}
+
 /* Of that many rows no store can make room: a journal with its creation could not be replayed. */
 static void a_table_that_cannot_be_made_is_not_in_the_journal(void **state)
 {
@@ -330,6 +385,7 @@ int main(void)
         cmocka_unit_test(a_replay_evicts_and_admits_as_the_first_time),
         cmocka_unit_test(kept_and_unkept_tables_do_not_change_in_one_request),
         cmocka_unit_test(a_step_of_a_round_is_journaled_and_replayed_to_the_same_bits),
+        cmocka_unit_test(a_table_is_durable_by_default_where_there_is_a_journal),
         cmocka_unit_test(a_table_that_cannot_be_made_is_not_in_the_journal),
         cmocka_unit_test(a_journal_that_has_grown_long_begins_anew_and_holds_the_same),
         cmocka_unit_test(a_server_without_a_data_directory_refuses_by_name),

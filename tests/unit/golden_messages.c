@@ -248,6 +248,7 @@ static void full_schema(embd_schema *s)
 {
     static const uint64_t sizes[2] = {100, 200};
     embd_schema_init(s);
+    s->durability = EMBD_SNAPSHOT;
     strcpy(s->name, "items");
     s->dim = 16;
     s->slots = 2;
@@ -266,6 +267,7 @@ static void full_schema(embd_schema *s)
 static void plain_schema(embd_schema *s)
 {
     embd_schema_init(s);
+    s->durability = EMBD_SNAPSHOT;
     strcpy(s->name, "items");
     s->dim = 4;
 }
@@ -573,6 +575,7 @@ static void read_nothing(struct reader *r)
 static void rows_schema(embd_schema *s)
 {
     embd_schema_init(s);
+    s->durability = EMBD_SNAPSHOT;
     strcpy(s->name, "items");
     s->dim = 2;
     s->slots = 2;

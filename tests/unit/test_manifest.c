@@ -36,6 +36,7 @@ static void make(struct manifest *m, struct manifest_table *table, struct manife
     m->n_tables = 1;
     embd_schema *s = &table->schema.s;
     embd_schema_init(s);
+    s->durability = EMBD_SNAPSHOT;
     strcpy(s->name, "items");
     s->dim = 3;
     s->slots = 2;

@@ -108,7 +108,7 @@ static void numbers_outside_an_enum_are_refused(void **state)
         {offsetof(embd_schema, initializer.kind), "'initializer.kind' is 99, allowed are 0 to 3"},
         {offsetof(embd_schema, on_full), "'on_full' is 99, allowed are 0 to 4"},
         {offsetof(embd_schema, create_on), "'create_on' is 99, allowed are 0 to 1"},
-        {offsetof(embd_schema, durability), "'durability' is 99, allowed are 0 to 2"},
+        {offsetof(embd_schema, durability), "'durability' is 99, allowed are 0 to 3"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof enums / sizeof enums[0]; i++) {
