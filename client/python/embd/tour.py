@@ -62,7 +62,7 @@ def own_server() -> Iterator[str]:
     if program is None:
         raise OSError("the program embd is not in PATH or EMBD_BIN; start one elsewhere and name it: "
                       "python -m embd tour --servers HOST:PORT")
-    process = subprocess.Popen([program, "--listen", "127.0.0.1:0", "--shards", "2", "--log-level", "warn"],
+    process = subprocess.Popen([program, "--listen", "127.0.0.1:0", "--shards", "2", "--log-level", "error"],
                                stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
