@@ -35,8 +35,7 @@ static embd_key_status judge(const struct store *store, uint32_t ref, uint64_t *
 }
 
 /* Counts what create_all will do. *n_new: keys the index has not heard of. */
-static void plan(const struct store *store, uint64_t room, struct created *created,
-                 uint32_t *n_new)
+static void plan(const struct store *store, uint64_t room, struct created *created, uint32_t *n_new)
 {
     struct created c = {0};
     uint32_t n = 0;
@@ -110,6 +109,8 @@ static void settle(struct store *store, const struct store_keys *in, struct dist
         d->ref = new_row(store, in->keys[d->first], d->slot) + 1;
         store->n_candidates -= was_candidate;
         index_put(&store->index, d->hash, d->slot, d->ref);
+        shortlist_note_new(store,
+                           &(struct index_entry){.hash = d->hash, .ref = d->ref, .slot = d->slot});
     } else if (status == EMBD_KEY_FILTERED) {
         store->n_candidates += !was_candidate;
         sights += sights < INDEX_SIGHTS_MAX;
@@ -138,10 +139,10 @@ static int reserve(struct store *store, const struct created *created, uint32_t 
     const char *name = store->schema->s.name;
     uint64_t used = rows_used(&store->rows) - n_gone, room = host_room(store) + n_gone;
     if (created->n_full && !may_drop)
-        return embd__error_set(
-            e, EMBD_FULL, "table %s: %u keys need a row, %llu rows are left of capacity %llu", name,
-            created->n_inserted + created->n_full, (unsigned long long)room,
-            (unsigned long long)(used + room));
+        return embd__error_set(e, EMBD_FULL,
+                               "table %s: %u keys need a row, %llu rows are left of capacity %llu",
+                               name, created->n_inserted + created->n_full,
+                               (unsigned long long)room, (unsigned long long)(used + room));
     if (rows_reserve(&store->rows, used + created->n_inserted) && reserve_entries(store, n_new))
         return EMBD_OK;
     return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for %u more rows of %u bytes",
@@ -169,6 +170,6 @@ int create_rows(struct store *store, const struct store_keys *in, uint8_t *statu
         if (created->n_inserted + created->n_full + created->n_filtered)
             create_all(store, in, statuses);
     }
-    evict_end(&victims);
+    victims_close(&victims);
     return status;
 }

@@ -58,6 +58,7 @@ static void host_close(struct store *store)
     rows_close(&store->rows);
     merge_fini(&store->merge);
     marks_fini(&store->marks);
+    shortlist_drop(store);
     host_thaw(store);
     memory_free(store->slot_bounds, store->schema->s.slots * sizeof *store->slot_bounds);
     memory_free(store, sizeof *store);
@@ -123,6 +124,7 @@ static void host_set_step(struct store *store, uint64_t step)
 {
     store->step = step;
     store->none_expire_before = 0;
+    shortlist_drop(store);
 }
 
 static void host_stats(const struct store *store, struct store_stats *out)
@@ -134,7 +136,8 @@ static void host_stats(const struct store *store, struct store_stats *out)
         .capacity = store->rows.capacity,
         .row_bytes = store->rows.capacity * store->rows.stride,
         .index_bytes = sizeof *store + index_bytes(&store->index) + merge_bytes(&store->merge) +
-                       rows_overhead_bytes(&store->rows) + marks_bytes(&store->marks) + bounds,
+                       rows_overhead_bytes(&store->rows) + marks_bytes(&store->marks) +
+                       store->shortlist.capacity * sizeof *store->shortlist.rows + bounds,
         .steps = store->step,
         .evicted = store->n_evicted,
     };

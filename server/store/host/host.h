@@ -8,6 +8,8 @@
  *   pull     records -> the answer
  *   merge    a request's keys -> distinct keys, their occurrences and what the index says of them
  *   evict    which rows go where there is no room
+ *   victims  the lowest of many rows
+ *   shortlist the rows that go next, found before they must
  *   create   rows for keys that have none: admission, capacity, all or nothing
  *   push     gradients -> one optimizer step of each distinct key
  *   marks    which rows a request names
@@ -27,8 +29,9 @@
 #include "merge.h"
 #include "optimizer.h"
 #include "rows.h"
+#include "shortlist.h"
 #include "store.h"
-#include "use.h"
+#include "victims.h"
 
 struct store {
     const struct table_schema *schema; /* the caller's */
@@ -51,6 +54,7 @@ struct store {
     float *slot_bounds; /* [slots], uniform_slot only */
     struct merge merge;
     struct marks marks; /* is_global, and evict */
+    struct shortlist shortlist;
     struct frozen frozen;
 };
 
@@ -112,27 +116,25 @@ void host_set_statuses(const struct merge *merge, const struct distinct *d, uint
 
 /* ---- evict ---- */
 
-struct victim {
-    struct use_rank rank;
-    uint64_t hash;
-    uint32_t row;
-};
-
-struct victims {
-    struct victim *list; /* [n] */
-    uint64_t n, capacity;
-    uint64_t most; /* that go */
-    bool is_cut;   /* list[most - 1] is the highest of those that go, as far as the pass has come */
-};
-
 /* Rows to be taken from keys that are not in store->merge, as many as are missing or more, or all
- * that may go. Changes nothing. Out of memory: false. */
+ * that may go; for victims_close. Changes nothing. Out of memory: false. */
 bool evict_choose(struct store *store, uint64_t missing, struct victims *victims);
 void evict_rows(struct store *store, const struct victims *victims);
-void evict_end(struct victims *victims);
 
 /* The rows of store->merge have been pushed, at store->step. */
 void evict_note_use(struct store *store);
+
+/* The parts of a row's rank that lie in its record. */
+struct row_use {
+    uint64_t count, stamp;
+};
+struct row_use host_use(const struct store *store, uint32_t row);
+struct victim host_victim(const struct index_entry *entry, struct row_use use);
+
+/* Visits all keys that have rows in the segment of the index that has `hash`, the rows' uses being
+ * on their way to the cache. Returns the first hash of the segment behind, 0 after the last. */
+typedef void host_visit(struct store *store, const struct index_entry *entry, void *arg);
+uint64_t host_visit_segment(struct store *store, uint64_t hash, host_visit *visit, void *arg);
 
 /* ---- sweep ---- */
 

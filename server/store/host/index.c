@@ -343,6 +343,22 @@ bool index_next(const struct index *index, uint64_t *at, struct index_entry *out
     return false;
 }
 
+/* The first hash behind those of a segment, 0 after the last. */
+static uint64_t hash_behind(const struct segment *segment, uint64_t hash)
+{
+    uint64_t range = segment->depth > 0 ? (uint64_t)1 << (64 - segment->depth) : 0;
+    return range == 0 ? 0 : (hash & ~(range - 1)) + range;
+}
+
+const struct index_bucket *index_segment(const struct index *index, uint64_t hash, uint64_t *n_out,
+                                         uint64_t *next_out)
+{
+    const struct segment *segment = index_place(index, hash)->segment;
+    *n_out = (uint64_t)index->bucket_mask + 1;
+    *next_out = hash_behind(segment, hash);
+    return segment->buckets;
+}
+
 bool index_next_of(const struct index *index, uint64_t hash, uint64_t *at, struct index_entry *out,
                    uint64_t *next_out)
 {
@@ -355,8 +371,7 @@ bool index_next_of(const struct index *index, uint64_t hash, uint64_t *at, struc
             return true;
         }
     }
-    uint64_t range = segment->depth > 0 ? (uint64_t)1 << (64 - segment->depth) : 0;
-    *next_out = range == 0 ? 0 : (hash & ~(range - 1)) + range;
+    *next_out = hash_behind(segment, hash);
     return false;
 }
 

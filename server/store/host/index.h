@@ -81,16 +81,22 @@ void index_put(struct index *index, uint64_t hash, uint32_t slot, uint32_t ref);
 /* Forgets a key; false: it was not known. */
 bool index_remove(struct index *index, uint64_t hash, uint32_t slot);
 
-/* Entry number *at in an order that stays until the next index_put of a new key or index_remove: gives the first
- * used entry at or after *at and moves *at behind it. false: there is none, and *at is UINT64_MAX.
+/* Entry number *at in an order that stays until the next index_put of a new key or index_remove:
+ * gives the first used entry at or after *at and moves *at behind it. false: there is none, and *at
+ * is UINT64_MAX.
  */
 bool index_next(const struct index *index, uint64_t *at, struct index_entry *out);
 
-/* The next used entry, from number *at on, of the segment that has `hash`, and moves *at behind it: in an order that
- * stays until index->n_moves changes. false: there is none, and *next_out is the first hash of the segment behind, 0
- * where that was the last. */
+/* The next used entry, from number *at on, of the segment that has `hash`, and moves *at behind it:
+ * in an order that stays until index->n_moves changes. false: there is none, and *next_out is the
+ * first hash of the segment behind, 0 where that was the last. */
 bool index_next_of(const struct index *index, uint64_t hash, uint64_t *at, struct index_entry *out,
                    uint64_t *next_out);
+
+/* The buckets of the segment that has `hash`, [*n_out], entries at the front of each; *next_out as
+ * above. */
+const struct index_bucket *index_segment(const struct index *index, uint64_t hash, uint64_t *n_out,
+                                         uint64_t *next_out);
 
 uint64_t index_bytes(const struct index *index);
 

@@ -246,6 +246,7 @@ void host_push(struct store *store, struct store_push *push, struct store_done *
             sweep_others(store, &a.step);
         if (store->evicts)
             evict_note_use(store);
+        shortlist_go_on(store, store->evicts ? created.n_inserted : 0);
         push->n_evicted = created.n_evicted;
         push->n_inserted = created.n_inserted;
         push->n_full = created.n_full;
@@ -260,6 +261,7 @@ void host_insert(struct store *store, struct store_insert *insert, struct store_
     struct created created;
     int status = prepare(store, &insert->in, 0, insert->statuses, &created, &done->error);
     if (status == EMBD_OK) {
+        shortlist_go_on(store, store->evicts ? created.n_inserted : 0);
         insert->n_evicted = created.n_evicted;
         insert->n_inserted = created.n_inserted;
         insert->n_full = created.n_full;

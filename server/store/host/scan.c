@@ -163,6 +163,7 @@ int host_load(struct store *store, const struct row_block *block, struct embd__e
         return status;
     merge_forget(&store->merge);
     store->none_expire_before = 0;
+    shortlist_drop(store);
     for (uint32_t i = 0; i < block->n_rows; i++)
         load_row(store, block, i);
     for (uint32_t i = 0; i < block->n_candidates; i++)

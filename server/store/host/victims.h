@@ -1,0 +1,44 @@
+/* victims.h - the lowest of many rows, by the rank of use.h, while they are looked at one by one.
+ *
+ * Listed are those that may be among them; when the list is twice as long as it needs to be, the
+ * higher half is thrown away, and rows above the highest that is left cost a comparison from then
+ * on. */
+#ifndef EMBD_HOST_VICTIMS_H
+#define EMBD_HOST_VICTIMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "use.h"
+
+struct victim {
+    struct use_rank rank;
+    uint64_t hash;
+    uint32_t row;
+};
+
+struct victims {
+    struct victim *list; /* [n] */
+    uint64_t n, capacity;
+    uint64_t most; /* that are wanted, at least 1 */
+    bool is_cut;   /* list[most - 1] is the highest of those wanted, as far as they were seen */
+};
+
+/* Of at most n_rows rows. Out of memory: false. */
+bool victims_open(struct victims *v, uint64_t most, uint64_t n_rows);
+void victims_close(struct victims *v); /* also of zeros */
+
+void victims_add(struct victims *v, const struct victim *new);
+/* The lowest alone are left, the highest of them last; fewer where fewer were added. */
+void victims_finish(struct victims *v);
+
+/* False: a row with this count and stamp is none of them, whatever its key. */
+static inline bool victims_may_take(const struct victims *v, uint64_t count, uint64_t stamp)
+{
+    if (!v->is_cut)
+        return true;
+    const struct use_rank *last = &v->list[v->most - 1].rank;
+    return count < last->count || (count == last->count && stamp <= last->stamp);
+}
+
+#endif
