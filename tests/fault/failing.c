@@ -32,6 +32,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -358,6 +360,24 @@ int ftruncate(int fd, off_t n)
     return fails(pass_fd(fd, "truncate")) ? -1 : (int)syscall(SYS_ftruncate, fd, n);
 }
 
+/* A hint that there will be a sync. */
+int sync_file_range(int fd, off_t at, off_t n, unsigned flags)
+{
+    return fails(pass_fd(fd, "hint")) ? -1 : (int)syscall(SYS_sync_file_range, fd, at, n, flags);
+}
+
+int flock(int fd, int operation)
+{
+    return fails(pass_fd(fd, "lock")) ? -1 : (int)syscall(SYS_flock, fd, operation);
+}
+
+void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset)
+{
+    if (fd >= 0 && fails(pass_fd(fd, "map")))
+        return MAP_FAILED;
+    return (void *)syscall(SYS_mmap, at, n, protection, flags, fd, offset);
+}
+
 int close(int fd)
 {
     bool failed = fails(pass_fd(fd, "close"));
@@ -404,6 +424,11 @@ int stat(const char *name, struct stat *st)
     return fstatat(AT_FDCWD, name, st, 0);
 }
 
+int lstat(const char *name, struct stat *st)
+{
+    return fstatat(AT_FDCWD, name, st, AT_SYMLINK_NOFOLLOW);
+}
+
 int mkdirat(int dir, const char *name, mode_t mode)
 {
     return fails(pass_at(dir, name, true, "make")) ? -1
@@ -424,6 +449,11 @@ int unlinkat(int dir, const char *name, int flags)
 int unlink(const char *name)
 {
     return unlinkat(AT_FDCWD, name, 0);
+}
+
+int rmdir(const char *name)
+{
+    return unlinkat(AT_FDCWD, name, AT_REMOVEDIR);
 }
 
 static int rename_any(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
@@ -456,6 +486,26 @@ DIR *opendir(const char *name)
     if (real == NULL)
         *(void **)&real = dlsym(RTLD_NEXT, "opendir");
     return real(name);
+}
+
+DIR *fdopendir(int fd)
+{
+    static DIR *(*real)(int);
+    if (fails(pass_fd(fd, "list")))
+        return NULL;
+    if (real == NULL)
+        *(void **)&real = dlsym(RTLD_NEXT, "fdopendir");
+    return real(fd);
+}
+
+struct dirent *readdir(DIR *list)
+{
+    static struct dirent *(*real)(DIR *);
+    if (fails(pass_fd(dirfd(list), "read")))
+        return NULL;
+    if (real == NULL)
+        *(void **)&real = dlsym(RTLD_NEXT, "readdir");
+    return real(list);
 }
 
 /* ---- memory ---- */

@@ -3,6 +3,7 @@ returns EIO or ENOSPC, or the process dies before it or in the middle of it. The
 failed is told, the server serves on, and the same works without the fault. The steps are those that a run without
 faults passes.
 EMBD_FAULT_PASSINGS=n: each step's first n passings; 2 without it."""
+import glob
 import os
 import shutil
 import signal
@@ -16,14 +17,27 @@ import oracle
 import wire
 from embd_process import Embd, NotReady
 
-EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
+EMBD_BIN = os.environ["EMBD_BIN"]
+EMBCTL = os.path.join(EMBD_BIN, "embctl")
 PASSINGS = int(os.environ.get("EMBD_FAULT_PASSINGS", "2"))
 KINDS = ["abort", "eio", "enospc", "torn"]
 KEYS = list(range(100))
 KILLED, JOURNAL_EXIT = -signal.SIGKILL, 74
 IO = 17  # the status
-# Steps whose failure may be passed over: closing what is only read, and looking whether there is what must not be.
-MAY_SUCCEED = ("close", "stat", "remove")
+# Steps whose failure may be passed over: closing what is only read, looking whether there is what must not be, and
+# telling the kernel of a sync that is to come.
+MAY_SUCCEED = ("close", "stat", "remove", "hint")
+# What of libc reaches the disk, and what may all the same not be made to fail: advice, and the stdio of configurations,
+# tokens, data sets and of what embctl prints.
+CALLS = set("""access close copy_file_range creat dup dup2 dup3 faccessat fadvise64 fallocate fchmod fchmodat fchown fdatasync
+    fdopen fdopendir fgets flock fopen fopen64 fprintf fputc fputs fread freopen fscanf fstat fstat64 fstatat fstatat64 fstatfs
+    fstatvfs fsync ftruncate ftruncate64 fwrite getdents getdents64 getline ioctl link linkat lockf lseek lseek64 lstat
+    lstat64 mkdir mkdirat mkdtemp mkostemp mkstemp mmap mmap64 msync name_to_handle_at open open64 open_by_handle_at openat
+    openat2 openat64 opendir pread pread64 preadv preadv2 pwrite pwrite64 pwritev pwritev2 posix_fadvise posix_fallocate read
+    readdir readdir64 readlink readlinkat readv realpath remove rename renameat renameat2 rewinddir rmdir scandir sendfile
+    splice stat stat64 statfs statvfs statx symlink symlinkat sync sync_file_range syncfs syscall tmpfile truncate
+    truncate64 unlink unlinkat utimensat write writev""".split())
+HARMLESS = set("access fdopen fopen fprintf fputc fputs fread fwrite lseek posix_fadvise readlink".split())
 
 
 def embctl(server, *arguments, variables=None):
@@ -50,6 +64,22 @@ def dies(point):
 
 def may_succeed(point):
     return point.split(":")[0].split(".")[1] in MAY_SUCCEED
+
+
+def symbols(path, which):
+    said = subprocess.run(["nm", "-D", which, path], capture_output=True, text=True, timeout=60, check=True).stdout
+    return {line.split()[-1].split("@")[0] for line in said.splitlines()}
+
+
+class Calls(unittest.TestCase):
+    def test_every_call_of_the_disk_is_a_step_that_can_fail(self):
+        library = glob.glob(os.path.join(EMBD_BIN, "..", "**", "libembd.so.*"), recursive=True)
+        self.assertTrue(library)
+        can_fail = symbols(failpoints.PRELOAD, "--defined-only")
+        for program in (os.path.join(EMBD_BIN, "embd"), EMBCTL, library[0]):
+            used = symbols(program, "--undefined-only") & CALLS
+            self.assertGreater(len(used), 5, program)
+            self.assertEqual(used - can_fail - HARMLESS, set(), program)
 
 
 class Steps(unittest.TestCase):
