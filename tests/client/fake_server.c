@@ -103,17 +103,26 @@ static bool answer_hello(struct peer *p, uint32_t msgid, int manner)
     return send_answer(p);
 }
 
+static uint64_t map_version(const struct peer *p)
+{
+    return p->server->moves != NULL ? atomic_load(&p->server->moves->version) : 0;
+}
+
 static bool answer_cluster(struct peer *p, uint32_t msgid, int manner)
 {
     struct msg *m = &p->answer;
     uint32_t n = manner == FAKE_NO_MAP ? 0 : 1;
+    uint64_t version = map_version(p);
+    const struct fake_server *home =
+        p->server->moves != NULL ? p->server->moves->homes[version % 2] : p->server;
     embd__msg_result(m, msgid);
-    embd__msg_map(m, 1);
+    embd__msg_map(m, 2);
+    embd__msg_field_uint(m, "version", version);
     embd__msg_str(m, "shards");
     embd__msg_array(m, n);
     if (n > 0) {
         embd__msg_map(m, 1);
-        embd__msg_field_str(m, "address", p->server->address);
+        embd__msg_field_str(m, "address", home->address);
     }
     return send_answer(p);
 }
@@ -145,7 +154,7 @@ static void write_pull(struct peer *p, uint32_t msgid, uint32_t rows, uint32_t d
 {
     struct part_answer answer = {.n_rows = rows, .dim = dim, .dtype = dtype, .values = values};
     embd__msg_result(&p->answer, msgid);
-    embd__pull_answer_write(&p->answer, &answer, 1, 0);
+    embd__pull_answer_write(&p->answer, &answer, 1, map_version(p));
 }
 
 static void rewrite_rows(struct msg *m, uint8_t rows)
@@ -299,6 +308,7 @@ void fake_server_start(struct fake_server *server)
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof name;
     server->listener = socket(AF_INET, SOCK_STREAM, 0);
+    server->moves = NULL;
     server->manner = FAKE_GOOD;
     server->stops = false;
     if (bind(server->listener, (struct sockaddr *)&name, sizeof name) != 0 ||

@@ -33,7 +33,16 @@ enum fake_manner {
     FAKE_READS_NOTHING, /* stops reading for a while */
 };
 
+struct fake_server;
+
+/* A shard that moves to and fro: it is at homes[version % 2], which both tell. */
+struct fake_moves {
+    struct fake_server *homes[2];
+    atomic_ulong version;
+};
+
 struct fake_server {
+    struct fake_moves *moves; /* NULL: it stays; set after the start, before there are clients */
     int listener;
     char address[32];
     pthread_t thread;

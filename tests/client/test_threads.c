@@ -1,6 +1,6 @@
 /* test_threads.c - two handles on two threads, each with a thread of its own for bytes, with
- * several calls in flight: what a TSAN build is run with. Values are checked against what the same
- * handle pushed before.
+ * several calls in flight, pushes numbered or not; and handles whose shard moves while they work:
+ * what a TSAN build is run with. Values are checked against what the same handle pushed before.
  *
  * usage: test_threads EMBD */
 #include "../unit/cmocka_all.h"
@@ -11,8 +11,9 @@
 
 #include "cluster.h"
 #include "embd/embd.h"
+#include "fake_server.h"
 
-enum { N_KEYS = 300, DIM = 4, IN_FLIGHT = 4, STEPS = 60 };
+enum { N_KEYS = 300, DIM = 4, IN_FLIGHT = 4, STEPS = 60, N_WORKERS = 5 };
 
 static const char *program;
 
@@ -21,6 +22,9 @@ struct worker {
     const char *address;
     uint64_t first_key; /* keys of different workers differ */
     bool own_thread;
+    bool is_numbered; /* its pushes */
+    embd_pusher pusher;
+    uint64_t sequence;
     char failure[400];
 };
 
@@ -46,7 +50,9 @@ static bool step(struct worker *w, embd_client *client, embd_table *table, const
             .table = table, .n_keys = N_KEYS, .keys = keys, .values = gradient, .raw = true};
         embd_part pull = {
             .table = table, .n_keys = N_KEYS, .keys = keys, .values = values[c], .raw = true};
-        if (!works(w, client, embd_push_start(client, &push, 1, NULL, &pushes[c])) ||
+        embd_call_options options = {.pusher = w->is_numbered ? &w->pusher : NULL};
+        options.sequence = w->is_numbered ? ++w->sequence : 0;
+        if (!works(w, client, embd_push_start(client, &push, 1, &options, &pushes[c])) ||
             !works(w, client, embd_pull_start(client, &pull, 1, NULL, &pulls[c])))
             return false;
     }
@@ -106,27 +112,131 @@ static void make_table(const char *address)
 static void handles_on_threads_do_not_disturb_each_other(void **state)
 {
     struct cluster cluster;
-    struct worker workers[3] = {{.first_key = 0, .own_thread = true},
-                                {.first_key = 1000, .own_thread = true},
-                                {.first_key = 2000, .own_thread = false}};
+    struct worker workers[N_WORKERS] = {{.own_thread = true},
+                                        {.own_thread = true},
+                                        {.own_thread = false},
+                                        {.own_thread = true, .is_numbered = true},
+                                        {.own_thread = false, .is_numbered = true}};
+    embd_pusher pusher;
     (void)state;
     cluster_start(&cluster, program, 2, 0);
     make_table(cluster.address);
-    for (int i = 0; i < 3; i++) {
+    assert_int_equal(embd_pusher_new(&pusher), EMBD_OK);
+    for (uint32_t i = 0; i < N_WORKERS; i++) {
         workers[i].address = cluster.address;
+        workers[i].first_key = 1000 * i;
+        workers[i].pusher = pusher;
+        workers[i].pusher.stream = i; /* one pusher's streams do not wait for each other */
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < N_WORKERS; i++)
         pthread_join(workers[i].thread, NULL);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < N_WORKERS; i++)
         assert_string_equal(workers[i].failure, "");
     cluster_stop(&cluster);
+}
+
+/* ---- a shard that moves ---- */
+
+enum { N_FOLLOWERS = 2, MOVES = 30, STAY_NS = 20000000 };
+
+struct follower {
+    pthread_t thread;
+    struct fake_server homes[2];
+    struct fake_moves moves;
+    atomic_bool stops;
+    int n_pulls, n_moves;
+    char failure[400];
+};
+
+/* Where it says the shard is. */
+static void note_move(struct follower *f, const embd_client *client, const char **address)
+{
+    const char *now = embd_shard_address(client, 0);
+    f->n_moves += now != *address;
+    *address = now;
+}
+
+/* A pull that was on its way when the shard moved may be lost, and says so. */
+static void pull_on(struct follower *f, embd_client *client, embd_table *table)
+{
+    static const uint64_t keys[2] = {1, 2};
+    float values[2 * FAKE_DIM];
+    embd_part part = {.table = table, .n_keys = 2, .keys = keys, .values = values, .raw = true};
+    const char *address = embd_shard_address(client, 0);
+    while (!f->stops && f->failure[0] == '\0') {
+        int status = embd_pull(client, &part, 1, NULL);
+        note_move(f, client, &address);
+        if (status == EMBD_OK) {
+            f->n_pulls++;
+            for (uint32_t i = 0; i < 2 * FAKE_DIM; i++)
+                if (values[i] != 1)
+                    snprintf(f->failure, sizeof f->failure, "a value of %g", (double)values[i]);
+        } else if (status != EMBD_CLOSED && status != EMBD_UNREACHABLE) {
+            snprintf(f->failure, sizeof f->failure, "%s", embd_last_error(client));
+        }
+    }
+}
+
+static void *follow(void *arg)
+{
+    struct follower *f = arg;
+    embd_client *client;
+    embd_table *table;
+    embd_options options;
+    embd_options_init(&options);
+    options.own_thread = true;
+    options.reconnect_max_ms = 5;
+    if (embd_connect(f->homes[0].address, &options, &client, f->failure, sizeof f->failure) !=
+        EMBD_OK)
+        return NULL;
+    if (embd_table_open(client, "t", &table) == EMBD_OK)
+        pull_on(f, client, table);
+    else
+        snprintf(f->failure, sizeof f->failure, "%s", embd_last_error(client));
+    embd_close(client);
+    return NULL;
+}
+
+static void start_follower(struct follower *f)
+{
+    for (int i = 0; i < 2; i++) {
+        fake_server_start(&f->homes[i]);
+        f->homes[i].moves = &f->moves;
+        f->moves.homes[i] = &f->homes[i];
+    }
+    f->moves.version = 2;
+    assert_int_equal(pthread_create(&f->thread, NULL, follow, f), 0);
+}
+
+static void clients_follow_a_shard_that_moves_while_they_work(void **state)
+{
+    static struct follower followers[N_FOLLOWERS];
+    struct timespec stay = {.tv_nsec = STAY_NS};
+    (void)state;
+    for (int i = 0; i < N_FOLLOWERS; i++)
+        start_follower(&followers[i]);
+    for (int m = 0; m < MOVES; m++) {
+        nanosleep(&stay, NULL);
+        for (int i = 0; i < N_FOLLOWERS; i++)
+            atomic_fetch_add(&followers[i].moves.version, 1);
+    }
+    for (int i = 0; i < N_FOLLOWERS; i++)
+        followers[i].stops = true;
+    for (int i = 0; i < N_FOLLOWERS; i++) {
+        pthread_join(followers[i].thread, NULL);
+        assert_string_equal(followers[i].failure, "");
+        assert_true(followers[i].n_moves >= 3 && followers[i].n_pulls > followers[i].n_moves);
+        fake_server_stop(&followers[i].homes[0]);
+        fake_server_stop(&followers[i].homes[1]);
+    }
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(handles_on_threads_do_not_disturb_each_other)};
+        cmocka_unit_test(handles_on_threads_do_not_disturb_each_other),
+        cmocka_unit_test(clients_follow_a_shard_that_moves_while_they_work)};
     if (argc != 2)
         return 2;
     program = argv[1];
