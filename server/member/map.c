@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_BYTES 300u /* of an address, or a path */
+#define TEXT_BYTES  300u                 /* of an address, or a path */
+#define VERSION_MAX ((json_int_t)1 << 53) /* far from where counting on would overflow */
 
 /* ---- copies ---- */
 
@@ -126,8 +127,8 @@ static json_t *parse(const char *text, struct embd__error *e)
 {
     json_error_t why;
     json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, &why);
-    if (json_is_object(json_object_get(object, "servers")) &&
-        json_integer_value(json_object_get(object, "version")) > 0)
+    json_int_t version = json_integer_value(json_object_get(object, "version"));
+    if (json_is_object(json_object_get(object, "servers")) && version > 0 && version <= VERSION_MAX)
         return object;
     json_decref(object);
     embd__error_set(e, EMBD_CORRUPT, "the map in etcd is no object with version and servers");

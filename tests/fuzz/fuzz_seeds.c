@@ -144,6 +144,27 @@ static void write_services(const char *corpus)
     write_seed(corpus, "services", "srv", "", 0, answer, sizeof answer);
 }
 
+static void write_etcd(const char *corpus)
+{
+    static const char map[] =
+        "{\"version\":3,\"servers\":{\"a\":[{\"address\":\"10.0.0.7:7700\",\"admin\":\"/a/7700.sock\"},"
+        "{\"address\":\"10.0.0.7:7701\",\"admin_tcp\":\"\"}],\"z\":[]}}";
+    static const char last[] = "{\"version\":9223372036854775807,\"servers\":{}}";
+    static const char value[] = "\1\0{\"header\":{\"revision\":\"9\"},\"kvs\":[{\"key\":\"L2E=\","
+                                "\"value\":\"e30=\",\"mod_revision\":\"8\"}]}";
+    static const char won[] = "\2\0{\"succeeded\":true}";
+    static const char lease[] = "\3\0{\"ID\":\"7587\",\"TTL\":\"10\"}";
+    static const char lives[] = "\4\0{\"result\":{\"ID\":\"7587\",\"TTL\":\"10\"}}";
+    static const char event[] = "\5\x40{\"result\":{\"created\":true}}\n{\"result\":{\"events\":[{}]}}";
+    write_seed(corpus, "etcd", "map", "\0", 1, (const uint8_t *)map, sizeof map - 1);
+    write_seed(corpus, "etcd", "last", "\0", 1, (const uint8_t *)last, sizeof last - 1);
+    write_seed(corpus, "etcd", "value", "", 0, (const uint8_t *)value, sizeof value - 1);
+    write_seed(corpus, "etcd", "won", "", 0, (const uint8_t *)won, sizeof won - 1);
+    write_seed(corpus, "etcd", "lease", "", 0, (const uint8_t *)lease, sizeof lease - 1);
+    write_seed(corpus, "etcd", "lives", "", 0, (const uint8_t *)lives, sizeof lives - 1);
+    write_seed(corpus, "etcd", "event", "", 0, (const uint8_t *)event, sizeof event - 1);
+}
+
 /* A norm file of one sample, and one of raw. */
 static void write_samples(const char *corpus)
 {
@@ -170,6 +191,7 @@ int main(int argc, char **argv)
     write_configuration(argv[1]);
     write_services(argv[1]);
     write_samples(argv[1]);
+    write_etcd(argv[1]);
     write_strangers(argv[1]);
     return 0;
 }
