@@ -68,14 +68,25 @@ static char *read_text(int fd, uint64_t *bytes_out, struct timespec *when, struc
     return NULL;
 }
 
-/* False: there is no such file, or an error. */
+/* What a link stands for is not ours. */
+static bool is_none_of_ours(void)
+{
+    return errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
+}
+
+/* False: there is no such file in a directory of that name, or an error. */
 static bool open_manifest(int data_dir, const char *name, int *fd_out, struct embd__error *e)
 {
-    char file[SNAPSHOT_NAME_MAX + sizeof "/manifest.json"];
-    snprintf(file, sizeof file, "%.*s/manifest.json", SNAPSHOT_NAME_MAX, name);
-    *fd_out = openat(data_dir, file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (*fd_out < 0 && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
-        fail(file, "open", e);
+    int dir = openat(data_dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    *fd_out = -1;
+    if (dir < 0 && !is_none_of_ours())
+        fail(name, "open the directory", e);
+    if (dir < 0)
+        return false;
+    *fd_out = openat(dir, "manifest.json", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (*fd_out < 0 && !is_none_of_ours())
+        fail(name, "open its manifest", e);
+    close(dir);
     return *fd_out >= 0;
 }
 
