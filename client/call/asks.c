@@ -1,8 +1,8 @@
 /* asks.c - shares become messages. A pull or erase may be cut anywhere between rows: a message is
  * filled until a limit of it or of its answer would be passed, then the next one begins. A push is
  * one optimizer step, so a shard's parts go in one message or not at all; shards without keys get
- * theirs too, to keep the step counters equal, and all have one msgid, by which servers find out that they
- * belong together. */
+ * theirs too, to keep the step counters equal, and all have one msgid, by which servers find out
+ * that they belong together. */
 #include "call.h"
 
 #include <stdlib.h>
@@ -187,11 +187,10 @@ static struct ask *make_ask(struct embd_call *call)
     if (ask == NULL)
         return NULL;
     ask->call = call;
-    ask->x = (struct exchange){
-        .owner = &call->job,
-        .on_bin = on_bin,
-        .on_window = on_window,
-        .on_end = embd__job_exchange_ended};
+    ask->x = (struct exchange){.owner = &call->job,
+                               .on_bin = on_bin,
+                               .on_window = on_window,
+                               .on_end = embd__job_exchange_ended};
     embd__msg_init(&ask->x.msg);
     call->asks[call->asks_made] = ask;
     call->exchanges[call->asks_made++] = &ask->x;

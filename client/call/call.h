@@ -21,9 +21,9 @@ struct share {
     const uint32_t *from; /* [n_keys] position in the part's keys; NULL: as they stand */
     uint8_t *grads;       /* push: [n_rows][dim] of the wire's dtype, made by embd__push_fill */
     const void *given;    /* push: the same, where the caller's array is sent as it is; else NULL */
-    uint8_t *values; /* pull: [n_rows][dim] of the wire's dtype, where the answer goes; of a work
-                        with window_rows, so many at a time */
-    uint8_t *statuses;    /* [n_keys], where the answer goes; NULL: not asked for */
+    uint8_t *values;   /* pull: [n_rows][dim] of the wire's dtype, where the answer goes; of a work
+                          with window_rows, so many at a time */
+    uint8_t *statuses; /* [n_keys], where the answer goes; NULL: not asked for */
 };
 
 /* Gradients of the rows plan being summed. Most keys never fill a run: theirs is the sum. */

@@ -12,9 +12,9 @@
 #include "call.h"
 #include "combine.h"
 
-#define WINDOW_BYTES  (128u << 10) /* of rows that come in before they are put in their places */
+#define WINDOW_BYTES    (128u << 10) /* of rows that come in before they are put in their places */
 #define PREFETCH_FLOATS 256u
-#define PREFETCH_ROWS 8u /* rows ahead, when rows of the arena are read in the batch's order */
+#define PREFETCH_ROWS   8u /* rows ahead, when rows of the arena are read in the batch's order */
 
 /* ---- before ---- */
 

@@ -158,7 +158,8 @@ static int read_all(struct receiver *r, struct channel *ch, struct embd__error *
         bool direct = r->left > 0 && r->to != NULL, has_more = direct && room(r) < r->left;
         struct iovec iov[2] = {{r->to, room(r)}, {r->in, sizeof r->in}};
         size_t asked = (direct ? room(r) : 0) + (has_more ? 0 : sizeof r->in);
-        ssize_t got = embd__channel_receive(ch, direct ? iov : iov + 1, direct && !has_more ? 2 : 1);
+        ssize_t got =
+            embd__channel_receive(ch, direct ? iov : iov + 1, direct && !has_more ? 2 : 1);
         if (got == -EAGAIN)
             return EMBD_OK;
         if (got == -EPROTO && ch->error.status != EMBD_OK)

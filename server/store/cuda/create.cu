@@ -121,21 +121,33 @@ int launch_create(struct table_view t, struct keys_view in, struct plan_view p, 
     return status;
 }
 
-/* Most entries of `to` are empty: the first place that comes to mind is tried unasked. */
+/* Most entries of `to` are empty: place `i` of its bucket is tried unasked. */
+__device__ static inline void move_entry(const table_view &to, uint4 e, uint32_t i)
+{
+    uint64_t key = (uint64_t)e.y << 32 | e.x;
+    uint32_t slot = e.w & ENTRY_SLOT;
+    uint64_t bucket = key_bucket(to, key_hash(key, slot));
+    if (!entry_take(to.entries + bucket * ENTRY_BUCKET + i, key, slot, e.z))
+        entry_place(to, key, slot, e.z);
+}
+
+/* A bucket by one lane: those of it that meet again in one bucket try different places. */
 static __global__ void __launch_bounds__(256) rebuild(table_view from, table_view to)
 {
-    for (uint64_t i = lane_index(); i < from.n_buckets * ENTRY_BUCKET; i += lane_count()) {
-        struct entry e = from.entries[i];
-        uint32_t slot = e.tail & ENTRY_SLOT;
-        uint64_t hash = e.ref ? key_hash(e.key, slot) : 0;
-        struct entry *place = to.entries + key_bucket(to, hash) * ENTRY_BUCKET + hash % ENTRY_BUCKET;
-        if (e.ref && !entry_take(place, e.key, slot, e.ref))
-            entry_place(to, e.key, slot, e.ref);
+    for (uint64_t b = lane_index(); b < from.n_buckets; b += lane_count()) {
+        uint4 e[ENTRY_BUCKET];
+#pragma unroll
+        for (uint32_t i = 0; i < ENTRY_BUCKET; i++)
+            e[i] = load_once(from.entries + b * ENTRY_BUCKET + i);
+#pragma unroll
+        for (uint32_t i = 0; i < ENTRY_BUCKET; i++)
+            if (e[i].z != 0)
+                move_entry(to, e[i], i);
     }
 }
 
 int launch_rebuild(struct table_view from, struct table_view to, void *stream)
 {
-    struct shape s = shape_of(from.n_buckets * ENTRY_BUCKET);
+    struct shape s = shape_of(from.n_buckets);
     return LAUNCH(rebuild, s.grid, s.block, stream, from, to);
 }

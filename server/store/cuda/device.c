@@ -7,7 +7,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -245,9 +244,9 @@ struct device_flag {
     _Atomic uint32_t *word;
     uint32_t number;
     void *stream;
-    uint64_t ask_ns; /* not to ask the driver before */
+    uint32_t n_queries; /* since then */
 };
-#define ASK_NS 200000u
+#define QUERIES_AN_ASK 256u /* of the driver: some tenths of a millisecond */
 
 #define WORD_BYTES    64u /* apart, so that threads do not share what they read */
 #define WORDS_AT_ONCE 64u
@@ -255,7 +254,7 @@ struct device_flag {
 /* Words that no flag has. Their memory is never given back. */
 static struct free_word {
     struct free_word *next;
-} *free_words;
+} * free_words;
 static pthread_mutex_t words_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void give_word(void *memory)
@@ -302,18 +301,11 @@ void device_flag_free(struct device_flag *flag)
     free(flag);
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 int device_flag_raise(struct device_flag *flag, void *stream)
 {
     flag->stream = stream;
     flag->number++;
-    flag->ask_ns = now_ns() + ASK_NS;
+    flag->n_queries = 0;
     return (int)driver.write_value(stream, (CUdeviceptr)(uintptr_t)flag->word, flag->number,
                                    CU_STREAM_WRITE_VALUE_DEFAULT);
 }
@@ -324,10 +316,8 @@ int device_flag_query(struct device_flag *flag, int *error_out)
     *error_out = 0;
     if (atomic_load_explicit(flag->word, memory_order_acquire) == flag->number)
         return DEVICE_DONE;
-    uint64_t now = now_ns();
-    if (now < flag->ask_ns)
+    if (++flag->n_queries % QUERIES_AN_ASK != 0)
         return DEVICE_PENDING;
-    flag->ask_ns = now + ASK_NS;
     cudaError_t error = cudaStreamQuery(flag->stream);
     if (error == cudaSuccess || error == cudaErrorNotReady)
         return DEVICE_PENDING;

@@ -33,7 +33,8 @@ template <uint32_t UNITS>
 __device__ static inline void copy_rows(const table_view &t, const pull_view &p, uint64_t base,
                                         uint32_t ref)
 {
-    constexpr uint32_t KEYS = keys_of(UNITS), TURNS = (KEYS * UNITS + 31) / 32, AT_ONCE = TURNS < 8 ? TURNS : 8;
+    constexpr uint32_t KEYS = keys_of(UNITS), TURNS = (KEYS * UNITS + 31) / 32,
+                       AT_ONCE = TURNS < 8 ? TURNS : 8;
     uint32_t lane = threadIdx.x % 32;
     uint4 *out = (uint4 *)p.values + base * UNITS;
     uint64_t left = (p.in.n - base < KEYS ? p.in.n - base : KEYS) * UNITS;

@@ -1,5 +1,5 @@
 /* grow.c - room for more rows and entries. Rows get more memory at the end of their arrays. Entries
- * move into a larger array: the device does it between two calls, some 7 entries a nanosecond,
+ * move into a larger array: the device does it between two calls, some 14 entries a nanosecond,
  * while the host goes on. */
 #include "cuda_store.h"
 
