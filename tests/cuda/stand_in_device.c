@@ -15,6 +15,7 @@ bool stand_in_is_full;
 uint64_t stand_in_bytes;
 int stand_in_failure;
 bool stand_in_is_stuck;
+uint64_t stand_in_queries_left = UINT64_MAX;
 
 static bool memory_fails(void)
 {
@@ -96,6 +97,9 @@ int device_event_record(void *event, void *stream)
 int device_event_query(void *event, int *error_out)
 {
     *error_out = stand_in_failure;
+    if (stand_in_queries_left == 0)
+        return DEVICE_PENDING;
+    stand_in_queries_left -= stand_in_queries_left != UINT64_MAX;
     return stand_in_is_stuck || --*(int *)event >= 0 ? DEVICE_PENDING : DEVICE_DONE;
 }
 

@@ -335,44 +335,93 @@ static void test_no_empty_messages(void **state)
 
 enum { N = 3000 };
 
-static void test_no_memory(void **state)
+/* N rows, and a batch of N other keys. */
+static void open_with_rows(struct pair *pair, struct batch *others, embd_on_full on_full)
 {
-    (void)state;
     embd_schema schema = one_column(EMBD_HASH, 1);
-    uint64_t keys[2][N];
-    struct batch batches[2];
-    struct pair pair;
-    uint32_t n_failed = 0;
-    float *grads = calloc(N, sizeof *grads);
-    pair_open(&pair, "nccl3", &schema, 3);
+    static uint64_t keys[2][N];
+    struct batch batch;
+    schema.on_full = on_full;
+    schema.capacity = on_full == EMBD_GROW ? 0 : N + N / 2;
+    pair_open(pair, "nccl3", &schema, 3);
     for (uint64_t i = 0; i < N; i++) {
         keys[0][i] = i;
         keys[1][i] = i + 1000000;
     }
-    batch_of(&batches[0], keys[0], N);
-    batch_of(&batches[1], keys[1], N);
-    pair_push(&pair, &batches[0], EMBD_F32, false);
+    batch_of(&batch, keys[0], N);
+    batch_of(others, keys[1], N);
+    pair_push(pair, &batch, EMBD_F32, false);
+    batch_free(&batch);
+}
+
+static int push_others(struct pair *pair, const struct batch *others, struct outcome *outcome)
+{
+    float *grads = calloc(N, sizeof *grads);
+    struct store_push push = {.in = batch_keys(others), .grads = grads};
+    outcome_init(outcome);
+    pair->ops->push(pair->store, &push, &outcome->done);
+    while (outcome->calls == 0)
+        pair->ops->collect(pair->store);
+    free(grads);
+    return outcome->status;
+}
+
+/* Memory runs out at every place in turn: nothing changes, also where rows were about to go. */
+static void run_out(embd_on_full on_full, uint32_t least_failures)
+{
+    struct batch others;
+    struct outcome outcome;
+    struct pair pair;
+    uint32_t n_failed = 0;
+    open_with_rows(&pair, &others, on_full);
     for (uint64_t n = 0;; n++) {
-        struct outcome outcome;
-        struct store_push push = {.in = batch_keys(&batches[1]), .grads = grads};
-        outcome_init(&outcome);
         stand_in_calls_left = n;
-        pair.ops->push(pair.store, &push, &outcome.done);
-        while (outcome.calls == 0)
-            pair.ops->collect(pair.store);
+        int status = push_others(&pair, &others, &outcome);
         stand_in_calls_left = UINT64_MAX;
-        if (outcome.status == EMBD_OK)
+        if (status == EMBD_OK)
             break;
-        assert_int_equal(outcome.status, EMBD_NO_MEMORY);
+        assert_int_equal(status, EMBD_NO_MEMORY);
         pair_compare(&pair);
         n_failed++;
     }
-    assert_true(n_failed >= 6);
-    batch_free(&batches[0]);
-    batch_free(&batches[1]);
-    free(grads);
+    assert_true(n_failed >= least_failures);
+    batch_free(&others);
     pair_close(&pair);
     assert_int_equal(stand_in_bytes, 0);
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    run_out(EMBD_GROW, 6);
+    run_out(EMBD_EVICT_LRU, 12);
+}
+
+/* Devices stop answering at every place of a push that evicts: it ends with an error, in time. */
+static void test_stuck_anywhere(void **state)
+{
+    (void)state;
+    uint64_t patience = group_patience_ms;
+    int status = EMBD_INTERNAL;
+    uint64_t n = 0;
+    for (; status != EMBD_OK; n += 3) {
+        struct batch others;
+        struct outcome outcome;
+        struct pair pair;
+        open_with_rows(&pair, &others, EMBD_EVICT_LRU);
+        group_patience_ms = 2;
+        stand_in_queries_left = n;
+        status = push_others(&pair, &others, &outcome);
+        stand_in_queries_left = UINT64_MAX;
+        group_patience_ms = patience;
+        if (status != EMBD_OK) {
+            assert_int_equal(status, EMBD_INTERNAL);
+            assert_non_null(strstr(outcome.done.error.text, "not done after 2 ms"));
+        }
+        batch_free(&others);
+        pair_close(&pair);
+    }
+    assert_true(n > 30);
 }
 
 /* Several calls are under way when a device does not answer any more, or the wire says that it is
@@ -444,6 +493,7 @@ int main(void)
         cmocka_unit_test(S4_15_S4_16_gradients_are_gathered),
         cmocka_unit_test(test_no_empty_messages),
         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_stuck_anywhere),
         cmocka_unit_test(test_device_stuck),
         cmocka_unit_test(test_device_lost),
     };

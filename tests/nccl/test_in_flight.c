@@ -37,6 +37,10 @@ static embd_schema schema_of(embd_partition partition)
     s.partition = partition;
     s.combiner = EMBD_SUM;
     embd_optimizer_init(&s.optimizer, EMBD_ADAGRAD, 0.05f);
+    if (partition == EMBD_SLOT) { /* a call's keys have room, those of a few calls have not */
+        s.on_full = EMBD_EVICT_LRU;
+        s.capacity = max_rows * ROW_MAX < 4 * POOL ? max_rows * ROW_MAX : 4 * POOL;
+    }
     return s;
 }
 

@@ -27,12 +27,6 @@ struct test_case {
 static const uint64_t sizes[] = {50, 3, 200, 1};
 static const uint32_t dims[] = {1, 2, 3, 4, 7, 8, 16, 31, 32, 33, 64, 65};
 
-/* Others refuse to. */
-static bool evicts(void)
-{
-    return strcmp(store_name, "host") == 0 || strcmp(store_name, "cuda") == 0;
-}
-
 static embd_schema schema_of(const struct test_case *c, struct dice *dice)
 {
     embd_schema s;
@@ -64,7 +58,7 @@ static embd_schema schema_of(const struct test_case *c, struct dice *dice)
     }
     s.admit_after = dice_below(dice, 4);
     if (dice_below(dice, 2)) {
-        s.on_full = evicts() ? (embd_on_full)(EMBD_ERROR + dice_below(dice, 4)) : EMBD_ERROR;
+        s.on_full = (embd_on_full)(EMBD_ERROR + dice_below(dice, 4));
         s.capacity = 1 + dice_below(dice, 60);
         s.ttl = 1 + dice_below(dice, 6);
     }
@@ -311,7 +305,7 @@ static void test_full(void **state)
 static void test_eviction(void **state)
 {
     (void)state;
-    for (int policy = EMBD_EVICT_LRU; policy <= EMBD_EVICT_TTL && evicts(); policy++) {
+    for (int policy = EMBD_EVICT_LRU; policy <= EMBD_EVICT_TTL; policy++) {
         enum { BATCH = 100 };
         embd_schema schema = plain_schema(4, EMBD_ADAM);
         struct pair pair;
@@ -348,8 +342,6 @@ static void test_ttl(void **state)
     schema.on_full = EMBD_EVICT_TTL;
     schema.capacity = 2;
     schema.ttl = 3;
-    if (!evicts())
-        skip();
     pair_open(&pair, store_name, &schema, 31);
     batch_of(&two, (const uint64_t[]){1, 2}, 2);
     batch_of(&other, (const uint64_t[]){3}, 1);

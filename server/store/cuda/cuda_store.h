@@ -202,6 +202,27 @@ struct use_view cuda_use(const struct store *store);
  * enqueued anew, and *again set. EMBD_FULL, EMBD_NO_MEMORY: nothing changed. */
 int evict_others(struct call *call, bool *again, struct embd__error *e);
 
+/* The steps of that, which a group takes on all of its devices. They enqueue, and return 0 or a
+ * device's status. */
+struct evict_pass {
+    struct evict_view view;
+    uint32_t *marks;
+    struct leaving leaving;
+    void *first, *second; /* memory: of the survey, of the rows that go */
+};
+/* With the report. The rows that the request does not name. */
+int evict_survey(const struct call *call, struct evict_pass *pass, struct use_survey *pinned);
+/* With the survey: before which step no row can expire; before it, no pass can find any. */
+void evict_note_survey(struct store *store, const struct use_survey *found);
+bool evict_is_vain(const struct store *store);
+/* How many rows a pass takes, if it finds so many, where so many are missing. */
+uint64_t evict_most(const embd_schema *s, uint64_t missing);
+/* All that may fail of n rows going and n_new coming. */
+int evict_reserve(struct call *call, struct evict_pass *pass, uint64_t n, uint64_t n_new);
+/* The rows of view.choice, which are n > 0, go; then the plan is to be enqueued anew. */
+int evict_chosen(struct call *call, struct evict_pass *pass, uint64_t n);
+void evict_end(const struct store *store, struct evict_pass *pass); /* frees */
+
 /* ---- the calls of store_ops ---- */
 
 int cuda_open_on(const struct table_schema *schema, int device, struct store **out,

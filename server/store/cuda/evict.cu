@@ -6,15 +6,9 @@
 #include "keytable.cuh"
 #include "use.h"
 
-#define DIGIT_BITS 12u
-
 /* Blocks that count: each adds its bins to those of all, which would cost more than it counts if
  * they were many. */
 #define PASS_BLOCKS 528u
-
-struct digit {
-    uint32_t word, shift, bits;
-};
 
 static struct shape pass_shape(uint64_t n)
 {
@@ -150,7 +144,7 @@ static __global__ void begin(use_choice *c, uint64_t n, uint64_t n_may_go)
 }
 
 static __global__ void __launch_bounds__(256)
-    count(table_view t, use_view use, evict_view v, digit d)
+    count(table_view t, use_view use, evict_view v, use_digit d)
 {
     __shared__ uint32_t bins[USE_BINS];
     const use_choice c = *v.choice;
@@ -181,7 +175,7 @@ __device__ static inline uint32_t bin_of(const uint32_t *bins, uint32_t n, uint6
 
 /* One warp: each lane adds up its part of the bins, then one goes through the part that matters.
  * Leaves the bins at 0. */
-static __global__ void pick(evict_view v, digit d)
+static __global__ void pick(evict_view v, use_digit d)
 {
     constexpr uint32_t PART = USE_BINS / 32;
     uint32_t lane = threadIdx.x % 32, sum = 0;
@@ -226,26 +220,29 @@ static __global__ void __launch_bounds__(256) take(table_view t, use_view use, e
     }
 }
 
-static int choose_digit(const table_view &t, const use_view &use, const evict_view &v,
-                        const digit &d, void *stream)
+int launch_take(struct table_view t, struct use_view use, struct evict_view v, void *stream)
+{
+    struct shape s = shape_of(v.n_rows);
+    return LAUNCH(take, s.grid, s.block, stream, t, use, v);
+}
+
+int launch_count_digit(struct table_view t, struct use_view use, struct evict_view v,
+                       struct use_digit digit, void *stream)
 {
     struct shape s = pass_shape(v.n_rows);
-    int status = LAUNCH(count, s.grid, s.block, stream, t, use, v, d);
-    return status ? status : LAUNCH(pick, 1, 32, stream, v, d);
+    return LAUNCH(count, s.grid, s.block, stream, t, use, v, digit);
 }
 
 int launch_choose(struct table_view t, struct use_view use, struct evict_view v, uint64_t n,
                   uint64_t n_may_go, void *stream)
 {
-    static const uint32_t word_bits[4] = {24, 48, 64, 16};
+    struct use_digit digits[USE_DIGITS_MAX];
+    uint32_t n_digits = use_digits(use.counts, t.row_slots != nullptr, digits);
     int status = LAUNCH(begin, 1, 32, stream, v.choice, n, n_may_go);
-    uint32_t n_words = t.row_slots ? 4 : 3;
-    for (uint32_t word = use.counts ? 0 : 1; word < n_words; word++)
-        for (uint32_t top = word_bits[word]; top && status == 0;) {
-            uint32_t bits = top < DIGIT_BITS ? top : DIGIT_BITS;
-            top -= bits;
-            status = choose_digit(t, use, v, digit{word, top, bits}, stream);
-        }
-    struct shape s = shape_of(v.n_rows);
-    return status ? status : LAUNCH(take, s.grid, s.block, stream, t, use, v);
+    for (uint32_t i = 0; i < n_digits && status == 0; i++) {
+        status = launch_count_digit(t, use, v, digits[i], stream);
+        if (status == 0)
+            status = LAUNCH(pick, 1, 32, stream, v, digits[i]);
+    }
+    return status;
 }

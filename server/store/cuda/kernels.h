@@ -243,19 +243,44 @@ struct use_choice {
     uint64_t bound[4], left; /* of rows with the rank `bound` so far: how many of them go */
     uint32_t word, shift, is_done;
 };
-#define USE_BINS 4096u
+#define USE_DIGIT_BITS 12u
+#define USE_BINS       (1u << USE_DIGIT_BITS)
+#define USE_DIGITS_MAX 14u
+struct use_digit {
+    uint32_t word, shift, bits;
+};
+/* The digits of ranks, from the top, and how many they are. */
+EMBD_INLINE uint32_t use_digits(bool counts, bool has_slots, struct use_digit *out)
+{
+    const uint32_t word_bits[4] = {24, 48, 64, 16};
+    uint32_t n = 0;
+    for (uint32_t word = counts ? 0 : 1; word < (has_slots ? 4u : 3u); word++)
+        for (uint32_t left = word_bits[word]; left;) {
+            out[n].word = word;
+            out[n].bits = left < USE_DIGIT_BITS ? left : USE_DIGIT_BITS;
+            left -= out[n].bits;
+            out[n++].shift = left;
+        }
+    return n;
+}
 struct evict_view {
     uint64_t n_rows;
     const uint32_t *marks; /* as for launch_sweep; these rows stay */
     struct use_survey *survey;
     struct use_choice *choice;
-    uint32_t *bins;         /* [USE_BINS], start at 0 and end so */
+    uint32_t *bins;         /* [USE_BINS], start at 0 */
     uint32_t *rows, *n_out; /* [n] the rows that go, in any order; *n_out starts at 0 */
 };
 int launch_survey(struct table_view t, struct use_view use, struct evict_view v, void *stream);
-/* n of the n_may_go: their numbers; their entries go. */
+/* n of the n_may_go. */
 int launch_choose(struct table_view t, struct use_view use, struct evict_view v, uint64_t n,
                   uint64_t n_may_go, void *stream);
+/* One step of that: bins, of the rows whose rank agrees so far. The rest of the step is whoever's
+ * launches it. */
+int launch_count_digit(struct table_view t, struct use_view use, struct evict_view v,
+                       struct use_digit digit, void *stream);
+/* The rows of the choice: their numbers; their entries go. */
+int launch_take(struct table_view t, struct use_view use, struct evict_view v, void *stream);
 
 /* CUB. `temp` of at least the bytes that the function beside it says. */
 size_t sort_bytes(uint32_t n);

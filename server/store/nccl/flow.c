@@ -50,6 +50,42 @@ int group_meet(struct flow *flow, void *const from[], void *const to[], bool of_
     return status;
 }
 
+static void lose_patience(struct group *group)
+{
+    snprintf(group->why, sizeof group->why,
+             "table %s: the devices failed: a call was not done after %llu ms",
+             group->schema->s.name, (unsigned long long)group_patience_ms);
+    group->failed = true;
+    wire_abort();
+}
+
+static int await_event(struct group *group, void *event, uint64_t deadline_ms)
+{
+    int error = 0;
+    while (device_event_query(event, &error) == DEVICE_PENDING && error == 0) {
+        if (wire_now_ms() > deadline_ms)
+            lose_patience(group);
+        if (group->failed || wire_check() != 0)
+            return WIRE_LOST;
+    }
+    return error;
+}
+
+int group_await(struct flow *flow)
+{
+    struct group *group = flow->group;
+    uint64_t deadline_ms = wire_now_ms() + group_patience_ms;
+    int status = 0;
+    for (uint32_t d = 0; d < group->n && status == 0; d++) {
+        status = device_use(group->tables[d]->device);
+        if (status == 0)
+            status = device_event_record(flow->members[d].event, group->streams[d]);
+    }
+    for (uint32_t d = 0; d < group->n && status == 0; d++)
+        status = await_event(group, flow->members[d].event, deadline_ms);
+    return status;
+}
+
 int block_need(struct block *block, uint64_t bytes)
 {
     void *memory;
@@ -180,10 +216,12 @@ static void finish(struct flow *flow)
         flow->push->n_inserted = flow->n_inserted;
         flow->push->n_full = flow->n_full;
         flow->push->n_filtered = flow->n_filtered;
+        flow->push->n_evicted = flow->n_evicted;
     } else if (flow->kind == CALL_INSERT) {
         flow->insert->n_inserted = flow->n_inserted;
         flow->insert->n_full = flow->n_full;
         flow->insert->n_filtered = flow->n_filtered;
+        flow->insert->n_evicted = flow->n_evicted;
     }
     end(flow, EMBD_OK);
 }
@@ -211,8 +249,9 @@ static void run(struct flow *flow)
 {
     int status;
     if (flow->state == FLOW_PLANNED) {
-        if (push_run(flow, &flow->done->error) == EMBD_OK)
-            record(flow, FLOW_ENQUEUED);
+        bool again = false;
+        if (push_run(flow, &again, &flow->done->error) == EMBD_OK)
+            record(flow, again ? FLOW_PLANNED : FLOW_ENQUEUED);
         else
             end(flow, flow->done->error.status);
         return;
@@ -246,11 +285,7 @@ static void check_patience(struct flow *flow)
     if (wire_check() != 0) {
         fail(flow, WIRE_LOST, "running a call");
     } else if (wire_now_ms() > flow->deadline_ms) {
-        snprintf(group->why, sizeof group->why,
-                 "table %s: the devices failed: a call was not done after %llu ms",
-                 group->schema->s.name, (unsigned long long)group_patience_ms);
-        group->failed = true;
-        wire_abort();
+        lose_patience(group);
         end(flow, embd__error_set(&flow->done->error, EMBD_INTERNAL, "%s", group->why));
     }
 }

@@ -6,6 +6,7 @@
  *   batch      a request cut into one batch for each device, sent there and grouped by owner
  *   passage    the way there and back of what was grouped
  *   pull, partial, push   what happens at the owners
+ *   evict      rows that go where there is no room for others
  *   load, erase   a block or keys cut by owner
  *   nccl_store opens, closes, scans; what store.h asks for
  *
@@ -138,13 +139,15 @@ struct flow {
     bool has_offsets;     /* the request has */
     bool is_delivered;    /* owners store rows right where homes want them */
     bool is_turned;       /* it goes on on the rears */
+    bool has_evicted;          /* or could not */
+    struct evicting *evicting; /* while it does; kept where the group fails */
     uint32_t n_keys;
     uint8_t *pinned;
     size_t pinned_bytes;
     uint8_t *statuses, *values; /* pinned, on their way to the caller's; or NULL */
     uint8_t *statuses_out, *values_out;
     uint64_t values_bytes;
-    uint32_t n_inserted, n_full, n_filtered;
+    uint32_t n_inserted, n_full, n_filtered, n_evicted;
     struct space items, keys;
     struct lane_shape lanes[LANES];
     struct member members[WIRE_MAX];
@@ -173,6 +176,8 @@ int group_error(struct group *group, int status, const char *what, struct embd__
 /* Each of the streams `to`, one of each device, waits for what `from` of the same device, or of
  * all, have got. */
 int group_meet(struct flow *flow, void *const from[], void *const to[], bool of_all);
+/* Waits for what is enqueued on the streams: 0, or a status; WIRE_LOST: not in time. */
+int group_await(struct flow *flow);
 uint32_t element_bytes(embd_dtype dtype);
 
 /* ---- flow ---- */
@@ -215,8 +220,16 @@ int passage_back(struct flow *flow, enum lane lane);
 int pull_run(struct flow *flow);
 /* Everything up to the report of what is to be created. */
 int push_plan(struct flow *flow);
-/* EMBD_FULL, EMBD_NO_MEMORY: nothing changed. */
-int push_run(struct flow *flow, struct embd__error *e);
+/* EMBD_FULL, EMBD_NO_MEMORY: nothing changed. *again: rows went, and the plan is enqueued anew. */
+int push_run(struct flow *flow, bool *again, struct embd__error *e);
+int push_refuse(const struct group *group, uint64_t n_leaders, uint64_t room,
+                struct embd__error *e); /* EMBD_FULL */
+
+/* ---- evict ---- */
+
+/* n_leaders keys need a row, more than there is `room` for: others go, once; *again: some did. */
+int group_evict(struct flow *flow, uint64_t n_leaders, uint64_t room, bool *again,
+                struct embd__error *e);
 
 /* ---- load ---- */
 

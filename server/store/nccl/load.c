@@ -173,7 +173,7 @@ static int check_room(struct group *group, const struct portion *portions, struc
 {
     const embd_schema *s = &group->schema->s;
     uint64_t n_rows = 0;
-    if (s->on_full != EMBD_ERROR || s->capacity == 0)
+    if (s->on_full == EMBD_GROW || s->capacity == 0)
         return EMBD_OK;
     for (uint32_t d = 0; d < group->n; d++) {
         int64_t n_new = count_new(group->tables[d], &portions[d].block, e);

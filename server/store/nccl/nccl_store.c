@@ -67,9 +67,6 @@ static int nccl_open(const struct table_schema *schema, struct store **out, stru
 {
     const char *why = "";
     *out = NULL;
-    if (embd__schema_use_floats(&schema->s) > 0)
-        return embd__error_set(e, EMBD_UNSUPPORTED, "table %s: the nccl store has no on_full '%s'",
-                               schema->s.name, embd_on_full_name(schema->s.on_full));
     struct group *group = calloc(1, sizeof *group);
     if (group == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to open it", schema->s.name);
@@ -178,6 +175,7 @@ static void nccl_stats(const struct store *store, struct store_stats *out)
         out->row_bytes += s.row_bytes;
         out->index_bytes += s.index_bytes;
         out->steps = s.steps;
+        out->evicted += s.evicted;
     }
 }
 

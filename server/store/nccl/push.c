@@ -53,7 +53,7 @@ static uint64_t room_of(const struct group *group)
 {
     const embd_schema *s = &group->schema->s;
     uint64_t n_rows = 0;
-    if (s->on_full != EMBD_ERROR || s->capacity == 0)
+    if (s->on_full == EMBD_GROW || s->capacity == 0)
         return REF_ROWS_MAX;
     for (uint32_t d = 0; d < group->n; d++)
         n_rows += group->tables[d]->n_rows;
@@ -66,15 +66,11 @@ static void set_share(struct store *table, uint64_t room)
     table->n_rows_max = most < REF_ROWS_MAX ? most : REF_ROWS_MAX;
 }
 
-int push_plan(struct flow *flow)
+static int plan_all(struct flow *flow)
 {
     struct group *group = flow->group;
     uint64_t room = room_of(group);
     int status = 0;
-    for (uint32_t d = 0; d < group->n && status == 0; d++)
-        status = take_memory(flow, d);
-    if (status == 0)
-        status = passage_out(flow);
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
         set_share(group->tables[d], room);
         status = device_use(group->tables[d]->device);
@@ -82,6 +78,16 @@ int push_plan(struct flow *flow)
             status = plan_start(flow->members[d].call);
     }
     return status;
+}
+
+int push_plan(struct flow *flow)
+{
+    int status = 0;
+    for (uint32_t d = 0; d < flow->group->n && status == 0; d++)
+        status = take_memory(flow, d);
+    if (status == 0)
+        status = passage_out(flow);
+    return status ? status : plan_all(flow);
 }
 
 /* ---- less room than keys that need it ---- */
@@ -184,7 +190,15 @@ static int ration(struct flow *flow, uint64_t room, uint64_t n_leaders)
 
 /* ---- commit ---- */
 
-static int take_room(struct flow *flow, struct embd__error *e)
+int push_refuse(const struct group *group, uint64_t n_leaders, uint64_t room, struct embd__error *e)
+{
+    return embd__error_set(
+        e, EMBD_FULL, "table %s: %llu keys need a row, %llu rows are left of capacity %llu",
+        group->schema->s.name, (unsigned long long)n_leaders, (unsigned long long)room,
+        (unsigned long long)group->schema->s.capacity);
+}
+
+static int take_room(struct flow *flow, bool *again, struct embd__error *e)
 {
     struct group *group = flow->group;
     uint64_t room = room_of(group), n_leaders = 0;
@@ -192,12 +206,11 @@ static int take_room(struct flow *flow, struct embd__error *e)
         n_leaders += flow->members[d].call->report->n_leaders;
     if (n_leaders <= room)
         return EMBD_OK;
-    if (flow->lanes[LANE_STATUSES].bytes == 0)
-        return embd__error_set(
-            e, EMBD_FULL, "table %s: %llu keys need a row, %llu rows are left of capacity %llu",
-            group->schema->s.name, (unsigned long long)n_leaders, (unsigned long long)room,
-            (unsigned long long)group->schema->s.capacity);
-    int status = ration(flow, room, n_leaders);
+    if (group_evict(flow, n_leaders, room, again, e) != EMBD_OK)
+        return e->status;
+    if (!*again && flow->lanes[LANE_STATUSES].bytes == 0)
+        return push_refuse(group, n_leaders, room, e);
+    int status = *again ? plan_all(flow) : ration(flow, room, n_leaders);
     return status ? group_error(group, status, "counting keys without room", e) : EMBD_OK;
 }
 
@@ -250,9 +263,13 @@ static int answer(struct flow *flow)
     return status;
 }
 
-int push_run(struct flow *flow, struct embd__error *e)
+int push_run(struct flow *flow, bool *again, struct embd__error *e)
 {
-    if (take_room(flow, e) != EMBD_OK || commit(flow, e) != EMBD_OK)
+    if (take_room(flow, again, e) != EMBD_OK)
+        return e->status;
+    if (*again)
+        return EMBD_OK;
+    if (commit(flow, e) != EMBD_OK)
         return e->status;
     int status = answer(flow);
     return status ? group_error(flow->group, status, "answering a push", e) : EMBD_OK;
