@@ -221,7 +221,7 @@ uint64_t evict_most(const embd_schema *s, uint64_t missing);
 int evict_reserve(struct call *call, struct evict_pass *pass, uint64_t n, uint64_t n_new);
 /* The rows of view.choice, which are n > 0, go; then the plan is to be enqueued anew. */
 int evict_chosen(struct call *call, struct evict_pass *pass, uint64_t n);
-void evict_end(const struct store *store, struct evict_pass *pass); /* frees */
+void evict_free(const struct store *store, struct evict_pass *pass);
 
 /* ---- the calls of store_ops ---- */
 

@@ -124,7 +124,7 @@ int evict_chosen(struct call *call, struct evict_pass *p, uint64_t n)
     return status;
 }
 
-void evict_end(const struct store *store, struct evict_pass *p)
+void evict_free(const struct store *store, struct evict_pass *p)
 {
     device_free(p->first, store->stream);
     device_free(p->second, store->stream);
@@ -186,6 +186,6 @@ int evict_others(struct call *call, bool *again, struct embd__error *e)
     call->has_evicted = true;
     uint64_t most = most_to_go(call);
     int status = most ? run_pass(call, &p, most, again, e) : EMBD_OK;
-    evict_end(store, &p);
+    evict_free(store, &p);
     return status;
 }

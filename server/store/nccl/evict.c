@@ -220,7 +220,7 @@ static void evicting_free(struct evicting *ev)
     struct group *group = ev->flow->group;
     for (uint32_t d = 0; d < group->n; d++) {
         device_use(group->tables[d]->device);
-        evict_end(group->tables[d], &ev->passes[d]);
+        evict_free(group->tables[d], &ev->passes[d]);
     }
     buffer_free(ev->counts, sizeof *ev->counts);
     free(ev);
