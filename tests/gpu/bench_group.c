@@ -15,7 +15,7 @@
 #define SLOTS   16u
 #define QUERIES 4u
 #define RUNS    9
-#define CALLS   8 /* of a run, two at a time under way */
+#define CALLS   32 /* of a run, two at a time under way */
 #define STEP    ((uint32_t)2 << 20)
 
 static void check(cudaError_t error, const char *what)

@@ -25,7 +25,10 @@ struct flight {
     float *values, *expected; /* a push's gradients are in `values` */
     uint8_t *statuses, *expected_statuses;
     bool is_under_way, is_pull, has_statuses;
+    uint64_t steps, expected_steps; /* that the table tells when a push is done */
 };
+
+static struct pair *flown;
 
 static embd_schema schema_of(embd_partition partition)
 {
@@ -44,6 +47,16 @@ static embd_schema schema_of(embd_partition partition)
     return s;
 }
 
+static void on_landed(struct store_done *done, int status)
+{
+    struct flight *f = (struct flight *)done;
+    struct store_stats stats;
+    flown->ops->stats(flown->store, &stats);
+    f->steps = stats.steps;
+    f->outcome.status = status;
+    f->outcome.calls++;
+}
+
 static void await(struct pair *pair, struct flight *f)
 {
     if (!f->is_under_way)
@@ -53,6 +66,8 @@ static void await(struct pair *pair, struct flight *f)
     assert_int_equal(f->outcome.status, EMBD_OK);
     if (f->is_pull)
         assert_memory_equal(f->values, f->expected, f->batch.in.n_rows * DIM * sizeof(float));
+    else
+        assert_int_equal(f->steps, f->expected_steps);
     if (f->has_statuses)
         assert_memory_equal(f->statuses, f->expected_statuses, f->batch.in.n_keys);
     batch_free(&f->batch);
@@ -79,6 +94,7 @@ static void start_push(struct pair *pair, struct flight *f)
                                   .grads = f->values,
                                   .statuses = f->has_statuses ? f->statuses : NULL};
     model_push(pair->model, &f->batch.in, f->values, false, f->expected_statuses, NULL);
+    f->expected_steps = pair->model->step;
     pair->ops->push(pair->store, &f->push, &f->outcome.done);
 }
 
@@ -86,6 +102,7 @@ static void start(struct pair *pair, struct flight *f)
 {
     struct dice *dice = &pair->dice;
     outcome_init(&f->outcome);
+    f->outcome.done.fn = on_landed;
     batch_draw(pair, &f->batch, dice_below(dice, max_rows), ROW_MAX, dice_below(dice, 2), false);
     f->is_under_way = true;
     f->has_statuses = dice_below(dice, 2);
@@ -111,6 +128,7 @@ static void fly(embd_partition partition)
     embd_schema schema = schema_of(partition);
     struct pair pair;
     pair_open(&pair, store_name, &schema, partition + 1u);
+    flown = &pair;
     for (uint64_t i = 0; i < POOL; i++)
         pool[i] = i * i;
     pair.pool = pool;

@@ -325,6 +325,8 @@ static void unlink_flow(struct group *group, struct flow *flow)
     *at = flow->next;
     if (group->last == flow)
         group->last = before;
+    if (flow->step > group->step)
+        group->step = flow->step;
 }
 
 /* Its done may make new calls. */

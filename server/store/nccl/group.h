@@ -148,6 +148,7 @@ struct flow {
     uint8_t *statuses_out, *values_out;
     uint64_t values_bytes;
     uint32_t n_inserted, n_full, n_filtered, n_evicted;
+    uint64_t step; /* the table's after this push, or 0 */
     struct space items, keys;
     struct lane_shape lanes[LANES];
     struct member members[WIRE_MAX];
@@ -162,6 +163,7 @@ struct group {
     bool has_parts;            /* pooled pulls of hash and modulo tables may be by_part */
     struct flow *first, *last; /* the queue */
     struct flow *spare;
+    uint64_t step; /* as of the calls whose done was called; members may be ahead */
     bool failed; /* the devices are not to be trusted any more */
     char why[300];
     struct group *given_up; /* the one closed before, of those that failed */
@@ -212,8 +214,8 @@ int passage_out(struct flow *flow);
 /* What follows on the rears comes after all that is enqueued so far: of all owners with peer
  * access, else of the same device. */
 int passage_turn(struct flow *flow);
-/* One lane back to the homes, on the rears. */
-int passage_back(struct flow *flow, enum lane lane);
+/* The lanes from `first` on, LANE_ROWS or LANE_STATUSES, back to the homes, on the rears. */
+int passage_back(struct flow *flow, enum lane first);
 
 /* ---- pull, push: 0 or a status ---- */
 

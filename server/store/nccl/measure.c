@@ -71,7 +71,7 @@ static int move_by_nccl(const struct rig *rig)
         for (uint32_t e = 0; e < rig->n; e++)
             lane.counts[d][e] = PIECE;
     }
-    return wire_all_to_all(rig->streams, &lane, 1);
+    return wire_all_to_all(WIRE_OUT, rig->streams, &lane, 1);
 }
 
 static uint64_t now_ns(void)

@@ -4,7 +4,12 @@
  * peers. */
 #include "pieces.cuh"
 
-#define BLOCK 256u
+#define BLOCK   256u
+#define AT_ONCE 4u
+
+/* For what is stored to peers, two for each of 132 multiprocessors: they keep the links busy, and
+ * more of them would wait for the links in the places of other calls' lookups. */
+#define PEER_BLOCKS 264u
 
 /* A unit is the widest word that things and places are aligned to. */
 template <class Unit>
@@ -16,13 +21,25 @@ __device__ static inline void move_lane(const cargo_lane &lane, uint32_t block, 
     uint32_t units = lane.bytes / (uint32_t)sizeof(Unit);
     uint64_t n = (uint64_t)(of.end - of.begin) * units,
              step = (lane.end - lane.begin) / p.n * (uint64_t)BLOCK;
-    for (uint64_t i = of.block * BLOCK + threadIdx.x; i < n; i += step) {
-        uint32_t j = of.begin + (uint32_t)(i / units), unit = (uint32_t)(i % units);
-        Unit *here = home + (uint64_t)(lane.order ? lane.order[j] : j) * units + unit;
-        if (is_outward)
-            away[i] = *here;
-        else
-            *here = away[i];
+    for (uint64_t i = of.block * BLOCK + threadIdx.x; i < n; i += AT_ONCE * step) {
+        Unit v[AT_ONCE], *to[AT_ONCE];
+#pragma unroll
+        for (uint32_t u = 0; u < AT_ONCE; u++) {
+            uint64_t at = i + u * step;
+            to[u] = nullptr;
+            if (at >= n)
+                continue;
+            uint64_t thing = units == 1 ? at : at / units;
+            uint32_t j = of.begin + (uint32_t)thing;
+            Unit *here = home + (uint64_t)(lane.order ? lane.order[j] : j) * units +
+                         (uint32_t)(at - thing * units);
+            to[u] = is_outward ? away + at : here;
+            v[u] = is_outward ? *here : away[at];
+        }
+#pragma unroll
+        for (uint32_t u = 0; u < AT_ONCE; u++)
+            if (to[u] != nullptr)
+                *to[u] = v[u];
     }
 }
 
@@ -62,16 +79,34 @@ static uint32_t unit_of(const cargo_lane &lane)
     return unit;
 }
 
+static uint64_t bytes_of(const cargo_lane &lane)
+{
+    return (uint64_t)lane.parcels.starts.at[lane.parcels.n] * lane.bytes;
+}
+
+/* Blocks of a piece at most; lanes to peers have their part of PEER_BLOCKS. */
+static uint64_t most_blocks(const cargo_lane &lane, uint64_t all_bytes, bool is_outward)
+{
+    if (lane.parcels.n == 1 || !is_outward)
+        return SHAPE_BLOCKS;
+    uint64_t blocks = PEER_BLOCKS * bytes_of(lane) / all_bytes / lane.parcels.n;
+    return blocks ? blocks : 1;
+}
+
 int launch_move(struct cargo *c, bool is_outward, void *stream)
 {
     uint32_t n_blocks = 0;
+    uint64_t all_bytes = 0;
+    for (uint32_t i = 0; i < c->n; i++)
+        all_bytes += bytes_of(c->lanes[i]);
     for (uint32_t i = 0; i < c->n; i++) {
         struct cargo_lane *lane = &c->lanes[i];
         lane->unit = unit_of(*lane);
         uint32_t units = lane->bytes / lane->unit, things = units < BLOCK ? BLOCK / units : 1;
         lane->begin = n_blocks;
         if (lane->parcels.starts.at[lane->parcels.n] != 0)
-            n_blocks += blocks_for(lane->parcels, things, SHAPE_BLOCKS);
+            n_blocks +=
+                blocks_for(lane->parcels, things, most_blocks(*lane, all_bytes, is_outward));
         lane->end = n_blocks;
     }
     return n_blocks ? LAUNCH(move, n_blocks, BLOCK, stream, *c, is_outward) : 0;

@@ -160,6 +160,7 @@ static void nccl_set_step(struct store *store, uint64_t step)
     struct group *group = group_of(store);
     for (uint32_t d = 0; d < group->n; d++)
         store_cuda.set_step(group->tables[d], step);
+    group->step = step;
 }
 
 static void nccl_stats(const struct store *store, struct store_stats *out)
@@ -174,9 +175,9 @@ static void nccl_stats(const struct store *store, struct store_stats *out)
         out->capacity += s.capacity;
         out->row_bytes += s.row_bytes;
         out->index_bytes += s.index_bytes;
-        out->steps = s.steps;
         out->evicted += s.evicted;
     }
+    out->steps = group->step;
 }
 
 static int nccl_erase(struct store *store, struct store_erase *erase, struct embd__error *e)

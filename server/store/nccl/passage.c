@@ -122,7 +122,7 @@ static int exchange(struct flow *flow, enum lane first, enum lane end, bool is_o
     for (enum lane lane = first; lane < end; lane++)
         if (flow->lanes[lane].bytes)
             lanes[n++] = wire_lane_of(flow, lane, is_outward);
-    return wire_all_to_all(streams, lanes, n);
+    return wire_all_to_all(is_outward ? WIRE_OUT : WIRE_HOME, streams, lanes, n);
 }
 
 int passage_turn(struct flow *flow)
@@ -131,12 +131,11 @@ int passage_turn(struct flow *flow)
     return group_meet(flow, flow->group->streams, flow->group->rears, wire_is_peer());
 }
 
-int passage_back(struct flow *flow, enum lane lane)
+int passage_back(struct flow *flow, enum lane first)
 {
     void *const *rears = flow->group->rears;
-    enum lane end = (enum lane)(lane + 1);
-    int status = wire_is_peer() ? 0 : exchange(flow, lane, end, false, rears);
-    return status ? status : move_lanes(flow, lane, end, false, rears);
+    int status = wire_is_peer() ? 0 : exchange(flow, first, LANES, false, rears);
+    return status ? status : move_lanes(flow, first, LANES, false, rears);
 }
 
 /* An owner's offsets, from where the homes' keys began there, and what follows from them. */

@@ -188,10 +188,8 @@ static int bring_back(struct flow *flow, bool is_pooled)
 {
     struct group *group = flow->group;
     int status = passage_turn(flow);
-    if (status == 0 && !flow->is_delivered)
-        status = passage_back(flow, LANE_ROWS);
-    if (status == 0 && flow->lanes[LANE_STATUSES].bytes)
-        status = passage_back(flow, LANE_STATUSES);
+    if (status == 0)
+        status = passage_back(flow, flow->is_delivered ? LANE_STATUSES : LANE_ROWS);
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
         const struct member *m = &flow->members[d];
         status = device_use(m->table->device);

@@ -242,6 +242,7 @@ static int commit(struct flow *flow, struct embd__error *e)
         flow->n_full += call->n_full;
         flow->n_filtered += call->report->n_filtered;
     }
+    flow->step = flow->kind == CALL_PUSH ? group->tables[0]->step : 0;
     return EMBD_OK;
 }
 

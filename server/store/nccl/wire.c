@@ -53,7 +53,7 @@ static struct nccl {
     ncclResult_t (*send)(const void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
     ncclResult_t (*receive)(void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
     const char *(*text)(ncclResult_t);
-    ncclComm_t comms[WIRE_MAX];
+    ncclComm_t comms[WIRE_BOUNDS][WIRE_MAX];
 } nccl;
 
 static bool find(void *library, const char *name, void *out)
@@ -95,22 +95,29 @@ static bool nccl_open(void)
         return false;
     }
     setenv("NCCL_NVLS_ENABLE", "0", 0); /* multicast is of no use to sends from one to one */
-    if (!nccl_failed(nccl.init_all(nccl.comms, (int)wire.n, NULL)))
-        return true;
-    wire.is_lost = false;
-    return false;
+    bool failed = false;
+    for (int bound = 0; bound < WIRE_BOUNDS && !failed; bound++)
+        failed = nccl_failed(nccl.init_all(nccl.comms[bound], (int)wire.n, NULL));
+    if (failed)
+        wire.is_lost = false;
+    return !failed;
+}
+
+static int check_communicator(ncclComm_t comm)
+{
+    ncclResult_t result = ncclSuccess;
+    if (nccl_failed(nccl.async_error(comm, &result)))
+        return WIRE_LOST;
+    return result != ncclInProgress && nccl_failed(result) ? WIRE_LOST : 0;
 }
 
 static int nccl_check(void)
 {
-    for (uint32_t d = 0; d < wire.n && wire.has_nccl; d++) {
-        ncclResult_t result = ncclSuccess;
-        if (nccl_failed(nccl.async_error(nccl.comms[d], &result)))
-            return WIRE_LOST;
-        if (result != ncclInProgress && nccl_failed(result))
-            return WIRE_LOST;
-    }
-    return 0;
+    int status = 0;
+    for (int bound = 0; bound < WIRE_BOUNDS; bound++)
+        for (uint32_t d = 0; d < wire.n && wire.has_nccl && status == 0; d++)
+            status = check_communicator(nccl.comms[bound][d]);
+    return status;
 }
 
 static atomic_bool is_aborting;
@@ -118,9 +125,10 @@ static atomic_bool is_aborting;
 static void *abort_all(void *arg)
 {
     struct nccl *given_up = arg;
-    for (uint32_t d = 0; d < WIRE_MAX; d++)
-        if (given_up->comms[d] != NULL)
-            given_up->abort(given_up->comms[d]);
+    for (int bound = 0; bound < WIRE_BOUNDS; bound++)
+        for (uint32_t d = 0; d < WIRE_MAX; d++)
+            if (given_up->comms[bound][d] != NULL)
+                given_up->abort(given_up->comms[bound][d]);
     free(given_up);
     atomic_store(&is_aborting, false);
     return NULL;
@@ -159,7 +167,24 @@ static void nccl_abort(void)
     }
 }
 
-static bool send_lane(void *const streams[], const struct wire_lane *lane)
+static bool send_piece(enum wire_bound bound, void *const streams[], uint32_t from, uint32_t to,
+                       const uint8_t *at, uint8_t *place, uint64_t bytes)
+{
+    const ncclComm_t *comms = nccl.comms[bound];
+    return nccl_failed(nccl.send(at, bytes, ncclInt8, (int)to, comms[from],
+                                 (cudaStream_t)streams[from])) ||
+           nccl_failed(nccl.receive(place, bytes, ncclInt8, (int)from, comms[to],
+                                    (cudaStream_t)streams[to]));
+}
+
+/* What stays on its device is copied, which is faster than sending it. */
+static bool copy_piece(uint32_t device, void *stream, const uint8_t *at, uint8_t *place,
+                       uint64_t bytes)
+{
+    return device_use((int)device) != 0 || device_copy(place, at, bytes, stream) != 0;
+}
+
+static bool send_lane(enum wire_bound bound, void *const streams[], const struct wire_lane *lane)
 {
     uint64_t got[WIRE_MAX] = {0};
     bool failed = false;
@@ -167,11 +192,10 @@ static bool send_lane(void *const streams[], const struct wire_lane *lane)
         const uint8_t *at = lane->from[d];
         for (uint32_t e = 0; e < wire.n && !failed; e++) {
             uint64_t bytes = lane->counts[d][e];
+            uint8_t *place = lane->to[e] + got[e];
             if (bytes != 0)
-                failed = nccl_failed(nccl.send(at, bytes, ncclInt8, (int)e, nccl.comms[d],
-                                               (cudaStream_t)streams[d])) ||
-                         nccl_failed(nccl.receive(lane->to[e] + got[e], bytes, ncclInt8, (int)d,
-                                                  nccl.comms[e], (cudaStream_t)streams[e]));
+                failed = d == e ? copy_piece(d, streams[d], at, place, bytes)
+                                : send_piece(bound, streams, d, e, at, place, bytes);
             at += bytes;
             got[e] += bytes;
         }
@@ -179,11 +203,12 @@ static bool send_lane(void *const streams[], const struct wire_lane *lane)
     return failed;
 }
 
-int wire_all_to_all(void *const streams[], const struct wire_lane lanes[], uint32_t n_lanes)
+int wire_all_to_all(enum wire_bound bound, void *const streams[], const struct wire_lane lanes[],
+                    uint32_t n_lanes)
 {
     bool failed = nccl_failed(nccl.group_start());
     for (uint32_t i = 0; i < n_lanes && !failed; i++)
-        failed = send_lane(streams, &lanes[i]);
+        failed = send_lane(bound, streams, &lanes[i]);
     return nccl_failed(nccl.group_end()) || failed ? WIRE_LOST : 0;
 }
 #else
@@ -202,8 +227,10 @@ static void nccl_abort(void)
 {
 }
 
-int wire_all_to_all(void *const streams[], const struct wire_lane lanes[], uint32_t n_lanes)
+int wire_all_to_all(enum wire_bound bound, void *const streams[], const struct wire_lane lanes[],
+                    uint32_t n_lanes)
 {
+    (void)bound;
     (void)streams;
     (void)lanes;
     (void)n_lanes;
