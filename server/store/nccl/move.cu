@@ -7,9 +7,9 @@
 #define BLOCK   256u
 #define AT_ONCE 4u
 
-/* For what is stored to peers, two for each of 132 multiprocessors. Measured on four: with as many as
- * there is work for, pulls of 40 keys a row take 3 % longer, because lookups of other calls wait for
- * their places, and those of one key 3 % less. */
+/* For what is stored to peers, two for each of 132 multiprocessors. Measured on four GPUs: with as
+ * many as there is work for, pulls of 40 keys a row take 3 % longer, because lookups of other calls
+ * wait for their places, and those of one key 3 % less. */
 #define PEER_BLOCKS 264u
 
 /* A unit is the widest word that things and places are aligned to. */

@@ -40,8 +40,8 @@ struct wire_lane {
     uint8_t *from[WIRE_MAX], *to[WIRE_MAX];
     uint64_t counts[WIRE_MAX][WIRE_MAX];
 };
-/* Several of these at once, enqueued on the devices' streams. Not by peer access. What goes out does
- * not wait for what comes home: each has connections of its own. */
+/* Several of these at once, enqueued on the devices' streams. Not by peer access. What goes out
+ * does not wait for what comes home: each has connections of its own. */
 enum wire_bound { WIRE_OUT, WIRE_HOME, WIRE_BOUNDS };
 int wire_all_to_all(enum wire_bound bound, void *const streams[], const struct wire_lane lanes[],
                     uint32_t n_lanes);
