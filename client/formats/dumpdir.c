@@ -122,13 +122,24 @@ static int add_share(struct dump_dir *dir, const char *path, struct embd__error 
     return EMBD_OK;
 }
 
+/* NULL: that was the last, or an error. */
+static struct dirent *next_entry(const struct dump_dir *dir, DIR *list, struct embd__error *e)
+{
+    errno = 0;
+    struct dirent *entry = readdir(list);
+    if (!entry && errno)
+        embd__error_set(e, EMBD_IO, "%s: cannot read the directory: %s", dir->path,
+                        strerror(errno));
+    return entry;
+}
+
 static int add_children(struct dump_dir *dir, struct embd__error *e)
 {
     DIR *list = opendir(dir->path);
     if (!list)
         return embd__error_set(e, EMBD_IO, "%s: cannot open the directory: %s", dir->path,
                                strerror(errno));
-    for (struct dirent *entry; !e->status && (entry = readdir(list)) != NULL;) {
+    for (struct dirent *entry; !e->status && (entry = next_entry(dir, list, e)) != NULL;) {
         if (entry->d_name[0] == '.')
             continue;
         char *path = embd__durable_path(dir->path, entry->d_name, e);

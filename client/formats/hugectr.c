@@ -80,8 +80,11 @@ static int check_names(const char *path, const struct hugectr_wanted *wanted, st
     if (!list)
         return embd__error_set(e, EMBD_IO, "%s: cannot open the directory: %s", path,
                                strerror(errno));
-    for (struct dirent *entry; !e->status && (entry = readdir(list)) != NULL;)
+    errno = 0;
+    for (struct dirent *entry; !e->status && (entry = readdir(list)) != NULL; errno = 0)
         check_name(path, entry->d_name, wanted, e);
+    if (!e->status && errno)
+        embd__error_set(e, EMBD_IO, "%s: cannot read the directory: %s", path, strerror(errno));
     closedir(list);
     return e->status;
 }

@@ -98,12 +98,14 @@ static int empty(int dir, struct embd__error *e)
         close(dir);
         return fail("", "list the directory", e);
     }
-    struct dirent *entry;
-    while ((entry = readdir(list)) != NULL && e->status == EMBD_OK) {
+    errno = 0;
+    for (struct dirent *entry; e->status == EMBD_OK && (entry = readdir(list)) != NULL; errno = 0) {
         bool is_file = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
         if (is_file && unlinkat(dirfd(list), entry->d_name, 0) != 0)
             fail(entry->d_name, "remove", e);
     }
+    if (e->status == EMBD_OK && errno != 0)
+        fail("", "list the directory", e);
     closedir(list);
     return e->status;
 }

@@ -150,13 +150,23 @@ static DIR *open_list(int data_dir, struct embd__error *e)
     return list;
 }
 
+/* NULL: that was the last, or an error. */
+static struct dirent *next_entry(DIR *list, struct embd__error *e)
+{
+    errno = 0;
+    struct dirent *entry = readdir(list);
+    if (entry == NULL && errno != 0)
+        fail(".", "list the data directory", e);
+    return entry;
+}
+
 /* The newest first. */
 static int list_snapshots(int data_dir, struct kept_list *out, struct embd__error *e)
 {
     DIR *list = open_list(data_dir, e);
     if (list == NULL)
         return e->status;
-    for (struct dirent *entry; e->status == EMBD_OK && (entry = readdir(list)) != NULL;)
+    for (struct dirent *entry; e->status == EMBD_OK && (entry = next_entry(list, e)) != NULL;)
         add(out, data_dir, entry->d_name, e);
     closedir(list);
     if (out->n > 0)
@@ -178,7 +188,7 @@ static int remove_gone(int data_dir, struct embd__error *e)
     DIR *list = open_list(data_dir, e);
     if (list == NULL)
         return e->status;
-    for (struct dirent *entry; e->status == EMBD_OK && (entry = readdir(list)) != NULL;)
+    for (struct dirent *entry; e->status == EMBD_OK && (entry = next_entry(list, e)) != NULL;)
         if (is_gone(entry->d_name))
             snapshot_remove_directory(data_dir, entry->d_name, e);
     closedir(list);
