@@ -17,7 +17,8 @@
 #include "json_values.h"
 #include "partfile.h"
 
-#define MANIFEST_FORMAT 2 /* the newest. 1 has no id and no writers; dumps are written so */
+/* The newest. 1 has no id and no writers; dumps are written so. 2 has no base and no changes. */
+#define MANIFEST_FORMAT 3
 #define MANIFEST_PARTS  65536u /* of one table: far more than shards */
 
 /* How a manifest with a checksum ends, in place of "\n}". */
@@ -40,10 +41,10 @@ static json_t *part_to_json(const struct manifest_part *part)
 {
     char xxh3[17];
     snprintf(xxh3, sizeof xxh3, "%016" PRIx64, part->xxh3);
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:s}", "file", part->file, "shard",
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:s, s:o*}", "file", part->file, "shard",
                      embd__json_u64(part->shard), "rows", embd__json_u64(part->rows), "candidates",
                      embd__json_u64(part->candidates), "bytes", embd__json_u64(part->bytes), "xxh3",
-                     xxh3);
+                     xxh3, "changes", part->has_changes ? json_true() : NULL);
 }
 
 static json_t *table_to_json(const struct manifest_table *table)
@@ -102,6 +103,26 @@ static json_t *id_to_json(const struct manifest *manifest, int *failed)
     return json;
 }
 
+/* Likewise. */
+static json_t *base_to_json(const struct manifest *manifest, int *failed)
+{
+    char id[17], xxh3[17];
+    const struct manifest_base *base = &manifest->base;
+    if (base->id == 0)
+        return NULL;
+    snprintf(id, sizeof id, "%016" PRIx64, base->id);
+    snprintf(xxh3, sizeof xxh3, "%016" PRIx64, base->xxh3);
+    json_t *json = json_pack("{s:s, s:s, s:s}", "name", base->name, "id", id, "xxh3", xxh3);
+    *failed |= json == NULL;
+    return json;
+}
+
+/* The least that has a word for all of it. */
+static int format_of(const struct manifest *manifest)
+{
+    return manifest->base.id != 0 ? 3 : manifest->id != 0 ? 2 : 1;
+}
+
 static json_t *manifest_to_json(const struct manifest *manifest)
 {
     json_t *tables = json_array();
@@ -110,17 +131,18 @@ static json_t *manifest_to_json(const struct manifest *manifest)
         failed |= json_array_append_new(tables, table_to_json(&manifest->tables[i]));
     json_t *blobs = blobs_to_json(manifest, &failed);
     json_t *writers = writers_to_json(manifest, &failed);
-    json_t *id = id_to_json(manifest, &failed);
+    json_t *id = id_to_json(manifest, &failed), *base = base_to_json(manifest, &failed);
     if (failed) {
+        json_decref(base);
         json_decref(id);
         json_decref(tables);
         json_decref(blobs);
         json_decref(writers);
         return NULL;
     }
-    return json_pack("{s:i, s:s, s:s, s:o*, s:o, s:o, s:o*, s:o*}", "format",
-                     manifest->id != 0 ? MANIFEST_FORMAT : 1, "kind", manifest->kind,
-                     "embd_version", manifest->embd_version, "id", id, "shards",
+    return json_pack("{s:i, s:s, s:s, s:o*, s:o*, s:o, s:o, s:o*, s:o*}", "format",
+                     format_of(manifest), "kind", manifest->kind, "embd_version",
+                     manifest->embd_version, "id", id, "base", base, "shards",
                      embd__json_u64(manifest->n_shards), "tables", tables, "writers", writers,
                      "blobs", blobs);
 }
@@ -194,22 +216,33 @@ static void see(json_t *seen, const char *name, const char *what, struct embd__e
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for the names of a manifest");
 }
 
-static void read_part(const json_t *object, const char *what, uint32_t n_shards,
+static bool read_changes(struct members *m, const struct manifest *manifest)
+{
+    if (manifest->base.id == 0 || json_object_get(m->object, "changes") == NULL)
+        return false;
+    const json_t *value = embd__member(m, "changes", true);
+    if (!json_is_true(value))
+        embd__error_set(m->error, EMBD_CORRUPT, "%s 'changes' is not true", m->what);
+    return true;
+}
+
+static void read_part(const json_t *object, const char *what, const struct manifest *manifest,
                       struct manifest_part *part, struct embd__error *e)
 {
     struct members m;
     embd__members_open(&m, object, what, e);
     read_file_name(&m, part);
-    part->shard = (uint32_t)embd__member_u64(&m, "shard", n_shards - 1);
+    part->shard = (uint32_t)embd__member_u64(&m, "shard", manifest->n_shards - 1);
     part->rows = embd__member_u64(&m, "rows", UINT64_MAX);
     part->candidates = embd__member_u64(&m, "candidates", UINT64_MAX);
     part->bytes = embd__member_u64(&m, "bytes", UINT64_MAX);
     part->xxh3 = read_xxh3(&m);
+    part->has_changes = read_changes(&m, manifest);
     embd__members_end(&m);
 }
 
-static void read_parts(struct members *m, struct manifest_table *table, uint32_t n_shards,
-                       json_t *seen_files)
+static void read_parts(struct members *m, struct manifest_table *table,
+                       const struct manifest *manifest, json_t *seen_files)
 {
     size_t n;
     char what[160];
@@ -224,7 +257,7 @@ static void read_parts(struct members *m, struct manifest_table *table, uint32_t
     table->n_parts = (uint32_t)n;
     for (size_t i = 0; i < n && m->error->status == EMBD_OK; i++) {
         snprintf(what, sizeof what, "%s parts[%zu]", m->what, i);
-        read_part(json_array_get(list, i), what, n_shards, &table->parts[i], m->error);
+        read_part(json_array_get(list, i), what, manifest, &table->parts[i], m->error);
         see(seen_files, table->parts[i].file, "manifest file", m->error);
     }
 }
@@ -242,7 +275,7 @@ static void read_table(const json_t *object, uint32_t i, struct manifest *out, j
     if (e->status == EMBD_OK)
         embd__schema_from_json(schema, schema_what, &table->schema, e);
     table->step = embd__member_u64(&m, "step", UINT64_MAX);
-    read_parts(&m, table, out->n_shards, seen_files);
+    read_parts(&m, table, out, seen_files);
     embd__members_end(&m);
 }
 
@@ -359,6 +392,21 @@ static bool is_sealed(const char *text, size_t n, struct embd__error *e)
     return true;
 }
 
+static void read_base(struct members *m, struct manifest *out)
+{
+    struct members base;
+    struct manifest_base *b = &out->base;
+    char file[MANIFEST_BLOB_FILE];
+    embd__members_open(&base, embd__member(m, "base", true), "manifest base", m->error);
+    embd__member_str(&base, "name", b->name, sizeof b->name);
+    if (m->error->status == EMBD_OK && !embd__manifest_blob_file(file, b->name))
+        embd__error_set(m->error, EMBD_CORRUPT,
+                        "manifest base 'name' is not of the form [a-z0-9][a-z0-9_-]{0,62}");
+    b->id = read_id(&base);
+    b->xxh3 = read_xxh3(&base);
+    embd__members_end(&base);
+}
+
 static void check_seal(struct members *m, bool is_sealed)
 {
     if (embd__member(m, "xxh3", is_sealed) != NULL && !is_sealed)
@@ -382,6 +430,9 @@ static void read_manifest(const json_t *json, bool is_sealed, struct manifest *o
         embd__error_set(e, EMBD_CORRUPT, "the manifest's 'kind' is '%s', expected dump or snapshot",
                         out->kind);
     embd__member_str(&m, "embd_version", out->embd_version, sizeof out->embd_version);
+    out->format = (uint32_t)format;
+    if (e->status == EMBD_OK && format > 2)
+        read_base(&m, out);
     out->n_shards = (uint32_t)embd__member_u64(&m, "shards", LIMIT_SHARDS);
     if (e->status == EMBD_OK && out->n_shards == 0)
         embd__error_set(e, EMBD_CORRUPT, "the manifest's 'shards' is 0, below the minimum of 1");
@@ -407,6 +458,8 @@ int embd__manifest_read(const char *json, size_t bytes, struct manifest *out, st
         return embd__error_set(e, EMBD_CORRUPT, "the manifest is no JSON: line %d, column %d: %s",
                                why.line, why.column, why.text);
     read_manifest(root, sealed, out, e);
+    const char *seal = sealed ? json_string_value(json_object_get(root, "xxh3")) : NULL;
+    out->xxh3 = seal == NULL ? 0 : strtoull(seal, NULL, 16);
     json_decref(root);
     if (e->status != EMBD_OK)
         embd__manifest_fini(out);

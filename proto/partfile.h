@@ -42,6 +42,7 @@ struct manifest_part {
     char file[96]; /* a plain name: no '/', not "." or ".." */
     uint32_t shard;
     uint64_t rows, candidates, bytes, xxh3;
+    bool has_changes; /* since the base: candidates that were seen 0 times are keys that lost their row */
 };
 struct manifest_table {
     struct table_schema schema;
@@ -64,6 +65,13 @@ struct manifest_writers {
     uint64_t bytes, xxh3; /* of the whole file */
 };
 
+/* The snapshot that another one is to be loaded upon. */
+struct manifest_base {
+    char name[EMBD_NAME_MAX + 1]; /* of its directory, beside */
+    uint64_t id;                  /* of its cut; 0: there is no base */
+    uint64_t xxh3;                /* of its manifest */
+};
+
 struct manifest {
     char kind[16]; /* "dump" or "snapshot" */
     char embd_version[16];
@@ -73,8 +81,12 @@ struct manifest {
     uint32_t n_tables;
     struct manifest_blob *blobs; /* snapshots only; NULL where there are none */
     uint32_t n_blobs;
-    struct manifest_writers *writers; /* snapshots of format 2; NULL where there are none */
+    struct manifest_writers *writers; /* snapshots from format 2 on; NULL where there are none */
     uint32_t n_writers;
+    struct manifest_base base;
+    /* Set by reading, not written. */
+    uint32_t format;
+    uint64_t xxh3; /* of the text; 0 where it does not say it */
 };
 
 /* JSON text, malloc'd; NULL: out of memory. 64-bit integers as JSON integers, xxh3 as 16 hex digits. */

@@ -16,6 +16,7 @@ struct copy_arguments {
     const char *blobs[EMBD_BLOBS_MAX]; /* NAME=FILE */
     uint32_t n_blobs;
     uint64_t keep;
+    const char *base;
 };
 
 static int parse_copy(int key, char *arg, struct argp_state *state)
@@ -29,6 +30,9 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
         if (a->n_blobs == EMBD_BLOBS_MAX)
             argp_error(state, "a snapshot has at most %d blobs", EMBD_BLOBS_MAX);
         a->blobs[a->n_blobs++] = arg;
+        return 0;
+    case 'i':
+        a->base = arg;
         return 0;
     case 'k':
         if (!read_uint(arg, 1000000, &a->keep) || a->keep == 0)
@@ -54,6 +58,7 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option snapshot_options[] = {
     {"blob", 'b', "NAME=FILE", 0, "Keep this file in it as the blob NAME; may be repeated", 0},
+    {"incremental", 'i', "BASE", 0, "Only rows that changed since the snapshot BASE, and keys that lost theirs", 0},
     {"keep", 'k', "N", 0, "When it is complete, remove all snapshots of the data directories but the N newest", 0},
     {0},
 };
@@ -91,6 +96,7 @@ int command_snapshot(int argc, char **argv)
                                             "  embctl snapshot nightly-2024-05-01\n"
                                             "  embctl snapshot --blob dense=weights.npz step-9000\n"
                                             "  embctl snapshot --keep 7 \"nightly-$(date +%F)\"\n"
+                                            "  embctl snapshot noon --incremental nightly-2024-05-01\n"
                                             "  embctl verify /var/lib/embd/nightly-2024-05-01"};
     struct copy_arguments a = {.max_words = 1};
     struct snapshot taken = {0};
@@ -102,6 +108,7 @@ int command_snapshot(int argc, char **argv)
     taken.name = a.words[0];
     taken.options.blobs = taken.blobs;
     taken.options.keep = (uint32_t)a.keep;
+    taken.options.base = a.base;
     const struct transfer transfer = {.what = "snapshot",
                                       .place = taken.name,
                                       .label = "snapshot",

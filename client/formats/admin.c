@@ -124,8 +124,11 @@ static int load(embd_client *client, uint32_t shard)
 int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema,
                      const struct row_block *block)
 {
+    bool is_gone = embd__block_is_gone(block);
     struct msg *m = embd__admin_begin(client, METHOD_LOAD);
-    embd__msg_map(m, 3);
+    embd__msg_map(m, 3 + is_gone);
+    if (is_gone)
+        embd__msg_field_bool(m, "gone", true);
     embd__msg_field_str(m, "table", schema->name);
     embd__msg_field_uint(m, "rows", block->n_rows);
     embd__msg_field_uint(m, "candidates", block->n_candidates);

@@ -217,6 +217,11 @@ static int compare_shares(const struct dump_share *a, const struct dump_share *b
                                "%s is of the cut %016" PRIx64 ", %s of %016" PRIx64
                                "; they are no one snapshot",
                                a->path, a->manifest.id, b->path, b->manifest.id);
+    if (a->manifest.base.id != b->manifest.base.id ||
+        strcmp(a->manifest.base.name, b->manifest.base.name))
+        return embd__error_set(e, EMBD_CORRUPT,
+                               "%s and %s have different bases; they are no one snapshot", a->path,
+                               b->path);
     if (a->manifest.n_shards != b->manifest.n_shards)
         return embd__error_set(e, EMBD_CORRUPT,
                                "%s is of %" PRIu32 " shards, %s of %" PRIu32

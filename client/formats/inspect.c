@@ -80,7 +80,8 @@ static int show_table(void *arg, const struct manifest_table *found)
 {
     const struct inspection *n = arg;
     embd_dump_report totals;
-    embd_stored_table table = {.kind = n->dir->shares[0].manifest.kind,
+    const struct manifest *manifest = &n->dir->shares[0].manifest;
+    embd_stored_table table = {.kind = manifest->base.id ? "changes" : manifest->kind,
                                .name = found->schema.s.name,
                                .schema = &found->schema.s,
                                .dim = found->schema.s.dim,

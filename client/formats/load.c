@@ -20,14 +20,16 @@ struct load {
     embd_client *client;
     struct embd__error *e; /* the client's */
     const char *only;
-    struct dump_dir dir;
+    struct dump_chain chain;
+    const struct dump_dir *dir; /* the last of it */
     uint32_t n_shards;
     struct ticker ticker;
-    const char **created; /* [n_created] names in `dir` */
+    const char **created; /* [n_created] names in the chain */
     uint32_t n_created;
     /* The table being filled. */
     const embd_schema *schema;
     struct scatter scatter;
+    unsigned kinds; /* of the tables here */
 };
 
 /* ---- before anything changes ---- */
@@ -38,7 +40,7 @@ static int plan_table(void *arg, const struct manifest_table *table)
     struct load *l = arg;
     embd_schema schema = table->schema.s;
     schema.durability = EMBD_AUTO; /* how a table is kept is no part of what it holds */
-    int is_new = embd__vacancy(l->client, &schema, l->dir.path);
+    int is_new = embd__vacancy(l->client, &schema, l->dir->path);
     if (is_new <= 0)
         return is_new;
     const char **grown = realloc(l->created, (l->n_created + 1) * sizeof *grown);
@@ -59,6 +61,19 @@ static int create_table(void *arg, const struct manifest_table *table)
         return status;
     schema.durability = EMBD_AUTO;
     return embd_table_create(l->client, &schema);
+}
+
+/* Whether it is journaled here. */
+static int see_kind(void *arg, const struct manifest_table *table)
+{
+    struct load *l = arg;
+    struct description here;
+    int status = embd__admin_describe(l->client, 0, table->schema.s.name, &here);
+    if (status)
+        return status;
+    l->kinds |= here.schema.s.durability == EMBD_SNAPSHOT ? STREAMS_OTHER : STREAMS_JOURNALED;
+    embd__schema_fini(&here.schema);
+    return EMBD_OK;
 }
 
 /* ---- rows ---- */
@@ -84,15 +99,32 @@ static int load_part(struct load *l, const struct dump_share *share,
 
 /* ---- one table ---- */
 
+/* What one shard had: from the last of the chain that has all its rows on. */
+static int load_shard(struct load *l, uint32_t shard)
+{
+    const struct dump_share *share;
+    const char *table = l->schema->name;
+    uint32_t first = l->chain.n - 1;
+    while (first > 0 && embd__chain_part(&l->chain.dirs[first], table, shard, &share)->has_changes)
+        first--;
+    for (uint32_t i = first; i < l->chain.n; i++) {
+        const struct manifest_part *part =
+            embd__chain_part(&l->chain.dirs[i], table, shard, &share);
+        if (load_part(l, share, part))
+            return l->e->status;
+    }
+    return EMBD_OK;
+}
+
 static int load_parts(struct load *l, uint64_t *step_out)
 {
     *step_out = 0;
-    for (uint32_t i = 0; i < l->dir.n_shares; i++) {
-        const struct dump_share *share = &l->dir.shares[i];
-        const struct manifest_table *table = embd__dumpdir_table(share, l->schema->name);
-        for (uint32_t j = 0; table && j < table->n_parts; j++)
-            if (load_part(l, share, &table->parts[j]))
-                return l->e->status;
+    for (uint32_t shard = 0; shard < l->dir->shares[0].manifest.n_shards; shard++)
+        if (load_shard(l, shard))
+            return l->e->status;
+    for (uint32_t i = 0; i < l->dir->n_shares; i++) {
+        const struct manifest_table *table =
+            embd__dumpdir_table(&l->dir->shares[i], l->schema->name);
         if (table && table->step > *step_out)
             *step_out = table->step;
     }
@@ -118,16 +150,16 @@ static int load_table(void *arg, const struct manifest_table *table)
 static int check(struct load *l, embd_progress *progress, void *arg)
 {
     embd_dump_report totals;
-    if (l->only && !embd__dumpdir_find(&l->dir, l->only))
+    if (l->only && !embd__dumpdir_find(l->dir, l->only))
         return embd__error_set(l->e, EMBD_UNKNOWN_TABLE, "%s: there is no table '%s' in it",
-                               l->dir.path, l->only);
-    if (embd__dumpdir_complete(&l->dir, l->e))
+                               l->dir->path, l->only);
+    if (embd__dumpdir_complete(l->dir, l->e))
         return l->e->status;
-    embd__dumpdir_totals(&l->dir, l->only, &totals);
+    embd__chain_totals(&l->chain, l->only, &totals);
     embd__ticker_begin(&l->ticker, progress, arg, totals.rows);
-    if (embd__verify_parts(&l->dir, l->only, &l->ticker, l->e))
+    if (embd__verify_chain(&l->chain, l->only, &l->ticker, l->e))
         return l->e->status;
-    return embd__dumpdir_each(&l->dir, l->only, plan_table, l);
+    return embd__dumpdir_each(l->dir, l->only, plan_table, l);
 }
 
 /* After a failure, keeping its error. What cannot be dropped stays, with the rows it got. */
@@ -141,13 +173,15 @@ static void undo(struct load *l)
 
 static int fill(struct load *l, embd_progress *progress, void *arg, embd_dump_report *report)
 {
-    embd__dumpdir_totals(&l->dir, l->only, report);
+    embd__chain_totals(&l->chain, l->only, report);
     embd__ticker_begin(&l->ticker, progress, arg, report->rows);
-    int status = embd__dumpdir_each(&l->dir, l->only, create_table, l);
+    int status = embd__dumpdir_each(l->dir, l->only, create_table, l);
     if (status == EMBD_OK)
-        status = embd__dumpdir_each(&l->dir, l->only, load_table, l);
+        status = embd__dumpdir_each(l->dir, l->only, load_table, l);
     if (status == EMBD_OK && !l->only) /* a stream may have pushed to all tables */
-        status = embd__streams_load(l->client, &l->dir);
+        status = embd__dumpdir_each(l->dir, NULL, see_kind, l);
+    if (status == EMBD_OK && !l->only)
+        status = embd__streams_load(l->client, l->dir, l->kinds);
     if (status == EMBD_OK)
         status = embd__ticker_end(&l->ticker, l->e);
     if (status)
@@ -162,14 +196,15 @@ EMBD_API int embd_load(embd_client *client, const char *table, const char *dir,
     embd_dump_report report;
     *l.e = (struct embd__error){0};
     l.n_shards = embd_shard_count(client);
-    if (embd__dumpdir_open(dir, &l.dir, l.e))
+    if (embd__chain_open(dir, &l.chain, l.e))
         return l.e->status;
+    l.dir = embd__chain_last(&l.chain);
     int status = check(&l, progress, arg);
     if (status == EMBD_OK)
         status = fill(&l, progress, arg, &report);
     if (status == EMBD_OK && report_out)
         *report_out = report;
-    embd__dumpdir_fini(&l.dir);
+    embd__chain_fini(&l.chain);
     free(l.created);
     return status;
 }

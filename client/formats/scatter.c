@@ -95,6 +95,10 @@ int embd__scatter_block(struct scatter *s, const struct row_block *block)
 {
     if (block->n_rows == 0 && block->n_candidates == 0)
         return EMBD_OK;
+    bool is_gone = embd__block_is_gone(block);
+    if (is_gone != s->has_gone && embd__scatter_finish(s)) /* blocks are of one kind, in their order */
+        return embd__client_error(s->client)->status;
+    s->has_gone = is_gone;
     uint32_t shard = only_owner(s, block);
     return shard < s->n_shards ? embd__admin_load(s->client, shard, s->schema, block)
                                : gather(s, block);

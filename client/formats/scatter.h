@@ -10,6 +10,7 @@ struct scatter {
     const embd_schema *schema; /* the caller's */
     uint32_t n_shards;
     struct batch *batches; /* [n_shards] */
+    bool has_gone;         /* they are of keys that lost their rows */
 };
 
 /* `schema` must outlive the scatter. EMBD_NO_MEMORY. */

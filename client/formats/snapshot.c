@@ -41,6 +41,8 @@ struct snapshot {
     const char *name;
     const embd_snapshot_options *options;
     uint64_t id; /* of the cut; no other snapshot has it */
+    uint64_t base_id; /* shard 0's; 0: none was told */
+    uint32_t odd_shard; /* of a process whose base has another id; 0: none */
     uint32_t n_shards, n_begun; /* shards that were asked to begin */
     bool *is_first;             /* [n_shards] of its process */
     bool *has_committed;        /* [n_shards] there is nothing to abort any more */
@@ -77,10 +79,44 @@ static int ask(struct snapshot *s, uint32_t shard)
     return status;
 }
 
+static int read_base(struct snapshot *s, uint32_t shard, struct answer *answer)
+{
+    struct fields f;
+    embd__read_fields(&f, &answer->reader, "snapshot");
+    uint64_t id = s->options->base ? embd__field_uint(&f, "base_id", 1, UINT64_MAX, FIELD_REQUIRED) : 0;
+    embd__fields_end(&f);
+    if (embd__admin_end(s->client, shard, METHOD_SNAPSHOT, answer))
+        return s->e->status;
+    if (s->base_id && id != s->base_id)
+        s->odd_shard = shard;
+    s->base_id = s->base_id ? s->base_id : id;
+    return EMBD_OK;
+}
+
+/* Of all processes the base is one snapshot. */
+static int check_base(struct snapshot *s)
+{
+    if (s->odd_shard == 0)
+        return EMBD_OK;
+    return embd__error_set(s->e, EMBD_EXISTS,
+                           "%s: its snapshot '%s' is of another cut than that of %s",
+                           embd_shard_address(s->client, s->odd_shard), s->options->base,
+                           embd_shard_address(s->client, 0));
+}
+
+static int ask_begin(struct snapshot *s, uint32_t shard)
+{
+    struct answer *answer;
+    struct msg *m = phase_begin(s, "begin", s->options->base != NULL);
+    if (s->options->base)
+        embd__msg_field_str(m, "base", s->options->base);
+    int status = embd__request(s->client, shard, LISTENER_ADMIN, &answer);
+    return status ? status : read_base(s, shard, answer);
+}
+
 static int begin(struct snapshot *s, uint32_t shard)
 {
-    phase_begin(s, "begin", 0);
-    int status = ask(s, shard);
+    int status = ask_begin(s, shard);
     s->is_first[shard] = status == EMBD_OK;
     if (shard == 0 || status != EMBD_INVALID)
         return status;
@@ -125,6 +161,7 @@ static void read_part(struct snapshot *s, struct reader *r, const msgpack_object
     w->part.candidates = embd__field_uint(&f, "candidates", 0, UINT64_MAX, FIELD_REQUIRED);
     w->part.bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
     w->part.xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, 0);
+    w->part.has_changes = embd__field_bool(&f, "changes", false);
     w->step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
     if (embd__fields_end(&f))
         return;
@@ -174,7 +211,9 @@ static void take_parts(void *arg, uint32_t shard, struct answer *answer)
 
 static void write_part(struct msg *m, const struct written_part *w)
 {
-    embd__msg_map(m, 8);
+    embd__msg_map(m, w->part.has_changes ? 9 : 8);
+    if (w->part.has_changes)
+        embd__msg_field_bool(m, "changes", true);
     embd__msg_field_str(m, "table", w->table);
     embd__msg_field_str(m, "file", w->part.file);
     embd__msg_field_uint(m, "shard", w->part.shard);
@@ -306,8 +345,15 @@ static int write_some(struct snapshot *s, struct requests *requests, bool later)
 
 static int cut_all(struct snapshot *s, struct requests *requests)
 {
-    for (uint32_t shard = 0; shard < s->n_shards; shard++)
-        phase_fields(s, embd__requests_add(requests, shard, METHOD_SNAPSHOT, 0), "cut", 0);
+    for (uint32_t shard = 0; shard < s->n_shards; shard++) {
+        struct msg *m = embd__requests_add(requests, shard, METHOD_SNAPSHOT, 0);
+        phase_fields(s, m, "cut", s->base_id ? 3 : 1);
+        embd__msg_field_uint(m, "id", s->id);
+        if (s->base_id) {
+            embd__msg_field_uint(m, "since", s->base_id);
+            embd__msg_field_str(m, "base", s->options->base);
+        }
+    }
     if (embd__requests_run(requests, take_cut, s))
         return s->e->status;
     return write_some(s, requests, false);
@@ -359,7 +405,7 @@ static int run(struct snapshot *s)
     for (; s->n_begun < s->n_shards; s->n_begun++)
         if (begin(s, s->n_begun))
             return s->e->status;
-    if (send_blobs(s) || run_held(s) || write_later(s))
+    if (check_base(s) || send_blobs(s) || run_held(s) || write_later(s))
         return s->e->status;
     order_parts(s);
     return commit_all(s) ? s->e->status : keep_all(s);

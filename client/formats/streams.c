@@ -28,6 +28,7 @@ struct streams {
     embd_client *client;
     struct embd__error *e; /* the client's */
     uint32_t n;            /* shards of the snapshot */
+    unsigned kinds;        /* of the tables here */
     struct shard_streams *shards;
     struct push_writer *list; /* [capacity] being sent */
     uint64_t capacity;
@@ -186,7 +187,8 @@ static int send_list(struct streams *s, uint32_t shard, int kind, uint64_t n)
     struct msg *m = embd__admin_begin(s->client, METHOD_WRITERS);
     embd__msg_map(m, 2);
     embd__msg_field_uint(m, "writers", n);
-    embd__msg_field_bool(m, "journaled", kind == 1);
+    embd__msg_field_bool(m, "journaled",
+                         s->kinds == STREAMS_JOURNALED || (s->kinds != STREAMS_OTHER && kind == 1));
     embd__msg_bin(m, s->list, n * sizeof *s->list);
     int status = embd__request(s->client, shard, LISTENER_ADMIN, &answer);
     return status ? status : embd__admin_end(s->client, shard, METHOD_WRITERS, answer);
@@ -213,11 +215,12 @@ static void run(struct streams *s, const struct dump_dir *dir)
             send_kind(s, kind);
 }
 
-int embd__streams_load(embd_client *client, const struct dump_dir *dir)
+int embd__streams_load(embd_client *client, const struct dump_dir *dir, unsigned kinds)
 {
     struct streams s = {.client = client,
                         .e = embd__client_error(client),
-                        .n = dir->shares[0].manifest.n_shards};
+                        .n = dir->shares[0].manifest.n_shards,
+                        .kinds = kinds};
     s.shards = calloc(s.n, sizeof *s.shards);
     if (!s.shards)
         return embd__error_set(s.e, EMBD_NO_MEMORY, "no memory for the streams of %" PRIu32

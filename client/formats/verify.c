@@ -1,6 +1,6 @@
 /* verify.c - embd_verify: checks a dump or snapshot directory without a server.
  *
- * Manifest first (dumpdir.h), then every blob, list of streams and part file from its first to its last byte
+ * Manifests first (chain.h), then every blob, list of streams and part file from its first to its last byte
  * (partread.h). The first difference ends it: damaged data is not used, however little of it is
  * damaged. */
 #include <stdio.h>
@@ -58,8 +58,8 @@ static int verify_share(const struct dump_share *share, const char *only, struct
     return EMBD_OK;
 }
 
-int embd__verify_parts(const struct dump_dir *dir, const char *only, struct ticker *ticker,
-                       struct embd__error *e)
+static int verify_parts(const struct dump_dir *dir, const char *only, struct ticker *ticker,
+                        struct embd__error *e)
 {
     for (uint32_t i = 0; i < dir->n_shares; i++)
         if (verify_share(&dir->shares[i], only, ticker, e))
@@ -67,18 +67,27 @@ int embd__verify_parts(const struct dump_dir *dir, const char *only, struct tick
     return embd__ticker_end(ticker, e);
 }
 
+int embd__verify_chain(const struct dump_chain *chain, const char *only, struct ticker *ticker,
+                       struct embd__error *e)
+{
+    for (uint32_t i = 0; i < chain->n; i++)
+        if (verify_parts(&chain->dirs[i], only, ticker, e))
+            return e->status;
+    return EMBD_OK;
+}
+
 static int verify_directory(const char *path, embd_progress *progress, void *arg,
                             embd_dump_report *report_out, struct embd__error *e)
 {
-    struct dump_dir dir;
+    struct dump_chain chain;
     embd_dump_report totals;
     struct ticker ticker;
-    if (embd__dumpdir_open(path, &dir, e))
+    if (embd__chain_open(path, &chain, e))
         return e->status;
-    embd__dumpdir_totals(&dir, NULL, &totals);
+    embd__chain_totals(&chain, NULL, &totals);
     embd__ticker_begin(&ticker, progress, arg, totals.rows);
-    embd__verify_parts(&dir, NULL, &ticker, e);
-    embd__dumpdir_fini(&dir);
+    embd__verify_chain(&chain, NULL, &ticker, e);
+    embd__chain_fini(&chain);
     if (e->status == EMBD_OK && report_out)
         *report_out = totals;
     return e->status;

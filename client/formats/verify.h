@@ -2,11 +2,11 @@
 #ifndef EMBD_FORMATS_VERIFY_H
 #define EMBD_FORMATS_VERIFY_H
 
-#include "dumpdir.h"
+#include "chain.h"
 #include "ticker.h"
 
-/* Reads every part of the tables (`only`: of one) and compares it with its manifest. */
-int embd__verify_parts(const struct dump_dir *dir, const char *only, struct ticker *ticker,
+/* Reads every part of the tables (`only`: of one) of all its snapshots and compares it with its manifest. */
+int embd__verify_chain(const struct dump_chain *chain, const char *only, struct ticker *ticker,
                        struct embd__error *e);
 
 #endif

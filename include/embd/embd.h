@@ -614,6 +614,7 @@ typedef struct embd_snapshot_options { /* zeros are the defaults */
     const embd_blob *blobs; /* [n_blobs], at most EMBD_BLOBS_MAX */
     uint32_t n_blobs;
     uint32_t keep; /* complete snapshots that stay in each data directory, this one and the newest others; 0: all */
+    const char *base; /* only what changed since this one, which the servers made since they started; NULL: all rows */
 } embd_snapshot_options;
 
 /* Has every server process write the state of its shards, one cut over all, under its data directory as `name`
@@ -621,9 +622,8 @@ typedef struct embd_snapshot_options { /* zeros are the defaults */
  * fit the cut where the caller has no push under way. `options` and `report_out` may be NULL. Pushes wait for the moment of the
  * cut where rows are in host memory; elsewhere until the rows are written.
  * EMBD_EXISTS: the name is taken, or a blob's given twice; EMBD_INVALID: a name; EMBD_TOO_LARGE: too many blobs, or one too
- * large; EMBD_UNSUPPORTED: a server has no data directory; EMBD_BUSY: another snapshot is being written, or a push did not
- * reach all of its shards within 2 seconds; EMBD_IO: names the file and the cause, and says where the snapshot is complete and
- * older ones could not be removed. */
+ * large; EMBD_UNSUPPORTED: a server has no data directory, or a store does not know what changed; EMBD_BUSY: another snapshot is being written, or a push did not
+ * reach all of its shards within 2 seconds; EMBD_IO: names the file and the cause, also of older ones that are still there. */
 EMBD_API int embd_snapshot(embd_client *client, const char *name, const embd_snapshot_options *options,
                            embd_dump_report *report_out);
 
@@ -775,7 +775,7 @@ EMBD_API int embd_hugectr_import(embd_client *client, const embd_schema *schema,
 
 /* A table of a dump, a snapshot or a HugeCTR folder. */
 typedef struct embd_stored_table {
-    const char *kind;          /* "dump", "snapshot" or "hugectr" */
+    const char *kind;          /* "dump", "snapshot", "hugectr", or "changes": rows that changed since the base alone */
     const char *name;          /* NULL in a HugeCTR folder, which has none */
     const embd_schema *schema; /* NULL in a HugeCTR folder */
     uint32_t dim;              /* of a HugeCTR folder: what the sizes give, 0 when it has no rows */

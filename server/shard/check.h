@@ -17,8 +17,8 @@ int check_grads(const struct table *table, const struct part *part, uint32_t i, 
                 struct embd__error *e);
 
 /* Rows and candidates of a load: slots, keys in range, keys of this shard, counts. */
-int check_block(const struct table *table, const struct row_block *block, uint32_t shard,
-                uint32_t n_shards, struct embd__error *e);
+int check_block(const struct table *table, const struct row_block *block, bool is_gone,
+                uint32_t shard, uint32_t n_shards, struct embd__error *e);
 
 /* The index of the first of n values that is NaN or infinite; n when there is none. */
 uint64_t check_finite(const void *values, embd_dtype dtype, uint64_t n);

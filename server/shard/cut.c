@@ -86,16 +86,18 @@ static struct cut *cut_new(struct call *call, const char *name)
     return NULL;
 }
 
-static int freeze(struct cut *cut, struct embd__error *e)
+static int freeze(struct cut *cut, const struct snapshot_cut *what, struct embd__error *e)
 {
     const struct tables *tables = &cut->shard->tables;
     for (; cut->n < tables->n; cut->n++) {
         struct store_stats stats;
+        struct store_cut table_cut = {.id = what->id, .since = what->since};
         struct table *table = tables->by_name[cut->n];
-        if (tables->ops->freeze(table->store, e) != EMBD_OK)
+        if (tables->ops->freeze(table->store, &table_cut, e) != EMBD_OK)
             return e->status;
         tables->ops->stats(table->store, &stats);
-        cut->written[cut->n] = (struct snapshot_written){.table = table, .step = stats.steps};
+        cut->written[cut->n] = (struct snapshot_written){
+            .table = table, .step = stats.steps, .has_changes = !table_cut.has_all};
         cut->schemas[cut->n] = &table->schema.s;
     }
     for (uint32_t i = 0; i < WRITING_BLOCKS; i++)
@@ -103,11 +105,11 @@ static int freeze(struct cut *cut, struct embd__error *e)
     return EMBD_OK;
 }
 
-static int start(struct cut *cut, struct embd__error *e)
+static int start(struct cut *cut, const struct snapshot_cut *what, struct embd__error *e)
 {
     const struct shard_config *config = &cut->shard->config;
     cut->config.dir = snapshot_open(cut->shard->data_dir, cut->name, e);
-    if (cut->config.dir < 0 || freeze(cut, e) != EMBD_OK ||
+    if (cut->config.dir < 0 || freeze(cut, what, e) != EMBD_OK ||
         snapshot_writers(cut->shard, &cut->streams, e) != EMBD_OK)
         return e->status;
     cut->config.file = (struct writing_file){cut->streams.file, cut->streams.bytes,
@@ -120,7 +122,33 @@ static int start(struct cut *cut, struct embd__error *e)
     return writing_start(&cut->config, &cut->writing, e);
 }
 
-int cut_begin(struct call *call, const char *name, bool *later_out)
+/* Whether changes since then are known. */
+static int check_since(const struct shard *shard, const struct snapshot_cut *what, bool is_later,
+                       struct embd__error *e)
+{
+    bool is_known = what->since == 0;
+    if (!is_known && !is_later)
+        return embd__error_set(e, EMBD_UNSUPPORTED,
+                               "snapshot cut: store '%s' does not note which rows change since '%s': "
+                               "its snapshots have all rows",
+                               shard->tables.ops->name, what->base);
+    for (uint32_t i = 0; i < CUTS_KNOWN; i++)
+        is_known = is_known || shard->cuts[i] == what->since;
+    if (is_known)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID,
+                           "snapshot cut: shard %u does not know what changed since '%s': it has "
+                           "started since, or made %u later ones; make a snapshot of all rows",
+                           shard->config.index, what->base, CUTS_KNOWN);
+}
+
+static void note_cut(struct shard *shard, uint64_t id)
+{
+    memmove(shard->cuts, shard->cuts + 1, (CUTS_KNOWN - 1) * sizeof *shard->cuts);
+    shard->cuts[CUTS_KNOWN - 1] = id;
+}
+
+int cut_begin(struct call *call, const char *name, const struct snapshot_cut *what, bool *later_out)
 {
     struct shard *shard = call->shard;
     struct embd__error *e = &call->error;
@@ -131,6 +159,8 @@ int cut_begin(struct call *call, const char *name, bool *later_out)
     if (shard->cut != NULL && shard->cut->writing != NULL)
         return embd__error_set(e, EMBD_BUSY, "snapshot '%s' is still being written",
                                shard->cut->name);
+    if (check_since(shard, what, *later_out, e) != EMBD_OK)
+        return e->status;
     if (shard->cut != NULL)
         cut_free(shard->cut);
     if (!*later_out)
@@ -138,8 +168,11 @@ int cut_begin(struct call *call, const char *name, bool *later_out)
     struct cut *cut = cut_new(call, name);
     if (cut == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a cut");
-    if (start(cut, e) == EMBD_OK)
+    if (start(cut, what, e) == EMBD_OK) {
+        if (what->id != 0)
+            note_cut(shard, what->id);
         return EMBD_OK;
+    }
     thaw(cut);
     cut_free(cut);
     return e->status;
@@ -208,8 +241,10 @@ static void end_writing(struct cut *cut)
 {
     writing_end(cut->writing, cut->parts, &cut->error);
     cut->writing = NULL;
-    for (uint32_t i = 0; i < cut->n; i++)
+    for (uint32_t i = 0; i < cut->n; i++) {
         cut->written[i].part = cut->parts[i];
+        cut->written[i].part.has_changes = cut->written[i].has_changes;
+    }
     thaw(cut);
 }
 

@@ -50,7 +50,9 @@ void snapshot_write_answer(struct msg *m, uint32_t msgid, const struct snapshot_
     embd__msg_array(m, n);
     for (uint32_t i = 0; i < n; i++) {
         const struct manifest_part *part = &written[i].part;
-        embd__msg_map(m, 8);
+        embd__msg_map(m, part->has_changes ? 9 : 8);
+        if (part->has_changes)
+            embd__msg_field_bool(m, "changes", true);
         embd__msg_field_str(m, "table", written[i].table->schema.s.name);
         embd__msg_field_str(m, "file", part->file);
         embd__msg_field_uint(m, "shard", part->shard);
@@ -92,10 +94,19 @@ static int write_tables(struct call *call, int dir, struct snapshot_written *wri
     return EMBD_OK;
 }
 
-static int cut_shard(struct call *call, const char *name)
+static void read_cut(struct fields *f, struct snapshot_cut *out)
+{
+    out->id = embd__field_uint(f, "id", 0, UINT64_MAX, 0);
+    out->since = embd__field_uint(f, "since", 0, UINT64_MAX, 0);
+    out->base[0] = '\0';
+    if (out->since != 0)
+        embd__field_str(f, "base", out->base, sizeof out->base, NULL);
+}
+
+static int cut_shard(struct call *call, const char *name, const struct snapshot_cut *what)
 {
     bool later;
-    if (cut_begin(call, name, &later) != EMBD_OK)
+    if (cut_begin(call, name, what, &later) != EMBD_OK)
         return call->error.status;
     if (later && base_make(call->shard, &call->error) != EMBD_OK) { /* while nothing changes */
         cut_end(call->shard, EMBD_CLOSED, "it was not begun");
@@ -236,9 +247,14 @@ static int read_part(struct call *call, int dir, const msgpack_object *item)
     part.candidates = embd__field_uint(&f, "candidates", 0, UINT64_MAX, FIELD_REQUIRED);
     part.bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
     part.xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
+    part.has_changes = embd__field_bool(&f, "changes", false);
     uint64_t step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
     if (embd__fields_end(&f) != EMBD_OK)
         return call->error.status;
+    if (part.has_changes && call->shard->snapshot.base.id == 0)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "snapshot part '%s' has changes, and the snapshot has no base",
+                               part.file);
     const struct table *table = tables_find(&call->shard->tables, name, &call->error);
     if (table == NULL || check_file(call, dir, name, &part) != EMBD_OK)
         return call->error.status;
@@ -292,6 +308,21 @@ static int fill_schemas(struct call *call, struct snapshot_parts *parts)
     return EMBD_OK;
 }
 
+/* The base is what it was when the snapshot was begun. */
+static int check_base(struct call *call)
+{
+    const struct manifest_base *base = &call->shard->snapshot.base;
+    struct manifest_base found;
+    if (base->id == 0)
+        return EMBD_OK;
+    if (snapshot_base(call->shard->data_dir, base->name, &found, &call->error) != EMBD_OK)
+        return call->error.status;
+    if (found.id == base->id && found.xxh3 == base->xxh3 && call->shard->snapshot.id != 0)
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_INVALID,
+                           "snapshot base '%s' is another one than when this was begun", base->name);
+}
+
 static int write_manifest(struct call *call, int dir)
 {
     struct snapshot_parts *parts = &call->shard->snapshot;
@@ -300,6 +331,7 @@ static int write_manifest(struct call *call, int dir)
         .embd_version = EMBD_VERSION,
         .n_shards = call->shard->config.n_shards,
         .id = parts->id,
+        .base = parts->base,
         .tables = parts->tables,
         .n_tables = parts->n_tables,
         .blobs = parts->blobs,
@@ -307,7 +339,8 @@ static int write_manifest(struct call *call, int dir)
         .writers = parts->writers,
         .n_writers = parts->n_writers,
     };
-    if (snapshot_check_blobs(parts, dir, &call->error) != EMBD_OK ||
+    if (check_base(call) != EMBD_OK ||
+        snapshot_check_blobs(parts, dir, &call->error) != EMBD_OK ||
         fill_schemas(call, parts) != EMBD_OK)
         return call->error.status;
     char *text = embd__manifest_write(&manifest);
@@ -365,6 +398,24 @@ static int check_place(struct call *call, enum phase phase)
     return EMBD_OK;
 }
 
+/* A new staged directory, for a snapshot upon another one where `base_name` is not "". */
+static int begin_shard(struct call *call, const char *name, const char *base_name)
+{
+    struct manifest_base base = {.id = 0};
+    int data_dir = call->shard->data_dir;
+    if (base_name[0] != '\0' && snapshot_base(data_dir, base_name, &base, &call->error) != EMBD_OK)
+        return call->error.status;
+    if (snapshot_begin(data_dir, name, &call->error) != EMBD_OK)
+        return call->error.status;
+    snapshot_forget(&call->shard->snapshot);
+    call->shard->snapshot.base = base;
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, base.id != 0);
+    if (base.id != 0)
+        embd__msg_field_uint(call->answer, "base_id", base.id);
+    return EMBD_OK;
+}
+
 /* The snapshot is complete, or there is none of that name: then nothing is removed. */
 static int keep(struct call *call, const char *name, uint32_t n)
 {
@@ -395,6 +446,8 @@ int handle_snapshot(struct call *call)
     uint32_t n_kept = 0;
     struct commit_fields commit = {.n_parts = 0};
     struct blob_fields blob;
+    struct snapshot_cut cut;
+    char base[SNAPSHOT_NAME_MAX + 1] = "";
     embd__read_fields(&f, &call->reader, "snapshot");
     embd__field_str(&f, "name", name, sizeof name, NULL);
     enum phase phase = (enum phase)embd__field_enum(&f, "phase", phase_names, PHASES, -1);
@@ -407,6 +460,10 @@ int handle_snapshot(struct call *call)
     }
     if (phase == PHASE_BLOB)
         read_blob(call, &f, &blob);
+    if (phase == PHASE_CUT)
+        read_cut(&f, &cut);
+    if (phase == PHASE_BEGIN && embd__field_has(&f, "base"))
+        embd__field_str(&f, "base", base, sizeof base, NULL);
     if (phase == PHASE_KEEP)
         n_kept = (uint32_t)embd__field_uint(&f, "keep", 1, UINT32_MAX, FIELD_REQUIRED);
     if (call_end(call, &f) != EMBD_OK || snapshot_check_name(name, e) != EMBD_OK ||
@@ -416,20 +473,20 @@ int handle_snapshot(struct call *call)
     if (phase == PHASE_WRITE)
         return write_shard(call, name);
     if (phase == PHASE_CUT)
-        return cut_shard(call, name);
+        return cut_shard(call, name, &cut);
     if (phase == PHASE_KEEP)
         return keep(call, name, n_kept);
+    if (phase == PHASE_BEGIN)
+        return begin_shard(call, name, base);
     if (phase == PHASE_ABORT && cut_is_of(call->shard, name))
         cut_end(call->shard, EMBD_CLOSED, "it was aborted");
     if (phase == PHASE_COMMIT)
         commit_shard(call, name, &commit);
     else if (phase == PHASE_BLOB)
         take_blob(call, name, &blob.piece);
-    else if (phase == PHASE_BEGIN)
-        snapshot_begin(call->shard->data_dir, name, e);
     else if (call->shard->config.is_first)
         snapshot_remove(call->shard->data_dir, name, e);
-    if (phase == PHASE_BEGIN || phase == PHASE_ABORT)
+    if (phase == PHASE_ABORT)
         snapshot_forget(&call->shard->snapshot);
     if (e->status == EMBD_OK)
         answer_nothing(call);

@@ -1,9 +1,35 @@
-/* load.c - rows into the shard, block by block. A block is checked whole before the store sees it.
- */
+/* load.c - rows into the shard, block by block, and keys that lost theirs out of it. A block is checked
+ * whole before the store sees it. */
 #include "check.h"
 #include "commit.h"
 #include "settle.h"
 #include "state.h"
+
+/* Keys to be forgotten, as candidates that were seen 0 times. */
+static int check_gone(const struct row_block *block, struct embd__error *e)
+{
+    if (block->n_rows > 0)
+        return embd__error_set(e, EMBD_INVALID, "load rows: %u, and keys that are gone have none",
+                               block->n_rows);
+    for (uint32_t i = 0; i < block->n_candidates; i++)
+        if (block->candidate_counts[i] != 0)
+            return embd__error_set(e, EMBD_INVALID, "load candidate counts[%u]: %u, of keys that are "
+                                   "gone it is 0", i, block->candidate_counts[i]);
+    return EMBD_OK;
+}
+
+static int apply(struct call *call, const struct table *table, const struct row_block *block,
+                 bool is_gone)
+{
+    const struct store_ops *ops = call->shard->tables.ops;
+    struct store_erase erase = {.in = {.n_keys = block->n_candidates,
+                                       .n_rows = block->n_candidates,
+                                       .keys = block->candidate_keys,
+                                       .slots = block->candidate_slots}};
+    if (!is_gone)
+        return ops->load(table->store, block, &call->error);
+    return block->n_candidates == 0 ? EMBD_OK : ops->erase(table->store, &erase, &call->error);
+}
 
 int handle_load(struct call *call)
 {
@@ -19,6 +45,7 @@ int handle_load(struct call *call)
         (uint32_t)embd__field_uint(&f, "candidates", 0, LIMIT_ROWS, FIELD_REQUIRED);
     bool has_step = embd__field_has(&f, "step");
     uint64_t step = embd__field_uint(&f, "step", 0, UINT64_MAX, 0);
+    bool is_gone = embd__field_bool(&f, "gone", false);
     if (embd__fields_end(&f) != EMBD_OK)
         return e->status;
 
@@ -27,11 +54,12 @@ int handle_load(struct call *call)
     if (table == NULL || embd__row_block_read(&call->reader, &table->schema.s, n_rows, n_candidates,
                                               &block) != EMBD_OK)
         return e->status;
-    if (check_block(table, &block, config->index, config->n_shards, e) != EMBD_OK)
+    if (check_block(table, &block, is_gone, config->index, config->n_shards, e) != EMBD_OK ||
+        (is_gone && check_gone(&block, e) != EMBD_OK))
         return e->status;
     if (settle(call->shard, call->request->session, table, CHANGE_ROWS, e) != EMBD_OK ||
         commit_now(call, table->schema.s.durability) != EMBD_OK ||
-        ops->load(table->store, &block, e) != EMBD_OK)
+        apply(call, table, &block, is_gone) != EMBD_OK)
         return e->status;
     call->shard->changed_table = table->id;
     if (has_step)

@@ -9,11 +9,21 @@
 #include "tables.h"
 #include "writersfile.h"
 
+#define SNAPSHOT_NAME_MAX 63
+#define CUTS_KNOWN        7u /* of a shard since its start: a store keeps so many, and one that is being made */
+
+/* What a cut is to be: as struct store_cut, and what the earlier one is called. */
+struct snapshot_cut {
+    uint64_t id, since;
+    char base[SNAPSHOT_NAME_MAX + 1]; /* "" where since is 0 */
+};
+
 /* One table's part of this shard. */
 struct snapshot_written {
     struct table *table;
     struct manifest_part part;
     uint64_t step;
+    bool has_changes; /* since the base, and not all rows */
 };
 
 /* The streams of a shard's writers at the cut, as the bytes of a file. */
@@ -26,6 +36,7 @@ struct snapshot_streams {
 /* What commit has been told so far, and the blobs there are. */
 struct snapshot_parts {
     uint64_t id; /* 0: not told */
+    struct manifest_base base;
     struct manifest_table *tables; /* [LIMIT_TABLES] or NULL; schemas are filled in at the end */
     char names[LIMIT_TABLES][EMBD_NAME_MAX + 1];
     uint32_t n_tables;
@@ -38,7 +49,6 @@ struct snapshot_parts {
 void snapshot_forget(struct snapshot_parts *parts);
 
 /* [a-z0-9][a-z0-9_-]{0,62}: so no name leaves the data directory. */
-#define SNAPSHOT_NAME_MAX 63
 int snapshot_check_name(const char *name, struct embd__error *e);
 
 /* All return EMBD_OK or e->status, EMBD_IO naming the file and the cause. `data_dir` is a
@@ -68,6 +78,11 @@ int snapshot_publish(int data_dir, const char *name, struct embd__error *e);
 int snapshot_remove(int data_dir, const char *name, struct embd__error *e);
 /* The same of a directory of any name. */
 int snapshot_remove_directory(int data_dir, const char *name, struct embd__error *e);
+
+/* The complete snapshot `name`, as one may be made upon it: e->status, EMBD_UNSUPPORTED where it has no id or
+ * is not sealed, or not there (not EMBD_INVALID, which says of `begin` that a shard is not the first). */
+int snapshot_base(int data_dir, const char *name, struct manifest_base *out,
+                  struct embd__error *e);
 
 /* Of all complete snapshots, leaves `name`, which is one, and the n - 1 newest others. Their age is that
  * of their manifests. */

@@ -24,6 +24,8 @@
 struct kept {
     char name[SNAPSHOT_NAME_MAX + 1];
     struct timespec when; /* its manifest, its last file, was written */
+    struct manifest_base base; /* the one it is loaded upon */
+    bool stays;
 };
 
 struct kept_list {
@@ -117,13 +119,14 @@ static int add(struct kept_list *kept, int data_dir, const char *name, struct em
     struct timespec when;
     if (!read_snapshot(data_dir, name, &manifest, &when, e))
         return e->status;
+    struct manifest_base base = manifest.base;
     embd__manifest_fini(&manifest);
     struct kept *grown = realloc(kept->list, (kept->n + 1) * sizeof *grown);
     if (grown == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a list of snapshots");
     kept->list = grown;
     struct kept *added = &grown[kept->n++];
-    *added = (struct kept){.when = when};
+    *added = (struct kept){.when = when, .base = base};
     strcpy(added->name, name); /* its form, and so its length, was checked */
     return EMBD_OK;
 }
@@ -206,22 +209,61 @@ static int remove_one(int data_dir, const char *name, struct embd__error *e)
     return snapshot_remove_directory(data_dir, gone, e);
 }
 
+/* What is loaded upon another one is worth nothing without it. The newest first: a base is older, whatever
+ * the clock says, so this goes on until nothing is added. */
+static void keep_bases(struct kept_list *kept)
+{
+    for (bool is_new = true; is_new;) {
+        is_new = false;
+        for (uint32_t i = 0; i < kept->n; i++)
+            for (uint32_t j = 0; kept->list[i].stays && j < kept->n; j++)
+                if (!kept->list[j].stays && kept->list[i].base.id != 0 &&
+                    strcmp(kept->list[i].base.name, kept->list[j].name) == 0)
+                    kept->list[j].stays = is_new = true;
+    }
+}
+
+static void choose(struct kept_list *kept, const char *name, uint32_t n)
+{
+    uint32_t others = n - 1;
+    for (uint32_t i = 0; i < kept->n; i++) {
+        bool is_it = strcmp(kept->list[i].name, name) == 0;
+        kept->list[i].stays = is_it || others > 0;
+        others -= !is_it && others > 0;
+    }
+    keep_bases(kept);
+}
+
+int snapshot_base(int data_dir, const char *name, struct manifest_base *out, struct embd__error *e)
+{
+    struct manifest manifest;
+    struct timespec when;
+    if (snapshot_check_name(name, e) != EMBD_OK)
+        return e->status;
+    if (!read_snapshot(data_dir, name, &manifest, &when, e))
+        return embd__error_set(e, EMBD_UNSUPPORTED, "snapshot base '%s': there is no such snapshot that can "
+                               "be read", name);
+    *out = (struct manifest_base){.id = manifest.id, .xxh3 = manifest.xxh3};
+    strcpy(out->name, name); /* its form, and so its length, was checked */
+    embd__manifest_fini(&manifest);
+    if (out->id == 0 || out->xxh3 == 0)
+        return embd__error_set(e, EMBD_UNSUPPORTED,
+                               "snapshot base '%s' is of an earlier version, which says nothing to know it "
+                               "by; make one of all rows", name);
+    return EMBD_OK;
+}
+
 int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_out,
                   struct embd__error *e)
 {
     struct kept_list kept = {0};
-    uint32_t others = n - 1;
     *removed_out = 0;
     if (remove_gone(data_dir, e) == EMBD_OK)
         list_snapshots(data_dir, &kept, e);
-    for (uint32_t i = 0; i < kept.n && e->status == EMBD_OK; i++) {
-        if (strcmp(kept.list[i].name, name) == 0)
-            continue;
-        if (others > 0)
-            others--;
-        else if (remove_one(data_dir, kept.list[i].name, e) == EMBD_OK)
+    choose(&kept, name, n);
+    for (uint32_t i = 0; i < kept.n && e->status == EMBD_OK; i++) /* bases after what is upon them */
+        if (!kept.list[i].stays && remove_one(data_dir, kept.list[i].name, e) == EMBD_OK)
             ++*removed_out;
-    }
     free(kept.list);
     return e->status;
 }

@@ -80,6 +80,13 @@ struct store_scan {
     uint32_t *candidate_counts;
 };
 
+/* A cut of a table: of all of it, or of what has changed since an earlier one. */
+struct store_cut {
+    uint64_t id;    /* what changes from now on is noted as since this; 0: it is not */
+    uint64_t since; /* only rows that changed since that cut, and keys that lost theirs; 0: all rows */
+    bool has_all;   /* set: the cut has all rows, also because nothing, or not enough, is known since that cut */
+};
+
 struct store_stats {
     uint64_t rows, candidates, capacity; /* capacity: rows there is memory for now */
     uint64_t row_bytes;                  /* of values and optimizer state of all rows there is memory for */
@@ -132,8 +139,10 @@ struct store_ops {
 
     /* A cut: from freeze to thaw scan_frozen gives the table as it was at freeze, part by part, while calls change it;
      * *done_out tells that there is no more. An error ends the cut, but for the thaw. A table has one at a time. All
-     * NULL in a store that cannot: its tables must not change while they are scanned. EMBD_NO_MEMORY. */
-    int (*freeze)(struct store *store, struct embd__error *e);
+     * NULL in a store that cannot: its tables must not change while they are scanned. EMBD_NO_MEMORY.
+     * A cut without all rows begins with the keys that were erased or evicted, as candidates that were seen 0 times, in blocks
+     * of their own; any of them may have a row again, which comes behind. It has all candidates. */
+    int (*freeze)(struct store *store, struct store_cut *cut, struct embd__error *e);
     int (*scan_frozen)(struct store *store, uint32_t max_rows, struct store_scan *out, bool *done_out,
                        struct embd__error *e);
     void (*thaw)(struct store *store); /* not frozen is allowed */

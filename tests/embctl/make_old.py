@@ -76,11 +76,19 @@ def main(folder):
                     numbered_push(wire, ids["items"], sequence, [4], [0.25] * 3)
             embctl(server, "dump", "--all", os.path.join(folder, "dump"))
             embctl(server, "snapshot", "snapshot", "--blob", "step=" + scratch("step"))
-            shutil.move(scratch("data/snapshot"), os.path.join(folder, "snapshot"))
+            with Wire(("127.0.0.1", server.port())) as wire:
+                push(wire, ids["recent"], [7], [1.0, 1.0])
+                push_slots(wire, ids["slotted"], 2, 0.5)
+                wire.call("erase", {"parts": [{"table": ids["items"], "keys": 1}]}, keys([3]))
+                numbered_push(wire, ids["items"], 3, [4, 5], [0.25] * 6)
+            embctl(server, "snapshot", "changed", "--incremental", "snapshot")
+            embctl(server, "dump", "--all", scratch("changed"))
+            for name in ("snapshot", "changed"):
+                shutil.move(scratch("data/" + name), os.path.join(folder, name))
         make_journal(scratch("journal"))
         shutil.copytree(scratch("journal"), os.path.join(folder, "journal"))
         expected = {"copies": rows(os.path.join(folder, "dump")), "journal": rows(scratch("journal.dump")),
-                    "last push": 2}
+                    "changed": rows(scratch("changed")), "last push": {"snapshot": 2, "changed": 3}}
     with open(os.path.join(folder, "expected.json"), "w", encoding="ascii") as file:
         json.dump(expected, file, indent=1)
         file.write("\n")

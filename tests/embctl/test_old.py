@@ -19,7 +19,7 @@ def versions(what):
         with open(os.path.join(folder, "expected.json"), encoding="ascii") as file:
             expected = json.load(file)
         if os.path.exists(os.path.join(folder, what)):
-            found.append((os.path.join(folder, what), expected["journal" if what == "journal" else "copies"]))
+            found.append((os.path.join(folder, what), expected[what if what in ("journal", "changed") else "copies"]))
     assert found, what
     return found
 
@@ -36,11 +36,11 @@ def loads(path, expected, shards, last=0):
 
 
 def case_dumps_and_snapshots_of_earlier_versions_verify_and_load():
-    for what in ("dump", "snapshot"):
+    for what in ("dump", "snapshot", "changed"):
         for path, expected in versions(what):
             embctl(None, "verify", path)
             with open(os.path.join(path, "..", "expected.json"), encoding="ascii") as file:
-                last = json.load(file).get("last push", 0) if what == "snapshot" else 0
+                last = json.load(file).get("last push", {}).get(what, 0)
             for shards in (1, 2):
                 loads(path, expected, shards, last)
             assert embctl_json(None, "inspect", path)["tables"]

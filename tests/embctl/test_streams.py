@@ -123,6 +123,15 @@ def case_streams_of_journaled_tables_outlive_the_server_they_are_loaded_into():
             assert last(server, 0, EVEN) == {"journaled": 5, "other": 0}
 
 
+def case_streams_follow_tables_that_are_kept_otherwise_where_they_are_loaded():
+    with Scratch() as scratch:
+        snapshot(scratch, "durable")
+        with Embd(shards=2) as server:
+            embctl(server, "load", scratch("data/s"))
+            assert last(server, 0, EVEN) == {"journaled": 0, "other": 4}, "without a journal there"
+            check_next(server, 2, "other")
+
+
 def case_one_table_alone_brings_no_streams():
     """A stream may have pushed to the others too."""
     with Scratch() as scratch:

@@ -164,7 +164,7 @@ static void a_cut_is_the_table_at_its_moment(void **state)
             for (int i = 0; i < 12; i++)
                 change(&pair);
             struct image expected = scan_all(&pair), read = image_new(&pair);
-            assert_int_equal(pair.ops->freeze(pair.store, &e), EMBD_OK);
+            assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
             do
                 for (uint32_t i = dice_below(&pair.dice, 4); i > 0; i--)
                     change(&pair);
@@ -195,7 +195,7 @@ static void a_table_that_grows_while_its_cut_is_read(void **state)
     pair_push(&pair, &batch, EMBD_F32, false);
     batch_free(&batch);
     struct image expected = scan_all(&pair), read = image_new(&pair);
-    assert_int_equal(pair.ops->freeze(pair.store, &e), EMBD_OK);
+    assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
     bool done = false;
     while (!done) {
         for (uint32_t i = 0; i < 40000; i++) /* some old ones, most of them new */
@@ -226,8 +226,170 @@ static void a_store_closes_in_the_middle_of_a_cut(void **state)
     pair.pool = keys;
     pair.n_pool = 3;
     change(&pair);
-    assert_int_equal(pair.ops->freeze(pair.store, &e), EMBD_OK);
+    assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
     change(&pair);
+    pair_close(&pair);
+}
+
+/* ---- cuts of what changed ---- */
+
+#define CUTS 12u
+
+/* A store that a chain of cuts was loaded into. */
+struct copy {
+    uint64_t id;
+    struct store *store; /* NULL: none */
+};
+
+static void add_block(const struct pair *pair, struct store *store, const struct store_scan *s)
+{
+    struct embd__error e = {0};
+    const struct row_block block = {
+        .n_rows = s->n_rows,
+        .n_candidates = s->n_candidates,
+        .keys = s->keys,
+        .slots = s->slots,
+        .rows = s->rows,
+        .states = s->states,
+        .candidate_keys = s->candidate_keys,
+        .candidate_slots = s->candidate_slots,
+        .candidate_counts = s->candidate_counts,
+    };
+    struct store_erase erase = {.in = {.n_keys = s->n_candidates,
+                                       .n_rows = s->n_candidates,
+                                       .keys = s->candidate_keys,
+                                       .slots = s->candidate_slots}};
+    if (s->n_candidates == 0 || s->candidate_counts[0] > 0) {
+        if (pair->ops->load(store, &block, &e) != EMBD_OK)
+            fail_msg("%s", e.text);
+        return;
+    }
+    assert_int_equal(s->n_rows, 0);
+    for (uint32_t i = 0; i < s->n_candidates; i++)
+        assert_int_equal(s->candidate_counts[i], 0);
+    assert_int_equal(pair->ops->erase(store, &erase, &e), EMBD_OK);
+}
+
+static struct store *copy_of(const struct pair *pair, struct store *from)
+{
+    struct store *to;
+    struct scanned scanned;
+    struct embd__error e = {0};
+    uint64_t cursor = 0;
+    assert_int_equal(pair->ops->open(&pair->schema, &to, &e), EMBD_OK);
+    scanned_init(&scanned, &pair->schema.s, 50, pair->model->state_floats);
+    while (from != NULL && cursor != UINT64_MAX) {
+        assert_int_equal(pair->ops->scan(from, &cursor, 50, &scanned.out, &e), EMBD_OK);
+        add_block(pair, to, &scanned.out);
+    }
+    scanned_free(&scanned);
+    return to;
+}
+
+/* The cut's next blocks, into the store; true: there are no more. */
+static bool take_some(struct pair *pair, struct store *to, uint32_t max_rows, uint64_t *n_rows)
+{
+    struct scanned scanned;
+    struct embd__error e = {0};
+    bool done;
+    scanned_init(&scanned, &pair->schema.s, max_rows, pair->model->state_floats);
+    assert_int_equal(pair->ops->scan_frozen(pair->store, max_rows, &scanned.out, &done, &e),
+                     EMBD_OK);
+    add_block(pair, to, &scanned.out);
+    *n_rows += scanned.out.n_rows;
+    scanned_free(&scanned);
+    return done;
+}
+
+static struct image image_of(struct pair *pair, struct store *store)
+{
+    struct store *own = pair->store;
+    pair->store = store;
+    struct image image = scan_all(pair);
+    pair->store = own;
+    return image;
+}
+
+/* One cut since one of those before, or whole; loaded over that one's copy it is the table. */
+static void cut_and_load(struct pair *pair, struct copy copies[CUTS], uint32_t n)
+{
+    struct embd__error e = {0};
+    uint32_t back = 1 + dice_below(&pair->dice, 9), base = n >= back ? n - back : CUTS;
+    struct store_cut cut = {.id = 100 + n, .since = base < CUTS ? copies[base].id : 0};
+    uint64_t n_rows = 0;
+    struct image expected = scan_all(pair);
+    assert_int_equal(pair->ops->freeze(pair->store, &cut, &e), EMBD_OK);
+    assert_true(cut.has_all || base < CUTS);
+    assert_true(!cut.has_all || base == CUTS || back > 7);
+    copies[n] = (struct copy){cut.id, copy_of(pair, cut.has_all ? NULL : copies[base].store)};
+    do
+        for (uint32_t i = dice_below(&pair->dice, 3); i > 0; i--)
+            change(pair);
+    while (!take_some(pair, copies[n].store, 1 + dice_below(&pair->dice, 40), &n_rows));
+    pair->ops->thaw(pair->store);
+    struct image read = image_of(pair, copies[n].store);
+    compare_images(&read, &expected);
+}
+
+static void a_cut_of_what_changed_makes_the_table_of_an_earlier_one(void **state)
+{
+    (void)state;
+    uint64_t keys[POOL];
+    for (uint32_t i = 0; i < POOL; i++)
+        keys[i] = i * 0x9e3779b97f4a7c15ULL;
+    for (uint64_t number = 0; number < 60; number++) {
+        struct dice dice = {number};
+        struct pair pair;
+        struct copy copies[CUTS];
+        embd_schema schema = schema_of(&dice);
+        pair_open(&pair, "host", &schema, dice_next(&dice));
+        pair.pool = keys;
+        pair.n_pool = POOL;
+        for (uint32_t n = 0; n < CUTS; n++) {
+            for (uint32_t i = dice_below(&pair.dice, 8); i > 0; i--)
+                change(&pair);
+            cut_and_load(&pair, copies, n);
+            pair_compare(&pair);
+        }
+        for (uint32_t n = 0; n < CUTS; n++)
+            pair.ops->close(copies[n].store);
+        pair_close(&pair);
+    }
+}
+
+static void a_cut_of_what_changed_has_no_other_rows(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct embd__error e = {0};
+    struct batch batch;
+    embd_schema schema;
+    uint64_t keys[1000];
+    embd_schema_init(&schema);
+    strcpy(schema.name, "few");
+    schema.dim = 2;
+    pair_open(&pair, "host", &schema, 11);
+    for (uint32_t i = 0; i < 1000; i++)
+        keys[i] = i;
+    batch_of(&batch, keys, 1000);
+    pair_push(&pair, &batch, EMBD_F32, false);
+    batch_free(&batch);
+    struct store_cut whole = {.id = 1}, few = {.id = 2, .since = 1}, unknown = {.since = 3};
+    assert_int_equal(pair.ops->freeze(pair.store, &whole, &e), EMBD_OK);
+    pair.ops->thaw(pair.store);
+    batch_of(&batch, keys + 500, 7);
+    pair_push(&pair, &batch, EMBD_F32, false);
+    batch_free(&batch);
+    assert_int_equal(pair.ops->freeze(pair.store, &few, &e), EMBD_OK);
+    assert_false(few.has_all);
+    struct image read = image_new(&pair);
+    while (!scan_some(&pair, 100, &read))
+        ;
+    assert_int_equal(read.n, 7);
+    free(read.records);
+    pair.ops->thaw(pair.store);
+    assert_int_equal(pair.ops->freeze(pair.store, &unknown, &e), EMBD_OK);
+    assert_true(unknown.has_all);
     pair_close(&pair);
 }
 
@@ -237,6 +399,8 @@ int main(void)
         cmocka_unit_test(a_cut_is_the_table_at_its_moment),
         cmocka_unit_test(a_table_that_grows_while_its_cut_is_read),
         cmocka_unit_test(a_store_closes_in_the_middle_of_a_cut),
+        cmocka_unit_test(a_cut_of_what_changed_makes_the_table_of_an_earlier_one),
+        cmocka_unit_test(a_cut_of_what_changed_has_no_other_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,8 +52,8 @@ static void make(struct manifest *m, struct manifest_table *table, struct manife
     table->step = 1ull << 63;
     table->parts = parts;
     table->n_parts = 2;
-    parts[0] = (struct manifest_part){"items.0.part", 0, 3, 1, 248, 0xdeadbeef};
-    parts[1] = (struct manifest_part){"items.1.part", 1, 0, 0, 88, 0xfedcba9876543210};
+    parts[0] = (struct manifest_part){"items.0.part", 0, 3, 1, 248, 0xdeadbeef, false};
+    parts[1] = (struct manifest_part){"items.1.part", 1, 0, 0, 88, 0xfedcba9876543210, false};
 }
 
 static void a_manifest_has_its_golden_text(void **state)
@@ -139,6 +139,33 @@ static void an_id_and_writers_make_it_format_2_and_are_read_back(void **state)
     free(text);
 }
 
+static void a_base_makes_it_format_3_and_is_read_back_with_what_changed(void **state)
+{
+    struct manifest m, out;
+    struct manifest_table table;
+    struct manifest_part parts[2];
+    struct embd__error e = {0};
+    (void)state;
+    make(&m, &table, parts);
+    m.id = 7;
+    m.base = (struct manifest_base){"monday", UINT64_MAX, 0x123};
+    parts[1].has_changes = true;
+    char *text = embd__manifest_write(&m);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "\"format\": 3"));
+    assert_int_equal(embd__manifest_read(text, strlen(text), &out, &e), EMBD_OK);
+    assert_string_equal(out.base.name, "monday");
+    assert_true(out.base.id == UINT64_MAX && out.base.xxh3 == 0x123 && out.xxh3 != 0);
+    assert_true(!out.tables[0].parts[0].has_changes && out.tables[0].parts[1].has_changes);
+    embd__manifest_fini(&out);
+    free(text);
+    strcpy(m.base.name, "../monday");
+    text = embd__manifest_write(&m);
+    assert_int_equal(embd__manifest_read(text, strlen(text), &out, &e), EMBD_CORRUPT);
+    assert_non_null(strstr(e.text, "manifest base 'name'"));
+    free(text);
+}
+
 static void blobs_are_written_and_read_back(void **state)
 {
     struct manifest m, out;
@@ -199,8 +226,8 @@ static void what_a_manifest_says_is_checked(void **state)
 {
     (void)state;
     refused("\"format\": 1", "\"format\": 2", EMBD_CORRUPT, "the manifest has no 'id', which is required");
-    refused("\"format\": 1", "\"format\": 3", EMBD_UNSUPPORTED,
-            "'format' is 3, this version reads 1 to 2");
+    refused("\"format\": 1", "\"format\": 4", EMBD_UNSUPPORTED,
+            "'format' is 4, this version reads 1 to 3");
     refused("\"format\": 1,", "", EMBD_CORRUPT, "the manifest has no 'format', which is required");
     refused("\"dump\"", "\"dumb\"", EMBD_CORRUPT, "'kind' is 'dumb'");
     refused("\"shards\": 2", "\"shards\": 0", EMBD_CORRUPT, "'shards' is 0");
@@ -317,6 +344,7 @@ int main(void)
         {"S2.6 a manifest reads back", a_manifest_reads_back, NULL, NULL, NULL},
         cmocka_unit_test(a_manifest_without_a_checksum_reads_back),
         cmocka_unit_test(an_id_and_writers_make_it_format_2_and_are_read_back),
+        cmocka_unit_test(a_base_makes_it_format_3_and_is_read_back_with_what_changed),
         cmocka_unit_test(blobs_are_written_and_read_back),
         cmocka_unit_test(every_flipped_bit_of_a_manifest_is_refused),
         cmocka_unit_test(a_checksum_stands_at_the_end_or_nowhere),

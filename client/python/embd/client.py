@@ -206,10 +206,11 @@ class Client:
             self.handle.check(function(c, name, os.fsencode(directory), callback, arg, report))
         return DumpReport(**structs.read(report))
 
-    def snapshot(self, name: str, blobs: Optional[Mapping[str, bytes]] = None, keep: int = 0) -> DumpReport:
+    def snapshot(self, name: str, blobs: Optional[Mapping[str, bytes]] = None, keep: int = 0,
+                 base: Optional[str] = None) -> DumpReport:
         """Has every server process write its state under its data directory, one cut over all. `blobs` are files of
         the trainer's own that go along: dense weights, a step; embd.stored.blob reads them. With `keep` all complete
-        snapshots but the newest so many are removed afterwards."""
+        snapshots but the newest so many are removed afterwards; with `base` it has what changed since that one alone."""
         report, options = ffi.new("embd_dump_report *"), ffi.new("embd_snapshot_options *")
         held: list[Any] = []
         c_blobs = ffi.new("embd_blob[]", max(1, len(blobs or {})))
@@ -217,6 +218,8 @@ class Client:
             held += [ffi.new("char[]", blob_name.encode()), ffi.from_buffer(data)]
             c_blob.name, c_blob.data, c_blob.bytes = held[-2], held[-1], len(held[-1])
         options.blobs, options.n_blobs, options.keep = c_blobs, len(blobs or {}), keep
+        c_base = ffi.NULL if base is None else ffi.new("char[]", base.encode())
+        options.base = c_base
         with self.handle as c:
             self.handle.check(lib.embd_snapshot(c, name.encode(), options, report))
         return DumpReport(**structs.read(report))

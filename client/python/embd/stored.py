@@ -166,6 +166,8 @@ def blob(directory: Path, name: str) -> bytes:
 def _arrays(directory: Path, table: str) -> dict[str, NDArray[Any]]:
     """keys, values and, where rows belong to (slot, key), slots; in ascending order of slot and key."""
     stored, = read(directory, table)
+    if stored.kind == "changes":
+        raise ValueError(f"{os.fsdecode(directory)} has what changed since another snapshot alone: load it, and dump the table")
     by: tuple[Any, ...] = (stored.keys, stored.slots) if stored.has_slots else (stored.keys,)
     order = np.lexsort(by)
     out: dict[str, NDArray[Any]] = {"keys": stored.keys[order], "values": stored.values[order]}

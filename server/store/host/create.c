@@ -76,6 +76,8 @@ static uint32_t new_row(struct store *store, uint64_t key, uint32_t slot)
     uint32_t row = rows_take(&store->rows);
     if (store->frozen.is_on)
         frozen_note_new(store, row);
+    if (store->changes.n > 0)
+        changes_note_row(store, row);
     uint8_t *record = rows_at(&store->rows, row);
     host_first_value(store, key, slot, value);
     embd__from_f32(record, store->dtype, value, store->dim);

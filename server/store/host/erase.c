@@ -8,6 +8,8 @@ static embd_key_status erase_key(struct store *store, const struct distinct *d)
         return EMBD_KEY_MISSING;
     if (store->frozen.is_on)
         frozen_keep(store, d->hash, d->slot, d->ref);
+    if (store->changes.n > 0)
+        changes_note_gone(store, d->hash, d->slot);
     index_remove(&store->index, d->hash, d->slot);
     if (d->ref & INDEX_CANDIDATE) {
         store->n_candidates--;

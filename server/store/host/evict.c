@@ -187,6 +187,8 @@ void evict_rows(struct store *store, const struct victims *victims)
         }
         if (store->frozen.is_on)
             frozen_keep(store, list[i].hash, list[i].rank.slot, list[i].row + 1);
+        if (store->changes.n > 0)
+            changes_note_gone(store, list[i].hash, list[i].rank.slot);
         index_remove(&store->index, list[i].hash, list[i].rank.slot);
         rows_give_back(&store->rows, list[i].row);
     }

@@ -131,7 +131,25 @@ void frozen_note_new(struct store *store, uint32_t row)
 
 /* ---- the calls of store_ops ---- */
 
-int host_freeze(struct store *store, struct embd__error *e)
+/* Of a cut since another one: rows that did not change count as read. */
+static void leave_out(struct store *store, struct store_cut *cut)
+{
+    struct changes *changes = &store->changes;
+    struct frozen *f = &store->frozen;
+    if (cut->id != 0)
+        changes_make_room(changes);
+    uint32_t first = cut->since == 0 ? changes->n : changes_find(changes, cut->since);
+    cut->has_all = first == changes->n;
+    if (!cut->has_all) {
+        changes_unmark(changes, first, &f->done, f->n_rows);
+        f->first_set = first;
+        f->end_set = changes->n;
+    }
+    if (cut->id != 0)
+        changes_begin(store, cut->id);
+}
+
+int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *e)
 {
     struct frozen *f = &store->frozen;
     *f = (struct frozen){.n_rows = store->rows.n, .n_moves = store->index.n_moves};
@@ -143,6 +161,7 @@ int host_freeze(struct store *store, struct embd__error *e)
                                store->schema->s.name, (unsigned long long)f->n_rows);
     }
     f->is_on = true;
+    leave_out(store, cut);
     return EMBD_OK;
 }
 
@@ -166,6 +185,21 @@ void host_thaw(struct store *store)
 static bool has_room(const struct store_scan *out, uint32_t max_rows)
 {
     return out->n_rows + out->n_candidates < max_rows;
+}
+
+/* Keys without a row, as candidates that were seen no time. */
+static void read_gone(struct store *store, uint32_t max_rows, struct store_scan *out)
+{
+    struct frozen *f = &store->frozen;
+    for (; f->first_set < f->end_set; f->first_set++, f->gone_at = 0) {
+        const struct change_set *set = &store->changes.sets[f->first_set];
+        for (; f->gone_at < set->n_gone; f->gone_at++) {
+            if (!has_room(out, max_rows))
+                return;
+            host_copy_candidate(store, set->gone[f->gone_at].key, set->gone[f->gone_at].slot, 0,
+                                out);
+        }
+    }
 }
 
 /* The oldest copies; chunks that were read are freed. */
@@ -255,10 +289,13 @@ int host_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *
     struct frozen *f = &store->frozen;
     out->n_rows = out->n_candidates = 0;
     if (!f->is_broken)
+        read_gone(store, max_rows, out);
+    bool has_gone = out->n_candidates > 0; /* these come first, and by themselves */
+    if (!f->is_broken && !has_gone)
         read_copies(store, max_rows, out);
-    if (!f->is_broken && has_room(out, max_rows))
+    if (!f->is_broken && !has_gone && has_room(out, max_rows))
         read_index(store, max_rows, out);
-    *done_out = f->is_read && f->first == NULL && f->n_candidates_read == f->n_candidates;
+    *done_out = f->is_read && f->first_set == f->end_set && f->first == NULL && f->n_candidates_read == f->n_candidates;
     if (f->is_broken)
         return embd__error_set(e, EMBD_NO_MEMORY,
                                "table %s: no memory to copy rows that change while a cut is read",

@@ -32,6 +32,8 @@ struct frozen_candidate {
 
 struct frozen {
     bool is_on;
+    uint32_t first_set, end_set; /* of the store's changes: whose gone keys are in the cut */
+    uint64_t gone_at;            /* read of first_set's */
     bool is_broken;    /* there was no memory for a copy */
     uint64_t n_rows;   /* numbers of rows there were */
     struct marks done; /* of them: read, copied, or not in the cut */

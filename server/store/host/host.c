@@ -59,6 +59,7 @@ static void host_close(struct store *store)
     merge_fini(&store->merge);
     marks_fini(&store->marks);
     shortlist_drop(store);
+    changes_fini(&store->changes);
     host_thaw(store);
     memory_free(store->slot_bounds, store->schema->s.slots * sizeof *store->slot_bounds);
     memory_free(store, sizeof *store);
@@ -137,7 +138,8 @@ static void host_stats(const struct store *store, struct store_stats *out)
         .row_bytes = store->rows.capacity * store->rows.stride,
         .index_bytes = sizeof *store + index_bytes(&store->index) + merge_bytes(&store->merge) +
                        rows_overhead_bytes(&store->rows) + marks_bytes(&store->marks) +
-                       store->shortlist.capacity * sizeof *store->shortlist.rows + bounds,
+                       store->shortlist.capacity * sizeof *store->shortlist.rows +
+                       changes_bytes(&store->changes) + bounds,
         .steps = store->step,
         .evicted = store->n_evicted,
     };

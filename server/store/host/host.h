@@ -17,11 +17,13 @@
  *   erase    keys forgotten
  *   scan     copies out and in
  *   frozen   copies of what changes while a cut is read
+ *   changes  which rows changed since earlier cuts
  *
  * Owner: the shard's thread. All calls complete before they return. */
 #ifndef EMBD_HOST_HOST_H
 #define EMBD_HOST_HOST_H
 
+#include "changes.h"
 #include "frozen.h"
 #include "index.h"
 #include "initializer.h"
@@ -56,6 +58,7 @@ struct store {
     struct marks marks; /* is_global, and evict */
     struct shortlist shortlist;
     struct frozen frozen;
+    struct changes changes;
 };
 
 /* The first value of a key's row, rounded to the table's dtype, as f32 and as stored. */
@@ -155,7 +158,7 @@ int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct s
 int host_load(struct store *store, const struct row_block *block, struct embd__error *e);
 int host_erase(struct store *store, struct store_erase *erase, struct embd__error *e);
 
-int host_freeze(struct store *store, struct embd__error *e);
+int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *e);
 int host_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *out, bool *done_out,
                      struct embd__error *e);
 void host_thaw(struct store *store);

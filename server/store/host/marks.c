@@ -11,7 +11,7 @@ static uint64_t bytes_of(uint64_t rows)
     return (rows + 63) / 64 * sizeof(uint64_t);
 }
 
-bool marks_reserve(struct marks *marks, uint64_t n)
+static bool grow(struct marks *marks, uint64_t n, bool keeps)
 {
     if (n <= marks->capacity)
         return true;
@@ -21,9 +21,21 @@ bool marks_reserve(struct marks *marks, uint64_t n)
     uint64_t *words = memory_new(bytes_of(capacity));
     if (words == NULL)
         return false;
+    if (keeps && marks->capacity > 0)
+        memcpy(words, marks->words, bytes_of(marks->capacity));
     marks_fini(marks);
     *marks = (struct marks){.words = words, .capacity = capacity};
     return true;
+}
+
+bool marks_reserve(struct marks *marks, uint64_t n)
+{
+    return grow(marks, n, false);
+}
+
+bool marks_grow(struct marks *marks, uint64_t n)
+{
+    return grow(marks, n, true);
 }
 
 void marks_clear(struct marks *marks, uint64_t n)

@@ -13,6 +13,8 @@ struct marks {
 
 /* Memory for n rows. Out of memory: false, and as before. */
 bool marks_reserve(struct marks *marks, uint64_t n);
+/* The same, keeping what is marked; the new rows are not. */
+bool marks_grow(struct marks *marks, uint64_t n);
 /* None of the first n rows. */
 void marks_clear(struct marks *marks, uint64_t n);
 void marks_fini(struct marks *marks);

@@ -234,6 +234,8 @@ void host_push(struct store *store, struct store_push *push, struct store_done *
     int status = prepare(store, &push->in, push->foreseen, push->statuses, &created, &done->error);
     if (status == EMBD_OK) {
         struct application a;
+        if (store->changes.n > 0)
+            changes_note_merged(store);
         a.store = store;
         a.push = push;
         a.grad_bytes = store->dim * (uint32_t)embd__dtype_bytes(push->dtype);

@@ -131,6 +131,8 @@ static void load_row(struct store *store, const struct row_block *block, uint32_
             frozen_note_new(store, ref - 1);
         index_put(&store->index, hash, slot, ref);
     }
+    if (store->changes.n > 0)
+        changes_note_row(store, ref - 1);
     uint8_t *record = rows_at(&store->rows, ref - 1);
     memcpy(record, (const uint8_t *)block->rows + (size_t)i * store->value_bytes,
            store->value_bytes);

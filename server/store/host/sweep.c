@@ -68,6 +68,8 @@ void sweep_others(struct store *store, const struct optimizer_step *step)
     const struct merge *merge = &store->merge;
     if (store->frozen.is_on)
         frozen_keep_all(store);
+    if (store->changes.n > 0)
+        changes_note_all(store);
     marks_clear(&store->marks, store->rows.n);
     for (uint32_t i = 0; i < merge->n; i++)
         if (merge->distinct[i].ref != 0)
