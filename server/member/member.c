@@ -39,6 +39,7 @@ struct member {
     char name_key[80];
     struct member_map start, map;
     uint64_t map_revision; /* mod_revision of the map we know */
+    uint64_t told;         /* and of the one that the shards know */
     uint64_t seen;         /* etcd's revision, changes after which are still to be watched for */
     uint32_t pause_ms;
     int last_status; /* so that a failure is logged once */
@@ -109,6 +110,9 @@ static int take_name(struct member *m, struct embd__error *e)
 
 static void deliver(struct member *m)
 {
+    if (m->told == m->map_revision)
+        return;
+    m->told = m->map_revision;
     log_event(LOG_INFO, "map", "version=%llu", (unsigned long long)m->map.version);
     m->config.on_map(m->config.arg, &m->map);
 }
@@ -127,11 +131,11 @@ static int read_map(struct member *m, struct etcd_value *there, struct embd__err
         return e->status;
     }
     m->map_revision = there->mod_revision;
-    deliver(m);
     return EMBD_OK;
 }
 
-/* Ours is the word about our own shards, whatever the map says. */
+/* Ours is the word about our own shards, whatever the map says. So the shards are told of a map that
+ * has us on it, and never of one where our predecessor still stands. */
 static int put_on_map(struct member *m, struct embd__error *e)
 {
     struct etcd_value there;
@@ -140,9 +144,10 @@ static int put_on_map(struct member *m, struct embd__error *e)
         return e->status;
     char *text = map_write(there.text, m->self, &m->start, m->map.version, e);
     free(there.text);
-    if (text == NULL && e->status == EMBD_OK)
+    if (text == NULL && e->status == EMBD_OK) {
         m->state = MEMBER_LISTED;
-    else if (text != NULL) /* whether it is won, the next turn will see */
+        deliver(m);
+    } else if (text != NULL) /* whether it is won, the next turn will see */
         etcd_swap(m->etcd, MAP_KEY, there.mod_revision, text, 0, &won, e);
     free(text);
     return e->status;
@@ -151,7 +156,6 @@ static int put_on_map(struct member *m, struct embd__error *e)
 /* One turn of a third of the lease. */
 static int keep(struct member *m, struct embd__error *e)
 {
-    struct etcd_value there;
     bool lives = false, changed = false;
     if (etcd_lease_keep(m->etcd, m->lease, &lives, e) != EMBD_OK)
         return e->status;
@@ -162,12 +166,9 @@ static int keep(struct member *m, struct embd__error *e)
     }
     if (etcd_watch(m->etcd, MAP_KEY, m->seen, m->config.lease_s * 1000 / 3, &changed, e) != EMBD_OK)
         return e->status;
-    if (!changed)
-        return EMBD_OK;
-    if (read_map(m, &there, e) == EMBD_OK)
-        free(there.text);
-    m->state = MEMBER_UNLISTED; /* are we still there? */
-    return e->status;
+    if (changed)
+        m->state = MEMBER_UNLISTED; /* are we still there? */
+    return EMBD_OK;
 }
 
 /* ---- the thread ---- */

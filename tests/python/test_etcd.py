@@ -265,8 +265,8 @@ class InEtcd(Clusters):
         os.kill(b.pid, signal.SIGSTOP)  # its connections stay, and nothing comes
         taker = self.server("b")
         self.until(lambda: self.map()["servers"]["b"][0]["address"] == taker.addresses[0])
-        for server in (a, taker):
-            server.wait_log(f"map version={self.map()['version']}")
+        a.wait_log(f"map version={self.map()['version']}")
+        self.assertNotIn(b.addresses[0], self.connect(taker).shards)  # not where its predecessor was
         self.connect(taker).create_table("t", 2)
         start = time.monotonic()
         with self.assertRaisesRegex(embd.Error, "the shard has moved"):
