@@ -54,12 +54,19 @@ class StatusPage(unittest.TestCase):
         self.assertNotRegex(result.stderr, r"CONSOLE.*(Error|Refused)")
         return result.stdout
 
+    def page_at_work(self):
+        """The page and its cards. The browser's time is virtual: the last of its seconds may be over before a request came."""
+        for _ in range(5):
+            page = self.browse("--dump-dom").split("<script>")[0]
+            cards = dict(re.findall(r"<b>([^<]*)</b><output>([^<]*)</output>", page))
+            if re.search("[1-9]", cards["Requests a second"]):
+                return page, cards
+        self.fail("no second of the page had a request in it")
+
     def test_the_script_fills_every_part_of_the_page(self):
-        page = self.browse("--dump-dom").split("<script>")[0]
+        page, cards = self.page_at_work()
         self.assertIn('<span id="state" class="good">ready</span>', page)
-        cards = dict(re.findall(r"<b>([^<]*)</b><output>([^<]*)</output>", page))
         self.assertEqual(len(cards), 18)
-        self.assertRegex(cards["Requests a second"], r"[1-9]")
         self.assertEqual(cards["Rows"], "1.02 k")
         self.assertRegex(cards["Pull p99"], r"^[\d.]+ (µs|ms)$")
         self.assertIn("<td class=\"text\">items</td>", page)
