@@ -89,42 +89,12 @@ int embd__blob_send(embd_client *client, const char *name, const embd_blob *blob
 
 /* ---- reading ---- */
 
-static int read_checked(const struct plain_file *file, const struct manifest_blob *blob,
-                        uint8_t *to, struct embd__error *e)
-{
-    if (embd__plain_read(file, 0, to, blob->bytes, e))
-        return e->status;
-    uint64_t xxh3 = XXH3_64bits(to, (size_t)blob->bytes);
-    if (xxh3 == blob->xxh3)
-        return EMBD_OK;
-    return embd__error_set(e, EMBD_CORRUPT,
-                           "%s: has the checksum %016" PRIx64 ", the manifest says %016" PRIx64,
-                           file->path, xxh3, blob->xxh3);
-}
-
 void *embd__blob_read(const struct dump_share *share, const struct manifest_blob *blob,
                       struct embd__error *e)
 {
-    struct plain_file file;
     char name[MANIFEST_BLOB_FILE];
-    uint8_t *data = NULL;
     embd__manifest_blob_file(name, blob->name);
-    if (embd__plain_open(&file, share->path, name, e))
-        return NULL;
-    if (file.bytes != blob->bytes)
-        embd__error_set(e, EMBD_CORRUPT, "%s: has %" PRIu64 " bytes, the manifest says %" PRIu64,
-                        file.path, file.bytes, blob->bytes);
-    else if (!(data = malloc((size_t)blob->bytes + 1)))
-        embd__error_set(e, EMBD_NO_MEMORY, "%s: no memory for its %" PRIu64 " bytes", file.path,
-                        blob->bytes);
-    else if (read_checked(&file, blob, data, e) == EMBD_OK)
-        data[blob->bytes] = '\0';
-    embd__plain_close(&file);
-    if (e->status) {
-        free(data);
-        data = NULL;
-    }
-    return data;
+    return embd__plain_load(share->path, name, blob->bytes, blob->xxh3, e);
 }
 
 static int tell(int status, const struct embd__error *e, char *why_out, size_t why_bytes)

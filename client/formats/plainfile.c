@@ -1,4 +1,4 @@
-/* plainfile.c - files without header or checksum, of which the size is all there is to check. */
+/* plainfile.c - see plainfile.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <xxhash.h>
 
 #include "durable.h"
 #include "plainfile.h"
@@ -57,6 +59,42 @@ int embd__plain_read(const struct plain_file *file, uint64_t at, void *to, uint6
         done += (uint64_t)n;
     }
     return EMBD_OK;
+}
+
+static int read_checked(const struct plain_file *file, uint64_t xxh3, uint8_t *to,
+                        struct embd__error *e)
+{
+    if (embd__plain_read(file, 0, to, file->bytes, e))
+        return e->status;
+    uint64_t found = XXH3_64bits(to, (size_t)file->bytes);
+    if (found == xxh3)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_CORRUPT,
+                           "%s: has the checksum %016" PRIx64 ", the manifest says %016" PRIx64,
+                           file->path, found, xxh3);
+}
+
+uint8_t *embd__plain_load(const char *directory, const char *name, uint64_t bytes, uint64_t xxh3,
+                          struct embd__error *e)
+{
+    struct plain_file file;
+    uint8_t *data = NULL;
+    if (embd__plain_open(&file, directory, name, e))
+        return NULL;
+    if (file.bytes != bytes)
+        embd__error_set(e, EMBD_CORRUPT, "%s: has %" PRIu64 " bytes, the manifest says %" PRIu64,
+                        file.path, file.bytes, bytes);
+    else if (!(data = malloc((size_t)bytes + 1)))
+        embd__error_set(e, EMBD_NO_MEMORY, "%s: no memory for its %" PRIu64 " bytes", file.path,
+                        bytes);
+    else if (read_checked(&file, xxh3, data, e) == EMBD_OK)
+        data[bytes] = '\0';
+    embd__plain_close(&file);
+    if (e->status) {
+        free(data);
+        data = NULL;
+    }
+    return data;
 }
 
 void embd__plain_close(struct plain_file *file)

@@ -1,4 +1,5 @@
-/* plainfile.h - files without header or checksum, of which the size is all there is to check. */
+/* plainfile.h - files without a header or checksum of their own: there is their size to check, and a
+ * checksum where somebody else keeps it. */
 #ifndef EMBD_FORMATS_PLAINFILE_H
 #define EMBD_FORMATS_PLAINFILE_H
 
@@ -18,6 +19,11 @@ int embd__plain_open(struct plain_file *file, const char *directory, const char 
 /* The bytes from `at` on. A file that has become shorter is EMBD_CORRUPT. */
 int embd__plain_read(const struct plain_file *file, uint64_t at, void *to, uint64_t bytes,
                      struct embd__error *e);
+
+/* A whole file, malloc'd, with a zero byte behind it; NULL: the error is set. One that has not `bytes`
+ * and the checksum `xxh3`, both of the manifest, is EMBD_CORRUPT. */
+uint8_t *embd__plain_load(const char *directory, const char *name, uint64_t bytes, uint64_t xxh3,
+                          struct embd__error *e);
 
 /* Closed already is allowed, zero is not. */
 void embd__plain_close(struct plain_file *file);

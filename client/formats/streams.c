@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <xxhash.h>
-
 #include "admin.h"
 #include "plainfile.h"
 #include "writersfile.h"
@@ -36,22 +34,19 @@ struct streams {
 
 /* ---- files ---- */
 
-static int check(const char *path, const uint8_t *bytes, const struct manifest_writers *w,
-                 uint32_t n_shards, struct writersfile *head_out, struct embd__error *e)
+static int check(const char *directory, const char *name, const uint8_t *bytes,
+                 const struct manifest_writers *w, uint32_t n_shards, struct writersfile *head_out,
+                 struct embd__error *e)
 {
     struct embd__error inner = {0};
-    uint64_t xxh3 = XXH3_64bits(bytes, (size_t)w->bytes);
-    if (xxh3 != w->xxh3)
-        return embd__error_set(e, EMBD_CORRUPT,
-                               "%s: has the checksum %016" PRIx64 ", the manifest says %016" PRIx64,
-                               path, xxh3, w->xxh3);
     if (embd__writersfile_read(bytes, w->bytes, head_out, &inner))
-        return embd__error_set(e, inner.status, "%s: %s", path, inner.text);
+        return embd__error_set(e, inner.status, "%s/%s: %s", directory, name, inner.text);
     if (head_out->shard != w->shard || head_out->n_shards != n_shards)
         return embd__error_set(e, EMBD_CORRUPT,
-                               "%s: is of shard %" PRIu32 " of %" PRIu32
+                               "%s/%s: is of shard %" PRIu32 " of %" PRIu32
                                ", the manifest says %" PRIu32 " of %" PRIu32,
-                               path, head_out->shard, head_out->n_shards, w->shard, n_shards);
+                               directory, name, head_out->shard, head_out->n_shards, w->shard,
+                               n_shards);
     return EMBD_OK;
 }
 
@@ -59,25 +54,15 @@ static int check(const char *path, const uint8_t *bytes, const struct manifest_w
 static uint8_t *read_file(const struct dump_share *share, const struct manifest_writers *w,
                           struct writersfile *head_out, struct embd__error *e)
 {
-    struct plain_file file;
     char name[WRITERSFILE_NAME];
-    uint8_t *bytes = NULL;
     embd__writersfile_name(name, w->shard);
-    if (embd__plain_open(&file, share->path, name, e))
-        return NULL;
-    if (file.bytes != w->bytes)
-        embd__error_set(e, EMBD_CORRUPT, "%s: has %" PRIu64 " bytes, the manifest says %" PRIu64,
-                        file.path, file.bytes, w->bytes);
-    else if (!(bytes = malloc((size_t)w->bytes + 1)))
-        embd__error_set(e, EMBD_NO_MEMORY, "%s: no memory for its %" PRIu64 " bytes", file.path,
-                        w->bytes);
-    else if (embd__plain_read(&file, 0, bytes, w->bytes, e) == EMBD_OK)
-        check(file.path, bytes, w, share->manifest.n_shards, head_out, e);
-    embd__plain_close(&file);
-    if (e->status == EMBD_OK)
-        return bytes;
-    free(bytes);
-    return NULL;
+    uint8_t *bytes = embd__plain_load(share->path, name, w->bytes, w->xxh3, e);
+    if (bytes != NULL &&
+        check(share->path, name, bytes, w, share->manifest.n_shards, head_out, e) != EMBD_OK) {
+        free(bytes);
+        bytes = NULL;
+    }
+    return bytes;
 }
 
 int embd__streams_verify(const struct dump_share *share, struct embd__error *e)
