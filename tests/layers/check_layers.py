@@ -21,6 +21,8 @@ FILES = {"fcntl.h", "unistd.h", "dirent.h", "sys/stat.h", "sys/mman.h", "sys/uio
 MESSAGES = {"msgpack.h"}
 LOOP = {"uv.h"}
 
+SHARD = {"server/shard", "server/shard/figures", "server/shard/rounds", "server/shard/snapshot"}
+
 # folder: (folders it may include from, besides itself, system headers it may not include).
 # The longest folder that a file lies under decides.
 RULES = {
@@ -36,16 +38,21 @@ RULES = {
     "client/examples": ({"include"}, NETWORK | MESSAGES),
     "client/examples/fm": ({"include", "client/examples"}, NETWORK | MESSAGES),
     "client/examples/dlrm": ({"include", "client/examples", "client/examples/fm"}, NETWORK | MESSAGES),
-    "server": ({"include", "proto", "tls", "server/net", "server/shard", "server/store", "server/log",
-                "server/access", "server/journal", "server/member", "server/files"}, MESSAGES),
+    "server": ({"include", "proto", "tls", "server/net", "server/net/http", "server/shard", "server/store",
+                "server/log", "server/access", "server/journal", "server/member", "server/files"}, MESSAGES),
     "server/member": ({"include", "proto", "server/log"}, NETWORK | MESSAGES),
     "server/access": ({"include", "proto"}, NETWORK | THREADS | CLOCKS | MESSAGES),
     "server/log": ({"include"}, NETWORK | MESSAGES),
-    "server/net": ({"include", "proto", "tls", "server/shard", "server/log", "server/access"}, MESSAGES),
+    "server/net": ({"include", "proto", "tls", *SHARD, "server/log", "server/access"}, MESSAGES),
+    "server/net/http": ({"include", "proto", "server/net", *SHARD, "server/log"}, MESSAGES),
     "server/journal": ({"include", "proto"}, NETWORK | MESSAGES),
     "server/files": ({"include", "proto"}, NETWORK | CLOCKS | MESSAGES),
-    "server/shard": ({"include", "proto", "server/store", "server/log", "server/access", "server/journal", "server/files"},
-                     NETWORK | THREADS | MESSAGES),
+    "server/shard": ({*SHARD, "include", "proto", "server/store", "server/log", "server/access", "server/journal",
+                      "server/files"}, NETWORK | THREADS | MESSAGES),
+    "server/shard/figures": ({*SHARD, "include", "proto", "server/store"}, NETWORK | THREADS | FILES | MESSAGES),
+    "server/shard/rounds": ({*SHARD, "include", "proto", "server/store"}, NETWORK | THREADS | FILES | MESSAGES),
+    "server/shard/snapshot": ({*SHARD, "include", "proto", "server/store", "server/log", "server/journal", "server/files"},
+                              NETWORK | THREADS | MESSAGES),
     "server/store": ({"include", "proto"}, NETWORK | THREADS | CLOCKS | FILES | MESSAGES),
     "server/store/host": ({"include", "proto", "server/store"},
                           NETWORK | THREADS | CLOCKS | (FILES - {"sys/mman.h", "unistd.h"}) | MESSAGES),

@@ -1,5 +1,5 @@
 /* report.c - the figures of a shard and of its tables, in base units that their names tell.
- * proto/PROTOCOL.md explains each; server/net/http_metrics.c names each for Prometheus. */
+ * proto/PROTOCOL.md explains each; server/net/http/http_metrics.c names each for Prometheus. */
 #include "report.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
 /* report.h - all figures of a shard at one moment, copied out for whoever shows them: the answer to
- * `stats` (stats.c), the metrics and the status page (server/net/http_*.c).
+ * `stats` (stats.c), the metrics and the status page (server/net/http/).
  *
  * One list of names serves them all; a name's end tells its unit. Taken on the shard's thread; what
  * was taken is the taker's and points to nothing of the shard. */
