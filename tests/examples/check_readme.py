@@ -1,5 +1,5 @@
 """README.md keeps up with the sources: its C block is client/examples/readme.c, and its tables name every setting of the
-server and every command of embctl."""
+server and every command of embctl. Links of all pages in the tree lead to files and headings that are there."""
 
 import pathlib
 import re
@@ -47,9 +47,35 @@ def command_offences():
             yield f"README.md, embctl: `{words}` is missing ({name})"
 
 
+def pages():
+    for path in sorted(ROOT.rglob("*.md")):
+        if not any(part == "build" or part.startswith(".") for part in path.relative_to(ROOT).parts):
+            yield path
+
+
+def anchors(page):
+    """What a heading is called in a link: small letters, hyphens for spaces, and no other punctuation."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\s-]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+def link_offences():
+    """Links to other sites are theirs."""
+    for page in pages():
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            if "://" in link:
+                continue
+            name, _, anchor = link.partition("#")
+            target = page.parent / name if name else page
+            if not target.exists():
+                yield f"{page.relative_to(ROOT)}: {link}: there is no such file"
+            elif anchor and anchor not in anchors(target):
+                yield f"{page.relative_to(ROOT)}: {link}: there is no such heading"
+
+
 def main():
-    offences = [*example_offences(), *setting_offences(), *command_offences()]
-    print("\n".join(offences) or "README.md: no offence")
+    offences = [*example_offences(), *setting_offences(), *command_offences(), *link_offences()]
+    print("\n".join(offences) or "README.md and the links of all pages: no offence")
     return 1 if offences else 0
 
 
