@@ -1,12 +1,10 @@
 /* identity.c - see identity.h. */
 #include "identity.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "secret.h"
 
 #define TOKEN_MAX 256u /* as a server takes it */
 
@@ -33,19 +31,12 @@ static int take_token(const char *text, size_t n, const char *from, struct ident
                               : embd__error_set(e, EMBD_NO_MEMORY, "no memory for a token");
 }
 
-static int read_token(int fd, const char *path, struct identity *out, struct embd__error *e)
+static int read_token(const char *path, struct identity *out, struct embd__error *e)
 {
-    char text[TOKEN_MAX + 3];
-    struct stat found;
-    if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && (found.st_mode & S_IRWXO) != 0)
-        return embd__error_set(e, EMBD_INVALID,
-                               "%.200s: has mode %04o; a token is for its owner, expected 0600",
-                               path, (unsigned)(found.st_mode & 07777));
-    ssize_t n = read(fd, text, sizeof text);
-    if (n < 0)
-        return embd__error_set(e, EMBD_INVALID, "%.200s: cannot read the token: %s", path,
-                               strerror(errno));
-    return take_token(text, (size_t)n, path, out, e);
+    char text[TOKEN_MAX + 4];
+    size_t n;
+    int status = embd__secret_read(path, "token", text, sizeof text, &n, e);
+    return status == EMBD_OK ? take_token(text, n, path, out, e) : status;
 }
 
 static int open_token(const embd_options *options, struct identity *out, struct embd__error *e)
@@ -56,13 +47,7 @@ static int open_token(const embd_options *options, struct identity *out, struct 
     const char *token = option_or(options->token, "EMBD_TOKEN");
     if (path == NULL)
         return token == NULL ? EMBD_OK : take_token(token, strlen(token), "the token", out, e);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0)
-        return embd__error_set(e, EMBD_INVALID, "%.200s: cannot open the token: %s", path,
-                               strerror(errno));
-    int status = read_token(fd, path, out, e);
-    close(fd);
-    return status;
+    return read_token(path, out, e);
 }
 
 int embd__identity_open(const embd_options *options, struct identity *out, struct embd__error *e)

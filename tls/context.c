@@ -3,12 +3,11 @@
  * What can fail: a file that is not there, is no PEM, or does not fit the others; the sentence
  * names it and gives OpenSSL's reason. A key with a passphrase is refused: there is nobody to ask.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "context.h"
+#include "secret.h"
 
 static int refuse(const char *path, const char *what, struct embd__error *e)
 {
@@ -30,19 +29,6 @@ static int no_passphrase(char *out, int bytes, int rwflag, void *arg)
     return 0;
 }
 
-static int check_key_file(const char *path, struct embd__error *e)
-{
-    struct stat found;
-    if (stat(path, &found) != 0)
-        return embd__error_set(e, EMBD_INVALID, "%.200s: cannot read the key: %s", path,
-                               strerror(errno));
-    if ((found.st_mode & S_IRWXO) != 0)
-        return embd__error_set(e, EMBD_INVALID,
-                               "%.200s: has mode %04o; a key is for its owner, expected 0600", path,
-                               (unsigned)(found.st_mode & 07777));
-    return EMBD_OK;
-}
-
 /* Own certificate and key. */
 static int take_identity(SSL_CTX *ssl, const struct tls_files *files, struct embd__error *e)
 {
@@ -54,7 +40,7 @@ static int take_identity(SSL_CTX *ssl, const struct tls_files *files, struct emb
                                files->cert != NULL ? "key" : "certificate");
     if (SSL_CTX_use_certificate_chain_file(ssl, files->cert) != 1)
         return refuse(files->cert, "no certificate can be read", e);
-    if (check_key_file(files->key, e) != EMBD_OK)
+    if (embd__secret_check(files->key, "key", e) != EMBD_OK)
         return e->status;
     if (SSL_CTX_use_PrivateKey_file(ssl, files->key, SSL_FILETYPE_PEM) != 1)
         return refuse(files->key, "no key can be read, or it is not that of the certificate", e);

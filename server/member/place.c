@@ -1,12 +1,9 @@
 /* place.c - "etcd://10.0.0.1:2379,10.0.0.2:2379/shop", and who asks there. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "etcd.h"
+#include "secret.h"
 
 #define SCHEME "etcd://"
 
@@ -64,31 +61,13 @@ static int take_login(const char *text, const char *path, struct etcd_login *out
     return EMBD_OK;
 }
 
-static int read_line(int fd, const char *path, struct etcd_login *out, struct embd__error *e)
-{
-    char text[2 * ETCD_NAME_BYTES + 4];
-    struct stat found;
-    if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && (found.st_mode & S_IRWXO) != 0)
-        return embd__error_set(e, EMBD_INVALID,
-                               "%.200s: has mode %04o; a password is for its owner, expected 0600",
-                               path, (unsigned)(found.st_mode & 07777));
-    ssize_t n = read(fd, text, sizeof text - 1);
-    if (n < 0)
-        return embd__error_set(e, EMBD_INVALID, "%.200s: cannot be read: %s", path,
-                               strerror(errno));
-    text[n] = '\0';
-    int status = take_login(text, path, out, e);
-    explicit_bzero(text, sizeof text);
-    return status;
-}
-
 int etcd_login_read(const char *path, struct etcd_login *out, struct embd__error *e)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0)
-        return embd__error_set(e, EMBD_INVALID, "%.200s: cannot be opened: %s", path,
-                               strerror(errno));
-    int status = read_line(fd, path, out, e);
-    close(fd);
+    char text[2 * ETCD_NAME_BYTES + 4];
+    size_t n;
+    int status = embd__secret_read(path, "password", text, sizeof text, &n, e);
+    if (status == EMBD_OK)
+        status = take_login(text, path, out, e);
+    explicit_bzero(text, sizeof text);
     return status;
 }

@@ -40,7 +40,7 @@ RULES = {
     "client/examples/dlrm": ({"include", "client/examples", "client/examples/fm"}, NETWORK | MESSAGES),
     "server": ({"include", "proto", "tls", "server/net", "server/net/http", "server/shard", "server/store",
                 "server/log", "server/access", "server/journal", "server/member", "server/files"}, MESSAGES),
-    "server/member": ({"include", "proto", "server/log"}, NETWORK | MESSAGES),
+    "server/member": ({"include", "proto", "tls", "server/log"}, NETWORK | MESSAGES),
     "server/access": ({"include", "proto"}, NETWORK | THREADS | CLOCKS | MESSAGES),
     "server/log": ({"include"}, NETWORK | MESSAGES),
     "server/net": ({"include", "proto", "tls", *SHARD, "server/log", "server/access"}, MESSAGES),

@@ -1,0 +1,16 @@
+/* secret.h - files that hold a secret: a key, a token, a password. One that everybody on the machine
+ * may look into is none, and is refused. Pipes, which a shell makes of a command, are taken. */
+#ifndef EMBD_SECRET_H
+#define EMBD_SECRET_H
+
+#include "errors.h"
+
+/* Whether the file may hold one: EMBD_INVALID names it, what it was to hold and why not. */
+int embd__secret_check(const char *path, const char *what, struct embd__error *e);
+
+/* At most size - 1 bytes of it, and a zero behind them. EMBD_INVALID as above. The caller clears what
+ * it no longer needs. */
+int embd__secret_read(const char *path, const char *what, char *out, size_t size, size_t *n_out,
+                      struct embd__error *e);
+
+#endif
