@@ -26,21 +26,25 @@ enum {
       "Address of the first shard (127.0.0.1:7700); the next ones take the ports that follow. "    \
       "Port 0: each "                                                                              \
       "shard takes a free port and prints it")                                                     \
+    X(ADVERTISE, "advertise", IN_FLAGS | IN_TOP | IN_SERVER, "HOST",                               \
+      "Name or address by which clients reach this server (that of --listen)")                     \
+    X(CLUSTER_NAME_FLAG, "cluster_name", IN_FLAGS, "NAME", "Name of the cluster (embd)")           \
     X(SHARDS, "shards", IN_FLAGS | IN_TOP | IN_SERVER, "N",                                        \
       "Shards of this process, a thread each (1)")                                                 \
+    X(CPUS, "cpus", IN_FLAGS | IN_TOP, "LIST",                                                     \
+      "Pin shard threads to these CPUs in turn: 0,2,3 (not pinned)")                               \
     X(HTTP, "http", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT|off",                                \
-      "Metrics, health and the status page, read only (127.0.0.1:7780, and off where that port is "  \
+      "Metrics, health and the status page, read only (127.0.0.1:7780, and off where that port is "\
       "taken); port 0: a free one, which is printed")                                              \
-    X(STORE, "store", IN_FLAGS | IN_TOP, "NAME", "Where rows live: host, cuda, nccl or auto (auto)") \
+    X(STORE, "store", IN_FLAGS | IN_TOP, "NAME", "Where rows live: host, cuda, nccl or auto (auto)")\
     X(GPU_WAY, "gpu_way", IN_FLAGS | IN_TOP, "WAY",                                                \
       "Store nccl: how GPUs reach each other: peer (their kernels load and store each other's "    \
       "memory), nccl, or auto: the faster one, measured at the start (auto)")                      \
     X(GPU_SUMS, "gpu_sums", IN_FLAGS | IN_TOP, "HOW",                                              \
-      "Store nccl: pooled rows of hash and modulo tables are added key by key, as on one GPU "     \
-      "(exact), or each GPU adds its own and these sums are added in the GPUs' order, which "      \
-      "moves less (partial) (exact)")                                                              \
+      "Store nccl: how pooled rows of hash and modulo tables are added: exact, key by key as on "  \
+      "one GPU, or partial, each GPU its own first, which moves less (exact)")                     \
     X(DATA_DIR, "data_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                  \
-      "Directory for snapshots and journals: tables are durable then. Without it they are in "      \
+      "Directory for snapshots and journals: tables are durable then. Without it they are in "     \
       "memory alone")                                                                              \
     X(ADMIN_DIR, "admin_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                \
       "Directory of the admin sockets PORT.sock ($XDG_RUNTIME_DIR/embd, or /tmp/embd-UID)")        \
@@ -48,16 +52,14 @@ enum {
       "Take admins on TCP too, from this port on, with TLS and a token of the role admin (no)")    \
     X(TLS_CERT, "tls_cert", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                 \
       "Speak TLS 1.3 on TCP ports, with this certificate and its chain (PEM)")                     \
-    X(TLS_KEY, "tls_key", IN_FLAGS | IN_TOP | IN_SERVER, "FILE", "Its key (PEM)")                  \
+    X(TLS_KEY, "tls_key", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                   \
+      "The key of --tls-cert (PEM, mode 0600)")                                                    \
     X(TLS_CLIENT_CA, "tls_client_ca", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                       \
       "Take only clients with a certificate of these authorities (PEM)")                           \
     X(TOKENS, "tokens", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                     \
       "Take only clients with a token of this list: lines of NAME ROLE TABLES sha256:HASH, as "    \
       "embctl token prints them. SIGHUP reads list and certificate again")                         \
-    X(ADVERTISE, "advertise", IN_FLAGS | IN_TOP | IN_SERVER, "HOST",                               \
-      "Name or address by which clients reach this server (that of --listen)")                     \
     X(CLUSTER_NAME, "name", IN_CLUSTER, "NAME", "")                                                \
-    X(CLUSTER_NAME_FLAG, "cluster_name", IN_FLAGS, "NAME", "Name of the cluster (embd)")           \
     X(ETCD, "etcd", IN_CLUSTER, "etcd://HOST:PORT[,...]/PREFIX", "")                               \
     X(ETCD_LEASE, "etcd_lease", IN_CLUSTER, "SECONDS", "")                                         \
     X(ETCD_CA, "etcd_ca", IN_CLUSTER, "FILE", "")                                                  \
@@ -65,8 +67,6 @@ enum {
     X(ETCD_KEY, "etcd_key", IN_CLUSTER, "FILE", "")                                                \
     X(ETCD_LOGIN, "etcd_login", IN_CLUSTER, "FILE", "")                                            \
     X(SERVER_NAME, "name", IN_SERVER, "NAME", "")                                                  \
-    X(CPUS, "cpus", IN_FLAGS | IN_TOP, "LIST",                                                     \
-      "Pin shard threads to these CPUs in turn: 0,2,3 (not pinned)")                               \
     X(FRAME_MEMORY, "frame_memory", IN_FLAGS | IN_TOP, "SIZE",                                     \
       "Memory for frames being received, all shards together: bytes, 512M, 2G or a part of RAM "   \
       "(25%)")                                                                                     \
@@ -81,12 +81,14 @@ enum {
       "A connection without TLS handshake or token, where they are asked for, is dropped after "   \
       "this (10)")                                                                                 \
     X(MAX_STRANGERS, "max_strangers", IN_FLAGS | IN_TOP, "N",                                      \
-      "Such connections at once; one more, and the oldest is dropped (256)")                       \
+      "Connections at once that --hello-timeout counts for; one more, and the oldest is dropped "  \
+      "(256)")                                                                                     \
     X(LOG_LEVEL, "log_level", IN_FLAGS | IN_TOP, "LEVEL", "debug, info, warn or error (info)")     \
     X(ACCEPT_JOURNAL_DAMAGE, "accept_journal_damage", IN_FLAGS, NULL,                              \
-      "Start on a journal that is damaged before its end: what follows the damage is dropped, and "  \
+      "Start on a journal that is damaged before its end: what follows the damage is dropped, and "\
       "journal.SHARD.damage in the data directory tells of it. For one start")                     \
-    X(CHECK, "check", IN_FLAGS, NULL, "Read the configuration, say whether it can be used, and exit")  \
+    X(CHECK, "check", IN_FLAGS, NULL,                                                              \
+      "Read the configuration, say whether it can be used, and exit")                              \
     X(READY_FD, "ready_fd", IN_FLAGS, "FD",                                                        \
       "Write the line 'ready' to this descriptor and close it when all shards take requests")
 

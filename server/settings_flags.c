@@ -27,18 +27,29 @@ static const char doc[] =
     "  embd --config shop.yaml --server a\n"
     "  embd --config shop.yaml --server b\n"
     "\n"
-    "Every flag that is not about this one start is also a key of the file, with _ for -; a flag "
-    "wins. Keys of a "
-    "server's entry win over those at the top of the file.\n"
+    "These flags are keys of the file's top too, with _ for -, but for those of one start (--config, "
+    "--server, --check, --ready-fd, --accept-journal-damage). A flag wins over the entry of a server, "
+    "which wins over the top.\n"
     "\n"
     "SIGTERM and SIGINT finish what has begun, for 10 seconds at most; a second one ends at once.\n"
     "Exit status: 0 ended in order, 1 failure, 2 wrong usage or configuration, 3 cannot listen.";
+
+/* What stands above a flag and those that follow it in the list. */
+static const struct {
+    enum setting_id first;
+    const char *text;
+} headings[] = {
+    {SETTING_SERVER, "Cluster and addresses:"}, {SETTING_STORE, "Rows:"},
+    {SETTING_ADMIN_DIR, "Who gets in:"},        {SETTING_FRAME_MEMORY, "Limits:"},
+    {SETTING_LOG_LEVEL, "Running:"},
+};
+#define HEADINGS (sizeof headings / sizeof headings[0])
 
 struct flags {
     struct settings *out;
     const char *path;
     char names[SETTING_COUNT][24];
-    struct argp_option options[SETTING_COUNT + 2];
+    struct argp_option options[SETTING_COUNT + HEADINGS + 2];
 };
 
 static error_t on_option(int key, char *value, struct argp_state *state)
@@ -58,16 +69,28 @@ static error_t on_option(int key, char *value, struct argp_state *state)
     return setting->text != NULL ? 0 : ENOMEM;
 }
 
+static const char *heading_of(enum setting_id id)
+{
+    for (size_t i = 0; i < HEADINGS; i++)
+        if (headings[i].first == id)
+            return headings[i].text;
+    return NULL;
+}
+
 static void list_options(struct flags *flags)
 {
+    static const struct argp_option config = {
+        .name = "config",
+        .key = FLAG_CONFIG,
+        .arg = "FILE",
+        .doc = "Read settings and the cluster's servers from this YAML file"};
     struct argp_option *option = flags->options;
-    *option++ =
-        (struct argp_option){.name = "config",
-                             .key = FLAG_CONFIG,
-                             .arg = "FILE",
-                             .doc = "Read settings and the cluster's servers from this YAML file"};
     for (int i = 0; i < SETTING_COUNT; i++) {
         const struct setting_kind *kind = &setting_kinds[i];
+        if (heading_of(i) != NULL)
+            *option++ = (struct argp_option){.doc = heading_of(i)};
+        if (i == SETTING_SERVER)
+            *option++ = config;
         if ((kind->where & IN_FLAGS) == 0)
             continue;
         snprintf(flags->names[i], sizeof flags->names[i], "%s", kind->key);
@@ -84,6 +107,7 @@ int settings_flags_read(int argc, char **argv, struct settings *out, const char 
     struct flags flags = {.out = out};
     list_options(&flags);
     struct argp argp = {.options = flags.options, .parser = on_option, .doc = doc};
+    setenv("ARGP_HELP_FMT", "no-dup-args-note", 0); /* a note on short options that helps nobody */
     argp_program_version = "embd " EMBD_VERSION;
     argp_err_exit_status = 2;
     memset(out, 0, sizeof *out);

@@ -333,6 +333,7 @@ int main(int argc, char **argv)
         .clients = 1,
         .shards = 1,
     };
+    setenv("ARGP_HELP_FMT", "no-dup-args-note", 0); /* a note on short options that helps nobody */
     argp_err_exit_status = USAGE;
     argp_program_version_hook = print_version;
     cpu_list_allowed(&options.allowed);

@@ -148,9 +148,9 @@ int command_cluster(int argc, char **argv)
 int command_drain(int argc, char **argv)
 {
     embd_client *client;
-    parse_no_arguments("Asks every server process to finish what it has begun and exit. What "
-                       "tables hold in memory is "
-                       "gone then: take a snapshot or dump first.\v"
+    parse_no_arguments("Asks every server process to finish what it has begun and exit. What tables "
+                       "hold comes back at the next start where they are journaled; of others take "
+                       "a snapshot or dump first.\v" NEEDS_ADMINS "\n"
                        "Examples:\n"
                        "  embctl snapshot before-upgrade && embctl drain",
                        argc, argv);

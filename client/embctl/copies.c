@@ -90,7 +90,7 @@ int command_snapshot(int argc, char **argv)
                                             "with rows on GPUs until they are written.\v"
                                             "NAME has 1 to 63 of a-z, 0-9, '-' and '_', and begins "
                                             "with a letter or digit. The servers need "
-                                            "a data directory (embd --data-dir).\n"
+                                            "a data directory (embd --data-dir). " NEEDS_ADMINS
                                             "\n"
                                             "Examples:\n"
                                             "  embctl snapshot nightly-2024-05-01\n"
@@ -161,9 +161,7 @@ int command_dump(int argc, char **argv)
                "counters and definitions, as one consistent cut.\v"
                "Pushes wait while it runs; 'pushes_waited_us' says for how long. DIR appears when "
                "it is complete and "
-               "synced to disk; until then it is DIR.tmp-PID. Needs the admin sockets of all "
-               "shards, so it runs on "
-               "the servers' host.\n"
+               "synced to disk; until then it is DIR.tmp-PID. " NEEDS_ADMINS
                "\n"
                "Examples:\n"
                "  embctl dump items ./items-monday\n"
@@ -206,7 +204,7 @@ int command_load(int argc, char **argv)
                "damaged, or when a table exists that is not "
                "empty or has another definition. A snapshot that "
                "several server processes wrote is loaded from one "
-               "directory that holds theirs as sub-directories.\n"
+               "directory that holds theirs as sub-directories. " NEEDS_ADMINS
                "\n"
                "Examples:\n"
                "  embctl load ./everything\n"

@@ -28,6 +28,11 @@ struct command {
     const struct command *group; /* ends with a NULL name; NULL for a command */
 };
 
+/* For --help of those that ask every shard's admin listener. */
+#define NEEDS_ADMINS                                                                               \
+    "Asks the admin listeners of all shards: it runs on the servers' host, or anywhere where they " \
+    "have admin_listen.\n"
+
 /* All of them; ends with a NULL name. */
 extern const struct command all_commands[];
 

@@ -39,8 +39,6 @@ const struct command all_commands[] = {
     {"top", "What shards and tables do now, live", command_top, NULL},
     {"hot", "The keys of a table that are asked for most", command_hot, NULL},
     {"trace", "Where the time of single requests went", command_trace, NULL},
-    {"shard", "List shards, drain one", NULL, shard_commands},
-    {"wait", "Wait until every shard is ready", command_wait, NULL},
     {"table", "List, describe, create and drop tables", NULL, table_commands},
     {"get", "Show the rows of keys", command_get, NULL},
     {"delete", "Erase keys and their rows", command_delete, NULL},
@@ -49,10 +47,12 @@ const struct command all_commands[] = {
     {"dump", "Copy tables into a directory here", command_dump, NULL},
     {"load", "Fill a cluster from a dump or snapshot directory", command_load, NULL},
     {"verify", "Check a dump or snapshot directory", command_verify, NULL},
-    {"export", "Write a table as a model folder of another system", command_export, NULL},
-    {"import", "Fill tables from model folders of another system", command_import, NULL},
     {"inspect", "Show what a dump, snapshot or model folder holds", command_inspect, NULL},
     {"blobs", "List or show the files that a trainer gave to a snapshot", command_blobs, NULL},
+    {"export", "Write a table as a model folder of HugeCTR", command_export, NULL},
+    {"import", "Fill tables from model folders of HugeCTR", command_import, NULL},
+    {"shard", "List shards, drain one", NULL, shard_commands},
+    {"wait", "Wait until every shard is ready", command_wait, NULL},
     {"drain", "Have the servers finish and exit", command_drain, NULL},
     {"config", "Check configuration files", NULL, config_commands},
     {"token", "Make a token for a client", command_token, NULL},
@@ -60,6 +60,14 @@ const struct command all_commands[] = {
     {"completion", "Print a completion script for bash or zsh", command_completion, NULL},
     {"version", "Version of this program", command_version, NULL},
     {0},
+};
+
+/* What stands above a command in the list. */
+static const struct {
+    const char *command, *text;
+} headings[] = {
+    {"ping", "What is going on"},  {"table", "Tables and rows"}, {"snapshot", "Copies"},
+    {"shard", "Servers and clients"}, {"bench", "Tools"},
 };
 
 static const char main_doc[] =
@@ -95,6 +103,13 @@ static int parse_choice(int key, char *arg, struct argp_state *state)
     }
 }
 
+static void print_heading(FILE *out, const char *command)
+{
+    for (size_t i = 0; i < sizeof headings / sizeof headings[0]; i++)
+        if (!strcmp(headings[i].command, command))
+            fprintf(out, " %s\n", headings[i].text);
+}
+
 /* The text before the options of --help: what the group is, and its commands; malloc'd as argp
  * wants it. */
 static char *list_commands(const char *doc, const struct command *group)
@@ -105,8 +120,11 @@ static char *list_commands(const char *doc, const struct command *group)
     if (!out)
         return NULL;
     fprintf(out, "%s\n\nCommands:\n", doc);
-    for (const struct command *c = group; c->name; c++)
+    for (const struct command *c = group; c->name; c++) {
+        if (group == all_commands)
+            print_heading(out, c->name);
         fprintf(out, "  %-10s %s\n", c->name, c->summary);
+    }
     return fclose(out) ? NULL : text;
 }
 
@@ -161,6 +179,7 @@ static void print_version(FILE *out, struct argp_state *state)
 int main(int argc, char **argv)
 {
     setlocale(LC_CTYPE, "");
+    setenv("ARGP_HELP_FMT", "no-dup-args-note", 0); /* a note on short options that helps nobody */
     argp_err_exit_status = EXIT_USAGE;
     argp_program_version_hook = print_version;
     static char name[] = "embctl";

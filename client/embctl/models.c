@@ -171,8 +171,7 @@ int command_export(int argc, char **argv)
             "emb_vector and, with partition = slot, slot_id; with --optimizer-state also the file "
             "PREFIX<I>_opt_sparse_<N>.model. One consistent cut; pushes wait until its rows are written.\v"
             "Rows are ordered by GPU (slot % N with partition = slot, else key % N), slot and key, "
-            "unsigned: the same bytes from any number of shards. Values are f32. Needs the admin "
-            "sockets of all shards, so it runs on the servers' host.\n"
+            "unsigned: the same bytes from any number of shards. Values are f32. " NEEDS_ADMINS
             "\n"
             "Examples:\n"
             "  embctl export items ./wdl --iteration 2000\n"

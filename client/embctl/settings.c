@@ -2,6 +2,7 @@
  *
  * Options are only collected while they are parsed; settings_apply sets the fields in the end,
  * those first that reset others. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,16 +26,20 @@ static const struct argp_option options[] = {
      "uniform, uniform_slot, normal or constant (default: uniform, -0.05 to 0.05)", 0},
     {"seed", OPTION_FIRST + 9, "N", 0, "Of the first values (default: 0)", 0},
     {"capacity", OPTION_FIRST + 10, "ROWS", 0,
-     "Rows per shard there is room for (default: 0, none)", 0},
+     "Rows per shard there is room for at once; --on-full says what comes then (default: 0)", 0},
     {"on-full", OPTION_FIRST + 11, "NAME", 0,
-     "Beyond the capacity: grow, error, evict_lru, evict_lfu or evict_ttl (default: grow)", 0},
+     "Beyond the capacity: grow, error, or rows of other keys go: evict_lru, evict_lfu or evict_ttl (default: grow)", 0},
     {"admit-after", OPTION_FIRST + 12, "N", 0,
-     "Requests with a key before it gets a row (default: 1)", 0},
+     "A key gets a row in the N-th request that would create it (default: 0, the first)", 0},
     {"create-on", OPTION_FIRST + 13, "NAME", 0,
      "push or pull: which requests make rows (default: push)", 0},
     {"ttl", OPTION_FIRST + 14, "N", 0,
      "evict_ttl: pushes of the table after which a row none of them named may go", 0},
-    {"set", OPTION_FIRST + 15, "FIELD=VALUE", 0,
+    {"durability", OPTION_FIRST + 15, "NAME", 0,
+     "What a push survives: snapshot, buffered (the server's death), durable (a power cut), or auto: "
+     "durable where servers have a data directory (default: auto)",
+     0},
+    {"set", OPTION_FIRST + 16, "FIELD=VALUE", 0,
      "Any field of the definition, as 'table describe' names it", 0},
     {0},
 };
@@ -42,7 +47,7 @@ static const struct argp_option options[] = {
 static const char *const fields[] = {"dim",         "slots",     "slot_sizes", "partition",
                                      "combiner",    "dtype",     "optimizer",  "optimizer.lr",
                                      "initializer", "seed",      "capacity",   "on_full",
-                                     "admit_after", "create_on", "ttl"};
+                                     "admit_after", "create_on", "ttl",        "durability"};
 #define N_FIELDS (sizeof fields / sizeof fields[0])
 _Static_assert(sizeof options / sizeof options[0] == N_FIELDS + 2,
                "a field for every option but --set");
@@ -86,6 +91,14 @@ static bool sets_kind(const struct setting *s)
            !strcmp(s->field, "on_full");
 }
 
+static bool is_set(const struct settings *s, const char *field)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (!strcmp(s->list[i].field, field))
+            return true;
+    return false;
+}
+
 int settings_apply(const struct settings *s, const char *name, embd_schema *schema,
                    uint64_t *storage, char *why, size_t why_bytes)
 {
@@ -96,6 +109,10 @@ int settings_apply(const struct settings *s, const char *name, embd_schema *sche
             if (sets_kind(&s->list[i]) == (kinds == 1))
                 status = embd_schema_set(schema, s->list[i].field, s->list[i].value, storage, why,
                                          why_bytes);
+    if (status == EMBD_OK && schema->dim == 0 && !is_set(s, "dim")) {
+        snprintf(why, why_bytes, "a table needs --dim N, the columns of its rows");
+        return EMBD_INVALID;
+    }
     return status ? status : embd_schema_check(schema, why, why_bytes);
 }
 

@@ -63,7 +63,8 @@ int command_shard_list(int argc, char **argv)
         "\n"
         "Examples:\n"
         "  embctl shard list\n"
-        "  embctl shard list -o json | jq -r '.shards[] | select(.state==\"silent\").address'",
+        "  embctl shard list -o json |\n"
+        "      jq -r '.shards[] | select(.state == \"silent\").address'",
         argc, argv);
     int code = connect_servers(&client);
     if (code)
@@ -117,9 +118,10 @@ int command_shard_drain(int argc, char **argv)
         .parser = parse_shard,
         .args_doc = "SHARD",
         .doc = "Asks the server process that a shard belongs to to finish what it has begun and "
-               "exit; its other shards end with it. What their tables hold in memory is gone "
-               "then: take a snapshot or dump first.\v"
-               "Needs the shard's admin socket, so it runs on its host.\n"
+               "exit; its other shards end with it. What their tables hold comes back at the next "
+               "start where they are journaled; of others take a snapshot or dump first.\v"
+               "Asks the shard's admin listener: it runs on its host, or anywhere where it has "
+               "admin_listen.\n"
                "\n"
                "Examples:\n"
                "  embctl shard drain 2"};

@@ -150,8 +150,8 @@ int command_token(int argc, char **argv)
             "\n"
             "Examples:\n"
             "  embctl token ranker reader --tables ads_,user_ >>/etc/embd/tokens\n"
-            "  embctl token nightly trainer -f /run/secrets/embd >>/etc/embd/tokens && "
-            "systemctl reload embd"};
+            "  embctl token nightly trainer -f /run/secrets/embd >>/etc/embd/tokens\n"
+            "  systemctl reload embd"};
     struct token_arguments a = {.tables = "*"};
     unsigned char random[RANDOM_BYTES], digest[SHA256_DIGEST_LENGTH];
     char text[TEXT_BYTES] = "embd_", path[EMBD_NAME_MAX + sizeof ".token"];

@@ -9,6 +9,7 @@ void startup_parse(const struct argp_option *flags, argp_parser_t take_flag, con
                    int argc, char **argv, void *settings)
 {
     const struct argp parser = {flags, take_flag, NULL, doc, NULL, NULL, NULL};
+    setenv("ARGP_HELP_FMT", "no-dup-args-note", 0); /* a note on short options that helps nobody */
     argp_err_exit_status = 2;
     argp_parse(&parser, argc, argv, 0, NULL, settings);
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -172,6 +172,9 @@ def case_exit_codes_and_help():
     embctl(None, "table", "create", "t", "--dim", "many", code=REFUSED, says="many")
     embctl(None, "table", "create", "T!", "--dim", "4", code=REFUSED, says="T!")
     embctl(None, "table", "create", "t", "--set", "colour=red", code=REFUSED, says="colour")
+    embctl(None, "table", "create", "t", "--lr", "0.1", code=REFUSED, says="needs --dim N")
+    embctl(None, "table", "create", "t", "--dim", "0", code=REFUSED, says="'dim' is 0")
+    embctl(None, "table", "create", "t", "--dim", "1", "--durability", "perhaps", code=REFUSED, says="perhaps")
     embctl(None, "table", "create", "t", "--set", "dim", code=USAGE, says="FIELD=VALUE")
     version = embctl(None, "version").split()
     assert version == embctl(None, "--version").split() and version[0] == "embctl"
