@@ -2,211 +2,21 @@
  * to end.
  *
  * The happy path: config_read, listeners of all shards (so that all ports are known), shards and
- * threads, the line "listening" for each on stdout; "ready" when their journals are replayed; then signals. SIGTERM, SIGINT and the
- * admin method `drain` have every loop finish what has begun; when all threads have ended, so does
- * the process.
- *
- * The main thread runs a small loop of its own for signals, for the end of the others, and for the
- * HTTP port. */
-#include <signal.h>
+ * threads, the line "listening" for each on stdout; then running.c, until all threads have ended. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include "config.h"
-#include "http.h"
-#include "loop.h"
-#include "member.h"
-#include "notify.h"
-#include "places.h"
+#include "process.h"
 
-enum { PATIENCE_MS = 5000 };
-enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_BIND = 3 };
-
-struct process {
-    struct config config;
-    const struct store_ops *store;
-    struct frame_budget budget;
-    struct loop **loops; /* [n], one per shard of this process */
-    uint32_t n, n_started;
-    struct places places;
-    struct keys keys;
-    struct member *member; /* of a cluster in etcd; NULL: it is in the file */
-    struct member_server *member_servers;
-    struct http *http; /* NULL: off */
-    struct http_process http_process;
-    uv_loop_t uv;
-    uv_signal_t on_term, on_int, on_hup;
-    uv_timer_t watchdog;
-    uint64_t *beats; /* [n], of the loops, when the watchdog last looked */
-    uv_async_t news; /* from the shards' threads: */
-    atomic_bool drain_asked;
-    atomic_uint n_ended, n_loaded;
-    atomic_uint n_failed;       /* to load: the first of them says why */
-    atomic_bool has_why;        /* it has said: */
-    struct embd__error why;
-    uv_timer_t patience;        /* of the service manager, while shards load */
-    int exit_code;
-    bool was_signalled, is_ready;
-};
-
-static const struct config_server *self(const struct process *p)
-{
-    return &p->config.servers[p->config.self];
-}
-
-static int fail(int exit_code, const struct embd__error *e)
+int process_fail(int exit_code, const struct embd__error *e)
 {
     fprintf(stderr, "embd: %s\n", e->text);
     return exit_code;
 }
 
-/* ---- ending ---- */
-
-static void drain_all(struct process *p)
-{
-    for (uint32_t i = 0; i < p->n_started; i++)
-        loop_drain(p->loops[i]);
-}
-
-/* The admin method; on a shard's thread, perhaps while others still start. */
-static void on_drain(void *arg)
-{
-    struct process *p = arg;
-    atomic_store(&p->drain_asked, true);
-    uv_async_send(&p->news);
-}
-
-/* Last act of each shard's thread. */
-static void on_loop_end(void *arg)
-{
-    struct process *p = arg;
-    atomic_fetch_add(&p->n_ended, 1);
-    uv_async_send(&p->news);
-}
-
-/* A shard's journal is replayed, or cannot be; on its thread. */
-static void on_loaded(void *arg, const struct embd__error *e)
-{
-    struct process *p = arg;
-    if (e->status == EMBD_OK) {
-        atomic_fetch_add(&p->n_loaded, 1);
-    } else if (atomic_fetch_add(&p->n_failed, 1) == 0) {
-        p->why = *e;
-        atomic_store(&p->has_why, true);
-    }
-    uv_async_send(&p->news);
-}
-
-static void be_ready(struct process *p);
-
-static void on_news(uv_async_t *async)
-{
-    struct process *p = async->data;
-    if (atomic_exchange(&p->has_why, false)) {
-        p->exit_code = fail(EXIT_FAILED, &p->why);
-        drain_all(p);
-    }
-    if (!p->is_ready && atomic_load(&p->n_loaded) == p->n)
-        be_ready(p);
-    if (atomic_load(&p->n_ended) == p->n_started)
-        uv_stop(&p->uv);
-    else if (atomic_exchange(&p->drain_asked, false))
-        drain_all(p);
-}
-
-static void on_signal(uv_signal_t *handle, int number)
-{
-    struct process *p = handle->data;
-    if (p->was_signalled)
-        _exit(EXIT_FAILED);
-    p->was_signalled = true;
-    log_event(LOG_INFO, "signal", "number=%d", number);
-    notify_send("STOPPING=1");
-    drain_all(p);
-}
-
-/* ---- other keys ---- */
-
-/* Certificates and tokens are read again; where one cannot be, those before stay. */
-static void on_hangup(uv_signal_t *handle, int number)
-{
-    struct process *p = handle->data;
-    struct embd__error e = {0};
-    struct keys next;
-    (void)number;
-    notify_reloading();
-    if (keys_open(&p->config.key_files, &next, &e) != EMBD_OK) {
-        log_event(LOG_ERROR, "keys_not_reloaded", "why=\"%s\"", e.text);
-        notify_send("READY=1");
-        return;
-    }
-    for (uint32_t i = 0; i < p->n_started; i++)
-        if (loop_rekey(p->loops[i], &next, &e) != EMBD_OK)
-            log_event(LOG_ERROR, "keys_not_reloaded", "why=\"%s\"", e.text);
-    keys_drop(&p->keys);
-    p->keys = next;
-    log_event(LOG_INFO, "keys_reloaded", "tls=%s tokens=%u", next.tls != NULL ? "yes" : "no",
-              next.access != NULL ? access_count(next.access) : 0);
-    notify_send("READY=1");
-}
-
-/* ---- the service manager ---- */
-
-/* The process is alive when all its shards are: each has turned since the last look. */
-static void on_watchdog(uv_timer_t *timer)
-{
-    struct process *p = timer->data;
-    bool all_turn = true;
-    for (uint32_t i = 0; i < p->n_started; i++) {
-        uint64_t beats = loop_beats(p->loops[i]);
-        all_turn = all_turn && beats != p->beats[i];
-        p->beats[i] = beats;
-    }
-    if (all_turn)
-        notify_send("WATCHDOG=1");
-}
-
-static void start_watchdog(struct process *p)
-{
-    unsigned every_ms = notify_watchdog_ms();
-    p->beats = calloc(p->n, sizeof *p->beats);
-    if (every_ms > 0 && p->beats != NULL)
-        uv_timer_start(&p->watchdog, on_watchdog, every_ms, every_ms);
-}
-
-/* A long journal takes longer than a start may take by default. */
-static void on_patience(uv_timer_t *timer)
-{
-    (void)timer;
-    notify_send("EXTEND_TIMEOUT_USEC=30000000");
-}
-
-static void close_handle(uv_handle_t *handle, void *arg)
-{
-    (void)arg;
-    if (!uv_is_closing(handle))
-        uv_close(handle, NULL);
-}
-
 /* ---- opening ---- */
-
-static int open_main_loop(struct process *p)
-{
-    if (uv_loop_init(&p->uv) < 0 || uv_async_init(&p->uv, &p->news, on_news) < 0 ||
-        uv_signal_init(&p->uv, &p->on_term) < 0 || uv_signal_init(&p->uv, &p->on_int) < 0 ||
-        uv_signal_init(&p->uv, &p->on_hup) < 0 || uv_timer_init(&p->uv, &p->watchdog) < 0 ||
-        uv_timer_init(&p->uv, &p->patience) < 0)
-        return EXIT_FAILED;
-    p->news.data = p->on_term.data = p->on_int.data = p->on_hup.data = p->watchdog.data = p->patience.data = p;
-    uv_signal_start(&p->on_term, on_signal, SIGTERM);
-    uv_signal_start(&p->on_int, on_signal, SIGINT);
-    uv_signal_start(&p->on_hup, on_hangup, SIGHUP);
-    signal(SIGPIPE, SIG_IGN);
-    return EXIT_OK;
-}
 
 /* As many descriptors as are allowed: connections are bounded by limits of their own. */
 static void raise_descriptor_limit(void)
@@ -220,7 +30,7 @@ static void raise_descriptor_limit(void)
 
 static int open_listeners(struct process *p, struct embd__error *e)
 {
-    const struct config_server *server = self(p);
+    const struct config_server *server = process_self(p);
     const struct config *config = &p->config;
     if (admin_dir_prepare(server->admin_dir, e) != EMBD_OK)
         return EXIT_CANNOT_BIND;
@@ -232,8 +42,8 @@ static int open_listeners(struct process *p, struct embd__error *e)
             .limits = config->limits,
             .budget = &p->budget,
             .cpu = config->n_cpus > 0 ? config->cpus[i % config->n_cpus] : -1,
-            .on_loaded = on_loaded,
-            .on_end = on_loop_end,
+            .on_loaded = running_on_loaded,
+            .on_end = running_on_end,
             .arg = p,
         };
         struct listen_address admin = server->admin;
@@ -276,11 +86,11 @@ static int start_http(struct process *p, struct embd__error *e)
     p->http_process = (struct http_process){
         .cluster_name = p->config.cluster_name,
         .n_shards = p->n,
-        .first_shard = self(p)->first_shard,
+        .first_shard = process_self(p)->first_shard,
         .n_cluster_shards = p->config.n_shards,
     };
     int status = http_start(p->http, &p->http_process, p->loops,
-                            p->places.addresses + self(p)->first_shard, e);
+                            p->places.addresses + process_self(p)->first_shard, e);
     return status == EMBD_OK ? EXIT_OK : EXIT_FAILED;
 }
 
@@ -288,7 +98,7 @@ static int start_shards(struct process *p, struct embd__error *e)
 {
     for (uint32_t i = 0; i < p->n; i++) {
         struct shard_config shard = {
-            .index = self(p)->first_shard + i,
+            .index = process_self(p)->first_shard + i,
             .n_shards = p->config.n_shards,
             .cluster_name = p->config.cluster_name,
             .map_version = SHARD_MAP_OF_FILE, /* those of etcd are greater */
@@ -299,7 +109,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
             .accepts_journal_damage = p->config.accepts_journal_damage,
             .is_first = i == 0,
-            .drain = on_drain,
+            .drain = running_on_drain,
             .drain_arg = p,
         };
         if (loop_start(p->loops[i], &shard, e) != EMBD_OK)
@@ -350,7 +160,7 @@ static int join_cluster(struct process *p, struct embd__error *e)
         .self = config->self,
         .start = &start,
         .on_map = on_map,
-        .on_lost = on_drain,
+        .on_lost = running_on_drain,
         .arg = p,
     };
     int status = member_open(&member, &p->member, e);
@@ -361,7 +171,7 @@ static int join_cluster(struct process *p, struct embd__error *e)
 static void announce(const struct process *p)
 {
     for (uint32_t i = 0; i < p->n; i++) {
-        uint32_t shard = self(p)->first_shard + i;
+        uint32_t shard = process_self(p)->first_shard + i;
         printf("embd: shard %u listening on %s\n", shard, p->places.addresses[shard]);
         log_event(LOG_INFO, "listening", "shard=%u address=%s admin=%s store=%s", shard,
                   p->places.addresses[shard], p->places.admin_addresses[shard], p->store->name);
@@ -375,27 +185,11 @@ static void announce(const struct process *p)
     fflush(stdout);
 }
 
-/* All shards take requests. */
-static void be_ready(struct process *p)
-{
-    p->is_ready = true;
-    uv_timer_stop(&p->patience);
-    log_event(LOG_INFO, "ready", "shards=%u", p->n);
-    start_watchdog(p);
-    notify_send("READY=1");
-    if (p->config.ready_fd >= 0) {
-        ssize_t written = write(p->config.ready_fd, "ready\n", 6);
-        if (written != 6)
-            log_event(LOG_WARN, "ready_fd", "fd=%d why=\"cannot write\"", p->config.ready_fd);
-        close(p->config.ready_fd);
-    }
-}
-
 /* What is allowed, but hardly meant. */
 static void warn_of_strangers(const struct process *p)
 {
     const struct key_files *files = &p->config.key_files;
-    if (listen_address_is_loopback(&self(p)->address))
+    if (listen_address_is_loopback(&process_self(p)->address))
         return;
     if (!key_files_have_tls(files))
         log_event(LOG_WARN, "tokens_in_the_clear",
@@ -416,7 +210,7 @@ static void warn_of_memory(const struct process *p)
 
 static int open_process(struct process *p, struct embd__error *e)
 {
-    p->n = self(p)->shards;
+    p->n = process_self(p)->shards;
     p->budget.limit = p->config.frame_memory;
     store_gpus = p->config.gpus;
     p->store = store_find(p->config.store, e);
@@ -455,12 +249,10 @@ static void close_process(struct process *p)
     places_fini(&p->places);
     free(p->loops);
     free(p->member_servers);
-    free(p->beats);
     keys_drop(&p->keys);
     config_fini(&p->config);
     http_stop(p->http);
-    uv_walk(&p->uv, close_handle, NULL);
-    uv_run(&p->uv, UV_RUN_DEFAULT);
+    running_close(p);
     http_free(p->http);
     uv_loop_close(&p->uv);
 }
@@ -471,7 +263,7 @@ int main(int argc, char **argv)
     struct process *p = &process;
     struct embd__error error = {0};
     if (config_read(argc, argv, &p->config, &error) != EMBD_OK)
-        return fail(EXIT_USAGE, &error);
+        return process_fail(EXIT_USAGE, &error);
     if (p->config.is_check) {
         printf("embd: the configuration can be used: %u server%s, %u shard%s\n",
                p->config.n_servers, p->config.n_servers == 1 ? "" : "s", p->config.n_shards,
@@ -481,18 +273,17 @@ int main(int argc, char **argv)
     }
     log_set_level(p->config.log_level);
     raise_descriptor_limit();
-    if (open_main_loop(p) != EXIT_OK)
+    if (running_open(p) != EXIT_OK)
         return EXIT_FAILED;
     int code = open_process(p, &error);
     if (code == EXIT_OK) {
         announce(p);
-        uv_timer_start(&p->patience, on_patience, PATIENCE_MS, PATIENCE_MS);
-        uv_run(&p->uv, UV_RUN_DEFAULT);
+        running_wait(p);
         log_event(LOG_INFO, "ended", "shards=%u", p->n);
         code = p->exit_code;
     } else {
-        fail(code, &error);
-        drain_all(p);
+        process_fail(code, &error);
+        running_drain(p);
     }
     close_process(p);
     return code;

@@ -1,0 +1,67 @@
+/* process.h - one embd server: its shards, and what they have in common. main.c opens it, starts the
+ * shards and closes it; running.c is what happens meanwhile. Owner: the main thread. */
+#ifndef EMBD_PROCESS_H
+#define EMBD_PROCESS_H
+
+#include <uv.h>
+
+#include "config.h"
+#include "http.h"
+#include "loop.h"
+#include "member.h"
+#include "places.h"
+
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_BIND = 3 };
+
+struct process {
+    struct config config;
+    const struct store_ops *store;
+    struct frame_budget budget;
+    struct loop **loops; /* [n], one per shard of this process */
+    uint32_t n, n_started;
+    struct places places;
+    struct keys keys;
+    struct member *member; /* of a cluster in etcd; NULL: it is in the file */
+    struct member_server *member_servers;
+    struct http *http; /* NULL: off */
+    struct http_process http_process;
+    uv_loop_t uv;
+    uv_signal_t on_term, on_int, on_hup;
+    uv_timer_t watchdog;
+    uint64_t *beats; /* [n], of the loops, when the watchdog last looked */
+    uv_async_t news; /* from the shards' threads: */
+    atomic_bool drain_asked;
+    atomic_uint n_ended, n_loaded;
+    atomic_uint n_failed;       /* to load: the first of them says why */
+    atomic_bool has_why;        /* it has said: */
+    struct embd__error why;
+    uv_timer_t patience;        /* of the service manager, while shards load */
+    int exit_code;
+    bool was_signalled, is_ready;
+};
+
+static inline const struct config_server *process_self(const struct process *p)
+{
+    return &p->config.servers[p->config.self];
+}
+
+/* Says why on standard error; returns the exit code. */
+int process_fail(int exit_code, const struct embd__error *e);
+
+/* ---- running.c ---- */
+
+/* Signals, and news of the shards' threads; before these start. An exit code. */
+int running_open(struct process *p);
+/* Until there is a reason to end and all shards have: what has begun is finished. */
+void running_wait(struct process *p);
+void running_close(struct process *p);
+
+/* Has the started shards finish what they have begun. */
+void running_drain(struct process *p);
+
+/* What a shard tells; on its thread. `arg` is the process. */
+void running_on_loaded(void *arg, const struct embd__error *e); /* its journal is replayed, or cannot be */
+void running_on_drain(void *arg); /* the admin method; perhaps while others still start */
+void running_on_end(void *arg);   /* the last act of its thread */
+
+#endif

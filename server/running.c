@@ -1,0 +1,188 @@
+/* running.c - what a process does between its start and its end.
+ *
+ * The happy path: the shards replay their journals and say so; the process is ready, and tells the
+ * service manager; then it waits. SIGHUP has it read keys and tokens again. SIGTERM, SIGINT and the
+ * admin method `drain` have every shard finish; when all threads have ended, the wait is over.
+ *
+ * The main thread runs a small loop of its own for this and for the HTTP port. Threads of shards set
+ * atomics and wake it. */
+#include "process.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "notify.h"
+
+enum { PATIENCE_MS = 5000 };
+
+void running_drain(struct process *p)
+{
+    for (uint32_t i = 0; i < p->n_started; i++)
+        loop_drain(p->loops[i]);
+}
+
+/* ---- what shards tell, on their threads ---- */
+
+void running_on_drain(void *arg)
+{
+    struct process *p = arg;
+    atomic_store(&p->drain_asked, true);
+    uv_async_send(&p->news);
+}
+
+void running_on_end(void *arg)
+{
+    struct process *p = arg;
+    atomic_fetch_add(&p->n_ended, 1);
+    uv_async_send(&p->news);
+}
+
+void running_on_loaded(void *arg, const struct embd__error *e)
+{
+    struct process *p = arg;
+    if (e->status == EMBD_OK) {
+        atomic_fetch_add(&p->n_loaded, 1);
+    } else if (atomic_fetch_add(&p->n_failed, 1) == 0) {
+        p->why = *e;
+        atomic_store(&p->has_why, true);
+    }
+    uv_async_send(&p->news);
+}
+
+/* ---- the service manager ---- */
+
+/* The process is alive when all its shards are: each has turned since the last look. */
+static void on_watchdog(uv_timer_t *timer)
+{
+    struct process *p = timer->data;
+    bool all_turn = true;
+    for (uint32_t i = 0; i < p->n_started; i++) {
+        uint64_t beats = loop_beats(p->loops[i]);
+        all_turn = all_turn && beats != p->beats[i];
+        p->beats[i] = beats;
+    }
+    if (all_turn)
+        notify_send("WATCHDOG=1");
+}
+
+static void start_watchdog(struct process *p)
+{
+    unsigned every_ms = notify_watchdog_ms();
+    p->beats = calloc(p->n, sizeof *p->beats);
+    if (every_ms > 0 && p->beats != NULL)
+        uv_timer_start(&p->watchdog, on_watchdog, every_ms, every_ms);
+}
+
+/* A long journal takes longer than a start may take by default. */
+static void on_patience(uv_timer_t *timer)
+{
+    (void)timer;
+    notify_send("EXTEND_TIMEOUT_USEC=30000000");
+}
+
+/* All shards take requests. */
+static void be_ready(struct process *p)
+{
+    p->is_ready = true;
+    uv_timer_stop(&p->patience);
+    log_event(LOG_INFO, "ready", "shards=%u", p->n);
+    start_watchdog(p);
+    notify_send("READY=1");
+    if (p->config.ready_fd >= 0) {
+        ssize_t written = write(p->config.ready_fd, "ready\n", 6);
+        if (written != 6)
+            log_event(LOG_WARN, "ready_fd", "fd=%d why=\"cannot write\"", p->config.ready_fd);
+        close(p->config.ready_fd);
+    }
+}
+
+/* ---- news and signals ---- */
+
+static void on_news(uv_async_t *async)
+{
+    struct process *p = async->data;
+    if (atomic_exchange(&p->has_why, false)) {
+        p->exit_code = process_fail(EXIT_FAILED, &p->why);
+        running_drain(p);
+    }
+    if (!p->is_ready && atomic_load(&p->n_loaded) == p->n)
+        be_ready(p);
+    if (atomic_load(&p->n_ended) == p->n_started)
+        uv_stop(&p->uv);
+    else if (atomic_exchange(&p->drain_asked, false))
+        running_drain(p);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct process *p = handle->data;
+    if (p->was_signalled)
+        _exit(EXIT_FAILED);
+    p->was_signalled = true;
+    log_event(LOG_INFO, "signal", "number=%d", number);
+    notify_send("STOPPING=1");
+    running_drain(p);
+}
+
+/* Certificates and tokens are read again; where one cannot be, those before stay. */
+static void on_hangup(uv_signal_t *handle, int number)
+{
+    struct process *p = handle->data;
+    struct embd__error e = {0};
+    struct keys next;
+    (void)number;
+    notify_reloading();
+    if (keys_open(&p->config.key_files, &next, &e) != EMBD_OK) {
+        log_event(LOG_ERROR, "keys_not_reloaded", "why=\"%s\"", e.text);
+        notify_send("READY=1");
+        return;
+    }
+    for (uint32_t i = 0; i < p->n_started; i++)
+        if (loop_rekey(p->loops[i], &next, &e) != EMBD_OK)
+            log_event(LOG_ERROR, "keys_not_reloaded", "why=\"%s\"", e.text);
+    keys_drop(&p->keys);
+    p->keys = next;
+    log_event(LOG_INFO, "keys_reloaded", "tls=%s tokens=%u", next.tls != NULL ? "yes" : "no",
+              next.access != NULL ? access_count(next.access) : 0);
+    notify_send("READY=1");
+}
+
+/* ---- the loop ---- */
+
+int running_open(struct process *p)
+{
+    if (uv_loop_init(&p->uv) < 0 || uv_async_init(&p->uv, &p->news, on_news) < 0 ||
+        uv_signal_init(&p->uv, &p->on_term) < 0 || uv_signal_init(&p->uv, &p->on_int) < 0 ||
+        uv_signal_init(&p->uv, &p->on_hup) < 0 || uv_timer_init(&p->uv, &p->watchdog) < 0 ||
+        uv_timer_init(&p->uv, &p->patience) < 0)
+        return EXIT_FAILED;
+    p->news.data = p->on_term.data = p->on_int.data = p->on_hup.data = p;
+    p->watchdog.data = p->patience.data = p;
+    uv_signal_start(&p->on_term, on_signal, SIGTERM);
+    uv_signal_start(&p->on_int, on_signal, SIGINT);
+    uv_signal_start(&p->on_hup, on_hangup, SIGHUP);
+    signal(SIGPIPE, SIG_IGN);
+    return EXIT_OK;
+}
+
+void running_wait(struct process *p)
+{
+    uv_timer_start(&p->patience, on_patience, PATIENCE_MS, PATIENCE_MS);
+    uv_run(&p->uv, UV_RUN_DEFAULT);
+}
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+void running_close(struct process *p)
+{
+    uv_walk(&p->uv, close_handle, NULL);
+    uv_run(&p->uv, UV_RUN_DEFAULT);
+    free(p->beats);
+}
