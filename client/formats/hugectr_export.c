@@ -3,17 +3,15 @@
  * The happy path: stage FOLDER.tmp-PID; hold changes on every shard and scan the keys of all; sort
  * them by GPU, slot and key, which is an order that no number of shards can change; write keys and
  * slots, and the rows in that order as they are pulled (ordered_rows.h); release; sync the files,
- * whose way to the disk began as they were written, and rename the state file and then the folder. So a row is written once, and where it belongs.
+ * whose way to the disk began as they were written, and rename the state file and then the folder.
+ * So a row is written once, and where it belongs.
  * Optimizer states cannot be pulled: where the state file is wanted, the scan brings whole rows,
  * and their states are spooled to an unlinked file on the same disk and written from there. What
  * can fail: a shard, the disk, a key or a GPU that does not fit what was asked for. What was staged
  * is then removed; the names of state file and folder appear complete or never. */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,15 +22,15 @@
 #include "entries.h"
 #include "hugectr.h"
 #include "ordered_rows.h"
+#include "spool.h"
 #include "ticker.h"
 
 #define STATE_NAME  "opt_sparse" /* in the staged folder, until it is published */
 #define CHUNK_BYTES (1u << 20)
 #define FILES_MAX   4 /* keys, slots, rows, states */
 
-/* Of the rows ahead of the one being copied. */
-#define PREFETCH_ROWS  8u
-#define PREFETCH_BYTES 512u
+/* How far ahead of the states being copied others are asked for. */
+#define PREFETCH_ROWS 8u
 
 struct exporting {
     embd_client *client;
@@ -46,9 +44,8 @@ struct exporting {
     uint64_t n_entries, n_rows; /* collected, and promised by the shards */
     uint64_t *gpu_ends;         /* [n_gpus] entries before each GPU's end, once sorted */
     uint64_t gpu_rows;
-    int spool_fd;
     size_t record_floats; /* of the spool: a row's state tensors; 0: no spool */
-    const float *spool;   /* mapped [n_entries][record_floats] once collected */
+    struct spool spool;   /* a record for each entry, by its place */
     uint8_t *chunk;       /* [CHUNK_BYTES] on its way to a file */
     size_t chunk_fill;
     struct durable_file files[FILES_MAX]; /* [n_files], the last being written */
@@ -96,56 +93,20 @@ static int describe(struct exporting *x, const char *table)
 
 /* ---- collecting rows, under a hold ---- */
 
-/* Without a name, so that nothing is left of it whatever happens. */
-static int open_spool(struct exporting *x)
-{
-    if (x->record_floats == 0)
-        return EMBD_OK;
-    char *path = embd__durable_path(x->staged, "spool", x->e);
-    if (!path)
-        return x->e->status;
-    x->spool_fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (x->spool_fd < 0)
-        embd__error_set(x->e, EMBD_IO, "%s: cannot create: %s", path, strerror(errno));
-    else
-        unlink(path);
-    free(path);
-    return x->e->status;
-}
-
-static int flush_spool(struct exporting *x)
-{
-    for (size_t done = 0; done < x->chunk_fill;) {
-        ssize_t n = write(x->spool_fd, x->chunk + done, x->chunk_fill - done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return embd__error_set(x->e, EMBD_IO, "%s: cannot write the spooled states: %s",
-                                   x->staged, strerror(errno));
-        done += (size_t)n;
-    }
-    x->chunk_fill = 0;
-    return EMBD_OK;
-}
-
 static int add_row(struct exporting *x, const struct row_block *block, uint32_t i)
 {
     const embd_schema *s = &x->schema.s;
-    size_t bytes = x->record_floats * sizeof(float);
     if (x->n_entries == x->n_rows)
         return embd__error_set(x->e, EMBD_PROTOCOL,
                                "table '%s' has %" PRIu64 " rows, but a scan gave more", s->name,
                                x->n_rows);
-    if (x->chunk_fill + bytes > CHUNK_BYTES && flush_spool(x))
-        return x->e->status;
     uint16_t slot = block->slots ? block->slots[i] : 0;
     uint32_t gpu = embd__hugectr_gpu(s, x->options->n_gpus, slot, block->keys[i]);
     x->entries[x->n_entries] = (struct entry){block->keys[i], x->n_entries, (uint16_t)gpu, slot};
     x->n_entries++;
-    if (bytes)
-        memcpy(x->chunk + x->chunk_fill, block->states + i * x->record_floats, bytes);
-    x->chunk_fill += bytes;
-    return EMBD_OK;
+    if (x->record_floats == 0)
+        return EMBD_OK;
+    return embd__spool_add(&x->spool, block->states + i * x->record_floats, x->e);
 }
 
 static int scan_shard(struct exporting *x, uint32_t shard)
@@ -173,7 +134,7 @@ static int scan_all(struct exporting *x, embd_progress *progress, void *arg)
         if (scan_shard(x, shard))
             return x->e->status;
     if (x->n_entries == x->n_rows)
-        return flush_spool(x);
+        return EMBD_OK;
     return embd__error_set(x->e, EMBD_PROTOCOL,
                            "table '%s' has %" PRIu64 " rows, but a scan gave %" PRIu64,
                            x->schema.s.name, x->n_rows, x->n_entries);
@@ -222,15 +183,9 @@ static int order(struct exporting *x)
     if (!embd__entries_sort(x->entries, x->n_entries))
         return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory to sort %" PRIu64 " keys",
                                x->n_entries);
-    if (check_keys(x) || count_gpus(x) || x->n_entries == 0 || x->record_floats == 0)
+    if (check_keys(x) || count_gpus(x) || x->record_floats == 0)
         return x->e->status;
-    void *map = mmap(NULL, x->n_entries * x->record_floats * sizeof(float), PROT_READ,
-                     MAP_SHARED | MAP_POPULATE, x->spool_fd, 0);
-    if (map == MAP_FAILED)
-        return embd__error_set(x->e, EMBD_NO_MEMORY, "%s: cannot map the spooled states: %s",
-                               x->staged, strerror(errno));
-    x->spool = map;
-    return EMBD_OK;
+    return embd__spool_map(&x->spool, x->e);
 }
 
 /* ---- writing the files ---- */
@@ -281,17 +236,6 @@ static int finish_files(struct exporting *x)
         if (embd__durable_finish(&x->files[i], x->e))
             return x->e->status;
     return EMBD_OK;
-}
-
-/* States lie anywhere in the spool; asking for one ahead of time hides most of the way to memory.
- */
-static void prefetch(const struct exporting *x, uint64_t i)
-{
-    if (i >= x->n_entries)
-        return;
-    const char *record = (const char *)(x->spool + x->entries[i].place * x->record_floats);
-    for (size_t at = 0; at < x->record_floats * sizeof(float) && at < PREFETCH_BYTES; at += 64)
-        __builtin_prefetch(record + at);
 }
 
 static void put_key(const struct exporting *x, const struct entry *entry, void *to)
@@ -361,8 +305,9 @@ static int write_buffer(struct exporting *x, uint32_t tensor, uint32_t gpu)
             memset(to, 0, bytes);
             continue;
         }
-        prefetch(x, first + row + PREFETCH_ROWS);
-        const float *record = x->spool + x->entries[first + row].place * x->record_floats;
+        if (first + row + PREFETCH_ROWS < x->n_entries)
+            embd__spool_prefetch(&x->spool, x->entries[first + row + PREFETCH_ROWS].place);
+        const float *record = embd__spool_record(&x->spool, x->entries[first + row].place);
         embd__from_f32(to, x->options->state_dtype, record + tensor * dim, dim);
     }
     return EMBD_OK;
@@ -393,7 +338,12 @@ static int write_table(struct exporting *x)
 
 static int take_table(struct exporting *x, const char *table, embd_progress *progress, void *arg)
 {
-    if (describe(x, table) || open_spool(x) || scan_all(x, progress, arg) || order(x))
+    if (describe(x, table))
+        return x->e->status;
+    size_t record_bytes = x->record_floats * sizeof(float);
+    if (record_bytes != 0 && embd__spool_open(&x->spool, x->staged, record_bytes, x->e))
+        return x->e->status;
+    if (scan_all(x, progress, arg) || order(x))
         return x->e->status;
     return write_table(x);
 }
@@ -438,10 +388,7 @@ static int check(struct exporting *x)
 
 static void fini(struct exporting *x)
 {
-    if (x->spool)
-        munmap((void *)(uintptr_t)x->spool, x->n_entries * x->record_floats * sizeof(float));
-    if (x->spool_fd >= 0)
-        close(x->spool_fd);
+    embd__spool_fini(&x->spool);
     for (uint32_t i = 0; i < x->n_files; i++)
         embd__durable_fini(&x->files[i]);
     embd__schema_fini(&x->schema);
@@ -460,8 +407,7 @@ EMBD_API int embd_hugectr_export(embd_client *client, const char *table, const c
     struct exporting x = {.client = client,
                           .e = embd__client_error(client),
                           .options = options ? options : &defaults,
-                          .n_shards = embd_shard_count(client),
-                          .spool_fd = -1};
+                          .n_shards = embd_shard_count(client)};
     *x.e = (struct embd__error){0};
     int status = check(&x);
     if (status == EMBD_OK)
