@@ -44,6 +44,16 @@ static int push(struct pair *pair, const struct batch *batch, const float *grads
     return outcome->status;
 }
 
+/* From now on the store notes what changes, as far as there is memory for it. */
+static void note_changes(struct pair *pair)
+{
+    struct embd__error e = {0};
+    struct store_cut cut = {.id = 1};
+    assert_int_equal(pair->ops->freeze(pair->store, &cut, &e), EMBD_OK);
+    pair->ops->thaw(pair->store);
+    assert_non_null(pair->store->view.row_sets);
+}
+
 static void push_without_memory(embd_update update)
 {
     embd_schema schema = small_schema();
@@ -57,6 +67,7 @@ static void push_without_memory(embd_update update)
     draw(&old, 0);
     draw(&new, 1000000);
     pair_push(&pair, &old, EMBD_F32, false);
+    note_changes(&pair);
     for (uint64_t n = 0;; n++) {
         stand_in_calls_left = n;
         int status = push(&pair, &new, grads, &outcome);
@@ -97,6 +108,7 @@ static void test_no_memory_to_erase(void **state)
     pair_open(&pair, "cuda", &schema, 3);
     draw(&batch, 0);
     pair_push(&pair, &batch, EMBD_F32, false);
+    note_changes(&pair);
     for (struct store_erase erase = {.in = batch_keys(&batch)}; erase.n_erased == 0;) {
         stand_in_calls_left = n_failed;
         int status = pair.ops->erase(pair.store, &erase, &e);
@@ -134,6 +146,7 @@ static void test_no_memory_to_evict(void **state)
     draw(&old, 0);
     draw(&new, N / 2);
     pair_push(&pair, &old, EMBD_F32, false);
+    note_changes(&pair);
     for (; status == EMBD_NO_MEMORY; n++) {
         stand_in_calls_left = n;
         status = push(&pair, &new, grads, &outcome);

@@ -1,25 +1,30 @@
 """usage: test_service.py FLAG... - a server with these flags (--store nccl, say) beside one on the store host: random
 pushes, pulls and erases of tables of every partition, many under way at once, get the same answers, byte for byte, and
-so do pulls of all keys after them."""
+so do pulls of all keys after them. EMBD_TRIED: another program for the first. Snapshots of both, whole and of what changed since earlier ones, have the same rows,
+states, keys that are gone and candidates."""
 import os
 import random
 import sys
+import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
+for folder in ("integration", "embctl"):
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", folder))
 try:
     import msgpack  # noqa: F401
 except ImportError:
     print("skipped: no msgpack for this python3")
     sys.exit(0)
-from embd_process import Embd  # noqa: E402
+from embd_process import BIN, Embd  # noqa: E402
+import partfiles  # noqa: E402
 import wire  # noqa: E402
 
+TRIED = os.environ.get("EMBD_TRIED", BIN)
 CALLS, AT_ONCE, POOL, SEED = 240, 8, 3000, 5
 
 
 def schema(name, partition, combiner, optimizer, **others):
     return {"name": name, "dim": 12, "slots": 5, "partition": partition, "combiner": combiner, "seed": 9,
-            "optimizer": {"kind": optimizer, "lr": 0.05}, **others}
+            "durability": "snapshot", "optimizer": {"kind": optimizer, "lr": 0.05}, **others}
 
 
 SCHEMAS = [
@@ -105,18 +110,65 @@ def compare_tables(one, other, ids):
     return rows
 
 
+# A snapshot after so many of the calls, its name, and the one it is upon.
+SNAPSHOTS = [(100, "a", None), (60, "b", "a"), (10, "c", "b"), (70, "d", "a")]
+
+
+def snapshot(server, name, base):
+    """As embd_snapshot makes one; of a store that needs it, under the hold."""
+    upon = {"base": base} if base else {}
+    with wire.Wire(server.admin_path(), timeout=60) as admin:
+        def phase(what, **fields):
+            return admin.call("snapshot", {"name": name, "phase": what, **fields})[0]
+
+        phase("begin", **upon)
+        admin.call("hold", {})
+        is_later = phase("cut", id=ord(name), **({"since": ord(base), **upon} if base else {}))["later"]
+        if is_later:
+            admin.call("release", {})
+        written = phase("write")
+        if not is_later:
+            admin.call("release", {})
+        phase("commit", id=ord(name), parts=written["parts"], writers=[written["writers"]])
+
+
+def compare_snapshots(servers, folders, name, base):
+    """How many rows it has, and keys that are gone."""
+    for server in servers:
+        snapshot(server, name, base)
+    paths = [os.path.join(folder, name) for folder in folders]
+    kinds = [[[part.get("changes", False) for part in table["parts"]] for table in partfiles.read_manifest(path)["tables"]]
+             for path in paths]
+    assert kinds[0] == kinds[1] == [[base is not None]] * len(SCHEMAS), (name, kinds)
+    found = [partfiles.read(path) for path in paths]
+    for table in found[0]:
+        for what in found[0][table]:
+            assert found[0][table][what] == found[1][table][what], f"snapshot {name}, table {table}: other {what}"
+    tables = found[0].values()
+    return sum(len(t["rows"]) for t in tables), sum(n == 0 for t in tables for n in t["candidates"].values())
+
+
+def play_and_compare(servers, folders, one, other):
+    ids = [[c.call("table_create", {"schema": s})[0]["id"] for s in SCHEMAS] for c in (one, other)]
+    assert ids[0] == ids[1], ids
+    caller, parts, told = Caller(ids[0]), [], {}
+    for n_calls, name, base in SNAPSHOTS:
+        answers = compare(one, other, [caller.draw() for _ in range(n_calls)])
+        parts += [result[0]["parts"][0] for error, result in answers.values() if error is None]
+        told[name] = compare_snapshots(servers, folders, name, base)
+    evicted = sum(part.get("evicted", 0) for part in parts)
+    rows = compare_tables(one, other, ids[0])
+    assert len(parts) == CALLS and evicted > 0 and rows > 0, (len(parts), evicted, rows)
+    assert 0 < told["c"][0] < told["b"][0] < told["a"][0] and told["a"][1] == 0 < told["d"][1], told
+    return f"{CALLS} calls, {evicted} rows evicted, {rows} rows left, snapshots of {told} (rows, keys gone)"
+
+
 def main(flags):
-    with Embd("--store", "host") as host, Embd(*flags, ready_s=60) as server:
+    with tempfile.TemporaryDirectory() as mine, tempfile.TemporaryDirectory() as its, \
+            Embd("--store", "host", "--data-dir", mine) as host, Embd(*flags, "--data-dir", its, ready_s=60, program=TRIED) as server:
         with wire.connect(host) as one, wire.connect(server, timeout=60) as other:
-            ids = [[c.call("table_create", {"schema": s})[0]["id"] for s in SCHEMAS] for c in (one, other)]
-            assert ids[0] == ids[1], ids
-            caller = Caller(ids[0])
-            answers = compare(one, other, [caller.draw() for _ in range(CALLS)])
-            parts = [result[0]["parts"][0] for error, result in answers.values() if error is None]
-            evicted = sum(part.get("evicted", 0) for part in parts)
-            rows = compare_tables(one, other, ids[0])
-            assert len(parts) == CALLS and evicted > 0 and rows > 0, (len(parts), evicted, rows)
-    print(f"embd {' '.join(flags)}: {CALLS} calls, {evicted} rows evicted, {rows} rows left: as of store host")
+            said = play_and_compare((host, server), (mine, its), one, other)
+    print(f"embd {' '.join(flags)}: {said}: as of store host")
 
 
 main(sys.argv[1:])

@@ -25,12 +25,12 @@ def run(*flags, timeout=20):
 
 
 class Embd:
-    """One embd process. `listen` None leaves the address to a configuration file; `waits` False: it may still load."""
+    """One embd process, or one of another `program`. `listen` None leaves the address to a configuration file; `waits` False: it may still load."""
 
-    def __init__(self, *flags, shards=1, listen="127.0.0.1:0", ready_s=20, waits=True):
+    def __init__(self, *flags, shards=1, listen="127.0.0.1:0", ready_s=20, waits=True, program=BIN):
         self.dir = tempfile.mkdtemp(prefix="embd-test-")
         self.log_path = os.path.join(self.dir, "log")
-        command = [BIN, "--admin-dir", os.path.join(self.dir, "admin")]
+        command = [program, "--admin-dir", os.path.join(self.dir, "admin")]
         if listen is not None:
             command += ["--listen", listen, "--shards", str(shards)]
         ready_read, ready_write = os.pipe()

@@ -1,5 +1,6 @@
 /* test_frozen.c - a cut is the table as it was at freeze, each row once, whatever calls come while
- * it is read: compared with a scan that was made at that moment. */
+ * it is read: compared with a scan that was made at that moment. Arguments: the store, and how many
+ * tables are tried. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,9 @@
 #include "pair.h"
 
 #define POOL 400u
+
+static const char *store_name = "host";
+static uint64_t n_tables = 150;
 
 /* Rows and candidates as records of one size, to be sorted. */
 struct image {
@@ -123,6 +127,15 @@ static void change(struct pair *pair)
     batch_free(&batch);
 }
 
+/* Up to n - 1 times, while a cut is read. */
+static void change_meanwhile(struct pair *pair, uint32_t n)
+{
+    if (pair->ops->cut_is_still)
+        return;
+    for (uint32_t i = dice_below(&pair->dice, n); i > 0; i--)
+        change(pair);
+}
+
 static embd_schema schema_of(struct dice *dice)
 {
     static const embd_optimizer_kind kinds[] = {EMBD_SGD, EMBD_ADAM, EMBD_ROWWISE_ADAGRAD,
@@ -152,11 +165,11 @@ static void a_cut_is_the_table_at_its_moment(void **state)
     uint64_t keys[POOL];
     for (uint32_t i = 0; i < POOL; i++)
         keys[i] = i * 0x9e3779b97f4a7c15ULL;
-    for (uint64_t number = 0; number < 150; number++) {
+    for (uint64_t number = 0; number < n_tables; number++) {
         struct dice dice = {number};
         struct pair pair;
         embd_schema schema = schema_of(&dice);
-        pair_open(&pair, "host", &schema, dice_next(&dice));
+        pair_open(&pair, store_name, &schema, dice_next(&dice));
         pair.pool = keys;
         pair.n_pool = POOL;
         for (int cut = 0; cut < 3; cut++) {
@@ -166,8 +179,7 @@ static void a_cut_is_the_table_at_its_moment(void **state)
             struct image expected = scan_all(&pair), read = image_new(&pair);
             assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
             do
-                for (uint32_t i = dice_below(&pair.dice, 4); i > 0; i--)
-                    change(&pair);
+                change_meanwhile(&pair, 4);
             while (!scan_some(&pair, 1 + dice_below(&pair.dice, 20), &read));
             pair.ops->thaw(pair.store);
             compare_images(&read, &expected);
@@ -186,7 +198,7 @@ static void a_table_that_grows_while_its_cut_is_read(void **state)
     embd_schema_init(&schema);
     strcpy(schema.name, "grows");
     schema.dim = 2;
-    pair_open(&pair, "host", &schema, 7);
+    pair_open(&pair, store_name, &schema, 7);
     uint64_t *keys = calloc(40000, sizeof *keys), at = 0;
     struct batch batch;
     for (uint32_t i = 0; i < 40000; i++)
@@ -201,7 +213,7 @@ static void a_table_that_grows_while_its_cut_is_read(void **state)
         for (uint32_t i = 0; i < 40000; i++) /* some old ones, most of them new */
             keys[i] = at + i;
         at += 30000;
-        if (at <= 120000) {
+        if (at <= 120000 && !pair.ops->cut_is_still) {
             batch_of(&batch, keys, 40000);
             pair_push(&pair, &batch, EMBD_F32, false);
             batch_free(&batch);
@@ -222,12 +234,12 @@ static void a_store_closes_in_the_middle_of_a_cut(void **state)
     struct embd__error e = {0};
     uint64_t keys[3] = {1, 2, 3};
     embd_schema schema = schema_of(&dice);
-    pair_open(&pair, "host", &schema, 9);
+    pair_open(&pair, store_name, &schema, 9);
     pair.pool = keys;
     pair.n_pool = 3;
     change(&pair);
-    assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
-    change(&pair);
+    assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){.id = 1}, &e), EMBD_OK);
+    change_meanwhile(&pair, 9);
     pair_close(&pair);
 }
 
@@ -323,8 +335,7 @@ static void cut_and_load(struct pair *pair, struct copy copies[CUTS], uint32_t n
     assert_true(!cut.has_all || base == CUTS || back > 7);
     copies[n] = (struct copy){cut.id, copy_of(pair, cut.has_all ? NULL : copies[base].store)};
     do
-        for (uint32_t i = dice_below(&pair->dice, 3); i > 0; i--)
-            change(pair);
+        change_meanwhile(pair, 3);
     while (!take_some(pair, copies[n].store, 1 + dice_below(&pair->dice, 40), &n_rows));
     pair->ops->thaw(pair->store);
     struct image read = image_of(pair, copies[n].store);
@@ -337,12 +348,12 @@ static void a_cut_of_what_changed_makes_the_table_of_an_earlier_one(void **state
     uint64_t keys[POOL];
     for (uint32_t i = 0; i < POOL; i++)
         keys[i] = i * 0x9e3779b97f4a7c15ULL;
-    for (uint64_t number = 0; number < 60; number++) {
+    for (uint64_t number = 0; number < n_tables / 5 * 2; number++) {
         struct dice dice = {number};
         struct pair pair;
         struct copy copies[CUTS];
         embd_schema schema = schema_of(&dice);
-        pair_open(&pair, "host", &schema, dice_next(&dice));
+        pair_open(&pair, store_name, &schema, dice_next(&dice));
         pair.pool = keys;
         pair.n_pool = POOL;
         for (uint32_t n = 0; n < CUTS; n++) {
@@ -357,44 +368,65 @@ static void a_cut_of_what_changed_makes_the_table_of_an_earlier_one(void **state
     }
 }
 
+/* How many rows and keys that are gone a cut since the one before has. */
+static uint64_t count_changed(struct pair *pair, uint64_t id)
+{
+    struct embd__error e = {0};
+    struct store_cut cut = {.id = id, .since = id - 1};
+    assert_int_equal(pair->ops->freeze(pair->store, &cut, &e), EMBD_OK);
+    assert_int_equal(cut.has_all, id == 1);
+    struct image read = image_new(pair);
+    while (!scan_some(pair, 100, &read))
+        ;
+    pair->ops->thaw(pair->store);
+    free(read.records);
+    return read.n;
+}
+
+static void push_some(struct pair *pair, const uint64_t *keys, uint32_t n)
+{
+    struct batch batch;
+    batch_of(&batch, keys, n);
+    pair_push(pair, &batch, EMBD_F32, false);
+    batch_free(&batch);
+}
+
 static void a_cut_of_what_changed_has_no_other_rows(void **state)
 {
     (void)state;
     struct pair pair;
     struct embd__error e = {0};
-    struct batch batch;
     embd_schema schema;
-    uint64_t keys[1000];
+    uint64_t keys[1000], id = 1;
+    float rows[6] = {1, 2, 3, 4, 5, 6};
     embd_schema_init(&schema);
     strcpy(schema.name, "few");
     schema.dim = 2;
-    pair_open(&pair, "host", &schema, 11);
+    pair_open(&pair, store_name, &schema, 11);
     for (uint32_t i = 0; i < 1000; i++)
         keys[i] = i;
-    batch_of(&batch, keys, 1000);
-    pair_push(&pair, &batch, EMBD_F32, false);
-    batch_free(&batch);
-    struct store_cut whole = {.id = 1}, few = {.id = 2, .since = 1}, unknown = {.since = 3};
-    assert_int_equal(pair.ops->freeze(pair.store, &whole, &e), EMBD_OK);
-    pair.ops->thaw(pair.store);
-    batch_of(&batch, keys + 500, 7);
-    pair_push(&pair, &batch, EMBD_F32, false);
-    batch_free(&batch);
-    assert_int_equal(pair.ops->freeze(pair.store, &few, &e), EMBD_OK);
-    assert_false(few.has_all);
-    struct image read = image_new(&pair);
-    while (!scan_some(&pair, 100, &read))
-        ;
-    assert_int_equal(read.n, 7);
-    free(read.records);
-    pair.ops->thaw(pair.store);
+    push_some(&pair, keys, 1000);
+    assert_int_equal(count_changed(&pair, id++), 1000);
+    for (; id < 12; id++) { /* more than are known at a time */
+        push_some(&pair, keys + 40 * id, 7);
+        assert_int_equal(count_changed(&pair, id), 7);
+    }
+    struct row_block block = {.n_rows = 3, .keys = keys + 10, .rows = rows};
+    assert_int_equal(pair.ops->load(pair.store, &block, &e), EMBD_OK);
+    assert_int_equal(count_changed(&pair, id++), 3);
+    assert_int_equal(count_changed(&pair, id++), 0);
+    struct store_cut unknown = {.since = 99};
     assert_int_equal(pair.ops->freeze(pair.store, &unknown, &e), EMBD_OK);
     assert_true(unknown.has_all);
     pair_close(&pair);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        store_name = argv[1];
+    if (argc > 2)
+        n_tables = strtoull(argv[2], NULL, 10);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cut_is_the_table_at_its_moment),
         cmocka_unit_test(a_table_that_grows_while_its_cut_is_read),

@@ -123,15 +123,10 @@ static int start(struct cut *cut, const struct snapshot_cut *what, struct embd__
 }
 
 /* Whether changes since then are known. */
-static int check_since(const struct shard *shard, const struct snapshot_cut *what, bool is_later,
+static int check_since(const struct shard *shard, const struct snapshot_cut *what,
                        struct embd__error *e)
 {
     bool is_known = what->since == 0;
-    if (!is_known && !is_later)
-        return embd__error_set(e, EMBD_UNSUPPORTED,
-                               "snapshot cut: store '%s' does not note which rows change since '%s': "
-                               "its snapshots have all rows",
-                               shard->tables.ops->name, what->base);
     for (uint32_t i = 0; i < CUTS_KNOWN; i++)
         is_known = is_known || shard->cuts[i] == what->since;
     if (is_known)
@@ -142,8 +137,10 @@ static int check_since(const struct shard *shard, const struct snapshot_cut *wha
                            shard->config.index, what->base, CUTS_KNOWN);
 }
 
-static void note_cut(struct shard *shard, uint64_t id)
+void cut_note(struct shard *shard, uint64_t id)
 {
+    if (id == 0)
+        return;
     memmove(shard->cuts, shard->cuts + 1, (CUTS_KNOWN - 1) * sizeof *shard->cuts);
     shard->cuts[CUTS_KNOWN - 1] = id;
 }
@@ -152,25 +149,27 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
 {
     struct shard *shard = call->shard;
     struct embd__error *e = &call->error;
-    *later_out = shard->tables.ops->freeze != NULL && shard->config.wake != NULL;
+    *later_out = !shard->tables.ops->cut_is_still && shard->config.wake != NULL;
     if (!call->request->session->holds)
         return embd__error_set(e, EMBD_INVALID,
                                "snapshot cut: this connection holds nothing; hold first");
     if (shard->cut != NULL && shard->cut->writing != NULL)
         return embd__error_set(e, EMBD_BUSY, "snapshot '%s' is still being written",
                                shard->cut->name);
-    if (check_since(shard, what, *later_out, e) != EMBD_OK)
+    if (check_since(shard, what, e) != EMBD_OK)
         return e->status;
     if (shard->cut != NULL)
         cut_free(shard->cut);
-    if (!*later_out)
+    if (!*later_out) {
+        shard->still_cut = *what;
+        strcpy(shard->still_name, name); /* its form, and so its length, was checked */
         return EMBD_OK;
+    }
     struct cut *cut = cut_new(call, name);
     if (cut == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a cut");
     if (start(cut, what, e) == EMBD_OK) {
-        if (what->id != 0)
-            note_cut(shard, what->id);
+        cut_note(shard, what->id);
         return EMBD_OK;
     }
     thaw(cut);

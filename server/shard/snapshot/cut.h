@@ -8,10 +8,12 @@
 
 /* Freezes all tables, or what has changed in them, and begins to write them into NAME.tmp, for as long as the connection of
  * `call` is there. *later_out false: this shard cannot, and is to write under the hold; nothing has
- * begun then. EMBD_BUSY, EMBD_NO_MEMORY, EMBD_INVALID, EMBD_IO; EMBD_UNSUPPORTED, where this shard's store
- * does not know what has changed. */
+ * begun then, but `what` is kept for it. EMBD_BUSY, EMBD_NO_MEMORY, EMBD_INVALID, EMBD_IO. */
 int cut_begin(struct call *call, const char *name, const struct snapshot_cut *what,
               bool *later_out);
+
+/* Since the cut `id` stores note what changes; 0: they do not. */
+void cut_note(struct shard *shard, uint64_t id);
 
 /* Whether NAME has begun here; tables may not be dropped then. */
 bool cut_is_of(const struct shard *shard, const char *name);

@@ -89,9 +89,10 @@ int snapshot_base(int data_dir, const char *name, struct manifest_base *out,
 int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_out,
                   struct embd__error *e);
 
-/* Writes the part of a table that does not change meanwhile, as part_write (part.h). */
+/* Writes the part of a table that does not change meanwhile, or what has changed in it, as part_write (part.h). */
 int snapshot_write_table(int dir, const struct store_ops *ops, const struct table *table,
-                         uint32_t shard, struct manifest_part *out, struct embd__error *e);
+                         const struct snapshot_cut *what, uint32_t shard,
+                         struct manifest_part *out, struct embd__error *e);
 /* The writers that the shard knows now. EMBD_NO_MEMORY. */
 struct shard;
 int snapshot_writers(const struct shard *shard, struct snapshot_streams *out,

@@ -11,31 +11,44 @@ struct still_rows {
     const struct table *table;
     struct store_scan scan;
     uint32_t max_rows;
-    uint64_t cursor;
+    bool is_over;
 };
 
 static int next_still(struct part_rows *rows, struct row_block *out, struct embd__error *e)
 {
     struct still_rows *s = (struct still_rows *)(void *)rows;
-    if (s->cursor == UINT64_MAX)
+    if (s->is_over)
         return 0;
-    if (s->ops->scan(s->table->store, &s->cursor, s->max_rows, &s->scan, e) != EMBD_OK)
+    if (s->ops->scan_frozen(s->table->store, s->max_rows, &s->scan, &s->is_over, e) != EMBD_OK)
         return e->status;
     *out = block_of(&s->scan);
     return 1;
 }
 
-int snapshot_write_table(int dir, const struct store_ops *ops, const struct table *table,
-                         uint32_t shard, struct manifest_part *out, struct embd__error *e)
+static int write_frozen(int dir, struct still_rows *still, uint32_t shard,
+                        struct manifest_part *out, struct embd__error *e)
 {
-    const embd_schema *schema = &table->schema.s;
-    struct still_rows still = {.rows.next = next_still, .ops = ops, .table = table};
-    still.max_rows = block_rows_in(schema, PARTFILE_BLOCK_BYTES);
-    void *memory = block_new(schema, still.max_rows, &still.scan);
+    const embd_schema *schema = &still->table->schema.s;
+    still->max_rows = block_rows_in(schema, PARTFILE_BLOCK_BYTES);
+    void *memory = block_new(schema, still->max_rows, &still->scan);
     if (memory == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to write a part of table '%s'",
                                schema->name);
-    part_write(dir, schema, shard, &still.rows, out, e);
+    part_write(dir, schema, shard, &still->rows, out, e);
     free(memory);
+    return e->status;
+}
+
+int snapshot_write_table(int dir, const struct store_ops *ops, const struct table *table,
+                         const struct snapshot_cut *what, uint32_t shard,
+                         struct manifest_part *out, struct embd__error *e)
+{
+    struct still_rows still = {.rows.next = next_still, .ops = ops, .table = table};
+    struct store_cut cut = {.id = what->id, .since = what->since};
+    if (ops->freeze(table->store, &cut, e) != EMBD_OK)
+        return e->status;
+    write_frozen(dir, &still, shard, out, e);
+    out->has_changes = !cut.has_all;
+    ops->thaw(table->store);
     return e->status;
 }

@@ -23,6 +23,7 @@ void cuda_close(struct store *store)
     device_range_close(&store->states);
     device_range_close(&store->row_keys);
     device_range_close(&store->row_slots);
+    noted_fini(store);
     device_free(store->view.entries, store->stream);
     device_free(store->slot_memory, store->stream);
     device_stream_free(store->stream);
@@ -180,7 +181,7 @@ static void cuda_stats(const struct store *store, struct store_stats *out)
         .capacity = store->capacity,
         .row_bytes = store->values.bytes + store->states.bytes,
         .index_bytes = store->view.n_buckets * ENTRY_BUCKET * sizeof(struct entry) +
-                       store->row_keys.bytes + store->row_slots.bytes,
+                       store->row_keys.bytes + store->row_slots.bytes + noted_bytes(store),
         .steps = store->step,
         .evicted = store->n_evicted,
     };
@@ -197,6 +198,10 @@ const struct store_ops store_cuda = {
     .collect = cuda_collect,
     .forget = cuda_forget,
     .scan = cuda_scan,
+    .cut_is_still = true,
+    .freeze = cuda_freeze,
+    .scan_frozen = cuda_scan_frozen,
+    .thaw = cuda_thaw,
     .load = cuda_load,
     .set_step = cuda_set_step,
     .erase = cuda_erase,

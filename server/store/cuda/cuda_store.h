@@ -11,7 +11,8 @@
  *   push      enqueues pushes and inserts
  *   evict     rows that go where there is no room for others
  *   erase     keys forgotten; the last rows take the places of theirs
- *   scan, load   copy rows out and in; these and erase block
+ *   noted     what changed since the last cuts
+ *   scan, cut, load   copy rows out and in; these and erase block
  *
  * Calls take effect in the order made, because one stream runs them. A pull is enqueued at once,
  * but that small ones wait while the device has enough to do, and then go together in one launch.
@@ -24,6 +25,7 @@
 #define EMBD_CUDA_CUDA_STORE_H
 
 #include "device.h"
+#include "gone.h"
 #include "kernels.h"
 #include "store.h"
 
@@ -86,6 +88,32 @@ struct call {
     bool is_sorted; /* it has the refs in order, unless the report tells of keys without a row */
 };
 
+/* What has changed since one cut, until the next. */
+struct noted_set {
+    uint64_t cut; /* its id */
+    struct gone gone;
+};
+#define NOTED_MAX           8u
+#define NOTED_LEAVING_BYTES (sizeof(uint64_t) + sizeof(uint16_t))
+
+/* Zeroed: nothing is noted. */
+struct noted {
+    struct noted_set sets[NOTED_MAX]; /* [n], the newest last */
+    uint32_t n;
+    struct device_range rows; /* view.row_sets, while n > 0 */
+    uint8_t *leaving;         /* pinned: keys, then slots, that the device lists; or NULL */
+    uint64_t n_leaving;
+};
+
+/* A cut that is being read. */
+struct cut {
+    bool has_all;
+    uint32_t first_set, end_set; /* of the noted ones: whose keys are still to be read */
+    uint64_t gone_at;            /* read of first_set's */
+    uint8_t oldest;              /* rows of this set and later ones are in it */
+    uint64_t cursor;             /* as a scan's */
+};
+
 struct store {
     const struct table_schema *schema; /* the caller's */
     int device;
@@ -102,6 +130,8 @@ struct store {
     uint64_t n_evicted;
     uint64_t window_bytes;     /* WINDOW_BYTES, and */
     uint32_t window_keys;      /* WINDOW_KEYS */
+    struct noted noted;
+    struct cut cut;
     bool misses;               /* the last push had keys without a row */
     bool is_member;            /* of a group: it may have n_rows_max rows for now, not the schema's */
     uint64_t n_rows_max;
@@ -223,6 +253,39 @@ int evict_reserve(struct call *call, struct evict_pass *pass, uint64_t n, uint64
 int evict_chosen(struct call *call, struct evict_pass *pass, uint64_t n);
 void evict_free(const struct store *store, struct evict_pass *pass);
 
+/* ---- noted ---- */
+
+/* Those that return a number return 0 or a device's status, and do nothing while nothing is noted. */
+int noted_refs(struct store *store, const uint32_t *refs, uint32_t n); /* as launch_note_rows */
+int noted_rows(struct store *store, uint64_t first, uint64_t n);
+/* Keys whose refs, on the host, are not 0. Only where noted.n > 0. */
+void noted_erased(struct store *store, const struct store_keys *in, const uint32_t *refs);
+/* These rows, numbers on the device, are about to go; after noted_take. */
+int noted_evicted(struct store *store, const uint32_t *rows, uint32_t n);
+/* The stream was waited for: evicted keys that it told of are taken over. */
+void noted_take(struct store *store);
+void noted_grow(struct store *store); /* there is memory for more rows */
+
+/* The oldest set goes where there is no place for one more. */
+int noted_make_room(struct store *store);
+/* There is room: what changes from now on is noted as since this cut, if there is memory for it. */
+int noted_begin(struct store *store, uint64_t cut);
+/* The first set of those since the cut; noted.n: it is not known what changed. */
+uint32_t noted_find(const struct store *store, uint64_t cut);
+void noted_fini(struct store *store);
+uint64_t noted_bytes(const struct store *store);
+
+/* ---- scan, cut ---- */
+
+#define SCAN_CANDIDATES ((uint64_t)1 << 63) /* in a cursor: rows are behind it */
+int scan_copy_rows(const struct table_view *t, uint64_t first, uint32_t n, struct store_scan *out,
+                   void *stream);
+/* The next keys that are gone; false: there are no more of them. */
+bool cuda_read_gone(struct store *store, uint32_t max_rows, struct store_scan *out);
+/* The two halves of cuda_freeze. */
+int cuda_cut_prepare(struct store *store, const struct store_cut *cut, struct embd__error *e);
+int cuda_cut_begin(struct store *store, struct store_cut *cut, struct embd__error *e);
+
 /* ---- the calls of store_ops ---- */
 
 int cuda_open_on(const struct table_schema *schema, int device, struct store **out,
@@ -233,5 +296,10 @@ int cuda_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct s
               struct embd__error *e);
 int cuda_load(struct store *store, const struct row_block *block, struct embd__error *e);
 int cuda_erase(struct store *store, struct store_erase *erase, struct embd__error *e);
+
+int cuda_freeze(struct store *store, struct store_cut *cut, struct embd__error *e);
+int cuda_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *out, bool *done_out,
+                     struct embd__error *e);
+void cuda_thaw(struct store *store);
 
 #endif

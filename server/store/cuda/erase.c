@@ -47,7 +47,7 @@ int leaving_close_up(struct store *store, const struct leaving *leaving, uint32_
 /* The memory of an erase on the device, and what it tells the host. */
 struct losing {
     uint8_t *block;
-    uint32_t *refs;
+    uint32_t *refs, *told; /* [n]; told: in staging, where changes are noted */
     struct losses {
         uint32_t n_rows, n_candidates;
     } * losses, *report;
@@ -73,11 +73,15 @@ static int take_memory(struct call *call, struct losing *l)
     arena_take(&staging, sizeof *l->report);
     uint64_t statuses_at = staging.bytes;
     arena_take(&staging, call->in.n);
+    uint64_t told_at = staging.bytes;
+    if (call->store->noted.n > 0)
+        arena_take(&staging, call->in.n * sizeof *l->told);
     call->staging_bytes = staging.bytes;
     call->staging = buffer_new(staging.bytes);
     if (call->staging == NULL)
         return DEVICE_NO_MEMORY;
     l->report = (struct losses *)(void *)(call->staging + report_at);
+    l->told = (uint32_t *)(void *)(call->staging + told_at);
     call->statuses = call->staging + statuses_at;
     int status = device_new(&call->scratch, arena.bytes, call->store->stream);
     arena = (struct arena){.base = call->scratch};
@@ -101,6 +105,8 @@ static int forget(struct call *call, struct losing *l)
         status = device_fill(l->losses, 0, sizeof *l->losses, stream);
     if (status == 0)
         status = launch_forget(store->view, call->in, l->refs, loss, stream);
+    if (status == 0 && store->noted.n > 0)
+        status = device_copy(l->told, l->refs, call->in.n * sizeof *l->told, stream);
     if (status == 0)
         status = device_copy(l->report, l->losses, sizeof *l->report, stream);
     return status ? status : device_stream_wait(stream);
@@ -130,6 +136,8 @@ static int erase_keys(struct call *call, struct store_erase *erase, struct embd_
     store->n_candidates -= l.report->n_candidates;
     store->n_removed += l.report->n_candidates;
     erase->n_erased = l.report->n_rows;
+    if (store->noted.n > 0)
+        noted_erased(store, &erase->in, l.told);
     tell(call, erase);
     return EMBD_OK;
 }

@@ -66,6 +66,8 @@ static __global__ void __launch_bounds__(256)
         t.row_keys[to] = t.row_keys[from];
         if (t.row_slots)
             t.row_slots[to] = (uint16_t)slot;
+        if (t.row_sets)
+            t.row_sets[to] = t.row_sets[from];
         entry_of(t, t.row_keys[from], slot)->ref = (uint32_t)to + 1;
     }
 }

@@ -103,6 +103,7 @@ int evict_survey(const struct call *call, struct evict_pass *p, struct use_surve
 int evict_reserve(struct call *call, struct evict_pass *p, uint64_t n, uint64_t n_new)
 {
     struct store *store = call->store;
+    noted_take(store);
     int status = push_take_memory(call);
     if (status == 0)
         status = grow_rows(store, store->n_rows - n + n_new);
@@ -116,6 +117,8 @@ int evict_chosen(struct call *call, struct evict_pass *p, uint64_t n)
 {
     struct store *store = call->store;
     int status = launch_take(store->view, cuda_use(store), p->view, store->stream);
+    if (status == 0)
+        status = noted_evicted(store, p->leaving.rows, (uint32_t)n);
     if (status == 0)
         status = leaving_close_up(store, &p->leaving, (uint32_t)n);
     call->n_evicted = (uint32_t)n;

@@ -42,6 +42,7 @@ static int grow_to(struct store *store, uint64_t n)
     if (store->view.row_slots)
         capacity = least(capacity, rows_in(&store->row_slots, sizeof(uint16_t)));
     store->capacity = least(capacity, REF_ROWS_MAX);
+    noted_grow(store);
     return status;
 }
 

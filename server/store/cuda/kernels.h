@@ -48,6 +48,7 @@ struct table_view {
     float *states;
     uint64_t *row_keys;
     uint16_t *row_slots; /* slot tables, else NULL */
+    uint8_t *row_sets;   /* numbers of the rows' change sets (noted.c), or NULL */
     uint32_t dim, stride;
     uint32_t state_floats, state_stride; /* of a row's state, and from one to the next */
     uint32_t optimizer_floats; /* of a row's state: the first, which start at first_state */
@@ -218,6 +219,18 @@ int launch_list_movers(const uint32_t *rows, uint32_t n, uint64_t n_after, uint8
 /* Row movers[i] goes to the place of rows[i], for i < *n_movers, which is at most n. */
 int launch_move_rows(struct table_view t, const uint32_t *rows, const uint32_t *movers,
                      const uint32_t *n_movers, uint32_t n, void *stream);
+
+/* The rows of refs [n], rising, 0: none, are in this change set now. */
+int launch_note_rows(struct table_view t, const uint32_t *refs, uint32_t n, uint8_t set,
+                     void *stream);
+/* The oldest set is forgotten: numbers of the first n_rows rows are one less, but 0 stays. */
+int launch_age_rows(struct table_view t, uint64_t n_rows, void *stream);
+/* Keys and slots (of slot tables) of rows [n]. */
+int launch_list_keys(struct table_view t, const uint32_t *rows, uint32_t n, uint64_t *keys,
+                     uint16_t *slots, void *stream);
+/* Rows [n] of t become rows 0 .. n of `to`: its row_keys, row_slots, values and states. */
+int launch_pick_rows(struct table_view t, const uint32_t *rows, uint32_t n, struct table_view to,
+                     void *stream);
 
 /* What an evicting table does: the rules are use.h's. */
 struct use_view {

@@ -52,6 +52,8 @@ static int set_rows(struct call *call, const struct restore *r)
         status = launch_store_rows(store->view, r->refs, r->positions, call->in.n,
                                    call->inputs[IN_VALUES].on_device,
                                    call->inputs[IN_STATES].on_device, store->stream);
+    if (status == 0)
+        status = noted_refs(store, r->refs, call->in.n);
     return status ? status : device_stream_wait(store->stream);
 }
 

@@ -135,6 +135,8 @@ int plan_commit(struct call *call, bool want_statuses, struct embd__error *e)
     if (r->n_leaders + r->n_filtered > 0)
         status = launch_create(store->view, call->in, call->plan, call->n_inserted, store->n_rows,
                                r->n_filtered > 0 || store->n_candidates > 0, store->stream);
+    if (status == 0)
+        status = noted_rows(store, store->n_rows, call->n_inserted);
     if (status == 0 && store->evicts && call->n_inserted > 0)
         status = launch_begin_use(store->view, cuda_use(store), store->n_rows, call->n_inserted,
                                   store->stream);

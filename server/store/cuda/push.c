@@ -113,6 +113,8 @@ static int enqueue_sweep(const struct call *call, const struct second *s,
     int status = device_fill(s->marks, 0, bytes, store->stream);
     if (status == 0)
         status = launch_mark(call->plan.refs, call->in.n, s->marks, store->stream);
+    if (status == 0)
+        status = noted_rows(store, 0, store->n_rows);
     return status ? status
                   : launch_sweep(store->view, store->n_rows, s->marks,
                                  store->schema->s.optimizer.kind, *step, store->stream);
@@ -131,7 +133,9 @@ static int enqueue_step(struct call *call, const struct second *s)
     if (status == 0 && store->evicts)
         status = launch_note_use(store->view, cuda_use(store), s->view.refs, call->in.n,
                                  store->stream);
-    return status == 0 && store->is_global ? enqueue_sweep(call, s, &step) : status;
+    if (status == 0 && !store->is_global)
+        return noted_refs(store, s->view.refs, call->in.n);
+    return status ? status : enqueue_sweep(call, s, &step);
 }
 
 /* Names no key, and is a step all the same. */
@@ -142,6 +146,8 @@ static int step_alone(struct store *store, struct embd__error *e)
     if (!store->is_global || store->n_rows == 0)
         return EMBD_OK;
     int status = launch_sweep(store->view, store->n_rows, NULL, o->kind, step, store->stream);
+    if (status == 0)
+        status = noted_rows(store, 0, store->n_rows);
     return status ? cuda_error(store, status, "applying a push", e) : EMBD_OK;
 }
 

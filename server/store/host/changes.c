@@ -1,17 +1,12 @@
 /* changes.c - see changes.h. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "host.h"
 
-/* Keys of a set beyond which it is not worth going on: more than these, and more than a quarter of the
- * rows. */
-#define GONE_MIN ((uint64_t)1 << 20)
-
 static void set_fini(struct change_set *set)
 {
     marks_fini(&set->rows);
-    free(set->gone);
+    gone_fini(&set->gone);
     *set = (struct change_set){.cut = 0};
 }
 
@@ -26,8 +21,7 @@ uint64_t changes_bytes(const struct changes *changes)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < changes->n; i++)
-        bytes += marks_bytes(&changes->sets[i].rows) +
-                 changes->sets[i].capacity * sizeof(struct gone_key);
+        bytes += marks_bytes(&changes->sets[i].rows) + gone_bytes(&changes->sets[i].gone);
     return bytes;
 }
 
@@ -55,7 +49,7 @@ uint32_t changes_find(const struct changes *changes, uint64_t cut)
     while (found < changes->n && changes->sets[found].cut != cut)
         found++;
     for (uint32_t i = found; i < changes->n; i++)
-        if (changes->sets[i].is_unsure)
+        if (changes->sets[i].gone.is_unsure)
             return changes->n;
     return found;
 }
@@ -122,20 +116,5 @@ void changes_note_all(struct store *store)
 
 void changes_note_gone(struct store *store, uint64_t hash, uint32_t slot)
 {
-    struct change_set *set = newest(store);
-    if (set->is_unsure)
-        return;
-    if (set->n_gone == set->capacity) {
-        uint64_t capacity = set->capacity ? 2 * set->capacity : 1024;
-        bool is_worth_it = set->n_gone < GONE_MIN || set->n_gone < rows_used(&store->rows) / 4;
-        struct gone_key *grown =
-            is_worth_it ? realloc(set->gone, capacity * sizeof *grown) : NULL;
-        if (grown == NULL) {
-            set->is_unsure = true;
-            return;
-        }
-        set->gone = grown;
-        set->capacity = capacity;
-    }
-    set->gone[set->n_gone++] = (struct gone_key){index_key(hash, slot), slot};
+    gone_add(&newest(store)->gone, index_key(hash, slot), slot, rows_used(&store->rows));
 }

@@ -8,22 +8,16 @@
 #ifndef EMBD_HOST_CHANGES_H
 #define EMBD_HOST_CHANGES_H
 
+#include "gone.h"
 #include "marks.h"
 
 #define CHANGES_MAX 8u
 
-struct gone_key {
-    uint64_t key;
-    uint32_t slot;
-};
-
 struct change_set {
     uint64_t cut; /* its id */
     struct marks rows;
-    bool has_all;   /* rows: any may have changed */
-    bool is_unsure; /* keys may be missing from `gone` */
-    struct gone_key *gone; /* [n_gone] */
-    uint64_t n_gone, capacity;
+    bool has_all; /* rows: any may have changed */
+    struct gone gone;
 };
 
 /* Zeroed: nothing is noted. */

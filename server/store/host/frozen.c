@@ -192,11 +192,11 @@ static void read_gone(struct store *store, uint32_t max_rows, struct store_scan 
 {
     struct frozen *f = &store->frozen;
     for (; f->first_set < f->end_set; f->first_set++, f->gone_at = 0) {
-        const struct change_set *set = &store->changes.sets[f->first_set];
-        for (; f->gone_at < set->n_gone; f->gone_at++) {
+        const struct gone *gone = &store->changes.sets[f->first_set].gone;
+        for (; f->gone_at < gone->n; f->gone_at++) {
             if (!has_room(out, max_rows))
                 return;
-            host_copy_candidate(store, set->gone[f->gone_at].key, set->gone[f->gone_at].slot, 0,
+            host_copy_candidate(store, gone->keys[f->gone_at].key, gone->keys[f->gone_at].slot, 0,
                                 out);
         }
     }

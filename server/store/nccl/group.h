@@ -164,6 +164,7 @@ struct group {
     struct flow *first, *last; /* the queue */
     struct flow *spare;
     uint64_t step; /* as of the calls whose done was called; members may be ahead */
+    uint32_t cut_gone_at, cut_at; /* members of a cut that are being read, their gone keys and the rest */
     bool failed; /* the devices are not to be trusted any more */
     char why[300];
     struct group *given_up; /* the one closed before, of those that failed */

@@ -148,6 +148,70 @@ static int nccl_scan(struct store *store, uint64_t *cursor, uint32_t max_rows,
     return EMBD_OK;
 }
 
+/* ---- cuts: keys that are gone, of all members, then the rest, of one after the other ---- */
+
+/* All of them know what changed since the cut; else it has all rows of all. */
+static bool is_known(const struct group *group, uint64_t since)
+{
+    for (uint32_t d = 0; d < group->n; d++)
+        if (noted_find(group->tables[d], since) == group->tables[d]->noted.n)
+            return false;
+    return true;
+}
+
+static int freeze_members(struct group *group, struct store_cut *cut, struct embd__error *e)
+{
+    struct store_cut own = *cut;
+    for (uint32_t d = 0; d < group->n; d++)
+        if (device_use(group->tables[d]->device) != 0 ||
+            cuda_cut_prepare(group->tables[d], cut, e) != EMBD_OK)
+            return group_error(group, WIRE_LOST, "noting changes", e);
+    cut->has_all = cut->since == 0 || !is_known(group, cut->since);
+    own.since = cut->has_all ? 0 : cut->since;
+    for (uint32_t d = 0; d < group->n; d++)
+        if (device_use(group->tables[d]->device) != 0 ||
+            cuda_cut_begin(group->tables[d], &own, e) != EMBD_OK)
+            return group_error(group, WIRE_LOST, "noting changes", e);
+    return EMBD_OK;
+}
+
+static int nccl_freeze(struct store *store, struct store_cut *cut, struct embd__error *e)
+{
+    struct group *group = group_of(store);
+    flow_wait_all(group);
+    if (group->failed)
+        return embd__error_set(e, EMBD_INTERNAL, "%s", group->why);
+    group->cut_gone_at = group->cut_at = 0;
+    return freeze_members(group, cut, e);
+}
+
+static int nccl_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *out,
+                            bool *done_out, struct embd__error *e)
+{
+    struct group *group = group_of(store);
+    bool is_done;
+    *done_out = false;
+    for (; group->cut_gone_at < group->n; group->cut_gone_at++)
+        if (cuda_read_gone(group->tables[group->cut_gone_at], max_rows, out))
+            return EMBD_OK;
+    struct store *table = group->tables[group->cut_at];
+    int status = group->failed ? WIRE_LOST : device_use(table->device);
+    if (status != 0)
+        return group_error(group, status, "copying rows out", e);
+    if (cuda_scan_frozen(table, max_rows, out, &is_done, e) != EMBD_OK)
+        return e->status;
+    group->cut_at += is_done;
+    *done_out = group->cut_at == group->n;
+    return EMBD_OK;
+}
+
+static void nccl_thaw(struct store *store)
+{
+    struct group *group = group_of(store);
+    for (uint32_t d = 0; d < group->n; d++)
+        cuda_thaw(group->tables[d]);
+}
+
 /* ---- the rest ---- */
 
 static int nccl_load(struct store *store, const struct row_block *block, struct embd__error *e)
@@ -196,6 +260,10 @@ const struct store_ops store_nccl = {
     .collect = nccl_collect,
     .forget = nccl_forget,
     .scan = nccl_scan,
+    .cut_is_still = true,
+    .freeze = nccl_freeze,
+    .scan_frozen = nccl_scan_frozen,
+    .thaw = nccl_thaw,
     .load = nccl_load,
     .set_step = nccl_set_step,
     .erase = nccl_erase,
