@@ -2,9 +2,9 @@
  *
  * Reading order: main.c (the list of commands), options.c (what all of them take), listing.h (how
  * results are shown: a table, or JSON from the same cells), then one file per group of commands:
- * cluster.c, stats.c, table.c (settings.h: a definition on the command line), get.c, delete.c, copies.c
- * (snapshot, dump, load, verify; progress.h shows how far they are), models.c (export, import;
- * parameters.h: tables of a ps.json), inspect.c, blobs.c, token.c. */
+ * cluster.c, stats.c, table.c (settings.h: a definition on the command line), get.c and delete.c
+ * (chosen.h: which keys), copies.c (snapshot, dump, load, verify; progress.h shows how far they
+ * are), models.c (export, import; parameters.h: tables of a ps.json), inspect.c, blobs.c, token.c. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
