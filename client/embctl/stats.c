@@ -145,9 +145,17 @@ struct sums {
     uint64_t total, least, most;
 };
 
+/* Of one shard alone, and now: quantiles and ages. */
+static bool is_momentary(const char *name)
+{
+    return ends_with(name, "_p50_us") || ends_with(name, "_p99_us") || ends_with(name, "_age_us");
+}
+
 /* Figures that do not add up over shards: their total is the most. */
 static bool is_common(const char *name)
 {
+    if (is_momentary(name))
+        return true;
     static const char *const names[] = {"uptime_us", "draining", "loading", "tables", "steps",
                                         "index_bytes_per_key"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -189,7 +197,7 @@ static void set_rate(struct listing *l, size_t column, const struct figures *now
                      const struct figures *before, const struct figure *figure)
 {
     const struct figure *old = find(before, figure->table, figure->name);
-    if (!old || before->n_shards != now->n_shards)
+    if (!old || before->n_shards != now->n_shards || is_momentary(figure->name))
         return;
     uint64_t a = sum(old, now->n_shards).total, b = sum(figure, now->n_shards).total;
     double seconds = seconds_between(&before->at, &now->at);
@@ -354,7 +362,8 @@ int command_stats(int argc, char **argv)
         .doc = "Figures of shards and tables: requests, keys, bytes, rows, memory. All count from "
                "the start of the "
                "server, except those of a state (rows, connections).\v"
-               "A name's end tells its unit: _us microseconds, _bytes bytes. JSON has one entry "
+               "A name's end tells its unit: _us microseconds, _bytes bytes. TOTAL of quantiles (_p50_us, "
+               "_p99_us) and ages is that of the worst shard. JSON has one entry "
                "per shard, table "
                "(null: the shard itself) and figure, exact; with --watch one document per view.\n"
                "\n"

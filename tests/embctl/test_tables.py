@@ -1,5 +1,6 @@
 """embctl's commands on tables: create, list, describe, drop, get, stats; JSON, tables, exit codes."""
 import json
+import re
 import socket
 import struct
 import time
@@ -147,6 +148,19 @@ def case_stats_can_be_watched():
         assert "TABLE" in endless.stdout.readline()
         endless.terminate()
         endless.communicate(timeout=10)
+
+
+def case_a_quantile_of_all_shards_is_the_worst_and_has_no_rate():
+    with Embd(shards=2) as server:
+        embctl(server, "table", "create", "t", "--dim", 4)
+        for key in range(8):
+            embctl(server, "get", "t", key)
+        views = embctl(server, "stats", "--all", "--watch=0.1", "--count", 2)
+        lines = [re.sub(r" (us|ms|s)\b", r"\1", line).split() for line in views.splitlines()]
+        quantiles = [line[2:] for line in lines if len(line) > 1 and line[1] in ("pull_p50_us", "pull_p99_us")]
+        assert len(quantiles) == 4, views
+        for cells in quantiles:
+            assert len(cells) == 4 and cells[2] in cells[:2] and cells[2] != "0us" and cells[3] == "-", cells
 
 
 def case_exit_codes_and_help():
