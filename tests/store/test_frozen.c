@@ -226,6 +226,75 @@ static void a_table_that_grows_while_its_cut_is_read(void **state)
     pair_close(&pair);
 }
 
+static void push_range(struct pair *pair, uint64_t first, uint32_t n)
+{
+    struct batch batch;
+    uint64_t *keys = calloc(n, sizeof *keys);
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = first + i;
+    batch_of(&batch, keys, n);
+    pair_push(pair, &batch, EMBD_F32, true);
+    batch_free(&batch);
+    free(keys);
+}
+
+static void erase_range(struct pair *pair, uint64_t first, uint32_t n)
+{
+    struct batch batch;
+    uint64_t keys[64];
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = first + i;
+    batch_of(&batch, keys, n);
+    pair_erase(pair, &batch, true);
+    batch_free(&batch);
+}
+
+/* 75,000 rows in one segment of the index, and between any two scans some that go, old ones that are
+ * pushed and new ones: so many that segments split in the midst of it, or none. */
+static void read_while_it_changes(embd_on_full on_full, uint32_t n_new)
+{
+    enum { ROWS = 75000, OLD = 500, GONE = 40 };
+    struct pair pair;
+    struct embd__error e = {0};
+    embd_schema schema;
+    uint64_t next = ROWS, old = 0;
+    embd_schema_init(&schema);
+    strcpy(schema.name, "changes");
+    schema.dim = 1;
+    schema.on_full = on_full;
+    schema.capacity = on_full == EMBD_GROW ? 0 : 110000;
+    embd_optimizer_init(&schema.optimizer, EMBD_SGD, 0.5f);
+    pair_open(&pair, "host", &schema, 7);
+    push_range(&pair, 0, ROWS);
+    struct image expected = scan_all(&pair), read = image_new(&pair);
+    assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
+    for (uint32_t scans = 0; !scan_some(&pair, 1000, &read); scans++) {
+        assert_true(scans < ROWS / 500);
+        push_range(&pair, next, n_new);
+        erase_range(&pair, old, GONE);
+        push_range(&pair, old + ROWS / 2, OLD);
+        next += n_new;
+        old += GONE;
+    }
+    pair.ops->thaw(pair.store);
+    compare_images(&read, &expected);
+    pair_compare(&pair);
+    pair_close(&pair);
+}
+
+static void a_cut_ends_though_entries_move_between_all_its_scans(void **state)
+{
+    (void)state;
+    read_while_it_changes(EMBD_GROW, 40);
+}
+
+static void a_cut_of_a_table_that_grows_and_loses_rows(void **state)
+{
+    (void)state;
+    read_while_it_changes(EMBD_GROW, 3000);
+    read_while_it_changes(EMBD_EVICT_LFU, 3000);
+}
+
 static void a_store_closes_in_the_middle_of_a_cut(void **state)
 {
     (void)state;
@@ -430,6 +499,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cut_is_the_table_at_its_moment),
         cmocka_unit_test(a_table_that_grows_while_its_cut_is_read),
+        cmocka_unit_test(a_cut_ends_though_entries_move_between_all_its_scans),
+        cmocka_unit_test(a_cut_of_a_table_that_grows_and_loses_rows),
         cmocka_unit_test(a_store_closes_in_the_middle_of_a_cut),
         cmocka_unit_test(a_cut_of_what_changed_makes_the_table_of_an_earlier_one),
         cmocka_unit_test(a_cut_of_what_changed_has_no_other_rows),

@@ -161,27 +161,98 @@ static void test_growth_and_order(void **state)
     index_close(&index);
 }
 
-/* 16 bytes an entry, segments 0.7 full before they split. */
+/* A table that grows by 65,536 keys at a time splits few segments in each, however many it has, and
+ * takes so many bytes for a key: 16 of an entry, at 0.38 to 0.76 of its places. */
+enum { PUSH = 65536, SPLITS = 5 };
+
+static uint64_t most_splits(struct index *index, uint64_t begin, uint64_t end)
+{
+    uint64_t most = 0;
+    for (uint64_t key = begin; key < end; key += PUSH) {
+        static uint64_t hashes[PUSH];
+        uint64_t before = index->n_segments;
+        for (uint32_t i = 0; i < PUSH; i++)
+            hashes[i] = index_hash(key + i, 0);
+        assert_true(index_reserve(index, hashes, PUSH));
+        most = index->n_segments - before > most ? index->n_segments - before : most;
+        for (uint32_t i = 0; i < PUSH; i++)
+            index_put(index, hashes[i], 0, (uint32_t)(key + i) + 1);
+        assert_true(key < index->n_reserved || index_bytes(index) < 44 * (key + PUSH));
+    }
+    return most;
+}
+
+static void test_segments_split_one_after_another(void **state)
+{
+    (void)state;
+    enum { N = 60 * PUSH };
+    struct index index;
+    assert_true(index_open(&index));
+    assert_in_range(most_splits(&index, 0, N), 1, SPLITS);
+    for (uint64_t key = 0; key < N; key++)
+        assert_true(index_find(&index, index_hash(key, 0), 0) == key + 1);
+    assert_int_equal(index_find(&index, index_hash(N, 0), 0), 0);
+    index_close(&index);
+}
+
+/* Before splits begin. */
 static void test_bytes_for_each_key(void **state)
 {
     (void)state;
     struct index index;
     assert_true(index_open(&index));
-    fill(&index, 0, 720000); /* 8 segments, each near 0.69 */
+    fill(&index, 0, 650000); /* 8 segments, each near 0.62 */
     assert_int_equal(index.n_segments, 8);
-    assert_true((double)index_bytes(&index) / 720000 <= 24.0);
+    assert_true((double)index_bytes(&index) / 650000 <= 26.0);
     index_close(&index);
 }
 
 static void test_room_at_once(void **state)
 {
     (void)state;
+    static const uint64_t sizes[] = {170, 85000, 1000000};
+    for (int i = 0; i < 3; i++) {
+        struct index index;
+        assert_true(index_open(&index));
+        assert_true(index_reserve_count(&index, sizes[i]));
+        uint64_t segments = index.n_segments;
+        assert_true(segments <= 1 + sizes[i] / 60000);
+        fill(&index, 0, sizes[i]);
+        assert_int_equal(index.n_segments, segments);
+        index_close(&index);
+    }
+}
+
+/* Room for so many keys that all segments are beyond where splits begin: they catch up. */
+static void test_room_that_is_outgrown(void **state)
+{
+    (void)state;
+    enum { ROOM = 82 * PUSH, MOST = 1 + PUSH / 8192 };
     struct index index;
     assert_true(index_open(&index));
-    assert_true(index_reserve_count(&index, 1000000));
-    uint64_t segments = index.n_segments;
-    fill(&index, 0, 1000000);
-    assert_int_equal(index.n_segments, segments);
+    assert_true(index_reserve_count(&index, ROOM));
+    assert_int_equal(most_splits(&index, 0, ROOM), 0);
+    assert_in_range(most_splits(&index, ROOM, ROOM + 40 * PUSH), SPLITS, MOST);
+    index_close(&index);
+}
+
+/* Half of all keys in one 512th of all hashes: its segments split when they are full, the others
+ * when it is their turn. */
+static void test_growth_of_keys_that_fall_together(void **state)
+{
+    (void)state;
+    enum { N = 500000 };
+    struct index index;
+    assert_true(index_open(&index));
+    for (uint64_t key = 0; key < N; key++) {
+        uint64_t hash = index_hash(key, 0);
+        put(&index, key % 2 ? hash >> 9 | 5ULL << 55 : hash, 0, (uint32_t)key + 1);
+    }
+    for (uint64_t key = 0; key < N; key++) {
+        uint64_t hash = index_hash(key, 0);
+        assert_int_equal(index_find(&index, key % 2 ? hash >> 9 | 5ULL << 55 : hash, 0), key + 1);
+    }
+    assert_true(index_bytes(&index) < 100u * N);
     index_close(&index);
 }
 
@@ -191,7 +262,9 @@ int main(void)
         cmocka_unit_test(test_hash_is_a_bijection), cmocka_unit_test(test_routed_keys_spread),
         cmocka_unit_test(test_colliding_keys),      cmocka_unit_test(test_removed_keys), cmocka_unit_test(test_inseparable_keys),
         cmocka_unit_test(test_growth_and_order),    cmocka_unit_test(test_bytes_for_each_key),
-        cmocka_unit_test(test_room_at_once),
+        cmocka_unit_test(test_segments_split_one_after_another),
+        cmocka_unit_test(test_room_at_once),        cmocka_unit_test(test_room_that_is_outgrown),
+        cmocka_unit_test(test_growth_of_keys_that_fall_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,8 +14,9 @@
 #include "host.h"
 
 /* Entries looked at in one scan: where most of them were copied, a scan shall not take long all the
- * same. */
-#define VISITS 65536u
+ * same. A segment whose entries change their places between any two scans is gone through from its
+ * begin in each, and has to come to an end. */
+#define VISITS INDEX_SEGMENT_MAX
 
 /* ---- copies ---- */
 
@@ -152,7 +153,7 @@ static void leave_out(struct store *store, struct store_cut *cut)
 int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *e)
 {
     struct frozen *f = &store->frozen;
-    *f = (struct frozen){.n_rows = store->rows.n, .n_moves = store->index.n_moves};
+    *f = (struct frozen){.n_rows = store->rows.n, .moved = index_moved(&store->index, 0)};
     bool has_memory =
         marks_reserve(&f->done, f->n_rows + 1) && (!has_candidates(store) || index_open(&f->seen));
     if (!has_memory) {
@@ -247,8 +248,9 @@ static uint32_t take_batch(struct store *store, uint32_t max, uint32_t *visits,
 {
     struct frozen *f = &store->frozen;
     uint32_t n = 0;
-    if (f->n_moves != store->index.n_moves) {
-        f->n_moves = store->index.n_moves;
+    uint64_t moved = index_moved(&store->index, f->hash);
+    if (f->moved != moved) {
+        f->moved = moved;
         f->at = 0;
     }
     while (!f->is_read && n < BATCH && n < max && *visits < VISITS) {
@@ -260,6 +262,7 @@ static uint32_t take_batch(struct store *store, uint32_t max, uint32_t *visits,
         }
         f->hash = next;
         f->at = 0;
+        f->moved = index_moved(&store->index, next);
         f->is_read = next == 0;
     }
     return n;

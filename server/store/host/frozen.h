@@ -39,7 +39,7 @@ struct frozen {
     struct marks done; /* of them: read, copied, or not in the cut */
     /* How far the index was read. */
     bool is_read;
-    uint64_t hash, at, n_moves;
+    uint64_t hash, at, moved;
     struct frozen_chunk *first, *last;
     /* With admit_after: keys without a row that were read or copied, or are not in the cut. */
     struct index seen;

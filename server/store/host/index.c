@@ -2,19 +2,36 @@
 
 #define FIRST_BUCKETS 64u /* 4 KiB */
 #define FULL_BUCKETS  ((uint32_t)(MEMORY_HUGE_PAGE / sizeof(struct index_bucket)))
+_Static_assert(FULL_BUCKETS * INDEX_BUCKET == INDEX_SEGMENT_MAX, "index.h says how many");
 /* 2^20 segments hold 10^11 keys. Keys made to collide reach this early: a split then does not
  * separate them. */
 #define DEPTH_MAX 20u
+
+/* How full, in hundredths: the only segment of a small table at most; all together where room was made
+ * at once; when splits ahead begin, and when all of a level are split; one of several at most. */
+#define SMALL_FULL  70u
+#define RESERVED    65u
+#define AHEAD_BEGIN 62u
+#define AHEAD_END   76u
+#define FULL        80u
+/* Of so many new keys one split ahead at most, where they are behind: room was made at once, and is
+ * outgrown. */
+#define AHEAD_KEYS 8192u
 
 static size_t segment_bytes(const struct index *index)
 {
     return ((size_t)index->bucket_mask + 1) * sizeof(struct index_bucket);
 }
 
-/* The most entries a segment may hold: 0.7 of its places. */
-static uint32_t segment_limit(uint32_t bucket_mask)
+static uint64_t segment_entries(uint32_t bucket_mask)
 {
-    return (uint32_t)(((uint64_t)bucket_mask + 1) * INDEX_BUCKET * 7 / 10);
+    return ((uint64_t)bucket_mask + 1) * INDEX_BUCKET;
+}
+
+/* So many entries fill a segment to `full` hundredths. */
+static uint64_t segment_part(uint32_t bucket_mask, uint32_t full)
+{
+    return segment_entries(bucket_mask) * full / 100;
 }
 
 static struct segment *segment_new(const struct index *index, uint32_t depth)
@@ -61,11 +78,6 @@ static struct index_entry get(const struct index_bucket *buckets, uint64_t at)
     return (struct index_entry){.hash = b->hash[i], .ref = b->ref[i], .slot = b->slot[i]};
 }
 
-static uint64_t segment_entries(uint32_t bucket_mask)
-{
-    return ((uint64_t)bucket_mask + 1) * INDEX_BUCKET;
-}
-
 bool index_open(struct index *index)
 {
     *index = (struct index){.bucket_mask = FIRST_BUCKETS - 1, .n_segments = 1};
@@ -100,6 +112,11 @@ void index_close(struct index *index)
     memory_free(index->directory, sizeof *index->directory << index->depth);
 }
 
+static void note_move(struct index *index, struct segment *segment)
+{
+    segment->moved = ++index->n_moves;
+}
+
 /* Gives the only segment of a small index that many buckets. */
 static bool resize(struct index *index, uint32_t n_buckets)
 {
@@ -114,7 +131,7 @@ static bool resize(struct index *index, uint32_t n_buckets)
     }
     memory_free(segment->buckets, segment_bytes(index));
     segment->buckets = index->directory[0].buckets = buckets;
-    index->n_moves++;
+    note_move(index, segment);
     index->bucket_mask = n_buckets - 1;
     return true;
 }
@@ -133,20 +150,30 @@ static bool double_directory(struct index *index)
     return true;
 }
 
-/* Deals the entries of a segment out to its two halves by the next bit of the hash. */
-static void deal(const struct index *index, const struct segment *from, struct segment *halves[2])
+/* Deals the entries of a segment out to itself and `other` by the next bit of the hash, bucket by
+ * bucket, from one on that no search comes to by passing a full one: then what is taken out of a
+ * bucket finds its place there or before it. */
+static void deal(const struct index *index, struct segment *segment, struct segment *other)
 {
-    for (uint64_t at = 0; at < segment_entries(index->bucket_mask); at++) {
-        struct index_entry entry = get(from->buckets, at);
-        if (entry.ref == 0)
-            continue;
-        struct segment *to = halves[(entry.hash >> (63 - from->depth)) & 1];
-        set(to->buckets, index->bucket_mask, &entry);
-        to->used++;
+    struct segment *halves[2] = {segment, other};
+    uint64_t first = 0;
+    while (index_is_full(&segment->buckets[first]))
+        first++;
+    segment->used = 0;
+    for (uint64_t i = 1; i <= (uint64_t)index->bucket_mask + 1; i++) {
+        struct index_bucket *bucket = &segment->buckets[(first + i) & index->bucket_mask];
+        struct index_bucket taken = *bucket;
+        *bucket = (struct index_bucket){.ref = {0}};
+        for (uint64_t j = 0; j < INDEX_BUCKET && taken.ref[j] != 0; j++) {
+            struct index_entry entry = get(&taken, j);
+            struct segment *to = halves[(entry.hash >> (63 - segment->depth)) & 1];
+            set(to->buckets, index->bucket_mask, &entry);
+            to->used++;
+        }
     }
 }
 
-/* Splits the segment at place `at` of the directory. */
+/* Splits the segment at place `at` of the directory: it keeps the lower half of its hashes. */
 static bool split(struct index *index, uint64_t at)
 {
     struct segment *segment = index->directory[at].segment;
@@ -155,23 +182,17 @@ static bool split(struct index *index, uint64_t at)
             return false;
         at *= 2;
     }
-    struct segment *halves[2] = {segment_new(index, segment->depth + 1), NULL};
-    if (halves[0] == NULL)
+    struct segment *other = segment_new(index, segment->depth + 1);
+    if (other == NULL)
         return false;
-    halves[1] = segment_new(index, segment->depth + 1);
-    if (halves[1] == NULL) {
-        segment_free(index, halves[0]);
-        return false;
-    }
-    deal(index, segment, halves);
+    deal(index, segment, other);
     uint64_t places = segment_places(index, segment), first = at & ~(places - 1);
-    for (uint64_t i = 0; i < places; i++) {
-        struct segment *half = halves[i >= places / 2];
-        index->directory[first + i] = (struct index_place){half->buckets, half};
-    }
+    for (uint64_t i = places / 2; i < places; i++)
+        index->directory[first + i] = (struct index_place){other->buckets, other};
+    segment->depth++;
     index->n_segments++;
-    index->n_moves++;
-    segment_free(index, segment);
+    note_move(index, segment);
+    note_move(index, other);
     return true;
 }
 
@@ -179,9 +200,50 @@ static bool split(struct index *index, uint64_t at)
 static bool grow_small(struct index *index, uint64_t n)
 {
     uint32_t buckets = index->bucket_mask + 1;
-    while (buckets < FULL_BUCKETS && segment_limit(buckets - 1) < index->n_entries + n)
+    while (buckets < FULL_BUCKETS && segment_part(buckets - 1, SMALL_FULL) < index->n_entries + n)
         buckets *= 2;
     return buckets == index->bucket_mask + 1 || resize(index, buckets);
+}
+
+/* Of a small index the only segment grows. */
+static bool is_full_size(const struct index *index)
+{
+    return index->bucket_mask + 1 == FULL_BUCKETS;
+}
+
+/* Whether n entries are so many that one more part should be split. */
+static bool is_behind(const struct index *index, uint64_t n)
+{
+    uint64_t begin = segment_part(index->bucket_mask, AHEAD_BEGIN) << index->level;
+    uint64_t end = segment_part(index->bucket_mask, AHEAD_END) << index->level;
+    if (n <= begin || n <= index->n_reserved)
+        return false;
+    return n >= end || (n - begin) << index->level > index->n_split * (end - begin);
+}
+
+static void go_on_splitting(struct index *index)
+{
+    if (++index->n_split >> index->level != 0) {
+        index->level++;
+        index->n_split = 0;
+    }
+}
+
+/* Splits ahead of n more entries. It may be left undone where there is no memory: split_overfull
+ * does what must be. */
+static void split_ahead(struct index *index, uint64_t n)
+{
+    uint64_t left = 1 + n / AHEAD_KEYS;
+    if (!is_full_size(index))
+        return;
+    for (; left > 0 && is_behind(index, index->n_entries + n); go_on_splitting(index)) {
+        uint64_t at = (uint64_t)index->n_split << (index->depth - index->level);
+        if (index->directory[at].segment->depth > index->level)
+            continue;
+        if (!split(index, at))
+            return;
+        left--;
+    }
 }
 
 static void count_pending(struct index *index, const uint64_t *hashes, size_t n)
@@ -195,7 +257,7 @@ static void count_pending(struct index *index, const uint64_t *hashes, size_t n)
 /* Splits each segment that could not take what is pending, once. */
 static bool split_overfull(struct index *index, bool *split_out)
 {
-    uint32_t limit = segment_limit(index->bucket_mask);
+    uint64_t limit = segment_part(index->bucket_mask, FULL);
     *split_out = false;
     for (uint64_t i = 0; i < (uint64_t)1 << index->depth; i++) {
         const struct segment *segment = index->directory[i].segment;
@@ -214,6 +276,7 @@ bool index_reserve(struct index *index, const uint64_t *hashes, size_t n)
 {
     if (index->depth == 0 && !grow_small(index, n))
         return false;
+    split_ahead(index, n);
     bool again = true;
     while (again) {
         count_pending(index, hashes, n);
@@ -227,12 +290,13 @@ bool index_reserve_count(struct index *index, uint64_t n)
 {
     if (!grow_small(index, n))
         return false;
-    /* 0.65: keys do not fall evenly; a segment that gets more than 0.7 splits. */
-    while ((index->n_segments * segment_limit(index->bucket_mask)) / 70 * 65 < n) {
+    index->n_reserved = n;
+    while (is_full_size(index) && segment_part(index->bucket_mask, RESERVED) << index->depth < n) {
         uint64_t places = (uint64_t)1 << index->depth;
         for (uint64_t i = 0; i < places; i++)
             if (!split(index, 2 * i))
                 return false;
+        index->level++;
     }
     return true;
 }
@@ -318,7 +382,7 @@ bool index_remove(struct index *index, uint64_t hash, uint32_t slot)
     }
     segment->used--;
     index->n_entries--;
-    index->n_moves++;
+    note_move(index, segment);
     return true;
 }
 
@@ -357,6 +421,11 @@ const struct index_bucket *index_segment(const struct index *index, uint64_t has
     *n_out = (uint64_t)index->bucket_mask + 1;
     *next_out = hash_behind(segment, hash);
     return segment->buckets;
+}
+
+uint64_t index_moved(const struct index *index, uint64_t hash)
+{
+    return index_place(index, hash)->segment->moved;
 }
 
 bool index_next_of(const struct index *index, uint64_t hash, uint64_t *at, struct index_entry *out,
