@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAP_FIELDS 64u /* bits of struct fields.seen */
+#define MAP_FIELDS (64 * FIELDS_WORDS) /* bits of struct fields.seen */
 
 static int fault(const struct fields *f, int status)
 {
@@ -105,7 +105,7 @@ static const msgpack_object *take(struct fields *f, const char *name, bool requi
         return NULL;
     const msgpack_object *value = find(f, name, &index);
     if (value != NULL)
-        f->seen |= 1ull << index;
+        f->seen[index / 64] |= 1ull << index % 64;
     else if (required)
         embd__error_set(f->reader->error, fault(f, EMBD_INVALID),
                         "%s has no field '%s', which is required", f->what, name);
@@ -275,7 +275,7 @@ int embd__fields_end(struct fields *f)
     if (is_failed(f) || f->map == NULL)
         return f->reader->error->status;
     for (uint32_t i = 0; i < f->map->size; i++)
-        if (!(f->seen >> i & 1)) {
+        if (!(f->seen[i / 64] >> i % 64 & 1)) {
             char shown[SHOWN_TEXT];
             const msgpack_object_str *key = &f->map->ptr[i].key.via.str;
             embd__show_text(shown, key->ptr, key->size);

@@ -25,12 +25,16 @@
 #define SEAL       ",\n \"xxh3\": \"%016" PRIx64 "\"\n}"
 #define SEAL_BYTES (sizeof ",\n \"xxh3\": \"0123456789abcdef\"\n}" - 1)
 
-bool embd__manifest_blob_file(char out[MANIFEST_BLOB_FILE], const char *name)
+static bool is_name_of(const char *name, size_t max)
 {
     static const char all[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
     size_t n = strlen(name);
-    bool is_name =
-        n >= 1 && n <= EMBD_NAME_MAX && strspn(name, all) == n && *name != '_' && *name != '-';
+    return n >= 1 && n <= max && strspn(name, all) == n && *name != '_' && *name != '-';
+}
+
+bool embd__manifest_blob_file(char out[MANIFEST_BLOB_FILE], const char *name)
+{
+    bool is_name = is_name_of(name, EMBD_NAME_MAX);
     snprintf(out, MANIFEST_BLOB_FILE, "%s%s", is_name ? name : "", is_name ? ".blob" : "");
     return is_name;
 }
@@ -396,12 +400,11 @@ static void read_base(struct members *m, struct manifest *out)
 {
     struct members base;
     struct manifest_base *b = &out->base;
-    char file[MANIFEST_BLOB_FILE];
     embd__members_open(&base, embd__member(m, "base", true), "manifest base", m->error);
     embd__member_str(&base, "name", b->name, sizeof b->name);
-    if (m->error->status == EMBD_OK && !embd__manifest_blob_file(file, b->name))
+    if (m->error->status == EMBD_OK && !is_name_of(b->name, SNAPSHOT_NAME_MAX))
         embd__error_set(m->error, EMBD_CORRUPT,
-                        "manifest base 'name' is not of the form [a-z0-9][a-z0-9_-]{0,62}");
+                        "manifest base 'name' is not of the form [a-z0-9][a-z0-9_-]{0,63}");
     b->id = read_id(&base);
     b->xxh3 = read_xxh3(&base);
     embd__members_end(&base);

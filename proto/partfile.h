@@ -55,6 +55,7 @@ struct manifest_blob {
     char name[EMBD_NAME_MAX + 1];
     uint64_t bytes, xxh3; /* of the whole file */
 };
+#define SNAPSHOT_NAME_MAX  64 /* [a-z0-9][a-z0-9_-]{0,63} */
 #define MANIFEST_BLOB_FILE (EMBD_NAME_MAX + 6)
 /* Its file name; false, and "", where the name is not [a-z0-9][a-z0-9_-]{0,62}. No part file has such a name. */
 bool embd__manifest_blob_file(char out[MANIFEST_BLOB_FILE], const char *name);
@@ -67,7 +68,7 @@ struct manifest_writers {
 
 /* The snapshot that another one is to be loaded upon. */
 struct manifest_base {
-    char name[EMBD_NAME_MAX + 1]; /* of its directory, beside */
+    char name[SNAPSHOT_NAME_MAX + 1]; /* of its directory, beside */
     uint64_t id;                  /* of its cut; 0: there is no base */
     uint64_t xxh3;                /* of its manifest */
 };

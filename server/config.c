@@ -97,6 +97,10 @@ static int read_limits(const struct sources *from, struct config *out, struct em
             config_size(SETTING_FRAME_MEMORY, config_pick(from, NULL, true, SETTING_FRAME_MEMORY),
                         LIMIT_FRAME_BYTES + (16u << 20), UINT64_MAX, config_ram_bytes() / 4,
                         &out->frame_memory, e);
+    if (status == EMBD_OK)
+        status = config_size(SETTING_JOURNAL_LIMIT,
+                             config_pick(from, NULL, true, SETTING_JOURNAL_LIMIT), 0, UINT64_MAX,
+                             (uint64_t)4 << 30, &out->journal_limit, e);
     limits->frame_bytes = LIMIT_FRAME_BYTES; /* as hello tells */
     limits->connections = (uint32_t)connections;
     limits->stall_ms = (uint32_t)stall * 1000;

@@ -48,7 +48,7 @@ struct config {
     char data_dir[4096]; /* "": none */
     struct net_limits limits;
     struct key_files key_files;
-    uint64_t frame_memory;
+    uint64_t frame_memory, journal_limit;
     int cpus[CONFIG_CPUS_MAX];
     uint32_t n_cpus;
     enum log_level log_level;

@@ -108,6 +108,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .store = p->store,
             .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
             .accepts_journal_damage = p->config.accepts_journal_damage,
+            .journal_limit = p->config.journal_limit,
             .is_first = i == 0,
             .drain = running_on_drain,
             .drain_arg = p,

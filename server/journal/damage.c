@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "below.h"
 #include "journal.h"
 
 static int failed(const char *name, struct embd__error *e)
@@ -32,8 +33,7 @@ int journal_damage_note(const struct journal_config *config, const struct journa
                      when, damage->name, (unsigned long long)damage->offset, damage->what,
                      (unsigned long long)damage->dropped_bytes);
     file_name(name, config->shard);
-    int fd = openat(config->data_dir, name, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
-                    0600);
+    int fd = below_open(config->data_dir, name, O_WRONLY | O_APPEND | O_CREAT, 0600);
     if (fd < 0)
         return failed(name, e);
     bool is_written = write(fd, line, (size_t)n) == n && fsync(fd) == 0 &&
@@ -53,7 +53,7 @@ int journal_damage_count(const struct journal_config *config, uint64_t *count_ou
     ssize_t n;
     file_name(name, config->shard);
     *count_out = 0;
-    int fd = openat(config->data_dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = below_open(config->data_dir, name, O_RDONLY, 0);
     if (fd < 0)
         return errno == ENOENT ? EMBD_OK : failed(name, e);
     while ((n = read(fd, bytes, sizeof bytes)) > 0)

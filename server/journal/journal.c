@@ -12,12 +12,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "below.h"
 
 enum out { OUT_NONE, OUT_WRITING, OUT_WRITTEN };
 
@@ -38,12 +42,16 @@ struct journal {
     uint64_t segment, offset, position, chain, synced;
     bool is_dirty;
     struct timespec sync_by;
-    uint64_t base_bytes, bytes_since;
+    bool begins_segment; /* with the next record */
+    _Atomic uint64_t written_bytes; /* ever, and those behind the base at the start */
+    /* The shard's. */
     struct {
-        int fd; /* -1: none is being written */
-        uint64_t offset, position, chain;
-        struct journal_group record;
+        int fd; /* of its file, locked; -1: there is none */
+        uint64_t number, bytes, made_s;
+        uint64_t written_before; /* of written_bytes: what it has taken the place of */
     } base;
+    struct basefile *next_base; /* being written; NULL: none */
+    uint64_t next_number, next_written_before;
 };
 
 void journal_file_name(char out[64], uint32_t shard, uint64_t segment)
@@ -72,8 +80,7 @@ static void sync_file(struct journal *journal)
     journal->is_dirty = false;
 }
 
-/* 0 or errno. */
-static int write_all(int fd, const uint8_t *bytes, uint64_t n, uint64_t offset)
+int journal_write_all(int fd, const uint8_t *bytes, uint64_t n, uint64_t offset)
 {
     while (n > 0) {
         ssize_t written = pwrite(fd, bytes, n, (off_t)offset);
@@ -98,11 +105,11 @@ static int begin_segment(struct journal *journal)
                                     journal->position, journal->chain, 0};
     journal_file_name(name, journal->config.shard, number);
     segment_header_write(bytes, &header);
-    int fd = openat(journal->config.data_dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = below_open(journal->config.data_dir, name, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0)
         return errno;
     int error = flock(fd, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
-    error = error != 0 ? error : write_all(fd, bytes, sizeof bytes, 0);
+    error = error != 0 ? error : journal_write_all(fd, bytes, sizeof bytes, 0);
     if (error != 0) {
         unlinkat(journal->config.data_dir, name, 0);
         close(fd);
@@ -117,6 +124,7 @@ static int begin_segment(struct journal *journal)
     journal->fd = fd;
     journal->segment = number;
     journal->offset = SEGMENT_HEADER_BYTES;
+    journal->begins_segment = false;
     return 0;
 }
 
@@ -133,12 +141,12 @@ static uint64_t seal_group(struct journal *journal, struct journal_group *group,
 static void write_group(struct journal *journal, struct journal_group *group)
 {
     group->error = 0;
-    if (journal->fd < 0 || journal->offset >= JOURNAL_SEGMENT_BYTES)
+    if (journal->fd < 0 || journal->begins_segment || journal->offset >= JOURNAL_SEGMENT_BYTES)
         group->error = begin_segment(journal);
     if (group->error != 0)
         return;
     uint64_t chain = seal_group(journal, group, journal->chain);
-    group->error = write_all(journal->fd, group->bytes, group->n_bytes, journal->offset);
+    group->error = journal_write_all(journal->fd, group->bytes, group->n_bytes, journal->offset);
     if (group->error != 0) {
         if (ftruncate(journal->fd, (off_t)journal->offset) != 0)
             end_process(journal, "ftruncate after a failed write");
@@ -147,7 +155,7 @@ static void write_group(struct journal *journal, struct journal_group *group)
     journal->chain = chain;
     journal->offset += group->n_bytes;
     journal->position += group->n_entries;
-    journal->bytes_since += group->n_bytes;
+    atomic_fetch_add_explicit(&journal->written_bytes, group->n_bytes, memory_order_relaxed);
     if (group->is_durable) {
         sync_file(journal);
         return;
@@ -218,17 +226,38 @@ static void *run(void *arg)
 
 /* ---- opening ---- */
 
+/* -1: e says why. */
+static int open_locked(const struct journal *journal, const char *name, struct embd__error *e)
+{
+    int fd = below_open(journal->config.data_dir, name, O_RDWR, 0);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return fd;
+    embd__error_set(e, EMBD_IO, "journal '%s': %s", name,
+                    fd < 0 ? strerror(errno) : "another process uses it");
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
 static int open_segment(struct journal *journal, const struct journal_end *end,
                         struct embd__error *e)
 {
     char name[64];
     journal_file_name(name, journal->config.shard, end->segment);
-    journal->fd = openat(journal->config.data_dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (journal->fd < 0)
-        return embd__error_set(e, EMBD_IO, "journal '%s': %s", name, strerror(errno));
-    if (flock(journal->fd, LOCK_EX | LOCK_NB) != 0)
-        return embd__error_set(e, EMBD_IO, "journal '%s': another process uses it", name);
-    return EMBD_OK;
+    journal->fd = open_locked(journal, name, e);
+    return e->status;
+}
+
+/* It is kept open for its lock: there may be no segment. */
+static int open_base(struct journal *journal, struct embd__error *e)
+{
+    char name[64];
+    struct stat st;
+    basefile_name(name, journal->config.shard, journal->base.number);
+    journal->base.fd = open_locked(journal, name, e);
+    if (journal->base.fd >= 0 && fstat(journal->base.fd, &st) == 0)
+        journal->base.made_s = (uint64_t)st.st_mtim.tv_sec;
+    return e->status;
 }
 
 static int start_thread(struct journal *journal, struct embd__error *e)
@@ -256,8 +285,9 @@ int journal_open(const struct journal_config *config, const struct journal_end *
     pthread_mutex_init(&journal->lock, NULL);
     journal->config = *config;
     journal->fd = journal->base.fd = -1;
-    journal->base_bytes = end->base_bytes;
-    journal->bytes_since = end->bytes_since;
+    journal->base.number = end->base;
+    journal->base.bytes = end->base_bytes;
+    atomic_init(&journal->written_bytes, end->bytes_since);
     journal->segment = end->segment;
     journal->offset = end->offset;
     journal->position = journal->synced = end->position;
@@ -266,12 +296,24 @@ int journal_open(const struct journal_config *config, const struct journal_end *
     journal->out = &journal->groups[1];
     journal->spare = &journal->groups[2];
     if ((end->is_there && open_segment(journal, end, e) != EMBD_OK) ||
+        (end->base != 0 && open_base(journal, e) != EMBD_OK) ||
         start_thread(journal, e) != EMBD_OK) {
         journal_close(journal);
         return e->status;
     }
     *out = journal;
     return EMBD_OK;
+}
+
+static void close_base(struct journal *journal)
+{
+    struct embd__error given_up = {.status = EMBD_OK};
+    if (journal->next_base != NULL) {
+        basefile_stop(journal->next_base);
+        journal_base_take(journal, &given_up);
+    }
+    if (journal->base.fd >= 0)
+        close(journal->base.fd);
 }
 
 void journal_close(struct journal *journal)
@@ -289,9 +331,7 @@ void journal_close(struct journal *journal)
         sync_file(journal);
     if (journal->fd >= 0)
         close(journal->fd);
-    journal_base_abort(journal);
-    free(journal->base.record.bytes);
-    free(journal->base.record.entries);
+    close_base(journal);
     for (int i = 0; i < 3; i++) {
         free(journal->groups[i].bytes);
         free(journal->groups[i].entries);
@@ -424,134 +464,68 @@ int journal_write_now(struct journal *journal, const struct frame_scanner *frame
 
 /* ---- a new beginning ---- */
 
-bool journal_wants_base(const struct journal *journal)
+static uint64_t bytes_behind_base(const struct journal *journal)
 {
-    return journal->bytes_since >= JOURNAL_BASE_MIN_BYTES &&
-           journal->bytes_since > journal->base_bytes;
+    uint64_t written = atomic_load_explicit(&journal->written_bytes, memory_order_relaxed);
+    return written - journal->base.written_before;
 }
 
-static void base_name(const struct journal *journal, char out[64 + 8])
+bool journal_wants_base(const struct journal *journal, uint64_t least_bytes)
 {
-    journal_file_name(out, journal->config.shard, journal->segment + 1);
-    strcat(out, ".tmp");
-}
-
-static int base_failed(const struct journal *journal, int error, struct embd__error *e)
-{
-    char name[64 + 8];
-    base_name(journal, name);
-    return embd__error_set(e, EMBD_IO, "journal '%s': %s; the journal is as it was", name,
-                           strerror(error));
-}
-
-/* Its length is known in the end: a header is written then. */
-static int base_header(struct journal *journal, uint64_t base_bytes)
-{
-    uint8_t bytes[SEGMENT_HEADER_BYTES];
-    struct segment_header header = {
-        .shard = journal->config.shard,
-        .n_shards = journal->config.n_shards,
-        .number = journal->segment + 1,
-        .first_position = journal->position,
-        .chain = journal->chain,
-        .base_bytes = base_bytes,
-    };
-    segment_header_write(bytes, &header);
-    return write_all(journal->base.fd, bytes, sizeof bytes, 0);
+    uint64_t behind = bytes_behind_base(journal);
+    return journal->next_base == NULL && behind >= least_bytes && behind > journal->base.bytes;
 }
 
 int journal_base_begin(struct journal *journal, struct embd__error *e)
 {
-    char name[64 + 8];
-    base_name(journal, name);
-    int fd = openat(journal->config.data_dir, name,
-                    O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return base_failed(journal, errno, e);
-    journal->base.fd = fd;
-    journal->base.offset = SEGMENT_HEADER_BYTES;
-    journal->base.position = journal->position;
-    journal->base.chain = journal->chain;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
-        return base_failed(journal, errno, e);
-    return EMBD_OK;
-}
-
-int journal_base_add(struct journal *journal, const struct frame_scanner *frame,
-                     struct embd__error *e)
-{
-    struct journal_group *group = &journal->base.record;
-    uint64_t bytes = record_bytes(frame);
-    if (!reserve(group, bytes))
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a journal record of %llu bytes",
-                               (unsigned long long)bytes);
-    record_write(group->bytes, frame);
-    uint64_t chain = record_seal(group->bytes, journal->base.position, journal->base.position,
-                                 journal->base.chain, &bytes);
-    int error = write_all(journal->base.fd, group->bytes, bytes, journal->base.offset);
-    if (error != 0)
-        return base_failed(journal, error, e);
-    journal->base.offset += bytes;
-    journal->base.position++;
-    journal->base.chain = chain;
-    return EMBD_OK;
-}
-
-/* The base is the file now. */
-static void take_base(struct journal *journal)
-{
-    if (journal->fd >= 0)
-        close(journal->fd);
-    journal->fd = journal->base.fd;
-    journal->base.fd = -1;
-    journal->segment++;
-    journal->offset = journal->base_bytes = journal->base.offset;
-    journal->bytes_since = 0;
-    journal->position = journal->synced = journal->base.position;
-    journal->chain = journal->base.chain;
-    journal->is_dirty = false;
-}
-
-/* What is before the base: nobody reads it any more. What cannot be removed goes with the next start. */
-static void drop_before(const struct journal *journal)
-{
-    char name[64];
-    for (uint64_t n = journal->segment - 1; n > 0; n--) {
-        journal_file_name(name, journal->config.shard, n);
-        if (unlinkat(journal->config.data_dir, name, 0) != 0)
-            return;
-    }
-}
-
-int journal_base_end(struct journal *journal, struct embd__error *e)
-{
-    char name[64], staged[64 + 8];
-    base_name(journal, staged);
-    journal_file_name(name, journal->config.shard, journal->segment + 1);
-    int error = base_header(journal, journal->base.offset);
-    if (error != 0)
-        return base_failed(journal, error, e);
-    if (fsync(journal->base.fd) != 0 ||
-        renameat(journal->config.data_dir, staged, journal->config.data_dir, name) != 0)
-        return base_failed(journal, errno, e);
-    if (fsync(journal->config.data_dir) != 0)
-        end_process(journal, "fsync of the directory, for a new beginning");
     pthread_mutex_lock(&journal->lock);
-    while (journal->is_syncing)
-        pthread_cond_wait(&journal->news, &journal->lock);
-    take_base(journal);
+    struct basefile_config config = {
+        .data_dir = journal->config.data_dir,
+        .shard = journal->config.shard,
+        .n_shards = journal->config.n_shards,
+        .number = journal->segment + 1,
+        .position = journal->position,
+        .chain = journal->chain,
+        .before = journal->base.number,
+        .wake = journal->config.wake,
+        .wake_arg = journal->config.wake_arg,
+    };
+    journal->begins_segment = true;
     pthread_mutex_unlock(&journal->lock);
-    drop_before(journal);
+    journal->next_written_before =
+        atomic_load_explicit(&journal->written_bytes, memory_order_relaxed);
+    journal->next_number = config.number;
+    return basefile_open(&config, &journal->next_base, e);
+}
+
+struct basefile *journal_base(struct journal *journal)
+{
+    return journal->next_base;
+}
+
+int journal_base_take(struct journal *journal, struct embd__error *e)
+{
+    int fd;
+    uint64_t bytes;
+    int status = basefile_close(journal->next_base, &fd, &bytes, e);
+    journal->next_base = NULL;
+    if (status != EMBD_OK)
+        return status;
+    if (journal->base.fd >= 0)
+        close(journal->base.fd);
+    journal->base.fd = fd;
+    journal->base.bytes = bytes;
+    journal->base.made_s = (uint64_t)time(NULL);
+    journal->base.number = journal->next_number;
+    journal->base.written_before = journal->next_written_before;
     return EMBD_OK;
 }
 
-void journal_base_abort(struct journal *journal)
+void journal_figures(const struct journal *journal, struct journal_figures *out)
 {
-    char name[64 + 8];
-    if (journal->base.fd < 0)
-        return;
-    base_name(journal, name);
-    unlinkat(journal->config.data_dir, name, 0);
-    close(journal->base.fd);
-    journal->base.fd = -1;
+    *out = (struct journal_figures){
+        .bytes = journal->base.bytes + bytes_behind_base(journal),
+        .base_bytes = journal->base.bytes,
+        .base_made_s = journal->base.made_s,
+    };
 }

@@ -6,6 +6,7 @@
 #ifndef EMBD_JOURNAL_H
 #define EMBD_JOURNAL_H
 
+#include "basefile.h"
 #include "record.h"
 
 #define JOURNAL_EXIT          74
@@ -53,6 +54,7 @@ struct journal_end {
     bool is_there; /* false: no segment yet */
     uint64_t segment, offset, position, chain;
     uint64_t base_bytes, bytes_since; /* of the base; of what is behind it */
+    uint64_t base;                    /* number of its file; 0: it is in a segment, or there is none */
 };
 
 /* ---- reading at start ---- */
@@ -109,19 +111,27 @@ int journal_write_now(struct journal *journal, const struct frame_scanner *frame
 
 /* ---- a new beginning ----
  *
- * A base is a segment of records that make the state anew; with it all segments before it go. No group
- * may be out or gathering from begin to end. After an error, and abort, everything is as it was. */
+ * A base is a file of records that make the state anew (basefile.h); with it all segments before it go.
+ * It is of the moment of journal_base_begin, when no group may be out or gathering; while it is
+ * written the journal goes on, in the next segment. After an error everything is as it was. */
 
-#define JOURNAL_BASE_MIN_BYTES (64u << 20) /* behind a base, before another one is worth writing */
-
-/* Whether more is behind the last base than it has itself. */
-bool journal_wants_base(const struct journal *journal);
+/* Whether so much is behind the last base, and more than it has itself. */
+bool journal_wants_base(const struct journal *journal, uint64_t least_bytes);
 int journal_base_begin(struct journal *journal, struct embd__error *e);
-int journal_base_add(struct journal *journal, const struct frame_scanner *frame,
-                     struct embd__error *e);
-int journal_base_end(struct journal *journal, struct embd__error *e);
-void journal_base_abort(struct journal *journal);
+/* NULL: none is being written. */
+struct basefile *journal_base(struct journal *journal);
+/* Once that is over, or to wait until it is: it is the journal's base now, or e->status says why not. */
+int journal_base_take(struct journal *journal, struct embd__error *e);
+
+struct journal_figures {
+    uint64_t bytes;           /* of the base, and behind it */
+    uint64_t base_bytes;      /* 0: there is none */
+    uint64_t base_made_s;     /* when it was, since 1970; 0: not known */
+};
+void journal_figures(const struct journal *journal, struct journal_figures *out);
 
 void journal_file_name(char out[64], uint32_t shard, uint64_t segment);
+/* 0 or errno. */
+int journal_write_all(int fd, const uint8_t *bytes, uint64_t n, uint64_t offset);
 
 #endif

@@ -1,9 +1,9 @@
 /* recover.c - reading a journal at start, a record at a time.
  *
- * The happy path is: from the last segment that is a base, or the first one there ever was; segments
+ * The happy path is: the last base and the segment behind it, or the first one there ever was; segments
  * in the order of their numbers, records in the order of their positions, each checksum chained to
  * the one before, to the end of the last segment. What is before the base was left by a server that
- * ended when it had just made it, and goes.
+ * ended when it had just made it, and goes. Earlier versions began a segment with the base instead.
  *
  * What does not verify is a torn tail, and is cut, only where nothing synced can follow: in the
  * last segment, when no whole record behind it says that it was written after that position was on
@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "below.h"
 #include "journal.h"
 
 struct journal_reading {
@@ -31,8 +32,12 @@ struct journal_reading {
     uint8_t *bytes;
     uint64_t n, at;
     uint64_t base_bytes; /* of the segment: before them nothing can be torn */
-    uint64_t least, greatest; /* numbers of segments there are; 0: none */
+    uint64_t least, greatest; /* numbers of segments there are, or are behind a base; 0: none */
     uint64_t first;           /* that is read */
+    uint64_t bases[2];        /* least and greatest number of a base's file; 0: none */
+    bool reads_base;          /* that comes next */
+    bool is_in_base;          /* the file being read is one, */
+    uint64_t position, chain; /* behind which the records go on from these */
     uint64_t done_bytes, total_bytes;
     bool is_over;
 };
@@ -80,7 +85,7 @@ static int map_segment(struct journal_reading *r)
 {
     struct stat st;
     r->n = r->at = 0;
-    r->fd = openat(r->config.data_dir, r->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    r->fd = below_open(r->config.data_dir, r->name, O_RDWR, 0);
     if (r->fd < 0 || fstat(r->fd, &st) != 0)
         return failed(r);
     if (flock(r->fd, LOCK_EX | LOCK_NB) != 0)
@@ -123,6 +128,8 @@ static int check_tail(struct journal_reading *r, uint64_t offset)
     struct record record;
     if (offset < r->base_bytes)
         return damaged(r, offset, "it is in the base");
+    if (r->is_in_base)
+        return damaged(r, offset, "it is behind the base");
     if (exists(r, r->end.segment + 1))
         return damaged(r, offset, "another segment follows");
     if (r->e->status != EMBD_OK)
@@ -136,7 +143,8 @@ static int check_tail(struct journal_reading *r, uint64_t offset)
 /* The next record of the segment; false: there is none that follows. */
 static bool read_record(struct journal_reading *r, uint8_t **bytes_out, struct record *out)
 {
-    if (r->at >= r->n || !record_read(r->bytes + r->at, r->n - r->at, out) ||
+    if (r->at >= r->n || (r->is_in_base && r->at >= r->base_bytes) ||
+        !record_read(r->bytes + r->at, r->n - r->at, out) ||
         out->position != r->end.position || out->chain != r->end.chain)
         return false;
     *bytes_out = r->bytes + r->at;
@@ -152,7 +160,14 @@ static int end_segment(struct journal_reading *r)
     if (r->at == r->n && r->at < r->base_bytes)
         return damaged(r, r->at, "the base is cut off");
     r->end.bytes_since += r->at - (r->base_bytes > 0 ? r->base_bytes : 0);
-    return r->at < r->n ? check_tail(r, r->at) : EMBD_OK;
+    if (r->at < r->n)
+        return check_tail(r, r->at);
+    if (r->is_in_base) {
+        r->end.position = r->position;
+        r->end.chain = r->chain;
+    }
+    r->is_in_base = false;
+    return EMBD_OK;
 }
 
 /* A header that does not verify, in a segment behind which there is none: it was being made. */
@@ -169,7 +184,9 @@ static int drop_segment(struct journal_reading *r)
     return EMBD_OK;
 }
 
-static int check_header(struct journal_reading *r, const struct segment_header *header)
+/* `number`: that it should have. */
+static int check_header(struct journal_reading *r, const struct segment_header *header,
+                        uint64_t number)
 {
     if (header->shard != r->config.shard || header->n_shards != r->config.n_shards)
         return embd__error_set(
@@ -177,7 +194,7 @@ static int check_header(struct journal_reading *r, const struct segment_header *
             "journal '%s' is of shard %u of %u, this is shard %u of %u: start with as many shards "
             "as before",
             r->name, header->shard, header->n_shards, r->config.shard, r->config.n_shards);
-    if (header->number != r->end.segment || header->first_position != r->end.position ||
+    if (header->number != number || header->first_position != r->end.position ||
         header->chain != r->end.chain)
         return damaged(r, 0, "it does not go on where the segment before ends");
     return EMBD_OK;
@@ -195,7 +212,7 @@ static int begin_segment(struct journal_reading *r)
         unmap_segment(r);
         return status;
     }
-    if (check_header(r, &header) != EMBD_OK || r->is_over)
+    if (check_header(r, &header, r->end.segment) != EMBD_OK || r->is_over)
         return r->e->status;
     r->end.is_there = true;
     r->at = SEGMENT_HEADER_BYTES;
@@ -205,25 +222,80 @@ static int begin_segment(struct journal_reading *r)
     return EMBD_OK;
 }
 
+static int begin_base(struct journal_reading *r)
+{
+    struct segment_header header;
+    basefile_name(r->name, r->config.shard, r->end.base);
+    if (map_segment(r) != EMBD_OK)
+        return r->e->status;
+    if (!segment_header_read(r->bytes, r->n, &header))
+        return damaged(r, 0, "its header does not verify");
+    if (check_header(r, &header, r->end.base) != EMBD_OK || r->is_over)
+        return r->e->status;
+    r->is_in_base = true;
+    r->position = header.first_position;
+    r->chain = header.chain;
+    r->at = SEGMENT_HEADER_BYTES;
+    r->base_bytes = r->end.base_bytes = header.base_bytes;
+    return EMBD_OK;
+}
+
 /* ---- where to begin ---- */
+
+enum file { FILE_OTHER, FILE_SEGMENT, FILE_BASE, FILE_STAGED };
+
+static enum file file_of(const struct journal_reading *r, const char *found, uint64_t *number_out)
+{
+    char name[72];
+    unsigned shard;
+    unsigned long long number;
+    if (sscanf(found, "journal.%u.%llu", &shard, &number) != 2 || shard != r->config.shard ||
+        number == 0)
+        return FILE_OTHER;
+    *number_out = number;
+    journal_file_name(name, shard, number);
+    if (strcmp(name, found) == 0)
+        return FILE_SEGMENT;
+    basefile_name(name, shard, number);
+    if (strcmp(name, found) == 0)
+        return FILE_BASE;
+    strcat(name, ".tmp");
+    return strcmp(name, found) == 0 ? FILE_STAGED : FILE_OTHER;
+}
+
+static void widen(uint64_t *least, uint64_t *greatest, uint64_t number)
+{
+    if (*least == 0 || number < *least)
+        *least = number;
+    if (number > *greatest)
+        *greatest = number;
+}
 
 static void see_name(struct journal_reading *r, const char *found)
 {
-    char name[64];
-    unsigned shard;
-    unsigned long long number;
-    if (sscanf(found, "journal.%u.%llu", &shard, &number) != 2 || shard != r->config.shard)
+    uint64_t number;
+    enum file file = file_of(r, found, &number);
+    if (file == FILE_SEGMENT)
+        widen(&r->least, &r->greatest, number);
+    if (file != FILE_BASE)
         return;
-    journal_file_name(name, shard, number);
-    if (strcmp(name, found) != 0 || number == 0)
-        return;
-    if (r->least == 0 || number < r->least)
-        r->least = number;
-    if (number > r->greatest)
-        r->greatest = number;
+    widen(&r->bases[0], &r->bases[1], number);
+    if (number - 1 > r->greatest)
+        r->greatest = number - 1;
 }
 
-static int list_segments(struct journal_reading *r)
+/* What is before the beginning, and bases that were not finished. What cannot be removed does no harm. */
+static void drop_name(struct journal_reading *r, const char *found)
+{
+    uint64_t number;
+    enum file file = file_of(r, found, &number);
+    if ((file == FILE_SEGMENT && number < r->first) || (file == FILE_BASE && number < r->end.base) ||
+        file == FILE_STAGED)
+        unlinkat(r->config.data_dir, found, 0);
+}
+
+static int each_name(struct journal_reading *r,
+                     void (*see)(struct journal_reading *r, const char *name))
 {
     int fd = openat(r->config.data_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -236,7 +308,7 @@ static int list_segments(struct journal_reading *r)
     }
     errno = 0;
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
-        see_name(r, entry->d_name);
+        see(r, entry->d_name);
     if (errno != 0)
         embd__error_set(r->e, EMBD_IO, "journals of shard %u: the directory cannot be read: %s",
                         r->config.shard, strerror(errno));
@@ -244,13 +316,12 @@ static int list_segments(struct journal_reading *r)
     return r->e->status;
 }
 
-/* Whether the segment is a base; its header is read again, and checked, with the rest of it. */
+/* Whether r->name is a base; its header is read again, and checked, with the rest of it. */
 static int look_for_base(struct journal_reading *r, uint64_t number, bool *is_base)
 {
     uint8_t bytes[SEGMENT_HEADER_BYTES];
     struct segment_header header;
-    journal_file_name(r->name, r->config.shard, number);
-    int fd = openat(r->config.data_dir, r->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = below_open(r->config.data_dir, r->name, O_RDONLY, 0);
     if (fd < 0)
         return errno == ENOENT ? EMBD_OK : failed(r);
     ssize_t n = pread(fd, bytes, sizeof bytes, 0);
@@ -265,17 +336,36 @@ static int look_for_base(struct journal_reading *r, uint64_t number, bool *is_ba
     return r->e->status;
 }
 
+/* A base before this segment, as a file or, from an earlier version, in it. */
+static int look_before(struct journal_reading *r, uint64_t number, bool *is_base)
+{
+    basefile_name(r->name, r->config.shard, number);
+    if (look_for_base(r, number, is_base) != EMBD_OK)
+        return r->e->status;
+    if (*is_base) {
+        r->end.base = number;
+        return EMBD_OK;
+    }
+    journal_file_name(r->name, r->config.shard, number);
+    return look_for_base(r, number, is_base);
+}
+
 static int find_beginning(struct journal_reading *r)
 {
     bool is_base = false;
-    if (list_segments(r) != EMBD_OK)
+    if (each_name(r, see_name) != EMBD_OK)
         return r->e->status;
-    for (uint64_t n = r->greatest; n > 0 && n >= r->least && !is_base; n--)
-        if (look_for_base(r, n, &is_base) != EMBD_OK)
+    uint64_t lowest = r->least == 0 || (r->bases[0] != 0 && r->bases[0] < r->least) ? r->bases[0]
+                                                                                    : r->least;
+    for (uint64_t n = r->greatest + 1; lowest > 0 && n >= lowest && !is_base; n--)
+        if (look_before(r, n, &is_base) != EMBD_OK)
             return r->e->status;
-    if (is_base || r->least <= 1)
+    if (is_base || r->least == 1 || lowest == 0)
         return EMBD_OK;
-    journal_file_name(r->name, r->config.shard, r->least);
+    if (r->least == 0)
+        basefile_name(r->name, r->config.shard, r->bases[1]);
+    else
+        journal_file_name(r->name, r->config.shard, r->least);
     return embd__error_set(r->e, EMBD_CORRUPT,
                            "journal '%s' is the first one there is, and no base: what was before it is "
                            "missing; nothing was changed",
@@ -290,24 +380,24 @@ static int check_end(struct journal_reading *r)
     return damaged(r, 0, "it is missing; others behind it are there");
 }
 
-static void drop_before(struct journal_reading *r, uint64_t first)
-{
-    for (uint64_t n = first - 1; r->least > 0 && n >= r->least; n--) {
-        journal_file_name(r->name, r->config.shard, n);
-        unlinkat(r->config.data_dir, r->name, 0);
-    }
-}
-
 /* ---- from outside ---- */
+
+static void add_size(struct journal_reading *r, const char *name)
+{
+    struct stat st;
+    if (fstatat(r->config.data_dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        r->total_bytes += (uint64_t)st.st_size;
+}
 
 static void sum_up(struct journal_reading *r)
 {
-    struct stat st;
     char name[64];
+    basefile_name(name, r->config.shard, r->end.base);
+    if (r->end.base != 0)
+        add_size(r, name);
     for (uint64_t n = r->first; n <= r->greatest; n++) {
         journal_file_name(name, r->config.shard, n);
-        if (fstatat(r->config.data_dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-            r->total_bytes += (uint64_t)st.st_size;
+        add_size(r, name);
     }
 }
 
@@ -325,6 +415,7 @@ int journal_reading_open(const struct journal_config *config, struct journal_rea
         return e->status;
     }
     r->first = r->end.segment + 1;
+    r->reads_base = r->end.base != 0;
     sum_up(r);
     *out = r;
     return EMBD_OK;
@@ -334,9 +425,8 @@ static int finish(struct journal_reading *r)
 {
     if (r->e->status != EMBD_OK || check_end(r) != EMBD_OK || r->is_over)
         return r->e->status;
-    drop_before(r, r->first);
     r->is_over = true;
-    return EMBD_OK;
+    return each_name(r, drop_name);
 }
 
 int journal_reading_next(struct journal_reading *r, uint8_t **bytes_out, struct record *record_out,
@@ -352,9 +442,11 @@ int journal_reading_next(struct journal_reading *r, uint8_t **bytes_out, struct 
                 return e->status;
             unmap_segment(r);
         }
-        if (!exists(r, r->end.segment + 1))
+        bool is_base = r->reads_base;
+        r->reads_base = false;
+        if (!is_base && !exists(r, r->end.segment + 1))
             return finish(r);
-        if (begin_segment(r) != EMBD_OK)
+        if ((is_base ? begin_base(r) : begin_segment(r)) != EMBD_OK)
             return e->status;
     }
     return EMBD_OK;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base.h"
 #include "commit.h"
 #include "cut.h"
 #include "permit.h"
@@ -251,7 +252,7 @@ static bool try(struct shard *shard, struct request *request)
     enum touch touch = touch_of(&call);
     bool was_parked = request->state == REQUEST_PARKED;
     bool stops = hold_stops(hold, touch, hold_lets_in(hold, request)) ||
-                 waits_for_record(&call, was_parked);
+                 waits_for_record(&call, was_parked) || base_stops(shard, touch);
     if (was_parked && stops)
         return false;
     if (!was_parked && (stops || request->session->n_parked > 0)) {
@@ -339,6 +340,7 @@ void shard_tick(struct shard *shard, uint64_t now_ns)
     if (now_ns > shard->now_ns)
         shard->now_ns = now_ns;
     stages_tick(&shard->stages, now_ns);
+    base_look(shard);
     bool looks = rounds_look(&shard->rounds, shard->now_ns);
     if (!hold_is_on(&shard->hold) && !looks)
         return;
@@ -355,6 +357,7 @@ bool shard_collect(struct shard *shard)
         tables->ops->collect(tables->by_name[i]->store);
     commit_collect(shard);
     bool has_rows = cut_collect(shard);
+    has_rows = base_collect(shard) || has_rows;
     return loads || has_rows || shard->hold.n_in_flight > shard->n_journaled;
 }
 
@@ -375,6 +378,8 @@ void shard_drain(struct shard *shard)
 {
     shard->draining = true;
     round_refuse_all(shard);
+    base_give_up(shard);
+    shard->base_rests = false;
     cut_end(shard, EMBD_DRAINING, "the server shuts down");
     dispatch_parked(shard);
 }

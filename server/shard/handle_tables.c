@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base.h"
 #include "commit.h"
 #include "permit.h"
 #include "route.h"
@@ -94,6 +95,7 @@ int handle_table_drop(struct call *call)
         settle(call->shard, call->request->session, table, CHANGE_DROP, &call->error) != EMBD_OK ||
         commit_now(call, table->schema.s.durability) != EMBD_OK)
         return call->error.status;
+    base_give_up(call->shard);
     tables_drop(&call->shard->tables, table);
     embd__msg_result(call->answer, call->reader.msgid);
     embd__msg_map(call->answer, 0);

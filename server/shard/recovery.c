@@ -122,7 +122,6 @@ static int finish(struct shard *shard, struct embd__error *e)
 {
     struct journal_config config = config_of(shard);
     struct journal_end end;
-    struct embd__error base = {.status = EMBD_OK};
     journal_reading_close(shard->reading, &end);
     shard->reading = NULL;
     if (journal_damage_count(&config, &shard->n_damages, e) != EMBD_OK ||
@@ -130,8 +129,9 @@ static int finish(struct shard *shard, struct embd__error *e)
         return e->status;
     if (end.is_damaged)
         return accept_damage(shard, &config, &end.damage, e);
-    if (base_make(shard, &base) != EMBD_OK) /* a full disk may have room again later */
-        fprintf(stderr, "embd: %s\n", base.text);
+    base_ask(shard);
+    if (shard->config.wake == NULL)
+        base_look(shard);
     return EMBD_OK;
 }
 

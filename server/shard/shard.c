@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "ahead.h"
+#include "base.h"
 #include "commit.h"
 #include "cut.h"
 #include "recovery.h"
@@ -66,6 +67,7 @@ void shard_close(struct shard *shard)
     if (shard == NULL)
         return;
     cut_end(shard, EMBD_DRAINING, "the server ends");
+    base_close(shard);
     recovery_give_up(shard);
     commit_close(shard);
     round_close(shard);

@@ -35,6 +35,7 @@ struct shard_config {
     const struct store_ops *store;
     const char *data_dir;              /* snapshots go there; NULL: snapshot is refused */
     bool accepts_journal_damage;       /* drops what follows it, instead of failing */
+    uint64_t journal_limit;            /* bytes behind its base, after which the journal begins anew; 0: none */
     bool is_first;                     /* of its process: the one that commits snapshots */
     void (*drain)(void *arg);          /* asks the process to drain; any thread */
     void *drain_arg;

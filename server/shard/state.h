@@ -28,6 +28,7 @@ struct counters {
     uint64_t pull_ns, push_ns, pushes_held_us;
     uint64_t settled_bytes;
     uint64_t snapshots, round_steps, pushes_again;
+    uint64_t bases, base_errors; /* of the journal */
 };
 
 /* Owner: its thread. */
@@ -56,6 +57,10 @@ struct shard {
     char still_name[SNAPSHOT_NAME_MAX + 1];
     uint64_t cuts[CUTS_KNOWN]; /* ids of the last ones, since which stores note what changes; 0: none */
     struct journal *journal; /* NULL: no data directory */
+    /* Its new beginning; see base.c. */
+    struct base *base;           /* being written; NULL: none */
+    bool base_asked, base_rests; /* may begin; begins as soon as nothing is under way */
+    uint64_t base_not_before_ns; /* or, while base_rests, not later */
     uint32_t n_journaled;    /* pushes whose records are being written, of hold.n_in_flight */
     bool is_replaying;       /* a record is being handled: nothing is journaled */
     /* Until the journal is replayed; see recovery.c. */

@@ -165,7 +165,7 @@ def case_a_snapshot_verifies_and_loads():
             report = embctl_json(server, "snapshot", "nightly-1")["snapshot"][0]
             assert report["directory"] == "nightly-1"
             embctl(server, "snapshot", "nightly-1", code=REFUSED, says="nightly-1")
-            for name in ("../up", "a/b", ".", "", "Upper", "-dash", "x" * 64, "sp ace"):
+            for name in ("../up", "a/b", ".", "", "Upper", "-dash", "x" * 65, "sp ace"):
                 embctl(server, "snapshot", "--", name, code=REFUSED)
             embctl(server, "snapshot", code=USAGE)
             assert os.listdir(scratch("data")) == ["nightly-1"]
@@ -255,7 +255,9 @@ def case_the_newest_snapshots_are_kept_and_nothing_else_is_touched():
             os.mkdir(scratch("data/mine"))
             shutil.copytree(os.path.join(OLD, "dump"), scratch("data/dump"))
             shutil.copytree(os.path.join(OLD, "snapshot"), scratch("data/ancient"))
-            others = ["dump", "mine"]
+            os.mkdir(scratch("data/fifo"))
+            os.mkfifo(scratch("data/fifo/manifest.json"))  # nobody will ever write to it
+            others = ["dump", "fifo", "mine"]
             for name in ("z", "y", "x"):
                 embctl(server, "snapshot", name)
             assert left() == sorted(["ancient", "x", "y", "z", *others])

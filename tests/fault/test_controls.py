@@ -25,6 +25,11 @@ class Controls(unittest.TestCase):
         with failpoints.environment(late), self.assertRaises((oracle.LostPush, NotReady)):
             test_kill.Kill("run_cycles").run_cycles("durable", 20)
 
+    def test_dropping_what_was_before_a_base_that_is_not_there_is_caught(self):
+        nameless = failpoints.variables(tempfile.gettempdir(), "directory.rename:skip:0")
+        with failpoints.environment(nameless), self.assertRaises((oracle.LostPush, NotReady)):
+            test_kill.Kill("run_cycles").run_cycles("durable", 5, "--journal-limit", "4K")
+
     def run_test(self, missing, folder, *test):
         """A test against the server, or one that lacks a function."""
         with tempfile.TemporaryDirectory() as bin_folder:

@@ -13,11 +13,11 @@ SHARDS = 2
 
 
 class Kill(unittest.TestCase):
-    def run_cycles(self, durability, cycles):
+    def run_cycles(self, durability, cycles, *flags):
         clients = oracle.Clients(SHARDS, 4, durability)
         with tempfile.TemporaryDirectory(prefix="embd-fault-") as data:
             for _ in range(cycles):
-                server = Embd("--data-dir", data, shards=SHARDS)
+                server = Embd("--data-dir", data, *flags, shards=SHARDS)
                 try:
                     clients.start(server)
                     time.sleep(random.uniform(0.02, 0.15))
@@ -25,9 +25,11 @@ class Kill(unittest.TestCase):
                     server.kill()
                 clients.note()
                 clients.join()
-            with Embd("--data-dir", data, shards=SHARDS) as server:
+            with Embd("--data-dir", data, *flags, shards=SHARDS) as server:
                 for place in clients.keys:
                     clients.check(server, place)
+            self.names = os.listdir(data)
+            self.bytes = sum(os.path.getsize(os.path.join(data, name)) for name in self.names)
         self.assertGreater(clients.total(), cycles)
         print(f"{durability}: {cycles} kills, {clients.total()} pushes acknowledged, none lost, none twice")
 
@@ -36,6 +38,12 @@ class Kill(unittest.TestCase):
 
     def test_buffered(self):
         self.run_cycles("buffered", CYCLES)
+
+    def test_a_journal_that_begins_anew_all_the_time(self):
+        for durability in ("durable", "buffered"):
+            self.run_cycles(durability, CYCLES // 2, "--journal-limit", "4K")
+            self.assertEqual(sum(name.endswith(".base") for name in self.names), SHARDS, self.names)
+            self.assertLess(self.bytes, SHARDS * (1 << 20), "it has what the tables have, and what was pushed since")
 
     def test_a_snapshot_table_does_lose_pushes_so_the_oracle_sees_losses(self):
         with self.assertRaises(oracle.LostPush):

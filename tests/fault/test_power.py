@@ -69,10 +69,10 @@ class Power(unittest.TestCase):
     def tearDown(self):
         self.disk.remove()
 
-    def run_cycles(self, durability, cycles):
+    def run_cycles(self, durability, cycles, *flags):
         clients = oracle.Clients(SHARDS, 4, durability)
         for _ in range(cycles):
-            server = Embd("--data-dir", self.disk.root, shards=SHARDS)
+            server = Embd("--data-dir", self.disk.root, *flags, shards=SHARDS)
             try:
                 clients.start(server)
                 time.sleep(random.uniform(0.05, 0.2))
@@ -91,6 +91,9 @@ class Power(unittest.TestCase):
 
     def test_durable(self):
         self.run_cycles("durable", CYCLES)
+
+    def test_durable_with_a_journal_that_begins_anew_all_the_time(self):
+        self.run_cycles("durable", CYCLES, "--journal-limit", "4K")
 
     def test_a_server_whose_syncs_do_nothing_is_caught(self):
         wrong = {"LD_PRELOAD": os.path.join(TOOLS, "libembd-unsynced.so"),

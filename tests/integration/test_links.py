@@ -10,7 +10,7 @@ import embd_process
 import wire
 
 EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
-LEADING_OUT = ["..", ".", "", "/", "/tmp/x", "../x", "a/b", "a/../b", ".hidden", "-a", "_a", "A", "a.tmp", "a\0b", "a" * 64]
+LEADING_OUT = ["..", ".", "", "/", "/tmp/x", "../x", "a/b", "a/../b", ".hidden", "-a", "_a", "A", "a.tmp", "a\0b", "a" * 65]
 
 
 def content(folder):

@@ -45,7 +45,7 @@ RULES = {
     "server/log": ({"include"}, NETWORK | MESSAGES),
     "server/net": ({"include", "proto", "tls", *SHARD, "server/log", "server/access"}, MESSAGES),
     "server/net/http": ({"include", "proto", "server/net", *SHARD, "server/log"}, MESSAGES),
-    "server/journal": ({"include", "proto"}, NETWORK | MESSAGES),
+    "server/journal": ({"include", "proto", "server/files"}, NETWORK | MESSAGES),
     "server/files": ({"include", "proto"}, NETWORK | CLOCKS | MESSAGES),
     "server/shard": ({*SHARD, "include", "proto", "server/store", "server/log", "server/access", "server/journal",
                       "server/files"}, NETWORK | THREADS | MESSAGES),

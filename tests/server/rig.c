@@ -23,6 +23,20 @@ void rig_open(struct rig *rig, const struct store_ops *ops, uint32_t index, uint
     rig_open_damaged(rig, ops, index, n_shards, data_dir, false);
 }
 
+static void open_shard(struct rig *rig)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    assert_int_equal(shard_open(&rig->config, &rig->shard, &e), EMBD_OK);
+}
+
+void rig_open_limited(struct rig *rig, const char *data_dir, uint64_t journal_limit)
+{
+    rig_open(rig, &store_host, 0, 1, data_dir);
+    rig_close(rig);
+    rig->config.journal_limit = journal_limit;
+    open_shard(rig);
+}
+
 void rig_open_damaged(struct rig *rig, const struct store_ops *ops, uint32_t index,
                      uint32_t n_shards, const char *data_dir, bool accepts_damage)
 {
@@ -45,8 +59,7 @@ void rig_open_damaged(struct rig *rig, const struct store_ops *ops, uint32_t ind
     };
     rig->admin.is_admin = true;
     rig->now_ns = 1000000000;
-    struct embd__error e = {.status = EMBD_OK};
-    assert_int_equal(shard_open(&rig->config, &rig->shard, &e), EMBD_OK);
+    open_shard(rig);
 }
 
 void rig_close(struct rig *rig)

@@ -23,7 +23,9 @@ struct rig {
 /* Shard `index` of n_shards; data_dir may be NULL. */
 void rig_open(struct rig *rig, const struct store_ops *ops, uint32_t index, uint32_t n_shards,
               const char *data_dir);
-/* The same; damage of its journal may be accepted. */
+/* Shard 0 of 1 on the host's store, whose journal begins anew beyond so many bytes. */
+void rig_open_limited(struct rig *rig, const char *data_dir, uint64_t journal_limit);
+/* The same as rig_open; damage of its journal may be accepted. */
 void rig_open_damaged(struct rig *rig, const struct store_ops *ops, uint32_t index,
                       uint32_t n_shards, const char *data_dir, bool accepts_damage);
 void rig_close(struct rig *rig);

@@ -395,12 +395,16 @@ static void names_cannot_leave_the_data_directory(void **state)
     char dir[64], long_name[80];
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 1, dir);
-    memset(long_name, 'a', 64);
-    long_name[64] = '\0';
+    memset(long_name, 'a', 65);
+    long_name[65] = '\0';
     const char *const names[] = {"",   "..",    "../x", "a/b", "A",      "-a",
                                  "_a", "a.tmp", "/etc", "a b", long_name};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         ask_error(ask_phase(&rig, names[i], "begin"), EMBD_INVALID, "name", "[a-z0-9]", NULL);
+    long_name[64] = '\0'; /* the longest there may be */
+    phase(&rig, long_name, "begin");
+    ask_error(ask_phase(&rig, long_name, "begin"), EMBD_EXISTS, "exists", NULL);
+    phase(&rig, long_name, "abort");
     ask_error(ask_phase(&rig, "a", "finish"), EMBD_INVALID, "phase", "finish", "commit", NULL);
     rig_close(&rig);
     assert_int_equal(rmdir(dir), 0); /* empty */

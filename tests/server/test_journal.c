@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base.h"
 #include "journal.h"
 #include "journaled.h"
 #include "schema.h"
@@ -258,36 +260,48 @@ static void push_much(struct rig *rig, const char *name)
         keys[i] = i % 1000;
         grads[4 * i] = (float)i;
     }
-    for (uint64_t n = 0; n * sizeof grads < JOURNAL_BASE_MIN_BYTES; n++)
+    for (uint64_t n = 0; n * sizeof grads < (uint64_t)64 << 20; n++)
         push(rig, &part, NULL);
+}
+
+/* Paths, of which the next call but one takes the memory of the last. */
+static const char *path_of(const char *dir, uint64_t number, bool is_base)
+{
+    static char paths[2][160];
+    static int next;
+    char name[64], *path = paths[next++ % 2];
+    if (is_base)
+        basefile_name(name, 0, number);
+    else
+        journal_file_name(name, 0, number);
+    snprintf(path, sizeof paths[0], "%s/%s", dir, name);
+    return path;
 }
 
 static bool has_segment(const char *dir, uint64_t number)
 {
-    char path[160], name[64];
-    journal_file_name(name, 0, number);
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return access(path, F_OK) == 0;
+    return access(path_of(dir, number, false), F_OK) == 0;
 }
 
-static void copy_segment(const char *dir, uint64_t from, uint64_t to)
+static bool has_base(const char *dir, uint64_t number)
 {
-    char command[400], a[64], b[64];
-    journal_file_name(a, 0, from);
-    journal_file_name(b, 0, to);
-    snprintf(command, sizeof command, "cp %s/%s %s/%s", dir, a, dir, b);
+    return access(path_of(dir, number, true), F_OK) == 0;
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    char command[400];
+    snprintf(command, sizeof command, "cp %s %s", from, to);
     assert_int_equal(system(command), 0);
 }
 
-static void damage(const char *dir, uint64_t number, off_t offset)
+static void flip(const char *path, off_t offset)
 {
-    char path[160], name[64], byte = 0x55;
-    journal_file_name(name, 0, number);
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    int fd = open(path, O_WRONLY);
+    char byte;
+    int fd = open(path, O_RDWR);
     assert_true(fd >= 0);
-    if (offset < 0)
-        offset += lseek(fd, 0, SEEK_END);
+    assert_int_equal(pread(fd, &byte, 1, offset), 1);
+    byte ^= 1;
     assert_int_equal(pwrite(fd, &byte, 1, offset), 1);
     close(fd);
 }
@@ -307,7 +321,7 @@ static void check_refused(const char *dir, const char *word)
     rig_close(&rig);
 }
 
-/* The start after the pushes begins the journal anew, and goes on in it. */
+/* The start after the pushes begins the journal anew; what is pushed then is in the segment behind. */
 static void a_journal_that_has_grown_long_begins_anew_and_holds_the_same(void **state)
 {
     (void)state;
@@ -331,8 +345,10 @@ static void a_journal_that_has_grown_long_begins_anew_and_holds_the_same(void **
         image_check(&j.rig, "a", &a);
         image_check(&j.rig, "empty", &empty);
         assert_false(has_segment(j.dir, 1));
-        assert_true(has_segment(j.dir, 2));
-        assert_false(has_segment(j.dir, 3));
+        assert_true(has_base(j.dir, 2));
+        assert_int_equal(has_segment(j.dir, 2), i > 0);
+        assert_int_equal(figure(&j.rig, NULL, "journal_bases"), i == 0);
+        assert_true(figure(&j.rig, NULL, "journal_base_bytes") > 1000 * 4 * 3 * sizeof(float));
         assert_true(pushed_again(&j.rig, 3));
         image_check(&j.rig, "a", &a);
         push_two(&j.rig, "a", (float)i);
@@ -340,27 +356,99 @@ static void a_journal_that_has_grown_long_begins_anew_and_holds_the_same(void **
         image_take(&j.rig, "a", &a);
         journaled_stop(&j);
     }
-    copy_segment(j.dir, 2, 1); /* as if the server had ended before it removed it */
+    copy_file(path_of(j.dir, 2, false), path_of(j.dir, 1, false)); /* as if the server had ended before they went */
+    copy_file(path_of(j.dir, 2, true), path_of(j.dir, 1, true));
     journaled_start(&j);
     image_check(&j.rig, "a", &a);
     assert_false(has_segment(j.dir, 1));
+    assert_false(has_base(j.dir, 1));
     journaled_stop(&j);
-    copy_segment(j.dir, 2, 4);
+    copy_file(path_of(j.dir, 2, false), path_of(j.dir, 4, false));
     check_refused(j.dir, "it is missing; others behind it are there");
     rig_open_damaged(&j.rig, &store_host, 0, 1, j.dir, true);
     image_check(&j.rig, "a", &a);
     assert_false(has_segment(j.dir, 4));
+    assert_true(has_base(j.dir, 5));
+    assert_false(has_base(j.dir, 2));
     journaled_stop(&j);
     journaled_start(&j);
     image_check(&j.rig, "a", &a);
     assert_false(has_segment(j.dir, 2));
     journaled_stop(&j);
-    damage(j.dir, 5, 200);
-    check_refused(j.dir, "in the base");
-    damage(j.dir, 5, 20);
-    check_refused(j.dir, "no base");
     image_fini(&a);
     image_fini(&empty);
+    scratch_remove(j.dir);
+}
+
+/* It is nothing but records whose every bit is verified, and may be neither longer nor shorter. */
+static void a_base_that_is_not_as_it_was_written_is_refused(void **state)
+{
+    (void)state;
+    struct journaled j;
+    struct image a;
+    struct embd__error e = {.status = EMBD_OK};
+    embd_schema schema = kept_schema("a", EMBD_BUFFERED);
+    journaled_new(&j);
+    create_table(&j.rig, &schema);
+    push_two(&j.rig, "a", 1);
+    assert_int_equal(base_make_now(j.rig.shard, &e), EMBD_OK);
+    image_take(&j.rig, "a", &a);
+    journaled_stop(&j);
+    assert_false(has_segment(j.dir, 1));
+    assert_true(has_base(j.dir, 2));
+    const char *base = path_of(j.dir, 2, true);
+    struct stat st;
+    assert_int_equal(stat(base, &st), 0);
+    for (off_t at = 0; at < st.st_size; at++) {
+        flip(base, at);
+        check_refused(j.dir, at < (off_t)SEGMENT_HEADER_BYTES ? "no base" : "it is in the base");
+        flip(base, at);
+    }
+    assert_int_equal(truncate(base, st.st_size + 1), 0);
+    check_refused(j.dir, "behind the base");
+    assert_int_equal(truncate(base, st.st_size), 0);
+    journaled_start(&j);
+    image_check(&j.rig, "a", &a);
+    push_two(&j.rig, "a", 2);
+    journaled_stop(&j);
+    assert_int_equal(truncate(base, st.st_size - 1), 0);
+    check_refused(j.dir, "in the base");
+    rig_open_damaged(&j.rig, &store_host, 0, 1, j.dir, true);
+    assert_int_equal(figure(&j.rig, NULL, "journal_damages"), 1);
+    image_check(&j.rig, "a", &a); /* the push that followed went with what was cut */
+    journaled_stop(&j);
+    assert_true(has_base(j.dir, 3));
+    assert_false(has_base(j.dir, 2));
+    image_fini(&a);
+    scratch_remove(j.dir);
+}
+
+/* Without snapshots and without a start: beyond its limit, and beyond what the tables have. */
+static void a_journal_stays_within_its_limit_and_what_the_tables_have(void **state)
+{
+    (void)state;
+    struct journaled j;
+    struct image a;
+    embd_schema schema = kept_schema("a", EMBD_BUFFERED);
+    scratch_new(j.dir);
+    rig_open_limited(&j.rig, j.dir, 4096);
+    create_table(&j.rig, &schema);
+    for (int i = 0; i < 200; i++) {
+        push_batch(&j.rig, &schema);
+        uint64_t base = figure(&j.rig, NULL, "journal_base_bytes");
+        uint64_t most = (base > 4096 ? base : 4096) + 65536; /* of a push */
+        assert_true(figure(&j.rig, NULL, "journal_bytes") <= base + most);
+    }
+    assert_true(figure(&j.rig, NULL, "journal_bases") > 2);
+    assert_int_equal(figure(&j.rig, NULL, "journal_base_errors"), 0);
+    image_take(&j.rig, "a", &a);
+    rig_close(&j.rig);
+    for (int i = 0; i < 2; i++) {
+        journaled_start(&j);
+        image_check(&j.rig, "a", &a);
+        journaled_stop(&j);
+    }
+    image_fini(&a);
     scratch_remove(j.dir);
 }
 
@@ -388,6 +476,8 @@ int main(void)
         cmocka_unit_test(a_table_is_durable_by_default_where_there_is_a_journal),
         cmocka_unit_test(a_table_that_cannot_be_made_is_not_in_the_journal),
         cmocka_unit_test(a_journal_that_has_grown_long_begins_anew_and_holds_the_same),
+        cmocka_unit_test(a_base_that_is_not_as_it_was_written_is_refused),
+        cmocka_unit_test(a_journal_stays_within_its_limit_and_what_the_tables_have),
         cmocka_unit_test(a_server_without_a_data_directory_refuses_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base.h"
 #include "figures.h"
 #include "recovery.h"
 #include "state.h"
@@ -15,6 +16,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
     struct shard_net_stats net = {0};
     if (shard->config.net_stats != NULL)
         shard->config.net_stats(shard->config.net_arg, &net);
+    struct base_figures journal = base_figures(shard);
     uint64_t loaded, to_load;
     recovery_progress(shard, &loaded, &to_load);
     const struct figure figures[] = {
@@ -24,6 +26,11 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"loading_bytes", loaded},
         {"loading_total_bytes", to_load},
         {"journal_damages", shard->n_damages},
+        {"journal_bytes", journal.bytes},
+        {"journal_base_bytes", journal.base_bytes},
+        {"journal_base_age_us", journal.base_age_us},
+        {"journal_bases", c->bases},
+        {"journal_base_errors", c->base_errors},
         {"tables", shard->tables.n},
         {"keys_pulled", c->keys_pulled},
         {"keys_hit", c->keys_hit},

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base.h"
 #include "block.h"
 #include "writing.h"
 
@@ -165,6 +166,7 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
         strcpy(shard->still_name, name); /* its form, and so its length, was checked */
         return EMBD_OK;
     }
+    base_give_up(shard);
     struct cut *cut = cut_new(call, name);
     if (cut == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a cut");
@@ -245,6 +247,13 @@ static void end_writing(struct cut *cut)
         cut->written[i].part.has_changes = cut->written[i].has_changes;
     }
     thaw(cut);
+    if (cut->error.status == EMBD_OK)
+        base_ask(cut->shard);
+}
+
+bool cut_is_writing(const struct shard *shard)
+{
+    return shard->cut != NULL && shard->cut->writing != NULL;
 }
 
 int cut_wait(struct call *call)

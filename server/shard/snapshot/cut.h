@@ -18,6 +18,9 @@ void cut_note(struct shard *shard, uint64_t id);
 /* Whether NAME has begun here; tables may not be dropped then. */
 bool cut_is_of(const struct shard *shard, const char *name);
 
+/* Whether tables are frozen for one. */
+bool cut_is_writing(const struct shard *shard);
+
 /* The request is answered with the parts, or with why there are none, when all are on disk.
  * CALL_LATER. */
 int cut_wait(struct call *call);

@@ -114,10 +114,6 @@ static int cut_shard(struct call *call, const char *name, const struct snapshot_
     bool later;
     if (cut_begin(call, name, what, &later) != EMBD_OK)
         return call->error.status;
-    if (later && base_make(call->shard, &call->error) != EMBD_OK) { /* while nothing changes */
-        cut_end(call->shard, EMBD_CLOSED, "it was not begun");
-        return call->error.status;
-    }
     embd__msg_result(call->answer, call->reader.msgid);
     embd__msg_map(call->answer, 1);
     embd__msg_field_bool(call->answer, "later", later);
@@ -141,7 +137,7 @@ static int write_shard(struct call *call, const char *name)
     else
         write_tables(call, name, dir, written);
     if (call->error.status == EMBD_OK)
-        base_make(call->shard, &call->error); /* while nothing changes */
+        base_ask(call->shard);
     free(written);
     close(dir);
     return call->error.status;

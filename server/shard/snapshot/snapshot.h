@@ -9,7 +9,6 @@
 #include "tables.h"
 #include "writersfile.h"
 
-#define SNAPSHOT_NAME_MAX 63
 #define CUTS_KNOWN        7u /* of a shard since its start: a store keeps so many, and one that is being made */
 
 /* What a cut is to be: as struct store_cut, and what the earlier one is called. */
@@ -48,7 +47,7 @@ struct snapshot_parts {
 };
 void snapshot_forget(struct snapshot_parts *parts);
 
-/* [a-z0-9][a-z0-9_-]{0,62}: so no name leaves the data directory. */
+/* [a-z0-9][a-z0-9_-]{0,63}: so no name leaves the data directory. */
 int snapshot_check_name(const char *name, struct embd__error *e);
 
 /* All return EMBD_OK or e->status, EMBD_IO naming the file and the cause. `data_dir` is a

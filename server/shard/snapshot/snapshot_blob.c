@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "below.h"
 #include "snapshot.h"
 
 static int fail(const char *file, const char *what, struct embd__error *e)
@@ -96,10 +97,10 @@ static int write_piece(int fd, const char *file, const struct snapshot_piece *pi
 static int write_file(int dir, const char *file, const struct snapshot_piece *piece,
                       struct embd__error *e)
 {
-    int flags = O_WRONLY | O_NOFOLLOW | O_CLOEXEC | (piece->offset == 0 ? O_CREAT | O_EXCL : 0);
-    int fd = openat(dir, file, flags, 0644);
+    bool is_new = piece->offset == 0;
+    int fd = below_open(dir, file, O_WRONLY | (is_new ? O_CREAT | O_EXCL : 0), is_new ? 0644 : 0);
     if (fd < 0)
-        return fail(file, piece->offset == 0 ? "create" : "open", e);
+        return fail(file, is_new ? "create" : "open", e);
     write_piece(fd, file, piece, e);
     if (close(fd) != 0)
         fail(file, "close", e);

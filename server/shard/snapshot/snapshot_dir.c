@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "below.h"
 #include "snapshot.h"
 
 #define STAGED_NAME (SNAPSHOT_NAME_MAX + 5) /* with ".tmp" and the zero */
@@ -32,7 +33,7 @@ int snapshot_check_name(const char *name, struct embd__error *e)
     if (n >= 1 && n <= SNAPSHOT_NAME_MAX && strspn(name, first) >= 1 && strspn(name, all) == n)
         return EMBD_OK;
     return embd__error_set(e, EMBD_INVALID,
-                           "snapshot name: '%.64s' is not of the form [a-z0-9][a-z0-9_-]{0,62}",
+                           "snapshot name: '%.65s' is not of the form [a-z0-9][a-z0-9_-]{0,63}",
                            name);
 }
 
@@ -59,7 +60,7 @@ int snapshot_open(int data_dir, const char *name, struct embd__error *e)
 {
     char staged[STAGED_NAME];
     staged_name(staged, name);
-    int dir = openat(data_dir, staged, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int dir = below_open(data_dir, staged, O_RDONLY | O_DIRECTORY, 0);
     if (dir < 0 && errno == ENOENT)
         return embd__error_set(e, EMBD_INVALID, "snapshot '%s' was not begun", name);
     return dir >= 0 ? dir : fail(staged, "open the directory", e);
@@ -112,7 +113,7 @@ static int empty(int dir, struct embd__error *e)
 
 int snapshot_remove_directory(int data_dir, const char *name, struct embd__error *e)
 {
-    int dir = openat(data_dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int dir = below_open(data_dir, name, O_RDONLY | O_DIRECTORY, 0);
     if (dir < 0)
         return errno == ENOENT ? EMBD_OK : fail(name, "open the directory", e);
     if (empty(dir, e) != EMBD_OK)

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "below.h"
 #include "snapshot.h"
 
 #define GONE            ".gone"
@@ -51,7 +52,7 @@ static char *read_text(int fd, uint64_t *bytes_out, struct timespec *when, struc
     }
     *when = st.st_mtim;
     *bytes_out = (uint64_t)st.st_size;
-    if (!S_ISREG(st.st_mode) || *bytes_out > MANIFEST_MAX)
+    if (*bytes_out > MANIFEST_MAX)
         return NULL;
     char *text = calloc(*bytes_out + 1, 1);
     if (text == NULL)
@@ -70,22 +71,22 @@ static char *read_text(int fd, uint64_t *bytes_out, struct timespec *when, struc
     return NULL;
 }
 
-/* What a link stands for is not ours. */
+/* What a link stands for is not ours, and what is no regular file is no manifest. */
 static bool is_none_of_ours(void)
 {
-    return errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
+    return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EINVAL || errno == ENXIO;
 }
 
 /* False: there is no such file in a directory of that name, or an error. */
 static bool open_manifest(int data_dir, const char *name, int *fd_out, struct embd__error *e)
 {
-    int dir = openat(data_dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int dir = below_open(data_dir, name, O_RDONLY | O_DIRECTORY, 0);
     *fd_out = -1;
     if (dir < 0 && !is_none_of_ours())
         fail(name, "open the directory", e);
     if (dir < 0)
         return false;
-    *fd_out = openat(dir, "manifest.json", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    *fd_out = below_open(dir, "manifest.json", O_RDONLY, 0);
     if (*fd_out < 0 && !is_none_of_ours())
         fail(name, "open its manifest", e);
     close(dir);

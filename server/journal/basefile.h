@@ -1,0 +1,44 @@
+/* basefile.h - a journal's base: a file of records that make anew what the tables held before a
+ * segment, and the thread that writes it while the journal goes on in that segment.
+ *
+ * It has the header and the records of a segment, and a name of its own, which it gets when it is
+ * whole and on disk; then what was before the segment goes. Its records have positions and a chain
+ * of their own, from those of the segment on. */
+#ifndef EMBD_BASEFILE_H
+#define EMBD_BASEFILE_H
+
+#include "record.h"
+
+struct basefile_config {
+    int data_dir;
+    uint32_t shard, n_shards;
+    uint64_t number;          /* of the segment behind it */
+    uint64_t position, chain; /* where that goes on */
+    uint64_t before;          /* number of the base that it replaces; 0: there is none */
+    void (*wake)(void *arg);  /* there is room again, or it is over; from the thread. NULL: nobody asks */
+    void *wake_arg;
+};
+
+struct basefile;
+
+void basefile_name(char out[64], uint32_t shard, uint64_t number);
+
+/* EMBD_IO, EMBD_NO_MEMORY. */
+int basefile_open(const struct basefile_config *config, struct basefile **out,
+                  struct embd__error *e);
+/* Whether another record may be added now. Once it is over, it may not. */
+bool basefile_has_room(struct basefile *base);
+/* A copy of the frame becomes the next record. EMBD_NO_MEMORY. */
+int basefile_add(struct basefile *base, const struct frame_scanner *frame, struct embd__error *e);
+/* That was the last one: the file gets its name. */
+void basefile_end(struct basefile *base);
+/* It goes, as soon as the thread sees this; no error after basefile_end, when it may stay. */
+void basefile_stop(struct basefile *base);
+bool basefile_is_over(struct basefile *base);
+/* Until there is room, or it is over. */
+void basefile_wait(struct basefile *base);
+/* Waits until it is over, and frees. *fd_out: of the whole file, locked, with its bytes. EMBD_IO: there is none,
+ * and nothing was changed; EMBD_CLOSED: it was stopped. */
+int basefile_close(struct basefile *base, int *fd_out, uint64_t *bytes_out, struct embd__error *e);
+
+#endif
