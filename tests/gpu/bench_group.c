@@ -15,7 +15,8 @@
 #define SLOTS   16u
 #define QUERIES 4u
 #define RUNS    9
-#define CALLS   32 /* of a run, two at a time under way */
+#define CALLS   32 /* of a run, */
+#define DEPTH   4  /* so many under way at a time */
 #define STEP    ((uint32_t)2 << 20)
 
 static void check(cudaError_t error, const char *what)
@@ -213,7 +214,7 @@ static void free_batches(struct bench *b)
 
 /* ---- measured ---- */
 
-/* Microseconds of one pull of all GPUs, where the next is asked for before it ends. */
+/* Microseconds of one pull of all GPUs, where the next ones are asked for before it ends. */
 static double time_group(struct bench *b, double *spread_out)
 {
     double t[RUNS];
@@ -223,13 +224,13 @@ static double time_group(struct bench *b, double *spread_out)
         double start = now_us();
         for (int i = 0; i < CALLS; i++) {
             endings[i] = (struct ending){.done = {.fn = on_done}};
-            if (i > 1)
-                finish(b, &endings[i - 2]);
+            if (i >= DEPTH)
+                finish(b, &endings[i - DEPTH]);
             flow_submit_batches(b->group, &pull, b->batches[(uint32_t)(run + 2 + i) % QUERIES],
                                 &endings[i].done);
         }
-        finish(b, &endings[CALLS - 2]);
-        finish(b, &endings[CALLS - 1]);
+        for (int i = CALLS - DEPTH; i < CALLS; i++)
+            finish(b, &endings[i]);
         if (run >= 0)
             t[run] = (now_us() - start) / CALLS;
     }

@@ -58,14 +58,42 @@ static void send_lane(const struct wire_lane *lane)
     for (uint32_t d = 0; d < stand_in_devices; d++)
         for (uint32_t e = 0; e < stand_in_devices; e++) {
             uint64_t bytes = lane->counts[d][e];
-            if (bytes)
+            if (bytes && d != e)
                 memcpy(lane->to[e] + got[e], lane->from[d] + sent[d], bytes);
             stand_in_messages += d != e && bytes != 0;
             sent[d] += bytes;
             got[e] += bytes;
         }
-    for (uint32_t d = 0; d < stand_in_devices && stand_in_watch != NULL; d++)
-        stand_in_watch(d, lane->from[d], sent[d], lane->to[d], got[d]);
+}
+
+struct heap {
+    uint8_t *bytes;
+    uint64_t n;
+};
+
+static void append(struct heap *heap, const uint8_t *bytes, uint64_t n)
+{
+    heap->bytes = realloc(heap->bytes, heap->n + n + 1);
+    if (n)
+        memcpy(heap->bytes + heap->n, bytes, n);
+    heap->n += n;
+}
+
+/* What went to others, and came from them, without a device's own between it. */
+static void show_lane(const struct wire_lane *lane, uint32_t device)
+{
+    const uint8_t *from = lane->from[device], *to = lane->to[device];
+    struct heap sent = {NULL, 0}, got = {NULL, 0};
+    for (uint32_t other = 0; other < stand_in_devices; other++) {
+        uint64_t out = lane->counts[device][other], in = lane->counts[other][device];
+        append(&sent, from, other == device ? 0 : out);
+        append(&got, to, other == device ? 0 : in);
+        from += out;
+        to += in;
+    }
+    stand_in_watch(device, sent.bytes, sent.n, got.bytes, got.n);
+    free(sent.bytes);
+    free(got.bytes);
 }
 
 int wire_all_to_all(enum wire_bound bound, void *const streams[], const struct wire_lane lanes[],
@@ -73,8 +101,11 @@ int wire_all_to_all(enum wire_bound bound, void *const streams[], const struct w
 {
     (void)bound;
     (void)streams;
-    for (uint32_t i = 0; i < n_lanes; i++)
+    for (uint32_t i = 0; i < n_lanes; i++) {
         send_lane(&lanes[i]);
+        for (uint32_t d = 0; d < stand_in_devices && stand_in_watch != NULL; d++)
+            show_lane(&lanes[i], d);
+    }
     return 0;
 }
 

@@ -1,6 +1,7 @@
-/* deliver.cu - the lookup that most pulls need, where peers' memory can be stored to: a warp finds
- * 32 keys and copies their rows to where their homes want them, so that the links are at work while
- * the table is read, and nothing is written twice. */
+/* deliver.cu - the lookup that most pulls need: a warp finds 32 keys and copies their rows to where
+ * their homes want them, where peers' memory can be stored to, so that the links are at work while
+ * the table is read, and nothing is written twice. Else the device's own rows alone go where they
+ * are wanted, and others' to where they are sent from. */
 #include "pieces.cuh"
 #include "pool.cuh"
 
@@ -49,12 +50,17 @@ __device__ static inline void deliver_rows(const table_view &t, uint32_t ref, ui
     }
 }
 
+__device__ static inline uint64_t place_of(const delivery &d, const piece &of, uint64_t at)
+{
+    const uint32_t *places = d.places[of.number];
+    return places ? places[at - of.begin] : at - of.begin;
+}
+
 template <uint32_t UNITS, bool HAS_SLOTS>
 static __global__ void __launch_bounds__(BLOCK)
-    deliver(table_view t, keys_view in, const uint32_t *places, parcels p, bool zero_missing,
-            uint8_t *statuses)
+    deliver(table_view t, keys_view in, delivery d, bool zero_missing, uint8_t *statuses)
 {
-    piece of = piece_of_block(p);
+    piece of = piece_of_block(d.to);
     uint64_t at = of.begin + of.block * BLOCK + threadIdx.x;
     if (at - threadIdx.x % 32 >= of.end)
         return;
@@ -62,7 +68,7 @@ static __global__ void __launch_bounds__(BLOCK)
     uint32_t i = (uint32_t)at;
     uint64_t key = active ? in.keys[i] : 0;
     uint32_t slot = HAS_SLOTS && active ? in.slots[i] : 0;
-    uint4 *to = active ? (uint4 *)(p.at[of.number] + (uint64_t)places[i] * t.stride) : nullptr;
+    uint4 *to = active ? (uint4 *)(d.to.at[of.number] + place_of(d, of, at) * t.stride) : nullptr;
     uint32_t ref = find_warp<32, HAS_SLOTS>(t, key, slot, active);
     ref = active && is_row(ref) ? ref : 0;
     deliver_rows<UNITS>(t, ref, to, zero_missing);
@@ -74,62 +80,62 @@ static __global__ void __launch_bounds__(BLOCK)
 }
 
 template <bool HAS_SLOTS>
-static int launch(const table_view &t, const keys_view &in, const uint32_t *places,
-                  const parcels &p, bool zero_missing, uint8_t *statuses, void *stream)
+static int launch(const table_view &t, const keys_view &in, const delivery &d, bool zero_missing,
+                  uint8_t *statuses, void *stream)
 {
-    unsigned grid = blocks_for(p, BLOCK, UINT32_MAX / WIRE_MAX);
+    unsigned grid = blocks_for(d.to, BLOCK, UINT32_MAX / WIRE_MAX);
     switch (t.stride / 16) {
     case 4:
-        return LAUNCH((deliver<4, HAS_SLOTS>), grid, BLOCK, stream, t, in, places, p, zero_missing,
+        return LAUNCH((deliver<4, HAS_SLOTS>), grid, BLOCK, stream, t, in, d, zero_missing,
                       statuses);
     case 8:
-        return LAUNCH((deliver<8, HAS_SLOTS>), grid, BLOCK, stream, t, in, places, p, zero_missing,
+        return LAUNCH((deliver<8, HAS_SLOTS>), grid, BLOCK, stream, t, in, d, zero_missing,
                       statuses);
     case 16:
-        return LAUNCH((deliver<16, HAS_SLOTS>), grid, BLOCK, stream, t, in, places, p, zero_missing,
+        return LAUNCH((deliver<16, HAS_SLOTS>), grid, BLOCK, stream, t, in, d, zero_missing,
                       statuses);
     default:
-        return LAUNCH((deliver<0, HAS_SLOTS>), grid, BLOCK, stream, t, in, places, p, zero_missing,
+        return LAUNCH((deliver<0, HAS_SLOTS>), grid, BLOCK, stream, t, in, d, zero_missing,
                       statuses);
     }
 }
 
-int launch_deliver(struct table_view t, struct keys_view in, const uint32_t *places,
-                   struct parcels p, bool zero_missing, uint8_t *statuses, void *stream)
+int launch_deliver(struct table_view t, struct keys_view in, struct delivery d, bool zero_missing,
+                   uint8_t *statuses, void *stream)
 {
     if (in.n == 0)
         return 0;
-    return t.row_slots ? launch<true>(t, in, places, p, zero_missing, statuses, stream)
-                       : launch<false>(t, in, places, p, zero_missing, statuses, stream);
+    return t.row_slots ? launch<true>(t, in, d, zero_missing, statuses, stream)
+                       : launch<false>(t, in, d, zero_missing, statuses, stream);
 }
 
 /* ---- pooled rows ---- */
 
-static __global__ void __launch_bounds__(256)
-    pool_to(table_view t, pull_view view, const uint32_t *refs, const uint32_t *places, parcels p)
+/* In a loop, as pool.cu has it: without one the compiler takes a quarter more registers, and a
+ * quarter of the warps that could wait for rows have no room. */
+static __global__ void __launch_bounds__(256, 4)
+    pool_to(table_view t, pull_view view, const uint32_t *refs, delivery d)
 {
-    piece of = piece_of_block(p);
+    piece of = piece_of_block(d.to);
     uint32_t fours = fours_of(t.dim);
-    uint64_t i = of.block * 256 + threadIdx.x, row = of.begin + i / fours;
-    uint32_t column = (uint32_t)(i % fours) * 4;
-    if (row >= of.end || (!places && view.in.offsets[row] == view.in.offsets[row + 1]))
-        return;
-    four sum = pooled_columns(t, view, refs, row, column);
-    uint64_t place = places ? places[row] : row - of.begin;
-    packed_store(p.at[of.number], view.dtype, place * t.dim, column, t.dim, view.is_aligned, sum);
+    uint64_t n = (uint64_t)(of.end - of.begin) * fours, step = gridDim.x / d.to.n * 256;
+#pragma unroll 1
+    for (uint64_t i = of.block * 256 + threadIdx.x; i < n; i += step) {
+        uint64_t row = of.begin + i / fours;
+        uint32_t column = (uint32_t)(i % fours) * 4;
+        if (d.skips_empty && view.in.offsets[row] == view.in.offsets[row + 1])
+            continue;
+        four sum = pooled_columns(t, view, refs, row, column);
+        packed_store(d.to.at[of.number], view.dtype, place_of(d, of, row) * t.dim, column, t.dim,
+                     view.is_aligned, sum);
+    }
 }
 
 int launch_pool_to(struct table_view t, struct pull_view view, const uint32_t *refs,
-                   const uint32_t *places, struct parcels p, void *stream)
+                   struct delivery d, void *stream)
 {
-    uint32_t fours = (t.dim + 3) / 4;
     if (view.in.n_rows == 0)
         return 0;
-    struct parcels columns = p;
-    for (uint32_t i = 0; i < p.n; i++) {
-        uint64_t n = (uint64_t)(p.starts.at[i + 1] - p.starts.at[i]) * fours;
-        columns.starts.at[i + 1] = columns.starts.at[i] + (uint32_t)((n + 255) / 256);
-    }
-    return LAUNCH(pool_to, blocks_for(columns, 1, UINT32_MAX / WIRE_MAX), 256u, stream, t, view,
-                  refs, places, p);
+    uint32_t fours = (t.dim + 3) / 4, rows = fours < 256 ? 256 / fours : 1;
+    return LAUNCH(pool_to, blocks_for(d.to, rows, SHAPE_BLOCKS), 256u, stream, t, view, refs, d);
 }

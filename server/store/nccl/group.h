@@ -22,13 +22,14 @@
  * are items in parts: every owner has those of all rows, and answers a partial sum of each, or gets
  * its gradient once.
  *
- * A device has three streams, so that it works at three calls at once: on the front items are
+ * A device has four streams, so that it works at as many calls at once: on the front items are
  * grouped and sent to their owners; on the stream of the device's own store is all that needs the
- * table; on the rear what comes back is pooled and handed over. Devices wait for each other by
- * events, and only for what they need of each other: they need not be at the same call. The host
- * has to know how much goes where, so it comes back to a call when that was counted, and to one
- * that may create rows once more when these were. It never waits but in scan, load, erase, a pull
- * that says `now`, and a push that finds less room than it needs.
+ * table; on the return NCCL carries rows home; on the rear what came home is put in its place,
+ * pooled and handed over. Devices wait for each other by events, and only for what they need of
+ * each other: they need not be at the same call. The host has to know how much goes where, so it
+ * comes back to a call when that was counted, and to one that may create rows once more when these
+ * were. It never waits but in scan, load, erase, a pull that says `now`, and a push that finds less
+ * room than it needs.
  *
  * Owner: the shard's thread. */
 #ifndef EMBD_NCCL_GROUP_H
@@ -159,7 +160,8 @@ struct group {
     struct table_schema member_schema; /* the members'; its arrays are the caller's */
     uint32_t n;
     struct store *tables[WIRE_MAX];
-    void *fronts[WIRE_MAX], *streams[WIRE_MAX], *rears[WIRE_MAX]; /* streams[d] is tables[d]'s */
+    void *fronts[WIRE_MAX], *streams[WIRE_MAX]; /* streams[d] is tables[d]'s */
+    void *returns[WIRE_MAX], *rears[WIRE_MAX];
     bool has_parts;            /* pooled pulls of hash and modulo tables may be by_part */
     struct flow *first, *last; /* the queue */
     struct flow *spare;
@@ -212,10 +214,8 @@ void passage_count(struct flow *flow);
 void passage_lay_out(struct flow *flow, uint32_t device, struct arena *arena);
 /* All that goes out to the owners, on the fronts; each device's stream waits for what it got. */
 int passage_out(struct flow *flow);
-/* What follows on the rears comes after all that is enqueued so far: of all owners with peer
- * access, else of the same device. */
-int passage_turn(struct flow *flow);
-/* The lanes from `first` on, LANE_ROWS or LANE_STATUSES, back to the homes, on the rears. */
+/* The lanes from `first` on, LANE_ROWS or LANE_STATUSES, back to the homes. They are there on the
+ * rears, where the rest of the call follows. */
 int passage_back(struct flow *flow, enum lane first);
 
 /* ---- pull, push: 0 or a status ---- */

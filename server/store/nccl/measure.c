@@ -1,6 +1,6 @@
 /* measure.c - how long it takes to move some bytes from every device to every other, one way and
  * the other. By peer access a kernel of each device stores them where they go, by NCCL they are
- * sent. */
+ * sent, but for what stays on its device, which is copied. */
 #include "wire.h"
 
 #include <string.h>
@@ -49,7 +49,7 @@ static int move_by_peer(const struct rig *rig)
     int status = 0;
     for (uint32_t d = 0; d < rig->n && status == 0; d++) {
         struct parcels p = {.n = rig->n, .first = d};
-        struct cargo cargo = {.n = 0};
+        struct cargo cargo = {.n = 0, .most_blocks = PEER_BLOCKS};
         for (uint32_t e = 0; e < rig->n; e++) {
             p.at[e] = (uint8_t *)rig->to[e] + d * PIECE;
             p.starts.at[e + 1] = (e + 1) * (uint32_t)(PIECE / 256);
@@ -65,13 +65,18 @@ static int move_by_peer(const struct rig *rig)
 static int move_by_nccl(const struct rig *rig)
 {
     struct wire_lane lane;
-    for (uint32_t d = 0; d < rig->n; d++) {
+    int status = 0;
+    for (uint32_t d = 0; d < rig->n && status == 0; d++) {
         lane.from[d] = rig->from[d];
         lane.to[d] = rig->to[d];
         for (uint32_t e = 0; e < rig->n; e++)
             lane.counts[d][e] = PIECE;
+        status = device_use((int)d);
+        if (status == 0)
+            status = device_copy(lane.to[d] + d * PIECE, lane.from[d] + d * PIECE, PIECE,
+                                 rig->streams[d]);
     }
-    return wire_all_to_all(WIRE_OUT, rig->streams, &lane, 1);
+    return status ? status : wire_all_to_all(WIRE_OUT, rig->streams, &lane, 1);
 }
 
 static uint64_t now_ns(void)

@@ -1,16 +1,9 @@
 /* move.cu - moves keys, rows, gradients and statuses between the order in which a device has them
- * and the places of several devices, which may be its own memory or that of peers. All that goes
- * the same way is one launch: a launch costs a few us, and so does the end of one that stores to
- * peers. */
+ * and the places of several devices, which may be its own memory or that of peers. */
 #include "pieces.cuh"
 
 #define BLOCK   256u
 #define AT_ONCE 4u
-
-/* For what is stored to peers, two for each of 132 multiprocessors. Measured on four GPUs: with as
- * many as there is work for, pulls of 40 keys a row take 3 % longer, because lookups of other calls
- * wait for their places, and those of one key 3 % less. */
-#define PEER_BLOCKS 264u
 
 /* A unit is the widest word that things and places are aligned to. */
 template <class Unit>
@@ -18,6 +11,8 @@ __device__ static inline void move_lane(const cargo_lane &lane, uint32_t block, 
 {
     const parcels &p = lane.parcels;
     piece of = piece_number(p, block);
+    if (p.at[of.number] == nullptr)
+        return;
     Unit *away = (Unit *)p.at[of.number], *home = (Unit *)lane.home;
     uint32_t units = lane.bytes / (uint32_t)sizeof(Unit);
     uint64_t n = (uint64_t)(of.end - of.begin) * units,
@@ -85,12 +80,12 @@ static uint64_t bytes_of(const cargo_lane &lane)
     return (uint64_t)lane.parcels.starts.at[lane.parcels.n] * lane.bytes;
 }
 
-/* Blocks of a piece at most; lanes to peers have their part of PEER_BLOCKS. */
-static uint64_t most_blocks(const cargo_lane &lane, uint64_t all_bytes, bool is_outward)
+/* Of a piece: lanes share what the cargo may have by their bytes. */
+static uint64_t most_blocks(const cargo &c, const cargo_lane &lane, uint64_t all_bytes)
 {
-    if (lane.parcels.n == 1 || !is_outward)
+    if (c.most_blocks == 0)
         return SHAPE_BLOCKS;
-    uint64_t blocks = PEER_BLOCKS * bytes_of(lane) / all_bytes / lane.parcels.n;
+    uint64_t blocks = c.most_blocks * bytes_of(lane) / all_bytes / lane.parcels.n;
     return blocks ? blocks : 1;
 }
 
@@ -105,9 +100,8 @@ int launch_move(struct cargo *c, bool is_outward, void *stream)
         lane->unit = unit_of(*lane);
         uint32_t units = lane->bytes / lane->unit, things = units < BLOCK ? BLOCK / units : 1;
         lane->begin = n_blocks;
-        if (lane->parcels.starts.at[lane->parcels.n] != 0)
-            n_blocks +=
-                blocks_for(lane->parcels, things, most_blocks(*lane, all_bytes, is_outward));
+        if (bytes_of(*lane) != 0)
+            n_blocks += blocks_for(lane->parcels, things, most_blocks(*c, *lane, all_bytes));
         lane->end = n_blocks;
     }
     return n_blocks ? LAUNCH(move, n_blocks, BLOCK, stream, *c, is_outward) : 0;

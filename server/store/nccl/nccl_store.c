@@ -30,6 +30,7 @@ static void nccl_close(struct store *store)
     for (uint32_t d = 0; d < group->n; d++) {
         device_use((int)d);
         device_stream_free(group->fronts[d]);
+        device_stream_free(group->returns[d]);
         device_stream_free(group->rears[d]);
         cuda_close(group->tables[d]);
     }
@@ -53,10 +54,12 @@ static enum wire_way way_asked_for(void)
     return store_gpus.way == STORE_WAY_PEER ? WIRE_BY_PEER : WIRE_BY_NCCL;
 }
 
-/* What is at the front or the rear is little beside the lookups, and others wait for it. */
+/* All but the lookups is little beside them, and others wait for it. */
 static int open_streams(struct group *group, uint32_t device, struct embd__error *e)
 {
     int status = device_urgent_stream_new(&group->fronts[device]);
+    if (status == 0)
+        status = device_urgent_stream_new(&group->returns[device]);
     if (status == 0)
         status = device_urgent_stream_new(&group->rears[device]);
     group->streams[device] = group->tables[device]->stream;

@@ -1,6 +1,8 @@
 /* passage.c - the way from homes to owners and back. With peer access one kernel of the home stores
- * to, or loads from, the memory of every owner. Without, what goes out is first put in a row in the
- * home's own memory, unless it lies so, and what comes back arrives so; NCCL does the rest. */
+ * to, or loads from, the memory of every owner. Without, what goes out to others is first put in a
+ * row in the home's own memory, unless it lies so, and what comes back from them arrives so; NCCL
+ * does the rest. What a device has for itself never goes by NCCL: the same kernels move it, and the
+ * lookup stores its rows in their places (pull.c). */
 #include "group.h"
 
 static uint32_t between(const struct starts *s, uint32_t device)
@@ -57,23 +59,26 @@ void passage_lay_out(struct flow *flow, uint32_t device, struct arena *arena)
     }
 }
 
-/* Where the things of a home lie with their owners. */
-static struct parcels parcels_of(const struct flow *flow, enum lane lane, uint32_t home)
+/* Where a home's kernels find or leave what it has for an owner: with the owner, if they reach it,
+ * else in the row; NULL: it lies where it is sent from, or has come where it belongs. */
+static uint8_t *parcel_of(const struct flow *flow, enum lane lane, uint32_t home, uint32_t owner)
 {
     const struct lane_shape *shape = &flow->lanes[lane];
-    struct parcels parcels = {
-        .n = flow->group->n, .first = home, .starts = shape->space->sent[home]};
-    for (uint32_t owner = 0; owner < parcels.n; owner++)
-        parcels.at[owner] = flow->members[owner].lanes[lane].owner +
-                            (uint64_t)shape->space->got[owner].at[home] * shape->bytes;
-    return parcels;
+    const struct lane_ends *ends = &flow->members[home].lanes[lane];
+    if (wire_is_peer() || (owner == home && lane != LANE_ROWS))
+        return flow->members[owner].lanes[lane].owner +
+               (uint64_t)shape->space->got[owner].at[home] * shape->bytes;
+    if (owner == home || ends->order == NULL)
+        return NULL;
+    return ends->row + (uint64_t)shape->space->sent[home].at[owner] * shape->bytes;
 }
 
-/* In a row, in the home's own memory. */
-static struct parcels parcels_in_row(const struct flow *flow, enum lane lane, uint32_t home)
+static struct parcels parcels_of(const struct flow *flow, enum lane lane, uint32_t home)
 {
-    struct parcels parcels = {.n = 1, .at = {flow->members[home].lanes[lane].row}};
-    parcels.starts.at[1] = flow->lanes[lane].space->sent[home].at[flow->group->n];
+    struct parcels parcels = {
+        .n = flow->group->n, .first = home, .starts = flow->lanes[lane].space->sent[home]};
+    for (uint32_t owner = 0; owner < parcels.n; owner++)
+        parcels.at[owner] = parcel_of(flow, lane, home, owner);
     return parcels;
 }
 
@@ -82,14 +87,14 @@ static int move_lanes(struct flow *flow, enum lane first, enum lane end, bool is
                       void *const streams[])
 {
     int status = 0;
+    uint32_t most_blocks = is_outward && wire_is_peer() ? PEER_BLOCKS : 0;
     for (uint32_t home = 0; home < flow->group->n && status == 0; home++) {
-        struct cargo cargo = {.n = 0};
+        struct cargo cargo = {.n = 0, .most_blocks = most_blocks};
         for (enum lane lane = first; lane < end; lane++) {
             const struct lane_ends *ends = &flow->members[home].lanes[lane];
-            if (flow->lanes[lane].bytes == 0 || (!wire_is_peer() && ends->order == NULL))
-                continue;
-            struct parcels parcels =
-                wire_is_peer() ? parcels_of(flow, lane, home) : parcels_in_row(flow, lane, home);
+            if (flow->lanes[lane].bytes == 0 || (lane == LANE_ROWS && ends->order == NULL))
+                continue; /* partial sums lie as they come */
+            struct parcels parcels = parcels_of(flow, lane, home);
             cargo_add(&cargo, &parcels, ends->order, ends->home, flow->lanes[lane].bytes);
         }
         status = device_use(flow->group->tables[home]->device);
@@ -125,17 +130,19 @@ static int exchange(struct flow *flow, enum lane first, enum lane end, bool is_o
     return wire_all_to_all(is_outward ? WIRE_OUT : WIRE_HOME, streams, lanes, n);
 }
 
-int passage_turn(struct flow *flow)
-{
-    flow->is_turned = true;
-    return group_meet(flow, flow->group->streams, flow->group->rears, wire_is_peer());
-}
-
 int passage_back(struct flow *flow, enum lane first)
 {
-    void *const *rears = flow->group->rears;
-    int status = wire_is_peer() ? 0 : exchange(flow, first, LANES, false, rears);
-    return status ? status : move_lanes(flow, first, LANES, false, rears);
+    struct group *group = flow->group;
+    void *const *owners = wire_is_peer() ? group->streams : group->returns;
+    int status = 0;
+    flow->is_turned = true;
+    if (!wire_is_peer())
+        status = group_meet(flow, group->streams, group->returns, false);
+    if (status == 0 && !wire_is_peer())
+        status = exchange(flow, first, LANES, false, group->returns);
+    if (status == 0)
+        status = group_meet(flow, owners, group->rears, wire_is_peer());
+    return status ? status : move_lanes(flow, first, LANES, false, group->rears);
 }
 
 /* An owner's offsets, from where the homes' keys began there, and what follows from them. */

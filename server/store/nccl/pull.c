@@ -34,26 +34,6 @@ static bool aligned(const void *memory, uint32_t dim, embd_dtype dtype)
     return dim % 4 == 0 && (uintptr_t)memory % (dtype == EMBD_F32 ? 16 : 8) == 0;
 }
 
-/* What an owner makes: whole rows as they are stored, with their padding, or pooled ones, or
- * partial sums. */
-static struct pull_view answer_of(const struct flow *flow, const struct member *m,
-                                  struct table_view *t)
-{
-    const struct store_pull *pull = flow->pull;
-    embd_dtype dtype = flow->by_row ? pull->dtype : flow->by_part ? EMBD_F32 : t->dtype;
-    if (!flow->by_row && !flow->by_part)
-        t->dim = t->stride / element_bytes(t->dtype);
-    return (struct pull_view){
-        .in = m->in,
-        .dtype = dtype,
-        .zero_missing = pull->zero_missing,
-        .divide = flow->by_row && pull->scale ? flow->group->schema->s.combiner : EMBD_CONCAT,
-        .values = m->lanes[LANE_ROWS].owner,
-        .is_aligned = aligned(m->lanes[LANE_ROWS].owner, t->dim, dtype),
-        .statuses = flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL,
-    };
-}
-
 /* What comes back is the answer. */
 static bool is_whole(const struct flow *flow)
 {
@@ -65,53 +45,81 @@ static bool is_whole(const struct flow *flow)
            t->dim * element_bytes(t->dtype) == t->stride;
 }
 
-/* Where an owner stores what homes want. */
-static struct parcels homes_of(const struct flow *flow, uint32_t owner)
+/* An owner stores right where homes want their rows, if it reaches them: its own home it always
+ * does. What it does not reach goes home by NCCL, from where it is stored as grouped. */
+static bool is_reached(const struct flow *flow, uint32_t owner, uint32_t home)
 {
-    struct parcels p = {.n = flow->group->n, .first = owner, .starts = flow->items.got[owner]};
-    for (uint32_t home = 0; home < p.n; home++) {
-        p.at[home] = flow->members[home].lanes[LANE_ROWS].home;
-        if (flow->by_part)
-            p.at[home] += (uint64_t)flow->items.sent[home].at[owner] * flow->lanes[LANE_ROWS].bytes;
-    }
-    return p;
+    return flow->is_delivered || home == owner;
 }
 
-static int pool_to_homes(const struct flow *flow, const struct member *m, struct parcels p)
+static uint8_t *rows_of(const struct flow *flow, uint32_t owner, uint32_t home)
 {
-    struct table_view t = m->table->view;
-    struct pull_view view = answer_of(flow, m, &t);
+    uint32_t bytes = flow->lanes[LANE_ROWS].bytes;
+    if (!is_reached(flow, owner, home))
+        return flow->members[owner].lanes[LANE_ROWS].owner +
+               (uint64_t)flow->items.got[owner].at[home] * bytes;
+    uint8_t *rows = flow->members[home].lanes[LANE_ROWS].home;
+    return flow->by_part ? rows + (uint64_t)flow->items.sent[home].at[owner] * bytes : rows;
+}
+
+static const uint32_t *places_of(const struct flow *flow, uint32_t owner, uint32_t home)
+{
+    const struct member *m = &flow->members[owner];
+    if (flow->by_part || !is_reached(flow, owner, home))
+        return NULL;
+    if (home == owner)
+        return m->route.order + flow->items.sent[home].at[owner];
+    return (const uint32_t *)(void *)m->lanes[LANE_PLACES].owner + flow->items.got[owner].at[home];
+}
+
+static struct delivery delivery_of(const struct flow *flow, uint32_t owner)
+{
+    struct delivery d = {
+        .to = {.n = flow->group->n, .first = owner, .starts = flow->items.got[owner]},
+        .skips_empty = flow->by_part};
+    for (uint32_t home = 0; home < d.to.n; home++) {
+        d.to.at[home] = rows_of(flow, owner, home);
+        d.places[home] = places_of(flow, owner, home);
+    }
+    return d;
+}
+
+/* What an owner makes of its keys, where that is not rows as they are stored: pooled rows, or
+ * partial sums. */
+static struct pull_view answer_of(const struct flow *flow, const struct member *m,
+                                  const struct delivery *d)
+{
+    const struct store_pull *pull = flow->pull;
+    struct pull_view view = {
+        .in = m->in,
+        .dtype = flow->by_row ? pull->dtype : EMBD_F32,
+        .zero_missing = pull->zero_missing,
+        .divide = flow->by_row && pull->scale ? flow->group->schema->s.combiner : EMBD_CONCAT,
+        .is_aligned = true,
+        .statuses = flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL,
+    };
+    for (uint32_t home = 0; home < d->to.n; home++)
+        view.is_aligned &= aligned(d->to.at[home], m->table->view.dim, view.dtype);
+    return view;
+}
+
+static int pool_to_homes(const struct flow *flow, const struct member *m, struct delivery d)
+{
+    struct pull_view view = answer_of(flow, m, &d);
     void *stream = m->table->stream;
-    for (uint32_t home = 0; home < p.n; home++)
-        view.is_aligned &= aligned(p.at[home], t.dim, view.dtype);
-    int status = launch_find(t, view.in, m->found, view.statuses, stream);
-    return status
-               ? status
-               : launch_pool_to(t, view, m->found,
-                                (const uint32_t *)(void *)m->lanes[LANE_PLACES].owner, p, stream);
+    int status = launch_find(m->table->view, view.in, m->found, view.statuses, stream);
+    return status ? status : launch_pool_to(m->table->view, view, m->found, d, stream);
 }
 
 static int deliver(const struct flow *flow, uint32_t device)
 {
     const struct member *m = &flow->members[device];
-    struct parcels p = homes_of(flow, device);
+    struct delivery d = delivery_of(flow, device);
     if (flow->by_part || (flow->by_row && !is_whole(flow)))
-        return pool_to_homes(flow, m, p);
-    return launch_deliver(
-        m->table->view, m->in, (const uint32_t *)(void *)m->lanes[LANE_PLACES].owner, p,
-        flow->pull->zero_missing,
-        flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL, m->table->stream);
-}
-
-static int look_up(const struct flow *flow, const struct member *m)
-{
-    struct table_view t = m->table->view;
-    struct pull_view view = answer_of(flow, m, &t);
-    void *stream = m->table->stream;
-    if (gather_fits(&t, &view))
-        return launch_gather(t, view, stream);
-    int status = launch_find(t, view.in, m->found, view.statuses, stream);
-    return status ? status : launch_pool(t, view, m->found, stream);
+        return pool_to_homes(flow, m, d);
+    return launch_deliver(m->table->view, m->in, d, flow->pull->zero_missing,
+                          flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL,
+                          m->table->stream);
 }
 
 /* Rows of the batch. */
@@ -169,7 +177,7 @@ static int look_up_all(struct flow *flow)
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
         status = device_use(group->tables[d]->device);
         if (status == 0)
-            status = flow->is_delivered ? deliver(flow, d) : look_up(flow, &flow->members[d]);
+            status = deliver(flow, d);
     }
     return status;
 }
@@ -187,9 +195,7 @@ static bool is_followed(const struct flow *flow, bool is_pooled)
 static int bring_back(struct flow *flow, bool is_pooled)
 {
     struct group *group = flow->group;
-    int status = passage_turn(flow);
-    if (status == 0)
-        status = passage_back(flow, flow->is_delivered ? LANE_STATUSES : LANE_ROWS);
+    int status = passage_back(flow, flow->is_delivered ? LANE_STATUSES : LANE_ROWS);
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
         const struct member *m = &flow->members[d];
         status = device_use(m->table->device);

@@ -251,9 +251,7 @@ static int answer(struct flow *flow)
     int status = 0;
     if (flow->lanes[LANE_STATUSES].bytes == 0)
         return 0;
-    status = passage_turn(flow);
-    if (status == 0)
-        status = passage_back(flow, LANE_STATUSES);
+    status = passage_back(flow, LANE_STATUSES);
     for (uint32_t d = 0; d < flow->group->n && status == 0; d++) {
         const struct member *m = &flow->members[d];
         status = device_use(m->table->device);

@@ -177,13 +177,6 @@ static bool send_piece(enum wire_bound bound, void *const streams[], uint32_t fr
                                     (cudaStream_t)streams[to]));
 }
 
-/* What stays on its device is copied, which is faster than sending it. */
-static bool copy_piece(uint32_t device, void *stream, const uint8_t *at, uint8_t *place,
-                       uint64_t bytes)
-{
-    return device_use((int)device) != 0 || device_copy(place, at, bytes, stream) != 0;
-}
-
 static bool send_lane(enum wire_bound bound, void *const streams[], const struct wire_lane *lane)
 {
     uint64_t got[WIRE_MAX] = {0};
@@ -193,9 +186,8 @@ static bool send_lane(enum wire_bound bound, void *const streams[], const struct
         for (uint32_t e = 0; e < wire.n && !failed; e++) {
             uint64_t bytes = lane->counts[d][e];
             uint8_t *place = lane->to[e] + got[e];
-            if (bytes != 0)
-                failed = d == e ? copy_piece(d, streams[d], at, place, bytes)
-                                : send_piece(bound, streams, d, e, at, place, bytes);
+            if (bytes != 0 && d != e)
+                failed = send_piece(bound, streams, d, e, at, place, bytes);
             at += bytes;
             got[e] += bytes;
         }

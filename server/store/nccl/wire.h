@@ -35,7 +35,8 @@ void wire_memory_free(void *memory);
 int wire_wait_event(void *stream, void *event);
 
 /* Every device d sends counts[d][e] bytes to every device e: those for device 0 lie first at
- * from[d], then those for device 1, ...; what e gets lies at to[e] in the order of the senders. */
+ * from[d], then those for device 1, ...; what e gets lies at to[e] in the order of the senders.
+ * What is d's own, counts[d][d], has its room in both and is not moved. */
 struct wire_lane {
     uint8_t *from[WIRE_MAX], *to[WIRE_MAX];
     uint64_t counts[WIRE_MAX][WIRE_MAX];
