@@ -74,6 +74,10 @@ static const char main_doc[] =
     "Operates a cluster of embd servers.\v"
     "'embctl COMMAND --help' explains a command and shows examples.\n"
     "\n"
+    "Where servers ask who comes: EMBD_TOKEN_FILE names the file of a token, EMBD_TLS_CA the "
+    "authorities to believe ('system': this machine's), EMBD_TLS_CERT and EMBD_TLS_KEY an own "
+    "certificate.\n"
+    "\n"
     "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 servers cannot be reached; 4 no such table; "
     "5 refused (exists, full, busy, invalid); 6 stored data is damaged.";
 

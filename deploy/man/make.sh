@@ -51,6 +51,9 @@ see_also() { printf '# SEE ALSO\n\n%s\n' "$1"; }
         literal "$bin/embctl" $words </dev/null
     done
     printf '# ENVIRONMENT\n\n*EMBD\\_SERVERS*\n\tServers of the cluster, where --servers is not given.\n\n'
+    printf '*EMBD\\_TOKEN\\_FILE*\n\tFile of mode 0600 with a token.\n\n'
+    printf '*EMBD\\_TLS\\_CA*\n\tAuthorities to believe (PEM), or system.\n\n'
+    printf '*EMBD\\_TLS\\_CERT*, *EMBD\\_TLS\\_KEY*\n\tOwn certificate and its key (PEM).\n\n'
     printf '*NO\\_COLOR*\n\tSet to anything: no colours.\n\n'
     see_also '*embd*(8), *embd-bench*(1)'
 } | scdoc >"$out/embctl.1"
