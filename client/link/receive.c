@@ -31,6 +31,7 @@ void embd__receive_reset(struct receiver *r)
     r->window = 0;
     r->bin_ended = false;
     r->patience = 1;
+    r->has_heard = false;
 }
 
 /* What the reader is shown in place of a destination that is not aligned as it wants: who gave such
@@ -151,6 +152,17 @@ static void set_patience(struct receiver *r, int fd)
     r->patience = patience;
 }
 
+/* A server that speaks TLS, and was not spoken to so, hangs up. */
+static int ended(const struct receiver *r, const struct channel *ch, const char *why,
+                 struct embd__error *e)
+{
+    return embd__error_set(e, EMBD_CLOSED, "%s%s", why,
+                           r->has_heard || ch->tls != NULL
+                               ? ""
+                               : " without a word; where it speaks TLS, EMBD_TLS_CA has to say whom "
+                                 "to believe");
+}
+
 /* Reads until the socket is empty. */
 static int read_all(struct receiver *r, struct channel *ch, struct embd__error *e)
 {
@@ -164,10 +176,9 @@ static int read_all(struct receiver *r, struct channel *ch, struct embd__error *
             return EMBD_OK;
         if (got == -EPROTO && ch->error.status != EMBD_OK)
             return embd__error_set(e, EMBD_PROTOCOL, "%s", ch->error.text);
-        if (got < 0)
-            return embd__error_set(e, EMBD_CLOSED, "%s", strerror((int)-got));
-        if (got == 0)
-            return embd__error_set(e, EMBD_CLOSED, "closed by the server");
+        if (got <= 0)
+            return ended(r, ch, got == 0 ? "closed by the server" : strerror((int)-got), e);
+        r->has_heard = true;
         size_t placed = account_direct(r, (size_t)got);
         int status = eat(r, r->in, (size_t)got - placed, e);
         if (status != EMBD_OK || (size_t)got < asked)

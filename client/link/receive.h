@@ -22,6 +22,7 @@ struct receiver {
     uint32_t left;
     uint32_t window, filled; /* window 0: `to` has room for all of it; else for so many at a time */
     bool bin_ended;          /* the scanner has to be asked again, also without more bytes */
+    bool has_heard;          /* a byte, on this connection */
     uint32_t patience;       /* bytes for which the kernel wakes us; 1: for every segment */
     /* A bin of frame.bin_bytes begins: sets *to_out, and *window_out, which is 0. Negative: the
      * connection is of no use any more. */

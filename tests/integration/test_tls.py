@@ -108,7 +108,7 @@ class Tls(unittest.TestCase):
 
     def test_a_plain_client_of_a_tls_port_and_a_tls_client_of_a_plain_port_are_told(self):
         server = self.server()
-        self.refused(embctl(server, "--deadline", "2", "ping"), UNREACHABLE)
+        self.refused(embctl(server, "--deadline", "2", "ping"), UNREACHABLE, "EMBD_TLS_CA")
         server.wait_log("tls_failed")
         with embd_process.Embd("--http", "off") as plain:
             self.refused(embctl(plain, "--deadline", "2", "ping", EMBD_TLS_CA=self.ca.path), FAILED,
