@@ -1,10 +1,12 @@
-"""kill -9 under load, again and again on one data directory: 4 clients on each of 2 shards."""
+"""kill -9 under load, again and again on one data directory: 4 clients on each of 2 shards. Beside the pushes embctl makes
+snapshots, whole and of what changed, and loads a table; after some kills the next comes while the journal is still read."""
 import os
 import random
 import tempfile
 import time
 import unittest
 
+import beside
 import oracle
 from embd_process import Embd
 
@@ -13,31 +15,70 @@ SHARDS = 2
 
 
 class Kill(unittest.TestCase):
-    def run_cycles(self, durability, cycles, *flags):
+    def run_cycles(self, durability, cycles, *flags, make_beside=beside.Nothing):
         clients = oracle.Clients(SHARDS, 4, durability)
         with tempfile.TemporaryDirectory(prefix="embd-fault-") as data:
+            others = make_beside(data, clients)
             for _ in range(cycles):
                 server = Embd("--data-dir", data, *flags, shards=SHARDS)
                 try:
+                    others.check(server)
                     clients.start(server)
                     time.sleep(random.uniform(0.02, 0.15))
+                    others.go(server)
                 finally:
                     server.kill()
                 clients.note()
                 clients.join()
+                others.killed()
             with Embd("--data-dir", data, *flags, shards=SHARDS) as server:
+                others.check(server)
                 for place in clients.keys:
                     clients.check(server, place)
             self.names = os.listdir(data)
             self.bytes = sum(os.path.getsize(os.path.join(data, name)) for name in self.names)
         self.assertGreater(clients.total(), cycles)
-        print(f"{durability}: {cycles} kills, {clients.total()} pushes acknowledged, none lost, none twice")
+        print(f"{durability}: {cycles} kills, {clients.total()} pushes acknowledged, none lost, none twice{others}")
+
+    def run_beside(self, durability):
+        with tempfile.TemporaryDirectory(prefix="embd-fault-") as folder:
+            dump = os.path.join(folder, "dump")
+            beside.make_dump(dump, durability)
+            self.run_cycles(durability, CYCLES, make_beside=lambda *data: beside.InTurn(*data, dump, SHARDS))
 
     def test_durable(self):
-        self.run_cycles("durable", CYCLES)
+        self.run_beside("durable")
 
     def test_buffered(self):
-        self.run_cycles("buffered", CYCLES)
+        self.run_beside("buffered")
+
+    def test_what_is_not_whole_is_seen(self):
+        """What beside.py asks of snapshots and loads, of ones that are wrong."""
+        with tempfile.TemporaryDirectory(prefix="embd-fault-") as folder:
+            dump = os.path.join(folder, "dump")
+            beside.make_dump(dump, "buffered")
+            clients = oracle.Clients(SHARDS, 1, "buffered")
+            snapshot, load = beside.Snapshot(folder, clients, False), beside.Load(dump, SHARDS)
+            with Embd("--data-dir", folder, shards=SHARDS) as server:
+                for place in clients.keys:
+                    clients.check(server, place)
+
+                def make(act):
+                    act.go(server)
+                    act.child.wait()
+                    return act
+
+                make(snapshot).check(server)
+                make(load).check(server)
+                make(snapshot).acked["s1"][clients.keys[0]] = 1
+                self.assertRaises(beside.NotWhole, snapshot.check, server)
+                os.remove(os.path.join(folder, make(snapshot).number, f"{oracle.TABLE}.0.part"))
+                self.assertRaises(beside.NotWhole, snapshot.check, server)
+                os.rename(os.path.join(folder, make(snapshot).number), os.path.join(folder, "s9.tmp"))
+                self.assertRaises(beside.NotWhole, snapshot.check, server)
+                make(load)
+                beside.must(server, "delete", beside.OTHER, "7")
+                self.assertRaises(beside.NotWhole, load.check, server)
 
     def test_a_journal_that_begins_anew_all_the_time(self):
         for durability in ("durable", "buffered"):
