@@ -104,6 +104,9 @@ static inline void __syncthreads()
 {
     emulator_meet_block();
 }
+static inline void __threadfence()
+{
+}
 static inline int __syncthreads_or(int predicate)
 {
     static int any;

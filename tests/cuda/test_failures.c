@@ -306,6 +306,139 @@ static void test_order(void **state)
     pair_close(&pair);
 }
 
+/* ---- small pushes, which go together ---- */
+
+enum { SMALL = 50, PUSHES = 8, OLD = 700 };
+
+struct small {
+    struct outcome outcome; /* first: its done comes with it */
+    struct batch batch;
+    struct store_push push;
+    float *grads;
+};
+
+/* Half of their keys are new, and in the next push too. */
+static void begin_small(struct pair *pair, struct small *pushes)
+{
+    uint64_t keys[SMALL];
+    for (uint32_t i = 0; i < PUSHES; i++) {
+        struct small *s = &pushes[i];
+        for (uint32_t k = 0; k < SMALL; k++)
+            keys[k] = 5000000 + i * SMALL / 2 + k;
+        outcome_init(&s->outcome);
+        batch_of(&s->batch, keys, SMALL);
+        s->grads = malloc((size_t)SMALL * 24 * sizeof *s->grads);
+        for (uint32_t k = 0; k < SMALL * 24; k++)
+            s->grads[k] = dice_float(&pair->dice);
+        s->push = (struct store_push){.in = batch_keys(&s->batch), .grads = s->grads};
+        pair->ops->push(pair->store, &s->push, &s->outcome.done);
+    }
+}
+
+/* So that there is room for more. */
+static void push_old(struct pair *pair)
+{
+    struct batch old;
+    draw(&old, 0);
+    old.in.n_keys = old.in.n_rows = OLD;
+    pair_push(pair, &old, EMBD_F32, false);
+    batch_free(&old);
+}
+
+static void free_small(struct small *pushes)
+{
+    for (uint32_t i = 0; i < PUSHES; i++) {
+        batch_free(&pushes[i].batch);
+        free(pushes[i].grads);
+    }
+}
+
+/* Where there is no memory to go together there may be for each alone; what fails changes nothing.
+ * Returns how many failed. */
+static uint32_t push_small_without_memory(uint64_t n_allocations)
+{
+    embd_schema schema = small_schema();
+    struct small pushes[PUSHES];
+    struct pair pair;
+    uint32_t n_failed = 0;
+    pair_open(&pair, "cuda", &schema, 3);
+    push_old(&pair);
+    stand_in_calls_left = n_allocations;
+    begin_small(&pair, pushes);
+    while (pair.ops->collect(pair.store))
+        ;
+    stand_in_calls_left = UINT64_MAX;
+    for (uint32_t i = 0; i < PUSHES; i++) {
+        assert_int_equal(pushes[i].outcome.calls, 1);
+        if (pushes[i].outcome.status == EMBD_OK)
+            model_push(pair.model, &pushes[i].batch.in, pushes[i].grads, false, NULL, NULL);
+        else
+            assert_int_equal(pushes[i].outcome.status, EMBD_NO_MEMORY);
+        n_failed += pushes[i].outcome.status != EMBD_OK;
+    }
+    pair_compare(&pair);
+    free_small(pushes);
+    pair_close(&pair);
+    assert_int_equal(stand_in_bytes, 0);
+    return n_failed;
+}
+
+static void test_no_memory_together(void **state)
+{
+    (void)state;
+    uint64_t n = 0;
+    assert_int_equal(push_small_without_memory(n++), PUSHES);
+    while (push_small_without_memory(n) > 0)
+        n++;
+    assert_true(n >= 3);
+}
+
+/* The device fails while they are under way: each is answered. */
+static void test_device_fails_together(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    struct small pushes[PUSHES];
+    struct pair pair;
+    pair_open(&pair, "cuda", &schema, 3);
+    begin_small(&pair, pushes);
+    stand_in_failure = 700;
+    while (pair.ops->collect(pair.store))
+        ;
+    stand_in_failure = 0;
+    for (uint32_t i = 0; i < PUSHES; i++) {
+        assert_int_equal(pushes[i].outcome.calls, 1);
+        assert_int_equal(pushes[i].outcome.status, EMBD_INTERNAL);
+    }
+    free_small(pushes);
+    pair_close(&pair);
+    assert_int_equal(stand_in_bytes, 0);
+}
+
+/* A push whose caller is gone takes effect, and the answers of those that went with it are right. */
+static void test_forgotten_together(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    struct small pushes[PUSHES];
+    struct pair pair;
+    pair_open(&pair, "cuda", &schema, 3);
+    push_old(&pair);
+    begin_small(&pair, pushes);
+    pair.ops->forget(pair.store, &pushes[PUSHES / 2].outcome.done);
+    while (pair.ops->collect(pair.store))
+        ;
+    for (uint32_t i = 0; i < PUSHES; i++) {
+        struct model_counts counts;
+        model_push(pair.model, &pushes[i].batch.in, pushes[i].grads, false, NULL, &counts);
+        assert_int_equal(pushes[i].outcome.calls, i != PUSHES / 2);
+        assert_int_equal(pushes[i].push.n_inserted, counts.n_inserted);
+    }
+    pair_compare(&pair);
+    free_small(pushes);
+    pair_close(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +449,9 @@ int main(void)
         cmocka_unit_test(test_full_entries),
         cmocka_unit_test(test_device_fails),
         cmocka_unit_test(test_order),
+        cmocka_unit_test(test_no_memory_together),
+        cmocka_unit_test(test_device_fails_together),
+        cmocka_unit_test(test_forgotten_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -315,7 +315,7 @@ static void measure_scan(struct bench *b)
 }
 
 /* From pinned memory to pinned memory, through the store's calls. */
-static void measure_small(struct bench *b, uint32_t n)
+static void measure_small(struct bench *b, bool is_push, uint32_t n)
 {
     enum { TIMES = 500 };
     static double t[TIMES];
@@ -323,25 +323,31 @@ static void measure_small(struct bench *b, uint32_t n)
     double spread;
     uint64_t *keys = buffer_new(n * sizeof *keys);
     void *values = buffer_new(n * 256ull);
+    memset(values, 0, n * 256ull);
     for (int i = 0; i < TIMES; i++) {
         baseline_keys(b->keys, 0, n, b->n_keys, 5000 + (uint64_t)i * n);
         check(cudaMemcpy(keys, b->keys, n * sizeof *keys, cudaMemcpyDeviceToHost), "keys");
         struct store_pull pull = {
             .in = {.n_keys = n, .n_rows = n, .keys = keys}, .count = n, .values = values};
+        struct store_push push = {.in = pull.in, .grads = values};
         struct ending ending = {.done.fn = on_done};
         double begin = now_us();
-        store_cuda.pull(b->store, &pull, &ending.done);
+        if (is_push)
+            store_cuda.push(b->store, &push, &ending.done);
+        else
+            store_cuda.pull(b->store, &pull, &ending.done);
         await(b, &ending);
         t[i] = now_us() - begin;
     }
-    snprintf(name, sizeof name, "pull of %u keys x 256 B, pinned to pinned", n);
+    snprintf(name, sizeof name, "%s of %u keys x 256 B, from and to pinned memory",
+             is_push ? "push" : "pull", n);
     double us = median(t, TIMES, &spread);
     row(name, us, "us", spread, 0, "");
     buffer_free(keys, n * sizeof *keys);
     buffer_free(values, n * 256ull);
 }
 
-/* Small calls that come at once: pulls go together in one launch, pushes one after the other. */
+/* Small calls that come at once: those behind the first go together. */
 enum { AT_ONCE = 16, SMALL = 256 };
 
 static void begin_small(struct bench *b, bool is_push, uint64_t *keys, void *values,
@@ -480,9 +486,12 @@ static void run_table(struct bench *b, uint32_t dim, embd_optimizer_kind optimiz
     if (optimizer == EMBD_SGD) {
         measure_pull(b, dim * 4);
         if (dim == 64) {
-            measure_small(b, 256);
-            measure_small(b, 4096);
-            measure_small(b, 65536);
+            measure_small(b, false, 256);
+            measure_small(b, false, 4096);
+            measure_small(b, false, 65536);
+            measure_small(b, true, 256);
+            measure_small(b, true, 4096);
+            measure_small(b, true, 65536);
             measure_at_once(b, false);
             measure_at_once(b, true);
         }

@@ -2,6 +2,7 @@
  * may create rows stops in between until its plan is there. cuda_collect moves calls on and calls
  * the done of those that have ended. */
 #include "cuda_store.h"
+#include "join.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -206,6 +207,13 @@ static void set_counts(struct call *call)
     }
 }
 
+/* This call and those that went with it. */
+static void fail_joined(struct call *call, int device_status, const char *what)
+{
+    for (uint32_t n = call->n_joined ? call->n_joined : 1; n > 0; n--, call = call->next)
+        fail(call, device_status, what);
+}
+
 /* The device is done with it: hand over what it made. */
 static void finish(struct call *call)
 {
@@ -222,7 +230,7 @@ static void record(struct call *call, enum call_state state)
     int status = device_flag_raise(call->flag, call->store->stream);
     call->state = state;
     if (status != 0)
-        fail(call, status, "telling the end of a call");
+        fail_joined(call, status, "telling the end of a call");
 }
 
 static void start(struct call *call)
@@ -253,13 +261,52 @@ static void commit(struct call *call)
         record(call, again ? CALL_PLANNED : CALL_ENQUEUED);
 }
 
+/* This push and those right behind it, as far as they can; or it alone, in the longer way. */
+static void start_pushes(struct call *first)
+{
+    struct call *calls[JOIN_MOST];
+    uint32_t n = join_choose(first, calls);
+    int status = n > 0 ? join_start(calls, n) : DEVICE_NO_MEMORY;
+    if (status == DEVICE_NO_MEMORY) {
+        first->can_join = false;
+        start(first);
+        return;
+    }
+    first->n_joined = n;
+    for (uint32_t i = 0; i < n; i++) {
+        calls[i]->done->error.status = EMBD_OK;
+        calls[i]->state = CALL_PLANNED;
+        calls[i]->has_joined = i > 0;
+    }
+    if (status != 0)
+        fail_joined(first, status, "starting calls");
+    else
+        record(first, CALL_PLANNED);
+}
+
+static void end_pushes(struct call *first)
+{
+    struct call *call = first;
+    bool is_done = join_end(first);
+    for (uint32_t n = first->n_joined; n > 0; n--, call = call->next) {
+        call->has_joined = false;
+        call->can_join = false;
+        call->n_joined = 0;
+        if (is_done)
+            finish(call);
+        else
+            call->state = CALL_WAITING;
+    }
+}
+
 /* This pull and those right behind it, as far as they can. */
 static void start_together(struct call *first)
 {
     struct call *calls[GATHER_MOST];
     uint32_t n = 0;
     int status = 0;
-    for (struct call *call = first; call != NULL && call->can_join && n < GATHER_MOST;
+    for (struct call *call = first;
+         call != NULL && call->kind == CALL_PULL && call->can_join && n < GATHER_MOST;
          call = call->next)
         calls[n++] = call;
     if (n == 1 || first->store->failed) {
@@ -282,10 +329,13 @@ static void start_ready(struct store *store)
 {
     uint32_t n_under_way = 0;
     for (struct call *call = store->first; call != NULL; call = call->next) {
-        if (call->state == CALL_WAITING && call->can_join && n_under_way >= UNDER_WAY)
+        bool is_pull = call->kind == CALL_PULL;
+        if (call->state == CALL_WAITING && call->can_join && is_pull && n_under_way >= UNDER_WAY)
             return;
-        if (call->state == CALL_WAITING && call->can_join)
+        if (call->state == CALL_WAITING && call->can_join && is_pull)
             start_together(call);
+        else if (call->state == CALL_WAITING && call->can_join)
+            start_pushes(call);
         else if (call->state == CALL_WAITING)
             start(call);
         if (call->state == CALL_PLANNED)
@@ -303,7 +353,9 @@ static bool advance(struct call *call)
     if (device_flag_query(call->flag, &error) == DEVICE_PENDING)
         return false;
     if (error != 0)
-        fail(call, error, "running a call");
+        fail_joined(call, error, "running a call");
+    else if (call->n_joined > 0)
+        end_pushes(call);
     else if (call->state == CALL_PLANNED)
         commit(call);
     else
@@ -322,6 +374,7 @@ static void unlink_call(struct store *store, struct call *call)
     *at = call->next;
     if (store->last == call)
         store->last = before;
+    store->n_untold -= call->is_untold;
 }
 
 /* Its done may make new calls. */
@@ -352,7 +405,7 @@ void call_wait_all(struct store *store)
         while (call->state != CALL_ENDED) {
             int status = device_stream_wait(store->stream);
             if (status != 0)
-                fail(call, status, "running a call");
+                fail_joined(call, status, "running a call");
             else
                 advance(call);
         }
@@ -396,6 +449,8 @@ void call_submit(struct store *store, enum call_kind kind, void *request, struct
     store->last = call;
     if (kind == CALL_PULL && (status = pull_prepare(call)) != 0)
         fail(call, status, "preparing a pull");
+    if (kind == CALL_PUSH)
+        join_prepare(call);
     start_ready(store);
     if (kind == CALL_PULL && call->pull->now) {
         call_wait_all(store);

@@ -26,6 +26,7 @@ void cuda_close(struct store *store)
     noted_fini(store);
     device_free(store->view.entries, store->stream);
     device_free(store->slot_memory, store->stream);
+    device_free(store->join_block, store->stream);
     device_stream_free(store->stream);
     free(store);
 }
@@ -182,7 +183,7 @@ static void cuda_stats(const struct store *store, struct store_stats *out)
         .row_bytes = store->values.bytes + store->states.bytes,
         .index_bytes = store->view.n_buckets * ENTRY_BUCKET * sizeof(struct entry) +
                        store->row_keys.bytes + store->row_slots.bytes + noted_bytes(store),
-        .steps = store->step,
+        .steps = store->step - store->n_untold,
         .evicted = store->n_evicted,
     };
 }

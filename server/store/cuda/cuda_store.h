@@ -9,6 +9,7 @@
  *   pull      enqueues pulls
  *   plan      what a request will create, then its rows and entries
  *   push      enqueues pushes and inserts
+ *   join      small pushes that go together
  *   evict     rows that go where there is no room for others
  *   erase     keys forgotten; the last rows take the places of theirs
  *   noted     what changed since the last cuts
@@ -17,8 +18,9 @@
  * Calls take effect in the order made, because one stream runs them. A pull is enqueued at once,
  * but that small ones wait while the device has enough to do, and then go together in one launch.
  * What a push or insert creates is counted on the device first; the host then makes room and
- * enqueues the rest, and calls behind it wait in the queue meanwhile. The host never waits for the
- * device but in scan, load and a pull that says `now`.
+ * enqueues the rest, and calls behind it wait in the queue meanwhile; small pushes then go together
+ * and, where there is room, in one go. The host never waits for the device but in scan, load and a
+ * pull that says `now`.
  *
  * Owner: the shard's thread. */
 #ifndef EMBD_CUDA_CUDA_STORE_H
@@ -74,8 +76,11 @@ struct call {
     uint8_t *statuses, *statuses_out; /* in staging, and the caller's; or NULL */
     uint8_t *values_out;              /* the caller's, where it is not pinned */
     uint64_t values_bytes;
-    bool can_join;   /* pull: it may go in one launch with others */
+    bool can_join;   /* pull, push: it may go in one launch with others of its kind */
     bool has_joined; /* it did, and is not the first of them */
+    uint32_t n_joined;          /* push: it and so many behind it went together, with it; else 0 */
+    struct join_report *joined; /* in staging, of all of them */
+    bool is_untold;             /* its step is one of store->n_untold */
     void *scratch; /* device memory until all is enqueued */
 
     struct plan_view plan;
@@ -133,6 +138,9 @@ struct store {
     struct noted noted;
     struct cut cut;
     bool misses;               /* the last push had keys without a row */
+    uint64_t n_untold;         /* steps of pushes that went together, whose done is still to come */
+    void *join_block;          /* memory of those launches, */
+    uint64_t join_bytes;       /* of so many bytes */
     bool is_member;            /* of a group: it may have n_rows_max rows for now, not the schema's */
     uint64_t n_rows_max;
     struct call *first, *last; /* the queue */
@@ -210,6 +218,18 @@ int push_take_memory(struct call *call);
 /* With the report: all that the commit may fail of for want of room or memory, taken beforehand. */
 int push_reserve(struct call *call, struct embd__error *e);
 int push_commit(struct call *call, struct embd__error *e);
+
+/* ---- join ---- */
+
+/* Before anything of a push is enqueued, at any time. Sets can_join. */
+void join_prepare(struct call *call);
+/* This push and those right behind it that can go together, JOIN_MOST at most. 0: it is better
+ * alone. */
+uint32_t join_choose(struct call *first, struct call **calls);
+/* All of them is enqueued but the flag. DEVICE_NO_MEMORY: nothing is, or what is changes nothing. */
+int join_start(struct call *const *calls, uint32_t n);
+/* With the report: what each of them is to answer. False: they are to go one by one. */
+bool join_end(struct call *first);
 
 /* ---- erase ---- */
 

@@ -64,20 +64,27 @@ __device__ static inline void column_step(const optimizer_step &step, row_four &
 }
 
 template <int RULE, bool IS_PLAIN>
-__device__ static inline void row_step(const table_view &t, const optimizer_step &step,
-                                       uint32_t ref, uint32_t column, row_four r, four g,
-                                       row_shared shared)
+__device__ static inline void row_store(const table_view &t, uint32_t ref, uint32_t column,
+                                        const row_four &r)
 {
     uint64_t state = state_at(t, ref);
     bool is_aligned = IS_PLAIN || t.dim % 4 == 0;
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++)
-        column_step<RULE>(step, r, i, g.c[i], shared);
     four_store(row_of_ref(t, ref), IS_PLAIN ? EMBD_F32 : t.dtype, column, r.w);
     if (states_of<RULE>::HAS_0)
         packed_store(t.states, EMBD_F32, state, column, t.dim, is_aligned, r.s0);
     if (states_of<RULE>::HAS_1)
         packed_store(t.states, EMBD_F32, state + t.dim, column, t.dim, is_aligned, r.s1);
+}
+
+template <int RULE, bool IS_PLAIN>
+__device__ static inline void row_step(const table_view &t, const optimizer_step &step,
+                                       uint32_t ref, uint32_t column, row_four r, four g,
+                                       row_shared shared)
+{
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        column_step<RULE>(step, r, i, g.c[i], shared);
+    row_store<RULE, IS_PLAIN>(t, ref, column, r);
 }
 
 #endif
