@@ -6,14 +6,12 @@
  * turns on their way at once. A run longer than EMBD_SUM_RUN is queued: its pieces are summed by as
  * many groups of lanes, then added left to right (combine.h). The order in which runs are queued is
  * a matter of chance and changes no sum. */
+#include "gradient.cuh"
 #include "keytable.cuh"
 #include "squares.cuh"
 #include "step.cuh"
 
 #define BLOCK 128u
-
-/* IS_PLAIN: rows and gradients of aligned floats, as many columns as their lanes have, no weights.
- * Nearly all pushes are; there, nothing depends on a value before all are asked for. */
 
 /* What adds up to the gradient of a row: occurrences begin .. end, or the sums of a long run's
  * pieces. */
@@ -22,20 +20,6 @@ struct run {
     uint32_t begin, end;
     uint32_t first; /* row of the first occurrence's gradient; not of long runs */
 };
-
-__device__ static inline uint32_t gradient_row(const push_view &p, uint32_t k)
-{
-    return p.in.row_of ? p.in.row_of[k] : k;
-}
-
-template <bool IS_PLAIN>
-__device__ static inline four gradient_at(const table_view &t, const push_view &p, uint64_t row,
-                                          uint32_t column)
-{
-    if (IS_PLAIN)
-        return four_load(p.grads, EMBD_F32, row * t.dim + column);
-    return packed_load(p.grads, p.dtype, row * t.dim, column, t.dim, p.is_aligned);
-}
 
 /* The first gradient of a sum is read apart from the others: it is asked for ahead. */
 template <bool IS_PLAIN>
@@ -261,12 +245,6 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-static bool is_plain(const table_view &t, const push_view &p)
-{
-    return t.dtype == EMBD_F32 && p.dtype == EMBD_F32 && p.is_aligned && p.in.weights == nullptr &&
-           t.dim == lanes_for(t.dim) * 4;
-}
-
 template <int RULE>
 static int launch(const table_view &t, const push_view &p, const optimizer_step &step, void *stream)
 {
@@ -279,11 +257,11 @@ static int launch(const table_view &t, const push_view &p, const optimizer_step 
         status = LAUNCH((apply<RULE, false, 1>), grid, BLOCK, stream, t, p, step);
     if (status || p.in.n <= EMBD_SUM_RUN)
         return status;
-    struct shape chunks = shape_of((uint64_t)p.in.n / 32 * ((t.dim + 3) / 4));
+    struct shape chunks = shape_few((uint64_t)p.in.n / 32 * ((t.dim + 3) / 4));
     status = LAUNCH(sum_chunks, chunks.grid, chunks.block, stream, t, p);
     if (status)
         return status;
-    struct shape longs = shape_of((uint64_t)p.in.n / EMBD_SUM_RUN * lanes_for(t.dim));
+    struct shape longs = shape_few((uint64_t)p.in.n / EMBD_SUM_RUN * lanes_for(t.dim));
     return LAUNCH(apply_long<RULE>, longs.grid, longs.block < BLOCK ? longs.block : BLOCK, stream,
                   t, p, step);
 }

@@ -1,7 +1,6 @@
 /* create.cu - rows and entries for keys that have none, and the move of all entries into a larger
  * table. */
-#include "keytable.cuh"
-#include "values.cuh"
+#include "place.cuh"
 
 /* Entries there are: of candidates that get a row, or that were seen once more. */
 static __global__ void __launch_bounds__(256)
@@ -23,28 +22,14 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-/* A key that gets a row: the warp's lanes have 32 of them. */
-struct newcomer {
-    uint64_t key;
-    uint32_t slot;
-};
-
-/* What leader j gets; its entry if it has none. */
+/* What leader j gets: nothing, if there is no room for it. */
 __device__ static inline newcomer place_one(const table_view &t, const keys_view &in,
                                             const plan_view &p, uint64_t j, uint32_t n_insert,
                                             uint64_t first_row)
 {
     uint32_t i = p.leaders[j], row = (uint32_t)(first_row + j), before = p.refs[i];
-    newcomer it = {in.keys[i], slot_at(t, in, i)};
     p.refs[i] = j < n_insert ? row + 1 : 0;
-    if (j >= n_insert)
-        return it;
-    t.row_keys[row] = it.key;
-    if (t.row_slots)
-        t.row_slots[row] = (uint16_t)it.slot;
-    if (before == 0)
-        entry_place(t, it.key, it.slot, row + 1);
-    return it;
+    return j < n_insert ? newcomer_place(t, in, i, row, before == 0) : newcomer{};
 }
 
 /* States of rows row .. row + n, by one warp. */
@@ -63,7 +48,8 @@ __device__ static inline void fill_states(const table_view &t, uint64_t row, uin
 
 /* Rows row .. row + n of the warp's newcomers, at their first values: `lanes` lanes, a power of
  * two, make a row, four columns each. */
-__device__ static inline void fill_rows(const table_view &t, newcomer mine, uint64_t row,
+template <bool MAY_BE_NORMAL>
+__device__ static inline void fill_rows(const table_view &t, const newcomer &mine, uint64_t row,
                                         uint32_t n, uint32_t lanes)
 {
     uint32_t lane = threadIdx.x % 32, rows = 32 / lanes;
@@ -73,26 +59,28 @@ __device__ static inline void fill_rows(const table_view &t, newcomer mine, uint
         uint32_t slot = __shfl_sync(ALL_LANES, mine.slot, (int)(from % 32));
         for (uint32_t column = lane % lanes * 4; from < n && column < t.dim; column += lanes * 4)
             four_store(t.values + (row + from) * t.stride, t.dtype, column,
-                       first_value(t, key, slot, column));
+                       first_value<MAY_BE_NORMAL>(t, key, slot, column));
     }
     fill_states(t, row, n);
 }
 
 /* New entries and rows, and what leaders get. Entries wait for memory and rows for arithmetic, so
  * that some warps do the one while others do the other. */
+template <bool MAY_BE_NORMAL>
 static __global__ void __launch_bounds__(256)
     place(table_view t, keys_view in, plan_view p, uint32_t n_insert, uint64_t first_row,
           uint32_t lanes)
 {
     uint32_t n_leaders = p.report->n_leaders, lane = threadIdx.x % 32;
     for (uint64_t base = lane_index() - lane; base < n_leaders; base += lane_count()) {
-        newcomer mine = {0, 0};
+        newcomer mine = {};
         if (base + lane < n_leaders)
             mine = place_one(t, in, p, base + lane, n_insert, first_row);
         __syncwarp();
         if (base < n_insert)
-            fill_rows(t, mine, first_row + base,
-                      n_insert - base < 32 ? n_insert - (uint32_t)base : 32, lanes);
+            fill_rows<MAY_BE_NORMAL>(
+                t, mine, first_row + base,
+                n_insert - base < 32 ? n_insert - (uint32_t)base : 32, lanes);
     }
 }
 
@@ -113,9 +101,12 @@ int launch_create(struct table_view t, struct keys_view in, struct plan_view p, 
     int status = 0;
     if (sights)
         status = LAUNCH(update, s.grid, s.block, stream, t, in, p, n_insert, first_row);
-    if (status == 0)
-        status =
-            LAUNCH(place, s.grid, s.block, stream, t, in, p, n_insert, first_row, lanes_for(t.dim));
+    if (status == 0 && t.initializer.kind == EMBD_NORMAL)
+        status = LAUNCH(place<true>, s.grid, s.block, stream, t, in, p, n_insert, first_row,
+                        lanes_for(t.dim));
+    else if (status == 0)
+        status = LAUNCH(place<false>, s.grid, s.block, stream, t, in, p, n_insert, first_row,
+                        lanes_for(t.dim));
     if (status == 0 && sights)
         status = LAUNCH(place_new, s.grid, s.block, stream, t, in, p);
     return status;

@@ -208,7 +208,11 @@ int plan_start(struct call *call);
 /* With the report: EMBD_FULL, EMBD_NO_MEMORY in e, nothing changed; else room for rows and entries
  * (plan_reserve), which are then enqueued. */
 int plan_reserve(struct call *call, bool want_statuses, struct embd__error *e);
-int plan_commit(struct call *call, bool want_statuses, struct embd__error *e);
+/* `first`, or NULL: a push that plan_is_all_new says it of, which is then stepped as well. */
+int plan_commit(struct call *call, bool want_statuses, const struct first_push *first,
+                struct embd__error *e);
+/* After plan_reserve: every key of the request gets a row, and none was seen before. */
+bool plan_is_all_new(const struct call *call);
 int plan_refuse(const struct call *call, uint64_t room, struct embd__error *e); /* EMBD_FULL */
 
 int push_start(struct call *call);

@@ -1,6 +1,6 @@
 /* find.cu - refs and statuses of a request's keys, and to which row each belongs. */
 #include "embd/embd.h"
-#include "keytable.cuh"
+#include "mark.cuh"
 
 /* The last row that begins at or before key k: rows may be empty. */
 static __global__ void expand(keys_view in)
@@ -36,7 +36,7 @@ __device__ static inline void find_each(const table_view &t, const keys_view &in
         uint32_t slot = HAS_SLOTS && active ? slot_at(t, in, i) : 0;
         uint32_t ref = find_warp<32, HAS_SLOTS>(t, key, slot, active);
         if (active)
-            keep(i, ref);
+            keep(i, key, slot, ref);
     }
 }
 
@@ -44,7 +44,7 @@ template <bool HAS_SLOTS>
 static __global__ void __launch_bounds__(256, 6)
     find(table_view t, keys_view in, uint32_t *refs, uint8_t *statuses)
 {
-    find_each<HAS_SLOTS>(t, in, [=](uint32_t i, uint32_t ref) {
+    find_each<HAS_SLOTS>(t, in, [=](uint32_t i, uint64_t, uint32_t, uint32_t ref) {
         refs[i] = ref;
         if (statuses)
             statuses[i] = is_row(ref) ? EMBD_KEY_HIT : EMBD_KEY_MISSING;
@@ -64,11 +64,15 @@ template <bool HAS_SLOTS>
 static __global__ void __launch_bounds__(256, 6) search(table_view t, keys_view in, plan_view p)
 {
     bool misses = false;
-    find_each<HAS_SLOTS>(t, in, [&](uint32_t i, uint32_t ref) {
-        misses = misses || !is_row(ref);
+    find_each<HAS_SLOTS>(t, in, [&](uint32_t i, uint64_t key, uint32_t slot, uint32_t ref) {
         p.refs[i] = ref;
         p.positions[i] = i;
         p.is_leader[i] = !is_row(ref);
+        if (!is_row(ref)) {
+            misses = true;
+            if (p.marks)
+                mark_set(p, key_hash(key, slot));
+        }
     });
     if (__syncthreads_or(misses) && threadIdx.x == 0)
         p.report->misses = 1;

@@ -131,13 +131,16 @@ struct plan_report {
 };
 
 /* The distinct keys without a row. Every group is a place of a hash table of n_groups places, a
- * power of two of at least twice the keys; `claims` starts at 0. */
+ * power of two of at least twice the keys; `claims`, and `marks` if there are any, start at 0. A key
+ * that is alone at its mark is a leader, and has no group. */
+#define PLAN_MARKS 4u /* for each group, two bits each: met once, met again */
 struct plan_view {
     uint32_t *refs;      /* [n] of the keys' entries, or 0 */
     uint32_t *positions; /* [n] 0, 1, 2, ... */
     uint32_t *group;     /* [n] of keys without a row */
     uint32_t n_groups;
     uint32_t *claims;           /* [n_groups] the group's first position + 1, or 0: there is none */
+    uint32_t *marks;            /* [n_groups * PLAN_MARKS / 16], or NULL: all such keys are grouped */
     uint8_t *is_leader;         /* [n] first of a group that is admitted */
     uint32_t *leaders;          /* [n] positions of leaders, rising */
     struct plan_report *report; /* device memory, starts at 0 */
@@ -183,6 +186,19 @@ struct push_view {
     struct run_chunk *chunks;  /* [2 * n / EMBD_SUM_RUN + 2] */
     float *partials;           /* likewise, [..][dim rounded up to 4] */
 };
+
+/* A push whose keys all get a row, each of them once. */
+struct first_push {
+    struct push_view push; /* without refs and what follows them */
+    embd_optimizer_kind kind;
+    struct optimizer_step step;
+};
+/* Whether launch_first can do it: not every rule and type. */
+bool first_fits(const struct table_view *t, const struct push_view *push);
+/* In the place of launch_create and launch_apply: key i gets row first_row + i, a first value and a
+ * step of it at once. No key has an entry. */
+int launch_first(struct table_view t, struct plan_view p, struct first_push first,
+                 uint64_t first_row, void *stream);
 
 /* One optimizer step of every row that the push names. */
 int launch_apply(struct table_view t, struct push_view push, embd_optimizer_kind kind,

@@ -49,6 +49,16 @@ static inline struct shape shape_of(uint64_t n)
     return s;
 }
 
+/* The same, of work that often turns out to be none: as many blocks as a device runs at once. */
+#define SHAPE_FEW 1056u
+
+static inline struct shape shape_few(uint64_t n)
+{
+    struct shape s = shape_of(n);
+    s.grid = s.grid < SHAPE_FEW ? s.grid : SHAPE_FEW;
+    return s;
+}
+
 __device__ static inline uint64_t lane_index()
 {
     return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;

@@ -87,7 +87,7 @@ static int load_rows(struct call *call, const struct row_block *block, struct em
                                          block->n_candidates);
     if (status != 0)
         return cuda_error(store, status, "to load rows", e);
-    if (plan_commit(call, false, e) != EMBD_OK)
+    if (plan_commit(call, false, NULL, e) != EMBD_OK)
         return e->status;
     status = set_rows(call, &r);
     return status ? cuda_error(store, status, "loading rows", e) : EMBD_OK;

@@ -26,38 +26,49 @@ void plan_lay_out(struct call *call, struct arena *arena)
     p->leaders = arena_take(arena, n * sizeof *p->leaders);
     p->is_leader = arena_take(arena, n);
     p->claims = arena_take(arena, p->n_groups * sizeof *p->claims);
+    p->marks = arena_take(arena, p->n_groups * PLAN_MARKS / 16 * sizeof *p->marks);
     p->report = arena_take(arena, sizeof *p->report);
     call->select_bytes = select_bytes(call->in.n);
     call->select_temp = arena_take(arena, call->select_bytes);
 }
 
+/* Claims, marks and the report, which lie one behind the other. */
 static int clear(const struct plan_view *p, void *stream)
 {
-    int status = device_fill(p->claims, 0, p->n_groups * sizeof *p->claims, stream);
-    return status ? status : device_fill(p->report, 0, sizeof *p->report, stream);
+    return device_fill(p->claims, 0,
+                       (uint64_t)((uint8_t *)(p->report + 1) - (uint8_t *)p->claims), stream);
+}
+
+/* Sights are counted by group. */
+static struct plan_view view_of(const struct call *call)
+{
+    struct plan_view p = call->plan;
+    if (call->store->view.admit_after > 1 || call->store->n_candidates > 0)
+        p.marks = NULL;
+    return p;
 }
 
 int plan_start(struct call *call)
 {
     struct store *store = call->store;
-    struct plan_view *p = &call->plan;
+    struct plan_view p = view_of(call);
     void *stream = store->stream;
     memset(call->report, 0, sizeof *call->report);
     if (call->in.n == 0)
         return 0;
-    int status = clear(p, stream);
+    int status = clear(&p, stream);
     if (status == 0 && call->in.row_of)
         status = launch_expand(call->in, stream);
     if (status == 0)
-        status = launch_search(store->view, call->in, *p, stream);
+        status = launch_search(store->view, call->in, p, stream);
     if (status == 0)
-        status = launch_group(store->view, call->in, *p, stream);
+        status = launch_group(store->view, call->in, p, stream);
     if (status == 0)
-        status = launch_select(call->select_temp, call->select_bytes, p->positions, p->is_leader,
-                               p->leaders, &p->report->n_leaders, call->in.n, stream);
+        status = launch_select(call->select_temp, call->select_bytes, p.positions, p.is_leader,
+                               p.leaders, &p.report->n_leaders, call->in.n, stream);
     if (status == 0 && store->n_candidates)
-        status = launch_count(call->in, *p, cuda_room(store), stream);
-    return status ? status : device_copy(call->report, p->report, sizeof *p->report, stream);
+        status = launch_count(call->in, p, cuda_room(store), stream);
+    return status ? status : device_copy(call->report, p.report, sizeof *p.report, stream);
 }
 
 int plan_refuse(const struct call *call, uint64_t room, struct embd__error *e)
@@ -124,7 +135,30 @@ int plan_reserve(struct call *call, bool want_statuses, struct embd__error *e)
     return status ? cuda_error(store, status, "for more rows", e) : EMBD_OK;
 }
 
-int plan_commit(struct call *call, bool want_statuses, struct embd__error *e)
+bool plan_is_all_new(const struct call *call)
+{
+    return call->in.n > 0 && call->n_inserted == call->in.n && call->store->n_candidates == 0;
+}
+
+static int create(const struct call *call, const struct first_push *first)
+{
+    struct store *store = call->store;
+    const struct plan_report *r = call->report;
+    if (first != NULL)
+        return launch_first(store->view, call->plan, *first, store->n_rows, store->stream);
+    return launch_create(store->view, call->in, call->plan, call->n_inserted, store->n_rows,
+                         r->n_filtered > 0 || store->n_candidates > 0, store->stream);
+}
+
+/* Leaders have their refs; others, and statuses, are still to be told. */
+static bool needs_resolve(const struct call *call)
+{
+    const struct plan_report *r = call->report;
+    return call->in.n > 0 && (call->statuses != NULL || (r->misses && r->n_leaders < call->in.n));
+}
+
+int plan_commit(struct call *call, bool want_statuses, const struct first_push *first,
+                struct embd__error *e)
 {
     struct store *store = call->store;
     const struct plan_report *r = call->report;
@@ -133,14 +167,13 @@ int plan_commit(struct call *call, bool want_statuses, struct embd__error *e)
     int status = 0;
     store->misses = r->misses;
     if (r->n_leaders + r->n_filtered > 0)
-        status = launch_create(store->view, call->in, call->plan, call->n_inserted, store->n_rows,
-                               r->n_filtered > 0 || store->n_candidates > 0, store->stream);
+        status = create(call, first);
     if (status == 0)
         status = noted_rows(store, store->n_rows, call->n_inserted);
     if (status == 0 && store->evicts && call->n_inserted > 0)
         status = launch_begin_use(store->view, cuda_use(store), store->n_rows, call->n_inserted,
                                   store->stream);
-    if (status == 0 && (r->misses || call->statuses != NULL) && call->in.n > 0)
+    if (status == 0 && needs_resolve(call))
         status = launch_resolve(store->view, call->in, call->plan, call->statuses, store->stream);
     store->n_rows += call->n_inserted;
     store->n_candidates += r->n_filtered_new;

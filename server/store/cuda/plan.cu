@@ -3,7 +3,7 @@
  * positions: a position is there as soon as its owner is, and the key it stands for was there
  * before, so nobody waits. Which of equal keys claims a place first is a matter of chance; that the
  * smallest of their positions has it in the end is not. */
-#include "keytable.cuh"
+#include "mark.cuh"
 
 /* Adds up what the lanes of a warp have; all lanes call it. */
 __device__ static inline void count_lanes(uint32_t *to, bool counts)
@@ -22,11 +22,10 @@ __device__ static inline bool is_filtered(const table_view &t, uint32_t ref)
 /* The place of key i's group. Of two keys that meet there, the later is no leader: whoever sees
  * that says so, and nobody ever says the contrary. */
 __device__ static inline uint32_t claim(const table_view &t, const keys_view &in,
-                                        const plan_view &p, uint32_t i)
+                                        const plan_view &p, uint32_t i, uint64_t key, uint32_t slot,
+                                        uint64_t hash)
 {
-    uint64_t key = in.keys[i];
-    uint32_t slot = slot_at(t, in, i);
-    uint32_t at = (uint32_t)(key_hash(key, slot) >> 7) & (p.n_groups - 1);
+    uint32_t at = (uint32_t)(hash >> 7) & (p.n_groups - 1);
     for (;;) {
         uint32_t owner = __ldcg(&p.claims[at]);
         if (owner == 0)
@@ -47,9 +46,16 @@ static __global__ void __launch_bounds__(256) group(table_view t, keys_view in, 
 {
     if (p.report->misses == 0)
         return;
-    for (uint64_t i = lane_index(); i < in.n; i += lane_count())
-        if (!is_row(p.refs[i]))
-            p.group[i] = claim(t, in, p, (uint32_t)i);
+    for (uint64_t at = lane_index(); at < in.n; at += lane_count()) {
+        uint32_t i = (uint32_t)at;
+        if (is_row(p.refs[i]))
+            continue;
+        uint64_t key = in.keys[i];
+        uint32_t slot = slot_at(t, in, i);
+        uint64_t hash = key_hash(key, slot);
+        if (!p.marks || !mark_is_alone(p, hash))
+            p.group[i] = claim(t, in, p, i, key, slot, hash);
+    }
 }
 
 static __global__ void __launch_bounds__(256) judge(table_view t, keys_view in, plan_view p)
@@ -69,7 +75,7 @@ static __global__ void __launch_bounds__(256) judge(table_view t, keys_view in, 
 
 int launch_group(struct table_view t, struct keys_view in, struct plan_view p, void *stream)
 {
-    struct shape s = shape_of(in.n);
+    struct shape s = shape_few(in.n);
     int status = LAUNCH(group, s.grid, s.block, stream, t, in, p);
     if (status == 0 && t.admit_after > 1)
         status = LAUNCH(judge, s.grid, s.block, stream, t, in, p);

@@ -120,22 +120,32 @@ static int enqueue_sweep(const struct call *call, const struct second *s,
                                  store->schema->s.optimizer.kind, *step, store->stream);
 }
 
-static int enqueue_step(struct call *call, const struct second *s)
+/* New rows have the numbers that their keys' order gives them. */
+static int sort(const struct call *call, struct second *s)
+{
+    if (plan_is_all_new(call)) {
+        s->view.refs = call->plan.refs;
+        s->view.positions = call->plan.positions;
+        return 0;
+    }
+    return call->is_sorted && !call->report->misses ? 0 : enqueue_sort(call, s);
+}
+
+static int enqueue_step(struct call *call, struct second *s, const struct optimizer_step *step)
 {
     struct store *store = call->store;
-    const embd_optimizer *o = &store->schema->s.optimizer;
-    struct optimizer_step step = optimizer_begin(o, store->step);
     int status = device_fill(s->view.counts, 0, sizeof *s->view.counts, store->stream);
-    if (status == 0 && (!call->is_sorted || call->report->misses))
-        status = enqueue_sort(call, s);
     if (status == 0)
-        status = launch_apply(store->view, s->view, o->kind, step, store->stream);
+        status = sort(call, s);
+    if (status == 0)
+        status = launch_apply(store->view, s->view, store->schema->s.optimizer.kind, *step,
+                              store->stream);
     if (status == 0 && store->evicts)
         status = launch_note_use(store->view, cuda_use(store), s->view.refs, call->in.n,
                                  store->stream);
     if (status == 0 && !store->is_global)
-        return noted_refs(store, s->view.refs, call->in.n);
-    return status ? status : enqueue_sweep(call, s, &step);
+        status = noted_refs(store, s->view.refs, call->in.n);
+    return status;
 }
 
 /* Names no key, and is a step all the same. */
@@ -195,9 +205,14 @@ static int commit_push(struct call *call, struct embd__error *e)
     struct arena arena = {.base = call->second};
     lay_out(call, &s, &arena);
     s.view.is_aligned = store->view.dim % 4 == 0 && (uintptr_t)s.view.grads % 16 == 0;
-    if (plan_commit(call, call->statuses != NULL, e) == EMBD_OK) {
+    const embd_optimizer *o = &store->schema->s.optimizer;
+    struct first_push first = {s.view, o->kind, optimizer_begin(o, store->step + 1)};
+    bool is_first = plan_is_all_new(call) && first_fits(&store->view, &s.view);
+    if (plan_commit(call, call->statuses != NULL, is_first ? &first : NULL, e) == EMBD_OK) {
         store->step++;
-        int status = enqueue_step(call, &s);
+        int status = is_first ? 0 : enqueue_step(call, &s, &first.step);
+        if (status == 0 && store->is_global)
+            status = enqueue_sweep(call, &s, &first.step);
         if (status != 0)
             cuda_error(store, status, "applying a push", e);
     }
@@ -214,7 +229,7 @@ int push_commit(struct call *call, struct embd__error *e)
     else if (call->kind == CALL_PUSH)
         status = commit_push(call, e);
     else
-        status = plan_commit(call, call->statuses != NULL, e);
+        status = plan_commit(call, call->statuses != NULL, NULL, e);
     device_free(call->second, call->store->stream);
     device_free(call->scratch, call->store->stream);
     call->second = call->scratch = NULL;

@@ -60,4 +60,14 @@ __device__ static inline float squares_finish(float s[4])
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
+/* A row whose lanes have all of its columns. */
+__device__ static inline float squares_whole(four g, uint32_t column, uint32_t dim, uint32_t lanes)
+{
+    float s[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (lanes < 32)
+        return squares_narrow(g, column, dim, lanes);
+    squares_add(s, g, column, dim);
+    return squares_finish(s);
+}
+
 #endif

@@ -124,7 +124,9 @@ __device__ static inline uint32_t bound_slot(const table_view &t, uint64_t key, 
     return low;
 }
 
-/* Columns of a key's first value, rounded to the table's dtype. */
+/* Columns of a key's first value, rounded to the table's dtype. Where it is known that they are not
+ * normal, a kernel does with fewer registers. */
+template <bool MAY_BE_NORMAL = true>
 __device__ static inline four first_value(const table_view &t, uint64_t key, uint32_t slot,
                                           uint32_t column)
 {
@@ -133,6 +135,8 @@ __device__ static inline four first_value(const table_view &t, uint64_t key, uin
         init.b = t.slot_bounds[bound_slot(t, key, slot)];
         init.a = -init.b;
     }
+    if (!MAY_BE_NORMAL && init.kind == EMBD_NORMAL)
+        __builtin_unreachable();
     four v;
     initializer_four(&init, key, slot, column / 4, v.c);
     if (t.dtype != EMBD_F32)
