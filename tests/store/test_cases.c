@@ -205,6 +205,40 @@ static void test_repeated_key(void **state)
     pair_close(&pair);
 }
 
+/* By every rule, rows of one lane to all of a warp: keys that are new and come once, and in the last
+ * push one that comes twice. */
+static void push_new_keys(uint32_t dim, embd_optimizer_kind kind)
+{
+    enum { KEYS = 77, PUSHES = 4 };
+    embd_schema schema = plain_schema(dim, kind);
+    schema.optimizer.initial_accumulator = 0.25f;
+    schema.optimizer.scaler = 2.0f;
+    struct pair pair;
+    pair_open(&pair, store_name, &schema, dim);
+    for (uint64_t push = 0; push < PUSHES; push++) {
+        struct batch batch;
+        uint64_t keys[KEYS];
+        for (uint64_t i = 0; i < KEYS; i++)
+            keys[i] = (push * KEYS + i) * 0x9e3779b97f4a7c15u;
+        if (push == PUSHES - 1)
+            keys[3] = keys[40];
+        batch_of(&batch, keys, KEYS);
+        pair_push(&pair, &batch, EMBD_F32, push & 1);
+        batch_free(&batch);
+        pair_compare(&pair);
+    }
+    pair_close(&pair);
+}
+
+static void test_first_push(void **state)
+{
+    (void)state;
+    static const uint32_t widths[] = {4, 8, 16, 64, 128};
+    for (int kind = 0; kind <= (int)EMBD_FTRL; kind++)
+        for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
+            push_new_keys(widths[i], (embd_optimizer_kind)kind);
+}
+
 /* Growth: from one small segment through many full ones, rows over several chunks. */
 static void test_growth(void **state)
 {
@@ -418,7 +452,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_full),         cmocka_unit_test(test_load),
         cmocka_unit_test(test_eviction),     cmocka_unit_test(test_ttl),
         cmocka_unit_test(test_repeated_key), cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_growth),       cmocka_unit_test(test_case_table),
+        cmocka_unit_test(test_growth),       cmocka_unit_test(test_first_push),
+        cmocka_unit_test(test_case_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
