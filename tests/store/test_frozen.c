@@ -264,7 +264,9 @@ static void read_while_it_changes(embd_on_full on_full, uint32_t n_new)
     schema.on_full = on_full;
     schema.capacity = on_full == EMBD_GROW ? 0 : 110000;
     embd_optimizer_init(&schema.optimizer, EMBD_SGD, 0.5f);
-    pair_open(&pair, "host", &schema, 7);
+    if (strcmp(store_name, "host") != 0)
+        skip(); /* nothing changes while a cut of another is read */
+    pair_open(&pair, store_name, &schema, 7);
     push_range(&pair, 0, ROWS);
     struct image expected = scan_all(&pair), read = image_new(&pair);
     assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
