@@ -21,6 +21,7 @@ FILES = {"fcntl.h", "unistd.h", "dirent.h", "sys/stat.h", "sys/mman.h", "sys/uio
 MESSAGES = {"msgpack.h"}
 LOOP = {"uv.h"}
 
+FORMATS = {"client/formats", "client/formats/data_sets", "client/formats/hugectr"}
 SHARD = {"server/shard", "server/shard/figures", "server/shard/rounds", "server/shard/snapshot"}
 
 # folder: (folders it may include from, besides itself, system headers it may not include).
@@ -29,10 +30,12 @@ RULES = {
     "include": (set(), NETWORK | THREADS | CLOCKS | FILES | MESSAGES),
     "proto": ({"include"}, NETWORK | THREADS | CLOCKS | FILES),
     "tls": ({"include", "proto"}, NETWORK | THREADS | CLOCKS | MESSAGES),
-    "client": ({"include", "proto", "tls", "client/call", "client/link", "client/formats"}, set()),
+    "client": ({"include", "proto", "tls", "client/call", "client/link", *FORMATS}, set()),
     "client/call": ({"include", "proto", "client", "client/link"}, NETWORK | THREADS | CLOCKS | FILES),
     "client/link": ({"include", "proto", "tls"}, set()),
-    "client/formats": ({"include", "proto", "client", "client/link"}, MESSAGES),
+    "client/formats": ({*FORMATS, "include", "proto", "client", "client/link"}, MESSAGES),
+    "client/formats/data_sets": ({"include", "proto", "client"}, NETWORK | MESSAGES),
+    "client/formats/hugectr": ({*FORMATS, "include", "proto", "client", "client/link"}, NETWORK | MESSAGES),
     "client/embctl": ({"include"}, NETWORK | MESSAGES),
     "client/bench": ({"include"}, LOOP | MESSAGES),
     "client/examples": ({"include"}, NETWORK | MESSAGES),
