@@ -54,7 +54,10 @@ int handle_load(struct call *call)
     if (table == NULL || embd__row_block_read(&call->reader, &table->schema.s, n_rows, n_candidates,
                                               &block) != EMBD_OK)
         return e->status;
-    if (check_block(table, &block, is_gone, config->index, config->n_shards, e) != EMBD_OK ||
+    /* A push may have brought keys that are another shard's: what a journal holds of them is loaded. */
+    uint32_t n_shards = call->shard->is_replaying ? 1 : config->n_shards;
+    uint32_t index = call->shard->is_replaying ? 0 : config->index;
+    if (check_block(table, &block, is_gone, index, n_shards, e) != EMBD_OK ||
         (is_gone && check_gone(&block, e) != EMBD_OK))
         return e->status;
     if (settle(call->shard, call->request->session, table, CHANGE_ROWS, e) != EMBD_OK ||
