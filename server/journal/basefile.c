@@ -21,6 +21,7 @@
 
 #include "below.h"
 #include "journal.h"
+#include "recordfile.h"
 
 enum { BUFFERS = 2 };
 
@@ -34,7 +35,7 @@ struct basefile {
     struct basefile_config config;
     pthread_t thread;
     /* The writing thread's. */
-    int fd;
+    struct recordfile file;
     uint64_t offset, position, chain;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -70,13 +71,13 @@ static int failed(const struct basefile *base, int error, struct embd__error *e)
 static int write_record(struct basefile *base, struct buffer *buffer)
 {
     base->chain = record_seal(buffer->bytes, base->position, base->position, base->chain, &buffer->n);
-    int error = journal_write_all(base->fd, buffer->bytes, buffer->n, base->offset);
+    uint64_t begin = base->offset;
+    int error = recordfile_append(&base->file, buffer->bytes, buffer->n, begin, &base->offset);
     if (error != 0)
         return error;
-    if (sync_file_range(base->fd, 0, (off_t)base->offset, SYNC_FILE_RANGE_WAIT_BEFORE) != 0 ||
-        sync_file_range(base->fd, (off_t)base->offset, (off_t)buffer->n, SYNC_FILE_RANGE_WRITE) != 0)
+    if (sync_file_range(base->file.fd, 0, (off_t)begin, SYNC_FILE_RANGE_WAIT_BEFORE) != 0 ||
+        sync_file_range(base->file.fd, (off_t)begin, (off_t)(base->offset - begin), SYNC_FILE_RANGE_WRITE) != 0)
         return errno; /* which the sync would not tell again */
-    base->offset += buffer->n;
     base->position++;
     return 0;
 }
@@ -94,7 +95,7 @@ static int write_header(const struct basefile *base)
         .base_bytes = base->offset,
     };
     segment_header_write(bytes, &header);
-    return journal_write_all(base->fd, bytes, sizeof bytes, 0);
+    return recordfile_write(&base->file, bytes, sizeof bytes, 0);
 }
 
 /* Nobody reads it any more. What cannot be removed goes with the next start. */
@@ -120,7 +121,7 @@ static int publish(struct basefile *base)
     basefile_name(name, base->config.shard, base->config.number);
     if (error != 0)
         return error;
-    if (fsync(base->fd) != 0 || renameat(dir, staged, dir, name) != 0)
+    if (fsync(base->file.fd) != 0 || renameat(dir, staged, dir, name) != 0)
         return errno;
     if (fsync(dir) != 0) {
         fprintf(stderr, "embd: journal '%s': fsync of its directory: %s; ending, since nobody knows what is on disk\n",
@@ -210,17 +211,21 @@ int basefile_open(const struct basefile_config *config, struct basefile **out,
     pthread_mutex_init(&base->lock, NULL);
     pthread_cond_init(&base->changed, NULL);
     staged_name(base, name);
-    base->fd = below_open(config->data_dir, name, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    int error = base->fd < 0 || flock(base->fd, LOCK_EX | LOCK_NB) != 0 ? errno : start_thread(base);
+    base->file.fd = below_open(config->data_dir, name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    base->file.direct_fd = -1;
+    int error = base->file.fd < 0 || flock(base->file.fd, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+    if (error == 0) {
+        recordfile_open_direct(&base->file, config->data_dir, name);
+        error = start_thread(base);
+    }
     if (error == 0) {
         *out = base;
         return EMBD_OK;
     }
     failed(base, error, e);
-    if (base->fd >= 0) {
+    if (base->file.fd >= 0)
         unlinkat(config->data_dir, name, 0);
-        close(base->fd);
-    }
+    recordfile_close(&base->file);
     free_base(base);
     return e->status;
 }
@@ -240,10 +245,11 @@ int basefile_add(struct basefile *base, const struct frame_scanner *frame, struc
     struct buffer *buffer = &base->buffers[(base->first_full + base->n_full) % BUFFERS];
     pthread_mutex_unlock(&base->lock);
     if (bytes > buffer->capacity) {
-        uint8_t *grown = realloc(buffer->bytes, bytes);
+        uint8_t *grown = aligned_alloc(RECORD_BLOCK_BYTES, record_block_end(bytes));
         if (grown == NULL)
             return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a journal record of %llu bytes",
                                    (unsigned long long)bytes);
+        free(buffer->bytes);
         buffer->bytes = grown;
         buffer->capacity = bytes;
     }
@@ -292,15 +298,18 @@ void basefile_wait(struct basefile *base)
 int basefile_close(struct basefile *base, int *fd_out, uint64_t *bytes_out, struct embd__error *e)
 {
     pthread_join(base->thread, NULL);
-    *fd_out = base->fd;
     *bytes_out = base->offset;
+    *fd_out = -1;
     if (base->error == ECANCELED)
         embd__error_set(e, EMBD_CLOSED, "the journal's base was given up");
     else if (base->error != 0)
         failed(base, base->error, e);
-    if (base->error != 0)
-        close(base->fd);
     int status = base->error != 0 ? e->status : EMBD_OK;
+    if (status == EMBD_OK) {
+        *fd_out = base->file.fd;
+        base->file.fd = -1;
+    }
+    recordfile_close(&base->file);
     free_base(base);
     return status;
 }

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "below.h"
+#include "recordfile.h"
 
 enum out { OUT_NONE, OUT_WRITING, OUT_WRITTEN };
 
@@ -38,7 +39,7 @@ struct journal {
     enum out state;
     bool is_ending, is_syncing;
     /* The file: the thread's while OUT_WRITING or is_syncing, else under the lock. */
-    int fd;
+    struct recordfile file;
     uint64_t segment, offset, position, chain, synced;
     bool is_dirty;
     struct timespec sync_by;
@@ -74,25 +75,10 @@ _Noreturn static void end_process(const struct journal *journal, const char *wha
 
 static void sync_file(struct journal *journal)
 {
-    if (fdatasync(journal->fd) != 0)
+    if (fdatasync(journal->file.fd) != 0)
         end_process(journal, "fdatasync");
     journal->synced = journal->position;
     journal->is_dirty = false;
-}
-
-int journal_write_all(int fd, const uint8_t *bytes, uint64_t n, uint64_t offset)
-{
-    while (n > 0) {
-        ssize_t written = pwrite(fd, bytes, n, (off_t)offset);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return written < 0 ? errno : EIO;
-        bytes += written;
-        n -= (uint64_t)written;
-        offset += (uint64_t)written;
-    }
-    return 0;
 }
 
 /* 0 or errno: then the new file is removed and the segment before goes on. */
@@ -109,7 +95,8 @@ static int begin_segment(struct journal *journal)
     if (fd < 0)
         return errno;
     int error = flock(fd, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
-    error = error != 0 ? error : journal_write_all(fd, bytes, sizeof bytes, 0);
+    const struct recordfile file = {fd, -1};
+    error = error != 0 ? error : recordfile_write(&file, bytes, sizeof bytes, 0);
     if (error != 0) {
         unlinkat(journal->config.data_dir, name, 0);
         close(fd);
@@ -117,14 +104,14 @@ static int begin_segment(struct journal *journal)
     }
     if (fsync(fd) != 0 || fsync(journal->config.data_dir) != 0)
         end_process(journal, "fsync of the next segment");
-    if (journal->fd >= 0) {
+    if (journal->file.fd >= 0)
         sync_file(journal);
-        close(journal->fd);
-    }
-    journal->fd = fd;
+    recordfile_close(&journal->file);
+    journal->file.fd = fd;
     journal->segment = number;
     journal->offset = SEGMENT_HEADER_BYTES;
     journal->begins_segment = false;
+    recordfile_open_direct(&journal->file, journal->config.data_dir, name);
     return 0;
 }
 
@@ -141,28 +128,29 @@ static uint64_t seal_group(struct journal *journal, struct journal_group *group,
 static void write_group(struct journal *journal, struct journal_group *group)
 {
     group->error = 0;
-    if (journal->fd < 0 || journal->begins_segment || journal->offset >= JOURNAL_SEGMENT_BYTES)
+    if (journal->file.fd < 0 || journal->begins_segment || journal->offset >= JOURNAL_SEGMENT_BYTES)
         group->error = begin_segment(journal);
     if (group->error != 0)
         return;
-    uint64_t chain = seal_group(journal, group, journal->chain);
-    group->error = journal_write_all(journal->fd, group->bytes, group->n_bytes, journal->offset);
+    uint64_t chain = seal_group(journal, group, journal->chain), end;
+    group->error =
+        recordfile_append(&journal->file, group->bytes, group->n_bytes, journal->offset, &end);
     if (group->error != 0) {
-        if (ftruncate(journal->fd, (off_t)journal->offset) != 0)
+        if (ftruncate(journal->file.fd, (off_t)journal->offset) != 0)
             end_process(journal, "ftruncate after a failed write");
         return;
     }
     journal->chain = chain;
-    journal->offset += group->n_bytes;
+    uint64_t begin = journal->offset;
+    journal->offset = end;
     journal->position += group->n_entries;
-    atomic_fetch_add_explicit(&journal->written_bytes, group->n_bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&journal->written_bytes, end - begin, memory_order_relaxed);
     if (group->is_durable) {
         sync_file(journal);
         return;
     }
     /* So that the sync finds less to do, and holds up the next writes for less long. */
-    sync_file_range(journal->fd, (off_t)(journal->offset - group->n_bytes), (off_t)group->n_bytes,
-                    SYNC_FILE_RANGE_WRITE);
+    sync_file_range(journal->file.fd, (off_t)begin, (off_t)(end - begin), SYNC_FILE_RANGE_WRITE);
     if (!journal->is_dirty) {
         journal->is_dirty = true;
         clock_gettime(CLOCK_MONOTONIC, &journal->sync_by);
@@ -244,7 +232,9 @@ static int open_segment(struct journal *journal, const struct journal_end *end,
 {
     char name[64];
     journal_file_name(name, journal->config.shard, end->segment);
-    journal->fd = open_locked(journal, name, e);
+    journal->file.fd = open_locked(journal, name, e);
+    if (journal->file.fd >= 0)
+        recordfile_open_direct(&journal->file, journal->config.data_dir, name);
     return e->status;
 }
 
@@ -284,7 +274,7 @@ int journal_open(const struct journal_config *config, const struct journal_end *
     pthread_condattr_destroy(&clock);
     pthread_mutex_init(&journal->lock, NULL);
     journal->config = *config;
-    journal->fd = journal->base.fd = -1;
+    journal->file.fd = journal->file.direct_fd = journal->base.fd = -1;
     journal->base.number = end->base;
     journal->base.bytes = end->base_bytes;
     atomic_init(&journal->written_bytes, end->bytes_since);
@@ -329,8 +319,7 @@ void journal_close(struct journal *journal)
     }
     if (journal->is_dirty)
         sync_file(journal);
-    if (journal->fd >= 0)
-        close(journal->fd);
+    recordfile_close(&journal->file);
     close_base(journal);
     for (int i = 0; i < 3; i++) {
         free(journal->groups[i].bytes);
@@ -353,13 +342,16 @@ static bool reserve(struct journal_group *group, uint64_t bytes)
         group->entries = entries;
         group->entries_capacity = n;
     }
-    if (group->n_bytes + bytes <= group->capacity)
+    uint64_t least = record_block_end(group->n_bytes + bytes);
+    if (least <= group->capacity)
         return true;
-    uint64_t n =
-        group->capacity * 2 > group->n_bytes + bytes ? group->capacity * 2 : group->n_bytes + bytes;
-    uint8_t *grown = realloc(group->bytes, n);
+    uint64_t n = group->capacity * 2 > least ? group->capacity * 2 : least;
+    uint8_t *grown = aligned_alloc(RECORD_BLOCK_BYTES, n);
     if (grown == NULL)
         return false;
+    if (group->n_bytes > 0)
+        memcpy(grown, group->bytes, group->n_bytes);
+    free(group->bytes);
     group->bytes = grown;
     group->capacity = n;
     return true;

@@ -131,7 +131,5 @@ struct journal_figures {
 void journal_figures(const struct journal *journal, struct journal_figures *out);
 
 void journal_file_name(char out[64], uint32_t shard, uint64_t segment);
-/* 0 or errno. */
-int journal_write_all(int fd, const uint8_t *bytes, uint64_t n, uint64_t offset);
 
 #endif

@@ -4,7 +4,8 @@
  * base_bytes u64, xxh3 u64 of all before. Record: magic u32, head_bytes u32, n_bins u32, zero u32,
  * body_bytes u64, position u64, synced u64, chain u64, zero u64, checksum u64; then the body: {at
  * u32, bytes u32} for each bin, the head, the bins' payloads. The checksum is XXH3 of the header
- * before it, seeded with XXH3 of the body. */
+ * before it, seeded with XXH3 of the body. Behind a record zeros may stand up to the next multiple of
+ * RECORD_BLOCK_BYTES. */
 #include "record.h"
 
 #include <string.h>

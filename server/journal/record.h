@@ -13,6 +13,12 @@
 
 #define SEGMENT_HEADER_BYTES 56u
 #define RECORD_HEADER_BYTES  64u
+#define RECORD_BLOCK_BYTES   4096u /* zeros may stand between a record and the next multiple of this */
+
+static inline uint64_t record_block_end(uint64_t offset)
+{
+    return (offset + RECORD_BLOCK_BYTES - 1) / RECORD_BLOCK_BYTES * RECORD_BLOCK_BYTES;
+}
 
 struct segment_header {
     uint32_t shard, n_shards;

@@ -22,6 +22,8 @@
 #include "below.h"
 #include "journal.h"
 
+#define READ_AHEAD_BYTES (32 << 20)
+
 struct journal_reading {
     struct journal_config config;
     struct journal_end end;
@@ -30,7 +32,8 @@ struct journal_reading {
     char name[64];
     int fd;
     uint8_t *bytes;
-    uint64_t n, at;
+    uint64_t ahead; /* from where on more is asked for */
+    uint64_t n, at, next; /* next: where another record may begin, when there is none at `at` */
     uint64_t base_bytes; /* of the segment: before them nothing can be torn */
     uint64_t least, greatest; /* numbers of segments there are, or are behind a base; 0: none */
     uint64_t first;           /* that is read */
@@ -84,7 +87,7 @@ static bool exists(struct journal_reading *r, uint64_t segment)
 static int map_segment(struct journal_reading *r)
 {
     struct stat st;
-    r->n = r->at = 0;
+    r->n = r->at = r->ahead = 0;
     r->fd = below_open(r->config.data_dir, r->name, O_RDWR, 0);
     if (r->fd < 0 || fstat(r->fd, &st) != 0)
         return failed(r);
@@ -140,9 +143,34 @@ static int check_tail(struct journal_reading *r, uint64_t offset)
     return cut(r, offset);
 }
 
+/* What comes next is on its way from the disk while this is replayed. */
+static void read_ahead(struct journal_reading *r)
+{
+    if (r->at < r->ahead)
+        return;
+    posix_fadvise(r->fd, (off_t)r->at, READ_AHEAD_BYTES, POSIX_FADV_WILLNEED);
+    r->ahead = r->at + READ_AHEAD_BYTES / 2;
+}
+
+/* Zeros up to a block's end: no record begins with one. */
+static void skip_zeros(struct journal_reading *r)
+{
+    uint64_t n = r->is_in_base && r->base_bytes < r->n ? r->base_bytes : r->n;
+    uint64_t at = r->at, end = record_block_end(at) < n ? record_block_end(at) : n;
+    while (at < end && r->bytes[at] == 0)
+        at++;
+    r->next = r->at;
+    if (at < end || r->at == end)
+        return;
+    r->next = record_block_end(end); /* also where the file ends before */
+    r->at = end;
+}
+
 /* The next record of the segment; false: there is none that follows. */
 static bool read_record(struct journal_reading *r, uint8_t **bytes_out, struct record *out)
 {
+    read_ahead(r);
+    skip_zeros(r);
     if (r->at >= r->n || (r->is_in_base && r->at >= r->base_bytes) ||
         !record_read(r->bytes + r->at, r->n - r->at, out) ||
         out->position != r->end.position || out->chain != r->end.chain)
@@ -156,7 +184,7 @@ static bool read_record(struct journal_reading *r, uint8_t **bytes_out, struct r
 
 static int end_segment(struct journal_reading *r)
 {
-    r->end.offset = r->at;
+    r->end.offset = r->next;
     if (r->at == r->n && r->at < r->base_bytes)
         return damaged(r, r->at, "the base is cut off");
     r->end.bytes_since += r->at - (r->base_bytes > 0 ? r->base_bytes : 0);

@@ -63,7 +63,7 @@ def main():
 
 def measure(data, o):
     rates, p99s, disks = {kind: [] for kind in KINDS}, {kind: [] for kind in KINDS}, []
-    server = Embd("--data-dir", data)
+    server = Embd("--data-dir", data, "--journal-limit", "0")
     try:
         for _ in range(o.rounds):
             for kind in KINDS:
@@ -75,7 +75,7 @@ def measure(data, o):
         server.kill()
     journal = sum(os.path.getsize(os.path.join(data, name)) for name in os.listdir(data) if name.startswith("journal."))
     begin = time.monotonic()
-    with Embd("--data-dir", data, ready_s=600):
+    with Embd("--data-dir", data, "--journal-limit", "0", ready_s=600):
         took = time.monotonic() - begin
     print(f"push, {o.keys} rows, dim {o.dim}, {o.batch} keys, {o.in_flight} under way, medians of {o.rounds} rounds of {o.seconds} s")
     show("disk", disks, "the same bytes and an fdatasync for each push")

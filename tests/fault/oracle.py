@@ -25,17 +25,19 @@ def expected(n):
 class Client(threading.Thread):
     """Pushes to one shard until the connection ends. `acked` counts answers; one more may have been applied."""
 
-    def __init__(self, server, shard, key, done, durability):
+    def __init__(self, server, shard, key, done, durability, more):
         super().__init__(daemon=True)
         self.wire = wire.connect(server, shard)
         self.table = create(self.wire, durability)
         self.key, self.acked, self.sent, self.wrong = key, done, done, None
+        self.others = list(range(10**6, 10**6 + more))
 
     def run(self):
         try:
             while True:
                 self.sent += 1
-                wire.push(self.wire, self.table, [self.key], [-1.0, -float(self.sent % MODULUS), 0.0, 0.0])
+                wire.push(self.wire, self.table, [self.key, *self.others],
+                          [-1.0, -float(self.sent % MODULUS), 0.0, 0.0] + [0.0] * 4 * len(self.others))
                 self.acked += 1
         except (OSError, TypeError):  # reset, or the end of the stream
             pass
@@ -52,10 +54,10 @@ def create(connection, durability):
 
 
 class Clients:
-    """`n` for each shard; what they know outlives the servers."""
+    """`n` for each shard; what they know outlives the servers. Their pushes bring gradients of zero for `more` keys."""
 
-    def __init__(self, shards, n, durability):
-        self.durability = durability
+    def __init__(self, shards, n, durability, more=0):
+        self.durability, self.more = durability, more
         self.keys = [(shard, shard + shards * i) for shard in range(shards) for i in range(n)]
         self.acked = dict.fromkeys(self.keys, 0)
         self.sent = dict.fromkeys(self.keys, 0)
@@ -64,7 +66,7 @@ class Clients:
     def start(self, server):
         """Checks what the server has, then pushes go on from there."""
         found = {place: self.check(server, place) for place in self.keys}
-        self.running = {place: Client(server, *place, n, self.durability) for place, n in found.items()}
+        self.running = {place: Client(server, *place, n, self.durability, self.more) for place, n in found.items()}
         for client in self.running.values():
             client.start()
 

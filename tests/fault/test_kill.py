@@ -13,13 +13,13 @@ import wire
 from embd_process import Embd
 
 CYCLES = int(os.environ.get("EMBD_FAULT_CYCLES", "25"))
-SHARDS = 2
+SHARDS, LARGE = 2, 12000
 EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 
 
 class Kill(unittest.TestCase):
-    def run_cycles(self, durability, cycles, *flags, make_beside=beside.Nothing, meanwhile=None):
-        clients = oracle.Clients(SHARDS, 4, durability)
+    def run_cycles(self, durability, cycles, *flags, make_beside=beside.Nothing, meanwhile=None, more=0):
+        clients = oracle.Clients(SHARDS, 4, durability, more)
         with tempfile.TemporaryDirectory(prefix="embd-fault-") as data:
             others = make_beside(data, clients)
             for _ in range(cycles):
@@ -111,6 +111,10 @@ class Kill(unittest.TestCase):
         self.n_snapshots = 0
         self.run_cycles("buffered", CYCLES // 5, "--journal-limit", "4K", meanwhile=self.disturb)
         self.assertIn(f"s{self.n_snapshots}", self.names)
+
+    def test_large_pushes_that_go_past_the_cache(self):
+        for durability in ("durable", "buffered"):
+            self.run_cycles(durability, CYCLES // 5, "--journal-limit", "16M", more=LARGE)
 
     def test_a_snapshot_table_does_lose_pushes_so_the_oracle_sees_losses(self):
         with self.assertRaises(oracle.LostPush):

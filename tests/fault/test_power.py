@@ -69,8 +69,8 @@ class Power(unittest.TestCase):
     def tearDown(self):
         self.disk.remove()
 
-    def run_cycles(self, durability, cycles, *flags):
-        clients = oracle.Clients(SHARDS, 4, durability)
+    def run_cycles(self, durability, cycles, *flags, more=0):
+        clients = oracle.Clients(SHARDS, 4, durability, more)
         for _ in range(cycles):
             server = Embd("--data-dir", self.disk.root, *flags, shards=SHARDS)
             try:
@@ -94,6 +94,9 @@ class Power(unittest.TestCase):
 
     def test_durable_with_a_journal_that_begins_anew_all_the_time(self):
         self.run_cycles("durable", CYCLES, "--journal-limit", "4K")
+
+    def test_durable_with_large_pushes_that_go_past_the_cache(self):
+        self.run_cycles("durable", CYCLES, "--journal-limit", "8M", more=12000)
 
     def test_a_server_whose_syncs_do_nothing_is_caught(self):
         wrong = {"LD_PRELOAD": os.path.join(TOOLS, "libembd-unsynced.so"),

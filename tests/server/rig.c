@@ -26,7 +26,8 @@ void rig_open(struct rig *rig, const struct store_ops *ops, uint32_t index, uint
 static void open_shard(struct rig *rig)
 {
     struct embd__error e = {.status = EMBD_OK};
-    assert_int_equal(shard_open(&rig->config, &rig->shard, &e), EMBD_OK);
+    if (shard_open(&rig->config, &rig->shard, &e) != EMBD_OK)
+        fail_msg("%s", e.text);
 }
 
 void rig_open_limited(struct rig *rig, const char *data_dir, uint64_t journal_limit)

@@ -1,13 +1,17 @@
 /* test_journal_damage.c - a journal whose tail is torn at any byte is cut, whole records before it
  * stay; a changed byte before the last record refuses to start and says file and offset, or where
  * that is accepted drops what follows; a disk that is full refuses pushes before any effect. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "journaled.h"
+#include "record.h"
 
 #define N_PUSHES 4
 
@@ -130,6 +134,121 @@ static void a_changed_byte_before_the_last_record_refuses_to_start(void **state)
         }
     }
     sample_free(&s);
+}
+
+/* So many bytes that they go to the disk past the kernel's cache. */
+static void push_large(struct rig *rig, float value)
+{
+    enum { N = 16384 };
+    static uint64_t keys[N];
+    static float grads[4 * N];
+    for (uint32_t i = 0; i < N; i++) {
+        keys[i] = i;
+        for (int c = 0; c < 4; c++)
+            grads[4 * i + (uint32_t)c] = value + (float)i;
+    }
+    struct part part = part_of("a", keys, N, grads);
+    push(rig, &part, NULL);
+}
+
+static off_t size_of(const char *path)
+{
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_size;
+}
+
+static void copy(const char *from, const char *to)
+{
+    char command[320];
+    snprintf(command, sizeof command, "cp %s %s", from, to);
+    assert_int_equal(system(command), 0);
+}
+
+/* Of the first n bytes, not counting the zeros they end with. */
+static off_t without_zeros(const char *path, off_t n)
+{
+    uint8_t byte = 0;
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    while (n > 0 && byte == 0)
+        assert_int_equal(pread(fd, &byte, 1, --n), 1);
+    close(fd);
+    return n + 1;
+}
+
+/* Cut off there, it holds what these images are of, and goes on. */
+static void expect_cut(const char *dir, const char *kept, off_t n, const struct image *image)
+{
+    char path[128];
+    struct rig rig;
+    struct image after;
+    path_of(path, dir);
+    copy(kept, path);
+    assert_int_equal(truncate(path, n), 0);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    image_check(&rig, "a", image);
+    push_two(&rig, "a", 7);
+    push_large(&rig, 8);
+    push_two(&rig, "a", 9);
+    image_take(&rig, "a", &after);
+    rig_close(&rig);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    image_check(&rig, "a", &after);
+    rig_close(&rig);
+    image_fini(&after);
+}
+
+static void large_records_lie_on_blocks_and_zeros_behind_them_are_no_damage(void **state)
+{
+    (void)state;
+    char dir[64], path[128], kept[160];
+    struct rig rig;
+    struct image images[5];
+    off_t ends[5];
+    embd_schema schema = kept_schema("a", EMBD_DURABLE);
+    scratch_new(dir);
+    path_of(path, dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    create_table(&rig, &schema);
+    for (int i = 0; i <= 4; i++) {
+        if (i % 2 == 1)
+            push_two(&rig, "a", (float)i);
+        else if (i > 0)
+            push_large(&rig, (float)i);
+        image_take(&rig, "a", &images[i]);
+        ends[i] = size_of(path);
+    }
+    rig_close(&rig);
+    snprintf(kept, sizeof kept, "%s/kept", dir);
+    copy(path, kept);
+    for (int i = 2; i <= 4; i += 2) {
+        off_t end = without_zeros(kept, ends[i]);
+        expect_cut(dir, kept, ends[i], &images[i]);
+        expect_cut(dir, kept, end + (ends[i] - end) / 2, &images[i]);
+        expect_cut(dir, kept, end, &images[i]);
+        expect_cut(dir, kept, end - 1, &images[i - 1]);
+        expect_cut(dir, kept, ends[i - 1] + 4096, &images[i - 1]);
+        expect_cut(dir, kept, ends[i - 1], &images[i - 1]);
+        expect_cut(dir, kept, ends[i - 1] - 1, &images[i - 2]);
+    }
+    if (ends[2] % RECORD_BLOCK_BYTES == 0) { /* the file system can do that */
+        struct shard *shard = NULL;
+        struct embd__error e = {.status = EMBD_OK};
+        struct shard_config config = {
+            .n_shards = 1, .cluster_name = "test", .store = &store_host, .data_dir = dir};
+        off_t end = without_zeros(kept, ends[2]);
+        assert_true(end < ends[2]);
+        copy(kept, path);
+        int fd = open(path, O_WRONLY);
+        assert_int_equal(pwrite(fd, "x", 1, end + 1), 1);
+        close(fd);
+        assert_int_equal(shard_open(&config, &shard, &e), EMBD_CORRUPT);
+        assert_non_null(strstr(e.text, "offset"));
+    }
+    for (int i = 0; i <= 4; i++)
+        image_fini(&images[i]);
+    scratch_remove(dir);
 }
 
 static void expect_note(const char *dir, int n)
@@ -263,6 +382,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tail_torn_at_any_byte_is_cut),
         cmocka_unit_test(a_changed_byte_before_the_last_record_refuses_to_start),
+        cmocka_unit_test(large_records_lie_on_blocks_and_zeros_behind_them_are_no_damage),
         cmocka_unit_test(where_damage_is_accepted_what_follows_it_goes_and_a_note_stays),
         cmocka_unit_test(a_journal_without_damage_is_read_whole_though_damage_is_accepted),
         cmocka_unit_test(a_journal_of_another_number_of_shards_refuses_to_start),
