@@ -2,7 +2,6 @@
 snapshots, whole and of what changed, and loads a table; after some kills the next comes while the journal is still read."""
 import os
 import random
-import subprocess
 import tempfile
 import time
 import unittest
@@ -14,7 +13,6 @@ from embd_process import Embd
 
 CYCLES = int(os.environ.get("EMBD_FAULT_CYCLES", "25"))
 SHARDS, LARGE = 2, 12000
-EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 
 
 class Kill(unittest.TestCase):
@@ -91,21 +89,16 @@ class Kill(unittest.TestCase):
             self.assertEqual(sum(name.endswith(".base") for name in self.names), SHARDS, self.names)
             self.assertLess(self.bytes, SHARDS * (1 << 20), "it has what the tables have, and what was pushed since")
 
-    def embctl(self, server, *arguments):
-        done = subprocess.run([EMBCTL, *arguments], capture_output=True, text=True, timeout=60, check=False,
-                              env={**os.environ, "EMBD_SERVERS": server.addresses[0]})
-        self.assertEqual(done.returncode, 0, done.stderr)
-
     def disturb(self, server):
         """What a new beginning of the journal gives way to: the drop of a table that is in it, and snapshots."""
         self.n_snapshots += 1
-        self.embctl(server, "table", "create", "other", "--dim", "2", "--set", "durability=buffered")
+        beside.must(server, "table", "create", "other", "--dim", "2", "--set", "durability=buffered")
         with wire.connect(server) as peer:  # all keys to one shard, also those of the other
             table = peer.call("table_describe", {"name": "other"})[0]["id"]
             for first in range(0, 20000, 2000):
                 wire.push(peer, table, list(range(first, first + 2000)), [1.0] * 4000)
-        self.embctl(server, "table", "drop", "other")
-        self.embctl(server, "snapshot", f"s{self.n_snapshots}", "--keep", "1")
+        beside.must(server, "table", "drop", "other")
+        beside.must(server, "snapshot", f"s{self.n_snapshots}", "--keep", "1")
 
     def test_a_journal_that_begins_anew_while_tables_go_and_snapshots_are_made(self):
         self.n_snapshots = 0
