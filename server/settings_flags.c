@@ -87,8 +87,9 @@ static void list_options(struct flags *flags)
     struct argp_option *option = flags->options;
     for (int i = 0; i < SETTING_COUNT; i++) {
         const struct setting_kind *kind = &setting_kinds[i];
-        if (heading_of(i) != NULL)
-            *option++ = (struct argp_option){.doc = heading_of(i)};
+        const char *heading = heading_of((enum setting_id)i);
+        if (heading != NULL)
+            *option++ = (struct argp_option){.doc = heading};
         if (i == SETTING_SERVER)
             *option++ = config;
         if ((kind->where & IN_FLAGS) == 0)
