@@ -15,6 +15,7 @@ enum {
     AT_OTHER = 24,
     AT_JOURNALED = 32,
     AT_POSITION = 40,
+    AT_CHAIN = 48,
     STREAM_BYTES = 32,
 };
 
@@ -38,6 +39,7 @@ void embd__writersfile_header(uint8_t out[WRITERSFILE_HEADER_BYTES], const struc
     embd__put_u64(out + AT_OTHER, file->n_other);
     embd__put_u64(out + AT_JOURNALED, file->n_journaled);
     embd__put_u64(out + AT_POSITION, file->position);
+    embd__put_u64(out + AT_CHAIN, file->chain);
 }
 
 int embd__writer_check(const struct push_writer *stream, struct embd__error *e)
@@ -70,8 +72,8 @@ static int check_streams(const uint8_t *bytes, uint64_t n, struct embd__error *e
     return EMBD_OK;
 }
 
-int embd__writersfile_read(const uint8_t *bytes, uint64_t n, struct writersfile *out,
-                           struct embd__error *e)
+int embd__writersfile_read_header(const uint8_t *bytes, uint64_t n, struct writersfile *out,
+                                  struct embd__error *e)
 {
     if (n < WRITERSFILE_HEADER_BYTES || memcmp(bytes, magic, sizeof magic) != 0)
         return embd__error_set(e, EMBD_CORRUPT, "the file does not begin with EMBDWRTR");
@@ -85,7 +87,16 @@ int embd__writersfile_read(const uint8_t *bytes, uint64_t n, struct writersfile 
         .n_other = embd__get_u64(bytes + AT_OTHER),
         .n_journaled = embd__get_u64(bytes + AT_JOURNALED),
         .position = embd__get_u64(bytes + AT_POSITION),
+        .chain = embd__get_u64(bytes + AT_CHAIN),
     };
+    return EMBD_OK;
+}
+
+int embd__writersfile_read(const uint8_t *bytes, uint64_t n, struct writersfile *out,
+                           struct embd__error *e)
+{
+    if (embd__writersfile_read_header(bytes, n, out, e) != EMBD_OK)
+        return e->status;
     if (out->n_other > WRITERSFILE_STREAMS_MAX || out->n_journaled > WRITERSFILE_STREAMS_MAX)
         return embd__error_set(e, EMBD_CORRUPT, "it has %llu and %llu streams, a shard has %u at most",
                                (unsigned long long)out->n_other,

@@ -428,6 +428,11 @@ uint64_t journal_position(const struct journal *journal)
     return journal->position;
 }
 
+uint64_t journal_chain(const struct journal *journal)
+{
+    return journal->chain;
+}
+
 void journal_forget(struct journal *journal, const struct request *request)
 {
     for (int i = 0; i < 3; i++)

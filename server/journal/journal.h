@@ -68,6 +68,8 @@ int journal_reading_open(const struct journal_config *config, struct journal_rea
  * any more; a torn tail was cut. Errors as above; nothing may be asked afterwards but close. */
 int journal_reading_next(struct journal_reading *reading, uint8_t **bytes_out,
                          struct record *record_out, struct embd__error *e);
+/* Whether the last one is of a base, which stands for others. */
+bool journal_reading_is_in_base(const struct journal_reading *reading);
 void journal_reading_progress(const struct journal_reading *reading, uint64_t *done_bytes_out,
                               uint64_t *total_bytes_out);
 /* *end_out, where it is not NULL: where the journal goes on after the last record. */
@@ -99,8 +101,10 @@ struct journal_group *journal_written(struct journal *journal);
 void journal_give_back(struct journal *journal);
 /* Waits until the group handed over is written. */
 void journal_wait(struct journal *journal);
-/* How many records it has; none may be on its way. */
+/* How many records it has, and the checksum of the last one, which is chained to all before it; none may be on
+ * its way. */
 uint64_t journal_position(const struct journal *journal);
+uint64_t journal_chain(const struct journal *journal);
 /* The request is going; its record stays. */
 void journal_forget(struct journal *journal, const struct request *request);
 

@@ -480,6 +480,11 @@ int journal_reading_next(struct journal_reading *r, uint8_t **bytes_out, struct 
     return EMBD_OK;
 }
 
+bool journal_reading_is_in_base(const struct journal_reading *r)
+{
+    return r->is_in_base;
+}
+
 void journal_reading_progress(const struct journal_reading *r, uint64_t *done_bytes_out,
                               uint64_t *total_bytes_out)
 {

@@ -15,6 +15,7 @@
 
 #include "base.h"
 #include "journal.h"
+#include "known.h"
 #include "permit.h"
 
 #define SLICE_NS 4000000u
@@ -124,6 +125,9 @@ static int finish(struct shard *shard, struct embd__error *e)
     struct journal_end end;
     journal_reading_close(shard->reading, &end);
     shard->reading = NULL;
+    if (!end.is_damaged)
+        known_meet(shard, end.position, end.chain);
+    known_close(shard);
     if (journal_damage_count(&config, &shard->n_damages, e) != EMBD_OK ||
         journal_open(&config, &end, &shard->journal, e) != EMBD_OK)
         return e->status;
@@ -146,6 +150,8 @@ static int replay_until(struct shard *shard, uint64_t until_ns, bool *is_over_ou
         if (journal_reading_next(shard->reading, &bytes, &record, e) != EMBD_OK)
             return e->status;
         *is_over_out = bytes == NULL;
+        if (bytes != NULL && !journal_reading_is_in_base(shard->reading))
+            known_meet(shard, record.position, record.chain);
         if (bytes != NULL && take_record(shard, bytes, &record, e) != EMBD_OK)
             return e->status;
     } while (!*is_over_out && clock_ns() < until_ns);
@@ -159,7 +165,7 @@ int recovery_begin(struct shard *shard, struct embd__error *e)
     shard->is_loading = shard->config.loaded != NULL;
     if (shard->data_dir < 0)
         return EMBD_OK;
-    if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK)
+    if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK || known_open(shard, e) != EMBD_OK)
         return e->status;
     return shard->is_loading ? EMBD_OK : replay_until(shard, UINT64_MAX, &is_over, e);
 }
@@ -184,6 +190,7 @@ void recovery_give_up(struct shard *shard)
 {
     journal_reading_close(shard->reading, NULL);
     shard->reading = NULL;
+    known_close(shard);
 }
 
 /* ---- how far it is ---- */

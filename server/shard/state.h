@@ -65,6 +65,7 @@ struct shard {
     bool is_replaying;       /* a record is being handled: nothing is journaled */
     /* Until the journal is replayed; see recovery.c. */
     struct journal_reading *reading; /* NULL: it is, or there is none */
+    struct known *known;             /* cuts it may come to */
     bool is_loading;                 /* requests that touch tables are refused */
     bool has_failed;                 /* and will be, since the loading did */
     uint32_t changed_table;          /* id, of the last record */

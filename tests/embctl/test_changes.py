@@ -1,5 +1,6 @@
 """Snapshots of what changed since another one: loaded upon each other they are the table as it was at the last cut, on any
 number of shards; a base that is missing, another one or changed is told, naming both; and a base of a kept one stays."""
+import glob
 import json
 import os
 import random
@@ -185,11 +186,68 @@ def case_what_the_servers_do_not_know_is_refused():
                 embctl(server, "snapshot", f"b{number}", "--incremental", "a")
             embctl(server, "snapshot", "c", "--incremental", "a", code=REFUSED, says="7 later ones")
             embctl(server, "snapshot", "c", "--incremental", "b0")
+            embctl(server, "snapshot", "d", "--incremental", "c")
+        for path in glob.glob(scratch("data/journal.*")):
+            os.remove(path)
         with serve(scratch) as server:
-            embctl(server, "snapshot", "d", "--incremental", "c", code=REFUSED, says="what changed since 'c'")
-            assert not os.path.exists(scratch("data/d.tmp"))
-            embctl(server, "snapshot", "d")
-            embctl(server, "snapshot", "e", "--incremental", "d")
+            create(server)
+            change(server, random.Random(7))
+            embctl(server, "snapshot", "e", "--incremental", "d", code=REFUSED, says="what changed since 'd'")
+            assert not os.path.exists(scratch("data/e.tmp"))
+            embctl(server, "snapshot", "e")
+            embctl(server, "snapshot", "f", "--incremental", "e")
+
+
+JOURNALED = [(*table, "--set", "durability=buffered") for table in TABLES[:3]]
+
+
+def began_anew(server):
+    """The journals of all shards, since the server's start."""
+    for shard in range(SHARDS):
+        with connect(server, shard) as wire:
+            if wire.call("stats")[0]["stats"]["journal_bases"] == 0:
+                return False
+    return True
+
+
+def case_what_changed_is_known_beyond_a_restart_where_the_journal_tells():
+    with Scratch() as scratch:
+        rng = random.Random(8)
+        with serve(scratch) as server:
+            create(server, JOURNALED)
+            for _ in range(3):
+                change(server, rng, n=300, tables=JOURNALED)
+            embctl(server, "snapshot", "s0")
+            change(server, rng, n=4, tables=JOURNALED)
+            change(server, rng, "erase", n=8, tables=JOURNALED)
+            server.kill()
+        for number in (1, 2):
+            with serve(scratch) as server:
+                change(server, rng, n=4, tables=JOURNALED)
+                embctl(server, "snapshot", f"s{number}", "--incremental", f"s{number - 1}")
+                expected = dumped(server, scratch(f"dump{number}"))
+                change(server, rng, "erase", n=4, tables=JOURNALED)
+                server.kill()
+            rows, before = part_rows(scratch(f"data/s{number}")), part_rows(scratch("data/s0"))
+            assert all(changes and n < before[at][0] / 2 for at, (n, changes) in rows.items()), (rows, before)
+            assert sum(n for n, _ in rows.values()) > 0
+            os.mkdir(scratch(f"empty{number}"))
+            with Embd("--data-dir", scratch(f"empty{number}"), shards=SHARDS) as server:
+                embctl(server, "load", scratch(f"data/s{number}"))
+                assert dumped(server, scratch(f"again{number}")) == expected
+        with Embd("--data-dir", scratch("data"), "--journal-limit", "4K", shards=SHARDS) as server:
+            while not began_anew(server):
+                change(server, rng, tables=JOURNALED)
+        with serve(scratch) as server:
+            embctl(server, "snapshot", "s3", "--incremental", "s2", code=REFUSED, says="what changed since 's2'")
+        for path in glob.glob(scratch("data/journal.*")):
+            os.remove(path)
+        for _ in range(2):  # another journal, with as many records and more
+            with serve(scratch) as server:
+                create(server, JOURNALED)
+                embctl(server, "snapshot", "s3", "--incremental", "s2", code=REFUSED, says="what changed since 's2'")
+                for _ in range(12):
+                    change(server, rng, tables=JOURNALED)
 
 
 def case_what_is_said_of_changes_is_checked():

@@ -133,8 +133,8 @@ static int check_since(const struct shard *shard, const struct snapshot_cut *wha
     if (is_known)
         return EMBD_OK;
     return embd__error_set(e, EMBD_INVALID,
-                           "snapshot cut: shard %u does not know what changed since '%s': it has "
-                           "started since, or made %u later ones; make a snapshot of all rows",
+                           "snapshot cut: shard %u does not know what changed since '%s': its "
+                           "journal does not tell, or it made %u later ones; make a snapshot of all rows",
                            shard->config.index, what->base, CUTS_KNOWN);
 }
 

@@ -3,13 +3,15 @@
 #ifndef EMBD_SHARD_SNAPSHOT_H
 #define EMBD_SHARD_SNAPSHOT_H
 
+#include <time.h>
+
 #include <xxhash.h>
 
 #include "partfile.h"
 #include "tables.h"
 #include "writersfile.h"
 
-#define CUTS_KNOWN        7u /* of a shard since its start: a store keeps so many, and one that is being made */
+#define CUTS_KNOWN        7u /* of a shard: a store keeps so many, and one that is being made */
 
 /* What a cut is to be: as struct store_cut, and what the earlier one is called. */
 struct snapshot_cut {
@@ -82,6 +84,21 @@ int snapshot_remove_directory(int data_dir, const char *name, struct embd__error
  * is not sealed, or not there (not EMBD_INVALID, which says of `begin` that a shard is not the first). */
 int snapshot_base(int data_dir, const char *name, struct manifest_base *out,
                   struct embd__error *e);
+
+/* A complete snapshot. */
+struct snapshot_kept {
+    char name[SNAPSHOT_NAME_MAX + 1];
+    struct timespec when;      /* its manifest, its last file, was written */
+    uint64_t id;               /* of its cut; 0: it has none */
+    struct manifest_base base; /* the one it is loaded upon */
+    bool stays;
+};
+struct snapshot_list {
+    struct snapshot_kept *list; /* [n], malloc'd */
+    uint32_t n;
+};
+/* All there are, the newest first; `list` also after an error. */
+int snapshot_list(int data_dir, struct snapshot_list *out, struct embd__error *e);
 
 /* Of all complete snapshots, leaves `name`, which is one, and the n - 1 newest others. Their age is that
  * of their manifests. */

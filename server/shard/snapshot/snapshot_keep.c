@@ -21,19 +21,6 @@
 #define GONE_NAME       (SNAPSHOT_NAME_MAX + sizeof GONE)
 #define MANIFEST_MAX    (128u << 20) /* as its readers take */
 
-/* A complete snapshot. */
-struct kept {
-    char name[SNAPSHOT_NAME_MAX + 1];
-    struct timespec when; /* its manifest, its last file, was written */
-    struct manifest_base base; /* the one it is loaded upon */
-    bool stays;
-};
-
-struct kept_list {
-    struct kept *list; /* [n] */
-    uint32_t n;
-};
-
 static int fail(const char *file, const char *what, struct embd__error *e)
 {
     return embd__error_set(e, EMBD_IO, "snapshot '%s': cannot %s: %s", file, what, strerror(errno));
@@ -114,27 +101,26 @@ static bool read_snapshot(int data_dir, const char *name, struct manifest *out,
     return false;
 }
 
-static int add(struct kept_list *kept, int data_dir, const char *name, struct embd__error *e)
+static int add(struct snapshot_list *kept, int data_dir, const char *name, struct embd__error *e)
 {
     struct manifest manifest;
     struct timespec when;
     if (!read_snapshot(data_dir, name, &manifest, &when, e))
         return e->status;
-    struct manifest_base base = manifest.base;
+    struct snapshot_kept found = {.when = when, .id = manifest.id, .base = manifest.base};
     embd__manifest_fini(&manifest);
-    struct kept *grown = realloc(kept->list, (kept->n + 1) * sizeof *grown);
+    strcpy(found.name, name); /* its form, and so its length, was checked */
+    struct snapshot_kept *grown = realloc(kept->list, (kept->n + 1) * sizeof *grown);
     if (grown == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a list of snapshots");
     kept->list = grown;
-    struct kept *added = &grown[kept->n++];
-    *added = (struct kept){.when = when, .base = base};
-    strcpy(added->name, name); /* its form, and so its length, was checked */
+    grown[kept->n++] = found;
     return EMBD_OK;
 }
 
 static int by_age(const void *a, const void *b)
 {
-    const struct kept *x = a, *y = b;
+    const struct snapshot_kept *x = a, *y = b;
     if (x->when.tv_sec != y->when.tv_sec)
         return x->when.tv_sec > y->when.tv_sec ? -1 : 1;
     if (x->when.tv_nsec != y->when.tv_nsec)
@@ -164,8 +150,7 @@ static struct dirent *next_entry(DIR *list, struct embd__error *e)
     return entry;
 }
 
-/* The newest first. */
-static int list_snapshots(int data_dir, struct kept_list *out, struct embd__error *e)
+int snapshot_list(int data_dir, struct snapshot_list *out, struct embd__error *e)
 {
     DIR *list = open_list(data_dir, e);
     if (list == NULL)
@@ -212,7 +197,7 @@ static int remove_one(int data_dir, const char *name, struct embd__error *e)
 
 /* What is loaded upon another one is worth nothing without it. The newest first: a base is older, whatever
  * the clock says, so this goes on until nothing is added. */
-static void keep_bases(struct kept_list *kept)
+static void keep_bases(struct snapshot_list *kept)
 {
     for (bool is_new = true; is_new;) {
         is_new = false;
@@ -224,7 +209,7 @@ static void keep_bases(struct kept_list *kept)
     }
 }
 
-static void choose(struct kept_list *kept, const char *name, uint32_t n)
+static void choose(struct snapshot_list *kept, const char *name, uint32_t n)
 {
     uint32_t others = n - 1;
     for (uint32_t i = 0; i < kept->n; i++) {
@@ -257,10 +242,10 @@ int snapshot_base(int data_dir, const char *name, struct manifest_base *out, str
 int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_out,
                   struct embd__error *e)
 {
-    struct kept_list kept = {0};
+    struct snapshot_list kept = {0};
     *removed_out = 0;
     if (remove_gone(data_dir, e) == EMBD_OK)
-        list_snapshots(data_dir, &kept, e);
+        snapshot_list(data_dir, &kept, e);
     choose(&kept, name, n);
     for (uint32_t i = 0; i < kept.n && e->status == EMBD_OK; i++) /* bases after what is upon them */
         if (!kept.list[i].stays && remove_one(data_dir, kept.list[i].name, e) == EMBD_OK)

@@ -20,6 +20,7 @@ int snapshot_writers(const struct shard *shard, struct snapshot_streams *out, st
         .n_other = shard->writers.n,
         .n_journaled = shard->journaled_writers.n,
         .position = shard->journal == NULL ? 0 : journal_position(shard->journal),
+        .chain = shard->journal == NULL ? 0 : journal_chain(shard->journal),
     };
     *out = (struct snapshot_streams){.part.bytes = embd__writersfile_bytes(&head)};
     out->bytes = malloc(out->part.bytes);
