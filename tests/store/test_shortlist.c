@@ -3,13 +3,28 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "index.h"
 #include "pair.h"
 
 enum { ROWS = 200000, FILL = 20000, BATCH = 2500, PUSHES = 21 };
+
+static embd_schema schema_of(embd_on_full policy)
+{
+    embd_schema schema;
+    embd_schema_init(&schema);
+    strcpy(schema.name, "t");
+    schema.dim = 1;
+    schema.on_full = policy;
+    schema.capacity = ROWS;
+    schema.ttl = 9;
+    embd_optimizer_init(&schema.optimizer, EMBD_SGD, 0.5f);
+    return schema;
+}
 
 static void name_all(struct pair *pair, uint64_t n_keys, bool push)
 {
@@ -36,6 +51,18 @@ static void erase_some(struct pair *pair, const uint64_t *keys)
     batch_free(&batch);
 }
 
+/* Of all keys so far: those that lost their rows just now, too. */
+static void pull_some(struct pair *pair, uint64_t n_seen)
+{
+    static uint64_t keys[BATCH];
+    struct batch batch;
+    for (uint32_t i = 0; i < BATCH; i++)
+        keys[i] = dice_next(&pair->dice) % n_seen;
+    batch_of(&batch, keys, BATCH);
+    pair_pull(pair, &batch, EMBD_F32, false, false);
+    batch_free(&batch);
+}
+
 /* Where `is_hot`, half of all rows are pushed before the second pass, so that few of its list are
  * left. */
 static void run(embd_on_full policy, bool is_hot)
@@ -43,15 +70,8 @@ static void run(embd_on_full policy, bool is_hot)
     static uint64_t keys[BATCH];
     struct pair pair;
     struct store_stats stats;
-    embd_schema schema;
+    embd_schema schema = schema_of(policy);
     uint64_t n_seen = ROWS;
-    embd_schema_init(&schema);
-    strcpy(schema.name, "t");
-    schema.dim = 1;
-    schema.on_full = policy;
-    schema.capacity = ROWS;
-    schema.ttl = 9;
-    embd_optimizer_init(&schema.optimizer, EMBD_SGD, 0.5f);
     pair_open(&pair, "host", &schema, 7);
     name_all(&pair, ROWS, false);
     for (uint32_t n = 0; n < PUSHES; n++) {
@@ -70,6 +90,8 @@ static void run(embd_on_full policy, bool is_hot)
         else
             pair_push(&pair, &batch, EMBD_F32, true);
         batch_free(&batch);
+        if (n % 2 == 0)
+            pull_some(&pair, n_seen);
     }
     pair_compare(&pair);
     pair.ops->stats(pair.store, &stats);
@@ -90,11 +112,43 @@ static void rows_found_ahead_that_are_pushed_stay(void **state)
     run(EMBD_EVICT_LRU, true);
 }
 
+/* The segment that says how long the list will be has the rows pushed last: so nearly all others
+ * are to be listed, for which there is no room, and that is seen when half of them were read. */
+static void a_list_that_becomes_too_long_is_none(void **state)
+{
+    (void)state;
+    enum { N = 200000, LAST = 50000 };
+    struct pair pair;
+    struct batch batch;
+    embd_schema schema = schema_of(EMBD_EVICT_LRU);
+    uint64_t *keys = calloc(N, sizeof *keys), n = 0;
+    for (uint64_t key = 0; n < N; key++) /* rising, which the model takes fastest */
+        if ((index_hash(key, 0) >> 62 == 0) == (n >= N - LAST))
+            keys[n++] = key;
+    pair_open(&pair, "host", &schema, 9);
+    for (uint32_t first = 0; first < N; first += FILL) {
+        batch_of(&batch, keys + first, FILL);
+        pair_push(&pair, &batch, EMBD_F32, false);
+        batch_free(&batch);
+    }
+    for (uint32_t push = 0; push < 12; push++) {
+        for (uint32_t i = 0; i < BATCH; i++)
+            keys[i] = ((uint64_t)push * BATCH + i) | 1ULL << 40;
+        batch_of(&batch, keys, BATCH);
+        pair_push(&pair, &batch, EMBD_F32, true);
+        batch_free(&batch);
+    }
+    pair_compare(&pair);
+    pair_close(&pair);
+    free(keys);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_found_ahead_are_those_that_have_to_go),
         cmocka_unit_test(rows_found_ahead_that_are_pushed_stay),
+        cmocka_unit_test(a_list_that_becomes_too_long_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,14 +16,14 @@ uint64_t host_room(const struct store *store)
     uint64_t most = INDEX_ROWS_MAX;
     if (s->on_full != EMBD_GROW && s->capacity != 0 && s->capacity < most)
         most = s->capacity;
-    uint64_t used = rows_used(&store->rows);
+    uint64_t used = host_rows(store);
     return most > used ? most - used : 0;
 }
 
 /* What becomes of a key that the index says `ref` of; takes from *room. */
 static embd_key_status judge(const struct store *store, uint32_t ref, uint64_t *room)
 {
-    if (ref != 0 && !(ref & INDEX_CANDIDATE))
+    if (index_has_row(ref))
         return EMBD_KEY_HIT;
     uint32_t sights = ref & INDEX_SIGHTS_MAX;
     if ((uint64_t)sights + 1 < store->schema->s.admit_after)
@@ -139,7 +139,7 @@ static int reserve(struct store *store, const struct created *created, uint32_t 
                    uint64_t n_gone, bool may_drop, struct embd__error *e)
 {
     const char *name = store->schema->s.name;
-    uint64_t used = rows_used(&store->rows) - n_gone, room = host_room(store) + n_gone;
+    uint64_t used = host_rows(store) - n_gone, room = host_room(store) + n_gone;
     if (created->n_full && !may_drop)
         return embd__error_set(e, EMBD_FULL,
                                "table %s: %u keys need a row, %llu rows are left of capacity %llu",
@@ -151,27 +151,35 @@ static int reserve(struct store *store, const struct created *created, uint32_t 
                            name, created->n_inserted, store->rows.stride);
 }
 
+/* As many as there will be new rows, so that there is never memory for more than the capacity, and
+ * some more, so that it comes to an end. */
+static void remove_doomed(struct store *store, uint32_t n_new)
+{
+    if (store->doomed.n_left > 0)
+        doomed_remove(store, n_new + store->schema->s.capacity / USE_PASS_PART / 64 + 1);
+}
+
 int create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses,
                 struct created *created, struct embd__error *e)
 {
-    struct victims victims = {0};
+    uint64_t n_gone = 0;
     uint32_t n_new;
     plan(store, host_room(store), created, &n_new);
     if (created->n_full && store->evicts) {
-        if (!evict_choose(store, created->n_full, &victims))
+        if (!evict_choose(store, created->n_full, &n_gone))
             return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to choose rows to evict",
                                    store->schema->s.name);
-        plan(store, host_room(store) + victims.n, created, &n_new);
+        plan(store, host_room(store) + n_gone, created, &n_new);
     }
-    int status = reserve(store, created, n_new, victims.n, statuses != NULL, e);
+    int status = reserve(store, created, n_new, n_gone, statuses != NULL, e);
     if (status == EMBD_OK) {
-        evict_rows(store, &victims);
-        created->n_evicted = (uint32_t)victims.n;
+        evict_rows(store, n_gone);
+        created->n_evicted = (uint32_t)n_gone;
+        remove_doomed(store, created->n_inserted);
         if (statuses)
             memset(statuses, EMBD_KEY_HIT, in->n_keys);
         if (created->n_inserted + created->n_full + created->n_filtered)
             create_all(store, in, statuses);
     }
-    victims_close(&victims);
     return status;
 }

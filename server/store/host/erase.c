@@ -15,6 +15,8 @@ static embd_key_status erase_key(struct store *store, const struct distinct *d)
         store->n_candidates--;
         return EMBD_KEY_MISSING;
     }
+    if (store->shortlist.is_on)
+        shortlist_note_gone(store, d->ref - 1);
     rows_give_back(&store->rows, d->ref - 1);
     return EMBD_KEY_EVICTED;
 }
@@ -27,6 +29,8 @@ int host_erase(struct store *store, struct store_erase *erase, struct embd__erro
     if (!merge_keys(&store->merge, &erase->in, &store->index))
         status = embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to merge %u keys",
                                  store->schema->s.name, erase->in.n_keys);
+    else
+        doomed_remove_merged(store);
     for (uint32_t i = 0; i < merge->n && status == EMBD_OK; i++) {
         const struct distinct *d = &merge->distinct[i];
         embd_key_status became = erase_key(store, d);

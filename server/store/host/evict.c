@@ -2,12 +2,11 @@
  *
  * Only a push writes a row's use, beside the row it steps anyway. When room is missing, one pass
  * finds the rows to go: most often among those of the shortlist, else among all. Rows of the
- * request at hand stay. */
+ * request at hand stay. Those that go are doomed, and taken out of the index bit by bit. */
 #include "host.h"
 
-/* How many buckets, rows or entries their memory is asked for ahead. */
+/* How many buckets their memory is asked for ahead. */
 #define AHEAD_BUCKETS 8u
-#define AHEAD_ROWS    24u
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -28,9 +27,15 @@ void evict_note_use(struct store *store)
 {
     bool counts = store->schema->s.on_full == EMBD_EVICT_LFU;
     const struct merge *merge = &store->merge;
-    for (uint32_t i = 0; i < merge->n; i++)
-        if (merge->distinct[i].ref != 0)
-            use_note(use_at(store, merge->distinct[i].ref - 1), store->step, counts);
+    for (uint32_t i = 0; i < merge->n; i++) {
+        const struct distinct *d = &merge->distinct[i];
+        if (d->ref == 0)
+            continue;
+        use_note(use_at(store, d->ref - 1), store->step, counts);
+        if (store->shortlist.is_on)
+            shortlist_note_use(
+                store, &(struct index_entry){.hash = d->hash, .ref = d->ref, .slot = d->slot});
+    }
 }
 
 struct row_use host_use(const struct store *store, uint32_t row)
@@ -42,17 +47,13 @@ struct row_use host_use(const struct store *store, uint32_t row)
 
 struct victim host_victim(const struct index_entry *entry, struct row_use use)
 {
-    uint64_t key = index_key(entry->hash, entry->slot);
     return (struct victim){
-        .rank = {use.count, use.stamp, embd__mix64(key), entry->slot},
         .hash = entry->hash,
+        .stamp = use.stamp,
         .row = entry->ref - 1,
+        .slot = entry->slot,
+        .count = (uint32_t)use.count,
     };
-}
-
-static bool has_row(uint32_t ref)
-{
-    return ref != 0 && !(ref & INDEX_CANDIDATE);
 }
 
 /* ---- all rows ---- */
@@ -60,7 +61,7 @@ static bool has_row(uint32_t ref)
 MEMORY_PREFETCH void prefetch_uses(const struct store *store, const struct index_bucket *bucket)
 {
     for (unsigned i = 0; i < INDEX_BUCKET; i++)
-        if (has_row(bucket->ref[i]))
+        if (index_has_row(bucket->ref[i]))
             prefetch_use(store, bucket->ref[i] - 1);
 }
 
@@ -70,11 +71,13 @@ uint64_t host_visit_segment(struct store *store, uint64_t hash, host_visit *visi
     const struct index_bucket *buckets = index_segment(&store->index, hash, &n, &next);
     for (uint64_t at = 0; at < n; at++) {
         const struct index_bucket *b = &buckets[at];
+        if (at + 2 * AHEAD_BUCKETS < n)
+            __builtin_prefetch(b + 2 * AHEAD_BUCKETS, 0, 2);
         if (at + AHEAD_BUCKETS < n)
             prefetch_uses(store, b + AHEAD_BUCKETS);
         for (unsigned i = 0; i < INDEX_BUCKET && b->ref[i] != 0; i++) {
             struct index_entry entry = {.hash = b->hash[i], .ref = b->ref[i], .slot = b->slot[i]};
-            if (has_row(entry.ref))
+            if (index_has_row(entry.ref))
                 visit(store, &entry, arg);
         }
     }
@@ -83,117 +86,120 @@ uint64_t host_visit_segment(struct store *store, uint64_t hash, host_visit *visi
 
 /* ---- choosing ---- */
 
+/* evict_ttl: whether a row has expired. Others may go at any time. */
+static bool may_go(struct store *store, uint64_t stamp)
+{
+    if (store->schema->s.on_full != EMBD_EVICT_TTL)
+        return true;
+    uint64_t step = use_expiry(stamp, store->schema->s.ttl);
+    store->none_expire_before = least(store->none_expire_before, step);
+    return step <= store->step;
+}
+
 static void consider(struct store *store, const struct index_entry *entry, void *arg)
 {
     struct victims *victims = arg;
     struct row_use use = host_use(store, entry->ref - 1);
-    if (store->schema->s.on_full == EMBD_EVICT_TTL) {
-        uint64_t step = use_expiry(use.stamp, store->schema->s.ttl);
-        store->none_expire_before = least(store->none_expire_before, step);
-        if (step > store->step)
-            return;
-    }
-    if (!victims_may_take(victims, use.count, use.stamp) ||
+    if (!may_go(store, use.stamp) || !victims_may_take(victims, use.count, use.stamp) ||
         marks_has(&store->marks, entry->ref - 1))
         return;
     struct victim new = host_victim(entry, use);
-    marks_set(&store->marks, new.row); /* it may be on the shortlist twice */
     victims_add(victims, &new);
 }
 
-static void begin_pass(struct store *store, struct victims *victims)
+/* Rows of the request at hand are marked. */
+static void begin_pass(struct store *store)
 {
     const struct merge *merge = &store->merge;
     marks_clear(&store->marks, store->rows.n);
     for (uint32_t i = 0; i < merge->n; i++)
-        if (has_row(merge->distinct[i].ref))
+        if (index_has_row(merge->distinct[i].ref))
             marks_set(&store->marks, merge->distinct[i].ref - 1);
-    victims->n = 0;
-    victims->is_cut = false;
     /* of rows that are made or pushed now: */
     store->none_expire_before = use_expiry(store->step, store->schema->s.ttl);
 }
 
-/* Whether all that go are found: the rows that are not on the list are above its bound. */
-static bool choose_listed(struct store *store, struct victims *victims)
+/* Of the shortlist those that may go, before the others. */
+static uint64_t sort_out(struct store *store)
 {
     struct shortlist *list = &store->shortlist;
-    uint64_t n_left = 0;
-    begin_pass(store, victims);
+    uint64_t n = 0;
     for (uint64_t i = 0; i < list->n; i++) {
-        struct index_entry entry = list->rows[i];
-        if (i + AHEAD_ROWS < list->n) {
-            index_prefetch(&store->index, list->rows[i + AHEAD_ROWS].hash);
-            prefetch_use(store, list->rows[i + AHEAD_ROWS].ref - 1);
-        }
-        if (!shortlist_holds(store, &entry))
+        struct victim row = list->rows[i];
+        if (!may_go(store, row.stamp) || marks_has(&store->marks, row.row))
             continue;
-        list->rows[n_left++] = entry;
-        consider(store, &entry, victims);
+        list->rows[i] = list->rows[n];
+        list->rows[n++] = row;
     }
-    list->n = n_left;
-    victims_finish(victims);
-    const struct use_rank *bound = &list->bound;
-    if (bound->count == UINT64_MAX)
-        return true;
-    if (store->schema->s.on_full == EMBD_EVICT_TTL) {
-        uint64_t step = use_expiry(bound->stamp, store->schema->s.ttl);
-        store->none_expire_before = least(store->none_expire_before, step);
-        if (step > store->step)
-            return true;
-    }
-    return victims->n == victims->most &&
-           !use_goes_first(bound, &victims->list[victims->n - 1].rank);
+    return n;
 }
 
-static void choose_among_all(struct store *store, struct victims *victims)
+static void doom(struct store *store, const struct victim *rows, uint64_t n)
 {
-    uint64_t hash = 0;
-    begin_pass(store, victims);
-    do
-        hash = host_visit_segment(store, hash, consider, victims);
-    while (hash != 0);
-    victims_finish(victims);
+    for (uint64_t i = 0; i < n; i++)
+        store->doomed.rows[i] = (struct index_entry){
+            .hash = rows[i].hash, .ref = rows[i].row + 1, .slot = rows[i].slot};
 }
 
-bool evict_choose(struct store *store, uint64_t missing, struct victims *victims)
+/* Whether all that go are found: the rows that are not on the list are above its bound. */
+static bool choose_listed(struct store *store, uint64_t most, uint64_t *n_out)
+{
+    struct shortlist *list = &store->shortlist;
+    begin_pass(store);
+    uint64_t n = victims_select(list->rows, sort_out(store), most);
+    doom(store, list->rows, n);
+    *n_out = n;
+    if (!list->is_bounded || !may_go(store, list->bound.stamp))
+        return true;
+    if (n < most)
+        return false;
+    struct use_rank last = victim_rank(&list->rows[n - 1]);
+    return !use_goes_first(&list->bound, &last);
+}
+
+static bool choose_among_all(struct store *store, uint64_t most, uint64_t *n_out)
+{
+    struct victims victims;
+    uint64_t hash = 0;
+    if (!victims_open(&victims, most, rows_used(&store->rows)))
+        return false;
+    begin_pass(store);
+    do
+        hash = host_visit_segment(store, hash, consider, &victims);
+    while (hash != 0);
+    victims_finish(&victims);
+    doom(store, victims.list, victims.n);
+    *n_out = victims.n;
+    victims_close(&victims);
+    return true;
+}
+
+bool evict_choose(struct store *store, uint64_t missing, uint64_t *n_out)
 {
     const embd_schema *s = &store->schema->s;
     uint64_t part = s->capacity / USE_PASS_PART, most = missing > part ? missing : part;
-    *victims = (struct victims){0};
+    *n_out = 0;
+    doomed_remove_all(store);
     most = least(most, rows_used(&store->rows));
     bool is_ttl = s->on_full == EMBD_EVICT_TTL;
     if (most == 0 || (is_ttl && store->step < store->none_expire_before))
         return true;
     if (!marks_reserve(&store->marks, store->rows.n) ||
-        !victims_open(victims, most, rows_used(&store->rows)))
+        !doomed_reserve(&store->doomed, most, s->capacity))
         return false;
     if (shortlist_finish(store, most)) {
-        if (choose_listed(store, victims))
+        if (choose_listed(store, most, n_out))
             return true;
         shortlist_disappoints(store);
     }
-    choose_among_all(store, victims);
-    return true;
+    return choose_among_all(store, most, n_out);
 }
 
-void evict_rows(struct store *store, const struct victims *victims)
+void evict_rows(struct store *store, uint64_t n)
 {
-    const struct victim *list = victims->list;
-    for (uint64_t i = 0; i < victims->n; i++) {
-        if (i + AHEAD_ROWS < victims->n) {
-            index_prefetch(&store->index, list[i + AHEAD_ROWS].hash);
-            rows_prefetch(rows_at(&store->rows, list[i + AHEAD_ROWS].row), 1);
-        }
-        if (store->frozen.is_on)
-            frozen_keep(store, list[i].hash, list[i].rank.slot, list[i].row + 1);
-        if (store->changes.n > 0)
-            changes_note_gone(store, list[i].hash, list[i].rank.slot);
-        index_remove(&store->index, list[i].hash, list[i].rank.slot);
-        rows_give_back(&store->rows, list[i].row);
-    }
-    store->n_evicted += victims->n;
-    if (victims->n != 0 &&
-        store->shortlist.n < victims->n + store->schema->s.capacity / USE_PASS_PART)
-        shortlist_drop(store);
+    if (n == 0)
+        return;
+    doomed_begin(store, n);
+    if (store->shortlist.is_on)
+        shortlist_cut(store, n);
 }

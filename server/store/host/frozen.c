@@ -132,6 +132,16 @@ void frozen_note_new(struct store *store, uint32_t row)
 
 /* ---- the calls of store_ops ---- */
 
+/* Rows whose keys have lost them are not in the cut. */
+static void leave_doomed_out(struct store *store)
+{
+    const struct marks *doomed = &store->doomed.marks;
+    struct marks *done = &store->frozen.done;
+    if (store->doomed.n_left > 0)
+        for (uint64_t i = 0; i * 64 < store->frozen.n_rows && i * 64 < doomed->capacity; i++)
+            done->words[i] |= doomed->words[i];
+}
+
 /* Of a cut since another one: rows that did not change count as read. */
 static void leave_out(struct store *store, struct store_cut *cut)
 {
@@ -163,6 +173,7 @@ int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *
     }
     f->is_on = true;
     leave_out(store, cut);
+    leave_doomed_out(store);
     return EMBD_OK;
 }
 

@@ -59,6 +59,7 @@ static void host_close(struct store *store)
     merge_fini(&store->merge);
     marks_fini(&store->marks);
     shortlist_drop(store);
+    doomed_fini(&store->doomed);
     changes_fini(&store->changes);
     host_thaw(store);
     memory_free(store->slot_bounds, store->schema->s.slots * sizeof *store->slot_bounds);
@@ -132,13 +133,14 @@ static void host_stats(const struct store *store, struct store_stats *out)
 {
     uint64_t bounds = store->slot_bounds ? store->schema->s.slots * sizeof *store->slot_bounds : 0;
     *out = (struct store_stats){
-        .rows = rows_used(&store->rows),
+        .rows = host_rows(store),
         .candidates = store->n_candidates,
         .capacity = store->rows.capacity,
         .row_bytes = store->rows.capacity * store->rows.stride,
         .index_bytes = sizeof *store + index_bytes(&store->index) + merge_bytes(&store->merge) +
                        rows_overhead_bytes(&store->rows) + marks_bytes(&store->marks) +
                        store->shortlist.capacity * sizeof *store->shortlist.rows +
+                       marks_bytes(&store->shortlist.has) + doomed_bytes(&store->doomed) +
                        changes_bytes(&store->changes) + bounds,
         .steps = store->step,
         .evicted = store->n_evicted,

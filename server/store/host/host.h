@@ -10,6 +10,7 @@
  *   evict    which rows go where there is no room
  *   victims  the lowest of many rows
  *   shortlist the rows that go next, found before they must
+ *   doomed   rows that went and are still there
  *   create   rows for keys that have none: admission, capacity, all or nothing
  *   push     gradients -> one optimizer step of each distinct key
  *   marks    which rows a request names
@@ -24,6 +25,7 @@
 #define EMBD_HOST_HOST_H
 
 #include "changes.h"
+#include "doomed.h"
 #include "frozen.h"
 #include "index.h"
 #include "initializer.h"
@@ -57,6 +59,7 @@ struct store {
     struct merge merge;
     struct marks marks; /* is_global, and evict */
     struct shortlist shortlist;
+    struct doomed doomed;
     struct frozen frozen;
     struct changes changes;
 };
@@ -119,10 +122,11 @@ void host_set_statuses(const struct merge *merge, const struct distinct *d, uint
 
 /* ---- evict ---- */
 
-/* Rows to be taken from keys that are not in store->merge, as many as are missing or more, or all
- * that may go; for victims_close. Changes nothing. Out of memory: false. */
-bool evict_choose(struct store *store, uint64_t missing, struct victims *victims);
-void evict_rows(struct store *store, const struct victims *victims);
+/* Finds rows to be taken from keys that are not in store->merge, as many as are missing or more, or
+ * all that may go. Changes nothing that shows. Out of memory: false. */
+bool evict_choose(struct store *store, uint64_t missing, uint64_t *n_out);
+/* The n rows just found are taken. */
+void evict_rows(struct store *store, uint64_t n);
 
 /* The rows of store->merge have been pushed, at store->step. */
 void evict_note_use(struct store *store);
@@ -134,8 +138,14 @@ struct row_use {
 struct row_use host_use(const struct store *store, uint32_t row);
 struct victim host_victim(const struct index_entry *entry, struct row_use use);
 
-/* Visits all keys that have rows in the segment of the index that has `hash`, the rows' uses being
- * on their way to the cache. Returns the first hash of the segment behind, 0 after the last. */
+/* Rows that keys have. */
+static inline uint64_t host_rows(const struct store *store)
+{
+    return rows_used(&store->rows) - store->doomed.n_left;
+}
+
+/* Visits all keys that have rows, doomed ones too, in the segment of the index that has `hash`, the
+ * rows' uses being on their way to the cache. Returns the first hash of the segment behind, 0 after the last. */
 typedef void host_visit(struct store *store, const struct index_entry *entry, void *arg);
 uint64_t host_visit_segment(struct store *store, uint64_t hash, host_visit *visit, void *arg);
 

@@ -32,6 +32,11 @@
 #define INDEX_SIGHTS_MAX 0x7fffffffu
 #define INDEX_ROWS_MAX   0x7fffffffu /* rows of a table: row + 1 keeps the top bit clear */
 
+static inline bool index_has_row(uint32_t ref)
+{
+    return ref != 0 && !(ref & INDEX_CANDIDATE);
+}
+
 struct index_entry {
     uint64_t hash;
     uint32_t ref;

@@ -25,6 +25,11 @@ static inline void marks_set(struct marks *marks, uint32_t row)
     marks->words[row / 64] |= (uint64_t)1 << (row % 64);
 }
 
+static inline void marks_drop(struct marks *marks, uint32_t row)
+{
+    marks->words[row / 64] &= ~((uint64_t)1 << (row % 64));
+}
+
 static inline bool marks_has(const struct marks *marks, uint64_t row)
 {
     return marks->words[row / 64] >> (row % 64) & 1;

@@ -219,6 +219,7 @@ static int prepare(struct store *store, const struct store_keys *in, uint64_t fo
     e->status = EMBD_OK;
     if (is_merged || merge_keys(&store->merge, in, &store->index)) {
         merge_forget(&store->merge);
+        doomed_remove_merged(store);
         if (store->frozen.is_on)
             frozen_keep_merged(store);
         if (!store->is_global || sweep_reserve(store))
@@ -226,6 +227,13 @@ static int prepare(struct store *store, const struct store_keys *in, uint64_t fo
     }
     return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to merge %u keys",
                            store->schema->s.name, in->n_keys);
+}
+
+/* Not in the request that evicted, which had enough to do. */
+static void go_on_evicting(struct store *store, const struct created *created)
+{
+    if (store->evicts && created->n_evicted == 0)
+        shortlist_go_on(store, created->n_inserted);
 }
 
 void host_push(struct store *store, struct store_push *push, struct store_done *done)
@@ -248,7 +256,7 @@ void host_push(struct store *store, struct store_push *push, struct store_done *
             sweep_others(store, &a.step);
         if (store->evicts)
             evict_note_use(store);
-        shortlist_go_on(store, store->evicts ? created.n_inserted : 0);
+        go_on_evicting(store, &created);
         push->n_evicted = created.n_evicted;
         push->n_inserted = created.n_inserted;
         push->n_full = created.n_full;
@@ -263,7 +271,7 @@ void host_insert(struct store *store, struct store_insert *insert, struct store_
     struct created created;
     int status = prepare(store, &insert->in, 0, insert->statuses, &created, &done->error);
     if (status == EMBD_OK) {
-        shortlist_go_on(store, store->evicts ? created.n_inserted : 0);
+        go_on_evicting(store, &created);
         insert->n_evicted = created.n_evicted;
         insert->n_inserted = created.n_inserted;
         insert->n_full = created.n_full;

@@ -53,7 +53,10 @@ int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct s
         struct index_entry batch[BATCH];
         uint32_t left = max_rows - out->n_rows - out->n_candidates, n = 0;
         while (n < BATCH && n < left && index_next(&store->index, cursor, &batch[n])) {
-            if (!(batch[n].ref & INDEX_CANDIDATE) && out->rows != NULL)
+            bool has_row = index_has_row(batch[n].ref);
+            if (has_row && doomed_has(&store->doomed, batch[n].ref - 1))
+                continue;
+            if (has_row && out->rows != NULL)
                 rows_prefetch(rows_at(&store->rows, batch[n].ref - 1), store->rows.stride);
             n++;
         }
@@ -160,6 +163,7 @@ int host_load(struct store *store, const struct row_block *block, struct embd__e
 {
     if (block->n_rows == 0 && block->n_candidates == 0)
         return EMBD_OK;
+    doomed_remove_all(store);
     int status = reserve_block(store, block, e);
     if (status != EMBD_OK)
         return status;

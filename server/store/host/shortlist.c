@@ -1,7 +1,7 @@
-#include "host.h"
+#include <string.h>
 
+#include "host.h"
 #include "memory.h"
-#include "victims.h"
 
 #define FEWEST 3u /* halves of a pass */
 #define MOST   16u
@@ -16,6 +16,7 @@ void shortlist_drop(struct store *store)
 {
     struct shortlist *list = &store->shortlist;
     memory_free(list->rows, list->capacity * sizeof *list->rows);
+    marks_fini(&list->has);
     *list = (struct shortlist){.halves = list->halves};
 }
 
@@ -26,27 +27,56 @@ void shortlist_disappoints(struct store *store)
     store->shortlist.halves = (uint32_t)(halves < MOST ? halves : MOST);
 }
 
-/* More than there is room for: there is no list. */
-static void add(struct store *store, const struct index_entry *entry)
+/* The true entries alone, one for each row that is on the list. */
+static void tidy(struct shortlist *list)
+{
+    uint64_t begin = list->n;
+    for (uint64_t i = list->n; i-- > 0;)
+        if (marks_has(&list->has, list->rows[i].row)) {
+            marks_drop(&list->has, list->rows[i].row);
+            list->rows[--begin] = list->rows[i];
+        }
+    list->n -= begin;
+    if (begin > 0)
+        memmove(list->rows, list->rows + begin, list->n * sizeof *list->rows);
+    for (uint64_t i = 0; i < list->n; i++)
+        marks_set(&list->has, list->rows[i].row);
+}
+
+/* More than there is room for, or nearly so, which would have it tidied again and again: there is no
+ * list. */
+static void add(struct store *store, const struct victim *row)
 {
     struct shortlist *list = &store->shortlist;
-    if (list->n == list->capacity)
-        shortlist_drop(store);
-    else
-        list->rows[list->n++] = *entry;
+    if (list->n == list->capacity) {
+        tidy(list);
+        if (list->n > list->capacity / 16 * 15) {
+            shortlist_drop(store);
+            return;
+        }
+    }
+    marks_set(&list->has, row->row);
+    list->rows[list->n++] = *row;
+}
+
+static bool is_above(const struct use_rank *bound, const struct victim *row)
+{
+    if (row->count != bound->count)
+        return row->count > bound->count;
+    if (row->stamp != bound->stamp)
+        return row->stamp > bound->stamp;
+    struct use_rank rank = victim_rank(row);
+    return use_goes_first(bound, &rank);
 }
 
 static void add_if_low(struct store *store, const struct index_entry *entry, void *arg)
 {
     (void)arg;
-    const struct use_rank *bound = &store->shortlist.bound;
-    struct row_use use = host_use(store, entry->ref - 1);
-    bool is_above = use.count != bound->count ? use.count > bound->count : use.stamp > bound->stamp;
-    if (!store->shortlist.is_on || is_above)
-        return;
-    struct victim row = host_victim(entry, use);
-    if (!use_goes_first(bound, &row.rank))
-        add(store, entry);
+    const struct shortlist *list = &store->shortlist;
+    struct victim row = host_victim(entry, host_use(store, entry->ref - 1));
+    if (list->is_on && !(list->is_bounded && is_above(&list->bound, &row)) &&
+        !doomed_has(&store->doomed, row.row))
+        add(store, &row);
 }
 
 /* ---- drawing it up ---- */
@@ -54,13 +84,16 @@ static void add_if_low(struct store *store, const struct index_entry *entry, voi
 static void add_to_sample(struct store *store, const struct index_entry *entry, void *arg)
 {
     struct victim row = host_victim(entry, host_use(store, entry->ref - 1));
-    victims_add(arg, &row);
+    if (!doomed_has(&store->doomed, row.row))
+        victims_add(arg, &row);
 }
 
 static void read_on(struct store *store, host_visit *visit, void *arg)
 {
     struct shortlist *list = &store->shortlist;
     uint64_t next = host_visit_segment(store, list->read_to, visit, arg);
+    if (!list->is_on) /* there were too many */
+        return;
     list->read_to = next;
     list->is_ready = next == 0;
 }
@@ -76,13 +109,11 @@ static bool read_first(struct store *store, uint64_t wanted)
     list->is_on = true;
     read_on(store, add_to_sample, &sample);
     victims_finish(&sample);
-    list->bound = (struct use_rank){.count = UINT64_MAX};
+    list->is_bounded = sample.is_cut;
     if (sample.is_cut)
-        list->bound = sample.list[sample.most - 1].rank;
+        list->bound = victim_rank(&sample.list[sample.most - 1]);
     for (uint64_t i = 0; i < sample.n && list->is_on; i++)
-        add(store, &(struct index_entry){.hash = sample.list[i].hash,
-                                         .ref = sample.list[i].row + 1,
-                                         .slot = sample.list[i].rank.slot});
+        add(store, &sample.list[i]);
     victims_close(&sample);
     return list->is_on;
 }
@@ -96,7 +127,8 @@ static bool begin(struct store *store, uint64_t a_pass)
     list->capacity = (capacity < rows ? capacity : rows) + a_pass + SPARE;
     list->n = 0;
     list->rows = memory_new(list->capacity * sizeof *list->rows);
-    if (list->rows != NULL && read_first(store, wanted))
+    if (list->rows != NULL && marks_reserve(&list->has, store->schema->s.capacity) &&
+        read_first(store, wanted))
         return true;
     shortlist_drop(store);
     return false;
@@ -118,14 +150,18 @@ void shortlist_go_on(struct store *store, uint32_t n_new)
         return;
     if (!list->is_on && !begin(store, most_of(part, n_new)))
         return;
-    /* such that it is ready before a request like this one finds no room */
-    uint64_t left = room > n_new ? room - n_new : 0;
-    read_up_to(store, left ? UINT64_MAX / part * (part - left) : UINT64_MAX);
+    /* so many requests like this one still find room: each reads as much of what is left, and it is
+     * ready before one finds none */
+    uint64_t n_requests = 1 + room / n_new;
+    read_up_to(store, list->read_to + (UINT64_MAX - list->read_to) / n_requests);
 }
 
 bool shortlist_finish(struct store *store, uint64_t most)
 {
-    return (store->shortlist.is_on || begin(store, most)) && read_up_to(store, UINT64_MAX);
+    if ((!store->shortlist.is_on && !begin(store, most)) || !read_up_to(store, UINT64_MAX))
+        return false;
+    tidy(&store->shortlist);
+    return true;
 }
 
 /* ---- what changes ---- */
@@ -137,7 +173,29 @@ void shortlist_note_new(struct store *store, const struct index_entry *entry)
         add_if_low(store, entry, NULL);
 }
 
-bool shortlist_holds(const struct store *store, const struct index_entry *entry)
+void shortlist_note_use(struct store *store, const struct index_entry *entry)
 {
-    return index_find(&store->index, entry->hash, entry->slot) == entry->ref;
+    struct shortlist *list = &store->shortlist;
+    if (!marks_has(&list->has, entry->ref - 1))
+        return;
+    marks_drop(&list->has, entry->ref - 1);
+    add_if_low(store, entry, NULL);
+}
+
+void shortlist_note_gone(struct store *store, uint32_t row)
+{
+    marks_drop(&store->shortlist.has, row);
+}
+
+void shortlist_cut(struct store *store, uint64_t n)
+{
+    struct shortlist *list = &store->shortlist;
+    if (list->n < n + store->schema->s.capacity / USE_PASS_PART) {
+        shortlist_drop(store);
+        return;
+    }
+    for (uint64_t i = 0; i < n; i++)
+        marks_drop(&list->has, list->rows[i].row);
+    list->n -= n;
+    memmove(list->rows, list->rows + n, list->n * sizeof *list->rows);
 }

@@ -4,9 +4,15 @@
 
 #define SPARE 1024u /* there is memory for beyond twice those that are wanted */
 
-static bool goes_first(const struct victim *a, const struct victim *b)
+/* Below 0: it goes before one of that rank; above 0: behind. Most ranks differ in what needs no key. */
+static int compare(const struct victim *a, const struct use_rank *b)
 {
-    return use_goes_first(&a->rank, &b->rank);
+    if (a->count != b->count)
+        return a->count < b->count ? -1 : 1;
+    if (a->stamp != b->stamp)
+        return a->stamp < b->stamp ? -1 : 1;
+    struct use_rank rank = victim_rank(a);
+    return use_goes_first(&rank, b) ? -1 : use_goes_first(b, &rank);
 }
 
 bool victims_open(struct victims *v, uint64_t most, uint64_t n_rows)
@@ -24,29 +30,35 @@ void victims_close(struct victims *v)
     *v = (struct victims){0};
 }
 
+static void swap(struct victim *a, struct victim *b)
+{
+    struct victim swapped = *a;
+    *a = *b;
+    *b = swapped;
+}
+
 /* Two parts: i and more are not below the pivot, j and fewer not above. */
-static void part(struct victim *list, int64_t *i, int64_t *j, struct victim pivot)
+static void part(struct victim *list, int64_t *i, int64_t *j, const struct use_rank *pivot)
 {
     do {
-        while (goes_first(&list[*i], &pivot))
+        while (compare(&list[*i], pivot) < 0)
             ++*i;
-        while (goes_first(&pivot, &list[*j]))
+        while (compare(&list[*j], pivot) > 0)
             --*j;
         if (*i > *j)
             return;
-        struct victim swapped = list[*i];
-        list[(*i)++] = list[*j];
-        list[(*j)--] = swapped;
+        swap(&list[(*i)++], &list[(*j)--]);
     } while (*i <= *j);
 }
 
 /* Hoare's selection. */
-static void keep_lowest(struct victims *v)
+static void select_lowest(struct victim *list, uint64_t n, uint64_t most)
 {
-    int64_t low = 0, high = (int64_t)v->n - 1, wanted = (int64_t)v->most - 1;
+    int64_t low = 0, high = (int64_t)n - 1, wanted = (int64_t)most - 1;
     while (low < high) {
         int64_t i = low, j = high;
-        part(v->list, &i, &j, v->list[low + (high - low) / 2]);
+        struct use_rank pivot = victim_rank(&list[low + (high - low) / 2]);
+        part(list, &i, &j, &pivot);
         if (wanted <= j)
             high = j;
         else if (wanted >= i)
@@ -54,14 +66,36 @@ static void keep_lowest(struct victims *v)
         else
             break;
     }
+}
+
+uint64_t victims_select(struct victim *list, uint64_t n, uint64_t most)
+{
+    if (n > most) {
+        select_lowest(list, n, most);
+        return most;
+    }
+    for (uint64_t i = 0, last = n - 1; i + 1 < n; i++) {
+        struct use_rank rank = victim_rank(&list[i]);
+        if (compare(&list[last], &rank) < 0)
+            swap(&list[i], &list[last]);
+    }
+    return n;
+}
+
+static void keep_lowest(struct victims *v)
+{
+    select_lowest(v->list, v->n, v->most);
     v->n = v->most;
     v->is_cut = true;
 }
 
 void victims_add(struct victims *v, const struct victim *new)
 {
-    if (v->is_cut && !goes_first(new, &v->list[v->most - 1]))
-        return;
+    if (v->is_cut) {
+        struct use_rank last = victim_rank(&v->list[v->most - 1]);
+        if (compare(new, &last) >= 0)
+            return;
+    }
     v->list[v->n++] = *new;
     if (v->n == v->capacity && v->n > v->most)
         keep_lowest(v);
@@ -69,14 +103,8 @@ void victims_add(struct victims *v, const struct victim *new)
 
 void victims_finish(struct victims *v)
 {
-    if (v->n > v->most) {
+    if (v->n > v->most)
         keep_lowest(v);
-        return;
-    }
-    for (uint64_t i = 0; i + 1 < v->n; i++)
-        if (goes_first(&v->list[v->n - 1], &v->list[i])) {
-            struct victim swapped = v->list[i];
-            v->list[i] = v->list[v->n - 1];
-            v->list[v->n - 1] = swapped;
-        }
+    else
+        victims_select(v->list, v->n, v->most);
 }

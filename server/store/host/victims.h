@@ -9,12 +9,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "index.h"
 #include "use.h"
 
+/* A row, and what its rank is made of; the key is in the hash. */
 struct victim {
-    struct use_rank rank;
-    uint64_t hash;
-    uint32_t row;
+    uint64_t hash, stamp;
+    uint32_t row, slot, count;
 };
 
 struct victims {
@@ -32,12 +33,21 @@ void victims_add(struct victims *v, const struct victim *new);
 /* The lowest alone are left, the highest of them last; fewer where fewer were added. */
 void victims_finish(struct victims *v);
 
+/* Of list[n] the lowest `most` come first, the highest of them, or of all where there are fewer,
+ * last. Returns how many these are. */
+uint64_t victims_select(struct victim *list, uint64_t n, uint64_t most);
+
+static inline struct use_rank victim_rank(const struct victim *v)
+{
+    return (struct use_rank){v->count, v->stamp, embd__mix64(index_key(v->hash, v->slot)), v->slot};
+}
+
 /* False: a row with this count and stamp is none of them, whatever its key. */
 static inline bool victims_may_take(const struct victims *v, uint64_t count, uint64_t stamp)
 {
     if (!v->is_cut)
         return true;
-    const struct use_rank *last = &v->list[v->most - 1].rank;
+    const struct victim *last = &v->list[v->most - 1];
     return count < last->count || (count == last->count && stamp <= last->stamp);
 }
 

@@ -15,6 +15,7 @@ static uint32_t next_slot(struct walk *walk, uint32_t k)
 struct tables {
     struct index index;
     struct rows rows;
+    const struct doomed *doomed;
     uint32_t value_bytes;
     const uint64_t *keys; /* of the block being hashed */
 };
@@ -34,19 +35,20 @@ static inline void find_home(const struct tables *tables, struct walk_block *blo
     block->ref[i] = index_find_home(&tables->index, block->hash[i], block->slot[i], has_slots);
 }
 
-static inline void find_record(const struct tables *tables, struct walk_block *block, uint32_t i)
+static inline void find_record(const struct tables *tables, struct walk_block *block, uint32_t i,
+                               bool has_doomed)
 {
     uint32_t ref = index_find_rest(&tables->index, block->hash[i], block->slot[i], block->ref[i]);
     const uint8_t *record = NULL;
-    if (ref != 0 && !(ref & INDEX_CANDIDATE)) {
+    if (index_has_row(ref) && !(has_doomed && doomed_has(tables->doomed, ref - 1))) {
         record = rows_at(&tables->rows, ref - 1);
         rows_prefetch(record, tables->value_bytes);
     }
     block->record[i] = record;
 }
 
-/* Blocks that are all full, of a table where slots do not tell keys apart: nearly all blocks are.
- */
+/* Blocks that are all full, of a table where slots do not tell keys apart and no rows are doomed:
+ * nearly all blocks are. */
 static void advance_full(const struct tables *tables, struct walk_block *fresh,
                          struct walk_block *hashed, struct walk_block *looked)
 {
@@ -54,7 +56,7 @@ static void advance_full(const struct tables *tables, struct walk_block *fresh,
     for (uint32_t i = 0; i < WALK_BLOCK; i++) {
         hash_key(&t, fresh, i, 0);
         find_home(&t, hashed, i, false);
-        find_record(&t, looked, i);
+        find_record(&t, looked, i, false);
     }
 }
 
@@ -67,7 +69,7 @@ static void advance_any(struct walk *walk, const struct tables *tables, struct w
         if (i < hashed->n)
             find_home(tables, hashed, i, true);
         if (i < looked->n)
-            find_record(tables, looked, i);
+            find_record(tables, looked, i, true);
     }
 }
 
@@ -78,12 +80,12 @@ static void advance(struct walk *walk)
     struct walk_block *fresh = &walk->blocks[(walk->block + 3) % WALK_BLOCKS];
     struct walk_block *hashed = &walk->blocks[(walk->block + 2) % WALK_BLOCKS];
     struct walk_block *looked = &walk->blocks[(walk->block + 1) % WALK_BLOCKS];
-    struct tables tables = {store->index, store->rows, store->value_bytes,
+    struct tables tables = {store->index, store->rows, &store->doomed, store->value_bytes,
                             walk->in->keys + walk->hashed};
     uint32_t left = walk->end - walk->hashed;
     fresh->n = left < WALK_BLOCK ? left : WALK_BLOCK;
     if (fresh->n == WALK_BLOCK && hashed->n == WALK_BLOCK && looked->n == WALK_BLOCK &&
-        !walk->in->slots)
+        !walk->in->slots && store->doomed.n_left == 0)
         advance_full(&tables, fresh, hashed, looked);
     else
         advance_any(walk, &tables, fresh, hashed, looked);
