@@ -25,7 +25,7 @@ class Kill(unittest.TestCase):
                 try:
                     others.check(server)
                     clients.start(server)
-                    time.sleep(random.uniform(0.02, 0.15))
+                    time.sleep(random.uniform(0.02, 0.15) + (0.2 if more else 0))
                     others.go(server)
                     if meanwhile:
                         meanwhile(server)
