@@ -29,10 +29,10 @@ SHARD = {"server/shard", "server/shard/figures", "server/shard/rounds", "server/
 RULES = {
     "include": (set(), NETWORK | THREADS | CLOCKS | FILES | MESSAGES),
     "proto": ({"include"}, NETWORK | THREADS | CLOCKS | FILES),
-    "tls": ({"include", "proto"}, NETWORK | THREADS | CLOCKS | MESSAGES),
-    "client": ({"include", "proto", "tls", "client/call", "client/link", *FORMATS}, set()),
+    "proto/tls": ({"include", "proto"}, NETWORK | THREADS | CLOCKS | MESSAGES),
+    "client": ({"include", "proto", "proto/tls", "client/call", "client/link", *FORMATS}, set()),
     "client/call": ({"include", "proto", "client", "client/link"}, NETWORK | THREADS | CLOCKS | FILES),
-    "client/link": ({"include", "proto", "tls"}, set()),
+    "client/link": ({"include", "proto", "proto/tls"}, set()),
     "client/formats": ({*FORMATS, "include", "proto", "client", "client/link"}, MESSAGES),
     "client/formats/data_sets": ({"include", "proto", "client"}, NETWORK | MESSAGES),
     "client/formats/hugectr": ({*FORMATS, "include", "proto", "client", "client/link"}, NETWORK | MESSAGES),
@@ -41,12 +41,12 @@ RULES = {
     "client/examples": ({"include"}, NETWORK | MESSAGES),
     "client/examples/fm": ({"include", "client/examples"}, NETWORK | MESSAGES),
     "client/examples/dlrm": ({"include", "client/examples", "client/examples/fm"}, NETWORK | MESSAGES),
-    "server": ({"include", "proto", "tls", "server/net", "server/net/http", "server/shard", "server/store",
+    "server": ({"include", "proto", "proto/tls", "server/net", "server/net/http", "server/shard", "server/store",
                 "server/log", "server/access", "server/journal", "server/member", "server/files"}, MESSAGES),
-    "server/member": ({"include", "proto", "tls", "server/log"}, NETWORK | MESSAGES),
+    "server/member": ({"include", "proto", "proto/tls", "server/log"}, NETWORK | MESSAGES),
     "server/access": ({"include", "proto"}, NETWORK | THREADS | CLOCKS | MESSAGES),
     "server/log": ({"include"}, NETWORK | MESSAGES),
-    "server/net": ({"include", "proto", "tls", *SHARD, "server/log", "server/access"}, MESSAGES),
+    "server/net": ({"include", "proto", "proto/tls", *SHARD, "server/log", "server/access"}, MESSAGES),
     "server/net/http": ({"include", "proto", "server/net", *SHARD, "server/log"}, MESSAGES),
     "server/journal": ({"include", "proto", "server/files"}, NETWORK | MESSAGES),
     "server/files": ({"include", "proto"}, NETWORK | CLOCKS | MESSAGES),
@@ -123,7 +123,7 @@ def lines_of(path):
 
 
 def layer_offences():
-    for path in sources("include", "proto", "tls", "client", "server"):
+    for path in sources("include", "proto", "client", "server"):
         for number, line in enumerate(lines_of(path), 1):
             match = INCLUDE.match(line)
             offence = include_offence(path, match[1], match[2]) if match else None
@@ -132,7 +132,7 @@ def layer_offences():
 
 
 def style_offences():
-    for path in sources("include", "proto", "tls", "client", "server", "tests"):
+    for path in sources("include", "proto", "client", "server", "tests"):
         name, lines = path.relative_to(ROOT), lines_of(path)
         if len(lines) > MAX_LINES:
             yield f"{name}: {len(lines)} lines; the limit is {MAX_LINES}"
