@@ -191,5 +191,5 @@ step "build with address and undefined-behaviour sanitizers" configure_and_build
 step "build with the thread sanitizer" configure_and_build tsan embd-server tests/client/all &&
     fix_addresses && suite "client tests under the thread sanitizer" build/tsan/tests/client
 step "build of the fuzzers" configure_and_build fuzz tests/fuzz/all &&
-    suite "20 s of libFuzzer per decoder" build/fuzz/tests/fuzz
+    suite "libFuzzer on each decoder" build/fuzz/tests/fuzz
 conclude

@@ -433,6 +433,11 @@ uint64_t journal_chain(const struct journal *journal)
     return journal->chain;
 }
 
+struct record_id journal_last(const struct journal *journal)
+{
+    return (struct record_id){journal->position - 1, journal->chain};
+}
+
 void journal_forget(struct journal *journal, const struct request *request)
 {
     for (int i = 0; i < 3; i++)

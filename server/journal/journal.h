@@ -7,7 +7,7 @@
 #define EMBD_JOURNAL_H
 
 #include "basefile.h"
-#include "record.h"
+#include "withdrawn.h"
 
 #define JOURNAL_EXIT          74
 #define JOURNAL_BUFFERED_MS   50 /* a buffered record is on disk after so long */
@@ -70,6 +70,8 @@ int journal_reading_next(struct journal_reading *reading, uint8_t **bytes_out,
                          struct record *record_out, struct embd__error *e);
 /* Whether the last one is of a base, which stands for others. */
 bool journal_reading_is_in_base(const struct journal_reading *reading);
+/* Whether it is to be left out: it was refused when its turn came. */
+bool journal_reading_is_withdrawn(struct journal_reading *reading, const struct record *record);
 void journal_reading_progress(const struct journal_reading *reading, uint64_t *done_bytes_out,
                               uint64_t *total_bytes_out);
 /* *end_out, where it is not NULL: where the journal goes on after the last record. */
@@ -105,6 +107,8 @@ void journal_wait(struct journal *journal);
  * its way. */
 uint64_t journal_position(const struct journal *journal);
 uint64_t journal_chain(const struct journal *journal);
+/* The last record, likewise. */
+struct record_id journal_last(const struct journal *journal);
 /* The request is going; its record stays. */
 void journal_forget(struct journal *journal, const struct request *request);
 

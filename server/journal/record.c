@@ -112,6 +112,12 @@ uint64_t record_seal(uint8_t *record, uint64_t position, uint64_t synced, uint64
     return checksum;
 }
 
+struct record_id record_id_of(const uint8_t *record)
+{
+    return (struct record_id){embd__get_u64(record + AT_POSITION),
+                              embd__get_u64(record + AT_CHECKSUM)};
+}
+
 /* The bins' lengths and the head's are the body's, and every bin is in the head. */
 static bool adds_up(const uint8_t *bytes, const struct record *record)
 {

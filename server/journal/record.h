@@ -35,6 +35,11 @@ struct record {
     uint64_t checksum;
 };
 
+/* Which record it is; the checksum is chained to all before it, so it is this one's alone. */
+struct record_id {
+    uint64_t position, checksum;
+};
+
 void segment_header_write(uint8_t out[SEGMENT_HEADER_BYTES], const struct segment_header *header);
 /* False: these are not the bytes of a header. */
 bool segment_header_read(const uint8_t *bytes, uint64_t n, struct segment_header *out);
@@ -46,6 +51,9 @@ void record_write(uint8_t *out, const struct frame_scanner *frame);
 /* The rest; returns the record's checksum. `bytes_out`: of the whole record. */
 uint64_t record_seal(uint8_t *record, uint64_t position, uint64_t synced, uint64_t chain,
                      uint64_t *bytes_out);
+
+/* Of a sealed record. */
+struct record_id record_id_of(const uint8_t *record);
 
 /* True: a whole record, whose checksum and lengths are right, stands at the start of these n bytes.
  */

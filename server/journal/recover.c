@@ -42,6 +42,7 @@ struct journal_reading {
     bool is_in_base;          /* the file being read is one, */
     uint64_t position, chain; /* behind which the records go on from these */
     uint64_t done_bytes, total_bytes;
+    struct withdrawn withdrawn;
     bool is_over;
 };
 
@@ -438,7 +439,8 @@ int journal_reading_open(const struct journal_config *config, struct journal_rea
     r->config = *config;
     r->e = e;
     r->fd = -1;
-    if (find_beginning(r) != EMBD_OK) {
+    if (find_beginning(r) != EMBD_OK ||
+        withdrawn_read(config->data_dir, config->shard, &r->withdrawn, e) != EMBD_OK) {
         free(r);
         return e->status;
     }
@@ -454,6 +456,7 @@ static int finish(struct journal_reading *r)
     if (r->e->status != EMBD_OK || check_end(r) != EMBD_OK || r->is_over)
         return r->e->status;
     r->is_over = true;
+    withdrawn_drop_old(r->config.data_dir, r->config.shard, &r->withdrawn);
     return each_name(r, drop_name);
 }
 
@@ -485,6 +488,12 @@ bool journal_reading_is_in_base(const struct journal_reading *r)
     return r->is_in_base;
 }
 
+bool journal_reading_is_withdrawn(struct journal_reading *r, const struct record *record)
+{
+    const struct record_id id = {record->position, record->checksum};
+    return !r->is_in_base && withdrawn_meets(&r->withdrawn, &id);
+}
+
 void journal_reading_progress(const struct journal_reading *r, uint64_t *done_bytes_out,
                               uint64_t *total_bytes_out)
 {
@@ -497,6 +506,7 @@ void journal_reading_close(struct journal_reading *r, struct journal_end *end_ou
     if (r == NULL)
         return;
     unmap_segment(r);
+    withdrawn_fini(&r->withdrawn);
     if (end_out != NULL)
         *end_out = r->end;
     free(r);

@@ -11,8 +11,8 @@
  * record.
  *
  * What can fail after the record is written: settling, which is tried again, since answers on their
- * way come to an end; and memory, which ends the process: the journal has the push, and recovery
- * applies it. */
+ * way come to an end; and memory: then the record is withdrawn before the answer says so. Where parts of
+ * the request were applied already it cannot be, and the process ends: recovery applies all of it. */
 #include "commit.h"
 
 #include <stdio.h>
@@ -68,20 +68,31 @@ static void begin(struct shard_work *work)
     work_run(work);
 }
 
-static void check_memory(const struct embd__error *e)
+static void withdraw(const struct shard *shard, const struct record_id *id, bool is_partly_done,
+                     const struct embd__error *why)
 {
-    if (e->status != EMBD_NO_MEMORY)
+    struct embd__error e = {.status = EMBD_OK};
+    if (why->status != EMBD_NO_MEMORY)
         return;
-    fprintf(stderr, "embd: a push that is in the journal cannot be applied: %s; ending\n", e->text);
+    if (!is_partly_done && withdrawn_add(shard->data_dir, shard->config.index, id, &e) == EMBD_OK)
+        return;
+    fprintf(stderr, "embd: a request that is in the journal cannot be applied: %s%s%s; ending\n",
+            why->text, is_partly_done ? "; parts of it were" : "; nor withdrawn: ",
+            is_partly_done ? "" : e.text);
     _exit(JOURNAL_EXIT);
+}
+
+void commit_withdraw(const struct shard_work *work, bool is_partly_done, const struct embd__error *why)
+{
+    if (work->is_recorded)
+        withdraw(work->shard, &work->record, is_partly_done, why);
 }
 
 void commit_refused(struct shard_work *work)
 {
     if (work->noted != NULL && work->at <= 1)
         writers_take_back(work->noted, &work->writer);
-    if (work->is_recorded)
-        check_memory(&work->error);
+    commit_withdraw(work, work->at > 1, &work->error);
 }
 
 /* A device still works for pushes before it, and one of them may be refused for want of room: then
@@ -130,11 +141,13 @@ static bool apply_record(struct shard *shard, struct journal_group *group,
 {
     struct record record;
     struct embd__error e = {.status = EMBD_OK};
+    bool is_partly_done;
     record_read(group->bytes + entry->at, entry->bytes, &record);
-    recovery_replay(shard, group->bytes + entry->at, &record, &e);
+    const struct record_id id = {record.position, record.checksum};
+    recovery_replay(shard, group->bytes + entry->at, &record, &is_partly_done, &e);
     if (e.status == EMBD_BUSY)
         return false;
-    check_memory(&e);
+    withdraw(shard, &id, is_partly_done, &e);
     leave(shard, entry);
     return true;
 }
@@ -153,6 +166,7 @@ static bool apply(struct shard *shard, struct journal_group *group, struct journ
         return false;
     leave(shard, entry);
     work->is_recorded = true;
+    work->record = record_id_of(group->bytes + entry->at);
     begin(work);
     return true;
 }
@@ -210,8 +224,12 @@ int commit_now(struct call *call, embd_durability durability)
     struct shard *shard = call->shard;
     if (durability == EMBD_SNAPSHOT || shard->is_replaying)
         return EMBD_OK;
-    return journal_write_now(shard->journal, call->request->frame, durability == EMBD_DURABLE,
-                             &call->error);
+    if (journal_write_now(shard->journal, call->request->frame, durability == EMBD_DURABLE,
+                          &call->error) != EMBD_OK)
+        return call->error.status;
+    call->work->is_recorded = true;
+    call->work->record = journal_last(shard->journal);
+    return EMBD_OK;
 }
 
 int commit_create(struct call *call, const embd_schema *schema)
@@ -258,7 +276,6 @@ int commit_push(struct call *call)
         return wait_for_record(call, durability);
     if (is_kept && commit_now(call, durability) != EMBD_OK)
         return call->error.status;
-    call->work->is_recorded = is_kept;
     begin(call->work);
     return CALL_LATER;
 }

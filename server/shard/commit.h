@@ -34,6 +34,11 @@ int commit_now(struct call *call, embd_durability durability);
 /* The same for the tables of call->work. */
 int commit_parts_now(struct call *call);
 
+/* A request that commit_now let through, or a push whose turn it was, failed: where that is for want of memory
+ * no start applies it any more. Ends the process where it is partly done, or that cannot be had. */
+void commit_withdraw(const struct shard_work *work, bool is_partly_done,
+                     const struct embd__error *why);
+
 /* Applies the groups that were written since, and has the next one written. */
 void commit_collect(struct shard *shard);
 

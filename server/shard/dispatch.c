@@ -273,7 +273,8 @@ static bool try(struct shard *shard, struct request *request)
     return true;
 }
 
-void dispatch_replay(struct shard *shard, struct request *request, struct embd__error *e)
+void dispatch_replay(struct shard *shard, struct request *request, bool *is_partly_done_out,
+                     struct embd__error *e)
 {
     struct call call = {.shard = shard, .request = request, .answer = &request->answer};
     request->times.method = -1;
@@ -289,8 +290,10 @@ void dispatch_replay(struct shard *shard, struct request *request, struct embd__
     if (call.work != NULL && call.work->n_parts > 0)
         shard->changed_table = call.work->parts[0].in.table;
     *e = call.error;
-    if (e->status == EMBD_OK && call.work != NULL)
+    if (e->status == EMBD_OK && call.work != NULL) {
         *e = call.work->error;
+        *is_partly_done_out = e->status != EMBD_OK && call.work->at > 1;
+    }
 }
 
 /* Those that the hold lets in, and the holder's own, wherever they stand, but not before others of

@@ -38,8 +38,10 @@ int handle_erase(struct call *call)
     if (prepare(call) != EMBD_OK)
         return call->error.status;
     for (uint32_t i = 0; i < work->n_parts; i++)
-        if (erase_part(call, &work->parts[i], &answers[i]) != EMBD_OK)
+        if (erase_part(call, &work->parts[i], &answers[i]) != EMBD_OK) {
+            commit_withdraw(work, i > 0, &call->error);
             return call->error.status;
+        }
     embd__msg_result(call->answer, call->reader.msgid);
     embd__erase_answer_write(call->answer, answers, work->n_parts, shard_told_map(work->shard));
     return EMBD_OK;

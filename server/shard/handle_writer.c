@@ -57,10 +57,13 @@ int handle_writers(struct call *call)
     const struct push_writer *list =
         embd__read_bin(&call->reader, "writers", n * sizeof *list);
     if (embd__reader_end(&call->reader) != EMBD_OK || check_streams(call, list, n) != EMBD_OK ||
-        (is_journaled && record(call, n) != EMBD_OK) ||
-        writers_restore(is_journaled ? &shard->journaled_writers : &shard->writers, list,
-                        (uint32_t)n, &call->error) != EMBD_OK)
+        (is_journaled && record(call, n) != EMBD_OK))
         return call->error.status;
+    if (writers_restore(is_journaled ? &shard->journaled_writers : &shard->writers, list,
+                        (uint32_t)n, &call->error) != EMBD_OK) {
+        commit_withdraw(call->work, false, &call->error);
+        return call->error.status;
+    }
     embd__msg_result(call->answer, call->reader.msgid);
     embd__msg_map(call->answer, 0);
     return EMBD_OK;

@@ -61,9 +61,12 @@ int handle_load(struct call *call)
         (is_gone && check_gone(&block, e) != EMBD_OK))
         return e->status;
     if (settle(call->shard, call->request->session, table, CHANGE_ROWS, e) != EMBD_OK ||
-        commit_now(call, table->schema.s.durability) != EMBD_OK ||
-        apply(call, table, &block, is_gone) != EMBD_OK)
+        commit_now(call, table->schema.s.durability) != EMBD_OK)
         return e->status;
+    if (apply(call, table, &block, is_gone) != EMBD_OK) {
+        commit_withdraw(call->work, false, e);
+        return e->status;
+    }
     call->shard->changed_table = table->id;
     if (has_step)
         ops->set_step(table->store, step);

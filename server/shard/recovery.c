@@ -6,7 +6,7 @@
  * instead of waiting for a port.
  *
  * A record is handled as the request it was, by the same code, and nothing of it is journaled again.
- * What was refused then (a full table) is refused now. Everything else that fails ends the loading
+ * What was refused then (a full table) is refused now, or, where it was for want of memory, left out. Everything else that fails ends the loading
  * for good, and with it the process: a shard never serves half of what it had. */
 #include "recovery.h"
 
@@ -69,7 +69,7 @@ static void free_bins(const struct store_ops *ops, const struct frame_scanner *f
 }
 
 int recovery_replay(struct shard *shard, uint8_t *bytes, const struct record *record,
-                    struct embd__error *e)
+                    bool *is_partly_done_out, struct embd__error *e)
 {
     struct frame_scanner frame;
     struct replayed replayed = {.status = EMBD_OK};
@@ -78,11 +78,12 @@ int recovery_replay(struct shard *shard, uint8_t *bytes, const struct record *re
     replayed.request.session = &replayed.session;
     replayed.request.on_answer = on_answer;
     embd__msg_init(&replayed.request.answer);
+    *is_partly_done_out = false;
     if (align_bins(shard->tables.ops, &frame) == EMBD_OK) {
         struct access *access = shard->access;
         shard->access = NULL; /* it was allowed then */
         shard->is_replaying = true;
-        dispatch_replay(shard, &replayed.request, e);
+        dispatch_replay(shard, &replayed.request, is_partly_done_out, e);
         shard->is_replaying = false;
         shard->access = access;
         shard_request_fini(shard, &replayed.request);
@@ -100,7 +101,8 @@ static int take_record(struct shard *shard, uint8_t *bytes, const struct record 
                        struct embd__error *e)
 {
     struct embd__error own = {.status = EMBD_OK};
-    recovery_replay(shard, bytes, record, &own);
+    bool is_partly_done;
+    recovery_replay(shard, bytes, record, &is_partly_done, &own);
     if (own.status == EMBD_OK || own.status == EMBD_FULL || own.status == EMBD_GAP ||
         own.status == EMBD_FORGOTTEN)
         return EMBD_OK;
@@ -152,7 +154,8 @@ static int replay_until(struct shard *shard, uint64_t until_ns, bool *is_over_ou
         *is_over_out = bytes == NULL;
         if (bytes != NULL && !journal_reading_is_in_base(shard->reading))
             known_meet(shard, record.position, record.chain);
-        if (bytes != NULL && take_record(shard, bytes, &record, e) != EMBD_OK)
+        if (bytes != NULL && !journal_reading_is_withdrawn(shard->reading, &record) &&
+            take_record(shard, bytes, &record, e) != EMBD_OK)
             return e->status;
     } while (!*is_over_out && clock_ns() < until_ns);
     return *is_over_out ? finish(shard, e) : EMBD_OK;

@@ -23,8 +23,9 @@ void recovery_tell(const struct call *call, char text[RECOVERY_TEXT_BYTES]);
 void recovery_progress(const struct shard *shard, uint64_t *done_bytes_out,
                        uint64_t *total_bytes_out);
 
-/* EMBD_OK: the record was handled, if only to be refused as it was then. */
+/* EMBD_OK: the record was handled, if only to be refused as it was then. *is_partly_done_out: it failed after parts
+ * of it were applied. */
 int recovery_replay(struct shard *shard, uint8_t *bytes, const struct record *record,
-                    struct embd__error *e);
+                    bool *is_partly_done_out, struct embd__error *e);
 
 #endif

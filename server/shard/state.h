@@ -131,8 +131,10 @@ void call_answer(struct shard *shard, struct request *request, const struct embd
 /* Tries the parked requests again, first come, first served. */
 void dispatch_parked(struct shard *shard);
 
-/* Handles a request that was handled before: nothing is asked of whom it comes from. */
-void dispatch_replay(struct shard *shard, struct request *request, struct embd__error *e);
+/* Handles a request that was handled before: nothing is asked of whom it comes from. *is_partly_done_out is set where
+ * it fails after parts of it were applied. */
+void dispatch_replay(struct shard *shard, struct request *request, bool *is_partly_done_out,
+                     struct embd__error *e);
 
 /* Whether the pull in `call` would create rows. Leaves call->reader used up. */
 bool pull_creates(struct call *call);

@@ -3,6 +3,7 @@
 #ifndef EMBD_SHARD_WORK_H
 #define EMBD_SHARD_WORK_H
 
+#include "record.h"
 #include "shard.h"
 #include "tables.h"
 
@@ -37,7 +38,8 @@ struct shard_work {
 
     struct push_writer writer; /* of a push; sequence 0: none */
     struct writers *noted;     /* where it counts as applied; NULL: nowhere */
-    bool is_recorded;          /* it is in the journal */
+    bool is_recorded;          /* it is in the journal, */
+    struct record_id record;   /* as this one */
 
     /* The store calls of a request, one after the other. */
     bool (*next_call)(struct shard_work *work); /* makes the next one; false: there is none */

@@ -171,6 +171,33 @@ static void a_table_of_another_name_is_refused(void **state)
     fake_server_stop(&server);
 }
 
+/* Whether it was applied nobody knows. */
+static void push_to_silence(bool own_thread)
+{
+    static const float grads[N_KEYS * FAKE_DIM] = {1};
+    struct fake_server server;
+    fake_server_start(&server);
+    embd_client *client = connect_to(server.address, 300, own_thread);
+    embd_part part = {.table = open_table(client, "t"), .n_keys = N_KEYS, .keys = some_keys,
+                      .values = (void *)(uintptr_t)grads, .raw = true};
+    embd_pusher pusher;
+    assert_int_equal(embd_pusher_new(&pusher), EMBD_OK);
+    embd_call_options numbered = {.pusher = &pusher, .sequence = 1};
+    server.manner = FAKE_SILENT;
+    assert_int_equal(embd_push(client, &part, 1, &numbered), EMBD_UNKNOWN);
+    assert_non_null(strstr(embd_last_error(client), server.address));
+    assert_non_null(strstr(embd_last_error(client), "may or may not have been applied"));
+    embd_close(client);
+    fake_server_stop(&server);
+}
+
+static void a_numbered_push_that_is_not_answered_is_unknown(void **state)
+{
+    (void)state;
+    push_to_silence(false);
+    push_to_silence(true);
+}
+
 /* The request does not fit into the socket's buffers: it is half sent when the deadline passes. */
 static void a_server_that_stops_reading_ends_in_the_deadline(void **state)
 {
@@ -510,6 +537,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_answer_harms_the_client_with_a_thread_of_its_own),
         cmocka_unit_test(connecting_refuses_what_is_no_server_of_this_version),
         cmocka_unit_test(a_table_of_another_name_is_refused),
+        cmocka_unit_test(a_numbered_push_that_is_not_answered_is_unknown),
         cmocka_unit_test(a_server_that_stops_reading_ends_in_the_deadline),
         cmocka_unit_test(closing_abandons_calls_in_flight),
         cmocka_unit_test(addresses_are_checked_and_the_first_that_answers_is_taken),

@@ -1,7 +1,7 @@
 /* test_memory_shard.c - each piece of memory that a shard asks for is refused once: while it opens,
  * and while it answers each request. The answer is then an error, or there is none and net closes
- * the connection; the tables are as before, all of them and to the last bit; and the same request
- * works with memory. */
+ * the connection; the tables are as before, all of them and to the last bit, and again so when the shard
+ * starts on its journal, with memory; and the same request works with memory. */
 #include "server/rig.h"
 
 #include <string.h>
@@ -39,13 +39,13 @@ void __wrap_shard_handle(struct shard *shard, struct request *request)
     n_refused += was_refused;
 }
 
-static embd_schema small_schema(const char *name)
+static embd_schema small_schema(const char *name, embd_durability durability)
 {
     embd_schema schema;
     embd_schema_init(&schema);
     strcpy(schema.name, name);
     schema.dim = DIM;
-    schema.durability = EMBD_SNAPSHOT; /* a journaled push that finds no memory ends the process */
+    schema.durability = durability;
     schema.admit_after = 2;
     embd_optimizer_init(&schema.optimizer, EMBD_ADAGRAD, 0.1f);
     return schema;
@@ -90,7 +90,7 @@ static struct exchange *erase_few(struct rig *rig)
 static struct exchange *create_other(struct rig *rig)
 {
     struct exchange *x = ask(rig, &rig->data, METHOD_TABLE_CREATE);
-    embd_schema schema = small_schema("other");
+    embd_schema schema = small_schema("other", EMBD_SNAPSHOT);
     uint64_t sizes[3] = {7, 8, 9};
     schema.slots = 3;
     schema.slot_sizes = sizes;
@@ -207,42 +207,60 @@ static void refuse_each(struct rig *rig, struct exchange *(*request)(struct rig 
     image_fini(&before);
 }
 
+static void each_request_is_refused_memory(struct rig *rig)
+{
+    refuse_each(rig, push_few, true);
+    refuse_each(rig, push_few, true);
+    refuse_each(rig, push_many, true);
+    refuse_each(rig, push_many, true);
+    refuse_each(rig, pull_many, false);
+    refuse_each(rig, erase_few, true);
+    refuse_each(rig, create_other, false);
+    refuse_each(rig, list_tables, false);
+    refuse_each(rig, ask_stats, false);
+    refuse_each(rig, snapshot_begin_again, false);
+    refuse_each(rig, snapshot_abort, false);
+}
+
 static void each_request_survives_each_refusal(void **state)
 {
-    struct rig rig;
+    static const embd_durability durabilities[] = {EMBD_SNAPSHOT, EMBD_DURABLE};
     struct embd__error e = {.status = EMBD_OK};
-    char dir[64];
-    embd_schema schema = small_schema("items");
+    const struct store_ops *host = store_find("host", &e);
     (void)state;
-    scratch_new(dir);
-    rig_open(&rig, store_find("host", &e), 0, 1, dir);
-    create_table(&rig, &schema);
     for (uint32_t i = 0; i < MANY; i++)
         keys[i] = i % 7 == 0 ? i : i * 0x9e3779b97f4a7c15;
     for (uint32_t i = 0; i < MANY * DIM; i++)
         grads[i] = (float)(i % 11);
-    refuse_each(&rig, push_few, true);
-    refuse_each(&rig, push_few, true);
-    refuse_each(&rig, push_many, true);
-    refuse_each(&rig, push_many, true);
-    refuse_each(&rig, pull_many, false);
-    refuse_each(&rig, erase_few, true);
-    refuse_each(&rig, create_other, false);
-    refuse_each(&rig, list_tables, false);
-    refuse_each(&rig, ask_stats, false);
-    refuse_each(&rig, snapshot_begin_again, false);
-    refuse_each(&rig, snapshot_abort, false);
-    assert_true(n_refused > 20);
-    print_message("%u refusals\n", n_refused);
-    rig_close(&rig);
-    scratch_remove(dir);
+    for (int i = 0; i < 2; i++) {
+        struct rig rig;
+        struct image image;
+        char dir[64];
+        embd_schema schema = small_schema("items", durabilities[i]);
+        scratch_new(dir);
+        rig_open(&rig, host, 0, 1, dir);
+        create_table(&rig, &schema);
+        n_refused = 0;
+        each_request_is_refused_memory(&rig);
+        assert_true(n_refused > 20);
+        print_message("%u refusals\n", n_refused);
+        image_take(&rig, "items", &image);
+        rig_close(&rig);
+        if (durabilities[i] == EMBD_DURABLE) {
+            rig_open(&rig, host, 0, 1, dir);
+            image_check(&rig, "items", &image);
+            rig_close(&rig);
+        }
+        image_fini(&image);
+        scratch_remove(dir);
+    }
 }
 
 static void a_scan_under_a_hold_survives_each_refusal(void **state)
 {
     struct rig rig;
     struct embd__error e = {.status = EMBD_OK};
-    embd_schema schema = small_schema("items");
+    embd_schema schema = small_schema("items", EMBD_SNAPSHOT);
     (void)state;
     rig_open(&rig, store_find("host", &e), 0, 1, NULL);
     create_table(&rig, &schema);

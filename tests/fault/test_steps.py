@@ -301,6 +301,24 @@ class Steps(unittest.TestCase):
             self.each(run, check)
         self.assertGreater(self.n_based, self.n_points // 2)
 
+    def test_a_failed_sync_ends_the_process(self):
+        """Of the first segment, and of the groups of pushes; nothing is acknowledged then. No base is made meanwhile."""
+        for number in range(1, 4):
+            data = self.path(f"data-{number}")
+            os.mkdir(data)
+            self.clients, self.n_refused = oracle.Clients(2, 1, "durable"), 0
+            with failpoints.environment(failpoints.variables(data, f"journal.sync:eio:{number}")):
+                server = Embd("--data-dir", data, "--journal-limit", "0", shards=2)
+            self.addCleanup(server.kill)
+            self.push_dozens(server)
+            self.assertEqual(server.wait(), JOURNAL_EXIT)
+            self.assertLess(sum(self.clients.acked.values()), 4)
+            server = Embd("--data-dir", data, shards=2)
+            self.addCleanup(server.kill)
+            for place in self.clients.keys:
+                self.clients.check(server, place)
+            server.kill()
+
 
 if __name__ == "__main__":
     unittest.main()
