@@ -127,16 +127,12 @@ static void on_signal(uv_signal_t *handle, int number)
 }
 
 /* Certificates and tokens are read again; where one cannot be, those before stay. */
-static void on_hangup(uv_signal_t *handle, int number)
+static void read_keys_again(struct process *p)
 {
-    struct process *p = handle->data;
     struct embd__error e = {0};
     struct keys next;
-    (void)number;
-    notify_reloading();
     if (keys_open(&p->config.key_files, &next, &e) != EMBD_OK) {
         log_event(LOG_ERROR, "keys_not_reloaded", "why=\"%s\"", e.text);
-        notify_send("READY=1");
         return;
     }
     for (uint32_t i = 0; i < p->n_started; i++)
@@ -146,7 +142,18 @@ static void on_hangup(uv_signal_t *handle, int number)
     p->keys = next;
     log_event(LOG_INFO, "keys_reloaded", "tls=%s tokens=%u", next.tls != NULL ? "yes" : "no",
               next.access != NULL ? access_count(next.access) : 0);
-    notify_send("READY=1");
+}
+
+/* While shards load the service manager is told nothing: it would be told that the process is ready. */
+static void on_hangup(uv_signal_t *handle, int number)
+{
+    struct process *p = handle->data;
+    (void)number;
+    if (p->is_ready)
+        notify_reloading();
+    read_keys_again(p);
+    if (p->is_ready)
+        notify_send("READY=1");
 }
 
 /* ---- the loop ---- */

@@ -3,10 +3,13 @@ is of pushes that pass over the whole table, so that a few bytes of it take long
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import tempfile
 import time
 import unittest
+import unittest.mock
 import urllib.error
 import urllib.request
 
@@ -123,6 +126,25 @@ class Loading(unittest.TestCase):
         print(f"ended after {time.monotonic() - began:.2f} s")
         with Embd("--data-dir", self.data, ready_s=120) as server:
             self.check(server)
+
+    def test_keys_read_again_meanwhile_do_not_make_it_ready(self):
+        folder = tempfile.mkdtemp(prefix="embd-notify-")
+        self.addCleanup(shutil.rmtree, folder)
+        path = os.path.join(folder, "notify")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(path)
+            manager.settimeout(120)
+            with unittest.mock.patch.dict(os.environ, {"NOTIFY_SOCKET": path}):
+                server = self.start()
+            with server, wire.connect(server) as peer:
+                self.until_begun(peer)
+                server.process.send_signal(signal.SIGHUP)
+                server.wait_log("keys_reloaded")
+                said = ""
+                while not said or said.startswith("EXTEND_TIMEOUT"):
+                    said = manager.recv(200).decode()
+                self.assertEqual(said, "READY=1")
+                self.assertEqual(peer.call("stats", {})[0]["stats"]["loading"], 0)
 
     def test_damage_ends_it_with_a_sentence_unless_it_is_accepted(self):
         name = os.path.join(self.data, "journal.0.00000001")
