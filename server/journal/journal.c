@@ -81,7 +81,8 @@ static void sync_file(struct journal *journal)
     journal->is_dirty = false;
 }
 
-/* 0 or errno: then the new file is removed and the segment before goes on. */
+/* 0 or errno: then the new file is removed and the segment before goes on. That one is on disk before there is another
+ * one: only the tail of the last may be torn. */
 static int begin_segment(struct journal *journal)
 {
     char name[64];
@@ -91,6 +92,8 @@ static int begin_segment(struct journal *journal)
                                     journal->position, journal->chain, 0};
     journal_file_name(name, journal->config.shard, number);
     segment_header_write(bytes, &header);
+    if (journal->file.fd >= 0)
+        sync_file(journal);
     int fd = below_open(journal->config.data_dir, name, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0)
         return errno;
@@ -104,8 +107,6 @@ static int begin_segment(struct journal *journal)
     }
     if (fsync(fd) != 0 || fsync(journal->config.data_dir) != 0)
         end_process(journal, "fsync of the next segment");
-    if (journal->file.fd >= 0)
-        sync_file(journal);
     recordfile_close(&journal->file);
     journal->file.fd = fd;
     journal->segment = number;

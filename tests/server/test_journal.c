@@ -1,10 +1,14 @@
 /* test_journal.c - a shard that starts on the journal of another has the same tables, whatever
  * changed them; a journal that has grown long begins anew; what cannot be kept is refused. */
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base.h"
@@ -14,6 +18,56 @@
 #include "state.h"
 
 #define N_PUSHES 4
+
+/* The linker hands these to this file. */
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+
+static const char *closed_to_us; /* name of what may not be opened */
+static int n_refused;
+
+long __wrap_syscall(long number, ...)
+{
+    long a[4];
+    va_list args;
+    va_start(args, number);
+    for (int i = 0; i < 4; i++)
+        a[i] = va_arg(args, long);
+    va_end(args);
+    if (number == SYS_openat2 && closed_to_us != NULL &&
+        strcmp((const char *)(uintptr_t)a[1], closed_to_us) == 0) {
+        n_refused++;
+        errno = EACCES;
+        return -1;
+    }
+    return __real_syscall(number, a[0], a[1], a[2], a[3]);
+}
+
+static char syncs[64]; /* those there were: 'f' an fsync, 'd' an fdatasync */
+
+static void note_sync(char kind)
+{
+    size_t n = strlen(syncs);
+    if (n + 1 < sizeof syncs)
+        syncs[n] = kind;
+}
+
+int __wrap_fsync(int fd)
+{
+    note_sync('f');
+    return __real_fsync(fd);
+}
+
+int __wrap_fdatasync(int fd)
+{
+    note_sync('d');
+    return __real_fdatasync(fd);
+}
 
 static void all_changes_are_replayed_to_the_same_bits(void **state)
 {
@@ -453,6 +507,55 @@ static void a_journal_stays_within_its_limit_and_what_the_tables_have(void **sta
     scratch_remove(j.dir);
 }
 
+/* Else a power cut leaves a torn tail before another segment, which is damage. */
+static void a_segment_is_on_disk_before_there_is_another_one(void **state)
+{
+    (void)state;
+    struct journaled j;
+    embd_schema schema = kept_schema("a", EMBD_BUFFERED);
+    int n_begun = 0;
+    scratch_new(j.dir);
+    rig_open_limited(&j.rig, j.dir, 4096);
+    create_table(&j.rig, &schema);
+    for (int i = 0; i < 200; i++) {
+        memset(syncs, 0, sizeof syncs);
+        push_batch(&j.rig, &schema);
+        size_t n = strlen(syncs);
+        if (n == 0)
+            continue;
+        if (n < 3 || strcmp(syncs + n - 3, "dff") != 0) /* the old one; the new one, its name */
+            fail_msg("syncs in the order '%s'", syncs);
+        n_begun++;
+    }
+    assert_true(n_begun > 2);
+    journaled_end(&j);
+}
+
+/* Of snapshots a start only wants to know since which there may be increments. */
+static void a_directory_that_may_not_be_read_does_not_keep_a_shard_from_starting(void **state)
+{
+    (void)state;
+    struct journaled j;
+    struct image a;
+    char path[80];
+    embd_schema schema = kept_schema("a", EMBD_DURABLE);
+    journaled_new(&j);
+    create_table(&j.rig, &schema);
+    push_two(&j.rig, "a", 1);
+    image_take(&j.rig, "a", &a);
+    journaled_stop(&j);
+    snprintf(path, sizeof path, "%s/backup", j.dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    closed_to_us = "backup";
+    journaled_start(&j);
+    closed_to_us = NULL;
+    if (n_refused == 0)
+        skip(); /* a kernel without openat2 */
+    image_check(&j.rig, "a", &a);
+    image_fini(&a);
+    journaled_end(&j);
+}
+
 static void nobody(void *arg)
 {
     (void)arg;
@@ -536,6 +639,8 @@ int main(void)
         cmocka_unit_test(a_journal_that_has_grown_long_begins_anew_and_holds_the_same),
         cmocka_unit_test(a_base_that_is_not_as_it_was_written_is_refused),
         cmocka_unit_test(a_journal_stays_within_its_limit_and_what_the_tables_have),
+        cmocka_unit_test(a_segment_is_on_disk_before_there_is_another_one),
+        cmocka_unit_test(a_directory_that_may_not_be_read_does_not_keep_a_shard_from_starting),
         cmocka_unit_test(a_base_is_written_beside_pushes_or_they_wait_for_it),
         cmocka_unit_test(a_server_without_a_data_directory_refuses_by_name),
     };

@@ -3,13 +3,11 @@
  * A snapshot says of each shard how many records its journal had at the cut, and the checksum of the last one, which is
  * chained to all before it (SHARD.writers). So where a replay comes to that very record, the tables are those of the
  * cut, and the records behind it make what has changed since. A journal that has begun anew since then never comes
- * there, and neither does another one: such a cut stays unknown. */
+ * there, and neither does another one: such a cut stays unknown, and so does one whose snapshot cannot be read. */
 #include "known.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "below.h"
@@ -25,9 +23,8 @@ struct known {
     uint32_t n;
 };
 
-/* The file's header into `bytes`; false: it is not there, or there is less of it, or an error. */
-static bool read_bytes(int dir, uint32_t shard, uint8_t bytes[WRITERSFILE_HEADER_BYTES],
-                       struct embd__error *e)
+/* The file's header into `bytes`; false: it is not there, or there is less of it, or it cannot be read. */
+static bool read_bytes(int dir, uint32_t shard, uint8_t bytes[WRITERSFILE_HEADER_BYTES])
 {
     char file[WRITERSFILE_NAME];
     embd__writersfile_name(file, shard);
@@ -35,22 +32,19 @@ static bool read_bytes(int dir, uint32_t shard, uint8_t bytes[WRITERSFILE_HEADER
     if (fd < 0)
         return false;
     ssize_t n = pread(fd, bytes, WRITERSFILE_HEADER_BYTES, 0);
-    if (n < 0)
-        embd__error_set(e, EMBD_IO, "snapshot '%s': cannot read: %s", file, strerror(errno));
     close(fd);
     return n == (ssize_t)WRITERSFILE_HEADER_BYTES;
 }
 
 /* False: this shard has no part of the snapshot that is of use here. */
-static bool read_header(const struct shard *shard, const char *name, struct writersfile *out,
-                        struct embd__error *e)
+static bool read_header(const struct shard *shard, const char *name, struct writersfile *out)
 {
     uint8_t bytes[WRITERSFILE_HEADER_BYTES];
     struct embd__error ignored = {.status = EMBD_OK};
     int dir = below_open(shard->data_dir, name, O_RDONLY | O_DIRECTORY, 0);
     if (dir < 0)
         return false;
-    bool is_read = read_bytes(dir, shard->config.index, bytes, e);
+    bool is_read = read_bytes(dir, shard->config.index, bytes);
     close(dir);
     return is_read &&
            embd__writersfile_read_header(bytes, sizeof bytes, out, &ignored) == EMBD_OK &&
@@ -59,14 +53,14 @@ static bool read_header(const struct shard *shard, const char *name, struct writ
 
 int known_open(struct shard *shard, struct embd__error *e)
 {
-    struct snapshot_list all = {.list = NULL};
+    struct snapshot_list all = {.passes_over = true};
     struct known *known = shard->known = calloc(1, sizeof *known);
     if (known == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a list of snapshots");
     snapshot_list(shard->data_dir, &all, e);
     for (uint32_t i = 0; i < all.n && known->n < KNOWN_MAX && e->status == EMBD_OK; i++) {
         struct writersfile head;
-        if (all.list[i].id != 0 && read_header(shard, all.list[i].name, &head, e))
+        if (all.list[i].id != 0 && read_header(shard, all.list[i].name, &head))
             known->cuts[known->n++] =
                 (struct known_cut){all.list[i].id, head.position, head.chain};
     }

@@ -101,12 +101,24 @@ static bool read_snapshot(int data_dir, const char *name, struct manifest *out,
     return false;
 }
 
+static bool passes_over(const struct snapshot_list *list, const struct embd__error *e)
+{
+    if (!list->passes_over || e->status != EMBD_IO)
+        return false;
+    fprintf(stderr, "embd: %s; it is passed over\n", e->text);
+    return true;
+}
+
 static int add(struct snapshot_list *kept, int data_dir, const char *name, struct embd__error *e)
 {
     struct manifest manifest;
     struct timespec when;
-    if (!read_snapshot(data_dir, name, &manifest, &when, e))
+    struct embd__error own = {.status = EMBD_OK};
+    if (!read_snapshot(data_dir, name, &manifest, &when, &own)) {
+        if (own.status != EMBD_OK && !passes_over(kept, &own))
+            *e = own;
         return e->status;
+    }
     struct snapshot_kept found = {.when = when, .id = manifest.id, .base = manifest.base};
     embd__manifest_fini(&manifest);
     strcpy(found.name, name); /* its form, and so its length, was checked */
