@@ -492,6 +492,40 @@ static void a_cut_of_what_changed_has_no_other_rows(void **state)
     pair_close(&pair);
 }
 
+/* A cut that nothing is noted since has no set of its own: what goes while it is read is not in it. */
+static void a_cut_of_what_changed_has_no_key_that_goes_while_it_is_read(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct embd__error e = {0};
+    struct store_cut first = {.id = 1}, second = {.since = 1};
+    embd_schema schema;
+    uint64_t keys[100];
+    embd_schema_init(&schema);
+    strcpy(schema.name, "few");
+    schema.dim = 2;
+    pair_open(&pair, store_name, &schema, 12);
+    for (uint32_t i = 0; i < 100; i++)
+        keys[i] = i;
+    push_some(&pair, keys, 100);
+    assert_int_equal(pair.ops->freeze(pair.store, &first, &e), EMBD_OK);
+    pair.ops->thaw(pair.store);
+    struct store_erase before = {.in = {.n_keys = 2, .n_rows = 2, .keys = keys}},
+                       meanwhile = {.in = {.n_keys = 3, .n_rows = 3, .keys = keys + 50}};
+    assert_int_equal(pair.ops->erase(pair.store, &before, &e), EMBD_OK);
+    assert_int_equal(pair.ops->freeze(pair.store, &second, &e), EMBD_OK);
+    assert_false(second.has_all);
+    if (!pair.ops->cut_is_still)
+        assert_int_equal(pair.ops->erase(pair.store, &meanwhile, &e), EMBD_OK);
+    struct image read = image_new(&pair);
+    while (!scan_some(&pair, 100, &read))
+        ;
+    pair.ops->thaw(pair.store);
+    assert_int_equal(read.n, 2);
+    free(read.records);
+    pair_close(&pair);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -506,6 +540,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_store_closes_in_the_middle_of_a_cut),
         cmocka_unit_test(a_cut_of_what_changed_makes_the_table_of_an_earlier_one),
         cmocka_unit_test(a_cut_of_what_changed_has_no_other_rows),
+        cmocka_unit_test(a_cut_of_what_changed_has_no_key_that_goes_while_it_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

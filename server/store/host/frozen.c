@@ -155,6 +155,7 @@ static void leave_out(struct store *store, struct store_cut *cut)
         changes_unmark(changes, first, &f->done, f->n_rows);
         f->first_set = first;
         f->end_set = changes->n;
+        f->gone_end = changes->sets[changes->n - 1].gone.n;
     }
     if (cut->id != 0)
         changes_begin(store, cut->id);
@@ -205,7 +206,8 @@ static void read_gone(struct store *store, uint32_t max_rows, struct store_scan 
     struct frozen *f = &store->frozen;
     for (; f->first_set < f->end_set; f->first_set++, f->gone_at = 0) {
         const struct gone *gone = &store->changes.sets[f->first_set].gone;
-        for (; f->gone_at < gone->n; f->gone_at++) {
+        uint64_t end = f->first_set + 1 == f->end_set ? f->gone_end : gone->n;
+        for (; f->gone_at < end; f->gone_at++) {
             if (!has_room(out, max_rows))
                 return;
             host_copy_candidate(store, gone->keys[f->gone_at].key, gone->keys[f->gone_at].slot, 0,

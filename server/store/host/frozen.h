@@ -34,6 +34,7 @@ struct frozen {
     bool is_on;
     uint32_t first_set, end_set; /* of the store's changes: whose gone keys are in the cut */
     uint64_t gone_at;            /* read of first_set's */
+    uint64_t gone_end;           /* of the last set, which may grow: as many as it had */
     bool is_broken;    /* there was no memory for a copy */
     uint64_t n_rows;   /* numbers of rows there were */
     struct marks done; /* of them: read, copied, or not in the cut */
