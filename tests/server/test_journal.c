@@ -48,7 +48,7 @@ long __wrap_syscall(long number, ...)
     return __real_syscall(number, a[0], a[1], a[2], a[3]);
 }
 
-static char syncs[64]; /* those there were: 'f' an fsync, 'd' an fdatasync */
+static _Thread_local char syncs[64]; /* those of this thread: 'f' an fsync, 'd' an fdatasync */
 
 static void note_sync(char kind)
 {
