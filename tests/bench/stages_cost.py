@@ -23,9 +23,9 @@ import wire  # noqa: E402
 
 # file, what stands there once, what stands there without stages
 WITHOUT = [
-    ("shard/stages.h", "    times->weight = bytes >=", "    times->weight = 0;\n    return false;\n    times->weight = bytes >="),
-    ("shard/stages.c", "    if (times->method < 0)\n        return;\n", "    return;\n"),
-    ("shard/stages.c", "    if (now_ns - stages->turned_ns < STAGES_WINDOW_NS)\n        return;\n", "    return;\n"),
+    ("shard/figures/stages.h", "    times->weight = bytes >=", "    times->weight = 0;\n    return false;\n    times->weight = bytes >="),
+    ("shard/figures/stages.c", "    if (times->method < 0)\n        return;\n", "    return;\n"),
+    ("shard/figures/stages.c", "    if (now_ns - stages->turned_ns < STAGES_WINDOW_NS)\n        return;\n", "    return;\n"),
     ("net/connection.c", "    uint64_t now_ns = uv_hrtime();\n    while ((x = outlet_next_sent(",
      "    uint64_t now_ns = 0;\n    while ((x = outlet_next_sent("),
 ]
@@ -39,16 +39,24 @@ def build(tree, folder):
     return os.path.join(folder, "bin", "embd")
 
 
+def without():
+    """Files of the server, and what is in them without stages."""
+    texts = {}
+    for name, there, instead in WITHOUT:
+        if name not in texts:
+            with open(os.path.join(TREE, "server", name), encoding="utf-8") as file:
+                texts[name] = file.read()
+        assert texts[name].count(there) == 1, f"{name}: what is to be taken out does not stand there once: {there!r}"
+        texts[name] = texts[name].replace(there, instead)
+    return texts
+
+
 def copy_without(folder):
     """A copy of the tree without stages."""
     shutil.copytree(TREE, folder, ignore=shutil.ignore_patterns("build", "__pycache__", ".git"), dirs_exist_ok=True)
-    for name, there, instead in WITHOUT:
-        path = os.path.join(folder, "server", name)
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-        assert text.count(there) == 1, f"{name}: what is to be taken out does not stand there once: {there!r}"
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text.replace(there, instead))
+    for name, text in without().items():
+        with open(os.path.join(folder, "server", name), "w", encoding="utf-8") as file:
+            file.write(text)
 
 
 def processor_ns(server):
