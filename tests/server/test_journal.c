@@ -112,6 +112,82 @@ static void all_changes_are_replayed_to_the_same_bits(void **state)
     scratch_remove(j.dir);
 }
 
+/* ---- a store that finds no memory when the record is written ---- */
+
+static bool has_no_memory;
+
+static void scarce_push(struct store *store, struct store_push *push, struct store_done *done)
+{
+    if (!has_no_memory)
+        store_host.push(store, push, done);
+    else
+        done->fn(done, embd__error_set(&done->error, EMBD_NO_MEMORY, "no memory for a push"));
+}
+
+static int scarce_erase(struct store *store, struct store_erase *erase, struct embd__error *e)
+{
+    return has_no_memory ? embd__error_set(e, EMBD_NO_MEMORY, "no memory for an erase")
+                         : store_host.erase(store, erase, e);
+}
+
+static int scarce_load(struct store *store, const struct row_block *block, struct embd__error *e)
+{
+    return has_no_memory ? embd__error_set(e, EMBD_NO_MEMORY, "no memory for a load")
+                         : store_host.load(store, block, e);
+}
+
+static struct exchange *ask_change(struct rig *rig, int which, const embd_schema *schema)
+{
+    static const uint64_t keys[] = {1, 2};
+    static const float values[16] = {1, 2, 3, 4};
+    struct part part = part_of(schema->name, keys, 2, values);
+    if (which < 2)
+        return ask_parts(rig, which == 0 ? METHOD_PUSH : METHOD_ERASE, &part, 1);
+    const struct row_block block = {.n_rows = 2, .keys = keys, .rows = values, .states = values};
+    struct exchange *x = ask(rig, &rig->admin, METHOD_LOAD);
+    embd__msg_map(&x->out, 3);
+    embd__msg_field_str(&x->out, "table", schema->name);
+    embd__msg_field_uint(&x->out, "rows", 2);
+    embd__msg_field_uint(&x->out, "candidates", 0);
+    embd__row_block_write(&x->out, schema, &block);
+    return x;
+}
+
+static void what_found_no_memory_is_not_replayed(void **state)
+{
+    static const char *const names[] = {"no memory for a push", "no memory for an erase",
+                                        "no memory for a load"};
+    struct store_ops scarce = store_host;
+    (void)state;
+    scarce.push = scarce_push;
+    scarce.erase = scarce_erase;
+    scarce.load = scarce_load;
+    for (int which = 0; which < 3; which++) {
+        struct rig rig;
+        struct image image;
+        char dir[64];
+        embd_schema schema = kept_schema("a", EMBD_DURABLE);
+        scratch_new(dir);
+        rig_open(&rig, &scarce, 0, 1, dir);
+        create_table(&rig, &schema);
+        push_two(&rig, "a", 0.5f);
+        image_take(&rig, "a", &image);
+        has_no_memory = true;
+        ask_error(ask_change(&rig, which, &schema), EMBD_NO_MEMORY, names[which], NULL);
+        has_no_memory = false;
+        image_check(&rig, "a", &image);
+        rig_close(&rig);
+        rig_open(&rig, &scarce, 0, 1, dir);
+        image_check(&rig, "a", &image);
+        struct exchange *x = ask_change(&rig, which, &schema);
+        ask_ok(x);
+        ask_free(x);
+        rig_close(&rig);
+        image_fini(&image);
+        scratch_remove(dir);
+    }
+}
+
 static void a_replay_evicts_and_admits_as_the_first_time(void **state)
 {
     (void)state;
@@ -632,6 +708,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_changes_are_replayed_to_the_same_bits),
         cmocka_unit_test(a_replay_evicts_and_admits_as_the_first_time),
+        cmocka_unit_test(what_found_no_memory_is_not_replayed),
         cmocka_unit_test(kept_and_unkept_tables_do_not_change_in_one_request),
         cmocka_unit_test(a_step_of_a_round_is_journaled_and_replayed_to_the_same_bits),
         cmocka_unit_test(a_table_is_durable_by_default_where_there_is_a_journal),
