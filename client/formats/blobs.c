@@ -14,7 +14,6 @@
 #include "admin.h"
 #include "blobs.h"
 #include "client.h"
-#include "plainfile.h"
 
 /* ---- sending ---- */
 
@@ -88,14 +87,6 @@ int embd__blob_send(embd_client *client, const char *name, const embd_blob *blob
 }
 
 /* ---- reading ---- */
-
-void *embd__blob_read(const struct dump_share *share, const struct manifest_blob *blob,
-                      struct embd__error *e)
-{
-    char name[MANIFEST_BLOB_FILE];
-    embd__manifest_blob_file(name, blob->name);
-    return embd__plain_load(share->path, name, blob->bytes, blob->xxh3, e);
-}
 
 static int tell(int status, const struct embd__error *e, char *why_out, size_t why_bytes)
 {

@@ -12,9 +12,4 @@ int embd__blobs_check(const embd_blob *blobs, uint32_t n, struct embd__error *e)
  * the cause. */
 int embd__blob_send(embd_client *client, const char *name, const embd_blob *blob);
 
-/* Reads and checks one, malloc'd with a zero byte behind it. NULL: the error names the file and
- * what is wrong. */
-void *embd__blob_read(const struct dump_share *share, const struct manifest_blob *blob,
-                      struct embd__error *e);
-
 #endif

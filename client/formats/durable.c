@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "durable.h"
+#include "plainfile.h"
 
 /* Bytes after which the kernel is asked to begin writing them out, so that the final fsync waits
  * for little. */
@@ -24,18 +25,6 @@
 static int fail(struct embd__error *e, const char *path, const char *what)
 {
     return embd__error_set(e, EMBD_IO, "%s: %s: %s", path, what, strerror(errno));
-}
-
-char *embd__durable_path(const char *directory, const char *name, struct embd__error *e)
-{
-    size_t bytes = strlen(directory) + strlen(name) + 2;
-    char *path = malloc(bytes);
-    if (!path) {
-        embd__error_set(e, EMBD_NO_MEMORY, "no memory for the path of %s", name);
-        return NULL;
-    }
-    snprintf(path, bytes, "%s/%s", directory, name);
-    return path;
 }
 
 /* ---- files ---- */
@@ -56,7 +45,7 @@ int embd__durable_create_plain(struct durable_file *file, const char *directory,
                                struct embd__error *e)
 {
     *file = (struct durable_file){.fd = -1};
-    file->path = embd__durable_path(directory, name, e);
+    file->path = embd__plain_path(directory, name, e);
     if (!file->path)
         return e->status;
     file->fd = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -231,7 +220,7 @@ int embd__durable_publish(const char *staged, const char *target, struct embd__e
 int embd__durable_publish_file(const char *staged, const char *name, const char *target,
                                struct embd__error *e)
 {
-    char *from = embd__durable_path(staged, name, e);
+    char *from = embd__plain_path(staged, name, e);
     if (from && rename_new(from, target)) {
         if (errno == EEXIST)
             embd__error_set(e, EMBD_EXISTS, "%s exists; remove it first", target);

@@ -41,9 +41,6 @@ int embd__durable_finish(struct durable_file *file, struct embd__error *e);
 /* Frees, closing what is open. Zero is allowed. */
 void embd__durable_fini(struct durable_file *file);
 
-/* `directory`/`name`, malloc'd; NULL: out of memory, and the error is set. */
-char *embd__durable_path(const char *directory, const char *name, struct embd__error *e);
-
 /* Makes the directory that embd__durable_publish will rename to `target`: "TARGET.tmp-PID",
  * malloc'd. EMBD_EXISTS: `target` is there already. */
 int embd__durable_stage(const char *target, char **staged_out, struct embd__error *e);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "dtype.h"
-#include "durable.h"
+#include "plainfile.h"
 #include "hugectr.h"
 #include "partread.h"
 #include "dumpdir.h"
@@ -143,7 +143,7 @@ static int show_folder(const struct inspection *n, const struct hugectr_folder *
 
 static int has_file(const char *directory, const char *name, struct embd__error *e)
 {
-    char *path = embd__durable_path(directory, name, e);
+    char *path = embd__plain_path(directory, name, e);
     bool has = path && access(path, F_OK) == 0;
     free(path);
     return has;

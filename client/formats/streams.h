@@ -1,12 +1,9 @@
-/* streams.h - the writers' streams that a snapshot has, checked and put back. */
+/* streams.h - the writers' streams that a snapshot has, put back. */
 #ifndef EMBD_FORMATS_STREAMS_H
 #define EMBD_FORMATS_STREAMS_H
 
 #include "dumpdir.h"
 #include "request.h"
-
-/* Reads and checks the files of one share. EMBD_CORRUPT, EMBD_IO, EMBD_NO_MEMORY naming the file. */
-int embd__streams_verify(const struct dump_share *share, struct embd__error *e);
 
 /* Of tables that are not journaled, and of those that are. */
 enum { STREAMS_OTHER = 1, STREAMS_JOURNALED = 2 };

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "durable.h"
+#include "plainfile.h"
 
 #define CHUNK_BYTES    (1u << 20)
 #define PREFETCH_BYTES 512u
@@ -16,7 +16,7 @@
 int embd__spool_open(struct spool *spool, const char *folder, size_t record_bytes,
                      struct embd__error *e)
 {
-    char *path = embd__durable_path(folder, "spool", e);
+    char *path = embd__plain_path(folder, "spool", e);
     if (!path)
         return e->status;
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

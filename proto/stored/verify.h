@@ -1,6 +1,6 @@
 /* verify.h - checks the part files of a dump directory that was opened. */
-#ifndef EMBD_FORMATS_VERIFY_H
-#define EMBD_FORMATS_VERIFY_H
+#ifndef EMBD_STORED_VERIFY_H
+#define EMBD_STORED_VERIFY_H
 
 #include "chain.h"
 #include "ticker.h"

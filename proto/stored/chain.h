@@ -1,7 +1,7 @@
 /* chain.h - a snapshot of what has changed, the snapshot that it was made upon, and so on down to one of all
  * rows: each beside the next, under the name that its base has. */
-#ifndef EMBD_FORMATS_CHAIN_H
-#define EMBD_FORMATS_CHAIN_H
+#ifndef EMBD_STORED_CHAIN_H
+#define EMBD_STORED_CHAIN_H
 
 #include "dumpdir.h"
 

@@ -1,9 +1,12 @@
 /* plainfile.h - files without a header or checksum of their own: there is their size to check, and a
  * checksum where somebody else keeps it. */
-#ifndef EMBD_FORMATS_PLAINFILE_H
-#define EMBD_FORMATS_PLAINFILE_H
+#ifndef EMBD_STORED_PLAINFILE_H
+#define EMBD_STORED_PLAINFILE_H
 
 #include "errors.h"
+
+/* `directory`/`name`, malloc'd; NULL: out of memory, and the error is set. */
+char *embd__plain_path(const char *directory, const char *name, struct embd__error *e);
 
 struct plain_file {
     int fd; /* -1: closed */

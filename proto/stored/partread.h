@@ -1,6 +1,6 @@
 /* partread.h - reads a part file block by block and believes nothing that was not checked. */
-#ifndef EMBD_FORMATS_PARTREAD_H
-#define EMBD_FORMATS_PARTREAD_H
+#ifndef EMBD_STORED_PARTREAD_H
+#define EMBD_STORED_PARTREAD_H
 
 #include <xxhash.h>
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,8 +10,19 @@
 
 #include <xxhash.h>
 
-#include "durable.h"
 #include "plainfile.h"
+
+char *embd__plain_path(const char *directory, const char *name, struct embd__error *e)
+{
+    size_t bytes = strlen(directory) + strlen(name) + 2;
+    char *path = malloc(bytes);
+    if (!path) {
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for the path of %s", name);
+        return NULL;
+    }
+    snprintf(path, bytes, "%s/%s", directory, name);
+    return path;
+}
 
 static int open_regular(struct plain_file *file, struct embd__error *e)
 {
@@ -34,7 +46,7 @@ int embd__plain_open(struct plain_file *file, const char *directory, const char 
 {
     *file = (struct plain_file){.fd = -1};
     if (directory)
-        file->path = embd__durable_path(directory, name, e);
+        file->path = embd__plain_path(directory, name, e);
     else if (!(file->path = strdup(name)))
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for the path of %s", name);
     if (!file->path || open_regular(file, e))

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "durable.h"
+#include "plainfile.h"
 #include "partread.h"
 
 static int corrupt(const struct part_reader *r, struct embd__error *e, const char *what,
@@ -78,7 +78,7 @@ int embd__partread_open(struct part_reader *reader, const char *directory,
                         struct embd__error *e)
 {
     *reader = (struct part_reader){.part = part, .schema = schema, .fd = -1};
-    reader->path = embd__durable_path(directory, part->file, e);
+    reader->path = embd__plain_path(directory, part->file, e);
     reader->hash = XXH3_createState();
     if (!reader->hash)
         embd__error_set(e, EMBD_NO_MEMORY, "no memory to read %s", part->file);

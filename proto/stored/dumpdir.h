@@ -3,8 +3,8 @@
  * A directory with a manifest.json is one share. A snapshot of several server processes is one
  * share per process: gathered as sub-directories of one directory (any names), they are read
  * together as one. */
-#ifndef EMBD_FORMATS_DUMPDIR_H
-#define EMBD_FORMATS_DUMPDIR_H
+#ifndef EMBD_STORED_DUMPDIR_H
+#define EMBD_STORED_DUMPDIR_H
 
 #include "partfile.h"
 
@@ -36,6 +36,11 @@ const struct manifest_table *embd__dumpdir_find(const struct dump_dir *dir, cons
 typedef int dumpdir_visit(void *arg, const struct manifest_table *table);
 int embd__dumpdir_each(const struct dump_dir *dir, const char *only, dumpdir_visit *visit,
                        void *arg);
+
+/* Reads and checks a blob, malloc'd with a zero byte behind it. NULL: the error names the file and
+ * what is wrong. */
+void *embd__blob_read(const struct dump_share *share, const struct manifest_blob *blob,
+                      struct embd__error *e);
 
 /* Rows and bytes that the manifests promise; `only` as above, and then without the blobs. */
 void embd__dumpdir_totals(const struct dump_dir *dir, const char *only, embd_dump_report *out);

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "dumpdir.h"
-#include "durable.h"
+#include "plainfile.h"
 
 /* 256 tables of 1024 parts at about 200 bytes, and their slot sizes. */
 #define MANIFEST_BYTES_MAX (128u << 20)
@@ -83,7 +83,7 @@ static int parse_manifest(int fd, const char *path, struct manifest *out, struct
 /* 1: read; 0: there is no manifest.json; negative: an error. */
 static int read_manifest(const char *directory, struct manifest *out, struct embd__error *e)
 {
-    char *path = embd__durable_path(directory, "manifest.json", e);
+    char *path = embd__plain_path(directory, "manifest.json", e);
     if (!path)
         return e->status;
     int status = 1, fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -142,7 +142,7 @@ static int add_children(struct dump_dir *dir, struct embd__error *e)
     for (struct dirent *entry; !e->status && (entry = next_entry(dir, list, e)) != NULL;) {
         if (entry->d_name[0] == '.')
             continue;
-        char *path = embd__durable_path(dir->path, entry->d_name, e);
+        char *path = embd__plain_path(dir->path, entry->d_name, e);
         if (path)
             add_share(dir, path, e);
         free(path);
@@ -304,6 +304,14 @@ int embd__dumpdir_each(const struct dump_dir *dir, const char *only, dumpdir_vis
         }
     }
     return stop;
+}
+
+void *embd__blob_read(const struct dump_share *share, const struct manifest_blob *blob,
+                      struct embd__error *e)
+{
+    char name[MANIFEST_BLOB_FILE];
+    embd__manifest_blob_file(name, blob->name);
+    return embd__plain_load(share->path, name, blob->bytes, blob->xxh3, e);
 }
 
 void embd__dumpdir_totals(const struct dump_dir *dir, const char *only, embd_dump_report *out)

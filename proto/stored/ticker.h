@@ -1,6 +1,6 @@
 /* ticker.h - calls a progress function a few times a second, however often work is done. */
-#ifndef EMBD_FORMATS_TICKER_H
-#define EMBD_FORMATS_TICKER_H
+#ifndef EMBD_STORED_TICKER_H
+#define EMBD_STORED_TICKER_H
 
 #include "errors.h"
 
