@@ -156,6 +156,14 @@ static bool is_request(const uint8_t *bytes, const struct record *record)
     return is_right;
 }
 
+uint64_t record_span(const uint8_t *bytes, uint64_t n)
+{
+    if (n < RECORD_HEADER_BYTES || embd__get_u32(bytes) != RECORD_MAGIC ||
+        embd__get_u64(bytes + AT_BODY_BYTES) > n - RECORD_HEADER_BYTES)
+        return RECORD_HEADER_BYTES;
+    return RECORD_HEADER_BYTES + embd__get_u64(bytes + AT_BODY_BYTES);
+}
+
 bool record_read(const uint8_t *bytes, uint64_t n, struct record *out)
 {
     if (n < RECORD_HEADER_BYTES || embd__get_u32(bytes) != RECORD_MAGIC)

@@ -55,6 +55,8 @@ uint64_t record_seal(uint8_t *record, uint64_t position, uint64_t synced, uint64
 /* Of a sealed record. */
 struct record_id record_id_of(const uint8_t *record);
 
+/* How many of the n bytes of which the first RECORD_HEADER_BYTES are here record_read wants to see. */
+uint64_t record_span(const uint8_t *bytes, uint64_t n);
 /* True: a whole record, whose checksum and lengths are right, stands at the start of these n bytes.
  */
 bool record_read(const uint8_t *bytes, uint64_t n, struct record *out);

@@ -14,26 +14,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "below.h"
 #include "journal.h"
-
-#define READ_AHEAD_BYTES (32 << 20)
+#include "readfile.h"
 
 struct journal_reading {
     struct journal_config config;
     struct journal_end end;
     struct embd__error *e; /* of the call that is being made */
-    /* The segment being read; bytes NULL and fd -1: none. */
     char name[64];
-    int fd;
-    uint8_t *bytes;
-    uint64_t ahead; /* from where on more is asked for */
-    uint64_t n, at, next; /* next: where another record may begin, when there is none at `at` */
+    struct readfile file; /* the segment or base being read */
+    uint64_t at, next;    /* next: where another record may begin, when there is none at `at` */
     uint64_t base_bytes; /* of the segment: before them nothing can be torn */
     uint64_t least, greatest; /* numbers of segments there are, or are behind a base; 0: none */
     uint64_t first;           /* that is read */
@@ -85,42 +79,49 @@ static bool exists(struct journal_reading *r, uint64_t segment)
     return false;
 }
 
-static int map_segment(struct journal_reading *r)
+static int open_file(struct journal_reading *r)
 {
-    struct stat st;
-    r->n = r->at = r->ahead = 0;
-    r->fd = below_open(r->config.data_dir, r->name, O_RDWR, 0);
-    if (r->fd < 0 || fstat(r->fd, &st) != 0)
-        return failed(r);
-    if (flock(r->fd, LOCK_EX | LOCK_NB) != 0)
+    r->at = 0;
+    errno = readfile_open(&r->file, r->config.data_dir, r->name);
+    if (errno == EWOULDBLOCK)
         return embd__error_set(r->e, EMBD_IO, "journal '%s': another process uses it", r->name);
-    if (st.st_size == 0)
-        return EMBD_OK;
-    void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, r->fd, 0);
-    if (bytes == MAP_FAILED)
-        return failed(r);
-    r->bytes = bytes;
-    r->n = (uint64_t)st.st_size;
-    return EMBD_OK;
+    return errno == 0 ? EMBD_OK : failed(r);
 }
 
-static void unmap_segment(struct journal_reading *r)
+static void close_file(struct journal_reading *r)
 {
-    if (r->bytes != NULL)
-        munmap(r->bytes, r->n);
-    if (r->fd >= 0)
-        close(r->fd);
-    r->done_bytes += r->n;
-    r->bytes = NULL;
-    r->n = r->at = 0;
-    r->fd = -1;
+    r->done_bytes += r->file.n;
+    r->at = 0;
+    readfile_close(&r->file);
+}
+
+/* NULL with r->e set: they cannot be read. */
+static uint8_t *bytes_at(struct journal_reading *r, uint64_t at, uint64_t n)
+{
+    uint8_t *bytes = readfile_bytes(&r->file, at, n);
+    if (bytes == NULL && errno == ENOMEM)
+        embd__error_set(r->e, EMBD_NO_MEMORY, "no memory for %llu bytes of journal '%s'",
+                        (unsigned long long)n, r->name);
+    else if (bytes == NULL)
+        failed(r);
+    return bytes;
+}
+
+/* A whole record's bytes; NULL: there is none, or with r->e set. */
+static uint8_t *record_at(struct journal_reading *r, uint64_t at, struct record *out)
+{
+    uint64_t n = r->file.n - at;
+    uint8_t *bytes = n < RECORD_HEADER_BYTES ? NULL : bytes_at(r, at, RECORD_HEADER_BYTES);
+    n = bytes == NULL ? 0 : record_span(bytes, n);
+    bytes = n == 0 ? NULL : bytes_at(r, at, n);
+    return bytes != NULL && record_read(bytes, n, out) ? bytes : NULL;
 }
 
 static int cut(struct journal_reading *r, uint64_t offset)
 {
     fprintf(stderr, "embd: journal '%s': the torn tail of %llu bytes at offset %llu is cut\n",
-            r->name, (unsigned long long)(r->n - offset), (unsigned long long)offset);
-    if (ftruncate(r->fd, (off_t)offset) != 0 || fsync(r->fd) != 0)
+            r->name, (unsigned long long)(r->file.n - offset), (unsigned long long)offset);
+    if (ftruncate(r->file.fd, (off_t)offset) != 0 || fsync(r->file.fd) != 0)
         return failed(r);
     return EMBD_OK;
 }
@@ -138,29 +139,26 @@ static int check_tail(struct journal_reading *r, uint64_t offset)
         return damaged(r, offset, "another segment follows");
     if (r->e->status != EMBD_OK)
         return r->e->status;
-    for (uint64_t at = offset + 1; at + RECORD_HEADER_BYTES <= r->n; at++)
-        if (record_read(r->bytes + at, r->n - at, &record) && record.synced > r->end.position)
+    for (uint64_t at = offset + 1; at + RECORD_HEADER_BYTES <= r->file.n; at++) {
+        if (record_at(r, at, &record) != NULL && record.synced > r->end.position)
             return damaged(r, offset, "records that were written later follow");
+        if (r->e->status != EMBD_OK)
+            return r->e->status;
+    }
     return cut(r, offset);
-}
-
-/* What comes next is on its way from the disk while this is replayed. */
-static void read_ahead(struct journal_reading *r)
-{
-    if (r->at < r->ahead)
-        return;
-    posix_fadvise(r->fd, (off_t)r->at, READ_AHEAD_BYTES, POSIX_FADV_WILLNEED);
-    r->ahead = r->at + READ_AHEAD_BYTES / 2;
 }
 
 /* Zeros up to a block's end: no record begins with one. */
 static void skip_zeros(struct journal_reading *r)
 {
-    uint64_t n = r->is_in_base && r->base_bytes < r->n ? r->base_bytes : r->n;
+    uint64_t n = r->is_in_base && r->base_bytes < r->file.n ? r->base_bytes : r->file.n;
     uint64_t at = r->at, end = record_block_end(at) < n ? record_block_end(at) : n;
-    while (at < end && r->bytes[at] == 0)
-        at++;
     r->next = r->at;
+    const uint8_t *bytes = at < end ? bytes_at(r, at, end - at) : NULL;
+    if (bytes == NULL)
+        return;
+    while (at < end && bytes[at - r->at] == 0)
+        at++;
     if (at < end || r->at == end)
         return;
     r->next = record_block_end(end); /* also where the file ends before */
@@ -170,13 +168,14 @@ static void skip_zeros(struct journal_reading *r)
 /* The next record of the segment; false: there is none that follows. */
 static bool read_record(struct journal_reading *r, uint8_t **bytes_out, struct record *out)
 {
-    read_ahead(r);
     skip_zeros(r);
-    if (r->at >= r->n || (r->is_in_base && r->at >= r->base_bytes) ||
-        !record_read(r->bytes + r->at, r->n - r->at, out) ||
-        out->position != r->end.position || out->chain != r->end.chain)
+    if (r->e->status != EMBD_OK || r->at >= r->file.n || (r->is_in_base && r->at >= r->base_bytes))
         return false;
-    *bytes_out = r->bytes + r->at;
+    *bytes_out = record_at(r, r->at, out);
+    if (*bytes_out == NULL || out->position != r->end.position || out->chain != r->end.chain) {
+        *bytes_out = NULL;
+        return false;
+    }
     r->at += RECORD_HEADER_BYTES + out->body_bytes;
     r->end.position++;
     r->end.chain = out->checksum;
@@ -186,10 +185,12 @@ static bool read_record(struct journal_reading *r, uint8_t **bytes_out, struct r
 static int end_segment(struct journal_reading *r)
 {
     r->end.offset = r->next;
-    if (r->at == r->n && r->at < r->base_bytes)
+    if (r->e->status != EMBD_OK)
+        return r->e->status;
+    if (r->at == r->file.n && r->at < r->base_bytes)
         return damaged(r, r->at, "the base is cut off");
     r->end.bytes_since += r->at - (r->base_bytes > 0 ? r->base_bytes : 0);
-    if (r->at < r->n)
+    if (r->at < r->file.n)
         return check_tail(r, r->at);
     if (r->is_in_base) {
         r->end.position = r->position;
@@ -202,7 +203,7 @@ static int end_segment(struct journal_reading *r)
 /* A header that does not verify, in a segment behind which there is none: it was being made. */
 static int drop_segment(struct journal_reading *r)
 {
-    if (r->n > SEGMENT_HEADER_BYTES || exists(r, r->end.segment + 1))
+    if (r->file.n > SEGMENT_HEADER_BYTES || exists(r, r->end.segment + 1))
         return damaged(r, 0, "its header does not verify");
     if (r->e->status != EMBD_OK)
         return r->e->status;
@@ -229,16 +230,24 @@ static int check_header(struct journal_reading *r, const struct segment_header *
     return EMBD_OK;
 }
 
+/* False with r->e set, or where it does not verify. */
+static bool header_read(struct journal_reading *r, struct segment_header *out)
+{
+    const uint8_t *bytes =
+        r->file.n < SEGMENT_HEADER_BYTES ? NULL : bytes_at(r, 0, SEGMENT_HEADER_BYTES);
+    return bytes != NULL && segment_header_read(bytes, SEGMENT_HEADER_BYTES, out);
+}
+
 static int begin_segment(struct journal_reading *r)
 {
     struct segment_header header;
     r->end.segment++;
     journal_file_name(r->name, r->config.shard, r->end.segment);
-    if (map_segment(r) != EMBD_OK)
+    if (open_file(r) != EMBD_OK)
         return r->e->status;
-    if (!segment_header_read(r->bytes, r->n, &header)) {
-        int status = drop_segment(r);
-        unmap_segment(r);
+    if (!header_read(r, &header)) {
+        int status = r->e->status != EMBD_OK ? r->e->status : drop_segment(r);
+        close_file(r);
         return status;
     }
     if (check_header(r, &header, r->end.segment) != EMBD_OK || r->is_over)
@@ -255,10 +264,11 @@ static int begin_base(struct journal_reading *r)
 {
     struct segment_header header;
     basefile_name(r->name, r->config.shard, r->end.base);
-    if (map_segment(r) != EMBD_OK)
+    if (open_file(r) != EMBD_OK)
         return r->e->status;
-    if (!segment_header_read(r->bytes, r->n, &header))
-        return damaged(r, 0, "its header does not verify");
+    if (!header_read(r, &header))
+        return r->e->status != EMBD_OK ? r->e->status
+                                       : damaged(r, 0, "its header does not verify");
     if (check_header(r, &header, r->end.base) != EMBD_OK || r->is_over)
         return r->e->status;
     r->is_in_base = true;
@@ -438,7 +448,7 @@ int journal_reading_open(const struct journal_config *config, struct journal_rea
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to read a journal");
     r->config = *config;
     r->e = e;
-    r->fd = -1;
+    r->file.fd = -1;
     if (find_beginning(r) != EMBD_OK ||
         withdrawn_read(config->data_dir, config->shard, &r->withdrawn, e) != EMBD_OK) {
         free(r);
@@ -466,12 +476,12 @@ int journal_reading_next(struct journal_reading *r, uint8_t **bytes_out, struct 
     r->e = e;
     *bytes_out = NULL;
     while (!r->is_over) {
-        if (r->fd >= 0) {
+        if (r->file.fd >= 0) {
             if (read_record(r, bytes_out, record_out))
                 return EMBD_OK;
             if (end_segment(r) != EMBD_OK || r->is_over)
                 return e->status;
-            unmap_segment(r);
+            close_file(r);
         }
         bool is_base = r->reads_base;
         r->reads_base = false;
@@ -505,7 +515,7 @@ void journal_reading_close(struct journal_reading *r, struct journal_end *end_ou
 {
     if (r == NULL)
         return;
-    unmap_segment(r);
+    close_file(r);
     withdrawn_fini(&r->withdrawn);
     if (end_out != NULL)
         *end_out = r->end;

@@ -38,14 +38,14 @@ def passed(run):
 
 
 def points(steps, kinds, most):
-    """NAME:KIND:N of all steps of files, N up to `most` and as far as the step was passed. A directory is read an entry at a
-    time, and at the start already: so more of its passings."""
+    """NAME:KIND:N of all steps of files, N up to `most` and as far as the step was passed. Directories and journals
+    are read in pieces, and at the start already: so more of those passings."""
     for name, n_passed in sorted(steps.items()):
         for kind in kinds:
             if name.startswith(("memory.", "socket.")):
                 continue
             if kind == "torn" and not name.endswith(".write") or kind == "enospc" and name.endswith(".read"):
                 continue
-            first = 12 * most if (name, kind) == ("directory.read", "eio") else most
+            first = 12 * most if kind == "eio" and name in ("directory.read", "journal.read") else most
             for number in range(1, min(first, n_passed) + 1):
                 yield f"{name}:{kind}:{number}"

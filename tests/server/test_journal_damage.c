@@ -1,6 +1,7 @@
 /* test_journal_damage.c - a journal whose tail is torn at any byte is cut, whole records before it
  * stay; a changed byte before the last record refuses to start and says file and offset, or where
  * that is accepted drops what follows; a disk that is full refuses pushes before any effect. */
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "journaled.h"
+#include "readfile.h"
 #include "record.h"
 
 #define N_PUSHES 4
@@ -377,6 +379,36 @@ static void a_full_disk_refuses_a_push_before_any_effect_and_recovers(void **sta
     sample_free(&s);
 }
 
+/* What a mapped file would tell by SIGBUS. */
+static void a_file_that_becomes_shorter_while_it_is_read_is_an_error(void **state)
+{
+    (void)state;
+    enum { BYTES = 3 << 20 };
+    char dir[64], path[128];
+    struct readfile file;
+    scratch_new(dir);
+    path_of(path, dir);
+    int at = open(dir, O_RDONLY | O_DIRECTORY), fd = open(path, O_RDWR | O_CREAT, 0600);
+    assert_int_equal(ftruncate(fd, BYTES), 0);
+    assert_int_equal(pwrite(fd, "end", 3, BYTES - 3), 3);
+    assert_int_equal(readfile_open(&file, at, "journal.0.00000001"), 0);
+    assert_int_equal(file.n, BYTES);
+    assert_non_null(readfile_bytes(&file, 0, 100));
+    uint8_t *end = readfile_bytes(&file, 50, BYTES - 50);
+    assert_true(end != NULL && end[0] == 0 && memcmp(end + BYTES - 53, "end", 3) == 0);
+    assert_null(readfile_bytes(&file, 60, BYTES));
+    readfile_close(&file);
+    assert_int_equal(readfile_open(&file, at, "journal.0.00000001"), 0);
+    assert_non_null(readfile_bytes(&file, 0, 100));
+    assert_int_equal(ftruncate(fd, BYTES / 2), 0);
+    assert_null(readfile_bytes(&file, 100, BYTES - 100));
+    assert_int_equal(errno, EIO);
+    readfile_close(&file);
+    close(fd);
+    close(at);
+    scratch_remove(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +418,7 @@ int main(void)
         cmocka_unit_test(where_damage_is_accepted_what_follows_it_goes_and_a_note_stays),
         cmocka_unit_test(a_journal_without_damage_is_read_whole_though_damage_is_accepted),
         cmocka_unit_test(a_journal_of_another_number_of_shards_refuses_to_start),
+        cmocka_unit_test(a_file_that_becomes_shorter_while_it_is_read_is_an_error),
         cmocka_unit_test(a_full_disk_refuses_a_push_before_any_effect_and_recovers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
