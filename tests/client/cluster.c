@@ -17,8 +17,10 @@ static void die(const char *what)
     exit(1);
 }
 
+#define FLAGS_MAX 32
+
 static void exec_server(const struct cluster *cluster, const char *program, uint32_t n_shards,
-                        int port, int ready, int out)
+                        int port, const char *const *flags, int ready, int out)
 {
     char shards[16], listen[32], fd[16], log[96];
     snprintf(shards, sizeof shards, "%u", n_shards);
@@ -29,8 +31,11 @@ static void exec_server(const struct cluster *cluster, const char *program, uint
     int log_fd = open(log, O_CREAT | O_WRONLY | O_APPEND, 0600);
     dup2(out, STDOUT_FILENO);
     dup2(log_fd, STDERR_FILENO);
-    execl(program, program, "--admin-dir", cluster->dir, "--shards", shards, "--listen", listen,
-          "--ready-fd", fd, (char *)NULL);
+    const char *words[FLAGS_MAX + 10] = {program,    "--admin-dir", cluster->dir, "--shards", shards,
+                                         "--listen", listen,        "--ready-fd", fd};
+    for (int i = 0; i < FLAGS_MAX && flags[i] != NULL; i++)
+        words[9 + i] = flags[i];
+    execv(program, (char *const *)(uintptr_t)words);
     _exit(127);
 }
 
@@ -49,7 +54,8 @@ static void read_address(struct cluster *cluster, int out)
     fclose(lines);
 }
 
-void cluster_start(struct cluster *cluster, const char *program, uint32_t n_shards, int port)
+static void start(struct cluster *cluster, const char *program, uint32_t n_shards, int port,
+                  const char *const *flags)
 {
     int ready[2], out[2];
     char said[8] = "";
@@ -58,7 +64,7 @@ void cluster_start(struct cluster *cluster, const char *program, uint32_t n_shar
         die("no directory or pipe");
     cluster->pid = fork();
     if (cluster->pid == 0)
-        exec_server(cluster, program, n_shards, port, ready[1], out[1]);
+        exec_server(cluster, program, n_shards, port, flags, ready[1], out[1]);
     close(ready[1]);
     close(out[1]);
     if (cluster->pid < 0 || read(ready[0], said, sizeof said - 1) <= 0 ||
@@ -66,6 +72,18 @@ void cluster_start(struct cluster *cluster, const char *program, uint32_t n_shar
         die("the server did not become ready");
     close(ready[0]);
     read_address(cluster, out[0]);
+}
+
+void cluster_start(struct cluster *cluster, const char *program, uint32_t n_shards, int port)
+{
+    static const char *const none[] = {NULL};
+    start(cluster, program, n_shards, port, none);
+}
+
+void cluster_start_with(struct cluster *cluster, const char *program, uint32_t n_shards,
+                        const char *const *flags)
+{
+    start(cluster, program, n_shards, 0, flags);
 }
 
 static void end(struct cluster *cluster, int signal_number)

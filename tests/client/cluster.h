@@ -14,6 +14,9 @@ struct cluster {
 /* Starts `program` with n shards; `port` 0: a free one. Fails the test (and the process) when it
  * does not come up. */
 void cluster_start(struct cluster *cluster, const char *program, uint32_t n_shards, int port);
+/* Likewise on a free port, with more flags: NULL ends them. */
+void cluster_start_with(struct cluster *cluster, const char *program, uint32_t n_shards,
+                        const char *const *flags);
 /* Ends it by its pid and waits. */
 void cluster_stop(struct cluster *cluster);
 /* At once, as a crash does. */

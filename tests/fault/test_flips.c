@@ -8,19 +8,17 @@
  * usage: test_flips EMBD [unseen] */
 #include "unit/cmocka_all.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "always_right.h"
 #include "client/cluster.h"
 #include "embd/embd.h"
+#include "flips.h"
 
-enum { SHARDS = 2, KEYS = 12, DIM = 2, LOAD_EACH = 61, FILES_MAX = 16 };
+enum { SHARDS = 2, KEYS = 12, DIM = 2, LOAD_EACH = 61 };
 
 static const char *program;
 static bool expects_unseen;
@@ -29,8 +27,7 @@ struct world {
     struct cluster cluster;
     embd_client *client;
     char dir[64], dump[96];
-    char files[FILES_MAX][256];
-    int n_files;
+    struct flips flips;
 };
 
 static void push_some(embd_client *client, const embd_schema *schema)
@@ -66,21 +63,41 @@ static void fill(embd_client *client)
     push_some(client, &schema);
 }
 
-static void list_files(struct world *w)
-{
-    DIR *list = opendir(w->dump);
-    assert_non_null(list);
-    for (struct dirent *entry; (entry = readdir(list)) != NULL;)
-        if (entry->d_name[0] != '.' && w->n_files < FILES_MAX)
-            snprintf(w->files[w->n_files++], 256, "%s/%.120s", w->dump, entry->d_name);
-    closedir(list);
-    assert_int_equal(w->n_files, 5); /* the manifest, and two tables on two shards */
-}
-
 static void drop_tables(embd_client *client)
 {
     assert_int_equal(embd_table_drop(client, "a"), EMBD_OK);
     assert_int_equal(embd_table_drop(client, "b"), EMBD_OK);
+}
+
+static int count_name(void *arg, const char *name)
+{
+    (void)name;
+    ++*(int *)arg;
+    return 0;
+}
+
+static bool verifies(void *world)
+{
+    const struct world *w = world;
+    char why[256] = "";
+    always_right = expects_unseen;
+    int status = embd_verify(w->dump, NULL, NULL, NULL, why, sizeof why);
+    always_right = false;
+    assert_true(status == EMBD_OK || strlen(why) > 10);
+    return status == EMBD_OK;
+}
+
+static bool loads(void *world)
+{
+    const struct world *w = world;
+    int n_tables = 0, status = embd_load(w->client, NULL, w->dump, NULL, NULL, NULL);
+    if (status == EMBD_OK) {
+        drop_tables(w->client);
+        return true;
+    }
+    assert_int_equal(embd_table_list(w->client, count_name, &n_tables), EMBD_OK);
+    assert_int_equal(n_tables, 0);
+    return false;
 }
 
 static int open_world(void **state)
@@ -98,7 +115,10 @@ static int open_world(void **state)
     assert_int_equal(embd_dump(w.client, NULL, w.dump, NULL, NULL, NULL), EMBD_OK);
     always_right = false;
     drop_tables(w.client);
-    list_files(&w);
+    w.flips = (struct flips){.load_each = LOAD_EACH, .verifies = verifies, .loads = loads, .world = &w,
+                             .expects_unseen = expects_unseen};
+    flips_add(&w.flips, w.dump);
+    assert_int_equal(w.flips.n_files, 5); /* the manifest, and two tables on two shards */
     *state = &w;
     return 0;
 }
@@ -106,8 +126,8 @@ static int open_world(void **state)
 static int close_world(void **state)
 {
     struct world *w = *state;
-    for (int i = 0; i < w->n_files; i++)
-        unlink(w->files[i]);
+    for (int i = 0; i < w->flips.n_files; i++)
+        unlink(w->flips.files[i]);
     rmdir(w->dump);
     rmdir(w->dir);
     embd_close(w->client);
@@ -115,95 +135,18 @@ static int close_world(void **state)
     return 0;
 }
 
-static int count_name(void *arg, const char *name)
-{
-    (void)name;
-    ++*(int *)arg;
-    return 0;
-}
-
-static bool verifies(const struct world *w)
-{
-    char why[256] = "";
-    always_right = expects_unseen;
-    int status = embd_verify(w->dump, NULL, NULL, NULL, why, sizeof why);
-    always_right = false;
-    assert_true(status == EMBD_OK || strlen(why) > 10);
-    return status == EMBD_OK;
-}
-
-static bool loads(const struct world *w)
-{
-    int n_tables = 0, status = embd_load(w->client, NULL, w->dump, NULL, NULL, NULL);
-    if (status == EMBD_OK) {
-        drop_tables(w->client);
-        return true;
-    }
-    assert_int_equal(embd_table_list(w->client, count_name, &n_tables), EMBD_OK);
-    assert_int_equal(n_tables, 0);
-    return false;
-}
-
-static off_t size_of(const char *path)
-{
-    struct stat st;
-    assert_int_equal(stat(path, &st), 0);
-    return st.st_size;
-}
-
-static void flip(int fd, uint64_t bit)
-{
-    uint8_t byte;
-    assert_int_equal(pread(fd, &byte, 1, (off_t)(bit / 8)), 1);
-    byte = (uint8_t)(byte ^ 1u << bit % 8);
-    assert_int_equal(pwrite(fd, &byte, 1, (off_t)(bit / 8)), 1);
-}
-
-/* How many flips went unseen. */
-static uint32_t flip_each(const struct world *w, const char *path, uint64_t *n_flips)
-{
-    uint32_t unseen = 0;
-    int fd = open(path, O_RDWR);
-    assert_true(fd >= 0);
-    for (uint64_t bit = 0; bit < 8 * (uint64_t)size_of(path); bit++, ++*n_flips) {
-        flip(fd, bit);
-        if (verifies(w) || (*n_flips % LOAD_EACH == 0 && loads(w))) {
-            unseen++;
-            if (!expects_unseen)
-                print_message("bit %llu of %s is not missed\n", (unsigned long long)bit, path);
-        }
-        flip(fd, bit);
-    }
-    close(fd);
-    return unseen;
-}
-
 static void no_flipped_bit_goes_unseen(void **state)
 {
-    const struct world *w = *state;
-    uint32_t unseen = 0;
-    uint64_t n_flips = 0;
-    for (int i = 0; i < w->n_files; i++)
-        unseen += flip_each(w, w->files[i], &n_flips);
-    print_message("%llu bits flipped, %u unseen\n", (unsigned long long)n_flips, unseen);
-    assert_true(expects_unseen ? unseen > n_flips / 10 : unseen == 0);
+    struct world *w = *state;
+    flips_flip(&w->flips);
+    assert_true(expects_unseen ? w->flips.n_unseen > w->flips.n_flips / 10 : w->flips.n_unseen == 0);
 }
 
 static void no_cut_goes_unseen(void **state)
 {
-    const struct world *w = *state;
-    static uint8_t bytes[1 << 16];
-    for (int i = 0; i < w->n_files; i++) {
-        int fd = open(w->files[i], O_RDWR);
-        ssize_t n = read(fd, bytes, sizeof bytes);
-        assert_true(n > 0 && n < (ssize_t)sizeof bytes);
-        for (off_t cut = n - 1; cut >= 0; cut--) {
-            assert_int_equal(ftruncate(fd, cut), 0);
-            assert_false(verifies(w));
-        }
-        assert_int_equal(pwrite(fd, bytes, (size_t)n, 0), n);
-        close(fd);
-    }
+    struct world *w = *state;
+    flips_cut(&w->flips);
+    assert_int_equal(w->flips.n_unseen, 0);
 }
 
 static void the_whole_dump_is_good(void **state)
