@@ -1,17 +1,21 @@
 """Servers that are wrong on purpose, each of which the tests have to catch: one acknowledges pushes before they are in
-the journal, one does not look whether a push was applied before, others have one validator less. (Servers that do not
-sync and snapshots whose manifest comes before their parts are caught in test_power.py and test_power_snapshot.py;
-checksums that are not compared, in test_flips.c.)"""
+the journal, one does not look whether a push was applied before, one gives snapshots their manifest before their rows,
+one does not compare the checksums of its journal, others have one validator less. (Servers that do not sync, and whose
+snapshots' parts are not synced before their manifest, are caught in test_power.py and test_power_snapshot.py; checksums
+of files that are not compared, in test_flips.c.)"""
+import functools
 import os
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
+import beside
 import failpoints
 import oracle
 import test_kill
-from embd_process import NotReady
+from embd_process import Embd, NotReady
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOLS = os.environ["EMBD_FAULT_TOOLS"]
@@ -29,6 +33,21 @@ class Controls(unittest.TestCase):
         nameless = failpoints.variables(tempfile.gettempdir(), "directory.rename:skip:0")
         with failpoints.environment(nameless), self.assertRaises((oracle.LostPush, NotReady)):
             test_kill.Kill("run_cycles").run_cycles("durable", 5, "--journal-limit", "4K")
+
+    def test_a_manifest_before_its_rows_is_caught(self):
+        class Snapshots(beside.InTurn):
+            def __init__(self, data, clients):
+                super().__init__(data, clients, None, test_kill.SHARDS)
+                self.acts = [beside.Snapshot(data, clients, False)]
+
+        wrong = functools.partial(Embd, program=os.path.join(TOOLS, "embd-manifest-first"))
+        with unittest.mock.patch.object(test_kill, "Embd", wrong), self.assertRaises(beside.NotWhole):
+            test_kill.Kill("run_cycles").run_cycles("durable", 40, make_beside=Snapshots)
+
+    def test_a_journal_whose_checksums_are_not_compared_is_caught(self):
+        done = subprocess.run([os.path.join(TOOLS, "fault-unsealed-journal")], capture_output=True, text=True, check=False,
+                              timeout=120)
+        self.assertIn("[  FAILED  ] a_changed_byte_before_the_last_record_refuses_to_start", done.stdout + done.stderr)
 
     def run_test(self, missing, folder, *test):
         """A test against the server, or one that lacks a function."""

@@ -1,9 +1,13 @@
-/* fuzz_journal.c - any bytes as the journal of a shard that starts: replayed, cut where its tail is
+/* fuzz_journal.c - any bytes as the files of a journal of a shard that starts: replayed, cut where its tail is
  * torn, or refused; and the next start finds what this one left.
  *
  * The first byte chooses. Bit 0: records get the magic, position, chain and checksum they should have,
  * since no mutation would find them; their lengths and bodies stay. Bit 1: so does the header of the
- * segment, which is then put in front. The rest is the file. */
+ * file, which is then put in front. Bit 2: the file is a base, and bit 3: an empty segment behind it is there.
+ * Bit 4: there is a list of withdrawn records, whose bytes come first, after one that says how many; bit 5: each 24 of
+ * them name a record there is, and have the checksum they should have. Bit 6: damage is accepted: then the next start,
+ * which accepts none, finds a journal without any. The rest is the file. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +18,21 @@
 #include "report.h"
 #include "shard.h"
 
-enum { FILE_BYTES = 1 << 16 };
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
-static char dir[] = "/dev/shm/embd-fuzz-XXXXXX", path[64];
+enum { FILE_BYTES = 1 << 16, ENTRY_BYTES = 24, IDS = 64 };
+enum { SEALED = 1, HEADED = 2, BASE = 4, BEHIND = 8, WITHDRAWN = 16, MEETING = 32, ACCEPTED = 64 };
+
+static char dir[] = "/dev/shm/embd-fuzz-XXXXXX";
 static struct shard_config config;
 static uint8_t bytes[FILE_BYTES];
+static struct record_id ids[IDS]; /* of the records that were sealed */
+static uint32_t n_ids;
+static const struct segment_header headers[2] = {
+    {.n_shards = 1, .number = 1},
+    {.n_shards = 1, .number = 2, .first_position = 5, .chain = 77}, /* of a base, and behind it */
+};
 
 static void must(bool ok)
 {
@@ -26,10 +40,30 @@ static void must(bool ok)
         abort();
 }
 
+static void empty(void)
+{
+    char path[512];
+    DIR *list = opendir(dir);
+    must(list != NULL);
+    for (struct dirent *entry; (entry = readdir(list)) != NULL;) {
+        snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
+        must(entry->d_name[0] == '.' || unlink(path) == 0);
+    }
+    closedir(list);
+}
+
 static void remove_all(void)
 {
-    unlink(path);
+    empty();
     rmdir(dir);
+}
+
+static void write_file(const char *name, const void *data, size_t n)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    must(file >= 0 && write(file, data, n) == (ssize_t)n && close(file) == 0);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -40,7 +74,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argc;
     (void)argv;
     must(mkdtemp(dir) != NULL);
-    snprintf(path, sizeof path, "%s/journal.0.00000001", dir);
     atexit(remove_all);
     config = (struct shard_config){.n_shards = 1,
                                    .cluster_name = "fuzz",
@@ -54,35 +87,68 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 }
 
 /* As many records as there are, whose lengths are made to end within the file. */
-static void seal(uint8_t *at, size_t n)
+static void seal(uint8_t *at, size_t n, const struct segment_header *header)
 {
-    uint64_t chain = 0, ignored;
-    for (uint64_t position = 0; n >= RECORD_HEADER_BYTES; position++) {
+    uint64_t chain = header->chain, ignored;
+    for (uint64_t position = header->first_position; n >= RECORD_HEADER_BYTES; position++) {
         uint64_t body;
         memcpy(&body, at + 16, sizeof body);
         body %= n - RECORD_HEADER_BYTES + 1;
         memcpy(at + 16, &body, sizeof body);
         memcpy(at, "EBDJ", 4);
         chain = record_seal(at, position, position, chain, &ignored);
+        if (n_ids < IDS)
+            ids[n_ids++] = (struct record_id){position, chain};
         at += RECORD_HEADER_BYTES + body;
         n -= RECORD_HEADER_BYTES + body;
     }
 }
 
-static size_t make_file(const uint8_t *data, size_t n)
+/* The segment, or base. */
+static void make_file(uint8_t choice, const uint8_t *data, size_t n)
 {
-    size_t at = 0;
-    uint8_t choice = n > 0 ? data[0] : 0;
-    if ((choice & 2) != 0) {
-        segment_header_write(bytes, &(struct segment_header){.n_shards = 1, .number = 1});
-        at = SEGMENT_HEADER_BYTES;
-    }
-    n = n > 0 ? n - 1 : 0;
+    bool is_base = (choice & BASE) != 0;
+    struct segment_header header = headers[is_base];
+    size_t at = (choice & HEADED) != 0 ? SEGMENT_HEADER_BYTES : 0;
     n = n < FILE_BYTES - at ? n : FILE_BYTES - at;
-    memcpy(bytes + at, data + 1, n);
-    if ((choice & 1) != 0)
-        seal(bytes + at, n);
-    return at + n;
+    header.base_bytes = is_base ? at + n : 0;
+    if (at > 0)
+        segment_header_write(bytes, &header);
+    if (n > 0)
+        memcpy(bytes + at, data, n);
+    if ((choice & SEALED) != 0)
+        seal(bytes + at, n, &header);
+    write_file(is_base ? "journal.0.00000002.base" : "journal.0.00000001", bytes, at + n);
+    segment_header_write(bytes, &headers[1]);
+    if (is_base && (choice & BEHIND) != 0)
+        write_file("journal.0.00000002", bytes, SEGMENT_HEADER_BYTES);
+}
+
+static void make_list(uint8_t choice, const uint8_t *data, size_t n)
+{
+    uint8_t list[256];
+    memcpy(list, data, n);
+    for (size_t at = 0; (choice & MEETING) != 0 && at + ENTRY_BYTES <= n; at += ENTRY_BYTES) {
+        if (n_ids > 0)
+            memcpy(list + at, &ids[list[at] % n_ids], sizeof *ids);
+        uint64_t xxh3 = XXH3_64bits(list + at, sizeof *ids);
+        memcpy(list + at + sizeof *ids, &xxh3, sizeof xxh3);
+    }
+    write_file("journal.0.withdrawn", list, n);
+}
+
+static uint8_t make_files(const uint8_t *data, size_t n)
+{
+    uint8_t choice = n > 0 ? data[0] : 0;
+    size_t at = n > 0, n_list = (choice & WITHDRAWN) != 0 && n > 1 ? data[1] : 0;
+    at += (choice & WITHDRAWN) != 0 && n > 1;
+    n_list = n_list < n - at ? n_list : n - at;
+    n_ids = 0;
+    empty();
+    make_file(choice, data + at + n_list, n - at - n_list);
+    if ((choice & WITHDRAWN) != 0)
+        make_list(choice, data + at, n_list);
+    return choice;
 }
 
 /* What there is, as one number. */
@@ -113,10 +179,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     uint64_t first, second;
-    size_t n_file = make_file(data, n);
-    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    must(file >= 0 && write(file, bytes, n_file) == (ssize_t)n_file && close(file) == 0);
+    config.accepts_journal_damage = (make_files(data, n) & ACCEPTED) != 0;
     int status = start(&first);
+    config.accepts_journal_damage = false;
     must(start(&second) == status && first == second);
     return 0;
 }

@@ -121,6 +121,14 @@ static void write_journal(const char *corpus)
         received_fini(&r);
     }
     write_seed(corpus, "journal", "records", "\3", 1, journal, n);
+    write_seed(corpus, "journal", "base", "\17", 1, journal, n);
+    write_seed(corpus, "journal", "base-alone", "\7", 1, journal, n);
+    write_seed(corpus, "journal", "damaged-base", "\117", 1, journal, n - 1);
+    write_seed(corpus, "journal", "accepted", "\103", 1, journal, n - 1);
+    write_seed(corpus, "journal", "withdrawn", "\63\30\1.......................", 26, journal, n);
+    write_seed(corpus, "journal", "withdrawn-two",
+               "\63\60\2.......................\1.......................", 50, journal, n);
+    write_seed(corpus, "journal", "torn-list", "\63\37\1..............................", 33, journal, n);
 }
 
 static void write_configuration(const char *corpus)
