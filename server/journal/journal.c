@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "below.h"
+#include "pace.h"
 #include "recordfile.h"
 
 enum out { OUT_NONE, OUT_WRITING, OUT_WRITTEN };
@@ -41,8 +42,7 @@ struct journal {
     /* The file: the thread's while OUT_WRITING or is_syncing, else under the lock. */
     struct recordfile file;
     uint64_t segment, offset, position, chain, synced;
-    bool is_dirty;
-    struct timespec sync_by;
+    struct pace pace;
     bool begins_segment; /* with the next record */
     _Atomic uint64_t written_bytes; /* ever, and those behind the base at the start */
     /* The shard's. */
@@ -75,10 +75,11 @@ _Noreturn static void end_process(const struct journal *journal, const char *wha
 
 static void sync_file(struct journal *journal)
 {
+    uint64_t begin = pace_now();
     if (fdatasync(journal->file.fd) != 0)
         end_process(journal, "fdatasync");
     journal->synced = journal->position;
-    journal->is_dirty = false;
+    pace_synced(&journal->pace, begin, pace_now());
 }
 
 /* 0 or errno: then the new file is removed and the segment before goes on. That one is on disk before there is another
@@ -133,6 +134,7 @@ static void write_group(struct journal *journal, struct journal_group *group)
         group->error = begin_segment(journal);
     if (group->error != 0)
         return;
+    uint64_t begin_ns = pace_now();
     uint64_t chain = seal_group(journal, group, journal->chain), end;
     group->error =
         recordfile_append(&journal->file, group->bytes, group->n_bytes, journal->offset, &end);
@@ -146,33 +148,33 @@ static void write_group(struct journal *journal, struct journal_group *group)
     journal->offset = end;
     journal->position += group->n_entries;
     atomic_fetch_add_explicit(&journal->written_bytes, end - begin, memory_order_relaxed);
-    if (group->is_durable) {
-        sync_file(journal);
-        return;
-    }
+    bool is_held = group->is_durable || pace_holds(&journal->pace);
     /* So that the sync finds less to do, and holds up the next writes for less long. */
-    sync_file_range(journal->file.fd, (off_t)begin, (off_t)(end - begin), SYNC_FILE_RANGE_WRITE);
-    if (!journal->is_dirty) {
-        journal->is_dirty = true;
-        clock_gettime(CLOCK_MONOTONIC, &journal->sync_by);
-        journal->sync_by.tv_nsec += JOURNAL_BUFFERED_MS / 2 * 1000000L;
-        if (journal->sync_by.tv_nsec >= 1000000000L) {
-            journal->sync_by.tv_nsec -= 1000000000L;
-            journal->sync_by.tv_sec++;
-        }
-    }
+    if (!is_held)
+        sync_file_range(journal->file.fd, (off_t)begin, (off_t)(end - begin),
+                        SYNC_FILE_RANGE_WRITE);
+    pace_wrote(&journal->pace, begin_ns, pace_now());
+    if (is_held)
+        sync_file(journal);
 }
 
 /* ---- the thread ---- */
 
 static bool is_due(const struct journal *journal)
 {
-    struct timespec now;
-    if (!journal->is_dirty)
-        return false;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec > journal->sync_by.tv_sec ||
-           (now.tv_sec == journal->sync_by.tv_sec && now.tv_nsec >= journal->sync_by.tv_nsec);
+    return journal->pace.is_dirty && pace_now() >= pace_sync_by(&journal->pace);
+}
+
+/* For a group, or until the sync is due. */
+static void wait_for_news(struct journal *journal)
+{
+    if (!journal->pace.is_dirty) {
+        pthread_cond_wait(&journal->news, &journal->lock);
+        return;
+    }
+    uint64_t by = pace_sync_by(&journal->pace);
+    const struct timespec until = {(time_t)(by / 1000000000u), (long)(by % 1000000000u)};
+    pthread_cond_timedwait(&journal->news, &journal->lock, &until);
 }
 
 static void write_out(struct journal *journal)
@@ -204,10 +206,8 @@ static void *run(void *arg)
             sync_late(journal);
         else if (journal->state == OUT_WRITING)
             write_out(journal);
-        else if (journal->is_dirty)
-            pthread_cond_timedwait(&journal->news, &journal->lock, &journal->sync_by);
         else
-            pthread_cond_wait(&journal->news, &journal->lock);
+            wait_for_news(journal);
     }
     pthread_mutex_unlock(&journal->lock);
     return NULL;
@@ -234,9 +234,13 @@ static int open_segment(struct journal *journal, const struct journal_end *end,
     char name[64];
     journal_file_name(name, journal->config.shard, end->segment);
     journal->file.fd = open_locked(journal, name, e);
-    if (journal->file.fd >= 0)
-        recordfile_open_direct(&journal->file, journal->config.data_dir, name);
-    return e->status;
+    if (journal->file.fd < 0)
+        return e->status;
+    int error = recordfile_clear_behind_end(&journal->file);
+    if (error != 0)
+        return embd__error_set(e, EMBD_IO, "journal '%s': %s", name, strerror(error));
+    recordfile_open_direct(&journal->file, journal->config.data_dir, name);
+    return EMBD_OK;
 }
 
 /* It is kept open for its lock: there may be no segment. */
@@ -275,6 +279,7 @@ int journal_open(const struct journal_config *config, const struct journal_end *
     pthread_condattr_destroy(&clock);
     pthread_mutex_init(&journal->lock, NULL);
     journal->config = *config;
+    pace_init(&journal->pace);
     journal->file.fd = journal->file.direct_fd = journal->base.fd = -1;
     journal->base.number = end->base;
     journal->base.bytes = end->base_bytes;
@@ -318,7 +323,7 @@ void journal_close(struct journal *journal)
         pthread_mutex_unlock(&journal->lock);
         pthread_join(journal->thread, NULL);
     }
-    if (journal->is_dirty)
+    if (journal->pace.is_dirty)
         sync_file(journal);
     recordfile_close(&journal->file);
     close_base(journal);

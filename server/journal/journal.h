@@ -10,8 +10,10 @@
 #include "withdrawn.h"
 
 #define JOURNAL_EXIT          74
-#define JOURNAL_BUFFERED_MS   50 /* a buffered record is on disk after so long */
+#define JOURNAL_BUFFERED_MS   50 /* a buffered record is on disk after so long: pace.h */
+#ifndef JOURNAL_SEGMENT_BYTES    /* tests have short ones */
 #define JOURNAL_SEGMENT_BYTES (256u << 20)
+#endif
 
 struct journal;
 struct request;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "below.h"
@@ -42,6 +43,19 @@ static int write_all(int fd, const uint8_t *bytes, uint64_t n, uint64_t offset)
 int recordfile_write(const struct recordfile *file, const uint8_t *bytes, uint64_t n, uint64_t offset)
 {
     return write_all(file->fd, bytes, n, offset);
+}
+
+int recordfile_clear_behind_end(const struct recordfile *file)
+{
+    static const uint8_t zeros[RECORD_BLOCK_BYTES];
+    struct stat st;
+    if (fstat(file->fd, &st) != 0)
+        return errno;
+    uint64_t end = (uint64_t)st.st_size, n = record_block_end(end) - end;
+    if (n == 0)
+        return 0;
+    int error = write_all(file->fd, zeros, n, end);
+    return error == 0 && fdatasync(file->fd) != 0 ? errno : error;
 }
 
 int recordfile_append(struct recordfile *file, uint8_t *bytes, uint64_t n, uint64_t offset,

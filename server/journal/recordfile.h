@@ -17,6 +17,9 @@ void recordfile_open_direct(struct recordfile *file, int dir, const char *name);
 /* Both descriptors, where they are open. */
 void recordfile_close(struct recordfile *file);
 
+/* Before the first of them, in a file that is there: a power cut may have left bytes behind its end, in its last block, which
+ * come to light when the next bytes begin at another. 0 or errno. */
+int recordfile_clear_behind_end(const struct recordfile *file);
 /* 0 or errno: then there may be a part of it. */
 int recordfile_write(const struct recordfile *file, const uint8_t *bytes, uint64_t n, uint64_t offset);
 /* The same of records, which may come to lie behind `offset`; *end_out: where the next ones may begin. `bytes` are aligned to

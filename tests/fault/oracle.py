@@ -3,8 +3,10 @@
 Rows begin at zero; sgd with lr 1. Each client owns one key of each shard, and its n-th push of that key adds 1 to
 lane 0 and n mod 1021 to lane 1: lane 0 counts what was applied, lane 1 says that it was the first so many, each
 once. All values are integers below 2^24, so floats are exact."""
+import bisect
 import struct
 import threading
+import time
 
 import wire
 
@@ -23,13 +25,15 @@ def expected(n):
 
 
 class Client(threading.Thread):
-    """Pushes to one shard until the connection ends. `acked` counts answers; one more may have been applied."""
+    """Pushes to one shard until the connection ends. `acked` counts answers; one more may have been applied.
+    `times` says of each answer since the start when it was there."""
 
     def __init__(self, server, shard, key, done, durability, more):
         super().__init__(daemon=True)
         self.wire = wire.connect(server, shard)
         self.table = create(self.wire, durability)
-        self.key, self.acked, self.sent, self.wrong = key, done, done, None
+        self.key, self.done, self.acked, self.sent, self.wrong = key, done, done, done, None
+        self.times = []
         self.others = list(range(10**6, 10**6 + more))
 
     def run(self):
@@ -39,6 +43,7 @@ class Client(threading.Thread):
                 wire.push(self.wire, self.table, [self.key, *self.others],
                           [-1.0, -float(self.sent % MODULUS), 0.0, 0.0] + [0.0] * 4 * len(self.others))
                 self.acked += 1
+                self.times.append(time.monotonic())
         except (OSError, TypeError):  # reset, or the end of the stream
             pass
         except wire.RpcError as error:
@@ -62,6 +67,10 @@ class Clients:
         self.acked = dict.fromkeys(self.keys, 0)
         self.sent = dict.fromkeys(self.keys, 0)
         self.running = {}
+        self.cut = None  # when the power went, where that is known
+        self.ended = {}  # the clients of the run before
+        self.oldest_lost = 0.0  # seconds before `cut` that something lost was acknowledged
+        self.n_lost = 0
 
     def start(self, server):
         """Checks what the server has, then pushes go on from there."""
@@ -75,6 +84,20 @@ class Clients:
         for place, client in self.running.items():
             self.acked[place] = client.acked
 
+    def note_before(self, cut, seconds):
+        """What was acknowledged so long before the power went; the clients have ended."""
+        self.cut = cut
+        for place, client in self.ended.items():
+            self.acked[place] = client.done + bisect.bisect_right(client.times, cut - seconds)
+
+    def note_lost(self, place, n):
+        """Of the pushes that were acknowledged before the power went."""
+        client = self.ended.get(place)
+        if client is None or n >= client.done + bisect.bisect_right(client.times, self.cut):
+            return
+        self.oldest_lost = max(self.oldest_lost, self.cut - client.times[max(n - client.done, 0)])
+        self.n_lost += client.done + bisect.bisect_right(client.times, self.cut) - n
+
     def join(self, may_be_refused=False):
         """A disk that is gone may refuse pushes before the server is."""
         for place, client in self.running.items():
@@ -82,7 +105,7 @@ class Clients:
             assert not client.is_alive(), f"client of {place} hangs"
             assert client.wrong is None or may_be_refused, f"client of {place}: {client.wrong}"
             self.sent[place] = client.sent
-        self.running = {}
+        self.ended, self.running = self.running, {}
 
     def check(self, server, place):
         """Pushes of this key the table holds. Raises unless they are all that were acknowledged, and each once."""
@@ -91,6 +114,8 @@ class Clients:
             table = create(connection, self.durability)
             lanes = wire.pull(connection, table, [key])
         n = int(lanes[0])
+        if self.cut is not None:
+            self.note_lost(place, n)
         if not self.acked[place] <= n <= self.sent[place] or lanes[1] != expected(n):
             raise LostPush(f"key {key}: {self.acked[place]} acknowledged, {self.sent[place]} sent, found {lanes}, "
                            f"lane 1 of {n} pushes is {expected(n)}")
