@@ -112,7 +112,7 @@ class Power(unittest.TestCase):
         self.assertGreater(clients.total(), cycles)
         print(f"{durability}: {cycles} power cuts, {clients.total()} pushes acknowledged, none lost, none twice")
 
-    def run_buffered(self, cycles, program=None, longest=0.35):
+    def run_buffered(self, cycles, program=None, longest=0.3):
         """Whole prefixes are there, and of what was acknowledged longer ago than is promised all. In turn the journal begins
         anew all the time, has short segments, and has pushes that go past the kernel's cache."""
         turns = [(BIN, "--journal-limit", "4K"), (BIN,), (os.path.join(TOOLS, "embd-short-segments"),)]
@@ -143,7 +143,7 @@ class Power(unittest.TestCase):
 
     def test_buffered_on_a_disk_whose_syncs_take_longer_than_may_be_lost(self):
         with unittest.mock.patch.dict(os.environ, preloaded("slow-sync", EMBD_SYNC_MS="120")):
-            self.run_buffered(CYCLES // 4, longest=0.8)
+            self.run_buffered(CYCLES // 6, longest=0.7)
 
     def test_a_server_that_does_not_foresee_slow_syncs_is_caught(self):
         with unittest.mock.patch.dict(os.environ, preloaded("slow-sync", EMBD_SYNC_MS="500")), \
