@@ -132,7 +132,32 @@ static int read_key_files(const struct sources *from, const struct settings *sel
     return status;
 }
 
-static int read_http(const struct setting *at, struct config *out, struct embd__error *e)
+static int read_yes(enum setting_id id, const struct setting *at, bool *out, struct embd__error *e)
+{
+    *out = at->text != NULL && strcmp(at->text, "yes") == 0;
+    if (at->text == NULL || *out || strcmp(at->text, "no") == 0)
+        return EMBD_OK;
+    return config_complain(e, EMBD_INVALID, id, at, "'%.60s' is neither yes nor no", at->text);
+}
+
+/* What has no guard is reached from this machine alone, unless somebody says that it is meant. */
+static int check_http(const struct setting *at, const struct listen_address *address,
+                      const struct setting *open, struct embd__error *e)
+{
+    bool is_open;
+    if (read_yes(SETTING_HTTP_OPEN, open, &is_open, e) != EMBD_OK)
+        return e->status;
+    if (is_open || listen_address_is_loopback(address))
+        return EMBD_OK;
+    return config_complain(
+        e, EMBD_UNSUPPORTED, SETTING_HTTP, at,
+        "'%.100s' can be reached from other machines, and its pages have neither TLS nor tokens; "
+        "http_open: yes says that this is meant",
+        at->text);
+}
+
+static int read_http(const struct setting *at, const struct setting *open, struct config *out,
+                     struct embd__error *e)
 {
     struct embd__error why = {0};
     out->http_is = at->text != NULL ? CONFIG_HTTP_ASKED : CONFIG_HTTP_BY_DEFAULT;
@@ -141,6 +166,8 @@ static int read_http(const struct setting *at, struct config *out, struct embd__
     else if (listen_address_read(at->text != NULL ? at->text : "127.0.0.1:7780", &out->http,
                                  &why) != EMBD_OK)
         return config_complain(e, why.status, SETTING_HTTP, at, "%s, or off", why.text);
+    else
+        return check_http(at, &out->http, open, e);
     return EMBD_OK;
 }
 
@@ -164,7 +191,8 @@ static int read_process(const struct sources *from, struct config *out, struct e
         status = config_text(SETTING_DATA_DIR, config_pick(from, self, true, SETTING_DATA_DIR), "",
                              out->data_dir, sizeof out->data_dir, e);
     if (status == EMBD_OK)
-        status = read_http(config_pick(from, self, true, SETTING_HTTP), out, e);
+        status = read_http(config_pick(from, self, true, SETTING_HTTP),
+                           config_pick(from, self, true, SETTING_HTTP_OPEN), out, e);
     if (status == EMBD_OK)
         status = read_key_files(from, self, &out->key_files, e);
     if (status == EMBD_OK)

@@ -18,14 +18,33 @@ int process_fail(int exit_code, const struct embd__error *e)
 
 /* ---- opening ---- */
 
-/* As many descriptors as are allowed: connections are bounded by limits of their own. */
-static void raise_descriptor_limit(void)
+enum {
+    OWN_DESCRIPTORS = 64 + 2 * HTTP_CONNECTIONS, /* of the process, and of its HTTP port */
+    SHARD_DESCRIPTORS = 32 + (DOORS - 1) * LIMIT_ADMIN_CONNECTIONS, /* listeners, files, admins */
+    LEAST_CONNECTIONS = 8,
+};
+
+/* As many descriptors as are allowed; and no more connections than they are enough for, so that it is
+ * never a journal or snapshot that finds none left. */
+static void fit_descriptors(uint32_t n_shards, struct net_limits *limits)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return;
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
+    uint64_t own = OWN_DESCRIPTORS + (uint64_t)n_shards * SHARD_DESCRIPTORS;
+    uint64_t room = limit.rlim_max > own ? (limit.rlim_max - own) / n_shards : 0;
+    uint32_t asked = limits->connections;
+    if (limit.rlim_max == RLIM_INFINITY || room >= asked)
+        return;
+    limits->connections = room > LEAST_CONNECTIONS ? (uint32_t)room : LEAST_CONNECTIONS;
+    log_event(LOG_WARN, "few_descriptors",
+              "limit=%llu needed=%llu max_connections=%u asked=%u why=\"the limit of open files "
+              "(ulimit -Hn, LimitNOFILE of systemd) is too low for max_connections: raise it, or ask for "
+              "fewer\"",
+              (unsigned long long)limit.rlim_max,
+              (unsigned long long)(own + (uint64_t)n_shards * asked), limits->connections, asked);
 }
 
 static int open_listeners(struct process *p, struct embd__error *e)
@@ -273,7 +292,7 @@ int main(int argc, char **argv)
         return EXIT_OK;
     }
     log_set_level(p->config.log_level);
-    raise_descriptor_limit();
+    fit_descriptors(process_self(p)->shards, &p->config.limits);
     if (running_open(p) != EXIT_OK)
         return EXIT_FAILED;
     int code = open_process(p, &error);

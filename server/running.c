@@ -126,18 +126,34 @@ static void on_signal(uv_signal_t *handle, int number)
     running_drain(p);
 }
 
+/* To all shards or to none. */
+static int hand_out_keys(struct process *p, const struct keys *keys, struct embd__error *e)
+{
+    struct keys **copies = calloc(p->n, sizeof *copies);
+    uint32_t n = 0;
+    while (copies != NULL && n < p->n_started && (copies[n] = keys_new(keys)) != NULL)
+        n++;
+    bool is_whole = copies != NULL && n == p->n_started;
+    for (uint32_t i = 0; i < n; i++)
+        if (is_whole)
+            loop_rekey(p->loops[i], copies[i]);
+        else
+            keys_free(copies[i]);
+    free(copies);
+    return is_whole ? EMBD_OK : embd__error_set(e, EMBD_NO_MEMORY, "no memory for keys");
+}
+
 /* Certificates and tokens are read again; where one cannot be, those before stay. */
 static void read_keys_again(struct process *p)
 {
     struct embd__error e = {0};
     struct keys next;
-    if (keys_open(&p->config.key_files, &next, &e) != EMBD_OK) {
+    if (keys_open(&p->config.key_files, &next, &e) != EMBD_OK ||
+        hand_out_keys(p, &next, &e) != EMBD_OK) {
         log_event(LOG_ERROR, "keys_not_reloaded", "why=\"%s\"", e.text);
+        keys_drop(&next);
         return;
     }
-    for (uint32_t i = 0; i < p->n_started; i++)
-        if (loop_rekey(p->loops[i], &next, &e) != EMBD_OK)
-            log_event(LOG_ERROR, "keys_not_reloaded", "why=\"%s\"", e.text);
     keys_drop(&p->keys);
     p->keys = next;
     log_event(LOG_INFO, "keys_reloaded", "tls=%s tokens=%u", next.tls != NULL ? "yes" : "no",

@@ -36,6 +36,9 @@ enum {
     X(HTTP, "http", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT|off",                                \
       "Metrics, health and the status page, read only (127.0.0.1:7780, and off where that port is "\
       "taken); port 0: a free one, which is printed")                                              \
+    X(HTTP_OPEN, "http_open", IN_FLAGS | IN_TOP | IN_SERVER, "yes|no",                             \
+      "Let --http be an address that other machines reach: its pages have neither TLS nor tokens " \
+      "(no)")                                                                                      \
     X(STORE, "store", IN_FLAGS | IN_TOP, "NAME", "Where rows live: host, cuda, nccl or auto (auto)")\
     X(GPU_WAY, "gpu_way", IN_FLAGS | IN_TOP, "WAY",                                                \
       "Store nccl: how GPUs reach each other: peer (their kernels load and store each other's "    \
@@ -71,8 +74,8 @@ enum {
     X(ETCD_LOGIN, "etcd_login", IN_CLUSTER, "FILE", "")                                            \
     X(SERVER_NAME, "name", IN_SERVER, "NAME", "")                                                  \
     X(FRAME_MEMORY, "frame_memory", IN_FLAGS | IN_TOP, "SIZE",                                     \
-      "Memory for frames being received, all shards together: bytes, 512M, 2G or a part of RAM "   \
-      "(25%)")                                                                                     \
+      "Memory for connections and what is received on them, all shards together: bytes, 512M, 2G " \
+      "or a part of RAM (25%)")                                                                    \
     X(MAX_CONNECTIONS, "max_connections", IN_FLAGS | IN_TOP, "N",                                  \
       "Data connections of one shard (4096)")                                                      \
     X(STALL_TIMEOUT, "stall_timeout", IN_FLAGS | IN_TOP, "SECONDS",                                \

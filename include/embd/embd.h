@@ -582,7 +582,7 @@ typedef struct embd_dump_report {
 
 /* Writes one table, or all when `table` is NULL, as one consistent cut into the new directory `dir`:
  * keys, slots, rows, optimizer state, step counters, schema. Pushes wait while it runs. Written under a
- * temporary name, synced and renamed; manifest.json last. Needs the shards' admin sockets.
+ * temporary name, synced and renamed; manifest.json last. Needs the shards' admin listeners.
  * EMBD_EXISTS: `dir` exists; EMBD_IO: names the file and the cause. `report_out` and `progress` may be NULL. */
 EMBD_API int embd_dump(embd_client *client, const char *table, const char *dir, embd_progress *progress,
                        void *arg, embd_dump_report *report_out);
@@ -653,7 +653,7 @@ typedef struct embd_hot_report {
 
 /* The keys that one shard is asked for most, from a sample of the keys last pulled and pushed: keys_out [max_keys], most
  * frequent first, and counts_out [max_keys], how often each is in the sample. max_keys is 1 to 1000. Keys carry their slot
- * offsets. Blocks. Needs the shard's admin socket.
+ * offsets. Blocks. Needs the shard's admin listener.
  *   EMBD_UNKNOWN_TABLE; EMBD_INVALID: max_keys is out of range */
 EMBD_API int embd_hot(embd_client *client, uint32_t shard, const char *table, uint32_t max_keys,
                       uint64_t *keys_out, uint32_t *counts_out, embd_hot_report *report_out);
@@ -669,7 +669,7 @@ typedef struct embd_trace_report {
 
 /* Reports where the time of a shard's last pulls and pushes went, the newest first, at most 64. Of small requests (below 16
  * KiB) the server looks at one in 31. Pointers are valid during the visit; a visit that returns nonzero ends the listing,
- * and that value is returned. Blocks. Needs the shard's admin socket. */
+ * and that value is returned. Blocks. Needs the shard's admin listener. */
 EMBD_API int embd_trace(embd_client *client, uint32_t shard,
                         int (*visit)(void *arg, const embd_trace_report *trace), void *arg);
 
@@ -744,7 +744,7 @@ EMBD_API void embd_hugectr_options_init(embd_hugectr_options *options);
 /* Writes a table as the new folder `folder`, one consistent cut; pushes wait while it is written. Values are f32 whatever
  * the table's dtype; keys that wait for a row (admit_after) are left out. Written under a temporary name, synced and
  * renamed, the state file first: a folder that is there is whole and has its state file. Needs 24 bytes of memory a row (48
- * while they are sorted), the shards' admin sockets and, with a state file, room on the disk of `folder` for the states
+ * while they are sorted), the shards' admin listeners and, with a state file, room on the disk of `folder` for the states
  * once more.
  *   EMBD_EXISTS        `folder` or the state file exists
  *   EMBD_INVALID       an option; a key beyond 32 bits with u32_keys; gpu_rows is less than a GPU's keys

@@ -1,10 +1,24 @@
 /* arrival.c - a peer comes in: it gets a connection and perhaps a tunnel, or is turned away. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "log.h"
 #include "steps.h"
 #include "strangers.h"
+
+/* The addresses that one user has at will count as one. */
+static uint64_t network_of(const struct sockaddr_storage *address)
+{
+    const struct in6_addr *v6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
+    uint64_t first = 0;
+    uint32_t last = 0;
+    if (address->ss_family == AF_INET)
+        return ((const struct sockaddr_in *)address)->sin_addr.s_addr;
+    memcpy(&first, v6->s6_addr, sizeof first);
+    memcpy(&last, v6->s6_addr + 12, sizeof last);
+    return IN6_IS_ADDR_V4MAPPED(v6) ? last : first;
+}
 
 static void name_peer(struct connection *c)
 {
@@ -15,6 +29,7 @@ static void name_peer(struct connection *c)
     if (c->door == DOOR_ADMIN_SOCKET ||
         uv_tcp_getpeername(&c->uv.tcp, (struct sockaddr *)&address, &bytes) < 0)
         return;
+    c->network = network_of(&address);
     bool is_v6 = address.ss_family == AF_INET6;
     if (is_v6)
         uv_ip6_name((struct sockaddr_in6 *)&address, host, sizeof host);
@@ -25,10 +40,22 @@ static void name_peer(struct connection *c)
     snprintf(c->peer, sizeof c->peer, is_v6 ? "[%s]:%u" : "%s:%u", host, ntohs(port));
 }
 
-static bool has_room(const struct hub *hub, enum listener listener)
+static uint32_t limit_of(const struct hub *hub, enum door door)
 {
-    return listener == LISTENER_DATA ? hub->n_data < hub->limits.connections
-                                     : hub->n_admin < LIMIT_ADMIN_CONNECTIONS;
+    return door == DOOR_DATA ? hub->limits.connections : LIMIT_ADMIN_CONNECTIONS;
+}
+
+/* Room at the door of c, which counts there already; a stranger goes for it. */
+static bool find_room(const struct connection *c)
+{
+    const struct hub *hub = c->hub;
+    if (hub->n_at[c->door] <= limit_of(hub, c->door))
+        return true;
+    struct connection *stranger = strangers_at(hub, c->door, c->network);
+    if (stranger == NULL)
+        return false;
+    connection_drop(stranger, "others come in (max_connections)");
+    return true;
 }
 
 /* Says why, as far as the socket takes it at once, and closes. */
@@ -85,7 +112,7 @@ static struct connection *connection_new(struct hub *hub, enum door door, struct
     }
     c->uv.stream.data = c;
     TAILQ_INSERT_TAIL(&hub->connections, c, in_hub);
-    listener == LISTENER_DATA ? hub->n_data++ : hub->n_admin++;
+    hub->n_at[door]++;
     return c;
 }
 
@@ -97,12 +124,12 @@ static void set_socket(struct connection *c)
     uv_tcp_keepalive(&c->uv.tcp, 1, 60);
 }
 
-bool connection_accept(struct hub *hub, uv_stream_t *server, enum door door)
+bool connection_accept(struct hub *hub, uv_stream_t *server, enum door door, bool is_told)
 {
     struct embd__error e = {0};
-    enum listener listener = door == DOOR_DATA ? LISTENER_DATA : LISTENER_ADMIN;
-    bool room = has_room(hub, listener);
     struct connection *c = connection_new(hub, door, &e);
+    if (c == NULL && is_told)
+        return false;
     if (c == NULL) {
         log_event(LOG_ERROR, "accept_failed", "shard=%u why=\"%s\"", hub->shard_index, e.text);
         return false;
@@ -113,8 +140,8 @@ bool connection_accept(struct hub *hub, uv_stream_t *server, enum door door)
         return true;
     }
     name_peer(c);
-    if (!room) {
-        turn_away(c, listener == LISTENER_DATA ? hub->limits.connections : LIMIT_ADMIN_CONNECTIONS);
+    if (!find_room(c)) {
+        turn_away(c, limit_of(hub, door));
         return true;
     }
     set_socket(c);

@@ -97,7 +97,7 @@ void connection_close(struct connection *c)
     if (c->is_dirty)
         TAILQ_REMOVE(&hub->dirty, c, in_dirty);
     c->is_dirty = false;
-    c->listener == LISTENER_DATA ? hub->n_data-- : hub->n_admin--;
+    hub->n_at[c->door]--;
     log_event(LOG_DEBUG, "connection_closed", "shard=%u peer=%s bytes_in=%llu bytes_out=%llu",
               hub->shard_index, c->peer, (unsigned long long)c->bytes_in,
               (unsigned long long)c->bytes_out);
@@ -279,8 +279,8 @@ void connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
         *buf = uv_buf_init((char *)direct, (unsigned)bytes);
     else
         *buf = uv_buf_init((char *)c->hub->read_buffer, HUB_READ_BYTES);
-    if (c->is_stranger && buf->len > STRANGER_READ_BYTES)
-        buf->len = STRANGER_READ_BYTES;
+    if (c->tunnel == NULL) /* of what comes through one, the ciphertext counts */
+        buf->len = strangers_room(c, buf->len);
     if (buf->len > TIGHT_READ_BYTES && direct == NULL && frame_budget_is_tight(c->hub->pool.budget))
         buf->len = TIGHT_READ_BYTES;
 }
@@ -362,7 +362,7 @@ bool connection_wants(const struct connection *c)
 
 void connection_set_reading(struct connection *c)
 {
-    bool wants = connection_wants(c);
+    bool wants = connection_wants(c) && strangers_room(c, 1) > 0;
     if (wants == c->is_reading || c->state == CONNECTION_CLOSED)
         return;
     c->is_reading = wants;

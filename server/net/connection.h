@@ -19,9 +19,6 @@ enum connection_state {
 /* A frame of a peer that is not known yet; it has no bins to speak of. */
 #define STRANGER_FRAME_BYTES LIMIT_HEADER_BYTES
 
-/* Where a peer came in. */
-enum door { DOOR_DATA, DOOR_ADMIN_SOCKET, DOOR_ADMIN_TCP };
-
 /* Something that has to make progress. */
 struct watch {
     uint64_t since_ms, bytes;
@@ -62,12 +59,13 @@ struct connection {
     struct watch in, out;
     uint64_t began_ms, state_since_ms, busy_ms; /* of the state; of the last byte either way */
     char peer[64];
+    uint64_t network; /* that the peer's address is of: the first 64 bits of IPv6, or IPv4's 32 */
     TAILQ_ENTRY(connection) in_hub, in_dirty, in_strangers, in_resting;
 };
 
 /* Accepts what waits at `server`. False: there is no memory for it now; it waits, and nobody behind
- * it comes in, until this is called again. */
-bool connection_accept(struct hub *hub, uv_stream_t *server, enum door door);
+ * it comes in, until this is called again, with is_told. */
+bool connection_accept(struct hub *hub, uv_stream_t *server, enum door door, bool is_told);
 
 /* Tries to send what became ready outside of a connection's own callbacks. */
 void connection_flush_dirty(struct hub *hub);

@@ -9,6 +9,7 @@
 
 #include "log.h"
 #include "steps.h"
+#include "strangers.h"
 
 enum {
     TURN_REQUESTS = 32,          /* begun before others get a turn */
@@ -17,11 +18,13 @@ enum {
 
 /* ---- room ---- */
 
-/* One frame may always come, so that every allowed one can;
- * and no more than one while frame memory is short, so that those who have many leave some. */
+/* One frame may always come, so that every allowed one can; and no more than one of a stranger, and
+ * while frame memory is short, so that those who have many leave some. */
 bool digest_is_full(const struct connection *c)
 {
     if (c->n_in_flight > 0 && frame_budget_is_tight(c->hub->pool.budget))
+        return true;
+    if (c->n_in_flight > 0 && c->is_stranger)
         return true;
     return c->n_in_flight >= LIMIT_REQUESTS_IN_FLIGHT || c->answer_bytes >= HELD_ANSWER_BYTES ||
            c->in_flight_bytes >= c->hub->limits.frame_bytes;
@@ -135,6 +138,7 @@ static bool has_turn(struct connection *c)
 /* Whether a further request may begin; makes room by sending where it can. */
 static bool may_begin(struct connection *c)
 {
+    strangers_look_at(c); /* the frame before may have been hello */
     if (digest_is_full(c))
         connection_flush(c);
     return c->state == CONNECTION_OPEN && !digest_is_full(c) && has_turn(c);

@@ -26,9 +26,12 @@ struct net_limits {
     uint32_t hello_ms;    /* a stranger may stay so long */
 };
 
-/* Admin connections have room of their own, so that an operator gets in when the data listener is
- * full. */
+/* Each admin listener has room of its own, so that an operator gets in when the others are full. */
 #define LIMIT_ADMIN_CONNECTIONS 64u
+
+/* Where a peer came in. */
+enum door { DOOR_DATA, DOOR_ADMIN_SOCKET, DOOR_ADMIN_TCP };
+#define DOORS 3
 
 /* What one read may bring of heads and small bins. Reads are synchronous, so one buffer serves all.
  */
@@ -45,7 +48,7 @@ struct hub {
     struct keys keys;
 
     struct connection_list connections;
-    uint32_t n_data, n_admin;         /* connections that are not being closed */
+    uint32_t n_at[DOORS];             /* connections that are not being closed */
     struct connection_list strangers; /* those, the oldest first */
     uint32_t n_strangers;
     struct connection_list resting; /* those that have had their turn, and have more to be done */
@@ -64,5 +67,10 @@ struct hub {
     bool is_draining;
     uint64_t n_old; /* of n_exchanges: those that began before the drain */
 };
+
+static inline uint32_t hub_connections(const struct hub *hub)
+{
+    return hub->n_at[DOOR_DATA] + hub->n_at[DOOR_ADMIN_SOCKET] + hub->n_at[DOOR_ADMIN_TCP];
+}
 
 #endif

@@ -1,6 +1,8 @@
 /* keys.c - see keys.h. */
 #include "keys.h"
 
+#include <stdlib.h>
+
 static const char *path_or_null(const char *path)
 {
     return path[0] != '\0' ? path : NULL;
@@ -36,4 +38,19 @@ void keys_drop(struct keys *keys)
     embd__tls_drop(keys->tls);
     access_drop(keys->access);
     *keys = (struct keys){0};
+}
+
+struct keys *keys_new(const struct keys *keys)
+{
+    struct keys *copy = malloc(sizeof *copy);
+    if (copy != NULL)
+        *copy = keys_share(keys);
+    return copy;
+}
+
+void keys_free(struct keys *keys)
+{
+    if (keys != NULL)
+        keys_drop(keys);
+    free(keys);
 }

@@ -32,4 +32,8 @@ int keys_open(const struct key_files *files, struct keys *out, struct embd__erro
 struct keys keys_share(const struct keys *keys);
 void keys_drop(struct keys *keys);
 
+/* Shares in memory of their own, to be handed to another thread; NULL: there is none. */
+struct keys *keys_new(const struct keys *keys);
+void keys_free(struct keys *keys); /* NULL is allowed */
+
 #endif

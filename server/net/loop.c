@@ -65,7 +65,8 @@ static void on_peer(struct loop *loop, int status, enum door door)
         log_event(LOG_ERROR, "accept_failed", "shard=%u why=\"%s\"", loop->hub.shard_index,
                   uv_strerror(status));
     else
-        loop->is_declined[door] = !connection_accept(&loop->hub, door_of(loop, door), door);
+        loop->is_declined[door] =
+            !connection_accept(&loop->hub, door_of(loop, door), door, loop->is_declined[door]);
 }
 
 static void on_data_peer(uv_stream_t *server, int status)
@@ -169,7 +170,7 @@ static void on_drain(uv_async_t *async)
     if (loop->phase != PHASE_SERVING)
         return;
     log_event(LOG_INFO, "draining", "shard=%u connections=%u in_flight=%llu", loop->hub.shard_index,
-              loop->hub.n_data + loop->hub.n_admin, (unsigned long long)loop->hub.n_exchanges);
+              hub_connections(&loop->hub), (unsigned long long)loop->hub.n_exchanges);
     enter(loop, PHASE_DRAINING);
     uv_close((uv_handle_t *)&loop->tcp, NULL);
     uv_close((uv_handle_t *)&loop->pipe, NULL); /* removes the socket's file */
@@ -293,13 +294,6 @@ void loop_ask(struct loop *loop, struct loop_question *question)
 
 /* ---- other keys ---- */
 
-static void drop_keys(struct keys *keys)
-{
-    if (keys != NULL)
-        keys_drop(keys);
-    free(keys);
-}
-
 static void on_rekey(uv_async_t *async)
 {
     struct loop *loop = async->data;
@@ -314,18 +308,13 @@ static void on_rekey(uv_async_t *async)
         shard_set_access(hub->shard, hub->keys.access);
         connection_review(hub);
     }
-    drop_keys(next);
+    keys_free(next);
 }
 
-int loop_rekey(struct loop *loop, const struct keys *keys, struct embd__error *e)
+void loop_rekey(struct loop *loop, struct keys *keys)
 {
-    struct keys *next = malloc(sizeof *next);
-    if (next == NULL)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for keys");
-    *next = keys_share(keys);
-    drop_keys(atomic_exchange(&loop->next_keys, next)); /* those before were never taken */
+    keys_free(atomic_exchange(&loop->next_keys, keys)); /* those before were never taken */
     uv_async_send(&loop->rekey);
-    return EMBD_OK;
 }
 
 /* ---- another map ---- */
@@ -351,7 +340,7 @@ static void net_stats(void *arg, struct shard_net_stats *out)
     const struct loop *loop = arg;
     const struct hub *hub = &loop->hub;
     *out = (struct shard_net_stats){
-        .connections = hub->n_data + hub->n_admin,
+        .connections = hub_connections(hub),
         .requests_in_flight = hub->n_exchanges,
         .bytes_in = hub->bytes_in,
         .bytes_out = hub->bytes_out,
@@ -465,7 +454,7 @@ void loop_close(struct loop *loop)
     if (loop->has_thread)
         uv_thread_join(&loop->thread);
     close_hub(&loop->hub);
-    drop_keys(atomic_exchange(&loop->next_keys, NULL));
+    keys_free(atomic_exchange(&loop->next_keys, NULL));
     free(atomic_exchange(&loop->next_map, NULL));
     destroy(loop);
 }

@@ -60,9 +60,9 @@ void loop_ask(struct loop *loop, struct loop_question *question);
 /* Any thread, any time between loop_start and loop_close, also repeatedly. */
 void loop_drain(struct loop *loop);
 
-/* From now on these certificates and tokens count; connections whose token is not among them end.
- * Any thread. EMBD_NO_MEMORY: nothing changes. */
-int loop_rekey(struct loop *loop, const struct keys *keys, struct embd__error *e);
+/* From now on these certificates and tokens, made by keys_new, count; connections whose token is not among
+ * them end. They are taken. Any thread. */
+void loop_rekey(struct loop *loop, struct keys *keys);
 
 /* From now on the shard tells this map, made by shard_map_new; it is taken. Any thread, between loop_start and
  * loop_close. */

@@ -62,8 +62,7 @@ void sealed_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     const struct connection *c = handle->data;
     (void)suggested;
-    *buf = uv_buf_init((char *)c->hub->seal_buffer,
-                       c->is_stranger ? STRANGER_READ_BYTES : HUB_READ_BYTES);
+    *buf = uv_buf_init((char *)c->hub->seal_buffer, (unsigned)strangers_room(c, HUB_READ_BYTES));
 }
 
 /* The peer's mistake, or a stranger's: it is told by an alert, as far as it listens. */

@@ -1,9 +1,34 @@
 /* strangers.c - see strangers.h. */
 #include "strangers.h"
 
+#include <assert.h>
+
+#include "steps.h"
+
 static bool is_known(const struct connection *c)
 {
     return tunnel_is_up(c->tunnel) && (c->hub->keys.access == NULL || c->session.grant != NULL);
+}
+
+/* `door` -1: any. */
+static struct connection *oldest_of(const struct hub *hub, int door, uint64_t network)
+{
+    struct connection *c, *oldest = NULL;
+    TAILQ_FOREACH(c, &hub->strangers, in_strangers)
+    {
+        if (door >= 0 && c->door != (enum door)door)
+            continue;
+        if (c->network == network)
+            return c;
+        if (oldest == NULL)
+            oldest = c;
+    }
+    return oldest;
+}
+
+struct connection *strangers_at(const struct hub *hub, enum door door, uint64_t network)
+{
+    return oldest_of(hub, (int)door, network);
 }
 
 struct connection *strangers_add(struct connection *c)
@@ -12,7 +37,7 @@ struct connection *strangers_add(struct connection *c)
     if (is_known(c))
         return NULL;
     struct connection *oldest =
-        hub->n_strangers >= hub->limits.strangers ? TAILQ_FIRST(&hub->strangers) : NULL;
+        hub->n_strangers >= hub->limits.strangers ? oldest_of(hub, -1, c->network) : NULL;
     c->is_stranger = true;
     hub->n_strangers++;
     TAILQ_INSERT_TAIL(&hub->strangers, c, in_strangers);
@@ -38,9 +63,17 @@ const char *strangers_fault(const struct connection *c, uint64_t now_ms)
 {
     if (!c->is_stranger)
         return NULL;
-    if (c->bytes_in > STRANGER_BYTES)
-        return "too many bytes before a token or a TLS handshake";
+    bool is_looked_at = c->kept_bytes == 0 && (c->tunnel == NULL || tunnel_is_empty(c->tunnel));
+    if (c->bytes_in >= STRANGER_BYTES && is_looked_at)
+        return "128 KiB and no token or TLS handshake";
     if (now_ms - c->began_ms > c->hub->limits.hello_ms)
         return "no token or TLS handshake in time (hello_timeout)";
     return NULL;
+}
+
+size_t strangers_room(const struct connection *c, size_t bytes)
+{
+    assert(!c->is_stranger || c->bytes_in <= STRANGER_BYTES);
+    size_t room = (size_t)(STRANGER_BYTES - c->bytes_in);
+    return c->is_stranger && room < bytes ? room : bytes;
 }

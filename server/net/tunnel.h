@@ -27,6 +27,12 @@ static inline bool tunnel_is_up(const struct tunnel *tunnel)
     return tunnel == NULL || embd__tls_is_up(tunnel->session);
 }
 
+/* All that was received is plaintext by now. */
+static inline bool tunnel_is_empty(const struct tunnel *tunnel)
+{
+    return embd__tls_fed(tunnel->session) == 0;
+}
+
 /* Encrypts the first bytes of bufs[n], at most TUNNEL_SEAL_BYTES. */
 int tunnel_seal(struct tunnel *tunnel, const uv_buf_t *bufs, uint32_t n, uint64_t *sealed_out,
                 struct embd__error *e);

@@ -2,8 +2,12 @@
 import os
 import pty
 import re
+import socket
 import subprocess
 import sys
+import threading
+
+import msgpack
 
 from embctl import (EMBCTL, NOT_FOUND, UNREACHABLE, USAGE, Embd, Scratch, embctl, embctl_json, environment,
                     run_cases)
@@ -39,6 +43,44 @@ def case_every_command_has_an_example_in_its_help(_):
         if words == ["bench"]:
             continue  # embd-bench's own
         assert re.search(r"^ *(Examples?:|.*embctl " + " ".join(words) + ")", shown, re.M), f"{words}: no example"
+
+
+def answer_all(listener, say):
+    """A server that answers say(method), an (error, result), to whoever comes."""
+    while True:
+        try:
+            peer, _ = listener.accept()
+        except OSError:
+            return
+        unpacker = msgpack.Unpacker(raw=False)
+        while data := peer.recv(4096):
+            unpacker.feed(data)
+            for _, msgid, method, _ in unpacker:
+                peer.sendall(msgpack.packb([1, msgid, *say(method)]))
+
+
+def case_what_a_server_says_does_not_steer_the_terminal(_):
+    evil = "\x1b]0;owned\x07\x1b[2J\r\n\x7f\u009b31m"
+    hello = {"protocol": 1, "server": evil, "features": [], "shard": 0, "shards": 1, "frame_bytes": 64 << 20,
+             "header_bytes": 4096, "keys": 4 << 20, "requests": 64}
+    for denies in (True, False):
+        listener = socket.create_server(("127.0.0.1", 0))
+        address = "127.0.0.1:%d" % listener.getsockname()[1]
+
+        def say(method, address=address, denies=denies):
+            if method == "hello" and not denies:
+                return None, [hello]
+            if method == "cluster":
+                return None, [{"name": evil, "version": 1, "shard": 0, "shards": [{"address": address, "admin": evil}]}]
+            return [20, evil], None
+        threading.Thread(target=answer_all, args=(listener, say), daemon=True).start()
+        for command in ("ping", "cluster", "table list", "stats"):
+            done = subprocess.run([EMBCTL, "--servers", address, "--deadline", "5", *command.split()],
+                                  capture_output=True, timeout=30, check=False, env=environment(None))
+            shown = (done.stdout + done.stderr).decode()
+            assert shown, command
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\x80-\x9f]", shown), (command, shown)
+        listener.close()
 
 
 def case_top_shows_rates_of_shards_and_tables(server):

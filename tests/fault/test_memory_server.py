@@ -7,10 +7,12 @@ import os
 import shutil
 import tempfile
 import unittest
+from http.client import HTTPException
 
 import failpoints
 import wire
 from embd_process import Embd, NotReady
+from test_http import get, http_address
 
 SHARDS, KEYS, MOST = 2, 50, 1000
 SOCKETS = int(os.environ.get("EMBD_FAULT_SOCKETS", "12"))
@@ -35,6 +37,16 @@ class Story:
             self.failed += 1
         raise AssertionError("one refusal, and three requests failed")
 
+    def look(self):
+        """A page of the HTTP port, which a refusal does not deafen."""
+        for _ in range(3):
+            try:
+                assert get(self.server.http, "/readyz")[0] == 200
+                return
+            except (OSError, HTTPException):
+                self.failed += 1
+        raise AssertionError("one refusal, and three pages failed")
+
     def push(self, peer, table):
         self.sent += 1
         wire.push(peer, table, self.keys, [-1.0] * 4 * KEYS)
@@ -54,12 +66,15 @@ class Story:
             assert self.acknowledged <= rows[0] <= self.sent, (self.acknowledged, rows[0], self.sent)
             self.seen.append((table, self.keys, rows))
             self.insist(lambda peer: peer.call("stats"))
+        self.look()
 
 
 class Memory(unittest.TestCase):
     def start(self, data):
         # Not auto: the CUDA runtime is part of the program, and its memory is not what this is about.
-        return Embd("--store", "host", "--data-dir", data, shards=SHARDS)
+        server = Embd("--store", "host", "--data-dir", data, "--http", "127.0.0.1:0", shards=SHARDS)
+        server.http = http_address(server)
+        return server
 
     def check_again(self, data, seen):
         """The rows of a server that is started anew."""

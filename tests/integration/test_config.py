@@ -1,9 +1,10 @@
 """Flags and the configuration file: what is accepted, and how mistakes are told (exit status 2, and the place)."""
 import os
+import re
 import tempfile
 import unittest
 
-from embd_process import Embd, run
+from embd_process import BIN, Embd, run
 import wire
 
 
@@ -69,6 +70,37 @@ class Config(unittest.TestCase):
             self.refused(["--listen", address], "--listen", address, "TLS", "tokens")
         for address in ("7700", "127.0.0.1", "127.0.0.1:70000", "127.0.0.1:7x", "[::1:5", "example.org:1"):
             self.refused(["--listen", address], "--listen", address)
+
+    def test_http_is_reached_from_elsewhere_only_where_somebody_says_so(self):
+        for address in ("0.0.0.0:0", "[::]:0", "192.168.1.1:7780"):
+            self.refused(["--http", address], "--http", address, "neither TLS nor tokens", "http_open")
+        self.refused_file("shards: 1\nhttp: 0.0.0.0:7780\n", "2:7", "http_open")
+        self.refused(["--http-open", "maybe"], "--http-open", "'maybe'", "yes nor no")
+        with Embd("--http", "0.0.0.0:0", "--http-open", "yes") as server:
+            self.assertIn("http on 0.0.0.0:", server.process.stdout.readline())
+        path = self.file("http: 0.0.0.0:7780\nhttp_open: yes\n")
+        self.assertEqual(run("--config", path, "--check").returncode, 0)
+
+    def test_with_few_descriptors_there_are_fewer_connections_and_the_log_says_why(self):
+        program = self.dir.name + "/embd"
+        with open(program, "w", encoding="ascii") as script:
+            script.write(f'#!/bin/sh\nulimit -n 500\nexec {BIN} "$@"\n')
+        os.chmod(program, 0o755)
+        with Embd("--http", "off", program=program) as server:
+            self.assertIn("few_descriptors limit=500 needed=", server.log())
+            limit = int(re.search(r"max_connections=(\d+) asked=4096 ", server.log()).group(1))
+            self.assertIn(limit, range(50, 300))
+            peers = [wire.connect(server) for _ in range(limit + 1)]
+            _, _, (number, text) = peers[-1].receive()
+            self.assertEqual(number, wire.BUSY)
+            self.assertIn(f"the limit is {limit}", text)
+            peers[limit - 1].call("ping")
+            with wire.Wire(server.admin_path()) as admin:
+                admin.call("ping")
+            for peer in peers:
+                peer.close()
+        with Embd("--http", "off", "--max-connections", str(limit), program=program) as server:
+            self.assertNotIn("few_descriptors", server.log())
 
     def test_ports_that_pass_the_last_one(self):
         self.refused(["--listen", "127.0.0.1:65535", "--shards", "2"], "65535")

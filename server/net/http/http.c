@@ -4,7 +4,8 @@
  * needs figures waits for gather; the page is written, our side ends, and the peer's end closes.
  *
  * What can fail: a head that is no request, or too long, is answered with its status; a peer that
- * rests is closed by the sweep; of more than HTTP_CONNECTIONS the newest are turned away. */
+ * rests is closed by the sweep. Of more than HTTP_CONNECTIONS the oldest that rests goes, so that those
+ * who ask for nothing keep no probe out; where none rests the newest is turned away. */
 #include "http.h"
 
 #include <assert.h>
@@ -46,6 +47,7 @@ struct http {
     uv_timer_t sweep;
     uint16_t port;
     bool is_stopped;
+    bool is_declined; /* somebody waits to be accepted, until there is memory */
     const struct http_process *process;
     struct gather *gather; /* NULL before http_start */
     TAILQ_HEAD(, peer) peers;
@@ -184,19 +186,44 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         refuse(peer, status);
 }
 
-static void on_peer(uv_stream_t *server, int status)
+static struct peer *peer_new(struct http *http)
 {
-    struct http *http = server->data;
-    struct peer *peer = status == 0 ? calloc(1, sizeof *peer) : NULL;
+    struct peer *peer = calloc(1, sizeof *peer);
     if (peer == NULL || uv_tcp_init(http->uv, &peer->tcp) < 0) {
         free(peer);
-        return;
+        return NULL;
     }
     peer->http = http;
     peer->tcp.data = peer;
     move(peer, PEER_READING);
     TAILQ_INSERT_TAIL(&http->peers, peer, in_http);
     http->n_peers++;
+    return peer;
+}
+
+/* The oldest that has not asked yet, or has its page, goes for a newer one. */
+static void find_room(struct http *http)
+{
+    struct peer *peer;
+    if (http->n_peers < HTTP_CONNECTIONS)
+        return;
+    TAILQ_FOREACH(peer, &http->peers, in_http)
+    if (peer->state == PEER_READING || peer->state == PEER_LINGERING) {
+        close_peer(peer);
+        return;
+    }
+}
+
+static void on_peer(uv_stream_t *server, int status)
+{
+    struct http *http = server->data;
+    if (status < 0)
+        return;
+    find_room(http);
+    struct peer *peer = peer_new(http);
+    http->is_declined = peer == NULL;
+    if (peer == NULL)
+        return;
     if (uv_accept(server, (uv_stream_t *)&peer->tcp) < 0 ||
         uv_read_start((uv_stream_t *)&peer->tcp, on_alloc, on_read) < 0)
         close_peer(peer);
@@ -221,6 +248,8 @@ static void on_sweep(uv_timer_t *timer)
         if (uv_now(http->uv) - peer->since_ms > limits_ms[peer->state])
             close_peer(peer);
     }
+    if (http->is_declined)
+        on_peer((uv_stream_t *)&http->tcp, 0);
 }
 
 /* ---- life ---- */

@@ -17,8 +17,8 @@
 
 struct http;
 
-/* Binds. `address` may have any host: nothing here changes anything or shows a key or row. EMBD_IO
- * with the cause, EMBD_NO_MEMORY. */
+/* Binds. `address` may have any host, where its owner says so: nothing here changes anything or shows
+ * a key or row. EMBD_IO with the cause, EMBD_NO_MEMORY. */
 int http_open(uv_loop_t *uv, const struct listen_address *address, struct http **out,
               struct embd__error *e);
 uint16_t http_port(const struct http *http);
