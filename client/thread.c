@@ -57,8 +57,9 @@ static void on_wake(uv_async_t *wake)
 
 int embd__courier_init(struct courier *c, struct embd__error *e)
 {
-    if (uv_loop_init(&c->loop) != 0)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no event loop could be made");
+    int made = uv_loop_init(&c->loop);
+    if (made != 0)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no event loop could be made: %s", uv_strerror(made));
     c->submitted_end = &c->submitted;
     pthread_mutex_init(&c->mutex, NULL);
     pthread_cond_init(&c->ended, NULL);

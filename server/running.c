@@ -176,11 +176,17 @@ static void on_hangup(uv_signal_t *handle, int number)
 
 int running_open(struct process *p)
 {
-    if (uv_loop_init(&p->uv) < 0 || uv_async_init(&p->uv, &p->news, on_news) < 0 ||
-        uv_signal_init(&p->uv, &p->on_term) < 0 || uv_signal_init(&p->uv, &p->on_int) < 0 ||
-        uv_signal_init(&p->uv, &p->on_hup) < 0 || uv_timer_init(&p->uv, &p->watchdog) < 0 ||
-        uv_timer_init(&p->uv, &p->patience) < 0)
+    int status = uv_loop_init(&p->uv);
+    status = status < 0 ? status : uv_async_init(&p->uv, &p->news, on_news);
+    uv_signal_t *signals[] = {&p->on_term, &p->on_int, &p->on_hup};
+    for (int i = 0; i < 3 && status >= 0; i++)
+        status = uv_signal_init(&p->uv, signals[i]);
+    status = status < 0 ? status : uv_timer_init(&p->uv, &p->watchdog);
+    status = status < 0 ? status : uv_timer_init(&p->uv, &p->patience);
+    if (status < 0) {
+        fprintf(stderr, "embd: the process's loop cannot be made: %s\n", uv_strerror(status));
         return EXIT_FAILED;
+    }
     p->news.data = p->on_term.data = p->on_int.data = p->on_hup.data = p;
     p->watchdog.data = p->patience.data = p;
     uv_signal_start(&p->on_term, on_signal, SIGTERM);

@@ -115,9 +115,10 @@ int loop_open(const struct loop_config *config, struct loop **out, struct embd__
 {
     *out = NULL;
     struct loop *loop = calloc(1, sizeof *loop);
-    if (loop == NULL || uv_loop_init(&loop->uv) < 0) {
+    int made = loop == NULL ? UV_ENOMEM : uv_loop_init(&loop->uv);
+    if (made < 0) {
         free(loop);
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a shard's loop");
+        return embd__error_set(e, EMBD_NO_MEMORY, "a shard's loop cannot be made: %s", uv_strerror(made));
     }
     loop->config = *config;
     loop->config.admin_address = NULL; /* the caller's */

@@ -7,11 +7,16 @@
  *   EMBD_FAILPOINT_LOG=FILE      every step that is passed, a name a line
  *
  * A name is what kind of file it is and what happens to it: part.write, directory.sync,
- * journal.open. socket.read, socket.write and socket.accept are of any socket; `memory.take` is an
- * allocation by embd's own code, in the program or in libembd.
+ * journal.open. socket.read, socket.write and socket.accept are of any socket, others of sockets, threads
+ * and names in failing_net.c; `memory.take` is an allocation by embd's own code, in the program or in
+ * libembd, `memory.lend` one by a library: OpenSSL, msgpack-c, jansson, libyaml; `memory.loop` one by
+ * libuv, which calls abort where it has no memory for a descriptor.
+ *
+ * N+K: then again every K-th passing.
  *
  * KIND, of which a step does what it can:
- *   eio, enospc, enomem   it fails and has not happened
+ *   eio, enospc, enomem, emfile, eagain, eintr, refused
+ *                         it fails and has not happened
  *   abort                 the process dies before it, as by kill -9
  *   torn                  half of what is written is, then the process dies
  *   skip                  it says it has happened and has not
@@ -41,14 +46,24 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum kind { NOTHING, EIO_KIND, ENOSPC_KIND, ENOMEM_KIND, ABORT, TORN, SKIP, LATE };
-static const char *const kind_names[] = {"",      "eio",  "enospc", "enomem",
-                                         "abort", "torn", "skip",   "late"};
-enum { KINDS = sizeof kind_names / sizeof *kind_names, LATE_US = 50000 };
+#include "failing.h"
+
+static const struct {
+    const char *name;
+    enum kind kind;
+    int error;
+} kinds[] = {
+    {"eio", FAIL, EIO},       {"enospc", FAIL, ENOSPC}, {"enomem", FAIL, ENOMEM},
+    {"emfile", FAIL, EMFILE}, {"eagain", FAIL, EAGAIN}, {"eintr", FAIL, EINTR},
+    {"abort", ABORT, 0},      {"torn", TORN, 0},        {"skip", SKIP, 0},
+    {"late", LATE, 0},        {"refused", FAIL, ECONNREFUSED},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds, LATE_US = 50000 };
 
 static char wanted[64], directory[PATH_MAX];
 static enum kind wanted_kind;
-static unsigned long wanted_number;
+static int wanted_error;
+static unsigned long wanted_number, wanted_period;
 static atomic_ulong n_passed;
 static int log_fd = -1;
 
@@ -56,22 +71,34 @@ static int log_fd = -1;
 
 struct range {
     uintptr_t begin, end;
+    const char *step;
 };
-static struct range own_code[4];
-static unsigned n_own;
+static struct range code[16];
+static unsigned n_code;
 
-/* The program itself, whose name is empty here, and libembd. */
+/* The program itself, whose name is empty here, and libembd; and the libraries they use, but not those that these
+ * use. */
 static int note_code(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
+    static const struct {
+        const char *name, *step;
+    } known[] = {
+        {"libembd.so", "memory.take"},  {"libuv.", "memory.loop"},      {"libssl.", "memory.lend"},
+        {"libcrypto.", "memory.lend"},  {"libmsgpackc.", "memory.lend"}, {"libjansson.", "memory.lend"},
+        {"libyaml", "memory.lend"},
+    };
+    const char *step = *info->dlpi_name == '\0' ? "memory.take" : NULL;
     (void)bytes;
     (void)arg;
-    if (*info->dlpi_name != '\0' && strstr(info->dlpi_name, "libembd.so") == NULL)
-        return 0;
-    for (int i = 0; i < info->dlpi_phnum && n_own < 4; i++) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strstr(info->dlpi_name, known[i].name) != NULL)
+            step = known[i].step;
+    for (int i = 0; step != NULL && i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *header = &info->dlpi_phdr[i];
         uintptr_t at = info->dlpi_addr + header->p_vaddr;
-        if (header->p_type == PT_LOAD && (header->p_flags & PF_X) != 0)
-            own_code[n_own++] = (struct range){at, at + header->p_memsz};
+        if (header->p_type == PT_LOAD && (header->p_flags & PF_X) != 0 &&
+            n_code < sizeof code / sizeof *code)
+            code[n_code++] = (struct range){at, at + header->p_memsz, step};
     }
     return 0;
 }
@@ -85,11 +112,13 @@ static void die(const char *why)
 static void read_point(const char *text)
 {
     char kind[16] = "";
-    if (sscanf(text, "%63[^:]:%15[^:]:%lu", wanted, kind, &wanted_number) != 3)
-        die("EMBD_FAILPOINT is not NAME:KIND:N");
-    for (int i = 1; i < KINDS; i++)
-        if (strcmp(kind, kind_names[i]) == 0)
-            wanted_kind = (enum kind)i;
+    if (sscanf(text, "%63[^:]:%15[^:]:%lu+%lu", wanted, kind, &wanted_number, &wanted_period) < 3)
+        die("EMBD_FAILPOINT is not NAME:KIND:N or NAME:KIND:N+K");
+    for (int i = 0; i < KINDS; i++)
+        if (strcmp(kind, kinds[i].name) == 0) {
+            wanted_kind = kinds[i].kind;
+            wanted_error = kinds[i].error;
+        }
     if (wanted_kind == NOTHING)
         die("EMBD_FAILPOINT names no KIND that there is");
 }
@@ -110,7 +139,7 @@ __attribute__((constructor)) static void begin(void)
 
 /* ---- passing ---- */
 
-static enum kind pass(const char *name)
+enum kind pass(const char *name)
 {
     char line[80];
     int saved = errno;
@@ -122,25 +151,20 @@ static enum kind pass(const char *name)
     if (strcmp(name, wanted) != 0)
         return NOTHING;
     unsigned long number = atomic_fetch_add(&n_passed, 1) + 1;
-    if (wanted_number != 0 && number != wanted_number)
+    bool is_again = wanted_period != 0 && number > wanted_number &&
+                    (number - wanted_number) % wanted_period == 0;
+    if (wanted_number != 0 && number != wanted_number && !is_again)
         return NOTHING;
     if (wanted_kind == ABORT)
         raise(SIGKILL);
     return wanted_kind;
 }
 
-/* Whether it is to fail; errno is set. */
-static bool fails(enum kind kind)
+bool fails(enum kind kind)
 {
-    if (kind == EIO_KIND)
-        errno = EIO;
-    else if (kind == ENOSPC_KIND)
-        errno = ENOSPC;
-    else if (kind == ENOMEM_KIND)
-        errno = ENOMEM;
-    else
-        return false;
-    return true;
+    if (kind == FAIL)
+        errno = wanted_error;
+    return kind == FAIL;
 }
 
 /* ---- names ---- */
@@ -194,7 +218,7 @@ static bool path_of(int fd, char out[PATH_MAX])
     return n > 0 && out[0] == '/';
 }
 
-static enum kind pass_fd(int fd, const char *step)
+enum kind pass_fd(int fd, const char *step)
 {
     char path[PATH_MAX];
     struct stat st;
@@ -411,23 +435,6 @@ int close(int fd)
     return -1;
 }
 
-/* ---- steps of sockets, beside reading, writing and closing ---- */
-
-int accept4(int fd, struct sockaddr *address, socklen_t *n, int flags)
-{
-    return fails(pass_fd(fd, "accept")) ? -1 : (int)syscall(SYS_accept4, fd, address, n, flags);
-}
-
-ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
-{
-    return fails(pass_fd(fd, "write")) ? -1 : syscall(SYS_sendmsg, fd, message, flags);
-}
-
-ssize_t recvmsg(int fd, struct msghdr *message, int flags)
-{
-    return fails(pass_fd(fd, "read")) ? -1 : syscall(SYS_recvmsg, fd, message, flags);
-}
-
 /* ---- steps of names ---- */
 
 int fstat(int fd, struct stat *st)
@@ -570,9 +577,9 @@ int __libc_start_main(int (*program)(int, char **, char **), int argc, char **ar
 static bool fails_for(const void *caller)
 {
     uintptr_t at = (uintptr_t)caller;
-    for (unsigned i = 0; i < n_own && has_begun; i++)
-        if (at >= own_code[i].begin && at < own_code[i].end)
-            return fails(pass("memory.take"));
+    for (unsigned i = 0; i < n_code && has_begun; i++)
+        if (at >= code[i].begin && at < code[i].end)
+            return fails(pass(code[i].step));
     return false;
 }
 
@@ -589,6 +596,13 @@ void *calloc(size_t n, size_t bytes)
 void *realloc(void *p, size_t n)
 {
     return fails_for(__builtin_return_address(0)) ? NULL : __libc_realloc(p, n);
+}
+
+char *strdup(const char *text)
+{
+    size_t n = strlen(text) + 1;
+    char *copy = fails_for(__builtin_return_address(0)) ? NULL : __libc_malloc(n);
+    return copy == NULL ? NULL : memcpy(copy, text, n);
 }
 
 void *aligned_alloc(size_t alignment, size_t n)
