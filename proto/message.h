@@ -281,6 +281,11 @@ struct row_block {
     const uint16_t *candidate_slots; /* [n_candidates], slot tables only */
     const uint32_t *candidate_counts;
 };
+/* Whether a block is of keys that lost their rows: candidates that were seen 0 times, and nothing else. */
+static inline bool embd__block_is_gone(const struct row_block *block)
+{
+    return block->n_rows == 0 && block->n_candidates > 0 && block->candidate_counts[0] == 0;
+}
 /* Bytes of one row of the block, and of one candidate. */
 uint64_t embd__row_bytes(const embd_schema *schema);
 uint64_t embd__candidate_bytes(const embd_schema *schema);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "config_values.h"
+#include "snapshot.h"
 
 static int read_cpus(const struct setting *at, struct config *out, struct embd__error *e)
 {
@@ -132,6 +133,19 @@ static int read_key_files(const struct sources *from, const struct settings *sel
     return status;
 }
 
+static int read_restore(const struct setting *at, struct config *out, struct embd__error *e)
+{
+    struct embd__error why = {0};
+    if (config_text(SETTING_RESTORE, at, "newest", out->restore, sizeof out->restore, e) != EMBD_OK)
+        return e->status;
+    out->is_restore_off = strcmp(out->restore, "none") == 0;
+    if (out->is_restore_off || strcmp(out->restore, "newest") == 0)
+        out->restore[0] = '\0';
+    else if (snapshot_check_name(out->restore, &why) != EMBD_OK)
+        return config_complain(e, EMBD_INVALID, SETTING_RESTORE, at, "%s, nor newest or none", why.text);
+    return EMBD_OK;
+}
+
 static int read_yes(enum setting_id id, const struct setting *at, bool *out, struct embd__error *e)
 {
     *out = at->text != NULL && strcmp(at->text, "yes") == 0;
@@ -190,6 +204,8 @@ static int read_process(const struct sources *from, struct config *out, struct e
     if (status == EMBD_OK)
         status = config_text(SETTING_DATA_DIR, config_pick(from, self, true, SETTING_DATA_DIR), "",
                              out->data_dir, sizeof out->data_dir, e);
+    if (status == EMBD_OK)
+        status = read_restore(config_pick(from, NULL, true, SETTING_RESTORE), out, e);
     if (status == EMBD_OK)
         status = read_http(config_pick(from, self, true, SETTING_HTTP),
                            config_pick(from, self, true, SETTING_HTTP_OPEN), out, e);

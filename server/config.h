@@ -8,6 +8,7 @@
 #include "keys.h"
 #include "listener.h"
 #include "log.h"
+#include "partfile.h"
 #include "store.h"
 
 /* One process of the cluster. */
@@ -46,6 +47,8 @@ struct config {
     char store[32];
     struct store_gpus gpus;
     char data_dir[4096]; /* "": none */
+    bool is_restore_off;
+    char restore[SNAPSHOT_NAME_MAX + 1]; /* the snapshot to begin with; "": the newest that verifies */
     struct net_limits limits;
     struct key_files key_files;
     uint64_t frame_memory, journal_limit;

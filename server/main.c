@@ -113,6 +113,54 @@ static int start_http(struct process *p, struct embd__error *e)
     return status == EMBD_OK ? EXIT_OK : EXIT_FAILED;
 }
 
+/* ---- the snapshot to begin with ---- */
+
+static int list_snapshots(struct process *p, struct embd__error *e)
+{
+    const struct config *config = &p->config;
+    const struct chosen_config chosen = {
+        .data_dir = config->data_dir,
+        .name = config->restore[0] != '\0' ? config->restore : NULL,
+        .is_off = config->is_restore_off,
+        .first_shard = process_self(p)->first_shard,
+        .shards = p->n,
+        .n_shards = config->n_shards,
+    };
+    if (config->data_dir[0] == '\0')
+        return EXIT_OK;
+    return chosen_open(&chosen, &p->chosen, e) == EMBD_OK ? EXIT_OK : EXIT_FAILED;
+}
+
+/* A thread's. */
+static void choose(void *arg)
+{
+    struct process *p = arg;
+    chosen_find(p->chosen);
+    for (uint32_t i = 0; i < p->n_started; i++)
+        loop_wake(p->loops[i]);
+}
+
+static int start_choosing(struct process *p, struct embd__error *e)
+{
+    if (chosen_state(p->chosen) != CHOSEN_LOOKING)
+        return EXIT_OK;
+    p->has_chooser = uv_thread_create(&p->chooser, choose, p) == 0;
+    if (p->has_chooser)
+        return EXIT_OK;
+    embd__error_set(e, EMBD_NO_MEMORY, "no thread to read snapshots");
+    return EXIT_FAILED;
+}
+
+static void end_choosing(struct process *p)
+{
+    if (!p->has_chooser)
+        return;
+    chosen_stop(p->chosen);
+    uv_thread_join(&p->chooser);
+}
+
+/* ---- shards ---- */
+
 static int start_shards(struct process *p, struct embd__error *e)
 {
     for (uint32_t i = 0; i < p->n; i++) {
@@ -126,6 +174,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .admin_hosts = (const char *const *)p->places.admin_hosts,
             .store = p->store,
             .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
+            .chosen = p->chosen,
             .accepts_journal_damage = p->config.accepts_journal_damage,
             .journal_limit = p->config.journal_limit,
             .is_first = i == 0,
@@ -253,7 +302,11 @@ static int open_process(struct process *p, struct embd__error *e)
     if (code == EXIT_OK && places_init(&p->places, &p->config, p->loops, e) != EMBD_OK)
         code = e->status == EMBD_NO_MEMORY ? EXIT_FAILED : EXIT_USAGE;
     if (code == EXIT_OK)
+        code = list_snapshots(p, e);
+    if (code == EXIT_OK)
         code = start_shards(p, e);
+    if (code == EXIT_OK)
+        code = start_choosing(p, e);
     if (code == EXIT_OK)
         code = start_http(p, e);
     if (code == EXIT_OK)
@@ -264,8 +317,10 @@ static int open_process(struct process *p, struct embd__error *e)
 static void close_process(struct process *p)
 {
     member_close(p->member);
+    end_choosing(p);
     for (uint32_t i = 0; p->loops != NULL && i < p->n; i++)
         loop_close(p->loops[i]);
+    chosen_free(p->chosen);
     places_fini(&p->places);
     free(p->loops);
     free(p->member_servers);

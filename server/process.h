@@ -5,6 +5,7 @@
 
 #include <uv.h>
 
+#include "chosen.h"
 #include "config.h"
 #include "http.h"
 #include "loop.h"
@@ -21,6 +22,9 @@ struct process {
     uint32_t n, n_started;
     struct places places;
     struct keys keys;
+    struct chosen *chosen; /* the snapshot to begin with; NULL: no data directory */
+    uv_thread_t chooser;   /* finds it, */
+    bool has_chooser;      /* while the shards load */
     struct member *member; /* of a cluster in etcd; NULL: it is in the file */
     struct member_server *member_servers;
     struct http *http; /* NULL: off */

@@ -52,6 +52,9 @@ enum {
     X(JOURNAL_LIMIT, "journal_limit", IN_FLAGS | IN_TOP, "SIZE",                                   \
       "Begin a shard's journal anew, with what its tables hold, when this much and more than they "  \
       "have was pushed since: bytes, 512M, 2G; 0: only when a snapshot is made and at the start (4G)") \
+    X(RESTORE, "restore", IN_FLAGS | IN_TOP, "WHICH",                                              \
+      "Snapshot of the data directory that a start begins with: newest, the newest one that "      \
+      "verifies; NAME, that one or the server does not start; none (newest)")                      \
     X(ADMIN_DIR, "admin_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                \
       "Directory of the admin sockets PORT.sock ($XDG_RUNTIME_DIR/embd, or /tmp/embd-UID)")        \
     X(ADMIN_LISTEN, "admin_listen", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT",                    \

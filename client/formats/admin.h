@@ -42,12 +42,6 @@ int embd__admin_scan(embd_client *client, uint32_t shard, const embd_schema *sch
 int embd__admin_scan_keys(embd_client *client, uint32_t shard, const embd_schema *schema,
                           uint64_t cursor, struct scan_block *out);
 
-/* Whether a block is of keys that lost their rows: candidates that were seen 0 times, and nothing else. */
-static inline bool embd__block_is_gone(const struct row_block *block)
-{
-    return block->n_rows == 0 && block->n_candidates > 0 && block->candidate_counts[0] == 0;
-}
-
 /* Puts rows into a shard, or takes those away that are gone; they must be routed to it. */
 int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema,
                      const struct row_block *block);

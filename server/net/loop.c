@@ -356,10 +356,14 @@ static void on_wake(uv_async_t *async)
     (void)async;
 }
 
+void loop_wake(struct loop *loop)
+{
+    uv_async_send(&loop->wake);
+}
+
 static void wake(void *arg)
 {
-    struct loop *loop = arg;
-    uv_async_send(&loop->wake);
+    loop_wake(arg);
 }
 
 static int open_hub(struct loop *loop, const struct shard_config *config, struct embd__error *e)

@@ -68,6 +68,9 @@ void loop_rekey(struct loop *loop, struct keys *keys);
  * loop_close. */
 void loop_remap(struct loop *loop, struct shard_map *map);
 
+/* The shard looks for what other threads have for it. Any thread, between loop_start and loop_close. */
+void loop_wake(struct loop *loop);
+
 /* Grows while the shard's loop turns. Any thread. */
 uint64_t loop_beats(const struct loop *loop);
 

@@ -1,7 +1,8 @@
 /* recovery.c - see recovery.h.
  *
  * The happy path: the shard opens with its journal unread; between two looks for requests
- * recovery_go_on replays records for some milliseconds; after the last one the journal is opened for
+ * recovery_go_on replays records for some milliseconds; after the last one it loads what no journal
+ * keeps from the snapshot that the process has chosen (restore.h); then the journal is opened for
  * more, begins anew where it has grown long, and requests are taken. So a peer hears how far it is
  * instead of waiting for a port.
  *
@@ -14,11 +15,14 @@
 #include <string.h>
 
 #include "base.h"
+#include "chosen.h"
 #include "journal.h"
 #include "known.h"
 #include "permit.h"
+#include "restore.h"
 
-#define SLICE_NS 4000000u
+#define SLICE_NS              4000000u
+#define RECOVERY_SOURCE_BYTES 80u
 
 static struct journal_config config_of(const struct shard *shard)
 {
@@ -120,70 +124,100 @@ static int accept_damage(struct shard *shard, const struct journal_config *confi
     return EMBD_OK;
 }
 
-/* All records are replayed: the journal goes on behind them. */
-static int finish(struct shard *shard, struct embd__error *e)
+/* Behind the last record, or what was lost of it. */
+static int go_on_behind(struct shard *shard, struct embd__error *e)
 {
     struct journal_config config = config_of(shard);
-    struct journal_end end;
-    journal_reading_close(shard->reading, &end);
-    shard->reading = NULL;
-    if (!end.is_damaged)
-        known_meet(shard, end.position, end.chain);
-    known_close(shard);
+    const struct journal_end *end = restore_journal_end(shard);
     if (journal_damage_count(&config, &shard->n_damages, e) != EMBD_OK ||
-        journal_open(&config, &end, &shard->journal, e) != EMBD_OK)
+        journal_open(&config, end, &shard->journal, e) != EMBD_OK)
         return e->status;
-    if (end.is_damaged)
-        return accept_damage(shard, &config, &end.damage, e);
+    if (end->is_damaged)
+        return accept_damage(shard, &config, &end->damage, e);
+    if (restore_has_journaled(shard))
+        return base_make_now(shard, e);
     base_ask(shard);
     if (shard->config.wake == NULL)
         base_look(shard);
     return EMBD_OK;
 }
 
-/* Until `until_ns` by the clock. *is_over_out false: there are more. */
-static int replay_until(struct shard *shard, uint64_t until_ns, bool *is_over_out,
+/* All records are replayed. */
+static int end_replay(struct shard *shard, struct embd__error *e)
+{
+    struct journal_end end;
+    journal_reading_close(shard->reading, &end);
+    shard->reading = NULL;
+    if (!end.is_damaged)
+        known_meet(shard, end.position, end.chain);
+    known_close(shard);
+    return restore_begin(shard, &end, e);
+}
+
+/* A record, or the end of them. */
+static int replay_step(struct shard *shard, struct embd__error *e)
+{
+    uint8_t *bytes;
+    struct record record;
+    if (journal_reading_next(shard->reading, &bytes, &record, e) != EMBD_OK)
+        return e->status;
+    if (bytes == NULL)
+        return end_replay(shard, e);
+    if (!journal_reading_is_in_base(shard->reading))
+        known_meet(shard, record.position, record.chain);
+    if (!journal_reading_is_withdrawn(shard->reading, &record))
+        take_record(shard, bytes, &record, e);
+    return e->status;
+}
+
+/* What is between the last record and the first request. */
+static int restore_step(struct shard *shard, bool *waits_out, bool *is_over_out,
                         struct embd__error *e)
 {
-    *is_over_out = false;
+    if (restore_go_on(shard, waits_out, is_over_out, e) != EMBD_OK || !*is_over_out)
+        return e->status;
+    go_on_behind(shard, e);
+    restore_end(shard);
+    return e->status;
+}
+
+/* Until `until_ns` by the clock, or something has to be waited for. *is_over_out false: there is more. */
+static int load_until(struct shard *shard, uint64_t until_ns, bool *waits_out, bool *is_over_out,
+                      struct embd__error *e)
+{
+    *is_over_out = *waits_out = false;
     do {
-        uint8_t *bytes;
-        struct record record;
-        if (journal_reading_next(shard->reading, &bytes, &record, e) != EMBD_OK)
-            return e->status;
-        *is_over_out = bytes == NULL;
-        if (bytes != NULL && !journal_reading_is_in_base(shard->reading))
-            known_meet(shard, record.position, record.chain);
-        if (bytes != NULL && !journal_reading_is_withdrawn(shard->reading, &record) &&
-            take_record(shard, bytes, &record, e) != EMBD_OK)
-            return e->status;
-    } while (!*is_over_out && clock_ns() < until_ns);
-    return *is_over_out ? finish(shard, e) : EMBD_OK;
+        int status = shard->reading != NULL ? replay_step(shard, e)
+                                            : restore_step(shard, waits_out, is_over_out, e);
+        if (status != EMBD_OK)
+            return status;
+    } while (!*is_over_out && !*waits_out && clock_ns() < until_ns);
+    return EMBD_OK;
 }
 
 int recovery_begin(struct shard *shard, struct embd__error *e)
 {
     struct journal_config config = config_of(shard);
-    bool is_over;
+    bool waits, is_over;
     shard->is_loading = shard->config.loaded != NULL;
     if (shard->data_dir < 0)
         return EMBD_OK;
     if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK || known_open(shard, e) != EMBD_OK)
         return e->status;
-    return shard->is_loading ? EMBD_OK : replay_until(shard, UINT64_MAX, &is_over, e);
+    return shard->is_loading ? EMBD_OK : load_until(shard, UINT64_MAX, &waits, &is_over, e);
 }
 
 bool recovery_go_on(struct shard *shard)
 {
     struct embd__error e = {.status = EMBD_OK};
-    bool is_over = true;
+    bool is_over = true, waits = false;
     if (!shard->is_loading || shard->draining || shard->has_failed)
         return false;
-    if (shard->reading != NULL)
-        replay_until(shard, clock_ns() + SLICE_NS, &is_over, &e);
+    if (shard->reading != NULL || shard->restore != NULL)
+        load_until(shard, clock_ns() + SLICE_NS, &waits, &is_over, &e);
     shard->has_failed = e.status != EMBD_OK;
     if (!shard->has_failed && !is_over)
-        return true;
+        return !waits; /* else it is woken */
     shard->is_loading = shard->has_failed;
     shard->config.loaded(shard->config.loaded_arg, &e);
     return false;
@@ -194,6 +228,7 @@ void recovery_give_up(struct shard *shard)
     journal_reading_close(shard->reading, NULL);
     shard->reading = NULL;
     known_close(shard);
+    restore_end(shard);
 }
 
 /* ---- how far it is ---- */
@@ -204,17 +239,32 @@ void recovery_progress(const struct shard *shard, uint64_t *done_bytes_out,
     *done_bytes_out = *total_bytes_out = 0;
     if (shard->reading != NULL)
         journal_reading_progress(shard->reading, done_bytes_out, total_bytes_out);
+    else if (shard->restore != NULL)
+        restore_progress(shard, done_bytes_out, total_bytes_out);
+}
+
+/* Of what it is that so many bytes are done. */
+static void name_source(const struct shard *shard, char out[RECOVERY_SOURCE_BYTES])
+{
+    if (shard->restore == NULL)
+        snprintf(out, RECOVERY_SOURCE_BYTES, "its journal");
+    else
+        snprintf(out, RECOVERY_SOURCE_BYTES, "snapshot '%s'", chosen_name(shard->config.chosen));
 }
 
 void recovery_tell(const struct call *call, char text[RECOVERY_TEXT_BYTES])
 {
     uint64_t done, total;
+    char source[RECOVERY_SOURCE_BYTES];
     const struct shard *shard = call->shard;
     const struct table *table = tables_by_id(&shard->tables, shard->changed_table);
-    const char *name = table != NULL ? table->schema.s.name : "";
+    const char *name = shard->restore != NULL ? restore_table(shard)
+                       : table != NULL        ? table->schema.s.name
+                                              : "";
     recovery_progress(shard, &done, &total);
+    name_source(shard, source);
     snprintf(text, RECOVERY_TEXT_BYTES,
-             "shard %u is loading: table '%s', %llu of %llu bytes of its journal",
-             shard->config.index, permits_table(call, name) ? name : "", (unsigned long long)done,
-             (unsigned long long)total);
+             "shard %u is loading: table '%s', %llu of %llu bytes of %s", shard->config.index,
+             permits_table(call, name) ? name : "", (unsigned long long)done,
+             (unsigned long long)total, source);
 }

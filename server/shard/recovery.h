@@ -1,4 +1,5 @@
-/* recovery.h - the journal's records become the tables they made, before the shard takes requests. */
+/* recovery.h - the journal's records become the tables they made, and a snapshot what they held, before the shard takes
+ * requests. */
 #ifndef EMBD_SHARD_RECOVERY_H
 #define EMBD_SHARD_RECOVERY_H
 
@@ -18,7 +19,7 @@ void recovery_give_up(struct shard *shard);
 
 /* Where it stands, as a sentence for whom the call comes from: the table of the last record, where he may know
  * it, bytes done and of all. */
-#define RECOVERY_TEXT_BYTES 192u
+#define RECOVERY_TEXT_BYTES 288u
 void recovery_tell(const struct call *call, char text[RECOVERY_TEXT_BYTES]);
 void recovery_progress(const struct shard *shard, uint64_t *done_bytes_out,
                        uint64_t *total_bytes_out);

@@ -17,6 +17,7 @@
 #include "store.h"
 
 struct shard;
+struct chosen;
 
 struct shard_net_stats {
     uint64_t connections, requests_in_flight, bytes_in, bytes_out, frame_memory_bytes, frame_errors;
@@ -34,6 +35,7 @@ struct shard_config {
     const char *const *admin_hosts; /* [n_shards] "host:port" of admin listeners on TCP, "" where there is none; NULL: none */
     const struct store_ops *store;
     const char *data_dir;              /* snapshots go there; NULL: snapshot is refused */
+    struct chosen *chosen;             /* the snapshot that a start begins with, for shards with `loaded`; NULL: none is looked for */
     bool accepts_journal_damage;       /* drops what follows it, instead of failing */
     uint64_t journal_limit;            /* bytes behind its base, after which the journal begins anew; 0: none */
     bool is_first;                     /* of its process: the one that commits snapshots */
@@ -43,7 +45,7 @@ struct shard_config {
     void *net_arg;
     void (*wake)(void *arg); /* asks for shard_collect; any thread. NULL: the journal is written inline */
     void *wake_arg;
-    /* The journal is replayed, or cannot be (e): then the shard refuses all that touches tables until it ends.
+    /* The journal is replayed and the snapshot loaded, or cannot be (e): then the shard refuses all that touches tables until it ends.
      * On the thread that calls shard_collect. NULL: shard_open replays it and fails where it cannot be. */
     void (*loaded)(void *arg, const struct embd__error *e);
     void *loaded_arg;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "below.h"
+#include "chosen.h"
 #include "cut.h"
 #include "writersfile.h"
 
@@ -51,20 +52,27 @@ static bool read_header(const struct shard *shard, const char *name, struct writ
            out->shard == shard->config.index && out->n_shards == shard->config.n_shards;
 }
 
+static void add_cuts(const struct shard *shard, const struct snapshot_list *all, struct known *known)
+{
+    for (uint32_t i = 0; i < all->n && known->n < KNOWN_MAX; i++) {
+        struct writersfile head;
+        if (all->list[i].id != 0 && read_header(shard, all->list[i].name, &head))
+            known->cuts[known->n++] =
+                (struct known_cut){all->list[i].id, head.position, head.chain};
+    }
+}
+
 int known_open(struct shard *shard, struct embd__error *e)
 {
-    struct snapshot_list all = {.passes_over = true};
+    struct snapshot_list own = {.passes_over = true};
     struct known *known = shard->known = calloc(1, sizeof *known);
     if (known == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a list of snapshots");
-    snapshot_list(shard->data_dir, &all, e);
-    for (uint32_t i = 0; i < all.n && known->n < KNOWN_MAX && e->status == EMBD_OK; i++) {
-        struct writersfile head;
-        if (all.list[i].id != 0 && read_header(shard, all.list[i].name, &head))
-            known->cuts[known->n++] =
-                (struct known_cut){all.list[i].id, head.position, head.chain};
-    }
-    free(all.list);
+    if (shard->config.chosen != NULL)
+        add_cuts(shard, chosen_list(shard->config.chosen), known);
+    else if (snapshot_list(shard->data_dir, &own, e) == EMBD_OK)
+        add_cuts(shard, &own, known);
+    free(own.list);
     return e->status;
 }
 

@@ -80,9 +80,10 @@ static bool open_manifest(int data_dir, const char *name, int *fd_out, struct em
     return *fd_out >= 0;
 }
 
-/* Whether the directory is a complete snapshot; then what its manifest says, and when it was written. */
+/* Whether the directory is a complete snapshot; then what its manifest says, and when it was written. `why`: what is
+ * wrong with a manifest that is there. */
 static bool read_snapshot(int data_dir, const char *name, struct manifest *out,
-                          struct timespec *when, struct embd__error *e)
+                          struct timespec *when, struct embd__error *why, struct embd__error *e)
 {
     struct embd__error ignored = {.status = EMBD_OK};
     uint64_t bytes = 0;
@@ -91,8 +92,7 @@ static bool read_snapshot(int data_dir, const char *name, struct manifest *out,
         return false;
     char *text = read_text(fd, &bytes, when, e);
     close(fd);
-    bool is_read =
-        text != NULL && embd__manifest_read(text, (size_t)bytes, out, &ignored) == EMBD_OK;
+    bool is_read = text != NULL && embd__manifest_read(text, (size_t)bytes, out, why) == EMBD_OK;
     free(text);
     if (is_read && strcmp(out->kind, "snapshot") == 0)
         return true;
@@ -101,8 +101,11 @@ static bool read_snapshot(int data_dir, const char *name, struct manifest *out,
     return false;
 }
 
-static bool passes_over(const struct snapshot_list *list, const struct embd__error *e)
+static bool passes_over(const struct snapshot_list *list, const char *name, const struct embd__error *why,
+                        const struct embd__error *e)
 {
+    if (list->passes_over && why->status != EMBD_OK)
+        fprintf(stderr, "embd: snapshot '%s': manifest.json: %s; it is passed over\n", name, why->text);
     if (!list->passes_over || e->status != EMBD_IO)
         return false;
     fprintf(stderr, "embd: %s; it is passed over\n", e->text);
@@ -113,9 +116,9 @@ static int add(struct snapshot_list *kept, int data_dir, const char *name, struc
 {
     struct manifest manifest;
     struct timespec when;
-    struct embd__error own = {.status = EMBD_OK};
-    if (!read_snapshot(data_dir, name, &manifest, &when, &own)) {
-        if (own.status != EMBD_OK && !passes_over(kept, &own))
+    struct embd__error own = {.status = EMBD_OK}, why = {.status = EMBD_OK};
+    if (!read_snapshot(data_dir, name, &manifest, &when, &why, &own)) {
+        if (!passes_over(kept, name, &why, &own) && own.status != EMBD_OK)
             *e = own;
         return e->status;
     }
@@ -236,9 +239,10 @@ int snapshot_base(int data_dir, const char *name, struct manifest_base *out, str
 {
     struct manifest manifest;
     struct timespec when;
+    struct embd__error ignored = {.status = EMBD_OK};
     if (snapshot_check_name(name, e) != EMBD_OK)
         return e->status;
-    if (!read_snapshot(data_dir, name, &manifest, &when, e))
+    if (!read_snapshot(data_dir, name, &manifest, &when, &ignored, e))
         return embd__error_set(e, EMBD_UNSUPPORTED, "snapshot base '%s': there is no such snapshot that can "
                                "be read", name);
     *out = (struct manifest_base){.id = manifest.id, .xxh3 = manifest.xxh3};

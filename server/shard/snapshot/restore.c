@@ -1,0 +1,392 @@
+/* restore.c - see restore.h.
+ *
+ * The happy path: the journal is replayed; the snapshot is chosen (chosen.h); its tables that no journal keeps are made
+ * and filled, part by part, from the last snapshot of the chain that has all rows of this shard on; then come step
+ * counters, and the streams of writers whose pushes these tables have: so the next push of a writer is the one that
+ * follows those in the snapshot, and what came after the cut is neither there nor said to be.
+ *
+ * A journal is newer than any snapshot: the tables that it keeps, and their streams, are its alone. Where this shard
+ * has no journal at all, it was lost or this is another machine: then they come from the snapshot as well, and become
+ * the new journal's base before the shard takes requests. Nothing is on disk until then, so that a start that is
+ * killed meanwhile begins again. */
+#include "restore.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "chosen.h"
+#include "cut.h"
+#include "dtype.h"
+#include "log.h"
+#include "partread.h"
+#include "streamsread.h"
+
+#define ALIGN 64u
+
+/* Owner: the shard's thread. */
+struct restore {
+    struct journal_end end;
+    bool has_journal, has_begun, has_journaled;
+    uint64_t began_ns;
+    const struct dump_chain *chain;
+    const struct manifest *manifest; /* of the last of it */
+    uint32_t n_at;                   /* tables that were looked at */
+    uint32_t n_tables;               /* and taken */
+    uint64_t rows, done_bytes, total_bytes;
+    /* The table being filled; NULL: none. */
+    struct table *table;
+    uint32_t dir; /* of the chain, that its part is read from */
+    bool has_reader;
+    struct part_reader reader;
+    uint8_t *staged; /* from the store, [staged_bytes] */
+    uint64_t staged_bytes;
+};
+
+/* ---- rows ---- */
+
+static uint64_t aligned(uint64_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static const void *put(uint8_t **next, const void *from, uint64_t bytes)
+{
+    uint8_t *at = *next;
+    if (from == NULL)
+        return NULL;
+    memcpy(at, from, bytes);
+    *next += aligned(bytes);
+    return at;
+}
+
+static int reserve(struct shard *shard, uint64_t bytes, struct embd__error *e)
+{
+    struct restore *r = shard->restore;
+    const struct store_ops *ops = shard->tables.ops;
+    if (bytes <= r->staged_bytes)
+        return EMBD_OK;
+    if (r->staged != NULL)
+        ops->buffer_free(r->staged, r->staged_bytes);
+    r->staged = ops->buffer_new(bytes);
+    r->staged_bytes = r->staged != NULL ? bytes : 0;
+    if (r->staged != NULL)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a block of %llu bytes", (unsigned long long)bytes);
+}
+
+/* Stores take rows from memory and at addresses that suit them, which a file's bytes do not have. */
+static int stage(struct shard *shard, struct row_block *b, struct embd__error *e)
+{
+    struct restore *r = shard->restore;
+    const embd_schema *schema = &r->table->schema.s;
+    uint64_t values = schema->dim * embd__dtype_bytes(schema->dtype),
+             states = embd__schema_state_floats(schema) * sizeof(float), n = b->n_rows, m = b->n_candidates;
+    if (reserve(shard, n * (10 + values + states) + m * 14 + 7 * ALIGN, e) != EMBD_OK)
+        return e->status;
+    uint8_t *next = r->staged;
+    b->keys = put(&next, b->keys, n * sizeof *b->keys);
+    b->slots = put(&next, b->slots, n * sizeof *b->slots);
+    b->rows = put(&next, b->rows, n * values);
+    b->states = put(&next, b->states, n * states);
+    b->candidate_keys = put(&next, b->candidate_keys, m * sizeof *b->candidate_keys);
+    b->candidate_slots = put(&next, b->candidate_slots, m * sizeof *b->candidate_slots);
+    b->candidate_counts = put(&next, b->candidate_counts, m * sizeof *b->candidate_counts);
+    return EMBD_OK;
+}
+
+/* A push may have brought keys that are another shard's: what the shard had of them it has again. */
+static int load_block(struct shard *shard, struct row_block *block, struct embd__error *e)
+{
+    const struct store_ops *ops = shard->tables.ops;
+    const struct table *table = shard->restore->table;
+    bool is_gone = embd__block_is_gone(block);
+    if (check_block(table, block, is_gone, 0, 1, e) != EMBD_OK || stage(shard, block, e) != EMBD_OK)
+        return e->status;
+    if (!is_gone)
+        return ops->load(table->store, block, e);
+    struct store_erase erase = {.in = {.n_keys = block->n_candidates,
+                                       .n_rows = block->n_candidates,
+                                       .keys = block->candidate_keys,
+                                       .slots = block->candidate_slots}};
+    return ops->erase(table->store, &erase, e);
+}
+
+/* ---- one table ---- */
+
+static const struct manifest_part *part_of(const struct shard *shard, uint32_t dir,
+                                           const struct dump_share **share_out)
+{
+    const struct restore *r = shard->restore;
+    return embd__chain_part(&r->chain->dirs[dir], r->table->schema.s.name, shard->config.index, share_out);
+}
+
+/* From the last of the chain that has all its rows on. */
+static uint32_t first_dir(const struct shard *shard)
+{
+    const struct dump_share *share;
+    uint32_t dir = shard->restore->chain->n - 1;
+    while (dir > 0 && part_of(shard, dir, &share)->has_changes)
+        dir--;
+    return dir;
+}
+
+static bool is_journaled(const embd_schema *schema)
+{
+    return schema->durability == EMBD_DURABLE || schema->durability == EMBD_BUFFERED;
+}
+
+static int make_table(struct shard *shard, const struct manifest_table *from, struct embd__error *e)
+{
+    struct restore *r = shard->restore;
+    embd_schema schema = from->schema.s;
+    bool created;
+    if (!is_journaled(&schema))
+        schema.durability = EMBD_SNAPSHOT; /* also where an earlier version did not say it */
+    if (tables_create(&shard->tables, &schema, &r->table, &created, e) != EMBD_OK)
+        return e->status;
+    r->has_journaled = r->has_journaled || is_journaled(&schema);
+    r->n_tables++;
+    r->dir = first_dir(shard);
+    return EMBD_OK;
+}
+
+/* Whether it is to come back; what is not, but was lost, is told. */
+static bool wants(const struct shard *shard, const struct manifest_table *table)
+{
+    const struct restore *r = shard->restore;
+    const char *name = table->schema.s.name;
+    struct embd__error none = {.status = EMBD_OK};
+    if (is_journaled(&table->schema.s) && r->has_journal)
+        return false;
+    if (tables_find(&shard->tables, name, &none) == NULL)
+        return true;
+    log_event(LOG_WARN, "table_not_restored",
+              "shard=%u table=%s why=\"the journal has a table of that name, which is newer than the snapshot's\"",
+              shard->config.index, name);
+    return false;
+}
+
+/* What changes from now on is noted, as it was since the cut: there may be increments upon it. */
+static void end_table(struct shard *shard, const struct manifest_table *from)
+{
+    struct restore *r = shard->restore;
+    const struct store_ops *ops = shard->tables.ops;
+    struct store_cut cut = {.id = r->manifest->id};
+    struct embd__error ignored = {.status = EMBD_OK};
+    ops->set_step(r->table->store, from->step);
+    if (cut.id != 0) {
+        ops->freeze(r->table->store, &cut, &ignored); /* without memory for it the next cut has all rows */
+        ops->thaw(r->table->store);
+    }
+    r->table = NULL;
+    r->n_at++;
+}
+
+/* ---- steps ---- */
+
+static int open_part(struct shard *shard, struct embd__error *e)
+{
+    struct restore *r = shard->restore;
+    const struct dump_share *share;
+    const struct manifest_part *part = part_of(shard, r->dir, &share);
+    r->has_reader = embd__partread_open(&r->reader, share->path, part, &r->table->schema.s, e) == EMBD_OK;
+    return e->status;
+}
+
+static int next_block(struct shard *shard, struct embd__error *e)
+{
+    struct restore *r = shard->restore;
+    struct row_block block;
+    uint64_t at = r->reader.at;
+    int status = embd__partread_next(&r->reader, &block, e);
+    r->done_bytes += r->reader.at - at;
+    if (status > 0) {
+        r->rows += block.n_rows;
+        return load_block(shard, &block, e);
+    }
+    embd__partread_close(&r->reader);
+    r->has_reader = false;
+    r->dir++;
+    return e->status;
+}
+
+/* ---- writers ---- */
+
+/* A journal that ends before the cut is not the one that the snapshot was made beside, or has lost its end. */
+static void compare(const struct shard *shard, const struct writersfile *head)
+{
+    const struct restore *r = shard->restore;
+    if (!r->has_journal || head->position <= r->end.position)
+        return;
+    log_event(LOG_WARN, "journal_is_older",
+              "shard=%u snapshot=%s why=\"the snapshot was made behind record %llu of a journal, and this one has %llu: "
+              "tables that are durable or buffered are older than the others\"",
+              shard->config.index, chosen_name(shard->config.chosen), (unsigned long long)head->position,
+              (unsigned long long)r->end.position);
+}
+
+static int note_streams(struct writers *writers, const uint8_t *bytes, uint64_t first, uint64_t n,
+                        struct embd__error *e)
+{
+    for (uint64_t i = 0; i < n && e->status == EMBD_OK; i++) {
+        const struct push_writer stream = embd__writersfile_stream(bytes, first + i);
+        writers_restore(writers, &stream, 1, e);
+    }
+    return e->status;
+}
+
+static int load_streams(struct shard *shard, struct embd__error *e)
+{
+    struct restore *r = shard->restore;
+    const struct manifest_writers *mine = NULL;
+    struct writersfile head;
+    for (uint32_t i = 0; i < r->manifest->n_writers; i++)
+        if (r->manifest->writers[i].shard == shard->config.index)
+            mine = &r->manifest->writers[i];
+    if (mine == NULL)
+        return EMBD_OK; /* of an earlier version: streams are not known then */
+    uint8_t *bytes = embd__streams_read(&embd__chain_last(r->chain)->shares[0], mine, &head, e);
+    if (bytes == NULL)
+        return e->status;
+    compare(shard, &head);
+    note_streams(&shard->writers, bytes, 0, head.n_other, e);
+    if (!r->has_journal && note_streams(&shard->journaled_writers, bytes, head.n_other, head.n_journaled, e) == EMBD_OK)
+        r->has_journaled = r->has_journaled || head.n_journaled > 0;
+    free(bytes);
+    return e->status;
+}
+
+/* ---- from the first step to the last ---- */
+
+/* Increments may be upon this cut, as if the shard had gone on since. */
+static void note_cut(struct shard *shard, uint64_t id)
+{
+    for (uint32_t i = 0; i < CUTS_KNOWN; i++)
+        if (shard->cuts[i] == id)
+            return;
+    cut_note(shard, id);
+}
+
+static void begin(struct shard *shard)
+{
+    struct restore *r = shard->restore;
+    r->has_begun = true;
+    r->began_ns = clock_ns();
+    r->chain = chosen_chain(shard->config.chosen);
+    r->manifest = &embd__chain_last(r->chain)->shares[0].manifest;
+    for (uint32_t i = 0; i < r->chain->n; i++) {
+        const struct manifest *m = &r->chain->dirs[i].shares[0].manifest;
+        for (uint32_t j = 0; j < m->n_tables; j++)
+            for (uint32_t k = 0; k < m->tables[j].n_parts; k++)
+                r->total_bytes += m->tables[j].parts[k].shard == shard->config.index ? m->tables[j].parts[k].bytes : 0;
+    }
+}
+
+static void end(struct shard *shard)
+{
+    const struct restore *r = shard->restore;
+    note_cut(shard, r->manifest->id);
+    log_event(LOG_INFO, "restored", "shard=%u snapshot=%s cut=%016llx tables=%u rows=%llu bytes=%llu seconds=%.2f",
+              shard->config.index, chosen_name(shard->config.chosen), (unsigned long long)r->manifest->id, r->n_tables,
+              (unsigned long long)r->rows, (unsigned long long)r->done_bytes,
+              (double)(clock_ns() - r->began_ns) / 1e9);
+    if (r->has_journaled)
+        log_event(LOG_WARN, "restored_without_journal",
+                  "shard=%u snapshot=%s why=\"there was no journal: tables that are durable or buffered come from the "
+                  "snapshot too\"",
+                  shard->config.index, chosen_name(shard->config.chosen));
+}
+
+static int step(struct shard *shard, bool *is_over_out, struct embd__error *e)
+{
+    struct restore *r = shard->restore;
+    const struct manifest_table *table = r->n_at < r->manifest->n_tables ? &r->manifest->tables[r->n_at] : NULL;
+    if (r->has_reader)
+        return next_block(shard, e);
+    if (r->table != NULL && r->dir < r->chain->n)
+        return open_part(shard, e);
+    if (r->table != NULL) {
+        end_table(shard, table);
+    } else if (table != NULL && wants(shard, table)) {
+        return make_table(shard, table, e);
+    } else if (table != NULL) {
+        r->n_at++;
+    } else if (load_streams(shard, e) == EMBD_OK) {
+        end(shard);
+        *is_over_out = true;
+    }
+    return e->status;
+}
+
+/* Names the snapshot. */
+static int failed(const struct shard *shard, const struct embd__error *own, struct embd__error *e)
+{
+    return embd__error_set(e, own->status, "shard %u: snapshot '%s' cannot be loaded: %.300s", shard->config.index,
+                           chosen_name(shard->config.chosen), own->text);
+}
+
+int restore_begin(struct shard *shard, const struct journal_end *end, struct embd__error *e)
+{
+    struct restore *r = shard->restore = calloc(1, sizeof *r);
+    if (r == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to load a snapshot");
+    r->end = *end;
+    r->has_journal = end->is_damaged || end->base != 0 || end->position > 0;
+    return EMBD_OK;
+}
+
+int restore_go_on(struct shard *shard, bool *waits_out, bool *is_over_out, struct embd__error *e)
+{
+    struct embd__error own = {.status = EMBD_OK};
+    enum chosen_state state = chosen_state(shard->config.chosen);
+    *waits_out = state == CHOSEN_LOOKING;
+    *is_over_out = state == CHOSEN_NONE;
+    if (state == CHOSEN_FAILED)
+        *e = *chosen_why(shard->config.chosen);
+    if (state != CHOSEN_ONE)
+        return e->status;
+    if (!shard->restore->has_begun)
+        begin(shard);
+    return step(shard, is_over_out, &own) == EMBD_OK ? EMBD_OK : failed(shard, &own, e);
+}
+
+const struct journal_end *restore_journal_end(const struct shard *shard)
+{
+    return &shard->restore->end;
+}
+
+bool restore_has_journaled(const struct shard *shard)
+{
+    return shard->restore->has_journaled;
+}
+
+void restore_end(struct shard *shard)
+{
+    struct restore *r = shard->restore;
+    shard->restore = NULL;
+    if (r == NULL)
+        return;
+    if (r->has_reader)
+        embd__partread_close(&r->reader);
+    if (r->staged != NULL)
+        shard->tables.ops->buffer_free(r->staged, r->staged_bytes);
+    free(r);
+}
+
+void restore_progress(const struct shard *shard, uint64_t *done_bytes_out, uint64_t *total_bytes_out)
+{
+    const struct restore *r = shard->restore;
+    if (r->has_begun) {
+        *done_bytes_out = r->done_bytes;
+        *total_bytes_out = r->total_bytes;
+    } else {
+        chosen_progress(shard->config.chosen, done_bytes_out, total_bytes_out);
+    }
+}
+
+const char *restore_table(const struct shard *shard)
+{
+    const struct restore *r = shard->restore;
+    return r->table != NULL ? r->table->schema.s.name : "";
+}

@@ -1,0 +1,281 @@
+"""A server that starts begins with the newest snapshot that verifies: tables that no journal keeps are what they were at the
+cut, bit for bit, and their writers' streams too; those of a journal are as they were at the end. What cannot be taken is
+told, and the next older one is; a start that is killed begins again."""
+import os
+import random
+import shutil
+import time
+
+from embctl import Embd, Scratch, embctl, embctl_json, run_cases
+from embd_process import run
+import partfiles
+from test_changes import SHARDS, TABLES, chain_of_four, change, create, dumped, serve, shard_of
+from test_streams import EVEN, last, push_all, values
+from wire import RpcError, connect, create as wire_create, floats, keys
+
+GAP, LOADING = 21, 24
+LOST = [name for name, *_ in TABLES if name != "kept"]  # of durability snapshot
+
+
+def split(found):
+    return {name: found[name] for name in LOST if name in found}, found.get("kept")
+
+
+def must_be(server, scratch, lost, kept):
+    """The tables of `lost`, and the journaled one as in `kept`."""
+    path = scratch(f"again-{time.monotonic_ns()}")
+    made = dumped(server, path)
+    shutil.rmtree(path)
+    for name, table in split(lost)[0].items():
+        assert made[name] == table, f"table {name}"
+    assert made.get("kept") == split(kept)[1], "the journaled table"
+    extra = set(made) - set(lost) - {"kept"}
+    assert not extra, extra
+
+
+def two_snapshots(scratch):
+    """Tables at s1, at s2, and when the server was killed."""
+    rng = random.Random(7)
+    server = serve(scratch)
+    create(server)
+    found = []
+    for name in ("s1", "s2", None):
+        for _ in range(3):
+            change(server, rng, n=60)
+        change(server, rng, "erase", n=6)
+        if name is not None:
+            embctl(server, "snapshot", name)
+        found.append(dumped(server, scratch(f"dump-{name}")))
+    server.kill()
+    assert all(found[0][t] != found[1][t] != found[2][t] for t in found[0])
+    return found
+
+
+def flip(path, at=-100):
+    with open(path, "r+b") as file:
+        file.seek(at, os.SEEK_END if at < 0 else os.SEEK_SET)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 4]))
+
+
+def case_tables_are_what_they_were_at_the_cut_and_those_of_the_journal_at_the_end():
+    with Scratch() as scratch:
+        _, cut, end = two_snapshots(scratch)
+        for _ in range(2):  # and again: a start changes nothing
+            server = serve(scratch)
+            must_be(server, scratch, cut, end)
+            for shard in range(SHARDS):
+                assert f"restored shard={shard} snapshot=s2 cut=" in server.log(), server.log()
+            assert "passed_over" not in server.log()
+            server.kill()
+        with serve(scratch) as server:  # and it goes on
+            rng = random.Random(9)
+            change(server, rng, n=60)
+            embctl(server, "snapshot", "s3", "--incremental", "s2")
+            now = dumped(server, scratch("now"))
+            change(server, rng, n=60)
+            end = dumped(server, scratch("end"))
+            server.kill()
+            parts = [part for table in partfiles.read_manifest(scratch("data/s3"))["tables"] for part in table["parts"]]
+            assert sum("changes" in part for part in parts) > len(parts) / 2, "it is known what changed since before the start"
+        with serve(scratch) as server:
+            must_be(server, scratch, now, end)
+
+
+def case_of_snapshots_that_are_upon_each_other_all_are_taken():
+    with Scratch() as scratch:
+        found = chain_of_four(scratch)
+        with serve(scratch) as server:
+            must_be(server, scratch, found["wide"], found["s3"])
+        os.rename(scratch("data/wide"), scratch("wide"))
+        with serve(scratch) as server:
+            must_be(server, scratch, found["s3"], found["s3"])
+            assert "snapshot=s3" in server.log()
+        os.rename(scratch("data/s1"), scratch("s1"))
+        with serve(scratch) as server:
+            must_be(server, scratch, found["s0"], found["s3"])
+            for name in ("s3", "s2"):
+                assert f"snapshot_passed_over snapshot={name} " in server.log()
+            assert "it is upon the snapshot 's1', which is not there" in server.log()
+
+
+def case_one_that_is_damaged_is_told_and_the_one_before_is_taken():
+    with Scratch() as scratch:
+        before, _, end = two_snapshots(scratch)
+        shutil.copytree(scratch("data/s2"), scratch("good"))
+        other = {"plain.0.part": "checksum", "all.1.part": "checksum", "1.writers": "1.writers"}
+        for name, says in other.items():
+            flip(scratch(f"data/s2/{name}"), 20 if name.endswith("writers") else -100)
+            with serve(scratch) as server:
+                must_be(server, scratch, before, end)
+                line = next(line for line in server.log().splitlines() if "snapshot_passed_over snapshot=s2" in line)
+                assert f"s2/{name}: " in line and says in line, line
+            shutil.copy(scratch(f"good/{name}"), scratch(f"data/s2/{name}"))
+        for spoil, says in ((lambda p: os.unlink(p), "is missing"), (lambda p: os.symlink(scratch("good/plain.0.part"), p), "is no regular file"),
+                            (lambda p: os.mkfifo(p), "is no regular file")):
+            if os.path.lexists(scratch("data/s2/plain.0.part")):
+                os.unlink(scratch("data/s2/plain.0.part"))
+            if says != "is missing":
+                spoil(scratch("data/s2/plain.0.part"))
+            with serve(scratch) as server:
+                must_be(server, scratch, before, end)
+                assert says in server.log(), server.log()
+        flip(scratch("data/s2/manifest.json"), 20)
+        os.symlink(scratch("good"), scratch("data/s9"))
+        with serve(scratch) as server:
+            must_be(server, scratch, before, end)
+            assert "snapshot 's2': manifest.json: " in server.log() and "it is passed over" in server.log()
+        flip(scratch("data/s1/slotted.1.part"))
+        with serve(scratch) as server:
+            must_be(server, scratch, {}, end)
+
+
+def case_a_setting_names_one_or_none():
+    with Scratch() as scratch:
+        before, _, end = two_snapshots(scratch)
+        data = ("--data-dir", scratch("data"))
+        with Embd(*data, "--restore", "s1", shards=SHARDS) as server:
+            must_be(server, scratch, before, end)
+        with Embd(*data, "--restore", "none", shards=SHARDS) as server:
+            must_be(server, scratch, {}, end)
+            embctl(server, "load", "--table", "plain", scratch("data/s2"))
+        flip(scratch("data/s1/plain.0.part"))
+        for name, code, says in (("s1", 1, "snapshot 's1', which --restore names"), ("s7", 1, "there is no snapshot 's7'"),
+                                 ("../s1", 2, "--restore: ")):
+            done = run(*data, "--restore", name, "--shards", str(SHARDS), "--listen", "127.0.0.1:0", "--http", "off",
+                       "--admin-dir", scratch("admin"))
+            assert done.returncode == code and says in done.stderr, done
+
+
+def case_a_trainer_is_told_where_the_snapshot_is():
+    """Nothing that was lost is said to be there, in streams of both kinds of tables."""
+    with Scratch() as scratch:
+        os.mkdir(scratch("data"))
+        server = Embd("--data-dir", scratch("data"), shards=2)
+        for shard in range(2):
+            with connect(server, shard) as wire:
+                for name, durability in (("t", "snapshot"), ("d", "durable"), ("b", "buffered")):
+                    wire_create(wire, name, 2, value=0.0, partition="modulo", durability=durability)
+        for sequence in range(1, 8):
+            if sequence == 5:
+                embctl(server, "snapshot", "s")
+            assert push_all(server, 2, "t", EVEN, sequence) == [False, False]
+            assert push_all(server, 2, "d", EVEN, sequence) == [False, False]
+            assert push_all(server, 2, "b", {**EVEN, "stream": 3}, sequence) == [False, False]
+        server.kill()
+        with Embd("--data-dir", scratch("data"), shards=2) as server:
+            for shard in range(2):
+                assert last(server, shard, EVEN) == {"journaled": 7, "other": 4}
+                assert last(server, shard, {**EVEN, "stream": 3}) == {"journaled": 7, "other": 0}
+            assert set(values(server, 2, "t").values()) == {-2.0}
+            assert set(values(server, 2, "d").values()) == set(values(server, 2, "b").values()) == {-3.5}
+            for lost in (6, 7, 8):
+                try:
+                    push_all(server, 2, "t", EVEN, lost)
+                except RpcError as error:
+                    assert error.number == GAP and "the last one applied is 4" in error.text, error
+                else:
+                    raise AssertionError("a push that was lost was said to be there")
+            assert push_all(server, 2, "t", EVEN, 4) == [True, True]
+            for sequence in range(5, 9):
+                assert push_all(server, 2, "t", EVEN, sequence) == [False, False]
+            assert set(values(server, 2, "t").values()) == {-4.0}
+            assert push_all(server, 2, "d", EVEN, 7) == [True, True]
+            assert push_all(server, 2, "d", EVEN, 8) == [False, False]
+
+
+def case_without_a_journal_all_tables_come_from_it_and_stay():
+    with Scratch() as scratch:
+        _, cut, _ = two_snapshots(scratch)
+        for name in os.listdir(scratch("data")):
+            if name.startswith("journal."):
+                os.unlink(scratch(f"data/{name}"))
+        server = serve(scratch)
+        must_be(server, scratch, cut, cut)
+        assert "restored_without_journal shard=0" in server.log() and "restored_without_journal shard=1" in server.log()
+        change(server, random.Random(3), n=60)
+        end = dumped(server, scratch("end"))
+        assert end["kept"] != cut["kept"]
+        server.kill()
+        with serve(scratch) as server:
+            must_be(server, scratch, cut, end)
+            assert "without_journal" not in server.log()
+
+
+def case_a_journal_that_is_older_than_the_snapshot_is_told():
+    with Scratch() as scratch:
+        os.mkdir(scratch("data"))
+        server = serve(scratch)
+        create(server)
+        server.kill()
+        old = {name: open(scratch(f"data/{name}"), "rb").read() for name in os.listdir(scratch("data"))
+               if name.startswith("journal.")}
+        with serve(scratch) as server:
+            create(server)
+            change(server, random.Random(1), n=60)
+            embctl(server, "snapshot", "s1")
+            cut = dumped(server, scratch("dump"))
+        for name in os.listdir(scratch("data")):
+            if name.startswith("journal."):
+                os.unlink(scratch(f"data/{name}"))
+        for name, text in old.items():
+            with open(scratch(f"data/{name}"), "wb") as file:
+                file.write(text)
+        with serve(scratch) as server:
+            assert "journal_is_older shard=0 snapshot=s1" in server.log(), server.log()
+            made = dumped(server, scratch("again"))
+            assert made["plain"] == cut["plain"] and made["kept"]["rows"] == {}
+
+
+def case_another_number_of_shards_is_told():
+    with Scratch() as scratch:
+        os.mkdir(scratch("data"))
+        with serve(scratch) as server:
+            create(server, TABLES[:1])
+            change(server, random.Random(1))
+            embctl(server, "snapshot", "s1")
+        with Embd("--data-dir", scratch("data"), shards=3) as server:
+            assert "s1: is of 2 shards, and this cluster has 3; embctl load takes it" in server.log()
+            assert embctl_json(server, "table", "list") == {"tables": []}
+            embctl(server, "load", scratch("data/s1"))
+
+
+def case_it_says_what_it_loads_and_a_start_that_is_killed_begins_again():
+    rng, dim, n = random.Random(11), 128, 20000
+    tables = [("plain", "--dim", dim, "--optimizer", "adagrad"), ("kept", "--dim", 1, "--set", "durability=buffered")]
+    with Scratch() as scratch:
+        with serve(scratch) as server:
+            create(server, tables)
+            for shard in range(SHARDS):
+                with connect(server, shard) as wire:
+                    table = wire.call("table_describe", {"name": "plain"})[0]["id"]
+                    mine = [key for key in range(2 * n) if shard_of("plain", key, 0, SHARDS) == shard]
+                    wire.call("push", {"parts": [{"table": table, "keys": len(mine)}]}, keys(mine), floats([1.0]) * dim * len(mine))
+            embctl(server, "snapshot", "s1")
+            cut = dumped(server, scratch("dump"))
+            change(server, rng, n=100, tables=tables)
+            end = dumped(server, scratch("end"))
+            server.kill()
+        told = 0
+        for attempt in range(40):
+            if attempt >= 5 and told:
+                break
+            server = serve(scratch, waits=False)
+            until = time.monotonic() + rng.random() * 0.1
+            with connect(server) as wire:
+                while time.monotonic() < until:
+                    try:
+                        wire.call("tables", {})
+                        break
+                    except RpcError as error:
+                        assert error.number == LOADING and "shard 0 is loading: " in error.text, error
+                        told += "bytes of snapshot 's1'" in error.text
+            server.kill()
+        assert told > 0
+        with serve(scratch) as server:
+            must_be(server, scratch, cut, end)
+
+
+if __name__ == "__main__":
+    run_cases(globals())
