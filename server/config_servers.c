@@ -102,6 +102,9 @@ static int read_server(const struct sources *from, const struct settings *entry,
             config_text(SETTING_ADVERTISE, config_pick(from, entry, is_self, SETTING_ADVERTISE), "",
                         out->advertise, sizeof out->advertise, e);
     if (status == EMBD_OK)
+        status = config_text(SETTING_DATA_DIR, config_pick(from, entry, is_self, SETTING_DATA_DIR), "",
+                             out->data_dir, sizeof out->data_dir, e);
+    if (status == EMBD_OK)
         status = check_reach(from, entry, is_self, out, e);
     if (status == EMBD_OK)
         status = read_admin(from, entry, is_self, out, e);

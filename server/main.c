@@ -115,9 +115,27 @@ static int start_http(struct process *p, struct embd__error *e)
 
 /* ---- the snapshot to begin with ---- */
 
+/* In etcd a server may be anywhere, and what its directory has here may be old. Returns their number. */
+static uint32_t list_peers(struct process *p)
+{
+    const struct config *config = &p->config;
+    const struct config_server *self = process_self(p);
+    uint32_t n = 0;
+    p->peers = calloc(config->n_servers, sizeof *p->peers);
+    for (uint32_t i = 0; p->peers != NULL && !config->has_etcd && i < config->n_servers; i++) {
+        const struct config_server *other = &config->servers[i];
+        bool is_here = strcmp(other->address.host, self->address.host) == 0 &&
+                       strcmp(other->advertise, self->advertise) == 0;
+        if (other != self && other->data_dir[0] != '\0')
+            p->peers[n++] = (struct peer){other->name, other->data_dir, is_here};
+    }
+    return n;
+}
+
 static int list_snapshots(struct process *p, struct embd__error *e)
 {
     const struct config *config = &p->config;
+    uint32_t n_peers = list_peers(p);
     const struct chosen_config chosen = {
         .data_dir = config->data_dir,
         .name = config->restore[0] != '\0' ? config->restore : NULL,
@@ -125,6 +143,8 @@ static int list_snapshots(struct process *p, struct embd__error *e)
         .first_shard = process_self(p)->first_shard,
         .shards = p->n,
         .n_shards = config->n_shards,
+        .peers = p->peers,
+        .n_peers = n_peers,
     };
     if (config->data_dir[0] == '\0')
         return EXIT_OK;
@@ -324,6 +344,7 @@ static void close_process(struct process *p)
     places_fini(&p->places);
     free(p->loops);
     free(p->member_servers);
+    free(p->peers);
     keys_drop(&p->keys);
     config_fini(&p->config);
     http_stop(p->http);

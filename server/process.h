@@ -22,6 +22,7 @@ struct process {
     uint32_t n, n_started;
     struct places places;
     struct keys keys;
+    struct peer *peers;    /* the other servers that have data, where they do not move */
     struct chosen *chosen; /* the snapshot to begin with; NULL: no data directory */
     uv_thread_t chooser;   /* finds it, */
     bool has_chooser;      /* while the shards load */

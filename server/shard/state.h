@@ -66,6 +66,7 @@ struct shard {
     /* Until the journal is replayed; see recovery.c. */
     struct journal_reading *reading; /* NULL: it is, or there is none */
     struct known *known;             /* cuts it may come to */
+    uint64_t restored_cut, restored_rows; /* what that was; 0: none */
     struct restore *restore;         /* behind the journal: of the chosen snapshot; see restore.h */
     bool is_loading;                 /* requests that touch tables are refused */
     bool has_failed;                 /* and will be, since the loading did */

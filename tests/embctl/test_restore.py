@@ -8,6 +8,7 @@ import time
 
 from embctl import Embd, Scratch, embctl, embctl_json, run_cases
 from embd_process import run
+from test_process import free_ports
 import partfiles
 from test_changes import SHARDS, TABLES, chain_of_four, change, create, dumped, serve, shard_of
 from test_streams import EVEN, last, push_all, values
@@ -89,9 +90,7 @@ def case_of_snapshots_that_are_upon_each_other_all_are_taken():
         with serve(scratch) as server:
             must_be(server, scratch, found["wide"], found["s3"])
         os.rename(scratch("data/wide"), scratch("wide"))
-        with serve(scratch) as server:
-            must_be(server, scratch, found["s3"], found["s3"])
-            assert "snapshot=s3" in server.log()
+        takes(scratch, "s3")
         os.rename(scratch("data/s1"), scratch("s1"))
         with serve(scratch) as server:
             must_be(server, scratch, found["s0"], found["s3"])
@@ -100,35 +99,40 @@ def case_of_snapshots_that_are_upon_each_other_all_are_taken():
             assert "it is upon the snapshot 's1', which is not there" in server.log()
 
 
+def takes(scratch, name, *says):
+    """A start takes this one, and the log says why none before it."""
+    with serve(scratch) as server:
+        log = server.log()
+        for shard in range(SHARDS):
+            assert (f"restored shard={shard} snapshot={name} " if name else "ready") in log, log
+        for text in says:
+            assert text in log, log
+        return "restored " in log
+
+
 def case_one_that_is_damaged_is_told_and_the_one_before_is_taken():
     with Scratch() as scratch:
         before, _, end = two_snapshots(scratch)
         shutil.copytree(scratch("data/s2"), scratch("good"))
-        other = {"plain.0.part": "checksum", "all.1.part": "checksum", "1.writers": "1.writers"}
-        for name, says in other.items():
-            flip(scratch(f"data/s2/{name}"), 20 if name.endswith("writers") else -100)
-            with serve(scratch) as server:
-                must_be(server, scratch, before, end)
-                line = next(line for line in server.log().splitlines() if "snapshot_passed_over snapshot=s2" in line)
-                assert f"s2/{name}: " in line and says in line, line
+        for name, at in (("plain.0.part", -100), ("1.writers", 20)):
+            flip(scratch(f"data/s2/{name}"), at)
+            takes(scratch, "s1", "snapshot_passed_over snapshot=s2 why=", f"data/s2/{name}: ")
             shutil.copy(scratch(f"good/{name}"), scratch(f"data/s2/{name}"))
-        for spoil, says in ((lambda p: os.unlink(p), "is missing"), (lambda p: os.symlink(scratch("good/plain.0.part"), p), "is no regular file"),
-                            (lambda p: os.mkfifo(p), "is no regular file")):
-            if os.path.lexists(scratch("data/s2/plain.0.part")):
-                os.unlink(scratch("data/s2/plain.0.part"))
-            if says != "is missing":
-                spoil(scratch("data/s2/plain.0.part"))
-            with serve(scratch) as server:
-                must_be(server, scratch, before, end)
-                assert says in server.log(), server.log()
+        part = scratch("data/s2/plain.0.part")
+        os.unlink(part)
+        takes(scratch, "s1", "plain.0.part: is missing")
+        os.symlink(scratch("good/plain.0.part"), part)
+        takes(scratch, "s1", "plain.0.part: is no regular file")
+        os.unlink(part)
+        os.mkfifo(part)
+        takes(scratch, "s1", "plain.0.part: is no regular file")
         flip(scratch("data/s2/manifest.json"), 20)
         os.symlink(scratch("good"), scratch("data/s9"))
         with serve(scratch) as server:
             must_be(server, scratch, before, end)
             assert "snapshot 's2': manifest.json: " in server.log() and "it is passed over" in server.log()
         flip(scratch("data/s1/slotted.1.part"))
-        with serve(scratch) as server:
-            must_be(server, scratch, {}, end)
+        assert not takes(scratch, None, "snapshot_passed_over snapshot=s1 why=")
 
 
 def case_a_setting_names_one_or_none():
@@ -226,6 +230,52 @@ def case_a_journal_that_is_older_than_the_snapshot_is_told():
             assert "journal_is_older shard=0 snapshot=s1" in server.log(), server.log()
             made = dumped(server, scratch("again"))
             assert made["plain"] == cut["plain"] and made["kept"]["rows"] == {}
+
+
+def case_processes_that_see_each_other_take_one_cut():
+    """A snapshot gets its name in one after the other: what is complete in one may be missing in the other."""
+    port = free_ports(2)
+    with Scratch() as scratch:
+        with open(scratch("embd.yaml"), "w", encoding="ascii") as file:
+            file.write(f"http: off\nadmin_dir: {scratch('admin')}\ncluster:\n  servers:\n" + "".join(
+                f'    - {{name: {name}, listen: "127.0.0.1:{port + i}", data_dir: "{scratch(name)}"}}\n' for i, name in enumerate("ab")))
+        for name in "ab":
+            os.mkdir(scratch(name))
+
+        def both(act=lambda a, b: None):
+            flags = ("--admin-dir", scratch("admin"), "--config", scratch("embd.yaml"), "--server")
+            with Embd(*flags, "a", listen=None) as a, Embd(*flags, "b", listen=None) as b:
+                act(a, b)
+                return a.log(), b.log()
+
+        def make(a, _):
+            create(a, TABLES[:1])
+            for name in ("s1", "s2"):
+                change(a, random.Random(1), shards=1)
+                embctl(a, "snapshot", name)
+
+        def agree(name, *says):
+            def look(a, b):
+                cuts = {wire.call("stats")[0]["stats"]["restored_cut"] for wire in (connect(a), connect(b))}
+                assert len(cuts) == 1, cuts
+            logs = both(look)
+            for log in logs:
+                assert f"snapshot={name} cut=" in log, log
+            for text in says:
+                assert text in "".join(logs), logs
+
+        both(make)
+        agree("s2")
+        os.rename(scratch("b/s2"), scratch("b/s2.tmp"))
+        agree("s1", "snapshot_passed_over snapshot=s2 why=\"server 'b' will not begin with it: its share was not finished")
+        os.rename(scratch("b/s2.tmp"), scratch("s2"))
+        agree("s1", "its share is not there")
+        shutil.copytree(scratch("b/s1"), scratch("b/s2"))
+        agree("s1", "its share is of the cut ")
+        shutil.rmtree(scratch("b/s2"))
+        shutil.copytree(scratch("s2"), scratch("b/s2"))
+        flip(scratch("b/s2/plain.1.part"), 20)
+        agree("s1", "server 'b' will not begin with it: ", "b/s2/plain.1.part: ")
 
 
 def case_another_number_of_shards_is_told():

@@ -25,6 +25,8 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"loading", shard->is_loading},
         {"loading_bytes", loaded},
         {"loading_total_bytes", to_load},
+        {"restored_cut", shard->restored_cut},
+        {"restored_rows", shard->restored_rows},
         {"journal_damages", shard->n_damages},
         {"journal_bytes", journal.bytes},
         {"journal_base_bytes", journal.base_bytes},

@@ -1,7 +1,8 @@
 /* chosen.c - see chosen.h.
  *
- * The happy path: the newest snapshot of the list; its manifest and those of the snapshots it is upon; every part of
- * this process's shards is there; then all bytes of all files, as `embctl verify` reads them. What does not hold is
+ * The happy path: the newest snapshot of the list; its manifest and those of the snapshots it is upon; all bytes of
+ * all files, as `embctl verify` reads them; every part of this process's shards is there; and the other processes that can be
+ * seen have theirs of the same cut. What does not hold is
  * passed over, with a line that says why, and the next older one is taken. One that an operator named is taken or
  * nothing is: then the process ends. */
 #include "chosen.h"
@@ -10,12 +11,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "log.h"
-#include "plainfile.h"
-#include "verify.h"
+#include "verified.h"
 
 /* Owner: who opened it, but for what is marked. Nothing but those changes after chosen_open. */
 struct chosen {
@@ -56,34 +55,6 @@ static int check_bases(const struct chosen *c, const struct snapshot_kept *one, 
     return EMBD_OK;
 }
 
-static int check_file(const char *directory, const char *file, struct embd__error *e)
-{
-    struct stat st;
-    char *path = embd__plain_path(directory, file, e);
-    if (path != NULL && lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        embd__error_set(e, EMBD_INVALID, "%s: is no regular file", path);
-    free(path);
-    return e->status; /* what is missing shows when it is read */
-}
-
-/* Nothing leads out of the data directory. */
-static int check_files(const struct dump_share *share, struct embd__error *e)
-{
-    const struct manifest *m = &share->manifest;
-    char name[MANIFEST_BLOB_FILE > WRITERSFILE_NAME ? MANIFEST_BLOB_FILE : WRITERSFILE_NAME];
-    for (uint32_t i = 0; i < m->n_tables; i++)
-        for (uint32_t j = 0; j < m->tables[i].n_parts && e->status == EMBD_OK; j++)
-            check_file(share->path, m->tables[i].parts[j].file, e);
-    for (uint32_t i = 0; i < m->n_blobs && e->status == EMBD_OK; i++)
-        if (embd__manifest_blob_file(name, m->blobs[i].name))
-            check_file(share->path, name, e);
-    for (uint32_t i = 0; i < m->n_writers && e->status == EMBD_OK; i++) {
-        embd__writersfile_name(name, m->writers[i].shard);
-        check_file(share->path, name, e);
-    }
-    return e->status;
-}
-
 /* A part of each table for every shard here. */
 static int check_parts(const struct chosen *c, const struct dump_dir *dir, struct embd__error *e)
 {
@@ -104,6 +75,13 @@ static int check_parts(const struct chosen *c, const struct dump_dir *dir, struc
     return EMBD_OK;
 }
 
+static void on_begin(void *arg, uint64_t bytes)
+{
+    struct chosen *c = arg;
+    atomic_store(&c->done_bytes, 0);
+    atomic_store(&c->total_bytes, bytes);
+}
+
 static int on_progress(void *arg, uint64_t rows_done, uint64_t rows_total, uint64_t bytes_done)
 {
     struct chosen *c = arg;
@@ -113,33 +91,16 @@ static int on_progress(void *arg, uint64_t rows_done, uint64_t rows_total, uint6
     return atomic_load(&c->stops);
 }
 
-static int verify(struct chosen *c, const struct dump_chain *chain, struct embd__error *e)
-{
-    struct ticker ticker;
-    embd_dump_report totals;
-    for (uint32_t i = 0; i < chain->n; i++) {
-        const struct dump_dir *dir = &chain->dirs[i];
-        if (dir->n_shares != 1)
-            return embd__error_set(e, EMBD_INVALID, "%s: has no manifest of its own", dir->path);
-        if (check_files(&dir->shares[0], e) != EMBD_OK)
-            return e->status;
-    }
-    if (check_parts(c, embd__chain_last(chain), e) != EMBD_OK)
-        return e->status;
-    embd__chain_totals(chain, NULL, &totals);
-    atomic_store(&c->done_bytes, 0);
-    atomic_store(&c->total_bytes, totals.bytes);
-    embd__ticker_begin(&ticker, on_progress, c, totals.rows);
-    return embd__verify_chain(chain, NULL, &ticker, e);
-}
-
 static int try_one(struct chosen *c, const struct snapshot_kept *one, struct embd__error *e)
 {
-    char *path = check_bases(c, one, e) == EMBD_OK ? embd__plain_path(c->config.data_dir, one->name, e) : NULL;
-    if (path != NULL && embd__chain_open(path, &c->chain, e) == EMBD_OK &&
-        verify(c, &c->chain, e) != EMBD_OK)
+    const struct chosen_config *config = &c->config;
+    const struct verified_watch watch = {on_begin, on_progress, c};
+    if (check_bases(c, one, e) != EMBD_OK ||
+        verified_open(config->data_dir, one->name, &watch, &c->chain, e) != EMBD_OK)
+        return e->status;
+    if (check_parts(c, embd__chain_last(&c->chain), e) != EMBD_OK ||
+        peers_check(config->peers, config->n_peers, config->data_dir, one->name, one->id, &watch, e) != EMBD_OK)
         embd__chain_fini(&c->chain);
-    free(path);
     return e->status;
 }
 

@@ -5,7 +5,7 @@
 #ifndef EMBD_SHARD_CHOSEN_H
 #define EMBD_SHARD_CHOSEN_H
 
-#include "chain.h"
+#include "peers.h"
 #include "snapshot.h"
 
 struct chosen_config {
@@ -13,6 +13,8 @@ struct chosen_config {
     const char *name; /* this one or none; NULL: the newest that verifies */
     bool is_off;      /* none */
     uint32_t first_shard, shards, n_shards; /* of the process, of the cluster */
+    const struct peer *peers; /* [n_peers] the cluster's other processes */
+    uint32_t n_peers;
 };
 
 enum chosen_state {

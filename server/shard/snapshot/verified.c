@@ -1,0 +1,70 @@
+/* verified.c - see verified.h. */
+#include "verified.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "plainfile.h"
+#include "verify.h"
+#include "writersfile.h"
+
+/* What is missing shows when it is read. */
+static int check_file(const char *directory, const char *file, struct embd__error *e)
+{
+    struct stat st;
+    char *path = embd__plain_path(directory, file, e);
+    if (path != NULL && lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        embd__error_set(e, EMBD_INVALID, "%s: is no regular file", path);
+    free(path);
+    return e->status;
+}
+
+static int check_files(const struct dump_share *share, struct embd__error *e)
+{
+    const struct manifest *m = &share->manifest;
+    char name[MANIFEST_BLOB_FILE > WRITERSFILE_NAME ? MANIFEST_BLOB_FILE : WRITERSFILE_NAME];
+    for (uint32_t i = 0; i < m->n_tables; i++)
+        for (uint32_t j = 0; j < m->tables[i].n_parts && e->status == EMBD_OK; j++)
+            check_file(share->path, m->tables[i].parts[j].file, e);
+    for (uint32_t i = 0; i < m->n_blobs && e->status == EMBD_OK; i++)
+        if (embd__manifest_blob_file(name, m->blobs[i].name))
+            check_file(share->path, name, e);
+    for (uint32_t i = 0; i < m->n_writers && e->status == EMBD_OK; i++) {
+        embd__writersfile_name(name, m->writers[i].shard);
+        check_file(share->path, name, e);
+    }
+    return e->status;
+}
+
+/* Nothing leads out of the data directory, and no fifo is waited for. */
+static int check_directories(const struct dump_chain *chain, struct embd__error *e)
+{
+    struct stat st;
+    for (uint32_t i = 0; i < chain->n; i++) {
+        const struct dump_dir *dir = &chain->dirs[i];
+        if (dir->n_shares != 1 || lstat(dir->path, &st) != 0 || !S_ISDIR(st.st_mode))
+            return embd__error_set(e, EMBD_INVALID, "%s: is no directory with a manifest", dir->path);
+        if (check_file(dir->path, "manifest.json", e) != EMBD_OK || check_files(&dir->shares[0], e) != EMBD_OK)
+            return e->status;
+    }
+    return EMBD_OK;
+}
+
+int verified_open(const char *data_dir, const char *name, const struct verified_watch *watch, struct dump_chain *out,
+                  struct embd__error *e)
+{
+    struct ticker ticker;
+    embd_dump_report totals;
+    *out = (struct dump_chain){0};
+    char *path = embd__plain_path(data_dir, name, e);
+    if (path != NULL && embd__chain_open(path, out, e) == EMBD_OK && check_directories(out, e) == EMBD_OK) {
+        embd__chain_totals(out, NULL, &totals);
+        watch->begin(watch->arg, totals.bytes);
+        embd__ticker_begin(&ticker, watch->progress, watch->arg, totals.rows);
+        embd__verify_chain(out, NULL, &ticker, e);
+    }
+    free(path);
+    if (e->status != EMBD_OK)
+        embd__chain_fini(out);
+    return e->status;
+}
