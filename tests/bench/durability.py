@@ -1,9 +1,11 @@
 """What a journal costs: pushes to a table of each durability, one after the other in alternating rounds, beside the rate
 at which the same disk takes the same bytes with an fdatasync after each push's; then kill -9 and the time until the
-server is ready again. durability.py [--dir DIRECTORY] [--batch N] [--in-flight N] [--rounds N] [--seconds S]"""
+server is ready again, with its journal, and with a snapshot of --snapshot-keys rows. durability.py [--dir DIRECTORY] [--batch N] [--in-flight N] [--rounds N] [--seconds S]
+[--snapshot-keys N]"""
 import argparse
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -14,6 +16,7 @@ from embd_process import Embd
 
 KINDS = ("snapshot", "buffered", "durable")
 BENCH = os.path.join(os.environ["EMBD_BIN"], "embd-bench")
+EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 
 
 def bench(server, kind, o):
@@ -46,10 +49,29 @@ def show(name, rates, of):
     print(f"{name:10} {statistics.median(rates) / 1e6:8.3f} M keys/s  {min(rates) / 1e6:8.3f} - {max(rates) / 1e6:.3f}  {of}")
 
 
+def restore(data, o):
+    """A start from a snapshot alone, whose bytes were just written: they are in the kernel's memory."""
+    server = Embd("--data-dir", data, ready_s=600)
+    try:
+        bench(server, "snapshot", argparse.Namespace(**{**vars(o), "keys": o.snapshot_keys, "seconds": 0.2}))
+        subprocess.run([EMBCTL, "snapshot", "s"], check=True, capture_output=True,
+                       env={**os.environ, "EMBD_SERVERS": server.addresses[0]})
+    finally:
+        server.kill()
+    begin = time.monotonic()
+    with Embd("--data-dir", data, ready_s=600) as server:
+        took = time.monotonic() - begin
+        rows, size, load = re.search(r"restored .* rows=(\d+) bytes=(\d+) seconds=(\S+)", server.log()).groups()
+    gib = int(size) / 2**30
+    print(f"start with a snapshot of {rows} rows: {gib:.2f} GiB in {took:.1f} s, {took / gib:.1f} s a GiB; "
+          f"{float(load):.1f} s of it to load them, the rest to verify them first")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir")
     parser.add_argument("--keys", default="1M")
+    parser.add_argument("--snapshot-keys", default="8M")
     for name, kind, value in (("dim", int, 16), ("batch", int, 65536), ("in-flight", int, 4), ("rounds", int, 5),
                               ("seconds", float, 1.0)):
         parser.add_argument(f"--{name}", type=kind, default=value)
@@ -57,6 +79,9 @@ def main():
     data = tempfile.mkdtemp(prefix="embd-durability-", dir=o.dir)
     try:
         measure(data, o)
+        shutil.rmtree(data)
+        os.mkdir(data)
+        restore(data, o)
     finally:
         shutil.rmtree(data)
 

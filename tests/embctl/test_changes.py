@@ -189,7 +189,7 @@ def case_what_the_servers_do_not_know_is_refused():
             embctl(server, "snapshot", "d", "--incremental", "c")
         for path in glob.glob(scratch("data/journal.*")):
             os.remove(path)
-        with serve(scratch) as server:
+        with Embd("--data-dir", scratch("data"), "--restore", "none", shards=SHARDS) as server:
             create(server)
             change(server, random.Random(7))
             embctl(server, "snapshot", "e", "--incremental", "d", code=REFUSED, says="what changed since 'd'")
@@ -243,7 +243,7 @@ def case_what_changed_is_known_beyond_a_restart_where_the_journal_tells():
         for path in glob.glob(scratch("data/journal.*")):
             os.remove(path)
         for _ in range(2):  # another journal, with as many records and more
-            with serve(scratch) as server:
+            with Embd("--data-dir", scratch("data"), "--restore", "none", shards=SHARDS) as server:
                 create(server, JOURNALED)
                 embctl(server, "snapshot", "s3", "--incremental", "s2", code=REFUSED, says="what changed since 's2'")
                 for _ in range(12):

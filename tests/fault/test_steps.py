@@ -95,12 +95,12 @@ class Steps(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.dir, name)
 
-    def each(self, run, check):
+    def each(self, run, check, kinds=KINDS, most=PASSINGS):
         """run(variables) once for its steps, and then with each of them failing, followed by check(point)."""
         steps = failpoints.passed(lambda log: run(failpoints.variables(self.dir, log=log)))
         self.assertGreater(len(steps), 5)
         began = time.monotonic()
-        for point in failpoints.points(steps, KINDS, PASSINGS):
+        for point in failpoints.points(steps, kinds, most):
             with self.subTest(point=point):
                 run(failpoints.variables(self.dir, point))
                 check(point)
@@ -252,6 +252,48 @@ class Steps(unittest.TestCase):
                     self.insist(lambda: self.push(server, *place))
         except (OSError, TypeError):
             pass
+
+    def test_start_from_a_snapshot(self):
+        """It begins with one that it could read, the newest but for those that it told of, or does not start."""
+        data = self.path("data")
+        os.mkdir(data)
+        with Embd("--data-dir", data, shards=2) as server:
+            for name in ("s1", "s2"):
+                with wire.connect(server) as peer:
+                    table = wire.create(peer, "items", 4, value=0.0, partition="modulo", durability="snapshot",
+                                        optimizer={"kind": "sgd", "lr": 1.0})
+                    wire.push(peer, table, [2], [-1.0] * 4)
+                with wire.connect(server, 1) as peer:
+                    wire.create(peer, "items", 4, value=0.0, partition="modulo", durability="snapshot",
+                                optimizer={"kind": "sgd", "lr": 1.0})
+                self.assertEqual(embctl(server, "snapshot", name).returncode, 0)
+
+        def begun_with(variables):
+            with failpoints.environment(variables):
+                server = Embd("--data-dir", data, "--http", "off", shards=2)
+            try:
+                with wire.connect(server) as peer:
+                    log, tables = server.log(), peer.call("tables")[0]["tables"]
+                    return log, int(wire.pull(peer, tables[0]["id"], [2])[0]) if tables else 0
+            finally:
+                server.kill()
+
+        def run(variables):
+            try:
+                self.log, self.found = begun_with(variables)
+            except (NotReady, OSError, AttributeError) as error:
+                self.log, self.found = str(error), None
+
+        def check(point):
+            if self.found is None:
+                self.assertTrue("embd: " in self.log or dies(point), self.log)
+            else:
+                self.assertEqual(2 - self.found, sum(any(name in line and "passed over" in line.replace("_", " ")
+                                                         for line in self.log.splitlines()) for name in ("s1", "s2")), self.log)
+
+        self.each(run, check, ["eio"])
+        self.each(run, check, ["abort"], 1)
+        self.assertEqual(begun_with({})[1], 2)
 
     def wait_for_bases(self, server, data):
         """Until each shard has one and none is being made, or 0.3 s after a fault."""

@@ -118,8 +118,9 @@ static enum chosen_state look(struct chosen *c)
             return CHOSEN_ONE;
         if (atomic_load(&c->stops))
             break;
-        if (c->config.name != NULL) {
-            embd__error_set(&c->why, e.status, "snapshot '%s', which --restore names: %.350s", one->name, e.text);
+        if (c->config.name != NULL || e.status == EMBD_NO_MEMORY) { /* which says nothing of the snapshot */
+            embd__error_set(&c->why, e.status, "snapshot '%s'%s: %.350s", one->name,
+                            c->config.name != NULL ? ", which --restore names" : "", e.text);
             return CHOSEN_FAILED;
         }
         log_event(LOG_WARN, "snapshot_passed_over", "snapshot=%s why=\"%s\"", one->name, e.text);

@@ -286,7 +286,8 @@ static void begin(struct shard *shard)
 static void end(struct shard *shard)
 {
     const struct restore *r = shard->restore;
-    note_cut(shard, r->manifest->id);
+    if (r->n_tables > 0)
+        note_cut(shard, r->manifest->id);
     shard->restored_cut = r->manifest->id;
     shard->restored_rows = r->rows;
     log_event(LOG_INFO, "restored", "shard=%u snapshot=%s cut=%016llx tables=%u rows=%llu bytes=%llu seconds=%.2f",
