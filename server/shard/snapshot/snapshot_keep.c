@@ -29,12 +29,13 @@ static int fail(const char *file, const char *what, struct embd__error *e)
 /* ---- which there are ---- */
 
 /* The file's text, malloc'd, with a zero behind it; NULL: an error, or it is none that a manifest could be. */
-static char *read_text(int fd, uint64_t *bytes_out, struct timespec *when, struct embd__error *e)
+static char *read_text(int fd, const char *name, uint64_t *bytes_out, struct timespec *when,
+                       struct embd__error *e)
 {
     struct stat st;
     uint64_t done = 0;
     if (fstat(fd, &st) != 0) {
-        fail("manifest.json", "look at it", e);
+        fail(name, "look at its manifest", e);
         return NULL;
     }
     *when = st.st_mtim;
@@ -49,7 +50,7 @@ static char *read_text(int fd, uint64_t *bytes_out, struct timespec *when, struc
         if (n == 0)
             break;
         if (n < 0 && errno != EINTR)
-            fail("manifest.json", "read", e);
+            fail(name, "read its manifest", e);
         done += n > 0 ? (uint64_t)n : 0;
     }
     if (e->status == EMBD_OK)
@@ -90,7 +91,7 @@ static bool read_snapshot(int data_dir, const char *name, struct manifest *out,
     int fd;
     if (snapshot_check_name(name, &ignored) != EMBD_OK || !open_manifest(data_dir, name, &fd, e))
         return false;
-    char *text = read_text(fd, &bytes, when, e);
+    char *text = read_text(fd, name, &bytes, when, e);
     close(fd);
     bool is_read = text != NULL && embd__manifest_read(text, (size_t)bytes, out, why) == EMBD_OK;
     free(text);
