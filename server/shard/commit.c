@@ -1,6 +1,6 @@
 /* commit.c - see commit.h.
  *
- * The happy path of a push is: it is checked whole; its frame is appended to the gathering group;
+ * The happy path of a push is: it is checked whole; memory for its rows is reserved; its frame is appended to the gathering group;
  * the group is written and synced while the next one gathers; its pushes are applied in the order
  * of their records, and answered. A request that waits so counts as a store call in flight, so that
  * holds and changes of structure wait for it.
@@ -11,8 +11,10 @@
  * record.
  *
  * What can fail after the record is written: settling, which is tried again, since answers on their
- * way come to an end; and memory: then the record is withdrawn before the answer says so. Where parts of
- * the request were applied already it cannot be, and the process ends: recovery applies all of it. */
+ * way come to an end; and memory that is not for rows: to merge and look up keys, for an index whose keys fall
+ * together. A store that can prepares all parts before the first is applied; so nothing is, and the record is withdrawn
+ * before the answer says so. A device may find too little to work in for a later part: parts of the request were applied
+ * then, the record cannot be withdrawn, and the process ends: recovery applies all of it. */
 #include "commit.h"
 
 #include <stdio.h>
@@ -61,6 +63,8 @@ static void begin(struct shard_work *work)
     }
     if (status == EMBD_OK && work->is_recorded)
         status = room_check(work, e);
+    if (status == EMBD_OK)
+        status = push_prepare(work, e);
     if (status == EMBD_OK && work->writer.sequence > 0) {
         work->noted = writers_of(work);
         writers_note(work->noted, &work->writer);
@@ -263,6 +267,7 @@ static int wait_for_record(struct call *call, embd_durability durability)
     request->session->n_journaled++;
     shard->n_journaled++;
     shard->hold.n_in_flight++;
+    room_keep(call->work);
     return CALL_LATER;
 }
 
@@ -272,6 +277,8 @@ int commit_push(struct call *call)
     if (commit_durability(call->work, &durability, &call->error) != EMBD_OK)
         return call->error.status;
     bool is_kept = durability != EMBD_SNAPSHOT && !call->shard->is_replaying;
+    if (is_kept && room_reserve(call->work, &call->error) != EMBD_OK)
+        return call->error.status;
     if (is_kept && call->shard->config.wake != NULL)
         return wait_for_record(call, durability);
     if (is_kept && commit_now(call, durability) != EMBD_OK)
@@ -284,6 +291,7 @@ void commit_forget(struct shard *shard, struct request *request)
 {
     if (!request->is_journaled)
         return;
+    room_left(request->work);
     journal_forget(shard->journal, request);
     request->session->n_journaled--;
     request->is_journaled = false;

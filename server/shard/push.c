@@ -4,8 +4,8 @@
  * tables; apply part by part; answer with each table's step and counts.
  *
  * A push is applied whole or not at all: everything that can be wrong with it is found before the
- * first part is applied, room included (room.c). What is left is memory running out in a later
- * part; the answer then says which parts were applied. A push of a writer that was applied before is
+ * first part is applied, room (room.c) and memory (push_prepare) included. What is left is a device's
+ * memory for its work on a later part; the answer then says which parts were applied. A push of a writer that was applied before is
  * answered so, and nothing else of it is looked at. */
 #include "push.h"
 
@@ -16,6 +16,17 @@
 #include "round_step.h"
 #include "settle.h"
 #include "state.h"
+
+static struct store_push push_of(struct shard_work *work, const struct work_part *part)
+{
+    return (struct store_push){
+        .in = pull_keys(&part->in),
+        .dtype = part->in.dtype,
+        .grads = part->in.grads,
+        .statuses = part->statuses,
+        .foreseen = ahead_take(work->request),
+    };
+}
 
 static void on_pushed(struct store_done *done, int status)
 {
@@ -37,8 +48,24 @@ static void on_pushed(struct store_done *done, int status)
         counters->keys_filtered += push->n_filtered;
         counters->keys_evicted += push->n_evicted;
     }
+    part->table->was_full = status == EMBD_FULL;
+    room_part_left(work, part);
     part->table = NULL;
     work_returned(work, status);
+}
+
+int push_prepare(struct shard_work *work, struct embd__error *e)
+{
+    const struct store_ops *ops = work->shard->tables.ops;
+    for (uint32_t i = 0; i < work->n_parts && work->n_parts > 1; i++) {
+        struct store_push push = push_of(work, &work->parts[i]);
+        int status = ops->prepare != NULL ? ops->prepare(work->parts[i].table->store, &push, e)
+                                          : room_reserve_part(work, i, e);
+        if (status != EMBD_OK)
+            return status;
+    }
+    work->is_prepared = work->n_parts > 1 && ops->prepare != NULL;
+    return EMBD_OK;
 }
 
 bool push_next_call(struct shard_work *work)
@@ -46,13 +73,8 @@ bool push_next_call(struct shard_work *work)
     if (work->at == work->n_parts)
         return false;
     struct work_part *part = &work->parts[work->at++];
-    work->call.push = (struct store_push){
-        .in = pull_keys(&part->in),
-        .dtype = part->in.dtype,
-        .grads = part->in.grads,
-        .statuses = part->statuses,
-        .foreseen = ahead_take(work->request),
-    };
+    work->call.push = push_of(work, part);
+    work->call.push.is_prepared = work->is_prepared;
     work->done.fn = on_pushed;
     work->store = part->table->store;
     work->shard->tables.ops->push(part->table->store, &work->call.push, &work->done);
@@ -94,6 +116,7 @@ void push_end(struct shard_work *work)
 {
     struct stage_times *times = &work->request->times;
     stage_ends(times, STAGE_STORE);
+    room_left(work);
     if (work->error.status != EMBD_OK)
         commit_refused(work);
     if (work->error.status == EMBD_OK)
@@ -108,6 +131,7 @@ void push_again(struct shard_work *work)
 {
     struct stage_times *times = &work->request->times;
     struct msg *m = &work->request->answer;
+    room_left(work);
     for (uint32_t i = 0; i < work->n_parts; i++)
         work->parts[i].table = NULL;
     stage_ends(times, STAGE_STORE);

@@ -4,6 +4,10 @@
 
 #include "work.h"
 
+/* Takes what all parts need, where there are several: right before the first of them is made. EMBD_FULL,
+ * EMBD_NO_MEMORY: none is to be. */
+int push_prepare(struct shard_work *work, struct embd__error *e);
+
 /* Pushes the next part; false: there is none. For shard_work.next_call. */
 bool push_next_call(struct shard_work *work);
 

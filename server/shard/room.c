@@ -1,18 +1,24 @@
 /* room.c - a shard applies a push whole or not at all, also when it concerns several tables.
  *
  * Each store refuses a push without room before it changes anything, so a request of one part needs
- * nothing here. Of several parts, a later one could be refused when earlier ones are applied
+ * nothing here, unless it has a record: one that is to be refused is not to be written. That is known
+ * after the lookup alone, which is made twice only where the table's last push was refused so. Of several parts, a later one could be refused when earlier ones are applied
  * already. That can only be where a table has a bound, asks no statuses and is close to its bound:
  * then, and only then, the part's distinct keys without a row are counted. Keys that admit_after
  * would keep from getting a row count as well: near the bound such a request may be refused
  * although it would just have fitted. Where the table evicts, all rows make room that the part does
  * not name: then all its distinct keys are counted. With evict_ttl fewer may go, and only the store
- * knows which: such a part may be refused after others were applied, and the answer says so. */
+ * knows which: a store that can prepare pushes says so before the first part is applied; on the others such a part may
+ * be refused after parts were applied, and the answer says so.
+ *
+ * Memory is reserved as if no key had a row, which is one comparison; only where there is not so much of it, those
+ * without a row are counted. */
 #include "room.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "commit.h"
 #include "pull.h"
 #include "state.h"
 
@@ -148,9 +154,19 @@ static int check_part_fits(const struct work_part *part, uint32_t i, struct embd
                            i, s->name, (unsigned long long)s->capacity, n);
 }
 
+/* What it says of a single part has to be what the store will say: admit_after is the store's. */
+static bool is_asked(const struct shard_work *work)
+{
+    if (work->n_parts != 1)
+        return work->n_parts > 1;
+    const struct table *table = work->parts[0].table;
+    return table->was_full && commit_is_kept(table) && table->schema.s.admit_after <= 1 &&
+           !work->is_recorded && !work->shard->is_replaying;
+}
+
 int room_check(struct shard_work *work, struct embd__error *e)
 {
-    if (work->n_parts < 2)
+    if (!is_asked(work))
         return EMBD_OK;
     for (uint32_t i = 0; i < work->n_parts; i++) {
         const struct work_part *part = &work->parts[i];
@@ -166,4 +182,59 @@ int room_check(struct shard_work *work, struct embd__error *e)
             return status;
     }
     return EMBD_OK;
+}
+
+/* ---- memory ---- */
+
+/* n: of the part and of what is coming. */
+static int reserve(const struct shard_work *work, const struct work_part *part, uint64_t n,
+                   struct embd__error *e)
+{
+    const struct store_ops *ops = work->shard->tables.ops;
+    struct embd__error uncounted = {.status = EMBD_OK};
+    bool may_drop = part->statuses != NULL;
+    uint64_t needed = n;
+    int status = ops->reserve(part->table->store, n, may_drop, e);
+    if (status != EMBD_NO_MEMORY || part->in.n_keys == 0 ||
+        count_needed(work, part, &needed, &uncounted) != EMBD_OK || needed >= n)
+        return status;
+    e->status = EMBD_OK;
+    return ops->reserve(part->table->store, needed, may_drop, e);
+}
+
+int room_reserve(struct shard_work *work, struct embd__error *e)
+{
+    for (uint32_t i = 0; i < work->n_parts; i++) {
+        const struct work_part *part = &work->parts[i];
+        if (reserve(work, part, part->table->n_coming + part->in.n_keys, e) != EMBD_OK)
+            return e->status;
+    }
+    return EMBD_OK;
+}
+
+int room_reserve_part(const struct shard_work *work, uint32_t i, struct embd__error *e)
+{
+    const struct work_part *part = &work->parts[i];
+    return reserve(work, part, work->is_coming ? part->table->n_coming : part->in.n_keys, e);
+}
+
+void room_keep(struct shard_work *work)
+{
+    for (uint32_t i = 0; i < work->n_parts; i++)
+        work->parts[i].table->n_coming += work->parts[i].in.n_keys;
+    work->is_coming = true;
+}
+
+void room_part_left(const struct shard_work *work, const struct work_part *part)
+{
+    if (work->is_coming)
+        part->table->n_coming -= part->in.n_keys;
+}
+
+void room_left(struct shard_work *work)
+{
+    for (uint32_t i = 0; i < work->n_parts; i++)
+        if (work->parts[i].table != NULL)
+            room_part_left(work, &work->parts[i]);
+    work->is_coming = false;
 }

@@ -13,6 +13,7 @@
 #include "commit.h"
 #include "cut.h"
 #include "recovery.h"
+#include "room.h"
 #include "round_step.h"
 #include "settle.h"
 #include "state.h"
@@ -119,6 +120,7 @@ void shard_request_fini(struct shard *shard, struct request *request)
     if (request->work == NULL)
         return;
     work_forget(request->work);
+    room_left(request->work);
     settle_forget(request->work);
     work_free(request->work);
 }

@@ -38,6 +38,8 @@ struct shard_work {
 
     struct push_writer writer; /* of a push; sequence 0: none */
     struct writers *noted;     /* where it counts as applied; NULL: nowhere */
+    bool is_coming;            /* its keys count in its tables' n_coming */
+    bool is_prepared;          /* all its parts' stores are, for the calls that come next */
     bool is_recorded;          /* it is in the journal, */
     struct record_id record;   /* as this one */
 

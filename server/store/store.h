@@ -48,6 +48,7 @@ struct store_push {
     const void *grads; /* [n_rows][dim] of dtype */
     uint8_t *statuses; /* [n_keys] or NULL */
     uint64_t foreseen; /* the number given to foresee with these keys, or 0 */
+    bool is_prepared;  /* prepare was called with it, and no other call of this store since */
     /* With NULL statuses: a push that would need room beyond capacity, also after evicting all that may go, is
      * refused with EMBD_FULL before any effect. With statuses the keys without room answer EMBD_KEY_FULL. */
     uint32_t n_inserted, n_full, n_filtered; /* set at done: distinct keys */
@@ -115,6 +116,17 @@ struct store_ops {
     void (*push)(struct store *store, struct store_push *push, struct store_done *done);
 
     void (*insert)(struct store *store, struct store_insert *insert, struct store_done *done);
+
+    /* Memory for n more rows and keys, as far as there is capacity, so that pushes of so many find it; called before
+     * they are acknowledged to a journal. One comparison where there is that memory. `may_drop`: they ask for
+     * statuses, and a store that has no memory for all of them may answer some EMBD_KEY_FULL. EMBD_NO_MEMORY, of a device
+     * EMBD_INTERNAL: nothing changed that shows. Never blocks. */
+    int (*reserve)(struct store *store, uint64_t n, bool may_drop, struct embd__error *e);
+
+    /* Takes all that this push needs, which is then made with is_prepared, as the next call of this store or never: it
+     * does not fail for want of room or memory. As it shows nothing, pushes to several stores are all prepared before the
+     * first of them is made. EMBD_FULL, EMBD_NO_MEMORY: as push. NULL in a store that has no more than reserve to offer. */
+    int (*prepare)(struct store *store, struct store_push *push, struct embd__error *e);
 
     /* Calls the done of calls that have ended; they may make new ones. Never waits. Returns whether calls are still
      * under way: then it is to be called again soon. */

@@ -97,6 +97,51 @@ static void test_no_memory(void **state)
     push_without_memory(EMBD_GLOBAL);
 }
 
+/* What is reserved is not asked for again, also while a push is under way. */
+static void test_reserved(void **state)
+{
+    (void)state;
+    embd_schema schema = small_schema();
+    struct batch old, new;
+    struct pair pair;
+    struct outcome outcome;
+    struct embd__error e = {.status = EMBD_NO_MEMORY};
+    float *grads = calloc((size_t)N * 24, sizeof *grads);
+    struct store_push first = {.in = {.n_keys = 0}, .grads = grads};
+    uint64_t n = 0;
+    pair_open(&pair, "cuda", &schema, 3);
+    draw(&old, 0);
+    draw(&new, 1000000);
+    pair_push(&pair, &old, EMBD_F32, false);
+    first.in = batch_keys(&new);
+    for (; e.status == EMBD_NO_MEMORY; n++) {
+        e.status = EMBD_OK;
+        stand_in_calls_left = n;
+        assert_int_equal(pair.ops->reserve(pair.store, 2 * N, true, &e), EMBD_OK);
+        pair.ops->reserve(pair.store, 2 * N, false, &e);
+        stand_in_calls_left = UINT64_MAX;
+        pair_compare(&pair);
+    }
+    assert_int_equal(e.status, EMBD_OK);
+    assert_true(n > 3);
+    uint64_t capacity = pair.store->capacity, n_buckets = pair.store->view.n_buckets;
+    outcome_init(&outcome);
+    pair.ops->push(pair.store, &first, &outcome.done);
+    assert_int_equal(pair.ops->reserve(pair.store, N, false, &e), EMBD_OK);
+    while (outcome.calls == 0)
+        pair.ops->collect(pair.store);
+    assert_int_equal(outcome.status, EMBD_OK);
+    assert_int_equal(model_push(pair.model, &new.in, grads, false, NULL, NULL), EMBD_OK);
+    assert_int_equal(pair.store->capacity, capacity);
+    assert_int_equal(pair.store->view.n_buckets, n_buckets);
+    pair_compare(&pair);
+    batch_free(&old);
+    batch_free(&new);
+    free(grads);
+    pair_close(&pair);
+    assert_int_equal(stand_in_bytes, 0);
+}
+
 static void test_no_memory_to_erase(void **state)
 {
     (void)state;
@@ -443,6 +488,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_reserved),
         cmocka_unit_test(test_no_memory_to_erase),
         cmocka_unit_test(test_no_memory_to_evict),
         cmocka_unit_test(test_full_rows),

@@ -1,7 +1,7 @@
 """Each piece of memory that the server asks for is refused once, from its start to its end, and the first reads, writes
 and accepts of its connections fail. It then says why it does not start; or it answers an error, or closes the
-connection, and goes on: the next request works, and a push was applied whole or not at all, and surely where the answer
-said so. The table is journaled: a server that is started anew has the same rows. EMBD_FAULT_SOCKETS=n: how many of each step of sockets; 12 without it."""
+connection, and goes on: the next request works, and a push to two tables was applied whole or not at all, and surely where
+the answer said so. The tables are journaled: a server that is started anew has the same rows. EMBD_FAULT_SOCKETS=n: how many of each step of sockets; 12 without it."""
 import collections
 import os
 import shutil
@@ -47,24 +47,27 @@ class Story:
                 self.failed += 1
         raise AssertionError("one refusal, and three pages failed")
 
-    def push(self, peer, table):
+    def push(self, peer, tables):
         self.sent += 1
-        wire.push(peer, table, self.keys, [-1.0] * 4 * KEYS)
+        grads = wire.floats([-1.0] * 4 * KEYS)
+        peer.call("push", {"parts": [{"table": table, "keys": KEYS} for table in tables]},
+                  *[wire.keys(self.keys), grads] * len(tables))
         self.acknowledged += 1
 
     def tell(self):
-        schema = wire.constant_schema("items", value=0.0, partition="modulo", durability="durable",
-                                      optimizer={"kind": "sgd", "lr": 1.0})
+        schemas = [wire.constant_schema(name, value=0.0, partition="modulo", durability="durable",
+                                        optimizer={"kind": "sgd", "lr": 1.0}) for name in ("items", "more")]
         for self.shard in range(SHARDS):
             self.sent = self.acknowledged = 0
             self.keys = [key * SHARDS + self.shard for key in range(KEYS)]
-            table = self.insist(lambda peer: peer.call("table_create", {"schema": schema}))[0]["id"]
+            tables = [self.insist(lambda peer, schema=schema: peer.call("table_create", {"schema": schema}))[0]["id"]
+                      for schema in schemas]
             for _ in range(2):
-                self.insist(self.push, table)
-            rows = self.insist(wire.pull, table, self.keys)
-            assert len(set(rows)) == 1, "pushed in part"
-            assert self.acknowledged <= rows[0] <= self.sent, (self.acknowledged, rows[0], self.sent)
-            self.seen.append((table, self.keys, rows))
+                self.insist(self.push, tables)
+            rows = [self.insist(wire.pull, table, self.keys) for table in tables]
+            assert len(set(rows[0] + rows[1])) == 1, "pushed in part"
+            assert self.acknowledged <= rows[0][0] <= self.sent, (self.acknowledged, rows[0][0], self.sent)
+            self.seen.append((tables, self.keys, rows))
             self.insist(lambda peer: peer.call("stats"))
         self.look()
 
@@ -80,9 +83,9 @@ class Memory(unittest.TestCase):
         """The rows of a server that is started anew."""
         server = self.start(data)
         self.addCleanup(server.kill)
-        for shard, (table, keys, rows) in enumerate(seen):
+        for shard, (tables, keys, rows) in enumerate(seen):
             with wire.connect(server, shard, timeout=10) as peer:
-                self.assertEqual(wire.pull(peer, table, keys), rows)
+                self.assertEqual([wire.pull(peer, table, keys) for table in tables], rows)
         server.kill()
 
     def run_once(self, variables, in_order):

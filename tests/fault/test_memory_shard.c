@@ -74,6 +74,24 @@ static struct exchange *push_many(struct rig *rig)
     return ask_push(rig, MANY);
 }
 
+static bool was_ok; /* the request before */
+
+/* Of both tables at once, with and without statuses. Where the last one was applied, some keys are new to both. */
+static struct exchange *push_both(struct rig *rig)
+{
+    static uint64_t fresh[MANY];
+    static uint64_t n_made;
+    struct part parts[2];
+    for (uint32_t i = 0; i < MANY; i++)
+        fresh[i] = keys[i] + n_made * MANY * (i % 3);
+    n_made += was_ok;
+    for (int i = 0; i < 2; i++)
+        parts[i] = (struct part){.table = embd__table_id(i == 0 ? "items" : "more"), .n_keys = MANY,
+                                 .n_rows = MANY, .keys = fresh, .grads = grads,
+                                 .grads_bytes = sizeof grads, .want_status = n_made % 2 == 0};
+    return ask_parts(rig, METHOD_PUSH, parts, 2);
+}
+
 static struct exchange *pull_many(struct rig *rig)
 {
     struct part part = {.table = embd__table_id("items"), .n_keys = MANY, .n_rows = MANY,
@@ -184,27 +202,33 @@ static bool handle(struct rig *rig, struct exchange *(*request)(struct rig *), u
         assert_true(ok || x->reader.answer_text_bytes > 10);
     }
     ask_free(x);
+    was_ok = ok;
     return ok;
 }
 
 /* Until nothing is refused. A request that `changes` tables does so when it says that it did. */
 static void refuse_each(struct rig *rig, struct exchange *(*request)(struct rig *), bool changes)
 {
-    struct image before;
+    struct image before, more_before;
     bool refused = true;
     image_take(rig, "items", &before);
+    image_take(rig, "more", &more_before);
     for (uint64_t n = 1; refused; n++) {
         bool ok = handle(rig, request, n);
         refused = was_refused;
         assert_true(ok || refused);
         if (changes && ok) {
             image_fini(&before);
+            image_fini(&more_before);
             image_take(rig, "items", &before);
+            image_take(rig, "more", &more_before);
         } else {
             image_check(rig, "items", &before);
+            image_check(rig, "more", &more_before);
         }
     }
     image_fini(&before);
+    image_fini(&more_before);
 }
 
 static void each_request_is_refused_memory(struct rig *rig)
@@ -213,6 +237,8 @@ static void each_request_is_refused_memory(struct rig *rig)
     refuse_each(rig, push_few, true);
     refuse_each(rig, push_many, true);
     refuse_each(rig, push_many, true);
+    for (int i = 0; i < 5; i++)
+        refuse_each(rig, push_both, true);
     refuse_each(rig, pull_many, false);
     refuse_each(rig, erase_few, true);
     refuse_each(rig, create_other, false);
@@ -234,24 +260,30 @@ static void each_request_survives_each_refusal(void **state)
         grads[i] = (float)(i % 11);
     for (int i = 0; i < 2; i++) {
         struct rig rig;
-        struct image image;
+        struct image image, more;
         char dir[64];
-        embd_schema schema = small_schema("items", durabilities[i]);
+        embd_schema schema = small_schema("items", durabilities[i]),
+                    another = small_schema("more", durabilities[i]);
+        another.admit_after = 0;
         scratch_new(dir);
         rig_open(&rig, host, 0, 1, dir);
         create_table(&rig, &schema);
+        create_table(&rig, &another);
         n_refused = 0;
         each_request_is_refused_memory(&rig);
         assert_true(n_refused > 20);
         print_message("%u refusals\n", n_refused);
         image_take(&rig, "items", &image);
+        image_take(&rig, "more", &more);
         rig_close(&rig);
         if (durabilities[i] == EMBD_DURABLE) {
             rig_open(&rig, host, 0, 1, dir);
             image_check(&rig, "items", &image);
+            image_check(&rig, "more", &more);
             rig_close(&rig);
         }
         image_fini(&image);
+        image_fini(&more);
         scratch_remove(dir);
     }
 }

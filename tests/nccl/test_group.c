@@ -409,6 +409,31 @@ static void test_no_memory(void **state)
     run_out(EMBD_EVICT_LRU, 12);
 }
 
+/* Every member has what is reserved, or the table is as before. */
+static void test_reserved(void **state)
+{
+    (void)state;
+    struct batch others;
+    struct pair pair;
+    struct embd__error e = {.status = EMBD_NO_MEMORY};
+    uint64_t n = 0;
+    open_with_rows(&pair, &others, EMBD_GROW);
+    for (; e.status == EMBD_NO_MEMORY; n++) {
+        e.status = EMBD_OK;
+        stand_in_calls_left = n;
+        pair.ops->reserve(pair.store, 200 * N, false, &e);
+        stand_in_calls_left = UINT64_MAX;
+        pair_compare(&pair);
+    }
+    assert_int_equal(e.status, EMBD_OK);
+    assert_true(n > 3);
+    for (uint32_t d = 0; d < 3; d++)
+        assert_true(group_of(&pair)->tables[d]->capacity >= 200 * N);
+    batch_free(&others);
+    pair_close(&pair);
+    assert_int_equal(stand_in_bytes, 0);
+}
+
 /* Devices stop answering at every place of a push that evicts: it ends with an error, in time. */
 static void test_stuck_anywhere(void **state)
 {
@@ -505,6 +530,7 @@ int main(void)
         cmocka_unit_test(S4_15_S4_16_gradients_are_gathered),
         cmocka_unit_test(test_no_empty_messages),
         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_reserved),
         cmocka_unit_test(test_stuck_anywhere),
         cmocka_unit_test(test_device_stuck),
         cmocka_unit_test(test_device_lost),

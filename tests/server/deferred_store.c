@@ -59,6 +59,7 @@ void deferred_open(void)
     store_deferred.pull_bytes = UINT64_MAX;
     store_deferred.pull = pull_later;
     store_deferred.push = push_later;
+    store_deferred.prepare = NULL; /* other calls come in between */
     store_deferred.insert = insert_later;
     store_deferred.forget = forget;
 }

@@ -226,6 +226,24 @@ static void compare_counts(const struct model_counts *expected, uint32_t inserte
     assert_int_equal(filtered, expected->n_filtered);
 }
 
+/* Of four pushes one is as it comes; memory is reserved for one, one is prepared, and one both. True: it was
+ * refused. */
+static bool prepare(const struct pair *pair, struct store_push *push, struct outcome *outcome)
+{
+    static uint32_t turn;
+    struct embd__error e = {.status = EMBD_OK};
+    bool wants_status = push->statuses != NULL;
+    turn++;
+    if (turn % 4 >= 2)
+        assert_int_equal(pair->ops->reserve(pair->store, push->in.n_keys, wants_status, &e), EMBD_OK);
+    push->is_prepared = turn % 2 == 1 && pair->ops->prepare != NULL;
+    if (!push->is_prepared || pair->ops->prepare(pair->store, push, &outcome->done.error) == EMBD_OK)
+        return false;
+    outcome->status = outcome->done.error.status;
+    outcome->calls = 1;
+    return true;
+}
+
 int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, bool want_status)
 {
     uint32_t n_keys = batch->in.n_keys;
@@ -240,7 +258,8 @@ int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
     struct outcome outcome;
     outcome_init(&outcome);
     draw_gradients(pair, wire, grads, (void *)push.grads, n);
-    pair->ops->push(pair->store, &push, &outcome.done);
+    if (!prepare(pair, &push, &outcome))
+        pair->ops->push(pair->store, &push, &outcome.done);
     await(pair, &outcome);
     int expected = model_push(pair->model, &batch->in, grads, false,
                               want_status ? expected_statuses : NULL, &counts);

@@ -113,9 +113,24 @@ static void test_capacity_beyond_the_machine(void **state)
     embd__schema_fini(&schema);
 }
 
+/* The push, or first what takes all that it may fail of: after that it has no memory to ask for. */
+static void push_once(const struct pair *pair, struct store_push *push, bool is_prepared,
+                      struct outcome *outcome)
+{
+    outcome_init(outcome);
+    outcome->done.error.status = EMBD_OK;
+    push->is_prepared = is_prepared;
+    if (is_prepared) {
+        outcome->status = pair->ops->prepare(pair->store, push, &outcome->done.error);
+        allowed = 0;
+    }
+    if (!is_prepared || outcome->status == EMBD_OK)
+        pair->ops->push(pair->store, push, &outcome->done);
+}
+
 /* Fails every allocation of a push in turn; the push that succeeds is the model's too. Returns the
  * failures. */
-static int push_failing(struct pair *pair, const struct batch *batch)
+static int push_failing(struct pair *pair, const struct batch *batch, bool is_prepared)
 {
     uint32_t n = batch->in.n_rows * pair->schema.s.dim;
     float *grads = malloc(n * sizeof *grads);
@@ -124,9 +139,8 @@ static int push_failing(struct pair *pair, const struct batch *batch)
     for (int failures = 0;; failures++) {
         struct store_push push = {.in = batch_keys(batch), .grads = grads};
         struct outcome outcome;
-        outcome_init(&outcome);
         allowed = (uint64_t)failures;
-        pair->ops->push(pair->store, &push, &outcome.done);
+        push_once(pair, &push, is_prepared, &outcome);
         allowed = UINT64_MAX;
         if (outcome.status == EMBD_OK) {
             assert_int_equal(model_push(pair->model, &batch->in, grads, false, NULL, NULL),
@@ -159,11 +173,76 @@ static void test_push(void **state)
     for (uint64_t first = 0; first < 12000; first += N) {
         keys_from(keys, N, first);
         batch_of(&batch, keys, N);
-        failures += push_failing(&pair, &batch);
+        failures += push_failing(&pair, &batch, first / N % 2 == 1);
         batch_free(&batch);
     }
-    assert_true(failures > 12);
+    assert_true(failures >= 11);
     pair_compare(&pair);
+    pair_close(&pair);
+    assert_int_equal(live, 0);
+}
+
+/* Keys that go, rows that all step, and those of an earlier large push: none asks for more when it is prepared. */
+static void test_prepared(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    static const embd_on_full on_full[] = {EMBD_GROW, EMBD_EVICT_LRU, EMBD_EVICT_LFU};
+    uint64_t keys[N];
+    for (int i = 0; i < 3; i++) {
+        struct pair pair;
+        struct batch batch;
+        embd_schema schema = schema_of(4);
+        int failures = 0;
+        schema.on_full = on_full[i];
+        schema.capacity = on_full[i] == EMBD_GROW ? 0 : N + N / 2;
+        if (on_full[i] == EMBD_EVICT_LFU) {
+            embd_optimizer_init(&schema.optimizer, EMBD_ADAM, 0.1f);
+            schema.optimizer.update = EMBD_GLOBAL;
+        }
+        pair_open(&pair, "host", &schema, 3);
+        for (uint64_t first = 0; first < 3 * N; first += N) {
+            keys_from(keys, N, first);
+            batch_of(&batch, keys, N);
+            failures += push_failing(&pair, &batch, true);
+            batch_free(&batch);
+        }
+        assert_true(failures > 6);
+        pair_compare(&pair);
+        pair_close(&pair);
+        assert_int_equal(live, 0);
+    }
+}
+
+/* What is reserved is there: a push whose keys were merged before finds no reason to ask. */
+static void test_reserved(void **state)
+{
+    (void)state;
+    enum { N = 40000 };
+    embd_schema schema = schema_of(4);
+    struct pair pair;
+    struct batch batch;
+    uint64_t *keys = malloc(N * sizeof *keys), failures = 0;
+    struct embd__error e = {.status = EMBD_NO_MEMORY};
+    pair_open(&pair, "host", &schema, 3);
+    keys_from(keys, N, 0);
+    batch_of(&batch, keys, N);
+    for (; e.status == EMBD_NO_MEMORY; failures++) {
+        e.status = EMBD_OK;
+        allowed = failures;
+        pair.ops->reserve(pair.store, N, false, &e);
+        allowed = UINT64_MAX;
+        pair_compare(&pair);
+    }
+    assert_int_equal(e.status, EMBD_OK);
+    assert_true(failures > 4);
+    allowed = 0;
+    assert_int_equal(pair.ops->reserve(pair.store, N, false, &e), EMBD_OK);
+    allowed = UINT64_MAX;
+    assert_int_equal(push_failing(&pair, &batch, false), 4); /* what merges them */
+    pair_compare(&pair);
+    batch_free(&batch);
+    free(keys);
     pair_close(&pair);
     assert_int_equal(live, 0);
 }
@@ -197,7 +276,7 @@ static void test_split(void **state)
         model_set_row(pair.model, keys[i], 0, values, values);
     keys_from(keys, MORE, N);
     batch_of(&batch, keys, MORE);
-    assert_true(push_failing(&pair, &batch) >= 4); /* a new directory and a segment among them */
+    assert_true(push_failing(&pair, &batch, false) >= 4); /* a new directory and a segment among them */
     pair_compare(&pair);
     batch_free(&batch);
     free(keys);
@@ -252,6 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open),          cmocka_unit_test(test_capacity_beyond_the_machine),
         cmocka_unit_test(test_push),          cmocka_unit_test(test_split),
+        cmocka_unit_test(test_prepared),      cmocka_unit_test(test_reserved),
         cmocka_unit_test(test_large_request), {"S2.2 S3.12 buffers come from the store and go back to it", test_buffers, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -343,6 +343,7 @@ static void on_made(struct shard_work *work)
 {
     struct shard *shard = work->shard;
     struct round_step *step = (struct round_step *)(void *)work->request;
+    room_left(work);
     if (work->error.status != EMBD_OK) {
         commit_refused(work);
         push_tell_applied(work);
@@ -405,6 +406,8 @@ static int make(struct shard *shard, struct round_step *step, struct embd__error
         return e->status;
     if (durability != EMBD_SNAPSHOT)
         return record(shard, step, e);
+    if (push_prepare(work, e) != EMBD_OK)
+        return e->status;
     work_run(work);
     return EMBD_OK;
 }

@@ -196,6 +196,7 @@ const struct store_ops store_cuda = {
     .pull = cuda_pull,
     .push = cuda_push,
     .insert = cuda_insert,
+    .reserve = cuda_reserve,
     .collect = cuda_collect,
     .forget = cuda_forget,
     .scan = cuda_scan,

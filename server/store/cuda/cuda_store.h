@@ -161,6 +161,8 @@ uint64_t cuda_room(const struct store *store);
 /* Memory for n rows, entries for n keys, in all. DEVICE_NO_MEMORY: as before. */
 int grow_rows(struct store *store, uint64_t n);
 int grow_entries(struct store *store, uint64_t n);
+/* Memory for n_rows more rows, entries for n more keys, whatever is under way. The device is in use. */
+int grow_by(struct store *store, uint64_t n_rows, uint64_t n);
 
 /* ---- call ---- */
 
@@ -316,6 +318,7 @@ int cuda_open_on(const struct table_schema *schema, int device, struct store **o
                  struct embd__error *e);
 void cuda_close(struct store *store);
 
+int cuda_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e);
 int cuda_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
               struct embd__error *e);
 int cuda_load(struct store *store, const struct row_block *block, struct embd__error *e);

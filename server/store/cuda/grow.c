@@ -97,3 +97,21 @@ int grow_entries(struct store *store, uint64_t n)
     int status = move_entries(store, ample > needed ? ample : needed);
     return status == DEVICE_NO_MEMORY && ample > needed ? move_entries(store, needed) : status;
 }
+
+int grow_by(struct store *store, uint64_t n_rows, uint64_t n)
+{
+    int status = grow_rows(store, store->n_rows + n_rows);
+    return status ? status : grow_entries(store, store->n_rows + store->n_candidates + n);
+}
+
+int cuda_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e)
+{
+    if (store->failed)
+        return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
+    int status = device_use(store->device);
+    if (status == 0)
+        status = grow_by(store, least(n, cuda_room(store)), n);
+    if (status == 0 || (status == DEVICE_NO_MEMORY && may_drop))
+        return EMBD_OK;
+    return cuda_error(store, status, "for more rows", e);
+}

@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-#include "memory.h"
 #include "optimizer.h"
 
 uint64_t host_room(const struct store *store)
@@ -55,18 +54,12 @@ static void plan(const struct store *store, uint64_t room, struct created *creat
 
 static bool reserve_entries(struct store *store, uint32_t n_new)
 {
-    if (n_new == 0)
-        return true;
-    uint64_t *hashes = memory_new(n_new * sizeof *hashes);
-    if (hashes == NULL)
-        return false;
+    uint64_t *hashes = merge_space(&store->merge);
     uint32_t n = 0;
     for (uint32_t i = 0; i < store->merge.n && n < n_new; i++) /* those without room come last */
         if (store->merge.distinct[i].ref == 0)
             hashes[n++] = store->merge.distinct[i].hash;
-    bool reserved = index_reserve(&store->index, hashes, n);
-    memory_free(hashes, n_new * sizeof *hashes);
-    return reserved;
+    return n == 0 || index_reserve(&store->index, hashes, n);
 }
 
 /* A row at its first value. */
@@ -159,8 +152,8 @@ static void remove_doomed(struct store *store, uint32_t n_new)
         doomed_remove(store, n_new + store->schema->s.capacity / USE_PASS_PART / 64 + 1);
 }
 
-int create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses,
-                struct created *created, struct embd__error *e)
+int create_reserve(struct store *store, bool may_drop, struct created *created,
+                   struct embd__error *e)
 {
     uint64_t n_gone = 0;
     uint32_t n_new;
@@ -171,15 +164,27 @@ int create_rows(struct store *store, const struct store_keys *in, uint8_t *statu
                                    store->schema->s.name);
         plan(store, host_room(store) + n_gone, created, &n_new);
     }
-    int status = reserve(store, created, n_new, n_gone, statuses != NULL, e);
-    if (status == EMBD_OK) {
-        evict_rows(store, n_gone);
-        created->n_evicted = (uint32_t)n_gone;
-        remove_doomed(store, created->n_inserted);
-        if (statuses)
-            memset(statuses, EMBD_KEY_HIT, in->n_keys);
-        if (created->n_inserted + created->n_full + created->n_filtered)
-            create_all(store, in, statuses);
-    }
-    return status;
+    created->n_evicted = (uint32_t)n_gone;
+    return reserve(store, created, n_new, n_gone, may_drop, e);
+}
+
+void create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses,
+                 const struct created *created)
+{
+    evict_rows(store, created->n_evicted);
+    remove_doomed(store, created->n_inserted);
+    if (statuses)
+        memset(statuses, EMBD_KEY_HIT, in->n_keys);
+    if (created->n_inserted + created->n_full + created->n_filtered)
+        create_all(store, in, statuses);
+}
+
+int host_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e)
+{
+    uint64_t room = host_room(store), n_rows = n < room ? n : room;
+    (void)may_drop;
+    if (rows_reserve(&store->rows, host_rows(store) + n_rows) && index_reserve_more(&store->index, n))
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for %llu more rows of %u bytes",
+                           store->schema->s.name, (unsigned long long)n, store->rows.stride);
 }

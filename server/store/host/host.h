@@ -37,6 +37,11 @@
 #include "store.h"
 #include "victims.h"
 
+/* What a request that may create rows does to its distinct keys. */
+struct created {
+    uint32_t n_inserted, n_full, n_filtered, n_evicted;
+};
+
 struct store {
     const struct table_schema *schema; /* the caller's */
     uint32_t dim;
@@ -57,6 +62,7 @@ struct store {
     struct initializer initializer;
     float *slot_bounds; /* [slots], uniform_slot only */
     struct merge merge;
+    struct created prepared; /* of host_prepare's push, which is next */
     struct marks marks; /* is_global, and evict */
     struct shortlist shortlist;
     struct doomed doomed;
@@ -105,16 +111,15 @@ const struct walk_block *walk_next(struct walk *walk);
 
 /* ---- create ---- */
 
-/* What a request that may create rows has done to its distinct keys. */
-struct created {
-    uint32_t n_inserted, n_full, n_filtered, n_evicted;
-};
-
-/* Gives rows to the keys of store->merge, at their first value, to those that have none and may
- * have one now. Afterwards `ref` of a distinct key is its row + 1, or 0 where it has none.
- * statuses, counts and errors as for store_push; an error leaves the table as it was. */
-int create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses,
-                struct created *created, struct embd__error *e);
+/* What will be done to the keys of store->merge, and memory for it; `may_drop`: statuses are wanted. Nothing shows
+ * yet. Errors as for store_push. */
+int create_reserve(struct store *store, bool may_drop, struct created *created,
+                   struct embd__error *e);
+/* Does it, before any other call: rows, at their first value, for those that have none and may have
+ * one now. Afterwards `ref` of a distinct key is its row + 1, or 0 where it has none. statuses as for
+ * store_push. */
+void create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses,
+                 const struct created *created);
 
 /* Of all occurrences of a key. */
 void host_set_statuses(const struct merge *merge, const struct distinct *d, uint8_t *statuses,
@@ -160,6 +165,8 @@ void sweep_others(struct store *store, const struct optimizer_step *step);
 
 void host_pull(struct store *store, struct store_pull *pull, struct store_done *done);
 void host_push(struct store *store, struct store_push *push, struct store_done *done);
+int host_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e);
+int host_prepare(struct store *store, struct store_push *push, struct embd__error *e);
 void host_foresee(struct store *store, const struct store_keys *in, uint64_t number);
 void host_unforesee(struct store *store, uint64_t number);
 void host_insert(struct store *store, struct store_insert *insert, struct store_done *done);

@@ -286,6 +286,19 @@ bool index_reserve(struct index *index, const uint64_t *hashes, size_t n)
     return true;
 }
 
+bool index_reserve_more(struct index *index, uint64_t n)
+{
+    if (index->depth == 0 && !grow_small(index, n))
+        return false;
+    uint64_t full = segment_part(index->bucket_mask, FULL);
+    for (; is_full_size(index) && full * index->n_segments < index->n_entries + n; go_on_splitting(index)) {
+        uint64_t at = (uint64_t)index->n_split << (index->depth - index->level);
+        if (index->directory[at].segment->depth <= index->level && !split(index, at))
+            return false;
+    }
+    return true;
+}
+
 bool index_reserve_count(struct index *index, uint64_t n)
 {
     if (!grow_small(index, n))

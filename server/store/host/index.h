@@ -88,6 +88,8 @@ void index_close(struct index *index);
 
 /* Makes room for new keys of these hashes, so that index_put of them cannot fail. */
 bool index_reserve(struct index *index, const uint64_t *hashes, size_t n);
+/* Makes room for n more keys, unless their hashes were made to fall together. */
+bool index_reserve_more(struct index *index, uint64_t n);
 /* Makes room for about n keys in an empty index. */
 bool index_reserve_count(struct index *index, uint64_t n);
 

@@ -159,6 +159,12 @@ bool merge_keys(struct merge *merge, const struct store_keys *in, const struct i
     return true;
 }
 
+/* The cells, which are of no use any more. */
+uint64_t *merge_space(struct merge *merge)
+{
+    return (uint64_t *)(void *)merge->cells;
+}
+
 void merge_forget(struct merge *merge)
 {
     merge->foreseen = 0;

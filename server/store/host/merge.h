@@ -40,6 +40,8 @@ bool merge_keys(struct merge *merge, const struct store_keys *in, const struct i
 void merge_ahead(struct merge *merge, const struct store_keys *in, const struct index *index,
                  uint64_t number);
 void merge_forget(struct merge *merge);
+/* Room for a number for each key, until keys are merged again. */
+uint64_t *merge_space(struct merge *merge);
 /* After a request: gives back memory that only a large one needs. */
 void merge_end(struct merge *merge);
 void merge_fini(struct merge *merge);

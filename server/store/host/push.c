@@ -211,9 +211,9 @@ void host_unforesee(struct store *store, uint64_t number)
         merge_forget(&store->merge);
 }
 
-/* Merges the keys, unless that was foreseen, and makes rows, for push and insert. */
+/* Merges the keys, unless that was foreseen, and takes all that push and insert may fail of. */
 static int prepare(struct store *store, const struct store_keys *in, uint64_t foreseen,
-                   uint8_t *statuses, struct created *created, struct embd__error *e)
+                   bool may_drop, struct created *created, struct embd__error *e)
 {
     bool is_merged = foreseen != 0 && foreseen == store->merge.foreseen;
     e->status = EMBD_OK;
@@ -223,10 +223,18 @@ static int prepare(struct store *store, const struct store_keys *in, uint64_t fo
         if (store->frozen.is_on)
             frozen_keep_merged(store);
         if (!store->is_global || sweep_reserve(store))
-            return create_rows(store, in, statuses, created, e);
+            return create_reserve(store, may_drop, created, e);
     }
     return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to merge %u keys",
                            store->schema->s.name, in->n_keys);
+}
+
+int host_prepare(struct store *store, struct store_push *push, struct embd__error *e)
+{
+    int status = prepare(store, &push->in, push->foreseen, push->statuses != NULL, &store->prepared, e);
+    if (status != EMBD_OK)
+        merge_end(&store->merge);
+    return status;
 }
 
 /* Not in the request that evicted, which had enough to do. */
@@ -238,10 +246,14 @@ static void go_on_evicting(struct store *store, const struct created *created)
 
 void host_push(struct store *store, struct store_push *push, struct store_done *done)
 {
-    struct created created;
-    int status = prepare(store, &push->in, push->foreseen, push->statuses, &created, &done->error);
+    struct created created = store->prepared;
+    int status = EMBD_OK;
+    if (!push->is_prepared)
+        status = prepare(store, &push->in, push->foreseen, push->statuses != NULL, &created,
+                         &done->error);
     if (status == EMBD_OK) {
         struct application a;
+        create_rows(store, &push->in, push->statuses, &created);
         if (store->changes.n > 0)
             changes_note_merged(store);
         a.store = store;
@@ -269,8 +281,9 @@ void host_push(struct store *store, struct store_push *push, struct store_done *
 void host_insert(struct store *store, struct store_insert *insert, struct store_done *done)
 {
     struct created created;
-    int status = prepare(store, &insert->in, 0, insert->statuses, &created, &done->error);
+    int status = prepare(store, &insert->in, 0, insert->statuses != NULL, &created, &done->error);
     if (status == EMBD_OK) {
+        create_rows(store, &insert->in, insert->statuses, &created);
         go_on_evicting(store, &created);
         insert->n_evicted = created.n_evicted;
         insert->n_inserted = created.n_inserted;

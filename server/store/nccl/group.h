@@ -225,6 +225,8 @@ int pull_run(struct flow *flow);
 int push_plan(struct flow *flow);
 /* EMBD_FULL, EMBD_NO_MEMORY: nothing changed. *again: rows went, and the plan is enqueued anew. */
 int push_run(struct flow *flow, bool *again, struct embd__error *e);
+/* Rows the table as a whole may still get. */
+uint64_t push_room(const struct group *group);
 int push_refuse(const struct group *group, uint64_t n_leaders, uint64_t room,
                 struct embd__error *e); /* EMBD_FULL */
 

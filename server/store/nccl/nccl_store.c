@@ -178,6 +178,24 @@ static int freeze_members(struct group *group, struct store_cut *cut, struct emb
     return EMBD_OK;
 }
 
+/* All of it on every member: the keys may be one's. */
+static int nccl_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e)
+{
+    struct group *group = group_of(store);
+    uint64_t room = push_room(group), n_rows = n < room ? n : room;
+    int status = 0;
+    if (group->failed)
+        return embd__error_set(e, EMBD_INTERNAL, "%s", group->why);
+    for (uint32_t d = 0; d < group->n && status == 0; d++) {
+        status = device_use(group->tables[d]->device);
+        if (status == 0)
+            status = grow_by(group->tables[d], n_rows, n);
+    }
+    if (status == 0 || (status == DEVICE_NO_MEMORY && may_drop))
+        return EMBD_OK;
+    return group_error(group, status, "for more rows", e);
+}
+
 static int nccl_freeze(struct store *store, struct store_cut *cut, struct embd__error *e)
 {
     struct group *group = group_of(store);
@@ -260,6 +278,7 @@ const struct store_ops store_nccl = {
     .pull = nccl_pull,
     .push = nccl_push,
     .insert = nccl_insert,
+    .reserve = nccl_reserve,
     .collect = nccl_collect,
     .forget = nccl_forget,
     .scan = nccl_scan,

@@ -48,8 +48,7 @@ static int take_memory(struct flow *flow, uint32_t device)
     return status;
 }
 
-/* Rows the table as a whole may still get. */
-static uint64_t room_of(const struct group *group)
+uint64_t push_room(const struct group *group)
 {
     const embd_schema *s = &group->schema->s;
     uint64_t n_rows = 0;
@@ -69,7 +68,7 @@ static void set_share(struct store *table, uint64_t room)
 static int plan_all(struct flow *flow)
 {
     struct group *group = flow->group;
-    uint64_t room = room_of(group);
+    uint64_t room = push_room(group);
     int status = 0;
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
         set_share(group->tables[d], room);
@@ -201,7 +200,7 @@ int push_refuse(const struct group *group, uint64_t n_leaders, uint64_t room, st
 static int take_room(struct flow *flow, bool *again, struct embd__error *e)
 {
     struct group *group = flow->group;
-    uint64_t room = room_of(group), n_leaders = 0;
+    uint64_t room = push_room(group), n_leaders = 0;
     for (uint32_t d = 0; d < group->n; d++)
         n_leaders += flow->members[d].call->report->n_leaders;
     if (n_leaders <= room)
