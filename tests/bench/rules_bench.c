@@ -1,6 +1,7 @@
 /* rules_bench.c - what a store's update rules and eviction cost: pushes of 65,536 uniform keys onto
  * ROWS rows with update local, global and lazy_global; pushes of 65,536 keys that have no row onto
- * a table that outgrows its room, onto one that grows from nothing, and onto full ones that evict. In one process, without a server. Shown are the
+ * a table that outgrows its room, onto one that grows from nothing, and onto full ones that evict, at last with those that
+ * would go next. In one process, without a server. Shown are the
  * median, the longest and what they are of the first of their kind. The host store's in CPU time of
  * this thread, other stores' by the clock, from the call to its done.
  *
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "route.h"
 #include "store.h"
 
 enum { BATCH = 65536 };
@@ -19,7 +21,7 @@ struct bench {
     struct store *store;
     struct table_schema schema;
     uint64_t n_rows;
-    uint32_t dim, n_pushes;
+    uint32_t dim, n_pushes, n_evicted; /* n_evicted: by the last push */
     uint64_t *keys;
     float *grads;
     clockid_t clock;
@@ -75,6 +77,7 @@ static double push(struct bench *b)
     double begin = now_us(b);
     b->ops->push(b->store, &push, &ending.done);
     await(b, &ending);
+    b->n_evicted = push.n_evicted;
     return now_us(b) - begin;
 }
 
@@ -166,6 +169,42 @@ static double time_new_keys(struct bench *b, embd_on_full on_full, double of)
     return mean;
 }
 
+static int by_rank(const void *a, const void *b)
+{
+    uint64_t x = embd__mix64(*(const uint64_t *)a), y = embd__mix64(*(const uint64_t *)b);
+    return (x > y) - (x < y);
+}
+
+/* The keys of open_full as they go when none is pushed. */
+static uint64_t *in_order_of_going(const struct bench *b)
+{
+    uint64_t *keys = malloc(b->n_rows * sizeof *keys);
+    for (uint64_t i = 0; i < b->n_rows; i++)
+        keys[i] = mix(i);
+    qsort(keys, b->n_rows, sizeof *keys, by_rank);
+    return keys;
+}
+
+/* The worst for a list of the rows that go next: half of each push are those rows, which then stay. */
+static void time_pushes_of_what_goes_next(struct bench *b, double of)
+{
+    uint32_t n = (uint32_t)(b->n_rows / BATCH / 2) + 8;
+    double *times = malloc(n * sizeof *times);
+    uint64_t *going = in_order_of_going(b), next = 0;
+    open_full(b, EMBD_SGD, EMBD_LOCAL, EMBD_EVICT_LRU);
+    for (uint32_t p = 0; p < n; p++) {
+        for (uint32_t i = 0; i < BATCH; i++)
+            b->keys[i] = i % 2 == 0 && next < b->n_rows ? going[next++]
+                                                        : mix(b->n_rows + p * (uint64_t)BATCH + i);
+        times[p] = push(b);
+        next += b->n_evicted;
+    }
+    close_store(b);
+    free(going);
+    show(times, n, "next ones", embd_on_full_name(EMBD_EVICT_LRU), of);
+    free(times);
+}
+
 /* The whole way from no row to twice ROWS, without room made at once: each push makes rows, some also
  * room for their keys. */
 static void time_growth(struct bench *b, double of)
@@ -226,6 +265,7 @@ int main(int argc, char **argv)
     time_new_keys(&b, EMBD_EVICT_LRU, grow);
     time_new_keys(&b, EMBD_EVICT_LFU, grow);
     time_new_keys(&b, EMBD_EVICT_TTL, grow);
+    time_pushes_of_what_goes_next(&b, grow);
     b.ops->buffer_free(b.keys, BATCH * sizeof *b.keys);
     b.ops->buffer_free(b.grads, (size_t)BATCH * b.dim * sizeof *b.grads);
     return 0;

@@ -10,6 +10,8 @@
 
 #include "index.h"
 #include "pair.h"
+#include "route.h"
+#include "victims.h"
 
 enum { ROWS = 200000, FILL = 20000, BATCH = 2500, PUSHES = 21 };
 
@@ -63,6 +65,18 @@ static void pull_some(struct pair *pair, uint64_t n_seen)
     batch_free(&batch);
 }
 
+/* How often a pass looks at all rows; a list is aimed by a segment's alone. */
+static uint32_t n_whole;
+
+bool __real_victims_open(struct victims *v, uint64_t most, uint64_t n_rows);
+bool __wrap_victims_open(struct victims *v, uint64_t most, uint64_t n_rows);
+
+bool __wrap_victims_open(struct victims *v, uint64_t most, uint64_t n_rows)
+{
+    n_whole += n_rows > INDEX_SEGMENT_MAX;
+    return __real_victims_open(v, most, n_rows);
+}
+
 /* Where `is_hot`, half of all rows are pushed before the second pass, so that few of its list are
  * left. */
 static void run(embd_on_full policy, bool is_hot)
@@ -112,6 +126,54 @@ static void rows_found_ahead_that_are_pushed_stay(void **state)
     run(EMBD_EVICT_LRU, true);
 }
 
+static int by_rank(const void *a, const void *b)
+{
+    uint64_t x = embd__mix64(*(const uint64_t *)a), y = embd__mix64(*(const uint64_t *)b);
+    return (x > y) - (x < y);
+}
+
+/* `n_next` keys of each push are those whose rows would go next: of equal rows they are, in this order. */
+static void push_what_goes_next(embd_on_full policy, uint32_t n_next)
+{
+    static uint64_t going[ROWS], keys[BATCH];
+    enum { SOME = 40 };
+    struct pair pair;
+    struct store_stats stats;
+    embd_schema schema = schema_of(policy);
+    uint64_t n_new = ROWS, next = 0, evicted = 0;
+    pair_open(&pair, "host", &schema, 8);
+    name_all(&pair, ROWS, false);
+    for (uint64_t key = 0; key < ROWS; key++)
+        going[key] = key;
+    qsort(going, ROWS, sizeof *going, by_rank);
+    n_whole = 0;
+    for (uint32_t n = 0; n < SOME; n++) {
+        struct batch batch;
+        for (uint32_t i = 0; i < BATCH; i++)
+            keys[i] = i < n_next && next < ROWS ? going[next++] : n_new++;
+        batch_of(&batch, keys, BATCH);
+        pair_push(&pair, &batch, EMBD_F32, true);
+        batch_free(&batch);
+        pair.ops->stats(pair.store, &stats);
+        next += stats.evicted - evicted;
+        evicted = stats.evicted;
+    }
+    pair_compare(&pair);
+    assert_true(evicted >= 2 * (ROWS / 16));
+    pair_close(&pair);
+}
+
+static void pushes_of_what_goes_next_make_the_list_longer(void **state)
+{
+    (void)state;
+    push_what_goes_next(EMBD_EVICT_LRU, BATCH / 2);
+    assert_int_equal(n_whole, 0);
+    push_what_goes_next(EMBD_EVICT_LFU, BATCH / 2);
+    assert_int_equal(n_whole, 0);
+    push_what_goes_next(EMBD_EVICT_LRU, BATCH / 5 * 4);
+    assert_int_equal(n_whole, 0);
+}
+
 /* The segment that says how long the list will be has the rows pushed last: so nearly all others
  * are to be listed, for which there is no room, and that is seen when half of them were read. */
 static void a_list_that_becomes_too_long_is_none(void **state)
@@ -148,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_found_ahead_are_those_that_have_to_go),
         cmocka_unit_test(rows_found_ahead_that_are_pushed_stay),
+        cmocka_unit_test(pushes_of_what_goes_next_make_the_list_longer),
         cmocka_unit_test(a_list_that_becomes_too_long_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* evict.c - on_full = evict_...: rows that go so that others can come, by the rules of use.h.
  *
  * Only a push writes a row's use, beside the row it steps anyway. When room is missing, one pass
- * finds the rows to go: most often among those of the shortlist, else among all. Rows of the
+ * finds the rows to go: among those of the shortlist, or where it was used up at once among all. Rows of the
  * request at hand stay. Those that go are doomed, and taken out of the index bit by bit. */
 #include "host.h"
 
@@ -31,10 +31,12 @@ void evict_note_use(struct store *store)
         const struct distinct *d = &merge->distinct[i];
         if (d->ref == 0)
             continue;
+        const struct index_entry entry = {.hash = d->hash, .ref = d->ref, .slot = d->slot};
+        if (store->shortlist.is_on)
+            shortlist_before_use(store, &entry);
         use_note(use_at(store, d->ref - 1), store->step, counts);
         if (store->shortlist.is_on)
-            shortlist_note_use(
-                store, &(struct index_entry){.hash = d->hash, .ref = d->ref, .slot = d->slot});
+            shortlist_note_use(store, &entry);
     }
 }
 
@@ -149,12 +151,12 @@ static bool choose_listed(struct store *store, uint64_t most, uint64_t *n_out)
     uint64_t n = victims_select(list->rows, sort_out(store), most);
     doom(store, list->rows, n);
     *n_out = n;
-    if (!list->is_bounded || !may_go(store, list->bound.stamp))
+    if (list->bound.is_all || !may_go(store, list->bound.rank.stamp))
         return true;
     if (n < most)
         return false;
     struct use_rank last = victim_rank(&list->rows[n - 1]);
-    return !use_goes_first(&list->bound, &last);
+    return !use_goes_first(&list->bound.rank, &last);
 }
 
 static bool choose_among_all(struct store *store, uint64_t most, uint64_t *n_out)
@@ -187,11 +189,12 @@ bool evict_choose(struct store *store, uint64_t missing, uint64_t *n_out)
     if (!marks_reserve(&store->marks, store->rows.n) ||
         !doomed_reserve(&store->doomed, most, s->capacity))
         return false;
-    if (shortlist_finish(store, most)) {
-        if (choose_listed(store, most, n_out))
-            return true;
+    bool is_listed = shortlist_prepare(store, most);
+    if (is_listed && (choose_listed(store, most, n_out) ||
+                      (shortlist_prepare_further(store) && choose_listed(store, most, n_out))))
+        return true;
+    if (is_listed)
         shortlist_disappoints(store);
-    }
     return choose_among_all(store, most, n_out);
 }
 

@@ -241,7 +241,7 @@ int host_prepare(struct store *store, struct store_push *push, struct embd__erro
 static void go_on_evicting(struct store *store, const struct created *created)
 {
     if (store->evicts && created->n_evicted == 0)
-        shortlist_go_on(store, created->n_inserted);
+        shortlist_go_on(store, created->n_inserted, store->merge.n);
 }
 
 void host_push(struct store *store, struct store_push *push, struct store_done *done)
