@@ -189,8 +189,8 @@ static void go_on_draining(struct loop *loop)
             log_event(LOG_WARN, "drain_too_slow", "shard=%u in_flight=%llu limit_ms=%u",
                       hub->shard_index, (unsigned long long)hub->n_old, LOOP_DRAIN_MS);
         enter(loop, PHASE_ENDING);
+        took_ms = 0;
         connection_finish_all(hub);
-        return;
     }
     if (loop->phase != PHASE_ENDING)
         return;
@@ -254,6 +254,8 @@ static void on_prepare(uv_prepare_t *prepare)
     else
         uv_idle_stop(&loop->busy);
     connection_flush_dirty(&loop->hub);
+    if (TAILQ_EMPTY(&loop->hub.connections)) /* nobody has to be told: no tick is waited for */
+        go_on_draining(loop);
 }
 
 static void pin(int cpu)

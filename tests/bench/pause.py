@@ -21,7 +21,7 @@ def main(folder, pusher, snapshots):
     pauses = []
     with tempfile.TemporaryDirectory(prefix="embd-pause-") as data, Embd("--data-dir", data, shards=SHARDS) as server:
         servers = {**os.environ, "EMBD_SERVERS": server.addresses[0]}
-        trainers = [subprocess.Popen([pusher, server.addresses[0], str(SECONDS), str(first)], stdout=subprocess.DEVNULL)
+        trainers = [subprocess.Popen([pusher, server.addresses[0], str(SECONDS), str(first), "1"], stdout=subprocess.DEVNULL)
                     for first in (0, 10**9)]
         for shard in range(SHARDS):
             with wire.connect(server, shard) as peer:

@@ -2,8 +2,8 @@
  *
  * Fibers are kept: a lane takes an idle one, and one that ends gives its own back, so kernels whose
  * lanes never meet run on a single fiber. The first entry of a fiber is makecontext's; later
- * switches are _setjmp and _longjmp, which ask nothing of the kernel, except under
- * AddressSanitizer, which has to see every change of stacks. */
+ * switches are _setjmp and _longjmp, which ask nothing of the kernel. AddressSanitizer is told of
+ * every change of stacks. */
 #include "emulator.h"
 
 #include <csetjmp>
@@ -12,6 +12,10 @@
 #include <ucontext.h>
 #include <memory>
 #include <vector>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 emulated_index threadIdx, blockIdx, blockDim, gridDim;
 
@@ -25,6 +29,7 @@ struct fiber {
     jmp_buf resume;
     std::vector<char> stack;
     bool is_entered = false;
+    void *frames = nullptr; /* AddressSanitizer's */
 };
 
 enum lane_state { FRESH, RUNNING, WAITING, ENDED };
@@ -56,36 +61,67 @@ jmp_buf scheduler_resume;
     abort();
 }
 
+/* The stack that is left, and the one that is come to. */
 #ifdef __SANITIZE_ADDRESS__
-ucontext_t scheduler;
+const void *scheduler_bottom;
+size_t scheduler_bytes;
+void *scheduler_frames;
+
+void leave_fiber(fiber *f)
+{
+    __sanitizer_start_switch_fiber(&f->frames, scheduler_bottom, scheduler_bytes);
+}
+void leave_scheduler(fiber *f)
+{
+    __sanitizer_start_switch_fiber(&scheduler_frames, f->stack.data(), STACK_BYTES);
+}
+void come_to_fiber(fiber *f)
+{
+    __sanitizer_finish_switch_fiber(f->frames, &scheduler_bottom, &scheduler_bytes);
+}
+void come_to_scheduler()
+{
+    __sanitizer_finish_switch_fiber(scheduler_frames, nullptr, nullptr);
+}
+#else
+void leave_fiber(fiber *)
+{
+}
+void leave_scheduler(fiber *)
+{
+}
+void come_to_fiber(fiber *)
+{
+}
+void come_to_scheduler()
+{
+}
+#endif
 
 void to_scheduler(fiber *f)
 {
-    swapcontext(&f->context, &scheduler);
-}
-void to_fiber(fiber *f)
-{
-    swapcontext(&scheduler, &f->context);
-}
-#else
-void to_scheduler(fiber *f)
-{
-    if (_setjmp(f->resume) == 0)
+    if (_setjmp(f->resume) == 0) {
+        leave_fiber(f);
         _longjmp(scheduler_resume, 1);
+    }
+    come_to_fiber(f);
 }
 void to_fiber(fiber *f)
 {
-    if (_setjmp(scheduler_resume) != 0)
+    if (_setjmp(scheduler_resume) != 0) {
+        come_to_scheduler();
         return;
+    }
+    leave_scheduler(f);
     if (f->is_entered)
         _longjmp(f->resume, 1);
     f->is_entered = true;
     setcontext(&f->context);
 }
-#endif
 
 void fiber_main()
 {
+    come_to_fiber(lanes[current].on);
     for (;;) {
         body(body_arg);
         lane &l = lanes[current];

@@ -109,11 +109,11 @@ class Snapshot(Act):
             must(server, "load", "--table", oracle.TABLE, path)
             with wire.connect(server) as peer:
                 table = peer.call("table_describe", {"name": oracle.TABLE})[0]["id"]
-                for place in self.clients.keys:
-                    lanes = wire.pull(peer, table, [place[1]])
-                    if not acked[place] <= lanes[0] <= self.clients.sent[place] or lanes[1] != oracle.expected(int(lanes[0])):
-                        raise NotWhole(f"snapshot {self.number}, key {place[1]}: {acked[place]} were acknowledged before it, "
-                                       f"{self.clients.sent[place]} sent, and it has {lanes}")
+                for row in self.clients.rows():
+                    try:
+                        oracle.counts(wire.pull(peer, table, [row[1]]), self.clients.bounds(row, acked))
+                    except oracle.LostPush as error:
+                        raise NotWhole(f"snapshot {self.number}, key {row[1]}: {error}") from error
 
 
 class Load(Act):

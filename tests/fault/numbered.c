@@ -1,7 +1,8 @@
 /* numbered.c - `fault-numbered ADDRESS KEY COUNT MODE`: a trainer whose pushes each count once. Its n-th
- * push adds 1, and n mod 1021, to the keys KEY and KEY + 1, which lie on two shards; it makes COUNT of
- * them, and where it was killed, another run makes the rest. MODE "once": as a pusher. MODE "guess":
- * as nobody, and what fails is pushed again. Prints the greatest time a push took, in ms. */
+ * push adds 1, n mod 1021 and the number of the writer, KEY / 2 + 1, to the keys KEY and KEY + 1, which
+ * lie on two shards, and to two on which all trainers meet: MET + n / EACH * 2, and the next. It makes
+ * COUNT of them, and where it was killed, another run makes the rest. MODE "once": as a pusher. MODE
+ * "guess": as nobody, and what fails is pushed again. Prints the greatest time a push took, in ms. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 #define MODULUS 1021
 #define DIM     4
 #define RETRY   3
+#define MET     1000000
+#define EACH    4096 /* pushes of each trainer to a key where they meet: sums stay below 2^24 */
 
 static double now_ms(void)
 {
@@ -30,9 +33,12 @@ static int fail(const char *what, const embd_client *client, int status)
 static int push(embd_client *client, embd_table *table, uint64_t key, uint64_t n,
                 const embd_pusher *pusher)
 {
-    const uint64_t keys[2] = {key, key + 1};
-    float step = -(float)(n % MODULUS), grads[2][DIM] = {{-1, step}, {-1, step}};
-    embd_part part = {.table = table, .n_keys = 2, .keys = keys, .values = &grads[0][0]};
+    const uint64_t met = MET + n / EACH * 2, keys[4] = {key, key + 1, met, met + 1};
+    float grads[4][DIM];
+    for (int i = 0; i < 4; i++)
+        memcpy(grads[i], (float[DIM]){-1, -(float)(n % MODULUS), -(float)(key / 2 + 1)},
+               sizeof grads[i]);
+    embd_part part = {.table = table, .n_keys = 4, .keys = keys, .values = &grads[0][0]};
     embd_call_options options = {.pusher = pusher, .sequence = n};
     return embd_push(client, &part, 1, &options);
 }

@@ -1,8 +1,8 @@
 """Clients whose pushes can be told apart afterwards, and what a table must hold after a crash.
 
-Rows begin at zero; sgd with lr 1. Each client owns one key of each shard, and its n-th push of that key adds 1 to
-lane 0 and n mod 1021 to lane 1: lane 0 counts what was applied, lane 1 says that it was the first so many, each
-once. All values are integers below 2^24, so floats are exact."""
+Rows begin at zero; sgd with lr 1. Two writers meet on each key: the n-th push of writer w adds 1 to lane 0, n mod 1021 to
+lane 1 and w to lane 2. So lanes 0 and 2 tell how many pushes of either were applied, and lane 1 that they were the first so
+many, each once. After MOST pushes a writer takes another key: all sums are integers below 2^24, so floats are exact."""
 import bisect
 import struct
 import threading
@@ -12,9 +12,20 @@ import wire
 
 TABLE = "fault"
 MODULUS = 1021
+WRITERS = (1, 2)
+MOST = 16000
 
 
 SUMS = [0.0]
+
+
+class LostPush(Exception):
+    pass
+
+
+def gradient(n, writer):
+    """Of a writer's n-th push of a key."""
+    return [-1.0, -float(n % MODULUS), -float(writer), 0.0]
 
 
 def expected(n):
@@ -24,32 +35,57 @@ def expected(n):
     return SUMS[n]
 
 
-class Client(threading.Thread):
-    """Pushes to one shard until the connection ends. `acked` counts answers; one more may have been applied.
-    `times` says of each answer since the start when it was there."""
+def counts(lanes, bounds):
+    """{writer: pushes} that a row holds. `bounds`: {writer: (acknowledged, sent)}. Raises unless they are all that were
+    acknowledged, nothing that was not sent, and each once."""
+    both, ordered, named = lanes[:3]
+    found = dict(zip(WRITERS, (int(2 * both - named), int(named - both))))
+    for writer, n in found.items():
+        least, most = bounds.get(writer, (0, 0))
+        if not least <= n <= most:
+            raise LostPush(f"writer {writer}: {least} acknowledged, {most} sent, and {n} in {lanes}")
+    if lanes[3] != 0 or ordered != sum(expected(n) for n in found.values()):
+        raise LostPush(f"{found} pushes of each writer, and {lanes}: some are not the first, or are there twice")
+    return found
 
-    def __init__(self, server, shard, key, done, durability, more):
+
+class Client(threading.Thread):
+    """Pushes to one shard, as one writer, until the connection ends. `place` is (shard, key, writer); the next key is
+    `stride` further. `acked` counts answers, by place; one more may have been applied. `times` says of each answer since the
+    start when it was there."""
+
+    def __init__(self, server, place, stride, n, durability, more):
         super().__init__(daemon=True)
-        self.wire = wire.connect(server, shard)
+        self.wire = wire.connect(server, place[0])
         self.table = create(self.wire, durability)
-        self.key, self.done, self.acked, self.sent, self.wrong = key, done, done, done, None
-        self.times = []
+        self.place, self.stride, self.wrong = place, stride, None
+        self.before, self.acked, self.sent, self.times = {place: n}, {place: n}, {place: n}, {place: []}
         self.others = list(range(10**6, 10**6 + more))
 
     def run(self):
         try:
             while True:
-                self.sent += 1
-                wire.push(self.wire, self.table, [self.key, *self.others],
-                          [-1.0, -float(self.sent % MODULUS), 0.0, 0.0] + [0.0] * 4 * len(self.others))
-                self.acked += 1
-                self.times.append(time.monotonic())
+                self.push()
         except (OSError, TypeError):  # reset, or the end of the stream
             pass
         except wire.RpcError as error:
             self.wrong = error
         finally:
             self.wire.close()
+
+    def push(self):
+        shard, key, writer = self.place
+        n = self.sent[self.place] = self.sent[self.place] + 1
+        wire.push(self.wire, self.table, [key, *self.others], gradient(n, writer) + [0.0] * 4 * len(self.others))
+        self.acked[self.place] = n
+        self.times[self.place].append(time.monotonic())
+        if n == MOST:
+            self.place = shard, key + self.stride, writer
+            self.times[self.place], self.before[self.place], self.sent[self.place] = [], 0, 0
+
+    def answered(self, place, by):
+        """Pushes acknowledged by that time."""
+        return self.before[place] + bisect.bisect_right(self.times[place], by)
 
 
 def create(connection, durability):
@@ -62,68 +98,75 @@ class Clients:
     """`n` for each shard; what they know outlives the servers. Their pushes bring gradients of zero for `more` keys."""
 
     def __init__(self, shards, n, durability, more=0):
-        self.durability, self.more = durability, more
-        self.keys = [(shard, shard + shards * i) for shard in range(shards) for i in range(n)]
-        self.acked = dict.fromkeys(self.keys, 0)
-        self.sent = dict.fromkeys(self.keys, 0)
-        self.running = {}
+        self.durability, self.more, self.stride = durability, more, shards * n
+        self.places = [(shard, shard + shards * (i // len(WRITERS)), WRITERS[i % len(WRITERS)])
+                       for shard in range(shards) for i in range(n)]
+        self.acked = dict.fromkeys(self.places, 0)
+        self.sent = dict.fromkeys(self.places, 0)
+        self.running = []
         self.cut = None  # when the power went, where that is known
-        self.ended = {}  # the clients of the run before
+        self.ended = []  # the clients of the run before
         self.oldest_lost = 0.0  # seconds before `cut` that something lost was acknowledged
         self.n_lost = 0
 
     def start(self, server):
         """Checks what the server has, then pushes go on from there."""
-        found = {place: self.check(server, place) for place in self.keys}
-        self.running = {place: Client(server, *place, n, self.durability, self.more) for place, n in found.items()}
-        for client in self.running.values():
+        found = self.check_all(server)
+        self.running = [Client(server, place, self.stride, found[place], self.durability, self.more)
+                        for place in self.places]
+        for client in self.running:
             client.start()
 
     def note(self):
         """What is acknowledged now."""
-        for place, client in self.running.items():
-            self.acked[place] = client.acked
+        for client in self.running:
+            self.acked.update(client.acked)
 
     def note_before(self, cut, seconds):
         """What was acknowledged so long before the power went; the clients have ended."""
         self.cut = cut
-        for place, client in self.ended.items():
-            self.acked[place] = client.done + bisect.bisect_right(client.times, cut - seconds)
+        for client in self.ended:
+            self.acked.update({place: client.answered(place, cut - seconds) for place in client.times})
 
     def note_lost(self, place, n):
         """Of the pushes that were acknowledged before the power went."""
-        client = self.ended.get(place)
-        if client is None or n >= client.done + bisect.bisect_right(client.times, self.cut):
-            return
-        self.oldest_lost = max(self.oldest_lost, self.cut - client.times[max(n - client.done, 0)])
-        self.n_lost += client.done + bisect.bisect_right(client.times, self.cut) - n
+        for client in self.ended:
+            if place in client.times and n < client.answered(place, self.cut):
+                first = client.times[place][max(n - client.before[place], 0)]
+                self.oldest_lost = max(self.oldest_lost, self.cut - first)
+                self.n_lost += client.answered(place, self.cut) - n
 
     def join(self, may_be_refused=False):
         """A disk that is gone may refuse pushes before the server is."""
-        for place, client in self.running.items():
+        for client in self.running:
             client.join(20)
-            assert not client.is_alive(), f"client of {place} hangs"
-            assert client.wrong is None or may_be_refused, f"client of {place}: {client.wrong}"
-            self.sent[place] = client.sent
-        self.ended, self.running = self.running, {}
+            assert not client.is_alive(), f"client of {client.place} hangs"
+            assert client.wrong is None or may_be_refused, f"client of {client.place}: {client.wrong}"
+            self.sent.update(client.sent)
+        self.places = [client.place for client in self.running] or self.places
+        self.ended, self.running = self.running, []
 
-    def check(self, server, place):
-        """Pushes of this key the table holds. Raises unless they are all that were acknowledged, and each once."""
-        shard, key = place
-        with wire.connect(server, shard) as connection:
-            table = create(connection, self.durability)
-            lanes = wire.pull(connection, table, [key])
-        n = int(lanes[0])
+    def rows(self):
+        """(shard, key) of all that was pushed to."""
+        return sorted({place[:2] for place in self.sent})
+
+    def bounds(self, row, acked=None):
+        """What a row may hold, of what was `acked`: by now, where that is not given."""
+        acked = self.acked if acked is None else acked
+        return {writer: (acked.get((*row, writer), 0), self.sent.get((*row, writer), 0)) for writer in WRITERS}
+
+    def check(self, server, row):
+        """{place: pushes that the table holds of it}. Raises unless they are what must be there, and each once."""
+        with wire.connect(server, row[0]) as connection:
+            lanes = wire.pull(connection, create(connection, self.durability), [row[1]])
+        found = {(*row, writer): n for writer, n in counts(lanes, self.bounds(row)).items()}
         if self.cut is not None:
-            self.note_lost(place, n)
-        if not self.acked[place] <= n <= self.sent[place] or lanes[1] != expected(n):
-            raise LostPush(f"key {key}: {self.acked[place]} acknowledged, {self.sent[place]} sent, found {lanes}, "
-                           f"lane 1 of {n} pushes is {expected(n)}")
-        return n
+            for place, n in found.items():
+                self.note_lost(place, n)
+        return found
+
+    def check_all(self, server):
+        return {place: n for row in self.rows() for place, n in self.check(server, row).items()}
 
     def total(self):
         return sum(self.acked.values())
-
-
-class LostPush(Exception):
-    pass

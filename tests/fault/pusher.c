@@ -1,11 +1,16 @@
 /* pusher.c - a trainer whose pushes can be told apart afterwards: fault-pusher ADDRESS SECONDS FIRST
+ * WRITER [numbered]
  *
- * The n-th push of a key adds 1 to lane 0 and n mod 1021 to lane 1, so that the lanes tell how many
- * of them were applied and that it was the first so many, each once. Of a push whose end is not
- * known it is not pushed on: the next one takes the next key. At the end it prints, for each key,
- *     KEY ACKNOWLEDGED UNKNOWN
+ * The n-th push of a key adds 1 to lane 0, n mod 1021 to lane 1 and WRITER to lane 2, so that the lanes
+ * tell how many were applied, also where two writers meet on the keys, and that it was the first so
+ * many, each once. Of a push whose end is not known it is not pushed on: the next one takes the next
+ * key; and so it does after MOST pushes, for sums below 2^24. At the end it prints, for each key,
+ *     KEY ACKNOWLEDGED UNKNOWN AGAIN
  * where UNKNOWN is 1 when one more may have been applied. Errors that make no sense end it: a push is
- * acknowledged, refused, surely not sent, or of unknown end. */
+ * acknowledged, refused, surely not sent, or of unknown end.
+ *
+ * "numbered": as a pusher of libembd, whose pushes each count once. What is refused or of unknown end is
+ * then made again, AGAIN times, until it is acknowledged; also for a while behind the end. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +19,17 @@
 
 #include "embd/embd.h"
 
-enum { MODULUS = 1021, DIM = 4 };
+enum { MODULUS = 1021, DIM = 4, MOST = 16000, SECONDS_BEHIND = 20 };
+
+struct trainer {
+    embd_client *client;
+    embd_table *table;
+    double end;
+    unsigned writer;
+    bool is_numbered;
+    embd_pusher pusher;
+    uint64_t sequence; /* of the pusher's next push */
+};
 
 static double seconds(void)
 {
@@ -49,51 +64,71 @@ static embd_table *open_until(embd_client *client, double end)
 }
 
 /* Whether a push with this end may have been applied. */
-static bool is_unknown(const embd_client *client, int status)
+static bool is_unknown(const struct trainer *t, int status)
 {
     switch (status) {
     case EMBD_UNREACHABLE:
     case EMBD_BUSY:
     case EMBD_DRAINING:
         return false;
+    case EMBD_UNKNOWN:
+        if (t->is_numbered)
+            return true;
+        break;
     case EMBD_DEADLINE:
     case EMBD_CLOSED:
         return true;
     default:
-        fprintf(stderr, "a push ended with '%s': %s\n", embd_status_text(status),
-                embd_last_error(client));
-        exit(1);
+        break;
     }
+    fprintf(stderr, "a push ended with '%s': %s\n", embd_status_text(status),
+            embd_last_error(t->client));
+    exit(1);
 }
 
-/* Pushes of one key until one has an unknown end, or time is over. */
-static void push_key(embd_client *client, embd_table *table, uint64_t key, double end)
+static int push(const struct trainer *t, uint64_t key, uint32_t n)
 {
-    uint32_t n = 0;
-    bool unknown = false;
-    while (seconds() < end && !unknown) {
-        float gradient[DIM] = {-1, -(float)((n + 1) % MODULUS)};
-        embd_part part = {.table = table, .n_keys = 1, .keys = &key, .values = gradient, .raw = true};
-        int status = embd_push(client, &part, 1, NULL);
-        if (status == EMBD_OK)
+    float gradient[DIM] = {-1, -(float)(n % MODULUS), -(float)t->writer};
+    embd_part part = {
+        .table = t->table, .n_keys = 1, .keys = &key, .values = gradient, .raw = true};
+    embd_call_options options = {.pusher = t->is_numbered ? &t->pusher : NULL,
+                                 .sequence = t->sequence};
+    return embd_push(t->client, &part, 1, &options);
+}
+
+/* Pushes of one key until one has an unknown end, there are MOST, or time is over. */
+static void push_key(struct trainer *t, uint64_t key)
+{
+    uint32_t n = 0, again = 0;
+    bool is_open = false; /* the n + 1st may have been applied */
+    while (n < MOST && seconds() < t->end + (is_open ? SECONDS_BEHIND : 0)) {
+        int status = push(t, key, n + 1);
+        is_open = status != EMBD_OK && (is_unknown(t, status) || is_open);
+        again += status != EMBD_OK && t->is_numbered;
+        if (status == EMBD_OK) {
             n++;
-        else
-            unknown = is_unknown(client, status);
+            t->sequence++;
+        } else if (is_open && !t->is_numbered) {
+            break;
+        }
     }
-    printf("%llu %u %d\n", (unsigned long long)key, n, unknown);
+    printf("%llu %u %d %u\n", (unsigned long long)key, n, is_open, again);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 4) {
-        fprintf(stderr, "usage: %s ADDRESS SECONDS FIRST\n", argv[0]);
+    if (argc < 5 || argc > 6 || (argc == 6 && strcmp(argv[5], "numbered") != 0)) {
+        fprintf(stderr, "usage: %s ADDRESS SECONDS FIRST WRITER [numbered]\n", argv[0]);
         return 2;
     }
-    double end = seconds() + atof(argv[2]);
-    embd_client *client = connect_until(argv[1], end);
-    embd_table *table = open_until(client, end);
-    for (uint64_t key = strtoull(argv[3], NULL, 10); seconds() < end; key++)
-        push_key(client, table, key, end);
-    embd_close(client);
+    struct trainer t = {.end = seconds() + atof(argv[2]), .is_numbered = argc == 6, .sequence = 1};
+    t.client = connect_until(argv[1], t.end);
+    t.table = open_until(t.client, t.end);
+    t.writer = (unsigned)strtoul(argv[4], NULL, 10);
+    if (t.is_numbered && embd_pusher_new(&t.pusher) != EMBD_OK)
+        return 1;
+    for (uint64_t key = strtoull(argv[3], NULL, 10); seconds() < t.end; key++)
+        push_key(&t, key);
+    embd_close(t.client);
     return 0;
 }

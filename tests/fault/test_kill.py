@@ -36,8 +36,7 @@ class Kill(unittest.TestCase):
                 others.killed()
             with Embd("--data-dir", data, *flags, shards=SHARDS) as server:
                 others.check(server)
-                for place in clients.keys:
-                    clients.check(server, place)
+                clients.check_all(server)
             self.names = os.listdir(data)
             self.bytes = sum(os.path.getsize(os.path.join(data, name)) for name in self.names)
         self.assertGreater(clients.total(), cycles)
@@ -63,8 +62,7 @@ class Kill(unittest.TestCase):
             clients = oracle.Clients(SHARDS, 1, "buffered")
             snapshot, load = beside.Snapshot(folder, clients, False), beside.Load(dump, SHARDS)
             with Embd("--data-dir", folder, shards=SHARDS) as server:
-                for place in clients.keys:
-                    clients.check(server, place)
+                clients.check_all(server)
 
                 def make(act):
                     act.go(server)
@@ -73,7 +71,7 @@ class Kill(unittest.TestCase):
 
                 make(snapshot).check(server)
                 make(load).check(server)
-                make(snapshot).acked["s1"][clients.keys[0]] = 1
+                make(snapshot).acked["s1"][clients.places[0]] = 1
                 self.assertRaises(beside.NotWhole, snapshot.check, server)
                 os.remove(os.path.join(folder, make(snapshot).number, f"{oracle.TABLE}.0.part"))
                 self.assertRaises(beside.NotWhole, snapshot.check, server)

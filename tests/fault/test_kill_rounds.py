@@ -13,17 +13,19 @@ from embd_process import Embd
 
 CYCLES = int(os.environ.get("EMBD_FAULT_CYCLES", "8"))
 WORKERS, KEY = 2, 7
+STEP = 3.0  # of lane 2: the mean of what the workers bring, 2 and 4
 
 
 class Worker(threading.Thread):
-    """Pushes for one clock after the other until the connection ends. Both push the same: the mean is one push of the
-    oracle."""
+    """Pushes for one clock after the other until the connection ends. The mean of both is one push of the oracle, and
+    lane 2 says that both are in it."""
 
     def __init__(self, server, worker, clock):
         super().__init__(daemon=True)
         self.wire = wire.connect(server)
         self.table = oracle.create(self.wire, "durable")
         self.worker, self.clock, self.acked, self.wrong = worker, clock, clock, None
+        self.brings = 2.0 * (worker + 1)
 
     def run(self):
         try:
@@ -32,7 +34,7 @@ class Worker(threading.Thread):
                 self.wire.call("push", {"parts": [{"table": self.table, "keys": 1}],
                                         "round": {"job": "kill", "worker": self.worker, "workers": WORKERS,
                                                   "clock": self.clock, "lease_ms": 60000}},
-                               wire.keys([KEY]), wire.floats([-1.0, -float(self.clock % oracle.MODULUS), 0.0, 0.0]))
+                               wire.keys([KEY]), wire.floats([-1.0, -float(self.clock % oracle.MODULUS), -self.brings, 0.0]))
                 self.acked = self.clock
         except (OSError, TypeError):  # reset, or the end of the stream
             pass
@@ -48,7 +50,7 @@ class KillRounds(unittest.TestCase):
             lanes = wire.pull(peer, oracle.create(peer, "durable"), [KEY])
         n = int(lanes[0])
         self.assertTrue(acked <= n <= sent, (acked, n, sent))
-        self.assertEqual(lanes[1], oracle.expected(n))
+        self.assertEqual(lanes[1:3], [oracle.expected(n), STEP * n])
         return n
 
     def test_no_acknowledged_step_is_lost(self):

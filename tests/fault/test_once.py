@@ -18,6 +18,7 @@ CYCLES = int(os.environ.get("EMBD_FAULT_CYCLES", "4"))
 NUMBERED = os.path.join(os.environ["EMBD_FAULT_TOOLS"], "fault-numbered")
 FAULTS = {"delay": 0.002, "cut": 0.002, "drop_answers": 0.002, "replay": 0.004}
 TRAINERS, SHARDS, COUNT = 3, 2, 250 * CYCLES
+MET, EACH = 10**6, 4096  # where they meet: see numbered.c
 
 
 class Doubled(Exception):
@@ -61,8 +62,14 @@ class Once(unittest.TestCase):
                 table = oracle.create(peer, "durable")
                 for i in range(TRAINERS):
                     lanes = wire.pull(peer, table, [2 * i + shard])
-                    if (lanes[0], lanes[1]) != (COUNT, oracle.expected(COUNT)):
+                    if lanes != [COUNT, oracle.expected(COUNT), (i + 1) * COUNT, 0]:
                         raise Doubled(f"trainer {i}, shard {shard}: {COUNT} pushes, found {lanes}")
+                for first in range(0, COUNT + 1, EACH):
+                    numbers = range(max(first, 1), min(first + EACH, COUNT + 1))
+                    n, steps = len(numbers), sum(n % oracle.MODULUS for n in numbers)
+                    lanes = wire.pull(peer, table, [MET + 2 * first // EACH + shard])
+                    if lanes != [TRAINERS * n, TRAINERS * steps, sum(range(1, TRAINERS + 1)) * n, 0]:
+                        raise Doubled(f"where trainers meet, shard {shard}: {n} pushes of each, found {lanes}")
 
     def run_cycles(self, mode, cycles):
         server = self.start()

@@ -107,8 +107,7 @@ class Power(unittest.TestCase):
                 self.disk.mount()
             clients.join(may_be_refused=True)
         with Embd("--data-dir", self.disk.root, shards=SHARDS) as server:
-            for place in clients.keys:
-                clients.check(server, place)
+            clients.check_all(server)
         self.assertGreater(clients.total(), cycles)
         print(f"{durability}: {cycles} power cuts, {clients.total()} pushes acknowledged, none lost, none twice")
 
@@ -132,8 +131,7 @@ class Power(unittest.TestCase):
             clients.join(may_be_refused=True)
             clients.note_before(cut, PROMISED_S + BUSY_S)
         with Embd("--data-dir", self.disk.root, shards=SHARDS) as server:
-            for place in clients.keys:
-                clients.check(server, place)
+            clients.check_all(server)
         self.assertGreater(clients.total(), cycles)
         print(f"buffered: {cycles} power cuts, {clients.total()} pushes acknowledged {PROMISED_S + BUSY_S:.3f} s before or "
               f"longer, none lost, none twice; {clients.n_lost} younger ones lost, the oldest {clients.oldest_lost:.3f} s")

@@ -230,26 +230,27 @@ class Steps(unittest.TestCase):
                 self.n_refused += 1
                 self.assertLess(self.n_refused, 5, "after one fault nothing more is refused")
 
-    def push(self, server, shard, key):
-        clients, place = self.clients, (shard, key)
-        with wire.connect(server, shard, timeout=10) as peer:
+    def push(self, server, place):
+        clients = self.clients
+        with wire.connect(server, place[0], timeout=10) as peer:
             table, n = oracle.create(peer, "durable"), clients.acked[place] + 1
             clients.sent[place] = n
             try:
-                wire.push(peer, table, [key], [-1.0, -float(n % oracle.MODULUS), 0.0, 0.0])
+                wire.push(peer, table, [place[1]], oracle.gradient(n, place[2]))
             except wire.RpcError:
                 clients.sent[place] = n - 1  # it was not applied
                 raise
             clients.acked[place] = n
 
     def push_dozens(self, server):
-        """Twelve of each shard's key, after those that are there. Ends where the server does."""
+        """Six of each of the writers that meet on each shard's key, after those that are there. Ends where the server does."""
         try:
-            for place in self.clients.keys:
-                there = self.insist(lambda: self.clients.check(server, place))
-                self.clients.acked[place] = self.clients.sent[place] = there
-                for _ in range(12):
-                    self.insist(lambda: self.push(server, *place))
+            for row in self.clients.rows():
+                there = self.insist(lambda: self.clients.check(server, row))
+                self.clients.acked.update(there)
+                self.clients.sent.update(there)
+                for place in list(there) * 6:
+                    self.insist(lambda: self.push(server, place))
         except (OSError, TypeError):
             pass
 
@@ -313,7 +314,7 @@ class Steps(unittest.TestCase):
         def run(variables):
             shutil.rmtree(data, ignore_errors=True)
             os.mkdir(data)
-            self.clients, self.status, self.n_refused, self.n_lives = oracle.Clients(2, 1, "durable"), None, 0, 0
+            self.clients, self.status, self.n_refused, self.n_lives = oracle.Clients(2, 2, "durable"), None, 0, 0
             for life in range(2):
                 with failpoints.environment({} if life == 0 and self.second_life else variables):
                     try:
@@ -333,8 +334,7 @@ class Steps(unittest.TestCase):
                 self.assertEqual(self.status, JOURNAL_EXIT, "a failed sync ends the process, and nothing else does")
             server = Embd("--data-dir", data, *limit, shards=2)
             self.addCleanup(server.kill)
-            for place in self.clients.keys:
-                self.clients.check(server, place)
+            self.clients.check_all(server)
             server.kill()
             self.n_based += any(name.endswith(".base") for name in os.listdir(data))
 
@@ -348,7 +348,7 @@ class Steps(unittest.TestCase):
         for number in range(1, 4):
             data = self.path(f"data-{number}")
             os.mkdir(data)
-            self.clients, self.n_refused = oracle.Clients(2, 1, "durable"), 0
+            self.clients, self.n_refused = oracle.Clients(2, 2, "durable"), 0
             with failpoints.environment(failpoints.variables(data, f"journal.sync:eio:{number}")):
                 server = Embd("--data-dir", data, "--journal-limit", "0", shards=2)
             self.addCleanup(server.kill)
@@ -357,8 +357,7 @@ class Steps(unittest.TestCase):
             self.assertLess(sum(self.clients.acked.values()), 4)
             server = Embd("--data-dir", data, shards=2)
             self.addCleanup(server.kill)
-            for place in self.clients.keys:
-                self.clients.check(server, place)
+            self.clients.check_all(server)
             server.kill()
 
 
