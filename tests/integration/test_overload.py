@@ -75,7 +75,7 @@ class Load(threading.Thread):
         self.peer.close()
 
 
-class Overload(unittest.TestCase):
+class Loaded(unittest.TestCase):
     def setUp(self):
         self.server = embd_process.Embd("--http", "off", "--stall-timeout", "2", "--frame-memory", "96M",
                                         "--max-connections", "12000", "--log-level", "error")
@@ -120,6 +120,8 @@ class Overload(unittest.TestCase):
         with wire.connect(self.server) as peer:
             return peer.call("stats", {})[0]["stats"]["connections"]
 
+
+class Together(Loaded):
     def test_all_of_them_for_a_while(self):
         """Peers that never read come again as they are dropped."""
         before = self.load.rate(STEP)
@@ -141,6 +143,8 @@ class Overload(unittest.TestCase):
         print(f"{SECONDS:.0f} s of {idle} idle connections and {SILENT} that never read, which came {n_silent // SILENT} times: "
               f"{self.load.rounds - rounds} pushes and pulls, {most / MB:.0f} MiB")
 
+
+class Overload(Loaded):
     def test_idle_connections_cost_little_and_slow_nobody(self):
         before, rss = self.load.rate(STEP), self.server.rss_bytes()
         count = room_for_descriptors(IDLE)
