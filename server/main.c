@@ -3,6 +3,7 @@
  *
  * The happy path: config_read, listeners of all shards (so that all ports are known), shards and
  * threads, the line "listening" for each on stdout; then running.c, until all threads have ended. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +84,7 @@ static int open_http(struct process *p, struct embd__error *e)
 {
     const struct config *config = &p->config;
     if (config->http_is == CONFIG_HTTP_OFF ||
-        http_open(&p->uv, &config->http, &p->http, e) == EMBD_OK)
+        http_open(&p->uv, &config->http, &p->budget, &p->http, e) == EMBD_OK)
         return EXIT_OK;
     if (config->http_is == CONFIG_HTTP_ASKED)
         return EXIT_CANNOT_BIND;
@@ -107,6 +108,7 @@ static int start_http(struct process *p, struct embd__error *e)
         .n_shards = p->n,
         .first_shard = process_self(p)->first_shard,
         .n_cluster_shards = p->config.n_shards,
+        .budget = &p->budget,
     };
     int status = http_start(p->http, &p->http_process, p->loops,
                             p->places.addresses + process_self(p)->first_shard, e);
@@ -350,6 +352,7 @@ static void close_process(struct process *p)
     http_stop(p->http);
     running_close(p);
     http_free(p->http);
+    assert(atomic_load(&p->budget.used) == 0 && atomic_load(&p->budget.connections) == 0);
     uv_loop_close(&p->uv);
 }
 

@@ -9,6 +9,9 @@
 #include "context.h"
 #include "secret.h"
 
+/* Of a peer's certificates; those of ten authorities have less. */
+#define CHAIN_BYTES (32 << 10)
+
 static int refuse(const char *path, const char *what, struct embd__error *e)
 {
     unsigned long first = ERR_peek_error(), code = ERR_peek_last_error();
@@ -71,6 +74,7 @@ static int set_up(SSL_CTX *ssl, const struct tls_files *files, bool is_server,
     SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_options(ssl, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION);
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_max_cert_list(ssl, CHAIN_BYTES);
     if (SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION) != 1 ||
         SSL_CTX_set_ciphersuites(ssl, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:"
                                       "TLS_CHACHA20_POLY1305_SHA256") != 1 ||

@@ -11,10 +11,8 @@
 
 #include "context.h"
 
-/* What is to be sent keeps this much memory between records, and gives the rest back. */
-#define OUT_KEPT_BYTES (20u << 10)
-#define RECORD_PLAIN   (16u << 10)
-#define RECORD_EXTRA   64u /* header, type and tag, rounded up */
+#define RECORD_PLAIN (16u << 10)
+#define RECORD_EXTRA 64u /* header, type and tag, rounded up */
 
 struct tls_session {
     SSL *ssl;
@@ -22,7 +20,7 @@ struct tls_session {
     const uint8_t *in; /* fed: the caller's, or `kept` */
     size_t in_bytes;
     uint8_t *kept; /* malloc'd, or NULL */
-    uint8_t *out;  /* [out_capacity]; bytes [out_first .. out_end) wait */
+    uint8_t *out;  /* [out_capacity]; bytes [out_first .. out_end) wait. TLS_OUT_BYTES stay */
     size_t out_first, out_end, out_capacity;
 };
 
@@ -50,8 +48,8 @@ static bool make_room(struct tls_session *s, size_t n)
     if (n <= s->out_capacity - s->out_end)
         return true;
     size_t capacity = s->out_end + n;
-    if (capacity < OUT_KEPT_BYTES)
-        capacity = OUT_KEPT_BYTES;
+    if (capacity < TLS_OUT_BYTES)
+        capacity = TLS_OUT_BYTES;
     uint8_t *out = realloc(s->out, capacity);
     if (out == NULL)
         return false;
@@ -248,11 +246,16 @@ const uint8_t *embd__tls_outgoing(const struct tls_session *s, size_t *n_out)
 void embd__tls_sent(struct tls_session *s, size_t n)
 {
     s->out_first += n;
-    if (s->out_first < s->out_end || s->out_capacity <= OUT_KEPT_BYTES)
+    if (s->out_first < s->out_end || s->out_capacity <= TLS_OUT_BYTES)
         return;
     free(s->out);
     s->out = NULL;
     s->out_first = s->out_end = s->out_capacity = 0;
+}
+
+size_t embd__tls_out_bytes(const struct tls_session *s)
+{
+    return s->out_capacity;
 }
 
 uint8_t *embd__tls_detach(struct tls_session *s, size_t *first_out, size_t *n_out)

@@ -35,8 +35,12 @@ void embd__tls_drop(struct tls_context *context); /* NULL is allowed */
 
 struct tls_session;
 
-/* What a session takes at most of memory while it rests: measured with OpenSSL 3.0, rounded up. */
-#define TLS_SESSION_BYTES (48u << 10)
+/* What a session takes of memory at most, besides what it was fed and keeps, and what waits to be sent beyond
+ * TLS_OUT_BYTES: while it shakes hands, where the peer decides how long its messages are, and afterwards.
+ * Measured with OpenSSL 3.0 (tests/unit/test_tls_memory.c), rounded up. */
+#define TLS_HANDSHAKE_BYTES (288u << 10)
+#define TLS_SESSION_BYTES   (80u << 10)
+#define TLS_OUT_BYTES       (20u << 10)
 /* The longest record, with its header. */
 #define TLS_RECORD_BYTES ((16u << 10) + 256 + 5)
 
@@ -73,6 +77,8 @@ void embd__tls_end(struct tls_session *s);
 /* What waits to be sent, valid until the next call that encrypts; the first n of it were. */
 const uint8_t *embd__tls_outgoing(const struct tls_session *s, size_t *n_out);
 void embd__tls_sent(struct tls_session *s, size_t n);
+/* What it has for bytes that wait. */
+size_t embd__tls_out_bytes(const struct tls_session *s);
 /* The same bytes as the caller's own: they stand from *first_out on in memory to be freed. NULL:
  * nothing waits. */
 uint8_t *embd__tls_detach(struct tls_session *s, size_t *first_out, size_t *n_out);

@@ -46,35 +46,72 @@ static uint32_t limit_of(const struct hub *hub, enum door door)
 }
 
 /* Room at the door of c, which counts there already; a stranger goes for it. */
-static bool find_room(const struct connection *c)
+static bool find_room(const struct connection *c, struct embd__error *e)
 {
     const struct hub *hub = c->hub;
-    if (hub->n_at[c->door] <= limit_of(hub, c->door))
+    uint32_t limit = limit_of(hub, c->door);
+    if (hub->n_at[c->door] <= limit)
         return true;
-    struct connection *stranger = strangers_at(hub, c->door, c->network);
-    if (stranger == NULL)
+    struct connection *stranger = strangers_oldest(hub, (int)c->door, c->network);
+    if (stranger == NULL) {
+        embd__error_set(e, EMBD_BUSY, "the shard has %u connections, the limit is %u (max_connections)",
+                        limit, limit);
         return false;
+    }
     connection_drop(stranger, "others come in (max_connections)");
     return true;
 }
 
-/* Says why, as far as the socket takes it at once, and closes. */
-static void turn_away(struct connection *c, uint32_t limit)
+static bool is_sealed(const struct connection *c)
 {
-    char text[100];
-    if (c->tunnel != NULL) {
-        connection_drop(c, "too many connections (max_connections)");
-        return;
+    return c->hub->keys.tls != NULL && c->door != DOOR_ADMIN_SOCKET;
+}
+
+/* Charges a connection, and opens its tunnel; strangers go for it. Operators on this machine get in though
+ * no memory is left: they are few. */
+static int charge(struct connection *c, struct embd__error *e)
+{
+    struct frame_budget *budget = c->hub->pool.budget;
+    c->is_charged = frame_budget_take_connection(budget, CONNECTION_BYTES);
+    if (!c->is_charged && c->door != DOOR_ADMIN_SOCKET)
+        return embd__error_set(e, EMBD_BUSY, "no memory for a connection: connections have %llu bytes, "
+                               "the limit is half of %llu (frame_memory)",
+                               (unsigned long long)atomic_load(&budget->connections),
+                               (unsigned long long)budget->limit);
+    if (is_sealed(c))
+        c->tunnel = tunnel_open(c->hub, e);
+    return is_sealed(c) && c->tunnel == NULL ? e->status : EMBD_OK;
+}
+
+/* True: c has what it needs. */
+static bool find_memory(struct connection *c, struct embd__error *e)
+{
+    struct connection *stranger;
+    while (charge(c, e) != EMBD_OK) {
+        if (c->is_charged)
+            frame_budget_give_connection(c->hub->pool.budget, CONNECTION_BYTES);
+        c->is_charged = false;
+        stranger = strangers_oldest(c->hub, -1, c->network);
+        if (e->status != EMBD_BUSY || stranger == NULL)
+            return false;
+        *e = (struct embd__error){0};
+        connection_drop(stranger, "others need its memory (frame_memory)");
     }
-    snprintf(text, sizeof text, "the shard has %u connections, the limit is %u (max_connections)",
-             limit, limit);
-    struct msg notice;
-    embd__msg_init(&notice);
-    embd__msg_error_notice(&notice, EMBD_BUSY, text);
-    uv_buf_t buf = uv_buf_init((char *)notice.head, notice.head_bytes);
-    uv_try_write(&c->uv.stream, &buf, 1);
-    embd__msg_fini(&notice);
-    connection_drop(c, text);
+    return true;
+}
+
+/* Says why, as far as the socket takes it at once, and closes. */
+static void turn_away(struct connection *c, int status, const char *why)
+{
+    if (!is_sealed(c)) {
+        struct msg notice;
+        embd__msg_init(&notice);
+        embd__msg_error_notice(&notice, status, why);
+        uv_buf_t buf = uv_buf_init((char *)notice.head, notice.head_bytes);
+        uv_try_write(&c->uv.stream, &buf, 1);
+        embd__msg_fini(&notice);
+    }
+    connection_drop(c, why);
 }
 
 /* Who may reach the admin socket is its owner. */
@@ -85,28 +122,20 @@ static void begin_session(struct connection *c)
         c->session.grant = &grant_of_owner;
 }
 
-static struct connection *connection_new(struct hub *hub, enum door door, struct embd__error *e)
+static struct connection *connection_new(struct hub *hub, enum door door)
 {
     struct connection *c = calloc(1, sizeof *c);
-    bool has_tunnel = hub->keys.tls != NULL && door != DOOR_ADMIN_SOCKET;
-    enum listener listener = door == DOOR_DATA ? LISTENER_DATA : LISTENER_ADMIN;
-    embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
     if (c == NULL)
         return NULL;
     c->hub = hub;
     c->door = door;
-    c->listener = listener;
+    c->listener = door == DOOR_DATA ? LISTENER_DATA : LISTENER_ADMIN;
     c->began_ms = c->state_since_ms = c->busy_ms = connection_now_ms(hub);
     begin_session(c);
     TAILQ_INIT(&c->exchanges);
     outlet_init(&c->outlet);
-    if (has_tunnel)
-        c->tunnel = tunnel_open(hub, e);
-    int status = has_tunnel && c->tunnel == NULL ? UV_ENOMEM
-                 : door != DOOR_ADMIN_SOCKET     ? uv_tcp_init(hub->uv, &c->uv.tcp)
-                                                 : uv_pipe_init(hub->uv, &c->uv.pipe, 0);
-    if (status < 0) {
-        tunnel_close(c->tunnel, hub);
+    if ((door != DOOR_ADMIN_SOCKET ? uv_tcp_init(hub->uv, &c->uv.tcp)
+                                   : uv_pipe_init(hub->uv, &c->uv.pipe, 0)) < 0) {
         free(c);
         return NULL;
     }
@@ -127,21 +156,19 @@ static void set_socket(struct connection *c)
 bool connection_accept(struct hub *hub, uv_stream_t *server, enum door door, bool is_told)
 {
     struct embd__error e = {0};
-    struct connection *c = connection_new(hub, door, &e);
-    if (c == NULL && is_told)
+    struct connection *c = connection_new(hub, door);
+    if (c == NULL && !is_told)
+        log_event(LOG_ERROR, "accept_failed", "shard=%u why=\"out of memory\"", hub->shard_index);
+    if (c == NULL)
         return false;
-    if (c == NULL) {
-        log_event(LOG_ERROR, "accept_failed", "shard=%u why=\"%s\"", hub->shard_index, e.text);
-        return false;
-    }
     int status = uv_accept(server, &c->uv.stream);
     if (status < 0) {
         connection_drop(c, uv_strerror(status));
         return true;
     }
     name_peer(c);
-    if (!find_room(c)) {
-        turn_away(c, limit_of(hub, door));
+    if (!find_room(c, &e) || !find_memory(c, &e)) {
+        turn_away(c, e.status, e.text);
         return true;
     }
     set_socket(c);

@@ -25,12 +25,12 @@
 #include <string.h>
 
 #include "log.h"
+#include "reserve.h"
 #include "steps.h"
 #include "strangers.h"
 
 enum {
     TURN_BYTES = 4 << 20,       /* sent before others get a turn */
-    TIGHT_READ_BYTES = 4 << 10, /* one read, when little frame memory is left */
 };
 
 /* ---- states ---- */
@@ -55,7 +55,6 @@ void connection_forget(struct connection *c, struct exchange *x, bool was_in_fli
     TAILQ_REMOVE(&c->exchanges, x, in_connection);
     if (was_in_flight) {
         c->n_in_flight--;
-        c->in_flight_bytes -= x->charged_bytes;
         c->answer_bytes -= x->answer_bytes;
     }
     exchange_free(c->hub, x);
@@ -73,7 +72,7 @@ static void on_closed(uv_handle_t *handle)
 {
     struct connection *c = handle->data;
     TAILQ_REMOVE(&c->hub->connections, c, in_hub);
-    tunnel_close(c->tunnel, c->hub);
+    tunnel_close(c->tunnel);
     free(c);
 }
 
@@ -91,6 +90,10 @@ void connection_close(struct connection *c)
     digest_drop_kept(c);
     shard_session_end(hub->shard, &c->session);
     strangers_remove(c);
+    tunnel_uncharge(c->tunnel, hub);
+    if (c->is_charged)
+        frame_budget_give_connection(hub->pool.budget, CONNECTION_BYTES);
+    c->is_charged = false;
     if (c->is_resting)
         TAILQ_REMOVE(&hub->resting, c, in_resting);
     c->is_resting = false;
@@ -178,6 +181,8 @@ void connection_took(struct connection *c, uint64_t n)
     c->hub->bytes_out += n;
     c->busy_ms = connection_now_ms(c->hub);
     outlet_sent(&c->outlet, c->hub, n);
+    if (c->is_starved)
+        digest_next_turn(c); /* perhaps it waits for what goes now */
     struct exchange *x;
     uint64_t now_ns = uv_hrtime();
     while ((x = outlet_next_sent(&c->outlet)) != NULL) {
@@ -253,7 +258,9 @@ void connection_flush(struct connection *c)
         else
             write_later(c);
     }
-    if (status != EMBD_OK)
+    if (status == EMBD_BUSY)
+        c->is_starved = true;
+    else if (status != EMBD_OK)
         connection_drop(c, embd_status_text(status));
 }
 
@@ -281,8 +288,8 @@ void connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
         *buf = uv_buf_init((char *)c->hub->read_buffer, HUB_READ_BYTES);
     if (c->tunnel == NULL) /* of what comes through one, the ciphertext counts */
         buf->len = strangers_room(c, buf->len);
-    if (buf->len > TIGHT_READ_BYTES && direct == NULL && frame_budget_is_tight(c->hub->pool.budget))
-        buf->len = TIGHT_READ_BYTES;
+    if (direct == NULL)
+        buf->len = reserve_room(c->hub, buf->len, 0);
 }
 
 void connection_on_end(struct connection *c)
@@ -340,6 +347,8 @@ void connection_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     if (n > 0) {
         connection_count(c, (size_t)n);
         connection_take(c, buf, (size_t)n);
+    } else if (n == UV_ENOBUFS) {
+        connection_starve(c);
     } else if (n == UV_EOF) {
         connection_on_end(c);
     } else if (n == UV_ECONNRESET) {
@@ -348,6 +357,12 @@ void connection_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         connection_drop(c, uv_strerror((int)n));
     }
     connection_flush_dirty(hub);
+}
+
+void connection_starve(struct connection *c)
+{
+    c->is_starved = true;
+    connection_set_reading(c);
 }
 
 bool connection_wants(const struct connection *c)
@@ -362,7 +377,8 @@ bool connection_wants(const struct connection *c)
 
 void connection_set_reading(struct connection *c)
 {
-    bool wants = connection_wants(c) && strangers_room(c, 1) > 0;
+    bool wants = connection_wants(c) && strangers_room(c, 1) > 0 &&
+                 (c->tunnel == NULL || !tunnel_is_choked(c->tunnel));
     if (wants == c->is_reading || c->state == CONNECTION_CLOSED)
         return;
     c->is_reading = wants;

@@ -34,12 +34,13 @@ struct connection {
     enum door door;
     enum listener listener;
     struct tunnel *tunnel; /* NULL: plain */
+    bool is_charged;       /* with CONNECTION_BYTES */
     bool is_stranger;
     enum connection_state state;
     struct shard_session session;
     TAILQ_HEAD(, exchange) exchanges; /* all of this connection, the arriving one too */
     uint32_t n_in_flight;             /* complete requests whose answers are not wholly sent */
-    uint64_t in_flight_bytes;         /* of frame memory, theirs */
+    uint64_t bin_bytes;               /* of frame memory, theirs and that of the arriving one */
     uint64_t answer_bytes;            /* of the heads of their answers */
     struct intake intake;
     struct outlet outlet;
@@ -51,7 +52,7 @@ struct connection {
     bool is_resting; /* has begun its share of requests in this turn of the loop */
     uint32_t n_begun;
     uint64_t turn;   /* that n_begun is of */
-    bool is_starved; /* there was no memory to read on */
+    bool is_starved; /* there was no memory to read on, or to make an answer */
     bool lost_answer; /* there was no memory to make one */
     uint8_t *kept; /* received, but no further request may begin now; NULL: nothing */
     size_t kept_at, kept_bytes;
@@ -62,6 +63,9 @@ struct connection {
     uint64_t network; /* that the peer's address is of: the first 64 bits of IPv6, or IPv4's 32 */
     TAILQ_ENTRY(connection) in_hub, in_dirty, in_strangers, in_resting;
 };
+
+/* What one is charged with: itself, and what malloc and libuv add. */
+#define CONNECTION_BYTES (sizeof(struct connection) + 64)
 
 /* Accepts what waits at `server`. False: there is no memory for it now; it waits, and nobody behind
  * it comes in, until this is called again, with is_told. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "log.h"
+#include "reserve.h"
 #include "steps.h"
 #include "strangers.h"
 
@@ -27,7 +28,7 @@ bool digest_is_full(const struct connection *c)
     if (c->n_in_flight > 0 && c->is_stranger)
         return true;
     return c->n_in_flight >= LIMIT_REQUESTS_IN_FLIGHT || c->answer_bytes >= HELD_ANSWER_BYTES ||
-           c->in_flight_bytes >= c->hub->limits.frame_bytes;
+           c->bin_bytes >= c->hub->limits.frame_bytes;
 }
 
 /* ---- requests ---- */
@@ -43,7 +44,6 @@ static void lose_step(struct connection *c, const struct embd__error *e)
     else
         embd__msg_error_notice(answer, e->status, e->text);
     c->n_in_flight++;
-    c->in_flight_bytes += x->charged_bytes;
     c->hub->frame_errors++;
     log_event(LOG_WARN, "stream_out_of_step", "shard=%u peer=%s why=\"%s\"", c->hub->shard_index,
               c->peer, e->text);
@@ -54,7 +54,6 @@ static void lose_step(struct connection *c, const struct embd__error *e)
 static void take_request(struct connection *c, struct exchange *x)
 {
     c->n_in_flight++;
-    c->in_flight_bytes += x->charged_bytes;
     x->request.listener = c->listener;
     x->request.session = &c->session;
     x->request.on_answer = connection_on_answer;
@@ -120,6 +119,13 @@ static size_t eat(struct connection *c, const uint8_t *p, size_t n)
     return used;
 }
 
+void digest_next_turn(struct connection *c)
+{
+    if (!c->is_resting)
+        TAILQ_INSERT_TAIL(&c->hub->resting, c, in_resting);
+    c->is_resting = true;
+}
+
 /* False: it has begun enough for now. */
 static bool has_turn(struct connection *c)
 {
@@ -129,9 +135,7 @@ static bool has_turn(struct connection *c)
     c->turn = hub->turn;
     if (c->n_begun < TURN_REQUESTS)
         return true;
-    if (!c->is_resting)
-        TAILQ_INSERT_TAIL(&hub->resting, c, in_resting);
-    c->is_resting = true;
+    digest_next_turn(c);
     return false;
 }
 
@@ -181,7 +185,7 @@ void digest_keep(struct connection *c, const uint8_t *p, size_t n)
     memcpy(c->kept, p, n);
     c->kept_at = 0;
     c->kept_bytes = n;
-    frame_budget_force(c->hub->pool.budget, n);
+    reserve_spend(c->hub, n);
 }
 
 void digest_kept(struct connection *c)

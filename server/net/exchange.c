@@ -66,6 +66,7 @@ static void give_bins(struct hub *hub, struct exchange *x)
             frame_pool_give(&hub->pool, bin->data, bin->bytes);
         bin->data = NULL;
     }
+    x->connection->bin_bytes -= x->charged_bytes;
     x->charged_bytes = 0;
 }
 
@@ -128,12 +129,25 @@ static bool may_wait(const struct hub *hub, struct exchange *x)
     return x->refusal.status == EMBD_BUSY && now_ms < x->wait_until_ms;
 }
 
+/* Its connection has no room for it beside its requests in flight. */
+static bool waits_for_own(const struct hub *hub, const struct exchange *x, uint32_t bytes)
+{
+    const struct connection *c = x->connection;
+    uint64_t share = EXCHANGE_SHARE(hub->limits.frame_bytes);
+    return c->n_in_flight > 0 && c->bin_bytes + frame_pool_charge(bytes) > share;
+}
+
 static uint8_t *place_in_pool(struct hub *hub, struct exchange *x, uint32_t bytes)
 {
+    if (waits_for_own(hub, x, bytes)) {
+        x->is_waiting = true;
+        return NULL;
+    }
     uint8_t *data = frame_pool_take(&hub->pool, bytes, &x->refusal);
     if (data != NULL) {
         x->wait_until_ms = 0;
         x->charged_bytes += frame_pool_charge(bytes);
+        x->connection->bin_bytes += frame_pool_charge(bytes);
     } else if (may_wait(hub, x)) {
         x->is_waiting = true;
         x->refusal.status = EMBD_OK;

@@ -9,33 +9,6 @@ struct idle_buffer {
     struct idle_buffer *next;
 };
 
-bool frame_budget_take(struct frame_budget *budget, uint64_t bytes)
-{
-    uint64_t used = atomic_load_explicit(&budget->used, memory_order_relaxed);
-    do {
-        if (bytes > budget->limit || used > budget->limit - bytes)
-            return false;
-    } while (!atomic_compare_exchange_weak_explicit(&budget->used, &used, used + bytes,
-                                                    memory_order_relaxed, memory_order_relaxed));
-    return true;
-}
-
-void frame_budget_give(struct frame_budget *budget, uint64_t bytes)
-{
-    atomic_fetch_sub_explicit(&budget->used, bytes, memory_order_relaxed);
-}
-
-void frame_budget_force(struct frame_budget *budget, uint64_t bytes)
-{
-    atomic_fetch_add_explicit(&budget->used, bytes, memory_order_relaxed);
-}
-
-bool frame_budget_is_tight(const struct frame_budget *budget)
-{
-    uint64_t used = atomic_load_explicit(&budget->used, memory_order_relaxed);
-    return used > budget->limit - budget->limit / 8;
-}
-
 static uint64_t class_bytes(uint32_t class)
 {
     return (uint64_t)(4 + class % 4) << (10 + class / 4);

@@ -1,30 +1,15 @@
-/* frame_memory.h - buffers for the bins of frames that arrive: a budget for the whole process, and
- * a pool for each shard which gives the same buffers out again, so that page faults are paid once
- * and not per request.
+/* frame_memory.h - buffers for the bins of frames that arrive: a pool for each shard which gives the same
+ * buffers out again, so that page faults are paid once and not per request.
  *
  * A buffer is as large as its bin was announced, within the frame limit and the budget; its pages
  * are touched as bytes arrive. */
 #ifndef EMBD_FRAME_MEMORY_H
 #define EMBD_FRAME_MEMORY_H
 
-#include <stdatomic.h>
 #include <stddef.h>
 
+#include "frame_budget.h"
 #include "store.h"
-
-/* Shared by all threads of the process. */
-struct frame_budget {
-    _Atomic uint64_t used;
-    uint64_t limit;
-};
-
-/* False, and nothing is taken, when it would pass the limit. */
-bool frame_budget_take(struct frame_budget *budget, uint64_t bytes);
-void frame_budget_give(struct frame_budget *budget, uint64_t bytes);
-/* Takes it in any case: for memory that is there already, and bounded by other means. */
-void frame_budget_force(struct frame_budget *budget, uint64_t bytes);
-/* Little is left: time to read in small steps. */
-bool frame_budget_is_tight(const struct frame_budget *budget);
 
 #define FRAME_CLASSES 60
 

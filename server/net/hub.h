@@ -45,6 +45,7 @@ struct hub {
     struct frame_pool pool;
     uint8_t *read_buffer; /* [HUB_READ_BYTES] */
     uint8_t *seal_buffer; /* [HUB_READ_BYTES] of ciphertext; NULL without TLS */
+    uint64_t reserve; /* charged ahead: what a read brings can be kept. See reserve.h */
     struct keys keys;
 
     struct connection_list connections;

@@ -16,6 +16,7 @@
 
 #include "connection.h"
 #include "log.h"
+#include "reserve.h"
 
 enum {
     TICK_MS = 100,
@@ -219,6 +220,7 @@ static void give_back_memory(struct loop *loop)
     }
     if (++loop->quiet_ticks > QUIET_TICKS) {
         frame_pool_trim(&hub->pool);
+        reserve_give(hub);
         exchange_trim(hub);
         outlet_trim(hub);
     }
@@ -401,6 +403,7 @@ static void close_hub(struct hub *hub)
     if (hub->shard != NULL) {
         exchange_trim(hub);
         outlet_trim(hub);
+        reserve_give(hub);
         frame_pool_fini(&hub->pool);
         shard_close(hub->shard);
     }

@@ -1,9 +1,10 @@
 /* loop.h - one shard as a running thing: its thread, its libuv loop, its two listeners.
  *
  * Reading order of this folder: loop (this), listener (where peers arrive), connection (one peer),
- * intake (its bytes become frames), exchange (one frame and its answer), outlet (answers become
- * bytes), frame_memory (where bins lie), hub.h (what the connections of a shard share). http/ is
- * the operators' port.
+ * strangers (one that is not known yet), intake (its bytes become frames), exchange (one frame and its
+ * answer), outlet (answers become bytes), tunnel (TLS), frame_budget (what peers are charged with),
+ * reserve (before they are read), frame_memory (where bins lie), hub.h (what the connections of a shard
+ * share). http/ is the operators' port.
  *
  * Life: loop_open binds, so that ports are known; loop_start opens the shard and starts the thread;
  * loop_drain asks it to end; it calls on_end when it has; loop_close frees. */

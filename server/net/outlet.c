@@ -23,11 +23,30 @@ static size_t chunk_bytes(const struct hub *hub)
     return bytes < LIMIT_FILL_BYTES ? LIMIT_FILL_BYTES : bytes;
 }
 
-static struct chunk *chunk_take(struct hub *hub)
+static struct chunk *chunk_new(struct hub *hub, int *status_out)
+{
+    size_t bytes = (chunk_bytes(hub) + 63) / 64 * 64;
+    *status_out = EMBD_BUSY;
+    if (!frame_budget_take_answer(hub->pool.budget, bytes))
+        return NULL;
+    struct chunk *chunk = aligned_alloc(64, bytes);
+    *status_out = chunk != NULL ? EMBD_OK : EMBD_NO_MEMORY;
+    if (chunk == NULL)
+        frame_budget_give(hub->pool.budget, bytes);
+    return chunk;
+}
+
+static void chunk_free(struct hub *hub, struct chunk *chunk)
+{
+    frame_budget_give(hub->pool.budget, (chunk_bytes(hub) + 63) / 64 * 64);
+    free(chunk);
+}
+
+static struct chunk *chunk_take(struct hub *hub, int *status_out)
 {
     struct chunk *chunk = hub->spare_chunks;
     if (chunk == NULL)
-        return aligned_alloc(64, (chunk_bytes(hub) + 63) / 64 * 64);
+        return chunk_new(hub, status_out);
     hub->spare_chunks = chunk->next;
     hub->n_spare_chunks--;
     return chunk;
@@ -36,7 +55,7 @@ static struct chunk *chunk_take(struct hub *hub)
 static void chunk_give(struct hub *hub, struct chunk *chunk)
 {
     if (hub->n_spare_chunks == MAX_SPARE_CHUNKS) {
-        free(chunk);
+        chunk_free(hub, chunk);
         return;
     }
     chunk->next = hub->spare_chunks;
@@ -49,7 +68,7 @@ void outlet_trim(struct hub *hub)
     while (hub->spare_chunks != NULL) {
         struct chunk *chunk = hub->spare_chunks;
         hub->spare_chunks = chunk->next;
-        free(chunk);
+        chunk_free(hub, chunk);
     }
     hub->n_spare_chunks = 0;
 }
@@ -102,10 +121,13 @@ static void put_memory(struct outlet *out, const struct msg_piece *piece)
         next_piece(out);
 }
 
-/* Makes the next bytes of a piece that is not in memory; false: the chunk is too full for it. */
+/* Makes the next bytes of a piece that is not in memory; false: the chunk is too full for it, or there is
+ * none. */
 static bool put_made(struct outlet *out, struct hub *hub, struct exchange *x,
-                     const struct msg_piece *piece)
+                     const struct msg_piece *piece, int *status_out)
 {
+    if (out->chunk == NULL && (out->chunk = chunk_take(hub, status_out)) == NULL)
+        return false;
     uint64_t rest = piece->bytes - out->offset;
     size_t room = chunk_bytes(hub) - out->chunk_used;
     if (room < rest && room < LIMIT_FILL_BYTES)
@@ -128,8 +150,8 @@ static bool has_room(const struct outlet *out)
     return out->n < OUTLET_BUFS && out->batch_bytes < OUTLET_BATCH_BYTES;
 }
 
-/* Puts pieces of the first ready answer; false: the batch is full. */
-static bool put_answer(struct outlet *out, struct hub *hub, struct exchange *x)
+/* Puts pieces of the first ready answer; false: the batch is full, or there is no memory to go on. */
+static bool put_answer(struct outlet *out, struct hub *hub, struct exchange *x, int *status_out)
 {
     const struct msg *answer = &x->request.answer;
     uint32_t n_pieces = embd__msg_n_pieces(answer);
@@ -141,7 +163,7 @@ static bool put_answer(struct outlet *out, struct hub *hub, struct exchange *x)
             next_piece(out);
         else if (piece.data != NULL)
             put_memory(out, &piece);
-        else if (!put_made(out, hub, x, &piece))
+        else if (!put_made(out, hub, x, &piece, status_out))
             return false;
     }
     out->piece = 0;
@@ -157,15 +179,13 @@ bool outlet_gather(struct outlet *out, struct hub *hub, int *status_out)
     out->chunk_used = 0;
     struct exchange *x;
     while ((x = STAILQ_FIRST(&out->ready)) != NULL) {
-        if (out->chunk == NULL && (out->chunk = chunk_take(hub)) == NULL) {
-            *status_out = EMBD_NO_MEMORY;
-            return false;
-        }
-        if (!put_answer(out, hub, x))
+        if (!put_answer(out, hub, x, status_out))
             break;
         STAILQ_REMOVE_HEAD(&out->ready, in_queue);
         STAILQ_INSERT_TAIL(&out->gathered, x, in_queue);
     }
+    if (out->batch_bytes > 0)
+        *status_out = EMBD_OK; /* what there is goes first */
     return out->batch_bytes > 0;
 }
 

@@ -6,6 +6,7 @@
  * plain connection too. While libuv has ciphertext to write, further ciphertext gathers in the
  * session; batches wait. */
 #include "log.h"
+#include "reserve.h"
 #include "steps.h"
 #include "strangers.h"
 
@@ -17,6 +18,7 @@ static void on_sealed_written(uv_write_t *write, int status)
     struct hub *hub = c->hub;
     c->is_writing = false;
     tunnel_rest_sent(c->tunnel);
+    tunnel_settle(c->tunnel, c->hub);
     if (c->state == CONNECTION_CLOSED)
         return;
     if (status < 0)
@@ -28,8 +30,10 @@ static void on_sealed_written(uv_write_t *write, int status)
 
 void sealed_push(struct connection *c, bool later)
 {
-    if (c->is_writing)
+    if (c->is_writing) {
+        tunnel_settle(c->tunnel, c->hub);
         return;
+    }
     int status = later ? 0 : tunnel_send(c->tunnel, &c->uv.stream);
     if (status == 0 && tunnel_take_rest(c->tunnel)) {
         c->write.data = c;
@@ -38,6 +42,7 @@ void sealed_push(struct connection *c, bool later)
         c->out =
             (struct watch){.since_ms = connection_now_ms(c->hub), .bytes = connection_out_bytes(c)};
     }
+    tunnel_settle(c->tunnel, c->hub);
     if (status < 0)
         connection_drop(c, uv_strerror(status));
 }
@@ -62,7 +67,8 @@ void sealed_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     const struct connection *c = handle->data;
     (void)suggested;
-    *buf = uv_buf_init((char *)c->hub->seal_buffer, (unsigned)strangers_room(c, HUB_READ_BYTES));
+    size_t bytes = reserve_room(c->hub, strangers_room(c, HUB_READ_BYTES), TLS_RECORD_BYTES);
+    *buf = uv_buf_init((char *)c->hub->seal_buffer, (unsigned)bytes);
 }
 
 /* The peer's mistake, or a stranger's: it is told by an alert, as far as it listens. */
@@ -84,6 +90,10 @@ void sealed_read(struct connection *c)
     while (n > 0 && c->state == CONNECTION_OPEN && connection_wants(c)) {
         uv_buf_t buf;
         connection_on_alloc((uv_handle_t *)&c->uv.stream, 0, &buf);
+        if (buf.len == 0) {
+            c->is_starved = true;
+            break;
+        }
         n = embd__tls_read(session, buf.base, buf.len, &e);
         strangers_look_at(c);
         if (n > 0)
@@ -94,7 +104,7 @@ void sealed_read(struct connection *c)
         connection_on_end(c);
     else if (c->state == CONNECTION_OPEN && n < 0)
         lose_tunnel(c, e.text);
-    if (c->state == CONNECTION_OPEN && embd__tls_keep(session, &e) != EMBD_OK)
+    if (c->state == CONNECTION_OPEN && tunnel_keep(c->tunnel, c->hub, &e) != EMBD_OK)
         connection_drop(c, e.text);
     if (c->state != CONNECTION_OPEN)
         embd__tls_feed(session, NULL, 0);

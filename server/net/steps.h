@@ -28,6 +28,8 @@ void connection_took(struct connection *c, uint64_t n);
 /* Grows with each byte that the kernel takes of what libuv has. */
 uint64_t connection_out_bytes(const struct connection *c);
 
+/* There is no memory to read on: sweep.c tries again. */
+void connection_starve(struct connection *c);
 /* Whether further bytes may come, and asks libuv for them. */
 bool connection_wants(const struct connection *c);
 void connection_set_reading(struct connection *c);
@@ -55,6 +57,8 @@ size_t digest_bytes(struct connection *c, const uint8_t *p, size_t n);
 void digest_keep(struct connection *c, const uint8_t *p, size_t n);
 void digest_kept(struct connection *c);
 void digest_drop_kept(struct connection *c);
+/* Has it go on in the next turn of the loop. */
+void digest_next_turn(struct connection *c);
 /* A connection that starved, or let others have their turn, goes on. */
 void digest_retry(struct connection *c);
 

@@ -10,8 +10,7 @@ static bool is_known(const struct connection *c)
     return tunnel_is_up(c->tunnel) && (c->hub->keys.access == NULL || c->session.grant != NULL);
 }
 
-/* `door` -1: any. */
-static struct connection *oldest_of(const struct hub *hub, int door, uint64_t network)
+struct connection *strangers_oldest(const struct hub *hub, int door, uint64_t network)
 {
     struct connection *c, *oldest = NULL;
     TAILQ_FOREACH(c, &hub->strangers, in_strangers)
@@ -26,18 +25,13 @@ static struct connection *oldest_of(const struct hub *hub, int door, uint64_t ne
     return oldest;
 }
 
-struct connection *strangers_at(const struct hub *hub, enum door door, uint64_t network)
-{
-    return oldest_of(hub, (int)door, network);
-}
-
 struct connection *strangers_add(struct connection *c)
 {
     struct hub *hub = c->hub;
     if (is_known(c))
         return NULL;
     struct connection *oldest =
-        hub->n_strangers >= hub->limits.strangers ? oldest_of(hub, -1, c->network) : NULL;
+        hub->n_strangers >= hub->limits.strangers ? strangers_oldest(hub, -1, c->network) : NULL;
     c->is_stranger = true;
     hub->n_strangers++;
     TAILQ_INSERT_TAIL(&hub->strangers, c, in_strangers);

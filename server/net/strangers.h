@@ -15,9 +15,9 @@
 /* Takes a new connection in where its peer is not known yet. Returns the one that has to go for it,
  * or NULL. */
 struct connection *strangers_add(struct connection *c);
-/* The one that has to go where another of `network` comes in by `door`, and there is no room left;
+/* The one that has to go where another of `network` comes in by a door (-1: any), and there is no room left;
  * NULL: all there are known. */
-struct connection *strangers_at(const struct hub *hub, enum door door, uint64_t network);
+struct connection *strangers_oldest(const struct hub *hub, int door, uint64_t network);
 void strangers_remove(struct connection *c);
 
 /* Lets those go whose peer is known by now. */

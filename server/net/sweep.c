@@ -31,7 +31,7 @@ static void sweep(struct connection *c, uint64_t now)
         connection_drop(c, fault);
     else if (c->state == CONNECTION_LINGERING && now - c->state_since_ms > linger_ms)
         connection_close(c);
-    else if (is_within_frame && has_stalled(&c->in, c->bytes_in, now, limits->stall_ms))
+    else if (is_within_frame && !c->is_starved && has_stalled(&c->in, c->bytes_in, now, limits->stall_ms))
         connection_drop(c, "a frame does not get on (stall_timeout)");
     else if (c->is_writing && has_stalled(&c->out, connection_out_bytes(c), now, limits->stall_ms))
         connection_drop(c, "the peer does not take its answers (stall_timeout)");
@@ -46,7 +46,7 @@ static void feed_starved(struct hub *hub)
     struct connection *c, *next;
     for (c = TAILQ_FIRST(&hub->connections); c != NULL; c = next) {
         next = TAILQ_NEXT(c, in_hub);
-        if (c->is_starved && c->state == CONNECTION_OPEN)
+        if (c->is_starved && c->state <= CONNECTION_FINISHING)
             digest_retry(c);
     }
 }

@@ -4,32 +4,79 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reserve.h"
+
 /* Plaintext of one record. */
 #define RECORD_PLAIN (16u << 10)
 
 struct tunnel *tunnel_open(struct hub *hub, struct embd__error *e)
 {
-    struct tunnel *tunnel = calloc(1, sizeof *tunnel);
-    if (tunnel == NULL || !frame_budget_take(hub->pool.budget, TLS_SESSION_BYTES)) {
-        free(tunnel);
+    struct frame_budget *budget = hub->pool.budget;
+    if (!frame_budget_take_connection(budget, TLS_HANDSHAKE_BYTES)) {
         embd__error_set(e, EMBD_BUSY, "no memory for a TLS session (frame_memory)");
         return NULL;
     }
-    if (embd__tls_open(hub->keys.tls, NULL, &tunnel->session, e) == EMBD_OK)
+    struct tunnel *tunnel = calloc(1, sizeof *tunnel);
+    if (tunnel == NULL) {
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for a TLS session");
+    } else if (embd__tls_open(hub->keys.tls, NULL, &tunnel->session, e) == EMBD_OK) {
+        tunnel->session_bytes = TLS_HANDSHAKE_BYTES;
         return tunnel;
-    frame_budget_give(hub->pool.budget, TLS_SESSION_BYTES);
+    }
+    frame_budget_give_connection(budget, TLS_HANDSHAKE_BYTES);
     free(tunnel);
     return NULL;
 }
 
-void tunnel_close(struct tunnel *tunnel, struct hub *hub)
+void tunnel_uncharge(struct tunnel *tunnel, struct hub *hub)
+{
+    if (tunnel == NULL || tunnel->is_ended)
+        return;
+    frame_budget_give_connection(hub->pool.budget, tunnel->session_bytes);
+    frame_budget_give(hub->pool.budget, tunnel->kept_bytes + tunnel->out_bytes);
+    tunnel->is_ended = true;
+}
+
+void tunnel_close(struct tunnel *tunnel)
 {
     if (tunnel == NULL)
         return;
     embd__tls_close(tunnel->session);
-    frame_budget_give(hub->pool.budget, TLS_SESSION_BYTES);
     free(tunnel->rest);
     free(tunnel);
+}
+
+/* ---- what it holds ---- */
+
+int tunnel_keep(struct tunnel *tunnel, struct hub *hub, struct embd__error *e)
+{
+    size_t before = tunnel->kept_bytes, left = embd__tls_fed(tunnel->session);
+    if (embd__tls_keep(tunnel->session, e) != EMBD_OK)
+        return e->status;
+    if (left > before)
+        reserve_spend(hub, left - before);
+    else
+        frame_budget_give(hub->pool.budget, before - left);
+    tunnel->kept_bytes = left;
+    return EMBD_OK;
+}
+
+void tunnel_settle(struct tunnel *tunnel, struct hub *hub)
+{
+    struct frame_budget *budget = hub->pool.budget;
+    if (tunnel->is_ended)
+        return;
+    size_t out = embd__tls_out_bytes(tunnel->session), before = tunnel->out_bytes;
+    out = tunnel->rest_bytes + (out > TLS_OUT_BYTES ? out - TLS_OUT_BYTES : 0);
+    if (out > before)
+        frame_budget_force(budget, out - before);
+    else if (out < before)
+        frame_budget_give(budget, before - out);
+    tunnel->out_bytes = out;
+    if (tunnel->session_bytes == TLS_SESSION_BYTES || !embd__tls_is_up(tunnel->session))
+        return;
+    frame_budget_give_connection(budget, tunnel->session_bytes - TLS_SESSION_BYTES);
+    tunnel->session_bytes = TLS_SESSION_BYTES;
 }
 
 /* ---- sealing ---- */
@@ -102,10 +149,11 @@ int tunnel_send(struct tunnel *tunnel, uv_stream_t *stream)
 
 bool tunnel_take_rest(struct tunnel *tunnel)
 {
-    size_t first, n;
+    size_t first, n, bytes = embd__tls_out_bytes(tunnel->session);
     tunnel->rest = embd__tls_detach(tunnel->session, &first, &n);
     if (tunnel->rest == NULL)
         return false;
+    tunnel->rest_bytes = bytes;
     tunnel->rest_buf = uv_buf_init((char *)tunnel->rest + first, (unsigned)n);
     return true;
 }
@@ -114,4 +162,5 @@ void tunnel_rest_sent(struct tunnel *tunnel)
 {
     free(tunnel->rest);
     tunnel->rest = NULL;
+    tunnel->rest_bytes = 0;
 }

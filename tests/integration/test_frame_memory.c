@@ -17,13 +17,42 @@ static void the_budget_is_never_passed(void **state)
 {
     (void)state;
     struct frame_budget budget = {.limit = 100};
-    assert_true(frame_budget_take(&budget, 60));
-    assert_false(frame_budget_take(&budget, 41));
-    assert_false(frame_budget_take(&budget, UINT64_MAX));
-    assert_true(frame_budget_take(&budget, 40));
-    assert_false(frame_budget_take(&budget, 1));
+    assert_true(frame_budget_take_answer(&budget, 60));
+    assert_false(frame_budget_take_answer(&budget, 41));
+    assert_false(frame_budget_take_answer(&budget, UINT64_MAX));
+    assert_true(frame_budget_take_answer(&budget, 40));
+    assert_false(frame_budget_take_answer(&budget, 1));
     frame_budget_give(&budget, 100);
     assert_int_equal(budget.used, 0);
+}
+
+static void what_is_received_leaves_a_part_to_answers_and_connections(void **state)
+{
+    (void)state;
+    struct frame_budget budget = {.limit = 320};
+    assert_false(frame_budget_take(&budget, 311));
+    assert_true(frame_budget_take(&budget, 310));
+    assert_false(frame_budget_take(&budget, 1));
+    assert_true(frame_budget_take_answer(&budget, 4));
+    assert_true(frame_budget_take_connection(&budget, 6));
+    assert_false(frame_budget_take_connection(&budget, 1));
+    assert_false(frame_budget_take_answer(&budget, 1));
+    frame_budget_give_connection(&budget, 6);
+    frame_budget_give(&budget, 314);
+    assert_int_equal(budget.used, 0);
+    assert_int_equal(budget.connections, 0);
+}
+
+static void connections_have_half_at_most(void **state)
+{
+    (void)state;
+    struct frame_budget budget = {.limit = 320};
+    assert_true(frame_budget_take_connection(&budget, 160));
+    assert_false(frame_budget_take_connection(&budget, 1));
+    assert_int_equal(budget.used, 160);
+    assert_true(frame_budget_take(&budget, 150));
+    frame_budget_give_connection(&budget, 60);
+    assert_true(frame_budget_take_connection(&budget, 60));
 }
 
 static void a_charge_covers_its_bytes_and_a_quarter_more_at_most(void **state)
@@ -123,6 +152,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_budget_is_never_passed),
+        cmocka_unit_test(what_is_received_leaves_a_part_to_answers_and_connections),
+        cmocka_unit_test(connections_have_half_at_most),
         cmocka_unit_test(a_charge_covers_its_bytes_and_a_quarter_more_at_most),
         cmocka_unit_test(a_refusal_names_value_use_and_limit),
         cmocka_unit_test(the_last_buffer_given_is_the_next_one_taken),

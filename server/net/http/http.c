@@ -30,11 +30,13 @@ struct peer {
     struct http *http;
     enum peer_state state;
     uint64_t since_ms; /* of the state */
+    bool is_charged;   /* for itself */
     char head[HTTP_HEAD_BYTES];
     size_t head_bytes;
     struct http_request request;
     const struct http_page *page; /* of a peer that waits */
     struct text body;
+    uint64_t page_bytes; /* charged for it */
     char answer_head[640];
     uv_write_t write;
     uv_shutdown_t shutdown;
@@ -45,6 +47,7 @@ struct http {
     uv_loop_t *uv;
     uv_tcp_t tcp;
     uv_timer_t sweep;
+    struct frame_budget *budget;
     uint16_t port;
     bool is_stopped;
     bool is_declined; /* somebody waits to be accepted, until there is memory */
@@ -59,7 +62,11 @@ struct http {
 static void on_closed(uv_handle_t *handle)
 {
     struct peer *peer = handle->data;
+    struct frame_budget *budget = peer->http->budget;
     TAILQ_REMOVE(&peer->http->peers, peer, in_http);
+    frame_budget_give(budget, peer->page_bytes);
+    if (peer->is_charged)
+        frame_budget_give_connection(budget, sizeof *peer);
     text_fini(&peer->body);
     free(peer);
 }
@@ -108,6 +115,8 @@ static void send_body(struct peer *peer, int status, const char *type)
     int n =
         http_head_write(peer->answer_head, sizeof peer->answer_head, status, type, peer->body.n);
     assert(n > 0 && (size_t)n < sizeof peer->answer_head);
+    peer->page_bytes = peer->body.capacity;
+    frame_budget_force(peer->http->budget, peer->page_bytes);
     uv_buf_t bufs[2] = {uv_buf_init(peer->answer_head, (unsigned)n),
                         uv_buf_init(peer->body.p, (unsigned)peer->body.n)};
     peer->write.data = peer->shutdown.data = peer;
@@ -214,6 +223,12 @@ static void find_room(struct http *http)
     }
 }
 
+static bool is_charged(struct peer *peer)
+{
+    peer->is_charged = frame_budget_take_connection(peer->http->budget, sizeof *peer);
+    return peer->is_charged;
+}
+
 static void on_peer(uv_stream_t *server, int status)
 {
     struct http *http = server->data;
@@ -229,7 +244,7 @@ static void on_peer(uv_stream_t *server, int status)
         close_peer(peer);
     else if (http->n_peers > 2 * HTTP_CONNECTIONS)
         close_peer(peer); /* not even told */
-    else if (http->n_peers > HTTP_CONNECTIONS || http->gather == NULL)
+    else if (http->n_peers > HTTP_CONNECTIONS || http->gather == NULL || !is_charged(peer))
         refuse(peer, 503);
 }
 
@@ -254,14 +269,15 @@ static void on_sweep(uv_timer_t *timer)
 
 /* ---- life ---- */
 
-int http_open(uv_loop_t *uv, const struct listen_address *address, struct http **out,
-              struct embd__error *e)
+int http_open(uv_loop_t *uv, const struct listen_address *address, struct frame_budget *budget,
+              struct http **out, struct embd__error *e)
 {
     *out = NULL;
     struct http *http = calloc(1, sizeof *http);
     if (http == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the HTTP server");
     http->uv = uv;
+    http->budget = budget;
     TAILQ_INIT(&http->peers);
     http->tcp.data = http->sweep.data = http;
     uv_timer_init(uv, &http->sweep);

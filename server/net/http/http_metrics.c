@@ -283,6 +283,13 @@ static void write_process(struct text *out, const struct http_view *view)
                (unsigned long long)usage.resident_bytes);
     begin(out, "embd_process_open_fds", "gauge", "Open file descriptors.");
     text_print(out, "embd_process_open_fds %llu\n", (unsigned long long)usage.open_files);
+    begin(out, "embd_frame_memory_used_bytes", "gauge",
+          "Charged to frame_memory: connections, requests, and what their answers take.");
+    text_print(out, "embd_frame_memory_used_bytes %llu\n",
+               (unsigned long long)atomic_load(&view->process->budget->used));
+    begin(out, "embd_frame_memory_limit_bytes", "gauge", "What frame_memory allows.");
+    text_print(out, "embd_frame_memory_limit_bytes %llu\n",
+               (unsigned long long)view->process->budget->limit);
 }
 
 int http_metrics_write(struct text *out, const struct http_view *view)

@@ -11,6 +11,7 @@ struct http_process {
     uint32_t n_shards;         /* of this process */
     uint32_t first_shard;      /* their indices in the cluster begin here */
     uint32_t n_cluster_shards; /* of all processes */
+    struct frame_budget *budget;
 };
 
 /* A moment of it. */
