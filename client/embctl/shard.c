@@ -57,7 +57,7 @@ int command_shard_list(int argc, char **argv)
     struct listing l;
     embd_client *client;
     parse_no_arguments(
-        "The shards and their state: ready, loading (replays its journal), draining (finishes, takes "
+        "The shards and their state: ready, loading (its journal, or a snapshot), draining (finishes, takes "
         "no new work) or silent (does not answer).\v"
         "Exit code 3 when a shard is silent.\n"
         "\n"
@@ -188,7 +188,7 @@ static int look(const embd_options *options, char *why, size_t why_bytes)
         if (status == EMBD_OK && s.loading) {
             snprintf(why, why_bytes,
                      "%s: shard %" PRIu32 " is loading, %" PRIu64 " of %" PRIu64
-                     " bytes of its journal",
+                     " bytes",
                      embd_shard_address(client, i), i, s.done_bytes, s.total_bytes);
             status = EMBD_LOADING;
         }

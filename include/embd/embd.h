@@ -63,7 +63,7 @@ extern "C" {
     X(GAP, 21, "a push of the same writer is missing before it")                                       \
     X(FORGOTTEN, 22, "the writer is not known")                                                        \
     X(UNKNOWN, 23, "a push was sent and not answered: it may or may not have been applied")            \
-    X(LOADING, 24, "server is loading its journal")
+    X(LOADING, 24, "server is loading its tables")
 
 typedef enum embd_status {
     EMBD_OK = 0,
