@@ -1,7 +1,7 @@
 """What a journal costs: pushes to a table of each durability, one after the other in alternating rounds, beside the rate
 at which the same disk takes the same bytes with an fdatasync after each push's; then kill -9 and the time until the
-server is ready again, with its journal, and with a snapshot of --snapshot-keys rows. durability.py [--dir DIRECTORY] [--batch N] [--in-flight N] [--rounds N] [--seconds S]
-[--snapshot-keys N]"""
+server is ready again, with its journal, and with a snapshot of --snapshot-rows rows. durability.py [--dir DIRECTORY] [--batch N] [--in-flight N] [--rounds N] [--seconds S]
+[--snapshot-rows N]"""
 import argparse
 import json
 import os
@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 
+import wire
 from embd_process import Embd
 
 KINDS = ("snapshot", "buffered", "durable")
@@ -45,6 +46,11 @@ def disk(directory, o):
     return n * o.batch / took
 
 
+def used_s(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        return sum(map(int, stat.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
 def show(name, rates, of):
     print(f"{name:10} {statistics.median(rates) / 1e6:8.3f} M keys/s  {min(rates) / 1e6:8.3f} - {max(rates) / 1e6:.3f}  {of}")
 
@@ -53,26 +59,31 @@ def restore(data, o):
     """A start from a snapshot alone, whose bytes were just written: they are in the kernel's memory."""
     server = Embd("--data-dir", data, ready_s=600)
     try:
-        bench(server, "snapshot", argparse.Namespace(**{**vars(o), "keys": o.snapshot_keys, "seconds": 0.2}))
+        with wire.connect(server, timeout=600) as peer:
+            table = wire.create(peer, "big", o.dim, durability="snapshot")
+            for first in range(0, o.snapshot_rows, o.batch):
+                some = range(first, min(first + o.batch, o.snapshot_rows))
+                peer.call("push", {"parts": [{"table": table, "keys": len(some)}]}, wire.keys(some),
+                          wire.floats([1.0]) * (o.dim * len(some)))
         subprocess.run([EMBCTL, "snapshot", "s"], check=True, capture_output=True,
                        env={**os.environ, "EMBD_SERVERS": server.addresses[0]})
     finally:
         server.kill()
     begin = time.monotonic()
     with Embd("--data-dir", data, ready_s=600) as server:
-        took = time.monotonic() - begin
+        took, used = time.monotonic() - begin, used_s(server.pid)
         rows, size, load = re.search(r"restored .* rows=(\d+) bytes=(\d+) seconds=(\S+)", server.log()).groups()
     gib = int(size) / 2**30
-    print(f"start with a snapshot of {rows} rows: {gib:.2f} GiB in {took:.1f} s, {took / gib:.1f} s a GiB; "
-          f"{float(load):.1f} s of it to load them, the rest to verify them first")
+    print(f"start with a snapshot of {rows} rows, dim {o.dim}: {gib:.2f} GiB in {took:.1f} s, {took / gib:.1f} s a GiB "
+          f"({used / gib:.1f} s of processors); {float(load):.1f} s of it to load them, the rest to verify them first")
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir")
     parser.add_argument("--keys", default="1M")
-    parser.add_argument("--snapshot-keys", default="8M")
     for name, kind, value in (("dim", int, 16), ("batch", int, 65536), ("in-flight", int, 4), ("rounds", int, 5),
+                              ("snapshot-rows", int, 8 << 20),
                               ("seconds", float, 1.0)):
         parser.add_argument(f"--{name}", type=kind, default=value)
     o = parser.parse_args()
