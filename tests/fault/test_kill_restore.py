@@ -20,8 +20,8 @@ class Restore(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="embd-fault-")
         self.addCleanup(folder.cleanup)
         self.data = folder.name
-        self.clients = oracle.Clients(SHARDS, 2, "snapshot")
-        zero = dict.fromkeys(self.clients.keys, 0)
+        self.clients = oracle.Clients(SHARDS, 4, "snapshot")
+        zero = dict(self.clients.acked)
         self.bounds = {None: (zero, zero)}  # of a snapshot: acknowledged when it was begun, and sent at the end
         self.n_made = self.n_back = 0
 
@@ -29,11 +29,23 @@ class Restore(unittest.TestCase):
         made = [int(name[1:]) for name in os.listdir(self.data) if name[0] == "s" and name[1:].isdigit()]
         return max(made, default=None)
 
+    def go_on(self, server):
+        """From what is there, which may be before what was sent last."""
+        found = self.clients.check_all(server)
+        for shard, key, writer in [place for place in self.clients.places if found.get(place, 0) >= oracle.MOST]:
+            self.clients.places.remove((shard, key, writer))
+            self.clients.places.append((shard, key + self.clients.stride, writer))
+        for place in self.clients.places:
+            found.setdefault(place, 0)
+        self.clients.acked, self.clients.sent = dict(found), dict(found)
+        self.clients.start(server)
+        return found
+
     def push(self, server):
         """And make a snapshot, which the kill may end."""
         newest, number = self.newest(), self.n_made
-        self.clients.start(server)
-        self.bounds[newest] = (dict(self.found()), dict(self.found()))
+        found = self.go_on(server)
+        self.bounds[newest] = (found, found)  # and so it stays
         time.sleep(random.uniform(0.02, 0.1))
         self.clients.note()
         begun = dict(self.clients.acked)
@@ -47,18 +59,11 @@ class Restore(unittest.TestCase):
         self.bounds[number] = (begun, dict(self.clients.sent))
         self.n_made += 1
 
-    def found(self):
-        return {place: client.done for place, client in self.clients.running.items()}
-
     def expect(self):
         """What the next start is to have."""
         newest = self.newest()
         self.n_back += newest is None or newest < self.n_made - 1
         self.clients.acked, self.clients.sent = (dict(bound) for bound in self.bounds[newest])
-
-    def check(self, server):
-        for place in self.clients.keys:
-            self.clients.check(server, place)
 
     def test_each_start_has_the_newest_snapshot(self):
         for cycle in range(CYCLES):
@@ -73,7 +78,7 @@ class Restore(unittest.TestCase):
                 server.kill()
             self.expect()
         with Embd("--data-dir", self.data, shards=SHARDS) as server:
-            self.check(server)
+            self.clients.check_all(server)
         print(f"{CYCLES} kills, {self.n_made} snapshots begun, {self.n_back} times an earlier one was the newest")
 
     def test_a_start_that_does_not_load_is_seen(self):
@@ -88,9 +93,9 @@ class Restore(unittest.TestCase):
         self.n_made, self.bounds[0] = 1, (begun, dict(self.clients.sent))
         self.expect()
         with Embd("--data-dir", self.data, "--restore", "none", shards=SHARDS) as server:
-            self.assertRaises(oracle.LostPush, self.check, server)
+            self.assertRaises(oracle.LostPush, self.clients.check_all, server)
         with Embd("--data-dir", self.data, shards=SHARDS) as server:
-            self.check(server)
+            self.clients.check_all(server)
 
 
 if __name__ == "__main__":
