@@ -56,5 +56,5 @@ void frame_budget_give_connection(struct frame_budget *budget, uint64_t bytes)
 bool frame_budget_is_tight(const struct frame_budget *budget)
 {
     uint64_t used = atomic_load_explicit(&budget->used, memory_order_relaxed);
-    return used > budget->limit - budget->limit / 8;
+    return used > budget->limit - budget->limit / 4;
 }
