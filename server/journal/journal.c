@@ -82,10 +82,32 @@ static void sync_file(struct journal *journal)
     pace_synced(&journal->pace, begin, pace_now());
 }
 
-/* 0 or errno: then the new file is removed and the segment before goes on. That one is on disk before there is another
- * one: only the tail of the last may be torn. */
+/* 0 or errno: then it is not there, or is taken the next time: nobody else makes files of these names. */
+static int make_segment(const struct journal *journal, const char *name, const uint8_t *header,
+                        int *fd_out)
+{
+    int fd = below_open(journal->config.data_dir, name, O_RDWR | O_CREAT, 0600);
+    if (fd < 0)
+        return errno;
+    const struct recordfile file = {fd, -1};
+    bool is_ours = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    int error = !is_ours || ftruncate(fd, 0) != 0
+                    ? errno
+                    : recordfile_write(&file, header, SEGMENT_HEADER_BYTES, 0);
+    *fd_out = fd;
+    if (error == 0)
+        return 0;
+    if (is_ours)
+        unlinkat(journal->config.data_dir, name, 0);
+    close(fd);
+    return error;
+}
+
+/* 0 or errno: then the segment before goes on. That one is on disk before there is another one: only the tail of the
+ * last may be torn. */
 static int begin_segment(struct journal *journal)
 {
+    int fd = -1;
     char name[64];
     uint8_t bytes[SEGMENT_HEADER_BYTES];
     uint64_t number = journal->segment + 1;
@@ -95,17 +117,9 @@ static int begin_segment(struct journal *journal)
     segment_header_write(bytes, &header);
     if (journal->file.fd >= 0)
         sync_file(journal);
-    int fd = below_open(journal->config.data_dir, name, O_RDWR | O_CREAT | O_EXCL, 0600);
-    if (fd < 0)
-        return errno;
-    int error = flock(fd, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
-    const struct recordfile file = {fd, -1};
-    error = error != 0 ? error : recordfile_write(&file, bytes, sizeof bytes, 0);
-    if (error != 0) {
-        unlinkat(journal->config.data_dir, name, 0);
-        close(fd);
+    int error = make_segment(journal, name, bytes, &fd);
+    if (error != 0)
         return error;
-    }
     if (fsync(fd) != 0 || fsync(journal->config.data_dir) != 0)
         end_process(journal, "fsync of the next segment");
     recordfile_close(&journal->file);

@@ -379,6 +379,32 @@ static void a_full_disk_refuses_a_push_before_any_effect_and_recovers(void **sta
     sample_free(&s);
 }
 
+/* Of one that found no space, or could not be looked at. */
+static void what_an_attempt_to_make_a_segment_has_left_does_not_stand_in_the_way(void **state)
+{
+    (void)state;
+    static const char left[200] = "left";
+    char dir[64], path[128];
+    struct rig rig;
+    struct image image;
+    embd_schema schema = kept_schema("a", EMBD_DURABLE);
+    scratch_new(dir);
+    path_of(path, dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_int_equal(write(fd, left, sizeof left), sizeof left);
+    close(fd);
+    create_table(&rig, &schema);
+    push_two(&rig, "a", 1);
+    image_take(&rig, "a", &image);
+    rig_close(&rig);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    image_check(&rig, "a", &image);
+    image_fini(&image);
+    rig_close(&rig);
+    scratch_remove(dir);
+}
+
 /* What a mapped file would tell by SIGBUS. */
 static void a_file_that_becomes_shorter_while_it_is_read_is_an_error(void **state)
 {
@@ -418,6 +444,7 @@ int main(void)
         cmocka_unit_test(where_damage_is_accepted_what_follows_it_goes_and_a_note_stays),
         cmocka_unit_test(a_journal_without_damage_is_read_whole_though_damage_is_accepted),
         cmocka_unit_test(a_journal_of_another_number_of_shards_refuses_to_start),
+        cmocka_unit_test(what_an_attempt_to_make_a_segment_has_left_does_not_stand_in_the_way),
         cmocka_unit_test(a_file_that_becomes_shorter_while_it_is_read_is_an_error),
         cmocka_unit_test(a_full_disk_refuses_a_push_before_any_effect_and_recovers),
     };
