@@ -1,7 +1,7 @@
 """The N-th call of each kind fails, N = 1, 2, ... until none is left: memory that embd's code or a library takes, sockets
 that are made, connected, read and written, loops, threads, random numbers, files; in embctl and in a trainer with numbered
 pushes, and in a server that speaks TLS, asks for tokens, answers HTTP, makes snapshots and increments, begins its
-journals anew and starts on them. A program then ends with a sentence, or did without: it does not die, does not hang, and
+journals anew and starts on them and on snapshots. A program then ends with a sentence, or did without: it does not die, does not hang, and
 says nothing wrong; a server goes on, and what was acknowledged is there after a kill.
 
 A few of them are tried; of each kind the first n and then ever fewer with EMBD_FAULT_NTH=n, all with EMBD_FAULT_NTH=all; of
@@ -20,6 +20,8 @@ import urllib.request
 
 import failpoints
 import oracle
+import test_tls
+import wire
 from certificates import Authority, Tokens
 from embd_process import Embd, NotReady
 
@@ -219,6 +221,11 @@ class Client(World):
         print(f"{self.id().rsplit('.', 1)[1]}: {self.ends[True]} calls failed and were told, {self.ends[False]} did without")
 
 
+def data_dir(path):
+    os.mkdir(path)
+    return path
+
+
 class Died(Exception):
     pass
 
@@ -331,6 +338,69 @@ class Server(World):
         for point in chosen:
             with self.subTest(point=point):
                 self.run_once(failpoints.variables(self.folder, point), may_end(point))
+
+    def make_before(self):
+        """A data directory with two snapshots, of tables in the journal and not, and a journal behind them."""
+        data = self.path("before")
+        with self.server(data_dir(data), "--http", "off") as self.running:
+            self.count = self.n_failed = 0
+            for name, durability in (("fault", "durable"), ("lost", "snapshot")):
+                self.ask("table", "create", name, *TABLE[:-1], "--durability=" + durability)
+            for name in ("one", "two"):
+                self.push()
+                with test_tls.TlsWire(self.running, self.ca) as peer:
+                    peer.call("hello", {"protocol": 1, "token": self.token})
+                    table = peer.call("table_describe", {"name": "lost"})[0]["id"]
+                    wire.push(peer, table, [4], [-1.0, -float(self.count), 0.0, 0.0])
+                self.ask("snapshot", name)
+            self.push()
+        return data
+
+    def row(self, table, key):
+        said = []
+
+        def request(_number):
+            done = self.run_program(self.running, EMBCTL, "get", table, key)
+            said[:] = [done.stdout]
+            return done.stderr if done.returncode else None
+        self.insist(request)
+        return [float(x) for x in said[0].split("\n")[1].split()[3:5]]
+
+    def start_once(self, before, variables):
+        """All of it is there, or the server does not start; then one without faults does."""
+        data = self.path("again")
+        shutil.rmtree(data, ignore_errors=True)
+        shutil.copytree(before, data)
+        self.n_failed = 0
+        for faults in (variables, {}):
+            try:
+                with failpoints.environment({**faults, "EMBD_FAILPOINT_DIR": data}):
+                    self.running = self.server(data, "--http", "off")
+            except NotReady as error:
+                self.assertTrue(faults and ("embd:" in str(error) or -signal.SIGABRT in self.may_end), error)
+                self.ends["did not start"] += 1
+                continue
+            try:
+                found = [self.row("fault", "4"), self.row("fault", "5"), self.row("lost", "4")]
+            except Died as death:
+                self.assertIn(death.args[0], self.may_end)
+                self.ends["ended, as it may"] += 1
+                continue
+            finally:
+                self.running.kill()
+            self.assertEqual(found, [[18, oracle.expected(18)]] * 2 + [[2, 18]])
+            self.ends["started"] += 1
+
+    def test_starts_on_what_is_there(self):
+        before = self.make_before()
+        self.may_end = []
+        steps = failpoints.passed(lambda log: self.start_once(before, failpoints.variables(self.folder, log=log)))
+        found = points({name: n for name, n in steps.items() if name.startswith(failpoints.NO_FILES)})
+        for point in found if NTH else found[::3]:
+            self.may_end = may_end(point)
+            with self.subTest(point=point):
+                self.start_once(before, failpoints.variables(self.folder, point))
+        shutil.rmtree(before)
 
     @unittest.skipUnless(NTH, "a minute and more: EMBD_FAULT_NTH=1")
     def test_one_call_fails(self):
