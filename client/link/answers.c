@@ -2,6 +2,9 @@
  * wants them. An answer that nobody asked for means that the stream is out of step. */
 #include "link_state.h"
 
+/* In a row: a server says once why it turns a client away. */
+#define NOTICES_MOST 256u
+
 static int out_of_step(const struct frame_scanner *frame, struct embd__error *e)
 {
     if (frame->type != 1)
@@ -55,13 +58,22 @@ static void read_answer(struct link *link, struct exchange *x)
         embd__error_set(&x->error, EMBD_PROTOCOL, "%s", e.text);
 }
 
+/* Notifications are nobody's; a server that sends nothing else would keep the thread from its deadlines. */
+static int heed_no_notice(struct link *link, struct embd__error *e)
+{
+    if (++link->n_notices <= NOTICES_MOST)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_PROTOCOL, "the server sends notifications without end");
+}
+
 static int on_frame(void *owner, struct embd__error *e)
 {
     struct link *link = owner;
     const struct frame_scanner *frame = &link->receiver.frame;
     link->receiving = NULL;
     if (frame->type == 2)
-        return EMBD_OK; /* notifications are nobody's */
+        return heed_no_notice(link, e);
+    link->n_notices = 0;
     struct flight *flight =
         frame->type == 1 ? embd__flights_find(&link->flights, frame->msgid) : NULL;
     if (flight == NULL)

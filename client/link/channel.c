@@ -74,6 +74,8 @@ static ssize_t unseal(struct channel *ch, void *to, size_t n)
     for (;;) {
         long got = embd__tls_read(ch->tls, to, n, &ch->error);
         if (got > 0)
+            ch->empty_bytes = 0;
+        if (got > 0)
             return got;
         if (got == TLS_ENDED)
             return 0;
@@ -84,6 +86,11 @@ static ssize_t unseal(struct channel *ch, void *to, size_t n)
         int more = refill(ch);
         if (more <= 0)
             return more;
+        ch->empty_bytes += embd__tls_fed(ch->tls);
+        if (ch->empty_bytes > CHANNEL_EMPTY_BYTES) {
+            embd__error_set(&ch->error, EMBD_PROTOCOL, "TLS: records without end, and nothing in them");
+            return -EPROTO;
+        }
     }
 }
 

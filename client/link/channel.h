@@ -12,7 +12,12 @@ struct channel {
     struct tls_session *tls;  /* NULL: plain */
     uint8_t *in;              /* [CHANNEL_IN_BYTES] of ciphertext; NULL when plain */
     struct embd__error error; /* of what returned -EPROTO */
+    size_t empty_bytes;       /* of ciphertext that came since there was plaintext in it */
 };
+
+/* A server that has nothing to say but asks for new keys, each of which has to be answered, is left after so
+ * many bytes; the longest record has 16 KiB. */
+#define CHANNEL_EMPTY_BYTES (128u << 10)
 
 #define CHANNEL_IN_BYTES   (64u << 10)
 #define CHANNEL_SEAL_BYTES (128u << 10) /* encrypted before the socket is asked */

@@ -49,6 +49,7 @@ struct link {
     bool has_moved;  /* it is connected to where the shard was, and soon not any more */
     struct flights flights;
     uint32_t max_flights;
+    uint32_t n_notices;         /* in a row */
     struct exchange *receiving; /* owns the destination of the bin that is coming in */
     struct receiver receiver;
     msgpack_zone zone;

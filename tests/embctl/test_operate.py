@@ -83,6 +83,24 @@ def case_what_a_server_says_does_not_steer_the_terminal(_):
         listener.close()
 
 
+def case_a_server_that_sends_notifications_without_end_is_left(_):
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        peer, _ = listener.accept()
+        notices = msgpack.packb([2, "news", []]) * 100000
+        try:
+            while True:
+                peer.sendall(notices)
+        except OSError:
+            peer.close()
+    threading.Thread(target=serve, daemon=True).start()
+    done = subprocess.run([EMBCTL, "--servers", "127.0.0.1:%d" % listener.getsockname()[1], "--deadline", "2", "ping"],
+                          capture_output=True, text=True, timeout=20, check=False, env=environment(None))
+    listener.close()
+    assert done.returncode == 1 and "notifications without end" in done.stderr, done
+
+
 def case_top_shows_rates_of_shards_and_tables(server):
     shown = embctl(server, "top", "--count", 1, "--interval", 0.1)
     assert re.search(r"^0 +127\.0\.0\.1:\d+ +ready ", shown, re.M), shown

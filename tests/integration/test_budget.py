@@ -14,7 +14,7 @@ import embd_process
 import wire
 from certificates import Authority
 from test_http import get, http_address, samples
-from test_tls import TlsWire
+from test_tls import EMBCTL, TlsWire
 
 MB = 1 << 20
 KEY_UPDATES = os.path.join(os.environ["EMBD_BIN"], "embd-key-updates")
@@ -180,6 +180,24 @@ class Budget(unittest.TestCase):
         self.assertLess(grown, 4 * MB)
         with TlsWire(self.server, self.ca) as peer:
             peer.call("ping")
+
+
+class Client(unittest.TestCase):
+    def test_a_server_that_floods_with_key_updates_holds_no_client_beyond_its_deadline(self):
+        folder = tempfile.mkdtemp(prefix="embd-budget-")
+        self.addCleanup(shutil.rmtree, folder)
+        ca = Authority(folder, "ca")
+        server = subprocess.Popen([KEY_UPDATES, "serve", *ca.issue("server")], stdout=subprocess.PIPE, text=True)
+        try:
+            address = "127.0.0.1:" + server.stdout.readline().strip()
+            done = subprocess.run([EMBCTL, "--servers", address, "--deadline", "3", "ping"], capture_output=True,
+                                  text=True, timeout=20, check=False, env={**os.environ, "EMBD_TLS_CA": ca.path})
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("nothing in them", done.stderr)
+        finally:
+            server.kill()
+            server.wait()
+            server.stdout.close()
 
 
 if __name__ == "__main__":
