@@ -20,6 +20,7 @@
 #include "dtype.h"
 #include "log.h"
 #include "partread.h"
+#include "route.h"
 #include "streamsread.h"
 
 #define ALIGN 64u
@@ -156,13 +157,12 @@ static bool wants(const struct shard *shard, const struct manifest_table *table)
 {
     const struct restore *r = shard->restore;
     const char *name = table->schema.s.name;
-    struct embd__error none = {.status = EMBD_OK};
     if (is_journaled(&table->schema.s) && r->has_journal)
         return false;
-    if (tables_find(&shard->tables, name, &none) == NULL)
+    if (tables_by_id(&shard->tables, embd__table_id(name)) == NULL)
         return true;
     log_event(LOG_WARN, "table_not_restored",
-              "shard=%u table=%s why=\"the journal has a table of that name, which is newer than the snapshot's\"",
+              "shard=%u table=%s why=\"the journal has a table of that name or id, which is newer than the snapshot's\"",
               shard->config.index, name);
     return false;
 }

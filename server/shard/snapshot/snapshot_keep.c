@@ -119,7 +119,9 @@ static int add(struct snapshot_list *kept, int data_dir, const char *name, struc
     struct timespec when;
     struct embd__error own = {.status = EMBD_OK}, why = {.status = EMBD_OK};
     if (!read_snapshot(data_dir, name, &manifest, &when, &why, &own)) {
-        if (!passes_over(kept, name, &why, &own) && own.status != EMBD_OK)
+        if (why.status == EMBD_NO_MEMORY) /* which says nothing of the snapshot */
+            *e = why;
+        else if (!passes_over(kept, name, &why, &own) && own.status != EMBD_OK)
             *e = own;
         return e->status;
     }
