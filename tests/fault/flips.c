@@ -37,11 +37,17 @@ static void flip(int fd, uint64_t bit)
     assert_int_equal(pwrite(fd, &byte, 1, (off_t)(bit / 8)), 1);
 }
 
+static uint64_t step_of(const struct flips *flips)
+{
+    return flips->stride > 1 ? flips->stride : 1;
+}
+
 static void flip_each(struct flips *flips, const char *path)
 {
     int fd = open(path, O_RDWR);
     assert_true(fd >= 0);
-    for (uint64_t bit = 0; bit < 8 * (uint64_t)size_of(path); bit++, flips->n_flips++) {
+    uint64_t step = step_of(flips), n_bits = 8 * (uint64_t)size_of(path);
+    for (uint64_t bit = 0; bit < n_bits; bit += step, flips->n_flips++) {
         flip(fd, bit);
         if (flips->verifies(flips->world) ||
             (flips->n_flips % flips->load_each == 0 && flips->loads(flips->world))) {
@@ -71,7 +77,7 @@ void flips_cut(struct flips *flips)
         int fd = open(flips->files[i], O_RDWR);
         ssize_t n = read(fd, bytes, sizeof bytes);
         assert_true(n > 0 && n < (ssize_t)sizeof bytes);
-        for (off_t cut = n - 1; cut >= 0; cut--) {
+        for (off_t cut = n - 1; cut >= 0; cut -= (off_t)step_of(flips)) {
             assert_int_equal(ftruncate(fd, cut), 0);
             flips->n_unseen += flips->verifies(flips->world);
         }

@@ -11,6 +11,7 @@
 struct flips {
     char files[FLIPS_FILES_MAX][256];
     int n_files;
+    uint64_t stride;               /* 0 and 1: each bit, and each length; else every so manieth */
     uint32_t load_each;            /* of the flips are loaded */
     bool (*verifies)(void *world); /* what is in the files */
     bool (*loads)(void *world);    /* likewise; then nothing of it is left behind */
@@ -21,9 +22,9 @@ struct flips {
 
 /* The files of a directory, beside those that are there. */
 void flips_add(struct flips *flips, const char *directory);
-/* Each bit of each file, which is afterwards as before. */
+/* The bits of each file, which is afterwards as before. */
 void flips_flip(struct flips *flips);
-/* Each length; n_unseen counts those with which the whole verifies. */
+/* The lengths; n_unseen counts those with which the whole verifies. */
 void flips_cut(struct flips *flips);
 
 #endif

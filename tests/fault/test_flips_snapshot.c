@@ -3,7 +3,8 @@
  * first, finds each; so does embd_load, of which every 61st is tried, and leaves no table and no stream behind; a blob
  * whose bit is flipped is not read. Cut at every byte, each file is refused too.
  *
- * usage: test_flips_snapshot EMBD */
+ * usage: test_flips_snapshot EMBD [STRIDE]
+ * STRIDE: every so manieth bit and length alone, where there is less time. */
 #include "unit/cmocka_all.h"
 
 #include <stdio.h>
@@ -18,6 +19,7 @@
 enum { SHARDS = 2, KEYS = 6, DIM = 1, LOAD_EACH = 61 };
 
 static const char *program;
+static uint64_t stride;
 static const embd_pusher pusher = {.high = 7, .low = 9, .stream = 3};
 
 struct world {
@@ -126,7 +128,7 @@ static int open_world(void **state)
     embd_close(client);
     snprintf(w.base, sizeof w.base, "%s/base", w.dir);
     snprintf(w.upon, sizeof w.upon, "%s/upon", w.dir);
-    w.flips = (struct flips){.load_each = LOAD_EACH, .verifies = verifies, .loads = loads, .world = &w};
+    w.flips = (struct flips){.stride = stride, .load_each = LOAD_EACH, .verifies = verifies, .loads = loads, .world = &w};
     flips_add(&w.flips, w.base);
     flips_add(&w.flips, w.upon);
     assert_int_equal(w.flips.n_files, 12); /* of each: manifest, blob, and of two shards a part and streams */
@@ -201,10 +203,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_flipped_bit_of_a_blob_is_read),
         cmocka_unit_test(the_whole_is_good),
     };
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s EMBD\n", argv[0]);
+    if (argc != 2 && argc != 3) {
+        fprintf(stderr, "usage: %s EMBD [STRIDE]\n", argv[0]);
         return 2;
     }
     program = argv[1];
+    stride = argc == 3 ? strtoull(argv[2], NULL, 10) : 1;
     return cmocka_run_group_tests(tests, open_world, close_world);
 }

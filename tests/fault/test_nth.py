@@ -27,7 +27,7 @@ from embd_process import Embd, NotReady
 
 EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 TOOLS = os.environ["EMBD_FAULT_TOOLS"]
-NTH, FEW = os.environ.get("EMBD_FAULT_NTH"), 8
+NTH, FEW = os.environ.get("EMBD_FAULT_NTH"), int(os.environ.get("EMBD_FAULT_FEW", "8"))
 STEPS = os.environ.get("EMBD_FAULT_STEPS", "")
 SHARDS = 2
 # How each kind of call fails in the world. What is left out is poll.change: libuv calls abort then, and also where it has no
@@ -409,7 +409,7 @@ class Server(World):
 
     def test_calls_fail_again_and_again(self):
         """Once it has started: so many calls of these kinds come before."""
-        self.each(["memory.take:enomem:60+53", "memory.lend:enomem:16000+9973", "socket.write:eio:3+61"])
+        self.each(["socket.write:eio:3+61", "memory.take:enomem:60+53", "memory.lend:enomem:16000+9973"][:FEW // 2])
         if NTH:
             self.each(["socket.read:eio:3+61", "socket.accept:emfile:1+23", "poll.wait:eintr:1+2", "thread.make:eagain:5+7",
                        "file.write:eintr:1+2", "part.write:eintr:1+2", "journal.read:eintr:1+2", "journal.write:eintr:1+2"])

@@ -1,7 +1,7 @@
 """As test_steps.py, of what stands upon something else: a snapshot of what changed since another one, with a trainer's files
 in it; loads and checks of such a chain; and the start on a damaged journal whose damage is accepted. The faults begin
 when what is before is there, in a directory that each run gets a copy of.
-EMBD_FAULT_PASSINGS=n: each step's first n passings; a few of all without it."""
+EMBD_FAULT_PASSINGS=n, above 1: each step's first n passings; a few of the first ones without it."""
 import glob
 import os
 import shutil
@@ -14,8 +14,8 @@ from embd_process import Embd, NotReady
 from test_steps import EMBCTL, dies, embctl, verifies
 
 TOOLS = os.environ["EMBD_FAULT_TOOLS"]
-PASSINGS = os.environ.get("EMBD_FAULT_PASSINGS")
-FEW = 4
+PASSINGS = int(os.environ.get("EMBD_FAULT_PASSINGS", "1"))
+FEW = int(os.environ.get("EMBD_FAULT_FEW", "4"))
 TABLE = ("--dim=4", "--partition=modulo", "--combiner=concat", "--lr=1", "--optimizer=sgd", "--initializer=constant",
          "--durability=durable")
 
@@ -48,8 +48,8 @@ class Chain(unittest.TestCase):
         """run(variables) once for its steps, and then with each of them failing, followed by check(point)."""
         steps = failpoints.passed(lambda log: run(failpoints.variables(self.dir, log=log)))
         self.assertGreater(len(steps), 5)
-        found = list(failpoints.points(steps, test_steps.KINDS, int(PASSINGS or 2)))
-        chosen = found if PASSINGS else found[::len(found) // FEW + 1]
+        found = list(failpoints.points(steps, test_steps.KINDS, PASSINGS))
+        chosen = found if PASSINGS > 1 else found[::len(found) // FEW + 1]
         for point in chosen:
             with self.subTest(point=point):
                 run(failpoints.variables(self.dir, point))
