@@ -89,7 +89,7 @@ class Once(unittest.TestCase):
                 server = self.start()
             longest = []
             for trainer in running:
-                out, error = trainer.communicate(timeout=120)
+                out, error = trainer.communicate(timeout=120 + COUNT / 100)
                 self.assertEqual(trainer.returncode, 0, error)
                 longest.append(float(out))
             self.check(server)
