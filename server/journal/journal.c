@@ -4,8 +4,12 @@
  * it to the thread; the thread numbers and seals the records, writes them with one pwrite, syncs,
  * and wakes the shard, which hands over the next group, applies this one and gives it back.
  *
+ * Each group says in its records how far those before it were synced. What was written last says it of nobody, so a
+ * journal that has been at rest for a second, or ends in order, is given a mark: what is before it was synced, and
+ * cannot be torn.
+ *
  * Only the thread touches the file while a group is out; journal_write_now uses it from the shard's
- * thread when none is, and no late sync of buffered records either. The lock is not held over I/O
+ * thread when none is, and no late sync of buffered records or mark either. The lock is not held over I/O
  * of the thread, so the shard never waits for the disk. */
 #include "journal.h"
 
@@ -22,8 +26,11 @@
 #include <unistd.h>
 
 #include "below.h"
+#include "group.h"
 #include "pace.h"
 #include "recordfile.h"
+
+#define MARK_AFTER_NS 1000000000u /* nothing was written for so long */
 
 enum out { OUT_NONE, OUT_WRITING, OUT_WRITTEN };
 
@@ -43,6 +50,8 @@ struct journal {
     struct recordfile file;
     uint64_t segment, offset, position, chain, synced;
     struct pace pace;
+    bool is_marked; /* the file ends with a mark, or has nothing behind its header */
+    uint64_t mark_at_ns; /* else: when it is to be */
     bool begins_segment; /* with the next record */
     _Atomic uint64_t written_bytes; /* ever, and those behind the base at the start */
     /* The shard's. */
@@ -52,7 +61,7 @@ struct journal {
         uint64_t written_before; /* of written_bytes: what it has taken the place of */
     } base;
     struct basefile *next_base; /* being written; NULL: none */
-    uint64_t next_number, next_written_before;
+    uint64_t next_number, next_position, next_written_before;
 };
 
 void journal_file_name(char out[64], uint32_t shard, uint64_t segment)
@@ -127,18 +136,9 @@ static int begin_segment(struct journal *journal)
     journal->segment = number;
     journal->offset = SEGMENT_HEADER_BYTES;
     journal->begins_segment = false;
+    journal->is_marked = true;
     recordfile_open_direct(&journal->file, journal->config.data_dir, name);
     return 0;
-}
-
-static uint64_t seal_group(struct journal *journal, struct journal_group *group, uint64_t chain)
-{
-    for (uint32_t i = 0; i < group->n_entries; i++) {
-        uint64_t bytes;
-        chain = record_seal(group->bytes + group->entries[i].at, journal->position + i,
-                            journal->synced, chain, &bytes);
-    }
-    return chain;
 }
 
 static void write_group(struct journal *journal, struct journal_group *group)
@@ -149,7 +149,8 @@ static void write_group(struct journal *journal, struct journal_group *group)
     if (group->error != 0)
         return;
     uint64_t begin_ns = pace_now();
-    uint64_t chain = seal_group(journal, group, journal->chain), end;
+    uint64_t end,
+             chain = group_seal(group, journal->position, journal->synced, journal->chain);
     group->error =
         recordfile_append(&journal->file, group->bytes, group->n_bytes, journal->offset, &end);
     if (group->error != 0) {
@@ -167,9 +168,23 @@ static void write_group(struct journal *journal, struct journal_group *group)
     if (!is_held)
         sync_file_range(journal->file.fd, (off_t)begin, (off_t)(end - begin),
                         SYNC_FILE_RANGE_WRITE);
-    pace_wrote(&journal->pace, begin_ns, pace_now());
+    uint64_t end_ns = pace_now();
+    pace_wrote(&journal->pace, begin_ns, end_ns);
+    journal->is_marked = false;
+    journal->mark_at_ns = end_ns + MARK_AFTER_NS;
     if (is_held)
         sync_file(journal);
+}
+
+/* All that is written is synced. What says so is not, and where it cannot be written, nothing is lost: pieces of it are
+ * written over. */
+static void write_mark(struct journal *journal)
+{
+    uint8_t bytes[MARK_BYTES];
+    journal->is_marked = true;
+    mark_write(bytes, journal->position, journal->chain);
+    if (recordfile_write(&journal->file, bytes, sizeof bytes, journal->offset) == 0)
+        journal->offset += sizeof bytes;
 }
 
 /* ---- the thread ---- */
@@ -179,14 +194,19 @@ static bool is_due(const struct journal *journal)
     return journal->pace.is_dirty && pace_now() >= pace_sync_by(&journal->pace);
 }
 
-/* For a group, or until the sync is due. */
+static bool is_mark_due(const struct journal *journal)
+{
+    return !journal->pace.is_dirty && !journal->is_marked && pace_now() >= journal->mark_at_ns;
+}
+
+/* For a group, or until the sync or the mark is due. */
 static void wait_for_news(struct journal *journal)
 {
-    if (!journal->pace.is_dirty) {
+    if (!journal->pace.is_dirty && journal->is_marked) {
         pthread_cond_wait(&journal->news, &journal->lock);
         return;
     }
-    uint64_t by = pace_sync_by(&journal->pace);
+    uint64_t by = journal->pace.is_dirty ? pace_sync_by(&journal->pace) : journal->mark_at_ns;
     const struct timespec until = {(time_t)(by / 1000000000u), (long)(by % 1000000000u)};
     pthread_cond_timedwait(&journal->news, &journal->lock, &until);
 }
@@ -201,11 +221,12 @@ static void write_out(struct journal *journal)
     journal->config.wake(journal->config.wake_arg);
 }
 
-static void sync_late(struct journal *journal)
+/* sync_file or write_mark. */
+static void do_late(struct journal *journal, void (*what)(struct journal *))
 {
     journal->is_syncing = true;
     pthread_mutex_unlock(&journal->lock);
-    sync_file(journal);
+    what(journal);
     pthread_mutex_lock(&journal->lock);
     journal->is_syncing = false;
     pthread_cond_broadcast(&journal->news);
@@ -217,9 +238,11 @@ static void *run(void *arg)
     pthread_mutex_lock(&journal->lock);
     while (!journal->is_ending) {
         if (is_due(journal))
-            sync_late(journal);
+            do_late(journal, sync_file);
         else if (journal->state == OUT_WRITING)
             write_out(journal);
+        else if (is_mark_due(journal))
+            do_late(journal, write_mark);
         else
             wait_for_news(journal);
     }
@@ -251,8 +274,11 @@ static int open_segment(struct journal *journal, const struct journal_end *end,
     if (journal->file.fd < 0)
         return e->status;
     int error = recordfile_clear_behind_end(&journal->file);
+    if (error == 0 && fdatasync(journal->file.fd) != 0) /* what is read may not be on disk yet */
+        error = errno;
     if (error != 0)
         return embd__error_set(e, EMBD_IO, "journal '%s': %s", name, strerror(error));
+    journal->is_marked = end->is_marked;
     recordfile_open_direct(&journal->file, journal->config.data_dir, name);
     return EMBD_OK;
 }
@@ -302,6 +328,8 @@ int journal_open(const struct journal_config *config, const struct journal_end *
     journal->offset = end->offset;
     journal->position = journal->synced = end->position;
     journal->chain = end->chain;
+    journal->is_marked = true; /* until it is open */
+    journal->mark_at_ns = pace_now() + MARK_AFTER_NS;
     journal->gathering = &journal->groups[0];
     journal->out = &journal->groups[1];
     journal->spare = &journal->groups[2];
@@ -339,12 +367,12 @@ void journal_close(struct journal *journal)
     }
     if (journal->pace.is_dirty)
         sync_file(journal);
+    if (!journal->is_marked)
+        write_mark(journal);
     recordfile_close(&journal->file);
     close_base(journal);
-    for (int i = 0; i < 3; i++) {
-        free(journal->groups[i].bytes);
-        free(journal->groups[i].entries);
-    }
+    for (int i = 0; i < 3; i++)
+        group_fini(&journal->groups[i]);
     pthread_cond_destroy(&journal->news);
     pthread_mutex_destroy(&journal->lock);
     free(journal);
@@ -352,52 +380,10 @@ void journal_close(struct journal *journal)
 
 /* ---- groups ---- */
 
-static bool reserve(struct journal_group *group, uint64_t bytes)
-{
-    if (group->n_entries == group->entries_capacity) {
-        uint32_t n = group->entries_capacity ? 2 * group->entries_capacity : 16;
-        struct journal_entry *entries = realloc(group->entries, n * sizeof *entries);
-        if (entries == NULL)
-            return false;
-        group->entries = entries;
-        group->entries_capacity = n;
-    }
-    uint64_t least = record_block_end(group->n_bytes + bytes);
-    if (least <= group->capacity)
-        return true;
-    uint64_t n = group->capacity * 2 > least ? group->capacity * 2 : least;
-    uint8_t *grown = aligned_alloc(RECORD_BLOCK_BYTES, n);
-    if (grown == NULL)
-        return false;
-    if (group->n_bytes > 0)
-        memcpy(grown, group->bytes, group->n_bytes);
-    free(group->bytes);
-    group->bytes = grown;
-    group->capacity = n;
-    return true;
-}
-
-static void clear(struct journal_group *group)
-{
-    group->n_bytes = 0;
-    group->n_entries = group->n_applied = 0;
-    group->is_durable = false;
-    group->error = 0;
-}
-
 int journal_append(struct journal *journal, struct request *request,
                    const struct frame_scanner *frame, bool is_durable, struct embd__error *e)
 {
-    struct journal_group *group = journal->gathering;
-    uint64_t bytes = record_bytes(frame);
-    if (!reserve(group, bytes))
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a journal record of %llu bytes",
-                               (unsigned long long)bytes);
-    record_write(group->bytes + group->n_bytes, frame);
-    group->entries[group->n_entries++] = (struct journal_entry){request, group->n_bytes, bytes};
-    group->n_bytes += bytes;
-    group->is_durable = group->is_durable || is_durable;
-    return EMBD_OK;
+    return group_append(journal->gathering, request, frame, is_durable, e);
 }
 
 void journal_submit(struct journal *journal)
@@ -430,7 +416,7 @@ struct journal_group *journal_written(struct journal *journal)
 
 void journal_give_back(struct journal *journal)
 {
-    clear(journal->applying);
+    group_clear(journal->applying);
     journal->spare = journal->applying;
     journal->applying = NULL;
 }
@@ -461,9 +447,7 @@ struct record_id journal_last(const struct journal *journal)
 void journal_forget(struct journal *journal, const struct request *request)
 {
     for (int i = 0; i < 3; i++)
-        for (uint32_t j = 0; j < journal->groups[i].n_entries; j++)
-            if (journal->groups[i].entries[j].request == request)
-                journal->groups[i].entries[j].request = NULL;
+        group_forget(&journal->groups[i], request);
 }
 
 int journal_write_now(struct journal *journal, const struct frame_scanner *frame, bool is_durable,
@@ -478,7 +462,7 @@ int journal_write_now(struct journal *journal, const struct frame_scanner *frame
     pthread_cond_broadcast(&journal->news);
     pthread_mutex_unlock(&journal->lock);
     int error = journal->gathering->error;
-    clear(journal->gathering);
+    group_clear(journal->gathering);
     if (error != 0)
         return embd__error_set(e, EMBD_IO, "journal: %s; nothing was changed", strerror(error));
     return EMBD_OK;
@@ -517,6 +501,7 @@ int journal_base_begin(struct journal *journal, struct embd__error *e)
     journal->next_written_before =
         atomic_load_explicit(&journal->written_bytes, memory_order_relaxed);
     journal->next_number = config.number;
+    journal->next_position = config.position;
     return basefile_open(&config, &journal->next_base, e);
 }
 
@@ -540,6 +525,7 @@ int journal_base_take(struct journal *journal, struct embd__error *e)
     journal->base.made_s = (uint64_t)time(NULL);
     journal->base.number = journal->next_number;
     journal->base.written_before = journal->next_written_before;
+    withdrawn_drop_before(journal->config.data_dir, journal->config.shard, journal->next_position);
     return EMBD_OK;
 }
 

@@ -49,11 +49,16 @@ struct journal_damage {
     char what[64];
 };
 
+/* Of the list of withdrawn records, of the header of a base, and of records. */
+#define JOURNAL_DAMAGES_MAX 3
+
 /* Where a journal goes on. */
 struct journal_end {
     bool is_damaged; /* and that was accepted: it goes on with a base alone */
-    struct journal_damage damage;
-    bool is_there; /* false: no segment yet */
+    struct journal_damage damages[JOURNAL_DAMAGES_MAX];
+    uint32_t n_damages;
+    bool is_there;  /* false: no segment yet */
+    bool is_marked; /* a mark is the last of it */
     uint64_t segment, offset, position, chain;
     uint64_t base_bytes, bytes_since; /* of the base; of what is behind it */
     uint64_t base;                    /* number of its file; 0: it is in a segment, or there is none */
@@ -79,8 +84,8 @@ void journal_reading_progress(const struct journal_reading *reading, uint64_t *d
 /* *end_out, where it is not NULL: where the journal goes on after the last record. */
 void journal_reading_close(struct journal_reading *reading, struct journal_end *end_out);
 
-/* Damage that was accepted is written down, in a line of `journal.SHARD.damage`, before anything is dropped.
- * EMBD_IO. */
+/* Damage that was accepted is written down, in a line of `journal.SHARD.damage`, before anything is dropped; once, also
+ * where dropping it failed the last time. EMBD_IO. */
 int journal_damage_note(const struct journal_config *config, const struct journal_damage *damage,
                         struct embd__error *e);
 /* How often it was. */

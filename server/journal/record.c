@@ -1,11 +1,12 @@
 /* record.c - see record.h.
  *
- * Segment: "embdjnl1", shard u32, n_shards u32, number u64, first_position u64, chain u64,
+ * Segment: "embdjnl2" ("embdjnl1": an earlier version's, which has no marks), shard u32, n_shards u32, number u64, first_position u64, chain u64,
  * base_bytes u64, xxh3 u64 of all before. Record: magic u32, head_bytes u32, n_bins u32, zero u32,
  * body_bytes u64, position u64, synced u64, chain u64, zero u64, checksum u64; then the body: {at
  * u32, bytes u32} for each bin, the head, the bins' payloads. The checksum is XXH3 of the header
  * before it, seeded with XXH3 of the body. Behind a record zeros may stand up to the next multiple of
- * RECORD_BLOCK_BYTES. */
+ * RECORD_BLOCK_BYTES. A mark is a record's header with another magic and of its fields position, synced, which is the same,
+ * chain and checksum. */
 #include "record.h"
 
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "little.h"
 
 #define RECORD_MAGIC 0x4a444245u /* "EBDJ" */
+#define MARK_MAGIC   0x4d444245u /* "EBDM" */
 
 enum {
     AT_HEAD_BYTES = 4,
@@ -31,7 +33,7 @@ enum {
 
 void segment_header_write(uint8_t out[SEGMENT_HEADER_BYTES], const struct segment_header *header)
 {
-    memcpy(out, "embdjnl1", 8);
+    memcpy(out, "embdjnl2", 8);
     embd__put_u32(out + 8, header->shard);
     embd__put_u32(out + 12, header->n_shards);
     embd__put_u64(out + 16, header->number);
@@ -43,7 +45,8 @@ void segment_header_write(uint8_t out[SEGMENT_HEADER_BYTES], const struct segmen
 
 bool segment_header_read(const uint8_t *bytes, uint64_t n, struct segment_header *out)
 {
-    if (n < SEGMENT_HEADER_BYTES || memcmp(bytes, "embdjnl1", 8) != 0 ||
+    if (n < SEGMENT_HEADER_BYTES ||
+        (memcmp(bytes, "embdjnl2", 8) != 0 && memcmp(bytes, "embdjnl1", 8) != 0) ||
         embd__get_u64(bytes + 48) != XXH3_64bits(bytes, 48))
         return false;
     *out = (struct segment_header){
@@ -54,6 +57,27 @@ bool segment_header_read(const uint8_t *bytes, uint64_t n, struct segment_header
         .chain = embd__get_u64(bytes + 32),
         .base_bytes = embd__get_u64(bytes + 40),
     };
+    return true;
+}
+
+/* ---- marks ---- */
+
+void mark_write(uint8_t out[MARK_BYTES], uint64_t position, uint64_t chain)
+{
+    memset(out, 0, MARK_BYTES);
+    embd__put_u32(out, MARK_MAGIC);
+    embd__put_u64(out + AT_POSITION, position);
+    embd__put_u64(out + AT_SYNCED, position);
+    embd__put_u64(out + AT_CHAIN, chain);
+    embd__put_u64(out + AT_CHECKSUM, XXH3_64bits(out, AT_CHECKSUM));
+}
+
+bool mark_read(const uint8_t *bytes, uint64_t n, struct mark *out)
+{
+    if (n < MARK_BYTES || embd__get_u32(bytes) != MARK_MAGIC ||
+        embd__get_u64(bytes + AT_CHECKSUM) != XXH3_64bits(bytes, AT_CHECKSUM))
+        return false;
+    *out = (struct mark){embd__get_u64(bytes + AT_POSITION), embd__get_u64(bytes + AT_CHAIN)};
     return true;
 }
 

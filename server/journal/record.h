@@ -3,7 +3,8 @@
  *
  * All numbers are little-endian. A record carries the checksum of the record before it, so that
  * none can be missing or change places, and the position up to which the journal was on disk when
- * it was written: damage before that position is no torn tail, whatever follows. */
+ * it was written: damage before that position is no torn tail, whatever follows. A mark says the same, where no record
+ * follows. */
 #ifndef EMBD_RECORD_H
 #define EMBD_RECORD_H
 
@@ -35,6 +36,12 @@ struct record {
     uint64_t checksum;
 };
 
+/* What stands behind a record where nothing followed for a while: all before it was on disk then. */
+#define MARK_BYTES RECORD_HEADER_BYTES
+struct mark {
+    uint64_t position, chain; /* the next record's */
+};
+
 /* Which record it is; the checksum is chained to all before it, so it is this one's alone. */
 struct record_id {
     uint64_t position, checksum;
@@ -43,6 +50,9 @@ struct record_id {
 void segment_header_write(uint8_t out[SEGMENT_HEADER_BYTES], const struct segment_header *header);
 /* False: these are not the bytes of a header. */
 bool segment_header_read(const uint8_t *bytes, uint64_t n, struct segment_header *out);
+
+void mark_write(uint8_t out[MARK_BYTES], uint64_t position, uint64_t chain);
+bool mark_read(const uint8_t *bytes, uint64_t n, struct mark *out);
 
 /* Bytes of the record of a request. */
 uint64_t record_bytes(const struct frame_scanner *frame);

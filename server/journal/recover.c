@@ -6,9 +6,8 @@
  * ended when it had just made it, and goes. Earlier versions began a segment with the base instead.
  *
  * What does not verify is a torn tail, and is cut, only where nothing synced can follow: in the
- * last segment, when no whole record behind it says that it was written after that position was on
- * disk. Everything else is damage, and refuses to start. */
-#include <dirent.h>
+ * last segment, when no whole record or mark behind it says that it was written after that position was on
+ * disk. Damage between records loses nothing, and is passed over. Everything else refuses to start. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,50 +16,47 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "below.h"
-#include "journal.h"
-#include "readfile.h"
+#include "reading.h"
 
-struct journal_reading {
-    struct journal_config config;
-    struct journal_end end;
-    struct embd__error *e; /* of the call that is being made */
-    char name[64];
-    struct readfile file; /* the segment or base being read */
-    uint64_t at, next;    /* next: where another record may begin, when there is none at `at` */
-    uint64_t base_bytes; /* of the segment: before them nothing can be torn */
-    uint64_t least, greatest; /* numbers of segments there are, or are behind a base; 0: none */
-    uint64_t first;           /* that is read */
-    uint64_t bases[2];        /* least and greatest number of a base's file; 0: none */
-    bool reads_base;          /* that comes next */
-    bool is_in_base;          /* the file being read is one, */
-    uint64_t position, chain; /* behind which the records go on from these */
-    uint64_t done_bytes, total_bytes;
-    struct withdrawn withdrawn;
-    bool is_over;
-};
-
-/* Where damage is accepted, nothing of the segment and of those behind it is read any more. */
-static int damaged(struct journal_reading *r, uint64_t offset, const char *what)
+static void note(struct journal_reading *r, uint64_t offset, uint64_t bytes, const char *what)
 {
-    if (!r->config.accepts_damage)
-        return embd__error_set(r->e, EMBD_CORRUPT,
-                               "journal '%s' is damaged at offset %llu: %s; nothing was changed. "
-                               "embd --accept-journal-damage drops what follows",
-                               r->name, (unsigned long long)offset, what);
-    struct journal_damage *damage = &r->end.damage;
-    uint64_t done = r->done_bytes + offset;
+    struct journal_damage *damage = &r->end.damages[r->end.n_damages++];
     memcpy(damage->name, r->name, sizeof damage->name);
     snprintf(damage->what, sizeof damage->what, "%s", what);
     damage->offset = offset;
-    damage->dropped_bytes = r->total_bytes > done ? r->total_bytes - done : 0;
-    r->end.is_damaged = r->is_over = true;
+    damage->dropped_bytes = bytes;
+    r->end.is_damaged = true;
+}
+
+static int refuse(struct journal_reading *r, uint64_t offset, const char *what)
+{
+    return embd__error_set(r->e, EMBD_CORRUPT,
+                           "journal '%s' is damaged at offset %llu: %s; nothing was changed. "
+                           "embd --accept-journal-damage drops what follows",
+                           r->name, (unsigned long long)offset, what);
+}
+
+int reading_damaged(struct journal_reading *r, uint64_t offset, const char *what)
+{
+    uint64_t done = r->done_bytes + offset;
+    if (!r->config.accepts_damage)
+        return refuse(r, offset, what);
+    note(r, offset, r->total_bytes > done ? r->total_bytes - done : 0, what);
+    r->is_over = true;
     r->end.is_there = false;
     r->end.segment = r->greatest;
     return EMBD_OK;
 }
 
-static int failed(struct journal_reading *r)
+int reading_lacks(struct journal_reading *r, uint64_t offset, uint64_t bytes, const char *what)
+{
+    if (!r->config.accepts_damage)
+        return refuse(r, offset, what);
+    note(r, offset, bytes, what);
+    return EMBD_OK;
+}
+
+int reading_failed(struct journal_reading *r)
 {
     return embd__error_set(r->e, EMBD_IO, "journal '%s': %s", r->name, strerror(errno));
 }
@@ -79,41 +75,39 @@ static bool exists(struct journal_reading *r, uint64_t segment)
     return false;
 }
 
-static int open_file(struct journal_reading *r)
+int reading_open_file(struct journal_reading *r)
 {
     r->at = 0;
     errno = readfile_open(&r->file, r->config.data_dir, r->name);
     if (errno == EWOULDBLOCK)
         return embd__error_set(r->e, EMBD_IO, "journal '%s': another process uses it", r->name);
-    return errno == 0 ? EMBD_OK : failed(r);
+    return errno == 0 ? EMBD_OK : reading_failed(r);
 }
 
-static void close_file(struct journal_reading *r)
+void reading_close_file(struct journal_reading *r)
 {
     r->done_bytes += r->file.n;
     r->at = 0;
     readfile_close(&r->file);
 }
 
-/* NULL with r->e set: they cannot be read. */
-static uint8_t *bytes_at(struct journal_reading *r, uint64_t at, uint64_t n)
+uint8_t *reading_bytes(struct journal_reading *r, uint64_t at, uint64_t n)
 {
     uint8_t *bytes = readfile_bytes(&r->file, at, n);
     if (bytes == NULL && errno == ENOMEM)
         embd__error_set(r->e, EMBD_NO_MEMORY, "no memory for %llu bytes of journal '%s'",
                         (unsigned long long)n, r->name);
     else if (bytes == NULL)
-        failed(r);
+        reading_failed(r);
     return bytes;
 }
 
-/* A whole record's bytes; NULL: there is none, or with r->e set. */
-static uint8_t *record_at(struct journal_reading *r, uint64_t at, struct record *out)
+uint8_t *reading_record(struct journal_reading *r, uint64_t at, struct record *out)
 {
     uint64_t n = r->file.n - at;
-    uint8_t *bytes = n < RECORD_HEADER_BYTES ? NULL : bytes_at(r, at, RECORD_HEADER_BYTES);
+    uint8_t *bytes = n < RECORD_HEADER_BYTES ? NULL : reading_bytes(r, at, RECORD_HEADER_BYTES);
     n = bytes == NULL ? 0 : record_span(bytes, n);
-    bytes = n == 0 ? NULL : bytes_at(r, at, n);
+    bytes = n == 0 ? NULL : reading_bytes(r, at, n);
     return bytes != NULL && record_read(bytes, n, out) ? bytes : NULL;
 }
 
@@ -122,39 +116,39 @@ static int cut(struct journal_reading *r, uint64_t offset)
     fprintf(stderr, "embd: journal '%s': the torn tail of %llu bytes at offset %llu is cut\n",
             r->name, (unsigned long long)(r->file.n - offset), (unsigned long long)offset);
     if (ftruncate(r->file.fd, (off_t)offset) != 0 || fsync(r->file.fd) != 0)
-        return failed(r);
+        return reading_failed(r);
     return EMBD_OK;
 }
 
-/* The record at `offset` does not verify. A record behind it was perhaps written when it was on
- * disk already. */
+/* The record at `offset` does not verify, and its like is nowhere behind. */
 static int check_tail(struct journal_reading *r, uint64_t offset)
 {
-    struct record record;
     if (offset < r->base_bytes)
-        return damaged(r, offset, "it is in the base");
+        return reading_damaged(r, offset, "it is in the base");
     if (r->is_in_base)
-        return damaged(r, offset, "it is behind the base");
+        return reading_damaged(r, offset, "it is behind the base");
     if (exists(r, r->end.segment + 1))
-        return damaged(r, offset, "another segment follows");
+        return reading_damaged(r, offset, "another segment follows");
     if (r->e->status != EMBD_OK)
         return r->e->status;
-    for (uint64_t at = offset + 1; at + RECORD_HEADER_BYTES <= r->file.n; at++) {
-        if (record_at(r, at, &record) != NULL && record.synced > r->end.position)
-            return damaged(r, offset, "records that were written later follow");
-        if (r->e->status != EMBD_OK)
-            return r->e->status;
-    }
+    if (r->has_later)
+        return reading_damaged(r, offset, "what was written later follows");
     return cut(r, offset);
+}
+
+/* Where its records end. */
+static uint64_t limit(const struct journal_reading *r)
+{
+    return r->is_in_base && r->base_bytes < r->file.n ? r->base_bytes : r->file.n;
 }
 
 /* Zeros up to a block's end: no record begins with one. */
 static void skip_zeros(struct journal_reading *r)
 {
-    uint64_t n = r->is_in_base && r->base_bytes < r->file.n ? r->base_bytes : r->file.n;
+    uint64_t n = limit(r);
     uint64_t at = r->at, end = record_block_end(at) < n ? record_block_end(at) : n;
     r->next = r->at;
-    const uint8_t *bytes = at < end ? bytes_at(r, at, end - at) : NULL;
+    const uint8_t *bytes = at < end ? reading_bytes(r, at, end - at) : NULL;
     if (bytes == NULL)
         return;
     while (at < end && bytes[at - r->at] == 0)
@@ -165,18 +159,66 @@ static void skip_zeros(struct journal_reading *r)
     r->at = end;
 }
 
+static bool mark_at(struct journal_reading *r, uint64_t at, struct mark *out)
+{
+    const uint8_t *bytes = limit(r) - at < MARK_BYTES ? NULL : reading_bytes(r, at, MARK_BYTES);
+    return bytes != NULL && mark_read(bytes, MARK_BYTES, out);
+}
+
+static bool skip_mark(struct journal_reading *r)
+{
+    struct mark mark;
+    if (r->e->status != EMBD_OK || r->at >= limit(r) || !mark_at(r, r->at, &mark) ||
+        mark.position != r->end.position || mark.chain != r->end.chain)
+        return false;
+    r->at += MARK_BYTES;
+    r->next = r->at;
+    r->end.is_marked = true;
+    return true;
+}
+
+static bool is_next(const struct journal_reading *r, const struct record *record)
+{
+    return record->position == r->end.position && record->chain == r->end.chain;
+}
+
+/* The next record, where it does not stand at r->at: between records there are zeros and marks, of which nothing is
+ * needed. NULL: there is none behind; then r->has_later says whether it was on disk when that was written. */
+static uint8_t *find_next(struct journal_reading *r, struct record *out)
+{
+    struct mark mark;
+    uint64_t n = limit(r);
+    for (uint64_t at = r->at + 1; at + RECORD_HEADER_BYTES <= n && r->e->status == EMBD_OK; at++) {
+        uint8_t *bytes = reading_record(r, at, out);
+        if (bytes != NULL && is_next(r, out)) {
+            fprintf(stderr, "embd: journal '%s': between records bytes are damaged at offset %llu; they carry nothing\n",
+                    r->name, (unsigned long long)r->at);
+            r->at = at;
+            return bytes;
+        }
+        r->has_later = (bytes != NULL && out->synced > r->end.position) ||
+                       (bytes == NULL && mark_at(r, at, &mark) && mark.position > r->end.position);
+        if (r->has_later)
+            return NULL;
+    }
+    return NULL;
+}
+
 /* The next record of the segment; false: there is none that follows. */
 static bool read_record(struct journal_reading *r, uint8_t **bytes_out, struct record *out)
 {
-    skip_zeros(r);
-    if (r->e->status != EMBD_OK || r->at >= r->file.n || (r->is_in_base && r->at >= r->base_bytes))
+    do
+        skip_zeros(r);
+    while (skip_mark(r));
+    if (r->e->status != EMBD_OK || r->at >= limit(r))
         return false;
-    *bytes_out = record_at(r, r->at, out);
-    if (*bytes_out == NULL || out->position != r->end.position || out->chain != r->end.chain) {
-        *bytes_out = NULL;
+    *bytes_out = reading_record(r, r->at, out);
+    if (*bytes_out == NULL || !is_next(r, out))
+        *bytes_out = r->e->status == EMBD_OK ? find_next(r, out) : NULL;
+    if (*bytes_out == NULL)
         return false;
-    }
     r->at += RECORD_HEADER_BYTES + out->body_bytes;
+    r->end.is_marked = false;
     r->end.position++;
     r->end.chain = out->checksum;
     return true;
@@ -188,7 +230,7 @@ static int end_segment(struct journal_reading *r)
     if (r->e->status != EMBD_OK)
         return r->e->status;
     if (r->at == r->file.n && r->at < r->base_bytes)
-        return damaged(r, r->at, "the base is cut off");
+        return reading_damaged(r, r->at, "the base is cut off");
     r->end.bytes_since += r->at - (r->base_bytes > 0 ? r->base_bytes : 0);
     if (r->at < r->file.n)
         return check_tail(r, r->at);
@@ -204,11 +246,11 @@ static int end_segment(struct journal_reading *r)
 static int drop_segment(struct journal_reading *r)
 {
     if (r->file.n > SEGMENT_HEADER_BYTES || exists(r, r->end.segment + 1))
-        return damaged(r, 0, "its header does not verify");
+        return reading_damaged(r, 0, "its header does not verify");
     if (r->e->status != EMBD_OK)
         return r->e->status;
     if (unlinkat(r->config.data_dir, r->name, 0) != 0 || fsync(r->config.data_dir) != 0)
-        return failed(r);
+        return reading_failed(r);
     r->end.segment--;
     r->greatest = r->end.segment;
     return EMBD_OK;
@@ -226,7 +268,7 @@ static int check_header(struct journal_reading *r, const struct segment_header *
             r->name, header->shard, header->n_shards, r->config.shard, r->config.n_shards);
     if (header->number != number || header->first_position != r->end.position ||
         header->chain != r->end.chain)
-        return damaged(r, 0, "it does not go on where the segment before ends");
+        return reading_damaged(r, 0, "it does not go on where the segment before ends");
     return EMBD_OK;
 }
 
@@ -234,7 +276,7 @@ static int check_header(struct journal_reading *r, const struct segment_header *
 static bool header_read(struct journal_reading *r, struct segment_header *out)
 {
     const uint8_t *bytes =
-        r->file.n < SEGMENT_HEADER_BYTES ? NULL : bytes_at(r, 0, SEGMENT_HEADER_BYTES);
+        r->file.n < SEGMENT_HEADER_BYTES ? NULL : reading_bytes(r, 0, SEGMENT_HEADER_BYTES);
     return bytes != NULL && segment_header_read(bytes, SEGMENT_HEADER_BYTES, out);
 }
 
@@ -243,16 +285,17 @@ static int begin_segment(struct journal_reading *r)
     struct segment_header header;
     r->end.segment++;
     journal_file_name(r->name, r->config.shard, r->end.segment);
-    if (open_file(r) != EMBD_OK)
+    if (reading_open_file(r) != EMBD_OK)
         return r->e->status;
     if (!header_read(r, &header)) {
         int status = r->e->status != EMBD_OK ? r->e->status : drop_segment(r);
-        close_file(r);
+        reading_close_file(r);
         return status;
     }
     if (check_header(r, &header, r->end.segment) != EMBD_OK || r->is_over)
         return r->e->status;
     r->end.is_there = true;
+    r->end.is_marked = true; /* a header alone needs none */
     r->at = SEGMENT_HEADER_BYTES;
     r->base_bytes = header.base_bytes;
     if (header.base_bytes > 0)
@@ -264,11 +307,14 @@ static int begin_base(struct journal_reading *r)
 {
     struct segment_header header;
     basefile_name(r->name, r->config.shard, r->end.base);
-    if (open_file(r) != EMBD_OK)
+    if (reading_open_file(r) != EMBD_OK)
         return r->e->status;
-    if (!header_read(r, &header))
-        return r->e->status != EMBD_OK ? r->e->status
-                                       : damaged(r, 0, "its header does not verify");
+    if (!header_read(r, &header)) {
+        if (r->e->status != EMBD_OK || reading_lacks(r, 0, 0, "its header does not verify") != EMBD_OK)
+            return r->e->status;
+        header = (struct segment_header){r->config.shard, r->config.n_shards, r->end.base,
+                                         r->end.position, r->end.chain,      r->file.n};
+    }
     if (check_header(r, &header, r->end.base) != EMBD_OK || r->is_over)
         return r->e->status;
     r->is_in_base = true;
@@ -279,165 +325,26 @@ static int begin_base(struct journal_reading *r)
     return EMBD_OK;
 }
 
-/* ---- where to begin ---- */
-
-enum file { FILE_OTHER, FILE_SEGMENT, FILE_BASE, FILE_STAGED };
-
-static enum file file_of(const struct journal_reading *r, const char *found, uint64_t *number_out)
-{
-    char name[72];
-    unsigned shard;
-    unsigned long long number;
-    if (sscanf(found, "journal.%u.%llu", &shard, &number) != 2 || shard != r->config.shard ||
-        number == 0)
-        return FILE_OTHER;
-    *number_out = number;
-    journal_file_name(name, shard, number);
-    if (strcmp(name, found) == 0)
-        return FILE_SEGMENT;
-    basefile_name(name, shard, number);
-    if (strcmp(name, found) == 0)
-        return FILE_BASE;
-    strcat(name, ".tmp");
-    return strcmp(name, found) == 0 ? FILE_STAGED : FILE_OTHER;
-}
-
-static void widen(uint64_t *least, uint64_t *greatest, uint64_t number)
-{
-    if (*least == 0 || number < *least)
-        *least = number;
-    if (number > *greatest)
-        *greatest = number;
-}
-
-static void see_name(struct journal_reading *r, const char *found)
-{
-    uint64_t number;
-    enum file file = file_of(r, found, &number);
-    if (file == FILE_SEGMENT)
-        widen(&r->least, &r->greatest, number);
-    if (file != FILE_BASE)
-        return;
-    widen(&r->bases[0], &r->bases[1], number);
-    if (number - 1 > r->greatest)
-        r->greatest = number - 1;
-}
-
-/* What is before the beginning, and bases that were not finished. What cannot be removed does no harm. */
-static void drop_name(struct journal_reading *r, const char *found)
-{
-    uint64_t number;
-    enum file file = file_of(r, found, &number);
-    if ((file == FILE_SEGMENT && number < r->first) || (file == FILE_BASE && number < r->end.base) ||
-        file == FILE_STAGED)
-        unlinkat(r->config.data_dir, found, 0);
-}
-
-static int each_name(struct journal_reading *r,
-                     void (*see)(struct journal_reading *r, const char *name))
-{
-    int fd = openat(r->config.data_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (dir == NULL) {
-        embd__error_set(r->e, EMBD_IO, "journals of shard %u: the directory cannot be read: %s",
-                        r->config.shard, strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return r->e->status;
-    }
-    errno = 0;
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
-        see(r, entry->d_name);
-    if (errno != 0)
-        embd__error_set(r->e, EMBD_IO, "journals of shard %u: the directory cannot be read: %s",
-                        r->config.shard, strerror(errno));
-    closedir(dir);
-    return r->e->status;
-}
-
-/* Whether r->name is a base; its header is read again, and checked, with the rest of it. */
-static int look_for_base(struct journal_reading *r, uint64_t number, bool *is_base)
-{
-    uint8_t bytes[SEGMENT_HEADER_BYTES];
-    struct segment_header header;
-    int fd = below_open(r->config.data_dir, r->name, O_RDONLY, 0);
-    if (fd < 0)
-        return errno == ENOENT ? EMBD_OK : failed(r);
-    ssize_t n = pread(fd, bytes, sizeof bytes, 0);
-    if (n < 0)
-        failed(r);
-    close(fd);
-    *is_base = n == (ssize_t)sizeof bytes && segment_header_read(bytes, sizeof bytes, &header) &&
-               header.base_bytes > 0 && header.number == number;
-    if (*is_base)
-        r->end = (struct journal_end){
-            .segment = number - 1, .position = header.first_position, .chain = header.chain};
-    return r->e->status;
-}
-
-/* A base before this segment, as a file or, from an earlier version, in it. */
-static int look_before(struct journal_reading *r, uint64_t number, bool *is_base)
-{
-    basefile_name(r->name, r->config.shard, number);
-    if (look_for_base(r, number, is_base) != EMBD_OK)
-        return r->e->status;
-    if (*is_base) {
-        r->end.base = number;
-        return EMBD_OK;
-    }
-    journal_file_name(r->name, r->config.shard, number);
-    return look_for_base(r, number, is_base);
-}
-
-static int find_beginning(struct journal_reading *r)
-{
-    bool is_base = false;
-    if (each_name(r, see_name) != EMBD_OK)
-        return r->e->status;
-    uint64_t lowest = r->least == 0 || (r->bases[0] != 0 && r->bases[0] < r->least) ? r->bases[0]
-                                                                                    : r->least;
-    for (uint64_t n = r->greatest + 1; lowest > 0 && n >= lowest && !is_base; n--)
-        if (look_before(r, n, &is_base) != EMBD_OK)
-            return r->e->status;
-    if (is_base || r->least == 1 || lowest == 0)
-        return EMBD_OK;
-    if (r->least == 0)
-        basefile_name(r->name, r->config.shard, r->bases[1]);
-    else
-        journal_file_name(r->name, r->config.shard, r->least);
-    return embd__error_set(r->e, EMBD_CORRUPT,
-                           "journal '%s' is the first one there is, and no base: what was before it is "
-                           "missing; nothing was changed",
-                           r->name);
-}
-
 static int check_end(struct journal_reading *r)
 {
     if (r->end.segment >= r->greatest)
         return EMBD_OK;
     journal_file_name(r->name, r->config.shard, r->end.segment + 1);
-    return damaged(r, 0, "it is missing; others behind it are there");
+    return reading_damaged(r, 0, "it is missing; others behind it are there");
 }
 
 /* ---- from outside ---- */
 
-static void add_size(struct journal_reading *r, const char *name)
+/* Where some of it is lost, a push may be applied that was refused. */
+static int read_withdrawn(struct journal_reading *r)
 {
-    struct stat st;
-    if (fstatat(r->config.data_dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-        r->total_bytes += (uint64_t)st.st_size;
-}
-
-static void sum_up(struct journal_reading *r)
-{
-    char name[64];
-    basefile_name(name, r->config.shard, r->end.base);
-    if (r->end.base != 0)
-        add_size(r, name);
-    for (uint64_t n = r->first; n <= r->greatest; n++) {
-        journal_file_name(name, r->config.shard, n);
-        add_size(r, name);
-    }
+    const struct withdrawn *list = &r->withdrawn;
+    if (withdrawn_read(r->config.data_dir, r->config.shard, &r->withdrawn, r->e) != EMBD_OK ||
+        list->n_damaged == 0)
+        return r->e->status;
+    withdrawn_name(r->name, r->config.shard);
+    return reading_lacks(r, list->damaged_at, list->n_damaged * WITHDRAWN_BYTES,
+                         "pushes that were refused are not known any more");
 }
 
 int journal_reading_open(const struct journal_config *config, struct journal_reading **out,
@@ -449,14 +356,10 @@ int journal_reading_open(const struct journal_config *config, struct journal_rea
     r->config = *config;
     r->e = e;
     r->file.fd = -1;
-    if (find_beginning(r) != EMBD_OK ||
-        withdrawn_read(config->data_dir, config->shard, &r->withdrawn, e) != EMBD_OK) {
-        free(r);
+    if (beginning_find(r) != EMBD_OK || read_withdrawn(r) != EMBD_OK) {
+        journal_reading_close(r, NULL);
         return e->status;
     }
-    r->first = r->end.segment + 1;
-    r->reads_base = r->end.base != 0;
-    sum_up(r);
     *out = r;
     return EMBD_OK;
 }
@@ -466,8 +369,9 @@ static int finish(struct journal_reading *r)
     if (r->e->status != EMBD_OK || check_end(r) != EMBD_OK || r->is_over)
         return r->e->status;
     r->is_over = true;
-    withdrawn_drop_old(r->config.data_dir, r->config.shard, &r->withdrawn);
-    return each_name(r, drop_name);
+    if (!r->end.is_damaged) /* which is written down first */
+        withdrawn_drop_before(r->config.data_dir, r->config.shard, r->from);
+    return beginning_drop_others(r);
 }
 
 int journal_reading_next(struct journal_reading *r, uint8_t **bytes_out, struct record *record_out,
@@ -481,7 +385,7 @@ int journal_reading_next(struct journal_reading *r, uint8_t **bytes_out, struct 
                 return EMBD_OK;
             if (end_segment(r) != EMBD_OK || r->is_over)
                 return e->status;
-            close_file(r);
+            reading_close_file(r);
         }
         bool is_base = r->reads_base;
         r->reads_base = false;
@@ -515,7 +419,7 @@ void journal_reading_close(struct journal_reading *r, struct journal_end *end_ou
 {
     if (r == NULL)
         return;
-    close_file(r);
+    reading_close_file(r);
     withdrawn_fini(&r->withdrawn);
     if (end_out != NULL)
         *end_out = r->end;

@@ -1,8 +1,10 @@
 /* withdrawn.c - see withdrawn.h.
  *
- * `journal.SHARD.withdrawn`: for each record its position u64, its checksum u64, and XXH3 of both u64,
- * little-endian. It is synced before anybody is told. An entry at the end that is torn, or does not
- * verify, was told to nobody, and the next one takes its place. */
+ * `journal.SHARD.withdrawn`: "embdwdn2", then each record twice: its position u64, its checksum u64, and XXH3 of both u64,
+ * little-endian. (Earlier versions wrote them once, and nothing before them.) One copy is enough, so that no flipped bit
+ * loses an entry. It is synced before anybody is told. An entry at the end that is torn, or of which no copy verifies, was told to
+ * nobody, and the next one takes its place. The list is no longer than the journal: entries go with the records before a
+ * base. */
 #include "withdrawn.h"
 
 #include <errno.h>
@@ -19,9 +21,12 @@
 #include "below.h"
 #include "little.h"
 
-#define ENTRY_BYTES 24u
+#define COPY_BYTES  24u
+#define ENTRY_BYTES WITHDRAWN_BYTES
+#define MAGIC       "embdwdn2"
+#define MAGIC_BYTES 8u
 
-static void file_name(char out[64], uint32_t shard)
+void withdrawn_name(char out[64], uint32_t shard)
 {
     snprintf(out, 64, "journal.%u.withdrawn", shard);
 }
@@ -36,53 +41,77 @@ static void write_entry(uint8_t out[ENTRY_BYTES], const struct record_id *id)
     embd__put_u64(out, id->position);
     embd__put_u64(out + 8, id->checksum);
     embd__put_u64(out + 16, XXH3_64bits(out, 16));
+    memcpy(out + COPY_BYTES, out, COPY_BYTES);
 }
 
-static bool read_entry(const uint8_t *bytes, struct record_id *out)
+static bool read_copy(const uint8_t *bytes, struct record_id *out)
 {
     *out = (struct record_id){embd__get_u64(bytes), embd__get_u64(bytes + 8)};
     return embd__get_u64(bytes + 16) == XXH3_64bits(bytes, 16);
 }
 
-/* ---- adding ---- */
+/* ---- reading ---- */
 
-/* Behind the last whole entry that verifies. */
-static bool find_end(int fd, off_t *out)
+/* A file in memory; bytes NULL: there is none. */
+struct image {
+    uint8_t *bytes;
+    uint64_t n;
+    bool is_old;
+};
+
+/* Their entries stand where the others' do not; so a flipped bit of the first bytes changes nothing. */
+static bool is_old(const struct image *image)
 {
-    uint8_t bytes[ENTRY_BYTES];
     struct record_id id;
-    struct stat st;
-    if (fstat(fd, &st) != 0)
-        return false;
-    *out = st.st_size / ENTRY_BYTES * ENTRY_BYTES;
-    if (*out == 0)
-        return true;
-    if (pread(fd, bytes, sizeof bytes, *out - ENTRY_BYTES) != ENTRY_BYTES)
-        return false;
-    if (!read_entry(bytes, &id))
-        *out -= ENTRY_BYTES;
-    return true;
+    for (uint64_t at = 0; at + COPY_BYTES <= image->n; at += COPY_BYTES)
+        if (read_copy(image->bytes + at, &id))
+            return true;
+    return false;
 }
 
-int withdrawn_add(int data_dir, uint32_t shard, const struct record_id *id, struct embd__error *e)
+static int read_image(int data_dir, const char *name, struct image *out, struct embd__error *e)
 {
-    char name[64];
-    uint8_t bytes[ENTRY_BYTES];
-    off_t at;
-    file_name(name, shard);
-    write_entry(bytes, id);
-    int fd = below_open(data_dir, name, O_RDWR | O_CREAT, 0600);
+    struct stat st;
+    *out = (struct image){.bytes = NULL};
+    int fd = below_open(data_dir, name, O_RDONLY, 0);
     if (fd < 0)
-        return failed(name, e);
-    errno = EIO; /* what a short read or write leaves unsaid */
-    if (!find_end(fd, &at) || pwrite(fd, bytes, sizeof bytes, at) != ENTRY_BYTES || fsync(fd) != 0 ||
-        fsync(data_dir) != 0)
+        return errno == ENOENT ? EMBD_OK : failed(name, e);
+    if (fstat(fd, &st) != 0) {
         failed(name, e);
+    } else if ((out->bytes = malloc((size_t)st.st_size + 1)) == NULL) {
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for %lld bytes of '%s'", (long long)st.st_size, name);
+    } else {
+        errno = EIO; /* what a short read leaves unsaid */
+        if (pread(fd, out->bytes, (size_t)st.st_size, 0) != st.st_size)
+            failed(name, e);
+    }
     close(fd);
+    out->n = out->bytes != NULL ? (uint64_t)st.st_size : 0;
+    out->is_old = is_old(out);
     return e->status;
 }
 
-/* ---- reading ---- */
+static uint64_t entry_bytes(const struct image *image)
+{
+    return image->is_old ? COPY_BYTES : ENTRY_BYTES;
+}
+
+static uint64_t count(const struct image *image)
+{
+    uint64_t begin = image->is_old ? 0 : MAGIC_BYTES;
+    return image->n < begin ? 0 : (image->n - begin) / entry_bytes(image);
+}
+
+static uint64_t place(const struct image *image, uint64_t i)
+{
+    return (image->is_old ? 0 : MAGIC_BYTES) + i * entry_bytes(image);
+}
+
+static bool read_entry(const struct image *image, uint64_t i, struct record_id *out)
+{
+    const uint8_t *bytes = image->bytes + place(image, i);
+    return read_copy(bytes, out) || (!image->is_old && read_copy(bytes + COPY_BYTES, out));
+}
 
 static int compare(const void *a, const void *b)
 {
@@ -92,12 +121,11 @@ static int compare(const void *a, const void *b)
     return (x->checksum > y->checksum) - (x->checksum < y->checksum);
 }
 
-static int read_all(int fd, const char *name, struct withdrawn *out, struct embd__error *e)
+static int read_entries(const struct image *image, const char *name, struct withdrawn *out,
+                        struct embd__error *e)
 {
-    struct stat st;
-    if (fstat(fd, &st) != 0)
-        return failed(name, e);
-    uint64_t n = (uint64_t)st.st_size / ENTRY_BYTES;
+    uint64_t n = count(image);
+    out->is_old = image->is_old;
     if (n == 0)
         return EMBD_OK;
     out->ids = malloc(n * sizeof *out->ids);
@@ -105,17 +133,11 @@ static int read_all(int fd, const char *name, struct withdrawn *out, struct embd
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the %llu records of '%s'",
                                (unsigned long long)n, name);
     for (uint64_t i = 0; i < n; i++) {
-        uint8_t bytes[ENTRY_BYTES];
-        errno = EIO;
-        if (pread(fd, bytes, sizeof bytes, (off_t)(i * ENTRY_BYTES)) != ENTRY_BYTES)
-            return failed(name, e);
-        if (read_entry(bytes, &out->ids[out->n]))
+        if (read_entry(image, i, &out->ids[out->n])) {
             out->n++;
-        else if (i + 1 < n)
-            return embd__error_set(e, EMBD_CORRUPT,
-                                   "'%s' is damaged at offset %llu: pushes that were refused would be "
-                                   "applied; nothing was changed",
-                                   name, (unsigned long long)(i * ENTRY_BYTES));
+        } else if (i + 1 < n) {
+            out->damaged_at = out->n_damaged++ == 0 ? place(image, i) : out->damaged_at;
+        }
     }
     qsort(out->ids, out->n, sizeof *out->ids, compare);
     return EMBD_OK;
@@ -124,34 +146,120 @@ static int read_all(int fd, const char *name, struct withdrawn *out, struct embd
 int withdrawn_read(int data_dir, uint32_t shard, struct withdrawn *out, struct embd__error *e)
 {
     char name[64];
+    struct image image;
     *out = (struct withdrawn){.ids = NULL};
-    file_name(name, shard);
-    int fd = below_open(data_dir, name, O_RDONLY, 0);
-    if (fd < 0)
-        return errno == ENOENT ? EMBD_OK : failed(name, e);
-    if (read_all(fd, name, out, e) != EMBD_OK)
-        withdrawn_fini(out);
-    close(fd);
+    withdrawn_name(name, shard);
+    if (read_image(data_dir, name, &image, e) == EMBD_OK && image.bytes != NULL)
+        read_entries(&image, name, out, e);
+    free(image.bytes);
     return e->status;
 }
 
-bool withdrawn_meets(struct withdrawn *list, const struct record_id *id)
+bool withdrawn_meets(const struct withdrawn *list, const struct record_id *id)
 {
-    bool meets = list->n > 0 && bsearch(id, list->ids, list->n, sizeof *id, compare) != NULL;
-    list->n_met += meets;
-    return meets;
-}
-
-void withdrawn_drop_old(int data_dir, uint32_t shard, const struct withdrawn *list)
-{
-    char name[64];
-    file_name(name, shard);
-    if (list->n > 0 && list->n_met == 0)
-        unlinkat(data_dir, name, 0);
+    return list->n > 0 && bsearch(id, list->ids, list->n, sizeof *id, compare) != NULL;
 }
 
 void withdrawn_fini(struct withdrawn *list)
 {
     free(list->ids);
     *list = (struct withdrawn){.ids = NULL};
+}
+
+/* ---- writing ---- */
+
+/* 0 or errno. */
+static int write_synced(int fd, const uint8_t *bytes, uint64_t n, uint64_t at)
+{
+    errno = EIO; /* what a short write leaves unsaid */
+    return pwrite(fd, bytes, n, (off_t)at) == (ssize_t)n && fsync(fd) == 0 ? 0 : errno;
+}
+
+/* The list anew, in place of the one there is. */
+static int rewrite(int data_dir, const char *name, const struct withdrawn *list, struct embd__error *e)
+{
+    char staged[72];
+    uint64_t n = MAGIC_BYTES + list->n * ENTRY_BYTES;
+    uint8_t *bytes = malloc(n);
+    if (bytes == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to write '%s' anew", name);
+    memcpy(bytes, MAGIC, MAGIC_BYTES);
+    for (uint64_t i = 0; i < list->n; i++)
+        write_entry(bytes + MAGIC_BYTES + i * ENTRY_BYTES, &list->ids[i]);
+    snprintf(staged, sizeof staged, "%s.tmp", name);
+    int fd = below_open(data_dir, staged, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    errno = fd < 0 ? errno : write_synced(fd, bytes, n, 0);
+    if (errno != 0 || renameat(data_dir, staged, data_dir, name) != 0 || fsync(data_dir) != 0)
+        failed(name, e);
+    if (fd >= 0)
+        close(fd);
+    free(bytes);
+    return e->status;
+}
+
+/* Behind the last whole entry of which a copy verifies. */
+static uint64_t find_end(const struct image *image)
+{
+    struct record_id id;
+    uint64_t n = count(image);
+    return place(image, n > 0 && !read_entry(image, n - 1, &id) ? n - 1 : n);
+}
+
+static int append(int data_dir, const char *name, uint64_t at, const struct record_id *id,
+                  struct embd__error *e)
+{
+    uint8_t bytes[MAGIC_BYTES + ENTRY_BYTES];
+    uint32_t from = at == MAGIC_BYTES ? 0 : MAGIC_BYTES;
+    memcpy(bytes, MAGIC, MAGIC_BYTES);
+    write_entry(bytes + MAGIC_BYTES, id);
+    int fd = below_open(data_dir, name, O_WRONLY | O_CREAT, 0600);
+    errno = fd < 0 ? errno
+                   : write_synced(fd, bytes + from, sizeof bytes - from, at - MAGIC_BYTES + from);
+    if (errno != 0 || fsync(data_dir) != 0)
+        failed(name, e);
+    if (fd >= 0)
+        close(fd);
+    return e->status;
+}
+
+int withdrawn_add(int data_dir, uint32_t shard, const struct record_id *id, struct embd__error *e)
+{
+    char name[64];
+    struct image image;
+    struct withdrawn list = {.ids = NULL};
+    withdrawn_name(name, shard);
+    if (read_image(data_dir, name, &image, e) == EMBD_OK && image.is_old &&
+        read_entries(&image, name, &list, e) == EMBD_OK &&
+        rewrite(data_dir, name, &list, e) == EMBD_OK) {
+        free(image.bytes);
+        read_image(data_dir, name, &image, e);
+    }
+    if (e->status == EMBD_OK)
+        append(data_dir, name, find_end(&image), id, e);
+    withdrawn_fini(&list);
+    free(image.bytes);
+    return e->status;
+}
+
+void withdrawn_drop_before(int data_dir, uint32_t shard, uint64_t position)
+{
+    char name[64];
+    struct withdrawn list;
+    struct embd__error ignored = {.status = EMBD_OK};
+    struct stat st;
+    uint64_t n = 0;
+    withdrawn_name(name, shard);
+    if (fstatat(data_dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+        withdrawn_read(data_dir, shard, &list, &ignored) != EMBD_OK)
+        return;
+    for (uint64_t i = 0; i < list.n; i++)
+        if (list.ids[i].position >= position)
+            list.ids[n++] = list.ids[i];
+    bool is_shorter = n < list.n || list.n_damaged > 0;
+    list.n = n;
+    if (is_shorter && n == 0)
+        unlinkat(data_dir, name, 0);
+    else if (is_shorter || (list.is_old && n > 0))
+        rewrite(data_dir, name, &list, &ignored);
+    withdrawn_fini(&list);
 }

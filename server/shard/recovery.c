@@ -116,12 +116,14 @@ static int take_record(struct shard *shard, uint8_t *bytes, const struct record 
 
 /* What is kept becomes a base, with which all that is damaged goes. */
 static int accept_damage(struct shard *shard, const struct journal_config *config,
-                         const struct journal_damage *damage, struct embd__error *e)
+                         const struct journal_end *end, struct embd__error *e)
 {
-    if (journal_damage_note(config, damage, e) != EMBD_OK || base_make_now(shard, e) != EMBD_OK)
+    for (uint32_t i = 0; i < end->n_damages; i++)
+        if (journal_damage_note(config, &end->damages[i], e) != EMBD_OK)
+            return e->status;
+    if (base_make_now(shard, e) != EMBD_OK)
         return e->status;
-    shard->n_damages++;
-    return EMBD_OK;
+    return journal_damage_count(config, &shard->n_damages, e);
 }
 
 /* Behind the last record, or what was lost of it. */
@@ -133,7 +135,7 @@ static int go_on_behind(struct shard *shard, struct embd__error *e)
         journal_open(&config, end, &shard->journal, e) != EMBD_OK)
         return e->status;
     if (end->is_damaged)
-        return accept_damage(shard, &config, &end->damage, e);
+        return accept_damage(shard, &config, end, e);
     if (restore_has_journaled(shard))
         return base_make_now(shard, e);
     base_ask(shard);

@@ -151,9 +151,9 @@ class Loading(unittest.TestCase):
         copy = tempfile.mkdtemp(prefix="embd-loading-")
         self.addCleanup(shutil.rmtree, copy)
         with open(name, "r+b") as journal:
-            journal.seek(3000)
+            journal.seek(5000)
             byte = journal.read(1)
-            journal.seek(3000)
+            journal.seek(5000)
             journal.write(bytes([byte[0] ^ 1]))
         server = self.start()
         try:
@@ -164,7 +164,7 @@ class Loading(unittest.TestCase):
         finally:
             server.kill()
             with open(name, "r+b") as journal:
-                journal.seek(3000)
+                journal.seek(5000)
                 journal.write(byte)
         with Embd("--data-dir", copy, "--accept-journal-damage", "--http", "off") as server, wire.connect(server) as peer:
             self.assertIn("was accepted at offset", server.log())

@@ -532,7 +532,7 @@ static void a_base_that_is_not_as_it_was_written_is_refused(void **state)
     assert_int_equal(stat(base, &st), 0);
     for (off_t at = 0; at < st.st_size; at++) {
         flip(base, at);
-        check_refused(j.dir, at < (off_t)SEGMENT_HEADER_BYTES ? "no base" : "it is in the base");
+        check_refused(j.dir, at < (off_t)SEGMENT_HEADER_BYTES ? "its header does not verify" : "it is in the base");
         flip(base, at);
     }
     assert_int_equal(truncate(base, st.st_size + 1), 0);

@@ -190,17 +190,19 @@ static void what_was_begun_ends_the_process_and_the_next_start_applies_it(void *
     refused_push = 1;
     ask_error(ask_push(&w, 2, N, N), EMBD_NO_MEMORY, "no memory to push", NULL);
     check(&w);
+    rig_close(&w.rig);
     pid_t child = fork();
     if (child == 0) {
         int nowhere = open("/dev/null", O_WRONLY);
         dup2(nowhere, 2);
+        rig_open(&w.rig, &ops, 0, 1, w.dir);
         refused_push = 2;
         ask_send(ask_push(&w, 2, N, N));
         _exit(0);
     }
     assert_true(child > 0 && waitpid(child, &ended, 0) == child);
     assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == JOURNAL_EXIT);
-    start_anew(&w);
+    rig_open(&w.rig, &store_host, 0, 1, w.dir);
     assert_int_equal(figure(&w.rig, "a", "rows"), 2 * N);
     assert_int_equal(figure(&w.rig, "b", "rows"), 2 * N);
     world_close(&w);
