@@ -7,8 +7,7 @@
  * journal's writes them, a block at a time between two requests, and what was before goes. Requests are
  * built as a client would, and scanned as a server does, so that a replay handles them like all others.
  *
- * Where a store's cut is still, changes wait until its rows are read. A snapshot, and the drop of a
- * table, go first: then this is given up, and tried again. */
+ * A snapshot, and the drop of a table, go first: then this is given up, and tried again. */
 #include "base.h"
 
 #include <stdio.h>
@@ -40,7 +39,6 @@ struct base {
     bool is_made, has_block;
     void *memory;
     struct store_scan scan;
-    struct shard_session session; /* holds, where tables must not change */
     struct msg msg;
     struct own_frame own;
 };
@@ -127,8 +125,6 @@ static void let_go(struct base *b)
     for (; b->at < b->n; b->at++)
         b->shard->tables.ops->thaw(b->tables[b->at]->store);
     b->is_read = true;
-    if (b->session.holds)
-        hold_end(&b->shard->hold, &b->session);
 }
 
 static void base_free(struct base *b)
@@ -178,8 +174,6 @@ static int freeze(struct base *b, struct embd__error *e)
         b->steps[b->n] = stats.steps;
         b->tables[b->n++] = table;
     }
-    if (tables->ops->cut_is_still)
-        hold_begin(&b->shard->hold, &b->session, UINT64_MAX);
     b->n_writers = writers_list(&b->shard->journaled_writers, b->writers);
     return EMBD_OK;
 }
@@ -354,32 +348,20 @@ bool base_collect(struct shard *shard)
         return false;
     struct basefile *file = journal_base(shard->journal);
     if (basefile_is_over(file)) {
-        bool held = b->session.holds;
         end(b, &e);
         count(shard, &e);
-        if (held)
-            dispatch_parked(shard);
         return false;
     }
     if (b->is_read || !basefile_has_room(file))
         return false;
-    bool held = b->session.holds;
     if (go_on(b, &e) != EMBD_OK)
         note_failure(shard, &e);
-    if (held && !b->session.holds)
-        dispatch_parked(shard);
     return true;
 }
 
 void base_give_up(struct shard *shard)
 {
     if (shard->base != NULL)
-        give_up(shard->base);
-}
-
-void base_give_way(struct shard *shard)
-{
-    if (shard->base != NULL && shard->base->session.holds)
         give_up(shard->base);
 }
 

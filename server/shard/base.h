@@ -24,8 +24,6 @@ bool base_collect(struct shard *shard);
 
 /* Tables are needed for something else: what is not yet copied of them is given up. */
 void base_give_up(struct shard *shard);
-/* The same where the tables must not change meanwhile. */
-void base_give_way(struct shard *shard);
 
 /* Whether it is due or not, and at once; nothing may be under way. After an error the journal is as it was. */
 int base_make_now(struct shard *shard, struct embd__error *e);

@@ -4,7 +4,6 @@
  * tells which pushes are still to be let in, because other shards have them (reach.h). */
 #include <stdlib.h>
 
-#include "base.h"
 #include "state.h"
 
 struct hold_request {
@@ -77,7 +76,6 @@ int handle_hold(struct call *call)
         free(hold.marks);
         return call->error.status;
     }
-    base_give_way(shard);
     hold_begin(&shard->hold, session, shard->now_ns + hold.timeout_ms * 1000000u);
     hold_let_in(&shard->hold, session, hold.marks, hold.n_clients);
     embd__msg_result(call->answer, call->reader.msgid);

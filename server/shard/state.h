@@ -53,8 +53,6 @@ struct shard {
     struct snapshot_parts snapshot;
     struct writers writers, journaled_writers; /* of pushes to snapshot tables, and to the others */
     struct cut *cut; /* being written, or to be committed; NULL: none */
-    struct snapshot_cut still_cut; /* what the snapshot still_name is to be, which is written under a hold */
-    char still_name[SNAPSHOT_NAME_MAX + 1];
     uint64_t cuts[CUTS_KNOWN]; /* ids of the last ones, since which stores note what changes; 0: none */
     struct journal *journal; /* NULL: no data directory */
     /* Its new beginning; see base.c. */

@@ -149,12 +149,11 @@ struct store_ops {
     int (*scan)(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
                 struct embd__error *e);
 
-    /* A cut: from freeze to thaw scan_frozen gives the table as it was at freeze, part by part, while calls change it,
-     * unless cut_is_still: then none may. *done_out tells that there is no more. An error ends the cut, but for the
-     * thaw. A table has one at a time. EMBD_NO_MEMORY, and of a device EMBD_INTERNAL.
+    /* A cut: from freeze to thaw scan_frozen gives the table as it was at freeze, part by part, while calls change it;
+     * nothing where the next part is on its way from a device. *done_out tells that there is no more. An error ends
+     * the cut, but for the thaw. A table has one at a time. EMBD_NO_MEMORY, and of a device EMBD_INTERNAL.
      * A cut without all rows begins with the keys that were erased or evicted, as candidates that were seen 0 times, in blocks
      * of their own; any of them may have a row again, which comes behind. It has all candidates. */
-    bool cut_is_still;
     int (*freeze)(struct store *store, struct store_cut *cut, struct embd__error *e);
     int (*scan_frozen)(struct store *store, uint32_t max_rows, struct store_scan *out, bool *done_out,
                        struct embd__error *e);

@@ -1,6 +1,6 @@
 /* stores.c - in the place of server/store/stores.c: the nccl store alone. Its name says over how
  * many devices and which way: "nccl", "nccl3", "peer4". */
-#include "store.h"
+#include "frozen.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +20,7 @@ const struct store_ops *store_find(const char *name, struct embd__error *e)
         embd__error_set(e, EMBD_INVALID, "store '%.40s' is not compiled in; it can be nccl", name);
         return NULL;
     }
+    frozen_chunk_bytes = 2000; /* a log of many chunks */
     named = store_nccl;
     if (strcmp(name, "auto") != 0) {
         strncpy(kept, name, sizeof kept - 1);

@@ -1,6 +1,6 @@
 /* test_frozen.c - a cut is the table as it was at freeze, each row once, whatever calls come while
- * it is read: compared with a scan that was made at that moment. Arguments: the store, and how many
- * tables are tried. */
+ * it is read: compared with a scan that was made at that moment. Arguments: the store, how many tables
+ * are tried, and the way of a group of GPUs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -130,8 +130,6 @@ static void change(struct pair *pair)
 /* Up to n - 1 times, while a cut is read. */
 static void change_meanwhile(struct pair *pair, uint32_t n)
 {
-    if (pair->ops->cut_is_still)
-        return;
     for (uint32_t i = dice_below(&pair->dice, n); i > 0; i--)
         change(pair);
 }
@@ -213,7 +211,7 @@ static void a_table_that_grows_while_its_cut_is_read(void **state)
         for (uint32_t i = 0; i < 40000; i++) /* some old ones, most of them new */
             keys[i] = at + i;
         at += 30000;
-        if (at <= 120000 && !pair.ops->cut_is_still) {
+        if (at <= 120000) {
             batch_of(&batch, keys, 40000);
             pair_push(&pair, &batch, EMBD_F32, false);
             batch_free(&batch);
@@ -515,8 +513,7 @@ static void a_cut_of_what_changed_has_no_key_that_goes_while_it_is_read(void **s
     assert_int_equal(pair.ops->erase(pair.store, &before, &e), EMBD_OK);
     assert_int_equal(pair.ops->freeze(pair.store, &second, &e), EMBD_OK);
     assert_false(second.has_all);
-    if (!pair.ops->cut_is_still)
-        assert_int_equal(pair.ops->erase(pair.store, &meanwhile, &e), EMBD_OK);
+    assert_int_equal(pair.ops->erase(pair.store, &meanwhile, &e), EMBD_OK);
     struct image read = image_new(&pair);
     while (!scan_some(&pair, 100, &read))
         ;
@@ -532,6 +529,8 @@ int main(int argc, char **argv)
         store_name = argv[1];
     if (argc > 2)
         n_tables = strtoull(argv[2], NULL, 10);
+    if (argc > 3)
+        pair_set_way(argv[3]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cut_is_the_table_at_its_moment),
         cmocka_unit_test(a_table_that_grows_while_its_cut_is_read),

@@ -146,11 +146,10 @@ void cut_note(struct shard *shard, uint64_t id)
     shard->cuts[CUTS_KNOWN - 1] = id;
 }
 
-int cut_begin(struct call *call, const char *name, const struct snapshot_cut *what, bool *later_out)
+int cut_begin(struct call *call, const char *name, const struct snapshot_cut *what)
 {
     struct shard *shard = call->shard;
     struct embd__error *e = &call->error;
-    *later_out = !shard->tables.ops->cut_is_still && shard->config.wake != NULL;
     if (!call->request->session->holds)
         return embd__error_set(e, EMBD_INVALID,
                                "snapshot cut: this connection holds nothing; hold first");
@@ -161,11 +160,6 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
         return e->status;
     if (shard->cut != NULL)
         cut_free(shard->cut);
-    if (!*later_out) {
-        shard->still_cut = *what;
-        strcpy(shard->still_name, name); /* its form, and so its length, was checked */
-        return EMBD_OK;
-    }
     base_give_up(shard);
     struct cut *cut = cut_new(call, name);
     if (cut == NULL)
@@ -197,7 +191,8 @@ static bool prepare(struct cut *cut, struct cut_arrays *arrays, uint32_t max_row
     return arrays->memory != NULL;
 }
 
-static void fill(struct cut *cut, struct cut_arrays *arrays, struct writing_block *block)
+/* False: a store's device has nothing to hand over yet. */
+static bool fill(struct cut *cut, struct cut_arrays *arrays, struct writing_block *block)
 {
     const struct store_ops *ops = cut->shard->tables.ops;
     const struct table *table = cut->written[cut->at].table;
@@ -211,12 +206,13 @@ static void fill(struct cut *cut, struct cut_arrays *arrays, struct writing_bloc
     else
         ops->scan_frozen(table->store, max_rows, &arrays->scan, &block->is_last, e);
     if (e->status != EMBD_OK)
-        return;
+        return true;
     block->rows = block_of(&arrays->scan);
     if (!block->is_last)
-        return;
+        return block->rows.n_rows + block->rows.n_candidates > 0;
     ops->thaw(table->store);
     cut->at++;
+    return true;
 }
 
 /* ---- the end ---- */
@@ -277,8 +273,8 @@ bool cut_collect(struct shard *shard)
         return false;
     struct writing_block *block = cut->at < cut->n ? writing_empty(cut->writing, &number) : NULL;
     if (block != NULL) {
-        fill(cut, &cut->arrays[number], block);
-        writing_hand_over(cut->writing);
+        if (fill(cut, &cut->arrays[number], block))
+            writing_hand_over(cut->writing);
         return true;
     }
     if (!writing_has_ended(cut->writing))

@@ -7,10 +7,8 @@
 #include "state.h"
 
 /* Freezes all tables, or what has changed in them, and begins to write them into NAME.tmp, for as long as the connection of
- * `call` is there. *later_out false: this shard cannot, and is to write under the hold; nothing has
- * begun then, but `what` is kept for it. EMBD_BUSY, EMBD_NO_MEMORY, EMBD_INVALID, EMBD_IO. */
-int cut_begin(struct call *call, const char *name, const struct snapshot_cut *what,
-              bool *later_out);
+ * `call` is there. The shard has somebody who wakes it. EMBD_BUSY, EMBD_NO_MEMORY, EMBD_INVALID, EMBD_IO. */
+int cut_begin(struct call *call, const char *name, const struct snapshot_cut *what);
 
 /* Since the cut `id` stores note what changes; 0: they do not. */
 void cut_note(struct shard *shard, uint64_t id);

@@ -74,29 +74,24 @@ static int write_writers(struct call *call, int dir, struct manifest_writers *ou
     return call->error.status;
 }
 
-static int write_tables(struct call *call, const char *name, int dir,
+static int write_tables(struct call *call, int dir,
                         struct snapshot_written *written)
 {
-    static const struct snapshot_cut of_all;
     struct shard *shard = call->shard;
     struct manifest_writers writers;
-    const struct snapshot_cut *what =
-        strcmp(name, shard->still_name) == 0 ? &shard->still_cut : &of_all;
     for (uint32_t i = 0; i < shard->tables.n; i++) {
         struct table *table = shard->tables.by_name[i];
         struct store_stats stats;
         shard->tables.ops->stats(table->store, &stats);
         written[i].table = table;
         written[i].step = stats.steps;
-        if (snapshot_write_table(dir, shard->tables.ops, table, what, shard->config.index,
+        if (snapshot_write_table(dir, shard->tables.ops, table, shard->config.index,
                                  &written[i].part, &call->error) != EMBD_OK)
             return call->error.status;
     }
     if (write_writers(call, dir, &writers) != EMBD_OK)
         return call->error.status;
     snapshot_write_answer(call->answer, call->reader.msgid, written, shard->tables.n, &writers);
-    cut_note(shard, what->id);
-    shard->still_name[0] = '\0';
     return EMBD_OK;
 }
 
@@ -111,12 +106,11 @@ static void read_cut(struct fields *f, struct snapshot_cut *out)
 
 static int cut_shard(struct call *call, const char *name, const struct snapshot_cut *what)
 {
-    bool later;
-    if (cut_begin(call, name, what, &later) != EMBD_OK)
+    if (cut_begin(call, name, what) != EMBD_OK)
         return call->error.status;
     embd__msg_result(call->answer, call->reader.msgid);
     embd__msg_map(call->answer, 1);
-    embd__msg_field_bool(call->answer, "later", later);
+    embd__msg_field_bool(call->answer, "later", true);
     return EMBD_OK;
 }
 
@@ -135,7 +129,7 @@ static int write_shard(struct call *call, const char *name)
     if (written == NULL)
         embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the list of parts");
     else
-        write_tables(call, name, dir, written);
+        write_tables(call, dir, written);
     if (call->error.status == EMBD_OK)
         base_ask(call->shard);
     free(written);
@@ -488,10 +482,8 @@ int handle_snapshot(struct call *call)
         take_blob(call, name, &blob.piece);
     else if (call->shard->config.is_first)
         snapshot_remove(call->shard->data_dir, name, e);
-    if (phase == PHASE_ABORT) {
+    if (phase == PHASE_ABORT)
         snapshot_forget(&call->shard->snapshot);
-        call->shard->still_name[0] = '\0';
-    }
     if (e->status == EMBD_OK)
         answer_nothing(call);
     return e->status;

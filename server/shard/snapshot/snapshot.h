@@ -106,10 +106,9 @@ int snapshot_list(int data_dir, struct snapshot_list *out, struct embd__error *e
 int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_out,
                   struct embd__error *e);
 
-/* Writes the part of a table that does not change meanwhile, or what has changed in it, as part_write (part.h). */
+/* Writes the part of a table that does not change meanwhile, as part_write (part.h). */
 int snapshot_write_table(int dir, const struct store_ops *ops, const struct table *table,
-                         const struct snapshot_cut *what, uint32_t shard,
-                         struct manifest_part *out, struct embd__error *e);
+                         uint32_t shard, struct manifest_part *out, struct embd__error *e);
 /* The writers that the shard knows now. EMBD_NO_MEMORY. */
 struct shard;
 int snapshot_writers(const struct shard *shard, struct snapshot_streams *out,

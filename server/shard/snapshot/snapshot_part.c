@@ -17,10 +17,12 @@ struct still_rows {
 static int next_still(struct part_rows *rows, struct row_block *out, struct embd__error *e)
 {
     struct still_rows *s = (struct still_rows *)(void *)rows;
-    if (s->is_over)
-        return 0;
-    if (s->ops->scan_frozen(s->table->store, s->max_rows, &s->scan, &s->is_over, e) != EMBD_OK)
-        return e->status;
+    do {
+        if (s->is_over)
+            return 0;
+        if (s->ops->scan_frozen(s->table->store, s->max_rows, &s->scan, &s->is_over, e) != EMBD_OK)
+            return e->status;
+    } while (s->scan.n_rows + s->scan.n_candidates == 0);
     *out = block_of(&s->scan);
     return 1;
 }
@@ -40,15 +42,13 @@ static int write_frozen(int dir, struct still_rows *still, uint32_t shard,
 }
 
 int snapshot_write_table(int dir, const struct store_ops *ops, const struct table *table,
-                         const struct snapshot_cut *what, uint32_t shard,
-                         struct manifest_part *out, struct embd__error *e)
+                         uint32_t shard, struct manifest_part *out, struct embd__error *e)
 {
     struct still_rows still = {.rows.next = next_still, .ops = ops, .table = table};
-    struct store_cut cut = {.id = what->id, .since = what->since};
+    struct store_cut cut = {.id = 0};
     if (ops->freeze(table->store, &cut, e) != EMBD_OK)
         return e->status;
     write_frozen(dir, &still, shard, out, e);
-    out->has_changes = !cut.has_all;
     ops->thaw(table->store);
     return e->status;
 }

@@ -19,6 +19,7 @@ void cuda_close(struct store *store)
         device_flag_free(call->flag);
         free(call);
     }
+    frozen_end(store);
     device_range_close(&store->values);
     device_range_close(&store->states);
     device_range_close(&store->row_keys);
@@ -182,7 +183,7 @@ static void cuda_stats(const struct store *store, struct store_stats *out)
         .capacity = store->capacity,
         .row_bytes = store->values.bytes + store->states.bytes,
         .index_bytes = store->view.n_buckets * ENTRY_BUCKET * sizeof(struct entry) +
-                       store->row_keys.bytes + store->row_slots.bytes + noted_bytes(store),
+                       store->row_keys.bytes + store->row_slots.bytes + noted_bytes(store) + frozen_bytes(store),
         .steps = store->step - store->n_untold,
         .evicted = store->n_evicted,
     };
@@ -200,7 +201,6 @@ const struct store_ops store_cuda = {
     .collect = cuda_collect,
     .forget = cuda_forget,
     .scan = cuda_scan,
-    .cut_is_still = true,
     .freeze = cuda_freeze,
     .scan_frozen = cuda_scan_frozen,
     .thaw = cuda_thaw,

@@ -13,7 +13,9 @@
  *   evict     rows that go where there is no room for others
  *   erase     keys forgotten; the last rows take the places of theirs
  *   noted     what changed since the last cuts
- *   scan, cut, load   copy rows out and in; these and erase block
+ *   frozen    the table as it was at one moment, while calls change it
+ *   cut       what is read of that
+ *   scan, load   copy rows out and in; these and erase block
  *
  * Calls take effect in the order made, because one stream runs them. A pull is enqueued at once,
  * but that small ones wait while the device has enough to do, and then go together in one launch.
@@ -27,6 +29,7 @@
 #define EMBD_CUDA_CUDA_STORE_H
 
 #include "device.h"
+#include "frozen.h"
 #include "gone.h"
 #include "kernels.h"
 #include "store.h"
@@ -110,15 +113,6 @@ struct noted {
     uint64_t n_leaving;
 };
 
-/* A cut that is being read. */
-struct cut {
-    bool has_all;
-    uint32_t first_set, end_set; /* of the noted ones: whose keys are still to be read */
-    uint64_t gone_at;            /* read of first_set's */
-    uint8_t oldest;              /* rows of this set and later ones are in it */
-    uint64_t cursor;             /* as a scan's */
-};
-
 struct store {
     const struct table_schema *schema; /* the caller's */
     int device;
@@ -136,7 +130,7 @@ struct store {
     uint64_t window_bytes;     /* WINDOW_BYTES, and */
     uint32_t window_keys;      /* WINDOW_KEYS */
     struct noted noted;
-    struct cut cut;
+    struct frozen frozen;
     bool misses;               /* the last push had keys without a row */
     uint64_t n_untold;         /* steps of pushes that went together, whose done is still to come */
     void *join_block;          /* memory of those launches, */
@@ -301,16 +295,15 @@ uint32_t noted_find(const struct store *store, uint64_t cut);
 void noted_fini(struct store *store);
 uint64_t noted_bytes(const struct store *store);
 
-/* ---- scan, cut ---- */
+/* ---- cut ---- */
 
-#define SCAN_CANDIDATES ((uint64_t)1 << 63) /* in a cursor: rows are behind it */
-int scan_copy_rows(const struct table_view *t, uint64_t first, uint32_t n, struct store_scan *out,
-                   void *stream);
 /* The next keys that are gone; false: there are no more of them. */
 bool cuda_read_gone(struct store *store, uint32_t max_rows, struct store_scan *out);
-/* The two halves of cuda_freeze. */
+/* The steps of cuda_freeze, which a group takes on all of its devices: the second may find no memory, and sets has_all;
+ * nothing is noted before the third. */
 int cuda_cut_prepare(struct store *store, const struct store_cut *cut, struct embd__error *e);
-int cuda_cut_begin(struct store *store, struct store_cut *cut, struct embd__error *e);
+int cuda_cut_freeze(struct store *store, struct store_cut *cut, struct embd__error *e);
+int cuda_cut_note(struct store *store, const struct store_cut *cut, struct embd__error *e);
 
 /* ---- the calls of store_ops ---- */
 

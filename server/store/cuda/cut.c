@@ -1,10 +1,17 @@
-/* cut.c - cuts: the table while it stands still, or what has changed in it since an earlier cut (noted.c).
+/* cut.c - cuts: the table as it was at one moment (frozen.h), or what had changed in it since an earlier cut
+ * (noted.c), read while calls change it.
  *
- * Of what changed come first the keys that are gone, from the host's lists; then rows, which the host finds by
- * their bytes, a piece at a time, and the device picks; then all candidates. */
+ * First come the keys that are gone, from the host's lists. The rest comes from the device in blocks, a few of them
+ * on their way at a time, so that a scan finds one that is there: what was copied before it changed, so that its
+ * memory is free again; then rows by their numbers, which a kernel writes to the host's memory, but for those that
+ * are done; then all candidates. Nothing here waits for the device: a scan gives what there is, or nothing yet. */
+#include <string.h>
+
 #include "cuda_store.h"
 
-#define PIECE 65536u /* bytes of rows looked at at once */
+#define RANGE_MAX ((uint64_t)1 << 22) /* numbers that a block of changed rows is looked for in */
+
+/* ---- the moment ---- */
 
 int cuda_cut_prepare(struct store *store, const struct store_cut *cut, struct embd__error *e)
 {
@@ -16,38 +23,48 @@ int cuda_cut_prepare(struct store *store, const struct store_cut *cut, struct em
     return status ? cuda_error(store, status, "noting changes", e) : EMBD_OK;
 }
 
-int cuda_cut_begin(struct store *store, struct store_cut *cut, struct embd__error *e)
+int cuda_cut_freeze(struct store *store, struct store_cut *cut, struct embd__error *e)
 {
-    uint32_t n = store->noted.n, first = cut->since ? noted_find(store, cut->since) : n;
+    const struct noted *noted = &store->noted;
+    uint32_t n = noted->n, first = cut->since ? noted_find(store, cut->since) : n;
     cut->has_all = first == n;
-    store->cut = (struct cut){.has_all = cut->has_all,
-                              .first_set = first,
-                              .end_set = n,
-                              .oldest = (uint8_t)(first + 1)};
+    if (frozen_begin(store, cut->has_all, (uint8_t)(first + 1), e) != EMBD_OK)
+        return e->status;
+    store->frozen.first_set = first;
+    store->frozen.end_set = n;
+    store->frozen.gone_end = n > 0 ? noted->sets[n - 1].gone.n : 0;
+    return EMBD_OK;
+}
+
+int cuda_cut_note(struct store *store, const struct store_cut *cut, struct embd__error *e)
+{
     int status = cut->id ? noted_begin(store, cut->id) : 0;
     return status ? cuda_error(store, status, "noting changes", e) : EMBD_OK;
 }
 
 int cuda_freeze(struct store *store, struct store_cut *cut, struct embd__error *e)
 {
-    int status = cuda_cut_prepare(store, cut, e);
-    return status ? status : cuda_cut_begin(store, cut, e);
+    if (cuda_cut_prepare(store, cut, e) != EMBD_OK || cuda_cut_freeze(store, cut, e) != EMBD_OK)
+        return e->status;
+    return cuda_cut_note(store, cut, e);
 }
 
 void cuda_thaw(struct store *store)
 {
-    store->cut = (struct cut){.has_all = true};
+    device_use(store->device);
+    frozen_end(store);
 }
 
-/* ---- reading ---- */
+/* ---- keys that are gone ---- */
 
 bool cuda_read_gone(struct store *store, uint32_t max_rows, struct store_scan *out)
 {
-    struct cut *f = &store->cut;
+    struct frozen *f = &store->frozen;
     out->n_rows = out->n_candidates = 0;
     for (; f->first_set < f->end_set; f->first_set++, f->gone_at = 0) {
         const struct gone *gone = &store->noted.sets[f->first_set].gone;
-        for (; f->gone_at < gone->n; f->gone_at++) {
+        uint64_t end = f->first_set + 1 == f->end_set ? f->gone_end : gone->n;
+        for (; f->gone_at < end; f->gone_at++) {
             uint32_t i = out->n_candidates;
             if (i == max_rows)
                 return true;
@@ -61,98 +78,227 @@ bool cuda_read_gone(struct store *store, uint32_t max_rows, struct store_scan *o
     return out->n_candidates > 0;
 }
 
-/* Where the next changed rows are found, in memory the device reads too. */
-struct found {
-    uint8_t *sets;  /* [PIECE] */
-    uint32_t *rows; /* [n] */
-    uint32_t n;
-};
+/* ---- fetching ---- */
 
-static uint64_t found_lay_out(struct found *found, uint8_t *base, uint32_t max_rows)
+static uint64_t lay_out(struct fetch *fetch, const struct table_view *t, uint32_t n, uint8_t *base)
 {
     struct arena arena = {.base = base};
-    found->sets = arena_take(&arena, PIECE);
-    found->rows = arena_take(&arena, max_rows * sizeof *found->rows);
-    return arena.bytes;
+    fetch->told = arena_take(&arena, sizeof *fetch->told);
+    fetch->candidates = arena_take(&arena, n * sizeof *fetch->candidates);
+    return kept_lay_out(&fetch->rows, t, n, &arena);
 }
 
-/* At most max_rows of them from f->cursor on. */
-static int find(struct store *store, uint32_t max_rows, struct found *found)
+static int need_memory(const struct store *store, struct fetch *fetch, uint32_t n)
 {
-    struct cut *f = &store->cut;
-    while (f->cursor < store->n_rows && found->n < max_rows) {
-        uint64_t left = store->n_rows - f->cursor, n = left < PIECE ? left : PIECE, i = 0;
-        int status = device_copy(found->sets, store->view.row_sets + f->cursor, n, store->stream);
-        if (status == 0)
-            status = device_stream_wait(store->stream);
-        if (status != 0)
-            return status;
-        for (; i < n && found->n < max_rows; i++)
-            if (found->sets[i] >= f->oldest)
-                found->rows[found->n++] = (uint32_t)(f->cursor + i);
-        f->cursor += i;
+    uint64_t bytes = lay_out(fetch, &store->view, n, NULL);
+    if (bytes > fetch->bytes) {
+        buffer_free(fetch->memory, fetch->bytes);
+        fetch->memory = buffer_new(bytes);
+        fetch->bytes = fetch->memory ? bytes : 0;
+    }
+    if (fetch->memory == NULL)
+        return DEVICE_NO_MEMORY;
+    lay_out(fetch, &store->view, n, fetch->memory);
+    fetch->n = fetch->at = 0;
+    return 0;
+}
+
+/* From pinned memory at once: nothing writes there any more. */
+static int copy(const struct store *store, void *to, const void *from, uint64_t bytes, bool is_pinned)
+{
+    if (!is_pinned)
+        return device_copy(to, from, bytes, store->stream);
+    memcpy(to, from, bytes);
+    return 0;
+}
+
+static int fetch_kept(struct store *store, struct fetch *fetch, uint32_t n)
+{
+    struct frozen_chunk *chunk = store->frozen.first;
+    const struct table_view *t = &store->view;
+    const struct kept_view *from = &chunk->view, *to = &fetch->rows;
+    uint64_t at = chunk->read, state_bytes = t->state_stride * sizeof(float);
+    int status = copy(store, to->keys, from->keys + at, n * sizeof *to->keys, chunk->is_pinned);
+    if (status == 0 && t->row_slots)
+        status = copy(store, to->slots, from->slots + at, n * sizeof *to->slots, chunk->is_pinned);
+    if (status == 0)
+        status = copy(store, to->values, from->values + at * t->stride, (uint64_t)n * t->stride,
+                      chunk->is_pinned);
+    if (status == 0 && state_bytes > 0)
+        status = copy(store, to->states, from->states + at * t->state_stride, n * state_bytes,
+                      chunk->is_pinned);
+    fetch->told = NULL;
+    fetch->candidates = NULL;
+    fetch->n = n;
+    chunk->read += n;
+    return status;
+}
+
+static int fetch_range(struct store *store, struct fetch *fetch, uint32_t most)
+{
+    struct frozen *f = &store->frozen;
+    uint64_t n, left = f->n_rows - f->cursor, begin = f->cursor;
+    struct kept_view *to = &fetch->rows;
+    f->cursor = frozen_range_end(f, begin, begin + (left < RANGE_MAX ? left : RANGE_MAX), most, &n);
+    to->done = f->done;
+    to->n_rows = f->n_rows;
+    to->head = f->heads + (fetch - f->fetches);
+    fetch->candidates = NULL;
+    int status = device_fill(to->head, 0, sizeof *to->head, store->stream);
+    if (status == 0)
+        status = launch_keep(store->view, *to, NULL, begin, f->cursor - begin, store->stream);
+    return status ? status : device_copy(fetch->told, to->head, sizeof *to->head, store->stream);
+}
+
+static int fetch_candidates(struct store *store, struct fetch *fetch, uint32_t most)
+{
+    struct frozen *f = &store->frozen;
+    uint64_t left = f->n_candidates - f->candidate;
+    const struct entry *from = f->candidates + f->candidate;
+    fetch->told = NULL;
+    fetch->n = left < most ? (uint32_t)left : most;
+    f->candidate += fetch->n;
+    return copy(store, fetch->candidates, from, fetch->n * sizeof *from, f->is_pinned);
+}
+
+/* Copies that are there and not fetched, of the oldest chunk that has any. */
+static uint32_t next_kept(struct store *store)
+{
+    struct frozen *f = &store->frozen;
+    while (f->first != NULL && frozen_chunk_is_over(f, f->first))
+        frozen_drop_first(store);
+    return f->first != NULL ? frozen_told(f->first->told).n - f->first->read : 0;
+}
+
+/* One more block on its way; false: there is none, or none now. */
+static bool begin_fetch(struct store *store, uint32_t most, int *status)
+{
+    struct frozen *f = &store->frozen;
+    uint32_t n_kept = next_kept(store);
+    bool has_any = n_kept > 0 || f->cursor < f->n_rows || f->candidate < f->n_candidates;
+    if (f->n_fetches == FETCHES || !has_any)
+        return false;
+    struct fetch *fetch = &f->fetches[(f->first_fetch + f->n_fetches) % FETCHES];
+    *status = need_memory(store, fetch, most);
+    if (*status != 0)
+        return false;
+    if (n_kept > 0)
+        *status = fetch_kept(store, fetch, n_kept < most ? n_kept : most);
+    else if (f->cursor < f->n_rows)
+        *status = fetch_range(store, fetch, most);
+    else
+        *status = fetch_candidates(store, fetch, most);
+    f->n_fetches++;
+    if (*status == 0)
+        *status = device_flag_raise(fetch->flag, store->stream);
+    return *status == 0;
+}
+
+/* ---- reading ---- */
+
+static void put_rows(void *to, const void *from, uint64_t stride, uint64_t bytes, uint32_t n)
+{
+    if (stride == bytes)
+        memcpy(to, from, n * bytes);
+    else
+        for (uint64_t i = 0; i < n; i++)
+            memcpy((uint8_t *)to + i * bytes, (const uint8_t *)from + i * stride, bytes);
+}
+
+static void read_rows(const struct store *store, const struct fetch *fetch, uint32_t n, struct store_scan *out)
+{
+    const struct table_view *t = &store->view;
+    const struct kept_view *from = &fetch->rows;
+    uint64_t value_bytes = (uint64_t)t->dim * (t->dtype == EMBD_F32 ? 4 : 2), at = fetch->at,
+             state_bytes = t->state_floats * sizeof(float);
+    memcpy(out->keys, from->keys + at, n * sizeof *out->keys);
+    if (t->row_slots)
+        memcpy(out->slots, from->slots + at, n * sizeof *out->slots);
+    put_rows(out->rows, from->values + at * t->stride, t->stride, value_bytes, n);
+    if (state_bytes > 0)
+        put_rows(out->states, from->states + at * t->state_stride, t->state_stride * sizeof(float),
+                 state_bytes, n);
+    out->n_rows = n;
+}
+
+static void read_candidates(const struct store *store, const struct fetch *fetch, uint32_t n,
+                            struct store_scan *out)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct entry *e = &fetch->candidates[fetch->at + i];
+        out->candidate_keys[i] = e->key;
+        out->candidate_counts[i] = e->ref & REF_SIGHTS_MAX;
+        if (store->view.row_slots)
+            out->candidate_slots[i] = (uint16_t)(e->tail & ENTRY_SLOT);
+    }
+    out->n_candidates = n;
+}
+
+/* Of the oldest block, if it is there. */
+static int read_fetch(struct store *store, uint32_t max_rows, struct store_scan *out)
+{
+    struct frozen *f = &store->frozen;
+    struct fetch *fetch = &f->fetches[f->first_fetch];
+    int error = 0;
+    if (fetch->at == 0 && device_flag_query(fetch->flag, &error) == DEVICE_PENDING)
+        return 0;
+    if (error != 0)
+        return error;
+    if (fetch->told != NULL)
+        fetch->n = fetch->told->n;
+    uint32_t n = fetch->n - fetch->at < max_rows ? fetch->n - fetch->at : max_rows;
+    if (fetch->candidates != NULL)
+        read_candidates(store, fetch, n, out);
+    else
+        read_rows(store, fetch, n, out);
+    fetch->at += n;
+    if (fetch->at == fetch->n) {
+        f->first_fetch = (f->first_fetch + 1) % FETCHES;
+        f->n_fetches--;
     }
     return 0;
 }
 
-/* The rows side by side on the device, then out. */
-static int pick(struct store *store, const struct found *found, struct store_scan *out)
+static bool is_over(const struct frozen *f)
 {
-    struct table_view to = store->view;
-    void *memory = NULL;
-    int status = 0;
-    for (int turn = 0; turn < 2 && status == 0; turn++) {
-        struct arena arena = {.base = memory};
-        to.values = arena_take(&arena, (uint64_t)found->n * to.stride);
-        to.states = arena_take(&arena, (uint64_t)found->n * to.state_stride * sizeof(float));
-        to.row_keys = arena_take(&arena, found->n * sizeof *to.row_keys);
-        uint16_t *slots = arena_take(&arena, found->n * sizeof *slots);
-        to.row_slots = store->view.row_slots ? slots : NULL;
-        if (turn == 0)
-            status = device_new(&memory, arena.bytes, store->stream);
-    }
-    if (status == 0)
-        status = launch_pick_rows(store->view, found->rows, found->n, to, store->stream);
-    if (status == 0)
-        status = scan_copy_rows(&to, 0, found->n, out, store->stream);
-    device_free(memory, store->stream);
-    return status;
+    return f->first_set == f->end_set && f->n_fetches == 0 && f->first == NULL && f->cursor == f->n_rows &&
+           f->candidate == f->n_candidates;
 }
 
-static int read_changed(struct store *store, uint32_t max_rows, struct store_scan *out)
+/* In the place of a block that was read another one is on its way at once. Blocks whose rows were all done are empty. */
+static int read_next(struct store *store, uint32_t max_rows, struct store_scan *out)
 {
-    struct found found = {.n = 0};
-    uint64_t bytes = found_lay_out(&found, NULL, max_rows);
-    uint8_t *memory = buffer_new(bytes);
-    if (memory == NULL)
-        return DEVICE_NO_MEMORY;
-    found_lay_out(&found, memory, max_rows);
-    int status = find(store, max_rows, &found);
-    if (status == 0 && found.n > 0)
-        status = pick(store, &found, out);
-    out->n_rows = found.n;
-    buffer_free(memory, bytes);
-    if (store->cut.cursor >= store->n_rows)
-        store->cut.cursor = store->n_candidates ? SCAN_CANDIDATES : UINT64_MAX;
+    const struct frozen *f = &store->frozen;
+    int status = 0;
+    uint32_t n_before;
+    do {
+        while (begin_fetch(store, max_rows, &status))
+            ;
+        n_before = f->n_fetches;
+        if (status == 0 && n_before > 0)
+            status = read_fetch(store, max_rows, out);
+    } while (status == 0 && f->n_fetches < n_before && out->n_rows + out->n_candidates == 0);
+    while (status == 0 && begin_fetch(store, max_rows, &status))
+        ;
     return status;
 }
 
 int cuda_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *out, bool *done_out,
                      struct embd__error *e)
 {
-    struct cut *f = &store->cut;
+    const struct frozen *f = &store->frozen;
     int status = 0;
     *done_out = false;
     if (store->failed)
         return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
-    if (cuda_read_gone(store, max_rows, out))
-        return EMBD_OK;
-    if (f->has_all || f->cursor & SCAN_CANDIDATES) {
-        if (f->cursor != UINT64_MAX && cuda_scan(store, &f->cursor, max_rows, out, e) != EMBD_OK)
-            return e->status;
-    } else {
-        status = read_changed(store, max_rows, out);
+    if (!f->is_broken && !cuda_read_gone(store, max_rows, out)) {
+        device_use(store->device);
+        status = read_next(store, max_rows, out);
+        *done_out = is_over(f);
     }
-    *done_out = f->cursor == UINT64_MAX;
-    return status ? cuda_error(store, status, "copying changed rows out", e) : EMBD_OK;
+    if (f->is_broken)
+        return embd__error_set(e, EMBD_NO_MEMORY,
+                               "table %s: no memory to copy rows that change while a cut is read",
+                               store->schema->s.name);
+    return status ? cuda_error(store, status, "copying rows of a cut out", e) : EMBD_OK;
 }

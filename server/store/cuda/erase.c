@@ -37,6 +37,10 @@ int leaving_close_up(struct store *store, const struct leaving *leaving, uint32_
             launch_select(leaving->temp, leaving->select_bytes, leaving->numbers, leaving->is_mover,
                           leaving->movers, leaving->n_movers, n_gone, stream);
     if (status == 0)
+        status = frozen_keep_rows(store, leaving->sorted, n_gone);
+    if (status == 0) /* those that move, and what lies between them */
+        status = frozen_keep_range(store, n_after, n_gone);
+    if (status == 0)
         status = launch_move_rows(store->view, leaving->sorted, leaving->movers, leaving->n_movers,
                                   n_gone, stream);
     store->n_rows = n_after;

@@ -242,6 +242,8 @@ static int launch(struct store *store, const struct join_view *j)
     if (store->evicts)
         use = cuda_use(store);
     int status = launch_join_plan(store->view, *j, store->stream);
+    if (status == 0)
+        status = frozen_keep_refs(store, j->refs, j->n_keys);
     return status ? status
                   : launch_join_apply(store->view, *j, o->kind, steps, use, store->evicts,
                                       store->stream);

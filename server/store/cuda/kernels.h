@@ -244,9 +244,30 @@ int launch_age_rows(struct table_view t, uint64_t n_rows, void *stream);
 /* Keys and slots (of slot tables) of rows [n]. */
 int launch_list_keys(struct table_view t, const uint32_t *rows, uint32_t n, uint64_t *keys,
                      uint16_t *slots, void *stream);
-/* Rows [n] of t become rows 0 .. n of `to`: its row_keys, row_slots, values and states. */
-int launch_pick_rows(struct table_view t, const uint32_t *rows, uint32_t n, struct table_view to,
-                     void *stream);
+/* Where rows of a cut are put, and which are still to be (frozen.h). */
+struct kept_head {
+    uint32_t n;     /* rows; more than capacity: some found no place */
+    uint32_t asked; /* the view's of the last launch */
+};
+struct kept_view {
+    uint32_t *done; /* [n_rows / 32 + 1] bits: rows that are not to be had any more */
+    uint64_t n_rows;
+    struct kept_head *head; /* device memory */
+    uint64_t *keys;         /* [capacity] in memory of the device or pinned, as are */
+    uint16_t *slots;        /* slot tables only */
+    uint8_t *values;        /* strides are the table's */
+    float *states;
+    uint32_t capacity, asked;
+};
+/* Rows list[i] + first, of a list [n], or first + i, that are not done are then, and copied. */
+int launch_keep(struct table_view t, struct kept_view k, const uint32_t *list, uint64_t first,
+                uint64_t n, void *stream);
+/* The bits of rows whose set is older. */
+int launch_mark_unchanged(const uint8_t *sets, uint64_t n_rows, uint8_t oldest, uint32_t *done,
+                          void *stream);
+/* All candidates there are; *n_out starts at 0. */
+int launch_pick_candidates(struct table_view t, struct entry *out, uint32_t *n_out,
+                           uint64_t capacity, void *stream);
 
 /* What an evicting table does: the rules are use.h's. */
 struct use_view {

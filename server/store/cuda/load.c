@@ -49,6 +49,8 @@ static int set_rows(struct call *call, const struct restore *r)
     int status = launch_sort(r->temp, r->temp_bytes, call->plan.refs, r->refs, call->plan.positions,
                              r->positions, call->in.n, bits, store->stream);
     if (status == 0)
+        status = frozen_keep_refs(store, r->refs, call->in.n);
+    if (status == 0)
         status = launch_store_rows(store->view, r->refs, r->positions, call->in.n,
                                    call->inputs[IN_VALUES].on_device,
                                    call->inputs[IN_STATES].on_device, store->stream);

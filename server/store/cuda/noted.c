@@ -16,8 +16,11 @@ static struct gone *newest(struct store *store)
     return &store->noted.sets[store->noted.n - 1].gone;
 }
 
+/* A cut that still has keys to read is given up too. */
 static void give_up(struct store *store)
 {
+    struct frozen *f = &store->frozen;
+    f->is_broken = f->is_broken || f->first_set < f->end_set;
     while (store->noted.n > 0)
         gone_fini(&store->noted.sets[--store->noted.n].gone);
     store->view.row_sets = NULL;

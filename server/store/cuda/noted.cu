@@ -1,4 +1,4 @@
-/* noted.cu - rows that changed are noted, and picked out of all the others. */
+/* noted.cu - rows that changed are noted. */
 #include "keytable.cuh"
 #include "values.cuh"
 
@@ -44,33 +44,4 @@ int launch_list_keys(struct table_view t, const uint32_t *rows, uint32_t n, uint
 {
     struct shape s = shape_of(n);
     return LAUNCH(list_keys, s.grid, s.block, stream, t, rows, n, keys, slots);
-}
-
-/* `lanes` lanes, a power of two, copy a row. */
-static __global__ void __launch_bounds__(256)
-    pick_rows(table_view t, const uint32_t *rows, uint32_t n, table_view to, uint32_t lanes)
-{
-    uint64_t stride = lane_count() / lanes;
-    uint32_t lane = threadIdx.x % lanes;
-    for (uint64_t i = lane_index() / lanes; i < n; i += stride) {
-        uint64_t row = rows[i];
-        const uint4 *values = (const uint4 *)(t.values + row * t.stride);
-        for (uint32_t j = lane; j < t.stride / 16; j += lanes)
-            ((uint4 *)(to.values + i * t.stride))[j] = values[j];
-        for (uint32_t j = lane; j < t.state_floats; j += lanes)
-            to.states[i * t.state_stride + j] = t.states[row * t.state_stride + j];
-        if (lane != 0)
-            continue;
-        to.row_keys[i] = t.row_keys[row];
-        if (t.row_slots)
-            to.row_slots[i] = t.row_slots[row];
-    }
-}
-
-int launch_pick_rows(struct table_view t, const uint32_t *rows, uint32_t n, struct table_view to,
-                     void *stream)
-{
-    uint32_t lanes = lanes_for(t.dim);
-    struct shape s = shape_of((uint64_t)n * lanes);
-    return LAUNCH(pick_rows, s.grid, s.block, stream, t, rows, n, to, lanes);
 }

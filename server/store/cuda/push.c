@@ -114,6 +114,8 @@ static int enqueue_sweep(const struct call *call, const struct second *s,
     if (status == 0)
         status = launch_mark(call->plan.refs, call->in.n, s->marks, store->stream);
     if (status == 0)
+        status = frozen_keep_range(store, 0, store->n_rows);
+    if (status == 0)
         status = noted_rows(store, 0, store->n_rows);
     return status ? status
                   : launch_sweep(store->view, store->n_rows, s->marks,
@@ -138,6 +140,8 @@ static int enqueue_step(struct call *call, struct second *s, const struct optimi
     if (status == 0)
         status = sort(call, s);
     if (status == 0)
+        status = frozen_keep_refs(store, s->view.refs, call->in.n);
+    if (status == 0)
         status = launch_apply(store->view, s->view, store->schema->s.optimizer.kind, *step,
                               store->stream);
     if (status == 0 && store->evicts)
@@ -155,7 +159,9 @@ static int step_alone(struct store *store, struct embd__error *e)
     struct optimizer_step step = optimizer_begin(o, ++store->step);
     if (!store->is_global || store->n_rows == 0)
         return EMBD_OK;
-    int status = launch_sweep(store->view, store->n_rows, NULL, o->kind, step, store->stream);
+    int status = frozen_keep_range(store, 0, store->n_rows);
+    if (status == 0)
+        status = launch_sweep(store->view, store->n_rows, NULL, o->kind, step, store->stream);
     if (status == 0)
         status = noted_rows(store, 0, store->n_rows);
     return status ? cuda_error(store, status, "applying a push", e) : EMBD_OK;

@@ -5,10 +5,11 @@
 
 #include <string.h>
 
-#define PIECE 4096u /* entries */
+#define PIECE      4096u               /* entries */
+#define CANDIDATES ((uint64_t)1 << 63) /* in the cursor: rows are behind it */
 
-int scan_copy_rows(const struct table_view *t, uint64_t first, uint32_t n, struct store_scan *out,
-                   void *stream)
+static int copy_rows(const struct table_view *t, uint64_t first, uint32_t n, struct store_scan *out,
+                     void *stream)
 {
     uint64_t value_bytes = (uint64_t)t->dim * (t->dtype == EMBD_F32 ? 4 : 2),
              state_bytes = t->state_floats * sizeof(float);
@@ -62,20 +63,20 @@ static int copy_candidates(struct store *store, uint64_t *at, uint32_t max_rows,
 
 static int scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out)
 {
-    if (!(*cursor & SCAN_CANDIDATES)) {
+    if (!(*cursor & CANDIDATES)) {
         uint64_t left = store->n_rows - *cursor;
         out->n_rows = left < max_rows ? (uint32_t)left : max_rows;
-        int status = scan_copy_rows(&store->view, *cursor, out->n_rows, out, store->stream);
+        int status = copy_rows(&store->view, *cursor, out->n_rows, out, store->stream);
         *cursor += out->n_rows;
         if (status != 0 || *cursor < store->n_rows)
             return status;
-        *cursor = store->n_candidates ? SCAN_CANDIDATES : UINT64_MAX;
+        *cursor = store->n_candidates ? CANDIDATES : UINT64_MAX;
     }
     if (*cursor == UINT64_MAX)
         return 0;
-    uint64_t at = *cursor & ~SCAN_CANDIDATES;
+    uint64_t at = *cursor & ~CANDIDATES;
     int status = copy_candidates(store, &at, max_rows, out);
-    *cursor = at == store->view.n_buckets * ENTRY_BUCKET ? UINT64_MAX : SCAN_CANDIDATES | at;
+    *cursor = at == store->view.n_buckets * ENTRY_BUCKET ? UINT64_MAX : CANDIDATES | at;
     return status;
 }
 

@@ -151,7 +151,7 @@ static int nccl_scan(struct store *store, uint64_t *cursor, uint32_t max_rows,
     return EMBD_OK;
 }
 
-/* ---- cuts: keys that are gone, of all members, then the rest, of one after the other ---- */
+/* ---- cuts: keys that are gone, of all members, then the rest, of each in turn ---- */
 
 /* All of them know what changed since the cut; else it has all rows of all. */
 static bool is_known(const struct group *group, uint64_t since)
@@ -162,18 +162,33 @@ static bool is_known(const struct group *group, uint64_t since)
     return true;
 }
 
-static int freeze_members(struct group *group, struct store_cut *cut, struct embd__error *e)
+static void thaw_members(struct group *group)
 {
-    struct store_cut own = *cut;
     for (uint32_t d = 0; d < group->n; d++)
-        if (device_use(group->tables[d]->device) != 0 ||
-            cuda_cut_prepare(group->tables[d], cut, e) != EMBD_OK)
-            return group_error(group, WIRE_LOST, "noting changes", e);
-    cut->has_all = cut->since == 0 || !is_known(group, cut->since);
-    own.since = cut->has_all ? 0 : cut->since;
+        cuda_thaw(group->tables[d]);
+}
+
+/* A member without memory: none is frozen. */
+static int freeze_members(struct group *group, struct store_cut *own, struct embd__error *e)
+{
+    for (uint32_t d = 0; d < group->n; d++) {
+        int status = device_use(group->tables[d]->device);
+        if (status == 0 && cuda_cut_freeze(group->tables[d], own, e) == EMBD_OK)
+            continue;
+        thaw_members(group);
+        if (status != 0 || group->tables[d]->failed)
+            return group_error(group, WIRE_LOST, "freezing", e);
+        return e->status;
+    }
+    return EMBD_OK;
+}
+
+static int each_member(struct group *group, const struct store_cut *cut,
+                       int (*step)(struct store *store, const struct store_cut *cut, struct embd__error *e),
+                       struct embd__error *e)
+{
     for (uint32_t d = 0; d < group->n; d++)
-        if (device_use(group->tables[d]->device) != 0 ||
-            cuda_cut_begin(group->tables[d], &own, e) != EMBD_OK)
+        if (device_use(group->tables[d]->device) != 0 || step(group->tables[d], cut, e) != EMBD_OK)
             return group_error(group, WIRE_LOST, "noting changes", e);
     return EMBD_OK;
 }
@@ -203,7 +218,14 @@ static int nccl_freeze(struct store *store, struct store_cut *cut, struct embd__
     if (group->failed)
         return embd__error_set(e, EMBD_INTERNAL, "%s", group->why);
     group->cut_gone_at = group->cut_at = 0;
-    return freeze_members(group, cut, e);
+    group->cut_read = 0;
+    if (each_member(group, cut, cuda_cut_prepare, e) != EMBD_OK)
+        return e->status;
+    struct store_cut own = {.id = cut->id, .since = is_known(group, cut->since) ? cut->since : 0};
+    cut->has_all = own.since == 0;
+    if (freeze_members(group, &own, e) != EMBD_OK)
+        return e->status;
+    return each_member(group, cut, cuda_cut_note, e);
 }
 
 static int nccl_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *out,
@@ -215,22 +237,31 @@ static int nccl_scan_frozen(struct store *store, uint32_t max_rows, struct store
     for (; group->cut_gone_at < group->n; group->cut_gone_at++)
         if (cuda_read_gone(group->tables[group->cut_gone_at], max_rows, out))
             return EMBD_OK;
+    while (group->cut_read >> group->cut_at & 1)
+        group->cut_at = (group->cut_at + 1) % group->n;
     struct store *table = group->tables[group->cut_at];
     int status = group->failed ? WIRE_LOST : device_use(table->device);
     if (status != 0)
         return group_error(group, status, "copying rows out", e);
     if (cuda_scan_frozen(table, max_rows, out, &is_done, e) != EMBD_OK)
         return e->status;
-    group->cut_at += is_done;
-    *done_out = group->cut_at == group->n;
+    group->cut_read |= (uint64_t)is_done << group->cut_at;
+    group->cut_at = (group->cut_at + 1) % group->n;
+    *done_out = group->cut_read == UINT64_MAX >> (64 - group->n);
     return EMBD_OK;
 }
 
+/* Where a device may be stuck, it is waited for as calls are; what it has of a group that failed stays its own. */
 static void nccl_thaw(struct store *store)
 {
     struct group *group = group_of(store);
+    bool is_under_way = false;
     for (uint32_t d = 0; d < group->n; d++)
-        cuda_thaw(group->tables[d]);
+        is_under_way = is_under_way || frozen_is_under_way(group->tables[d]);
+    if (is_under_way)
+        flow_wait_all(group);
+    if (!group->failed)
+        thaw_members(group);
 }
 
 /* ---- the rest ---- */
@@ -282,7 +313,6 @@ const struct store_ops store_nccl = {
     .collect = nccl_collect,
     .forget = nccl_forget,
     .scan = nccl_scan,
-    .cut_is_still = true,
     .freeze = nccl_freeze,
     .scan_frozen = nccl_scan_frozen,
     .thaw = nccl_thaw,
