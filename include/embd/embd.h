@@ -620,7 +620,7 @@ typedef struct embd_snapshot_options { /* zeros are the defaults */
 /* Has every server process write the state of its shards, one cut over all, under its data directory as `name`
  * ([a-z0-9][a-z0-9_-]{0,63}). The blobs go into the directory of shard 0's process, so that one snapshot resumes a job; they
  * fit the cut where the caller has no push under way. `options` and `report_out` may be NULL. Pushes wait for the moment of the
- * cut where rows are in host memory; elsewhere until the rows are written.
+ * cut alone.
  * EMBD_EXISTS: the name is taken, or a blob's given twice; EMBD_INVALID: a name; EMBD_TOO_LARGE: too many blobs, or one too
  * large; EMBD_UNSUPPORTED: a server has no data directory, or a store does not know what changed; EMBD_BUSY: another snapshot is being written, or a push did not
  * reach all of its shards within 2 seconds; EMBD_IO: names the file and the cause, also of older ones that are still there. */
