@@ -518,6 +518,56 @@ static void test_device_lost(void **state)
     lose(true, "told to lose a device");
 }
 
+/* Devices that do not answer any more while a cut is read, with no call under way: its end is an error, whether it is
+ * read on or given up, in time. */
+static void lose_in_a_cut(bool is_read_on)
+{
+    embd_schema schema = one_column(EMBD_HASH, 1);
+    uint64_t keys[64], patience = group_patience_ms, start = wire_now_ms();
+    float grads[64] = {0};
+    struct outcome pushed, later;
+    struct pair pair;
+    struct embd__error e = {0};
+    struct scanned scanned;
+    bool done;
+    for (uint32_t i = 0; i < 64; i++)
+        keys[i] = i;
+    pair_open(&pair, "nccl2", &schema, 1);
+    struct store_push push = {.in = {64, 64, keys, NULL, NULL, NULL}, .grads = grads};
+    outcome_init(&pushed);
+    outcome_init(&later);
+    pair.ops->push(pair.store, &push, &pushed.done);
+    while (pair.ops->collect(pair.store))
+        ;
+    assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
+    scanned_init(&scanned, &schema, 3, 0);
+    stand_in_is_stuck = true;
+    group_patience_ms = 30;
+    int status = pair.ops->scan_frozen(pair.store, 3, &scanned.out, &done, &e);
+    while (is_read_on && status == EMBD_OK) {
+        assert_true(wire_now_ms() - start < 10000 && !done);
+        status = pair.ops->scan_frozen(pair.store, 3, &scanned.out, &done, &e);
+    }
+    assert_int_equal(status, is_read_on ? EMBD_INTERNAL : EMBD_OK);
+    pair.ops->thaw(pair.store);
+    pair.ops->push(pair.store, &push, &later.done);
+    while (pair.ops->collect(pair.store))
+        ;
+    assert_int_equal(later.status, EMBD_INTERNAL);
+    assert_non_null(strstr(later.done.error.text, is_read_on ? "copying rows out" : "ending a cut"));
+    scanned_free(&scanned);
+    pair_close(&pair);
+    stand_in_is_stuck = false;
+    group_patience_ms = patience;
+}
+
+static void test_device_stuck_in_a_cut(void **state)
+{
+    (void)state;
+    lose_in_a_cut(true);
+    lose_in_a_cut(false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -534,6 +584,7 @@ int main(void)
         cmocka_unit_test(test_stuck_anywhere),
         cmocka_unit_test(test_device_stuck),
         cmocka_unit_test(test_device_lost),
+        cmocka_unit_test(test_device_stuck_in_a_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -299,7 +299,12 @@ bool frozen_is_under_way(const struct store *store)
     for (const struct frozen_chunk *chunk = f->first; chunk != NULL; chunk = chunk->next)
         if (!is_settled(chunk))
             return true;
-    return f->n_fetches > 0;
+    for (uint32_t i = 0; i < f->n_fetches; i++) {
+        int error;
+        if (device_flag_query(f->fetches[(f->first_fetch + i) % FETCHES].flag, &error) == DEVICE_PENDING)
+            return true;
+    }
+    return false;
 }
 
 void frozen_end(struct store *store)

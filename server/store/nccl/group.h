@@ -168,6 +168,7 @@ struct group {
     uint64_t step; /* as of the calls whose done was called; members may be ahead */
     uint32_t cut_gone_at, cut_at; /* members of a cut: whose gone keys are read, and whose rest is next */
     uint64_t cut_read;            /* bits of those that are read */
+    uint64_t cut_waits_ms;        /* since when none gives anything; 0: one did */
     bool failed; /* the devices are not to be trusted any more */
     char why[300];
     struct group *given_up; /* the one closed before, of those that failed */

@@ -218,7 +218,7 @@ static int nccl_freeze(struct store *store, struct store_cut *cut, struct embd__
     if (group->failed)
         return embd__error_set(e, EMBD_INTERNAL, "%s", group->why);
     group->cut_gone_at = group->cut_at = 0;
-    group->cut_read = 0;
+    group->cut_read = group->cut_waits_ms = 0;
     if (each_member(group, cut, cuda_cut_prepare, e) != EMBD_OK)
         return e->status;
     struct store_cut own = {.id = cut->id, .since = is_known(group, cut->since) ? cut->since : 0};
@@ -226,6 +226,19 @@ static int nccl_freeze(struct store *store, struct store_cut *cut, struct embd__
     if (freeze_members(group, &own, e) != EMBD_OK)
         return e->status;
     return each_member(group, cut, cuda_cut_note, e);
+}
+
+/* A member that gives nothing, and not for long enough to count as lost, is asked again. */
+static int look_at_progress(struct group *group, bool has_any, struct embd__error *e)
+{
+    uint64_t now_ms = wire_now_ms();
+    if (has_any)
+        group->cut_waits_ms = 0;
+    else if (group->cut_waits_ms == 0)
+        group->cut_waits_ms = now_ms;
+    else if (now_ms - group->cut_waits_ms > group_patience_ms)
+        return group_error(group, WIRE_LOST, "copying rows out", e);
+    return EMBD_OK;
 }
 
 static int nccl_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *out,
@@ -248,18 +261,26 @@ static int nccl_scan_frozen(struct store *store, uint32_t max_rows, struct store
     group->cut_read |= (uint64_t)is_done << group->cut_at;
     group->cut_at = (group->cut_at + 1) % group->n;
     *done_out = group->cut_read == UINT64_MAX >> (64 - group->n);
-    return EMBD_OK;
+    return look_at_progress(group, is_done || out->n_rows + out->n_candidates > 0, e);
 }
 
-/* Where a device may be stuck, it is waited for as calls are; what it has of a group that failed stays its own. */
+static bool is_under_way(const struct group *group)
+{
+    for (uint32_t d = 0; d < group->n; d++)
+        if (frozen_is_under_way(group->tables[d]))
+            return true;
+    return false;
+}
+
+/* A device may be stuck. What it has of a group that failed stays its own. */
 static void nccl_thaw(struct store *store)
 {
     struct group *group = group_of(store);
-    bool is_under_way = false;
-    for (uint32_t d = 0; d < group->n; d++)
-        is_under_way = is_under_way || frozen_is_under_way(group->tables[d]);
-    if (is_under_way)
-        flow_wait_all(group);
+    struct embd__error e = {.status = EMBD_OK};
+    uint64_t end_ms = wire_now_ms() + group_patience_ms;
+    while (!group->failed && is_under_way(group))
+        if (wire_now_ms() > end_ms)
+            group_error(group, WIRE_LOST, "ending a cut", &e);
     if (!group->failed)
         thaw_members(group);
 }
