@@ -34,7 +34,7 @@ static void open_table(struct pair *pair, embd_update update)
     pair_push(pair, &batch, EMBD_F32, false);
     pair_push(pair, &batch, EMBD_F32, false);
     batch_free(&batch);
-    batch_of(&batch, pool + ROWS, 30);
+    batch_of(&batch, pool + ROWS, 60);
     pair_push(pair, &batch, EMBD_F32, false);
     batch_free(&batch);
 }
@@ -52,6 +52,32 @@ static void close_table(struct pair *pair)
     pair_compare(pair);
     pair_close(pair);
     assert_int_equal(stand_in_bytes, 0);
+}
+
+/* Pinned buffers that are idle, so that nobody gets one without an allocation. */
+static struct idle {
+    struct idle *next;
+    size_t bytes;
+} * hoard;
+
+static void take_idle(void)
+{
+    stand_in_calls_left = 0;
+    for (size_t bytes = 4096; bytes <= 1 << 20; bytes *= 2)
+        for (struct idle *buffer = buffer_new(bytes); buffer != NULL; buffer = buffer_new(bytes)) {
+            *buffer = (struct idle){hoard, bytes};
+            hoard = buffer;
+        }
+    stand_in_calls_left = UINT64_MAX;
+}
+
+static void give_idle(void)
+{
+    while (hoard != NULL) {
+        struct idle *buffer = hoard;
+        hoard = buffer->next;
+        buffer_free(buffer, buffer->bytes);
+    }
 }
 
 /* Until it was read, or an error. */
@@ -91,7 +117,7 @@ static void freeze_without_memory(bool has_all)
         assert_non_null(strstr(e.text, "table kept: no device memory for a cut"));
         assert_false(pair.store->frozen.is_on);
     }
-    assert_true(n >= 2);
+    assert_true(n >= 1);
     push_pool(&pair);
     assert_int_equal(read_all(&pair, &read, &e), EMBD_OK);
     pair.ops->thaw(pair.store);
@@ -120,11 +146,13 @@ static bool push_without_memory(embd_update update, uint64_t n_allocations, bool
     batch_of(&batch, pool, 2 * ROWS);
     struct store_push push = {.in = batch_keys(&batch), .grads = grads};
     outcome_init(&outcome);
+    take_idle();
     stand_in_calls_left = n_allocations;
     pair.ops->push(pair.store, &push, &outcome.done);
     while (outcome.calls == 0)
         pair.ops->collect(pair.store);
     stand_in_calls_left = UINT64_MAX;
+    give_idle();
     *has_failed = outcome.status != EMBD_OK;
     if (!*has_failed)
         model_push(pair.model, &batch.in, grads, false, NULL, NULL);
@@ -172,9 +200,9 @@ static void rows_are_kept_in_pinned_memory_where_the_device_has_none(void **stat
     frozen_chunk_bytes = 1 << 20;
     struct batch batch;
     batch_of(&batch, pool, ROWS);
-    stand_in_block_max = 400; /* less than the candidates take */
+    stand_in_block_max = 600; /* less than the candidates take */
     assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
-    stand_in_block_max = 150000; /* less than the rows take, enough for a push of them */
+    stand_in_block_max = 90000; /* less than the rows take, enough for a push of them */
     pair_push(&pair, &batch, EMBD_F32, false);
     stand_in_block_max = UINT64_MAX;
     assert_non_null(pair.store->frozen.first);

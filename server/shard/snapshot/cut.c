@@ -150,6 +150,8 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
 {
     struct shard *shard = call->shard;
     struct embd__error *e = &call->error;
+    if (shard->config.wake == NULL)
+        return embd__error_set(e, EMBD_UNSUPPORTED, "snapshot cut: nobody wakes this shard");
     if (!call->request->session->holds)
         return embd__error_set(e, EMBD_INVALID,
                                "snapshot cut: this connection holds nothing; hold first");

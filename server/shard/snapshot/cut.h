@@ -7,7 +7,7 @@
 #include "state.h"
 
 /* Freezes all tables, or what has changed in them, and begins to write them into NAME.tmp, for as long as the connection of
- * `call` is there. The shard has somebody who wakes it. EMBD_BUSY, EMBD_NO_MEMORY, EMBD_INVALID, EMBD_IO. */
+ * `call` is there. EMBD_UNSUPPORTED: nobody wakes this shard; EMBD_BUSY, EMBD_NO_MEMORY, EMBD_INVALID, EMBD_IO. */
 int cut_begin(struct call *call, const char *name, const struct snapshot_cut *what);
 
 /* Since the cut `id` stores note what changes; 0: they do not. */

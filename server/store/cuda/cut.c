@@ -2,8 +2,8 @@
  * (noted.c), read while calls change it.
  *
  * First come the keys that are gone, from the host's lists. The rest comes from the device in blocks, a few of them
- * on their way at a time, so that a scan finds one that is there: what was copied before it changed, so that its
- * memory is free again; then rows by their numbers, which a kernel writes to the host's memory, but for those that
+ * on their way at a time, so that a scan finds one that is there: what was copied before it changed, as soon as that
+ * is a block, so that its memory is free again; else rows by their numbers, which a kernel writes to the host's memory, but for those that
  * are done; then all candidates. Nothing here waits for the device: a scan gives what there is, or nothing yet. */
 #include <string.h>
 
@@ -161,20 +161,23 @@ static int fetch_candidates(struct store *store, struct fetch *fetch, uint32_t m
     return copy(store, fetch->candidates, from, fetch->n * sizeof *from, f->is_pinned);
 }
 
-/* Copies that are there and not fetched, of the oldest chunk that has any. */
-static uint32_t next_kept(struct store *store)
+/* How many copies that are there go next: whole blocks, the rest of a chunk that is full, and at the end all. */
+static uint32_t next_kept(struct store *store, uint32_t most)
 {
     struct frozen *f = &store->frozen;
     while (f->first != NULL && frozen_chunk_is_over(f, f->first))
         frozen_drop_first(store);
-    return f->first != NULL ? frozen_told(f->first->told).n - f->first->read : 0;
+    uint32_t n = f->first != NULL ? frozen_told(f->first->told).n - f->first->read : 0;
+    if (n < most && f->first == f->last && f->cursor < f->n_rows)
+        return 0;
+    return n < most ? n : most;
 }
 
 /* One more block on its way; false: there is none, or none now. */
 static bool begin_fetch(struct store *store, uint32_t most, int *status)
 {
     struct frozen *f = &store->frozen;
-    uint32_t n_kept = next_kept(store);
+    uint32_t n_kept = next_kept(store, most);
     bool has_any = n_kept > 0 || f->cursor < f->n_rows || f->candidate < f->n_candidates;
     if (f->n_fetches == FETCHES || !has_any)
         return false;
@@ -183,7 +186,7 @@ static bool begin_fetch(struct store *store, uint32_t most, int *status)
     if (*status != 0)
         return false;
     if (n_kept > 0)
-        *status = fetch_kept(store, fetch, n_kept < most ? n_kept : most);
+        *status = fetch_kept(store, fetch, n_kept);
     else if (f->cursor < f->n_rows)
         *status = fetch_range(store, fetch, most);
     else

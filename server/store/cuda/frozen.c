@@ -95,7 +95,7 @@ static void chunk_free(struct store *store, struct frozen_chunk *chunk)
     free(chunk);
 }
 
-/* For at least n rows. */
+/* For at least n rows, and as many again, so that most of it is taken before there is no room for as many. */
 static struct frozen_chunk *chunk_new(struct store *store, uint64_t n)
 {
     struct frozen *f = &store->frozen;
@@ -103,8 +103,9 @@ static struct frozen_chunk *chunk_new(struct store *store, uint64_t n)
     struct frozen_chunk *chunk = calloc(1, sizeof *chunk);
     if (chunk == NULL)
         return NULL;
-    capacity = capacity < left ? capacity : left;
-    capacity = capacity < n ? n : capacity;
+    capacity = capacity > 2 * n ? capacity : 2 * n;
+    chunk->has_room_for_all = capacity >= left;
+    capacity = chunk->has_room_for_all ? left : capacity;
     struct arena arena = {.base = NULL};
     chunk->bytes = kept_lay_out(&chunk->view, &store->view, capacity, &arena);
     chunk->told = buffer_new(sizeof *chunk->told);
@@ -139,7 +140,7 @@ static bool has_room(const struct frozen_chunk *chunk, uint64_t n)
 {
     struct kept_head told = frozen_told(chunk->told);
     uint64_t most = (uint64_t)told.n + (chunk->asked - told.asked);
-    return most + n <= chunk->view.capacity && chunk->asked + n <= UINT32_MAX;
+    return (chunk->has_room_for_all || most + n <= chunk->view.capacity) && chunk->asked + n <= UINT32_MAX;
 }
 
 static int need_room(struct store *store, uint64_t n)

@@ -33,6 +33,7 @@ struct frozen_chunk {
     void *memory;
     uint64_t bytes;
     bool is_pinned;
+    bool has_room_for_all;  /* rows of the cut that were not read */
     struct kept_head *told; /* pinned: the head after the last launch that is done */
     uint32_t asked;         /* rows that launches may have added, in all */
     uint32_t read;          /* rows that are fetched */
