@@ -13,7 +13,6 @@ static __global__ void __launch_bounds__(256)
         uint32_t ref = e != nullptr ? atomicExch(&e->ref, 0u) : 0;
         if (ref == 0)
             continue;
-        atomicAnd(&e->tail, ~ENTRY_SLOT);
         if (is_row(ref))
             loss.rows[atomicAdd(loss.n_rows, 1u)] = ref - 1;
         else

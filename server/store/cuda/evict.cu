@@ -215,7 +215,6 @@ static __global__ void __launch_bounds__(256) take(table_view t, use_view use, e
         uint32_t slot = t.row_slots ? t.row_slots[row] : 0;
         struct entry *e = entry_of(t, t.row_keys[row], slot);
         e->ref = 0;
-        e->tail &= ~ENTRY_SLOT;
         v.rows[atomicAdd(v.n_out, 1u)] = (uint32_t)row;
     }
 }

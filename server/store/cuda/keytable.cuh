@@ -151,22 +151,29 @@ __device__ static inline struct entry *entry_of(const table_view &t, uint64_t ke
     }
 }
 
-/* The entry becomes the key's: false if it is another's. */
-__device__ static inline bool entry_take(struct entry *e, uint64_t key, uint32_t slot, uint32_t ref)
+/* The entry becomes the key's: false if it is another's. An entry that lost its key has its slot until then: to a
+ * search that meets it while it goes it is never the key's in another slot. */
+__device__ static inline bool entry_take(const table_view &t, struct entry *e, uint64_t key,
+                                         uint32_t slot, uint32_t ref)
 {
     if (atomicCAS(&e->ref, 0u, ref) != 0)
         return false;
     e->key = key;
-    if (slot)
-        atomicOr(&e->tail, slot);
+    if (t.row_slots == nullptr)
+        return true;
+    uint32_t before = __ldcg(&e->tail) & ENTRY_SLOT;
+    if (before & ~slot)
+        atomicAnd(&e->tail, ~(before & ~slot));
+    if (slot & ~before)
+        atomicOr(&e->tail, slot & ~before);
     return true;
 }
 
 /* An empty entry of the bucket becomes the key's: false if there is none. All refs are asked for at
  * once, so that the lanes of a warp wait together; where the search begins is the key's, so that
  * they seldom meet. */
-__device__ static inline bool entry_claim(struct entry *bucket, uint64_t key, uint32_t slot,
-                                          uint32_t ref, uint32_t first)
+__device__ static inline bool entry_claim(const table_view &t, struct entry *bucket, uint64_t key,
+                                          uint32_t slot, uint32_t ref, uint32_t first)
 {
     uint32_t refs[ENTRY_BUCKET], empty = 0;
 #pragma unroll
@@ -177,7 +184,7 @@ __device__ static inline bool entry_claim(struct entry *bucket, uint64_t key, ui
         empty |= (refs[i] == 0 ? 1u : 0u) << (i - first) % ENTRY_BUCKET;
     for (; empty; empty &= empty - 1) {
         struct entry *e = bucket + ((uint32_t)__ffs((int)empty) - 1 + first) % ENTRY_BUCKET;
-        if (entry_take(e, key, slot, ref))
+        if (entry_take(t, e, key, slot, ref))
             return true;
     }
     return false;
@@ -189,7 +196,7 @@ __device__ static inline void entry_place(const table_view &t, uint64_t key, uin
                                           uint32_t ref)
 {
     uint64_t hash = key_hash(key, slot), bucket = key_bucket(t, hash);
-    while (!entry_claim(t.entries + bucket * ENTRY_BUCKET, key, slot, ref, (uint32_t)hash)) {
+    while (!entry_claim(t, t.entries + bucket * ENTRY_BUCKET, key, slot, ref, (uint32_t)hash)) {
         uint32_t *tail = &t.entries[bucket * ENTRY_BUCKET].tail;
         if (!(__ldcg(tail) & ENTRY_OVERFLOW))
             atomicOr(tail, ENTRY_OVERFLOW);
