@@ -176,6 +176,35 @@ static void a_cut_of_a_table_that_grows_and_loses_rows(void **state)
     read_while_it_changes(EMBD_EVICT_LFU, 3000);
 }
 
+/* Rows that a load puts in the place of others, between two scans. */
+static void a_cut_has_the_rows_that_a_load_replaces(void **state)
+{
+    (void)state;
+    enum { ROWS = 200, LOADED = 60 };
+    struct pair pair;
+    struct embd__error e = {0};
+    embd_schema schema;
+    uint64_t keys[LOADED];
+    float rows[LOADED * 3] = {0};
+    bool done = false;
+    embd_schema_init(&schema);
+    strcpy(schema.name, "loaded");
+    schema.dim = 3;
+    pair_open(&pair, store_name, &schema, 7);
+    push_range(&pair, 0, ROWS);
+    for (uint32_t i = 0; i < LOADED; i++)
+        keys[i] = ROWS - LOADED / 2 + i; /* half of them are new */
+    struct row_block block = {.n_rows = LOADED, .keys = keys, .rows = rows};
+    struct image expected = scan_all(&pair), read = image_new(&pair);
+    assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
+    assert_int_equal(pair.ops->load(pair.store, &block, &e), EMBD_OK);
+    while (!done)
+        done = scan_some(&pair, 20, &read);
+    pair.ops->thaw(pair.store);
+    compare_images(&read, &expected);
+    pair_close(&pair);
+}
+
 static void a_store_closes_in_the_middle_of_a_cut(void **state)
 {
     (void)state;
@@ -417,6 +446,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_table_that_grows_while_its_cut_is_read),
         cmocka_unit_test(a_cut_ends_though_entries_move_between_all_its_scans),
         cmocka_unit_test(a_cut_of_a_table_that_grows_and_loses_rows),
+        cmocka_unit_test(a_cut_has_the_rows_that_a_load_replaces),
         cmocka_unit_test(a_store_closes_in_the_middle_of_a_cut),
         cmocka_unit_test(a_cut_of_what_changed_makes_the_table_of_an_earlier_one),
         cmocka_unit_test(a_cut_of_what_changed_has_no_other_rows),
