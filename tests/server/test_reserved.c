@@ -184,7 +184,7 @@ static void what_was_begun_ends_the_process_and_the_next_start_applies_it(void *
 {
     const struct store_ops ops = short_ops(false);
     struct world w;
-    int ended;
+    int ended = 0;
     (void)state;
     world_open(&w, &ops, 0);
     refused_push = 1;
