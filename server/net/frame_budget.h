@@ -8,8 +8,9 @@
  *   a request      struct exchange, and a buffer for each bin                  it waits; then BUSY
  *   an answer      a chunk to make rows in                                     it waits
  *
- * Heads of answers and ciphertext on its way out are there already when they are charged; they are bounded
- * for each connection.
+ * Heads of answers and ciphertext on its way out are there already when they are charged; they are
+ * bounded for each connection. Buffers that nobody has are not charged: of these a shard keeps an
+ * eighth of the limit at most, for some seconds (frame_memory.h).
  *
  * So that all get on: connections have half at most, which leaves a frame its room; and what is received
  * leaves a 32nd part to new connections and to answers, whose end gives memory back. */
