@@ -1,6 +1,7 @@
 /* commit.c - see commit.h.
  *
- * The happy path of a push is: it is checked whole; memory for its rows is reserved; its frame is appended to the gathering group;
+ * The happy path of a push is: it is checked whole; memory for its rows is reserved; its frame is
+ * appended to the gathering group;
  * the group is written and synced while the next one gathers; its pushes are applied in the order
  * of their records, and answered. A request that waits so counts as a store call in flight, so that
  * holds and changes of structure wait for it.

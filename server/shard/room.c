@@ -2,7 +2,8 @@
  *
  * Each store refuses a push without room before it changes anything, so a request of one part needs
  * nothing here, unless it has a record: one that is to be refused is not to be written. That is known
- * after the lookup alone, which is made twice only where the table's last push was refused so. Of several parts, a later one could be refused when earlier ones are applied
+ * after the lookup alone, which is made twice only where the table's last push was refused so. Of
+ * several parts, a later one could be refused when earlier ones are applied
  * already. That can only be where a table has a bound, asks no statuses and is close to its bound:
  * then, and only then, the part's distinct keys without a row are counted. Keys that admit_after
  * would keep from getting a row count as well: near the bound such a request may be refused
