@@ -46,7 +46,6 @@ struct snapshot {
     uint32_t n_shards, n_begun; /* shards that were asked to begin */
     bool *is_first;             /* [n_shards] of its process */
     bool *has_committed;        /* [n_shards] there is nothing to abort any more */
-    bool *is_later;             /* [n_shards] writes after the release */
     struct written_part *parts; /* of the shards of one process after the other */
     uint32_t n_parts;
     uint32_t *ends; /* [n_shards] parts up to and with this shard's */
@@ -141,7 +140,6 @@ static void take_cut(void *arg, uint32_t shard, struct answer *answer)
     struct snapshot *s = arg;
     struct fields f;
     embd__read_fields(&f, &answer->reader, "snapshot");
-    s->is_later[shard] = embd__field_bool(&f, "later", false);
     embd__fields_end(&f);
     embd__admin_end(s->client, shard, METHOD_SNAPSHOT, answer);
 }
@@ -332,17 +330,6 @@ static int send_blobs(struct snapshot *s)
     return EMBD_OK;
 }
 
-/* The shards that write at this time, all at once. */
-static int write_some(struct snapshot *s, struct requests *requests, bool later)
-{
-    for (uint32_t shard = 0; shard < s->n_shards; shard++)
-        if (s->is_later[shard] == later)
-            phase_fields(s,
-                         embd__requests_add(requests, shard, METHOD_SNAPSHOT, WRITE_DEADLINE_MS),
-                         "write", 0);
-    return embd__requests_run(requests, take_parts, s);
-}
-
 static int cut_all(struct snapshot *s, struct requests *requests)
 {
     for (uint32_t shard = 0; shard < s->n_shards; shard++) {
@@ -354,9 +341,7 @@ static int cut_all(struct snapshot *s, struct requests *requests)
             embd__msg_field_str(m, "base", s->options->base);
         }
     }
-    if (embd__requests_run(requests, take_cut, s))
-        return s->e->status;
-    return write_some(s, requests, false);
+    return embd__requests_run(requests, take_cut, s);
 }
 
 static int run_held(struct snapshot *s)
@@ -369,12 +354,16 @@ static int run_held(struct snapshot *s)
     return status;
 }
 
-static int write_later(struct snapshot *s)
+/* All shards at once. */
+static int write_all(struct snapshot *s)
 {
     struct requests *requests;
     if (embd__requests_new(s->client, &requests))
         return s->e->status;
-    int status = write_some(s, requests, true);
+    for (uint32_t shard = 0; shard < s->n_shards; shard++)
+        phase_fields(s, embd__requests_add(requests, shard, METHOD_SNAPSHOT, WRITE_DEADLINE_MS),
+                     "write", 0);
+    int status = embd__requests_run(requests, take_parts, s);
     embd__requests_free(requests);
     return status;
 }
@@ -405,7 +394,7 @@ static int run(struct snapshot *s)
     for (; s->n_begun < s->n_shards; s->n_begun++)
         if (begin(s, s->n_begun))
             return s->e->status;
-    if (check_base(s) || send_blobs(s) || run_held(s) || write_later(s))
+    if (check_base(s) || send_blobs(s) || run_held(s) || write_all(s))
         return s->e->status;
     order_parts(s);
     return commit_all(s) ? s->e->status : keep_all(s);
@@ -445,17 +434,15 @@ EMBD_API int embd_snapshot(embd_client *client, const char *name,
     s.n_shards = embd_shard_count(client);
     s.is_first = calloc(s.n_shards, sizeof *s.is_first);
     s.has_committed = calloc(s.n_shards, sizeof *s.has_committed);
-    s.is_later = calloc(s.n_shards, sizeof *s.is_later);
     s.ends = calloc(s.n_shards, sizeof *s.ends);
     s.writers = calloc(s.n_shards, sizeof *s.writers);
-    int status = s.is_first && s.has_committed && s.is_later && s.ends && s.writers
+    int status = s.is_first && s.has_committed && s.ends && s.writers
                      ? run_or_abort(&s)
                      : embd__error_set(s.e, EMBD_NO_MEMORY, "no memory for a snapshot");
     if (status == EMBD_OK && report_out)
         *report_out = s.report;
     free(s.is_first);
     free(s.has_committed);
-    free(s.is_later);
     free(s.ends);
     free(s.writers);
     free(s.parts);

@@ -109,8 +109,7 @@ static int cut_shard(struct call *call, const char *name, const struct snapshot_
     if (cut_begin(call, name, what) != EMBD_OK)
         return call->error.status;
     embd__msg_result(call->answer, call->reader.msgid);
-    embd__msg_map(call->answer, 1);
-    embd__msg_field_bool(call->answer, "later", true);
+    embd__msg_map(call->answer, 0);
     return EMBD_OK;
 }
 
