@@ -103,7 +103,7 @@ class Links(unittest.TestCase):
         everything = content(self.dir)
         with wire.Wire(server.admin_path()) as admin:
             for name in LEADING_OUT:
-                for phase in ("begin", "write", "commit", "abort", "keep"):
+                for phase in ("begin", "cut", "write", "commit", "abort", "keep"):
                     more = {"parts": []} if phase == "commit" else {"keep": 1} if phase == "keep" else {}
                     with self.assertRaises(wire.RpcError, msg=(phase, name)) as caught:
                         admin.call("snapshot", {"name": name, "phase": phase, **more})

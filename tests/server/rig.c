@@ -38,6 +38,18 @@ void rig_open_limited(struct rig *rig, const char *data_dir, uint64_t journal_li
     open_shard(rig);
 }
 
+static void nobody(void *arg)
+{
+    (void)arg;
+}
+
+void rig_wake(struct rig *rig)
+{
+    shard_close(rig->shard);
+    rig->config.wake = nobody;
+    open_shard(rig);
+}
+
 void rig_open_damaged(struct rig *rig, const struct store_ops *ops, uint32_t index,
                      uint32_t n_shards, const char *data_dir, bool accepts_damage)
 {
@@ -291,6 +303,12 @@ void ask_free(struct exchange *x)
     free(x->answer);
     free(x->arriving);
     free(x);
+}
+
+void ask_wait(struct exchange *x)
+{
+    while (!x->is_answered)
+        shard_collect(x->rig->shard);
 }
 
 void ask_ok(struct exchange *x)

@@ -28,6 +28,8 @@ void rig_open_limited(struct rig *rig, const char *data_dir, uint64_t journal_li
 /* The same as rig_open; damage of its journal may be accepted. */
 void rig_open_damaged(struct rig *rig, const struct store_ops *ops, uint32_t index,
                       uint32_t n_shards, const char *data_dir, bool accepts_damage);
+/* Its shard starts anew, and has threads write for it: ask_wait is there for what they answer. */
+void rig_wake(struct rig *rig);
 void rig_close(struct rig *rig);
 
 /* One request and its answer. */
@@ -54,6 +56,8 @@ struct exchange {
 struct exchange *ask(struct rig *rig, struct shard_session *session, enum method method);
 /* Sends what was begun to the shard. */
 void ask_send(struct exchange *x);
+/* Until what was sent is answered. */
+void ask_wait(struct exchange *x);
 /* Sends bytes that are a whole message without bins. */
 struct exchange *ask_bytes(struct rig *rig, struct shard_session *session, const void *bytes,
                            size_t n);

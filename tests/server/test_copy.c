@@ -216,13 +216,19 @@ static void scans_that_do_not_fit_are_refused(void **state)
 
 /* ---- snapshots ---- */
 
-static struct exchange *ask_phase(struct rig *rig, const char *name, const char *phase)
+static struct exchange *ask_phase_on(struct rig *rig, struct shard_session *session,
+                                     const char *name, const char *phase)
 {
-    struct exchange *x = ask(rig, &rig->admin, METHOD_SNAPSHOT);
+    struct exchange *x = ask(rig, session, METHOD_SNAPSHOT);
     embd__msg_map(&x->out, 2);
     embd__msg_field_str(&x->out, "name", name);
     embd__msg_field_str(&x->out, "phase", phase);
     return x;
+}
+
+static struct exchange *ask_phase(struct rig *rig, const char *name, const char *phase)
+{
+    return ask_phase_on(rig, &rig->admin, name, phase);
 }
 
 static void phase(struct rig *rig, const char *name, const char *what)
@@ -230,6 +236,23 @@ static void phase(struct rig *rig, const char *name, const char *what)
     struct exchange *x = ask_phase(rig, name, what);
     ask_ok(x);
     ask_free(x);
+}
+
+/* Pushes go on behind it. */
+static void cut(struct rig *rig, const char *name)
+{
+    simple(rig, METHOD_HOLD);
+    phase(rig, name, "cut");
+    simple(rig, METHOD_RELEASE);
+}
+
+/* Answered when the thread has written all. */
+static struct exchange *ask_write(struct rig *rig, const char *name)
+{
+    struct exchange *x = ask_phase(rig, name, "write");
+    ask_send(x);
+    ask_wait(x);
+    return x;
 }
 
 struct told {
@@ -242,7 +265,7 @@ static uint32_t write_phase(struct rig *rig, const char *name, struct told told[
 {
     struct fields f, one;
     const msgpack_object *items;
-    struct exchange *x = ask_phase(rig, name, "write");
+    struct exchange *x = ask_write(rig, name);
     ask_ok(x);
     embd__read_fields(&f, &x->reader, "write");
     uint32_t n = embd__field_list(&f, "parts", 8, &items);
@@ -348,13 +371,16 @@ static void a_snapshot_restores_every_table(void **state)
     const embd_schema schemas[2] = {plain_schema(), slotted_schema()};
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 1, dir);
+    rig_wake(&rig);
     rig_open(&to, &store_host, 0, 1, NULL);
     for (int i = 0; i < 2; i++) {
         fill(&rig, &schemas[i]);
         image_take(&rig, schemas[i].name, &images[i]);
     }
-    simple(&rig, METHOD_HOLD);
     phase(&rig, "daily", "begin");
+    cut(&rig, "daily");
+    for (uint64_t i = 0; i < 2; i++)
+        push_again(&rig, &schemas[i], 77 + i);
     assert_int_equal(write_phase(&rig, "daily", told), 2);
     struct exchange *x = ask_commit(&rig, "daily", told, 1, true);
     ask_ok(x);
@@ -362,7 +388,6 @@ static void a_snapshot_restores_every_table(void **state)
     x = ask_commit(&rig, "daily", told + 1, 1, false);
     ask_ok(x);
     ask_free(x);
-    simple(&rig, METHOD_RELEASE);
 
     size_t bytes;
     snprintf(path, sizeof path, "%s/daily", dir);
@@ -414,22 +439,35 @@ static void phases_out_of_order_are_refused(void **state)
 {
     (void)state;
     struct rig rig, second;
+    struct shard_session other = {.is_admin = true};
     struct told told[8];
     char dir[64];
     embd_schema schema = plain_schema();
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 2, dir);
+    rig_wake(&rig);
     rig_open(&second, &store_host, 1, 2, dir);
     create_table(&rig, &schema);
-    ask_error(ask_phase(&rig, "a", "write"), EMBD_INVALID, "hold", NULL);
+    ask_error(ask_phase(&second, "a", "cut"), EMBD_UNSUPPORTED, "wakes", NULL);
+    ask_error(ask_phase(&rig, "a", "cut"), EMBD_INVALID, "hold first", NULL);
     simple(&rig, METHOD_HOLD);
-    ask_error(ask_phase(&rig, "a", "write"), EMBD_INVALID, "'a' was not begun", NULL);
+    ask_error(ask_phase(&rig, "a", "cut"), EMBD_INVALID, "'a' was not begun", NULL);
     ask_error(ask_phase(&rig, "a", "commit"), EMBD_INVALID, "'a' was not begun", NULL);
     ask_error(ask_phase(&second, "a", "begin"), EMBD_INVALID, "shard 1", "first", NULL);
     phase(&rig, "a", "begin");
     ask_error(ask_phase(&rig, "a", "begin"), EMBD_EXISTS, "'a.tmp'", "abort", NULL);
+    ask_error(ask_phase(&rig, "a", "write"), EMBD_INVALID, "shard 0", "'a'", "cut comes first",
+              NULL);
+    phase(&rig, "a", "cut");
+    ask_error(ask_phase(&rig, "a", "cut"), EMBD_BUSY, "'a'", "still being written", NULL);
+    ask_error(ask_phase(&rig, "b", "write"), EMBD_INVALID, "'b'", "cut comes first", NULL);
+    ask_error(ask_phase(&second, "a", "write"), EMBD_INVALID, "shard 1", "'a'", "cut comes first",
+              NULL);
+    ask_error(ask_phase_on(&rig, &other, "a", "write"), EMBD_BUSY, "another connection's", NULL);
     assert_int_equal(write_phase(&rig, "a", told), 1);
-    ask_error(ask_phase(&rig, "a", "write"), EMBD_IO, "plain.0.part", "exists", NULL);
+    phase(&rig, "a", "cut");
+    ask_error(ask_write(&rig, "a"), EMBD_IO, "0.writers", "exists", NULL);
+    ask_error(ask_phase(&rig, "a", "write"), EMBD_INVALID, "'a'", "cut comes first", NULL);
     told[1] = told[0];
     ask_error(ask_commit(&rig, "a", told, 2, false), EMBD_INVALID, "plain.0.part", "twice", NULL);
     told[1].part.bytes++;
@@ -442,6 +480,7 @@ static void phases_out_of_order_are_refused(void **state)
     ask_error(ask_commit(&rig, "a", told + 1, 1, false), EMBD_UNKNOWN_TABLE, "nowhere", NULL);
     phase(&rig, "a", "abort");
     phase(&rig, "a", "abort");
+    shard_session_end(rig.shard, &other);
     rig_close(&rig);
     rig_close(&second);
     assert_int_equal(rmdir(dir), 0);
@@ -568,8 +607,8 @@ static void what_the_file_system_refuses_is_told(void **state)
     embd_schema schema = plain_schema();
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 1, dir);
+    rig_wake(&rig);
     fill(&rig, &schema);
-    simple(&rig, METHOD_HOLD);
     assert_int_equal(chmod(dir, 0500), 0);
     if (geteuid() != 0)
         ask_error(ask_phase(&rig, "a", "begin"), EMBD_IO, "a.tmp", "Permission denied", NULL);
@@ -577,7 +616,8 @@ static void what_the_file_system_refuses_is_told(void **state)
     phase(&rig, "a", "begin");
     snprintf(path, sizeof path, "%s/a.tmp/plain.0.part", dir);
     assert_int_equal(symlink("/dev/full", path), 0);
-    ask_error(ask_phase(&rig, "a", "write"), EMBD_IO, "plain.0.part", NULL);
+    cut(&rig, "a");
+    ask_error(ask_write(&rig, "a"), EMBD_IO, "plain.0.part", NULL);
     phase(&rig, "a", "abort");
     assert_int_equal(rmdir(dir), 0);
     ask_error(ask_phase(&rig, "a", "begin"), EMBD_IO, "a.tmp", "No such file", NULL);

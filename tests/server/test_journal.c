@@ -632,11 +632,6 @@ static void a_directory_that_may_not_be_read_does_not_keep_a_shard_from_starting
     journaled_end(&j);
 }
 
-static void nobody(void *arg)
-{
-    (void)arg;
-}
-
 /* Sent, and answered when the journal's thread has it. A base keeps it waiting no more than until it has begun. */
 static void push_and_wait(struct rig *rig, float value)
 {
@@ -647,8 +642,7 @@ static void push_and_wait(struct rig *rig, float value)
     embd__push_write(&x->out, &part, 1, NULL);
     ask_send(x);
     assert_false(hold_is_on(&rig->shard->hold));
-    while (!x->is_answered)
-        shard_collect(rig->shard);
+    ask_wait(x);
     ask_ok(x);
     ask_free(x);
 }
@@ -658,13 +652,10 @@ static void a_base_is_written_beside_pushes(void **state)
     (void)state;
     struct journaled j;
     struct image a;
-    struct embd__error e = {.status = EMBD_OK};
     embd_schema schema = kept_schema("a", EMBD_BUFFERED);
     journaled_new(&j);
-    shard_close(j.rig.shard);
     j.rig.config.journal_limit = 1024;
-    j.rig.config.wake = nobody;
-    assert_int_equal(shard_open(&j.rig.config, &j.rig.shard, &e), EMBD_OK);
+    rig_wake(&j.rig);
     create_table(&j.rig, &schema);
     bool is_enough = false; /* the thread that writes them may be slow */
     for (int i = 0; i < 100000 && !is_enough; i++) {

@@ -336,11 +336,6 @@ static void what_was_withdrawn_goes_with_a_base(void **state)
     sample_free(&s);
 }
 
-static void nobody(void *arg)
-{
-    (void)arg;
-}
-
 /* It says of its own accord that its last records were synced: then they cannot be torn any more, also where the process
  * has not ended. Until then they can. */
 static void a_journal_at_rest_is_marked(void **state)
@@ -350,19 +345,15 @@ static void a_journal_at_rest_is_marked(void **state)
     static const uint64_t keys[] = {1, 2};
     static const float grads[8] = {1};
     struct rig rig;
-    struct embd__error e = {.status = EMBD_OK};
     (void)state;
     sample_new(&s, 1);
     rig_open(&rig, &store_host, 0, 1, s.dir);
-    shard_close(rig.shard);
-    rig.config.wake = nobody;
-    assert_int_equal(shard_open(&rig.config, &rig.shard, &e), EMBD_OK);
+    rig_wake(&rig);
     struct part part = part_of("a", keys, 2, grads);
     struct exchange *x = ask(&rig, &rig.data, METHOD_PUSH);
     embd__push_write(&x->out, &part, 1, NULL);
     ask_send(x);
-    while (!x->is_answered)
-        shard_collect(rig.shard);
+    ask_wait(x);
     ask_ok(x);
     ask_free(x);
     read_file(&s, names[1], &before);

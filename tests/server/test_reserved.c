@@ -233,23 +233,15 @@ static void a_full_table_s_pushes_are_refused_before_their_records(void **state)
     world_close(&w);
 }
 
-static void nobody(void *arg)
-{
-    (void)arg;
-}
-
 /* What waits for its record keeps its memory, until it is applied or its connection goes. */
 static void memory_is_reserved_beside_what_is_on_its_way(void **state)
 {
     const struct store_ops ops = short_ops(true);
     struct world w;
-    struct embd__error e = {.status = EMBD_OK};
     struct exchange *x[3];
     (void)state;
     world_open(&w, &ops, 0);
-    shard_close(w.rig.shard);
-    w.rig.config.wake = nobody;
-    assert_int_equal(shard_open(&w.rig.config, &w.rig.shard, &e), EMBD_OK);
+    rig_wake(&w.rig);
     for (int i = 0; i < 3; i++) {
         x[i] = ask(&w.rig, &w.rig.data, METHOD_PUSH);
         const struct part parts[] = {part_of("a", keys, 3, grads), part_of("b", keys + i, N, grads)};
@@ -259,8 +251,7 @@ static void memory_is_reserved_beside_what_is_on_its_way(void **state)
     }
     ask_free(x[2]); /* it is gone; its record is not */
     for (int i = 0; i < 2; i++) {
-        while (!x[i]->is_answered)
-            shard_collect(w.rig.shard);
+        ask_wait(x[i]);
         ask_ok(x[i]);
         ask_free(x[i]);
     }
@@ -271,8 +262,7 @@ static void memory_is_reserved_beside_what_is_on_its_way(void **state)
     embd__push_write(&x[0]->out, &part, 1, NULL);
     ask_send(x[0]);
     assert_int_equal(reserved, 5);
-    while (!x[0]->is_answered)
-        shard_collect(w.rig.shard);
+    ask_wait(x[0]);
     ask_free(x[0]);
     drop_images(&w);
     take(&w);

@@ -26,13 +26,21 @@ struct cut_arrays {
     struct store_scan scan;
 };
 
+/* One table's part of this shard. */
+struct cut_part {
+    struct table *table;
+    struct manifest_part part;
+    uint64_t step;
+    bool has_changes; /* since the base, and not all rows */
+};
+
 /* Owner: the shard's thread. */
 struct cut {
     struct shard *shard;
     char name[SNAPSHOT_NAME_MAX + 1];
     const struct shard_session *owner; /* NULL: gone, nobody wants the parts */
     uint32_t n, at;                    /* tables; whose rows are handed over next */
-    struct snapshot_written *written;  /* [n] */
+    struct cut_part *written;          /* [n] */
     const embd_schema **schemas;       /* [n] */
     struct manifest_part *parts;       /* [n] */
     struct snapshot_streams streams;
@@ -97,7 +105,7 @@ static int freeze(struct cut *cut, const struct snapshot_cut *what, struct embd_
         if (tables->ops->freeze(table->store, &table_cut, e) != EMBD_OK)
             return e->status;
         tables->ops->stats(table->store, &stats);
-        cut->written[cut->n] = (struct snapshot_written){
+        cut->written[cut->n] = (struct cut_part){
             .table = table, .step = stats.steps, .has_changes = !table_cut.has_all};
         cut->schemas[cut->n] = &table->schema.s;
     }
@@ -219,6 +227,36 @@ static bool fill(struct cut *cut, struct cut_arrays *arrays, struct writing_bloc
 
 /* ---- the end ---- */
 
+/* As commit takes it. */
+static void tell(const struct cut *cut, struct msg *m, uint32_t msgid)
+{
+    const struct manifest_writers *writers = &cut->streams.part;
+    embd__msg_result(m, msgid);
+    embd__msg_map(m, 2);
+    embd__msg_str(m, "writers");
+    embd__msg_map(m, 3);
+    embd__msg_field_uint(m, "shard", writers->shard);
+    embd__msg_field_uint(m, "bytes", writers->bytes);
+    embd__msg_field_uint(m, "xxh3", writers->xxh3);
+    embd__msg_str(m, "parts");
+    embd__msg_array(m, cut->n);
+    for (uint32_t i = 0; i < cut->n; i++) {
+        const struct cut_part *written = &cut->written[i];
+        const struct manifest_part *part = &written->part;
+        embd__msg_map(m, part->has_changes ? 9 : 8);
+        if (part->has_changes)
+            embd__msg_field_bool(m, "changes", true);
+        embd__msg_field_str(m, "table", written->table->schema.s.name);
+        embd__msg_field_str(m, "file", part->file);
+        embd__msg_field_uint(m, "shard", part->shard);
+        embd__msg_field_uint(m, "rows", part->rows);
+        embd__msg_field_uint(m, "candidates", part->candidates);
+        embd__msg_field_uint(m, "bytes", part->bytes);
+        embd__msg_field_uint(m, "xxh3", part->xxh3);
+        embd__msg_field_uint(m, "step", written->step);
+    }
+}
+
 /* The shard that commits keeps the cut until then, so that the tables stay as they are told. */
 static void answer(struct cut *cut)
 {
@@ -227,8 +265,7 @@ static void answer(struct cut *cut)
     struct embd__error e = cut->error;
     cut->waiting = NULL;
     if (e.status == EMBD_OK) {
-        snapshot_write_answer(&request->answer, request->frame->msgid, cut->written, cut->n,
-                              &cut->streams.part);
+        tell(cut, &request->answer, request->frame->msgid);
         embd__msg_end(&request->answer);
     }
     if (!shard->config.is_first || e.status != EMBD_OK)

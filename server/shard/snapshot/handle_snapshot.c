@@ -1,7 +1,7 @@
 /* handle_snapshot.c - the phases of a snapshot: begin makes a staged directory, every shard freezes
- * its tables under a hold (cut) and writes its parts into it, and the first one the trainer's
- * blobs, commit writes the manifest and gives the directory its name, abort removes it; keep, when all
- * processes have committed, removes older ones.
+ * its tables under a hold and begins to write its parts into it (cut), and says when they are on
+ * disk (write), the first one takes the trainer's blobs, commit writes the manifest and gives the
+ * directory its name, abort removes it; keep, when all processes have committed, removes older ones.
  *
  * What is asked of commit is not believed: the parts have to be files of this cluster's tables with
  * the sizes told. Their checksums are; a reader will compare them. A request header holds some
@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base.h"
 #include "cut.h"
 #include "part.h"
 #include "snapshot.h"
@@ -34,66 +33,7 @@ enum phase {
 static const char *const phase_names[PHASES] = {"begin",  "cut",   "write", "blob",
                                                 "commit", "abort", "keep"};
 
-/* ---- write ---- */
-
-void snapshot_write_answer(struct msg *m, uint32_t msgid, const struct snapshot_written *written,
-                           uint32_t n, const struct manifest_writers *writers)
-{
-    embd__msg_result(m, msgid);
-    embd__msg_map(m, 2);
-    embd__msg_str(m, "writers");
-    embd__msg_map(m, 3);
-    embd__msg_field_uint(m, "shard", writers->shard);
-    embd__msg_field_uint(m, "bytes", writers->bytes);
-    embd__msg_field_uint(m, "xxh3", writers->xxh3);
-    embd__msg_str(m, "parts");
-    embd__msg_array(m, n);
-    for (uint32_t i = 0; i < n; i++) {
-        const struct manifest_part *part = &written[i].part;
-        embd__msg_map(m, part->has_changes ? 9 : 8);
-        if (part->has_changes)
-            embd__msg_field_bool(m, "changes", true);
-        embd__msg_field_str(m, "table", written[i].table->schema.s.name);
-        embd__msg_field_str(m, "file", part->file);
-        embd__msg_field_uint(m, "shard", part->shard);
-        embd__msg_field_uint(m, "rows", part->rows);
-        embd__msg_field_uint(m, "candidates", part->candidates);
-        embd__msg_field_uint(m, "bytes", part->bytes);
-        embd__msg_field_uint(m, "xxh3", part->xxh3);
-        embd__msg_field_uint(m, "step", written[i].step);
-    }
-}
-
-static int write_writers(struct call *call, int dir, struct manifest_writers *out)
-{
-    struct snapshot_streams streams = {.bytes = NULL};
-    if (snapshot_writers(call->shard, &streams, &call->error) == EMBD_OK)
-        whole_write(dir, streams.file, streams.bytes, streams.part.bytes, &call->error);
-    free(streams.bytes);
-    *out = streams.part;
-    return call->error.status;
-}
-
-static int write_tables(struct call *call, int dir,
-                        struct snapshot_written *written)
-{
-    struct shard *shard = call->shard;
-    struct manifest_writers writers;
-    for (uint32_t i = 0; i < shard->tables.n; i++) {
-        struct table *table = shard->tables.by_name[i];
-        struct store_stats stats;
-        shard->tables.ops->stats(table->store, &stats);
-        written[i].table = table;
-        written[i].step = stats.steps;
-        if (snapshot_write_table(dir, shard->tables.ops, table, shard->config.index,
-                                 &written[i].part, &call->error) != EMBD_OK)
-            return call->error.status;
-    }
-    if (write_writers(call, dir, &writers) != EMBD_OK)
-        return call->error.status;
-    snapshot_write_answer(call->answer, call->reader.msgid, written, shard->tables.n, &writers);
-    return EMBD_OK;
-}
+/* ---- cut and write ---- */
 
 static void read_cut(struct fields *f, struct snapshot_cut *out)
 {
@@ -117,23 +57,9 @@ static int write_shard(struct call *call, const char *name)
 {
     if (cut_is_of(call->shard, name))
         return cut_wait(call);
-    if (!call->request->session->holds)
-        return embd__error_set(&call->error, EMBD_INVALID,
-                               "snapshot write: this connection holds nothing; hold first, and "
-                               "write within its timeout_ms");
-    int dir = snapshot_open(call->shard->data_dir, name, &call->error);
-    if (dir < 0)
-        return call->error.status;
-    struct snapshot_written *written = calloc(LIMIT_TABLES, sizeof *written);
-    if (written == NULL)
-        embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the list of parts");
-    else
-        write_tables(call, dir, written);
-    if (call->error.status == EMBD_OK)
-        base_ask(call->shard);
-    free(written);
-    close(dir);
-    return call->error.status;
+    return embd__error_set(&call->error, EMBD_INVALID,
+                           "snapshot write: shard %u has no cut of '%s'; cut comes first, under a hold",
+                           call->shard->config.index, name);
 }
 
 /* ---- blob ---- */
@@ -290,7 +216,7 @@ static int read_writers(struct call *call, int dir, const msgpack_object *item)
     return EMBD_OK;
 }
 
-/* The schemas of the tables as they are now, under the hold. */
+/* The schemas of the tables as they are now; while there is a cut none is dropped. */
 static int fill_schemas(struct call *call, struct snapshot_parts *parts)
 {
     for (uint32_t i = 0; i < parts->n_tables; i++) {

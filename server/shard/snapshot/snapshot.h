@@ -19,14 +19,6 @@ struct snapshot_cut {
     char base[SNAPSHOT_NAME_MAX + 1]; /* "" where since is 0 */
 };
 
-/* One table's part of this shard. */
-struct snapshot_written {
-    struct table *table;
-    struct manifest_part part;
-    uint64_t step;
-    bool has_changes; /* since the base, and not all rows */
-};
-
 /* The streams of a shard's writers at the cut, as the bytes of a file. */
 struct snapshot_streams {
     char file[WRITERSFILE_NAME];
@@ -106,15 +98,9 @@ int snapshot_list(int data_dir, struct snapshot_list *out, struct embd__error *e
 int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_out,
                   struct embd__error *e);
 
-/* Writes the part of a table that does not change meanwhile, as part_write (part.h). */
-int snapshot_write_table(int dir, const struct store_ops *ops, const struct table *table,
-                         uint32_t shard, struct manifest_part *out, struct embd__error *e);
 /* The writers that the shard knows now. EMBD_NO_MEMORY. */
 struct shard;
 int snapshot_writers(const struct shard *shard, struct snapshot_streams *out,
                      struct embd__error *e);
-/* The answer to `write`. */
-void snapshot_write_answer(struct msg *m, uint32_t msgid, const struct snapshot_written *written,
-                           uint32_t n, const struct manifest_writers *writers);
 
 #endif
