@@ -1,24 +1,14 @@
 /* handle_snapshot.c - the phases of a snapshot: begin makes a staged directory, every shard freezes
  * its tables under a hold and begins to write its parts into it (cut), and says when they are on
  * disk (write), the first one takes the trainer's blobs, commit writes the manifest and gives the
- * directory its name, abort removes it; keep, when all processes have committed, removes older ones.
- *
- * What is asked of commit is not believed: the parts have to be files of this cluster's tables with
- * the sizes told. Their checksums are; a reader will compare them. A request header holds some
- * thirty parts, so commit may come in several requests: all but the last say `more`. */
-#include <errno.h>
+ * directory its name, abort removes it; keep, when all processes have committed, removes older ones. */
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cut.h"
-#include "part.h"
 #include "snapshot.h"
 #include "state.h"
-#include "whole.h"
 
 enum phase {
     PHASE_BEGIN,
@@ -33,6 +23,12 @@ enum phase {
 static const char *const phase_names[PHASES] = {"begin",  "cut",   "write", "blob",
                                                 "commit", "abort", "keep"};
 
+static void answer_nothing(struct call *call)
+{
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 0);
+}
+
 /* ---- cut and write ---- */
 
 static void read_cut(struct fields *f, struct snapshot_cut *out)
@@ -46,11 +42,9 @@ static void read_cut(struct fields *f, struct snapshot_cut *out)
 
 static int cut_shard(struct call *call, const char *name, const struct snapshot_cut *what)
 {
-    if (cut_begin(call, name, what) != EMBD_OK)
-        return call->error.status;
-    embd__msg_result(call->answer, call->reader.msgid);
-    embd__msg_map(call->answer, 0);
-    return EMBD_OK;
+    if (cut_begin(call, name, what) == EMBD_OK)
+        answer_nothing(call);
+    return call->error.status;
 }
 
 static int write_shard(struct call *call, const char *name)
@@ -87,219 +81,6 @@ static int take_blob(struct call *call, const char *name, const struct snapshot_
         return call->error.status;
     snapshot_blob(&call->shard->snapshot, dir, piece, &call->error);
     close(dir);
-    return call->error.status;
-}
-
-/* ---- commit ---- */
-
-void snapshot_forget(struct snapshot_parts *parts)
-{
-    for (uint32_t i = 0; i < parts->n_tables; i++)
-        free(parts->tables[i].parts);
-    free(parts->tables);
-    free(parts->writers);
-    XXH3_freeState(parts->blob_hash);
-    *parts = (struct snapshot_parts){0};
-}
-
-/* The table's place in the manifest to be; added when it is new. */
-static struct manifest_table *place(struct snapshot_parts *parts, const struct table *table)
-{
-    for (uint32_t i = 0; i < parts->n_tables; i++)
-        if (strcmp(parts->names[i], table->schema.s.name) == 0)
-            return &parts->tables[i];
-    if (parts->tables == NULL)
-        parts->tables = calloc(LIMIT_TABLES, sizeof *parts->tables);
-    if (parts->tables == NULL)
-        return NULL;
-    struct manifest_table *added = &parts->tables[parts->n_tables];
-    snprintf(parts->names[parts->n_tables++], sizeof parts->names[0], "%s", table->schema.s.name);
-    return added;
-}
-
-static int add_part(struct call *call, const struct table *table, const struct manifest_part *part,
-                    uint64_t step)
-{
-    struct manifest_table *to = place(&call->shard->snapshot, table);
-    struct manifest_part *grown =
-        to == NULL ? NULL : realloc(to->parts, (to->n_parts + 1) * sizeof *grown);
-    if (grown == NULL)
-        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the list of parts");
-    to->parts = grown;
-    for (uint32_t i = 0; i < to->n_parts; i++)
-        if (to->parts[i].shard == part->shard)
-            return embd__error_set(&call->error, EMBD_INVALID, "snapshot part '%s' is told twice",
-                                   part->file);
-    to->parts[to->n_parts++] = *part;
-    to->step = step > to->step ? step : to->step;
-    return EMBD_OK;
-}
-
-static int check_file(struct call *call, int dir, const char *table,
-                      const struct manifest_part *part)
-{
-    char expected[sizeof part->file];
-    struct stat st;
-    part_name(expected, table, part->shard);
-    if (strcmp(part->file, expected) != 0)
-        return embd__error_set(&call->error, EMBD_INVALID,
-                               "snapshot part file: '%s', expected '%s'", part->file, expected);
-    if (fstatat(dir, part->file, &st, AT_SYMLINK_NOFOLLOW) != 0)
-        return embd__error_set(&call->error, EMBD_IO, "snapshot '%s': %s", part->file,
-                               strerror(errno));
-    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != part->bytes)
-        return embd__error_set(&call->error, EMBD_INVALID,
-                               "snapshot part '%s' bytes: %llu, the file has %lld", part->file,
-                               (unsigned long long)part->bytes, (long long)st.st_size);
-    return EMBD_OK;
-}
-
-static int read_part(struct call *call, int dir, const msgpack_object *item)
-{
-    struct fields f;
-    struct manifest_part part = {.rows = 0};
-    char name[EMBD_NAME_MAX + 1];
-    embd__list_map(&call->reader, item, &f, "snapshot part");
-    embd__field_str(&f, "table", name, sizeof name, NULL);
-    embd__field_str(&f, "file", part.file, sizeof part.file, NULL);
-    part.shard = (uint32_t)embd__field_uint(&f, "shard", 0, call->shard->config.n_shards - 1,
-                                            FIELD_REQUIRED);
-    part.rows = embd__field_uint(&f, "rows", 0, UINT64_MAX, FIELD_REQUIRED);
-    part.candidates = embd__field_uint(&f, "candidates", 0, UINT64_MAX, FIELD_REQUIRED);
-    part.bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
-    part.xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
-    part.has_changes = embd__field_bool(&f, "changes", false);
-    uint64_t step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
-    if (embd__fields_end(&f) != EMBD_OK)
-        return call->error.status;
-    if (part.has_changes && call->shard->snapshot.base.id == 0)
-        return embd__error_set(&call->error, EMBD_INVALID,
-                               "snapshot part '%s' has changes, and the snapshot has no base",
-                               part.file);
-    const struct table *table = tables_find(&call->shard->tables, name, &call->error);
-    if (table == NULL || check_file(call, dir, name, &part) != EMBD_OK)
-        return call->error.status;
-    return add_part(call, table, &part, step);
-}
-
-static int read_writers(struct call *call, int dir, const msgpack_object *item)
-{
-    struct fields f;
-    struct snapshot_parts *parts = &call->shard->snapshot;
-    struct manifest_writers writers;
-    struct stat st;
-    char file[WRITERSFILE_NAME];
-    embd__list_map(&call->reader, item, &f, "snapshot writers");
-    writers.shard = (uint32_t)embd__field_uint(&f, "shard", 0, call->shard->config.n_shards - 1,
-                                               FIELD_REQUIRED);
-    writers.bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
-    writers.xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
-    if (embd__fields_end(&f) != EMBD_OK)
-        return call->error.status;
-    for (uint32_t i = 0; i < parts->n_writers; i++)
-        if (parts->writers[i].shard == writers.shard)
-            return embd__error_set(&call->error, EMBD_INVALID,
-                                   "snapshot writers of shard %u are told twice", writers.shard);
-    embd__writersfile_name(file, writers.shard);
-    if (fstatat(dir, file, &st, AT_SYMLINK_NOFOLLOW) != 0)
-        return embd__error_set(&call->error, EMBD_IO, "snapshot '%s': %s", file, strerror(errno));
-    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != writers.bytes)
-        return embd__error_set(&call->error, EMBD_INVALID,
-                               "snapshot writers '%s' bytes: %llu, the file has %lld", file,
-                               (unsigned long long)writers.bytes, (long long)st.st_size);
-    struct manifest_writers *grown =
-        realloc(parts->writers, (parts->n_writers + 1) * sizeof *grown);
-    if (grown == NULL)
-        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the list of writers");
-    parts->writers = grown;
-    grown[parts->n_writers++] = writers;
-    return EMBD_OK;
-}
-
-/* The schemas of the tables as they are now; while there is a cut none is dropped. */
-static int fill_schemas(struct call *call, struct snapshot_parts *parts)
-{
-    for (uint32_t i = 0; i < parts->n_tables; i++) {
-        const struct table *table =
-            tables_find(&call->shard->tables, parts->names[i], &call->error);
-        if (table == NULL)
-            return call->error.status;
-        parts->tables[i].schema = table->schema; /* lent for the moment of writing */
-    }
-    return EMBD_OK;
-}
-
-/* The base is what it was when the snapshot was begun. */
-static int check_base(struct call *call)
-{
-    const struct manifest_base *base = &call->shard->snapshot.base;
-    struct manifest_base found;
-    if (base->id == 0)
-        return EMBD_OK;
-    if (snapshot_base(call->shard->data_dir, base->name, &found, &call->error) != EMBD_OK)
-        return call->error.status;
-    if (found.id == base->id && found.xxh3 == base->xxh3 && call->shard->snapshot.id != 0)
-        return EMBD_OK;
-    return embd__error_set(&call->error, EMBD_INVALID,
-                           "snapshot base '%s' is another one than when this was begun", base->name);
-}
-
-static int write_manifest(struct call *call, int dir)
-{
-    struct snapshot_parts *parts = &call->shard->snapshot;
-    struct manifest manifest = {
-        .kind = "snapshot",
-        .embd_version = EMBD_VERSION,
-        .n_shards = call->shard->config.n_shards,
-        .id = parts->id,
-        .base = parts->base,
-        .tables = parts->tables,
-        .n_tables = parts->n_tables,
-        .blobs = parts->blobs,
-        .n_blobs = parts->n_blobs,
-        .writers = parts->writers,
-        .n_writers = parts->n_writers,
-    };
-    if (check_base(call) != EMBD_OK ||
-        snapshot_check_blobs(parts, dir, &call->error) != EMBD_OK ||
-        fill_schemas(call, parts) != EMBD_OK)
-        return call->error.status;
-    char *text = embd__manifest_write(&manifest);
-    if (text == NULL)
-        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the manifest");
-    whole_write(dir, "manifest.json", text, strlen(text), &call->error);
-    free(text);
-    return call->error.status;
-}
-
-/* What one commit request tells. */
-struct commit_fields {
-    const msgpack_object *parts, *writers; /* [n_parts], [n_writers] */
-    uint32_t n_parts, n_writers;
-    uint64_t id;
-    bool more;
-};
-
-static int commit_shard(struct call *call, const char *name, const struct commit_fields *fields)
-{
-    struct snapshot_parts *parts = &call->shard->snapshot;
-    int dir = snapshot_open(call->shard->data_dir, name, &call->error);
-    if (dir < 0)
-        return call->error.status;
-    parts->id = fields->id;
-    for (uint32_t i = 0; i < fields->n_parts && call->error.status == EMBD_OK; i++)
-        read_part(call, dir, &fields->parts[i]);
-    for (uint32_t i = 0; i < fields->n_writers && call->error.status == EMBD_OK; i++)
-        read_writers(call, dir, &fields->writers[i]);
-    if (call->error.status == EMBD_OK && !fields->more && write_manifest(call, dir) == EMBD_OK &&
-        snapshot_publish(call->shard->data_dir, name, &call->error) == EMBD_OK)
-        call->shard->counters.snapshots++;
-    close(dir);
-    if (call->error.status != EMBD_OK || !fields->more) {
-        snapshot_forget(parts);
-        if (cut_is_of(call->shard, name))
-            cut_end(call->shard, EMBD_CLOSED, "it was committed");
-    }
     return call->error.status;
 }
 
@@ -353,32 +134,21 @@ static int keep(struct call *call, const char *name, uint32_t n)
     return EMBD_OK;
 }
 
-static void answer_nothing(struct call *call)
-{
-    embd__msg_result(call->answer, call->reader.msgid);
-    embd__msg_map(call->answer, 0);
-}
-
 int handle_snapshot(struct call *call)
 {
     struct embd__error *e = &call->error;
     struct fields f;
     char name[128];
     uint32_t n_kept = 0;
-    struct commit_fields commit = {.n_parts = 0};
+    struct snapshot_told told;
     struct blob_fields blob;
     struct snapshot_cut cut;
     char base[SNAPSHOT_NAME_MAX + 1] = "";
     embd__read_fields(&f, &call->reader, "snapshot");
     embd__field_str(&f, "name", name, sizeof name, NULL);
     enum phase phase = (enum phase)embd__field_enum(&f, "phase", phase_names, PHASES, -1);
-    if (phase == PHASE_COMMIT) {
-        commit.n_parts = embd__field_list(&f, "parts", LIMIT_ELEMENTS, &commit.parts);
-        if (embd__field_has(&f, "writers"))
-            commit.n_writers = embd__field_list(&f, "writers", LIMIT_ELEMENTS, &commit.writers);
-        commit.id = embd__field_uint(&f, "id", 0, UINT64_MAX, 0);
-        commit.more = embd__field_bool(&f, "more", false);
-    }
+    if (phase == PHASE_COMMIT)
+        snapshot_read_commit(&f, &told);
     if (phase == PHASE_BLOB)
         read_blob(call, &f, &blob);
     if (phase == PHASE_CUT)
@@ -402,7 +172,7 @@ int handle_snapshot(struct call *call)
     if (phase == PHASE_ABORT && cut_is_of(call->shard, name))
         cut_end(call->shard, EMBD_CLOSED, "it was aborted");
     if (phase == PHASE_COMMIT)
-        commit_shard(call, name, &commit);
+        snapshot_commit(call, name, &told);
     else if (phase == PHASE_BLOB)
         take_blob(call, name, &blob.piece);
     else if (call->shard->config.is_first)

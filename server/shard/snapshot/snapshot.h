@@ -98,6 +98,20 @@ int snapshot_list(int data_dir, struct snapshot_list *out, struct embd__error *e
 int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_out,
                   struct embd__error *e);
 
+/* What one commit request tells. */
+struct snapshot_told {
+    const msgpack_object *parts, *writers; /* [n_parts], [n_writers], of the request */
+    uint32_t n_parts, n_writers;
+    uint64_t id;
+    bool more;
+};
+void snapshot_read_commit(struct fields *f, struct snapshot_told *out);
+/* Adds that to what was told before; where no more is to come, writes the manifest and gives NAME.tmp its name.
+ * EMBD_INVALID, EMBD_UNKNOWN_TABLE, EMBD_NO_MEMORY, EMBD_IO, EMBD_UNSUPPORTED: what was told before is forgotten too,
+ * but where NAME was not begun. */
+struct call;
+int snapshot_commit(struct call *call, const char *name, const struct snapshot_told *told);
+
 /* The writers that the shard knows now. EMBD_NO_MEMORY. */
 struct shard;
 int snapshot_writers(const struct shard *shard, struct snapshot_streams *out,

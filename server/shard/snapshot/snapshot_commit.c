@@ -1,0 +1,238 @@
+/* snapshot_commit.c - the end of a snapshot: the parts and writers of all shards of the process are
+ * told, the manifest is written, and the directory gets its name.
+ *
+ * What is told is not believed: the parts have to be files of this cluster's tables with the sizes
+ * told. Their checksums are; a reader will compare them. A request header holds some thirty parts,
+ * so commit may come in several requests: all but the last say `more`. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cut.h"
+#include "part.h"
+#include "snapshot.h"
+#include "state.h"
+#include "whole.h"
+
+void snapshot_forget(struct snapshot_parts *parts)
+{
+    for (uint32_t i = 0; i < parts->n_tables; i++)
+        free(parts->tables[i].parts);
+    free(parts->tables);
+    free(parts->writers);
+    XXH3_freeState(parts->blob_hash);
+    *parts = (struct snapshot_parts){0};
+}
+
+/* ---- parts and writers ---- */
+
+/* The table's place in the manifest to be; added when it is new. */
+static struct manifest_table *place(struct snapshot_parts *parts, const struct table *table)
+{
+    for (uint32_t i = 0; i < parts->n_tables; i++)
+        if (strcmp(parts->names[i], table->schema.s.name) == 0)
+            return &parts->tables[i];
+    if (parts->tables == NULL)
+        parts->tables = calloc(LIMIT_TABLES, sizeof *parts->tables);
+    if (parts->tables == NULL)
+        return NULL;
+    struct manifest_table *added = &parts->tables[parts->n_tables];
+    snprintf(parts->names[parts->n_tables++], sizeof parts->names[0], "%s", table->schema.s.name);
+    return added;
+}
+
+static int add_part(struct call *call, const struct table *table, const struct manifest_part *part,
+                    uint64_t step)
+{
+    struct manifest_table *to = place(&call->shard->snapshot, table);
+    struct manifest_part *grown =
+        to == NULL ? NULL : realloc(to->parts, (to->n_parts + 1) * sizeof *grown);
+    if (grown == NULL)
+        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the list of parts");
+    to->parts = grown;
+    for (uint32_t i = 0; i < to->n_parts; i++)
+        if (to->parts[i].shard == part->shard)
+            return embd__error_set(&call->error, EMBD_INVALID, "snapshot part '%s' is told twice",
+                                   part->file);
+    to->parts[to->n_parts++] = *part;
+    to->step = step > to->step ? step : to->step;
+    return EMBD_OK;
+}
+
+static int check_file(struct call *call, int dir, const char *table,
+                      const struct manifest_part *part)
+{
+    char expected[sizeof part->file];
+    struct stat st;
+    part_name(expected, table, part->shard);
+    if (strcmp(part->file, expected) != 0)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "snapshot part file: '%s', expected '%s'", part->file, expected);
+    if (fstatat(dir, part->file, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return embd__error_set(&call->error, EMBD_IO, "snapshot '%s': %s", part->file,
+                               strerror(errno));
+    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != part->bytes)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "snapshot part '%s' bytes: %llu, the file has %lld", part->file,
+                               (unsigned long long)part->bytes, (long long)st.st_size);
+    return EMBD_OK;
+}
+
+static int read_part(struct call *call, int dir, const msgpack_object *item)
+{
+    struct fields f;
+    struct manifest_part part = {.rows = 0};
+    char name[EMBD_NAME_MAX + 1];
+    embd__list_map(&call->reader, item, &f, "snapshot part");
+    embd__field_str(&f, "table", name, sizeof name, NULL);
+    embd__field_str(&f, "file", part.file, sizeof part.file, NULL);
+    part.shard = (uint32_t)embd__field_uint(&f, "shard", 0, call->shard->config.n_shards - 1,
+                                            FIELD_REQUIRED);
+    part.rows = embd__field_uint(&f, "rows", 0, UINT64_MAX, FIELD_REQUIRED);
+    part.candidates = embd__field_uint(&f, "candidates", 0, UINT64_MAX, FIELD_REQUIRED);
+    part.bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
+    part.xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
+    part.has_changes = embd__field_bool(&f, "changes", false);
+    uint64_t step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
+    if (embd__fields_end(&f) != EMBD_OK)
+        return call->error.status;
+    if (part.has_changes && call->shard->snapshot.base.id == 0)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "snapshot part '%s' has changes, and the snapshot has no base",
+                               part.file);
+    const struct table *table = tables_find(&call->shard->tables, name, &call->error);
+    if (table == NULL || check_file(call, dir, name, &part) != EMBD_OK)
+        return call->error.status;
+    return add_part(call, table, &part, step);
+}
+
+static int read_writers(struct call *call, int dir, const msgpack_object *item)
+{
+    struct fields f;
+    struct snapshot_parts *parts = &call->shard->snapshot;
+    struct manifest_writers writers;
+    struct stat st;
+    char file[WRITERSFILE_NAME];
+    embd__list_map(&call->reader, item, &f, "snapshot writers");
+    writers.shard = (uint32_t)embd__field_uint(&f, "shard", 0, call->shard->config.n_shards - 1,
+                                               FIELD_REQUIRED);
+    writers.bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
+    writers.xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
+    if (embd__fields_end(&f) != EMBD_OK)
+        return call->error.status;
+    for (uint32_t i = 0; i < parts->n_writers; i++)
+        if (parts->writers[i].shard == writers.shard)
+            return embd__error_set(&call->error, EMBD_INVALID,
+                                   "snapshot writers of shard %u are told twice", writers.shard);
+    embd__writersfile_name(file, writers.shard);
+    if (fstatat(dir, file, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return embd__error_set(&call->error, EMBD_IO, "snapshot '%s': %s", file, strerror(errno));
+    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != writers.bytes)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "snapshot writers '%s' bytes: %llu, the file has %lld", file,
+                               (unsigned long long)writers.bytes, (long long)st.st_size);
+    struct manifest_writers *grown =
+        realloc(parts->writers, (parts->n_writers + 1) * sizeof *grown);
+    if (grown == NULL)
+        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the list of writers");
+    parts->writers = grown;
+    grown[parts->n_writers++] = writers;
+    return EMBD_OK;
+}
+
+/* ---- the manifest ---- */
+
+/* The schemas of the tables as they are now; while there is a cut none is dropped. */
+static int fill_schemas(struct call *call, struct snapshot_parts *parts)
+{
+    for (uint32_t i = 0; i < parts->n_tables; i++) {
+        const struct table *table =
+            tables_find(&call->shard->tables, parts->names[i], &call->error);
+        if (table == NULL)
+            return call->error.status;
+        parts->tables[i].schema = table->schema; /* lent for the moment of writing */
+    }
+    return EMBD_OK;
+}
+
+/* The base is what it was when the snapshot was begun. */
+static int check_base(struct call *call)
+{
+    const struct manifest_base *base = &call->shard->snapshot.base;
+    struct manifest_base found;
+    if (base->id == 0)
+        return EMBD_OK;
+    if (snapshot_base(call->shard->data_dir, base->name, &found, &call->error) != EMBD_OK)
+        return call->error.status;
+    if (found.id == base->id && found.xxh3 == base->xxh3 && call->shard->snapshot.id != 0)
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_INVALID,
+                           "snapshot base '%s' is another one than when this was begun", base->name);
+}
+
+static int write_manifest(struct call *call, int dir)
+{
+    struct snapshot_parts *parts = &call->shard->snapshot;
+    struct manifest manifest = {
+        .kind = "snapshot",
+        .embd_version = EMBD_VERSION,
+        .n_shards = call->shard->config.n_shards,
+        .id = parts->id,
+        .base = parts->base,
+        .tables = parts->tables,
+        .n_tables = parts->n_tables,
+        .blobs = parts->blobs,
+        .n_blobs = parts->n_blobs,
+        .writers = parts->writers,
+        .n_writers = parts->n_writers,
+    };
+    if (check_base(call) != EMBD_OK ||
+        snapshot_check_blobs(parts, dir, &call->error) != EMBD_OK ||
+        fill_schemas(call, parts) != EMBD_OK)
+        return call->error.status;
+    char *text = embd__manifest_write(&manifest);
+    if (text == NULL)
+        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the manifest");
+    whole_write(dir, "manifest.json", text, strlen(text), &call->error);
+    free(text);
+    return call->error.status;
+}
+
+/* ---- the request ---- */
+
+void snapshot_read_commit(struct fields *f, struct snapshot_told *out)
+{
+    *out = (struct snapshot_told){.n_parts = 0};
+    out->n_parts = embd__field_list(f, "parts", LIMIT_ELEMENTS, &out->parts);
+    if (embd__field_has(f, "writers"))
+        out->n_writers = embd__field_list(f, "writers", LIMIT_ELEMENTS, &out->writers);
+    out->id = embd__field_uint(f, "id", 0, UINT64_MAX, 0);
+    out->more = embd__field_bool(f, "more", false);
+}
+
+int snapshot_commit(struct call *call, const char *name, const struct snapshot_told *told)
+{
+    struct snapshot_parts *parts = &call->shard->snapshot;
+    int dir = snapshot_open(call->shard->data_dir, name, &call->error);
+    if (dir < 0)
+        return call->error.status;
+    parts->id = told->id;
+    for (uint32_t i = 0; i < told->n_parts && call->error.status == EMBD_OK; i++)
+        read_part(call, dir, &told->parts[i]);
+    for (uint32_t i = 0; i < told->n_writers && call->error.status == EMBD_OK; i++)
+        read_writers(call, dir, &told->writers[i]);
+    if (call->error.status == EMBD_OK && !told->more && write_manifest(call, dir) == EMBD_OK &&
+        snapshot_publish(call->shard->data_dir, name, &call->error) == EMBD_OK)
+        call->shard->counters.snapshots++;
+    close(dir);
+    if (call->error.status != EMBD_OK || !told->more) {
+        snapshot_forget(parts);
+        if (cut_is_of(call->shard, name))
+            cut_end(call->shard, EMBD_CLOSED, "it was committed");
+    }
+    return call->error.status;
+}
