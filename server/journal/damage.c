@@ -24,30 +24,38 @@ static void file_name(char out[64], uint32_t shard)
 /* A line, without the time it begins with. */
 enum { LINE_BYTES = 320, TIME_BYTES = 20 };
 
-/* Whether that is what the last whole line tells; *end_out: behind it. */
-static bool is_told(int fd, const char *line, off_t *end_out)
+/* 0 or errno. Whether a whole line tells that, however long ago: names of segments do not come again. *end_out: behind
+ * the last whole line. */
+static int look_for(int fd, const char *line, bool *is_told_out, off_t *end_out)
 {
-    char bytes[2 * LINE_BYTES];
-    off_t size = lseek(fd, 0, SEEK_END), from = size > (off_t)sizeof bytes ? size - (off_t)sizeof bytes : 0;
-    ssize_t n = pread(fd, bytes, sizeof bytes, from), begin;
-    while (n > 0 && bytes[n - 1] != '\n')
-        n--;
-    *end_out = n > 0 ? from + n : from;
-    for (begin = n > 0 ? n - 1 : 0; begin > 0 && bytes[begin - 1] != '\n';)
-        begin--;
-    size_t length = strlen(line);
-    return n - begin == (ssize_t)length && length > TIME_BYTES &&
-           memcmp(bytes + begin + TIME_BYTES, line + TIME_BYTES, length - TIME_BYTES) == 0;
+    char earlier[LINE_BYTES];
+    const size_t length = strlen(line);
+    ssize_t n;
+    *is_told_out = false;
+    *end_out = 0;
+    for (off_t at = 0; (n = pread(fd, earlier, sizeof earlier, at)) > 0;) {
+        const char *end = memchr(earlier, '\n', (size_t)n);
+        const size_t bytes = end != NULL ? (size_t)(end - earlier) + 1 : (size_t)n;
+        at += (off_t)bytes;
+        if (end == NULL)
+            continue;
+        *end_out = at;
+        *is_told_out |= bytes == length && length > TIME_BYTES &&
+                        memcmp(earlier + TIME_BYTES, line + TIME_BYTES, length - TIME_BYTES) == 0;
+    }
+    return n < 0 ? errno : 0;
 }
 
 /* 0 or errno. What an earlier one left half goes. */
 static int add_line(int fd, const char *line)
 {
     off_t end;
+    bool is_told;
     ssize_t n = (ssize_t)strlen(line);
+    int error = look_for(fd, line, &is_told, &end);
+    if (error != 0 || is_told)
+        return error;
     errno = EIO; /* what a short write leaves unsaid */
-    if (is_told(fd, line, &end))
-        return 0;
     return ftruncate(fd, end) == 0 && pwrite(fd, line, (size_t)n, end) == n && fsync(fd) == 0 ? 0 : errno;
 }
 

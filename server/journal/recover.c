@@ -28,19 +28,20 @@ static void note(struct journal_reading *r, uint64_t offset, uint64_t bytes, con
     r->end.is_damaged = true;
 }
 
-static int refuse(struct journal_reading *r, uint64_t offset, const char *what)
+/* `drops`: what is lost where it is accepted. */
+static int refuse(struct journal_reading *r, uint64_t offset, const char *what, const char *drops)
 {
     return embd__error_set(r->e, EMBD_CORRUPT,
                            "journal '%s' is damaged at offset %llu: %s; nothing was changed. "
-                           "embd --accept-journal-damage drops what follows",
-                           r->name, (unsigned long long)offset, what);
+                           "embd --accept-journal-damage drops %s",
+                           r->name, (unsigned long long)offset, what, drops);
 }
 
 int reading_damaged(struct journal_reading *r, uint64_t offset, const char *what)
 {
     uint64_t done = r->done_bytes + offset;
     if (!r->config.accepts_damage)
-        return refuse(r, offset, what);
+        return refuse(r, offset, what, "what follows");
     note(r, offset, r->total_bytes > done ? r->total_bytes - done : 0, what);
     r->is_over = true;
     r->end.is_there = false;
@@ -51,7 +52,7 @@ int reading_damaged(struct journal_reading *r, uint64_t offset, const char *what
 int reading_lacks(struct journal_reading *r, uint64_t offset, uint64_t bytes, const char *what)
 {
     if (!r->config.accepts_damage)
-        return refuse(r, offset, what);
+        return refuse(r, offset, what, "what does not verify, and nothing else");
     note(r, offset, bytes, what);
     return EMBD_OK;
 }
