@@ -3,7 +3,8 @@
  * The happy path of a push is: it is checked whole; memory for its rows is reserved; its frame is
  * appended to the gathering group;
  * the group is written and synced while the next one gathers; its pushes are applied in the order
- * of their records, and answered. A request that waits so counts as a store call in flight, so that
+ * of their records, and answered, for about a millisecond before the next look for requests, so that
+ * the next group is full when it can be written. A request that waits so counts as a store call in flight, so that
  * holds and changes of structure wait for it.
  *
  * A record is the request as it was received, and its effect a pure function of it and of the
@@ -28,6 +29,8 @@
 #include "recovery.h"
 #include "room.h"
 #include "settle.h"
+
+#define SLICE_NS 1000000u
 
 /* ---- applying ---- */
 
@@ -176,22 +179,35 @@ static bool apply(struct shard *shard, struct journal_group *group, struct journ
     return true;
 }
 
-void commit_collect(struct shard *shard)
+/* Between two looks for requests, so that the pushes that come next are in the journal by the time these are applied.
+ * True: the time was over, and there is more. */
+static bool apply_some(struct shard *shard, struct journal_group *group)
+{
+    uint64_t until_ns = clock_ns() + SLICE_NS;
+    while (apply(shard, group, &group->entries[group->n_applied]))
+        if (++group->n_applied == group->n_entries)
+            return false;
+        else if (clock_ns() >= until_ns)
+            return true;
+    return false;
+}
+
+bool commit_collect(struct shard *shard)
 {
     if (shard->journal == NULL || shard->n_journaled == 0)
-        return;
+        return false;
     struct journal_group *group = journal_written(shard->journal);
-    if (group != NULL) {
-        journal_submit(shard->journal);
-        while (group->n_applied < group->n_entries &&
-               apply(shard, group, &group->entries[group->n_applied]))
-            group->n_applied++;
-        if (group->n_applied < group->n_entries)
-            return;
-        journal_give_back(shard->journal);
-        dispatch_parked(shard);
-    }
     journal_submit(shard->journal);
+    if (group == NULL)
+        return false;
+    bool has_more = apply_some(shard, group);
+    if (group->n_applied < group->n_entries)
+        return has_more;
+    journal_give_back(shard->journal);
+    dispatch_parked(shard);
+    has_more = journal_written(shard->journal) != NULL;
+    journal_submit(shard->journal);
+    return has_more;
 }
 
 void commit_close(struct shard *shard)

@@ -39,8 +39,8 @@ int commit_parts_now(struct call *call);
 void commit_withdraw(const struct shard_work *work, bool is_partly_done,
                      const struct embd__error *why);
 
-/* Applies the groups that were written since, and has the next one written. */
-void commit_collect(struct shard *shard);
+/* Applies some of what was written since, and has the next group written. True: it is to be called again soon. */
+bool commit_collect(struct shard *shard);
 
 /* The request is going: its record, if it has one, will be applied nevertheless. */
 void commit_forget(struct shard *shard, struct request *request);

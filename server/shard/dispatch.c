@@ -358,10 +358,10 @@ bool shard_collect(struct shard *shard)
     bool loads = recovery_go_on(shard);
     for (uint32_t i = 0; i < tables->n && shard->hold.n_in_flight > 0; i++)
         tables->ops->collect(tables->by_name[i]->store);
-    commit_collect(shard);
-    bool has_rows = cut_collect(shard);
-    has_rows = base_collect(shard) || has_rows;
-    return loads || has_rows || shard->hold.n_in_flight > shard->n_journaled;
+    bool has_more = commit_collect(shard);
+    has_more = cut_collect(shard) || has_more;
+    has_more = base_collect(shard) || has_more;
+    return loads || has_more || shard->hold.n_in_flight > shard->n_journaled;
 }
 
 void shard_session_end(struct shard *shard, struct shard_session *session)

@@ -672,6 +672,55 @@ static void a_base_is_written_beside_pushes(void **state)
     image_fini(&a);
 }
 
+/* Pushes that each take longer than a turn: those written together are applied one at a time, and what comes between is
+ * received, and in the journal when they are. */
+static void requests_are_received_between_pushes_that_were_written_together(void **state)
+{
+    (void)state;
+    enum { KEYS = 1 << 17, TOGETHER = 3 };
+    struct journaled j;
+    struct image a;
+    struct exchange *x[TOGETHER + 1];
+    embd_schema schema = kept_schema("a", EMBD_BUFFERED);
+    uint64_t *keys = calloc(KEYS, sizeof *keys);
+    float *grads = calloc(4 * KEYS, sizeof *grads);
+    assert_true(keys != NULL && grads != NULL);
+    for (uint32_t i = 0; i < KEYS; i++)
+        keys[i] = i;
+    for (uint32_t i = 0; i < 4 * KEYS; i++)
+        grads[i] = (float)(i % 7);
+    const struct part part = part_of("a", keys, KEYS, grads), few = part_of("a", keys, 5, grads);
+    journaled_new(&j);
+    rig_wake(&j.rig);
+    create_table(&j.rig, &schema);
+    for (int i = 0; i <= TOGETHER; i++) {
+        x[i] = ask(&j.rig, &j.rig.data, METHOD_PUSH);
+        embd__push_write(&x[i]->out, i < TOGETHER ? &part : &few, 1, NULL);
+    }
+    for (int i = 0; i < TOGETHER; i++)
+        ask_send(x[i]);
+    bool has_more = false;
+    while (!x[0]->is_answered)
+        has_more = shard_collect(j.rig.shard);
+    assert_true(has_more && !x[1]->is_answered);
+    ask_send(x[TOGETHER]);
+    has_more = shard_collect(j.rig.shard);
+    assert_true(has_more && x[1]->is_answered && !x[2]->is_answered && !x[3]->is_answered);
+    for (int i = 0; i <= TOGETHER; i++) {
+        ask_wait(x[i]);
+        ask_ok(x[i]);
+        ask_free(x[i]);
+    }
+    image_take(&j.rig, "a", &a);
+    journaled_stop(&j);
+    journaled_start(&j);
+    image_check(&j.rig, "a", &a);
+    journaled_end(&j);
+    image_fini(&a);
+    free(keys);
+    free(grads);
+}
+
 static void a_server_without_a_data_directory_refuses_by_name(void **state)
 {
     (void)state;
@@ -702,6 +751,7 @@ int main(void)
         cmocka_unit_test(a_segment_is_on_disk_before_there_is_another_one),
         cmocka_unit_test(a_directory_that_may_not_be_read_does_not_keep_a_shard_from_starting),
         cmocka_unit_test(a_base_is_written_beside_pushes),
+        cmocka_unit_test(requests_are_received_between_pushes_that_were_written_together),
         cmocka_unit_test(a_server_without_a_data_directory_refuses_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
