@@ -2,10 +2,8 @@
 name is there."""
 import glob
 import os
-import random
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +16,7 @@ DEPLOY = os.path.normpath(os.path.join(HERE, "..", "..", "deploy"))
 KUBERNETES = os.path.join(DEPLOY, "kubernetes")
 sys.path.insert(0, os.path.join(HERE, "..", "integration"))
 from embd_process import BIN, Embd, run  # noqa: E402
+from ports import free_ports  # noqa: E402
 from test_http import get, http_address  # noqa: E402
 
 
@@ -300,7 +299,7 @@ class Slurm(unittest.TestCase):
             os.chmod(file.name, 0o700)
 
     def submit(self, job, *command):
-        port = free_port()
+        port = free_ports(2, ("127.0.0.1", "127.0.0.2"), more=(0, 1000))
         environment = {k: v for k, v in os.environ.items() if not k.startswith("EMBD_")}
         environment.update(PATH=f"{self.dir}:{os.path.dirname(BIN)}:{os.environ['PATH']}", NODES="127.0.0.1 127.0.0.2",
                            SLURM_JOB_ID=str(job), SLURM_JOB_NODELIST="n[0-1]", EMBD_DATA_DIR=os.path.join(self.dir, "data"),
@@ -328,21 +327,6 @@ class Slurm(unittest.TestCase):
     def test_a_trainer_that_fails_fails_the_job(self):
         done = self.submit(3, "false")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-
-
-def free_port():
-    """A port whose next one, and those 1000 further on, are free on both nodes: below those the system hands out."""
-    def is_free(address, port):
-        with socket.socket() as probe:
-            try:
-                probe.bind((address, port))
-                return True
-            except OSError:
-                return False
-    while True:
-        port = random.randrange(20000, 30000)
-        if all(is_free(address, port + more) for address in ("127.0.0.1", "127.0.0.2") for more in (0, 1, 1000, 1001)):
-            return port
 
 
 if __name__ == "__main__":

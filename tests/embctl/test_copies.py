@@ -5,13 +5,13 @@ files by the documented format, loaded, dumped, and compared as bytes."""
 import os
 import random
 import shutil
-import socket
 import struct
 import subprocess
 
 import partfiles
 from embctl import (DAMAGED, EMBCTL, FAILED, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, Embd, Scratch, embctl, embctl_json,
                     run_cases)
+from ports import free_ports
 from wire import RpcError, Wire
 
 OLD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "old", "0.1.0-a")
@@ -287,16 +287,11 @@ def case_the_newest_snapshots_are_kept_and_nothing_else_is_touched():
             assert left() == sorted(["v", "x", *others])
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def case_a_snapshot_of_two_processes_is_one():
     with Scratch() as scratch:
         write_random(scratch("made"))
-        ports = [free_port(), free_port()]
+        first = free_ports(2)
+        ports = [first, first + 1]
         with open(scratch("two.yaml"), "w", encoding="utf-8") as config:
             config.write(f'admin_dir: "{scratch("admin")}"\ncluster:\n  name: two\n  servers:\n')
             for name, port in zip("ab", ports):

@@ -8,7 +8,7 @@ import time
 
 from embctl import Embd, Scratch, embctl, embctl_json, run_cases
 from embd_process import run
-from test_process import free_ports
+from ports import free_ports
 import partfiles
 from test_changes import SHARDS, TABLES, chain_of_four, change, create, dumped, serve, shard_of
 from test_streams import EVEN, last, push_all, values

@@ -3,7 +3,6 @@ network between them cuts connections, loses answers and sends requests once mor
 once on each shard, and no call failed. EMBD_FAULT_CYCLES=n: how many kills; 4 without it."""
 import os
 import random
-import socket
 import subprocess
 import tempfile
 import time
@@ -12,6 +11,7 @@ import unittest
 import oracle
 import wire
 from embd_process import Embd
+from ports import free_ports
 from proxy import Proxy
 
 CYCLES = int(os.environ.get("EMBD_FAULT_CYCLES", "4"))
@@ -25,22 +25,9 @@ class Doubled(Exception):
     pass
 
 
-def free_ports():
-    """The first of SHARDS free ports that follow each other, on the server's address and on the proxies'."""
-    while True:
-        first = random.randrange(20000, 30000)
-        try:
-            for port in range(first, first + SHARDS):
-                for host in ("127.0.0.1", "127.0.0.2"):
-                    socket.create_server((host, port)).close()
-            return first
-        except OSError:
-            continue
-
-
 class Once(unittest.TestCase):
     def setUp(self):
-        self.port = free_ports()
+        self.port = free_ports(SHARDS, ("127.0.0.1", "127.0.0.2"))
         self.data = tempfile.TemporaryDirectory(prefix="embd-once-")
         self.addCleanup(self.data.cleanup)
         self.proxies = [Proxy(("127.0.0.2", port), ("127.0.0.1", port), FAULTS, seed=port)

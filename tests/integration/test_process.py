@@ -9,22 +9,8 @@ import time
 import unittest
 
 from embd_process import Embd, run
+from ports import free_ports
 import wire
-
-
-def free_ports(n):
-    """n ports in a row that nobody has now."""
-    while True:
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-        try:
-            probes = [socket.create_server(("127.0.0.1", port + i)) for i in range(n)]
-        except (OSError, OverflowError):
-            continue
-        for probe in probes:
-            probe.close()
-        return port
 
 
 def thread_names(server, shards):

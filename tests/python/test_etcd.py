@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -20,17 +19,10 @@ import numpy as np
 
 import clusters
 import embd
+from ports import free_ports
 
 ETCD = shutil.which("etcd")
 GONE_S = float(os.environ.get("EMBD_TEST_ETCD_GONE_S", "2.5"))  # how long etcd is gone; a minute by hand
-
-
-def free_ports(n):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 def b64(text):
@@ -42,7 +34,8 @@ class Etcd:
 
     def __init__(self, n=3, tls=None, flags=()):
         self.dir = tempfile.mkdtemp(prefix="embd-etcd-")
-        ports = free_ports(2 * n)
+        first = free_ports(2 * n)
+        ports = [first + i for i in range(2 * n)]
         self.ports, self.peers = ports[:n], ports[n:]
         self.all = ",".join(f"m{i}=http://127.0.0.1:{port}" for i, port in enumerate(self.peers))
         self.members, self.token, self.scheme, self.flags, self.context = [None] * n, None, "http", [], None

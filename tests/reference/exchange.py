@@ -2,34 +2,18 @@
 
 usage: exchange.py TEST_EXCHANGE"""
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
 from embd_process import Embd  # noqa: E402
+from ports import free_ports  # noqa: E402
 
 
 def run(address, shards):
     print(f"== {shards} shards", flush=True)
     subprocess.run([sys.argv[1], address, str(shards)], check=True, timeout=60)
-
-
-def free_ports(n):
-    """The first of n consecutive ports nobody listens on."""
-    for _ in range(100):
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-        try:
-            for i in range(n):
-                with socket.socket() as s:
-                    s.bind(("127.0.0.1", port + i))
-            return port
-        except OSError:
-            continue
-    raise AssertionError("no free ports")
 
 
 def two_processes():
