@@ -24,8 +24,8 @@ static void file_name(char out[64], uint32_t shard)
 /* A line, without the time it begins with. */
 enum { LINE_BYTES = 320, TIME_BYTES = 20 };
 
-/* 0 or errno. Whether a whole line tells that, however long ago: names of segments do not come again. *end_out: behind
- * the last whole line. */
+/* 0 or errno. Whether a whole line tells that, however long ago: each names a segment, and their numbers do not come
+ * again. *end_out: behind the last whole line. */
 static int look_for(int fd, const char *line, bool *is_told_out, off_t *end_out)
 {
     char earlier[LINE_BYTES];

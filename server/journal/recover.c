@@ -343,9 +343,11 @@ static int read_withdrawn(struct journal_reading *r)
     if (withdrawn_read(r->config.data_dir, r->config.shard, &r->withdrawn, r->e) != EMBD_OK ||
         list->n_damaged == 0)
         return r->e->status;
+    char what[64]; /* its file has the same name ever again, segments do not */
     withdrawn_name(r->name, r->config.shard);
-    return reading_lacks(r, list->damaged_at, list->n_damaged * WITHDRAWN_BYTES,
-                         "pushes that were refused are not known any more");
+    snprintf(what, sizeof what, "pushes refused up to segment %llu are not known any more",
+             (unsigned long long)r->greatest);
+    return reading_lacks(r, list->damaged_at, list->n_damaged * WITHDRAWN_BYTES, what);
 }
 
 int journal_reading_open(const struct journal_config *config, struct journal_reading **out,

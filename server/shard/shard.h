@@ -173,8 +173,9 @@ void shard_session_review(struct shard *shard, struct shard_session *session);
  * second with the clock of received_ns; shard_handle does the same with its request's time. */
 void shard_tick(struct shard *shard, uint64_t now_ns);
 
-/* Loads, where the journal is not replayed yet; answers requests whose store calls have ended since. Returns whether others are under way: then it is to be
- * called again soon, without waiting. */
+/* Loads, where the journal is not replayed yet; answers requests whose store calls have ended since; applies some of the
+ * pushes that the journal has. Returns whether there is more, or store calls are under way: then it is to be called again
+ * soon, without waiting. */
 bool shard_collect(struct shard *shard);
 
 /* Refuse new work from now on (EMBD_DRAINING), except stats, ping and release. */

@@ -69,9 +69,11 @@ class Controls(unittest.TestCase):
                 self.assertNotEqual(done.returncode, 0, f"nobody misses {validator}")
 
     def test_a_server_that_applies_again_what_is_sent_again_is_caught(self):
-        done = self.run_test("writers_look", ".", "test_once.py", "Once.test_numbered_pushes_are_applied_once")
-        # Or a trainer meets it first: where an old push comes again, the count goes back.
-        self.assertRegex(done.stderr, r"Doubled|trainer\.returncode", done.stderr[-3000:])
+        for _ in range(3):  # a trainer that fails, since its count went back, ends a run before the sums are compared
+            done = self.run_test("writers_look", ".", "test_once.py", "Once.test_numbered_pushes_are_applied_once")
+            if "Doubled" in done.stderr:
+                return
+        self.fail(done.stderr[-3000:])
 
 
 if __name__ == "__main__":

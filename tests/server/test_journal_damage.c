@@ -14,6 +14,7 @@
 #include "journaled.h"
 #include "readfile.h"
 #include "record.h"
+#include "withdrawn.h"
 
 #define N_PUSHES 4
 
@@ -435,6 +436,30 @@ static void a_file_that_becomes_shorter_while_it_is_read_is_an_error(void **stat
     scratch_remove(dir);
 }
 
+/* The list has the same name each time, and is damaged at the same place: it was another list. */
+static void a_list_of_withdrawn_records_damaged_again_is_told_again(void **state)
+{
+    (void)state;
+    enum { MAGIC = 8 };
+    static struct sample s;
+    static const struct record_id ids[] = {{0, 1}, {1, 2}};
+    static const uint8_t zeros[WITHDRAWN_BYTES];
+    sample_new(&s);
+    write_journal(s.dir, &s.whole, s.ends[1]);
+    for (int n = 1; n < N_PUSHES; n++) {
+        struct embd__error e = {.status = EMBD_OK};
+        int at = open(s.dir, O_RDONLY | O_DIRECTORY);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(withdrawn_add(at, 0, &ids[i], &e), EMBD_OK);
+        int fd = openat(at, "journal.0.withdrawn", O_WRONLY);
+        assert_int_equal(pwrite(fd, zeros, sizeof zeros, MAGIC), sizeof zeros);
+        close(fd);
+        close(at);
+        expect_kept(&s, n, true, n);
+    }
+    sample_free(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -443,6 +468,7 @@ int main(void)
         cmocka_unit_test(large_records_lie_on_blocks_and_zeros_behind_them_are_no_damage),
         cmocka_unit_test(where_damage_is_accepted_what_follows_it_goes_and_a_note_stays),
         cmocka_unit_test(a_journal_without_damage_is_read_whole_though_damage_is_accepted),
+        cmocka_unit_test(a_list_of_withdrawn_records_damaged_again_is_told_again),
         cmocka_unit_test(a_journal_of_another_number_of_shards_refuses_to_start),
         cmocka_unit_test(what_an_attempt_to_make_a_segment_has_left_does_not_stand_in_the_way),
         cmocka_unit_test(a_file_that_becomes_shorter_while_it_is_read_is_an_error),
