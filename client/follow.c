@@ -1,6 +1,7 @@
-/* follow.c - the happy path: a link could not connect, or an answer told that there is a newer map;
- * a link that is up is asked for it; where it is newer than ours, links take the addresses it has,
- * those that wait connect at once, and those that are connected to where a shard was give that up.
+/* follow.c - the happy path: a link could not connect, an answer told that there is a newer map,
+ * or the answer of a shard is late (its process hangs, and may have been replaced); another link that
+ * is up is asked for the map; where it is newer than ours, links take the addresses it has, those
+ * that wait connect at once, and those that are connected to where a shard was give that up.
  *
  * In a cluster whose map never changes this costs a question a second while a server is down. What
  * an older or damaged map says is not taken, and neither is one of another number of shards: keys
@@ -15,6 +16,8 @@
 
 #define FOLLOW_MSGID (UINT32_MAX - 1) /* no other exchange has it */
 #define ANSWER_MS    2000u
+#define WATCH_MS     1000u
+#define LATE_PAUSE_NS UINT64_C(3000000000)
 
 /* ---- what is asked ---- */
 
@@ -45,12 +48,13 @@ static bool next_seed(struct follower *f)
 }
 
 /* A link that may know more; NULL: nobody can be asked. */
-static struct link *choose(struct follower *f)
+static struct link *choose(struct follower *f, uint64_t now)
 {
     embd_client *client = f->client;
     struct embd__error ignored = {.status = EMBD_OK};
     for (uint32_t i = 0; i < client->n_shards; i++)
-        if (embd__link_is_up(client->shards[i].link))
+        if (embd__link_is_up(client->shards[i].link) &&
+            !embd__link_is_late(client->shards[i].link, now))
             return client->shards[i].link;
     if (!next_seed(f))
         return NULL;
@@ -159,7 +163,7 @@ void embd__follow(void *arg)
     embd_client *client = arg;
     struct follower *f = &client->follower;
     uint64_t now = uv_hrtime();
-    struct link *link = may_ask(f, now) ? choose(f) : NULL;
+    struct link *link = may_ask(f, now) ? choose(f, now) : NULL;
     if (link != NULL)
         ask(f, link, now);
 }
@@ -172,6 +176,28 @@ void embd__follow_told(embd_client *client, struct link *link, uint64_t version)
         ask(f, link, now);
 }
 
+/* ---- watching ---- */
+
+/* A shard whose process hangs while its host lives may have been replaced: others know. */
+static void on_watch(uv_timer_t *timer)
+{
+    embd_client *client = timer->data;
+    struct follower *f = &client->follower;
+    uint64_t now = uv_hrtime();
+    bool is_late = false;
+    for (uint32_t i = 0; i < client->n_shards; i++) {
+        struct link *link = client->shards[i].link;
+        if (link == NULL)
+            continue;
+        embd__link_look(link);
+        is_late |= embd__link_is_late(link, now);
+    }
+    if (!is_late || now < f->asked_late_ns + LATE_PAUSE_NS)
+        return;
+    f->asked_late_ns = now;
+    embd__follow(client);
+}
+
 /* ---- open and close ---- */
 
 int embd__follow_open(embd_client *client, const char *servers, struct embd__error *e)
@@ -179,6 +205,11 @@ int embd__follow_open(embd_client *client, const char *servers, struct embd__err
     struct follower *f = &client->follower;
     f->client = client;
     embd__msg_init(&f->x.msg);
+    uv_timer_init(&client->courier.loop, &f->watch);
+    f->watch.data = client;
+    f->is_watching = true;
+    uv_timer_start(&f->watch, on_watch, WATCH_MS, WATCH_MS);
+    uv_unref((uv_handle_t *)&f->watch);
     f->servers = strdup(servers);
     return f->servers != NULL ? EMBD_OK
                               : embd__error_set(e, EMBD_NO_MEMORY, "no memory for a client");
@@ -186,6 +217,8 @@ int embd__follow_open(embd_client *client, const char *servers, struct embd__err
 
 void embd__follow_close(embd_client *client)
 {
+    if (client->follower.is_watching)
+        uv_close((uv_handle_t *)&client->follower.watch, NULL);
     if (client->follower.seed != NULL)
         embd__link_close(client->follower.seed);
 }

@@ -24,6 +24,9 @@ struct follower {
     const char *rest; /* of that list, to be asked next; NULL: from its beginning */
     struct link *seed;
     char seed_address[ADDRESS_TEXT_BYTES];
+    uv_timer_t watch;     /* looks at the links while calls wait */
+    bool is_watching;     /* it is open */
+    uint64_t asked_late_ns; /* when a late answer last made us ask */
     struct old_text *old;
 };
 

@@ -137,7 +137,7 @@ static void on_push_answer(struct exchange *x, struct reader *reader)
     struct push_answer answers[ASK_CUTS_MAX];
     bool again;
     int n = embd__push_answer_read(reader, answers, ASK_CUTS_MAX, &again);
-    if (n == 0 && again && x->may_repeat) {
+    if (n == 0 && again && x->has_effect) {
         forget_statuses(ask);
         return;
     }
@@ -210,7 +210,8 @@ static int begin_ask(struct builder *b)
         ask->x.msgid = call->asks[0]->x.msgid;
     ask->x.link = link;
     ask->x.on_answer = on_answer;
-    ask->x.may_repeat = call->kind == PARTS_PUSH && call->extra.writer.sequence > 0;
+    ask->x.has_effect = call->kind == PARTS_PUSH && call->extra.writer.sequence > 0;
+    ask->x.may_repeat = call->kind == PARTS_PULL || ask->x.has_effect;
     ask->shard = b->shard;
     ask->n_cuts = 0;
     ask->n_bins = 0;

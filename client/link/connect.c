@@ -82,7 +82,10 @@ int embd__connect_greeted(struct link *link, struct embd__error *e)
         return embd__error_set(e, status == EMBD_DENIED ? EMBD_DENIED : EMBD_PROTOCOL, "%s",
                                link->hello.error.text);
     bool was_loading = link->state == LINK_READY;
+    if (!was_loading && !link->has_moved)
+        uv_timer_stop(&link->retry);
     link->state = LINK_READY;
+    link->attempt_ms = LIVENESS_ATTEMPT_MS;
     if (!was_loading)
         link->pause_ms = link->config.reconnect_min_ms;
     if (link->is_loading) {
@@ -159,6 +162,8 @@ static void on_ready(void *owner, bool readable, bool writable)
         embd__connect_lose_channel(link, flushed);
         return;
     }
+    if (readable)
+        link->heard_ns = uv_now(link->config.loop) * 1000000;
     if (readable && embd__receive(&link->receiver, &link->channel, &e) != EMBD_OK) {
         embd__connect_lose(link, e.status, e.text);
         return;
@@ -176,12 +181,24 @@ void embd__connect_begin(struct link *link)
     struct embd__error e = {0};
     bool is_path = link->config.is_path;
     link->state = LINK_CONNECTING;
+    uv_update_time(link->config.loop);
+    uv_timer_start(&link->retry, on_retry, link->attempt_ms, 0);
     link->is_blocked = false;
     link->max_flights = LIMIT_REQUESTS_IN_FLIGHT;
     link->socket = embd__socket_connect(link->config.loop, &link->host,
                                         is_path ? link->config.address : NULL, &events, link, &e);
     if (link->socket == NULL)
         embd__connect_lose(link, EMBD_UNREACHABLE, e.text);
+}
+
+/* Neither refused nor greeted. */
+static void give_attempt_up(struct link *link)
+{
+    char why[100];
+    snprintf(why, sizeof why, "no answer to an attempt to connect within %u ms", link->attempt_ms);
+    link->attempt_ms = link->attempt_ms * 2 < LIVENESS_ATTEMPT_MOST_MS ? link->attempt_ms * 2
+                                                                       : LIVENESS_ATTEMPT_MOST_MS;
+    embd__connect_lose(link, EMBD_UNREACHABLE, why);
 }
 
 static void on_retry(uv_timer_t *timer)
@@ -194,6 +211,9 @@ static void on_retry(uv_timer_t *timer)
                            "the shard has moved");
     else if (link->state == LINK_READY && link->is_loading)
         greet_again(link);
+    else if (link->state == LINK_CONNECTING || link->state == LINK_SECURING ||
+             link->state == LINK_GREETING)
+        give_attempt_up(link);
 }
 
 void embd__connect_leave(struct link *link)
@@ -253,7 +273,7 @@ void embd__connect_lose(struct link *link, int status, const char *why)
                  link->last.text);
     else
         snprintf(text, sizeof text, "%s", link->last.text);
-    embd__ends_keep_repeatable(link);
+    embd__ends_keep_repeatable(link, status);
     embd__ends_begun(link, status, text);
     embd__ends_sent(link, status, text);
     bool is_hopeless = status == EMBD_PROTOCOL || status == EMBD_DENIED;

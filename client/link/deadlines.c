@@ -9,26 +9,31 @@ static bool is_late(const struct exchange *x, uint64_t now)
     return x->msgid != HELLO_MSGID && x->deadline_ns <= now;
 }
 
+static int status_of_late(const struct link *link, const struct exchange *x)
+{
+    bool is_up = link->state == LINK_READY || link->state == LINK_GREETING;
+    if (link->is_loading && x->state == EXCHANGE_QUEUED)
+        return EMBD_LOADING;
+    if (is_up || x->state != EXCHANGE_QUEUED)
+        return EMBD_DEADLINE;
+    /* sent again and again, and each time the server closed the connection */
+    return x->was_begun && link->last.status == EMBD_CLOSED ? EMBD_CLOSED : EMBD_UNREACHABLE;
+}
+
 static void fail_late(struct link *link, struct exchange *x)
 {
     char text[LIMIT_ERROR_TEXT];
-    bool is_loading = link->is_loading && x->state == EXCHANGE_QUEUED;
-    bool is_up =
-        link->state == LINK_READY || link->state == LINK_GREETING || x->state != EXCHANGE_QUEUED;
-    if (is_loading)
+    int status = status_of_late(link, x);
+    if (status == EMBD_LOADING)
         snprintf(text, sizeof text, "not ready within the deadline of %u ms: %.300s",
                  x->deadline_ms, link->last.text);
-    else if (is_up)
+    else if (status == EMBD_DEADLINE)
         snprintf(text, sizeof text, "no answer within the deadline of %u ms", x->deadline_ms);
     else
         snprintf(text, sizeof text, "not reached within the deadline of %u ms: %.300s",
                  x->deadline_ms,
                  link->last.status != EMBD_OK ? link->last.text : "still connecting");
-    embd__ends_give_up(x,
-                       is_loading ? EMBD_LOADING
-                       : is_up    ? EMBD_DEADLINE
-                                  : EMBD_UNREACHABLE,
-                       text);
+    embd__ends_give_up(x, status, text);
 }
 
 static void expire_queue(struct link *link, uint64_t now)
@@ -41,19 +46,23 @@ static void expire_queue(struct link *link, uint64_t now)
     }
 }
 
-static void expire_flights(struct link *link, uint64_t now)
+/* True: the server has been silent since the request was sent, and for long. */
+static bool expire_flights(struct link *link, uint64_t now)
 {
+    bool is_silent = false;
     for (uint32_t i = 0; i < link->flights.n; i++) {
         struct exchange *x = link->flights.list[i].x;
         if (x == NULL || !is_late(x, now))
             continue;
         link->flights.list[i].x = NULL;
+        is_silent |= embd__liveness_silent_since(link, x) + LIVENESS_QUIET_NS <= now;
         if (link->receiving == x) {
             link->receiving = NULL;
             link->receiver.to = NULL;
         }
         fail_late(link, x);
     }
+    return is_silent;
 }
 
 static uint64_t earlier(uint64_t when, const struct link *link, const struct exchange *x)
@@ -95,7 +104,7 @@ static void on_deadline(uv_timer_t *timer)
     uint64_t now = uv_hrtime(), when = UINT64_MAX;
     bool losing = must_lose(link, now);
     expire_queue(link, now);
-    expire_flights(link, now);
+    losing |= expire_flights(link, now);
     if (losing)
         embd__connect_lose(link, EMBD_CLOSED, "given up after a deadline had passed");
     for (const struct exchange *x = link->queue.head; x != NULL; x = x->next)

@@ -33,7 +33,7 @@ void embd__ends_give_up(struct exchange *x, int status, const char *why)
 {
     bool is_out = x->was_begun || x->state == EXCHANGE_SENDING || x->state == EXCHANGE_SENT;
     char text[LIMIT_ERROR_TEXT];
-    if (!x->may_repeat || !is_out) {
+    if (!x->has_effect || !is_out) {
         fail(x, status, why);
         return;
     }
@@ -69,7 +69,7 @@ static bool is_fail_fast(const struct exchange *x, uint64_t now)
 static bool was_begun(const struct exchange *x, uint64_t now)
 {
     (void)now;
-    return x->state == EXCHANGE_SENDING && !x->may_repeat;
+    return x->state == EXCHANGE_SENDING;
 }
 
 void embd__ends_begun(struct link *link, int status, const char *why)
@@ -105,15 +105,22 @@ static void repeat(struct link *link, struct exchange *x)
     embd__queue_push_front(&link->queue, x);
 }
 
+/* A server that breaks the protocol would do so again: a pull fails then, and a push goes on, whose
+ * end has to be known. */
+static bool is_kept(const struct exchange *x, int status)
+{
+    return x->has_effect || (x->may_repeat && status != EMBD_PROTOCOL && status != EMBD_DENIED);
+}
+
 /* What may be sent again goes before what was never sent, in the order it was sent in. */
-void embd__ends_keep_repeatable(struct link *link)
+void embd__ends_keep_repeatable(struct link *link, int status)
 {
     struct exchange *head = link->queue.head;
-    if (head != NULL && head->state == EXCHANGE_SENDING && head->may_repeat)
+    if (head != NULL && head->state == EXCHANGE_SENDING && is_kept(head, status))
         repeat(link, embd__queue_pop(&link->queue));
     for (uint32_t i = link->flights.n; i > 0; i--) {
         struct flight *flight = &link->flights.list[i - 1];
-        if (flight->x == NULL || !flight->x->may_repeat)
+        if (flight->x == NULL || !is_kept(flight->x, status))
             continue;
         repeat(link, flight->x);
         flight->x = NULL;

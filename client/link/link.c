@@ -84,6 +84,7 @@ int embd__link_open(const struct link_config *config, struct link **out, struct 
     }
     embd__queue_init(&link->queue);
     link->pause_ms = config->reconnect_min_ms;
+    link->attempt_ms = LIVENESS_ATTEMPT_MS;
     link->deadline_armed_ns = UINT64_MAX;
     link->frame_bytes = LIMIT_FRAME_BYTES;
     link->keys = LIMIT_KEYS;
@@ -124,6 +125,7 @@ int embd__link_move(struct link *link, const char *address, bool is_path, struct
     link->config.address = address;
     link->config.is_path = is_path;
     link->pause_ms = link->config.reconnect_min_ms;
+    link->attempt_ms = LIVENESS_ATTEMPT_MS;
     link->next_try_ns = 0;
     if (link->state == LINK_WAITING) {
         uv_timer_stop(&link->retry);

@@ -35,6 +35,10 @@ int embd__link_open(const struct link_config *config, struct link **out, struct 
 void embd__link_close(struct link *link);
 
 bool embd__link_is_up(const struct link *link);
+/* An answer is due, and nothing has come for a while; now: uv_hrtime(). */
+bool embd__link_is_late(const struct link *link, uint64_t now);
+/* Gives the connection up where the server's host is gone. To be called about once a second. */
+void embd__link_look(struct link *link);
 
 /* Connects to another address from the next time on, which is at once where it waits to. What is
  * connected stays. EMBD_INVALID: it cannot be read, and the old one stays. */

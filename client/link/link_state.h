@@ -5,6 +5,7 @@
  *     sending.c    what waits is written
  *     answers.c    what comes in goes to who asked
  *     deadlines.c  nothing waits for ever
+ *     liveness.c   whether the server is still there
  *     ends.c       how exchanges end */
 #ifndef EMBD_CLIENT_LINK_STATE_H
 #define EMBD_CLIENT_LINK_STATE_H
@@ -40,6 +41,8 @@ struct link {
     uint32_t open_handles;
     uint64_t next_try_ns;       /* not to connect before */
     uint32_t pause_ms;          /* after the next failure */
+    uint32_t attempt_ms;        /* an attempt to connect may take so long */
+    uint64_t heard_ns;          /* when bytes last came, by the loop's clock */
     uint64_t deadline_armed_ns; /* when the deadline timer goes off; UINT64_MAX: not armed */
     struct embd__error last;    /* why there is no connection */
     struct exchange hello;
@@ -90,6 +93,15 @@ void embd__answers_init(struct link *link);
 /* UINT64_MAX: nothing waits. */
 void embd__deadlines_arm(struct link *link, uint64_t when);
 
+/* ---- liveness.c ---- */
+
+#define LIVENESS_QUIET_NS   UINT64_C(2000000000) /* an answer is late after so long without a byte */
+#define LIVENESS_ATTEMPT_MS 5000u  /* to connect and greet, at first; twice as long each time */
+#define LIVENESS_ATTEMPT_MOST_MS 60000u
+
+/* Since when this exchange waits and the server is silent; uv_hrtime(). */
+uint64_t embd__liveness_silent_since(const struct link *link, const struct exchange *x);
+
 /* ---- ends.c ---- */
 
 /* The answer was read; x->error says how. */
@@ -102,7 +114,7 @@ void embd__ends_begun(struct link *link, int status, const char *why);
 void embd__ends_sent(struct link *link, int status, const char *why);
 void embd__ends_hasty(struct link *link, int status, const char *why);
 void embd__ends_waiting(struct link *link, int status, const char *why);
-/* What may be sent again goes back into the queue. */
-void embd__ends_keep_repeatable(struct link *link);
+/* What may be sent again goes back into the queue; `status` says why the connection was lost. */
+void embd__ends_keep_repeatable(struct link *link, int status);
 
 #endif

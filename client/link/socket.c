@@ -91,15 +91,25 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     try_next(s);
 }
 
+/* A host that is gone is noticed while nothing is sent to it: see liveness.c. A failure costs that alone. */
+static void set_options(int fd)
+{
+    const int on = 1, idle_s = 3, pause_s = 1, probes = 3;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &pause_s, sizeof pause_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
 /* A socket that has begun to connect to one target; false: errno says why not. */
 static bool begin_connect(struct socket *s, const struct target *target)
 {
     s->fd = socket(target->family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (s->fd < 0)
         return false;
-    int one = 1;
     if (target->family != AF_UNIX)
-        setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        set_options(s->fd);
     if (connect(s->fd, (const struct sockaddr *)&target->name, target->bytes) != 0 &&
         errno != EINPROGRESS)
         return false;

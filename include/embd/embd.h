@@ -363,10 +363,10 @@ typedef struct embd_call_options {
 } embd_call_options;
 
 /* Pulls all parts. Keys without a row give the value they would start with and, unless the table says create_on = pull,
- * stay without one. Either all of `values` is filled or the call fails. Blocks. `options` may be NULL.
- *   EMBD_INVALID       offsets fall, do not start at 0 or do not end at n_keys; n_rows is no multiple of slots;
- *                      a key is not below its slot's size; a weight is not finite; n_keys or rows beyond the
- *                      table's limits. The sentence names the part, the position and the value
+ * stay without one. Either all of `values` is filled or the call fails. A lost connection or a restarting server does not
+ * fail it: it is asked again until the deadline. Blocks. `options` may be NULL.
+ *   EMBD_INVALID       offsets fall, do not start at 0 or do not end at n_keys; n_rows is no multiple of slots; a key is not below
+ *                      its slot's size; a weight is not finite; too many keys or rows. Names the part, position and value
  *   EMBD_TOO_LARGE     a message would pass the frame limit; EMBD_BUSY: the server is out of budget
  *   EMBD_UNKNOWN_TABLE the table was dropped
  *   EMBD_FULL          create_on = pull, on_full = error and no `statuses` to say which keys

@@ -200,6 +200,13 @@ static bool answer_pull(struct peer *p, uint32_t msgid, uint32_t rows, int manne
         return send_all(p->fd, ones, all / 2);
     case FAKE_CLOSES:
         return false;
+    case FAKE_CLOSES_ONCE:
+        p->server->manner = FAKE_CLOSES_MIDWAY_ONCE;
+        return false;
+    case FAKE_CLOSES_MIDWAY_ONCE:
+        p->server->manner = FAKE_GOOD;
+        send_answer_until(p, embd__msg_bytes(m) - all / 2);
+        return false;
     case FAKE_CLOSES_MIDWAY:
         send_answer_until(p, embd__msg_bytes(m) - all / 2);
         return false;

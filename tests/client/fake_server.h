@@ -17,6 +17,8 @@ enum fake_manner {
     FAKE_SLOW,   /* half of the answer, then nothing for longer than the deadline, then the rest */
     FAKE_CLOSES, /* closes instead of answering */
     FAKE_CLOSES_MIDWAY, /* closes after half of the values */
+    FAKE_CLOSES_ONCE,   /* closes instead of answering, goes on as the next one */
+    FAKE_CLOSES_MIDWAY_ONCE, /* closes after half of the values, then is good */
     FAKE_GARBAGE,       /* bytes that are no message */
     FAKE_OTHER_MSGID,
     FAKE_REQUESTS,  /* sends a request instead of an answer */

@@ -95,7 +95,7 @@ static const struct expectation expectations[] = {
     {FAKE_OTHER_DTYPE, EMBD_PROTOCOL}, {FAKE_LYING_ROWS, EMBD_PROTOCOL},
     {FAKE_EXTRA_BIN, EMBD_PROTOCOL},   {FAKE_NO_BIN, EMBD_PROTOCOL},
     {FAKE_HUGE_BIN, EMBD_PROTOCOL},    {FAKE_STRANGE_ERROR, EMBD_PROTOCOL},
-    {FAKE_NOTIFIES, EMBD_OK},
+    {FAKE_NOTIFIES, EMBD_OK},           {FAKE_CLOSES_ONCE, EMBD_OK},
 };
 
 static void meet_every_manner(bool own_thread)

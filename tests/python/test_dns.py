@@ -191,7 +191,8 @@ class Dns(unittest.TestCase):
                 embd.connect(servers, deadline=1)
 
 
-if __name__ == "__main__":
+def run_inside():
+    """Runs the tests of the calling script where nobody else's network is, and names are those of the tests."""
     if INSIDE not in os.environ:
         enter_namespace()
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -200,3 +201,7 @@ if __name__ == "__main__":
         conf.flush()
         subprocess.run(["mount", "--bind", conf.name, "/etc/resolv.conf"], check=True)
     clusters.main()
+
+
+if __name__ == "__main__":
+    run_inside()
