@@ -21,6 +21,7 @@
 
 #define ANSWER_BYTES    (2 * (size_t)ETCD_VALUE_BYTES)
 #define CONNECT_MS      1000L
+#define POLL_MS         1000 /* at most, between two looks at the clock */
 #define BASE64_BYTES(n) (((n) + 2) / 3 * 4 + 1)
 #define TOKEN_BYTES     4096u /* of etcd's tokens, which may be signed */
 #define HTTP_WHO        401   /* the token is not known, or not any more */
@@ -29,6 +30,7 @@ struct etcd {
     struct etcd_place place;
     uint32_t member; /* that answered last */
     CURL *curl;
+    CURLM *transfers; /* the one of `curl`, which etcd_wake can interrupt */
     struct curl_slist *headers; /* with a token, or without */
     bool has_token;
     const atomic_bool *stops;
@@ -57,16 +59,6 @@ static size_t on_bytes(char *data, size_t size, size_t n, void *arg)
     etcd->answer[etcd->answer_bytes] = '\0';
     etcd->has_changed = etcd->is_watch && is_event(etcd);
     return etcd->has_changed ? 0 : bytes;
-}
-
-static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
-{
-    const struct etcd *etcd = arg;
-    (void)a;
-    (void)b;
-    (void)c;
-    (void)d;
-    return atomic_load(etcd->stops);
 }
 
 static bool has_tls(const struct etcd *etcd)
@@ -138,7 +130,8 @@ int etcd_open(const struct etcd_place *place, const atomic_bool *stops, struct e
     etcd->answer = malloc(ANSWER_BYTES + 1);
     curl_global_init(CURL_GLOBAL_ALL);
     etcd->curl = curl_easy_init();
-    if (etcd->answer == NULL || etcd->curl == NULL || set_token(etcd, NULL, e) != EMBD_OK) {
+    etcd->transfers = curl_multi_init();
+    if (etcd->answer == NULL || etcd->curl == NULL || etcd->transfers == NULL || set_token(etcd, NULL, e) != EMBD_OK) {
         etcd_close(etcd);
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for etcd");
     }
@@ -150,9 +143,6 @@ int etcd_open(const struct etcd_place *place, const atomic_bool *stops, struct e
     curl_easy_setopt(etcd->curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
     curl_easy_setopt(etcd->curl, CURLOPT_WRITEFUNCTION, on_bytes);
     curl_easy_setopt(etcd->curl, CURLOPT_WRITEDATA, etcd);
-    curl_easy_setopt(etcd->curl, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(etcd->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-    curl_easy_setopt(etcd->curl, CURLOPT_XFERINFODATA, etcd);
     *out = etcd;
     return EMBD_OK;
 }
@@ -161,11 +151,37 @@ void etcd_close(struct etcd *etcd)
 {
     if (etcd == NULL)
         return;
-    if (etcd->curl != NULL)
-        curl_easy_cleanup(etcd->curl);
+    curl_multi_cleanup(etcd->transfers);
+    curl_easy_cleanup(etcd->curl);
     curl_slist_free_all(etcd->headers);
     free(etcd->answer);
     free(etcd);
+}
+
+void etcd_wake(struct etcd *etcd)
+{
+    curl_multi_wakeup(etcd->transfers);
+}
+
+/* The question is asked, and answered, or failed, or given up since the process ends. */
+static CURLcode perform(struct etcd *etcd)
+{
+    CURLcode result = CURLE_ABORTED_BY_CALLBACK;
+    CURLMcode status = curl_multi_add_handle(etcd->transfers, etcd->curl);
+    const CURLMsg *message = NULL;
+    int n_running = 1, n_left;
+    while (status == CURLM_OK && message == NULL && !atomic_load(etcd->stops)) {
+        status = curl_multi_perform(etcd->transfers, &n_running);
+        message = curl_multi_info_read(etcd->transfers, &n_left);
+        if (message == NULL && status == CURLM_OK)
+            status = curl_multi_poll(etcd->transfers, NULL, 0, POLL_MS, NULL);
+    }
+    if (message != NULL)
+        result = message->data.result;
+    else if (status != CURLM_OK)
+        result = CURLE_OUT_OF_MEMORY;
+    curl_multi_remove_handle(etcd->transfers, etcd->curl);
+    return result;
 }
 
 static bool is_watch_at_rest(const struct etcd *etcd, CURLcode result, long code)
@@ -188,7 +204,7 @@ static int post_one(struct etcd *etcd, const char *path, const char *body, uint3
     curl_easy_setopt(etcd->curl, CURLOPT_POSTFIELDS, body);
     curl_easy_setopt(etcd->curl, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
     curl_easy_setopt(etcd->curl, CURLOPT_ERRORBUFFER, own);
-    CURLcode result = curl_easy_perform(etcd->curl);
+    CURLcode result = perform(etcd);
     curl_easy_setopt(etcd->curl, CURLOPT_ERRORBUFFER, NULL);
     curl_easy_getinfo(etcd->curl, CURLINFO_RESPONSE_CODE, &code);
     *code_out = code;

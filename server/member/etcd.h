@@ -42,10 +42,11 @@ int etcd_place_read(const char *text, struct etcd_place *out, struct embd__error
 int etcd_login_read(const char *path, struct etcd_login *out, struct embd__error *e);
 
 /* EMBD_INVALID: a file of `place` cannot be read; EMBD_NO_MEMORY. `stops` may become true at any
- * time: what waits then ends soon, with EMBD_CLOSED. */
+ * time: what waits then ends with EMBD_CLOSED, at once where etcd_wake is called. */
 int etcd_open(const struct etcd_place *place, const atomic_bool *stops, struct etcd **out,
               struct embd__error *e);
 void etcd_close(struct etcd *etcd);
+void etcd_wake(struct etcd *etcd); /* any thread */
 
 struct etcd_value {
     char *text;            /* the caller's; NULL: there is no such key */

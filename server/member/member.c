@@ -43,6 +43,7 @@ struct member {
     uint64_t seen;         /* etcd's revision, changes after which are still to be watched for */
     uint32_t pause_ms;
     int last_status; /* so that a failure is logged once */
+    enum member_state failed_state; /* where it was met */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t woken;
@@ -190,8 +191,12 @@ static void pause_for(struct member *m, uint32_t ms)
     pthread_mutex_unlock(&m->mutex);
 }
 
-static void note(struct member *m, int status, const struct embd__error *e)
+/* A failure of the step from `state` is logged once, and is over when that step succeeds, not one before it. Returns
+ * whether all is well. */
+static bool note(struct member *m, enum member_state state, int status, const struct embd__error *e)
 {
+    if (status == EMBD_OK && m->last_status != EMBD_OK && state < m->failed_state)
+        return false;
     if (status != m->last_status && status != EMBD_CLOSED) {
         if (status != EMBD_OK)
             log_event(LOG_WARN, "etcd", "why=\"%s\"", e->text);
@@ -199,6 +204,8 @@ static void note(struct member *m, int status, const struct embd__error *e)
             log_event(LOG_INFO, "etcd", "why=\"answers again\"");
     }
     m->last_status = status;
+    m->failed_state = state;
+    return status == EMBD_OK;
 }
 
 static void *run(void *arg)
@@ -212,12 +219,12 @@ static void *run(void *arg)
     };
     while (!atomic_load(&m->stops)) {
         struct embd__error e = {.status = EMBD_OK};
-        int status = steps[m->state](m, &e);
-        note(m, status, &e);
-        if (status == EMBD_OK) {
+        enum member_state state = m->state;
+        int status = steps[state](m, &e);
+        if (note(m, state, status, &e))
             m->pause_ms = PAUSE_MIN_MS;
+        if (status == EMBD_OK)
             continue;
-        }
         if (m->state == MEMBER_NAMELESS || m->state == MEMBER_UNLISTED)
             m->state = MEMBER_LEASELESS; /* the lease may be gone by the next time */
         pause_for(m, m->pause_ms);
@@ -280,6 +287,7 @@ void member_close(struct member *m)
     atomic_store(&m->stops, true);
     pthread_cond_signal(&m->woken);
     pthread_mutex_unlock(&m->mutex);
+    etcd_wake(m->etcd);
     pthread_join(m->thread, NULL);
     if (m->last_status == EMBD_OK || m->last_status == EMBD_CLOSED)
         give_name_back(m);
