@@ -57,8 +57,7 @@ static int open_links(embd_client *client)
         if (!embd__choose_admin(shard, &config))
             continue;
         if (config.is_path) {
-            config.token = NULL;
-            config.tls = NULL;
+            config.identity = NULL;
         }
         status = embd__link_open(&config, &shard->admin, &client->error);
         if (status != EMBD_OK)
@@ -156,7 +155,7 @@ static void take_options(embd_client *client, const embd_options *options)
         own->reconnect_max_ms = own->reconnect_min_ms;
 }
 
-/* The paths and the token of the options are used once and not kept. */
+/* The identity has its own copies of the options' paths and token. */
 static int identify(embd_client *client)
 {
     embd_options *own = &client->options;

@@ -1,8 +1,14 @@
 /* identity.c - see identity.h. */
 #include "identity.h"
 
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "secret.h"
 
@@ -39,39 +45,146 @@ static int read_token(const char *path, struct identity *out, struct embd__error
     return status == EMBD_OK ? take_token(text, n, path, out, e) : status;
 }
 
-static int open_token(const embd_options *options, struct identity *out, struct embd__error *e)
+/* ---- from the options and the environment ---- */
+
+static int copy(char **to, const char *text, struct embd__error *e)
+{
+    *to = text != NULL ? strdup(text) : NULL;
+    return text == NULL || *to != NULL ? EMBD_OK
+                                       : embd__error_set(e, EMBD_NO_MEMORY, "no memory for a client");
+}
+
+static int find_token(const embd_options *options, struct identity *out, struct embd__error *e)
 {
     const char *path = options->token_file != NULL || options->token == NULL
                            ? option_or(options->token_file, "EMBD_TOKEN_FILE")
                            : NULL;
-    const char *token = option_or(options->token, "EMBD_TOKEN");
-    if (path == NULL)
-        return token == NULL ? EMBD_OK : take_token(token, strlen(token), "the token", out, e);
-    return read_token(path, out, e);
+    const char *token = option_or(options->token, "EMBD_TOKEN"),
+               *plain = getenv("EMBD_PLAIN_TOKEN");
+    out->plain_token = options->plain_token || (plain != NULL && strcmp(plain, "yes") == 0);
+    if (path == NULL && token != NULL)
+        return take_token(token, strlen(token), "the token", out, e);
+    return copy(&out->token_file, path, e);
 }
 
-int embd__identity_open(const embd_options *options, struct identity *out, struct embd__error *e)
+static int find(const embd_options *options, struct identity *out, struct embd__error *e)
 {
-    *out = (struct identity){0};
-    const struct tls_files files = {.ca = option_or(options->tls_ca, "EMBD_TLS_CA"),
-                                    .cert = option_or(options->tls_cert, "EMBD_TLS_CERT"),
-                                    .key = option_or(options->tls_key, "EMBD_TLS_KEY")};
-    int status = open_token(options, out, e);
-    if (status == EMBD_OK && files.ca != NULL)
-        status = embd__tls_client(&files, &out->tls, e);
-    else if (status == EMBD_OK && (files.cert != NULL || files.key != NULL))
-        status = embd__error_set(e, EMBD_INVALID,
-                                 "a TLS certificate is given, but not whom to believe (tls_ca)");
-    if (status != EMBD_OK)
-        embd__identity_fini(out);
-    return status;
+    if (find_token(options, out, e) != EMBD_OK ||
+        copy(&out->ca, option_or(options->tls_ca, "EMBD_TLS_CA"), e) != EMBD_OK ||
+        copy(&out->cert, option_or(options->tls_cert, "EMBD_TLS_CERT"), e) != EMBD_OK ||
+        copy(&out->key, option_or(options->tls_key, "EMBD_TLS_KEY"), e) != EMBD_OK)
+        return e->status;
+    if (out->ca == NULL && (out->cert != NULL || out->key != NULL))
+        return embd__error_set(e, EMBD_INVALID,
+                               "a TLS certificate is given, but not whom to believe (tls_ca)");
+    return EMBD_OK;
 }
 
-void embd__identity_fini(struct identity *identity)
+/* ---- from the files ---- */
+
+static uint64_t stamp_of(const struct identity *identity)
+{
+    const char *const paths[] = {identity->token_file, identity->ca, identity->cert, identity->key};
+    uint64_t stamp = 0;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        struct stat found;
+        if (paths[i] == NULL || stat(paths[i], &found) != 0)
+            found = (struct stat){0};
+        const uint64_t facts[] = {found.st_dev, found.st_ino, (uint64_t)found.st_size,
+                                  (uint64_t)found.st_mtim.tv_sec, (uint64_t)found.st_mtim.tv_nsec};
+        stamp = XXH3_64bits_withSeed(facts, sizeof facts, stamp);
+    }
+    return stamp;
+}
+
+/* token, where there is a file, and tls of *out. */
+static int read_files(const struct identity *identity, struct identity *out, struct embd__error *e)
+{
+    const struct tls_files files = {.ca = identity->ca, .cert = identity->cert, .key = identity->key};
+    if (identity->token_file != NULL && read_token(identity->token_file, out, e) != EMBD_OK)
+        return e->status;
+    return files.ca == NULL ? EMBD_OK : embd__tls_client(&files, &out->tls, e);
+}
+
+static void drop_secrets(struct identity *identity)
 {
     if (identity->token != NULL)
         explicit_bzero(identity->token, strlen(identity->token));
     free(identity->token);
     embd__tls_drop(identity->tls);
+    identity->token = NULL;
+    identity->tls = NULL;
+}
+
+int embd__identity_open(const embd_options *options, struct identity *out, struct embd__error *e)
+{
+    *out = (struct identity){0};
+    int status = find(options, out, e);
+    if (status == EMBD_OK) {
+        out->stamp = stamp_of(out);
+        status = read_files(out, out, e);
+    }
+    if (status != EMBD_OK)
+        embd__identity_fini(out);
+    return status;
+}
+
+void embd__identity_look(struct identity *identity)
+{
+    struct identity next = {0};
+    struct embd__error ignored = {.status = EMBD_OK};
+    uint64_t stamp = stamp_of(identity);
+    if (stamp == identity->stamp)
+        return;
+    identity->stamp = stamp;
+    if (read_files(identity, &next, &ignored) != EMBD_OK) {
+        drop_secrets(&next);
+        return;
+    }
+    if (identity->token_file != NULL) {
+        char *before = identity->token;
+        identity->token = next.token;
+        next.token = before;
+    }
+    struct tls_context *before = identity->tls;
+    identity->tls = next.tls;
+    next.tls = before;
+    drop_secrets(&next);
+}
+
+void embd__identity_fini(struct identity *identity)
+{
+    drop_secrets(identity);
+    free(identity->token_file);
+    free(identity->ca);
+    free(identity->cert);
+    free(identity->key);
     *identity = (struct identity){0};
+}
+
+/* ---- to whom the token may go ---- */
+
+static bool is_this_host(const struct sockaddr_storage *peer)
+{
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)peer;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)peer;
+    if (peer->ss_family == AF_INET)
+        return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    if (peer->ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) ||
+               (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) && v6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET);
+    return peer->ss_family == AF_UNIX;
+}
+
+int embd__identity_may_show(const struct identity *identity, int fd, struct embd__error *e)
+{
+    struct sockaddr_storage peer = {0};
+    socklen_t bytes = sizeof peer;
+    if (identity->token == NULL || identity->tls != NULL || identity->plain_token)
+        return EMBD_OK;
+    if (getpeername(fd, (struct sockaddr *)&peer, &bytes) == 0 && is_this_host(&peer))
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_DENIED,
+                           "the token is not sent: the server is on another host and TLS is off; set EMBD_TLS_CA, or "
+                           "EMBD_PLAIN_TOKEN=yes to send it in the clear");
 }

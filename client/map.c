@@ -84,8 +84,7 @@ struct link_config embd__link_config(embd_client *client, const char *address)
     return (struct link_config){
         .loop = &client->courier.loop,
         .address = address,
-        .token = client->identity.token,
-        .tls = client->identity.tls,
+        .identity = &client->identity,
         .shard = SHARD_ANY,
         .reconnect_min_ms = client->options.reconnect_min_ms,
         .reconnect_max_ms = client->options.reconnect_max_ms,

@@ -109,6 +109,7 @@ static int start_http(struct process *p, struct embd__error *e)
         .first_shard = process_self(p)->first_shard,
         .n_cluster_shards = p->config.n_shards,
         .budget = &p->budget,
+        .certificate_expires = keys_expire(&p->keys),
     };
     int status = http_start(p->http, &p->http_process, p->loops,
                             p->places.addresses + process_self(p)->first_shard, e);
@@ -314,6 +315,7 @@ static int open_process(struct process *p, struct embd__error *e)
         embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
         return EXIT_FAILED;
     }
+    p->keys_stamp = key_files_stamp(&p->config.key_files);
     if (keys_open(&p->config.key_files, &p->keys, e) != EMBD_OK)
         return EXIT_USAGE;
     warn_of_strangers(p);
@@ -364,6 +366,9 @@ int main(int argc, char **argv)
     if (config_read(argc, argv, &p->config, &error) != EMBD_OK)
         return process_fail(EXIT_USAGE, &error);
     if (p->config.is_check) {
+        if (keys_open(&p->config.key_files, &p->keys, &error) != EMBD_OK)
+            return process_fail(EXIT_USAGE, &error);
+        keys_drop(&p->keys);
         printf("embd: the configuration can be used: %u server%s, %u shard%s\n",
                p->config.n_servers, p->config.n_servers == 1 ? "" : "s", p->config.n_shards,
                p->config.n_shards == 1 ? "" : "s");

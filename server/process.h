@@ -22,6 +22,7 @@ struct process {
     uint32_t n, n_started;
     struct places places;
     struct keys keys;
+    uint64_t keys_stamp; /* of their files, when they were last read or could not be */
     struct peer *peers;    /* the other servers that have data, where they do not move */
     struct chosen *chosen; /* the snapshot to begin with; NULL: no data directory */
     uv_thread_t chooser;   /* finds it, */
@@ -41,6 +42,7 @@ struct process {
     atomic_bool has_why;        /* it has said: */
     struct embd__error why;
     uv_timer_t patience;        /* of the service manager, while shards load */
+    uv_timer_t keys_watch;
     int exit_code;
     bool was_signalled, is_ready;
 };

@@ -1,8 +1,9 @@
 /* running.c - what a process does between its start and its end.
  *
  * The happy path: the shards replay their journals and say so; the process is ready, and tells the
- * service manager; then it waits. SIGHUP has it read keys and tokens again. SIGTERM, SIGINT and the
- * admin method `drain` have every shard finish; when all threads have ended, the wait is over.
+ * service manager; then it waits. Keys and tokens are read again when their files change, and on
+ * SIGHUP. SIGTERM, SIGINT and the admin method `drain` have every shard finish; when all threads have
+ * ended, the wait is over.
  *
  * The main thread runs a small loop of its own for this and for the HTTP port. Threads of shards set
  * atomics and wake it. */
@@ -15,7 +16,7 @@
 
 #include "notify.h"
 
-enum { PATIENCE_MS = 5000 };
+enum { PATIENCE_MS = 5000, KEYS_MS = 2000 };
 
 void running_drain(struct process *p)
 {
@@ -148,6 +149,7 @@ static void read_keys_again(struct process *p)
 {
     struct embd__error e = {0};
     struct keys next;
+    p->keys_stamp = key_files_stamp(&p->config.key_files);
     if (keys_open(&p->config.key_files, &next, &e) != EMBD_OK ||
         hand_out_keys(p, &next, &e) != EMBD_OK) {
         log_event(LOG_ERROR, "keys_not_reloaded", "why=\"%s\"", e.text);
@@ -156,8 +158,18 @@ static void read_keys_again(struct process *p)
     }
     keys_drop(&p->keys);
     p->keys = next;
+    p->http_process.certificate_expires = keys_expire(&p->keys);
     log_event(LOG_INFO, "keys_reloaded", "tls=%s tokens=%u", next.tls != NULL ? "yes" : "no",
               next.access != NULL ? access_count(next.access) : 0);
+}
+
+/* A certificate and its key change one after the other: a half of a new pair is refused, and looked at again when the
+ * other half comes. */
+static void on_keys_watch(uv_timer_t *timer)
+{
+    struct process *p = timer->data;
+    if (key_files_stamp(&p->config.key_files) != p->keys_stamp)
+        read_keys_again(p);
 }
 
 /* While shards load the service manager is told nothing: it would be told that the process is ready. */
@@ -183,12 +195,13 @@ int running_open(struct process *p)
         status = uv_signal_init(&p->uv, signals[i]);
     status = status < 0 ? status : uv_timer_init(&p->uv, &p->watchdog);
     status = status < 0 ? status : uv_timer_init(&p->uv, &p->patience);
+    status = status < 0 ? status : uv_timer_init(&p->uv, &p->keys_watch);
     if (status < 0) {
         fprintf(stderr, "embd: the process's loop cannot be made: %s\n", uv_strerror(status));
         return EXIT_FAILED;
     }
     p->news.data = p->on_term.data = p->on_int.data = p->on_hup.data = p;
-    p->watchdog.data = p->patience.data = p;
+    p->watchdog.data = p->patience.data = p->keys_watch.data = p;
     uv_signal_start(&p->on_term, on_signal, SIGTERM);
     uv_signal_start(&p->on_int, on_signal, SIGINT);
     uv_signal_start(&p->on_hup, on_hangup, SIGHUP);
@@ -199,6 +212,7 @@ int running_open(struct process *p)
 void running_wait(struct process *p)
 {
     uv_timer_start(&p->patience, on_patience, PATIENCE_MS, PATIENCE_MS);
+    uv_timer_start(&p->keys_watch, on_keys_watch, KEYS_MS, KEYS_MS);
     uv_run(&p->uv, UV_RUN_DEFAULT);
 }
 

@@ -62,12 +62,12 @@ enum {
     X(TLS_CERT, "tls_cert", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                 \
       "Speak TLS 1.3 on TCP ports, with this certificate and its chain (PEM)")                     \
     X(TLS_KEY, "tls_key", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                   \
-      "The key of --tls-cert (PEM, mode 0600)")                                                    \
+      "The key of --tls-cert (PEM, mode 0600 or 0640)")                                                    \
     X(TLS_CLIENT_CA, "tls_client_ca", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                       \
       "Take only clients with a certificate of these authorities (PEM)")                           \
     X(TOKENS, "tokens", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                     \
       "Take only clients with a token of this list: lines of NAME ROLE TABLES sha256:HASH, as "    \
-      "embctl token prints them. SIGHUP reads list and certificate again")                         \
+      "embctl token prints them. List and certificate are read again when their files change")     \
     X(CLUSTER_NAME, "name", IN_CLUSTER, "NAME", "")                                                \
     X(ETCD, "etcd", IN_CLUSTER, "etcd://HOST:PORT[,...]/PREFIX", "")                               \
     X(ETCD_LEASE, "etcd_lease", IN_CLUSTER, "SECONDS", "")                                         \

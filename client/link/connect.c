@@ -55,7 +55,8 @@ void embd__connect_init(struct link *link)
 static int begin_greeting(struct link *link)
 {
     struct exchange *hello = &link->hello;
-    if (embd__greeting_write(&hello->msg, HELLO_MSGID, link->config.token,
+    const struct identity *identity = link->config.identity;
+    if (embd__greeting_write(&hello->msg, HELLO_MSGID, identity != NULL ? identity->token : NULL,
                              link->config.client_id) != EMBD_OK)
         return hello->msg.status;
     hello->error.status = EMBD_OK;
@@ -135,8 +136,12 @@ static void on_connect(void *owner)
 {
     struct link *link = owner;
     struct embd__error e = {0};
+    struct identity *identity = link->config.identity;
+    int fd = embd__socket_fd(link->socket);
     link->state = LINK_SECURING;
-    if (embd__channel_open(&link->channel, embd__socket_fd(link->socket), link->config.tls,
+    if (identity != NULL && embd__identity_may_show(identity, fd, &e) != EMBD_OK)
+        embd__connect_lose(link, e.status, e.text);
+    else if (embd__channel_open(&link->channel, fd, identity != NULL ? identity->tls : NULL,
                            link->config.tls_host != NULL ? link->config.tls_host : link->host.host,
                            &e) != EMBD_OK)
         embd__connect_lose(link, EMBD_UNREACHABLE, e.text);
@@ -180,6 +185,8 @@ void embd__connect_begin(struct link *link)
 {
     struct embd__error e = {0};
     bool is_path = link->config.is_path;
+    if (link->config.identity != NULL)
+        embd__identity_look(link->config.identity);
     link->state = LINK_CONNECTING;
     uv_update_time(link->config.loop);
     uv_timer_start(&link->retry, on_retry, link->attempt_ms, 0);

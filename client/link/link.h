@@ -10,16 +10,15 @@
 
 #include "exchange.h"
 #include "greeting.h"
-#include "tls.h"
+#include "identity.h"
 
 /* What a link needs to know. */
 struct link_config {
     uv_loop_t *loop;
     const char *address;      /* "host:port", or a path; must outlive the link */
-    bool is_path;             /* of a Unix socket; then neither token nor TLS is used */
-    const char *token;        /* shown in hello; NULL: none. Outlives the link */
+    bool is_path;             /* of a Unix socket */
+    struct identity *identity; /* token and TLS; NULL: neither is used. Outlives the link */
     uint64_t client_id;       /* who pushes, in hello; 0: nobody does on this link */
-    struct tls_context *tls;  /* NULL: plain. The caller's */
     const char *tls_host;     /* what the certificate is for; NULL: the address's host */
     uint32_t shard, n_shards; /* checked in hello; SHARD_ANY: not known */
     uint32_t reconnect_min_ms, reconnect_max_ms;

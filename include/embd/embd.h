@@ -237,14 +237,14 @@ typedef struct embd_options {
     uint32_t reconnect_min_ms;    /* first pause before connecting again, then doubled; default 10 */
     uint32_t reconnect_max_ms;    /* default 1000 */
     bool own_thread;              /* move bytes on a thread of the library's; default false */
-    /* Who the client is and whom it believes. NULL: the environment decides, by the variable named; where that
-     * is not set either, there is none. Read by embd_connect and not kept. */
-    const char *token_file; /* EMBD_TOKEN_FILE: a file with a token, of mode 0600 or less */
+    /* Who the client is and whom it believes. NULL: the environment decides, by the variable named; where that is not set
+     * either, there is none. embd_connect copies the strings; files are read again when they change and a link connects. */
+    const char *token_file; /* EMBD_TOKEN_FILE: a file with a token, of mode 0600 or 0640 */
     const char *token;      /* EMBD_TOKEN; not looked at where there is a token_file */
-    const char *tls_ca;     /* EMBD_TLS_CA: speak TLS 1.3, with servers whose certificate is for the host in their
-                               address and signed by an authority in this file (PEM); "system": one the system trusts */
+    bool plain_token;       /* EMBD_PLAIN_TOKEN=yes: send the token to other hosts without TLS too; default false */
+    const char *tls_ca;     /* EMBD_TLS_CA: speak TLS 1.3; believe the authorities in this PEM file, or "system": the system's */
     const char *tls_cert;   /* EMBD_TLS_CERT: own certificate with its chain (PEM), where servers ask for one */
-    const char *tls_key;    /* EMBD_TLS_KEY: its key (PEM), of mode 0600 or less */
+    const char *tls_key;    /* EMBD_TLS_KEY: its key (PEM), of mode 0600 or 0640 */
 } embd_options;
 
 EMBD_API void embd_options_init(embd_options *options);
@@ -254,9 +254,9 @@ EMBD_API void embd_options_init(embd_options *options);
  * until the deadline: "dns://NAME:PORT" is every address of NAME, "dns://_SERVICE._PROTO.NAME" every server of its SRV
  * records. Lost connections look the host of their shard's address up again, and where a shard has moved to (the map is in
  * etcd then), another one is asked. `options` may be NULL. Blocks up to the deadline. EMBD_INVALID: an address, token or
- * certificate cannot be read; EMBD_UNREACHABLE; EMBD_PROTOCOL: the peer is no embd, of another protocol version, or its
- * certificate is not believed; EMBD_DENIED: the server does not know the token, or asks for one; EMBD_NO_MEMORY. On failure
- * `*client_out` is NULL and `why_out` (may be NULL) gets a sentence. */
+ * certificate cannot be read; EMBD_UNREACHABLE; EMBD_PROTOCOL: the peer is no embd, of another version, or not believed;
+ * EMBD_DENIED: the server does not know the token, or asks for one; EMBD_NO_MEMORY. On failure `*client_out` is NULL and
+ * `why_out` (may be NULL) gets a sentence. */
 EMBD_API int embd_connect(const char *servers, const embd_options *options, embd_client **client_out,
                           char *why_out, size_t why_bytes);
 

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "context.h"
 #include "secret.h"
@@ -121,6 +122,26 @@ int embd__tls_client(const struct tls_files *files, struct tls_context **out, st
     if (files->ca == NULL)
         return embd__error_set(e, EMBD_INVALID, "TLS needs to know which authority to believe");
     return make(files, false, out, e);
+}
+
+static int64_t expires(const X509 *certificate)
+{
+    struct tm when;
+    if (certificate == NULL || ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &when) != 1)
+        return 0;
+    return timegm(&when);
+}
+
+int64_t embd__tls_expires(const struct tls_context *context)
+{
+    STACK_OF(X509) *chain = NULL;
+    int64_t least = expires(SSL_CTX_get0_certificate(context->ssl));
+    SSL_CTX_get0_chain_certs(context->ssl, &chain);
+    for (int i = 0; i < sk_X509_num(chain); i++) {
+        int64_t one = expires(sk_X509_value(chain, i));
+        least = one < least ? one : least;
+    }
+    return least;
 }
 
 struct tls_context *embd__tls_share(struct tls_context *context)

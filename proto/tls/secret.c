@@ -10,11 +10,11 @@
 static int check_mode(const struct stat *found, const char *path, const char *what,
                       struct embd__error *e)
 {
-    if ((found->st_mode & S_IRWXO) == 0)
+    if ((found->st_mode & (S_IRWXO | S_IWGRP | S_IXGRP)) == 0)
         return EMBD_OK;
     return embd__error_set(e, EMBD_INVALID,
-                           "%.200s: has mode %04o; a %s is for its owner, expected 0600", path,
-                           (unsigned)(found->st_mode & 07777), what);
+                           "%.200s: has mode %04o; others could use the %s, expected 0600 or 0640",
+                           path, (unsigned)(found->st_mode & 07777), what);
 }
 
 int embd__secret_check(const char *path, const char *what, struct embd__error *e)

@@ -1,5 +1,5 @@
-/* secret.h - files that hold a secret: a key, a token, a password. One that everybody on the machine
- * may look into is none, and is refused. Pipes, which a shell makes of a command, are taken. */
+/* secret.h - files that hold a secret: a key, a token, a password. One that others can read, or its
+ * group can write, is refused: modes are 0600 or 0640. Pipes, which a shell makes of a command, are taken. */
 #ifndef EMBD_SECRET_H
 #define EMBD_SECRET_H
 

@@ -22,14 +22,16 @@ struct tls_files {
                        client: the server's must be; "system": those that the system trusts */
 };
 
-/* EMBD_INVALID names the file and what is wrong with it, EMBD_NO_MEMORY. A key that everybody on
- * the machine can read is refused. */
+/* EMBD_INVALID names the file and what is wrong with it, EMBD_NO_MEMORY. A key that others can read
+ * or its group can write is refused. */
 int embd__tls_server(const struct tls_files *files, struct tls_context **out,
                      struct embd__error *e);
 int embd__tls_client(const struct tls_files *files, struct tls_context **out,
                      struct embd__error *e);
 struct tls_context *embd__tls_share(struct tls_context *context);
 void embd__tls_drop(struct tls_context *context); /* NULL is allowed */
+/* When its own certificate, or the first to expire of those sent with it, expires: seconds since 1970; 0: it has none. */
+int64_t embd__tls_expires(const struct tls_context *context);
 
 /* ---- session: one connection. Owner: one thread ---- */
 

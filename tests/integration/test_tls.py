@@ -1,5 +1,6 @@
 """TLS 1.3 between real processes: who is let in, who is not, and that new certificates count at once."""
 import os
+import re
 import shutil
 import signal
 import socket
@@ -9,10 +10,12 @@ import tempfile
 import threading
 import time
 import unittest
+import urllib.request
 
 import embd_process
 import wire
 from certificates import Authority, Tokens
+from test_http import http_address
 
 EMBCTL = os.path.join(os.environ["EMBD_BIN"], "embctl")
 OK, FAILED, USAGE, UNREACHABLE, REFUSED = 0, 1, 2, 3, 5
@@ -22,6 +25,11 @@ def embctl(server, *arguments, **environment):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("EMBD_TLS", "EMBD_TOKEN"))}
     return subprocess.run([EMBCTL, "--servers", server.addresses[0], "--deadline", "10", *arguments],
                           env={**clean, **environment}, capture_output=True, text=True, timeout=60, check=False)
+
+
+def expiry(address):
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as page:
+        return int(re.search(r"^embd_certificate_expires_timestamp_seconds (\d+)$", page.read().decode(), re.M).group(1))
 
 
 class TlsWire(wire.Wire):
@@ -163,6 +171,21 @@ class Tls(unittest.TestCase):
             with TlsWire(server, self.other) as after:
                 after.call("ping", {})
 
+    def test_certificates_are_read_again_when_their_files_change(self):
+        folder = tempfile.mkdtemp(prefix="embd-tls-")
+        self.addCleanup(shutil.rmtree, folder)
+        cert, key = (shutil.copy(path, folder) for path in self.cert)
+        server = embd_process.Embd("--http", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key)
+        self.addCleanup(server.stop)
+        address = http_address(server)
+        self.assertEqual(expiry(address), 4102444799)  # what Authority.issue says
+        new_cert, new_key = self.other.issue("server3", ends="20400101000000Z")
+        shutil.copy(new_cert, cert)  # not yet its key: refused, and looked at again
+        server.wait_log("keys_not_reloaded", 60)
+        shutil.copy(new_key, key)
+        server.wait_log("keys_reloaded", 60)
+        self.assertEqual(expiry(address), 2208988800)
+
     def test_strangers_have_little_time_few_bytes_and_few_places(self):
         server = self.server("--hello-timeout", "1", "--max-strangers", "8")
         idle = [socket.create_connection(("127.0.0.1", server.port()), timeout=10) for _ in range(24)]
@@ -196,6 +219,9 @@ class Tls(unittest.TestCase):
         os.chmod(key, 0o644)
         run = embd_process.run
         self.refused(run("--tls-cert", cert, "--tls-key", key), USAGE, key, "0644")
+        self.refused(run("--check", "--tls-cert", cert, "--tls-key", key), USAGE, key, "0644")
+        os.chmod(key, 0o660)
+        self.refused(run("--tls-cert", cert, "--tls-key", key), USAGE, key, "0660", "0600 or 0640")
         self.refused(run("--tls-cert", cert), USAGE, "--tls-key")
         self.refused(run("--tls-client-ca", cert), USAGE, "--tls-cert")
         self.refused(run("--tls-cert", self.cert[0], "--tls-key", self.client[1]), USAGE, self.client[1])

@@ -77,12 +77,12 @@ class Vanish(unittest.TestCase):
         node = Node(self.tokens.path)
         self.addCleanup(node.close)
         self.names.say({NAME: [node.address]})
-        with embd.connect(f"{node.address}:{test_dns.PORT}", deadline=20, token=self.secret) as client:
+        with embd.connect(f"{node.address}:{test_dns.PORT}", deadline=20, token=self.secret, plain_token=True) as client:
             client.create_table("t", 1, initializer=embd.Initializer("constant", value), durability="snapshot")
         return node
 
     def trainer(self):
-        client = embd.connect(f"dns://{NAME}:{test_dns.PORT}", deadline=DEADLINE_S, token=self.secret)
+        client = embd.connect(f"dns://{NAME}:{test_dns.PORT}", deadline=DEADLINE_S, token=self.secret, plain_token=True)
         self.addCleanup(client.close)
         table = client.table("t")
         self.assertEqual(table.pull([5])[0, 0], 1.0)
@@ -112,6 +112,10 @@ class Vanish(unittest.TestCase):
         threading.Timer(1.3, self.move).start()
         self.pull_until_moved(table)
         print(f"unanswered: {time.monotonic() - self.moved:.1f} s after the name was back")
+
+    def test_a_token_does_not_leave_this_host_in_the_clear(self):
+        with self.assertRaisesRegex(embd.Error, "EMBD_TLS_CA"):
+            embd.connect(f"{self.nodes[0].address}:{test_dns.PORT}", deadline=20, token=self.secret)
 
     def test_an_attempt_to_connect_that_nobody_answers_is_given_up(self):
         table = self.trainer()

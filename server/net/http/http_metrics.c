@@ -283,6 +283,10 @@ static void write_process(struct text *out, const struct http_view *view)
                (unsigned long long)usage.resident_bytes);
     begin(out, "embd_process_open_fds", "gauge", "Open file descriptors.");
     text_print(out, "embd_process_open_fds %llu\n", (unsigned long long)usage.open_files);
+    begin(out, "embd_certificate_expires_timestamp_seconds", "gauge",
+          "When the TLS certificate, or one sent with it, expires, in seconds since 1970; 0: no TLS.");
+    text_print(out, "embd_certificate_expires_timestamp_seconds %lld\n",
+               (long long)view->process->certificate_expires);
     begin(out, "embd_frame_memory_used_bytes", "gauge",
           "Charged to frame_memory: connections, requests, and what their answers take.");
     text_print(out, "embd_frame_memory_used_bytes %llu\n",

@@ -12,6 +12,7 @@ struct http_process {
     uint32_t first_shard;      /* their indices in the cluster begin here */
     uint32_t n_cluster_shards; /* of all processes */
     struct frame_budget *budget;
+    int64_t certificate_expires; /* seconds since 1970; 0: no TLS */
 };
 
 /* A moment of it. */
