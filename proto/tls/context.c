@@ -5,7 +5,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "context.h"
 #include "secret.h"
@@ -126,10 +125,12 @@ int embd__tls_client(const struct tls_files *files, struct tls_context **out, st
 
 static int64_t expires(const X509 *certificate)
 {
-    struct tm when;
-    if (certificate == NULL || ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &when) != 1)
-        return 0;
-    return timegm(&when);
+    int days = 0, seconds = 0;
+    ASN1_TIME *epoch = ASN1_TIME_set(NULL, 0);
+    bool is_read = certificate != NULL && epoch != NULL &&
+                   ASN1_TIME_diff(&days, &seconds, epoch, X509_get0_notAfter(certificate)) == 1;
+    ASN1_TIME_free(epoch);
+    return is_read ? days * INT64_C(86400) + seconds : 0;
 }
 
 int64_t embd__tls_expires(const struct tls_context *context)
