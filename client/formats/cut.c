@@ -19,13 +19,15 @@
 #include "admin.h"
 #include "client.h"
 
-/* A hold ends by itself after this, should the client hang: the longest a shard grants. It also
- * ends with the connection, so a client that dies holds nobody. */
+/* The longest a shard grants. A hold also ends with its connection, and 10 s after its holder's last
+ * request: a client that dies or hangs holds nobody for longer. */
 #define HOLD_TIMEOUT_MS 3600000u
 
 /* For pushes on their way to all of their shards. */
 #define WAIT_NS  2000000000u
 #define PAUSE_NS 200000u
+
+#define RENEW_NS UINT64_C(2000000000)
 
 #define CLIENTS_MAX 65536u
 
@@ -261,7 +263,7 @@ static void fini(struct cutting *c)
     free(c->behind.list);
 }
 
-int embd__cut_hold(embd_client *client, struct requests **held_out)
+int embd__cut_hold(embd_client *client, struct cut_hold *out)
 {
     struct cutting c = {
         .client = client, .e = embd__client_error(client), .n_shards = embd_shard_count(client)};
@@ -277,17 +279,33 @@ int embd__cut_hold(embd_client *client, struct requests **held_out)
     if (status)
         embd__requests_free(c.requests);
     else
-        *held_out = c.requests;
+        *out = (struct cut_hold){c.requests, uv_hrtime()};
     return status;
 }
 
-void embd__cut_release(embd_client *client, struct requests *held, uint64_t *pause_us_out)
+static void take_ping(void *arg, uint32_t shard, struct answer *answer)
+{
+    embd__admin_end(arg, shard, METHOD_PING, answer);
+}
+
+int embd__cut_renew(embd_client *client, struct cut_hold *held)
+{
+    uint64_t now_ns = uv_hrtime();
+    if (now_ns < held->renewed_ns + RENEW_NS)
+        return EMBD_OK;
+    held->renewed_ns = now_ns;
+    for (uint32_t shard = 0; shard < embd_shard_count(client); shard++)
+        embd__msg_map(embd__requests_add(held->requests, shard, METHOD_PING, 0), 0);
+    return embd__requests_run(held->requests, take_ping, client);
+}
+
+void embd__cut_release(embd_client *client, struct cut_hold *held, uint64_t *pause_us_out)
 {
     struct cutting c = {.client = client,
                         .e = embd__client_error(client),
-                        .requests = held,
+                        .requests = held->requests,
                         .n_shards = embd_shard_count(client)};
     release_all(&c);
-    embd__requests_free(held);
+    embd__requests_free(held->requests);
     *pause_us_out = c.pause_us;
 }

@@ -30,6 +30,7 @@ struct dump {
     char *staged; /* directory being written; NULL: none */
     struct manifest manifest;
     struct durable_file *files; /* [n_tables * n_shards], table by table */
+    struct cut_hold held;
     struct ticker ticker;
     embd_dump_report report;
 };
@@ -145,7 +146,8 @@ static int scan_part(struct dump *d, const embd_schema *schema, struct manifest_
     struct scan_block scan = {0};
     uint64_t rows = 0, candidates = 0;
     while (!scan.is_done) {
-        if (embd__admin_scan(d->client, part->shard, schema, scan.next, &scan))
+        if (embd__cut_renew(d->client, &d->held) ||
+            embd__admin_scan(d->client, part->shard, schema, scan.next, &scan))
             return d->e->status;
         int status = write_scan(d, file, schema, &scan.block);
         embd__answer_free(scan.answer);
@@ -208,14 +210,13 @@ static int each_part(struct dump *d, int (*step)(struct dump *, const embd_schem
 
 static int write_parts(struct dump *d, embd_progress *progress, void *arg)
 {
-    struct requests *held;
-    if (embd__cut_hold(d->client, &held))
+    if (embd__cut_hold(d->client, &d->held))
         return d->e->status;
     if (describe_all(d) == EMBD_OK) {
         embd__ticker_begin(&d->ticker, progress, arg, d->report.rows);
         each_part(d, write_part);
     }
-    embd__cut_release(d->client, held, &d->report.pause_us);
+    embd__cut_release(d->client, &d->held, &d->report.pause_us);
     return d->e->status;
 }
 

@@ -346,11 +346,11 @@ static int cut_all(struct snapshot *s, struct requests *requests)
 
 static int run_held(struct snapshot *s)
 {
-    struct requests *held;
+    struct cut_hold held;
     if (embd__cut_hold(s->client, &held))
         return s->e->status;
-    int status = cut_all(s, held);
-    embd__cut_release(s->client, held, &s->report.pause_us);
+    int status = cut_all(s, held.requests);
+    embd__cut_release(s->client, &held, &s->report.pause_us);
     return status;
 }
 

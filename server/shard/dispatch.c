@@ -13,6 +13,7 @@
 #include "base.h"
 #include "commit.h"
 #include "cut.h"
+#include "log.h"
 #include "permit.h"
 #include "recovery.h"
 #include "round_step.h"
@@ -323,6 +324,7 @@ void dispatch_parked(struct shard *shard)
 void shard_handle(struct shard *shard, struct request *request)
 {
     request->state = REQUEST_RECEIVED;
+    request->session->hold_quiet_ns = 0;
     request->has_answer = true;
     request->is_push = false;
     request->work = NULL;
@@ -347,7 +349,7 @@ void shard_tick(struct shard *shard, uint64_t now_ns)
     bool looks = rounds_look(&shard->rounds, shard->now_ns);
     if (!hold_is_on(&shard->hold) && !looks)
         return;
-    hold_expire(&shard->hold, now_ns);
+    hold_expire(&shard->hold, now_ns, shard->config.index);
     dispatch_parked(shard);
 }
 
@@ -366,6 +368,8 @@ bool shard_collect(struct shard *shard)
 
 void shard_session_end(struct shard *shard, struct shard_session *session)
 {
+    if (session->holds)
+        log_event(LOG_WARN, "hold_lost", "shard=%u why=\"the holder's connection ended\"", shard->config.index);
     hold_end(&shard->hold, session);
     reach_name(&shard->reach, session, 0);
     cut_leave(shard, session);

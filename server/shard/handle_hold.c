@@ -76,7 +76,7 @@ int handle_hold(struct call *call)
         free(hold.marks);
         return call->error.status;
     }
-    hold_begin(&shard->hold, session, shard->now_ns + hold.timeout_ms * 1000000u);
+    hold_begin(&shard->hold, session, shard->now_ns, hold.timeout_ms * UINT64_C(1000000));
     hold_let_in(&shard->hold, session, hold.marks, hold.n_clients);
     embd__msg_result(call->answer, call->reader.msgid);
     if (hold.asks_clients)

@@ -10,6 +10,10 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "log.h"
+
+#define TURN_NS 500000000u
+
 bool hold_stops(const struct hold *hold, enum touch touch, bool is_let_in)
 {
     bool holds = hold_is_on(hold) && !is_let_in;
@@ -60,14 +64,17 @@ bool hold_lets_in(const struct hold *hold, const struct request *request)
 
 /* ---- holders ---- */
 
-void hold_begin(struct hold *hold, struct shard_session *session, uint64_t until_ns)
+void hold_begin(struct hold *hold, struct shard_session *session, uint64_t now_ns, uint64_t timeout_ns)
 {
+    if (!hold_is_on(hold))
+        hold->looked_ns = now_ns;
     if (!session->holds) {
         session->next_holder = hold->holders;
         hold->holders = session;
     }
     session->holds = true;
-    session->hold_until_ns = until_ns;
+    session->hold_until_ns = now_ns + timeout_ns;
+    session->hold_quiet_ns = 0;
     session->scan_table = 0;
 }
 
@@ -87,13 +94,28 @@ void hold_end(struct hold *hold, struct shard_session *session)
         hold->waiting_since_ns = 0;
 }
 
-void hold_expire(struct hold *hold, uint64_t now_ns)
+/* While the shard is busy with one thing, what a holder sends is not read: that is no silence of the holder's. */
+static uint64_t time_run(struct hold *hold, uint64_t now_ns)
+{
+    uint64_t ns = now_ns - hold->looked_ns;
+    hold->looked_ns = now_ns;
+    return ns < TURN_NS ? ns : TURN_NS;
+}
+
+void hold_expire(struct hold *hold, uint64_t now_ns, uint32_t shard)
 {
     struct shard_session *next;
+    uint64_t run_ns = time_run(hold, now_ns);
     for (struct shard_session *session = hold->holders; session != NULL; session = next) {
         next = session->next_holder;
-        if (session->hold_until_ns <= now_ns)
-            hold_end(hold, session);
+        session->hold_quiet_ns += run_ns;
+        const char *why = session->hold_until_ns <= now_ns          ? "its timeout has passed"
+                          : session->hold_quiet_ns >= HOLD_QUIET_NS ? "the holder asked nothing for 10 s"
+                                                                    : NULL;
+        if (why == NULL)
+            continue;
+        log_event(LOG_WARN, "hold_lost", "shard=%u why=\"%s\"", shard, why);
+        hold_end(hold, session);
     }
 }
 

@@ -7,6 +7,7 @@
 
 #define HOLD_DEFAULT_MS 60000u
 #define HOLD_MAX_MS     3600000u
+#define HOLD_QUIET_NS   UINT64_C(10000000000) /* a holder that asks nothing for so long has lost its hold */
 
 /* Owner: the shard's thread. */
 struct hold {
@@ -14,6 +15,7 @@ struct hold {
     uint64_t
         waiting_since_ns; /* when the first change had to wait under these holds; 0: none did */
     struct request *first, *last; /* parked */
+    uint64_t looked_ns;           /* when holders were last looked at */
     uint32_t n_in_flight;         /* store calls that have not returned */
     /* What a holder lets in, because other shards have it: see reach.h. By client, ascending. */
     struct reach_mark *let_in; /* [n_let_in] */
@@ -47,9 +49,10 @@ bool hold_lets_in(const struct hold *hold, const struct request *request);
 void hold_let_in(struct hold *hold, const struct shard_session *session, struct reach_mark *marks,
                  uint32_t n);
 
-void hold_begin(struct hold *hold, struct shard_session *session, uint64_t until_ns);
+void hold_begin(struct hold *hold, struct shard_session *session, uint64_t now_ns, uint64_t timeout_ns);
 void hold_end(struct hold *hold, struct shard_session *session);
-void hold_expire(struct hold *hold, uint64_t now_ns);
+/* Ends holds whose timeout has passed, and those of holders that hang; the log tells. `shard`: its index, for that. */
+void hold_expire(struct hold *hold, uint64_t now_ns, uint32_t shard);
 
 /* Keeps a request for later, behind those parked before. */
 void hold_park(struct hold *hold, struct request *request);

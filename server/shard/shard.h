@@ -67,6 +67,7 @@ struct shard_session {
     /* The shard's alone. */
     struct access *access; /* that `grant` is in; NULL: it is grant_of_owner */
     uint64_t hold_until_ns;
+    uint64_t hold_quiet_ns; /* the shard has run for so long since this holder's last request */
     struct shard_session *next_holder;
     struct shard_session *next_client, **client_at; /* of those that named themselves */
     uint64_t pushed_ns; /* when its last push was answered; 0: none was */

@@ -32,6 +32,18 @@ def pooled(rows, lengths, combiner="sum", weights=None):
     return out
 
 
+class SlowDisk(clusters.ClusterTest):
+    shards = 4
+
+    def test_a_dump_keeps_its_hold_while_other_shards_are_written(self):
+        for name in ("a", "b"):
+            self.client.create_table(name, 1).push(np.arange(100), np.ones((100, 1)))
+        slow = iter([3.0] * 5)  # shards have to hear from the holder every 10 s
+        with tempfile.TemporaryDirectory() as folder:
+            report = self.client.dump(os.path.join(folder, "copy"), progress=lambda *_: time.sleep(next(slow, 0)))
+        self.assertEqual(report.rows, 200)
+
+
 class Tables(clusters.ClusterTest):
     def test_a_definition_comes_back_as_it_was_given(self):
         table = self.client.create_table(

@@ -184,6 +184,36 @@ static void a_hold_ends_with_its_timeout(void **state)
     assert_int_equal(step_of(push), 2);
 }
 
+/* As net does, so many seconds in turns of 0.1 s. */
+static void run_for(struct rig *rig, unsigned seconds)
+{
+    for (unsigned i = 0; i < 10 * seconds; i++) {
+        rig->now_ns += 100000000;
+        shard_tick(rig->shard, rig->now_ns);
+    }
+}
+
+static void a_hold_ends_when_its_holder_is_silent(void **state)
+{
+    struct rig *rig = *state;
+    do_hold(rig, &rig->admin, 3600000);
+    struct exchange *push = send_push(rig, &rig->data);
+    for (int i = 0; i < 5; i++) { /* it works: it says so */
+        run_for(rig, 9);
+        struct exchange *ping = ask(rig, &rig->admin, METHOD_PING);
+        embd__msg_map(&ping->out, 0);
+        ask_ok(ping);
+        ask_free(ping);
+    }
+    rig->now_ns += 60000000000; /* the shard was busy: what the holder sent meanwhile is not read yet */
+    shard_tick(rig->shard, rig->now_ns);
+    run_for(rig, 9);
+    assert_false(push->is_answered);
+    run_for(rig, 1);
+    assert_int_equal(step_of(push), 1);
+    ask_error(ask_release(rig, &rig->admin), EMBD_INVALID, "holds nothing", NULL);
+}
+
 static void a_hold_ends_with_its_connection(void **state)
 {
     struct rig *rig = *state;
@@ -271,6 +301,7 @@ int main(void)
         TEST(a_connection_keeps_its_order),
         TEST(all_holders_have_to_release),
         TEST(a_hold_ends_with_its_timeout),
+        TEST(a_hold_ends_when_its_holder_is_silent),
         TEST(a_hold_ends_with_its_connection),
         TEST(a_parked_request_of_a_lost_connection_has_no_effect),
         TEST(a_holder_may_not_change_tables),

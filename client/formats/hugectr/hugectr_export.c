@@ -50,6 +50,7 @@ struct exporting {
     size_t chunk_fill;
     struct durable_file files[FILES_MAX]; /* [n_files], the last being written */
     uint32_t n_files;
+    struct cut_hold held;
     struct ticker ticker;
     embd_dump_report report;
 };
@@ -113,6 +114,8 @@ static int scan_shard(struct exporting *x, uint32_t shard)
 {
     struct scan_block scan = {0};
     while (!scan.is_done) {
+        if (embd__cut_renew(x->client, &x->held))
+            return x->e->status;
         int status = x->record_floats
                          ? embd__admin_scan(x->client, shard, &x->schema.s, scan.next, &scan)
                          : embd__admin_scan_keys(x->client, shard, &x->schema.s, scan.next, &scan);
@@ -350,14 +353,13 @@ static int take_table(struct exporting *x, const char *table, embd_progress *pro
 
 static int collect(struct exporting *x, const char *table, embd_progress *progress, void *arg)
 {
-    struct requests *held;
     x->chunk = malloc(CHUNK_BYTES);
     if (!x->chunk)
         return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory for rows on their way");
-    if (embd__cut_hold(x->client, &held))
+    if (embd__cut_hold(x->client, &x->held))
         return x->e->status;
     take_table(x, table, progress, arg);
-    embd__cut_release(x->client, held, &x->report.pause_us);
+    embd__cut_release(x->client, &x->held, &x->report.pause_us);
     if (x->e->status || (x->n_tensors && write_state(x)))
         return x->e->status;
     return finish_files(x);
