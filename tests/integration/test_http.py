@@ -184,6 +184,19 @@ class Http(unittest.TestCase):
         self.assertEqual(failures, [])
 
 
+class Hosts(unittest.TestCase):
+    def test_a_page_of_another_site_cannot_read_ours_through_a_browser(self):
+        with Embd("--http", "127.0.0.1:0") as server:
+            connection = http.client.HTTPConnection(http_address(server), timeout=10)
+            connection.request("GET", "/metrics", headers={"Host": "evil.example"})  # a name that it had turned to 127.0.0.1
+            self.assertEqual(connection.getresponse().status, 421)
+        with Embd("--http", "0.0.0.0:0", "--http-open", "yes") as server:  # reached by any name
+            port = http_address(server).rsplit(":", 1)[1]
+            connection = http.client.HTTPConnection(f"127.0.0.1:{port}", timeout=10)
+            connection.request("GET", "/livez", headers={"Host": "node7.example"})
+            self.assertEqual(connection.getresponse().status, 200)
+
+
 class Life(unittest.TestCase):
     def test_a_peer_that_rests_within_its_head_is_dropped(self):
         with Embd("--http", "127.0.0.1:0") as server:

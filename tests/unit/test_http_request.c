@@ -76,6 +76,29 @@ static void test_verdicts(void **state)
     check("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 400);
     check("\x16\x03\x01\x02", 400); /* a TLS peer */
     check("\x94\x00\x01\xa5hello", 400);
+    check("GET / HTTP/1.1\r\nA: \x01\r\n\r\n", 400);
+    check("GET / HTTP/1.1\r\nA: tab\tinside\r\n\r\n", HTTP_OK);
+    struct http_request r;
+    static const char with_nul[] = "GET / HTTP/1.1\r\nHost: a\0b\r\n\r\n";
+    assert_int_equal(http_request_read(with_nul, sizeof with_nul - 1, &r), 400);
+}
+
+static void test_a_host_is_strange_by_its_name(void **state)
+{
+    static const struct {
+        const char *host;
+        bool is_strange;
+    } hosts[] = {{"localhost", false},   {"LOCALHOST:7780", false}, {"127.0.0.1:7780", false}, {"[::1]:7780", false},
+                 {"10.1.2.3", false},    {"", false},               {"evil.example", true},    {"evil.example:7780", true},
+                 {"localhost.evil", true}, {"127.0.0.1.evil:1", true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        char text[100];
+        struct http_request r;
+        snprintf(text, sizeof text, "GET / HTTP/1.1\r\nhost: %s\r\n\r\n", hosts[i].host);
+        assert_int_equal(http_request_read(text, strlen(text), &r), HTTP_OK);
+        assert_int_equal(r.has_strange_host, hosts[i].is_strange);
+    }
 }
 
 static void test_lengths_are_bounded(void **state)
@@ -100,6 +123,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_get_gives_path_and_query),
+        cmocka_unit_test(test_a_host_is_strange_by_its_name),
         cmocka_unit_test(test_verdicts),
         cmocka_unit_test(test_lengths_are_bounded),
     };

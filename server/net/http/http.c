@@ -49,6 +49,7 @@ struct http {
     uv_timer_t sweep;
     struct frame_budget *budget;
     uint16_t port;
+    bool is_loopback; /* for this host alone: pages of other sites are not to read it through a browser */
     bool is_stopped;
     bool is_declined; /* somebody waits to be accepted, until there is memory */
     const struct http_process *process;
@@ -155,7 +156,9 @@ static void answer(struct peer *peer)
 {
     struct http *http = peer->http;
     peer->page = http_page_find(peer->request.path);
-    if (peer->page == NULL) {
+    if (http->is_loopback && peer->request.has_strange_host) {
+        refuse(peer, 421);
+    } else if (peer->page == NULL) {
         refuse(peer, 404);
     } else if (!peer->page->needs_figures) {
         send_page(peer, NULL, 0);
@@ -278,6 +281,7 @@ int http_open(uv_loop_t *uv, const struct listen_address *address, struct frame_
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the HTTP server");
     http->uv = uv;
     http->budget = budget;
+    http->is_loopback = listen_address_is_loopback(address);
     TAILQ_INIT(&http->peers);
     http->tcp.data = http->sweep.data = http;
     uv_timer_init(uv, &http->sweep);

@@ -74,10 +74,11 @@ static const struct refusal {
     int status;
     const char *reason, *text;
 } refusals[] = {
-    {400, "Bad Request", "this is no HTTP request without a body"},
+    {400, "Bad Request", "not an HTTP request without a body"},
     {404, "Not Found", "there is no such page"},
     {405, "Method Not Allowed", "only GET and HEAD are served"},
     {414, "URI Too Long", "the target is too long"},
+    {421, "Misdirected Request", "Host is another name than localhost; this port serves its own host alone"},
     {431, "Request Header Fields Too Large", "the head of the request is too large"},
     {503, "Service Unavailable", "too many connections, or still starting"},
     {505, "HTTP Version Not Supported", "HTTP/1.0 and HTTP/1.1 are served"},

@@ -77,6 +77,7 @@ static int read_request_line(struct line line, struct http_request *out)
     if (!is(method, "GET") && !is(method, "HEAD"))
         return 405;
     out->is_head = is(method, "HEAD");
+    out->has_strange_host = false;
     return read_target(target, out);
 }
 
@@ -98,9 +99,35 @@ static struct line value_of(struct line field)
     return value;
 }
 
-/* Nothing in a field is used; a body, which would be taken for the next request, is refused. */
-static int check_field(struct line field)
+static bool has_control(struct line field)
 {
+    for (size_t i = 0; i < field.n; i++)
+        if ((unsigned char)field.p[i] < ' ' && field.p[i] != '\t')
+            return true;
+    return false;
+}
+
+/* Neither localhost nor a numeric address, which only a name server's word can turn into another host. */
+static bool is_strange_host(struct line host)
+{
+    const char *colon = memrchr(host.p, ':', host.n);
+    if (host.n > 0 && host.p[0] == '[')
+        return false;
+    if (colon != NULL)
+        host.n = (size_t)(colon - host.p);
+    if (host.n == 9 && strncasecmp(host.p, "localhost", 9) == 0)
+        return false;
+    for (size_t i = 0; i < host.n; i++)
+        if ((host.p[i] < '0' || host.p[i] > '9') && host.p[i] != '.')
+            return true;
+    return false;
+}
+
+/* Only Host is used; a body, which would be taken for the next request, is refused. */
+static int check_field(struct line field, struct http_request *out)
+{
+    if (has_control(field))
+        return 400;
     const char *colon = memchr(field.p, ':', field.n);
     if (colon == NULL || colon == field.p ||
         !is_printable((struct line){field.p, (size_t)(colon - field.p)}))
@@ -109,6 +136,8 @@ static int check_field(struct line field)
         return 400;
     if (names(field, "content-length") && !is(value_of(field), "0"))
         return 400;
+    if (names(field, "host"))
+        out->has_strange_host = is_strange_host(value_of(field));
     return HTTP_OK;
 }
 
@@ -132,7 +161,7 @@ int http_request_read(const char *bytes, size_t n, struct http_request *out)
     for (bool is_first = true; take_line(&rest, &line); is_first = false) {
         if (!is_first && line.n == 0)
             return HTTP_OK;
-        int status = is_first ? read_request_line(line, out) : check_field(line);
+        int status = is_first ? read_request_line(line, out) : check_field(line, out);
         if (status != HTTP_OK)
             return status;
     }
