@@ -62,9 +62,10 @@ static int take_round(struct embd_call *call, const embd_clock *clock, uint64_t 
         return EMBD_OK;
     if (call->kind != PARTS_PUSH)
         return embd__error_set(e, EMBD_INVALID, "a round is for pushes");
-    if (clock->job == NULL || strlen(clock->job) > EMBD_NAME_MAX)
-        return embd__error_set(e, EMBD_INVALID, "the round's job is missing or over %d bytes long",
-                               EMBD_NAME_MAX);
+    if (clock->job == NULL || clock->job[0] == '\0' || strlen(clock->job) > EMBD_NAME_MAX)
+        return embd__error_set(e, EMBD_INVALID,
+                               "the round's job has %zu bytes, allowed are 1 to %d",
+                               clock->job != NULL ? strlen(clock->job) : 0, EMBD_NAME_MAX);
     strcpy(round->job, clock->job);
     round->worker = clock->worker;
     round->n_workers = clock->n_workers;
@@ -104,7 +105,7 @@ static int take_options(struct embd_call *call, const embd_call_options *options
         return embd__error_set(e, EMBD_INVALID, "plan %d is none of auto, pooled and rows",
                                (int)o->plan);
     call->deadline_ms = o->deadline_ms;
-    call->wire = o->wire;
+    call->wire = call->kind == PARTS_ERASE ? EMBD_F32 : o->wire; /* an erase has no values */
     call->plan = o->plan;
     call->zero_missing = o->zero_missing;
     if (take_round(call, o->round, o->round_clock) != EMBD_OK)

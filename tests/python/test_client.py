@@ -78,6 +78,9 @@ class Tables(clusters.ClusterTest):
                              ({"optimizer": embd.Optimizer("sgd", beta1=0.5)}, "beta1")):
             with self.assertRaisesRegex(embd.InvalidError, word):
                 self.client.create_table("t", 4, **fields)
+        for slots in (1, 3):
+            with self.assertRaisesRegex(embd.InvalidError, f"'slots' is {slots}, but slot_sizes has 2"):
+                self.client.create_table("t", 4, slots=slots, slot_sizes=[1, 2])
         self.client.create_table("t", 4)
         with self.assertRaisesRegex(embd.ExistsError, "dim"):
             self.client.create_table("t", 5)
@@ -407,6 +410,9 @@ class Operating(clusters.ClusterTest):
         statuses = np.empty(2, np.uint8)
         self.table.erase([5, 6], statuses=statuses)
         self.assertEqual(list(statuses), [embd.KeyStatus.EVICTED, embd.KeyStatus.MISSING])
+        for wire in ("f16", "bf16"):  # an erase has no values
+            self.table.erase([5, 6], wire=wire, statuses=statuses)
+            self.assertEqual(list(statuses), [embd.KeyStatus.MISSING] * 2)
         self.table.pull([5, 77], statuses=statuses)
         self.assertEqual(list(statuses), [embd.KeyStatus.MISSING, embd.KeyStatus.HIT])
 
