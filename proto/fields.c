@@ -211,6 +211,15 @@ void embd__field_str(struct fields *f, const char *name, char *out, size_t out_b
     out[str->size] = '\0';
 }
 
+void embd__field_name(struct fields *f, const char *name, char *out, size_t out_bytes)
+{
+    embd__field_str(f, name, out, out_bytes, NULL);
+    if (!is_failed(f) && out[0] == '\0')
+        embd__error_set(f->reader->error, fault(f, EMBD_INVALID),
+                        "%s field '%s' has 0 bytes, allowed are 1 to %zu", f->what, name,
+                        out_bytes - 1);
+}
+
 int embd__field_enum(struct fields *f, const char *name, const char *const *names, int n,
                      int absent)
 {
@@ -241,11 +250,11 @@ void embd__field_map(struct fields *f, const char *name, struct fields *out, con
     open_map(out, f->reader, take(f, name, false), what);
 }
 
-uint32_t embd__field_list(struct fields *f, const char *name, uint32_t max,
+static uint32_t read_list(struct fields *f, const char *name, uint32_t max, bool required,
                           const msgpack_object **items_out)
 {
     *items_out = NULL;
-    const msgpack_object *value = take(f, name, false);
+    const msgpack_object *value = take(f, name, required);
     if (value == NULL)
         return 0;
     if (value->type != MSGPACK_OBJECT_ARRAY) {
@@ -260,6 +269,18 @@ uint32_t embd__field_list(struct fields *f, const char *name, uint32_t max,
     }
     *items_out = value->via.array.ptr;
     return value->via.array.size;
+}
+
+uint32_t embd__field_list(struct fields *f, const char *name, uint32_t max,
+                          const msgpack_object **items_out)
+{
+    return read_list(f, name, max, false, items_out);
+}
+
+uint32_t embd__field_list_required(struct fields *f, const char *name, uint32_t max,
+                                   const msgpack_object **items_out)
+{
+    return read_list(f, name, max, true, items_out);
 }
 
 void embd__list_map(struct reader *r, const msgpack_object *item, struct fields *out,

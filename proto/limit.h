@@ -24,6 +24,9 @@
 #define LIMIT_SHARDS 1024u
 /* Rows of a shard: rows are numbered by 32 bits. */
 #define LIMIT_CAPACITY 0xfffffffeu
+/* Steps of a table, as files and loads may say them. States count steps in 48 bits (stamp.h): so half of them, and as many
+ * again may be pushed. Adam's formulas have both exactly, in f64. */
+#define LIMIT_STEP (1ull << 47)
 #define LIMIT_REQUESTS_IN_FLIGHT 64u
 #define LIMIT_ERROR_TEXT 400u
 

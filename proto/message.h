@@ -155,6 +155,8 @@ void embd__read_fields(struct fields *f, struct reader *r, const char *what);
 void embd__field_map(struct fields *f, const char *name, struct fields *out, const char *what);
 /* A nested array of maps: count, then each by index. Absent: 0. Over max: error. */
 uint32_t embd__field_list(struct fields *f, const char *name, uint32_t max, const msgpack_object **items_out);
+/* The same of a list that must be there. */
+uint32_t embd__field_list_required(struct fields *f, const char *name, uint32_t max, const msgpack_object **items_out);
 void embd__list_map(struct reader *r, const msgpack_object *item, struct fields *out, const char *what);
 
 #define FIELD_REQUIRED UINT64_MAX /* as `absent`: the field must be there */
@@ -164,6 +166,8 @@ float embd__field_f32(struct fields *f, const char *name, float absent);
 bool embd__field_bool(struct fields *f, const char *name, bool absent);
 /* Copies into out[out_bytes], terminated. NULL absent: required. Error when longer. */
 void embd__field_str(struct fields *f, const char *name, char *out, size_t out_bytes, const char *absent);
+/* The same of a name that must be there: 1 to out_bytes - 1 bytes. */
+void embd__field_name(struct fields *f, const char *name, char *out, size_t out_bytes);
 /* One of n names, by index; `absent` < 0: required. */
 int embd__field_enum(struct fields *f, const char *name, const char *const *names, int n, int absent);
 /* Whether the field is there; does not count as asking for it. */

@@ -252,7 +252,7 @@ static void read_round(struct fields *message, struct push_round *round)
 {
     struct fields f;
     embd__field_map(message, "round", &f, "the round");
-    embd__field_str(&f, "job", round->job, sizeof round->job, NULL);
+    embd__field_name(&f, "job", round->job, sizeof round->job);
     round->worker =
         (uint32_t)embd__field_uint(&f, "worker", 0, EMBD_WORKERS_MAX - 1, FIELD_REQUIRED);
     round->n_workers =
@@ -301,7 +301,7 @@ static int read_message(struct reader *r, struct part *parts, uint32_t capacity,
     const msgpack_object *items;
     uint32_t max = capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS;
     embd__read_fields(&f, r, "the message");
-    uint32_t n = embd__field_list(&f, "parts", max, &items);
+    uint32_t n = embd__field_list_required(&f, "parts", max, &items);
     if (extra != NULL)
         read_extra(&f, extra);
     embd__fields_end(&f);

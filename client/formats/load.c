@@ -39,6 +39,10 @@ static int plan_table(void *arg, const struct manifest_table *table)
 {
     struct load *l = arg;
     embd_schema schema = table->schema.s;
+    if (table->step > LIMIT_STEP)
+        return embd__error_set(l->e, EMBD_INVALID,
+                               "%s: table '%s' has step %" PRIu64 ", the limit is %llu",
+                               l->dir->path, schema.name, table->step, LIMIT_STEP);
     schema.durability = EMBD_AUTO; /* how a table is kept is no part of what it holds */
     int is_new = embd__vacancy(l->client, &schema, l->dir->path);
     if (is_new <= 0)

@@ -197,7 +197,7 @@ int check_grads(const struct table *table, const struct part *part, uint32_t i, 
     uint64_t n = (uint64_t)part->n_rows * s->dim; /* LIMIT_ROWS * EMBD_DIM_MAX is 2^34 */
     uint64_t expected = n * embd__dtype_bytes(part->dtype);
     if (part->grads_bytes != expected)
-        return embd__error_set(e, EMBD_INVALID,
+        return embd__error_set(e, EMBD_MALFORMED,
                                "part %u grads: %llu bytes, expected %llu for %u rows of %u %s", i,
                                (unsigned long long)part->grads_bytes, (unsigned long long)expected,
                                part->n_rows, s->dim, embd_dtype_name(part->dtype));
@@ -223,6 +223,54 @@ static int check_route(const struct table *table, const uint64_t *keys, const ui
                                    i, (unsigned long long)keys[i], owner, n_shards, shard);
     }
     return EMBD_OK;
+}
+
+static bool is_count(float value)
+{
+    return value >= 0.0f && value < 16777216.0f && value == (float)(uint32_t)value;
+}
+
+/* `at` counts floats of a row's state. */
+static int check_count(const float *state, uint32_t row, uint32_t at, const char *what,
+                       struct embd__error *e)
+{
+    if (is_count(state[at]))
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID,
+                           "load states[%u][%u]: %g, which counts %s; allowed are whole numbers to "
+                           "16777215",
+                           row, at, (double)state[at], what);
+}
+
+static int check_step(const float *state, uint32_t row, uint32_t at, const char *what,
+                      struct embd__error *e)
+{
+    if (check_count(state, row, at, what, e) != EMBD_OK ||
+        check_count(state, row, at + 1, what, e) != EMBD_OK)
+        return e->status;
+    uint64_t step = embd__stamp_get(state + at);
+    if (step <= LIMIT_STEP)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID, "load states[%u]: %s is %llu, the limit is %llu", row,
+                           what, (unsigned long long)step, LIMIT_STEP);
+}
+
+int check_states(const struct table *table, const struct row_block *block, struct embd__error *e)
+{
+    const embd_schema *s = &table->schema.s;
+    uint32_t n = embd__schema_state_floats(s), n_use = embd__schema_use_floats(s),
+             n_own = embd__schema_optimizer_floats(s);
+    bool has_stamp = s->optimizer.update == EMBD_LAZY_GLOBAL;
+    for (uint32_t i = 0; n > n_own && i < block->n_rows && e->status == EMBD_OK; i++) {
+        const float *state = block->states + (size_t)i * n;
+        if (has_stamp)
+            check_step(state, i, n_own, "the step it was brought forward to", e);
+        if (n_use > 0 && e->status == EMBD_OK)
+            check_step(state, i, n - n_use, "the step of the last push", e);
+        if (n_use > EMBD_STAMP_FLOATS && e->status == EMBD_OK)
+            check_count(state, i, n - 1, "pushes", e);
+    }
+    return e->status;
 }
 
 static int check_counts(const struct table *table, const struct row_block *block,

@@ -16,6 +16,9 @@ int check_part(const struct tables *tables, const struct part *part, uint32_t i,
 int check_grads(const struct table *table, const struct part *part, uint32_t i, uint64_t first,
                 struct embd__error *e);
 
+/* The steps and counts in a load's states (EMBD_STAMP_FLOATS, embd__schema_use_floats): whole numbers in range. */
+int check_states(const struct table *table, const struct row_block *block, struct embd__error *e);
+
 /* Rows and candidates of a load: slots, keys in range, keys of this shard, counts. */
 int check_block(const struct table *table, const struct row_block *block, bool is_gone,
                 uint32_t shard, uint32_t n_shards, struct embd__error *e);

@@ -44,7 +44,9 @@ int handle_load(struct call *call)
     uint32_t n_candidates =
         (uint32_t)embd__field_uint(&f, "candidates", 0, LIMIT_ROWS, FIELD_REQUIRED);
     bool has_step = embd__field_has(&f, "step");
-    uint64_t step = embd__field_uint(&f, "step", 0, UINT64_MAX, 0);
+    /* What a journal holds was taken, by whatever limits there were then. */
+    uint64_t max_step = call->shard->is_replaying ? UINT64_MAX : LIMIT_STEP;
+    uint64_t step = embd__field_uint(&f, "step", 0, max_step, 0);
     bool is_gone = embd__field_bool(&f, "gone", false);
     if (embd__fields_end(&f) != EMBD_OK)
         return e->status;
@@ -58,6 +60,7 @@ int handle_load(struct call *call)
     uint32_t n_shards = call->shard->is_replaying ? 1 : config->n_shards;
     uint32_t index = call->shard->is_replaying ? 0 : config->index;
     if (check_block(table, &block, is_gone, index, n_shards, e) != EMBD_OK ||
+        (!call->shard->is_replaying && check_states(table, &block, e) != EMBD_OK) ||
         (is_gone && check_gone(&block, e) != EMBD_OK))
         return e->status;
     if (settle(call->shard, call->request->session, table, CHANGE_ROWS, e) != EMBD_OK ||

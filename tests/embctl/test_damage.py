@@ -71,6 +71,24 @@ def case_any_flipped_byte_of_a_part_is_found(server, scratch):
         refused(server, scratch, "items.1.part")
 
 
+def case_a_fifo_in_the_place_of_a_file_holds_up_nothing(server, scratch):
+    for name in ("manifest.json", "items.0.part"):
+        with Copy(scratch) as bad:
+            os.unlink(bad(name))
+            os.mkfifo(bad(name))
+            refused(server, scratch, f"{name}: is no regular file")
+            embctl(None, "inspect", "-n", 1, scratch("bad"), code=DAMAGED, says=f"{name}: is no regular file")
+
+
+def case_a_step_beyond_the_limit_is_refused(server, scratch):
+    with Copy(scratch) as bad:
+        edit(bad("manifest.json"), lambda m: m["tables"][0].update(step=2**47 + 1))
+        embctl(None, "verify", scratch("bad"))
+        embctl(server, "load", scratch("bad"), code=REFUSED,
+               says=f"table 'items' has step {2**47 + 1}, the limit is {2**47}")
+        assert embctl_json(server, "table", "list") == {"tables": []}, "nothing has changed"
+
+
 def case_a_part_that_is_missing_short_or_long_is_found(server, scratch):
     with Copy(scratch) as bad:
         os.unlink(bad("items.0.part"))

@@ -174,7 +174,20 @@ class BadInput(unittest.TestCase):
                          wire.keys([1, 2, 3]), wire.offsets(values))
 
     def test_gradients_of_the_wrong_length(self):
-        self.refused(wire.INVALID, ["grads", "12", "8"], "push", self.one_part(keys=1), wire.keys([1]), bytes(12))
+        self.refused(wire.MALFORMED, ["grads", "12", "8"], "push", self.one_part(keys=1), wire.keys([1]), bytes(12))
+
+    def test_a_request_without_its_parts(self):
+        for method in ("pull", "push", "erase"):
+            self.refused(wire.INVALID, ["'parts'", "required"], method, {})
+            self.assertEqual(self.wire.call(method, {"parts": []})[0], {"parts": []})
+
+    def test_a_job_without_a_name_or_with_a_long_one(self):
+        for name, said in (("", "0 bytes"), ("j" * 64, "64 bytes")):
+            who = {"job": name, "worker": 0, "workers": 2, "clock": 1}
+            self.refused(wire.INVALID, ["'job'", said, "63"], "tick", who)
+            self.refused(wire.INVALID, ["'job'", said, "63"], "push", {**self.one_part(keys=1), "round": who},
+                         wire.keys([1]), wire.floats([1.0, 1.0]))
+        self.wire.call("tick", {"job": "j" * 63, "worker": 0, "workers": 1, "clock": 1, "leave": True})
 
     def test_gradients_that_are_not_numbers_name_the_first_key(self):
         for bad in (float("nan"), float("inf"), float("-inf")):
@@ -202,6 +215,75 @@ class BadInput(unittest.TestCase):
             self.refused(wire.INVALID, [field], "table_create", {"schema": schema})
         self.refused(wire.INVALID, ["evict_lru"], "table_create",
                      {"schema": wire.constant_schema("odd", on_full="evict_lru")})
+
+
+LIMIT_STEP = 2**47
+
+
+def step_floats(step):
+    return [float(step % 2**24), float(step // 2**24)]
+
+
+class BadLoads(unittest.TestCase):
+    """Steps and counts that `load` brings: whole numbers up to 2^47, or up to 2^24 - 1 for how often a row was pushed."""
+
+    LFU = {"capacity": 8, "on_full": "evict_lfu"}
+    LAZY = {"optimizer": {"kind": "adam", "lr": 0.5, "update": "lazy_global"}}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Embd()
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0
+
+    def setUp(self):
+        self.wire, self.admin = wire.connect(self.server), wire.Wire(self.server.admin_path())
+        self.addCleanup(self.wire.close)
+        self.addCleanup(self.admin.close)
+
+    def load(self, name, state, **more):
+        """One row of dim 1 with key 7 and that state."""
+        self.admin.call("load", {"table": name, "rows": 1, "candidates": 0, **more}, wire.keys([7]), wire.floats([0.5]),
+                        *([wire.floats(state)] if state else []), b"", b"")
+
+    def refused(self, name, state, *said, **more):
+        with self.assertRaises(wire.RpcError) as caught:
+            self.load(name, state, **more)
+        self.assertEqual(caught.exception.number, wire.INVALID, caught.exception.text)
+        for text in said:
+            self.assertIn(text, caught.exception.text)
+        described = self.wire.call("table_describe", {"name": name})[0]
+        self.assertEqual((described["rows"], described["step"]), (0, 0))
+
+    def test_steps_and_counts_of_states(self):
+        for kind, own, fields in (("lfu", [], self.LFU), ("lazy", [0.25, 0.5], self.LAZY),
+                                  ("both", [0.25, 0.5], {**self.LFU, **self.LAZY})):
+            wire.create(self.wire, kind, dim=1, **fields)
+            good = own + step_floats(LIMIT_STEP) * (2 if kind == "both" else 1) + ([2.0**24 - 1] if kind != "lazy" else [])
+            for column in range(len(own), len(good)):
+                for bad in (float("nan"), float("inf"), -1.0, 1e30, 2.0**24, 0.5):
+                    state = list(good)
+                    state[column] = bad
+                    self.refused(kind, state, f"states[0][{column}]", f"{bad:g}", "16777215")
+            for first in range(len(own), len(good) - 1, 2):
+                self.refused(kind, good[:first] + step_floats(LIMIT_STEP + 1) + good[first + 2:], "states[0]",
+                             str(LIMIT_STEP + 1), str(LIMIT_STEP))
+            self.load(kind, good)
+            self.assertEqual(wire.pull(self.wire, self.wire.call("table_describe", {"name": kind})[0]["id"], [7]), [0.5])
+
+    def test_the_step_of_a_table(self):
+        table = wire.create(self.wire, "stepped", dim=1, **self.LAZY)
+        for step in (LIMIT_STEP + 1, 2**63, 2**64 - 1):
+            self.refused("stepped", [0.25, 0.5, 1.0, 0.0], "'step'", str(step), str(LIMIT_STEP), step=step)
+        self.load("stepped", [0.25, 0.5, *step_floats(LIMIT_STEP)], step=LIMIT_STEP)
+        self.assertEqual(wire.push(self.wire, table, [7], [1.0])["step"], LIMIT_STEP + 1)
+        self.admin.call("hold", {})
+        scanned = self.admin.call("scan", {"table": "stepped"})
+        self.admin.call("release", {})
+        self.assertEqual(wire.unfloats(scanned[3])[2:], step_floats(LIMIT_STEP + 1))
+        self.assertTrue(all(abs(value) < 1 for value in wire.unfloats(scanned[2])), "a step is a number")
 
 
 if __name__ == "__main__":

@@ -188,11 +188,11 @@ static void gradients_of_a_wrong_length_are_named(void **state)
     struct world *w = *state;
     struct part part = part_of(w, "plain");
     part.grads_bytes -= 4;
-    ask_error(ask_parts(&w->rig, METHOD_PUSH, &part, 1), EMBD_INVALID, "part 0", "grads", "44",
+    ask_error(ask_parts(&w->rig, METHOD_PUSH, &part, 1), EMBD_MALFORMED, "part 0", "grads", "44",
               "48", "4 rows of 3 f32", NULL);
     part = part_of(w, "plain");
     part.dtype = EMBD_F16;
-    ask_error(ask_parts(&w->rig, METHOD_PUSH, &part, 1), EMBD_INVALID, "part 0", "grads", "48",
+    ask_error(ask_parts(&w->rig, METHOD_PUSH, &part, 1), EMBD_MALFORMED, "part 0", "grads", "48",
               "24", "f16", NULL);
 }
 
@@ -295,8 +295,8 @@ static void rows_times_dim_does_not_overflow(void **state)
                         .grads_bytes = 64};
     ask_error(ask_parts(&w->rig, METHOD_PULL, &part, 1), EMBD_TOO_LARGE, "68719476736", "67108864",
               NULL);
-    ask_error(ask_parts(&w->rig, METHOD_PUSH, &part, 1), EMBD_INVALID, "grads", "64", "68719476736",
-              NULL);
+    ask_error(ask_parts(&w->rig, METHOD_PUSH, &part, 1), EMBD_MALFORMED, "grads", "64",
+              "68719476736", NULL);
 }
 
 static void counts_beyond_the_limits_are_named(void **state)

@@ -472,7 +472,7 @@ static void a_table_that_goes_takes_the_round_with_it(void **state)
     part.grads_bytes = 4;
     job->workers[3].x = send_round(&job->rig, &job->workers[3].session, &part, 3, 0);
     for (uint32_t w = 0; w < 4; w++)
-        ask_error(job->workers[w].x, EMBD_INVALID, "grads", "8 bytes", NULL);
+        ask_error(job->workers[w].x, EMBD_MALFORMED, "grads", "8 bytes", NULL);
     assert_int_equal(figure(&job->rig, "items", "steps"), 0);
 }
 

@@ -27,7 +27,7 @@ int handle_tick(struct call *call)
     char job[CLOCKS_JOB_NAME + 1];
     const struct clock_job *found;
     embd__read_fields(&f, &call->reader, "tick");
-    embd__field_str(&f, "job", job, sizeof job, NULL);
+    embd__field_name(&f, "job", job, sizeof job);
     struct clock_tick tick = {.job = job};
     tick.n_workers = (uint32_t)embd__field_uint(&f, "workers", 1, CLOCKS_WORKERS, FIELD_REQUIRED);
     tick.worker = (uint32_t)embd__field_uint(&f, "worker", 0, CLOCKS_WORKERS - 1, FIELD_REQUIRED);

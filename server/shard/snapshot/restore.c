@@ -102,7 +102,8 @@ static int load_block(struct shard *shard, struct row_block *block, struct embd_
     const struct store_ops *ops = shard->tables.ops;
     const struct table *table = shard->restore->table;
     bool is_gone = embd__block_is_gone(block);
-    if (check_block(table, block, is_gone, 0, 1, e) != EMBD_OK || stage(shard, block, e) != EMBD_OK)
+    if (check_block(table, block, is_gone, 0, 1, e) != EMBD_OK ||
+        check_states(table, block, e) != EMBD_OK || stage(shard, block, e) != EMBD_OK)
         return e->status;
     if (!is_gone)
         return ops->load(table->store, block, e);
@@ -142,6 +143,9 @@ static int make_table(struct shard *shard, const struct manifest_table *from, st
     struct restore *r = shard->restore;
     embd_schema schema = from->schema.s;
     bool created;
+    if (from->step > LIMIT_STEP)
+        return embd__error_set(e, EMBD_INVALID, "table '%s' has step %llu, the limit is %llu", schema.name,
+                               (unsigned long long)from->step, LIMIT_STEP);
     if (!is_journaled(&schema))
         schema.durability = EMBD_SNAPSHOT; /* also where an earlier version did not say it */
     if (tables_create(&shard->tables, &schema, &r->table, &created, e) != EMBD_OK)
