@@ -151,7 +151,12 @@ static int list_snapshots(struct process *p, struct embd__error *e)
     };
     if (config->data_dir[0] == '\0')
         return EXIT_OK;
-    return chosen_open(&chosen, &p->chosen, e) == EMBD_OK ? EXIT_OK : EXIT_FAILED;
+    p->written = written_new(process_self(p)->first_shard, p->n);
+    if (p->written == NULL)
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory to note what is written for snapshots");
+    else
+        chosen_open(&chosen, &p->chosen, e);
+    return e->status == EMBD_OK ? EXIT_OK : EXIT_FAILED;
 }
 
 /* A thread's. */
@@ -198,6 +203,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .store = p->store,
             .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
             .chosen = p->chosen,
+            .written = p->written,
             .accepts_journal_damage = p->config.accepts_journal_damage,
             .journal_limit = p->config.journal_limit,
             .is_first = i == 0,
@@ -345,6 +351,7 @@ static void close_process(struct process *p)
     for (uint32_t i = 0; p->loops != NULL && i < p->n; i++)
         loop_close(p->loops[i]);
     chosen_free(p->chosen);
+    written_free(p->written);
     places_fini(&p->places);
     free(p->loops);
     free(p->member_servers);

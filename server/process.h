@@ -11,6 +11,7 @@
 #include "loop.h"
 #include "member.h"
 #include "places.h"
+#include "written.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_BIND = 3 };
 
@@ -25,6 +26,7 @@ struct process {
     uint64_t keys_stamp; /* of their files, when they were last read or could not be */
     struct peer *peers;    /* the other servers that have data, where they do not move */
     struct chosen *chosen; /* the snapshot to begin with; NULL: no data directory */
+    struct written *written; /* by the shards, for snapshots; NULL: no data directory */
     uv_thread_t chooser;   /* finds it, */
     bool has_chooser;      /* while the shards load */
     struct member *member; /* of a cluster in etcd; NULL: it is in the file */

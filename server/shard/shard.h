@@ -18,6 +18,7 @@
 
 struct shard;
 struct chosen;
+struct written;
 
 struct shard_net_stats {
     uint64_t connections, requests_in_flight, bytes_in, bytes_out, frame_memory_bytes, frame_errors;
@@ -36,6 +37,7 @@ struct shard_config {
     const struct store_ops *store;
     const char *data_dir;              /* snapshots go there; NULL: snapshot is refused */
     struct chosen *chosen;             /* the snapshot that a start begins with, for shards with `loaded`; NULL: none is looked for */
+    struct written *written;           /* what the shards of the process write for snapshots; NULL: commit believes what it is told */
     bool accepts_journal_damage;       /* drops what follows it, instead of failing */
     uint64_t journal_limit;            /* bytes behind its base, after which the journal begins anew; 0: none */
     bool is_first;                     /* of its process: the one that commits snapshots */

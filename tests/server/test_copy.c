@@ -16,6 +16,7 @@
 #include "batch.h"
 #include "partfile.h"
 #include "route.h"
+#include "written.h"
 
 static embd_schema slotted_schema(void)
 {
@@ -261,13 +262,18 @@ struct told {
     uint64_t step;
 };
 
-static uint32_t write_phase(struct rig *rig, const char *name, struct told told[8])
+static uint32_t write_phase_with(struct rig *rig, const char *name, struct told *told,
+                                 struct manifest_writers *writers)
 {
     struct fields f, one;
     const msgpack_object *items;
     struct exchange *x = ask_write(rig, name);
     ask_ok(x);
     embd__read_fields(&f, &x->reader, "write");
+    embd__field_map(&f, "writers", &one, "writers");
+    writers->shard = (uint32_t)embd__field_uint(&one, "shard", 0, 9, FIELD_REQUIRED);
+    writers->bytes = embd__field_uint(&one, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
+    writers->xxh3 = embd__field_uint(&one, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
     uint32_t n = embd__field_list(&f, "parts", 8, &items);
     for (uint32_t i = 0; i < n; i++) {
         struct manifest_part *part = &told[i].part;
@@ -286,11 +292,26 @@ static uint32_t write_phase(struct rig *rig, const char *name, struct told told[
     return n;
 }
 
-static struct exchange *ask_commit(struct rig *rig, const char *name, const struct told *told,
-                                   uint32_t n, bool more)
+static uint32_t write_phase(struct rig *rig, const char *name, struct told told[8])
+{
+    struct manifest_writers writers;
+    return write_phase_with(rig, name, told, &writers);
+}
+
+static struct exchange *ask_commit_with(struct rig *rig, const char *name, const struct told *told,
+                                        uint32_t n, bool more,
+                                        const struct manifest_writers *writers, uint32_t n_writers)
 {
     struct exchange *x = ask(rig, &rig->admin, METHOD_SNAPSHOT);
-    embd__msg_map(&x->out, 4);
+    embd__msg_map(&x->out, 5);
+    embd__msg_str(&x->out, "writers");
+    embd__msg_array(&x->out, n_writers);
+    for (uint32_t i = 0; i < n_writers; i++) {
+        embd__msg_map(&x->out, 3);
+        embd__msg_field_uint(&x->out, "shard", writers[i].shard);
+        embd__msg_field_uint(&x->out, "bytes", writers[i].bytes);
+        embd__msg_field_uint(&x->out, "xxh3", writers[i].xxh3);
+    }
     embd__msg_field_str(&x->out, "name", name);
     embd__msg_field_str(&x->out, "phase", "commit");
     embd__msg_field_bool(&x->out, "more", more);
@@ -308,6 +329,12 @@ static struct exchange *ask_commit(struct rig *rig, const char *name, const stru
         embd__msg_field_uint(&x->out, "step", told[i].step);
     }
     return x;
+}
+
+static struct exchange *ask_commit(struct rig *rig, const char *name, const struct told *told,
+                                   uint32_t n, bool more)
+{
+    return ask_commit_with(rig, name, told, n, more, NULL, 0);
 }
 
 static uint8_t *read_file(const char *dir, const char *file, size_t *bytes_out)
@@ -452,7 +479,8 @@ static void phases_out_of_order_are_refused(void **state)
     ask_error(ask_phase(&rig, "a", "cut"), EMBD_INVALID, "hold first", NULL);
     simple(&rig, METHOD_HOLD);
     ask_error(ask_phase(&rig, "a", "cut"), EMBD_INVALID, "'a' was not begun", NULL);
-    ask_error(ask_phase(&rig, "a", "commit"), EMBD_INVALID, "'a' was not begun", NULL);
+    ask_error(ask_phase(&rig, "a", "commit"), EMBD_INVALID, "'parts'", "required", NULL);
+    ask_error(ask_commit(&rig, "a", NULL, 0, false), EMBD_INVALID, "'a' was not begun", NULL);
     ask_error(ask_phase(&second, "a", "begin"), EMBD_INVALID, "shard 1", "first", NULL);
     phase(&rig, "a", "begin");
     ask_error(ask_phase(&rig, "a", "begin"), EMBD_EXISTS, "'a.tmp'", "abort", NULL);
@@ -484,6 +512,96 @@ static void phases_out_of_order_are_refused(void **state)
     rig_close(&rig);
     rig_close(&second);
     assert_int_equal(rmdir(dir), 0);
+}
+
+/* Two shards of one process, each with a table, have written "s". */
+struct process {
+    struct rig rigs[2];
+    struct written *written;
+    struct told told[2];
+    struct manifest_writers writers[2];
+    char dir[64];
+};
+
+static void write_both(struct process *p)
+{
+    phase(&p->rigs[0], "s", "begin");
+    for (uint32_t i = 0; i < 2; i++) {
+        cut(&p->rigs[i], "s");
+        assert_int_equal(write_phase_with(&p->rigs[i], "s", &p->told[i], &p->writers[i]), 1);
+    }
+}
+
+static void open_process(struct process *p)
+{
+    embd_schema schema = plain_schema();
+    scratch_new(p->dir);
+    p->written = written_new(0, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        rig_open(&p->rigs[i], &store_host, i, 2, p->dir);
+        p->rigs[i].config.written = p->written;
+        rig_wake(&p->rigs[i]);
+        create_table(&p->rigs[i], &schema);
+    }
+    write_both(p);
+}
+
+static void close_process(struct process *p)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        rig_close(&p->rigs[i]);
+    written_free(p->written);
+    scratch_remove(p->dir);
+}
+
+/* A refused commit ends what was told, and may be made again. */
+static void a_commit_of_anything_but_what_was_written_is_refused(void **state)
+{
+    static struct process p;
+    struct rig *first = &p.rigs[0];
+    (void)state;
+    open_process(&p);
+    struct told *told = p.told;
+    struct manifest_writers *writers = p.writers;
+#define REFUSED(n, n_writers, ...)                                                                 \
+    ask_error(ask_commit_with(first, "s", told, n, false, writers, n_writers), EMBD_INVALID,       \
+              __VA_ARGS__, NULL)
+    REFUSED(2, 0, "writers", "shard 0", "missing");
+    REFUSED(2, 1, "writers", "shard 1", "missing");
+    REFUSED(1, 2, "parts", "plain.1.part", "missing");
+    uint64_t *const counts[] = {&told[1].part.rows, &told[1].part.candidates, &told[1].step};
+    const char *const names[] = {"rows: 1", "candidates: 1", "step: 1"};
+    for (int i = 0; i < 3; i++) {
+        ++*counts[i];
+        REFUSED(2, 2, "'plain.1.part'", names[i], "written was 0");
+        --*counts[i];
+    }
+    told[0].part.xxh3 ^= 1;
+    REFUSED(2, 2, "'plain.0.part'", "xxh3: ", "written was ");
+    told[0].part.xxh3 ^= 1;
+    writers[1].xxh3 ^= 1;
+    REFUSED(2, 2, "'1.writers'", "xxh3: ", "written was ");
+    writers[1].xxh3 ^= 1;
+#undef REFUSED
+    struct exchange *x = ask_commit_with(first, "s", told, 2, false, writers, 2);
+    ask_ok(x);
+    ask_free(x);
+    assert_int_equal(figure(first, NULL, "snapshots"), 1);
+    close_process(&p);
+}
+
+/* What was written before a snapshot of that name was begun anew is none of it. */
+static void a_commit_of_what_was_written_before_is_refused(void **state)
+{
+    static struct process p;
+    (void)state;
+    open_process(&p);
+    phase(&p.rigs[1], "s", "abort");
+    phase(&p.rigs[0], "s", "abort");
+    phase(&p.rigs[0], "s", "begin");
+    ask_error(ask_commit_with(&p.rigs[0], "s", NULL, 0, false, NULL, 0), EMBD_INVALID, "shard 0",
+              "written nothing for 's'", NULL);
+    close_process(&p);
 }
 
 struct piece {
@@ -649,6 +767,8 @@ int main(void)
         cmocka_unit_test(a_snapshot_restores_every_table),
         cmocka_unit_test(names_cannot_leave_the_data_directory),
         cmocka_unit_test(phases_out_of_order_are_refused),
+        cmocka_unit_test(a_commit_of_anything_but_what_was_written_is_refused),
+        cmocka_unit_test(a_commit_of_what_was_written_before_is_refused),
         cmocka_unit_test(S0_23_blobs_come_in_pieces_and_stand_in_the_manifest),
         cmocka_unit_test(S0_23_blobs_out_of_turn_are_refused),
         cmocka_unit_test(what_the_file_system_refuses_is_told),

@@ -16,6 +16,7 @@
 #include "base.h"
 #include "block.h"
 #include "writing.h"
+#include "written.h"
 
 #define CUT_BLOCK_BYTES (1u << 20) /* copied in well under a millisecond */
 
@@ -257,6 +258,25 @@ static void tell(const struct cut *cut, struct msg *m, uint32_t msgid)
     }
 }
 
+/* For the shard that commits. */
+static int note_written(const struct cut *cut, struct embd__error *e)
+{
+    const struct shard_config *config = &cut->shard->config;
+    struct written_part *parts;
+    if (config->written == NULL)
+        return EMBD_OK;
+    parts = calloc(cut->n + 1u, sizeof *parts);
+    if (parts == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to note what was written");
+    for (uint32_t i = 0; i < cut->n; i++) {
+        parts[i] = (struct written_part){.part = cut->written[i].part, .step = cut->written[i].step};
+        memcpy(parts[i].table, cut->written[i].table->schema.s.name, sizeof parts[i].table);
+    }
+    written_note(config->written, config->index, cut->name, parts, cut->n, &cut->streams.part, e);
+    free(parts);
+    return e->status;
+}
+
 /* The shard that commits keeps the cut until then, so that the tables stay as they are told. */
 static void answer(struct cut *cut)
 {
@@ -264,7 +284,7 @@ static void answer(struct cut *cut)
     struct request *request = cut->waiting;
     struct embd__error e = cut->error;
     cut->waiting = NULL;
-    if (e.status == EMBD_OK) {
+    if (e.status == EMBD_OK && note_written(cut, &e) == EMBD_OK) {
         tell(cut, &request->answer, request->frame->msgid);
         embd__msg_end(&request->answer);
     }

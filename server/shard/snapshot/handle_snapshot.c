@@ -9,6 +9,7 @@
 #include "cut.h"
 #include "snapshot.h"
 #include "state.h"
+#include "written.h"
 
 enum phase {
     PHASE_BEGIN,
@@ -110,6 +111,8 @@ static int begin_shard(struct call *call, const char *name, const char *base_nam
     if (snapshot_begin(data_dir, name, &call->error) != EMBD_OK)
         return call->error.status;
     snapshot_forget(&call->shard->snapshot);
+    if (call->shard->config.written != NULL)
+        written_forget(call->shard->config.written);
     call->shard->snapshot.base = base;
     embd__msg_result(call->answer, call->reader.msgid);
     embd__msg_map(call->answer, base.id != 0);

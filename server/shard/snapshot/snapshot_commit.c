@@ -1,9 +1,9 @@
 /* snapshot_commit.c - the end of a snapshot: the parts and writers of all shards of the process are
  * told, the manifest is written, and the directory gets its name.
  *
- * What is told is not believed: the parts have to be files of this cluster's tables with the sizes
- * told. Their checksums are; a reader will compare them. A request header holds some thirty parts,
- * so commit may come in several requests: all but the last say `more`. */
+ * What is told is not believed: it has to be what the shards of this process have written (written.h),
+ * all of it, and files of the sizes told. A request header holds some thirty parts, so commit may come in several
+ * requests: all but the last say `more`. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,6 +17,7 @@
 #include "snapshot.h"
 #include "state.h"
 #include "whole.h"
+#include "written.h"
 
 void snapshot_forget(struct snapshot_parts *parts)
 {
@@ -82,35 +83,43 @@ static int check_file(struct call *call, int dir, const char *table,
     return EMBD_OK;
 }
 
-static int read_part(struct call *call, int dir, const msgpack_object *item)
+/* Where it is not known what was written, it is believed. */
+static int check_written(struct call *call, const char *name, const struct written_part *told)
 {
-    struct fields f;
-    struct manifest_part part = {.rows = 0};
-    char name[EMBD_NAME_MAX + 1];
-    embd__list_map(&call->reader, item, &f, "snapshot part");
-    embd__field_str(&f, "table", name, sizeof name, NULL);
-    embd__field_str(&f, "file", part.file, sizeof part.file, NULL);
-    part.shard = (uint32_t)embd__field_uint(&f, "shard", 0, call->shard->config.n_shards - 1,
-                                            FIELD_REQUIRED);
-    part.rows = embd__field_uint(&f, "rows", 0, UINT64_MAX, FIELD_REQUIRED);
-    part.candidates = embd__field_uint(&f, "candidates", 0, UINT64_MAX, FIELD_REQUIRED);
-    part.bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
-    part.xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
-    part.has_changes = embd__field_bool(&f, "changes", false);
-    uint64_t step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
-    if (embd__fields_end(&f) != EMBD_OK)
-        return call->error.status;
-    if (part.has_changes && call->shard->snapshot.base.id == 0)
-        return embd__error_set(&call->error, EMBD_INVALID,
-                               "snapshot part '%s' has changes, and the snapshot has no base",
-                               part.file);
-    const struct table *table = tables_find(&call->shard->tables, name, &call->error);
-    if (table == NULL || check_file(call, dir, name, &part) != EMBD_OK)
-        return call->error.status;
-    return add_part(call, table, &part, step);
+    struct written *written = call->shard->config.written;
+    return written == NULL ? EMBD_OK : written_check_part(written, name, told, &call->error);
 }
 
-static int read_writers(struct call *call, int dir, const msgpack_object *item)
+static int read_part(struct call *call, const char *name, int dir, const msgpack_object *item)
+{
+    struct fields f;
+    struct written_part told = {.step = 0};
+    struct manifest_part *part = &told.part;
+    embd__list_map(&call->reader, item, &f, "snapshot part");
+    embd__field_str(&f, "table", told.table, sizeof told.table, NULL);
+    embd__field_str(&f, "file", part->file, sizeof part->file, NULL);
+    part->shard = (uint32_t)embd__field_uint(&f, "shard", 0, call->shard->config.n_shards - 1,
+                                             FIELD_REQUIRED);
+    part->rows = embd__field_uint(&f, "rows", 0, UINT64_MAX, FIELD_REQUIRED);
+    part->candidates = embd__field_uint(&f, "candidates", 0, UINT64_MAX, FIELD_REQUIRED);
+    part->bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
+    part->xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
+    part->has_changes = embd__field_bool(&f, "changes", false);
+    told.step = embd__field_uint(&f, "step", 0, UINT64_MAX, FIELD_REQUIRED);
+    if (embd__fields_end(&f) != EMBD_OK)
+        return call->error.status;
+    if (part->has_changes && call->shard->snapshot.base.id == 0)
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "snapshot part '%s' has changes, and the snapshot has no base",
+                               part->file);
+    const struct table *table = tables_find(&call->shard->tables, told.table, &call->error);
+    if (table == NULL || check_file(call, dir, told.table, part) != EMBD_OK ||
+        check_written(call, name, &told) != EMBD_OK)
+        return call->error.status;
+    return add_part(call, table, part, told.step);
+}
+
+static int read_writers(struct call *call, const char *name, int dir, const msgpack_object *item)
 {
     struct fields f;
     struct snapshot_parts *parts = &call->shard->snapshot;
@@ -135,6 +144,9 @@ static int read_writers(struct call *call, int dir, const msgpack_object *item)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "snapshot writers '%s' bytes: %llu, the file has %lld", file,
                                (unsigned long long)writers.bytes, (long long)st.st_size);
+    struct written *written = call->shard->config.written;
+    if (written != NULL && written_check_writers(written, name, &writers, &call->error) != EMBD_OK)
+        return call->error.status;
     struct manifest_writers *grown =
         realloc(parts->writers, (parts->n_writers + 1) * sizeof *grown);
     if (grown == NULL)
@@ -174,9 +186,10 @@ static int check_base(struct call *call)
                            "snapshot base '%s' is another one than when this was begun", base->name);
 }
 
-static int write_manifest(struct call *call, int dir)
+static int write_manifest(struct call *call, const char *name, int dir)
 {
     struct snapshot_parts *parts = &call->shard->snapshot;
+    struct written *written = call->shard->config.written;
     struct manifest manifest = {
         .kind = "snapshot",
         .embd_version = EMBD_VERSION,
@@ -190,7 +203,8 @@ static int write_manifest(struct call *call, int dir)
         .writers = parts->writers,
         .n_writers = parts->n_writers,
     };
-    if (check_base(call) != EMBD_OK ||
+    if ((written != NULL && written_check_all(written, name, parts, &call->error) != EMBD_OK) ||
+        check_base(call) != EMBD_OK ||
         snapshot_check_blobs(parts, dir, &call->error) != EMBD_OK ||
         fill_schemas(call, parts) != EMBD_OK)
         return call->error.status;
@@ -207,7 +221,7 @@ static int write_manifest(struct call *call, int dir)
 void snapshot_read_commit(struct fields *f, struct snapshot_told *out)
 {
     *out = (struct snapshot_told){.n_parts = 0};
-    out->n_parts = embd__field_list(f, "parts", LIMIT_ELEMENTS, &out->parts);
+    out->n_parts = embd__field_list_required(f, "parts", LIMIT_ELEMENTS, &out->parts);
     if (embd__field_has(f, "writers"))
         out->n_writers = embd__field_list(f, "writers", LIMIT_ELEMENTS, &out->writers);
     out->id = embd__field_uint(f, "id", 0, UINT64_MAX, 0);
@@ -222,10 +236,10 @@ int snapshot_commit(struct call *call, const char *name, const struct snapshot_t
         return call->error.status;
     parts->id = told->id;
     for (uint32_t i = 0; i < told->n_parts && call->error.status == EMBD_OK; i++)
-        read_part(call, dir, &told->parts[i]);
+        read_part(call, name, dir, &told->parts[i]);
     for (uint32_t i = 0; i < told->n_writers && call->error.status == EMBD_OK; i++)
-        read_writers(call, dir, &told->writers[i]);
-    if (call->error.status == EMBD_OK && !told->more && write_manifest(call, dir) == EMBD_OK &&
+        read_writers(call, name, dir, &told->writers[i]);
+    if (call->error.status == EMBD_OK && !told->more && write_manifest(call, name, dir) == EMBD_OK &&
         snapshot_publish(call->shard->data_dir, name, &call->error) == EMBD_OK)
         call->shard->counters.snapshots++;
     close(dir);
