@@ -4,12 +4,16 @@
  * default value, four arrays of one length. Everything else configures their caches and databases;
  * it is listed by name, so that nothing is ignored in silence. */
 #include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "psjson.h"
 
@@ -187,18 +191,35 @@ static int read_root(struct reading *r, json_t *root)
     return status;
 }
 
+/* NULL: the reason is told, and the status set. Not blocking: opening a FIFO would wait for its writer. */
+static json_t *load(struct reading *r, int *status_out)
+{
+    json_error_t error;
+    struct stat st;
+    json_t *root = NULL;
+    int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        *status_out = fail(r, EMBD_IO, "cannot open: %s", strerror(errno));
+        return NULL;
+    }
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        *status_out = fail(r, EMBD_IO, "is no regular file");
+    else if (!(root = json_loadfd(fd, JSON_REJECT_DUPLICATES, &error)))
+        *status_out = fail(r, EMBD_CORRUPT, "line %d, column %d: %s", error.line, error.column,
+                           error.text);
+    close(fd);
+    return root;
+}
+
 int ps_read(const char *path, struct ps_file *out, char *why, size_t why_bytes)
 {
     struct reading r = {out, path, why, why_bytes};
-    json_error_t error;
+    int status = EMBD_OK;
     *out = (struct ps_file){0};
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!root && json_error_code(&error) == json_error_cannot_open_file)
-        return fail(&r, EMBD_IO, "%s", error.text);
+    json_t *root = load(&r, &status);
     if (!root)
-        return fail(&r, EMBD_CORRUPT, "line %d, column %d: %s", error.line, error.column,
-                    error.text);
-    int status = read_root(&r, root);
+        return status;
+    status = read_root(&r, root);
     json_decref(root);
     return status;
 }

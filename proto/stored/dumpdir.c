@@ -86,7 +86,7 @@ static int read_manifest(const char *directory, struct manifest *out, struct emb
     char *path = embd__plain_path(directory, "manifest.json", e);
     if (!path)
         return e->status;
-    int status = 1, fd = open(path, O_RDONLY | O_CLOEXEC);
+    int status = 1, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for its writer */
     if (fd >= 0) {
         if (parse_manifest(fd, path, out, e))
             status = e->status;

@@ -46,7 +46,7 @@ static int read_bytes(struct part_reader *r, void *to, uint64_t bytes, struct em
 static int open_file(struct part_reader *r, struct embd__error *e)
 {
     struct stat st;
-    r->fd = open(r->path, O_RDONLY | O_CLOEXEC);
+    r->fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for its writer */
     if (r->fd < 0 && errno == ENOENT)
         return embd__error_set(e, EMBD_CORRUPT, "%s: is missing, though manifest.json names it",
                                r->path);

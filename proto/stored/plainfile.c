@@ -24,10 +24,11 @@ char *embd__plain_path(const char *directory, const char *name, struct embd__err
     return path;
 }
 
+/* Not blocking: opening a FIFO would wait for its writer. Reads of regular files do not care. */
 static int open_regular(struct plain_file *file, struct embd__error *e)
 {
     struct stat st;
-    file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file->fd < 0 && (errno == ENOENT || errno == ENOTDIR))
         return embd__error_set(e, EMBD_CORRUPT, "%s: is missing", file->path);
     if (file->fd < 0)

@@ -5,6 +5,7 @@ key k of it is s * 1000000 + 10 * i + k, and with 64-bit keys 2**40 more. The pr
 that; it also writes sets, which are compared here byte for byte.
 """
 
+import os
 import pathlib
 import struct
 import subprocess
@@ -125,6 +126,7 @@ def write_bad_lists(folder):
     for name, text in {"empty": "", "word": "two\na\nb\n", "short": f"3\n{good}\n{good}\n", "gap": f"2\n\n{good}\n",
                        "long": f"1\n{good}\n{good}\n", "huge": "99999999999999999999\n"}.items():
         (folder / f"list-{name}").write_text(text)
+    os.mkfifo(folder / "list-fifo")
     (folder / "raw-odd").write_bytes(raw(3, False) + b"x")
     (folder / "raw-bad").write_bytes(raw(2, True) + struct.pack("<6i", 0, -1, 0, 1, 1, 1) +
                                      struct.pack("<6i", 0, 0, 0, 1, -1, 1) + raw(1, True))

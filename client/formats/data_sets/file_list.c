@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "file_list.h"
+#include "stream.h"
 
 #define LIMIT_FILES (1u << 20)
 
@@ -134,9 +136,15 @@ static int read_lines(struct reading *r, struct file_list *list, struct embd__er
 
 int embd__file_list_read(struct file_list *list, const char *path, struct embd__error *e)
 {
-    struct reading r = {.path = path, .file = fopen(path, "re")};
-    if (r.file == NULL)
-        return embd__error_set(e, EMBD_IO, "%s: cannot open: %s", path, strerror(errno));
+    struct reading r = {.path = path};
+    int fd = embd__regular_open(path, e);
+    if (fd < 0)
+        return e->status;
+    r.file = fdopen(fd, "re");
+    if (r.file == NULL) {
+        close(fd);
+        return no_memory(e, path);
+    }
     int status = read_lines(&r, list, e);
     fclose(r.file);
     free(r.line);

@@ -31,13 +31,24 @@ void embd__stream_fini(struct stream *s)
 }
 
 /* Not blocking: opening a FIFO would wait for its writer. Reads of regular files do not care. */
-int embd__stream_open(struct stream *s, const char *path, uint64_t offset, struct embd__error *e)
+int embd__regular_open(const char *path, struct embd__error *e)
 {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return embd__error_set(e, EMBD_IO, "%s: cannot open: %s", path, strerror(errno));
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || lseek(fd, (off_t)offset, SEEK_SET) < 0) {
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        return fd;
+    close(fd);
+    return embd__error_set(e, EMBD_IO, "%s: is no regular file", path);
+}
+
+int embd__stream_open(struct stream *s, const char *path, uint64_t offset, struct embd__error *e)
+{
+    int fd = embd__regular_open(path, e);
+    if (fd < 0)
+        return e->status;
+    if (lseek(fd, (off_t)offset, SEEK_SET) < 0) {
         close(fd);
         return embd__error_set(e, EMBD_IO, "%s: is no regular file", path);
     }

@@ -18,6 +18,9 @@ struct stream {
 int embd__stream_init(struct stream *stream, size_t window, struct embd__error *e);
 void embd__stream_fini(struct stream *stream);
 
+/* A descriptor of a regular file, for reading; negative: EMBD_IO. */
+int embd__regular_open(const char *path, struct embd__error *e);
+
 /* Opens a regular file at an offset. EMBD_IO. */
 int embd__stream_open(struct stream *stream, const char *path, uint64_t offset,
                       struct embd__error *e);
