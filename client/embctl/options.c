@@ -123,6 +123,7 @@ static int exit_code(int status)
     case EMBD_EXISTS:
     case EMBD_UNSUPPORTED:
     case EMBD_FULL:
+    case EMBD_NOT_FINITE:
     case EMBD_BUSY:
     case EMBD_DRAINING:
     case EMBD_LOADING:

@@ -395,8 +395,8 @@ EMBD_API int embd_push_start(embd_client *client, const embd_part *parts, size_t
 /* Erases keys: their rows go, with the optimizer's state, and so does how often they were seen (admit_after). A
  * key that is pushed again starts anew. `values` and `weights` of the parts are not looked at; `offsets` say which
  * slots keys belong to, as for a pull. `statuses` become EMBD_KEY_EVICTED, or EMBD_KEY_MISSING where there was no
- * row. Erasing is no step of the table, and an erase may be repeated. Blocks. Errors as for pull, and
- * EMBD_UNSUPPORTED where the servers' store cannot. After an error some of the keys may be gone. */
+ * row. It has no values, so `wire` and `plan` have no effect. It is no step of the table, and may be repeated. Blocks.
+ * Errors as for pull, and EMBD_UNSUPPORTED where the servers' store cannot. After an error some keys may be gone. */
 EMBD_API int embd_erase(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options);
 
 /* A pusher with an id drawn at random, and stream 0. EMBD_IO: the system has no random numbers. */
@@ -734,7 +734,7 @@ typedef struct embd_hugectr_options {
     uint64_t gpu_rows;      /* rows of a GPU's buffer in state_file. 0: on export as many as the fullest GPU needs,
                                on import what follows from the size of the file */
     embd_dtype state_dtype; /* of the floats of state_file: EMBD_F32 or EMBD_F16 (mixed precision) */
-    uint64_t step;          /* import: pushes the table has seen, which adam's t counts; no file has it */
+    uint64_t step;          /* import: pushes the table has seen, which adam's t counts; no file has it. At most 2^47 */
     bool ignore_slots;      /* import: a slot_id may be there although the table has no slots, and is not read */
 } embd_hugectr_options;
 
@@ -747,7 +747,7 @@ EMBD_API void embd_hugectr_options_init(embd_hugectr_options *options);
  * while they are sorted), the shards' admin listeners and, with a state file, room on the disk of `folder` for the states
  * once more.
  *   EMBD_EXISTS        `folder` or the state file exists
- *   EMBD_INVALID       an option; a key beyond 32 bits with u32_keys; gpu_rows is less than a GPU's keys
+ *   EMBD_INVALID       an option; a key beyond 32 bits, or in two slots of a GPU; gpu_rows is less than a GPU's keys
  *   EMBD_UNSUPPORTED   a state file of an optimizer that HugeCTR has none for
  *   EMBD_UNKNOWN_TABLE; EMBD_IO: names the file and the cause
  * `options`, `report_out` and `progress` may be NULL. */
@@ -757,13 +757,13 @@ EMBD_API int embd_hugectr_export(embd_client *client, const char *table, const c
 
 /* Creates the table of `schema` and fills it from a folder, on any number of shards: rows go where their slot (with
  * partition = slot) or key belongs. A table that exists must be empty and of the same definition (EMBD_EXISTS).
- * Values are rounded to the table's dtype. Without state_file the state is that of new rows.
- * Sizes, slots, and key widths are checked before anything changes; after a later failure the table is dropped again
- * if this call created it.
- *   EMBD_CORRUPT       a file is missing, does not belong there, or has another size than the rows of `key` and dim
- *                      ask for; a slot_id is not below slots; a key is there twice. With the file and the numbers
+ * Values are rounded to the table's dtype. Without state_file the state is that of new rows. Sizes, slots, and key widths
+ * are checked before anything changes; after a later failure the table is dropped again if this call created it.
+ *   EMBD_CORRUPT       a file is missing, does not belong there, or has another size than the rows of `key` and dim ask
+ *                      for; a slot_id is not below slots; a key is there twice; state_file is of another n_gpus
  *   EMBD_INVALID       an option; a key beyond 32 bits with u32_keys; slot_id is there and the table has no slots
  *   EMBD_UNSUPPORTED   a state file for an optimizer that HugeCTR has none for
+ *   EMBD_NOT_FINITE    a value or state, where the table does not admit that; names file, key and column
  *   EMBD_FULL          more rows than a shard's capacity; and errors of embd_table_create and embd_load
  * `options`, `report_out` (its pause_us is 0) and `progress` may be NULL. The progress of checking is told first;
  * rows_done then begins again from 0. */

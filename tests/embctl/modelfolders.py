@@ -26,15 +26,16 @@ def folder_bytes(rows, localized, n_gpus):
     return files
 
 
-def state_bytes(rows, localized, n_gpus, gpu_rows, dim, n_tensors, code="f"):
-    """Per tensor, per GPU: the state of its keys, then zeros up to gpu_rows rows."""
+def state_bytes(rows, localized, n_gpus, gpu_rows, dim, n_tensors, code="f", unused=None):
+    """Per tensor, per GPU: the state of its keys, then `unused`, a row of f32, or zeros, up to gpu_rows rows."""
     size, out = struct.calcsize(f"<{dim}{code}"), b""
     for tensor in range(n_tensors):
         for names in ordered(rows, localized, n_gpus):
             assert len(names) <= gpu_rows
             floats = [struct.unpack(f"<{dim}f", rows[name][1][tensor]) for name in names]
             buffer = b"".join(struct.pack(f"<{dim}{code}", *row) for row in floats)
-            out += buffer + bytes(size * gpu_rows - len(buffer))
+            rest = struct.pack(f"<{dim}{code}", *struct.unpack(f"<{dim}f", unused)) if unused else bytes(size)
+            out += buffer + rest * (gpu_rows - len(names))
     return out
 
 

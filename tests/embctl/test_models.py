@@ -23,11 +23,13 @@ def random_floats(rng, n):
 
 
 def make_rows(seed, n, localized, bits=64, n_tensors=0):
-    """Keys with the top bit set are negative int64s. In a localized table a key may be there in several slots."""
+    """Keys with the top bit set are negative int64s. In a localized table each key has one slot, as on any number of
+    GPUs it must."""
     rng, rows = random.Random(seed), {}
+    slots = {}
     while len(rows) < n:
         key = rng.choice([rng.getrandbits(bits), 2**bits - 1 - rng.randrange(9), rng.randrange(40)])
-        slot = rng.randrange(5) if localized else 0
+        slot = slots.setdefault(key, rng.randrange(5)) if localized else 0
         rows[slot, key] = (random_floats(rng, DIM), [random_floats(rng, DIM) for _ in range(n_tensors)])
     return rows
 
@@ -269,7 +271,7 @@ def case_2b_a_state_follows_the_keys_of_its_gpu_in_any_order_of_rows():
     state = b""
     for tensor in range(2):
         for mine in per_gpu:
-            state += b"".join(rows[n][1][tensor] for n in mine) + b"\xff" * 4 * DIM * (50 - len(mine))
+            state += b"".join(rows[n][1][tensor] for n in mine) + bytes(4 * DIM * (50 - len(mine)))
     with Scratch() as scratch, Embd(shards=3) as server:
         modelfolders.write_folder(scratch("in"), {"key": struct.pack(f"<{len(names)}Q", *[n[1] for n in names]),
                                                   "emb_vector": b"".join(rows[n][0] for n in names)})
@@ -278,6 +280,95 @@ def case_2b_a_state_follows_the_keys_of_its_gpu_in_any_order_of_rows():
         embctl(server, "import", scratch("in"), "--table", "t", *DISTRIBUTED, "--optimizer", "adam", "--gpus", 4,
                "--optimizer-state", scratch("state"))
         assert dumped(server, scratch, "t")[0] == {n: (row[0], b"".join(row[1])) for n, row in rows.items()}
+
+
+def case_2b_a_state_of_another_number_of_gpus_shows_by_its_rows_without_a_key():
+    rows = make_rows("w", 90, False, n_tensors=2)
+    for optimizer, n_tensors, first in (("adam", 2, 0.0), ("adagrad", 1, 0.25)):
+        definition = [*DISTRIBUTED, "--optimizer", optimizer]
+        definition += ["--set", f"optimizer.initial_accumulator={first}"] if first else []
+        unused = struct.pack(f"<{DIM}f", *[first] * DIM)
+        for code, more in (("f", []), ("e", ["--state-dtype", "f16"])):
+            state = modelfolders.state_bytes(rows, False, 3, 60, DIM, n_tensors, code, unused)
+            with Scratch() as scratch, Embd(shards=2) as server:
+                modelfolders.write_folder(scratch("in"), modelfolders.folder_bytes(rows, False, 3))
+                with open(scratch("s"), "wb") as out:
+                    out.write(state)
+                flags = [*definition, "--optimizer-state", scratch("s"), *more]
+                refused(server, scratch, "in", *flags, says="s: GPU 0 of 1 has 90 keys, and row ")
+                for gpus in (2, 4, 5):
+                    refused(server, scratch, "in", *flags, "--gpus", gpus, says=f"s: GPU 0 of {gpus} has ")
+                embctl(server, "import", scratch("in"), "--table", "t", *flags, "--gpus", 3)
+
+
+def case_2b_holes_of_a_large_state_file_are_not_read():
+    rows = {(0, key): (struct.pack(f"<{DIM}f", key, 1, 2), [bytes(4 * DIM)]) for key in range(10)}
+    with Scratch() as scratch, Embd() as server:
+        modelfolders.write_folder(scratch("in"), modelfolders.folder_bytes(rows, False, 1))
+        with open(scratch("s"), "wb") as out:
+            out.truncate(4 * DIM << 36)  # three quarters of a TiB, of which nothing is on the disk
+        embctl(server, "import", scratch("in"), "--table", "t", *DISTRIBUTED, "--optimizer", "momentum",
+               "--optimizer-state", scratch("s"))
+
+
+def case_values_that_are_no_numbers_are_refused_where_the_table_does_not_admit_them():
+    rows = make_rows("x", 700, False, n_tensors=1)
+    files, state = modelfolders.folder_bytes(rows, False, 1), modelfolders.state_bytes(rows, False, 1, 700, DIM, 1)
+    key = sorted(rows)[699][1]
+    definition = [*DISTRIBUTED, "--optimizer", "momentum"]
+    for bad, shown in ((float("nan"), "nan"), (float("inf"), "inf"), (float("-inf"), "-inf")):
+        with Scratch() as scratch, Embd(shards=2) as server:
+            damaged = files["emb_vector"][:-4] + struct.pack("<f", bad)
+            modelfolders.write_folder(scratch("in"), {**files, "emb_vector": damaged})
+            modelfolders.write_folder(scratch("good"), files)
+            with open(scratch("s"), "wb") as out:
+                out.write(state[:-4] + struct.pack("<f", bad))
+            flags = [*definition, "--optimizer-state", scratch("s")]
+            said = f"key {key} has {shown} in column {DIM - 1}; table 't' admits finite values only"
+            refused(server, scratch, "in", *definition, says=f"emb_vector: {said}", code=REFUSED)
+            refused(server, scratch, "good", *flags, says=f"s: {said}", code=REFUSED)
+            embctl(server, "import", scratch("in"), "--table", "t", *flags, "--set", "admit_nonfinite=true")
+
+
+def case_a_key_in_two_slots_of_a_gpu_is_not_exported_for_it():
+    rows = {(slot, key): (struct.pack(f"<{DIM}f", slot, key, 0), [])
+            for slot, key in ((0, 3), (1, 2**40), (2, 9), (3, 2**40), (4, 5))}
+    with Scratch() as scratch, Embd(shards=2) as server:
+        load_rows(server, scratch, "t", rows, LOCAL)
+        for gpus in (1, 2):
+            embctl(server, "export", "t", scratch("x"), "--gpus", gpus, code=REFUSED,
+                   says=f"table 't' has key {2**40} in slots 1 and 3, both of GPU {1 % gpus} of {gpus}, which holds a key "
+                        "once; export it for 5 GPUs, one a slot")
+        assert os.listdir(scratch("")) == ["made-t"]
+        for gpus in (3, 5):
+            embctl(server, "export", "t", scratch("x"), "--gpus", gpus, "--iteration", gpus)
+            assert_files(modelfolders.read_folder(scratch(f"x0_sparse_{gpus}.model")),
+                         modelfolders.folder_bytes(rows, True, gpus))
+
+
+def case_a_step_beyond_the_limit_is_refused_before_anything_is_sent():
+    files = modelfolders.folder_bytes(make_rows("y", 10, False), False, 1)
+    with Scratch() as scratch, Embd() as server:
+        modelfolders.write_folder(scratch("in"), files)
+        refused(server, scratch, "in", *DISTRIBUTED, "--step", 2**47 + 1, code=REFUSED,
+                says=f"step is {2**47 + 1}, it can be at most {2**47}")
+        embctl(server, "import", scratch("in"), "--table", "t", *DISTRIBUTED, "--step", 2**47)
+
+
+def case_a_fifo_in_the_place_of_a_file_holds_up_nothing():
+    rows = make_rows("z", 10, True, n_tensors=1)
+    definition = [*LOCAL, "--optimizer", "momentum"]
+    with Scratch() as scratch, Embd() as server:
+        modelfolders.write_folder(scratch("in"), modelfolders.folder_bytes(rows, True, 1))
+        for name in ("key", "slot_id", "emb_vector"):
+            os.rename(scratch(f"in/{name}"), scratch("kept"))
+            os.mkfifo(scratch(f"in/{name}"))
+            refused(server, scratch, "in", *definition, says=f"{name}: is no regular file")
+            embctl(None, "inspect", scratch("in"), code=DAMAGED, says=f"{name}: is no regular file")
+            os.rename(scratch("kept"), scratch(f"in/{name}"))
+        os.mkfifo(scratch("fifo"))
+        refused(server, scratch, "in", *definition, "--optimizer-state", scratch("fifo"), says="fifo: is no regular file")
+        embctl(server, "import", "--ps", scratch("fifo"), code=FAILED, says="fifo: is no regular file")
 
 
 def case_2b_mixed_precision_states_are_f16():

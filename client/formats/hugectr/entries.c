@@ -2,7 +2,8 @@
  *
  * A radix sort, least significant digit first: a pass for each 10 bits of the key, of the slot and
  * of the GPU. Counting all digits takes one pass before; a digit that is the same in all entries
- * (as in small keys, or with one GPU) takes none. */
+ * (as in small keys, or with one GPU) takes none. Between the passes of the key and those behind them the entries of
+ * one key stand together, whatever their slots: then twins are looked for. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -54,8 +55,36 @@ static bool move(const struct entry *from, struct entry *to, uint64_t n, uint32_
     return true;
 }
 
-bool embd__entries_sort(struct entry *entries, uint64_t n)
+/* Among the entries of one key. */
+static bool find_twins_of_key(const struct entry *run, uint64_t n, struct entry_twins *out)
 {
+    const struct entry *of_gpu[DIGITS] = {NULL};
+    for (uint64_t i = 0; i < n; i++) {
+        const struct entry **seen = &of_gpu[run[i].gpu];
+        if (*seen != NULL) {
+            bool is_lower = (*seen)->slot < run[i].slot;
+            *out = (struct entry_twins){true, is_lower ? **seen : run[i], is_lower ? run[i] : **seen};
+            return true;
+        }
+        *seen = &run[i];
+    }
+    return false;
+}
+
+/* Entries in the order of their keys. */
+static void find_twins(const struct entry *entries, uint64_t n, struct entry_twins *out)
+{
+    for (uint64_t first = 0, end; first < n; first = end) {
+        for (end = first + 1; end < n && entries[end].key == entries[first].key;)
+            end++;
+        if (end - first > 1 && find_twins_of_key(entries + first, end - first, out))
+            return;
+    }
+}
+
+bool embd__entries_sort(struct entry *entries, uint64_t n, struct entry_twins *twins_out)
+{
+    *twins_out = (struct entry_twins){.are_there = false};
     if (n < 2)
         return true;
     struct entry *from = entries, *to = embd__entries_new(n), *other = to;
@@ -64,12 +93,15 @@ bool embd__entries_sort(struct entry *entries, uint64_t n)
         for (uint64_t i = 0; i < n; i++)
             for (uint32_t pass = 0; pass < PASSES; pass++)
                 counts[pass][digit(&entries[i], pass)]++;
-        for (uint32_t pass = 0; pass < PASSES; pass++)
+        for (uint32_t pass = 0; pass < PASSES; pass++) {
+            if (pass == KEY_PASSES)
+                find_twins(from, n, twins_out);
             if (move(from, to, n, pass, counts[pass])) {
                 struct entry *moved = to;
                 to = from;
                 from = moved;
             }
+        }
         if (from != entries)
             memcpy(entries, from, n * sizeof *entries);
     }

@@ -15,7 +15,14 @@ struct entry {
  * free() frees. */
 struct entry *embd__entries_new(uint64_t n);
 
-/* Sorts by GPU, then slot, then key, unsigned. False: no memory for a second array. */
-bool embd__entries_sort(struct entry *entries, uint64_t n);
+/* Two entries of one key in two slots of one GPU. */
+struct entry_twins {
+    bool are_there;
+    struct entry a, b; /* a's slot is the lower one */
+};
+
+/* Sorts by GPU, then slot, then key, unsigned, and tells of twins, if there are any. False: no memory for a second
+ * array. */
+bool embd__entries_sort(struct entry *entries, uint64_t n, struct entry_twins *twins_out);
 
 #endif

@@ -26,6 +26,9 @@ int embd__hugectr_check(const embd_hugectr_options *options, struct embd__error 
     if (options->state_dtype != EMBD_F32 && options->state_dtype != EMBD_F16)
         return embd__error_set(e, EMBD_INVALID, "state_dtype is %d, it can be f32 or f16",
                                (int)options->state_dtype);
+    if (options->step > LIMIT_STEP)
+        return embd__error_set(e, EMBD_INVALID, "step is %" PRIu64 ", it can be at most %llu",
+                               options->step, LIMIT_STEP);
     if (options->state_file && !options->state_file[0])
         return embd__error_set(e, EMBD_INVALID, "the name of the state file is empty");
     return EMBD_OK;

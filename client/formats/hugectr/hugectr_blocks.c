@@ -103,6 +103,33 @@ static float first_state(const embd_optimizer *o)
     return accumulates ? o->initial_accumulator : 0.0f;
 }
 
+/* Number `at` of the values of `file`, `width` a row. */
+static int refuse_value(const struct hugectr_blocks *b, struct hugectr_block *block,
+                        const char *file, const float *values, uint64_t at, uint32_t width)
+{
+    return embd__error_set(&block->error, EMBD_NOT_FINITE,
+                           "%s: key %" PRIu64 " has %g in column %" PRIu64
+                           "; table '%s' admits finite values only",
+                           file, block->keys[at / width], (double)values[at], at % width,
+                           b->schema->name);
+}
+
+/* All n values have the exponent of a number, unless the table admits others. */
+static int check_finite(const struct hugectr_blocks *b, struct hugectr_block *block,
+                        const char *file, const float *values, uint32_t width)
+{
+    const uint32_t exponent = 0x7f800000u;
+    uint64_t n = (uint64_t)block->n * width, at = 0;
+    uint32_t bad = 0;
+    for (uint64_t i = 0; i < n; i++)
+        bad |= (embd__f32_bits(values[i]) & exponent) == exponent;
+    if (!bad || b->schema->admit_nonfinite)
+        return EMBD_OK;
+    while ((embd__f32_bits(values[at]) & exponent) != exponent)
+        at++;
+    return refuse_value(b, block, file, values, at, width);
+}
+
 static int read_states(const struct hugectr_blocks *b, struct hugectr_block *block)
 {
     float first = first_state(&b->schema->optimizer);
@@ -113,7 +140,9 @@ static int read_states(const struct hugectr_blocks *b, struct hugectr_block *blo
         if (embd__state_next(b->state, embd__blocks_gpu(b, block, i),
                              block->states + (size_t)i * b->n_state, &block->error))
             return block->error.status;
-    return EMBD_OK;
+    if (!b->state)
+        return EMBD_OK;
+    return check_finite(b, block, b->state->file.path, block->states, b->n_state);
 }
 
 static int read_rows(const struct hugectr_blocks *b, struct hugectr_block *block)
@@ -122,6 +151,8 @@ static int read_rows(const struct hugectr_blocks *b, struct hugectr_block *block
     uint64_t row_bytes = 4 * dim;
     if (embd__plain_read(&b->folder->vector, block->first * row_bytes, block->vectors,
                          block->n * row_bytes, &block->error))
+        return block->error.status;
+    if (check_finite(b, block, b->folder->vector.path, block->vectors, b->schema->dim))
         return block->error.status;
     if (b->schema->dtype != EMBD_F32)
         embd__from_f32(block->rows, b->schema->dtype, block->vectors, block->n * dim);

@@ -181,11 +181,24 @@ static int count_gpus(struct exporting *x)
     return EMBD_OK;
 }
 
+/* A GPU's hash table there has one row a key, whatever the slot: one of the two would be lost. */
+static int refuse_twins(struct exporting *x, const struct entry_twins *twins)
+{
+    return embd__error_set(x->e, EMBD_INVALID,
+                           "table '%s' has key %" PRIu64 " in slots %u and %u, both of GPU %u of "
+                           "%" PRIu32 ", which holds a key once; export it for %" PRIu32 " GPUs, one a slot",
+                           x->schema.s.name, twins->a.key, twins->a.slot, twins->b.slot,
+                           twins->a.gpu, x->options->n_gpus, x->schema.s.slots);
+}
+
 static int order(struct exporting *x)
 {
-    if (!embd__entries_sort(x->entries, x->n_entries))
+    struct entry_twins twins;
+    if (!embd__entries_sort(x->entries, x->n_entries, &twins))
         return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory to sort %" PRIu64 " keys",
                                x->n_entries);
+    if (twins.are_there)
+        return refuse_twins(x, &twins);
     if (check_keys(x) || count_gpus(x) || x->record_floats == 0)
         return x->e->status;
     return embd__spool_map(&x->spool, x->e);

@@ -3,13 +3,16 @@
  * The file is one buffer after the other, by tensor and then by GPU, and the k-th key of a GPU has
  * row k in each of its buffers. Keys are usually in the order of the GPUs, but need not be: so each
  * buffer is read in runs of rows, and keeps its own place. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "dtype.h"
 #include "hugectr_state.h"
 
-#define RUN_BYTES (64u << 10)
+#define RUN_BYTES     (64u << 10)
+#define UNUSED_VALUES 4096u /* looked at together */
 
 /* Compares the size with what was said of the job; fills in gpu_rows where nothing was said. */
 static int check_size(struct state_reader *r, struct embd__error *e)
@@ -47,6 +50,16 @@ static int allocate(struct state_reader *r, struct embd__error *e)
     return EMBD_OK;
 }
 
+/* The value that a row starts with, rounded as the file is. */
+static float first_value(const embd_schema *schema, embd_dtype dtype)
+{
+    uint8_t rounded[sizeof(float)];
+    float value = schema->optimizer.kind == EMBD_ADAGRAD ? schema->optimizer.initial_accumulator : 0.0f;
+    embd__from_f32(rounded, dtype, &value, 1);
+    embd__to_f32(&value, rounded, dtype, 1);
+    return value;
+}
+
 int embd__state_open(struct state_reader *r, const embd_schema *schema,
                      const embd_hugectr_options *options, struct embd__error *e)
 {
@@ -54,7 +67,8 @@ int embd__state_open(struct state_reader *r, const embd_schema *schema,
                                .dim = schema->dim,
                                .n_gpus = options->n_gpus,
                                .dtype = options->state_dtype,
-                               .gpu_rows = options->gpu_rows};
+                               .gpu_rows = options->gpu_rows,
+                               .first = first_value(schema, options->state_dtype)};
     if (embd__hugectr_tensors(schema, &r->n_tensors, e) ||
         embd__plain_open(&r->file, NULL, options->state_file, e) || check_size(r, e) ||
         allocate(r, e))
@@ -62,7 +76,55 @@ int embd__state_open(struct state_reader *r, const embd_schema *schema,
     return e->status;
 }
 
-int embd__state_check(const struct state_reader *r, const uint64_t *counts, struct embd__error *e)
+/* ---- rows without a key ---- */
+
+/* Where the file has bytes from `at` on: holes, which read as zeros, are passed over. At most `end`. */
+static uint64_t next_data(const struct state_reader *r, uint64_t at, uint64_t end)
+{
+    off_t data = lseek(r->file.fd, (off_t)at, SEEK_DATA);
+    if (data < 0)
+        return errno == ENXIO ? end : at;
+    uint64_t element = embd__dtype_bytes(r->dtype), found = (uint64_t)data / element * element;
+    return found > end ? end : found > at ? found : at;
+}
+
+/* The first of n values that no row without a key has; n: there is none. */
+static uint64_t find_used(const struct state_reader *r, const float *values, uint64_t n)
+{
+    uint64_t at = 0;
+    while (at < n && (values[at] == 0.0f || values[at] == r->first))
+        at++;
+    return at;
+}
+
+/* Values of one buffer behind its n keys. */
+static int check_unused(struct state_reader *r, uint32_t tensor, uint32_t gpu, uint64_t n,
+                        struct embd__error *e)
+{
+    uint64_t element = embd__dtype_bytes(r->dtype), row = r->dim * element;
+    uint64_t begin = ((uint64_t)tensor * r->n_gpus + gpu) * r->gpu_rows * row;
+    uint64_t at = begin + n * row, end = begin + r->gpu_rows * row;
+    float values[UNUSED_VALUES];
+    uint8_t raw[sizeof values];
+    while ((at = next_data(r, at, end)) < end) {
+        uint64_t left = (end - at) / element, some = left < UNUSED_VALUES ? left : UNUSED_VALUES;
+        if (embd__plain_read(&r->file, at, raw, some * element, e))
+            return e->status;
+        embd__to_f32(values, raw, r->dtype, some);
+        uint64_t used = find_used(r, values, some);
+        if (used < some)
+            return embd__error_set(
+                e, EMBD_CORRUPT,
+                "%s: GPU %" PRIu32 " of %" PRIu32 " has %" PRIu64 " keys, and row %" PRIu64
+                " behind them holds %g instead of %g: was it written by another number of GPUs?",
+                r->file.path, gpu, r->n_gpus, n, (at + used * element - begin) / row,
+                (double)values[used], (double)r->first);
+        at += some * element;
+    }
+    return EMBD_OK;
+}
+
+int embd__state_check(struct state_reader *r, const uint64_t *counts, struct embd__error *e)
 {
     for (uint32_t gpu = 0; gpu < r->n_gpus; gpu++)
         if (counts[gpu] > r->gpu_rows)
@@ -70,8 +132,14 @@ int embd__state_check(const struct state_reader *r, const uint64_t *counts, stru
                                    "%s: has %" PRIu64 " rows a GPU, but GPU %" PRIu32 " of %" PRIu32
                                    " has %" PRIu64 " keys",
                                    r->file.path, r->gpu_rows, gpu, r->n_gpus, counts[gpu]);
+    for (uint32_t tensor = 0; tensor < r->n_tensors; tensor++)
+        for (uint32_t gpu = 0; gpu < r->n_gpus; gpu++)
+            if (check_unused(r, tensor, gpu, counts[gpu], e))
+                return e->status;
     return EMBD_OK;
 }
+
+/* ---- rows of keys ---- */
 
 /* The run that holds `row` of a buffer. */
 static int read_run(struct state_reader *r, uint32_t tensor, uint32_t gpu, uint64_t row,
