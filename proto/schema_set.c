@@ -131,6 +131,10 @@ static int set_slot_sizes(embd_schema *schema, const char *text, uint64_t *stora
         if (*at++ == '\0')
             break;
     }
+    if (schema->slot_sizes == NULL && schema->slots != 1 && schema->slots != n)
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'slot_sizes' has %u values, but slots is %u", n,
+                               schema->slots);
     schema->slots = n;
     schema->slot_sizes = storage;
     return EMBD_OK;

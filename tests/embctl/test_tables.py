@@ -59,6 +59,16 @@ def case_slot_sizes_come_back_as_given():
         assert embctl_json(server, "get", "--slot", 1, "s", 10)["rows"][0]["status"] == "missing"
 
 
+def case_S0_8_slots_that_are_not_those_of_the_slot_sizes_are_refused_in_any_order():
+    with Embd() as server:
+        for flags in (["--slots", 3, "--slot-sizes", "1,2"], ["--slot-sizes", "1,2", "--slots", 3],
+                      ["--slots", 1, "--slot-sizes", "1,2"], ["--set", "slots=3", "--set", "slot_sizes=1,2"]):
+            embctl(server, "table", "create", "s", "--dim", 2, *flags, code=REFUSED,
+                   says=f"field 'slots' is {1 if 1 in flags else 3}, but slot_sizes has 2")
+        assert embctl_json(server, "table", "list") == {"tables": []}
+        embctl(server, "table", "create", "s", "--dim", 2, "--slots", 2, "--slot-sizes", "1,2")
+
+
 def case_get_shows_rows_with_all_their_bits():
     with Embd(shards=2) as server:
         embctl(server, "table", "create", "t", "--dim", 3, "--initializer", "constant", "--set", "initializer.a=0.1")

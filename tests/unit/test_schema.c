@@ -498,6 +498,14 @@ static void slot_sizes_are_read_into_the_callers_storage(void **state)
     assert_true(storage[2] == 18446744073709551580ull);
     assert_int_equal(embd_schema_set(&s, "slots", "4", storage, why, sizeof why), EMBD_INVALID);
     assert_string_equal(why, "schema field 'slots' is 4, but slot_sizes has 3");
+    assert_int_equal(embd_schema_set(&s, "slot_sizes", "1,2", storage, why, sizeof why), 0);
+    assert_int_equal(s.slots, 2);
+    s = sound();
+    s.slots = 3;
+    assert_int_equal(embd_schema_set(&s, "slot_sizes", "1,2", storage, why, sizeof why),
+                     EMBD_INVALID);
+    assert_string_equal(why, "schema field 'slot_sizes' has 2 values, but slots is 3");
+    assert_true(s.slots == 3 && s.slot_sizes == NULL);
 }
 
 static void text_that_is_no_value_is_refused(void **state)
@@ -622,7 +630,8 @@ int main(void)
         cmocka_unit_test(absent_fields_take_the_defaults_of_the_kind),
         cmocka_unit_test(fields_are_set_from_text),
         cmocka_unit_test(setting_the_optimizer_resets_its_parameters),
-        cmocka_unit_test(slot_sizes_are_read_into_the_callers_storage),
+        {"S0.8 slot sizes are read into the caller's storage, as many as there are slots",
+         slot_sizes_are_read_into_the_callers_storage, NULL, NULL, NULL},
         cmocka_unit_test(text_that_is_no_value_is_refused),
         cmocka_unit_test(bad_lists_of_slot_sizes_are_refused),
         cmocka_unit_test(a_stored_key_tells_its_slot),

@@ -105,9 +105,9 @@ def _text(value: Any) -> str:
 
 
 def _fields(fields: dict[str, Any]) -> list[tuple[str, str]]:
-    """(name, text) of each field, a kind before its parameters and on_full before ttl."""
+    """(name, text) of each field, a kind before its parameters, on_full before ttl, slot_sizes before slots."""
     out = []
-    for name, value in sorted(fields.items(), key=lambda field: field[0] != "on_full"):
+    for name, value in sorted(fields.items(), key=lambda field: field[0] not in ("on_full", "slot_sizes")):
         if isinstance(value, _Group):
             out.append((name, value.kind))
             out += [(f"{name}.{parameter}", _text(v)) for parameter, v in value.parameters.items()]
