@@ -35,8 +35,8 @@ def expiry(address):
 class TlsWire(wire.Wire):
     """A msgpack-rpc client through Python's own TLS."""
 
-    def __init__(self, server, authority, cert=None, versions=None):
-        super().__init__(("127.0.0.1", server.port()))
+    def __init__(self, server, authority, cert=None, versions=None, port=None):
+        super().__init__(("127.0.0.1", port or server.port()))
         context = ssl.create_default_context(cafile=authority.path)
         if cert:
             context.load_cert_chain(*cert)

@@ -2,6 +2,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -148,6 +149,99 @@ class Roles(TokenCase):
         before = peer.call("stats", {})[0]["stats"]["denied"]
         self.denied(peer, ["admin"], "table_drop", {"name": "ads_click"})
         self.assertEqual(peer.call("stats", {})[0]["stats"]["denied"], before + 1)
+
+
+# What each role may do at least, as "Tokens and roles" of PROTOCOL.md has it; None: before a token is shown.
+LEAST = {"hello": None, "ping": "reader", "cluster": "reader", "tables": "reader", "table_describe": "reader",
+         "pull": "reader", "stats": "reader", "table_create": "trainer", "push": "trainer", "erase": "trainer",
+         "tick": "trainer", "writer": "trainer", "table_drop": "admin", "hold": "admin", "release": "admin",
+         "snapshot": "admin", "scan": "admin", "load": "admin", "drain": "admin", "hot": "admin", "trace": "admin",
+         "writers": "admin"}
+ROLES = {None: None, "reader": "looker", "trainer": "nightly", "admin": "operator"}
+
+
+def methods_on_the_wire():
+    """{method: listener} of PROTOCOL.md's table."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "proto", "PROTOCOL.md")
+    with open(path, encoding="utf-8") as file:
+        return dict(re.findall(r"^\| `(\w+)` \| (both|data|admin) \| ", file.read(), re.MULTILINE))
+
+
+class EveryMethod(TokenCase):
+    """Each method for each role, on each listener: permitted or DENIED exactly as LEAST says. All are sent with a field
+    that none has, so that what is permitted is INVALID, and nothing happens."""
+
+    def answer(self, peer, method):
+        try:
+            peer.call(method, {"nobody_asks_for_this": 1, **({"protocol": 1} if method == "hello" else {})})
+        except wire.RpcError as error:
+            return error.number
+        return 0
+
+    def check(self, listener, connect):
+        ranks = list(ROLES)
+        for role, name in ROLES.items():
+            peer = connect(name)
+            for method, where in methods_on_the_wire().items():
+                found = self.answer(peer, method)
+                is_permitted = ranks.index(role) >= ranks.index(LEAST[method])
+                if where not in ("both", listener):
+                    expected = {wire.UNKNOWN_METHOD, DENIED}
+                elif method == "hello" and role is None:
+                    expected = {wire.INVALID}  # the field comes before the token
+                else:
+                    expected = {wire.INVALID} if is_permitted else {DENIED}
+                self.assertIn(found, expected, f"{method} by {role or 'nobody'} on {listener}")
+
+    def test_all_methods_are_in_the_table(self):
+        self.assertEqual(set(LEAST), set(methods_on_the_wire()))
+
+    def test_on_the_data_port(self):
+        self.check("data", self.connect)
+
+    def test_on_the_admin_listener_over_tcp(self):
+        with wire.Wire(self.sealed.admin_path()) as admin:
+            port = int(admin.call("cluster")[0]["shards"][0]["admin_tcp"].rsplit(":", 1)[1])
+
+        def connect(name):
+            peer = TlsWire(self.sealed, self.ca, port=port)
+            self.addCleanup(peer.close)
+            if name:
+                peer.call("hello", {"protocol": 1, "token": self.secret[name]})
+            return peer
+        self.check("admin", connect)
+
+
+# Their hashes begin with the same five bytes: found by trying.
+TWINS = [f"embd_{number:064x}" for number in (278654, 565052)]
+
+
+class AlikeHashes(TokenCase):
+    def test_a_token_is_its_whole_hash(self):
+        hashes = [hashlib.sha256(token.encode()).hexdigest() for token in TWINS]
+        self.assertEqual(hashes[0][:10], hashes[1][:10])
+        self.assertNotEqual(hashes[0], hashes[1])
+
+        def serve(*lines):
+            path = os.path.join(self.folder, "twins")
+            with open(path, "w", encoding="ascii") as file:
+                file.writelines(lines)
+            os.chmod(path, 0o600)
+            server = embd_process.Embd("--http", "off", "--tokens", path)
+            self.addCleanup(server.stop)
+            return server
+        lines = [f"one reader * sha256:{hashes[0]}\n", f"two admin * sha256:{hashes[1]}\n"]
+        alone = serve(lines[1])
+        self.denied(self.connect(None, alone), ["not known"], "hello", {"protocol": 1, "token": TWINS[0]})
+        both = serve(*lines)
+        for token, says in zip(TWINS, ("reader", None)):
+            peer = self.connect(None, both)
+            peer.call("hello", {"protocol": 1, "token": token})
+            if says:
+                self.denied(peer, ["table_create", "trainer", says], "table_create",
+                            {"schema": wire.constant_schema("mine")})
+            else:
+                wire.create(peer, "mine")
 
 
 class Clients(TokenCase):
