@@ -134,8 +134,10 @@ static void erase_and_compare(void)
                                 .offsets = b.batch.offsets32,
                                 .slots = b.model->schema.partition == EMBD_SLOT ? b.batch.row_slots
                                                                                 : NULL};
+    /* Neither means anything here. */
+    embd_call_options options = {.plan = EMBD_PLAN_ROWS, .wire = (embd_dtype)(batch_random(&random_state) % 3)};
     part.values = NULL;
-    check(embd_erase(client, &part, 1, NULL));
+    check(embd_erase(client, &part, 1, &options));
     model_erase(b.model, &batch, b.expected_statuses);
     assert_memory_equal(b.statuses, b.expected_statuses, b.batch.n_keys);
 }
@@ -336,6 +338,30 @@ static void often_repeated_keys_are_summed_in_the_same_shape_by_both_plans(void 
 }
 
 /* Gradients that need no rounding travel in any dtype. */
+/* One key a row, each once, whose gradients are thirds: what comes there is what the wire's dtype holds of them. */
+static void push_thirds(embd_plan plan, embd_dtype wire)
+{
+    static float rounded[sizeof b.values / sizeof *b.values];
+    uint32_t dim = b.model->schema.dim;
+    b.batch.n_rows = b.batch.n_keys = 30;
+    b.batch.has_weights = false;
+    for (uint32_t i = 0; i <= 30; i++) {
+        b.batch.offsets[i] = b.batch.offsets32[i] = i;
+        b.batch.keys[i] = b.batch.stored[i] = 1000 + i;
+        b.batch.row_slots[i] = b.batch.key_slots[i] = (uint16_t)(i % b.model->schema.slots);
+        b.batch.key_rows[i] = i;
+    }
+    for (uint32_t i = 0; i < 30 * dim; i++) {
+        b.values[i] = (float)(i + 1) / 3.0f;
+        rounded[i] = model_round(b.values[i], wire);
+        assert_true(rounded[i] != b.values[i] || (i + 1) % 3 == 0);
+    }
+    embd_part part = part_of(true);
+    embd_call_options options = {.plan = plan, .wire = wire};
+    check(embd_push(client, &part, 1, &options));
+    assert_int_equal(batch_push(b.model, &b.batch, true, rounded, NULL), EMBD_OK);
+}
+
 static void gradients_travel_in_half_precision(void **state)
 {
     (void)state;
@@ -351,6 +377,7 @@ static void gradients_travel_in_half_precision(void **state)
                 b.values[i] = (float)(batch_random(&random_state) % 9) - 4;
             check(embd_push(client, &part, 1, &options));
             assert_int_equal(batch_push(b.model, &b.batch, true, b.values, NULL), EMBD_OK);
+            push_thirds((embd_plan)plan, (embd_dtype)wire);
             compare_table();
             close_bench();
         }

@@ -304,9 +304,12 @@ int main(int argc, char **argv)
     if (argc > 1)
         store_name = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formulas),
-        cmocka_unit_test(test_momentum_zero),
-        cmocka_unit_test(test_lazy_lags_by_one),
+        {"2d sgd, momentum, nesterov, adagrad, rowwise_adagrad, adam, rmsprop and ftrl follow their formulas, "
+         "local and global; adam lazy_global too",
+         test_formulas, NULL, NULL, NULL},
+        {"2d momentum of factor 0 is sgd, local and global (the reference: NaN)", test_momentum_zero,
+         NULL, NULL, NULL},
+        {"2d lazy_global lags one step behind adam", test_lazy_lags_by_one, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
