@@ -175,41 +175,6 @@ int embd_schema_check(const embd_schema *schema, char *why_out, size_t why_bytes
     return status;
 }
 
-/* ---- comparing ---- */
-
-static bool differs(const embd_schema *a, const embd_schema *b, const struct schema_group *group,
-                    const struct schema_field *field)
-{
-    if (!embd__schema_applies(group, field, a))
-        return false;
-    bool is_auto = a->durability == EMBD_AUTO || b->durability == EMBD_AUTO;
-    if (is_auto && field->names == embd__durability_names)
-        return false; /* whatever the other one is */
-    if (field->type != SCHEMA_F32)
-        return embd__schema_get(a, field) != embd__schema_get(b, field);
-    float x = embd__schema_get_f32(a, field), y = embd__schema_get_f32(b, field);
-    return memcmp(&x, &y, sizeof x) != 0; /* bits: -0 starts other rows than 0 */
-}
-
-static bool slot_sizes_differ(const embd_schema *a, const embd_schema *b)
-{
-    if (a->slot_sizes == NULL || b->slot_sizes == NULL)
-        return a->slot_sizes != b->slot_sizes;
-    return memcmp(a->slot_sizes, b->slot_sizes, a->slots * sizeof *a->slot_sizes) != 0;
-}
-
-const char *embd__schema_difference(const embd_schema *a, const embd_schema *b)
-{
-    if (strcmp(a->name, b->name) != 0)
-        return "name";
-    for (const struct schema_group *g = embd__schema_groups;
-         g < embd__schema_groups + SCHEMA_GROUPS; g++)
-        for (const struct schema_field *f = g->fields; f < g->fields + g->n_fields; f++)
-            if (differs(a, b, g, f))
-                return f->full;
-    return slot_sizes_differ(a, b) ? "slot_sizes" : NULL;
-}
-
 /* ---- owning ---- */
 
 int embd__schema_copy(struct table_schema *to, const embd_schema *from, struct embd__error *e)

@@ -22,6 +22,14 @@ int embd__schema_check(const embd_schema *schema, struct embd__error *e);
 /* NULL when equal, else the name of the first field that differs. EMBD_AUTO is equal to every durability. */
 const char *embd__schema_difference(const embd_schema *a, const embd_schema *b);
 
+/* The first field that differs and both its values, as text: "dim", "16", "4". */
+struct schema_difference {
+    char field[32], a[32], b[32];
+};
+/* The same of two schemas of one name. False when they are equal; *out is as it was. */
+bool embd__schema_tell_difference(const embd_schema *a, const embd_schema *b,
+                                  struct schema_difference *out);
+
 /* The schema as one map; where it has slot_sizes, the map says `slot_sizes: true` and this function adds their
  * u64 bin right after it. So a schema is the last field of the map around it. */
 void embd__schema_write(struct msg *m, const embd_schema *schema);

@@ -17,13 +17,14 @@ static int look_at(embd_client *client, const embd_schema *schema, const char *s
     }
     if (status)
         return status;
-    const char *differs = embd__schema_difference(&found.schema.s, schema);
+    struct schema_difference differs;
+    bool is_other = embd__schema_tell_difference(&found.schema.s, schema, &differs);
     uint64_t rows = found.rows + found.candidates;
     embd__schema_fini(&found.schema);
-    if (differs)
-        return embd__error_set(e, EMBD_EXISTS,
-                               "%s: table '%s' exists with another %s than in %s; drop it first",
-                               embd_shard_address(client, shard), schema->name, differs, source);
+    if (is_other)
+        return embd__error_set(e, EMBD_EXISTS, "%s: table '%s' has %s %s, %s has %s; drop it first",
+                               embd_shard_address(client, shard), schema->name, differs.field,
+                               differs.a, source, differs.b);
     if (rows)
         return embd__error_set(e, EMBD_EXISTS,
                                "%s: table '%s' holds %" PRIu64

@@ -65,17 +65,17 @@ struct table *tables_find(const struct tables *tables, const char *name, struct 
 {
     struct table *table = at_name(tables, place(tables, name), name);
     if (table == NULL)
-        embd__error_set(e, EMBD_UNKNOWN_TABLE, "no table has the name '%s'", name);
+        embd__error_set(e, EMBD_UNKNOWN_TABLE, "there is no table '%s'", name);
     return table;
 }
 
 static int check_equal(const struct table *table, const embd_schema *schema, struct embd__error *e)
 {
-    const char *field = embd__schema_difference(&table->schema.s, schema);
-    if (field == NULL)
+    struct schema_difference differs;
+    if (!embd__schema_tell_difference(&table->schema.s, schema, &differs))
         return EMBD_OK;
-    return embd__error_set(e, EMBD_EXISTS, "table '%s' exists with another %s", schema->name,
-                           field);
+    return embd__error_set(e, EMBD_EXISTS, "table '%s' has %s %s, asked for %s", schema->name,
+                           differs.field, differs.a, differs.b);
 }
 
 static int check_new(const struct tables *tables, const embd_schema *schema, struct embd__error *e)

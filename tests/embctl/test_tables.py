@@ -24,7 +24,7 @@ def case_a_table_lives_from_create_to_drop():
     with Embd(shards=2) as server:
         assert embctl(server, "table", "create", "items", "--dim", 4) == ""
         assert embctl(server, "table", "create", "items", "--dim", 4) == "", "the same definition is no error"
-        embctl(server, "table", "create", "items", "--dim", 5, code=REFUSED, says="dim")
+        embctl(server, "table", "create", "items", "--dim", 5, code=REFUSED, says="table 'items' has dim 4, asked for 5")
         embctl(server, "table", "create", "ads", "--dim", 8, "--slots", 3, "--combiner", "mean", "--lr", "0.5",
                "--set", "optimizer.eps=0.25", "--optimizer", "adagrad", "--partition", "slot", "--dtype", "bf16",
                "--seed", BIG, "--capacity", 1000, "--on-full", "error", "--create-on", "pull")

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 import warnings
 
 import numpy as np
@@ -82,8 +83,16 @@ class Tables(clusters.ClusterTest):
             with self.assertRaisesRegex(embd.InvalidError, f"'slots' is {slots}, but slot_sizes has 2"):
                 self.client.create_table("t", 4, slots=slots, slot_sizes=[1, 2])
         self.client.create_table("t", 4)
-        with self.assertRaisesRegex(embd.ExistsError, "dim"):
+        with self.assertRaisesRegex(embd.ExistsError, "table 't' has dim 4, asked for 5"):
             self.client.create_table("t", 5)
+
+    def test_a_handle_that_was_never_made_is_dropped_without_a_word(self):
+        from embd.handle import Handle
+        with unittest.mock.patch("sys.unraisablehook") as told:
+            del_me = Handle.__new__(Handle)
+            del del_me
+            gc.collect()
+        told.assert_not_called()
 
 
 class Calls(clusters.ClusterTest):

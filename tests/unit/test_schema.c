@@ -299,6 +299,40 @@ static void the_first_field_that_differs_is_named(void **state)
     assert_string_equal(embd__schema_difference(&b, &c), "name");
 }
 
+static void both_values_of_it_are_told(void **state)
+{
+    static uint64_t sizes[1] = {5}, others[1] = {6};
+    const embd_schema a = sound();
+    embd_schema b = a, c = a;
+    struct schema_difference d;
+    (void)state;
+    assert_false(embd__schema_tell_difference(&a, &b, &d));
+    b.optimizer.lr = 0.02f;
+    assert_true(embd__schema_tell_difference(&a, &b, &d));
+    assert_string_equal(d.field, "optimizer.lr");
+    assert_string_equal(d.a, "0.01");
+    assert_string_equal(d.b, "0.02");
+    b = a;
+    b.partition = EMBD_MODULO;
+    assert_true(embd__schema_tell_difference(&a, &b, &d));
+    assert_string_equal(d.a, "hash");
+    assert_string_equal(d.b, "modulo");
+    b = a;
+    b.seed = UINT64_MAX;
+    assert_true(embd__schema_tell_difference(&b, &a, &d));
+    assert_string_equal(d.a, "18446744073709551615");
+    b = a;
+    b.slot_sizes = sizes;
+    assert_true(embd__schema_tell_difference(&a, &b, &d));
+    assert_string_equal(d.field, "slot_sizes");
+    assert_string_equal(d.a, "none");
+    c.slot_sizes = others;
+    assert_true(embd__schema_tell_difference(&b, &c, &d));
+    assert_string_equal(d.field, "slot_sizes[0]");
+    assert_string_equal(d.a, "5");
+    assert_string_equal(d.b, "6");
+}
+
 /* ---- on the wire ---- */
 
 /* Through a message and back; returns the status of reading. */
@@ -624,6 +658,7 @@ int main(void)
         cmocka_unit_test(optimizer_parameters_are_finite_and_in_range),
         cmocka_unit_test(initializer_parameters_make_sense),
         cmocka_unit_test(the_first_field_that_differs_is_named),
+        cmocka_unit_test(both_values_of_it_are_told),
         {"S2.4 every choice of a schema travels unchanged", every_choice_travels_unchanged, NULL, NULL, NULL},
         cmocka_unit_test(the_largest_schema_fits_a_request),
         cmocka_unit_test(an_unsound_schema_is_refused_where_it_arrives),

@@ -136,8 +136,9 @@ class Handle:
         self.c = None
 
     def __del__(self) -> None:
-        if self.c is not None:
-            lib.embd_close(self.c)
+        c = getattr(self, "c", None)  # without one where __init__ raised
+        if c is not None:
+            lib.embd_close(c)
 
 
 _living: weakref.WeakSet[Handle] = weakref.WeakSet()
