@@ -18,6 +18,7 @@
 #include "chosen.h"
 #include "journal.h"
 #include "known.h"
+#include "log.h"
 #include "permit.h"
 #include "restore.h"
 
@@ -144,12 +145,32 @@ static int go_on_behind(struct shard *shard, struct embd__error *e)
     return EMBD_OK;
 }
 
+/* What came back; nothing where there was no journal. */
+static void log_replayed(const struct shard *shard, uint64_t bytes)
+{
+    uint64_t rows = 0;
+    if (shard->n_replayed == 0)
+        return;
+    for (uint32_t i = 0; i < shard->tables.n; i++) {
+        struct store_stats stats;
+        shard->tables.ops->stats(shard->tables.by_name[i]->store, &stats);
+        rows += stats.rows;
+    }
+    log_event(LOG_INFO, "replayed",
+              "shard=%u records=%llu tables=%u rows=%llu bytes=%llu seconds=%.2f", shard->config.index,
+              (unsigned long long)shard->n_replayed, shard->tables.n, (unsigned long long)rows,
+              (unsigned long long)bytes, (double)(clock_ns() - shard->replay_began_ns) / 1e9);
+}
+
 /* All records are replayed. */
 static int end_replay(struct shard *shard, struct embd__error *e)
 {
     struct journal_end end;
+    uint64_t bytes, total;
+    journal_reading_progress(shard->reading, &bytes, &total);
     journal_reading_close(shard->reading, &end);
     shard->reading = NULL;
+    log_replayed(shard, bytes);
     if (!end.is_damaged)
         known_meet(shard, end.position, end.chain);
     known_close(shard);
@@ -167,8 +188,10 @@ static int replay_step(struct shard *shard, struct embd__error *e)
         return end_replay(shard, e);
     if (!journal_reading_is_in_base(shard->reading))
         known_meet(shard, record.position, record.chain);
-    if (!journal_reading_is_withdrawn(shard->reading, &record))
+    if (!journal_reading_is_withdrawn(shard->reading, &record)) {
         take_record(shard, bytes, &record, e);
+        shard->n_replayed++;
+    }
     return e->status;
 }
 
@@ -204,6 +227,7 @@ int recovery_begin(struct shard *shard, struct embd__error *e)
     shard->is_loading = shard->config.loaded != NULL;
     if (shard->data_dir < 0)
         return EMBD_OK;
+    shard->replay_began_ns = clock_ns();
     if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK || known_open(shard, e) != EMBD_OK)
         return e->status;
     return shard->is_loading ? EMBD_OK : load_until(shard, UINT64_MAX, &waits, &is_over, e);

@@ -63,6 +63,7 @@ struct shard {
     bool is_replaying;       /* a record is being handled: nothing is journaled */
     /* Until the journal is replayed; see recovery.c. */
     struct journal_reading *reading; /* NULL: it is, or there is none */
+    uint64_t n_replayed, replay_began_ns; /* records of it that were taken */
     struct known *known;             /* cuts it may come to */
     uint64_t restored_cut, restored_rows; /* what that was; 0: none */
     struct restore *restore;         /* behind the journal: of the chosen snapshot; see restore.h */
@@ -88,7 +89,7 @@ struct call {
 };
 
 /* A handler checks the request, does it and writes the whole result. Returns EMBD_OK, or
- * call->error.status: the request changed nothing then; or CALL_LATER: work_answer() will be
+ * call->error.status: the request changed nothing then; or CALL_LATER: call_answer() will be
  * called, or was. */
 #define CALL_LATER 1
 int handle_hello(struct call *call);

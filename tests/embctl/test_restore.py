@@ -3,6 +3,7 @@ cut, bit for bit, and their writers' streams too; those of a journal are as they
 told, and the next older one is; a start that is killed begins again."""
 import os
 import random
+import re
 import shutil
 import time
 
@@ -68,6 +69,9 @@ def case_tables_are_what_they_were_at_the_cut_and_those_of_the_journal_at_the_en
             must_be(server, scratch, cut, end)
             for shard in range(SHARDS):
                 assert f"restored shard={shard} snapshot=s2 cut=" in server.log(), server.log()
+                replayed = re.search(rf"info replayed shard={shard} records=([0-9]+) tables=([0-9]+) rows=([0-9]+) bytes=",
+                                     server.log())
+                assert replayed and all(int(n) for n in replayed.groups()), server.log()
             assert "passed_over" not in server.log()
             server.kill()
         with serve(scratch) as server:  # and it goes on
