@@ -1,9 +1,11 @@
 /* startup.c - flags, data sets by name and the connection, as all example trainers have them. */
 #include "startup.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 void startup_parse(const struct argp_option *flags, argp_parser_t take_flag, const char *doc,
                    int argc, char **argv, void *settings)
@@ -42,6 +44,30 @@ const char *startup_data_name(const struct argp_state *state, const char *text)
     if (!parse_data(text, &format, &path))
         argp_error(state, "'%s' is neither norm:LIST nor raw:FILE", text);
     return text;
+}
+
+const char *startup_servers(void)
+{
+    const char *servers = getenv("EMBD_SERVERS");
+    return servers && *servers ? servers : "127.0.0.1:7700";
+}
+
+bool startup_make_folder(const char *path)
+{
+    char part[4096];
+    int n = snprintf(part, sizeof part, "%s", path);
+    for (int i = 1; i <= n && n < (int)sizeof part; i++) {
+        char at = part[i];
+        if (at != '/' && at != '\0')
+            continue;
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST) {
+            fprintf(stderr, "%s: cannot make the folder: %s\n", part, strerror(errno));
+            return false;
+        }
+        part[i] = at;
+    }
+    return true;
 }
 
 embd_client *startup_connect(const char *servers, bool own_thread)

@@ -6,8 +6,9 @@
 #include <argp.h>
 #include <embd/embd.h>
 
-#define STARTUP_SERVERS_DOC "any shard of the cluster (127.0.0.1:7700)"
-#define STARTUP_SERVERS     "127.0.0.1:7700"
+#define STARTUP_SERVERS_DOC "any shard of the cluster ($EMBD_SERVERS, or 127.0.0.1:7700)"
+/* What --servers is without the flag. */
+const char *startup_servers(void);
 
 /* Parses the command line into `settings`; exits with status 2 on a mistake. Output goes out line
  * by line. */
@@ -23,6 +24,9 @@ const char *startup_data_name(const struct argp_state *state, const char *text);
 
 /* NULL: told. With own_thread answers arrive while the caller computes. */
 embd_client *startup_connect(const char *servers, bool own_thread);
+
+/* Makes a folder that data sets are written to, and those above it; one that is there is no error. */
+bool startup_make_folder(const char *path);
 
 /* Opens a data set by its name; `shape`'s format is set from it. NULL: told. */
 embd_reader *startup_open_data(const char *name, embd_data_shape shape,

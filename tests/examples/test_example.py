@@ -80,6 +80,22 @@ def exported_samples_train_as_well():
         assert "norm:LIST" in run("embd-example-fm", "--data", "x", *sets[2:], code=2).stderr
 
 
+def folders_are_made_and_the_environment_names_servers():
+    with tempfile.TemporaryDirectory() as folder, Embd() as server:
+        for program, words in (("embd-example-fm", [*QUICK[:1], "--limit", "3000", "--export"]),
+                               ("embd-example-dlrm", ["--samples", "400", "--generate"])):
+            made = os.path.join(folder, program, "deep")
+            run(program, *words, made)
+            assert os.path.exists(os.path.join(made, "train")) and os.path.exists(os.path.join(made, "held-out"))
+            run(program, *words, os.path.join(made, "train", "x"), code=1)
+            os.environ["EMBD_SERVERS"] = server.addresses[0]
+            run(program, "--data", f"norm:{made}/train", "--held-out", f"norm:{made}/held-out", "--passes", "1")
+            os.environ["EMBD_SERVERS"] = "127.0.0.1:1"
+            assert "127.0.0.1:1" in run(program, "--data", f"norm:{made}/train", "--held-out", f"norm:{made}/held-out",
+                                        code=1).stderr
+            del os.environ["EMBD_SERVERS"]
+
+
 def mistakes_are_told():
     with Embd() as server:
         address = ["--servers", server.addresses[0]]
@@ -95,6 +111,7 @@ def mistakes_are_told():
 
 
 for test in (readme_rows_do_not_depend_on_shards, training_learns_and_repeats_itself,
-             evaluation_does_not_depend_on_shards, exported_samples_train_as_well, mistakes_are_told):
+             evaluation_does_not_depend_on_shards, exported_samples_train_as_well,
+             folders_are_made_and_the_environment_names_servers, mistakes_are_told):
     test()
     print("ok", test.__name__)

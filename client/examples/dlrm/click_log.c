@@ -58,7 +58,7 @@ static bool write_set(const char *folder, const char *name, uint64_t first, uint
 
 bool click_log_write(const char *folder, uint64_t n)
 {
-    return write_set(folder, "train", 0, n) && write_set(folder, "held-out", n, n / 4);
+    return startup_make_folder(folder) && write_set(folder, "train", 0, n) && write_set(folder, "held-out", n, n / 4);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

@@ -33,8 +33,7 @@ enum {
 };
 
 static const struct argp_option flags[] = {
-    {"generate", FLAG_GENERATE, "FOLDER", 0, "write the data sets FOLDER/train and FOLDER/held-out",
-     0},
+    {"generate", FLAG_GENERATE, "FOLDER", 0, "make FOLDER, and write the data sets FOLDER/train and FOLDER/held-out", 0},
     {"samples", FLAG_SAMPLES, "N", 0, "for training, and a quarter of that held out (400000)", 0},
     {"data", FLAG_DATA, "norm:LIST|raw:FILE", 0, "train with this data set", 0},
     {"held-out", FLAG_HELD_OUT, "norm:LIST|raw:FILE", 0, "evaluate with this one", 0},
@@ -124,7 +123,7 @@ static bool train(const settings *s)
 int main(int argc, char **argv)
 {
     settings s = {
-        .servers = STARTUP_SERVERS, .samples = 400000, .passes = 2, .batch = 256, .threads = 1};
+        .servers = startup_servers(), .samples = 400000, .passes = 2, .batch = 256, .threads = 1};
     startup_parse(flags, take_flag, "Trains a deep learning recommendation model on a click log.",
                   argc, argv, &s);
     bool ok = !s.generate || click_log_write(s.generate, s.samples);

@@ -63,7 +63,7 @@ static const struct argp_option flags[] = {
     {"eval-only", FLAG_EVAL_ONLY, NULL, 0, "train nothing, change nothing", 0},
     {"export", FLAG_EXPORT, "FOLDER", 0,
      "write the samples of the first pass and the held-out ones as norm data sets FOLDER/train and "
-     "FOLDER/held-out, with 64-bit keys; needs no server",
+     "FOLDER/held-out, with 64-bit keys; makes FOLDER, needs no server",
      0},
     {"data", FLAG_DATA, "norm:LIST", 0, "train with a data set of the shape that --export writes",
      0},
@@ -217,7 +217,7 @@ static bool export_set(const settings *s, const char *name, sampler *samples)
 static bool export_both(const settings *s, const features *f)
 {
     sampler samples;
-    return sampler_training(&samples, f, packages_mix(s->seed), s->limit) &&
+    return startup_make_folder(s->export_folder) && sampler_training(&samples, f, packages_mix(s->seed), s->limit) &&
            export_set(s, "train", &samples) && sampler_held_out(&samples, f) &&
            export_set(s, "held-out", &samples);
 }
@@ -300,7 +300,7 @@ static bool run_packages(const settings *s)
 
 int main(int argc, char **argv)
 {
-    settings s = {.servers = STARTUP_SERVERS, .passes = 1, .batch = 1024, .dim = 16, .seed = 1};
+    settings s = {.servers = startup_servers(), .passes = 1, .batch = 1024, .dim = 16, .seed = 1};
     startup_parse(flags, take_flag,
                   "Trains a factorization machine on the package graph of a Debian archive.", argc,
                   argv, &s);
