@@ -4,6 +4,7 @@
  * The happy path: config_read, listeners of all shards (so that all ports are known), shards and
  * threads, the line "listening" for each on stdout; then running.c, until all threads have ended. */
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 
 int process_fail(int exit_code, const struct embd__error *e)
 {
-    fprintf(stderr, "embd: %s\n", e->text);
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, e->text);
     return exit_code;
 }
 
@@ -376,8 +377,9 @@ int main(int argc, char **argv)
         if (keys_open(&p->config.key_files, &p->keys, &error) != EMBD_OK)
             return process_fail(EXIT_USAGE, &error);
         keys_drop(&p->keys);
-        printf("embd: the configuration can be used: %u server%s, %u shard%s\n",
-               p->config.n_servers, p->config.n_servers == 1 ? "" : "s", p->config.n_shards,
+        printf("%s: the configuration can be used: %u server%s, %u shard%s\n",
+               program_invocation_short_name, p->config.n_servers,
+               p->config.n_servers == 1 ? "" : "s", p->config.n_shards,
                p->config.n_shards == 1 ? "" : "s");
         config_fini(&p->config);
         return EXIT_OK;

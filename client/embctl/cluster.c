@@ -123,7 +123,7 @@ int command_cluster(int argc, char **argv)
                                             {"address", CELL_TEXT},
                                             {"ping_us", CELL_MICROS},
                                             {"rows", CELL_COUNT},
-                                            {"table_bytes", CELL_BYTES}};
+                                            {"memory_bytes", CELL_BYTES}};
     struct listing l;
     embd_client *client;
     parse_no_arguments("The shards of the cluster: address, round trip, rows of all tables, and "

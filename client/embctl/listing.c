@@ -134,14 +134,28 @@ static void format_bytes(char *to, size_t to_bytes, uint64_t value)
     snprintf(to, to_bytes, "%.*f %s", unit ? 1 : 0, scaled, units[unit]);
 }
 
+/* A minute and more: "3 min 39 s", "2 h 5 min", "11 d 4 h". */
+static void format_long(char *to, size_t to_bytes, uint64_t seconds)
+{
+    uint64_t minutes = seconds / 60, hours = minutes / 60;
+    if (hours >= 24)
+        snprintf(to, to_bytes, "%" PRIu64 " d %" PRIu64 " h", hours / 24, hours % 24);
+    else if (hours)
+        snprintf(to, to_bytes, "%" PRIu64 " h %" PRIu64 " min", hours, minutes % 60);
+    else
+        snprintf(to, to_bytes, "%" PRIu64 " min %" PRIu64 " s", minutes, seconds % 60);
+}
+
 static void format_micros(char *to, size_t to_bytes, uint64_t value)
 {
     if (value < 1000)
         snprintf(to, to_bytes, "%" PRIu64 " us", value);
     else if (value < 1000000)
         snprintf(to, to_bytes, "%.2f ms", (double)value / 1e3);
-    else
+    else if (value < 60000000)
         snprintf(to, to_bytes, "%.2f s", (double)value / 1e6);
+    else
+        format_long(to, to_bytes, value / 1000000);
 }
 
 void listing_format(char *to, size_t to_bytes, enum cell_kind kind, uint64_t value)
@@ -210,7 +224,7 @@ static char *format_cell(const struct listing *l, enum cell_kind kind, const cha
     return require(strdup(text));
 }
 
-/* The name without its unit, which a table shows beside each value. */
+/* The name without its unit, which a table shows beside each value. An end "_s" is a rate: "requests/s". */
 static void short_name(char *to, size_t to_bytes, const struct column *column)
 {
     const char *unit = column->kind == CELL_BYTES    ? "_bytes"
@@ -219,6 +233,9 @@ static void short_name(char *to, size_t to_bytes, const struct column *column)
     size_t n = strlen(column->name), n_unit = strlen(unit);
     bool has_unit = n_unit && n > n_unit && !strcmp(column->name + n - n_unit, unit);
     snprintf(to, to_bytes, "%.*s", (int)(has_unit ? n - n_unit : n), column->name);
+    n = strlen(to);
+    if (n > 2 && !strcmp(to + n - 2, "_s"))
+        to[n - 2] = '/';
 }
 
 static void capitalize(char *text)

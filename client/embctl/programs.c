@@ -23,11 +23,11 @@ static void find_program(const char *name, char out[PATH_MAX])
     snprintf(out, PATH_MAX, "%s", name);
 }
 
+/* argv[0] is set. */
 static int become(const char *name, char **argv)
 {
     char path[PATH_MAX];
     find_program(name, path);
-    argv[0] = path;
     execvp(path, argv);
     fprintf(stderr, "embctl: cannot run %s: %s\n", path, strerror(errno));
     return EXIT_FAILED;
@@ -35,7 +35,9 @@ static int become(const char *name, char **argv)
 
 int command_bench(int argc, char **argv)
 {
+    char name[] = "embd-bench";
     (void)argc;
+    argv[0] = name;
     return become("embd-bench", argv);
 }
 
@@ -71,8 +73,8 @@ int command_config_check(int argc, char **argv)
                "  embctl config check shop.yaml && systemctl restart embd@shop"};
     const char *file = NULL;
     parse_command(&argp, argc, argv, &file);
-    char path[PATH_MAX], config[] = "--config", check[] = "--check";
+    char path[PATH_MAX], name[] = "embctl", config[] = "--config", check[] = "--check";
     snprintf(path, sizeof path, "%s", file);
-    char *arguments[] = {NULL, config, path, check, NULL};
+    char *arguments[] = {name, config, path, check, NULL};
     return become("embd", arguments);
 }

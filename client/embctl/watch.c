@@ -228,6 +228,10 @@ static void print_traces(const struct traces *traces, size_t n)
         {"decode_us", CELL_FLOAT},     {"store_us", CELL_FLOAT}, {"encode_us", CELL_FLOAT},
         {"send_us", CELL_FLOAT}};
     struct listing l;
+    if (!traces->n && !globals.json) {
+        puts("No pull or push has been traced yet; of those below 16 KiB one in 31 is.");
+        return;
+    }
     listing_init(&l, "requests", columns, 10);
     for (size_t i = 0; i < n && i < traces->n; i++) {
         const struct trace *trace = &traces->list[i];

@@ -152,15 +152,15 @@ static void set_patience(struct receiver *r, int fd)
     r->patience = patience;
 }
 
-/* A server that speaks TLS, and was not spoken to so, hangs up. */
-static int ended(const struct receiver *r, const struct channel *ch, const char *why,
-                 struct embd__error *e)
+/* The connection ended: error 0, or was lost. A server that uses TLS hangs up on a client that does not; and one
+ * that is ending, or is not there any more, resets the connection. */
+static int ended(const struct receiver *r, const struct channel *ch, int error, struct embd__error *e)
 {
-    return embd__error_set(e, EMBD_CLOSED, "%s%s", why,
-                           r->has_heard || ch->tls != NULL
-                               ? ""
-                               : " without a word; where it speaks TLS, EMBD_TLS_CA has to say whom "
-                                 "to believe");
+    const char *what = error == 0            ? "server closed the connection"
+                       : error == ECONNRESET ? "server reset the connection; it may be shutting down"
+                                             : strerror(error);
+    return embd__error_set(e, EMBD_CLOSED, "%s%s", what,
+                           r->has_heard || ch->tls != NULL ? "" : "; if it uses TLS, set EMBD_TLS_CA");
 }
 
 /* Reads until the socket is empty. */
@@ -177,7 +177,7 @@ static int read_all(struct receiver *r, struct channel *ch, struct embd__error *
         if (got == -EPROTO && ch->error.status != EMBD_OK)
             return embd__error_set(e, EMBD_PROTOCOL, "%s", ch->error.text);
         if (got <= 0)
-            return ended(r, ch, got == 0 ? "closed by the server" : strerror((int)-got), e);
+            return ended(r, ch, (int)-got, e);
         r->has_heard = true;
         size_t placed = account_direct(r, (size_t)got);
         int status = eat(r, r->in, (size_t)got - placed, e);

@@ -3,6 +3,7 @@ import os
 import pty
 import re
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -101,10 +102,56 @@ def case_a_server_that_sends_notifications_without_end_is_left(_):
     assert done.returncode == 1 and "notifications without end" in done.stderr, done
 
 
+def answers(address, **more):
+    """What a fake server of one shard says; `more` are answers of other methods."""
+    hello = {"protocol": 1, "server": "fake", "features": [], "shard": 0, "shards": 1, "frame_bytes": 64 << 20,
+             "header_bytes": 4096, "keys": 4 << 20, "requests": 64}
+    cluster = {"name": "fake", "version": 1, "shard": 0, "shards": [{"address": address, "admin": ""}]}
+    known = {"hello": hello, "ping": {}, "cluster": cluster, **more}
+    return lambda method: (None, [known[method]]) if method in known else ([4, f"unknown method {method}"], None)
+
+
+def case_times_are_read_as_people_say_them(_):
+    for micros, shown in ((59_990_000, "59.99 s"), (219_420_000, "3 min 39 s"), (7_500_000_000, "2 h 5 min"),
+                          (965_000_000_000, "11 d 4 h")):
+        listener = socket.create_server(("127.0.0.1", 0))
+        address = "127.0.0.1:%d" % listener.getsockname()[1]
+        say = answers(address, stats={"stats": {"uptime_us": micros}, "tables": []})
+        threading.Thread(target=answer_all, args=(listener, say), daemon=True).start()
+        assert shown in embctl(None, "-s", address, "stats"), shown
+        assert embctl_json(None, "-s", address, "stats")["stats"][0]["value"] == micros
+        listener.close()
+
+
+def case_a_server_that_resets_the_connection_is_told_so(_):
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def reset():
+        while True:
+            try:
+                peer, _ = listener.accept()
+            except OSError:
+                return
+            peer.recv(1)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+    threading.Thread(target=reset, daemon=True).start()
+    embctl(None, "-s", "127.0.0.1:%d" % listener.getsockname()[1], "--deadline", 1, "ping", code=UNREACHABLE,
+           says="server reset the connection; it may be shutting down; if it uses TLS, set EMBD_TLS_CA")
+    listener.close()
+
+
+def case_trace_says_that_there_is_nothing_yet(_):
+    with Embd() as server:
+        assert "No pull or push has been traced yet" in embctl(server, "trace")
+        assert embctl_json(server, "trace") == {"requests": []}
+
+
 def case_top_shows_rates_of_shards_and_tables(server):
     shown = embctl(server, "top", "--count", 1, "--interval", 0.1)
     assert re.search(r"^0 +127\.0\.0\.1:\d+ +ready ", shown, re.M), shown
     assert re.search(r"^items +4,096 ", shown, re.M), shown
+    assert re.search(r"^SHARD +ADDRESS +STATE +REQUESTS/S +KEYS PULLED/S +KEYS PUSHED/S +IN/S +OUT/S ", shown, re.M), shown
     view = embctl_json(server, "top", "-c", 1, "-i", 0.1)
     assert [s["state"] for s in view["shards"]] == ["ready", "ready"]
     assert view["tables"][0]["rows"] == 4096
@@ -153,10 +200,11 @@ def case_config_check_reads_a_file_as_the_server_does(_):
     with Scratch() as path:
         with open(path("good.yaml"), "w", encoding="ascii") as out:
             out.write('cluster: {servers: [{listen: "127.0.0.1:7700", shards: 2}, {listen: "127.0.0.1:7800"}]}\n')
+        assert embctl(None, "config", "check", path("good.yaml")).startswith("embctl: ")
         assert "2 servers, 3 shards" in embctl(None, "config", "check", path("good.yaml"))
         with open(path("bad.yaml"), "w", encoding="ascii") as out:
             out.write("shards: 2\nlimits: 3\n")
-        embctl(None, "config", "check", path("bad.yaml"), code=2, says="bad.yaml:2:1")
+        embctl(None, "config", "check", path("bad.yaml"), code=2, says="embctl: " + path("bad.yaml:2:1"))
         embctl(None, "config", "check", path("missing.yaml"), code=2, says="missing.yaml")
 
 
