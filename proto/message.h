@@ -178,7 +178,7 @@ int embd__fields_end(struct fields *f);
 /* ---- the data methods: one table's share of a pull, push or erase ---- */
 
 /* An erase has no offsets: slots are those of its keys. */
-enum parts_kind { PARTS_PULL = false, PARTS_PUSH = true, PARTS_ERASE };
+enum parts_kind { PARTS_PULL, PARTS_PUSH, PARTS_ERASE };
 
 struct part {
     uint32_t table; /* embd__table_id */

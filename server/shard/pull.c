@@ -38,7 +38,7 @@ struct store_keys pull_keys(const struct part *part)
 
 bool pull_creates(struct call *call)
 {
-    int n = embd__parts_read(&call->reader, call->shard->parts, LIMIT_PARTS, false);
+    int n = embd__parts_read(&call->reader, call->shard->parts, LIMIT_PARTS, PARTS_PULL);
     for (int i = 0; i < n; i++) {
         const struct part *part = &call->shard->parts[i];
         const struct table *table = tables_by_id(&call->shard->tables, part->table);

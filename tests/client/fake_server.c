@@ -276,7 +276,7 @@ static bool answer_one(struct peer *p)
             nanosleep(&pause, NULL);
         return answer_empty(p, reader.msgid);
     case METHOD_PULL:
-        if (embd__parts_read(&reader, &part, 1, false) != 1)
+        if (embd__parts_read(&reader, &part, 1, PARTS_PULL) != 1)
             return false;
         return answer_pull(p, reader.msgid, part.n_rows, manner);
     default:

@@ -364,7 +364,7 @@ struct exchange *ask_parts(struct rig *rig, enum method method, const struct par
                            uint32_t n)
 {
     struct exchange *x = ask(rig, &rig->data, method);
-    embd__parts_write(&x->out, parts, n, method == METHOD_PUSH);
+    embd__parts_write(&x->out, parts, n, method == METHOD_PUSH ? PARTS_PUSH : PARTS_PULL);
     return x;
 }
 

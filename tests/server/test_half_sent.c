@@ -196,7 +196,7 @@ static void a_pull_not_begun_costs_a_push_of_others_nothing(void **state)
         struct exchange *x = ask_parts(&wide->rig, METHOD_PULL, &part, 1);
         ask_send(x);
         struct exchange *pushed = ask(&wide->rig, is_own ? &wide->rig.data : &other, METHOD_PUSH);
-        embd__parts_write(&pushed->out, &part, 1, true);
+        embd__parts_write(&pushed->out, &part, 1, PARTS_PUSH);
         ask_ok(pushed);
         ask_free(pushed);
         assert_int_equal(figure(&wide->rig, NULL, "settled_bytes"),
@@ -228,7 +228,7 @@ static void slow_readers_are_kept_for_up_to_a_limit(void **state)
     struct part part = wide_part(wide, "items");
     for (int i = 0; i < 3; i++) {
         slow[i] = ask(&wide->rig, &others[i], METHOD_PULL);
-        embd__parts_write(&slow[i]->out, &part, 1, false);
+        embd__parts_write(&slow[i]->out, &part, 1, PARTS_PULL);
         ask_send(slow[i]);
         ask_take(slow[i], 1, LIMIT_FILL_BYTES);
         ask_take(slow[i], 60000, LIMIT_FILL_BYTES);

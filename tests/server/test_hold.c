@@ -68,7 +68,7 @@ static struct exchange *send_push(struct rig *rig, struct shard_session *session
 {
     struct part part = part_of("items");
     struct exchange *x = ask(rig, session, METHOD_PUSH);
-    embd__parts_write(&x->out, &part, 1, true);
+    embd__parts_write(&x->out, &part, 1, PARTS_PUSH);
     ask_send(x);
     return x;
 }
@@ -78,7 +78,7 @@ static struct exchange *send_pull(struct rig *rig, struct shard_session *session
     struct part part = part_of(table);
     part.want_status = true;
     struct exchange *x = ask(rig, session, METHOD_PULL);
-    embd__parts_write(&x->out, &part, 1, false);
+    embd__parts_write(&x->out, &part, 1, PARTS_PULL);
     ask_send(x);
     return x;
 }

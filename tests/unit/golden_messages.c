@@ -396,7 +396,7 @@ static void build_pull_request(struct msg *m)
          .slots = &pull_slot},
     };
     embd__msg_request(m, 7, METHOD_PULL);
-    embd__parts_write(m, parts, 2, false);
+    embd__parts_write(m, parts, 2, PARTS_PULL);
     embd__msg_end(m);
 }
 
@@ -404,12 +404,12 @@ static struct part parts[LIMIT_PARTS];
 
 static void read_pull_request(struct reader *r)
 {
-    embd__parts_read(r, parts, LIMIT_PARTS, false);
+    embd__parts_read(r, parts, LIMIT_PARTS, PARTS_PULL);
 }
 
 static void check_pull_request(struct reader *r)
 {
-    assert_int_equal(embd__parts_read(r, parts, LIMIT_PARTS, false), 2);
+    assert_int_equal(embd__parts_read(r, parts, LIMIT_PARTS, PARTS_PULL), 2);
     assert_int_equal(parts[0].table, PART_TABLE);
     assert_int_equal(parts[0].dtype, EMBD_F32);
     assert_int_equal(parts[0].n_keys, 3);
@@ -483,18 +483,18 @@ static void build_push_request(struct msg *m)
                               .grads = push_grads,
                               .grads_bytes = sizeof push_grads};
     embd__msg_request(m, 8, METHOD_PUSH);
-    embd__parts_write(m, &part, 1, true);
+    embd__parts_write(m, &part, 1, PARTS_PUSH);
     embd__msg_end(m);
 }
 
 static void read_push_request(struct reader *r)
 {
-    embd__parts_read(r, parts, LIMIT_PARTS, true);
+    embd__parts_read(r, parts, LIMIT_PARTS, PARTS_PUSH);
 }
 
 static void check_push_request(struct reader *r)
 {
-    assert_int_equal(embd__parts_read(r, parts, LIMIT_PARTS, true), 1);
+    assert_int_equal(embd__parts_read(r, parts, LIMIT_PARTS, PARTS_PUSH), 1);
     assert_int_equal(parts[0].n_rows, 2);
     assert_memory_equal(parts[0].keys, push_keys, sizeof push_keys);
     assert_int_equal(parts[0].grads_bytes, sizeof push_grads);

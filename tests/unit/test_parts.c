@@ -20,14 +20,14 @@ static int deliver(const struct part *part, uint32_t n, bool is_push, struct emb
     size_t bytes;
     embd__msg_init(&m);
     embd__msg_request(&m, 1, is_push ? METHOD_PUSH : METHOD_PULL);
-    embd__parts_write(&m, part, n, is_push);
+    embd__parts_write(&m, part, n, is_push ? PARTS_PUSH : PARTS_PULL);
     assert_int_equal(embd__msg_end(&m), EMBD_OK);
     uint8_t *flat = flatten(&m, &bytes);
     received_init(&r, LIMIT_ANSWER_HEADER_BYTES, LIMIT_FRAME_BYTES);
     assert_int_equal(received_feed(&r, flat, bytes, 0), FRAME_DONE);
     int status = received_read(&r, &reader);
     if (status == EMBD_OK)
-        status = embd__parts_read(&reader, out, LIMIT_PARTS, is_push);
+        status = embd__parts_read(&reader, out, LIMIT_PARTS, is_push ? PARTS_PUSH : PARTS_PULL);
     *e = r.error;
     received_fini(&r);
     free(flat);
@@ -169,7 +169,7 @@ static int deliver_counts(uint64_t n_keys, uint64_t n_rows, struct embd__error *
     received_init(&r, LIMIT_HEADER_BYTES, LIMIT_FRAME_BYTES);
     assert_int_equal(received_feed(&r, flat, bytes, 0), FRAME_DONE);
     received_read(&r, &reader);
-    int status = embd__parts_read(&reader, out, 1, false);
+    int status = embd__parts_read(&reader, out, 1, PARTS_PULL);
     *e = r.error;
     received_fini(&r);
     free(flat);
