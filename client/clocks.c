@@ -20,7 +20,7 @@ static int read_tick(struct reader *r, embd_clock_report *out)
     for (uint32_t i = 0; i < n && r->error->status == EMBD_OK; i++) {
         if (items[i].type != MSGPACK_OBJECT_POSITIVE_INTEGER ||
             items[i].via.u64 >= EMBD_WORKERS_MAX)
-            return embd__error_set(r->error, EMBD_PROTOCOL, "dropped worker %u is no worker", i);
+            return embd__error_set(r->error, EMBD_PROTOCOL, "dropped[%u]: invalid worker id", i);
         out->dropped[i] = (uint32_t)items[i].via.u64;
     }
     if (r->error->status == EMBD_OK)

@@ -33,7 +33,7 @@ static int read_log_level(const struct setting *at, enum log_level *out, struct 
     if (at->text == NULL || log_level_read(at->text, out))
         return EMBD_OK;
     return config_complain(e, EMBD_INVALID, SETTING_LOG_LEVEL, at,
-                           "'%.60s' is none of debug, info, warn, error", at->text);
+                           "unknown level '%.60s'; expected debug, info, warn or error", at->text);
 }
 
 /* What store nccl alone makes sense of. `words`: its values, the first one that of nothing said. */

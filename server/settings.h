@@ -50,8 +50,8 @@ enum {
       "Directory for snapshots and journals: tables are durable then. Without it they are in "     \
       "memory alone")                                                                              \
     X(JOURNAL_LIMIT, "journal_limit", IN_FLAGS | IN_TOP, "SIZE",                                   \
-      "Begin a shard's journal anew, with what its tables hold, when this much and more than they "  \
-      "have was pushed since: bytes, 512M, 2G; 0: only when a snapshot is made and at the start (4G)") \
+      "Compact a shard's journal after this many bytes, and at least as many as its tables have: "  \
+      "bytes, 512M, 2G; 0: only when a snapshot is made and at the start (4G)")                     \
     X(RESTORE, "restore", IN_FLAGS | IN_TOP, "WHICH",                                              \
       "Snapshot of the data directory that a start begins with: newest, the newest one that "      \
       "verifies; NAME, that one or the server does not start; none (newest)")                      \

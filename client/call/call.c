@@ -102,7 +102,7 @@ static int take_options(struct embd_call *call, const embd_call_options *options
     if (embd_dtype_name(o->wire) == NULL)
         return embd__error_set(e, EMBD_INVALID, "wire %d is no dtype", (int)o->wire);
     if ((unsigned)o->plan > EMBD_PLAN_ROWS)
-        return embd__error_set(e, EMBD_INVALID, "plan %d is none of auto, pooled and rows",
+        return embd__error_set(e, EMBD_INVALID, "unknown plan %d; expected auto, pooled or rows",
                                (int)o->plan);
     call->deadline_ms = o->deadline_ms;
     call->wire = call->kind == PARTS_ERASE ? EMBD_F32 : o->wire; /* an erase has no values */

@@ -62,7 +62,7 @@ struct work {
     uint32_t window_rows;
     /* A push's gradients are yet to be made: what they need is there. */
     bool is_unfilled;
-    float *row; /* [dim] room for one; every occurrence */
+    float *row; /* [dim] scratch row, pooled plan only */
 };
 
 struct answer_bin {

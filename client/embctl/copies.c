@@ -86,9 +86,9 @@ int command_snapshot(int argc, char **argv)
                                      .args_doc = "NAME",
                                      .doc = "Has every server process write the state of its "
                                             "shards as NAME under its data directory: one cut over "
-                                            "all shards. Pushes wait for its moment; "
-                                            "with rows on GPUs until they are written.\v"
-                                            "NAME has 1 to 63 of a-z, 0-9, '-' and '_', and begins "
+                                            "all shards. Pushes wait for the moment of the cut alone; "
+                                            "rows are written while they go on.\v"
+                                            "NAME has 1 to 64 of a-z, 0-9, '-' and '_', and begins "
                                             "with a letter or digit. The servers need "
                                             "a data directory (embd --data-dir). " NEEDS_ADMINS
                                             "\n"

@@ -4,7 +4,7 @@
  * results are shown: a table, or JSON from the same cells), then one file per group of commands:
  * cluster.c, stats.c, table.c (settings.h: a definition on the command line), get.c and delete.c
  * (chosen.h: which keys), copies.c (snapshot, dump, load, verify; progress.h shows how far they
- * are), models.c (export, import; parameters.h: tables of a ps.json), inspect.c, blobs.c, token.c. */
+ * are), models.c (export, import; psjson.h: tables of a ps.json), inspect.c, blobs.c, token.c. */
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,9 +74,9 @@ static const char main_doc[] =
     "Operates a cluster of embd servers.\v"
     "'embctl COMMAND --help' explains a command and shows examples.\n"
     "\n"
-    "Where servers ask who comes: EMBD_TOKEN_FILE names the file of a token, EMBD_TLS_CA the "
-    "authorities to believe ('system': this machine's), EMBD_TLS_CERT and EMBD_TLS_KEY an own "
-    "certificate.\n"
+    "Authentication: EMBD_TOKEN_FILE names the file of a token, EMBD_TLS_CA the authorities to "
+    "trust ('system': this machine's), EMBD_TLS_CERT and EMBD_TLS_KEY a client certificate and "
+    "its key.\n"
     "\n"
     "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 servers cannot be reached; 4 no such table; "
     "5 refused (exists, full, busy, invalid); 6 stored data is damaged.";

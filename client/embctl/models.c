@@ -247,7 +247,7 @@ static int find_schema(embd_client *client, const struct models *m, embd_schema 
         *schema = *embd_table_schema(table);
     else
         snprintf(why, why_bytes, "%s%s", embd_last_error(client),
-                 status == EMBD_UNKNOWN_TABLE ? "; with --dim and more it is created" : "");
+                 status == EMBD_UNKNOWN_TABLE ? " (use --dim N ... to create it)" : "");
     return status;
 }
 

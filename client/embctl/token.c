@@ -41,7 +41,7 @@ static void take_argument(struct token_arguments *a, const char *arg, struct arg
         a->name = arg;
     } else if (!a->role) {
         if (strcmp(arg, "reader") && strcmp(arg, "trainer") && strcmp(arg, "admin"))
-            argp_error(state, "the role '%s' is none of reader, trainer, admin", arg);
+            argp_error(state, "unknown role '%s'; expected reader, trainer or admin", arg);
         a->role = arg;
     } else {
         argp_error(state, "takes a name and a role, but got '%s' too", arg);

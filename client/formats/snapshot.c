@@ -4,8 +4,7 @@
  * The happy path is that of PROTOCOL.md: `begin` on the first shard of each process; `blob` on
  * shard 0 for each of the caller's; hold changes on all shards; `cut` on every shard, which freezes
  * its tables; release; `write` on every shard, which answers with the parts it wrote; `commit` on
- * the first shards with the parts of their process. A shard that cannot freeze writes before the
- * release. The server knows which shard is the first of its process: shard 0 is one, and each other
+ * the first shards with the parts of their process. The server knows which shard is the first of its process: shard 0 is one, and each other
  * shard either takes `begin` or refuses it with EMBD_INVALID, and then belongs to the process of
  * the shard before it (the name, the other thing that could be invalid, was taken by shard 0). What
  * can fail: a name that is taken, a disk, a shard that is gone. Every process that has begun is

@@ -54,14 +54,13 @@ static int check_base(const struct dump_dir *dir, const struct dump_dir *base,
         const struct manifest_base *wanted = &share->manifest.base;
         if (found != wanted->id)
             return embd__error_set(e, EMBD_INVALID,
-                                   "%s has what changed since the snapshot '%s' of the cut %016" PRIx64
-                                   ", and %s is of the cut %016" PRIx64 ": another one of that name",
-                                   share->path, wanted->name, wanted->id, base->path, found);
+                                   "incremental %s needs base '%s' (cut %016" PRIx64 "), found cut %016" PRIx64
+                                   " in %s",
+                                   share->path, wanted->name, wanted->id, found, base->path);
         if (!find_share(base, wanted->xxh3))
             return embd__error_set(e, EMBD_CORRUPT,
-                                   "%s has what changed since a snapshot whose manifest had the "
-                                   "checksum %016" PRIx64 ", and %s has been changed since, or lacks that "
-                                   "process's share",
+                                   "incremental %s needs a base whose manifest has the checksum %016" PRIx64
+                                   "; %s was changed since, or lacks that process's share",
                                    share->path, wanted->xxh3, base->path);
     }
     return EMBD_OK;

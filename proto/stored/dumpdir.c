@@ -188,7 +188,7 @@ static int compare_tables(const struct dump_share *a, const struct manifest_tabl
     const char *differs = embd__schema_difference(&x->schema.s, &y->schema.s);
     if (differs)
         return embd__error_set(e, EMBD_CORRUPT,
-                               "%s and %s: table '%s' differs in %s; they are no one snapshot",
+                               "%s and %s: table '%s' differs in %s; they do not belong to the same snapshot",
                                a->path, b->path, x->schema.s.name, differs);
     for (uint32_t i = 0; i < x->n_parts; i++)
         if (has_shard(y, x->parts[i].shard))
@@ -215,17 +215,17 @@ static int compare_shares(const struct dump_share *a, const struct dump_share *b
     if (a->manifest.id != b->manifest.id)
         return embd__error_set(e, EMBD_CORRUPT,
                                "%s is of the cut %016" PRIx64 ", %s of %016" PRIx64
-                               "; they are no one snapshot",
+                               "; they do not belong to the same snapshot",
                                a->path, a->manifest.id, b->path, b->manifest.id);
     if (a->manifest.base.id != b->manifest.base.id ||
         strcmp(a->manifest.base.name, b->manifest.base.name))
         return embd__error_set(e, EMBD_CORRUPT,
-                               "%s and %s have different bases; they are no one snapshot", a->path,
+                               "%s and %s have different bases; they do not belong to the same snapshot", a->path,
                                b->path);
     if (a->manifest.n_shards != b->manifest.n_shards)
         return embd__error_set(e, EMBD_CORRUPT,
                                "%s is of %" PRIu32 " shards, %s of %" PRIu32
-                               "; they are no one snapshot",
+                               "; they do not belong to the same snapshot",
                                a->path, a->manifest.n_shards, b->path, b->manifest.n_shards);
     for (uint32_t i = 0; i < a->manifest.n_tables && !e->status; i++) {
         const struct manifest_table *x = &a->manifest.tables[i];

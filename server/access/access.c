@@ -106,7 +106,7 @@ static int read_role(struct line *line, struct grant *out)
             out->role = (enum role)role;
             return EMBD_OK;
         }
-    return complain(line, "the role '%.23s' is none of reader, trainer, admin", text);
+    return complain(line, "unknown role '%.23s'; expected reader, trainer or admin", text);
 }
 
 static int add_prefix(struct line *line, struct grant *out, const char *text)

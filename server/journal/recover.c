@@ -192,7 +192,7 @@ static uint8_t *find_next(struct journal_reading *r, struct record *out)
     for (uint64_t at = r->at + 1; at + RECORD_HEADER_BYTES <= n && r->e->status == EMBD_OK; at++) {
         uint8_t *bytes = reading_record(r, at, out);
         if (bytes != NULL && is_next(r, out)) {
-            fprintf(stderr, "embd: journal '%s': between records bytes are damaged at offset %llu; they carry nothing\n",
+            fprintf(stderr, "embd: journal '%s': ignoring damaged padding at offset %llu\n",
                     r->name, (unsigned long long)r->at);
             r->at = at;
             return bytes;

@@ -154,11 +154,11 @@ def case_a_base_that_is_not_the_one_is_refused_and_both_are_named():
             os.rename(f"{data}/s1", f"{data}/away")
             refused(REFUSED, "data/s2", "'s1'", "data/s1 is not there")
             shutil.copytree(f"{data}/s0", f"{data}/s1")
-            refused(REFUSED, "data/s2", "'s1'", "another one of that name")
+            refused(REFUSED, "data/s2", "'s1'", "needs base 's1'", "found cut")
             shutil.rmtree(f"{data}/s1")
             shutil.copytree(f"{data}/away", f"{data}/s1")
             edit(f"{data}/s1", lambda m: m["tables"][0].update(step=9))
-            refused(DAMAGED, "data/s2", "data/s1 has been changed since")
+            refused(DAMAGED, "data/s2", "data/s1 was changed since")
             shutil.rmtree(f"{data}/s1")
             shutil.copytree(f"{data}/away", f"{data}/s1")
             with open(f"{data}/s1/plain.0.part", "r+b") as file:

@@ -165,10 +165,12 @@ def case_a_snapshot_verifies_and_loads():
             report = embctl_json(server, "snapshot", "nightly-1")["snapshot"][0]
             assert report["directory"] == "nightly-1"
             embctl(server, "snapshot", "nightly-1", code=REFUSED, says="nightly-1")
+            embctl(server, "snapshot", "n" * 64)
+            embctl(server, "snapshot", "n" * 65, code=REFUSED, says="is not 1 to 64 of a-z")
             for name in ("../up", "a/b", ".", "", "Upper", "-dash", "x" * 65, "sp ace"):
                 embctl(server, "snapshot", "--", name, code=REFUSED)
             embctl(server, "snapshot", code=USAGE)
-            assert os.listdir(scratch("data")) == ["nightly-1"]
+            assert set(os.listdir(scratch("data"))) == {"nightly-1", "n" * 64}
             assert embctl_json(None, "verify", scratch("data/nightly-1"))["verify"][0]["rows"] == report["rows"]
             embctl(server, "table", "create", "after", "--dim", 2)
             assert embctl_json(server, "stats")["stats"], "nothing is held any more"

@@ -33,8 +33,9 @@ int snapshot_check_name(const char *name, struct embd__error *e)
     if (n >= 1 && n <= SNAPSHOT_NAME_MAX && strspn(name, first) >= 1 && strspn(name, all) == n)
         return EMBD_OK;
     return embd__error_set(e, EMBD_INVALID,
-                           "snapshot name: '%.65s' is not of the form [a-z0-9][a-z0-9_-]{0,63}",
-                           name);
+                           "snapshot name: '%.65s' is not 1 to %d of a-z, 0-9, '-' and '_', the first a "
+                           "letter or digit",
+                           name, SNAPSHOT_NAME_MAX);
 }
 
 int snapshot_begin(int data_dir, const char *name, struct embd__error *e)
