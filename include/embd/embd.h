@@ -3,11 +3,11 @@
  * A trainer connects to a cluster of shards, opens tables, pulls embedding rows and pushes gradients:
  *
  *     embd_client *client;
- *     embd_table *table;
- *     embd_connect("127.0.0.1:7700", NULL, &client);
- *     embd_table_open(client, "items", &table);
- *     embd_part part = {.table = table, .n_keys = 3, .keys = keys, .values = rows};
- *     if (embd_pull(client, &part, 1, NULL) != EMBD_OK) puts(embd_last_error(client));
+ *     embd_part part = {.n_keys = 3, .keys = keys, .values = rows};
+ *     if (embd_connect("127.0.0.1:7700", NULL, &client, why, sizeof why) != EMBD_OK)
+ *         return puts(why);
+ *     if (embd_table_open(client, "items", &part.table) || embd_pull(client, &part, 1, NULL))
+ *         puts(embd_last_error(client));
  *     embd_close(client);
  *
  * Return values: EMBD_OK (0) or a negative status; embd_last_error() then holds a sentence that names the server and the
@@ -93,7 +93,7 @@ typedef enum embd_partition {
 
 /* How the rows of one slot of one sample become one output row. With weights w: */
 typedef enum embd_combiner {
-    EMBD_CONCAT, /* they do not: one output row per key */
+    EMBD_CONCAT, /* no pooling: one output row per key */
     EMBD_SUM,    /* sum(w * row) */
     EMBD_MEAN,   /* sum(w * row) / sum(w); without weights sum(row) / n, where n > 1 */
     EMBD_SQRTN,  /* sum(w * row) / sqrt(sum(w * w)); without weights sum(row) / sqrt(n), where n > 1 */
@@ -277,7 +277,7 @@ EMBD_API int embd_ping(embd_client *client, uint32_t shard, uint64_t *microsecon
 /* ---- tables -------------------------------------------------------------------------------------------- */
 
 /* Creates the table on every shard. A table of the same name and definition is no error; one of another
- * definition is EMBD_EXISTS, naming the field that differs. Other errors as embd_schema_check. */
+ * definition is EMBD_EXISTS, naming the field and both values. Other errors as embd_schema_check. */
 EMBD_API int embd_table_create(embd_client *client, const embd_schema *schema);
 
 /* Drops the table on every shard, its rows with it. EMBD_UNKNOWN_TABLE when no shard has it. */
@@ -353,7 +353,7 @@ typedef struct embd_pusher {
 typedef struct embd_call_options {
     uint32_t deadline_ms; /* 0: the client's */
     embd_plan plan;
-    embd_dtype wire;      /* rows and gradients are rounded to it for the way; default EMBD_F32 */
+    embd_dtype wire;      /* rows and gradients are rounded to it where they leave, last; default EMBD_F32 */
     bool zero_missing;    /* pull: zeros instead of first values for keys without a row; then no row is made */
     const struct embd_clock *round; /* push: the worker it is of, where all workers of a job make one step together,
                                        see embd_clock; NULL: a step of its own. Copied */

@@ -1,0 +1,168 @@
+"""proto/SEMANTICS.md says what a server does: its blocks of Python give the server's bits, and its rules the server's answers."""
+
+import array
+import sys
+
+import numpy as np
+
+from blocks import ROOT, of_page
+
+sys.path.insert(0, str(ROOT / "tests/integration"))
+from embd_process import Embd  # noqa: E402
+import wire as w  # noqa: E402
+
+PAGE = {}
+for _block in of_page(ROOT / "proto/SEMANTICS.md"):
+    if _block.language == "python":
+        exec(compile(_block.text, _block.where, "exec"), PAGE)
+f32 = np.float32
+GAP, FORGOTTEN = 21, 22
+
+
+def create(wire, name, dim=4, **fields):
+    schema = {"name": name, "dim": dim, "durability": "snapshot", **fields}
+    return wire.call("table_create", {"schema": schema})[0]["id"]
+
+
+def rows(wire, table, keys, dim, **more):
+    bins = [w.keys(keys), *more.pop("bins", [])]
+    answer = wire.call("pull", {"parts": [{"table": table, "keys": len(keys), **more}]}, *bins)
+    return np.frombuffer(answer[1], f32).reshape(-1, dim)
+
+
+def push(wire, part, *bins, **message):
+    return wire.call("push", {"parts": [part], **message}, *bins)
+
+
+def refused(number, wire, method, *params):
+    try:
+        wire.call(method, *params)
+    except w.RpcError as error:
+        assert error.number == number, f"{method}: wanted {number}, got {error}"
+        return
+    raise AssertionError(f"{method} was not refused")
+
+
+def same(ours, theirs):
+    assert np.asarray(ours, f32).tobytes() == np.asarray(theirs, f32).tobytes(), (ours, theirs)
+
+
+def first_values(wire, rng):
+    for i in range(6):
+        seed, dim = int(rng.integers(1 << 64, dtype=np.uint64)), int(rng.integers(1, 12))
+        a, b = sorted(rng.normal(size=2).astype(f32).tolist())
+        keys = [int(key) for key in rng.integers(1 << 64, size=5, dtype=np.uint64)]
+        init = {"kind": "uniform", "a": a, "b": b}
+        hashed = create(wire, f"first{i}", dim, seed=seed, combiner="concat", initializer=init)
+        same([PAGE["uniform_row"](seed, key, 0, dim, a, b) for key in keys], rows(wire, hashed, keys, dim))
+        slotted = create(wire, f"slotted{i}", dim, seed=seed, combiner="concat", initializer=init, partition="slot", slots=9)
+        slots = rng.integers(9, size=5).tolist()
+        pulled = rows(wire, slotted, keys, dim, slots=True, bins=[array.array("H", slots).tobytes()])
+        same([PAGE["uniform_row"](seed, key, slot, dim, a, b) for key, slot in zip(keys, slots)], pulled)
+
+
+def pools_and_gradients(wire, rng):
+    """Of each combiner: rows are divided, and a push of g * w / D is the step of a gradient of the pooled row."""
+    for combiner in ("sum", "mean", "sqrtn"):
+        for has_weights in (False, True):
+            table = create(wire, f"{combiner}-{has_weights}".lower(), 4, combiner=combiner, optimizer={"kind": "sgd", "lr": 0.5})
+            keys, ends = rng.integers(3, size=700).tolist(), [0, 4, 4, 5, 700]
+            weights = rng.normal(size=700).astype(f32)
+            values = {key: rows(wire, table, [key], 4)[0] for key in set(keys)}
+            given = [w.offsets(ends), *([weights.tobytes()] if has_weights else [])]
+            part = {"rows": 4, "weights": has_weights}
+            pulled = rows(wire, table, keys, 4, scale=True, bins=given, **part)
+            grads = rng.normal(size=(4, 4)).astype(f32)
+            sent, factors, terms = grads.copy(), weights.copy(), {key: [] for key in values}
+            for r, (begin, end) in enumerate(zip(ends, ends[1:])):
+                divisor = PAGE["divisor"](combiner, weights[begin:end], has_weights)
+                total = np.zeros(4, f32)
+                for k in range(begin, end):
+                    term = values[keys[k]] * weights[k] if has_weights else values[keys[k]]
+                    total = term.copy() if k == begin else total + term
+                same(total / divisor if divisor != 1 else total, pulled[r])
+                if not has_weights and divisor != 1:
+                    sent[r] = grads[r] * (f32(1) / divisor)
+                for k in range(begin, end):
+                    factors[k] = weights[k] / divisor if divisor != 1 else weights[k]
+                    terms[keys[k]].append(sent[r] * factors[k] if has_weights else sent[r])
+            push(wire, {"table": table, "keys": 700, **part}, w.keys(keys), w.offsets(ends),
+                 *([factors.tobytes()] if has_weights else []), sent.tobytes())
+            for key, value in values.items():
+                same(value - f32(0.5) * PAGE["add_gradients"](terms[key]), rows(wire, table, [key], 4)[0])
+
+
+def optimizers(wire, rng):
+    for dim in (1, 3, 33, 100, 300, 1000):
+        table = create(wire, f"rowwise{dim}", dim, combiner="concat", optimizer={"kind": "rowwise_adagrad", "lr": 0.3, "eps": 1e-4})
+        adam = create(wire, f"adam{dim}", dim, combiner="concat",
+                      optimizer={"kind": "adam", "lr": 0.3, "beta1": 0.8, "beta2": 0.99, "eps": 1e-4})
+        row, v = rows(wire, table, [7], dim)[0], f32(0)
+        other, m, second = rows(wire, adam, [7], dim)[0], np.zeros(dim, f32), np.zeros(dim, f32)
+        for t in range(1, 13):
+            g = rng.normal(size=dim).astype(f32)
+            for name in (table, adam):
+                push(wire, {"table": name, "keys": 1}, w.keys([7]), g.tobytes())
+            row, v = PAGE["rowwise_adagrad"](row, v, g, 0.3, 1e-4)
+            other, m, second = PAGE["adam"](other, m, second, g, t, 0.3, 0.8, 0.99, 1e-4)
+            same(row, rows(wire, table, [7], dim)[0])
+            same(other, rows(wire, adam, [7], dim)[0])
+
+
+def statuses(wire, table, keys):
+    part = {"table": table, "keys": len(keys), "status": True}
+    return list(push(wire, part, w.keys(keys), w.floats([1.0] * len(keys)))[1])
+
+
+def the_first_keys_get_the_last_rooms(wire, _):
+    hit, inserted, filtered, full = 0, 1, 3, 5
+    table = create(wire, "bounded", 1, combiner="concat", capacity=3, on_full="error")
+    assert statuses(wire, table, [9, 8, 9, 1, 2, 3]) == [inserted, inserted, inserted, inserted, full, full]
+    assert statuses(wire, table, [2, 9]) == [full, hit]
+    table = create(wire, "admits", 1, combiner="concat", capacity=1, on_full="error", admit_after=2)
+    assert statuses(wire, table, [1, 2, 2]) == [filtered, filtered, filtered]  # once a request
+    assert statuses(wire, table, [1, 2, 3]) == [inserted, full, filtered]
+    assert wire.call("table_describe", {"name": "admits"})[0]["candidates"] == 2
+
+
+def values_are_invalid_and_shapes_malformed(wire, _):
+    table = create(wire, "shapes", 1)
+    concat = create(wire, "plain", 1, combiner="concat")
+    ranged = wire.call("table_create", {"schema": {"name": "ranged", "dim": 1, "slots": 2, "slot_sizes": True,
+                                                   "durability": "snapshot"}}, w.keys([2, 3]))[0]["id"]
+    one, two, g = {"table": table, "keys": 1}, {"table": table, "keys": 2}, w.floats([1.0])
+    refused(w.INVALID, wire, "push", {"parts": [{**one, "rows": 1, "scale": True}]}, w.keys([1]), w.offsets([0, 1]), g)
+    refused(w.INVALID, wire, "push", {"parts": [one, one]}, w.keys([1]), g, w.keys([1]), g)
+    assert len(wire.call("pull", {"parts": [one, one]}, w.keys([1]), w.keys([1]))[0]["parts"]) == 2
+    refused(w.INVALID, wire, "pull", {"parts": [{"table": concat, "keys": 1, "rows": 1}]}, w.keys([1]), w.offsets([0, 1]))
+    refused(w.INVALID, wire, "pull", {"parts": [{"table": ranged, "keys": 1}]}, w.keys([5]))
+    refused(w.INVALID, wire, "pull", {"parts": [{**two, "rows": 2}]}, w.keys([1, 2]), w.offsets([0, 3, 2]))
+    refused(w.INVALID, wire, "pull", {"parts": [{"table": table, "keys": -1}]}, b"")
+    refused(w.INVALID, wire, "push", {"parts": [one]}, w.keys([1]), w.floats([1.0, 2.0]))
+    refused(w.MALFORMED, wire, "push", {"parts": [one]}, w.keys([1]), b"123")
+    refused(w.MALFORMED, wire, "pull", {"parts": [one]}, w.keys([1, 2]))
+    refused(w.MALFORMED, wire, "pull", {"parts": [one]}, w.keys([1]), b"")
+    refused(w.TOO_LARGE, wire, "pull", {"parts": [{"table": table, "keys": 4194305}]}, b"")
+
+
+def the_first_error_is_the_answer(wire, _):
+    table = create(wire, "once", 1)
+    part, g = {"table": table, "keys": 1}, w.floats([1.0])
+    writer = {"high": 1, "low": 2, "sequence": 1}
+    push(wire, part, w.keys([1]), g, writer=writer)
+    assert push(wire, part, w.keys([1]), g, writer=writer)[0] == {"parts": [], "again": True}
+    nan, later = w.floats([float("nan")]), {**writer, "sequence": 3}
+    refused(w.NOT_FINITE, wire, "push", {"parts": [part], "writer": writer}, w.keys([1]), nan)
+    refused(GAP, wire, "push", {"parts": [part], "writer": later}, w.keys([1]), g)
+    refused(FORGOTTEN, wire, "push", {"parts": [part], "writer": {**later, "low": 3}}, w.keys([1]), g)
+    refused(w.UNKNOWN_METHOD, wire, "shove", {"parts": [part]}, b"")
+    refused(w.MALFORMED, wire, "push", {"parts": [{"table": 1, "keys": 1}]}, b"", b"")
+    wire.call("table_drop", {"name": "once"})
+    refused(w.UNKNOWN_TABLE, wire, "push", {"parts": [part], "writer": writer}, w.keys([1]), g)
+
+
+with Embd() as server, w.connect(server) as connection:
+    for test in (first_values, pools_and_gradients, optimizers, the_first_keys_get_the_last_rooms,
+                 values_are_invalid_and_shapes_malformed, the_first_error_is_the_answer):
+        test(connection, np.random.default_rng(7))
+        print("ok", test.__name__)
