@@ -14,7 +14,7 @@ build-essential clang cmake git ninja-build pkg-config
 libclang-rt-14-dev
 libssl-dev openssl
 libcmocka-dev libcurl4-openssl-dev libjansson-dev librandom123-dev libsmartcols-dev libuv1-dev libxxhash-dev
-libyaml-dev
+libyaml-dev jq
 libmsgpack-dev
 python3 python3-msgpack python3-pynvim python3-yaml
 python3-cffi python3-dev python3-numpy python3-pip python3-setuptools python3-venv python3-wheel

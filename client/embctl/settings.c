@@ -34,7 +34,7 @@ static const struct argp_option options[] = {
     {"create-on", OPTION_FIRST + 13, "NAME", 0,
      "push or pull: which requests make rows (default: push)", 0},
     {"ttl", OPTION_FIRST + 14, "N", 0,
-     "evict_ttl: pushes of the table after which a row none of them named may go", 0},
+     "evict_ttl: a row may go when this many pushes of its table in a row did not name it", 0},
     {"durability", OPTION_FIRST + 15, "NAME", 0,
      "What a push survives: snapshot, buffered (the server's death), durable (a power cut), or auto: "
      "durable where servers have a data directory (default: auto)",

@@ -34,7 +34,7 @@ class ReadmeTest(clusters.ClusterTest):
     def test_tables_are_pulled_and_pushed(self):
         names = {}
         self.run_block("client.create_table", names)
-        self.assertEqual(names["rows"].shape, (1000, 16))
+        self.assertEqual(names["rows"].shape, (1000, 4))
 
     def test_the_torch_model_learns(self):
         try:
