@@ -47,7 +47,7 @@ static int visit_map(struct fields *fields, const char *table, const struct visi
             kv->val.type != MSGPACK_OBJECT_POSITIVE_INTEGER)
             return embd__error_set(
                 fields->reader->error, EMBD_PROTOCOL,
-                "figure %u of stats is no name of up to %u bytes with an unsigned integer", i,
+                "figure %u of stats is not a name of up to %u bytes with an unsigned integer", i,
                 STAT_NAME_MAX);
         memcpy(name, kv->key.via.str.ptr, kv->key.via.str.size);
         name[kv->key.via.str.size] = '\0';

@@ -84,7 +84,7 @@ uint64_t embd__json_to_u64(struct members *m, const char *name, const json_t *va
 {
     uint64_t number = 0;
     if (!to_u64(value, &number)) {
-        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is %s that is no unsigned 64-bit integer",
+        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is %s that is not an unsigned 64-bit integer",
                         m->what, name, type_name(value));
         return 0;
     }

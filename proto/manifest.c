@@ -181,7 +181,7 @@ static void read_file_name(struct members *m, struct manifest_part *part)
     for (const char *c = part->file; *c != '\0'; c++)
         is_plain = is_plain && *c > ' ' && *c <= '~' && *c != '/';
     if (!is_plain)
-        embd__error_set(m->error, EMBD_CORRUPT, "%s 'file' is no plain file name", m->what);
+        embd__error_set(m->error, EMBD_CORRUPT, "%s 'file' is not a plain file name", m->what);
 }
 
 static uint64_t read_hex(struct members *m, const char *name)
@@ -190,7 +190,7 @@ static uint64_t read_hex(struct members *m, const char *name)
     embd__member_str(m, name, text, sizeof text);
     if (m->error->status == EMBD_OK &&
         (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16))
-        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is no number of 16 hexadecimal digits",
+        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is not a number of 16 hexadecimal digits",
                         m->what, name);
     return strtoull(text, NULL, 16);
 }
@@ -205,7 +205,7 @@ static uint64_t read_id(struct members *m)
 {
     uint64_t id = read_hex(m, "id");
     if (id == 0)
-        embd__error_set(m->error, EMBD_CORRUPT, "%s 'id' is 0, which is none", m->what);
+        embd__error_set(m->error, EMBD_CORRUPT, "%s 'id' is 0; expected a number above 0", m->what);
     return id;
 }
 
@@ -458,7 +458,7 @@ int embd__manifest_read(const char *json, size_t bytes, struct manifest *out, st
         return e->status;
     json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &why);
     if (root == NULL)
-        return embd__error_set(e, EMBD_CORRUPT, "the manifest is no JSON: line %d, column %d: %s",
+        return embd__error_set(e, EMBD_CORRUPT, "the manifest is not JSON: line %d, column %d: %s",
                                why.line, why.column, why.text);
     read_manifest(root, sealed, out, e);
     const char *seal = sealed ? json_string_value(json_object_get(root, "xxh3")) : NULL;

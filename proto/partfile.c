@@ -57,7 +57,7 @@ int embd__partfile_check_header(const uint8_t *p, const embd_schema *schema, str
 {
     if (memcmp(p, magic, sizeof magic) != 0)
         return embd__error_set(e, EMBD_CORRUPT,
-                               "the file does not begin with EMBDPART: it is no part file");
+                               "the file does not begin with EMBDPART: it is not a part file");
     uint64_t found = XXH3_64bits(p, AT_XXH3), written = embd__get_u64(p + AT_XXH3);
     if (found != written)
         return embd__error_set(e, EMBD_CORRUPT,

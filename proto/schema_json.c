@@ -89,7 +89,7 @@ static void read_f32(struct members *m, const struct schema_field *field, embd_s
 {
     const json_t *value = embd__member(m, field->name, true);
     if (value != NULL && !json_is_number(value))
-        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is no number", m->what, field->name);
+        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is not a number", m->what, field->name);
     double number = json_number_value(value); /* 0 for what is no number */
     if (fabs(number) > (double)FLT_MAX)
         embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is %g, beyond f32", m->what, field->name,
@@ -102,7 +102,7 @@ static void read_bool(struct members *m, const struct schema_field *field, embd_
 {
     const json_t *value = embd__member(m, field->name, true);
     if (value != NULL && !json_is_boolean(value))
-        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is no boolean", m->what, field->name);
+        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is not a boolean", m->what, field->name);
     if (m->error->status == EMBD_OK)
         embd__schema_put(schema, field, json_is_true(value));
 }

@@ -180,7 +180,7 @@ static int set(embd_schema *schema, const char *name, const char *value, uint64_
                                name, embd_on_full_name(schema->on_full));
     if (!embd__schema_applies(group, f, schema)) {
         uint64_t kind = embd__schema_get(schema, &group->fields[0]);
-        return embd__error_set(e, EMBD_INVALID, "schema field '%s' is no parameter of the %s '%s'",
+        return embd__error_set(e, EMBD_INVALID, "schema field '%s' is not a parameter of the %s '%s'",
                                name, group->name, group->fields[0].names[kind]);
     }
     int status = set_field(schema, f, name, value, e);

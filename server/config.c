@@ -17,7 +17,7 @@ static int read_cpus(const struct setting *at, struct config *out, struct embd__
         bool is_last = *end == '\0';
         if (*next < '0' || *next > '9' || (!is_last && *end != ',') || cpu >= 1024)
             return config_complain(e, EMBD_INVALID, SETTING_CPUS, at,
-                                   "'%.60s' is no list of CPUs such as 0,2,3", at->text);
+                                   "'%.60s' is not a list of CPUs such as 0,2,3", at->text);
         if (out->n_cpus == CONFIG_CPUS_MAX)
             return config_complain(e, EMBD_INVALID, SETTING_CPUS, at, "has more than %d CPUs",
                                    CONFIG_CPUS_MAX);
@@ -51,7 +51,7 @@ static int read_gpu_word(const struct sources *from, const struct config *config
     for (; *out < n; (*out)++)
         if (strcmp(at->text, words[*out]) == 0)
             return EMBD_OK;
-    return config_complain(e, EMBD_INVALID, id, at, "'%.60s' is none of %s, %s%s%s", at->text,
+    return config_complain(e, EMBD_INVALID, id, at, "unknown value '%.60s'; expected %s, %s%s%s", at->text,
                            words[0], words[1], n > 2 ? ", " : "", n > 2 ? words[2] : "");
 }
 
@@ -151,7 +151,7 @@ static int read_yes(enum setting_id id, const struct setting *at, bool *out, str
     *out = at->text != NULL && strcmp(at->text, "yes") == 0;
     if (at->text == NULL || *out || strcmp(at->text, "no") == 0)
         return EMBD_OK;
-    return config_complain(e, EMBD_INVALID, id, at, "'%.60s' is neither yes nor no", at->text);
+    return config_complain(e, EMBD_INVALID, id, at, "'%.60s' is not yes or no", at->text);
 }
 
 /* What has no guard is reached from this machine alone, unless somebody says that it is meant. */

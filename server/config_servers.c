@@ -184,7 +184,7 @@ static int find_self(const struct sources *from, uint32_t *out, struct embd__err
     unsigned long number = strtoul(at->text, &end, 10);
     if (at->text[0] < '0' || at->text[0] > '9' || *end != '\0' || number >= n)
         return config_complain(e, EMBD_INVALID, SETTING_SERVER, at,
-                               "'%.60s' is none of the %u servers listed%s%s", at->text, n,
+                               "'%.60s' is not one of the %u servers listed%s%s", at->text, n,
                                from->file.path != NULL ? " in " : "",
                                from->file.path != NULL ? from->file.path : "");
     *out = (uint32_t)number;

@@ -47,7 +47,7 @@ int config_count(enum setting_id id, const struct setting *at, uint64_t min, uin
     bool is_number = at->text[0] >= '0' && at->text[0] <= '9';
     *out = strtoull(at->text, &end, 10);
     if (!is_number || *end != '\0' || errno != 0)
-        return config_complain(e, EMBD_INVALID, id, at, "'%.60s' is no whole number", at->text);
+        return config_complain(e, EMBD_INVALID, id, at, "'%.60s' is not a whole number", at->text);
     if (*out < min || *out > max)
         return config_complain(e, EMBD_INVALID, id, at, "%s is out of range, expected %llu to %llu",
                                at->text, (unsigned long long)min, (unsigned long long)max);
@@ -82,7 +82,7 @@ int config_size(enum setting_id id, const struct setting *at, uint64_t min, uint
         is_size = false;
     if (!is_size || (is_part && number > 100))
         return config_complain(e, EMBD_INVALID, id, at,
-                               "'%.60s' is no size, expected bytes, 512M, 2G or 25%%", at->text);
+                               "'%.60s' is not a size, expected bytes, 512M, 2G or 25%%", at->text);
     if (__builtin_mul_overflow(number, unit, out) || *out < min || *out > max)
         return config_complain(e, EMBD_INVALID, id, at,
                                "'%.60s' is out of range, expected %llu to %llu bytes", at->text,

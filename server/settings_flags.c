@@ -60,7 +60,7 @@ static error_t on_option(int key, char *value, struct argp_state *state)
         return 0;
     }
     if (key == ARGP_KEY_ARG)
-        argp_error(state, "'%s' is no flag", value);
+        argp_error(state, "'%s' is not a flag", value);
     if (key < FLAG_FIRST || key >= FLAG_FIRST + SETTING_COUNT)
         return ARGP_ERR_UNKNOWN;
     struct setting *setting = &flags->out->of[key - FLAG_FIRST];

@@ -100,7 +100,7 @@ static int take_options(struct embd_call *call, const embd_call_options *options
     const embd_call_options *o = options != NULL ? options : &defaults;
     struct embd__error *e = &call->client->error;
     if (embd_dtype_name(o->wire) == NULL)
-        return embd__error_set(e, EMBD_INVALID, "wire %d is no dtype", (int)o->wire);
+        return embd__error_set(e, EMBD_INVALID, "unknown wire dtype %d", (int)o->wire);
     if ((unsigned)o->plan > EMBD_PLAN_ROWS)
         return embd__error_set(e, EMBD_INVALID, "unknown plan %d; expected auto, pooled or rows",
                                (int)o->plan);

@@ -50,7 +50,7 @@ static int check_offsets(struct embd_call *call, const embd_part *part, uint32_t
     if (part->n_rows % slots != 0)
         return embd__error_set(
             &call->client->error, EMBD_INVALID,
-            "part %u: n_rows is %llu, which is no multiple of the %u slots of table %s", index,
+            "part %u: n_rows is %llu, which is not a multiple of the %u slots of table %s", index,
             (unsigned long long)part->n_rows, slots, part->table->schema.s.name);
     uint64_t falls = 0;
     for (uint64_t r = 0; r < part->n_rows; r++)

@@ -68,7 +68,7 @@ static int parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_ARG:
         if (*shell || (strcmp(arg, "bash") && strcmp(arg, "zsh")))
-            argp_error(state, "'%s' is no shell this is for; it can be bash or zsh", arg);
+            argp_error(state, "unknown shell '%s'; expected bash or zsh", arg);
         *shell = arg;
         return 0;
     case ARGP_KEY_END:

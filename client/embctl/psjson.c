@@ -126,16 +126,16 @@ static int add_table(struct reading *r, const struct model *m, size_t i)
     if (!json_is_string(file) || !json_is_string(name))
         return fail(
             r, EMBD_INVALID,
-            "models[%zu]: element %zu of sparse_files or embedding_table_names is no string",
+            "models[%zu]: element %zu of sparse_files or embedding_table_names is not a string",
             m->number, i);
     json_int_t dim = json_is_integer(size) ? json_integer_value(size) : 0;
     if (dim < 1 || dim > EMBD_DIM_MAX)
         return fail(r, EMBD_INVALID,
-                    "models[%zu].embedding_vecsize_per_table[%zu] is no integer from 1 to %d",
+                    "models[%zu].embedding_vecsize_per_table[%zu] is not an integer from 1 to %d",
                     m->number, i, EMBD_DIM_MAX);
     if (value && (!json_is_number(value) || !isfinite((float)json_number_value(value))))
         return fail(r, EMBD_INVALID,
-                    "models[%zu].default_value_for_each_table[%zu] is no number of 32 bits",
+                    "models[%zu].default_value_for_each_table[%zu] is not a number of 32 bits",
                     m->number, i);
     struct ps_table *grown = reallocarray(r->ps->tables, r->ps->n_tables + 1, sizeof *grown);
     if (!grown)

@@ -101,7 +101,7 @@ static int parse_shard(int key, char *arg, struct argp_state *state)
         if (*shard != UINT64_MAX)
             argp_error(state, "takes one shard, but got '%s' too", arg);
         if (!read_uint(arg, UINT32_MAX, shard))
-            argp_error(state, "'%s' is no number of a shard", arg);
+            argp_error(state, "'%s' is not the number of a shard", arg);
         return 0;
     case ARGP_KEY_END:
         if (*shard == UINT64_MAX)

@@ -23,7 +23,7 @@ uint64_t startup_number(const struct argp_state *state, const char *text, uint64
     char *end;
     unsigned long long value = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end != '\0' || value < low || value > high)
-        argp_error(state, "'%s' is no number from %llu to %llu", text, (unsigned long long)low,
+        argp_error(state, "'%s' is not a number from %llu to %llu", text, (unsigned long long)low,
                    (unsigned long long)high);
     return value;
 }

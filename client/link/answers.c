@@ -8,7 +8,7 @@
 static int out_of_step(const struct frame_scanner *frame, struct embd__error *e)
 {
     if (frame->type != 1)
-        return embd__error_set(e, EMBD_PROTOCOL, "a message of type %d is no answer", frame->type);
+        return embd__error_set(e, EMBD_PROTOCOL, "a message of type %d is not an answer", frame->type);
     if (!frame->has_msgid)
         return embd__error_set(e, EMBD_PROTOCOL, "an answer without a msgid");
     return embd__error_set(e, EMBD_PROTOCOL, "an answer to msgid %u, which was not asked",

@@ -40,7 +40,7 @@ void embd__greeting_read(struct reader *r, uint32_t shard, uint32_t n_shards, st
     uint64_t protocol = embd__field_uint(&fields, "protocol", 0, UINT32_MAX, FIELD_REQUIRED);
     if (r->error->status == EMBD_OK && protocol != LIMIT_PROTOCOL)
         embd__error_set(r->error, EMBD_PROTOCOL,
-                        "speaks version %llu of the protocol; %d is expected",
+                        "uses version %llu of the protocol; expected %d",
                         (unsigned long long)protocol, LIMIT_PROTOCOL);
     check_shard(&fields, shard, n_shards);
     struct greeting greeting = {

@@ -75,8 +75,7 @@ static int find(const embd_options *options, struct identity *out, struct embd__
         copy(&out->key, option_or(options->tls_key, "EMBD_TLS_KEY"), e) != EMBD_OK)
         return e->status;
     if (out->ca == NULL && (out->cert != NULL || out->key != NULL))
-        return embd__error_set(e, EMBD_INVALID,
-                               "a TLS certificate is given, but not whom to believe (tls_ca)");
+        return embd__error_set(e, EMBD_INVALID, "a TLS certificate is given without tls_ca");
     return EMBD_OK;
 }
 

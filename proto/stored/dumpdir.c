@@ -47,7 +47,7 @@ static char *read_text(int fd, const char *path, size_t *bytes_out, struct embd_
     }
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > MANIFEST_BYTES_MAX) {
         embd__error_set(e, EMBD_CORRUPT, "%s: %s", path,
-                        S_ISREG(st.st_mode) ? "is too large for a manifest" : "is no regular file");
+                        S_ISREG(st.st_mode) ? "is too large for a manifest" : "is not a regular file");
         return NULL;
     }
     size_t bytes = (size_t)st.st_size;
@@ -253,7 +253,7 @@ int embd__dumpdir_open(const char *path, struct dump_dir *out, struct embd__erro
     if (stat(path, &st))
         return embd__error_set(e, EMBD_IO, "%s: cannot open: %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode))
-        return embd__error_set(e, EMBD_IO, "%s: is no directory", path);
+        return embd__error_set(e, EMBD_IO, "%s: is not a directory", path);
     if (read_shares(&dir, e) || check_shares(&dir, e)) {
         embd__dumpdir_fini(&dir);
         return e->status;

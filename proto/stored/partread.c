@@ -55,7 +55,7 @@ static int open_file(struct part_reader *r, struct embd__error *e)
     if (fstat(r->fd, &st))
         return embd__error_set(e, EMBD_IO, "%s: cannot stat: %s", r->path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return embd__error_set(e, EMBD_CORRUPT, "%s: is no regular file", r->path);
+        return embd__error_set(e, EMBD_CORRUPT, "%s: is not a regular file", r->path);
     if ((uint64_t)st.st_size != r->part->bytes)
         return corrupt(r, e, "size in bytes is", (uint64_t)st.st_size, r->part->bytes);
     (void)posix_fadvise(r->fd, 0, 0, POSIX_FADV_SEQUENTIAL);

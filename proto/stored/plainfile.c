@@ -36,7 +36,7 @@ static int open_regular(struct plain_file *file, struct embd__error *e)
     if (fstat(file->fd, &st))
         return embd__error_set(e, EMBD_IO, "%s: cannot stat: %s", file->path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return embd__error_set(e, EMBD_CORRUPT, "%s: is no regular file", file->path);
+        return embd__error_set(e, EMBD_CORRUPT, "%s: is not a regular file", file->path);
     file->bytes = (uint64_t)st.st_size;
     (void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     return EMBD_OK;

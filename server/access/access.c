@@ -252,7 +252,7 @@ static int check_file(int fd, const char *path, size_t *bytes_out, struct embd__
     if (fstat(fd, &found) != 0)
         return embd__error_set(e, EMBD_IO, "%.200s: %s", path, strerror(errno));
     if (!S_ISREG(found.st_mode))
-        return embd__error_set(e, EMBD_INVALID, "%.200s: is no file", path);
+        return embd__error_set(e, EMBD_INVALID, "%.200s: is not a file", path);
     if ((found.st_mode & 022) != 0)
         return embd__error_set(e, EMBD_INVALID, "%.200s: has mode %04o; others may write there",
                                path, (unsigned)(found.st_mode & 07777));

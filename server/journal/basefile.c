@@ -124,7 +124,7 @@ static int publish(struct basefile *base)
     if (fsync(base->file.fd) != 0 || renameat(dir, staged, dir, name) != 0)
         return errno;
     if (fsync(dir) != 0) {
-        fprintf(stderr, "embd: journal '%s': fsync of its directory: %s; ending, since nobody knows what is on disk\n",
+        fprintf(stderr, "embd: journal '%s': fsync of its directory: %s; ending, since it is unknown what is on disk\n",
                 name, strerror(errno));
         _exit(JOURNAL_EXIT);
     }

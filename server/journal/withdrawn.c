@@ -182,7 +182,7 @@ static int rewrite(int data_dir, const char *name, const struct withdrawn *list,
     uint64_t n = MAGIC_BYTES + list->n * ENTRY_BYTES;
     uint8_t *bytes = malloc(n);
     if (bytes == NULL)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to write '%s' anew", name);
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to rewrite '%s'", name);
     memcpy(bytes, MAGIC, MAGIC_BYTES);
     for (uint64_t i = 0; i < list->n; i++)
         write_entry(bytes + MAGIC_BYTES + i * ENTRY_BYTES, &list->ids[i]);

@@ -227,7 +227,7 @@ static json_t *read_answer(const struct etcd *etcd, struct embd__error *e)
     if (json_is_object(object))
         return object;
     json_decref(object);
-    embd__error_set(e, EMBD_PROTOCOL, "etcd %s: the answer is no JSON object",
+    embd__error_set(e, EMBD_PROTOCOL, "etcd %s: the answer is not a JSON object",
                     etcd->place.members[etcd->member]);
     return NULL;
 }

@@ -131,7 +131,7 @@ static json_t *parse(const char *text, struct embd__error *e)
     if (json_is_object(json_object_get(object, "servers")) && version > 0 && version <= VERSION_MAX)
         return object;
     json_decref(object);
-    embd__error_set(e, EMBD_CORRUPT, "the map in etcd is no object with version and servers");
+    embd__error_set(e, EMBD_CORRUPT, "the map in etcd is not an object with version and servers");
     return NULL;
 }
 

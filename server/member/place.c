@@ -35,7 +35,7 @@ int etcd_place_read(const char *text, struct etcd_place *out, struct embd__error
         if (n < 3 || n > 200 || memchr(at, ':', n) == NULL || end[-1] == ':')
             return refuse_place(text, "has a member without host or port", e);
         if (strspn(at, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:[]") < n)
-            return refuse_place(text, "has a member that is no HOST:PORT", e);
+            return refuse_place(text, "has a member that is not HOST:PORT", e);
         if (out->n_members == ETCD_MEMBERS_MAX)
             return refuse_place(text, "has too many members", e);
         snprintf(out->members[out->n_members++], sizeof out->members[0], "%.*s", (int)n, at);

@@ -76,11 +76,11 @@ int listen_address_read(const char *text, struct listen_address *out, struct emb
 {
     const char *port;
     if (!split(text, out->host, sizeof out->host, &port) || !read_port(port, &out->port))
-        return embd__error_set(e, EMBD_INVALID, "'%.100s' is no address, expected HOST:PORT", text);
+        return embd__error_set(e, EMBD_INVALID, "'%.100s' is not an address, expected HOST:PORT", text);
     const char *host = strcmp(out->host, "localhost") == 0 ? "127.0.0.1" : out->host;
     if (uv_ip4_addr(host, out->port, (struct sockaddr_in *)&out->socket) != 0 &&
         uv_ip6_addr(host, out->port, (struct sockaddr_in6 *)&out->socket) != 0)
-        return embd__error_set(e, EMBD_INVALID, "'%.100s': the host is no IP address", text);
+        return embd__error_set(e, EMBD_INVALID, "'%.100s': the host is not an IP address", text);
     return EMBD_OK;
 }
 
@@ -148,7 +148,7 @@ int admin_dir_prepare(const char *dir, struct embd__error *e)
         return embd__error_set(e, EMBD_IO, "cannot look at the admin directory %s: %s", dir,
                                strerror(errno));
     if (!S_ISDIR(found.st_mode))
-        return embd__error_set(e, EMBD_IO, "the admin directory %s is no directory", dir);
+        return embd__error_set(e, EMBD_IO, "the admin directory %s is not a directory", dir);
     if (found.st_uid != geteuid())
         return embd__error_set(e, EMBD_IO, "the admin directory %s belongs to user %u, expected %u",
                                dir, (unsigned)found.st_uid, (unsigned)geteuid());

@@ -15,7 +15,7 @@ static int check_protocol(struct call *call, uint64_t protocol)
     if (protocol == LIMIT_PROTOCOL)
         return EMBD_OK;
     return embd__error_set(&call->error, EMBD_UNSUPPORTED,
-                           "hello protocol: %llu, this server speaks %u",
+                           "hello protocol: %llu, this server supports %u",
                            (unsigned long long)protocol, LIMIT_PROTOCOL);
 }
 

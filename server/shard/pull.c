@@ -265,7 +265,7 @@ static int prepare(struct call *call)
     struct shard_work *work = call->work;
     struct embd__error *e = &call->error;
     struct stage_times *times = &call->request->times;
-    if (call_read_parts(call, false) != EMBD_OK || size_parts(work, e) != EMBD_OK)
+    if (call_read_parts(call, PARTS_PULL) != EMBD_OK || size_parts(work, e) != EMBD_OK)
         return e->status;
     stage_ends(times, STAGE_DECODE);
     if (is_whole(work) && make_values(work, e) != EMBD_OK)

@@ -147,7 +147,7 @@ static int prepare(struct call *call)
 {
     struct shard_work *work = call->work;
     struct embd__error *e = &call->error;
-    if (call_read_parts(call, true) != EMBD_OK)
+    if (call_read_parts(call, PARTS_PUSH) != EMBD_OK)
         return e->status;
     stage_ends(&call->request->times, STAGE_DECODE);
     if (call->extra.round.n_workers > 0)

@@ -1,5 +1,5 @@
 /* store.h - where the rows of one table of one shard live: a small table of functions that every store (host
- * memory, one GPU, all GPUs of a process) fills in. None is optional.
+ * memory, one GPU, all GPUs of a process) fills in. All but prepare, foresee and unforesee are there.
  *
  * Called by the shard's thread only. Requests reach a store validated: known table, counts within limits,
  * offsets rising, slots in range, finite weights and gradients (unless admitted). Keys carry their slot

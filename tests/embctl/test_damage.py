@@ -160,7 +160,7 @@ def case_a_missing_shard_is_not_loaded_in_silence(server, scratch):
 def case_what_is_no_directory_is_told(server, scratch):
     for command in ("verify", "load"):
         embctl(server, command, scratch("nowhere"), code=FAILED, says="nowhere")
-        embctl(server, command, scratch("good/manifest.json"), code=FAILED, says="no directory")
+        embctl(server, command, scratch("good/manifest.json"), code=FAILED, says="is not a directory")
 
 
 def case_the_good_one_is_good(server, scratch):

@@ -221,7 +221,7 @@ def case_2a_files_that_are_missing_or_do_not_belong_there_are_refused():
             refused(server, scratch, "in", *DISTRIBUTED, says="slot_id: is there", code=REFUSED)
             os.unlink(scratch("in/key"))
             os.mkdir(scratch("in/key"))
-            refused(server, scratch, "in", *LOCAL, says="key: is no regular file")
+            refused(server, scratch, "in", *LOCAL, says="key: is not a regular file")
             refused(server, scratch, "none", *LOCAL, says="No such file", code=FAILED)
 
 

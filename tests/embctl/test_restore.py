@@ -126,10 +126,10 @@ def case_one_that_is_damaged_is_told_and_the_one_before_is_taken():
         os.unlink(part)
         takes(scratch, "s1", "plain.0.part: is missing")
         os.symlink(scratch("good/plain.0.part"), part)
-        takes(scratch, "s1", "plain.0.part: is no regular file")
+        takes(scratch, "s1", "plain.0.part: is not a regular file")
         os.unlink(part)
         os.mkfifo(part)
-        takes(scratch, "s1", "plain.0.part: is no regular file")
+        takes(scratch, "s1", "plain.0.part: is not a regular file")
         flip(scratch("data/s2/manifest.json"), 20)
         os.symlink(scratch("good"), scratch("data/s9"))
         with serve(scratch) as server:

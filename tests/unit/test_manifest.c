@@ -235,28 +235,28 @@ static void what_a_manifest_says_is_checked(void **state)
             "'shards' is 2000, the limit is 1024");
     refused("\"shards\": 2", "\"shards\": 2, \"color\": 1", EMBD_CORRUPT,
             "6 members, 1 of them unknown");
-    refused("\"shards\": 2", "\"shards\": 2, \"shards\": 2", EMBD_CORRUPT, "is no JSON");
+    refused("\"shards\": 2", "\"shards\": 2, \"shards\": 2", EMBD_CORRUPT, "is not JSON");
     refused("\"shards\": 2", "\"shards\": 1", EMBD_CORRUPT,
             "parts[1] 'shard' is 1, the limit is 0");
     refused("\"rows\": 3", "\"rows\": -3", EMBD_CORRUPT,
-            "'rows' is an integer that is no unsigned 64-bit integer");
+            "'rows' is an integer that is not an unsigned 64-bit integer");
     refused("\"rows\": 3", "\"rows\": 3.0", EMBD_CORRUPT, "'rows' is a real");
     refused("\"9223372036854775808\",", "\"18446744073709551616\",", EMBD_CORRUPT,
             "'step' is a string");
     refused("items.1.part", "items.0.part", EMBD_CORRUPT,
             "manifest file 'items.0.part' is there twice");
-    refused("items.1.part", "../items", EMBD_CORRUPT, "parts[1] 'file' is no plain file name");
+    refused("items.1.part", "../items", EMBD_CORRUPT, "parts[1] 'file' is not a plain file name");
     refused("items.1.part", "..", EMBD_CORRUPT, "no plain file name");
     refused("items.1.part", "", EMBD_CORRUPT, "'file' has 0 bytes");
     refused("00000000deadbeef", "deadbeef", EMBD_CORRUPT,
-            "'xxh3' is no number of 16 hexadecimal digits");
-    refused("00000000deadbeef", "00000000DEADBEEF", EMBD_CORRUPT, "'xxh3' is no number");
+            "'xxh3' is not a number of 16 hexadecimal digits");
+    refused("00000000deadbeef", "00000000DEADBEEF", EMBD_CORRUPT, "'xxh3' is not a number");
     refused("\"dim\": 3", "\"dim\": 4097", EMBD_CORRUPT, "'dim' is 4097, the limit is 4096");
     refused("\"dim\": 3", "\"dim\": 0", EMBD_INVALID, "'dim' is 0");
     refused("\"mean\"", "\"median\"", EMBD_CORRUPT, "'combiner' is 'median', which is unknown");
     refused("\"local\"", "\"lazy_global\"", EMBD_INVALID, "'optimizer.update' is 'lazy_global'");
     refused("\"eps\"", "\"beta1\"", EMBD_CORRUPT, "optimizer has no 'eps'");
-    refused("0.5", "\"0.5\"", EMBD_CORRUPT, "'initial_accumulator' is no number");
+    refused("0.5", "\"0.5\"", EMBD_CORRUPT, "'initial_accumulator' is not a number");
     refused("0.5", "1e300", EMBD_CORRUPT, "'initial_accumulator' is 1e+300, beyond f32");
     refused("\"tables\": [", "\"tables\": [{},", EMBD_CORRUPT,
             "manifest tables[0] has no 'schema'");

@@ -153,7 +153,7 @@ static void a_file_of_another_kind_is_refused_at_its_first_bytes(void **state)
     struct embd__error e = {0};
     (void)state;
     assert_int_equal(embd__partfile_check_header(header, &s, &e), EMBD_CORRUPT);
-    assert_string_equal(e.text, "the file does not begin with EMBDPART: it is no part file");
+    assert_string_equal(e.text, "the file does not begin with EMBDPART: it is not a part file");
 }
 
 static void a_block_that_asks_for_too_much_is_refused(void **state)

@@ -561,7 +561,7 @@ static void text_that_is_no_value_is_refused(void **state)
         {"optimizer.lr", "inf", "expected a finite number"},
         {"optimizer.lr", "1e39", "expected a finite number"},
         {"optimizer.beta1", "0.9",
-         "schema field 'optimizer.beta1' is no parameter of the optimizer 'sgd'"},
+         "schema field 'optimizer.beta1' is not a parameter of the optimizer 'sgd'"},
         {"admit_nonfinite", "yes", "expected true or false"},
         {"slot_sizes", "1,2", "schema field 'slot_sizes' cannot be set here"},
         {"name", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",

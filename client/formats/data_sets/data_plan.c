@@ -128,11 +128,11 @@ static int find_raw_pieces(struct data_plan *plan, const char *path, struct embd
         return embd__error_set(e, EMBD_IO, "%s: %s", path, strerror(errno));
     uint64_t bytes = (uint64_t)st.st_size;
     if (!S_ISREG(st.st_mode))
-        return embd__error_set(e, EMBD_IO, "%s: is no regular file", path);
+        return embd__error_set(e, EMBD_IO, "%s: is not a regular file", path);
     if (bytes % plan->sample_max != 0)
         return embd__error_set(e, EMBD_CORRUPT,
                                "%s: its %" PRIu64
-                               " bytes are no whole number of samples of %" PRIu64 " bytes",
+                               " bytes are not a whole number of samples of %" PRIu64 " bytes",
                                path, bytes, plan->sample_max);
     plan->n_samples = bytes / plan->sample_max;
     plan->piece_samples = (uint64_t)PIECE_BATCHES * plan->options.batch_samples;

@@ -99,7 +99,7 @@ static int read_count(struct reading *r, uint64_t *count_out, struct embd__error
     *count_out = strtoull(r->line, &end, 10);
     if (r->line[0] < '0' || r->line[0] > '9' || *end != '\0' || errno != 0 ||
         *count_out > LIMIT_FILES)
-        return wrong(r, "is no number of files from 0 to 1048576", e);
+        return wrong(r, "is not a number of files from 0 to 1048576", e);
     return EMBD_OK;
 }
 

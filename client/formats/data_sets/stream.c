@@ -50,7 +50,7 @@ int embd__stream_open(struct stream *s, const char *path, uint64_t offset, struc
         return e->status;
     if (lseek(fd, (off_t)offset, SEEK_SET) < 0) {
         close(fd);
-        return embd__error_set(e, EMBD_IO, "%s: is no regular file", path);
+        return embd__error_set(e, EMBD_IO, "%s: is not a regular file", path);
     }
     posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     s->fd = fd;

@@ -247,7 +247,7 @@ static int put_sample(embd_writer *w, const float *labels, const float *dense,
         encode_floats(shape, payload, labels, dense);
     else if (!encode_integers(shape, payload, labels, dense))
         return fail(w, EMBD_INVALID,
-                    "a label is no integer, or a dense value no log(x + 1) of one");
+                    "a label is not an integer, or a dense value no log(x + 1) of one");
     end = encode_slots(w, payload + fixed, offsets, keys);
     if (end == NULL)
         return w->error.status;

@@ -57,7 +57,7 @@ static int add_part(struct call *call, const struct table *table, const struct m
     to->parts = grown;
     for (uint32_t i = 0; i < to->n_parts; i++)
         if (to->parts[i].shard == part->shard)
-            return embd__error_set(&call->error, EMBD_INVALID, "snapshot part '%s' is told twice",
+            return embd__error_set(&call->error, EMBD_INVALID, "snapshot part '%s' is named twice",
                                    part->file);
     to->parts[to->n_parts++] = *part;
     to->step = step > to->step ? step : to->step;
@@ -136,7 +136,7 @@ static int read_writers(struct call *call, const char *name, int dir, const msgp
     for (uint32_t i = 0; i < parts->n_writers; i++)
         if (parts->writers[i].shard == writers.shard)
             return embd__error_set(&call->error, EMBD_INVALID,
-                                   "snapshot writers of shard %u are told twice", writers.shard);
+                                   "snapshot writers of shard %u are named twice", writers.shard);
     embd__writersfile_name(file, writers.shard);
     if (fstatat(dir, file, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return embd__error_set(&call->error, EMBD_IO, "snapshot '%s': %s", file, strerror(errno));

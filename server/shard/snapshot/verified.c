@@ -14,7 +14,7 @@ static int check_file(const char *directory, const char *file, struct embd__erro
     struct stat st;
     char *path = embd__plain_path(directory, file, e);
     if (path != NULL && lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        embd__error_set(e, EMBD_INVALID, "%s: is no regular file", path);
+        embd__error_set(e, EMBD_INVALID, "%s: is not a regular file", path);
     free(path);
     return e->status;
 }
@@ -43,7 +43,7 @@ static int check_directories(const struct dump_chain *chain, struct embd__error 
     for (uint32_t i = 0; i < chain->n; i++) {
         const struct dump_dir *dir = &chain->dirs[i];
         if (dir->n_shares != 1 || lstat(dir->path, &st) != 0 || !S_ISDIR(st.st_mode))
-            return embd__error_set(e, EMBD_INVALID, "%s: is no directory with a manifest", dir->path);
+            return embd__error_set(e, EMBD_INVALID, "%s: is not a directory with a manifest", dir->path);
         if (check_file(dir->path, "manifest.json", e) != EMBD_OK || check_files(&dir->shares[0], e) != EMBD_OK)
             return e->status;
     }
