@@ -75,7 +75,7 @@ class Config(unittest.TestCase):
         for address in ("0.0.0.0:0", "[::]:0", "192.168.1.1:7780"):
             self.refused(["--http", address], "--http", address, "neither TLS nor tokens", "http_open")
         self.refused_file("shards: 1\nhttp: 0.0.0.0:7780\n", "2:7", "http_open")
-        self.refused(["--http-open", "maybe"], "--http-open", "'maybe'", "yes nor no")
+        self.refused(["--http-open", "maybe"], "--http-open", "'maybe'", "not yes or no")
         with Embd("--http", "0.0.0.0:0", "--http-open", "yes") as server:
             self.assertIn("http on 0.0.0.0:", server.process.stdout.readline())
         path = self.file("http: 0.0.0.0:7780\nhttp_open: yes\n")

@@ -452,7 +452,7 @@ static void names_cannot_leave_the_data_directory(void **state)
     const char *const names[] = {"",   "..",    "../x", "a/b", "A",      "-a",
                                  "_a", "a.tmp", "/etc", "a b", long_name};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        ask_error(ask_phase(&rig, names[i], "begin"), EMBD_INVALID, "name", "[a-z0-9]", NULL);
+        ask_error(ask_phase(&rig, names[i], "begin"), EMBD_INVALID, "name", "1 to 64 of a-z", NULL);
     long_name[64] = '\0'; /* the longest there may be */
     phase(&rig, long_name, "begin");
     ask_error(ask_phase(&rig, long_name, "begin"), EMBD_EXISTS, "exists", NULL);

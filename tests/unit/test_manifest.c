@@ -246,7 +246,7 @@ static void what_a_manifest_says_is_checked(void **state)
     refused("items.1.part", "items.0.part", EMBD_CORRUPT,
             "manifest file 'items.0.part' is there twice");
     refused("items.1.part", "../items", EMBD_CORRUPT, "parts[1] 'file' is not a plain file name");
-    refused("items.1.part", "..", EMBD_CORRUPT, "no plain file name");
+    refused("items.1.part", "..", EMBD_CORRUPT, "not a plain file name");
     refused("items.1.part", "", EMBD_CORRUPT, "'file' has 0 bytes");
     refused("00000000deadbeef", "deadbeef", EMBD_CORRUPT,
             "'xxh3' is not a number of 16 hexadecimal digits");
