@@ -2,7 +2,9 @@
  *
  * A block whose rows all belong to one shard (as in a cluster of the size it was taken from) is
  * sent as it lies in memory; otherwise rows are gathered per shard and sent when a shard's block is
- * full. What can fail: memory for the gathered rows, or the shard. */
+ * full. A shard gets its rows in the order of the files, where a later row replaces an earlier one:
+ * a block that is sent as it lies waits for the rows gathered for its shard. What can fail: memory
+ * for the gathered rows, or the shard. */
 #include <stdlib.h>
 
 #include "admin.h"
@@ -100,8 +102,10 @@ int embd__scatter_block(struct scatter *s, const struct row_block *block)
         return embd__client_error(s->client)->status;
     s->has_gone = is_gone;
     uint32_t shard = only_owner(s, block);
-    return shard < s->n_shards ? embd__admin_load(s->client, shard, s->schema, block)
-                               : gather(s, block);
+    if (shard == s->n_shards)
+        return gather(s, block);
+    int status = flush(s, shard); /* rows gathered for it are older */
+    return status ? status : embd__admin_load(s->client, shard, s->schema, block);
 }
 
 void embd__scatter_close(struct scatter *s)

@@ -29,9 +29,9 @@ def mix64(x):
 
 
 def shard_of(name, key, slot, shards):
-    if name == "slotted":
+    if name in ("slotted", "sorted"):
         return slot % shards
-    return key % shards if name == "full" else (mix64(key) >> 54) * shards // 1024
+    return key % shards if name in ("full", "waiting") else (mix64(key) >> 54) * shards // 1024
 
 
 def create(server, tables=TABLES):
@@ -120,6 +120,59 @@ def case_a_chain_loads_as_the_tables_were_at_its_last_cut():
         assert late["plain", 0][1]
         assert embctl_json(None, "verify", scratch("data/s3"))["verify"][0]["rows"] == sum(
             n for number in range(4) for n, _ in part_rows(scratch(f"data/s{number}")).values())
+
+
+SPARSE = [
+    ("spread", "--dim", 2, "--optimizer", "adagrad"),
+    ("sorted", "--dim", 1, "--slots", 4, "--partition", "slot", "--optimizer", "adam"),
+    ("waiting", "--dim", 1, "--partition", "modulo", "--admit-after", 4),
+]
+
+
+def change_few(server, method, name, shards, slot=0, most=4):
+    """Up to `most` keys of a table, one request for each."""
+    for key in range(most):
+        with connect(server, shard_of(name, key, slot, shards)) as wire:
+            table = wire.call("table_describe", {"name": name})[0]
+            part = {"table": table["id"], "keys": 1}
+            bins = [keys([key])]
+            if name == "sorted":
+                part["slots"] = True
+                bins.append(struct.pack("<H", slot))
+            if method == "push":
+                bins.append(floats([1.0] * table["schema"]["dim"]))
+            wire.call(method, {"parts": [part]}, *bins)
+
+
+def case_a_block_of_one_shard_does_not_overtake_older_rows_of_it():
+    """The increment's blocks have one owner, those below it have several."""
+    with Scratch() as scratch:
+        with serve(scratch) as server:
+            create(server, SPARSE)
+            for name, slots in (("spread", 1), ("sorted", 4), ("waiting", 1)):
+                for slot in range(slots):
+                    change_few(server, "push", name, SHARDS, slot, most=200)
+            embctl(server, "snapshot", "s0")
+            change_few(server, "push", "spread", SHARDS, most=1)
+            change_few(server, "push", "sorted", SHARDS, slot=3, most=50)
+            change_few(server, "push", "waiting", SHARDS, most=1)
+            embctl(server, "snapshot", "s1", "--incremental", "s0")
+            change_few(server, "erase", "spread", SHARDS, most=1)
+            change_few(server, "erase", "sorted", SHARDS, slot=3, most=2)
+            change_few(server, "erase", "waiting", SHARDS, most=2)
+            embctl(server, "snapshot", "s2", "--incremental", "s1")
+            change_few(server, "push", "spread", SHARDS, most=1)
+            change_few(server, "push", "waiting", SHARDS, most=1)
+            embctl(server, "snapshot", "s3", "--incremental", "s2")
+        for name in ("s1", "s2", "s3"):
+            with Embd(shards=SHARDS) as server:
+                embctl(server, "load", scratch(f"data/{name}"))
+                expected = dumped(server, scratch(f"dump-{name}"))
+            for shards in (1, 3, 5):
+                with Embd(shards=shards) as server:
+                    embctl(server, "load", scratch(f"data/{name}"))
+                    for table, what in dumped(server, scratch(f"again-{name}-{shards}")).items():
+                        assert what == expected[table], f"{name} on {shards} shards: {table}"
 
 
 def case_journaled_tables_and_streams_come_along():
