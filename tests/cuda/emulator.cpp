@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <ucontext.h>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #ifdef __SANITIZE_ADDRESS__
@@ -57,6 +58,7 @@ unsigned current, at_barrier;
 void (*body)(void *);
 void *body_arg;
 jmp_buf scheduler_resume;
+std::mutex one_launch; /* at a time: shards of a process launch from threads of their own */
 [[noreturn]] void stop(const char *why)
 {
     fprintf(stderr, "emulator: block %u, lane %u: %s\n", blockIdx.x, current, why);
@@ -215,6 +217,7 @@ void emulator_run(unsigned grid, unsigned block, void (*to_run)(void *), void *a
 {
     if (grid == 0 || block == 0 || block > 1024)
         stop("no such launch");
+    std::lock_guard<std::mutex> launch(one_launch);
     body = to_run;
     body_arg = arg;
     gridDim.x = grid;

@@ -3,6 +3,7 @@
  * is a place in the index. */
 #include "host.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "memory.h"
@@ -67,7 +68,8 @@ int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct s
 }
 
 /* The keys of a block that its table has no row for, or does not know at all. A key that stands
- * twice in the block counts twice: that reserves too much, never too little. */
+ * twice in the block counts twice: that reserves too much, never too little. Where it would be too
+ * much for the table, count_distinct tells. */
 struct unknown {
     uint64_t *hashes; /* [n_hashes], keys that need an entry */
     uint64_t n_hashes, n_rows;
@@ -96,6 +98,42 @@ static void count_unknown(const struct store *store, const struct row_block *blo
     }
 }
 
+struct place {
+    uint64_t hash;
+    uint32_t slot;
+};
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    if (x->hash != y->hash)
+        return x->hash < y->hash ? -1 : 1;
+    return (x->slot > y->slot) - (x->slot < y->slot);
+}
+
+/* Distinct keys among the block's rows that the table has no row for. EMBD_NO_MEMORY. */
+static int count_distinct(const struct store *store, const struct row_block *block, uint64_t *n_out,
+                          struct embd__error *e)
+{
+    size_t bytes = (size_t)block->n_rows * sizeof(struct place), n = 0;
+    struct place *places = memory_new(bytes);
+    if (places == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to load %u rows",
+                               store->schema->s.name, block->n_rows);
+    for (uint32_t i = 0; i < block->n_rows; i++) {
+        struct place p = {hash_at(block->keys, block->slots, i), block->slots ? block->slots[i] : 0};
+        uint32_t ref = index_find(&store->index, p.hash, p.slot);
+        if (ref == 0 || (ref & INDEX_CANDIDATE))
+            places[n++] = p;
+    }
+    qsort(places, n, sizeof *places, compare_places);
+    *n_out = n > 0;
+    for (size_t i = 1; i < n; i++)
+        *n_out += compare_places(&places[i - 1], &places[i]) != 0;
+    memory_free(places, bytes);
+    return EMBD_OK;
+}
+
 /* Room for all of the block, before any of it is taken in. */
 static int reserve_block(struct store *store, const struct row_block *block, struct embd__error *e)
 {
@@ -107,12 +145,15 @@ static int reserve_block(struct store *store, const struct row_block *block, str
     count_unknown(store, block, &unknown);
     int status = EMBD_OK;
     if (unknown.n_rows > host_room(store))
+        status = count_distinct(store, block, &unknown.n_rows, e);
+    if (status == EMBD_OK && unknown.n_rows > host_room(store))
         status = embd__error_set(
             e, EMBD_FULL, "table %s: %llu rows to load, %llu are left of capacity %llu", name,
             (unsigned long long)unknown.n_rows, (unsigned long long)host_room(store),
             (unsigned long long)(rows_used(&store->rows) + host_room(store)));
-    else if (!rows_reserve(&store->rows, rows_used(&store->rows) + unknown.n_rows) ||
-             !index_reserve(&store->index, unknown.hashes, unknown.n_hashes))
+    else if (status == EMBD_OK &&
+             (!rows_reserve(&store->rows, rows_used(&store->rows) + unknown.n_rows) ||
+              !index_reserve(&store->index, unknown.hashes, unknown.n_hashes)))
         status =
             embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for %llu more rows of %u bytes",
                             name, (unsigned long long)unknown.n_rows, store->rows.stride);

@@ -1,0 +1,15 @@
+/* deeds.h - what a history does to its tables: drawn, done to the cluster and to the image, answers compared. */
+#ifndef EMBD_TESTS_DEEDS_H
+#define EMBD_TESTS_DEEDS_H
+
+#include "world.h"
+
+void deed_create(struct world *w); /* where there is a name left */
+void deed_drop(struct world *w);
+void deed_push(struct world *w);
+void deed_erase(struct world *w);
+void deed_pull(struct world *w);
+/* Many keys of all slots. */
+void deed_fill(struct world *w, uint32_t table);
+
+#endif

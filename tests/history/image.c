@@ -1,0 +1,113 @@
+/* image.c - models of tables, copied and spread over shards. */
+#include "image.h"
+
+#include <string.h>
+
+static uint64_t mix64(uint64_t x)
+{
+    x = (x ^ x >> 33) * 0xff51afd7ed558ccdULL;
+    x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53ULL;
+    return x ^ x >> 33;
+}
+
+uint32_t image_shard_of(const embd_schema *schema, uint32_t n_shards, uint64_t key, uint32_t slot)
+{
+    if (schema->partition == EMBD_SLOT)
+        return slot % n_shards;
+    return schema->partition == EMBD_MODULO ? (uint32_t)(key % n_shards)
+                                            : (uint32_t)((mix64(key) >> 54) * n_shards / 1024);
+}
+
+void image_create(struct image *image, uint32_t table, const embd_schema *schema)
+{
+    struct image_table *t = &image->tables[table];
+    *t = (struct image_table){.is_there = true, .schema = *schema};
+    for (uint32_t s = 0; s < image->n_shards; s++)
+        t->shards[s] = model_new(schema);
+}
+
+void image_drop(struct image *image, uint32_t table)
+{
+    struct image_table *t = &image->tables[table];
+    for (uint32_t s = 0; t->is_there && s < image->n_shards; s++)
+        model_free(t->shards[s]);
+    *t = (struct image_table){0};
+}
+
+bool image_has_kind(const struct image *image, enum kind kind)
+{
+    for (uint32_t i = 0; i < TABLES_MAX; i++)
+        if (kind_of(i) == kind && image->tables[i].is_there)
+            return true;
+    return false;
+}
+
+static void add_key(struct image *to, struct image_table *table, const struct model_key *k)
+{
+    uint32_t shard = image_shard_of(&table->schema, to->n_shards, k->key, k->slot);
+    if (k->has_row)
+        model_set_row(table->shards[shard], k->key, k->slot, k->w, k->state);
+    else if (k->sights > 0)
+        model_set_candidate(table->shards[shard], k->key, k->slot, k->sights);
+}
+
+static void copy_table(struct image *to, const struct image *from, uint32_t table)
+{
+    const struct image_table *old = &from->tables[table];
+    struct image_table *new = &to->tables[table];
+    uint64_t most = 0;
+    image_create(to, table, &old->schema);
+    for (uint32_t s = 0; s < from->n_shards; s++) {
+        for (uint64_t i = 0; i < old->shards[s]->n_keys; i++)
+            add_key(to, new, old->shards[s]->keys[i]);
+        most = old->shards[s]->step > most ? old->shards[s]->step : most;
+    }
+    for (uint32_t s = 0; s < to->n_shards; s++)
+        new->shards[s]->step = to->n_shards == from->n_shards ? old->shards[s]->step : most;
+}
+
+struct image image_copy(const struct image *image, uint32_t n_shards)
+{
+    struct image copy = {.n_shards = n_shards};
+    memcpy(copy.streams, image->streams, sizeof copy.streams);
+    for (uint32_t i = 0; i < TABLES_MAX; i++)
+        if (image->tables[i].is_there)
+            copy_table(&copy, image, i);
+    return copy;
+}
+
+void image_take_table(struct image *to, const struct image *from, uint32_t table)
+{
+    image_drop(to, table);
+    if (from->tables[table].is_there)
+        copy_table(to, from, table);
+}
+
+void image_fini(struct image *image)
+{
+    for (uint32_t i = 0; i < TABLES_MAX; i++)
+        image_drop(image, i);
+}
+
+bool image_fits(const struct image *image)
+{
+    for (uint32_t i = 0; i < TABLES_MAX; i++) {
+        const struct image_table *t = &image->tables[i];
+        for (uint32_t s = 0; t->is_there && s < image->n_shards; s++)
+            if (t->schema.on_full != EMBD_GROW && t->shards[s]->n_rows > t->schema.capacity)
+                return false;
+    }
+    return true;
+}
+
+void image_add_rows(struct image *image, const struct image *other)
+{
+    for (uint32_t i = 0; i < TABLES_MAX; i++) {
+        struct image_table *to = &image->tables[i];
+        const struct image_table *from = &other->tables[i];
+        for (uint32_t s = 0; to->is_there && from->is_there && s < other->n_shards; s++)
+            for (uint64_t k = 0; k < from->shards[s]->n_keys; k++)
+                if (from->shards[s]->keys[k]->has_row)
+                    add_key(image, to, from->shards[s]->keys[k]);
+    }
+}

@@ -1,0 +1,360 @@
+/* world.c - clusters begin and end, are cut, loaded and compared. */
+#include "world.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/batch.h"
+#include "compare.h"
+
+#define TOLD_BYTES  (1u << 18)
+#define DEADLINE_MS 60000u
+#define LATER_CUTS  7u /* that a server remembers */
+
+uint32_t draw(struct world *w, uint32_t n)
+{
+    return (uint32_t)(batch_random(&w->dice) % n);
+}
+
+bool one_in(struct world *w, uint32_t n)
+{
+    return draw(w, n) == 0;
+}
+
+/* ---- telling ---- */
+
+void tell(struct world *w, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(w->told + w->n_told, TOLD_BYTES - w->n_told, format, arguments);
+    va_end(arguments);
+    if (n > 0 && w->n_told + (size_t)n + 2 < TOLD_BYTES)
+        w->n_told += (size_t)n;
+    w->told[w->n_told] = '\0';
+}
+
+void fail(struct world *w, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    printf("%s\nhistory %" PRIu64 " is wrong: ", w->told, w->seed);
+    vprintf(format, arguments);
+    printf("\nIts data: %s. To play it again: --seed %" PRIu64 "\n", w->folder, w->seed);
+    va_end(arguments);
+    exit(1);
+}
+
+void expect(struct world *w, const char *call, int status, int wanted)
+{
+    if (status != wanted)
+        fail(w, "%s answered '%s', it should be '%s': %s", call, embd_status_text(status),
+             embd_status_text(wanted), embd_last_error(w->client));
+}
+
+/* ---- clusters ---- */
+
+static void remove_folder(const char *path)
+{
+    char command[PATH + 64];
+    snprintf(command, sizeof command, "rm -rf %s", path);
+    if (system(command) != 0)
+        printf("%s: cannot be removed\n", path);
+}
+
+void world_open_table(struct world *w, uint32_t table)
+{
+    expect(w, "embd_table_open",
+           embd_table_open(w->client, w->now.tables[table].schema.name, &w->handles[table]), EMBD_OK);
+}
+
+static void start_server(struct world *w)
+{
+    const struct program *program = &w->programs[w->program];
+    const char *const flags[] = {"--data-dir", w->data, "--store", program->store, NULL};
+    embd_options options;
+    char why[256];
+    cluster_start_with(&w->cluster, program->path, w->now.n_shards, flags);
+    w->run++;
+    embd_options_init(&options);
+    options.deadline_ms = DEADLINE_MS;
+    if (embd_connect(w->cluster.address, &options, &w->client, why, sizeof why) != EMBD_OK)
+        fail(w, "embd_connect: %s", why);
+}
+
+static void end_server(struct world *w, bool is_killed)
+{
+    embd_close(w->client);
+    if (is_killed)
+        cluster_kill(&w->cluster);
+    else
+        cluster_stop(&w->cluster);
+}
+
+static void forget_cuts(struct world *w)
+{
+    for (uint32_t i = 0; i < w->n_cuts; i++)
+        image_fini(&w->cuts[i].image);
+    w->n_cuts = 0;
+}
+
+/* A cluster of now.n_shards without tables. */
+static void start_cluster(struct world *w)
+{
+    w->program = draw(w, 3 * w->n_programs); /* the first is quick, and its data is that of the others */
+    w->program = w->program < w->n_programs ? w->program : 0;
+    snprintf(w->data, sizeof w->data, "%s/data%" PRIu32, w->folder, w->n_clusters++);
+    mkdir(w->data, 0700);
+    start_server(w);
+    tell(w, "\n= %" PRIu32 " shards, store %s", w->now.n_shards, w->programs[w->program].store);
+}
+
+static void begin_stream(struct world *w, enum kind kind)
+{
+    w->now.streams[kind] = (struct image_stream){.number = w->n_streams++};
+}
+
+void world_begin(struct world *w, uint64_t seed, const struct program *programs, uint32_t n_programs)
+{
+    *w = (struct world){.seed = seed, .dice = seed, .programs = programs, .n_programs = n_programs};
+    w->told = malloc(TOLD_BYTES);
+    w->told[0] = '\0';
+    /* Nothing here is about disks, and in memory there are several times as many histories in a minute. */
+    strcpy(w->folder, access("/dev/shm", W_OK) == 0 ? "/dev/shm/embd-history-XXXXXX" : "/tmp/embd-history-XXXXXX");
+    if (mkdtemp(w->folder) == NULL)
+        fail(w, "no directory");
+    w->now.n_shards = 1 + draw(w, SHARDS_MAX);
+    start_cluster(w);
+    begin_stream(w, JOURNALED);
+    begin_stream(w, UNJOURNALED);
+}
+
+void world_end(struct world *w)
+{
+    end_server(w, false);
+    forget_cuts(w);
+    image_fini(&w->now);
+    remove_folder(w->folder);
+    free(w->told);
+}
+
+/* ---- snapshots ---- */
+
+int world_draw_base(struct world *w)
+{
+    uint32_t first = 0;
+    if (w->n_cuts > LATER_CUTS)
+        first = w->n_cuts - LATER_CUTS;
+    while (first < w->n_cuts && w->cuts[first].run != w->run)
+        first++;
+    if (first == w->n_cuts)
+        return -1;
+    /* Mostly the last one, so that chains become long. */
+    return (int)(one_in(w, 4) ? first + draw(w, w->n_cuts - first) : w->n_cuts - 1);
+}
+
+/* Until files that are written from now on are younger than those before. */
+static void wait_for_next_time(void)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    struct timespec before, now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &before);
+    do {
+        nanosleep(&pause, NULL);
+        clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    } while (now.tv_sec == before.tv_sec && now.tv_nsec == before.tv_nsec);
+}
+
+void world_cut(struct world *w, int base)
+{
+    struct cut *cut = &w->cuts[w->n_cuts];
+    *cut = (struct cut){.base = base, .run = w->run};
+    snprintf(cut->name, sizeof cut->name, "s%" PRIu32, w->n_cuts);
+    embd_snapshot_options options = {.base = base < 0 ? NULL : w->cuts[base].name};
+    tell(w, "\nsnapshot %s upon %s", cut->name, base < 0 ? "none" : options.base);
+    expect(w, "embd_snapshot", embd_snapshot(w->client, cut->name, &options, NULL), EMBD_OK);
+    cut->image = image_copy(&w->now, w->now.n_shards);
+    w->n_cuts++;
+    wait_for_next_time(); /* a start takes the youngest */
+}
+
+/* ---- restarts ---- */
+
+/* Streams of a kind of which there are no tables may come back or not. */
+static void check_streams(struct world *w, bool may_be_new)
+{
+    for (enum kind kind = JOURNALED; kind < KINDS; kind++) {
+        struct image_stream *stream = &w->now.streams[kind];
+        embd_pusher pusher = {.high = w->seed, .low = (uint64_t)kind, .stream = stream->number};
+        uint64_t least, greatest;
+        if (may_be_new && !image_has_kind(&w->now, kind)) {
+            begin_stream(w, kind);
+            continue;
+        }
+        expect(w, "embd_pusher_last", embd_pusher_last(w->client, &pusher, &least, &greatest), EMBD_OK);
+        if (least != stream->last || greatest != stream->last)
+            fail(w, "stream %" PRIu32 " stands at %" PRIu64 " to %" PRIu64 ", it should be %" PRIu64,
+                 stream->number, least, greatest, stream->last);
+    }
+}
+
+void world_restart(struct world *w, bool is_killed)
+{
+    const struct image none = {.n_shards = w->now.n_shards},
+                       *newest = w->n_cuts > 0 ? &w->cuts[w->n_cuts - 1].image : &none;
+    tell(w, "\n%s", is_killed ? "kill -9" : "SIGTERM");
+    end_server(w, is_killed);
+    for (uint32_t i = 0; i < TABLES_MAX; i++)
+        if (kind_of(i) == UNJOURNALED)
+            image_take_table(&w->now, newest, i);
+    start_server(w);
+    if (w->n_cuts > 0)
+        w->now.streams[UNJOURNALED] = newest->streams[UNJOURNALED];
+    else
+        begin_stream(w, UNJOURNALED);
+    for (uint32_t i = 0; i < TABLES_MAX; i++)
+        if (w->now.tables[i].is_there)
+            world_open_table(w, i);
+    check_streams(w, true);
+    world_check(w);
+}
+
+/* ---- moves ---- */
+
+static int refuse_name(void *arg, const char *name)
+{
+    snprintf(arg, EMBD_NAME_MAX + 1, "%s", name);
+    return 1;
+}
+
+/* A load that is refused has changed nothing. */
+static void expect_nothing(struct world *w)
+{
+    char name[EMBD_NAME_MAX + 1] = "";
+    embd_table_list(w->client, refuse_name, name);
+    if (name[0] != '\0')
+        fail(w, "a load that was refused leaves table %s", name);
+}
+
+/* Whether the tables of `path` are there now. `after` is taken where they are. `most` is what shards may hold on the
+ * way. */
+static bool load(struct world *w, const char *path, struct image *after, const struct image *most)
+{
+    w->now = (struct image){.n_shards = after->n_shards};
+    start_cluster(w);
+    int status = embd_load(w->client, NULL, path, NULL, NULL, NULL);
+    w->n_loads++;
+    if (status == EMBD_FULL && !image_fits(most)) {
+        tell(w, "\nload refused: %s", embd_last_error(w->client));
+        w->n_refused++;
+        expect_nothing(w);
+        end_server(w, false);
+        image_fini(after);
+        return false;
+    }
+    expect(w, "embd_load", status, image_fits(after) ? EMBD_OK : EMBD_FULL);
+    w->now = *after;
+    for (uint32_t i = 0; i < TABLES_MAX; i++)
+        if (w->now.tables[i].is_there)
+            world_open_table(w, i);
+    return true;
+}
+
+/* Rows that any of a chain has: more of them than the last one has may have to find room on the way. */
+static struct image rows_of_chain(const struct world *w, uint32_t cut, uint32_t n_shards)
+{
+    struct image rows = image_copy(&w->cuts[cut].image, n_shards);
+    for (int base = w->cuts[cut].base; base >= 0; base = w->cuts[base].base)
+        image_add_rows(&rows, &w->cuts[base].image);
+    return rows;
+}
+
+void world_move_cut(struct world *w, uint32_t cut, uint32_t n_shards)
+{
+    char path[PATH + 32];
+    uint32_t n_before = w->now.n_shards;
+    snprintf(path, sizeof path, "%s/%s", w->data, w->cuts[cut].name);
+    tell(w, "\nload of %s on %" PRIu32 " shards", w->cuts[cut].name, n_shards);
+    end_server(w, one_in(w, 2));
+    image_fini(&w->now);
+    struct image after = image_copy(&w->cuts[cut].image, n_shards), most = rows_of_chain(w, cut, n_shards);
+    if (!load(w, path, &after, &most)) {
+        after = image_copy(&w->cuts[cut].image, n_before);
+        image_fini(&most);
+        most = image_copy(&after, n_before);
+        load(w, path, &after, &most);
+    }
+    image_fini(&most);
+    forget_cuts(w);
+    check_streams(w, true);
+    world_check(w);
+}
+
+void world_move_dump(struct world *w, uint32_t n_shards)
+{
+    char path[PATH + 32];
+    struct image before = w->now, after = image_copy(&before, n_shards);
+    snprintf(path, sizeof path, "%s/dump%" PRIu32, w->folder, w->n_dumps++);
+    tell(w, "\nload of a dump on %" PRIu32 " shards", n_shards);
+    expect(w, "embd_dump", embd_dump(w->client, NULL, path, NULL, NULL, NULL), EMBD_OK);
+    end_server(w, one_in(w, 2));
+    if (!load(w, path, &after, &after)) {
+        after = image_copy(&before, before.n_shards);
+        load(w, path, &after, &after);
+    }
+    image_fini(&before);
+    forget_cuts(w);
+    begin_stream(w, JOURNALED);
+    begin_stream(w, UNJOURNALED);
+    world_check(w);
+}
+
+/* ---- comparing ---- */
+
+struct figures {
+    struct world *w;
+    uint32_t shard;
+};
+
+static int compare_figure(void *arg, const char *table, const char *name, uint64_t value)
+{
+    const struct figures *f = arg;
+    const struct image_table *t = NULL;
+    for (uint32_t i = 0; table && i < TABLES_MAX; i++)
+        if (f->w->now.tables[i].is_there && !strcmp(f->w->now.tables[i].schema.name, table))
+            t = &f->w->now.tables[i];
+    if (t == NULL)
+        return 0;
+    const struct model *model = t->shards[f->shard];
+    uint64_t wanted = !strcmp(name, "rows")         ? model->n_rows
+                      : !strcmp(name, "candidates") ? model->n_candidates
+                      : !strcmp(name, "steps")      ? model->step
+                                                    : value;
+    if (value != wanted)
+        fail(f->w, "table %s, shard %" PRIu32 ": the figure %s is %" PRIu64 ", it should be %" PRIu64, table,
+             f->shard, name, value, wanted);
+    return 0;
+}
+
+void world_check(struct world *w)
+{
+    char path[PATH + 32], why[256] = "";
+    snprintf(path, sizeof path, "%s/dump%" PRIu32, w->folder, w->n_dumps++);
+    tell(w, "\ncheck");
+    w->n_checks++;
+    for (uint32_t shard = 0; shard < w->now.n_shards; shard++) {
+        struct figures figures = {w, shard};
+        expect(w, "embd_stats", embd_stats(w->client, shard, compare_figure, &figures), EMBD_OK);
+    }
+    expect(w, "embd_dump", embd_dump(w->client, NULL, path, NULL, NULL, NULL), EMBD_OK);
+    if (!compare_dump(path, &w->now, why, sizeof why))
+        fail(w, "%s", why);
+    remove_folder(path);
+}

@@ -1,0 +1,74 @@
+/* world.h - a cluster under test, the image that it must be, and the snapshots it has made.
+ *
+ * A history goes on where its tables are loaded: world_move begins a new cluster, of another number of shards, on
+ * another store and in another directory, and loads it. Whatever is not as it should be ends the process, with the
+ * history's seed and what was done so far. */
+#ifndef EMBD_TESTS_WORLD_H
+#define EMBD_TESTS_WORLD_H
+
+#include "client/cluster.h"
+#include "image.h"
+
+#define CUTS_MAX 24u /* of one data directory */
+#define PATH     256u
+
+/* A server, and the store that it is told to use. */
+struct program {
+    const char *path, *store;
+};
+
+/* A snapshot, and what the tables were at it. */
+struct cut {
+    char name[16];
+    int base;     /* of `cuts`; -1: it has all rows */
+    uint32_t run; /* the server's start that it was made in */
+    struct image image;
+};
+
+struct world {
+    uint64_t seed, dice;
+    const struct program *programs;
+    uint32_t n_programs, program; /* what runs now */
+    char folder[32], data[64]; /* of all, and the cluster's */
+    struct cluster cluster;
+    embd_client *client;
+    embd_table *handles[TABLES_MAX];
+    struct image now;
+    struct cut cuts[CUTS_MAX];
+    uint32_t n_cuts, run, n_clusters, n_dumps;
+    uint32_t n_deeds, n_checks, n_loads, n_refused; /* done so far */
+    uint32_t n_streams;                             /* streams that were begun */
+    char *told; /* what was done, as text */
+    size_t n_told;
+};
+
+/* A draw below n. */
+uint32_t draw(struct world *w, uint32_t n);
+/* One in n. */
+bool one_in(struct world *w, uint32_t n);
+
+/* Tells what is done next. */
+void tell(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Ends the process. */
+void fail(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3), noreturn));
+/* Ends it unless the call answered as it should. */
+void expect(struct world *w, const char *call, int status, int wanted);
+
+/* Begins on an empty cluster. */
+void world_begin(struct world *w, uint64_t seed, const struct program *programs, uint32_t n_programs);
+void world_end(struct world *w);
+
+void world_open_table(struct world *w, uint32_t table);
+/* A snapshot, upon an earlier one where `base` is not negative. */
+void world_cut(struct world *w, int base);
+/* The earlier one that a snapshot may be upon; -1: there is none. */
+int world_draw_base(struct world *w);
+/* The server ends, by SIGTERM or SIGKILL, and starts again on its data. */
+void world_restart(struct world *w, bool is_killed);
+/* The tables are loaded into another cluster: from a dump of now, or from the snapshot `cut`. */
+void world_move_dump(struct world *w, uint32_t n_shards);
+void world_move_cut(struct world *w, uint32_t cut, uint32_t n_shards);
+/* Compares all there is. */
+void world_check(struct world *w);
+
+#endif
