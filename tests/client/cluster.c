@@ -86,19 +86,21 @@ void cluster_start_with(struct cluster *cluster, const char *program, uint32_t n
     start(cluster, program, n_shards, 0, flags);
 }
 
-static void end(struct cluster *cluster, int signal_number)
+static int end(struct cluster *cluster, int signal_number)
 {
     char command[96];
+    int status = -1;
     kill(cluster->pid, signal_number);
-    waitpid(cluster->pid, NULL, 0);
+    waitpid(cluster->pid, &status, 0);
     snprintf(command, sizeof command, "rm -rf %s", cluster->dir);
     if (system(command) != 0)
         die("its directory could not be removed");
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-void cluster_stop(struct cluster *cluster)
+int cluster_stop(struct cluster *cluster)
 {
-    end(cluster, SIGTERM);
+    return end(cluster, SIGTERM);
 }
 
 void cluster_kill(struct cluster *cluster)

@@ -17,8 +17,8 @@ void cluster_start(struct cluster *cluster, const char *program, uint32_t n_shar
 /* Likewise on a free port, with more flags: NULL ends them. */
 void cluster_start_with(struct cluster *cluster, const char *program, uint32_t n_shards,
                         const char *const *flags);
-/* Ends it by its pid and waits. */
-void cluster_stop(struct cluster *cluster);
+/* Ends it by its pid and waits. Returns its exit status; -1: it died of a signal. */
+int cluster_stop(struct cluster *cluster);
 /* At once, as a crash does. */
 void cluster_kill(struct cluster *cluster);
 

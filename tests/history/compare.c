@@ -25,17 +25,17 @@ struct part {
 
 static bool differs(const struct part *p, const char *what, uint64_t is, uint64_t should_be)
 {
-    snprintf(p->why, p->why_bytes, "table %s, shard %u: %s is %" PRIu64 ", it should be %" PRIu64, p->table,
-             p->shard, what, is, should_be);
+    snprintf(p->why, p->why_bytes, "table %s, shard %u: %s is %" PRIu64 ", it should be %" PRIu64,
+             p->table, p->shard, what, is, should_be);
     return false;
 }
 
-static bool key_differs(const struct part *p, const char *what, uint64_t key, uint32_t slot, double is,
-                        double should_be)
+static bool key_differs(const struct part *p, const char *what, uint64_t key, uint32_t slot,
+                        double is, double should_be)
 {
     snprintf(p->why, p->why_bytes,
-             "table %s, shard %u, key %" PRIu64 " of slot %u: %s is %.9g, it should be %.9g", p->table, p->shard,
-             key, slot, what, is, should_be);
+             "table %s, shard %u, key %" PRIu64 " of slot %u: %s is %.9g, it should be %.9g",
+             p->table, p->shard, key, slot, what, is, should_be);
     return false;
 }
 
@@ -188,7 +188,8 @@ static bool read_file(const char *path, uint8_t **data_out, size_t *bytes_out)
     long bytes = file && fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
     *data_out = bytes >= 0 ? malloc((size_t)bytes + 1) : NULL;
     *bytes_out = bytes >= 0 ? (size_t)bytes : 0;
-    bool is_read = *data_out && fseek(file, 0, SEEK_SET) == 0 && fread(*data_out, 1, *bytes_out, file) == *bytes_out;
+    bool is_read = *data_out && fseek(file, 0, SEEK_SET) == 0 &&
+                   fread(*data_out, 1, *bytes_out, file) == *bytes_out;
     if (file)
         fclose(file);
     return is_read;
@@ -200,13 +201,15 @@ static bool part_is_right(const char *dir, struct part *p, const char *file)
     snprintf(path, sizeof path, "%s/%s", dir, file);
     for (uint64_t i = 0; i < p->model->n_keys; i++)
         p->model->keys[i]->index = 0;
-    bool is_right = read_file(path, &p->data, &p->bytes) ? blocks_are_right(p)
-                                                         : differs(p, "the bytes of its file", 0, 1);
+    bool is_right = read_file(path, &p->data, &p->bytes)
+                        ? blocks_are_right(p)
+                        : differs(p, "the bytes of its file", 0, 1);
     free(p->data);
     return is_right;
 }
 
-static bool table_is_right(const char *dir, const json_t *entry, const struct image *image, char *why, size_t why_bytes)
+static bool table_is_right(const char *dir, const json_t *entry, const struct image *image,
+                           char *why, size_t why_bytes)
 {
     const char *name = json_string_value(json_object_get(json_object_get(entry, "schema"), "name"));
     const json_t *parts = json_object_get(entry, "parts"), *part;
@@ -214,7 +217,8 @@ static bool table_is_right(const char *dir, const json_t *entry, const struct im
     for (size_t t = 0; t < TABLES_MAX; t++)
         if (name && image->tables[t].is_there && strcmp(image->tables[t].schema.name, name) == 0)
             at = t;
-    snprintf(why, why_bytes, "table %s of %zu parts is there, it should not be", name ? name : "", json_array_size(parts));
+    snprintf(why, why_bytes, "table %s of %zu parts is there, it should not be", name ? name : "",
+             json_array_size(parts));
     if (at == TABLES_MAX || json_array_size(parts) != image->n_shards)
         return false;
     uint64_t most = 0;
@@ -223,8 +227,11 @@ static bool table_is_right(const char *dir, const json_t *entry, const struct im
     json_array_foreach(parts, i, part)
     {
         uint32_t shard = (uint32_t)json_integer_value(json_object_get(part, "shard"));
-        struct part p = {.table = name, .shard = shard, .model = image->tables[at].shards[shard % image->n_shards],
-                         .why = why, .why_bytes = why_bytes};
+        struct part p = {.table = name,
+                         .shard = shard,
+                         .model = image->tables[at].shards[shard % image->n_shards],
+                         .why = why,
+                         .why_bytes = why_bytes};
         uint64_t step = (uint64_t)json_integer_value(json_object_get(entry, "step"));
         if (step != most)
             return differs(&p, "the table's step", step, most);
@@ -239,12 +246,14 @@ bool compare_dump(const char *dir, const struct image *image, char *why, size_t 
     char path[512];
     size_t i, n = 0;
     snprintf(path, sizeof path, "%s/manifest.json", dir);
-    json_t *manifest = json_load_file(path, 0, NULL), *entry, *tables = json_object_get(manifest, "tables");
+    json_t *manifest = json_load_file(path, 0, NULL), *entry,
+           *tables = json_object_get(manifest, "tables");
     bool is_right = true;
     for (uint32_t t = 0; t < TABLES_MAX; t++)
         n += image->tables[t].is_there;
     if (json_array_size(tables) != n) {
-        snprintf(why, why_bytes, "%zu tables are there, it should be %zu", json_array_size(tables), n);
+        snprintf(why, why_bytes, "%zu tables are there, it should be %zu", json_array_size(tables),
+                 n);
         is_right = false;
     }
     json_array_foreach(tables, i, entry) is_right =

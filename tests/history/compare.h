@@ -1,5 +1,6 @@
-/* compare.h - a dump directory held against an image: every row, state, candidate and step, bit for bit. Reads the
- * files by what proto/partfile.h and OPERATING.md say of them, with no code of the project's. */
+/* compare.h - a dump directory held against an image: every row, state, candidate and step, bit for
+ * bit. Reads the files by what proto/partfile.h and OPERATING.md say of them, with no code of the
+ * project's. */
 #ifndef EMBD_TESTS_COMPARE_H
 #define EMBD_TESTS_COMPARE_H
 

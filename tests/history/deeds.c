@@ -26,7 +26,8 @@ struct keys {
 
 static void draw_optimizer(struct world *w, embd_optimizer *o)
 {
-    embd_optimizer_init(o, (embd_optimizer_kind)draw(w, EMBD_FTRL + 1), one_in(w, 2) ? 0.5f : 0.03f);
+    embd_optimizer_init(o, (embd_optimizer_kind)draw(w, EMBD_FTRL + 1),
+                        one_in(w, 2) ? 0.5f : 0.03f);
     if (o->kind == EMBD_ADAM)
         o->update = (embd_update)draw(w, EMBD_LAZY_GLOBAL + 1);
     else if (one_in(w, 5))
@@ -77,8 +78,8 @@ void deed_create(struct world *w)
          ", ttl %" PRIu64 ", admit_after %" PRIu32 ", create_on %s, %s",
          schema.name, schema.dim, schema.slots, embd_partition_name(schema.partition),
          embd_dtype_name(schema.dtype), embd_optimizer_name(schema.optimizer.kind),
-         embd_update_name(schema.optimizer.update), embd_on_full_name(schema.on_full), schema.capacity,
-         schema.ttl, schema.admit_after, embd_create_on_name(schema.create_on),
+         embd_update_name(schema.optimizer.update), embd_on_full_name(schema.on_full),
+         schema.capacity, schema.ttl, schema.admit_after, embd_create_on_name(schema.create_on),
          embd_durability_name(schema.durability));
     expect(w, "embd_table_create", embd_table_create(w->client, &schema), EMBD_OK);
     image_create(&w->now, table, &schema);
@@ -102,20 +103,23 @@ void deed_drop(struct world *w)
     if (table == TABLES_MAX)
         return;
     tell(w, "\ndrop t%" PRIu32, table);
-    expect(w, "embd_table_drop", embd_table_drop(w->client, w->now.tables[table].schema.name), EMBD_OK);
+    expect(w, "embd_table_drop", embd_table_drop(w->client, w->now.tables[table].schema.name),
+           EMBD_OK);
     image_drop(&w->now, table);
 }
 
 /* ---- batches ---- */
 
 /* n keys of one slot, or of all. */
-static void draw_keys(struct world *w, const embd_schema *schema, uint32_t n, bool is_one_slot, struct keys *k)
+static void draw_keys(struct world *w, const embd_schema *schema, uint32_t n, bool is_one_slot,
+                      struct keys *k)
 {
     uint32_t slot = draw(w, schema->slots);
     bool is_spread = schema->seed == 1; /* keys of all 64 bits */
     k->n = 0;
     for (uint32_t s = 0; s < schema->slots; s++) {
-        uint32_t n_here = is_one_slot ? (s == slot ? n : 0) : (n + schema->slots - 1 - s) / schema->slots;
+        uint32_t n_here =
+            is_one_slot ? (s == slot ? n : 0) : (n + schema->slots - 1 - s) / schema->slots;
         k->offsets[s] = k->n;
         for (uint32_t i = 0; i < n_here; i++, k->n++) {
             k->keys[k->n] = draw(w, KEYS) * (is_spread ? 0x9e3779b97f4a7c15ULL : 1);
@@ -156,8 +160,8 @@ struct share {
     uint8_t statuses[KEYS_MAX];
 };
 
-static struct model_batch share_of(struct world *w, uint32_t table, const struct keys *k, uint32_t shard,
-                                   struct share *share)
+static struct model_batch share_of(struct world *w, uint32_t table, const struct keys *k,
+                                   uint32_t shard, struct share *share)
 {
     const struct image_table *t = &w->now.tables[table];
     uint32_t dim = t->schema.dim;
@@ -171,7 +175,8 @@ static struct model_batch share_of(struct world *w, uint32_t table, const struct
         share->slots[share->n] = k->slots[i];
         share->at[share->n++] = i;
     }
-    return (struct model_batch){.n_keys = share->n, .n_rows = share->n, .keys = share->keys, .slots = share->slots};
+    return (struct model_batch){
+        .n_keys = share->n, .n_rows = share->n, .keys = share->keys, .slots = share->slots};
 }
 
 static void return_share(const struct share *share, struct keys *k)
@@ -187,20 +192,22 @@ static void compare_statuses(struct world *w, const char *deed, const struct key
 {
     for (uint32_t i = 0; i < k->n; i++)
         if (k->statuses[i] != k->wanted_statuses[i])
-            fail(w, "%s: the status of key %" PRIu64 " is %d, it should be %d", deed, k->keys[i], k->statuses[i],
-                 k->wanted_statuses[i]);
+            fail(w, "%s: the status of key %" PRIu64 " is %d, it should be %d", deed, k->keys[i],
+                 k->statuses[i], k->wanted_statuses[i]);
 }
 
 /* ---- push ---- */
 
-/* What embd_push of one table must answer. Without statuses a shard may refuse what others take: then there is one. */
+/* What embd_push of one table must answer. Without statuses a shard may refuse what others take:
+ * then there is one. */
 static int push_to_image(struct world *w, uint32_t table, struct keys *k, bool asks_statuses)
 {
     static struct share share;
     int status = EMBD_OK;
     for (uint32_t shard = 0; shard < w->now.n_shards; shard++) {
         struct model_batch batch = share_of(w, table, k, shard, &share);
-        int answer = model_push(share.model, &batch, share.values, false, asks_statuses ? share.statuses : NULL, NULL);
+        int answer = model_push(share.model, &batch, share.values, false,
+                                asks_statuses ? share.statuses : NULL, NULL);
         status = answer ? answer : status;
         if (asks_statuses)
             return_share(&share, k);
@@ -208,14 +215,15 @@ static int push_to_image(struct world *w, uint32_t table, struct keys *k, bool a
     return status;
 }
 
-static void push(struct world *w, const uint32_t *tables, uint32_t n, struct keys *k, bool asks_statuses,
-                 bool is_numbered)
+static void push(struct world *w, const uint32_t *tables, uint32_t n, struct keys *k,
+                 bool asks_statuses, bool is_numbered)
 {
     enum kind kind = kind_of(tables[0]);
     struct image_stream *stream = &w->now.streams[kind];
     embd_pusher pusher = {.high = w->seed, .low = (uint64_t)kind, .stream = stream->number};
-    embd_call_options options = {.pusher = is_numbered ? &pusher : NULL, .sequence = is_numbered ? stream->last + 1 : 0};
-    embd_part parts[2];
+    embd_call_options options = {.pusher = is_numbered ? &pusher : NULL,
+                                 .sequence = is_numbered ? stream->last + 1 : 0};
+    embd_part parts[2] = {{0}};
     int wanted = EMBD_OK;
     for (uint32_t i = 0; i < n; i++) {
         tell(w, "\npush t%" PRIu32 ", %" PRIu32 " keys", tables[i], k[i].n);
@@ -250,6 +258,31 @@ void deed_push(struct world *w)
         draw_few_keys(w, &other->schema, &k[n++]);
     bool asks_statuses = (may_be_refused && w->now.n_shards > 1) || one_in(w, 2);
     push(w, tables, n, k, asks_statuses, (asks_statuses || !may_be_refused) && one_in(w, 3));
+}
+
+void deed_push_and_kill(struct world *w)
+{
+    static struct keys k;
+    uint32_t table = draw(w, TABLES_MAX);
+    if (kind_of(table) != JOURNALED || !w->now.tables[table].is_there)
+        return;
+    struct image_stream *stream = &w->now.streams[JOURNALED];
+    embd_pusher pusher = {.high = w->seed, .low = JOURNALED, .stream = stream->number};
+    embd_call_options options = {.pusher = &pusher, .sequence = ++stream->last};
+    embd_call *call;
+    draw_few_keys(w, &w->now.tables[table].schema, &k);
+    push_to_image(w, table, &k, true);
+    tell(w, "\npush t%" PRIu32 ", %" PRIu32 " keys, number %" PRIu64 " of stream %" PRIu32, table,
+         k.n, stream->last, stream->number);
+    embd_part part = part_of(w, table, &k, true);
+    expect(w, "embd_push_start", embd_push_start(w->client, &part, 1, &options, &call), EMBD_OK);
+    for (uint32_t i = draw(w, 4); i > 0; i--)
+        embd_is_done(call); /* moves some of its bytes */
+    world_end_and_start(w, true);
+    part.table = w->handles[table];
+    tell(w, "\nthe push once more");
+    expect(w, "embd_push once more", embd_push(w->client, &part, 1, &options), EMBD_OK);
+    world_check(w);
 }
 
 void deed_fill(struct world *w, uint32_t table)
@@ -297,7 +330,8 @@ void deed_pull(struct world *w)
         bool creates = schema->create_on == EMBD_CREATE_ON_PULL;
         if (creates)
             model_insert(share.model, &batch, share.statuses, NULL);
-        model_pull(share.model, &batch, false, false, share.values, creates ? NULL : share.statuses);
+        model_pull(share.model, &batch, false, false, share.values,
+                   creates ? NULL : share.statuses);
         return_share(&share, &k);
     }
     embd_part part = part_of(w, table, &k, true);

@@ -1,4 +1,5 @@
-/* deeds.h - what a history does to its tables: drawn, done to the cluster and to the image, answers compared. */
+/* deeds.h - what a history does to its tables: drawn, done to the cluster and to the image, answers
+ * compared. */
 #ifndef EMBD_TESTS_DEEDS_H
 #define EMBD_TESTS_DEEDS_H
 
@@ -7,6 +8,8 @@
 void deed_create(struct world *w); /* where there is a name left */
 void deed_drop(struct world *w);
 void deed_push(struct world *w);
+/* The server is killed beneath a numbered push, which is sent again to its successor. */
+void deed_push_and_kill(struct world *w);
 void deed_erase(struct world *w);
 void deed_pull(struct world *w);
 /* Many keys of all slots. */

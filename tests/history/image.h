@@ -1,5 +1,5 @@
-/* image.h - what the tables of a cluster must hold at one moment: a model for each table and shard, and how far
- * the numbered pushes have come. Nothing here asks a server. */
+/* image.h - what the tables of a cluster must hold at one moment: a model for each table and shard,
+ * and how far the numbered pushes have come. Nothing here asks a server. */
 #ifndef EMBD_TESTS_IMAGE_OF_CLUSTER_H
 #define EMBD_TESTS_IMAGE_OF_CLUSTER_H
 

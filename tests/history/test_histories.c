@@ -1,13 +1,15 @@
-/* test_histories.c - random histories of a cluster beside the model: `test-histories [=MINUTES] [--seed N]
- * PROGRAM STORE ...`.
+/* test_histories.c - random histories of a cluster beside the model: `test-histories [=MINUTES]
+ * [--seconds N] [--seed N] PROGRAM STORE ...`.
  *
- * A history is a few dozen deeds, drawn from its seed alone: tables are created and dropped, keys pushed, erased and
- * pulled; snapshots are made, upon one another; the server is ended and started again; and the tables are loaded into
- * clusters of other sizes and stores, where the history goes on. Every row, state, candidate, step and count is
- * compared with the model on the way and at the end.
+ * A history is a few dozen deeds, drawn from its seed alone: tables are created and dropped; keys
+ * are pushed, erased and pulled; snapshots are made, upon one another; the server is ended and
+ * started again; and the tables are loaded into clusters of other sizes and stores, where the
+ * history goes on. Every row, state, candidate, step and count is compared with the model on the
+ * way and at the end.
  *
- * Histories are those of the seeds 1, 2, ... for a minute, and HISTORIES_MIN of them however long they take. With
- * =MINUTES they begin at a seed of the clock's. --seed N plays one. */
+ * Histories are those of the seeds 1, 2, ... for a minute, or N seconds, and HISTORIES_MIN of them
+ * however long they take. With =MINUTES they begin at a seed of the clock's. --seed N plays one,
+ * and tells what it does. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,10 +66,12 @@ static void one_deed(struct world *w)
         deed_create(w);
     else if (which < 72)
         deed_drop(w);
-    else if (which < 90)
+    else if (which < 89)
         cut(w);
-    else if (which < 94)
+    else if (which < 92)
         world_restart(w, one_in(w, 2));
+    else if (which < 94)
+        deed_push_and_kill(w);
     else if (which < 96)
         world_check(w);
     else
@@ -89,35 +93,53 @@ static void play(uint64_t seed, const struct program *programs, uint32_t n_progr
     if (is_told)
         printf("%s\n", w.told);
     printf("history %" PRIu64 ": %" PRIu32 " deeds, %" PRIu32 " checks, %" PRIu32 " loads, %" PRIu32
-           " of them refused\n", seed, w.n_deeds, w.n_checks, w.n_loads, w.n_refused);
+           " of them refused\n",
+           seed, w.n_deeds, w.n_checks, w.n_loads, w.n_refused);
     world_end(&w);
+}
+
+struct options {
+    struct program programs[PROGRAMS_MAX];
+    uint32_t n_programs;
+    double seconds;
+    uint64_t first;
+    bool is_one;
+};
+
+static struct options read_options(int argc, char **argv)
+{
+    struct options o = {.seconds = SECONDS, .first = 1};
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
+        if (word[0] == '=') {
+            o.seconds = 60 * strtod(word + 1, NULL);
+            o.first = (uint64_t)time(NULL) * 1000000;
+            continue;
+        }
+        i++;
+        if (strcmp(word, "--seconds") == 0) {
+            o.seconds = strtod(value, NULL);
+        } else if (strcmp(word, "--seed") == 0) {
+            o.first = strtoull(value, NULL, 10);
+            o.is_one = true;
+        } else if (o.n_programs < PROGRAMS_MAX) {
+            o.programs[o.n_programs++] = (struct program){word, value};
+        }
+    }
+    return o;
 }
 
 int main(int argc, char **argv)
 {
-    struct program programs[PROGRAMS_MAX];
-    uint32_t n_programs = 0, n = 0;
-    double begin = now_s(), seconds = SECONDS;
-    uint64_t first = 1;
-    bool is_one = false;
+    struct options o = read_options(argc, argv);
+    double begin = now_s();
+    uint32_t n = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    for (int i = 1; i < argc; i++) {
-        if (argv[i][0] == '=') {
-            seconds = 60 * strtod(argv[i] + 1, NULL);
-            first = (uint64_t)time(NULL) * 1000000;
-        } else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) {
-            first = strtoull(argv[++i], NULL, 10);
-            is_one = true;
-        } else if (i + 1 < argc && n_programs < PROGRAMS_MAX) {
-            programs[n_programs++] = (struct program){argv[i], argv[i + 1]};
-            i++;
-        }
-    }
-    if (n_programs == 0)
+    if (o.n_programs == 0)
         return 2;
     do
-        play(first + n++, programs, n_programs, is_one);
-    while (!is_one && (n < HISTORIES_MIN || now_s() - begin < seconds));
+        play(o.first + n++, o.programs, o.n_programs, o.is_one);
+    while (!o.is_one && (n < HISTORIES_MIN || now_s() - begin < o.seconds));
     printf("%" PRIu32 " histories in %.0f s\n", n, now_s() - begin);
     return 0;
 }

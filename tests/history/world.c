@@ -72,7 +72,8 @@ static void remove_folder(const char *path)
 void world_open_table(struct world *w, uint32_t table)
 {
     expect(w, "embd_table_open",
-           embd_table_open(w->client, w->now.tables[table].schema.name, &w->handles[table]), EMBD_OK);
+           embd_table_open(w->client, w->now.tables[table].schema.name, &w->handles[table]),
+           EMBD_OK);
 }
 
 static void start_server(struct world *w)
@@ -92,10 +93,13 @@ static void start_server(struct world *w)
 static void end_server(struct world *w, bool is_killed)
 {
     embd_close(w->client);
-    if (is_killed)
+    if (is_killed) {
         cluster_kill(&w->cluster);
-    else
-        cluster_stop(&w->cluster);
+        return;
+    }
+    int status = cluster_stop(&w->cluster);
+    if (status != 0)
+        fail(w, "the server ended with status %d, it should be 0", status);
 }
 
 static void forget_cuts(struct world *w)
@@ -108,7 +112,8 @@ static void forget_cuts(struct world *w)
 /* A cluster of now.n_shards without tables. */
 static void start_cluster(struct world *w)
 {
-    w->program = draw(w, 3 * w->n_programs); /* the first is quick, and its data is that of the others */
+    w->program =
+        draw(w, 3 * w->n_programs); /* the first is quick, and its data is that of the others */
     w->program = w->program < w->n_programs ? w->program : 0;
     snprintf(w->data, sizeof w->data, "%s/data%" PRIu32, w->folder, w->n_clusters++);
     mkdir(w->data, 0700);
@@ -121,13 +126,16 @@ static void begin_stream(struct world *w, enum kind kind)
     w->now.streams[kind] = (struct image_stream){.number = w->n_streams++};
 }
 
-void world_begin(struct world *w, uint64_t seed, const struct program *programs, uint32_t n_programs)
+void world_begin(struct world *w, uint64_t seed, const struct program *programs,
+                 uint32_t n_programs)
 {
     *w = (struct world){.seed = seed, .dice = seed, .programs = programs, .n_programs = n_programs};
     w->told = malloc(TOLD_BYTES);
     w->told[0] = '\0';
-    /* Nothing here is about disks, and in memory there are several times as many histories in a minute. */
-    strcpy(w->folder, access("/dev/shm", W_OK) == 0 ? "/dev/shm/embd-history-XXXXXX" : "/tmp/embd-history-XXXXXX");
+    /* Nothing here is about disks, and in memory there are several times as many histories in a
+     * minute. */
+    strcpy(w->folder, access("/dev/shm", W_OK) == 0 ? "/dev/shm/embd-history-XXXXXX"
+                                                    : "/tmp/embd-history-XXXXXX");
     if (mkdtemp(w->folder) == NULL)
         fail(w, "no directory");
     w->now.n_shards = 1 + draw(w, SHARDS_MAX);
@@ -198,14 +206,16 @@ static void check_streams(struct world *w, bool may_be_new)
             begin_stream(w, kind);
             continue;
         }
-        expect(w, "embd_pusher_last", embd_pusher_last(w->client, &pusher, &least, &greatest), EMBD_OK);
+        expect(w, "embd_pusher_last", embd_pusher_last(w->client, &pusher, &least, &greatest),
+               EMBD_OK);
         if (least != stream->last || greatest != stream->last)
-            fail(w, "stream %" PRIu32 " stands at %" PRIu64 " to %" PRIu64 ", it should be %" PRIu64,
+            fail(w,
+                 "stream %" PRIu32 " stands at %" PRIu64 " to %" PRIu64 ", it should be %" PRIu64,
                  stream->number, least, greatest, stream->last);
     }
 }
 
-void world_restart(struct world *w, bool is_killed)
+void world_end_and_start(struct world *w, bool is_killed)
 {
     const struct image none = {.n_shards = w->now.n_shards},
                        *newest = w->n_cuts > 0 ? &w->cuts[w->n_cuts - 1].image : &none;
@@ -222,6 +232,11 @@ void world_restart(struct world *w, bool is_killed)
     for (uint32_t i = 0; i < TABLES_MAX; i++)
         if (w->now.tables[i].is_there)
             world_open_table(w, i);
+}
+
+void world_restart(struct world *w, bool is_killed)
+{
+    world_end_and_start(w, is_killed);
     check_streams(w, true);
     world_check(w);
 }
@@ -243,8 +258,8 @@ static void expect_nothing(struct world *w)
         fail(w, "a load that was refused leaves table %s", name);
 }
 
-/* Whether the tables of `path` are there now. `after` is taken where they are. `most` is what shards may hold on the
- * way. */
+/* Whether the tables of `path` are there now. `after` is taken where they are. `most` is what
+ * shards may hold on the way. */
 static bool load(struct world *w, const char *path, struct image *after, const struct image *most)
 {
     w->now = (struct image){.n_shards = after->n_shards};
@@ -267,7 +282,8 @@ static bool load(struct world *w, const char *path, struct image *after, const s
     return true;
 }
 
-/* Rows that any of a chain has: more of them than the last one has may have to find room on the way. */
+/* Rows that any of a chain has: more of them than the last one has may have to find room on the
+ * way. */
 static struct image rows_of_chain(const struct world *w, uint32_t cut, uint32_t n_shards)
 {
     struct image rows = image_copy(&w->cuts[cut].image, n_shards);
@@ -284,7 +300,8 @@ void world_move_cut(struct world *w, uint32_t cut, uint32_t n_shards)
     tell(w, "\nload of %s on %" PRIu32 " shards", w->cuts[cut].name, n_shards);
     end_server(w, one_in(w, 2));
     image_fini(&w->now);
-    struct image after = image_copy(&w->cuts[cut].image, n_shards), most = rows_of_chain(w, cut, n_shards);
+    struct image after = image_copy(&w->cuts[cut].image, n_shards),
+                 most = rows_of_chain(w, cut, n_shards);
     if (!load(w, path, &after, &most)) {
         after = image_copy(&w->cuts[cut].image, n_before);
         image_fini(&most);
@@ -338,8 +355,9 @@ static int compare_figure(void *arg, const char *table, const char *name, uint64
                       : !strcmp(name, "steps")      ? model->step
                                                     : value;
     if (value != wanted)
-        fail(f->w, "table %s, shard %" PRIu32 ": the figure %s is %" PRIu64 ", it should be %" PRIu64, table,
-             f->shard, name, value, wanted);
+        fail(f->w,
+             "table %s, shard %" PRIu32 ": the figure %s is %" PRIu64 ", it should be %" PRIu64,
+             table, f->shard, name, value, wanted);
     return 0;
 }
 

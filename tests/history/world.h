@@ -1,8 +1,8 @@
 /* world.h - a cluster under test, the image that it must be, and the snapshots it has made.
  *
- * A history goes on where its tables are loaded: world_move begins a new cluster, of another number of shards, on
- * another store and in another directory, and loads it. Whatever is not as it should be ends the process, with the
- * history's seed and what was done so far. */
+ * A history goes on where its tables are loaded: world_move begins a new cluster, of another number
+ * of shards, on another store and in another directory, and loads it. Whatever is not as it should
+ * be ends the process, with the history's seed and what was done so far. */
 #ifndef EMBD_TESTS_WORLD_H
 #define EMBD_TESTS_WORLD_H
 
@@ -29,7 +29,7 @@ struct world {
     uint64_t seed, dice;
     const struct program *programs;
     uint32_t n_programs, program; /* what runs now */
-    char folder[32], data[64]; /* of all, and the cluster's */
+    char folder[32], data[64];    /* of all, and the cluster's */
     struct cluster cluster;
     embd_client *client;
     embd_table *handles[TABLES_MAX];
@@ -38,7 +38,7 @@ struct world {
     uint32_t n_cuts, run, n_clusters, n_dumps;
     uint32_t n_deeds, n_checks, n_loads, n_refused; /* done so far */
     uint32_t n_streams;                             /* streams that were begun */
-    char *told; /* what was done, as text */
+    char *told;                                     /* what was done, as text */
     size_t n_told;
 };
 
@@ -55,7 +55,8 @@ void fail(struct world *w, const char *format, ...) __attribute__((format(printf
 void expect(struct world *w, const char *call, int status, int wanted);
 
 /* Begins on an empty cluster. */
-void world_begin(struct world *w, uint64_t seed, const struct program *programs, uint32_t n_programs);
+void world_begin(struct world *w, uint64_t seed, const struct program *programs,
+                 uint32_t n_programs);
 void world_end(struct world *w);
 
 void world_open_table(struct world *w, uint32_t table);
@@ -65,6 +66,8 @@ void world_cut(struct world *w, int base);
 int world_draw_base(struct world *w);
 /* The server ends, by SIGTERM or SIGKILL, and starts again on its data. */
 void world_restart(struct world *w, bool is_killed);
+/* The same, and nothing is compared. */
+void world_end_and_start(struct world *w, bool is_killed);
 /* The tables are loaded into another cluster: from a dump of now, or from the snapshot `cut`. */
 void world_move_dump(struct world *w, uint32_t n_shards);
 void world_move_cut(struct world *w, uint32_t cut, uint32_t n_shards);

@@ -416,6 +416,11 @@ static void test_load(void **state)
     model_set_row(pair.model, 2, 0, (const float[]){3, 4}, (const float[]){8});
     model_set_candidate(pair.model, 4, 0, 1);
     pair_compare(&pair);
+    block.keys = (const uint64_t[]){4, 1, 4}; /* a key that stands there twice needs one row */
+    assert_int_equal(pair.ops->load(pair.store, &block, &e), EMBD_OK);
+    model_set_row(pair.model, 4, 0, (const float[]){5, 6}, (const float[]){9});
+    model_set_row(pair.model, 1, 0, (const float[]){3, 4}, (const float[]){8});
+    pair_compare(&pair);
     block.keys = (const uint64_t[]){1, 5, 6};
     assert_int_equal(pair.ops->load(pair.store, &block, &e), EMBD_FULL);
     pair_compare(&pair);

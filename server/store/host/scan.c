@@ -121,7 +121,8 @@ static int count_distinct(const struct store *store, const struct row_block *blo
         return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to load %u rows",
                                store->schema->s.name, block->n_rows);
     for (uint32_t i = 0; i < block->n_rows; i++) {
-        struct place p = {hash_at(block->keys, block->slots, i), block->slots ? block->slots[i] : 0};
+        struct place p = {hash_at(block->keys, block->slots, i),
+                          block->slots ? block->slots[i] : 0};
         uint32_t ref = index_find(&store->index, p.hash, p.slot);
         if (ref == 0 || (ref & INDEX_CANDIDATE))
             places[n++] = p;
