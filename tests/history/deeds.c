@@ -256,6 +256,8 @@ void deed_push(struct world *w)
     const struct image_table *other = &w->now.tables[tables[1]];
     if (other->is_there && !may_be_refused && other->schema.on_full == EMBD_GROW && one_in(w, 3))
         draw_few_keys(w, &other->schema, &k[n++]);
+    /* Where some shards refuse a push, the others' steps are ahead from then on, and what a start
+     * or a load gives back is the greatest: histories leave that out. */
     bool asks_statuses = (may_be_refused && w->now.n_shards > 1) || one_in(w, 2);
     push(w, tables, n, k, asks_statuses, (asks_statuses || !may_be_refused) && one_in(w, 3));
 }
