@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cluster.h"
 #include "embd/embd.h"
@@ -41,13 +40,6 @@ static void assert_guards(const struct guarded *g)
     }
 }
 
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static embd_client *connect_to(const char *address, uint32_t deadline_ms, bool own_thread)
 {
     char why[400] = "";
@@ -69,14 +61,21 @@ static embd_table *open_table(embd_client *client, const char *name)
     return table;
 }
 
-static int pull(embd_client *client, embd_table *table, struct guarded *g)
+/* deadline_ms 0: the client's. */
+static int pull_within(embd_client *client, embd_table *table, struct guarded *g, uint32_t deadline_ms)
 {
     embd_part part = {
         .table = table, .n_keys = N_KEYS, .keys = some_keys, .values = g->values, .raw = true};
+    embd_call_options options = {.deadline_ms = deadline_ms};
     fill_guards(g);
-    int status = embd_pull(client, &part, 1, NULL);
+    int status = embd_pull(client, &part, 1, &options);
     assert_guards(g);
     return status;
+}
+
+static int pull(embd_client *client, embd_table *table, struct guarded *g)
+{
+    return pull_within(client, table, g, 0);
 }
 
 /* ---- hostile and broken servers ---- */
@@ -103,16 +102,15 @@ static void meet_every_manner(bool own_thread)
     struct fake_server server;
     struct guarded g;
     fake_server_start(&server);
-    embd_client *client = connect_to(server.address, 300, own_thread);
+    embd_client *client = connect_to(server.address, 30000, own_thread);
     embd_table *table = open_table(client, "t");
     for (size_t i = 0; i < sizeof expectations / sizeof *expectations; i++) {
         server.manner = expectations[i].manner;
-        double begin = seconds();
-        int status = pull(client, table, &g);
+        bool lasts = expectations[i].status == EMBD_DEADLINE || expectations[i].status == EMBD_CLOSED;
+        int status = pull_within(client, table, &g, lasts ? 300 : 0);
         if (status != expectations[i].status)
             fail_msg("manner %d: %s (%s)", (int)expectations[i].manner, embd_status_text(status),
                      embd_last_error(client));
-        assert_true(seconds() - begin < 10);
         if (status != EMBD_OK)
             assert_non_null(strstr(embd_last_error(client), server.address));
         server.manner = FAKE_GOOD;

@@ -138,7 +138,7 @@ def values_are_invalid_and_shapes_malformed(wire, _):
     refused(w.INVALID, wire, "pull", {"parts": [{"table": ranged, "keys": 1}]}, w.keys([5]))
     refused(w.INVALID, wire, "pull", {"parts": [{**two, "rows": 2}]}, w.keys([1, 2]), w.offsets([0, 3, 2]))
     refused(w.INVALID, wire, "pull", {"parts": [{"table": table, "keys": -1}]}, b"")
-    refused(w.INVALID, wire, "push", {"parts": [one]}, w.keys([1]), w.floats([1.0, 2.0]))
+    refused(w.MALFORMED, wire, "push", {"parts": [one]}, w.keys([1]), w.floats([1.0, 2.0]))
     refused(w.MALFORMED, wire, "push", {"parts": [one]}, w.keys([1]), b"123")
     refused(w.MALFORMED, wire, "pull", {"parts": [one]}, w.keys([1, 2]))
     refused(w.MALFORMED, wire, "pull", {"parts": [one]}, w.keys([1]), b"")
