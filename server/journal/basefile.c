@@ -37,6 +37,7 @@ struct basefile {
     /* The writing thread's. */
     struct recordfile file;
     uint64_t offset, position, chain;
+    struct record_key key;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* Under the lock; a full buffer's bytes are the writing thread's. */
@@ -70,7 +71,8 @@ static int failed(const struct basefile *base, int error, struct embd__error *e)
 /* 0 or errno. What was written before is on its way to the disk already: little waits for it. */
 static int write_record(struct basefile *base, struct buffer *buffer)
 {
-    base->chain = record_seal(buffer->bytes, base->position, base->position, base->chain, &buffer->n);
+    base->chain = record_seal(buffer->bytes, &base->key, base->position, base->position,
+                              base->chain, &buffer->n);
     uint64_t begin = base->offset;
     int error = recordfile_append(&base->file, buffer->bytes, buffer->n, begin, &base->offset);
     if (error != 0)
@@ -93,6 +95,7 @@ static int write_header(const struct basefile *base)
         .first_position = base->config.position,
         .chain = base->config.chain,
         .base_bytes = base->offset,
+        .key = base->key,
     };
     segment_header_write(bytes, &header);
     return recordfile_write(&base->file, bytes, sizeof bytes, 0);
@@ -213,7 +216,9 @@ int basefile_open(const struct basefile_config *config, struct basefile **out,
     staged_name(base, name);
     base->file.fd = below_open(config->data_dir, name, O_RDWR | O_CREAT | O_TRUNC, 0600);
     base->file.direct_fd = -1;
-    int error = base->file.fd < 0 || flock(base->file.fd, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+    int error = base->file.fd < 0 || flock(base->file.fd, LOCK_EX | LOCK_NB) != 0
+                    ? errno
+                    : record_key_new(&base->key);
     if (error == 0) {
         recordfile_open_direct(&base->file, config->data_dir, name);
         error = start_thread(base);

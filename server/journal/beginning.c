@@ -1,8 +1,10 @@
-/* beginning.c - where the reading of a journal begins: at its last base, or the first segment there ever was.
+/* beginning.c - where the reading of a journal begins: at its last base, or the first segment there
+ * ever was.
  *
- * The happy path: the names of a shard's files are looked through, then headers from the greatest number down, until one is a
- * base's. Where damage is accepted, a base whose header is damaged is known by its first record, which says what the
- * header said; and where no base can be found although there was one, nothing of the journal is left. */
+ * The happy path: the names of a shard's files are looked through, then headers from the greatest
+ * number down, until one is a base's. Where damage is accepted, an earlier version's base whose
+ * header is damaged is known by its first record, which says what the header said; and where no
+ * base can be found although there was one, nothing of the journal is left. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -88,12 +90,12 @@ static int each_name(struct journal_reading *r,
     return r->e->status;
 }
 
-/* Of a base whose header does not verify. */
+/* Of an earlier version's base whose header does not verify. */
 static int look_in_base(struct journal_reading *r, struct segment_header *out, bool *is_base)
 {
     struct record record;
     if (reading_open_file(r) == EMBD_OK)
-        *is_base = reading_record(r, SEGMENT_HEADER_BYTES, &record) != NULL ||
+        *is_base = reading_record(r, OLD_SEGMENT_HEADER_BYTES, &record) != NULL ||
                    (r->e->status == EMBD_OK && r->file.n > RECORD_BLOCK_BYTES &&
                     reading_record(r, RECORD_BLOCK_BYTES, &record) != NULL);
     reading_close_file(r);
@@ -115,9 +117,9 @@ static int look_for_base(struct journal_reading *r, uint64_t number, bool is_fil
     if (n < 0)
         reading_failed(r);
     close(fd);
-    bool is_whole = n == (ssize_t)sizeof bytes && segment_header_read(bytes, sizeof bytes, &header);
+    bool is_whole = n > 0 && segment_header_read(bytes, (uint64_t)n, &header) > 0;
     *is_base = is_whole && header.base_bytes > 0 && header.number == number;
-    if (n > (ssize_t)SEGMENT_HEADER_BYTES - 1 && !is_whole && is_file && r->config.accepts_damage)
+    if (n >= (ssize_t)OLD_SEGMENT_HEADER_BYTES && !is_whole && is_file && r->config.accepts_damage)
         look_in_base(r, &header, is_base);
     if (*is_base)
         r->end = (struct journal_end){

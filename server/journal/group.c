@@ -50,11 +50,13 @@ int group_append(struct journal_group *group, struct request *request,
     return EMBD_OK;
 }
 
-uint64_t group_seal(struct journal_group *group, uint64_t position, uint64_t synced, uint64_t chain)
+uint64_t group_seal(struct journal_group *group, const struct record_key *key, uint64_t position,
+                    uint64_t synced, uint64_t chain)
 {
     for (uint32_t i = 0; i < group->n_entries; i++) {
         uint64_t bytes;
-        chain = record_seal(group->bytes + group->entries[i].at, position + i, synced, chain, &bytes);
+        chain = record_seal(group->bytes + group->entries[i].at, key, position + i, synced, chain,
+                            &bytes);
     }
     return chain;
 }

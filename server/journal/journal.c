@@ -49,6 +49,7 @@ struct journal {
     /* The file: the thread's while OUT_WRITING or is_syncing, else under the lock. */
     struct recordfile file;
     uint64_t segment, offset, position, chain, synced;
+    struct record_key key; /* of the file */
     struct pace pace;
     bool is_marked; /* the file ends with a mark, or has nothing behind its header */
     uint64_t mark_at_ns; /* else: when it is to be */
@@ -120,13 +121,19 @@ static int begin_segment(struct journal *journal)
     char name[64];
     uint8_t bytes[SEGMENT_HEADER_BYTES];
     uint64_t number = journal->segment + 1;
-    struct segment_header header = {journal->config.shard, journal->config.n_shards, number,
-                                    journal->position, journal->chain, 0};
+    struct segment_header header = {.shard = journal->config.shard,
+                                    .n_shards = journal->config.n_shards,
+                                    .number = number,
+                                    .first_position = journal->position,
+                                    .chain = journal->chain};
+    int error = record_key_new(&header.key);
+    if (error != 0)
+        return error;
     journal_file_name(name, journal->config.shard, number);
     segment_header_write(bytes, &header);
     if (journal->file.fd >= 0)
         sync_file(journal);
-    int error = make_segment(journal, name, bytes, &fd);
+    error = make_segment(journal, name, bytes, &fd);
     if (error != 0)
         return error;
     if (fsync(fd) != 0 || fsync(journal->config.data_dir) != 0)
@@ -134,6 +141,7 @@ static int begin_segment(struct journal *journal)
     recordfile_close(&journal->file);
     journal->file.fd = fd;
     journal->segment = number;
+    journal->key = header.key;
     journal->offset = SEGMENT_HEADER_BYTES;
     journal->begins_segment = false;
     journal->is_marked = true;
@@ -149,8 +157,8 @@ static void write_group(struct journal *journal, struct journal_group *group)
     if (group->error != 0)
         return;
     uint64_t begin_ns = pace_now();
-    uint64_t end,
-             chain = group_seal(group, journal->position, journal->synced, journal->chain);
+    uint64_t end, chain = group_seal(group, &journal->key, journal->position, journal->synced,
+                                     journal->chain);
     group->error =
         recordfile_append(&journal->file, group->bytes, group->n_bytes, journal->offset, &end);
     if (group->error != 0) {
@@ -182,7 +190,7 @@ static void write_mark(struct journal *journal)
 {
     uint8_t bytes[MARK_BYTES];
     journal->is_marked = true;
-    mark_write(bytes, journal->position, journal->chain);
+    mark_write(bytes, &journal->key, journal->position, journal->chain);
     if (recordfile_write(&journal->file, bytes, sizeof bytes, journal->offset) == 0)
         journal->offset += sizeof bytes;
 }
@@ -279,6 +287,8 @@ static int open_segment(struct journal *journal, const struct journal_end *end,
     if (error != 0)
         return embd__error_set(e, EMBD_IO, "journal '%s': %s", name, strerror(error));
     journal->is_marked = end->is_marked;
+    journal->key = end->key;
+    journal->begins_segment = !end->key.is_keyed; /* an earlier version's gets no more records */
     recordfile_open_direct(&journal->file, journal->config.data_dir, name);
     return EMBD_OK;
 }

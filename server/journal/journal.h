@@ -60,6 +60,7 @@ struct journal_end {
     bool is_there;  /* false: no segment yet */
     bool is_marked; /* a mark is the last of it */
     uint64_t segment, offset, position, chain;
+    struct record_key key;            /* of the segment */
     uint64_t base_bytes, bytes_since; /* of the base; of what is behind it */
     uint64_t base;                    /* number of its file; 0: it is in a segment, or there is none */
 };

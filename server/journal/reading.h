@@ -12,6 +12,7 @@ struct journal_reading {
     struct embd__error *e; /* of the call that is being made */
     char name[64];
     struct readfile file; /* the segment or base being read */
+    struct record_key key; /* of that file */
     uint64_t at, next;    /* next: where another record may begin, when there is none at `at` */
     uint64_t base_bytes; /* of the segment: before them nothing can be torn */
     uint64_t least, greatest; /* numbers of segments there are, or are behind a base; 0: none */

@@ -1,10 +1,13 @@
 /* record.h - the bytes of a journal: a segment's header, and records, each one request that changed
  * tables, as it was received.
  *
+ * Checksums of records and marks are keyed with a secret of their file, which stands in its header:
+ * a client chooses the bytes of its requests, and none of them can be a record or a mark.
+ *
  * All numbers are little-endian. A record carries the checksum of the record before it, so that
  * none can be missing or change places, and the position up to which the journal was on disk when
- * it was written: damage before that position is no torn tail, whatever follows. A mark says the same, where no record
- * follows. */
+ * it was written: damage before that position is no torn tail, whatever follows. A mark says the
+ * same, where no record follows. */
 #ifndef EMBD_RECORD_H
 #define EMBD_RECORD_H
 
@@ -12,7 +15,8 @@
 
 #include "frame.h"
 
-#define SEGMENT_HEADER_BYTES 56u
+#define SEGMENT_HEADER_BYTES     496u /* two copies: without its secret no record can be read */
+#define OLD_SEGMENT_HEADER_BYTES 56u  /* of an earlier version, without a secret */
 #define RECORD_HEADER_BYTES  64u
 #define RECORD_BLOCK_BYTES   4096u /* zeros may stand between a record and the next multiple of this */
 
@@ -21,11 +25,18 @@ static inline uint64_t record_block_end(uint64_t offset)
     return (offset + RECORD_BLOCK_BYTES - 1) / RECORD_BLOCK_BYTES * RECORD_BLOCK_BYTES;
 }
 
+#define RECORD_SECRET_BYTES 192u
+struct record_key {
+    bool is_keyed; /* false: of a file of an earlier version, whose checksums anybody can make */
+    uint8_t secret[RECORD_SECRET_BYTES];
+};
+
 struct segment_header {
     uint32_t shard, n_shards;
     uint64_t number, first_position, chain; /* chain: the checksum before its first record */
     uint64_t base_bytes; /* the segment begins anew, and so much of it was on disk when it got its name; 0: it
                             goes on where the one before ends */
+    struct record_key key; /* of what follows */
 };
 
 struct record {
@@ -47,29 +58,46 @@ struct record_id {
     uint64_t position, checksum;
 };
 
-void segment_header_write(uint8_t out[SEGMENT_HEADER_BYTES], const struct segment_header *header);
-/* False: these are not the bytes of a header. */
-bool segment_header_read(const uint8_t *bytes, uint64_t n, struct segment_header *out);
+/* 0 or errno: the system gives no random numbers. */
+int record_key_new(struct record_key *out);
 
-void mark_write(uint8_t out[MARK_BYTES], uint64_t position, uint64_t chain);
-bool mark_read(const uint8_t *bytes, uint64_t n, struct mark *out);
+/* With a key that is_keyed. */
+void segment_header_write(uint8_t out[SEGMENT_HEADER_BYTES], const struct segment_header *header);
+/* How many of the n bytes at the start of a file the header has, of this version or an earlier one;
+ * 0: it does not verify. */
+uint64_t segment_header_read(const uint8_t *bytes, uint64_t n, struct segment_header *out);
+/* These n bytes, of which none is a header that verifies, may be all that was written of one. */
+bool segment_is_unfinished(const uint8_t *bytes, uint64_t n);
+
+void mark_write(uint8_t out[MARK_BYTES], const struct record_key *key, uint64_t position,
+                uint64_t chain);
+bool mark_read(const struct record_key *key, const uint8_t *bytes, uint64_t n, struct mark *out);
 
 /* Bytes of the record of a request. */
 uint64_t record_bytes(const struct frame_scanner *frame);
 /* Everything but what is known when it is written to disk. */
 void record_write(uint8_t *out, const struct frame_scanner *frame);
-/* The rest; returns the record's checksum. `bytes_out`: of the whole record. */
-uint64_t record_seal(uint8_t *record, uint64_t position, uint64_t synced, uint64_t chain,
-                     uint64_t *bytes_out);
+/* The rest, with a key that is_keyed; returns the record's checksum. `bytes_out`: of the whole
+ * record. */
+uint64_t record_seal(uint8_t *record, const struct record_key *key, uint64_t position,
+                     uint64_t synced, uint64_t chain, uint64_t *bytes_out);
 
 /* Of a sealed record. */
 struct record_id record_id_of(const uint8_t *record);
+/* The fields of a record that this process has sealed; nothing is verified. */
+void record_fields(const uint8_t *record, struct record *out);
 
+#define RECORD_MAGIC_BEGIN "EBD" /* a record and a mark begin with this */
+/* True: these n bytes begin with a record's header, and who wrote it knew the key. The body need
+ * not be there. A key that is not keyed knows no header. */
+bool record_header_read(const struct record_key *key, const uint8_t *bytes, uint64_t n,
+                        struct record *out);
 /* How many of the n bytes of which the first RECORD_HEADER_BYTES are here record_read wants to see. */
 uint64_t record_span(const uint8_t *bytes, uint64_t n);
-/* True: a whole record, whose checksum and lengths are right, stands at the start of these n bytes.
- */
-bool record_read(const uint8_t *bytes, uint64_t n, struct record *out);
+/* True: a whole record, whose checksums and lengths are right, stands at the start of these n
+ * bytes. */
+bool record_read(const struct record_key *key, const uint8_t *bytes, uint64_t n,
+                 struct record *out);
 /* Where the frame's parts lie in a record that record_read took; bins point into it. */
 void record_frame(uint8_t *bytes, const struct record *record, struct frame_scanner *out);
 

@@ -1,13 +1,24 @@
 /* recover.c - reading a journal at start, a record at a time.
  *
- * The happy path is: the last base and the segment behind it, or the first one there ever was; segments
- * in the order of their numbers, records in the order of their positions, each checksum chained to
- * the one before, to the end of the last segment. What is before the base was left by a server that
- * ended when it had just made it, and goes. Earlier versions began a segment with the base instead.
+ * The happy path is: the last base and the segment behind it, or the first one there ever was;
+ * segments in the order of their numbers, records in the order of their positions, each checksum
+ * chained to the one before, to the end of the last segment. What is before the base was left by a
+ * server that ended when it had just made it, and goes. Earlier versions began a segment with the
+ * base instead.
  *
  * What does not verify is a torn tail, and is cut, only where nothing synced can follow: in the
- * last segment, when no whole record or mark behind it says that it was written after that position was on
- * disk. Damage between records loses nothing, and is passed over. Everything else refuses to start. */
+ * last segment, when no record's header or mark behind it says that it was written after that
+ * position was on disk. Damage between records loses nothing, and is passed over. Everything else
+ * refuses to start.
+ *
+ * What is behind is looked for by this rule. A header that verifies, which only the journal's own
+ * thread can have written, says where its record ends: that span is passed over as a whole, and
+ * what a client put into it is not looked at. Where no header verifies, nobody knows whose bytes
+ * these are, and a header or a mark is looked for at each of them; only its own 56 bytes are
+ * hashed, where its magic stands, and a body once, where the header is of the very record that is
+ * missing. So what is hashed is no more than 16 times the segment, whatever is in it. Checksums of
+ * earlier versions are not keyed: in their segments a record is one where it verifies with its
+ * body, wherever it stands. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -109,7 +120,7 @@ uint8_t *reading_record(struct journal_reading *r, uint64_t at, struct record *o
     uint8_t *bytes = n < RECORD_HEADER_BYTES ? NULL : reading_bytes(r, at, RECORD_HEADER_BYTES);
     n = bytes == NULL ? 0 : record_span(bytes, n);
     bytes = n == 0 ? NULL : reading_bytes(r, at, n);
-    return bytes != NULL && record_read(bytes, n, out) ? bytes : NULL;
+    return bytes != NULL && record_read(&r->key, bytes, n, out) ? bytes : NULL;
 }
 
 static int cut(struct journal_reading *r, uint64_t offset)
@@ -163,7 +174,7 @@ static void skip_zeros(struct journal_reading *r)
 static bool mark_at(struct journal_reading *r, uint64_t at, struct mark *out)
 {
     const uint8_t *bytes = limit(r) - at < MARK_BYTES ? NULL : reading_bytes(r, at, MARK_BYTES);
-    return bytes != NULL && mark_read(bytes, MARK_BYTES, out);
+    return bytes != NULL && mark_read(&r->key, bytes, MARK_BYTES, out);
 }
 
 static bool skip_mark(struct journal_reading *r)
@@ -183,24 +194,87 @@ static bool is_next(const struct journal_reading *r, const struct record *record
     return record->position == r->end.position && record->chain == r->end.chain;
 }
 
-/* The next record, where it does not stand at r->at: between records there are zeros and marks, of which nothing is
- * needed. NULL: there is none behind; then r->has_later says whether it was on disk when that was written. */
-static uint8_t *find_next(struct journal_reading *r, struct record *out)
+static void tell_between(struct journal_reading *r, uint64_t at)
+{
+    fprintf(stderr,
+            "embd: journal '%s': ignoring damaged padding at offset %llu\n", r->name, (unsigned long long)r->at);
+    r->at = at;
+}
+
+/* As find_next, in a segment of an earlier version. */
+static uint8_t *find_next_unkeyed(struct journal_reading *r, struct record *out)
 {
     struct mark mark;
     uint64_t n = limit(r);
     for (uint64_t at = r->at + 1; at + RECORD_HEADER_BYTES <= n && r->e->status == EMBD_OK; at++) {
         uint8_t *bytes = reading_record(r, at, out);
         if (bytes != NULL && is_next(r, out)) {
-            fprintf(stderr, "embd: journal '%s': ignoring damaged padding at offset %llu\n",
-                    r->name, (unsigned long long)r->at);
-            r->at = at;
+            tell_between(r, at);
             return bytes;
         }
         r->has_later = (bytes != NULL && out->synced > r->end.position) ||
                        (bytes == NULL && mark_at(r, at, &mark) && mark.position > r->end.position);
         if (r->has_later)
             return NULL;
+    }
+    return NULL;
+}
+
+/* The next place from `at` on where a header or a mark may begin, or where the records end. */
+static uint64_t next_place(struct journal_reading *r, uint64_t at)
+{
+    enum { WINDOW_BYTES = 64 << 10 };
+    const size_t n_begin = strlen(RECORD_MAGIC_BEGIN);
+    uint64_t n = limit(r);
+    while (at + RECORD_HEADER_BYTES <= n) {
+        uint64_t here = n - at < WINDOW_BYTES ? n - at : WINDOW_BYTES;
+        const uint8_t *bytes = reading_bytes(r, at, here), *found;
+        if (bytes == NULL)
+            return n;
+        found = memmem(bytes, here, RECORD_MAGIC_BEGIN, n_begin);
+        if (found != NULL)
+            return at + (uint64_t)(found - bytes);
+        at += here - (n_begin - 1);
+    }
+    return n;
+}
+
+static bool header_at(struct journal_reading *r, uint64_t at, struct record *out)
+{
+    const uint8_t *bytes = reading_bytes(r, at, RECORD_HEADER_BYTES);
+    return bytes != NULL && record_header_read(&r->key, bytes, RECORD_HEADER_BYTES, out);
+}
+
+static uint64_t span_end(const struct record *record, uint64_t at, uint64_t n)
+{
+    uint64_t left = n - at - RECORD_HEADER_BYTES;
+    return record->body_bytes > left ? n : at + RECORD_HEADER_BYTES + record->body_bytes;
+}
+
+/* The next record, where it does not stand whole at r->at: between records there are zeros and
+ * marks, of which nothing is needed. NULL: there is none behind; then r->has_later says whether it
+ * was on disk when that was written. */
+static uint8_t *find_next(struct journal_reading *r, struct record *out)
+{
+    struct mark mark;
+    uint64_t n = limit(r), at = r->at;
+    while (at + RECORD_HEADER_BYTES <= n && r->e->status == EMBD_OK && !r->has_later) {
+        if (header_at(r, at, out)) {
+            bool may_be_it = is_next(r, out) && at != r->at;
+            uint64_t end = span_end(out, at, n);
+            r->has_later = out->synced > r->end.position;
+            uint8_t *bytes = may_be_it ? reading_record(r, at, out) : NULL;
+            if (bytes != NULL) {
+                tell_between(r, at);
+                return bytes;
+            }
+            at = end;
+        } else if (mark_at(r, at, &mark)) {
+            r->has_later = mark.position > r->end.position;
+            at += MARK_BYTES;
+        } else {
+            at = next_place(r, at + 1);
+        }
     }
     return NULL;
 }
@@ -215,7 +289,9 @@ static bool read_record(struct journal_reading *r, uint8_t **bytes_out, struct r
         return false;
     *bytes_out = reading_record(r, r->at, out);
     if (*bytes_out == NULL || !is_next(r, out))
-        *bytes_out = r->e->status == EMBD_OK ? find_next(r, out) : NULL;
+        *bytes_out = r->e->status != EMBD_OK ? NULL
+                     : r->key.is_keyed       ? find_next(r, out)
+                                             : find_next_unkeyed(r, out);
     if (*bytes_out == NULL)
         return false;
     r->at += RECORD_HEADER_BYTES + out->body_bytes;
@@ -243,10 +319,19 @@ static int end_segment(struct journal_reading *r)
     return EMBD_OK;
 }
 
+/* Of the file, so many, or as many as it has. NULL with r->e set. */
+static const uint8_t *first_bytes(struct journal_reading *r, uint64_t *n)
+{
+    *n = *n < r->file.n ? *n : r->file.n;
+    return *n == 0 ? (const uint8_t *)"" : reading_bytes(r, 0, *n);
+}
+
 /* A header that does not verify, in a segment behind which there is none: it was being made. */
 static int drop_segment(struct journal_reading *r)
 {
-    if (r->file.n > SEGMENT_HEADER_BYTES || exists(r, r->end.segment + 1))
+    uint64_t n = SEGMENT_HEADER_BYTES + 1;
+    const uint8_t *bytes = first_bytes(r, &n);
+    if (bytes != NULL && (!segment_is_unfinished(bytes, n) || exists(r, r->end.segment + 1)))
         return reading_damaged(r, 0, "its header does not verify");
     if (r->e->status != EMBD_OK)
         return r->e->status;
@@ -273,12 +358,16 @@ static int check_header(struct journal_reading *r, const struct segment_header *
     return EMBD_OK;
 }
 
-/* False with r->e set, or where it does not verify. */
+/* False with r->e set, or where it does not verify. Then r->at is behind it, and its key is the
+ * file's. */
 static bool header_read(struct journal_reading *r, struct segment_header *out)
 {
-    const uint8_t *bytes =
-        r->file.n < SEGMENT_HEADER_BYTES ? NULL : reading_bytes(r, 0, SEGMENT_HEADER_BYTES);
-    return bytes != NULL && segment_header_read(bytes, SEGMENT_HEADER_BYTES, out);
+    uint64_t n = SEGMENT_HEADER_BYTES;
+    const uint8_t *bytes = first_bytes(r, &n);
+    r->at = bytes == NULL ? 0 : segment_header_read(bytes, n, out);
+    if (r->at > 0)
+        r->key = out->key;
+    return r->at > 0;
 }
 
 static int begin_segment(struct journal_reading *r)
@@ -297,7 +386,7 @@ static int begin_segment(struct journal_reading *r)
         return r->e->status;
     r->end.is_there = true;
     r->end.is_marked = true; /* a header alone needs none */
-    r->at = SEGMENT_HEADER_BYTES;
+    r->end.key = r->key;
     r->base_bytes = header.base_bytes;
     if (header.base_bytes > 0)
         r->end.base_bytes = header.base_bytes;
@@ -313,15 +402,20 @@ static int begin_base(struct journal_reading *r)
     if (!header_read(r, &header)) {
         if (r->e->status != EMBD_OK || reading_lacks(r, 0, 0, "its header does not verify") != EMBD_OK)
             return r->e->status;
-        header = (struct segment_header){r->config.shard, r->config.n_shards, r->end.base,
-                                         r->end.position, r->end.chain,      r->file.n};
+        header = (struct segment_header){.shard = r->config.shard,
+                                         .n_shards = r->config.n_shards,
+                                         .number = r->end.base,
+                                         .first_position = r->end.position,
+                                         .chain = r->end.chain,
+                                         .base_bytes = r->file.n};
+        r->key.is_keyed = false; /* of an earlier version, or it would not have been found */
+        r->at = OLD_SEGMENT_HEADER_BYTES;
     }
     if (check_header(r, &header, r->end.base) != EMBD_OK || r->is_over)
         return r->e->status;
     r->is_in_base = true;
     r->position = header.first_position;
     r->chain = header.chain;
-    r->at = SEGMENT_HEADER_BYTES;
     r->base_bytes = r->end.base_bytes = header.base_bytes;
     return EMBD_OK;
 }

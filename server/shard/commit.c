@@ -150,7 +150,7 @@ static bool apply_record(struct shard *shard, struct journal_group *group,
     struct record record;
     struct embd__error e = {.status = EMBD_OK};
     bool is_partly_done;
-    record_read(group->bytes + entry->at, entry->bytes, &record);
+    record_fields(group->bytes + entry->at, &record);
     const struct record_id id = {record.position, record.checksum};
     recovery_replay(shard, group->bytes + entry->at, &record, &is_partly_done, &e);
     if (e.status == EMBD_BUSY)

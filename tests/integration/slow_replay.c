@@ -6,13 +6,16 @@
 
 #include "record.h"
 
-bool __real_record_read(const uint8_t *bytes, uint64_t n, struct record *out);
-bool __wrap_record_read(const uint8_t *bytes, uint64_t n, struct record *out);
+bool __real_record_read(const struct record_key *key, const uint8_t *bytes, uint64_t n,
+                        struct record *out);
+bool __wrap_record_read(const struct record_key *key, const uint8_t *bytes, uint64_t n,
+                        struct record *out);
 
-bool __wrap_record_read(const uint8_t *bytes, uint64_t n, struct record *out)
+bool __wrap_record_read(const struct record_key *key, const uint8_t *bytes, uint64_t n,
+                        struct record *out)
 {
     const char *path = getenv("EMBD_SLOW_REPLAY");
     if (path != NULL && access(path, F_OK) == 0)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    return __real_record_read(bytes, n, out);
+    return __real_record_read(key, bytes, n, out);
 }

@@ -125,7 +125,7 @@ static void a_changed_byte_before_the_last_record_refuses_to_start(void **state)
     static struct sample s;
     static struct bytes after;
     sample_new(&s);
-    for (size_t at = 0; at < s.ends[N_PUSHES - 1]; at++) {
+    for (size_t at = SEGMENT_HEADER_BYTES; at < s.ends[N_PUSHES - 1]; at++) {
         for (int bit = 0; bit < 8; bit++) {
             s.whole.data[at] ^= (uint8_t)(1 << bit);
             write_journal(s.dir, &s.whole, s.whole.n);
@@ -136,6 +136,28 @@ static void a_changed_byte_before_the_last_record_refuses_to_start(void **state)
             s.whole.data[at] ^= (uint8_t)(1 << bit);
         }
     }
+    sample_free(&s);
+}
+
+/* Its header is there twice. */
+static void a_changed_byte_of_the_header_loses_nothing(void **state)
+{
+    (void)state;
+    static struct sample s;
+    sample_new(&s);
+    for (size_t at = 0; at < SEGMENT_HEADER_BYTES; at++) {
+        struct rig rig;
+        s.whole.data[at] ^= (uint8_t)(1u << at % 8);
+        write_journal(s.dir, &s.whole, s.whole.n);
+        rig_open(&rig, &store_host, 0, 1, s.dir);
+        image_check(&rig, "a", &s.images[N_PUSHES]);
+        rig_close(&rig);
+        s.whole.data[at] ^= (uint8_t)(1u << at % 8);
+    }
+    s.whole.data[20] ^= 1; /* both of them */
+    s.whole.data[SEGMENT_HEADER_BYTES / 2 + 20] ^= 1;
+    write_journal(s.dir, &s.whole, s.whole.n);
+    expect_damage(&s, 20);
     sample_free(&s);
 }
 
@@ -301,7 +323,7 @@ static void where_damage_is_accepted_what_follows_it_goes_and_a_note_stays(void 
     (void)state;
     static struct sample s;
     sample_new(&s);
-    for (size_t at = 0; at < s.ends[N_PUSHES - 1]; at += 5) {
+    for (size_t at = SEGMENT_HEADER_BYTES; at < s.ends[N_PUSHES - 1]; at += 5) {
         int n_kept = -1;
         while (s.ends[n_kept + 1] <= at)
             n_kept++;
@@ -465,6 +487,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tail_torn_at_any_byte_is_cut),
         cmocka_unit_test(a_changed_byte_before_the_last_record_refuses_to_start),
+        cmocka_unit_test(a_changed_byte_of_the_header_loses_nothing),
         cmocka_unit_test(large_records_lie_on_blocks_and_zeros_behind_them_are_no_damage),
         cmocka_unit_test(where_damage_is_accepted_what_follows_it_goes_and_a_note_stays),
         cmocka_unit_test(a_journal_without_damage_is_read_whole_though_damage_is_accepted),
