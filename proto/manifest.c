@@ -17,8 +17,9 @@
 #include "json_values.h"
 #include "partfile.h"
 
-/* The newest. 1 has no id and no writers; dumps are written so. 2 has no base and no changes. */
-#define MANIFEST_FORMAT 3
+/* The newest. 1 has no id and no writers; dumps are written so. 2 has no base and no changes. 4 has a
+ * sequence; its id and base may be absent. */
+#define MANIFEST_FORMAT 4
 #define MANIFEST_PARTS  65536u /* of one table: far more than shards */
 
 /* How a manifest with a checksum ends, in place of "\n}". */
@@ -124,6 +125,8 @@ static json_t *base_to_json(const struct manifest *manifest, int *failed)
 /* The least that has a word for all of it. */
 static int format_of(const struct manifest *manifest)
 {
+    if (manifest->sequence != 0)
+        return 4;
     return manifest->base.id != 0 ? 3 : manifest->id != 0 ? 2 : 1;
 }
 
@@ -136,7 +139,10 @@ static json_t *manifest_to_json(const struct manifest *manifest)
     json_t *blobs = blobs_to_json(manifest, &failed);
     json_t *writers = writers_to_json(manifest, &failed);
     json_t *id = id_to_json(manifest, &failed), *base = base_to_json(manifest, &failed);
+    json_t *sequence = manifest->sequence != 0 ? embd__json_u64(manifest->sequence) : NULL;
+    failed |= manifest->sequence != 0 && sequence == NULL;
     if (failed) {
+        json_decref(sequence);
         json_decref(base);
         json_decref(id);
         json_decref(tables);
@@ -144,9 +150,9 @@ static json_t *manifest_to_json(const struct manifest *manifest)
         json_decref(writers);
         return NULL;
     }
-    return json_pack("{s:i, s:s, s:s, s:o*, s:o*, s:o, s:o, s:o*, s:o*}", "format",
+    return json_pack("{s:i, s:s, s:s, s:o*, s:o*, s:o*, s:o, s:o, s:o*, s:o*}", "format",
                      format_of(manifest), "kind", manifest->kind, "embd_version",
-                     manifest->embd_version, "id", id, "base", base, "shards",
+                     manifest->embd_version, "id", id, "sequence", sequence, "base", base, "shards",
                      embd__json_u64(manifest->n_shards), "tables", tables, "writers", writers,
                      "blobs", blobs);
 }
@@ -417,6 +423,21 @@ static void check_seal(struct members *m, bool is_sealed)
                         "the manifest's 'xxh3' is not its last member, of 16 hexadecimal digits");
 }
 
+/* Whether the manifest is to have it: formats from `least` on had to, and 4 says where it has it. */
+static bool has_member(const struct members *m, uint64_t format, uint64_t least, const char *name)
+{
+    return format < 4 ? format >= least : json_object_get(m->object, name) != NULL;
+}
+
+/* Not 0: that is none. */
+static uint64_t read_sequence(struct members *m)
+{
+    uint64_t sequence = embd__member_u64(m, "sequence", UINT64_MAX);
+    if (m->error->status == EMBD_OK && sequence == 0)
+        embd__error_set(m->error, EMBD_CORRUPT, "%s 'sequence' is 0, below the minimum of 1", m->what);
+    return sequence;
+}
+
 static void read_manifest(const json_t *json, bool is_sealed, struct manifest *out,
                           struct embd__error *e)
 {
@@ -434,13 +455,15 @@ static void read_manifest(const json_t *json, bool is_sealed, struct manifest *o
                         out->kind);
     embd__member_str(&m, "embd_version", out->embd_version, sizeof out->embd_version);
     out->format = (uint32_t)format;
-    if (e->status == EMBD_OK && format > 2)
+    if (e->status == EMBD_OK && has_member(&m, format, 3, "base"))
         read_base(&m, out);
+    if (e->status == EMBD_OK && has_member(&m, format, UINT64_MAX, "sequence"))
+        out->sequence = read_sequence(&m);
     out->n_shards = (uint32_t)embd__member_u64(&m, "shards", LIMIT_SHARDS);
     if (e->status == EMBD_OK && out->n_shards == 0)
         embd__error_set(e, EMBD_CORRUPT, "the manifest's 'shards' is 0, below the minimum of 1");
     read_tables(&m, out);
-    if (e->status == EMBD_OK && format > 1) {
+    if (e->status == EMBD_OK && (out->base.id != 0 || has_member(&m, format, 2, "id"))) {
         out->id = read_id(&m);
         read_writers(&m, out);
     }

@@ -85,6 +85,7 @@ struct manifest {
     struct manifest_writers *writers; /* snapshots from format 2 on; NULL where there are none */
     uint32_t n_writers;
     struct manifest_base base;
+    uint64_t sequence; /* of the cut: those made later have greater ones; 0: of an earlier version, or a dump */
     /* Set by reading, not written. */
     uint32_t format;
     uint64_t xxh3; /* of the text; 0 where it does not say it */

@@ -40,6 +40,8 @@ struct snapshot {
     const char *name;
     const embd_snapshot_options *options;
     uint64_t id; /* of the cut; no other snapshot has it */
+    uint64_t sequence; /* of the cut: the greatest that a process would take */
+    bool has_unnumbered; /* a process of an earlier version takes none: then the others take their own */
     uint64_t base_id; /* shard 0's; 0: none was told */
     uint32_t odd_shard; /* of a process whose base has another id; 0: none */
     uint32_t n_shards, n_begun; /* shards that were asked to begin */
@@ -77,14 +79,17 @@ static int ask(struct snapshot *s, uint32_t shard)
     return status;
 }
 
-static int read_base(struct snapshot *s, uint32_t shard, struct answer *answer)
+static int read_begun(struct snapshot *s, uint32_t shard, struct answer *answer)
 {
     struct fields f;
     embd__read_fields(&f, &answer->reader, "snapshot");
+    uint64_t sequence = embd__field_uint(&f, "sequence", 1, UINT64_MAX, 0);
     uint64_t id = s->options->base ? embd__field_uint(&f, "base_id", 1, UINT64_MAX, FIELD_REQUIRED) : 0;
     embd__fields_end(&f);
     if (embd__admin_end(s->client, shard, METHOD_SNAPSHOT, answer))
         return s->e->status;
+    s->has_unnumbered |= sequence == 0;
+    s->sequence = sequence > s->sequence ? sequence : s->sequence;
     if (s->base_id && id != s->base_id)
         s->odd_shard = shard;
     s->base_id = s->base_id ? s->base_id : id;
@@ -109,7 +114,7 @@ static int ask_begin(struct snapshot *s, uint32_t shard)
     if (s->options->base)
         embd__msg_field_str(m, "base", s->options->base);
     int status = embd__request(s->client, shard, LISTENER_ADMIN, &answer);
-    return status ? status : read_base(s, shard, answer);
+    return status ? status : read_begun(s, shard, answer);
 }
 
 static int begin(struct snapshot *s, uint32_t shard)
@@ -236,8 +241,10 @@ static int commit_some(struct snapshot *s, uint32_t shard, uint32_t first, uint3
 /* Writers of shards first .. first + n. */
 static int commit_writers(struct snapshot *s, uint32_t shard, uint32_t first, uint32_t n, bool more)
 {
-    struct msg *m = phase_begin(s, "commit", 4);
+    struct msg *m = phase_begin(s, "commit", s->has_unnumbered ? 4 : 5);
     embd__msg_field_uint(m, "id", s->id);
+    if (!s->has_unnumbered)
+        embd__msg_field_uint(m, "sequence", s->sequence);
     embd__msg_field_bool(m, "more", more);
     embd__msg_str(m, "parts");
     embd__msg_array(m, 0);

@@ -7,6 +7,7 @@ import random
 import shutil
 import struct
 import subprocess
+import time
 
 import partfiles
 from embctl import (DAMAGED, EMBCTL, FAILED, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, Embd, Scratch, embctl, embctl_json,
@@ -257,12 +258,15 @@ def case_the_newest_snapshots_are_kept_and_nothing_else_is_touched():
             os.mkdir(scratch("data/mine"))
             shutil.copytree(os.path.join(OLD, "dump"), scratch("data/dump"))
             shutil.copytree(os.path.join(OLD, "snapshot"), scratch("data/ancient"))
+            ahead = time.time() + 3600  # it has no sequence: that of a clock which was wrong makes it no newer
+            os.utime(scratch("data/ancient/manifest.json"), (ahead, ahead))
             os.mkdir(scratch("data/fifo"))
             os.mkfifo(scratch("data/fifo/manifest.json"))  # nobody will ever write to it
             others = ["dump", "fifo", "mine"]
             for name in ("z", "y", "x"):
                 embctl(server, "snapshot", name)
             assert left() == sorted(["ancient", "x", "y", "z", *others])
+            os.utime(scratch("data/z/manifest.json"), (ahead, ahead))
             embctl(server, "snapshot", "w", "--keep", 3)
             assert left() == sorted(["w", "x", "y", *others])
             os.mkdir(scratch("data/y.gone"))

@@ -1,6 +1,7 @@
 """A server that starts begins with the newest snapshot that verifies: tables that no journal keeps are what they were at the
 cut, bit for bit, and their writers' streams too; those of a journal are as they were at the end. What cannot be taken is
 told, and the next older one is; a start that is killed begins again."""
+import json
 import os
 import random
 import re
@@ -137,6 +138,28 @@ def case_one_that_is_damaged_is_told_and_the_one_before_is_taken():
             assert "snapshot 's2': manifest.json: " in server.log() and "it is passed over" in server.log()
         flip(scratch("data/s1/slotted.1.part"))
         assert not takes(scratch, None, "snapshot_passed_over snapshot=s1 why=")
+
+
+def case_a_clock_that_was_wrong_makes_none_newer():
+    """The older one was made while the clock was an hour ahead, as far as its times tell, and then its number too."""
+    with Scratch() as scratch:
+        _, cut, end = two_snapshots(scratch)
+        path, ahead = scratch("data/s1/manifest.json"), time.time() + 3600
+        os.utime(path, (ahead, ahead))
+        with serve(scratch) as server:  # after kill -9
+            must_be(server, scratch, cut, end)
+        takes(scratch, "s2")  # after SIGTERM
+        manifest = partfiles.read_manifest(scratch("data/s2"))
+        manifest["sequence"] = int(ahead * 1000)
+        del manifest["xxh3"]
+        with open(scratch("data/s2/manifest.json"), "w", encoding="ascii") as file:
+            json.dump(manifest, file)
+        with serve(scratch) as server:
+            embctl(server, "snapshot", "s3", "--keep", 2)
+            assert partfiles.read_manifest(scratch("data/s3"))["sequence"] == int(ahead * 1000) + 1
+        assert not os.path.exists(path), "of three the oldest goes"
+        os.utime(scratch("data/s3/manifest.json"), (0, 0))
+        takes(scratch, "s3")
 
 
 def case_a_setting_names_one_or_none():

@@ -6,7 +6,8 @@
  * file, which is then put in front. Bit 2: the file is a base, and bit 3: an empty segment behind it is there.
  * Bit 4: there is a list of withdrawn records, whose bytes come first, after one that says how many; bit 5: each 24 of
  * them name a record there is, and have the checksum they should have. Bit 6: damage is accepted: then the next start,
- * which accepts none, finds a journal without any. The rest is the file. */
+ * which accepts none, finds a journal without any. Bit 7: the file is as an earlier version wrote it, without a secret. The
+ * rest is the file. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 #include <unistd.h>
 
 #include "commit.h"
-#include "record.h"
+#include "old_journal.h"
 #include "report.h"
 #include "state.h"
 
@@ -23,7 +24,7 @@
 #include <xxhash.h>
 
 enum { FILE_BYTES = 1 << 16, ENTRY_BYTES = 24, IDS = 64 };
-enum { SEALED = 1, HEADED = 2, BASE = 4, BEHIND = 8, WITHDRAWN = 16, MEETING = 32, ACCEPTED = 64 };
+enum { SEALED = 1, HEADED = 2, BASE = 4, BEHIND = 8, WITHDRAWN = 16, MEETING = 32, ACCEPTED = 64, OLD = 128 };
 
 static char dir[] = "/dev/shm/embd-fuzz-XXXXXX";
 static struct shard_config config;
@@ -31,8 +32,8 @@ static uint8_t bytes[FILE_BYTES];
 static struct record_id ids[IDS]; /* of the records that were sealed */
 static uint32_t n_ids;
 static const struct segment_header headers[2] = {
-    {.n_shards = 1, .number = 1},
-    {.n_shards = 1, .number = 2, .first_position = 5, .chain = 77}, /* of a base, and behind it */
+    {.n_shards = 1, .number = 1, .key = {true, "a secret of a segment"}},
+    {.n_shards = 1, .number = 2, .first_position = 5, .chain = 77, .key = {true, "another"}}, /* of a base, and behind it */
 };
 
 static void must(bool ok)
@@ -88,7 +89,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 }
 
 /* As many records as there are, whose lengths are made to end within the file. */
-static void seal(uint8_t *at, size_t n, const struct segment_header *header)
+static void seal(uint8_t *at, size_t n, const struct segment_header *header, bool is_old)
 {
     uint64_t chain = header->chain, ignored;
     for (uint64_t position = header->first_position; n >= RECORD_HEADER_BYTES; position++) {
@@ -97,7 +98,8 @@ static void seal(uint8_t *at, size_t n, const struct segment_header *header)
         body %= n - RECORD_HEADER_BYTES + 1;
         memcpy(at + 16, &body, sizeof body);
         memcpy(at, "EBDJ", 4);
-        chain = record_seal(at, position, position, chain, &ignored);
+        chain = is_old ? old_record_seal(at, position, position, chain, &ignored)
+                       : record_seal(at, &header->key, position, position, chain, &ignored);
         if (n_ids < IDS)
             ids[n_ids++] = (struct record_id){position, chain};
         at += RECORD_HEADER_BYTES + body;
@@ -108,17 +110,19 @@ static void seal(uint8_t *at, size_t n, const struct segment_header *header)
 /* The segment, or base. */
 static void make_file(uint8_t choice, const uint8_t *data, size_t n)
 {
-    bool is_base = (choice & BASE) != 0;
+    bool is_base = (choice & BASE) != 0, is_old = (choice & OLD) != 0;
     struct segment_header header = headers[is_base];
-    size_t at = (choice & HEADED) != 0 ? SEGMENT_HEADER_BYTES : 0;
+    size_t at = (choice & HEADED) == 0 ? 0 : is_old ? OLD_SEGMENT_HEADER_BYTES : SEGMENT_HEADER_BYTES;
     n = n < FILE_BYTES - at ? n : FILE_BYTES - at;
     header.base_bytes = is_base ? at + n : 0;
-    if (at > 0)
+    if (at > 0 && is_old)
+        old_segment_header_write(bytes, &header);
+    else if (at > 0)
         segment_header_write(bytes, &header);
     if (n > 0)
         memcpy(bytes + at, data, n);
     if ((choice & SEALED) != 0)
-        seal(bytes + at, n, &header);
+        seal(bytes + at, n, &header, is_old);
     write_file(is_base ? "journal.0.00000002.base" : "journal.0.00000001", bytes, at + n);
     segment_header_write(bytes, &headers[1]);
     if (is_base && (choice & BEHIND) != 0)

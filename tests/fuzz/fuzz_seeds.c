@@ -121,6 +121,9 @@ static void write_journal(const char *corpus)
         received_fini(&r);
     }
     write_seed(corpus, "journal", "records", "\3", 1, journal, n);
+    write_seed(corpus, "journal", "old-records", "\203", 1, journal, n);
+    write_seed(corpus, "journal", "old-base", "\217", 1, journal, n);
+    write_seed(corpus, "journal", "old-damaged-base", "\317", 1, journal, n - 1);
     write_seed(corpus, "journal", "base", "\17", 1, journal, n);
     write_seed(corpus, "journal", "base-alone", "\7", 1, journal, n);
     write_seed(corpus, "journal", "damaged-base", "\117", 1, journal, n - 1);

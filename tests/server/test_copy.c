@@ -440,6 +440,81 @@ static void a_snapshot_restores_every_table(void **state)
     scratch_remove(dir);
 }
 
+/* A snapshot of no table; 0: without a sequence, as of a client of an earlier version. Returns what `begin` answered, and
+ * the exchange of its commit. */
+static uint64_t begin_numbered(struct rig *rig, const char *name, uint64_t sequence, struct exchange **commit_out)
+{
+    struct fields f;
+    struct told told[8];
+    struct exchange *x = ask_phase(rig, name, "begin");
+    ask_ok(x);
+    embd__read_fields(&f, &x->reader, "begin");
+    uint64_t next = embd__field_uint(&f, "sequence", 1, UINT64_MAX, FIELD_REQUIRED);
+    assert_int_equal(embd__fields_end(&f), EMBD_OK);
+    ask_free(x);
+    cut(rig, name);
+    assert_int_equal(write_phase(rig, name, told), 0);
+    x = ask(rig, &rig->admin, METHOD_SNAPSHOT);
+    embd__msg_map(&x->out, sequence != 0 ? 4 : 3);
+    embd__msg_field_str(&x->out, "name", name);
+    embd__msg_field_str(&x->out, "phase", "commit");
+    if (sequence != 0)
+        embd__msg_field_uint(&x->out, "sequence", sequence);
+    embd__msg_str(&x->out, "parts");
+    embd__msg_array(&x->out, 0);
+    *commit_out = x;
+    return next;
+}
+
+static uint64_t sequence_of(const char *dir, const char *name)
+{
+    struct manifest manifest;
+    struct embd__error e = {.status = EMBD_OK};
+    char path[80];
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    char *json = (char *)read_file(path, "manifest.json", &bytes);
+    assert_int_equal(embd__manifest_read(json, bytes, &manifest, &e), EMBD_OK);
+    uint64_t sequence = manifest.sequence;
+    embd__manifest_fini(&manifest);
+    free(json);
+    return sequence;
+}
+
+static void each_snapshot_has_a_greater_sequence_than_all_there_are(void **state)
+{
+    (void)state;
+    const uint64_t far = (uint64_t)1 << 62; /* of a clock that was wrong */
+    const struct {
+        const char *name;
+        uint64_t told, expected; /* 0: any, of now */
+    } cases[] = {{"a", 0, 0}, {"b", far, far}, {"c", 0, far + 1}, {"d", far + 9, far + 9}, {"e", 0, far + 10}};
+    struct rig rig;
+    struct exchange *commit;
+    char dir[64];
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    rig_wake(&rig);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t next = begin_numbered(&rig, cases[i].name, cases[i].told, &commit);
+        ask_ok(commit);
+        ask_free(commit);
+        uint64_t found = sequence_of(dir, cases[i].name);
+        if (cases[i].expected != 0)
+            assert_true(found == cases[i].expected);
+        assert_true(cases[i].told != 0 || found >= next);
+    }
+    assert_true(begin_numbered(&rig, "f", far + 10, &commit) == far + 11);
+    ask_error(commit, EMBD_INVALID, "sequence: 4611686018427387914", "minimum of 4611686018427387915", NULL);
+    phase(&rig, "f", "abort");
+    begin_numbered(&rig, "g", UINT64_MAX, &commit);
+    ask_ok(commit);
+    ask_free(commit);
+    ask_error(ask_phase(&rig, "h", "begin"), EMBD_UNSUPPORTED, "'g'", "2^64 - 1", NULL);
+    rig_close(&rig);
+    scratch_remove(dir);
+}
+
 static void names_cannot_leave_the_data_directory(void **state)
 {
     (void)state;
@@ -765,6 +840,7 @@ int main(void)
         cmocka_unit_test(S2d_stamps_of_lazy_rows_survive_a_copy),
         cmocka_unit_test(scans_that_do_not_fit_are_refused),
         cmocka_unit_test(a_snapshot_restores_every_table),
+        cmocka_unit_test(each_snapshot_has_a_greater_sequence_than_all_there_are),
         cmocka_unit_test(names_cannot_leave_the_data_directory),
         cmocka_unit_test(phases_out_of_order_are_refused),
         cmocka_unit_test(a_commit_of_anything_but_what_was_written_is_refused),

@@ -166,6 +166,28 @@ static void a_base_makes_it_format_3_and_is_read_back_with_what_changed(void **s
     free(text);
 }
 
+static void a_sequence_makes_it_format_4_and_is_read_back(void **state)
+{
+    struct manifest m, out;
+    struct manifest_table table;
+    struct manifest_part parts[2];
+    struct embd__error e = {0};
+    (void)state;
+    make(&m, &table, parts);
+    m.id = 7;
+    m.sequence = UINT64_MAX;
+    for (int i = 0; i < 2; i++) {
+        char *text = embd__manifest_write(&m);
+        assert_non_null(strstr(text, "\"format\": 4"));
+        assert_int_equal(embd__manifest_read(text, strlen(text), &out, &e), EMBD_OK);
+        assert_true(out.id == 7 && out.sequence == UINT64_MAX);
+        assert_string_equal(out.base.name, i == 0 ? "" : "monday");
+        embd__manifest_fini(&out);
+        free(text);
+        m.base = (struct manifest_base){"monday", 5, 0x123};
+    }
+}
+
 static void blobs_are_written_and_read_back(void **state)
 {
     struct manifest m, out;
@@ -226,8 +248,11 @@ static void what_a_manifest_says_is_checked(void **state)
 {
     (void)state;
     refused("\"format\": 1", "\"format\": 2", EMBD_CORRUPT, "the manifest has no 'id', which is required");
-    refused("\"format\": 1", "\"format\": 4", EMBD_UNSUPPORTED,
-            "'format' is 4, this version reads 1 to 3");
+    refused("\"format\": 1", "\"format\": 5", EMBD_UNSUPPORTED,
+            "'format' is 5, this version reads 1 to 4");
+    refused("\"format\": 1,", "\"format\": 4, \"sequence\": 0,", EMBD_CORRUPT,
+            "the manifest 'sequence' is 0, below the minimum of 1");
+    refused("\"format\": 1,", "\"format\": 1, \"sequence\": 1,", EMBD_CORRUPT, "1 of them unknown");
     refused("\"format\": 1,", "", EMBD_CORRUPT, "the manifest has no 'format', which is required");
     refused("\"dump\"", "\"dumb\"", EMBD_CORRUPT, "'kind' is 'dumb'");
     refused("\"shards\": 2", "\"shards\": 0", EMBD_CORRUPT, "'shards' is 0");
@@ -345,6 +370,7 @@ int main(void)
         cmocka_unit_test(a_manifest_without_a_checksum_reads_back),
         cmocka_unit_test(an_id_and_writers_make_it_format_2_and_are_read_back),
         cmocka_unit_test(a_base_makes_it_format_3_and_is_read_back_with_what_changed),
+        cmocka_unit_test(a_sequence_makes_it_format_4_and_is_read_back),
         cmocka_unit_test(blobs_are_written_and_read_back),
         cmocka_unit_test(every_flipped_bit_of_a_manifest_is_refused),
         cmocka_unit_test(a_checksum_stands_at_the_end_or_nowhere),

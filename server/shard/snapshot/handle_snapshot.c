@@ -105,17 +105,20 @@ static int check_place(struct call *call, enum phase phase)
 static int begin_shard(struct call *call, const char *name, const char *base_name)
 {
     struct manifest_base base = {.id = 0};
+    uint64_t sequence;
     int data_dir = call->shard->data_dir;
     if (base_name[0] != '\0' && snapshot_base(data_dir, base_name, &base, &call->error) != EMBD_OK)
         return call->error.status;
-    if (snapshot_begin(data_dir, name, &call->error) != EMBD_OK)
+    if (snapshot_next_sequence(data_dir, &sequence, &call->error) != EMBD_OK ||
+        snapshot_begin(data_dir, name, &call->error) != EMBD_OK)
         return call->error.status;
     snapshot_forget(&call->shard->snapshot);
     if (call->shard->config.written != NULL)
         written_forget(call->shard->config.written);
     call->shard->snapshot.base = base;
     embd__msg_result(call->answer, call->reader.msgid);
-    embd__msg_map(call->answer, base.id != 0);
+    embd__msg_map(call->answer, 1 + (base.id != 0));
+    embd__msg_field_uint(call->answer, "sequence", sequence);
     if (base.id != 0)
         embd__msg_field_uint(call->answer, "base_id", base.id);
     return EMBD_OK;

@@ -29,6 +29,7 @@ struct snapshot_streams {
 /* What commit has been told so far, and the blobs there are. */
 struct snapshot_parts {
     uint64_t id; /* 0: not told */
+    uint64_t sequence; /* 0: this process's next one */
     struct manifest_base base;
     struct manifest_table *tables; /* [LIMIT_TABLES] or NULL; schemas are filled in at the end */
     char names[LIMIT_TABLES][EMBD_NAME_MAX + 1];
@@ -80,7 +81,8 @@ int snapshot_base(int data_dir, const char *name, struct manifest_base *out,
 /* A complete snapshot. */
 struct snapshot_kept {
     char name[SNAPSHOT_NAME_MAX + 1];
-    struct timespec when;      /* its manifest, its last file, was written */
+    uint64_t sequence;         /* of its cut; 0: of an earlier version, which numbered none */
+    struct timespec when;      /* its manifest, its last file, was written: the age of those without a sequence */
     uint64_t id;               /* of its cut; 0: it has none */
     struct manifest_base base; /* the one it is loaded upon */
     bool stays;
@@ -93,8 +95,13 @@ struct snapshot_list {
 /* All there are, the newest first; `list` also after an error. Given zeroed but for `passes_over`. */
 int snapshot_list(int data_dir, struct snapshot_list *out, struct embd__error *e);
 
-/* Of all complete snapshots, leaves `name`, which is one, and the n - 1 newest others. Their age is that
- * of their manifests. */
+/* The least sequence that is greater than those of all snapshots there are. */
+int snapshot_least_sequence(int data_dir, uint64_t *out, struct embd__error *e);
+/* The sequence of the next cut: greater than those of all snapshots there are, and no less than the milliseconds since
+ * 1970, so that those that were taken elsewhere meanwhile are older too, whatever the clock said at one time. */
+int snapshot_next_sequence(int data_dir, uint64_t *out, struct embd__error *e);
+
+/* Of all complete snapshots, leaves `name`, which is one, and the n - 1 newest others. */
 int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_out,
                   struct embd__error *e);
 
@@ -102,7 +109,7 @@ int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_
 struct snapshot_told {
     const msgpack_object *parts, *writers; /* [n_parts], [n_writers], of the request */
     uint32_t n_parts, n_writers;
-    uint64_t id;
+    uint64_t id, sequence;
     bool more;
 };
 void snapshot_read_commit(struct fields *f, struct snapshot_told *out);

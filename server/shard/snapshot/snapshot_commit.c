@@ -186,15 +186,32 @@ static int check_base(struct call *call)
                            "snapshot base '%s' is another one than when this was begun", base->name);
 }
 
+/* The coordinator's, or this process's own; greater than all there are, also where another one came between. */
+static int number(struct call *call, struct snapshot_parts *parts)
+{
+    uint64_t least;
+    if (parts->sequence == 0)
+        return snapshot_next_sequence(call->shard->data_dir, &parts->sequence, &call->error);
+    if (snapshot_least_sequence(call->shard->data_dir, &least, &call->error) != EMBD_OK ||
+        parts->sequence >= least)
+        return call->error.status;
+    return embd__error_set(&call->error, EMBD_INVALID,
+                           "snapshot commit sequence: %llu, below the minimum of %llu, which the snapshots there are leave",
+                           (unsigned long long)parts->sequence, (unsigned long long)least);
+}
+
 static int write_manifest(struct call *call, const char *name, int dir)
 {
     struct snapshot_parts *parts = &call->shard->snapshot;
     struct written *written = call->shard->config.written;
+    if (number(call, parts) != EMBD_OK)
+        return call->error.status;
     struct manifest manifest = {
         .kind = "snapshot",
         .embd_version = EMBD_VERSION,
         .n_shards = call->shard->config.n_shards,
         .id = parts->id,
+        .sequence = parts->sequence,
         .base = parts->base,
         .tables = parts->tables,
         .n_tables = parts->n_tables,
@@ -225,6 +242,7 @@ void snapshot_read_commit(struct fields *f, struct snapshot_told *out)
     if (embd__field_has(f, "writers"))
         out->n_writers = embd__field_list(f, "writers", LIMIT_ELEMENTS, &out->writers);
     out->id = embd__field_uint(f, "id", 0, UINT64_MAX, 0);
+    out->sequence = embd__field_uint(f, "sequence", 0, UINT64_MAX, 0);
     out->more = embd__field_bool(f, "more", false);
 }
 
@@ -235,6 +253,7 @@ int snapshot_commit(struct call *call, const char *name, const struct snapshot_t
     if (dir < 0)
         return call->error.status;
     parts->id = told->id;
+    parts->sequence = told->sequence;
     for (uint32_t i = 0; i < told->n_parts && call->error.status == EMBD_OK; i++)
         read_part(call, name, dir, &told->parts[i]);
     for (uint32_t i = 0; i < told->n_writers && call->error.status == EMBD_OK; i++)

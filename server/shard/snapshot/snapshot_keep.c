@@ -125,7 +125,8 @@ static int add(struct snapshot_list *kept, int data_dir, const char *name, struc
             *e = own;
         return e->status;
     }
-    struct snapshot_kept found = {.when = when, .id = manifest.id, .base = manifest.base};
+    struct snapshot_kept found = {
+        .sequence = manifest.sequence, .when = when, .id = manifest.id, .base = manifest.base};
     embd__manifest_fini(&manifest);
     strcpy(found.name, name); /* its form, and so its length, was checked */
     struct snapshot_kept *grown = realloc(kept->list, (kept->n + 1) * sizeof *grown);
@@ -136,9 +137,12 @@ static int add(struct snapshot_list *kept, int data_dir, const char *name, struc
     return EMBD_OK;
 }
 
+/* A clock that was wrong once makes none older or newer, but those that have nothing else. */
 static int by_age(const void *a, const void *b)
 {
     const struct snapshot_kept *x = a, *y = b;
+    if (x->sequence != y->sequence)
+        return x->sequence > y->sequence ? -1 : 1;
     if (x->when.tv_sec != y->when.tv_sec)
         return x->when.tv_sec > y->when.tv_sec ? -1 : 1;
     if (x->when.tv_nsec != y->when.tv_nsec)
@@ -181,6 +185,35 @@ int snapshot_list(int data_dir, struct snapshot_list *out, struct embd__error *e
     return e->status;
 }
 
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+int snapshot_least_sequence(int data_dir, uint64_t *out, struct embd__error *e)
+{
+    struct snapshot_list all = {.passes_over = true};
+    *out = 1;
+    if (snapshot_list(data_dir, &all, e) == EMBD_OK && all.n > 0)
+        *out = all.list[0].sequence + 1;
+    if (*out == 0)
+        embd__error_set(e, EMBD_UNSUPPORTED,
+                        "snapshot '%s' has the sequence 2^64 - 1, the maximum: none can be made after it",
+                        all.list[0].name);
+    free(all.list);
+    return e->status;
+}
+
+int snapshot_next_sequence(int data_dir, uint64_t *out, struct embd__error *e)
+{
+    const uint64_t now = now_ms();
+    if (snapshot_least_sequence(data_dir, out, e) == EMBD_OK && *out < now)
+        *out = now;
+    return e->status;
+}
+
 /* ---- removing ---- */
 
 static bool is_gone(const char *name)
@@ -213,8 +246,8 @@ static int remove_one(int data_dir, const char *name, struct embd__error *e)
     return snapshot_remove_directory(data_dir, gone, e);
 }
 
-/* What is loaded upon another one is worth nothing without it. The newest first: a base is older, whatever
- * the clock says, so this goes on until nothing is added. */
+/* What is loaded upon another one is worth nothing without it. The newest first: a base is older, whatever the
+ * clock said of one without a sequence, so this goes on until nothing is added. */
 static void keep_bases(struct snapshot_list *kept)
 {
     for (bool is_new = true; is_new;) {
