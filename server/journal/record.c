@@ -52,6 +52,7 @@ enum {
 int record_key_new(struct record_key *out)
 {
     out->is_keyed = true;
+    errno = EIO; /* what a short answer leaves unsaid */
     return getrandom(out->secret, sizeof out->secret, 0) == (ssize_t)sizeof out->secret ? 0 : errno;
 }
 
