@@ -15,6 +15,7 @@
 #include "journal.h"
 #include "journaled.h"
 #include "schema.h"
+#include "snapshot.h"
 #include "state.h"
 
 #define N_PUSHES 4
@@ -617,11 +618,14 @@ static void a_segment_is_on_disk_before_there_is_another_one(void **state)
     journaled_end(&j);
 }
 
-/* Of snapshots a start only wants to know since which there may be increments. */
-static void a_directory_that_may_not_be_read_does_not_keep_a_shard_from_starting(void **state)
+/* Of snapshots a start only wants to know since which there may be increments, and the next snapshot how the others are
+ * numbered. */
+static void a_directory_that_may_not_be_read_keeps_nobody_from_starting_or_from_snapshots(void **state)
 {
     (void)state;
     struct journaled j;
+    uint64_t sequence = 0;
+    struct embd__error e = {.status = EMBD_OK};
     struct image a;
     char path[80];
     embd_schema schema = kept_schema("a", EMBD_DURABLE);
@@ -634,9 +638,14 @@ static void a_directory_that_may_not_be_read_does_not_keep_a_shard_from_starting
     assert_int_equal(mkdir(path, 0700), 0);
     closed_to_us = "backup";
     journaled_start(&j);
+    int at_start = n_refused, fd = open(j.dir, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(snapshot_next_sequence(fd, &sequence, &e), EMBD_OK);
+    assert_true(sequence > 0 && n_refused >= at_start);
+    close(fd);
     closed_to_us = NULL;
     if (n_refused == 0)
         skip(); /* a kernel without openat2 */
+    assert_true(n_refused > at_start);
     image_check(&j.rig, "a", &a);
     image_fini(&a);
     journaled_end(&j);
@@ -759,7 +768,7 @@ int main(void)
         cmocka_unit_test(a_base_that_is_not_as_it_was_written_is_refused),
         cmocka_unit_test(a_journal_stays_within_its_limit_and_what_the_tables_have),
         cmocka_unit_test(a_segment_is_on_disk_before_there_is_another_one),
-        cmocka_unit_test(a_directory_that_may_not_be_read_does_not_keep_a_shard_from_starting),
+        cmocka_unit_test(a_directory_that_may_not_be_read_keeps_nobody_from_starting_or_from_snapshots),
         cmocka_unit_test(a_base_is_written_beside_pushes),
         cmocka_unit_test(requests_are_received_between_pushes_that_were_written_together),
         cmocka_unit_test(a_server_without_a_data_directory_refuses_by_name),

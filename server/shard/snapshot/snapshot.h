@@ -90,7 +90,8 @@ struct snapshot_kept {
 struct snapshot_list {
     struct snapshot_kept *list; /* [n], malloc'd */
     uint32_t n;
-    bool passes_over; /* the caller's: what cannot be read is told on standard error, and is none */
+    bool passes_over; /* the caller's: what the disk cannot read is told on standard error, and is none; so is always
+                       * what this user may not read */
 };
 /* All there are, the newest first; `list` also after an error. Given zeroed but for `passes_over`. */
 int snapshot_list(int data_dir, struct snapshot_list *out, struct embd__error *e);

@@ -65,18 +65,28 @@ static bool is_none_of_ours(void)
     return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EINVAL || errno == ENXIO;
 }
 
+/* EMBD_DENIED: it is somebody else's. */
+static void cannot_open(const char *name, const char *what, struct embd__error *e)
+{
+    bool is_denied = errno == EACCES;
+    if (!is_none_of_ours())
+        fail(name, what, e);
+    if (e->status == EMBD_IO && is_denied)
+        e->status = EMBD_DENIED;
+}
+
 /* False: there is no such file in a directory of that name, or an error. */
 static bool open_manifest(int data_dir, const char *name, int *fd_out, struct embd__error *e)
 {
     int dir = below_open(data_dir, name, O_RDONLY | O_DIRECTORY, 0);
     *fd_out = -1;
-    if (dir < 0 && !is_none_of_ours())
-        fail(name, "open the directory", e);
+    if (dir < 0)
+        cannot_open(name, "open the directory", e);
     if (dir < 0)
         return false;
     *fd_out = below_open(dir, "manifest.json", O_RDONLY, 0);
-    if (*fd_out < 0 && !is_none_of_ours())
-        fail(name, "open its manifest", e);
+    if (*fd_out < 0)
+        cannot_open(name, "open its manifest", e);
     close(dir);
     return *fd_out >= 0;
 }
@@ -107,7 +117,7 @@ static bool passes_over(const struct snapshot_list *list, const char *name, cons
 {
     if (list->passes_over && why->status != EMBD_OK)
         fprintf(stderr, "embd: snapshot '%s': manifest.json: %s; it is passed over\n", name, why->text);
-    if (!list->passes_over || e->status != EMBD_IO)
+    if (e->status != EMBD_DENIED && !(list->passes_over && e->status == EMBD_IO))
         return false;
     fprintf(stderr, "embd: %s; it is passed over\n", e->text);
     return true;
@@ -194,7 +204,7 @@ static uint64_t now_ms(void)
 
 int snapshot_least_sequence(int data_dir, uint64_t *out, struct embd__error *e)
 {
-    struct snapshot_list all = {.passes_over = true};
+    struct snapshot_list all = {.n = 0};
     *out = 1;
     if (snapshot_list(data_dir, &all, e) == EMBD_OK && all.n > 0)
         *out = all.list[0].sequence + 1;
@@ -278,7 +288,10 @@ int snapshot_base(int data_dir, const char *name, struct manifest_base *out, str
     struct embd__error ignored = {.status = EMBD_OK};
     if (snapshot_check_name(name, e) != EMBD_OK)
         return e->status;
-    if (!read_snapshot(data_dir, name, &manifest, &when, &ignored, e))
+    bool is_read = read_snapshot(data_dir, name, &manifest, &when, &ignored, e);
+    if (e->status == EMBD_DENIED) /* which would say it of the client */
+        e->status = EMBD_IO;
+    if (!is_read)
         return embd__error_set(e, EMBD_UNSUPPORTED, "snapshot base '%s': there is no such snapshot that can "
                                "be read", name);
     *out = (struct manifest_base){.id = manifest.id, .xxh3 = manifest.xxh3};
