@@ -49,6 +49,10 @@ bool __wrap_mark_read(const struct record_key *key, const uint8_t *bytes, uint64
     return __real_mark_read(key, bytes, n, out);
 }
 
+#ifndef STRIDE /* under sanitizers not every byte */
+#define STRIDE 1
+#endif
+
 /* ---- files ---- */
 
 enum { FILE_BYTES = 2 << 20, KEYS_MAX = 48 << 10 };
@@ -174,7 +178,7 @@ static void find_known(struct sample *s)
 static void sample_new(struct sample *s, enum forger forger,
                        size_t (*fill)(uint8_t *, enum forger, const struct known *))
 {
-    static uint64_t keys[KEYS_MAX];
+    static uint64_t keys[KEYS_MAX + 64]; /* what is forged last may end behind them */
     struct rig rig;
     embd_schema schema = kept_schema("a", EMBD_DURABLE);
     memset(keys, 0xee, sizeof keys);
@@ -186,7 +190,7 @@ static void sample_new(struct sample *s, enum forger forger,
     read_journal(s->dir, &s->whole);
     find_known(s);
     size_t n = fill((uint8_t *)keys, forger, &s->known);
-    assert_true(n <= sizeof keys);
+    assert_true(n <= (size_t)KEYS_MAX * 8);
     push_keys(&rig, keys, (uint32_t)((n + 7) / 8));
     read_journal(s->dir, &s->whole);
     rig_close(&rig);
@@ -228,7 +232,7 @@ static void a_push_of_records_and_marks_is_cut_where_its_end_is_torn(void **stat
     (void)state;
     for (enum forger forger = 0; forger < FORGERS; forger++) {
         sample_new(&s, forger, forge);
-        for (size_t n = s.begin; n < s.end; n++)
+        for (size_t n = s.begin; n < s.end; n += STRIDE)
             assert_true(
                 has_table(&s, &s.whole, n)); /* who has the secret too: the span is not looked at */
         sample_free(&s);
@@ -254,7 +258,7 @@ static void a_push_of_records_and_marks_is_cut_where_its_beginning_is_torn(void 
         sample_new(&s, forger, forge);
         for (int other = 0; other < 2; other++) {
             torn = s.whole;
-            for (size_t n = 1; n < s.end - s.begin; n++) {
+            for (size_t n = 1; n < s.end - s.begin; n += STRIDE) {
                 memset(torn.data + s.begin, other == 0 ? 0 : 0xa5, n);
                 assert_true(has_table(&s, &torn, s.end));
             }
@@ -293,10 +297,8 @@ static size_t claim(uint8_t *out, enum forger forger, const struct known *known)
     for (size_t at = 0; at + RECORD_HEADER_BYTES <= n; at += RECORD_HEADER_BYTES) {
         forge_record(out + at, forger, known, known->position, known->position);
         embd__put_u64(out + at + 16, n - at - RECORD_HEADER_BYTES);
-        if (at + 2 * RECORD_HEADER_BYTES > n)
-            break;
     }
-    return n - RECORD_HEADER_BYTES;
+    return n;
 }
 
 static size_t fill_with_magic(uint8_t *out, enum forger forger, const struct known *known)
