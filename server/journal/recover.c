@@ -196,8 +196,8 @@ static bool is_next(const struct journal_reading *r, const struct record *record
 
 static void tell_between(struct journal_reading *r, uint64_t at)
 {
-    fprintf(stderr,
-            "embd: journal '%s': ignoring damaged padding at offset %llu\n", r->name, (unsigned long long)r->at);
+    fprintf(stderr, "embd: journal '%s': ignoring damaged padding at offset %llu\n", r->name,
+            (unsigned long long)r->at);
     r->at = at;
 }
 

@@ -209,9 +209,10 @@ int snapshot_least_sequence(int data_dir, uint64_t *out, struct embd__error *e)
     if (snapshot_list(data_dir, &all, e) == EMBD_OK && all.n > 0)
         *out = all.list[0].sequence + 1;
     if (*out == 0)
-        embd__error_set(e, EMBD_UNSUPPORTED,
-                        "snapshot '%s' has the sequence 2^64 - 1, the maximum: none can be made after it",
-                        all.list[0].name);
+        embd__error_set(
+            e, EMBD_UNSUPPORTED,
+            "snapshot '%s' has the sequence 2^64 - 1, the maximum: none can be made after it",
+            all.list[0].name);
     free(all.list);
     return e->status;
 }
@@ -256,8 +257,8 @@ static int remove_one(int data_dir, const char *name, struct embd__error *e)
     return snapshot_remove_directory(data_dir, gone, e);
 }
 
-/* What is loaded upon another one is worth nothing without it. The newest first: a base is older, whatever the
- * clock said of one without a sequence, so this goes on until nothing is added. */
+/* What is loaded upon another one is worth nothing without it. The newest first: a base is older,
+ * whatever the clock said of one without a sequence, so this goes on until nothing is added. */
 static void keep_bases(struct snapshot_list *kept)
 {
     for (bool is_new = true; is_new;) {
