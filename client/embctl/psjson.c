@@ -203,7 +203,7 @@ static json_t *load(struct reading *r, int *status_out)
         return NULL;
     }
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-        *status_out = fail(r, EMBD_IO, "is no regular file");
+        *status_out = fail(r, EMBD_IO, "is not a regular file");
     else if (!(root = json_loadfd(fd, JSON_REJECT_DUPLICATES, &error)))
         *status_out = fail(r, EMBD_CORRUPT, "line %d, column %d: %s", error.line, error.column,
                            error.text);

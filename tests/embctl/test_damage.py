@@ -76,8 +76,8 @@ def case_a_fifo_in_the_place_of_a_file_holds_up_nothing(server, scratch):
         with Copy(scratch) as bad:
             os.unlink(bad(name))
             os.mkfifo(bad(name))
-            refused(server, scratch, f"{name}: is no regular file")
-            embctl(None, "inspect", "-n", 1, scratch("bad"), code=DAMAGED, says=f"{name}: is no regular file")
+            refused(server, scratch, f"{name}: is not a regular file")
+            embctl(None, "inspect", "-n", 1, scratch("bad"), code=DAMAGED, says=f"{name}: is not a regular file")
 
 
 def case_a_step_beyond_the_limit_is_refused(server, scratch):

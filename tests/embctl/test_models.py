@@ -363,12 +363,12 @@ def case_a_fifo_in_the_place_of_a_file_holds_up_nothing():
         for name in ("key", "slot_id", "emb_vector"):
             os.rename(scratch(f"in/{name}"), scratch("kept"))
             os.mkfifo(scratch(f"in/{name}"))
-            refused(server, scratch, "in", *definition, says=f"{name}: is no regular file")
-            embctl(None, "inspect", scratch("in"), code=DAMAGED, says=f"{name}: is no regular file")
+            refused(server, scratch, "in", *definition, says=f"{name}: is not a regular file")
+            embctl(None, "inspect", scratch("in"), code=DAMAGED, says=f"{name}: is not a regular file")
             os.rename(scratch("kept"), scratch(f"in/{name}"))
         os.mkfifo(scratch("fifo"))
-        refused(server, scratch, "in", *definition, "--optimizer-state", scratch("fifo"), says="fifo: is no regular file")
-        embctl(server, "import", "--ps", scratch("fifo"), code=FAILED, says="fifo: is no regular file")
+        refused(server, scratch, "in", *definition, "--optimizer-state", scratch("fifo"), says="fifo: is not a regular file")
+        embctl(server, "import", "--ps", scratch("fifo"), code=FAILED, says="fifo: is not a regular file")
 
 
 def case_2b_mixed_precision_states_are_f16():

@@ -40,7 +40,7 @@ int embd__regular_open(const char *path, struct embd__error *e)
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
         return fd;
     close(fd);
-    return embd__error_set(e, EMBD_IO, "%s: is no regular file", path);
+    return embd__error_set(e, EMBD_IO, "%s: is not a regular file", path);
 }
 
 int embd__stream_open(struct stream *s, const char *path, uint64_t offset, struct embd__error *e)

@@ -59,7 +59,7 @@ static char *read_text(int fd, const char *name, uint64_t *bytes_out, struct tim
     return NULL;
 }
 
-/* What a link stands for is not ours, and what is no regular file is no manifest. */
+/* What a link stands for is not ours, and what is not a regular file is no manifest. */
 static bool is_none_of_ours(void)
 {
     return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EINVAL || errno == ENXIO;
