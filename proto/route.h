@@ -4,15 +4,21 @@
 
 #include "dtype.h"
 
-/* murmur3's 64-bit finalizer: a bijection that spreads every input bit over the output. */
-EMBD_INLINE uint64_t embd__mix64(uint64_t x)
+/* All but the last step of the next, which leaves the upper 33 bits as they are. */
+EMBD_INLINE uint64_t embd__mix64_high(uint64_t x)
 {
     x ^= x >> 33;
     x *= 0xff51afd7ed558ccdULL;
     x ^= x >> 33;
     x *= 0xc4ceb9fe1a85ec53ULL;
-    x ^= x >> 33;
     return x;
+}
+
+/* murmur3's 64-bit finalizer: a bijection that spreads every input bit over the output. */
+EMBD_INLINE uint64_t embd__mix64(uint64_t x)
+{
+    x = embd__mix64_high(x);
+    return x ^ x >> 33;
 }
 
 /* The shard of a key after its slot offset was added. n_shards >= 1; slot < the table's slots. */

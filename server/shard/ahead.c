@@ -40,12 +40,16 @@ static void begin(struct shard *shard, struct request *request)
     const struct part *part = read_part(shard, request);
     if (part == NULL || check_part(&shard->tables, part, 0, &table, &ignored) != EMBD_OK)
         return;
+    struct store_keys keys = pull_keys(part);
+    const struct routed_place place = shard_place(shard);
+    if (routed_check(table, &keys, &place, "", &ignored) != EMBD_OK)
+        return;
     ahead->is_on = true;
     ahead->any_value = table->schema.s.admit_nonfinite;
     ahead->table = part->table;
+    ahead->partition = table->schema.s.partition;
     ahead->grads = part->grads;
     ahead->dtype = part->dtype;
-    struct store_keys keys = pull_keys(part);
     if (ops->foresee == NULL)
         return;
     ahead->foreseen = ++shard->n_foreseen;
@@ -71,6 +75,12 @@ void shard_arriving(struct shard *shard, struct request *request, uint64_t arriv
 uint64_t ahead_n_finite(const struct request *request)
 {
     return request->ahead.n_finite;
+}
+
+/* Meanwhile another table may have come under its name. */
+bool ahead_is_routed(const struct request *request, const struct table *table)
+{
+    return request->ahead.is_on && request->ahead.partition == table->schema.s.partition;
 }
 
 uint64_t ahead_take(struct request *request)

@@ -9,7 +9,6 @@
 #include <stdio.h>
 
 #include "dtype.h"
-#include "route.h"
 
 #define BLOCK 256u /* values tested before looking at the outcome */
 
@@ -210,21 +209,6 @@ int check_grads(const struct table *table, const struct part *part, uint32_t i, 
 
 /* ---- loads ---- */
 
-static int check_route(const struct table *table, const uint64_t *keys, const uint16_t *slots,
-                       uint32_t n, uint32_t shard, uint32_t n_shards, const char *what,
-                       struct embd__error *e)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t owner =
-            embd__route(table->schema.s.partition, n_shards, slots ? slots[i] : 0, keys[i]);
-        if (owner != shard)
-            return embd__error_set(e, EMBD_INVALID,
-                                   "%s keys[%u]: %llu belongs to shard %u of %u, this is %u", what,
-                                   i, (unsigned long long)keys[i], owner, n_shards, shard);
-    }
-    return EMBD_OK;
-}
-
 static bool is_count(float value)
 {
     return value >= 0.0f && value < 16777216.0f && value == (float)(uint32_t)value;
@@ -290,7 +274,7 @@ static int check_counts(const struct table *table, const struct row_block *block
 }
 
 int check_block(const struct table *table, const struct row_block *block, bool is_gone,
-                uint32_t shard, uint32_t n_shards, struct embd__error *e)
+                const struct routed_place *place, struct embd__error *e)
 {
     const struct {
         const char *what;
@@ -302,12 +286,12 @@ int check_block(const struct table *table, const struct row_block *block, bool i
         {"load candidate", block->n_candidates, block->candidate_keys, block->candidate_slots},
     };
     for (int l = 0; l < 2; l++) {
+        struct store_keys in = {lists[l].n, lists[l].n, lists[l].keys, NULL, lists[l].slots, NULL};
         if (check_slots(&table->schema.s, lists[l].slots, lists[l].n, lists[l].what, e) !=
                 EMBD_OK ||
             check_keys(table, lists[l].n, lists[l].n, lists[l].keys, NULL, lists[l].slots,
                        lists[l].what, e) != EMBD_OK ||
-            check_route(table, lists[l].keys, lists[l].slots, lists[l].n, shard, n_shards,
-                        lists[l].what, e) != EMBD_OK)
+            routed_check(table, &in, place, lists[l].what, e) != EMBD_OK)
             return e->status;
     }
     return is_gone ? EMBD_OK : check_counts(table, block, e);

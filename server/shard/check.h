@@ -3,6 +3,7 @@
 #ifndef EMBD_SHARD_CHECK_H
 #define EMBD_SHARD_CHECK_H
 
+#include "routed.h"
 #include "tables.h"
 
 #define CHECK_WHAT 32 /* bytes of "part 63" */
@@ -21,7 +22,7 @@ int check_states(const struct table *table, const struct row_block *block, struc
 
 /* Rows and candidates of a load: slots, keys in range, keys of this shard, counts. */
 int check_block(const struct table *table, const struct row_block *block, bool is_gone,
-                uint32_t shard, uint32_t n_shards, struct embd__error *e);
+                const struct routed_place *place, struct embd__error *e);
 
 /* The index of the first of n values that is NaN or infinite; n when there is none. */
 uint64_t check_finite(const void *values, embd_dtype dtype, uint64_t n);

@@ -33,7 +33,6 @@ static int apply(struct call *call, const struct table *table, const struct row_
 
 int handle_load(struct call *call)
 {
-    const struct shard_config *config = &call->shard->config;
     const struct store_ops *ops = call->shard->tables.ops;
     struct embd__error *e = &call->error;
     struct fields f;
@@ -56,10 +55,8 @@ int handle_load(struct call *call)
     if (table == NULL || embd__row_block_read(&call->reader, &table->schema.s, n_rows, n_candidates,
                                               &block) != EMBD_OK)
         return e->status;
-    /* A push may have brought keys that are another shard's: what a journal holds of them is loaded. */
-    uint32_t n_shards = call->shard->is_replaying ? 1 : config->n_shards;
-    uint32_t index = call->shard->is_replaying ? 0 : config->index;
-    if (check_block(table, &block, is_gone, index, n_shards, e) != EMBD_OK ||
+    const struct routed_place place = shard_place(call->shard);
+    if (check_block(table, &block, is_gone, &place, e) != EMBD_OK ||
         (!call->shard->is_replaying && check_states(table, &block, e) != EMBD_OK) ||
         (is_gone && check_gone(&block, e) != EMBD_OK))
         return e->status;

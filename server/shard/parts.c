@@ -1,8 +1,11 @@
 /* parts.c - the parts of a pull, push or erase, from bytes to work: read, checked one by one,
  * copied. */
+#include <stdio.h>
+
 #include "ahead.h"
 #include "check.h"
 #include "permit.h"
+#include "pull.h"
 #include "state.h"
 
 /* Two parts of a push for one table would be two steps in one request, which no refusal could take
@@ -18,16 +21,30 @@ static int check_twice(const struct shard_work *work, struct embd__error *e)
     return EMBD_OK;
 }
 
+/* Of a push the keys may have been looked at while its gradients arrived. */
+static int check_routes(struct call *call, const struct work_part *part, uint32_t i,
+                        const struct routed_place *place)
+{
+    char what[CHECK_WHAT];
+    struct store_keys in = pull_keys(&part->in);
+    if (i == 0 && ahead_is_routed(call->request, part->table))
+        return EMBD_OK;
+    snprintf(what, sizeof what, "part %u", i);
+    return routed_check(part->table, &in, place, what, &call->error);
+}
+
 static int check_all(struct call *call, enum parts_kind kind)
 {
     struct shard_work *work = call->work;
     struct embd__error *e = &call->error;
+    const struct routed_place place = shard_place(call->shard);
     for (uint32_t i = 0; i < work->n_parts; i++) {
         struct work_part *part = &work->parts[i];
         part->in = call->shard->parts[i];
         if (check_part(&call->shard->tables, &part->in, i, &part->table, e) != EMBD_OK)
             return e->status;
-        if (permit_part(call, part->table, kind != PARTS_PULL) != EMBD_OK)
+        if (permit_part(call, part->table, kind != PARTS_PULL) != EMBD_OK ||
+            check_routes(call, part, i, &place) != EMBD_OK)
             return e->status;
         if (kind == PARTS_PUSH &&
             check_grads(part->table, &part->in, i, i == 0 ? ahead_n_finite(call->request) : 0, e) !=

@@ -96,6 +96,7 @@ struct push_ahead {
     bool is_tried, is_on;
     bool any_value;      /* gradients need not be finite */
     uint32_t table;      /* its id */
+    embd_partition partition; /* of that, which keys were found to be this shard's by */
     uint64_t foreseen;   /* number of what the table's store foresaw, or 0 */
     const uint8_t *grads;
     embd_dtype dtype;

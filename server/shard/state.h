@@ -12,6 +12,7 @@
 #include "clocks.h"
 #include "hold.h"
 #include "rounds.h"
+#include "routed.h"
 #include "shard.h"
 #include "snapshot.h"
 #include "stages.h"
@@ -144,6 +145,15 @@ bool pull_creates(struct call *call);
 static inline uint64_t shard_told_map(const struct shard *shard)
 {
     return shard->config.map_version > SHARD_MAP_OF_FILE ? shard->config.map_version : 0;
+}
+
+/* Whose keys requests may have. A journal of an earlier version may have keys that are another shard's: they
+ * are replayed as those of one shard. */
+static inline struct routed_place shard_place(const struct shard *shard)
+{
+    if (shard->is_replaying)
+        return (struct routed_place){.n_shards = 1};
+    return (struct routed_place){shard->config.index, shard->config.n_shards, shard->config.map_version};
 }
 
 uint64_t clock_ns(void);

@@ -8,7 +8,7 @@ import sys
 
 import partfiles
 from embctl import Embd, Scratch, embctl
-from wire import Wire, constant_schema, create, floats, keys, push
+from wire import Wire, connect, constant_schema, create, floats, keys, push
 
 WRITER = {"high": 7, "low": 2**64 - 1, "stream": 3}
 TABLES = [
@@ -55,6 +55,23 @@ def make_journal(folder):
                 journaled_push(wire, kept, sequence, [5, 6, 2**64 - sequence])
             wire.call("erase", {"parts": [{"table": kept, "keys": 1}]}, keys([6]))
         embctl(server, "dump", "--all", folder + ".dump")
+
+
+def make_strays(folder):
+    """A data directory of two shards that took keys of each other, as servers did until they refused them (0.1.0-g)."""
+    os.makedirs(os.path.join(folder, "strays"))
+    with Embd("--data-dir", os.path.join(folder, "strays"), shards=2) as server:
+        for shard in range(2):
+            with connect(server, shard) as wire:
+                for name, durability in (("kept", "buffered"), ("lost", "snapshot")):
+                    table = create(wire, name, 1, partition="modulo", durability=durability)
+                    push(wire, table, [shard, shard + 11], [1.0, -1.0])
+        embctl(server, "snapshot", "s1")
+        embctl(server, "dump", "--all", folder + ".dump")
+    with open(os.path.join(folder, "expected.json"), "w", encoding="ascii") as file:
+        json.dump({"strays": rows(folder + ".dump")}, file, indent=1)
+        file.write("\n")
+    shutil.rmtree(folder + ".dump")
 
 
 def main(folder):

@@ -9,7 +9,7 @@ import struct
 
 import partfiles
 from embctl import DAMAGED, REFUSED, Embd, Scratch, embctl, embctl_json, run_cases
-from wire import RpcError, Wire, connect, floats, keys
+from wire import RpcError, Wire, connect, floats, keys, owner
 
 SHARDS = 2
 TABLES = [
@@ -21,17 +21,10 @@ TABLES = [
 ]
 
 
-def mix64(x):
-    mask = 2**64 - 1
-    x = (x ^ (x >> 33)) * 0xff51afd7ed558ccd & mask
-    x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53 & mask
-    return x ^ (x >> 33)
-
-
 def shard_of(name, key, slot, shards):
     if name in ("slotted", "sorted"):
         return slot % shards
-    return key % shards if name in ("full", "waiting") else (mix64(key) >> 54) * shards // 1024
+    return key % shards if name in ("full", "waiting") else owner(key, shards)
 
 
 def create(server, tables=TABLES):
@@ -41,7 +34,7 @@ def create(server, tables=TABLES):
 
 
 def change(server, rng, method="push", n=30, most=200, shards=SHARDS, tables=TABLES):
-    """Random keys of each table are pushed to or erased, on the shards that have them."""
+    """Random keys of each table are pushed to or erased, on the first shards, which have them."""
     for shard in range(shards):
         with connect(server, shard) as wire:
             for table in wire.call("tables")[0]["tables"]:
@@ -50,7 +43,7 @@ def change(server, rng, method="push", n=30, most=200, shards=SHARDS, tables=TAB
                     continue
                 places = {(rng.randrange(most), rng.randrange(3) if table["name"] == "slotted" else 0)
                           for _ in range(n)}
-                mine = sorted(p for p in places if shard_of(table["name"], *p, shards) == shard)
+                mine = sorted(p for p in places if shard_of(table["name"], *p, SHARDS) == shard)
                 part = {"table": table["id"], "keys": len(mine), "status": True}
                 bins = [keys([key for key, _ in mine])]
                 if table["name"] == "slotted":

@@ -3,10 +3,12 @@ of its time (make_old.py) with what was in it, and here it is loaded by the one 
 import json
 import os
 import shutil
+import time
 
 from embctl import REFUSED, Embd, Scratch, embctl, embctl_json, run_cases
+import partfiles
 from make_old import WRITER, journaled_push, rows
-from wire import Wire, connect
+from wire import RpcError, Wire, connect, floats, keys, push
 
 OLD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "old")
 
@@ -92,6 +94,46 @@ def case_journals_of_earlier_versions_are_replayed_and_go_on():
                     table = wire.call("table_describe", {"name": "kept"})[0]["id"]
                     assert journaled_push(wire, table, sequence, [5])[0] == {"parts": [], "again": True}
                     journaled_push(wire, table, sequence + 1, [5])
+
+
+def strays(server, scratch, name):
+    """The rows of both tables, and how many of them each shard has."""
+    embctl(server, "dump", "--all", scratch(name))
+    tables = partfiles.read_manifest(scratch(name))["tables"]
+    return rows(scratch(name)), {(t["schema"]["name"], p["shard"]): p["rows"] for t in tables for p in t["parts"]}
+
+
+def case_keys_that_an_earlier_version_took_on_other_shards_stay_there_until_a_load():
+    """Of a snapshot, of a journal, and of the journal that begins anew with what that one held."""
+    folder = os.path.join(OLD, "0.1.0-g")
+    with open(os.path.join(folder, "expected.json"), encoding="ascii") as file:
+        expected = json.load(file)["strays"], {(name, shard): 2 for name in ("kept", "lost") for shard in (0, 1)}
+    with Scratch() as scratch:
+        shutil.copytree(os.path.join(folder, "strays"), scratch("data"))
+        for number in range(3):
+            with Embd("--data-dir", scratch("data"), "--journal-limit", "1K", shards=2) as server:
+                assert strays(server, scratch, f"dump-{number}") == expected
+                with connect(server, 0) as wire:
+                    table = wire.call("table_describe", {"name": "kept"})[0]["id"]
+                    for _ in range(40):  # gradients of 0: more than the limit of the journal
+                        push(wire, table, [0], [0.0])
+                    end = time.monotonic() + 20
+                    while wire.call("stats")[0]["stats"]["journal_bases"] == 0:
+                        assert time.monotonic() < end, "the journal did not begin anew"
+                    for method in ("push", "pull", "erase"):
+                        bins = [floats([0.0])] if method == "push" else []
+                        try:
+                            wire.call(method, {"parts": [{"table": table, "keys": 1}]}, keys([11]), *bins)
+                            raise AssertionError(method)
+                        except RpcError as error:
+                            assert "keys[0]: 11 belongs to shard 1 of 2, this is shard 0" in error.text, error
+            expected[0]["kept"]["step"] += 40
+        with Embd(shards=2) as server:
+            embctl(server, "load", scratch("dump-2"))
+            found, where = strays(server, scratch, "loaded")
+            assert set(found["kept"]["rows"]) == set(expected[0]["kept"]["rows"])
+            assert where == {("kept", 0): 2, ("kept", 1): 2, ("lost", 0): 2, ("lost", 1): 2}
+            assert embctl_json(server, "get", "kept", 11)["rows"][0]["status"] == "hit"
 
 
 if __name__ == "__main__":

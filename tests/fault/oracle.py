@@ -54,13 +54,13 @@ class Client(threading.Thread):
     `stride` further. `acked` counts answers, by place; one more may have been applied. `times` says of each answer since the
     start when it was there."""
 
-    def __init__(self, server, place, stride, n, durability, more):
+    def __init__(self, server, place, shards, stride, n, durability, more):
         super().__init__(daemon=True)
         self.wire = wire.connect(server, place[0])
         self.table = create(self.wire, durability)
         self.place, self.stride, self.wrong = place, stride, None
         self.before, self.acked, self.sent, self.times = {place: n}, {place: n}, {place: n}, {place: []}
-        self.others = list(range(10**6, 10**6 + more))
+        self.others = [key for key in range(10**6, 10**6 + more * shards) if key % shards == place[0]]
 
     def run(self):
         try:
@@ -98,7 +98,7 @@ class Clients:
     """`n` for each shard; what they know outlives the servers. Their pushes bring gradients of zero for `more` keys."""
 
     def __init__(self, shards, n, durability, more=0):
-        self.durability, self.more, self.stride = durability, more, shards * n
+        self.durability, self.more, self.shards, self.stride = durability, more, shards, shards * n
         self.places = [(shard, shard + shards * (i // len(WRITERS)), WRITERS[i % len(WRITERS)])
                        for shard in range(shards) for i in range(n)]
         self.acked = dict.fromkeys(self.places, 0)
@@ -112,7 +112,7 @@ class Clients:
     def start(self, server):
         """Checks what the server has, then pushes go on from there."""
         found = self.check_all(server)
-        self.running = [Client(server, place, self.stride, found[place], self.durability, self.more)
+        self.running = [Client(server, place, self.shards, self.stride, found[place], self.durability, self.more)
                         for place in self.places]
         for client in self.running:
             client.start()

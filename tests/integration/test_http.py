@@ -38,16 +38,17 @@ def samples(text):
 
 
 def use(server, shard=0):
-    """A table with rows 1 and 2 pushed, pulled twice; then a push and a pull that are large enough to be split into
+    """A table with two rows pushed, pulled twice; then a push and a pull that are large enough to be split into
     stages each."""
+    keys = wire.owned(4096, shard, len(server.addresses))
     with wire.connect(server, shard) as peer:
         table = wire.create(peer, "http")
-        wire.push(peer, table, [1, 2], range(8))
+        wire.push(peer, table, keys[:2], range(8))
         for _ in range(2):
-            wire.pull(peer, table, [1, 2])
+            wire.pull(peer, table, keys[:2])
         table = wire.create(peer, "large")
-        wire.push(peer, table, range(4096), [1.0] * 4 * 4096)
-        wire.pull(peer, table, range(4096))
+        wire.push(peer, table, keys, [1.0] * 4 * 4096)
+        wire.pull(peer, table, keys)
 
 
 class Http(unittest.TestCase):
@@ -89,7 +90,7 @@ class Http(unittest.TestCase):
         before = samples(get(self.address, "/metrics")[2])
         with wire.connect(self.server) as peer:
             for _ in range(20):
-                wire.pull(peer, wire.create(peer, "large"), range(4096))
+                wire.pull(peer, wire.create(peer, "large"), wire.owned(4096, 0, 2))
         after = samples(get(self.address, "/metrics")[2])
         grown = {name: value - before[name] for name, value in after.items() if 'shard="0",method="pull"' in name}
         whole = grown['embd_request_duration_seconds_sum{shard="0",method="pull"}']
@@ -101,7 +102,7 @@ class Http(unittest.TestCase):
         with wire.connect(self.server, 1) as peer:
             table = wire.create(peer, "small")
             for _ in range(320):
-                wire.pull(peer, table, [1])
+                wire.pull(peer, table, wire.owned(1, 1, 2))
         got = samples(get(self.address, "/metrics")[2])
         self.assertAlmostEqual(got['embd_stage_duration_seconds_count{shard="1",method="pull",stage="store"}'], 320, delta=32)
 

@@ -9,6 +9,29 @@ EXISTS, UNSUPPORTED, FULL, NOT_FINITE, NO_MEMORY, BUSY, DRAINING = 6, 7, 8, 9, 1
 LOADING = 24
 
 
+def mix64(x):
+    """MurmurHash3's 64-bit finalizer."""
+    mask = 2**64 - 1
+    x = (x ^ (x >> 33)) * 0xff51afd7ed558ccd & mask
+    x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53 & mask
+    return x ^ (x >> 33)
+
+
+def owner(key, shards):
+    """The shard that has the key, in tables with the partition hash."""
+    return (mix64(key) >> 54) * shards // 1024
+
+
+def owned(count, shard, shards, first=0):
+    """The first `count` keys from `first` on that the shard has."""
+    found = []
+    while len(found) < count:
+        if owner(first, shards) == shard:
+            found.append(first)
+        first += 1
+    return found
+
+
 class RpcError(Exception):
     def __init__(self, number, text):
         super().__init__(f"{number}: {text}")

@@ -303,8 +303,9 @@ static void stats_count_what_happened(void **state)
     struct rig *rig = *state;
     embd_schema schema = schema_of("items", 2);
     schema.combiner = EMBD_CONCAT;
+    schema.partition = EMBD_MODULO;
     create_table(rig, &schema);
-    const uint64_t keys[3] = {1, 2, 2};
+    const uint64_t keys[3] = {2, 4, 4};
     const float grads[6] = {0};
     float values[6];
     uint8_t statuses[3];

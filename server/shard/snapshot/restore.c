@@ -96,14 +96,15 @@ static int stage(struct shard *shard, struct row_block *b, struct embd__error *e
     return EMBD_OK;
 }
 
-/* A push may have brought keys that are another shard's: what the shard had of them it has again. */
+/* Versions before took keys that are another shard's: what the shard had of them it has again. */
 static int load_block(struct shard *shard, struct row_block *block, struct embd__error *e)
 {
     const struct store_ops *ops = shard->tables.ops;
     const struct table *table = shard->restore->table;
+    const struct routed_place anywhere = {.n_shards = 1};
     bool is_gone = embd__block_is_gone(block);
-    if (check_block(table, block, is_gone, 0, 1, e) != EMBD_OK ||
-        check_states(table, block, e) != EMBD_OK || stage(shard, block, e) != EMBD_OK)
+    if (check_block(table, block, is_gone, &anywhere, e) != EMBD_OK || check_states(table, block, e) != EMBD_OK ||
+        stage(shard, block, e) != EMBD_OK)
         return e->status;
     if (!is_gone)
         return ops->load(table->store, block, e);
