@@ -17,8 +17,8 @@
 #include "json_values.h"
 #include "partfile.h"
 
-/* The newest. 1 has no id and no writers; dumps are written so. 2 has no base and no changes. 4 has a
- * sequence; its id and base may be absent. */
+/* The newest. 1 has no id and no writers; dumps are written so. 2 has no base and no changes. 4 may have a
+ * sequence, and the steps of shards whose table was at different ones; its id and base may be absent. */
 #define MANIFEST_FORMAT 4
 #define MANIFEST_PARTS  65536u /* of one table: far more than shards */
 
@@ -42,14 +42,20 @@ bool embd__manifest_blob_file(char out[MANIFEST_BLOB_FILE], const char *name)
 
 /* ---- writing ---- */
 
-static json_t *part_to_json(const struct manifest_part *part)
+/* The table's step holds for the parts that do not say theirs. */
+static json_t *part_to_json(const struct manifest_table *table, const struct manifest_part *part)
 {
     char xxh3[17];
+    bool is_behind = part->step != table->step;
+    json_t *step = is_behind ? embd__json_u64(part->step) : NULL;
+    if (is_behind && step == NULL)
+        return NULL;
     snprintf(xxh3, sizeof xxh3, "%016" PRIx64, part->xxh3);
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:s, s:o*}", "file", part->file, "shard",
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:s, s:o*, s:o*}", "file", part->file, "shard",
                      embd__json_u64(part->shard), "rows", embd__json_u64(part->rows), "candidates",
                      embd__json_u64(part->candidates), "bytes", embd__json_u64(part->bytes), "xxh3",
-                     xxh3, "changes", part->has_changes ? json_true() : NULL);
+                     xxh3, "changes", part->has_changes ? json_true() : NULL, "step",
+                     step);
 }
 
 static json_t *table_to_json(const struct manifest_table *table)
@@ -57,7 +63,7 @@ static json_t *table_to_json(const struct manifest_table *table)
     json_t *parts = json_array();
     int failed = parts == NULL;
     for (uint32_t i = 0; i < table->n_parts; i++)
-        failed |= json_array_append_new(parts, part_to_json(&table->parts[i]));
+        failed |= json_array_append_new(parts, part_to_json(table, &table->parts[i]));
     if (failed) {
         json_decref(parts);
         return NULL;
@@ -122,10 +128,21 @@ static json_t *base_to_json(const struct manifest *manifest, int *failed)
     return json;
 }
 
+static bool has_different_steps(const struct manifest *manifest)
+{
+    for (uint32_t i = 0; i < manifest->n_tables; i++) {
+        const struct manifest_table *table = &manifest->tables[i];
+        for (uint32_t j = 0; j < table->n_parts; j++)
+            if (table->parts[j].step != table->step)
+                return true;
+    }
+    return false;
+}
+
 /* The least that has a word for all of it. */
 static int format_of(const struct manifest *manifest)
 {
-    if (manifest->sequence != 0)
+    if (manifest->sequence != 0 || has_different_steps(manifest))
         return 4;
     return manifest->base.id != 0 ? 3 : manifest->id != 0 ? 2 : 1;
 }
@@ -236,8 +253,15 @@ static bool read_changes(struct members *m, const struct manifest *manifest)
     return true;
 }
 
+static uint64_t read_part_step(struct members *m, const struct manifest *manifest, uint64_t table)
+{
+    if (manifest->format < 4 || json_object_get(m->object, "step") == NULL)
+        return table;
+    return embd__member_u64(m, "step", table);
+}
+
 static void read_part(const json_t *object, const char *what, const struct manifest *manifest,
-                      struct manifest_part *part, struct embd__error *e)
+                      uint64_t table_step, struct manifest_part *part, struct embd__error *e)
 {
     struct members m;
     embd__members_open(&m, object, what, e);
@@ -248,6 +272,7 @@ static void read_part(const json_t *object, const char *what, const struct manif
     part->bytes = embd__member_u64(&m, "bytes", UINT64_MAX);
     part->xxh3 = read_xxh3(&m);
     part->has_changes = read_changes(&m, manifest);
+    part->step = read_part_step(&m, manifest, table_step);
     embd__members_end(&m);
 }
 
@@ -267,7 +292,8 @@ static void read_parts(struct members *m, struct manifest_table *table,
     table->n_parts = (uint32_t)n;
     for (size_t i = 0; i < n && m->error->status == EMBD_OK; i++) {
         snprintf(what, sizeof what, "%s parts[%zu]", m->what, i);
-        read_part(json_array_get(list, i), what, manifest, &table->parts[i], m->error);
+        read_part(json_array_get(list, i), what, manifest, table->step, &table->parts[i],
+                  m->error);
         see(seen_files, table->parts[i].file, "manifest file", m->error);
     }
 }

@@ -43,10 +43,11 @@ struct manifest_part {
     uint32_t shard;
     uint64_t rows, candidates, bytes, xxh3;
     bool has_changes; /* since the base: candidates that were seen 0 times are keys that lost their row */
+    uint64_t step;    /* the shard's: the next push to it is the one behind */
 };
 struct manifest_table {
     struct table_schema schema;
-    uint64_t step;
+    uint64_t step; /* the greatest of the parts' */
     struct manifest_part *parts;
     uint32_t n_parts;
 };

@@ -204,7 +204,9 @@ int command_load(int argc, char **argv)
                "damaged, or when a table exists that is not "
                "empty or has another definition. A snapshot that "
                "several server processes wrote is loaded from one "
-               "directory that holds theirs as sub-directories. " NEEDS_ADMINS
+               "directory that holds theirs as sub-directories. Where shards of a table are at "
+               "different steps, each gets its own on as many shards; on another number all get "
+               "the greatest. " NEEDS_ADMINS
                "\n"
                "Examples:\n"
                "  embctl load ./everything\n"

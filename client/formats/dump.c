@@ -72,7 +72,11 @@ static int describe_part(struct dump *d, struct manifest_table *table, uint32_t 
     if (embd__admin_describe(d->client, shard, table->schema.s.name, &description))
         return d->e->status;
     *part = (struct manifest_part){
-        .shard = shard, .rows = description.rows, .candidates = description.candidates};
+        .shard = shard,
+        .rows = description.rows,
+        .candidates = description.candidates,
+        .step = description.step,
+    };
     snprintf(part->file, sizeof part->file, "%s.%" PRIu32 ".part", table->schema.s.name, shard);
     if (description.step > table->step)
         table->step = description.step;

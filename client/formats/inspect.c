@@ -93,6 +93,7 @@ static int show_table(void *arg, const struct manifest_table *found)
     for (uint32_t i = 0; i < n->dir->n_shares; i++) {
         const struct manifest_table *here = embd__dumpdir_table(&n->dir->shares[i], table.name);
         table.n_files += here ? here->n_parts : 0;
+        table.step = here && here->step > table.step ? here->step : table.step;
     }
     int stop = n->visit_table(n->arg, &table);
     return stop ? stop : show_rows(n, &table);

@@ -120,33 +120,45 @@ static int load_shard(struct load *l, uint32_t shard)
     return EMBD_OK;
 }
 
-static int load_parts(struct load *l, uint64_t *step_out)
+static int load_parts(struct load *l)
 {
-    *step_out = 0;
     for (uint32_t shard = 0; shard < l->dir->shares[0].manifest.n_shards; shard++)
         if (load_shard(l, shard))
             return l->e->status;
-    for (uint32_t i = 0; i < l->dir->n_shares; i++) {
-        const struct manifest_table *table =
-            embd__dumpdir_table(&l->dir->shares[i], l->schema->name);
-        if (table && table->step > *step_out)
-            *step_out = table->step;
-    }
     return embd__scatter_finish(&l->scatter);
+}
+
+static uint64_t step_of(const struct load *l, uint32_t shard)
+{
+    const struct dump_share *share;
+    return embd__chain_part(l->dir, l->schema->name, shard, &share)->step;
+}
+
+/* On as many shards as there were, each has the rows of the one before it and gets its step. On
+ * others, whose rows come from several, all get the greatest. */
+static int load_steps(struct load *l)
+{
+    uint32_t n = l->dir->shares[0].manifest.n_shards;
+    uint64_t greatest = 0;
+    for (uint32_t shard = 0; shard < n; shard++)
+        greatest = step_of(l, shard) > greatest ? step_of(l, shard) : greatest;
+    for (uint32_t shard = 0; shard < l->n_shards; shard++) {
+        uint64_t step = n == l->n_shards ? step_of(l, shard) : greatest;
+        if (embd__admin_set_step(l->client, shard, l->schema, step))
+            return l->e->status;
+    }
+    return EMBD_OK;
 }
 
 static int load_table(void *arg, const struct manifest_table *table)
 {
     struct load *l = arg;
-    uint64_t step;
     l->schema = &table->schema.s;
     int status = embd__scatter_open(&l->scatter, l->client, l->schema);
     if (status == EMBD_OK)
-        status = load_parts(l, &step);
+        status = load_parts(l);
     embd__scatter_close(&l->scatter);
-    for (uint32_t shard = 0; shard < l->n_shards && status == EMBD_OK; shard++)
-        status = embd__admin_set_step(l->client, shard, l->schema, step);
-    return status;
+    return status == EMBD_OK ? load_steps(l) : status;
 }
 
 /* ---- the phases ---- */

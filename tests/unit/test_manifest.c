@@ -52,8 +52,8 @@ static void make(struct manifest *m, struct manifest_table *table, struct manife
     table->step = 1ull << 63;
     table->parts = parts;
     table->n_parts = 2;
-    parts[0] = (struct manifest_part){"items.0.part", 0, 3, 1, 248, 0xdeadbeef, false};
-    parts[1] = (struct manifest_part){"items.1.part", 1, 0, 0, 88, 0xfedcba9876543210, false};
+    parts[0] = (struct manifest_part){"items.0.part", 0, 3, 1, 248, 0xdeadbeef, false, 1ull << 63};
+    parts[1] = (struct manifest_part){"items.1.part", 1, 0, 0, 88, 0xfedcba9876543210, false, 1ull << 63};
 }
 
 static void a_manifest_has_its_golden_text(void **state)
@@ -188,6 +188,54 @@ static void a_sequence_makes_it_format_4_and_is_read_back(void **state)
     }
 }
 
+/* The first is ahead of the second; then with an id, then with a base too. */
+static void steps_that_differ_make_it_format_4_and_are_read_back(void **state)
+{
+    struct manifest m, out;
+    struct manifest_table table;
+    struct manifest_part parts[2];
+    struct embd__error e = {0};
+    (void)state;
+    make(&m, &table, parts);
+    parts[1].step = (1ull << 63) - 1;
+    for (int i = 0; i < 3; i++) {
+        m.id = i > 0 ? 7 : 0;
+        m.base = (struct manifest_base){"monday", i == 2, 5};
+        char *text = embd__manifest_write(&m);
+        assert_non_null(text);
+        assert_non_null(strstr(text, "\"format\": 4"));
+        if (embd__manifest_read(text, strlen(text), &out, &e) != EMBD_OK)
+            fail_msg("%s", e.text);
+        assert_true(out.tables[0].step == 1ull << 63 && out.tables[0].parts[0].step == 1ull << 63);
+        assert_true(out.tables[0].parts[1].step == (1ull << 63) - 1);
+        assert_true(out.id == m.id && out.base.id == m.base.id);
+        embd__manifest_fini(&out);
+        free(text);
+    }
+    m.id = 0;
+    char *text = embd__manifest_write(&m);
+    assert_int_equal(embd__manifest_read(text, strlen(text), &out, &e), EMBD_CORRUPT);
+    assert_non_null(strstr(e.text, "the manifest has no 'id', which is required"));
+    free(text);
+}
+
+static void a_shard_is_not_ahead_of_its_tables_step(void **state)
+{
+    struct manifest m, out;
+    struct manifest_table table;
+    struct manifest_part parts[2];
+    struct embd__error e = {0};
+    (void)state;
+    make(&m, &table, parts);
+    table.step = 4;
+    parts[0].step = 5;
+    parts[1].step = 4;
+    char *text = embd__manifest_write(&m);
+    assert_int_equal(embd__manifest_read(text, strlen(text), &out, &e), EMBD_CORRUPT);
+    assert_non_null(strstr(e.text, "parts[0] 'step' is 5, the limit is 4"));
+    free(text);
+}
+
 static void blobs_are_written_and_read_back(void **state)
 {
     struct manifest m, out;
@@ -253,6 +301,9 @@ static void what_a_manifest_says_is_checked(void **state)
     refused("\"format\": 1,", "\"format\": 4, \"sequence\": 0,", EMBD_CORRUPT,
             "the manifest 'sequence' is 0, below the minimum of 1");
     refused("\"format\": 1,", "\"format\": 1, \"sequence\": 1,", EMBD_CORRUPT, "1 of them unknown");
+    refused("\"format\": 1", "\"format\": 0", EMBD_UNSUPPORTED, "'format' is 0");
+    refused("\"rows\": 3", "\"rows\": 3, \"step\": 1", EMBD_CORRUPT,
+            "parts[0] has 7 members, 1 of them unknown");
     refused("\"format\": 1,", "", EMBD_CORRUPT, "the manifest has no 'format', which is required");
     refused("\"dump\"", "\"dumb\"", EMBD_CORRUPT, "'kind' is 'dumb'");
     refused("\"shards\": 2", "\"shards\": 0", EMBD_CORRUPT, "'shards' is 0");
@@ -371,6 +422,8 @@ int main(void)
         cmocka_unit_test(an_id_and_writers_make_it_format_2_and_are_read_back),
         cmocka_unit_test(a_base_makes_it_format_3_and_is_read_back_with_what_changed),
         cmocka_unit_test(a_sequence_makes_it_format_4_and_is_read_back),
+        cmocka_unit_test(steps_that_differ_make_it_format_4_and_are_read_back),
+        cmocka_unit_test(a_shard_is_not_ahead_of_its_tables_step),
         cmocka_unit_test(blobs_are_written_and_read_back),
         cmocka_unit_test(every_flipped_bit_of_a_manifest_is_refused),
         cmocka_unit_test(a_checksum_stands_at_the_end_or_nowhere),

@@ -172,14 +172,16 @@ static bool wants(const struct shard *shard, const struct manifest_table *table)
     return false;
 }
 
-/* What changes from now on is noted, as it was since the cut: there may be increments upon it. */
-static void end_table(struct shard *shard, const struct manifest_table *from)
+/* The step is this shard's own: a push that another one refused was a step here. What changes from now on
+ * is noted, as it was since the cut: there may be increments upon it. */
+static void end_table(struct shard *shard)
 {
     struct restore *r = shard->restore;
     const struct store_ops *ops = shard->tables.ops;
     struct store_cut cut = {.id = r->manifest->id};
     struct embd__error ignored = {.status = EMBD_OK};
-    ops->set_step(r->table->store, from->step);
+    const struct dump_share *share;
+    ops->set_step(r->table->store, part_of(shard, r->chain->n - 1, &share)->step);
     if (cut.id != 0) {
         ops->freeze(r->table->store, &cut, &ignored); /* without memory for it the next cut has all rows */
         ops->thaw(r->table->store);
@@ -315,7 +317,7 @@ static int step(struct shard *shard, bool *is_over_out, struct embd__error *e)
     if (r->table != NULL && r->dir < r->chain->n)
         return open_part(shard, e);
     if (r->table != NULL) {
-        end_table(shard, table);
+        end_table(shard);
     } else if (table != NULL && wants(shard, table)) {
         return make_table(shard, table, e);
     } else if (table != NULL) {

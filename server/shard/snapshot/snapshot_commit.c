@@ -59,7 +59,8 @@ static int add_part(struct call *call, const struct table *table, const struct m
         if (to->parts[i].shard == part->shard)
             return embd__error_set(&call->error, EMBD_INVALID, "snapshot part '%s' is named twice",
                                    part->file);
-    to->parts[to->n_parts++] = *part;
+    to->parts[to->n_parts] = *part;
+    to->parts[to->n_parts++].step = step;
     to->step = step > to->step ? step : to->step;
     return EMBD_OK;
 }
