@@ -26,6 +26,7 @@ void embd__exchange_begin(embd_client *client, struct exchange *x, uint32_t dead
     x->deadline_ns = uv_hrtime() + (uint64_t)x->deadline_ms * 1000000;
     x->fail_fast = false;
     x->may_repeat = x->has_effect = x->was_begun = x->while_loading = false;
+    x->is_refused = x->is_out = false;
     x->held = 0;
     x->error.status = EMBD_OK;
 }

@@ -245,23 +245,12 @@ int embd_push_start(embd_client *client, const embd_part *parts, size_t n_parts,
 
 /* ---- end ---- */
 
-static int first_error(struct embd_call *call)
-{
-    struct embd__error *e = &call->client->error;
-    for (uint32_t i = 0; i < call->n_asks; i++) {
-        const struct embd__error *own = &call->asks[i]->x.error;
-        if (own->status != EMBD_OK)
-            return embd__error_set(e, own->status, "%s", own->text);
-    }
-    return EMBD_OK;
-}
-
 int embd_wait(embd_call *call)
 {
     embd_client *client = call->client;
     embd__await(&client->courier, &call->job);
     client->error = (struct embd__error){0};
-    int status = first_error(call);
+    int status = embd__call_outcome(call);
     for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
         status = call->kind == PARTS_PULL ? embd__pull_finish(call, &call->works[i])
                                           : embd__push_finish(call, &call->works[i]);

@@ -150,6 +150,9 @@ void embd__asks_hold(struct embd_call *call);
 void embd__asks_go_on(struct embd_call *call);
 void embd__asks_fini(struct embd_call *call);
 
+/* outcome.c: once all messages have ended, the call's error, or EMBD_OK. */
+int embd__call_outcome(struct embd_call *call);
+
 int embd__call_no_memory(struct embd_call *call);
 
 #endif

@@ -13,6 +13,8 @@
 struct table_totals {
     const char *name;
     uint64_t rows, candidates, bytes, steps;
+    uint64_t *shard_steps; /* [n_shards] */
+    uint32_t n_shards;     /* with the one that speaks */
 };
 
 static int add_figure(void *arg, const char *table, const char *name, uint64_t value)
@@ -26,8 +28,10 @@ static int add_figure(void *arg, const char *table, const char *name, uint64_t v
         t->candidates += value;
     else if (!strcmp(name, "row_bytes") || !strcmp(name, "index_bytes"))
         t->bytes += value;
-    else if (!strcmp(name, "steps") && value > t->steps)
-        t->steps = value;
+    else if (!strcmp(name, "steps")) {
+        t->shard_steps[t->n_shards - 1] = value;
+        t->steps = value > t->steps ? value : t->steps;
+    }
     return 0;
 }
 
@@ -35,9 +39,27 @@ static int read_totals(embd_client *client, const char *name, struct table_total
 {
     int status = EMBD_OK;
     *t = (struct table_totals){.name = name};
-    for (uint32_t shard = 0; shard < embd_shard_count(client) && !status; shard++)
+    t->shard_steps = calloc(embd_shard_count(client), sizeof *t->shard_steps);
+    if (!t->shard_steps)
+        return EMBD_NO_MEMORY;
+    for (uint32_t shard = 0; shard < embd_shard_count(client) && !status; shard++) {
+        t->n_shards = shard + 1;
         status = embd_stats(client, shard, add_figure, t);
+    }
     return status;
+}
+
+static bool has_steps_apart(const struct table_totals *t)
+{
+    for (uint32_t i = 0; i < t->n_shards; i++)
+        if (t->shard_steps[i] != t->steps)
+            return true;
+    return false;
+}
+
+static void free_totals(struct table_totals *t)
+{
+    free(t->shard_steps);
 }
 
 /* ---- list ---- */
@@ -63,8 +85,10 @@ static int add_table(struct listing *l, embd_client *client, const char *name)
     embd_table *table;
     struct table_totals t;
     int status = embd_table_open(client, name, &table);
-    if (status == EMBD_OK)
-        status = read_totals(client, name, &t);
+    if (status)
+        return status;
+    status = read_totals(client, name, &t);
+    free_totals(&t);
     if (status)
         return status;
     const embd_schema *s = embd_table_schema(table);
@@ -148,6 +172,7 @@ static const struct column describe_columns[] = {
     {"candidates", CELL_COUNT},
     {"memory_bytes", CELL_BYTES},
     {"steps", CELL_COUNT},
+    {"shard_steps", CELL_NUMBERS},
 };
 #define N_DESCRIBE_COLUMNS (sizeof describe_columns / sizeof describe_columns[0])
 
@@ -237,6 +262,8 @@ static void print_description(const embd_schema *schema, const struct table_tota
     put_uint(&l, "candidates", t->candidates);
     put_uint(&l, "memory_bytes", t->bytes);
     put_uint(&l, "steps", t->steps);
+    if (has_steps_apart(t))
+        listing_uints(&l, column_of("shard_steps"), t->shard_steps, t->n_shards);
     listing_print_fields(&l);
     listing_fini(&l);
 }
@@ -262,7 +289,9 @@ int command_table_describe(int argc, char **argv)
         .doc = "A table's whole definition, and what it holds on all shards.\v"
                "The fields are those that 'embctl table create --set' takes. In a table, "
                "parameters that the "
-               "optimizer or initializer does not have are left out; in JSON they are null.\n"
+               "optimizer or initializer does not have are left out; in JSON they are null. STEPS "
+               "is the greatest of the shards; where these differ, since some refused a push that "
+               "others applied, SHARD_STEPS has those of each.\n"
                "\n"
                "Examples:\n"
                "  embctl table describe items\n"
@@ -276,10 +305,12 @@ int command_table_describe(int argc, char **argv)
     if (status)
         return status;
     status = embd_table_open(client, name, &table);
-    if (status == EMBD_OK)
-        status = read_totals(client, name, &t);
+    if (status)
+        return end_client(client, status);
+    status = read_totals(client, name, &t);
     if (status == EMBD_OK)
         print_description(embd_table_schema(table), &t);
+    free_totals(&t);
     return end_client(client, status);
 }
 

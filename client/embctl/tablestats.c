@@ -9,7 +9,7 @@
 
 struct totals {
     char name[EMBD_NAME_MAX + 1];
-    uint64_t rows, most_rows, candidates, capacity, row_bytes, index_bytes, steps;
+    uint64_t rows, most_rows, candidates, capacity, row_bytes, index_bytes, steps, least_steps;
 };
 
 struct sums {
@@ -29,7 +29,7 @@ static struct totals *totals_of(struct sums *sums, const char *name)
         return NULL;
     sums->list = grown;
     struct totals *t = &grown[sums->n++];
-    *t = (struct totals){0};
+    *t = (struct totals){.least_steps = UINT64_MAX};
     snprintf(t->name, sizeof t->name, "%s", name);
     return t;
 }
@@ -55,6 +55,7 @@ static int on_figure(void *arg, const char *table, const char *name, uint64_t va
         t->index_bytes += value;
     } else if (!strcmp(name, "steps")) {
         t->steps = value > t->steps ? value : t->steps;
+        t->least_steps = value < t->least_steps ? value : t->least_steps;
     }
     return 0;
 }
@@ -69,9 +70,10 @@ static void print(const struct sums *sums, uint32_t n_shards)
                                             {"index_bytes", CELL_BYTES},
                                             {"bytes_per_row", CELL_NUMBER},
                                             {"steps", CELL_COUNT},
+                                            {"steps_apart", CELL_COUNT},
                                             {"imbalance", CELL_FLOAT}};
     struct listing l;
-    listing_init(&l, "tables", columns, 9);
+    listing_init(&l, "tables", columns, 10);
     for (size_t i = 0; i < sums->n; i++) {
         const struct totals *t = &sums->list[i];
         listing_row(&l);
@@ -83,9 +85,10 @@ static void print(const struct sums *sums, uint32_t n_shards)
         listing_uint(&l, 5, t->index_bytes);
         if (t->rows > 0) {
             listing_uint(&l, 6, (t->row_bytes + t->index_bytes) / t->rows);
-            listing_float(&l, 8, (float)((double)t->most_rows * n_shards / (double)t->rows));
+            listing_float(&l, 9, (float)((double)t->most_rows * n_shards / (double)t->rows));
         }
         listing_uint(&l, 7, t->steps);
+        listing_uint(&l, 8, t->least_steps < t->steps ? t->steps - t->least_steps : 0);
     }
     listing_print(&l);
     listing_fini(&l);
@@ -109,8 +112,10 @@ int command_table_stats(int argc, char **argv)
         .args_doc = "[TABLE]",
         .doc = "Figures of a table, or of all: rows, rows there is memory for, keys that wait for "
                "a row, memory, pushes seen, and how evenly the shards are filled.\v"
-               "IMBALANCE is the fullest shard's rows over the average's: 1 is even. 'embctl stats "
-               "--table TABLE' has the figures of each shard.\n"
+               "STEPS is the greatest of the shards, STEPS_APART what it has before the least: 0, "
+               "unless some shards refused a push that others applied. IMBALANCE is the fullest "
+               "shard's rows over the average's: 1 is even. 'embctl stats --table TABLE' has the "
+               "figures of each shard.\n"
                "\n"
                "Examples:\n"
                "  embctl table stats\n"

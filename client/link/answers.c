@@ -45,9 +45,11 @@ static void read_answer(struct link *link, struct exchange *x)
 {
     struct reader reader;
     struct embd__error e = {0};
+    x->is_out = true;
     if (x->error.status != EMBD_OK)
         return; /* a bin did not fit */
     if (embd__reader_init(&reader, &link->receiver.frame, &link->zone, &e) == EMBD_OK) {
+        x->is_refused = reader.answer_status != EMBD_OK;
         if (reader.answer_status == EMBD_OK)
             x->on_answer(x, &reader);
         else
@@ -83,6 +85,7 @@ static int on_frame(void *owner, struct embd__error *e)
         read_answer(link, x);
     if (x != NULL && x->may_repeat && x->error.status == EMBD_DRAINING) {
         x->error.status = EMBD_OK;
+        x->is_refused = false;
         return embd__error_set(e, EMBD_CLOSED, "the server is shutting down");
     }
     embd__flights_remove(&link->flights, flight);

@@ -17,7 +17,7 @@ static void fail(struct exchange *x, int status, const char *why)
     end(x);
 }
 
-/* An error found while reading an answer: puts the server's name before it. */
+/* The server's error, or one found while reading an answer: puts the server's name before it. */
 void embd__ends_answered(struct exchange *x)
 {
     struct embd__error plain = x->error;
@@ -31,9 +31,9 @@ void embd__ends_answered(struct exchange *x)
  */
 void embd__ends_give_up(struct exchange *x, int status, const char *why)
 {
-    bool is_out = x->was_begun || x->state == EXCHANGE_SENDING || x->state == EXCHANGE_SENT;
+    x->is_out = x->was_begun || x->state == EXCHANGE_SENDING || x->state == EXCHANGE_SENT;
     char text[LIMIT_ERROR_TEXT];
-    if (!x->has_effect || !is_out) {
+    if (!x->has_effect || !x->is_out) {
         fail(x, status, why);
         return;
     }

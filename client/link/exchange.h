@@ -43,6 +43,9 @@ struct exchange {
     void (*on_end)(struct exchange *x);
     void *owner;
     struct embd__error error; /* status EMBD_OK when given to embd__link_send */
+    /* With an error: the server's, or one that came when some of it was sent already. Else the server has not
+     * got it. Both are the link's. */
+    bool is_refused, is_out;
     /* The link's. */
     enum exchange_state state;
     struct exchange *next;

@@ -382,7 +382,7 @@ EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_par
  *   EMBD_UNKNOWN       with a pusher: it was sent, and the deadline passed without an answer
  *   EMBD_GAP           with a pusher: the push before it was not applied; the sentence names the last one that was
  *   EMBD_FORGOTTEN     with a pusher: a shard does not know the stream (any more), and this is not its first push
- * A shard applies a push whole or not at all. After an error other shards may have applied it. */
+ * A shard applies a push whole or not at all. After an error others may have: the sentence then says which did. */
 EMBD_API int embd_push(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options);
 
 /* As above, but return once the call is on its way; embd_wait ends it. Several calls may be in flight; those
@@ -396,7 +396,7 @@ EMBD_API int embd_push_start(embd_client *client, const embd_part *parts, size_t
  * key that is pushed again starts anew. `values` and `weights` of the parts are not looked at; `offsets` say which
  * slots keys belong to, as for a pull. `statuses` become EMBD_KEY_EVICTED, or EMBD_KEY_MISSING where there was no
  * row. It has no values, so `wire` and `plan` have no effect. It is no step of the table, and may be repeated. Blocks.
- * Errors as for pull, and EMBD_UNSUPPORTED where the servers' store cannot. After an error some keys may be gone. */
+ * Errors as for pull, and EMBD_UNSUPPORTED where the servers' store cannot. After one some keys may be gone: see push. */
 EMBD_API int embd_erase(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options);
 
 /* A pusher with an id drawn at random, and stream 0. EMBD_IO: the system has no random numbers. */

@@ -1,0 +1,133 @@
+/* test_outcome.c - the sentence of a call that failed on some shards: which shards it says did
+ * what, for any mixture of them. The real thing is in tests/python/test_outcome.py. */
+#include "../unit/cmocka_all.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "call.h"
+
+#define MOST 1024u
+
+/* How a message ended: done, refused, half way, not sent. */
+struct end {
+    uint32_t shard;
+    char how;
+    int status;
+};
+
+static void sentence(char text[LIMIT_ERROR_TEXT], enum parts_kind kind, const struct end *ends,
+                     uint32_t n, int status)
+{
+    static struct ask asks[MOST];
+    static struct ask *list[MOST];
+    static struct embd_client client;
+    client.error = (struct embd__error){0};
+    struct embd_call call = {.client = &client, .kind = kind, .asks = list, .n_asks = n};
+    for (uint32_t i = 0; i < n; i++) {
+        struct exchange *x = &asks[i].x;
+        list[i] = &asks[i];
+        asks[i].shard = ends[i].shard;
+        x->error = (struct embd__error){0};
+        x->is_refused = ends[i].how == 'r';
+        x->is_out = ends[i].how != 'n';
+        if (ends[i].how != 'd')
+            embd__error_set(&x->error, ends[i].status, "host:%u: cause %u", ends[i].shard, i);
+    }
+    assert_int_equal(embd__call_outcome(&call), status);
+    strcpy(text, client.error.text);
+}
+
+static void checks(const struct end *ends, uint32_t n, int status, const char *expected)
+{
+    char text[LIMIT_ERROR_TEXT];
+    sentence(text, PARTS_PUSH, ends, n, status);
+    assert_string_equal(text, expected);
+}
+
+#define CHECK(status, expected, ...)                                                               \
+    do {                                                                                           \
+        const struct end ends[] = {__VA_ARGS__};                                                   \
+        checks(ends, sizeof ends / sizeof ends[0], status, expected);                              \
+    } while (0)
+
+#define FULL    EMBD_FULL
+#define CLOSED  EMBD_CLOSED
+#define UNREACH EMBD_UNREACHABLE
+
+static void where_all_are_alike_there_is_no_list(void **state)
+{
+    (void)state;
+    CHECK(EMBD_OK, "", {0, 'd', 0}, {1, 'd', 0});
+    CHECK(FULL, "host:0: cause 0", {0, 'r', FULL}, {1, 'r', FULL});
+    CHECK(FULL, "host:0: cause 0", {0, 'r', FULL}, {1, 'n', UNREACH}, {2, 'r', EMBD_BUSY});
+    CHECK(CLOSED, "host:0: cause 0", {0, 'h', CLOSED}, {1, 'h', EMBD_DEADLINE});
+    CHECK(FULL, "host:5: cause 0", {5, 'r', FULL});
+}
+
+static void shards_are_listed_by_what_they_did(void **state)
+{
+    (void)state;
+    CHECK(FULL, "host:1: cause 1; applied by shard 0; refused by shard 1 (table is full)",
+          {0, 'd', 0}, {1, 'r', FULL});
+    CHECK(
+        UNREACH,
+        "host:0: cause 0; applied by shards 3-5, 7; refused by shards 1-2 (table is full); refused "
+        "by shard 8 (server is busy); not sent to shard 0 (server cannot be reached); unknown of "
+        "shard 6",
+        {0, 'n', UNREACH}, {1, 'r', FULL}, {2, 'r', FULL}, {3, 'd', 0}, {4, 'd', 0}, {5, 'd', 0},
+        {6, 'h', CLOSED}, {7, 'd', 0}, {8, 'r', EMBD_BUSY});
+    CHECK(CLOSED, "host:0: cause 0; refused by shard 1 (table is full); unknown of shards 0, 2",
+          {0, 'h', CLOSED}, {1, 'r', FULL}, {2, 'h', EMBD_DEADLINE});
+    /* Shards whose tables have no keys of it need not be there. */
+    CHECK(FULL, "host:3: cause 1; applied by shards 1, 5; refused by shard 3 (table is full)",
+          {1, 'd', 0}, {3, 'r', FULL}, {5, 'd', 0});
+}
+
+/* An erase may be several messages to a shard. */
+static void a_shard_may_have_applied_a_part(void **state)
+{
+    (void)state;
+    CHECK(EMBD_BUSY, "host:0: cause 1; applied in part by shard 0", {0, 'd', 0},
+          {0, 'r', EMBD_BUSY});
+    CHECK(EMBD_BUSY,
+          "host:0: cause 0; applied by shard 1; applied in part by shard 2; refused by shard 0 "
+          "(server is busy); unknown of shard 3",
+          {0, 'r', EMBD_BUSY}, {0, 'r', EMBD_BUSY}, {1, 'd', 0}, {1, 'd', 0}, {2, 'd', 0},
+          {2, 'n', UNREACH}, {3, 'd', 0}, {3, 'r', FULL}, {3, 'h', CLOSED});
+}
+
+static void a_pull_has_no_list(void **state)
+{
+    const struct end ends[] = {{0, 'd', 0}, {1, 'r', FULL}};
+    char text[LIMIT_ERROR_TEXT];
+    (void)state;
+    sentence(text, PARTS_PULL, ends, 2, FULL);
+    assert_string_equal(text, "host:1: cause 1");
+}
+
+/* The longest sentence is as long as sentences may be, and begins as it would. */
+static void a_thousand_shards_fit(void **state)
+{
+    static struct end ends[MOST];
+    char text[LIMIT_ERROR_TEXT];
+    (void)state;
+    for (uint32_t i = 0; i < MOST; i++)
+        ends[i] = (struct end){i, i % 2 ? 'd' : 'r', FULL};
+    sentence(text, PARTS_ERASE, ends, MOST, FULL);
+    assert_true(strlen(text) < LIMIT_ERROR_TEXT);
+    assert_memory_equal(text, "host:0: cause 0; applied by shards 1, 3, 5,", 43);
+    assert_string_equal(text + strlen(text) - 3, "...");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(where_all_are_alike_there_is_no_list),
+        cmocka_unit_test(shards_are_listed_by_what_they_did),
+        cmocka_unit_test(a_shard_may_have_applied_a_part),
+        cmocka_unit_test(a_pull_has_no_list),
+        cmocka_unit_test(a_thousand_shards_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
