@@ -137,7 +137,7 @@ def case_a_manifest_of_shards_in_step_is_what_it_was():
                 push(wire, create(wire, "t", 1, partition="modulo"), ROWS[shard], [1.0, 1.0])
         embctl(server, "snapshot", "s1")
         manifest = partfiles.read_manifest(scratch("s1"))
-        assert manifest["format"] == 2 and manifest["tables"][0]["step"] == 1
+        assert manifest["format"] == 4 and manifest["sequence"] > 0 and manifest["tables"][0]["step"] == 1
         assert all("step" not in part for part in manifest["tables"][0]["parts"])
 
 
