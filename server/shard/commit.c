@@ -54,7 +54,7 @@ int commit_look(struct shard_work *work, struct embd__error *e)
 }
 
 /* Whether it is this push's turn and there is room is decided now, when all that was recorded before
- * it is applied: a replay finds the same. */
+ * it is applied: a replay finds the same. Room for a single part is its store's to decide. */
 static void begin(struct shard_work *work)
 {
     struct embd__error *e = &work->error;
@@ -65,8 +65,6 @@ static void begin(struct shard_work *work)
         push_again(work);
         return;
     }
-    if (status == EMBD_OK && work->is_recorded)
-        status = room_check(work, e);
     if (status == EMBD_OK)
         status = push_prepare(work, e);
     if (status == EMBD_OK && work->writer.sequence > 0) {
@@ -98,9 +96,9 @@ void commit_withdraw(const struct shard_work *work, bool is_partly_done, const s
 
 void commit_refused(struct shard_work *work)
 {
-    if (work->noted != NULL && work->at <= 1)
+    if (work->noted != NULL && work->n_applied == 0)
         writers_take_back(work->noted, &work->writer);
-    commit_withdraw(work, work->at > 1, &work->error);
+    commit_withdraw(work, work->n_applied > 0, &work->error);
 }
 
 /* A device still works for pushes before it, and one of them may be refused for want of room: then

@@ -286,14 +286,14 @@ void dispatch_replay(struct shard *shard, struct request *request, bool *is_part
     if (call.work == NULL)
         embd__error_set(&call.error, EMBD_NO_MEMORY, "no memory to replay a record");
     run(&call);
-    while (call.work != NULL && call.work->in_flight)
-        shard->tables.ops->collect(call.work->store);
+    if (call.work != NULL)
+        work_wait(call.work);
     if (call.work != NULL && call.work->n_parts > 0)
         shard->changed_table = call.work->parts[0].in.table;
     *e = call.error;
     if (e->status == EMBD_OK && call.work != NULL) {
         *e = call.work->error;
-        *is_partly_done_out = e->status != EMBD_OK && call.work->at > 1;
+        *is_partly_done_out = e->status != EMBD_OK && call.work->n_applied > 0;
     }
 }
 

@@ -5,12 +5,14 @@
  * rows chunk by chunk, straight into what the socket takes. A store that has to compute a request
  * as a whole does so before the answer.
  *
- * What can fail: the checks, an answer beyond the frame limit, and no room for a row to be created.
- * All of that comes before the first change, or undoes nothing because the store refused before it
- * changed anything. */
+ * Parts that name one table and create rows are one insert of it: a request sees a key once, and the
+ * rows of its own keys stay. What can fail: the checks, an answer beyond the frame limit, and no room
+ * for a row to be created. All of that comes before the first change: inserts of several tables are
+ * prepared in all of them. */
 #include "pull.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "dtype.h"
@@ -68,10 +70,10 @@ static void finish_part(struct shard_work *work, struct work_part *part)
 }
 
 /* Rows [n_made, n_made + count) of the part as a call to the store. */
-static void set_pull(struct shard_work *work, const struct work_part *part, void *out,
+static void set_pull(struct store_pull *pull, const struct work_part *part, void *out,
                      uint32_t count)
 {
-    work->call.pull = (struct store_pull){
+    *pull = (struct store_pull){
         .in = pull_keys(&part->in),
         .dtype = part->in.dtype,
         .zero_missing = part->in.zero_missing,
@@ -83,67 +85,187 @@ static void set_pull(struct shard_work *work, const struct work_part *part, void
     };
 }
 
+/* A call that returns before it comes back. */
+struct making {
+    struct store_done done; /* first */
+    struct store_pull pull;
+    bool is_made;
+};
+
 static void on_made(struct store_done *done, int status)
 {
-    struct shard_work *work = work_of_done(done);
+    struct making *making = (struct making *)(void *)done;
     assert(status == EMBD_OK);
     (void)status;
-    work->returned = true;
+    making->is_made = true;
 }
 
 void pull_make(struct shard_work *work, struct work_part *part, void *out, uint32_t count)
 {
-    set_pull(work, part, out, count);
-    work->done.fn = on_made;
-    work->returned = false;
-    work->shard->tables.ops->pull(part->table->store, &work->call.pull, &work->done);
-    assert(work->returned);
+    struct making making;
+    set_pull(&making.pull, part, out, count);
+    making.done.fn = on_made;
+    making.done.error.status = EMBD_OK;
+    making.is_made = false;
+    work->shard->tables.ops->pull(part->table->store, &making.pull, &making.done);
+    assert(making.is_made);
     part->n_made += count;
     if (part->n_made == part->in.n_rows)
         finish_part(work, part);
+}
+
+/* ---- what one table gets of a pull ---- */
+
+/* The part's keys are inserted with those of `first`, which is the first part of that table that creates rows. */
+static bool joins(const struct work_part *part, const struct work_part *first)
+{
+    return part->table == first->table && creates(part);
+}
+
+static struct work_part *first_of(struct shard_work *work, const struct work_part *part)
+{
+    struct work_part *first = work->parts;
+    while (!joins(first, part))
+        first++;
+    return first;
+}
+
+/* The keys of all its parts, one behind the other; slots are those of keys. Returns the end of what it took. */
+static uint8_t *join_keys(const struct shard_work *work, struct work_part *first, uint8_t *memory)
+{
+    uint32_t n = first->inserted.n_keys, at = 0;
+    uint64_t *keys = (uint64_t *)(void *)memory;
+    uint16_t *slots = (uint16_t *)(void *)(keys + n);
+    for (const struct work_part *p = first; p < work->parts + work->n_parts; p++) {
+        if (!joins(p, first))
+            continue;
+        memcpy(keys + at, p->in.keys, p->in.n_keys * sizeof *keys);
+        for (uint32_t r = 0, k = 0; r < p->in.n_rows && p->in.slots != NULL; r++)
+            while (k < (p->in.offsets != NULL ? p->in.offsets[r + 1] : r + 1))
+                slots[at + k++] = p->in.slots[r];
+        at += p->in.n_keys;
+    }
+    first->inserted = (struct store_keys){
+        .n_keys = n, .n_rows = n, .keys = keys, .slots = first->in.slots != NULL ? slots : NULL};
+    first->inserted_statuses = first->wants_statuses ? (uint8_t *)(slots + n) : NULL;
+    return memory + n * UINT64_C(16); /* 11 of them are used, and the next begins where keys may */
+}
+
+static int join_all(struct shard_work *work, uint64_t n_joined, struct embd__error *e)
+{
+    uint8_t *memory = work->memory = malloc(n_joined * 16);
+    if (memory == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu keys of a pull's parts",
+                               (unsigned long long)n_joined);
+    for (uint32_t i = 0; i < work->n_parts; i++)
+        if (work->parts[i].n_joined > 1)
+            memory = join_keys(work, &work->parts[i], memory);
+    return EMBD_OK;
+}
+
+/* Says of each first part what its table is to insert. *n_joined_out: keys of parts that are not the only ones. */
+static int find_inserts(struct shard_work *work, uint32_t *n_tables_out, uint64_t *n_joined_out,
+                        struct embd__error *e)
+{
+    for (uint32_t i = 0; i < work->n_parts; i++) {
+        struct work_part *part = &work->parts[i];
+        if (!creates(part))
+            continue;
+        struct work_part *first = first_of(work, part);
+        uint64_t n = (uint64_t)first->inserted.n_keys + part->in.n_keys;
+        if (n > LIMIT_KEYS)
+            return embd__error_set(e, EMBD_TOO_LARGE,
+                                   "part %u keys: %u, with parts before it %llu of table '%s', where pulls "
+                                   "create rows; the limit is %u",
+                                   i, part->in.n_keys, (unsigned long long)n,
+                                   part->table->schema.s.name, LIMIT_KEYS);
+        if (first == part) {
+            part->inserted = pull_keys(&part->in);
+            part->inserted_statuses = part->statuses;
+            part->may_drop = true;
+            ++*n_tables_out;
+        }
+        first->inserted.n_keys = (uint32_t)n;
+        first->may_drop = first->may_drop && part->statuses != NULL;
+        first->wants_statuses = first->wants_statuses || part->statuses != NULL;
+        if (++first->n_joined > 1)
+            *n_joined_out += first->n_joined == 2 ? n : part->in.n_keys;
+    }
+    return EMBD_OK;
+}
+
+/* What one table refuses, or one key of several parts, is refused before any is changed. */
+static int prepare_inserts(struct shard_work *work, struct embd__error *e)
+{
+    uint32_t n_tables = 0;
+    uint64_t n_joined = 0;
+    if (find_inserts(work, &n_tables, &n_joined, e) != EMBD_OK ||
+        (n_joined > 0 && join_all(work, n_joined, e) != EMBD_OK))
+        return e->status;
+    work->is_prepared = n_tables > 1 || n_joined > 0;
+    for (uint32_t i = 0; i < work->n_parts && work->is_prepared; i++) {
+        const struct work_part *part = &work->parts[i];
+        struct store_plan plan = {.in = part->inserted, .may_drop = part->may_drop};
+        if (part->n_joined > 0 && room_prepare(work, i, &plan, e) != EMBD_OK)
+            return e->status;
+    }
+    return EMBD_OK;
+}
+
+static void share_statuses(const struct shard_work *work, const struct work_part *first)
+{
+    const uint8_t *from = first->inserted_statuses;
+    for (const struct work_part *p = first; p < work->parts + work->n_parts; p++) {
+        if (!joins(p, first))
+            continue;
+        if (p->statuses != NULL)
+            memcpy(p->statuses, from, p->in.n_keys);
+        from += p->in.n_keys;
+    }
 }
 
 /* ---- before the answer: inserts, and pulls of stores that answer as a whole ---- */
 
 static void on_inserted(struct store_done *done, int status)
 {
-    struct shard_work *work = work_of_done(done);
+    struct work_call *call = (struct work_call *)(void *)done;
+    struct shard_work *work = call->work;
     struct counters *counters = &work->shard->counters;
-    const struct store_insert *insert = &work->call.insert;
+    const struct store_insert *insert = &call->as.insert;
     if (status == EMBD_OK) {
+        if (call->part->n_joined > 1 && insert->statuses != NULL)
+            share_statuses(work, call->part);
         counters->keys_inserted += insert->n_inserted;
         counters->keys_full += insert->n_full;
         counters->keys_filtered += insert->n_filtered;
         counters->keys_evicted += insert->n_evicted;
     }
-    work_returned(work, status);
+    work_returned(call, status);
 }
 
 static void insert_rows(struct shard_work *work, struct work_part *part)
 {
-    work->call.insert =
-        (struct store_insert){.in = pull_keys(&part->in), .statuses = part->statuses};
-    work->done.fn = on_inserted;
-    work->store = part->table->store;
-    work->shard->tables.ops->insert(part->table->store, &work->call.insert, &work->done);
+    struct work_call *call = work_call_new(work, part, on_inserted);
+    call->as.insert = (struct store_insert){.in = part->inserted,
+                                            .statuses = part->inserted_statuses,
+                                            .is_prepared = work->is_prepared};
+    work->shard->tables.ops->insert(call->store, &call->as.insert, &call->done);
 }
 
 static void on_pulled(struct store_done *done, int status)
 {
-    struct shard_work *work = work_of_done(done);
-    struct work_part *part = &work->parts[(work->at - 1) % work->n_parts];
-    part->n_made = part->in.n_rows;
+    struct work_call *call = (struct work_call *)(void *)done;
+    call->part->n_made = call->part->in.n_rows;
     if (status == EMBD_OK)
-        finish_part(work, part);
-    work_returned(work, status);
+        finish_part(call->work, call->part);
+    work_returned(call, status);
 }
 
 static void pull_whole(struct shard_work *work, struct work_part *part)
 {
-    set_pull(work, part, part->values, part->in.n_rows);
-    work->done.fn = on_pulled;
-    work->store = part->table->store;
-    work->shard->tables.ops->pull(part->table->store, &work->call.pull, &work->done);
+    struct work_call *call = work_call_new(work, part, on_pulled);
+    set_pull(&call->as.pull, part, part->values, part->in.n_rows);
+    work->shard->tables.ops->pull(call->store, &call->as.pull, &call->done);
 }
 
 /* work->at counts the inserts of all parts, then their pulls. */
@@ -152,7 +274,7 @@ static bool next_call(struct shard_work *work)
     while (work->at < 2 * work->n_parts) {
         bool is_insert = work->at < work->n_parts;
         struct work_part *part = &work->parts[work->at++ % work->n_parts];
-        if (is_insert && creates(part)) {
+        if (is_insert && part->n_joined > 0) {
             insert_rows(work, part);
             return true;
         }
@@ -273,7 +395,7 @@ static int prepare(struct call *call)
     if (write_answer(call) != EMBD_OK)
         return e->status;
     stage_ends(times, STAGE_ENCODE);
-    if (room_check(work, e) != EMBD_OK)
+    if (prepare_inserts(work, e) != EMBD_OK)
         return e->status;
     return settle_inserts(call);
 }

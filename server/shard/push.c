@@ -4,9 +4,9 @@
  * tables; apply part by part; answer with each table's step and counts.
  *
  * A push is applied whole or not at all: everything that can be wrong with it is found before the
- * first part is applied, room (room.c) and memory (push_prepare) included. What is left is a device's
- * memory for its work on a later part; the answer then says which parts were applied. A push of a writer that was applied before is
- * answered so, and nothing else of it is looked at. */
+ * first part is applied, room and memory included (push_prepare). What is left is a device's memory
+ * for its work on one of several parts; the answer then says that others were applied. A push of a
+ * writer that was applied before is answered so, and nothing else of it is looked at. */
 #include "push.h"
 
 #include "ahead.h"
@@ -30,12 +30,14 @@ static struct store_push push_of(struct shard_work *work, const struct work_part
 
 static void on_pushed(struct store_done *done, int status)
 {
-    struct shard_work *work = work_of_done(done);
+    struct work_call *call = (struct work_call *)(void *)done;
+    struct shard_work *work = call->work;
     struct counters *counters = &work->shard->counters;
-    struct work_part *part = &work->parts[work->at - 1];
-    const struct store_push *push = &work->call.push;
+    struct work_part *part = call->part;
+    const struct store_push *push = &call->as.push;
     if (status == EMBD_OK) {
         struct store_stats stats;
+        work->n_applied++;
         work->shard->tables.ops->stats(part->table->store, &stats);
         part->step = stats.steps;
         part->n_inserted = push->n_inserted;
@@ -51,20 +53,18 @@ static void on_pushed(struct store_done *done, int status)
     part->table->was_full = status == EMBD_FULL;
     room_part_left(work, part);
     part->table = NULL;
-    work_returned(work, status);
+    work_returned(call, status);
 }
 
 int push_prepare(struct shard_work *work, struct embd__error *e)
 {
-    const struct store_ops *ops = work->shard->tables.ops;
-    for (uint32_t i = 0; i < work->n_parts && work->n_parts > 1; i++) {
-        struct store_push push = push_of(work, &work->parts[i]);
-        int status = ops->prepare != NULL ? ops->prepare(work->parts[i].table->store, &push, e)
-                                          : room_reserve_part(work, i, e);
-        if (status != EMBD_OK)
-            return status;
+    work->is_prepared = work->n_parts > 1;
+    for (uint32_t i = 0; i < work->n_parts && work->is_prepared; i++) {
+        const struct work_part *part = &work->parts[i];
+        struct store_plan plan = {.in = pull_keys(&part->in), .may_drop = part->statuses != NULL};
+        if (room_prepare(work, i, &plan, e) != EMBD_OK)
+            return e->status;
     }
-    work->is_prepared = work->n_parts > 1 && ops->prepare != NULL;
     return EMBD_OK;
 }
 
@@ -73,11 +73,10 @@ bool push_next_call(struct shard_work *work)
     if (work->at == work->n_parts)
         return false;
     struct work_part *part = &work->parts[work->at++];
-    work->call.push = push_of(work, part);
-    work->call.push.is_prepared = work->is_prepared;
-    work->done.fn = on_pushed;
-    work->store = part->table->store;
-    work->shard->tables.ops->push(part->table->store, &work->call.push, &work->done);
+    struct work_call *call = work_call_new(work, part, on_pushed);
+    call->as.push = push_of(work, part);
+    call->as.push.is_prepared = work->is_prepared;
+    work->shard->tables.ops->push(call->store, &call->as.push, &call->done);
     return true;
 }
 
@@ -104,11 +103,11 @@ static void write_answer(const struct shard_work *work)
 
 void push_tell_applied(struct shard_work *work)
 {
-    if (work->at <= 1)
+    if (work->n_applied == 0)
         return;
     struct embd__error e = {.status = EMBD_OK};
-    embd__error_set(&e, work->error.status, "part %u: %.300s; the parts before it were applied",
-                    work->at - 1, work->error.text);
+    embd__error_set(&e, work->error.status, "%.300s; %u of the %u parts were applied",
+                    work->error.text, work->n_applied, work->n_parts);
     work->error = e;
 }
 

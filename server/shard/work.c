@@ -1,10 +1,12 @@
-/* work.c - the pool of works, and the sequence of store calls a work makes.
+/* work.c - the pool of works, and the store calls a work makes.
  *
- * A sequence is a loop: make a call; when it returned before coming back, as those of the host
- * store do, make the next; otherwise leave, and let the call's return go on with the loop. So there
- * is no recursion however many parts a request has. */
+ * All calls of a request are made one right behind the other, whether each has returned before the
+ * next, as those of the host store have, or not. So nothing comes between them, and what was found
+ * true of all stores before the first call is still true at the last; nor is a request half made
+ * where its connection goes. */
 #include "work.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +20,7 @@
 static void destroy(struct shard_work *work)
 {
     free(work->parts);
+    free(work->calls);
     free(work->statuses);
     free(work);
 }
@@ -38,6 +41,8 @@ struct shard_work *work_new(struct shard *shard, struct request *request)
     work->shard = shard;
     work->request = request;
     work->error.status = EMBD_OK;
+    work->n_applied = work->n_calls = work->n_out = 0;
+    work->in_flight = false;
     work->is_begun = false;
     work->writer.sequence = 0;
     work->noted = NULL;
@@ -91,16 +96,18 @@ int work_size_parts(struct shard_work *work, uint32_t n, struct embd__error *e)
 {
     if (n > work->parts_capacity) {
         struct work_part *parts = realloc(work->parts, n * sizeof *parts);
-        if (parts == NULL)
+        work->parts = parts != NULL ? parts : work->parts;
+        struct work_call *calls = realloc(work->calls, 2 * n * sizeof *calls);
+        work->calls = calls != NULL ? calls : work->calls;
+        if (parts == NULL || calls == NULL)
             return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a request of %u parts", n);
-        work->parts = parts;
         work->parts_capacity = n;
     }
     if (n > 0)
         memset(work->parts, 0, n * sizeof *work->parts);
     work->n_parts = n;
     work->fill = 0;
-    work->at = 0;
+    work->at = work->n_applied = work->n_calls = 0;
     return EMBD_OK;
 }
 
@@ -128,50 +135,65 @@ int work_size_statuses(struct shard_work *work, struct embd__error *e)
     return EMBD_OK;
 }
 
-void work_run(struct shard_work *work)
+struct work_call *work_call_new(struct shard_work *work, struct work_part *part,
+                                void (*fn)(struct store_done *done, int status))
 {
-    struct hold *hold = &work->shard->hold;
-    work->returned = true;
-    while (work->error.status == EMBD_OK) {
-        work->returned = false;
-        work->done.error.status = EMBD_OK;
-        if (!work->next_call(work))
-            break;
-        if (!work->returned) {
-            work->in_flight = true;
-            hold->n_in_flight++;
-            return;
-        }
-    }
-    work->end(work);
+    struct work_call *call = &work->calls[work->n_calls++];
+    assert(work->n_calls <= 2 * work->parts_capacity);
+    call->done.fn = fn;
+    call->done.error.status = EMBD_OK;
+    call->work = work;
+    call->part = part;
+    call->store = part->table->store;
+    work->n_out++;
+    return call;
 }
 
-void work_returned(struct shard_work *work, int status)
+void work_run(struct shard_work *work)
 {
+    while (work->error.status == EMBD_OK && work->next_call(work))
+        ;
+    if (work->n_out == 0) {
+        work->end(work);
+        return;
+    }
+    work->in_flight = true;
+    work->shard->hold.n_in_flight++;
+}
+
+void work_returned(struct work_call *call, int status)
+{
+    struct shard_work *work = call->work;
     if (status != EMBD_OK)
         embd__error_set(&work->error, status, "%s",
-                        work->done.error.status != EMBD_OK ? work->done.error.text
+                        call->done.error.status != EMBD_OK ? call->done.error.text
                                                            : embd_status_text(status));
-    work->returned = true;
-    if (!work->in_flight)
+    call->store = NULL;
+    if (--work->n_out > 0 || !work->in_flight)
         return;
     struct shard *shard = work->shard;
     work->in_flight = false;
     shard->hold.n_in_flight--;
-    work_run(work);
+    work->end(work);
     dispatch_parked(shard);
+}
+
+void work_wait(struct shard_work *work)
+{
+    while (work->n_out > 0)
+        for (uint32_t i = 0; i < work->n_calls && work->n_out > 0; i++)
+            if (work->calls[i].store != NULL)
+                work->shard->tables.ops->collect(work->calls[i].store);
 }
 
 void work_forget(struct shard_work *work)
 {
     if (!work->in_flight)
         return;
-    work->shard->tables.ops->forget(work->store, &work->done);
+    for (uint32_t i = 0; i < work->n_calls; i++)
+        if (work->calls[i].store != NULL)
+            work->shard->tables.ops->forget(work->calls[i].store, &work->calls[i].done);
+    work->n_out = 0;
     work->in_flight = false;
     work->shard->hold.n_in_flight--;
-}
-
-struct shard_work *work_of_done(struct store_done *done)
-{
-    return (struct shard_work *)((char *)done - offsetof(struct shard_work, done));
 }

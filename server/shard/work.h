@@ -19,9 +19,27 @@ struct work_part {
     uint8_t *values; /* rows made before they are sent, from store_ops.buffer_new; NULL: none */
     bool is_settled; /* by settle.c */
     uint64_t values_bytes, values_at; /* size, and how much shard_fill has handed on */
+    /* Of a pull's first part of a table whose rows it creates: what that table is to insert. */
+    uint32_t n_joined; /* parts of the table; 0: the part is not the first, or creates nothing */
+    struct store_keys inserted;
+    uint8_t *inserted_statuses;
+    bool wants_statuses, may_drop; /* any of the parts; all of them */
     /* Push. */
     uint64_t step;
     uint32_t n_inserted, n_full, n_filtered, n_evicted;
+};
+
+/* One store call of a request, from when it is made until it returns. */
+struct work_call {
+    struct store_done done; /* first: the call is found by it */
+    struct shard_work *work;
+    struct work_part *part;
+    struct store *store; /* NULL: it has returned */
+    union {
+        struct store_pull pull;
+        struct store_push push;
+        struct store_insert insert;
+    } as;
 };
 
 /* Owner: the shard's thread. */
@@ -39,23 +57,19 @@ struct shard_work {
     struct push_writer writer; /* of a push; sequence 0: none */
     struct writers *noted;     /* where it counts as applied; NULL: nowhere */
     bool is_coming;            /* its keys count in its tables' n_coming */
-    bool is_prepared;          /* all its parts' stores are, for the calls that come next */
+    bool is_prepared;          /* its parts' stores are, for the calls that come next */
     bool is_recorded;          /* it is in the journal, */
     struct record_id record;   /* as this one */
 
-    /* The store calls of a request, one after the other. */
+    /* The store calls of a request: all are made at once, so that no other request's come between them. */
     bool (*next_call)(struct shard_work *work); /* makes the next one; false: there is none */
-    void (*end)(struct shard_work *work); /* answers; called once, also after a call that failed */
+    void (*end)(struct shard_work *work); /* answers; called once, when all have returned */
     uint32_t at;                          /* where next_call stands; its own */
-    bool returned, in_flight;
-    struct store *store; /* of the call */
-    struct store_done done;
-    union {
-        struct store_pull pull;
-        struct store_push push;
-        struct store_insert insert;
-    } call;
-    struct embd__error error;
+    uint32_t n_applied;                   /* of a push, parts that were */
+    struct work_call *calls;              /* [2 * parts_capacity], the first n_calls are made, n_out have not returned */
+    uint32_t n_calls, n_out;
+    bool in_flight; /* left with calls that have not returned */
+    struct embd__error error; /* of the first that failed: none is made behind it */
 
     bool is_streaming;
     bool is_begun;                    /* rows of the answer were made for sending */
@@ -78,14 +92,17 @@ int work_size_parts(struct shard_work *work, uint32_t n, struct embd__error *e);
 /* Room for the statuses of the parts that want them; sets their `statuses`. */
 int work_size_statuses(struct shard_work *work, struct embd__error *e);
 
-/* Makes the store calls, now or as each returns, and ends. `work` may be gone afterwards. */
+/* Makes the store calls, and ends now or when the last returns. `work` may be gone afterwards. */
 void work_run(struct shard_work *work);
-/* A done.fn calls this when it has taken what it needs from work->call. */
-void work_returned(struct shard_work *work, int status);
+/* For next_call: the next call of at most two a part, to be filled in and made right away. `fn` calls work_returned
+ * when it has taken what it needs from it. */
+struct work_call *work_call_new(struct shard_work *work, struct work_part *part,
+                                void (*fn)(struct store_done *done, int status));
+void work_returned(struct work_call *call, int status);
 
-/* The call in flight ends without anybody hearing of it: the request is going. */
+/* Waits until all calls have returned. `work` may be gone afterwards, unless its request is the caller's. */
+void work_wait(struct shard_work *work);
+/* The calls in flight end without anybody hearing of them: the request is going. */
 void work_forget(struct shard_work *work);
-
-struct shard_work *work_of_done(struct store_done *done);
 
 #endif

@@ -48,9 +48,10 @@ struct store_push {
     const void *grads; /* [n_rows][dim] of dtype */
     uint8_t *statuses; /* [n_keys] or NULL */
     uint64_t foreseen; /* the number given to foresee with these keys, or 0 */
-    bool is_prepared;  /* prepare was called with it, and no other call of this store since */
+    bool is_prepared;  /* prepare was called with these keys, and no other call that changes this store since */
     /* With NULL statuses: a push that would need room beyond capacity, also after evicting all that may go, is
-     * refused with EMBD_FULL before any effect. With statuses the keys without room answer EMBD_KEY_FULL. */
+     * refused with EMBD_FULL before any effect. With statuses the keys without room answer EMBD_KEY_FULL: the first of
+     * the request get the room. */
     uint32_t n_inserted, n_full, n_filtered; /* set at done: distinct keys */
     uint32_t n_evicted;                      /* other keys that lost their row */
 };
@@ -59,6 +60,17 @@ struct store_push {
 struct store_insert {
     struct store_keys in;
     uint8_t *statuses; /* as above */
+    bool is_prepared;  /* as above */
+    uint32_t n_inserted, n_full, n_filtered, n_evicted;
+};
+
+/* A push or insert that may come: what becomes of its keys. */
+struct store_plan {
+    struct store_keys in;
+    uint64_t foreseen; /* as in store_push */
+    bool may_drop;     /* it asks for statuses: it is not refused for want of room */
+    bool is_counted;   /* the numbers below are wanted: else a store need not look at keys that fit, whatever they are */
+    /* Set on EMBD_OK, as that push or insert would set them; 0 where they are not wanted and were not looked at. */
     uint32_t n_inserted, n_full, n_filtered, n_evicted;
 };
 
@@ -123,10 +135,13 @@ struct store_ops {
      * EMBD_INTERNAL: nothing changed that shows. Never blocks. */
     int (*reserve)(struct store *store, uint64_t n, bool may_drop, struct embd__error *e);
 
-    /* Takes all that this push needs, which is then made with is_prepared, as the next call of this store or never: it
-     * does not fail for want of room or memory. As it shows nothing, pushes to several stores are all prepared before the
-     * first of them is made. EMBD_FULL, EMBD_NO_MEMORY: as push. NULL in a store that has no more than reserve to offer. */
-    int (*prepare)(struct store *store, struct store_push *push, struct embd__error *e);
+    /* Decides what becomes of these keys, by the code that makes pushes and inserts, after all calls that were made
+     * before; and takes memory for it, as reserve does. Shows nothing. The push or insert of the same keys, made with
+     * is_prepared before any other call that changes this store, decides the same: it does not fail for want of room,
+     * and on the host not for want of memory. It need not be made. So requests that concern several stores are prepared
+     * in all of them before the first is changed. Only a store that works asynchronously may wait for its device here,
+     * where keys have to be looked at. EMBD_FULL, EMBD_NO_MEMORY: as push; EMBD_INTERNAL of a device. */
+    int (*prepare)(struct store *store, struct store_plan *plan, struct embd__error *e);
 
     /* Calls the done of calls that have ended; they may make new ones. Never waits. Returns whether calls are still
      * under way: then it is to be called again soon. */

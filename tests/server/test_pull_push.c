@@ -165,7 +165,7 @@ static void a_push_that_would_overfill_a_later_table_changes_no_table(void **sta
     image_take(&rig, "a", &a);
     image_take(&rig, "b", &b);
     parts[1] = room_part("b", keys, 13, grads);
-    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_FULL, "part 1", "'b'", "12", NULL);
+    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_FULL, "part 1", "table b", "5 keys", "12", NULL);
     image_check(&rig, "a", &a);
     image_check(&rig, "b", &b);
     parts[1] = room_part("b", keys + 1, 15, grads); /* 1 to 13 again, 13 distinct: no room */
@@ -211,7 +211,7 @@ static void a_push_that_a_later_evicting_table_cannot_hold_changes_no_table(void
     image_take(&rig, "b", &b);
     parts[0] = room_part("a", keys + 12, 4, grads);
     parts[1] = room_part("b", keys, 13, grads); /* 8 of them have rows */
-    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_FULL, "part 1", "'b'", "12", "13", NULL);
+    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_FULL, "part 1", "table b", "5 keys", "4 rows", "12", NULL);
     image_check(&rig, "a", &a);
     image_check(&rig, "b", &b);
     parts[1] = room_part("b", keys + 4, 12, grads);
@@ -236,7 +236,7 @@ static void a_creating_pull_without_room_creates_nothing(void **state)
     rig_open(&rig, &store_host, 0, 1, NULL);
     create_bound(&rig, "a", EMBD_ERROR, EMBD_CREATE_ON_PULL);
     struct part parts[2] = {room_part("a", keys, 7, NULL), room_part("a", keys + 7, 7, NULL)};
-    ask_error(ask_parts(&rig, METHOD_PULL, parts, 2), EMBD_FULL, "part 1", "'a'", "14", "12", NULL);
+    ask_error(ask_parts(&rig, METHOD_PULL, parts, 2), EMBD_FULL, "part 0", "table a", "14 keys", "12", NULL);
     assert_int_equal(figure(&rig, "a", "rows"), 0);
     parts[0] = room_part("a", keys, 14, NULL);
     ask_error(ask_parts(&rig, METHOD_PULL, parts, 1), EMBD_FULL, "a", NULL);
@@ -342,8 +342,8 @@ static void memory_running_out_in_a_later_part_is_told(void **state)
     create_bound(&rig, "b", EMBD_ERROR, EMBD_CREATE_ON_PUSH);
     struct part parts[2] = {room_part("a", keys, 2, grads), room_part("b", keys, 2, grads)};
     n_pushes_left = 1;
-    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_NO_MEMORY, "part 1",
-              "no memory for rows", "before it were applied", NULL);
+    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_NO_MEMORY,
+              "no memory for rows", "1 of the 2 parts were applied", NULL);
     assert_int_equal(figure(&rig, "a", "steps"), 1);
     assert_int_equal(figure(&rig, "b", "steps"), 0);
     n_pushes_left = 0;

@@ -32,11 +32,11 @@ static int short_reserve(struct store *store, uint64_t n, bool may_drop, struct 
     return store_host.reserve(store, n, may_drop, e);
 }
 
-static int short_prepare(struct store *store, struct store_push *push, struct embd__error *e)
+static int short_prepare(struct store *store, struct store_plan *plan, struct embd__error *e)
 {
     if (refused_prepare > 0 && --refused_prepare == 0)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to prepare");
-    return store_host.prepare(store, push, e);
+    return store_host.prepare(store, plan, e);
 }
 
 static void short_push(struct store *store, struct store_push *push, struct store_done *done)
@@ -47,11 +47,11 @@ static void short_push(struct store *store, struct store_push *push, struct stor
         store_host.push(store, push, done);
 }
 
-static struct store_ops short_ops(bool prepares)
+static struct store_ops short_ops(void)
 {
     struct store_ops ops = store_host;
     ops.reserve = short_reserve;
-    ops.prepare = prepares ? short_prepare : NULL;
+    ops.prepare = short_prepare;
     ops.push = short_push;
     return ops;
 }
@@ -132,7 +132,7 @@ static bool has_withdrawn(const struct world *w)
 
 static void what_finds_no_memory_for_rows_is_not_in_the_journal(void **state)
 {
-    const struct store_ops ops = short_ops(true);
+    const struct store_ops ops = short_ops();
     struct world w;
     (void)state;
     world_open(&w, &ops, 0);
@@ -161,7 +161,7 @@ static void what_finds_no_memory_for_rows_is_not_in_the_journal(void **state)
 /* Whichever part it is, and whether or not others could be applied. */
 static void what_finds_no_memory_in_its_turn_is_not_begun(void **state)
 {
-    const struct store_ops ops = short_ops(true);
+    const struct store_ops ops = short_ops();
     struct world w;
     (void)state;
     world_open(&w, &ops, 0);
@@ -179,10 +179,10 @@ static void what_finds_no_memory_in_its_turn_is_not_begun(void **state)
     world_close(&w);
 }
 
-/* As a device, which has no more to offer than reserve. */
+/* As a device, whose memory to work in nobody can promise. */
 static void what_was_begun_ends_the_process_and_the_next_start_applies_it(void **state)
 {
-    const struct store_ops ops = short_ops(false);
+    const struct store_ops ops = short_ops();
     struct world w;
     int ended = 0;
     (void)state;
@@ -213,13 +213,13 @@ static void a_full_table_s_pushes_are_refused_before_their_records(void **state)
     struct world w;
     (void)state;
     world_open(&w, &store_host, N + 2);
-    ask_error(ask_push(&w, 2, N, N), EMBD_FULL, "part 0", NULL);
     uint64_t before = figure(&w.rig, NULL, "journal_bytes");
     ask_error(ask_push(&w, 1, N, N), EMBD_FULL, "capacity", NULL); /* the first one its turn tells */
     uint64_t after_one = figure(&w.rig, NULL, "journal_bytes");
     assert_true(after_one > before);
     for (int i = 0; i < 3; i++)
         ask_error(ask_push(&w, 1, N, N), EMBD_FULL, "capacity", NULL);
+    ask_error(ask_push(&w, 2, N, N), EMBD_FULL, "part 0", NULL);
     assert_int_equal(figure(&w.rig, NULL, "journal_bytes"), after_one);
     check(&w);
     push_ok(&w, 1, 0, N); /* all have rows */
@@ -236,7 +236,7 @@ static void a_full_table_s_pushes_are_refused_before_their_records(void **state)
 /* What waits for its record keeps its memory, until it is applied or its connection goes. */
 static void memory_is_reserved_beside_what_is_on_its_way(void **state)
 {
-    const struct store_ops ops = short_ops(true);
+    const struct store_ops ops = short_ops();
     struct world w;
     struct exchange *x[3];
     (void)state;

@@ -226,22 +226,43 @@ static void compare_counts(const struct model_counts *expected, uint32_t inserte
     assert_int_equal(filtered, expected->n_filtered);
 }
 
-/* Of four pushes one is as it comes; memory is reserved for one, one is prepared, and one both. True: it was
- * refused. */
-static bool prepare(const struct pair *pair, struct store_push *push, struct outcome *outcome)
+/* Of four requests one is as it comes; memory is reserved for one, one is prepared, and one both. */
+struct beforehand {
+    struct store_plan plan;
+    bool is_prepared, is_refused;
+};
+
+static struct beforehand prepare(const struct pair *pair, const struct store_keys *in, bool wants_status,
+                                 struct outcome *outcome)
 {
     static uint32_t turn;
     struct embd__error e = {.status = EMBD_OK};
-    bool wants_status = push->statuses != NULL;
     turn++;
     if (turn % 4 >= 2)
-        assert_int_equal(pair->ops->reserve(pair->store, push->in.n_keys, wants_status, &e), EMBD_OK);
-    push->is_prepared = turn % 2 == 1 && pair->ops->prepare != NULL;
-    if (!push->is_prepared || pair->ops->prepare(pair->store, push, &outcome->done.error) == EMBD_OK)
-        return false;
-    outcome->status = outcome->done.error.status;
-    outcome->calls = 1;
-    return true;
+        assert_int_equal(pair->ops->reserve(pair->store, in->n_keys, wants_status, &e), EMBD_OK);
+    struct beforehand b = {.plan = {.in = *in, .may_drop = wants_status, .is_counted = turn % 8 < 4},
+                           .is_prepared = turn % 2 == 1};
+    if (!b.is_prepared)
+        return b;
+    int status = pair->ops->prepare(pair->store, &b.plan, &outcome->done.error);
+    assert_int_equal(status, outcome->done.error.status);
+    b.is_refused = status != EMBD_OK;
+    if (b.is_refused) {
+        outcome->status = status;
+        outcome->calls = 1;
+    }
+    return b;
+}
+
+/* What was said beforehand is what came. */
+static void compare_plan(const struct beforehand *b, const struct model_counts *expected)
+{
+    if (!b->is_prepared || !b->plan.is_counted)
+        return;
+    assert_int_equal(b->plan.n_inserted, expected->n_inserted);
+    assert_int_equal(b->plan.n_full, expected->n_full);
+    assert_int_equal(b->plan.n_filtered, expected->n_filtered);
+    assert_int_equal(b->plan.n_evicted, expected->n_evicted);
 }
 
 int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, bool want_status)
@@ -258,13 +279,17 @@ int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
     struct outcome outcome;
     outcome_init(&outcome);
     draw_gradients(pair, wire, grads, (void *)push.grads, n);
-    if (!prepare(pair, &push, &outcome))
+    struct beforehand b = prepare(pair, &push.in, want_status, &outcome);
+    push.is_prepared = b.is_prepared;
+    if (!b.is_refused)
         pair->ops->push(pair->store, &push, &outcome.done);
     await(pair, &outcome);
     int expected = model_push(pair->model, &batch->in, grads, false,
                               want_status ? expected_statuses : NULL, &counts);
     assert_int_equal(outcome.status, expected);
     assert_int_equal(outcome.calls, 1);
+    if (expected == EMBD_OK)
+        compare_plan(&b, &counts);
     if (expected == EMBD_OK)
         compare_counts(&counts, push.n_inserted, push.n_full, push.n_filtered, push.n_evicted);
     else
@@ -287,11 +312,16 @@ int pair_insert(struct pair *pair, const struct batch *batch, bool want_status)
     struct model_counts counts;
     struct outcome outcome;
     outcome_init(&outcome);
-    pair->ops->insert(pair->store, &insert, &outcome.done);
+    struct beforehand b = prepare(pair, &insert.in, want_status, &outcome);
+    insert.is_prepared = b.is_prepared;
+    if (!b.is_refused)
+        pair->ops->insert(pair->store, &insert, &outcome.done);
     await(pair, &outcome);
     int expected =
         model_insert(pair->model, &batch->in, want_status ? expected_statuses : NULL, &counts);
     assert_int_equal(outcome.status, expected);
+    if (expected == EMBD_OK)
+        compare_plan(&b, &counts);
     if (expected == EMBD_OK)
         compare_counts(&counts, insert.n_inserted, insert.n_full, insert.n_filtered,
                        insert.n_evicted);

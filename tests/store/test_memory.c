@@ -121,7 +121,8 @@ static void push_once(const struct pair *pair, struct store_push *push, bool is_
     outcome->done.error.status = EMBD_OK;
     push->is_prepared = is_prepared;
     if (is_prepared) {
-        outcome->status = pair->ops->prepare(pair->store, push, &outcome->done.error);
+        struct store_plan plan = {.in = push->in};
+        outcome->status = pair->ops->prepare(pair->store, &plan, &outcome->done.error);
         allowed = 0;
     }
     if (!is_prepared || outcome->status == EMBD_OK)

@@ -198,6 +198,7 @@ const struct store_ops store_cuda = {
     .push = cuda_push,
     .insert = cuda_insert,
     .reserve = cuda_reserve,
+    .prepare = cuda_prepare,
     .collect = cuda_collect,
     .forget = cuda_forget,
     .scan = cuda_scan,

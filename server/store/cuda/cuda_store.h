@@ -9,6 +9,7 @@
  *   pull      enqueues pulls
  *   plan      what a request will create, then its rows and entries
  *   push      enqueues pushes and inserts
+ *   prepare   what one of these would be refused for, before it is made
  *   join      small pushes that go together
  *   evict     rows that go where there is no room for others
  *   erase     keys forgotten; the last rows take the places of theirs
@@ -21,8 +22,8 @@
  * but that small ones wait while the device has enough to do, and then go together in one launch.
  * What a push or insert creates is counted on the device first; the host then makes room and
  * enqueues the rest, and calls behind it wait in the queue meanwhile; small pushes then go together
- * and, where there is room, in one go. The host never waits for the device but in scan, load and a
- * pull that says `now`.
+ * and, where there is room, in one go. The host never waits for the device but in scan, load, a
+ * pull that says `now`, and a prepare that has to look at keys.
  *
  * Owner: the shard's thread. */
 #ifndef EMBD_CUDA_CUDA_STORE_H
@@ -251,6 +252,8 @@ struct use_view cuda_use(const struct store *store);
 /* With the report: where keys need more rows than there is room, others go, once; the plan is then
  * enqueued anew, and *again set. EMBD_FULL, EMBD_NO_MEMORY: nothing changed. */
 int evict_others(struct call *call, bool *again, struct embd__error *e);
+/* The same up to what changes: how many rows would go, and the memory for it. Waits. */
+int evict_foresee(struct call *call, bool want_statuses, uint64_t *n_out, struct embd__error *e);
 
 /* The steps of that, which a group takes on all of its devices. They enqueue, and return 0 or a
  * device's status. */
@@ -312,6 +315,7 @@ int cuda_open_on(const struct table_schema *schema, int device, struct store **o
 void cuda_close(struct store *store);
 
 int cuda_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e);
+int cuda_prepare(struct store *store, struct store_plan *plan, struct embd__error *e);
 int cuda_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
               struct embd__error *e);
 int cuda_load(struct store *store, const struct row_block *block, struct embd__error *e);

@@ -158,37 +158,63 @@ static int let_go(struct call *call, struct evict_pass *p, uint64_t n, uint64_t 
     return status ? status : plan_start(call);
 }
 
-static int run_pass(struct call *call, struct evict_pass *p, uint64_t most, bool *again,
-                    struct embd__error *e)
+/* How many rows go, and the memory for that. EMBD_FULL. */
+static int find(struct call *call, struct evict_pass *p, uint64_t most, bool want_statuses,
+                struct use_survey *found, uint64_t *n_out, struct embd__error *e)
 {
     struct store *store = call->store;
-    struct use_survey found;
-    int status = survey(call, p, &found);
+    int status = survey(call, p, found);
     if (status != 0)
         return cuda_error(store, status, "to choose rows to evict", e);
-    uint64_t n = least(most, found.n_may_go), room = cuda_room(store) + n;
-    evict_note_survey(store, &found);
-    if (call->report->n_leaders > room && call->statuses == NULL)
+    uint64_t n = least(most, found->n_may_go), room = cuda_room(store) + n;
+    evict_note_survey(store, found);
+    if (call->report->n_leaders > room && !want_statuses)
         return plan_refuse(call, room, e);
+    *n_out = n;
     if (n == 0)
         return EMBD_OK;
     status = evict_reserve(call, p, n, least(call->report->n_leaders, room));
-    if (status != 0)
-        return cuda_error(store, status, "to evict rows", e);
+    return status ? cuda_error(store, status, "to evict rows", e) : EMBD_OK;
+}
+
+static bool is_short(const struct call *call)
+{
+    return call->store->evicts && call->report->n_leaders > cuda_room(call->store);
+}
+
+int evict_foresee(struct call *call, bool want_statuses, uint64_t *n_out, struct embd__error *e)
+{
+    struct evict_pass p = {.first = NULL};
+    struct use_survey found;
+    uint64_t most = is_short(call) ? most_to_go(call) : 0;
+    int status = EMBD_OK;
+    *n_out = 0;
+    if (most > 0)
+        status = find(call, &p, most, want_statuses, &found, n_out, e);
+    evict_free(call->store, &p);
+    return status;
+}
+
+static int run_pass(struct call *call, struct evict_pass *p, uint64_t most, bool *again,
+                    struct embd__error *e)
+{
+    struct use_survey found;
+    uint64_t n = 0;
+    if (find(call, p, most, call->statuses != NULL, &found, &n, e) != EMBD_OK || n == 0)
+        return e->status;
     *again = true;
-    status = let_go(call, p, n, found.n_may_go);
-    return status ? cuda_error(store, status, "evicting rows", e) : EMBD_OK;
+    int status = let_go(call, p, n, found.n_may_go);
+    return status ? cuda_error(call->store, status, "evicting rows", e) : EMBD_OK;
 }
 
 int evict_others(struct call *call, bool *again, struct embd__error *e)
 {
-    struct store *store = call->store;
     struct evict_pass p = {.first = NULL};
-    if (!store->evicts || call->has_evicted || call->report->n_leaders <= cuda_room(store))
+    if (call->has_evicted || !is_short(call))
         return EMBD_OK;
     call->has_evicted = true;
     uint64_t most = most_to_go(call);
     int status = most ? run_pass(call, &p, most, again, e) : EMBD_OK;
-    evict_free(store, &p);
+    evict_free(call->store, &p);
     return status;
 }

@@ -62,7 +62,7 @@ struct store {
     struct initializer initializer;
     float *slot_bounds; /* [slots], uniform_slot only */
     struct merge merge;
-    struct created prepared; /* of host_prepare's push, which is next */
+    struct created prepared; /* of host_prepare's keys, which are those of store->merge */
     struct marks marks; /* is_global, and evict */
     struct shortlist shortlist;
     struct doomed doomed;
@@ -166,7 +166,7 @@ void sweep_others(struct store *store, const struct optimizer_step *step);
 void host_pull(struct store *store, struct store_pull *pull, struct store_done *done);
 void host_push(struct store *store, struct store_push *push, struct store_done *done);
 int host_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e);
-int host_prepare(struct store *store, struct store_push *push, struct embd__error *e);
+int host_prepare(struct store *store, struct store_plan *plan, struct embd__error *e);
 void host_foresee(struct store *store, const struct store_keys *in, uint64_t number);
 void host_unforesee(struct store *store, uint64_t number);
 void host_insert(struct store *store, struct store_insert *insert, struct store_done *done);

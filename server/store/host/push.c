@@ -229,12 +229,18 @@ static int prepare(struct store *store, const struct store_keys *in, uint64_t fo
                            store->schema->s.name, in->n_keys);
 }
 
-int host_prepare(struct store *store, struct store_push *push, struct embd__error *e)
+int host_prepare(struct store *store, struct store_plan *plan, struct embd__error *e)
 {
-    int status = prepare(store, &push->in, push->foreseen, push->statuses != NULL, &store->prepared, e);
-    if (status != EMBD_OK)
+    struct created *created = &store->prepared;
+    if (prepare(store, &plan->in, plan->foreseen, plan->may_drop, created, e) != EMBD_OK) {
         merge_end(&store->merge);
-    return status;
+        return e->status;
+    }
+    plan->n_inserted = created->n_inserted;
+    plan->n_full = created->n_full;
+    plan->n_filtered = created->n_filtered;
+    plan->n_evicted = created->n_evicted;
+    return EMBD_OK;
 }
 
 /* Not in the request that evicted, which had enough to do. */
@@ -280,8 +286,10 @@ void host_push(struct store *store, struct store_push *push, struct store_done *
 
 void host_insert(struct store *store, struct store_insert *insert, struct store_done *done)
 {
-    struct created created;
-    int status = prepare(store, &insert->in, 0, insert->statuses != NULL, &created, &done->error);
+    struct created created = store->prepared;
+    int status = EMBD_OK;
+    if (!insert->is_prepared)
+        status = prepare(store, &insert->in, 0, insert->statuses != NULL, &created, &done->error);
     if (status == EMBD_OK) {
         create_rows(store, &insert->in, insert->statuses, &created);
         go_on_evicting(store, &created);

@@ -171,26 +171,32 @@ static int let_go(struct evicting *ev)
     return status ? status : group_await(flow);
 }
 
-static int run_pass(struct evicting *ev, uint64_t n_leaders, uint64_t room, bool *again,
-                    struct embd__error *e)
+/* Which rows go, and the memory for that. EMBD_FULL. */
+static int find(struct evicting *ev, uint64_t n_leaders, uint64_t room, struct embd__error *e)
 {
     struct group *group = ev->flow->group;
     int status = survey(ev);
     if (status != 0)
         return group_error(group, status, "to choose rows to evict", e);
     ev->n = least(evict_most(&group->schema->s, n_leaders - room), ev->n_may_go);
-    if (n_leaders > room + ev->n && ev->flow->lanes[LANE_STATUSES].bytes == 0)
+    if (n_leaders > room + ev->n && !ev->flow->may_drop)
         return push_refuse(group, n_leaders, room + ev->n, e);
     if (ev->n == 0)
         return EMBD_OK;
     status = choose(ev);
     if (status == 0)
         status = reserve(ev, room + ev->n);
-    if (status != 0)
-        return group_error(group, status, "to evict rows", e);
-    *again = true;
-    status = let_go(ev);
-    return status ? group_error(group, status, "evicting rows", e) : EMBD_OK;
+    return status ? group_error(group, status, "to evict rows", e) : EMBD_OK;
+}
+
+static int run_pass(struct evicting *ev, uint64_t n_leaders, uint64_t room, bool *again,
+                    struct embd__error *e)
+{
+    if (find(ev, n_leaders, room, e) != EMBD_OK || ev->n == 0)
+        return e->status;
+    *again = ev->flow->plan == NULL;
+    int status = *again ? let_go(ev) : group_await(ev->flow);
+    return status ? group_error(ev->flow->group, status, "evicting rows", e) : EMBD_OK;
 }
 
 /* Whether no row of any device can have expired. */
@@ -237,6 +243,8 @@ int group_evict(struct flow *flow, uint64_t n_leaders, uint64_t room, bool *agai
     if (flow->evicting == NULL)
         return group_error(group, DEVICE_NO_MEMORY, "to choose rows to evict", e);
     int status = run_pass(flow->evicting, n_leaders, room, again, e);
+    if (flow->plan != NULL)
+        flow->n_evicted = (uint32_t)flow->evicting->n;
     if (group->failed) /* a device may read and write there yet */
         return status;
     evicting_free(flow->evicting);

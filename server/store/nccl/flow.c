@@ -248,6 +248,10 @@ static void record(struct flow *flow, enum flow_state state)
 static void run(struct flow *flow)
 {
     int status;
+    if (flow->state == FLOW_PLANNED && flow->plan != NULL) {
+        end(flow, push_foresee(flow, &flow->done->error));
+        return;
+    }
     if (flow->state == FLOW_PLANNED) {
         bool again = false;
         if (push_run(flow, &again, &flow->done->error) == EMBD_OK)
@@ -479,12 +483,35 @@ void flow_submit(struct group *group, enum call_kind kind, void *request, struct
         flow->push = request;
     else
         flow->insert = request;
+    flow->may_drop = (flow->push && flow->push->statuses) || (flow->insert && flow->insert->statuses);
     start(flow, false);
     advance_all(group);
     if (kind == CALL_PULL && flow->pull->now) {
         flow_wait_all(group);
         call_done(flow);
     }
+}
+
+void flow_plan(struct group *group, struct store_plan *plan, struct store_insert *insert,
+               struct store_done *done)
+{
+    struct flow *flow = submit(group, CALL_INSERT, done);
+    if (flow == NULL)
+        return;
+    flow->insert = insert;
+    flow->plan = plan;
+    flow->may_drop = plan->may_drop;
+    start(flow, false);
+    flow_wait_all(group);
+    call_done(flow);
+}
+
+uint64_t flow_most_coming(const struct group *group)
+{
+    uint64_t n = 0;
+    for (const struct flow *flow = group->first; flow != NULL; flow = flow->next)
+        n += flow->state != FLOW_ENDED && flow->kind != CALL_PULL ? flow->n_keys : 0;
+    return n;
 }
 
 void flow_submit_batches(struct group *group, struct store_pull *pull, const struct share batches[],

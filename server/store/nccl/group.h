@@ -28,8 +28,8 @@
  * pooled and handed over. Devices wait for each other by events, and only for what they need of
  * each other: they need not be at the same call. The host has to know how much goes where, so it
  * comes back to a call when that was counted, and to one that may create rows once more when these
- * were. It never waits but in scan, load, erase, a pull that says `now`, and a push that finds less
- * room than it needs.
+ * were. It never waits but in scan, load, erase, a pull that says `now`, a push that finds less room
+ * than it needs, and a prepare that has to look at keys.
  *
  * Owner: the shard's thread. */
 #ifndef EMBD_NCCL_GROUP_H
@@ -134,8 +134,10 @@ struct flow {
     struct store_pull *pull;
     struct store_push *push;
     struct store_insert *insert;
+    struct store_plan *plan; /* an insert that is only planned; else NULL */
     struct store_done *done;
 
+    bool may_drop; /* it is not refused for want of room */
     bool by_row, by_part; /* items are rows, or parts of rows */
     bool has_offsets;     /* the request has */
     bool is_delivered;    /* owners store rows right where homes want them */
@@ -190,6 +192,12 @@ uint32_t element_bytes(embd_dtype dtype);
 /* ---- flow ---- */
 
 void flow_submit(struct group *group, enum call_kind kind, void *request, struct store_done *done);
+/* Finds out what would become of the keys of `insert`, whose statuses are NULL, behind all calls made before. Waits; done
+ * is called from inside. */
+void flow_plan(struct group *group, struct store_plan *plan, struct store_insert *insert,
+               struct store_done *done);
+/* Rows that calls under way may make, at most. */
+uint64_t flow_most_coming(const struct group *group);
 /* A pull whose batches lie on their devices already, and so do their values. */
 void flow_submit_batches(struct group *group, struct store_pull *pull, const struct share batches[],
                          struct store_done *done);
@@ -227,6 +235,8 @@ int pull_run(struct flow *flow);
 int push_plan(struct flow *flow);
 /* EMBD_FULL, EMBD_NO_MEMORY: nothing changed. *again: rows went, and the plan is enqueued anew. */
 int push_run(struct flow *flow, bool *again, struct embd__error *e);
+/* The same up to what changes, of a flow that has a plan, which is told. Waits. */
+int push_foresee(struct flow *flow, struct embd__error *e);
 /* Rows the table as a whole may still get. */
 uint64_t push_room(const struct group *group);
 int push_refuse(const struct group *group, uint64_t n_leaders, uint64_t room,

@@ -211,6 +211,38 @@ static int nccl_reserve(struct store *store, uint64_t n, bool may_drop, struct e
     return group_error(group, status, "for more rows", e);
 }
 
+/* All rows that a request does not name may go, but where they have to expire first. */
+static bool fits_anyway(const struct group *group, uint64_t n_keys)
+{
+    const embd_schema *s = &group->schema->s;
+    if (flow_most_coming(group) + n_keys <= push_room(group))
+        return true;
+    return (s->on_full == EMBD_EVICT_LRU || s->on_full == EMBD_EVICT_LFU) && n_keys <= s->capacity;
+}
+
+static void keep_status(struct store_done *done, int status)
+{
+    done->error.status = status;
+}
+
+/* As cuda_prepare. */
+static int nccl_prepare(struct store *store, struct store_plan *plan, struct embd__error *e)
+{
+    struct group *group = group_of(store);
+    struct store_insert insert = {.in = plan->in};
+    struct store_done done = {.fn = keep_status};
+    insert.in.weights = NULL;
+    e->status = EMBD_OK;
+    plan->n_inserted = plan->n_full = plan->n_filtered = plan->n_evicted = 0;
+    bool is_spared = plan->may_drop || fits_anyway(group, plan->in.n_keys);
+    if (is_spared && !plan->is_counted &&
+        nccl_reserve(store, plan->in.n_keys, plan->may_drop, e) != EMBD_NO_MEMORY)
+        return e->status;
+    flow_plan(group, plan, &insert, &done);
+    *e = done.error;
+    return e->status;
+}
+
 static int nccl_freeze(struct store *store, struct store_cut *cut, struct embd__error *e)
 {
     struct group *group = group_of(store);
@@ -331,6 +363,7 @@ const struct store_ops store_nccl = {
     .push = nccl_push,
     .insert = nccl_insert,
     .reserve = nccl_reserve,
+    .prepare = nccl_prepare,
     .collect = nccl_collect,
     .forget = nccl_forget,
     .scan = nccl_scan,

@@ -207,7 +207,7 @@ static int take_room(struct flow *flow, bool *again, struct embd__error *e)
         return EMBD_OK;
     if (group_evict(flow, n_leaders, room, again, e) != EMBD_OK)
         return e->status;
-    if (!*again && flow->lanes[LANE_STATUSES].bytes == 0)
+    if (!*again && !flow->may_drop)
         return push_refuse(group, n_leaders, room, e);
     int status = *again ? plan_all(flow) : ration(flow, room, n_leaders);
     return status ? group_error(group, status, "counting keys without room", e) : EMBD_OK;
@@ -259,6 +259,32 @@ static int answer(struct flow *flow)
                                  flow->group->rears[d]);
     }
     return status;
+}
+
+/* Of the table as a whole: which of the keys find room is the same to those who only count them. */
+int push_foresee(struct flow *flow, struct embd__error *e)
+{
+    struct group *group = flow->group;
+    uint64_t room = push_room(group), n_leaders = 0, n_filtered = 0;
+    bool again = false;
+    for (uint32_t d = 0; d < group->n; d++) {
+        n_leaders += flow->members[d].call->report->n_leaders;
+        n_filtered += flow->members[d].call->report->n_filtered;
+    }
+    if (n_leaders > room && group_evict(flow, n_leaders, room, &again, e) != EMBD_OK)
+        return e->status;
+    room += flow->n_evicted;
+    if (n_leaders > room && !flow->may_drop)
+        return push_refuse(group, n_leaders, room, e);
+    for (uint32_t d = 0; d < group->n && n_leaders <= room && flow->n_evicted == 0; d++)
+        if (device_use(group->tables[d]->device) != 0 ||
+            push_reserve(flow->members[d].call, e) != EMBD_OK)
+            return adopt(group, group->tables[d], e);
+    flow->plan->n_inserted = (uint32_t)(n_leaders < room ? n_leaders : room);
+    flow->plan->n_full = (uint32_t)n_leaders - flow->plan->n_inserted;
+    flow->plan->n_filtered = (uint32_t)n_filtered;
+    flow->plan->n_evicted = flow->n_evicted;
+    return EMBD_OK;
 }
 
 int push_run(struct flow *flow, bool *again, struct embd__error *e)
