@@ -75,6 +75,8 @@ int model_push(struct model *model, const struct model_batch *batch, const float
                bool divide, uint8_t *statuses, struct model_counts *counts_out);
 int model_insert(struct model *model, const struct model_batch *batch, uint8_t *statuses,
                  struct model_counts *counts_out);
+/* The status that either of them would return, without `statuses`; changes nothing. */
+int model_foresee(struct model *model, const struct model_batch *batch);
 
 /* Returns how many distinct keys had a row. */
 uint32_t model_erase(struct model *model, const struct model_batch *batch, uint8_t *statuses);

@@ -101,15 +101,24 @@ static void tell(const struct model_request *request, const struct model_batch *
         statuses[i] = (uint8_t)request->named[i]->status;
 }
 
+/* What becomes of each key, and which rows go so that others can come. Free the array. */
+static struct model_counts judge(struct model *model, const struct model_request *request,
+                                 struct model_key ***victims_out, uint32_t *n_victims_out)
+{
+    struct model_counts counts = model_judge(model, request, model_room(model));
+    *n_victims_out = 0;
+    *victims_out = model_choose_victims(model, counts.n_full, n_victims_out);
+    return model_judge(model, request, model_room(model) + *n_victims_out);
+}
+
 /* Rows for the keys that get one, of other keys' where there is no room. A request without statuses
  * changes nothing where not every key that should have a row gets it. */
 static int admit(struct model *model, const struct model_request *request,
                  const struct model_batch *batch, uint8_t *statuses, struct model_counts *counts_out)
 {
-    struct model_counts counts = model_judge(model, request, model_room(model));
-    uint32_t n_victims = 0;
-    struct model_key **victims = model_choose_victims(model, counts.n_full, &n_victims);
-    counts = model_judge(model, request, model_room(model) + n_victims);
+    uint32_t n_victims;
+    struct model_key **victims;
+    struct model_counts counts = judge(model, request, &victims, &n_victims);
     bool is_refused = counts.n_full > 0 && statuses == NULL;
     counts.n_evicted = is_refused ? 0 : n_victims;
     if (counts_out)
@@ -135,6 +144,17 @@ int model_insert(struct model *model, const struct model_batch *batch, uint8_t *
     int status = admit(model, &request, batch, statuses, counts_out);
     end(&request);
     return status;
+}
+
+int model_foresee(struct model *model, const struct model_batch *batch)
+{
+    struct model_key **victims;
+    uint32_t n_victims;
+    struct model_request request = begin(model, batch);
+    struct model_counts counts = judge(model, &request, &victims, &n_victims);
+    free(victims);
+    end(&request);
+    return counts.n_full > 0 ? EMBD_FULL : EMBD_OK;
 }
 
 uint32_t model_erase(struct model *model, const struct model_batch *batch, uint8_t *statuses)
