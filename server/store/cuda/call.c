@@ -255,6 +255,10 @@ static void commit(struct call *call)
     int status = evict_others(call, &again, &call->done->error);
     if (status == EMBD_OK && !again)
         status = push_commit(call, &call->done->error);
+    if (status == EMBD_OK && !again && call->kind == CALL_PUSH) {
+        call->is_untold = true;
+        call->store->n_untold++;
+    }
     if (status != EMBD_OK)
         end(call, status);
     else

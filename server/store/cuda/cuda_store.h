@@ -133,7 +133,7 @@ struct store {
     struct noted noted;
     struct frozen frozen;
     bool misses;               /* the last push had keys without a row */
-    uint64_t n_untold;         /* steps of pushes that went together, whose done is still to come */
+    uint64_t n_untold;         /* steps of pushes whose done is still to come */
     void *join_block;          /* memory of those launches, */
     uint64_t join_bytes;       /* of so many bytes */
     bool is_member;            /* of a group: it may have n_rows_max rows for now, not the schema's */
