@@ -369,7 +369,8 @@ typedef struct embd_call_options {
  *                      its slot's size; a weight is not finite; too many keys or rows. Names the part, position and value
  *   EMBD_TOO_LARGE     a message would pass the frame limit; EMBD_BUSY: the server is out of budget
  *   EMBD_UNKNOWN_TABLE the table was dropped
- *   EMBD_FULL          create_on = pull, on_full = error and no `statuses` to say which keys
+ *   EMBD_FULL          create_on = pull, no room (on_full is not grow), and no `statuses` to say which keys: the shard
+ *                      refused the message, and made no row in any of its tables
  *   EMBD_DEADLINE, EMBD_LOADING, EMBD_CLOSED, EMBD_UNREACHABLE, EMBD_DRAINING, EMBD_PROTOCOL, EMBD_NO_MEMORY */
 EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options);
 
@@ -377,7 +378,7 @@ EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_par
  * key takes one optimizer step per call; keys without a row start from their first value. A call is one
  * step of every table it names, on every shard. Blocks. Errors as for pull, and
  *   EMBD_NOT_FINITE    a gradient is NaN or infinite and the table does not admit them; names the first key
- *   EMBD_FULL          on_full = error, no room, and no `statuses` to say which keys: the shard refused the push
+ *   EMBD_FULL          no room (on_full is not grow), and no `statuses` to say which keys: the shard refused the push
  *   EMBD_INVALID       also a round that another push of this worker was in, or that was made without it
  *   EMBD_UNKNOWN       with a pusher: it was sent, and the deadline passed without an answer
  *   EMBD_GAP           with a pusher: the push before it was not applied; the sentence names the last one that was

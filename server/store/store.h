@@ -179,8 +179,8 @@ struct store_ops {
     int (*load)(struct store *store, const struct row_block *block, struct embd__error *e);
     void (*set_step)(struct store *store, uint64_t step);
 
-    /* Rows given back are the first to be taken again. No calls are under way. EMBD_NO_MEMORY, EMBD_UNSUPPORTED:
-     * nothing changed. Blocks. */
+    /* Rows given back are the first to be taken again. No calls are under way. EMBD_NO_MEMORY (never on the host),
+     * EMBD_UNSUPPORTED: nothing changed. Blocks. */
     int (*erase)(struct store *store, struct store_erase *erase, struct embd__error *e);
 
     void (*stats)(const struct store *store, struct store_stats *out);

@@ -47,6 +47,7 @@ static embd_schema small_schema(const char *name, embd_durability durability)
     schema.dim = DIM;
     schema.durability = durability;
     schema.admit_after = 2;
+    schema.create_on = durability == EMBD_SNAPSHOT ? EMBD_CREATE_ON_PULL : EMBD_CREATE_ON_PUSH;
     embd_optimizer_init(&schema.optimizer, EMBD_ADAGRAD, 0.1f);
     return schema;
 }
@@ -99,10 +100,35 @@ static struct exchange *pull_many(struct rig *rig)
     return ask_parts(rig, METHOD_PULL, &part, 1);
 }
 
+/* Of both tables, one of them twice: where pulls make rows, that is one insert each. */
+static struct exchange *pull_both(struct rig *rig)
+{
+    static uint64_t fresh[MANY];
+    static uint64_t n_made = 1;
+    struct part parts[3];
+    for (uint32_t i = 0; i < MANY; i++)
+        fresh[i] = keys[i] - n_made * MANY * (i % 3);
+    n_made += was_ok;
+    for (int i = 0; i < 3; i++)
+        parts[i] = (struct part){.table = embd__table_id(i == 1 ? "more" : "items"), .n_keys = MANY - 1,
+                                 .n_rows = MANY - 1, .keys = fresh + i / 2, .want_status = n_made % 2 == 0};
+    return ask_parts(rig, METHOD_PULL, parts, 3);
+}
+
 static struct exchange *erase_few(struct rig *rig)
 {
     struct part part = {.table = embd__table_id("items"), .n_keys = FEW, .n_rows = FEW, .keys = keys};
     return ask_parts(rig, METHOD_ERASE, &part, 1);
+}
+
+/* Too many for memory that is kept. */
+static struct exchange *erase_both(struct rig *rig)
+{
+    struct part parts[2];
+    for (int i = 0; i < 2; i++)
+        parts[i] = (struct part){.table = embd__table_id(i == 0 ? "items" : "more"), .n_keys = MANY,
+                                 .n_rows = MANY, .keys = keys, .want_status = true};
+    return ask_parts(rig, METHOD_ERASE, parts, 2);
 }
 
 static struct exchange *create_other(struct rig *rig)
@@ -231,7 +257,7 @@ static void refuse_each(struct rig *rig, struct exchange *(*request)(struct rig 
     image_fini(&more_before);
 }
 
-static void each_request_is_refused_memory(struct rig *rig)
+static void each_request_is_refused_memory(struct rig *rig, bool pulls_create)
 {
     refuse_each(rig, push_few, true);
     refuse_each(rig, push_few, true);
@@ -239,8 +265,11 @@ static void each_request_is_refused_memory(struct rig *rig)
     refuse_each(rig, push_many, true);
     for (int i = 0; i < 5; i++)
         refuse_each(rig, push_both, true);
-    refuse_each(rig, pull_many, false);
+    refuse_each(rig, pull_many, pulls_create);
+    for (int i = 0; i < 4; i++)
+        refuse_each(rig, pull_both, pulls_create);
     refuse_each(rig, erase_few, true);
+    refuse_each(rig, erase_both, true);
     refuse_each(rig, create_other, false);
     refuse_each(rig, list_tables, false);
     refuse_each(rig, ask_stats, false);
@@ -270,7 +299,7 @@ static void each_request_survives_each_refusal(void **state)
         create_table(&rig, &schema);
         create_table(&rig, &another);
         n_refused = 0;
-        each_request_is_refused_memory(&rig);
+        each_request_is_refused_memory(&rig, durabilities[i] == EMBD_SNAPSHOT);
         assert_true(n_refused > 20);
         print_message("%u refusals\n", n_refused);
         image_take(&rig, "items", &image);

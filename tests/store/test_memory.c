@@ -286,6 +286,45 @@ static void test_split(void **state)
     assert_int_equal(live, 0);
 }
 
+/* An erase asks for memory, and does without: with and without statuses, of keys that occur twice or have no row. */
+static void test_erase(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    uint64_t *keys = malloc(2 * N * sizeof *keys);
+    for (uint32_t wants = 0; wants < 2; wants++) {
+        embd_schema schema = schema_of(2);
+        struct pair pair;
+        struct batch batch;
+        schema.admit_after = 2;
+        schema.on_full = EMBD_EVICT_LRU;
+        schema.capacity = 2 * N;
+        pair_open(&pair, "host", &schema, 7);
+        for (uint32_t turn = 0; turn < 6; turn++) {
+            keys_from(keys, N, turn / 2 * N);
+            batch_of(&batch, keys, N);
+            pair_push(&pair, &batch, EMBD_F32, false);
+            batch_free(&batch);
+        }
+        assert_true(pair.model->n_rows == 2 * N);
+        for (uint32_t i = 0; i < 2 * N; i++)
+            keys[i] = dice_below(&pair.dice, 4 * N);
+        batch_of(&batch, keys, 2 * N);
+        allowed = 0;
+        pair_erase(&pair, &batch, wants > 0);
+        allowed = UINT64_MAX;
+        pair_compare(&pair);
+        pair_erase(&pair, &batch, wants > 0);
+        pair_push(&pair, &batch, EMBD_F32, true);
+        pair_push(&pair, &batch, EMBD_F32, true);
+        pair_compare(&pair);
+        batch_free(&batch);
+        pair_close(&pair);
+    }
+    free(keys);
+    assert_int_equal(live, 0);
+}
+
 /* A large request's memory does not stay. */
 static void test_large_request(void **state)
 {
@@ -333,6 +372,7 @@ int main(void)
         cmocka_unit_test(test_open),          cmocka_unit_test(test_capacity_beyond_the_machine),
         cmocka_unit_test(test_push),          cmocka_unit_test(test_split),
         cmocka_unit_test(test_prepared),      cmocka_unit_test(test_reserved),
+        cmocka_unit_test(test_erase),
         cmocka_unit_test(test_large_request), {"S2.2 S3.12 buffers come from the store and go back to it", test_buffers, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
