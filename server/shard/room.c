@@ -1,15 +1,17 @@
 /* room.c - a shard applies a request whole or not at all, also when it concerns several tables.
  *
- * What becomes of a key (hit, new, candidate, full) and which rows go for it is decided in one place, its store. A store
- * refuses a push or insert without room before it changes anything, so one of a single table needs nothing here. Of
- * several tables each decides beforehand (store_ops.prepare), and nothing comes between that and the calls.
+ * What becomes of a key (hit, new, candidate, full) and which rows go for it is decided in one
+ * place, its store. A store refuses a push or insert without room before it changes anything, so
+ * one of a single table needs nothing here. Of several tables each decides beforehand
+ * (store_ops.prepare), and nothing comes between that and the calls.
  *
- * A journaled push has its record written first, and one that is to be refused should have none. To look its keys up
- * costs time, so a push of a single part is asked for only where the table refused the push before; of the others the
- * record is written, and its turn decides, when it is applied and when it is replayed.
+ * A journaled push has its record written first, and one that is to be refused should have none. To
+ * look its keys up costs time, so a push of a single part is asked for only where the table refused
+ * the push before; of the others the record is written, and its turn decides, when it is applied
+ * and when it is replayed.
  *
- * Memory is reserved as if no key had a row, which is one comparison; only where there is not so much of it, the store
- * counts those that need some. */
+ * Memory is reserved as if no key had a row, which is one comparison; only where there is not so
+ * much of it, the store counts those that need some. */
 #include "room.h"
 
 #include "commit.h"
@@ -30,8 +32,9 @@ int room_prepare(const struct shard_work *work, uint32_t i, struct store_plan *p
     return embd__error_set(e, status, "part %u: %.400s", i, why.text);
 }
 
-/* Whether its store tells now what it will tell when its turn has come, and it is worth while. A table that fills up has
- * no more room behind the pushes that are on their way; one that evicts may have. */
+/* Whether its store tells now what it will tell when its turn has come, and it is worth while. A
+ * table that fills up has no more room behind the pushes that are on their way; one that evicts may
+ * have. */
 static bool is_asked(const struct shard_work *work, const struct work_part *part)
 {
     const struct table *table = part->table;
@@ -62,9 +65,8 @@ static int reserve(const struct shard_work *work, const struct work_part *part,
     const struct store_ops *ops = work->shard->tables.ops;
     struct store *store = part->table->store;
     struct embd__error uncounted = {.status = EMBD_OK};
-    struct store_plan plan = {.in = pull_keys(&part->in),
-                              .may_drop = part->statuses != NULL,
-                              .is_counted = true};
+    struct store_plan plan = {
+        .in = pull_keys(&part->in), .may_drop = part->statuses != NULL, .is_counted = true};
     uint64_t n = part->table->n_coming + part->in.n_keys;
     int status = ops->reserve(store, n, plan.may_drop, e);
     if (status != EMBD_NO_MEMORY || part->in.n_keys == 0 ||

@@ -2,10 +2,10 @@
  *
  * Reading order: dispatch.c (a request comes in, is handled or parked, and is answered), hold.c
  * (what parks), work.c (what a request keeps until its last byte is sent), parts.c and check.c
- * (data against schemas), pull.c, settle.c, push.c, room.c; then commit.c (journaled tables: the
- * record first), recovery.c, base.c; handle_*.c, scan.c, load.c, shard_map.c. In folders of their
- * own: rounds/ (trainers in step: clocks, and pushes that become one), snapshot/ (a cut, and the
- * directory it is written to), figures/ (how long it all took, and who shows it). */
+ * (data against schemas), pull.c, insert.c, settle.c, push.c, room.c; then commit.c (journaled
+ * tables: the record first), recovery.c, base.c; handle_*.c, scan.c, load.c, shard_map.c. In folders
+ * of their own: rounds/ (trainers in step: clocks, and pushes that become one), snapshot/ (a cut,
+ * and the directory it is written to), figures/ (how long it all took, and who shows it). */
 #ifndef EMBD_SHARD_STATE_H
 #define EMBD_SHARD_STATE_H
 

@@ -61,14 +61,16 @@ struct shard_work {
     bool is_recorded;          /* it is in the journal, */
     struct record_id record;   /* as this one */
 
-    /* The store calls of a request: all are made at once, so that no other request's come between them. */
+    /* The store calls of a request: all are made at once, so that no other request's come between
+     * them. */
     bool (*next_call)(struct shard_work *work); /* makes the next one; false: there is none */
-    void (*end)(struct shard_work *work); /* answers; called once, when all have returned */
-    uint32_t at;                          /* where next_call stands; its own */
-    uint32_t n_applied;                   /* of a push, parts that were */
-    struct work_call *calls;              /* [2 * parts_capacity], the first n_calls are made, n_out have not returned */
+    void (*end)(struct shard_work *work);       /* answers; called once, when all have returned */
+    uint32_t at;                                /* where next_call stands; its own */
+    uint32_t n_applied;                         /* of a push, parts that were */
+    struct work_call
+        *calls; /* [2 * parts_capacity], the first n_calls are made, n_out have not returned */
     uint32_t n_calls, n_out;
-    bool in_flight; /* left with calls that have not returned */
+    bool in_flight;           /* left with calls that have not returned */
     struct embd__error error; /* of the first that failed: none is made behind it */
 
     bool is_streaming;
@@ -94,13 +96,14 @@ int work_size_statuses(struct shard_work *work, struct embd__error *e);
 
 /* Makes the store calls, and ends now or when the last returns. `work` may be gone afterwards. */
 void work_run(struct shard_work *work);
-/* For next_call: the next call of at most two a part, to be filled in and made right away. `fn` calls work_returned
- * when it has taken what it needs from it. */
+/* For next_call: the next call of at most two a part, to be filled in and made right away. `fn`
+ * calls work_returned when it has taken what it needs from it. */
 struct work_call *work_call_new(struct shard_work *work, struct work_part *part,
                                 void (*fn)(struct store_done *done, int status));
 void work_returned(struct work_call *call, int status);
 
-/* Waits until all calls have returned. `work` may be gone afterwards, unless its request is the caller's. */
+/* Waits until all calls have returned. `work` may be gone afterwards, unless its request is the
+ * caller's. */
 void work_wait(struct shard_work *work);
 /* The calls in flight end without anybody hearing of them: the request is going. */
 void work_forget(struct shard_work *work);

@@ -1,5 +1,6 @@
-/* test_admission.c - which requests find room: a request is refused as a whole, only where one of its own tables has no
- * room for what it would make there, and by what it finds when its turn has come. */
+/* test_admission.c - which requests find room: a request is refused as a whole, only where one of
+ * its own tables has no room for what it would make there, and by what it finds when its turn has
+ * come. */
 #include "rig.h"
 
 #include <stdio.h>
@@ -74,7 +75,8 @@ static void pull_unseen(struct rig *rig, const char *table)
 
 static void a_full_table_is_pulled_from_whatever_pushes_it_refuses(void **state)
 {
-    static const embd_on_full policies[] = {EMBD_ERROR, EMBD_EVICT_LRU, EMBD_EVICT_LFU, EMBD_EVICT_TTL};
+    static const embd_on_full policies[] = {EMBD_ERROR, EMBD_EVICT_LRU, EMBD_EVICT_LFU,
+                                            EMBD_EVICT_TTL};
     struct journaled j;
     (void)state;
     journaled_new(&j);
@@ -114,12 +116,14 @@ static void a_part_beside_others_finds_the_room_that_it_finds_alone(void **state
     create(&rig, "a", EMBD_ERROR, 3, EMBD_CREATE_ON_PUSH, 2);
     create(&rig, "b", EMBD_ERROR, 3, EMBD_CREATE_ON_PUSH, 0);
     create(&rig, "c", EMBD_EVICT_LRU, 3, EMBD_CREATE_ON_PUSH, 0);
-    /* Keys that are only counted, before they are admitted, take no room; 3 of them do, when they are. */
+    /* Keys that are only counted, before they are admitted, take no room; 3 of them do, when they
+     * are. */
     struct part parts[3] = {part_at("x", METHOD_PUSH, 0, 0), part_at("a", METHOD_PUSH, 0, 4),
                             part_at("b", METHOD_PUSH, 0, 3)};
     ask_well(&rig, METHOD_PUSH, parts, 3);
     assert_int_equal(figure(&rig, "a", "candidates"), 4);
-    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 3), EMBD_FULL, "part 1", "table a", "4 keys", NULL);
+    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 3), EMBD_FULL, "part 1", "table a", "4 keys",
+              NULL);
     parts[1] = part_at("a", METHOD_PUSH, 1, 4);
     ask_well(&rig, METHOD_PUSH, parts, 3);
     assert_int_equal(figure(&rig, "a", "rows"), 3);
@@ -172,7 +176,8 @@ static void a_pull_that_one_table_refuses_changes_none(void **state)
     rig_close(&rig);
 }
 
-/* A key of two parts is seen once; rows of one part do not go for another's; one part's statuses are not another's. */
+/* A key of two parts is seen once; rows of one part do not go for another's; one part's statuses
+ * are not another's. */
 static void parts_of_a_pull_for_one_table_are_one_request_to_it(void **state)
 {
     struct rig rig;
@@ -223,7 +228,8 @@ static struct exchange *send_push(struct rig *rig, const struct part *parts, uin
     return x;
 }
 
-/* The rows of a full table expire with the push before, whose record is only being written when it comes. */
+/* The rows of a full table expire with the push before, whose record is only being written when it
+ * comes. */
 static void a_push_behind_others_finds_the_room_that_these_leave(void **state)
 {
     struct journaled j;
@@ -235,7 +241,8 @@ static void a_push_behind_others_finds_the_room_that_these_leave(void **state)
     schema.durability = other.durability = EMBD_DURABLE;
     create_table(&j.rig, &schema);
     create_table(&j.rig, &other);
-    const struct part fill = part_at("t", METHOD_PUSH, 0, 2), empty = part_at("t", METHOD_PUSH, 0, 0),
+    const struct part fill = part_at("t", METHOD_PUSH, 0, 2),
+                      empty = part_at("t", METHOD_PUSH, 0, 0),
                       both[2] = {part_at("t", METHOD_PUSH, 4, 2), part_at("x", METHOD_PUSH, 0, 1)};
     struct exchange *x[3] = {send_push(&j.rig, &fill, 1), NULL, NULL};
     ask_wait(x[0]);

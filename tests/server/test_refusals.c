@@ -1,6 +1,7 @@
-/* test_refusals.c - random requests of one and several parts against the model. It says beforehand which requests find no
- * room; those are refused, no others, and after each refusal all tables are what they were: rows, states, uses, candidates
- * and steps. At the end a journal gives the same tables.
+/* test_refusals.c - random requests of one and several parts against the model. It says beforehand
+ * which requests find no room; those are refused, no others, and after each refusal all tables are
+ * what they were: rows, states, uses, candidates and steps. At the end a journal gives the same
+ * tables.
  *
  * usage: test-refusals STORE [ROUNDS]: rounds of some hundred requests, each with other tables. */
 #include "rig.h"
@@ -12,7 +13,16 @@
 #include "model/model.h"
 #include "route.h"
 
-enum { TABLES = 5, KEYS = 56, PARTS = 6, PART_KEYS = 30, DIM = 2, REQUESTS = 250, TOGETHER = 4, SLOTS = 3 };
+enum {
+    TABLES = 5,
+    KEYS = 56,
+    PARTS = 6,
+    PART_KEYS = 30,
+    DIM = 2,
+    REQUESTS = 250,
+    TOGETHER = 4,
+    SLOTS = 3
+};
 
 enum keeping { KEPT_NOT, KEPT_AT_ONCE, KEPT_BY_THREADS };
 
@@ -218,8 +228,8 @@ static void push_model(struct world *w, struct asked *a)
     for (uint32_t i = 0; i < a->n_parts && a->status == EMBD_OK; i++) {
         struct model *model = w->models[a->tables[i]];
         struct model_batch batch = batch_of(&a->parts[i]);
-        assert_int_equal(model_push(model, &batch, a->grads[i], false, a->statuses[i], &a->counts[i]),
-                         EMBD_OK);
+        assert_int_equal(
+            model_push(model, &batch, a->grads[i], false, a->statuses[i], &a->counts[i]), EMBD_OK);
         a->steps[i] = model->step;
         seen.made_room += a->counts[i].n_evicted > 0;
     }
@@ -243,7 +253,8 @@ static bool creates(const struct world *w, const struct asked *a, uint32_t i)
            a->parts[i].n_keys > 0;
 }
 
-static void join_parts(const struct world *w, const struct asked *a, uint32_t table, struct joined *j)
+static void join_parts(const struct world *w, const struct asked *a, uint32_t table,
+                       struct joined *j)
 {
     uint32_t n = 0;
     memset(j, 0, sizeof *j);
@@ -263,10 +274,11 @@ static void join_parts(const struct world *w, const struct asked *a, uint32_t ta
         j->n_parts++;
         j->may_drop &= a->parts[i].want_status;
     }
-    j->in = (struct model_batch){.n_keys = n,
-                                 .n_rows = n,
-                                 .keys = j->keys,
-                                 .slots = w->schemas[table].partition == EMBD_SLOT ? j->slots : NULL};
+    j->in =
+        (struct model_batch){.n_keys = n,
+                             .n_rows = n,
+                             .keys = j->keys,
+                             .slots = w->schemas[table].partition == EMBD_SLOT ? j->slots : NULL};
 }
 
 static void insert_joined(struct world *w, struct asked *a, uint32_t table, struct joined *j)
@@ -430,15 +442,16 @@ static void draw_load(struct world *w, const embd_schema *s, struct load *l)
     }
     for (uint32_t i = 0; i < n * DIM; i++)
         l->rows[i] = (float)below(w, 100);
-    l->block = (struct row_block){.n_rows = n,
-                                  .n_candidates = n_candidates,
-                                  .keys = l->keys,
-                                  .slots = s->partition == EMBD_SLOT ? l->slots : NULL,
-                                  .rows = l->rows,
-                                  .states = l->states,
-                                  .candidate_keys = l->candidate_keys,
-                                  .candidate_slots = s->partition == EMBD_SLOT ? l->candidate_slots : NULL,
-                                  .candidate_counts = l->counts};
+    l->block =
+        (struct row_block){.n_rows = n,
+                           .n_candidates = n_candidates,
+                           .keys = l->keys,
+                           .slots = s->partition == EMBD_SLOT ? l->slots : NULL,
+                           .rows = l->rows,
+                           .states = l->states,
+                           .candidate_keys = l->candidate_keys,
+                           .candidate_slots = s->partition == EMBD_SLOT ? l->candidate_slots : NULL,
+                           .candidate_counts = l->counts};
 }
 
 /* Of the rows of a block so many have none in the table, which never evicts for a load. */
@@ -605,8 +618,10 @@ static void what_has_no_room_is_refused_whole_and_nothing_else_is(void **state)
         run_round(KEPT_NOT, 1000 + i);
         run_round(i % 2 ? KEPT_AT_ONCE : KEPT_BY_THREADS, 2000 + i);
     }
-    assert_true(seen.pushes_alone > n_rounds && seen.pushes > n_rounds && seen.pulls_alone > n_rounds);
-    assert_true(seen.pulls > 0 && seen.pulls_joined > 0 && seen.loads > 0 && seen.others > n_rounds);
+    assert_true(seen.pushes_alone > n_rounds && seen.pushes > n_rounds &&
+                seen.pulls_alone > n_rounds);
+    assert_true(seen.pulls > 0 && seen.pulls_joined > 0 && seen.loads > 0 &&
+                seen.others > n_rounds);
     assert_true(seen.made_room > n_rounds);
 }
 

@@ -1,6 +1,6 @@
-/* prepare.c - what a push or insert would be refused for, before it is made: its plan, made by the kernels that plan
- * every push, on the table as it is when all calls before it have ended; nothing is made of it. The host waits for
- * that, so it is spared where the keys fit whatever they are. */
+/* prepare.c - what a push or insert would be refused for, before it is made: its plan, made by the
+ * kernels that plan every push, on the table as it is when all calls before it have ended; nothing
+ * is made of it. The host waits for that, so it is spared where the keys fit whatever they are. */
 #include "cuda_store.h"
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -39,7 +39,8 @@ static int decide(struct call *call, struct store_plan *plan, struct embd__error
     if (n_gone == 0 && plan_reserve(call, plan->may_drop, e) != EMBD_OK)
         return e->status;
     uint64_t n = call->report->n_leaders;
-    plan->n_inserted = n_gone == 0 ? call->n_inserted : (uint32_t)least(n, cuda_room(call->store) + n_gone);
+    plan->n_inserted =
+        n_gone == 0 ? call->n_inserted : (uint32_t)least(n, cuda_room(call->store) + n_gone);
     plan->n_full = (uint32_t)n - plan->n_inserted;
     plan->n_filtered = call->report->n_filtered;
     plan->n_evicted = (uint32_t)n_gone;

@@ -43,8 +43,8 @@ static void erase_singly(struct store *store, struct store_erase *erase)
     doomed_remove_all(store);
     for (uint32_t row = 0, k = 0; row < in->n_rows && erase->statuses != NULL; row++)
         for (; k < end_of(in, row); k++)
-            erase->statuses[k] = index_has_row(look_up(store, in, row, k).ref) ? EMBD_KEY_EVICTED
-                                                                               : EMBD_KEY_MISSING;
+            erase->statuses[k] =
+                index_has_row(look_up(store, in, row, k).ref) ? EMBD_KEY_EVICTED : EMBD_KEY_MISSING;
     for (uint32_t row = 0, k = 0; row < in->n_rows; row++)
         for (; k < end_of(in, row); k++) {
             const struct distinct d = look_up(store, in, row, k);

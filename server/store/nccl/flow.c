@@ -483,7 +483,8 @@ void flow_submit(struct group *group, enum call_kind kind, void *request, struct
         flow->push = request;
     else
         flow->insert = request;
-    flow->may_drop = (flow->push && flow->push->statuses) || (flow->insert && flow->insert->statuses);
+    flow->may_drop =
+        (flow->push && flow->push->statuses) || (flow->insert && flow->insert->statuses);
     start(flow, false);
     advance_all(group);
     if (kind == CALL_PULL && flow->pull->now) {
