@@ -178,15 +178,13 @@ static void draw_part(struct world *w, struct asked *a, uint32_t i)
     bool is_pooled = s->combiner == EMBD_SUM && a->method != METHOD_ERASE && below(w, 2);
     for (uint32_t k = 0; k < n; k++)
         a->keys[i][k] = below(w, KEYS);
-    for (uint32_t k = 0; is_pooled && k < n; n_rows++) {
-        a->offsets[i][n_rows] = k;
+    for (uint32_t k = 0; is_pooled && k < n && n_rows < PART_KEYS; n_rows++) {
+        a->offsets[i][n_rows] = k; /* of some rows none, of the last all that are left */
         k += below(w, 3);
         k = k < n ? k : n;
     }
     a->offsets[i][n_rows] = n;
     n_rows = is_pooled ? n_rows : n;
-    n_rows = n_rows < PART_KEYS ? n_rows : PART_KEYS;
-    a->offsets[i][n_rows] = n;
     for (uint32_t r = 0; r < PART_KEYS; r++)
         a->slots[i][r] = (uint16_t)below(w, SLOTS);
     for (uint32_t g = 0; g < n_rows * DIM; g++)
