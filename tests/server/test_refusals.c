@@ -505,7 +505,7 @@ static void ask_wrong_part(struct world *w)
         status = EMBD_NOT_FINITE;
     } else if (a.method == METHOD_PUSH && below(w, 2)) {
         last->grads_bytes += 4;
-        status = EMBD_INVALID;
+        status = EMBD_MALFORMED;
     } else {
         last->table ^= 1;
     }
