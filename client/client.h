@@ -7,6 +7,7 @@
 #include "distinct.h"
 #include "follow.h"
 #include "identity.h"
+#include "opened.h"
 #include "schema.h"
 #include "thread.h"
 
@@ -47,6 +48,7 @@ struct embd_client {
     struct exchange request;      /* of request.h */
     struct distinct distinct;     /* of the rows plan */
     struct follower follower;
+    struct opened opened; /* streams of pushers */
 };
 
 uint32_t embd__next_msgid(struct embd_client *client);

@@ -37,7 +37,8 @@
     X(TRACE, "trace", LISTENER_ADMIN)                                                                  \
     X(TICK, "tick", LISTENER_DATA)                                                                     \
     X(WRITER, "writer", LISTENER_DATA)                                                                 \
-    X(WRITERS, "writers", LISTENER_ADMIN)
+    X(WRITERS, "writers", LISTENER_ADMIN)                                                              \
+    X(STREAM_OPEN, "stream_open", LISTENER_DATA)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
 enum method {

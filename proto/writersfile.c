@@ -16,7 +16,6 @@ enum {
     AT_JOURNALED = 32,
     AT_POSITION = 40,
     AT_CHAIN = 48,
-    STREAM_BYTES = 32,
 };
 
 void embd__writersfile_name(char out[WRITERSFILE_NAME], uint32_t shard)
@@ -24,16 +23,21 @@ void embd__writersfile_name(char out[WRITERSFILE_NAME], uint32_t shard)
     snprintf(out, WRITERSFILE_NAME, "%u.writers", shard);
 }
 
+static uint64_t stream_bytes(uint32_t version)
+{
+    return version == 1 ? STREAM_BYTES_OLD : STREAM_BYTES;
+}
+
 uint64_t embd__writersfile_bytes(const struct writersfile *file)
 {
-    return WRITERSFILE_HEADER_BYTES + (file->n_other + file->n_journaled) * STREAM_BYTES;
+    return WRITERSFILE_HEADER_BYTES + (file->n_other + file->n_journaled) * stream_bytes(file->version);
 }
 
 void embd__writersfile_header(uint8_t out[WRITERSFILE_HEADER_BYTES], const struct writersfile *file)
 {
     memset(out, 0, WRITERSFILE_HEADER_BYTES);
     memcpy(out, magic, sizeof magic);
-    embd__put_u32(out + AT_VERSION, WRITERSFILE_VERSION);
+    embd__put_u32(out + AT_VERSION, file->version);
     embd__put_u32(out + AT_SHARD, file->shard);
     embd__put_u32(out + AT_SHARDS, file->n_shards);
     embd__put_u64(out + AT_OTHER, file->n_other);
@@ -42,30 +46,38 @@ void embd__writersfile_header(uint8_t out[WRITERSFILE_HEADER_BYTES], const struc
     embd__put_u64(out + AT_CHAIN, file->chain);
 }
 
-int embd__writer_check(const struct push_writer *stream, struct embd__error *e)
+int embd__stream_check(const struct push_stream *stream, bool has_principals, struct embd__error *e)
 {
     if (stream->stream > UINT32_MAX)
         return embd__error_set(e, EMBD_INVALID, "writers stream: %llu, the maximum is %u",
                                (unsigned long long)stream->stream, UINT32_MAX);
-    if (stream->sequence == 0 || stream->sequence == UINT64_MAX)
-        return embd__error_set(e, EMBD_INVALID, "writers sequence: %llu, allowed are 1 to 2^64 - 2",
-                               (unsigned long long)stream->sequence);
+    if ((stream->last == 0 && !has_principals) || stream->last == UINT64_MAX)
+        return embd__error_set(e, EMBD_INVALID, "writers sequence: %llu, allowed are %d to 2^64 - 2",
+                               (unsigned long long)stream->last, !has_principals);
     return EMBD_OK;
 }
 
-struct push_writer embd__writersfile_stream(const uint8_t *bytes, uint64_t i)
+struct push_stream embd__stream_read(const uint8_t *list, bool has_principals, uint64_t i)
 {
-    const uint8_t *at = bytes + WRITERSFILE_HEADER_BYTES + i * STREAM_BYTES;
-    return (struct push_writer){embd__get_u64(at), embd__get_u64(at + 8), embd__get_u64(at + 16),
-                                embd__get_u64(at + 24)};
+    const uint8_t *at = list + i * (has_principals ? STREAM_BYTES : STREAM_BYTES_OLD);
+    return (struct push_stream){embd__get_u64(at), embd__get_u64(at + 8), embd__get_u64(at + 16),
+                                embd__get_u64(at + 24),
+                                has_principals ? embd__get_u64(at + 32) : 0};
 }
 
-static int check_streams(const uint8_t *bytes, uint64_t n, struct embd__error *e)
+struct push_stream embd__writersfile_stream(const uint8_t *bytes, uint64_t i)
 {
+    return embd__stream_read(bytes + WRITERSFILE_HEADER_BYTES,
+                             embd__get_u32(bytes + AT_VERSION) != 1, i);
+}
+
+static int check_streams(const uint8_t *bytes, const struct writersfile *file, struct embd__error *e)
+{
+    uint64_t n = file->n_other + file->n_journaled;
     struct embd__error inner = {.status = EMBD_OK};
     for (uint64_t i = 0; i < n; i++) {
-        struct push_writer stream = embd__writersfile_stream(bytes, i);
-        if (embd__writer_check(&stream, &inner) != EMBD_OK)
+        struct push_stream stream = embd__writersfile_stream(bytes, i);
+        if (embd__stream_check(&stream, file->version != 1, &inner) != EMBD_OK)
             return embd__error_set(e, EMBD_CORRUPT, "entry %llu: %s", (unsigned long long)i,
                                    inner.text);
     }
@@ -78,10 +90,11 @@ int embd__writersfile_read_header(const uint8_t *bytes, uint64_t n, struct write
     if (n < WRITERSFILE_HEADER_BYTES || memcmp(bytes, magic, sizeof magic) != 0)
         return embd__error_set(e, EMBD_CORRUPT, "the file does not begin with EMBDWRTR");
     uint32_t version = embd__get_u32(bytes + AT_VERSION);
-    if (version != WRITERSFILE_VERSION)
-        return embd__error_set(e, EMBD_UNSUPPORTED, "its version is %u, this one reads %u", version,
-                               WRITERSFILE_VERSION);
+    if (version == 0 || version > WRITERSFILE_VERSION)
+        return embd__error_set(e, EMBD_UNSUPPORTED, "its version is %u, this one reads 1 to %u",
+                               version, WRITERSFILE_VERSION);
     *out = (struct writersfile){
+        .version = version,
         .shard = embd__get_u32(bytes + AT_SHARD),
         .n_shards = embd__get_u32(bytes + AT_SHARDS),
         .n_other = embd__get_u64(bytes + AT_OTHER),
@@ -105,5 +118,5 @@ int embd__writersfile_read(const uint8_t *bytes, uint64_t n, struct writersfile 
         return embd__error_set(e, EMBD_CORRUPT, "it has %llu bytes, expected %llu",
                                (unsigned long long)n,
                                (unsigned long long)embd__writersfile_bytes(out));
-    return check_streams(bytes, out->n_other + out->n_journaled, e);
+    return check_streams(bytes, out, e);
 }

@@ -1,10 +1,11 @@
 /* writersfile.h - the bytes of SHARD.writers in a snapshot: which pushes each writer's streams had made on
  * a shard at the cut. All numbers are little-endian.
- *   header, 64 bytes: "EMBDWRTR", u32 version = 1, u32 shard, u32 shards, u32 zero, u64 streams of tables
+ *   header, 64 bytes: "EMBDWRTR", u32 version = 2, u32 shard, u32 shards, u32 zero, u64 streams of tables
  *                     that are not journaled, u64 of journaled ones, u64 records that the shard's journal had, u64
  *                     checksum of the last of them or 0, zeros
- *   streams:          u64 high, low, sequence, stream; those of tables that are not journaled first, and of
- *                     both kinds the one that has not pushed for longest first
+ *   streams:          u64 high, low, last push, stream, principal; those of tables that are not journaled
+ *                     first; both kinds by principal, and of each the one that has not pushed for longest first
+ * Version 1 has streams without a principal, whose last push is not 0. It is read too.
  * manifest.json has the checksum of the file. Pure functions. */
 #ifndef EMBD_PROTO_WRITERSFILE_H
 #define EMBD_PROTO_WRITERSFILE_H
@@ -12,12 +13,20 @@
 #include "message.h"
 
 #define WRITERSFILE_HEADER_BYTES 64u
-#define WRITERSFILE_VERSION      1u
+#define WRITERSFILE_VERSION      2u
 #define WRITERSFILE_STREAMS_MAX  65536u /* of a kind */
 #define WRITERSFILE_NAME         24u
 
+/* A stream of a writer's pushes on a shard. */
+struct push_stream {
+    uint64_t high, low; /* the writer's id */
+    uint64_t last;      /* push applied; 0: it is open, and none was */
+    uint64_t stream;    /* u32 */
+    uint64_t principal; /* who opened it; 0: everybody */
+};
+
 struct writersfile {
-    uint32_t shard, n_shards;
+    uint32_t version, shard, n_shards;
     uint64_t n_other, n_journaled, position, chain;
 };
 
@@ -32,9 +41,14 @@ int embd__writersfile_read_header(const uint8_t *bytes, uint64_t n, struct write
 int embd__writersfile_read(const uint8_t *bytes, uint64_t n, struct writersfile *out,
                            struct embd__error *e);
 /* Stream i: those of tables that are not journaled come first. */
-struct push_writer embd__writersfile_stream(const uint8_t *bytes, uint64_t i);
+struct push_stream embd__writersfile_stream(const uint8_t *bytes, uint64_t i);
 
-/* Whether this could be the last push of a stream. EMBD_INVALID naming the value. */
-int embd__writer_check(const struct push_writer *stream, struct embd__error *e);
+/* The same of a list by itself, as a file of that version has it. */
+#define STREAM_BYTES_OLD 32u
+#define STREAM_BYTES     40u
+struct push_stream embd__stream_read(const uint8_t *list, bool has_principals, uint64_t i);
+
+/* Whether a stream may be so. EMBD_INVALID naming the value. */
+int embd__stream_check(const struct push_stream *stream, bool has_principals, struct embd__error *e);
 
 #endif

@@ -2,11 +2,16 @@
  * filled until a limit of it or of its answer would be passed, then the next one begins. A push is
  * one optimizer step, so a shard's parts go in one message or not at all; shards without keys get
  * theirs too, to keep the step counters equal, and all have one msgid, by which servers find out
- * that they belong together. */
+ * that they belong together.
+ *
+ * Before a pusher's first push on a shard goes the opening of its stream, on the same connection, so that it costs no
+ * round trip. The openings of a push are drawn before its msgid: where a cut waits for the push, they go with it. */
 #include "call.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "opening.h"
 
 #define HEAD_BYTES_MAX (64u << 10) /* kept free of the frame limit for what is not bins */
 
@@ -24,6 +29,7 @@ struct builder {
     struct embd_call *call;
     uint32_t shard;
     struct ask *ask; /* NULL: the next cut begins one */
+    bool is_opening; /* and it is no push */
     struct room room;
     struct part parts[ASK_CUTS_MAX];
 };
@@ -155,9 +161,20 @@ static const struct {
     [PARTS_ERASE] = {METHOD_ERASE, on_erase_answer},
 };
 
+static void on_opening_answer(struct reader *reader)
+{
+    uint64_t last;
+    bool was_opened;
+    embd__opened_read(reader, &last, &was_opened);
+}
+
 static void on_answer(struct exchange *x, struct reader *reader)
 {
     struct embd_call *call = ask_of(x)->call;
+    if (ask_of(x)->is_opening) {
+        on_opening_answer(reader);
+        return;
+    }
     kinds[call->kind].on_answer(x, reader);
     embd__follow_told(call->client, x->link, reader->map);
 }
@@ -206,8 +223,10 @@ static int begin_ask(struct builder *b)
     struct link *link = call->client->shards[b->shard].link;
     uint64_t frame_bytes = embd__link_frame_bytes(link) - HEAD_BYTES_MAX;
     embd__exchange_begin(call->client, &ask->x, call->deadline_ms);
-    if (call->kind == PARTS_PUSH && call->n_asks > 0)
-        ask->x.msgid = call->asks[0]->x.msgid;
+    uint32_t first = b->is_opening ? 0 : call->n_openings;
+    if (call->kind == PARTS_PUSH && call->n_asks > first)
+        ask->x.msgid = call->asks[first]->x.msgid;
+    ask->is_opening = b->is_opening;
     ask->x.link = link;
     ask->x.on_answer = on_answer;
     ask->x.has_effect = call->kind == PARTS_PUSH && call->extra.writer.sequence > 0;
@@ -416,12 +435,84 @@ static int build_shard(struct builder *b)
     return status == EMBD_OK ? end_ask(b) : status;
 }
 
+/* ---- openings ---- */
+
+static int write_opening(struct ask *ask)
+{
+    struct embd_call *call = ask->call;
+    struct msg *m = &ask->x.msg;
+    const struct stream_opening opening = {
+        .stream = call->extra.writer,
+        .is_journaled = call->works[0].schema->durability != EMBD_SNAPSHOT,
+    };
+    embd__msg_request(m, ask->x.msgid, METHOD_STREAM_OPEN);
+    embd__opening_write(m, &opening, false);
+    return embd__msg_end(m) == EMBD_OK ? EMBD_OK : no_memory(call);
+}
+
+static int open_stream(struct builder *b)
+{
+    bool opens;
+    struct embd_call *call = b->call;
+    uint64_t now_ns = uv_hrtime();
+    if (embd__opened_begin(&call->client->opened, &call->extra.writer, b->shard, now_ns, &opens) !=
+        EMBD_OK)
+        return no_memory(call);
+    if (!opens)
+        return EMBD_OK;
+    if (begin_ask(b) != EMBD_OK) {
+        embd__opened_end(&call->client->opened, &call->extra.writer, b->shard, now_ns, NOT_OPENED);
+        return call->client->error.status;
+    }
+    struct ask *ask = b->ask;
+    b->ask = NULL;
+    ask->began_ns = now_ns;
+    call->n_asks++;
+    call->n_openings++;
+    return write_opening(ask);
+}
+
+static int open_streams(struct builder *b)
+{
+    struct embd_call *call = b->call;
+    int status = EMBD_OK;
+    if (call->kind != PARTS_PUSH || call->extra.writer.sequence != 1 || call->n_works == 0)
+        return EMBD_OK;
+    b->is_opening = true;
+    for (b->shard = 0; b->shard < call->client->n_shards && status == EMBD_OK; b->shard++)
+        status = open_stream(b);
+    b->is_opening = false;
+    return status;
+}
+
+/* A server of an earlier version has the first push open the stream. */
+static enum opened_end end_of(struct exchange *x)
+{
+    if (x->error.status == EMBD_UNKNOWN_METHOD)
+        x->error.status = EMBD_OK;
+    return x->error.status == EMBD_OK        ? OPENED
+           : x->error.status == EMBD_UNKNOWN ? MAY_BE_OPENED
+                                             : NOT_OPENED;
+}
+
+void embd__asks_end_openings(struct embd_call *call, bool were_sent)
+{
+    for (uint32_t i = 0; i < call->n_openings; i++)
+        embd__opened_end(&call->client->opened, &call->extra.writer, call->asks[i]->shard,
+                         call->asks[i]->began_ns,
+                         were_sent ? end_of(&call->asks[i]->x) : NOT_OPENED);
+}
+
+/* ---- all ---- */
+
 int embd__asks_build(struct embd_call *call)
 {
     struct builder b;
     b.call = call;
     b.ask = NULL;
-    int status = EMBD_OK;
+    b.is_opening = false;
+    call->n_openings = 0;
+    int status = open_streams(&b);
     for (uint32_t s = 0; s < call->client->n_shards && status == EMBD_OK; s++) {
         b.shard = s;
         status = build_shard(&b);
@@ -441,13 +532,13 @@ static uint32_t pieces_before_grads(const struct embd_call *call, const struct a
 
 void embd__asks_hold(struct embd_call *call)
 {
-    for (uint32_t i = 0; i < call->n_asks; i++)
+    for (uint32_t i = call->n_openings; i < call->n_asks; i++)
         call->asks[i]->x.held = pieces_before_grads(call, call->asks[i]);
 }
 
 void embd__asks_go_on(struct embd_call *call)
 {
-    for (uint32_t i = 0; i < call->n_asks; i++)
+    for (uint32_t i = call->n_openings; i < call->n_asks; i++)
         embd__link_go_on(&call->asks[i]->x);
 }
 

@@ -216,13 +216,14 @@ static int start(embd_client *client, const embd_part *parts, size_t n_parts,
     if (call == NULL)
         return client->error.status;
     call->kind = kind;
-    call->n_asks = 0;
+    call->n_asks = call->n_openings = 0;
     int status = take_options(call, options);
     if (status == EMBD_OK)
         status = take_parts(call, parts, n_parts);
     if (status == EMBD_OK)
         status = prepare(call);
     if (status != EMBD_OK) {
+        embd__asks_end_openings(call, false);
         give_back_call(call);
         return status;
     }
@@ -250,6 +251,7 @@ int embd_wait(embd_call *call)
     embd_client *client = call->client;
     embd__await(&client->courier, &call->job);
     client->error = (struct embd__error){0};
+    embd__asks_end_openings(call, true);
     int status = embd__call_outcome(call);
     for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
         status = call->kind == PARTS_PULL ? embd__pull_finish(call, &call->works[i])

@@ -85,6 +85,8 @@ struct cut {
 struct ask {
     struct exchange x; /* first: asks are found by their exchange */
     struct embd_call *call;
+    bool is_opening; /* of a pusher's stream, before its first push; there are no cuts */
+    uint64_t began_ns; /* then: when */
     uint32_t shard, n_cuts, n_bins;
     uint32_t at; /* bin that is coming in, of those with a window */
     struct cut cuts[ASK_CUTS_MAX];
@@ -108,6 +110,7 @@ struct embd_call {
     struct ask **asks; /* kept between calls, with their messages' buffers */
     struct exchange **exchanges;
     uint32_t n_asks, asks_made, asks_capacity;
+    uint32_t n_openings; /* of n_asks; they come first */
 };
 
 /* All return EMBD_OK or a status, with the client's error set. */
@@ -145,6 +148,8 @@ int embd__lay_statuses(struct embd_call *call, struct work *work);
 
 /* asks.c: the messages. */
 int embd__asks_build(struct embd_call *call);
+/* Their exchanges have ended, or were never submitted: what became of the openings is noted. */
+void embd__asks_end_openings(struct embd_call *call, bool were_sent);
 /* Holds back the gradients of a push, and what comes behind them, until embd__asks_go_on. */
 void embd__asks_hold(struct embd_call *call);
 void embd__asks_go_on(struct embd_call *call);

@@ -3,7 +3,8 @@
  *
  * A change goes to several shards, and each takes or refuses it by itself: a table that is full on
  * one has room on another. So the text goes on with which shards applied it, which did not, and of
- * which nobody knows, unless it is the same of all. */
+ * which nobody knows, unless it is the same of all. Openings of a pusher's stream, which come first, are not told of so:
+ * where one was refused, so is the push behind it. */
 #include "call.h"
 
 #include <stdarg.h>
@@ -55,7 +56,7 @@ static struct shard_outcome next_outcome(const struct embd_call *call, uint32_t 
 static bool differ(const struct embd_call *call)
 {
     uint32_t n = 0, n_of[OUTCOMES] = {0};
-    for (uint32_t at = 0; at < call->n_asks; n++)
+    for (uint32_t at = call->n_openings; at < call->n_asks; n++)
         n_of[next_outcome(call, &at).outcome]++;
     uint32_t n_not = n_of[REFUSED] + n_of[NOT_SENT];
     return n_of[APPLIED_IN_PART] > 0 || (n_not != n && n_of[UNKNOWN] != n);
@@ -90,7 +91,7 @@ static bool is_same(struct shard_outcome a, struct shard_outcome b)
 static void tell_shards(struct told *told, const struct embd_call *call, struct shard_outcome o)
 {
     const char *before = "";
-    for (uint32_t at = 0; at < call->n_asks;) {
+    for (uint32_t at = call->n_openings; at < call->n_asks;) {
         uint32_t first = call->asks[at]->shard, last = first;
         if (!is_same(next_outcome(call, &at), o))
             continue;
@@ -106,14 +107,14 @@ static void tell_shards(struct told *told, const struct embd_call *call, struct 
 static uint32_t count_same(const struct embd_call *call, uint32_t end, struct shard_outcome o)
 {
     uint32_t n = 0;
-    for (uint32_t at = 0; at < end;)
+    for (uint32_t at = call->n_openings; at < end;)
         n += is_same(next_outcome(call, &at), o);
     return n;
 }
 
 static void tell_outcome(struct told *told, const struct embd_call *call, enum outcome outcome)
 {
-    for (uint32_t at = 0, begin = 0; at < call->n_asks; begin = at) {
+    for (uint32_t at = call->n_openings, begin = at; at < call->n_asks; begin = at) {
         struct shard_outcome o = next_outcome(call, &at);
         if (o.outcome != outcome || count_same(call, begin, o) > 0)
             continue;

@@ -27,7 +27,7 @@ struct streams {
     uint32_t n;            /* shards of the snapshot */
     unsigned kinds;        /* of the tables here */
     struct shard_streams *shards;
-    struct push_writer *list; /* [capacity] being sent */
+    struct push_stream *list; /* [capacity] being sent */
     uint64_t capacity;
 };
 
@@ -53,7 +53,7 @@ static uint64_t count(const struct shard_streams *shard, int kind)
     return !shard->bytes ? 0 : kind ? shard->head.n_journaled : shard->head.n_other;
 }
 
-static struct push_writer stream_at(const struct shard_streams *shard, int kind, uint64_t i)
+static struct push_stream stream_at(const struct shard_streams *shard, int kind, uint64_t i)
 {
     return embd__writersfile_stream(shard->bytes, kind ? shard->head.n_other + i : i);
 }
@@ -81,7 +81,7 @@ static uint64_t take_all(struct streams *s, uint32_t shard, int kind)
 
 static int by_stream(const void *a, const void *b)
 {
-    const struct push_writer *x = a, *y = b;
+    const struct push_stream *x = a, *y = b;
     if (x->high != y->high)
         return x->high < y->high ? -1 : 1;
     if (x->low != y->low)
@@ -90,14 +90,14 @@ static int by_stream(const void *a, const void *b)
 }
 
 /* Those of shard 0's that `sorted`, another shard's, has at the same push stay, in their order. */
-static uint64_t keep_common(struct streams *s, uint64_t n, const struct push_writer *sorted,
+static uint64_t keep_common(struct streams *s, uint64_t n, const struct push_stream *sorted,
                             uint64_t n_sorted)
 {
     uint64_t kept = 0;
     for (uint64_t i = 0; i < n; i++) {
-        const struct push_writer *found =
+        const struct push_stream *found =
             n_sorted == 0 ? NULL : bsearch(&s->list[i], sorted, n_sorted, sizeof *sorted, by_stream);
-        if (found && found->sequence == s->list[i].sequence)
+        if (found && found->last == s->list[i].last)
             s->list[kept++] = s->list[i];
     }
     return kept;
@@ -105,7 +105,7 @@ static uint64_t keep_common(struct streams *s, uint64_t n, const struct push_wri
 
 static int take_common(struct streams *s, int kind, uint64_t *n_out)
 {
-    struct push_writer *sorted = malloc((s->capacity + 1) * sizeof *sorted);
+    struct push_stream *sorted = malloc((s->capacity + 1) * sizeof *sorted);
     if (!sorted)
         return embd__error_set(s->e, EMBD_NO_MEMORY, "no memory for %" PRIu64 " streams",
                                s->capacity);
@@ -130,8 +130,9 @@ static int send_list(struct streams *s, uint32_t shard, int kind, uint64_t n)
     if (n == 0)
         return EMBD_OK;
     struct msg *m = embd__admin_begin(s->client, METHOD_WRITERS);
-    embd__msg_map(m, 2);
+    embd__msg_map(m, 3);
     embd__msg_field_uint(m, "writers", n);
+    embd__msg_field_bool(m, "principals", true);
     embd__msg_field_bool(m, "journaled",
                          s->kinds == STREAMS_JOURNALED || (s->kinds != STREAMS_OTHER && kind == 1));
     embd__msg_bin(m, s->list, n * sizeof *s->list);

@@ -14,6 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #define FILE_BYTES_MAX (4u << 20)
 
 struct access {
@@ -94,6 +97,8 @@ static int read_name(struct line *line, struct grant *out)
     if (!is_name(text, GRANT_NAME_MAX))
         return complain(line, "the name '%.40s' is not of the form [a-z0-9][a-z0-9_-]{0,62}", text);
     strcpy(out->name, text);
+    out->principal = XXH3_64bits(text, strlen(text));
+    out->principal += out->principal == 0;
     return EMBD_OK;
 }
 
@@ -340,6 +345,14 @@ const struct grant *access_find(const struct access *access, const char *token)
         if (CRYPTO_memcmp(access->grants[i].hash, hash, sizeof hash) == 0)
             found = &access->grants[i];
     return found;
+}
+
+bool access_has_principal(const struct access *access, uint64_t principal)
+{
+    uint32_t i = 0;
+    while (i < access->n && access->grants[i].principal != principal)
+        i++;
+    return i < access->n;
 }
 
 const struct grant *access_find_again(const struct access *access, const struct grant *grant)

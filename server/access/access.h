@@ -30,6 +30,7 @@ struct grant {
     uint32_t n_prefixes;
     char prefixes[GRANT_PREFIXES][EMBD_NAME_MAX + 1]; /* "": all */
     uint8_t hash[32];
+    uint64_t principal; /* a number for the name, the same wherever it is; not 0 but for the owner */
 };
 
 /* Everything, without a token: for peers that the system has let in. */
@@ -53,6 +54,8 @@ uint32_t access_count(const struct access *access);
 /* The grant of a token, as long as `access` is; NULL: there is none. Takes the same time for every
  * token of one length. */
 const struct grant *access_find(const struct access *access, const char *token);
+/* Whether there is a grant of this principal. */
+bool access_has_principal(const struct access *access, uint64_t principal);
 /* The grant of the same token and rights in another file; NULL: it is not there any more. */
 const struct grant *access_find_again(const struct access *access, const struct grant *grant);
 

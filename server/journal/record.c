@@ -4,7 +4,7 @@
  * base_bytes u64, the secret, XXH3 of all before as u64; then the same once more, so that no
  * flipped bit loses what follows.
  *
- * Record: magic u32, head_bytes u32, n_bins u32, zero u32, body_bytes u64, position u64, synced
+ * Record: magic u32, head_bytes u32, n_bins u32, version u32, body_bytes u64, position u64, synced
  * u64, chain u64, the body's checksum u64, checksum u64 of the header before it; then the body: {at
  * u32, bytes u32} for each bin, the head, the bins' payloads. So a header verifies without its
  * body, and with it where the body ends. Behind a record zeros may stand up to the next multiple of
@@ -39,6 +39,7 @@
 enum {
     AT_HEAD_BYTES = 4,
     AT_N_BINS = 8,
+    AT_RECORD_VERSION = 12,
     AT_BODY_BYTES = 16,
     AT_POSITION = 24,
     AT_SYNCED = 32,
@@ -196,6 +197,7 @@ void record_write(uint8_t *out, const struct frame_scanner *frame)
     embd__put_u32(out, RECORD_MAGIC);
     embd__put_u32(out + AT_HEAD_BYTES, frame->head_bytes);
     embd__put_u32(out + AT_N_BINS, frame->n_bins);
+    embd__put_u32(out + AT_RECORD_VERSION, RECORD_VERSION);
     embd__put_u64(out + AT_BODY_BYTES, body_bytes(frame));
     uint8_t *at = out + RECORD_HEADER_BYTES;
     for (uint32_t i = 0; i < frame->n_bins; i++, at += 8) {
@@ -236,6 +238,7 @@ void record_fields(const uint8_t *record, struct record *out)
     *out = (struct record){
         .head_bytes = embd__get_u32(record + AT_HEAD_BYTES),
         .n_bins = embd__get_u32(record + AT_N_BINS),
+        .version = embd__get_u32(record + AT_RECORD_VERSION),
         .body_bytes = embd__get_u64(record + AT_BODY_BYTES),
         .position = embd__get_u64(record + AT_POSITION),
         .synced = embd__get_u64(record + AT_SYNCED),

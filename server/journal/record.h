@@ -39,8 +39,12 @@ struct segment_header {
     struct record_key key; /* of what follows */
 };
 
+/* What the request means: with the first one pushes begin streams, with the next one stream_open does. */
+#define RECORD_VERSION_OLD 0u
+#define RECORD_VERSION     1u
+
 struct record {
-    uint32_t head_bytes, n_bins;
+    uint32_t head_bytes, n_bins, version;
     uint64_t body_bytes, position;
     uint64_t synced; /* records before this position were on disk when this one was written */
     uint64_t chain;  /* checksum of the record before */

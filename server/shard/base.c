@@ -32,7 +32,7 @@ struct base {
     uint32_t n, at;        /* tables; whose rows are read next */
     struct table **tables; /* [n] */
     uint64_t *steps;       /* [n] */
-    struct push_writer *writers; /* [n_writers] */
+    struct push_stream *writers; /* [n_writers] */
     uint32_t n_writers;
     bool is_read, is_given_up; /* then no table is touched any more */
     /* Of the table at `at`. */
@@ -80,8 +80,9 @@ static int add_block(struct base *b, const embd_schema *schema, struct embd__err
 static int add_writers(struct base *b, struct embd__error *e)
 {
     embd__msg_request(&b->msg, 0, METHOD_WRITERS);
-    embd__msg_map(&b->msg, 1);
+    embd__msg_map(&b->msg, 2);
     embd__msg_field_uint(&b->msg, "writers", b->n_writers);
+    embd__msg_field_bool(&b->msg, "principals", true);
     embd__msg_bin(&b->msg, b->writers, b->n_writers * sizeof *b->writers);
     return add(b, e);
 }

@@ -40,10 +40,17 @@ static struct writers *writers_of(const struct shard_work *work)
     return is_kept ? &work->shard->journaled_writers : &work->shard->writers;
 }
 
+/* In records of earlier versions a stream begins with its first push. */
+static bool begins_old(const struct shard_work *work)
+{
+    return work->shard->replays_old && work->writer.sequence == 1 &&
+           !writers_know(writers_of(work), &work->writer);
+}
+
 int commit_look(struct shard_work *work, struct embd__error *e)
 {
     struct embd__error later = {.status = EMBD_OK};
-    if (work->writer.sequence == 0)
+    if (work->writer.sequence == 0 || begins_old(work))
         return EMBD_OK;
     int status = writers_look(writers_of(work), &work->writer, &later);
     bool may_change = work->shard->n_journaled > 0 &&
@@ -59,7 +66,12 @@ static void begin(struct shard_work *work)
 {
     struct embd__error *e = &work->error;
     int status = EMBD_OK;
-    if (work->writer.sequence > 0)
+    if (work->is_opening) {
+        work->end(work);
+        return;
+    }
+    bool is_old = begins_old(work);
+    if (work->writer.sequence > 0 && !is_old)
         status = writers_look(writers_of(work), &work->writer, e);
     if (status == WRITER_AGAIN) {
         push_again(work);
@@ -67,9 +79,11 @@ static void begin(struct shard_work *work)
     }
     if (status == EMBD_OK)
         status = push_prepare(work, e);
+    if (status == EMBD_OK && is_old)
+        status = writers_begin_old(writers_of(work), &work->writer, e);
     if (status == EMBD_OK && work->writer.sequence > 0) {
         work->noted = writers_of(work);
-        writers_note(work->noted, &work->writer);
+        writers_note(work->noted, &work->writer, shard_seen_ns(work->shard));
     }
     work_run(work);
 }
@@ -128,8 +142,8 @@ static void refuse(struct shard *shard, struct journal_entry *entry, int error)
     leave(shard, entry);
     if (request == NULL)
         return;
-    embd__error_set(&request->work->error, EMBD_IO, "journal: %s; the push was not applied",
-                    strerror(error));
+    embd__error_set(&request->work->error, EMBD_IO, "journal: %s; the %s", strerror(error),
+                    request->work->is_opening ? "stream was not opened" : "push was not applied");
     request->work->end(request->work);
 }
 
@@ -271,11 +285,12 @@ int commit_parts_now(struct call *call)
     return commit_now(call, durability);
 }
 
-static int wait_for_record(struct call *call, embd_durability durability)
+static int wait_for_record(struct call *call, const struct frame_scanner *record,
+                           embd_durability durability)
 {
     struct shard *shard = call->shard;
     struct request *request = call->request;
-    if (journal_append(shard->journal, request, request->frame, durability == EMBD_DURABLE,
+    if (journal_append(shard->journal, request, record, durability == EMBD_DURABLE,
                        &call->error) != EMBD_OK)
         return call->error.status;
     request->is_journaled = true;
@@ -295,8 +310,19 @@ int commit_push(struct call *call)
     if (is_kept && room_reserve(call->work, &call->error) != EMBD_OK)
         return call->error.status;
     if (is_kept && call->shard->config.wake != NULL)
-        return wait_for_record(call, durability);
+        return wait_for_record(call, call->request->frame, durability);
     if (is_kept && commit_now(call, durability) != EMBD_OK)
+        return call->error.status;
+    begin(call->work);
+    return CALL_LATER;
+}
+
+int commit_opening(struct call *call, const struct frame_scanner *record)
+{
+    struct journal *journal = call->shard->journal;
+    if (call->shard->config.wake != NULL)
+        return wait_for_record(call, record, EMBD_DURABLE);
+    if (journal_write_now(journal, record, true, &call->error) != EMBD_OK)
         return call->error.status;
     begin(call->work);
     return CALL_LATER;

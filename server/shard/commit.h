@@ -28,6 +28,10 @@ int commit_durability(const struct shard_work *work, embd_durability *out, struc
 /* A checked push: runs call->work now, or when the record is written. */
 int commit_push(struct call *call);
 
+/* The opening of a stream of pushes to journaled tables, decided: ends call->work when `record` is written,
+ * or now, in the order of the records. The frame may go then. */
+int commit_opening(struct call *call, const struct frame_scanner *record);
+
 /* A checked request that is applied right after this returns EMBD_OK; no push may be waiting.
  * EMBD_IO, EMBD_NO_MEMORY: it must not be applied. */
 int commit_now(struct call *call, embd_durability durability);

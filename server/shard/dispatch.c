@@ -51,6 +51,7 @@ static const struct method_entry {
     [METHOD_TICK] = {handle_tick, TOUCH_NOTHING, false, false},
     [METHOD_WRITER] = {handle_writer, TOUCH_READS, false, false},
     [METHOD_WRITERS] = {handle_writers, TOUCH_STRUCTURE, false, false},
+    [METHOD_STREAM_OPEN] = {handle_stream_open, TOUCH_CHANGES, false, false},
 };
 
 uint64_t clock_ns(void)
@@ -224,6 +225,13 @@ static uint64_t begin_stages(const struct call *call)
     return now_ns;
 }
 
+/* What is recorded, and happens in the order of the records. */
+static bool is_recorded_in_turn(const struct call *call)
+{
+    return call->error.status == EMBD_OK &&
+           (call->reader.method == METHOD_PUSH || call->reader.method == METHOD_STREAM_OPEN);
+}
+
 /* Behind a push of its connection whose record is being written, all but pushes wait; and pushes let
  * those go first that wait already, or nothing else would ever find the shard at rest. */
 static bool waits_for_record(const struct call *call, bool was_parked)
@@ -231,7 +239,7 @@ static bool waits_for_record(const struct call *call, bool was_parked)
     const struct shard *shard = call->shard;
     if (shard->n_journaled == 0)
         return false;
-    if (call->error.status == EMBD_OK && call->reader.method == METHOD_PUSH)
+    if (is_recorded_in_turn(call))
         return !was_parked && shard->hold.first != NULL;
     return call->request->session->n_journaled > 0;
 }

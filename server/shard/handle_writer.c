@@ -1,5 +1,7 @@
 /* handle_writer.c - where a writer's stream stands, for one that goes on after a restart; and how many
  * streams come back, from a journal or a snapshot. */
+#include <stdlib.h>
+
 #include "commit.h"
 #include "state.h"
 #include "writersfile.h"
@@ -24,12 +26,17 @@ int handle_writer(struct call *call)
 
 /* ---- many ---- */
 
-static int check_streams(struct call *call, const struct push_writer *list, uint64_t n)
+/* The list, malloc'd: what it was sent as need not be aligned, and may be of an earlier version. */
+static struct push_stream *read_streams(struct call *call, const uint8_t *bytes, uint64_t n, bool has_principals)
 {
-    for (uint64_t i = 0; i < n; i++)
-        if (embd__writer_check(&list[i], &call->error) != EMBD_OK)
-            break;
-    return call->error.status;
+    struct push_stream *list = malloc((n + 1) * sizeof *list);
+    if (list == NULL)
+        embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for %llu streams", (unsigned long long)n);
+    for (uint64_t i = 0; i < n && call->error.status == EMBD_OK; i++) {
+        list[i] = embd__stream_read(bytes, has_principals, i);
+        embd__stream_check(&list[i], has_principals, &call->error);
+    }
+    return list;
 }
 
 /* From a snapshot: they have to outlive the server as the tables do. */
@@ -45,25 +52,50 @@ static int record(struct call *call, uint64_t n)
     return commit_now(call, EMBD_DURABLE);
 }
 
+/* As a record of an earlier version has them: for want of room others go. */
+static int set_old(struct writers *writers, const struct push_stream *list, uint64_t n, struct embd__error *e)
+{
+    for (uint64_t i = 0; i < n && e->status == EMBD_OK; i++) {
+        const struct push_writer id = {.high = list[i].high, .low = list[i].low, .stream = list[i].stream};
+        if (writers_know(writers, &id) || writers_begin_old(writers, &id, e) == EMBD_OK)
+            writers_restore(writers, &list[i], 1, 0, e);
+    }
+    return e->status;
+}
+
+static int set(struct call *call, const struct push_stream *list, uint64_t n, bool is_journaled)
+{
+    struct shard *shard = call->shard;
+    struct writers *writers = is_journaled ? &shard->journaled_writers : &shard->writers;
+    if (shard->replays_old)
+        return set_old(writers, list, n, &call->error);
+    if (writers_check_room(writers, list, (uint32_t)n, &call->error) != EMBD_OK ||
+        (is_journaled && record(call, n) != EMBD_OK))
+        return call->error.status;
+    if (writers_restore(writers, list, (uint32_t)n, shard_seen_ns(shard), &call->error) != EMBD_OK)
+        commit_withdraw(call->work, false, &call->error);
+    return call->error.status;
+}
+
 int handle_writers(struct call *call)
 {
     struct fields f;
-    struct shard *shard = call->shard;
     embd__read_fields(&f, &call->reader, "writers");
     uint64_t n = embd__field_uint(&f, "writers", 0, WRITERS_MAX, FIELD_REQUIRED);
     bool is_journaled = embd__field_bool(&f, "journaled", true);
+    bool has_principals = embd__field_bool(&f, "principals", false);
     if (embd__fields_end(&f) != EMBD_OK)
         return call->error.status;
-    const struct push_writer *list =
-        embd__read_bin(&call->reader, "writers", n * sizeof *list);
-    if (embd__reader_end(&call->reader) != EMBD_OK || check_streams(call, list, n) != EMBD_OK ||
-        (is_journaled && record(call, n) != EMBD_OK))
+    const uint8_t *bytes = embd__read_bin(&call->reader, "writers",
+                                          n * (has_principals ? STREAM_BYTES : STREAM_BYTES_OLD));
+    if (embd__reader_end(&call->reader) != EMBD_OK)
         return call->error.status;
-    if (writers_restore(is_journaled ? &shard->journaled_writers : &shard->writers, list,
-                        (uint32_t)n, &call->error) != EMBD_OK) {
-        commit_withdraw(call->work, false, &call->error);
+    struct push_stream *list = read_streams(call, bytes, n, has_principals);
+    if (call->error.status == EMBD_OK)
+        set(call, list, n, is_journaled);
+    free(list);
+    if (call->error.status != EMBD_OK)
         return call->error.status;
-    }
     embd__msg_result(call->answer, call->reader.msgid);
     embd__msg_map(call->answer, 0);
     return EMBD_OK;

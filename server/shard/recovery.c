@@ -88,8 +88,9 @@ int recovery_replay(struct shard *shard, uint8_t *bytes, const struct record *re
         struct access *access = shard->access;
         shard->access = NULL; /* it was allowed then */
         shard->is_replaying = true;
+        shard->replays_old = record->version == RECORD_VERSION_OLD;
         dispatch_replay(shard, &replayed.request, is_partly_done_out, e);
-        shard->is_replaying = false;
+        shard->is_replaying = shard->replays_old = false;
         shard->access = access;
         shard_request_fini(shard, &replayed.request);
     } else {

@@ -62,6 +62,7 @@ struct shard {
     uint64_t base_not_before_ns; /* or, while base_rests, not later */
     uint32_t n_journaled;    /* pushes whose records are being written, of hold.n_in_flight */
     bool is_replaying;       /* a record is being handled: nothing is journaled */
+    bool replays_old;        /* the last one was of a version in which pushes began streams */
     /* Until the journal is replayed; see recovery.c. */
     struct journal_reading *reading; /* NULL: it is, or there is none */
     uint64_t n_replayed, replay_began_ns; /* records of it that were taken */
@@ -115,6 +116,7 @@ int handle_trace(struct call *call);
 int handle_tick(struct call *call);
 int handle_writer(struct call *call);
 int handle_writers(struct call *call);
+int handle_stream_open(struct call *call);
 
 /* Nothing may follow a request's fields and bins. Returns call->error.status. */
 int call_end(struct call *call, struct fields *fields);
@@ -157,6 +159,12 @@ static inline struct routed_place shard_place(const struct shard *shard)
 }
 
 uint64_t clock_ns(void);
+
+/* When a stream of pushes is seen: now, or 0 where a start replays what was. */
+static inline uint64_t shard_seen_ns(const struct shard *shard)
+{
+    return shard->reading != NULL ? 0 : shard->now_ns;
+}
 
 /* The stage ends now; no clock is read for a request that is not split into stages. */
 static inline void stage_ends(struct stage_times *times, enum stage stage)

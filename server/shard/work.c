@@ -46,7 +46,7 @@ struct shard_work *work_new(struct shard *shard, struct request *request)
     work->is_begun = false;
     work->writer.sequence = 0;
     work->noted = NULL;
-    work->is_coming = work->is_prepared = false;
+    work->is_coming = work->is_prepared = work->is_opening = false;
     work->is_recorded = false;
     request->work = work;
     return work;

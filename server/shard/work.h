@@ -3,6 +3,7 @@
 #ifndef EMBD_SHARD_WORK_H
 #define EMBD_SHARD_WORK_H
 
+#include "opening.h"
 #include "record.h"
 #include "shard.h"
 #include "tables.h"
@@ -56,6 +57,8 @@ struct shard_work {
 
     struct push_writer writer; /* of a push; sequence 0: none */
     struct writers *noted;     /* where it counts as applied; NULL: nowhere */
+    struct stream_opening opening; /* where it is one */
+    bool is_opening;           /* no push, but the opening of a stream; its record is being written */
     bool is_coming;            /* its keys count in its tables' n_coming */
     bool is_prepared;          /* its parts' stores are, for the calls that come next */
     bool is_recorded;          /* it is in the journal, */

@@ -2,49 +2,96 @@
  *
  * A writer numbers its pushes to a shard 1, 2, ... in each of its streams. A number is used up when
  * its push is applied; one that is refused has used none. Only the last one of each stream is
- * remembered, of the WRITERS_MAX streams that pushed last: which these are depends on the pushes
- * applied and on nothing else, so that a journal that is replayed ends with the same ones. Owner:
- * the shard's thread. */
+ * remembered. A stream begins with its opening, and a push of one that is not known is refused, the
+ * first too: it may have been applied before the stream was forgotten.
+ *
+ * There is room for so many streams. Each is its principal's, which opened it: whoever shows one
+ * token, or on a server without tokens everybody. Where a new one finds no room, a stream of the
+ * same principal goes that has been idle for long, the one that has not pushed for longest; or one
+ * of a principal that is not there any more. What a stranger opens never takes another's stream
+ * away, and a stream that pushes is never taken.
+ *
+ * Which stream goes depends on the time, so it is decided once, before the opening's record is
+ * written, and the record has the decision: state is what openings and pushes make of it, and a
+ * journal that is replayed ends with the same. Owner: the shard's thread. */
 #ifndef EMBD_SHARD_WRITERS_H
 #define EMBD_SHARD_WRITERS_H
 
-#include "message.h"
+#include "access.h"
+#include "opening.h"
+#include "writersfile.h"
 
-#define WRITERS_MAX 65536u /* 5 MiB */
+#define WRITERS_MAX           65536u /* 7 MiB */
+#define STREAMS_PER_PRINCIPAL 4096u  /* who showed a token */
+#define STREAM_IDLE_S         600u   /* without a push, before a stream may go */
+
+#define PRINCIPAL_EVERYBODY 0u /* who showed no token, and who opened streams in earlier versions */
 
 struct writer_stream;
+struct principal;
+struct principal_place;
 
 /* Zeroed: of no writer. */
 struct writers {
     struct writer_stream *streams; /* [WRITERS_MAX + 1], 0 is none; NULL before the first */
-    uint32_t *buckets;
+    struct principal *principals;  /* [WRITERS_MAX + 1], likewise */
+    struct principal_place *places; /* [WRITERS_MAX + 1], to put them in order */
+    uint32_t *buckets, *principal_buckets;
     uint64_t seed; /* of the hash: a peer cannot choose ids that meet in a bucket */
-    uint32_t n;
-    uint32_t oldest, newest;
+    uint32_t n, free_stream;
+    uint32_t n_principals, free_principal; /* that ever were; a list of those without streams */
+    uint64_t since_ns; /* the first request: nothing is idle since before; 0: there was none */
 };
 
 void writers_fini(struct writers *writers);
 
+/* ---- pushes ---- */
+
 #define WRITER_AGAIN 1
 
 /* EMBD_OK: the push is the next of its stream. WRITER_AGAIN: it was applied. EMBD_GAP naming the
- * last applied one; EMBD_FORGOTTEN: it is not the first, and the stream is not known. EMBD_NO_MEMORY.
- * Changes nothing. */
-int writers_look(struct writers *writers, const struct push_writer *push, struct embd__error *e);
-/* It is applied now; writers_look has just said EMBD_OK. */
-void writers_note(struct writers *writers, const struct push_writer *push);
+ * last applied one; EMBD_FORGOTTEN: the stream is not known. */
+int writers_look(const struct writers *writers, const struct push_writer *push, struct embd__error *e);
+/* It is applied now; writers_look has just said EMBD_OK. The time is 0 where a start replays what was. */
+void writers_note(struct writers *writers, const struct push_writer *push, uint64_t now_ns);
 
 /* It was refused after all, and has changed nothing. Where a device has begun the next one meanwhile, its
  * number stays used. */
 void writers_take_back(struct writers *writers, const struct push_writer *push);
 
-/* The last push applied, 0 where the stream is not known. */
+/* The last push applied, 0 where there is none. */
 uint64_t writers_last(const struct writers *writers, const struct push_writer *stream);
+bool writers_know(const struct writers *writers, const struct push_writer *stream);
 
-/* All streams, the one that has not pushed for longest first: `out` has room for writers->n. Their number. */
-uint32_t writers_list(const struct writers *writers, struct push_writer *out);
-/* They are noted, in their order. EMBD_NO_MEMORY. */
-int writers_restore(struct writers *writers, const struct push_writer *list, uint32_t n,
-                    struct embd__error *e);
+/* ---- openings ---- */
+
+/* Decides which stream goes for a new one of opening->principal, where one has to; `access`: who shows
+ * tokens now, NULL: nobody does. EMBD_FULL: nothing that may go, naming the limit, and `who` it is.
+ * EMBD_NO_MEMORY. Changes nothing that a journal has. */
+int writers_decide(struct writers *writers, struct stream_opening *opening,
+                   const struct access *access, const char *who, uint64_t now_ns,
+                   struct embd__error *e);
+/* EMBD_OK: it is open, and what was to go is gone. WRITER_AGAIN: it was open before, and nothing is
+ * changed. EMBD_FULL: others were opened since it was decided. Depends on the opening and on what
+ * was opened and pushed before alone. EMBD_NO_MEMORY, but not after writers_decide. */
+int writers_open(struct writers *writers, const struct stream_opening *opening, uint64_t now_ns,
+                 struct embd__error *e);
+
+/* ---- all ---- */
+
+/* By principal, and of each the stream that has not pushed for longest first: `out` has room for
+ * writers->n. Their number. */
+uint32_t writers_list(const struct writers *writers, struct push_stream *out);
+/* EMBD_FULL: there is no room for all of them. */
+int writers_check_room(const struct writers *writers, const struct push_stream *list, uint32_t n,
+                       struct embd__error *e);
+/* They are as the list says, in its order. EMBD_FULL, EMBD_NO_MEMORY: nothing is changed. */
+int writers_restore(struct writers *writers, const struct push_stream *list, uint32_t n,
+                    uint64_t now_ns, struct embd__error *e);
+
+/* As earlier versions did with the records of their journals: a stream begins with its first push,
+ * and for want of room everybody's goes that has not pushed for longest. */
+int writers_begin_old(struct writers *writers, const struct push_writer *push,
+                      struct embd__error *e);
 
 #endif

@@ -2,12 +2,12 @@
  * in place of what looks them up. */
 #include "writers.h"
 
-int __real_writers_look(struct writers *writers, const struct push_writer *push,
+int __real_writers_look(const struct writers *writers, const struct push_writer *push,
                         struct embd__error *e);
-int __wrap_writers_look(struct writers *writers, const struct push_writer *push,
+int __wrap_writers_look(const struct writers *writers, const struct push_writer *push,
                         struct embd__error *e);
 
-int __wrap_writers_look(struct writers *writers, const struct push_writer *push,
+int __wrap_writers_look(const struct writers *writers, const struct push_writer *push,
                         struct embd__error *e)
 {
     int status = __real_writers_look(writers, push, e);

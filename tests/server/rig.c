@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "opening.h"
 #include "schema.h"
 
 /* ---- the shard ---- */
@@ -384,6 +385,25 @@ void pull(struct rig *rig, const struct part *part, void *values, uint8_t *statu
         memcpy(statuses, answer.statuses, part->n_keys);
     }
     ask_free(x);
+}
+
+struct exchange *ask_opening(struct rig *rig, const struct push_writer *stream, bool is_journaled)
+{
+    const struct stream_opening opening = {.stream = *stream, .is_journaled = is_journaled};
+    struct exchange *x = ask(rig, &rig->data, METHOD_STREAM_OPEN);
+    embd__opening_write(&x->out, &opening, false);
+    return x;
+}
+
+bool open_stream(struct rig *rig, const struct push_writer *stream, bool is_journaled)
+{
+    uint64_t last;
+    bool opened;
+    struct exchange *x = ask_opening(rig, stream, is_journaled);
+    ask_ok(x);
+    assert_int_equal(embd__opened_read(&x->reader, &last, &opened), EMBD_OK);
+    ask_free(x);
+    return opened;
 }
 
 struct push_answer push(struct rig *rig, const struct part *part, uint8_t *statuses)

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "message.h"
 #include "shard.h"
 
 struct rig {
@@ -90,6 +91,10 @@ struct exchange *ask_parts(struct rig *rig, enum method method, const struct par
 /* Pulls one part and copies what comes back; statuses may be NULL where none are asked for. */
 void pull(struct rig *rig, const struct part *part, void *values, uint8_t *statuses);
 struct push_answer push(struct rig *rig, const struct part *part, uint8_t *statuses);
+/* Begins the opening of a stream of pushes. */
+struct exchange *ask_opening(struct rig *rig, const struct push_writer *stream, bool is_journaled);
+/* Opens one. Whether it was not open before. */
+bool open_stream(struct rig *rig, const struct push_writer *stream, bool is_journaled);
 
 /* All rows, states and candidates of a table, as records in ascending order, and its step: equal
  * images are equal tables. */

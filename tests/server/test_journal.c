@@ -382,6 +382,11 @@ static bool pushed_again(struct rig *rig, uint64_t sequence)
     return again;
 }
 
+static bool opens(struct rig *rig)
+{
+    return open_stream(rig, &(struct push_writer){.high = 7, .low = 9, .stream = 3}, true);
+}
+
 /* Sets bytes_since beyond what a base is made at. */
 static void push_much(struct rig *rig, const char *name)
 {
@@ -465,6 +470,7 @@ static void a_journal_that_has_grown_long_begins_anew_and_holds_the_same(void **
     create_table(&j.rig, &none);
     push_two(&j.rig, "empty", 1);
     erase_one(&j.rig, "empty");
+    assert_true(opens(&j.rig));
     for (uint64_t n = 1; n <= 3; n++)
         assert_false(pushed_again(&j.rig, n));
     push_much(&j.rig, "a");

@@ -237,8 +237,8 @@ static int note_streams(struct writers *writers, const uint8_t *bytes, uint64_t 
                         struct embd__error *e)
 {
     for (uint64_t i = 0; i < n && e->status == EMBD_OK; i++) {
-        const struct push_writer stream = embd__writersfile_stream(bytes, first + i);
-        writers_restore(writers, &stream, 1, e);
+        const struct push_stream stream = embd__writersfile_stream(bytes, first + i);
+        writers_restore(writers, &stream, 1, 0, e);
     }
     return e->status;
 }

@@ -9,12 +9,13 @@
 #include "writersfile.h"
 
 _Static_assert(WRITERS_MAX == WRITERSFILE_STREAMS_MAX, "a file holds all streams of a shard");
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(struct push_writer) == 32,
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(struct push_stream) == STREAM_BYTES,
                "a stream in memory is one in a file");
 
 int snapshot_writers(const struct shard *shard, struct snapshot_streams *out, struct embd__error *e)
 {
     const struct writersfile head = {
+        .version = WRITERSFILE_VERSION,
         .shard = shard->config.index,
         .n_shards = shard->config.n_shards,
         .n_other = shard->writers.n,
@@ -28,8 +29,8 @@ int snapshot_writers(const struct shard *shard, struct snapshot_streams *out, st
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the writers of a snapshot");
     embd__writersfile_name(out->file, head.shard);
     embd__writersfile_header(out->bytes, &head);
-    struct push_writer *list =
-        (struct push_writer *)(void *)((uint8_t *)out->bytes + WRITERSFILE_HEADER_BYTES);
+    struct push_stream *list =
+        (struct push_stream *)(void *)((uint8_t *)out->bytes + WRITERSFILE_HEADER_BYTES);
     list += writers_list(&shard->writers, list);
     writers_list(&shard->journaled_writers, list);
     out->part.shard = head.shard;
