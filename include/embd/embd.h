@@ -336,9 +336,15 @@ typedef struct embd_part {
 struct embd_clock; /* under "keeping trainers in step" */
 
 /* Who pushes, where every push is to be applied once and no more, whatever happens on the way. A pusher numbers its
- * pushes 1, 2, ... (embd_call_options.sequence), in as many streams as it likes. Each shard remembers the last one
- * it applied, of 65536 streams at least; with durable and buffered tables in its journal, otherwise until it ends. The
- * tables of a stream are journaled or not, but not both.
+ * pushes 1, 2, ... (embd_call_options.sequence), in some streams. Each shard remembers the last one it applied of each
+ * stream; with durable and buffered tables in its journal, otherwise until it ends. The tables of a stream are journaled
+ * or not, but not both.
+ *
+ * A stream is opened on each shard before its push 1, by that call. A shard has room for 65536 streams, and for 4096 of
+ * who shows one token: for a new one it may forget another of the same token that has not pushed for 10 minutes, or
+ * of those without a token; else the push is refused with EMBD_FULL. A push of a stream that a shard has forgotten is refused with
+ * EMBD_FORGOTTEN, also push 1 when it is made again by this client: whether it was applied is not known then. A new stream can be
+ * begun, with another id or number.
  *
  * A push of a pusher whose connection is lost is sent again, to a server that was started anew too, until the
  * deadline. One that is sent after it was applied changes nothing and is EMBD_OK: also for a trainer that was started
@@ -378,11 +384,12 @@ EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_par
  * key takes one optimizer step per call; keys without a row start from their first value. A call is one
  * step of every table it names, on every shard. Blocks. Errors as for pull, and
  *   EMBD_NOT_FINITE    a gradient is NaN or infinite and the table does not admit them; names the first key
- *   EMBD_FULL          no room (on_full is not grow), and no `statuses` to say which keys: the shard refused the push
+ *   EMBD_FULL          no room (on_full is not grow), and no `statuses` to say which keys: the shard refused the push; or
+ *                      with a pusher's first push: there is no room for its stream
  *   EMBD_INVALID       also a round that another push of this worker was in, or that was made without it
  *   EMBD_UNKNOWN       with a pusher: it was sent, and the deadline passed without an answer
  *   EMBD_GAP           with a pusher: the push before it was not applied; the sentence names the last one that was
- *   EMBD_FORGOTTEN     with a pusher: a shard does not know the stream (any more), and this is not its first push
+ *   EMBD_FORGOTTEN     with a pusher: a shard does not know the stream (any more)
  * A shard applies a push whole or not at all. After an error others may have: the sentence then says which did. */
 EMBD_API int embd_push(embd_client *client, const embd_part *parts, size_t n_parts, const embd_call_options *options);
 

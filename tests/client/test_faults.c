@@ -323,6 +323,46 @@ static void a_restarted_server_is_reached_again(void **state)
     }
 }
 
+static int push_first(embd_client *client, embd_table *table, const embd_pusher *pusher)
+{
+    static const uint64_t keys[2] = {0, 1};
+    static float grads[2 * FAKE_DIM];
+    embd_part part = {.table = table, .n_keys = 2, .keys = keys, .values = grads, .raw = true};
+    embd_call_options options = {.pusher = pusher, .sequence = 1};
+    return embd_push(client, &part, 1, &options);
+}
+
+/* The first push may have been applied, and the server has forgotten the stream: whoever made it is told so, and
+ * no opening makes it count twice. A client that did not make it cannot know. */
+static void a_stream_that_was_forgotten_is_not_opened_anew_for_a_push_that_was_made(void **state)
+{
+    struct cluster cluster;
+    embd_pusher pusher;
+    (void)state;
+    assert_int_equal(embd_pusher_new(&pusher), EMBD_OK);
+    for (int own_thread = 0; own_thread < 2; own_thread++) {
+        cluster_start(&cluster, program, 1, 0);
+        int port = atoi(strchr(cluster.address, ':') + 1);
+        embd_client *client = connect_to(cluster.address, 5000, own_thread == 1);
+        make_table(client, "t");
+        embd_table *table = open_table(client, "t");
+        assert_int_equal(push_first(client, table, &pusher), EMBD_OK);
+        assert_int_equal(push_first(client, table, &pusher), EMBD_OK);
+        cluster_kill(&cluster);
+        cluster_start(&cluster, program, 1, port);
+        make_table(client, "t");
+        assert_int_equal(push_first(client, table, &pusher), EMBD_FORGOTTEN);
+        pusher.stream++;
+        assert_int_equal(push_first(client, table, &pusher), EMBD_OK);
+        pusher.stream--;
+        embd_client *other = connect_to(cluster.address, 5000, own_thread == 1);
+        assert_int_equal(push_first(other, open_table(other, "t"), &pusher), EMBD_OK);
+        embd_close(other);
+        embd_close(client);
+        cluster_stop(&cluster);
+    }
+}
+
 static int count_table(void *arg, const char *name)
 {
     char(*names)[EMBD_NAME_MAX + 1] = arg;
@@ -540,6 +580,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(closing_abandons_calls_in_flight),
         cmocka_unit_test(addresses_are_checked_and_the_first_that_answers_is_taken),
         cmocka_unit_test(a_restarted_server_is_reached_again),
+        cmocka_unit_test(a_stream_that_was_forgotten_is_not_opened_anew_for_a_push_that_was_made),
         cmocka_unit_test(tables_are_made_listed_found_different_and_dropped),
         cmocka_unit_test(draining_ends_every_process),
         cmocka_unit_test(arguments_are_refused_by_name_position_and_value),

@@ -8,7 +8,7 @@ import sys
 
 import partfiles
 from embctl import Embd, Scratch, embctl
-from wire import Wire, connect, constant_schema, create, floats, keys, push
+from wire import Wire, connect, constant_schema, create, floats, keys, open_stream, push
 
 WRITER = {"high": 7, "low": 2**64 - 1, "stream": 3}
 TABLES = [
@@ -51,6 +51,7 @@ def make_journal(folder):
             push(wire, gone, [1], [1.0])
             wire.call("table_drop", {"name": "gone"})
             kept = create(wire, "kept", 2, durability="durable")
+            open_stream(wire, WRITER, True)
             for sequence in range(1, 4):
                 journaled_push(wire, kept, sequence, [5, 6, 2**64 - sequence])
             wire.call("erase", {"parts": [{"table": kept, "keys": 1}]}, keys([6]))
@@ -89,6 +90,7 @@ def main(folder):
                     push(wire, ids["recent"], range(step, step + 3), [1.0, -1.0] * 3)
                 for key in (1, 1, 2):
                     push_slots(wire, ids["slotted"], key, 0.25)
+                open_stream(wire, WRITER, False)
                 for sequence in (1, 2):
                     numbered_push(wire, ids["items"], sequence, [4], [0.25] * 3)
             embctl(server, "dump", "--all", os.path.join(folder, "dump"))

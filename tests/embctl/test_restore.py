@@ -13,7 +13,7 @@ from embd_process import run
 from ports import free_ports
 import partfiles
 from test_changes import SHARDS, TABLES, chain_of_four, change, create, dumped, serve, shard_of
-from test_streams import EVEN, last, push_all, values
+from test_streams import EVEN, last, open_all, push_all, values
 from wire import RpcError, connect, create as wire_create, floats, keys
 
 GAP, LOADING = 21, 24
@@ -188,6 +188,8 @@ def case_a_trainer_is_told_where_the_snapshot_is():
             with connect(server, shard) as wire:
                 for name, durability in (("t", "snapshot"), ("d", "durable"), ("b", "buffered")):
                     wire_create(wire, name, 2, value=0.0, partition="modulo", durability=durability)
+        open_all(server, 2, False, EVEN)
+        open_all(server, 2, True, EVEN, {**EVEN, "stream": 3})
         for sequence in range(1, 8):
             if sequence == 5:
                 embctl(server, "snapshot", "s")

@@ -5,10 +5,10 @@ import os
 import shutil
 
 from embctl import DAMAGED, Embd, Scratch, embctl, embctl_json, run_cases
-from wire import RpcError, Wire, connect, create, floats, keys, pull
+from wire import RpcError, Wire, connect, create, floats, keys, open_stream, pull
 
 FORGOTTEN = 22
-EVEN, UNEVEN, PARTIAL = ({"high": 1, "low": 2**64 - 1, "stream": s} for s in (0, 7, 2**32 - 1))
+EVEN, UNEVEN, PARTIAL, OPENED = ({"high": 1, "low": 2**64 - 1, "stream": s} for s in (0, 7, 2**32 - 1, 8))
 KEYS = list(range(12))
 
 
@@ -16,6 +16,13 @@ def push(wire, table, writer, sequence, key_list):
     part = {"table": table, "keys": len(key_list)}
     return wire.call("push", {"parts": [part], "writer": {**writer, "sequence": sequence}}, keys(key_list),
                      floats([1.0, 0.0] * len(key_list)))[0]
+
+
+def open_all(server, shards, journaled, *writers):
+    for shard in range(shards):
+        with connect(server, shard) as wire:
+            for writer in writers:
+                assert open_stream(wire, writer, journaled) == {"last": 0, "opened": True}
 
 
 def push_all(server, shards, name, writer, sequence):
@@ -47,6 +54,8 @@ def make(server, durability):
     for shard in range(2):
         with connect(server, shard) as wire:
             create(wire, "t", 2, value=0.0, partition="modulo", durability=durability)
+    open_all(server, 2, durability != "snapshot", EVEN, UNEVEN, OPENED)
+    open_all(server, 1, durability != "snapshot", PARTIAL)
     for sequence in range(1, 5):
         assert push_all(server, 2, "t", EVEN, sequence) == [False, False]
     with connect(server, 0) as wire:
@@ -68,6 +77,9 @@ def check_next(server, shards, kind):
     assert push_all(server, shards, "t", EVEN, 5) == [False] * shards
     assert push_all(server, shards, "t", EVEN, 5) == [True] * shards
     assert set(values(server, shards, "t").values()) == {-2.5}
+    for shard in range(shards):  # what was opened before the cut is open
+        with connect(server, shard) as wire:
+            assert push(wire, wire.call("table_describe", {"name": "t"})[0]["id"], OPENED, 1, []).get("again") is None
 
 
 def snapshot(scratch, durability):
@@ -148,7 +160,7 @@ def case_damaged_lists_of_streams_are_refused():
         with open(path, "rb") as file:
             good = file.read()
         with Embd(shards=2) as server:
-            for damage, says in ((good[:-1], "has 127 bytes"), (good[:70] + b"x" + good[71:], "has the checksum"),
+            for damage, says in ((good[:-1], "has 183 bytes"), (good[:70] + b"x" + good[71:], "has the checksum"),
                                  (None, "is missing")):
                 if damage is None:
                     os.unlink(path)
@@ -171,6 +183,13 @@ def case_what_cannot_be_a_stream_is_refused():
                     assert error.number == 1 and says in error.text, error
                 else:
                     raise AssertionError("it was taken")
+            try:
+                wire.call("writers", {"writers": 1, "journaled": False, "principals": True},
+                          keys([1, 2, sequence, stream, 3]))
+            except RpcError as error:
+                assert error.number == 1 and says in error.text and sequence != 0, error
+            else:
+                assert sequence == 0, "an open stream need not have pushed"
         try:
             wire.call("writers", {"writers": 1}, keys([1, 2, 3, 4]))
         except RpcError as error:

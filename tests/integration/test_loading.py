@@ -83,7 +83,8 @@ class Loading(unittest.TestCase):
             peer.call("ping", {})
             requests = [("pull", {"parts": [{"table": self.table, "keys": 1}]}, wire.keys([5])),
                         ("push", {"parts": [{"table": self.table, "keys": 1}]}, wire.keys([5]), wire.floats([0.0] * DIM)),
-                        ("tables", {}), ("table_drop", {"name": "slow"}), ("writer", {"high": 1, "low": 1})]
+                        ("tables", {}), ("table_drop", {"name": "slow"}), ("writer", {"high": 1, "low": 1}),
+                        ("stream_open", {"high": 1, "low": 1})]
             for method, *params in requests:
                 with self.subTest(method=method), self.assertRaises(wire.RpcError) as refused:
                     peer.call(method, *params)

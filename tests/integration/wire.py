@@ -131,3 +131,8 @@ def pull(wire, table, key_list):
 def push(wire, table, key_list, grads):
     return wire.call("push", {"parts": [{"table": table, "keys": len(key_list)}]}, keys(key_list),
                      floats(grads))[0]["parts"][0]
+
+
+def open_stream(wire, writer, journaled):
+    """{"last", "opened"} of a stream of pushes: {"high", "low", "stream"}."""
+    return wire.call("stream_open", {**writer, "journaled": journaled})[0]

@@ -92,9 +92,9 @@ static void check_hello_request(struct reader *r)
     read_hello_request(r);
 }
 
-static const char *const features[9] = {"f16",    "bf16",           "weights",
+static const char *const features[10] = {"f16",    "bf16",           "weights",
                                         "status", "create_on_pull", "admit_after", "rounds",
-                                        "cuts",   "writers"};
+                                        "cuts",   "writers",        "streams"};
 
 static void build_hello_result(struct msg *m)
 {
@@ -103,8 +103,8 @@ static void build_hello_result(struct msg *m)
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd 0.1.0");
     embd__msg_str(m, "features");
-    embd__msg_array(m, 9);
-    for (int i = 0; i < 9; i++)
+    embd__msg_array(m, 10);
+    for (int i = 0; i < 10; i++)
         embd__msg_str(m, features[i]);
     embd__msg_field_uint(m, "shard", 0);
     embd__msg_field_uint(m, "shards", 2);
@@ -733,6 +733,8 @@ const struct golden goldens[] = {
     GOLDEN(push_again_result, read_push_again_result, read_push_again_result),
     GOLDEN(writer_request, read_writer_request, read_writer_request),
     GOLDEN(writer_result, read_writer_result, read_writer_result),
+    GOLDEN(stream_open_request, read_stream_open_request, read_stream_open_request),
+    GOLDEN(stream_open_result, read_stream_open_result, read_stream_open_result),
     GOLDEN(hot_request, read_hot_request, read_hot_request),
     GOLDEN(hot_result, read_hot_result, read_hot_result),
     GOLDEN(trace_request, read_trace_request, read_trace_request),

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "opening.h"
+
 #define HIGH UINT64_C(0x0123456789abcdef)
 #define LOW  UINT64_C(0xfedcba9876543210)
 
@@ -89,4 +91,36 @@ void read_writer_result(struct reader *r)
     embd__field_uint(&f, "other", 0, 0, FIELD_REQUIRED);
     embd__fields_end(&f);
     embd__reader_end(r);
+}
+
+void build_stream_open_request(struct msg *m)
+{
+    const struct stream_opening opening = {.stream = {HIGH, LOW, 0, 3}, .is_journaled = true};
+    embd__msg_request(m, 26, METHOD_STREAM_OPEN);
+    embd__opening_write(m, &opening, false);
+    embd__msg_end(m);
+}
+
+void read_stream_open_request(struct reader *r)
+{
+    struct stream_opening opening;
+    if (embd__opening_read(r, false, &opening) == EMBD_OK &&
+        (opening.stream.high != HIGH || opening.stream.low != LOW || opening.stream.stream != 3 ||
+         !opening.is_journaled || opening.principal != 0 || opening.forgets))
+        embd__error_set(r->error, EMBD_INVALID, "the opening is another");
+}
+
+void build_stream_open_result(struct msg *m)
+{
+    embd__msg_result(m, 26);
+    embd__opened_write(m, 0, true);
+    embd__msg_end(m);
+}
+
+void read_stream_open_result(struct reader *r)
+{
+    uint64_t last;
+    bool opened;
+    if (embd__opened_read(r, &last, &opened) == EMBD_OK && (last != 0 || !opened))
+        embd__error_set(r->error, EMBD_INVALID, "the answer is another");
 }

@@ -12,5 +12,9 @@ void build_writer_request(struct msg *m);
 void read_writer_request(struct reader *r);
 void build_writer_result(struct msg *m);
 void read_writer_result(struct reader *r);
+void build_stream_open_request(struct msg *m);
+void read_stream_open_request(struct reader *r);
+void build_stream_open_result(struct msg *m);
+void read_stream_open_result(struct reader *r);
 
 #endif
