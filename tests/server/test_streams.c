@@ -335,6 +335,12 @@ static struct exchange *ask_push(struct rig *rig, const char *table, uint64_t lo
     return x;
 }
 
+/* Of no writer. */
+static struct exchange *ask_unnumbered(struct rig *rig, const char *table)
+{
+    return ask_push(rig, table, 0, 0);
+}
+
 static bool applied(struct rig *rig, const char *table, uint64_t low, uint64_t sequence)
 {
     struct push_answer answer;
@@ -464,6 +470,37 @@ static void an_opening_whose_connection_goes_meanwhile_happens(void **state)
     scratch_remove(dir);
 }
 
+/* Behind a push that is on its way to the disk the first push of a stream that is not open is recorded too, since an
+ * opening might be there: it is refused when its turn comes, and when it is replayed. */
+static void a_first_push_that_was_recorded_and_refused_is_refused_again_by_a_start(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct rig rig;
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    create(&rig, "b", EMBD_DURABLE);
+    rig_wake(&rig);
+    struct exchange *before = ask_unnumbered(&rig, "b"), *first = ask_push(&rig, "b", 3, 1);
+    ask_send(before);
+    ask_send(first);
+    ask_wait(before);
+    ask_wait(first);
+    ask_read(before);
+    assert_int_equal(before->reader.answer_status, EMBD_OK);
+    ask_free(before);
+    ask_read(first);
+    assert_int_equal(first->reader.answer_status, EMBD_FORGOTTEN);
+    ask_free(first);
+    check_row(&rig, "b", 1);
+    rig_close(&rig);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    check_row(&rig, "b", 1);
+    assert_int_equal(figure(&rig, NULL, "push_streams"), 0);
+    rig_close(&rig);
+    scratch_remove(dir);
+}
+
 /* Of both kinds of tables: strangers' first pushes, and then their openings until there is no room; beside them a
  * trainer whose first push was not answered, and one that goes on. After a start the same. */
 static void a_flood_of_strangers_makes_no_push_count_twice_and_stops_nobody(void **state)
@@ -493,6 +530,7 @@ static void a_flood_of_strangers_makes_no_push_count_twice_and_stops_nobody(void
     }
     rig_close(&rig);
     rig_open(&rig, &store_host, 0, 1, dir);
+    rig.now_ns += 10 * IDLE; /* nobody could push meanwhile */
     ask_error(ask_opening(&rig, &(struct push_writer){.high = 7, .low = 99}, true), EMBD_FULL, NULL);
     assert_false(applied(&rig, "b", 1, 1));
     assert_true(applied(&rig, "b", 1, 2));
@@ -549,6 +587,7 @@ int main(void)
         cmocka_unit_test(an_opening_is_refused_where_no_table_can_be_journaled_and_where_it_says_what_is_not_its_to_say),
         cmocka_unit_test(a_push_right_behind_the_opening_of_its_stream_is_applied),
         cmocka_unit_test(an_opening_whose_connection_goes_meanwhile_happens),
+        cmocka_unit_test(a_first_push_that_was_recorded_and_refused_is_refused_again_by_a_start),
         cmocka_unit_test(a_flood_of_strangers_makes_no_push_count_twice_and_stops_nobody),
         cmocka_unit_test(streams_are_of_the_token_that_opened_them),
     };
