@@ -52,8 +52,8 @@ int embd__opened_begin(struct opened *opened, const struct push_writer *stream, 
         return EMBD_OK;
     if (!has_room(opened))
         return EMBD_NO_MEMORY;
-    opened->list[opened->n++] = (struct opened_stream){
-        stream->high, stream->low, (uint32_t)stream->stream, shard, now_ns};
+    opened->list[opened->n++] =
+        (struct opened_stream){stream->high, stream->low, (uint32_t)stream->stream, shard, now_ns};
     return EMBD_OK;
 }
 

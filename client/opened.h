@@ -1,5 +1,6 @@
-/* opened.h - streams of pushers that this client has opened, by shard, so that none is opened anew after its first
- * push may have been applied: a shard that has forgotten it meanwhile has to say so. Owner: the caller's thread. */
+/* opened.h - streams of pushers that this client has opened, by shard, so that none is opened anew
+ * after its first push may have been applied: a shard that has forgotten it meanwhile has to say
+ * so. Owner: the caller's thread. */
 #ifndef EMBD_CLIENT_OPENED_H
 #define EMBD_CLIENT_OPENED_H
 
@@ -21,9 +22,9 @@ enum opened_end {
     NOT_OPENED,    /* it was refused, or not sent */
 };
 
-/* *opens_out: the first push of the stream goes behind an opening, and embd__opened_end is to be told of it. It does
- * not where the shard has answered one; nor where one was sent so long ago, and not answered, that the shard may
- * have forgotten the stream since. EMBD_NO_MEMORY. */
+/* *opens_out: the first push of the stream goes behind an opening, and embd__opened_end is to be
+ * told of it. It does not where the shard has answered one; nor where one was sent so long ago, and
+ * not answered, that the shard may have forgotten the stream since. EMBD_NO_MEMORY. */
 int embd__opened_begin(struct opened *opened, const struct push_writer *stream, uint32_t shard,
                        uint64_t now_ns, bool *opens_out);
 /* Of the opening that was begun at began_ns. */

@@ -30,7 +30,8 @@ static uint64_t stream_bytes(uint32_t version)
 
 uint64_t embd__writersfile_bytes(const struct writersfile *file)
 {
-    return WRITERSFILE_HEADER_BYTES + (file->n_other + file->n_journaled) * stream_bytes(file->version);
+    return WRITERSFILE_HEADER_BYTES +
+           (file->n_other + file->n_journaled) * stream_bytes(file->version);
 }
 
 void embd__writersfile_header(uint8_t out[WRITERSFILE_HEADER_BYTES], const struct writersfile *file)
@@ -52,7 +53,8 @@ int embd__stream_check(const struct push_stream *stream, bool has_principals, st
         return embd__error_set(e, EMBD_INVALID, "writers stream: %llu, the maximum is %u",
                                (unsigned long long)stream->stream, UINT32_MAX);
     if ((stream->last == 0 && !has_principals) || stream->last == UINT64_MAX)
-        return embd__error_set(e, EMBD_INVALID, "writers sequence: %llu, allowed are %d to 2^64 - 2",
+        return embd__error_set(e, EMBD_INVALID,
+                               "writers sequence: %llu, allowed are %d to 2^64 - 2",
                                (unsigned long long)stream->last, !has_principals);
     return EMBD_OK;
 }
@@ -71,7 +73,8 @@ struct push_stream embd__writersfile_stream(const uint8_t *bytes, uint64_t i)
                              embd__get_u32(bytes + AT_VERSION) != 1, i);
 }
 
-static int check_streams(const uint8_t *bytes, const struct writersfile *file, struct embd__error *e)
+static int check_streams(const uint8_t *bytes, const struct writersfile *file,
+                         struct embd__error *e)
 {
     uint64_t n = file->n_other + file->n_journaled;
     struct embd__error inner = {.status = EMBD_OK};
@@ -111,7 +114,8 @@ int embd__writersfile_read(const uint8_t *bytes, uint64_t n, struct writersfile 
     if (embd__writersfile_read_header(bytes, n, out, e) != EMBD_OK)
         return e->status;
     if (out->n_other > WRITERSFILE_STREAMS_MAX || out->n_journaled > WRITERSFILE_STREAMS_MAX)
-        return embd__error_set(e, EMBD_CORRUPT, "it has %llu and %llu streams, a shard has %u at most",
+        return embd__error_set(e, EMBD_CORRUPT,
+                               "it has %llu and %llu streams, a shard has %u at most",
                                (unsigned long long)out->n_other,
                                (unsigned long long)out->n_journaled, WRITERSFILE_STREAMS_MAX);
     if (n != embd__writersfile_bytes(out))

@@ -4,8 +4,9 @@
  * theirs too, to keep the step counters equal, and all have one msgid, by which servers find out
  * that they belong together.
  *
- * Before a pusher's first push on a shard goes the opening of its stream, on the same connection, so that it costs no
- * round trip. The openings of a push are drawn before its msgid: where a cut waits for the push, they go with it. */
+ * Before a pusher's first push on a shard goes the opening of its stream, on the same connection,
+ * so that it costs no round trip. The openings of a push are drawn before its msgid: where a cut
+ * waits for the push, they go with it. */
 #include "call.h"
 
 #include <stdlib.h>

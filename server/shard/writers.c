@@ -1,5 +1,5 @@
-/* writers.c - streams in an array, found through chained buckets; those of a principal in a list from
- * the one that has not pushed for longest to the one that has just pushed. */
+/* writers.c - streams in an array, found through chained buckets; those of a principal in a list
+ * from the one that has not pushed for longest to the one that has just pushed. */
 #include "writers.h"
 
 #include <stdlib.h>
@@ -16,7 +16,8 @@
 
 struct writer_stream {
     uint64_t high, low, last;
-    uint64_t seen_ns;   /* when it last pushed, or was opened; does not fall along a principal's list */
+    uint64_t
+        seen_ns; /* when it last pushed, or was opened; does not fall along a principal's list */
     uint64_t chosen_ns; /* when it was decided that it goes; 0: never */
     uint32_t stream;
     uint32_t principal;    /* in principals */
@@ -212,14 +213,16 @@ static void see(struct writers *writers, struct writer_stream *s, uint64_t now_n
     s->seen_ns = now_ns;
 }
 
-int writers_look(const struct writers *writers, const struct push_writer *push, struct embd__error *e)
+int writers_look(const struct writers *writers, const struct push_writer *push,
+                 struct embd__error *e)
 {
     uint32_t i = find(writers, push);
     if (i == 0)
-        return embd__error_set(e, EMBD_FORGOTTEN,
-                               "the writer's stream %llu is not known, so its push %llu cannot be told "
-                               "from one that was applied; a new stream begins with stream_open",
-                               (unsigned long long)push->stream, (unsigned long long)push->sequence);
+        return embd__error_set(
+            e, EMBD_FORGOTTEN,
+            "the writer's stream %llu is not known, so its push %llu cannot be told "
+            "from one that was applied; a new stream begins with stream_open",
+            (unsigned long long)push->stream, (unsigned long long)push->sequence);
     const struct writer_stream *s = &writers->streams[i];
     if (push->sequence <= s->last)
         return WRITER_AGAIN;
@@ -294,18 +297,20 @@ static uint32_t idle_of_the_gone(const struct writers *writers, const struct acc
 
 static int refuse_own(const char *who, struct embd__error *e)
 {
-    return embd__error_set(e, EMBD_FULL,
-                           "%s has %u push streams, the limit is %u, and none of them has been idle "
-                           "for %u s: go on with a stream that is open, or open this one later",
-                           who, STREAMS_PER_PRINCIPAL, STREAMS_PER_PRINCIPAL, STREAM_IDLE_S);
+    return embd__error_set(
+        e, EMBD_FULL,
+        "%s has %u push streams, the limit is %u, and none of them has been idle "
+        "for %u s: go on with a stream that is open, or open this one later",
+        who, STREAMS_PER_PRINCIPAL, STREAMS_PER_PRINCIPAL, STREAM_IDLE_S);
 }
 
 static int refuse_all(const char *who, struct embd__error *e)
 {
-    return embd__error_set(e, EMBD_FULL,
-                           "the shard has %u push streams, the limit is %u, and none that %s opened has "
-                           "been idle for %u s: go on with a stream that is open, or open this one later",
-                           WRITERS_MAX, WRITERS_MAX, who, STREAM_IDLE_S);
+    return embd__error_set(
+        e, EMBD_FULL,
+        "the shard has %u push streams, the limit is %u, and none that %s opened has "
+        "been idle for %u s: go on with a stream that is open, or open this one later",
+        WRITERS_MAX, WRITERS_MAX, who, STREAM_IDLE_S);
 }
 
 int writers_decide(struct writers *writers, struct stream_opening *opening,
@@ -347,10 +352,11 @@ int writers_open(struct writers *writers, const struct stream_opening *opening, 
     bool is_own = goes != 0 && writers->streams[goes].principal == own;
     uint32_t n_own = own == 0 ? 0 : writers->principals[own].n;
     if (writers->n - (goes != 0) >= WRITERS_MAX || n_own - is_own >= most_of(opening->principal))
-        return embd__error_set(e, EMBD_FULL,
-                               "of push streams others were opened meanwhile: the limits are %u, and %u of "
-                               "each token",
-                               WRITERS_MAX, STREAMS_PER_PRINCIPAL);
+        return embd__error_set(
+            e, EMBD_FULL,
+            "of push streams others were opened meanwhile: the limits are %u, and %u of "
+            "each token",
+            WRITERS_MAX, STREAMS_PER_PRINCIPAL);
     if (goes != 0)
         forget(writers, goes);
     uint32_t i = add(writers, &opening->stream, opening->principal);
@@ -392,7 +398,8 @@ uint32_t writers_list(const struct writers *writers, struct push_stream *out)
 
 static void restore_one(struct writers *writers, const struct push_stream *stream, uint64_t now_ns)
 {
-    const struct push_writer id = {.high = stream->high, .low = stream->low, .stream = stream->stream};
+    const struct push_writer id = {
+        .high = stream->high, .low = stream->low, .stream = stream->stream};
     uint32_t i = find(writers, &id);
     if (i != 0)
         forget(writers, i);
@@ -406,7 +413,8 @@ int writers_check_room(const struct writers *writers, const struct push_stream *
 {
     uint32_t n_new = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const struct push_writer id = {.high = list[i].high, .low = list[i].low, .stream = list[i].stream};
+        const struct push_writer id = {
+            .high = list[i].high, .low = list[i].low, .stream = list[i].stream};
         n_new += find(writers, &id) == 0;
     }
     if (n_new > WRITERS_MAX - writers->n)

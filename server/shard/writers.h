@@ -25,7 +25,8 @@
 #define STREAMS_PER_PRINCIPAL 4096u  /* who showed a token */
 #define STREAM_IDLE_S         600u   /* without a push, before a stream may go */
 
-#define PRINCIPAL_EVERYBODY 0u /* who showed no token, and who opened streams in earlier versions */
+#define PRINCIPAL_EVERYBODY 0u /* who showed no token, and who opened streams in earlier versions  \
+                                */
 
 struct writer_stream;
 struct principal;
@@ -33,8 +34,8 @@ struct principal_place;
 
 /* Zeroed: of no writer. */
 struct writers {
-    struct writer_stream *streams; /* [WRITERS_MAX + 1], 0 is none; NULL before the first */
-    struct principal *principals;  /* [WRITERS_MAX + 1], likewise */
+    struct writer_stream *streams;  /* [WRITERS_MAX + 1], 0 is none; NULL before the first */
+    struct principal *principals;   /* [WRITERS_MAX + 1], likewise */
     struct principal_place *places; /* [WRITERS_MAX + 1], to put them in order */
     uint32_t *buckets, *principal_buckets;
     uint64_t seed; /* of the hash: a peer cannot choose ids that meet in a bucket */
@@ -51,12 +52,14 @@ void writers_fini(struct writers *writers);
 
 /* EMBD_OK: the push is the next of its stream. WRITER_AGAIN: it was applied. EMBD_GAP naming the
  * last applied one; EMBD_FORGOTTEN: the stream is not known. */
-int writers_look(const struct writers *writers, const struct push_writer *push, struct embd__error *e);
-/* It is applied now; writers_look has just said EMBD_OK. The time is 0 where a start replays what was. */
+int writers_look(const struct writers *writers, const struct push_writer *push,
+                 struct embd__error *e);
+/* It is applied now; writers_look has just said EMBD_OK. The time is 0 where a start replays what
+ * was. */
 void writers_note(struct writers *writers, const struct push_writer *push, uint64_t now_ns);
 
-/* It was refused after all, and has changed nothing. Where a device has begun the next one meanwhile, its
- * number stays used. */
+/* It was refused after all, and has changed nothing. Where a device has begun the next one
+ * meanwhile, its number stays used. */
 void writers_take_back(struct writers *writers, const struct push_writer *push);
 
 /* The last push applied, 0 where there is none. */
@@ -65,9 +68,9 @@ bool writers_know(const struct writers *writers, const struct push_writer *strea
 
 /* ---- openings ---- */
 
-/* Decides which stream goes for a new one of opening->principal, where one has to; `access`: who shows
- * tokens now, NULL: nobody does. EMBD_FULL: nothing that may go, naming the limit, and `who` it is.
- * EMBD_NO_MEMORY. Changes nothing that a journal has. */
+/* Decides which stream goes for a new one of opening->principal, where one has to; `access`: who
+ * shows tokens now, NULL: nobody does. EMBD_FULL: nothing that may go, naming the limit, and `who`
+ * it is. EMBD_NO_MEMORY. Changes nothing that a journal has. */
 int writers_decide(struct writers *writers, struct stream_opening *opening,
                    const struct access *access, const char *who, uint64_t now_ns,
                    struct embd__error *e);

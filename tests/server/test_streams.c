@@ -1,5 +1,5 @@
-/* test_streams.c - streams of pushes: how they begin, how many there may be of whom, which one goes, and that
- * a start on the journal ends with the same ones. */
+/* test_streams.c - streams of pushes: how they begin, how many there may be of whom, which one
+ * goes, and that a start on the journal ends with the same ones. */
 #include "rig.h"
 
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base.h"
 #include "opening.h"
 #include "route.h"
 #include "schema.h"
@@ -40,8 +41,9 @@ static struct push_writer stream_of(uint64_t number)
 }
 
 /* Decided and opened; *opening_out: what a record would have. */
-static int opens(struct writers *writers, uint64_t number, uint64_t principal, const struct access *access,
-                 uint64_t now_ns, struct stream_opening *opening_out, struct embd__error *e)
+static int opens(struct writers *writers, uint64_t number, uint64_t principal,
+                 const struct access *access, uint64_t now_ns, struct stream_opening *opening_out,
+                 struct embd__error *e)
 {
     *opening_out = (struct stream_opening){.stream = stream_of(number), .principal = principal};
     *e = (struct embd__error){.status = EMBD_OK};
@@ -82,7 +84,8 @@ static void check_refused(int status, const struct embd__error *e, const char *l
     assert_non_null(strstr(e->text, "idle"));
 }
 
-static void without_tokens_only_idle_streams_go_and_the_one_that_pushed_least_lately_first(void **state)
+static void without_tokens_only_idle_streams_go_and_the_one_that_pushed_least_lately_first(
+    void **state)
 {
     (void)state;
     struct writers writers = {0};
@@ -93,7 +96,9 @@ static void without_tokens_only_idle_streams_go_and_the_one_that_pushed_least_la
     check_refused(status, &e, "65536");
     assert_int_equal(writers.n, WRITERS_MAX);
     push_next(&writers, 0, IDLE);
-    assert_int_equal(opens(&writers, WRITERS_MAX, PRINCIPAL_EVERYBODY, NULL, SECOND + IDLE, &opening, &e), EMBD_OK);
+    assert_int_equal(
+        opens(&writers, WRITERS_MAX, PRINCIPAL_EVERYBODY, NULL, SECOND + IDLE, &opening, &e),
+        EMBD_OK);
     assert_true(knows(&writers, 0));
     assert_false(knows(&writers, 1));
     assert_true(knows(&writers, 2));
@@ -117,7 +122,8 @@ static void a_token_at_its_limit_loses_its_own_streams_alone(void **state)
     open_many(&writers, bobs + 3, 1, 2, access, now);
     for (uint64_t i = 1; i < STREAMS_PER_PRINCIPAL; i++)
         push_next(&writers, i, now + IDLE);
-    assert_int_equal(opens(&writers, STREAMS_PER_PRINCIPAL, 1, access, now + IDLE, &opening, &e), EMBD_OK);
+    assert_int_equal(opens(&writers, STREAMS_PER_PRINCIPAL, 1, access, now + IDLE, &opening, &e),
+                     EMBD_OK);
     assert_false(knows(&writers, 0));
     for (uint64_t i = bobs; i < bobs + 4; i++)
         assert_true(knows(&writers, i));
@@ -133,7 +139,8 @@ static uint64_t principal_of(const char *name)
 }
 
 /* Fifteen strangers, bob and alice, who opens the last one. */
-static void a_full_shard_gives_up_idle_streams_of_tokens_that_are_gone_and_of_nobody_else(void **state)
+static void a_full_shard_gives_up_idle_streams_of_tokens_that_are_gone_and_of_nobody_else(
+    void **state)
 {
     (void)state;
     char text[4096] = "", line[128];
@@ -226,8 +233,8 @@ static uint64_t draw(uint64_t *seed)
     return *seed >> 33;
 }
 
-/* Openings and pushes of several principals, with time going on between them, until many streams have gone; then
- * the same again from what records would have, at no time at all. */
+/* Openings and pushes of several principals, with time going on between them, until many streams
+ * have gone; then the same again from what records would have, at no time at all. */
 static void what_was_recorded_gives_the_same_streams_again(void **state)
 {
     (void)state;
@@ -255,7 +262,8 @@ static void what_was_recorded_gives_the_same_streams_again(void **state)
     assert_true(n_gone > 100 && n_refused > 100);
     for (int i = 0; i < STEPS; i++)
         if (happened[i].is_opening) {
-            if (happened[i].opening.principal != 0 && writers_open(&again, &happened[i].opening, 0, &e) == EMBD_FULL)
+            if (happened[i].opening.principal != 0 &&
+                writers_open(&again, &happened[i].opening, 0, &e) == EMBD_FULL)
                 e.status = EMBD_OK;
         } else {
             assert_int_equal(writers_look(&again, &happened[i].push, &e), EMBD_OK);
@@ -281,7 +289,8 @@ static void a_list_for_which_there_is_no_room_changes_nothing(void **state)
     open_many(&writers, 0, WRITERS_MAX - 1, PRINCIPAL_EVERYBODY, NULL, SECOND);
     const struct push_stream list[] = {{7, 0, 9, 1, 0}, {8, 0, 1, 0, 0}, {8, 0, 1, 1, 0}};
     assert_int_equal(writers_restore(&writers, list, 3, SECOND, &e), EMBD_FULL);
-    assert_non_null(strstr(e.text, "2 push streams more, and the shard has 65535: the limit is 65536"));
+    assert_non_null(
+        strstr(e.text, "2 push streams more, and the shard has 65535: the limit is 65536"));
     e.status = EMBD_OK;
     assert_int_equal(writers_last(&writers, &(struct push_writer){.high = 7, .stream = 1}), 0);
     assert_int_equal(writers_restore(&writers, list, 2, SECOND, &e), EMBD_OK);
@@ -323,12 +332,18 @@ static void create(struct rig *rig, const char *name, embd_durability durability
     create_table(rig, &schema);
 }
 
-static struct exchange *ask_push(struct rig *rig, const char *table, uint64_t low, uint64_t sequence)
+static struct exchange *ask_push(struct rig *rig, const char *table, uint64_t low,
+                                 uint64_t sequence)
 {
     static const uint64_t keys[1] = {5};
     static const float grads[1] = {-1};
-    struct part part = {.table = embd__table_id(table), .n_keys = 1, .n_rows = 1, .keys = keys, .grads = grads,
-                        .grads_bytes = sizeof grads, .dtype = EMBD_F32};
+    struct part part = {.table = embd__table_id(table),
+                        .n_keys = 1,
+                        .n_rows = 1,
+                        .keys = keys,
+                        .grads = grads,
+                        .grads_bytes = sizeof grads,
+                        .dtype = EMBD_F32};
     struct push_extra extra = {.writer = {7, low, sequence, 0}};
     struct exchange *x = ask(rig, &rig->data, METHOD_PUSH);
     embd__push_write(&x->out, &part, 1, &extra);
@@ -356,7 +371,8 @@ static void check_row(struct rig *rig, const char *table, float expected)
 {
     static const uint64_t keys[1] = {5};
     float value;
-    struct part part = {.table = embd__table_id(table), .n_keys = 1, .n_rows = 1, .keys = keys, .dtype = EMBD_F32};
+    struct part part = {
+        .table = embd__table_id(table), .n_keys = 1, .n_rows = 1, .keys = keys, .dtype = EMBD_F32};
     pull(rig, &part, &value, NULL);
     assert_true(value == expected);
 }
@@ -366,7 +382,8 @@ static bool opened(struct rig *rig, uint64_t low, bool is_journaled)
     return open_stream(rig, &(struct push_writer){.high = 7, .low = low}, is_journaled);
 }
 
-static void a_first_push_of_a_stream_that_is_not_open_is_refused_and_an_opening_changes_no_stream(void **state)
+static void a_first_push_of_a_stream_that_is_not_open_is_refused_and_an_opening_changes_no_stream(
+    void **state)
 {
     (void)state;
     char dir[64];
@@ -395,13 +412,16 @@ static void a_first_push_of_a_stream_that_is_not_open_is_refused_and_an_opening_
     scratch_remove(dir);
 }
 
-static void an_opening_is_refused_where_no_table_can_be_journaled_and_where_it_says_what_is_not_its_to_say(void **state)
+static void
+an_opening_is_refused_where_no_table_can_be_journaled_and_where_it_says_what_is_not_its_to_say(
+    void **state)
 {
     (void)state;
     struct rig rig;
     const struct stream_opening opening = {.stream = {.high = 7}, .principal = 3};
     rig_open(&rig, &store_host, 0, 1, NULL);
-    ask_error(ask_opening(&rig, &opening.stream, true), EMBD_UNSUPPORTED, "journaled", "no data directory", NULL);
+    ask_error(ask_opening(&rig, &opening.stream, true), EMBD_UNSUPPORTED, "journaled",
+              "no data directory", NULL);
     struct exchange *x = ask(&rig, &rig.data, METHOD_STREAM_OPEN);
     embd__opening_write(&x->out, &opening, true);
     ask_error(x, EMBD_INVALID, "principal", NULL);
@@ -420,7 +440,8 @@ static void a_push_right_behind_the_opening_of_its_stream_is_applied(void **stat
     create(&rig, "b", EMBD_DURABLE);
     rig_wake(&rig);
     for (uint64_t low = 0; low < 20; low++) {
-        struct exchange *opening = ask_opening(&rig, &(struct push_writer){.high = 7, .low = low}, true),
+        struct exchange *opening =
+                            ask_opening(&rig, &(struct push_writer){.high = 7, .low = low}, true),
                         *push = ask_push(&rig, "b", low, 1);
         ask_send(opening);
         ask_send(push);
@@ -470,8 +491,9 @@ static void an_opening_whose_connection_goes_meanwhile_happens(void **state)
     scratch_remove(dir);
 }
 
-/* Behind a push that is on its way to the disk the first push of a stream that is not open is recorded too, since an
- * opening might be there: it is refused when its turn comes, and when it is replayed. */
+/* Behind a push that is on its way to the disk the first push of a stream that is not open is
+ * recorded too, since an opening might be there: it is refused when its turn comes, and when it is
+ * replayed. */
 static void a_first_push_that_was_recorded_and_refused_is_refused_again_by_a_start(void **state)
 {
     (void)state;
@@ -501,8 +523,9 @@ static void a_first_push_that_was_recorded_and_refused_is_refused_again_by_a_sta
     scratch_remove(dir);
 }
 
-/* Of both kinds of tables: strangers' first pushes, and then their openings until there is no room; beside them a
- * trainer whose first push was not answered, and one that goes on. After a start the same. */
+/* Of both kinds of tables: strangers' first pushes, and then their openings until there is no room;
+ * beside them a trainer whose first push was not answered, and one that goes on. After a start the
+ * same. */
 static void a_flood_of_strangers_makes_no_push_count_twice_and_stops_nobody(void **state)
 {
     (void)state;
@@ -522,8 +545,8 @@ static void a_flood_of_strangers_makes_no_push_count_twice_and_stops_nobody(void
             ask_error(ask_push(&rig, name, low, 1), EMBD_FORGOTTEN, "stream_open", NULL);
         for (uint64_t low = 100; low < 100 + WRITERS_MAX - 2; low++)
             assert_true(opened(&rig, low, i == 1));
-        ask_error(ask_opening(&rig, &(struct push_writer){.high = 7, .low = 99}, i == 1), EMBD_FULL, "65536",
-                  "idle for 600 s", NULL);
+        ask_error(ask_opening(&rig, &(struct push_writer){.high = 7, .low = 99}, i == 1), EMBD_FULL,
+                  "65536", "idle for 600 s", NULL);
         assert_false(applied(&rig, name, 1, 1));
         assert_true(applied(&rig, name, 2, 2));
         check_row(&rig, name, 3);
@@ -531,7 +554,8 @@ static void a_flood_of_strangers_makes_no_push_count_twice_and_stops_nobody(void
     rig_close(&rig);
     rig_open(&rig, &store_host, 0, 1, dir);
     rig.now_ns += 10 * IDLE; /* nobody could push meanwhile */
-    ask_error(ask_opening(&rig, &(struct push_writer){.high = 7, .low = 99}, true), EMBD_FULL, NULL);
+    ask_error(ask_opening(&rig, &(struct push_writer){.high = 7, .low = 99}, true), EMBD_FULL,
+              NULL);
     assert_false(applied(&rig, "b", 1, 1));
     assert_true(applied(&rig, "b", 1, 2));
     assert_true(applied(&rig, "b", 2, 3));
@@ -552,8 +576,14 @@ static void streams_are_of_the_token_that_opened_them(void **state)
     rig_open(&rig, &store_host, 0, 1, NULL);
     create(&rig, "a", EMBD_SNAPSHOT);
     struct access *access = access_of(tokens);
-    struct grant alice = {.name = "alice", .role = ROLE_TRAINER, .n_prefixes = 1, .principal = principal_of("alice")},
-                 bob = {.name = "bob", .role = ROLE_TRAINER, .n_prefixes = 1, .principal = principal_of("bob")};
+    struct grant alice = {.name = "alice",
+                          .role = ROLE_TRAINER,
+                          .n_prefixes = 1,
+                          .principal = principal_of("alice")},
+                 bob = {.name = "bob",
+                        .role = ROLE_TRAINER,
+                        .n_prefixes = 1,
+                        .principal = principal_of("bob")};
     rig.shard->access = access;
     rig.data.grant = &alice;
     assert_true(opened(&rig, 1, false));
@@ -573,23 +603,66 @@ static void streams_are_of_the_token_that_opened_them(void **state)
     rig_close(&rig);
 }
 
+/* From the records, and from a journal that has begun anew. */
+static void a_start_knows_whose_streams_are(void **state)
+{
+    (void)state;
+    enum { LOWS = 5 };
+    char dir[64];
+    struct rig rig;
+    struct push_stream before[LOWS], after[LOWS];
+    struct embd__error e = {.status = EMBD_OK};
+    struct access *access = access_of(tokens);
+    struct grant grants[2] = {
+        {.role = ROLE_TRAINER, .n_prefixes = 1, .principal = principal_of("alice")},
+        {.role = ROLE_TRAINER, .n_prefixes = 1, .principal = principal_of("bob")}};
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    create(&rig, "b", EMBD_BUFFERED);
+    rig.shard->access = access_share(access);
+    for (uint64_t low = 0; low < LOWS; low++) {
+        rig.data.grant = &grants[low % 2];
+        assert_true(opened(&rig, low, true));
+        if (low > 1)
+            assert_true(applied(&rig, "b", low, 1));
+    }
+    assert_int_equal(writers_list(&rig.shard->journaled_writers, before), LOWS);
+    assert_true(before[0].principal != before[LOWS - 1].principal && before[0].last == 0);
+    for (int i = 0; i < 3; i++) {
+        if (i == 1)
+            assert_int_equal(base_make_now(rig.shard, &e), EMBD_OK);
+        rig_close(&rig);
+        rig_open(&rig, &store_host, 0, 1, dir);
+        assert_int_equal(writers_list(&rig.shard->journaled_writers, after), LOWS);
+        assert_memory_equal(before, after, sizeof before);
+    }
+    access_drop(access);
+    rig_close(&rig);
+    scratch_remove(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_tokens_only_idle_streams_go_and_the_one_that_pushed_least_lately_first),
+        cmocka_unit_test(
+            without_tokens_only_idle_streams_go_and_the_one_that_pushed_least_lately_first),
         cmocka_unit_test(a_token_at_its_limit_loses_its_own_streams_alone),
-        cmocka_unit_test(a_full_shard_gives_up_idle_streams_of_tokens_that_are_gone_and_of_nobody_else),
+        cmocka_unit_test(
+            a_full_shard_gives_up_idle_streams_of_tokens_that_are_gone_and_of_nobody_else),
         cmocka_unit_test(openings_under_way_at_once_take_different_streams),
         cmocka_unit_test(what_was_recorded_gives_the_same_streams_again),
         cmocka_unit_test(a_list_for_which_there_is_no_room_changes_nothing),
         cmocka_unit_test(records_of_earlier_versions_begin_streams_and_forget_the_oldest),
-        cmocka_unit_test(a_first_push_of_a_stream_that_is_not_open_is_refused_and_an_opening_changes_no_stream),
-        cmocka_unit_test(an_opening_is_refused_where_no_table_can_be_journaled_and_where_it_says_what_is_not_its_to_say),
+        cmocka_unit_test(
+            a_first_push_of_a_stream_that_is_not_open_is_refused_and_an_opening_changes_no_stream),
+        cmocka_unit_test(
+            an_opening_is_refused_where_no_table_can_be_journaled_and_where_it_says_what_is_not_its_to_say),
         cmocka_unit_test(a_push_right_behind_the_opening_of_its_stream_is_applied),
         cmocka_unit_test(an_opening_whose_connection_goes_meanwhile_happens),
         cmocka_unit_test(a_first_push_that_was_recorded_and_refused_is_refused_again_by_a_start),
         cmocka_unit_test(a_flood_of_strangers_makes_no_push_count_twice_and_stops_nobody),
         cmocka_unit_test(streams_are_of_the_token_that_opened_them),
+        cmocka_unit_test(a_start_knows_whose_streams_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
