@@ -154,7 +154,7 @@ class Roles(TokenCase):
 # What each role may do at least, as "Tokens and roles" of PROTOCOL.md has it; None: before a token is shown.
 LEAST = {"hello": None, "ping": "reader", "cluster": "reader", "tables": "reader", "table_describe": "reader",
          "pull": "reader", "stats": "reader", "table_create": "trainer", "push": "trainer", "erase": "trainer",
-         "tick": "trainer", "writer": "trainer", "table_drop": "admin", "hold": "admin", "release": "admin",
+         "tick": "trainer", "writer": "trainer", "stream_open": "trainer", "table_drop": "admin", "hold": "admin", "release": "admin",
          "snapshot": "admin", "scan": "admin", "load": "admin", "drain": "admin", "hot": "admin", "trace": "admin",
          "writers": "admin"}
 ROLES = {None: None, "reader": "looker", "trainer": "nightly", "admin": "operator"}
