@@ -148,7 +148,9 @@ def values_are_invalid_and_shapes_malformed(wire, _):
 def the_first_error_is_the_answer(wire, _):
     table = create(wire, "once", 1)
     part, g = {"table": table, "keys": 1}, w.floats([1.0])
+    w.open_stream(wire, {"high": 1, "low": 2}, False)
     writer = {"high": 1, "low": 2, "sequence": 1}
+    refused(FORGOTTEN, wire, "push", {"parts": [part], "writer": {**writer, "low": 3}}, w.keys([1]), g)
     push(wire, part, w.keys([1]), g, writer=writer)
     assert push(wire, part, w.keys([1]), g, writer=writer)[0] == {"parts": [], "again": True}
     nan, later = w.floats([float("nan")]), {**writer, "sequence": 3}
