@@ -156,12 +156,14 @@ static bool put_answer(struct outlet *out, struct hub *hub, struct exchange *x, 
     const struct msg *answer = &x->request.answer;
     uint32_t n_pieces = embd__msg_n_pieces(answer);
     while (out->piece < n_pieces) {
+        struct msg_piece piece = embd__msg_piece(answer, out->piece);
+        if (piece.bytes == 0) { /* in a full batch too, where nothing else would end the answer */
+            next_piece(out);
+            continue;
+        }
         if (!has_room(out))
             return false;
-        struct msg_piece piece = embd__msg_piece(answer, out->piece);
-        if (piece.bytes == 0)
-            next_piece(out);
-        else if (piece.data != NULL)
+        if (piece.data != NULL)
             put_memory(out, &piece);
         else if (!put_made(out, hub, x, &piece, status_out))
             return false;
