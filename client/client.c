@@ -2,6 +2,7 @@
  * shard is opened and pinged, all at once, so that a handle that was made is a handle that works.
  * Admin links are only named here; they connect with their first request. */
 #include "client.h"
+#include "members.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -223,6 +224,7 @@ void embd_close(embd_client *client)
 {
     if (client == NULL)
         return;
+    embd__members_fini(client);
     embd__courier_stop_thread(&client->courier);
     for (uint32_t i = 0; i < client->n_shards; i++) {
         if (client->shards[i].link != NULL)

@@ -49,6 +49,8 @@ struct embd_client {
     struct distinct distinct;     /* of the rows plan */
     struct follower follower;
     struct opened opened; /* streams of pushers */
+    struct member *members; /* of members.h */
+    struct beats *beats;    /* signs of life for them; NULL: none are given yet */
 };
 
 uint32_t embd__next_msgid(struct embd_client *client);

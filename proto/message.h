@@ -218,6 +218,8 @@ struct push_round {
     uint32_t worker, n_workers; /* worker < n_workers <= EMBD_WORKERS_MAX; n_workers 0: a push by itself */
     uint64_t clock;             /* below UINT64_MAX */
     uint32_t lease_ms;
+    uint64_t incarnation; /* of the worker's process; 0: not told */
+    uint64_t epoch;       /* of the job that it belongs to; 0: it joins */
 };
 
 /* Whose push it is, and which one: what makes a push that is sent again apply once. */

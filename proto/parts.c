@@ -68,12 +68,14 @@ static void write_parts(struct msg *m, const struct part *parts, uint32_t n)
 static void write_round(struct msg *m, const struct push_round *round)
 {
     embd__msg_str(m, "round");
-    embd__msg_map(m, 5);
+    embd__msg_map(m, 7);
     embd__msg_field_str(m, "job", round->job);
     embd__msg_field_uint(m, "worker", round->worker);
     embd__msg_field_uint(m, "workers", round->n_workers);
     embd__msg_field_uint(m, "clock", round->clock);
     embd__msg_field_uint(m, "lease_ms", round->lease_ms);
+    embd__msg_field_uint(m, "incarnation", round->incarnation);
+    embd__msg_field_uint(m, "epoch", round->epoch);
 }
 
 void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum parts_kind kind)
@@ -260,6 +262,8 @@ static void read_round(struct fields *message, struct push_round *round)
     round->clock = embd__field_uint(&f, "clock", 0, UINT64_MAX - 1, FIELD_REQUIRED);
     round->lease_ms =
         (uint32_t)embd__field_uint(&f, "lease_ms", LEASE_MIN_MS, LEASE_MAX_MS, LEASE_DEFAULT_MS);
+    round->incarnation = embd__field_uint(&f, "incarnation", 0, UINT64_MAX, 0);
+    round->epoch = embd__field_uint(&f, "epoch", 0, UINT64_MAX - 1, 0);
     embd__fields_end(&f);
     if (round->worker >= round->n_workers)
         embd__error_set(message->reader->error, EMBD_INVALID,

@@ -8,6 +8,7 @@
  * so that it costs no round trip. The openings of a push are drawn before its msgid: where a cut
  * waits for the push, they go with it. */
 #include "call.h"
+#include "members.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -248,6 +249,8 @@ static int end_ask(struct builder *b)
     if (ask == NULL)
         return EMBD_OK;
     embd__msg_request(&ask->x.msg, ask->x.msgid, kinds[call->kind].method);
+    if (call->extra.round.n_workers > 0)
+        call->extra.round.epoch = call->member->beats[b->shard].epoch;
     if (call->kind == PARTS_PUSH)
         embd__push_write(&ask->x.msg, b->parts, ask->n_cuts, &call->extra);
     else

@@ -2,6 +2,7 @@
  * submitted; then awaited, finished into the caller's arrays and put back. Calls and what they hold
  * are kept, so that a training loop allocates nothing after its first steps. */
 #include "call.h"
+#include "members.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,17 +63,20 @@ static int take_round(struct embd_call *call, const embd_clock *clock, uint64_t 
         return EMBD_OK;
     if (call->kind != PARTS_PUSH)
         return embd__error_set(e, EMBD_INVALID, "a round is for pushes");
-    if (clock->job == NULL || clock->job[0] == '\0' || strlen(clock->job) > EMBD_NAME_MAX)
-        return embd__error_set(e, EMBD_INVALID,
-                               "the round's job has %zu bytes, allowed are 1 to %d",
-                               clock->job != NULL ? strlen(clock->job) : 0, EMBD_NAME_MAX);
+    if (clock->n_workers == 0)
+        return embd__error_set(e, EMBD_INVALID, "the round's n_workers is 0");
+    struct member *member;
+    struct tick_answer ignored;
+    if (embd__member_get(call->client, clock, &member) != EMBD_OK ||
+        embd__member_join(call->client, member, clock, value, &ignored) != EMBD_OK)
+        return e->status;
+    call->member = member;
     strcpy(round->job, clock->job);
     round->worker = clock->worker;
     round->n_workers = clock->n_workers;
     round->clock = value;
     round->lease_ms = clock->lease_ms;
-    if (clock->n_workers == 0)
-        return embd__error_set(e, EMBD_INVALID, "the round's n_workers is 0");
+    round->incarnation = call->client->id;
     return EMBD_OK;
 }
 
@@ -256,6 +260,8 @@ int embd_wait(embd_call *call)
     for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
         status = call->kind == PARTS_PULL ? embd__pull_finish(call, &call->works[i])
                                           : embd__push_finish(call, &call->works[i]);
+    if (status != EMBD_OK && call->kind == PARTS_PUSH && call->extra.round.n_workers > 0)
+        embd__member_push_failed(client, &call->extra.round);
     give_back_call(call);
     return status;
 }

@@ -103,7 +103,8 @@ struct embd_call {
     embd_dtype wire;
     embd_plan plan;
     bool zero_missing;
-    struct push_extra extra; /* of a push */
+    struct push_extra extra;     /* of a push */
+    const struct member *member; /* of a push to a round, until it is sent */
     embd_part *parts;
     struct work *works;
     uint32_t n_works;

@@ -63,7 +63,8 @@ extern "C" {
     X(GAP, 21, "a push of the same writer is missing before it")                                       \
     X(FORGOTTEN, 22, "the writer is not known")                                                        \
     X(UNKNOWN, 23, "a push was sent and not answered: it may or may not have been applied")            \
-    X(LOADING, 24, "server is loading its tables")
+    X(LOADING, 24, "server is loading its tables")                                                     \
+    X(LATE, 25, "the worker comes late: its job has gone on without it")
 
 typedef enum embd_status {
     EMBD_OK = 0,
@@ -386,7 +387,8 @@ EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_par
  *   EMBD_NOT_FINITE    a gradient is NaN or infinite and the table does not admit them; names the first key
  *   EMBD_FULL          no room (on_full is not grow), and no `statuses` to say which keys: the shard refused the push; or
  *                      with a pusher's first push: there is no room for its stream
- *   EMBD_INVALID       also a round that another push of this worker was in, or that was made without it
+ *   EMBD_INVALID       also a round that another push of this worker was in
+ *   EMBD_LATE          the round was made without this worker, see embd_clock
  *   EMBD_UNKNOWN       with a pusher: it was sent, and the deadline passed without an answer
  *   EMBD_GAP           with a pusher: the push before it was not applied; the sentence names the last one that was
  *   EMBD_FORGOTTEN     with a pusher: a shard does not know the stream (any more)
@@ -687,41 +689,73 @@ EMBD_API int embd_trace(embd_client *client, uint32_t shard,
 #define EMBD_DROPPED_MAX 16   /* that a report names */
 
 /* One of the trainers of a job. A worker's clock is the number of iterations it has finished and whose pushes have been
- * acknowledged; it never falls. Shard 0 keeps the clocks, in memory.
+ * acknowledged. Shards know the workers of a job, in memory; shard 0 keeps their clocks.
  *
  * Synchronous SGD: pushes with embd_call_options.round are a round. Each shard keeps them until every live worker of the
  * job has pushed to the same tables for the same round_clock, or a later one; then it makes one step of them, with the mean
  * of the workers' gradients: each divided by the number of workers in the round, and summed in the order of the workers, so
  * that the result has the same bits whatever came first. All are answered then, with the counts and statuses of the step
- * they made together. A worker that does not push for its lease is dropped, on each shard by itself, and not waited for
- * until it pushes again; the first round waits until all n_workers have been seen. What a connection sends behind such a
- * push waits with it: each worker needs its own client, and all push to their tables in the same order. The pushes of a
- * round have at most 4194304 keys of a table and shard together. */
+ * they made together. The first round waits until all n_workers have joined. What a connection sends behind such a push
+ * waits with it: each worker needs its own client, and all push to their tables in the same order. The pushes of a round
+ * have at most 4194304 keys of a table and shard together.
+ *
+ * A worker joins with its first tick or push to a round, which asks every shard, and lives until it leaves, or the client is closed, or its process
+ * dies: the client gives signs of life by a thread of its own, with one more connection to each shard, however long the
+ * caller computes or waits. A worker that is not heard of for its lease (a process that died, stopped or lost its network)
+ * is dropped: the others go on without it, and every report names it. So the lease is for processes. A worker that lives
+ * and does not get on is waited for until the deadline of a call, whose error names it.
+ *
+ * A worker that was dropped and comes back is live again where its job still is at its clock. Else it comes late: its call
+ * is EMBD_LATE, nothing of it is applied, and embd_tick_rejoin tells at which clock it goes on. Steps are made once: n clocks
+ * are n steps of each shard, whoever stops or dies. A process that joins in a worker's place is the worker from then on; it
+ * joins a job that goes on, as one that comes late does. A job that all have left, or none of whose workers lives when a
+ * new process joins, begins anew. The loop of a worker that may stop, and of one that is started again:
+ *
+ *     uint64_t i = 0;
+ *     while (i < n) {
+ *         status = embd_tick_wait(client, &clock, i, 0, 0, &report);      report.dropped: who is missing
+ *         if (status == EMBD_OK)
+ *             status = train(client, &clock, i);                          pushes with round = &clock, round_clock = i
+ *         if (status == EMBD_OK)
+ *             status = embd_tick(client, &clock, i + 1, &report);
+ *         if (status == EMBD_OK)
+ *             i++;
+ *         else if (status == EMBD_LATE)
+ *             status = embd_tick_rejoin(client, &clock, &i, &report);     i is where the job is
+ *         if (status != EMBD_OK)
+ *             return status;
+ *     }
+ *     embd_tick_leave(client, &clock, i); */
 typedef struct embd_clock {
     const char *job;    /* 1 to EMBD_NAME_MAX bytes */
     uint32_t worker;    /* 0..n_workers - 1 */
     uint32_t n_workers; /* 1..EMBD_WORKERS_MAX, the same for all */
-    uint32_t lease_ms;  /* 100..3600000: a worker that does not tick for so long is dropped, and not waited for until
-                           it ticks again */
+    uint32_t lease_ms;  /* 100..3600000: a worker that is not heard of for so long is dropped */
+    bool asynchronous;  /* waits for nobody, and so never comes late */
 } embd_clock;
 
 typedef struct embd_clock_report {
-    uint64_t slowest;                   /* clock of the live workers; 0 until all n_workers have ticked once */
+    uint64_t slowest;                   /* clock of the live workers; 0 until all n_workers have joined */
     uint32_t n_live, n_dropped;         /* workers that left are neither */
     uint32_t dropped[EMBD_DROPPED_MAX]; /* the first of them, ascending */
 } embd_clock_report;
 
-/* Tells this worker's clock, and that it is alive. A job none of whose workers is live is over: the next tick begins it
- * anew. `report_out` may be NULL. Blocks.
- *   EMBD_INVALID  a field is out of range; the clock falls; the job has another n_workers
- *   EMBD_FULL     the server keeps clocks of as many jobs as it can; and errors of embd_ping */
+/* Tells this worker's clock. `report_out` may be NULL. Blocks.
+ *   EMBD_LATE     the worker was dropped, or its process is new, and the job is at a later clock; until embd_tick_rejoin
+ *   EMBD_INVALID  a field is out of range; the clock falls; the job has another n_workers; another process is the worker now,
+ *                 or the job has begun anew without this one, which the sentence says
+ *   EMBD_FULL     the server keeps as many jobs as it can; and errors of embd_ping */
 EMBD_API int embd_tick(embd_client *client, const embd_clock *clock, uint64_t value, embd_clock_report *report_out);
 
 /* The same, and waits until the slowest live worker has reached value - staleness. Bulk-synchronous training waits with a
- * staleness of 0 after every iteration, stale-synchronous with s; asynchronous does not wait. The worker's lease is renewed
- * meanwhile. deadline_ms 0: the client's. EMBD_DEADLINE names the slowest clock. */
+ * staleness of 0 after every iteration, stale-synchronous with s; asynchronous does not wait. deadline_ms 0: the client's.
+ * EMBD_DEADLINE names the worker that is waited for. */
 EMBD_API int embd_tick_wait(embd_client *client, const embd_clock *clock, uint64_t value, uint64_t staleness,
                             uint32_t deadline_ms, embd_clock_report *report_out);
+
+/* Joins again after EMBD_LATE: sets *value, which is the clock the worker was at, to the one it goes on with. That is the
+ * greatest of all shards, and the worker takes part in the next step of each. Blocks. Errors of embd_tick. */
+EMBD_API int embd_tick_rejoin(embd_client *client, const embd_clock *clock, uint64_t *value, embd_clock_report *report_out);
 
 /* This worker is done: nobody waits for it any more, in rounds neither. */
 EMBD_API int embd_tick_leave(embd_client *client, const embd_clock *clock, uint64_t value);

@@ -354,7 +354,7 @@ void shard_tick(struct shard *shard, uint64_t now_ns)
         shard->now_ns = now_ns;
     stages_tick(&shard->stages, now_ns);
     base_look(shard);
-    bool looks = rounds_look(&shard->rounds, shard->now_ns);
+    bool looks = jobs_look(&shard->jobs, shard->now_ns) && shard->rounds.n_waiting > 0;
     if (!hold_is_on(&shard->hold) && !looks)
         return;
     hold_expire(&shard->hold, now_ns, shard->config.index);
@@ -372,6 +372,15 @@ bool shard_collect(struct shard *shard)
     has_more = cut_collect(shard) || has_more;
     has_more = base_collect(shard) || has_more;
     return loads || has_more || shard->hold.n_in_flight > shard->n_journaled;
+}
+
+void shard_session_half_end(struct shard *shard, struct shard_session *session)
+{
+    if (session->has_ended)
+        return;
+    session->has_ended = true;
+    round_end_session(shard, session);
+    dispatch_parked(shard);
 }
 
 void shard_session_end(struct shard *shard, struct shard_session *session)

@@ -59,6 +59,7 @@ int shard_open(const struct shard_config *config, struct shard **out, struct emb
         shard_close(shard);
         return e->status;
     }
+    round_open(shard);
     *out = shard;
     return EMBD_OK;
 }
@@ -78,7 +79,7 @@ void shard_close(struct shard *shard)
     snapshot_forget(&shard->snapshot);
     free(shard->hold.let_in);
     tables_fini(&shard->tables);
-    clocks_fini(&shard->clocks);
+    jobs_fini(&shard->jobs);
     work_pool_fini(&shard->works);
     msgpack_zone_destroy(&shard->zone);
     if (shard->data_dir >= 0)

@@ -60,6 +60,7 @@ struct shard_session {
     bool holds;           /* has asked for a hold and not released it */
     uint32_t n_journaled; /* pushes of this connection whose record is being written */
     uint32_t n_parked;    /* requests of this connection that wait for a hold to end */
+    bool has_ended;                       /* the peer has ended its side */
     struct request *in_round;             /* its push that waits for those of other workers; NULL: none */
     struct request *behind, *behind_last; /* what waits behind that */
     uint64_t client;      /* who pushes on it, see reach.h; 0: did not say */
@@ -153,6 +154,10 @@ void shard_request_sent(struct shard *shard, struct request *request, uint64_t n
 /* Releases what the shard keeps for a request: after the last byte was sent, or because the connection is
  * gone (then in any state; a parked request is forgotten and has no effect). */
 void shard_request_fini(struct shard *shard, struct request *request);
+
+/* The peer has ended its side of the connection, or the kernel has for it: what it sent is answered, but its push that
+ * waits in a round is withdrawn, since nobody tells whether the worker lives. Any number of times. */
+void shard_session_half_end(struct shard *shard, struct shard_session *session);
 
 /* The connection is gone: its holds end. After the fini of its requests. */
 void shard_session_end(struct shard *shard, struct shard_session *session);

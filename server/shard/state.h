@@ -4,13 +4,13 @@
  * (what parks), work.c (what a request keeps until its last byte is sent), parts.c and check.c
  * (data against schemas), pull.c, insert.c, settle.c, push.c, room.c; then commit.c (journaled
  * tables: the record first), recovery.c, base.c; handle_*.c, scan.c, load.c, shard_map.c. In folders
- * of their own: rounds/ (trainers in step: clocks, and pushes that become one), snapshot/ (a cut,
+ * of their own: rounds/ (trainers in step: jobs, and pushes that become one), snapshot/ (a cut,
  * and the directory it is written to), figures/ (how long it all took, and who shows it). */
 #ifndef EMBD_SHARD_STATE_H
 #define EMBD_SHARD_STATE_H
 
-#include "clocks.h"
 #include "hold.h"
+#include "jobs.h"
 #include "rounds.h"
 #include "routed.h"
 #include "shard.h"
@@ -44,7 +44,7 @@ struct shard {
     struct counters counters;
     uint64_t n_foreseen; /* pushes that were prepared while they arrived; see ahead.c */
     struct stages stages;
-    struct clocks clocks;
+    struct jobs jobs;
     struct rounds rounds;
     struct round_step *steps; /* being made of rounds */
     uint64_t opened_ns;

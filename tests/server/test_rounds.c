@@ -27,7 +27,7 @@ struct worker {
 static struct exchange *send_round(struct rig *rig, struct shard_session *session,
                                    const struct part *part, uint32_t worker, uint64_t clock)
 {
-    struct push_extra extra = {.round = {"job", worker, WORKERS, clock, LEASE}};
+    struct push_extra extra = {.round = {"job", worker, WORKERS, clock, LEASE, 0, 0}};
     struct exchange *x = ask(rig, session, METHOD_PUSH);
     embd__push_write(&x->out, part, 1, &extra);
     ask_send(x);
@@ -235,10 +235,32 @@ static void check_waiting(const struct job *job, uint32_t from, uint32_t to)
         assert_false(job->workers[w].x->is_answered);
 }
 
+/* As the timer of a shard does; time in one piece would be a shard that slept. */
 static void pass(struct job *job, uint64_t ms)
 {
-    job->rig.now_ns += ms * 1000000;
-    shard_tick(job->rig.shard, job->rig.now_ns);
+    for (uint64_t piece; ms > 0; ms -= piece) {
+        piece = ms < 100 ? ms : 100;
+        job->rig.now_ns += piece * 1000000;
+        shard_tick(job->rig.shard, job->rig.now_ns);
+    }
+}
+
+/* A worker's clock. EMBD_OK, or the status of the answer. */
+static int tick(struct job *job, uint32_t w, uint64_t clock, bool leave)
+{
+    struct exchange *x = ask(&job->rig, &job->rig.data, METHOD_TICK);
+    embd__msg_map(&x->out, 6);
+    embd__msg_field_str(&x->out, "job", "job");
+    embd__msg_field_uint(&x->out, "worker", w);
+    embd__msg_field_uint(&x->out, "workers", WORKERS);
+    embd__msg_field_uint(&x->out, "clock", clock);
+    embd__msg_field_uint(&x->out, "lease_ms", LEASE);
+    embd__msg_field_bool(&x->out, "leave", leave);
+    ask_send(x);
+    ask_read(x);
+    int status = x->reader.answer_status;
+    ask_free(x);
+    return status;
 }
 
 /* With first values 0 and lr 1 the row is minus the sum of the means so far. */
@@ -275,7 +297,7 @@ static void a_dead_worker_is_dropped_after_its_lease_and_comes_back(void **state
     check_step(job, 0, 3, 2);
     check_row(job, -8); /* the mean of three */
     send_one(job, 3, 1);
-    ask_error(job->workers[3].x, EMBD_INVALID, "without worker 3", "dropped", NULL);
+    ask_error(job->workers[3].x, EMBD_LATE, "worker 3", "clock 1 has passed", "is at 2", NULL);
     send_one(job, 3, 2);
     send_to(job, 0, 2, 2);
     check_waiting(job, 0, 2);
@@ -321,19 +343,90 @@ static void a_worker_that_left_or_is_ahead_is_not_waited_for(void **state)
     send_one(job, 0, 2); /* has nothing to push for clock 1 */
     send_to(job, 1, 3, 1);
     check_waiting(job, 0, 3);
-    struct exchange *x = ask(&job->rig, &job->workers[3].session, METHOD_TICK);
-    embd__msg_map(&x->out, 5);
-    embd__msg_field_str(&x->out, "job", "job");
-    embd__msg_field_uint(&x->out, "worker", 3);
-    embd__msg_field_uint(&x->out, "workers", WORKERS);
-    embd__msg_field_uint(&x->out, "clock", 1);
-    embd__msg_field_bool(&x->out, "leave", true);
-    ask_ok(x);
-    ask_free(x);
+    assert_int_equal(tick(job, 3, 1, true), EMBD_OK);
     check_step(job, 1, 3, 2);
     check_waiting(job, 0, 1);
     send_to(job, 1, 3, 2);
     check_step(job, 0, 3, 3);
+}
+
+/* The lease of one that is dead ends, and so would those of the others, had they not pushed. */
+static void workers_whose_pushes_wait_outlive_the_dead_one(void **state)
+{
+    struct job *job = *state;
+    send_to(job, 0, 4, 0);
+    check_step(job, 0, 4, 1);
+    for (uint64_t clock = 1; clock < 4; clock++) {
+        send_to(job, 0, 2, clock);
+        pass(job, 3 * LEASE / 4);
+        check_waiting(job, 0, 2);
+        send_one(job, 2, clock);
+        if (clock > 1) {
+            check_step(job, 0, 3, clock + 1);
+            continue;
+        }
+        check_waiting(job, 0, 3);
+        pass(job, LEASE / 2);
+        check_step(job, 0, 3, clock + 1);
+    }
+    assert_int_equal(figure(&job->rig, "items", "steps"), 4);
+}
+
+static void a_tick_is_a_sign_of_life_for_rounds(void **state)
+{
+    struct job *job = *state;
+    send_to(job, 0, 4, 0);
+    check_step(job, 0, 4, 1);
+    send_to(job, 0, 3, 1);
+    for (uint32_t i = 0; i < 6; i++) {
+        pass(job, LEASE / 2);
+        assert_int_equal(tick(job, 3, 1, false), EMBD_OK);
+    }
+    check_waiting(job, 0, 3);
+    send_one(job, 3, 1);
+    check_step(job, 0, 4, 2);
+}
+
+static void a_late_worker_is_waited_for_from_the_clock_it_joins_at(void **state)
+{
+    struct job *job = *state;
+    send_to(job, 0, 4, 0);
+    check_step(job, 0, 4, 1);
+    for (uint64_t clock = 1; clock < 4; clock++) {
+        send_to(job, 0, 3, clock);
+        pass(job, clock == 1 ? LEASE + 50 : 0);
+        check_step(job, 0, 3, clock + 1);
+    }
+    assert_int_equal(tick(job, 3, 1, false), EMBD_LATE);
+    assert_int_equal(tick(job, 3, 5, false), EMBD_OK); /* another shard is there already */
+    send_to(job, 0, 3, 4);
+    check_step(job, 0, 3, 5);
+    send_to(job, 0, 3, 5);
+    check_waiting(job, 0, 3);
+    send_one(job, 3, 5);
+    check_step(job, 0, 4, 6);
+    assert_int_equal(figure(&job->rig, "items", "steps"), 6);
+}
+
+static void a_connection_that_ends_its_side_leaves_the_round_at_once(void **state)
+{
+    struct job *job = *state;
+    send_to(job, 0, 4, 0);
+    check_step(job, 0, 4, 1);
+    send_to(job, 0, 2, 1);
+    struct shard_session *ended = &job->workers[1].session;
+    shard_session_half_end(job->rig.shard, ended);
+    assert_int_equal(figure(&job->rig, NULL, "round_pushes_waiting"), 1);
+    ask_error(job->workers[1].x, EMBD_CLOSED, "ended its side", NULL);
+    send_one(job, 1, 1);
+    ask_error(job->workers[1].x, EMBD_CLOSED, "ended its side", NULL);
+    send_to(job, 2, 4, 1);
+    check_waiting(job, 2, 4);
+    pass(job, LEASE / 2);
+    struct shard_session again = {0};
+    job->workers[1].session = again;
+    send_one(job, 1, 1); /* connected again within its lease */
+    check_step(job, 0, 4, 2);
 }
 
 /* ---- what else waits ---- */
@@ -488,11 +581,13 @@ static void what_does_not_fit_is_refused_by_name(void **state)
         struct push_round round;
         const char *word;
     } cases[] = {
-        {{"job", 0, WORKERS, 5, LEASE}, "up to 5"},
-        {{"job", 0, WORKERS - 1, 6, LEASE}, "has 4"},
-        {{"job", 4, WORKERS, 6, LEASE}, "worker is 4"},
-        {{"job", 0, WORKERS, 6, 99}, "lease_ms"},
-        {{"job", 0, 1025, 6, LEASE}, "1025"},
+        {{"job", 0, WORKERS, 5, LEASE, 0, 0}, "up to 5"},
+        {{"job", 0, WORKERS - 1, 6, LEASE, 0, 0}, "has 4"},
+        {{"job", 4, WORKERS, 6, LEASE, 0, 0}, "worker is 4"},
+        {{"job", 0, WORKERS, 6, 99, 0, 0}, "lease_ms"},
+        {{"job", 0, 1025, 6, LEASE, 0, 0}, "1025"},
+        {{"", 0, WORKERS, 6, LEASE, 0, 0}, "0 bytes"},
+        {{"job", 0, WORKERS, 6, LEASE, 5, 1}, "another process"},
     };
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct exchange *x = ask(&job->rig, &other, METHOD_PUSH);
@@ -500,7 +595,7 @@ static void what_does_not_fit_is_refused_by_name(void **state)
         embd__push_write(&x->out, &part, 1, &extra);
         ask_error(x, EMBD_INVALID, cases[i].word, NULL);
     }
-    struct push_extra extra = {.round = {"job", 0, WORKERS, 6, LEASE}};
+    struct push_extra extra = {.round = {"job", 0, WORKERS, 6, LEASE, 0, 0}};
     struct exchange *x = ask(&job->rig, &other, METHOD_PULL);
     embd__push_write(&x->out, &part, 1, &extra);
     ask_error(x, EMBD_INVALID, "round", NULL);
@@ -570,6 +665,10 @@ int main(void)
         TEST(a_push_of_a_lost_connection_is_not_in_the_step),
         TEST(a_worker_that_connects_anew_takes_the_place_of_its_old_push),
         TEST(a_worker_that_left_or_is_ahead_is_not_waited_for),
+        TEST(workers_whose_pushes_wait_outlive_the_dead_one),
+        TEST(a_tick_is_a_sign_of_life_for_rounds),
+        TEST(a_late_worker_is_waited_for_from_the_clock_it_joins_at),
+        TEST(a_connection_that_ends_its_side_leaves_the_round_at_once),
         TEST(a_connection_keeps_its_order_and_others_go_on),
         TEST(what_is_behind_a_lost_push_has_no_effect),
         TEST(a_complete_round_waits_for_a_hold),

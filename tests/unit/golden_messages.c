@@ -92,9 +92,9 @@ static void check_hello_request(struct reader *r)
     read_hello_request(r);
 }
 
-static const char *const features[10] = {"f16",    "bf16",           "weights",
+static const char *const features[11] = {"f16",    "bf16",           "weights",
                                         "status", "create_on_pull", "admit_after", "rounds",
-                                        "cuts",   "writers",        "streams"};
+                                        "cuts",   "writers",        "streams",     "jobs"};
 
 static void build_hello_result(struct msg *m)
 {
@@ -103,7 +103,7 @@ static void build_hello_result(struct msg *m)
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd 0.1.0");
     embd__msg_str(m, "features");
-    embd__msg_array(m, 10);
+    embd__msg_array(m, 11);
     for (int i = 0; i < 10; i++)
         embd__msg_str(m, features[i]);
     embd__msg_field_uint(m, "shard", 0);

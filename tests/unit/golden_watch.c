@@ -15,7 +15,7 @@ void build_push_round_request(struct msg *m)
                               .keys = push_keys,
                               .grads = push_grads,
                               .grads_bytes = sizeof push_grads};
-    const struct push_extra extra = {.round = {"dlrm", 1, 4, 300, 10000}};
+    const struct push_extra extra = {.round = {"dlrm", 1, 4, 300, 10000, 0x1122334455667788, 2}};
     embd__msg_request(m, 21, METHOD_PUSH);
     embd__push_write(m, &part, 1, &extra);
     embd__msg_end(m);
@@ -30,7 +30,8 @@ void read_push_round_request(struct reader *r)
     if (n != 1 || parts[0].n_rows != 2 || parts[0].grads_bytes != sizeof push_grads ||
         memcmp(parts[0].grads, push_grads, sizeof push_grads) != 0 ||
         strcmp(round.job, "dlrm") != 0 || round.worker != 1 || round.n_workers != 4 ||
-        round.clock != 300 || round.lease_ms != 10000)
+        round.clock != 300 || round.lease_ms != 10000 ||
+        round.incarnation != 0x1122334455667788 || round.epoch != 2)
         embd__error_set(r->error, EMBD_INVALID, "the push or its round is another");
 }
 

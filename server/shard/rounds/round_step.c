@@ -84,6 +84,16 @@ static void refuse(struct shard *shard, struct request *request, int status, con
     call_answer(shard, request, &e);
 }
 
+/* A worker leaves, or is another process from now on. */
+static void on_replaced(void *arg, const struct job *job, uint32_t worker)
+{
+    struct shard *shard = arg;
+    struct request *request;
+    while ((request = rounds_take_out(&shard->rounds, job, worker)) != NULL)
+        refuse(shard, request, EMBD_CLOSED,
+               "the worker has left, or another process has joined for it");
+}
+
 int round_enter(struct call *call)
 {
     struct shard *shard = call->shard;
@@ -95,8 +105,12 @@ int round_enter(struct call *call)
         return call->error.status;
     for (uint32_t i = 0; i < work->n_parts; i++)
         tables[i] = work->parts[i].in.table;
-    if (rounds_join(&shard->rounds, &call->extra.round, tables, work->n_parts, shard->now_ns,
-                    call->request, &replaced, &call->error) != EMBD_OK)
+    if (call->request->session->has_ended)
+        return embd__error_set(&call->error, EMBD_CLOSED,
+                               "the connection has ended its side: a round takes pushes of workers "
+                               "that stay");
+    if (rounds_join(&shard->rounds, &shard->jobs, &call->extra.round, tables, work->n_parts,
+                    shard->now_ns, call->request, &replaced, &call->error) != EMBD_OK)
         return call->error.status;
     for (uint32_t i = 0; i < work->n_parts; i++)
         work->parts[i].table = NULL;
@@ -432,6 +446,20 @@ bool round_make(struct shard *shard)
 
 /* ---- ends ---- */
 
+void round_open(struct shard *shard)
+{
+    shard->jobs.on_replaced = on_replaced;
+    shard->jobs.arg = shard;
+}
+
+void round_end_session(struct shard *shard, struct shard_session *session)
+{
+    struct request *request = session->in_round;
+    if (request != NULL && rounds_withdraw(&shard->rounds, request, shard->now_ns))
+        refuse(shard, request, EMBD_CLOSED,
+               "the connection has ended its side: its push is not in the round");
+}
+
 void round_refuse_all(struct shard *shard)
 {
     struct request *request;
@@ -441,7 +469,7 @@ void round_refuse_all(struct shard *shard)
 
 void round_forget(struct shard *shard, struct request *request)
 {
-    rounds_withdraw(&shard->rounds, request);
+    rounds_withdraw(&shard->rounds, request, shard->now_ns);
     for (struct round_step *step = shard->steps; step != NULL; step = step->next)
         for (uint32_t m = 0; m < step->n_members; m++)
             if (step->members[m] == request)

@@ -7,6 +7,9 @@
 struct call;
 struct round_step;
 
+/* From now on pushes of workers that leave or are replaced go with them. */
+void round_open(struct shard *shard);
+
 /* The push in `call`, checked, waits in its round from now on. CALL_LATER, or the status of an
  * error. */
 int round_enter(struct call *call);
@@ -16,6 +19,9 @@ bool round_make(struct shard *shard);
 
 /* Refuses every push that waits: the shard takes no more. */
 void round_refuse_all(struct shard *shard);
+
+/* The peer has ended its side of the connection: its push is not in the round. */
+void round_end_session(struct shard *shard, struct shard_session *session);
 
 /* The request is going; it waits, or a step is made of it. */
 void round_forget(struct shard *shard, struct request *request);

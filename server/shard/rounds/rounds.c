@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_NS 10000000u
-
 void rounds_fini(struct rounds *rounds)
 {
     for (uint32_t i = 0; i < ROUNDS_MAX; i++)
@@ -16,107 +14,69 @@ void rounds_fini(struct rounds *rounds)
     *rounds = (struct rounds){0};
 }
 
-static uint32_t count(const struct round *round, enum worker_state state)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < round->n_workers; i++)
-        n += round->workers[i].state == state;
-    return n;
-}
-
-static void expire(struct round *round, uint64_t now_ns)
-{
-    for (uint32_t i = 0; i < round->n_workers; i++) {
-        struct round_worker *w = &round->workers[i];
-        if (w->state == WORKER_LIVE && w->push == NULL && w->deadline_ns < now_ns)
-            w->state = WORKER_DROPPED;
-    }
-}
-
-bool rounds_look(struct rounds *rounds, uint64_t now_ns)
-{
-    if (rounds->n_waiting == 0 || now_ns < rounds->look_ns)
-        return false;
-    rounds->look_ns = now_ns + LOOK_NS;
-    for (uint32_t i = 0; i < ROUNDS_MAX; i++)
-        if (rounds->rounds[i] != NULL)
-            expire(rounds->rounds[i], now_ns);
-    return true;
-}
-
 /* ---- joining ---- */
 
-static bool is_for(const struct round *round, const struct push_round *push, const uint32_t *tables,
+static bool is_for(const struct round *round, const struct job *job, const uint32_t *tables,
                    uint32_t n_tables)
 {
-    return strcmp(round->job, push->job) == 0 && round->n_tables == n_tables &&
+    return round->serial == job->serial && round->n_tables == n_tables &&
            memcmp(round->tables, tables, n_tables * sizeof *tables) == 0;
 }
 
-/* The place of this round, or else of none, or else of one that is over; NULL: all are busy. */
-static struct round **find_place(struct rounds *rounds, const struct push_round *push,
-                                 const uint32_t *tables, uint32_t n_tables, uint64_t now_ns)
+static struct round *find(const struct rounds *rounds, const struct job *job,
+                          const uint32_t *tables, uint32_t n_tables)
 {
-    struct round **empty = NULL, **over = NULL;
-    for (uint32_t i = 0; i < ROUNDS_MAX; i++) {
-        struct round **place = &rounds->rounds[i];
-        if (*place == NULL) {
-            empty = place;
-            continue;
-        }
-        if (is_for(*place, push, tables, n_tables))
-            return place;
-        expire(*place, now_ns);
-        if (count(*place, WORKER_LIVE) == 0)
-            over = place;
-    }
-    return empty != NULL ? empty : over;
+    for (uint32_t i = 0; i < ROUNDS_MAX; i++)
+        if (rounds->rounds[i] != NULL && is_for(rounds->rounds[i], job, tables, n_tables))
+            return rounds->rounds[i];
+    return NULL;
 }
 
-static struct round *make(const struct push_round *push, const uint32_t *tables, uint32_t n_tables,
-                          struct embd__error *e)
+/* Nobody lives who could push to it. */
+static bool is_over(const struct round *round, const struct jobs *jobs)
 {
-    struct round *round = calloc(1, sizeof *round + push->n_workers * sizeof *round->workers);
-    if (round == NULL) {
-        embd__error_set(e, EMBD_NO_MEMORY, "no memory for a round of job '%s'", push->job);
-        return NULL;
-    }
-    strcpy(round->job, push->job);
-    memcpy(round->tables, tables, n_tables * sizeof *tables);
-    round->n_tables = n_tables;
-    round->n_workers = push->n_workers;
-    return round;
+    const struct job *job = jobs_of(jobs, round->serial);
+    return job == NULL || (round->n_waiting == 0 && jobs_count(job, WORKER_LIVE) == 0);
 }
 
-/* A round none of whose workers is live is over, and begins anew. */
-static struct round *find(struct rounds *rounds, const struct push_round *push,
-                          const uint32_t *tables, uint32_t n_tables, uint64_t now_ns,
-                          struct embd__error *e)
+/* A place where no round is, or one that is over; NULL: all are busy. */
+static struct round **find_place(struct rounds *rounds, const struct jobs *jobs)
 {
-    struct round **place = find_place(rounds, push, tables, n_tables, now_ns);
+    for (uint32_t i = 0; i < ROUNDS_MAX; i++)
+        if (rounds->rounds[i] == NULL)
+            return &rounds->rounds[i];
+    for (uint32_t i = 0; i < ROUNDS_MAX; i++)
+        if (is_over(rounds->rounds[i], jobs))
+            return &rounds->rounds[i];
+    return NULL;
+}
+
+static struct round *make(struct rounds *rounds, const struct jobs *jobs, struct job *job,
+                          const uint32_t *tables, uint32_t n_tables, struct embd__error *e)
+{
+    struct round **place = find_place(rounds, jobs);
     if (place == NULL) {
         embd__error_set(e, EMBD_FULL, "round of job '%s': there are %u rounds, the limit",
-                        push->job, ROUNDS_MAX);
+                        job->name, ROUNDS_MAX);
         return NULL;
     }
-    if (*place != NULL) {
-        expire(*place, now_ns);
-        if (count(*place, WORKER_LIVE) > 0)
-            return *place;
-    }
-    struct round *fresh = make(push, tables, n_tables, e);
-    if (fresh == NULL)
+    struct round *round = calloc(1, sizeof *round + job->n_workers * sizeof *round->workers);
+    if (round == NULL) {
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for a round of job '%s'", job->name);
         return NULL;
+    }
+    round->serial = job->serial;
+    round->job = job;
+    memcpy(round->tables, tables, n_tables * sizeof *tables);
+    round->n_tables = n_tables;
+    round->n_workers = job->n_workers;
     free(*place);
-    *place = fresh;
-    return fresh;
+    *place = round;
+    return round;
 }
 
 static int check(const struct round *round, const struct push_round *push, struct embd__error *e)
 {
-    if (round->n_workers != push->n_workers)
-        return embd__error_set(e, EMBD_INVALID, "the round's workers are %u, job '%s' has %u",
-                               push->n_workers, push->job, round->n_workers);
     const struct round_worker *w = &round->workers[push->worker];
     if (push->clock < w->next)
         return embd__error_set(
@@ -125,30 +85,40 @@ static int check(const struct round *round, const struct push_round *push, struc
             (unsigned long long)push->clock, push->worker, push->job,
             (unsigned long long)(w->next - 1));
     if (push->clock < round->next)
-        return embd__error_set(e, EMBD_INVALID,
-                               "the round's clock is %llu, job '%s' has made its steps up to %llu "
-                               "without worker %u: it was dropped",
-                               (unsigned long long)push->clock, push->job,
-                               (unsigned long long)(round->next - 1), push->worker);
+        return jobs_late(round->job, push->worker, push->clock, round->next, e);
     return EMBD_OK;
 }
 
-int rounds_join(struct rounds *rounds, const struct push_round *push, const uint32_t *tables,
-                uint32_t n_tables, uint64_t now_ns, struct request *request,
-                struct request **replaced_out, struct embd__error *e)
+static void wait(struct rounds *rounds, struct round *round, const struct push_round *push,
+                 struct request *request)
 {
-    struct round *round = find(rounds, push, tables, n_tables, now_ns, e);
-    if (round == NULL || check(round, push, e) != EMBD_OK)
-        return e->status;
     struct round_worker *w = &round->workers[push->worker];
-    *replaced_out = w->push;
-    round->n_waiting += w->push == NULL;
-    rounds->n_waiting += w->push == NULL;
-    w->state = WORKER_LIVE;
-    w->lease_ns = push->lease_ms * UINT64_C(1000000);
-    w->deadline_ns = now_ns + w->lease_ns;
+    bool is_more = w->push == NULL;
+    round->n_waiting += is_more;
+    rounds->n_waiting += is_more;
+    round->job->workers[push->worker].n_waiting += is_more;
     w->push = request;
     w->clock = push->clock;
+}
+
+int rounds_join(struct rounds *rounds, struct jobs *jobs, const struct push_round *push,
+                const uint32_t *tables, uint32_t n_tables, uint64_t now_ns, struct request *request,
+                struct request **replaced_out, struct embd__error *e)
+{
+    struct job *job;
+    struct job_claim claim = {push->job,         push->worker,
+                              push->n_workers,   push->lease_ms * UINT64_C(1000000),
+                              push->incarnation, push->epoch};
+    if (jobs_enter(jobs, &claim, now_ns, &job, e) != EMBD_OK)
+        return e->status;
+    struct round *round = find(rounds, job, tables, n_tables);
+    if (round == NULL)
+        round = make(rounds, jobs, job, tables, n_tables, e);
+    if (round == NULL || check(round, push, e) != EMBD_OK)
+        return e->status;
+    *replaced_out = round->workers[push->worker].push;
+    jobs_live(job, &claim, push->clock, now_ns);
+    wait(rounds, round, push, request);
     return EMBD_OK;
 }
 
@@ -158,51 +128,89 @@ static struct request *take(struct rounds *rounds, struct round *round, uint32_t
 {
     struct request *push = round->workers[worker].push;
     round->workers[worker].push = NULL;
+    round->job->workers[worker].n_waiting--;
     round->n_waiting--;
     rounds->n_waiting--;
     return push;
 }
 
-void rounds_withdraw(struct rounds *rounds, const struct request *request)
+/* Its lease begins, as its push waits no more. */
+static void renew(struct round *round, uint32_t worker, uint64_t now_ns)
+{
+    struct job_worker *w = &round->job->workers[worker];
+    w->deadline_ns = now_ns + w->lease_ns;
+}
+
+bool rounds_withdraw(struct rounds *rounds, const struct request *request, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < ROUNDS_MAX && rounds->n_waiting > 0; i++) {
         struct round *round = rounds->rounds[i];
         for (uint32_t w = 0; round != NULL && round->n_waiting > 0 && w < round->n_workers; w++)
             if (round->workers[w].push == request) {
                 take(rounds, round, w);
-                return;
+                renew(round, w, now_ns);
+                return true;
             }
     }
+    return false;
 }
 
-void rounds_leave(struct rounds *rounds, const char *job, uint32_t worker)
+struct request *rounds_take_out(struct rounds *rounds, const struct job *job, uint32_t worker)
 {
     for (uint32_t i = 0; i < ROUNDS_MAX; i++) {
         struct round *round = rounds->rounds[i];
-        if (round != NULL && strcmp(round->job, job) == 0 && worker < round->n_workers &&
-            round->workers[worker].push == NULL)
-            round->workers[worker].state = WORKER_LEFT;
+        if (round == NULL || round->serial != job->serial || worker >= round->n_workers)
+            continue;
+        round->workers[worker].next = 0;
+        if (round->workers[worker].push != NULL)
+            return take(rounds, round, worker);
     }
+    return NULL;
 }
 
 /* ---- steps ---- */
 
-/* Whether nobody is waited for; *clock_out is then the clock of the next step. */
-static bool is_complete(const struct round *round, uint64_t *clock_out)
+static uint64_t least_clock(const struct round *round)
 {
     uint64_t clock = UINT64_MAX;
     for (uint32_t i = 0; i < round->n_workers; i++)
         if (round->workers[i].push != NULL && round->workers[i].clock < clock)
             clock = round->workers[i].clock;
-    for (uint32_t i = 0; i < round->n_workers; i++) {
-        const struct round_worker *w = &round->workers[i];
-        if (w->state == WORKER_ABSENT)
+    return clock;
+}
+
+static bool waits_for(const struct round *round, uint32_t worker, uint64_t clock)
+{
+    const struct round_worker *w = &round->workers[worker];
+    const struct job_worker *who = &round->job->workers[worker];
+    if (who->state == WORKER_ABSENT)
+        return true;
+    return who->state == WORKER_LIVE && w->push == NULL && w->next <= clock && who->from <= clock;
+}
+
+static bool is_complete(const struct round *round, uint64_t clock)
+{
+    for (uint32_t i = 0; i < round->n_workers; i++)
+        if (waits_for(round, i, clock))
             return false;
-        if (w->state == WORKER_LIVE && w->push == NULL && w->next <= clock)
-            return false;
-    }
-    *clock_out = clock;
     return true;
+}
+
+bool rounds_awaited(const struct rounds *rounds, const struct job *job, uint32_t asker,
+                    uint32_t *worker_out)
+{
+    for (uint32_t i = 0; i < ROUNDS_MAX && rounds->n_waiting > 0; i++) {
+        const struct round *round = rounds->rounds[i];
+        if (round == NULL || round->n_waiting == 0 || round->serial != job->serial)
+            continue;
+        uint64_t clock = least_clock(round);
+        for (uint32_t w = 0; w < round->n_workers; w++)
+            if (w != asker && waits_for(round, w, clock)) {
+                *worker_out = w;
+                return true;
+            }
+    }
+    return false;
 }
 
 static uint32_t take_clock(struct rounds *rounds, struct round *round, uint64_t clock,
@@ -211,13 +219,18 @@ static uint32_t take_clock(struct rounds *rounds, struct round *round, uint64_t 
     uint32_t n = 0;
     for (uint32_t i = 0; i < round->n_workers; i++) {
         struct round_worker *w = &round->workers[i];
+        struct job_worker *who = &round->job->workers[i];
         if (w->push == NULL || w->clock != clock)
             continue;
         requests_out[n++] = take(rounds, round, i);
+        renew(round, i, now_ns);
         w->next = clock + 1;
-        w->deadline_ns = now_ns + w->lease_ns;
+        if (who->done < clock + 1)
+            who->done = clock + 1;
     }
     round->next = clock + 1;
+    if (round->job->stepped < round->next)
+        round->job->stepped = round->next;
     return n;
 }
 
@@ -236,11 +249,12 @@ uint32_t rounds_take(struct rounds *rounds, uint64_t now_ns,
                      bool (*may)(const void *arg, const struct request *push), const void *arg,
                      struct request **requests_out)
 {
-    uint64_t clock;
     for (uint32_t i = 0; i < ROUNDS_MAX && rounds->n_waiting > 0; i++) {
         struct round *round = rounds->rounds[i];
-        if (round != NULL && round->n_waiting > 0 && is_complete(round, &clock) &&
-            (may == NULL || all_may(round, clock, may, arg)))
+        if (round == NULL || round->n_waiting == 0)
+            continue;
+        uint64_t clock = least_clock(round);
+        if (is_complete(round, clock) && (may == NULL || all_may(round, clock, may, arg)))
             return take_clock(rounds, round, clock, now_ns, requests_out);
     }
     return 0;

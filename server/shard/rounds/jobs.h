@@ -1,0 +1,121 @@
+/* jobs.h - who takes part in a job: one list of workers, for its clocks and for its rounds.
+ *
+ * A worker is a process, known by its incarnation. It joins, gives signs of life, and leaves. Every
+ * request of a worker for its job is a sign of life, for its lease; while one of its pushes waits
+ * in a round the lease does not run. A worker whose lease runs out is dropped: nobody waits for it
+ * until it is live again, which it is by its next request, unless it comes late: the job has gone
+ * on without it. Then it has to join at the clock the job is at.
+ *
+ * Joining takes three forms. The process that the shard knows goes on. Another process that joins
+ * takes the place of the one before. And a job that all have left, or none of whose workers lives
+ * when a new process joins, begins anew, as its next epoch; who belongs to an epoch before is
+ * refused. That leases have run out, however many at once, begins nothing anew.
+ *
+ * What is asked of a clock, the iterations that a worker has finished, is the slowest of the live
+ * workers; who may go on with that is the worker's own affair: bulk-synchronous with a staleness of
+ * 0, stale-synchronous with s, asynchronous without asking.
+ *
+ * Kept in memory alone: after a restart workers join again. Owner: the shard's thread. */
+#ifndef EMBD_SHARD_JOBS_H
+#define EMBD_SHARD_JOBS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "errors.h"
+#include "message.h"
+
+#define JOBS_MAX 64u
+
+enum worker_state { WORKER_ABSENT, WORKER_LIVE, WORKER_DROPPED, WORKER_LEFT };
+
+struct job_worker {
+    uint64_t incarnation; /* of the process; not ABSENT */
+    uint64_t clock;       /* as it told last */
+    uint64_t done;        /* it has finished this many, by its ticks and by rounds it was in */
+    uint64_t from;        /* no round of a clock before waits for it: where it joined */
+    uint64_t lease_ns, seen_ns,
+        deadline_ns;    /* live and none of its pushes waits: dropped after it */
+    uint32_t n_waiting; /* pushes in rounds */
+    enum worker_state state;
+    bool is_asynchronous; /* waits for nobody, and so never comes late */
+};
+
+struct job {
+    char name[EMBD_NAME_MAX + 1];
+    uint64_t serial;  /* no other job or epoch of this shard has it */
+    uint64_t epoch;   /* 1, 2, ... */
+    uint64_t stepped; /* no round has made a step for this clock, or a later one */
+    uint32_t n_workers;
+    struct job_worker workers[]; /* [n_workers] */
+};
+
+struct jobs {
+    struct job *jobs[JOBS_MAX]; /* NULL where there is none */
+    uint64_t last_serial;
+    uint64_t looked_ns; /* last time that jobs_look was called */
+    /* Before a worker leaves, or another process takes its place: its pushes that wait in rounds
+     * go, and what rounds know of it. NULL: there are no rounds. */
+    void (*on_replaced)(void *arg, const struct job *job, uint32_t worker);
+    void *arg;
+};
+
+/* Who a request is of. */
+struct job_claim {
+    const char *job;
+    uint32_t worker, n_workers; /* worker < n_workers <= EMBD_WORKERS_MAX */
+    uint64_t lease_ns;
+    uint64_t incarnation; /* 0: a client that does not tell; all of these are one process */
+    uint64_t epoch;       /* that it belongs to by what this shard told it; 0: it joins */
+};
+
+struct job_tick {
+    struct job_claim claim;
+    uint64_t clock;
+    bool asynchronous;
+    bool leave; /* nobody shall wait for this worker any more */
+};
+
+void jobs_fini(struct jobs *jobs);
+
+/* The job of a claim, whose worker it is now, whatever its state; `job_out` stays until the next
+ * call. EMBD_INVALID: the job has another number of workers, the worker is another process now, or
+ * of an epoch that is over; EMBD_FULL: there are JOBS_MAX jobs with live workers; EMBD_NO_MEMORY.
+ */
+int jobs_enter(struct jobs *jobs, const struct job_claim *claim, uint64_t now_ns,
+               struct job **job_out, struct embd__error *e);
+
+/* A worker that was found by jobs_enter is live from now on, at `clock` where it was not. */
+void jobs_live(struct job *job, const struct job_claim *claim, uint64_t clock, uint64_t now_ns);
+
+/* A worker tells its clock. Also EMBD_INVALID: the clock of a live worker falls; EMBD_LATE: it is
+ * not live, and the job is at a later clock. Then it stays as it is. */
+int jobs_tick(struct jobs *jobs, const struct job_tick *tick, uint64_t now_ns, struct job **job_out,
+              struct embd__error *e);
+
+/* A sign of life alone: no clock falls, and none comes late. A worker that the shard does not know
+ * joins at the clock; one that was dropped is live again unless the job has gone on without it. */
+int jobs_beat(struct jobs *jobs, const struct job_tick *tick, uint64_t now_ns, struct job **job_out,
+              struct embd__error *e);
+
+/* Drops workers whose leases have run out, every 10 ms. To be called all the time: time in which it
+ * was not counts for no lease. True: it has looked. */
+bool jobs_look(struct jobs *jobs, uint64_t now_ns);
+
+/* The job with this serial; NULL: it is over. */
+struct job *jobs_of(const struct jobs *jobs, uint64_t serial);
+
+/* The least clock of the live workers; 0 until all of the job's workers have been seen. Without a
+ * live one, the greatest clock of any. */
+uint64_t jobs_slowest(const struct job *job);
+
+/* Where a worker that is not live may join: the job has gone on from every clock before. */
+uint64_t jobs_clock(const struct job *job);
+
+uint32_t jobs_count(const struct job *job, enum worker_state state);
+
+/* EMBD_LATE: `worker` was to do `clock`, and the job is at another one. */
+int jobs_late(const struct job *job, uint32_t worker, uint64_t clock, uint64_t at,
+              struct embd__error *e);
+
+#endif
