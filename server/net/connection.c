@@ -302,6 +302,7 @@ void connection_on_end(struct connection *c)
     if (!intake_is_between_frames(&c->intake))
         log_event(LOG_INFO, "half_frame", "shard=%u peer=%s why=\"the peer ended within a frame\"",
                   c->hub->shard_index, c->peer);
+    shard_session_half_end(c->hub->shard, &c->session);
     connection_finish(c);
     connection_go(c);
 }

@@ -1,5 +1,7 @@
 /* sweep.c - what is done to all connections of a shard: those that rest are closed, and all end
  * with the process. */
+#include <poll.h>
+
 #include "log.h"
 #include "steps.h"
 #include "strangers.h"
@@ -21,6 +23,19 @@ static bool has_stalled(struct watch *watch, uint64_t bytes, uint64_t now, uint3
     return now - watch->since_ms > limit_ms;
 }
 
+/* One whose push waits in a round may not be read from, and its end would not be seen behind what
+ * it has sent. */
+static void look_for_end(struct connection *c)
+{
+    uv_os_fd_t fd;
+    if (c->session.in_round == NULL || c->is_reading ||
+        uv_fileno((uv_handle_t *)&c->uv.stream, &fd) < 0)
+        return;
+    struct pollfd peer = {.fd = fd, .events = POLLRDHUP};
+    if (poll(&peer, 1, 0) == 1 && (peer.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
+        shard_session_half_end(c->hub->shard, &c->session);
+}
+
 static void sweep(struct connection *c, uint64_t now)
 {
     const struct net_limits *limits = &c->hub->limits;
@@ -31,7 +46,8 @@ static void sweep(struct connection *c, uint64_t now)
         connection_drop(c, fault);
     else if (c->state == CONNECTION_LINGERING && now - c->state_since_ms > linger_ms)
         connection_close(c);
-    else if (is_within_frame && !c->is_starved && has_stalled(&c->in, c->bytes_in, now, limits->stall_ms))
+    else if (is_within_frame && !c->is_starved &&
+             has_stalled(&c->in, c->bytes_in, now, limits->stall_ms))
         connection_drop(c, "a frame does not get on (stall_timeout)");
     else if (c->is_writing && has_stalled(&c->out, connection_out_bytes(c), now, limits->stall_ms))
         connection_drop(c, "the peer does not take its answers (stall_timeout)");
@@ -66,7 +82,10 @@ void connection_sweep(struct hub *hub)
         next = TAILQ_NEXT(c, in_hub);
         if (c->state != CONNECTION_CLOSED)
             sweep(c, now);
+        if (c->state == CONNECTION_OPEN)
+            look_for_end(c);
     }
+    connection_flush_dirty(hub);
     feed_starved(hub); /* last: the others have given back what they held */
 }
 
