@@ -136,9 +136,109 @@ static void handles_on_threads_do_not_disturb_each_other(void **state)
     cluster_stop(&cluster);
 }
 
+/* ---- workers of a job, which have a thread more for their signs of life ---- */
+
+enum { N_TRAINERS = 3, CLOCKS = 20, LEASE_MS = 300, SLEEP_NS = 700000000 };
+
+struct trainer {
+    struct worker worker; /* first */
+    uint32_t number;
+};
+
+static bool train(struct trainer *t, embd_client *client, embd_table *table)
+{
+    static const uint64_t key = 7;
+    static const float gradient[DIM] = {1, 1, 1, 1};
+    embd_clock clock = {
+        .job = "job", .worker = t->number, .n_workers = N_TRAINERS, .lease_ms = LEASE_MS};
+    embd_part part = {.table = table,
+                      .n_keys = 1,
+                      .keys = &key,
+                      .values = (float *)(uintptr_t)gradient,
+                      .raw = true};
+    struct timespec sleeps = {.tv_nsec = SLEEP_NS};
+    embd_clock_report report;
+    uint64_t i = 0;
+    int status = EMBD_OK;
+    while (i < CLOCKS && status == EMBD_OK) {
+        embd_call_options options = {.round = &clock, .round_clock = i};
+        status = embd_tick_wait(client, &clock, i, 0, 0, &report);
+        if (i == CLOCKS / 2 && t->number == 1) /* longer than the lease */
+            nanosleep(&sleeps, NULL);
+        if (status == EMBD_OK)
+            status = embd_push(client, &part, 1, &options);
+        if (status == EMBD_OK)
+            status = embd_tick(client, &clock, i + 1, &report);
+        if (status == EMBD_OK)
+            i++;
+        else if (status == EMBD_LATE) /* on a machine that let no thread run for the lease */
+            status = embd_tick_rejoin(client, &clock, &i, &report);
+    }
+    if (status == EMBD_OK)
+        status = embd_tick_leave(client, &clock, i);
+    if (status == EMBD_OK) /* and once more, so that a handle is closed that beats */
+        status = embd_tick(client, &clock, CLOCKS, &report);
+    return works(&t->worker, client, status);
+}
+
+static void *train_on(void *arg)
+{
+    struct trainer *t = arg;
+    struct worker *w = &t->worker;
+    embd_client *client;
+    embd_table *table;
+    embd_options options;
+    embd_options_init(&options);
+    options.own_thread = w->own_thread;
+    if (embd_connect(w->address, &options, &client, w->failure, sizeof w->failure) != EMBD_OK)
+        return NULL;
+    if (works(w, client, embd_table_open(client, "t", &table)))
+        train(t, client, table);
+    embd_close(client);
+    return NULL;
+}
+
+static void check_steps(const char *address)
+{
+    static const uint64_t key = 7;
+    float values[DIM];
+    char why[400];
+    embd_client *client;
+    embd_part part = {.n_keys = 1, .keys = &key, .values = values, .raw = true};
+    if (embd_connect(address, NULL, &client, why, sizeof why) != EMBD_OK)
+        fail_msg("%s", why);
+    assert_int_equal(embd_table_open(client, "t", &part.table), EMBD_OK);
+    assert_int_equal(embd_pull(client, &part, 1, NULL), EMBD_OK);
+    for (int i = 0; i < DIM; i++)
+        assert_true(values[i] == -CLOCKS);
+    embd_close(client);
+}
+
+static void workers_of_a_job_live_while_they_sleep_and_make_each_step_once(void **state)
+{
+    struct cluster cluster;
+    struct trainer trainers[N_TRAINERS] = {{.worker.own_thread = true}};
+    (void)state;
+    cluster_start(&cluster, program, 2, 0);
+    make_table(cluster.address);
+    for (uint32_t i = 0; i < N_TRAINERS; i++) {
+        trainers[i].worker.address = cluster.address;
+        trainers[i].number = i;
+        assert_int_equal(pthread_create(&trainers[i].worker.thread, NULL, train_on, &trainers[i]),
+                         0);
+    }
+    for (int i = 0; i < N_TRAINERS; i++)
+        pthread_join(trainers[i].worker.thread, NULL);
+    for (int i = 0; i < N_TRAINERS; i++)
+        assert_string_equal(trainers[i].worker.failure, "");
+    check_steps(cluster.address);
+    cluster_stop(&cluster);
+}
+
 /* ---- a shard that moves ---- */
 
-/* The shard moves until it has been followed often enough, on a busy machine more often than that. */
+/* The shard moves until it has been followed often enough, on a busy machine more often than that.
+ */
 enum { N_FOLLOWERS = 2, MOVES = 30, MOVES_MAX = 1500, FOLLOWED = 3, STAY_NS = 20000000 };
 
 struct follower {
@@ -222,8 +322,8 @@ static void clients_follow_a_shard_that_moves_while_they_work(void **state)
     (void)state;
     for (int i = 0; i < N_FOLLOWERS; i++)
         start_follower(&followers[i]);
-    for (int m = 0; m < MOVES || (m < MOVES_MAX && !(has_followed(&followers[0]) &&
-                                                     has_followed(&followers[1])));
+    for (int m = 0; m < MOVES || (m < MOVES_MAX &&
+                                  !(has_followed(&followers[0]) && has_followed(&followers[1])));
          m++) {
         nanosleep(&stay, NULL);
         for (int i = 0; i < N_FOLLOWERS; i++)
@@ -244,6 +344,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(handles_on_threads_do_not_disturb_each_other),
+        cmocka_unit_test(workers_of_a_job_live_while_they_sleep_and_make_each_step_once),
         cmocka_unit_test(clients_follow_a_shard_that_moves_while_they_work)};
     if (argc != 2)
         return 2;

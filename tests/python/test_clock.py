@@ -87,17 +87,75 @@ class Clocks(clusters.ClusterTest):
         self.assertEqual((report.live, report.dropped), (1, [1]))
         self.assertLess(time.monotonic() - start, 15)
 
-    def test_a_worker_that_was_dropped_comes_back(self):
-        a, b = self.clocks(2, lease=0.2)
+    def test_a_worker_that_does_nothing_lives_and_whom_the_job_waits_for_is_told(self):
+        a, b = self.clocks(2, lease=0.5)
         a.renew()
-        b.renew()
-        for _ in range(5):
-            time.sleep(0.1)
-            a.tick()
-        self.assertEqual(a.wait().dropped, [1])
-        self.assertEqual(b.renew(), embd.ClockReport(0, 2, []))
-        with self.assertRaisesRegex(embd.DeadlineError, "is at 0, worker 0 at 5"):
+        with self.assertRaisesRegex(embd.DeadlineError, "the job waits for worker 1, which has not joined"):
+            a.value = 1
             a.wait(0.1)
+        b.renew()
+        time.sleep(1.5)
+        self.assertEqual(a.renew(), embd.ClockReport(0, 2, []))
+        with self.assertRaisesRegex(embd.DeadlineError, r"is at 0, worker 0 at 1 .* waits for worker 1, last seen 0\.\d s ago, at clock 0"):
+            a.wait(0.1)
+        table = a.client.table("clocks")
+        with self.assertRaisesRegex(embd.DeadlineError, "job '.*' waits for worker 1, last seen .* ago, at clock 0"):
+            table.push([1], [[1.0]], round=a, deadline=1.0)
+
+    def replaced(self, **options):
+        """The clocks of two workers that are at 5, the second of which is another process now."""
+        a, b = self.clocks(2, **options)
+        for clock in (a, b) * 5:
+            clock.tick()
+        client = embd.connect(self.server.addresses[0])
+        self.addCleanup(client.close)
+        return a, b, embd.Clock(client, self.job, worker=1, workers=2, **options)
+
+    def test_another_process_joins_where_the_job_is_and_the_one_before_is_refused(self):
+        a, b, again = self.replaced()
+        with self.assertRaisesRegex(embd.LateError, "clock 0 has passed without it, the job is at") as late:
+            again.wait(20)
+        self.assertEqual((late.exception.clock, again.value), (5, 5))
+        self.assertEqual(again.wait(20), embd.ClockReport(5, 2, []))
+        with self.assertRaisesRegex(embd.InvalidError, "another process now"):
+            b.tick()
+
+    def test_steps_go_on_where_the_job_is(self):
+        a, _, again = self.replaced()
+        other = threading.Thread(target=lambda: list(a.steps(8)))
+        with self.assertWarnsRegex(embd.WorkerWarning, "it goes on at 5"):
+            steps = again.steps(8)
+            self.assertEqual(next(steps), 5)
+            other.start()
+            self.assertEqual([(step, again.value) for step in steps], [(6, 6), (7, 7)])
+        other.join(20)
+        self.assertEqual(a.value, 8)
+
+    def test_a_late_push_says_so_and_joins_where_the_job_is(self):
+        a, _, again = self.replaced()
+        again.value = 4
+        with self.assertRaises(embd.LateError) as late:
+            again.client.table("clocks").push([1], [[1.0]], round=again)
+        self.assertEqual((late.exception.clock, again.value), (5, 5))
+        calls = [clock.client.table("clocks").push_start([1], [[1.0]], round=clock) for clock in (again, a)]
+        for call in calls:
+            call.wait()
+        self.assertEqual(self.client.table("clocks").pull([1])[0, 0], -1.0)
+
+    def test_an_asynchronous_worker_is_at_its_own_clock(self):
+        *_, again = self.replaced(staleness=None)
+        self.assertEqual(again.wait(20).slowest, 0)
+        again.tick()
+        self.assertEqual(again.value, 1)
+
+    def test_a_block_that_fails_leaves_its_job(self):
+        a, b = self.clocks(2)
+        a.renew()
+        with self.assertRaises(ZeroDivisionError):
+            with b:
+                b.renew()
+                raise ZeroDivisionError
+        self.assertEqual(a.renew(), embd.ClockReport(0, 1, []))
 
     def test_nobody_goes_on_before_all_are_there(self):
         a, b = self.clocks(2)
@@ -143,7 +201,7 @@ class Clocks(clusters.ClusterTest):
         self.job = "lone-job"
         a, b = self.rounds("clocks", [0, 1], lease=0.5)
         a.value = b.value = 1
-        b.client.close()
+        b.client.close()  # its signs of life end
         start = time.monotonic()
         a.client.table("clocks").push([9], [[4.0]], round=a)  # not divided: it is alone
         self.assertLess(time.monotonic() - start, 20)
@@ -161,7 +219,7 @@ class Clocks(clusters.ClusterTest):
                               ({"worker": 0, "workers": 2}, "falls from 1 to 0"),
                               ({"worker": 0, "workers": 2, "lease": 0.01}, "lease_ms")):
             with self.assertRaisesRegex(embd.InvalidError, word):
-                embd.Clock(self.client, self.job, **options).renew()
+                embd.Clock(a.client, self.job, **options).renew()
 
 
 if __name__ == "__main__":

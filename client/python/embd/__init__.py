@@ -20,10 +20,10 @@ from ._native import ffi as _ffi
 from ._native import lib as _lib
 from .arrays import jagged
 from .client import Client, ShardStats, connect
-from .clock import Clock, ClockReport
+from .clock import Clock, ClockReport, WorkerWarning
 from .csr import Csr
 from .errors import (ClosedError, CorruptError, DeadlineError, Error, ExistsError, FullError, InvalidError,
-                     NoMemoryError, Status, StorageError, UnknownTableError, UnreachableError, UnsupportedError)
+                     LateError, NoMemoryError, Status, StorageError, UnknownTableError, UnreachableError, UnsupportedError)
 from .pusher import Pusher
 from .schema import Initializer, Optimizer, Schema
 from .stored import DumpReport, StoredTable, verify
@@ -38,8 +38,8 @@ KeyStatus.__doc__ = "What became of a key: the values of `statuses`."
 
 __all__ = [
     "Call", "Client", "Clock", "ClockReport", "ClosedError", "CorruptError", "Csr", "DeadlineError", "DumpReport", "Error",
-    "ExistsError", "FullError", "Initializer", "InvalidError", "KeyStatus", "NoMemoryError", "Optimizer", "Part", "Pusher",
+    "ExistsError", "FullError", "Initializer", "InvalidError", "KeyStatus", "LateError", "NoMemoryError", "Optimizer", "Part", "Pusher",
     "Schema",
     "ShardStats", "Status", "StorageError", "StoredTable", "Table", "UnknownTableError", "UnreachableError",
-    "UnsupportedError", "connect", "jagged", "stored", "verify",
+    "UnsupportedError", "WorkerWarning", "connect", "jagged", "stored", "verify",
 ]

@@ -140,7 +140,10 @@ class Client:
 
     def push(self, parts: Sequence[Part], **options: Any) -> None:
         """Pushes the gradients of all parts in one call, which is one step of every table it names."""
-        self._call(lib.embd_push, Batch(list(parts), True), options)
+        try:
+            self._call(lib.embd_push, Batch(list(parts), True), options)
+        except errors.LateError as error:
+            options["round"].late(error)
 
     def erase(self, parts: Sequence[Part], **options: Any) -> None:
         """Erases the keys of all parts; their values and weights are not looked at."""
@@ -158,7 +161,7 @@ class Client:
     def push_start(self, parts: Sequence[Part], **options: Any) -> Call[None]:
         """As push, but returns once the call is on its way."""
         flight, _ = self.start(True, list(parts), options)
-        return Call(self.handle, flight, None)
+        return Call(self.handle, flight, None, options.get("round"))
 
     def settle(self) -> None:
         """Waits until every started call has ended. Failures are raised by the calls' own wait()."""

@@ -79,10 +79,18 @@ class StorageError(Error, OSError):
         Error.__init__(self, status, sentence)
 
 
+class LateError(Error):
+    """This worker was dropped from its job, which has gone on without it. `clock` is where the job is, and where the
+    worker takes part again; None where it has not joined yet."""
+
+    clock: int | None = None
+
+
 _CLASSES: dict[str, type[Error]] = {
     "INVALID": InvalidError, "UNKNOWN_TABLE": UnknownTableError, "EXISTS": ExistsError, "FULL": FullError,
     "UNSUPPORTED": UnsupportedError, "NO_MEMORY": NoMemoryError, "UNREACHABLE": UnreachableError,
     "CLOSED": ClosedError, "DEADLINE": DeadlineError, "CORRUPT": CorruptError, "IO": StorageError,
+    "LATE": LateError,
 }
 
 

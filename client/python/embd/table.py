@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import arrays, structs
 from ._native import ffi, lib
 from .arrays import Floats, Keys
+from .errors import LateError
 from .schema import Schema, from_c
 
 if TYPE_CHECKING:
@@ -96,13 +97,17 @@ class Part:
 class Call(Generic[T]):
     """A pull or push on its way. wait() ends it and returns what the blocking call would, or raises."""
 
-    def __init__(self, handle: Any, flight: Any, result: T):
+    def __init__(self, handle: Any, flight: Any, result: T, clock: Any = None):
+        self._clock = clock  # of the round that a push is for
         self._handle = handle
         self._flight = flight
         self._result = result
 
     def wait(self) -> T:
-        self._handle.finish(self._flight)
+        try:
+            self._handle.finish(self._flight)
+        except LateError as error:
+            self._clock.late(error)
         return self._result
 
     def done(self) -> bool:
