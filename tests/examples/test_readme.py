@@ -40,7 +40,8 @@ NAMES = {"c": "app.c", "yaml": "shop.yaml"}  # what the text calls the files
 CERTIFICATE = "openssl req -x509 -newkey ed25519 -nodes -keyout server.key -out server.pem -subj /CN=ps -days 2 2>/dev/null"
 CRITEO = "1" + "\t3" * 13 + "\t68fd1e64" * 26 + "\n"  # a sample as it is published
 # What a fragment of Python takes from its surroundings.
-WORKER = 'import os, embd\nclient = embd.connect("FIRST")\nrank, data = int(os.environ["RANK"]), range(3)\n'
+WORKER = 'import os, embd\nclient = embd.connect("FIRST")\nrank, items = int(os.environ["RANK"]), client.table("items")\n' \
+         'batches, gradient = [[1, 2 + rank]] * 100, lambda rows: 0 * rows\n'
 
 
 def replace_lines(text, used):

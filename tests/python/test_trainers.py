@@ -14,7 +14,6 @@ import numpy as np
 
 import clusters
 import embd
-import wire
 from embd_process import Embd
 
 N, AT, KEYS, DIM = 40, 5, 64, 4
@@ -147,14 +146,9 @@ class Run:
 
     def steps(self):
         """Of every shard, and the value of every key."""
-        steps, values = [], set()
-        for shard, _ in enumerate(self.server.addresses):
-            with wire.connect(self.server, shard) as peer:
-                tables = peer.call("stats")[0]["tables"]
-                steps += [table["stats"]["steps"] for table in tables if table["table"] == self.job]
-                ids = {table["name"]: table["id"] for table in peer.call("tables")[0]["tables"]}
-                values |= {v for v in wire.pull(peer, ids[self.job], range(KEYS)) if v != 0}
-        return steps, values
+        with embd.connect(self.server.addresses[0]) as client:
+            values = set(client.table(self.job).pull(range(KEYS)).ravel().tolist())
+            return [shard.tables[self.job]["steps"] for shard in client.stats()], values
 
     def check(self, test):
         lives = [rank for rank in range(self.workers) if rank != self.victim or self.fault != "killed"]
