@@ -12,6 +12,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = (".c", ".h", ".cu", ".cuh", ".cc", ".cpp")
 MAX_LINES = 800
+LONG = {"include/embd/embd.h"}  # mostly text: the reference of the public API
 
 NETWORK = {"uv.h", "sys/socket.h", "sys/un.h", "netinet/in.h", "netinet/tcp.h", "arpa/inet.h", "netdb.h",
            "poll.h", "sys/epoll.h"}
@@ -136,7 +137,7 @@ def layer_offences():
 def style_offences():
     for path in sources("include", "proto", "client", "server", "tests"):
         name, lines = path.relative_to(ROOT), lines_of(path)
-        if len(lines) > MAX_LINES:
+        if len(lines) > MAX_LINES and str(name) not in LONG:
             yield f"{name}: {len(lines)} lines; the limit is {MAX_LINES}"
         if FORBIDDEN_NAME.search(path.name):
             yield f"{name}: a file is named for the one idea it holds"
