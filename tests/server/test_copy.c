@@ -1,8 +1,5 @@
-/* test_copy.c - rows out and in: a scan loaded into another shard is the same table; a snapshot is
- * a directory that a reader of manifests and part files takes; what goes wrong with files is told
- * and leaves nothing behind. */
-#include "rig.h"
-
+/* test_copy.c - a snapshot is a directory that a reader of manifests and part files takes; what goes wrong with
+ * files is told and leaves nothing behind. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,209 +10,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "batch.h"
+#include "copying.h"
 #include "partfile.h"
 #include "route.h"
 #include "written.h"
-
-static embd_schema slotted_schema(void)
-{
-    embd_schema schema;
-    embd_schema_init(&schema);
-    strcpy(schema.name, "slotted");
-    schema.durability = EMBD_SNAPSHOT; /* it goes between shards with directories and without */
-    schema.dim = 6;
-    schema.slots = 4;
-    schema.partition = EMBD_SLOT;
-    schema.dtype = EMBD_F16;
-    schema.admit_after = 2;
-    embd_optimizer_init(&schema.optimizer, EMBD_ADAM, 0.01f);
-    return schema;
-}
-
-static embd_schema plain_schema(void)
-{
-    embd_schema schema;
-    embd_schema_init(&schema);
-    strcpy(schema.name, "plain");
-    schema.durability = EMBD_SNAPSHOT;
-    schema.dim = 16;
-    return schema;
-}
-
-static void fill(struct rig *rig, const embd_schema *schema)
-{
-    static struct batch batch;
-    create_table(rig, schema);
-    for (int i = 0; i < 3; i++) {
-        batch_fill(&batch, schema);
-        struct part part = batch_part(&batch, schema, EMBD_F32, false);
-        part.want_status = false;
-        push(rig, &part, NULL);
-    }
-}
-
-static void simple(struct rig *rig, enum method method)
-{
-    struct exchange *x = ask(rig, &rig->admin, method);
-    embd__msg_map(&x->out, 0);
-    ask_ok(x);
-    ask_free(x);
-}
-
-/* ---- scan and load ---- */
-
-static struct exchange *ask_scan(struct rig *rig, const char *table, uint64_t cursor,
-                                 uint64_t bytes)
-{
-    struct exchange *x = ask(rig, &rig->admin, METHOD_SCAN);
-    embd__msg_map(&x->out, 3);
-    embd__msg_field_str(&x->out, "table", table);
-    embd__msg_field_uint(&x->out, "cursor", cursor);
-    embd__msg_field_uint(&x->out, "bytes", bytes);
-    return x;
-}
-
-struct scanned {
-    uint64_t rows, candidates, next, step;
-    bool done;
-};
-
-static struct scanned read_scan(struct exchange *x)
-{
-    struct fields f;
-    struct scanned s;
-    embd__read_fields(&f, &x->reader, "scan");
-    s.rows = embd__field_uint(&f, "rows", 0, LIMIT_ROWS, FIELD_REQUIRED);
-    s.candidates = embd__field_uint(&f, "candidates", 0, LIMIT_ROWS, FIELD_REQUIRED);
-    s.next = embd__field_uint(&f, "next", 0, UINT64_MAX, FIELD_REQUIRED);
-    s.done = embd__field_bool(&f, "done", false);
-    s.step = embd__field_uint(&f, "step", 0, UINT64_MAX - 1, FIELD_REQUIRED);
-    assert_int_equal(embd__fields_end(&f), EMBD_OK);
-    return s;
-}
-
-static void load(struct rig *rig, const embd_schema *schema, const struct row_block *block,
-                 uint64_t step)
-{
-    struct exchange *x = ask(rig, &rig->admin, METHOD_LOAD);
-    embd__msg_map(&x->out, 4);
-    embd__msg_field_str(&x->out, "table", schema->name);
-    embd__msg_field_uint(&x->out, "rows", block->n_rows);
-    embd__msg_field_uint(&x->out, "candidates", block->n_candidates);
-    embd__msg_field_uint(&x->out, "step", step);
-    embd__row_block_write(&x->out, schema, block);
-    ask_ok(x);
-    ask_free(x);
-}
-
-static void copy(struct rig *from, struct rig *to, const embd_schema *schema, uint64_t bytes)
-{
-    struct scanned s = {.done = false};
-    simple(from, METHOD_HOLD);
-    while (!s.done) {
-        struct row_block block;
-        struct exchange *x = ask_scan(from, schema->name, s.next, bytes);
-        ask_ok(x);
-        s = read_scan(x);
-        assert_int_equal(embd__row_block_read(&x->reader, schema, (uint32_t)s.rows,
-                                              (uint32_t)s.candidates, &block),
-                         EMBD_OK);
-        uint64_t row_bytes = 0;
-        for (uint32_t i = 0; i < x->answer_frame.n_bins; i++)
-            row_bytes += x->answer_frame.bins[i].bytes;
-        assert_true(row_bytes <= bytes);
-        load(to, schema, &block, s.step);
-        ask_free(x);
-    }
-    simple(from, METHOD_RELEASE);
-}
-
-static void a_scan_loaded_elsewhere_is_the_same_table(void **state)
-{
-    (void)state;
-    const embd_schema schemas[2] = {slotted_schema(), plain_schema()};
-    for (int i = 0; i < 2; i++) {
-        struct rig from, to;
-        struct image image;
-        rig_open(&from, &store_host, 0, 1, NULL);
-        rig_open(&to, &store_host, 0, 1, NULL);
-        fill(&from, &schemas[i]);
-        create_table(&to, &schemas[i]);
-        image_take(&from, schemas[i].name, &image);
-        assert_true(image.rows > 100);
-        assert_int_equal(image.candidates > 0, i == 0);
-        copy(&from, &to, &schemas[i], 1000);
-        image_check(&to, schemas[i].name, &image);
-        image_fini(&image);
-        rig_close(&from);
-        rig_close(&to);
-    }
-}
-
-static void push_again(struct rig *rig, const embd_schema *schema, uint64_t random)
-{
-    static struct batch batch;
-    batch.random = random;
-    batch_fill(&batch, schema);
-    struct part part = batch_part(&batch, schema, EMBD_F32, false);
-    part.want_status = false;
-    push(rig, &part, NULL);
-}
-
-/* What a row of lazy_global owes depends on the step of its last push: step and stamps go along. */
-static void S2d_stamps_of_lazy_rows_survive_a_copy(void **state)
-{
-    (void)state;
-    struct rig from, to;
-    struct image before, after;
-    embd_schema schema = slotted_schema();
-    schema.admit_after = 0;
-    schema.optimizer.update = EMBD_LAZY_GLOBAL;
-    rig_open(&from, &store_host, 0, 1, NULL);
-    rig_open(&to, &store_host, 0, 1, NULL);
-    fill(&from, &schema);
-    create_table(&to, &schema);
-    copy(&from, &to, &schema, 1000);
-    image_take(&from, schema.name, &before);
-    image_check(&to, schema.name, &before);
-    for (uint64_t i = 0; i < 3; i++) {
-        push_again(&from, &schema, 77 + i);
-        push_again(&to, &schema, 77 + i);
-    }
-    image_take(&from, schema.name, &after);
-    assert_true(after.rows > before.rows);
-    image_check(&to, schema.name, &after);
-    image_fini(&before);
-    image_fini(&after);
-    rig_close(&from);
-    rig_close(&to);
-}
-
-static void scans_that_do_not_fit_are_refused(void **state)
-{
-    (void)state;
-    struct rig rig;
-    embd_schema schema = plain_schema();
-    rig_open(&rig, &store_host, 0, 1, NULL);
-    fill(&rig, &schema);
-    simple(&rig, METHOD_HOLD);
-    ask_error(ask_scan(&rig, "nowhere", 0, 1000), EMBD_UNKNOWN_TABLE, "nowhere", NULL);
-    ask_error(ask_scan(&rig, "plain", 0, (8 << 20) + 1), EMBD_INVALID, "bytes", "8388609",
-              "8388608", NULL);
-    ask_error(ask_scan(&rig, "plain", 0, 50), EMBD_INVALID, "bytes", "50", "72", NULL);
-    ask_error(ask_scan(&rig, "plain", 12345, 1000), EMBD_INVALID, "cursor", "12345", NULL);
-    struct exchange *x = ask_scan(&rig, "plain", 0, 1000);
-    ask_ok(x);
-    uint64_t next = read_scan(x).next;
-    ask_free(x);
-    simple(&rig, METHOD_RELEASE);
-    simple(&rig, METHOD_HOLD); /* another cut: the old cursor is none of it */
-    ask_error(ask_scan(&rig, "plain", next, 1000), EMBD_INVALID, "cursor", NULL);
-    rig_close(&rig);
-}
-
-/* ---- snapshots ---- */
 
 static struct exchange *ask_phase_on(struct rig *rig, struct shard_session *session,
                                      const char *name, const char *phase)
@@ -242,9 +40,9 @@ static void phase(struct rig *rig, const char *name, const char *what)
 /* Pushes go on behind it. */
 static void cut(struct rig *rig, const char *name)
 {
-    simple(rig, METHOD_HOLD);
+    copying_simple(rig, METHOD_HOLD);
     phase(rig, name, "cut");
-    simple(rig, METHOD_RELEASE);
+    copying_simple(rig, METHOD_RELEASE);
 }
 
 /* Answered when the thread has written all. */
@@ -379,7 +177,7 @@ static void load_part(struct rig *to, const char *dir, const struct manifest_tab
         if (n_rows + n_candidates == 0)
             break;
         rows += n_rows;
-        load(to, schema, &block, table->step);
+        copying_load(to, schema, &block, table->step);
     }
     assert_int_equal(at, bytes);
     assert_int_equal(rows, part->rows);
@@ -395,19 +193,19 @@ static void a_snapshot_restores_every_table(void **state)
     struct manifest manifest;
     struct embd__error e = {.status = EMBD_OK};
     char dir[64], path[80];
-    const embd_schema schemas[2] = {plain_schema(), slotted_schema()};
+    const embd_schema schemas[2] = {copying_plain(), copying_slotted()};
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 1, dir);
     rig_wake(&rig);
     rig_open(&to, &store_host, 0, 1, NULL);
     for (int i = 0; i < 2; i++) {
-        fill(&rig, &schemas[i]);
+        copying_fill(&rig, &schemas[i]);
         image_take(&rig, schemas[i].name, &images[i]);
     }
     phase(&rig, "daily", "begin");
     cut(&rig, "daily");
     for (uint64_t i = 0; i < 2; i++)
-        push_again(&rig, &schemas[i], 77 + i);
+        copying_push_again(&rig, &schemas[i], 77 + i);
     assert_int_equal(write_phase(&rig, "daily", told), 2);
     struct exchange *x = ask_commit(&rig, "daily", told, 1, true);
     ask_ok(x);
@@ -544,7 +342,7 @@ static void phases_out_of_order_are_refused(void **state)
     struct shard_session other = {.is_admin = true};
     struct told told[8];
     char dir[64];
-    embd_schema schema = plain_schema();
+    embd_schema schema = copying_plain();
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 2, dir);
     rig_wake(&rig);
@@ -552,7 +350,7 @@ static void phases_out_of_order_are_refused(void **state)
     create_table(&rig, &schema);
     ask_error(ask_phase(&second, "a", "cut"), EMBD_UNSUPPORTED, "wakes", NULL);
     ask_error(ask_phase(&rig, "a", "cut"), EMBD_INVALID, "hold first", NULL);
-    simple(&rig, METHOD_HOLD);
+    copying_simple(&rig, METHOD_HOLD);
     ask_error(ask_phase(&rig, "a", "cut"), EMBD_INVALID, "'a' was not begun", NULL);
     ask_error(ask_phase(&rig, "a", "commit"), EMBD_INVALID, "'parts'", "required", NULL);
     ask_error(ask_commit(&rig, "a", NULL, 0, false), EMBD_INVALID, "'a' was not begun", NULL);
@@ -609,7 +407,7 @@ static void write_both(struct process *p)
 
 static void open_process(struct process *p)
 {
-    embd_schema schema = plain_schema();
+    embd_schema schema = copying_plain();
     scratch_new(p->dir);
     p->written = written_new(0, 2);
     for (uint32_t i = 0; i < 2; i++) {
@@ -719,7 +517,7 @@ static void S0_23_blobs_come_in_pieces_and_stand_in_the_manifest(void **state)
     const uint64_t whole = XXH3_64bits("abcdef", 6), nothing = XXH3_64bits("", 0);
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 1, dir);
-    simple(&rig, METHOD_HOLD);
+    copying_simple(&rig, METHOD_HOLD);
     phase(&rig, "s", "begin");
     give(&rig, "s", (struct piece){"dense", 0, "abc", 3, NULL});
     ask_error(ask_commit(&rig, "s", NULL, 0, false), EMBD_INVALID, "'dense'", "not complete", NULL);
@@ -797,11 +595,11 @@ static void what_the_file_system_refuses_is_told(void **state)
     (void)state;
     struct rig rig;
     char dir[64], path[96];
-    embd_schema schema = plain_schema();
+    embd_schema schema = copying_plain();
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 1, dir);
     rig_wake(&rig);
-    fill(&rig, &schema);
+    copying_fill(&rig, &schema);
     assert_int_equal(chmod(dir, 0500), 0);
     if (geteuid() != 0)
         ask_error(ask_phase(&rig, "a", "begin"), EMBD_IO, "a.tmp", "Permission denied", NULL);
@@ -835,10 +633,6 @@ static void a_shard_without_a_data_directory_refuses_snapshots(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"S2.3 a scan loaded elsewhere is the same table",
-         a_scan_loaded_elsewhere_is_the_same_table, NULL, NULL, NULL},
-        cmocka_unit_test(S2d_stamps_of_lazy_rows_survive_a_copy),
-        cmocka_unit_test(scans_that_do_not_fit_are_refused),
         cmocka_unit_test(a_snapshot_restores_every_table),
         cmocka_unit_test(each_snapshot_has_a_greater_sequence_than_all_there_are),
         cmocka_unit_test(names_cannot_leave_the_data_directory),
