@@ -178,6 +178,15 @@ void embd__follow_told(embd_client *client, struct link *link, uint64_t version)
 
 /* ---- watching ---- */
 
+/* It has been asked, and is no more needed than until then. */
+static void close_seed(struct follower *f)
+{
+    if (f->seed == NULL || f->is_asking)
+        return;
+    embd__link_close(f->seed);
+    f->seed = NULL;
+}
+
 /* A shard whose process hangs while its host lives may have been replaced: others know. */
 static void on_watch(uv_timer_t *timer)
 {
@@ -185,6 +194,7 @@ static void on_watch(uv_timer_t *timer)
     struct follower *f = &client->follower;
     uint64_t now = uv_hrtime();
     bool is_late = false;
+    close_seed(f);
     for (uint32_t i = 0; i < client->n_shards; i++) {
         struct link *link = client->shards[i].link;
         if (link == NULL)
