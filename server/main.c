@@ -111,6 +111,9 @@ static int start_http(struct process *p, struct embd__error *e)
         .n_cluster_shards = p->config.n_shards,
         .budget = &p->budget,
         .certificate_expires = keys_expire(&p->keys),
+        .max_connections = p->config.limits.connections,
+        .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
+        .etcd_silent = p->config.has_etcd ? &p->etcd_silent : NULL,
     };
     int status = http_start(p->http, &p->http_process, p->loops,
                             p->places.addresses + process_self(p)->first_shard, e);
@@ -236,6 +239,13 @@ static void on_map(void *arg, const struct member_map *map)
     }
 }
 
+/* Likewise. */
+static void on_etcd(void *arg, bool answers)
+{
+    struct process *p = arg;
+    atomic_store(&p->etcd_silent, !answers);
+}
+
 static int join_cluster(struct process *p, struct embd__error *e)
 {
     const struct config *config = &p->config;
@@ -260,6 +270,7 @@ static int join_cluster(struct process *p, struct embd__error *e)
         .start = &start,
         .on_map = on_map,
         .on_lost = running_on_drain,
+        .on_etcd = on_etcd,
         .arg = p,
     };
     int status = member_open(&member, &p->member, e);
@@ -310,6 +321,7 @@ static void warn_of_memory(const struct process *p)
 static int open_process(struct process *p, struct embd__error *e)
 {
     p->n = process_self(p)->shards;
+    atomic_init(&p->etcd_silent, p->config.has_etcd); /* until it has answered */
     p->budget.limit = p->config.frame_memory;
     store_gpus = p->config.gpus;
     p->store = store_find(p->config.store, e);

@@ -31,6 +31,7 @@ struct process {
     bool has_chooser;      /* while the shards load */
     struct member *member; /* of a cluster in etcd; NULL: it is in the file */
     struct member_server *member_servers;
+    atomic_bool etcd_silent; /* the member's thread says so */
     struct http *http; /* NULL: off */
     struct http_process http_process;
     uv_loop_t uv;

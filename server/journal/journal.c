@@ -29,6 +29,7 @@
 #include "group.h"
 #include "pace.h"
 #include "recordfile.h"
+#include "syncs.h"
 
 #define MARK_AFTER_NS 1000000000u /* nothing was written for so long */
 
@@ -51,6 +52,7 @@ struct journal {
     uint64_t segment, offset, position, chain, synced;
     struct record_key key; /* of the file */
     struct pace pace;
+    struct syncs syncs; /* any thread reads */
     bool is_marked; /* the file ends with a mark, or has nothing behind its header */
     uint64_t mark_at_ns; /* else: when it is to be */
     bool begins_segment; /* with the next record */
@@ -88,8 +90,10 @@ static void sync_file(struct journal *journal)
     uint64_t begin = pace_now();
     if (fdatasync(journal->file.fd) != 0)
         end_process(journal, "fdatasync");
+    uint64_t end = pace_now();
     journal->synced = journal->position;
-    pace_synced(&journal->pace, begin, pace_now());
+    pace_synced(&journal->pace, begin, end);
+    syncs_note(&journal->syncs, begin, end);
 }
 
 /* 0 or errno: then it is not there, or is taken the next time: nobody else makes files of these names. */
@@ -545,5 +549,8 @@ void journal_figures(const struct journal *journal, struct journal_figures *out)
         .bytes = journal->base.bytes + bytes_behind_base(journal),
         .base_bytes = journal->base.bytes,
         .base_made_s = journal->base.made_s,
+        .syncs = atomic_load_explicit(&journal->syncs.n, memory_order_relaxed),
+        .sync_ns = atomic_load_explicit(&journal->syncs.total_ns, memory_order_relaxed),
+        .sync_longest_ns = syncs_longest_ns(&journal->syncs, pace_now()),
     };
 }

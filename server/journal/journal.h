@@ -143,6 +143,8 @@ struct journal_figures {
     uint64_t bytes;           /* of the base, and behind it */
     uint64_t base_bytes;      /* 0: there is none */
     uint64_t base_made_s;     /* when it was, since 1970; 0: not known */
+    uint64_t syncs, sync_ns;  /* of its files since it was opened, and what they took */
+    uint64_t sync_longest_ns; /* of the last minute or two */
 };
 void journal_figures(const struct journal *journal, struct journal_figures *out);
 

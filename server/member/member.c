@@ -203,6 +203,8 @@ static bool note(struct member *m, enum member_state state, int status, const st
         else
             log_event(LOG_INFO, "etcd", "why=\"answers again\"");
     }
+    if (status != EMBD_CLOSED) /* another process with our name is not etcd's silence */
+        m->config.on_etcd(m->config.arg, status == EMBD_OK || status == EMBD_BUSY);
     m->last_status = status;
     m->failed_state = state;
     return status == EMBD_OK;

@@ -37,6 +37,7 @@ struct member_config {
     /* On the member's thread. */
     void (*on_map)(void *arg, const struct member_map *map); /* valid during the call */
     void (*on_lost)(void *arg); /* another process has our name: this one must end */
+    void (*on_etcd)(void *arg, bool answers);
     void *arg;
 };
 

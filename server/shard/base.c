@@ -387,5 +387,12 @@ struct base_figures base_figures(const struct shard *shard)
     struct journal_figures journal = {0};
     if (shard->journal != NULL)
         journal_figures(shard->journal, &journal);
-    return (struct base_figures){journal.bytes, journal.base_bytes, age_us(journal.base_made_s)};
+    return (struct base_figures){
+        .bytes = journal.bytes,
+        .base_bytes = journal.base_bytes,
+        .base_age_us = age_us(journal.base_made_s),
+        .syncs = journal.syncs,
+        .sync_us = journal.sync_ns / 1000,
+        .sync_longest_us = journal.sync_longest_ns / 1000,
+    };
 }

@@ -31,6 +31,7 @@ int base_make_now(struct shard *shard, struct embd__error *e);
 struct base_figures {
     uint64_t bytes, base_bytes; /* of the journal, and of its base */
     uint64_t base_age_us;       /* 0: there is none, or not known */
+    uint64_t syncs, sync_us, sync_longest_us;
 };
 struct base_figures base_figures(const struct shard *shard);
 

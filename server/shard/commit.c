@@ -27,6 +27,7 @@
 #include "journal.h"
 #include "push.h"
 #include "recovery.h"
+#include "refusals.h"
 #include "room.h"
 #include "settle.h"
 
@@ -140,6 +141,7 @@ static void refuse(struct shard *shard, struct journal_entry *entry, int error)
 {
     struct request *request = entry->request;
     leave(shard, entry);
+    refusals_note(shard, strerror(error));
     if (request == NULL)
         return;
     embd__error_set(&request->work->error, EMBD_IO, "journal: %s; the %s", strerror(error),
@@ -212,6 +214,8 @@ bool commit_collect(struct shard *shard)
     journal_submit(shard->journal);
     if (group == NULL)
         return false;
+    if (group->error == 0)
+        refusals_over(shard);
     bool has_more = apply_some(shard, group);
     if (group->n_applied < group->n_entries)
         return has_more;
@@ -258,8 +262,12 @@ int commit_now(struct call *call, embd_durability durability)
     if (durability == EMBD_SNAPSHOT || shard->is_replaying)
         return EMBD_OK;
     if (journal_write_now(shard->journal, call->request->frame, durability == EMBD_DURABLE,
-                          &call->error) != EMBD_OK)
+                          &call->error) != EMBD_OK) {
+        if (call->error.status == EMBD_IO)
+            refusals_note(shard, call->error.text);
         return call->error.status;
+    }
+    refusals_over(shard);
     call->work->is_recorded = true;
     call->work->record = journal_last(shard->journal);
     return EMBD_OK;

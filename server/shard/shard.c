@@ -16,6 +16,7 @@
 #include "room.h"
 #include "round_step.h"
 #include "settle.h"
+#include "snapshot_watch.h"
 #include "state.h"
 
 #define SETTLE_LEAST_BYTES ((uint64_t)4 * LIMIT_FRAME_BYTES)
@@ -60,6 +61,7 @@ int shard_open(const struct shard_config *config, struct shard **out, struct emb
         return e->status;
     }
     round_open(shard);
+    snapshot_watch_begin(shard);
     *out = shard;
     return EMBD_OK;
 }

@@ -30,6 +30,7 @@ struct counters {
     uint64_t settled_bytes;
     uint64_t snapshots, round_steps, pushes_again;
     uint64_t bases, base_errors; /* of the journal */
+    uint64_t journal_errors, snapshot_errors;
 };
 
 /* Owner: its thread. */
@@ -52,6 +53,7 @@ struct shard {
     msgpack_zone zone;              /* of the request being handled */
     struct part parts[LIMIT_PARTS]; /* likewise */
     struct snapshot_parts snapshot;
+    uint64_t snapshot_made_s; /* the newest, since 1970; of the shard that commits. 0: none */
     struct writers writers, journaled_writers; /* of pushes to snapshot tables, and to the others */
     struct cut *cut; /* being written, or to be committed; NULL: none */
     uint64_t cuts[CUTS_KNOWN]; /* ids of the last ones, since which stores note what changes; 0: none */
@@ -60,6 +62,7 @@ struct shard {
     struct base *base;           /* being written; NULL: none */
     bool base_asked, base_rests; /* may begin; begins as soon as nothing is under way */
     uint64_t base_not_before_ns; /* or, while base_rests, not later */
+    uint64_t refused, refused_since_ns; /* requests since the disk takes no records; see refusals.h */
     uint32_t n_journaled;    /* pushes whose records are being written, of hold.n_in_flight */
     bool is_replaying;       /* a record is being handled: nothing is journaled */
     bool replays_old;        /* the last one was of a version in which pushes began streams */
@@ -68,6 +71,7 @@ struct shard {
     uint64_t n_replayed, replay_began_ns; /* records of it that were taken */
     struct known *known;             /* cuts it may come to */
     uint64_t restored_cut, restored_rows; /* what that was; 0: none */
+    bool lacked_journal; /* all its tables are of that snapshot */
     struct restore *restore;         /* behind the journal: of the chosen snapshot; see restore.h */
     bool is_loading;                 /* requests that touch tables are refused */
     bool has_failed;                 /* and will be, since the loading did */

@@ -115,11 +115,18 @@ class Clusters(unittest.TestCase):
                         "  servers:\n    - {name: a, shards: 2}\n    - {name: b}\n")
         self.file.flush()
 
-    def server(self, name):
-        server = clusters.Embd("--config", self.file.name, "--server", name, "--listen", "127.0.0.1:0", listen=None,
+    def server(self, name, *flags):
+        server = clusters.Embd("--config", self.file.name, "--server", name, "--listen", "127.0.0.1:0", *flags, listen=None,
                                shards=2 if name == "a" else 1)
         self.addCleanup(server.kill)
         return server
+
+    def etcd_silent(self, server):
+        """Its metric."""
+        if not hasattr(server, "http"):
+            server.http = re.fullmatch(r"embd: http on (\S+)\n", server.process.stdout.readline()).group(1)
+        with urllib.request.urlopen(f"http://{server.http}/metrics", timeout=10) as page:
+            return int(re.search(r"^embd_etcd_silent (\d)$", page.read().decode(), re.M).group(1))
 
     def connect(self, server, **options):
         client = embd.connect(server.addresses[0], **{"deadline": 20, **options})
@@ -316,10 +323,11 @@ class InEtcd(Clusters):
         self.assertEqual(self.map()["servers"], json.loads(good)["servers"])
 
     def test_without_etcd_the_data_path_goes_on(self):
-        a, b = self.server("a"), self.server("b")
+        a, b = self.server("a", "--http", "127.0.0.1:0"), self.server("b")
         client = self.connect(a)
         table = client.create_table("t", 2)
         self.connect(b)  # both know where all are
+        self.until(lambda: self.etcd_silent(a) == 0)
         for i in range(3):
             self.etcd.kill(i)
         try:
@@ -330,11 +338,13 @@ class InEtcd(Clusters):
                 slowest = max(slowest, time.monotonic() - start)
             self.connect(b, deadline=5).ping(0)  # new clients too
             self.assertLess(slowest, 1.0)
+            self.until(lambda: self.etcd_silent(a) == 1)
         finally:
             for i in range(3):
                 self.etcd.start(i)
             self.etcd.wait()
         a.wait_log("answers again", 20)
+        self.until(lambda: self.etcd_silent(a) == 0)
         self.until(lambda: self.etcd.get(self.prefix + "/servers/a") is not None)
         self.assertEqual(a.log().count("why=\"etcd "), 1, "a failure is told once")
 

@@ -5,6 +5,7 @@
  * embd_figure{name=...}, which a test takes for a mistake. */
 #include <string.h>
 
+#include "host.h"
 #include "http_pages.h"
 
 enum kind { GAUGE, COUNTER };
@@ -30,6 +31,8 @@ static const struct metric shard_metrics[] = {
     {"restored_cut", "embd_shard_restored_cut",
      "Cut of the snapshot that the start began with; 0: none. It should be one of all shards.", GAUGE, 1},
     {"restored_rows", "embd_shard_restored_rows", "Rows that came from it.", GAUGE, 1},
+    {"restored_without_journal", "embd_shard_restored_without_journal",
+     "1 where the start found no journal, and took durable tables from the snapshot too.", GAUGE, 1},
     {"journal_damages", "embd_journal_damages",
      "Times that damage of the shard's journal was accepted, and what followed it dropped.", GAUGE, 1},
     {"journal_bytes", "embd_journal_bytes", "Bytes of the shard's journal: its base, and behind it.",
@@ -42,6 +45,12 @@ static const struct metric shard_metrics[] = {
      COUNTER, 1},
     {"journal_base_errors", "embd_journal_base_errors_total",
      "Times it could not, and was kept as it was.", COUNTER, 1},
+    {"journal_errors", "embd_journal_errors_total",
+     "Requests refused because the journal could not be written.", COUNTER, 1},
+    {"journal_syncs", "embd_journal_syncs_total", "Times the journal was synced.", COUNTER, 1},
+    {"journal_sync_us", "embd_journal_sync_seconds_total", "Time that took.", COUNTER, MICROS},
+    {"journal_sync_longest_us", "embd_journal_sync_longest_seconds",
+     "The longest of these in the last minute or two.", GAUGE, MICROS},
     {"tables", "embd_tables", "Tables of the shard.", GAUGE, 1},
     {"keys_pulled", "embd_keys_pulled_total", "Keys of answered pulls.", COUNTER, 1},
     {"keys_hit", "embd_keys_hit_total", "Pulled keys with a row, of pulls that ask for statuses.",
@@ -66,6 +75,9 @@ static const struct metric shard_metrics[] = {
     {"settled_memory_bytes", "embd_settled_memory_bytes", "Memory that materialized responses take now.", GAUGE,
      1},
     {"snapshots", "embd_snapshots_total", "Snapshots written.", COUNTER, 1},
+    {"snapshot_errors", "embd_snapshot_errors_total", "Phases of snapshots that failed.", COUNTER, 1},
+    {"snapshot_age_us", "embd_snapshot_age_seconds",
+     "Age of the newest snapshot, on the first shard of a process; 0: there is none.", GAUGE, MICROS},
     {"round_steps", "embd_round_steps_total", "Steps made of the pushes of several workers.",
      COUNTER, 1},
     {"pushes_again", "embd_pushes_again_total", "Pushes that had been applied before.", COUNTER, 1},
@@ -263,6 +275,29 @@ static void write_stages(struct text *out, const struct http_view *view)
 
 /* ---- the process ---- */
 
+static void write_gauge(struct text *out, const char *name, const char *help, uint64_t value)
+{
+    begin(out, name, "gauge", help);
+    text_print(out, "%s %llu\n", name, (unsigned long long)value);
+}
+
+static void write_host(struct text *out, const struct http_process *process)
+{
+    struct host_room room;
+    write_gauge(out, "embd_process_memory_limit_bytes",
+                "Memory there is for the process: the machine's, or its cgroup's limit.", host_memory_limit());
+    write_gauge(out, "embd_connections_limit", "Connections that a shard takes (max_connections).",
+                process->max_connections);
+    write_gauge(out, "embd_etcd_silent",
+                "1 while etcd, which has the cluster's map, does not answer; 0 also where the map is a file's.",
+                process->etcd_silent != NULL && atomic_load(process->etcd_silent));
+    if (process->data_dir == NULL || !host_room_read(process->data_dir, &room))
+        return;
+    write_gauge(out, "embd_data_dir_free_bytes", "Free bytes of the file system that the data directory is on.",
+                room.free_bytes);
+    write_gauge(out, "embd_data_dir_size_bytes", "All bytes of it.", room.bytes);
+}
+
 static void write_process(struct text *out, const struct http_view *view)
 {
     struct process_usage usage;
@@ -294,6 +329,7 @@ static void write_process(struct text *out, const struct http_view *view)
     begin(out, "embd_frame_memory_limit_bytes", "gauge", "What frame_memory allows.");
     text_print(out, "embd_frame_memory_limit_bytes %llu\n",
                (unsigned long long)view->process->budget->limit);
+    write_host(out, view->process);
 }
 
 int http_metrics_write(struct text *out, const struct http_view *view)

@@ -2,6 +2,8 @@
 #ifndef EMBD_HTTP_PAGES_H
 #define EMBD_HTTP_PAGES_H
 
+#include <stdatomic.h>
+
 #include "gather.h"
 #include "text.h"
 
@@ -13,6 +15,9 @@ struct http_process {
     uint32_t n_cluster_shards; /* of all processes */
     struct frame_budget *budget;
     int64_t certificate_expires; /* seconds since 1970; 0: no TLS */
+    uint32_t max_connections;    /* of a shard */
+    const char *data_dir;        /* NULL: none */
+    const atomic_bool *etcd_silent; /* NULL: the cluster is in the file */
 };
 
 /* A moment of it. */

@@ -8,6 +8,7 @@
 #include "base.h"
 #include "figures.h"
 #include "recovery.h"
+#include "snapshot_watch.h"
 #include "state.h"
 
 uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD_FIGURES])
@@ -27,12 +28,17 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"loading_total_bytes", to_load},
         {"restored_cut", shard->restored_cut},
         {"restored_rows", shard->restored_rows},
+        {"restored_without_journal", shard->lacked_journal},
         {"journal_damages", shard->n_damages},
         {"journal_bytes", journal.bytes},
         {"journal_base_bytes", journal.base_bytes},
         {"journal_base_age_us", journal.base_age_us},
         {"journal_bases", c->bases},
         {"journal_base_errors", c->base_errors},
+        {"journal_errors", c->journal_errors},
+        {"journal_syncs", journal.syncs},
+        {"journal_sync_us", journal.sync_us},
+        {"journal_sync_longest_us", journal.sync_longest_us},
         {"tables", shard->tables.n},
         {"keys_pulled", c->keys_pulled},
         {"keys_hit", c->keys_hit},
@@ -49,6 +55,8 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"settled_bytes", c->settled_bytes},
         {"settled_memory_bytes", shard->settled_bytes},
         {"snapshots", c->snapshots},
+        {"snapshot_errors", c->snapshot_errors},
+        {"snapshot_age_us", snapshot_watch_age_us(shard)},
         {"round_steps", c->round_steps},
         {"pushes_again", c->pushes_again},
         {"push_streams", shard->writers.n + shard->journaled_writers.n},

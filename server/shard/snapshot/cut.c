@@ -15,6 +15,7 @@
 
 #include "base.h"
 #include "block.h"
+#include "snapshot_watch.h"
 #include "writing.h"
 #include "written.h"
 
@@ -288,6 +289,8 @@ static void answer(struct cut *cut)
         tell(cut, &request->answer, request->frame->msgid);
         embd__msg_end(&request->answer);
     }
+    if (e.status != EMBD_OK && e.status != EMBD_CLOSED)
+        snapshot_watch_failed(shard, "write", cut->name, &e);
     if (!shard->config.is_first || e.status != EMBD_OK)
         cut_free(cut);
     call_answer(shard, request, &e);

@@ -8,6 +8,7 @@
 
 #include "cut.h"
 #include "snapshot.h"
+#include "snapshot_watch.h"
 #include "state.h"
 #include "written.h"
 
@@ -140,47 +141,51 @@ static int keep(struct call *call, const char *name, uint32_t n)
     return EMBD_OK;
 }
 
-int handle_snapshot(struct call *call)
-{
-    struct embd__error *e = &call->error;
-    struct fields f;
-    char name[128];
-    uint32_t n_kept = 0;
+/* What a request says, by phase. */
+struct phase_fields {
+    char name[128], base[SNAPSHOT_NAME_MAX + 1];
     struct snapshot_told told;
     struct blob_fields blob;
     struct snapshot_cut cut;
-    char base[SNAPSHOT_NAME_MAX + 1] = "";
-    embd__read_fields(&f, &call->reader, "snapshot");
-    embd__field_str(&f, "name", name, sizeof name, NULL);
-    enum phase phase = (enum phase)embd__field_enum(&f, "phase", phase_names, PHASES, -1);
-    if (phase == PHASE_COMMIT)
-        snapshot_read_commit(&f, &told);
-    if (phase == PHASE_BLOB)
-        read_blob(call, &f, &blob);
-    if (phase == PHASE_CUT)
-        read_cut(&f, &cut);
-    if (phase == PHASE_BEGIN && embd__field_has(&f, "base"))
-        embd__field_str(&f, "base", base, sizeof base, NULL);
-    if (phase == PHASE_KEEP)
-        n_kept = (uint32_t)embd__field_uint(&f, "keep", 1, UINT32_MAX, FIELD_REQUIRED);
-    if (call_end(call, &f) != EMBD_OK || snapshot_check_name(name, e) != EMBD_OK ||
-        check_place(call, phase) != EMBD_OK)
-        return e->status;
+    uint32_t n_kept;
+};
 
+static enum phase read_phase(struct call *call, struct fields *f, struct phase_fields *out)
+{
+    out->base[0] = '\0';
+    embd__field_str(f, "name", out->name, sizeof out->name, NULL);
+    enum phase phase = (enum phase)embd__field_enum(f, "phase", phase_names, PHASES, -1);
+    if (phase == PHASE_COMMIT)
+        snapshot_read_commit(f, &out->told);
+    if (phase == PHASE_BLOB)
+        read_blob(call, f, &out->blob);
+    if (phase == PHASE_CUT)
+        read_cut(f, &out->cut);
+    if (phase == PHASE_BEGIN && embd__field_has(f, "base"))
+        embd__field_str(f, "base", out->base, sizeof out->base, NULL);
+    if (phase == PHASE_KEEP)
+        out->n_kept = (uint32_t)embd__field_uint(f, "keep", 1, UINT32_MAX, FIELD_REQUIRED);
+    return phase;
+}
+
+static int do_phase(struct call *call, enum phase phase, const struct phase_fields *what)
+{
+    struct embd__error *e = &call->error;
+    const char *name = what->name;
     if (phase == PHASE_WRITE)
         return write_shard(call, name);
     if (phase == PHASE_CUT)
-        return cut_shard(call, name, &cut);
+        return cut_shard(call, name, &what->cut);
     if (phase == PHASE_KEEP)
-        return keep(call, name, n_kept);
+        return keep(call, name, what->n_kept);
     if (phase == PHASE_BEGIN)
-        return begin_shard(call, name, base);
+        return begin_shard(call, name, what->base);
     if (phase == PHASE_ABORT && cut_is_of(call->shard, name))
         cut_end(call->shard, EMBD_CLOSED, "it was aborted");
     if (phase == PHASE_COMMIT)
-        snapshot_commit(call, name, &told);
+        snapshot_commit(call, name, &what->told);
     else if (phase == PHASE_BLOB)
-        take_blob(call, name, &blob.piece);
+        take_blob(call, name, &what->blob.piece);
     else if (call->shard->config.is_first)
         snapshot_remove(call->shard->data_dir, name, e);
     if (phase == PHASE_ABORT)
@@ -188,4 +193,20 @@ int handle_snapshot(struct call *call)
     if (e->status == EMBD_OK)
         answer_nothing(call);
     return e->status;
+}
+
+/* A request that is malformed, or meant for another shard, is no snapshot that failed. */
+int handle_snapshot(struct call *call)
+{
+    struct fields f;
+    struct phase_fields what;
+    embd__read_fields(&f, &call->reader, "snapshot");
+    enum phase phase = read_phase(call, &f, &what);
+    if (call_end(call, &f) != EMBD_OK || snapshot_check_name(what.name, &call->error) != EMBD_OK ||
+        check_place(call, phase) != EMBD_OK)
+        return call->error.status;
+    int status = do_phase(call, phase, &what);
+    if (status != EMBD_OK && status != CALL_LATER)
+        snapshot_watch_failed(call->shard, phase_names[phase], what.name, &call->error);
+    return status;
 }

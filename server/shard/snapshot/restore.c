@@ -297,6 +297,7 @@ static void end(struct shard *shard)
         note_cut(shard, r->manifest->id);
     shard->restored_cut = r->manifest->id;
     shard->restored_rows = r->rows;
+    shard->lacked_journal = r->has_journaled;
     log_event(LOG_INFO, "restored", "shard=%u snapshot=%s cut=%016llx tables=%u rows=%llu bytes=%llu seconds=%.2f",
               shard->config.index, chosen_name(shard->config.chosen), (unsigned long long)r->manifest->id, r->n_tables,
               (unsigned long long)r->rows, (unsigned long long)r->done_bytes,

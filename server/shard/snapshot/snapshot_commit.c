@@ -15,6 +15,7 @@
 #include "cut.h"
 #include "part.h"
 #include "snapshot.h"
+#include "snapshot_watch.h"
 #include "state.h"
 #include "whole.h"
 #include "written.h"
@@ -261,7 +262,7 @@ int snapshot_commit(struct call *call, const char *name, const struct snapshot_t
         read_writers(call, name, dir, &told->writers[i]);
     if (call->error.status == EMBD_OK && !told->more && write_manifest(call, name, dir) == EMBD_OK &&
         snapshot_publish(call->shard->data_dir, name, &call->error) == EMBD_OK)
-        call->shard->counters.snapshots++;
+        snapshot_watch_committed(call->shard);
     close(dir);
     if (call->error.status != EMBD_OK || !told->more) {
         snapshot_forget(parts);

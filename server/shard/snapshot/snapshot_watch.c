@@ -1,0 +1,48 @@
+/* snapshot_watch.c - see snapshot_watch.h. */
+#include "snapshot_watch.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "chosen.h"
+#include "log.h"
+#include "state.h"
+
+void snapshot_watch_begin(struct shard *shard)
+{
+    char manifest[SNAPSHOT_NAME_MAX + 16];
+    struct stat st;
+    if (!shard->config.is_first || shard->config.chosen == NULL)
+        return;
+    const struct snapshot_list *all = chosen_list(shard->config.chosen);
+    if (all->n == 0)
+        return;
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", all->list[0].name);
+    if (fstatat(shard->data_dir, manifest, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        shard->snapshot_made_s = (uint64_t)st.st_mtim.tv_sec;
+}
+
+void snapshot_watch_committed(struct shard *shard)
+{
+    shard->counters.snapshots++;
+    shard->snapshot_made_s = (uint64_t)time(NULL);
+}
+
+void snapshot_watch_failed(struct shard *shard, const char *phase, const char *name,
+                           const struct embd__error *why)
+{
+    shard->counters.snapshot_errors++;
+    log_event(LOG_WARN, "snapshot_failed", "shard=%u snapshot=%s phase=%s why=\"%s\"",
+              shard->config.index, name, phase, why->text);
+}
+
+/* At least a second, also where the clock was put back: 0 says that there is none. */
+uint64_t snapshot_watch_age_us(const struct shard *shard)
+{
+    uint64_t now_s = (uint64_t)time(NULL), made_s = shard->snapshot_made_s;
+    if (made_s == 0)
+        return 0;
+    return now_s > made_s ? (now_s - made_s) * 1000000u : 1000000u;
+}

@@ -1,0 +1,21 @@
+/* snapshot_watch.h - how a shard's snapshots go, for who watches: their age is a figure of the
+ * first shard of its process, which commits them; a phase that fails is counted, and said in the
+ * log. */
+#ifndef EMBD_SHARD_SNAPSHOT_WATCH_H
+#define EMBD_SHARD_SNAPSHOT_WATCH_H
+
+#include <stdint.h>
+
+#include "errors.h"
+
+struct shard;
+
+/* Of those that are there when the shard is opened, the newest. */
+void snapshot_watch_begin(struct shard *shard);
+void snapshot_watch_committed(struct shard *shard);
+void snapshot_watch_failed(struct shard *shard, const char *phase, const char *name,
+                           const struct embd__error *why);
+/* 0: there is none. */
+uint64_t snapshot_watch_age_us(const struct shard *shard);
+
+#endif

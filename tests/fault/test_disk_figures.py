@@ -1,0 +1,145 @@
+"""What a server tells of its disk: that its journal cannot be written, once, and that it can again; how long syncs take; how
+much room there is; what snapshots failed, and how old the newest is. On a tmpfs of its own; skipped (exit status 77) where
+there is none."""
+import os
+import subprocess
+import sys
+import unittest
+import unittest.mock
+
+import wire
+from embd_process import Embd
+from test_full_disk import BYTES, EMBCTL, Disk, can_mount
+from test_http import get, http_address, samples
+
+TOOLS = os.environ["EMBD_FAULT_TOOLS"]
+DIM, KEYS, IO = 64, 1000, 17
+
+
+class DiskFigures(unittest.TestCase):
+    def setUp(self):
+        self.disk = Disk("tmpfs")
+        self.addCleanup(self.disk.remove)
+
+    def start(self):
+        server = Embd("--data-dir", self.disk.data, "--http", "127.0.0.1:0", shards=2)
+        self.addCleanup(server.kill)
+        self.address = http_address(server)
+        return server
+
+    def metric(self, name, shard=0):
+        got = samples(get(self.address, "/metrics")[2])
+        return got.get(f'{name}{{shard="{shard}"}}', got.get(name))
+
+    def create(self, peer):
+        return peer.call("table_create", {"schema": wire.constant_schema("items", DIM, 0.0, durability="durable")})[0]["id"]
+
+    def snapshot(self, server, name):
+        return subprocess.run([EMBCTL, "snapshot", name], capture_output=True, text=True, timeout=60, check=False,
+                              env={**os.environ, "EMBD_SERVERS": server.addresses[0]})
+
+    def refuse(self, peer, call):
+        with self.assertRaises(wire.RpcError) as raised:
+            call()
+        self.assertEqual(raised.exception.number, IO, raised.exception)
+
+    def lines(self, server, event):
+        return [line for line in server.log().splitlines() if f" {event} " in line]
+
+    def test_a_full_disk_is_told_once_and_so_is_its_end(self):
+        server = self.start()
+        with wire.connect(server) as peer, wire.connect(server, 1) as other:
+            table = self.create(peer)
+            self.create(other)
+            for episode in range(2):
+                self.disk.fill()
+                for _ in range(3):
+                    self.refuse(peer, lambda: wire.push(peer, table, range(KEYS), [1.0] * DIM * KEYS))
+                keys = range(10 * KEYS)  # of a journal that is written while the request waits
+                self.refuse(peer, lambda: peer.call("erase", {"parts": [{"table": table, "keys": len(keys)}]}, wire.keys(keys)))
+                self.assertEqual(self.metric("embd_journal_errors_total"), 4 * (episode + 1))
+                self.assertEqual(self.metric("embd_journal_errors_total", 1), 0)
+                self.assertEqual(self.metric("embd_data_dir_size_bytes"), BYTES)
+                self.assertLess(self.metric("embd_data_dir_free_bytes"), 4096)
+                told = self.lines(server, "journal_refuses")
+                self.assertEqual(len(told), episode + 1, told)
+                self.assertRegex(told[-1], r' error journal_refuses shard=0 why="No space left on device"$')
+                self.assertEqual(len(self.lines(server, "journal_takes_again")), episode)
+                self.disk.empty()
+                for _ in range(2):
+                    wire.push(peer, table, range(KEYS), [1.0] * DIM * KEYS)
+                self.assertGreater(self.metric("embd_data_dir_free_bytes"), BYTES // 2)
+                told = self.lines(server, "journal_takes_again")
+                self.assertEqual(len(told), episode + 1, told)
+                self.assertRegex(told[-1], r" info journal_takes_again shard=0 refused=4 seconds=\d")
+
+    def test_a_snapshot_that_fails_is_counted_and_logged_with_phase_name_and_cause(self):
+        server = self.start()
+        with wire.connect(server) as peer:
+            wire.push(peer, self.create(peer), range(KEYS), [1.0] * DIM * KEYS)
+        with wire.connect(server, 1) as peer:
+            self.create(peer)
+        self.assertEqual(self.snapshot(server, "good").returncode, 0)
+        self.assertEqual(self.metric("embd_snapshot_errors_total"), 0)
+        self.assertEqual(self.lines(server, "snapshot_failed"), [])
+        self.disk.fill()
+        self.assertNotEqual(self.snapshot(server, "bad").returncode, 0)
+        failed = self.metric("embd_snapshot_errors_total") + self.metric("embd_snapshot_errors_total", 1)
+        told = self.lines(server, "snapshot_failed")
+        self.assertEqual((failed, len(told) > 0), (len(told), True), told)
+        self.assertRegex(told[0], r' warn snapshot_failed shard=\d snapshot=bad phase=\w+ why=".*No space left on device.*"$')
+        self.disk.empty()
+        self.assertNotEqual(self.snapshot(server, "good").returncode, 0)
+        self.assertRegex(self.lines(server, "snapshot_failed")[-1],
+                         r"""shard=0 snapshot=good phase=begin why="snapshot 'good' exists"$""")
+
+    def test_the_age_of_the_newest_snapshot_is_a_figure_of_the_first_shard_also_after_a_start(self):
+        server = self.start()
+        with wire.connect(server) as peer:
+            self.create(peer)
+        with wire.connect(server, 1) as peer:
+            self.create(peer)
+        self.assertEqual(self.metric("embd_snapshot_age_seconds"), 0)
+        self.assertEqual(self.snapshot(server, "s").returncode, 0)
+        self.assertTrue(1 <= self.metric("embd_snapshot_age_seconds") < 600)
+        self.assertEqual(self.metric("embd_snapshot_age_seconds", 1), 0)
+        server.stop()
+        manifest = os.path.join(self.disk.data, "s", "manifest.json")
+        made = os.stat(manifest).st_mtime
+        os.utime(manifest, (made - 7200, made - 7200))
+        server = self.start()
+        self.assertTrue(7200 <= self.metric("embd_snapshot_age_seconds") < 7800)
+        self.assertEqual(self.snapshot(server, "t").returncode, 0)
+        self.assertTrue(1 <= self.metric("embd_snapshot_age_seconds") < 600)
+
+    def test_a_disk_that_syncs_slowly_is_told(self):
+        slow = {"LD_PRELOAD": os.path.join(TOOLS, "libembd-slow-sync.so"), "EMBD_SYNC_MS": "300"}
+        with unittest.mock.patch.dict(os.environ, slow):
+            server = self.start()
+        with wire.connect(server) as peer:
+            table = self.create(peer)
+            before = self.metric("embd_journal_syncs_total")
+            for _ in range(2):
+                wire.push(peer, table, [1], [1.0] * DIM)
+        self.assertGreaterEqual(self.metric("embd_journal_syncs_total"), before + 2)
+        self.assertGreaterEqual(self.metric("embd_journal_sync_longest_seconds"), 0.3)
+        self.assertGreaterEqual(self.metric("embd_journal_sync_seconds_total"), 0.3 * (before + 2))
+
+    def test_a_start_without_its_journal_is_told(self):
+        server = self.start()
+        for shard in range(2):
+            with wire.connect(server, shard) as peer:
+                self.create(peer)
+        self.assertEqual(self.snapshot(server, "s").returncode, 0)
+        server.stop()
+        os.unlink(os.path.join(self.disk.data, "journal.1.00000001"))
+        server = self.start()
+        self.assertEqual(self.metric("embd_shard_restored_without_journal"), 0)
+        self.assertEqual(self.metric("embd_shard_restored_without_journal", 1), 1)
+
+
+if __name__ == "__main__":
+    if os.getuid() != 0 or not can_mount():
+        print("skipped: a disk of its own needs root and mounts")
+        sys.exit(77)
+    unittest.main()
