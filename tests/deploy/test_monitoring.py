@@ -8,6 +8,8 @@ import sys
 import tempfile
 import unittest
 
+import yaml
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEPLOY = os.path.join(HERE, "..", "..", "deploy")
 sys.path.insert(0, os.path.join(HERE, "..", "integration"))
@@ -22,9 +24,25 @@ def read(*path):
         return file.read()
 
 
+def run_help():
+    return subprocess.run([os.path.join(os.environ["EMBD_BIN"], "embctl"), "--help"], capture_output=True, text=True, timeout=20,
+                          check=True).stdout
+
+
 def promtool(*arguments):
     return subprocess.run([PROMTOOL, *arguments], capture_output=True, text=True, timeout=60, check=False,
                           cwd=os.path.join(DEPLOY, "prometheus"))
+
+
+def alerts():
+    """{name: rule}."""
+    return {rule["alert"]: rule for group in yaml.safe_load(read("prometheus", "alerts.yaml"))["groups"] for rule in group["rules"]}
+
+
+def sections(text):
+    """{heading: what is under it} of a page."""
+    parts = re.split(r"^## (.*)$", text, flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2]))
 
 
 def dashboard_targets():
@@ -36,7 +54,8 @@ def dashboard_targets():
 class Monitoring(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        with Embd("--http", "127.0.0.1:0", shards=2) as server:
+        with tempfile.TemporaryDirectory(prefix="embd-test-") as data, \
+                Embd("--http", "127.0.0.1:0", "--data-dir", data, shards=2) as server:
             address = http_address(server)
             use(server)
             text = get(address, "/metrics")[2]
@@ -68,6 +87,34 @@ class Monitoring(unittest.TestCase):
             self.assertFalse(cells & places, panel["title"])
             self.assertLessEqual(at["x"] + at["w"], 24)
             places |= cells
+
+    def test_each_alert_has_a_section_of_the_runbook_and_links_to_it(self):
+        page = sections(read("runbook.md"))
+        rules = alerts()
+        self.assertEqual(list(page), [name for name in page if name in rules], "a section for no alert")
+        self.assertEqual(set(rules) - set(page), set(), "alerts without a section")
+        for name, rule in rules.items():
+            self.assertEqual(rule["annotations"]["runbook"], f"deploy/runbook.md#{name.lower()}")
+            self.assertTrue(page[name].strip().startswith(f"`{rule['labels']['severity']}`."), name)
+            for part in ("Look", "Do", "Over"):
+                self.assertEqual(page[name].count(f"- **{part}:** "), 1, (name, part))
+
+    def test_links_and_names_of_the_runbook_lead_somewhere(self):
+        text = read("runbook.md")
+        anchors = {name.lower() for name in sections(text)}
+        for target in re.findall(r"\]\(([^)]+)\)", text):
+            file, _, anchor = target.partition("#")
+            self.assertTrue(anchor in anchors if not file else os.path.exists(os.path.join(DEPLOY, file)), target)
+        named = set(re.findall(r"\bembd_[a-z_]+\b", text))
+        self.assertEqual(named - self.metrics, set())
+        words = run_help()
+        for command in set(re.findall(r"`embctl ([a-z]+)", text)):
+            self.assertRegex(words, rf"(?m)^  {command} ", command)
+
+    def test_each_alert_is_tried(self):
+        tried = read("prometheus", "alerts_test.yaml")
+        for name in alerts():
+            self.assertIn(name, tried)
 
     @unittest.skipUnless(PROMTOOL, "promtool is not installed (Debian: prometheus)")
     def test_rules_are_sound_and_fire_when_they_should(self):
