@@ -269,6 +269,18 @@ class Container(unittest.TestCase):
         done = subprocess.run(["apt-cache", "show", "--no-all-versions", *names], capture_output=True, text=True, check=False)
         self.assertEqual(set(re.findall(r"^Package: (\S+)$", done.stdout, re.M)), names)
 
+TRAINER = """
+import os
+import numpy
+import embd
+if os.environ["SLURM_PROCID"] == "0":
+    keys = numpy.arange(249, dtype=numpy.uint64)
+    with embd.connect(os.environ["EMBD_SERVERS"]) as client:
+        table = client.create_table("trained", dim=4)
+        print("began with", table.pull(keys).tobytes().hex())
+        table.push(keys, numpy.ones((len(keys), 4), numpy.float32))
+        print("ended with", table.pull(keys).tobytes().hex())
+"""
 
 SRUN = """#!/bin/bash
 # Stands in for srun: a task for each node, with SLURM_NODEID, side by side; --output=FILE with %t.
@@ -297,13 +309,15 @@ class Slurm(unittest.TestCase):
             with open(os.path.join(self.dir, name), "w", encoding="ascii") as file:
                 file.write(text)
             os.chmod(file.name, 0o700)
+        os.mkdir(os.path.join(self.dir, "tmp"))
 
-    def submit(self, job, *command):
+    def submit(self, job, *command, nodes=2):
         port = free_ports(2, ("127.0.0.1", "127.0.0.2"), more=(0, 1000))
         environment = {k: v for k, v in os.environ.items() if not k.startswith("EMBD_")}
-        environment.update(PATH=f"{self.dir}:{os.path.dirname(BIN)}:{os.environ['PATH']}", NODES="127.0.0.1 127.0.0.2",
+        environment.update(PATH=f"{self.dir}:{os.path.dirname(BIN)}:{os.environ['PATH']}", NODES=" ".join(["127.0.0.1", "127.0.0.2"][:nodes]),
                            SLURM_JOB_ID=str(job), SLURM_JOB_NODELIST="n[0-1]", EMBD_DATA_DIR=os.path.join(self.dir, "data"),
-                           EMBD_PORT=str(port))
+                           EMBD_PORT=str(port), TMPDIR=os.path.join(self.dir, "tmp"),
+                           PYTHONPATH=os.path.join(os.path.dirname(BIN), "..", "python"))
         return subprocess.run(["bash", os.path.join(DEPLOY, "slurm", "embd.sbatch"), *command], capture_output=True, text=True,
                               timeout=90, env=environment, check=False)
 
@@ -323,6 +337,33 @@ class Slurm(unittest.TestCase):
         self.assertEqual(second.returncode, 0, second.stdout + second.stderr)
         self.assertIn("embd.sbatch: loaded job-1-", second.stdout)
         self.assertRegex(second.stdout, r"(?m)^items ")
+
+    def test_jobs_on_one_and_two_nodes_go_on_with_a_durable_table(self):
+        had = None
+        for job, nodes in enumerate((2, 1, 2)):
+            done = self.submit(10 + job, "/usr/bin/python3", "-c", TRAINER, nodes=nodes)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            rows = dict(re.findall(r"(?m)^(began|ended) with ([0-9a-f]+)$", done.stdout))
+            self.assertNotEqual(rows["began"], rows["ended"])
+            self.assertEqual(rows["began"], had or rows["began"])
+            self.assertEqual("embd.sbatch: loaded job-" in done.stdout, had is not None)
+            had = rows["ended"]
+            self.assertEqual(os.listdir(os.path.join(self.dir, "tmp")), [], "journals end with the job")
+
+    def test_a_snapshot_that_cannot_be_copied_fails_the_job_and_the_one_before_stays(self):
+        first = self.submit(20, "true")
+        self.assertEqual(first.returncode, 0, first.stdout + first.stderr)
+        with open(os.path.join(self.dir, "data", "last"), encoding="ascii") as file:
+            last = file.read()
+        with open(os.path.join(self.dir, "cp"), "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\nexit 1\n")
+        os.chmod(file.name, 0o700)
+        done = self.submit(21, "true")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        with open(os.path.join(self.dir, "data", "last"), encoding="ascii") as file:
+            self.assertEqual(file.read(), last)
+        self.assertEqual({name for name in os.listdir(os.path.join(self.dir, "data")) if not re.match(r"job-2\d$", name)},
+                         {"last", last.strip()})
 
     def test_a_trainer_that_fails_fails_the_job(self):
         done = self.submit(3, "false")

@@ -52,6 +52,19 @@ def missing():
 def run(*command, **more):
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **more)
 
+TRAINER = """
+import os
+import numpy
+import embd
+if os.environ["SLURM_PROCID"] == "0":
+    keys = numpy.arange(249, dtype=numpy.uint64)
+    with embd.connect(os.environ["EMBD_SERVERS"]) as client:
+        table = client.create_table("trained", dim=4)
+        print("began with", table.pull(keys).tobytes().hex())
+        table.push(keys, numpy.ones((len(keys), 4), numpy.float32))
+        print("ended with", table.pull(keys).tobytes().hex())
+"""
+
 
 class Slurm(unittest.TestCase):
     @classmethod
@@ -70,6 +83,7 @@ class Slurm(unittest.TestCase):
         with open(cls.path("slurm.conf"), "w", encoding="ascii") as file:
             file.write(CONFIGURATION.format(host=socket.gethostname(), dir=cls.dir, nodes=nodes))
         os.mkdir(cls.path("state"))
+        os.mkdir(cls.path("tmp"))
         os.environ["SLURM_CONF"] = file.name
         cls.start("slurmctld", "-D")
         for node in NODES:
@@ -104,11 +118,12 @@ class Slurm(unittest.TestCase):
                     texts.append(f"== {name}\n{file.read()[-2000:]}")
         return "\n".join(texts)
 
-    def submit(self, name, *command):
+    def submit(self, name, *command, nodes=2):
         """The job's id and where its output goes."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("EMBD_")}
-        environment.update(EMBD_BIN=BIN, EMBD_DATA_DIR=self.path("data"))
-        done = run("sbatch", "--parsable", "--nodes=2", "--time=10", f"--output={self.path(name)}", SCRIPT, *command,
+        environment.update(EMBD_BIN=BIN, EMBD_DATA_DIR=self.path("data"), TMPDIR=self.path("tmp"),
+                           PYTHONPATH=os.path.join(BIN, "..", "python"))
+        done = run("sbatch", "--parsable", f"--nodes={nodes}", "--time=10", f"--output={self.path(name)}", SCRIPT, *command,
                    env=environment, cwd=self.dir)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.strip(), self.path(name)
@@ -135,6 +150,22 @@ class Slurm(unittest.TestCase):
         row = re.compile(r"(?m)^ *7 .*$")
         self.assertIn(" hit ", row.search(second)[0])
         self.assertEqual(row.search(second)[0].split()[3:], row.search(first)[0].split()[3:])
+
+    def test_jobs_on_one_and_two_nodes_go_on_with_a_durable_table(self):
+        trainer = self.path("train.py")
+        with open(trainer, "w", encoding="ascii") as file:
+            file.write(TRAINER)
+        had = None
+        for i, nodes in enumerate((2, 2, 1, 2)):
+            text = self.finish(*self.submit(f"durable-{i}", "/usr/bin/python3", trainer, nodes=nodes))
+            rows = dict(re.findall(r"(?m)^(began|ended) with ([0-9a-f]+)$", text))
+            self.assertEqual(len(rows), 2, text)
+            self.assertNotEqual(rows["began"], rows["ended"])
+            if had is not None:
+                self.assertIn("embd.sbatch: loaded job-", text)
+                self.assertEqual(rows["began"], had)
+            had = rows["ended"]
+            self.assertEqual(os.listdir(self.path("tmp")), [], "journals end with the job")
 
     def test_the_signal_before_the_time_limit_makes_a_snapshot_and_the_job_goes_on(self):
         job, output = self.submit("signalled", "bash", "-c", f"until [ -e {self.path('go')} ]; do sleep 0.1; done; echo trained")
