@@ -15,6 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DEPLOY = os.path.normpath(os.path.join(HERE, "..", "..", "deploy"))
 KUBERNETES = os.path.join(DEPLOY, "kubernetes")
 sys.path.insert(0, os.path.join(HERE, "..", "integration"))
+from certificates import Authority, Tokens  # noqa: E402
 from embd_process import BIN, Embd, run  # noqa: E402
 from ports import free_ports  # noqa: E402
 from test_http import get, http_address  # noqa: E402
@@ -38,9 +39,9 @@ def installed(tool):
 VALIDATE = installed("kubernetes-validate")
 
 
-def render(overlay):
-    done = subprocess.run(["kubectl", "kustomize", os.path.join(KUBERNETES, "overlays", overlay)], capture_output=True,
-                          text=True, timeout=60, check=False)
+def render(*folder):
+    done = subprocess.run(["kubectl", "kustomize", os.path.join(KUBERNETES, *folder)], capture_output=True, text=True, timeout=60,
+                          check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -80,6 +81,18 @@ API = {
                                  "ports": [{"name": str, "port": int, "targetPort": (str, int), "protocol": str}]}},
     ("policy/v1", "PodDisruptionBudget"): {"spec": {"maxUnavailable": (int, str), "minAvailable": (int, str),
                                                     "selector": SELECTOR}},
+    ("networking.k8s.io/v1", "NetworkPolicy"): {"spec": {
+        "podSelector": SELECTOR, "policyTypes": [str], "ingress": [{
+            "from": [{"podSelector": SELECTOR, "namespaceSelector": SELECTOR}], "ports": [{"port": (str, int), "protocol": str}]}]}},
+    ("batch/v1", "CronJob"): {"spec": {
+        "schedule": str, "concurrencyPolicy": str, "startingDeadlineSeconds": int, "successfulJobsHistoryLimit": int,
+        "failedJobsHistoryLimit": int, "jobTemplate": {"spec": {"backoffLimit": int, "template": {
+            "metadata": META, "spec": {**POD, "restartPolicy": str}}}}}},
+    # Of the Prometheus operator.
+    ("monitoring.coreos.com/v1", "PodMonitor"): {"spec": {"jobLabel": str, "selector": SELECTOR, "podMetricsEndpoints": [
+        {"port": str, "path": str, "interval": str}]}},
+    ("monitoring.coreos.com/v1", "PrometheusRule"): {"spec": {"groups": [{"name": str, "rules": [{
+        "alert": str, "expr": str, "for": str, "labels": LABELS, "annotations": LABELS}]}]}},
     ("apps/v1", "StatefulSet"): {"spec": {
         "serviceName": str, "replicas": int, "podManagementPolicy": str, "selector": SELECTOR,
         "template": {"metadata": META, "spec": POD},
@@ -132,9 +145,23 @@ class Kubernetes(unittest.TestCase):
             self.assertTrue(named)
             self.assertEqual(named - embd_flags(), set())
 
+    def with_secrets(self, *path):
+        """The configuration, with a certificate, key and tokens where it says that they are."""
+        folder = tempfile.mkdtemp(prefix="embd-test-")
+        self.addCleanup(shutil.rmtree, folder)
+        certificate, key = Authority(folder, "authority").issue("server")
+        text = read("kubernetes", *path)
+        for name, there in (("tls/tls.crt", certificate), ("tls/tls.key", key), ("tokens/tokens", Tokens(folder).path)):
+            self.assertEqual(text.count(f"/etc/embd/{name}"), 1)
+            text = text.replace(f"/etc/embd/{name}", there)
+        with open(os.path.join(folder, "embd.yaml"), "w", encoding="utf-8") as file:
+            file.write(text)
+        return file.name
+
     def test_the_servers_read_the_configuration(self):
+        path = self.with_secrets("base", "embd.yaml")
         for server in self.servers:
-            done = run("--config", os.path.join(KUBERNETES, "base", "embd.yaml"), "--server", server["name"], "--check")
+            done = run("--config", path, "--server", server["name"], "--check")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(f"{len(self.servers)} servers", done.stdout)
 
@@ -145,7 +172,7 @@ class Kubernetes(unittest.TestCase):
         theirs = {**self.config, "cluster": {**self.config["cluster"]}}
         self.assertEqual([{**s, "advertise": s["name"] + ".embd"} for s in servers], theirs["cluster"].pop("servers"))
         self.assertEqual(config, theirs)
-        path = os.path.join(KUBERNETES, "overlays", "etcd", "embd.yaml")
+        path = self.with_secrets("overlays", "etcd", "embd.yaml")
         for server in servers:
             done = run("--config", path, "--server", server["name"], "--advertise=10.0.0.7", "--check")
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -192,7 +219,9 @@ class Kubernetes(unittest.TestCase):
         self.assertTrue(self.pod["securityContext"]["runAsNonRoot"])
 
     def test_fields_are_those_of_the_api(self):
-        documents = {name: base(name) for name in ("disruption.yaml", "service.yaml", "statefulset.yaml")}
+        documents = {name: base(name) for name in ("disruption.yaml", "service.yaml", "statefulset.yaml", "network.yaml")}
+        for path in (("snapshots", "snapshot.yaml"), ("monitoring", "podmonitor.yaml"), ("monitoring", "rule.yaml")):
+            documents[path] = yaml.safe_load(read("kubernetes", *path))
         check_fields(self, {document["kind"]: document for document in documents.values()})
         for place, value in ((("replicas",), "3"), (("template", "spec", "containers", 0, "livenessprobe"), {}),
                              (("template", "spec", "containers", 0, "ports", 0, "name"), "data_0"),
@@ -205,12 +234,61 @@ class Kubernetes(unittest.TestCase):
             with self.assertRaises(AssertionError, msg=place):
                 check_fields(self, {"StatefulSet": document})
 
+    def test_the_network_policy_is_about_ports_there_are_and_opens_the_admin_ports_to_no_stranger(self):
+        policy = base("network.yaml")["spec"]
+        opened = {port["port"]: rule.get("from") for rule in policy["ingress"] for port in rule["ports"]}
+        self.assertEqual(set(opened), set(self.ports))
+        for name, peers in opened.items():
+            self.assertEqual(peers is None, name.startswith("data-"), name)
+        self.assertEqual(policy["policyTypes"], ["Ingress"])
+
+    def test_volumes_hold_journals_at_their_longest_and_the_snapshots_that_are_kept(self):
+        command = yaml.safe_load(read("kubernetes", "snapshots", "snapshot.yaml"))["spec"]["jobTemplate"]["spec"]["template"]["spec"][
+            "containers"][0]["command"][-1]
+        n_snapshots = int(re.search(r"--keep (\d+)", command).group(1)) + 1
+        journal_limit = 4 * max(server["shards"] for server in self.servers)
+        self.assertNotIn("journal_limit", self.config)
+        for overlay, memory in (("cpu", None), ("gpu", 80)):  # of the GPU that the overlay names, in GiB
+            text = read("kubernetes", "overlays", overlay, "kustomization.yaml")
+            memory = memory or int(re.search(r"limits: .*memory: (\d+)Gi", text).group(1))
+            volume = int(re.search(r"requests/storage\n +value: (\d+)Gi\n", text).group(1))
+            self.assertGreaterEqual(volume, 3.3 * memory + journal_limit + n_snapshots * memory, overlay)
+
+    def test_the_job_that_makes_snapshots_reaches_the_servers_with_flags_there_are(self):
+        spec = yaml.safe_load(read("kubernetes", "snapshots", "snapshot.yaml"))["spec"]
+        pod = spec["jobTemplate"]["spec"]["template"]
+        container, = pod["spec"]["containers"]
+        variables = {entry["name"]: entry["value"] for entry in container["env"]}
+        self.assertEqual(variables["EMBD_SERVERS"].split(","), [s["advertise"] + ":7700" for s in self.servers])
+        for name in ("EMBD_TOKEN_FILE", "EMBD_TLS_CA"):
+            self.assertTrue(variables[name].startswith(container["volumeMounts"][0]["mountPath"] + "/"))
+            self.assertIn(os.path.basename(variables[name]), read("kubernetes", "README.md"))
+        self.assertEqual(container["command"][:2], ["/bin/sh", "-c"])
+        self.assertEqual(container["image"], self.container["image"])
+        self.assertNotEqual(pod["metadata"]["labels"]["app.kubernetes.io/name"], "embd", "the Service would choose its pods")
+        with tempfile.TemporaryDirectory(prefix="embd-test-") as data, Embd("--data-dir", data, "--http", "off") as server:
+            done = subprocess.run(container["command"], capture_output=True, text=True, timeout=60, check=False, env={
+                "PATH": f"{os.path.dirname(BIN)}:{os.environ['PATH']}", "EMBD_SERVERS": server.addresses[0]})
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertRegex(" ".join(os.listdir(data)), r"\bcron-\d{8}-\d{6}\b")
+
+    def test_the_rule_of_the_prometheus_operator_is_that_of_prometheus(self):
+        made = subprocess.run([os.path.join(DEPLOY, "prometheus", "rule.sh")], capture_output=True, text=True, timeout=20, check=True)
+        self.assertEqual(read("kubernetes", "monitoring", "rule.yaml"), made.stdout, "deploy/prometheus/rule.sh makes it anew")
+        rule = yaml.safe_load(made.stdout)
+        self.assertEqual(rule["spec"], yaml.safe_load(read("prometheus", "alerts.yaml")))
+        monitor = yaml.safe_load(read("kubernetes", "monitoring", "podmonitor.yaml"))["spec"]
+        self.assertEqual(monitor["podMetricsEndpoints"][0]["port"], "http")
+        self.assertEqual(monitor["jobLabel"], "app.kubernetes.io/name")
+        self.assertEqual(monitor["selector"]["matchLabels"]["app.kubernetes.io/name"], "embd")
+        self.assertIn('up{job="embd"}', read("prometheus", "alerts.yaml"))
+
     @unittest.skipUnless(shutil.which("kubectl"), "kubectl is not installed")
     def test_overlays_render(self):
         for overlay, image, flags in (("cpu", "embd", ["--store=host"]), ("gpu", "embd-cuda", ["--store=cuda"]),
                                       ("etcd", "embd", ["--store=host", "--advertise=$(HOST_IP)"])):
-            kinds = {d["kind"]: d for d in yaml.safe_load_all(render(overlay))}
-            self.assertEqual(set(kinds), {"ConfigMap", "Service", "StatefulSet", "PodDisruptionBudget"})
+            kinds = {d["kind"]: d for d in yaml.safe_load_all(render("overlays", overlay))}
+            self.assertEqual(set(kinds), {"ConfigMap", "Service", "StatefulSet", "PodDisruptionBudget", "NetworkPolicy"})
             pod = kinds["StatefulSet"]["spec"]["template"]["spec"]
             container, = pod["containers"]
             self.assertEqual(container["image"], image)
@@ -223,6 +301,9 @@ class Kubernetes(unittest.TestCase):
             self.assertEqual(config, kinds["ConfigMap"]["metadata"]["name"])
             self.assertEqual(kinds["StatefulSet"]["spec"]["selector"]["matchLabels"],
                              kinds["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"])
+            policy = kinds["NetworkPolicy"]["spec"]
+            self.assertEqual(policy["podSelector"], kinds["StatefulSet"]["spec"]["selector"])
+            self.assertEqual(policy["ingress"], base("network.yaml")["spec"]["ingress"], "kustomize adds its label to nobody else")
 
     @unittest.skipUnless(shutil.which("kubectl"), "kubectl is not installed")
     @unittest.skipUnless(VALIDATE, "kubernetes-validate is not installed (deploy/deps.sh --tools)")
@@ -232,10 +313,13 @@ class Kubernetes(unittest.TestCase):
                                   timeout=60, check=False)
         for overlay in ("cpu", "gpu", "etcd"):
             for version in ("1.27", "1.37"):
-                done = validate(render(overlay), version)
+                done = validate(render("overlays", overlay), version)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                self.assertEqual(done.stdout.count("passed"), 4, done.stdout)
-        self.assertNotEqual(validate(render("cpu").replace("livenessProbe:", "livenessprobe:"), "1.37").returncode, 0)
+                self.assertEqual(done.stdout.count("passed"), 5, done.stdout)
+        for version in ("1.27", "1.37"):
+            done = validate(render("snapshots"), version)
+            self.assertEqual((done.returncode, done.stdout.count("passed")), (0, 1), done.stdout + done.stderr)
+        self.assertNotEqual(validate(render("overlays", "cpu").replace("livenessProbe:", "livenessprobe:"), "1.37").returncode, 0)
 
 
 class Container(unittest.TestCase):
