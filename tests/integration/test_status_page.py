@@ -23,11 +23,10 @@ class Load(threading.Thread):
         self.server, self.ended = server, threading.Event()
 
     def run(self):
-        keys = list(range(512))
         with wire.connect(self.server) as first, wire.connect(self.server, 1) as second:
-            peers = [(peer, wire.create(peer, "items", 8)) for peer in (first, second)]
+            peers = [(peer, wire.create(peer, "items", 8), wire.owned(512, shard, 2)) for shard, peer in enumerate((first, second))]
             while not self.ended.is_set():
-                for peer, table in peers:
+                for peer, table, keys in peers:
                     wire.push(peer, table, keys, [0.5] * 8 * 512)
                     for _ in range(3):
                         wire.pull(peer, table, keys)
