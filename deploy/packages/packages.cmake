@@ -31,6 +31,7 @@ file(MAKE_DIRECTORY ${man})
 install(FILES ${man}/completion DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME embctl
   COMPONENT embd-tools)
 install(FILES ${CMAKE_SOURCE_DIR}/deploy/prometheus/alerts.yaml ${CMAKE_SOURCE_DIR}/deploy/grafana/embd.json
+  ${CMAKE_SOURCE_DIR}/deploy/runbook.md
   DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/embd/examples COMPONENT embd)
 
 # Units, with the path that the server is installed to. They are not enabled: systemctl enable --now embd.
