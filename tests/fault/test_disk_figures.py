@@ -114,7 +114,8 @@ class DiskFigures(unittest.TestCase):
         self.assertTrue(1 <= self.metric("embd_snapshot_age_seconds") < 600)
 
     def test_a_disk_that_syncs_slowly_is_told(self):
-        slow = {"LD_PRELOAD": os.path.join(TOOLS, "libembd-slow-sync.so"), "EMBD_SYNC_MS": "300"}
+        slow = {"LD_PRELOAD": os.path.join(TOOLS, "libembd-slow-sync.so"), "EMBD_SYNC_MS": "300",
+                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
         with unittest.mock.patch.dict(os.environ, slow):
             server = self.start()
         with wire.connect(server) as peer:
