@@ -709,23 +709,23 @@ EMBD_API int embd_trace(embd_client *client, uint32_t shard,
  * is EMBD_LATE, nothing of it is applied, and embd_tick_rejoin tells at which clock it goes on. Steps are made once: n clocks
  * are n steps of each shard, whoever stops or dies. A process that joins in a worker's place is the worker from then on; it
  * joins a job that goes on, as one that comes late does. A job that all have left, or none of whose workers lives when a
- * new process joins, begins anew. The loop of a worker that may stop, and of one that is started again:
+ * new process joins, begins anew. The loop of a worker that may stop, and of one that is started again, i being 0 at first:
  *
- *     uint64_t i = 0;
  *     while (i < n) {
- *         status = embd_tick_wait(client, &clock, i, 0, 0, &report);      report.dropped: who is missing
+ *         status = embd_tick_wait(client, &clock, i, 0, 0, &report); // report.dropped: who is missing
  *         if (status == EMBD_OK)
- *             status = train(client, &clock, i);                          pushes with round = &clock, round_clock = i
+ *             status = train(client, &clock, i); // pushes with round = &clock and round_clock = i
  *         if (status == EMBD_OK)
  *             status = embd_tick(client, &clock, i + 1, &report);
  *         if (status == EMBD_OK)
  *             i++;
  *         else if (status == EMBD_LATE)
- *             status = embd_tick_rejoin(client, &clock, &i, &report);     i is where the job is
+ *             status = embd_tick_rejoin(client, &clock, &i, &report); // i is where the job is
  *         if (status != EMBD_OK)
  *             return status;
  *     }
- *     embd_tick_leave(client, &clock, i); */
+ *     embd_tick_leave(client, &clock, i);
+ */
 typedef struct embd_clock {
     const char *job;    /* 1 to EMBD_NAME_MAX bytes */
     uint32_t worker;    /* 0..n_workers - 1 */

@@ -104,7 +104,7 @@ static void build_hello_result(struct msg *m)
     embd__msg_field_str(m, "server", "embd 0.1.0");
     embd__msg_str(m, "features");
     embd__msg_array(m, 11);
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 11; i++)
         embd__msg_str(m, features[i]);
     embd__msg_field_uint(m, "shard", 0);
     embd__msg_field_uint(m, "shards", 2);
