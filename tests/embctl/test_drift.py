@@ -130,7 +130,7 @@ def case_a_load_on_as_many_shards_gives_each_its_own_and_on_others_the_greatest(
 
 
 def case_a_manifest_of_shards_in_step_is_what_it_was():
-    """Earlier versions read it."""
+    """A part names its step only where it is not its table's."""
     with Scratch() as scratch, Embd("--data-dir", scratch("."), shards=SHARDS) as server:
         for shard in range(SHARDS):
             with connect(server, shard) as wire:
