@@ -46,16 +46,24 @@ bool permits_table(const struct call *call, const char *table)
     return call->shard->access == NULL || (grant != NULL && grant_covers(grant, table));
 }
 
-int permit_table(struct call *call, const char *table)
+/* `which`: the table as the peer named it. */
+static int deny_table(struct call *call, const char *which)
 {
     const struct grant *grant = call->request->session->grant;
-    if (permits_table(call, table))
-        return EMBD_OK;
     call->shard->counters.denied++;
     return embd__error_set(&call->error, EMBD_DENIED,
-                           "%s of table '%s': token '%s' with the role %s is not for it",
-                           call->reader.method_name, table, grant != NULL ? grant->name : "",
+                           "%s of table %s: token '%s' with the role %s is not for it",
+                           call->reader.method_name, which, grant != NULL ? grant->name : "",
                            role_name(grant != NULL ? grant->role : ROLE_NONE));
+}
+
+int permit_table(struct call *call, const char *table)
+{
+    char which[EMBD_NAME_MAX + 3];
+    if (permits_table(call, table))
+        return EMBD_OK;
+    snprintf(which, sizeof which, "'%.*s'", (int)EMBD_NAME_MAX, table);
+    return deny_table(call, which);
 }
 
 int permit_part(struct call *call, const struct table *table, bool is_push)
@@ -65,8 +73,10 @@ int permit_part(struct call *call, const struct table *table, bool is_push)
     char what[128];
     if (call->shard->access == NULL)
         return EMBD_OK;
-    if (permit_table(call, schema->name) != EMBD_OK)
-        return call->error.status;
+    if (!permits_table(call, schema->name)) {
+        snprintf(what, sizeof what, "id %u", table->id); /* its name is not for this peer */
+        return deny_table(call, what);
+    }
     if (is_push || schema->create_on != EMBD_CREATE_ON_PULL || grant->role >= ROLE_TRAINER)
         return EMBD_OK;
     snprintf(what, sizeof what, "pull of table '%s', which creates rows on pulls,", schema->name);
