@@ -284,7 +284,7 @@ static void bad_lists_and_options_are_refused(void **state)
         {"list-empty", "line 1", EMBD_CORRUPT}, {"list-word", "line 1", EMBD_CORRUPT},
         {"list-short", "line 4", EMBD_CORRUPT}, {"list-gap", "line 2", EMBD_CORRUPT},
         {"list-long", "line 3", EMBD_CORRUPT},  {"list-huge", "line 1", EMBD_CORRUPT},
-        {"nowhere", "nowhere", EMBD_IO},        {"list-fifo", "no regular file", EMBD_IO},
+        {"nowhere", "nowhere", EMBD_IO},        {"list-fifo", "not a regular file", EMBD_IO},
     };
     embd_reader_options o = options_of(4, 1);
     embd_data_shape norm = norm_shape(false, false), raw = raw_shape(false);
