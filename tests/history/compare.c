@@ -232,9 +232,14 @@ static bool table_is_right(const char *dir, const json_t *entry, const struct im
                          .model = image->tables[at].shards[shard % image->n_shards],
                          .why = why,
                          .why_bytes = why_bytes};
-        uint64_t step = (uint64_t)json_integer_value(json_object_get(entry, "step"));
+        const json_t *own = json_object_get(part, "step"),
+                     *greatest = json_object_get(entry, "step");
+        uint64_t step = (uint64_t)json_integer_value(greatest);
         if (step != most)
             return differs(&p, "the table's step", step, most);
+        step = (uint64_t)json_integer_value(own ? own : greatest);
+        if (step != p.model->step)
+            return differs(&p, "the step", step, p.model->step);
         if (!part_is_right(dir, &p, json_string_value(json_object_get(part, "file"))))
             return false;
     }

@@ -5,9 +5,8 @@
 
 #include "model/model.h"
 
-#define TABLES_MAX   4u
-#define SHARDS_MAX   5u
-#define CAPACITY_MIN 100u
+#define TABLES_MAX 4u
+#define SHARDS_MAX 5u
 
 /* Tables with a journal, and those that snapshots alone keep. A table's number decides. */
 enum kind { JOURNALED, UNJOURNALED, KINDS };

@@ -93,8 +93,8 @@ static void play(uint64_t seed, const struct program *programs, uint32_t n_progr
     if (is_told)
         printf("%s\n", w.told);
     printf("history %" PRIu64 ": %" PRIu32 " deeds, %" PRIu32 " checks, %" PRIu32 " loads, %" PRIu32
-           " of them refused\n",
-           seed, w.n_deeds, w.n_checks, w.n_loads, w.n_refused);
+           " of them refused, %" PRIu32 " requests without room\n",
+           seed, w.n_deeds, w.n_checks, w.n_loads, w.n_refused, w.n_full);
     world_end(&w);
 }
 

@@ -37,8 +37,9 @@ struct world {
     struct cut cuts[CUTS_MAX];
     uint32_t n_cuts, run, n_clusters, n_dumps;
     uint32_t n_deeds, n_checks, n_loads, n_refused; /* done so far */
-    uint32_t n_streams;                             /* streams that were begun */
-    char *told;                                     /* what was done, as text */
+    uint32_t n_full;    /* pushes and pulls that shards refused for want of room */
+    uint32_t n_streams; /* streams that were begun */
+    char *told;         /* what was done, as text */
     size_t n_told;
 };
 
