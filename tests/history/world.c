@@ -157,15 +157,11 @@ void world_end(struct world *w)
 
 int world_draw_base(struct world *w)
 {
-    uint32_t first = 0;
-    if (w->n_cuts > LATER_CUTS)
-        first = w->n_cuts - LATER_CUTS;
-    while (first < w->n_cuts && w->cuts[first].run != w->run)
-        first++;
-    if (first == w->n_cuts)
+    uint32_t n = w->n_cuts < LATER_CUTS ? w->n_cuts : LATER_CUTS;
+    if (n == 0)
         return -1;
     /* Mostly the last one, so that chains become long. */
-    return (int)(one_in(w, 4) ? first + draw(w, w->n_cuts - first) : w->n_cuts - 1);
+    return (int)(w->n_cuts - 1 - (one_in(w, 4) ? draw(w, n) : 0));
 }
 
 /* Until files that are written from now on are younger than those before. */
