@@ -47,7 +47,7 @@ static embd_schema draw_schema(struct world *w, uint32_t table)
         s.durability = one_in(w, 3) ? EMBD_DURABLE : EMBD_BUFFERED;
     } else {
         s.durability = EMBD_SNAPSHOT;
-        s.create_on = one_in(w, 4) ? EMBD_CREATE_ON_PULL : EMBD_CREATE_ON_PUSH;
+        s.create_on = one_in(w, 2) ? EMBD_CREATE_ON_PULL : EMBD_CREATE_ON_PUSH;
     }
     return s;
 }
@@ -220,7 +220,7 @@ void deed_pull(struct world *w)
     uint32_t table = draw_table(w);
     if (table == TABLES_MAX)
         return;
-    request_draw(w, table, &request);
+    request_draw_pull(w, table, &request);
     request_tell(w, options.zero_missing ? "pull or zeros" : "pull", &request);
     uint32_t refused = request_pull(w, &request, options.zero_missing);
     request_parts(w, &request, parts);

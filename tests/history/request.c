@@ -53,6 +53,13 @@ void request_draw(struct world *w, uint32_t table, struct request *request)
         add_part(w, request, other);
 }
 
+void request_draw_pull(struct world *w, uint32_t table, struct request *request)
+{
+    request_draw(w, table, request);
+    if (request->n < REQUEST_PARTS && one_in(w, 4))
+        add_part(w, request, table);
+}
+
 void request_empty(struct request *request)
 {
     for (uint32_t i = 0; i < request->n; i++) {
@@ -95,7 +102,8 @@ struct share {
     uint64_t keys[KEYS_MAX];
     uint16_t slots[KEYS_MAX];
     float values[KEYS_MAX * DIM_TOP];
-    uint8_t statuses_memory[KEYS_MAX], *statuses; /* NULL: it asks for none */
+    uint8_t statuses_memory[KEYS_MAX];
+    uint8_t *statuses; /* NULL: it asks for none */
 };
 
 /* Of all parts; good until the next call. */
@@ -172,20 +180,54 @@ uint32_t request_push(struct world *w, struct request *request, uint32_t shards)
 
 /* ---- pull and erase ---- */
 
+/* Parts of one table are judged as one, which may leave keys out where all of them ask. */
+static bool insert_joined(struct share *shares)
+{
+    static struct share all;
+    uint32_t n = shares[0].batch.n_keys, n_more = shares[1].batch.n_keys;
+    memcpy(all.keys, shares[0].keys, n * sizeof *all.keys);
+    memcpy(all.keys + n, shares[1].keys, n_more * sizeof *all.keys);
+    memcpy(all.slots, shares[0].slots, n * sizeof *all.slots);
+    memcpy(all.slots + n, shares[1].slots, n_more * sizeof *all.slots);
+    all.model = shares[0].model;
+    all.batch = (struct model_batch){
+        .n_keys = n + n_more, .n_rows = n + n_more, .keys = all.keys, .slots = all.slots};
+    all.statuses = shares[0].statuses && shares[1].statuses ? all.statuses_memory : NULL;
+    if (!finds_room(&all))
+        return false;
+    model_insert(all.model, &all.batch, all.statuses_memory, NULL);
+    memcpy(shares[0].statuses_memory, all.statuses_memory, n);
+    memcpy(shares[1].statuses_memory, all.statuses_memory + n, n_more);
+    return true;
+}
+
+static bool creates(const struct share *share)
+{
+    return share->model->schema.create_on == EMBD_CREATE_ON_PULL;
+}
+
+static bool insert_into_shard(struct share *shares, uint32_t n)
+{
+    if (n == 2 && shares[0].model == shares[1].model && creates(&shares[0]))
+        return insert_joined(shares);
+    for (uint32_t p = 0; p < n; p++)
+        if (creates(&shares[p]) && !finds_room(&shares[p]))
+            return false;
+    for (uint32_t p = 0; p < n; p++)
+        if (creates(&shares[p]))
+            model_insert(shares[p].model, &shares[p].batch, shares[p].statuses, NULL);
+    return true;
+}
+
 /* First the rows of all parts, then their values. */
 static bool pull_from_shard(struct share *shares, uint32_t n, bool is_zero)
 {
-    bool creates[REQUEST_PARTS];
+    if (!is_zero && !insert_into_shard(shares, n))
+        return false;
     for (uint32_t p = 0; p < n; p++) {
-        creates[p] = shares[p].model->schema.create_on == EMBD_CREATE_ON_PULL && !is_zero;
-        if (creates[p] && !finds_room(&shares[p]))
-            return false;
-    }
-    for (uint32_t p = 0; p < n; p++) {
-        if (creates[p])
-            model_insert(shares[p].model, &shares[p].batch, shares[p].statuses, NULL);
+        bool is_told = !is_zero && creates(&shares[p]); /* by the insert */
         model_pull(shares[p].model, &shares[p].batch, is_zero, false, shares[p].values,
-                   creates[p] ? NULL : shares[p].statuses);
+                   is_told ? NULL : shares[p].statuses);
     }
     return true;
 }

@@ -21,7 +21,7 @@ struct keys {
 };
 
 struct request {
-    uint32_t n, tables[REQUEST_PARTS]; /* of one kind */
+    uint32_t n, tables[REQUEST_PARTS]; /* of one kind; different ones but in pulls */
     struct keys keys[REQUEST_PARTS];
 };
 
@@ -30,6 +30,8 @@ void request_draw_keys(struct world *w, const embd_schema *schema, uint32_t n, b
                        struct keys *k);
 /* Few keys of the table, and now and then of another one. */
 void request_draw(struct world *w, uint32_t table, struct request *request);
+/* The same, and the other one may be the table itself. */
+void request_draw_pull(struct world *w, uint32_t table, struct request *request);
 /* The same tables without keys. */
 void request_empty(struct request *request);
 void request_tell(struct world *w, const char *deed, const struct request *request);

@@ -83,7 +83,6 @@ static void start_server(struct world *w)
     embd_options options;
     char why[256];
     cluster_start_with(&w->cluster, program->path, w->now.n_shards, flags);
-    w->run++;
     embd_options_init(&options);
     options.deadline_ms = DEADLINE_MS;
     if (embd_connect(w->cluster.address, &options, &w->client, why, sizeof why) != EMBD_OK)
@@ -179,7 +178,7 @@ static void wait_for_next_time(void)
 void world_cut(struct world *w, int base)
 {
     struct cut *cut = &w->cuts[w->n_cuts];
-    *cut = (struct cut){.base = base, .run = w->run};
+    *cut = (struct cut){.base = base};
     snprintf(cut->name, sizeof cut->name, "s%" PRIu32, w->n_cuts);
     embd_snapshot_options options = {.base = base < 0 ? NULL : w->cuts[base].name};
     tell(w, "\nsnapshot %s upon %s", cut->name, base < 0 ? "none" : options.base);

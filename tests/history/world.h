@@ -20,8 +20,7 @@ struct program {
 /* A snapshot, and what the tables were at it. */
 struct cut {
     char name[16];
-    int base;     /* of `cuts`; -1: it has all rows */
-    uint32_t run; /* the server's start that it was made in */
+    int base; /* of `cuts`; -1: it has all rows */
     struct image image;
 };
 
@@ -35,7 +34,7 @@ struct world {
     embd_table *handles[TABLES_MAX];
     struct image now;
     struct cut cuts[CUTS_MAX];
-    uint32_t n_cuts, run, n_clusters, n_dumps;
+    uint32_t n_cuts, n_clusters, n_dumps;
     uint32_t n_deeds, n_checks, n_loads, n_refused; /* done so far */
     uint32_t n_full;    /* pushes and pulls that shards refused for want of room */
     uint32_t n_streams; /* streams that were begun */
