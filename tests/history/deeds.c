@@ -70,7 +70,7 @@ void deed_create(struct world *w)
          schema.capacity, schema.ttl, schema.admit_after, embd_create_on_name(schema.create_on),
          embd_durability_name(schema.durability));
     expect(w, "embd_table_create", embd_table_create(w->client, &schema), EMBD_OK);
-    image_create(&w->now, table, &schema);
+    image_create(&w->now, table, &schema, w->n_births++);
     world_open_table(w, table);
     deed_fill(w, table);
 }

@@ -18,10 +18,10 @@ uint32_t image_shard_of(const embd_schema *schema, uint32_t n_shards, uint64_t k
                                             : (uint32_t)((mix64(key) >> 54) * n_shards / 1024);
 }
 
-void image_create(struct image *image, uint32_t table, const embd_schema *schema)
+void image_create(struct image *image, uint32_t table, const embd_schema *schema, uint32_t birth)
 {
     struct image_table *t = &image->tables[table];
-    *t = (struct image_table){.is_there = true, .schema = *schema};
+    *t = (struct image_table){.is_there = true, .birth = birth, .schema = *schema};
     for (uint32_t s = 0; s < image->n_shards; s++)
         t->shards[s] = model_new(schema);
 }
@@ -56,7 +56,7 @@ static void copy_table(struct image *to, const struct image *from, uint32_t tabl
     const struct image_table *old = &from->tables[table];
     struct image_table *new = &to->tables[table];
     uint64_t most = 0;
-    image_create(to, table, &old->schema);
+    image_create(to, table, &old->schema, old->birth);
     for (uint32_t s = 0; s < from->n_shards; s++) {
         for (uint64_t i = 0; i < old->shards[s]->n_keys; i++)
             add_key(to, new, old->shards[s]->keys[i]);
@@ -105,7 +105,8 @@ void image_add_rows(struct image *image, const struct image *other)
     for (uint32_t i = 0; i < TABLES_MAX; i++) {
         struct image_table *to = &image->tables[i];
         const struct image_table *from = &other->tables[i];
-        for (uint32_t s = 0; to->is_there && from->is_there && s < other->n_shards; s++)
+        bool is_same = to->is_there && from->is_there && to->birth == from->birth;
+        for (uint32_t s = 0; is_same && s < other->n_shards; s++)
             for (uint64_t k = 0; k < from->shards[s]->n_keys; k++)
                 if (from->shards[s]->keys[k]->has_row)
                     add_key(image, to, from->shards[s]->keys[k]);

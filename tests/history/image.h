@@ -18,6 +18,7 @@ static inline enum kind kind_of(uint32_t table)
 
 struct image_table {
     bool is_there;
+    uint32_t birth; /* no other table's, also of the same name */
     embd_schema schema;
     struct model *shards[SHARDS_MAX]; /* [n_shards] of the image */
 };
@@ -37,7 +38,7 @@ struct image {
 /* Which shard has a key, as PROTOCOL.md has it. */
 uint32_t image_shard_of(const embd_schema *schema, uint32_t n_shards, uint64_t key, uint32_t slot);
 
-void image_create(struct image *image, uint32_t table, const embd_schema *schema);
+void image_create(struct image *image, uint32_t table, const embd_schema *schema, uint32_t birth);
 void image_drop(struct image *image, uint32_t table);
 bool image_has_kind(const struct image *image, enum kind kind);
 /* The same rows, states, candidates and steps on `n_shards` shards. image_fini ends a copy. */
@@ -48,7 +49,7 @@ void image_fini(struct image *image);
 
 /* Whether every shard has room for its rows. */
 bool image_fits(const struct image *image);
-/* Adds the rows of another image of the same tables and number of shards. */
+/* Adds the rows that another image has of the same tables. */
 void image_add_rows(struct image *image, const struct image *other);
 
 #endif

@@ -36,9 +36,9 @@ struct world {
     struct cut cuts[CUTS_MAX];
     uint32_t n_cuts, n_clusters, n_dumps;
     uint32_t n_deeds, n_checks, n_loads, n_refused; /* done so far */
-    uint32_t n_full;    /* pushes and pulls that shards refused for want of room */
-    uint32_t n_streams; /* streams that were begun */
-    char *told;         /* what was done, as text */
+    uint32_t n_full;              /* pushes and pulls that shards refused for want of room */
+    uint32_t n_streams, n_births; /* streams that were begun, tables that were created */
+    char *told;                   /* what was done, as text */
     size_t n_told;
 };
 
