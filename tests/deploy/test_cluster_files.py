@@ -353,6 +353,8 @@ class Container(unittest.TestCase):
         done = subprocess.run(["apt-cache", "show", "--no-all-versions", *names], capture_output=True, text=True, check=False)
         self.assertEqual(set(re.findall(r"^Package: (\S+)$", done.stdout, re.M)), names)
 
+
+PACKAGE = os.path.join(os.path.dirname(BIN), "..", "python")
 TRAINER = """
 import os
 import numpy
@@ -401,7 +403,7 @@ class Slurm(unittest.TestCase):
         environment.update(PATH=f"{self.dir}:{os.path.dirname(BIN)}:{os.environ['PATH']}", NODES=" ".join(["127.0.0.1", "127.0.0.2"][:nodes]),
                            SLURM_JOB_ID=str(job), SLURM_JOB_NODELIST="n[0-1]", EMBD_DATA_DIR=os.path.join(self.dir, "data"),
                            EMBD_PORT=str(port), TMPDIR=os.path.join(self.dir, "tmp"),
-                           PYTHONPATH=os.path.join(os.path.dirname(BIN), "..", "python"))
+                           PYTHONPATH=PACKAGE)
         return subprocess.run(["bash", os.path.join(DEPLOY, "slurm", "embd.sbatch"), *command], capture_output=True, text=True,
                               timeout=90, env=environment, check=False)
 
@@ -422,6 +424,7 @@ class Slurm(unittest.TestCase):
         self.assertIn("embd.sbatch: loaded job-1-", second.stdout)
         self.assertRegex(second.stdout, r"(?m)^items ")
 
+    @unittest.skipUnless(glob.glob(os.path.join(PACKAGE, "embd", "_native*")), "the Python package is not built")
     def test_jobs_on_one_and_two_nodes_go_on_with_a_durable_table(self):
         had = None
         for job, nodes in enumerate((2, 1, 2)):
