@@ -75,6 +75,9 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     if (s->is_connected) {
         s->events->on_ready(s->owner, status < 0 || (events & (UV_READABLE | UV_DISCONNECT)) != 0,
                             (events & UV_WRITABLE) != 0);
+        /* After a reset libuv looks no more; what had come before it was read now, and the error is still to come. */
+        if (status < 0 && s->owner != NULL && s->poll == poll)
+            uv_poll_start(poll, UV_READABLE, on_poll);
         return;
     }
     int error = 0;

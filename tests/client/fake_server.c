@@ -200,6 +200,11 @@ static bool answer_pull(struct peer *p, uint32_t msgid, uint32_t rows, int manne
         return send_all(p->fd, ones, all / 2);
     case FAKE_CLOSES:
         return false;
+    case FAKE_ANSWERS_AND_RESETS:
+        p->server->manner = FAKE_GOOD;
+        setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
+        send_answer(p);
+        return false;
     case FAKE_CLOSES_ONCE:
         p->server->manner = FAKE_CLOSES_MIDWAY_ONCE;
         return false;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cluster.h"
 #include "embd/embd.h"
@@ -223,6 +224,32 @@ static void a_server_that_stops_reading_ends_in_the_deadline(void **state)
     for (int tries = 0; status != EMBD_OK && tries < 20; tries++)
         status = pull(client, table, &g);
     assert_int_equal(status, EMBD_OK);
+    embd_close(client);
+    fake_server_stop(&server);
+}
+
+/* An answer and the reset behind it come together: the call that was not answered is not forgotten. */
+static void a_reset_behind_an_answer_is_noticed(void **state)
+{
+    const struct timespec pause = {.tv_nsec = 300000000};
+    struct fake_server server;
+    struct guarded g[2];
+    embd_call *calls[2];
+    (void)state;
+    fake_server_start(&server);
+    embd_client *client = connect_to(server.address, 30000, false);
+    embd_table *table = open_table(client, "t");
+    server.manner = FAKE_ANSWERS_AND_RESETS;
+    for (int i = 0; i < 2; i++) {
+        embd_part part = {.table = table, .n_keys = N_KEYS, .keys = some_keys, .values = g[i].values, .raw = true};
+        fill_guards(&g[i]);
+        assert_int_equal(embd_pull_start(client, &part, 1, NULL, &calls[i]), EMBD_OK);
+    }
+    nanosleep(&pause, NULL); /* nobody runs the loop */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(embd_wait(calls[i]), EMBD_OK);
+        assert_guards(&g[i]);
+    }
     embd_close(client);
     fake_server_stop(&server);
 }
@@ -580,6 +607,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_table_of_another_name_is_refused),
         cmocka_unit_test(a_numbered_push_that_is_not_answered_is_unknown),
         cmocka_unit_test(a_server_that_stops_reading_ends_in_the_deadline),
+        cmocka_unit_test(a_reset_behind_an_answer_is_noticed),
         cmocka_unit_test(closing_abandons_calls_in_flight),
         cmocka_unit_test(addresses_are_checked_and_the_first_that_answers_is_taken),
         cmocka_unit_test(a_restarted_server_is_reached_again),
