@@ -10,25 +10,6 @@
 
 /* ---- one request ---- */
 
-enum tick_kind { TICK_CLOCK, TICK_BEAT, TICK_LEAVE };
-
-static int tell(embd_client *client, struct member *member, uint32_t shard, const embd_clock *clock,
-                uint64_t value, enum tick_kind kind, struct tick_answer *out)
-{
-    struct answer *answer;
-    struct tick tick = {clock, client->id,         member->beats[shard].epoch,
-                        value, kind == TICK_LEAVE, kind == TICK_BEAT};
-    embd__tick_write(embd__request_begin(client, METHOD_TICK), &tick);
-    int status = embd__request(client, shard, LISTENER_DATA, &answer);
-    if (status != EMBD_OK)
-        return status;
-    status = embd__tick_read(&answer->reader, out);
-    if (status == EMBD_OK)
-        member->beats[shard].epoch = out->epoch;
-    embd__answer_free(answer);
-    return status;
-}
-
 static int refuse_late(embd_client *client, const struct member *member)
 {
     return embd__error_set(&client->error, EMBD_LATE,
@@ -45,7 +26,7 @@ static int tick(embd_client *client, struct member *member, const embd_clock *cl
         return refuse_late(client, member);
     if (!member->has_joined)
         return embd__member_join(client, member, clock, value, out);
-    int status = tell(client, member, 0, clock, value, TICK_CLOCK, out);
+    int status = embd__member_tell(client, member, 0, clock, value, TICK_CLOCK, out);
     if (status == EMBD_OK)
         member->value = value;
     member->is_late = status == EMBD_LATE;
@@ -124,7 +105,7 @@ static int find_clock(embd_client *client, struct member *member, const embd_clo
     struct tick_answer answer;
     uint64_t greatest = *value > member->value ? *value : member->value;
     for (uint32_t shard = 0; shard < client->n_shards; shard++) {
-        int status = tell(client, member, shard, clock, *value, TICK_BEAT, &answer);
+        int status = embd__member_tell(client, member, shard, clock, *value, TICK_BEAT, &answer);
         if (status != EMBD_OK)
             return status;
         if (answer.clock > greatest)
@@ -141,7 +122,7 @@ static int join_at(embd_client *client, struct member *member, const embd_clock 
     int first = EMBD_OK;
     for (uint32_t shard = client->n_shards; shard-- > 0;) {
         client->error = (struct embd__error){0};
-        int status = tell(client, member, shard, clock, value, TICK_CLOCK, out);
+        int status = embd__member_tell(client, member, shard, clock, value, TICK_CLOCK, out);
         if (status != EMBD_OK && status != EMBD_LATE)
             return status;
         first = status != EMBD_OK ? status : first;
@@ -186,7 +167,7 @@ int embd_tick_leave(embd_client *client, const embd_clock *clock, uint64_t value
     client->error = (struct embd__error){0};
     int status = embd__member_get(client, clock, &member);
     for (uint32_t shard = 0; shard < client->n_shards && status == EMBD_OK; shard++)
-        status = tell(client, member, shard, clock, value, TICK_LEAVE, &answer);
+        status = embd__member_tell(client, member, shard, clock, value, TICK_LEAVE, &answer);
     if (status == EMBD_OK)
         embd__member_leave(client, member);
     return status;

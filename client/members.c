@@ -117,13 +117,12 @@ int embd__member_get(embd_client *client, const embd_clock *clock, struct member
 
 /* ---- joining and leaving ---- */
 
-static int join_shard(embd_client *client, struct member *member, uint32_t shard,
-                      const embd_clock *clock, uint64_t value, struct tick_answer *out)
+int embd__member_tell(embd_client *client, struct member *member, uint32_t shard,
+                      const embd_clock *clock, uint64_t value, enum tick_kind kind,
+                      struct tick_answer *out)
 {
-    struct tick tick = {.clock = clock,
-                        .incarnation = client->id,
-                        .epoch = member->beats[shard].epoch,
-                        .value = value};
+    struct tick tick = {clock, client->id,         member->beats[shard].epoch,
+                        value, kind == TICK_LEAVE, kind == TICK_BEAT};
     struct answer *answer;
     embd__tick_write(embd__request_begin(client, METHOD_TICK), &tick);
     int status = embd__request(client, shard, LISTENER_DATA, &answer);
@@ -142,7 +141,7 @@ int embd__member_join(embd_client *client, struct member *member, const embd_clo
     if (member->has_joined)
         return EMBD_OK;
     for (uint32_t shard = client->n_shards; shard-- > 0;)
-        if (join_shard(client, member, shard, clock, value, out) != EMBD_OK) {
+        if (embd__member_tell(client, member, shard, clock, value, TICK_CLOCK, out) != EMBD_OK) {
             member->is_late |= client->error.status == EMBD_LATE;
             return client->error.status;
         }

@@ -63,6 +63,12 @@ int embd__tick_read(struct reader *r, struct tick_answer *out);
 int embd__member_get(embd_client *client, const embd_clock *clock, struct member **out);
 /* NULL: there is none. */
 struct member *embd__member_find(embd_client *client, const char *job, uint32_t worker);
+enum tick_kind { TICK_CLOCK, TICK_BEAT, TICK_LEAVE };
+
+/* One tick to one shard, whose epoch of the job is known from then on. Errors of embd_tick. */
+int embd__member_tell(embd_client *client, struct member *member, uint32_t shard,
+                      const embd_clock *clock, uint64_t value, enum tick_kind kind,
+                      struct tick_answer *out);
 /* Every shard knows it, with that clock. Nothing where that is so. EMBD_LATE, and errors of
  * embd_tick. */
 int embd__member_join(embd_client *client, struct member *member, const embd_clock *clock,
