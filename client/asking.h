@@ -1,10 +1,10 @@
-/* asking.h - a request of request.c or requests.c on its way: between the two halves of asking others may be
- * begun. */
+/* asking.h - a request of request.c or requests.c on its way: between the two halves of asking
+ * others may be begun. */
 #ifndef EMBD_CLIENT_ASKING_H
 #define EMBD_CLIENT_ASKING_H
 
-#include "client.h"
-#include "request.h"
+#include "client/client.h"
+#include "client/request.h"
 
 /* A job of one exchange and what comes of it. */
 struct asking {
@@ -18,7 +18,8 @@ struct asking {
 /* NULL: the client's error is set. */
 struct link *embd__request_link(embd_client *client, uint32_t shard, enum listener listener);
 
-/* Sends the exchange's message. After EMBD_OK embd__asking_end is owed, and both stay until then. */
+/* Sends the exchange's message. After EMBD_OK embd__asking_end is owed, and both stay until then.
+ */
 int embd__asking_begin(embd_client *client, struct exchange *x, struct link *link,
                        struct asking *asking);
 /* Waits. The client's error is set where it has none. */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "members.h"
+#include "client/members.h"
 
 #define BEATS_IN_LEASE 3u
 #define BUSY_MS        10u /* until one that has gone is looked at again: its beats are under way */

@@ -1,8 +1,8 @@
 /* client.c - the handle. Connecting: the map of the cluster is found (map.c); then a link to every
  * shard is opened and pinged, all at once, so that a handle that was made is a handle that works.
  * Admin links are only named here; they connect with their first request. */
-#include "client.h"
-#include "members.h"
+#include "client/client.h"
+#include "client/members.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,19 +3,19 @@
 #ifndef EMBD_CLIENT_CLIENT_H
 #define EMBD_CLIENT_CLIENT_H
 
-#include "arena.h"
-#include "distinct.h"
-#include "follow.h"
-#include "identity.h"
-#include "opened.h"
-#include "schema.h"
-#include "thread.h"
+#include "client/call/arena.h"
+#include "client/call/distinct.h"
+#include "client/follow.h"
+#include "client/link/identity.h"
+#include "client/opened.h"
+#include "proto/schema.h"
+#include "client/thread.h"
 
 struct client_shard {
     /* Changed by the loop's thread where the shard moves (follow.c); what they point to stays.
      * admin_address is "" where the server has none, admin_host, "host:port" on TCP, likewise. */
     char *_Atomic address, *_Atomic admin_address, *_Atomic admin_host;
-    char *texts; /* that they were in the first map; the client's */
+    char *texts;               /* that they were in the first map; the client's */
     struct link *link, *admin; /* admin is NULL where there is none */
 };
 
@@ -36,7 +36,7 @@ struct embd_table {
 struct embd_client {
     struct embd_options options;
     struct identity identity;
-    uint64_t id; /* what servers know its pushes by; not 0 */
+    uint64_t id;              /* what servers know its pushes by; not 0 */
     struct embd__error error; /* of the last failed call */
     struct courier courier;
     uint32_t n_shards;
@@ -48,7 +48,7 @@ struct embd_client {
     struct exchange request;      /* of request.h */
     struct distinct distinct;     /* of the rows plan */
     struct follower follower;
-    struct opened opened; /* streams of pushers */
+    struct opened opened;   /* streams of pushers */
     struct member *members; /* of members.h */
     struct beats *beats;    /* signs of life for them; NULL: none are given yet */
 };
@@ -68,8 +68,8 @@ struct map_entry {
 };
 int embd__map_entry_read(struct reader *r, const msgpack_object *item, struct map_entry *out);
 
-/* Sets address and is_path to the socket of the shard's admin listener where it can be reached from here, else
- * to its port. False: there is neither. */
+/* Sets address and is_path to the socket of the shard's admin listener where it can be reached from
+ * here, else to its port. False: there is neither. */
 bool embd__choose_admin(const struct client_shard *shard, struct link_config *config);
 
 /* request.c: embd__request on any link; what embd__request_begin began may have been given

@@ -2,8 +2,8 @@
  * shards know the job's workers (members.h). */
 #include <time.h>
 
-#include "members.h"
-#include "request.h"
+#include "client/members.h"
+#include "client/request.h"
 
 #define PAUSE_MIN_NS 100000u
 #define PAUSE_MAX_NS 4000000u

@@ -1,22 +1,22 @@
 /* follow.c - the happy path: a link could not connect, an answer told that there is a newer map,
- * or the answer of a shard is late (its process hangs, and may have been replaced); another link that
- * is up is asked for the map; where it is newer than ours, links take the addresses it has, those
- * that wait connect at once, and those that are connected to where a shard was give that up.
+ * or the answer of a shard is late (its process hangs, and may have been replaced); another link
+ * that is up is asked for the map; where it is newer than ours, links take the addresses it has,
+ * those that wait connect at once, and those that are connected to where a shard was give that up.
  *
  * In a cluster whose map never changes this costs a question a second while a server is down. What
  * an older or damaged map says is not taken, and neither is one of another number of shards: keys
  * would belong elsewhere. */
-#include "follow.h"
+#include "client/follow.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "client.h"
+#include "client/client.h"
 
-#define FOLLOW_MSGID (UINT32_MAX - 1) /* no other exchange has it */
-#define ANSWER_MS    2000u
-#define WATCH_MS     1000u
+#define FOLLOW_MSGID  (UINT32_MAX - 1) /* no other exchange has it */
+#define ANSWER_MS     2000u
+#define WATCH_MS      1000u
 #define LATE_PAUSE_NS UINT64_C(3000000000)
 
 /* ---- what is asked ---- */

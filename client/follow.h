@@ -1,10 +1,11 @@
 /* follow.h - clients go where shards went: when a shard cannot be reached, another one is asked
- * whether the map of the cluster has changed; and one whose answer tells a newer map is asked for it. Owner: the loop's thread, but for opening and closing. */
+ * whether the map of the cluster has changed; and one whose answer tells a newer map is asked for
+ * it. Owner: the loop's thread, but for opening and closing. */
 #ifndef EMBD_CLIENT_FOLLOW_H
 #define EMBD_CLIENT_FOLLOW_H
 
-#include "link.h"
-#include "resolve.h"
+#include "client/link/link.h"
+#include "client/link/resolve.h"
 
 struct embd_client;
 
@@ -24,8 +25,8 @@ struct follower {
     const char *rest; /* of that list, to be asked next; NULL: from its beginning */
     struct link *seed;
     char seed_address[ADDRESS_TEXT_BYTES];
-    uv_timer_t watch;     /* looks at the links while calls wait */
-    bool is_watching;     /* it is open */
+    uv_timer_t watch;       /* looks at the links while calls wait */
+    bool is_watching;       /* it is open */
     uint64_t asked_late_ns; /* when a late answer last made us ask */
     struct old_text *old;
 };

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client.h"
-#include "request.h"
-#include "resolve.h"
+#include "client/client.h"
+#include "client/request.h"
+#include "client/link/resolve.h"
 
 /* ---- reading the map ---- */
 

@@ -1,13 +1,13 @@
 /* members.c - the workers that a client is. The happy path: the first tick, or push to a round,
  * asks every shard to take the worker in, shard 0 last, so that nobody goes on whom not all shards
  * know. */
-#include "members.h"
+#include "client/members.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "request.h"
+#include "client/request.h"
 
 /* ---- ticks ---- */
 

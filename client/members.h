@@ -8,7 +8,7 @@
 #ifndef EMBD_CLIENT_MEMBERS_H
 #define EMBD_CLIENT_MEMBERS_H
 
-#include "client.h"
+#include "client/client.h"
 
 /* Whom a shard says the job waits for. */
 struct awaited {

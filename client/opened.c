@@ -1,5 +1,5 @@
 /* opened.c - a list, looked through for first pushes alone. */
-#include "opened.h"
+#include "client/opened.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 #ifndef EMBD_CLIENT_OPENED_H
 #define EMBD_CLIENT_OPENED_H
 
-#include "message.h"
+#include "proto/message.h"
 
 struct opened_stream;
 

@@ -1,8 +1,8 @@
 /* operate.c - ping, figures and the end of a cluster. */
 #include <string.h>
 
-#include "client.h"
-#include "request.h"
+#include "client/client.h"
+#include "client/request.h"
 
 static int ask(embd_client *client, uint32_t shard, enum listener listener, enum method method,
                struct answer **answer_out)

@@ -1,8 +1,8 @@
 /* pusher.c - who pushes, and how far each shard is with it. */
 #include <sys/random.h>
 
-#include "client.h"
-#include "request.h"
+#include "client/client.h"
+#include "client/request.h"
 
 int embd_pusher_new(embd_pusher *pusher_out)
 {

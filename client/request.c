@@ -1,12 +1,12 @@
 /* request.c - one blocking request to one shard: everything that is neither pull nor push. The
  * answer owns its bins; they are allocated as they are announced, within the frame limit. */
-#include "request.h"
+#include "client/request.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "asking.h"
+#include "client/asking.h"
 
 struct embd__error *embd__client_error(embd_client *client)
 {

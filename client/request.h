@@ -2,7 +2,7 @@
 #ifndef EMBD_CLIENT_REQUEST_H
 #define EMBD_CLIENT_REQUEST_H
 
-#include "message.h"
+#include "proto/message.h"
 
 /* An answer and all it points to. */
 struct answer {
@@ -25,8 +25,8 @@ struct msg *embd__request_begin(embd_client *client, enum method method);
 int embd__request(embd_client *client, uint32_t shard, enum listener listener,
                   struct answer **answer_out);
 
-/* If the client's error is EMBD_PROTOCOL, found while reading this answer, its text gets the server's
- * address. */
+/* If the client's error is EMBD_PROTOCOL, found while reading this answer, its text gets the
+ * server's address. */
 void embd__answer_free(struct answer *answer);
 
 /* The client's error, for messages that are built outside; names no shard by itself. Each public

@@ -1,9 +1,9 @@
 /* requests.c - see requests.h. */
-#include "requests.h"
+#include "client/requests.h"
 
 #include <stdlib.h>
 
-#include "asking.h"
+#include "client/asking.h"
 
 struct one {
     struct exchange x;
@@ -14,7 +14,7 @@ struct one {
 
 struct requests {
     embd_client *client;
-    uint32_t n; /* added since the last run */
+    uint32_t n;       /* added since the last run */
     struct one *ones; /* [shards] */
 };
 
@@ -65,8 +65,8 @@ void embd__requests_forget(struct requests *r)
 static void send_one(struct requests *r, struct one *one)
 {
     struct link *link = embd__request_link(r->client, one->shard, LISTENER_ADMIN);
-    one->is_sent = link != NULL &&
-                   embd__asking_begin(r->client, &one->x, link, &one->asking) == EMBD_OK;
+    one->is_sent =
+        link != NULL && embd__asking_begin(r->client, &one->x, link, &one->asking) == EMBD_OK;
 }
 
 /* The first error stays, and what comes behind it is done without one. */

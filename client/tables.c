@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client.h"
-#include "request.h"
-#include "route.h"
+#include "client/client.h"
+#include "client/request.h"
+#include "proto/route.h"
 
 static void clear_error(embd_client *client)
 {

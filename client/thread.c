@@ -4,7 +4,7 @@
  * one, a job goes into a list under the mutex and the loop is woken; the loop's thread sends it,
  * and the end of its last exchange sets `done` and signals. What the exchanges hold is written by
  * one side at a time: the mutex orders it on the way there, `done` on the way back. */
-#include "thread.h"
+#include "client/thread.h"
 
 #define QUIET_NS                                                                                   \
     1000000u /* the loop not run for so long: look for a closed connection before sending */
@@ -59,7 +59,8 @@ int embd__courier_init(struct courier *c, struct embd__error *e)
 {
     int made = uv_loop_init(&c->loop);
     if (made != 0)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no event loop could be made: %s", uv_strerror(made));
+        return embd__error_set(e, EMBD_NO_MEMORY, "no event loop could be made: %s",
+                               uv_strerror(made));
     c->submitted_end = &c->submitted;
     pthread_mutex_init(&c->mutex, NULL);
     pthread_cond_init(&c->ended, NULL);

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "link.h"
+#include "client/link/link.h"
 
 /* Between embd__submit and done the loop's thread has it and its exchanges. */
 struct job {

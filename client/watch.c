@@ -1,8 +1,8 @@
 /* watch.c - what operators look at while a cluster works: hot keys, and the stages of requests. */
 #include <string.h>
 
-#include "admin.h"
-#include "client.h"
+#include "client/formats/admin.h"
+#include "client/client.h"
 
 /* ---- hot keys ---- */
 

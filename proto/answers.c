@@ -1,9 +1,9 @@
 /* answers.c - what a pull, a push and an erase answer: written by the server, read and checked by
  * the client, which compares the counts with what it asked for. */
-#include "dtype.h"
-#include "message.h"
-#include "names.h"
-#include "reading.h"
+#include "proto/dtype.h"
+#include "proto/message.h"
+#include "proto/names.h"
+#include "proto/reading.h"
 
 #include <stdio.h>
 
@@ -27,7 +27,8 @@ static uint32_t read_list(struct reader *r, uint32_t capacity, const msgpack_obj
     if (again != NULL)
         *again = embd__field_bool(&f, "again", false);
     if (again != NULL && *again && n > 0)
-        embd__error_set(r->error, EMBD_PROTOCOL, "the answer of a push that was applied before has parts");
+        embd__error_set(r->error, EMBD_PROTOCOL,
+                        "the answer of a push that was applied before has parts");
     return embd__fields_end(&f) == EMBD_OK ? n : 0;
 }
 

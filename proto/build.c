@@ -4,7 +4,7 @@
  *
  * What can fail: memory, and a message nobody would take: too long a head, too many bins. Both
  * stick in m->status, later calls do nothing, and embd__msg_end tells. */
-#include "message.h"
+#include "proto/message.h"
 
 #include <assert.h>
 #include <stdlib.h>

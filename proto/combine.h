@@ -1,16 +1,19 @@
-/* combine.h - how rows of a slot become one, and how a gradient goes back: each rule written once, for server
- * and client, host and device. f32 throughout, no contraction (-ffp-contract=off, -fmad=false).
+/* combine.h - how rows of a slot become one, and how a gradient goes back: each rule written once,
+ * for server and client, host and device. f32 throughout, no contraction (-ffp-contract=off,
+ * -fmad=false).
  *
- * A pooled row is the sum over its keys in CSR order, starting from the first term (an empty row is +0), each
- * term row * weight where there are weights; then one division where the divisor is not 1. */
+ * A pooled row is the sum over its keys in CSR order, starting from the first term (an empty row is
+ * +0), each term row * weight where there are weights; then one division where the divisor is
+ * not 1. */
 #ifndef EMBD_PROTO_COMBINE_H
 #define EMBD_PROTO_COMBINE_H
 
 #include <math.h>
 
-#include "dtype.h"
+#include "proto/dtype.h"
 
-/* The divisor of a row with n keys and `weights` [n] or NULL. Never 0: a weight sum of 0 gives 1. */
+/* The divisor of a row with n keys and `weights` [n] or NULL. Never 0: a weight sum of 0 gives 1.
+ */
 EMBD_INLINE float embd__divisor(embd_combiner combiner, uint64_t n, const float *weights)
 {
     if (combiner != EMBD_MEAN && combiner != EMBD_SQRTN)
@@ -26,7 +29,8 @@ EMBD_INLINE float embd__divisor(embd_combiner combiner, uint64_t n, const float 
     return combiner == EMBD_MEAN ? sum : sqrtf(sum);
 }
 
-/* acc = row * weight for the first key, acc += row * weight after it; weight is not applied when 1 is implied. */
+/* acc = row * weight for the first key, acc += row * weight after it; weight is not applied when 1
+ * is implied. */
 EMBD_INLINE void embd__combine_first(float *acc, const float *row, size_t dim)
 {
     for (size_t c = 0; c < dim; c++)
@@ -37,7 +41,8 @@ EMBD_INLINE void embd__combine_add(float *acc, const float *row, size_t dim)
     for (size_t c = 0; c < dim; c++)
         acc[c] += row[c];
 }
-EMBD_INLINE void embd__combine_first_weighted(float *acc, const float *row, float weight, size_t dim)
+EMBD_INLINE void embd__combine_first_weighted(float *acc, const float *row, float weight,
+                                              size_t dim)
 {
     for (size_t c = 0; c < dim; c++)
         acc[c] = row[c] * weight;
@@ -54,15 +59,15 @@ EMBD_INLINE void embd__combine_divide(float *acc, float divisor, size_t dim)
             acc[c] = acc[c] / divisor;
 }
 
-/* The gradient of one key of a pooled row is grad * embd__key_scale(weight, divisor), not multiplied at all
- * when both are 1 by rule (sum, no weights). */
+/* The gradient of one key of a pooled row is grad * embd__key_scale(weight, divisor), not
+ * multiplied at all when both are 1 by rule (sum, no weights). */
 EMBD_INLINE float embd__key_scale(float weight, float divisor)
 {
     return divisor == 1.0f ? weight : weight / divisor;
 }
 
-/* Sums of gradients have one shape: a key's occurrences in request order, in runs of this many added left to
- * right, then the runs left to right. */
+/* Sums of gradients have one shape: a key's occurrences in request order, in runs of this many
+ * added left to right, then the runs left to right. */
 #define EMBD_SUM_RUN 256u
 
 #endif

@@ -1,6 +1,6 @@
-/* dtype.h - f32 <-> f16 and bf16, rounding to nearest even: the same bits from gcc and nvcc, no intrinsics that
- * decide a bit. NaN stays NaN (quiet, sign kept); overflow gives infinity; subnormals are kept.
- * Also compiled as CUDA C++. */
+/* dtype.h - f32 <-> f16 and bf16, rounding to nearest even: the same bits from gcc and nvcc, no
+ * intrinsics that decide a bit. NaN stays NaN (quiet, sign kept); overflow gives infinity;
+ * subnormals are kept. Also compiled as CUDA C++. */
 #ifndef EMBD_PROTO_DTYPE_H
 #define EMBD_PROTO_DTYPE_H
 
@@ -57,7 +57,7 @@ EMBD_INLINE uint16_t embd__f16_from_f32(float x)
         return (uint16_t)(sign | 0x7e00u);
     if (u >= 0x477ff000u) /* rounds to 2^16 or more */
         return (uint16_t)(sign | 0x7c00u);
-    if (u < 0x38800000u) { /* below 2^-14: subnormal or zero */
+    if (u < 0x38800000u) {   /* below 2^-14: subnormal or zero */
         if (u < 0x33000000u) /* below 2^-25; the tie at 2^-25 rounds to even zero */
             return (uint16_t)sign;
         uint32_t shift = 126u - (u >> 23); /* 14..24 */
@@ -73,9 +73,11 @@ EMBD_INLINE uint16_t embd__f16_from_f32(float x)
 
 EMBD_INLINE float embd__f32_from_f16(uint16_t h)
 {
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u, mantissa = h & 0x3ffu;
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31u,
+             mantissa = h & 0x3ffu;
     if (exponent == 31u)
-        return embd__f32_from_bits(sign | 0x7f800000u | (mantissa << 13) | (mantissa ? 0x400000u : 0u));
+        return embd__f32_from_bits(sign | 0x7f800000u | (mantissa << 13) |
+                                   (mantissa ? 0x400000u : 0u));
     if (exponent)
         return embd__f32_from_bits(sign | ((exponent + 112u) << 23) | (mantissa << 13));
     /* subnormal: mantissa * 2^-24, exact in f32 */

@@ -1,8 +1,9 @@
 /* errors.c - the first error wins: whoever detects a fault knows most about it, and everybody after
  * it only sees its consequences.
  *
- * A sentence may quote a peer or a file, and may be shown on a terminal: nothing in it steers one. */
-#include "errors.h"
+ * A sentence may quote a peer or a file, and may be shown on a terminal: nothing in it steers one.
+ */
+#include "proto/errors.h"
 
 #include <stdarg.h>
 #include <stdio.h>

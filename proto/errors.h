@@ -1,10 +1,10 @@
-/* errors.h - a status and the sentence that explains it. The first detector fills it in; everybody else
- * passes it on. */
+/* errors.h - a status and the sentence that explains it. The first detector fills it in; everybody
+ * else passes it on. */
 #ifndef EMBD_PROTO_ERRORS_H
 #define EMBD_PROTO_ERRORS_H
 
 #include "embd/embd.h"
-#include "limit.h"
+#include "proto/limit.h"
 
 struct embd__error {
     int status; /* EMBD_OK or negative */

@@ -3,8 +3,8 @@
  *
  * All functions do nothing once the reader has an error, and then return a value that is safe to go
  * on with: the smallest allowed number, an empty string, the first name of an enum. */
-#include "message.h"
-#include "reading.h"
+#include "proto/message.h"
+#include "proto/reading.h"
 
 #include <float.h>
 #include <math.h>

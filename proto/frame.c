@@ -11,7 +11,7 @@
  * The outermost array is checked as its elements pass: [0, msgid, method, params], [1, msgid,
  * error, result], [2, method, params]. What the elements mean beyond that is the reader's business
  * (read.c). */
-#include "frame.h"
+#include "proto/frame.h"
 
 #include <string.h>
 

@@ -1,19 +1,19 @@
 /* frame.h - finds where a MessagePack-RPC message ends while its bytes arrive.
  *
- * A frame is a head and its bins. The head is the message with every bin emptied: the bytes of a bin's header
- * stay, its length set to zero, its payload goes elsewhere: straight into a buffer of exactly its size, with
- * the alignment the store wants. So a bin is never copied after the kernel's copy, and what msgpack-c gets to
- * unpack is small and already known to be well-formed.
+ * A frame is a head and its bins. The head is the message with every bin emptied: the bytes of a
+ * bin's header stay, its length set to zero, its payload goes elsewhere: straight into a buffer of
+ * exactly its size, with the alignment the store wants. So a bin is never copied after the kernel's
+ * copy, and what msgpack-c gets to unpack is small and already known to be well-formed.
  *
  * The happy path: embd__frame_scan() eats head bytes until it returns FRAME_BIN; the caller takes
- * `bin_bytes` payload bytes for bin number n_bins - 1 from the stream and calls again, with no bytes at hand too,
- * since a bin may end the message; FRAME_DONE ends it.
- * What can fail: a byte that is no message, or a limit passed; then the stream is out of step and the
- * connection has to close after the error is told. Nothing here allocates or recurses. */
+ * `bin_bytes` payload bytes for bin number n_bins - 1 from the stream and calls again, with no
+ * bytes at hand too, since a bin may end the message; FRAME_DONE ends it. What can fail: a byte
+ * that is no message, or a limit passed; then the stream is out of step and the connection has to
+ * close after the error is told. Nothing here allocates or recurses. */
 #ifndef EMBD_PROTO_FRAME_H
 #define EMBD_PROTO_FRAME_H
 
-#include "errors.h"
+#include "proto/errors.h"
 
 enum frame_event {
     FRAME_MORE, /* all bytes eaten, the message goes on */
@@ -55,19 +55,21 @@ struct frame_scanner {
 };
 
 /* Ready for the first byte of a first message. `head` [head_capacity] must outlive the scanner. */
-void embd__frame_init(struct frame_scanner *s, uint8_t *head, uint32_t head_capacity, uint64_t frame_limit);
+void embd__frame_init(struct frame_scanner *s, uint8_t *head, uint32_t head_capacity,
+                      uint64_t frame_limit);
 
 /* Ready for the next message. */
 void embd__frame_reset(struct frame_scanner *s);
 
-/* Eats p[0 .. *used_out) and returns a frame_event, or a negative status with `e` set (naming field, value and
- * limit); after an error only embd__frame_init helps. *used_out is set in every case.
- * Bins over `frame_limit` are announced like others before the error would lose step: the scanner returns
- * EMBD_TOO_LARGE only when the caller asks embd__frame_over(). */
-int embd__frame_scan(struct frame_scanner *s, const uint8_t *p, size_t n, size_t *used_out, struct embd__error *e);
+/* Eats p[0 .. *used_out) and returns a frame_event, or a negative status with `e` set (naming
+ * field, value and limit); after an error only embd__frame_init helps. *used_out is set in every
+ * case. Bins over `frame_limit` are announced like others before the error would lose step: the
+ * scanner returns EMBD_TOO_LARGE only when the caller asks embd__frame_over(). */
+int embd__frame_scan(struct frame_scanner *s, const uint8_t *p, size_t n, size_t *used_out,
+                     struct embd__error *e);
 
-/* True when the frame has passed its limit: the user should discard the payload of this and later bins, and
- * answer EMBD_TOO_LARGE at FRAME_DONE. The stream stays in step. */
+/* True when the frame has passed its limit: the user should discard the payload of this and later
+ * bins, and answer EMBD_TOO_LARGE at FRAME_DONE. The stream stays in step. */
 bool embd__frame_over(const struct frame_scanner *s);
 
 #endif

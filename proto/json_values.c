@@ -1,10 +1,10 @@
 /* json_values.c - members of JSON objects, strictly. */
-#include "json_values.h"
+#include "proto/json_values.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "reading.h"
+#include "proto/reading.h"
 
 static const char *type_name(const json_t *value)
 {
@@ -84,8 +84,9 @@ uint64_t embd__json_to_u64(struct members *m, const char *name, const json_t *va
 {
     uint64_t number = 0;
     if (!to_u64(value, &number)) {
-        embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is %s that is not an unsigned 64-bit integer",
-                        m->what, name, type_name(value));
+        embd__error_set(m->error, EMBD_CORRUPT,
+                        "%s '%s' is %s that is not an unsigned 64-bit integer", m->what, name,
+                        type_name(value));
         return 0;
     }
     if (number > max) {

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "schema.h"
+#include "proto/schema.h"
 
 /* An object being read. */
 struct members {

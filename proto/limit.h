@@ -6,7 +6,8 @@
 
 /* A frame with its bins. 262,144 rows of 64 floats; larger batches are split by the client. */
 #define LIMIT_FRAME_BYTES (64u << 20)
-/* A request without the payload of its bins: 64 parts at about 60 bytes each, or a schema with long names. */
+/* A request without the payload of its bins: 64 parts at about 60 bytes each, or a schema with long
+ * names. */
 #define LIMIT_HEADER_BYTES 4096u
 /* An answer without the payload of its bins: the addresses of 1024 shards, or 256 table names. */
 #define LIMIT_ANSWER_HEADER_BYTES (256u << 10)
@@ -15,19 +16,19 @@
 /* Elements of one array or map: bounded by the header anyway; this names the culprit early. */
 #define LIMIT_ELEMENTS 2048u
 /* Bins of a frame: five for each part. */
-#define LIMIT_BINS 320u
+#define LIMIT_BINS  320u
 #define LIMIT_PARTS 64u
 /* 22 bits of a key-table entry mark a key's place in the request being merged. */
-#define LIMIT_KEYS (4u << 20)
-#define LIMIT_ROWS (4u << 20)
+#define LIMIT_KEYS   (4u << 20)
+#define LIMIT_ROWS   (4u << 20)
 #define LIMIT_TABLES 256u
 #define LIMIT_SHARDS 1024u
 /* Rows of a shard: rows are numbered by 32 bits. */
 #define LIMIT_CAPACITY 0xfffffffeu
-/* Steps of a table, as files and loads may say them. States count steps in 48 bits (stamp.h): so half of them, and as many
- * again may be pushed. Adam's formulas have both exactly, in f64. */
-#define LIMIT_STEP (1ull << 47)
+/* Steps of a table, as files and loads may say them. States count steps in 48 bits (stamp.h): so
+ * half of them, and as many again may be pushed. Adam's formulas have both exactly, in f64. */
+#define LIMIT_STEP               (1ull << 47)
 #define LIMIT_REQUESTS_IN_FLIGHT 64u
-#define LIMIT_ERROR_TEXT 400u
+#define LIMIT_ERROR_TEXT         400u
 
 #endif

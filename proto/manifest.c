@@ -3,10 +3,10 @@
  * decides what a load does: every member typed and known, file names plain and different, names of
  * tables and blobs different.
  *
- * Its last member is the checksum of the text before, so that a flipped digit of a step or a rate is
- * found like one of a row. The text is hashed, not what it means: readers in other languages need no
- * rules of printing numbers. A manifest without the member is read too: earlier ones had none, and
- * who writes one by hand need not compute it. */
+ * Its last member is the checksum of the text before, so that a flipped digit of a step or a rate
+ * is found like one of a row. The text is hashed, not what it means: readers in other languages
+ * need no rules of printing numbers. A manifest without the member is read too: earlier ones had
+ * none, and who writes one by hand need not compute it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +14,12 @@
 
 #include <xxhash.h>
 
-#include "json_values.h"
-#include "partfile.h"
+#include "proto/json_values.h"
+#include "proto/partfile.h"
 
-/* The newest. 1 has no id and no writers; dumps are written so. 2 has no base and no changes. 4 may have a
- * sequence, and the steps of shards whose table was at different ones; its id and base may be absent. */
+/* The newest. 1 has no id and no writers; dumps are written so. 2 has no base and no changes. 4 may
+ * have a sequence, and the steps of shards whose table was at different ones; its id and base may
+ * be absent. */
 #define MANIFEST_FORMAT 4
 #define MANIFEST_PARTS  65536u /* of one table: far more than shards */
 
@@ -54,8 +55,7 @@ static json_t *part_to_json(const struct manifest_table *table, const struct man
     return json_pack("{s:s, s:o, s:o, s:o, s:o, s:s, s:o*, s:o*}", "file", part->file, "shard",
                      embd__json_u64(part->shard), "rows", embd__json_u64(part->rows), "candidates",
                      embd__json_u64(part->candidates), "bytes", embd__json_u64(part->bytes), "xxh3",
-                     xxh3, "changes", part->has_changes ? json_true() : NULL, "step",
-                     step);
+                     xxh3, "changes", part->has_changes ? json_true() : NULL, "step", step);
 }
 
 static json_t *table_to_json(const struct manifest_table *table)
@@ -95,9 +95,9 @@ static json_t *writers_to_json(const struct manifest *manifest, int *failed)
     for (uint32_t i = 0; list != NULL && i < manifest->n_writers; i++) {
         const struct manifest_writers *w = &manifest->writers[i];
         snprintf(xxh3, sizeof xxh3, "%016" PRIx64, w->xxh3);
-        *failed |= json_array_append_new(
-            list, json_pack("{s:o, s:o, s:s}", "shard", embd__json_u64(w->shard), "bytes",
-                            embd__json_u64(w->bytes), "xxh3", xxh3));
+        *failed |= json_array_append_new(list, json_pack("{s:o, s:o, s:s}", "shard",
+                                                         embd__json_u64(w->shard), "bytes",
+                                                         embd__json_u64(w->bytes), "xxh3", xxh3));
     }
     return list;
 }
@@ -292,8 +292,7 @@ static void read_parts(struct members *m, struct manifest_table *table,
     table->n_parts = (uint32_t)n;
     for (size_t i = 0; i < n && m->error->status == EMBD_OK; i++) {
         snprintf(what, sizeof what, "%s parts[%zu]", m->what, i);
-        read_part(json_array_get(list, i), what, manifest, table->step, &table->parts[i],
-                  m->error);
+        read_part(json_array_get(list, i), what, manifest, table->step, &table->parts[i], m->error);
         see(seen_files, table->parts[i].file, "manifest file", m->error);
     }
 }
@@ -423,7 +422,8 @@ static bool is_sealed(const char *text, size_t n, struct embd__error *e)
         memcmp(text + n + digits + 16, expected + digits + 16, SEAL_BYTES - digits - 16) != 0)
         return false;
     if (memcmp(text + n, expected, SEAL_BYTES) != 0)
-        embd__error_set(e, EMBD_CORRUPT, "the manifest's checksum is '%.16s', its text has %016" PRIx64,
+        embd__error_set(e, EMBD_CORRUPT,
+                        "the manifest's checksum is '%.16s', its text has %016" PRIx64,
                         text + n + digits, xxh3);
     return true;
 }
@@ -449,7 +449,8 @@ static void check_seal(struct members *m, bool is_sealed)
                         "the manifest's 'xxh3' is not its last member, of 16 hexadecimal digits");
 }
 
-/* Whether the manifest is to have it: formats from `least` on had to, and 4 says where it has it. */
+/* Whether the manifest is to have it: formats from `least` on had to, and 4 says where it has it.
+ */
 static bool has_member(const struct members *m, uint64_t format, uint64_t least, const char *name)
 {
     return format < 4 ? format >= least : json_object_get(m->object, name) != NULL;
@@ -460,7 +461,8 @@ static uint64_t read_sequence(struct members *m)
 {
     uint64_t sequence = embd__member_u64(m, "sequence", UINT64_MAX);
     if (m->error->status == EMBD_OK && sequence == 0)
-        embd__error_set(m->error, EMBD_CORRUPT, "%s 'sequence' is 0, below the minimum of 1", m->what);
+        embd__error_set(m->error, EMBD_CORRUPT, "%s 'sequence' is 0, below the minimum of 1",
+                        m->what);
     return sequence;
 }
 

@@ -1,43 +1,45 @@
 /* message.h - building and reading MessagePack-RPC messages.
  *
- * params of every request and the result of every answer have one shape: an array of a map, then bins. The map
- * names everything small; the bins carry packed little-endian arrays, in the order the map declares them.
+ * params of every request and the result of every answer have one shape: an array of a map, then
+ * bins. The map names everything small; the bins carry packed little-endian arrays, in the order
+ * the map declares them.
  *
- * `struct msg` builds: a head of bytes with bins cut out, which point to memory of the caller's (gathered by
- * writev, never copied), or to nothing yet (data NULL: the sender makes the bytes while sending).
- * `struct reader` reads a scanned frame. Both keep their first error: write straight through, check once. */
+ * `struct msg` builds: a head of bytes with bins cut out, which point to memory of the caller's
+ * (gathered by writev, never copied), or to nothing yet (data NULL: the sender makes the bytes
+ * while sending). `struct reader` reads a scanned frame. Both keep their first error: write
+ * straight through, check once. */
 #ifndef EMBD_PROTO_MESSAGE_H
 #define EMBD_PROTO_MESSAGE_H
 
 #include <msgpack.h>
 
-#include "errors.h"
-#include "frame.h"
+#include "proto/errors.h"
+#include "proto/frame.h"
 
 /* ---- methods: id, name on the wire, listener ---- */
-#define METHOD_LIST(X)                                                                                 \
-    X(HELLO, "hello", LISTENER_BOTH)                                                                   \
-    X(PING, "ping", LISTENER_BOTH)                                                                     \
-    X(CLUSTER, "cluster", LISTENER_BOTH)                                                               \
-    X(TABLES, "tables", LISTENER_BOTH)                                                                 \
-    X(TABLE_CREATE, "table_create", LISTENER_BOTH)                                                     \
-    X(TABLE_DROP, "table_drop", LISTENER_BOTH)                                                         \
-    X(TABLE_DESCRIBE, "table_describe", LISTENER_BOTH)                                                 \
-    X(PULL, "pull", LISTENER_DATA)                                                                     \
-    X(PUSH, "push", LISTENER_DATA)                                                                     \
-    X(ERASE, "erase", LISTENER_DATA)                                                                   \
-    X(STATS, "stats", LISTENER_BOTH)                                                                   \
-    X(HOLD, "hold", LISTENER_ADMIN)                                                                    \
-    X(RELEASE, "release", LISTENER_ADMIN)                                                              \
-    X(SNAPSHOT, "snapshot", LISTENER_ADMIN)                                                            \
-    X(SCAN, "scan", LISTENER_ADMIN)                                                                    \
-    X(LOAD, "load", LISTENER_ADMIN)                                                                    \
-    X(DRAIN, "drain", LISTENER_ADMIN)                                                                  \
-    X(HOT, "hot", LISTENER_ADMIN)                                                                      \
-    X(TRACE, "trace", LISTENER_ADMIN)                                                                  \
-    X(TICK, "tick", LISTENER_DATA)                                                                     \
-    X(WRITER, "writer", LISTENER_DATA)                                                                 \
-    X(WRITERS, "writers", LISTENER_ADMIN)                                                              \
+#define METHOD_LIST(X)                                                                             \
+    X(HELLO, "hello", LISTENER_BOTH)                                                               \
+    X(PING, "ping", LISTENER_BOTH)                                                                 \
+    X(CLUSTER, "cluster", LISTENER_BOTH)                                                           \
+    X(TABLES, "tables", LISTENER_BOTH)                                                             \
+    X(TABLE_CREATE, "table_create", LISTENER_BOTH)                                                 \
+    X(TABLE_DROP, "table_drop", LISTENER_BOTH)                                                     \
+    X(TABLE_DESCRIBE, "table_describe", LISTENER_BOTH)                                             \
+    X(PULL, "pull", LISTENER_DATA)                                                                 \
+    X(PUSH, "push", LISTENER_DATA)                                                                 \
+    X(ERASE, "erase", LISTENER_DATA)                                                               \
+    X(STATS, "stats", LISTENER_BOTH)                                                               \
+    X(HOLD, "hold", LISTENER_ADMIN)                                                                \
+    X(RELEASE, "release", LISTENER_ADMIN)                                                          \
+    X(SNAPSHOT, "snapshot", LISTENER_ADMIN)                                                        \
+    X(SCAN, "scan", LISTENER_ADMIN)                                                                \
+    X(LOAD, "load", LISTENER_ADMIN)                                                                \
+    X(DRAIN, "drain", LISTENER_ADMIN)                                                              \
+    X(HOT, "hot", LISTENER_ADMIN)                                                                  \
+    X(TRACE, "trace", LISTENER_ADMIN)                                                              \
+    X(TICK, "tick", LISTENER_DATA)                                                                 \
+    X(WRITER, "writer", LISTENER_DATA)                                                             \
+    X(WRITERS, "writers", LISTENER_ADMIN)                                                          \
     X(STREAM_OPEN, "stream_open", LISTENER_DATA)
 
 enum listener { LISTENER_DATA = 1, LISTENER_ADMIN = 2, LISTENER_BOTH = 3 };
@@ -72,11 +74,13 @@ struct msg {
 
 void embd__msg_init(struct msg *m);
 void embd__msg_fini(struct msg *m);
-/* Memory for so many more bytes of head, and bins: adding them does not fail then. EMBD_NO_MEMORY, EMBD_TOO_LARGE. */
+/* Memory for so many more bytes of head, and bins: adding them does not fail then. EMBD_NO_MEMORY,
+ * EMBD_TOO_LARGE. */
 int embd__msg_reserve(struct msg *m, uint32_t head_bytes, uint32_t n_bins);
 
-/* Each begins a new message in m, dropping what it held. A request or result goes on with exactly one map,
- * then any number of bins, then embd__msg_end. An error is complete at once: [1, msgid, [number, text], nil]. */
+/* Each begins a new message in m, dropping what it held. A request or result goes on with exactly
+ * one map, then any number of bins, then embd__msg_end. An error is complete at once: [1, msgid,
+ * [number, text], nil]. */
 void embd__msg_request(struct msg *m, uint32_t msgid, enum method method);
 void embd__msg_result(struct msg *m, uint32_t msgid);
 void embd__msg_error(struct msg *m, uint32_t msgid, int status, const char *text);
@@ -94,7 +98,8 @@ void embd__msg_field_uint(struct msg *m, const char *name, uint64_t value);
 void embd__msg_field_bool(struct msg *m, const char *name, bool value);
 void embd__msg_field_f32(struct msg *m, const char *name, float value);
 void embd__msg_field_str(struct msg *m, const char *name, const char *text);
-/* Cuts out a bin of `bytes` <= LIMIT_FRAME_BYTES. `data` must stay until the message is sent; NULL: see top. */
+/* Cuts out a bin of `bytes` <= LIMIT_FRAME_BYTES. `data` must stay until the message is sent; NULL:
+ * see top. */
 void embd__msg_bin(struct msg *m, const void *data, uint64_t bytes);
 
 /* Bytes of the whole message, head and bins. */
@@ -110,7 +115,8 @@ struct msg_piece embd__msg_piece(const struct msg *m, uint32_t i);
 
 /* ---- reading ---- */
 
-/* A whole received message. Points into the scanner's head and bins; valid while those and the zone are. */
+/* A whole received message. Points into the scanner's head and bins; valid while those and the zone
+ * are. */
 struct reader {
     struct embd__error *error; /* sticky; the caller's */
     const struct frame_scanner *frame;
@@ -127,22 +133,25 @@ struct reader {
     uint64_t map;  /* of an answer to a pull, push or erase: see below; 0: it does not say */
 };
 
-/* Unpacks frame->head. Returns EMBD_OK or e->status. `zone` is cleared first and owns what is unpacked. An
- * unknown method or an answer that is an error is not a failure here. An absent map reads as an empty one. */
+/* Unpacks frame->head. Returns EMBD_OK or e->status. `zone` is cleared first and owns what is
+ * unpacked. An unknown method or an answer that is an error is not a failure here. An absent map
+ * reads as an empty one. */
 int embd__reader_init(struct reader *r, const struct frame_scanner *frame, msgpack_zone *zone,
                       struct embd__error *e);
 
-/* The next bin: *data_out points to exactly `bytes`, aligned to 8. Anything else sets the error, naming `what`
+/* The next bin: *data_out points to exactly `bytes`, aligned to 8. Anything else sets the error,
+ * naming `what`
  * ("part 0 keys"), the value and what was expected, and gives NULL. */
 const void *embd__read_bin(struct reader *r, const char *what, uint64_t bytes);
 /* The next bin of any length that is a multiple of `unit`, at most `max_bytes`. */
-const void *embd__read_bin_any(struct reader *r, const char *what, uint64_t unit, uint64_t max_bytes,
-                               uint64_t *bytes_out);
+const void *embd__read_bin_any(struct reader *r, const char *what, uint64_t unit,
+                               uint64_t max_bytes, uint64_t *bytes_out);
 /* After the last one: error if bins are left over. Returns r->error->status. */
 int embd__reader_end(struct reader *r);
 
 #define FIELDS_WORDS 2u
-/* A map being read field by field. Names are matched exactly; a field that is absent takes the default. */
+/* A map being read field by field. Names are matched exactly; a field that is absent takes the
+ * default. */
 struct fields {
     struct reader *reader;
     const msgpack_object_map *map; /* NULL: empty */
@@ -155,22 +164,28 @@ void embd__read_fields(struct fields *f, struct reader *r, const char *what);
 /* A nested map; absent gives an empty one. */
 void embd__field_map(struct fields *f, const char *name, struct fields *out, const char *what);
 /* A nested array of maps: count, then each by index. Absent: 0. Over max: error. */
-uint32_t embd__field_list(struct fields *f, const char *name, uint32_t max, const msgpack_object **items_out);
+uint32_t embd__field_list(struct fields *f, const char *name, uint32_t max,
+                          const msgpack_object **items_out);
 /* The same of a list that must be there. */
-uint32_t embd__field_list_required(struct fields *f, const char *name, uint32_t max, const msgpack_object **items_out);
-void embd__list_map(struct reader *r, const msgpack_object *item, struct fields *out, const char *what);
+uint32_t embd__field_list_required(struct fields *f, const char *name, uint32_t max,
+                                   const msgpack_object **items_out);
+void embd__list_map(struct reader *r, const msgpack_object *item, struct fields *out,
+                    const char *what);
 
 #define FIELD_REQUIRED UINT64_MAX /* as `absent`: the field must be there */
-uint64_t embd__field_uint(struct fields *f, const char *name, uint64_t min, uint64_t max, uint64_t absent);
+uint64_t embd__field_uint(struct fields *f, const char *name, uint64_t min, uint64_t max,
+                          uint64_t absent);
 /* Any number representable as f32 (integers too); NaN never. */
 float embd__field_f32(struct fields *f, const char *name, float absent);
 bool embd__field_bool(struct fields *f, const char *name, bool absent);
 /* Copies into out[out_bytes], terminated. NULL absent: required. Error when longer. */
-void embd__field_str(struct fields *f, const char *name, char *out, size_t out_bytes, const char *absent);
+void embd__field_str(struct fields *f, const char *name, char *out, size_t out_bytes,
+                     const char *absent);
 /* The same of a name that must be there: 1 to out_bytes - 1 bytes. */
 void embd__field_name(struct fields *f, const char *name, char *out, size_t out_bytes);
 /* One of n names, by index; `absent` < 0: required. */
-int embd__field_enum(struct fields *f, const char *name, const char *const *names, int n, int absent);
+int embd__field_enum(struct fields *f, const char *name, const char *const *names, int n,
+                     int absent);
 /* Whether the field is there; does not count as asking for it. */
 bool embd__field_has(const struct fields *f, const char *name);
 /* Error for a field nobody asked for, naming it. Returns the error's status. */
@@ -182,13 +197,14 @@ int embd__fields_end(struct fields *f);
 enum parts_kind { PARTS_PULL, PARTS_PUSH, PARTS_ERASE };
 
 struct part {
-    uint32_t table; /* embd__table_id */
+    uint32_t table;   /* embd__table_id */
     embd_dtype dtype; /* of values on the wire */
     uint32_t n_keys;
-    uint32_t n_rows;     /* CSR rows; n_keys when offsets is NULL */
+    uint32_t n_rows; /* CSR rows; n_keys when offsets is NULL */
     bool want_status;
-    bool zero_missing;   /* pull: zeros for keys without a row */
-    bool scale;          /* pull with offsets: finish mean and sqrtn here, by the keys of this message alone */
+    bool zero_missing; /* pull: zeros for keys without a row */
+    bool scale; /* pull with offsets: finish mean and sqrtn here, by the keys of this message alone
+                 */
     const uint64_t *keys;    /* [n_keys], slot offsets added */
     const uint32_t *offsets; /* [n_rows + 1] or NULL: one key per row */
     const uint16_t *slots;   /* [n_rows], slot tables only */
@@ -197,26 +213,27 @@ struct part {
     uint64_t grads_bytes;
 };
 
-/* The map and bins of a request with n parts; the caller has called embd__msg_request and calls embd__msg_end.
- * Bin order for each part: keys, offsets, slots, weights, grads, those that are there.
- * Map of a part: table, keys, rows (with offsets only), dtype (absent: f32), slots, weights, status, zero, scale
- * (flags: present and true). */
+/* The map and bins of a request with n parts; the caller has called embd__msg_request and calls
+ * embd__msg_end. Bin order for each part: keys, offsets, slots, weights, grads, those that are
+ * there. Map of a part: table, keys, rows (with offsets only), dtype (absent: f32), slots, weights,
+ * status, zero, scale (flags: present and true). */
 void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum parts_kind kind);
-/* Reads and checks all that can be without a schema: counts, bin lengths, offsets (start, rise, end, naming
- * part, position and value). grads may have any length; the handler compares it with rows * dim. Returns n or
- * a negative status. */
+/* Reads and checks all that can be without a schema: counts, bin lengths, offsets (start, rise,
+ * end, naming part, position and value). grads may have any length; the handler compares it with
+ * rows * dim. Returns n or a negative status. */
 int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, enum parts_kind kind);
 
 /* How long a worker's sign of life lasts, in ticks and rounds. */
-#define LEASE_MIN_MS 100u
-#define LEASE_MAX_MS 3600000u
+#define LEASE_MIN_MS     100u
+#define LEASE_MAX_MS     3600000u
 #define LEASE_DEFAULT_MS 10000u
 
 /* A push that becomes one step together with those of the other workers of its job. */
 struct push_round {
     char job[EMBD_NAME_MAX + 1];
-    uint32_t worker, n_workers; /* worker < n_workers <= EMBD_WORKERS_MAX; n_workers 0: a push by itself */
-    uint64_t clock;             /* below UINT64_MAX */
+    uint32_t worker,
+        n_workers;  /* worker < n_workers <= EMBD_WORKERS_MAX; n_workers 0: a push by itself */
+    uint64_t clock; /* below UINT64_MAX */
     uint32_t lease_ms;
     uint64_t incarnation; /* of the worker's process; 0: not told */
     uint64_t epoch;       /* of the job that it belongs to; 0: it joins */
@@ -225,8 +242,8 @@ struct push_round {
 /* Whose push it is, and which one: what makes a push that is sent again apply once. */
 struct push_writer {
     uint64_t high, low; /* the writer's id */
-    uint64_t sequence; /* 1, 2, ... of a writer's stream, on each shard; 0: a push of no writer */
-    uint64_t stream;   /* u32 */
+    uint64_t sequence;  /* 1, 2, ... of a writer's stream, on each shard; 0: a push of no writer */
+    uint64_t stream;    /* u32 */
 };
 
 /* What a push has besides its parts. */
@@ -235,14 +252,18 @@ struct push_extra {
     struct push_writer writer;
 };
 
-/* As embd__parts_write and embd__parts_read of a push; `extra` NULL: it has neither round nor writer. */
-void embd__push_write(struct msg *m, const struct part *parts, uint32_t n, const struct push_extra *extra);
-int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity, struct push_extra *extra_out);
+/* As embd__parts_write and embd__parts_read of a push; `extra` NULL: it has neither round nor
+ * writer. */
+void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
+                      const struct push_extra *extra);
+int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity,
+                    struct push_extra *extra_out);
 
-/* Answers to pulls, pushes and erases also tell the version of the cluster's map: `map`, where that can change; 0
- * where it cannot, and where an answer does not say. */
+/* Answers to pulls, pushes and erases also tell the version of the cluster's map: `map`, where that
+ * can change; 0 where it cannot, and where an answer does not say. */
 
-/* Answer to a pull: for each part values [n_rows][dim] of dtype, then statuses [n_keys] u8 where asked for.
+/* Answer to a pull: for each part values [n_rows][dim] of dtype, then statuses [n_keys] u8 where
+ * asked for.
  * {"parts": [{"rows", "dim", "dtype", "status"}]}. Data may be NULL (made while sending). */
 struct part_answer {
     uint32_t n_rows, dim, n_keys;
@@ -251,33 +272,38 @@ struct part_answer {
     const void *values;
     const uint8_t *statuses;
 };
-void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, uint32_t n, uint64_t map);
+void embd__pull_answer_write(struct msg *m, const struct part_answer *answers, uint32_t n,
+                             uint64_t map);
 int embd__pull_answer_read(struct reader *r, struct part_answer *answers, uint32_t capacity);
 
-/* Answer to a push: {"parts": [{"step", "inserted", "full", "filtered", "evicted", "keys", "status"}]}, statuses bins.
- * `evicted` stands there only where it is not 0. */
+/* Answer to a push: {"parts": [{"step", "inserted", "full", "filtered", "evicted", "keys",
+ * "status"}]}, statuses bins. `evicted` stands there only where it is not 0. */
 struct push_answer {
     uint64_t step; /* of the table, after this push */
     uint32_t n_inserted, n_full, n_filtered, n_evicted, n_keys;
     const uint8_t *statuses; /* [n_keys] or NULL */
 };
-void embd__push_answer_write(struct msg *m, const struct push_answer *answers, uint32_t n, uint64_t map);
+void embd__push_answer_write(struct msg *m, const struct push_answer *answers, uint32_t n,
+                             uint64_t map);
 /* Answer to a push that was applied before: {"parts": [], "again": true}. */
 void embd__push_again_write(struct msg *m, uint64_t map);
 /* *again_out may be true with 0 parts only. */
-int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32_t capacity, bool *again_out);
+int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32_t capacity,
+                           bool *again_out);
 
 /* Answer to an erase: {"parts": [{"erased", "keys", "status"}]}, statuses bins. */
 struct erase_answer {
     uint32_t n_erased, n_keys;
     const uint8_t *statuses; /* [n_keys] or NULL */
 };
-void embd__erase_answer_write(struct msg *m, const struct erase_answer *answers, uint32_t n, uint64_t map);
+void embd__erase_answer_write(struct msg *m, const struct erase_answer *answers, uint32_t n,
+                              uint64_t map);
 int embd__erase_answer_read(struct reader *r, struct erase_answer *answers, uint32_t capacity);
 
 /* ---- rows in bulk: the answer of scan, the request of load, and the block of a part file ---- */
 
-/* `rows` have the table's dtype, `states` f32. Candidates are keys that wait for a row (admit_after). */
+/* `rows` have the table's dtype, `states` f32. Candidates are keys that wait for a row
+ * (admit_after). */
 struct row_block {
     uint32_t n_rows, n_candidates;
     const uint64_t *keys;            /* [n_rows] */
@@ -288,7 +314,8 @@ struct row_block {
     const uint16_t *candidate_slots; /* [n_candidates], slot tables only */
     const uint32_t *candidate_counts;
 };
-/* Whether a block is of keys that lost their rows: candidates that were seen 0 times, and nothing else. */
+/* Whether a block is of keys that lost their rows: candidates that were seen 0 times, and nothing
+ * else. */
 static inline bool embd__block_is_gone(const struct row_block *block)
 {
     return block->n_rows == 0 && block->n_candidates > 0 && block->candidate_counts[0] == 0;
@@ -300,7 +327,7 @@ uint64_t embd__candidate_bytes(const embd_schema *schema);
 embd_schema embd__keys_schema(const embd_schema *schema);
 /* Bins in struct order, those that exist for the schema, also when their length is 0. */
 void embd__row_block_write(struct msg *m, const embd_schema *schema, const struct row_block *block);
-int embd__row_block_read(struct reader *r, const embd_schema *schema, uint32_t n_rows, uint32_t n_candidates,
-                         struct row_block *out);
+int embd__row_block_read(struct reader *r, const embd_schema *schema, uint32_t n_rows,
+                         uint32_t n_candidates, struct row_block *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* method.c - the methods by number: what METHOD_LIST says, as functions. */
-#include "message.h"
+#include "proto/message.h"
 
 const char *embd__method_name(enum method method)
 {

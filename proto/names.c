@@ -1,10 +1,10 @@
 /* names.c - enums as they stand on the wire, in configuration and in files; statuses; the version.
  */
-#include "names.h"
+#include "proto/names.h"
 
 #include <stddef.h>
 
-#include "reading.h"
+#include "proto/reading.h"
 
 const char *const embd__partition_names[] = {"hash", "modulo", "slot", NULL};
 const char *const embd__combiner_names[] = {"concat", "sum", "mean", "sqrtn", NULL};

@@ -1,5 +1,5 @@
 /* opening.c - see opening.h. */
-#include "opening.h"
+#include "proto/opening.h"
 
 static void write_stream(struct msg *m, const struct push_writer *stream)
 {

@@ -3,7 +3,7 @@
 #ifndef EMBD_PROTO_OPENING_H
 #define EMBD_PROTO_OPENING_H
 
-#include "message.h"
+#include "proto/message.h"
 
 struct stream_opening {
     struct push_writer stream; /* `sequence` is not looked at, nor that of `forgotten` */

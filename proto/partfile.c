@@ -3,7 +3,7 @@
  *
  * The lengths in a block header are not under a checksum of their own; they need none: bytes must
  * be what the counts give, exactly, and the arrays' checksum covers that many bytes. */
-#include "partfile.h"
+#include "proto/partfile.h"
 
 #include <assert.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 #define XXH_STATIC_LINKING_ONLY /* for a hash state without malloc */
 #include <xxhash.h>
 
-#include "little.h"
-#include "rows.h"
+#include "proto/little.h"
+#include "proto/rows.h"
 
 static const char magic[8] = "EMBDPART";
 

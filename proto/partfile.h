@@ -1,25 +1,26 @@
-/* partfile.h - the bytes of a dump or snapshot directory: part files and manifest.json. Pure functions; who
- * writes and syncs files is the caller's matter.
+/* partfile.h - the bytes of a dump or snapshot directory: part files and manifest.json. Pure
+ * functions; who writes and syncs files is the caller's matter.
  *
  * A part file holds rows of one table from one shard: a header, then blocks. All little-endian.
- *   header, 64 bytes: "EMBDPART", u32 version = 1, u32 dim, u32 dtype, u32 state_floats, u32 has_slots,
- *                     u32 shard, zeros, u64 XXH3 of the 56 bytes before
- *   block:  u32 n_rows, u32 n_candidates, u64 bytes of the arrays, u64 XXH3 of the arrays, then the arrays of
- *           struct row_block in its order, each padded with zeros to a multiple of 8 bytes
- *   end:    a block with n_rows = n_candidates = 0
- * manifest.json names every part with its rows, bytes and XXH3 over the whole file. */
+ *   header, 64 bytes: "EMBDPART", u32 version = 1, u32 dim, u32 dtype, u32 state_floats, u32
+ * has_slots, u32 shard, zeros, u64 XXH3 of the 56 bytes before block:  u32 n_rows, u32
+ * n_candidates, u64 bytes of the arrays, u64 XXH3 of the arrays, then the arrays of struct
+ * row_block in its order, each padded with zeros to a multiple of 8 bytes end:    a block with
+ * n_rows = n_candidates = 0 manifest.json names every part with its rows, bytes and XXH3 over the
+ * whole file. */
 #ifndef EMBD_PROTO_PARTFILE_H
 #define EMBD_PROTO_PARTFILE_H
 
-#include "message.h"
-#include "schema.h"
+#include "proto/message.h"
+#include "proto/schema.h"
 
-#define PARTFILE_HEADER_BYTES 64u
+#define PARTFILE_HEADER_BYTES       64u
 #define PARTFILE_BLOCK_HEADER_BYTES 24u
-#define PARTFILE_VERSION 1u
-#define PARTFILE_BLOCK_BYTES (8u << 20) /* what writers aim at and readers must take at least */
+#define PARTFILE_VERSION            1u
+#define PARTFILE_BLOCK_BYTES        (8u << 20) /* what writers aim at and readers must take at least */
 
-void embd__partfile_header(uint8_t out[PARTFILE_HEADER_BYTES], const embd_schema *schema, uint32_t shard);
+void embd__partfile_header(uint8_t out[PARTFILE_HEADER_BYTES], const embd_schema *schema,
+                           uint32_t shard);
 int embd__partfile_check_header(const uint8_t *p, const embd_schema *schema, struct embd__error *e);
 
 /* Pieces to write for one block, in order: header, then array and padding in turn; at most
@@ -29,20 +30,22 @@ uint32_t embd__partfile_block(const embd_schema *schema, const struct row_block 
                               uint8_t header[PARTFILE_BLOCK_HEADER_BYTES],
                               struct msg_piece pieces[PARTFILE_BLOCK_PIECES]);
 
-/* Reads a block header: array bytes to follow, checked against the counts and PARTFILE_BLOCK_BYTES * 2. */
+/* Reads a block header: array bytes to follow, checked against the counts and PARTFILE_BLOCK_BYTES
+ * * 2. */
 int embd__partfile_block_header(const uint8_t *p, const embd_schema *schema, uint32_t *n_rows_out,
                                 uint32_t *n_candidates_out, uint64_t *bytes_out, uint64_t *xxh3_out,
                                 struct embd__error *e);
 /* Points `out` into the arrays (aligned to 8) after checking their XXH3. */
 int embd__partfile_block_arrays(const uint8_t *arrays, const embd_schema *schema, uint32_t n_rows,
-                                uint32_t n_candidates, uint64_t bytes, uint64_t xxh3, struct row_block *out,
-                                struct embd__error *e);
+                                uint32_t n_candidates, uint64_t bytes, uint64_t xxh3,
+                                struct row_block *out, struct embd__error *e);
 
 struct manifest_part {
     char file[96]; /* a plain name: no '/', not "." or ".." */
     uint32_t shard;
     uint64_t rows, candidates, bytes, xxh3;
-    bool has_changes; /* since the base: candidates that were seen 0 times are keys that lost their row */
+    bool has_changes; /* since the base: candidates that were seen 0 times are keys that lost their
+                         row */
     uint64_t step;    /* the shard's: the next push to it is the one behind */
 };
 struct manifest_table {
@@ -58,7 +61,8 @@ struct manifest_blob {
 };
 #define SNAPSHOT_NAME_MAX  64 /* [a-z0-9][a-z0-9_-]{0,63} */
 #define MANIFEST_BLOB_FILE (EMBD_NAME_MAX + 6)
-/* Its file name; false, and "", where the name is not [a-z0-9][a-z0-9_-]{0,62}. No part file has such a name. */
+/* Its file name; false, and "", where the name is not [a-z0-9][a-z0-9_-]{0,62}. No part file has
+ * such a name. */
 bool embd__manifest_blob_file(char out[MANIFEST_BLOB_FILE], const char *name);
 
 /* How far a shard's writers had come: the file SHARD.writers (writersfile.h). */
@@ -70,8 +74,8 @@ struct manifest_writers {
 /* The snapshot that another one is to be loaded upon. */
 struct manifest_base {
     char name[SNAPSHOT_NAME_MAX + 1]; /* of its directory, beside */
-    uint64_t id;                  /* of its cut; 0: there is no base */
-    uint64_t xxh3;                /* of its manifest */
+    uint64_t id;                      /* of its cut; 0: there is no base */
+    uint64_t xxh3;                    /* of its manifest */
 };
 
 struct manifest {
@@ -86,15 +90,18 @@ struct manifest {
     struct manifest_writers *writers; /* snapshots from format 2 on; NULL where there are none */
     uint32_t n_writers;
     struct manifest_base base;
-    uint64_t sequence; /* of the cut: those made later have greater ones; 0: of an earlier version, or a dump */
+    uint64_t sequence; /* of the cut: those made later have greater ones; 0: of an earlier version,
+                          or a dump */
     /* Set by reading, not written. */
     uint32_t format;
     uint64_t xxh3; /* of the text; 0 where it does not say it */
 };
 
-/* JSON text, malloc'd; NULL: out of memory. 64-bit integers as JSON integers, xxh3 as 16 hex digits. */
+/* JSON text, malloc'd; NULL: out of memory. 64-bit integers as JSON integers, xxh3 as 16 hex
+ * digits. */
 char *embd__manifest_write(const struct manifest *manifest);
-int embd__manifest_read(const char *json, size_t bytes, struct manifest *out, struct embd__error *e);
+int embd__manifest_read(const char *json, size_t bytes, struct manifest *out,
+                        struct embd__error *e);
 void embd__manifest_fini(struct manifest *manifest);
 
 #endif

@@ -6,10 +6,10 @@
  * 0, never fall and end at n_keys, weights are finite. Large arrays are first swept without
  * branches; only a sweep that found a fault is followed by the search for the culprit that the
  * error names. */
-#include "dtype.h"
-#include "message.h"
-#include "names.h"
-#include "reading.h"
+#include "proto/dtype.h"
+#include "proto/message.h"
+#include "proto/names.h"
+#include "proto/reading.h"
 
 #include <stdio.h>
 #include <string.h>

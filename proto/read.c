@@ -7,8 +7,8 @@
  *
  * Faults of a request are EMBD_MALFORMED; of an answer EMBD_PROTOCOL, since there the peer is a
  * server. */
-#include "message.h"
-#include "reading.h"
+#include "proto/message.h"
+#include "proto/reading.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef EMBD_PROTO_READING_H
 #define EMBD_PROTO_READING_H
 
-#include "message.h"
+#include "proto/message.h"
 
 /* `status` for a fault of a request, EMBD_PROTOCOL for any fault of an answer. */
 int embd__reader_fault(const struct reader *r, int status);

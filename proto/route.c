@@ -1,6 +1,6 @@
 /* route.c - a table's id: a hash of its name, so that no shard has to ask another for it. The shard
  * that creates a table refuses the rare second name with the same id. */
-#include "route.h"
+#include "proto/route.h"
 
 #include <string.h>
 #include <xxhash.h>

@@ -1,8 +1,9 @@
-/* route.h - the pure function (table, slot, key) -> shard; the same code on both sides of the wire. */
+/* route.h - the pure function (table, slot, key) -> shard; the same code on both sides of the wire.
+ */
 #ifndef EMBD_PROTO_ROUTE_H
 #define EMBD_PROTO_ROUTE_H
 
-#include "dtype.h"
+#include "proto/dtype.h"
 
 /* All but the last step of the next, which leaves the upper 33 bits as they are. */
 EMBD_INLINE uint64_t embd__mix64_high(uint64_t x)
@@ -22,7 +23,8 @@ EMBD_INLINE uint64_t embd__mix64(uint64_t x)
 }
 
 /* The shard of a key after its slot offset was added. n_shards >= 1; slot < the table's slots. */
-static inline uint32_t embd__route(embd_partition partition, uint32_t n_shards, uint32_t slot, uint64_t key)
+static inline uint32_t embd__route(embd_partition partition, uint32_t n_shards, uint32_t slot,
+                                   uint64_t key)
 {
     switch (partition) {
     case EMBD_MODULO:

@@ -1,9 +1,9 @@
 /* rows.c - rows in bulk. Which arrays a block has, and how long each is, depends on the schema and
  * two counts alone; that is said once, in embd__row_arrays. */
-#include "rows.h"
+#include "proto/rows.h"
 
-#include "dtype.h"
-#include "schema.h"
+#include "proto/dtype.h"
+#include "proto/schema.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef EMBD_PROTO_ROWS_H
 #define EMBD_PROTO_ROWS_H
 
-#include "message.h"
+#include "proto/message.h"
 
 #define ROW_BLOCK_ARRAYS 7
 

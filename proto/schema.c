@@ -3,7 +3,7 @@
  *
  * A check goes from the plain to the particular: each field's own range, then what this version
  * does not do, then what fields say about each other. */
-#include "schema.h"
+#include "proto/schema.h"
 
 #include <float.h>
 #include <math.h>
@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "names.h"
-#include "reading.h"
-#include "schema_fields.h"
+#include "proto/names.h"
+#include "proto/reading.h"
+#include "proto/schema_fields.h"
 
 /* ---- checking ---- */
 
@@ -73,8 +73,7 @@ static int check_ranges(const embd_schema *schema, struct embd__error *e)
 
 static int check_supported(const embd_schema *schema, struct embd__error *e)
 {
-    bool is_journaled =
-        schema->durability == EMBD_BUFFERED || schema->durability == EMBD_DURABLE;
+    bool is_journaled = schema->durability == EMBD_BUFFERED || schema->durability == EMBD_DURABLE;
     if (is_journaled && schema->create_on == EMBD_CREATE_ON_PULL)
         return embd__error_set(e, EMBD_UNSUPPORTED,
                                "schema field 'durability' is '%s' and 'create_on' is 'pull': pulls "
@@ -104,7 +103,8 @@ static int check_capacity(const embd_schema *schema, struct embd__error *e)
 {
     if (embd__schema_use_floats(schema) == 0 || schema->capacity > 0)
         return EMBD_OK;
-    return embd__error_set(e, EMBD_INVALID, "schema field 'capacity' is 0, and on_full '%s' needs one",
+    return embd__error_set(e, EMBD_INVALID,
+                           "schema field 'capacity' is 0, and on_full '%s' needs one",
                            embd_on_full_name(schema->on_full));
 }
 

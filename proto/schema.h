@@ -2,8 +2,8 @@
 #ifndef EMBD_PROTO_SCHEMA_H
 #define EMBD_PROTO_SCHEMA_H
 
-#include "message.h"
-#include "stamp.h"
+#include "proto/message.h"
+#include "proto/stamp.h"
 
 /* A schema that owns its slot_sizes. */
 struct table_schema {
@@ -19,7 +19,8 @@ void embd__schema_fini(struct table_schema *schema);
 /* All of embd_schema_check. */
 int embd__schema_check(const embd_schema *schema, struct embd__error *e);
 
-/* NULL when equal, else the name of the first field that differs. EMBD_AUTO is equal to every durability. */
+/* NULL when equal, else the name of the first field that differs. EMBD_AUTO is equal to every
+ * durability. */
 const char *embd__schema_difference(const embd_schema *a, const embd_schema *b);
 
 /* The first field that differs and both its values, as text: "dim", "16", "4". */
@@ -30,25 +31,25 @@ struct schema_difference {
 bool embd__schema_tell_difference(const embd_schema *a, const embd_schema *b,
                                   struct schema_difference *out);
 
-/* The schema as one map; where it has slot_sizes, the map says `slot_sizes: true` and this function adds their
- * u64 bin right after it. So a schema is the last field of the map around it. */
+/* The schema as one map; where it has slot_sizes, the map says `slot_sizes: true` and this function
+ * adds their u64 bin right after it. So a schema is the last field of the map around it. */
 void embd__schema_write(struct msg *m, const embd_schema *schema);
-/* Reads the map; where it says slot_sizes, takes the reader's next bin. Checks everything. On error *out is
- * zero. */
+/* Reads the map; where it says slot_sizes, takes the reader's next bin. Checks everything. On error
+ * *out is zero. */
 int embd__schema_read(struct fields *map, struct table_schema *out);
 
-/* f32 values of an optimizer's own state beside a row: 0, dim or 2 * dim; 1 for rowwise_adagrad. In memory and in
- * files: adam m then v, ftrl n then z, each [dim]. */
+/* f32 values of an optimizer's own state beside a row: 0, dim or 2 * dim; 1 for rowwise_adagrad. In
+ * memory and in files: adam m then v, ftrl n then z, each [dim]. */
 uint32_t embd__schema_optimizer_floats(const embd_schema *schema);
-/* What an evicting table remembers of a row's use: the step of its last push (stamp.h), and with evict_lfu how
- * often it was pushed. Last in the state. */
+/* What an evicting table remembers of a row's use: the step of its last push (stamp.h), and with
+ * evict_lfu how often it was pushed. Last in the state. */
 uint32_t embd__schema_use_floats(const embd_schema *schema);
-/* Of all state: behind the optimizer's, with lazy_global, the step the row was last brought forward to (stamp.h), and
- * the use. */
+/* Of all state: behind the optimizer's, with lazy_global, the step the row was last brought forward
+ * to (stamp.h), and the use. */
 uint32_t embd__schema_state_floats(const embd_schema *schema);
 
-/* The slot a stored key (offset added) belongs to by slot_sizes, or slots when it is beyond the last. Needs
- * slot_starts. */
+/* The slot a stored key (offset added) belongs to by slot_sizes, or slots when it is beyond the
+ * last. Needs slot_starts. */
 uint32_t embd__schema_slot_of(const struct table_schema *schema, uint64_t key);
 
 #endif

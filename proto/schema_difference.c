@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "names.h"
-#include "schema.h"
-#include "schema_fields.h"
+#include "proto/names.h"
+#include "proto/schema.h"
+#include "proto/schema_fields.h"
 
 static bool differs(const embd_schema *a, const embd_schema *b, const struct schema_group *group,
                     const struct schema_field *field)

@@ -1,12 +1,12 @@
 /* schema_fields.c - the table of schema fields, and the defaults. */
-#include "schema_fields.h"
+#include "proto/schema_fields.h"
 
 #include <assert.h>
 #include <float.h>
 #include <string.h>
 
-#include "limit.h"
-#include "names.h"
+#include "proto/limit.h"
+#include "proto/names.h"
 
 #define EVERY_KIND UINT32_MAX
 #define BELOW_ONE  0x1.fffffep-1f /* the f32 before 1 */
@@ -43,8 +43,13 @@ static const struct schema_field own_fields[] = {
     U64(seed, UINT64_MAX),
     U64(capacity, LIMIT_CAPACITY),
     ENUM("on_full", on_full, embd__on_full_names),
-    {.name = "ttl", .full = "ttl", .type = SCHEMA_U64, .at = offsetof(embd_schema, ttl), .min = 1,
-     .max = UINT64_MAX, .kinds = KIND(EMBD_EVICT_TTL)},
+    {.name = "ttl",
+     .full = "ttl",
+     .type = SCHEMA_U64,
+     .at = offsetof(embd_schema, ttl),
+     .min = 1,
+     .max = UINT64_MAX,
+     .kinds = KIND(EMBD_EVICT_TTL)},
     U32(admit_after, 0, UINT32_MAX),
     ENUM("create_on", create_on, embd__create_on_names),
     BOOL(admit_nonfinite),

@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #include "embd/embd.h"
-#include "errors.h"
+#include "proto/errors.h"
 
 enum schema_type { SCHEMA_U32, SCHEMA_U64, SCHEMA_F32, SCHEMA_BOOL, SCHEMA_ENUM };
 

@@ -1,14 +1,14 @@
 /* schema_json.c - a schema as a JSON object of a manifest, like the map of schema_wire.c but for
  * slot_sizes, which stand in it as an array. All of a schema's fields are there: a dump says what
  * it is without defaults. */
-#include "json_values.h"
+#include "proto/json_values.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "names.h"
-#include "schema_fields.h"
+#include "proto/names.h"
+#include "proto/schema_fields.h"
 
 /* ---- writing: jansson takes NULL values as failures, so one check at the end of each object is
  * enough ---- */

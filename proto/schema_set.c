@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "names.h"
-#include "schema_fields.h"
+#include "proto/names.h"
+#include "proto/schema_fields.h"
 
 static int unreadable(const char *field, const char *value, const char *expected,
                       struct embd__error *e)
@@ -180,8 +180,9 @@ static int set(embd_schema *schema, const char *name, const char *value, uint64_
                                name, embd_on_full_name(schema->on_full));
     if (!embd__schema_applies(group, f, schema)) {
         uint64_t kind = embd__schema_get(schema, &group->fields[0]);
-        return embd__error_set(e, EMBD_INVALID, "schema field '%s' is not a parameter of the %s '%s'",
-                               name, group->name, group->fields[0].names[kind]);
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field '%s' is not a parameter of the %s '%s'", name,
+                               group->name, group->fields[0].names[kind]);
     }
     int status = set_field(schema, f, name, value, e);
     if (status == EMBD_OK && group->name[0] != '\0' && f == &group->fields[0])

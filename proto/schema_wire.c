@@ -1,13 +1,13 @@
 /* schema_wire.c - a schema as a map of a message; the bin of slot_sizes follows the map. A map
  * names the parameters of its own optimizer and initializer only; what it leaves out takes the
  * kind's default. */
-#include "schema.h"
+#include "proto/schema.h"
 
 #include <string.h>
 
-#include "names.h"
-#include "reading.h"
-#include "schema_fields.h"
+#include "proto/names.h"
+#include "proto/reading.h"
+#include "proto/schema_fields.h"
 
 /* ---- writing ---- */
 

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "dtype.h"
+#include "proto/dtype.h"
 
 #define EMBD_STAMP_FLOATS 2u
 

@@ -1,10 +1,10 @@
 /* writersfile.c - see writersfile.h. */
-#include "writersfile.h"
+#include "proto/writersfile.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "little.h"
+#include "proto/little.h"
 
 static const char magic[8] = "EMBDWRTR";
 

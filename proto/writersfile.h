@@ -1,16 +1,15 @@
-/* writersfile.h - the bytes of SHARD.writers in a snapshot: which pushes each writer's streams had made on
- * a shard at the cut. All numbers are little-endian.
- *   header, 64 bytes: "EMBDWRTR", u32 version = 2, u32 shard, u32 shards, u32 zero, u64 streams of tables
- *                     that are not journaled, u64 of journaled ones, u64 records that the shard's journal had, u64
- *                     checksum of the last of them or 0, zeros
- *   streams:          u64 high, low, last push, stream, principal; those of tables that are not journaled
- *                     first; both kinds by principal, and of each the one that has not pushed for longest first
- * Version 1 has streams without a principal, whose last push is not 0. It is read too.
+/* writersfile.h - the bytes of SHARD.writers in a snapshot: which pushes each writer's streams had
+ * made on a shard at the cut. All numbers are little-endian. header, 64 bytes: "EMBDWRTR", u32
+ * version = 2, u32 shard, u32 shards, u32 zero, u64 streams of tables that are not journaled, u64
+ * of journaled ones, u64 records that the shard's journal had, u64 checksum of the last of them or
+ * 0, zeros streams:          u64 high, low, last push, stream, principal; those of tables that are
+ * not journaled first; both kinds by principal, and of each the one that has not pushed for longest
+ * first Version 1 has streams without a principal, whose last push is not 0. It is read too.
  * manifest.json has the checksum of the file. Pure functions. */
 #ifndef EMBD_PROTO_WRITERSFILE_H
 #define EMBD_PROTO_WRITERSFILE_H
 
-#include "message.h"
+#include "proto/message.h"
 
 #define WRITERSFILE_HEADER_BYTES 64u
 #define WRITERSFILE_VERSION      2u
@@ -32,7 +31,8 @@ struct writersfile {
 
 void embd__writersfile_name(char out[WRITERSFILE_NAME], uint32_t shard);
 uint64_t embd__writersfile_bytes(const struct writersfile *file);
-void embd__writersfile_header(uint8_t out[WRITERSFILE_HEADER_BYTES], const struct writersfile *file);
+void embd__writersfile_header(uint8_t out[WRITERSFILE_HEADER_BYTES],
+                              const struct writersfile *file);
 
 /* Of its first WRITERSFILE_HEADER_BYTES alone. EMBD_CORRUPT, EMBD_UNSUPPORTED. */
 int embd__writersfile_read_header(const uint8_t *bytes, uint64_t n, struct writersfile *out,
@@ -49,6 +49,7 @@ struct push_stream embd__writersfile_stream(const uint8_t *bytes, uint64_t i);
 struct push_stream embd__stream_read(const uint8_t *list, bool has_principals, uint64_t i);
 
 /* Whether a stream may be so. EMBD_INVALID naming the value. */
-int embd__stream_check(const struct push_stream *stream, bool has_principals, struct embd__error *e);
+int embd__stream_check(const struct push_stream *stream, bool has_principals,
+                       struct embd__error *e);
 
 #endif

@@ -1,12 +1,12 @@
 /* config.c - from texts to a checked configuration: servers first, then limits and what else the
  * process is told. */
-#include "config.h"
+#include "server/config.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "config_values.h"
-#include "snapshot.h"
+#include "server/config_values.h"
+#include "server/shard/snapshot/snapshot.h"
 
 static int read_cpus(const struct setting *at, struct config *out, struct embd__error *e)
 {
@@ -51,8 +51,8 @@ static int read_gpu_word(const struct sources *from, const struct config *config
     for (; *out < n; (*out)++)
         if (strcmp(at->text, words[*out]) == 0)
             return EMBD_OK;
-    return config_complain(e, EMBD_INVALID, id, at, "unknown value '%.60s'; expected %s, %s%s%s", at->text,
-                           words[0], words[1], n > 2 ? ", " : "", n > 2 ? words[2] : "");
+    return config_complain(e, EMBD_INVALID, id, at, "unknown value '%.60s'; expected %s, %s%s%s",
+                           at->text, words[0], words[1], n > 2 ? ", " : "", n > 2 ? words[2] : "");
 }
 
 static int read_gpus(const struct sources *from, struct config *out, struct embd__error *e)
@@ -99,9 +99,9 @@ static int read_limits(const struct sources *from, struct config *out, struct em
                         LIMIT_FRAME_BYTES + (16u << 20), UINT64_MAX, config_ram_bytes() / 4,
                         &out->frame_memory, e);
     if (status == EMBD_OK)
-        status = config_size(SETTING_JOURNAL_LIMIT,
-                             config_pick(from, NULL, true, SETTING_JOURNAL_LIMIT), 0, UINT64_MAX,
-                             (uint64_t)4 << 30, &out->journal_limit, e);
+        status =
+            config_size(SETTING_JOURNAL_LIMIT, config_pick(from, NULL, true, SETTING_JOURNAL_LIMIT),
+                        0, UINT64_MAX, (uint64_t)4 << 30, &out->journal_limit, e);
     limits->frame_bytes = LIMIT_FRAME_BYTES; /* as hello tells */
     limits->connections = (uint32_t)connections;
     limits->stall_ms = (uint32_t)stall * 1000;
@@ -142,7 +142,8 @@ static int read_restore(const struct setting *at, struct config *out, struct emb
     if (out->is_restore_off || strcmp(out->restore, "newest") == 0)
         out->restore[0] = '\0';
     else if (snapshot_check_name(out->restore, &why) != EMBD_OK)
-        return config_complain(e, EMBD_INVALID, SETTING_RESTORE, at, "%s, nor newest or none", why.text);
+        return config_complain(e, EMBD_INVALID, SETTING_RESTORE, at, "%s, nor newest or none",
+                               why.text);
     return EMBD_OK;
 }
 

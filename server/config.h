@@ -3,13 +3,13 @@
 #ifndef EMBD_CONFIG_H
 #define EMBD_CONFIG_H
 
-#include "etcd.h"
-#include "hub.h"
-#include "keys.h"
-#include "listener.h"
-#include "log.h"
-#include "partfile.h"
-#include "store.h"
+#include "server/member/etcd.h"
+#include "server/net/hub.h"
+#include "server/net/keys.h"
+#include "server/net/listener.h"
+#include "server/log/log.h"
+#include "proto/partfile.h"
+#include "server/store/store.h"
 
 /* One process of the cluster. */
 struct config_server {
@@ -20,8 +20,8 @@ struct config_server {
     char advertise[256];         /* host; "": that of `address` */
     struct listen_address admin; /* of the first shard's admin listener on TCP */
     bool has_admin;
-    char data_dir[4096];         /* "": none is said */
-    bool is_listed; /* the file says where it listens */
+    char data_dir[4096]; /* "": none is said */
+    bool is_listed;      /* the file says where it listens */
 };
 
 #define CONFIG_CPUS_MAX 256
@@ -49,7 +49,8 @@ struct config {
     struct store_gpus gpus;
     char data_dir[4096]; /* "": none */
     bool is_restore_off;
-    char restore[SNAPSHOT_NAME_MAX + 1]; /* the snapshot to begin with; "": the newest that verifies */
+    char restore[SNAPSHOT_NAME_MAX +
+                 1]; /* the snapshot to begin with; "": the newest that verifies */
     struct net_limits limits;
     struct key_files key_files;
     uint64_t frame_memory, journal_limit;

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config_values.h"
-#include "member.h"
+#include "server/config_values.h"
+#include "server/member/member.h"
 
 /* ---- one server ---- */
 
@@ -102,8 +102,8 @@ static int read_server(const struct sources *from, const struct settings *entry,
             config_text(SETTING_ADVERTISE, config_pick(from, entry, is_self, SETTING_ADVERTISE), "",
                         out->advertise, sizeof out->advertise, e);
     if (status == EMBD_OK)
-        status = config_text(SETTING_DATA_DIR, config_pick(from, entry, is_self, SETTING_DATA_DIR), "",
-                             out->data_dir, sizeof out->data_dir, e);
+        status = config_text(SETTING_DATA_DIR, config_pick(from, entry, is_self, SETTING_DATA_DIR),
+                             "", out->data_dir, sizeof out->data_dir, e);
     if (status == EMBD_OK)
         status = check_reach(from, entry, is_self, out, e);
     if (status == EMBD_OK)

@@ -1,6 +1,6 @@
 /* config_values.c - a value comes from the flag, else from the server's own entry in the file, else
  * from the top of the file, else from the default that its reader is given. */
-#include "config_values.h"
+#include "server/config_values.h"
 
 #include <errno.h>
 #include <stdarg.h>

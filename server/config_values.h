@@ -3,8 +3,8 @@
 #ifndef EMBD_CONFIG_VALUES_H
 #define EMBD_CONFIG_VALUES_H
 
-#include "config.h"
-#include "settings.h"
+#include "server/config.h"
+#include "server/settings.h"
 
 struct sources {
     struct settings flags;

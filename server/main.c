@@ -2,7 +2,8 @@
  * to end.
  *
  * The happy path: config_read, listeners of all shards (so that all ports are known), shards and
- * threads, the line "listening" for each on stdout; then running.c, until all threads have ended. */
+ * threads, the line "listening" for each on stdout; then running.c, until all threads have ended.
+ */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "process.h"
+#include "server/process.h"
 
 int process_fail(int exit_code, const struct embd__error *e)
 {
@@ -26,8 +27,8 @@ enum {
     LEAST_CONNECTIONS = 8,
 };
 
-/* As many descriptors as are allowed; and no more connections than they are enough for, so that it is
- * never a journal or snapshot that finds none left. */
+/* As many descriptors as are allowed; and no more connections than they are enough for, so that it
+ * is never a journal or snapshot that finds none left. */
 static void fit_descriptors(uint32_t n_shards, struct net_limits *limits)
 {
     struct rlimit limit;
@@ -41,12 +42,13 @@ static void fit_descriptors(uint32_t n_shards, struct net_limits *limits)
     if (limit.rlim_max == RLIM_INFINITY || room >= asked)
         return;
     limits->connections = room > LEAST_CONNECTIONS ? (uint32_t)room : LEAST_CONNECTIONS;
-    log_event(LOG_WARN, "few_descriptors",
-              "limit=%llu needed=%llu max_connections=%u asked=%u why=\"the limit of open files "
-              "(ulimit -Hn, LimitNOFILE of systemd) is too low for max_connections: raise it, or ask for "
-              "fewer\"",
-              (unsigned long long)limit.rlim_max,
-              (unsigned long long)(own + (uint64_t)n_shards * asked), limits->connections, asked);
+    log_event(
+        LOG_WARN, "few_descriptors",
+        "limit=%llu needed=%llu max_connections=%u asked=%u why=\"the limit of open files "
+        "(ulimit -Hn, LimitNOFILE of systemd) is too low for max_connections: raise it, or ask for "
+        "fewer\"",
+        (unsigned long long)limit.rlim_max, (unsigned long long)(own + (uint64_t)n_shards * asked),
+        limits->connections, asked);
 }
 
 static int open_listeners(struct process *p, struct embd__error *e)
@@ -122,7 +124,8 @@ static int start_http(struct process *p, struct embd__error *e)
 
 /* ---- the snapshot to begin with ---- */
 
-/* In etcd a server may be anywhere, and what its directory has here may be old. Returns their number. */
+/* In etcd a server may be anywhere, and what its directory has here may be old. Returns their
+ * number. */
 static uint32_t list_peers(struct process *p)
 {
     const struct config *config = &p->config;

@@ -1,5 +1,5 @@
 /* notify.c - one datagram for each state; a manager that does not listen is its own fault. */
-#include "notify.h"
+#include "server/notify.h"
 
 #include <stddef.h>
 #include <stdio.h>

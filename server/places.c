@@ -1,5 +1,5 @@
 /* places.c - see places.h. */
-#include "places.h"
+#include "server/places.h"
 
 #include <stdio.h>
 #include <stdlib.h>

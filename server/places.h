@@ -3,8 +3,8 @@
 #ifndef EMBD_PLACES_H
 #define EMBD_PLACES_H
 
-#include "config.h"
-#include "loop.h"
+#include "server/config.h"
+#include "server/net/loop.h"
 
 struct places {
     uint32_t n; /* shards of the cluster */

@@ -1,17 +1,17 @@
-/* process.h - one embd server: its shards, and what they have in common. main.c opens it, starts the
- * shards and closes it; running.c is what happens meanwhile. Owner: the main thread. */
+/* process.h - one embd server: its shards, and what they have in common. main.c opens it, starts
+ * the shards and closes it; running.c is what happens meanwhile. Owner: the main thread. */
 #ifndef EMBD_PROCESS_H
 #define EMBD_PROCESS_H
 
 #include <uv.h>
 
-#include "chosen.h"
-#include "config.h"
-#include "http.h"
-#include "loop.h"
-#include "member.h"
-#include "places.h"
-#include "written.h"
+#include "server/shard/snapshot/chosen.h"
+#include "server/config.h"
+#include "server/net/http/http.h"
+#include "server/net/loop.h"
+#include "server/member/member.h"
+#include "server/places.h"
+#include "server/shard/snapshot/written.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_BIND = 3 };
 
@@ -23,16 +23,16 @@ struct process {
     uint32_t n, n_started;
     struct places places;
     struct keys keys;
-    uint64_t keys_stamp; /* of their files, when they were last read or could not be */
-    struct peer *peers;    /* the other servers that have data, where they do not move */
-    struct chosen *chosen; /* the snapshot to begin with; NULL: no data directory */
+    uint64_t keys_stamp;     /* of their files, when they were last read or could not be */
+    struct peer *peers;      /* the other servers that have data, where they do not move */
+    struct chosen *chosen;   /* the snapshot to begin with; NULL: no data directory */
     struct written *written; /* by the shards, for snapshots; NULL: no data directory */
-    uv_thread_t chooser;   /* finds it, */
-    bool has_chooser;      /* while the shards load */
-    struct member *member; /* of a cluster in etcd; NULL: it is in the file */
+    uv_thread_t chooser;     /* finds it, */
+    bool has_chooser;        /* while the shards load */
+    struct member *member;   /* of a cluster in etcd; NULL: it is in the file */
     struct member_server *member_servers;
     atomic_bool etcd_silent; /* the member's thread says so */
-    struct http *http; /* NULL: off */
+    struct http *http;       /* NULL: off */
     struct http_process http_process;
     uv_loop_t uv;
     uv_signal_t on_term, on_int, on_hup;
@@ -41,10 +41,10 @@ struct process {
     uv_async_t news; /* from the shards' threads: */
     atomic_bool drain_asked;
     atomic_uint n_ended, n_loaded;
-    atomic_uint n_failed;       /* to load: the first of them says why */
-    atomic_bool has_why;        /* it has said: */
+    atomic_uint n_failed; /* to load: the first of them says why */
+    atomic_bool has_why;  /* it has said: */
     struct embd__error why;
-    uv_timer_t patience;        /* of the service manager, while shards load */
+    uv_timer_t patience; /* of the service manager, while shards load */
     uv_timer_t keys_watch;
     int exit_code;
     bool was_signalled, is_ready;
@@ -70,7 +70,8 @@ void running_close(struct process *p);
 void running_drain(struct process *p);
 
 /* What a shard tells; on its thread. `arg` is the process. */
-void running_on_loaded(void *arg, const struct embd__error *e); /* its journal is replayed, or cannot be */
+void running_on_loaded(void *arg,
+                       const struct embd__error *e); /* its journal is replayed, or cannot be */
 void running_on_drain(void *arg); /* the admin method; perhaps while others still start */
 void running_on_end(void *arg);   /* the last act of its thread */
 

@@ -2,19 +2,19 @@
  *
  * The happy path: the shards replay their journals and say so; the process is ready, and tells the
  * service manager; then it waits. Keys and tokens are read again when their files change, and on
- * SIGHUP. SIGTERM, SIGINT and the admin method `drain` have every shard finish; when all threads have
- * ended, the wait is over.
+ * SIGHUP. SIGTERM, SIGINT and the admin method `drain` have every shard finish; when all threads
+ * have ended, the wait is over.
  *
- * The main thread runs a small loop of its own for this and for the HTTP port. Threads of shards set
- * atomics and wake it. */
-#include "process.h"
+ * The main thread runs a small loop of its own for this and for the HTTP port. Threads of shards
+ * set atomics and wake it. */
+#include "server/process.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "notify.h"
+#include "server/notify.h"
 
 enum { PATIENCE_MS = 5000, KEYS_MS = 2000 };
 
@@ -163,8 +163,8 @@ static void read_keys_again(struct process *p)
               next.access != NULL ? access_count(next.access) : 0);
 }
 
-/* A certificate and its key change one after the other: a half of a new pair is refused, and looked at again when the
- * other half comes. */
+/* A certificate and its key change one after the other: a half of a new pair is refused, and looked
+ * at again when the other half comes. */
 static void on_keys_watch(uv_timer_t *timer)
 {
     struct process *p = timer->data;
@@ -172,7 +172,8 @@ static void on_keys_watch(uv_timer_t *timer)
         read_keys_again(p);
 }
 
-/* While shards load the service manager is told nothing: it would be told that the process is ready. */
+/* While shards load the service manager is told nothing: it would be told that the process is
+ * ready. */
 static void on_hangup(uv_signal_t *handle, int number)
 {
     struct process *p = handle->data;

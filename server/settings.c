@@ -1,5 +1,5 @@
 /* settings.c - the list as a table. */
-#include "settings.h"
+#include "server/settings.h"
 
 #include <stdlib.h>
 #include <string.h>

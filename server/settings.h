@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "errors.h"
+#include "proto/errors.h"
 
 /* Where a setting may stand. */
 enum {
@@ -34,12 +34,14 @@ enum {
     X(CPUS, "cpus", IN_FLAGS | IN_TOP, "LIST",                                                     \
       "Pin shard threads to these CPUs in turn: 0,2,3 (not pinned)")                               \
     X(HTTP, "http", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT|off",                                \
-      "Metrics, health and the status page, read only (127.0.0.1:7780, and off where that port is "\
+      "Metrics, health and the status page, read only (127.0.0.1:7780, and off where that port "   \
+      "is "                                                                                        \
       "taken); port 0: a free one, which is printed")                                              \
     X(HTTP_OPEN, "http_open", IN_FLAGS | IN_TOP | IN_SERVER, "yes|no",                             \
       "Let --http be an address that other machines reach: its pages have neither TLS nor tokens " \
       "(no)")                                                                                      \
-    X(STORE, "store", IN_FLAGS | IN_TOP, "NAME", "Where rows live: host, cuda, nccl or auto (auto)")\
+    X(STORE, "store", IN_FLAGS | IN_TOP, "NAME",                                                   \
+      "Where rows live: host, cuda, nccl or auto (auto)")                                          \
     X(GPU_WAY, "gpu_way", IN_FLAGS | IN_TOP, "WAY",                                                \
       "Store nccl: how GPUs reach each other: peer (their kernels load and store each other's "    \
       "memory), nccl, or auto: the faster one, measured at the start (auto)")                      \
@@ -50,8 +52,8 @@ enum {
       "Directory for snapshots and journals: tables are durable then. Without it they are in "     \
       "memory alone")                                                                              \
     X(JOURNAL_LIMIT, "journal_limit", IN_FLAGS | IN_TOP, "SIZE",                                   \
-      "Compact a shard's journal after this many bytes, and at least as many as its tables have: "  \
-      "bytes, 512M, 2G; 0: only when a snapshot is made and at the start (4G)")                     \
+      "Compact a shard's journal after this many bytes, and at least as many as its tables have: " \
+      "bytes, 512M, 2G; 0: only when a snapshot is made and at the start (4G)")                    \
     X(RESTORE, "restore", IN_FLAGS | IN_TOP, "WHICH",                                              \
       "Snapshot of the data directory that a start begins with: newest, the newest one that "      \
       "verifies; NAME, that one or the server does not start; none (newest)")                      \
@@ -62,7 +64,7 @@ enum {
     X(TLS_CERT, "tls_cert", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                 \
       "Speak TLS 1.3 on TCP ports, with this certificate and its chain (PEM)")                     \
     X(TLS_KEY, "tls_key", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                   \
-      "The key of --tls-cert (PEM, mode 0600 or 0640)")                                                    \
+      "The key of --tls-cert (PEM, mode 0600 or 0640)")                                            \
     X(TLS_CLIENT_CA, "tls_client_ca", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                       \
       "Take only clients with a certificate of these authorities (PEM)")                           \
     X(TOKENS, "tokens", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                     \
@@ -94,7 +96,8 @@ enum {
       "(256)")                                                                                     \
     X(LOG_LEVEL, "log_level", IN_FLAGS | IN_TOP, "LEVEL", "debug, info, warn or error (info)")     \
     X(ACCEPT_JOURNAL_DAMAGE, "accept_journal_damage", IN_FLAGS, NULL,                              \
-      "Start on a journal that is damaged before its end: what follows the damage is dropped, and "\
+      "Start on a journal that is damaged before its end: what follows the damage is dropped, "    \
+      "and "                                                                                       \
       "journal.SHARD.damage in the data directory tells of it. For one start")                     \
     X(CHECK, "check", IN_FLAGS, NULL,                                                              \
       "Read the configuration, say whether it can be used, and exit")                              \

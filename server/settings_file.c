@@ -10,7 +10,7 @@
  *
  * libyaml makes a tree whose nodes know where they stood; this file walks it, so every complaint,
  * also the later ones about a value's meaning, names line and column of the very word. */
-#include "settings.h"
+#include "server/settings.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* settings_flags.c - the command line, through argp. Flags are the settings of settings.h with -
  * for _. */
-#include "settings.h"
+#include "server/settings.h"
 
 #include <argp.h>
 #include <stdio.h>
@@ -27,8 +27,10 @@ static const char doc[] =
     "  embd --config shop.yaml --server a\n"
     "  embd --config shop.yaml --server b\n"
     "\n"
-    "These flags are keys of the file's top too, with _ for -, but for those of one start (--config, "
-    "--server, --check, --ready-fd, --accept-journal-damage). A flag wins over the entry of a server, "
+    "These flags are keys of the file's top too, with _ for -, but for those of one start "
+    "(--config, "
+    "--server, --check, --ready-fd, --accept-journal-damage). A flag wins over the entry of a "
+    "server, "
     "which wins over the top.\n"
     "\n"
     "SIGTERM and SIGINT finish what has begun, for 10 seconds at most; a second one ends at once.\n"
@@ -39,8 +41,10 @@ static const struct {
     enum setting_id first;
     const char *text;
 } headings[] = {
-    {SETTING_SERVER, "Cluster and addresses:"}, {SETTING_STORE, "Rows:"},
-    {SETTING_ADMIN_DIR, "Who gets in:"},        {SETTING_FRAME_MEMORY, "Limits:"},
+    {SETTING_SERVER, "Cluster and addresses:"},
+    {SETTING_STORE, "Rows:"},
+    {SETTING_ADMIN_DIR, "Who gets in:"},
+    {SETTING_FRAME_MEMORY, "Limits:"},
     {SETTING_LOG_LEVEL, "Running:"},
 };
 #define HEADINGS (sizeof headings / sizeof headings[0])

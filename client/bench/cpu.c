@@ -1,6 +1,6 @@
 /* cpu.c - affinity, clocks and /proc. A figure taken while the machine was busy with other things
  * is shown with how busy it was. */
-#include "cpu.h"
+#include "client/bench/cpu.h"
 
 #include <sched.h>
 #include <stdbool.h>

@@ -3,9 +3,9 @@
  * The table is named after this process, so that runs against a shared cluster do not meet, and is
  * dropped at the end. Every key gets its row before anything is timed. Pushed gradients are zeros:
  * they cost what others cost, and rows stay what they were in runs of any length. */
-#include "embd_side.h"
+#include "client/bench/embd_side.h"
 
-#include "peer_table.h"
+#include "client/bench/peer_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,10 +3,10 @@
 #ifndef EMBD_BENCH_EMBD_SIDE_H
 #define EMBD_BENCH_EMBD_SIDE_H
 
-#include "mover.h"
-#include "options.h"
-#include "server_process.h"
-#include "workload.h"
+#include "client/bench/mover.h"
+#include "client/bench/options.h"
+#include "client/bench/server_process.h"
+#include "client/bench/workload.h"
 
 struct side {
     struct server_process process; /* pid 0: an existing cluster is used */

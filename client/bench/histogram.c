@@ -1,6 +1,6 @@
 /* histogram.c - a value's bucket is its highest bit and the six bits after it. Values below 64 have
  * buckets of their own, so the scheme is exact there. */
-#include "histogram.h"
+#include "client/bench/histogram.h"
 
 #include <math.h>
 

@@ -1,10 +1,10 @@
 /* main.c - embd-bench: the command line. What is measured stands in run.c and suite.c. */
-#include "cpu.h"
-#include "measure.h"
-#include "mover.h"
-#include "options.h"
-#include "run.h"
-#include "suite.h"
+#include "client/bench/cpu.h"
+#include "client/bench/measure.h"
+#include "client/bench/mover.h"
+#include "client/bench/options.h"
+#include "client/bench/run.h"
+#include "client/bench/suite.h"
 
 #include <argp.h>
 #include <math.h>
@@ -83,7 +83,8 @@ static const struct argp_option flags[] = {
     {"dtype", FLAG_DTYPE, "TYPE", 0, "Elements of stored rows: f32 (default), f16, bf16", 2},
     {"durability", FLAG_DURABILITY, "HOW", 0,
      "Of the table: snapshot (default), buffered, durable; the latter with --servers that have a "
-     "data directory", 2},
+     "data directory",
+     2},
     {0, 0, 0, 0, "Servers:", 3},
     {"shards", FLAG_SHARDS, "N", 0, "Shards of the server that is started (1)", 3},
     {"server-bin", FLAG_SERVER_BIN, "FILE", 0, "Its program; default: embd beside this one", 3},

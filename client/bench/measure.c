@@ -8,9 +8,9 @@
  * With a rate, each request has a time at which it is meant to be sent and its latency counts from
  * there: a server that stalls is charged for the requests that had to wait, not only for the one it
  * stalled on. */
-#include "measure.h"
+#include "client/bench/measure.h"
 
-#include "cpu.h"
+#include "client/bench/cpu.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -3,10 +3,10 @@
 #ifndef EMBD_BENCH_MEASURE_H
 #define EMBD_BENCH_MEASURE_H
 
-#include "histogram.h"
-#include "mover.h"
-#include "peer.h"
-#include "workload.h"
+#include "client/bench/histogram.h"
+#include "client/bench/mover.h"
+#include "client/bench/peer.h"
+#include "client/bench/workload.h"
 
 #include <stdbool.h>
 #include <sys/types.h>

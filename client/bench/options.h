@@ -2,8 +2,8 @@
 #ifndef EMBD_BENCH_OPTIONS_H
 #define EMBD_BENCH_OPTIONS_H
 
-#include "cpu.h"
-#include "workload.h"
+#include "client/bench/cpu.h"
+#include "client/bench/workload.h"
 
 #include <embd/embd.h>
 #include <stdbool.h>
@@ -14,7 +14,7 @@ struct options {
     uint32_t rounds, in_flight, clients, shards;
     embd_dtype dtype, wire;
     embd_plan plan;
-    embd_durability durability; /* of the table; without --servers EMBD_SNAPSHOT */
+    embd_durability durability;               /* of the table; without --servers EMBD_SNAPSHOT */
     const char *servers;                      /* an existing cluster; NULL: start one */
     const char *server_bin;                   /* NULL: look beside this program */
     struct cpu_list server_cpus, client_cpus; /* n = 0: chosen */

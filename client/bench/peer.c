@@ -5,11 +5,11 @@
  *
  * The client writes a request whole and reads the answer whole, into one array, as a caller of
  * embd_pull gets it: start() is the writing and finish() the reading. */
-#include "peer.h"
+#include "client/bench/peer.h"
 
-#include "cpu.h"
-#include "peer_table.h"
-#include "peer_wire.h"
+#include "client/bench/cpu.h"
+#include "client/bench/peer_table.h"
+#include "client/bench/peer_wire.h"
 
 #include <errno.h>
 #include <netinet/in.h>

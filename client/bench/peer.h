@@ -3,9 +3,9 @@
 #ifndef EMBD_BENCH_PEER_H
 #define EMBD_BENCH_PEER_H
 
-#include "cpu.h"
-#include "mover.h"
-#include "workload.h"
+#include "client/bench/cpu.h"
+#include "client/bench/mover.h"
+#include "client/bench/workload.h"
 
 #include <sys/types.h>
 

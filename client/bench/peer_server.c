@@ -5,11 +5,11 @@
  * and write each chunk while it is in the cache. There is no framing to check and no loop to go
  * around: this is how little a server can do and still be one. It believes its client, which is the
  * same program. */
-#include "cpu.h"
-#include "mover.h"
-#include "peer_table.h"
-#include "peer_wire.h"
-#include "workload.h"
+#include "client/bench/cpu.h"
+#include "client/bench/mover.h"
+#include "client/bench/peer_table.h"
+#include "client/bench/peer_wire.h"
+#include "client/bench/workload.h"
 
 #include <errno.h>
 #include <netinet/in.h>

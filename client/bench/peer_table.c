@@ -4,9 +4,9 @@
  * and nothing else: keys are taken in groups, each group's slots are prefetched, then its rows,
  * then the rows are used. It does not grow, delete, route, or know an absent key. Keys are
  * scattered already, so their low bits are the hash. */
-#include "peer_table.h"
+#include "client/bench/peer_table.h"
 
-#include "workload.h"
+#include "client/bench/workload.h"
 
 #include <string.h>
 #include <sys/mman.h>

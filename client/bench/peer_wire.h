@@ -4,7 +4,7 @@
 #ifndef EMBD_BENCH_PEER_WIRE_H
 #define EMBD_BENCH_PEER_WIRE_H
 
-#include "cpu.h"
+#include "client/bench/cpu.h"
 
 #include <stdbool.h>
 #include <stddef.h>

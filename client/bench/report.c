@@ -1,5 +1,5 @@
 /* report.c - cells to libsmartcols and to jansson. */
-#include "report.h"
+#include "client/bench/report.h"
 
 #include <jansson.h>
 #include <libsmartcols.h>

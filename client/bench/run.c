@@ -2,11 +2,11 @@
  *
  * Shares are of throughput, or of the median latency where latency is what was asked for (--small,
  * --rate). */
-#include "run.h"
+#include "client/bench/run.h"
 
-#include "mover.h"
-#include "report.h"
-#include "stage.h"
+#include "client/bench/mover.h"
+#include "client/bench/report.h"
+#include "client/bench/stage.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef EMBD_BENCH_RUN_H
 #define EMBD_BENCH_RUN_H
 
-#include "options.h"
+#include "client/bench/options.h"
 
 /* Measures and prints. An exit code. */
 int run_one(const struct options *options);

@@ -3,9 +3,9 @@
  * The server's standard output and its --ready-fd are one pipe: it says where each shard listens,
  * then "ready"; the pipe's end before that means that it could not start. It is pinned twice: the
  * whole process before exec to the processors it may use, each shard by --cpus to its own. */
-#include "server_process.h"
+#include "client/bench/server_process.h"
 
-#include "mover.h"
+#include "client/bench/mover.h"
 
 #include <errno.h>
 #include <libgen.h>

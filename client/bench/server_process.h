@@ -2,7 +2,7 @@
 #ifndef EMBD_BENCH_SERVER_PROCESS_H
 #define EMBD_BENCH_SERVER_PROCESS_H
 
-#include "cpu.h"
+#include "client/bench/cpu.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,7 +11,7 @@
 #define SERVER_ADDRESS_BYTES 300u
 
 struct server_process {
-    pid_t pid;         /* 0: none runs */
+    pid_t pid;                          /* 0: none runs */
     char servers[SERVER_ADDRESS_BYTES]; /* "host:port" of its first shard */
 };
 

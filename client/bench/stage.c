@@ -2,7 +2,7 @@
  * turn where there are more than processors. With two processors, one shard and one client each
  * have their own, and two of each share both. The peer's server takes the shards' places, its
  * clients those of embd's. */
-#include "stage.h"
+#include "client/bench/stage.h"
 
 #include <stdio.h>
 #include <stdlib.h>

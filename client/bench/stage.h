@@ -3,10 +3,10 @@
 #ifndef EMBD_BENCH_STAGE_H
 #define EMBD_BENCH_STAGE_H
 
-#include "embd_side.h"
-#include "measure.h"
-#include "options.h"
-#include "peer.h"
+#include "client/bench/embd_side.h"
+#include "client/bench/measure.h"
+#include "client/bench/options.h"
+#include "client/bench/peer.h"
 
 enum stage_role {
     ROLE_BARE,    /* the peer, moving bytes */

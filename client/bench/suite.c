@@ -10,11 +10,11 @@
  * - small: 64 keys at a time, dim 16: median latency against the bare round trip
  * And with two stages beside each other:
  * - shards: two shards and two clients against one and one, total throughput */
-#include "suite.h"
+#include "client/bench/suite.h"
 
-#include "mover.h"
-#include "report.h"
-#include "stage.h"
+#include "client/bench/mover.h"
+#include "client/bench/report.h"
+#include "client/bench/stage.h"
 
 #include <math.h>
 #include <stdlib.h>

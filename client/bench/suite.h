@@ -2,7 +2,7 @@
 #ifndef EMBD_BENCH_SUITE_H
 #define EMBD_BENCH_SUITE_H
 
-#include "options.h"
+#include "client/bench/options.h"
 
 /* Whether every name in the comma-separated list is a part of the suite; "" is all of it. */
 bool suite_has(const char *parts);

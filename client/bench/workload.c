@@ -8,7 +8,7 @@
  * generate variates from monotone discrete distributions", 1996): a point under the curve x^-s is
  * found by inverting its integral, rounded to a rank, and accepted if it lies under the rank's bar
  * as well. No table of n entries, about 1.1 draws a rank. */
-#include "workload.h"
+#include "client/bench/workload.h"
 
 #include <math.h>
 #include <stdlib.h>

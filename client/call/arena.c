@@ -1,6 +1,6 @@
 /* arena.c - a block that grows between calls, never during one: what does not fit is allocated
  * apart and the block has the whole size the next time. */
-#include "arena.h"
+#include "client/call/arena.h"
 
 #include <stdlib.h>
 

@@ -7,13 +7,13 @@
  * Before a pusher's first push on a shard goes the opening of its stream, on the same connection,
  * so that it costs no round trip. The openings of a push are drawn before its msgid: where a cut
  * waits for the push, they go with it. */
-#include "call.h"
-#include "members.h"
+#include "client/call/call.h"
+#include "client/members.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "opening.h"
+#include "proto/opening.h"
 
 #define HEAD_BYTES_MAX (64u << 10) /* kept free of the frame limit for what is not bins */
 

@@ -1,8 +1,8 @@
 /* call.c - the life of a call: taken from the pool, its parts checked and split, its messages
  * submitted; then awaited, finished into the caller's arrays and put back. Calls and what they hold
  * are kept, so that a training loop allocates nothing after its first steps. */
-#include "call.h"
-#include "members.h"
+#include "client/call/call.h"
+#include "client/members.h"
 
 #include <stdlib.h>
 #include <string.h>

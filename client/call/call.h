@@ -7,7 +7,7 @@
 #ifndef EMBD_CLIENT_CALL_H
 #define EMBD_CLIENT_CALL_H
 
-#include "client.h"
+#include "client/client.h"
 
 /* What one shard gets of one part. Arrays are the caller's or the arena's. */
 struct share {
@@ -85,7 +85,7 @@ struct cut {
 struct ask {
     struct exchange x; /* first: asks are found by their exchange */
     struct embd_call *call;
-    bool is_opening; /* of a pusher's stream, before its first push; there are no cuts */
+    bool is_opening;   /* of a pusher's stream, before its first push; there are no cuts */
     uint64_t began_ns; /* then: when */
     uint32_t shard, n_cuts, n_bins;
     uint32_t at; /* bin that is coming in, of those with a window */

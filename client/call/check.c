@@ -2,8 +2,8 @@
  * Every error names the part, the position and the value. */
 #include <math.h>
 
-#include "call.h"
-#include "dtype.h"
+#include "client/call/call.h"
+#include "proto/dtype.h"
 
 static int invalid(struct embd_call *call, uint32_t part, const char *what, uint64_t at,
                    uint64_t value, const char *expected, uint64_t limit)

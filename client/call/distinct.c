@@ -1,10 +1,10 @@
 /* distinct.c - an open-addressing table at half load at most, probed in blocks: the entries of a
  * block are prefetched before any is looked at, so that no cache miss waits for another. */
-#include "distinct.h"
+#include "client/call/distinct.h"
 
 #include <stdlib.h>
 
-#include "route.h"
+#include "proto/route.h"
 
 #define BLOCK 32u
 

@@ -3,9 +3,9 @@
  *
  * A change goes to several shards, and each takes or refuses it by itself: a table that is full on
  * one has room on another. So the text goes on with which shards applied it, which did not, and of
- * which nobody knows, unless it is the same of all. Openings of a pusher's stream, which come first, are not told of so:
- * where one was refused, so is the push behind it. */
-#include "call.h"
+ * which nobody knows, unless it is the same of all. Openings of a pusher's stream, which come
+ * first, are not told of so: where one was refused, so is the push behind it. */
+#include "client/call/call.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@
  * plan is taken. */
 #include <math.h>
 
-#include "call.h"
+#include "client/call/call.h"
 
 #define LOOKUP_BYTES   100.0
 #define DISTINCT_BYTES 60.0

@@ -9,8 +9,8 @@
  * used: the same bits. */
 #include <string.h>
 
-#include "call.h"
-#include "combine.h"
+#include "client/call/call.h"
+#include "proto/combine.h"
 
 #define WINDOW_BYTES    (128u << 10) /* of rows that come in before they are put in their places */
 #define PREFETCH_FLOATS 256u

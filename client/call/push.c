@@ -6,12 +6,12 @@
  * Distinct keys (rows plan): the occurrences of each key are summed here in the shape the server
  * would use (runs of EMBD_SUM_RUN, then the runs), so that the bits are the same.
  *
- * Laying gives everything its place, filling makes the gradients: between the two the keys can be sent,
- * and the server looks them up meanwhile. */
+ * Laying gives everything its place, filling makes the gradients: between the two the keys can be
+ * sent, and the server looks them up meanwhile. */
 #include <string.h>
 
-#include "call.h"
-#include "combine.h"
+#include "client/call/call.h"
+#include "proto/combine.h"
 
 static float row_divisor(const struct work *work, uint32_t r)
 {

@@ -5,8 +5,8 @@
  * into arrays that hold one share after another. Within a share keys and rows keep their order. A
  * pooled share has only the rows that have keys on its shard, and remembers which rows those are.
  */
-#include "call.h"
-#include "route.h"
+#include "client/call/call.h"
+#include "proto/route.h"
 
 /* ---- slots ---- */
 

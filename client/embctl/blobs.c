@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blobs.h"
-#include "embctl.h"
-#include "listing.h"
+#include "client/embctl/blobs.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
 
 /* ---- NAME=FILE ---- */
 

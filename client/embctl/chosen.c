@@ -1,11 +1,11 @@
 /* chosen.c - see chosen.h. */
-#include "chosen.h"
+#include "client/embctl/chosen.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "embctl.h"
+#include "client/embctl/embctl.h"
 
 static void add_key(struct chosen *chosen, struct argp_state *state, const char *text)
 {

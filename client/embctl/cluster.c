@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "embctl.h"
-#include "listing.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
 
 /* ---- ping ---- */
 
@@ -148,12 +148,13 @@ int command_cluster(int argc, char **argv)
 int command_drain(int argc, char **argv)
 {
     embd_client *client;
-    parse_no_arguments("Asks every server process to finish what it has begun and exit. What tables "
-                       "hold comes back at the next start where they are journaled; of others take "
-                       "a snapshot or dump first.\v" NEEDS_ADMINS "\n"
-                       "Examples:\n"
-                       "  embctl snapshot before-upgrade && embctl drain",
-                       argc, argv);
+    parse_no_arguments(
+        "Asks every server process to finish what it has begun and exit. What tables "
+        "hold comes back at the next start where they are journaled; of others take "
+        "a snapshot or dump first.\v" NEEDS_ADMINS "\n"
+        "Examples:\n"
+        "  embctl snapshot before-upgrade && embctl drain",
+        argc, argv);
     int status = connect_servers(&client);
     return status ? status : end_client(client, embd_drain(client));
 }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "embctl.h"
+#include "client/embctl/embctl.h"
 
 static void print_words(const struct command *group)
 {

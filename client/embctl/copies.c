@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "blobs.h"
-#include "embctl.h"
-#include "transfer.h"
+#include "client/embctl/blobs.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/transfer.h"
 
 /* ---- arguments ---- */
 
@@ -58,8 +58,10 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option snapshot_options[] = {
     {"blob", 'b', "NAME=FILE", 0, "Keep this file in it as the blob NAME; may be repeated", 0},
-    {"incremental", 'i', "BASE", 0, "Only rows that changed since the snapshot BASE, and keys that lost theirs", 0},
-    {"keep", 'k', "N", 0, "When it is complete, remove all snapshots of the data directories but the N newest", 0},
+    {"incremental", 'i', "BASE", 0,
+     "Only rows that changed since the snapshot BASE, and keys that lost theirs", 0},
+    {"keep", 'k', "N", 0,
+     "When it is complete, remove all snapshots of the data directories but the N newest", 0},
     {0},
 };
 
@@ -84,20 +86,20 @@ int command_snapshot(int argc, char **argv)
     static const struct argp argp = {.options = snapshot_options,
                                      .parser = parse_copy,
                                      .args_doc = "NAME",
-                                     .doc = "Has every server process write the state of its "
-                                            "shards as NAME under its data directory: one cut over "
-                                            "all shards. Pushes wait for the moment of the cut alone; "
-                                            "rows are written while they go on.\v"
-                                            "NAME has 1 to 64 of a-z, 0-9, '-' and '_', and begins "
-                                            "with a letter or digit. The servers need "
-                                            "a data directory (embd --data-dir). " NEEDS_ADMINS
-                                            "\n"
-                                            "Examples:\n"
-                                            "  embctl snapshot nightly-2024-05-01\n"
-                                            "  embctl snapshot --blob dense=weights.npz step-9000\n"
-                                            "  embctl snapshot --keep 7 \"nightly-$(date +%F)\"\n"
-                                            "  embctl snapshot noon --incremental nightly-2024-05-01\n"
-                                            "  embctl verify /var/lib/embd/nightly-2024-05-01"};
+                                     .doc =
+                                         "Has every server process write the state of its "
+                                         "shards as NAME under its data directory: one cut over "
+                                         "all shards. Pushes wait for the moment of the cut alone; "
+                                         "rows are written while they go on.\v"
+                                         "NAME has 1 to 64 of a-z, 0-9, '-' and '_', and begins "
+                                         "with a letter or digit. The servers need "
+                                         "a data directory (embd --data-dir). " NEEDS_ADMINS "\n"
+                                         "Examples:\n"
+                                         "  embctl snapshot nightly-2024-05-01\n"
+                                         "  embctl snapshot --blob dense=weights.npz step-9000\n"
+                                         "  embctl snapshot --keep 7 \"nightly-$(date +%F)\"\n"
+                                         "  embctl snapshot noon --incremental nightly-2024-05-01\n"
+                                         "  embctl verify /var/lib/embd/nightly-2024-05-01"};
     struct copy_arguments a = {.max_words = 1};
     struct snapshot taken = {0};
     uint32_t *n_blobs = &taken.options.n_blobs;
@@ -161,8 +163,7 @@ int command_dump(int argc, char **argv)
                "counters and definitions, as one consistent cut.\v"
                "Pushes wait while it runs; 'pushes_waited_us' says for how long. DIR appears when "
                "it is complete and "
-               "synced to disk; until then it is DIR.tmp-PID. " NEEDS_ADMINS
-               "\n"
+               "synced to disk; until then it is DIR.tmp-PID. " NEEDS_ADMINS "\n"
                "Examples:\n"
                "  embctl dump items ./items-monday\n"
                "  embctl dump --all ./everything && embctl verify ./everything"};
@@ -206,8 +207,7 @@ int command_load(int argc, char **argv)
                "several server processes wrote is loaded from one "
                "directory that holds theirs as sub-directories. Where shards of a table are at "
                "different steps, each gets its own on as many shards; on another number all get "
-               "the greatest. " NEEDS_ADMINS
-               "\n"
+               "the greatest. " NEEDS_ADMINS "\n"
                "Examples:\n"
                "  embctl load ./everything\n"
                "  embctl load --table items ./everything\n"

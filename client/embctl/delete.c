@@ -1,7 +1,7 @@
 /* delete.c - embctl delete: keys and their rows go. */
-#include "chosen.h"
-#include "embctl.h"
-#include "listing.h"
+#include "client/embctl/chosen.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
 
 static const struct argp_option options[] = {CHOSEN_SLOT, {0}};
 

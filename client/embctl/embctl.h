@@ -30,7 +30,8 @@ struct command {
 
 /* For --help of those that ask every shard's admin listener. */
 #define NEEDS_ADMINS                                                                               \
-    "Asks the admin listeners of all shards: it runs on the servers' host, or anywhere where they " \
+    "Asks the admin listeners of all shards: it runs on the servers' host, or anywhere where "     \
+    "they "                                                                                        \
     "have admin_listen.\n"
 
 /* All of them; ends with a NULL name. */

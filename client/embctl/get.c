@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "chosen.h"
-#include "embctl.h"
-#include "listing.h"
+#include "client/embctl/chosen.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
 
 #define FLOATS_SHOWN 8
 

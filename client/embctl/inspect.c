@@ -1,8 +1,8 @@
 /* inspect.c - embctl inspect: what a directory of tables holds, without a server. */
 #include <stdlib.h>
 
-#include "embctl.h"
-#include "listing.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
 
 #define FLOATS_SHOWN 8
 

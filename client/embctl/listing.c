@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "embctl.h"
-#include "listing.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
 
 /* Out of memory while a result is shown: there is nothing better to do than to say so. */
 static void *require(void *memory)
@@ -224,7 +224,8 @@ static char *format_cell(const struct listing *l, enum cell_kind kind, const cha
     return require(strdup(text));
 }
 
-/* The name without its unit, which a table shows beside each value. An end "_s" is a rate: "requests/s". */
+/* The name without its unit, which a table shows beside each value. An end "_s" is a rate:
+ * "requests/s". */
 static void short_name(char *to, size_t to_bytes, const struct column *column)
 {
     const char *unit = column->kind == CELL_BYTES    ? "_bytes"

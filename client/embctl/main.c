@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "embctl.h"
+#include "client/embctl/embctl.h"
 
 static const struct command table_commands[] = {
     {"list", "Tables, their rows and memory", command_table_list, NULL},
@@ -66,7 +66,7 @@ const struct command all_commands[] = {
 static const struct {
     const char *command, *text;
 } headings[] = {
-    {"ping", "What is going on"},  {"table", "Tables and rows"}, {"snapshot", "Copies"},
+    {"ping", "What is going on"},     {"table", "Tables and rows"}, {"snapshot", "Copies"},
     {"shard", "Servers and clients"}, {"bench", "Tools"},
 };
 

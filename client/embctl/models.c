@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "embctl.h"
-#include "listing.h"
-#include "progress.h"
-#include "psjson.h"
-#include "transfer.h"
-#include "settings.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
+#include "client/embctl/progress.h"
+#include "client/embctl/psjson.h"
+#include "client/embctl/transfer.h"
+#include "client/embctl/settings.h"
 
 /* ---- arguments ---- */
 
@@ -169,10 +169,10 @@ int command_export(int argc, char **argv)
         .doc =
             "Writes a table as the model folder PREFIX<I>_sparse_<N>.model of HugeCTR: key, "
             "emb_vector and, with partition = slot, slot_id; with --optimizer-state also the file "
-            "PREFIX<I>_opt_sparse_<N>.model. One consistent cut; pushes wait until its rows are written.\v"
+            "PREFIX<I>_opt_sparse_<N>.model. One consistent cut; pushes wait until its rows are "
+            "written.\v"
             "Rows are ordered by GPU (slot % N with partition = slot, else key % N), slot and key, "
-            "unsigned: the same bytes from any number of shards. Values are f32. " NEEDS_ADMINS
-            "\n"
+            "unsigned: the same bytes from any number of shards. Values are f32. " NEEDS_ADMINS "\n"
             "Examples:\n"
             "  embctl export items ./wdl --iteration 2000\n"
             "  embctl export ads ./dlrm --index 1 --gpus 8 --optimizer-state \\\n"

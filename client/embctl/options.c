@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "embctl.h"
+#include "client/embctl/embctl.h"
 
 #define DEFAULT_SERVERS "127.0.0.1:7700"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "embctl.h"
+#include "client/embctl/embctl.h"
 
 /* "DIR/NAME" and "DIR/../sbin/NAME" beside this program, else NAME in PATH. */
 static void find_program(const char *name, char out[PATH_MAX])

@@ -5,8 +5,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "listing.h"
-#include "progress.h"
+#include "client/embctl/listing.h"
+#include "client/embctl/progress.h"
 
 #define SHOW_AFTER_NS 2000000000u
 

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "psjson.h"
+#include "client/embctl/psjson.h"
 
 struct reading {
     struct ps_file *ps;
@@ -191,7 +191,8 @@ static int read_root(struct reading *r, json_t *root)
     return status;
 }
 
-/* NULL: the reason is told, and the status set. Not blocking: opening a FIFO would wait for its writer. */
+/* NULL: the reason is told, and the status set. Not blocking: opening a FIFO would wait for its
+ * writer. */
 static json_t *load(struct reading *r, int *status_out)
 {
     json_error_t error;
@@ -205,8 +206,8 @@ static json_t *load(struct reading *r, int *status_out)
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
         *status_out = fail(r, EMBD_IO, "is not a regular file");
     else if (!(root = json_loadfd(fd, JSON_REJECT_DUPLICATES, &error)))
-        *status_out = fail(r, EMBD_CORRUPT, "line %d, column %d: %s", error.line, error.column,
-                           error.text);
+        *status_out =
+            fail(r, EMBD_CORRUPT, "line %d, column %d: %s", error.line, error.column, error.text);
     close(fd);
     return root;
 }

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "embctl.h"
-#include "settings.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/settings.h"
 
 /* Options that are names for --set FIELD=...; key = OPTION_FIRST + index. */
 enum { OPTION_FIRST = 0x2000 };
@@ -28,7 +28,9 @@ static const struct argp_option options[] = {
     {"capacity", OPTION_FIRST + 10, "ROWS", 0,
      "Rows per shard there is room for at once; --on-full says what comes then (default: 0)", 0},
     {"on-full", OPTION_FIRST + 11, "NAME", 0,
-     "Beyond the capacity: grow, error, or rows of other keys go: evict_lru, evict_lfu or evict_ttl (default: grow)", 0},
+     "Beyond the capacity: grow, error, or rows of other keys go: evict_lru, evict_lfu or "
+     "evict_ttl (default: grow)",
+     0},
     {"admit-after", OPTION_FIRST + 12, "N", 0,
      "A key gets a row in the N-th request that would create it (default: 0, the first)", 0},
     {"create-on", OPTION_FIRST + 13, "NAME", 0,
@@ -36,7 +38,8 @@ static const struct argp_option options[] = {
     {"ttl", OPTION_FIRST + 14, "N", 0,
      "evict_ttl: a row may go when this many pushes of its table in a row did not name it", 0},
     {"durability", OPTION_FIRST + 15, "NAME", 0,
-     "What a push survives: snapshot, buffered (the server's death), durable (a power cut), or auto: "
+     "What a push survives: snapshot, buffered (the server's death), durable (a power cut), or "
+     "auto: "
      "durable where servers have a data directory (default: auto)",
      0},
     {"set", OPTION_FIRST + 16, "FIELD=VALUE", 0,

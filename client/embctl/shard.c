@@ -4,8 +4,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "embctl.h"
-#include "listing.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
 
 void wait_seconds(double seconds)
 {
@@ -56,16 +56,16 @@ int command_shard_list(int argc, char **argv)
                                             {"tables", CELL_COUNT}, {"connections", CELL_COUNT}};
     struct listing l;
     embd_client *client;
-    parse_no_arguments(
-        "The shards and their state: ready, loading (its journal, or a snapshot), draining (finishes, takes "
-        "no new work) or silent (does not answer).\v"
-        "Exit code 3 when a shard is silent.\n"
-        "\n"
-        "Examples:\n"
-        "  embctl shard list\n"
-        "  embctl shard list -o json |\n"
-        "      jq -r '.shards[] | select(.state == \"silent\").address'",
-        argc, argv);
+    parse_no_arguments("The shards and their state: ready, loading (its journal, or a snapshot), "
+                       "draining (finishes, takes "
+                       "no new work) or silent (does not answer).\v"
+                       "Exit code 3 when a shard is silent.\n"
+                       "\n"
+                       "Examples:\n"
+                       "  embctl shard list\n"
+                       "  embctl shard list -o json |\n"
+                       "      jq -r '.shards[] | select(.state == \"silent\").address'",
+                       argc, argv);
     int code = connect_servers(&client);
     if (code)
         return code;
@@ -148,7 +148,8 @@ struct wait {
 };
 
 static const struct argp_option wait_options[] = {
-    {"ready", 'r', NULL, 0, "Until every shard answers and none is loading or draining (the default)", 0},
+    {"ready", 'r', NULL, 0,
+     "Until every shard answers and none is loading or draining (the default)", 0},
     {"timeout", 't', "SECONDS", 0, "Give up after this (default: 60)", 0},
     {0},
 };
@@ -187,8 +188,7 @@ static int look(const embd_options *options, char *why, size_t why_bytes)
         }
         if (status == EMBD_OK && s.loading) {
             snprintf(why, why_bytes,
-                     "%s: shard %" PRIu32 " is loading, %" PRIu64 " of %" PRIu64
-                     " bytes",
+                     "%s: shard %" PRIu32 " is loading, %" PRIu64 " of %" PRIu64 " bytes",
                      embd_shard_address(client, i), i, s.done_bytes, s.total_bytes);
             status = EMBD_LOADING;
         }

@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "embctl.h"
-#include "listing.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
 
 #define SHARDS_SHOWN 6 /* more shards than this: only the sum, the least and the most */
 
@@ -156,8 +156,8 @@ static bool is_common(const char *name)
 {
     if (is_momentary(name))
         return true;
-    static const char *const names[] = {"uptime_us", "draining", "loading", "tables", "steps",
-                                        "index_bytes_per_key"};
+    static const char *const names[] = {"uptime_us", "draining", "loading",
+                                        "tables",    "steps",    "index_bytes_per_key"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!strcmp(names[i], name))
             return true;
@@ -359,19 +359,20 @@ int command_stats(int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = parse,
-        .doc = "Figures of shards and tables: requests, keys, bytes, rows, memory. All count from "
-               "the start of the "
-               "server, except those of a state (rows, connections).\v"
-               "Values are shown with their units. In JSON a name's end tells it: _us microseconds, "
-               "_bytes bytes. TOTAL of quantiles (_p50_us, "
-               "_p99_us) and ages is that of the worst shard. JSON has one entry "
-               "per shard, table "
-               "(null: the shard itself) and figure, exact; with --watch one document per view.\n"
-               "\n"
-               "Examples:\n"
-               "  embctl stats\n"
-               "  embctl stats --table items --watch=1\n"
-               "  embctl stats -o json | jq '.stats[] | select(.name==\"rows\")'"};
+        .doc =
+            "Figures of shards and tables: requests, keys, bytes, rows, memory. All count from "
+            "the start of the "
+            "server, except those of a state (rows, connections).\v"
+            "Values are shown with their units. In JSON a name's end tells it: _us microseconds, "
+            "_bytes bytes. TOTAL of quantiles (_p50_us, "
+            "_p99_us) and ages is that of the worst shard. JSON has one entry "
+            "per shard, table "
+            "(null: the shard itself) and figure, exact; with --watch one document per view.\n"
+            "\n"
+            "Examples:\n"
+            "  embctl stats\n"
+            "  embctl stats --table items --watch=1\n"
+            "  embctl stats -o json | jq '.stats[] | select(.name==\"rows\")'"};
     struct stats_arguments a = {0};
     embd_client *client;
     parse_command(&argp, argc, argv, &a);

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "embctl.h"
-#include "listing.h"
-#include "settings.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
+#include "client/embctl/settings.h"
 
 /* ---- what the shards say of a table, together ---- */
 

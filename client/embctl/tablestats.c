@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "embctl.h"
-#include "listing.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
 
 struct totals {
     char name[EMBD_NAME_MAX + 1];

@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "embctl.h"
-#include "listing.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
 
 enum { TABLES_MAX = 256, SHARD_DEADLINE_MS = 2000 };
 
@@ -183,10 +183,11 @@ static void list_shards(struct listing *l, const embd_client *client, const stru
         listing_row(l);
         listing_text(l, 0, number);
         listing_text(l, 1, embd_shard_address(client, i));
-        listing_text(l, 2, !shard->is_up       ? "silent"
-                           : shard->loading  ? "loading"
-                           : shard->draining ? "draining"
-                                             : "ready");
+        listing_text(l, 2,
+                     !shard->is_up     ? "silent"
+                     : shard->loading  ? "loading"
+                     : shard->draining ? "draining"
+                                       : "ready");
         if (!shard->is_up || !old->is_up)
             continue;
         add_shard(l, shard, old, seconds);

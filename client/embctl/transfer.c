@@ -1,8 +1,8 @@
 /* transfer.c - a long operation between a cluster and a directory: what all of them have around
  * them. */
-#include "progress.h"
-#include "report.h"
-#include "transfer.h"
+#include "client/embctl/progress.h"
+#include "client/embctl/report.h"
+#include "client/embctl/transfer.h"
 
 int transfer_run(const struct transfer *t, void *arg)
 {

@@ -3,7 +3,7 @@
 #ifndef EMBCTL_TRANSFER_H
 #define EMBCTL_TRANSFER_H
 
-#include "embctl.h"
+#include "client/embctl/embctl.h"
 
 struct transfer {
     const char *what;  /* as the report calls it */

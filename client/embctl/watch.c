@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "embctl.h"
-#include "listing.h"
+#include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
 
 /* ---- hot ---- */
 
@@ -129,8 +129,8 @@ int command_hot(int argc, char **argv)
         .args_doc = "TABLE",
         .doc = "The keys of a table that are pulled and pushed most, from a sample: each shard "
                "remembers the last 4096 of about every 1024th key.\v"
-               "SHARE is the key's part of all keys asked for, as far as the sample tells. " NEEDS_ADMINS
-               "\n"
+               "SHARE is the key's part of all keys asked for, as far as the sample "
+               "tells. " NEEDS_ADMINS "\n"
                "Examples:\n"
                "  embctl hot items\n"
                "  embctl hot items -n 100 -o json | jq '[.keys[].share] | add'"};
@@ -259,8 +259,7 @@ int command_trace(int argc, char **argv)
                "Microseconds. queue: from the last byte of the request until it was handled; "
                "decode: reading and checking; store: finding and making rows, or applying "
                "gradients; encode: writing the answer; send: until the kernel had its last byte, "
-               "which waits for a peer that reads slowly. " NEEDS_ADMINS
-               "\n"
+               "which waits for a peer that reads slowly. " NEEDS_ADMINS "\n"
                "Examples:\n"
                "  embctl trace\n"
                "  embctl trace --slowest -n 5"};

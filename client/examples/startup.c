@@ -1,5 +1,5 @@
 /* startup.c - flags, data sets by name and the connection, as all example trainers have them. */
-#include "startup.h"
+#include "client/examples/startup.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -25,7 +25,8 @@ const char *startup_data_name(const struct argp_state *state, const char *text);
 /* NULL: told. With own_thread answers arrive while the caller computes. */
 embd_client *startup_connect(const char *servers, bool own_thread);
 
-/* Makes a folder that data sets are written to, and those above it; one that is there is no error. */
+/* Makes a folder that data sets are written to, and those above it; one that is there is no error.
+ */
 bool startup_make_folder(const char *path);
 
 /* Opens a data set by its name; `shape`'s format is set from it. NULL: told. */

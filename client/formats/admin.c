@@ -7,9 +7,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "admin.h"
-#include "client.h"
-#include "partfile.h"
+#include "client/formats/admin.h"
+#include "client/client.h"
+#include "proto/partfile.h"
 
 struct msg *embd__admin_begin(embd_client *client, enum method method)
 {

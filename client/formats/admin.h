@@ -5,8 +5,8 @@
 #ifndef EMBD_FORMATS_ADMIN_H
 #define EMBD_FORMATS_ADMIN_H
 
-#include "request.h"
-#include "schema.h"
+#include "client/request.h"
+#include "proto/schema.h"
 
 /* embd__request_begin for an admin request: it fails at once where there is no admin socket to
  * connect to, since that does not mend itself, instead of at the deadline. */

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch.h"
-#include "dtype.h"
-#include "schema.h"
+#include "client/formats/batch.h"
+#include "proto/dtype.h"
+#include "proto/schema.h"
 
 #define ALIGN 64u
 

@@ -2,7 +2,7 @@
 #ifndef EMBD_FORMATS_BATCH_H
 #define EMBD_FORMATS_BATCH_H
 
-#include "message.h"
+#include "proto/message.h"
 
 /* The arrays are one allocation, made with the first row. */
 struct batch {

@@ -11,9 +11,9 @@
 
 #include <xxhash.h>
 
-#include "admin.h"
-#include "blobs.h"
-#include "client.h"
+#include "client/formats/admin.h"
+#include "client/formats/blobs.h"
+#include "client/client.h"
 
 /* ---- sending ---- */
 

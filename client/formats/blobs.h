@@ -2,8 +2,8 @@
 #ifndef EMBD_FORMATS_BLOBS_H
 #define EMBD_FORMATS_BLOBS_H
 
-#include "dumpdir.h"
-#include "request.h"
+#include "proto/stored/dumpdir.h"
+#include "client/request.h"
 
 /* What embd_snapshot was given: their number, names and sizes. */
 int embd__blobs_check(const embd_blob *blobs, uint32_t n, struct embd__error *e);

@@ -9,18 +9,18 @@
  * What can fail: a push that never comes, because its client or its connection is gone. A shard
  * that has heard nothing of a client for a minute does not name it any more, so the next try
  * succeeds. */
-#include "cut.h"
+#include "client/formats/cut.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "admin.h"
-#include "client.h"
+#include "client/formats/admin.h"
+#include "client/client.h"
 
-/* The longest a shard grants. A hold also ends with its connection, and 10 s after its holder's last
- * request: a client that dies or hangs holds nobody for longer. */
+/* The longest a shard grants. A hold also ends with its connection, and 10 s after its holder's
+ * last request: a client that dies or hangs holds nobody for longer. */
 #define HOLD_TIMEOUT_MS 3600000u
 
 /* For pushes on their way to all of their shards. */
@@ -128,8 +128,8 @@ static void find_behind(struct cutting *c, uint32_t shard)
 
 /* ---- holding ---- */
 
-/* The hold, with the pushes to be let in: those of c->behind. Their numbers are kept for as long as the
- * request is on its way: [n] clients, then [n] msgids. */
+/* The hold, with the pushes to be let in: those of c->behind. Their numbers are kept for as long as
+ * the request is on its way: [n] clients, then [n] msgids. */
 static int add_hold(struct cutting *c, uint32_t shard)
 {
     uint32_t n = c->behind.n;
@@ -174,7 +174,8 @@ static void take_hold(void *arg, uint32_t shard, struct answer *answer)
 
 /* ---- all shards ---- */
 
-/* Asks the shards that are behind once more, all at once. The last of them, or n_shards: none is. */
+/* Asks the shards that are behind once more, all at once. The last of them, or n_shards: none is.
+ */
 static int settle_once(struct cutting *c, uint32_t *behind_out)
 {
     *behind_out = c->n_shards;

@@ -3,7 +3,7 @@
 #ifndef EMBD_FORMATS_CUT_H
 #define EMBD_FORMATS_CUT_H
 
-#include "requests.h"
+#include "client/requests.h"
 
 /* A hold of all shards. */
 struct cut_hold {

@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "admin.h"
-#include "cut.h"
-#include "durable.h"
-#include "partfile.h"
-#include "ticker.h"
+#include "client/formats/admin.h"
+#include "client/formats/cut.h"
+#include "client/formats/durable.h"
+#include "proto/partfile.h"
+#include "proto/stored/ticker.h"
 
 /* More files than this are synced one by one while changes wait, so as not to run out of
  * descriptors. */

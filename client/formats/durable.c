@@ -14,8 +14,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "durable.h"
-#include "plainfile.h"
+#include "client/formats/durable.h"
+#include "proto/stored/plainfile.h"
 
 /* Bytes after which the kernel is asked to begin writing them out, so that the final fsync waits
  * for little. */

@@ -8,7 +8,7 @@
 
 #include <xxhash.h>
 
-#include "message.h"
+#include "proto/message.h"
 
 /* One file being written. Zero is "not open". */
 struct durable_file {

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "dtype.h"
-#include "plainfile.h"
-#include "hugectr.h"
-#include "partread.h"
-#include "dumpdir.h"
+#include "proto/dtype.h"
+#include "proto/stored/plainfile.h"
+#include "client/formats/hugectr/hugectr.h"
+#include "proto/stored/partread.h"
+#include "proto/stored/dumpdir.h"
 
 typedef int visit_table(void *arg, const embd_stored_table *table);
 typedef int visit_row(void *arg, const embd_stored_table *table, uint32_t slot, uint64_t key,

@@ -2,19 +2,19 @@
  *
  * The happy path: open and verify the whole directory; check that no table of the cluster is in the
  * way; create the tables; read the parts once more, sending each row to the shard that owns its key
- * here, in blocks (scatter.h); set the step counters, and last the writers' streams. What can fail: the data (then nothing
- * has changed), a table in the way (likewise), or a shard while rows are sent: the tables that this
- * load created are then dropped again. */
+ * here, in blocks (scatter.h); set the step counters, and last the writers' streams. What can fail:
+ * the data (then nothing has changed), a table in the way (likewise), or a shard while rows are
+ * sent: the tables that this load created are then dropped again. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "admin.h"
-#include "partread.h"
-#include "scatter.h"
-#include "streams.h"
-#include "vacancy.h"
-#include "verify.h"
+#include "client/formats/admin.h"
+#include "proto/stored/partread.h"
+#include "client/formats/scatter.h"
+#include "client/formats/streams.h"
+#include "client/formats/vacancy.h"
+#include "proto/stored/verify.h"
 
 struct load {
     embd_client *client;
@@ -60,7 +60,8 @@ static int create_table(void *arg, const struct manifest_table *table)
     struct load *l = arg;
     embd_schema schema = table->schema.s;
     int status = embd_table_create(l->client, &schema);
-    /* What is journaled where it comes from can be loaded where there is no journal, and the other way round. */
+    /* What is journaled where it comes from can be loaded where there is no journal, and the other
+     * way round. */
     if (status != EMBD_UNSUPPORTED && status != EMBD_EXISTS)
         return status;
     schema.durability = EMBD_AUTO;

@@ -7,10 +7,10 @@
  * for the gathered rows, or the shard. */
 #include <stdlib.h>
 
-#include "admin.h"
-#include "partfile.h"
-#include "route.h"
-#include "scatter.h"
+#include "client/formats/admin.h"
+#include "proto/partfile.h"
+#include "proto/route.h"
+#include "client/formats/scatter.h"
 
 /* For rows gathered per shard, all shards together; a shard's share is at most one block. */
 #define GATHER_BYTES (256u << 20)
@@ -98,7 +98,8 @@ int embd__scatter_block(struct scatter *s, const struct row_block *block)
     if (block->n_rows == 0 && block->n_candidates == 0)
         return EMBD_OK;
     bool is_gone = embd__block_is_gone(block);
-    if (is_gone != s->has_gone && embd__scatter_finish(s)) /* blocks are of one kind, in their order */
+    if (is_gone != s->has_gone &&
+        embd__scatter_finish(s)) /* blocks are of one kind, in their order */
         return embd__client_error(s->client)->status;
     s->has_gone = is_gone;
     uint32_t shard = only_owner(s, block);

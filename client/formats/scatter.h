@@ -2,8 +2,8 @@
 #ifndef EMBD_FORMATS_SCATTER_H
 #define EMBD_FORMATS_SCATTER_H
 
-#include "batch.h"
-#include "request.h"
+#include "client/formats/batch.h"
+#include "client/request.h"
 
 struct scatter {
     embd_client *client;

@@ -4,22 +4,23 @@
  * The happy path is that of PROTOCOL.md: `begin` on the first shard of each process; `blob` on
  * shard 0 for each of the caller's; hold changes on all shards; `cut` on every shard, which freezes
  * its tables; release; `write` on every shard, which answers with the parts it wrote; `commit` on
- * the first shards with the parts of their process. The server knows which shard is the first of its process: shard 0 is one, and each other
- * shard either takes `begin` or refuses it with EMBD_INVALID, and then belongs to the process of
- * the shard before it (the name, the other thing that could be invalid, was taken by shard 0). What
- * can fail: a name that is taken, a disk, a shard that is gone. Every process that has begun is
- * then told to abort, and the holds are released in any case. Only when all have committed are the first
- * shards told how many snapshots to `keep`. */
+ * the first shards with the parts of their process. The server knows which shard is the first of
+ * its process: shard 0 is one, and each other shard either takes `begin` or refuses it with
+ * EMBD_INVALID, and then belongs to the process of the shard before it (the name, the other thing
+ * that could be invalid, was taken by shard 0). What can fail: a name that is taken, a disk, a
+ * shard that is gone. Every process that has begun is then told to abort, and the holds are
+ * released in any case. Only when all have committed are the first shards told how many snapshots
+ * to `keep`. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-#include "admin.h"
-#include "cut.h"
-#include "blobs.h"
-#include "client.h"
-#include "partfile.h"
+#include "client/formats/admin.h"
+#include "client/formats/cut.h"
+#include "client/formats/blobs.h"
+#include "client/client.h"
+#include "proto/partfile.h"
 
 /* A shard may write for as long as it can be held. */
 #define WRITE_DEADLINE_MS 3600000u
@@ -39,17 +40,18 @@ struct snapshot {
     struct embd__error *e; /* the client's */
     const char *name;
     const embd_snapshot_options *options;
-    uint64_t id; /* of the cut; no other snapshot has it */
-    uint64_t sequence; /* of the cut: the greatest that a process would take */
-    bool has_unnumbered; /* a process of an earlier version takes none: then the others take their own */
-    uint64_t base_id; /* shard 0's; 0: none was told */
-    uint32_t odd_shard; /* of a process whose base has another id; 0: none */
+    uint64_t id;         /* of the cut; no other snapshot has it */
+    uint64_t sequence;   /* of the cut: the greatest that a process would take */
+    bool has_unnumbered; /* a process of an earlier version takes none: then the others take their
+                            own */
+    uint64_t base_id;    /* shard 0's; 0: none was told */
+    uint32_t odd_shard;  /* of a process whose base has another id; 0: none */
     uint32_t n_shards, n_begun; /* shards that were asked to begin */
     bool *is_first;             /* [n_shards] of its process */
     bool *has_committed;        /* [n_shards] there is nothing to abort any more */
     struct written_part *parts; /* of the shards of one process after the other */
     uint32_t n_parts;
-    uint32_t *ends; /* [n_shards] parts up to and with this shard's */
+    uint32_t *ends;                   /* [n_shards] parts up to and with this shard's */
     struct manifest_writers *writers; /* [n_shards] of the shards that answered `write` */
     embd_dump_report report;
 };
@@ -84,7 +86,8 @@ static int read_begun(struct snapshot *s, uint32_t shard, struct answer *answer)
     struct fields f;
     embd__read_fields(&f, &answer->reader, "snapshot");
     uint64_t sequence = embd__field_uint(&f, "sequence", 1, UINT64_MAX, 0);
-    uint64_t id = s->options->base ? embd__field_uint(&f, "base_id", 1, UINT64_MAX, FIELD_REQUIRED) : 0;
+    uint64_t id =
+        s->options->base ? embd__field_uint(&f, "base_id", 1, UINT64_MAX, FIELD_REQUIRED) : 0;
     embd__fields_end(&f);
     if (embd__admin_end(s->client, shard, METHOD_SNAPSHOT, answer))
         return s->e->status;
@@ -259,8 +262,8 @@ static int commit_writers(struct snapshot *s, uint32_t shard, uint32_t first, ui
     return ask(s, shard);
 }
 
-/* The parts of the process whose first shard this is, then its shards' writers, in as many requests as
- * they need. */
+/* The parts of the process whose first shard this is, then its shards' writers, in as many requests
+ * as they need. */
 static int commit(struct snapshot *s, uint32_t shard)
 {
     uint32_t end = shard + 1, at = shard ? s->ends[shard - 1] : 0;

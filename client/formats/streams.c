@@ -1,17 +1,17 @@
 /* streams.c - see streams.h.
  *
- * A push goes to every shard under one number, and is in a snapshot on all shards or on none. So where
- * all shards say the same of a stream, that is true of its rows however they are shared out anew. What they say
- * differently (a writer that numbers its pushes by shard, or one that some have forgotten) is left out: the
- * next push of such a stream is told so, and none is applied twice. */
-#include "streams.h"
+ * A push goes to every shard under one number, and is in a snapshot on all shards or on none. So
+ * where all shards say the same of a stream, that is true of its rows however they are shared out
+ * anew. What they say differently (a writer that numbers its pushes by shard, or one that some have
+ * forgotten) is left out: the next push of such a stream is told so, and none is applied twice. */
+#include "client/formats/streams.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "admin.h"
-#include "streamsread.h"
+#include "client/formats/admin.h"
+#include "proto/stored/streamsread.h"
 
 #define KINDS 2 /* of tables that are not journaled, and of those that are */
 
@@ -96,7 +96,8 @@ static uint64_t keep_common(struct streams *s, uint64_t n, const struct push_str
     uint64_t kept = 0;
     for (uint64_t i = 0; i < n; i++) {
         const struct push_stream *found =
-            n_sorted == 0 ? NULL : bsearch(&s->list[i], sorted, n_sorted, sizeof *sorted, by_stream);
+            n_sorted == 0 ? NULL
+                          : bsearch(&s->list[i], sorted, n_sorted, sizeof *sorted, by_stream);
         if (found && found->last == s->list[i].last)
             s->list[kept++] = s->list[i];
     }
@@ -169,8 +170,8 @@ int embd__streams_load(embd_client *client, const struct dump_dir *dir, unsigned
                         .kinds = kinds};
     s.shards = calloc(s.n, sizeof *s.shards);
     if (!s.shards)
-        return embd__error_set(s.e, EMBD_NO_MEMORY, "no memory for the streams of %" PRIu32
-                               " shards", s.n);
+        return embd__error_set(s.e, EMBD_NO_MEMORY,
+                               "no memory for the streams of %" PRIu32 " shards", s.n);
     run(&s, dir);
     for (uint32_t i = 0; i < s.n; i++)
         free(s.shards[i].bytes);

@@ -1,8 +1,8 @@
 /* vacancy.c - whether a table may be filled from files: it must not exist, or be empty. */
 #include <inttypes.h>
 
-#include "admin.h"
-#include "vacancy.h"
+#include "client/formats/admin.h"
+#include "client/formats/vacancy.h"
 
 /* As embd__vacancy, of one shard. */
 static int look_at(embd_client *client, const embd_schema *schema, const char *source,

@@ -1,7 +1,7 @@
 /* verify.c - embd_verify: checks a dump or snapshot directory without a server. */
 #include <stdio.h>
 
-#include "verify.h"
+#include "proto/stored/verify.h"
 
 static int verify_directory(const char *path, embd_progress *progress, void *arg,
                             embd_dump_report *report_out, struct embd__error *e)

@@ -1,5 +1,5 @@
 /* address.c - "127.0.0.1:7700", "shards.example:7700", "[::1]:7700". */
-#include "address.h"
+#include "client/link/address.h"
 
 #include <string.h>
 

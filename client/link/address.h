@@ -2,7 +2,7 @@
 #ifndef EMBD_CLIENT_ADDRESS_H
 #define EMBD_CLIENT_ADDRESS_H
 
-#include "errors.h"
+#include "proto/errors.h"
 
 #define ADDRESS_HOST_MAX 255u
 

@@ -1,6 +1,6 @@
 /* answers.c - what comes in: each answer goes to the exchange that asked, its bins to where that
  * wants them. An answer that nobody asked for means that the stream is out of step. */
-#include "link_state.h"
+#include "client/link/link_state.h"
 
 /* In a row: a server says once why it turns a client away. */
 #define NOTICES_MOST 256u
@@ -8,7 +8,8 @@
 static int out_of_step(const struct frame_scanner *frame, struct embd__error *e)
 {
     if (frame->type != 1)
-        return embd__error_set(e, EMBD_PROTOCOL, "a message of type %d is not an answer", frame->type);
+        return embd__error_set(e, EMBD_PROTOCOL, "a message of type %d is not an answer",
+                               frame->type);
     if (!frame->has_msgid)
         return embd__error_set(e, EMBD_PROTOCOL, "an answer without a msgid");
     return embd__error_set(e, EMBD_PROTOCOL, "an answer to msgid %u, which was not asked",
@@ -60,7 +61,8 @@ static void read_answer(struct link *link, struct exchange *x)
         embd__error_set(&x->error, EMBD_PROTOCOL, "%s", e.text);
 }
 
-/* Notifications are nobody's; a server that sends nothing else would keep the thread from its deadlines. */
+/* Notifications are nobody's; a server that sends nothing else would keep the thread from its
+ * deadlines. */
 static int heed_no_notice(struct link *link, struct embd__error *e)
 {
     if (++link->n_notices <= NOTICES_MOST)

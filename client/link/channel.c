@@ -1,7 +1,7 @@
 /* channel.c - see channel.h. Plain channels are a system call; sealed ones move ciphertext between
  * the socket and the session: received bytes are decrypted where they belong, bytes to send a few
  * records at a time. */
-#include "channel.h"
+#include "client/link/channel.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -88,7 +88,8 @@ static ssize_t unseal(struct channel *ch, void *to, size_t n)
             return more;
         ch->empty_bytes += embd__tls_fed(ch->tls);
         if (ch->empty_bytes > CHANNEL_EMPTY_BYTES) {
-            embd__error_set(&ch->error, EMBD_PROTOCOL, "TLS: records without end, and nothing in them");
+            embd__error_set(&ch->error, EMBD_PROTOCOL,
+                            "TLS: records without end, and nothing in them");
             return -EPROTO;
         }
     }

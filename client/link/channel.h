@@ -5,7 +5,7 @@
 
 #include <sys/uio.h>
 
-#include "tls.h"
+#include "proto/tls/tls.h"
 
 struct channel {
     int fd;
@@ -15,8 +15,8 @@ struct channel {
     size_t empty_bytes;       /* of ciphertext that came since there was plaintext in it */
 };
 
-/* A server that has nothing to say but asks for new keys, each of which has to be answered, is left after so
- * many bytes; the longest record has 16 KiB. */
+/* A server that has nothing to say but asks for new keys, each of which has to be answered, is left
+ * after so many bytes; the longest record has 16 KiB. */
 #define CHANNEL_EMPTY_BYTES (128u << 10)
 
 #define CHANNEL_IN_BYTES   (64u << 10)

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "greeting.h"
-#include "link_state.h"
+#include "client/link/greeting.h"
+#include "client/link/link_state.h"
 
 /* ---- the greeting ---- */
 
@@ -142,8 +142,9 @@ static void on_connect(void *owner)
     if (identity != NULL && embd__identity_may_show(identity, fd, &e) != EMBD_OK)
         embd__connect_lose(link, e.status, e.text);
     else if (embd__channel_open(&link->channel, fd, identity != NULL ? identity->tls : NULL,
-                           link->config.tls_host != NULL ? link->config.tls_host : link->host.host,
-                           &e) != EMBD_OK)
+                                link->config.tls_host != NULL ? link->config.tls_host
+                                                              : link->host.host,
+                                &e) != EMBD_OK)
         embd__connect_lose(link, EMBD_UNREACHABLE, e.text);
     else
         secure(link);

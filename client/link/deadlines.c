@@ -2,7 +2,7 @@
  * sent is dropped when it comes. One timer is armed for the earliest deadline. */
 #include <stdio.h>
 
-#include "link_state.h"
+#include "client/link/link_state.h"
 
 static bool is_late(const struct exchange *x, uint64_t now)
 {

@@ -1,7 +1,7 @@
 /* ends.c - how exchanges end: answered, or with an error that names the server. */
 #include <stdio.h>
 
-#include "link_state.h"
+#include "client/link/link_state.h"
 
 static void end(struct exchange *x)
 {

@@ -1,5 +1,5 @@
 /* exchange.c - how far a message is sent, and the list of those that wait. */
-#include "exchange.h"
+#include "client/link/exchange.h"
 
 #include <stddef.h>
 

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <sys/uio.h>
 
-#include "message.h"
+#include "proto/message.h"
 
 struct link;
 
@@ -22,11 +22,11 @@ struct exchange {
     uint32_t msgid;
     uint32_t deadline_ms; /* for the text of the error */
     uint64_t deadline_ns; /* uv_hrtime() */
-    bool fail_fast; /* fails as soon as an attempt to connect fails, instead of at its deadline */
+    bool fail_fast;  /* fails as soon as an attempt to connect fails, instead of at its deadline */
     bool may_repeat; /* sent again on the next connection, until its deadline */
     bool has_effect; /* of those: a push. Once it was sent it ends as EMBD_UNKNOWN, not as lost */
     bool while_loading; /* the server takes it before it has loaded its tables */
-    bool was_begun;  /* on a connection that is gone; the link's */
+    bool was_begun;     /* on a connection that is gone; the link's */
     /* Where bin `index` of the answer, of `bytes`, goes: memory of at least that size; NULL with
      * `error` set when the answer cannot have such a bin. Not called for bins of 0 bytes unless
      * expected so. */
@@ -43,8 +43,8 @@ struct exchange {
     void (*on_end)(struct exchange *x);
     void *owner;
     struct embd__error error; /* status EMBD_OK when given to embd__link_send */
-    /* With an error: the server's, or one that came when some of it was sent already. Else the server has not
-     * got it. Both are the link's. */
+    /* With an error: the server's, or one that came when some of it was sent already. Else the
+     * server has not got it. Both are the link's. */
     bool is_refused, is_out;
     /* The link's. */
     enum exchange_state state;

@@ -1,5 +1,5 @@
 /* flights.c - a short list in an array. */
-#include "flights.h"
+#include "client/link/flights.h"
 
 #include <stddef.h>
 #include <string.h>

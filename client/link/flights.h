@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "limit.h"
+#include "proto/limit.h"
 
 struct exchange;
 

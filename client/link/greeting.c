@@ -1,6 +1,6 @@
 /* greeting.c - a server of another protocol version, or another shard than the map of the cluster
  * named at this address, is found out before anything is asked of it. */
-#include "greeting.h"
+#include "client/link/greeting.h"
 
 int embd__greeting_write(struct msg *m, uint32_t msgid, const char *token, uint64_t client_id)
 {
@@ -39,8 +39,7 @@ void embd__greeting_read(struct reader *r, uint32_t shard, uint32_t n_shards, st
     embd__read_fields(&fields, r, "hello");
     uint64_t protocol = embd__field_uint(&fields, "protocol", 0, UINT32_MAX, FIELD_REQUIRED);
     if (r->error->status == EMBD_OK && protocol != LIMIT_PROTOCOL)
-        embd__error_set(r->error, EMBD_PROTOCOL,
-                        "uses version %llu of the protocol; expected %d",
+        embd__error_set(r->error, EMBD_PROTOCOL, "uses version %llu of the protocol; expected %d",
                         (unsigned long long)protocol, LIMIT_PROTOCOL);
     check_shard(&fields, shard, n_shards);
     struct greeting greeting = {

@@ -2,12 +2,12 @@
 #ifndef EMBD_CLIENT_GREETING_H
 #define EMBD_CLIENT_GREETING_H
 
-#include "message.h"
+#include "proto/message.h"
 
 /* What the server said it takes, never more than this library's own limits. */
 struct greeting {
     uint64_t frame_bytes, keys;
-    uint32_t requests; /* in flight on one connection */
+    uint32_t requests;              /* in flight on one connection */
     char loading[LIMIT_ERROR_TEXT]; /* why it takes no requests yet; "": it does */
 };
 

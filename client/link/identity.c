@@ -1,5 +1,5 @@
 /* identity.c - see identity.h. */
-#include "identity.h"
+#include "client/link/identity.h"
 
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "secret.h"
+#include "proto/tls/secret.h"
 
 #define TOKEN_MAX 256u /* as a server takes it */
 
@@ -50,8 +50,9 @@ static int read_token(const char *path, struct identity *out, struct embd__error
 static int copy(char **to, const char *text, struct embd__error *e)
 {
     *to = text != NULL ? strdup(text) : NULL;
-    return text == NULL || *to != NULL ? EMBD_OK
-                                       : embd__error_set(e, EMBD_NO_MEMORY, "no memory for a client");
+    return text == NULL || *to != NULL
+               ? EMBD_OK
+               : embd__error_set(e, EMBD_NO_MEMORY, "no memory for a client");
 }
 
 static int find_token(const embd_options *options, struct identity *out, struct embd__error *e)
@@ -99,7 +100,8 @@ static uint64_t stamp_of(const struct identity *identity)
 /* token, where there is a file, and tls of *out. */
 static int read_files(const struct identity *identity, struct identity *out, struct embd__error *e)
 {
-    const struct tls_files files = {.ca = identity->ca, .cert = identity->cert, .key = identity->key};
+    const struct tls_files files = {
+        .ca = identity->ca, .cert = identity->cert, .key = identity->key};
     if (identity->token_file != NULL && read_token(identity->token_file, out, e) != EMBD_OK)
         return e->status;
     return files.ca == NULL ? EMBD_OK : embd__tls_client(&files, &out->tls, e);
@@ -171,7 +173,8 @@ static bool is_this_host(const struct sockaddr_storage *peer)
         return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
     if (peer->ss_family == AF_INET6)
         return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) ||
-               (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) && v6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET);
+               (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) &&
+                v6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET);
     return peer->ss_family == AF_UNIX;
 }
 
@@ -183,7 +186,8 @@ int embd__identity_may_show(const struct identity *identity, int fd, struct embd
         return EMBD_OK;
     if (getpeername(fd, (struct sockaddr *)&peer, &bytes) == 0 && is_this_host(&peer))
         return EMBD_OK;
-    return embd__error_set(e, EMBD_DENIED,
-                           "the token is not sent: the server is on another host and TLS is off; set EMBD_TLS_CA, or "
-                           "EMBD_PLAIN_TOKEN=yes to send it in the clear");
+    return embd__error_set(
+        e, EMBD_DENIED,
+        "the token is not sent: the server is on another host and TLS is off; set EMBD_TLS_CA, or "
+        "EMBD_PLAIN_TOKEN=yes to send it in the clear");
 }

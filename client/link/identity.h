@@ -1,27 +1,29 @@
 /* identity.h - who a client is to its servers, and which servers it believes: token, certificate,
- * authorities. Read when the client is made, and again before a link connects where a file has changed, so
- * that a client outlives its token and certificates. Owner: the loop's thread, once the client is made. */
+ * authorities. Read when the client is made, and again before a link connects where a file has
+ * changed, so that a client outlives its token and certificates. Owner: the loop's thread, once the
+ * client is made. */
 #ifndef EMBD_CLIENT_IDENTITY_H
 #define EMBD_CLIENT_IDENTITY_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "errors.h"
-#include "tls.h"
+#include "proto/errors.h"
+#include "proto/tls/tls.h"
 
 struct identity {
-    char *token;             /* NULL: none */
-    struct tls_context *tls; /* NULL: plain TCP */
-    bool plain_token;        /* the token may go to other hosts without TLS */
+    char *token;                        /* NULL: none */
+    struct tls_context *tls;            /* NULL: plain TCP */
+    bool plain_token;                   /* the token may go to other hosts without TLS */
     char *token_file, *ca, *cert, *key; /* paths; NULL: none */
-    uint64_t stamp;          /* of these files, when they were last read or could not be */
+    uint64_t stamp; /* of these files, when they were last read or could not be */
 };
 
 /* From the options, else from the environment (EMBD_TOKEN_FILE, EMBD_TOKEN, EMBD_TLS_CA,
  * EMBD_TLS_CERT, EMBD_TLS_KEY). EMBD_INVALID names file or variable and what is wrong. */
 int embd__identity_open(const embd_options *options, struct identity *out, struct embd__error *e);
-/* Reads the files again where one was written or replaced; what cannot be read leaves all as it was. */
+/* Reads the files again where one was written or replaced; what cannot be read leaves all as it
+ * was. */
 void embd__identity_look(struct identity *identity);
 /* Whether the token may be sent to the peer of this socket. EMBD_DENIED says why not. */
 int embd__identity_may_show(const struct identity *identity, int fd, struct embd__error *e);

@@ -16,12 +16,12 @@
  * exchange whose deadline passes while its answer is due is forgotten: the msgid stays known and
  * the answer is dropped. One that is half written takes the connection with it, because its bytes
  * are the caller's and a frame cannot be taken back. */
-#include "link.h"
+#include "client/link/link.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "link_state.h"
+#include "client/link/link_state.h"
 
 void embd__link_send(struct link *link, struct exchange *x)
 {

@@ -8,19 +8,19 @@
 #include <sys/socket.h>
 #include <uv.h>
 
-#include "exchange.h"
-#include "greeting.h"
-#include "identity.h"
+#include "client/link/exchange.h"
+#include "client/link/greeting.h"
+#include "client/link/identity.h"
 
 /* What a link needs to know. */
 struct link_config {
     uv_loop_t *loop;
-    const char *address;      /* "host:port", or a path; must outlive the link */
-    bool is_path;             /* of a Unix socket */
+    const char *address;       /* "host:port", or a path; must outlive the link */
+    bool is_path;              /* of a Unix socket */
     struct identity *identity; /* token and TLS; NULL: neither is used. Outlives the link */
-    uint64_t client_id;       /* who pushes, in hello; 0: nobody does on this link */
-    const char *tls_host;     /* what the certificate is for; NULL: the address's host */
-    uint32_t shard, n_shards; /* checked in hello; SHARD_ANY: not known */
+    uint64_t client_id;        /* who pushes, in hello; 0: nobody does on this link */
+    const char *tls_host;      /* what the certificate is for; NULL: the address's host */
+    uint32_t shard, n_shards;  /* checked in hello; SHARD_ANY: not known */
     uint32_t reconnect_min_ms, reconnect_max_ms;
     void (*on_unreached)(void *arg); /* an attempt to connect has failed; NULL: nobody is told */
     void *arg;

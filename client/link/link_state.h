@@ -12,12 +12,12 @@
 
 #include <stdatomic.h>
 
-#include "address.h"
-#include "channel.h"
-#include "flights.h"
-#include "link.h"
-#include "receive.h"
-#include "socket.h"
+#include "client/link/address.h"
+#include "client/link/channel.h"
+#include "client/link/flights.h"
+#include "client/link/link.h"
+#include "client/link/receive.h"
+#include "client/link/socket.h"
 
 #define HELLO_MSGID UINT32_MAX
 
@@ -95,8 +95,9 @@ void embd__deadlines_arm(struct link *link, uint64_t when);
 
 /* ---- liveness.c ---- */
 
-#define LIVENESS_QUIET_NS   UINT64_C(2000000000) /* an answer is late after so long without a byte */
-#define LIVENESS_ATTEMPT_MS 5000u  /* to connect and greet, at first; twice as long each time */
+#define LIVENESS_QUIET_NS UINT64_C(2000000000) /* an answer is late after so long without a byte   \
+                                                */
+#define LIVENESS_ATTEMPT_MS      5000u /* to connect and greet, at first; twice as long each time */
 #define LIVENESS_ATTEMPT_MOST_MS 60000u
 
 /* Since when this exchange waits and the server is silent; uv_hrtime(). */

@@ -1,22 +1,24 @@
 /* liveness.c - whether the server of a link is still there.
  *
- * A server that ends closes its connections, and the kernel tells at once. A host that vanishes says nothing: the kernel
- * by itself waits a quarter of an hour. So:
+ * A server that ends closes its connections, and the kernel tells at once. A host that vanishes
+ * says nothing: the kernel by itself waits a quarter of an hour. So:
  *
- *     connecting and greeting  one attempt takes LIVENESS_ATTEMPT_MS at most; then the name is looked up again
- *     an answer is due,        keepalive probes (socket.c) end the connection after 6 s
+ *     connecting and greeting  one attempt takes LIVENESS_ATTEMPT_MS at most; then the name is
+ * looked up again an answer is due,        keepalive probes (socket.c) end the connection after 6 s
  *     and all was taken
  *     an answer is due,        embd__link_look() sees that the peer's kernel acknowledges nothing
  *     and bytes are not taken
- *     the host lives, but the  its answers are late: the follower asks other servers for the map meanwhile, and a call
- *     process hangs            whose deadline passes takes the silent connection with it
+ *     the host lives, but the  its answers are late: the follower asks other servers for the map
+ * meanwhile, and a call process hangs            whose deadline passes takes the silent connection
+ * with it
  *
- * TCP_USER_TIMEOUT would be shorter, but also ends connections to a server that lives and takes nothing for a while. */
+ * TCP_USER_TIMEOUT would be shorter, but also ends connections to a server that lives and takes
+ * nothing for a while. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 
-#include "link_state.h"
+#include "client/link/link_state.h"
 
 #define UNACKNOWLEDGED_MS 6000u
 #define PROBES_MOST       5u /* of a closed window, unanswered: about 6 s */
@@ -39,12 +41,11 @@ static bool is_gone(const struct link *link)
 {
     struct tcp_info info;
     socklen_t bytes = sizeof info;
-    if (link->config.is_path || getsockopt(embd__socket_fd(link->socket), IPPROTO_TCP, TCP_INFO,
-                                           &info, &bytes) != 0)
+    if (link->config.is_path ||
+        getsockopt(embd__socket_fd(link->socket), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
         return false;
-    return info.tcpi_probes >= PROBES_MOST ||
-           (info.tcpi_unacked > 0 && info.tcpi_retransmits > 0 &&
-            info.tcpi_last_ack_recv >= UNACKNOWLEDGED_MS);
+    return info.tcpi_probes >= PROBES_MOST || (info.tcpi_unacked > 0 && info.tcpi_retransmits > 0 &&
+                                               info.tcpi_last_ack_recv >= UNACKNOWLEDGED_MS);
 }
 
 void embd__link_look(struct link *link)

@@ -2,7 +2,7 @@
  * small buffer, so that a large answer is copied once, by the kernel, and a small one takes one
  * call. A bin with a window is read so many bytes at a time, into the same place: what becomes of
  * them is done while they are in the cache. */
-#include "receive.h"
+#include "client/link/receive.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -152,15 +152,18 @@ static void set_patience(struct receiver *r, int fd)
     r->patience = patience;
 }
 
-/* The connection ended: error 0, or was lost. A server that uses TLS hangs up on a client that does not; and one
- * that is ending, or is not there any more, resets the connection. */
-static int ended(const struct receiver *r, const struct channel *ch, int error, struct embd__error *e)
+/* The connection ended: error 0, or was lost. A server that uses TLS hangs up on a client that does
+ * not; and one that is ending, or is not there any more, resets the connection. */
+static int ended(const struct receiver *r, const struct channel *ch, int error,
+                 struct embd__error *e)
 {
-    const char *what = error == 0            ? "server closed the connection"
-                       : error == ECONNRESET ? "server reset the connection; it may be shutting down"
-                                             : strerror(error);
+    const char *what = error == 0 ? "server closed the connection"
+                       : error == ECONNRESET
+                           ? "server reset the connection; it may be shutting down"
+                           : strerror(error);
     return embd__error_set(e, EMBD_CLOSED, "%s%s", what,
-                           r->has_heard || ch->tls != NULL ? "" : "; if it uses TLS, set EMBD_TLS_CA");
+                           r->has_heard || ch->tls != NULL ? ""
+                                                           : "; if it uses TLS, set EMBD_TLS_CA");
 }
 
 /* Reads until the socket is empty. */

@@ -4,8 +4,8 @@
 #ifndef EMBD_CLIENT_RECEIVE_H
 #define EMBD_CLIENT_RECEIVE_H
 
-#include "channel.h"
-#include "frame.h"
+#include "client/link/channel.h"
+#include "proto/frame.h"
 
 #define RECEIVE_BUFFER_BYTES (16u << 10)
 /* So much of a bin is waited for at once, for fewer wakeups: an eighth of what is missing, so that

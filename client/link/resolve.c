@@ -4,7 +4,7 @@
  *
  * What a name server sends is not believed: records that are cut off, lie about their length or
  * name no host end the reading. */
-#include "resolve.h"
+#include "client/link/resolve.h"
 
 #include <arpa/nameser.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
 
 #include <uv.h>
 
-#include "address.h"
+#include "client/link/address.h"
 
 #define RESOLVED_MAX       64u
 #define ADDRESS_TEXT_BYTES (ADDRESS_HOST_MAX + 16)

@@ -2,7 +2,7 @@
  * server has room for requests in flight. */
 #include <errno.h>
 
-#include "link_state.h"
+#include "client/link/link_state.h"
 
 #define PIECES_PER_SEND 64u
 

@@ -1,7 +1,7 @@
 /* socket.c - the happy path: look the host up (or read a numeric one), try its addresses one after
  * the other with non-blocking connects, then poll. What can fail: no address, every connect
  * refused; on_fail tells the last cause. Closing is possible in every state. */
-#include "socket.h"
+#include "client/link/socket.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -75,7 +75,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     if (s->is_connected) {
         s->events->on_ready(s->owner, status < 0 || (events & (UV_READABLE | UV_DISCONNECT)) != 0,
                             (events & UV_WRITABLE) != 0);
-        /* After a reset libuv looks no more; what had come before it was read now, and the error is still to come. */
+        /* After a reset libuv looks no more; what had come before it was read now, and the error is
+         * still to come. */
         if (status < 0 && s->owner != NULL && s->poll == poll)
             uv_poll_start(poll, UV_READABLE, on_poll);
         return;
@@ -94,7 +95,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     try_next(s);
 }
 
-/* A host that is gone is noticed while nothing is sent to it: see liveness.c. A failure costs that alone. */
+/* A host that is gone is noticed while nothing is sent to it: see liveness.c. A failure costs that
+ * alone. */
 static void set_options(int fd)
 {
     const int on = 1, idle_s = 3, pause_s = 1, probes = 3;

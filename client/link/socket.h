@@ -9,7 +9,7 @@
 
 #include <uv.h>
 
-#include "address.h"
+#include "client/link/address.h"
 
 struct socket;
 

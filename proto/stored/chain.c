@@ -1,10 +1,11 @@
 /* chain.c - see chain.h.
  *
- * The happy path: the directory's manifest names its base; that is opened beside it, and so on until one names
- * none. A base is known by the id of its cut and by the checksum of its manifest, which has the checksums of
- * all its parts: so it is the very snapshot that the changes are upon, or it is refused. What is a gap shows
- * itself the same way: the snapshot that is missing is somebody's base. */
-#include "chain.h"
+ * The happy path: the directory's manifest names its base; that is opened beside it, and so on
+ * until one names none. A base is known by the id of its cut and by the checksum of its manifest,
+ * which has the checksums of all its parts: so it is the very snapshot that the changes are upon,
+ * or it is refused. What is a gap shows itself the same way: the snapshot that is missing is
+ * somebody's base. */
+#include "proto/stored/chain.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -29,7 +30,8 @@ static char *beside(const char *path, const char *name, struct embd__error *e)
         n--;
     for (at = n; at > 0 && path[at - 1] != '/';)
         at--;
-    bool is_dots = (n - at == 1 && path[at] == '.') || (n - at == 2 && !strncmp(path + at, "..", 2));
+    bool is_dots =
+        (n - at == 1 && path[at] == '.') || (n - at == 2 && !strncmp(path + at, "..", 2));
     memcpy(made, path, n);
     strcpy(made + (is_dots ? n : at), is_dots ? "/../" : "");
     return strcat(made, name);
@@ -54,14 +56,15 @@ static int check_base(const struct dump_dir *dir, const struct dump_dir *base,
         const struct manifest_base *wanted = &share->manifest.base;
         if (found != wanted->id)
             return embd__error_set(e, EMBD_INVALID,
-                                   "incremental %s needs base '%s' (cut %016" PRIx64 "), found cut %016" PRIx64
-                                   " in %s",
+                                   "incremental %s needs base '%s' (cut %016" PRIx64
+                                   "), found cut %016" PRIx64 " in %s",
                                    share->path, wanted->name, wanted->id, found, base->path);
         if (!find_share(base, wanted->xxh3))
-            return embd__error_set(e, EMBD_CORRUPT,
-                                   "incremental %s needs a base whose manifest has the checksum %016" PRIx64
-                                   "; %s was changed since, or lacks that process's share",
-                                   share->path, wanted->xxh3, base->path);
+            return embd__error_set(
+                e, EMBD_CORRUPT,
+                "incremental %s needs a base whose manifest has the checksum %016" PRIx64
+                "; %s was changed since, or lacks that process's share",
+                share->path, wanted->xxh3, base->path);
     }
     return EMBD_OK;
 }
@@ -75,7 +78,8 @@ static int check_part(const struct dump_dir *dir, const struct dump_dir *base,
     if (!part->has_changes)
         return EMBD_OK;
     const struct manifest_table *before = embd__dumpdir_find(base, name);
-    const char *differs = !before ? NULL : embd__schema_difference(&before->schema.s, &table->schema.s);
+    const char *differs =
+        !before ? NULL : embd__schema_difference(&before->schema.s, &table->schema.s);
     if (differs)
         return embd__error_set(e, EMBD_CORRUPT, "%s and its base %s: table '%s' differs in %s",
                                dir->path, base->path, name, differs);
@@ -131,16 +135,17 @@ static int add_base(struct dump_chain *chain, struct embd__error *e)
     if (!path)
         return e->status;
     if (access(path, F_OK) && errno == ENOENT) {
-        embd__error_set(e, EMBD_INVALID,
-                        "%s has what changed since the snapshot '%s', which is not beside it: %s is not there",
-                        share->path, name, path);
+        embd__error_set(
+            e, EMBD_INVALID,
+            "%s has what changed since the snapshot '%s', which is not beside it: %s is not there",
+            share->path, name, path);
         free(path);
         return e->status;
     }
     if (chain->n == CHAIN_MAX) {
         free(path);
-        return embd__error_set(e, EMBD_INVALID, "%s: a chain of more than %u snapshots", share->path,
-                               CHAIN_MAX);
+        return embd__error_set(e, EMBD_INVALID, "%s: a chain of more than %u snapshots",
+                               share->path, CHAIN_MAX);
     }
     if (add(chain, path, e))
         return e->status;

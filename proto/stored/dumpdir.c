@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "dumpdir.h"
-#include "plainfile.h"
+#include "proto/stored/dumpdir.h"
+#include "proto/stored/plainfile.h"
 
 /* 256 tables of 1024 parts at about 200 bytes, and their slot sizes. */
 #define MANIFEST_BYTES_MAX (128u << 20)
@@ -47,7 +47,8 @@ static char *read_text(int fd, const char *path, size_t *bytes_out, struct embd_
     }
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > MANIFEST_BYTES_MAX) {
         embd__error_set(e, EMBD_CORRUPT, "%s: %s", path,
-                        S_ISREG(st.st_mode) ? "is too large for a manifest" : "is not a regular file");
+                        S_ISREG(st.st_mode) ? "is too large for a manifest"
+                                            : "is not a regular file");
         return NULL;
     }
     size_t bytes = (size_t)st.st_size;
@@ -86,7 +87,8 @@ static int read_manifest(const char *directory, struct manifest *out, struct emb
     char *path = embd__plain_path(directory, "manifest.json", e);
     if (!path)
         return e->status;
-    int status = 1, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for its writer */
+    int status = 1,
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for its writer */
     if (fd >= 0) {
         if (parse_manifest(fd, path, out, e))
             status = e->status;
@@ -187,9 +189,10 @@ static int compare_tables(const struct dump_share *a, const struct manifest_tabl
 {
     const char *differs = embd__schema_difference(&x->schema.s, &y->schema.s);
     if (differs)
-        return embd__error_set(e, EMBD_CORRUPT,
-                               "%s and %s: table '%s' differs in %s; they do not belong to the same snapshot",
-                               a->path, b->path, x->schema.s.name, differs);
+        return embd__error_set(
+            e, EMBD_CORRUPT,
+            "%s and %s: table '%s' differs in %s; they do not belong to the same snapshot", a->path,
+            b->path, x->schema.s.name, differs);
     for (uint32_t i = 0; i < x->n_parts; i++)
         if (has_shard(y, x->parts[i].shard))
             return embd__error_set(e, EMBD_CORRUPT,
@@ -219,9 +222,10 @@ static int compare_shares(const struct dump_share *a, const struct dump_share *b
                                a->path, a->manifest.id, b->path, b->manifest.id);
     if (a->manifest.base.id != b->manifest.base.id ||
         strcmp(a->manifest.base.name, b->manifest.base.name))
-        return embd__error_set(e, EMBD_CORRUPT,
-                               "%s and %s have different bases; they do not belong to the same snapshot", a->path,
-                               b->path);
+        return embd__error_set(
+            e, EMBD_CORRUPT,
+            "%s and %s have different bases; they do not belong to the same snapshot", a->path,
+            b->path);
     if (a->manifest.n_shards != b->manifest.n_shards)
         return embd__error_set(e, EMBD_CORRUPT,
                                "%s is of %" PRIu32 " shards, %s of %" PRIu32

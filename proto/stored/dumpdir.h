@@ -6,7 +6,7 @@
 #ifndef EMBD_STORED_DUMPDIR_H
 #define EMBD_STORED_DUMPDIR_H
 
-#include "partfile.h"
+#include "proto/partfile.h"
 
 struct dump_share {
     char *path;
@@ -20,8 +20,8 @@ struct dump_dir {
 };
 
 /* Reads the manifests and checks that the shares belong together: one number of shards, tables of
- * one definition, no shard or blob twice. EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY: *out is zero. The error
- * names the file and what is wrong. */
+ * one definition, no shard or blob twice. EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY: *out is zero. The
+ * error names the file and what is wrong. */
 int embd__dumpdir_open(const char *path, struct dump_dir *out, struct embd__error *e);
 void embd__dumpdir_fini(struct dump_dir *dir);
 

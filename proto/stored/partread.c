@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plainfile.h"
-#include "partread.h"
+#include "proto/stored/plainfile.h"
+#include "proto/stored/partread.h"
 
 static int corrupt(const struct part_reader *r, struct embd__error *e, const char *what,
                    uint64_t found, uint64_t promised)

@@ -4,7 +4,7 @@
 
 #include <xxhash.h>
 
-#include "partfile.h"
+#include "proto/partfile.h"
 
 struct part_reader {
     /* The caller's. */

@@ -10,7 +10,7 @@
 
 #include <xxhash.h>
 
-#include "plainfile.h"
+#include "proto/stored/plainfile.h"
 
 char *embd__plain_path(const char *directory, const char *name, struct embd__error *e)
 {

@@ -2,8 +2,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "plainfile.h"
-#include "streamsread.h"
+#include "proto/stored/plainfile.h"
+#include "proto/stored/streamsread.h"
 
 static int check(const char *directory, const char *name, const uint8_t *bytes,
                  const struct manifest_writers *w, uint32_t n_shards, struct writersfile *head_out,

@@ -1,11 +1,13 @@
-/* streamsread.h - the lists of writers' streams that a snapshot has (writersfile.h), read and checked. */
+/* streamsread.h - the lists of writers' streams that a snapshot has (writersfile.h), read and
+ * checked. */
 #ifndef EMBD_STORED_STREAMSREAD_H
 #define EMBD_STORED_STREAMSREAD_H
 
-#include "dumpdir.h"
-#include "writersfile.h"
+#include "proto/stored/dumpdir.h"
+#include "proto/writersfile.h"
 
-/* One shard's whole file, malloc'd. NULL: the error names the file: EMBD_CORRUPT, EMBD_IO, EMBD_NO_MEMORY. */
+/* One shard's whole file, malloc'd. NULL: the error names the file: EMBD_CORRUPT, EMBD_IO,
+ * EMBD_NO_MEMORY. */
 uint8_t *embd__streams_read(const struct dump_share *share, const struct manifest_writers *w,
                             struct writersfile *head_out, struct embd__error *e);
 

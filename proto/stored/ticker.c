@@ -1,7 +1,7 @@
 /* ticker.c - calls a progress function a few times a second, however often work is done. */
 #include <time.h>
 
-#include "ticker.h"
+#include "proto/stored/ticker.h"
 
 #define INTERVAL_NS 200000000u
 

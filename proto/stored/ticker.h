@@ -2,7 +2,7 @@
 #ifndef EMBD_STORED_TICKER_H
 #define EMBD_STORED_TICKER_H
 
-#include "errors.h"
+#include "proto/errors.h"
 
 struct ticker {
     embd_progress *progress; /* may be NULL */

@@ -1,13 +1,13 @@
 /* verify.c - see verify.h.
  *
- * Manifests first (chain.h), then every blob, list of streams and part file from its first to its last byte
- * (partread.h). The first difference ends it: damaged data is not used, however little of it is
- * damaged. */
+ * Manifests first (chain.h), then every blob, list of streams and part file from its first to its
+ * last byte (partread.h). The first difference ends it: damaged data is not used, however little of
+ * it is damaged. */
 #include <stdlib.h>
 
-#include "partread.h"
-#include "streamsread.h"
-#include "verify.h"
+#include "proto/stored/partread.h"
+#include "proto/stored/streamsread.h"
+#include "proto/stored/verify.h"
 
 static int verify_part(const struct dump_share *share, const struct manifest_part *part,
                        const embd_schema *schema, struct ticker *ticker, struct embd__error *e)

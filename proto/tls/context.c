@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "context.h"
-#include "secret.h"
+#include "proto/tls/context.h"
+#include "proto/tls/secret.h"
 
 /* Of a peer's certificates; those of ten authorities have less. */
 #define CHAIN_BYTES (32 << 10)

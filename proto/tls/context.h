@@ -7,7 +7,7 @@
 #include <openssl/ssl.h>
 #include <stdatomic.h>
 
-#include "tls.h"
+#include "proto/tls/tls.h"
 
 struct tls_context {
     SSL_CTX *ssl;

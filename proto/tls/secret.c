@@ -1,5 +1,5 @@
 /* secret.c - see secret.h. */
-#include "secret.h"
+#include "proto/tls/secret.h"
 
 #include <errno.h>
 #include <fcntl.h>

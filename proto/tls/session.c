@@ -9,7 +9,7 @@
 
 #include <openssl/x509v3.h>
 
-#include "context.h"
+#include "proto/tls/context.h"
 
 #define RECORD_PLAIN (16u << 10)
 #define RECORD_EXTRA 64u /* header, type and tag, rounded up */

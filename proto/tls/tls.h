@@ -8,7 +8,7 @@
 #ifndef EMBD_TLS_H
 #define EMBD_TLS_H
 
-#include "errors.h"
+#include "proto/errors.h"
 
 /* ---- context: certificate, key and whom to believe; read from files once, never changed ---- */
 
@@ -30,16 +30,17 @@ int embd__tls_client(const struct tls_files *files, struct tls_context **out,
                      struct embd__error *e);
 struct tls_context *embd__tls_share(struct tls_context *context);
 void embd__tls_drop(struct tls_context *context); /* NULL is allowed */
-/* When its own certificate, or the first to expire of those sent with it, expires: seconds since 1970; 0: it has none. */
+/* When its own certificate, or the first to expire of those sent with it, expires: seconds since
+ * 1970; 0: it has none. */
 int64_t embd__tls_expires(const struct tls_context *context);
 
 /* ---- session: one connection. Owner: one thread ---- */
 
 struct tls_session;
 
-/* What a session takes of memory at most, besides what it was fed and keeps, and what waits to be sent beyond
- * TLS_OUT_BYTES: while it shakes hands, where the peer decides how long its messages are, and afterwards.
- * Measured with OpenSSL 3.0 (tests/unit/test_tls_memory.c), rounded up. */
+/* What a session takes of memory at most, besides what it was fed and keeps, and what waits to be
+ * sent beyond TLS_OUT_BYTES: while it shakes hands, where the peer decides how long its messages
+ * are, and afterwards. Measured with OpenSSL 3.0 (tests/unit/test_tls_memory.c), rounded up. */
 #define TLS_HANDSHAKE_BYTES (288u << 10)
 #define TLS_SESSION_BYTES   (80u << 10)
 #define TLS_OUT_BYTES       (20u << 10)

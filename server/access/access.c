@@ -1,6 +1,6 @@
 /* access.c - see access.h. A word after the other is taken from each line and checked; the first
  * mistake is told with its line and ends it, so that a file is believed whole or not at all. */
-#include "access.h"
+#include "server/access/access.h"
 
 #include <errno.h>
 #include <fcntl.h>

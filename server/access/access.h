@@ -11,7 +11,7 @@
 #ifndef EMBD_ACCESS_H
 #define EMBD_ACCESS_H
 
-#include "errors.h"
+#include "proto/errors.h"
 
 enum role { ROLE_NONE, ROLE_READER, ROLE_TRAINER, ROLE_ADMIN };
 /* "reader"; ROLE_NONE is "none". */
@@ -30,7 +30,8 @@ struct grant {
     uint32_t n_prefixes;
     char prefixes[GRANT_PREFIXES][EMBD_NAME_MAX + 1]; /* "": all */
     uint8_t hash[32];
-    uint64_t principal; /* a number for the name, the same wherever it is; not 0 but for the owner */
+    uint64_t
+        principal; /* a number for the name, the same wherever it is; not 0 but for the owner */
 };
 
 /* Everything, without a token: for peers that the system has let in. */

@@ -1,9 +1,9 @@
 /* below.c - see below.h.
  *
- * Names are checked where they come from, and have no slash; that openat2 follows no link and does not
- * leave the directory holds for whatever name comes here. Where a kernel does not have it, or a filter
- * of system calls does not know it, openat does the same for names without a slash. */
-#include "below.h"
+ * Names are checked where they come from, and have no slash; that openat2 follows no link and does
+ * not leave the directory holds for whatever name comes here. Where a kernel does not have it, or a
+ * filter of system calls does not know it, openat does the same for names without a slash. */
+#include "server/files/below.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,9 +2,9 @@
 #ifndef EMBD_FILES_BELOW_H
 #define EMBD_FILES_BELOW_H
 
-/* Opens, or with O_CREAT makes, a regular file, or with O_DIRECTORY a directory, right below `dir`: no link leads to
- * it, and a fifo that has its name is not waited for. `flags` as openat has them, `mode` 0 without O_CREAT. A
- * descriptor, or -1 and errno; EINVAL: it is not a regular file. */
+/* Opens, or with O_CREAT makes, a regular file, or with O_DIRECTORY a directory, right below `dir`:
+ * no link leads to it, and a fifo that has its name is not waited for. `flags` as openat has them,
+ * `mode` 0 without O_CREAT. A descriptor, or -1 and errno; EINVAL: it is not a regular file. */
 int below_open(int dir, const char *name, int flags, unsigned mode);
 
 #endif

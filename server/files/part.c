@@ -10,8 +10,8 @@
 
 #include <xxhash.h>
 
-#include "below.h"
-#include "part.h"
+#include "server/files/below.h"
+#include "server/files/part.h"
 
 struct part_writer {
     int fd;

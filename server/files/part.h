@@ -2,7 +2,7 @@
 #ifndef EMBD_FILES_PART_H
 #define EMBD_FILES_PART_H
 
-#include "partfile.h"
+#include "proto/partfile.h"
 
 /* Where the rows of a part come from. */
 struct part_rows {

@@ -1,12 +1,12 @@
 /* whole.c - see whole.h. */
-#include "whole.h"
+#include "server/files/whole.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "below.h"
+#include "server/files/below.h"
 
 static int fail(const char *file, const char *what, struct embd__error *e)
 {

@@ -4,10 +4,10 @@
 
 #include <stdint.h>
 
-#include "errors.h"
+#include "proto/errors.h"
 
-/* Writes and syncs a file that must not be there yet. EMBD_OK or e->status: EMBD_IO naming the file and
- * the cause. */
+/* Writes and syncs a file that must not be there yet. EMBD_OK or e->status: EMBD_IO naming the file
+ * and the cause. */
 int whole_write(int dir, const char *file, const void *bytes, uint64_t n, struct embd__error *e);
 
 #endif

@@ -1,12 +1,12 @@
 /* writing.c - see writing.h. The mutex hands the blocks over and back; what is in them is touched
  * without it. Files are synced by the thread, so that nobody else waits for the disk. */
-#include "writing.h"
+#include "server/files/writing.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 
-#include "whole.h"
+#include "server/files/whole.h"
 
 /* Owner: the thread that started it, but for what is marked. */
 struct writing {

@@ -3,7 +3,7 @@
 #ifndef EMBD_FILES_WRITING_H
 #define EMBD_FILES_WRITING_H
 
-#include "part.h"
+#include "server/files/part.h"
 
 #define WRITING_BLOCKS 2u
 

@@ -5,9 +5,10 @@
  * syncs the directory and removes what was before. Bytes are sent to the disk as they come: a sync
  * of the journal would wait for all that the kernel has kept back.
  *
- * What can fail is the disk: then the file goes, and the journal has lost nothing. Only where nobody
- * knows whether the new name is on disk, the process ends: its records may be behind either. */
-#include "basefile.h"
+ * What can fail is the disk: then the file goes, and the journal has lost nothing. Only where
+ * nobody knows whether the new name is on disk, the process ends: its records may be behind either.
+ */
+#include "server/journal/basefile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,9 +20,9 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "below.h"
-#include "journal.h"
-#include "recordfile.h"
+#include "server/files/below.h"
+#include "server/journal/journal.h"
+#include "server/journal/recordfile.h"
 
 enum { BUFFERS = 2 };
 
@@ -78,7 +79,8 @@ static int write_record(struct basefile *base, struct buffer *buffer)
     if (error != 0)
         return error;
     if (sync_file_range(base->file.fd, 0, (off_t)begin, SYNC_FILE_RANGE_WAIT_BEFORE) != 0 ||
-        sync_file_range(base->file.fd, (off_t)begin, (off_t)(base->offset - begin), SYNC_FILE_RANGE_WRITE) != 0)
+        sync_file_range(base->file.fd, (off_t)begin, (off_t)(base->offset - begin),
+                        SYNC_FILE_RANGE_WRITE) != 0)
         return errno; /* which the sync would not tell again */
     base->position++;
     return 0;
@@ -127,7 +129,9 @@ static int publish(struct basefile *base)
     if (fsync(base->file.fd) != 0 || renameat(dir, staged, dir, name) != 0)
         return errno;
     if (fsync(dir) != 0) {
-        fprintf(stderr, "embd: journal '%s': fsync of its directory: %s; ending, since it is unknown what is on disk\n",
+        fprintf(stderr,
+                "embd: journal '%s': fsync of its directory: %s; ending, since it is unknown what "
+                "is on disk\n",
                 name, strerror(errno));
         _exit(JOURNAL_EXIT);
     }
@@ -252,7 +256,8 @@ int basefile_add(struct basefile *base, const struct frame_scanner *frame, struc
     if (bytes > buffer->capacity) {
         uint8_t *grown = aligned_alloc(RECORD_BLOCK_BYTES, record_block_end(bytes));
         if (grown == NULL)
-            return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a journal record of %llu bytes",
+            return embd__error_set(e, EMBD_NO_MEMORY,
+                                   "no memory for a journal record of %llu bytes",
                                    (unsigned long long)bytes);
         free(buffer->bytes);
         buffer->bytes = grown;

@@ -7,7 +7,7 @@
 #ifndef EMBD_BASEFILE_H
 #define EMBD_BASEFILE_H
 
-#include "record.h"
+#include "server/journal/record.h"
 
 struct basefile_config {
     int data_dir;
@@ -15,7 +15,8 @@ struct basefile_config {
     uint64_t number;          /* of the segment behind it */
     uint64_t position, chain; /* where that goes on */
     uint64_t before;          /* number of the base that it replaces; 0: there is none */
-    void (*wake)(void *arg);  /* there is room again, or it is over; from the thread. NULL: nobody asks */
+    void (*wake)(
+        void *arg); /* there is room again, or it is over; from the thread. NULL: nobody asks */
     void *wake_arg;
 };
 
@@ -37,8 +38,8 @@ void basefile_stop(struct basefile *base);
 bool basefile_is_over(struct basefile *base);
 /* Until there is room, or it is over. */
 void basefile_wait(struct basefile *base);
-/* Waits until it is over, and frees. *fd_out: of the whole file, locked, with its bytes. EMBD_IO: there is none,
- * and nothing was changed; EMBD_CLOSED: it was stopped. */
+/* Waits until it is over, and frees. *fd_out: of the whole file, locked, with its bytes. EMBD_IO:
+ * there is none, and nothing was changed; EMBD_CLOSED: it was stopped. */
 int basefile_close(struct basefile *base, int *fd_out, uint64_t *bytes_out, struct embd__error *e);
 
 #endif

@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "below.h"
-#include "reading.h"
+#include "server/files/below.h"
+#include "server/journal/reading.h"
 
 enum file { FILE_OTHER, FILE_SEGMENT, FILE_BASE, FILE_STAGED };
 
@@ -63,8 +63,8 @@ static void drop_name(struct journal_reading *r, const char *found)
 {
     uint64_t number;
     enum file file = file_of(r, found, &number);
-    if ((file == FILE_SEGMENT && number < r->first) || (file == FILE_BASE && number < r->end.base) ||
-        file == FILE_STAGED)
+    if ((file == FILE_SEGMENT && number < r->first) ||
+        (file == FILE_BASE && number < r->end.base) || file == FILE_STAGED)
         unlinkat(r->config.data_dir, found, 0);
 }
 
@@ -171,8 +171,9 @@ static int begin_without_base(struct journal_reading *r)
         basefile_name(r->name, r->config.shard, r->bases[1]);
     else
         journal_file_name(r->name, r->config.shard, r->least);
-    return reading_damaged(r, 0, r->bases[1] != 0 ? "its header does not verify"
-                                                  : "it is no base, and what was before it is missing");
+    return reading_damaged(r, 0,
+                           r->bases[1] != 0 ? "its header does not verify"
+                                            : "it is no base, and what was before it is missing");
 }
 
 int beginning_find(struct journal_reading *r)
@@ -180,8 +181,8 @@ int beginning_find(struct journal_reading *r)
     bool is_base = false;
     if (each_name(r, see_name) != EMBD_OK)
         return r->e->status;
-    uint64_t lowest = r->least == 0 || (r->bases[0] != 0 && r->bases[0] < r->least) ? r->bases[0]
-                                                                                    : r->least;
+    uint64_t lowest =
+        r->least == 0 || (r->bases[0] != 0 && r->bases[0] < r->least) ? r->bases[0] : r->least;
     for (uint64_t n = r->greatest + 1; lowest > 0 && n >= lowest && !is_base; n--)
         if (look_before(r, n, &is_base) != EMBD_OK)
             return r->e->status;

@@ -1,6 +1,7 @@
-/* damage.c - the record of damage that was accepted: a file beside the journal, a line for each time. It is read by
- * people, and outlives the journal it tells of. A start that accepted damage, and found no room on the disk to begin the
- * journal anew, will be tried again: the same damage is told once. */
+/* damage.c - the record of damage that was accepted: a file beside the journal, a line for each
+ * time. It is read by people, and outlives the journal it tells of. A start that accepted damage,
+ * and found no room on the disk to begin the journal anew, will be tried again: the same damage is
+ * told once. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "below.h"
-#include "journal.h"
+#include "server/files/below.h"
+#include "server/journal/journal.h"
 
 static int failed(const char *name, struct embd__error *e)
 {
@@ -24,8 +25,8 @@ static void file_name(char out[64], uint32_t shard)
 /* A line, without the time it begins with. */
 enum { LINE_BYTES = 320, TIME_BYTES = 20 };
 
-/* 0 or errno. Whether a whole line tells that, however long ago: each names a segment, and their numbers do not come
- * again. *end_out: behind the last whole line. */
+/* 0 or errno. Whether a whole line tells that, however long ago: each names a segment, and their
+ * numbers do not come again. *end_out: behind the last whole line. */
 static int look_for(int fd, const char *line, bool *is_told_out, off_t *end_out)
 {
     char earlier[LINE_BYTES];
@@ -56,7 +57,9 @@ static int add_line(int fd, const char *line)
     if (error != 0 || is_told)
         return error;
     errno = EIO; /* what a short write leaves unsaid */
-    return ftruncate(fd, end) == 0 && pwrite(fd, line, (size_t)n, end) == n && fsync(fd) == 0 ? 0 : errno;
+    return ftruncate(fd, end) == 0 && pwrite(fd, line, (size_t)n, end) == n && fsync(fd) == 0
+               ? 0
+               : errno;
 }
 
 int journal_damage_note(const struct journal_config *config, const struct journal_damage *damage,

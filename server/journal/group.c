@@ -1,4 +1,4 @@
-#include "group.h"
+#include "server/journal/group.h"
 
 #include <stdlib.h>
 #include <string.h>

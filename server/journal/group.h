@@ -2,7 +2,7 @@
 #ifndef EMBD_JOURNAL_GROUP_H
 #define EMBD_JOURNAL_GROUP_H
 
-#include "journal.h"
+#include "server/journal/journal.h"
 
 /* EMBD_NO_MEMORY: as if not asked. */
 int group_append(struct journal_group *group, struct request *request,

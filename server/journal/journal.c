@@ -4,14 +4,14 @@
  * it to the thread; the thread numbers and seals the records, writes them with one pwrite, syncs,
  * and wakes the shard, which hands over the next group, applies this one and gives it back.
  *
- * Each group says in its records how far those before it were synced. What was written last says it of nobody, so a
- * journal that has been at rest for a second, or ends in order, is given a mark: what is before it was synced, and
- * cannot be torn.
+ * Each group says in its records how far those before it were synced. What was written last says it
+ * of nobody, so a journal that has been at rest for a second, or ends in order, is given a mark:
+ * what is before it was synced, and cannot be torn.
  *
  * Only the thread touches the file while a group is out; journal_write_now uses it from the shard's
- * thread when none is, and no late sync of buffered records or mark either. The lock is not held over I/O
- * of the thread, so the shard never waits for the disk. */
-#include "journal.h"
+ * thread when none is, and no late sync of buffered records or mark either. The lock is not held
+ * over I/O of the thread, so the shard never waits for the disk. */
+#include "server/journal/journal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,11 +25,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "below.h"
-#include "group.h"
-#include "pace.h"
-#include "recordfile.h"
-#include "syncs.h"
+#include "server/files/below.h"
+#include "server/journal/group.h"
+#include "server/journal/pace.h"
+#include "server/journal/recordfile.h"
+#include "server/journal/syncs.h"
 
 #define MARK_AFTER_NS 1000000000u /* nothing was written for so long */
 
@@ -38,7 +38,7 @@ enum out { OUT_NONE, OUT_WRITING, OUT_WRITTEN };
 struct journal {
     struct journal_config config;
     struct journal_group groups[3];
-    struct journal_group *gathering, *out; /* out: empty while OUT_NONE */
+    struct journal_group *gathering, *out;  /* out: empty while OUT_NONE */
     struct journal_group *applying, *spare; /* one of them is NULL; the shard's */
     pthread_t thread;
     bool has_thread;
@@ -52,8 +52,8 @@ struct journal {
     uint64_t segment, offset, position, chain, synced;
     struct record_key key; /* of the file */
     struct pace pace;
-    struct syncs syncs; /* any thread reads */
-    bool is_marked; /* the file ends with a mark, or has nothing behind its header */
+    struct syncs syncs;  /* any thread reads */
+    bool is_marked;      /* the file ends with a mark, or has nothing behind its header */
     uint64_t mark_at_ns; /* else: when it is to be */
     bool begins_segment; /* with the next record */
     _Atomic uint64_t written_bytes; /* ever, and those behind the base at the start */
@@ -96,7 +96,8 @@ static void sync_file(struct journal *journal)
     syncs_note(&journal->syncs, begin, end);
 }
 
-/* 0 or errno: then it is not there, or is taken the next time: nobody else makes files of these names. */
+/* 0 or errno: then it is not there, or is taken the next time: nobody else makes files of these
+ * names. */
 static int make_segment(const struct journal *journal, const char *name, const uint8_t *header,
                         int *fd_out)
 {
@@ -117,8 +118,8 @@ static int make_segment(const struct journal *journal, const char *name, const u
     return error;
 }
 
-/* 0 or errno: then the segment before goes on. That one is on disk before there is another one: only the tail of the
- * last may be torn. */
+/* 0 or errno: then the segment before goes on. That one is on disk before there is another one:
+ * only the tail of the last may be torn. */
 static int begin_segment(struct journal *journal)
 {
     int fd = -1;
@@ -188,8 +189,8 @@ static void write_group(struct journal *journal, struct journal_group *group)
         sync_file(journal);
 }
 
-/* All that is written is synced. What says so is not, and where it cannot be written, nothing is lost: pieces of it are
- * written over. */
+/* All that is written is synced. What says so is not, and where it cannot be written, nothing is
+ * lost: pieces of it are written over. */
 static void write_mark(struct journal *journal)
 {
     uint8_t bytes[MARK_BYTES];

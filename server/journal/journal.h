@@ -6,12 +6,12 @@
 #ifndef EMBD_JOURNAL_H
 #define EMBD_JOURNAL_H
 
-#include "basefile.h"
-#include "withdrawn.h"
+#include "server/journal/basefile.h"
+#include "server/journal/withdrawn.h"
 
-#define JOURNAL_EXIT          74
-#define JOURNAL_BUFFERED_MS   50 /* a buffered record is on disk after so long: pace.h */
-#ifndef JOURNAL_SEGMENT_BYTES    /* tests have short ones */
+#define JOURNAL_EXIT        74
+#define JOURNAL_BUFFERED_MS 50 /* a buffered record is on disk after so long: pace.h */
+#ifndef JOURNAL_SEGMENT_BYTES  /* tests have short ones */
 #define JOURNAL_SEGMENT_BYTES (256u << 20)
 #endif
 
@@ -62,7 +62,7 @@ struct journal_end {
     uint64_t segment, offset, position, chain;
     struct record_key key;            /* of the segment */
     uint64_t base_bytes, bytes_since; /* of the base; of what is behind it */
-    uint64_t base;                    /* number of its file; 0: it is in a segment, or there is none */
+    uint64_t base; /* number of its file; 0: it is in a segment, or there is none */
 };
 
 /* ---- reading at start ---- */
@@ -72,8 +72,9 @@ struct journal_reading;
 /* EMBD_CORRUPT naming file and offset, EMBD_IO, EMBD_NO_MEMORY. */
 int journal_reading_open(const struct journal_config *config, struct journal_reading **out,
                          struct embd__error *e);
-/* The next record, whose bytes stay, and may be changed, until the next call. *bytes_out NULL: there is none
- * any more; a torn tail was cut. Errors as above; nothing may be asked afterwards but close. */
+/* The next record, whose bytes stay, and may be changed, until the next call. *bytes_out NULL:
+ * there is none any more; a torn tail was cut. Errors as above; nothing may be asked afterwards but
+ * close. */
 int journal_reading_next(struct journal_reading *reading, uint8_t **bytes_out,
                          struct record *record_out, struct embd__error *e);
 /* Whether the last one is of a base, which stands for others. */
@@ -85,8 +86,8 @@ void journal_reading_progress(const struct journal_reading *reading, uint64_t *d
 /* *end_out, where it is not NULL: where the journal goes on after the last record. */
 void journal_reading_close(struct journal_reading *reading, struct journal_end *end_out);
 
-/* Damage that was accepted is written down, in a line of `journal.SHARD.damage`, before anything is dropped; once, also
- * where dropping it failed the last time. EMBD_IO. */
+/* Damage that was accepted is written down, in a line of `journal.SHARD.damage`, before anything is
+ * dropped; once, also where dropping it failed the last time. EMBD_IO. */
 int journal_damage_note(const struct journal_config *config, const struct journal_damage *damage,
                         struct embd__error *e);
 /* How often it was. */
@@ -105,14 +106,14 @@ int journal_append(struct journal *journal, struct request *request,
                    const struct frame_scanner *frame, bool is_durable, struct embd__error *e);
 /* Hands the gathered group to the thread, unless one is out. */
 void journal_submit(struct journal *journal);
-/* The written group, to be applied and given back, the same until then; NULL: there is none. Meanwhile the
- * next one may be handed over. */
+/* The written group, to be applied and given back, the same until then; NULL: there is none.
+ * Meanwhile the next one may be handed over. */
 struct journal_group *journal_written(struct journal *journal);
 void journal_give_back(struct journal *journal);
 /* Waits until the group handed over is written. */
 void journal_wait(struct journal *journal);
-/* How many records it has, and the checksum of the last one, which is chained to all before it; none may be on
- * its way. */
+/* How many records it has, and the checksum of the last one, which is chained to all before it;
+ * none may be on its way. */
 uint64_t journal_position(const struct journal *journal);
 uint64_t journal_chain(const struct journal *journal);
 /* The last record, likewise. */
@@ -127,8 +128,8 @@ int journal_write_now(struct journal *journal, const struct frame_scanner *frame
 
 /* ---- a new beginning ----
  *
- * A base is a file of records that make the state anew (basefile.h); with it all segments before it go.
- * It is of the moment of journal_base_begin, when no group may be out or gathering; while it is
+ * A base is a file of records that make the state anew (basefile.h); with it all segments before it
+ * go. It is of the moment of journal_base_begin, when no group may be out or gathering; while it is
  * written the journal goes on, in the next segment. After an error everything is as it was. */
 
 /* Whether so much is behind the last base, and more than it has itself. */
@@ -136,7 +137,8 @@ bool journal_wants_base(const struct journal *journal, uint64_t least_bytes);
 int journal_base_begin(struct journal *journal, struct embd__error *e);
 /* NULL: none is being written. */
 struct basefile *journal_base(struct journal *journal);
-/* Once that is over, or to wait until it is: it is the journal's base now, or e->status says why not. */
+/* Once that is over, or to wait until it is: it is the journal's base now, or e->status says why
+ * not. */
 int journal_base_take(struct journal *journal, struct embd__error *e);
 
 struct journal_figures {

@@ -1,7 +1,7 @@
 /* pace.c - see pace.h. */
-#include "pace.h"
+#include "server/journal/pace.h"
 
-#include "journal.h"
+#include "server/journal/journal.h"
 
 #define MS         UINT64_C(1000000)
 #define PROMISE    (JOURNAL_BUFFERED_MS * MS)

@@ -1,11 +1,12 @@
 /* pace.h - when a journal's buffered records have to be synced, so that each is on disk
  * JOURNAL_BUFFERED_MS after it was acknowledged.
  *
- * A sync must have begun as long before that as it will take, and a write that stands before it. Both are foreseen from
- * those before: the longest of late. A disk so slow that no time is left has its records synced before they are
- * acknowledged, as if they were durable, and so has a disk of which nothing is known yet. What no one foresees
- * is the first sync that suddenly takes longer: records acknowledged since the sync before it wait for its end, and
- * none is acknowledged meanwhile.
+ * A sync must have begun as long before that as it will take, and a write that stands before it.
+ * Both are foreseen from those before: the longest of late. A disk so slow that no time is left has
+ * its records synced before they are acknowledged, as if they were durable, and so has a disk of
+ * which nothing is known yet. What no one foresees is the first sync that suddenly takes longer:
+ * records acknowledged since the sync before it wait for its end, and none is acknowledged
+ * meanwhile.
  *
  * Owner: whoever writes the journal's file. */
 #ifndef EMBD_JOURNAL_PACE_H
@@ -16,15 +17,16 @@
 #include <time.h>
 
 struct pace {
-    bool is_dirty;     /* something is written and not synced */
-    uint64_t since_ns; /* the oldest of it; of CLOCK_MONOTONIC, as all times here */
+    bool is_dirty;              /* something is written and not synced */
+    uint64_t since_ns;          /* the oldest of it; of CLOCK_MONOTONIC, as all times here */
     uint64_t sync_ns, write_ns; /* how long one is expected to take */
 };
 
 uint64_t pace_now(void);
 /* Nothing is written, and nothing known. */
 void pace_init(struct pace *pace);
-/* Records are written, from `begin_ns` until `end_ns`; they are synced next, or may be acknowledged. */
+/* Records are written, from `begin_ns` until `end_ns`; they are synced next, or may be
+ * acknowledged. */
 void pace_wrote(struct pace *pace, uint64_t begin_ns, uint64_t end_ns);
 void pace_synced(struct pace *pace, uint64_t begin_ns, uint64_t end_ns);
 /* Whether there is no time to sync records after they are acknowledged. */

@@ -1,9 +1,10 @@
 /* readfile.c - see readfile.h.
  *
- * The window moves on in the same memory, so that its pages are touched once: what is left of it moves to the front when
- * the end has no room. Little more than was asked for is read at a time, and is in a cache yet when it is replayed; what
- * comes after that is on its way from the disk meanwhile. */
-#include "readfile.h"
+ * The window moves on in the same memory, so that its pages are touched once: what is left of it
+ * moves to the front when the end has no room. Little more than was asked for is read at a time,
+ * and is in a cache yet when it is replayed; what comes after that is on its way from the disk
+ * meanwhile. */
+#include "server/journal/readfile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "below.h"
+#include "server/files/below.h"
 
 #define CHUNK_BYTES  (256u << 10)
 #define MEMORY_BYTES (4u << 20) /* grows to the longest record */

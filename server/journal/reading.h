@@ -1,20 +1,20 @@
-/* reading.h - what the files that read a journal at start share: where to begin (beginning.c), and what comes then
- * (recover.c). */
+/* reading.h - what the files that read a journal at start share: where to begin (beginning.c), and
+ * what comes then (recover.c). */
 #ifndef EMBD_JOURNAL_READING_H
 #define EMBD_JOURNAL_READING_H
 
-#include "journal.h"
-#include "readfile.h"
+#include "server/journal/journal.h"
+#include "server/journal/readfile.h"
 
 struct journal_reading {
     struct journal_config config;
     struct journal_end end;
     struct embd__error *e; /* of the call that is being made */
     char name[64];
-    struct readfile file; /* the segment or base being read */
-    struct record_key key; /* of that file */
-    uint64_t at, next;    /* next: where another record may begin, when there is none at `at` */
-    uint64_t base_bytes; /* of the segment: before them nothing can be torn */
+    struct readfile file;     /* the segment or base being read */
+    struct record_key key;    /* of that file */
+    uint64_t at, next;        /* next: where another record may begin, when there is none at `at` */
+    uint64_t base_bytes;      /* of the segment: before them nothing can be torn */
     uint64_t least, greatest; /* numbers of segments there are, or are behind a base; 0: none */
     uint64_t first;           /* that is read */
     uint64_t bases[2];        /* least and greatest number of a base's file; 0: none */
@@ -29,7 +29,8 @@ struct journal_reading {
 };
 
 int reading_failed(struct journal_reading *r);
-/* EMBD_CORRUPT; or where damage is accepted, nothing of the file and of those behind it is read any more. */
+/* EMBD_CORRUPT; or where damage is accepted, nothing of the file and of those behind it is read any
+ * more. */
 int reading_damaged(struct journal_reading *r, uint64_t offset, const char *what);
 /* EMBD_CORRUPT; or where damage is accepted, what is read goes on without so many bytes. */
 int reading_lacks(struct journal_reading *r, uint64_t offset, uint64_t bytes, const char *what);

@@ -22,7 +22,7 @@
  * Earlier versions, "embdjnl1" (without marks) and "embdjnl2": a header without a secret and once;
  * in a record zero u64 in place of the body's checksum, and as checksum XXH3 of the header before
  * it seeded with XXH3 of the body. They are read. */
-#include "record.h"
+#include "server/journal/record.h"
 
 #include <errno.h>
 #include <string.h>
@@ -31,7 +31,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "little.h"
+#include "proto/little.h"
 
 #define RECORD_MAGIC 0x4a444245u /* "EBDJ" */
 #define MARK_MAGIC   0x4d444245u /* "EBDM" */

@@ -13,12 +13,13 @@
 
 #include <stdbool.h>
 
-#include "frame.h"
+#include "proto/frame.h"
 
 #define SEGMENT_HEADER_BYTES     496u /* two copies: without its secret no record can be read */
 #define OLD_SEGMENT_HEADER_BYTES 56u  /* of an earlier version, without a secret */
-#define RECORD_HEADER_BYTES  64u
-#define RECORD_BLOCK_BYTES   4096u /* zeros may stand between a record and the next multiple of this */
+#define RECORD_HEADER_BYTES      64u
+#define RECORD_BLOCK_BYTES                                                                         \
+    4096u /* zeros may stand between a record and the next multiple of this */
 
 static inline uint64_t record_block_end(uint64_t offset)
 {
@@ -34,12 +35,13 @@ struct record_key {
 struct segment_header {
     uint32_t shard, n_shards;
     uint64_t number, first_position, chain; /* chain: the checksum before its first record */
-    uint64_t base_bytes; /* the segment begins anew, and so much of it was on disk when it got its name; 0: it
-                            goes on where the one before ends */
+    uint64_t base_bytes;   /* the segment begins anew, and so much of it was on disk when it got its
+                              name; 0: it   goes on where the one before ends */
     struct record_key key; /* of what follows */
 };
 
-/* What the request means: with the first one pushes begin streams, with the next one stream_open does. */
+/* What the request means: with the first one pushes begin streams, with the next one stream_open
+ * does. */
 #define RECORD_VERSION_OLD 0u
 #define RECORD_VERSION     1u
 
@@ -51,7 +53,8 @@ struct record {
     uint64_t checksum;
 };
 
-/* What stands behind a record where nothing followed for a while: all before it was on disk then. */
+/* What stands behind a record where nothing followed for a while: all before it was on disk then.
+ */
 #define MARK_BYTES RECORD_HEADER_BYTES
 struct mark {
     uint64_t position, chain; /* the next record's */
@@ -96,7 +99,8 @@ void record_fields(const uint8_t *record, struct record *out);
  * not be there. A key that is not keyed knows no header. */
 bool record_header_read(const struct record_key *key, const uint8_t *bytes, uint64_t n,
                         struct record *out);
-/* How many of the n bytes of which the first RECORD_HEADER_BYTES are here record_read wants to see. */
+/* How many of the n bytes of which the first RECORD_HEADER_BYTES are here record_read wants to see.
+ */
 uint64_t record_span(const uint8_t *bytes, uint64_t n);
 /* True: a whole record, whose checksums and lengths are right, stands at the start of these n
  * bytes. */

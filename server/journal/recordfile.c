@@ -1,5 +1,5 @@
 /* recordfile.c - see recordfile.h. */
-#include "recordfile.h"
+#include "server/journal/recordfile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "below.h"
+#include "server/files/below.h"
 
 #define DIRECT_BYTES (256u << 10) /* a disk takes so much about as fast as less */
 
@@ -40,7 +40,8 @@ static int write_all(int fd, const uint8_t *bytes, uint64_t n, uint64_t offset)
     return 0;
 }
 
-int recordfile_write(const struct recordfile *file, const uint8_t *bytes, uint64_t n, uint64_t offset)
+int recordfile_write(const struct recordfile *file, const uint8_t *bytes, uint64_t n,
+                     uint64_t offset)
 {
     return write_all(file->fd, bytes, n, offset);
 }

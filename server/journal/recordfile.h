@@ -1,11 +1,12 @@
 /* recordfile.h - writing records to the end of a file.
  *
- * Many bytes at once go past the kernel's cache, where the file system can: to copy them into it and write them from there
- * costs many times the processor time. They begin and end on blocks then, with zeros where no record is. */
+ * Many bytes at once go past the kernel's cache, where the file system can: to copy them into it
+ * and write them from there costs many times the processor time. They begin and end on blocks then,
+ * with zeros where no record is. */
 #ifndef EMBD_RECORDFILE_H
 #define EMBD_RECORDFILE_H
 
-#include "record.h"
+#include "server/journal/record.h"
 
 struct recordfile {
     int fd;
@@ -17,13 +18,14 @@ void recordfile_open_direct(struct recordfile *file, int dir, const char *name);
 /* Both descriptors, where they are open. */
 void recordfile_close(struct recordfile *file);
 
-/* Before the first of them, in a file that is there: a power cut may have left bytes behind its end, in its last block, which
- * come to light when the next bytes begin at another. 0 or errno. */
+/* Before the first of them, in a file that is there: a power cut may have left bytes behind its
+ * end, in its last block, which come to light when the next bytes begin at another. 0 or errno. */
 int recordfile_clear_behind_end(const struct recordfile *file);
 /* 0 or errno: then there may be a part of it. */
-int recordfile_write(const struct recordfile *file, const uint8_t *bytes, uint64_t n, uint64_t offset);
-/* The same of records, which may come to lie behind `offset`; *end_out: where the next ones may begin. `bytes` are aligned to
- * RECORD_BLOCK_BYTES, and have room up to a multiple of it. */
+int recordfile_write(const struct recordfile *file, const uint8_t *bytes, uint64_t n,
+                     uint64_t offset);
+/* The same of records, which may come to lie behind `offset`; *end_out: where the next ones may
+ * begin. `bytes` are aligned to RECORD_BLOCK_BYTES, and have room up to a multiple of it. */
 int recordfile_append(struct recordfile *file, uint8_t *bytes, uint64_t n, uint64_t offset,
                       uint64_t *end_out);
 

@@ -27,7 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "reading.h"
+#include "server/journal/reading.h"
 
 static void note(struct journal_reading *r, uint64_t offset, uint64_t bytes, const char *what)
 {
@@ -400,7 +400,8 @@ static int begin_base(struct journal_reading *r)
     if (reading_open_file(r) != EMBD_OK)
         return r->e->status;
     if (!header_read(r, &header)) {
-        if (r->e->status != EMBD_OK || reading_lacks(r, 0, 0, "its header does not verify") != EMBD_OK)
+        if (r->e->status != EMBD_OK ||
+            reading_lacks(r, 0, 0, "its header does not verify") != EMBD_OK)
             return r->e->status;
         header = (struct segment_header){.shard = r->config.shard,
                                          .n_shards = r->config.n_shards,

@@ -1,5 +1,5 @@
 /* syncs.c - see syncs.h. */
-#include "syncs.h"
+#include "server/journal/syncs.h"
 
 static uint64_t get(const _Atomic uint64_t *from)
 {

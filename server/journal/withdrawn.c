@@ -1,11 +1,12 @@
 /* withdrawn.c - see withdrawn.h.
  *
- * `journal.SHARD.withdrawn`: "embdwdn2", then each record twice: its position u64, its checksum u64, and XXH3 of both u64,
- * little-endian. (Earlier versions wrote them once, and nothing before them.) One copy is enough, so that no flipped bit
- * loses an entry. It is synced before anybody is told. An entry at the end that is torn, or of which no copy verifies, was told to
- * nobody, and the next one takes its place. The list is no longer than the journal: entries go with the records before a
- * base. */
-#include "withdrawn.h"
+ * `journal.SHARD.withdrawn`: "embdwdn2", then each record twice: its position u64, its checksum
+ * u64, and XXH3 of both u64, little-endian. (Earlier versions wrote them once, and nothing before
+ * them.) One copy is enough, so that no flipped bit loses an entry. It is synced before anybody is
+ * told. An entry at the end that is torn, or of which no copy verifies, was told to nobody, and the
+ * next one takes its place. The list is no longer than the journal: entries go with the records
+ * before a base. */
+#include "server/journal/withdrawn.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,8 +19,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "below.h"
-#include "little.h"
+#include "server/files/below.h"
+#include "proto/little.h"
 
 #define COPY_BYTES  24u
 #define ENTRY_BYTES WITHDRAWN_BYTES
@@ -59,7 +60,8 @@ struct image {
     bool is_old;
 };
 
-/* Their entries stand where the others' do not; so a flipped bit of the first bytes changes nothing. */
+/* Their entries stand where the others' do not; so a flipped bit of the first bytes changes
+ * nothing. */
 static bool is_old(const struct image *image)
 {
     struct record_id id;
@@ -79,7 +81,8 @@ static int read_image(int data_dir, const char *name, struct image *out, struct 
     if (fstat(fd, &st) != 0) {
         failed(name, e);
     } else if ((out->bytes = malloc((size_t)st.st_size + 1)) == NULL) {
-        embd__error_set(e, EMBD_NO_MEMORY, "no memory for %lld bytes of '%s'", (long long)st.st_size, name);
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for %lld bytes of '%s'",
+                        (long long)st.st_size, name);
     } else {
         errno = EIO; /* what a short read leaves unsaid */
         if (pread(fd, out->bytes, (size_t)st.st_size, 0) != st.st_size)
@@ -176,7 +179,8 @@ static int write_synced(int fd, const uint8_t *bytes, uint64_t n, uint64_t at)
 }
 
 /* The list anew, in place of the one there is. */
-static int rewrite(int data_dir, const char *name, const struct withdrawn *list, struct embd__error *e)
+static int rewrite(int data_dir, const char *name, const struct withdrawn *list,
+                   struct embd__error *e)
 {
     char staged[72];
     uint64_t n = MAGIC_BYTES + list->n * ENTRY_BYTES;

@@ -1,7 +1,7 @@
 /* log.c - lines on stderr. A line is put together on the stack and written at once; what does not
  * fit into LINE_BYTES is cut, and so says the line. A write that fails is nobody's problem: there
  * is nowhere to tell. */
-#include "log.h"
+#include "server/log/log.h"
 
 #include <stdarg.h>
 #include <stdint.h>

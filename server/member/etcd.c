@@ -8,7 +8,7 @@
  *
  * What etcd sends is no more believed than what other peers send: answers are bounded, and of a
  * kind that was not asked for is EMBD_PROTOCOL. */
-#include "etcd.h"
+#include "server/member/etcd.h"
 
 #include <curl/curl.h>
 #include <errno.h>
@@ -30,7 +30,7 @@ struct etcd {
     struct etcd_place place;
     uint32_t member; /* that answered last */
     CURL *curl;
-    CURLM *transfers; /* the one of `curl`, which etcd_wake can interrupt */
+    CURLM *transfers;           /* the one of `curl`, which etcd_wake can interrupt */
     struct curl_slist *headers; /* with a token, or without */
     bool has_token;
     const atomic_bool *stops;
@@ -131,7 +131,8 @@ int etcd_open(const struct etcd_place *place, const atomic_bool *stops, struct e
     curl_global_init(CURL_GLOBAL_ALL);
     etcd->curl = curl_easy_init();
     etcd->transfers = curl_multi_init();
-    if (etcd->answer == NULL || etcd->curl == NULL || etcd->transfers == NULL || set_token(etcd, NULL, e) != EMBD_OK) {
+    if (etcd->answer == NULL || etcd->curl == NULL || etcd->transfers == NULL ||
+        set_token(etcd, NULL, e) != EMBD_OK) {
         etcd_close(etcd);
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for etcd");
     }
@@ -236,8 +237,8 @@ static int take_token(struct etcd *etcd, struct embd__error *e)
 {
     json_t *answer = read_answer(etcd, e);
     const char *token = json_string_value(json_object_get(answer, "token"));
-    if (answer != NULL && (token == NULL || strlen(token) >= TOKEN_BYTES ||
-                           token[strcspn(token, "\r\n")] != '\0'))
+    if (answer != NULL &&
+        (token == NULL || strlen(token) >= TOKEN_BYTES || token[strcspn(token, "\r\n")] != '\0'))
         embd__error_set(e, EMBD_PROTOCOL, "etcd %s: the answer has no token",
                         etcd->place.members[etcd->member]);
     else if (answer != NULL)

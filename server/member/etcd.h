@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "errors.h"
+#include "proto/errors.h"
 
 #define ETCD_ANSWER_MS   2000
 #define ETCD_MEMBERS_MAX 16
@@ -18,8 +18,8 @@
 
 struct etcd;
 
-#define ETCD_PATH_BYTES  512
-#define ETCD_NAME_BYTES  128 /* of a user, and of a password */
+#define ETCD_PATH_BYTES 512
+#define ETCD_NAME_BYTES 128 /* of a user, and of a password */
 
 /* Where etcd is, what part of it is ours, and who we are to it. */
 struct etcd_place {

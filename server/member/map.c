@@ -6,13 +6,13 @@
  * A server has a list of its shards. Whoever changes the map leaves the others' entries as they
  * are, also those of servers it does not know. What is read is checked like any peer's word: text
  * of bounded length, for shards that there are. */
-#include "map.h"
+#include "server/member/map.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_BYTES  300u                 /* of an address, or a path */
+#define TEXT_BYTES  300u                  /* of an address, or a path */
 #define VERSION_MAX ((json_int_t)1 << 53) /* far from where counting on would overflow */
 
 /* ---- copies ---- */

@@ -2,7 +2,7 @@
 #ifndef EMBD_MEMBER_MAP_H
 #define EMBD_MEMBER_MAP_H
 
-#include "member.h"
+#include "server/member/member.h"
 
 int map_copy(const struct member_map *from, struct member_map *out, struct embd__error *e);
 void map_fini(struct member_map *map);

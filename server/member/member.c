@@ -7,7 +7,7 @@
  * run out meanwhile, and everything begins again); another process has the name (before we had it:
  * wait until its lease ends; after: this process must end, because clients go there now); the map
  * cannot be read (it is left alone, and so are the shards). */
-#include "member.h"
+#include "server/member/member.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -18,8 +18,8 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "log.h"
-#include "map.h"
+#include "server/log/log.h"
+#include "server/member/map.h"
 
 #define MAP_KEY      "map"
 #define PAUSE_MIN_MS 100u
@@ -42,7 +42,7 @@ struct member {
     uint64_t told;         /* and of the one that the shards know */
     uint64_t seen;         /* etcd's revision, changes after which are still to be watched for */
     uint32_t pause_ms;
-    int last_status; /* so that a failure is logged once */
+    int last_status;                /* so that a failure is logged once */
     enum member_state failed_state; /* where it was met */
     pthread_t thread;
     pthread_mutex_t mutex;
@@ -135,8 +135,8 @@ static int read_map(struct member *m, struct etcd_value *there, struct embd__err
     return EMBD_OK;
 }
 
-/* Ours is the word about our own shards, whatever the map says. So the shards are told of a map that
- * has us on it, and never of one where our predecessor still stands. */
+/* Ours is the word about our own shards, whatever the map says. So the shards are told of a map
+ * that has us on it, and never of one where our predecessor still stands. */
 static int put_on_map(struct member *m, struct embd__error *e)
 {
     struct etcd_value there;
@@ -191,8 +191,8 @@ static void pause_for(struct member *m, uint32_t ms)
     pthread_mutex_unlock(&m->mutex);
 }
 
-/* A failure of the step from `state` is logged once, and is over when that step succeeds, not one before it. Returns
- * whether all is well. */
+/* A failure of the step from `state` is logged once, and is over when that step succeeds, not one
+ * before it. Returns whether all is well. */
 static bool note(struct member *m, enum member_state state, int status, const struct embd__error *e)
 {
     if (status == EMBD_OK && m->last_status != EMBD_OK && state < m->failed_state)

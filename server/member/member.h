@@ -11,7 +11,7 @@
 #ifndef EMBD_MEMBER_MEMBER_H
 #define EMBD_MEMBER_MEMBER_H
 
-#include "etcd.h"
+#include "server/member/etcd.h"
 
 #define MEMBER_LEASE_S 10u
 

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "etcd.h"
-#include "secret.h"
+#include "server/member/etcd.h"
+#include "proto/tls/secret.h"
 
 #define SCHEME "etcd://"
 

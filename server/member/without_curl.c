@@ -1,5 +1,5 @@
 /* without_curl.c - where there is no libcurl, a cluster in etcd is refused by name. */
-#include "member.h"
+#include "server/member/member.h"
 
 int member_open(const struct member_config *config, struct member **out, struct embd__error *e)
 {

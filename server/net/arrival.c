@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
-#include "steps.h"
-#include "strangers.h"
+#include "server/log/log.h"
+#include "server/net/steps.h"
+#include "server/net/strangers.h"
 
 /* The addresses that one user has at will count as one. */
 static uint64_t network_of(const struct sockaddr_storage *address)
@@ -54,8 +54,9 @@ static bool find_room(const struct connection *c, struct embd__error *e)
         return true;
     struct connection *stranger = strangers_oldest(hub, (int)c->door, c->network);
     if (stranger == NULL) {
-        embd__error_set(e, EMBD_BUSY, "the shard has %u connections, the limit is %u (max_connections)",
-                        limit, limit);
+        embd__error_set(e, EMBD_BUSY,
+                        "the shard has %u connections, the limit is %u (max_connections)", limit,
+                        limit);
         return false;
     }
     connection_drop(stranger, "others come in (max_connections)");
@@ -67,14 +68,15 @@ static bool is_sealed(const struct connection *c)
     return c->hub->keys.tls != NULL && c->door != DOOR_ADMIN_SOCKET;
 }
 
-/* Charges a connection, and opens its tunnel; strangers go for it. Operators on this machine get in though
- * no memory is left: they are few. */
+/* Charges a connection, and opens its tunnel; strangers go for it. Operators on this machine get in
+ * though no memory is left: they are few. */
 static int charge(struct connection *c, struct embd__error *e)
 {
     struct frame_budget *budget = c->hub->pool.budget;
     c->is_charged = frame_budget_take_connection(budget, CONNECTION_BYTES);
     if (!c->is_charged && c->door != DOOR_ADMIN_SOCKET)
-        return embd__error_set(e, EMBD_BUSY, "no memory for a connection: connections have %llu bytes, "
+        return embd__error_set(e, EMBD_BUSY,
+                               "no memory for a connection: connections have %llu bytes, "
                                "the limit is half of %llu (frame_memory)",
                                (unsigned long long)atomic_load(&budget->connections),
                                (unsigned long long)budget->limit);

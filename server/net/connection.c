@@ -18,19 +18,19 @@
  *
  * A peer cannot hold up others: one read takes at most INTAKE_DIRECT_BYTES, one turn of sending
  * TURN_BYTES; then libuv serves the next one. */
-#include "connection.h"
+#include "server/net/connection.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
-#include "reserve.h"
-#include "steps.h"
-#include "strangers.h"
+#include "server/log/log.h"
+#include "server/net/reserve.h"
+#include "server/net/steps.h"
+#include "server/net/strangers.h"
 
 enum {
-    TURN_BYTES = 4 << 20,       /* sent before others get a turn */
+    TURN_BYTES = 4 << 20, /* sent before others get a turn */
 };
 
 /* ---- states ---- */

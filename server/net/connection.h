@@ -5,9 +5,9 @@
 #ifndef EMBD_CONNECTION_H
 #define EMBD_CONNECTION_H
 
-#include "intake.h"
-#include "outlet.h"
-#include "tunnel.h"
+#include "server/net/intake.h"
+#include "server/net/outlet.h"
+#include "server/net/tunnel.h"
 
 enum connection_state {
     CONNECTION_OPEN,      /* takes requests */
@@ -51,10 +51,10 @@ struct connection {
     bool is_dirty;
     bool is_resting; /* has begun its share of requests in this turn of the loop */
     uint32_t n_begun;
-    uint64_t turn;   /* that n_begun is of */
-    bool is_starved; /* there was no memory to read on, or to make an answer */
+    uint64_t turn;    /* that n_begun is of */
+    bool is_starved;  /* there was no memory to read on, or to make an answer */
     bool lost_answer; /* there was no memory to make one */
-    uint8_t *kept; /* received, but no further request may begin now; NULL: nothing */
+    uint8_t *kept;    /* received, but no further request may begin now; NULL: nothing */
     size_t kept_at, kept_bytes;
     uint64_t bytes_in, bytes_out;
     struct watch in, out;

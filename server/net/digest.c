@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
-#include "reserve.h"
-#include "steps.h"
-#include "strangers.h"
+#include "server/log/log.h"
+#include "server/net/reserve.h"
+#include "server/net/steps.h"
+#include "server/net/strangers.h"
 
 enum {
     TURN_REQUESTS = 32,          /* begun before others get a turn */

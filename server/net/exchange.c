@@ -1,7 +1,7 @@
 /* exchange.c - see exchange.h. */
-#include "exchange.h"
+#include "server/net/exchange.h"
 
-#include "connection.h"
+#include "server/net/connection.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -7,14 +7,14 @@
 #ifndef EMBD_EXCHANGE_H
 #define EMBD_EXCHANGE_H
 
-#include "hub.h"
+#include "server/net/hub.h"
 
 #define EXCHANGE_ARENA_BYTES (12u << 10)
 #define EXCHANGE_SMALL_BIN   (4u << 10) /* and below: goes to the arena while there is room */
 /* An exchange that waits to be used again keeps no more of its answer than this. */
 #define EXCHANGE_KEPT_ANSWER (8u << 10)
-/* Bins of one connection's requests, with what their buffers are larger than they: one frame may always
- * come; others wait until those before are answered. */
+/* Bins of one connection's requests, with what their buffers are larger than they: one frame may
+ * always come; others wait until those before are answered. */
 #define EXCHANGE_SHARE(frame_bytes) ((frame_bytes) + (frame_bytes) / 4)
 /* A bin for which there is no frame memory waits so long before its request is refused. */
 #define EXCHANGE_WAIT_MS 1000u

@@ -1,5 +1,5 @@
 /* frame_budget.c - see frame_budget.h. */
-#include "frame_budget.h"
+#include "server/net/frame_budget.h"
 
 static bool take(_Atomic uint64_t *counter, uint64_t bytes, uint64_t limit)
 {

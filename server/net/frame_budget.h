@@ -1,5 +1,5 @@
-/* frame_budget.h - how much memory the process gives to its peers: for connections, for what is received on
- * them, and for what their answers take. Charged before memory is taken.
+/* frame_budget.h - how much memory the process gives to its peers: for connections, for what is
+ * received on them, and for what their answers take. Charged before memory is taken.
  *
  * Who is charged, with what, and what follows where nothing is left:
  *
@@ -12,8 +12,8 @@
  * bounded for each connection. Buffers that nobody has are not charged: of these a shard keeps an
  * eighth of the limit at most, for some seconds (frame_memory.h).
  *
- * So that all get on: connections have half at most, which leaves a frame its room; and what is received
- * leaves a 32nd part to new connections and to answers, whose end gives memory back. */
+ * So that all get on: connections have half at most, which leaves a frame its room; and what is
+ * received leaves a 32nd part to new connections and to answers, whose end gives memory back. */
 #ifndef EMBD_FRAME_BUDGET_H
 #define EMBD_FRAME_BUDGET_H
 

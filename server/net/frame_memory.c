@@ -1,7 +1,7 @@
 /* frame_memory.c - size classes of four steps per doubling (4, 5, 6, 7, 8, 10, ... KiB), so that at
  * most a fifth of a buffer is unused. Idle buffers wait in a list per class, last in, first out:
  * the one given last is the one still in the cache. The list's link lives in the buffer itself. */
-#include "frame_memory.h"
+#include "server/net/frame_memory.h"
 
 #include <assert.h>
 

@@ -1,5 +1,5 @@
-/* frame_memory.h - buffers for the bins of frames that arrive: a pool for each shard which gives the same
- * buffers out again, so that page faults are paid once and not per request.
+/* frame_memory.h - buffers for the bins of frames that arrive: a pool for each shard which gives
+ * the same buffers out again, so that page faults are paid once and not per request.
  *
  * A buffer is as large as its bin was announced, within the frame limit and the budget; its pages
  * are touched as bytes arrive. */
@@ -8,8 +8,8 @@
 
 #include <stddef.h>
 
-#include "frame_budget.h"
-#include "store.h"
+#include "server/net/frame_budget.h"
+#include "server/store/store.h"
 
 #define FRAME_CLASSES 60
 

@@ -6,9 +6,9 @@
 #include <sys/queue.h>
 #include <uv.h>
 
-#include "frame_memory.h"
-#include "keys.h"
-#include "shard.h"
+#include "server/net/frame_memory.h"
+#include "server/net/keys.h"
+#include "server/shard/shard.h"
 
 struct connection;
 struct exchange;
@@ -45,7 +45,7 @@ struct hub {
     struct frame_pool pool;
     uint8_t *read_buffer; /* [HUB_READ_BYTES] */
     uint8_t *seal_buffer; /* [HUB_READ_BYTES] of ciphertext; NULL without TLS */
-    uint64_t reserve; /* charged ahead: what a read brings can be kept. See reserve.h */
+    uint64_t reserve;     /* charged ahead: what a read brings can be kept. See reserve.h */
     struct keys keys;
 
     struct connection_list connections;

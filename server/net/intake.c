@@ -1,6 +1,6 @@
 /* intake.c - see intake.h. The scanner knows the stream's position; this file only moves payload.
  */
-#include "intake.h"
+#include "server/net/intake.h"
 
 #include <assert.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #ifndef EMBD_INTAKE_H
 #define EMBD_INTAKE_H
 
-#include "exchange.h"
+#include "server/net/exchange.h"
 
 /* Bounds one read, so that a connection with much to say leaves turns to others. */
 #define INTAKE_DIRECT_BYTES (512u << 10)

@@ -1,5 +1,5 @@
 /* keys.c - see keys.h. */
-#include "keys.h"
+#include "server/net/keys.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -14,14 +14,19 @@ static const char *path_or_null(const char *path)
 
 uint64_t key_files_stamp(const struct key_files *files)
 {
-    const char *const paths[] = {files->tls_cert, files->tls_key, files->tls_client_ca, files->tokens};
+    const char *const paths[] = {files->tls_cert, files->tls_key, files->tls_client_ca,
+                                 files->tokens};
     uint64_t stamp = 0;
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         struct stat found = {0};
         if (paths[i][0] != '\0' && stat(paths[i], &found) != 0)
             found = (struct stat){0};
-        const uint64_t facts[] = {found.st_dev, found.st_ino, (uint64_t)found.st_size, (uint64_t)found.st_mtim.tv_sec,
-                                  (uint64_t)found.st_mtim.tv_nsec, found.st_mode};
+        const uint64_t facts[] = {found.st_dev,
+                                  found.st_ino,
+                                  (uint64_t)found.st_size,
+                                  (uint64_t)found.st_mtim.tv_sec,
+                                  (uint64_t)found.st_mtim.tv_nsec,
+                                  found.st_mode};
         stamp = XXH3_64bits_withSeed(facts, sizeof facts, stamp);
     }
     return stamp;

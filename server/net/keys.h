@@ -3,8 +3,8 @@
 #ifndef EMBD_KEYS_H
 #define EMBD_KEYS_H
 
-#include "access.h"
-#include "tls.h"
+#include "server/access/access.h"
+#include "proto/tls/tls.h"
 
 /* Paths; "": not given. */
 struct key_files {

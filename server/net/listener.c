@@ -1,5 +1,5 @@
 /* listener.c - see listener.h. */
-#include "listener.h"
+#include "server/net/listener.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -76,7 +76,8 @@ int listen_address_read(const char *text, struct listen_address *out, struct emb
 {
     const char *port;
     if (!split(text, out->host, sizeof out->host, &port) || !read_port(port, &out->port))
-        return embd__error_set(e, EMBD_INVALID, "'%.100s' is not an address, expected HOST:PORT", text);
+        return embd__error_set(e, EMBD_INVALID, "'%.100s' is not an address, expected HOST:PORT",
+                               text);
     const char *host = strcmp(out->host, "localhost") == 0 ? "127.0.0.1" : out->host;
     if (uv_ip4_addr(host, out->port, (struct sockaddr_in *)&out->socket) != 0 &&
         uv_ip6_addr(host, out->port, (struct sockaddr_in6 *)&out->socket) != 0)

@@ -4,7 +4,7 @@
 
 #include <uv.h>
 
-#include "errors.h"
+#include "proto/errors.h"
 
 /* "127.0.0.1:7700", "localhost:0", "[::1]:7700". EMBD_INVALID: not an address. */
 struct listen_address {

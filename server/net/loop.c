@@ -6,7 +6,7 @@
  *   2. all of those answered, or LOOP_DRAIN_MS over    connections take no more and end
  *   3. no connection left, or too late                 the rest is closed, the loop runs dry, the
  * thread ends */
-#include "loop.h"
+#include "server/net/loop.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "connection.h"
-#include "log.h"
-#include "reserve.h"
+#include "server/net/connection.h"
+#include "server/log/log.h"
+#include "server/net/reserve.h"
 
 enum {
     TICK_MS = 100,
@@ -119,7 +119,8 @@ int loop_open(const struct loop_config *config, struct loop **out, struct embd__
     int made = loop == NULL ? UV_ENOMEM : uv_loop_init(&loop->uv);
     if (made < 0) {
         free(loop);
-        return embd__error_set(e, EMBD_NO_MEMORY, "a shard's loop cannot be made: %s", uv_strerror(made));
+        return embd__error_set(e, EMBD_NO_MEMORY, "a shard's loop cannot be made: %s",
+                               uv_strerror(made));
     }
     loop->config = *config;
     loop->config.admin_address = NULL; /* the caller's */

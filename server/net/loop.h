@@ -1,18 +1,18 @@
 /* loop.h - one shard as a running thing: its thread, its libuv loop, its two listeners.
  *
  * Reading order of this folder: loop (this), listener (where peers arrive), connection (one peer),
- * strangers (one that is not known yet), intake (its bytes become frames), exchange (one frame and its
- * answer), outlet (answers become bytes), tunnel (TLS), frame_budget (what peers are charged with),
- * reserve (before they are read), frame_memory (where bins lie), hub.h (what the connections of a shard
- * share). http/ is the operators' port.
+ * strangers (one that is not known yet), intake (its bytes become frames), exchange (one frame and
+ * its answer), outlet (answers become bytes), tunnel (TLS), frame_budget (what peers are charged
+ * with), reserve (before they are read), frame_memory (where bins lie), hub.h (what the connections
+ * of a shard share). http/ is the operators' port.
  *
  * Life: loop_open binds, so that ports are known; loop_start opens the shard and starts the thread;
  * loop_drain asks it to end; it calls on_end when it has; loop_close frees. */
 #ifndef EMBD_LOOP_H
 #define EMBD_LOOP_H
 
-#include "hub.h"
-#include "listener.h"
+#include "server/net/hub.h"
+#include "server/net/listener.h"
 
 /* How long requests in flight may take to finish once a drain has begun. */
 #define LOOP_DRAIN_MS 10000u
@@ -25,8 +25,8 @@ struct loop_config {
     struct net_limits limits;
     struct frame_budget *budget; /* the process's */
     int cpu;                     /* to run on; -1: any */
-    /* On the shard's thread: its journal is replayed, or cannot be; see shard_config.loaded. NULL: replayed by
-     * loop_start. */
+    /* On the shard's thread: its journal is replayed, or cannot be; see shard_config.loaded. NULL:
+     * replayed by loop_start. */
     void (*on_loaded)(void *arg, const struct embd__error *e);
     void (*on_end)(void *arg); /* called last on the shard's thread */
     void *arg;
@@ -61,15 +61,16 @@ void loop_ask(struct loop *loop, struct loop_question *question);
 /* Any thread, any time between loop_start and loop_close, also repeatedly. */
 void loop_drain(struct loop *loop);
 
-/* From now on these certificates and tokens, made by keys_new, count; connections whose token is not among
- * them end. They are taken. Any thread. */
+/* From now on these certificates and tokens, made by keys_new, count; connections whose token is
+ * not among them end. They are taken. Any thread. */
 void loop_rekey(struct loop *loop, struct keys *keys);
 
-/* From now on the shard tells this map, made by shard_map_new; it is taken. Any thread, between loop_start and
- * loop_close. */
+/* From now on the shard tells this map, made by shard_map_new; it is taken. Any thread, between
+ * loop_start and loop_close. */
 void loop_remap(struct loop *loop, struct shard_map *map);
 
-/* The shard looks for what other threads have for it. Any thread, between loop_start and loop_close. */
+/* The shard looks for what other threads have for it. Any thread, between loop_start and
+ * loop_close. */
 void loop_wake(struct loop *loop);
 
 /* Grows while the shard's loop turns. Any thread. */

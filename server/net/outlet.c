@@ -3,7 +3,7 @@
  * Position: `piece` and `offset` say which byte of the first ready answer comes next into a batch.
  * They move when a batch is put together, not when it is sent: made bytes exist once, in the
  * batch's chunk. */
-#include "outlet.h"
+#include "server/net/outlet.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -121,8 +121,8 @@ static void put_memory(struct outlet *out, const struct msg_piece *piece)
         next_piece(out);
 }
 
-/* Makes the next bytes of a piece that is not in memory; false: the chunk is too full for it, or there is
- * none. */
+/* Makes the next bytes of a piece that is not in memory; false: the chunk is too full for it, or
+ * there is none. */
 static bool put_made(struct outlet *out, struct hub *hub, struct exchange *x,
                      const struct msg_piece *piece, int *status_out)
 {
@@ -150,7 +150,8 @@ static bool has_room(const struct outlet *out)
     return out->n < OUTLET_BUFS && out->batch_bytes < OUTLET_BATCH_BYTES;
 }
 
-/* Puts pieces of the first ready answer; false: the batch is full, or there is no memory to go on. */
+/* Puts pieces of the first ready answer; false: the batch is full, or there is no memory to go on.
+ */
 static bool put_answer(struct outlet *out, struct hub *hub, struct exchange *x, int *status_out)
 {
     const struct msg *answer = &x->request.answer;

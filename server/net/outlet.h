@@ -7,7 +7,7 @@
 #ifndef EMBD_OUTLET_H
 #define EMBD_OUTLET_H
 
-#include "exchange.h"
+#include "server/net/exchange.h"
 
 #define OUTLET_BUFS 64u
 /* Bytes of a batch that were not made for it: large answers in memory go out in such steps. */
@@ -32,8 +32,8 @@ void outlet_fini(struct outlet *out, struct hub *hub);
 /* Takes an answered exchange. */
 void outlet_add(struct outlet *out, struct exchange *x);
 
-/* Puts the next batch together when there is none. False: nothing to send, or in *status_out EMBD_BUSY:
- * there is no memory to make rows in now; EMBD_NO_MEMORY. */
+/* Puts the next batch together when there is none. False: nothing to send, or in *status_out
+ * EMBD_BUSY: there is no memory to make rows in now; EMBD_NO_MEMORY. */
 bool outlet_gather(struct outlet *out, struct hub *hub, int *status_out);
 
 /* The kernel has taken n bytes of the batch. */

@@ -1,5 +1,5 @@
 /* reserve.c - see reserve.h. */
-#include "reserve.h"
+#include "server/net/reserve.h"
 
 #include <assert.h>
 

@@ -5,10 +5,10 @@
  * fail: the peer's TLS (it is told by an alert, then the stream ends), and what can fail for a
  * plain connection too. While libuv has ciphertext to write, further ciphertext gathers in the
  * session; batches wait. */
-#include "log.h"
-#include "reserve.h"
-#include "steps.h"
-#include "strangers.h"
+#include "server/log/log.h"
+#include "server/net/reserve.h"
+#include "server/net/steps.h"
+#include "server/net/strangers.h"
 
 /* ---- sending ---- */
 

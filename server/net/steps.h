@@ -4,7 +4,7 @@
 #ifndef EMBD_STEPS_H
 #define EMBD_STEPS_H
 
-#include "connection.h"
+#include "server/net/connection.h"
 
 /* ---- connection.c ---- */
 

@@ -1,9 +1,9 @@
 /* strangers.c - see strangers.h. */
-#include "strangers.h"
+#include "server/net/strangers.h"
 
 #include <assert.h>
 
-#include "steps.h"
+#include "server/net/steps.h"
 
 static bool is_known(const struct connection *c)
 {

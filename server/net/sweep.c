@@ -2,9 +2,9 @@
  * with the process. */
 #include <poll.h>
 
-#include "log.h"
-#include "steps.h"
-#include "strangers.h"
+#include "server/log/log.h"
+#include "server/net/steps.h"
+#include "server/net/strangers.h"
 
 enum {
     LINGER_MS = 2000,          /* for the peer to end its side */

@@ -1,10 +1,10 @@
 /* tunnel.c - see tunnel.h. */
-#include "tunnel.h"
+#include "server/net/tunnel.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "reserve.h"
+#include "server/net/reserve.h"
 
 /* Plaintext of one record. */
 #define RECORD_PLAIN (16u << 10)

@@ -5,7 +5,7 @@
 #ifndef EMBD_TUNNEL_H
 #define EMBD_TUNNEL_H
 
-#include "hub.h"
+#include "server/net/hub.h"
 
 /* Plaintext that is encrypted before the socket is asked: a few records, still in the cache when
  * the kernel copies them. */
@@ -15,17 +15,18 @@ struct tunnel {
     struct tls_session *session;
     uint8_t *rest; /* malloc'd; what libuv was given to write, or NULL */
     uv_buf_t rest_buf;
-    size_t rest_bytes;             /* of its memory */
-    size_t kept_bytes;             /* received and not decrypted; charged */
-    size_t out_bytes;              /* charged, for what waits to be sent */
-    size_t session_bytes;          /* charged, for OpenSSL: less once hands are shaken */
-    bool is_ended;                 /* and not charged any more */
-    bool is_unsealing; /* further up the stack */
+    size_t rest_bytes;    /* of its memory */
+    size_t kept_bytes;    /* received and not decrypted; charged */
+    size_t out_bytes;     /* charged, for what waits to be sent */
+    size_t session_bytes; /* charged, for OpenSSL: less once hands are shaken */
+    bool is_ended;        /* and not charged any more */
+    bool is_unsealing;    /* further up the stack */
 };
 
 /* Charged to the frame budget. NULL: `e` says why; EMBD_BUSY: there is no room in that. */
 struct tunnel *tunnel_open(struct hub *hub, struct embd__error *e);
-/* Gives back what was charged, when its end is certain; then nothing is charged any more. NULL is allowed. */
+/* Gives back what was charged, when its end is certain; then nothing is charged any more. NULL is
+ * allowed. */
 void tunnel_uncharge(struct tunnel *tunnel, struct hub *hub);
 void tunnel_close(struct tunnel *tunnel); /* NULL is allowed */
 

@@ -1,20 +1,21 @@
 /* ahead.c - see ahead.h.
  *
- * A client copies gradients into its socket more slowly than a shard takes them out, so a shard that
- * only waits for the last byte wastes time it will need afterwards. The maps, keys and offsets of a
- * push come before its gradients: they are read as soon as the gradients begin, the store looks the
- * keys up, and gradients are looked at while they are in the cache.
+ * A client copies gradients into its socket more slowly than a shard takes them out, so a shard
+ * that only waits for the last byte wastes time it will need afterwards. The maps, keys and offsets
+ * of a push come before its gradients: they are read as soon as the gradients begin, the store
+ * looks the keys up, and gradients are looked at while they are in the cache.
  *
  * The happy path: shard_arriving() finds a push of one part, the store foresees it; each later call
  * checks what has landed since; handle_push() is spared both. Nothing depends on it: shard_handle()
- * reads and checks the request anew, and where the store has changed meanwhile it looks up anew. What
- * cannot be foreseen (several parts, a wrong request, a hold, a drain) is left to it without a word. */
-#include "ahead.h"
+ * reads and checks the request anew, and where the store has changed meanwhile it looks up anew.
+ * What cannot be foreseen (several parts, a wrong request, a hold, a drain) is left to it without a
+ * word. */
+#include "server/shard/ahead.h"
 
-#include "check.h"
-#include "dtype.h"
-#include "pull.h"
-#include "state.h"
+#include "server/shard/check.h"
+#include "proto/dtype.h"
+#include "server/shard/pull.h"
+#include "server/shard/state.h"
 
 #define LEAST_BYTES (32u << 10) /* with fewer the rest is there before anything is done */
 
@@ -93,8 +94,7 @@ uint64_t ahead_take(struct request *request)
 void ahead_forget(struct shard *shard, struct request *request)
 {
     uint64_t foreseen = ahead_take(request);
-    struct table *table =
-        foreseen == 0 ? NULL : tables_by_id(&shard->tables, request->ahead.table);
+    struct table *table = foreseen == 0 ? NULL : tables_by_id(&shard->tables, request->ahead.table);
     if (table != NULL)
         shard->tables.ops->unforesee(table->store, foreseen);
 }

@@ -2,13 +2,14 @@
 #ifndef EMBD_SHARD_AHEAD_H
 #define EMBD_SHARD_AHEAD_H
 
-#include "shard.h"
-#include "tables.h"
+#include "server/shard/shard.h"
+#include "server/shard/tables.h"
 
 /* How many gradients of the request's only part are known to be finite. */
 uint64_t ahead_n_finite(const struct request *request);
 
-/* Whether the keys of the request's only part were found to be this shard's, as keys of this table. */
+/* Whether the keys of the request's only part were found to be this shard's, as keys of this table.
+ */
 bool ahead_is_routed(const struct request *request, const struct table *table);
 
 /* The store's number for the push that is made now, or 0. */

@@ -1,27 +1,29 @@
-/* base.c - a journal begins anew: with requests that make what the journaled tables hold now, instead
- * of all that ever changed them.
+/* base.c - a journal begins anew: with requests that make what the journaled tables hold now,
+ * instead of all that ever changed them.
  *
  * The happy path: the journal has grown beyond its limit; requests that change something wait until
- * the pushes under way are applied, some milliseconds; the tables are frozen, and go on. For each there
- * is a table_create and loads of all its rows, then one request with the writers; a thread of the
- * journal's writes them, a block at a time between two requests, and what was before goes. Requests are
- * built as a client would, and scanned as a server does, so that a replay handles them like all others.
+ * the pushes under way are applied, some milliseconds; the tables are frozen, and go on. For each
+ * there is a table_create and loads of all its rows, then one request with the writers; a thread of
+ * the journal's writes them, a block at a time between two requests, and what was before goes.
+ * Requests are built as a client would, and scanned as a server does, so that a replay handles them
+ * like all others.
  *
  * A snapshot, and the drop of a table, go first: then this is given up, and tried again. */
-#include "base.h"
+#include "server/shard/base.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "block.h"
-#include "commit.h"
-#include "cut.h"
-#include "journal.h"
-#include "own_frame.h"
+#include "server/shard/snapshot/block.h"
+#include "server/shard/commit.h"
+#include "server/shard/snapshot/cut.h"
+#include "server/journal/journal.h"
+#include "server/shard/own_frame.h"
 
-#define BLOCK_BYTES   (1u << 20)  /* copied in well under a millisecond */
-#define WORTH_BYTES   (64u << 20) /* behind a base, before another one is worth writing though it needs not be */
+#define BLOCK_BYTES (1u << 20) /* copied in well under a millisecond */
+#define WORTH_BYTES                                                                                \
+    (64u << 20) /* behind a base, before another one is worth writing though it needs not be */
 #define REST_NS       100000000u  /* what is under way is not waited for longer */
 #define AGAIN_NS      1000000000u /* after that, */
 #define AFTER_FAILURE 10u         /* and so many times after a failure */
@@ -29,9 +31,9 @@
 /* Owner: the shard's thread. */
 struct base {
     struct shard *shard;
-    uint32_t n, at;        /* tables; whose rows are read next */
-    struct table **tables; /* [n] */
-    uint64_t *steps;       /* [n] */
+    uint32_t n, at;              /* tables; whose rows are read next */
+    struct table **tables;       /* [n] */
+    uint64_t *steps;             /* [n] */
     struct push_stream *writers; /* [n_writers] */
     uint32_t n_writers;
     bool is_read, is_given_up; /* then no table is touched any more */
@@ -107,7 +109,8 @@ static int add_rows(struct base *b, struct embd__error *e)
     if (b->memory == NULL)
         b->memory = block_new(schema, max_rows, &b->scan);
     if (b->memory == NULL)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the base of table '%s'", schema->name);
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the base of table '%s'",
+                               schema->name);
     if (b->shard->tables.ops->scan_frozen(table->store, max_rows, &b->scan, &is_last, e) != EMBD_OK)
         return e->status;
     bool has_rows = b->scan.n_rows + b->scan.n_candidates > 0;
@@ -278,7 +281,8 @@ static bool is_due(struct shard *shard)
         return true;
     bool asked = shard->base_asked;
     shard->base_asked = false;
-    return asked && journal_wants_base(shard->journal, limit > 0 && limit < WORTH_BYTES ? limit : WORTH_BYTES);
+    return asked && journal_wants_base(shard->journal,
+                                       limit > 0 && limit < WORTH_BYTES ? limit : WORTH_BYTES);
 }
 
 /* A snapshot that is being made goes first. */

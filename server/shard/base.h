@@ -2,7 +2,7 @@
 #ifndef EMBD_SHARD_BASE_H
 #define EMBD_SHARD_BASE_H
 
-#include "state.h"
+#include "server/shard/state.h"
 
 /* From now on it may, where it is worth it, though it has not grown beyond the limit. */
 void base_ask(struct shard *shard);
@@ -25,7 +25,8 @@ bool base_collect(struct shard *shard);
 /* Tables are needed for something else: what is not yet copied of them is given up. */
 void base_give_up(struct shard *shard);
 
-/* Whether it is due or not, and at once; nothing may be under way. After an error the journal is as it was. */
+/* Whether it is due or not, and at once; nothing may be under way. After an error the journal is as
+ * it was. */
 int base_make_now(struct shard *shard, struct embd__error *e);
 
 struct base_figures {

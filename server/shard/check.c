@@ -4,11 +4,11 @@
  * the table. The loops over keys, slots and gradients are on the data path: each first asks whether
  * anything is wrong, without branches, in blocks of fixed size that compilers turn into vector
  * code; only then is the culprit looked for. */
-#include "check.h"
+#include "server/shard/check.h"
 
 #include <stdio.h>
 
-#include "dtype.h"
+#include "proto/dtype.h"
 
 #define BLOCK 256u /* values tested before looking at the outcome */
 

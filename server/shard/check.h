@@ -3,8 +3,8 @@
 #ifndef EMBD_SHARD_CHECK_H
 #define EMBD_SHARD_CHECK_H
 
-#include "routed.h"
-#include "tables.h"
+#include "server/shard/routed.h"
+#include "server/shard/tables.h"
 
 #define CHECK_WHAT 32 /* bytes of "part 63" */
 
@@ -17,7 +17,8 @@ int check_part(const struct tables *tables, const struct part *part, uint32_t i,
 int check_grads(const struct table *table, const struct part *part, uint32_t i, uint64_t first,
                 struct embd__error *e);
 
-/* The steps and counts in a load's states (EMBD_STAMP_FLOATS, embd__schema_use_floats): whole numbers in range. */
+/* The steps and counts in a load's states (EMBD_STAMP_FLOATS, embd__schema_use_floats): whole
+ * numbers in range. */
 int check_states(const struct table *table, const struct row_block *block, struct embd__error *e);
 
 /* Rows and candidates of a load: slots, keys in range, keys of this shard, counts. */

@@ -3,9 +3,9 @@
  * The happy path of a push is: it is checked whole; memory for its rows is reserved; its frame is
  * appended to the gathering group;
  * the group is written and synced while the next one gathers; its pushes are applied in the order
- * of their records, and answered, for about a millisecond before the next look for requests, so that
- * the next group is full when it can be written. A request that waits so counts as a store call in flight, so that
- * holds and changes of structure wait for it.
+ * of their records, and answered, for about a millisecond before the next look for requests, so
+ * that the next group is full when it can be written. A request that waits so counts as a store
+ * call in flight, so that holds and changes of structure wait for it.
  *
  * A record is the request as it was received, and its effect a pure function of it and of the
  * tables before: so replaying is handling, and what was refused then (a full table) is refused
@@ -13,23 +13,24 @@
  * record.
  *
  * What can fail after the record is written: settling, which is tried again, since answers on their
- * way come to an end; and memory that is not for rows: to merge and look up keys, for an index whose keys fall
- * together. A store that can prepares all parts before the first is applied; so nothing is, and the record is withdrawn
- * before the answer says so. A device may find too little to work in for a later part: parts of the request were applied
- * then, the record cannot be withdrawn, and the process ends: recovery applies all of it. */
-#include "commit.h"
+ * way come to an end; and memory that is not for rows: to merge and look up keys, for an index
+ * whose keys fall together. A store that can prepares all parts before the first is applied; so
+ * nothing is, and the record is withdrawn before the answer says so. A device may find too little
+ * to work in for a later part: parts of the request were applied then, the record cannot be
+ * withdrawn, and the process ends: recovery applies all of it. */
+#include "server/shard/commit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "journal.h"
-#include "push.h"
-#include "recovery.h"
-#include "refusals.h"
-#include "room.h"
-#include "settle.h"
+#include "server/journal/journal.h"
+#include "server/shard/push.h"
+#include "server/shard/recovery.h"
+#include "server/shard/refusals.h"
+#include "server/shard/room.h"
+#include "server/shard/settle.h"
 
 #define SLICE_NS 1000000u
 
@@ -54,15 +55,16 @@ int commit_look(struct shard_work *work, struct embd__error *e)
     if (work->writer.sequence == 0 || begins_old(work))
         return EMBD_OK;
     int status = writers_look(writers_of(work), &work->writer, &later);
-    bool may_change = work->shard->n_journaled > 0 &&
-                      (status == EMBD_GAP || status == EMBD_FORGOTTEN);
+    bool may_change =
+        work->shard->n_journaled > 0 && (status == EMBD_GAP || status == EMBD_FORGOTTEN);
     if (may_change || status >= EMBD_OK)
         return may_change ? EMBD_OK : status;
     return embd__error_set(e, status, "%s", later.text);
 }
 
-/* Whether it is this push's turn and there is room is decided now, when all that was recorded before
- * it is applied: a replay finds the same. Room for a single part is its store's to decide. */
+/* Whether it is this push's turn and there is room is decided now, when all that was recorded
+ * before it is applied: a replay finds the same. Room for a single part is its store's to decide.
+ */
 static void begin(struct shard_work *work)
 {
     struct embd__error *e = &work->error;
@@ -103,7 +105,8 @@ static void withdraw(const struct shard *shard, const struct record_id *id, bool
     _exit(JOURNAL_EXIT);
 }
 
-void commit_withdraw(const struct shard_work *work, bool is_partly_done, const struct embd__error *why)
+void commit_withdraw(const struct shard_work *work, bool is_partly_done,
+                     const struct embd__error *why)
 {
     if (work->is_recorded)
         withdraw(work->shard, &work->record, is_partly_done, why);
@@ -193,8 +196,8 @@ static bool apply(struct shard *shard, struct journal_group *group, struct journ
     return true;
 }
 
-/* Between two looks for requests, so that the pushes that come next are in the journal by the time these are applied.
- * True: the time was over, and there is more. */
+/* Between two looks for requests, so that the pushes that come next are in the journal by the time
+ * these are applied. True: the time was over, and there is more. */
 static bool apply_some(struct shard *shard, struct journal_group *group)
 {
     uint64_t until_ns = clock_ns() + SLICE_NS;
@@ -298,8 +301,8 @@ static int wait_for_record(struct call *call, const struct frame_scanner *record
 {
     struct shard *shard = call->shard;
     struct request *request = call->request;
-    if (journal_append(shard->journal, request, record, durability == EMBD_DURABLE,
-                       &call->error) != EMBD_OK)
+    if (journal_append(shard->journal, request, record, durability == EMBD_DURABLE, &call->error) !=
+        EMBD_OK)
         return call->error.status;
     request->is_journaled = true;
     request->session->n_journaled++;

@@ -10,14 +10,14 @@
 #include <string.h>
 #include <time.h>
 
-#include "base.h"
-#include "commit.h"
-#include "cut.h"
-#include "log.h"
-#include "permit.h"
-#include "recovery.h"
-#include "round_step.h"
-#include "state.h"
+#include "server/shard/base.h"
+#include "server/shard/commit.h"
+#include "server/shard/snapshot/cut.h"
+#include "server/log/log.h"
+#include "server/shard/permit.h"
+#include "server/shard/recovery.h"
+#include "server/shard/rounds/round_step.h"
+#include "server/shard/state.h"
 
 enum {
     ANSWER_BYTES = 256,     /* of heads of answers without parts that change something */
@@ -232,8 +232,8 @@ static bool is_recorded_in_turn(const struct call *call)
            (call->reader.method == METHOD_PUSH || call->reader.method == METHOD_STREAM_OPEN);
 }
 
-/* Behind a push of its connection whose record is being written, all but pushes wait; and pushes let
- * those go first that wait already, or nothing else would ever find the shard at rest. */
+/* Behind a push of its connection whose record is being written, all but pushes wait; and pushes
+ * let those go first that wait already, or nothing else would ever find the shard at rest. */
 static bool waits_for_record(const struct call *call, bool was_parked)
 {
     const struct shard *shard = call->shard;
@@ -289,7 +289,8 @@ void dispatch_replay(struct shard *shard, struct request *request, bool *is_part
     request->times.method = -1;
     if (embd__reader_init(&call.reader, request->frame, &shard->zone, &call.error) == EMBD_OK &&
         call.reader.method < 0)
-        embd__error_set(&call.error, EMBD_UNKNOWN_METHOD, "no method '%s'", call.reader.method_name);
+        embd__error_set(&call.error, EMBD_UNKNOWN_METHOD, "no method '%s'",
+                        call.reader.method_name);
     call.work = work_new(shard, request);
     if (call.work == NULL)
         embd__error_set(&call.error, EMBD_NO_MEMORY, "no memory to replay a record");
@@ -386,7 +387,8 @@ void shard_session_half_end(struct shard *shard, struct shard_session *session)
 void shard_session_end(struct shard *shard, struct shard_session *session)
 {
     if (session->holds)
-        log_event(LOG_WARN, "hold_lost", "shard=%u why=\"the holder's connection ended\"", shard->config.index);
+        log_event(LOG_WARN, "hold_lost", "shard=%u why=\"the holder's connection ended\"",
+                  shard->config.index);
     hold_end(&shard->hold, session);
     reach_name(&shard->reach, session, 0);
     cut_leave(shard, session);

@@ -1,9 +1,9 @@
 /* erase.c - rows that go: the parts are checked, answers on their way that still show them are
  * settled, then the store forgets the keys, part by part, before this returns. */
-#include "commit.h"
-#include "pull.h"
-#include "settle.h"
-#include "state.h"
+#include "server/shard/commit.h"
+#include "server/shard/pull.h"
+#include "server/shard/settle.h"
+#include "server/shard/state.h"
 
 static int prepare(struct call *call)
 {

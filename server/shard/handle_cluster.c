@@ -1,13 +1,13 @@
 /* handle_cluster.c - who this is, whether it lives, where the others are, and its end: hello, ping,
  * cluster, drain. */
-#include "permit.h"
-#include "recovery.h"
-#include "state.h"
+#include "server/shard/permit.h"
+#include "server/shard/recovery.h"
+#include "server/shard/state.h"
 
 /* What a peer may rely on beyond the protocol's version 1. */
 static const char *const features[] = {
-    "f16",          "bf16",   "weights", "status", "create_on_pull",
-    "admit_after", "rounds", "cuts",    "writers", "streams", "jobs"};
+    "f16",  "bf16",    "weights", "status", "create_on_pull", "admit_after", "rounds",
+    "cuts", "writers", "streams", "jobs"};
 #define N_FEATURES (sizeof features / sizeof features[0])
 
 static int check_protocol(struct call *call, uint64_t protocol)

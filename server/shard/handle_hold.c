@@ -4,7 +4,7 @@
  * tells which pushes are still to be let in, because other shards have them (reach.h). */
 #include <stdlib.h>
 
-#include "state.h"
+#include "server/shard/state.h"
 
 struct hold_request {
     uint64_t timeout_ms;

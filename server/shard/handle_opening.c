@@ -9,9 +9,9 @@
  */
 #include <stdio.h>
 
-#include "commit.h"
-#include "own_frame.h"
-#include "state.h"
+#include "server/shard/commit.h"
+#include "server/shard/own_frame.h"
+#include "server/shard/state.h"
 
 static struct writers *writers_of(const struct shard_work *work)
 {

@@ -2,12 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base.h"
-#include "commit.h"
-#include "permit.h"
-#include "route.h"
-#include "settle.h"
-#include "state.h"
+#include "server/shard/base.h"
+#include "server/shard/commit.h"
+#include "server/shard/permit.h"
+#include "proto/route.h"
+#include "server/shard/settle.h"
+#include "server/shard/state.h"
 
 int handle_tables(struct call *call)
 {
@@ -57,10 +57,8 @@ int handle_table_create(struct call *call)
     bool is_read = embd__schema_read(&map, &schema) == EMBD_OK;
     if (is_read)
         resolve_durability(call, &schema.s);
-    if (is_read && call_end(call, &f) == EMBD_OK &&
-        permit_table(call, schema.s.name) == EMBD_OK &&
-        tables_create(&call->shard->tables, &schema.s, &table, &created, &call->error) ==
-            EMBD_OK &&
+    if (is_read && call_end(call, &f) == EMBD_OK && permit_table(call, schema.s.name) == EMBD_OK &&
+        tables_create(&call->shard->tables, &schema.s, &table, &created, &call->error) == EMBD_OK &&
         created && commit_create(call, &schema.s) != EMBD_OK)
         tables_drop(&call->shard->tables, table);
     embd__schema_fini(&schema);
@@ -90,7 +88,8 @@ int handle_table_drop(struct call *call)
     struct table *table = read_name(call, "table_drop");
     if (table != NULL && call->shard->cut != NULL)
         return embd__error_set(&call->error, EMBD_BUSY,
-                               "table '%s' is in a snapshot that is being written", table->schema.s.name);
+                               "table '%s' is in a snapshot that is being written",
+                               table->schema.s.name);
     if (table == NULL ||
         settle(call->shard, call->request->session, table, CHANGE_DROP, &call->error) != EMBD_OK ||
         commit_now(call, table->schema.s.durability) != EMBD_OK)

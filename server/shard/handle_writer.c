@@ -1,10 +1,10 @@
-/* handle_writer.c - where a writer's stream stands, for one that goes on after a restart; and how many
- * streams come back, from a journal or a snapshot. */
+/* handle_writer.c - where a writer's stream stands, for one that goes on after a restart; and how
+ * many streams come back, from a journal or a snapshot. */
 #include <stdlib.h>
 
-#include "commit.h"
-#include "state.h"
-#include "writersfile.h"
+#include "server/shard/commit.h"
+#include "server/shard/state.h"
+#include "proto/writersfile.h"
 
 int handle_writer(struct call *call)
 {
@@ -27,11 +27,13 @@ int handle_writer(struct call *call)
 /* ---- many ---- */
 
 /* The list, malloc'd: what it was sent as need not be aligned, and may be of an earlier version. */
-static struct push_stream *read_streams(struct call *call, const uint8_t *bytes, uint64_t n, bool has_principals)
+static struct push_stream *read_streams(struct call *call, const uint8_t *bytes, uint64_t n,
+                                        bool has_principals)
 {
     struct push_stream *list = malloc((n + 1) * sizeof *list);
     if (list == NULL)
-        embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for %llu streams", (unsigned long long)n);
+        embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for %llu streams",
+                        (unsigned long long)n);
     for (uint64_t i = 0; i < n && call->error.status == EMBD_OK; i++) {
         list[i] = embd__stream_read(bytes, has_principals, i);
         embd__stream_check(&list[i], has_principals, &call->error);
@@ -45,18 +47,21 @@ static int record(struct call *call, uint64_t n)
     if (n == 0 || call->shard->is_replaying)
         return EMBD_OK;
     if (call->shard->journal == NULL)
-        return embd__error_set(&call->error, EMBD_UNSUPPORTED,
-                               "writers: this server has no data directory, and %llu streams are of "
-                               "journaled tables",
-                               (unsigned long long)n);
+        return embd__error_set(
+            &call->error, EMBD_UNSUPPORTED,
+            "writers: this server has no data directory, and %llu streams are of "
+            "journaled tables",
+            (unsigned long long)n);
     return commit_now(call, EMBD_DURABLE);
 }
 
 /* As a record of an earlier version has them: for want of room others go. */
-static int set_old(struct writers *writers, const struct push_stream *list, uint64_t n, struct embd__error *e)
+static int set_old(struct writers *writers, const struct push_stream *list, uint64_t n,
+                   struct embd__error *e)
 {
     for (uint64_t i = 0; i < n && e->status == EMBD_OK; i++) {
-        const struct push_writer id = {.high = list[i].high, .low = list[i].low, .stream = list[i].stream};
+        const struct push_writer id = {
+            .high = list[i].high, .low = list[i].low, .stream = list[i].stream};
         if (writers_know(writers, &id) || writers_begin_old(writers, &id, e) == EMBD_OK)
             writers_restore(writers, &list[i], 1, 0, e);
     }

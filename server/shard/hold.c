@@ -4,13 +4,13 @@
  * released, gone or timed out. Everything that is parked stands in one list and leaves it from its
  * head, so that whoever waits longest goes first and the requests of a connection keep their order.
  */
-#include "hold.h"
+#include "server/shard/hold.h"
 
 #include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "log.h"
+#include "server/log/log.h"
 
 #define TURN_NS 500000000u
 
@@ -64,7 +64,8 @@ bool hold_lets_in(const struct hold *hold, const struct request *request)
 
 /* ---- holders ---- */
 
-void hold_begin(struct hold *hold, struct shard_session *session, uint64_t now_ns, uint64_t timeout_ns)
+void hold_begin(struct hold *hold, struct shard_session *session, uint64_t now_ns,
+                uint64_t timeout_ns)
 {
     if (!hold_is_on(hold))
         hold->looked_ns = now_ns;
@@ -94,7 +95,8 @@ void hold_end(struct hold *hold, struct shard_session *session)
         hold->waiting_since_ns = 0;
 }
 
-/* While the shard is busy with one thing, what a holder sends is not read: that is no silence of the holder's. */
+/* While the shard is busy with one thing, what a holder sends is not read: that is no silence of
+ * the holder's. */
 static uint64_t time_run(struct hold *hold, uint64_t now_ns)
 {
     uint64_t ns = now_ns - hold->looked_ns;
@@ -109,9 +111,10 @@ void hold_expire(struct hold *hold, uint64_t now_ns, uint32_t shard)
     for (struct shard_session *session = hold->holders; session != NULL; session = next) {
         next = session->next_holder;
         session->hold_quiet_ns += run_ns;
-        const char *why = session->hold_until_ns <= now_ns          ? "its timeout has passed"
-                          : session->hold_quiet_ns >= HOLD_QUIET_NS ? "the holder asked nothing for 10 s"
-                                                                    : NULL;
+        const char *why = session->hold_until_ns <= now_ns ? "its timeout has passed"
+                          : session->hold_quiet_ns >= HOLD_QUIET_NS
+                              ? "the holder asked nothing for 10 s"
+                              : NULL;
         if (why == NULL)
             continue;
         log_event(LOG_WARN, "hold_lost", "shard=%u why=\"%s\"", shard, why);

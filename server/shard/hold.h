@@ -3,11 +3,12 @@
 #ifndef EMBD_SHARD_HOLD_H
 #define EMBD_SHARD_HOLD_H
 
-#include "reach.h"
+#include "server/shard/reach.h"
 
 #define HOLD_DEFAULT_MS 60000u
 #define HOLD_MAX_MS     3600000u
-#define HOLD_QUIET_NS   UINT64_C(10000000000) /* a holder that asks nothing for so long has lost its hold */
+#define HOLD_QUIET_NS                                                                              \
+    UINT64_C(10000000000) /* a holder that asks nothing for so long has lost its hold */
 
 /* Owner: the shard's thread. */
 struct hold {
@@ -49,9 +50,11 @@ bool hold_lets_in(const struct hold *hold, const struct request *request);
 void hold_let_in(struct hold *hold, const struct shard_session *session, struct reach_mark *marks,
                  uint32_t n);
 
-void hold_begin(struct hold *hold, struct shard_session *session, uint64_t now_ns, uint64_t timeout_ns);
+void hold_begin(struct hold *hold, struct shard_session *session, uint64_t now_ns,
+                uint64_t timeout_ns);
 void hold_end(struct hold *hold, struct shard_session *session);
-/* Ends holds whose timeout has passed, and those of holders that hang; the log tells. `shard`: its index, for that. */
+/* Ends holds whose timeout has passed, and those of holders that hang; the log tells. `shard`: its
+ * index, for that. */
 void hold_expire(struct hold *hold, uint64_t now_ns, uint32_t shard);
 
 /* Keeps a request for later, behind those parked before. */

@@ -3,15 +3,15 @@
  * A pull of one part, or whose other parts make no rows, hands its own arrays to the store, which
  * refuses it before it changes anything. Where several tables make rows, all are asked before the
  * first is changed. Where several parts name one table, their keys are copied together. */
-#include "insert.h"
+#include "server/shard/insert.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "limit.h"
-#include "pull.h"
-#include "room.h"
-#include "state.h"
+#include "proto/limit.h"
+#include "server/shard/pull.h"
+#include "server/shard/room.h"
+#include "server/shard/state.h"
 
 bool insert_is_of(const struct work_part *part)
 {

@@ -4,7 +4,7 @@
 #ifndef EMBD_SHARD_INSERT_H
 #define EMBD_SHARD_INSERT_H
 
-#include "work.h"
+#include "server/shard/work.h"
 
 /* Whether the part's table is to make rows for it; a pull that asks for zeros only reads. */
 bool insert_is_of(const struct work_part *part);

@@ -1,9 +1,9 @@
-/* load.c - rows into the shard, block by block, and keys that lost theirs out of it. A block is checked
- * whole before the store sees it. */
-#include "check.h"
-#include "commit.h"
-#include "settle.h"
-#include "state.h"
+/* load.c - rows into the shard, block by block, and keys that lost theirs out of it. A block is
+ * checked whole before the store sees it. */
+#include "server/shard/check.h"
+#include "server/shard/commit.h"
+#include "server/shard/settle.h"
+#include "server/shard/state.h"
 
 /* Keys to be forgotten, as candidates that were seen 0 times. */
 static int check_gone(const struct row_block *block, struct embd__error *e)
@@ -13,8 +13,10 @@ static int check_gone(const struct row_block *block, struct embd__error *e)
                                block->n_rows);
     for (uint32_t i = 0; i < block->n_candidates; i++)
         if (block->candidate_counts[i] != 0)
-            return embd__error_set(e, EMBD_INVALID, "load candidate counts[%u]: %u, of keys that are "
-                                   "gone it is 0", i, block->candidate_counts[i]);
+            return embd__error_set(e, EMBD_INVALID,
+                                   "load candidate counts[%u]: %u, of keys that are "
+                                   "gone it is 0",
+                                   i, block->candidate_counts[i]);
     return EMBD_OK;
 }
 

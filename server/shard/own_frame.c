@@ -1,5 +1,6 @@
-/* own_frame.c - pieces of a message are head, bin, head, bin, ... head: the scanner sees the heads. */
-#include "own_frame.h"
+/* own_frame.c - pieces of a message are head, bin, head, bin, ... head: the scanner sees the heads.
+ */
+#include "server/shard/own_frame.h"
 
 int own_frame_scan(struct own_frame *own, struct msg *msg, struct embd__error *e)
 {

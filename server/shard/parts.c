@@ -2,11 +2,11 @@
  * copied. */
 #include <stdio.h>
 
-#include "ahead.h"
-#include "check.h"
-#include "permit.h"
-#include "pull.h"
-#include "state.h"
+#include "server/shard/ahead.h"
+#include "server/shard/check.h"
+#include "server/shard/permit.h"
+#include "server/shard/pull.h"
+#include "server/shard/state.h"
 
 /* Two parts of a push for one table would be two steps in one request, which no refusal could take
  * back. */

@@ -1,5 +1,5 @@
 /* permit.c - see permit.h. A method that is not listed here is an admin's. */
-#include "permit.h"
+#include "server/shard/permit.h"
 
 static const enum role least[METHOD_COUNT] = {
     [METHOD_PING] = ROLE_READER,          [METHOD_CLUSTER] = ROLE_READER,

@@ -4,7 +4,7 @@
 #ifndef EMBD_SHARD_PERMIT_H
 #define EMBD_SHARD_PERMIT_H
 
-#include "state.h"
+#include "server/shard/state.h"
 
 /* Takes the token of a hello, "" where it shows none. */
 int permit_hello(struct call *call, const char *token);

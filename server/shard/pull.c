@@ -7,15 +7,15 @@
  *
  * What can fail: the checks, an answer beyond the frame limit, and no room for a row to be created.
  * All of that comes before the first change. */
-#include "pull.h"
+#include "server/shard/pull.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "dtype.h"
-#include "insert.h"
-#include "settle.h"
-#include "state.h"
+#include "proto/dtype.h"
+#include "server/shard/insert.h"
+#include "server/shard/settle.h"
+#include "server/shard/state.h"
 
 static bool is_whole(const struct shard_work *work)
 {

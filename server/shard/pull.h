@@ -2,7 +2,7 @@
 #ifndef EMBD_SHARD_PULL_H
 #define EMBD_SHARD_PULL_H
 
-#include "work.h"
+#include "server/shard/work.h"
 
 /* The part's keys as a store takes them. */
 static inline struct store_keys pull_keys(const struct part *part)

@@ -7,15 +7,15 @@
  * first part is applied, room and memory included (push_prepare). What is left is a device's memory
  * for its work on one of several parts; the answer then says that others were applied. A push of a
  * writer that was applied before is answered so, and nothing else of it is looked at. */
-#include "push.h"
+#include "server/shard/push.h"
 
-#include "ahead.h"
-#include "commit.h"
-#include "pull.h"
-#include "room.h"
-#include "round_step.h"
-#include "settle.h"
-#include "state.h"
+#include "server/shard/ahead.h"
+#include "server/shard/commit.h"
+#include "server/shard/pull.h"
+#include "server/shard/room.h"
+#include "server/shard/rounds/round_step.h"
+#include "server/shard/settle.h"
+#include "server/shard/state.h"
 
 static struct store_push push_of(struct shard_work *work, const struct work_part *part)
 {

@@ -2,10 +2,10 @@
 #ifndef EMBD_SHARD_PUSH_H
 #define EMBD_SHARD_PUSH_H
 
-#include "work.h"
+#include "server/shard/work.h"
 
-/* Takes what all parts need, where there are several: right before the first of them is made. EMBD_FULL,
- * EMBD_NO_MEMORY: none is to be. */
+/* Takes what all parts need, where there are several: right before the first of them is made.
+ * EMBD_FULL, EMBD_NO_MEMORY: none is to be. */
 int push_prepare(struct shard_work *work, struct embd__error *e);
 
 /* Pushes the next part; false: there is none. For shard_work.next_call. */

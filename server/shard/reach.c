@@ -1,5 +1,5 @@
 /* reach.c - see reach.h. */
-#include "reach.h"
+#include "server/shard/reach.h"
 
 #include <stdlib.h>
 

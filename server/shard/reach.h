@@ -8,7 +8,7 @@
 #ifndef EMBD_SHARD_REACH_H
 #define EMBD_SHARD_REACH_H
 
-#include "shard.h"
+#include "server/shard/shard.h"
 
 /* A push that some shards have and others not is on its way: for so long, or it never comes. */
 #define REACH_RECENT_NS 60000000000u

@@ -6,21 +6,22 @@
  * more, begins anew where it has grown long, and requests are taken. So a peer hears how far it is
  * instead of waiting for a port.
  *
- * A record is handled as the request it was, by the same code, and nothing of it is journaled again.
- * What was refused then (a full table) is refused now, or, where it was for want of memory, left out. Everything else that fails ends the loading
- * for good, and with it the process: a shard never serves half of what it had. */
-#include "recovery.h"
+ * A record is handled as the request it was, by the same code, and nothing of it is journaled
+ * again. What was refused then (a full table) is refused now, or, where it was for want of memory,
+ * left out. Everything else that fails ends the loading for good, and with it the process: a shard
+ * never serves half of what it had. */
+#include "server/shard/recovery.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "base.h"
-#include "chosen.h"
-#include "journal.h"
-#include "known.h"
-#include "log.h"
-#include "permit.h"
-#include "restore.h"
+#include "server/shard/base.h"
+#include "server/shard/snapshot/chosen.h"
+#include "server/journal/journal.h"
+#include "server/shard/snapshot/known.h"
+#include "server/log/log.h"
+#include "server/shard/permit.h"
+#include "server/shard/snapshot/restore.h"
 
 #define SLICE_NS              4000000u
 #define RECOVERY_SOURCE_BYTES 80u
@@ -158,9 +159,10 @@ static void log_replayed(const struct shard *shard, uint64_t bytes)
         rows += stats.rows;
     }
     log_event(LOG_INFO, "replayed",
-              "shard=%u records=%llu tables=%u rows=%llu bytes=%llu seconds=%.2f", shard->config.index,
-              (unsigned long long)shard->n_replayed, shard->tables.n, (unsigned long long)rows,
-              (unsigned long long)bytes, (double)(clock_ns() - shard->replay_began_ns) / 1e9);
+              "shard=%u records=%llu tables=%u rows=%llu bytes=%llu seconds=%.2f",
+              shard->config.index, (unsigned long long)shard->n_replayed, shard->tables.n,
+              (unsigned long long)rows, (unsigned long long)bytes,
+              (double)(clock_ns() - shard->replay_began_ns) / 1e9);
 }
 
 /* All records are replayed. */
@@ -207,7 +209,8 @@ static int restore_step(struct shard *shard, bool *waits_out, bool *is_over_out,
     return e->status;
 }
 
-/* Until `until_ns` by the clock, or something has to be waited for. *is_over_out false: there is more. */
+/* Until `until_ns` by the clock, or something has to be waited for. *is_over_out false: there is
+ * more. */
 static int load_until(struct shard *shard, uint64_t until_ns, bool *waits_out, bool *is_over_out,
                       struct embd__error *e)
 {
@@ -229,7 +232,8 @@ int recovery_begin(struct shard *shard, struct embd__error *e)
     if (shard->data_dir < 0)
         return EMBD_OK;
     shard->replay_began_ns = clock_ns();
-    if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK || known_open(shard, e) != EMBD_OK)
+    if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK ||
+        known_open(shard, e) != EMBD_OK)
         return e->status;
     return shard->is_loading ? EMBD_OK : load_until(shard, UINT64_MAX, &waits, &is_over, e);
 }
@@ -290,8 +294,7 @@ void recovery_tell(const struct call *call, char text[RECOVERY_TEXT_BYTES])
                                               : "";
     recovery_progress(shard, &done, &total);
     name_source(shard, source);
-    snprintf(text, RECOVERY_TEXT_BYTES,
-             "shard %u is loading: table '%s', %llu of %llu bytes of %s", shard->config.index,
-             permits_table(call, name) ? name : "", (unsigned long long)done,
+    snprintf(text, RECOVERY_TEXT_BYTES, "shard %u is loading: table '%s', %llu of %llu bytes of %s",
+             shard->config.index, permits_table(call, name) ? name : "", (unsigned long long)done,
              (unsigned long long)total, source);
 }

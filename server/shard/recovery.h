@@ -1,14 +1,15 @@
-/* recovery.h - the journal's records become the tables they made, and a snapshot what they held, before the shard takes
- * requests. */
+/* recovery.h - the journal's records become the tables they made, and a snapshot what they held,
+ * before the shard takes requests. */
 #ifndef EMBD_SHARD_RECOVERY_H
 #define EMBD_SHARD_RECOVERY_H
 
-#include "state.h"
+#include "server/shard/state.h"
 
 struct record;
 
-/* Where the config has `loaded`, the shard loads from now on, in recovery_go_on, and until that is called
- * requests that touch tables are answered EMBD_LOADING; else all of it is done when this returns. */
+/* Where the config has `loaded`, the shard loads from now on, in recovery_go_on, and until that is
+ * called requests that touch tables are answered EMBD_LOADING; else all of it is done when this
+ * returns. */
 int recovery_begin(struct shard *shard, struct embd__error *e);
 
 /* Replays for some milliseconds. True: there is more to do. */
@@ -17,15 +18,15 @@ bool recovery_go_on(struct shard *shard);
 /* It will not be ended. */
 void recovery_give_up(struct shard *shard);
 
-/* Where it stands, as a sentence for whom the call comes from: the table of the last record, where he may know
- * it, bytes done and of all. */
+/* Where it stands, as a sentence for whom the call comes from: the table of the last record, where
+ * he may know it, bytes done and of all. */
 #define RECOVERY_TEXT_BYTES 288u
 void recovery_tell(const struct call *call, char text[RECOVERY_TEXT_BYTES]);
 void recovery_progress(const struct shard *shard, uint64_t *done_bytes_out,
                        uint64_t *total_bytes_out);
 
-/* EMBD_OK: the record was handled, if only to be refused as it was then. *is_partly_done_out: it failed after parts
- * of it were applied. */
+/* EMBD_OK: the record was handled, if only to be refused as it was then. *is_partly_done_out: it
+ * failed after parts of it were applied. */
 int recovery_replay(struct shard *shard, uint8_t *bytes, const struct record *record,
                     bool *is_partly_done_out, struct embd__error *e);
 

@@ -1,8 +1,8 @@
 /* refusals.c - see refusals.h. */
-#include "refusals.h"
+#include "server/shard/refusals.h"
 
-#include "log.h"
-#include "state.h"
+#include "server/log/log.h"
+#include "server/shard/state.h"
 
 void refusals_note(struct shard *shard, const char *why)
 {

@@ -12,11 +12,11 @@
  *
  * Memory is reserved as if no key had a row, which is one comparison; only where there is not so
  * much of it, the store counts those that need some. */
-#include "room.h"
+#include "server/shard/room.h"
 
-#include "commit.h"
-#include "pull.h"
-#include "state.h"
+#include "server/shard/commit.h"
+#include "server/shard/pull.h"
+#include "server/shard/state.h"
 
 int room_prepare(const struct shard_work *work, uint32_t i, struct store_plan *plan,
                  struct embd__error *e)

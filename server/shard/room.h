@@ -3,7 +3,7 @@
 #ifndef EMBD_SHARD_ROOM_H
 #define EMBD_SHARD_ROOM_H
 
-#include "work.h"
+#include "server/shard/work.h"
 
 /* Has the store of part i decide on a push or insert that comes next. The error names the part
  * where there are several; errors of store_ops.prepare. */

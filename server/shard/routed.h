@@ -6,8 +6,8 @@
 #ifndef EMBD_SHARD_ROUTED_H
 #define EMBD_SHARD_ROUTED_H
 
-#include "store.h"
-#include "tables.h"
+#include "server/store/store.h"
+#include "server/shard/tables.h"
 
 /* Which shard this is, and of which map. */
 struct routed_place {

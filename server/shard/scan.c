@@ -2,8 +2,8 @@
  * one cut. */
 #include <stdlib.h>
 
-#include "block.h"
-#include "state.h"
+#include "server/shard/snapshot/block.h"
+#include "server/shard/state.h"
 
 #define SCAN_BYTES (8u << 20) /* of rows, at most and by default */
 

@@ -9,10 +9,10 @@
  *
  * Peers that do not take their answers must not fill the memory with them: beyond a limit the
  * change is refused, first that of the connection that does not read. */
-#include "settle.h"
+#include "server/shard/settle.h"
 
-#include "pull.h"
-#include "state.h"
+#include "server/shard/pull.h"
+#include "server/shard/state.h"
 
 #define SETTLE_SESSION_BYTES (2 * LIMIT_FRAME_BYTES)
 

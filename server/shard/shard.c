@@ -1,5 +1,5 @@
 /* shard.c - opening and closing a shard, and what it keeps for requests that are over. */
-#include "shard.h"
+#include "server/shard/shard.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -8,16 +8,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ahead.h"
-#include "base.h"
-#include "commit.h"
-#include "cut.h"
-#include "recovery.h"
-#include "room.h"
-#include "round_step.h"
-#include "settle.h"
-#include "snapshot_watch.h"
-#include "state.h"
+#include "server/shard/ahead.h"
+#include "server/shard/base.h"
+#include "server/shard/commit.h"
+#include "server/shard/snapshot/cut.h"
+#include "server/shard/recovery.h"
+#include "server/shard/room.h"
+#include "server/shard/rounds/round_step.h"
+#include "server/shard/settle.h"
+#include "server/shard/snapshot/snapshot_watch.h"
+#include "server/shard/state.h"
 
 #define SETTLE_LEAST_BYTES ((uint64_t)4 * LIMIT_FRAME_BYTES)
 
@@ -35,7 +35,8 @@ static int open_data_dir(struct shard *shard, struct embd__error *e)
         return EMBD_OK;
     shard->data_dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (shard->data_dir < 0)
-        return embd__error_set(e, EMBD_IO, "data directory '%s' cannot be opened: %s", path, strerror(errno));
+        return embd__error_set(e, EMBD_IO, "data directory '%s' cannot be opened: %s", path,
+                               strerror(errno));
     return EMBD_OK;
 }
 

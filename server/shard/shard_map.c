@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state.h"
+#include "server/shard/state.h"
 
 static size_t bytes_of(const char *const *list, uint32_t n)
 {

@@ -3,22 +3,22 @@
  * Reading order: dispatch.c (a request comes in, is handled or parked, and is answered), hold.c
  * (what parks), work.c (what a request keeps until its last byte is sent), parts.c and check.c
  * (data against schemas), pull.c, insert.c, settle.c, push.c, room.c; then commit.c (journaled
- * tables: the record first), recovery.c, base.c; handle_*.c, scan.c, load.c, shard_map.c. In folders
- * of their own: rounds/ (trainers in step: jobs, and pushes that become one), snapshot/ (a cut,
- * and the directory it is written to), figures/ (how long it all took, and who shows it). */
+ * tables: the record first), recovery.c, base.c; handle_*.c, scan.c, load.c, shard_map.c. In
+ * folders of their own: rounds/ (trainers in step: jobs, and pushes that become one), snapshot/ (a
+ * cut, and the directory it is written to), figures/ (how long it all took, and who shows it). */
 #ifndef EMBD_SHARD_STATE_H
 #define EMBD_SHARD_STATE_H
 
-#include "hold.h"
-#include "jobs.h"
-#include "rounds.h"
-#include "routed.h"
-#include "shard.h"
-#include "snapshot.h"
-#include "stages.h"
-#include "tables.h"
-#include "work.h"
-#include "writers.h"
+#include "server/shard/hold.h"
+#include "server/shard/rounds/jobs.h"
+#include "server/shard/rounds/rounds.h"
+#include "server/shard/routed.h"
+#include "server/shard/shard.h"
+#include "server/shard/snapshot/snapshot.h"
+#include "server/shard/figures/stages.h"
+#include "server/shard/tables.h"
+#include "server/shard/work.h"
+#include "server/shard/writers.h"
 
 /* Figures since start; names and units are those of stats.c. */
 struct counters {
@@ -55,31 +55,33 @@ struct shard {
     struct snapshot_parts snapshot;
     uint64_t snapshot_made_s; /* the newest, since 1970; of the shard that commits. 0: none */
     struct writers writers, journaled_writers; /* of pushes to snapshot tables, and to the others */
-    struct cut *cut; /* being written, or to be committed; NULL: none */
-    uint64_t cuts[CUTS_KNOWN]; /* ids of the last ones, since which stores note what changes; 0: none */
+    struct cut *cut;                           /* being written, or to be committed; NULL: none */
+    uint64_t
+        cuts[CUTS_KNOWN]; /* ids of the last ones, since which stores note what changes; 0: none */
     struct journal *journal; /* NULL: no data directory */
     /* Its new beginning; see base.c. */
     struct base *base;           /* being written; NULL: none */
     bool base_asked, base_rests; /* may begin; begins as soon as nothing is under way */
     uint64_t base_not_before_ns; /* or, while base_rests, not later */
-    uint64_t refused, refused_since_ns; /* requests since the disk takes no records; see refusals.h */
-    uint32_t n_journaled;    /* pushes whose records are being written, of hold.n_in_flight */
-    bool is_replaying;       /* a record is being handled: nothing is journaled */
-    bool replays_old;        /* the last one was of a version in which pushes began streams */
+    uint64_t refused,
+        refused_since_ns; /* requests since the disk takes no records; see refusals.h */
+    uint32_t n_journaled; /* pushes whose records are being written, of hold.n_in_flight */
+    bool is_replaying;    /* a record is being handled: nothing is journaled */
+    bool replays_old;     /* the last one was of a version in which pushes began streams */
     /* Until the journal is replayed; see recovery.c. */
-    struct journal_reading *reading; /* NULL: it is, or there is none */
+    struct journal_reading *reading;      /* NULL: it is, or there is none */
     uint64_t n_replayed, replay_began_ns; /* records of it that were taken */
-    struct known *known;             /* cuts it may come to */
+    struct known *known;                  /* cuts it may come to */
     uint64_t restored_cut, restored_rows; /* what that was; 0: none */
-    bool lacked_journal; /* all its tables are of that snapshot */
-    struct restore *restore;         /* behind the journal: of the chosen snapshot; see restore.h */
-    bool is_loading;                 /* requests that touch tables are refused */
-    bool has_failed;                 /* and will be, since the loading did */
-    uint32_t changed_table;          /* id, of the last record */
-    uint64_t n_damages;              /* of the journal that were accepted, ever */
-    int data_dir; /* descriptor of config.data_dir, or -1 */
-    struct access *access; /* a share; NULL: no tokens */
-    struct shard_map *map; /* that config's lists are of; NULL: the caller's */
+    bool lacked_journal;                  /* all its tables are of that snapshot */
+    struct restore *restore; /* behind the journal: of the chosen snapshot; see restore.h */
+    bool is_loading;         /* requests that touch tables are refused */
+    bool has_failed;         /* and will be, since the loading did */
+    uint32_t changed_table;  /* id, of the last record */
+    uint64_t n_damages;      /* of the journal that were accepted, ever */
+    int data_dir;            /* descriptor of config.data_dir, or -1 */
+    struct access *access;   /* a share; NULL: no tokens */
+    struct shard_map *map;   /* that config's lists are of; NULL: the caller's */
     bool draining;
 };
 
@@ -128,8 +130,8 @@ int call_end(struct call *call, struct fields *fields);
 /* Reads the parts of a pull, push or erase into call->work, checks them against their tables and
  * makes room for the statuses they ask for. */
 int call_read_parts(struct call *call, enum parts_kind kind);
-/* Memory for an answer that tells of `n_parts`: taken before anything changes, so that what was done
- * can always be told. */
+/* Memory for an answer that tells of `n_parts`: taken before anything changes, so that what was
+ * done can always be told. */
 int call_reserve_answer(struct call *call, uint32_t n_parts);
 
 /* The request is answered with call->answer, or with the error where one is set. The request may be
@@ -139,8 +141,8 @@ void call_answer(struct shard *shard, struct request *request, const struct embd
 /* Tries the parked requests again, first come, first served. */
 void dispatch_parked(struct shard *shard);
 
-/* Handles a request that was handled before: nothing is asked of whom it comes from. *is_partly_done_out is set where
- * it fails after parts of it were applied. */
+/* Handles a request that was handled before: nothing is asked of whom it comes from.
+ * *is_partly_done_out is set where it fails after parts of it were applied. */
 void dispatch_replay(struct shard *shard, struct request *request, bool *is_partly_done_out,
                      struct embd__error *e);
 
@@ -153,13 +155,14 @@ static inline uint64_t shard_told_map(const struct shard *shard)
     return shard->config.map_version > SHARD_MAP_OF_FILE ? shard->config.map_version : 0;
 }
 
-/* Whose keys requests may have. A journal of an earlier version may have keys that are another shard's: they
- * are replayed as those of one shard. */
+/* Whose keys requests may have. A journal of an earlier version may have keys that are another
+ * shard's: they are replayed as those of one shard. */
 static inline struct routed_place shard_place(const struct shard *shard)
 {
     if (shard->is_replaying)
         return (struct routed_place){.n_shards = 1};
-    return (struct routed_place){shard->config.index, shard->config.n_shards, shard->config.map_version};
+    return (struct routed_place){shard->config.index, shard->config.n_shards,
+                                 shard->config.map_version};
 }
 
 uint64_t clock_ns(void);

@@ -3,12 +3,12 @@
  * There are at most LIMIT_TABLES, so arrays kept in order do: pulls look through 1 KiB of ids,
  * names are found by halving. Creating is idempotent, because every client of a cluster may do it
  * at its start. */
-#include "tables.h"
+#include "server/shard/tables.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "route.h"
+#include "proto/route.h"
 
 void tables_init(struct tables *tables, const struct store_ops *ops)
 {

@@ -2,9 +2,9 @@
 #ifndef EMBD_SHARD_TABLES_H
 #define EMBD_SHARD_TABLES_H
 
-#include "hot.h"
-#include "schema.h"
-#include "store.h"
+#include "server/shard/figures/hot.h"
+#include "proto/schema.h"
+#include "server/store/store.h"
 
 /* Owner: the shard's thread. Never moves, so that its store may point to the schema. */
 struct table {
@@ -12,8 +12,10 @@ struct table {
     struct table_schema schema;
     struct store *store;
     struct hot hot;
-    uint64_t n_coming; /* keys of pushes whose records are written, or being so, and that are not applied yet */
-    bool was_full;     /* its last push was refused for want of room: the next is looked at before its record is written */
+    uint64_t n_coming; /* keys of pushes whose records are written, or being so, and that are not
+                          applied yet */
+    bool was_full; /* its last push was refused for want of room: the next is looked at before its
+                      record is written */
 };
 
 struct tables {

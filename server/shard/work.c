@@ -4,14 +4,14 @@
  * next, as those of the host store have, or not. So nothing comes between them, and what was found
  * true of all stores before the first call is still true at the last; nor is a request half made
  * where its connection goes. */
-#include "work.h"
+#include "server/shard/work.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "settle.h"
-#include "state.h"
+#include "server/shard/settle.h"
+#include "server/shard/state.h"
 
 /* Kept for the next request; what is larger or more is given back to the system. */
 #define POOL_WORKS          64u

@@ -3,10 +3,10 @@
 #ifndef EMBD_SHARD_WORK_H
 #define EMBD_SHARD_WORK_H
 
-#include "opening.h"
-#include "record.h"
-#include "shard.h"
-#include "tables.h"
+#include "proto/opening.h"
+#include "server/journal/record.h"
+#include "server/shard/shard.h"
+#include "server/shard/tables.h"
 
 /* One table's share of a pull or push. */
 struct work_part {
@@ -55,14 +55,14 @@ struct shard_work {
     uint32_t fill; /* part that shard_fill is at */
     uint64_t began_ns;
 
-    struct push_writer writer; /* of a push; sequence 0: none */
-    struct writers *noted;     /* where it counts as applied; NULL: nowhere */
+    struct push_writer writer;     /* of a push; sequence 0: none */
+    struct writers *noted;         /* where it counts as applied; NULL: nowhere */
     struct stream_opening opening; /* where it is one */
-    bool is_opening;           /* no push, but the opening of a stream; its record is being written */
-    bool is_coming;            /* its keys count in its tables' n_coming */
-    bool is_prepared;          /* its parts' stores are, for the calls that come next */
-    bool is_recorded;          /* it is in the journal, */
-    struct record_id record;   /* as this one */
+    bool is_opening;         /* no push, but the opening of a stream; its record is being written */
+    bool is_coming;          /* its keys count in its tables' n_coming */
+    bool is_prepared;        /* its parts' stores are, for the calls that come next */
+    bool is_recorded;        /* it is in the journal, */
+    struct record_id record; /* as this one */
 
     /* The store calls of a request: all are made at once, so that no other request's come between
      * them. */

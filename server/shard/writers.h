@@ -17,16 +17,17 @@
 #ifndef EMBD_SHARD_WRITERS_H
 #define EMBD_SHARD_WRITERS_H
 
-#include "access.h"
-#include "opening.h"
-#include "writersfile.h"
+#include "server/access/access.h"
+#include "proto/opening.h"
+#include "proto/writersfile.h"
 
 #define WRITERS_MAX           65536u /* 7 MiB */
 #define STREAMS_PER_PRINCIPAL 4096u  /* who showed a token */
 #define STREAM_IDLE_S         600u   /* without a push, before a stream may go */
 
-#define PRINCIPAL_EVERYBODY 0u /* who showed no token, and who opened streams in earlier versions  \
-                                */
+#define PRINCIPAL_EVERYBODY                                                                        \
+    0u /* who showed no token, and who opened streams in earlier versions                          \
+        */
 
 struct writer_stream;
 struct principal;

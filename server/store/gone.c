@@ -1,8 +1,9 @@
-#include "gone.h"
+#include "server/store/gone.h"
 
 #include <stdlib.h>
 
-/* Keys beyond which it is not worth going on: more than these, and more than a quarter of the rows. */
+/* Keys beyond which it is not worth going on: more than these, and more than a quarter of the rows.
+ */
 #define GONE_MIN ((uint64_t)1 << 20)
 
 static bool make_room(struct gone *gone, uint64_t n_rows)

@@ -1,5 +1,6 @@
-/* gone.h - keys that were erased or evicted, for cuts that are only of what changed. Where there is no memory for
- * one, or they are too many to be worth it, the list says that it cannot tell. Owner: the shard's thread. */
+/* gone.h - keys that were erased or evicted, for cuts that are only of what changed. Where there is
+ * no memory for one, or they are too many to be worth it, the list says that it cannot tell. Owner:
+ * the shard's thread. */
 #ifndef EMBD_STORE_GONE_H
 #define EMBD_STORE_GONE_H
 

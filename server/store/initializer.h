@@ -15,7 +15,7 @@
 
 #include <Random123/philox.h>
 
-#include "dtype.h"
+#include "proto/dtype.h"
 
 /* EMBD_UNIFORM_SLOT is EMBD_UNIFORM with the bounds of the key's slot (initializer_slot_bound). */
 struct initializer {

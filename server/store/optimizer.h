@@ -44,8 +44,8 @@
 
 #include <math.h>
 
-#include "dtype.h"
-#include "stamp.h"
+#include "proto/dtype.h"
+#include "proto/stamp.h"
 
 /* What a step needs besides the row and its gradient: the same for all rows of a push. */
 struct optimizer_step {

@@ -1,5 +1,5 @@
 /* stores.c - which stores are compiled in. No other file knows. */
-#include "store.h"
+#include "server/store/store.h"
 
 #include <string.h>
 
@@ -24,7 +24,8 @@ static bool is_usable(const struct store_ops *store, struct embd__error *e)
     const char *why;
     if (store == &store_host || store_cuda_devices(&why) > 0)
         return true;
-    embd__error_set(e, EMBD_UNSUPPORTED, "store '%s': CUDA finds no GPU (%.200s)", store->name, why);
+    embd__error_set(e, EMBD_UNSUPPORTED, "store '%s': CUDA finds no GPU (%.200s)", store->name,
+                    why);
     return false;
 }
 #else

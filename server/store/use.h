@@ -8,8 +8,8 @@
 #ifndef EMBD_STORE_USE_H
 #define EMBD_STORE_USE_H
 
-#include "route.h"
-#include "stamp.h"
+#include "proto/route.h"
+#include "proto/stamp.h"
 
 #define USE_COUNT_MAX 16777215.0f /* the last whole number that f32 counts to */
 

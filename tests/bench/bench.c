@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu.h"
-#include "histogram.h"
-#include "peer_table.h"
-#include "workload.h"
+#include "client/bench/cpu.h"
+#include "client/bench/histogram.h"
+#include "client/bench/peer_table.h"
+#include "client/bench/workload.h"
 
 #define KEYS 1000u
 #define DIM  5u
@@ -60,8 +60,8 @@ static void count_popular(const struct workload *w, double shares[3])
 static void check_zipf(double exponent)
 {
     struct workload w;
-    struct workload_spec spec = {.table_keys = KEYS, .dim = 1, .batch = 65536, .keys_per_row = 1,
-                                 .zipf = exponent};
+    struct workload_spec spec = {
+        .table_keys = KEYS, .dim = 1, .batch = 65536, .keys_per_row = 1, .zipf = exponent};
     double shares[3], all = 0;
     for (uint32_t rank = 1; rank <= KEYS; rank++)
         all += pow(rank, -exponent);

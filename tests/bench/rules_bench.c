@@ -1,18 +1,19 @@
 /* rules_bench.c - what a store's update rules and eviction cost: pushes of 65,536 uniform keys onto
  * ROWS rows with update local, global and lazy_global; pushes of 65,536 keys that have no row onto
- * a table that outgrows its room, onto one that grows from nothing, and onto full ones that evict, at last with those that
- * would go next. In one process, without a server. Shown are the
- * median, the longest and what they are of the first of their kind. The host store's in CPU time of
- * this thread, other stores' by the clock, from the call to its done.
+ * a table that outgrows its room, onto one that grows from nothing, and onto full ones that evict,
+ * at last with those that would go next. In one process, without a server. Shown are the median,
+ * the longest and what they are of the first of their kind. The host store's in CPU time of this
+ * thread, other stores' by the clock, from the call to its done.
  *
- * usage: rules-bench STORE ROWS [DIM [PUSHES]]        (dim 16, 9 pushes of each rule; 0: no rules) */
+ * usage: rules-bench STORE ROWS [DIM [PUSHES]]        (dim 16, 9 pushes of each rule; 0: no rules)
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "route.h"
-#include "store.h"
+#include "proto/route.h"
+#include "server/store/store.h"
 
 enum { BATCH = 65536 };
 
@@ -185,7 +186,8 @@ static uint64_t *in_order_of_going(const struct bench *b)
     return keys;
 }
 
-/* The worst for a list of the rows that go next: half of each push are those rows, which then stay. */
+/* The worst for a list of the rows that go next: half of each push are those rows, which then stay.
+ */
 static void time_pushes_of_what_goes_next(struct bench *b, double of)
 {
     uint32_t n = (uint32_t)(b->n_rows / BATCH / 2) + 8;
@@ -205,8 +207,8 @@ static void time_pushes_of_what_goes_next(struct bench *b, double of)
     free(times);
 }
 
-/* The whole way from no row to twice ROWS, without room made at once: each push makes rows, some also
- * room for their keys. */
+/* The whole way from no row to twice ROWS, without room made at once: each push makes rows, some
+ * also room for their keys. */
 static void time_growth(struct bench *b, double of)
 {
     uint32_t n = (uint32_t)(b->n_rows / BATCH * 2);

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "store.h"
+#include "server/store/store.h"
 
 enum { BATCH = 65536, BATCHES = 16, GATHER_BYTES = 1 << 20, POOL = 8 };
 

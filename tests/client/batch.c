@@ -1,12 +1,12 @@
 /* batch.c - the oracle's half of the tests. The model gives single rows; the sums over shards and
  * the roundings of the wire are written out here once more, plainly. */
-#include "batch.h"
+#include "tests/client/batch.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "route.h"
+#include "proto/route.h"
 
 uint64_t batch_random(uint64_t *state)
 {

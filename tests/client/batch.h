@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "model/model.h"
+#include "tests/model/model.h"
 
 #define BATCH_KEYS_MAX 4096u
 

@@ -1,6 +1,6 @@
 /* cluster.c - the server writes to --ready-fd when its listeners are up and names its addresses on
  * stdout, so nothing here guesses or sleeps. */
-#include "cluster.h"
+#include "tests/client/cluster.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -31,8 +31,9 @@ static void exec_server(const struct cluster *cluster, const char *program, uint
     int log_fd = open(log, O_CREAT | O_WRONLY | O_APPEND, 0600);
     dup2(out, STDOUT_FILENO);
     dup2(log_fd, STDERR_FILENO);
-    const char *words[FLAGS_MAX + 10] = {program,    "--admin-dir", cluster->dir, "--shards", shards,
-                                         "--listen", listen,        "--ready-fd", fd};
+    const char *words[FLAGS_MAX + 10] = {program,    "--admin-dir", cluster->dir,
+                                         "--shards", shards,        "--listen",
+                                         listen,     "--ready-fd",  fd};
     for (int i = 0; i < FLAGS_MAX && flags[i] != NULL; i++)
         words[9 + i] = flags[i];
     execv(program, (char *const *)(uintptr_t)words);

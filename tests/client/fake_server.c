@@ -1,7 +1,7 @@
 /* fake_server.c - one blocking connection at a time, on a thread of its own. Frames are read with
  * the product's scanner and good answers are made with the product's builder; bad ones are bent
  * from them. */
-#include "fake_server.h"
+#include "tests/client/fake_server.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -12,8 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "route.h"
-#include "schema.h"
+#include "proto/route.h"
+#include "proto/schema.h"
 
 #define BIN_MAX (1u << 20)
 

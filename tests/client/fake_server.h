@@ -16,11 +16,11 @@ enum fake_manner {
     FAKE_SILENT,       /* no answer at all; later requests are answered */
     FAKE_SLOW,   /* half of the answer, then nothing for longer than the deadline, then the rest */
     FAKE_CLOSES, /* closes instead of answering */
-    FAKE_CLOSES_MIDWAY, /* closes after half of the values */
+    FAKE_CLOSES_MIDWAY,      /* closes after half of the values */
     FAKE_ANSWERS_AND_RESETS, /* with what it has not read yet; then is good */
-    FAKE_CLOSES_ONCE,   /* closes instead of answering, goes on as the next one */
+    FAKE_CLOSES_ONCE,        /* closes instead of answering, goes on as the next one */
     FAKE_CLOSES_MIDWAY_ONCE, /* closes after half of the values, then is good */
-    FAKE_GARBAGE,       /* bytes that are no message */
+    FAKE_GARBAGE,            /* bytes that are no message */
     FAKE_OTHER_MSGID,
     FAKE_REQUESTS,  /* sends a request instead of an answer */
     FAKE_MANY_ROWS, /* more rows than were asked for, with the bytes for them */

@@ -3,7 +3,7 @@
  * anything is sent.
  *
  * usage: test_faults EMBD */
-#include "../unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,9 +11,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "cluster.h"
+#include "tests/client/cluster.h"
 #include "embd/embd.h"
-#include "fake_server.h"
+#include "tests/client/fake_server.h"
 
 static const char *program;
 
@@ -63,7 +63,8 @@ static embd_table *open_table(embd_client *client, const char *name)
 }
 
 /* deadline_ms 0: the client's. */
-static int pull_within(embd_client *client, embd_table *table, struct guarded *g, uint32_t deadline_ms)
+static int pull_within(embd_client *client, embd_table *table, struct guarded *g,
+                       uint32_t deadline_ms)
 {
     embd_part part = {
         .table = table, .n_keys = N_KEYS, .keys = some_keys, .values = g->values, .raw = true};
@@ -95,7 +96,7 @@ static const struct expectation expectations[] = {
     {FAKE_OTHER_DTYPE, EMBD_PROTOCOL}, {FAKE_LYING_ROWS, EMBD_PROTOCOL},
     {FAKE_EXTRA_BIN, EMBD_PROTOCOL},   {FAKE_NO_BIN, EMBD_PROTOCOL},
     {FAKE_HUGE_BIN, EMBD_PROTOCOL},    {FAKE_STRANGE_ERROR, EMBD_PROTOCOL},
-    {FAKE_NOTIFIES, EMBD_OK},           {FAKE_CLOSES_ONCE, EMBD_OK},
+    {FAKE_NOTIFIES, EMBD_OK},          {FAKE_CLOSES_ONCE, EMBD_OK},
 };
 
 static void meet_every_manner(bool own_thread)
@@ -107,10 +108,12 @@ static void meet_every_manner(bool own_thread)
     embd_table *table = open_table(client, "t");
     for (size_t i = 0; i < sizeof expectations / sizeof *expectations; i++) {
         server.manner = expectations[i].manner;
-        bool lasts = expectations[i].status == EMBD_DEADLINE || expectations[i].status == EMBD_CLOSED;
+        bool lasts =
+            expectations[i].status == EMBD_DEADLINE || expectations[i].status == EMBD_CLOSED;
         int status = pull_within(client, table, &g, lasts ? 300 : 0);
         bool is_as_expected = status == expectations[i].status;
-        if (expectations[i].status == EMBD_CLOSED) /* by what the client was at when its deadline passed */
+        if (expectations[i].status ==
+            EMBD_CLOSED) /* by what the client was at when its deadline passed */
             is_as_expected |= status == EMBD_DEADLINE || status == EMBD_UNREACHABLE;
         if (!is_as_expected)
             fail_msg("manner %d: %s (%s)", (int)expectations[i].manner, embd_status_text(status),
@@ -180,8 +183,11 @@ static void push_to_silence(bool own_thread)
     struct fake_server server;
     fake_server_start(&server);
     embd_client *client = connect_to(server.address, 300, own_thread);
-    embd_part part = {.table = open_table(client, "t"), .n_keys = N_KEYS, .keys = some_keys,
-                      .values = (void *)(uintptr_t)grads, .raw = true};
+    embd_part part = {.table = open_table(client, "t"),
+                      .n_keys = N_KEYS,
+                      .keys = some_keys,
+                      .values = (void *)(uintptr_t)grads,
+                      .raw = true};
     embd_pusher pusher;
     assert_int_equal(embd_pusher_new(&pusher), EMBD_OK);
     embd_call_options numbered = {.pusher = &pusher, .sequence = 1};
@@ -228,7 +234,8 @@ static void a_server_that_stops_reading_ends_in_the_deadline(void **state)
     fake_server_stop(&server);
 }
 
-/* An answer and the reset behind it come together: the call that was not answered is not forgotten. */
+/* An answer and the reset behind it come together: the call that was not answered is not forgotten.
+ */
 static void a_reset_behind_an_answer_is_noticed(void **state)
 {
     const struct timespec pause = {.tv_nsec = 300000000};
@@ -241,7 +248,11 @@ static void a_reset_behind_an_answer_is_noticed(void **state)
     embd_table *table = open_table(client, "t");
     server.manner = FAKE_ANSWERS_AND_RESETS;
     for (int i = 0; i < 2; i++) {
-        embd_part part = {.table = table, .n_keys = N_KEYS, .keys = some_keys, .values = g[i].values, .raw = true};
+        embd_part part = {.table = table,
+                          .n_keys = N_KEYS,
+                          .keys = some_keys,
+                          .values = g[i].values,
+                          .raw = true};
         fill_guards(&g[i]);
         assert_int_equal(embd_pull_start(client, &part, 1, NULL, &calls[i]), EMBD_OK);
     }
@@ -362,8 +373,8 @@ static int push_first(embd_client *client, embd_table *table, const embd_pusher 
     return embd_push(client, &part, 1, &options);
 }
 
-/* The first push may have been applied, and the server has forgotten the stream: whoever made it is told so, and
- * no opening makes it count twice. A client that did not make it cannot know. */
+/* The first push may have been applied, and the server has forgotten the stream: whoever made it is
+ * told so, and no opening makes it count twice. A client that did not make it cannot know. */
 static void a_stream_that_was_forgotten_is_not_opened_anew_for_a_push_that_was_made(void **state)
 {
     struct cluster cluster;

@@ -1,11 +1,11 @@
 /* test_outcome.c - the sentence of a call that failed on some shards: which shards it says did
  * what, for any mixture of them. The real thing is in tests/python/test_outcome.py. */
-#include "../unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "call.h"
+#include "client/call/call.h"
 
 #define MOST 1024u
 

@@ -3,15 +3,15 @@
  * what a TSAN build is run with. Values are checked against what the same handle pushed before.
  *
  * usage: test_threads EMBD */
-#include "../unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cluster.h"
+#include "tests/client/cluster.h"
 #include "embd/embd.h"
-#include "fake_server.h"
+#include "tests/client/fake_server.h"
 
 enum { N_KEYS = 300, DIM = 4, IN_FLIGHT = 4, STEPS = 60, N_WORKERS = 5 };
 

@@ -3,14 +3,14 @@
  * and 5 shards.
  *
  * usage: test_values EMBD N_SHARDS */
-#include "../unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch.h"
-#include "cluster.h"
+#include "tests/client/batch.h"
+#include "tests/client/cluster.h"
 
 static const char *program;
 static uint32_t n_shards;
@@ -135,7 +135,8 @@ static void erase_and_compare(void)
                                 .slots = b.model->schema.partition == EMBD_SLOT ? b.batch.row_slots
                                                                                 : NULL};
     /* Neither means anything here. */
-    embd_call_options options = {.plan = EMBD_PLAN_ROWS, .wire = (embd_dtype)(batch_random(&random_state) % 3)};
+    embd_call_options options = {.plan = EMBD_PLAN_ROWS,
+                                 .wire = (embd_dtype)(batch_random(&random_state) % 3)};
     part.values = NULL;
     check(embd_erase(client, &part, 1, &options));
     model_erase(b.model, &batch, b.expected_statuses);
@@ -338,7 +339,8 @@ static void often_repeated_keys_are_summed_in_the_same_shape_by_both_plans(void 
 }
 
 /* Gradients that need no rounding travel in any dtype. */
-/* One key a row, each once, whose gradients are thirds: what comes there is what the wire's dtype holds of them. */
+/* One key a row, each once, whose gradients are thirds: what comes there is what the wire's dtype
+ * holds of them. */
 static void push_thirds(embd_plan plan, embd_dtype wire)
 {
     static float rounded[sizeof b.values / sizeof *b.values];
@@ -489,7 +491,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_chosen_plan_gives_the_same_bits),
         cmocka_unit_test(a_full_table_says_which_keys_had_no_room),
         cmocka_unit_test(often_repeated_keys_are_summed_in_the_same_shape_by_both_plans),
-        {"S3.11 gradients travel in half precision, tagged with their dtype", gradients_travel_in_half_precision, NULL, NULL, NULL},
+        {"S3.11 gradients travel in half precision, tagged with their dtype",
+         gradients_travel_in_half_precision, NULL, NULL, NULL},
         cmocka_unit_test(one_call_carries_many_parts_and_several_calls_are_in_flight),
         cmocka_unit_test(large_pushes_whose_keys_go_first_equal_the_model),
         cmocka_unit_test(batches_without_keys_and_without_rows_are_fine),

@@ -5,7 +5,7 @@
  * switches are _setjmp and _longjmp, which ask nothing of the kernel. AddressSanitizer is told of
  * every change of stacks, and libc's own _longjmp is called: the sanitizer's takes what lies on the
  * stack for gone, at the price of system calls. */
-#include "emulator.h"
+#include "tests/cuda/emulator.h"
 
 #include <csetjmp>
 #include <cstdio>

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels.h"
+#include "server/store/cuda/kernels.h"
 
 size_t sort_bytes(uint32_t n)
 {

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "device.h"
-#include "stand_in_device.h"
+#include "server/store/cuda/device.h"
+#include "tests/cuda/stand_in_device.h"
 
 uint64_t stand_in_calls_left = UINT64_MAX;
 uint64_t stand_in_block_max = UINT64_MAX;

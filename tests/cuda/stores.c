@@ -1,6 +1,6 @@
 /* stores.c - in the place of server/store/stores.c: the cuda store alone, over the stand-in of a
  * device. */
-#include "frozen.h"
+#include "server/store/cuda/frozen.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* test_cut_failures.c - cuts of the cuda store when memory runs out, and when the device fails: a cut that cannot be
- * made says so, one that cannot be kept is given up, and calls never notice. */
+/* test_cut_failures.c - cuts of the cuda store when memory runs out, and when the device fails: a
+ * cut that cannot be made says so, one that cannot be kept is given up, and calls never notice. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "cuda_store.h"
-#include "image.h"
-#include "stand_in_device.h"
+#include "server/store/cuda/cuda_store.h"
+#include "tests/store/image.h"
+#include "tests/cuda/stand_in_device.h"
 
 enum { ROWS = 400, DIM = 20 };
 
@@ -132,7 +132,8 @@ static void a_cut_that_there_is_no_memory_for_is_refused(void **state)
     freeze_without_memory(false);
 }
 
-/* A push with so many allocations; whether the cut was given up. *has_failed: the push was refused. */
+/* A push with so many allocations; whether the cut was given up. *has_failed: the push was refused.
+ */
 static bool push_without_memory(embd_update update, uint64_t n_allocations, bool *has_failed)
 {
     struct pair pair;
@@ -163,7 +164,8 @@ static bool push_without_memory(embd_update update, uint64_t n_allocations, bool
         compare_images(&read, &expected);
     } else {
         assert_int_equal(status, EMBD_NO_MEMORY);
-        assert_non_null(strstr(e.text, "table kept: no memory to copy rows that change while a cut is read"));
+        assert_non_null(
+            strstr(e.text, "table kept: no memory to copy rows that change while a cut is read"));
         free(read.records);
         free(expected.records);
     }

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "cuda_store.h"
-#include "pair.h"
-#include "stand_in_device.h"
+#include "server/store/cuda/cuda_store.h"
+#include "tests/store/pair.h"
+#include "tests/cuda/stand_in_device.h"
 
 enum { N = 6000 };
 
@@ -460,7 +460,8 @@ static void test_device_fails_together(void **state)
     assert_int_equal(stand_in_bytes, 0);
 }
 
-/* A push whose caller is gone takes effect, and the answers of those that went with it are right. */
+/* A push whose caller is gone takes effect, and the answers of those that went with it are right.
+ */
 static void test_forgotten_together(void **state)
 {
     (void)state;
@@ -487,16 +488,11 @@ static void test_forgotten_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_reserved),
-        cmocka_unit_test(test_no_memory_to_erase),
-        cmocka_unit_test(test_no_memory_to_evict),
-        cmocka_unit_test(test_full_rows),
-        cmocka_unit_test(test_full_entries),
-        cmocka_unit_test(test_device_fails),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_no_memory_together),
-        cmocka_unit_test(test_device_fails_together),
+        cmocka_unit_test(test_no_memory),          cmocka_unit_test(test_reserved),
+        cmocka_unit_test(test_no_memory_to_erase), cmocka_unit_test(test_no_memory_to_evict),
+        cmocka_unit_test(test_full_rows),          cmocka_unit_test(test_full_entries),
+        cmocka_unit_test(test_device_fails),       cmocka_unit_test(test_order),
+        cmocka_unit_test(test_no_memory_together), cmocka_unit_test(test_device_fails_together),
         cmocka_unit_test(test_forgotten_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

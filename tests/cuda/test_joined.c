@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "cuda_store.h"
-#include "pair.h"
+#include "server/store/cuda/cuda_store.h"
+#include "tests/store/pair.h"
 
 enum { CALLS = 40, TURNS = 3, POOL = 300, SAME = 16 };
 

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "cuda_store.h"
-#include "pair.h"
+#include "server/store/cuda/cuda_store.h"
+#include "tests/store/pair.h"
 
 static uint32_t n_operations = 100000;
 

@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
-#include "auc.h"
-#include "machine.h"
-#include "sampler.h"
-#include "synthetic.h"
+#include "client/examples/fm/auc.h"
+#include "client/examples/fm/machine.h"
+#include "client/examples/fm/sampler.h"
+#include "client/examples/fm/synthetic.h"
 
 static void read_text(package_list *list, const char *text)
 {

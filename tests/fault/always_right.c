@@ -1,6 +1,6 @@
 /* always_right.c - checksums that are always the same, and so always right, while they are asked to
  * be: what the test of flipped bits has to notice. */
-#include "always_right.h"
+#include "tests/fault/always_right.h"
 
 #include <xxhash.h>
 

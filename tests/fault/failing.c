@@ -7,10 +7,10 @@
  *   EMBD_FAILPOINT_LOG=FILE      every step that is passed, a name a line
  *
  * A name is what kind of file it is and what happens to it: part.write, directory.sync,
- * journal.open. socket.read, socket.write and socket.accept are of any socket, others of sockets, threads
- * and names in failing_net.c; `memory.take` is an allocation by embd's own code, in the program or in
- * libembd, `memory.lend` one by a library: OpenSSL, msgpack-c, jansson, libyaml; `memory.loop` one by
- * libuv, which calls abort where it has no memory for a descriptor.
+ * journal.open. socket.read, socket.write and socket.accept are of any socket, others of sockets,
+ * threads and names in failing_net.c; `memory.take` is an allocation by embd's own code, in the
+ * program or in libembd, `memory.lend` one by a library: OpenSSL, msgpack-c, jansson, libyaml;
+ * `memory.loop` one by libuv, which calls abort where it has no memory for a descriptor.
  *
  * N+K: then again every K-th passing.
  *
@@ -46,17 +46,24 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "failing.h"
+#include "tests/fault/failing.h"
 
 static const struct {
     const char *name;
     enum kind kind;
     int error;
 } kinds[] = {
-    {"eio", FAIL, EIO},       {"enospc", FAIL, ENOSPC}, {"enomem", FAIL, ENOMEM},
-    {"emfile", FAIL, EMFILE}, {"eagain", FAIL, EAGAIN}, {"eintr", FAIL, EINTR},
-    {"abort", ABORT, 0},      {"torn", TORN, 0},        {"skip", SKIP, 0},
-    {"late", LATE, 0},        {"refused", FAIL, ECONNREFUSED},
+    {"eio", FAIL, EIO},
+    {"enospc", FAIL, ENOSPC},
+    {"enomem", FAIL, ENOMEM},
+    {"emfile", FAIL, EMFILE},
+    {"eagain", FAIL, EAGAIN},
+    {"eintr", FAIL, EINTR},
+    {"abort", ABORT, 0},
+    {"torn", TORN, 0},
+    {"skip", SKIP, 0},
+    {"late", LATE, 0},
+    {"refused", FAIL, ECONNREFUSED},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, LATE_US = 50000 };
 
@@ -76,15 +83,16 @@ struct range {
 static struct range code[16];
 static unsigned n_code;
 
-/* The program itself, whose name is empty here, and libembd; and the libraries they use, but not those that these
- * use. */
+/* The program itself, whose name is empty here, and libembd; and the libraries they use, but not
+ * those that these use. */
 static int note_code(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
     static const struct {
         const char *name, *step;
     } known[] = {
-        {"libembd.so", "memory.take"},  {"libuv.", "memory.loop"},      {"libssl.", "memory.lend"},
-        {"libcrypto.", "memory.lend"},  {"libmsgpackc.", "memory.lend"}, {"libjansson.", "memory.lend"},
+        {"libembd.so", "memory.take"},   {"libuv.", "memory.loop"},
+        {"libssl.", "memory.lend"},      {"libcrypto.", "memory.lend"},
+        {"libmsgpackc.", "memory.lend"}, {"libjansson.", "memory.lend"},
         {"libyaml", "memory.lend"},
     };
     const char *step = *info->dlpi_name == '\0' ? "memory.take" : NULL;
@@ -278,7 +286,8 @@ int openat(int dir, const char *name, int flags, ...)
     return open_any(dir, name, flags, mode);
 }
 
-/* openat2 has no function of its own. What else is asked for so goes on to libc's, also from here. */
+/* openat2 has no function of its own. What else is asked for so goes on to libc's, also from here.
+ */
 long syscall(long number, ...)
 {
     static long (*real)(long, ...);

@@ -1,5 +1,5 @@
 /* failing_memory.c - see failing_memory.h. */
-#include "failing_memory.h"
+#include "tests/fault/failing_memory.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
-/* failing_net.c - of failing.c, the steps of sockets beside reading, writing and closing, and those of loops, threads
- * and names: socket.make, socket.connect, socket.bind, socket.listen, socket.accept, socket.option, socket.ask,
- * poll.make, poll.change, poll.wait, event.make, thread.make, name.look, random.take. */
+/* failing_net.c - of failing.c, the steps of sockets beside reading, writing and closing, and those
+ * of loops, threads and names: socket.make, socket.connect, socket.bind, socket.listen,
+ * socket.accept, socket.option, socket.ask, poll.make, poll.change, poll.wait, event.make,
+ * thread.make, name.look, random.take. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "failing.h"
+#include "tests/fault/failing.h"
 
 /* ---- sockets ---- */
 
@@ -110,7 +111,8 @@ ssize_t getrandom(void *to, size_t n, unsigned flags)
 
 /* ---- threads and names, whose functions return what is wrong ---- */
 
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg)
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                   void *arg)
 {
     static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     if (fails(pass("thread.make")))

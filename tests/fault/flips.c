@@ -1,5 +1,5 @@
 /* flips.c - see flips.h. */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "flips.h"
+#include "tests/fault/flips.h"
 
 void flips_add(struct flips *flips, const char *directory)
 {

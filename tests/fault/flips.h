@@ -1,5 +1,5 @@
-/* flips.h - files of which one bit after the other is flipped, or that are cut at one byte after the other. Include
- * after cmocka_all.h. */
+/* flips.h - files of which one bit after the other is flipped, or that are cut at one byte after
+ * the other. Include after cmocka_all.h. */
 #ifndef EMBD_TESTS_FLIPS_H
 #define EMBD_TESTS_FLIPS_H
 

@@ -1,13 +1,14 @@
-/* manifest_first.c - a server whose snapshots get their manifest and their name before their rows: linked in with
- * --wrap, around what writes a part and what gives a snapshot its name. A part is first as long as it will be and
- * all zeros; its bytes come a moment after the name. */
+/* manifest_first.c - a server whose snapshots get their manifest and their name before their rows:
+ * linked in with
+ * --wrap, around what writes a part and what gives a snapshot its name. A part is first as long as
+ * it will be and all zeros; its bytes come a moment after the name. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "part.h"
-#include "snapshot.h"
+#include "server/files/part.h"
+#include "server/shard/snapshot/snapshot.h"
 
 enum { PARTS = 64, LATE_US = 50000 };
 

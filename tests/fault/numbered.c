@@ -1,8 +1,9 @@
-/* numbered.c - `fault-numbered ADDRESS KEY COUNT MODE`: a trainer whose pushes each count once. Its n-th
- * push adds 1, n mod 1021 and the number of the writer, KEY / 2 + 1, to the keys KEY and KEY + 1, which
- * lie on two shards, and to two on which all trainers meet: MET + n / EACH * 2, and the next. It makes
- * COUNT of them, and where it was killed, another run makes the rest. MODE "once": as a pusher. MODE
- * "guess": as nobody, and what fails is pushed again. Prints the greatest time a push took, in ms. */
+/* numbered.c - `fault-numbered ADDRESS KEY COUNT MODE`: a trainer whose pushes each count once. Its
+ * n-th push adds 1, n mod 1021 and the number of the writer, KEY / 2 + 1, to the keys KEY and KEY +
+ * 1, which lie on two shards, and to two on which all trainers meet: MET + n / EACH * 2, and the
+ * next. It makes COUNT of them, and where it was killed, another run makes the rest. MODE "once":
+ * as a pusher. MODE "guess": as nobody, and what fails is pushed again. Prints the greatest time a
+ * push took, in ms. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* power_cut.c - `embd-power-cut DIRECTORY`: its ext4 file system stops at once, its log not
- * flushed; after an unmount and a mount it is what a power cut would have left. Prints the seconds of CLOCK_MONOTONIC
- * just before. */
+ * flushed; after an unmount and a mount it is what a power cut would have left. Prints the seconds
+ * of CLOCK_MONOTONIC just before. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

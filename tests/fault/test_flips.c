@@ -1,22 +1,22 @@
-/* test_flips.c - every bit of every file of a small dump is flipped, one after the other: embd_verify
- * finds each. So does embd_load, of which every 61st is tried, and no table is there then. Cut at
- * every byte, each file is refused too.
+/* test_flips.c - every bit of every file of a small dump is flipped, one after the other:
+ * embd_verify finds each. So does embd_load, of which every 61st is tried, and no table is there
+ * then. Cut at every byte, each file is refused too.
  *
  * Asked for what goes unseen, it has checksums that are always right (always_right.c), and succeeds
  * when flips are missed then.
  *
  * usage: test_flips EMBD [unseen] */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "always_right.h"
-#include "client/cluster.h"
+#include "tests/fault/always_right.h"
+#include "tests/client/cluster.h"
 #include "embd/embd.h"
-#include "flips.h"
+#include "tests/fault/flips.h"
 
 enum { SHARDS = 2, KEYS = 12, DIM = 2, LOAD_EACH = 61 };
 
@@ -115,7 +115,10 @@ static int open_world(void **state)
     assert_int_equal(embd_dump(w.client, NULL, w.dump, NULL, NULL, NULL), EMBD_OK);
     always_right = false;
     drop_tables(w.client);
-    w.flips = (struct flips){.load_each = LOAD_EACH, .verifies = verifies, .loads = loads, .world = &w,
+    w.flips = (struct flips){.load_each = LOAD_EACH,
+                             .verifies = verifies,
+                             .loads = loads,
+                             .world = &w,
                              .expects_unseen = expects_unseen};
     flips_add(&w.flips, w.dump);
     assert_int_equal(w.flips.n_files, 5); /* the manifest, and two tables on two shards */
@@ -139,7 +142,8 @@ static void no_flipped_bit_goes_unseen(void **state)
 {
     struct world *w = *state;
     flips_flip(&w->flips);
-    assert_true(expects_unseen ? w->flips.n_unseen > w->flips.n_flips / 10 : w->flips.n_unseen == 0);
+    assert_true(expects_unseen ? w->flips.n_unseen > w->flips.n_flips / 10
+                               : w->flips.n_unseen == 0);
 }
 
 static void no_cut_goes_unseen(void **state)

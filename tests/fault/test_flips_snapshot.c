@@ -1,20 +1,21 @@
-/* test_flips_snapshot.c - every bit of every file of a small snapshot, and of one of what changed since it, is flipped, one
- * after the other: parts, streams of pushers, blobs, manifests. embd_verify of the second, which is upon the
- * first, finds each; so does embd_load, of which every 61st is tried, and leaves no table and no stream behind; a blob
- * whose bit is flipped is not read. Cut at every byte, each file is refused too.
+/* test_flips_snapshot.c - every bit of every file of a small snapshot, and of one of what changed
+ * since it, is flipped, one after the other: parts, streams of pushers, blobs, manifests.
+ * embd_verify of the second, which is upon the first, finds each; so does embd_load, of which every
+ * 61st is tried, and leaves no table and no stream behind; a blob whose bit is flipped is not read.
+ * Cut at every byte, each file is refused too.
  *
  * usage: test_flips_snapshot EMBD [STRIDE]
  * STRIDE: every so manieth bit and length alone, where there is less time. */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "client/cluster.h"
+#include "tests/client/cluster.h"
 #include "embd/embd.h"
-#include "flips.h"
+#include "tests/fault/flips.h"
 
 enum { SHARDS = 2, KEYS = 6, DIM = 1, LOAD_EACH = 61 };
 
@@ -128,10 +129,15 @@ static int open_world(void **state)
     embd_close(client);
     snprintf(w.base, sizeof w.base, "%s/base", w.dir);
     snprintf(w.upon, sizeof w.upon, "%s/upon", w.dir);
-    w.flips = (struct flips){.stride = stride, .load_each = LOAD_EACH, .verifies = verifies, .loads = loads, .world = &w};
+    w.flips = (struct flips){.stride = stride,
+                             .load_each = LOAD_EACH,
+                             .verifies = verifies,
+                             .loads = loads,
+                             .world = &w};
     flips_add(&w.flips, w.base);
     flips_add(&w.flips, w.upon);
-    assert_int_equal(w.flips.n_files, 12); /* of each: manifest, blob, and of two shards a part and streams */
+    assert_int_equal(w.flips.n_files,
+                     12); /* of each: manifest, blob, and of two shards a part and streams */
     *state = &w;
     return 0;
 }
@@ -176,8 +182,8 @@ static bool blob_is_read(void *world)
 static void no_flipped_bit_of_a_blob_is_read(void **state)
 {
     struct world *w = *state;
-    struct flips flips = {.load_each = 1, .verifies = blob_is_read, .loads = blob_is_read, .world = w,
-                          .n_files = 1};
+    struct flips flips = {
+        .load_each = 1, .verifies = blob_is_read, .loads = blob_is_read, .world = w, .n_files = 1};
     snprintf(flips.files[0], sizeof flips.files[0], "%s/dense.blob", w->upon);
     assert_true(blob_is_read(w));
     flips_flip(&flips);

@@ -4,16 +4,16 @@
  * shard whole or not at all, and surely where it said so.
  *
  * usage: test_memory_client EMBD */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "client/cluster.h"
+#include "tests/client/cluster.h"
 #include "embd/embd.h"
-#include "failing_memory.h"
+#include "tests/fault/failing_memory.h"
 
 enum { SHARDS = 2, KEYS = 64, DIM = 4, ROWS = 16 };
 
@@ -47,14 +47,23 @@ static embd_schema schema_of(const char *name)
 
 static embd_part raw_part(struct world *w)
 {
-    return (embd_part){.table = w->table, .n_keys = KEYS, .keys = w->keys, .values = w->values,
-                       .statuses = w->statuses, .raw = true};
+    return (embd_part){.table = w->table,
+                       .n_keys = KEYS,
+                       .keys = w->keys,
+                       .values = w->values,
+                       .statuses = w->statuses,
+                       .raw = true};
 }
 
 static embd_part pooled_part(struct world *w)
 {
-    return (embd_part){.table = w->table, .n_rows = ROWS, .offsets = w->offsets, .n_keys = KEYS,
-                       .keys = w->keys, .weights = w->weights, .values = w->values};
+    return (embd_part){.table = w->table,
+                       .n_rows = ROWS,
+                       .offsets = w->offsets,
+                       .n_keys = KEYS,
+                       .keys = w->keys,
+                       .weights = w->weights,
+                       .values = w->values};
 }
 
 /* ---- the calls ---- */
@@ -260,10 +269,10 @@ static void refuse_all(bool own_thread)
         const char *name;
         int (*call)(struct world *);
     } calls[] = {
-        {"connect", connect_again}, {"push", push_raw},         {"push, rows plan", push_distinct},
-        {"pull", pull_raw},         {"pooled", pull_pooled},    {"pooled, rows plan", pull_distinct},
-        {"erase", erase_none},      {"create", create_table},   {"open", open_table},
-        {"list", list_tables},      {"tick", tick},             {"dump", dump},
+        {"connect", connect_again}, {"push", push_raw},       {"push, rows plan", push_distinct},
+        {"pull", pull_raw},         {"pooled", pull_pooled},  {"pooled, rows plan", pull_distinct},
+        {"erase", erase_none},      {"create", create_table}, {"open", open_table},
+        {"list", list_tables},      {"tick", tick},           {"dump", dump},
         {"verify", verify},         {"load", load},
     };
     struct world w;

@@ -1,14 +1,14 @@
 /* test_memory_shard.c - each piece of memory that a shard asks for is refused once: while it opens,
  * and while it answers each request. The answer is then an error, or there is none and net closes
- * the connection; the tables are as before, all of them and to the last bit, and again so when the shard
- * starts on its journal, with memory; and the same request works with memory. */
-#include "server/rig.h"
+ * the connection; the tables are as before, all of them and to the last bit, and again so when the
+ * shard starts on its journal, with memory; and the same request works with memory. */
+#include "tests/server/rig.h"
 
 #include <string.h>
 
-#include "failing_memory.h"
-#include "route.h"
-#include "schema.h"
+#include "tests/fault/failing_memory.h"
+#include "proto/route.h"
+#include "proto/schema.h"
 
 enum { FEW = 20, MANY = 3000, DIM = 6 };
 
@@ -59,8 +59,13 @@ static float grads[MANY * DIM];
 
 static struct exchange *ask_push(struct rig *rig, uint32_t n)
 {
-    struct part part = {.table = embd__table_id("items"), .n_keys = n, .n_rows = n, .keys = keys,
-                        .grads = grads, .grads_bytes = n * DIM * sizeof *grads, .want_status = true};
+    struct part part = {.table = embd__table_id("items"),
+                        .n_keys = n,
+                        .n_rows = n,
+                        .keys = keys,
+                        .grads = grads,
+                        .grads_bytes = n * DIM * sizeof *grads,
+                        .want_status = true};
     return ask_parts(rig, METHOD_PUSH, &part, 1);
 }
 
@@ -77,7 +82,8 @@ static struct exchange *push_many(struct rig *rig)
 
 static bool was_ok; /* the request before */
 
-/* Of both tables at once, with and without statuses. Where the last one was applied, some keys are new to both. */
+/* Of both tables at once, with and without statuses. Where the last one was applied, some keys are
+ * new to both. */
 static struct exchange *push_both(struct rig *rig)
 {
     static uint64_t fresh[MANY];
@@ -87,16 +93,24 @@ static struct exchange *push_both(struct rig *rig)
         fresh[i] = keys[i] + n_made * MANY * (i % 3);
     n_made += was_ok;
     for (int i = 0; i < 2; i++)
-        parts[i] = (struct part){.table = embd__table_id(i == 0 ? "items" : "more"), .n_keys = MANY,
-                                 .n_rows = MANY, .keys = fresh, .grads = grads,
-                                 .grads_bytes = sizeof grads, .want_status = n_made % 2 == 0};
+        parts[i] = (struct part){.table = embd__table_id(i == 0 ? "items" : "more"),
+                                 .n_keys = MANY,
+                                 .n_rows = MANY,
+                                 .keys = fresh,
+                                 .grads = grads,
+                                 .grads_bytes = sizeof grads,
+                                 .want_status = n_made % 2 == 0};
     return ask_parts(rig, METHOD_PUSH, parts, 2);
 }
 
 static struct exchange *pull_many(struct rig *rig)
 {
-    struct part part = {.table = embd__table_id("items"), .n_keys = MANY, .n_rows = MANY,
-                        .keys = keys, .dtype = EMBD_F16, .want_status = true};
+    struct part part = {.table = embd__table_id("items"),
+                        .n_keys = MANY,
+                        .n_rows = MANY,
+                        .keys = keys,
+                        .dtype = EMBD_F16,
+                        .want_status = true};
     return ask_parts(rig, METHOD_PULL, &part, 1);
 }
 
@@ -110,14 +124,18 @@ static struct exchange *pull_both(struct rig *rig)
         fresh[i] = keys[i] - n_made * MANY * (i % 3);
     n_made += was_ok;
     for (int i = 0; i < 3; i++)
-        parts[i] = (struct part){.table = embd__table_id(i == 1 ? "more" : "items"), .n_keys = MANY - 1,
-                                 .n_rows = MANY - 1, .keys = fresh + i / 2, .want_status = n_made % 2 == 0};
+        parts[i] = (struct part){.table = embd__table_id(i == 1 ? "more" : "items"),
+                                 .n_keys = MANY - 1,
+                                 .n_rows = MANY - 1,
+                                 .keys = fresh + i / 2,
+                                 .want_status = n_made % 2 == 0};
     return ask_parts(rig, METHOD_PULL, parts, 3);
 }
 
 static struct exchange *erase_few(struct rig *rig)
 {
-    struct part part = {.table = embd__table_id("items"), .n_keys = FEW, .n_rows = FEW, .keys = keys};
+    struct part part = {
+        .table = embd__table_id("items"), .n_keys = FEW, .n_rows = FEW, .keys = keys};
     return ask_parts(rig, METHOD_ERASE, &part, 1);
 }
 
@@ -126,8 +144,11 @@ static struct exchange *erase_both(struct rig *rig)
 {
     struct part parts[2];
     for (int i = 0; i < 2; i++)
-        parts[i] = (struct part){.table = embd__table_id(i == 0 ? "items" : "more"), .n_keys = MANY,
-                                 .n_rows = MANY, .keys = keys, .want_status = true};
+        parts[i] = (struct part){.table = embd__table_id(i == 0 ? "items" : "more"),
+                                 .n_keys = MANY,
+                                 .n_rows = MANY,
+                                 .keys = keys,
+                                 .want_status = true};
     return ask_parts(rig, METHOD_ERASE, parts, 2);
 }
 

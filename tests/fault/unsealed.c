@@ -1,9 +1,9 @@
-/* unsealed.c - a journal's records whose checksums are always right: linked in with --wrap, in place of what compares
- * them. */
+/* unsealed.c - a journal's records whose checksums are always right: linked in with --wrap, in
+ * place of what compares them. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "record.h"
+#include "server/journal/record.h"
 
 bool __real_record_read(const struct record_key *key, const uint8_t *bytes, uint64_t n,
                         struct record *out);

@@ -1,12 +1,12 @@
-/* fuzz_config.c - any bytes as the configuration file of a server: believed whole, within the limits
- * that the program relies on, or refused with a sentence that names the file. */
+/* fuzz_config.c - any bytes as the configuration file of a server: believed whole, within the
+ * limits that the program relies on, or refused with a sentence that names the file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "config.h"
+#include "server/config.h"
 
 static int file;
 static char path[64];
@@ -43,8 +43,8 @@ static void check(const struct config *config)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    char *arguments[] = {(char[]){"embd"}, (char[]){"--config"}, path, (char[]){"--server"},
-                         (char[]){"0"}, NULL};
+    char *arguments[] = {(char[]){"embd"},     (char[]){"--config"}, path,
+                         (char[]){"--server"}, (char[]){"0"},        NULL};
     struct config config;
     struct embd__error e = {.status = EMBD_OK};
     must(ftruncate(file, 0) == 0 && pwrite(file, data, n, 0) == (ssize_t)n);

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "etcd.h"
-#include "map.h"
+#include "server/member/etcd.h"
+#include "server/member/map.h"
 
 #define SHARDS 3u
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "unit/golden_messages.h"
+#include "tests/unit/golden_messages.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

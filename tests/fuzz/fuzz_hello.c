@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shard.h"
+#include "server/shard/shard.h"
 
 static struct shard *shard;
 static struct access *access_list;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http_request.h"
+#include "server/net/http/http_request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

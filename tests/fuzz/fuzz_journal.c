@@ -1,13 +1,14 @@
-/* fuzz_journal.c - any bytes as the files of a journal of a shard that starts: replayed, cut where its tail is
- * torn, or refused; and the next start finds what this one left.
+/* fuzz_journal.c - any bytes as the files of a journal of a shard that starts: replayed, cut where
+ * its tail is torn, or refused; and the next start finds what this one left.
  *
- * The first byte chooses. Bit 0: records get the magic, position, chain and checksum they should have,
- * since no mutation would find them; their lengths and bodies stay. Bit 1: so does the header of the
- * file, which is then put in front. Bit 2: the file is a base, and bit 3: an empty segment behind it is there.
- * Bit 4: there is a list of withdrawn records, whose bytes come first, after one that says how many; bit 5: each 24 of
- * them name a record there is, and have the checksum they should have. Bit 6: damage is accepted: then the next start,
- * which accepts none, finds a journal without any. Bit 7: the file is as an earlier version wrote it, without a secret. The
- * rest is the file. */
+ * The first byte chooses. Bit 0: records get the magic, position, chain and checksum they should
+ * have, since no mutation would find them; their lengths and bodies stay. Bit 1: so does the header
+ * of the file, which is then put in front. Bit 2: the file is a base, and bit 3: an empty segment
+ * behind it is there. Bit 4: there is a list of withdrawn records, whose bytes come first, after
+ * one that says how many; bit 5: each 24 of them name a record there is, and have the checksum they
+ * should have. Bit 6: damage is accepted: then the next start, which accepts none, finds a journal
+ * without any. Bit 7: the file is as an earlier version wrote it, without a secret. The rest is the
+ * file. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,16 +16,25 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "commit.h"
-#include "old_journal.h"
-#include "report.h"
-#include "state.h"
+#include "server/shard/commit.h"
+#include "tests/server/old_journal.h"
+#include "server/shard/figures/report.h"
+#include "server/shard/state.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 enum { FILE_BYTES = 1 << 16, ENTRY_BYTES = 24, IDS = 64 };
-enum { SEALED = 1, HEADED = 2, BASE = 4, BEHIND = 8, WITHDRAWN = 16, MEETING = 32, ACCEPTED = 64, OLD = 128 };
+enum {
+    SEALED = 1,
+    HEADED = 2,
+    BASE = 4,
+    BEHIND = 8,
+    WITHDRAWN = 16,
+    MEETING = 32,
+    ACCEPTED = 64,
+    OLD = 128
+};
 
 static char dir[] = "/dev/shm/embd-fuzz-XXXXXX";
 static struct shard_config config;
@@ -33,7 +43,11 @@ static struct record_id ids[IDS]; /* of the records that were sealed */
 static uint32_t n_ids;
 static const struct segment_header headers[2] = {
     {.n_shards = 1, .number = 1, .key = {true, "a secret of a segment"}},
-    {.n_shards = 1, .number = 2, .first_position = 5, .chain = 77, .key = {true, "another"}}, /* of a base, and behind it */
+    {.n_shards = 1,
+     .number = 2,
+     .first_position = 5,
+     .chain = 77,
+     .key = {true, "another"}}, /* of a base, and behind it */
 };
 
 static void must(bool ok)
@@ -112,7 +126,9 @@ static void make_file(uint8_t choice, const uint8_t *data, size_t n)
 {
     bool is_base = (choice & BASE) != 0, is_old = (choice & OLD) != 0;
     struct segment_header header = headers[is_base];
-    size_t at = (choice & HEADED) == 0 ? 0 : is_old ? OLD_SEGMENT_HEADER_BYTES : SEGMENT_HEADER_BYTES;
+    size_t at = (choice & HEADED) == 0 ? 0
+                : is_old               ? OLD_SEGMENT_HEADER_BYTES
+                                       : SEGMENT_HEADER_BYTES;
     n = n < FILE_BYTES - at ? n : FILE_BYTES - at;
     header.base_bytes = is_base ? at + n : 0;
     if (at > 0 && is_old)
@@ -156,15 +172,16 @@ static uint8_t make_files(const uint8_t *data, size_t n)
     return choice;
 }
 
-/* What there is, as one number; `kept`: of tables that a journal should have. What replaces it has them alone. */
+/* What there is, as one number; `kept`: of tables that a journal should have. What replaces it has
+ * them alone. */
 static uint64_t sum_up(const struct shard *shard, bool kept)
 {
     static struct shard_report report;
     uint64_t sum = 0;
     shard_report(shard, &report);
     for (uint32_t i = 0; i < report.n_tables; i++)
-        for (uint32_t j = 0; j < report.tables[i].n_figures &&
-                             (!kept || commit_is_kept(shard->tables.by_name[i]));
+        for (uint32_t j = 0;
+             j < report.tables[i].n_figures && (!kept || commit_is_kept(shard->tables.by_name[i]));
              j++)
             sum = sum * 31 + report.tables[i].figures[j].value;
     return sum;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partfile.h"
+#include "proto/partfile.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

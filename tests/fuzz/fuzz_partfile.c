@@ -1,12 +1,12 @@
-/* fuzz_partfile.c - any bytes as the blocks of a part file, and as a list of writers. Checksums would stop nearly every
- * input, so the first byte chooses the table, the header is written by the code under test, and
- * block checksums are put right. */
+/* fuzz_partfile.c - any bytes as the blocks of a part file, and as a list of writers. Checksums
+ * would stop nearly every input, so the first byte chooses the table, the header is written by the
+ * code under test, and block checksums are put right. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-#include "unit/part_files.h"
-#include "writersfile.h"
+#include "tests/unit/part_files.h"
+#include "proto/writersfile.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "unit/received.h"
+#include "tests/unit/received.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -44,12 +44,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         received_init(&r, LIMIT_HEADER_BYTES, LIMIT_FRAME_BYTES);
         if (received_feed(&r, data, n, 0) == FRAME_DONE && received_read(&r, &reader) == EMBD_OK) {
             struct push_extra extra = {0};
-            int n_parts = kind == PARTS_PUSH
-                              ? embd__push_read(&reader, parts, LIMIT_PARTS, &extra)
-                              : embd__parts_read(&reader, parts, LIMIT_PARTS, (enum parts_kind)kind);
+            int n_parts = kind == PARTS_PUSH ? embd__push_read(&reader, parts, LIMIT_PARTS, &extra)
+                                             : embd__parts_read(&reader, parts, LIMIT_PARTS,
+                                                                (enum parts_kind)kind);
             const struct push_round round = extra.round;
             if (kind == PARTS_PUSH && n_parts >= 0 && round.n_workers > 0)
-                must(extra.writer.sequence == 0 && round.worker < round.n_workers && round.n_workers <= EMBD_WORKERS_MAX &&
+                must(extra.writer.sequence == 0 && round.worker < round.n_workers &&
+                     round.n_workers <= EMBD_WORKERS_MAX &&
                      memchr(round.job, '\0', sizeof round.job) != NULL);
             must((n_parts < 0) == (r.error.status != EMBD_OK));
             for (int i = 0; i < n_parts; i++)

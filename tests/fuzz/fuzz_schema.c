@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json_values.h"
-#include "unit/received.h"
+#include "proto/json_values.h"
+#include "tests/unit/received.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "unit/golden_messages.h"
-#include "record.h"
-#include "unit/part_files.h"
-#include "unit/received.h"
+#include "tests/unit/golden_messages.h"
+#include "server/journal/record.h"
+#include "tests/unit/part_files.h"
+#include "tests/unit/received.h"
 
 /* A seed is `prefix` and then the bytes. */
 static void write_seed(const char *corpus, const char *fuzzer, const char *name, const char *prefix,
@@ -131,7 +131,8 @@ static void write_journal(const char *corpus)
     write_seed(corpus, "journal", "withdrawn", "\63\30\1.......................", 26, journal, n);
     write_seed(corpus, "journal", "withdrawn-two",
                "\63\60\2.......................\1.......................", 50, journal, n);
-    write_seed(corpus, "journal", "torn-list", "\63\37\1..............................", 33, journal, n);
+    write_seed(corpus, "journal", "torn-list", "\63\37\1..............................", 33,
+               journal, n);
 }
 
 static void write_configuration(const char *corpus)
@@ -147,26 +148,28 @@ static void write_configuration(const char *corpus)
 static void write_services(const char *corpus)
 {
     static const uint8_t answer[] = {
-        0, 1, 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0,                      /* one question, one record */
-        5, '_', 'e', 'm', 'b', 'd', 4, '_', 't', 'c', 'p', 1, 'x', 0,  /* at 12 */
-        0, 33, 0, 1, 0xc0, 12, 0, 33, 0, 1, 0, 0, 0, 60, 0, 11,        /* SRV of that name */
-        0, 1, 0, 5, 0x1e, 0x14, 2, 'd', '1', 0xc0, 23,                 /* 1 5 7700 d1.x */
+        0, 1,   0x81, 0x80, 0,    1,    0, 1,   0,   0,    0,   0, /* one question, one record */
+        5, '_', 'e',  'm',  'b',  'd',  4, '_', 't', 'c',  'p', 1, 'x', 0, /* at 12 */
+        0, 33,  0,    1,    0xc0, 12,   0, 33,  0,   1,    0,   0, 0,   60,
+        0, 11,                                                 /* SRV of that name */
+        0, 1,   0,    5,    0x1e, 0x14, 2, 'd', '1', 0xc0, 23, /* 1 5 7700 d1.x */
     };
     write_seed(corpus, "services", "srv", "", 0, answer, sizeof answer);
 }
 
 static void write_etcd(const char *corpus)
 {
-    static const char map[] =
-        "{\"version\":3,\"servers\":{\"a\":[{\"address\":\"10.0.0.7:7700\",\"admin\":\"/a/7700.sock\"},"
-        "{\"address\":\"10.0.0.7:7701\",\"admin_tcp\":\"\"}],\"z\":[]}}";
+    static const char map[] = "{\"version\":3,\"servers\":{\"a\":[{\"address\":\"10.0.0.7:7700\","
+                              "\"admin\":\"/a/7700.sock\"},"
+                              "{\"address\":\"10.0.0.7:7701\",\"admin_tcp\":\"\"}],\"z\":[]}}";
     static const char last[] = "{\"version\":9223372036854775807,\"servers\":{}}";
     static const char value[] = "\1\0{\"header\":{\"revision\":\"9\"},\"kvs\":[{\"key\":\"L2E=\","
                                 "\"value\":\"e30=\",\"mod_revision\":\"8\"}]}";
     static const char won[] = "\2\0{\"succeeded\":true}";
     static const char lease[] = "\3\0{\"ID\":\"7587\",\"TTL\":\"10\"}";
     static const char lives[] = "\4\0{\"result\":{\"ID\":\"7587\",\"TTL\":\"10\"}}";
-    static const char event[] = "\5\x40{\"result\":{\"created\":true}}\n{\"result\":{\"events\":[{}]}}";
+    static const char event[] =
+        "\5\x40{\"result\":{\"created\":true}}\n{\"result\":{\"events\":[{}]}}";
     write_seed(corpus, "etcd", "map", "\0", 1, (const uint8_t *)map, sizeof map - 1);
     write_seed(corpus, "etcd", "last", "\0", 1, (const uint8_t *)last, sizeof last - 1);
     write_seed(corpus, "etcd", "value", "", 0, (const uint8_t *)value, sizeof value - 1);

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tls.h"
+#include "proto/tls/tls.h"
 
 static struct tls_context *server_context, *client_context;
 

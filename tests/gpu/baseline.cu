@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "baseline.h"
+#include "tests/gpu/baseline.h"
 
 __device__ static uint64_t mix(uint64_t x)
 {

@@ -9,8 +9,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include "baseline.h"
-#include "cuda_store.h"
+#include "tests/gpu/baseline.h"
+#include "server/store/cuda/cuda_store.h"
 
 #define BATCH   ((uint32_t)1 << 20)
 #define STEP    ((uint32_t)4 << 20)

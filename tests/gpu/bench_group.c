@@ -1,7 +1,7 @@
-/* bench_group.c - pulls of the nccl store in device memory, on all GPUs there are: every GPU has a batch
- * and gets its rows. Beside them what one GPU does with a batch of its own by the cuda store's kernels,
- * and what the links carry when nothing else is done. Medians. usage: gpu-bench-group [million keys a
- * GPU [peer|nccl]] */
+/* bench_group.c - pulls of the nccl store in device memory, on all GPUs there are: every GPU has a
+ * batch and gets its rows. Beside them what one GPU does with a batch of its own by the cuda
+ * store's kernels, and what the links carry when nothing else is done. Medians. usage:
+ * gpu-bench-group [million keys a GPU [peer|nccl]] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "group.h"
+#include "server/store/nccl/group.h"
 
 #define DIM     64u
 #define SLOTS   16u
@@ -115,7 +115,8 @@ static void fill(struct bench *b)
     bool has_slots = b->schema.s.partition == EMBD_SLOT;
     for (uint64_t first = 0; first < b->n_keys; first += STEP) {
         struct ending ending = {.done = {.fn = on_done}};
-        struct store_insert insert = {.in = {STEP, STEP, keys, NULL, has_slots ? slots : NULL, NULL}};
+        struct store_insert insert = {
+            .in = {STEP, STEP, keys, NULL, has_slots ? slots : NULL, NULL}};
         for (uint32_t i = 0; i < STEP; i++) {
             keys[i] = first + i;
             slots[i] = (uint16_t)((first + i) % SLOTS);
@@ -305,7 +306,8 @@ static void measure(struct bench *b, const char *what, embd_partition partition,
         n_moved = n_rows * n;
     double away = (double)n_moved * DIM * sizeof(float) * (n - 1) / n;
     double link = link_rate(n, wire_is_peer() ? WIRE_BY_PEER : WIRE_BY_NCCL);
-    printf("| %u GPUs, by %s: %-44s | %8.1f us | %4.1f %% | %6.2f G rows/s | %.2f of linear | %.2f of the "
+    printf("| %u GPUs, by %s: %-44s | %8.1f us | %4.1f %% | %6.2f G rows/s | %.2f of linear | %.2f "
+           "of the "
            "links' %.0f GB/s |\n",
            n, wire_is_peer() ? "peer access" : "NCCL", what, us, 100 * spread,
            (double)n_rows * n / us / 1e3, one / us, link > 0 ? away / us / link : 0, link / 1e3);

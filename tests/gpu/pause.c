@@ -1,8 +1,10 @@
-/* pause.c - how long pushes wait while a snapshot of a large table is made: gpu-pause ADDRESS MILLION_KEYS SNAPSHOTS
+/* pause.c - how long pushes wait while a snapshot of a large table is made: gpu-pause ADDRESS
+ * MILLION_KEYS SNAPSHOTS
  *
- * Fills a table of rows of 256 bytes (64 M keys: 16 GiB), then PUSHERS trainers push BATCH keys drawn at random without a
- * pause, each waiting for its answer: for some seconds, then beside one snapshot after the other. Prints the quantiles of
- * their latencies for both, and how long the servers held pushes for the cut. */
+ * Fills a table of rows of 256 bytes (64 M keys: 16 GiB), then PUSHERS trainers push BATCH keys
+ * drawn at random without a pause, each waiting for its answer: for some seconds, then beside one
+ * snapshot after the other. Prints the quantiles of their latencies for both, and how long the
+ * servers held pushes for the cut. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -36,7 +38,8 @@ static void check(embd_client *client, int status, const char *what)
 {
     if (status == EMBD_OK)
         return;
-    fprintf(stderr, "%s: %s: %s\n", what, embd_status_text(status), client ? embd_last_error(client) : "");
+    fprintf(stderr, "%s: %s: %s\n", what, embd_status_text(status),
+            client ? embd_last_error(client) : "");
     exit(1);
 }
 
@@ -143,9 +146,11 @@ static void print(const struct pusher pushers[PUSHERS], double begin, double end
     if (n_all == 0)
         exit(1);
     qsort(all, n_all, sizeof *all, compare);
-    printf("  %-22s %6.1f s, %5.2f M keys/s; a push %6.2f ms median, %6.2f p99, %6.2f p99.9, %6.2f longest\n", when,
-           (end - begin) / 1e3, (double)n_all * BATCH / 1e3 / (end - begin), all[n_all / 2],
-           all[(size_t)((double)(n_all - 1) * 0.99)], all[(size_t)((double)(n_all - 1) * 0.999)], all[n_all - 1]);
+    printf("  %-22s %6.1f s, %5.2f M keys/s; a push %6.2f ms median, %6.2f p99, %6.2f p99.9, %6.2f "
+           "longest\n",
+           when, (end - begin) / 1e3, (double)n_all * BATCH / 1e3 / (end - begin), all[n_all / 2],
+           all[(size_t)((double)(n_all - 1) * 0.99)], all[(size_t)((double)(n_all - 1) * 0.999)],
+           all[n_all - 1]);
     free(all);
 }
 
@@ -179,7 +184,9 @@ int main(int argc, char **argv)
     embd_optimizer_init(&schema.optimizer, EMBD_SGD, 0.01f);
     check(client, embd_table_create(client, &schema), "creating the table");
     for (uint64_t i = 0; i < PUSHERS; i++) {
-        pushers[i] = (struct pusher){.address = argv[1], .seed = i << 40, .first = n_keys * i / PUSHERS,
+        pushers[i] = (struct pusher){.address = argv[1],
+                                     .seed = i << 40,
+                                     .first = n_keys * i / PUSHERS,
                                      .end = n_keys * (i + 1) / PUSHERS};
         pushers[i].began = malloc(LATENCIES * sizeof(double));
         pushers[i].took = malloc(LATENCIES * sizeof(double));

@@ -1,6 +1,6 @@
-/* test_lost.c - one of several GPUs stops: its stream waits for the host, which does not come. Calls of the
- * nccl store are answered with an error in time, later ones at once, and the process lives and ends in order. Needs
- * two GPUs. usage: test_gpu_lost peer|nccl */
+/* test_lost.c - one of several GPUs stops: its stream waits for the host, which does not come.
+ * Calls of the nccl store are answered with an error in time, later ones at once, and the process
+ * lives and ends in order. Needs two GPUs. usage: test_gpu_lost peer|nccl */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -12,8 +12,8 @@
 #include <cmocka.h>
 #include <cuda_runtime_api.h>
 
-#include "group.h"
-#include "pair.h"
+#include "server/store/nccl/group.h"
+#include "tests/store/pair.h"
 
 enum { N = 4096, PATIENCE_MS = 500 };
 
@@ -56,7 +56,8 @@ static void test_stuck_gpu(void **state)
     pair.ops->push(pair.store, &push, &outcomes[0].done);
     await(&pair, &outcomes[0]);
     assert_int_equal(outcomes[0].status, EMBD_OK);
-    for (int i = 0; i < 4; i++) { /* so that CUDA has loaded the kernels, for which it waits for the GPU */
+    for (int i = 0; i < 4;
+         i++) { /* so that CUDA has loaded the kernels, for which it waits for the GPU */
         outcome_init(&outcomes[1]);
         pair.ops->pull(pair.store, &pull, &outcomes[1].done);
         await(&pair, &outcomes[1]);

@@ -1,5 +1,5 @@
 /* compare.c - part files of a dump against the models of their shards. */
-#include "compare.h"
+#include "tests/history/compare.h"
 
 #include <inttypes.h>
 #include <jansson.h>

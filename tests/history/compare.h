@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "image.h"
+#include "tests/history/image.h"
 
 /* false: `why` names the first difference. */
 bool compare_dump(const char *dir, const struct image *image, char *why, size_t why_bytes);

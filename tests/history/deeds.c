@@ -1,11 +1,11 @@
 /* deeds.c - tables are drawn small, so that they are full soon. */
-#include "deeds.h"
+#include "tests/history/deeds.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "request.h"
+#include "tests/history/request.h"
 
 #define CAPACITY_MIN 20u /* of a shard: one of five may have fewer than the keys of a slot */
 #define CAPACITY_TOP 160u

@@ -3,7 +3,7 @@
 #ifndef EMBD_TESTS_DEEDS_H
 #define EMBD_TESTS_DEEDS_H
 
-#include "world.h"
+#include "tests/history/world.h"
 
 void deed_create(struct world *w); /* where there is a name left */
 void deed_drop(struct world *w);

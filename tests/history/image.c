@@ -1,5 +1,5 @@
 /* image.c - models of tables, copied and spread over shards. */
-#include "image.h"
+#include "tests/history/image.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef EMBD_TESTS_IMAGE_OF_CLUSTER_H
 #define EMBD_TESTS_IMAGE_OF_CLUSTER_H
 
-#include "model/model.h"
+#include "tests/model/model.h"
 
 #define TABLES_MAX 4u
 #define SHARDS_MAX 5u

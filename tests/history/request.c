@@ -1,12 +1,12 @@
 /* request.c - batches are drawn from small sets, so that keys meet again. Each shard judges its own
  * keys, of all parts together, and so do the models here. */
-#include "request.h"
+#include "tests/history/request.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "client/batch.h"
+#include "tests/client/batch.h"
 
 #define KEYS 150u /* different ones in a slot */
 

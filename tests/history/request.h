@@ -3,7 +3,7 @@
 #ifndef EMBD_TESTS_REQUEST_H
 #define EMBD_TESTS_REQUEST_H
 
-#include "world.h"
+#include "tests/history/world.h"
 
 #define KEYS_MAX      400u /* of a batch */
 #define SLOTS_TOP     10u

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "deeds.h"
+#include "tests/history/deeds.h"
 
 #define SECONDS       60.0
 #define HISTORIES_MIN 3u

@@ -1,5 +1,5 @@
 /* world.c - clusters begin and end, are cut, loaded and compared. */
-#include "world.h"
+#include "tests/history/world.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/batch.h"
-#include "compare.h"
+#include "tests/client/batch.h"
+#include "tests/history/compare.h"
 
 #define TOLD_BYTES  (1u << 18)
 #define DEADLINE_MS 60000u

@@ -6,8 +6,8 @@
 #ifndef EMBD_TESTS_WORLD_H
 #define EMBD_TESTS_WORLD_H
 
-#include "client/cluster.h"
-#include "image.h"
+#include "tests/client/cluster.h"
+#include "tests/history/image.h"
 
 #define CUTS_MAX 24u /* of one data directory */
 #define PATH     256u

@@ -1,7 +1,6 @@
-/* key_updates.c - one end of TLS that asks for new keys again and again, each of which is to be answered, and never
- * reads.
- *   PORT            a client, which first sends what stands on stdin. Exit status 0: nobody reads what it sends any
- *                   more, and it says how many that were; 3: it could go on
+/* key_updates.c - one end of TLS that asks for new keys again and again, each of which is to be
+ * answered, and never reads. PORT            a client, which first sends what stands on stdin. Exit
+ * status 0: nobody reads what it sends any more, and it says how many that were; 3: it could go on
  *   serve CERT KEY  a server, which says its port, and serves one client until that is gone */
 #include <arpa/inet.h>
 #include <openssl/ssl.h>
@@ -45,7 +44,8 @@ static int be_client(struct sockaddr_in *address)
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
     SSL *ssl = SSL_new(SSL_CTX_new(TLS_client_method()));
-    if (connect(fd, (struct sockaddr *)address, sizeof *address) != 0 || !SSL_set_fd(ssl, fd) || SSL_connect(ssl) != 1)
+    if (connect(fd, (struct sockaddr *)address, sizeof *address) != 0 || !SSL_set_fd(ssl, fd) ||
+        SSL_connect(ssl) != 1)
         return 1;
     size_t bytes = fread(asked, 1, sizeof asked, stdin);
     if (bytes > 0 && SSL_write(ssl, asked, (int)bytes) != (int)bytes)

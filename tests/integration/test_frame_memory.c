@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "frame_memory.h"
+#include "server/net/frame_memory.h"
 
 enum { MB = 1 << 20 };
 

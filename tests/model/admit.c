@@ -1,6 +1,6 @@
 /* admit.c - which keys of a request get a row: those that have been seen often enough, the first of
  * them where there is not room for all. */
-#include "inside.h"
+#include "tests/model/inside.h"
 
 uint64_t model_room(const struct model *model)
 {

@@ -1,7 +1,7 @@
 /* combine.c - sums of rows and of gradients. */
 #include <math.h>
 
-#include "inside.h"
+#include "tests/model/inside.h"
 
 float model_divisor(const struct model *model, const struct model_batch *batch, uint32_t r)
 {

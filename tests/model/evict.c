@@ -2,7 +2,7 @@
  * sixteenth of the capacity at once, the least used first. Rows of the request's own keys stay. */
 #include <stdlib.h>
 
-#include "inside.h"
+#include "tests/model/inside.h"
 
 static bool evicts(const struct model *model)
 {

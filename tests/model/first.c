@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "inside.h"
+#include "tests/model/inside.h"
 
 void model_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {

@@ -2,7 +2,7 @@
 #ifndef EMBD_TESTS_MODEL_INSIDE_H
 #define EMBD_TESTS_MODEL_INSIDE_H
 
-#include "model.h"
+#include "tests/model/model.h"
 
 /* The keys of row r are keys[begin] to keys[end - 1]. */
 static inline uint32_t model_row_begin(const struct model_batch *batch, uint32_t r)

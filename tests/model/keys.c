@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inside.h"
+#include "tests/model/inside.h"
 
 struct model *model_new(const embd_schema *schema)
 {

@@ -2,7 +2,7 @@
  */
 #include <math.h>
 
-#include "inside.h"
+#include "tests/model/inside.h"
 
 /* base^n, squaring from the lowest bit of n. */
 static double power(double base, uint64_t n)

@@ -1,7 +1,7 @@
 /* round.c - a float to the nearest that a dtype can hold, even where two are as near. */
 #include <math.h>
 
-#include "model.h"
+#include "tests/model/model.h"
 
 float model_round(float x, embd_dtype dtype)
 {

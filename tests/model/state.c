@@ -1,7 +1,7 @@
 /* state.c - what stands behind a row's columns, as floats: the state of its optimizer; with
  * lazy_global the step it was brought forward to; in tables that evict the step that used it last,
  * and with evict_lfu how many pushes have. */
-#include "inside.h"
+#include "tests/model/inside.h"
 
 static uint32_t optimizer_floats(const embd_schema *s)
 {

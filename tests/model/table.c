@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inside.h"
+#include "tests/model/inside.h"
 
 /* ---- pull ---- */
 
@@ -114,7 +114,8 @@ static struct model_counts judge(struct model *model, const struct model_request
 /* Rows for the keys that get one, of other keys' where there is no room. A request without statuses
  * changes nothing where not every key that should have a row gets it. */
 static int admit(struct model *model, const struct model_request *request,
-                 const struct model_batch *batch, uint8_t *statuses, struct model_counts *counts_out)
+                 const struct model_batch *batch, uint8_t *statuses,
+                 struct model_counts *counts_out)
 {
     uint32_t n_victims;
     struct model_key **victims;

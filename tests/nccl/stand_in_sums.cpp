@@ -1,7 +1,7 @@
 /* stand_in_sums.cpp - what sums.cu has CUB do, in the plainest code. */
 #include <cstdlib>
 
-#include "move.h"
+#include "server/store/nccl/move.h"
 
 size_t sum_bytes(uint32_t n)
 {

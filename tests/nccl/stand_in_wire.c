@@ -4,9 +4,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "device.h"
-#include "stand_in_wire.h"
-#include "wire.h"
+#include "server/store/cuda/device.h"
+#include "tests/nccl/stand_in_wire.h"
+#include "server/store/nccl/wire.h"
 
 uint32_t stand_in_devices = 1, stand_in_aborts;
 bool stand_in_peer, stand_in_lost;

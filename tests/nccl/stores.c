@@ -1,11 +1,11 @@
 /* stores.c - in the place of server/store/stores.c: the nccl store alone. Its name says over how
  * many devices and which way: "nccl", "nccl3", "peer4". */
-#include "frozen.h"
+#include "server/store/cuda/frozen.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "stand_in_wire.h"
+#include "tests/nccl/stand_in_wire.h"
 
 struct store_gpus store_gpus;
 extern const struct store_ops store_nccl;

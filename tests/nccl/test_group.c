@@ -9,10 +9,10 @@
 
 #include <cmocka.h>
 
-#include "group.h"
-#include "pair.h"
-#include "stand_in_device.h"
-#include "stand_in_wire.h"
+#include "server/store/nccl/group.h"
+#include "tests/store/pair.h"
+#include "tests/cuda/stand_in_device.h"
+#include "tests/nccl/stand_in_wire.h"
 
 static struct group *group_of(const struct pair *pair)
 {
@@ -518,8 +518,8 @@ static void test_device_lost(void **state)
     lose(true, "told to lose a device");
 }
 
-/* Devices that do not answer any more while a cut is read, with no call under way: its end is an error, whether it is
- * read on or given up, in time. */
+/* Devices that do not answer any more while a cut is read, with no call under way: its end is an
+ * error, whether it is read on or given up, in time. */
 static void lose_in_a_cut(bool is_read_on)
 {
     embd_schema schema = one_column(EMBD_HASH, 1);
@@ -554,7 +554,8 @@ static void lose_in_a_cut(bool is_read_on)
     while (pair.ops->collect(pair.store))
         ;
     assert_int_equal(later.status, EMBD_INTERNAL);
-    assert_non_null(strstr(later.done.error.text, is_read_on ? "copying rows out" : "ending a cut"));
+    assert_non_null(
+        strstr(later.done.error.text, is_read_on ? "copying rows out" : "ending a cut"));
     scanned_free(&scanned);
     pair_close(&pair);
     stand_in_is_stuck = false;

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "pair.h"
+#include "tests/store/pair.h"
 
 enum { DEPTH = 6, ROW_MAX = 6, DIM = 12, POOL = 3000 };
 

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "group.h"
-#include "pair.h"
+#include "server/store/nccl/group.h"
+#include "tests/store/pair.h"
 
 static const char *store_name = "nccl";
 

@@ -4,7 +4,7 @@
  * sums.
  *
  * usage: test_exchange ADDRESS N_SHARDS */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <stdio.h>
 #include <stdlib.h>

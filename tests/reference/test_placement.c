@@ -2,13 +2,13 @@
  * dispatchers, filters, exchanges and reorderings, beside what libembd makes of a batch for n
  * shards. Formulas and worked examples are those of tests/REFERENCE.md, written out here and not
  * taken from the library. */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "call.h"
-#include "route.h"
+#include "client/call/call.h"
+#include "proto/route.h"
 
 #define ROWS_MAX   512u
 #define KEYS_MAX   1024u

@@ -1,13 +1,13 @@
 /* test_table.c - one shard's table beside the reference's: what a row is, who gets one, what it
  * starts with, what happens when the table is full, and where the reference has faults. Argument:
  * the store's name. */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "store.h"
+#include "server/store/store.h"
 
 static const struct store_ops *ops;
 

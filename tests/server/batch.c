@@ -1,8 +1,8 @@
 /* batch.c - see batch.h. */
-#include "batch.h"
+#include "tests/server/batch.h"
 
-#include "dtype.h"
-#include "route.h"
+#include "proto/dtype.h"
+#include "proto/route.h"
 
 uint64_t batch_random(struct batch *batch)
 {

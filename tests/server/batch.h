@@ -3,8 +3,8 @@
 #ifndef EMBD_TESTS_SERVER_BATCH_H
 #define EMBD_TESTS_SERVER_BATCH_H
 
-#include "message.h"
-#include "model/model.h"
+#include "proto/message.h"
+#include "tests/model/model.h"
 
 #define BATCH_ROWS 200u
 #define BATCH_KEYS 800u

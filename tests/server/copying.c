@@ -1,9 +1,9 @@
 /* copying.c - see copying.h. */
-#include "copying.h"
+#include "tests/server/copying.h"
 
 #include <string.h>
 
-#include "batch.h"
+#include "tests/server/batch.h"
 
 embd_schema copying_slotted(void)
 {
@@ -50,7 +50,8 @@ void copying_simple(struct rig *rig, enum method method)
     ask_free(x);
 }
 
-void copying_load(struct rig *rig, const embd_schema *schema, const struct row_block *block, uint64_t step)
+void copying_load(struct rig *rig, const embd_schema *schema, const struct row_block *block,
+                  uint64_t step)
 {
     struct exchange *x = ask(rig, &rig->admin, METHOD_LOAD);
     embd__msg_map(&x->out, 4);

@@ -2,7 +2,7 @@
 #ifndef EMBD_TESTS_COPYING_H
 #define EMBD_TESTS_COPYING_H
 
-#include "rig.h"
+#include "tests/server/rig.h"
 
 /* Of f16 rows, slots and candidates; of plain rows. No journal keeps them. */
 embd_schema copying_slotted(void);
@@ -15,6 +15,7 @@ void copying_push_again(struct rig *rig, const embd_schema *schema, uint64_t ran
 
 /* An admin's request without fields. */
 void copying_simple(struct rig *rig, enum method method);
-void copying_load(struct rig *rig, const embd_schema *schema, const struct row_block *block, uint64_t step);
+void copying_load(struct rig *rig, const embd_schema *schema, const struct row_block *block,
+                  uint64_t step);
 
 #endif

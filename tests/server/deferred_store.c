@@ -1,5 +1,5 @@
 /* deferred_store.c - see deferred_store.h. */
-#include "deferred_store.h"
+#include "tests/server/deferred_store.h"
 
 #include <stdlib.h>
 

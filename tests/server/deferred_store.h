@@ -3,7 +3,7 @@
 #ifndef EMBD_TESTS_SERVER_DEFERRED_STORE_H
 #define EMBD_TESTS_SERVER_DEFERRED_STORE_H
 
-#include "store.h"
+#include "server/store/store.h"
 
 extern struct store_ops store_deferred;
 

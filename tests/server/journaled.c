@@ -1,9 +1,9 @@
 /* journaled.c - see journaled.h. */
-#include "journaled.h"
+#include "tests/server/journaled.h"
 
 #include <stdio.h>
 
-#include "route.h"
+#include "proto/route.h"
 
 void journaled_new(struct journaled *j)
 {

@@ -3,8 +3,8 @@
 #ifndef EMBD_TESTS_SERVER_JOURNALED_H
 #define EMBD_TESTS_SERVER_JOURNALED_H
 
-#include "batch.h"
-#include "rig.h"
+#include "tests/server/batch.h"
+#include "tests/server/rig.h"
 
 struct journaled {
     char dir[64];

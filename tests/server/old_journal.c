@@ -1,5 +1,5 @@
 /* old_journal.c - see old_journal.h. */
-#include "old_journal.h"
+#include "tests/server/old_journal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "little.h"
+#include "proto/little.h"
 
 enum {
     AT_BODY_BYTES = 16,

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "record.h"
+#include "server/journal/record.h"
 
 void old_segment_header_write(uint8_t out[OLD_SEGMENT_HEADER_BYTES],
                               const struct segment_header *header);

@@ -1,5 +1,5 @@
 /* rig.c - see rig.h. */
-#include "rig.h"
+#include "tests/server/rig.h"
 
 #include <ftw.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "opening.h"
-#include "schema.h"
+#include "proto/opening.h"
+#include "proto/schema.h"
 
 /* ---- the shard ---- */
 
@@ -52,7 +52,7 @@ void rig_wake(struct rig *rig)
 }
 
 void rig_open_damaged(struct rig *rig, const struct store_ops *ops, uint32_t index,
-                     uint32_t n_shards, const char *data_dir, bool accepts_damage)
+                      uint32_t n_shards, const char *data_dir, bool accepts_damage)
 {
     static const char *const addresses[] = {"127.0.0.1:7700", "127.0.0.1:7701", "127.0.0.1:7702"};
     static const char *const admin_addresses[] = {"/run/embd/0.sock", "/run/embd/1.sock", ""};

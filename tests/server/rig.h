@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "message.h"
-#include "shard.h"
+#include "proto/message.h"
+#include "server/shard/shard.h"
 
 struct rig {
     struct shard *shard;
@@ -111,8 +111,8 @@ void image_check(struct rig *rig, const char *table, const struct image *before)
 /* A figure of the shard (table NULL) or of a table. */
 uint64_t figure(struct rig *rig, const char *table, const char *name);
 
-/* A new directory for files, and its removal with everything in it. It is in memory where the system
- * has such a place: what tests sync thousands of times need not last. */
+/* A new directory for files, and its removal with everything in it. It is in memory where the
+ * system has such a place: what tests sync thousands of times need not last. */
 void scratch_new(char out[64]);
 void scratch_remove(const char *dir);
 

@@ -1,15 +1,15 @@
 /* test_admission.c - which requests find room: a request is refused as a whole, only where one of
  * its own tables has no room for what it would make there, and by what it finds when its turn has
  * come. */
-#include "rig.h"
+#include "tests/server/rig.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "deferred_store.h"
-#include "journaled.h"
-#include "route.h"
-#include "state.h"
+#include "tests/server/deferred_store.h"
+#include "tests/server/journaled.h"
+#include "proto/route.h"
+#include "server/shard/state.h"
 
 enum { CAPACITY = 12, DIM = 4 };
 

@@ -1,14 +1,14 @@
-/* test_ahead.c - pushes whose gradients arrive slowly: whatever happens between the first byte and the
- * last, the table is what the model says of pushes made at their last byte. */
-#include "rig.h"
+/* test_ahead.c - pushes whose gradients arrive slowly: whatever happens between the first byte and
+ * the last, the table is what the model says of pushes made at their last byte. */
+#include "tests/server/rig.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch.h"
-#include "route.h"
+#include "tests/server/batch.h"
+#include "proto/route.h"
 
 #define DIM 64u
 /* Less than the gradients of a batch, and more than what makes a shard look ahead (ahead.c). */
@@ -71,7 +71,8 @@ static void end(struct late_push *late, struct beside *b)
     struct model_counts counts;
     struct push_answer answer;
     struct model_batch batch = batch_model(&late->batch, &b->schema, false);
-    assert_int_equal(model_push(b->model, &batch, late->batch.grads, false, statuses, &counts), EMBD_OK);
+    assert_int_equal(model_push(b->model, &batch, late->batch.grads, false, statuses, &counts),
+                     EMBD_OK);
     ask_arrive_all(late->x);
     ask_read(late->x);
     bool again;
@@ -93,8 +94,12 @@ static void check_table(struct beside *b)
         offsets[k] = k;
     }
     offsets[1000] = 1000;
-    struct part part = {.table = embd__table_id("t"), .n_keys = 1000, .n_rows = 1000, .want_status = true,
-                        .keys = keys, .offsets = offsets};
+    struct part part = {.table = embd__table_id("t"),
+                        .n_keys = 1000,
+                        .n_rows = 1000,
+                        .want_status = true,
+                        .keys = keys,
+                        .offsets = offsets};
     struct model_batch batch = {.n_keys = 1000, .n_rows = 1000, .keys = keys, .offsets = offsets};
     pull(&b->rig, &part, values, statuses);
     model_pull(b->model, &batch, false, false, expected, expected_statuses);
@@ -163,7 +168,8 @@ static void a_table_dropped_and_made_anew_meanwhile_takes_the_push(void **state)
     beside_close(&b);
 }
 
-/* A value that is no number is found wherever it stands, before, at and behind what was looked at. */
+/* A value that is no number is found wherever it stands, before, at and behind what was looked at.
+ */
 static void no_number_is_found_wherever_it_arrives(void **state)
 {
     (void)state;

@@ -1,13 +1,13 @@
 /* test_bad_input.c - requests that are wrong. Each is refused with a text that names field, value
  * and limit, and leaves every row, state and step as it was; a right one afterwards succeeds. */
-#include "rig.h"
+#include "tests/server/rig.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "route.h"
-#include "schema.h"
+#include "proto/route.h"
+#include "proto/schema.h"
 
 #define N   4u
 #define DIM 3u

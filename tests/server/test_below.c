@@ -1,5 +1,5 @@
-/* test_below.c - what is opened below a directory is right below it, and no link, and nobody waits for a fifo; with
- * openat2 and without it (the linker hands syscall to this file). */
+/* test_below.c - what is opened below a directory is right below it, and no link, and nobody waits
+ * for a fifo; with openat2 and without it (the linker hands syscall to this file). */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "below.h"
+#include "server/files/below.h"
 
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, ...);

@@ -1,5 +1,5 @@
-/* test_copy.c - a snapshot is a directory that a reader of manifests and part files takes; what goes wrong with
- * files is told and leaves nothing behind. */
+/* test_copy.c - a snapshot is a directory that a reader of manifests and part files takes; what
+ * goes wrong with files is told and leaves nothing behind. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +10,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "copying.h"
-#include "partfile.h"
-#include "route.h"
-#include "written.h"
+#include "tests/server/copying.h"
+#include "proto/partfile.h"
+#include "proto/route.h"
+#include "server/shard/snapshot/written.h"
 
 static struct exchange *ask_phase_on(struct rig *rig, struct shard_session *session,
                                      const char *name, const char *phase)
@@ -238,9 +238,10 @@ static void a_snapshot_restores_every_table(void **state)
     scratch_remove(dir);
 }
 
-/* A snapshot of no table; 0: without a sequence, as of a client of an earlier version. Returns what `begin` answered, and
- * the exchange of its commit. */
-static uint64_t begin_numbered(struct rig *rig, const char *name, uint64_t sequence, struct exchange **commit_out)
+/* A snapshot of no table; 0: without a sequence, as of a client of an earlier version. Returns what
+ * `begin` answered, and the exchange of its commit. */
+static uint64_t begin_numbered(struct rig *rig, const char *name, uint64_t sequence,
+                               struct exchange **commit_out)
 {
     struct fields f;
     struct told told[8];
@@ -286,7 +287,11 @@ static void each_snapshot_has_a_greater_sequence_than_all_there_are(void **state
     const struct {
         const char *name;
         uint64_t told, expected; /* 0: any, of now */
-    } cases[] = {{"a", 0, 0}, {"b", far, far}, {"c", 0, far + 1}, {"d", far + 9, far + 9}, {"e", 0, far + 10}};
+    } cases[] = {{"a", 0, 0},
+                 {"b", far, far},
+                 {"c", 0, far + 1},
+                 {"d", far + 9, far + 9},
+                 {"e", 0, far + 10}};
     struct rig rig;
     struct exchange *commit;
     char dir[64];
@@ -303,7 +308,8 @@ static void each_snapshot_has_a_greater_sequence_than_all_there_are(void **state
         assert_true(cases[i].told != 0 || found >= next);
     }
     assert_true(begin_numbered(&rig, "f", far + 10, &commit) == far + 11);
-    ask_error(commit, EMBD_INVALID, "sequence: 4611686018427387914", "minimum of 4611686018427387915", NULL);
+    ask_error(commit, EMBD_INVALID, "sequence: 4611686018427387914",
+              "minimum of 4611686018427387915", NULL);
     phase(&rig, "f", "abort");
     begin_numbered(&rig, "g", UINT64_MAX, &commit);
     ask_ok(commit);

@@ -1,5 +1,5 @@
-/* test_damage_notes.c - the list of damage that was accepted: a line for each, however often a start that finds no room
- * has to accept them again; what a crash left of a line goes. */
+/* test_damage_notes.c - the list of damage that was accepted: a line for each, however often a
+ * start that finds no room has to accept them again; what a crash left of a line goes. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,12 +10,15 @@
 
 #include <cmocka.h>
 
-#include "journal.h"
+#include "server/journal/journal.h"
 
 static const struct journal_damage damages[] = {
     {.name = "journal.2.withdrawn", .offset = 8, .dropped_bytes = 48, .what = "not known any more"},
     {.name = "journal.2.00000004.base", .what = "its header does not verify"},
-    {.name = "journal.2.00000004", .offset = 128, .dropped_bytes = 70, .what = "what was written later follows"},
+    {.name = "journal.2.00000004",
+     .offset = 128,
+     .dropped_bytes = 70,
+     .what = "what was written later follows"},
 };
 static char root[64], path[128];
 static struct journal_config config = {.shard = 2};
@@ -73,7 +76,8 @@ static void a_line_that_was_left_half_goes(void **state)
         note(&damages[1], 2);
         assert_int_equal(pread(fd, text, sizeof text, 0), n);
         assert_memory_equal(text, whole, first);
-        assert_memory_equal(text + first + 20, whole + first + 20, n - first - 20); /* behind the time */
+        assert_memory_equal(text + first + 20, whole + first + 20,
+                            n - first - 20); /* behind the time */
     }
     close(fd);
 }
@@ -81,7 +85,8 @@ static void a_line_that_was_left_half_goes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(several_are_told_once_however_often_they_are_accepted, make, clean),
+        cmocka_unit_test_setup_teardown(several_are_told_once_however_often_they_are_accepted, make,
+                                        clean),
         cmocka_unit_test_setup_teardown(a_line_that_was_left_half_goes, make, clean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

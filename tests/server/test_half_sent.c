@@ -1,13 +1,13 @@
 /* test_half_sent.c - answers are made while they are sent: however slowly that goes, a pull shows
  * the rows of one moment, and what changes them meanwhile waits for nobody. */
-#include "rig.h"
+#include "tests/server/rig.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtype.h"
-#include "route.h"
+#include "proto/dtype.h"
+#include "proto/route.h"
 
 enum { ROWS = 3000, DIM = 64 };
 

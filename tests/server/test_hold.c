@@ -1,10 +1,10 @@
 /* test_hold.c - holds: what waits for them, in which order it goes on, and how they end. */
-#include "rig.h"
+#include "tests/server/rig.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "route.h"
+#include "proto/route.h"
 
 static const uint64_t keys[2] = {1, 2};
 static const float grads[4] = {1, 2, 3, 4};
@@ -205,7 +205,8 @@ static void a_hold_ends_when_its_holder_is_silent(void **state)
         ask_ok(ping);
         ask_free(ping);
     }
-    rig->now_ns += 60000000000; /* the shard was busy: what the holder sent meanwhile is not read yet */
+    rig->now_ns +=
+        60000000000; /* the shard was busy: what the holder sent meanwhile is not read yet */
     shard_tick(rig->shard, rig->now_ns);
     run_for(rig, 9);
     assert_false(push->is_answered);

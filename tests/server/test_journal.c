@@ -11,12 +11,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base.h"
-#include "journal.h"
-#include "journaled.h"
-#include "schema.h"
-#include "snapshot.h"
-#include "state.h"
+#include "server/shard/base.h"
+#include "server/journal/journal.h"
+#include "tests/server/journaled.h"
+#include "proto/schema.h"
+#include "server/shard/snapshot/snapshot.h"
+#include "server/shard/state.h"
 
 #define N_PUSHES 4
 
@@ -458,7 +458,8 @@ static void check_refused(const char *dir, const char *word)
     rig_close(&rig);
 }
 
-/* The start after the pushes begins the journal anew; what is pushed then is in the segment behind. */
+/* The start after the pushes begins the journal anew; what is pushed then is in the segment behind.
+ */
 static void a_journal_that_has_grown_long_begins_anew_and_holds_the_same(void **state)
 {
     (void)state;
@@ -494,7 +495,8 @@ static void a_journal_that_has_grown_long_begins_anew_and_holds_the_same(void **
         image_take(&j.rig, "a", &a);
         journaled_stop(&j);
     }
-    copy_file(path_of(j.dir, 2, false), path_of(j.dir, 1, false)); /* as if the server had ended before they went */
+    copy_file(path_of(j.dir, 2, false),
+              path_of(j.dir, 1, false)); /* as if the server had ended before they went */
     copy_file(path_of(j.dir, 2, true), path_of(j.dir, 1, true));
     journaled_start(&j);
     image_check(&j.rig, "a", &a);
@@ -616,7 +618,8 @@ static void a_segment_is_on_disk_before_there_is_another_one(void **state)
         const char *new = strchr(syncs, 'f');
         if (new == NULL)
             continue;
-        if (new == syncs || strncmp(new - 1, "dff", 3) != 0) /* the old one; the new one, its name */
+        if (new == syncs ||
+            strncmp(new - 1, "dff", 3) != 0) /* the old one; the new one, its name */
             fail_msg("syncs in the order '%s'", syncs);
         n_begun++;
     }
@@ -624,9 +627,10 @@ static void a_segment_is_on_disk_before_there_is_another_one(void **state)
     journaled_end(&j);
 }
 
-/* Of snapshots a start only wants to know since which there may be increments, and the next snapshot how the others are
- * numbered. */
-static void a_directory_that_may_not_be_read_keeps_nobody_from_starting_or_from_snapshots(void **state)
+/* Of snapshots a start only wants to know since which there may be increments, and the next
+ * snapshot how the others are numbered. */
+static void a_directory_that_may_not_be_read_keeps_nobody_from_starting_or_from_snapshots(
+    void **state)
 {
     (void)state;
     struct journaled j;
@@ -657,7 +661,8 @@ static void a_directory_that_may_not_be_read_keeps_nobody_from_starting_or_from_
     journaled_end(&j);
 }
 
-/* Sent, and answered when the journal's thread has it. A base keeps it waiting no more than until it has begun. */
+/* Sent, and answered when the journal's thread has it. A base keeps it waiting no more than until
+ * it has begun. */
 static void push_and_wait(struct rig *rig, float value)
 {
     static const uint64_t keys[] = {1, 2, 3, 4};
@@ -697,8 +702,8 @@ static void a_base_is_written_beside_pushes(void **state)
     image_fini(&a);
 }
 
-/* Pushes that each take longer than a turn: those written together are applied one at a time, and what comes between is
- * received, and in the journal when they are. */
+/* Pushes that each take longer than a turn: those written together are applied one at a time, and
+ * what comes between is received, and in the journal when they are. */
 static void requests_are_received_between_pushes_that_were_written_together(void **state)
 {
     (void)state;
@@ -774,7 +779,8 @@ int main(void)
         cmocka_unit_test(a_base_that_is_not_as_it_was_written_is_refused),
         cmocka_unit_test(a_journal_stays_within_its_limit_and_what_the_tables_have),
         cmocka_unit_test(a_segment_is_on_disk_before_there_is_another_one),
-        cmocka_unit_test(a_directory_that_may_not_be_read_keeps_nobody_from_starting_or_from_snapshots),
+        cmocka_unit_test(
+            a_directory_that_may_not_be_read_keeps_nobody_from_starting_or_from_snapshots),
         cmocka_unit_test(a_base_is_written_beside_pushes),
         cmocka_unit_test(requests_are_received_between_pushes_that_were_written_together),
         cmocka_unit_test(a_server_without_a_data_directory_refuses_by_name),

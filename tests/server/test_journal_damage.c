@@ -11,10 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "journaled.h"
-#include "readfile.h"
-#include "record.h"
-#include "withdrawn.h"
+#include "tests/server/journaled.h"
+#include "server/journal/readfile.h"
+#include "server/journal/record.h"
+#include "server/journal/withdrawn.h"
 
 #define N_PUSHES 4
 
@@ -294,8 +294,9 @@ static void expect_note(const char *dir, int n)
 
 static void remove_journals(const char *dir)
 {
-    static const char *const names[] = {"00000001",      "00000002",      "00000003",     "00000002.base",
-                                        "00000003.base", "00000004.base", "damage"};
+    static const char *const names[] = {"00000001",      "00000002",      "00000003",
+                                        "00000002.base", "00000003.base", "00000004.base",
+                                        "damage"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[128];
         snprintf(path, sizeof path, "%s/journal.0.%s", dir, names[i]);

@@ -1,6 +1,7 @@
-/* test_journal_flips.c - a bit of every fourth byte of a journal is flipped, of its base, of what follows it to the last record,
- * and of its list of withdrawn records: the start is refused, naming the file, or the tables are the same. Where damage is accepted
- * it is told once, and what is kept stays. EMBD_FAULT_BITS=8: every bit. */
+/* test_journal_flips.c - a bit of every fourth byte of a journal is flipped, of its base, of what
+ * follows it to the last record, and of its list of withdrawn records: the start is refused, naming
+ * the file, or the tables are the same. Where damage is accepted it is told once, and what is kept
+ * stays. EMBD_FAULT_BITS=8: every bit. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -9,22 +10,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base.h"
-#include "journal.h"
-#include "journaled.h"
-#include "state.h"
+#include "server/shard/base.h"
+#include "server/journal/journal.h"
+#include "tests/server/journaled.h"
+#include "server/shard/state.h"
 
 enum { N_FILES = 3, N_IMAGES = 5 };
 
-static const char *const names[N_FILES] = {"journal.0.00000002.base", "journal.0.00000002", "journal.0.withdrawn"};
+static const char *const names[N_FILES] = {"journal.0.00000002.base", "journal.0.00000002",
+                                           "journal.0.withdrawn"};
 
 struct bytes {
     uint8_t data[8192];
     size_t n;
 };
 
-/* A base of a table with one push, then pushes of which the second was refused in its turn; images[i]: after i + 1 of
- * those that were applied. */
+/* A base of a table with one push, then pushes of which the second was refused in its turn;
+ * images[i]: after i + 1 of those that were applied. */
 struct sample {
     char dir[64];
     struct bytes files[N_FILES];
@@ -124,8 +126,8 @@ static void sample_free(struct sample *s)
 /* As it was left, and nothing else. */
 static void restore(const struct sample *s)
 {
-    static const char *const others[] = {"journal.0.damage", "journal.0.00000003.base", "journal.0.00000003",
-                                         "journal.0.00000004.base"};
+    static const char *const others[] = {"journal.0.damage", "journal.0.00000003.base",
+                                         "journal.0.00000003", "journal.0.00000004.base"};
     char path[160];
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         path_of(path, s, others[i]);
@@ -336,8 +338,8 @@ static void what_was_withdrawn_goes_with_a_base(void **state)
     sample_free(&s);
 }
 
-/* It says of its own accord that its last records were synced: then they cannot be torn any more, also where the process
- * has not ended. Until then they can. */
+/* It says of its own accord that its last records were synced: then they cannot be torn any more,
+ * also where the process has not ended. Until then they can. */
 static void a_journal_at_rest_is_marked(void **state)
 {
     static struct sample s;

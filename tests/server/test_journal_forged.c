@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "journaled.h"
-#include "little.h"
-#include "old_journal.h"
+#include "tests/server/journaled.h"
+#include "proto/little.h"
+#include "tests/server/old_journal.h"
 
 /* The linker hands these to this file: they count. */
 bool __real_record_header_read(const struct record_key *key, const uint8_t *bytes, uint64_t n,

@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base.h"
-#include "journaled.h"
-#include "old_journal.h"
+#include "server/shard/base.h"
+#include "tests/server/journaled.h"
+#include "tests/server/old_journal.h"
 
 enum { N_PUSHES = 3 };
 

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base.h"
-#include "journal.h"
-#include "journaled.h"
+#include "server/shard/base.h"
+#include "server/journal/journal.h"
+#include "tests/server/journaled.h"
 
 /* ---- steps, of all threads ---- */
 

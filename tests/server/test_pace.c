@@ -1,5 +1,5 @@
-/* test_pace.c - when buffered records are synced: before they are as old as is promised, however long
- * syncs and writes take; and not before they are acknowledged, where there is time. */
+/* test_pace.c - when buffered records are synced: before they are as old as is promised, however
+ * long syncs and writes take; and not before they are acknowledged, where there is time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "journal.h"
-#include "pace.h"
+#include "server/journal/journal.h"
+#include "server/journal/pace.h"
 
 #define MS      UINT64_C(1000000)
 #define PROMISE (JOURNAL_BUFFERED_MS * MS)
@@ -25,8 +25,8 @@ static struct pace after(uint32_t n, uint64_t write_ms, uint64_t sync_ms)
     return pace;
 }
 
-/* A record was written and may be acknowledged at once. Synced as late as may be, with another write before that,
- * it is on disk in time. */
+/* A record was written and may be acknowledged at once. Synced as late as may be, with another
+ * write before that, it is on disk in time. */
 static void check(uint64_t write_ms, uint64_t sync_ms)
 {
     struct pace pace = after(100, write_ms, sync_ms);

@@ -1,15 +1,15 @@
-/* test_pull_push.c - pulls and pushes of one shard against the model, bit for bit; requests of several
- * parts; a store that answers later. */
-#include "rig.h"
+/* test_pull_push.c - pulls and pushes of one shard against the model, bit for bit; requests of
+ * several parts; a store that answers later. */
+#include "tests/server/rig.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "batch.h"
-#include "deferred_store.h"
-#include "dtype.h"
-#include "route.h"
+#include "tests/server/batch.h"
+#include "tests/server/deferred_store.h"
+#include "proto/dtype.h"
+#include "proto/route.h"
 
 static embd_schema schema_of(const char *name, uint32_t dim, embd_combiner combiner)
 {
@@ -165,7 +165,8 @@ static void a_push_that_would_overfill_a_later_table_changes_no_table(void **sta
     image_take(&rig, "a", &a);
     image_take(&rig, "b", &b);
     parts[1] = room_part("b", keys, 13, grads);
-    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_FULL, "part 1", "table b", "5 keys", "12", NULL);
+    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_FULL, "part 1", "table b", "5 keys",
+              "12", NULL);
     image_check(&rig, "a", &a);
     image_check(&rig, "b", &b);
     parts[1] = room_part("b", keys + 1, 15, grads); /* 1 to 13 again, 13 distinct: no room */
@@ -211,7 +212,8 @@ static void a_push_that_a_later_evicting_table_cannot_hold_changes_no_table(void
     image_take(&rig, "b", &b);
     parts[0] = room_part("a", keys + 12, 4, grads);
     parts[1] = room_part("b", keys, 13, grads); /* 8 of them have rows */
-    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_FULL, "part 1", "table b", "5 keys", "4 rows", "12", NULL);
+    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_FULL, "part 1", "table b", "5 keys",
+              "4 rows", "12", NULL);
     image_check(&rig, "a", &a);
     image_check(&rig, "b", &b);
     parts[1] = room_part("b", keys + 4, 12, grads);
@@ -236,7 +238,8 @@ static void a_creating_pull_without_room_creates_nothing(void **state)
     rig_open(&rig, &store_host, 0, 1, NULL);
     create_bound(&rig, "a", EMBD_ERROR, EMBD_CREATE_ON_PULL);
     struct part parts[2] = {room_part("a", keys, 7, NULL), room_part("a", keys + 7, 7, NULL)};
-    ask_error(ask_parts(&rig, METHOD_PULL, parts, 2), EMBD_FULL, "part 0", "table a", "14 keys", "12", NULL);
+    ask_error(ask_parts(&rig, METHOD_PULL, parts, 2), EMBD_FULL, "part 0", "table a", "14 keys",
+              "12", NULL);
     assert_int_equal(figure(&rig, "a", "rows"), 0);
     parts[0] = room_part("a", keys, 14, NULL);
     ask_error(ask_parts(&rig, METHOD_PULL, parts, 1), EMBD_FULL, "a", NULL);
@@ -342,8 +345,8 @@ static void memory_running_out_in_a_later_part_is_told(void **state)
     create_bound(&rig, "b", EMBD_ERROR, EMBD_CREATE_ON_PUSH);
     struct part parts[2] = {room_part("a", keys, 2, grads), room_part("b", keys, 2, grads)};
     n_pushes_left = 1;
-    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_NO_MEMORY,
-              "no memory for rows", "1 of the 2 parts were applied", NULL);
+    ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_NO_MEMORY, "no memory for rows",
+              "1 of the 2 parts were applied", NULL);
     assert_int_equal(figure(&rig, "a", "steps"), 1);
     assert_int_equal(figure(&rig, "b", "steps"), 0);
     n_pushes_left = 0;

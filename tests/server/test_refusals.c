@@ -4,14 +4,14 @@
  * tables.
  *
  * usage: test-refusals STORE [ROUNDS]: rounds of some hundred requests, each with other tables. */
-#include "rig.h"
+#include "tests/server/rig.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/model.h"
-#include "route.h"
+#include "tests/model/model.h"
+#include "proto/route.h"
 
 enum {
     TABLES = 5,

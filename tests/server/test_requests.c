@@ -1,12 +1,12 @@
 /* test_requests.c - everything that is neither pull nor push nor copying: hello, ping, cluster,
  * tables, stats, drain, and what is no request at all. */
-#include "rig.h"
+#include "tests/server/rig.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "route.h"
-#include "schema.h"
+#include "proto/route.h"
+#include "proto/schema.h"
 
 static embd_schema schema_of(const char *name, uint32_t dim)
 {

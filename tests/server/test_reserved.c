@@ -1,6 +1,6 @@
-/* test_reserved.c - a push that finds no room or no memory is refused before its record is written; where only its turn
- * can tell, before anything of it is applied, and no start applies it; a store that can do neither ends the process, and
- * the next start applies all of it. */
+/* test_reserved.c - a push that finds no room or no memory is refused before its record is written;
+ * where only its turn can tell, before anything of it is applied, and no start applies it; a store
+ * that can do neither ends the process, and the next start applies all of it. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,10 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "journal.h"
-#include "journaled.h"
-#include "route.h"
-#include "state.h"
+#include "server/journal/journal.h"
+#include "tests/server/journaled.h"
+#include "proto/route.h"
+#include "server/shard/state.h"
 
 enum { N = 8 };
 
@@ -20,8 +20,8 @@ static const float grads[2 * N * 4] = {1, 2, 3, 4, 5};
 
 /* ---- a store that has no memory, in what it is asked ---- */
 
-static uint64_t reserves_most = UINT64_MAX; /* rows at once */
-static uint64_t reserved;                   /* of the last call */
+static uint64_t reserves_most = UINT64_MAX;    /* rows at once */
+static uint64_t reserved;                      /* of the last call */
 static uint32_t refused_prepare, refused_push; /* the n-th from now on; 0: none */
 
 static int short_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e)
@@ -84,7 +84,8 @@ static void check(struct world *w)
 
 static struct exchange *ask_push(struct world *w, uint32_t n_parts, uint32_t first, uint32_t n)
 {
-    const struct part parts[] = {part_of("a", keys + first, n, grads), part_of("b", keys + first, n, grads)};
+    const struct part parts[] = {part_of("a", keys + first, n, grads),
+                                 part_of("b", keys + first, n, grads)};
     return ask_parts(&w->rig, METHOD_PUSH, parts, n_parts);
 }
 
@@ -214,7 +215,8 @@ static void a_full_table_s_pushes_are_refused_before_their_records(void **state)
     (void)state;
     world_open(&w, &store_host, N + 2);
     uint64_t before = figure(&w.rig, NULL, "journal_bytes");
-    ask_error(ask_push(&w, 1, N, N), EMBD_FULL, "capacity", NULL); /* the first one its turn tells */
+    ask_error(ask_push(&w, 1, N, N), EMBD_FULL, "capacity",
+              NULL); /* the first one its turn tells */
     uint64_t after_one = figure(&w.rig, NULL, "journal_bytes");
     assert_true(after_one > before);
     for (int i = 0; i < 3; i++)
@@ -244,7 +246,8 @@ static void memory_is_reserved_beside_what_is_on_its_way(void **state)
     rig_wake(&w.rig);
     for (int i = 0; i < 3; i++) {
         x[i] = ask(&w.rig, &w.rig.data, METHOD_PUSH);
-        const struct part parts[] = {part_of("a", keys, 3, grads), part_of("b", keys + i, N, grads)};
+        const struct part parts[] = {part_of("a", keys, 3, grads),
+                                     part_of("b", keys + i, N, grads)};
         embd__push_write(&x[i]->out, parts, 2, NULL);
         ask_send(x[i]);
         assert_int_equal(reserved, (uint64_t)(i + 1) * N);

@@ -2,15 +2,15 @@
  * arrive, the table and every answer have the same bits as those of one push that the test puts
  * together itself; and what becomes of a round when a worker dies, comes back, leaves, or is
  * refused. */
-#include "batch.h"
-#include "deferred_store.h"
-#include "rig.h"
+#include "tests/server/batch.h"
+#include "tests/server/deferred_store.h"
+#include "tests/server/rig.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "dtype.h"
-#include "route.h"
+#include "proto/dtype.h"
+#include "proto/route.h"
 
 #define WORKERS 4u
 #define LEASE   1000u

@@ -1,13 +1,13 @@
 /* test_routed.c - keys of other shards: which ones are found, and that pulls, pushes, erases and
  * loads with one change nothing. */
-#include "rig.h"
+#include "tests/server/rig.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "route.h"
-#include "routed.h"
-#include "schema.h"
+#include "proto/route.h"
+#include "server/shard/routed.h"
+#include "proto/schema.h"
 
 #define MOST  700u /* keys of a request: some blocks of routed.c, and a rest */
 #define LARGE 20000u

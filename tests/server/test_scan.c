@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "copying.h"
+#include "tests/server/copying.h"
 
 static struct exchange *ask_scan(struct rig *rig, const char *table, uint64_t cursor,
                                  uint64_t bytes)

@@ -1,6 +1,6 @@
 /* test_streams.c - streams of pushes: how they begin, how many there may be of whom, which one
  * goes, and that a start on the journal ends with the same ones. */
-#include "rig.h"
+#include "tests/server/rig.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,12 +9,12 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "base.h"
-#include "opening.h"
-#include "route.h"
-#include "schema.h"
-#include "state.h"
-#include "writers.h"
+#include "server/shard/base.h"
+#include "proto/opening.h"
+#include "proto/route.h"
+#include "proto/schema.h"
+#include "server/shard/state.h"
+#include "server/shard/writers.h"
 
 #define SECOND UINT64_C(1000000000)
 #define IDLE   (STREAM_IDLE_S * SECOND)

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "syncs.h"
+#include "server/journal/syncs.h"
 
 #define MS     UINT64_C(1000000)
 #define WINDOW SYNCS_WINDOW_NS

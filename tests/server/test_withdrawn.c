@@ -1,6 +1,7 @@
-/* test_withdrawn.c - the list of records that a replay leaves out: what was added is met, after any number of
- * reads, whichever bit of it was flipped; a torn end was told to nobody; damage before it is told; entries of records that are
- * gone go; a list of an earlier version is read, and goes on. */
+/* test_withdrawn.c - the list of records that a replay leaves out: what was added is met, after any
+ * number of reads, whichever bit of it was flipped; a torn end was told to nobody; damage before it
+ * is told; entries of records that are gone go; a list of an earlier version is read, and goes on.
+ */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "withdrawn.h"
+#include "server/journal/withdrawn.h"
 
 enum { SHARD = 3, MAGIC = 8, COPY = 24, ENTRY = 2 * COPY };
 

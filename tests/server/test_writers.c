@@ -1,14 +1,14 @@
-/* test_writers.c - a push of a writer is applied once, however often it comes: in a shard's life, and
- * after its start on the journal; a number that is left out, and a stream that is not known, are
- * told. */
-#include "rig.h"
+/* test_writers.c - a push of a writer is applied once, however often it comes: in a shard's life,
+ * and after its start on the journal; a number that is left out, and a stream that is not known,
+ * are told. */
+#include "tests/server/rig.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "route.h"
-#include "schema.h"
-#include "writers.h"
+#include "proto/route.h"
+#include "proto/schema.h"
+#include "server/shard/writers.h"
 
 static const uint64_t keys[2] = {1, 2};
 static const float grads[8] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -49,7 +49,8 @@ static struct exchange *ask_push(struct rig *rig, const char *table, uint32_t n_
 
 static bool opened(struct rig *rig, uint32_t stream, bool is_journaled)
 {
-    return open_stream(rig, &(struct push_writer){.high = 7, .low = 9, .stream = stream}, is_journaled);
+    return open_stream(rig, &(struct push_writer){.high = 7, .low = 9, .stream = stream},
+                       is_journaled);
 }
 
 /* Whether it had been applied before. */

@@ -1,8 +1,8 @@
 /* arithmetic.cu - the arithmetic that all stores share, in a kernel: it must compile as CUDA C++.
  */
-#include "combine.h"
-#include "initializer.h"
-#include "optimizer.h"
+#include "proto/combine.h"
+#include "server/store/initializer.h"
+#include "server/store/optimizer.h"
 
 __global__ void first_values(struct initializer init, const uint64_t *keys, const uint32_t *slots,
                              float *rows, uint32_t dim)

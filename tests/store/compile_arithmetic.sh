@@ -10,5 +10,5 @@ object=$(mktemp) || exit 1
 trap 'rm -f "$object"' EXIT
 for arch in sm_80 sm_90; do
     nvcc -std=c++17 -fmad=false -arch=$arch -Werror all-warnings -Xcompiler -Wall,-Wextra,-Wconversion \
-        -I"$1/include" -I"$1/proto" -I"$1/server/store" -c "$1/tests/store/arithmetic.cu" -o "$object" || exit 1
+        -I"$1" -I"$1/include" -c "$1/tests/store/arithmetic.cu" -o "$object" || exit 1
 done

@@ -1,4 +1,4 @@
-#include "image.h"
+#include "tests/store/image.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

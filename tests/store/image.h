@@ -2,7 +2,7 @@
 #ifndef EMBD_TESTS_STORE_IMAGE_H
 #define EMBD_TESTS_STORE_IMAGE_H
 
-#include "pair.h"
+#include "tests/store/pair.h"
 
 /* Rows and candidates as records of one size, to be sorted. */
 struct image {

@@ -1,4 +1,4 @@
-#include "pair.h"
+#include "tests/store/pair.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "dtype.h"
+#include "proto/dtype.h"
 
 uint64_t dice_next(struct dice *dice)
 {
@@ -226,22 +226,24 @@ static void compare_counts(const struct model_counts *expected, uint32_t inserte
     assert_int_equal(filtered, expected->n_filtered);
 }
 
-/* Of four requests one is as it comes; memory is reserved for one, one is prepared, and one both. */
+/* Of four requests one is as it comes; memory is reserved for one, one is prepared, and one both.
+ */
 struct beforehand {
     struct store_plan plan;
     bool is_prepared, is_refused;
 };
 
-static struct beforehand prepare(const struct pair *pair, const struct store_keys *in, bool wants_status,
-                                 struct outcome *outcome)
+static struct beforehand prepare(const struct pair *pair, const struct store_keys *in,
+                                 bool wants_status, struct outcome *outcome)
 {
     static uint32_t turn;
     struct embd__error e = {.status = EMBD_OK};
     turn++;
     if (turn % 4 >= 2)
         assert_int_equal(pair->ops->reserve(pair->store, in->n_keys, wants_status, &e), EMBD_OK);
-    struct beforehand b = {.plan = {.in = *in, .may_drop = wants_status, .is_counted = turn % 8 < 4},
-                           .is_prepared = turn % 2 == 1};
+    struct beforehand b = {
+        .plan = {.in = *in, .may_drop = wants_status, .is_counted = turn % 8 < 4},
+        .is_prepared = turn % 2 == 1};
     if (!b.is_prepared)
         return b;
     int status = pair->ops->prepare(pair->store, &b.plan, &outcome->done.error);

@@ -4,8 +4,8 @@
 #ifndef EMBD_TESTS_STORE_PAIR_H
 #define EMBD_TESTS_STORE_PAIR_H
 
-#include "model/model.h"
-#include "store.h"
+#include "tests/model/model.h"
+#include "server/store/store.h"
 
 /* Numbers that are the same in every run: splitmix64. */
 struct dice {

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "pair.h"
+#include "tests/store/pair.h"
 
 static const char *store_name;
 static uint32_t every = 1;
@@ -205,8 +205,8 @@ static void test_repeated_key(void **state)
     pair_close(&pair);
 }
 
-/* By every rule, rows of one lane to all of a warp: keys that are new and come once, and in the last
- * push one that comes twice. */
+/* By every rule, rows of one lane to all of a warp: keys that are new and come once, and in the
+ * last push one that comes twice. */
 static void push_new_keys(uint32_t dim, embd_optimizer_kind kind)
 {
     enum { KEYS = 77, PUSHES = 4 };

@@ -1,6 +1,6 @@
 /* test_frozen.c - a cut is the table as it was at freeze, each row once, whatever calls come while
- * it is read: compared with a scan that was made at that moment. Arguments: the store, how many tables
- * are tried, and the way of a group of GPUs. */
+ * it is read: compared with a scan that was made at that moment. Arguments: the store, how many
+ * tables are tried, and the way of a group of GPUs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "image.h"
+#include "tests/store/image.h"
 
 #define POOL 400u
 
@@ -129,9 +129,9 @@ static void erase_range(struct pair *pair, uint64_t first, uint32_t n)
     batch_free(&batch);
 }
 
-/* 75,000 rows in one segment of the index, and between any two scans some that go, old ones that are
- * pushed and new ones: so many that segments split in the midst of it, or none. Where the kernels may be
- * emulated a fortieth of that. */
+/* 75,000 rows in one segment of the index, and between any two scans some that go, old ones that
+ * are pushed and new ones: so many that segments split in the midst of it, or none. Where the
+ * kernels may be emulated a fortieth of that. */
 static void read_while_it_changes(embd_on_full on_full, uint32_t n_new)
 {
     struct pair pair;
@@ -400,7 +400,8 @@ static void a_cut_of_what_changed_has_no_other_rows(void **state)
     pair_close(&pair);
 }
 
-/* A cut that nothing is noted since has no set of its own: what goes while it is read is not in it. */
+/* A cut that nothing is noted since has no set of its own: what goes while it is read is not in it.
+ */
 static void a_cut_of_what_changed_has_no_key_that_goes_while_it_is_read(void **state)
 {
     (void)state;

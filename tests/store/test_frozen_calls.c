@@ -1,7 +1,7 @@
-/* test_frozen_calls.c - a cut is read between calls that wait, as trainers make them: pushes and inserts of which
- * several are under way at a time, and go together where the store lets them. The cut is the table as it was, and the
- * table ends as the model, which has the calls one after the other. Arguments: the store, how many tables are tried,
- * and the way of a group of GPUs. */
+/* test_frozen_calls.c - a cut is read between calls that wait, as trainers make them: pushes and
+ * inserts of which several are under way at a time, and go together where the store lets them. The
+ * cut is the table as it was, and the table ends as the model, which has the calls one after the
+ * other. Arguments: the store, how many tables are tried, and the way of a group of GPUs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "image.h"
+#include "tests/store/image.h"
 
 enum { POOL = 300, CALLS = 6, BLOCK = 12 };
 
@@ -33,7 +33,8 @@ static void begin_push(struct pair *pair, struct waiting *w)
     w->grads = malloc(n * sizeof *w->grads + 1);
     for (size_t i = 0; i < n; i++)
         w->grads[i] = dice_float(&pair->dice);
-    w->push = (struct store_push){.in = batch_keys(&w->batch), .grads = w->grads, .statuses = w->statuses};
+    w->push = (struct store_push){
+        .in = batch_keys(&w->batch), .grads = w->grads, .statuses = w->statuses};
     w->expected = model_push(pair->model, &w->batch.in, w->grads, false, w->statuses, NULL);
     pair->ops->push(pair->store, &w->push, &w->outcome.done);
 }
@@ -77,7 +78,8 @@ static void fill(struct pair *pair)
     }
 }
 
-/* Up to CALLS of them under way, and what of the cut can be read between any two. True: all was read. */
+/* Up to CALLS of them under way, and what of the cut can be read between any two. True: all was
+ * read. */
 static bool call_and_read(struct pair *pair, struct image *read)
 {
     struct waiting calls[CALLS];
@@ -115,7 +117,9 @@ static void a_cut_is_read_between_calls_under_way(void **state)
             struct embd__error e = {0};
             fill(&pair);
             struct image expected = scan_all(&pair), read = image_new(&pair);
-            assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){.id = 1 + (uint64_t)cut}, &e), EMBD_OK);
+            assert_int_equal(
+                pair.ops->freeze(pair.store, &(struct store_cut){.id = 1 + (uint64_t)cut}, &e),
+                EMBD_OK);
             while (!call_and_read(&pair, &read))
                 ;
             pair.ops->thaw(pair.store);

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "index.h"
-#include "route.h"
+#include "server/store/host/index.h"
+#include "proto/route.h"
 
 static void put(struct index *index, uint64_t hash, uint32_t slot, uint32_t ref)
 {
@@ -259,11 +259,16 @@ static void test_growth_of_keys_that_fall_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hash_is_a_bijection), cmocka_unit_test(test_routed_keys_spread),
-        cmocka_unit_test(test_colliding_keys),      cmocka_unit_test(test_removed_keys), cmocka_unit_test(test_inseparable_keys),
-        cmocka_unit_test(test_growth_and_order),    cmocka_unit_test(test_bytes_for_each_key),
+        cmocka_unit_test(test_hash_is_a_bijection),
+        cmocka_unit_test(test_routed_keys_spread),
+        cmocka_unit_test(test_colliding_keys),
+        cmocka_unit_test(test_removed_keys),
+        cmocka_unit_test(test_inseparable_keys),
+        cmocka_unit_test(test_growth_and_order),
+        cmocka_unit_test(test_bytes_for_each_key),
         cmocka_unit_test(test_segments_split_one_after_another),
-        cmocka_unit_test(test_room_at_once),        cmocka_unit_test(test_room_that_is_outgrown),
+        cmocka_unit_test(test_room_at_once),
+        cmocka_unit_test(test_room_that_is_outgrown),
         cmocka_unit_test(test_growth_of_keys_that_fall_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "memory.h"
-#include "pair.h"
+#include "server/store/host/memory.h"
+#include "tests/store/pair.h"
 
 static uint64_t allowed = UINT64_MAX; /* allocations until one fails */
 static int64_t live;
@@ -183,7 +183,8 @@ static void test_push(void **state)
     assert_int_equal(live, 0);
 }
 
-/* Keys that go, rows that all step, and those of an earlier large push: none asks for more when it is prepared. */
+/* Keys that go, rows that all step, and those of an earlier large push: none asks for more when it
+ * is prepared. */
 static void test_prepared(void **state)
 {
     (void)state;
@@ -248,8 +249,8 @@ static void test_reserved(void **state)
     assert_int_equal(live, 0);
 }
 
-/* A table just below the load at which its segment has to split, filled without the model for speed,
- * and with no memory to split it ahead. */
+/* A table just below the load at which its segment has to split, filled without the model for
+ * speed, and with no memory to split it ahead. */
 static void test_split(void **state)
 {
     (void)state;
@@ -277,7 +278,8 @@ static void test_split(void **state)
         model_set_row(pair.model, keys[i], 0, values, values);
     keys_from(keys, MORE, N);
     batch_of(&batch, keys, MORE);
-    assert_true(push_failing(&pair, &batch, false) >= 4); /* a new directory and a segment among them */
+    assert_true(push_failing(&pair, &batch, false) >=
+                4); /* a new directory and a segment among them */
     pair_compare(&pair);
     batch_free(&batch);
     free(keys);
@@ -286,7 +288,8 @@ static void test_split(void **state)
     assert_int_equal(live, 0);
 }
 
-/* An erase asks for memory, and does without: with and without statuses, of keys that occur twice or have no row. */
+/* An erase asks for memory, and does without: with and without statuses, of keys that occur twice
+ * or have no row. */
 static void test_erase(void **state)
 {
     (void)state;
@@ -369,11 +372,16 @@ static void test_buffers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),          cmocka_unit_test(test_capacity_beyond_the_machine),
-        cmocka_unit_test(test_push),          cmocka_unit_test(test_split),
-        cmocka_unit_test(test_prepared),      cmocka_unit_test(test_reserved),
+        cmocka_unit_test(test_open),
+        cmocka_unit_test(test_capacity_beyond_the_machine),
+        cmocka_unit_test(test_push),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_prepared),
+        cmocka_unit_test(test_reserved),
         cmocka_unit_test(test_erase),
-        cmocka_unit_test(test_large_request), {"S2.2 S3.12 buffers come from the store and go back to it", test_buffers, NULL, NULL, NULL},
+        cmocka_unit_test(test_large_request),
+        {"S2.2 S3.12 buffers come from the store and go back to it", test_buffers, NULL, NULL,
+         NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

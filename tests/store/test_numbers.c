@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "initializer.h"
-#include "model/model.h"
-#include "optimizer.h"
+#include "server/store/initializer.h"
+#include "tests/model/model.h"
+#include "server/store/optimizer.h"
 
 /* Philox4x32-10 as in Random123's kat_vectors. */
 static const struct {

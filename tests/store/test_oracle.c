@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "pair.h"
+#include "tests/store/pair.h"
 
 static const char *store_name = "host";
 
@@ -304,11 +304,12 @@ int main(int argc, char **argv)
     if (argc > 1)
         store_name = argv[1];
     const struct CMUnitTest tests[] = {
-        {"2d sgd, momentum, nesterov, adagrad, rowwise_adagrad, adam, rmsprop and ftrl follow their formulas, "
+        {"2d sgd, momentum, nesterov, adagrad, rowwise_adagrad, adam, rmsprop and ftrl follow "
+         "their formulas, "
          "local and global; adam lazy_global too",
          test_formulas, NULL, NULL, NULL},
-        {"2d momentum of factor 0 is sgd, local and global (the reference: NaN)", test_momentum_zero,
-         NULL, NULL, NULL},
+        {"2d momentum of factor 0 is sgd, local and global (the reference: NaN)",
+         test_momentum_zero, NULL, NULL, NULL},
         {"2d lazy_global lags one step behind adam", test_lazy_lags_by_one, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

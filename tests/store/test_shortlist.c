@@ -8,10 +8,10 @@
 
 #include <cmocka.h>
 
-#include "index.h"
-#include "pair.h"
-#include "route.h"
-#include "victims.h"
+#include "server/store/host/index.h"
+#include "tests/store/pair.h"
+#include "proto/route.h"
+#include "server/store/host/victims.h"
 
 enum { ROWS = 200000, FILL = 20000, BATCH = 2500, PUSHES = 21 };
 
@@ -132,7 +132,8 @@ static int by_rank(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* `n_next` keys of each push are those whose rows would go next: of equal rows they are, in this order. */
+/* `n_next` keys of each push are those whose rows would go next: of equal rows they are, in this
+ * order. */
 static void push_what_goes_next(embd_on_full policy, uint32_t n_next)
 {
     static uint64_t going[ROWS], keys[BATCH];

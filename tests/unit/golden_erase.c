@@ -1,7 +1,7 @@
 /* golden_erase.c - the messages of an erase. As golden_messages.c has the others. */
-#include "unit/golden_erase.h"
+#include "tests/unit/golden_erase.h"
 
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #define PART_TABLE 0x12345678u
 

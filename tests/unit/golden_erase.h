@@ -2,7 +2,7 @@
 #ifndef EMBD_TESTS_UNIT_GOLDEN_ERASE_H
 #define EMBD_TESTS_UNIT_GOLDEN_ERASE_H
 
-#include "message.h"
+#include "proto/message.h"
 
 void build_erase_request(struct msg *m);
 void read_erase_request(struct reader *r);

@@ -1,6 +1,6 @@
 /* golden_hold.c - the messages of a hold over several shards, as golden_messages.c has the others.
  */
-#include "unit/golden_hold.h"
+#include "tests/unit/golden_hold.h"
 
 static const uint64_t clients[2] = {0x0123456789abcdef, 7};
 static const uint32_t pushed[2] = {300, 12};

@@ -2,7 +2,7 @@
 #ifndef EMBD_TESTS_GOLDEN_HOLD_H
 #define EMBD_TESTS_GOLDEN_HOLD_H
 
-#include "message.h"
+#include "proto/message.h"
 
 void build_hold_request(struct msg *m);
 void read_hold_request(struct reader *r);

@@ -1,20 +1,20 @@
 /* golden_messages.c - the messages of golden/, built and read. The bytes there were not made by
  * this code: they were packed from PROTOCOL.md by a MessagePack packer of a dozen lines of Python,
  * so that builder and reader are tested against the document and not against each other. */
-#include "unit/golden_messages.h"
-#include "unit/golden_erase.h"
-#include "unit/golden_hold.h"
-#include "unit/golden_tick.h"
-#include "unit/golden_watch.h"
-#include "unit/golden_writer.h"
+#include "tests/unit/golden_messages.h"
+#include "tests/unit/golden_erase.h"
+#include "tests/unit/golden_hold.h"
+#include "tests/unit/golden_tick.h"
+#include "tests/unit/golden_watch.h"
+#include "tests/unit/golden_writer.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
-#include "route.h"
-#include "schema.h"
+#include "proto/route.h"
+#include "proto/schema.h"
 
 #define BIG        0xfedcba9876543210ull
 #define PART_TABLE 0x12345678u
@@ -92,9 +92,9 @@ static void check_hello_request(struct reader *r)
     read_hello_request(r);
 }
 
-static const char *const features[11] = {"f16",    "bf16",           "weights",
-                                        "status", "create_on_pull", "admit_after", "rounds",
-                                        "cuts",   "writers",        "streams",     "jobs"};
+static const char *const features[11] = {
+    "f16",  "bf16",    "weights", "status", "create_on_pull", "admit_after", "rounds",
+    "cuts", "writers", "streams", "jobs"};
 
 static void build_hello_result(struct msg *m)
 {

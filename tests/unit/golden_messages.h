@@ -2,7 +2,7 @@
 #ifndef EMBD_TESTS_GOLDEN_MESSAGES_H
 #define EMBD_TESTS_GOLDEN_MESSAGES_H
 
-#include "received.h"
+#include "tests/unit/received.h"
 
 struct golden {
     const char *name;

@@ -1,5 +1,5 @@
 /* golden_tick.c - the messages of a worker's clock, as golden_messages.c has the others. */
-#include "unit/golden_tick.h"
+#include "tests/unit/golden_tick.h"
 
 void build_tick_request(struct msg *m)
 {

@@ -2,7 +2,7 @@
 #ifndef EMBD_TESTS_UNIT_GOLDEN_TICK_H
 #define EMBD_TESTS_UNIT_GOLDEN_TICK_H
 
-#include "message.h"
+#include "proto/message.h"
 
 void build_tick_request(struct msg *m);
 void read_tick_request(struct reader *r);

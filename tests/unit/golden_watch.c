@@ -1,6 +1,6 @@
 /* golden_watch.c - the messages that look at a shard at work: hot and trace; and the push of a
  * round. As golden_messages.c has the others. */
-#include "unit/golden_watch.h"
+#include "tests/unit/golden_watch.h"
 
 #include <string.h>
 
@@ -30,8 +30,8 @@ void read_push_round_request(struct reader *r)
     if (n != 1 || parts[0].n_rows != 2 || parts[0].grads_bytes != sizeof push_grads ||
         memcmp(parts[0].grads, push_grads, sizeof push_grads) != 0 ||
         strcmp(round.job, "dlrm") != 0 || round.worker != 1 || round.n_workers != 4 ||
-        round.clock != 300 || round.lease_ms != 10000 ||
-        round.incarnation != 0x1122334455667788 || round.epoch != 2)
+        round.clock != 300 || round.lease_ms != 10000 || round.incarnation != 0x1122334455667788 ||
+        round.epoch != 2)
         embd__error_set(r->error, EMBD_INVALID, "the push or its round is another");
 }
 

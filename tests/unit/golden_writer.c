@@ -1,10 +1,10 @@
 /* golden_writer.c - the messages of pushes that are applied once. As golden_messages.c has the
  * others. */
-#include "unit/golden_writer.h"
+#include "tests/unit/golden_writer.h"
 
 #include <string.h>
 
-#include "opening.h"
+#include "proto/opening.h"
 
 #define HIGH UINT64_C(0x0123456789abcdef)
 #define LOW  UINT64_C(0xfedcba9876543210)

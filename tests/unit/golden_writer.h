@@ -2,7 +2,7 @@
 #ifndef EMBD_TESTS_UNIT_GOLDEN_WRITER_H
 #define EMBD_TESTS_UNIT_GOLDEN_WRITER_H
 
-#include "message.h"
+#include "proto/message.h"
 
 void build_push_writer_request(struct msg *m);
 void read_push_writer_request(struct reader *r);

@@ -1,4 +1,4 @@
-#include "unit/part_files.h"
+#include "tests/unit/part_files.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef EMBD_TESTS_PART_FILES_H
 #define EMBD_TESTS_PART_FILES_H
 
-#include "partfile.h"
+#include "proto/partfile.h"
 
 /* A whole part file of `block` and the ending block; malloc'd. */
 uint8_t *write_part_file(const embd_schema *schema, const struct row_block *block, uint32_t shard,

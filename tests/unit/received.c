@@ -1,4 +1,4 @@
-#include "received.h"
+#include "tests/unit/received.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef EMBD_TESTS_RECEIVED_H
 #define EMBD_TESTS_RECEIVED_H
 
-#include "message.h"
+#include "proto/message.h"
 
 struct received {
     struct frame_scanner scanner;

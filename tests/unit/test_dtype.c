@@ -1,12 +1,12 @@
 /* test_dtype.c - f16 and bf16: every value widens exactly, every value comes back, and rounding is
  * to nearest even as a model computes it that knows nothing of bits: it looks for the nearest of
  * all values. */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "dtype.h"
+#include "proto/dtype.h"
 
 /* The value of a half by the definition of the format, in double. */
 static double model_of(uint16_t h, int exponent_bits, int mantissa_bits)

@@ -1,12 +1,12 @@
 /* test_frame.c - the frame scanner: every byte a value can begin with, every place where a message
  * can be split, and messages that ask for too much. */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "unit/received.h"
+#include "tests/unit/received.h"
 
 #define HEAD 4096
 

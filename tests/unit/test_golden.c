@@ -1,12 +1,12 @@
 /* test_golden.c - one message of each kind against its bytes in golden/, and those bytes cut and
  * damaged. */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "unit/golden_messages.h"
+#include "tests/unit/golden_messages.h"
 
 static size_t load(uint32_t i, uint8_t bytes[GOLDEN_BYTES])
 {

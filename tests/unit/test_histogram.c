@@ -1,6 +1,6 @@
 /* Buckets hold what they say, and quantiles are within a bucket of the truth. */
-#include "cmocka_all.h"
-#include "histogram.h"
+#include "tests/unit/cmocka_all.h"
+#include "server/shard/figures/histogram.h"
 
 #include <stdlib.h>
 

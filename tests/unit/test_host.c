@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "host.h"
+#include "server/net/http/host.h"
 
 static char root[] = "/tmp/embd-test-cgroup-XXXXXX";
 

@@ -1,7 +1,7 @@
 /* Heads of HTTP requests: what is taken, what is refused with which status, and that neither
  * depends on how the bytes arrive. */
-#include "cmocka_all.h"
-#include "http_request.h"
+#include "tests/unit/cmocka_all.h"
+#include "server/net/http/http_request.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,9 +88,10 @@ static void test_a_host_is_strange_by_its_name(void **state)
     static const struct {
         const char *host;
         bool is_strange;
-    } hosts[] = {{"localhost", false},   {"LOCALHOST:7780", false}, {"127.0.0.1:7780", false}, {"[::1]:7780", false},
-                 {"10.1.2.3", false},    {"", false},               {"evil.example", true},    {"evil.example:7780", true},
-                 {"localhost.evil", true}, {"127.0.0.1.evil:1", true}};
+    } hosts[] = {{"localhost", false},      {"LOCALHOST:7780", false},   {"127.0.0.1:7780", false},
+                 {"[::1]:7780", false},     {"10.1.2.3", false},         {"", false},
+                 {"evil.example", true},    {"evil.example:7780", true}, {"localhost.evil", true},
+                 {"127.0.0.1.evil:1", true}};
     (void)state;
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
         char text[100];

@@ -1,11 +1,11 @@
 /* test_manifest.c - manifest.json: its golden text, 64-bit numbers beyond what JSON's readers keep,
  * and everything in it that must not be believed. */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "partfile.h"
+#include "proto/partfile.h"
 
 static char sealed[4096], golden[4096]; /* with its checksum, as it is written; and without */
 
@@ -53,7 +53,8 @@ static void make(struct manifest *m, struct manifest_table *table, struct manife
     table->parts = parts;
     table->n_parts = 2;
     parts[0] = (struct manifest_part){"items.0.part", 0, 3, 1, 248, 0xdeadbeef, false, 1ull << 63};
-    parts[1] = (struct manifest_part){"items.1.part", 1, 0, 0, 88, 0xfedcba9876543210, false, 1ull << 63};
+    parts[1] =
+        (struct manifest_part){"items.1.part", 1, 0, 0, 88, 0xfedcba9876543210, false, 1ull << 63};
 }
 
 static void a_manifest_has_its_golden_text(void **state)
@@ -295,7 +296,8 @@ static void refused(const char *from, const char *to, int status, const char *wh
 static void what_a_manifest_says_is_checked(void **state)
 {
     (void)state;
-    refused("\"format\": 1", "\"format\": 2", EMBD_CORRUPT, "the manifest has no 'id', which is required");
+    refused("\"format\": 1", "\"format\": 2", EMBD_CORRUPT,
+            "the manifest has no 'id', which is required");
     refused("\"format\": 1", "\"format\": 5", EMBD_UNSUPPORTED,
             "'format' is 5, this version reads 1 to 4");
     refused("\"format\": 1,", "\"format\": 4, \"sequence\": 0,", EMBD_CORRUPT,

@@ -1,11 +1,11 @@
 /* test_partfile.c - part files: what is written comes back, and no bit of a file can change unseen.
  */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "unit/part_files.h"
+#include "tests/unit/part_files.h"
 
 static const uint64_t keys[3] = {1, UINT64_MAX, 3}, candidate_keys[1] = {9};
 static const uint16_t slots[3] = {0, 1, 2}, candidate_slots[1] = {1};

@@ -1,12 +1,12 @@
 /* test_parts.c - parts of pulls and pushes that a server must not believe. Each case changes one
  * thing about a sound part, on its way through builder, scanner and reader. */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "unit/received.h"
+#include "tests/unit/received.h"
 
 static const uint64_t keys[4] = {1, 2, 3, 4};
 

@@ -1,12 +1,12 @@
 /* test_reader.c - what the reader says about messages that are well-formed but wrong: field, value
  * and limit. Cases are built with the builder, which checks none of it. */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "unit/received.h"
+#include "tests/unit/received.h"
 
 /* ---- a message on its way from a builder to a reader ---- */
 

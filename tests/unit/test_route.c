@@ -1,9 +1,9 @@
 /* test_route.c - where keys go: placements that are known from outside, and spread. */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <string.h>
 
-#include "route.h"
+#include "proto/route.h"
 
 /* 10 slots on 3 shards: {0,3,6,9} {1,4,7} {2,5,8}. */
 static void slots_go_round_the_shards(void **state)

@@ -1,14 +1,14 @@
 /* test_schema.c - schemas: what is sound, what is refused and how it is called, and that no way of
  * carrying one loses a bit. */
-#include "unit/cmocka_all.h"
+#include "tests/unit/cmocka_all.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "schema.h"
-#include "unit/received.h"
+#include "proto/schema.h"
+#include "tests/unit/received.h"
 
 static embd_schema sound(void)
 {
@@ -659,7 +659,8 @@ int main(void)
         cmocka_unit_test(initializer_parameters_make_sense),
         cmocka_unit_test(the_first_field_that_differs_is_named),
         cmocka_unit_test(both_values_of_it_are_told),
-        {"S2.4 every choice of a schema travels unchanged", every_choice_travels_unchanged, NULL, NULL, NULL},
+        {"S2.4 every choice of a schema travels unchanged", every_choice_travels_unchanged, NULL,
+         NULL, NULL},
         cmocka_unit_test(the_largest_schema_fits_a_request),
         cmocka_unit_test(an_unsound_schema_is_refused_where_it_arrives),
         cmocka_unit_test(absent_fields_take_the_defaults_of_the_kind),

@@ -1,5 +1,6 @@
-/* What OpenSSL takes for one connection on the server's side: the charges of tls.h are no less, whatever the
- * peer does. Each block remembers for whom it was taken, so that the client beside it does not count. */
+/* What OpenSSL takes for one connection on the server's side: the charges of tls.h are no less,
+ * whatever the peer does. Each block remembers for whom it was taken, so that the client beside it
+ * does not count. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tls.h"
+#include "proto/tls/tls.h"
 
 /* ---- who takes how much ---- */
 
@@ -86,8 +87,8 @@ static void write_pair(void)
     X509_gmtime_adj(X509_getm_notBefore(x), -10);
     X509_gmtime_adj(X509_getm_notAfter(x), 3600);
     X509_set_pubkey(x, pair);
-    X509_NAME_add_entry_by_txt(X509_get_subject_name(x), "CN", MBSTRING_ASC, (const unsigned char *)"localhost",
-                               -1, -1, 0);
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(x), "CN", MBSTRING_ASC,
+                               (const unsigned char *)"localhost", -1, -1, 0);
     X509_set_issuer_name(x, X509_get_subject_name(x));
     X509_EXTENSION *name = X509V3_EXT_conf_nid(NULL, NULL, NID_subject_alt_name, "DNS:localhost");
     X509_add_ext(x, name, -1);
@@ -204,7 +205,8 @@ static void announce(uint32_t bytes, size_t sent)
         memcpy(stream + n, head, sizeof head);
         memset(stream + n + sizeof head, 0, 16384);
         if (at == 0) {
-            uint8_t hello[6] = {1, (uint8_t)(bytes >> 16), (uint8_t)(bytes >> 8), (uint8_t)bytes, 3, 3};
+            uint8_t hello[6] = {1, (uint8_t)(bytes >> 16), (uint8_t)(bytes >> 8), (uint8_t)bytes, 3,
+                                3};
             memcpy(stream + n + sizeof head, hello, sizeof hello);
         }
         n += sizeof head + 16384;
@@ -232,7 +234,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_session_takes_no_more_than_it_is_charged_with),
-        cmocka_unit_test(a_hello_that_announces_much_takes_no_more_than_a_handshake_is_charged_with),
+        cmocka_unit_test(
+            a_hello_that_announces_much_takes_no_more_than_a_handshake_is_charged_with),
     };
     struct embd__error e = {0};
     if (CRYPTO_set_mem_functions(take, take_again, give) != 1 || mkdtemp(folder) == NULL)
@@ -240,8 +243,10 @@ int main(void)
     snprintf(cert, sizeof cert, "%s/cert", folder);
     snprintf(key, sizeof key, "%s/key", folder);
     write_pair();
-    const struct tls_files own = {.cert = cert, .key = key}, both = {.cert = cert, .key = key, .ca = cert};
-    if (embd__tls_server(&own, &server, &e) != EMBD_OK || embd__tls_server(&both, &asking, &e) != EMBD_OK ||
+    const struct tls_files own = {.cert = cert, .key = key},
+                           both = {.cert = cert, .key = key, .ca = cert};
+    if (embd__tls_server(&own, &server, &e) != EMBD_OK ||
+        embd__tls_server(&both, &asking, &e) != EMBD_OK ||
         embd__tls_client(&both, &client, &e) != EMBD_OK)
         return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

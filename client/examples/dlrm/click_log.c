@@ -1,8 +1,8 @@
 /* click_log.c - writes and reads the example's data sets. */
-#include "click_log.h"
+#include "client/examples/dlrm/click_log.h"
 
-#include "planted.h"
-#include "startup.h"
+#include "client/examples/dlrm/planted.h"
+#include "client/examples/startup.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -58,7 +58,8 @@ static bool write_set(const char *folder, const char *name, uint64_t first, uint
 
 bool click_log_write(const char *folder, uint64_t n)
 {
-    return startup_make_folder(folder) && write_set(folder, "train", 0, n) && write_set(folder, "held-out", n, n / 4);
+    return startup_make_folder(folder) && write_set(folder, "train", 0, n) &&
+           write_set(folder, "held-out", n, n / 4);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

@@ -4,8 +4,8 @@
  * The log is made up, so that what there is to learn is known: the AUC is shown beside that of the
  * model that made the clicks. The files in reading order: planted (the truth), click_log (the data
  * sets), mlp and model (the dense part), trainer (embd). */
-#include "startup.h"
-#include "trainer.h"
+#include "client/examples/startup.h"
+#include "client/examples/dlrm/trainer.h"
 
 #include <stdlib.h>
 
@@ -33,7 +33,8 @@ enum {
 };
 
 static const struct argp_option flags[] = {
-    {"generate", FLAG_GENERATE, "FOLDER", 0, "make FOLDER, and write the data sets FOLDER/train and FOLDER/held-out", 0},
+    {"generate", FLAG_GENERATE, "FOLDER", 0,
+     "make FOLDER, and write the data sets FOLDER/train and FOLDER/held-out", 0},
     {"samples", FLAG_SAMPLES, "N", 0, "for training, and a quarter of that held out (400000)", 0},
     {"data", FLAG_DATA, "norm:LIST|raw:FILE", 0, "train with this data set", 0},
     {"held-out", FLAG_HELD_OUT, "norm:LIST|raw:FILE", 0, "evaluate with this one", 0},

@@ -1,5 +1,5 @@
 /* mlp.c - a layer of a multi-layer perceptron, in plain loops that a compiler can vectorize. */
-#include "mlp.h"
+#include "client/examples/dlrm/mlp.h"
 
 #include <math.h>
 #include <stdlib.h>

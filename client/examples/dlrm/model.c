@@ -1,5 +1,5 @@
 /* model.c - the dense part of the model, one sample at a time. */
-#include "model.h"
+#include "client/examples/dlrm/model.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
 #ifndef DLRM_MODEL_H
 #define DLRM_MODEL_H
 
-#include "mlp.h"
-#include "planted.h"
+#include "client/examples/dlrm/mlp.h"
+#include "client/examples/dlrm/planted.h"
 
 #define DIM     8 /* of an embedding */
 #define VECTORS (SLOTS + 1)

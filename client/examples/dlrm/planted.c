@@ -3,7 +3,7 @@
  * Clicks depend on every key alone, on the dense values, and on pairs of keys of different slots
  * by the product of hidden vectors, which is what a model with embeddings is for. Small keys are
  * more frequent than large ones. */
-#include "planted.h"
+#include "client/examples/dlrm/planted.h"
 
 #include <math.h>
 

@@ -6,10 +6,10 @@
  * are the same in the same order, and a shard takes them in that order, so both give the same bits.
  * What can fail: a call or the data. The pass then ends, and closing the client abandons what is in
  * flight. */
-#include "trainer.h"
+#include "client/examples/dlrm/trainer.h"
 
-#include "auc.h"
-#include "startup.h"
+#include "client/examples/fm/auc.h"
+#include "client/examples/startup.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #ifndef DLRM_TRAINER_H
 #define DLRM_TRAINER_H
 
-#include "click_log.h"
-#include "model.h"
+#include "client/examples/dlrm/click_log.h"
+#include "client/examples/dlrm/model.h"
 
 #define DLRM_TABLE "dlrm"
 

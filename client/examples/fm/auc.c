@@ -3,7 +3,7 @@
  * Each positive counts the negatives below it, and half of those beside it. Counts are whole
  * numbers (of halves), so the result does not depend on the order of summation: it is exact up
  * to one division. */
-#include "auc.h"
+#include "client/examples/fm/auc.h"
 
 #include <stdint.h>
 #include <stdlib.h>

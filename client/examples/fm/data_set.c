@@ -1,7 +1,7 @@
 /* data_set.c - embd's reader as a sampler: a batch of the reader becomes a batch of samples. */
-#include "data_set.h"
+#include "client/examples/fm/data_set.h"
 
-#include "startup.h"
+#include "client/examples/startup.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef FM_DATA_SET_H
 #define FM_DATA_SET_H
 
-#include "sampler.h"
+#include "client/examples/fm/sampler.h"
 
 /* The samples of the data set `name`, norm:LIST: one label, no dense values, SLOTS slots of 64-bit
  * keys. It is read once here, to count them. False with a sentence on stderr. */

@@ -1,5 +1,5 @@
 /* export.c - batch after batch of a sampler into embd's writer. */
-#include "export.h"
+#include "client/examples/fm/export.h"
 
 #include <embd/embd.h>
 #include <stdio.h>

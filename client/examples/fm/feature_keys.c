@@ -2,7 +2,7 @@
  *
  * The words of a name are its runs of letters: "libqt5core5a" has "qt" and "core". A leading
  * "lib" is dropped, and so are single letters, digits and words after the fourth. */
-#include "feature_keys.h"
+#include "client/examples/fm/feature_keys.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
 #ifndef FM_FEATURE_KEYS_H
 #define FM_FEATURE_KEYS_H
 
-#include "graph.h"
+#include "client/examples/fm/graph.h"
 
 typedef enum slot {
     SLOT_A_SECTION,

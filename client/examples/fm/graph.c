@@ -3,7 +3,7 @@
  * "a (>= 1) | b, c [amd64]" gives edges to a, b and c: versions, architectures and the
  * difference between a dependency and an alternative are dropped. Names that no stanza of the
  * list defines (virtual packages) give none, and neither does a package that names itself. */
-#include "graph.h"
+#include "client/examples/fm/graph.h"
 
 #include <stdlib.h>
 #include <string.h>

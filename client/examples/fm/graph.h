@@ -7,7 +7,7 @@
 #ifndef FM_GRAPH_H
 #define FM_GRAPH_H
 
-#include "packages.h"
+#include "client/examples/fm/packages.h"
 
 typedef struct graph {
     const package_list *packages; /* the caller's; outlives the graph */

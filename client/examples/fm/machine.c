@@ -2,7 +2,7 @@
  *
  * d logit / d l_s = 1 and d logit / d v_s = (sum of all v_t) - v_s; d loss / d logit = p -
  * label. */
-#include "machine.h"
+#include "client/examples/fm/machine.h"
 
 #include <math.h>
 

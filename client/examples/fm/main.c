@@ -5,11 +5,11 @@
  * measure again, show what was learned. The files in reading order: packages (indexes), graph
  * (edges and the split), feature_keys, sampler (pairs), machine (arithmetic), trainer (embd),
  * auc, neighbours; export hands the samples to others, data_set takes them back. */
-#include "data_set.h"
-#include "export.h"
-#include "neighbours.h"
-#include "startup.h"
-#include "synthetic.h"
+#include "client/examples/fm/data_set.h"
+#include "client/examples/fm/export.h"
+#include "client/examples/fm/neighbours.h"
+#include "client/examples/startup.h"
+#include "client/examples/fm/synthetic.h"
 
 #include <stdlib.h>
 
@@ -217,7 +217,8 @@ static bool export_set(const settings *s, const char *name, sampler *samples)
 static bool export_both(const settings *s, const features *f)
 {
     sampler samples;
-    return startup_make_folder(s->export_folder) && sampler_training(&samples, f, packages_mix(s->seed), s->limit) &&
+    return startup_make_folder(s->export_folder) &&
+           sampler_training(&samples, f, packages_mix(s->seed), s->limit) &&
            export_set(s, "train", &samples) && sampler_held_out(&samples, f) &&
            export_set(s, "held-out", &samples);
 }

@@ -3,7 +3,7 @@
  * A package has two rows: as the one that is depended on, and as one of the others that A
  * depends on. Both say who keeps it company; its vector is the two of them, one behind the
  * other, each scaled to the same length. */
-#include "neighbours.h"
+#include "client/examples/fm/neighbours.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #ifndef FM_NEIGHBOURS_H
 #define FM_NEIGHBOURS_H
 
-#include "trainer.h"
+#include "client/examples/fm/trainer.h"
 
 /* Prints the nearest neighbours of five well-known packages by the cosine of their factors,
  * among packages that enough others depend on. False with a sentence on stderr. */

@@ -5,7 +5,7 @@
  * there (the caller then generates data), apt-helper ends with an error, memory runs out. Lines
  * that continue a field (they begin with a space) are skipped: none of the four fields is ever
  * folded in an archive's index. */
-#include "packages.h"
+#include "client/examples/fm/packages.h"
 
 #include <dirent.h>
 #include <errno.h>

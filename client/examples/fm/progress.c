@@ -1,5 +1,5 @@
 /* progress.c - a bar that is redrawn ten times a second, or a line every two seconds. */
-#include "progress.h"
+#include "client/examples/fm/progress.h"
 
 #include <stdio.h>
 #include <time.h>

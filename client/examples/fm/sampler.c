@@ -1,5 +1,5 @@
 /* sampler.c - positives in order, negatives by popularity. */
-#include "sampler.h"
+#include "client/examples/fm/sampler.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #ifndef FM_SAMPLER_H
 #define FM_SAMPLER_H
 
-#include "feature_keys.h"
+#include "client/examples/fm/feature_keys.h"
 
 #define NEGATIVES 3
 

@@ -4,7 +4,7 @@
  * first tenth of the packages are libraries. A package depends mostly on libraries of its own
  * family, the first of them most often, and now and then on any library: enough structure for a
  * held-out edge to be predictable, and not all of them. */
-#include "synthetic.h"
+#include "client/examples/fm/synthetic.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef FM_SYNTHETIC_H
 #define FM_SYNTHETIC_H
 
-#include "packages.h"
+#include "client/examples/fm/packages.h"
 
 /* Adds packages with sections, maintainers and dependencies that follow a structure the model
  * can learn. The same list every time. False: out of memory. */

@@ -7,11 +7,11 @@
  * always the same one: calls to a shard take effect in the order they were started, so a run
  * with the same seed and shards gives the same bits. What can fail: a call. The pass then ends,
  * and closing the client abandons what is still in flight. */
-#include "trainer.h"
+#include "client/examples/fm/trainer.h"
 
-#include "machine.h"
-#include "progress.h"
-#include "startup.h"
+#include "client/examples/fm/machine.h"
+#include "client/examples/fm/progress.h"
+#include "client/examples/startup.h"
 
 #include <stdio.h>
 #include <stdlib.h>

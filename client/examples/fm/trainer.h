@@ -3,8 +3,8 @@
 #ifndef FM_TRAINER_H
 #define FM_TRAINER_H
 
-#include "auc.h"
-#include "sampler.h"
+#include "client/examples/fm/auc.h"
+#include "client/examples/fm/sampler.h"
 
 #include <embd/embd.h>
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chunk.h"
+#include "client/formats/data_sets/chunk.h"
 
 static float *floats(uint64_t n)
 {

@@ -5,8 +5,8 @@
 #ifndef EMBD_FORMATS_CHUNK_H
 #define EMBD_FORMATS_CHUNK_H
 
-#include "csr.h"
-#include "data_plan.h"
+#include "client/formats/data_sets/csr.h"
+#include "client/formats/data_sets/data_plan.h"
 
 enum chunk_fault {
     FAULT_NONE,

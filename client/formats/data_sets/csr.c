@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "csr.h"
+#include "client/formats/data_sets/csr.h"
 
 #define LIMIT_BOUND INT32_MAX /* of rows, and of keys: that of a part */
 

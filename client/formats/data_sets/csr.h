@@ -2,7 +2,7 @@
 #ifndef EMBD_FORMATS_CSR_H
 #define EMBD_FORMATS_CSR_H
 
-#include "errors.h"
+#include "proto/errors.h"
 
 /* offsets[n_rows] = n_keys at all times, so that the arrays are a whole batch after every call. */
 struct embd_csr {

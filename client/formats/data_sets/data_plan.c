@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "data_plan.h"
+#include "client/formats/data_sets/data_plan.h"
 
 #define LIMIT_BATCH_SAMPLES (1u << 20)
 #define LIMIT_READERS       64u

@@ -6,7 +6,7 @@
 #ifndef EMBD_FORMATS_DATA_PLAN_H
 #define EMBD_FORMATS_DATA_PLAN_H
 
-#include "file_list.h"
+#include "client/formats/data_sets/file_list.h"
 
 struct data_plan {
     embd_data_shape shape;

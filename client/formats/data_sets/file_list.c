@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "file_list.h"
-#include "stream.h"
+#include "client/formats/data_sets/file_list.h"
+#include "client/formats/data_sets/stream.h"
 
 #define LIMIT_FILES (1u << 20)
 

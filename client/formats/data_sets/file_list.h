@@ -2,7 +2,7 @@
 #ifndef EMBD_FORMATS_FILE_LIST_H
 #define EMBD_FORMATS_FILE_LIST_H
 
-#include "errors.h"
+#include "proto/errors.h"
 
 /* Zero is an empty list. */
 struct file_list {

@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "lanes.h"
+#include "client/formats/data_sets/lanes.h"
 
 /* ---- the reader's side ----------------------------------------------------------------------- */
 

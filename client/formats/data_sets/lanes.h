@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "source.h"
+#include "client/formats/data_sets/source.h"
 
 /* One thread. Piece p is read by lane p % n. */
 struct lane {

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sample.h"
+#include "client/formats/data_sets/sample.h"
 
 uint8_t embd__norm_sum(const uint8_t *p, size_t n)
 {

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "overlap.h"
+#include "client/formats/data_sets/overlap.h"
 
 #define FIRST_CELLS 4096u
 

@@ -2,7 +2,7 @@
 #ifndef EMBD_FORMATS_OVERLAP_H
 #define EMBD_FORMATS_OVERLAP_H
 
-#include "errors.h"
+#include "proto/errors.h"
 
 /* Every key met so far with its slot: an open-addressing table. Zero is an empty one. */
 struct overlap {

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "sample.h"
+#include "client/formats/data_sets/sample.h"
 
 static int32_t load(const uint8_t *p)
 {

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "lanes.h"
-#include "overlap.h"
+#include "client/formats/data_sets/lanes.h"
+#include "client/formats/data_sets/overlap.h"
 
 struct embd_reader {
     struct data_plan plan;

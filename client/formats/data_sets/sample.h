@@ -5,7 +5,7 @@
 #ifndef EMBD_FORMATS_SAMPLE_H
 #define EMBD_FORMATS_SAMPLE_H
 
-#include "chunk.h"
+#include "client/formats/data_sets/chunk.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "data sets are read and written on little-endian machines"

@@ -7,8 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sample.h"
-#include "source.h"
+#include "client/formats/data_sets/sample.h"
+#include "client/formats/data_sets/source.h"
 
 int embd__source_init(struct source *s, const struct data_plan *plan, struct embd__error *e)
 {

@@ -2,8 +2,8 @@
 #ifndef EMBD_FORMATS_SOURCE_H
 #define EMBD_FORMATS_SOURCE_H
 
-#include "chunk.h"
-#include "stream.h"
+#include "client/formats/data_sets/chunk.h"
+#include "client/formats/data_sets/stream.h"
 
 /* Owner: one reader thread. */
 struct source {

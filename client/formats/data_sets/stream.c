@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "stream.h"
+#include "client/formats/data_sets/stream.h"
 
 #define BUFFER_BYTES (256u << 10)
 

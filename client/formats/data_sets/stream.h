@@ -2,7 +2,7 @@
 #ifndef EMBD_FORMATS_STREAM_H
 #define EMBD_FORMATS_STREAM_H
 
-#include "errors.h"
+#include "proto/errors.h"
 
 /* Owner: one reader thread. */
 struct stream {

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sample.h"
+#include "client/formats/data_sets/sample.h"
 
 struct embd_writer {
     embd_data_shape shape;

@@ -2,13 +2,13 @@
  *
  * A radix sort, least significant digit first: a pass for each 10 bits of the key, of the slot and
  * of the GPU. Counting all digits takes one pass before; a digit that is the same in all entries
- * (as in small keys, or with one GPU) takes none. Between the passes of the key and those behind them the entries of
- * one key stand together, whatever their slots: then twins are looked for. */
+ * (as in small keys, or with one GPU) takes none. Between the passes of the key and those behind
+ * them the entries of one key stand together, whatever their slots: then twins are looked for. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "entries.h"
+#include "client/formats/hugectr/entries.h"
 
 #define DIGIT_BITS 10u /* with 11 a pass takes a sixth longer: too many places to write to */
 #define DIGITS     (1u << DIGIT_BITS)
@@ -63,7 +63,8 @@ static bool find_twins_of_key(const struct entry *run, uint64_t n, struct entry_
         const struct entry **seen = &of_gpu[run[i].gpu];
         if (*seen != NULL) {
             bool is_lower = (*seen)->slot < run[i].slot;
-            *out = (struct entry_twins){true, is_lower ? **seen : run[i], is_lower ? run[i] : **seen};
+            *out =
+                (struct entry_twins){true, is_lower ? **seen : run[i], is_lower ? run[i] : **seen};
             return true;
         }
         *seen = &run[i];

@@ -11,8 +11,8 @@ struct entry {
     uint16_t gpu, slot;
 };
 
-/* Room for n, in huge pages where the kernel has them: entries are moved about at random. NULL: out of memory;
- * free() frees. */
+/* Room for n, in huge pages where the kernel has them: entries are moved about at random. NULL: out
+ * of memory; free() frees. */
 struct entry *embd__entries_new(uint64_t n);
 
 /* Two entries of one key in two slots of one GPU. */
@@ -21,8 +21,8 @@ struct entry_twins {
     struct entry a, b; /* a's slot is the lower one */
 };
 
-/* Sorts by GPU, then slot, then key, unsigned, and tells of twins, if there are any. False: no memory for a second
- * array. */
+/* Sorts by GPU, then slot, then key, unsigned, and tells of twins, if there are any. False: no
+ * memory for a second array. */
 bool embd__entries_sort(struct entry *entries, uint64_t n, struct entry_twins *twins_out);
 
 #endif

@@ -7,8 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "hugectr.h"
-#include "schema.h"
+#include "client/formats/hugectr/hugectr.h"
+#include "proto/schema.h"
 
 EMBD_API void embd_hugectr_options_init(embd_hugectr_options *options)
 {

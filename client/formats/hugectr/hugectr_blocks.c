@@ -4,13 +4,13 @@
  * mutex hands them over, and what is in them is touched without it. What is wrong with a block is
  * told with it, when its turn has come: so the caller sees the same rows and the same error however
  * far ahead the thread was. A block with an error, or without rows, is the last. */
-#include "hugectr_blocks.h"
+#include "client/formats/hugectr/hugectr_blocks.h"
 
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 
-#include "dtype.h"
+#include "proto/dtype.h"
 
 #define BLOCK_BYTES (2u << 20) /* of rows; larger ones leave the cache before they are sent */
 #define BLOCK_ROWS  (64u << 10)
@@ -107,11 +107,10 @@ static float first_state(const embd_optimizer *o)
 static int refuse_value(const struct hugectr_blocks *b, struct hugectr_block *block,
                         const char *file, const float *values, uint64_t at, uint32_t width)
 {
-    return embd__error_set(&block->error, EMBD_NOT_FINITE,
-                           "%s: key %" PRIu64 " has %g in column %" PRIu64
-                           "; table '%s' admits finite values only",
-                           file, block->keys[at / width], (double)values[at], at % width,
-                           b->schema->name);
+    return embd__error_set(
+        &block->error, EMBD_NOT_FINITE,
+        "%s: key %" PRIu64 " has %g in column %" PRIu64 "; table '%s' admits finite values only",
+        file, block->keys[at / width], (double)values[at], at % width, b->schema->name);
 }
 
 /* All n values have the exponent of a number, unless the table admits others. */

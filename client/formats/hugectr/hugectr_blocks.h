@@ -5,9 +5,9 @@
 
 #include <pthread.h>
 
-#include "hugectr_state.h"
-#include "message.h"
-#include "schema.h"
+#include "client/formats/hugectr/hugectr_state.h"
+#include "proto/message.h"
+#include "proto/schema.h"
 
 #define HUGECTR_BLOCKS_AHEAD 3u
 

@@ -15,15 +15,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "admin.h"
-#include "cut.h"
-#include "dtype.h"
-#include "durable.h"
-#include "entries.h"
-#include "hugectr.h"
-#include "ordered_rows.h"
-#include "spool.h"
-#include "ticker.h"
+#include "client/formats/admin.h"
+#include "client/formats/cut.h"
+#include "proto/dtype.h"
+#include "client/formats/durable.h"
+#include "client/formats/hugectr/entries.h"
+#include "client/formats/hugectr/hugectr.h"
+#include "client/formats/hugectr/ordered_rows.h"
+#include "client/formats/hugectr/spool.h"
+#include "proto/stored/ticker.h"
 
 #define STATE_NAME  "opt_sparse" /* in the staged folder, until it is published */
 #define CHUNK_BYTES (1u << 20)
@@ -186,7 +186,8 @@ static int refuse_twins(struct exporting *x, const struct entry_twins *twins)
 {
     return embd__error_set(x->e, EMBD_INVALID,
                            "table '%s' has key %" PRIu64 " in slots %u and %u, both of GPU %u of "
-                           "%" PRIu32 ", which holds a key once; export it for %" PRIu32 " GPUs, one a slot",
+                           "%" PRIu32 ", which holds a key once; export it for %" PRIu32
+                           " GPUs, one a slot",
                            x->schema.s.name, twins->a.key, twins->a.slot, twins->b.slot,
                            twins->a.gpu, x->options->n_gpus, x->schema.s.slots);
 }

@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "admin.h"
-#include "hugectr_blocks.h"
-#include "scatter.h"
-#include "ticker.h"
-#include "vacancy.h"
+#include "client/formats/admin.h"
+#include "client/formats/hugectr/hugectr_blocks.h"
+#include "client/formats/scatter.h"
+#include "proto/stored/ticker.h"
+#include "client/formats/vacancy.h"
 
 struct importing {
     embd_client *client;
@@ -60,8 +60,8 @@ static int open_blocks(struct importing *m)
 
 /* Hands every block to `take`, which tells the bytes of the folder it has used. */
 static int each_block(struct importing *m, bool keys_only,
-                      int (*take)(struct importing *m, const struct hugectr_block *block,
-                                  void *arg, uint64_t *bytes_out),
+                      int (*take)(struct importing *m, const struct hugectr_block *block, void *arg,
+                                  uint64_t *bytes_out),
                       void *arg)
 {
     const struct hugectr_block *block;

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "dtype.h"
-#include "hugectr_state.h"
+#include "proto/dtype.h"
+#include "client/formats/hugectr/hugectr_state.h"
 
 #define RUN_BYTES     (64u << 10)
 #define UNUSED_VALUES 4096u /* looked at together */
@@ -54,7 +54,8 @@ static int allocate(struct state_reader *r, struct embd__error *e)
 static float first_value(const embd_schema *schema, embd_dtype dtype)
 {
     uint8_t rounded[sizeof(float)];
-    float value = schema->optimizer.kind == EMBD_ADAGRAD ? schema->optimizer.initial_accumulator : 0.0f;
+    float value =
+        schema->optimizer.kind == EMBD_ADAGRAD ? schema->optimizer.initial_accumulator : 0.0f;
     embd__from_f32(rounded, dtype, &value, 1);
     embd__to_f32(&value, rounded, dtype, 1);
     return value;
@@ -78,7 +79,8 @@ int embd__state_open(struct state_reader *r, const embd_schema *schema,
 
 /* ---- rows without a key ---- */
 
-/* Where the file has bytes from `at` on: holes, which read as zeros, are passed over. At most `end`. */
+/* Where the file has bytes from `at` on: holes, which read as zeros, are passed over. At most
+ * `end`. */
 static uint64_t next_data(const struct state_reader *r, uint64_t at, uint64_t end)
 {
     off_t data = lseek(r->file.fd, (off_t)at, SEEK_DATA);

@@ -2,7 +2,7 @@
 #ifndef EMBD_FORMATS_HUGECTR_STATE_H
 #define EMBD_FORMATS_HUGECTR_STATE_H
 
-#include "hugectr.h"
+#include "client/formats/hugectr/hugectr.h"
 
 /* Some rows of one GPU's buffer of one tensor. */
 struct state_run {
@@ -15,7 +15,7 @@ struct state_reader {
     uint32_t dim, n_tensors, n_gpus;
     embd_dtype dtype;
     uint64_t gpu_rows;
-    float first; /* what rows of no key hold, or 0 */
+    float first;            /* what rows of no key hold, or 0 */
     uint32_t run_rows;      /* most rows of a run */
     struct state_run *runs; /* [n_tensors][n_gpus] */
     uint64_t *next;         /* [n_gpus] rows handed out */
@@ -27,8 +27,9 @@ struct state_reader {
 int embd__state_open(struct state_reader *r, const embd_schema *schema,
                      const embd_hugectr_options *options, struct embd__error *e);
 
-/* Whether every GPU's keys have a row, and rows without a key are as they began, which those of a file of another number of
- * GPUs are not; EMBD_CORRUPT names the first GPU of which not. `counts` [n_gpus]. */
+/* Whether every GPU's keys have a row, and rows without a key are as they began, which those of a
+ * file of another number of GPUs are not; EMBD_CORRUPT names the first GPU of which not. `counts`
+ * [n_gpus]. */
 int embd__state_check(struct state_reader *r, const uint64_t *counts, struct embd__error *e);
 
 /* The state of the GPU's next key, [n_tensors][dim] as it stands beside a row. */

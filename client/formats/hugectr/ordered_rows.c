@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ordered_rows.h"
-#include "request.h"
+#include "client/formats/hugectr/ordered_rows.h"
+#include "client/request.h"
 
 #define RUN_BYTES (2u << 20) /* of values: what a core's cache keeps until it is written */
 #define RUN_ROWS  (32u << 10)

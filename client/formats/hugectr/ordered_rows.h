@@ -2,9 +2,9 @@
 #ifndef EMBD_FORMATS_ORDERED_ROWS_H
 #define EMBD_FORMATS_ORDERED_ROWS_H
 
-#include "entries.h"
-#include "errors.h"
-#include "schema.h"
+#include "client/formats/hugectr/entries.h"
+#include "proto/errors.h"
+#include "proto/schema.h"
 
 /* Consecutive entries and their rows. */
 struct ordered_run {

@@ -1,5 +1,5 @@
 /* spool.c - see spool.h. */
-#include "spool.h"
+#include "client/formats/hugectr/spool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "plainfile.h"
+#include "proto/stored/plainfile.h"
 
 #define CHUNK_BYTES    (1u << 20)
 #define PREFETCH_BYTES 512u
@@ -32,8 +32,8 @@ int embd__spool_open(struct spool *spool, const char *folder, size_t record_byte
         close(fd);
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for states on their way");
     }
-    *spool = (struct spool){
-        .record_bytes = record_bytes, .folder = folder, .fd = fd, .chunk = chunk};
+    *spool =
+        (struct spool){.record_bytes = record_bytes, .folder = folder, .fd = fd, .chunk = chunk};
     return EMBD_OK;
 }
 

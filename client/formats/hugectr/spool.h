@@ -3,7 +3,7 @@
 #ifndef EMBD_SPOOL_H
 #define EMBD_SPOOL_H
 
-#include "errors.h"
+#include "proto/errors.h"
 
 struct spool {
     size_t record_bytes;

@@ -1,6 +1,6 @@
 /* gather.c - see gather.h. Two threads meet in struct question alone: `is_asked` says whose the
  * report is, the shard's while it is true. */
-#include "gather.h"
+#include "server/net/http/gather.h"
 
 #include <stdlib.h>
 

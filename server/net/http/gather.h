@@ -7,8 +7,8 @@
 #ifndef EMBD_GATHER_H
 #define EMBD_GATHER_H
 
-#include "loop.h"
-#include "report.h"
+#include "server/net/loop.h"
+#include "server/shard/figures/report.h"
 
 #define GATHER_MS 1000u
 

@@ -1,5 +1,5 @@
 /* host.c - see host.h. */
-#include "host.h"
+#include "server/net/http/host.h"
 
 #include <stdio.h>
 #include <stdlib.h>

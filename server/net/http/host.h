@@ -1,5 +1,6 @@
-/* host.h - what the host gives the process: memory, and room for its data directory. Read anew for each page, by the
- * main thread: a file system that hangs, as one of a network may, holds up pages and signals, and no shard. */
+/* host.h - what the host gives the process: memory, and room for its data directory. Read anew for
+ * each page, by the main thread: a file system that hangs, as one of a network may, holds up pages
+ * and signals, and no shard. */
 #ifndef EMBD_HTTP_HOST_H
 #define EMBD_HTTP_HOST_H
 

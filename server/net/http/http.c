@@ -4,17 +4,17 @@
  * needs figures waits for gather; the page is written, our side ends, and the peer's end closes.
  *
  * What can fail: a head that is no request, or too long, is answered with its status; a peer that
- * rests is closed by the sweep. Of more than HTTP_CONNECTIONS the oldest that rests goes, so that those
- * who ask for nothing keep no probe out; where none rests the newest is turned away. */
-#include "http.h"
+ * rests is closed by the sweep. Of more than HTTP_CONNECTIONS the oldest that rests goes, so that
+ * those who ask for nothing keep no probe out; where none rests the newest is turned away. */
+#include "server/net/http/http.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "gather.h"
-#include "http_request.h"
-#include "log.h"
+#include "server/net/http/gather.h"
+#include "server/net/http/http_request.h"
+#include "server/log/log.h"
 
 enum {
     SWEEP_MS = 250,
@@ -49,7 +49,8 @@ struct http {
     uv_timer_t sweep;
     struct frame_budget *budget;
     uint16_t port;
-    bool is_loopback; /* for this host alone: pages of other sites are not to read it through a browser */
+    bool is_loopback; /* for this host alone: pages of other sites are not to read it through a
+                         browser */
     bool is_stopped;
     bool is_declined; /* somebody waits to be accepted, until there is memory */
     const struct http_process *process;

@@ -9,18 +9,18 @@
 #ifndef EMBD_HTTP_H
 #define EMBD_HTTP_H
 
-#include "frame_budget.h"
-#include "http_pages.h"
-#include "listener.h"
+#include "server/net/frame_budget.h"
+#include "server/net/http/http_pages.h"
+#include "server/net/listener.h"
 
 /* A browser, some scrapers and probes. */
 #define HTTP_CONNECTIONS 64u
 
 struct http;
 
-/* Binds. `address` may have any host, where its owner says so: nothing here changes anything or shows
- * a key or row. Peers and their pages are charged to `budget`, which outlives http_free. EMBD_IO with the
- * cause, EMBD_NO_MEMORY. */
+/* Binds. `address` may have any host, where its owner says so: nothing here changes anything or
+ * shows a key or row. Peers and their pages are charged to `budget`, which outlives http_free.
+ * EMBD_IO with the cause, EMBD_NO_MEMORY. */
 int http_open(uv_loop_t *uv, const struct listen_address *address, struct frame_budget *budget,
               struct http **out, struct embd__error *e);
 uint16_t http_port(const struct http *http);

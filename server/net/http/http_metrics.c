@@ -5,8 +5,8 @@
  * embd_figure{name=...}, which a test takes for a mistake. */
 #include <string.h>
 
-#include "host.h"
-#include "http_pages.h"
+#include "server/net/http/host.h"
+#include "server/net/http/http_pages.h"
 
 enum kind { GAUGE, COUNTER };
 
@@ -29,14 +29,17 @@ static const struct metric shard_metrics[] = {
     {"loading_total_bytes", "embd_shard_loading_total_bytes",
      "Bytes of the journal or snapshot it reads; 0 when it has.", GAUGE, 1},
     {"restored_cut", "embd_shard_restored_cut",
-     "Cut of the snapshot that the start began with; 0: none. It should be one of all shards.", GAUGE, 1},
+     "Cut of the snapshot that the start began with; 0: none. It should be one of all shards.",
+     GAUGE, 1},
     {"restored_rows", "embd_shard_restored_rows", "Rows that came from it.", GAUGE, 1},
     {"restored_without_journal", "embd_shard_restored_without_journal",
-     "1 where the start found no journal, and took durable tables from the snapshot too.", GAUGE, 1},
+     "1 where the start found no journal, and took durable tables from the snapshot too.", GAUGE,
+     1},
     {"journal_damages", "embd_journal_damages",
-     "Times that damage of the shard's journal was accepted, and what followed it dropped.", GAUGE, 1},
-    {"journal_bytes", "embd_journal_bytes", "Bytes of the shard's journal: its base, and behind it.",
-     GAUGE, 1},
+     "Times that damage of the shard's journal was accepted, and what followed it dropped.", GAUGE,
+     1},
+    {"journal_bytes", "embd_journal_bytes",
+     "Bytes of the shard's journal: its base, and behind it.", GAUGE, 1},
     {"journal_base_bytes", "embd_journal_base_bytes",
      "Bytes that the journal's last compaction wrote; 0: there was none.", GAUGE, 1},
     {"journal_base_age_us", "embd_journal_base_age_seconds",
@@ -72,22 +75,23 @@ static const struct metric shard_metrics[] = {
      COUNTER, MICROS},
     {"settled_bytes", "embd_settled_bytes_total",
      "Bytes of in-flight responses materialized before a write.", COUNTER, 1},
-    {"settled_memory_bytes", "embd_settled_memory_bytes", "Memory that materialized responses take now.", GAUGE,
-     1},
+    {"settled_memory_bytes", "embd_settled_memory_bytes",
+     "Memory that materialized responses take now.", GAUGE, 1},
     {"snapshots", "embd_snapshots_total", "Snapshots written.", COUNTER, 1},
-    {"snapshot_errors", "embd_snapshot_errors_total", "Phases of snapshots that failed.", COUNTER, 1},
+    {"snapshot_errors", "embd_snapshot_errors_total", "Phases of snapshots that failed.", COUNTER,
+     1},
     {"snapshot_age_us", "embd_snapshot_age_seconds",
-     "Age of the newest snapshot, on the first shard of a process; 0: there is none.", GAUGE, MICROS},
+     "Age of the newest snapshot, on the first shard of a process; 0: there is none.", GAUGE,
+     MICROS},
     {"round_steps", "embd_round_steps_total", "Steps made of the pushes of several workers.",
      COUNTER, 1},
     {"pushes_again", "embd_pushes_again_total", "Pushes that had been applied before.", COUNTER, 1},
-    {"push_streams", "embd_push_streams", "Streams of numbered pushes whose last one is known.", GAUGE,
-     1},
+    {"push_streams", "embd_push_streams", "Streams of numbered pushes whose last one is known.",
+     GAUGE, 1},
     {"round_pushes_waiting", "embd_round_pushes_waiting",
      "Pushes that wait for those of other workers.", GAUGE, 1},
     {"errors", "embd_errors_total", "Requests answered with an error.", COUNTER, 1},
-    {"unknown_methods", "embd_unknown_methods_total", "Requests for unknown methods.",
-     COUNTER, 1},
+    {"unknown_methods", "embd_unknown_methods_total", "Requests for unknown methods.", COUNTER, 1},
     {"notifications_ignored", "embd_notifications_ignored_total", "Notifications received.",
      COUNTER, 1},
     {"requests_parked", "embd_requests_parked_total", "Requests that had to wait their turn.",
@@ -285,16 +289,18 @@ static void write_host(struct text *out, const struct http_process *process)
 {
     struct host_room room;
     write_gauge(out, "embd_process_memory_limit_bytes",
-                "Memory there is for the process: the machine's, or its cgroup's limit.", host_memory_limit());
+                "Memory there is for the process: the machine's, or its cgroup's limit.",
+                host_memory_limit());
     write_gauge(out, "embd_connections_limit", "Connections that a shard takes (max_connections).",
                 process->max_connections);
     write_gauge(out, "embd_etcd_silent",
-                "1 while etcd, which has the cluster's map, does not answer; 0 also where the map is a file's.",
+                "1 while etcd, which has the cluster's map, does not answer; 0 also where the map "
+                "is a file's.",
                 process->etcd_silent != NULL && atomic_load(process->etcd_silent));
     if (process->data_dir == NULL || !host_room_read(process->data_dir, &room))
         return;
-    write_gauge(out, "embd_data_dir_free_bytes", "Free bytes of the file system that the data directory is on.",
-                room.free_bytes);
+    write_gauge(out, "embd_data_dir_free_bytes",
+                "Free bytes of the file system that the data directory is on.", room.free_bytes);
     write_gauge(out, "embd_data_dir_size_bytes", "All bytes of it.", room.bytes);
 }
 
@@ -319,7 +325,8 @@ static void write_process(struct text *out, const struct http_view *view)
     begin(out, "embd_process_open_fds", "gauge", "Open file descriptors.");
     text_print(out, "embd_process_open_fds %llu\n", (unsigned long long)usage.open_files);
     begin(out, "embd_certificate_expires_timestamp_seconds", "gauge",
-          "When the TLS certificate, or one sent with it, expires, in seconds since 1970; 0: no TLS.");
+          "When the TLS certificate, or one sent with it, expires, in seconds since 1970; 0: no "
+          "TLS.");
     text_print(out, "embd_certificate_expires_timestamp_seconds %lld\n",
                (long long)view->process->certificate_expires);
     begin(out, "embd_frame_memory_used_bytes", "gauge",

@@ -3,7 +3,7 @@
  *
  *   /livez            the process runs its loop
  *   /readyz, /healthz every shard answers and none is loading or draining */
-#include "http_pages.h"
+#include "server/net/http/http_pages.h"
 
 #include <string.h>
 
@@ -78,7 +78,8 @@ static const struct refusal {
     {404, "Not Found", "there is no such page"},
     {405, "Method Not Allowed", "only GET and HEAD are served"},
     {414, "URI Too Long", "the target is too long"},
-    {421, "Misdirected Request", "Host is another name than localhost; this port serves its own host alone"},
+    {421, "Misdirected Request",
+     "Host is another name than localhost; this port serves its own host alone"},
     {431, "Request Header Fields Too Large", "the head of the request is too large"},
     {503, "Service Unavailable", "too many connections, or still starting"},
     {505, "HTTP Version Not Supported", "HTTP/1.0 and HTTP/1.1 are served"},

@@ -4,8 +4,8 @@
 
 #include <stdatomic.h>
 
-#include "gather.h"
-#include "text.h"
+#include "server/net/http/gather.h"
+#include "server/net/http/text.h"
 
 /* The process the pages are about. */
 struct http_process {
@@ -14,9 +14,9 @@ struct http_process {
     uint32_t first_shard;      /* their indices in the cluster begin here */
     uint32_t n_cluster_shards; /* of all processes */
     struct frame_budget *budget;
-    int64_t certificate_expires; /* seconds since 1970; 0: no TLS */
-    uint32_t max_connections;    /* of a shard */
-    const char *data_dir;        /* NULL: none */
+    int64_t certificate_expires;    /* seconds since 1970; 0: no TLS */
+    uint32_t max_connections;       /* of a shard */
+    const char *data_dir;           /* NULL: none */
     const atomic_bool *etcd_silent; /* NULL: the cluster is in the file */
 };
 

@@ -1,5 +1,5 @@
 /* http_request.c - see http_request.h. Lines end with CR LF, and as RFC 9112 allows, with LF. */
-#include "http_request.h"
+#include "server/net/http/http_request.h"
 
 #include <string.h>
 #include <strings.h>
@@ -107,7 +107,8 @@ static bool has_control(struct line field)
     return false;
 }
 
-/* Neither localhost nor a numeric address, which only a name server's word can turn into another host. */
+/* Neither localhost nor a numeric address, which only a name server's word can turn into another
+ * host. */
 static bool is_strange_host(struct line host)
 {
     const char *colon = memrchr(host.p, ':', host.n);

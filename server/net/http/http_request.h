@@ -11,7 +11,7 @@
 #define HTTP_TARGET_BYTES 255u
 
 struct http_request {
-    bool is_head; /* HEAD: as GET, but nothing follows the answer's head */
+    bool is_head;          /* HEAD: as GET, but nothing follows the answer's head */
     bool has_strange_host; /* Host is a name other than localhost */
     char path[HTTP_TARGET_BYTES + 1];
     const char *query; /* what follows ? in `path`'s memory, "" where there is none */
@@ -21,9 +21,10 @@ struct http_request {
 #define HTTP_OK   200
 
 /* Reads bytes[0..n). HTTP_MORE; HTTP_OK: *out is set; or the status to refuse with:
- * 400 it is no HTTP request, one with a body, or has a control character in a field; 405 neither GET nor HEAD; 414 the target is longer
- * than HTTP_TARGET_BYTES; 431 no end of the head within HTTP_HEAD_BYTES; 505 neither HTTP/1.0
- * nor 1.1. What is wrong in the first bytes is told at once. */
+ * 400 it is no HTTP request, one with a body, or has a control character in a field; 405 neither
+ * GET nor HEAD; 414 the target is longer than HTTP_TARGET_BYTES; 431 no end of the head within
+ * HTTP_HEAD_BYTES; 505 neither HTTP/1.0 nor 1.1. What is wrong in the first bytes is told at once.
+ */
 int http_request_read(const char *bytes, size_t n, struct http_request *out);
 
 /* Whether `name` stands in the query, alone or with a value. */

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "http_pages.h"
+#include "server/net/http/http_pages.h"
 
 static uint64_t count_files(void)
 {

@@ -1,5 +1,5 @@
 /* text.c - see text.h. */
-#include "text.h"
+#include "server/net/http/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>

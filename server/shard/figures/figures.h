@@ -3,8 +3,8 @@
 #ifndef EMBD_SHARD_FIGURES_H
 #define EMBD_SHARD_FIGURES_H
 
-#include "report.h"
-#include "tables.h"
+#include "server/shard/figures/report.h"
+#include "server/shard/tables.h"
 
 uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD_FIGURES]);
 uint32_t table_figures(const struct shard *shard, const struct table *table,

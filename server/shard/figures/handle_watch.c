@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state.h"
+#include "server/shard/state.h"
 
 #define HOT_KEYS_MAX 1000u
 

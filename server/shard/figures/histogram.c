@@ -1,5 +1,5 @@
 /* histogram.c - see histogram.h. */
-#include "histogram.h"
+#include "server/shard/figures/histogram.h"
 
 #include <stddef.h>
 

@@ -1,15 +1,15 @@
 /* report.c - the figures of a shard and of its tables, in base units that their names tell.
  * proto/PROTOCOL.md explains each; server/net/http/http_metrics.c names each for Prometheus. */
-#include "report.h"
+#include "server/shard/figures/report.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "base.h"
-#include "figures.h"
-#include "recovery.h"
-#include "snapshot_watch.h"
-#include "state.h"
+#include "server/shard/base.h"
+#include "server/shard/figures/figures.h"
+#include "server/shard/recovery.h"
+#include "server/shard/snapshot/snapshot_watch.h"
+#include "server/shard/state.h"
 
 uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD_FIGURES])
 {

@@ -9,9 +9,9 @@
 #include <stdbool.h>
 
 #include "embd/embd.h"
-#include "limit.h"
-#include "shard.h"
-#include "stages.h"
+#include "proto/limit.h"
+#include "server/shard/shard.h"
+#include "server/shard/figures/stages.h"
 
 struct figure {
     const char *name; /* static */

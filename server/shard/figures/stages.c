@@ -1,5 +1,5 @@
 /* stages.c - see stages.h. */
-#include "stages.h"
+#include "server/shard/figures/stages.h"
 
 #include <string.h>
 

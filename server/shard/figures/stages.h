@@ -19,8 +19,8 @@
 
 #include <stdbool.h>
 
-#include "histogram.h"
-#include "message.h"
+#include "server/shard/figures/histogram.h"
+#include "proto/message.h"
 
 enum stage {
     STAGE_QUEUE,  /* from its last byte until it is handled: behind others, or held */

@@ -1,9 +1,9 @@
 /* stats.c - the answer to `stats`: the lists of report.c as maps. */
 #include <stdio.h>
 
-#include "figures.h"
-#include "permit.h"
-#include "state.h"
+#include "server/shard/figures/figures.h"
+#include "server/shard/permit.h"
+#include "server/shard/state.h"
 
 static void write_figures(struct msg *m, const struct figure *figures, uint32_t n)
 {

@@ -1,5 +1,5 @@
 /* handle_tick.c - a worker tells its clock, or only that it lives, and learns where its job is. */
-#include "state.h"
+#include "server/shard/state.h"
 
 /* Whom the job waits for, as far as it does: who has not come yet, who has not pushed to a round in
  * which pushes wait, or else the slowest. */

@@ -22,8 +22,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "errors.h"
-#include "message.h"
+#include "proto/errors.h"
+#include "proto/message.h"
 
 #define JOBS_MAX 64u
 

@@ -10,25 +10,25 @@
  * While a push waits, what its connection sends next waits behind it. Tables may change meanwhile,
  * so everything is checked again before the step is made. One failure fails the whole step, and
  * nothing is changed. Parts are copied, so that a worker may go away while a device works. */
-#include "round_step.h"
+#include "server/shard/rounds/round_step.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
-#include "commit.h"
-#include "dtype.h"
-#include "own_frame.h"
-#include "push.h"
-#include "room.h"
-#include "settle.h"
-#include "state.h"
+#include "server/shard/check.h"
+#include "server/shard/commit.h"
+#include "proto/dtype.h"
+#include "server/shard/own_frame.h"
+#include "server/shard/push.h"
+#include "server/shard/room.h"
+#include "server/shard/settle.h"
+#include "server/shard/state.h"
 
 /* A request that comes from nobody carries the merged parts. */
 struct round_step {
     struct request carrier;       /* first: the step is found by it */
     struct shard_session session; /* the carrier's: nobody's */
-    struct round_step *next; /* being made */
+    struct round_step *next;      /* being made */
     uint32_t n_members;
     void *buffers[LIMIT_PARTS]; /* from store_ops.buffer_new; NULL: none */
     uint64_t buffer_bytes[LIMIT_PARTS];
@@ -369,8 +369,8 @@ static void on_made(struct shard_work *work)
     step_free(shard, step);
 }
 
-/* The step as one push, in the form of a request that was received: what a journal takes. It is copied there, or not
- * needed. */
+/* The step as one push, in the form of a request that was received: what a journal takes. It is
+ * copied there, or not needed. */
 struct step_request {
     struct msg msg;
     struct part parts[LIMIT_PARTS];

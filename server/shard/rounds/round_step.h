@@ -2,7 +2,7 @@
 #ifndef EMBD_SHARD_ROUND_STEP_H
 #define EMBD_SHARD_ROUND_STEP_H
 
-#include "shard.h"
+#include "server/shard/shard.h"
 
 struct call;
 struct round_step;

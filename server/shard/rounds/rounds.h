@@ -13,8 +13,8 @@
 #ifndef EMBD_SHARD_ROUNDS_H
 #define EMBD_SHARD_ROUNDS_H
 
-#include "jobs.h"
-#include "message.h"
+#include "server/shard/rounds/jobs.h"
+#include "proto/message.h"
 
 #define ROUNDS_MAX 256u
 

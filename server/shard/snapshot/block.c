@@ -1,10 +1,10 @@
 /* block.c - see block.h. */
-#include "block.h"
+#include "server/shard/snapshot/block.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtype.h"
+#include "proto/dtype.h"
 
 #define ALIGN 64u
 

@@ -2,8 +2,8 @@
 #ifndef EMBD_SHARD_BLOCK_H
 #define EMBD_SHARD_BLOCK_H
 
-#include "schema.h"
-#include "store.h"
+#include "proto/schema.h"
+#include "server/store/store.h"
 
 /* How many rows and candidates together take at most `bytes`; 0: not one. */
 uint32_t block_rows_in(const embd_schema *schema, uint64_t bytes);

@@ -1,11 +1,11 @@
 /* chosen.c - see chosen.h.
  *
- * The happy path: the newest snapshot of the list; its manifest and those of the snapshots it is upon; all bytes of
- * all files, as `embctl verify` reads them; every part of this process's shards is there; and the other processes that can be
- * seen have theirs of the same cut. What does not hold is
- * passed over, with a line that says why, and the next older one is taken. One that an operator named is taken or
- * nothing is: then the process ends. */
-#include "chosen.h"
+ * The happy path: the newest snapshot of the list; its manifest and those of the snapshots it is
+ * upon; all bytes of all files, as `embctl verify` reads them; every part of this process's shards
+ * is there; and the other processes that can be seen have theirs of the same cut. What does not
+ * hold is passed over, with a line that says why, and the next older one is taken. One that an
+ * operator named is taken or nothing is: then the process ends. */
+#include "server/shard/snapshot/chosen.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "log.h"
-#include "verified.h"
+#include "server/log/log.h"
+#include "server/shard/snapshot/verified.h"
 
 /* Owner: who opened it, but for what is marked. Nothing but those changes after chosen_open. */
 struct chosen {
@@ -41,15 +41,17 @@ static const struct snapshot_kept *find(const struct chosen *c, const char *name
 }
 
 /* Those it is upon lie in the data directory themselves: no link leads to them. */
-static int check_bases(const struct chosen *c, const struct snapshot_kept *one, struct embd__error *e)
+static int check_bases(const struct chosen *c, const struct snapshot_kept *one,
+                       struct embd__error *e)
 {
     const char *name = one->base.id != 0 ? one->base.name : "";
     for (uint32_t n = 0; name[0] != '\0' && n < c->all.n; n++) {
         const struct snapshot_kept *base = find(c, name);
         if (base == NULL)
-            return embd__error_set(e, EMBD_INVALID,
-                                   "%s/%s: it is upon the snapshot '%s', which is not there or cannot be read",
-                                   c->config.data_dir, one->name, name);
+            return embd__error_set(
+                e, EMBD_INVALID,
+                "%s/%s: it is upon the snapshot '%s', which is not there or cannot be read",
+                c->config.data_dir, one->name, name);
         name = base->base.id != 0 ? base->base.name : "";
     }
     return EMBD_OK;
@@ -99,7 +101,8 @@ static int try_one(struct chosen *c, const struct snapshot_kept *one, struct emb
         verified_open(config->data_dir, one->name, &watch, &c->chain, e) != EMBD_OK)
         return e->status;
     if (check_parts(c, embd__chain_last(&c->chain), e) != EMBD_OK ||
-        peers_check(config->peers, config->n_peers, config->data_dir, one->name, one->id, &watch, e) != EMBD_OK)
+        peers_check(config->peers, config->n_peers, config->data_dir, one->name, one->id, &watch,
+                    e) != EMBD_OK)
         embd__chain_fini(&c->chain);
     return e->status;
 }
@@ -118,7 +121,8 @@ static enum chosen_state look(struct chosen *c)
             return CHOSEN_ONE;
         if (atomic_load(&c->stops))
             break;
-        if (c->config.name != NULL || e.status == EMBD_NO_MEMORY) { /* which says nothing of the snapshot */
+        if (c->config.name != NULL ||
+            e.status == EMBD_NO_MEMORY) { /* which says nothing of the snapshot */
             embd__error_set(&c->why, e.status, "snapshot '%s'%s: %.350s", one->name,
                             c->config.name != NULL ? ", which --restore names" : "", e.text);
             return CHOSEN_FAILED;
@@ -127,7 +131,8 @@ static enum chosen_state look(struct chosen *c)
     }
     if (c->config.name == NULL || atomic_load(&c->stops))
         return CHOSEN_NONE;
-    embd__error_set(&c->why, EMBD_INVALID, "there is no snapshot '%.64s', which --restore names, in '%.200s'",
+    embd__error_set(&c->why, EMBD_INVALID,
+                    "there is no snapshot '%.64s', which --restore names, in '%.200s'",
                     c->config.name, c->config.data_dir);
     return CHOSEN_FAILED;
 }
@@ -147,7 +152,8 @@ static int list(struct chosen *c, struct embd__error *e)
 {
     int dir = open(c->config.data_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
-        return embd__error_set(e, EMBD_IO, "data directory '%s' cannot be opened: %m", c->config.data_dir);
+        return embd__error_set(e, EMBD_IO, "data directory '%s' cannot be opened: %m",
+                               c->config.data_dir);
     snapshot_list(dir, &c->all, e);
     close(dir);
     return e->status;

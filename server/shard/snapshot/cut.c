@@ -7,17 +7,17 @@
  *
  * What can fail is the disk, or memory for the rows that pushes change meanwhile: then there are no
  * parts, and pushes never notice. */
-#include "cut.h"
+#include "server/shard/snapshot/cut.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base.h"
-#include "block.h"
-#include "snapshot_watch.h"
-#include "writing.h"
-#include "written.h"
+#include "server/shard/base.h"
+#include "server/shard/snapshot/block.h"
+#include "server/shard/snapshot/snapshot_watch.h"
+#include "server/files/writing.h"
+#include "server/shard/snapshot/written.h"
 
 #define CUT_BLOCK_BYTES (1u << 20) /* copied in well under a millisecond */
 
@@ -123,8 +123,8 @@ static int start(struct cut *cut, const struct snapshot_cut *what, struct embd__
     if (cut->config.dir < 0 || freeze(cut, what, e) != EMBD_OK ||
         snapshot_writers(cut->shard, &cut->streams, e) != EMBD_OK)
         return e->status;
-    cut->config.file = (struct writing_file){cut->streams.file, cut->streams.bytes,
-                                             cut->streams.part.bytes};
+    cut->config.file =
+        (struct writing_file){cut->streams.file, cut->streams.bytes, cut->streams.part.bytes};
     cut->config.shard = config->index;
     cut->config.n_tables = cut->n;
     cut->config.schemas = cut->schemas;
@@ -142,10 +142,11 @@ static int check_since(const struct shard *shard, const struct snapshot_cut *wha
         is_known = is_known || shard->cuts[i] == what->since;
     if (is_known)
         return EMBD_OK;
-    return embd__error_set(e, EMBD_INVALID,
-                           "snapshot cut: shard %u does not know what changed since '%s': its "
-                           "journal does not tell, or it made %u later ones; make a snapshot of all rows",
-                           shard->config.index, what->base, CUTS_KNOWN);
+    return embd__error_set(
+        e, EMBD_INVALID,
+        "snapshot cut: shard %u does not know what changed since '%s': its "
+        "journal does not tell, or it made %u later ones; make a snapshot of all rows",
+        shard->config.index, what->base, CUTS_KNOWN);
 }
 
 void cut_note(struct shard *shard, uint64_t id)
@@ -270,7 +271,8 @@ static int note_written(const struct cut *cut, struct embd__error *e)
     if (parts == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to note what was written");
     for (uint32_t i = 0; i < cut->n; i++) {
-        parts[i] = (struct written_part){.part = cut->written[i].part, .step = cut->written[i].step};
+        parts[i] =
+            (struct written_part){.part = cut->written[i].part, .step = cut->written[i].step};
         memcpy(parts[i].table, cut->written[i].table->schema.s.name, sizeof parts[i].table);
     }
     written_note(config->written, config->index, cut->name, parts, cut->n, &cut->streams.part, e);

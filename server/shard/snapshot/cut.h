@@ -4,10 +4,11 @@
 #ifndef EMBD_SHARD_CUT_H
 #define EMBD_SHARD_CUT_H
 
-#include "state.h"
+#include "server/shard/state.h"
 
-/* Freezes all tables, or what has changed in them, and begins to write them into NAME.tmp, for as long as the connection of
- * `call` is there. EMBD_UNSUPPORTED: nobody wakes this shard; EMBD_BUSY, EMBD_NO_MEMORY, EMBD_INVALID, EMBD_IO. */
+/* Freezes all tables, or what has changed in them, and begins to write them into NAME.tmp, for as
+ * long as the connection of `call` is there. EMBD_UNSUPPORTED: nobody wakes this shard; EMBD_BUSY,
+ * EMBD_NO_MEMORY, EMBD_INVALID, EMBD_IO. */
 int cut_begin(struct call *call, const char *name, const struct snapshot_cut *what);
 
 /* Since the cut `id` stores note what changes; 0: they do not. */

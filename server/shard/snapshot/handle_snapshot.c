@@ -1,16 +1,17 @@
 /* handle_snapshot.c - the phases of a snapshot: begin makes a staged directory, every shard freezes
  * its tables under a hold and begins to write its parts into it (cut), and says when they are on
  * disk (write), the first one takes the trainer's blobs, commit writes the manifest and gives the
- * directory its name, abort removes it; keep, when all processes have committed, removes older ones. */
+ * directory its name, abort removes it; keep, when all processes have committed, removes older
+ * ones. */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cut.h"
-#include "snapshot.h"
-#include "snapshot_watch.h"
-#include "state.h"
-#include "written.h"
+#include "server/shard/snapshot/cut.h"
+#include "server/shard/snapshot/snapshot.h"
+#include "server/shard/snapshot/snapshot_watch.h"
+#include "server/shard/state.h"
+#include "server/shard/snapshot/written.h"
 
 enum phase {
     PHASE_BEGIN,
@@ -53,9 +54,10 @@ static int write_shard(struct call *call, const char *name)
 {
     if (cut_is_of(call->shard, name))
         return cut_wait(call);
-    return embd__error_set(&call->error, EMBD_INVALID,
-                           "snapshot write: shard %u has no cut of '%s'; cut comes first, under a hold",
-                           call->shard->config.index, name);
+    return embd__error_set(
+        &call->error, EMBD_INVALID,
+        "snapshot write: shard %u has no cut of '%s'; cut comes first, under a hold",
+        call->shard->config.index, name);
 }
 
 /* ---- blob ---- */
@@ -92,8 +94,9 @@ static int check_place(struct call *call, enum phase phase)
 {
     const struct shard_config *config = &call->shard->config;
     if (call->shard->data_dir < 0)
-        return embd__error_set(&call->error, EMBD_UNSUPPORTED,
-                               "snapshot: this server has no data directory; it is started with --data-dir");
+        return embd__error_set(
+            &call->error, EMBD_UNSUPPORTED,
+            "snapshot: this server has no data directory; it is started with --data-dir");
     bool is_any = phase == PHASE_CUT || phase == PHASE_WRITE || phase == PHASE_ABORT;
     if (!is_any && !config->is_first)
         return embd__error_set(&call->error, EMBD_INVALID,

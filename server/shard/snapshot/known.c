@@ -1,19 +1,20 @@
 /* known.c - see known.h.
  *
- * A snapshot says of each shard how many records its journal had at the cut, and the checksum of the last one, which is
- * chained to all before it (SHARD.writers). So where a replay comes to that very record, the tables are those of the
- * cut, and the records behind it make what has changed since. A journal that has begun anew since then never comes
- * there, and neither does another one: such a cut stays unknown, and so does one whose snapshot cannot be read. */
-#include "known.h"
+ * A snapshot says of each shard how many records its journal had at the cut, and the checksum of
+ * the last one, which is chained to all before it (SHARD.writers). So where a replay comes to that
+ * very record, the tables are those of the cut, and the records behind it make what has changed
+ * since. A journal that has begun anew since then never comes there, and neither does another one:
+ * such a cut stays unknown, and so does one whose snapshot cannot be read. */
+#include "server/shard/snapshot/known.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "below.h"
-#include "chosen.h"
-#include "cut.h"
-#include "writersfile.h"
+#include "server/files/below.h"
+#include "server/shard/snapshot/chosen.h"
+#include "server/shard/snapshot/cut.h"
+#include "proto/writersfile.h"
 
 #define KNOWN_MAX 32u /* of the newest */
 
@@ -24,7 +25,8 @@ struct known {
     uint32_t n;
 };
 
-/* The file's header into `bytes`; false: it is not there, or there is less of it, or it cannot be read. */
+/* The file's header into `bytes`; false: it is not there, or there is less of it, or it cannot be
+ * read. */
 static bool read_bytes(int dir, uint32_t shard, uint8_t bytes[WRITERSFILE_HEADER_BYTES])
 {
     char file[WRITERSFILE_NAME];
@@ -52,7 +54,8 @@ static bool read_header(const struct shard *shard, const char *name, struct writ
            out->shard == shard->config.index && out->n_shards == shard->config.n_shards;
 }
 
-static void add_cuts(const struct shard *shard, const struct snapshot_list *all, struct known *known)
+static void add_cuts(const struct shard *shard, const struct snapshot_list *all,
+                     struct known *known)
 {
     for (uint32_t i = 0; i < all->n && known->n < KNOWN_MAX; i++) {
         struct writersfile head;

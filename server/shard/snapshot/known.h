@@ -1,13 +1,14 @@
-/* known.h - cuts from before the start, since which the replay of the journal tells what has changed. */
+/* known.h - cuts from before the start, since which the replay of the journal tells what has
+ * changed. */
 #ifndef EMBD_SHARD_KNOWN_H
 #define EMBD_SHARD_KNOWN_H
 
-#include "state.h"
+#include "server/shard/state.h"
 
 /* Looks for them in the data directory's snapshots. EMBD_IO, EMBD_NO_MEMORY. */
 int known_open(struct shard *shard, struct embd__error *e);
-/* So many records are replayed, and that is the checksum of the last one: stores note what changes from now on
- * where a cut was made here. */
+/* So many records are replayed, and that is the checksum of the last one: stores note what changes
+ * from now on where a cut was made here. */
 void known_meet(struct shard *shard, uint64_t position, uint64_t chain);
 void known_close(struct shard *shard); /* none were looked for: nothing */
 

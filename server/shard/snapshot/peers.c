@@ -1,17 +1,18 @@
 /* peers.c - see peers.h.
  *
- * A snapshot gets its name in one process after the other, so one that was interrupted may be complete here and not
- * there, where NAME.tmp is left of it. Which host a directory is on cannot be told from its path: where the servers'
- * addresses are not the same, one without any trace of the snapshot may be another machine's, and says nothing. */
-#include "peers.h"
+ * A snapshot gets its name in one process after the other, so one that was interrupted may be
+ * complete here and not there, where NAME.tmp is left of it. Which host a directory is on cannot be
+ * told from its path: where the servers' addresses are not the same, one without any trace of the
+ * snapshot may be another machine's, and says nothing. */
+#include "server/shard/snapshot/peers.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "plainfile.h"
-#include "snapshot.h"
+#include "proto/stored/plainfile.h"
+#include "server/shard/snapshot/snapshot.h"
 
 static bool is_own(const char *own_dir, const char *data_dir)
 {
@@ -32,11 +33,12 @@ static bool is_there(const char *data_dir, const char *name)
 
 static int refuse(const struct peer *peer, const char *why, struct embd__error *e)
 {
-    return embd__error_set(e, EMBD_INVALID, "server '%s' will not begin with it: %.350s", peer->name, why);
+    return embd__error_set(e, EMBD_INVALID, "server '%s' will not begin with it: %.350s",
+                           peer->name, why);
 }
 
-static int check(const struct peer *peer, const char *name, uint64_t id, const struct verified_watch *watch,
-                 struct embd__error *e)
+static int check(const struct peer *peer, const char *name, uint64_t id,
+                 const struct verified_watch *watch, struct embd__error *e)
 {
     char staged[SNAPSHOT_NAME_MAX + sizeof ".tmp"], why[128];
     struct dump_chain chain;
@@ -55,12 +57,13 @@ static int check(const struct peer *peer, const char *name, uint64_t id, const s
     embd__chain_fini(&chain);
     if (found == id)
         return EMBD_OK;
-    snprintf(why, sizeof why, "its share is of the cut %016" PRIx64 ", this one of %016" PRIx64, found, id);
+    snprintf(why, sizeof why, "its share is of the cut %016" PRIx64 ", this one of %016" PRIx64,
+             found, id);
     return refuse(peer, why, e);
 }
 
-int peers_check(const struct peer *peers, uint32_t n, const char *own_dir, const char *name, uint64_t id,
-                const struct verified_watch *watch, struct embd__error *e)
+int peers_check(const struct peer *peers, uint32_t n, const char *own_dir, const char *name,
+                uint64_t id, const struct verified_watch *watch, struct embd__error *e)
 {
     for (uint32_t i = 0; i < n && e->status == EMBD_OK; i++)
         if (!is_own(own_dir, peers[i].data_dir))

@@ -1,9 +1,9 @@
-/* peers.h - the other processes of the cluster, as far as their data directories can be seen from here: all are to
- * begin with one cut. */
+/* peers.h - the other processes of the cluster, as far as their data directories can be seen from
+ * here: all are to begin with one cut. */
 #ifndef EMBD_SHARD_PEERS_H
 #define EMBD_SHARD_PEERS_H
 
-#include "verified.h"
+#include "server/shard/snapshot/verified.h"
 
 /* Lifetimes: the caller's. */
 struct peer {
@@ -12,9 +12,10 @@ struct peer {
     bool is_here; /* on this host: what is not in its directory it does not have */
 };
 
-/* Whether each of those that can be seen has the snapshot `name` of the cut `id`, and it verifies. `own_dir` is this
- * process's, and not looked at again. The error names the server and why it will not begin with it. */
-int peers_check(const struct peer *peers, uint32_t n, const char *own_dir, const char *name, uint64_t id,
-                const struct verified_watch *watch, struct embd__error *e);
+/* Whether each of those that can be seen has the snapshot `name` of the cut `id`, and it verifies.
+ * `own_dir` is this process's, and not looked at again. The error names the server and why it will
+ * not begin with it. */
+int peers_check(const struct peer *peers, uint32_t n, const char *own_dir, const char *name,
+                uint64_t id, const struct verified_watch *watch, struct embd__error *e);
 
 #endif

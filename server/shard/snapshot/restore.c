@@ -1,27 +1,28 @@
 /* restore.c - see restore.h.
  *
- * The happy path: the journal is replayed; the snapshot is chosen (chosen.h); its tables that no journal keeps are made
- * and filled, part by part, from the last snapshot of the chain that has all rows of this shard on; then come step
- * counters, and the streams of writers whose pushes these tables have: so the next push of a writer is the one that
- * follows those in the snapshot, and what came after the cut is neither there nor said to be.
+ * The happy path: the journal is replayed; the snapshot is chosen (chosen.h); its tables that no
+ * journal keeps are made and filled, part by part, from the last snapshot of the chain that has all
+ * rows of this shard on; then come step counters, and the streams of writers whose pushes these
+ * tables have: so the next push of a writer is the one that follows those in the snapshot, and what
+ * came after the cut is neither there nor said to be.
  *
- * A journal is newer than any snapshot: the tables that it keeps, and their streams, are its alone. Where this shard
- * has no journal at all, it was lost or this is another machine: then they come from the snapshot as well, and become
- * the new journal's base before the shard takes requests. Nothing is on disk until then, so that a start that is
- * killed meanwhile begins again. */
-#include "restore.h"
+ * A journal is newer than any snapshot: the tables that it keeps, and their streams, are its alone.
+ * Where this shard has no journal at all, it was lost or this is another machine: then they come
+ * from the snapshot as well, and become the new journal's base before the shard takes requests.
+ * Nothing is on disk until then, so that a start that is killed meanwhile begins again. */
+#include "server/shard/snapshot/restore.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
-#include "chosen.h"
-#include "cut.h"
-#include "dtype.h"
-#include "log.h"
-#include "partread.h"
-#include "route.h"
-#include "streamsread.h"
+#include "server/shard/check.h"
+#include "server/shard/snapshot/chosen.h"
+#include "server/shard/snapshot/cut.h"
+#include "proto/dtype.h"
+#include "server/log/log.h"
+#include "proto/stored/partread.h"
+#include "proto/route.h"
+#include "proto/stored/streamsread.h"
 
 #define ALIGN 64u
 
@@ -73,16 +74,19 @@ static int reserve(struct shard *shard, uint64_t bytes, struct embd__error *e)
     r->staged_bytes = r->staged != NULL ? bytes : 0;
     if (r->staged != NULL)
         return EMBD_OK;
-    return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a block of %llu bytes", (unsigned long long)bytes);
+    return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a block of %llu bytes",
+                           (unsigned long long)bytes);
 }
 
-/* Stores take rows from memory and at addresses that suit them, which a file's bytes do not have. */
+/* Stores take rows from memory and at addresses that suit them, which a file's bytes do not have.
+ */
 static int stage(struct shard *shard, struct row_block *b, struct embd__error *e)
 {
     struct restore *r = shard->restore;
     const embd_schema *schema = &r->table->schema.s;
     uint64_t values = schema->dim * embd__dtype_bytes(schema->dtype),
-             states = embd__schema_state_floats(schema) * sizeof(float), n = b->n_rows, m = b->n_candidates;
+             states = embd__schema_state_floats(schema) * sizeof(float), n = b->n_rows,
+             m = b->n_candidates;
     if (reserve(shard, n * (10 + values + states) + m * 14 + 7 * ALIGN, e) != EMBD_OK)
         return e->status;
     uint8_t *next = r->staged;
@@ -103,8 +107,8 @@ static int load_block(struct shard *shard, struct row_block *block, struct embd_
     const struct table *table = shard->restore->table;
     const struct routed_place anywhere = {.n_shards = 1};
     bool is_gone = embd__block_is_gone(block);
-    if (check_block(table, block, is_gone, &anywhere, e) != EMBD_OK || check_states(table, block, e) != EMBD_OK ||
-        stage(shard, block, e) != EMBD_OK)
+    if (check_block(table, block, is_gone, &anywhere, e) != EMBD_OK ||
+        check_states(table, block, e) != EMBD_OK || stage(shard, block, e) != EMBD_OK)
         return e->status;
     if (!is_gone)
         return ops->load(table->store, block, e);
@@ -121,7 +125,8 @@ static const struct manifest_part *part_of(const struct shard *shard, uint32_t d
                                            const struct dump_share **share_out)
 {
     const struct restore *r = shard->restore;
-    return embd__chain_part(&r->chain->dirs[dir], r->table->schema.s.name, shard->config.index, share_out);
+    return embd__chain_part(&r->chain->dirs[dir], r->table->schema.s.name, shard->config.index,
+                            share_out);
 }
 
 /* From the last of the chain that has all its rows on. */
@@ -145,8 +150,8 @@ static int make_table(struct shard *shard, const struct manifest_table *from, st
     embd_schema schema = from->schema.s;
     bool created;
     if (from->step > LIMIT_STEP)
-        return embd__error_set(e, EMBD_INVALID, "table '%s' has step %llu, the limit is %llu", schema.name,
-                               (unsigned long long)from->step, LIMIT_STEP);
+        return embd__error_set(e, EMBD_INVALID, "table '%s' has step %llu, the limit is %llu",
+                               schema.name, (unsigned long long)from->step, LIMIT_STEP);
     if (!is_journaled(&schema))
         schema.durability = EMBD_SNAPSHOT; /* also where an earlier version did not say it */
     if (tables_create(&shard->tables, &schema, &r->table, &created, e) != EMBD_OK)
@@ -167,13 +172,14 @@ static bool wants(const struct shard *shard, const struct manifest_table *table)
     if (tables_by_id(&shard->tables, embd__table_id(name)) == NULL)
         return true;
     log_event(LOG_WARN, "table_not_restored",
-              "shard=%u table=%s why=\"the journal has a table of that name or id, which is newer than the snapshot's\"",
+              "shard=%u table=%s why=\"the journal has a table of that name or id, which is newer "
+              "than the snapshot's\"",
               shard->config.index, name);
     return false;
 }
 
-/* The step is this shard's own: a push that another one refused was a step here. What changes from now on
- * is noted, as it was since the cut: there may be increments upon it. */
+/* The step is this shard's own: a push that another one refused was a step here. What changes from
+ * now on is noted, as it was since the cut: there may be increments upon it. */
 static void end_table(struct shard *shard)
 {
     struct restore *r = shard->restore;
@@ -183,7 +189,8 @@ static void end_table(struct shard *shard)
     const struct dump_share *share;
     ops->set_step(r->table->store, part_of(shard, r->chain->n - 1, &share)->step);
     if (cut.id != 0) {
-        ops->freeze(r->table->store, &cut, &ignored); /* without memory for it the next cut has all rows */
+        ops->freeze(r->table->store, &cut,
+                    &ignored); /* without memory for it the next cut has all rows */
         ops->thaw(r->table->store);
     }
     r->table = NULL;
@@ -197,7 +204,8 @@ static int open_part(struct shard *shard, struct embd__error *e)
     struct restore *r = shard->restore;
     const struct dump_share *share;
     const struct manifest_part *part = part_of(shard, r->dir, &share);
-    r->has_reader = embd__partread_open(&r->reader, share->path, part, &r->table->schema.s, e) == EMBD_OK;
+    r->has_reader =
+        embd__partread_open(&r->reader, share->path, part, &r->table->schema.s, e) == EMBD_OK;
     return e->status;
 }
 
@@ -220,17 +228,19 @@ static int next_block(struct shard *shard, struct embd__error *e)
 
 /* ---- writers ---- */
 
-/* A journal that ends before the cut is not the one that the snapshot was made beside, or has lost its end. */
+/* A journal that ends before the cut is not the one that the snapshot was made beside, or has lost
+ * its end. */
 static void compare(const struct shard *shard, const struct writersfile *head)
 {
     const struct restore *r = shard->restore;
     if (!r->has_journal || head->position <= r->end.position)
         return;
     log_event(LOG_WARN, "journal_is_older",
-              "shard=%u snapshot=%s why=\"the snapshot was made behind record %llu of a journal, and this one has %llu: "
+              "shard=%u snapshot=%s why=\"the snapshot was made behind record %llu of a journal, "
+              "and this one has %llu: "
               "tables that are durable or buffered are older than the others\"",
-              shard->config.index, chosen_name(shard->config.chosen), (unsigned long long)head->position,
-              (unsigned long long)r->end.position);
+              shard->config.index, chosen_name(shard->config.chosen),
+              (unsigned long long)head->position, (unsigned long long)r->end.position);
 }
 
 static int note_streams(struct writers *writers, const uint8_t *bytes, uint64_t first, uint64_t n,
@@ -258,7 +268,8 @@ static int load_streams(struct shard *shard, struct embd__error *e)
         return e->status;
     compare(shard, &head);
     note_streams(&shard->writers, bytes, 0, head.n_other, e);
-    if (!r->has_journal && note_streams(&shard->journaled_writers, bytes, head.n_other, head.n_journaled, e) == EMBD_OK)
+    if (!r->has_journal && note_streams(&shard->journaled_writers, bytes, head.n_other,
+                                        head.n_journaled, e) == EMBD_OK)
         r->has_journaled = r->has_journaled || head.n_journaled > 0;
     free(bytes);
     return e->status;
@@ -286,7 +297,9 @@ static void begin(struct shard *shard)
         const struct manifest *m = &r->chain->dirs[i].shares[0].manifest;
         for (uint32_t j = 0; j < m->n_tables; j++)
             for (uint32_t k = 0; k < m->tables[j].n_parts; k++)
-                r->total_bytes += m->tables[j].parts[k].shard == shard->config.index ? m->tables[j].parts[k].bytes : 0;
+                r->total_bytes += m->tables[j].parts[k].shard == shard->config.index
+                                      ? m->tables[j].parts[k].bytes
+                                      : 0;
     }
 }
 
@@ -298,13 +311,15 @@ static void end(struct shard *shard)
     shard->restored_cut = r->manifest->id;
     shard->restored_rows = r->rows;
     shard->lacked_journal = r->has_journaled;
-    log_event(LOG_INFO, "restored", "shard=%u snapshot=%s cut=%016llx tables=%u rows=%llu bytes=%llu seconds=%.2f",
-              shard->config.index, chosen_name(shard->config.chosen), (unsigned long long)r->manifest->id, r->n_tables,
-              (unsigned long long)r->rows, (unsigned long long)r->done_bytes,
-              (double)(clock_ns() - r->began_ns) / 1e9);
+    log_event(LOG_INFO, "restored",
+              "shard=%u snapshot=%s cut=%016llx tables=%u rows=%llu bytes=%llu seconds=%.2f",
+              shard->config.index, chosen_name(shard->config.chosen),
+              (unsigned long long)r->manifest->id, r->n_tables, (unsigned long long)r->rows,
+              (unsigned long long)r->done_bytes, (double)(clock_ns() - r->began_ns) / 1e9);
     if (r->has_journaled)
         log_event(LOG_WARN, "restored_without_journal",
-                  "shard=%u snapshot=%s why=\"there was no journal: tables that are durable or buffered come from the "
+                  "shard=%u snapshot=%s why=\"there was no journal: tables that are durable or "
+                  "buffered come from the "
                   "snapshot too\"",
                   shard->config.index, chosen_name(shard->config.chosen));
 }
@@ -312,7 +327,8 @@ static void end(struct shard *shard)
 static int step(struct shard *shard, bool *is_over_out, struct embd__error *e)
 {
     struct restore *r = shard->restore;
-    const struct manifest_table *table = r->n_at < r->manifest->n_tables ? &r->manifest->tables[r->n_at] : NULL;
+    const struct manifest_table *table =
+        r->n_at < r->manifest->n_tables ? &r->manifest->tables[r->n_at] : NULL;
     if (r->has_reader)
         return next_block(shard, e);
     if (r->table != NULL && r->dir < r->chain->n)
@@ -333,8 +349,8 @@ static int step(struct shard *shard, bool *is_over_out, struct embd__error *e)
 /* Names the snapshot. */
 static int failed(const struct shard *shard, const struct embd__error *own, struct embd__error *e)
 {
-    return embd__error_set(e, own->status, "shard %u: snapshot '%s' cannot be loaded: %.300s", shard->config.index,
-                           chosen_name(shard->config.chosen), own->text);
+    return embd__error_set(e, own->status, "shard %u: snapshot '%s' cannot be loaded: %.300s",
+                           shard->config.index, chosen_name(shard->config.chosen), own->text);
 }
 
 int restore_begin(struct shard *shard, const struct journal_end *end, struct embd__error *e)
@@ -385,7 +401,8 @@ void restore_end(struct shard *shard)
     free(r);
 }
 
-void restore_progress(const struct shard *shard, uint64_t *done_bytes_out, uint64_t *total_bytes_out)
+void restore_progress(const struct shard *shard, uint64_t *done_bytes_out,
+                      uint64_t *total_bytes_out)
 {
     const struct restore *r = shard->restore;
     if (r->has_begun) {

@@ -7,11 +7,11 @@
 
 #include <xxhash.h>
 
-#include "partfile.h"
-#include "tables.h"
-#include "writersfile.h"
+#include "proto/partfile.h"
+#include "server/shard/tables.h"
+#include "proto/writersfile.h"
 
-#define CUTS_KNOWN        7u /* of a shard: a store keeps so many, and one that is being made */
+#define CUTS_KNOWN 7u /* of a shard: a store keeps so many, and one that is being made */
 
 /* What a cut is to be: as struct store_cut, and what the earlier one is called. */
 struct snapshot_cut {
@@ -28,7 +28,7 @@ struct snapshot_streams {
 
 /* What commit has been told so far, and the blobs there are. */
 struct snapshot_parts {
-    uint64_t id; /* 0: not told */
+    uint64_t id;       /* 0: not told */
     uint64_t sequence; /* 0: this process's next one */
     struct manifest_base base;
     struct manifest_table *tables; /* [LIMIT_TABLES] or NULL; schemas are filled in at the end */
@@ -73,33 +73,36 @@ int snapshot_remove(int data_dir, const char *name, struct embd__error *e);
 /* The same of a directory of any name. */
 int snapshot_remove_directory(int data_dir, const char *name, struct embd__error *e);
 
-/* The complete snapshot `name`, as one may be made upon it: e->status, EMBD_UNSUPPORTED where it has no id or
- * is not sealed, or not there (not EMBD_INVALID, which says of `begin` that a shard is not the first). */
-int snapshot_base(int data_dir, const char *name, struct manifest_base *out,
-                  struct embd__error *e);
+/* The complete snapshot `name`, as one may be made upon it: e->status, EMBD_UNSUPPORTED where it
+ * has no id or is not sealed, or not there (not EMBD_INVALID, which says of `begin` that a shard is
+ * not the first). */
+int snapshot_base(int data_dir, const char *name, struct manifest_base *out, struct embd__error *e);
 
 /* A complete snapshot. */
 struct snapshot_kept {
     char name[SNAPSHOT_NAME_MAX + 1];
-    uint64_t sequence;         /* of its cut; 0: of an earlier version, which numbered none */
-    struct timespec when;      /* its manifest, its last file, was written: the age of those without a sequence */
-    uint64_t id;               /* of its cut; 0: it has none */
+    uint64_t sequence; /* of its cut; 0: of an earlier version, which numbered none */
+    struct timespec
+        when;    /* its manifest, its last file, was written: the age of those without a sequence */
+    uint64_t id; /* of its cut; 0: it has none */
     struct manifest_base base; /* the one it is loaded upon */
     bool stays;
 };
 struct snapshot_list {
     struct snapshot_kept *list; /* [n], malloc'd */
     uint32_t n;
-    bool passes_over; /* the caller's: what the disk cannot read is told on standard error, and is none; so is always
-                       * what this user may not read */
+    bool passes_over; /* the caller's: what the disk cannot read is told on standard error, and is
+                       * none; so is always what this user may not read */
 };
-/* All there are, the newest first; `list` also after an error. Given zeroed but for `passes_over`. */
+/* All there are, the newest first; `list` also after an error. Given zeroed but for `passes_over`.
+ */
 int snapshot_list(int data_dir, struct snapshot_list *out, struct embd__error *e);
 
 /* The least sequence that is greater than those of all snapshots there are. */
 int snapshot_least_sequence(int data_dir, uint64_t *out, struct embd__error *e);
-/* The sequence of the next cut: greater than those of all snapshots there are, and no less than the milliseconds since
- * 1970, so that those that were taken elsewhere meanwhile are older too, whatever the clock said at one time. */
+/* The sequence of the next cut: greater than those of all snapshots there are, and no less than the
+ * milliseconds since 1970, so that those that were taken elsewhere meanwhile are older too,
+ * whatever the clock said at one time. */
 int snapshot_next_sequence(int data_dir, uint64_t *out, struct embd__error *e);
 
 /* Of all complete snapshots, leaves `name`, which is one, and the n - 1 newest others. */
@@ -114,9 +117,9 @@ struct snapshot_told {
     bool more;
 };
 void snapshot_read_commit(struct fields *f, struct snapshot_told *out);
-/* Adds that to what was told before; where no more is to come, writes the manifest and gives NAME.tmp its name.
- * EMBD_INVALID, EMBD_UNKNOWN_TABLE, EMBD_NO_MEMORY, EMBD_IO, EMBD_UNSUPPORTED: what was told before is forgotten too,
- * but where NAME was not begun. */
+/* Adds that to what was told before; where no more is to come, writes the manifest and gives
+ * NAME.tmp its name. EMBD_INVALID, EMBD_UNKNOWN_TABLE, EMBD_NO_MEMORY, EMBD_IO, EMBD_UNSUPPORTED:
+ * what was told before is forgotten too, but where NAME was not begun. */
 struct call;
 int snapshot_commit(struct call *call, const char *name, const struct snapshot_told *told);
 

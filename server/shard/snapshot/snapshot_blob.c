@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "below.h"
-#include "snapshot.h"
+#include "server/files/below.h"
+#include "server/shard/snapshot/snapshot.h"
 
 static int fail(const char *file, const char *what, struct embd__error *e)
 {

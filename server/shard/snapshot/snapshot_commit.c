@@ -1,9 +1,9 @@
 /* snapshot_commit.c - the end of a snapshot: the parts and writers of all shards of the process are
  * told, the manifest is written, and the directory gets its name.
  *
- * What is told is not believed: it has to be what the shards of this process have written (written.h),
- * all of it, and files of the sizes told. A request header holds some thirty parts, so commit may come in several
- * requests: all but the last say `more`. */
+ * What is told is not believed: it has to be what the shards of this process have written
+ * (written.h), all of it, and files of the sizes told. A request header holds some thirty parts, so
+ * commit may come in several requests: all but the last say `more`. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,13 +12,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cut.h"
-#include "part.h"
-#include "snapshot.h"
-#include "snapshot_watch.h"
-#include "state.h"
-#include "whole.h"
-#include "written.h"
+#include "server/shard/snapshot/cut.h"
+#include "server/files/part.h"
+#include "server/shard/snapshot/snapshot.h"
+#include "server/shard/snapshot/snapshot_watch.h"
+#include "server/shard/state.h"
+#include "server/files/whole.h"
+#include "server/shard/snapshot/written.h"
 
 void snapshot_forget(struct snapshot_parts *parts)
 {
@@ -185,10 +185,12 @@ static int check_base(struct call *call)
     if (found.id == base->id && found.xxh3 == base->xxh3 && call->shard->snapshot.id != 0)
         return EMBD_OK;
     return embd__error_set(&call->error, EMBD_INVALID,
-                           "snapshot base '%s' is another one than when this was begun", base->name);
+                           "snapshot base '%s' is another one than when this was begun",
+                           base->name);
 }
 
-/* The coordinator's, or this process's own; greater than all there are, also where another one came between. */
+/* The coordinator's, or this process's own; greater than all there are, also where another one came
+ * between. */
 static int number(struct call *call, struct snapshot_parts *parts)
 {
     uint64_t least;
@@ -198,7 +200,8 @@ static int number(struct call *call, struct snapshot_parts *parts)
         parts->sequence >= least)
         return call->error.status;
     return embd__error_set(&call->error, EMBD_INVALID,
-                           "snapshot commit sequence: %llu, below the minimum of %llu, which the snapshots there are leave",
+                           "snapshot commit sequence: %llu, below the minimum of %llu, which the "
+                           "snapshots there are leave",
                            (unsigned long long)parts->sequence, (unsigned long long)least);
 }
 
@@ -223,8 +226,7 @@ static int write_manifest(struct call *call, const char *name, int dir)
         .n_writers = parts->n_writers,
     };
     if ((written != NULL && written_check_all(written, name, parts, &call->error) != EMBD_OK) ||
-        check_base(call) != EMBD_OK ||
-        snapshot_check_blobs(parts, dir, &call->error) != EMBD_OK ||
+        check_base(call) != EMBD_OK || snapshot_check_blobs(parts, dir, &call->error) != EMBD_OK ||
         fill_schemas(call, parts) != EMBD_OK)
         return call->error.status;
     char *text = embd__manifest_write(&manifest);
@@ -260,7 +262,8 @@ int snapshot_commit(struct call *call, const char *name, const struct snapshot_t
         read_part(call, name, dir, &told->parts[i]);
     for (uint32_t i = 0; i < told->n_writers && call->error.status == EMBD_OK; i++)
         read_writers(call, name, dir, &told->writers[i]);
-    if (call->error.status == EMBD_OK && !told->more && write_manifest(call, name, dir) == EMBD_OK &&
+    if (call->error.status == EMBD_OK && !told->more &&
+        write_manifest(call, name, dir) == EMBD_OK &&
         snapshot_publish(call->shard->data_dir, name, &call->error) == EMBD_OK)
         snapshot_watch_committed(call->shard);
     close(dir);

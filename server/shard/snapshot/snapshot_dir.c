@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "below.h"
-#include "snapshot.h"
+#include "server/files/below.h"
+#include "server/shard/snapshot/snapshot.h"
 
 #define STAGED_NAME (SNAPSHOT_NAME_MAX + 5) /* with ".tmp" and the zero */
 
@@ -32,10 +32,11 @@ int snapshot_check_name(const char *name, struct embd__error *e)
     size_t n = strlen(name);
     if (n >= 1 && n <= SNAPSHOT_NAME_MAX && strspn(name, first) >= 1 && strspn(name, all) == n)
         return EMBD_OK;
-    return embd__error_set(e, EMBD_INVALID,
-                           "snapshot name: '%.65s' is not 1 to %d of a-z, 0-9, '-' and '_', the first a "
-                           "letter or digit",
-                           name, SNAPSHOT_NAME_MAX);
+    return embd__error_set(
+        e, EMBD_INVALID,
+        "snapshot name: '%.65s' is not 1 to %d of a-z, 0-9, '-' and '_', the first a "
+        "letter or digit",
+        name, SNAPSHOT_NAME_MAX);
 }
 
 int snapshot_begin(int data_dir, const char *name, struct embd__error *e)

@@ -1,9 +1,9 @@
 /* snapshot_keep.c - which complete snapshots there are, and removing all but the newest.
  *
- * One that goes is renamed to NAME.gone first, and that is on disk before its first file is removed: so
- * what has the name of a snapshot is whole at every moment. A server that ended in between left a
- * NAME.gone, which the next removal takes along. What is no snapshot, or cannot be read as one, is not
- * touched. */
+ * One that goes is renamed to NAME.gone first, and that is on disk before its first file is
+ * removed: so what has the name of a snapshot is whole at every moment. A server that ended in
+ * between left a NAME.gone, which the next removal takes along. What is no snapshot, or cannot be
+ * read as one, is not touched. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,12 +14,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "below.h"
-#include "snapshot.h"
+#include "server/files/below.h"
+#include "server/shard/snapshot/snapshot.h"
 
-#define GONE            ".gone"
-#define GONE_NAME       (SNAPSHOT_NAME_MAX + sizeof GONE)
-#define MANIFEST_MAX    (128u << 20) /* as its readers take */
+#define GONE         ".gone"
+#define GONE_NAME    (SNAPSHOT_NAME_MAX + sizeof GONE)
+#define MANIFEST_MAX (128u << 20) /* as its readers take */
 
 static int fail(const char *file, const char *what, struct embd__error *e)
 {
@@ -28,7 +28,8 @@ static int fail(const char *file, const char *what, struct embd__error *e)
 
 /* ---- which there are ---- */
 
-/* The file's text, malloc'd, with a zero behind it; NULL: an error, or it is none that a manifest could be. */
+/* The file's text, malloc'd, with a zero behind it; NULL: an error, or it is none that a manifest
+ * could be. */
 static char *read_text(int fd, const char *name, uint64_t *bytes_out, struct timespec *when,
                        struct embd__error *e)
 {
@@ -62,7 +63,8 @@ static char *read_text(int fd, const char *name, uint64_t *bytes_out, struct tim
 /* What a link stands for is not ours, and what is not a regular file is no manifest. */
 static bool is_none_of_ours(void)
 {
-    return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EINVAL || errno == ENXIO;
+    return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EINVAL ||
+           errno == ENXIO;
 }
 
 /* EMBD_DENIED: it is somebody else's. */
@@ -91,8 +93,8 @@ static bool open_manifest(int data_dir, const char *name, int *fd_out, struct em
     return *fd_out >= 0;
 }
 
-/* Whether the directory is a complete snapshot; then what its manifest says, and when it was written. `why`: what is
- * wrong with a manifest that is there. */
+/* Whether the directory is a complete snapshot; then what its manifest says, and when it was
+ * written. `why`: what is wrong with a manifest that is there. */
 static bool read_snapshot(int data_dir, const char *name, struct manifest *out,
                           struct timespec *when, struct embd__error *why, struct embd__error *e)
 {
@@ -112,11 +114,12 @@ static bool read_snapshot(int data_dir, const char *name, struct manifest *out,
     return false;
 }
 
-static bool passes_over(const struct snapshot_list *list, const char *name, const struct embd__error *why,
-                        const struct embd__error *e)
+static bool passes_over(const struct snapshot_list *list, const char *name,
+                        const struct embd__error *why, const struct embd__error *e)
 {
     if (list->passes_over && why->status != EMBD_OK)
-        fprintf(stderr, "embd: snapshot '%s': manifest.json: %s; it is passed over\n", name, why->text);
+        fprintf(stderr, "embd: snapshot '%s': manifest.json: %s; it is passed over\n", name,
+                why->text);
     if (e->status != EMBD_DENIED && !(list->passes_over && e->status == EMBD_IO))
         return false;
     fprintf(stderr, "embd: %s; it is passed over\n", e->text);
@@ -293,15 +296,19 @@ int snapshot_base(int data_dir, const char *name, struct manifest_base *out, str
     if (e->status == EMBD_DENIED) /* which would say it of the client */
         e->status = EMBD_IO;
     if (!is_read)
-        return embd__error_set(e, EMBD_UNSUPPORTED, "snapshot base '%s': there is no such snapshot that can "
-                               "be read", name);
+        return embd__error_set(e, EMBD_UNSUPPORTED,
+                               "snapshot base '%s': there is no such snapshot that can "
+                               "be read",
+                               name);
     *out = (struct manifest_base){.id = manifest.id, .xxh3 = manifest.xxh3};
     strcpy(out->name, name); /* its form, and so its length, was checked */
     embd__manifest_fini(&manifest);
     if (out->id == 0 || out->xxh3 == 0)
-        return embd__error_set(e, EMBD_UNSUPPORTED,
-                               "snapshot base '%s' is of an earlier version, which says nothing to know it "
-                               "by; make one of all rows", name);
+        return embd__error_set(
+            e, EMBD_UNSUPPORTED,
+            "snapshot base '%s' is of an earlier version, which says nothing to know it "
+            "by; make one of all rows",
+            name);
     return EMBD_OK;
 }
 
@@ -313,7 +320,8 @@ int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_
     if (remove_gone(data_dir, e) == EMBD_OK)
         snapshot_list(data_dir, &kept, e);
     choose(&kept, name, n);
-    for (uint32_t i = 0; i < kept.n && e->status == EMBD_OK; i++) /* bases after what is upon them */
+    for (uint32_t i = 0; i < kept.n && e->status == EMBD_OK;
+         i++) /* bases after what is upon them */
         if (!kept.list[i].stays && remove_one(data_dir, kept.list[i].name, e) == EMBD_OK)
             ++*removed_out;
     free(kept.list);

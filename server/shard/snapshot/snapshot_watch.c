@@ -1,14 +1,14 @@
 /* snapshot_watch.c - see snapshot_watch.h. */
-#include "snapshot_watch.h"
+#include "server/shard/snapshot/snapshot_watch.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <time.h>
 
-#include "chosen.h"
-#include "log.h"
-#include "state.h"
+#include "server/shard/snapshot/chosen.h"
+#include "server/log/log.h"
+#include "server/shard/state.h"
 
 void snapshot_watch_begin(struct shard *shard)
 {

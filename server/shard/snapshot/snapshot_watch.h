@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "errors.h"
+#include "proto/errors.h"
 
 struct shard;
 

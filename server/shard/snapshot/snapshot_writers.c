@@ -1,15 +1,16 @@
 /* snapshot_writers.c - the writers that a shard knows at the cut, as a file of the snapshot
- * (proto/writersfile.h): with the rows come the pushes that they have, so that a trainer goes on with the
- * next one wherever the snapshot is loaded. */
+ * (proto/writersfile.h): with the rows come the pushes that they have, so that a trainer goes on
+ * with the next one wherever the snapshot is loaded. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "journal.h"
-#include "state.h"
-#include "writersfile.h"
+#include "server/journal/journal.h"
+#include "server/shard/state.h"
+#include "proto/writersfile.h"
 
 _Static_assert(WRITERS_MAX == WRITERSFILE_STREAMS_MAX, "a file holds all streams of a shard");
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(struct push_stream) == STREAM_BYTES,
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ &&
+                   sizeof(struct push_stream) == STREAM_BYTES,
                "a stream in memory is one in a file");
 
 int snapshot_writers(const struct shard *shard, struct snapshot_streams *out, struct embd__error *e)

@@ -1,12 +1,12 @@
 /* verified.c - see verified.h. */
-#include "verified.h"
+#include "server/shard/snapshot/verified.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "plainfile.h"
-#include "verify.h"
-#include "writersfile.h"
+#include "proto/stored/plainfile.h"
+#include "proto/stored/verify.h"
+#include "proto/writersfile.h"
 
 /* What is missing shows when it is read. */
 static int check_file(const char *directory, const char *file, struct embd__error *e)
@@ -43,21 +43,24 @@ static int check_directories(const struct dump_chain *chain, struct embd__error 
     for (uint32_t i = 0; i < chain->n; i++) {
         const struct dump_dir *dir = &chain->dirs[i];
         if (dir->n_shares != 1 || lstat(dir->path, &st) != 0 || !S_ISDIR(st.st_mode))
-            return embd__error_set(e, EMBD_INVALID, "%s: is not a directory with a manifest", dir->path);
-        if (check_file(dir->path, "manifest.json", e) != EMBD_OK || check_files(&dir->shares[0], e) != EMBD_OK)
+            return embd__error_set(e, EMBD_INVALID, "%s: is not a directory with a manifest",
+                                   dir->path);
+        if (check_file(dir->path, "manifest.json", e) != EMBD_OK ||
+            check_files(&dir->shares[0], e) != EMBD_OK)
             return e->status;
     }
     return EMBD_OK;
 }
 
-int verified_open(const char *data_dir, const char *name, const struct verified_watch *watch, struct dump_chain *out,
-                  struct embd__error *e)
+int verified_open(const char *data_dir, const char *name, const struct verified_watch *watch,
+                  struct dump_chain *out, struct embd__error *e)
 {
     struct ticker ticker;
     embd_dump_report totals;
     *out = (struct dump_chain){0};
     char *path = embd__plain_path(data_dir, name, e);
-    if (path != NULL && embd__chain_open(path, out, e) == EMBD_OK && check_directories(out, e) == EMBD_OK) {
+    if (path != NULL && embd__chain_open(path, out, e) == EMBD_OK &&
+        check_directories(out, e) == EMBD_OK) {
         embd__chain_totals(out, NULL, &totals);
         watch->begin(watch->arg, totals.bytes);
         embd__ticker_begin(&ticker, watch->progress, watch->arg, totals.rows);

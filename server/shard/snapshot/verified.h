@@ -2,8 +2,8 @@
 #ifndef EMBD_SHARD_VERIFIED_H
 #define EMBD_SHARD_VERIFIED_H
 
-#include "chain.h"
-#include "ticker.h"
+#include "proto/stored/chain.h"
+#include "proto/stored/ticker.h"
 
 /* Who looks on. */
 struct verified_watch {
@@ -12,10 +12,10 @@ struct verified_watch {
     void *arg;
 };
 
-/* DATA_DIR/NAME and what it is upon, as embctl verify reads them, each of one share, and nothing of them a link.
- * Any status but EMBD_OK: *out is zero, and the error names the file and why. */
-int verified_open(const char *data_dir, const char *name, const struct verified_watch *watch, struct dump_chain *out,
-                  struct embd__error *e);
+/* DATA_DIR/NAME and what it is upon, as embctl verify reads them, each of one share, and nothing of
+ * them a link. Any status but EMBD_OK: *out is zero, and the error names the file and why. */
+int verified_open(const char *data_dir, const char *name, const struct verified_watch *watch,
+                  struct dump_chain *out, struct embd__error *e);
 
 /* The share of the one that was asked for. */
 static inline const struct dump_share *verified_share(const struct dump_chain *chain)

@@ -1,8 +1,9 @@
 /* written.c - see written.h.
  *
- * Shards write on their own threads, and one of them commits. A share is at any time one thread's alone: whoever takes it
- * out of its place may read it, and puts it back unless a newer one is there by then. */
-#include "written.h"
+ * Shards write on their own threads, and one of them commits. A share is at any time one thread's
+ * alone: whoever takes it out of its place may read it, and puts it back unless a newer one is
+ * there by then. */
+#include "server/shard/snapshot/written.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -47,12 +48,14 @@ void written_forget(struct written *w)
         free(atomic_exchange(&w->shares[i], NULL));
 }
 
-int written_note(struct written *w, uint32_t shard, const char *name, const struct written_part *parts, uint32_t n,
+int written_note(struct written *w, uint32_t shard, const char *name,
+                 const struct written_part *parts, uint32_t n,
                  const struct manifest_writers *writers, struct embd__error *e)
 {
     struct share *share = calloc(1, sizeof *share + n * sizeof *parts);
     if (share == NULL)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to note the parts of shard %" PRIu32, shard);
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to note the parts of shard %" PRIu32,
+                               shard);
     snprintf(share->name, sizeof share->name, "%s", name);
     share->writers = *writers;
     share->n = n;
@@ -63,14 +66,17 @@ int written_note(struct written *w, uint32_t shard, const char *name, const stru
 }
 
 /* NULL: nothing is written for `name`, and the error is set. */
-static struct share *take(struct written *w, const char *name, uint32_t shard, struct embd__error *e)
+static struct share *take(struct written *w, const char *name, uint32_t shard,
+                          struct embd__error *e)
 {
     bool is_here = shard >= w->first && shard - w->first < w->n;
     struct share *share = is_here ? atomic_exchange(&w->shares[shard - w->first], NULL) : NULL;
     if (share != NULL && strcmp(share->name, name) == 0)
         return share;
     free(share); /* of another snapshot, which cannot be committed any more */
-    embd__error_set(e, EMBD_INVALID, "snapshot commit: shard %" PRIu32 " of this process has written nothing for '%s'",
+    embd__error_set(e, EMBD_INVALID,
+                    "snapshot commit: shard %" PRIu32
+                    " of this process has written nothing for '%s'",
                     shard, name);
     return NULL;
 }
@@ -84,19 +90,21 @@ static void put_back(struct written *w, uint32_t shard, struct share *share)
 
 /* ---- comparing ---- */
 
-static void compare(const char *file, const char *field, uint64_t told, uint64_t written, struct embd__error *e)
+static void compare(const char *file, const char *field, uint64_t told, uint64_t written,
+                    struct embd__error *e)
 {
     if (told != written)
-        embd__error_set(e, EMBD_INVALID, "snapshot part '%s' %s: %" PRIu64 ", written was %" PRIu64, file, field, told,
-                        written);
+        embd__error_set(e, EMBD_INVALID, "snapshot part '%s' %s: %" PRIu64 ", written was %" PRIu64,
+                        file, field, told, written);
 }
 
 /* Checksums are read in hexadecimal everywhere else. */
 static void compare_sums(const char *file, uint64_t told, uint64_t written, struct embd__error *e)
 {
     if (told != written)
-        embd__error_set(e, EMBD_INVALID, "snapshot part '%s' xxh3: %016" PRIx64 ", written was %016" PRIx64, file, told,
-                        written);
+        embd__error_set(e, EMBD_INVALID,
+                        "snapshot part '%s' xxh3: %016" PRIx64 ", written was %016" PRIx64, file,
+                        told, written);
 }
 
 static const struct written_part *find_part(const struct share *share, const char *table)
@@ -107,12 +115,14 @@ static const struct written_part *find_part(const struct share *share, const cha
     return NULL;
 }
 
-static int check_part(const struct share *share, const struct written_part *told, struct embd__error *e)
+static int check_part(const struct share *share, const struct written_part *told,
+                      struct embd__error *e)
 {
     const struct manifest_part *a = &told->part;
     const struct written_part *found = find_part(share, told->table);
     if (found == NULL)
-        return embd__error_set(e, EMBD_INVALID, "snapshot part '%s': shard %" PRIu32 " has not written it for '%s'",
+        return embd__error_set(e, EMBD_INVALID,
+                               "snapshot part '%s': shard %" PRIu32 " has not written it for '%s'",
                                a->file, a->shard, share->name);
     const struct manifest_part *b = &found->part;
     compare(a->file, "rows", a->rows, b->rows, e);
@@ -124,7 +134,8 @@ static int check_part(const struct share *share, const struct written_part *told
     return e->status;
 }
 
-static int check_writers(const struct share *share, const struct manifest_writers *told, struct embd__error *e)
+static int check_writers(const struct share *share, const struct manifest_writers *told,
+                         struct embd__error *e)
 {
     char file[WRITERSFILE_NAME];
     embd__writersfile_name(file, told->shard);
@@ -152,21 +163,26 @@ static bool tells_writers(const struct snapshot_parts *told, uint32_t shard)
     return false;
 }
 
-static int check_told(const struct share *share, const struct snapshot_parts *told, struct embd__error *e)
+static int check_told(const struct share *share, const struct snapshot_parts *told,
+                      struct embd__error *e)
 {
     uint32_t shard = share->writers.shard;
     for (uint32_t i = 0; i < share->n; i++)
         if (!tells_part(told, share->parts[i].table, shard))
-            return embd__error_set(e, EMBD_INVALID, "snapshot commit parts: '%s' is missing, which shard %" PRIu32
-                                   " has written", share->parts[i].part.file, shard);
+            return embd__error_set(e, EMBD_INVALID,
+                                   "snapshot commit parts: '%s' is missing, which shard %" PRIu32
+                                   " has written",
+                                   share->parts[i].part.file, shard);
     if (tells_writers(told, shard))
         return EMBD_OK;
-    return embd__error_set(e, EMBD_INVALID, "snapshot commit writers: those of shard %" PRIu32 " are missing", shard);
+    return embd__error_set(
+        e, EMBD_INVALID, "snapshot commit writers: those of shard %" PRIu32 " are missing", shard);
 }
 
 /* ---- all of them ---- */
 
-int written_check_part(struct written *w, const char *name, const struct written_part *told, struct embd__error *e)
+int written_check_part(struct written *w, const char *name, const struct written_part *told,
+                       struct embd__error *e)
 {
     struct share *share = take(w, name, told->part.shard, e);
     if (share == NULL)
@@ -187,7 +203,8 @@ int written_check_writers(struct written *w, const char *name, const struct mani
     return e->status;
 }
 
-int written_check_all(struct written *w, const char *name, const struct snapshot_parts *told, struct embd__error *e)
+int written_check_all(struct written *w, const char *name, const struct snapshot_parts *told,
+                      struct embd__error *e)
 {
     for (uint32_t i = 0; i < w->n && e->status == EMBD_OK; i++) {
         struct share *share = take(w, name, w->first + i, e);

@@ -1,9 +1,10 @@
-/* written.h - what the shards of a process have written for a snapshot: the shard that commits compares it with what it is
- * told, so that no manifest says anything else. Kept in memory, of each shard the last. Any thread. */
+/* written.h - what the shards of a process have written for a snapshot: the shard that commits
+ * compares it with what it is told, so that no manifest says anything else. Kept in memory, of each
+ * shard the last. Any thread. */
 #ifndef EMBD_SHARD_WRITTEN_H
 #define EMBD_SHARD_WRITTEN_H
 
-#include "snapshot.h"
+#include "server/shard/snapshot/snapshot.h"
 
 struct written_part {
     char table[EMBD_NAME_MAX + 1];
@@ -21,16 +22,19 @@ void written_free(struct written *written); /* NULL is allowed */
 void written_forget(struct written *written);
 
 /* All that the shard has written for `name`. EMBD_NO_MEMORY. */
-int written_note(struct written *written, uint32_t shard, const char *name, const struct written_part *parts,
-                 uint32_t n, const struct manifest_writers *writers, struct embd__error *e);
+int written_note(struct written *written, uint32_t shard, const char *name,
+                 const struct written_part *parts, uint32_t n,
+                 const struct manifest_writers *writers, struct embd__error *e);
 
-/* Whether that was written for `name`. EMBD_INVALID names the field, what is told and what was written. */
+/* Whether that was written for `name`. EMBD_INVALID names the field, what is told and what was
+ * written. */
 int written_check_part(struct written *written, const char *name, const struct written_part *told,
                        struct embd__error *e);
-int written_check_writers(struct written *written, const char *name, const struct manifest_writers *told,
-                          struct embd__error *e);
+int written_check_writers(struct written *written, const char *name,
+                          const struct manifest_writers *told, struct embd__error *e);
 
-/* Whether all of it was told: each part, and the writers of each shard. EMBD_INVALID names what is missing. */
+/* Whether all of it was told: each part, and the writers of each shard. EMBD_INVALID names what is
+ * missing. */
 int written_check_all(struct written *written, const char *name, const struct snapshot_parts *told,
                       struct embd__error *e);
 

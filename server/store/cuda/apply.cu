@@ -6,10 +6,10 @@
  * turns on their way at once. A run longer than EMBD_SUM_RUN is queued: its pieces are summed by as
  * many groups of lanes, then added left to right (combine.h). The order in which runs are queued is
  * a matter of chance and changes no sum. */
-#include "gradient.cuh"
-#include "keytable.cuh"
-#include "squares.cuh"
-#include "step.cuh"
+#include "server/store/cuda/gradient.cuh"
+#include "server/store/cuda/keytable.cuh"
+#include "server/store/cuda/squares.cuh"
+#include "server/store/cuda/step.cuh"
 
 #define BLOCK 128u
 

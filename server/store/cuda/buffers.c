@@ -1,5 +1,5 @@
 /* buffers.c - pinned memory, kept in size classes: the driver takes a long time to make it. */
-#include "cuda_store.h"
+#include "server/store/cuda/cuda_store.h"
 
 #include <pthread.h>
 

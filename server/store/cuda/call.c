@@ -1,8 +1,8 @@
 /* call.c - the queue of a store's calls. A call goes from waiting to enqueued to ended; one that
  * may create rows stops in between until its plan is there. cuda_collect moves calls on and calls
  * the done of those that have ended. */
-#include "cuda_store.h"
-#include "join.h"
+#include "server/store/cuda/cuda_store.h"
+#include "server/store/cuda/join.h"
 
 #include <stdio.h>
 #include <stdlib.h>

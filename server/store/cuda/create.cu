@@ -1,6 +1,6 @@
 /* create.cu - rows and entries for keys that have none, and the move of all entries into a larger
  * table. */
-#include "place.cuh"
+#include "server/store/cuda/place.cuh"
 
 /* Entries there are: of candidates that get a row, or that were seen once more. */
 static __global__ void __launch_bounds__(256)
@@ -78,9 +78,8 @@ static __global__ void __launch_bounds__(256)
             mine = place_one(t, in, p, base + lane, n_insert, first_row);
         __syncwarp();
         if (base < n_insert)
-            fill_rows<MAY_BE_NORMAL>(
-                t, mine, first_row + base,
-                n_insert - base < 32 ? n_insert - (uint32_t)base : 32, lanes);
+            fill_rows<MAY_BE_NORMAL>(t, mine, first_row + base,
+                                     n_insert - base < 32 ? n_insert - (uint32_t)base : 32, lanes);
     }
 }
 

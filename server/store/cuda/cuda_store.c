@@ -1,4 +1,4 @@
-#include "cuda_store.h"
+#include "server/store/cuda/cuda_store.h"
 
 #include <stdlib.h>
 
@@ -183,7 +183,8 @@ static void cuda_stats(const struct store *store, struct store_stats *out)
         .capacity = store->capacity,
         .row_bytes = store->values.bytes + store->states.bytes,
         .index_bytes = store->view.n_buckets * ENTRY_BUCKET * sizeof(struct entry) +
-                       store->row_keys.bytes + store->row_slots.bytes + noted_bytes(store) + frozen_bytes(store),
+                       store->row_keys.bytes + store->row_slots.bytes + noted_bytes(store) +
+                       frozen_bytes(store),
         .steps = store->step - store->n_untold,
         .evicted = store->n_evicted,
     };

@@ -29,11 +29,11 @@
 #ifndef EMBD_CUDA_CUDA_STORE_H
 #define EMBD_CUDA_CUDA_STORE_H
 
-#include "device.h"
-#include "frozen.h"
-#include "gone.h"
-#include "kernels.h"
-#include "store.h"
+#include "server/store/cuda/device.h"
+#include "server/store/cuda/frozen.h"
+#include "server/store/gone.h"
+#include "server/store/cuda/kernels.h"
+#include "server/store/store.h"
 
 /* Past so many bytes of rows touched at random, the device loses most of its time finding out where
  * they are: a pull of many keys then takes the rows window by window. */
@@ -80,12 +80,12 @@ struct call {
     uint8_t *statuses, *statuses_out; /* in staging, and the caller's; or NULL */
     uint8_t *values_out;              /* the caller's, where it is not pinned */
     uint64_t values_bytes;
-    bool can_join;   /* pull, push: it may go in one launch with others of its kind */
-    bool has_joined; /* it did, and is not the first of them */
+    bool can_join;              /* pull, push: it may go in one launch with others of its kind */
+    bool has_joined;            /* it did, and is not the first of them */
     uint32_t n_joined;          /* push: it and so many behind it went together, with it; else 0 */
     struct join_report *joined; /* in staging, of all of them */
     bool is_untold;             /* its step is one of store->n_untold */
-    void *scratch; /* device memory until all is enqueued */
+    void *scratch;              /* device memory until all is enqueued */
 
     struct plan_view plan;
     struct plan_report *report; /* in staging */
@@ -93,8 +93,8 @@ struct call {
     size_t select_bytes;
     uint32_t n_inserted, n_full, n_evicted;
     bool has_evicted; /* or could not */
-    void *second;   /* device memory of a push's second half, once it is reserved */
-    bool is_sorted; /* it has the refs in order, unless the report tells of keys without a row */
+    void *second;     /* device memory of a push's second half, once it is reserved */
+    bool is_sorted;   /* it has the refs in order, unless the report tells of keys without a row */
 };
 
 /* What has changed since one cut, until the next. */
@@ -122,21 +122,21 @@ struct store {
     struct device_range values, states, row_keys, row_slots;
     void *slot_memory; /* slot_bounds and slot_starts */
     uint64_t n_rows, n_candidates, capacity, step;
-    uint64_t n_entries_max;    /* that the entries have room for, */
-    uint64_t n_removed;        /* of which so many went since all were placed anew */
-    bool is_global;            /* pushes step all rows */
-    bool evicts;               /* on_full is an evict policy */
+    uint64_t n_entries_max;      /* that the entries have room for, */
+    uint64_t n_removed;          /* of which so many went since all were placed anew */
+    bool is_global;              /* pushes step all rows */
+    bool evicts;                 /* on_full is an evict policy */
     uint64_t none_expire_before; /* ttl: no row can have expired before the table's step is that */
     uint64_t n_evicted;
-    uint64_t window_bytes;     /* WINDOW_BYTES, and */
-    uint32_t window_keys;      /* WINDOW_KEYS */
+    uint64_t window_bytes; /* WINDOW_BYTES, and */
+    uint32_t window_keys;  /* WINDOW_KEYS */
     struct noted noted;
     struct frozen frozen;
-    bool misses;               /* the last push had keys without a row */
-    uint64_t n_untold;         /* steps of pushes whose done is still to come */
-    void *join_block;          /* memory of those launches, */
-    uint64_t join_bytes;       /* of so many bytes */
-    bool is_member;            /* of a group: it may have n_rows_max rows for now, not the schema's */
+    bool misses;         /* the last push had keys without a row */
+    uint64_t n_untold;   /* steps of pushes whose done is still to come */
+    void *join_block;    /* memory of those launches, */
+    uint64_t join_bytes; /* of so many bytes */
+    bool is_member;      /* of a group: it may have n_rows_max rows for now, not the schema's */
     uint64_t n_rows_max;
     struct call *first, *last; /* the queue */
     struct call *spare;
@@ -156,7 +156,8 @@ uint64_t cuda_room(const struct store *store);
 /* Memory for n rows, entries for n keys, in all. DEVICE_NO_MEMORY: as before. */
 int grow_rows(struct store *store, uint64_t n);
 int grow_entries(struct store *store, uint64_t n);
-/* Memory for n_rows more rows, entries for n more keys, whatever is under way. The device is in use. */
+/* Memory for n_rows more rows, entries for n more keys, whatever is under way. The device is in
+ * use. */
 int grow_by(struct store *store, uint64_t n_rows, uint64_t n);
 
 /* ---- call ---- */
@@ -176,8 +177,8 @@ void call_set_keys(struct call *call, const struct store_keys *in, uint32_t firs
 void call_set_input(struct call *call, int which, const void *from, uint64_t bytes);
 /* After the last of them: in_bytes and staged_bytes. */
 void call_lay_out_inputs(struct call *call);
-/* Copies the inputs to the device's `block`; or, is_in_place, leaves them in pinned memory, which the
- * kernels then read. What is in device memory already stays there. Sets on_device of all, and
+/* Copies the inputs to the device's `block`; or, is_in_place, leaves them in pinned memory, which
+ * the kernels then read. What is in device memory already stays there. Sets on_device of all, and
  * call->in. `staging` begins with staged_bytes for it. */
 int call_upload(struct call *call, uint8_t *block, bool is_in_place);
 
@@ -227,7 +228,8 @@ void join_prepare(struct call *call);
 /* This push and those right behind it that can go together, JOIN_MOST at most. 0: it is better
  * alone. */
 uint32_t join_choose(struct call *first, struct call **calls);
-/* All of them is enqueued but the flag. DEVICE_NO_MEMORY: nothing is, or what is changes nothing. */
+/* All of them is enqueued but the flag. DEVICE_NO_MEMORY: nothing is, or what is changes nothing.
+ */
 int join_start(struct call *const *calls, uint32_t n);
 /* With the report: what each of them is to answer. False: they are to go one by one. */
 bool join_end(struct call *first);
@@ -278,7 +280,8 @@ void evict_free(const struct store *store, struct evict_pass *pass);
 
 /* ---- noted ---- */
 
-/* Those that return a number return 0 or a device's status, and do nothing while nothing is noted. */
+/* Those that return a number return 0 or a device's status, and do nothing while nothing is noted.
+ */
 int noted_refs(struct store *store, const uint32_t *refs, uint32_t n); /* as launch_note_rows */
 int noted_rows(struct store *store, uint64_t first, uint64_t n);
 /* Keys whose refs, on the host, are not 0. Only where noted.n > 0. */
@@ -302,8 +305,8 @@ uint64_t noted_bytes(const struct store *store);
 
 /* The next keys that are gone; false: there are no more of them. */
 bool cuda_read_gone(struct store *store, uint32_t max_rows, struct store_scan *out);
-/* The steps of cuda_freeze, which a group takes on all of its devices: the second may find no memory, and sets has_all;
- * nothing is noted before the third. */
+/* The steps of cuda_freeze, which a group takes on all of its devices: the second may find no
+ * memory, and sets has_all; nothing is noted before the third. */
 int cuda_cut_prepare(struct store *store, const struct store_cut *cut, struct embd__error *e);
 int cuda_cut_freeze(struct store *store, struct store_cut *cut, struct embd__error *e);
 int cuda_cut_note(struct store *store, const struct store_cut *cut, struct embd__error *e);

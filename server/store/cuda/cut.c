@@ -1,13 +1,14 @@
-/* cut.c - cuts: the table as it was at one moment (frozen.h), or what had changed in it since an earlier cut
- * (noted.c), read while calls change it.
+/* cut.c - cuts: the table as it was at one moment (frozen.h), or what had changed in it since an
+ * earlier cut (noted.c), read while calls change it.
  *
- * First come the keys that are gone, from the host's lists. The rest comes from the device in blocks, a few of them
- * on their way at a time, so that a scan finds one that is there: what was copied before it changed, as soon as that
- * is a block, so that its memory is free again; else rows by their numbers, which a kernel writes to the host's memory, but for those that
- * are done; then all candidates. Nothing here waits for the device: a scan gives what there is, or nothing yet. */
+ * First come the keys that are gone, from the host's lists. The rest comes from the device in
+ * blocks, a few of them on their way at a time, so that a scan finds one that is there: what was
+ * copied before it changed, as soon as that is a block, so that its memory is free again; else rows
+ * by their numbers, which a kernel writes to the host's memory, but for those that are done; then
+ * all candidates. Nothing here waits for the device: a scan gives what there is, or nothing yet. */
 #include <string.h>
 
-#include "cuda_store.h"
+#include "server/store/cuda/cuda_store.h"
 
 #define RANGE_MAX ((uint64_t)1 << 22) /* numbers that a block of changed rows is looked for in */
 
@@ -104,7 +105,8 @@ static int need_memory(const struct store *store, struct fetch *fetch, uint32_t 
 }
 
 /* From pinned memory at once: nothing writes there any more. */
-static int copy(const struct store *store, void *to, const void *from, uint64_t bytes, bool is_pinned)
+static int copy(const struct store *store, void *to, const void *from, uint64_t bytes,
+                bool is_pinned)
 {
     if (!is_pinned)
         return device_copy(to, from, bytes, store->stream);
@@ -161,7 +163,8 @@ static int fetch_candidates(struct store *store, struct fetch *fetch, uint32_t m
     return copy(store, fetch->candidates, from, fetch->n * sizeof *from, f->is_pinned);
 }
 
-/* How many copies that are there go next: whole blocks, the rest of a chunk that is full, and at the end all. */
+/* How many copies that are there go next: whole blocks, the rest of a chunk that is full, and at
+ * the end all. */
 static uint32_t next_kept(struct store *store, uint32_t most)
 {
     struct frozen *f = &store->frozen;
@@ -208,7 +211,8 @@ static void put_rows(void *to, const void *from, uint64_t stride, uint64_t bytes
             memcpy((uint8_t *)to + i * bytes, (const uint8_t *)from + i * stride, bytes);
 }
 
-static void read_rows(const struct store *store, const struct fetch *fetch, uint32_t n, struct store_scan *out)
+static void read_rows(const struct store *store, const struct fetch *fetch, uint32_t n,
+                      struct store_scan *out)
 {
     const struct table_view *t = &store->view;
     const struct kept_view *from = &fetch->rows;
@@ -264,11 +268,12 @@ static int read_fetch(struct store *store, uint32_t max_rows, struct store_scan 
 
 static bool is_over(const struct frozen *f)
 {
-    return f->first_set == f->end_set && f->n_fetches == 0 && f->first == NULL && f->cursor == f->n_rows &&
-           f->candidate == f->n_candidates;
+    return f->first_set == f->end_set && f->n_fetches == 0 && f->first == NULL &&
+           f->cursor == f->n_rows && f->candidate == f->n_candidates;
 }
 
-/* In the place of a block that was read another one is on its way at once. Blocks whose rows were all done are empty. */
+/* In the place of a block that was read another one is on its way at once. Blocks whose rows were
+ * all done are empty. */
 static int read_next(struct store *store, uint32_t max_rows, struct store_scan *out)
 {
     const struct frozen *f = &store->frozen;

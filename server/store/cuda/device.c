@@ -1,7 +1,7 @@
 /* device.c - see device.h. The only C file that speaks CUDA. Ranges are made with the driver's
  * virtual memory functions, found at run time, so that a program with this file starts where there
  * is no driver. */
-#include "device.h"
+#include "server/store/cuda/device.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

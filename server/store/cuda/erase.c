@@ -1,7 +1,7 @@
 /* erase.c - keys are forgotten: their entries become empty, and rows from the end of the table take
  * the places of their rows. What that needs is taken before anything changes; then the host waits
  * once, for the number of rows that go. */
-#include "cuda_store.h"
+#include "server/store/cuda/cuda_store.h"
 
 void leaving_lay_out(struct leaving *leaving, uint32_t n, struct arena *arena)
 {

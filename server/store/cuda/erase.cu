@@ -1,6 +1,6 @@
 /* erase.cu - entries that go, and the last rows of the table in the places of rows that went. */
-#include "keytable.cuh"
-#include "values.cuh"
+#include "server/store/cuda/keytable.cuh"
+#include "server/store/cuda/values.cuh"
 
 /* Of equal keys one finds the entry, or takes what it says: that one counts it. */
 static __global__ void __launch_bounds__(256)

@@ -5,11 +5,11 @@
  * room for what the request creates included, and the rest is enqueued: the choice of the rows, the
  * end of their entries, the move of others to their places, and the plan anew, because rows that
  * the request names may have moved. */
-#include "cuda_store.h"
+#include "server/store/cuda/cuda_store.h"
 
 #include <string.h>
 
-#include "use.h"
+#include "server/store/use.h"
 
 struct use_view cuda_use(const struct store *store)
 {

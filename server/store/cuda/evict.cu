@@ -3,8 +3,8 @@
  * so far, in a bin for each value the digit can have; then one warp picks the bin in which the
  * number that is to go ends. Most often a few digits of the key's mix decide, and the rest of the
  * passes return at once. */
-#include "keytable.cuh"
-#include "use.h"
+#include "server/store/cuda/keytable.cuh"
+#include "server/store/use.h"
 
 /* Blocks that count: each adds its bins to those of all, which would cost more than it counts if
  * they were many. */

@@ -1,6 +1,6 @@
 /* find.cu - refs and statuses of a request's keys, and to which row each belongs. */
 #include "embd/embd.h"
-#include "mark.cuh"
+#include "server/store/cuda/mark.cuh"
 
 /* The last row that begins at or before key k: rows may be empty. */
 static __global__ void expand(keys_view in)

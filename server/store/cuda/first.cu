@@ -1,10 +1,10 @@
 /* first.cu - a push all of whose keys are new, each once: rows are made and stepped before they are
  * written for the first time. The gradients come in the order of the rows; nothing is sorted and
  * nothing is read again. */
-#include "gradient.cuh"
-#include "place.cuh"
-#include "squares.cuh"
-#include "step.cuh"
+#include "server/store/cuda/gradient.cuh"
+#include "server/store/cuda/place.cuh"
+#include "server/store/cuda/squares.cuh"
+#include "server/store/cuda/step.cuh"
 
 #define BLOCK 128u
 /* Turns of a warp whose gradients are on their way at once. */

@@ -1,16 +1,17 @@
 /* frozen.c - see frozen.h. */
-#include "frozen.h"
+#include "server/store/cuda/frozen.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_store.h"
+#include "server/store/cuda/cuda_store.h"
 
 uint64_t frozen_chunk_bytes = (uint64_t)64 << 20;
 
 /* ---- memory ---- */
 
-uint64_t kept_lay_out(struct kept_view *view, const struct table_view *t, uint64_t n, struct arena *arena)
+uint64_t kept_lay_out(struct kept_view *view, const struct table_view *t, uint64_t n,
+                      struct arena *arena)
 {
     view->keys = arena_take(arena, n * sizeof *view->keys);
     view->slots = arena_take(arena, t->row_slots ? n * sizeof *view->slots : 0);
@@ -95,7 +96,8 @@ static void chunk_free(struct store *store, struct frozen_chunk *chunk)
     free(chunk);
 }
 
-/* For at least n rows, and as many again, so that most of it is taken before there is no room for as many. */
+/* For at least n rows, and as many again, so that most of it is taken before there is no room for
+ * as many. */
 static struct frozen_chunk *chunk_new(struct store *store, uint64_t n)
 {
     struct frozen *f = &store->frozen;
@@ -140,7 +142,8 @@ static bool has_room(const struct frozen_chunk *chunk, uint64_t n)
 {
     struct kept_head told = frozen_told(chunk->told);
     uint64_t most = (uint64_t)told.n + (chunk->asked - told.asked);
-    return (chunk->has_room_for_all || most + n <= chunk->view.capacity) && chunk->asked + n <= UINT32_MAX;
+    return (chunk->has_room_for_all || most + n <= chunk->view.capacity) &&
+           chunk->asked + n <= UINT32_MAX;
 }
 
 static int need_room(struct store *store, uint64_t n)
@@ -156,7 +159,8 @@ static int need_room(struct store *store, uint64_t n)
 }
 
 /* `most`: of them that are copied. */
-static int keep(struct store *store, const uint32_t *list, uint64_t first, uint64_t n, uint64_t most)
+static int keep(struct store *store, const uint32_t *list, uint64_t first, uint64_t n,
+                uint64_t most)
 {
     struct frozen *f = &store->frozen;
     int status = need_room(store, most);
@@ -188,7 +192,8 @@ int frozen_keep_rows(struct store *store, const uint32_t *rows, uint32_t n)
     return keep_list(store, rows, 0, n);
 }
 
-/* As many at a time as a chunk has. Where they are all that are left, nothing is left to be read. */
+/* As many at a time as a chunk has. Where they are all that are left, nothing is left to be read.
+ */
 int frozen_keep_range(struct store *store, uint64_t first, uint64_t n)
 {
     struct frozen *f = &store->frozen;
@@ -237,7 +242,8 @@ static int take_all(struct store *store, bool has_all)
     }
     if (status == 0)
         status = device_fill(f->memory, 0, arena.bytes, store->stream);
-    if (status == 0 && !has_all && (f->done_at_freeze = buffer_new(words(f) * sizeof *f->done)) == NULL)
+    if (status == 0 && !has_all &&
+        (f->done_at_freeze = buffer_new(words(f) * sizeof *f->done)) == NULL)
         status = DEVICE_NO_MEMORY;
     if (status == 0 && f->n_candidates > 0) {
         f->candidates = take_memory(store, f->n_candidates * sizeof *f->candidates, &f->is_pinned);
@@ -251,7 +257,8 @@ static int copy_moment(struct store *store, bool has_all, uint8_t oldest)
     struct frozen *f = &store->frozen;
     int status = 0;
     if (!has_all)
-        status = launch_mark_unchanged(store->noted.rows.base, f->n_rows, oldest, f->done, store->stream);
+        status = launch_mark_unchanged(store->noted.rows.base, f->n_rows, oldest, f->done,
+                                       store->stream);
     if (status == 0 && !has_all)
         status = device_copy(f->done_at_freeze, f->done, words(f) * sizeof *f->done, store->stream);
     if (status == 0 && f->n_candidates > 0)
@@ -263,7 +270,8 @@ static int copy_moment(struct store *store, bool has_all, uint8_t oldest)
 int frozen_begin(struct store *store, bool has_all, uint8_t oldest, struct embd__error *e)
 {
     struct frozen *f = &store->frozen;
-    *f = (struct frozen){.is_on = true, .n_rows = store->n_rows, .n_candidates = store->n_candidates};
+    *f = (struct frozen){
+        .is_on = true, .n_rows = store->n_rows, .n_candidates = store->n_candidates};
     int status = take_all(store, has_all);
     if (status == 0)
         status = copy_moment(store, has_all, oldest);
@@ -302,7 +310,8 @@ bool frozen_is_under_way(const struct store *store)
             return true;
     for (uint32_t i = 0; i < f->n_fetches; i++) {
         int error;
-        if (device_flag_query(f->fetches[(f->first_fetch + i) % FETCHES].flag, &error) == DEVICE_PENDING)
+        if (device_flag_query(f->fetches[(f->first_fetch + i) % FETCHES].flag, &error) ==
+            DEVICE_PENDING)
             return true;
     }
     return false;
@@ -330,7 +339,8 @@ void frozen_end(struct store *store)
 uint64_t frozen_bytes(const struct store *store)
 {
     const struct frozen *f = &store->frozen;
-    uint64_t bytes = f->is_on ? words(f) * sizeof *f->done + f->n_candidates * sizeof *f->candidates : 0;
+    uint64_t bytes =
+        f->is_on ? words(f) * sizeof *f->done + f->n_candidates * sizeof *f->candidates : 0;
     for (const struct frozen_chunk *chunk = f->first; chunk != NULL; chunk = chunk->next)
         bytes += chunk->bytes;
     return bytes;

@@ -1,6 +1,7 @@
-/* frozen.cu - rows of a cut are copied before they change, or to be read; and the candidates there are. */
-#include "keytable.cuh"
-#include "values.cuh"
+/* frozen.cu - rows of a cut are copied before they change, or to be read; and the candidates there
+ * are. */
+#include "server/store/cuda/keytable.cuh"
+#include "server/store/cuda/values.cuh"
 
 /* Whether the row is one of the cut and nobody had it before: then it is had now. */
 __device__ static inline bool take(const kept_view &k, uint32_t row)
@@ -32,9 +33,10 @@ __device__ static inline void copy_row(const table_view &t, const kept_view &k, 
         k.slots[at] = t.row_slots[row];
 }
 
-/* A warp looks at 32 rows at once, each by a lane; those that are to be copied get places side by side. */
-static __global__ void __launch_bounds__(256)
-    keep(table_view t, kept_view k, const uint32_t *list, uint64_t first, uint64_t n, uint32_t lanes)
+/* A warp looks at 32 rows at once, each by a lane; those that are to be copied get places side by
+ * side. */
+static __global__ void __launch_bounds__(256) keep(table_view t, kept_view k, const uint32_t *list,
+                                                   uint64_t first, uint64_t n, uint32_t lanes)
 {
     uint32_t lane = threadIdx.x % 32, rows_at_once = 32 / lanes;
     if (lane_index() == 0)

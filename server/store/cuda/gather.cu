@@ -2,8 +2,8 @@
  * warp finds KEYS keys and then copies their rows, up to eight independent 16-byte loads of a lane
  * on their way at a time. Rows are read past the first-level cache and written as a stream: neither
  * will be looked at again soon. */
-#include "keytable.cuh"
-#include "values.cuh"
+#include "server/store/cuda/keytable.cuh"
+#include "server/store/cuda/values.cuh"
 
 #define BLOCK 128u
 /* Keys of a warp whose rows have so many 16-byte pieces: of narrow rows as many as it can find at

@@ -2,7 +2,7 @@
 #ifndef EMBD_CUDA_GRADIENT_CUH
 #define EMBD_CUDA_GRADIENT_CUH
 
-#include "values.cuh"
+#include "server/store/cuda/values.cuh"
 
 /* IS_PLAIN: rows and gradients of aligned floats, as many columns as their lanes have, no weights.
  * Nearly all pushes are; there, nothing depends on a value before all are asked for. */

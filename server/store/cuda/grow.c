@@ -1,7 +1,7 @@
 /* grow.c - room for more rows and entries. Rows get more memory at the end of their arrays. Entries
  * move into a larger array: the device does it between two calls, some 14 entries a nanosecond,
  * while the host goes on. */
-#include "cuda_store.h"
+#include "server/store/cuda/cuda_store.h"
 
 #define FIRST_BUCKETS 64u
 

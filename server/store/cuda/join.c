@@ -10,11 +10,11 @@
  * leaves all as it was, and the pushes go one by one. Pushes that step all rows (update = global)
  * always do: the sweep of one has to come between its own step and the next. So do those with
  * arrays in device memory, since the host writes keys one behind the other. */
-#include "join.h"
+#include "server/store/cuda/join.h"
 
 #include <string.h>
 
-#include "cuda_store.h"
+#include "server/store/cuda/cuda_store.h"
 
 /* Of gradients: more take longer to fetch than launches take. */
 #define JOIN_BYTES     ((uint64_t)1 << 20)

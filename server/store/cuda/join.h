@@ -7,7 +7,7 @@
 #ifndef EMBD_CUDA_JOIN_H
 #define EMBD_CUDA_JOIN_H
 
-#include "kernels.h"
+#include "server/store/cuda/kernels.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,11 +6,11 @@
  * value is rounded as it would have been in memory, so the bits are those of one push after the
  * other. New rows are made here, and never read. There are few rows, so what counts is that none of
  * them waits for another: each has lanes of its own. */
-#include "join.h"
-#include "keytable.cuh"
-#include "squares.cuh"
-#include "step.cuh"
-#include "use.h"
+#include "server/store/cuda/join.h"
+#include "server/store/cuda/keytable.cuh"
+#include "server/store/cuda/squares.cuh"
+#include "server/store/cuda/step.cuh"
+#include "server/store/use.h"
 
 #define BLOCK      128u
 #define PLACE_BITS 16

@@ -6,8 +6,8 @@
  * shared memory, where one block sorts them sooner than several launches could. New keys meet as in
  * plan.cu and get rows in the order in which they first occur, which is the order they would get
  * them in one by one. */
-#include "join.h"
-#include "keytable.cuh"
+#include "server/store/cuda/join.h"
+#include "server/store/cuda/keytable.cuh"
 
 #define BLOCK_MOST  512u
 #define FETCH_UNIT  8u

@@ -18,8 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "initializer.h"
-#include "optimizer.h"
+#include "server/store/initializer.h"
+#include "server/store/optimizer.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -131,18 +131,18 @@ struct plan_report {
 };
 
 /* The distinct keys without a row. Every group is a place of a hash table of n_groups places, a
- * power of two of at least twice the keys; `claims`, and `marks` if there are any, start at 0. A key
- * that is alone at its mark is a leader, and has no group. */
+ * power of two of at least twice the keys; `claims`, and `marks` if there are any, start at 0. A
+ * key that is alone at its mark is a leader, and has no group. */
 #define PLAN_MARKS 4u /* for each group, two bits each: met once, met again */
 struct plan_view {
     uint32_t *refs;      /* [n] of the keys' entries, or 0 */
     uint32_t *positions; /* [n] 0, 1, 2, ... */
     uint32_t *group;     /* [n] of keys without a row */
     uint32_t n_groups;
-    uint32_t *claims;           /* [n_groups] the group's first position + 1, or 0: there is none */
-    uint32_t *marks;            /* [n_groups * PLAN_MARKS / 16], or NULL: all such keys are grouped */
-    uint8_t *is_leader;         /* [n] first of a group that is admitted */
-    uint32_t *leaders;          /* [n] positions of leaders, rising */
+    uint32_t *claims;   /* [n_groups] the group's first position + 1, or 0: there is none */
+    uint32_t *marks;    /* [n_groups * PLAN_MARKS / 16], or NULL: all such keys are grouped */
+    uint8_t *is_leader; /* [n] first of a group that is admitted */
+    uint32_t *leaders;  /* [n] positions of leaders, rising */
     struct plan_report *report; /* device memory, starts at 0 */
 };
 

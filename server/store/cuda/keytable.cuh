@@ -6,7 +6,7 @@
 #ifndef EMBD_CUDA_KEYTABLE_CUH
 #define EMBD_CUDA_KEYTABLE_CUH
 
-#include "launch.cuh"
+#include "server/store/cuda/launch.cuh"
 
 /* A bucket is read by as many lanes as it has entries, so a warp reads TILES buckets at a time. */
 #define TILES       (32 / ENTRY_BUCKET)
@@ -151,8 +151,8 @@ __device__ static inline struct entry *entry_of(const table_view &t, uint64_t ke
     }
 }
 
-/* The entry becomes the key's: false if it is another's. An entry that lost its key has its slot until then: to a
- * search that meets it while it goes it is never the key's in another slot. */
+/* The entry becomes the key's: false if it is another's. An entry that lost its key has its slot
+ * until then: to a search that meets it while it goes it is never the key's in another slot. */
 __device__ static inline bool entry_take(const table_view &t, struct entry *e, uint64_t key,
                                          uint32_t slot, uint32_t ref)
 {

@@ -13,7 +13,7 @@
 #include "emulator.h"
 #endif
 
-#include "kernels.h"
+#include "server/store/cuda/kernels.h"
 
 #define ALL_LANES 0xffffffffu
 

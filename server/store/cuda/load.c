@@ -1,6 +1,6 @@
 /* load.c - rows and candidates in. A block is planned and created like a push whose keys are all
  * admitted; then its values and states take the place of the rows' first ones. */
-#include "cuda_store.h"
+#include "server/store/cuda/cuda_store.h"
 
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
-/* mark.cuh - which keys without a row may occur again in their request: two bits of a small array say
- * that a key was there, and that one came after it. Most keys are alone, and need no group. */
+/* mark.cuh - which keys without a row may occur again in their request: two bits of a small array
+ * say that a key was there, and that one came after it. Most keys are alone, and need no group. */
 #ifndef EMBD_CUDA_MARK_CUH
 #define EMBD_CUDA_MARK_CUH
 
-#include "keytable.cuh"
+#include "server/store/cuda/keytable.cuh"
 
 /* Of a hash: bits that groups (plan.cu) do not look at first. */
 __device__ static inline uint32_t mark_at(const plan_view &p, uint64_t hash)

@@ -1,13 +1,15 @@
 /* noted.c - what changed since earlier cuts, so that a cut can be of that alone.
  *
- * From a cut on, what changes is noted in a set of its own until the next cut begins another one; the sets of the
- * last NOTED_MAX cuts are kept. A row has a byte on the device: the number, from 1, of the newest set when it last
- * changed, or 0; it moves with the row. Keys that were erased or evicted are listed on the host. An erase has them
- * there; those of an eviction come from the device into pinned memory, and are taken over at the next pass or cut,
- * when the stream has been waited for anyway.
+ * From a cut on, what changes is noted in a set of its own until the next cut begins another one;
+ * the sets of the last NOTED_MAX cuts are kept. A row has a byte on the device: the number, from 1,
+ * of the newest set when it last changed, or 0; it moves with the row. Keys that were erased or
+ * evicted are listed on the host. An erase has them there; those of an eviction come from the
+ * device into pinned memory, and are taken over at the next pass or cut, when the stream has been
+ * waited for anyway.
  *
- * Where there is no memory for the bytes all sets are given up: the next cuts have all rows then. */
-#include "cuda_store.h"
+ * Where there is no memory for the bytes all sets are given up: the next cuts have all rows then.
+ */
+#include "server/store/cuda/cuda_store.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* noted.cu - rows that changed are noted. */
-#include "keytable.cuh"
-#include "values.cuh"
+#include "server/store/cuda/keytable.cuh"
+#include "server/store/cuda/values.cuh"
 
 static __global__ void __launch_bounds__(256)
     note_rows(table_view t, const uint32_t *refs, uint32_t n, uint8_t set)

@@ -2,8 +2,8 @@
 #ifndef EMBD_CUDA_PLACE_CUH
 #define EMBD_CUDA_PLACE_CUH
 
-#include "keytable.cuh"
-#include "values.cuh"
+#include "server/store/cuda/keytable.cuh"
+#include "server/store/cuda/values.cuh"
 
 /* A key that gets a row: the warp's lanes have 32 of them. */
 struct newcomer {

@@ -1,7 +1,7 @@
 /* plan.c - what a push, insert or load creates. First the device counts the distinct keys without a
  * row; then, with the counts here, all that may fail is done: capacity, memory. What follows cannot
  * fail but by the device's fault. */
-#include "cuda_store.h"
+#include "server/store/cuda/cuda_store.h"
 
 #include <string.h>
 
@@ -35,8 +35,8 @@ void plan_lay_out(struct call *call, struct arena *arena)
 /* Claims, marks and the report, which lie one behind the other. */
 static int clear(const struct plan_view *p, void *stream)
 {
-    return device_fill(p->claims, 0,
-                       (uint64_t)((uint8_t *)(p->report + 1) - (uint8_t *)p->claims), stream);
+    return device_fill(p->claims, 0, (uint64_t)((uint8_t *)(p->report + 1) - (uint8_t *)p->claims),
+                       stream);
 }
 
 /* Sights are counted by group. */

@@ -3,7 +3,7 @@
  * positions: a position is there as soon as its owner is, and the key it stands for was there
  * before, so nobody waits. Which of equal keys claims a place first is a matter of chance; that the
  * smallest of their positions has it in the end is not. */
-#include "mark.cuh"
+#include "server/store/cuda/mark.cuh"
 
 /* Adds up what the lanes of a warp have; all lanes call it. */
 __device__ static inline void count_lanes(uint32_t *to, bool counts)

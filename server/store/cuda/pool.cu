@@ -1,7 +1,7 @@
 /* pool.cu - every pull that is no plain copy: pooled rows, weights, other dtypes, odd widths. A
  * lane makes four columns of one output row, from the first key to the last, so that a sum has the
  * order of the CSR (combine.h) and lanes never have to meet. */
-#include "pool.cuh"
+#include "server/store/cuda/pool.cuh"
 
 static __global__ void __launch_bounds__(256) pool(table_view t, pull_view p, const uint32_t *refs)
 {

@@ -2,8 +2,8 @@
 #ifndef EMBD_CUDA_POOL_CUH
 #define EMBD_CUDA_POOL_CUH
 
-#include "keytable.cuh"
-#include "values.cuh"
+#include "server/store/cuda/keytable.cuh"
+#include "server/store/cuda/values.cuh"
 
 #define POOL_AT_ONCE 4u /* rows on their way to a lane */
 

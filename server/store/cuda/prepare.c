@@ -1,7 +1,7 @@
 /* prepare.c - what a push or insert would be refused for, before it is made: its plan, made by the
  * kernels that plan every push, on the table as it is when all calls before it have ended; nothing
  * is made of it. The host waits for that, so it is spared where the keys fit whatever they are. */
-#include "cuda_store.h"
+#include "server/store/cuda/cuda_store.h"
 
 static uint64_t least(uint64_t a, uint64_t b)
 {

@@ -1,7 +1,7 @@
 /* pull.c - enqueues pulls. The kernel writes the answer straight into pinned memory, which is
  * faster than a copy at every size measured; a caller's memory that is not pinned gets it from
  * there at the end. */
-#include "cuda_store.h"
+#include "server/store/cuda/cuda_store.h"
 
 /* Values of a pull that may wait to go with others: more take longer to write than to launch. */
 #define JOIN_BYTES ((uint64_t)256 << 10)

@@ -1,7 +1,7 @@
 /* push.c - enqueues pushes and inserts. An insert is the first half of a push. */
-#include "cuda_store.h"
+#include "server/store/cuda/cuda_store.h"
 
-#include "combine.h"
+#include "proto/combine.h"
 
 static int take_staging(struct call *call, uint8_t *statuses)
 {
@@ -145,8 +145,8 @@ static int enqueue_step(struct call *call, struct second *s, const struct optimi
         status = launch_apply(store->view, s->view, store->schema->s.optimizer.kind, *step,
                               store->stream);
     if (status == 0 && store->evicts)
-        status = launch_note_use(store->view, cuda_use(store), s->view.refs, call->in.n,
-                                 store->stream);
+        status =
+            launch_note_use(store->view, cuda_use(store), s->view.refs, call->in.n, store->stream);
     if (status == 0 && !store->is_global)
         status = noted_refs(store, s->view.refs, call->in.n);
     return status;

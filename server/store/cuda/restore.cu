@@ -1,7 +1,7 @@
 /* restore.cu - what a load puts into the table: given values and states for rows that exist, and
  * candidates. */
-#include "keytable.cuh"
-#include "values.cuh"
+#include "server/store/cuda/keytable.cuh"
+#include "server/store/cuda/values.cuh"
 
 /* Positions of one ref rise, so the last of a run is the last of the block. */
 static __global__ void __launch_bounds__(256)

@@ -1,7 +1,7 @@
 /* scan.c - rows and candidates out. Rows lie in the order of their numbers, so a scan is a few
  * large copies; the few candidates are picked here from the entries. The cursor is a row number,
  * then, with the top bit set, an entry's. */
-#include "cuda_store.h"
+#include "server/store/cuda/cuda_store.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* select.cu - the values that have a flag, in their order, and how many they are. */
 #include <cub/device/device_select.cuh>
 
-#include "kernels.h"
+#include "server/store/cuda/kernels.h"
 
 static int select(void *temp, size_t *temp_bytes, const uint32_t *values, const uint8_t *flags,
                   uint32_t *out, uint32_t *n_out, uint32_t n, void *stream)

@@ -1,7 +1,7 @@
 /* sort.cu - refs sorted, each with its position; equal refs keep their order. */
 #include <cub/device/device_radix_sort.cuh>
 
-#include "kernels.h"
+#include "server/store/cuda/kernels.h"
 
 static int sort(void *temp, size_t *temp_bytes, const uint32_t *keys, uint32_t *keys_out,
                 const uint32_t *values, uint32_t *values_out, uint32_t n, int key_bits,

@@ -6,7 +6,7 @@
 #ifndef EMBD_CUDA_SQUARES_CUH
 #define EMBD_CUDA_SQUARES_CUH
 
-#include "values.cuh"
+#include "server/store/cuda/values.cuh"
 
 __device__ static inline four squared(four g, uint32_t column, uint32_t dim)
 {

@@ -3,8 +3,8 @@
 #ifndef EMBD_CUDA_STEP_CUH
 #define EMBD_CUDA_STEP_CUH
 
-#include "stamp.h"
-#include "values.cuh"
+#include "proto/stamp.h"
+#include "server/store/cuda/values.cuh"
 
 /* Kernels have their rule as a constant: an optimizer's kind, or this one, adam's with lazy_global.
  */

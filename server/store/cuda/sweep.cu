@@ -1,7 +1,7 @@
 /* sweep.cu - update = global: rows that a push does not name step with a gradient of 0. Each push
  * passes over the whole table, at the speed of memory. */
-#include "keytable.cuh"
-#include "step.cuh"
+#include "server/store/cuda/keytable.cuh"
+#include "server/store/cuda/step.cuh"
 
 static __global__ void __launch_bounds__(256)
     mark(const uint32_t *refs, uint32_t n, uint32_t *marks)

@@ -4,8 +4,8 @@
 #ifndef EMBD_CUDA_VALUES_CUH
 #define EMBD_CUDA_VALUES_CUH
 
-#include "combine.h"
-#include "launch.cuh"
+#include "proto/combine.h"
+#include "server/store/cuda/launch.cuh"
 
 struct four {
     float c[4];

@@ -1,7 +1,7 @@
 /* changes.c - see changes.h. */
 #include <string.h>
 
-#include "host.h"
+#include "server/store/host/host.h"
 
 static void set_fini(struct change_set *set)
 {

@@ -3,11 +3,11 @@
  * Everything that may fail happens before anything that shows: what becomes of each key is
  * counted, memory for the new rows and entries is reserved; then rows are made. Rows that there is
  * no room for are the last of the request, in order of first occurrence. */
-#include "host.h"
+#include "server/store/host/host.h"
 
 #include <string.h>
 
-#include "optimizer.h"
+#include "server/store/optimizer.h"
 
 uint64_t host_room(const struct store *store)
 {
@@ -183,7 +183,8 @@ int host_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__er
 {
     uint64_t room = host_room(store), n_rows = n < room ? n : room;
     (void)may_drop;
-    if (rows_reserve(&store->rows, host_rows(store) + n_rows) && index_reserve_more(&store->index, n))
+    if (rows_reserve(&store->rows, host_rows(store) + n_rows) &&
+        index_reserve_more(&store->index, n))
         return EMBD_OK;
     return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for %llu more rows of %u bytes",
                            store->schema->s.name, (unsigned long long)n, store->rows.stride);

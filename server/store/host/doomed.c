@@ -1,7 +1,7 @@
 /* doomed.c - see doomed.h. */
-#include "host.h"
+#include "server/store/host/host.h"
 
-#include "memory.h"
+#include "server/store/host/memory.h"
 
 /* Entries and rows their memory is asked for ahead. */
 #define AHEAD 24u

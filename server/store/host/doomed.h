@@ -8,8 +8,8 @@
 #ifndef EMBD_HOST_DOOMED_H
 #define EMBD_HOST_DOOMED_H
 
-#include "index.h"
-#include "marks.h"
+#include "server/store/host/index.h"
+#include "server/store/host/marks.h"
 
 struct store;
 

@@ -1,7 +1,7 @@
 /* erase.c - keys are forgotten: a row goes back to the rows that can be taken, an entry out of the
  * index. Where there is no memory to merge the keys, they are looked up one by one, so that nothing
  * can fail: an erase of several tables, which a journal has already, is made in all of them. */
-#include "host.h"
+#include "server/store/host/host.h"
 
 static embd_key_status erase_key(struct store *store, const struct distinct *d)
 {

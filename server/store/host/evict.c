@@ -1,9 +1,10 @@
 /* evict.c - on_full = evict_...: rows that go so that others can come, by the rules of use.h.
  *
  * Only a push writes a row's use, beside the row it steps anyway. When room is missing, one pass
- * finds the rows to go: among those of the shortlist, or where it was used up at once among all. Rows of the
- * request at hand stay. Those that go are doomed, and taken out of the index bit by bit. */
-#include "host.h"
+ * finds the rows to go: among those of the shortlist, or where it was used up at once among all.
+ * Rows of the request at hand stay. Those that go are doomed, and taken out of the index bit by
+ * bit. */
+#include "server/store/host/host.h"
 
 /* How many buckets their memory is asked for ahead. */
 #define AHEAD_BUCKETS 8u

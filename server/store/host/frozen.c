@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host.h"
+#include "server/store/host/host.h"
 
 /* Entries looked at in one scan: where most of them were copied, a scan shall not take long all the
  * same. A segment whose entries change their places between any two scans is gone through from its
@@ -311,7 +311,8 @@ int host_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *
         read_copies(store, max_rows, out);
     if (!f->is_broken && !has_gone && has_room(out, max_rows))
         read_index(store, max_rows, out);
-    *done_out = f->is_read && f->first_set == f->end_set && f->first == NULL && f->n_candidates_read == f->n_candidates;
+    *done_out = f->is_read && f->first_set == f->end_set && f->first == NULL &&
+                f->n_candidates_read == f->n_candidates;
     if (f->is_broken)
         return embd__error_set(e, EMBD_NO_MEMORY,
                                "table %s: no memory to copy rows that change while a cut is read",

@@ -7,9 +7,9 @@
 #ifndef EMBD_HOST_FROZEN_H
 #define EMBD_HOST_FROZEN_H
 
-#include "index.h"
-#include "marks.h"
-#include "rows.h"
+#include "server/store/host/index.h"
+#include "server/store/host/marks.h"
+#include "server/store/host/rows.h"
 
 struct store;
 struct merge;
@@ -35,9 +35,9 @@ struct frozen {
     uint32_t first_set, end_set; /* of the store's changes: whose gone keys are in the cut */
     uint64_t gone_at;            /* read of first_set's */
     uint64_t gone_end;           /* of the last set, which may grow: as many as it had */
-    bool is_broken;    /* there was no memory for a copy */
-    uint64_t n_rows;   /* numbers of rows there were */
-    struct marks done; /* of them: read, copied, or not in the cut */
+    bool is_broken;              /* there was no memory for a copy */
+    uint64_t n_rows;             /* numbers of rows there were */
+    struct marks done;           /* of them: read, copied, or not in the cut */
     /* How far the index was read. */
     bool is_read;
     uint64_t hash, at, moved;

@@ -1,9 +1,9 @@
-#include "host.h"
+#include "server/store/host/host.h"
 
 #include <string.h>
 #include <unistd.h>
 
-#include "memory.h"
+#include "server/store/host/memory.h"
 
 /* Half of a small second-level cache: what a pull makes is still there when it is sent. */
 #define PULL_BYTES ((uint64_t)256 << 10)

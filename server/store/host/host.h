@@ -24,18 +24,18 @@
 #ifndef EMBD_HOST_HOST_H
 #define EMBD_HOST_HOST_H
 
-#include "changes.h"
-#include "doomed.h"
-#include "frozen.h"
-#include "index.h"
-#include "initializer.h"
-#include "marks.h"
-#include "merge.h"
-#include "optimizer.h"
-#include "rows.h"
-#include "shortlist.h"
-#include "store.h"
-#include "victims.h"
+#include "server/store/host/changes.h"
+#include "server/store/host/doomed.h"
+#include "server/store/host/frozen.h"
+#include "server/store/host/index.h"
+#include "server/store/initializer.h"
+#include "server/store/host/marks.h"
+#include "server/store/host/merge.h"
+#include "server/store/optimizer.h"
+#include "server/store/host/rows.h"
+#include "server/store/host/shortlist.h"
+#include "server/store/store.h"
+#include "server/store/host/victims.h"
 
 /* What a request that may create rows does to its distinct keys. */
 struct created {
@@ -63,7 +63,7 @@ struct store {
     float *slot_bounds; /* [slots], uniform_slot only */
     struct merge merge;
     struct created prepared; /* of host_prepare's keys, which are those of store->merge */
-    struct marks marks; /* is_global, and evict */
+    struct marks marks;      /* is_global, and evict */
     struct shortlist shortlist;
     struct doomed doomed;
     struct frozen frozen;
@@ -111,13 +111,13 @@ const struct walk_block *walk_next(struct walk *walk);
 
 /* ---- create ---- */
 
-/* What will be done to the keys of store->merge, and memory for it; `may_drop`: statuses are wanted. Nothing shows
- * yet. Errors as for store_push. */
+/* What will be done to the keys of store->merge, and memory for it; `may_drop`: statuses are
+ * wanted. Nothing shows yet. Errors as for store_push. */
 int create_reserve(struct store *store, bool may_drop, struct created *created,
                    struct embd__error *e);
 /* Does it, before any other call: rows, at their first value, for those that have none and may have
- * one now. Afterwards `ref` of a distinct key is its row + 1, or 0 where it has none. statuses as for
- * store_push. */
+ * one now. Afterwards `ref` of a distinct key is its row + 1, or 0 where it has none. statuses as
+ * for store_push. */
 void create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses,
                  const struct created *created);
 
@@ -150,7 +150,8 @@ static inline uint64_t host_rows(const struct store *store)
 }
 
 /* Visits all keys that have rows, doomed ones too, in the segment of the index that has `hash`, the
- * rows' uses being on their way to the cache. Returns the first hash of the segment behind, 0 after the last. */
+ * rows' uses being on their way to the cache. Returns the first hash of the segment behind, 0 after
+ * the last. */
 typedef void host_visit(struct store *store, const struct index_entry *entry, void *arg);
 uint64_t host_visit_segment(struct store *store, uint64_t hash, host_visit *visit, void *arg);
 

@@ -1,14 +1,15 @@
-#include "index.h"
+#include "server/store/host/index.h"
 
 #define FIRST_BUCKETS 64u /* 4 KiB */
 #define FULL_BUCKETS  ((uint32_t)(MEMORY_HUGE_PAGE / sizeof(struct index_bucket)))
-_Static_assert(FULL_BUCKETS * INDEX_BUCKET == INDEX_SEGMENT_MAX, "index.h says how many");
+_Static_assert(FULL_BUCKETS *INDEX_BUCKET == INDEX_SEGMENT_MAX, "index.h says how many");
 /* 2^20 segments hold 10^11 keys. Keys made to collide reach this early: a split then does not
  * separate them. */
 #define DEPTH_MAX 20u
 
-/* How full, in hundredths: the only segment of a small table at most; all together where room was made
- * at once; when splits ahead begin, and when all of a level are split; one of several at most. */
+/* How full, in hundredths: the only segment of a small table at most; all together where room was
+ * made at once; when splits ahead begin, and when all of a level are split; one of several at most.
+ */
 #define SMALL_FULL  70u
 #define RESERVED    65u
 #define AHEAD_BEGIN 62u
@@ -291,7 +292,8 @@ bool index_reserve_more(struct index *index, uint64_t n)
     if (index->depth == 0 && !grow_small(index, n))
         return false;
     uint64_t full = segment_part(index->bucket_mask, FULL);
-    for (; is_full_size(index) && full * index->n_segments < index->n_entries + n; go_on_splitting(index)) {
+    for (; is_full_size(index) && full * index->n_segments < index->n_entries + n;
+         go_on_splitting(index)) {
         uint64_t at = (uint64_t)index->n_split << (index->depth - index->level);
         if (index->directory[at].segment->depth <= index->level && !split(index, at))
             return false;

@@ -9,10 +9,10 @@
  * hash (extendible hashing): a full segment is split in two, which takes about a millisecond,
  * however large the table is; rows do not move. A small table has one small segment, which doubles.
  *
- * Hashes fall so evenly that all segments would be full at once, and a push that finds them so would
- * split them all. So they are split ahead, one after another, while the table goes from 0.62 to 0.76
- * full (linear hashing): 65,536 new keys split four, in a table of any size. What is found fuller
- * than 0.8 all the same, because keys were made to fall together, is split there and then.
+ * Hashes fall so evenly that all segments would be full at once, and a push that finds them so
+ * would split them all. So they are split ahead, one after another, while the table goes from 0.62
+ * to 0.76 full (linear hashing): 65,536 new keys split four, in a table of any size. What is found
+ * fuller than 0.8 all the same, because keys were made to fall together, is split there and then.
  *
  * An entry holds the hash in place of the key: index_hash is a bijection for each slot, so nothing
  * is lost (index_key), no key value is special, and splits need not hash again. It shares nothing
@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "memory.h"
+#include "server/store/host/memory.h"
 
 /* What an entry says of its key. 0: the entry is empty. Top bit clear: row + 1. Top bit set: a
  * candidate, a key without a row that was seen the given number of times, at least once. */
@@ -105,7 +105,8 @@ bool index_remove(struct index *index, uint64_t hash, uint32_t slot);
  */
 bool index_next(const struct index *index, uint64_t *at, struct index_entry *out);
 
-/* A number that is another one after entries of the segment that has `hash` changed their places. */
+/* A number that is another one after entries of the segment that has `hash` changed their places.
+ */
 uint64_t index_moved(const struct index *index, uint64_t hash);
 /* The next used entry, from number *at on, of the segment that has `hash`, and moves *at behind it:
  * in an order that stays while index_moved does. false: there is none, and *next_out is the first

@@ -1,8 +1,8 @@
-#include "marks.h"
+#include "server/store/host/marks.h"
 
 #include <string.h>
 
-#include "memory.h"
+#include "server/store/host/memory.h"
 
 #define FIRST_ROWS 4096u
 

@@ -1,4 +1,4 @@
-#include "memory.h"
+#include "server/store/host/memory.h"
 
 #include <stdint.h>
 #include <stdlib.h>

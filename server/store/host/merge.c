@@ -1,9 +1,9 @@
-#include "merge.h"
+#include "server/store/host/merge.h"
 
 #include <string.h>
 
-#include "index.h"
-#include "memory.h"
+#include "server/store/host/index.h"
+#include "server/store/host/memory.h"
 
 /* A cell: 0 is empty; else the number of the distinct key + 1 in the low bits, high bits of its
  * hash above. */

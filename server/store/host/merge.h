@@ -9,8 +9,8 @@
 #ifndef EMBD_HOST_MERGE_H
 #define EMBD_HOST_MERGE_H
 
-#include "index.h"
-#include "store.h"
+#include "server/store/host/index.h"
+#include "server/store/store.h"
 
 struct distinct {
     uint64_t hash;        /* index_hash of key and slot */
@@ -35,8 +35,8 @@ struct merge {
 
 /* Out of memory: false, nothing merged. */
 bool merge_keys(struct merge *merge, const struct store_keys *in, const struct index *index);
-/* The same for a push that is to come, unless another is waited for: `foreseen` tells. What is merged
- * stays true until the index or what is merged changes; then merge_forget. */
+/* The same for a push that is to come, unless another is waited for: `foreseen` tells. What is
+ * merged stays true until the index or what is merged changes; then merge_forget. */
 void merge_ahead(struct merge *merge, const struct store_keys *in, const struct index *index,
                  uint64_t number);
 void merge_forget(struct merge *merge);

@@ -1,10 +1,10 @@
 /* pull.c - records become the answer: single rows copied, or the rows of one output row added up in
  * CSR order (combine.h). Keys without a row give their first value, made on the fly, or zeros. */
-#include "host.h"
+#include "server/store/host/host.h"
 
 #include <string.h>
 
-#include "combine.h"
+#include "proto/combine.h"
 
 /* The f32 values of a key: those of its record, where they are f32, or in `space`. */
 static inline const float *values_of(const struct store *store, const uint8_t *record, float *space)

@@ -4,12 +4,12 @@
  * distinct key takes its step: the gradients of its occurrences summed in the shape of combine.h,
  * divided by the scaler, and handed to optimizer.h. While one row steps, the lines of rows further
  * on are on their way to the cache. */
-#include "host.h"
+#include "server/store/host/host.h"
 
 #include <string.h>
 
-#include "combine.h"
-#include "optimizer.h"
+#include "proto/combine.h"
+#include "server/store/optimizer.h"
 
 #define PREFETCH 16u
 

@@ -1,4 +1,4 @@
-#include "rows.h"
+#include "server/store/host/rows.h"
 
 #include <string.h>
 

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "memory.h"
+#include "server/store/host/memory.h"
 
 struct rows {
     uint8_t **chunks;

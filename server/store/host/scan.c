@@ -1,12 +1,12 @@
 /* scan.c - rows out, for snapshots and dumps, and in. A scan goes through the index in its own
  * order: by the hash of the keys, and where hashes fall together by the time they came. The cursor
  * is a place in the index. */
-#include "host.h"
+#include "server/store/host/host.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
+#include "server/store/host/memory.h"
 
 void host_copy_candidate(const struct store *store, uint64_t key, uint32_t slot, uint32_t count,
                          struct store_scan *out)

@@ -1,8 +1,8 @@
 /* shortlist.c - see shortlist.h. */
 #include <string.h>
 
-#include "host.h"
-#include "memory.h"
+#include "server/store/host/host.h"
+#include "server/store/host/memory.h"
 
 #define FEWEST 4u /* halves of a pass */
 #define MOST   8u
@@ -71,8 +71,8 @@ static bool is_within(const struct shortlist_bound *bound, const struct victim *
     return !use_goes_first(&bound->rank, &rank);
 }
 
-/* One that is not on the list. More than there is room for, or nearly so, which would have it tidied again
- * and again: there is no list. */
+/* One that is not on the list. More than there is room for, or nearly so, which would have it
+ * tidied again and again: there is no list. */
 static void add(struct store *store, const struct victim *row)
 {
     struct shortlist *list = &store->shortlist;
@@ -174,8 +174,8 @@ static void begin_drawing(struct store *store, uint64_t spared)
     read_on(store, add_if_low, NULL);
 }
 
-/* There is memory for the longest one, for rows that the sample did not foresee, and for new ones; what is not
- * written to is none. */
+/* There is memory for the longest one, for rows that the sample did not foresee, and for new ones;
+ * what is not written to is none. */
 static bool begin(struct store *store, uint64_t n_pass)
 {
     struct shortlist *list = &store->shortlist;
@@ -217,8 +217,8 @@ static bool read_up_to(struct store *store, uint64_t hash)
     return list->is_on;
 }
 
-/* Half of the rows that can be spared were taken off; where these are few, to draw further would cost
- * more than it saves. */
+/* Half of the rows that can be spared were taken off; where these are few, to draw further would
+ * cost more than it saves. */
 static bool is_short(const struct store *store)
 {
     const struct shortlist *list = &store->shortlist;

@@ -12,11 +12,11 @@
  * segment of the index, as good a sample as any because it is one by hash, says up to which rank
  * the list has to go for several passes' rows.
  *
- * Where half of those it can spare have risen, it is drawn further, up to a higher rank: by the pushes that make them
- * rise, each as much as it takes off. Until that is done the list is good up to the rank it had. So a push stops
- * for a part of the table that is to the whole as its rows are to those that can be spared; the
- * list becomes longer each time, and the part smaller. A pass looks at all rows where single requests take off more than it
- * can spare.
+ * Where half of those it can spare have risen, it is drawn further, up to a higher rank: by the
+ * pushes that make them rise, each as much as it takes off. Until that is done the list is good up
+ * to the rank it had. So a push stops for a part of the table that is to the whole as its rows are
+ * to those that can be spared; the list becomes longer each time, and the part smaller. A pass
+ * looks at all rows where single requests take off more than it can spare.
  *
  * Owner: the shard's thread. */
 #ifndef EMBD_HOST_SHORTLIST_H
@@ -25,10 +25,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "index.h"
-#include "marks.h"
-#include "use.h"
-#include "victims.h"
+#include "server/store/host/index.h"
+#include "server/store/host/marks.h"
+#include "server/store/use.h"
+#include "server/store/host/victims.h"
 
 struct store;
 
@@ -38,12 +38,13 @@ struct shortlist_bound {
 };
 
 struct shortlist {
-    bool is_on;      /* has begun */
-    bool is_ready;   /* has all rows up to `bound` */
-    bool is_drawing; /* has those of hashes below `read_to` up to `next` */
+    bool is_on;                         /* has begun */
+    bool is_ready;                      /* has all rows up to `bound` */
+    bool is_drawing;                    /* has those of hashes below `read_to` up to `next` */
     struct shortlist_bound bound, next; /* next: no lower */
     uint64_t read_to;
-    uint32_t halves;     /* it is drawn for as many rows as so many half passes take; 0: as the fewest */
+    uint32_t
+        halves; /* it is drawn for as many rows as so many half passes take; 0: as the fewest */
     struct victim *rows; /* [n]; of a row that is on the list the last entry counts */
     uint64_t n, capacity;
     struct marks has;  /* the rows that are on the list, while it is on */
@@ -54,10 +55,11 @@ struct shortlist {
     uint64_t n_keys;   /* of the largest request */
 };
 
-/* A request of n_keys is done that made n_new rows: some more of the list, where it will be needed. */
+/* A request of n_keys is done that made n_new rows: some more of the list, where it will be needed.
+ */
 void shortlist_go_on(struct store *store, uint32_t n_new, uint32_t n_keys);
-/* There is one, up to its bound, for a pass that takes `most` rows; each row stands on it once. Out of memory: false, and
- * there is none. */
+/* There is one, up to its bound, for a pass that takes `most` rows; each row stands on it once. Out
+ * of memory: false, and there is none. */
 bool shortlist_prepare(struct store *store, uint64_t most);
 /* The same, up to a higher bound; false also where there is none. */
 bool shortlist_prepare_further(struct store *store);

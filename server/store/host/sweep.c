@@ -2,11 +2,11 @@
  * 0. Each push passes over the whole table; rows lie in a row, so that the pass runs at the speed
  * of memory for wide rows and of the optimizer's root and division for adam.
  *
- * The rows a push named, and those no key has, are marked first. Memory for the marks is reserved before the push changes
- * anything. */
-#include "host.h"
+ * The rows a push named, and those no key has, are marked first. Memory for the marks is reserved
+ * before the push changes anything. */
+#include "server/store/host/host.h"
 
-#include "optimizer.h"
+#include "server/store/optimizer.h"
 
 bool sweep_reserve(struct store *store)
 {

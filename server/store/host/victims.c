@@ -1,10 +1,11 @@
-#include "victims.h"
+#include "server/store/host/victims.h"
 
-#include "memory.h"
+#include "server/store/host/memory.h"
 
 #define SPARE 1024u /* there is memory for beyond twice those that are wanted */
 
-/* Below 0: it goes before one of that rank; above 0: behind. Most ranks differ in what needs no key. */
+/* Below 0: it goes before one of that rank; above 0: behind. Most ranks differ in what needs no
+ * key. */
 static int compare(const struct victim *a, const struct use_rank *b)
 {
     if (a->count != b->count)

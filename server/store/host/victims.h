@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "index.h"
-#include "use.h"
+#include "server/store/host/index.h"
+#include "server/store/use.h"
 
 /* A row, and what its rank is made of; the key is in the hash. */
 struct victim {

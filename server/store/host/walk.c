@@ -1,4 +1,4 @@
-#include "host.h"
+#include "server/store/host/host.h"
 
 /* The slot of key k, in tables where slots tell keys apart; k rises. */
 static uint32_t next_slot(struct walk *walk, uint32_t k)

@@ -2,7 +2,7 @@
  * others where that comes out even. Then, on its device, each batch is grouped by owner. What the
  * caller has in memory that is not pinned goes through pinned memory, because a copy from anywhere
  * else would have the host wait for the device. */
-#include "group.h"
+#include "server/store/nccl/group.h"
 
 #include <string.h>
 

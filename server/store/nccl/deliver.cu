@@ -2,8 +2,8 @@
  * their homes want them, where peers' memory can be stored to, so that the links are at work while
  * the table is read, and nothing is written twice. Else the device's own rows alone go where they
  * are wanted, and others' to where they are sent from. */
-#include "pieces.cuh"
-#include "pool.cuh"
+#include "server/store/nccl/pieces.cuh"
+#include "server/store/cuda/pool.cuh"
 
 #define BLOCK   128u
 #define AT_ONCE 8u

@@ -1,6 +1,6 @@
 /* erase.c - keys are forgotten: they are grouped by owner on the host, and every member forgets its
  * own. */
-#include "group.h"
+#include "server/store/nccl/group.h"
 
 #include <stdlib.h>
 

@@ -7,11 +7,11 @@
  * for each value of the digit, and the host, which waits for the bins, picks the one in which the
  * number that is to go ends. So it knows how many rows each device loses before one is gone, and
  * all that may fail is done first. A pass is rare: it makes room for a sixteenth of the table. */
-#include "group.h"
+#include "server/store/nccl/group.h"
 
 #include <stdlib.h>
 
-#include "use.h"
+#include "server/store/use.h"
 
 /* Pinned, of all devices. */
 struct counts {
@@ -24,7 +24,7 @@ struct evicting {
     struct flow *flow;
     struct evict_pass passes[WIRE_MAX];
     struct counts *counts;
-    uint64_t n, n_may_go;      /* rows */
+    uint64_t n, n_may_go;     /* rows */
     uint64_t leave[WIRE_MAX]; /* of n, those of each device */
 };
 
@@ -42,8 +42,7 @@ static int survey(struct evicting *ev)
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
         status = device_use(group->tables[d]->device);
         if (status == 0)
-            status =
-                evict_survey(ev->flow->members[d].call, &ev->passes[d], &ev->counts->found[d]);
+            status = evict_survey(ev->flow->members[d].call, &ev->passes[d], &ev->counts->found[d]);
     }
     if (status == 0)
         status = group_await(ev->flow);
@@ -64,8 +63,8 @@ static int count_digit(struct evicting *ev, const struct use_digit *digit)
         uint64_t bytes = sizeof ev->counts->bins[d];
         status = device_use(table->device);
         if (status == 0)
-            status = device_copy(view->choice, &ev->counts->choice, sizeof *view->choice,
-                                 table->stream);
+            status =
+                device_copy(view->choice, &ev->counts->choice, sizeof *view->choice, table->stream);
         if (status == 0)
             status = device_fill(view->bins, 0, bytes, table->stream);
         if (status == 0)

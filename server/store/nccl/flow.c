@@ -7,7 +7,7 @@
  * error, an error of the wire, or a call that takes longer than group_patience_ms fails the group
  * for good: the wire is given up, every call is answered, and nothing waits for the devices any
  * more. */
-#include "group.h"
+#include "server/store/nccl/group.h"
 
 #include <stdio.h>
 #include <stdlib.h>

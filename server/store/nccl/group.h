@@ -28,15 +28,15 @@
  * pooled and handed over. Devices wait for each other by events, and only for what they need of
  * each other: they need not be at the same call. The host has to know how much goes where, so it
  * comes back to a call when that was counted, and to one that may create rows once more when these
- * were. It never waits but in scan, load, erase, a pull that says `now`, a push that finds less room
- * than it needs, and a prepare that has to look at keys.
+ * were. It never waits but in scan, load, erase, a pull that says `now`, a push that finds less
+ * room than it needs, and a prepare that has to look at keys.
  *
  * Owner: the shard's thread. */
 #ifndef EMBD_NCCL_GROUP_H
 #define EMBD_NCCL_GROUP_H
 
-#include "cuda_store.h"
-#include "move.h"
+#include "server/store/cuda/cuda_store.h"
+#include "server/store/nccl/move.h"
 
 /* A part of a request, on its device. Pointers are to what the caller brought until the batch was
  * sent there. */
@@ -137,11 +137,11 @@ struct flow {
     struct store_plan *plan; /* an insert that is only planned; else NULL */
     struct store_done *done;
 
-    bool may_drop; /* it is not refused for want of room */
-    bool by_row, by_part; /* items are rows, or parts of rows */
-    bool has_offsets;     /* the request has */
-    bool is_delivered;    /* owners store rows right where homes want them */
-    bool is_turned;       /* it goes on on the rears */
+    bool may_drop;             /* it is not refused for want of room */
+    bool by_row, by_part;      /* items are rows, or parts of rows */
+    bool has_offsets;          /* the request has */
+    bool is_delivered;         /* owners store rows right where homes want them */
+    bool is_turned;            /* it goes on on the rears */
     bool has_evicted;          /* or could not */
     struct evicting *evicting; /* while it does; kept where the group fails */
     uint32_t n_keys;
@@ -168,10 +168,11 @@ struct group {
     struct flow *first, *last; /* the queue */
     struct flow *spare;
     uint64_t step; /* as of the calls whose done was called; members may be ahead */
-    uint32_t cut_gone_at, cut_at; /* members of a cut: whose gone keys are read, and whose rest is next */
-    uint64_t cut_read;            /* bits of those that are read */
-    uint64_t cut_waits_ms;        /* since when none gives anything; 0: one did */
-    bool failed; /* the devices are not to be trusted any more */
+    uint32_t cut_gone_at,
+        cut_at;            /* members of a cut: whose gone keys are read, and whose rest is next */
+    uint64_t cut_read;     /* bits of those that are read */
+    uint64_t cut_waits_ms; /* since when none gives anything; 0: one did */
+    bool failed;           /* the devices are not to be trusted any more */
     char why[300];
     struct group *given_up; /* the one closed before, of those that failed */
 };
@@ -192,8 +193,8 @@ uint32_t element_bytes(embd_dtype dtype);
 /* ---- flow ---- */
 
 void flow_submit(struct group *group, enum call_kind kind, void *request, struct store_done *done);
-/* Finds out what would become of the keys of `insert`, whose statuses are NULL, behind all calls made before. Waits; done
- * is called from inside. */
+/* Finds out what would become of the keys of `insert`, whose statuses are NULL, behind all calls
+ * made before. Waits; done is called from inside. */
 void flow_plan(struct group *group, struct store_plan *plan, struct store_insert *insert,
                struct store_done *done);
 /* Rows that calls under way may make, at most. */

@@ -1,5 +1,5 @@
 /* load.c - rows and candidates in: a block is cut by owner, and every member loads its portion. */
-#include "group.h"
+#include "server/store/nccl/group.h"
 
 #include <stdlib.h>
 #include <string.h>

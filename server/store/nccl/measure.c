@@ -1,13 +1,13 @@
 /* measure.c - how long it takes to move some bytes from every device to every other, one way and
  * the other. By peer access a kernel of each device stores them where they go, by NCCL they are
  * sent, but for what stays on its device, which is copied. */
-#include "wire.h"
+#include "server/store/nccl/wire.h"
 
 #include <string.h>
 #include <time.h>
 
-#include "device.h"
-#include "move.h"
+#include "server/store/cuda/device.h"
+#include "server/store/nccl/move.h"
 
 #define PIECE WIRE_MEASURED_BYTES
 #define TURNS 6 /* the shortest counts: the first ones open connections */

@@ -1,6 +1,6 @@
 /* move.cu - moves keys, rows, gradients and statuses between the order in which a device has them
  * and the places of several devices, which may be its own memory or that of peers. */
-#include "pieces.cuh"
+#include "server/store/nccl/pieces.cuh"
 
 #define BLOCK   256u
 #define AT_ONCE 4u

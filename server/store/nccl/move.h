@@ -3,8 +3,8 @@
 #ifndef EMBD_NCCL_MOVE_H
 #define EMBD_NCCL_MOVE_H
 
-#include "kernels.h"
-#include "wire.h"
+#include "server/store/cuda/kernels.h"
+#include "server/store/nccl/wire.h"
 
 /* The device that has the row of (key, slot): of n. One rule for the host and the device. The hash
  * shares no bits with the one that routes keys to shards, nor with the one that picks a bucket. */

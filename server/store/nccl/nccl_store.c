@@ -1,5 +1,5 @@
 /* nccl_store.c - a table over all GPUs of the process: what store.h asks for. */
-#include "group.h"
+#include "server/store/nccl/group.h"
 
 #include <stdlib.h>
 
@@ -184,7 +184,8 @@ static int freeze_members(struct group *group, struct store_cut *own, struct emb
 }
 
 static int each_member(struct group *group, const struct store_cut *cut,
-                       int (*step)(struct store *store, const struct store_cut *cut, struct embd__error *e),
+                       int (*step)(struct store *store, const struct store_cut *cut,
+                                   struct embd__error *e),
                        struct embd__error *e)
 {
     for (uint32_t d = 0; d < group->n; d++)

@@ -1,9 +1,9 @@
 /* parts.cu - a row of a hash or modulo table from the partial sums of its owners, in the order of
  * the owners' numbers, which is the order that makes the sum the same for as many devices. Owners
  * without a key of the row are passed over, so a row whose keys lie on one device has its bits. */
-#include "launch.cuh"
-#include "move.h"
-#include "values.cuh"
+#include "server/store/cuda/launch.cuh"
+#include "server/store/nccl/move.h"
+#include "server/store/cuda/values.cuh"
 
 __device__ static inline four sum_of_parts(const parts_view &p, uint32_t n_rows, uint64_t row,
                                            uint32_t column, uint32_t dim)

@@ -3,7 +3,7 @@
  * row in the home's own memory, unless it lies so, and what comes back from them arrives so; NCCL
  * does the rest. What a device has for itself never goes by NCCL: the same kernels move it, and the
  * lookup stores its rows in their places (pull.c). */
-#include "group.h"
+#include "server/store/nccl/group.h"
 
 static uint32_t between(const struct starts *s, uint32_t device)
 {

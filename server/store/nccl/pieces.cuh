@@ -4,8 +4,8 @@
 #ifndef EMBD_NCCL_PIECES_CUH
 #define EMBD_NCCL_PIECES_CUH
 
-#include "launch.cuh"
-#include "move.h"
+#include "server/store/cuda/launch.cuh"
+#include "server/store/nccl/move.h"
 
 struct piece {
     uint32_t number, begin, end; /* things */

@@ -2,7 +2,7 @@
  * What comes back to a hash or modulo table's home is rows as they are stored, in the order of the
  * batch's keys, and is pooled there by the cuda store's own kernel, from rows it takes for a
  * table's; or it is a partial sum of every row from every owner, and these are added. */
-#include "group.h"
+#include "server/store/nccl/group.h"
 
 static void lay_out(struct flow *flow, uint32_t device, struct arena *arena)
 {

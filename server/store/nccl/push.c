@@ -1,7 +1,7 @@
 /* push.c - a push or insert, once its keys are grouped: keys and gradients to their owners, which
  * plan what they create. When all plans are here, room and memory are taken on every device; only
  * then does the first of them change anything. */
-#include "group.h"
+#include "server/store/nccl/group.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -191,10 +191,10 @@ static int ration(struct flow *flow, uint64_t room, uint64_t n_leaders)
 
 int push_refuse(const struct group *group, uint64_t n_leaders, uint64_t room, struct embd__error *e)
 {
-    return embd__error_set(
-        e, EMBD_FULL, "table %s: %llu keys need a row, %llu rows are left of capacity %llu",
-        group->schema->s.name, (unsigned long long)n_leaders, (unsigned long long)room,
-        (unsigned long long)group->schema->s.capacity);
+    return embd__error_set(e, EMBD_FULL,
+                           "table %s: %llu keys need a row, %llu rows are left of capacity %llu",
+                           group->schema->s.name, (unsigned long long)n_leaders,
+                           (unsigned long long)room, (unsigned long long)group->schema->s.capacity);
 }
 
 static int take_room(struct flow *flow, bool *again, struct embd__error *e)

@@ -1,7 +1,7 @@
 /* route.cu - to which device each item of a request goes, and the order of its keys once items are
  * grouped by device. */
-#include "launch.cuh"
-#include "move.h"
+#include "server/store/cuda/launch.cuh"
+#include "server/store/nccl/move.h"
 
 static __global__ void __launch_bounds__(256) route(route_view r)
 {

@@ -1,7 +1,7 @@
 /* sums.cu - where each of several pieces begins, from their lengths. */
 #include <cub/device/device_scan.cuh>
 
-#include "move.h"
+#include "server/store/nccl/move.h"
 
 static int sum(void *temp, size_t *temp_bytes, const uint32_t *lengths, uint32_t *out, uint32_t n,
                void *stream)

@@ -1,7 +1,7 @@
 /* wire.c - see wire.h. The one file of this folder that speaks CUDA, and the one that speaks NCCL,
  * which it looks for at run time: a program with this file starts where there is no libnccl, and
  * uses peer access then. */
-#include "wire.h"
+#include "server/store/nccl/wire.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -16,8 +16,8 @@
 #include <nccl.h>
 #endif
 
-#include "device.h"
-#include "move.h"
+#include "server/store/cuda/device.h"
+#include "server/store/nccl/move.h"
 
 #define ABORT_PATIENCE_MS 2000
 
@@ -171,8 +171,8 @@ static bool send_piece(enum wire_bound bound, void *const streams[], uint32_t fr
                        const uint8_t *at, uint8_t *place, uint64_t bytes)
 {
     const ncclComm_t *comms = nccl.comms[bound];
-    return nccl_failed(nccl.send(at, bytes, ncclInt8, (int)to, comms[from],
-                                 (cudaStream_t)streams[from])) ||
+    return nccl_failed(
+               nccl.send(at, bytes, ncclInt8, (int)to, comms[from], (cudaStream_t)streams[from])) ||
            nccl_failed(nccl.receive(place, bytes, ncclInt8, (int)from, comms[to],
                                     (cudaStream_t)streams[to]));
 }
