@@ -12,7 +12,7 @@
  * word. */
 #include "server/shard/ahead.h"
 
-#include "server/shard/check.h"
+#include "server/engine/check.h"
 #include "proto/dtype.h"
 #include "server/shard/pull.h"
 #include "server/shard/state.h"

@@ -3,7 +3,7 @@
 #define EMBD_SHARD_AHEAD_H
 
 #include "server/shard/shard.h"
-#include "server/shard/tables.h"
+#include "server/engine/tables.h"
 
 /* How many gradients of the request's only part are known to be finite. */
 uint64_t ahead_n_finite(const struct request *request);

@@ -1,6 +1,6 @@
 /* load.c - rows into the shard, block by block, and keys that lost theirs out of it. A block is
  * checked whole before the store sees it. */
-#include "server/shard/check.h"
+#include "server/engine/check.h"
 #include "server/shard/commit.h"
 #include "server/shard/settle.h"
 #include "server/shard/state.h"

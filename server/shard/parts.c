@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "server/shard/ahead.h"
-#include "server/shard/check.h"
+#include "server/engine/check.h"
 #include "server/shard/permit.h"
 #include "server/shard/pull.h"
 #include "server/shard/state.h"

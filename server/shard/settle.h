@@ -3,7 +3,7 @@
 #ifndef EMBD_SHARD_SETTLE_H
 #define EMBD_SHARD_SETTLE_H
 
-#include "server/shard/tables.h"
+#include "server/engine/tables.h"
 
 struct shard;
 struct shard_session;

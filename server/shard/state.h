@@ -10,15 +10,15 @@
 #define EMBD_SHARD_STATE_H
 
 #include "server/shard/hold.h"
-#include "server/shard/rounds/jobs.h"
-#include "server/shard/rounds/rounds.h"
-#include "server/shard/routed.h"
+#include "server/engine/rounds/jobs.h"
+#include "server/engine/rounds/rounds.h"
+#include "server/engine/routed.h"
 #include "server/shard/shard.h"
 #include "server/shard/snapshot/snapshot.h"
 #include "server/shard/figures/stages.h"
-#include "server/shard/tables.h"
+#include "server/engine/tables.h"
 #include "server/shard/work.h"
-#include "server/shard/writers.h"
+#include "server/engine/writers.h"
 
 /* Figures since start; names and units are those of stats.c. */
 struct counters {

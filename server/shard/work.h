@@ -6,7 +6,7 @@
 #include "proto/opening.h"
 #include "server/journal/record.h"
 #include "server/shard/shard.h"
-#include "server/shard/tables.h"
+#include "server/engine/tables.h"
 
 /* One table's share of a pull or push. */
 struct work_part {

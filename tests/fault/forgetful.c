@@ -1,6 +1,6 @@
 /* forgetful.c - a server that does not remember which pushes it has applied: linked in with --wrap,
  * in place of what looks them up. */
-#include "server/shard/writers.h"
+#include "server/engine/writers.h"
 
 int __real_writers_look(const struct writers *writers, const struct push_writer *push,
                         struct embd__error *e);

@@ -23,7 +23,7 @@ MESSAGES = {"msgpack.h"}
 LOOP = {"uv.h"}
 
 FORMATS = {"client/formats", "client/formats/data_sets", "client/formats/hugectr"}
-SHARD = {"server/shard", "server/shard/figures", "server/shard/rounds", "server/shard/snapshot"}
+SHARD = {"server/engine", "server/engine/rounds", "server/shard", "server/shard/figures", "server/shard/rounds", "server/shard/snapshot"}
 
 # folder: (folders it may include from, besides itself, system headers it may not include).
 # The longest folder that a file lies under decides.
@@ -52,6 +52,9 @@ RULES = {
     "server/net/http": ({"include", "proto", "server/net", *SHARD, "server/log"}, MESSAGES),
     "server/journal": ({"include", "proto", "server/files"}, NETWORK | MESSAGES),
     "server/files": ({"include", "proto"}, NETWORK | CLOCKS | MESSAGES),
+    "server/engine": ({"server/engine/rounds", "include", "proto", "server/store", "server/access"},
+                      NETWORK | THREADS | CLOCKS | FILES),
+    "server/engine/rounds": ({"server/engine", "include", "proto", "server/store"}, NETWORK | THREADS | CLOCKS | FILES),
     "server/shard": ({*SHARD, "include", "proto", "server/store", "server/log", "server/access", "server/journal",
                       "server/files"}, NETWORK | THREADS | MESSAGES),
     "server/shard/figures": ({*SHARD, "include", "proto", "server/store"}, NETWORK | THREADS | FILES | MESSAGES),

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "server/shard/rounds/jobs.h"
+#include "server/engine/rounds/jobs.h"
 
 #define MS      UINT64_C(1000000)
 #define WORKERS 4u

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "proto/route.h"
-#include "server/shard/routed.h"
+#include "server/engine/routed.h"
 #include "proto/schema.h"
 
 #define MOST  700u /* keys of a request: some blocks of routed.c, and a rest */

@@ -14,7 +14,7 @@
 #include "proto/route.h"
 #include "proto/schema.h"
 #include "server/shard/state.h"
-#include "server/shard/writers.h"
+#include "server/engine/writers.h"
 
 #define SECOND UINT64_C(1000000000)
 #define IDLE   (STREAM_IDLE_S * SECOND)

@@ -8,7 +8,7 @@
 
 #include "proto/route.h"
 #include "proto/schema.h"
-#include "server/shard/writers.h"
+#include "server/engine/writers.h"
 
 static const uint64_t keys[2] = {1, 2};
 static const float grads[8] = {1, 2, 3, 4, 5, 6, 7, 8};

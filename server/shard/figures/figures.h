@@ -4,7 +4,7 @@
 #define EMBD_SHARD_FIGURES_H
 
 #include "server/shard/figures/report.h"
-#include "server/shard/tables.h"
+#include "server/engine/tables.h"
 
 uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD_FIGURES]);
 uint32_t table_figures(const struct shard *shard, const struct table *table,

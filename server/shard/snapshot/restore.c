@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/shard/check.h"
+#include "server/engine/check.h"
 #include "server/shard/snapshot/chosen.h"
 #include "server/shard/snapshot/cut.h"
 #include "proto/dtype.h"

@@ -8,7 +8,7 @@
 #include <xxhash.h>
 
 #include "proto/partfile.h"
-#include "server/shard/tables.h"
+#include "server/engine/tables.h"
 #include "proto/writersfile.h"
 
 #define CUTS_KNOWN 7u /* of a shard: a store keeps so many, and one that is being made */

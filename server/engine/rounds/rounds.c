@@ -2,7 +2,7 @@
  *
  * The happy path: a worker joins with its push, again and again, until the last live one has; then
  * the pushes of the least clock are taken together, and the round goes on to the next. */
-#include "server/shard/rounds/rounds.h"
+#include "server/engine/rounds/rounds.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,10 +10,10 @@
  *
  * Here is who is waited for; making the step is round_step.c's. Kept in memory alone. Owner: the
  * shard's thread. */
-#ifndef EMBD_SHARD_ROUNDS_H
-#define EMBD_SHARD_ROUNDS_H
+#ifndef EMBD_ENGINE_ROUNDS_H
+#define EMBD_ENGINE_ROUNDS_H
 
-#include "server/shard/rounds/jobs.h"
+#include "server/engine/rounds/jobs.h"
 #include "proto/message.h"
 
 #define ROUNDS_MAX 256u

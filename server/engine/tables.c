@@ -3,7 +3,7 @@
  * There are at most LIMIT_TABLES, so arrays kept in order do: pulls look through 1 KiB of ids,
  * names are found by halving. Creating is idempotent, because every client of a cluster may do it
  * at its start. */
-#include "server/shard/tables.h"
+#include "server/engine/tables.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* hot.c - see hot.h. */
-#include "server/shard/figures/hot.h"
+#include "server/engine/hot.h"
 
 #include <stdlib.h>
 #include <string.h>

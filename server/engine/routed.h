@@ -3,11 +3,11 @@
  * A key that came to a shard which does not own it would get a row that nobody who routes finds,
  * and that a load on other shards loses. So pulls, pushes, erases and loads refuse it. Only records
  * of a journal, which may be of a version that took such keys, are replayed as they are. */
-#ifndef EMBD_SHARD_ROUTED_H
-#define EMBD_SHARD_ROUTED_H
+#ifndef EMBD_ENGINE_ROUTED_H
+#define EMBD_ENGINE_ROUTED_H
 
 #include "server/store/store.h"
-#include "server/shard/tables.h"
+#include "server/engine/tables.h"
 
 /* Which shard this is, and of which map. */
 struct routed_place {

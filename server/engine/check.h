@@ -1,10 +1,10 @@
 /* check.h - what a peer sends, against the schema it is meant for. All functions return EMBD_OK, or
  * a negative status with `e` naming part, field, position, value and limit. */
-#ifndef EMBD_SHARD_CHECK_H
-#define EMBD_SHARD_CHECK_H
+#ifndef EMBD_ENGINE_CHECK_H
+#define EMBD_ENGINE_CHECK_H
 
-#include "server/shard/routed.h"
-#include "server/shard/tables.h"
+#include "server/engine/routed.h"
+#include "server/engine/tables.h"
 
 #define CHECK_WHAT 32 /* bytes of "part 63" */
 

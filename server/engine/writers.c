@@ -1,6 +1,6 @@
 /* writers.c - streams in an array, found through chained buckets; those of a principal in a list
  * from the one that has not pushed for longest to the one that has just pushed. */
-#include "server/shard/writers.h"
+#include "server/engine/writers.h"
 
 #include <stdlib.h>
 #include <string.h>

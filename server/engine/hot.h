@@ -1,8 +1,8 @@
 /* hot.h - which keys of a table are asked for most, from a sample: about one key in HOT_STRIDE of
  * all pulled and pushed, at irregular distances, the last HOT_SAMPLES of them. Taking one costs a
  * load and a store. Owner: the shard's thread. */
-#ifndef EMBD_SHARD_HOT_H
-#define EMBD_SHARD_HOT_H
+#ifndef EMBD_ENGINE_HOT_H
+#define EMBD_ENGINE_HOT_H
 
 #include <stdint.h>
 

@@ -4,7 +4,7 @@
  * the table. The loops over keys, slots and gradients are on the data path: each first asks whether
  * anything is wrong, without branches, in blocks of fixed size that compilers turn into vector
  * code; only then is the culprit looked for. */
-#include "server/shard/check.h"
+#include "server/engine/check.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
  * This is on the data path: whether any key is another shard's is found out without branches, and
  * of hash tables in blocks of fixed size that compilers turn into vector code. Only then the
  * culprit is looked for, with embd__route, which is what decides. */
-#include "server/shard/routed.h"
+#include "server/engine/routed.h"
 
 #include <stdio.h>
 

@@ -14,8 +14,8 @@
  * Which stream goes depends on the time, so it is decided once, before the opening's record is
  * written, and the record has the decision: state is what openings and pushes make of it, and a
  * journal that is replayed ends with the same. Owner: the shard's thread. */
-#ifndef EMBD_SHARD_WRITERS_H
-#define EMBD_SHARD_WRITERS_H
+#ifndef EMBD_ENGINE_WRITERS_H
+#define EMBD_ENGINE_WRITERS_H
 
 #include "server/access/access.h"
 #include "proto/opening.h"

@@ -3,7 +3,7 @@
  * The happy path: jobs_enter finds the job, and sees that the request is of the process that the
  * worker is; then the worker is live for its lease, with its clock. A request that is refused
  * changes no clock, and so no answer to anybody else. */
-#include "server/shard/rounds/jobs.h"
+#include "server/engine/rounds/jobs.h"
 
 #include <stdlib.h>
 #include <string.h>

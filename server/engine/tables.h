@@ -1,8 +1,8 @@
 /* tables.h - the tables of one shard: by name for people, by id for pulls and pushes. */
-#ifndef EMBD_SHARD_TABLES_H
-#define EMBD_SHARD_TABLES_H
+#ifndef EMBD_ENGINE_TABLES_H
+#define EMBD_ENGINE_TABLES_H
 
-#include "server/shard/figures/hot.h"
+#include "server/engine/hot.h"
 #include "proto/schema.h"
 #include "server/store/store.h"
 

@@ -16,8 +16,8 @@
  * 0, stale-synchronous with s, asynchronous without asking.
  *
  * Kept in memory alone: after a restart workers join again. Owner: the shard's thread. */
-#ifndef EMBD_SHARD_JOBS_H
-#define EMBD_SHARD_JOBS_H
+#ifndef EMBD_ENGINE_JOBS_H
+#define EMBD_ENGINE_JOBS_H
 
 #include <stdbool.h>
 #include <stdint.h>
