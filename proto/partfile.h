@@ -2,12 +2,13 @@
  * functions; who writes and syncs files is the caller's matter.
  *
  * A part file holds rows of one table from one shard: a header, then blocks. All little-endian.
- *   header, 64 bytes: "EMBDPART", u32 version = 1, u32 dim, u32 dtype, u32 state_floats, u32
- * has_slots, u32 shard, zeros, u64 XXH3 of the 56 bytes before block:  u32 n_rows, u32
- * n_candidates, u64 bytes of the arrays, u64 XXH3 of the arrays, then the arrays of struct
- * row_block in its order, each padded with zeros to a multiple of 8 bytes end:    a block with
- * n_rows = n_candidates = 0 manifest.json names every part with its rows, bytes and XXH3 over the
- * whole file. */
+ *   header, 64 bytes: "EMBDPART", u32 version = 1, u32 dim, u32 dtype, u32 state_floats, u32 has_slots,
+ *                     u32 shard, zeros, u64 XXH3 of the 56 bytes before
+ *   block:  u32 n_rows, u32 n_candidates, u64 bytes of the arrays, u64 XXH3 of the arrays, then the
+ *           arrays of struct row_block in its order, each padded with zeros to a multiple of 8
+ *           bytes
+ *   end:    a block with n_rows = n_candidates = 0
+ * manifest.json names every part with its rows, bytes and XXH3 over the whole file. */
 #ifndef EMBD_PROTO_PARTFILE_H
 #define EMBD_PROTO_PARTFILE_H
 

@@ -4,13 +4,14 @@
  * says nothing: the kernel by itself waits a quarter of an hour. So:
  *
  *     connecting and greeting  one attempt takes LIVENESS_ATTEMPT_MS at most; then the name is
- * looked up again an answer is due,        keepalive probes (socket.c) end the connection after 6 s
+ *                              looked up again
+ *     an answer is due,        keepalive probes (socket.c) end the connection after 6 s
  *     and all was taken
  *     an answer is due,        embd__link_look() sees that the peer's kernel acknowledges nothing
  *     and bytes are not taken
  *     the host lives, but the  its answers are late: the follower asks other servers for the map
- * meanwhile, and a call process hangs            whose deadline passes takes the silent connection
- * with it
+ *                              meanwhile, and a call
+ *     process hangs            whose deadline passes takes the silent connection with it
  *
  * TCP_USER_TIMEOUT would be shorter, but also ends connections to a server that lives and takes
  * nothing for a while. */

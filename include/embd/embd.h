@@ -110,14 +110,18 @@ typedef enum embd_combiner {
 typedef enum embd_dtype { EMBD_F32, EMBD_F16, EMBD_BF16 } embd_dtype;
 
 /* One step of a row w with the gradient g = (sum of the request's gradients of the row) / scaler,
- * all in f32: sgd               w -= lr*g momentum          m = momentum*m - lr*g; w += m nesterov
- * a' = momentum*a - lr*g; w += -momentum*a + (1+momentum)*a' adagrad           v += g*g; w -= lr*g
- * / (sqrt(v)+eps) rowwise_adagrad   v += mean over the columns of g*g; w -= lr*g / (sqrt(v)+eps)
- *   adam              m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g*g;
- *                     w -= lr*sqrt(1-beta2^t)/(1-beta1^t) * m / (sqrt(v)+eps); t counts the table's
- * pushes rmsprop           v = beta2*v + (1-beta2)*g*g; w -= lr*g / (sqrt(v)+eps) ftrl n' = n +
- * g*g; z += g - (sqrt(n'+eps)-sqrt(n+eps))/lr*w; w = |z| > l1 ? (sign(z)*l1 - z) / (sqrt(n'+eps)/lr
- * + l2 + beta/lr) : 0 */
+ * all in f32:
+ *   sgd               w -= lr*g
+ *   momentum          m = momentum*m - lr*g; w += m
+ *   nesterov          a' = momentum*a - lr*g; w += -momentum*a + (1+momentum)*a'
+ *   adagrad           v += g*g; w -= lr*g / (sqrt(v)+eps)
+ *   rowwise_adagrad   v += mean over the columns of g*g; w -= lr*g / (sqrt(v)+eps)
+ *   adam              m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g*g; w -=
+ *                     lr*sqrt(1-beta2^t)/(1-beta1^t) * m / (sqrt(v)+eps); t counts the table's
+ *                     pushes
+ *   rmsprop           v = beta2*v + (1-beta2)*g*g; w -= lr*g / (sqrt(v)+eps)
+ *   ftrl              n' = n + g*g; z += g - (sqrt(n'+eps)-sqrt(n+eps))/lr*w; w = |z| > l1 ?
+ *                     (sign(z)*l1 - z) / (sqrt(n'+eps)/lr + l2 + beta/lr) : 0 */
 typedef enum embd_optimizer_kind {
     EMBD_SGD,
     EMBD_MOMENTUM,
@@ -422,28 +426,35 @@ typedef struct embd_call_options {
 /* Pulls all parts. Keys without a row give the value they would start with and, unless the table
  * says create_on = pull, stay without one. Either all of `values` is filled or the call fails. A
  * lost connection or a restarting server does not fail it: it is asked again until the deadline.
- * Blocks. `options` may be NULL. EMBD_INVALID       offsets fall, do not start at 0 or do not end
- * at n_keys; n_rows is no multiple of slots; a key is not below its slot's size; a weight is not
- * finite; too many keys or rows. Names the part, position and value EMBD_TOO_LARGE     a message
- * would pass the frame limit; EMBD_BUSY: the server is out of budget EMBD_UNKNOWN_TABLE the table
- * was dropped EMBD_FULL          create_on = pull, no room (on_full is not grow), and no `statuses`
- * to say which keys: the shard refused the message, and made no row in any of its tables
- *   EMBD_DEADLINE, EMBD_LOADING, EMBD_CLOSED, EMBD_UNREACHABLE, EMBD_DRAINING, EMBD_PROTOCOL,
- * EMBD_NO_MEMORY */
+ * Blocks. `options` may be NULL.
+ *   EMBD_INVALID       offsets fall, do not start at 0 or do not end at n_keys; n_rows is no
+ *                      multiple of slots; a key is not below its slot's size; a weight is not
+ *                      finite; too many keys or rows. Names the part, position and value
+ *   EMBD_TOO_LARGE     a message would pass the frame limit; EMBD_BUSY: the server is out of budget
+ *   EMBD_UNKNOWN_TABLE the table was dropped
+ *   EMBD_FULL          create_on = pull, no room (on_full is not grow), and no `statuses` to say
+ *                      which keys: the shard refused the message, and made no row in any of its
+ *                      tables
+ *   EMBD_DEADLINE, EMBD_LOADING, EMBD_CLOSED, EMBD_UNREACHABLE, EMBD_DRAINING, EMBD_PROTOCOL, EMBD_NO_MEMORY
+ */
 EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_parts,
                        const embd_call_options *options);
 
-/* Pushes gradients. Gradients of one key are summed in batch order (in runs of 256, then the runs),
- * so that a key takes one optimizer step per call; keys without a row start from their first value.
- * A call is one step of every table it names, on every shard. Blocks. Errors as for pull, and
+/* Pushes gradients. Gradients of one key are summed in batch order (in runs of 256, then the
+ * runs), so that a key takes one optimizer step per call; keys without a row start from their
+ * first value. A call is one step of every table it names, on every shard. Blocks. Errors as for
+ * pull, and
  *   EMBD_NOT_FINITE    a gradient is NaN or infinite and the table does not admit them; names the
- * first key EMBD_FULL          no room (on_full is not grow), and no `statuses` to say which keys:
- * the shard refused the push; or with a pusher's first push: there is no room for its stream
+ *                      first key
+ *   EMBD_FULL          no room (on_full is not grow), and no `statuses` to say which keys: the
+ *                      shard refused the push; or with a pusher's first push: there is no room for
+ *                      its stream
  *   EMBD_INVALID       also a round that another push of this worker was in
  *   EMBD_LATE          the round was made without this worker, see embd_clock
  *   EMBD_UNKNOWN       with a pusher: it was sent, and the deadline passed without an answer
  *   EMBD_GAP           with a pusher: the push before it was not applied; the sentence names the
- * last one that was EMBD_FORGOTTEN     with a pusher: a shard does not know the stream (any more)
+ *                      last one that was
+ *   EMBD_FORGOTTEN     with a pusher: a shard does not know the stream (any more)
  * A shard applies a push whole or not at all. After an error others may have: the sentence then
  * says which did. */
 EMBD_API int embd_push(embd_client *client, const embd_part *parts, size_t n_parts,
@@ -528,12 +539,13 @@ EMBD_API const char *embd_csr_last_error(const embd_csr *csr);
 
 /* How samples lie in files. All numbers are little-endian.
  *   norm  binary files named by a list: line 1 is their count, then one path a line, relative to
- * the list's folder. A file has a header of 8 int64 (1 when samples carry checksums else 0, number
- * of samples, label_dim, dense_dim, slots, 3 times 0), then samples: float label[], float dense[],
- * and for each slot an int32 count and as many keys. With checksums, header and samples are each
- * preceded by their length in bytes, an int32, and followed by the sum of their bytes modulo 256,
- * one byte raw   one file without a header: label[] and dense[], 4 bytes each, then one int32 key
- * for each slot */
+ *         the list's folder. A file has a header of 8 int64 (1 when samples carry checksums else 0,
+ *         number of samples, label_dim, dense_dim, slots, 3 times 0), then samples: float label[],
+ *         float dense[], and for each slot an int32 count and as many keys. With checksums, header
+ *         and samples are each preceded by their length in bytes, an int32, and followed by the sum
+ *         of their bytes modulo 256, one byte
+ *   raw   one file without a header: label[] and dense[], 4 bytes each, then one int32 key for each
+ *         slot */
 typedef enum embd_data_format { EMBD_NORM, EMBD_RAW } embd_data_format;
 
 #define EMBD_DATA_DIM_MAX 65536 /* labels of a sample; dense values of a sample */
@@ -604,9 +616,11 @@ EMBD_API int embd_reader_open(const char *path, const embd_data_shape *shape,
 
 /* Hands out the next batch; NULL at the end of the data. Several may be held at a time. Blocks
  * until it has been read. A bad sample is dropped and counted, a broken file left at its fault and
- * counted. EMBD_CORRUPT    more bad samples or files than the options allow; a key in two slots
- * with refuse_overlap; no good sample at all, but bad ones. The batches before it have been handed
- * out by then EMBD_NO_MEMORY  ends the reading as well; any later call returns the same */
+ * counted.
+ *   EMBD_CORRUPT    more bad samples or files than the options allow; a key in two slots with
+ *                   refuse_overlap; no good sample at all, but bad ones. The batches before it have
+ *                   been handed out by then
+ *   EMBD_NO_MEMORY  ends the reading as well; any later call returns the same */
 EMBD_API int embd_reader_next(embd_reader *reader, embd_batch **batch_out);
 
 /* Takes a batch back; NULL is allowed. */
@@ -751,7 +765,8 @@ typedef struct embd_hot_report {
 /* The keys that one shard is asked for most, from a sample of the keys last pulled and pushed:
  * keys_out [max_keys], most frequent first, and counts_out [max_keys], how often each is in the
  * sample. max_keys is 1 to 1000. Keys carry their slot offsets. Blocks. Needs the shard's admin
- * listener. EMBD_UNKNOWN_TABLE; EMBD_INVALID: max_keys is out of range */
+ * listener.
+ *   EMBD_UNKNOWN_TABLE; EMBD_INVALID: max_keys is out of range */
 EMBD_API int embd_hot(embd_client *client, uint32_t shard, const char *table, uint32_t max_keys,
                       uint64_t *keys_out, uint32_t *counts_out, embd_hot_report *report_out);
 
@@ -783,36 +798,42 @@ EMBD_API int embd_trace(embd_client *client, uint32_t shard,
  *
  * Synchronous SGD: pushes with embd_call_options.round are a round. Each shard keeps them until
  * every live worker of the job has pushed to the same tables for the same round_clock, or a later
- * one; then it makes one step of them, with the mean of the workers' gradients: each divided by the
- * number of workers in the round, and summed in the order of the workers, so that the result has
- * the same bits whatever came first. All are answered then, with the counts and statuses of the
- * step they made together. The first round waits until all n_workers have joined. What a connection
- * sends behind such a push waits with it: each worker needs its own client, and all push to their
- * tables in the same order. The pushes of a round have at most 4194304 keys of a table and shard
- * together.
+ * one; then it makes one step of them, with the mean of the workers' gradients: each divided by
+ * the number of workers in the round, and summed in the order of the workers, so that the result
+ * has the same bits whatever came first. All are answered then, with the counts and statuses of
+ * the step they made together. The first round waits until all n_workers have joined. What a
+ * connection sends behind such a push waits with it: each worker needs its own client, and all
+ * push to their tables in the same order. The pushes of a round have at most 4194304 keys of a
+ * table and shard together.
  *
- * A worker joins with its first tick or push to a round, which asks every shard, and lives until it
- * leaves, or the client is closed, or its process dies: the client gives signs of life by a thread
- * of its own, with one more connection to each shard, however long the caller computes or waits. A
- * worker that is not heard of for its lease (a process that died, stopped or lost its network) is
- * dropped: the others go on without it, and every report names it. So the lease is for processes. A
- * worker that lives and does not get on is waited for until the deadline of a call, whose error
- * names it.
+ * A worker joins with its first tick or push to a round, which asks every shard, and lives until
+ * it leaves, or the client is closed, or its process dies: the client gives signs of life by a
+ * thread of its own, with one more connection to each shard, however long the caller computes or
+ * waits. A worker that is not heard of for its lease (a process that died, stopped or lost its
+ * network) is dropped: the others go on without it, and every report names it. So the lease is for
+ * processes. A worker that lives and does not get on is waited for until the deadline of a call,
+ * whose error names it.
  *
  * A worker that was dropped and comes back is live again where its job still is at its clock. Else
  * it comes late: its call is EMBD_LATE, nothing of it is applied, and embd_tick_rejoin tells at
- * which clock it goes on. Steps are made once: n clocks are n steps of each shard, whoever stops or
- * dies. A process that joins in a worker's place is the worker from then on; it joins a job that
- * goes on, as one that comes late does. A job that all have left, or none of whose workers lives
- * when a new process joins, begins anew. The loop of a worker that may stop, and of one that is
- * started again, i being 0 at first:
+ * which clock it goes on. Steps are made once: n clocks are n steps of each shard, whoever stops
+ * or dies. A process that joins in a worker's place is the worker from then on; it joins a job
+ * that goes on, as one that comes late does. A job that all have left, or none of whose workers
+ * lives when a new process joins, begins anew. The loop of a worker that may stop, and of one that
+ * is started again, i being 0 at first:
  *
  *     while (i < n) {
- *         status = embd_tick_wait(client, &clock, i, 0, 0, &report); // report.dropped: who is
- * missing if (status == EMBD_OK) status = train(client, &clock, i); // pushes with round = &clock
- * and round_clock = i if (status == EMBD_OK) status = embd_tick(client, &clock, i + 1, &report); if
- * (status == EMBD_OK) i++; else if (status == EMBD_LATE) status = embd_tick_rejoin(client, &clock,
- * &i, &report); // i is where the job is if (status != EMBD_OK) return status;
+ *         status = embd_tick_wait(client, &clock, i, 0, 0, &report); // report.dropped: who is missing
+ *         if (status == EMBD_OK)
+ *             status = train(client, &clock, i); // pushes with round = &clock and round_clock = i
+ *         if (status == EMBD_OK)
+ *             status = embd_tick(client, &clock, i + 1, &report);
+ *         if (status == EMBD_OK)
+ *             i++;
+ *         else if (status == EMBD_LATE)
+ *             status = embd_tick_rejoin(client, &clock, &i, &report); // i is where the job is
+ *         if (status != EMBD_OK)
+ *             return status;
  *     }
  *     embd_tick_leave(client, &clock, i);
  */
@@ -832,10 +853,11 @@ typedef struct embd_clock_report {
 
 /* Tells this worker's clock. `report_out` may be NULL. Blocks.
  *   EMBD_LATE     the worker was dropped, or its process is new, and the job is at a later clock;
- * until embd_tick_rejoin EMBD_INVALID  a field is out of range; the clock falls; the job has
- * another n_workers; another process is the worker now, or the job has begun anew without this one,
- * which the sentence says EMBD_FULL     the server keeps as many jobs as it can; and errors of
- * embd_ping */
+ *                 until embd_tick_rejoin
+ *   EMBD_INVALID  a field is out of range; the clock falls; the job has another n_workers; another
+ *                 process is the worker now, or the job has begun anew without this one, which the
+ *                 sentence says
+ *   EMBD_FULL     the server keeps as many jobs as it can; and errors of embd_ping */
 EMBD_API int embd_tick(embd_client *client, const embd_clock *clock, uint64_t value,
                        embd_clock_report *report_out);
 
@@ -890,10 +912,13 @@ EMBD_API void embd_hugectr_options_init(embd_hugectr_options *options);
  * Written under a temporary name, synced and renamed, the state file first: a folder that is there
  * is whole and has its state file. Needs 24 bytes of memory a row (48 while they are sorted), the
  * shards' admin listeners and, with a state file, room on the disk of `folder` for the states once
- * more. EMBD_EXISTS        `folder` or the state file exists EMBD_INVALID       an option; a key
- * beyond 32 bits, or in two slots of a GPU; gpu_rows is less than a GPU's keys EMBD_UNSUPPORTED   a
- * state file of an optimizer that HugeCTR has none for EMBD_UNKNOWN_TABLE; EMBD_IO: names the file
- * and the cause `options`, `report_out` and `progress` may be NULL. */
+ * more.
+ *   EMBD_EXISTS        `folder` or the state file exists
+ *   EMBD_INVALID       an option; a key beyond 32 bits, or in two slots of a GPU; gpu_rows is less
+ *                      than a GPU's keys
+ *   EMBD_UNSUPPORTED   a state file of an optimizer that HugeCTR has none for
+ *   EMBD_UNKNOWN_TABLE; EMBD_IO: names the file and the cause
+ * `options`, `report_out` and `progress` may be NULL. */
 EMBD_API int embd_hugectr_export(embd_client *client, const char *table, const char *folder,
                                  const embd_hugectr_options *options, embd_progress *progress,
                                  void *arg, embd_dump_report *report_out);
@@ -902,15 +927,19 @@ EMBD_API int embd_hugectr_export(embd_client *client, const char *table, const c
  * their slot (with partition = slot) or key belongs. A table that exists must be empty and of the
  * same definition (EMBD_EXISTS). Values are rounded to the table's dtype. Without state_file the
  * state is that of new rows. Sizes, slots, and key widths are checked before anything changes;
- * after a later failure the table is dropped again if this call created it. EMBD_CORRUPT       a
- * file is missing, does not belong there, or has another size than the rows of `key` and dim ask
- *                      for; a slot_id is not below slots; a key is there twice; state_file is of
- * another n_gpus EMBD_INVALID       an option; a key beyond 32 bits with u32_keys; slot_id is there
- * and the table has no slots EMBD_UNSUPPORTED   a state file for an optimizer that HugeCTR has none
- * for EMBD_NOT_FINITE    a value or state, where the table does not admit that; names file, key and
- * column EMBD_FULL          more rows than a shard's capacity; and errors of embd_table_create and
- * embd_load `options`, `report_out` (its pause_us is 0) and `progress` may be NULL. The progress of
- * checking is told first; rows_done then begins again from 0. */
+ * after a later failure the table is dropped again if this call created it.
+ *   EMBD_CORRUPT       a file is missing, does not belong there, or has another size than the rows
+ *                      of `key` and dim ask for; a slot_id is not below slots; a key is there
+ *                      twice; state_file is of another n_gpus
+ *   EMBD_INVALID       an option; a key beyond 32 bits with u32_keys; slot_id is there and the
+ *                      table has no slots
+ *   EMBD_UNSUPPORTED   a state file for an optimizer that HugeCTR has none for
+ *   EMBD_NOT_FINITE    a value or state, where the table does not admit that; names file, key and
+ *                      column
+ *   EMBD_FULL          more rows than a shard's capacity; and errors of embd_table_create and
+ *                      embd_load
+ * `options`, `report_out` (its pause_us is 0) and `progress` may be NULL. The progress of checking
+ * is told first; rows_done then begins again from 0. */
 EMBD_API int embd_hugectr_import(embd_client *client, const embd_schema *schema, const char *folder,
                                  const embd_hugectr_options *options, embd_progress *progress,
                                  void *arg, embd_dump_report *report_out);

@@ -5,9 +5,10 @@
  * lanes tell how many were applied, also where two writers meet on the keys, and that it was the
  * first so many, each once. Of a push whose end is not known it is not pushed on: the next one
  * takes the next key; and so it does after MOST pushes, for sums below 2^24. At the end it prints,
- * for each key, KEY ACKNOWLEDGED UNKNOWN AGAIN where UNKNOWN is 1 when one more may have been
- * applied. Errors that make no sense end it: a push is acknowledged, refused, surely not sent, or
- * of unknown end.
+ * for each key,
+ *     KEY ACKNOWLEDGED UNKNOWN AGAIN
+ * where UNKNOWN is 1 when one more may have been applied. Errors that make no sense end it: a push
+ * is acknowledged, refused, surely not sent, or of unknown end.
  *
  * "numbered": as a pusher of libembd, whose pushes each count once. What is refused or of unknown
  * end is then made again, AGAIN times, until it is acknowledged; also for a while behind the end.

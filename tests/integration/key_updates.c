@@ -1,6 +1,7 @@
 /* key_updates.c - one end of TLS that asks for new keys again and again, each of which is to be
- * answered, and never reads. PORT            a client, which first sends what stands on stdin. Exit
- * status 0: nobody reads what it sends any more, and it says how many that were; 3: it could go on
+ * answered, and never reads.
+ *   PORT            a client, which first sends what stands on stdin. Exit status 0: nobody reads
+ *                   what it sends any more, and it says how many that were; 3: it could go on
  *   serve CERT KEY  a server, which says its port, and serves one client until that is gone */
 #include <arpa/inet.h>
 #include <openssl/ssl.h>

@@ -4,13 +4,14 @@
  *
  *     key         int64 per row; tables of 32-bit keys have them zero-extended
  *     slot_id     u64 per row, the slot; only in localized embeddings, our tables with partition
- * slot emb_vector  float32[dim] per row
+ *                 slot
+ *     emb_vector  float32[dim] per row
  *
  * A state file holds, for each state tensor and each GPU, that GPU's whole buffer [gpu_rows][dim]:
  * row r is that of the GPU's r-th key in `key`, rows beyond its keys are as they began, 0 or
- * adagrad's initial accumulator. A key belongs to GPU slot % n in localized embeddings, else to key
- * % n. Nothing in a state file says n or gpu_rows. A GPU has one row a key: a key in two of its
- * slots cannot be written.
+ * adagrad's initial accumulator. A key belongs to GPU slot % n in localized embeddings, else to
+ * key % n. Nothing in a state file says n or gpu_rows. A GPU has one row a key: a key in two of
+ * its slots cannot be written.
  */
 #ifndef EMBD_FORMATS_HUGECTR_H
 #define EMBD_FORMATS_HUGECTR_H

@@ -11,16 +11,16 @@
  *   nccl_store opens, closes, scans; what store.h asks for
  *
  * Every device is a home and an owner. As a home it has a part of the request's rows: it finds out
- * whose their keys are, sends them there, and gets rows, or the statuses of keys, back. As an owner
- * it has a cuda store of its own, with the rows of the keys that are its; what it gets from the
- * homes comes in the order of the request, because homes have ascending rows and grouping keeps
- * their order. So sums have the order they have on one device, and their bits.
+ * whose their keys are, sends them there, and gets rows, or the statuses of keys, back. As an
+ * owner it has a cuda store of its own, with the rows of the keys that are its; what it gets from
+ * the homes comes in the order of the request, because homes have ascending rows and grouping
+ * keeps their order. So sums have the order they have on one device, and their bits.
  *
  * Items: in hash and modulo tables a key, whose row comes back as it is stored and is pooled at
  * home; in slot tables a row with its keys, which is pooled by its owner. Where it may be so
  * (store_gpus.partial_sums) or makes no difference (a push), pooled rows of hash and modulo tables
- * are items in parts: every owner has those of all rows, and answers a partial sum of each, or gets
- * its gradient once.
+ * are items in parts: every owner has those of all rows, and answers a partial sum of each, or
+ * gets its gradient once.
  *
  * A device has four streams, so that it works at as many calls at once: on the front items are
  * grouped and sent to their owners; on the stream of the device's own store is all that needs the
