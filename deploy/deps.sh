@@ -3,8 +3,9 @@
 # Touches no network when everything is already there. Usage: deploy/deps.sh [--check] [--torch] [--tools] [--slurm]
 #   --check   install nothing; exit 1 and name what is missing
 #   --tools   what checks use where it is there, and skip without: man pages (scdoc), lintian, promtool (prometheus),
-#             Chromium, a name server (dnsmasq-base, iproute2), etcd, mypy, buildah and mmdebstrap; and from PyPI, into
-#             ~/.cache/embd/tools: kubernetes-validate, pyarrow and safetensors
+#             Chromium, a name server (dnsmasq-base, iproute2), etcd, mypy, buildah, mmdebstrap, clang-format, clang-tidy
+#             and abidiff (abigail-tools); and from PyPI, into ~/.cache/embd/tools: kubernetes-validate, pyarrow and
+#             safetensors
 #   --slurm   Slurm's daemons, for the test of deploy/slurm that uses them where they are there
 #   --torch   PyTorch too, which the modules of embd.torch need and nothing else does
 set -eu
@@ -26,7 +27,7 @@ for flag in "$@"; do
     case $flag in
     --check) check=yes ;;
     --tools) packages="$packages scdoc lintian dpkg-dev prometheus chromium dnsmasq-base iproute2 etcd-server mypy"
-        packages="$packages buildah mmdebstrap" tools=yes ;;
+        packages="$packages buildah mmdebstrap clang-format-14 clang-tidy-14 abigail-tools" tools=yes ;;
     --torch) packages="$packages python3-torch" ;;
     --slurm) packages="$packages slurmctld slurmd slurm-client iproute2" ;;
     *)
@@ -36,11 +37,13 @@ for flag in "$@"; do
     esac
 done
 
-# Other releases name these two differently.
+# Other releases name these differently.
 alternatives() {
     case $1 in
     libclang-rt-14-dev) echo "libclang-rt-14-dev libclang-rt-dev" ;;
     libmsgpack-dev) echo "libmsgpack-dev libmsgpack-c-dev" ;;
+    clang-format-14) echo "clang-format-14 clang-format" ;;
+    clang-tidy-14) echo "clang-tidy-14 clang-tidy" ;;
     *) echo "$1" ;;
     esac
 }

@@ -18,7 +18,8 @@
 #define PARTFILE_HEADER_BYTES       64u
 #define PARTFILE_BLOCK_HEADER_BYTES 24u
 #define PARTFILE_VERSION            1u
-#define PARTFILE_BLOCK_BYTES        (8u << 20) /* what writers aim at and readers must take at least */
+/* Writers aim at this; readers must take at least as much. */
+#define PARTFILE_BLOCK_BYTES (8u << 20)
 
 void embd__partfile_header(uint8_t out[PARTFILE_HEADER_BYTES], const embd_schema *schema,
                            uint32_t shard);

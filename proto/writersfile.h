@@ -1,8 +1,8 @@
 /* writersfile.h - the bytes of SHARD.writers in a snapshot: which pushes each writer's streams had
  * made on a shard at the cut. All numbers are little-endian.
- *   header, 64 bytes: "EMBDWRTR", u32 version = 2, u32 shard, u32 shards, u32 zero, u64 streams of tables
- *                     that are not journaled, u64 of journaled ones, u64 records that the shard's journal had, u64
- *                     checksum of the last of them or 0, zeros
+ *   header, 64 bytes: "EMBDWRTR", u32 version = 2, u32 shard, u32 shards, u32 zero, u64 streams of
+ *                     tables that are not journaled, u64 of journaled ones, u64 records that the
+ *                     shard's journal had, u64 checksum of the last of them or 0, zeros
  *   streams:          u64 high, low, last push, stream, principal; those of tables that are not
  *                     journaled first; both kinds by principal, and of each the one that has not
  *                     pushed for longest first

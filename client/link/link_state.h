@@ -95,8 +95,8 @@ void embd__deadlines_arm(struct link *link, uint64_t when);
 
 /* ---- liveness.c ---- */
 
-#define LIVENESS_QUIET_NS UINT64_C(2000000000) /* an answer is late after so long without a byte   \
-                                                */
+/* An answer is late after so long without a byte. */
+#define LIVENESS_QUIET_NS        UINT64_C(2000000000)
 #define LIVENESS_ATTEMPT_MS      5000u /* to connect and greet, at first; twice as long each time */
 #define LIVENESS_ATTEMPT_MOST_MS 60000u
 

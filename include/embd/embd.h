@@ -378,8 +378,8 @@ typedef struct embd_part {
     const uint64_t *keys; /* [n_keys], any 64-bit values */
     const float *weights; /* [n_keys], finite, or NULL: all 1 */
     float *values;        /* pull: output. push: gradient of what such a pull returned.
-                             Tables with a combiner, and not `raw`: [n_rows][dim]. Otherwise [n_keys][dim],
-                             row k for key k, unweighted */
+                             Tables with a combiner, and not `raw`: [n_rows][dim]. Otherwise
+                             [n_keys][dim], row k for key k, unweighted */
     uint8_t *statuses;    /* [n_keys] of embd_key_status, or NULL */
     bool raw;             /* rows of single keys although the table has a combiner */
 } embd_part;
@@ -435,7 +435,8 @@ typedef struct embd_call_options {
  *   EMBD_FULL          create_on = pull, no room (on_full is not grow), and no `statuses` to say
  *                      which keys: the shard refused the message, and made no row in any of its
  *                      tables
- *   EMBD_DEADLINE, EMBD_LOADING, EMBD_CLOSED, EMBD_UNREACHABLE, EMBD_DRAINING, EMBD_PROTOCOL, EMBD_NO_MEMORY
+ *   EMBD_DEADLINE, EMBD_LOADING, EMBD_CLOSED, EMBD_UNREACHABLE, EMBD_DRAINING, EMBD_PROTOCOL,
+ *   EMBD_NO_MEMORY
  */
 EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_parts,
                        const embd_call_options *options);
@@ -823,7 +824,8 @@ EMBD_API int embd_trace(embd_client *client, uint32_t shard,
  * is started again, i being 0 at first:
  *
  *     while (i < n) {
- *         status = embd_tick_wait(client, &clock, i, 0, 0, &report); // report.dropped: who is missing
+ *         // report.dropped: who is missing
+ *         status = embd_tick_wait(client, &clock, i, 0, 0, &report);
  *         if (status == EMBD_OK)
  *             status = train(client, &clock, i); // pushes with round = &clock and round_clock = i
  *         if (status == EMBD_OK)

@@ -128,9 +128,9 @@ struct request {
     /* The shard's. */
     enum request_state state;
     enum request_waits waits;
-    struct msg
-        answer;        /* complete when on_answer is called; bins without data come from shard_fill.
-                          Net initializes and frees it, and may keep its buffers for another request */
+    struct msg answer; /* complete when on_answer is called; bins without data come from shard_fill.
+                          Net initializes and frees it, and may keep its buffers for another
+                          request */
     bool is_journaled; /* waits for its record to be written; the shard's */
     bool has_answer;   /* false: a notification; nothing is sent */
     bool is_push;

@@ -13,6 +13,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = (".c", ".h", ".cu", ".cuh", ".cc", ".cpp")
 MAX_LINES = 800
 LONG = {"include/embd/embd.h"}  # mostly text: the reference of the public API
+MAX_COLUMNS = 100
+UNBREAKABLE = re.compile(r'"|://')  # a line with a string or a URL, which clang-format leaves whole
 
 NETWORK = {"uv.h", "sys/socket.h", "sys/un.h", "netinet/in.h", "netinet/tcp.h", "arpa/inet.h", "netdb.h",
            "poll.h", "sys/epoll.h"}
@@ -141,6 +143,8 @@ def style_offences():
         if FORBIDDEN_NAME.search(path.name):
             yield f"{name}: a file is named for the one idea it holds"
         for number, line in enumerate(lines, 1):
+            if len(line) > MAX_COLUMNS and not UNBREAKABLE.search(line):
+                yield f"{name}:{number}: {len(line)} columns; the limit is {MAX_COLUMNS}"
             for pattern, reason in FORBIDDEN_TEXT:
                 if pattern.search(line):
                     yield f"{name}:{number}: {reason}"

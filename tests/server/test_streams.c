@@ -412,8 +412,7 @@ static void a_first_push_of_a_stream_that_is_not_open_is_refused_and_an_opening_
     scratch_remove(dir);
 }
 
-static void
-an_opening_is_refused_where_no_table_can_be_journaled_and_where_it_says_what_is_not_its_to_say(
+static void an_opening_is_refused_where_no_table_can_be_journaled_and_where_it_says_too_much(
     void **state)
 {
     (void)state;
@@ -656,7 +655,7 @@ int main(void)
         cmocka_unit_test(
             a_first_push_of_a_stream_that_is_not_open_is_refused_and_an_opening_changes_no_stream),
         cmocka_unit_test(
-            an_opening_is_refused_where_no_table_can_be_journaled_and_where_it_says_what_is_not_its_to_say),
+            an_opening_is_refused_where_no_table_can_be_journaled_and_where_it_says_too_much),
         cmocka_unit_test(a_push_right_behind_the_opening_of_its_stream_is_applied),
         cmocka_unit_test(an_opening_whose_connection_goes_meanwhile_happens),
         cmocka_unit_test(a_first_push_that_was_recorded_and_refused_is_refused_again_by_a_start),
