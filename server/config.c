@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "server/config_values.h"
-#include "server/shard/snapshot/snapshot.h"
+#include "server/snapshot/snapshot.h"
 
 static int read_cpus(const struct setting *at, struct config *out, struct embd__error *e)
 {

@@ -137,7 +137,7 @@ static uint32_t list_peers(struct process *p)
         bool is_here = strcmp(other->address.host, self->address.host) == 0 &&
                        strcmp(other->advertise, self->advertise) == 0;
         if (other != self && other->data_dir[0] != '\0')
-            p->peers[n++] = (struct peer){other->name, other->data_dir, is_here};
+            p->peers[n++] = (struct peer_share){other->name, other->data_dir, is_here};
     }
     return n;
 }
@@ -146,7 +146,7 @@ static int list_snapshots(struct process *p, struct embd__error *e)
 {
     const struct config *config = &p->config;
     uint32_t n_peers = list_peers(p);
-    const struct chosen_config chosen = {
+    const struct snapshot_select_config chosen = {
         .data_dir = config->data_dir,
         .name = config->restore[0] != '\0' ? config->restore : NULL,
         .is_off = config->is_restore_off,
@@ -162,7 +162,7 @@ static int list_snapshots(struct process *p, struct embd__error *e)
     if (p->written == NULL)
         embd__error_set(e, EMBD_NO_MEMORY, "no memory to note what is written for snapshots");
     else
-        chosen_open(&chosen, &p->chosen, e);
+        snapshot_select_open(&chosen, &p->chosen, e);
     return e->status == EMBD_OK ? EXIT_OK : EXIT_FAILED;
 }
 
@@ -170,14 +170,14 @@ static int list_snapshots(struct process *p, struct embd__error *e)
 static void choose(void *arg)
 {
     struct process *p = arg;
-    chosen_find(p->chosen);
+    snapshot_select_find(p->chosen);
     for (uint32_t i = 0; i < p->n_started; i++)
         loop_wake(p->loops[i]);
 }
 
 static int start_choosing(struct process *p, struct embd__error *e)
 {
-    if (chosen_state(p->chosen) != CHOSEN_LOOKING)
+    if (snapshot_select_state(p->chosen) != SNAPSHOT_SELECT_LOOKING)
         return EXIT_OK;
     p->has_chooser = uv_thread_create(&p->chooser, choose, p) == 0;
     if (p->has_chooser)
@@ -190,7 +190,7 @@ static void end_choosing(struct process *p)
 {
     if (!p->has_chooser)
         return;
-    chosen_stop(p->chosen);
+    snapshot_select_stop(p->chosen);
     uv_thread_join(&p->chooser);
 }
 
@@ -366,7 +366,7 @@ static void close_process(struct process *p)
     end_choosing(p);
     for (uint32_t i = 0; p->loops != NULL && i < p->n; i++)
         loop_close(p->loops[i]);
-    chosen_free(p->chosen);
+    snapshot_select_free(p->chosen);
     written_free(p->written);
     places_fini(&p->places);
     free(p->loops);

@@ -5,13 +5,13 @@
 
 #include <uv.h>
 
-#include "server/shard/snapshot/chosen.h"
+#include "server/snapshot/snapshot_select.h"
 #include "server/config.h"
 #include "server/net/http/http.h"
 #include "server/net/loop.h"
 #include "server/member/member.h"
 #include "server/places.h"
-#include "server/shard/snapshot/written.h"
+#include "server/snapshot/written.h"
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_BIND = 3 };
 
@@ -23,13 +23,13 @@ struct process {
     uint32_t n, n_started;
     struct places places;
     struct keys keys;
-    uint64_t keys_stamp;     /* of their files, when they were last read or could not be */
-    struct peer *peers;      /* the other servers that have data, where they do not move */
-    struct chosen *chosen;   /* the snapshot to begin with; NULL: no data directory */
-    struct written *written; /* by the shards, for snapshots; NULL: no data directory */
-    uv_thread_t chooser;     /* finds it, */
-    bool has_chooser;        /* while the shards load */
-    struct member *member;   /* of a cluster in etcd; NULL: it is in the file */
+    uint64_t keys_stamp;            /* of their files, when they were last read or could not be */
+    struct peer_share *peers;       /* the other servers that have data, where they do not move */
+    struct snapshot_select *chosen; /* the snapshot to begin with; NULL: no data directory */
+    struct written *written;        /* by the shards, for snapshots; NULL: no data directory */
+    uv_thread_t chooser;            /* finds it, */
+    bool has_chooser;               /* while the shards load */
+    struct member *member;          /* of a cluster in etcd; NULL: it is in the file */
     struct member_server *member_servers;
     atomic_bool etcd_silent; /* the member's thread says so */
     struct http *http;       /* NULL: off */

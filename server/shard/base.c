@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "server/shard/snapshot/block.h"
+#include "server/snapshot/block.h"
 #include "server/shard/commit.h"
-#include "server/shard/snapshot/cut.h"
+#include "server/snapshot/cut.h"
 #include "server/journal/journal.h"
 #include "server/shard/own_frame.h"
 

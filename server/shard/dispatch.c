@@ -12,7 +12,7 @@
 
 #include "server/shard/base.h"
 #include "server/shard/commit.h"
-#include "server/shard/snapshot/cut.h"
+#include "server/snapshot/cut.h"
 #include "server/log/log.h"
 #include "server/shard/permit.h"
 #include "server/shard/recovery.h"

@@ -16,12 +16,12 @@
 #include <string.h>
 
 #include "server/shard/base.h"
-#include "server/shard/snapshot/chosen.h"
+#include "server/snapshot/snapshot_select.h"
 #include "server/journal/journal.h"
-#include "server/shard/snapshot/known.h"
+#include "server/snapshot/cut_history.h"
 #include "server/log/log.h"
 #include "server/shard/permit.h"
-#include "server/shard/snapshot/restore.h"
+#include "server/snapshot/restore.h"
 
 #define SLICE_NS              4000000u
 #define RECOVERY_SOURCE_BYTES 80u
@@ -175,8 +175,8 @@ static int end_replay(struct shard *shard, struct embd__error *e)
     shard->reading = NULL;
     log_replayed(shard, bytes);
     if (!end.is_damaged)
-        known_meet(shard, end.position, end.chain);
-    known_close(shard);
+        cut_history_meet(shard, end.position, end.chain);
+    cut_history_close(shard);
     return restore_begin(shard, &end, e);
 }
 
@@ -190,7 +190,7 @@ static int replay_step(struct shard *shard, struct embd__error *e)
     if (bytes == NULL)
         return end_replay(shard, e);
     if (!journal_reading_is_in_base(shard->reading))
-        known_meet(shard, record.position, record.chain);
+        cut_history_meet(shard, record.position, record.chain);
     if (!journal_reading_is_withdrawn(shard->reading, &record)) {
         take_record(shard, bytes, &record, e);
         shard->n_replayed++;
@@ -233,7 +233,7 @@ int recovery_begin(struct shard *shard, struct embd__error *e)
         return EMBD_OK;
     shard->replay_began_ns = clock_ns();
     if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK ||
-        known_open(shard, e) != EMBD_OK)
+        cut_history_open(shard, e) != EMBD_OK)
         return e->status;
     return shard->is_loading ? EMBD_OK : load_until(shard, UINT64_MAX, &waits, &is_over, e);
 }
@@ -258,7 +258,7 @@ void recovery_give_up(struct shard *shard)
 {
     journal_reading_close(shard->reading, NULL);
     shard->reading = NULL;
-    known_close(shard);
+    cut_history_close(shard);
     restore_end(shard);
 }
 
@@ -280,7 +280,8 @@ static void name_source(const struct shard *shard, char out[RECOVERY_SOURCE_BYTE
     if (shard->restore == NULL)
         snprintf(out, RECOVERY_SOURCE_BYTES, "its journal");
     else
-        snprintf(out, RECOVERY_SOURCE_BYTES, "snapshot '%s'", chosen_name(shard->config.chosen));
+        snprintf(out, RECOVERY_SOURCE_BYTES, "snapshot '%s'",
+                 snapshot_select_name(shard->config.chosen));
 }
 
 void recovery_tell(const struct call *call, char text[RECOVERY_TEXT_BYTES])

@@ -2,7 +2,7 @@
  * one cut. */
 #include <stdlib.h>
 
-#include "server/shard/snapshot/block.h"
+#include "server/snapshot/block.h"
 #include "server/shard/state.h"
 
 #define SCAN_BYTES (8u << 20) /* of rows, at most and by default */

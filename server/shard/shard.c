@@ -11,12 +11,12 @@
 #include "server/shard/ahead.h"
 #include "server/shard/base.h"
 #include "server/shard/commit.h"
-#include "server/shard/snapshot/cut.h"
+#include "server/snapshot/cut.h"
 #include "server/shard/recovery.h"
 #include "server/shard/room.h"
 #include "server/shard/rounds/round_step.h"
 #include "server/shard/settle.h"
-#include "server/shard/snapshot/snapshot_watch.h"
+#include "server/snapshot/snapshot_watch.h"
 #include "server/shard/state.h"
 
 #define SETTLE_LEAST_BYTES ((uint64_t)4 * LIMIT_FRAME_BYTES)

@@ -18,7 +18,7 @@
 #include "server/store/store.h"
 
 struct shard;
-struct chosen;
+struct snapshot_select;
 struct written;
 
 struct shard_net_stats {
@@ -38,9 +38,9 @@ struct shard_config {
     const char *const *admin_hosts; /* [n_shards] "host:port" of admin listeners on TCP, "" where
                                        there is none; NULL: none */
     const struct store_ops *store;
-    const char *data_dir;  /* snapshots go there; NULL: snapshot is refused */
-    struct chosen *chosen; /* the snapshot that a start begins with, for shards with `loaded`; NULL:
-                              none is looked for */
+    const char *data_dir;           /* snapshots go there; NULL: snapshot is refused */
+    struct snapshot_select *chosen; /* the snapshot that a start begins with, for shards with
+                              `loaded`; NULL: none is looked for */
     struct written *written;     /* what the shards of the process write for snapshots; NULL: commit
                                     believes what it is told */
     bool accepts_journal_damage; /* drops what follows it, instead of failing */

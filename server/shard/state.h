@@ -4,8 +4,9 @@
  * (what parks), work.c (what a request keeps until its last byte is sent), parts.c and check.c
  * (data against schemas), pull.c, insert.c, settle.c, push.c, room.c; then commit.c (journaled
  * tables: the record first), recovery.c, base.c; handle_*.c, scan.c, load.c, shard_map.c. In
- * folders of their own: rounds/ (trainers in step: jobs, and pushes that become one), snapshot/ (a
- * cut, and the directory it is written to), figures/ (how long it all took, and who shows it). */
+ * folders of their own: rounds/ (trainers in step: jobs, and pushes that become one), figures/ (how
+ * long it all took, and who shows it), server/snapshot/ (a cut, and the directory it is written
+ * to). */
 #ifndef EMBD_SHARD_STATE_H
 #define EMBD_SHARD_STATE_H
 
@@ -14,7 +15,7 @@
 #include "server/engine/rounds/rounds.h"
 #include "server/engine/routed.h"
 #include "server/shard/shard.h"
-#include "server/shard/snapshot/snapshot.h"
+#include "server/snapshot/snapshot.h"
 #include "server/shard/figures/stages.h"
 #include "server/engine/tables.h"
 #include "server/shard/work.h"
@@ -71,7 +72,7 @@ struct shard {
     /* Until the journal is replayed; see recovery.c. */
     struct journal_reading *reading;      /* NULL: it is, or there is none */
     uint64_t n_replayed, replay_began_ns; /* records of it that were taken */
-    struct known *known;                  /* cuts it may come to */
+    struct cut_history *cut_history;      /* cuts it may come to */
     uint64_t restored_cut, restored_rows; /* what that was; 0: none */
     bool lacked_journal;                  /* all its tables are of that snapshot */
     struct restore *restore; /* behind the journal: of the chosen snapshot; see restore.h */

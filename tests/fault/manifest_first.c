@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "server/files/part.h"
-#include "server/shard/snapshot/snapshot.h"
+#include "server/snapshot/snapshot.h"
 
 enum { PARTS = 64, LATE_US = 50000 };
 

@@ -25,7 +25,7 @@ MESSAGES = {"msgpack.h"}
 LOOP = {"uv.h"}
 
 FORMATS = {"client/formats", "client/formats/data_sets", "client/formats/hugectr"}
-SHARD = {"server/engine", "server/engine/rounds", "server/shard", "server/shard/figures", "server/shard/rounds", "server/shard/snapshot"}
+SHARD = {"server/engine", "server/engine/rounds", "server/shard", "server/shard/figures", "server/shard/rounds", "server/snapshot"}
 
 # folder: (folders it may include from, besides itself, system headers it may not include).
 # The longest folder that a file lies under decides.
@@ -61,7 +61,7 @@ RULES = {
                       "server/files"}, NETWORK | THREADS | MESSAGES),
     "server/shard/figures": ({*SHARD, "include", "proto", "server/store"}, NETWORK | THREADS | FILES | MESSAGES),
     "server/shard/rounds": ({*SHARD, "include", "proto", "server/store"}, NETWORK | THREADS | FILES | MESSAGES),
-    "server/shard/snapshot": ({*SHARD, "include", "proto", "proto/stored", "server/store", "server/log", "server/journal",
+    "server/snapshot": ({*SHARD, "include", "proto", "proto/stored", "server/store", "server/log", "server/journal",
                                "server/files"},
                               NETWORK | THREADS | MESSAGES),
     "server/store": ({"include", "proto"}, NETWORK | THREADS | CLOCKS | FILES | MESSAGES),

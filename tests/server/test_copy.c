@@ -13,7 +13,7 @@
 #include "tests/server/copying.h"
 #include "proto/partfile.h"
 #include "proto/route.h"
-#include "server/shard/snapshot/written.h"
+#include "server/snapshot/written.h"
 
 static struct exchange *ask_phase_on(struct rig *rig, struct shard_session *session,
                                      const char *name, const char *phase)

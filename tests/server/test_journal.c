@@ -15,7 +15,7 @@
 #include "server/journal/journal.h"
 #include "tests/server/journaled.h"
 #include "proto/schema.h"
-#include "server/shard/snapshot/snapshot.h"
+#include "server/snapshot/snapshot.h"
 #include "server/shard/state.h"
 
 #define N_PUSHES 4

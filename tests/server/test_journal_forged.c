@@ -94,12 +94,12 @@ static void write_journal(const char *dir, const struct bytes *bytes, size_t n)
 enum forger { FORGER_OLD, FORGER_ZERO, FORGER_OTHER, FORGER_KNOWS, FORGERS };
 
 /* What stands where, as in a file that somebody could read. */
-struct known {
+struct cut_history {
     struct record_key key;
     uint64_t position, chain; /* of the record to come */
 };
 
-static const struct record_key *key_of(enum forger forger, const struct known *known)
+static const struct record_key *key_of(enum forger forger, const struct cut_history *known)
 {
     static struct record_key key;
     if (forger == FORGER_KNOWS)
@@ -112,7 +112,7 @@ static const struct record_key *key_of(enum forger forger, const struct known *k
 }
 
 /* [0, 9, "table_drop", [{"name": "a"}]] as a whole record. */
-static size_t forge_record(uint8_t *out, enum forger forger, const struct known *known,
+static size_t forge_record(uint8_t *out, enum forger forger, const struct cut_history *known,
                            uint64_t position, uint64_t synced)
 {
     static uint8_t head[] = "\x94\x00\x09\xaatable_drop\x91\x81\xa4name\xa1"
@@ -129,7 +129,7 @@ static size_t forge_record(uint8_t *out, enum forger forger, const struct known 
 
 /* Of the very record that would be torn; of one that says that all before was synced; and a mark
  * that says so. */
-static size_t forge(uint8_t *out, enum forger forger, const struct known *known)
+static size_t forge(uint8_t *out, enum forger forger, const struct cut_history *known)
 {
     const uint64_t far = (uint64_t)1 << 60;
     size_t n = forge_record(out, forger, known, known->position, known->position);
@@ -138,7 +138,7 @@ static size_t forge(uint8_t *out, enum forger forger, const struct known *known)
     return n + MARK_BYTES;
 }
 
-static size_t forge_next(uint8_t *out, enum forger forger, const struct known *known)
+static size_t forge_next(uint8_t *out, enum forger forger, const struct cut_history *known)
 {
     return forge_record(out, forger, known, known->position, known->position);
 }
@@ -149,7 +149,7 @@ struct sample {
     char dir[64];
     struct bytes whole;
     size_t begin, end; /* of the push's record */
-    struct known known;
+    struct cut_history known;
     struct image before;
 };
 
@@ -176,7 +176,7 @@ static void find_known(struct sample *s)
 
 /* `fill`: what the keys are, of so many bytes or fewer; returns how many. */
 static void sample_new(struct sample *s, enum forger forger,
-                       size_t (*fill)(uint8_t *, enum forger, const struct known *))
+                       size_t (*fill)(uint8_t *, enum forger, const struct cut_history *))
 {
     static uint64_t keys[KEYS_MAX + 64]; /* what is forged last may end behind them */
     struct rig rig;
@@ -291,7 +291,7 @@ static void who_had_the_secret_could_write_records(void **state)
 }
 
 /* Headers that claim all that follows, and nothing but the first bytes of headers. */
-static size_t claim(uint8_t *out, enum forger forger, const struct known *known)
+static size_t claim(uint8_t *out, enum forger forger, const struct cut_history *known)
 {
     const size_t n = (size_t)KEYS_MAX * 8;
     for (size_t at = 0; at + RECORD_HEADER_BYTES <= n; at += RECORD_HEADER_BYTES) {
@@ -301,7 +301,7 @@ static size_t claim(uint8_t *out, enum forger forger, const struct known *known)
     return n;
 }
 
-static size_t fill_with_magic(uint8_t *out, enum forger forger, const struct known *known)
+static size_t fill_with_magic(uint8_t *out, enum forger forger, const struct cut_history *known)
 {
     (void)known;
     for (size_t at = 0; at < (size_t)KEYS_MAX * 8; at += 4)

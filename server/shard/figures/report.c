@@ -8,7 +8,7 @@
 #include "server/shard/base.h"
 #include "server/shard/figures/figures.h"
 #include "server/shard/recovery.h"
-#include "server/shard/snapshot/snapshot_watch.h"
+#include "server/snapshot/snapshot_watch.h"
 #include "server/shard/state.h"
 
 uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD_FIGURES])

@@ -1,7 +1,7 @@
 /* snapshot.h - a snapshot directory: first under the name NAME.tmp, then, complete and on disk,
  * NAME. */
-#ifndef EMBD_SHARD_SNAPSHOT_H
-#define EMBD_SHARD_SNAPSHOT_H
+#ifndef EMBD_SNAPSHOT_H
+#define EMBD_SNAPSHOT_H
 
 #include <time.h>
 

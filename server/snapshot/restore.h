@@ -1,7 +1,7 @@
 /* restore.h - what the chosen snapshot has of this shard comes back at its start, behind the replay
  * of its journal. */
-#ifndef EMBD_SHARD_RESTORE_H
-#define EMBD_SHARD_RESTORE_H
+#ifndef EMBD_SNAPSHOT_RESTORE_H
+#define EMBD_SNAPSHOT_RESTORE_H
 
 #include "server/journal/journal.h"
 #include "server/shard/state.h"

@@ -1,12 +1,12 @@
-/* verified.h - a snapshot in a server's data directory, every byte of which was compared. */
-#ifndef EMBD_SHARD_VERIFIED_H
-#define EMBD_SHARD_VERIFIED_H
+/* snapshot_verify.h - a snapshot in a server's data directory, every byte of which was compared. */
+#ifndef EMBD_SNAPSHOT_VERIFY_H
+#define EMBD_SNAPSHOT_VERIFY_H
 
 #include "proto/stored/chain.h"
 #include "proto/stored/ticker.h"
 
 /* Who looks on. */
-struct verified_watch {
+struct snapshot_verify_watch {
     void (*begin)(void *arg, uint64_t bytes); /* there are so many to be compared */
     embd_progress *progress;                  /* as in embd_verify */
     void *arg;
@@ -14,11 +14,12 @@ struct verified_watch {
 
 /* DATA_DIR/NAME and what it is upon, as embctl verify reads them, each of one share, and nothing of
  * them a link. Any status but EMBD_OK: *out is zero, and the error names the file and why. */
-int verified_open(const char *data_dir, const char *name, const struct verified_watch *watch,
-                  struct dump_chain *out, struct embd__error *e);
+int snapshot_verify_open(const char *data_dir, const char *name,
+                         const struct snapshot_verify_watch *watch, struct dump_chain *out,
+                         struct embd__error *e);
 
 /* The share of the one that was asked for. */
-static inline const struct dump_share *verified_share(const struct dump_chain *chain)
+static inline const struct dump_share *snapshot_verify_share(const struct dump_chain *chain)
 {
     return &embd__chain_last(chain)->shares[0];
 }

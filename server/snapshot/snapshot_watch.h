@@ -1,8 +1,8 @@
 /* snapshot_watch.h - how a shard's snapshots go, for who watches: their age is a figure of the
  * first shard of its process, which commits them; a phase that fails is counted, and said in the
  * log. */
-#ifndef EMBD_SHARD_SNAPSHOT_WATCH_H
-#define EMBD_SHARD_SNAPSHOT_WATCH_H
+#ifndef EMBD_SNAPSHOT_WATCH_H
+#define EMBD_SNAPSHOT_WATCH_H
 
 #include <stdint.h>
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "server/files/below.h"
-#include "server/shard/snapshot/snapshot.h"
+#include "server/snapshot/snapshot.h"
 
 #define STAGED_NAME (SNAPSHOT_NAME_MAX + 5) /* with ".tmp" and the zero */
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "server/files/below.h"
-#include "server/shard/snapshot/snapshot.h"
+#include "server/snapshot/snapshot.h"
 
 #define GONE         ".gone"
 #define GONE_NAME    (SNAPSHOT_NAME_MAX + sizeof GONE)

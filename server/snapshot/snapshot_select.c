@@ -1,11 +1,11 @@
-/* chosen.c - see chosen.h.
+/* snapshot_select.c - see snapshot_select.h.
  *
  * The happy path: the newest snapshot of the list; its manifest and those of the snapshots it is
  * upon; all bytes of all files, as `embctl verify` reads them; every part of this process's shards
  * is there; and the other processes that can be seen have theirs of the same cut. What does not
  * hold is passed over, with a line that says why, and the next older one is taken. One that an
  * operator named is taken or nothing is: then the process ends. */
-#include "server/shard/snapshot/chosen.h"
+#include "server/snapshot/snapshot_select.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -14,17 +14,18 @@
 #include <unistd.h>
 
 #include "server/log/log.h"
-#include "server/shard/snapshot/verified.h"
+#include "server/snapshot/snapshot_verify.h"
 
-/* Owner: who opened it, but for what is marked. Nothing but those changes after chosen_open. */
-struct chosen {
-    struct chosen_config config;
+/* Owner: who opened it, but for what is marked. Nothing but those changes after
+ * snapshot_select_open. */
+struct snapshot_select {
+    struct snapshot_select_config config;
     struct snapshot_list all;
-    /* Of chosen_find's thread until there is a verdict. */
+    /* Of snapshot_select_find's thread until there is a verdict. */
     struct dump_chain chain;
     struct embd__error why;
     /* Any thread's. */
-    atomic_int state; /* enum chosen_state */
+    atomic_int state; /* enum snapshot_select_state */
     atomic_uint at;   /* in `all` */
     atomic_ullong done_bytes, total_bytes;
     atomic_bool stops;
@@ -32,7 +33,7 @@ struct chosen {
 
 /* ---- one of them ---- */
 
-static const struct snapshot_kept *find(const struct chosen *c, const char *name)
+static const struct snapshot_kept *find(const struct snapshot_select *c, const char *name)
 {
     for (uint32_t i = 0; i < c->all.n; i++)
         if (strcmp(c->all.list[i].name, name) == 0)
@@ -41,7 +42,7 @@ static const struct snapshot_kept *find(const struct chosen *c, const char *name
 }
 
 /* Those it is upon lie in the data directory themselves: no link leads to them. */
-static int check_bases(const struct chosen *c, const struct snapshot_kept *one,
+static int check_bases(const struct snapshot_select *c, const struct snapshot_kept *one,
                        struct embd__error *e)
 {
     const char *name = one->base.id != 0 ? one->base.name : "";
@@ -58,7 +59,8 @@ static int check_bases(const struct chosen *c, const struct snapshot_kept *one,
 }
 
 /* A part of each table for every shard here. */
-static int check_parts(const struct chosen *c, const struct dump_dir *dir, struct embd__error *e)
+static int check_parts(const struct snapshot_select *c, const struct dump_dir *dir,
+                       struct embd__error *e)
 {
     const struct dump_share *share = &dir->shares[0];
     if (share->manifest.n_shards != c->config.n_shards)
@@ -79,37 +81,38 @@ static int check_parts(const struct chosen *c, const struct dump_dir *dir, struc
 
 static void on_begin(void *arg, uint64_t bytes)
 {
-    struct chosen *c = arg;
+    struct snapshot_select *c = arg;
     atomic_store(&c->done_bytes, 0);
     atomic_store(&c->total_bytes, bytes);
 }
 
 static int on_progress(void *arg, uint64_t rows_done, uint64_t rows_total, uint64_t bytes_done)
 {
-    struct chosen *c = arg;
+    struct snapshot_select *c = arg;
     (void)rows_done;
     (void)rows_total;
     atomic_store(&c->done_bytes, bytes_done);
     return atomic_load(&c->stops);
 }
 
-static int try_one(struct chosen *c, const struct snapshot_kept *one, struct embd__error *e)
+static int try_one(struct snapshot_select *c, const struct snapshot_kept *one,
+                   struct embd__error *e)
 {
-    const struct chosen_config *config = &c->config;
-    const struct verified_watch watch = {on_begin, on_progress, c};
+    const struct snapshot_select_config *config = &c->config;
+    const struct snapshot_verify_watch watch = {on_begin, on_progress, c};
     if (check_bases(c, one, e) != EMBD_OK ||
-        verified_open(config->data_dir, one->name, &watch, &c->chain, e) != EMBD_OK)
+        snapshot_verify_open(config->data_dir, one->name, &watch, &c->chain, e) != EMBD_OK)
         return e->status;
     if (check_parts(c, embd__chain_last(&c->chain), e) != EMBD_OK ||
-        peers_check(config->peers, config->n_peers, config->data_dir, one->name, one->id, &watch,
-                    e) != EMBD_OK)
+        peer_shares_check(config->peers, config->n_peers, config->data_dir, one->name, one->id,
+                          &watch, e) != EMBD_OK)
         embd__chain_fini(&c->chain);
     return e->status;
 }
 
 /* ---- all of them ---- */
 
-static enum chosen_state look(struct chosen *c)
+static enum snapshot_select_state look(struct snapshot_select *c)
 {
     for (uint32_t i = 0; i < c->all.n && !atomic_load(&c->stops); i++) {
         struct embd__error e = {.status = EMBD_OK};
@@ -118,37 +121,37 @@ static enum chosen_state look(struct chosen *c)
             continue;
         atomic_store(&c->at, i);
         if (try_one(c, one, &e) == EMBD_OK)
-            return CHOSEN_ONE;
+            return SNAPSHOT_SELECT_ONE;
         if (atomic_load(&c->stops))
             break;
         if (c->config.name != NULL ||
             e.status == EMBD_NO_MEMORY) { /* which says nothing of the snapshot */
             embd__error_set(&c->why, e.status, "snapshot '%s'%s: %.350s", one->name,
                             c->config.name != NULL ? ", which --restore names" : "", e.text);
-            return CHOSEN_FAILED;
+            return SNAPSHOT_SELECT_FAILED;
         }
         log_event(LOG_WARN, "snapshot_passed_over", "snapshot=%s why=\"%s\"", one->name, e.text);
     }
     if (c->config.name == NULL || atomic_load(&c->stops))
-        return CHOSEN_NONE;
+        return SNAPSHOT_SELECT_NONE;
     embd__error_set(&c->why, EMBD_INVALID,
                     "there is no snapshot '%.64s', which --restore names, in '%.200s'",
                     c->config.name, c->config.data_dir);
-    return CHOSEN_FAILED;
+    return SNAPSHOT_SELECT_FAILED;
 }
 
-void chosen_find(struct chosen *c)
+void snapshot_select_find(struct snapshot_select *c)
 {
-    if (atomic_load(&c->state) == CHOSEN_LOOKING)
+    if (atomic_load(&c->state) == SNAPSHOT_SELECT_LOOKING)
         atomic_store(&c->state, look(c));
 }
 
-void chosen_stop(struct chosen *c)
+void snapshot_select_stop(struct snapshot_select *c)
 {
     atomic_store(&c->stops, true);
 }
 
-static int list(struct chosen *c, struct embd__error *e)
+static int list(struct snapshot_select *c, struct embd__error *e)
 {
     int dir = open(c->config.data_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
@@ -159,24 +162,25 @@ static int list(struct chosen *c, struct embd__error *e)
     return e->status;
 }
 
-int chosen_open(const struct chosen_config *config, struct chosen **out, struct embd__error *e)
+int snapshot_select_open(const struct snapshot_select_config *config, struct snapshot_select **out,
+                         struct embd__error *e)
 {
-    struct chosen *c = calloc(1, sizeof *c);
+    struct snapshot_select *c = calloc(1, sizeof *c);
     if (c == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a list of snapshots");
     c->config = *config;
     c->all.passes_over = true;
     if (list(c, e) != EMBD_OK) {
-        chosen_free(c);
+        snapshot_select_free(c);
         return e->status;
     }
     bool is_over = config->is_off || (c->all.n == 0 && config->name == NULL);
-    atomic_init(&c->state, is_over ? CHOSEN_NONE : CHOSEN_LOOKING);
+    atomic_init(&c->state, is_over ? SNAPSHOT_SELECT_NONE : SNAPSHOT_SELECT_LOOKING);
     *out = c;
     return EMBD_OK;
 }
 
-void chosen_free(struct chosen *c)
+void snapshot_select_free(struct snapshot_select *c)
 {
     if (c == NULL)
         return;
@@ -187,33 +191,34 @@ void chosen_free(struct chosen *c)
 
 /* ---- for shards ---- */
 
-enum chosen_state chosen_state(const struct chosen *c)
+enum snapshot_select_state snapshot_select_state(const struct snapshot_select *c)
 {
-    return c == NULL ? CHOSEN_NONE : (enum chosen_state)atomic_load(&c->state);
+    return c == NULL ? SNAPSHOT_SELECT_NONE : (enum snapshot_select_state)atomic_load(&c->state);
 }
 
-const struct embd__error *chosen_why(const struct chosen *c)
+const struct embd__error *snapshot_select_why(const struct snapshot_select *c)
 {
     return &c->why;
 }
 
-const struct dump_chain *chosen_chain(const struct chosen *c)
+const struct dump_chain *snapshot_select_chain(const struct snapshot_select *c)
 {
     return &c->chain;
 }
 
-const char *chosen_name(const struct chosen *c)
+const char *snapshot_select_name(const struct snapshot_select *c)
 {
     return c == NULL || c->all.n == 0 ? "" : c->all.list[atomic_load(&c->at)].name;
 }
 
-void chosen_progress(const struct chosen *c, uint64_t *done_bytes_out, uint64_t *total_bytes_out)
+void snapshot_select_progress(const struct snapshot_select *c, uint64_t *done_bytes_out,
+                              uint64_t *total_bytes_out)
 {
     *done_bytes_out = c == NULL ? 0 : atomic_load(&c->done_bytes);
     *total_bytes_out = c == NULL ? 0 : atomic_load(&c->total_bytes);
 }
 
-const struct snapshot_list *chosen_list(const struct chosen *c)
+const struct snapshot_list *snapshot_select_list(const struct snapshot_select *c)
 {
     return &c->all;
 }

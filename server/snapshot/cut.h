@@ -1,8 +1,8 @@
 /* cut.h - this shard's part of a snapshot, written while pushes go on: the tables are frozen under
  * a hold, which may end then; a thread writes the files, and the shard hands it the rows, a block
  * at a time between two requests. */
-#ifndef EMBD_SHARD_CUT_H
-#define EMBD_SHARD_CUT_H
+#ifndef EMBD_SNAPSHOT_CUT_H
+#define EMBD_SNAPSHOT_CUT_H
 
 #include "server/shard/state.h"
 

@@ -1,27 +1,27 @@
-/* known.c - see known.h.
+/* cut_history.c - see cut_history.h.
  *
  * A snapshot says of each shard how many records its journal had at the cut, and the checksum of
  * the last one, which is chained to all before it (SHARD.writers). So where a replay comes to that
  * very record, the tables are those of the cut, and the records behind it make what has changed
  * since. A journal that has begun anew since then never comes there, and neither does another one:
  * such a cut stays unknown, and so does one whose snapshot cannot be read. */
-#include "server/shard/snapshot/known.h"
+#include "server/snapshot/cut_history.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "server/files/below.h"
-#include "server/shard/snapshot/chosen.h"
-#include "server/shard/snapshot/cut.h"
+#include "server/snapshot/snapshot_select.h"
+#include "server/snapshot/cut.h"
 #include "proto/writersfile.h"
 
-#define KNOWN_MAX 32u /* of the newest */
+#define CUT_HISTORY_MAX 32u /* of the newest */
 
-struct known {
-    struct known_cut {
+struct cut_history {
+    struct past_cut {
         uint64_t id, position, chain;
-    } cuts[KNOWN_MAX]; /* [n] */
+    } cuts[CUT_HISTORY_MAX]; /* [n] */
     uint32_t n;
 };
 
@@ -55,26 +55,26 @@ static bool read_header(const struct shard *shard, const char *name, struct writ
 }
 
 static void add_cuts(const struct shard *shard, const struct snapshot_list *all,
-                     struct known *known)
+                     struct cut_history *history)
 {
-    for (uint32_t i = 0; i < all->n && known->n < KNOWN_MAX; i++) {
+    for (uint32_t i = 0; i < all->n && history->n < CUT_HISTORY_MAX; i++) {
         struct writersfile head;
         if (all->list[i].id != 0 && read_header(shard, all->list[i].name, &head))
-            known->cuts[known->n++] =
-                (struct known_cut){all->list[i].id, head.position, head.chain};
+            history->cuts[history->n++] =
+                (struct past_cut){all->list[i].id, head.position, head.chain};
     }
 }
 
-int known_open(struct shard *shard, struct embd__error *e)
+int cut_history_open(struct shard *shard, struct embd__error *e)
 {
     struct snapshot_list own = {.passes_over = true};
-    struct known *known = shard->known = calloc(1, sizeof *known);
-    if (known == NULL)
+    struct cut_history *history = shard->cut_history = calloc(1, sizeof *history);
+    if (history == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a list of snapshots");
     if (shard->config.chosen != NULL)
-        add_cuts(shard, chosen_list(shard->config.chosen), known);
+        add_cuts(shard, snapshot_select_list(shard->config.chosen), history);
     else if (snapshot_list(shard->data_dir, &own, e) == EMBD_OK)
-        add_cuts(shard, &own, known);
+        add_cuts(shard, &own, history);
     free(own.list);
     return e->status;
 }
@@ -92,16 +92,16 @@ static void note(struct shard *shard, uint64_t id)
     cut_note(shard, id);
 }
 
-void known_meet(struct shard *shard, uint64_t position, uint64_t chain)
+void cut_history_meet(struct shard *shard, uint64_t position, uint64_t chain)
 {
-    const struct known *known = shard->known;
-    for (uint32_t i = known->n; i > 0; i--)
-        if (known->cuts[i - 1].position == position && known->cuts[i - 1].chain == chain)
-            note(shard, known->cuts[i - 1].id);
+    const struct cut_history *history = shard->cut_history;
+    for (uint32_t i = history->n; i > 0; i--)
+        if (history->cuts[i - 1].position == position && history->cuts[i - 1].chain == chain)
+            note(shard, history->cuts[i - 1].id);
 }
 
-void known_close(struct shard *shard)
+void cut_history_close(struct shard *shard)
 {
-    free(shard->known);
-    shard->known = NULL;
+    free(shard->cut_history);
+    shard->cut_history = NULL;
 }

@@ -12,13 +12,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/shard/snapshot/cut.h"
+#include "server/snapshot/cut.h"
 #include "server/files/part.h"
-#include "server/shard/snapshot/snapshot.h"
-#include "server/shard/snapshot/snapshot_watch.h"
+#include "server/snapshot/snapshot.h"
+#include "server/snapshot/snapshot_watch.h"
 #include "server/shard/state.h"
 #include "server/files/whole.h"
-#include "server/shard/snapshot/written.h"
+#include "server/snapshot/written.h"
 
 void snapshot_forget(struct snapshot_parts *parts)
 {

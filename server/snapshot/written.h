@@ -1,10 +1,10 @@
 /* written.h - what the shards of a process have written for a snapshot: the shard that commits
  * compares it with what it is told, so that no manifest says anything else. Kept in memory, of each
  * shard the last. Any thread. */
-#ifndef EMBD_SHARD_WRITTEN_H
-#define EMBD_SHARD_WRITTEN_H
+#ifndef EMBD_SNAPSHOT_WRITTEN_H
+#define EMBD_SNAPSHOT_WRITTEN_H
 
-#include "server/shard/snapshot/snapshot.h"
+#include "server/snapshot/snapshot.h"
 
 struct written_part {
     char table[EMBD_NAME_MAX + 1];

@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/shard/snapshot/cut.h"
-#include "server/shard/snapshot/snapshot.h"
-#include "server/shard/snapshot/snapshot_watch.h"
+#include "server/snapshot/cut.h"
+#include "server/snapshot/snapshot.h"
+#include "server/snapshot/snapshot_watch.h"
 #include "server/shard/state.h"
-#include "server/shard/snapshot/written.h"
+#include "server/snapshot/written.h"
 
 enum phase {
     PHASE_BEGIN,

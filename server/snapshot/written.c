@@ -3,7 +3,7 @@
  * Shards write on their own threads, and one of them commits. A share is at any time one thread's
  * alone: whoever takes it out of its place may read it, and puts it back unless a newer one is
  * there by then. */
-#include "server/shard/snapshot/written.h"
+#include "server/snapshot/written.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>

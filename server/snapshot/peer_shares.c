@@ -1,10 +1,10 @@
-/* peers.c - see peers.h.
+/* peer_shares.c - see peer_shares.h.
  *
  * A snapshot gets its name in one process after the other, so one that was interrupted may be
  * complete here and not there, where NAME.tmp is left of it. Which host a directory is on cannot be
  * told from its path: where the servers' addresses are not the same, one without any trace of the
  * snapshot may be another machine's, and says nothing. */
-#include "server/shard/snapshot/peers.h"
+#include "server/snapshot/peer_shares.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "proto/stored/plainfile.h"
-#include "server/shard/snapshot/snapshot.h"
+#include "server/snapshot/snapshot.h"
 
 static bool is_own(const char *own_dir, const char *data_dir)
 {
@@ -31,14 +31,14 @@ static bool is_there(const char *data_dir, const char *name)
     return found;
 }
 
-static int refuse(const struct peer *peer, const char *why, struct embd__error *e)
+static int refuse(const struct peer_share *peer, const char *why, struct embd__error *e)
 {
     return embd__error_set(e, EMBD_INVALID, "server '%s' will not begin with it: %.350s",
                            peer->name, why);
 }
 
-static int check(const struct peer *peer, const char *name, uint64_t id,
-                 const struct verified_watch *watch, struct embd__error *e)
+static int check(const struct peer_share *peer, const char *name, uint64_t id,
+                 const struct snapshot_verify_watch *watch, struct embd__error *e)
 {
     char staged[SNAPSHOT_NAME_MAX + sizeof ".tmp"], why[128];
     struct dump_chain chain;
@@ -50,10 +50,10 @@ static int check(const struct peer *peer, const char *name, uint64_t id,
             return EMBD_OK;
         return refuse(peer, has_part ? "its share was not finished" : "its share is not there", e);
     }
-    if (verified_open(peer->data_dir, name, watch, &chain, &own) != EMBD_OK)
+    if (snapshot_verify_open(peer->data_dir, name, watch, &chain, &own) != EMBD_OK)
         return own.status == EMBD_NO_MEMORY ? embd__error_set(e, own.status, "%s", own.text)
                                             : refuse(peer, own.text, e);
-    uint64_t found = verified_share(&chain)->manifest.id;
+    uint64_t found = snapshot_verify_share(&chain)->manifest.id;
     embd__chain_fini(&chain);
     if (found == id)
         return EMBD_OK;
@@ -62,8 +62,9 @@ static int check(const struct peer *peer, const char *name, uint64_t id,
     return refuse(peer, why, e);
 }
 
-int peers_check(const struct peer *peers, uint32_t n, const char *own_dir, const char *name,
-                uint64_t id, const struct verified_watch *watch, struct embd__error *e)
+int peer_shares_check(const struct peer_share *peers, uint32_t n, const char *own_dir,
+                      const char *name, uint64_t id, const struct snapshot_verify_watch *watch,
+                      struct embd__error *e)
 {
     for (uint32_t i = 0; i < n && e->status == EMBD_OK; i++)
         if (!is_own(own_dir, peers[i].data_dir))

@@ -1,6 +1,6 @@
 /* block.h - memory for the rows a scan copies out of a store. */
-#ifndef EMBD_SHARD_BLOCK_H
-#define EMBD_SHARD_BLOCK_H
+#ifndef EMBD_SNAPSHOT_BLOCK_H
+#define EMBD_SNAPSHOT_BLOCK_H
 
 #include "proto/schema.h"
 #include "server/store/store.h"

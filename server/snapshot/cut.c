@@ -7,17 +7,17 @@
  *
  * What can fail is the disk, or memory for the rows that pushes change meanwhile: then there are no
  * parts, and pushes never notice. */
-#include "server/shard/snapshot/cut.h"
+#include "server/snapshot/cut.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "server/shard/base.h"
-#include "server/shard/snapshot/block.h"
-#include "server/shard/snapshot/snapshot_watch.h"
+#include "server/snapshot/block.h"
+#include "server/snapshot/snapshot_watch.h"
 #include "server/files/writing.h"
-#include "server/shard/snapshot/written.h"
+#include "server/snapshot/written.h"
 
 #define CUT_BLOCK_BYTES (1u << 20) /* copied in well under a millisecond */
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "server/files/below.h"
-#include "server/shard/snapshot/snapshot.h"
+#include "server/snapshot/snapshot.h"
 
 static int fail(const char *file, const char *what, struct embd__error *e)
 {

@@ -1,5 +1,5 @@
 /* block.c - see block.h. */
-#include "server/shard/snapshot/block.h"
+#include "server/snapshot/block.h"
 
 #include <stdlib.h>
 #include <string.h>

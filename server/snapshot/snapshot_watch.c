@@ -1,12 +1,12 @@
 /* snapshot_watch.c - see snapshot_watch.h. */
-#include "server/shard/snapshot/snapshot_watch.h"
+#include "server/snapshot/snapshot_watch.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <time.h>
 
-#include "server/shard/snapshot/chosen.h"
+#include "server/snapshot/snapshot_select.h"
 #include "server/log/log.h"
 #include "server/shard/state.h"
 
@@ -16,7 +16,7 @@ void snapshot_watch_begin(struct shard *shard)
     struct stat st;
     if (!shard->config.is_first || shard->config.chosen == NULL)
         return;
-    const struct snapshot_list *all = chosen_list(shard->config.chosen);
+    const struct snapshot_list *all = snapshot_select_list(shard->config.chosen);
     if (all->n == 0)
         return;
     snprintf(manifest, sizeof manifest, "%s/manifest.json", all->list[0].name);

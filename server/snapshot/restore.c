@@ -1,23 +1,23 @@
 /* restore.c - see restore.h.
  *
- * The happy path: the journal is replayed; the snapshot is chosen (chosen.h); its tables that no
- * journal keeps are made and filled, part by part, from the last snapshot of the chain that has all
- * rows of this shard on; then come step counters, and the streams of writers whose pushes these
- * tables have: so the next push of a writer is the one that follows those in the snapshot, and what
- * came after the cut is neither there nor said to be.
+ * The happy path: the journal is replayed; the snapshot is chosen (snapshot_select.h); its tables
+ * that no journal keeps are made and filled, part by part, from the last snapshot of the chain that
+ * has all rows of this shard on; then come step counters, and the streams of writers whose pushes
+ * these tables have: so the next push of a writer is the one that follows those in the snapshot,
+ * and what came after the cut is neither there nor said to be.
  *
  * A journal is newer than any snapshot: the tables that it keeps, and their streams, are its alone.
  * Where this shard has no journal at all, it was lost or this is another machine: then they come
  * from the snapshot as well, and become the new journal's base before the shard takes requests.
  * Nothing is on disk until then, so that a start that is killed meanwhile begins again. */
-#include "server/shard/snapshot/restore.h"
+#include "server/snapshot/restore.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/engine/check.h"
-#include "server/shard/snapshot/chosen.h"
-#include "server/shard/snapshot/cut.h"
+#include "server/snapshot/snapshot_select.h"
+#include "server/snapshot/cut.h"
 #include "proto/dtype.h"
 #include "server/log/log.h"
 #include "proto/stored/partread.h"
@@ -239,7 +239,7 @@ static void compare(const struct shard *shard, const struct writersfile *head)
               "shard=%u snapshot=%s why=\"the snapshot was made behind record %llu of a journal, "
               "and this one has %llu: "
               "tables that are durable or buffered are older than the others\"",
-              shard->config.index, chosen_name(shard->config.chosen),
+              shard->config.index, snapshot_select_name(shard->config.chosen),
               (unsigned long long)head->position, (unsigned long long)r->end.position);
 }
 
@@ -291,7 +291,7 @@ static void begin(struct shard *shard)
     struct restore *r = shard->restore;
     r->has_begun = true;
     r->began_ns = clock_ns();
-    r->chain = chosen_chain(shard->config.chosen);
+    r->chain = snapshot_select_chain(shard->config.chosen);
     r->manifest = &embd__chain_last(r->chain)->shares[0].manifest;
     for (uint32_t i = 0; i < r->chain->n; i++) {
         const struct manifest *m = &r->chain->dirs[i].shares[0].manifest;
@@ -313,7 +313,7 @@ static void end(struct shard *shard)
     shard->lacked_journal = r->has_journaled;
     log_event(LOG_INFO, "restored",
               "shard=%u snapshot=%s cut=%016llx tables=%u rows=%llu bytes=%llu seconds=%.2f",
-              shard->config.index, chosen_name(shard->config.chosen),
+              shard->config.index, snapshot_select_name(shard->config.chosen),
               (unsigned long long)r->manifest->id, r->n_tables, (unsigned long long)r->rows,
               (unsigned long long)r->done_bytes, (double)(clock_ns() - r->began_ns) / 1e9);
     if (r->has_journaled)
@@ -321,7 +321,7 @@ static void end(struct shard *shard)
                   "shard=%u snapshot=%s why=\"there was no journal: tables that are durable or "
                   "buffered come from the "
                   "snapshot too\"",
-                  shard->config.index, chosen_name(shard->config.chosen));
+                  shard->config.index, snapshot_select_name(shard->config.chosen));
 }
 
 static int step(struct shard *shard, bool *is_over_out, struct embd__error *e)
@@ -350,7 +350,8 @@ static int step(struct shard *shard, bool *is_over_out, struct embd__error *e)
 static int failed(const struct shard *shard, const struct embd__error *own, struct embd__error *e)
 {
     return embd__error_set(e, own->status, "shard %u: snapshot '%s' cannot be loaded: %.300s",
-                           shard->config.index, chosen_name(shard->config.chosen), own->text);
+                           shard->config.index, snapshot_select_name(shard->config.chosen),
+                           own->text);
 }
 
 int restore_begin(struct shard *shard, const struct journal_end *end, struct embd__error *e)
@@ -366,12 +367,12 @@ int restore_begin(struct shard *shard, const struct journal_end *end, struct emb
 int restore_go_on(struct shard *shard, bool *waits_out, bool *is_over_out, struct embd__error *e)
 {
     struct embd__error own = {.status = EMBD_OK};
-    enum chosen_state state = chosen_state(shard->config.chosen);
-    *waits_out = state == CHOSEN_LOOKING;
-    *is_over_out = state == CHOSEN_NONE;
-    if (state == CHOSEN_FAILED)
-        *e = *chosen_why(shard->config.chosen);
-    if (state != CHOSEN_ONE)
+    enum snapshot_select_state state = snapshot_select_state(shard->config.chosen);
+    *waits_out = state == SNAPSHOT_SELECT_LOOKING;
+    *is_over_out = state == SNAPSHOT_SELECT_NONE;
+    if (state == SNAPSHOT_SELECT_FAILED)
+        *e = *snapshot_select_why(shard->config.chosen);
+    if (state != SNAPSHOT_SELECT_ONE)
         return e->status;
     if (!shard->restore->has_begun)
         begin(shard);
@@ -409,7 +410,7 @@ void restore_progress(const struct shard *shard, uint64_t *done_bytes_out,
         *done_bytes_out = r->done_bytes;
         *total_bytes_out = r->total_bytes;
     } else {
-        chosen_progress(shard->config.chosen, done_bytes_out, total_bytes_out);
+        snapshot_select_progress(shard->config.chosen, done_bytes_out, total_bytes_out);
     }
 }
 

@@ -1,5 +1,5 @@
-/* verified.c - see verified.h. */
-#include "server/shard/snapshot/verified.h"
+/* snapshot_verify.c - see snapshot_verify.h. */
+#include "server/snapshot/snapshot_verify.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -52,8 +52,9 @@ static int check_directories(const struct dump_chain *chain, struct embd__error 
     return EMBD_OK;
 }
 
-int verified_open(const char *data_dir, const char *name, const struct verified_watch *watch,
-                  struct dump_chain *out, struct embd__error *e)
+int snapshot_verify_open(const char *data_dir, const char *name,
+                         const struct snapshot_verify_watch *watch, struct dump_chain *out,
+                         struct embd__error *e)
 {
     struct ticker ticker;
     embd_dump_report totals;
