@@ -72,7 +72,7 @@ static void read_pull_map(struct reader *r, const msgpack_object *item, const ch
     embd__list_map(r, item, &f, what);
     a->n_rows = (uint32_t)embd__field_uint(&f, "rows", 0, LIMIT_KEYS, FIELD_REQUIRED);
     a->dim = (uint32_t)embd__field_uint(&f, "dim", 1, EMBD_DIM_MAX, FIELD_REQUIRED);
-    a->dtype = (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, 3, EMBD_F32);
+    a->dtype = (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, 3, EMBD_DTYPE_F32);
     a->has_status = embd__field_bool(&f, "status", false);
     embd__fields_end(&f);
 }

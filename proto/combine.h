@@ -16,17 +16,17 @@
  */
 EMBD_INLINE float embd__divisor(embd_combiner combiner, uint64_t n, const float *weights)
 {
-    if (combiner != EMBD_MEAN && combiner != EMBD_SQRTN)
+    if (combiner != EMBD_COMBINER_MEAN && combiner != EMBD_COMBINER_SQRTN)
         return 1.0f;
     float sum = 0.0f;
     if (weights == NULL)
         sum = (float)n;
     else
         for (uint64_t i = 0; i < n; i++)
-            sum += combiner == EMBD_MEAN ? weights[i] : weights[i] * weights[i];
+            sum += combiner == EMBD_COMBINER_MEAN ? weights[i] : weights[i] * weights[i];
     if (sum == 0.0f)
         return 1.0f;
-    return combiner == EMBD_MEAN ? sum : sqrtf(sum);
+    return combiner == EMBD_COMBINER_MEAN ? sum : sqrtf(sum);
 }
 
 /* acc = row * weight for the first key, acc += row * weight after it; weight is not applied when 1

@@ -18,7 +18,7 @@
 
 EMBD_INLINE size_t embd__dtype_bytes(embd_dtype dtype)
 {
-    return dtype == EMBD_F32 ? 4 : 2;
+    return dtype == EMBD_DTYPE_F32 ? 4 : 2;
 }
 
 EMBD_INLINE uint32_t embd__f32_bits(float x)
@@ -89,9 +89,9 @@ EMBD_INLINE float embd__f32_from_f16(uint16_t h)
 EMBD_INLINE void embd__to_f32(float *to, const void *from, embd_dtype dtype, size_t n)
 {
     const uint16_t *half = (const uint16_t *)from;
-    if (dtype == EMBD_F32)
+    if (dtype == EMBD_DTYPE_F32)
         memcpy(to, from, n * sizeof *to);
-    else if (dtype == EMBD_F16)
+    else if (dtype == EMBD_DTYPE_F16)
         for (size_t i = 0; i < n; i++)
             to[i] = embd__f32_from_f16(half[i]);
     else
@@ -102,9 +102,9 @@ EMBD_INLINE void embd__to_f32(float *to, const void *from, embd_dtype dtype, siz
 EMBD_INLINE void embd__from_f32(void *to, embd_dtype dtype, const float *from, size_t n)
 {
     uint16_t *half = (uint16_t *)to;
-    if (dtype == EMBD_F32)
+    if (dtype == EMBD_DTYPE_F32)
         memcpy(to, from, n * sizeof *from);
-    else if (dtype == EMBD_F16)
+    else if (dtype == EMBD_DTYPE_F16)
         for (size_t i = 0; i < n; i++)
             half[i] = embd__f16_from_f32(from[i]);
     else

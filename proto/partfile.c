@@ -38,7 +38,7 @@ void embd__partfile_header(uint8_t out[PARTFILE_HEADER_BYTES], const embd_schema
     embd__put_u32(out + AT_DIM, schema->dim);
     embd__put_u32(out + AT_DTYPE, (uint32_t)schema->dtype);
     embd__put_u32(out + AT_STATE_FLOATS, embd__schema_state_floats(schema));
-    embd__put_u32(out + AT_HAS_SLOTS, schema->partition == EMBD_SLOT);
+    embd__put_u32(out + AT_HAS_SLOTS, schema->partition == EMBD_PARTITION_SLOT);
     embd__put_u32(out + AT_SHARD, shard);
     embd__put_u64(out + AT_XXH3, XXH3_64bits(out, AT_XXH3));
 }
@@ -72,7 +72,8 @@ int embd__partfile_check_header(const uint8_t *p, const embd_schema *schema, str
         status =
             check_u32(p, AT_STATE_FLOATS, "state_floats", embd__schema_state_floats(schema), e);
     if (status == EMBD_OK)
-        status = check_u32(p, AT_HAS_SLOTS, "has_slots", schema->partition == EMBD_SLOT, e);
+        status =
+            check_u32(p, AT_HAS_SLOTS, "has_slots", schema->partition == EMBD_PARTITION_SLOT, e);
     return status;
 }
 

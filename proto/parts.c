@@ -18,7 +18,7 @@
 
 static uint32_t count_fields(const struct part *p)
 {
-    return 2u + (p->offsets != NULL) + (p->dtype != EMBD_F32) + (p->slots != NULL) +
+    return 2u + (p->offsets != NULL) + (p->dtype != EMBD_DTYPE_F32) + (p->slots != NULL) +
            (p->weights != NULL) + p->want_status + p->zero_missing + p->scale;
 }
 
@@ -35,7 +35,7 @@ static void write_map(struct msg *m, const struct part *p)
     embd__msg_field_uint(m, "keys", p->n_keys);
     if (p->offsets != NULL)
         embd__msg_field_uint(m, "rows", p->n_rows);
-    if (p->dtype != EMBD_F32)
+    if (p->dtype != EMBD_DTYPE_F32)
         embd__msg_field_str(m, "dtype", embd_dtype_name(p->dtype));
     write_flag(m, "slots", p->slots != NULL);
     write_flag(m, "weights", p->weights != NULL);
@@ -166,7 +166,7 @@ static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, e
     p->want_status = embd__field_bool(&f, "status", false);
     if (kind != PARTS_ERASE) {
         p->n_rows = read_count(&f, "rows", LIMIT_ROWS, p->n_keys);
-        p->dtype = (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, 3, EMBD_F32);
+        p->dtype = (embd_dtype)embd__field_enum(&f, "dtype", embd__dtype_names, 3, EMBD_DTYPE_F32);
         promise->weights = embd__field_bool(&f, "weights", false);
     }
     if (kind == PARTS_PULL) {

@@ -27,11 +27,11 @@ static inline uint32_t embd__route(embd_partition partition, uint32_t n_shards, 
                                    uint64_t key)
 {
     switch (partition) {
-    case EMBD_MODULO:
+    case EMBD_PARTITION_MODULO:
         return (uint32_t)(key % n_shards);
-    case EMBD_SLOT:
+    case EMBD_PARTITION_SLOT:
         return slot % n_shards;
-    case EMBD_HASH:
+    case EMBD_PARTITION_HASH:
         break;
     }
     return (uint32_t)(((embd__mix64(key) >> 54) * n_shards) >> 10);

@@ -13,7 +13,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "embd runs on little-e
 
 static uint32_t slot_bytes(const embd_schema *schema)
 {
-    return schema->partition == EMBD_SLOT ? 2 : 0;
+    return schema->partition == EMBD_PARTITION_SLOT ? 2 : 0;
 }
 
 static uint64_t value_bytes(const embd_schema *schema)
@@ -35,7 +35,7 @@ embd_schema embd__keys_schema(const embd_schema *schema)
 {
     embd_schema keys = *schema;
     keys.dim = 0;
-    keys.optimizer.kind = EMBD_SGD;
+    keys.optimizer.kind = EMBD_OPTIMIZER_SGD;
     return keys;
 }
 

@@ -73,7 +73,8 @@ static int check_ranges(const embd_schema *schema, struct embd__error *e)
 
 static int check_supported(const embd_schema *schema, struct embd__error *e)
 {
-    bool is_journaled = schema->durability == EMBD_BUFFERED || schema->durability == EMBD_DURABLE;
+    bool is_journaled = schema->durability == EMBD_DURABILITY_BUFFERED ||
+                        schema->durability == EMBD_DURABILITY_DURABLE;
     if (is_journaled && schema->create_on == EMBD_CREATE_ON_PULL)
         return embd__error_set(e, EMBD_UNSUPPORTED,
                                "schema field 'durability' is '%s' and 'create_on' is 'pull': pulls "
@@ -110,7 +111,7 @@ static int check_capacity(const embd_schema *schema, struct embd__error *e)
 
 static int check_optimizer(const embd_optimizer *o, struct embd__error *e)
 {
-    if (o->update == EMBD_LAZY_GLOBAL && o->kind != EMBD_ADAM)
+    if (o->update == EMBD_UPDATE_LAZY_GLOBAL && o->kind != EMBD_OPTIMIZER_ADAM)
         return embd__error_set(e, EMBD_INVALID,
                                "schema field 'optimizer.update' is 'lazy_global', which adam has "
                                "and %s has not",
@@ -118,7 +119,7 @@ static int check_optimizer(const embd_optimizer *o, struct embd__error *e)
     if (o->scaler == 0.0f)
         return embd__error_set(e, EMBD_INVALID,
                                "schema field 'optimizer.scaler' is 0; gradients are divided by it");
-    if (o->kind == EMBD_FTRL && o->lr == 0.0f)
+    if (o->kind == EMBD_OPTIMIZER_FTRL && o->lr == 0.0f)
         return embd__error_set(e, EMBD_INVALID,
                                "schema field 'optimizer.lr' is 0; ftrl divides by it");
     return EMBD_OK;
@@ -127,21 +128,21 @@ static int check_optimizer(const embd_optimizer *o, struct embd__error *e)
 static int check_initializer(const embd_schema *schema, struct embd__error *e)
 {
     const embd_initializer *i = &schema->initializer;
-    if (i->kind == EMBD_UNIFORM_SLOT && schema->slot_sizes == NULL)
+    if (i->kind == EMBD_INITIALIZER_UNIFORM_SLOT && schema->slot_sizes == NULL)
         return embd__error_set(
             e, EMBD_INVALID,
             "schema field 'initializer.kind' is 'uniform_slot', which needs slot_sizes");
-    if (i->kind == EMBD_UNIFORM && i->a > i->b)
+    if (i->kind == EMBD_INITIALIZER_UNIFORM && i->a > i->b)
         return embd__error_set(e, EMBD_INVALID,
                                "schema field 'initializer.a' is %.9g, above initializer.b, %.9g",
                                (double)i->a, (double)i->b);
-    if (i->kind == EMBD_UNIFORM && !isfinite(i->b - i->a))
+    if (i->kind == EMBD_INITIALIZER_UNIFORM && !isfinite(i->b - i->a))
         return embd__error_set(
             e, EMBD_INVALID,
             "schema field 'initializer.b' is %.9g, over the largest f32 away from initializer.a, "
             "%.9g",
             (double)i->b, (double)i->a);
-    if (i->kind == EMBD_NORMAL && i->b < 0.0f)
+    if (i->kind == EMBD_INITIALIZER_NORMAL && i->b < 0.0f)
         return embd__error_set(
             e, EMBD_INVALID,
             "schema field 'initializer.b', the standard deviation, is %.9g, below 0", (double)i->b);
@@ -213,17 +214,17 @@ void embd__schema_fini(struct table_schema *schema)
 uint32_t embd__schema_optimizer_floats(const embd_schema *schema)
 {
     switch (schema->optimizer.kind) {
-    case EMBD_SGD:
+    case EMBD_OPTIMIZER_SGD:
         return 0;
-    case EMBD_ROWWISE_ADAGRAD:
+    case EMBD_OPTIMIZER_ROWWISE_ADAGRAD:
         return 1;
-    case EMBD_MOMENTUM:
-    case EMBD_NESTEROV:
-    case EMBD_ADAGRAD:
-    case EMBD_RMSPROP:
+    case EMBD_OPTIMIZER_MOMENTUM:
+    case EMBD_OPTIMIZER_NESTEROV:
+    case EMBD_OPTIMIZER_ADAGRAD:
+    case EMBD_OPTIMIZER_RMSPROP:
         return schema->dim;
-    case EMBD_ADAM:
-    case EMBD_FTRL:
+    case EMBD_OPTIMIZER_ADAM:
+    case EMBD_OPTIMIZER_FTRL:
         break;
     }
     return 2 * schema->dim;
@@ -231,14 +232,14 @@ uint32_t embd__schema_optimizer_floats(const embd_schema *schema)
 
 uint32_t embd__schema_use_floats(const embd_schema *schema)
 {
-    if (schema->on_full == EMBD_GROW || schema->on_full == EMBD_ERROR)
+    if (schema->on_full == EMBD_ON_FULL_GROW || schema->on_full == EMBD_ON_FULL_ERROR)
         return 0;
-    return EMBD_STAMP_FLOATS + (schema->on_full == EMBD_EVICT_LFU);
+    return EMBD_STAMP_FLOATS + (schema->on_full == EMBD_ON_FULL_EVICT_LFU);
 }
 
 uint32_t embd__schema_state_floats(const embd_schema *schema)
 {
-    bool has_stamp = schema->optimizer.update == EMBD_LAZY_GLOBAL;
+    bool has_stamp = schema->optimizer.update == EMBD_UPDATE_LAZY_GLOBAL;
     return embd__schema_optimizer_floats(schema) + (has_stamp ? EMBD_STAMP_FLOATS : 0) +
            embd__schema_use_floats(schema);
 }

@@ -13,7 +13,7 @@ static bool differs(const embd_schema *a, const embd_schema *b, const struct sch
 {
     if (!embd__schema_applies(group, field, a))
         return false;
-    bool is_auto = a->durability == EMBD_AUTO || b->durability == EMBD_AUTO;
+    bool is_auto = a->durability == EMBD_DURABILITY_AUTO || b->durability == EMBD_DURABILITY_AUTO;
     if (is_auto && field->names == embd__durability_names)
         return false; /* whatever the other one is */
     if (field->type != SCHEMA_F32)

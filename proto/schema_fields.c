@@ -30,9 +30,9 @@
 /* clang-format on */
 
 #define KIND(kind) (1u << (kind))
-#define MOMENTUMS  (KIND(EMBD_MOMENTUM) | KIND(EMBD_NESTEROV))
-#define ADAGRADS   (KIND(EMBD_ADAGRAD) | KIND(EMBD_ROWWISE_ADAGRAD))
-#define DECAYS     (KIND(EMBD_ADAM) | KIND(EMBD_RMSPROP))
+#define MOMENTUMS  (KIND(EMBD_OPTIMIZER_MOMENTUM) | KIND(EMBD_OPTIMIZER_NESTEROV))
+#define ADAGRADS   (KIND(EMBD_OPTIMIZER_ADAGRAD) | KIND(EMBD_OPTIMIZER_ROWWISE_ADAGRAD))
+#define DECAYS     (KIND(EMBD_OPTIMIZER_ADAM) | KIND(EMBD_OPTIMIZER_RMSPROP))
 
 static const struct schema_field own_fields[] = {
     U32(dim, 1, EMBD_DIM_MAX),
@@ -49,7 +49,7 @@ static const struct schema_field own_fields[] = {
      .at = offsetof(embd_schema, ttl),
      .min = 1,
      .max = UINT64_MAX,
-     .kinds = KIND(EMBD_EVICT_TTL)},
+     .kinds = KIND(EMBD_ON_FULL_EVICT_TTL)},
     U32(admit_after, 0, UINT32_MAX),
     ENUM("create_on", create_on, embd__create_on_names),
     BOOL(admit_nonfinite),
@@ -62,20 +62,22 @@ static const struct schema_field optimizer_fields[] = {
     F32(optimizer, lr, -FLT_MAX, FLT_MAX, EVERY_KIND),
     F32(optimizer, scaler, -FLT_MAX, FLT_MAX, EVERY_KIND),
     F32(optimizer, momentum, 0, BELOW_ONE, MOMENTUMS),
-    F32(optimizer, beta1, 0, BELOW_ONE, KIND(EMBD_ADAM)),
+    F32(optimizer, beta1, 0, BELOW_ONE, KIND(EMBD_OPTIMIZER_ADAM)),
     F32(optimizer, beta2, 0, BELOW_ONE, DECAYS),
-    F32(optimizer, eps, 0, FLT_MAX, ADAGRADS | DECAYS | KIND(EMBD_FTRL)),
+    F32(optimizer, eps, 0, FLT_MAX, ADAGRADS | DECAYS | KIND(EMBD_OPTIMIZER_FTRL)),
     F32(optimizer, initial_accumulator, 0, FLT_MAX, ADAGRADS),
-    F32(optimizer, beta, 0, FLT_MAX, KIND(EMBD_FTRL)),
-    F32(optimizer, l1, 0, FLT_MAX, KIND(EMBD_FTRL)),
-    F32(optimizer, l2, 0, FLT_MAX, KIND(EMBD_FTRL)),
+    F32(optimizer, beta, 0, FLT_MAX, KIND(EMBD_OPTIMIZER_FTRL)),
+    F32(optimizer, l1, 0, FLT_MAX, KIND(EMBD_OPTIMIZER_FTRL)),
+    F32(optimizer, l2, 0, FLT_MAX, KIND(EMBD_OPTIMIZER_FTRL)),
 };
 
 static const struct schema_field initializer_fields[] = {
     ENUM("kind", initializer.kind, embd__initializer_names),
     F32(initializer, a, -FLT_MAX, FLT_MAX,
-        KIND(EMBD_UNIFORM) | KIND(EMBD_NORMAL) | KIND(EMBD_CONSTANT)),
-    F32(initializer, b, -FLT_MAX, FLT_MAX, KIND(EMBD_UNIFORM) | KIND(EMBD_NORMAL)),
+        KIND(EMBD_INITIALIZER_UNIFORM) | KIND(EMBD_INITIALIZER_NORMAL) |
+            KIND(EMBD_INITIALIZER_CONSTANT)),
+    F32(initializer, b, -FLT_MAX, FLT_MAX,
+        KIND(EMBD_INITIALIZER_UNIFORM) | KIND(EMBD_INITIALIZER_NORMAL)),
 };
 
 #define COUNT(array) (uint32_t)(sizeof(array) / sizeof(array)[0])
@@ -157,25 +159,25 @@ void embd_optimizer_init(embd_optimizer *optimizer, embd_optimizer_kind kind, fl
 {
     *optimizer = (embd_optimizer){
         .kind = kind,
-        .update = EMBD_LOCAL,
+        .update = EMBD_UPDATE_LOCAL,
         .lr = lr,
         .scaler = 1.0f,
         .momentum = 0.9f,
         .beta1 = 0.9f,
-        .beta2 = kind == EMBD_RMSPROP ? 0.9f : 0.999f,
-        .eps = kind == EMBD_FTRL ? FLT_EPSILON : 1e-7f,
+        .beta2 = kind == EMBD_OPTIMIZER_RMSPROP ? 0.9f : 0.999f,
+        .eps = kind == EMBD_OPTIMIZER_FTRL ? FLT_EPSILON : 1e-7f,
     };
 }
 
 static embd_initializer initializer_default(embd_initializer_kind kind)
 {
     switch (kind) {
-    case EMBD_UNIFORM:
+    case EMBD_INITIALIZER_UNIFORM:
         return (embd_initializer){kind, -0.05f, 0.05f};
-    case EMBD_NORMAL:
+    case EMBD_INITIALIZER_NORMAL:
         return (embd_initializer){kind, 0.0f, 0.05f};
-    case EMBD_UNIFORM_SLOT:
-    case EMBD_CONSTANT:
+    case EMBD_INITIALIZER_UNIFORM_SLOT:
+    case EMBD_INITIALIZER_CONSTANT:
         break;
     }
     return (embd_initializer){kind, 0.0f, 0.0f};
@@ -185,14 +187,14 @@ void embd_schema_init(embd_schema *schema)
 {
     memset(schema, 0, sizeof *schema);
     schema->slots = 1;
-    schema->partition = EMBD_HASH;
-    schema->combiner = EMBD_SUM;
-    schema->dtype = EMBD_F32;
-    embd_optimizer_init(&schema->optimizer, EMBD_SGD, 0.01f);
-    schema->initializer = initializer_default(EMBD_UNIFORM);
-    schema->on_full = EMBD_GROW;
+    schema->partition = EMBD_PARTITION_HASH;
+    schema->combiner = EMBD_COMBINER_SUM;
+    schema->dtype = EMBD_DTYPE_F32;
+    embd_optimizer_init(&schema->optimizer, EMBD_OPTIMIZER_SGD, 0.01f);
+    schema->initializer = initializer_default(EMBD_INITIALIZER_UNIFORM);
+    schema->on_full = EMBD_ON_FULL_GROW;
     schema->create_on = EMBD_CREATE_ON_PUSH;
-    schema->durability = EMBD_AUTO;
+    schema->durability = EMBD_DURABILITY_AUTO;
 }
 
 void embd__schema_reset_group(embd_schema *schema, const struct schema_group *group)

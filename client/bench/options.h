@@ -14,9 +14,9 @@ struct options {
     uint32_t rounds, in_flight, clients, shards;
     embd_dtype dtype, wire;
     embd_plan plan;
-    embd_durability durability;               /* of the table; without --servers EMBD_SNAPSHOT */
-    const char *servers;                      /* an existing cluster; NULL: start one */
-    const char *server_bin;                   /* NULL: look beside this program */
+    embd_durability durability; /* of the table; without --servers EMBD_DURABILITY_SNAPSHOT */
+    const char *servers;        /* an existing cluster; NULL: start one */
+    const char *server_bin;     /* NULL: look beside this program */
     struct cpu_list server_cpus, client_cpus; /* n = 0: chosen */
     struct cpu_list allowed;
     const char *suite; /* parts of the suite, "" all; NULL: one run of `work` */

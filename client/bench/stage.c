@@ -51,7 +51,7 @@ void stage_close(struct stage *stage)
 
 static uint32_t element_bytes(embd_dtype dtype)
 {
-    return dtype == EMBD_F32 ? 4 : 2;
+    return dtype == EMBD_DTYPE_F32 ? 4 : 2;
 }
 
 static int open_mover(const struct stage *stage, enum stage_role role, const struct workload *w,
@@ -62,7 +62,7 @@ static int open_mover(const struct stage *stage, enum stage_role role, const str
     case ROLE_BARE:
         return peer_mover_open(&stage->peer, PEER_MOVE, w, element_bytes(o->wire), out);
     case ROLE_CEILING:
-        return peer_mover_open(&stage->peer, PEER_TABLE, w, element_bytes(EMBD_F32), out);
+        return peer_mover_open(&stage->peer, PEER_TABLE, w, element_bytes(EMBD_DTYPE_F32), out);
     case ROLE_POOLED:
         return side_mover_open(&stage->side, w, o, EMBD_PLAN_POOLED, out);
     case ROLE_ROWS:

@@ -136,7 +136,7 @@ static void on_erase_answer(struct exchange *x, struct reader *reader)
 static void forget_statuses(struct ask *ask)
 {
     for (uint32_t i = 0; i < ask->n_bins; i++)
-        memset(ask->bins[i].to, EMBD_KEY_UNKNOWN, ask->bins[i].bytes);
+        memset(ask->bins[i].to, EMBD_KEY_UNREPORTED, ask->bins[i].bytes);
 }
 
 static void on_push_answer(struct exchange *x, struct reader *reader)
@@ -447,7 +447,7 @@ static int write_opening(struct ask *ask)
     struct msg *m = &ask->x.msg;
     const struct stream_opening opening = {
         .stream = call->extra.writer,
-        .is_journaled = call->works[0].schema->durability != EMBD_SNAPSHOT,
+        .is_journaled = call->works[0].schema->durability != EMBD_DURABILITY_SNAPSHOT,
     };
     embd__msg_request(m, ask->x.msgid, METHOD_STREAM_OPEN);
     embd__opening_write(m, &opening, false);
@@ -494,9 +494,9 @@ static enum opened_end end_of(struct exchange *x)
 {
     if (x->error.status == EMBD_UNKNOWN_METHOD)
         x->error.status = EMBD_OK;
-    return x->error.status == EMBD_OK        ? OPENED
-           : x->error.status == EMBD_UNKNOWN ? MAY_BE_OPENED
-                                             : NOT_OPENED;
+    return x->error.status == EMBD_OK           ? OPENED
+           : x->error.status == EMBD_UNANSWERED ? MAY_BE_OPENED
+                                                : NOT_OPENED;
 }
 
 void embd__asks_end_openings(struct embd_call *call, bool were_sent)

@@ -109,7 +109,7 @@ static int take_options(struct embd_call *call, const embd_call_options *options
         return embd__error_set(e, EMBD_INVALID, "unknown plan %d; expected auto, pooled or rows",
                                (int)o->plan);
     call->deadline_ms = o->deadline_ms;
-    call->wire = call->kind == PARTS_ERASE ? EMBD_F32 : o->wire; /* an erase has no values */
+    call->wire = call->kind == PARTS_ERASE ? EMBD_DTYPE_F32 : o->wire; /* an erase has no values */
     call->plan = o->plan;
     call->zero_missing = o->zero_missing;
     if (take_round(call, o->round, o->round_clock) != EMBD_OK)

@@ -120,7 +120,7 @@ static int shape(struct embd_call *call, struct work *work)
 {
     const embd_part *part = work->part;
     bool is_erase = call->kind == PARTS_ERASE;
-    bool combines = work->schema->combiner != EMBD_CONCAT && !part->raw && !is_erase;
+    bool combines = work->schema->combiner != EMBD_COMBINER_CONCAT && !part->raw && !is_erase;
     work->n_keys = (uint32_t)part->n_keys;
     work->offsets = part->offsets;
     work->n_batch_rows = part->offsets != NULL ? part->n_rows : part->n_keys;

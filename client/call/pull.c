@@ -53,7 +53,7 @@ static int lay_values(struct embd_call *call, struct work *work)
 {
     uint32_t n_shards = call->client->n_shards;
     uint64_t n = 0;
-    bool is_direct = !work->by_rows && n_shards == 1 && call->wire == EMBD_F32;
+    bool is_direct = !work->by_rows && n_shards == 1 && call->wire == EMBD_DTYPE_F32;
     bool is_placed = !work->by_rows && n_shards > 1 && !work->is_pooled;
     work->window_rows = is_placed ? 1 + WINDOW_BYTES / (uint32_t)work->row_bytes : 0;
     for (uint32_t s = 0; s < n_shards; s++)
@@ -162,7 +162,7 @@ static int finish_pooled(struct embd_call *call, const struct work *work)
 /* All distinct rows in f32. */
 static const float *widen_rows(struct embd_call *call, const struct work *work)
 {
-    if (call->wire == EMBD_F32)
+    if (call->wire == EMBD_DTYPE_F32)
         return (const float *)(const void *)work->rows;
     size_t n = (size_t)work->n_distinct * work->dim;
     float *wide = embd__arena_array(&call->arena, n, sizeof *wide);
@@ -219,7 +219,7 @@ int embd__pull_finish(struct embd_call *call, struct work *work)
         memset(work->part->values, 0, (size_t)work->n_rows * work->dim * sizeof(float));
     else if (work->by_rows)
         return finish_rows(call, work);
-    else if (call->client->n_shards == 1 && call->wire != EMBD_F32)
+    else if (call->client->n_shards == 1 && call->wire != EMBD_DTYPE_F32)
         embd__to_f32(work->part->values, work->rows, call->wire, (size_t)work->n_rows * work->dim);
     else if (call->client->n_shards > 1 && work->is_pooled)
         return finish_pooled(call, work);

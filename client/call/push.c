@@ -43,7 +43,7 @@ static bool scales_rows(const struct work *work)
 {
     embd_combiner combiner = work->schema->combiner;
     return work->is_pooled && work->part->weights == NULL &&
-           (combiner == EMBD_MEAN || combiner == EMBD_SQRTN);
+           (combiner == EMBD_COMBINER_MEAN || combiner == EMBD_COMBINER_SQRTN);
 }
 
 /* One row of gradients in the wire's dtype; `row` is room for a row of f32. */
@@ -76,7 +76,7 @@ static int lay_every(struct embd_call *call, struct work *work)
         status = embd__split(call, work);
     if (status != EMBD_OK)
         return status;
-    if (call->client->n_shards == 1 && call->wire == EMBD_F32 && !scales_rows(work)) {
+    if (call->client->n_shards == 1 && call->wire == EMBD_DTYPE_F32 && !scales_rows(work)) {
         work->shares[0].given = work->part->values;
         return EMBD_OK;
     }
@@ -183,7 +183,7 @@ static int lay_distinct(struct embd_call *call, struct work *work)
     if (!open_sums(call, work, &work->sums))
         return embd__call_no_memory(call);
     work->rows = (uint8_t *)work->sums.runs;
-    if (call->wire != EMBD_F32)
+    if (call->wire != EMBD_DTYPE_F32)
         work->rows = embd__arena_array(&call->arena, work->n_distinct, work->row_bytes);
     if (work->rows == NULL)
         return embd__call_no_memory(call);
@@ -204,7 +204,7 @@ static void fill_distinct(const struct embd_call *call, struct work *work)
     else
         add_single(work, sums);
     close_sums(sums, work->n_distinct);
-    if (call->wire != EMBD_F32)
+    if (call->wire != EMBD_DTYPE_F32)
         embd__from_f32(work->rows, call->wire, sums->runs, (size_t)work->n_distinct * work->dim);
 }
 

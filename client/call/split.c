@@ -36,7 +36,7 @@ static bool next_row(struct row_walk *walk)
 const uint16_t *embd__key_slots(struct embd_call *call, const struct work *work, int *status_out)
 {
     *status_out = EMBD_OK;
-    if (work->schema->partition != EMBD_SLOT)
+    if (work->schema->partition != EMBD_PARTITION_SLOT)
         return NULL;
     uint16_t *slots = embd__arena_array(&call->arena, work->n_keys, sizeof *slots);
     if (slots == NULL) {
@@ -88,7 +88,7 @@ static int split_for_one(struct embd_call *call, struct work *work)
     for (uint32_t r = 0; r <= work->n_rows; r++)
         offsets[r] = (uint32_t)work->offsets[r];
     share->offsets = offsets;
-    if (work->schema->partition != EMBD_SLOT)
+    if (work->schema->partition != EMBD_PARTITION_SLOT)
         return EMBD_OK;
     share->slots = row_slots(call, work);
     return share->slots == NULL ? embd__call_no_memory(call) : EMBD_OK;
@@ -137,7 +137,7 @@ static bool allot(struct embd_call *call, const struct split *split)
     for (uint32_t s = 0; s < split->n_shards; s++)
         total_rows += split->fillings[s].n_rows;
     struct arena *arena = &call->arena;
-    bool has_slots = work->schema->partition == EMBD_SLOT;
+    bool has_slots = work->schema->partition == EMBD_PARTITION_SLOT;
     uint64_t *keys = embd__arena_array(arena, work->n_keys, sizeof *keys);
     uint32_t *from = embd__arena_array(arena, work->n_keys, sizeof *from);
     uint32_t *rows = embd__arena_array(arena, total_rows, sizeof *rows);
@@ -240,7 +240,7 @@ static int split_for_many(struct embd_call *call, struct work *work)
         return embd__call_no_memory(call);
     for (uint32_t s = 0; s < n; s++)
         split.fillings[s] = (struct filling){.last_row = UINT32_MAX};
-    bool is_single = !work->is_pooled && work->schema->partition != EMBD_SLOT;
+    bool is_single = !work->is_pooled && work->schema->partition != EMBD_PARTITION_SLOT;
     (is_single ? count_single : count)(&split);
     if (!allot(call, &split))
         return embd__call_no_memory(call);

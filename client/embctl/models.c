@@ -73,7 +73,7 @@ static int parse_option(int key, char *arg, struct argp_state *state)
         return 0;
     case OPTION_STATE_DTYPE:
         m->options.state_dtype =
-            choice(state, "state-dtype", arg, "f32", "f16") ? EMBD_F16 : EMBD_F32;
+            choice(state, "state-dtype", arg, "f32", "f16") ? EMBD_DTYPE_F16 : EMBD_DTYPE_F32;
         return 0;
     case OPTION_INDEX:
         m->index = number(state, "index", arg, UINT32_MAX);

@@ -203,10 +203,11 @@ static void put_float(struct listing *l, const char *name, bool applies, float v
 /* Only the parameters that the kind has; see embd_optimizer_kind. */
 static void put_optimizer(struct listing *l, const embd_optimizer *o)
 {
-    bool has_momentum = o->kind == EMBD_MOMENTUM || o->kind == EMBD_NESTEROV;
-    bool has_accumulator = o->kind == EMBD_ADAGRAD || o->kind == EMBD_ROWWISE_ADAGRAD;
-    bool is_adam = o->kind == EMBD_ADAM, is_rmsprop = o->kind == EMBD_RMSPROP,
-         is_ftrl = o->kind == EMBD_FTRL;
+    bool has_momentum = o->kind == EMBD_OPTIMIZER_MOMENTUM || o->kind == EMBD_OPTIMIZER_NESTEROV;
+    bool has_accumulator =
+        o->kind == EMBD_OPTIMIZER_ADAGRAD || o->kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD;
+    bool is_adam = o->kind == EMBD_OPTIMIZER_ADAM, is_rmsprop = o->kind == EMBD_OPTIMIZER_RMSPROP,
+         is_ftrl = o->kind == EMBD_OPTIMIZER_FTRL;
     put_text(l, "optimizer", embd_optimizer_name(o->kind));
     put_text(l, "optimizer.update", embd_update_name(o->update));
     put_float(l, "optimizer.lr", true, o->lr);
@@ -223,9 +224,9 @@ static void put_optimizer(struct listing *l, const embd_optimizer *o)
 
 static void put_initializer(struct listing *l, const embd_initializer *i)
 {
-    bool has_b = i->kind == EMBD_UNIFORM || i->kind == EMBD_NORMAL;
+    bool has_b = i->kind == EMBD_INITIALIZER_UNIFORM || i->kind == EMBD_INITIALIZER_NORMAL;
     put_text(l, "initializer", embd_initializer_name(i->kind));
-    put_float(l, "initializer.a", has_b || i->kind == EMBD_CONSTANT, i->a);
+    put_float(l, "initializer.a", has_b || i->kind == EMBD_INITIALIZER_CONSTANT, i->a);
     put_float(l, "initializer.b", has_b, i->b);
 }
 
@@ -244,7 +245,7 @@ static void put_schema(struct listing *l, const embd_schema *s)
     put_uint(l, "seed", s->seed);
     put_uint(l, "capacity", s->capacity);
     put_text(l, "on_full", embd_on_full_name(s->on_full));
-    if (s->on_full == EMBD_EVICT_TTL)
+    if (s->on_full == EMBD_ON_FULL_EVICT_TTL)
         put_uint(l, "ttl", s->ttl);
     put_uint(l, "admit_after", s->admit_after);
     put_text(l, "create_on", embd_create_on_name(s->create_on));

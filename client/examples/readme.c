@@ -14,7 +14,7 @@ int main(int argc, char **argv)
     embd_schema_init(&schema); /* f32 rows, summed; first values uniform in [-0.05, 0.05) */
     snprintf(schema.name, sizeof schema.name, "items");
     schema.dim = 4;
-    embd_optimizer_init(&schema.optimizer, EMBD_ADAGRAD, 0.1f);
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAGRAD, 0.1f);
 
     uint64_t offsets[] = {0, 2, 3}; /* two bags of keys: {7, 9} and {7} */
     uint64_t keys[] = {7, 9, 7};    /* any 64-bit values */

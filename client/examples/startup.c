@@ -32,7 +32,7 @@ uint64_t startup_number(const struct argp_state *state, const char *text, uint64
 static bool parse_data(const char *name, embd_data_format *format_out, const char **path_out)
 {
     bool is_norm = strncmp(name, "norm:", 5) == 0, is_raw = strncmp(name, "raw:", 4) == 0;
-    *format_out = is_norm ? EMBD_NORM : EMBD_RAW;
+    *format_out = is_norm ? EMBD_DATA_FORMAT_NORM : EMBD_DATA_FORMAT_RAW;
     *path_out = name + (is_norm ? 5 : 4);
     return is_norm || is_raw;
 }

@@ -30,7 +30,7 @@ int embd__batch_open(struct batch *batch, const embd_schema *schema, uint64_t by
     uint64_t value_bytes = schema->dim * embd__dtype_bytes(schema->dtype);
     uint64_t state_bytes = embd__schema_state_floats(schema) * sizeof(float);
     uint8_t *next = aligned_alloc(ALIGN, padded(total));
-    bool has_slots = schema->partition == EMBD_SLOT;
+    bool has_slots = schema->partition == EMBD_PARTITION_SLOT;
     if (!next)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu rows on their way",
                                (unsigned long long)n);

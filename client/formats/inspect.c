@@ -85,7 +85,7 @@ static int show_table(void *arg, const struct manifest_table *found)
                                .name = found->schema.s.name,
                                .schema = &found->schema.s,
                                .dim = found->schema.s.dim,
-                               .has_slots = found->schema.s.partition == EMBD_SLOT,
+                               .has_slots = found->schema.s.partition == EMBD_PARTITION_SLOT,
                                .step = found->step};
     embd__dumpdir_totals(n->dir, table.name, &totals);
     table.rows = totals.rows;

@@ -43,7 +43,7 @@ static int plan_table(void *arg, const struct manifest_table *table)
         return embd__error_set(l->e, EMBD_INVALID,
                                "%s: table '%s' has step %" PRIu64 ", the limit is %llu",
                                l->dir->path, schema.name, table->step, LIMIT_STEP);
-    schema.durability = EMBD_AUTO; /* how a table is kept is no part of what it holds */
+    schema.durability = EMBD_DURABILITY_AUTO; /* how a table is kept is no part of what it holds */
     int is_new = embd__vacancy(l->client, &schema, l->dir->path);
     if (is_new <= 0)
         return is_new;
@@ -64,7 +64,7 @@ static int create_table(void *arg, const struct manifest_table *table)
      * way round. */
     if (status != EMBD_UNSUPPORTED && status != EMBD_EXISTS)
         return status;
-    schema.durability = EMBD_AUTO;
+    schema.durability = EMBD_DURABILITY_AUTO;
     return embd_table_create(l->client, &schema);
 }
 
@@ -76,7 +76,8 @@ static int see_kind(void *arg, const struct manifest_table *table)
     int status = embd__admin_describe(l->client, 0, table->schema.s.name, &here);
     if (status)
         return status;
-    l->kinds |= here.schema.s.durability == EMBD_SNAPSHOT ? STREAMS_OTHER : STREAMS_JOURNALED;
+    l->kinds |=
+        here.schema.s.durability == EMBD_DURABILITY_SNAPSHOT ? STREAMS_OTHER : STREAMS_JOURNALED;
     embd__schema_fini(&here.schema);
     return EMBD_OK;
 }

@@ -39,7 +39,7 @@ void embd__ends_give_up(struct exchange *x, int status, const char *why)
     }
     snprintf(text, sizeof text, "the push was sent, and may or may not have been applied: %.300s",
              why);
-    fail(x, EMBD_UNKNOWN, text);
+    fail(x, EMBD_UNANSWERED, text);
 }
 
 static void fail_all(struct exchange *list, int status, const char *why)

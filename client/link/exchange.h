@@ -24,7 +24,8 @@ struct exchange {
     uint64_t deadline_ns; /* uv_hrtime() */
     bool fail_fast;  /* fails as soon as an attempt to connect fails, instead of at its deadline */
     bool may_repeat; /* sent again on the next connection, until its deadline */
-    bool has_effect; /* of those: a push. Once it was sent it ends as EMBD_UNKNOWN, not as lost */
+    bool
+        has_effect; /* of those: a push. Once it was sent it ends as EMBD_UNANSWERED, not as lost */
     bool while_loading; /* the server takes it before it has loaded its tables */
     bool was_begun;     /* on a connection that is gone; the link's */
     /* Where bin `index` of the answer, of `bytes`, goes: memory of at least that size; NULL with

@@ -66,7 +66,7 @@ extern "C" {
     X(DENIED, 20, "not allowed")                                                                   \
     X(GAP, 21, "a push of the same writer is missing before it")                                   \
     X(FORGOTTEN, 22, "the writer is not known")                                                    \
-    X(UNKNOWN, 23, "a push was sent and not answered: it may or may not have been applied")        \
+    X(UNANSWERED, 23, "a push was sent and not answered: it may or may not have been applied")     \
     X(LOADING, 24, "server is loading its tables")                                                 \
     X(LATE, 25, "the worker comes late: its job has gone on without it")
 
@@ -92,22 +92,22 @@ EMBD_API const char *embd_version(void);
 
 /* How keys are spread over n shards. */
 typedef enum embd_partition {
-    EMBD_HASH, /* mix64(key) >> 54 is one of 1024 virtual shards; v belongs to shard v * n / 1024 */
-    EMBD_MODULO, /* key % n */
-    EMBD_SLOT,   /* slot % n; rows belong to the pair (slot, key), so keys of different slots may
+    EMBD_PARTITION_HASH, /* mix64(key) >> 54 is one of 1024 virtual shards; v belongs to shard v * n / 1024 */
+    EMBD_PARTITION_MODULO, /* key % n */
+    EMBD_PARTITION_SLOT, /* slot % n; rows belong to the pair (slot, key), so keys of different slots may
                     overlap */
 } embd_partition;
 
 /* How the rows of one slot of one sample become one output row. With weights w: */
 typedef enum embd_combiner {
-    EMBD_CONCAT, /* no pooling: one output row per key */
-    EMBD_SUM,    /* sum(w * row) */
-    EMBD_MEAN,   /* sum(w * row) / sum(w); without weights sum(row) / n, where n > 1 */
-    EMBD_SQRTN,  /* sum(w * row) / sqrt(sum(w * w)); without weights sum(row) / sqrt(n), where n > 1
+    EMBD_COMBINER_CONCAT, /* no pooling: one output row per key */
+    EMBD_COMBINER_SUM,    /* sum(w * row) */
+    EMBD_COMBINER_MEAN,   /* sum(w * row) / sum(w); without weights sum(row) / n, where n > 1 */
+    EMBD_COMBINER_SQRTN, /* sum(w * row) / sqrt(sum(w * w)); without weights sum(row) / sqrt(n), where n > 1
                   */
 } embd_combiner;
 
-typedef enum embd_dtype { EMBD_F32, EMBD_F16, EMBD_BF16 } embd_dtype;
+typedef enum embd_dtype { EMBD_DTYPE_F32, EMBD_DTYPE_F16, EMBD_DTYPE_BF16 } embd_dtype;
 
 /* One step of a row w with the gradient g = (sum of the request's gradients of the row) / scaler,
  * all in f32:
@@ -123,23 +123,23 @@ typedef enum embd_dtype { EMBD_F32, EMBD_F16, EMBD_BF16 } embd_dtype;
  *   ftrl              n' = n + g*g; z += g - (sqrt(n'+eps)-sqrt(n+eps))/lr*w; w = |z| > l1 ?
  *                     (sign(z)*l1 - z) / (sqrt(n'+eps)/lr + l2 + beta/lr) : 0 */
 typedef enum embd_optimizer_kind {
-    EMBD_SGD,
-    EMBD_MOMENTUM,
-    EMBD_NESTEROV,
-    EMBD_ADAGRAD,
-    EMBD_ROWWISE_ADAGRAD,
-    EMBD_ADAM,
-    EMBD_RMSPROP,
-    EMBD_FTRL,
+    EMBD_OPTIMIZER_SGD,
+    EMBD_OPTIMIZER_MOMENTUM,
+    EMBD_OPTIMIZER_NESTEROV,
+    EMBD_OPTIMIZER_ADAGRAD,
+    EMBD_OPTIMIZER_ROWWISE_ADAGRAD,
+    EMBD_OPTIMIZER_ADAM,
+    EMBD_OPTIMIZER_RMSPROP,
+    EMBD_OPTIMIZER_FTRL,
 } embd_optimizer_kind;
 
 /* Which rows a push steps. */
 typedef enum embd_update {
-    EMBD_LOCAL,  /* those it names */
-    EMBD_GLOBAL, /* all there are, those it does not name with g = 0: m, a and v decay, w goes on by
+    EMBD_UPDATE_LOCAL, /* those it names */
+    EMBD_UPDATE_GLOBAL, /* all there are, those it does not name with g = 0: m, a and v decay, w goes on by
                     them. A pass over the table for each push. sgd, the adagrads and ftrl leave a
-                    row without a gradient as it is, so that this is EMBD_LOCAL for them */
-    EMBD_LAZY_GLOBAL, /* adam: as HugeCTR's LazyGlobal. A row's steps wait for its next push, at t,
+                    row without a gradient as it is, so that this is EMBD_UPDATE_LOCAL for them */
+    EMBD_UPDATE_LAZY_GLOBAL, /* adam: as HugeCTR's LazyGlobal. A row's steps wait for its next push, at t,
                          k pushes after its last one, at prev: w -= lr/(1-beta1) *
                          sqrt(1-beta2^prev)/(1-beta1^prev) * (1-beta1^k) * m / (sqrt(v)+eps), then m
                          = beta1^k*m + (1-beta1)*g, v = beta2^k*v + (1-beta2)*g*g. So w is always
@@ -163,10 +163,10 @@ typedef struct embd_optimizer {
 /* A row's first value: a pure function of (seed, key, slot, column); the slot counts in slot tables
  * only. */
 typedef enum embd_initializer_kind {
-    EMBD_UNIFORM,      /* [a, b) */
-    EMBD_UNIFORM_SLOT, /* [-u, u), u = sqrt(1 / slot_size of the key's slot); needs slot_sizes */
-    EMBD_NORMAL,       /* mean a, standard deviation b */
-    EMBD_CONSTANT,     /* a */
+    EMBD_INITIALIZER_UNIFORM, /* [a, b) */
+    EMBD_INITIALIZER_UNIFORM_SLOT, /* [-u, u), u = sqrt(1 / slot_size of the key's slot); needs slot_sizes */
+    EMBD_INITIALIZER_NORMAL,   /* mean a, standard deviation b */
+    EMBD_INITIALIZER_CONSTANT, /* a */
 } embd_initializer_kind;
 
 typedef struct embd_initializer {
@@ -177,25 +177,25 @@ typedef struct embd_initializer {
 /* What happens where a request would need more rows than `capacity`. The evict policies take rows
  * away from keys that the request does not name, as many as are missing or a sixteenth of capacity,
  * whichever is more, all at once; which ones depends on the pushes a shard has seen and on nothing
- * else. Where that is not enough, EMBD_ERROR. */
+ * else. Where that is not enough, EMBD_ON_FULL_ERROR. */
 typedef enum embd_on_full {
-    EMBD_GROW,      /* capacity is no bound */
-    EMBD_ERROR,     /* keys beyond it get no row: EMBD_FULL or EMBD_KEY_FULL */
-    EMBD_EVICT_LRU, /* the rows whose last push is longest ago; of equal ones the lowest mix64(key),
+    EMBD_ON_FULL_GROW,  /* capacity is no bound */
+    EMBD_ON_FULL_ERROR, /* keys beyond it get no row: EMBD_FULL or EMBD_KEY_FULL */
+    EMBD_ON_FULL_EVICT_LRU, /* the rows whose last push is longest ago; of equal ones the lowest mix64(key),
                        then slot */
-    EMBD_EVICT_LFU, /* the rows pushed least often (up to 2^24 - 1 times is counted); of equal ones
-                       as EMBD_EVICT_LRU */
-    EMBD_EVICT_TTL, /* as EMBD_EVICT_LRU, but only rows that the table's last `ttl` pushes did not
+    EMBD_ON_FULL_EVICT_LFU, /* the rows pushed least often (up to 2^24 - 1 times is counted); of equal ones
+                       as EMBD_ON_FULL_EVICT_LRU */
+    EMBD_ON_FULL_EVICT_TTL, /* as EMBD_ON_FULL_EVICT_LRU, but only rows that the table's last `ttl` pushes did not
                        name */
 } embd_on_full;
 typedef enum embd_create_on { EMBD_CREATE_ON_PUSH, EMBD_CREATE_ON_PULL } embd_create_on;
-/* EMBD_AUTO: EMBD_DURABLE where the server has a data directory and pulls create no rows, else
- * EMBD_SNAPSHOT */
+/* EMBD_DURABILITY_AUTO: EMBD_DURABILITY_DURABLE where the server has a data directory and pulls create no rows, else
+ * EMBD_DURABILITY_SNAPSHOT */
 typedef enum embd_durability {
-    EMBD_SNAPSHOT,
-    EMBD_BUFFERED,
-    EMBD_DURABLE,
-    EMBD_AUTO
+    EMBD_DURABILITY_SNAPSHOT,
+    EMBD_DURABILITY_BUFFERED,
+    EMBD_DURABILITY_DURABLE,
+    EMBD_DURABILITY_AUTO
 } embd_durability;
 
 typedef struct embd_schema {
@@ -210,8 +210,9 @@ typedef struct embd_schema {
     embd_dtype dtype; /* of stored rows; optimizer state is f32 */
     embd_optimizer optimizer;
     embd_initializer initializer;
-    uint64_t seed;     /* of the initializer */
-    uint64_t capacity; /* rows per shard: room made at once with EMBD_GROW, else a bound; 0: none,
+    uint64_t seed; /* of the initializer */
+    uint64_t
+        capacity; /* rows per shard: room made at once with EMBD_ON_FULL_GROW, else a bound; 0: none,
                           which the evict policies do not allow */
     embd_on_full on_full;
     uint32_t admit_after; /* a key gets a row in the n-th request that would create it; 0 and 1: the
@@ -219,9 +220,11 @@ typedef struct embd_schema {
     embd_create_on
         create_on;        /* which requests create rows; pulls never change a table by default */
     bool admit_nonfinite; /* let NaN and infinite gradients in */
-    embd_durability durability; /* EMBD_AUTO. EMBD_BUFFERED and EMBD_DURABLE need a server with a
+    embd_durability
+        durability; /* EMBD_DURABILITY_AUTO. EMBD_DURABILITY_BUFFERED and EMBD_DURABILITY_DURABLE need a server with a
                                    data directory */
-    uint64_t ttl; /* EMBD_EVICT_TTL: pushes of its table that a row outlives without one of its own,
+    uint64_t
+        ttl; /* EMBD_ON_FULL_EVICT_TTL: pushes of its table that a row outlives without one of its own,
                      1 or more */
 } embd_schema;
 
@@ -352,7 +355,7 @@ typedef enum embd_key_status {
                         */
     EMBD_KEY_EVICTED,  /* lost its row in this request: erased */
     EMBD_KEY_FULL,     /* no room: no row, a push's gradient was dropped */
-    EMBD_KEY_UNKNOWN,  /* not told: the push of a pusher had been applied when it was sent again */
+    EMBD_KEY_UNREPORTED, /* not told: the push of a pusher had been applied when it was sent again */
 } embd_key_status;
 
 /* How rows and gradients travel. */
@@ -412,7 +415,7 @@ typedef struct embd_call_options {
     uint32_t deadline_ms; /* 0: the client's */
     embd_plan plan;
     embd_dtype
-        wire; /* rows and gradients are rounded to it where they leave, last; default EMBD_F32 */
+        wire; /* rows and gradients are rounded to it where they leave, last; default EMBD_DTYPE_F32 */
     bool zero_missing; /* pull: zeros instead of first values for keys without a row; then no row is
                           made */
     const struct embd_clock
@@ -452,7 +455,7 @@ EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_par
  *                      its stream
  *   EMBD_INVALID       also a round that another push of this worker was in
  *   EMBD_LATE          the round was made without this worker, see embd_clock
- *   EMBD_UNKNOWN       with a pusher: it was sent, and the deadline passed without an answer
+ *   EMBD_UNANSWERED       with a pusher: it was sent, and the deadline passed without an answer
  *   EMBD_GAP           with a pusher: the push before it was not applied; the sentence names the
  *                      last one that was
  *   EMBD_FORGOTTEN     with a pusher: a shard does not know the stream (any more)
@@ -547,7 +550,7 @@ EMBD_API const char *embd_csr_last_error(const embd_csr *csr);
  *         of their bytes modulo 256, one byte
  *   raw   one file without a header: label[] and dense[], 4 bytes each, then one int32 key for each
  *         slot */
-typedef enum embd_data_format { EMBD_NORM, EMBD_RAW } embd_data_format;
+typedef enum embd_data_format { EMBD_DATA_FORMAT_NORM, EMBD_DATA_FORMAT_RAW } embd_data_format;
 
 #define EMBD_DATA_DIM_MAX 65536 /* labels of a sample; dense values of a sample */
 
@@ -562,8 +565,8 @@ typedef struct embd_data_shape {
 
 /* Which part of the data one of several trainers takes. */
 typedef enum embd_data_share {
-    EMBD_SHARE_FILES, /* norm: files f of the list with f % workers == worker; reads those alone */
-    EMBD_SHARE_BATCHES, /* batches b with b % workers == worker; reads all, so that numbers of
+    EMBD_DATA_SHARE_FILES, /* norm: files f of the list with f % workers == worker; reads those alone */
+    EMBD_DATA_SHARE_BATCHES, /* batches b with b % workers == worker; reads all, so that numbers of
                            batches differ by one at most */
 } embd_data_share;
 
@@ -598,7 +601,7 @@ typedef struct embd_batch {
 } embd_batch;
 
 typedef struct embd_reader_counts { /* of everything up to the last batch that was handed out */
-    uint64_t samples; /* good ones; with EMBD_SHARE_BATCHES also those of the other workers */
+    uint64_t samples; /* good ones; with EMBD_DATA_SHARE_BATCHES also those of the other workers */
     uint64_t
         bad_samples;    /* dropped: a wrong checksum, a key out of range, counts that do not fit */
     uint64_t files;     /* read to their end; for raw files the stretches */
@@ -899,8 +902,8 @@ typedef struct embd_hugectr_options {
     uint64_t gpu_rows; /* rows of a GPU's buffer in state_file. 0: on export as many as the fullest
                           GPU needs, on import what follows from the size of the file */
     embd_dtype
-        state_dtype; /* of the floats of state_file: EMBD_F32 or EMBD_F16 (mixed precision) */
-    uint64_t step;   /* import: pushes the table has seen, which adam's t counts; no file has it. At
+        state_dtype; /* of the floats of state_file: EMBD_DTYPE_F32 or EMBD_DTYPE_F16 (mixed precision) */
+    uint64_t step; /* import: pushes the table has seen, which adam's t counts; no file has it. At
                         most 2^47 */
     bool ignore_slots; /* import: a slot_id may be there although the table has no slots, and is not
                           read */

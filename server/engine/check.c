@@ -34,9 +34,9 @@ static bool has_bad16(const uint16_t *bits, uint64_t n, uint16_t exponent, uint1
 
 static bool has_bad(const void *values, embd_dtype dtype, uint64_t at, uint64_t n)
 {
-    if (dtype == EMBD_F32)
+    if (dtype == EMBD_DTYPE_F32)
         return has_bad32((const uint32_t *)values + at, n);
-    if (dtype == EMBD_F16)
+    if (dtype == EMBD_DTYPE_F16)
         return has_bad16((const uint16_t *)values + at, n, 0x7c00, 0x0400);
     return has_bad16((const uint16_t *)values + at, n, 0x7f80, 0x0080);
 }
@@ -44,9 +44,9 @@ static bool has_bad(const void *values, embd_dtype dtype, uint64_t at, uint64_t 
 /* As has_bad for BLOCK values: a count known to the compiler. */
 static bool block_has_bad(const void *values, embd_dtype dtype, uint64_t at)
 {
-    if (dtype == EMBD_F32)
+    if (dtype == EMBD_DTYPE_F32)
         return has_bad32((const uint32_t *)values + at, BLOCK);
-    if (dtype == EMBD_F16)
+    if (dtype == EMBD_DTYPE_F16)
         return has_bad16((const uint16_t *)values + at, BLOCK, 0x7c00, 0x0400);
     return has_bad16((const uint16_t *)values + at, BLOCK, 0x7f80, 0x0080);
 }
@@ -86,15 +86,15 @@ static int check_shape(const struct table *table, const struct part *part, uint3
                        struct embd__error *e)
 {
     const embd_schema *s = &table->schema.s;
-    if (s->partition == EMBD_SLOT && part->slots == NULL && part->n_rows > 0)
+    if (s->partition == EMBD_PARTITION_SLOT && part->slots == NULL && part->n_rows > 0)
         return embd__error_set(e, EMBD_INVALID,
                                "part %u slots: missing, table '%s' has the partition slot", i,
                                s->name);
-    if (s->partition != EMBD_SLOT && part->slots != NULL)
+    if (s->partition != EMBD_PARTITION_SLOT && part->slots != NULL)
         return embd__error_set(e, EMBD_INVALID,
                                "part %u slots: given, but table '%s' has the partition %s", i,
                                s->name, embd_partition_name(s->partition));
-    if (s->combiner == EMBD_CONCAT && part->offsets != NULL)
+    if (s->combiner == EMBD_COMBINER_CONCAT && part->offsets != NULL)
         return embd__error_set(e, EMBD_INVALID,
                                "part %u offsets: given, but table '%s' has the combiner concat", i,
                                s->name);
@@ -244,7 +244,7 @@ int check_states(const struct table *table, const struct row_block *block, struc
     const embd_schema *s = &table->schema.s;
     uint32_t n = embd__schema_state_floats(s), n_use = embd__schema_use_floats(s),
              n_own = embd__schema_optimizer_floats(s);
-    bool has_stamp = s->optimizer.update == EMBD_LAZY_GLOBAL;
+    bool has_stamp = s->optimizer.update == EMBD_UPDATE_LAZY_GLOBAL;
     for (uint32_t i = 0; n > n_own && i < block->n_rows && e->status == EMBD_OK; i++) {
         const float *state = block->states + (size_t)i * n;
         if (has_stamp)

@@ -126,11 +126,11 @@ static bool has_other(embd_partition partition, const struct store_keys *in,
                       const struct routed_place *place)
 {
     switch (partition) {
-    case EMBD_MODULO:
+    case EMBD_PARTITION_MODULO:
         return has_other_modulo(in->keys, in->n_keys, place);
-    case EMBD_SLOT:
+    case EMBD_PARTITION_SLOT:
         return has_other_slot(in->slots, in->n_rows, place);
-    case EMBD_HASH:
+    case EMBD_PARTITION_HASH:
         break;
     }
     return has_other_hash(in->keys, in->n_keys, place);

@@ -125,7 +125,7 @@ static bool may_be_too_early(const struct shard *shard, const struct shard_work 
 {
     bool is_bounded = false;
     for (uint32_t i = 0; i < work->n_parts && work->writer.sequence > 0; i++)
-        is_bounded = is_bounded || work->parts[i].table->schema.s.on_full != EMBD_GROW;
+        is_bounded = is_bounded || work->parts[i].table->schema.s.on_full != EMBD_ON_FULL_GROW;
     return is_bounded && shard->hold.n_in_flight > shard->n_journaled;
 }
 
@@ -243,11 +243,12 @@ void commit_close(struct shard *shard)
 
 int commit_durability(const struct shard_work *work, embd_durability *out, struct embd__error *e)
 {
-    *out = EMBD_SNAPSHOT;
+    *out = EMBD_DURABILITY_SNAPSHOT;
     for (uint32_t i = 0; i < work->n_parts; i++) {
         const embd_schema *first = &work->parts[0].table->schema.s,
                           *schema = &work->parts[i].table->schema.s;
-        if ((first->durability == EMBD_SNAPSHOT) != (schema->durability == EMBD_SNAPSHOT))
+        if ((first->durability == EMBD_DURABILITY_SNAPSHOT) !=
+            (schema->durability == EMBD_DURABILITY_SNAPSHOT))
             return embd__error_set(e, EMBD_INVALID,
                                    "part %u: table '%s' is '%s' and part 0's '%s' is '%s': they "
                                    "cannot change in one request",
@@ -262,10 +263,10 @@ int commit_durability(const struct shard_work *work, embd_durability *out, struc
 int commit_now(struct call *call, embd_durability durability)
 {
     struct shard *shard = call->shard;
-    if (durability == EMBD_SNAPSHOT || shard->is_replaying)
+    if (durability == EMBD_DURABILITY_SNAPSHOT || shard->is_replaying)
         return EMBD_OK;
-    if (journal_write_now(shard->journal, call->request->frame, durability == EMBD_DURABLE,
-                          &call->error) != EMBD_OK) {
+    if (journal_write_now(shard->journal, call->request->frame,
+                          durability == EMBD_DURABILITY_DURABLE, &call->error) != EMBD_OK) {
         if (call->error.status == EMBD_IO)
             refusals_note(shard, call->error.text);
         return call->error.status;
@@ -278,7 +279,7 @@ int commit_now(struct call *call, embd_durability durability)
 
 int commit_create(struct call *call, const embd_schema *schema)
 {
-    if (schema->durability == EMBD_SNAPSHOT || call->shard->is_replaying)
+    if (schema->durability == EMBD_DURABILITY_SNAPSHOT || call->shard->is_replaying)
         return EMBD_OK;
     if (call->shard->data_dir < 0)
         return embd__error_set(&call->error, EMBD_UNSUPPORTED,
@@ -301,8 +302,8 @@ static int wait_for_record(struct call *call, const struct frame_scanner *record
 {
     struct shard *shard = call->shard;
     struct request *request = call->request;
-    if (journal_append(shard->journal, request, record, durability == EMBD_DURABLE, &call->error) !=
-        EMBD_OK)
+    if (journal_append(shard->journal, request, record, durability == EMBD_DURABILITY_DURABLE,
+                       &call->error) != EMBD_OK)
         return call->error.status;
     request->is_journaled = true;
     request->session->n_journaled++;
@@ -317,7 +318,7 @@ int commit_push(struct call *call)
     embd_durability durability;
     if (commit_durability(call->work, &durability, &call->error) != EMBD_OK)
         return call->error.status;
-    bool is_kept = durability != EMBD_SNAPSHOT && !call->shard->is_replaying;
+    bool is_kept = durability != EMBD_DURABILITY_SNAPSHOT && !call->shard->is_replaying;
     if (is_kept && room_reserve(call->work, &call->error) != EMBD_OK)
         return call->error.status;
     if (is_kept && call->shard->config.wake != NULL)
@@ -332,7 +333,7 @@ int commit_opening(struct call *call, const struct frame_scanner *record)
 {
     struct journal *journal = call->shard->journal;
     if (call->shard->config.wake != NULL)
-        return wait_for_record(call, record, EMBD_DURABLE);
+        return wait_for_record(call, record, EMBD_DURABILITY_DURABLE);
     if (journal_write_now(journal, record, true, &call->error) != EMBD_OK)
         return call->error.status;
     begin(call->work);

@@ -10,7 +10,7 @@ void commit_close(struct shard *shard);
 
 static inline bool commit_is_kept(const struct table *table)
 {
-    return table->schema.s.durability != EMBD_SNAPSHOT;
+    return table->schema.s.durability != EMBD_DURABILITY_SNAPSHOT;
 }
 
 /* A table that was just created, so that what is in the journal can be created: as commit_now.

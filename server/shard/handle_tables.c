@@ -39,9 +39,9 @@ static void resolve_durability(const struct call *call, embd_schema *schema)
 {
     bool can_be_kept = call->shard->data_dir >= 0 && schema->create_on != EMBD_CREATE_ON_PULL;
     const struct table *table = tables_by_id(&call->shard->tables, embd__table_id(schema->name));
-    if (schema->durability != EMBD_AUTO)
+    if (schema->durability != EMBD_DURABILITY_AUTO)
         return;
-    schema->durability = can_be_kept ? EMBD_DURABLE : EMBD_SNAPSHOT;
+    schema->durability = can_be_kept ? EMBD_DURABILITY_DURABLE : EMBD_DURABILITY_SNAPSHOT;
     if (table != NULL)
         schema->durability = table->schema.s.durability;
 }

@@ -52,7 +52,7 @@ static int record(struct call *call, uint64_t n)
             "writers: this server has no data directory, and %llu streams are of "
             "journaled tables",
             (unsigned long long)n);
-    return commit_now(call, EMBD_DURABLE);
+    return commit_now(call, EMBD_DURABILITY_DURABLE);
 }
 
 /* As a record of an earlier version has them: for want of room others go. */

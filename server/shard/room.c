@@ -39,9 +39,9 @@ static bool is_asked(const struct shard_work *work, const struct work_part *part
 {
     const struct table *table = part->table;
     const embd_schema *s = &table->schema.s;
-    if (!commit_is_kept(table) || part->statuses != NULL || s->on_full == EMBD_GROW)
+    if (!commit_is_kept(table) || part->statuses != NULL || s->on_full == EMBD_ON_FULL_GROW)
         return false;
-    if (s->on_full != EMBD_ERROR && work->shard->n_journaled > 0)
+    if (s->on_full != EMBD_ON_FULL_ERROR && work->shard->n_journaled > 0)
         return false;
     return work->n_parts > 1 || table->was_full;
 }

@@ -25,7 +25,7 @@ static uint64_t take(uint64_t *total, uint64_t n, uint64_t bytes)
 void *block_new(const embd_schema *schema, uint32_t max_rows, struct store_scan *scan)
 {
     uint64_t n = max_rows, total = 0,
-             slot_bytes = schema->partition == EMBD_SLOT ? sizeof *scan->slots : 0;
+             slot_bytes = schema->partition == EMBD_PARTITION_SLOT ? sizeof *scan->slots : 0;
     uint32_t state_floats = embd__schema_state_floats(schema);
     uint64_t keys = take(&total, n, sizeof *scan->keys), slots = take(&total, n, slot_bytes);
     uint64_t value_bytes = schema->dim * embd__dtype_bytes(schema->dtype);

@@ -141,7 +141,8 @@ static uint32_t first_dir(const struct shard *shard)
 
 static bool is_journaled(const embd_schema *schema)
 {
-    return schema->durability == EMBD_DURABLE || schema->durability == EMBD_BUFFERED;
+    return schema->durability == EMBD_DURABILITY_DURABLE ||
+           schema->durability == EMBD_DURABILITY_BUFFERED;
 }
 
 static int make_table(struct shard *shard, const struct manifest_table *from, struct embd__error *e)
@@ -153,7 +154,8 @@ static int make_table(struct shard *shard, const struct manifest_table *from, st
         return embd__error_set(e, EMBD_INVALID, "table '%s' has step %llu, the limit is %llu",
                                schema.name, (unsigned long long)from->step, LIMIT_STEP);
     if (!is_journaled(&schema))
-        schema.durability = EMBD_SNAPSHOT; /* also where an earlier version did not say it */
+        schema.durability =
+            EMBD_DURABILITY_SNAPSHOT; /* also where an earlier version did not say it */
     if (tables_create(&shard->tables, &schema, &r->table, &created, e) != EMBD_OK)
         return e->status;
     r->has_journaled = r->has_journaled || is_journaled(&schema);

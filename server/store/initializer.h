@@ -17,7 +17,7 @@
 
 #include "proto/dtype.h"
 
-/* EMBD_UNIFORM_SLOT is EMBD_UNIFORM with the bounds of the key's slot (initializer_slot_bound). */
+/* EMBD_INITIALIZER_UNIFORM_SLOT is EMBD_INITIALIZER_UNIFORM with the bounds of the key's slot (initializer_slot_bound). */
 struct initializer {
     embd_initializer_kind kind;
     float a, b;
@@ -152,12 +152,12 @@ EMBD_INLINE void initializer_four(const struct initializer *init, uint64_t key, 
                                   uint32_t block, float out[4])
 {
     uint32_t word[4] = {0, 0, 0, 0};
-    if (init->kind != EMBD_CONSTANT)
+    if (init->kind != EMBD_INITIALIZER_CONSTANT)
         initializer_draw(init->seed, key, slot, block, word);
     for (int i = 0; i < 4; i++) {
-        if (init->kind == EMBD_CONSTANT)
+        if (init->kind == EMBD_INITIALIZER_CONSTANT)
             out[i] = init->a;
-        else if (init->kind == EMBD_NORMAL)
+        else if (init->kind == EMBD_INITIALIZER_NORMAL)
             out[i] = initializer_normal(word[i], init->a, init->b);
         else
             out[i] = initializer_uniform(word[i], init->a, init->b);

@@ -89,21 +89,23 @@ EMBD_INLINE struct optimizer_step optimizer_begin(const embd_optimizer *o, uint6
     p.alpha = (float)((double)o->lr * sqrt(correction2) / correction1);
     p.beta_over_lr = o->beta / o->lr;
     p.t = t;
-    p.is_lazy = o->update == EMBD_LAZY_GLOBAL;
+    p.is_lazy = o->update == EMBD_UPDATE_LAZY_GLOBAL;
     return p;
 }
 
 /* Whether a push changes rows that it does not name. */
 EMBD_INLINE bool optimizer_is_global(const embd_optimizer *o)
 {
-    return o->update == EMBD_GLOBAL && (o->kind == EMBD_MOMENTUM || o->kind == EMBD_NESTEROV ||
-                                        o->kind == EMBD_ADAM || o->kind == EMBD_RMSPROP);
+    return o->update == EMBD_UPDATE_GLOBAL &&
+           (o->kind == EMBD_OPTIMIZER_MOMENTUM || o->kind == EMBD_OPTIMIZER_NESTEROV ||
+            o->kind == EMBD_OPTIMIZER_ADAM || o->kind == EMBD_OPTIMIZER_RMSPROP);
 }
 
 /* The value that every float of a new row's state starts at. */
 EMBD_INLINE float optimizer_first_state(const embd_optimizer *o)
 {
-    bool accumulates = o->kind == EMBD_ADAGRAD || o->kind == EMBD_ROWWISE_ADAGRAD;
+    bool accumulates =
+        o->kind == EMBD_OPTIMIZER_ADAGRAD || o->kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD;
     return accumulates ? o->initial_accumulator : 0.0f;
 }
 
@@ -143,36 +145,36 @@ EMBD_INLINE void optimizer_column(embd_optimizer_kind kind, const struct optimiz
                                   float *w, float *s0, float *s1, float g)
 {
     switch (kind) {
-    case EMBD_SGD:
+    case EMBD_OPTIMIZER_SGD:
         *w = *w - p->lr * g;
         break;
-    case EMBD_MOMENTUM:
+    case EMBD_OPTIMIZER_MOMENTUM:
         *s0 = p->momentum * *s0 - p->lr * g;
         *w = *w + *s0;
         break;
-    case EMBD_NESTEROV: {
+    case EMBD_OPTIMIZER_NESTEROV: {
         float before = *s0;
         *s0 = p->momentum * before - p->lr * g;
         *w = *w + (-p->momentum * before + p->one_plus_momentum * *s0);
         break;
     }
-    case EMBD_ADAGRAD:
+    case EMBD_OPTIMIZER_ADAGRAD:
         *s0 = *s0 + g * g;
         *w = *w - p->lr * g / (sqrtf(*s0) + p->eps);
         break;
-    case EMBD_ROWWISE_ADAGRAD:
+    case EMBD_OPTIMIZER_ROWWISE_ADAGRAD:
         *w = *w - p->lr * g / (sqrtf(*s0) + p->eps);
         break;
-    case EMBD_ADAM:
+    case EMBD_OPTIMIZER_ADAM:
         *s0 = p->beta1 * *s0 + p->one_minus_beta1 * g;
         *s1 = p->beta2 * *s1 + p->one_minus_beta2 * g * g;
         *w = *w - p->alpha * *s0 / (sqrtf(*s1) + p->eps);
         break;
-    case EMBD_RMSPROP:
+    case EMBD_OPTIMIZER_RMSPROP:
         *s0 = p->beta2 * *s0 + p->one_minus_beta2 * g * g;
         *w = *w - p->lr * g / (sqrtf(*s0) + p->eps);
         break;
-    case EMBD_FTRL: {
+    case EMBD_OPTIMIZER_FTRL: {
         float n = *s0 + g * g;
         float root = sqrtf(n + p->eps), before = sqrtf(*s0 + p->eps);
         float z = *s1 + (g - (root - before) / p->lr * *w);

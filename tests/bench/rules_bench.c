@@ -139,7 +139,7 @@ static double show(double *times, uint32_t n, const char *what, const char *rule
 static double time_rule(struct bench *b, embd_optimizer_kind kind, embd_update update, double of)
 {
     double *times = malloc(b->n_pushes * sizeof *times);
-    open_full(b, kind, update, EMBD_GROW);
+    open_full(b, kind, update, EMBD_ON_FULL_GROW);
     for (uint32_t p = 0; p < b->n_pushes + 2; p++) {
         for (uint32_t i = 0; i < BATCH; i++)
             b->keys[i] = mix(mix(p * (uint64_t)BATCH + i) % b->n_rows);
@@ -157,7 +157,7 @@ static double time_new_keys(struct bench *b, embd_on_full on_full, double of)
 {
     uint32_t n = (uint32_t)(b->n_rows / BATCH / 2) + 8; /* half the rows go */
     double *times = malloc(n * sizeof *times);
-    open_full(b, EMBD_SGD, EMBD_LOCAL, on_full);
+    open_full(b, EMBD_OPTIMIZER_SGD, EMBD_UPDATE_LOCAL, on_full);
     push(b); /* of rows that are there: with it all others are old */
     for (uint32_t p = 0; p < n; p++) {
         for (uint32_t i = 0; i < BATCH; i++)
@@ -193,7 +193,7 @@ static void time_pushes_of_what_goes_next(struct bench *b, double of)
     uint32_t n = (uint32_t)(b->n_rows / BATCH / 2) + 8;
     double *times = malloc(n * sizeof *times);
     uint64_t *going = in_order_of_going(b), next = 0;
-    open_full(b, EMBD_SGD, EMBD_LOCAL, EMBD_EVICT_LRU);
+    open_full(b, EMBD_OPTIMIZER_SGD, EMBD_UPDATE_LOCAL, EMBD_ON_FULL_EVICT_LRU);
     for (uint32_t p = 0; p < n; p++) {
         for (uint32_t i = 0; i < BATCH; i++)
             b->keys[i] = i % 2 == 0 && next < b->n_rows ? going[next++]
@@ -203,7 +203,7 @@ static void time_pushes_of_what_goes_next(struct bench *b, double of)
     }
     close_store(b);
     free(going);
-    show(times, n, "next ones", embd_on_full_name(EMBD_EVICT_LRU), of);
+    show(times, n, "next ones", embd_on_full_name(EMBD_ON_FULL_EVICT_LRU), of);
     free(times);
 }
 
@@ -215,7 +215,7 @@ static void time_growth(struct bench *b, double of)
     double *times = malloc(n * sizeof *times);
     uint64_t n_rows = b->n_rows;
     b->n_rows = 0;
-    open_full(b, EMBD_SGD, EMBD_LOCAL, EMBD_GROW);
+    open_full(b, EMBD_OPTIMIZER_SGD, EMBD_UPDATE_LOCAL, EMBD_ON_FULL_GROW);
     b->n_rows = n_rows;
     for (uint32_t p = 0; p < n; p++) {
         for (uint32_t i = 0; i < BATCH; i++)
@@ -229,13 +229,13 @@ static void time_growth(struct bench *b, double of)
 
 static void measure_rules(struct bench *b)
 {
-    static const embd_optimizer_kind kinds[] = {EMBD_MOMENTUM, EMBD_NESTEROV, EMBD_ADAM,
-                                                EMBD_RMSPROP};
+    static const embd_optimizer_kind kinds[] = {EMBD_OPTIMIZER_MOMENTUM, EMBD_OPTIMIZER_NESTEROV,
+                                                EMBD_OPTIMIZER_ADAM, EMBD_OPTIMIZER_RMSPROP};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        double local = time_rule(b, kinds[i], EMBD_LOCAL, 0);
-        time_rule(b, kinds[i], EMBD_GLOBAL, local);
-        if (kinds[i] == EMBD_ADAM)
-            time_rule(b, kinds[i], EMBD_LAZY_GLOBAL, local);
+        double local = time_rule(b, kinds[i], EMBD_UPDATE_LOCAL, 0);
+        time_rule(b, kinds[i], EMBD_UPDATE_GLOBAL, local);
+        if (kinds[i] == EMBD_OPTIMIZER_ADAM)
+            time_rule(b, kinds[i], EMBD_UPDATE_LAZY_GLOBAL, local);
     }
 }
 
@@ -262,11 +262,11 @@ int main(int argc, char **argv)
     printf("| ---       | ---         | ---        | ---        | ---        | ---      |\n");
     if (b.n_pushes > 0)
         measure_rules(&b);
-    double grow = time_new_keys(&b, EMBD_GROW, 0);
+    double grow = time_new_keys(&b, EMBD_ON_FULL_GROW, 0);
     time_growth(&b, grow);
-    time_new_keys(&b, EMBD_EVICT_LRU, grow);
-    time_new_keys(&b, EMBD_EVICT_LFU, grow);
-    time_new_keys(&b, EMBD_EVICT_TTL, grow);
+    time_new_keys(&b, EMBD_ON_FULL_EVICT_LRU, grow);
+    time_new_keys(&b, EMBD_ON_FULL_EVICT_LFU, grow);
+    time_new_keys(&b, EMBD_ON_FULL_EVICT_TTL, grow);
     time_pushes_of_what_goes_next(&b, grow);
     b.ops->buffer_free(b.keys, BATCH * sizeof *b.keys);
     b.ops->buffer_free(b.grads, (size_t)BATCH * b.dim * sizeof *b.grads);

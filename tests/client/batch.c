@@ -65,7 +65,7 @@ void batch_make(struct batch *batch, const embd_schema *schema, uint64_t n_sampl
 
 static struct model_batch as_single(const struct model *model, const struct batch *batch)
 {
-    bool has_slots = model->schema.partition == EMBD_SLOT;
+    bool has_slots = model->schema.partition == EMBD_PARTITION_SLOT;
     return (struct model_batch){.n_keys = (uint32_t)batch->n_keys,
                                 .n_rows = (uint32_t)batch->n_keys,
                                 .keys = batch->stored,
@@ -75,9 +75,9 @@ static struct model_batch as_single(const struct model *model, const struct batc
 static float divisor_of(const embd_schema *schema, const struct batch *batch, uint64_t r)
 {
     uint64_t begin = batch->offsets[r], end = batch->offsets[r + 1];
-    bool is_mean = schema->combiner == EMBD_MEAN;
+    bool is_mean = schema->combiner == EMBD_COMBINER_MEAN;
     float sum = 0;
-    if (!is_mean && schema->combiner != EMBD_SQRTN)
+    if (!is_mean && schema->combiner != EMBD_COMBINER_SQRTN)
         return 1;
     for (uint64_t i = begin; i < end; i++) {
         float w = batch->has_weights ? batch->weights[i] : 1;
@@ -168,7 +168,7 @@ int batch_push(struct model *model, const struct batch *batch, bool pooled, cons
     if (pooled) {
         b.n_rows = (uint32_t)batch->n_rows;
         b.offsets = batch->offsets32;
-        b.slots = model->schema.partition == EMBD_SLOT ? batch->row_slots : NULL;
+        b.slots = model->schema.partition == EMBD_PARTITION_SLOT ? batch->row_slots : NULL;
         b.weights = batch->has_weights ? batch->weights : NULL;
     }
     return model_push(model, &b, values, true, statuses, NULL);

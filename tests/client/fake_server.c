@@ -190,7 +190,7 @@ static bool answer_pull(struct peer *p, uint32_t msgid, uint32_t rows, int manne
     struct msg *m = &p->answer;
     struct timespec pause = {.tv_nsec = 450000000};
     uint64_t all = (uint64_t)rows * FAKE_DIM * 4;
-    write_pull(p, msgid, rows, FAKE_DIM, EMBD_F32, ones);
+    write_pull(p, msgid, rows, FAKE_DIM, EMBD_DTYPE_F32, ones);
     switch (manner) {
     case FAKE_SILENT:
         return true;
@@ -218,23 +218,23 @@ static bool answer_pull(struct peer *p, uint32_t msgid, uint32_t rows, int manne
     case FAKE_GARBAGE:
         return send_all(p->fd, "HTTP/1.1 400 Bad Request\r\n\r\n", 28);
     case FAKE_OTHER_MSGID:
-        write_pull(p, msgid + 1000, rows, FAKE_DIM, EMBD_F32, ones);
+        write_pull(p, msgid + 1000, rows, FAKE_DIM, EMBD_DTYPE_F32, ones);
         break;
     case FAKE_REQUESTS:
         embd__msg_request(m, msgid, METHOD_PING);
         embd__msg_map(m, 0);
         break;
     case FAKE_MANY_ROWS:
-        write_pull(p, msgid, rows + 100, FAKE_DIM, EMBD_F32, ones);
+        write_pull(p, msgid, rows + 100, FAKE_DIM, EMBD_DTYPE_F32, ones);
         break;
     case FAKE_FEW_ROWS:
-        write_pull(p, msgid, rows - 1, FAKE_DIM, EMBD_F32, ones);
+        write_pull(p, msgid, rows - 1, FAKE_DIM, EMBD_DTYPE_F32, ones);
         break;
     case FAKE_OTHER_DIM:
-        write_pull(p, msgid, rows * 2, FAKE_DIM / 2, EMBD_F32, ones);
+        write_pull(p, msgid, rows * 2, FAKE_DIM / 2, EMBD_DTYPE_F32, ones);
         break;
     case FAKE_OTHER_DTYPE:
-        write_pull(p, msgid, rows, FAKE_DIM * 2, EMBD_F16, ones);
+        write_pull(p, msgid, rows, FAKE_DIM * 2, EMBD_DTYPE_F16, ones);
         break;
     case FAKE_LYING_ROWS:
         rewrite_rows(m, (uint8_t)(rows + 1));

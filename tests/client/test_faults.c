@@ -192,7 +192,7 @@ static void push_to_silence(bool own_thread)
     assert_int_equal(embd_pusher_new(&pusher), EMBD_OK);
     embd_call_options numbered = {.pusher = &pusher, .sequence = 1};
     server.manner = FAKE_SILENT;
-    assert_int_equal(embd_push(client, &part, 1, &numbered), EMBD_UNKNOWN);
+    assert_int_equal(embd_push(client, &part, 1, &numbered), EMBD_UNANSWERED);
     assert_non_null(strstr(embd_last_error(client), server.address));
     assert_non_null(strstr(embd_last_error(client), "may or may not have been applied"));
     embd_close(client);

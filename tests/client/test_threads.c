@@ -104,7 +104,7 @@ static void make_table(const char *address)
     strcpy(schema.name, "t");
     schema.dim = DIM;
     schema.optimizer.lr = 1;
-    schema.initializer = (embd_initializer){EMBD_CONSTANT, 0, 0};
+    schema.initializer = (embd_initializer){EMBD_INITIALIZER_CONSTANT, 0, 0};
     assert_int_equal(embd_table_create(client, &schema), EMBD_OK);
     embd_close(client);
 }

@@ -87,7 +87,7 @@ static embd_part part_of(bool pooled)
 
 static bool is_pooled(bool raw)
 {
-    return !raw && b.model->schema.combiner != EMBD_CONCAT;
+    return !raw && b.model->schema.combiner != EMBD_COMBINER_CONCAT;
 }
 
 static void compare_values(bool pooled)
@@ -128,12 +128,12 @@ static void push_and_compare(bool raw, embd_plan plan)
 static void erase_and_compare(void)
 {
     embd_part part = part_of(true);
-    struct model_batch batch = {.n_keys = (uint32_t)b.batch.n_keys,
-                                .n_rows = (uint32_t)b.batch.n_rows,
-                                .keys = b.batch.stored,
-                                .offsets = b.batch.offsets32,
-                                .slots = b.model->schema.partition == EMBD_SLOT ? b.batch.row_slots
-                                                                                : NULL};
+    struct model_batch batch = {
+        .n_keys = (uint32_t)b.batch.n_keys,
+        .n_rows = (uint32_t)b.batch.n_rows,
+        .keys = b.batch.stored,
+        .offsets = b.batch.offsets32,
+        .slots = b.model->schema.partition == EMBD_PARTITION_SLOT ? b.batch.row_slots : NULL};
     /* Neither means anything here. */
     embd_call_options options = {.plan = EMBD_PLAN_ROWS,
                                  .wire = (embd_dtype)(batch_random(&random_state) % 3)};
@@ -147,7 +147,7 @@ static void erase_and_compare(void)
 static void compare_table(void)
 {
     uint32_t dim = b.model->schema.dim;
-    bool has_slots = b.model->schema.partition == EMBD_SLOT;
+    bool has_slots = b.model->schema.partition == EMBD_PARTITION_SLOT;
     for (uint64_t i = 0; i < b.model->n_keys; i++) {
         const struct model_key *key = b.model->keys[i];
         uint64_t offsets[EMBD_SLOTS_MAX + 1] = {0};
@@ -177,8 +177,8 @@ static void train(int steps, uint64_t n_distinct)
         batch_make(&b.batch, &b.model->schema, 7, n_distinct, has_weights, &random_state);
         pull_and_compare(step % 4 == 3, plan, (embd_dtype)(step % 3));
         push_and_compare(step % 4 == 2, plan);
-        pull_and_compare(false, EMBD_PLAN_ROWS, EMBD_F32);
-        pull_and_compare(false, EMBD_PLAN_POOLED, EMBD_F32);
+        pull_and_compare(false, EMBD_PLAN_ROWS, EMBD_DTYPE_F32);
+        pull_and_compare(false, EMBD_PLAN_POOLED, EMBD_DTYPE_F32);
     }
     compare_table();
 }
@@ -195,10 +195,10 @@ static void base_schema(embd_schema *schema)
 static void every_kind_of_table_equals_the_model(void **state)
 {
     (void)state;
-    for (int optimizer = EMBD_SGD; optimizer <= EMBD_FTRL; optimizer++)
-        for (int combiner = EMBD_CONCAT; combiner <= EMBD_SQRTN; combiner++)
-            for (int partition = EMBD_HASH; partition <= EMBD_SLOT; partition++)
-                for (int dtype = EMBD_F32; dtype <= EMBD_BF16; dtype++) {
+    for (int optimizer = EMBD_OPTIMIZER_SGD; optimizer <= EMBD_OPTIMIZER_FTRL; optimizer++)
+        for (int combiner = EMBD_COMBINER_CONCAT; combiner <= EMBD_COMBINER_SQRTN; combiner++)
+            for (int partition = EMBD_PARTITION_HASH; partition <= EMBD_PARTITION_SLOT; partition++)
+                for (int dtype = EMBD_DTYPE_F32; dtype <= EMBD_DTYPE_BF16; dtype++) {
                     embd_schema schema;
                     base_schema(&schema);
                     embd_optimizer_init(&schema.optimizer, (embd_optimizer_kind)optimizer, 0.05f);
@@ -215,12 +215,12 @@ static void slot_sizes_offset_and_bound_keys(void **state)
 {
     static const uint64_t sizes[3] = {10, 3, 25};
     (void)state;
-    for (int partition = EMBD_HASH; partition <= EMBD_SLOT; partition++) {
+    for (int partition = EMBD_PARTITION_HASH; partition <= EMBD_PARTITION_SLOT; partition++) {
         embd_schema schema;
         base_schema(&schema);
         schema.slot_sizes = sizes;
         schema.partition = (embd_partition)partition;
-        schema.initializer.kind = EMBD_UNIFORM_SLOT;
+        schema.initializer.kind = EMBD_INITIALIZER_UNIFORM_SLOT;
         open_bench(&schema);
         train(4, 25);
         b.batch.keys[0] = sizes[b.batch.key_slots[0]];
@@ -246,19 +246,19 @@ static void erased_keys_start_anew(void **state)
 {
     static const uint64_t sizes[3] = {10, 3, 25};
     (void)state;
-    for (int partition = EMBD_HASH; partition <= EMBD_SLOT; partition++) {
+    for (int partition = EMBD_PARTITION_HASH; partition <= EMBD_PARTITION_SLOT; partition++) {
         embd_schema schema;
         base_schema(&schema);
         schema.partition = (embd_partition)partition;
-        schema.slot_sizes = partition == EMBD_MODULO ? sizes : NULL;
-        schema.admit_after = partition == EMBD_HASH ? 2 : 0;
-        embd_optimizer_init(&schema.optimizer, EMBD_ADAM, 0.05f);
+        schema.slot_sizes = partition == EMBD_PARTITION_MODULO ? sizes : NULL;
+        schema.admit_after = partition == EMBD_PARTITION_HASH ? 2 : 0;
+        embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAM, 0.05f);
         open_bench(&schema);
         for (int round = 0; round < 5; round++) {
             train(2, 25);
             batch_make(&b.batch, &b.model->schema, 3, 25, false, &random_state);
             erase_and_compare();
-            pull_and_compare(false, EMBD_PLAN_POOLED, EMBD_F32);
+            pull_and_compare(false, EMBD_PLAN_POOLED, EMBD_DTYPE_F32);
         }
         train(2, 25);
         close_bench();
@@ -291,7 +291,7 @@ static void the_chosen_plan_gives_the_same_bits(void **state)
             batch_make(&b.batch, &schema, 200, n_distinct, false, &random_state);
             if (step % 10 == 0)
                 push_and_compare(step % 20 == 0, EMBD_PLAN_AUTO);
-            pull_and_compare(true, EMBD_PLAN_AUTO, EMBD_F32);
+            pull_and_compare(true, EMBD_PLAN_AUTO, EMBD_DTYPE_F32);
         }
         close_bench();
     }
@@ -304,7 +304,7 @@ static void a_full_table_says_which_keys_had_no_room(void **state)
     if (n_shards != 1)
         return; /* the bound is a shard's, the model is one table */
     base_schema(&schema);
-    schema.on_full = EMBD_ERROR;
+    schema.on_full = EMBD_ON_FULL_ERROR;
     schema.capacity = 20;
     open_bench(&schema);
     train(6, 60);
@@ -324,7 +324,7 @@ static void often_repeated_keys_are_summed_in_the_same_shape_by_both_plans(void 
         embd_schema schema;
         base_schema(&schema);
         schema.slots = 1;
-        schema.combiner = EMBD_MEAN;
+        schema.combiner = EMBD_COMBINER_MEAN;
         open_bench(&schema);
         batch_make(&b.batch, &schema, 800, 3, false, &random_state);
         assert_true(b.batch.n_keys > 3 * 2 * 256);
@@ -367,7 +367,7 @@ static void push_thirds(embd_plan plan, embd_dtype wire)
 static void gradients_travel_in_half_precision(void **state)
 {
     (void)state;
-    for (int wire = EMBD_F16; wire <= EMBD_BF16; wire++)
+    for (int wire = EMBD_DTYPE_F16; wire <= EMBD_DTYPE_BF16; wire++)
         for (int plan = EMBD_PLAN_AUTO; plan <= EMBD_PLAN_ROWS; plan++) {
             embd_schema schema;
             base_schema(&schema);
@@ -410,8 +410,8 @@ static void one_call_carries_many_parts_and_several_calls_are_in_flight(void **s
         continue;
     for (int c = N_CALLS - 1; c >= 0; c--) {
         check(embd_wait(calls[c]));
-        batch_expect(b.model, &b.batch, true, c % 2 == 0, n_shards, EMBD_F32, false, b.expected,
-                     b.expected_statuses);
+        batch_expect(b.model, &b.batch, true, c % 2 == 0, n_shards, EMBD_DTYPE_F32, false,
+                     b.expected, b.expected_statuses);
         for (int p = 0; p < N_PARTS; p++)
             assert_memory_equal(values[c][p], b.expected,
                                 b.batch.n_rows * schema.dim * sizeof(float));
@@ -430,13 +430,13 @@ static void large_pushes_whose_keys_go_first_equal_the_model(void **state)
     (void)state;
     base_schema(&schema);
     schema.dim = DIM;
-    schema.combiner = EMBD_CONCAT;
+    schema.combiner = EMBD_COMBINER_CONCAT;
     open_bench(&schema);
     for (uint64_t i = 0; i < DISTINCT; i++)
         all[i] = i * 0x9e3779b97f4a7c15u;
     for (int round = 0; round < 6; round++) {
         embd_call_options options = {.plan = round % 2 ? EMBD_PLAN_ROWS : EMBD_PLAN_POOLED,
-                                     .wire = round < 4 ? EMBD_F32 : EMBD_BF16};
+                                     .wire = round < 4 ? EMBD_DTYPE_F32 : EMBD_DTYPE_BF16};
         for (uint32_t i = 0; i < KEYS; i++)
             keys[i] = all[batch_random(&random_state) % DISTINCT];
         for (uint32_t i = 0; i < KEYS * DIM; i++) /* sums of these are exact in every dtype */

@@ -25,17 +25,17 @@ static void open_table(struct pair *pair, embd_update update)
     strcpy(s.name, "kept");
     s.dim = DIM;
     s.admit_after = 2;
-    embd_optimizer_init(&s.optimizer, EMBD_ADAM, 0.01f);
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_ADAM, 0.01f);
     s.optimizer.update = update;
     for (uint32_t i = 0; i < 2 * ROWS; i++)
         pool[i] = i * 7;
     pair_open(pair, "cuda", &s, 5);
     batch_of(&batch, pool, ROWS);
-    pair_push(pair, &batch, EMBD_F32, false);
-    pair_push(pair, &batch, EMBD_F32, false);
+    pair_push(pair, &batch, EMBD_DTYPE_F32, false);
+    pair_push(pair, &batch, EMBD_DTYPE_F32, false);
     batch_free(&batch);
     batch_of(&batch, pool + ROWS, 60);
-    pair_push(pair, &batch, EMBD_F32, false);
+    pair_push(pair, &batch, EMBD_DTYPE_F32, false);
     batch_free(&batch);
 }
 
@@ -43,7 +43,7 @@ static void push_pool(struct pair *pair)
 {
     struct batch batch;
     batch_of(&batch, pool, 2 * ROWS);
-    pair_push(pair, &batch, EMBD_F32, true);
+    pair_push(pair, &batch, EMBD_DTYPE_F32, true);
     batch_free(&batch);
 }
 
@@ -102,7 +102,7 @@ static void freeze_without_memory(bool has_all)
     struct pair pair;
     struct embd__error e = {0};
     uint64_t n = 0;
-    open_table(&pair, EMBD_LOCAL);
+    open_table(&pair, EMBD_UPDATE_LOCAL);
     assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){.id = 1}, &e), EMBD_OK);
     pair.ops->thaw(pair.store);
     push_pool(&pair);
@@ -178,7 +178,7 @@ static bool push_without_memory(embd_update update, uint64_t n_allocations, bool
 static void a_push_goes_on_where_rows_cannot_be_kept(void **state)
 {
     (void)state;
-    for (int update = EMBD_LOCAL; update <= EMBD_GLOBAL; update++) {
+    for (int update = EMBD_UPDATE_LOCAL; update <= EMBD_UPDATE_GLOBAL; update++) {
         uint32_t n_given_up = 0, n_refused = 0;
         bool has_failed = true, is_given_up = true;
         for (uint64_t n = 0; has_failed || is_given_up; n++) {
@@ -196,7 +196,7 @@ static void rows_are_kept_in_pinned_memory_where_the_device_has_none(void **stat
     (void)state;
     struct pair pair;
     struct embd__error e = {0};
-    open_table(&pair, EMBD_LOCAL);
+    open_table(&pair, EMBD_UPDATE_LOCAL);
     struct image expected = scan_all(&pair), read = image_new(&pair);
     uint64_t chunk_bytes = frozen_chunk_bytes;
     frozen_chunk_bytes = 1 << 20;
@@ -205,7 +205,7 @@ static void rows_are_kept_in_pinned_memory_where_the_device_has_none(void **stat
     stand_in_block_max = 600; /* less than the candidates take */
     assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
     stand_in_block_max = 90000; /* less than the rows take, enough for a push of them */
-    pair_push(&pair, &batch, EMBD_F32, false);
+    pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
     stand_in_block_max = UINT64_MAX;
     assert_non_null(pair.store->frozen.first);
     assert_true(pair.store->frozen.first->is_pinned && pair.store->frozen.is_pinned);
@@ -222,7 +222,7 @@ static void a_cut_of_a_device_that_failed_ends_with_an_error(void **state)
     (void)state;
     struct pair pair;
     struct embd__error e = {0};
-    open_table(&pair, EMBD_LOCAL);
+    open_table(&pair, EMBD_UPDATE_LOCAL);
     struct image read = image_new(&pair);
     assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
     push_pool(&pair);

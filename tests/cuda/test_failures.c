@@ -20,7 +20,7 @@ static embd_schema small_schema(void)
     embd_schema_init(&s);
     strcpy(s.name, "small");
     s.dim = 24;
-    embd_optimizer_init(&s.optimizer, EMBD_ADAM, 0.01f);
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_ADAM, 0.01f);
     return s;
 }
 
@@ -66,7 +66,7 @@ static void push_without_memory(embd_update update)
     pair_open(&pair, "cuda", &schema, 3);
     draw(&old, 0);
     draw(&new, 1000000);
-    pair_push(&pair, &old, EMBD_F32, false);
+    pair_push(&pair, &old, EMBD_DTYPE_F32, false);
     note_changes(&pair);
     for (uint64_t n = 0;; n++) {
         stand_in_calls_left = n;
@@ -93,8 +93,8 @@ static void push_without_memory(embd_update update)
 static void test_no_memory(void **state)
 {
     (void)state;
-    push_without_memory(EMBD_LOCAL);
-    push_without_memory(EMBD_GLOBAL);
+    push_without_memory(EMBD_UPDATE_LOCAL);
+    push_without_memory(EMBD_UPDATE_GLOBAL);
 }
 
 /* What is reserved is not asked for again, also while a push is under way. */
@@ -112,7 +112,7 @@ static void test_reserved(void **state)
     pair_open(&pair, "cuda", &schema, 3);
     draw(&old, 0);
     draw(&new, 1000000);
-    pair_push(&pair, &old, EMBD_F32, false);
+    pair_push(&pair, &old, EMBD_DTYPE_F32, false);
     first.in = batch_keys(&new);
     for (; e.status == EMBD_NO_MEMORY; n++) {
         e.status = EMBD_OK;
@@ -152,7 +152,7 @@ static void test_no_memory_to_erase(void **state)
     uint32_t n_failed = 0;
     pair_open(&pair, "cuda", &schema, 3);
     draw(&batch, 0);
-    pair_push(&pair, &batch, EMBD_F32, false);
+    pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
     note_changes(&pair);
     for (struct store_erase erase = {.in = batch_keys(&batch)}; erase.n_erased == 0;) {
         stand_in_calls_left = n_failed;
@@ -184,13 +184,13 @@ static void test_no_memory_to_evict(void **state)
     float *grads = calloc((size_t)N * 24, sizeof *grads);
     int status = EMBD_NO_MEMORY;
     uint64_t n = 0;
-    schema.on_full = EMBD_EVICT_LFU;
+    schema.on_full = EMBD_ON_FULL_EVICT_LFU;
     schema.capacity = N;
-    schema.optimizer.update = EMBD_GLOBAL;
+    schema.optimizer.update = EMBD_UPDATE_GLOBAL;
     pair_open(&pair, "cuda", &schema, 3);
     draw(&old, 0);
     draw(&new, N / 2);
-    pair_push(&pair, &old, EMBD_F32, false);
+    pair_push(&pair, &old, EMBD_DTYPE_F32, false);
     note_changes(&pair);
     for (; status == EMBD_NO_MEMORY; n++) {
         stand_in_calls_left = n;
@@ -223,15 +223,15 @@ static void push_beyond(struct pair *pair, uint64_t room, uint32_t n)
     batch_of(&batch, keys, n);
     assert_int_equal(push(pair, &batch, grads, &outcome), EMBD_NO_MEMORY);
     pair_compare(pair);
-    pair->model->schema.on_full = EMBD_ERROR;
+    pair->model->schema.on_full = EMBD_ON_FULL_ERROR;
     pair->model->schema.capacity = room;
-    assert_int_equal(pair_push(pair, &batch, EMBD_F32, true), EMBD_OK);
+    assert_int_equal(pair_push(pair, &batch, EMBD_DTYPE_F32, true), EMBD_OK);
     assert_true(pair->model->n_rows == room);
     pair_compare(pair);
-    assert_int_equal(pair_push(pair, &batch, EMBD_F32, true), EMBD_OK);
-    assert_int_equal(pair_pull(pair, &batch, EMBD_F32, false, false), EMBD_OK);
+    assert_int_equal(pair_push(pair, &batch, EMBD_DTYPE_F32, true), EMBD_OK);
+    assert_int_equal(pair_pull(pair, &batch, EMBD_DTYPE_F32, false, false), EMBD_OK);
     pair_compare(pair);
-    pair->model->schema.on_full = EMBD_GROW;
+    pair->model->schema.on_full = EMBD_ON_FULL_GROW;
     batch_free(&batch);
     free(keys);
     free(grads);
@@ -241,7 +241,7 @@ static void push_new(struct pair *pair, uint64_t first)
 {
     struct batch batch;
     draw(&batch, first);
-    pair_push(pair, &batch, EMBD_F32, true);
+    pair_push(pair, &batch, EMBD_DTYPE_F32, true);
     batch_free(&batch);
 }
 
@@ -386,7 +386,7 @@ static void push_old(struct pair *pair)
     struct batch old;
     draw(&old, 0);
     old.in.n_keys = old.in.n_rows = OLD;
-    pair_push(pair, &old, EMBD_F32, false);
+    pair_push(pair, &old, EMBD_DTYPE_F32, false);
     batch_free(&old);
 }
 

@@ -169,7 +169,7 @@ static void begin_call(struct pair *pair, struct waiting *w, embd_dtype wire, bo
     uint32_t dice = dice_below(&pair->dice, 24);
     *w = (struct waiting){.done.fn = on_ended, .pair = pair};
     w->what = dice == 0 ? PULL : dice == 1 ? INSERT : PUSH;
-    draw(w, pair->schema.s.combiner == EMBD_CONCAT, weights);
+    draw(w, pair->schema.s.combiner == EMBD_COMBINER_CONCAT, weights);
     size_t n = (size_t)w->batch.in.n_rows * pair->schema.s.dim;
     w->values_bytes = n * (w->what == PUSH ? embd__dtype_bytes(wire) : sizeof(float));
     w->is_pinned = dice_below(&pair->dice, 2);
@@ -208,7 +208,7 @@ static void run_turns(struct pair *pair, embd_dtype wire, bool weights)
     for (uint32_t turn = 0; turn < TURNS; turn++) {
         pair->n_pool = POOL * (turn + 1) / TURNS;
         for (uint32_t i = 0; i < CALLS; i++) {
-            embd_dtype other = dice_below(&pair->dice, 10) ? wire : EMBD_F32;
+            embd_dtype other = dice_below(&pair->dice, 10) ? wire : EMBD_DTYPE_F32;
             begin_call(pair, &calls[i], other, weights);
         }
         while (pair->ops->collect(pair->store))
@@ -231,18 +231,18 @@ static embd_schema schema_of(uint32_t number, embd_optimizer_kind optimizer)
     strcpy(s.name, "joined");
     s.dim = dims[number % (sizeof dims / sizeof dims[0])];
     s.dtype = (embd_dtype)(number / 2 % 3);
-    s.partition = number % 3 == 0 ? EMBD_SLOT : EMBD_HASH;
-    s.slots = s.partition == EMBD_SLOT ? 3 : 1;
-    s.combiner = number % 4 < 2 ? EMBD_CONCAT : EMBD_SUM;
-    s.initializer.kind = EMBD_UNIFORM;
+    s.partition = number % 3 == 0 ? EMBD_PARTITION_SLOT : EMBD_PARTITION_HASH;
+    s.slots = s.partition == EMBD_PARTITION_SLOT ? 3 : 1;
+    s.combiner = number % 4 < 2 ? EMBD_COMBINER_CONCAT : EMBD_COMBINER_SUM;
+    s.initializer.kind = EMBD_INITIALIZER_UNIFORM;
     s.initializer.a = -0.5f;
     s.initializer.b = 0.5f;
     embd_optimizer_init(&s.optimizer, optimizer, 0.05f);
     s.optimizer.initial_accumulator = 0.1f;
     s.optimizer.scaler = number % 5 ? 1.0f : 64.0f;
     s.optimizer.l1 = 0.001f;
-    if (optimizer == EMBD_ADAM && number % 3 == 1)
-        s.optimizer.update = EMBD_LAZY_GLOBAL;
+    if (optimizer == EMBD_OPTIMIZER_ADAM && number % 3 == 1)
+        s.optimizer.update = EMBD_UPDATE_LAZY_GLOBAL;
     return s;
 }
 
@@ -252,7 +252,9 @@ static void set_bounds(embd_schema *s, uint32_t kind)
     if (kind == 1) {
         s->admit_after = 2;
     } else if (kind >= 2) {
-        s->on_full = kind == 2 ? EMBD_ERROR : kind == 3 ? EMBD_EVICT_LFU : EMBD_EVICT_LRU;
+        s->on_full = kind == 2   ? EMBD_ON_FULL_ERROR
+                     : kind == 3 ? EMBD_ON_FULL_EVICT_LFU
+                                 : EMBD_ON_FULL_EVICT_LRU;
         s->capacity = kind == 4 ? 2000 : POOL / 2;
     }
 }
@@ -272,7 +274,7 @@ static void test_cases(void **state)
     (void)state;
     uint32_t number = 0, n_run = 0;
     n_together = 0;
-    for (int optimizer = EMBD_SGD; optimizer <= EMBD_FTRL; optimizer++)
+    for (int optimizer = EMBD_OPTIMIZER_SGD; optimizer <= EMBD_OPTIMIZER_FTRL; optimizer++)
         for (uint32_t kind = 0; kind < 5; kind++)
             for (int again = 0; again < 3; again++)
                 if (++number % every == 0) {
@@ -287,7 +289,8 @@ static void test_same_keys(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
-        embd_schema schema = schema_of(i, i % 2 ? EMBD_ROWWISE_ADAGRAD : EMBD_ADAM);
+        embd_schema schema =
+            schema_of(i, i % 2 ? EMBD_OPTIMIZER_ROWWISE_ADAGRAD : EMBD_OPTIMIZER_ADAM);
         struct waiting calls[SAME];
         struct pair pair;
         pair_open(&pair, "cuda", &schema, i);
@@ -295,7 +298,7 @@ static void test_same_keys(void **state)
         pair.n_pool = 5;
         for (uint32_t turn = 0; turn < 2; turn++) {
             for (uint32_t c = 0; c < SAME; c++)
-                begin_call(&pair, &calls[c], EMBD_F32, false);
+                begin_call(&pair, &calls[c], EMBD_DTYPE_F32, false);
             while (pair.ops->collect(pair.store))
                 ;
             for (uint32_t c = 0; c < SAME; c++)

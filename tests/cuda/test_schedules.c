@@ -36,9 +36,9 @@ static uint32_t one_call(struct pair *pair, uint32_t n)
     batch_draw(pair, &batch, n, 4, is_raw, dice_below(&pair->dice, 4) == 0);
     uint32_t n_keys = batch.in.n_keys, what = dice_below(&pair->dice, 9);
     if (what < 3)
-        pair_pull(pair, &batch, EMBD_F32, dice_below(&pair->dice, 3) == 0, true);
+        pair_pull(pair, &batch, EMBD_DTYPE_F32, dice_below(&pair->dice, 3) == 0, true);
     else if (what < 7)
-        pair_push(pair, &batch, EMBD_F32, dice_below(&pair->dice, 2));
+        pair_push(pair, &batch, EMBD_DTYPE_F32, dice_below(&pair->dice, 2));
     else if (what < 8)
         pair_insert(pair, &batch, dice_below(&pair->dice, 2));
     else
@@ -55,7 +55,7 @@ static void run_schedule(embd_optimizer_kind optimizer, uint32_t dim, uint32_t a
     struct pair pair;
     schema.admit_after = admit_after;
     schema.partition = partition;
-    schema.slots = partition == EMBD_SLOT ? 3 : 1;
+    schema.slots = partition == EMBD_PARTITION_SLOT ? 3 : 1;
     pair_open(&pair, "cuda", &schema, 100 + (uint64_t)optimizer);
     for (uint32_t i = 0; i < UNIVERSE; i++)
         pool[i] = dice_next(&pair.dice) >> (i % 3 * 20);
@@ -76,21 +76,21 @@ static void run_schedule(embd_optimizer_kind optimizer, uint32_t dim, uint32_t a
 static void test_random_schedules(void **state)
 {
     (void)state;
-    run_schedule(EMBD_ROWWISE_ADAGRAD, 64, 0, EMBD_HASH, n_operations / 4);
-    run_schedule(EMBD_ADAM, 16, 2, EMBD_HASH, n_operations / 4);
-    run_schedule(EMBD_FTRL, 13, 0, EMBD_SLOT, n_operations / 4);
-    run_schedule(EMBD_SGD, 32, 3, EMBD_MODULO, n_operations / 4);
+    run_schedule(EMBD_OPTIMIZER_ROWWISE_ADAGRAD, 64, 0, EMBD_PARTITION_HASH, n_operations / 4);
+    run_schedule(EMBD_OPTIMIZER_ADAM, 16, 2, EMBD_PARTITION_HASH, n_operations / 4);
+    run_schedule(EMBD_OPTIMIZER_FTRL, 13, 0, EMBD_PARTITION_SLOT, n_operations / 4);
+    run_schedule(EMBD_OPTIMIZER_SGD, 32, 3, EMBD_PARTITION_MODULO, n_operations / 4);
 }
 
 /* A table at its bound: passes over rows that are pushed evenly, often and once. */
 static void run_evictions(embd_on_full policy, embd_partition partition, uint32_t rows)
 {
-    embd_schema schema = schema_of(6, EMBD_ROWWISE_ADAGRAD);
+    embd_schema schema = schema_of(6, EMBD_OPTIMIZER_ROWWISE_ADAGRAD);
     uint64_t *pool = malloc(2 * rows * sizeof *pool);
     uint32_t turns = 10 + (rows < 2000 ? rows / 100 : 20);
     struct pair pair;
     schema.partition = partition;
-    schema.slots = partition == EMBD_SLOT ? 3 : 1;
+    schema.slots = partition == EMBD_PARTITION_SLOT ? 3 : 1;
     schema.on_full = policy;
     schema.capacity = rows;
     schema.ttl = 6;
@@ -102,7 +102,7 @@ static void run_evictions(embd_on_full policy, embd_partition partition, uint32_
         for (uint32_t i = 0; i < 2 * rows; i++)
             pool[i] = (uint64_t)(i % 3 ? i : i % (rows / 8)) << turn % 2 * 40;
         batch_draw(&pair, &batch, rows / 4, 1, true, false);
-        pair_push(&pair, &batch, EMBD_F32, true);
+        pair_push(&pair, &batch, EMBD_DTYPE_F32, true);
         batch_free(&batch);
         if (turn % 10 == 4)
             pair_reload(&pair);
@@ -116,9 +116,9 @@ static void run_evictions(embd_on_full policy, embd_partition partition, uint32_
 static void test_evictions(void **state)
 {
     (void)state;
-    run_evictions(EMBD_EVICT_LRU, EMBD_SLOT, n_operations / 8);
-    run_evictions(EMBD_EVICT_LFU, EMBD_HASH, n_operations / 8);
-    run_evictions(EMBD_EVICT_TTL, EMBD_HASH, n_operations / 8);
+    run_evictions(EMBD_ON_FULL_EVICT_LRU, EMBD_PARTITION_SLOT, n_operations / 8);
+    run_evictions(EMBD_ON_FULL_EVICT_LFU, EMBD_PARTITION_HASH, n_operations / 8);
+    run_evictions(EMBD_ON_FULL_EVICT_TTL, EMBD_PARTITION_HASH, n_operations / 8);
 }
 
 /* ---- places in the key table ---- */
@@ -136,8 +136,8 @@ static void push_pull_compare(struct pair *pair, const uint64_t *keys, uint32_t 
 {
     struct batch batch;
     batch_of(&batch, keys, n);
-    assert_int_equal(pair_push(pair, &batch, EMBD_F32, true), EMBD_OK);
-    pair_pull(pair, &batch, EMBD_F32, false, false);
+    assert_int_equal(pair_push(pair, &batch, EMBD_DTYPE_F32, true), EMBD_OK);
+    pair_pull(pair, &batch, EMBD_DTYPE_F32, false, false);
     batch_free(&batch);
     pair_compare(pair);
 }
@@ -148,7 +148,7 @@ static void test_one_bucket(void **state)
 {
     (void)state;
     enum { N = 300, OTHERS = 5000 };
-    embd_schema schema = schema_of(8, EMBD_ADAGRAD);
+    embd_schema schema = schema_of(8, EMBD_OPTIMIZER_ADAGRAD);
     for (uint64_t wanted = 0; wanted <= 0xfff; wanted += 0xfff) {
         uint64_t keys[N], others[OTHERS], key = 0;
         struct pair pair;
@@ -171,7 +171,7 @@ static void test_one_bucket(void **state)
 static void test_greatest_load(void **state)
 {
     (void)state;
-    embd_schema schema = schema_of(4, EMBD_SGD);
+    embd_schema schema = schema_of(4, EMBD_OPTIMIZER_SGD);
     struct pair pair;
     uint64_t next = 0;
     pair_open(&pair, "cuda", &schema, 6);
@@ -196,7 +196,7 @@ static void test_come_and_go(void **state)
 {
     (void)state;
     enum { ROWS = 400, BATCH = 80, TURNS = 100 };
-    embd_schema schema = schema_of(4, EMBD_ADAGRAD);
+    embd_schema schema = schema_of(4, EMBD_OPTIMIZER_ADAGRAD);
     struct pair pair;
     uint64_t keys[BATCH], n_buckets = 0;
     schema.admit_after = 2;
@@ -206,15 +206,15 @@ static void test_come_and_go(void **state)
         for (uint64_t i = 0; i < BATCH; i++)
             keys[i] = turn * BATCH + i;
         batch_of(&batch, keys, BATCH);
-        pair_push(&pair, &batch, EMBD_F32, true);
+        pair_push(&pair, &batch, EMBD_DTYPE_F32, true);
         batch.in.n_keys = batch.in.n_rows = BATCH / 2; /* the others stay candidates */
-        pair_push(&pair, &batch, EMBD_F32, true);
+        pair_push(&pair, &batch, EMBD_DTYPE_F32, true);
         batch_free(&batch);
         for (uint64_t i = 0; i < BATCH; i++)
             keys[i] = turn * BATCH + i - 2 * ROWS; /* 2^64 - ..: missing */
         batch_of(&batch, keys, BATCH);
         pair_erase(&pair, &batch, turn & 1);
-        pair_pull(&pair, &batch, EMBD_F32, false, true);
+        pair_pull(&pair, &batch, EMBD_DTYPE_F32, false, true);
         batch_free(&batch);
         if (turn == 20)
             n_buckets = pair.store->view.n_buckets;
@@ -229,7 +229,7 @@ static void test_come_and_go(void **state)
 static void test_one_key(void **state)
 {
     (void)state;
-    embd_schema schema = schema_of(20, EMBD_ROWWISE_ADAGRAD);
+    embd_schema schema = schema_of(20, EMBD_OPTIMIZER_ROWWISE_ADAGRAD);
     uint32_t n = n_operations;
     uint64_t *keys = malloc(n * sizeof *keys);
     struct pair pair;
@@ -239,7 +239,7 @@ static void test_one_key(void **state)
     pair_open(&pair, "cuda", &schema, 8);
     batch_of(&batch, keys, n);
     for (int turn = 0; turn < 2; turn++)
-        assert_int_equal(pair_push(&pair, &batch, EMBD_F32, turn == 0), EMBD_OK);
+        assert_int_equal(pair_push(&pair, &batch, EMBD_DTYPE_F32, turn == 0), EMBD_OK);
     pair_compare(&pair);
     batch_free(&batch);
     pair_close(&pair);
@@ -253,7 +253,7 @@ static void test_windows(void **state)
     (void)state;
     enum { N = 600 }; /* a launch for each 4 of them */
     static const uint64_t window_bytes[] = {256, 5000, 64 * N - 64, 64 * N};
-    embd_schema schema = schema_of(16, EMBD_SGD);
+    embd_schema schema = schema_of(16, EMBD_OPTIMIZER_SGD);
     uint64_t keys[N];
     struct pair pair;
     struct batch batch;
@@ -267,8 +267,8 @@ static void test_windows(void **state)
     for (size_t i = 0; i < sizeof window_bytes / sizeof window_bytes[0]; i++) {
         pair.store->window_bytes = window_bytes[i];
         batch_of(&batch, keys, N - (uint32_t)i);
-        pair_pull(&pair, &batch, EMBD_F32, false, false);
-        pair_pull(&pair, &batch, EMBD_F32, true, false);
+        pair_pull(&pair, &batch, EMBD_DTYPE_F32, false, false);
+        pair_pull(&pair, &batch, EMBD_DTYPE_F32, true, false);
         batch_free(&batch);
     }
     pair_close(&pair);
@@ -351,12 +351,12 @@ static void end_call(struct pair *pair, struct waiting *w)
  * pushes among them. */
 static void run_together(embd_partition partition)
 {
-    embd_schema schema = schema_of(16, EMBD_ADAGRAD);
+    embd_schema schema = schema_of(16, EMBD_OPTIMIZER_ADAGRAD);
     struct waiting *calls = calloc(CALLS, sizeof *calls);
     uint64_t pool[1000];
     struct pair pair;
     schema.partition = partition;
-    schema.slots = partition == EMBD_SLOT ? 3 : 1;
+    schema.slots = partition == EMBD_PARTITION_SLOT ? 3 : 1;
     pair_open(&pair, "cuda", &schema, 77);
     for (uint32_t i = 0; i < 1000; i++)
         pool[i] = dice_next(&pair.dice);
@@ -378,8 +378,8 @@ static void run_together(embd_partition partition)
 static void test_together(void **state)
 {
     (void)state;
-    run_together(EMBD_HASH);
-    run_together(EMBD_SLOT);
+    run_together(EMBD_PARTITION_HASH);
+    run_together(EMBD_PARTITION_SLOT);
 }
 
 int main(int argc, char **argv)

@@ -73,7 +73,7 @@ static bool is_unknown(const struct trainer *t, int status)
     case EMBD_BUSY:
     case EMBD_DRAINING:
         return false;
-    case EMBD_UNKNOWN:
+    case EMBD_UNANSWERED:
         if (t->is_numbered)
             return true;
         break;

@@ -54,12 +54,12 @@ static void fill(embd_client *client)
     strcpy(schema.name, "a");
     schema.dim = DIM;
     schema.admit_after = 2;
-    embd_optimizer_init(&schema.optimizer, EMBD_ADAGRAD, 0.1f);
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAGRAD, 0.1f);
     push_some(client, &schema);
     embd_schema_init(&schema);
     strcpy(schema.name, "b");
     schema.dim = DIM;
-    schema.dtype = EMBD_F16;
+    schema.dtype = EMBD_DTYPE_F16;
     push_some(client, &schema);
 }
 

@@ -70,8 +70,8 @@ static void make_snapshots(embd_client *client)
     strcpy(schema.name, "a");
     schema.dim = DIM;
     schema.admit_after = 2;
-    schema.durability = EMBD_DURABLE;
-    embd_optimizer_init(&schema.optimizer, EMBD_ADAGRAD, 0.1f);
+    schema.durability = EMBD_DURABILITY_DURABLE;
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAGRAD, 0.1f);
     assert_int_equal(embd_table_create(client, &schema), EMBD_OK);
     assert_int_equal(embd_table_open(client, "a", &table), EMBD_OK);
     push(client, table, 0, 1);

@@ -39,9 +39,9 @@ static embd_schema schema_of(const char *name)
     embd_schema_init(&schema);
     snprintf(schema.name, sizeof schema.name, "%s", name);
     schema.dim = DIM;
-    schema.partition = EMBD_MODULO;
-    schema.initializer = (embd_initializer){.kind = EMBD_CONSTANT};
-    embd_optimizer_init(&schema.optimizer, EMBD_SGD, 1.0f);
+    schema.partition = EMBD_PARTITION_MODULO;
+    schema.initializer = (embd_initializer){.kind = EMBD_INITIALIZER_CONSTANT};
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_SGD, 1.0f);
     return schema;
 }
 
@@ -118,7 +118,7 @@ static int push_raw(struct world *w)
 static int push_distinct(struct world *w)
 {
     embd_part part = raw_part(w);
-    embd_call_options rows = {.plan = EMBD_PLAN_ROWS, .wire = EMBD_F16};
+    embd_call_options rows = {.plan = EMBD_PLAN_ROWS, .wire = EMBD_DTYPE_F16};
     embd_call *call;
     for (int i = 0; i < KEYS * DIM; i++)
         w->values[i] = -1;
@@ -145,7 +145,7 @@ static int pull_pooled(struct world *w)
 static int pull_distinct(struct world *w)
 {
     embd_part part = pooled_part(w);
-    embd_call_options rows = {.plan = EMBD_PLAN_ROWS, .wire = EMBD_BF16};
+    embd_call_options rows = {.plan = EMBD_PLAN_ROWS, .wire = EMBD_DTYPE_BF16};
     return embd_pull(w->client, &part, 1, &rows);
 }
 

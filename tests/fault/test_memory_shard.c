@@ -47,8 +47,9 @@ static embd_schema small_schema(const char *name, embd_durability durability)
     schema.dim = DIM;
     schema.durability = durability;
     schema.admit_after = 2;
-    schema.create_on = durability == EMBD_SNAPSHOT ? EMBD_CREATE_ON_PULL : EMBD_CREATE_ON_PUSH;
-    embd_optimizer_init(&schema.optimizer, EMBD_ADAGRAD, 0.1f);
+    schema.create_on =
+        durability == EMBD_DURABILITY_SNAPSHOT ? EMBD_CREATE_ON_PULL : EMBD_CREATE_ON_PUSH;
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAGRAD, 0.1f);
     return schema;
 }
 
@@ -109,7 +110,7 @@ static struct exchange *pull_many(struct rig *rig)
                         .n_keys = MANY,
                         .n_rows = MANY,
                         .keys = keys,
-                        .dtype = EMBD_F16,
+                        .dtype = EMBD_DTYPE_F16,
                         .want_status = true};
     return ask_parts(rig, METHOD_PULL, &part, 1);
 }
@@ -155,7 +156,7 @@ static struct exchange *erase_both(struct rig *rig)
 static struct exchange *create_other(struct rig *rig)
 {
     struct exchange *x = ask(rig, &rig->data, METHOD_TABLE_CREATE);
-    embd_schema schema = small_schema("other", EMBD_SNAPSHOT);
+    embd_schema schema = small_schema("other", EMBD_DURABILITY_SNAPSHOT);
     uint64_t sizes[3] = {7, 8, 9};
     schema.slots = 3;
     schema.slot_sizes = sizes;
@@ -300,7 +301,8 @@ static void each_request_is_refused_memory(struct rig *rig, bool pulls_create)
 
 static void each_request_survives_each_refusal(void **state)
 {
-    static const embd_durability durabilities[] = {EMBD_SNAPSHOT, EMBD_DURABLE};
+    static const embd_durability durabilities[] = {EMBD_DURABILITY_SNAPSHOT,
+                                                   EMBD_DURABILITY_DURABLE};
     struct embd__error e = {.status = EMBD_OK};
     const struct store_ops *host = store_find("host", &e);
     (void)state;
@@ -320,13 +322,13 @@ static void each_request_survives_each_refusal(void **state)
         create_table(&rig, &schema);
         create_table(&rig, &another);
         n_refused = 0;
-        each_request_is_refused_memory(&rig, durabilities[i] == EMBD_SNAPSHOT);
+        each_request_is_refused_memory(&rig, durabilities[i] == EMBD_DURABILITY_SNAPSHOT);
         assert_true(n_refused > 20);
         print_message("%u refusals\n", n_refused);
         image_take(&rig, "items", &image);
         image_take(&rig, "more", &more);
         rig_close(&rig);
-        if (durabilities[i] == EMBD_DURABLE) {
+        if (durabilities[i] == EMBD_DURABILITY_DURABLE) {
             rig_open(&rig, host, 0, 1, dir);
             image_check(&rig, "items", &image);
             image_check(&rig, "more", &more);
@@ -342,7 +344,7 @@ static void a_scan_under_a_hold_survives_each_refusal(void **state)
 {
     struct rig rig;
     struct embd__error e = {.status = EMBD_OK};
-    embd_schema schema = small_schema("items", EMBD_SNAPSHOT);
+    embd_schema schema = small_schema("items", EMBD_DURABILITY_SNAPSHOT);
     (void)state;
     rig_open(&rig, store_find("host", &e), 0, 1, NULL);
     create_table(&rig, &schema);

@@ -30,7 +30,7 @@ static const char *in_folder(const char *name)
 
 static embd_data_shape norm_shape(bool checksum, bool wide)
 {
-    return (embd_data_shape){.format = EMBD_NORM,
+    return (embd_data_shape){.format = EMBD_DATA_FORMAT_NORM,
                              .label_dim = 1,
                              .dense_dim = 2,
                              .slots = SLOTS,
@@ -40,8 +40,11 @@ static embd_data_shape norm_shape(bool checksum, bool wide)
 
 static embd_data_shape raw_shape(bool integers)
 {
-    return (embd_data_shape){
-        .format = EMBD_RAW, .label_dim = 1, .dense_dim = 2, .slots = SLOTS, .integers = integers};
+    return (embd_data_shape){.format = EMBD_DATA_FORMAT_RAW,
+                             .label_dim = 1,
+                             .dense_dim = 2,
+                             .slots = SLOTS,
+                             .integers = integers};
 }
 
 static embd_reader_options options_of(uint32_t batch, uint32_t threads)
@@ -68,7 +71,7 @@ static void check_keys(const embd_batch *b, uint32_t at, uint64_t i, const embd_
 {
     for (uint64_t slot = 0; slot < SLOTS; slot++) {
         uint64_t row = at * SLOTS + slot, n = b->offsets[row + 1] - b->offsets[row];
-        assert_int_equal(n, shape->format == EMBD_RAW ? 1 : (i + slot) % 3);
+        assert_int_equal(n, shape->format == EMBD_DATA_FORMAT_RAW ? 1 : (i + slot) % 3);
         for (uint64_t k = 0; k < n; k++)
             assert_int_equal(b->keys[b->offsets[row] + k],
                              slot * 1000000 + 10 * i + k + (shape->i64_keys ? WIDE : 0));
@@ -473,8 +476,8 @@ static void check_shares(embd_data_share share, uint32_t batch, uint64_t modulus
 static void workers_share_files_or_batches(void **state)
 {
     (void)state;
-    check_shares(EMBD_SHARE_FILES, 16, 8);
-    check_shares(EMBD_SHARE_BATCHES, 16, 16);
+    check_shares(EMBD_DATA_SHARE_FILES, 16, 8);
+    check_shares(EMBD_DATA_SHARE_BATCHES, 16, 16);
     embd_reader_options o = options_of(4, 1);
     o.worker = o.workers = 2;
     embd_reader *reader;

@@ -14,8 +14,8 @@ static void choose(embd_schema *s, uint8_t choice)
 {
     embd_schema_init(s);
     s->dim = 1u + choice % 5;
-    s->dtype = choice & 8 ? EMBD_F16 : EMBD_F32;
-    s->partition = choice & 16 ? EMBD_SLOT : EMBD_HASH;
+    s->dtype = choice & 8 ? EMBD_DTYPE_F16 : EMBD_DTYPE_F32;
+    s->partition = choice & 16 ? EMBD_PARTITION_SLOT : EMBD_PARTITION_HASH;
     embd_optimizer_init(&s->optimizer, (embd_optimizer_kind)(choice >> 5), 0.1f);
 }
 
@@ -45,11 +45,11 @@ static void on_block(void *arg, const struct row_block *b)
     const embd_schema *s = arg;
     volatile uint64_t sum = 0;
     touch(&sum, b->keys, 8ull * b->n_rows);
-    touch(&sum, b->rows, (uint64_t)b->n_rows * s->dim * (s->dtype == EMBD_F32 ? 4 : 2));
+    touch(&sum, b->rows, (uint64_t)b->n_rows * s->dim * (s->dtype == EMBD_DTYPE_F32 ? 4 : 2));
     touch(&sum, b->states, 4ull * b->n_rows * embd__schema_state_floats(s));
     touch(&sum, b->candidate_keys, 8ull * b->n_candidates);
     touch(&sum, b->candidate_counts, 4ull * b->n_candidates);
-    if (s->partition == EMBD_SLOT) {
+    if (s->partition == EMBD_PARTITION_SLOT) {
         touch(&sum, b->slots, 2ull * b->n_rows);
         touch(&sum, b->candidate_slots, 2ull * b->n_candidates);
     }

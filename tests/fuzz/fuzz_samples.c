@@ -80,7 +80,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static const uint64_t sizes[SLOTS] = {SIZE, SIZE, SIZE};
     uint8_t choice = n > 0 ? data[0] : 0;
-    embd_data_shape shape = {.format = (choice & 1) != 0 ? EMBD_RAW : EMBD_NORM,
+    embd_data_shape shape = {.format =
+                                 (choice & 1) != 0 ? EMBD_DATA_FORMAT_RAW : EMBD_DATA_FORMAT_NORM,
                              .label_dim = LABELS,
                              .dense_dim = DENSE,
                              .slots = SLOTS,
@@ -94,8 +95,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     options.batch_samples = BATCH;
     options.slot_sizes = (choice & 16) != 0 ? sizes : NULL;
     write_file(file, data + (n > 0), n - (n > 0));
-    int status = embd_reader_open(shape.format == EMBD_RAW ? file : list, &shape, &options, &reader,
-                                  why, sizeof why);
+    int status = embd_reader_open(shape.format == EMBD_DATA_FORMAT_RAW ? file : list, &shape,
+                                  &options, &reader, why, sizeof why);
     must((status == EMBD_OK) == (reader != NULL) && (status == EMBD_OK) == (why[0] == '\0'));
     if (reader != NULL)
         read_all(reader, options.slot_sizes != NULL);

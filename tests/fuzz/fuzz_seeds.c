@@ -52,7 +52,7 @@ static void write_blocks(const char *corpus)
     size_t n;
     embd_schema_init(&schema);
     schema.dim = 2;
-    schema.partition = EMBD_SLOT;
+    schema.partition = EMBD_PARTITION_SLOT;
     uint8_t *file = write_part_file(&schema, &block, 0, &n);
     write_seed(corpus, "partfile", "blocks", "\x10", 1, file + PARTFILE_HEADER_BYTES,
                n - PARTFILE_HEADER_BYTES);

@@ -253,7 +253,7 @@ static void measure_first_push(struct bench *b)
 {
     char what[96];
     double us = 0;
-    open_store(b, 64, EMBD_SGD);
+    open_store(b, 64, EMBD_OPTIMIZER_SGD);
     for (uint64_t first = 0; first < b->n_keys; first += STEP) {
         baseline_keys(b->keys, first, STEP, 0, 0);
         check(cudaDeviceSynchronize(), "keys");
@@ -424,7 +424,7 @@ static void measure_windows(struct bench *b, uint64_t n_keys)
     char *without = malloc(bytes), *with = malloc(bytes), name[96];
     double spread;
     b->n_keys = n_keys;
-    open_store(b, 16, EMBD_SGD);
+    open_store(b, 16, EMBD_OPTIMIZER_SGD);
     build(b);
     double us = time_windows(b, UINT64_MAX, &spread);
     check(cudaMemcpy(without, b->out, bytes, cudaMemcpyDeviceToHost), "rows");
@@ -452,7 +452,7 @@ static void measure_growth(struct bench *b, uint64_t n_keys)
     uint64_t kept = b->n_keys, rows_then = 0;
     double longest = 0;
     b->n_keys = n_keys;
-    open_store(b, 16, EMBD_SGD);
+    open_store(b, 16, EMBD_OPTIMIZER_SGD);
     build(b);
     for (uint64_t first = n_keys; first < n_keys + n_keys / 4; first += BATCH) {
         baseline_keys(b->keys, first, BATCH, 0, 0);
@@ -483,7 +483,7 @@ static void run_table(struct bench *b, uint32_t dim, embd_optimizer_kind optimiz
     snprintf(what, sizeof what, "insert of %llu Mi new keys, %s dim %u",
              (unsigned long long)(b->n_keys >> 20), name, dim);
     row(what, (double)b->n_keys / us / 1e3, "G/s", spread, 0, "");
-    if (optimizer == EMBD_SGD) {
+    if (optimizer == EMBD_OPTIMIZER_SGD) {
         measure_pull(b, dim * 4);
         if (dim == 64) {
             measure_small(b, false, 256);
@@ -497,7 +497,7 @@ static void run_table(struct bench *b, uint32_t dim, embd_optimizer_kind optimiz
         }
     } else {
         snprintf(what, sizeof what, "push of 4 Mi keys, dim %u, %s", dim, name);
-        measure_push(b, what, optimizer == EMBD_ADAM ? 768.0 : 260.0);
+        measure_push(b, what, optimizer == EMBD_OPTIMIZER_ADAM ? 768.0 : 260.0);
         measure_scan(b);
     }
     close_store(b);
@@ -519,11 +519,11 @@ int main(int argc, char **argv)
     printf("%s, %d multiprocessors\n", p.name, p.multiProcessorCount);
     printf("| %-52s | %18s | spread | |\n| --- | --- | --- | --- |\n", "what", "median");
     measure_copy(&b);
-    run_table(&b, 16, EMBD_SGD, "sgd");
-    run_table(&b, 32, EMBD_SGD, "sgd");
-    run_table(&b, 64, EMBD_SGD, "sgd");
-    run_table(&b, 64, EMBD_ROWWISE_ADAGRAD, "row-wise adagrad");
-    run_table(&b, 64, EMBD_ADAM, "adam");
+    run_table(&b, 16, EMBD_OPTIMIZER_SGD, "sgd");
+    run_table(&b, 32, EMBD_OPTIMIZER_SGD, "sgd");
+    run_table(&b, 64, EMBD_OPTIMIZER_SGD, "sgd");
+    run_table(&b, 64, EMBD_OPTIMIZER_ROWWISE_ADAGRAD, "row-wise adagrad");
+    run_table(&b, 64, EMBD_OPTIMIZER_ADAM, "adam");
     measure_first_push(&b);
     measure_growth(&b, b.n_keys / 64 * 300);
     if (p.totalGlobalMem > (uint64_t)136 << 30)

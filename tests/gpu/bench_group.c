@@ -96,8 +96,8 @@ static void open_table(struct bench *b, embd_partition partition)
     s.dim = DIM;
     s.slots = SLOTS;
     s.partition = partition;
-    s.combiner = EMBD_SUM;
-    embd_optimizer_init(&s.optimizer, EMBD_SGD, 0.01f);
+    s.combiner = EMBD_COMBINER_SUM;
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_SGD, 0.01f);
     s.capacity = b->n_keys;
     embd__schema_copy(&b->schema, &s, &e);
     if (store_nccl.open(&b->schema, &store, &e) != EMBD_OK) {
@@ -112,7 +112,7 @@ static void fill(struct bench *b)
 {
     uint64_t *keys = store_nccl.buffer_new(STEP * sizeof *keys);
     uint16_t *slots = store_nccl.buffer_new(STEP * sizeof *slots);
-    bool has_slots = b->schema.s.partition == EMBD_SLOT;
+    bool has_slots = b->schema.s.partition == EMBD_PARTITION_SLOT;
     for (uint64_t first = 0; first < b->n_keys; first += STEP) {
         struct ending ending = {.done = {.fn = on_done}};
         struct store_insert insert = {
@@ -158,7 +158,7 @@ static uint64_t random_key(const struct bench *b, uint32_t slot, bool is_first)
 /* is_first: of keys that the first device owns. */
 static struct share make_batch(const struct bench *b, bool is_first)
 {
-    bool has_slots = b->schema.s.partition == EMBD_SLOT;
+    bool has_slots = b->schema.s.partition == EMBD_PARTITION_SLOT;
     uint32_t n_rows = b->n_rows, n_keys = n_rows * b->per_row;
     uint32_t step = has_slots && is_first ? b->group->n : 1;
     uint64_t *keys = malloc(n_keys * sizeof *keys);
@@ -219,7 +219,7 @@ static void free_batches(struct bench *b)
 static double time_group(struct bench *b, double *spread_out)
 {
     double t[RUNS];
-    struct store_pull pull = {.dtype = EMBD_F32};
+    struct store_pull pull = {.dtype = EMBD_DTYPE_F32};
     for (int run = -2; run < RUNS; run++) {
         struct ending endings[CALLS];
         double start = now_us();
@@ -258,8 +258,8 @@ static double time_one(struct bench *b, double *spread_out)
                                             .offsets = batch->offsets,
                                             .slots = batch->slots,
                                             .row_of = batch->offsets ? row_of : NULL},
-                                     .dtype = EMBD_F32,
-                                     .divide = EMBD_CONCAT,
+                                     .dtype = EMBD_DTYPE_F32,
+                                     .divide = EMBD_COMBINER_CONCAT,
                                      .values = batch->values,
                                      .is_aligned = true};
             if (gather_fits(&view, &pull)) {
@@ -301,7 +301,7 @@ static void measure(struct bench *b, const char *what, embd_partition partition,
     make_batches(b);
     uint32_t n = b->group->n;
     double us = time_group(b, &spread), one = time_one(b, &spread_one);
-    uint32_t n_moved = partition == EMBD_SLOT ? n_rows : n_rows * per_row;
+    uint32_t n_moved = partition == EMBD_PARTITION_SLOT ? n_rows : n_rows * per_row;
     if (b->group->has_parts)
         n_moved = n_rows * n;
     double away = (double)n_moved * DIM * sizeof(float) * (n - 1) / n;
@@ -331,16 +331,16 @@ int main(int argc, char **argv)
     if (argc > 2)
         store_gpus.way = strcmp(argv[2], "peer") == 0 ? STORE_WAY_PEER : STORE_WAY_NCCL;
     b.n_keys *= (uint64_t)n;
-    measure(&b, "slot table, 10 keys a row of 256 bytes", EMBD_SLOT, 1 << 18, 10);
-    measure(&b, "slot table, 40 keys a row of 256 bytes", EMBD_SLOT, 1 << 16, 40);
-    measure(&b, "slot table, 1 key a row", EMBD_SLOT, 1 << 20, 1);
+    measure(&b, "slot table, 10 keys a row of 256 bytes", EMBD_PARTITION_SLOT, 1 << 18, 10);
+    measure(&b, "slot table, 40 keys a row of 256 bytes", EMBD_PARTITION_SLOT, 1 << 16, 40);
+    measure(&b, "slot table, 1 key a row", EMBD_PARTITION_SLOT, 1 << 20, 1);
     close_table(&b);
-    measure(&b, "hash table, 1 key a row", EMBD_HASH, 1 << 20, 1);
-    measure(&b, "hash table, 10 keys a row", EMBD_HASH, 1 << 18, 10);
+    measure(&b, "hash table, 1 key a row", EMBD_PARTITION_HASH, 1 << 20, 1);
+    measure(&b, "hash table, 10 keys a row", EMBD_PARTITION_HASH, 1 << 18, 10);
     close_table(&b);
     store_gpus.partial_sums = true;
-    measure(&b, "hash table, 10 keys a row, partial sums", EMBD_HASH, 1 << 18, 10);
-    measure(&b, "hash table, 40 keys a row, partial sums", EMBD_HASH, 1 << 16, 40);
+    measure(&b, "hash table, 10 keys a row, partial sums", EMBD_PARTITION_HASH, 1 << 18, 10);
+    measure(&b, "hash table, 40 keys a row, partial sums", EMBD_PARTITION_HASH, 1 << 16, 40);
     close_table(&b);
     return 0;
 }

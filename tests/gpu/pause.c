@@ -180,8 +180,8 @@ int main(int argc, char **argv)
     embd_schema_init(&schema);
     strcpy(schema.name, "pause");
     schema.dim = DIM;
-    schema.durability = EMBD_SNAPSHOT;
-    embd_optimizer_init(&schema.optimizer, EMBD_SGD, 0.01f);
+    schema.durability = EMBD_DURABILITY_SNAPSHOT;
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_SGD, 0.01f);
     check(client, embd_table_create(client, &schema), "creating the table");
     for (uint64_t i = 0; i < PUSHERS; i++) {
         pushers[i] = (struct pusher){.address = argv[1],

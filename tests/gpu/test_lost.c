@@ -39,7 +39,7 @@ static void test_stuck_gpu(void **state)
     embd_schema_init(&schema);
     strcpy(schema.name, "lost");
     schema.dim = 16;
-    embd_optimizer_init(&schema.optimizer, EMBD_SGD, 1.0f);
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_SGD, 1.0f);
     struct pair pair;
     struct outcome outcomes[3];
     static uint64_t keys[N];

@@ -54,12 +54,12 @@ static float value_at(const uint8_t *values, embd_dtype dtype, size_t i)
 {
     float x;
     uint16_t bits;
-    if (dtype == EMBD_F32) {
+    if (dtype == EMBD_DTYPE_F32) {
         memcpy(&x, values + 4 * i, sizeof x);
         return x;
     }
     memcpy(&bits, values + 2 * i, sizeof bits);
-    if (dtype == EMBD_F16)
+    if (dtype == EMBD_DTYPE_F16)
         return half(bits);
     uint32_t wide = (uint32_t)bits << 16;
     memcpy(&x, &wide, sizeof x);
@@ -81,7 +81,7 @@ static bool row_is_right(const struct part *p, const struct model_key *k, const 
             return key_differs(p, "a value", k->key, k->slot, x, k->w[c]);
     }
     for (uint32_t c = 0; c < p->model->state_floats; c++) {
-        float x = value_at(states, EMBD_F32, row * p->model->state_floats + c);
+        float x = value_at(states, EMBD_DTYPE_F32, row * p->model->state_floats + c);
         if (!same_bits(x, k->state[c]))
             return key_differs(p, "a state", k->key, k->slot, x, k->state[c]);
     }
@@ -129,8 +129,8 @@ static struct model_key *take(const struct part *p, uint64_t key, uint32_t slot)
 static bool block_is_right(struct part *p, uint32_t n_rows, uint32_t n_candidates)
 {
     const embd_schema *schema = &p->model->schema;
-    bool has_slots = schema->partition == EMBD_SLOT;
-    uint64_t value_bytes = schema->dtype == EMBD_F32 ? 4 : 2;
+    bool has_slots = schema->partition == EMBD_PARTITION_SLOT;
+    uint64_t value_bytes = schema->dtype == EMBD_DTYPE_F32 ? 4 : 2;
     const uint8_t *keys = array(p, 8ull * n_rows), *slots = array(p, has_slots ? 2ull * n_rows : 0);
     const uint8_t *values = array(p, value_bytes * schema->dim * n_rows);
     const uint8_t *states = array(p, 4ull * p->model->state_floats * n_rows);

@@ -14,13 +14,13 @@
 
 static void draw_optimizer(struct world *w, embd_optimizer *o)
 {
-    embd_optimizer_init(o, (embd_optimizer_kind)draw(w, EMBD_FTRL + 1),
+    embd_optimizer_init(o, (embd_optimizer_kind)draw(w, EMBD_OPTIMIZER_FTRL + 1),
                         one_in(w, 2) ? 0.5f : 0.03f);
-    if (o->kind == EMBD_ADAM)
-        o->update = (embd_update)draw(w, EMBD_LAZY_GLOBAL + 1);
+    if (o->kind == EMBD_OPTIMIZER_ADAM)
+        o->update = (embd_update)draw(w, EMBD_UPDATE_LAZY_GLOBAL + 1);
     else if (one_in(w, 5))
-        o->update = EMBD_GLOBAL;
-    if (o->kind == EMBD_FTRL)
+        o->update = EMBD_UPDATE_GLOBAL;
+    if (o->kind == EMBD_OPTIMIZER_FTRL)
         o->l1 = 0.01f;
 }
 
@@ -32,21 +32,22 @@ static embd_schema draw_schema(struct world *w, uint32_t table)
     snprintf(s.name, sizeof s.name, "t%" PRIu32, table);
     s.dim = 1 + draw(w, DIM_TOP);
     s.slots = slots[draw(w, 4)];
-    s.partition = (embd_partition)draw(w, EMBD_SLOT + 1);
-    s.combiner = one_in(w, 2) ? EMBD_SUM : EMBD_CONCAT;
-    s.dtype = one_in(w, 2) ? EMBD_F32 : (embd_dtype)draw(w, EMBD_BF16 + 1);
+    s.partition = (embd_partition)draw(w, EMBD_PARTITION_SLOT + 1);
+    s.combiner = one_in(w, 2) ? EMBD_COMBINER_SUM : EMBD_COMBINER_CONCAT;
+    s.dtype = one_in(w, 2) ? EMBD_DTYPE_F32 : (embd_dtype)draw(w, EMBD_DTYPE_BF16 + 1);
     s.seed = draw(w, 3);
     draw_optimizer(w, &s.optimizer);
     if (one_in(w, 2)) {
-        s.on_full = one_in(w, 3) ? EMBD_ERROR : (embd_on_full)(EMBD_ERROR + draw(w, 4));
+        s.on_full =
+            one_in(w, 3) ? EMBD_ON_FULL_ERROR : (embd_on_full)(EMBD_ON_FULL_ERROR + draw(w, 4));
         s.capacity = (one_in(w, 2) ? CAPACITY_MIN : CAPACITY_TOP / 2) + draw(w, CAPACITY_TOP / 2);
-        s.ttl = s.on_full == EMBD_EVICT_TTL ? 2 + draw(w, 12) : 0;
+        s.ttl = s.on_full == EMBD_ON_FULL_EVICT_TTL ? 2 + draw(w, 12) : 0;
     }
     s.admit_after = one_in(w, 3) ? 2 + draw(w, 2) : 1;
     if (kind_of(table) == JOURNALED) {
-        s.durability = one_in(w, 3) ? EMBD_DURABLE : EMBD_BUFFERED;
+        s.durability = one_in(w, 3) ? EMBD_DURABILITY_DURABLE : EMBD_DURABILITY_BUFFERED;
     } else {
-        s.durability = EMBD_SNAPSHOT;
+        s.durability = EMBD_DURABILITY_SNAPSHOT;
         s.create_on = one_in(w, 2) ? EMBD_CREATE_ON_PULL : EMBD_CREATE_ON_PUSH;
     }
     return s;

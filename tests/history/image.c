@@ -12,10 +12,11 @@ static uint64_t mix64(uint64_t x)
 
 uint32_t image_shard_of(const embd_schema *schema, uint32_t n_shards, uint64_t key, uint32_t slot)
 {
-    if (schema->partition == EMBD_SLOT)
+    if (schema->partition == EMBD_PARTITION_SLOT)
         return slot % n_shards;
-    return schema->partition == EMBD_MODULO ? (uint32_t)(key % n_shards)
-                                            : (uint32_t)((mix64(key) >> 54) * n_shards / 1024);
+    return schema->partition == EMBD_PARTITION_MODULO
+               ? (uint32_t)(key % n_shards)
+               : (uint32_t)((mix64(key) >> 54) * n_shards / 1024);
 }
 
 void image_create(struct image *image, uint32_t table, const embd_schema *schema, uint32_t birth)
@@ -94,7 +95,7 @@ bool image_fits(const struct image *image)
     for (uint32_t i = 0; i < TABLES_MAX; i++) {
         const struct image_table *t = &image->tables[i];
         for (uint32_t s = 0; t->is_there && s < image->n_shards; s++)
-            if (t->schema.on_full != EMBD_GROW && t->shards[s]->n_rows > t->schema.capacity)
+            if (t->schema.on_full != EMBD_ON_FULL_GROW && t->shards[s]->n_rows > t->schema.capacity)
                 return false;
     }
     return true;

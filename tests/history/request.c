@@ -24,7 +24,7 @@ void request_draw_keys(struct world *w, const embd_schema *schema, uint32_t n, b
         k->offsets[s] = k->n;
         for (uint32_t i = 0; i < n_here; i++, k->n++) {
             k->keys[k->n] = draw(w, KEYS) * (is_spread ? 0x9e3779b97f4a7c15ULL : 1);
-            k->slots[k->n] = schema->partition == EMBD_SLOT ? (uint16_t)s : 0;
+            k->slots[k->n] = schema->partition == EMBD_PARTITION_SLOT ? (uint16_t)s : 0;
             for (uint32_t c = 0; c < schema->dim; c++)
                 k->values[k->n * schema->dim + c] = batch_random_float(&w->dice);
         }

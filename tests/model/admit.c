@@ -5,7 +5,7 @@
 uint64_t model_room(const struct model *model)
 {
     uint64_t capacity = model->schema.capacity;
-    if (model->schema.on_full == EMBD_GROW || capacity == 0)
+    if (model->schema.on_full == EMBD_ON_FULL_GROW || capacity == 0)
         return UINT32_MAX; /* no request has more keys */
     return capacity > model->n_rows ? capacity - model->n_rows : 0;
 }

@@ -7,15 +7,15 @@ float model_divisor(const struct model *model, const struct model_batch *batch, 
 {
     embd_combiner combiner = model->schema.combiner;
     float sum = 0;
-    if (batch->offsets == NULL || combiner == EMBD_SUM || combiner == EMBD_CONCAT)
+    if (batch->offsets == NULL || combiner == EMBD_COMBINER_SUM || combiner == EMBD_COMBINER_CONCAT)
         return 1;
     for (uint32_t i = model_row_begin(batch, r); i < model_row_end(batch, r); i++) {
         float weight = batch->weights ? batch->weights[i] : 1;
-        sum += combiner == EMBD_MEAN ? weight : weight * weight;
+        sum += combiner == EMBD_COMBINER_MEAN ? weight : weight * weight;
     }
     if (sum == 0)
         return 1;
-    return combiner == EMBD_MEAN ? sum : sqrtf(sum);
+    return combiner == EMBD_COMBINER_MEAN ? sum : sqrtf(sum);
 }
 
 /* Gradients are added in runs of 256 in the order they come, and the runs in theirs. */

@@ -7,7 +7,8 @@
 static bool evicts(const struct model *model)
 {
     embd_on_full on_full = model->schema.on_full;
-    return on_full == EMBD_EVICT_LRU || on_full == EMBD_EVICT_LFU || on_full == EMBD_EVICT_TTL;
+    return on_full == EMBD_ON_FULL_EVICT_LRU || on_full == EMBD_ON_FULL_EVICT_LFU ||
+           on_full == EMBD_ON_FULL_EVICT_TTL;
 }
 
 /* The last step that used the row; evict_lfu: then how many pushes have. */
@@ -22,7 +23,7 @@ void model_note_use(const struct model *model, struct model_key *k, uint32_t pus
         return;
     model_write_step(use_of(model, k), model->step);
     float *count = use_of(model, k) + 2;
-    if (model->schema.on_full == EMBD_EVICT_LFU && *count + (float)pushes < 16777216.0f)
+    if (model->schema.on_full == EMBD_ON_FULL_EVICT_LFU && *count + (float)pushes < 16777216.0f)
         *count += (float)pushes;
 }
 
@@ -31,7 +32,8 @@ static bool may_go(const struct model *model, const struct model_key *k)
     if (!k->has_row || k->request == model->request)
         return false;
     uint64_t last = model_read_step(use_of(model, k));
-    return model->schema.on_full != EMBD_EVICT_TTL || model->step - last >= model->schema.ttl;
+    return model->schema.on_full != EMBD_ON_FULL_EVICT_TTL ||
+           model->step - last >= model->schema.ttl;
 }
 
 /* Among rows used equally, an order that is none of the keys'. */
@@ -49,7 +51,7 @@ static int in_order(const void *left, const void *right, void *arg)
     const struct model_key *b = *(struct model_key *const *)right;
     const float *use_a = use_of(model, a), *use_b = use_of(model, b);
     uint64_t last_a = model_read_step(use_a), last_b = model_read_step(use_b);
-    if (model->schema.on_full == EMBD_EVICT_LFU && use_a[2] != use_b[2])
+    if (model->schema.on_full == EMBD_ON_FULL_EVICT_LFU && use_a[2] != use_b[2])
         return use_a[2] < use_b[2] ? -1 : 1;
     if (last_a != last_b)
         return last_a < last_b ? -1 : 1;

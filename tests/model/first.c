@@ -101,7 +101,7 @@ static double normal_quantile(double p)
 /* Where slots do not tell keys apart, the slot is the one whose keys the key is among. */
 static uint64_t slot_size(const embd_schema *s, uint64_t key, uint32_t slot)
 {
-    if (s->partition == EMBD_SLOT)
+    if (s->partition == EMBD_PARTITION_SLOT)
         return s->slot_sizes[slot];
     uint64_t end = 0;
     for (slot = 0; slot + 1 < s->slots; slot++)
@@ -117,11 +117,11 @@ static float first_column(const embd_schema *s, uint64_t key, uint32_t slot, uin
     model_philox(counter, philox_key, words);
     uint32_t word = words[column % 4];
     float a = s->initializer.a, b = s->initializer.b;
-    if (s->initializer.kind == EMBD_CONSTANT)
+    if (s->initializer.kind == EMBD_INITIALIZER_CONSTANT)
         return a;
-    if (s->initializer.kind == EMBD_NORMAL)
+    if (s->initializer.kind == EMBD_INITIALIZER_NORMAL)
         return (float)(a + b * normal_quantile((word + 0.5) / 4294967296.0));
-    if (s->initializer.kind == EMBD_UNIFORM_SLOT) {
+    if (s->initializer.kind == EMBD_INITIALIZER_UNIFORM_SLOT) {
         b = sqrtf(1.0f / (float)slot_size(s, key, slot));
         a = -b;
     }

@@ -84,7 +84,7 @@ void model_become(struct model *model, struct model_key *k, bool has_row, uint32
 void model_make_row(struct model *model, struct model_key *k)
 {
     embd_optimizer_kind kind = model->schema.optimizer.kind;
-    bool accumulates = kind == EMBD_ADAGRAD || kind == EMBD_ROWWISE_ADAGRAD;
+    bool accumulates = kind == EMBD_OPTIMIZER_ADAGRAD || kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD;
     model_become(model, k, true, 0);
     model_first_value(model, k->key, k->slot, k->w);
     for (uint32_t i = 0; i < model->state_floats; i++)

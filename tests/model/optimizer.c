@@ -43,35 +43,35 @@ static void step_column(const embd_optimizer *o, uint64_t t, float *w, float *s,
     float before = s ? *s : 0;
     double alpha;
     switch (o->kind) {
-    case EMBD_SGD:
+    case EMBD_OPTIMIZER_SGD:
         *w -= o->lr * g;
         break;
-    case EMBD_MOMENTUM:
+    case EMBD_OPTIMIZER_MOMENTUM:
         *s = o->momentum * *s - o->lr * g;
         *w += *s;
         break;
-    case EMBD_NESTEROV:
+    case EMBD_OPTIMIZER_NESTEROV:
         *s = o->momentum * before - o->lr * g;
         *w += -o->momentum * before + (1 + o->momentum) * *s;
         break;
-    case EMBD_ADAGRAD:
+    case EMBD_OPTIMIZER_ADAGRAD:
         *s += g * g;
         *w -= o->lr * g / (sqrtf(*s) + o->eps);
         break;
-    case EMBD_ROWWISE_ADAGRAD: /* the row's one number has grown already */
+    case EMBD_OPTIMIZER_ROWWISE_ADAGRAD: /* the row's one number has grown already */
         *w -= o->lr * g / (sqrtf(*s) + o->eps);
         break;
-    case EMBD_ADAM:
+    case EMBD_OPTIMIZER_ADAM:
         alpha = o->lr * sqrt(1 - power(o->beta2, t)) / (1 - power(o->beta1, t));
         *s = o->beta1 * *s + (1 - o->beta1) * g;
         *s2 = o->beta2 * *s2 + (1 - o->beta2) * g * g;
         *w -= (float)alpha * *s / (sqrtf(*s2) + o->eps);
         break;
-    case EMBD_RMSPROP:
+    case EMBD_OPTIMIZER_RMSPROP:
         *s = o->beta2 * *s + (1 - o->beta2) * g * g;
         *w -= o->lr * g / (sqrtf(*s) + o->eps);
         break;
-    case EMBD_FTRL:
+    case EMBD_OPTIMIZER_FTRL:
         step_ftrl(o, w, s, s2, g);
         break;
     }
@@ -104,7 +104,7 @@ static void step_columns(const struct model *model, struct model_key *k, const f
 {
     const embd_optimizer *o = &model->schema.optimizer;
     uint32_t dim = model->schema.dim, n = model->optimizer_floats;
-    if (o->kind == EMBD_ROWWISE_ADAGRAD)
+    if (o->kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD)
         k->state[0] += sum_of_squares(g, dim) / (float)dim;
     for (uint32_t c = 0; c < dim; c++) {
         float *s = n == 0 ? NULL : n == 1 ? k->state : k->state + c;
@@ -115,7 +115,7 @@ static void step_columns(const struct model *model, struct model_key *k, const f
 
 void model_step_row(const struct model *model, struct model_key *k, const float *g)
 {
-    if (model->schema.optimizer.update == EMBD_LAZY_GLOBAL)
+    if (model->schema.optimizer.update == EMBD_UPDATE_LAZY_GLOBAL)
         step_lazily(model, k, g);
     else
         step_columns(model, k, g);

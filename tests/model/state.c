@@ -6,12 +6,12 @@
 static uint32_t optimizer_floats(const embd_schema *s)
 {
     switch (s->optimizer.kind) {
-    case EMBD_SGD:
+    case EMBD_OPTIMIZER_SGD:
         return 0;
-    case EMBD_ROWWISE_ADAGRAD:
+    case EMBD_OPTIMIZER_ROWWISE_ADAGRAD:
         return 1;
-    case EMBD_ADAM:
-    case EMBD_FTRL:
+    case EMBD_OPTIMIZER_ADAM:
+    case EMBD_OPTIMIZER_FTRL:
         return 2 * s->dim;
     default:
         return s->dim;
@@ -22,11 +22,12 @@ void model_lay_out_state(struct model *model)
 {
     const embd_schema *s = &model->schema;
     model->optimizer_floats = optimizer_floats(s);
-    model->use_at = model->optimizer_floats + (s->optimizer.update == EMBD_LAZY_GLOBAL ? 2 : 0);
+    model->use_at =
+        model->optimizer_floats + (s->optimizer.update == EMBD_UPDATE_LAZY_GLOBAL ? 2 : 0);
     model->state_floats = model->use_at;
-    if (s->on_full == EMBD_EVICT_LRU || s->on_full == EMBD_EVICT_TTL)
+    if (s->on_full == EMBD_ON_FULL_EVICT_LRU || s->on_full == EMBD_ON_FULL_EVICT_TTL)
         model->state_floats += 2;
-    if (s->on_full == EMBD_EVICT_LFU)
+    if (s->on_full == EMBD_ON_FULL_EVICT_LFU)
         model->state_floats += 3;
 }
 

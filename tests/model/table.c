@@ -208,7 +208,8 @@ static void step_others(struct model *model)
 {
     static const float zeros[EMBD_DIM_MAX];
     embd_optimizer_kind kind = model->schema.optimizer.kind;
-    if (kind != EMBD_MOMENTUM && kind != EMBD_NESTEROV && kind != EMBD_ADAM && kind != EMBD_RMSPROP)
+    if (kind != EMBD_OPTIMIZER_MOMENTUM && kind != EMBD_OPTIMIZER_NESTEROV &&
+        kind != EMBD_OPTIMIZER_ADAM && kind != EMBD_OPTIMIZER_RMSPROP)
         return;
     for (uint64_t i = 0; i < model->n_keys; i++)
         if (model->keys[i]->has_row && model->keys[i]->request != model->request)
@@ -223,7 +224,7 @@ int model_push(struct model *model, const struct model_batch *batch, const float
     if (status == EMBD_OK) {
         model->step++;
         step_named(model, &request, batch, grads, divide);
-        if (model->schema.optimizer.update == EMBD_GLOBAL)
+        if (model->schema.optimizer.update == EMBD_UPDATE_GLOBAL)
             step_others(model);
     }
     end(&request);

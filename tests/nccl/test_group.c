@@ -27,9 +27,9 @@ static embd_schema one_column(embd_partition partition, uint32_t slots)
     s.dim = 1;
     s.slots = slots;
     s.partition = partition;
-    s.combiner = EMBD_SUM;
-    s.initializer.kind = EMBD_CONSTANT;
-    embd_optimizer_init(&s.optimizer, EMBD_SGD, 1.0f);
+    s.combiner = EMBD_COMBINER_SUM;
+    s.initializer.kind = EMBD_INITIALIZER_CONSTANT;
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_SGD, 1.0f);
     return s;
 }
 
@@ -108,7 +108,7 @@ static void S0_12_S0_13_S0_14_S0_16_two_samples_of_four_slots(void **state)
     static const uint64_t keys[] = {0, 0, 0, 0, 1, 1, 1, 1};
     static const uint16_t slots[] = {0, 1, 2, 3, 0, 1, 2, 3};
     static const float values[] = {1, 2, 3, 4, 5, 6, 7, 8};
-    embd_schema schema = one_column(EMBD_SLOT, 4);
+    embd_schema schema = one_column(EMBD_PARTITION_SLOT, 4);
     struct pair pair;
     float got[8];
     pair_open(&pair, "nccl2", &schema, 1);
@@ -136,7 +136,7 @@ static void S0_2_S0_14_S0_15_S0_16_slots_rise_on_any_number_of_devices(void **st
         for (uint32_t n_slots = 1; n_slots <= 8; n_slots++)
             for (uint32_t b = 1; b <= 3; b++) {
                 uint32_t n = n_slots * b * devices[i];
-                embd_schema schema = one_column(EMBD_SLOT, n_slots);
+                embd_schema schema = one_column(EMBD_PARTITION_SLOT, n_slots);
                 struct pair pair;
                 uint64_t keys[192];
                 uint16_t slots[192];
@@ -166,7 +166,8 @@ static void S0_1_S1_2_S4_1_slots_and_keys_go_round_the_devices(void **state)
         slots[i] = (uint16_t)(i % 10);
     }
     for (int by_slot = 0; by_slot < 2; by_slot++) {
-        embd_schema schema = one_column(by_slot ? EMBD_SLOT : EMBD_MODULO, by_slot ? 10 : 1);
+        embd_schema schema =
+            one_column(by_slot ? EMBD_PARTITION_SLOT : EMBD_PARTITION_MODULO, by_slot ? 10 : 1);
         struct pair pair;
         pair_open(&pair, "nccl3", &schema, 1);
         load(&pair, keys, by_slot ? slots : NULL, values, 30);
@@ -191,7 +192,7 @@ static void S1_1_S1_3_S1_4_S1_7_S1_8_S1_9_keys_are_dispatched(void **state)
     static const float rows[] = {0.0f, 0.1f, 0.2f, 0.3f, 0.4f, 0.5f, 0.6f, 0.7f};
     static const float expected[] = {0.0f, 0.1f, 0.3f, 0.5f, 0.2f, 0.5f, 0.6f, 0.7f};
     static const float grads[] = {0, 1, 3, 5, 2, 5, 6, 7};
-    embd_schema schema = one_column(EMBD_MODULO, 1);
+    embd_schema schema = one_column(EMBD_PARTITION_MODULO, 1);
     struct outcome outcome;
     struct pair pair;
     float got[8];
@@ -247,9 +248,9 @@ static void S4_1_S4_2_S4_12_S4_13_S4_14_partial_sums_and_their_offsets(void **st
     static const uint64_t table[] = {0, 1};
     uint64_t keys[21];
     float got[4];
-    embd_schema schema = one_column(EMBD_MODULO, 2);
+    embd_schema schema = one_column(EMBD_PARTITION_MODULO, 2);
     struct pair pair;
-    schema.combiner = EMBD_MEAN;
+    schema.combiner = EMBD_COMBINER_MEAN;
     for (uint32_t r = 0; r < 4; r++)
         for (uint32_t i = 0; i < even[r] + odd[r]; i++)
             keys[offsets[r] + i] = i < odd[r];
@@ -280,7 +281,7 @@ static void S4_12_order_of_a_sum_is_asked_for(void **state)
     static const uint64_t keys[] = {0, 1, 2};
     static const uint32_t offsets[] = {0, 3};
     for (int is_partial = 0; is_partial < 2; is_partial++) {
-        embd_schema schema = one_column(EMBD_MODULO, 1);
+        embd_schema schema = one_column(EMBD_PARTITION_MODULO, 1);
         struct pair pair;
         float got[1];
         store_gpus.partial_sums = is_partial;
@@ -300,7 +301,7 @@ static void S4_15_S4_16_gradients_are_gathered(void **state)
     (void)state;
     static const uint64_t keys[] = {0, 1, 3, 2, 2, 3};
     static const uint32_t offsets[] = {0, 3, 6};
-    embd_schema schema = one_column(EMBD_MODULO, 1);
+    embd_schema schema = one_column(EMBD_PARTITION_MODULO, 1);
     struct outcome outcome;
     struct pair pair;
     float got[4];
@@ -331,7 +332,7 @@ static void test_no_empty_messages(void **state)
     (void)state;
     static const uint64_t keys[] = {0, 4, 8, 12};
     static const float rows[] = {1, 2, 3, 4};
-    embd_schema schema = one_column(EMBD_MODULO, 1);
+    embd_schema schema = one_column(EMBD_PARTITION_MODULO, 1);
     struct pair pair;
     float got[1];
     pair_open(&pair, "nccl4", &schema, 1);
@@ -350,11 +351,11 @@ enum { N = 3000 };
 /* N rows, and a batch of N other keys. */
 static void open_with_rows(struct pair *pair, struct batch *others, embd_on_full on_full)
 {
-    embd_schema schema = one_column(EMBD_HASH, 1);
+    embd_schema schema = one_column(EMBD_PARTITION_HASH, 1);
     static uint64_t keys[2][N];
     struct batch batch;
     schema.on_full = on_full;
-    schema.capacity = on_full == EMBD_GROW ? 0 : N + N / 2;
+    schema.capacity = on_full == EMBD_ON_FULL_GROW ? 0 : N + N / 2;
     pair_open(pair, "nccl3", &schema, 3);
     for (uint64_t i = 0; i < N; i++) {
         keys[0][i] = i;
@@ -362,7 +363,7 @@ static void open_with_rows(struct pair *pair, struct batch *others, embd_on_full
     }
     batch_of(&batch, keys[0], N);
     batch_of(others, keys[1], N);
-    pair_push(pair, &batch, EMBD_F32, false);
+    pair_push(pair, &batch, EMBD_DTYPE_F32, false);
     batch_free(&batch);
 }
 
@@ -405,8 +406,8 @@ static void run_out(embd_on_full on_full, uint32_t least_failures)
 static void test_no_memory(void **state)
 {
     (void)state;
-    run_out(EMBD_GROW, 6);
-    run_out(EMBD_EVICT_LRU, 12);
+    run_out(EMBD_ON_FULL_GROW, 6);
+    run_out(EMBD_ON_FULL_EVICT_LRU, 12);
 }
 
 /* Every member has what is reserved, or the table is as before. */
@@ -417,7 +418,7 @@ static void test_reserved(void **state)
     struct pair pair;
     struct embd__error e = {.status = EMBD_NO_MEMORY};
     uint64_t n = 0;
-    open_with_rows(&pair, &others, EMBD_GROW);
+    open_with_rows(&pair, &others, EMBD_ON_FULL_GROW);
     for (; e.status == EMBD_NO_MEMORY; n++) {
         e.status = EMBD_OK;
         stand_in_calls_left = n;
@@ -445,7 +446,7 @@ static void test_stuck_anywhere(void **state)
         struct batch others;
         struct outcome outcome;
         struct pair pair;
-        open_with_rows(&pair, &others, EMBD_EVICT_LRU);
+        open_with_rows(&pair, &others, EMBD_ON_FULL_EVICT_LRU);
         group_patience_ms = 2;
         stand_in_queries_left = n;
         status = push_others(&pair, &others, &outcome);
@@ -465,7 +466,7 @@ static void test_stuck_anywhere(void **state)
  * lost: all are answered, and so is every later one; nothing waits. */
 static void lose(bool is_told, const char *expected)
 {
-    embd_schema schema = one_column(EMBD_HASH, 1);
+    embd_schema schema = one_column(EMBD_PARTITION_HASH, 1);
     uint64_t keys[64], patience = group_patience_ms;
     float values[64], grads[64] = {0};
     struct outcome outcomes[4];
@@ -522,7 +523,7 @@ static void test_device_lost(void **state)
  * error, whether it is read on or given up, in time. */
 static void lose_in_a_cut(bool is_read_on)
 {
-    embd_schema schema = one_column(EMBD_HASH, 1);
+    embd_schema schema = one_column(EMBD_PARTITION_HASH, 1);
     uint64_t keys[64], patience = group_patience_ms, start = wire_now_ms();
     float grads[64] = {0};
     struct outcome pushed, later;

@@ -36,12 +36,13 @@ static embd_schema schema_of(embd_partition partition)
     embd_schema_init(&s);
     strcpy(s.name, "flight");
     s.dim = DIM;
-    s.slots = partition == EMBD_SLOT ? 5 : 1;
+    s.slots = partition == EMBD_PARTITION_SLOT ? 5 : 1;
     s.partition = partition;
-    s.combiner = EMBD_SUM;
-    embd_optimizer_init(&s.optimizer, EMBD_ADAGRAD, 0.05f);
-    if (partition == EMBD_SLOT) { /* a call's keys have room, those of a few calls have not */
-        s.on_full = EMBD_EVICT_LRU;
+    s.combiner = EMBD_COMBINER_SUM;
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_ADAGRAD, 0.05f);
+    if (partition ==
+        EMBD_PARTITION_SLOT) { /* a call's keys have room, those of a few calls have not */
+        s.on_full = EMBD_ON_FULL_EVICT_LRU;
         s.capacity = max_rows * ROW_MAX < 4 * POOL ? max_rows * ROW_MAX : 4 * POOL;
     }
     return s;
@@ -159,13 +160,13 @@ static void fly(embd_partition partition)
 static void test_calls_under_way_by_key(void **state)
 {
     (void)state;
-    fly(EMBD_HASH);
+    fly(EMBD_PARTITION_HASH);
 }
 
 static void test_calls_under_way_by_slot(void **state)
 {
     (void)state;
-    fly(EMBD_SLOT);
+    fly(EMBD_PARTITION_SLOT);
 }
 
 int main(int argc, char **argv)

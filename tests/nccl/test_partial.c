@@ -25,9 +25,9 @@ struct test_case {
 
 static uint32_t part_of(const struct model *model, uint64_t key)
 {
-    if (model->schema.partition == EMBD_MODULO)
+    if (model->schema.partition == EMBD_PARTITION_MODULO)
         return (uint32_t)(key % model->n_parts);
-    return owner_of(EMBD_HASH, model->n_parts, key, 0);
+    return owner_of(EMBD_PARTITION_HASH, model->n_parts, key, 0);
 }
 
 static embd_schema schema_of(const struct test_case *c)
@@ -43,7 +43,8 @@ static embd_schema schema_of(const struct test_case *c)
     s.dtype = c->dtype;
     s.seed = c->number;
     s.admit_after = c->number % 3;
-    embd_optimizer_init(&s.optimizer, c->number % 2 ? EMBD_ADAM : EMBD_ADAGRAD, 0.05f);
+    embd_optimizer_init(&s.optimizer, c->number % 2 ? EMBD_OPTIMIZER_ADAM : EMBD_OPTIMIZER_ADAGRAD,
+                        0.05f);
     return s;
 }
 
@@ -51,7 +52,7 @@ static void open_pair(struct pair *pair, const embd_schema *schema, uint64_t see
 {
     store_gpus.partial_sums = true;
     pair_open(pair, store_name, schema, seed);
-    if (schema->partition != EMBD_SLOT) { /* whose rows have their keys on one device */
+    if (schema->partition != EMBD_PARTITION_SLOT) { /* whose rows have their keys on one device */
         pair->model->n_parts = ((const struct group *)(const void *)pair->store)->n;
         pair->model->part_of = part_of;
     }
@@ -61,7 +62,7 @@ static void one_call(struct pair *pair, const struct test_case *c, uint32_t row_
 {
     struct dice *dice = &pair->dice;
     struct batch batch;
-    embd_dtype wire = dice_below(dice, 2) ? c->wire : EMBD_F32;
+    embd_dtype wire = dice_below(dice, 2) ? c->wire : EMBD_DTYPE_F32;
     bool is_raw = dice_below(dice, 8) == 0;
     batch_draw(pair, &batch, dice_below(dice, 30), row_max, is_raw, c->weights);
     if (dice_below(dice, 2))
@@ -94,10 +95,11 @@ static void test_partial_sums_are_added_in_the_order_of_the_devices(void **state
     (void)state;
     enum { EVERY = 5 };
     uint32_t number = 0, mine = (uint32_t)store_name[strlen(store_name) - 1] % EVERY;
-    for (int combiner = EMBD_SUM; combiner <= EMBD_SQRTN; combiner++)
-        for (int dtype = EMBD_F32; dtype <= EMBD_BF16; dtype++)
-            for (int wire = EMBD_F32; wire <= EMBD_BF16; wire++)
-                for (int partition = EMBD_HASH; partition <= EMBD_SLOT; partition++)
+    for (int combiner = EMBD_COMBINER_SUM; combiner <= EMBD_COMBINER_SQRTN; combiner++)
+        for (int dtype = EMBD_DTYPE_F32; dtype <= EMBD_DTYPE_BF16; dtype++)
+            for (int wire = EMBD_DTYPE_F32; wire <= EMBD_DTYPE_BF16; wire++)
+                for (int partition = EMBD_PARTITION_HASH; partition <= EMBD_PARTITION_SLOT;
+                     partition++)
                     for (int weights = 0; weights < 2; weights++) {
                         struct test_case c = {
                             (embd_combiner)combiner,   (embd_dtype)dtype, (embd_dtype)wire,
@@ -115,7 +117,8 @@ static void test_equal_for_equal_devices(void **state)
     static uint64_t keys[N * PER_ROW];
     static uint32_t offsets[N + 1];
     static float values[2][N * DIM];
-    struct test_case c = {.combiner = EMBD_MEAN, .partition = EMBD_MODULO, .number = 3};
+    struct test_case c = {
+        .combiner = EMBD_COMBINER_MEAN, .partition = EMBD_PARTITION_MODULO, .number = 3};
     embd_schema schema = schema_of(&c);
     struct pair pair;
     for (uint32_t i = 0; i < N * PER_ROW; i++)

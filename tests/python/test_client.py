@@ -141,7 +141,7 @@ class Calls(clusters.ClusterTest):
         before = table.pull([7])
         for _ in range(3):
             table.push([7], [[1.0, 2.0]], pusher=pusher, sequence=1, statuses=statuses)
-        self.assertEqual(statuses[0], embd.KeyStatus.UNKNOWN)
+        self.assertEqual(statuses[0], embd.KeyStatus.UNREPORTED)
         np.testing.assert_array_equal(table.pull([7]), before - np.float32([[1, 2]]))
         self.assertEqual(embd.Pusher(self.client, pusher.id).last(), (1, 1))
         with self.assertRaises(embd.Error) as raised:

@@ -51,8 +51,8 @@ static embd_schema zeros(embd_partition partition, uint32_t slots, embd_combiner
     s.slots = slots;
     s.partition = partition;
     s.combiner = combiner;
-    s.initializer = (embd_initializer){.kind = EMBD_CONSTANT};
-    embd_optimizer_init(&s.optimizer, EMBD_SGD, 1.0f);
+    s.initializer = (embd_initializer){.kind = EMBD_INITIALIZER_CONSTANT};
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_SGD, 1.0f);
     return s;
 }
 
@@ -145,7 +145,7 @@ static void worked_example(void **state)
 {
     static const float expected[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     static const uint64_t keys[8] = {0, 0, 0, 0, 1, 1, 1, 1};
-    embd_schema schema = zeros(EMBD_SLOT, 4, EMBD_SUM);
+    embd_schema schema = zeros(EMBD_PARTITION_SLOT, 4, EMBD_COMBINER_SUM);
     (void)state;
     make(&schema);
     for (uint32_t i = 0; i < 8; i++)
@@ -160,17 +160,19 @@ static void slots_are_pooled_and_laid_side_by_side(void **state)
     static const uint64_t offsets[10] = {0, 1, 4, 4, 6, 7, 9, 12, 13, 15};
     static const uint64_t keys[15] = {7, 1, 2, 3, 4, 4, 9, 8, 1, 5, 6, 7, 2, 3, 9};
     (void)state;
-    for (int partition = EMBD_HASH; partition <= EMBD_SLOT; partition++) {
-        embd_schema schema = zeros((embd_partition)partition, 3, EMBD_SUM);
+    for (int partition = EMBD_PARTITION_HASH; partition <= EMBD_PARTITION_SLOT; partition++) {
+        embd_schema schema = zeros((embd_partition)partition, 3, EMBD_COMBINER_SUM);
         float expected[9] = {0};
         schema.dim = 6;
         make(&schema);
         for (uint64_t key = 1; key < 10; key++)
-            for (uint32_t slot = 0; slot < (partition == EMBD_SLOT ? 3 : 1); slot++)
-                set_row(slot, key, (float)(key + (partition == EMBD_SLOT ? 100 * slot : 0)));
+            for (uint32_t slot = 0; slot < (partition == EMBD_PARTITION_SLOT ? 3 : 1); slot++)
+                set_row(slot, key,
+                        (float)(key + (partition == EMBD_PARTITION_SLOT ? 100 * slot : 0)));
         for (uint32_t r = 0; r < 9; r++)
             for (uint64_t k = offsets[r]; k < offsets[r + 1]; k++)
-                expected[r] += (float)(keys[k] + (partition == EMBD_SLOT ? 100 * (r % 3) : 0));
+                expected[r] +=
+                    (float)(keys[k] + (partition == EMBD_PARTITION_SLOT ? 100 * (r % 3) : 0));
         pulls(9, offsets, keys, expected);
         drop();
     }
@@ -181,7 +183,7 @@ static void any_trainer_asks_for_any_key(void **state)
     static const uint64_t keys[4] = {0, 1, 3, 5}, mixed[6] = {5, 0, 5, 3, 1, 0};
     static const float rows[4] = {0.0f, 0.1f, 0.3f, 0.5f},
                        of_mixed[6] = {0.5f, 0.0f, 0.5f, 0.3f, 0.1f, 0.0f};
-    embd_schema schema = zeros(EMBD_MODULO, 1, EMBD_SUM);
+    embd_schema schema = zeros(EMBD_PARTITION_MODULO, 1, EMBD_COMBINER_SUM);
     (void)state;
     make(&schema);
     for (int i = 0; i < 4; i++)
@@ -200,7 +202,7 @@ static void any_trainer_asks_for_any_key(void **state)
 /* Shard i holds slot i; trainer j asks for its own sample only. */
 static void each_trainer_gets_its_own(void **state)
 {
-    embd_schema schema = zeros(EMBD_SLOT, 3, EMBD_SUM);
+    embd_schema schema = zeros(EMBD_PARTITION_SLOT, 3, EMBD_COMBINER_SUM);
     (void)state;
     make(&schema);
     for (uint32_t slot = 0; slot < 3; slot++)
@@ -219,7 +221,7 @@ static void samples_need_not_divide_by_shards(void **state)
 {
     uint64_t keys[18];
     float expected[18];
-    embd_schema schema = zeros(EMBD_HASH, 2, EMBD_MEAN);
+    embd_schema schema = zeros(EMBD_PARTITION_HASH, 2, EMBD_COMBINER_MEAN);
     (void)state;
     make(&schema);
     for (uint64_t i = 0; i < 18; i++) {
@@ -235,7 +237,7 @@ static void samples_need_not_divide_by_shards(void **state)
 static void missing_keys_are_zeros_where_asked_for(void **state)
 {
     static const uint64_t offsets[3] = {0, 3, 4}, keys[4] = {1, 2, 3, 4};
-    embd_schema schema = zeros(EMBD_HASH, 1, EMBD_SUM);
+    embd_schema schema = zeros(EMBD_PARTITION_HASH, 1, EMBD_COMBINER_SUM);
     float values[2];
     uint8_t statuses[4];
     (void)state;
@@ -266,7 +268,7 @@ static void rows_appear_on_first_sight(void **state)
     static const uint64_t keys[3] = {5, 6, 7};
     (void)state;
     for (int create_on = EMBD_CREATE_ON_PUSH; create_on <= EMBD_CREATE_ON_PULL; create_on++) {
-        embd_schema schema = zeros(EMBD_HASH, 1, EMBD_CONCAT);
+        embd_schema schema = zeros(EMBD_PARTITION_HASH, 1, EMBD_COMBINER_CONCAT);
         float values[3];
         schema.create_on = (embd_create_on)create_on;
         make(&schema);
@@ -289,8 +291,8 @@ static void means_divide_by_the_keys_of_all_shards(void **state)
     uint64_t offsets[7] = {0}, keys[22];
     float expected[6];
     (void)state;
-    for (int partition = EMBD_HASH; partition <= EMBD_MODULO; partition++) {
-        embd_schema schema = zeros((embd_partition)partition, 1, EMBD_MEAN);
+    for (int partition = EMBD_PARTITION_HASH; partition <= EMBD_PARTITION_MODULO; partition++) {
+        embd_schema schema = zeros((embd_partition)partition, 1, EMBD_COMBINER_MEAN);
         schema.dim = 3;
         make(&schema);
         for (uint32_t r = 0, at = 0; r < 6; r++) {
@@ -316,9 +318,9 @@ static void combiners_are_known_by_name(void **state)
     (void)state;
     embd_schema_init(&schema);
     assert_int_equal(embd_schema_set(&schema, "combiner", "sum", NULL, why, sizeof why), EMBD_OK);
-    assert_int_equal(schema.combiner, EMBD_SUM);
+    assert_int_equal(schema.combiner, EMBD_COMBINER_SUM);
     assert_int_equal(embd_schema_set(&schema, "combiner", "mean", NULL, why, sizeof why), EMBD_OK);
-    assert_int_equal(schema.combiner, EMBD_MEAN);
+    assert_int_equal(schema.combiner, EMBD_COMBINER_MEAN);
     assert_int_equal(embd_schema_set(&schema, "combiner", "median", NULL, why, sizeof why),
                      EMBD_INVALID);
     assert_non_null(strstr(why, "median"));
@@ -351,14 +353,15 @@ static void gradients_reach_the_keys_of_their_row(void **state)
     static const uint64_t offsets[4] = {0, 1, 3, 7}, keys[7] = {1, 2, 3, 4, 5, 6, 7};
     static const float divisors[7] = {1, 2, 2, 4, 4, 4, 4};
     (void)state;
-    for (int combiner = EMBD_SUM; combiner <= EMBD_MEAN; combiner++)
+    for (int combiner = EMBD_COMBINER_SUM; combiner <= EMBD_COMBINER_MEAN; combiner++)
         for (int plan = EMBD_PLAN_POOLED; plan <= EMBD_PLAN_ROWS; plan++) {
-            embd_schema schema = zeros(EMBD_HASH, 1, (embd_combiner)combiner);
+            embd_schema schema = zeros(EMBD_PARTITION_HASH, 1, (embd_combiner)combiner);
             float gradients[3] = {-1, -2, -4}, expected[7];
             make(&schema);
             pushes(3, offsets, keys, gradients, (embd_plan)plan);
             for (int i = 0; i < 7; i++)
-                expected[i] = combiner == EMBD_SUM ? divisors[i] : divisors[i] / divisors[i];
+                expected[i] =
+                    combiner == EMBD_COMBINER_SUM ? divisors[i] : divisors[i] / divisors[i];
             one_key_a_row(7, keys, expected);
             drop();
         }
@@ -371,7 +374,7 @@ static void gradients_take_the_way_back(void **state)
     static const float expected[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     uint64_t offsets[9];
     float gradients[8];
-    embd_schema schema = zeros(EMBD_SLOT, 4, EMBD_SUM);
+    embd_schema schema = zeros(EMBD_PARTITION_SLOT, 4, EMBD_COMBINER_SUM);
     (void)state;
     make(&schema);
     for (uint64_t i = 0; i <= 8; i++)
@@ -392,7 +395,7 @@ static void duplicate_gradients_are_added(void **state)
     (void)state;
     for (int plan = EMBD_PLAN_POOLED; plan <= EMBD_PLAN_ROWS; plan++) {
         float gradients[5] = {-1, -3, -5, -6, -7};
-        embd_schema schema = zeros(EMBD_MODULO, 1, EMBD_SUM);
+        embd_schema schema = zeros(EMBD_PARTITION_MODULO, 1, EMBD_COMBINER_SUM);
         make(&schema);
         pushes(5, offsets, keys, gradients, (embd_plan)plan);
         one_key_a_row(5, keys, expected);
@@ -422,7 +425,7 @@ static void the_table_is_spread_over_all_shards(void **state)
     uint64_t keys[1000];
     static float values[1000];
     uint64_t sum = 0;
-    embd_schema schema = zeros(EMBD_HASH, 1, EMBD_CONCAT);
+    embd_schema schema = zeros(EMBD_PARTITION_HASH, 1, EMBD_COMBINER_CONCAT);
     (void)state;
     for (uint64_t i = 0; i < 1000; i++)
         keys[i] = i;
@@ -444,7 +447,7 @@ static void pooling_makes_small_layers(void **state)
     uint64_t keys[40], offsets[2] = {0, 40};
     float values[200];
     uint64_t written[2] = {0};
-    embd_schema schema = zeros(EMBD_HASH, 1, EMBD_SUM);
+    embd_schema schema = zeros(EMBD_PARTITION_HASH, 1, EMBD_COMBINER_SUM);
     (void)state;
     schema.dim = 5;
     make(&schema);

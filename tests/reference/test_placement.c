@@ -100,7 +100,7 @@ static void ten_slots_on_three_shards(void **state)
     (void)state;
     for (uint64_t slot = 0; slot < 10; slot++)
         add_row(1, &slot);
-    const struct share *shares = split(EMBD_SLOT, 10, 3, true);
+    const struct share *shares = split(EMBD_PARTITION_SLOT, 10, 3, true);
     for (uint32_t g = 0; g < 3; g++) {
         assert_int_equal(shares[g].n_rows, counts[g]);
         assert_memory_equal(shares[g].rows, rows[g], counts[g] * sizeof(uint32_t));
@@ -119,7 +119,7 @@ static void shards_have_their_slots(void **state)
         for (uint32_t n = 1; n < SHARDS_MAX; n++) {
             uint32_t counts[SHARDS_MAX] = {0};
             for (uint32_t slot = 0; slot < slots; slot++)
-                counts[embd__route(EMBD_SLOT, n, slot, 7)]++;
+                counts[embd__route(EMBD_PARTITION_SLOT, n, slot, 7)]++;
             for (uint32_t g = 0; g < n; g++)
                 assert_int_equal(counts[g], slots_of_shard(slots, n, g));
         }
@@ -134,7 +134,7 @@ static void a_row_belongs_to_slot_g_plus_n_times_its_number(void **state)
             begin(NULL);
             for (uint64_t r = 0; r < 3 * slots; r++)
                 add_row(1, &r);
-            const struct share *shares = split(EMBD_SLOT, slots, n, true);
+            const struct share *shares = split(EMBD_PARTITION_SLOT, slots, n, true);
             for (uint32_t g = 0; g < n; g++) {
                 uint32_t here = slots_of_shard(slots, n, g);
                 assert_int_equal(shares[g].n_rows, 3 * here);
@@ -152,7 +152,7 @@ static void a_share_is_the_batch_filtered_by_slot(void **state)
     (void)state;
     for (uint32_t r = 0; r < 8 * slots; r++)
         add_run(1 + r * 7 % 4, r * 100, 1);
-    const struct share *shares = split(EMBD_SLOT, slots, n, true);
+    const struct share *shares = split(EMBD_PARTITION_SLOT, slots, n, true);
     for (uint32_t g = 0; g < n; g++) {
         uint32_t row = 0, key = 0;
         for (uint32_t r = 0; r < b.n_rows; r++) {
@@ -175,7 +175,7 @@ static void row_offsets_have_one_entry_more_than_rows(void **state)
     (void)state;
     for (uint32_t r = 0; r < samples * slots; r++)
         add_run(2, r * 10, 1);
-    const struct share *shares = split(EMBD_SLOT, slots, n, true);
+    const struct share *shares = split(EMBD_PARTITION_SLOT, slots, n, true);
     for (uint32_t g = 0; g < n; g++) {
         uint32_t rows = samples * slots_of_shard(slots, n, g);
         assert_int_equal(shares[g].n_rows, rows);
@@ -216,7 +216,7 @@ static void two_samples_four_slots_two_shards(void **state)
     (void)state;
     for (uint64_t value = 1; value <= 8; value++)
         add_row(1, &value);
-    const struct share *shares = split(EMBD_SLOT, 4, 2, true);
+    const struct share *shares = split(EMBD_PARTITION_SLOT, 4, 2, true);
     check_keys(&shares[0], 4, sent[0]);
     check_keys(&shares[1], 4, sent[1]);
     end(NULL);
@@ -224,7 +224,7 @@ static void two_samples_four_slots_two_shards(void **state)
         begin(NULL);
         for (uint64_t slot = 0; slot < 4; slot++)
             add_row(1, &(uint64_t){1 + sample * 4 + slot});
-        shares = split(EMBD_SLOT, 4, 2, true);
+        shares = split(EMBD_PARTITION_SLOT, 4, 2, true);
         check_keys(&shares[0], 2, received[sample]);
         check_keys(&shares[1], 2, received[sample] + 2);
         for (uint32_t g = 0; g < 2; g++)
@@ -247,7 +247,7 @@ static void reordering_is_the_references(void **state)
                 begin(NULL);
                 for (uint64_t r = 0; r < samples * slots; r++)
                     add_row(1, &r);
-                const struct share *shares = split(EMBD_SLOT, slots, n, true);
+                const struct share *shares = split(EMBD_PARTITION_SLOT, slots, n, true);
                 for (uint32_t g = 0; g < n; g++)
                     for (uint32_t r = 0; r < shares[g].n_rows; r++)
                         to[at++] = shares[g].rows ? shares[g].rows[r] : r;
@@ -273,7 +273,7 @@ static void each_trainer_gets_its_samples_of_every_shard(void **state)
     (void)state;
     for (uint64_t r = 0; r < samples * slots; r++)
         add_row(1, &r);
-    const struct share *shares = split(EMBD_SLOT, slots, n, true);
+    const struct share *shares = split(EMBD_PARTITION_SLOT, slots, n, true);
     const uint32_t *rows = shares[0].rows;
     for (uint32_t i = 0; i < n; i++) {
         assert_int_equal(shares[i].n_rows, samples * slots_of_shard(slots, n, i));
@@ -291,7 +291,7 @@ static void all_to_all_is_a_transposition(void **state)
         begin(NULL);
         for (uint64_t i = 0; i < 3; i++)
             add_row(1, &(uint64_t){3 * i + j});
-        const struct share *shares = split(EMBD_SLOT, 3, 3, true);
+        const struct share *shares = split(EMBD_PARTITION_SLOT, 3, 3, true);
         for (uint64_t i = 0; i < 3; i++)
             check_keys(&shares[i], 1, &(uint64_t){3 * i + j});
         end(NULL);
@@ -307,7 +307,7 @@ static void keys_are_grouped_and_their_places_kept(void **state)
     static const uint32_t from[2][3] = {{0}, {1, 2, 3}};
     (void)state;
     add_row(4, keys);
-    const struct share *shares = split(EMBD_MODULO, 1, 2, false);
+    const struct share *shares = split(EMBD_PARTITION_MODULO, 1, 2, false);
     check_keys(&shares[0], 1, keys);
     check_keys(&shares[1], 3, keys + 1);
     assert_memory_equal(shares[0].from, from[0], 1 * sizeof(uint32_t));
@@ -320,7 +320,7 @@ static void order_is_kept(void **state)
     for (uint64_t i = 0; i < 300; i++)
         add_row(1, &(uint64_t){embd__mix64(i)});
     for (uint32_t n = 2; n < SHARDS_MAX; n++) {
-        const struct share *shares = split(EMBD_MODULO, 1, n, false);
+        const struct share *shares = split(EMBD_PARTITION_MODULO, 1, n, false);
         uint32_t total = 0;
         for (uint32_t g = 0; g < n; g++)
             for (uint32_t k = 0; k < shares[g].n_keys; k++, total++) {
@@ -340,7 +340,7 @@ static void counts_are_known_before_keys_travel(void **state)
     add_run(100, 17, 7);
     for (uint32_t i = 0; i < 100; i++)
         counts[b.keys[i] % 3]++;
-    const struct share *shares = split(EMBD_MODULO, 1, 3, false);
+    const struct share *shares = split(EMBD_PARTITION_MODULO, 1, 3, false);
     const uint64_t *keys = shares[0].keys;
     for (uint32_t g = 0; g < 3; keys += shares[g++].n_keys) {
         assert_int_equal(shares[g].n_keys, counts[g]);
@@ -354,7 +354,7 @@ static void a_shard_sees_its_part_of_the_range(void **state)
 {
     (void)state;
     add_run(90, 0, 1);
-    const struct share *shares = split(EMBD_MODULO, 1, 3, false);
+    const struct share *shares = split(EMBD_PARTITION_MODULO, 1, 3, false);
     for (uint32_t g = 0; g < 3; g++) {
         assert_int_equal(shares[g].n_keys, 30);
         for (uint32_t k = 0; k < 30; k++) {
@@ -369,7 +369,7 @@ static void what_comes_back_is_put_where_it_was_asked_for(void **state)
     float rows[100];
     (void)state;
     add_run(100, 3, 11);
-    const struct share *shares = split(EMBD_MODULO, 1, 4, false);
+    const struct share *shares = split(EMBD_PARTITION_MODULO, 1, 4, false);
     for (uint32_t g = 0; g < 4; g++)
         for (uint32_t k = 0; k < shares[g].n_keys; k++)
             rows[shares[g].from[k]] = (float)shares[g].keys[k];
@@ -383,10 +383,10 @@ static void duplicates_travel_or_are_merged_as_the_plan_says(void **state)
     static const uint32_t numbers[5] = {0, 1, 2, 2, 3};
     (void)state;
     add_row(5, keys);
-    const struct share *shares = split(EMBD_MODULO, 1, 2, false);
+    const struct share *shares = split(EMBD_PARTITION_MODULO, 1, 2, false);
     check_keys(&shares[1], 5, keys);
     assert_int_equal(shares[0].n_keys, 0);
-    prepare(EMBD_MODULO, 1, 2, false);
+    prepare(EMBD_PARTITION_MODULO, 1, 2, false);
     assert_int_equal(embd__split_distinct(&b.call, &b.work), EMBD_OK);
     check_keys(&b.work.shares[1], 4, distinct);
     assert_memory_equal(b.work.numbers, numbers, sizeof numbers);
@@ -397,7 +397,7 @@ static void shares_of_the_rows_plan_are_one_run(void **state)
 {
     (void)state;
     add_run(60, 5, 3);
-    prepare(EMBD_HASH, 1, 5, false);
+    prepare(EMBD_PARTITION_HASH, 1, 5, false);
     assert_int_equal(embd__split_distinct(&b.call, &b.work), EMBD_OK);
     const uint64_t *keys = b.work.shares[0].keys, *all = keys;
     for (uint32_t g = 0; g < 5; keys += b.work.shares[g++].n_keys)
@@ -429,7 +429,7 @@ static void partial_offsets_add_up(void **state)
     static const uint32_t sums[5] = {0, 9, 14, 19, 21};
     (void)state;
     spread_rows(counts);
-    const struct share *shares = split(EMBD_MODULO, 1, 2, true);
+    const struct share *shares = split(EMBD_PARTITION_MODULO, 1, 2, true);
     for (uint32_t g = 0; g < 2; g++)
         assert_memory_equal(shares[g].offsets, offsets[g], sizeof offsets[g]);
     for (uint32_t r = 0; r <= 4; r++)
@@ -445,7 +445,7 @@ static void running_sums(void **state)
     for (uint32_t r = 0; r < 7; r++)
         add_run(counts[r], r * 10, 1);
     assert_memory_equal(b.offsets + 1, sums, sizeof sums);
-    const struct share *share = split(EMBD_MODULO, 1, 1, true);
+    const struct share *share = split(EMBD_PARTITION_MODULO, 1, 1, true);
     for (uint32_t r = 0; r < 7; r++)
         assert_int_equal(share->offsets[r + 1], sums[r]);
     assert_int_equal(share->n_keys, 38);
@@ -460,7 +460,7 @@ static void what_goes_with_keys_is_in_their_order(void **state)
     add_row(3, keys + 4);
     add_row(2, keys + 7);
     add_row(1, keys + 9);
-    prepare(EMBD_MODULO, 1, 1, true);
+    prepare(EMBD_PARTITION_MODULO, 1, 1, true);
     assert_int_equal(embd__split_distinct(&b.call, &b.work), EMBD_OK);
     assert_int_equal(b.work.n_distinct, 5);
     for (uint32_t i = 0; i < 10; i++)
@@ -473,11 +473,11 @@ static void localized_rows_lie_on_one_shard_and_distributed_ones_on_all(void **s
     (void)state;
     add_run(64, 0, 1);
     add_run(64, 64, 1);
-    const struct share *shares = split(EMBD_SLOT, 2, 4, true);
+    const struct share *shares = split(EMBD_PARTITION_SLOT, 2, 4, true);
     for (uint32_t g = 0; g < 4; g++)
         assert_int_equal(shares[g].n_keys, g < 2 ? 64 : 0);
     embd__arena_reset(&b.call.arena);
-    shares = split(EMBD_HASH, 2, 4, true);
+    shares = split(EMBD_PARTITION_HASH, 2, 4, true);
     for (uint32_t g = 0; g < 4; g++)
         shards_with_row += shares[g].n_rows == 2 && shares[g].n_keys > 10;
     assert_int_equal(shards_with_row, 4);

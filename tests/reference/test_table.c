@@ -34,7 +34,7 @@ static embd_schema base(void)
     embd_schema_init(&s);
     strcpy(s.name, "t");
     s.dim = 2;
-    embd_optimizer_init(&s.optimizer, EMBD_SGD, 1.0f);
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_SGD, 1.0f);
     return s;
 }
 
@@ -108,9 +108,9 @@ static void keys_slots_and_values_belong_together(void **state)
     struct embd__error e = {0};
     embd_schema s = base();
     (void)state;
-    s.partition = EMBD_SLOT;
+    s.partition = EMBD_PARTITION_SLOT;
     s.slots = 3;
-    s.initializer = (embd_initializer){.kind = EMBD_CONSTANT};
+    s.initializer = (embd_initializer){.kind = EMBD_INITIALIZER_CONSTANT};
     struct bench *t = open_table(&s);
     assert_int_equal(push(t, 4, keys, slots, grads, NULL), EMBD_OK);
     struct store_scan scan = {
@@ -145,10 +145,10 @@ static void capacity_is_the_sum_of_the_slot_sizes(void **state)
     for (uint64_t capacity = 12; capacity <= 13; capacity++) {
         uint32_t full = 0;
         embd_schema s = base();
-        s.partition = EMBD_SLOT;
+        s.partition = EMBD_PARTITION_SLOT;
         s.slots = 4;
         s.slot_sizes = sizes;
-        s.on_full = EMBD_ERROR;
+        s.on_full = EMBD_ON_FULL_ERROR;
         s.capacity = capacity;
         struct bench *t = open_table(&s);
         assert_int_equal(push(t, 13, keys, slots, grads, statuses), EMBD_OK);
@@ -165,7 +165,7 @@ static void state_is_as_large_as_the_table(void **state)
     static const uint64_t key = 1;
     static const float grad[2] = {1, 1};
     (void)state;
-    for (int kind = EMBD_SGD; kind <= EMBD_FTRL; kind++) {
+    for (int kind = EMBD_OPTIMIZER_SGD; kind <= EMBD_OPTIMIZER_FTRL; kind++) {
         embd_schema s = base();
         embd_optimizer_init(&s.optimizer, (embd_optimizer_kind)kind, 0.1f);
         s.capacity = 1000;
@@ -192,7 +192,7 @@ static void slots_have_bounds_of_their_own_in_any_order_of_arrival(void **state)
     (void)state;
     s.slots = 2;
     s.slot_sizes = sizes;
-    s.initializer.kind = EMBD_UNIFORM_SLOT;
+    s.initializer.kind = EMBD_INITIALIZER_UNIFORM_SLOT;
     s.seed = 3;
     struct bench *t = open_table(&s);
     for (uint64_t i = 0; i < N;
@@ -238,7 +238,7 @@ static void every_key_is_legal_and_found_again(void **state)
     uint8_t statuses[5];
     embd_schema s = base();
     (void)state;
-    s.initializer = (embd_initializer){.kind = EMBD_CONSTANT};
+    s.initializer = (embd_initializer){.kind = EMBD_INITIALIZER_CONSTANT};
     struct bench *t = open_table(&s);
     assert_int_equal(push(t, 5, keys, NULL, grads, statuses), EMBD_OK);
     for (int i = 0; i < 5; i++)
@@ -263,9 +263,9 @@ static void over_full_is_told_for_each_key(void **state)
     uint32_t inserted = 0, full = 0;
     embd_schema s = base();
     (void)state;
-    s.initializer = (embd_initializer){.kind = EMBD_CONSTANT};
+    s.initializer = (embd_initializer){.kind = EMBD_INITIALIZER_CONSTANT};
     s.capacity = ROWS;
-    s.on_full = EMBD_ERROR;
+    s.on_full = EMBD_ON_FULL_ERROR;
     for (uint32_t i = 0; i < KEYS; i++) {
         keys[i] = 7 * i;
         grads[2 * i] = grads[2 * i + 1] = -(float)(i + 1);
@@ -296,9 +296,9 @@ static void a_row_takes_one_step_with_the_sum_of_its_gradients(void **state)
     embd_schema s = base();
     (void)state;
     /* From 9, and not from 0, where a first step is 1 whatever its gradient. */
-    embd_optimizer_init(&s.optimizer, EMBD_ADAGRAD, 1.0f);
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_ADAGRAD, 1.0f);
     s.optimizer.initial_accumulator = 9.0f;
-    s.initializer = (embd_initializer){.kind = EMBD_CONSTANT};
+    s.initializer = (embd_initializer){.kind = EMBD_INITIALIZER_CONSTANT};
     struct bench *t = open_table(&s);
     assert_int_equal(push(t, 5, keys, NULL, grads, NULL), EMBD_OK);
     pull(t, 3, (const uint64_t[]){8, 3, 5}, NULL, values, NULL);
@@ -327,7 +327,7 @@ static void momentum_of_factor_0_is_sgd(void **state)
     embd_schema s = base();
     (void)state;
     step_once(&s, grads, sgd);
-    for (int kind = EMBD_MOMENTUM; kind <= EMBD_NESTEROV; kind++) {
+    for (int kind = EMBD_OPTIMIZER_MOMENTUM; kind <= EMBD_OPTIMIZER_NESTEROV; kind++) {
         embd_optimizer_init(&s.optimizer, (embd_optimizer_kind)kind, 1.0f);
         s.optimizer.momentum = 0;
         step_once(&s, grads, values);
@@ -341,8 +341,8 @@ static void adagrad_begins_with_its_initial_value(void **state)
     float values[2];
     embd_schema s = base();
     (void)state;
-    embd_optimizer_init(&s.optimizer, EMBD_ADAGRAD, 1.0f);
-    s.initializer = (embd_initializer){.kind = EMBD_CONSTANT};
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_ADAGRAD, 1.0f);
+    s.initializer = (embd_initializer){.kind = EMBD_INITIALIZER_CONSTANT};
     s.optimizer.initial_accumulator = 0.1f;
     step_once(&s, grads, values);
     for (int c = 0; c < 2; c++)
@@ -358,8 +358,8 @@ static void ftrl_steps(void **state)
     float values[2];
     embd_schema s = base();
     (void)state;
-    embd_optimizer_init(&s.optimizer, EMBD_FTRL, 0.5f);
-    s.initializer = (embd_initializer){.kind = EMBD_CONSTANT};
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_FTRL, 0.5f);
+    s.initializer = (embd_initializer){.kind = EMBD_INITIALIZER_CONSTANT};
     s.optimizer.l1 = 0.5f;
     s.optimizer.l2 = 0.25f;
     s.optimizer.beta = 1;

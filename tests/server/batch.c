@@ -13,16 +13,17 @@ uint64_t batch_random(struct batch *batch)
 void batch_fill(struct batch *batch, const embd_schema *schema)
 {
     uint32_t k = 0;
-    batch->n_rows = schema->combiner == EMBD_CONCAT ? BATCH_KEYS / 2 : BATCH_ROWS;
+    batch->n_rows = schema->combiner == EMBD_COMBINER_CONCAT ? BATCH_KEYS / 2 : BATCH_ROWS;
     for (uint32_t r = 0; r < batch->n_rows; r++) {
-        uint32_t n = schema->combiner == EMBD_CONCAT ? 1 : (uint32_t)(batch_random(batch) % 5);
-        if (schema->combiner != EMBD_CONCAT)
+        uint32_t n =
+            schema->combiner == EMBD_COMBINER_CONCAT ? 1 : (uint32_t)(batch_random(batch) % 5);
+        if (schema->combiner != EMBD_COMBINER_CONCAT)
             batch->offsets[r] = k;
         for (uint32_t i = 0; i < n; i++)
             batch->keys[k++] = batch_random(batch) % 1000;
         batch->slots[r] = (uint16_t)(batch_random(batch) % schema->slots);
     }
-    if (schema->combiner != EMBD_CONCAT)
+    if (schema->combiner != EMBD_COMBINER_CONCAT)
         batch->offsets[batch->n_rows] = k;
     batch->n_keys = k;
     for (uint32_t i = 0; i < k; i++)
@@ -43,8 +44,8 @@ struct part batch_part(struct batch *batch, const embd_schema *schema, embd_dtyp
         .n_rows = batch->n_rows,
         .want_status = true,
         .keys = batch->keys,
-        .offsets = schema->combiner == EMBD_CONCAT ? NULL : batch->offsets,
-        .slots = schema->partition == EMBD_SLOT ? batch->slots : NULL,
+        .offsets = schema->combiner == EMBD_COMBINER_CONCAT ? NULL : batch->offsets,
+        .slots = schema->partition == EMBD_PARTITION_SLOT ? batch->slots : NULL,
         .weights = weighted ? batch->weights : NULL,
         .grads = batch->wire,
         .grads_bytes = n * embd__dtype_bytes(dtype),
@@ -57,8 +58,8 @@ struct model_batch batch_model(const struct batch *batch, const embd_schema *sch
         .n_keys = batch->n_keys,
         .n_rows = batch->n_rows,
         .keys = batch->keys,
-        .offsets = schema->combiner == EMBD_CONCAT ? NULL : batch->offsets,
-        .slots = schema->partition == EMBD_SLOT ? batch->slots : NULL,
+        .offsets = schema->combiner == EMBD_COMBINER_CONCAT ? NULL : batch->offsets,
+        .slots = schema->partition == EMBD_PARTITION_SLOT ? batch->slots : NULL,
         .weights = weighted ? batch->weights : NULL,
     };
 }

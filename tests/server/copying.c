@@ -10,13 +10,14 @@ embd_schema copying_slotted(void)
     embd_schema schema;
     embd_schema_init(&schema);
     strcpy(schema.name, "slotted");
-    schema.durability = EMBD_SNAPSHOT; /* it goes between shards with directories and without */
+    schema.durability =
+        EMBD_DURABILITY_SNAPSHOT; /* it goes between shards with directories and without */
     schema.dim = 6;
     schema.slots = 4;
-    schema.partition = EMBD_SLOT;
-    schema.dtype = EMBD_F16;
+    schema.partition = EMBD_PARTITION_SLOT;
+    schema.dtype = EMBD_DTYPE_F16;
     schema.admit_after = 2;
-    embd_optimizer_init(&schema.optimizer, EMBD_ADAM, 0.01f);
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAM, 0.01f);
     return schema;
 }
 
@@ -25,7 +26,7 @@ embd_schema copying_plain(void)
     embd_schema schema;
     embd_schema_init(&schema);
     strcpy(schema.name, "plain");
-    schema.durability = EMBD_SNAPSHOT;
+    schema.durability = EMBD_DURABILITY_SNAPSHOT;
     schema.dim = 16;
     return schema;
 }
@@ -36,7 +37,7 @@ void copying_fill(struct rig *rig, const embd_schema *schema)
     create_table(rig, schema);
     for (int i = 0; i < 3; i++) {
         batch_fill(&batch, schema);
-        struct part part = batch_part(&batch, schema, EMBD_F32, false);
+        struct part part = batch_part(&batch, schema, EMBD_DTYPE_F32, false);
         part.want_status = false;
         push(rig, &part, NULL);
     }
@@ -69,7 +70,7 @@ void copying_push_again(struct rig *rig, const embd_schema *schema, uint64_t ran
     static struct batch batch;
     batch.random = random;
     batch_fill(&batch, schema);
-    struct part part = batch_part(&batch, schema, EMBD_F32, false);
+    struct part part = batch_part(&batch, schema, EMBD_DTYPE_F32, false);
     part.want_status = false;
     push(rig, &part, NULL);
 }

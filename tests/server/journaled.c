@@ -35,7 +35,7 @@ struct part part_of(const char *table, const uint64_t *keys, uint32_t n, const f
                          .keys = keys,
                          .grads = grads,
                          .grads_bytes = n * 4 * sizeof *grads,
-                         .dtype = EMBD_F32};
+                         .dtype = EMBD_DTYPE_F32};
 }
 
 embd_schema kept_schema(const char *name, embd_durability durability)
@@ -45,7 +45,7 @@ embd_schema kept_schema(const char *name, embd_durability durability)
     snprintf(schema.name, sizeof schema.name, "%s", name);
     schema.dim = 4;
     schema.durability = durability;
-    embd_optimizer_init(&schema.optimizer, EMBD_ADAM, 0.01f);
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAM, 0.01f);
     return schema;
 }
 
@@ -53,7 +53,7 @@ void push_batch(struct rig *rig, const embd_schema *schema)
 {
     static struct batch batch;
     batch_fill(&batch, schema);
-    struct part part = batch_part(&batch, schema, EMBD_F32, false);
+    struct part part = batch_part(&batch, schema, EMBD_DTYPE_F32, false);
     part.want_status = false;
     push(rig, &part, NULL);
 }

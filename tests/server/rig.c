@@ -377,7 +377,8 @@ void pull(struct rig *rig, const struct part *part, void *values, uint8_t *statu
     assert_int_equal(embd__pull_answer_read(&x->reader, &answer, 1), 1);
     assert_int_equal(answer.n_rows, part->n_rows);
     assert_int_equal(answer.dtype, part->dtype);
-    uint64_t bytes = (uint64_t)answer.n_rows * answer.dim * (answer.dtype == EMBD_F32 ? 4 : 2);
+    uint64_t bytes =
+        (uint64_t)answer.n_rows * answer.dim * (answer.dtype == EMBD_DTYPE_F32 ? 4 : 2);
     memcpy(values, answer.values, bytes);
     assert_int_equal(answer.has_status, part->want_status);
     if (part->want_status) {
@@ -515,7 +516,7 @@ void image_take(struct rig *rig, const char *table, struct image *image)
     describe(rig, table, &schema);
     memset(image, 0, sizeof *image);
     image->record_bytes = 14 + 4 * embd__schema_state_floats(&schema.s) +
-                          schema.s.dim * (schema.s.dtype == EMBD_F32 ? 4 : 2);
+                          schema.s.dim * (schema.s.dtype == EMBD_DTYPE_F32 ? 4 : 2);
     hold(rig, true);
     while (scan_block(rig, &schema.s, &cursor, image))
         ;

@@ -18,7 +18,7 @@ static const float grads[16 * DIM] = {1, 2, 3};
 
 static embd_schema schema_of(const char *name, embd_on_full on_full, uint64_t capacity)
 {
-    embd_schema schema = kept_schema(name, EMBD_SNAPSHOT);
+    embd_schema schema = kept_schema(name, EMBD_DURABILITY_SNAPSHOT);
     schema.on_full = on_full;
     schema.capacity = capacity;
     return schema;
@@ -30,7 +30,7 @@ static void create(struct rig *rig, const char *name, embd_on_full on_full, uint
     embd_schema schema = schema_of(name, on_full, capacity);
     schema.create_on = create_on;
     schema.admit_after = admit_after;
-    schema.ttl = on_full == EMBD_EVICT_TTL ? 100 : 0;
+    schema.ttl = on_full == EMBD_ON_FULL_EVICT_TTL ? 100 : 0;
     create_table(rig, &schema);
 }
 
@@ -75,8 +75,8 @@ static void pull_unseen(struct rig *rig, const char *table)
 
 static void a_full_table_is_pulled_from_whatever_pushes_it_refuses(void **state)
 {
-    static const embd_on_full policies[] = {EMBD_ERROR, EMBD_EVICT_LRU, EMBD_EVICT_LFU,
-                                            EMBD_EVICT_TTL};
+    static const embd_on_full policies[] = {EMBD_ON_FULL_ERROR, EMBD_ON_FULL_EVICT_LRU,
+                                            EMBD_ON_FULL_EVICT_LFU, EMBD_ON_FULL_EVICT_TTL};
     struct journaled j;
     (void)state;
     journaled_new(&j);
@@ -84,8 +84,8 @@ static void a_full_table_is_pulled_from_whatever_pushes_it_refuses(void **state)
         char name[8];
         snprintf(name, sizeof name, "t%u", i);
         embd_schema schema = schema_of(name, policies[i], CAPACITY);
-        schema.durability = i % 2 ? EMBD_BUFFERED : EMBD_DURABLE;
-        schema.ttl = policies[i] == EMBD_EVICT_TTL ? 100 : 0;
+        schema.durability = i % 2 ? EMBD_DURABILITY_BUFFERED : EMBD_DURABILITY_DURABLE;
+        schema.ttl = policies[i] == EMBD_ON_FULL_EVICT_TTL ? 100 : 0;
         create_table(&j.rig, &schema);
         push_keys(&j.rig, name, 0, CAPACITY);
         pull_unseen(&j.rig, name);
@@ -111,11 +111,11 @@ static void a_part_beside_others_finds_the_room_that_it_finds_alone(void **state
     struct rig rig;
     (void)state;
     rig_open(&rig, &store_host, 0, 1, NULL);
-    create(&rig, "x", EMBD_GROW, 0, EMBD_CREATE_ON_PUSH, 0);
-    create(&rig, "p", EMBD_GROW, 0, EMBD_CREATE_ON_PULL, 0);
-    create(&rig, "a", EMBD_ERROR, 3, EMBD_CREATE_ON_PUSH, 2);
-    create(&rig, "b", EMBD_ERROR, 3, EMBD_CREATE_ON_PUSH, 0);
-    create(&rig, "c", EMBD_EVICT_LRU, 3, EMBD_CREATE_ON_PUSH, 0);
+    create(&rig, "x", EMBD_ON_FULL_GROW, 0, EMBD_CREATE_ON_PUSH, 0);
+    create(&rig, "p", EMBD_ON_FULL_GROW, 0, EMBD_CREATE_ON_PULL, 0);
+    create(&rig, "a", EMBD_ON_FULL_ERROR, 3, EMBD_CREATE_ON_PUSH, 2);
+    create(&rig, "b", EMBD_ON_FULL_ERROR, 3, EMBD_CREATE_ON_PUSH, 0);
+    create(&rig, "c", EMBD_ON_FULL_EVICT_LRU, 3, EMBD_CREATE_ON_PUSH, 0);
     /* Keys that are only counted, before they are admitted, take no room; 3 of them do, when they
      * are. */
     struct part parts[3] = {part_at("x", METHOD_PUSH, 0, 0), part_at("a", METHOD_PUSH, 0, 4),
@@ -144,10 +144,10 @@ static void a_part_beside_others_finds_the_room_that_it_finds_alone(void **state
 
 static void create_four(struct rig *rig)
 {
-    create(rig, "p", EMBD_GROW, 0, EMBD_CREATE_ON_PULL, 0);
-    create(rig, "q", EMBD_GROW, 0, EMBD_CREATE_ON_PULL, 3);
-    create(rig, "t", EMBD_EVICT_TTL, 2, EMBD_CREATE_ON_PULL, 0);
-    create(rig, "u", EMBD_ERROR, 2, EMBD_CREATE_ON_PULL, 0);
+    create(rig, "p", EMBD_ON_FULL_GROW, 0, EMBD_CREATE_ON_PULL, 0);
+    create(rig, "q", EMBD_ON_FULL_GROW, 0, EMBD_CREATE_ON_PULL, 3);
+    create(rig, "t", EMBD_ON_FULL_EVICT_TTL, 2, EMBD_CREATE_ON_PULL, 0);
+    create(rig, "u", EMBD_ON_FULL_ERROR, 2, EMBD_CREATE_ON_PULL, 0);
     push_keys(rig, "t", 0, 2);
     push_keys(rig, "u", 0, 1);
 }
@@ -184,8 +184,8 @@ static void parts_of_a_pull_for_one_table_are_one_request_to_it(void **state)
     struct part_answer answers[2];
     (void)state;
     rig_open(&rig, &store_host, 0, 1, NULL);
-    create(&rig, "seen", EMBD_GROW, 0, EMBD_CREATE_ON_PULL, 2);
-    create(&rig, "few", EMBD_EVICT_LRU, 4, EMBD_CREATE_ON_PULL, 0);
+    create(&rig, "seen", EMBD_ON_FULL_GROW, 0, EMBD_CREATE_ON_PULL, 2);
+    create(&rig, "few", EMBD_ON_FULL_EVICT_LRU, 4, EMBD_CREATE_ON_PULL, 0);
     struct part parts[2] = {part_at("seen", METHOD_PULL, 0, 3), part_at("seen", METHOD_PULL, 2, 3)};
     parts[0].want_status = parts[1].want_status = true;
     for (uint8_t status = EMBD_KEY_FILTERED;; status = EMBD_KEY_INSERTED) {
@@ -236,9 +236,10 @@ static void a_push_behind_others_finds_the_room_that_these_leave(void **state)
     (void)state;
     journaled_new(&j);
     rig_wake(&j.rig);
-    embd_schema schema = schema_of("t", EMBD_EVICT_TTL, 2), other = schema_of("x", EMBD_GROW, 0);
+    embd_schema schema = schema_of("t", EMBD_ON_FULL_EVICT_TTL, 2),
+                other = schema_of("x", EMBD_ON_FULL_GROW, 0);
     schema.ttl = 1;
-    schema.durability = other.durability = EMBD_DURABLE;
+    schema.durability = other.durability = EMBD_DURABILITY_DURABLE;
     create_table(&j.rig, &schema);
     create_table(&j.rig, &other);
     const struct part fill = part_at("t", METHOD_PUSH, 0, 2),
@@ -266,8 +267,8 @@ static void a_push_of_two_tables_keeps_the_room_that_it_found(void **state)
     (void)state;
     deferred_open();
     rig_open(&rig, &store_deferred, 0, 1, NULL);
-    create(&rig, "a", EMBD_ERROR, 4, EMBD_CREATE_ON_PUSH, 0);
-    create(&rig, "b", EMBD_ERROR, 4, EMBD_CREATE_ON_PUSH, 0);
+    create(&rig, "a", EMBD_ON_FULL_ERROR, 4, EMBD_CREATE_ON_PUSH, 0);
+    create(&rig, "b", EMBD_ON_FULL_ERROR, 4, EMBD_CREATE_ON_PUSH, 0);
     const struct part both[2] = {part_at("a", METHOD_PUSH, 0, 4), part_at("b", METHOD_PUSH, 0, 4)},
                       one = part_at("b", METHOD_PUSH, 8, 1);
     struct exchange *first = send_push(&rig, both, 2), *second = send_push(&rig, &one, 1),
@@ -305,8 +306,8 @@ static void a_push_of_two_tables_is_made_in_both_though_its_connection_goes(void
     store_deferred.forget = forget_done;
     n_forgotten = 0;
     rig_open(&rig, &store_deferred, 0, 1, NULL);
-    create(&rig, "a", EMBD_ERROR, 4, EMBD_CREATE_ON_PUSH, 0);
-    create(&rig, "b", EMBD_ERROR, 4, EMBD_CREATE_ON_PUSH, 0);
+    create(&rig, "a", EMBD_ON_FULL_ERROR, 4, EMBD_CREATE_ON_PUSH, 0);
+    create(&rig, "b", EMBD_ON_FULL_ERROR, 4, EMBD_CREATE_ON_PUSH, 0);
     const struct part both[2] = {part_at("a", METHOD_PUSH, 0, 4), part_at("b", METHOD_PUSH, 0, 4)};
     ask_free(send_push(&rig, both, 2));
     assert_int_equal(n_forgotten, 2);

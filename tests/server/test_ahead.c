@@ -20,9 +20,9 @@ static embd_schema table_schema(void)
     embd_schema_init(&schema);
     strcpy(schema.name, "t");
     schema.dim = DIM;
-    schema.combiner = EMBD_SUM;
+    schema.combiner = EMBD_COMBINER_SUM;
     schema.seed = 5;
-    schema.optimizer.kind = EMBD_ADAGRAD;
+    schema.optimizer.kind = EMBD_OPTIMIZER_ADAGRAD;
     return schema;
 }
 
@@ -59,7 +59,7 @@ static struct late_push *begin(struct beside *b, uint64_t random, uint32_t arriv
     assert_non_null(late);
     late->batch.random = random;
     batch_fill(&late->batch, &b->schema);
-    struct part part = batch_part(&late->batch, &b->schema, EMBD_F32, false);
+    struct part part = batch_part(&late->batch, &b->schema, EMBD_DTYPE_F32, false);
     late->x = ask_parts(&b->rig, METHOD_PUSH, &part, 1);
     ask_arrive(late->x, arrived, chunk);
     return late;
@@ -180,7 +180,7 @@ static void no_number_is_found_wherever_it_arrives(void **state)
         batch->random = at + 1;
         batch_fill(batch, &b.schema);
         batch->grads[at] = NAN;
-        struct part part = batch_part(batch, &b.schema, EMBD_F32, false);
+        struct part part = batch_part(batch, &b.schema, EMBD_DTYPE_F32, false);
         struct exchange *x = ask_parts(&b.rig, METHOD_PUSH, &part, 1);
         ask_arrive(x, 30001, 777);
         ask_arrive_all(x);

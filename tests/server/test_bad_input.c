@@ -65,13 +65,13 @@ static int setup(void **state)
         embd_schema_init(&schema);
         snprintf(schema.name, sizeof schema.name, "%s", names[i]);
         schema.dim = DIM;
-        schema.combiner = i == 2 ? EMBD_CONCAT : EMBD_SUM;
+        schema.combiner = i == 2 ? EMBD_COMBINER_CONCAT : EMBD_COMBINER_SUM;
         if (i == 1) {
             schema.slots = 2;
             schema.slot_sizes = sizes;
-            schema.partition = EMBD_SLOT;
+            schema.partition = EMBD_PARTITION_SLOT;
         }
-        embd_optimizer_init(&schema.optimizer, EMBD_ADAGRAD, 0.1f);
+        embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAGRAD, 0.1f);
         create_table(&w.rig, &schema);
         struct part part = part_of(&w, names[i]);
         push(&w.rig, &part, NULL);
@@ -191,7 +191,7 @@ static void gradients_of_a_wrong_length_are_named(void **state)
     ask_error(ask_parts(&w->rig, METHOD_PUSH, &part, 1), EMBD_MALFORMED, "part 0", "grads", "44",
               "48", "4 rows of 3 f32", NULL);
     part = part_of(w, "plain");
-    part.dtype = EMBD_F16;
+    part.dtype = EMBD_DTYPE_F16;
     ask_error(ask_parts(&w->rig, METHOD_PUSH, &part, 1), EMBD_MALFORMED, "part 0", "grads", "48",
               "24", "f16", NULL);
 }
@@ -204,14 +204,14 @@ static void gradients_that_are_no_numbers_name_the_first_key(void **state)
     w->grads[3 * DIM] = INFINITY;
     ask_error(ask_parts(&w->rig, METHOD_PUSH, &part, 1), EMBD_NOT_FINITE, "part 0", "key 3",
               "row 2", "column 1", "nan", NULL);
-    part.dtype = EMBD_BF16;
+    part.dtype = EMBD_DTYPE_BF16;
     uint16_t halves[N * DIM] = {0};
     halves[5] = 0xff80;
     part.grads = halves;
     part.grads_bytes = sizeof halves;
     ask_error(ask_parts(&w->rig, METHOD_PUSH, &part, 1), EMBD_NOT_FINITE, "key 12", "row 1",
               "column 2", "-inf", NULL);
-    part.dtype = EMBD_F16;
+    part.dtype = EMBD_DTYPE_F16;
     halves[5] = 0x7c01;
     ask_error(ask_parts(&w->rig, METHOD_PUSH, &part, 1), EMBD_NOT_FINITE, "key 12", "row 1",
               "column 2", "nan", NULL);
@@ -378,9 +378,9 @@ static void loads_that_do_not_fit_are_named(void **state)
     embd_schema slotted, plain;
     embd_schema_init(&plain);
     plain.dim = DIM;
-    embd_optimizer_init(&plain.optimizer, EMBD_ADAGRAD, 0.1f);
+    embd_optimizer_init(&plain.optimizer, EMBD_OPTIMIZER_ADAGRAD, 0.1f);
     slotted = plain;
-    slotted.partition = EMBD_SLOT;
+    slotted.partition = EMBD_PARTITION_SLOT;
     uint64_t key = 1;
     uint16_t slot = 9;
     uint32_t count = 1;

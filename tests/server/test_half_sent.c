@@ -35,10 +35,10 @@ static struct wide *wide_open(const struct store_ops *store, embd_create_on crea
                               embd_on_full on_full)
 {
     struct wide *wide = calloc(1, sizeof *wide);
-    embd_schema schema = schema_of("items", EMBD_CONCAT);
+    embd_schema schema = schema_of("items", EMBD_COMBINER_CONCAT);
     schema.create_on = create_on;
     schema.on_full = on_full;
-    schema.capacity = on_full == EMBD_GROW ? 0 : ROWS;
+    schema.capacity = on_full == EMBD_ON_FULL_GROW ? 0 : ROWS;
     for (uint32_t i = 0; i < ROWS; i++)
         wide->keys[i] = i * 7919u;
     for (uint32_t i = 0; i < ROWS * DIM; i++)
@@ -68,7 +68,7 @@ static struct part wide_part(struct wide *wide, const char *table)
 static void small_chunks_give_what_one_gives(void **state)
 {
     (void)state;
-    struct wide *wide = wide_open(&store_host, EMBD_CREATE_ON_PUSH, EMBD_GROW);
+    struct wide *wide = wide_open(&store_host, EMBD_CREATE_ON_PUSH, EMBD_ON_FULL_GROW);
     struct part part = wide_part(wide, "items");
     push(&wide->rig, &part, NULL);
     pull(&wide->rig, &part, wide->values, NULL);
@@ -95,7 +95,7 @@ static void half_sent(embd_on_full on_full,
                       void (*change)(struct rig *rig, const struct part *part))
 {
     struct wide *wide = wide_open(&store_host, EMBD_CREATE_ON_PULL, on_full);
-    embd_schema other = schema_of("other", EMBD_CONCAT);
+    embd_schema other = schema_of("other", EMBD_COMBINER_CONCAT);
     create_table(&wide->rig, &other);
     struct part parts[3] = {wide_part(wide, "items"), wide_part(wide, "other"),
                             wide_part(wide, "items")};
@@ -144,7 +144,7 @@ static void change_by_drop(struct rig *rig, const struct part *part)
     embd__msg_field_str(&x->out, "name", "items");
     ask_ok(x);
     ask_free(x);
-    embd_schema schema = schema_of("items", EMBD_CONCAT);
+    embd_schema schema = schema_of("items", EMBD_COMBINER_CONCAT);
     create_table(rig, &schema);
 }
 
@@ -167,19 +167,19 @@ static void change_by_eviction(struct rig *rig, const struct part *part)
 static void a_half_sent_pull_shows_the_rows_before_a_push(void **state)
 {
     (void)state;
-    half_sent(EMBD_GROW, change_by_push);
+    half_sent(EMBD_ON_FULL_GROW, change_by_push);
 }
 
 static void a_half_sent_pull_shows_the_rows_that_another_pull_evicts(void **state)
 {
     (void)state;
-    half_sent(EMBD_EVICT_LFU, change_by_eviction);
+    half_sent(EMBD_ON_FULL_EVICT_LFU, change_by_eviction);
 }
 
 static void a_half_sent_pull_outlives_its_table(void **state)
 {
     (void)state;
-    half_sent(EMBD_GROW, change_by_drop);
+    half_sent(EMBD_ON_FULL_GROW, change_by_drop);
 }
 
 /* Before its first row is made a pull has not taken effect: only its own connection's order counts.
@@ -188,7 +188,7 @@ static void a_pull_not_begun_costs_a_push_of_others_nothing(void **state)
 {
     (void)state;
     struct shard_session other = {0};
-    struct wide *wide = wide_open(&store_host, EMBD_CREATE_ON_PUSH, EMBD_GROW);
+    struct wide *wide = wide_open(&store_host, EMBD_CREATE_ON_PUSH, EMBD_ON_FULL_GROW);
     struct part part = wide_part(wide, "items");
     pull(&wide->rig, &part, wide->values, NULL);
     for (int is_own = 0; is_own < 2; is_own++) {
@@ -217,8 +217,8 @@ static void slow_readers_are_kept_for_up_to_a_limit(void **state)
     (void)state;
     struct shard_session others[3] = {{0}, {0}, {0}};
     struct exchange *slow[3], *own[5];
-    embd_schema schema = schema_of("items", EMBD_CONCAT);
-    struct wide *wide = wide_open(&store_host, EMBD_CREATE_ON_PUSH, EMBD_GROW);
+    embd_schema schema = schema_of("items", EMBD_COMBINER_CONCAT);
+    struct wide *wide = wide_open(&store_host, EMBD_CREATE_ON_PUSH, EMBD_ON_FULL_GROW);
     rig_close(&wide->rig); /* once more, with less room */
     struct shard_config config = wide->rig.config;
     struct embd__error e = {.status = EMBD_OK};
@@ -249,7 +249,7 @@ static void slow_readers_are_kept_for_up_to_a_limit(void **state)
     large.n_keys = 0;
     large.n_rows = LIMIT_ROWS / 20 - 1;
     large.offsets = offsets;
-    schema = schema_of("pooled", EMBD_SUM);
+    schema = schema_of("pooled", EMBD_COMBINER_SUM);
     create_table(&wide->rig, &schema);
     large.table = embd__table_id("pooled");
     for (int i = 0; i < 5; i++) {
@@ -268,7 +268,7 @@ static void slow_readers_are_kept_for_up_to_a_limit(void **state)
 static void a_pull_given_up_half_sent_leaves_nothing(void **state)
 {
     (void)state;
-    struct wide *wide = wide_open(&store_host, EMBD_CREATE_ON_PUSH, EMBD_GROW);
+    struct wide *wide = wide_open(&store_host, EMBD_CREATE_ON_PUSH, EMBD_ON_FULL_GROW);
     struct part part = wide_part(wide, "items");
     for (int settled = 0; settled < 2; settled++) {
         struct exchange *x = ask_parts(&wide->rig, METHOD_PULL, &part, 1);
@@ -286,7 +286,7 @@ static void a_pull_given_up_half_sent_leaves_nothing(void **state)
 static void a_half_sent_pull_of_zeros_is_settled_by_inserts(void **state)
 {
     (void)state;
-    struct wide *wide = wide_open(&store_host, EMBD_CREATE_ON_PULL, EMBD_GROW);
+    struct wide *wide = wide_open(&store_host, EMBD_CREATE_ON_PULL, EMBD_ON_FULL_GROW);
     struct part part = wide_part(wide, "items");
     struct part_answer answer;
     part.zero_missing = true;
@@ -308,7 +308,7 @@ static void a_half_sent_pull_of_zeros_is_settled_by_inserts(void **state)
 static void a_pull_of_zeros_creates_no_row(void **state)
 {
     (void)state;
-    struct wide *wide = wide_open(&store_host, EMBD_CREATE_ON_PULL, EMBD_GROW);
+    struct wide *wide = wide_open(&store_host, EMBD_CREATE_ON_PULL, EMBD_ON_FULL_GROW);
     struct part part = wide_part(wide, "items");
     part.zero_missing = true;
     pull(&wide->rig, &part, wide->values, NULL);
@@ -330,7 +330,7 @@ static void a_push_that_cannot_settle_changes_nothing(void **state)
     struct part_answer answer;
     struct store_ops ops = store_host;
     ops.buffer_new = buffer_new_or_not;
-    struct wide *wide = wide_open(&ops, EMBD_CREATE_ON_PUSH, EMBD_GROW);
+    struct wide *wide = wide_open(&ops, EMBD_CREATE_ON_PUSH, EMBD_ON_FULL_GROW);
     struct part part = wide_part(wide, "items");
     push(&wide->rig, &part, NULL);
     pull(&wide->rig, &part, wide->values, NULL);

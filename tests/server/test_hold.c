@@ -25,7 +25,7 @@ static void create(struct rig *rig, const char *name, embd_create_on create_on)
     embd_schema_init(&schema);
     snprintf(schema.name, sizeof schema.name, "%s", name);
     schema.dim = 2;
-    schema.combiner = EMBD_CONCAT;
+    schema.combiner = EMBD_COMBINER_CONCAT;
     schema.create_on = create_on;
     create_table(rig, &schema);
 }

@@ -75,9 +75,10 @@ static void all_changes_are_replayed_to_the_same_bits(void **state)
     (void)state;
     struct journaled j;
     struct image a, b;
-    embd_schema durable = kept_schema("a", EMBD_DURABLE),
-                buffered = kept_schema("b", EMBD_BUFFERED),
-                dropped = kept_schema("c", EMBD_DURABLE), unkept = kept_schema("d", EMBD_SNAPSHOT);
+    embd_schema durable = kept_schema("a", EMBD_DURABILITY_DURABLE),
+                buffered = kept_schema("b", EMBD_DURABILITY_BUFFERED),
+                dropped = kept_schema("c", EMBD_DURABILITY_DURABLE),
+                unkept = kept_schema("d", EMBD_DURABILITY_SNAPSHOT);
     journaled_new(&j);
     create_table(&j.rig, &durable);
     create_table(&j.rig, &buffered);
@@ -167,7 +168,7 @@ static void what_found_no_memory_is_not_replayed(void **state)
         struct rig rig;
         struct image image;
         char dir[64];
-        embd_schema schema = kept_schema("a", EMBD_DURABLE);
+        embd_schema schema = kept_schema("a", EMBD_DURABILITY_DURABLE);
         scratch_new(dir);
         rig_open(&rig, &scarce, 0, 1, dir);
         create_table(&rig, &schema);
@@ -192,10 +193,10 @@ static void what_found_no_memory_is_not_replayed(void **state)
 static void a_replay_evicts_and_admits_as_the_first_time(void **state)
 {
     (void)state;
-    for (int policy = EMBD_EVICT_LRU; policy <= EMBD_EVICT_TTL; policy++) {
+    for (int policy = EMBD_ON_FULL_EVICT_LRU; policy <= EMBD_ON_FULL_EVICT_TTL; policy++) {
         struct journaled j;
         struct image image;
-        embd_schema schema = kept_schema("a", EMBD_BUFFERED);
+        embd_schema schema = kept_schema("a", EMBD_DURABILITY_BUFFERED);
         schema.on_full = (embd_on_full)policy;
         schema.capacity = 600;
         schema.ttl = 1;
@@ -223,7 +224,8 @@ static void kept_and_unkept_tables_do_not_change_in_one_request(void **state)
     struct journaled j;
     static const uint64_t keys[] = {1};
     static const float grads[4] = {1};
-    embd_schema a = kept_schema("a", EMBD_DURABLE), d = kept_schema("d", EMBD_SNAPSHOT);
+    embd_schema a = kept_schema("a", EMBD_DURABILITY_DURABLE),
+                d = kept_schema("d", EMBD_DURABILITY_SNAPSHOT);
     struct part parts[2];
     journaled_new(&j);
     create_table(&j.rig, &a);
@@ -258,7 +260,8 @@ static void a_step_of_a_round_is_journaled_and_replayed_to_the_same_bits(void **
     struct journaled j;
     struct image kept;
     struct shard_session workers[2] = {0};
-    embd_schema a = kept_schema("a", EMBD_BUFFERED), b = kept_schema("b", EMBD_SNAPSHOT);
+    embd_schema a = kept_schema("a", EMBD_DURABILITY_BUFFERED),
+                b = kept_schema("b", EMBD_DURABILITY_SNAPSHOT);
     journaled_new(&j);
     create_table(&j.rig, &a);
     create_table(&j.rig, &b);
@@ -312,7 +315,7 @@ static void a_table_is_durable_by_default_where_there_is_a_journal(void **state)
     char dir[64];
     struct rig rig;
     struct image a;
-    embd_schema own, pulled, buffered = kept_schema("b", EMBD_BUFFERED);
+    embd_schema own, pulled, buffered = kept_schema("b", EMBD_DURABILITY_BUFFERED);
     embd_schema_init(&own);
     own.dim = 4;
     pulled = own;
@@ -324,21 +327,21 @@ static void a_table_is_durable_by_default_where_there_is_a_journal(void **state)
     create_table(&rig, &own);
     create_table(&rig, &pulled);
     create_table(&rig, &buffered);
-    buffered.durability = EMBD_AUTO;
+    buffered.durability = EMBD_DURABILITY_AUTO;
     create_table(&rig, &buffered); /* whatever it is, it is there */
-    assert_int_equal(durability_of(&rig, "a"), EMBD_DURABLE);
-    assert_int_equal(durability_of(&rig, "b"), EMBD_BUFFERED);
-    assert_int_equal(durability_of(&rig, "c"), EMBD_SNAPSHOT);
+    assert_int_equal(durability_of(&rig, "a"), EMBD_DURABILITY_DURABLE);
+    assert_int_equal(durability_of(&rig, "b"), EMBD_DURABILITY_BUFFERED);
+    assert_int_equal(durability_of(&rig, "c"), EMBD_DURABILITY_SNAPSHOT);
     push_two(&rig, "a", 1);
     image_take(&rig, "a", &a);
     rig_close(&rig);
     rig_open(&rig, &store_host, 0, 1, dir);
     image_check(&rig, "a", &a);
-    assert_int_equal(durability_of(&rig, "a"), EMBD_DURABLE);
+    assert_int_equal(durability_of(&rig, "a"), EMBD_DURABILITY_DURABLE);
     rig_close(&rig);
     rig_open(&rig, &store_host, 0, 1, NULL);
     create_table(&rig, &own);
-    assert_int_equal(durability_of(&rig, "a"), EMBD_SNAPSHOT);
+    assert_int_equal(durability_of(&rig, "a"), EMBD_DURABILITY_SNAPSHOT);
     rig_close(&rig);
     image_fini(&a);
     scratch_remove(dir);
@@ -349,7 +352,8 @@ static void a_table_that_cannot_be_made_is_not_in_the_journal(void **state)
 {
     (void)state;
     struct journaled j;
-    embd_schema a = kept_schema("a", EMBD_DURABLE), huge = kept_schema("huge", EMBD_DURABLE);
+    embd_schema a = kept_schema("a", EMBD_DURABILITY_DURABLE),
+                huge = kept_schema("huge", EMBD_DURABILITY_DURABLE);
     huge.dim = EMBD_DIM_MAX;
     huge.capacity = LIMIT_CAPACITY;
     journaled_new(&j);
@@ -465,7 +469,8 @@ static void a_journal_that_has_grown_long_begins_anew_and_holds_the_same(void **
     (void)state;
     struct journaled j;
     struct image a, empty;
-    embd_schema first = kept_schema("a", EMBD_BUFFERED), none = kept_schema("empty", EMBD_DURABLE);
+    embd_schema first = kept_schema("a", EMBD_DURABILITY_BUFFERED),
+                none = kept_schema("empty", EMBD_DURABILITY_DURABLE);
     journaled_new(&j);
     create_table(&j.rig, &first);
     create_table(&j.rig, &none);
@@ -527,7 +532,7 @@ static void a_base_that_is_not_as_it_was_written_is_refused(void **state)
     struct journaled j;
     struct image a;
     struct embd__error e = {.status = EMBD_OK};
-    embd_schema schema = kept_schema("a", EMBD_BUFFERED);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_BUFFERED);
     journaled_new(&j);
     create_table(&j.rig, &schema);
     push_two(&j.rig, "a", 1);
@@ -579,7 +584,7 @@ static void a_journal_stays_within_its_limit_and_what_the_tables_have(void **sta
     (void)state;
     struct journaled j;
     struct image a;
-    embd_schema schema = kept_schema("a", EMBD_BUFFERED);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_BUFFERED);
     scratch_new(j.dir);
     rig_open_limited(&j.rig, j.dir, 4096);
     create_table(&j.rig, &schema);
@@ -607,7 +612,7 @@ static void a_segment_is_on_disk_before_there_is_another_one(void **state)
 {
     (void)state;
     struct journaled j;
-    embd_schema schema = kept_schema("a", EMBD_BUFFERED);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_BUFFERED);
     int n_begun = 0;
     scratch_new(j.dir);
     rig_open_limited(&j.rig, j.dir, 4096);
@@ -638,7 +643,7 @@ static void a_directory_that_may_not_be_read_keeps_nobody_from_starting_or_from_
     struct embd__error e = {.status = EMBD_OK};
     struct image a;
     char path[80];
-    embd_schema schema = kept_schema("a", EMBD_DURABLE);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_DURABLE);
     journaled_new(&j);
     create_table(&j.rig, &schema);
     push_two(&j.rig, "a", 1);
@@ -682,7 +687,7 @@ static void a_base_is_written_beside_pushes(void **state)
     (void)state;
     struct journaled j;
     struct image a;
-    embd_schema schema = kept_schema("a", EMBD_BUFFERED);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_BUFFERED);
     journaled_new(&j);
     j.rig.config.journal_limit = 1024;
     rig_wake(&j.rig);
@@ -711,7 +716,7 @@ static void requests_are_received_between_pushes_that_were_written_together(void
     struct journaled j;
     struct image a;
     struct exchange *x[TOGETHER + 1];
-    embd_schema schema = kept_schema("a", EMBD_BUFFERED);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_BUFFERED);
     uint64_t *keys = calloc(KEYS, sizeof *keys);
     float *grads = calloc(4 * KEYS, sizeof *grads);
     assert_true(keys != NULL && grads != NULL);
@@ -755,7 +760,7 @@ static void a_server_without_a_data_directory_refuses_by_name(void **state)
 {
     (void)state;
     struct rig rig;
-    embd_schema a = kept_schema("a", EMBD_DURABLE);
+    embd_schema a = kept_schema("a", EMBD_DURABILITY_DURABLE);
     rig_open(&rig, &store_host, 0, 1, NULL);
     struct exchange *x = ask(&rig, &rig.data, METHOD_TABLE_CREATE);
     embd__msg_map(&x->out, 1);

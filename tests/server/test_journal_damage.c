@@ -61,7 +61,7 @@ struct sample {
 static void sample_new(struct sample *s)
 {
     struct rig rig;
-    embd_schema schema = kept_schema("a", EMBD_DURABLE);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_DURABLE);
     scratch_new(s->dir);
     rig_open(&rig, &store_host, 0, 1, s->dir);
     create_table(&rig, &schema);
@@ -231,7 +231,7 @@ static void large_records_lie_on_blocks_and_zeros_behind_them_are_no_damage(void
     struct rig rig;
     struct image images[5];
     off_t ends[5];
-    embd_schema schema = kept_schema("a", EMBD_DURABLE);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_DURABLE);
     scratch_new(dir);
     path_of(path, dir);
     rig_open(&rig, &store_host, 0, 1, dir);
@@ -411,7 +411,7 @@ static void what_an_attempt_to_make_a_segment_has_left_does_not_stand_in_the_way
     char dir[64], path[128];
     struct rig rig;
     struct image image;
-    embd_schema schema = kept_schema("a", EMBD_DURABLE);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_DURABLE);
     scratch_new(dir);
     path_of(path, dir);
     rig_open(&rig, &store_host, 0, 1, dir);

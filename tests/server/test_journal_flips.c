@@ -99,7 +99,7 @@ static void sample_new(struct sample *s, int n_refused)
 {
     struct rig rig;
     const struct store_ops ops = scarce_ops();
-    embd_schema schema = kept_schema("a", EMBD_DURABLE);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_DURABLE);
     struct embd__error e = {.status = EMBD_OK};
     s->n_images = 0;
     scratch_new(s->dir);
@@ -256,7 +256,7 @@ static void a_base_without_header_is_dropped_where_that_is_accepted(void **state
     assert_true(is_refused(&s, names[0]));
     assert_int_equal(keep_rest(&s), -1);
     rig_open(&rig, &store_host, 0, 1, s.dir); /* it goes on, with another journal */
-    embd_schema schema = kept_schema("a", EMBD_DURABLE);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_DURABLE);
     create_table(&rig, &schema);
     push_two(&rig, "a", 1);
     image_check(&rig, "a", &s.images[0]);

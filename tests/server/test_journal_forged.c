@@ -180,7 +180,7 @@ static void sample_new(struct sample *s, enum forger forger,
 {
     static uint64_t keys[KEYS_MAX + 64]; /* what is forged last may end behind them */
     struct rig rig;
-    embd_schema schema = kept_schema("a", EMBD_DURABLE);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_DURABLE);
     memset(keys, 0xee, sizeof keys);
     scratch_new(s->dir);
     rig_open(&rig, &store_host, 0, 1, s->dir);

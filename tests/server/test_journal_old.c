@@ -69,7 +69,7 @@ static void sample_new(struct sample *s)
 {
     static struct bytes file;
     struct rig rig;
-    embd_schema schema = kept_schema("a", EMBD_DURABLE);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_DURABLE);
     scratch_new(s->dir);
     rig_open(&rig, &store_host, 0, 1, s->dir);
     create_table(&rig, &schema);
@@ -199,7 +199,7 @@ static void a_base_whose_header_is_damaged_is_known_by_its_records(void **state)
     struct journaled j;
     struct image image;
     struct embd__error e = {.status = EMBD_OK};
-    embd_schema schema = kept_schema("a", EMBD_BUFFERED);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_BUFFERED);
     (void)state;
     journaled_new(&j);
     create_table(&j.rig, &schema);

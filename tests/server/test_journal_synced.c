@@ -123,7 +123,7 @@ static void a_base_has_its_name_on_disk_before_what_it_replaces_goes(void **stat
     (void)state;
     struct journaled j;
     struct embd__error e = {.status = EMBD_OK};
-    embd_schema schema = kept_schema("a", EMBD_DURABLE);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_DURABLE);
     journaled_new(&j);
     create_table(&j.rig, &schema);
     push_two(&j.rig, "a", 1);
@@ -149,7 +149,7 @@ static void what_a_start_has_read_is_on_disk_before_it_is_served(void **state)
     (void)state;
     struct journaled j;
     char path[128];
-    embd_schema schema = kept_schema("a", EMBD_BUFFERED);
+    embd_schema schema = kept_schema("a", EMBD_DURABILITY_BUFFERED);
     journaled_new(&j);
     snprintf(path, sizeof path, "%s/" SEGMENT, j.dir);
     create_table(&j.rig, &schema);

@@ -32,7 +32,8 @@ static void check_pull(struct rig *rig, struct model *model, struct batch *batch
     uint8_t statuses[BATCH_KEYS], expected_statuses[BATCH_KEYS];
     struct part part = batch_part(batch, &model->schema, dtype, weighted);
     struct model_batch model_batch = batch_model(batch, &model->schema, weighted);
-    bool divides = model->schema.combiner == EMBD_MEAN || model->schema.combiner == EMBD_SQRTN;
+    bool divides = model->schema.combiner == EMBD_COMBINER_MEAN ||
+                   model->schema.combiner == EMBD_COMBINER_SQRTN;
     part.scale = divides;
     uint64_t n = (uint64_t)batch->n_rows * model->schema.dim;
     if (model->schema.create_on == EMBD_CREATE_ON_PULL) {
@@ -73,11 +74,11 @@ static void check_schema(const embd_schema *schema)
     create_table(&rig, schema);
     for (int round = 0; round < 4; round++) {
         embd_dtype dtype = (embd_dtype)(round % 3);
-        bool weighted = schema->combiner != EMBD_CONCAT && round % 2 == 1;
+        bool weighted = schema->combiner != EMBD_COMBINER_CONCAT && round % 2 == 1;
         batch_fill(batch, schema);
         check_pull(&rig, model, batch, dtype, weighted);
         check_push(&rig, model, batch, dtype, weighted);
-        check_pull(&rig, model, batch, EMBD_F32, weighted);
+        check_pull(&rig, model, batch, EMBD_DTYPE_F32, weighted);
     }
     rig_close(&rig);
     free(batch);
@@ -87,8 +88,8 @@ static void check_schema(const embd_schema *schema)
 static void every_optimizer_gives_the_models_bits(void **state)
 {
     (void)state;
-    for (int kind = EMBD_SGD; kind <= EMBD_FTRL; kind++) {
-        embd_schema schema = schema_of("items", 8, EMBD_SUM);
+    for (int kind = EMBD_OPTIMIZER_SGD; kind <= EMBD_OPTIMIZER_FTRL; kind++) {
+        embd_schema schema = schema_of("items", 8, EMBD_COMBINER_SUM);
         embd_optimizer_init(&schema.optimizer, (embd_optimizer_kind)kind, 0.05f);
         schema.optimizer.scaler = kind % 2 ? 3.0f : 1.0f;
         check_schema(&schema);
@@ -98,14 +99,14 @@ static void every_optimizer_gives_the_models_bits(void **state)
 static void every_combiner_partition_and_dtype_gives_the_models_bits(void **state)
 {
     (void)state;
-    for (int combiner = EMBD_CONCAT; combiner <= EMBD_SQRTN; combiner++)
-        for (int partition = EMBD_HASH; partition <= EMBD_SLOT; partition++)
-            for (int dtype = EMBD_F32; dtype <= EMBD_BF16; dtype++) {
+    for (int combiner = EMBD_COMBINER_CONCAT; combiner <= EMBD_COMBINER_SQRTN; combiner++)
+        for (int partition = EMBD_PARTITION_HASH; partition <= EMBD_PARTITION_SLOT; partition++)
+            for (int dtype = EMBD_DTYPE_F32; dtype <= EMBD_DTYPE_BF16; dtype++) {
                 embd_schema schema = schema_of("items", 5, (embd_combiner)combiner);
                 schema.partition = (embd_partition)partition;
                 schema.dtype = (embd_dtype)dtype;
                 schema.slots = 4;
-                embd_optimizer_init(&schema.optimizer, EMBD_ADAGRAD, 0.1f);
+                embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAGRAD, 0.1f);
                 check_schema(&schema);
             }
 }
@@ -113,14 +114,14 @@ static void every_combiner_partition_and_dtype_gives_the_models_bits(void **stat
 static void rows_are_created_when_the_schema_says(void **state)
 {
     (void)state;
-    embd_schema schema = schema_of("items", 4, EMBD_SUM);
+    embd_schema schema = schema_of("items", 4, EMBD_COMBINER_SUM);
     schema.create_on = EMBD_CREATE_ON_PULL;
     check_schema(&schema);
     schema.admit_after = 3;
     check_schema(&schema);
     schema.create_on = EMBD_CREATE_ON_PUSH;
     check_schema(&schema);
-    schema.on_full = EMBD_ERROR;
+    schema.on_full = EMBD_ON_FULL_ERROR;
     schema.capacity = 100;
     check_schema(&schema);
 }
@@ -132,7 +133,7 @@ static void rows_are_created_when_the_schema_says(void **state)
 static void create_bound(struct rig *rig, const char *name, embd_on_full on_full,
                          embd_create_on create_on)
 {
-    embd_schema schema = schema_of(name, 2, EMBD_CONCAT);
+    embd_schema schema = schema_of(name, 2, EMBD_COMBINER_CONCAT);
     schema.on_full = on_full;
     schema.capacity = N_ROOM;
     schema.create_on = create_on;
@@ -158,8 +159,8 @@ static void a_push_that_would_overfill_a_later_table_changes_no_table(void **sta
     const uint64_t keys[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 1, 2, 3};
     const float grads[32] = {1, 2, 3};
     rig_open(&rig, &store_host, 0, 1, NULL);
-    create_bound(&rig, "a", EMBD_ERROR, EMBD_CREATE_ON_PUSH);
-    create_bound(&rig, "b", EMBD_ERROR, EMBD_CREATE_ON_PUSH);
+    create_bound(&rig, "a", EMBD_ON_FULL_ERROR, EMBD_CREATE_ON_PUSH);
+    create_bound(&rig, "b", EMBD_ON_FULL_ERROR, EMBD_CREATE_ON_PUSH);
     struct part parts[2] = {room_part("a", keys, 8, grads), room_part("b", keys, 8, grads)};
     push(&rig, &parts[1], NULL);
     image_take(&rig, "a", &a);
@@ -203,8 +204,8 @@ static void a_push_that_a_later_evicting_table_cannot_hold_changes_no_table(void
     const uint64_t keys[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
     const float grads[32] = {1, 2, 3};
     rig_open(&rig, &store_host, 0, 1, NULL);
-    create_bound(&rig, "a", EMBD_EVICT_LRU, EMBD_CREATE_ON_PUSH);
-    create_bound(&rig, "b", EMBD_EVICT_LFU, EMBD_CREATE_ON_PUSH);
+    create_bound(&rig, "a", EMBD_ON_FULL_EVICT_LRU, EMBD_CREATE_ON_PUSH);
+    create_bound(&rig, "b", EMBD_ON_FULL_EVICT_LFU, EMBD_CREATE_ON_PUSH);
     struct part parts[2] = {room_part("a", keys, 12, grads), room_part("b", keys, 8, grads)};
     push(&rig, &parts[0], NULL);
     push(&rig, &parts[1], NULL);
@@ -236,7 +237,7 @@ static void a_creating_pull_without_room_creates_nothing(void **state)
     struct rig rig;
     const uint64_t keys[14] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
     rig_open(&rig, &store_host, 0, 1, NULL);
-    create_bound(&rig, "a", EMBD_ERROR, EMBD_CREATE_ON_PULL);
+    create_bound(&rig, "a", EMBD_ON_FULL_ERROR, EMBD_CREATE_ON_PULL);
     struct part parts[2] = {room_part("a", keys, 7, NULL), room_part("a", keys + 7, 7, NULL)};
     ask_error(ask_parts(&rig, METHOD_PULL, parts, 2), EMBD_FULL, "part 0", "table a", "14 keys",
               "12", NULL);
@@ -251,7 +252,7 @@ static void no_parts_and_empty_parts_are_answered(void **state)
 {
     (void)state;
     struct rig rig;
-    embd_schema schema = schema_of("items", 4, EMBD_SUM);
+    embd_schema schema = schema_of("items", 4, EMBD_COMBINER_SUM);
     rig_open(&rig, &store_host, 0, 1, NULL);
     create_table(&rig, &schema);
     struct exchange *x = ask_parts(&rig, METHOD_PULL, NULL, 0);
@@ -284,7 +285,7 @@ static void a_late_store_answers_in_order_and_in_full(void **state)
     const float grads[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     deferred_open();
     rig_open(&rig, &store_deferred, 0, 1, NULL);
-    create_bound(&rig, "a", EMBD_ERROR, EMBD_CREATE_ON_PULL);
+    create_bound(&rig, "a", EMBD_ON_FULL_ERROR, EMBD_CREATE_ON_PULL);
     struct part part = room_part("a", keys, 4, grads);
     part.want_status = true;
     struct exchange *pulled = ask_parts(&rig, METHOD_PULL, &part, 1);
@@ -341,8 +342,8 @@ static void memory_running_out_in_a_later_part_is_told(void **state)
     struct store_ops ops = store_host;
     ops.push = push_or_not;
     rig_open(&rig, &ops, 0, 1, NULL);
-    create_bound(&rig, "a", EMBD_ERROR, EMBD_CREATE_ON_PUSH);
-    create_bound(&rig, "b", EMBD_ERROR, EMBD_CREATE_ON_PUSH);
+    create_bound(&rig, "a", EMBD_ON_FULL_ERROR, EMBD_CREATE_ON_PUSH);
+    create_bound(&rig, "b", EMBD_ON_FULL_ERROR, EMBD_CREATE_ON_PUSH);
     struct part parts[2] = {room_part("a", keys, 2, grads), room_part("b", keys, 2, grads)};
     n_pushes_left = 1;
     ask_error(ask_parts(&rig, METHOD_PUSH, parts, 2), EMBD_NO_MEMORY, "no memory for rows",

@@ -72,22 +72,25 @@ static uint32_t below(struct world *w, uint32_t n)
 
 static void draw_schema(struct world *w, uint32_t i)
 {
-    static const embd_optimizer_kind kinds[] = {EMBD_SGD, EMBD_ADAM, EMBD_ROWWISE_ADAGRAD};
+    static const embd_optimizer_kind kinds[] = {EMBD_OPTIMIZER_SGD, EMBD_OPTIMIZER_ADAM,
+                                                EMBD_OPTIMIZER_ROWWISE_ADAGRAD};
     static const uint32_t admissions[] = {0, 2, 3};
     embd_schema *s = &w->schemas[i];
     bool is_kept = w->keeping != KEPT_NOT;
     embd_schema_init(s);
     snprintf(s->name, sizeof s->name, "t%u", i);
     s->dim = DIM;
-    s->combiner = below(w, 2) ? EMBD_SUM : EMBD_CONCAT;
+    s->combiner = below(w, 2) ? EMBD_COMBINER_SUM : EMBD_COMBINER_CONCAT;
     s->seed = i;
     s->on_full = (embd_on_full)i;
-    s->capacity = s->on_full == EMBD_GROW ? 0 : 4 + below(w, 24);
-    s->ttl = s->on_full == EMBD_EVICT_TTL ? 1 + below(w, 6) : 0;
+    s->capacity = s->on_full == EMBD_ON_FULL_GROW ? 0 : 4 + below(w, 24);
+    s->ttl = s->on_full == EMBD_ON_FULL_EVICT_TTL ? 1 + below(w, 6) : 0;
     s->admit_after = admissions[below(w, 3)];
     s->create_on = !is_kept && below(w, 3) ? EMBD_CREATE_ON_PULL : EMBD_CREATE_ON_PUSH;
-    s->durability = !is_kept ? EMBD_SNAPSHOT : below(w, 2) ? EMBD_BUFFERED : EMBD_DURABLE;
-    s->partition = below(w, 3) ? EMBD_HASH : EMBD_SLOT;
+    s->durability = !is_kept      ? EMBD_DURABILITY_SNAPSHOT
+                    : below(w, 2) ? EMBD_DURABILITY_BUFFERED
+                                  : EMBD_DURABILITY_DURABLE;
+    s->partition = below(w, 3) ? EMBD_PARTITION_HASH : EMBD_PARTITION_SLOT;
     s->slots = SLOTS;
     embd_optimizer_init(&s->optimizer, kinds[below(w, 3)], 0.05f);
 }
@@ -175,7 +178,7 @@ static void draw_part(struct world *w, struct asked *a, uint32_t i)
     const embd_schema *s = &w->schemas[a->tables[i]];
     struct part *part = &a->parts[i];
     uint32_t n = below(w, 4) ? below(w, 7) : below(w, PART_KEYS + 1), n_rows = 0;
-    bool is_pooled = s->combiner == EMBD_SUM && a->method != METHOD_ERASE && below(w, 2);
+    bool is_pooled = s->combiner == EMBD_COMBINER_SUM && a->method != METHOD_ERASE && below(w, 2);
     for (uint32_t k = 0; k < n; k++)
         a->keys[i][k] = below(w, KEYS);
     for (uint32_t k = 0; is_pooled && k < n && n_rows < PART_KEYS; n_rows++) {
@@ -196,7 +199,7 @@ static void draw_part(struct world *w, struct asked *a, uint32_t i)
                           .zero_missing = a->method == METHOD_PULL && below(w, 6) == 0,
                           .keys = a->keys[i],
                           .offsets = is_pooled ? a->offsets[i] : NULL,
-                          .slots = s->partition == EMBD_SLOT ? a->slots[i] : NULL};
+                          .slots = s->partition == EMBD_PARTITION_SLOT ? a->slots[i] : NULL};
     if (a->method == METHOD_PUSH) {
         part->grads = a->grads[i];
         part->grads_bytes = n_rows * DIM * sizeof(float);
@@ -272,11 +275,11 @@ static void join_parts(const struct world *w, const struct asked *a, uint32_t ta
         j->n_parts++;
         j->may_drop &= a->parts[i].want_status;
     }
-    j->in =
-        (struct model_batch){.n_keys = n,
-                             .n_rows = n,
-                             .keys = j->keys,
-                             .slots = w->schemas[table].partition == EMBD_SLOT ? j->slots : NULL};
+    j->in = (struct model_batch){
+        .n_keys = n,
+        .n_rows = n,
+        .keys = j->keys,
+        .slots = w->schemas[table].partition == EMBD_PARTITION_SLOT ? j->slots : NULL};
 }
 
 static void insert_joined(struct world *w, struct asked *a, uint32_t table, struct joined *j)
@@ -431,25 +434,25 @@ static void draw_load(struct world *w, const embd_schema *s, struct load *l)
     for (uint32_t i = 0; i < n; i++) {
         l->keys[i] = i + below(w, KEYS - PART_KEYS);
         l->keys[i] = i > 0 && l->keys[i] <= l->keys[i - 1] ? l->keys[i - 1] + 1 : l->keys[i];
-        l->slots[i] = s->partition == EMBD_SLOT ? (uint16_t)below(w, SLOTS) : 0;
+        l->slots[i] = s->partition == EMBD_PARTITION_SLOT ? (uint16_t)below(w, SLOTS) : 0;
     }
     for (uint32_t i = 0; i < n_candidates; i++) {
         l->candidate_keys[i] = KEYS + i;
-        l->candidate_slots[i] = s->partition == EMBD_SLOT ? (uint16_t)below(w, SLOTS) : 0;
+        l->candidate_slots[i] = s->partition == EMBD_PARTITION_SLOT ? (uint16_t)below(w, SLOTS) : 0;
         l->counts[i] = 1 + below(w, s->admit_after - 1);
     }
     for (uint32_t i = 0; i < n * DIM; i++)
         l->rows[i] = (float)below(w, 100);
-    l->block =
-        (struct row_block){.n_rows = n,
-                           .n_candidates = n_candidates,
-                           .keys = l->keys,
-                           .slots = s->partition == EMBD_SLOT ? l->slots : NULL,
-                           .rows = l->rows,
-                           .states = l->states,
-                           .candidate_keys = l->candidate_keys,
-                           .candidate_slots = s->partition == EMBD_SLOT ? l->candidate_slots : NULL,
-                           .candidate_counts = l->counts};
+    l->block = (struct row_block){
+        .n_rows = n,
+        .n_candidates = n_candidates,
+        .keys = l->keys,
+        .slots = s->partition == EMBD_PARTITION_SLOT ? l->slots : NULL,
+        .rows = l->rows,
+        .states = l->states,
+        .candidate_keys = l->candidate_keys,
+        .candidate_slots = s->partition == EMBD_PARTITION_SLOT ? l->candidate_slots : NULL,
+        .candidate_counts = l->counts};
 }
 
 /* Of the rows of a block so many have none in the table, which never evicts for a load. */
@@ -460,7 +463,7 @@ static bool load_fits(const struct model *model, const struct load *l)
         const struct model_key *k = model_find(model, l->keys[i], l->slots[i]);
         n_rows += k == NULL || !k->has_row;
     }
-    return model->schema.on_full == EMBD_GROW || n_rows <= model->schema.capacity;
+    return model->schema.on_full == EMBD_ON_FULL_GROW || n_rows <= model->schema.capacity;
 }
 
 static void ask_load(struct world *w)

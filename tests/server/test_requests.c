@@ -115,7 +115,7 @@ static void another_definition_of_a_table_is_refused_by_field(void **state)
     schema.dim = 16;
     ask_error(ask_create(rig, &schema), EMBD_EXISTS, "'items'", "dim", NULL);
     schema.dim = 8;
-    schema.combiner = EMBD_MEAN;
+    schema.combiner = EMBD_COMBINER_MEAN;
     ask_error(ask_create(rig, &schema), EMBD_EXISTS, "'items'", "combiner", NULL);
     assert_int_equal(figure(rig, NULL, "tables"), 1);
 }
@@ -128,7 +128,7 @@ static void a_bad_schema_is_refused_by_field_value_and_limit(void **state)
     schema = schema_of("Items", 8);
     ask_error(ask_create(rig, &schema), EMBD_INVALID, "name", "Items", NULL);
     schema = schema_of("items", 8);
-    schema.on_full = EMBD_EVICT_LRU;
+    schema.on_full = EMBD_ON_FULL_EVICT_LRU;
     ask_error(ask_create(rig, &schema), EMBD_INVALID, "capacity", "evict_lru", NULL);
     struct exchange *x = ask_empty(rig, &rig->data, METHOD_TABLE_CREATE);
     ask_error(x, EMBD_INVALID, "name", NULL);
@@ -219,9 +219,9 @@ static void describe_gives_the_schema_back(void **state)
     embd_schema schema = schema_of("slotted", 4);
     schema.slots = 3;
     schema.slot_sizes = sizes;
-    schema.partition = EMBD_SLOT;
-    schema.combiner = EMBD_SQRTN;
-    embd_optimizer_init(&schema.optimizer, EMBD_ADAM, 0.125f);
+    schema.partition = EMBD_PARTITION_SLOT;
+    schema.combiner = EMBD_COMBINER_SQRTN;
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAM, 0.125f);
     create_table(rig, &schema);
     struct exchange *x = ask_name(rig, METHOD_TABLE_DESCRIBE, "slotted");
     ask_send(x);
@@ -302,8 +302,8 @@ static void stats_count_what_happened(void **state)
 {
     struct rig *rig = *state;
     embd_schema schema = schema_of("items", 2);
-    schema.combiner = EMBD_CONCAT;
-    schema.partition = EMBD_MODULO;
+    schema.combiner = EMBD_COMBINER_CONCAT;
+    schema.partition = EMBD_PARTITION_MODULO;
     create_table(rig, &schema);
     const uint64_t keys[3] = {2, 4, 4};
     const float grads[6] = {0};

@@ -98,9 +98,10 @@ static void push_ok(struct world *w, uint32_t n_parts, uint32_t first, uint32_t 
 
 static void world_open(struct world *w, const struct store_ops *ops, uint64_t capacity)
 {
-    embd_schema a = kept_schema("a", EMBD_DURABLE), b = kept_schema("b", EMBD_DURABLE);
+    embd_schema a = kept_schema("a", EMBD_DURABILITY_DURABLE),
+                b = kept_schema("b", EMBD_DURABILITY_DURABLE);
     a.capacity = b.capacity = capacity;
-    a.on_full = b.on_full = capacity > 0 ? EMBD_ERROR : EMBD_GROW;
+    a.on_full = b.on_full = capacity > 0 ? EMBD_ON_FULL_ERROR : EMBD_ON_FULL_GROW;
     scratch_new(w->dir);
     rig_open(&w->rig, ops, 0, 1, w->dir);
     create_table(&w->rig, &a);

@@ -55,9 +55,9 @@ static const struct shape {
     bool weighted; /* odd workers' pushes have weights */
     bool halves;   /* odd workers' gradients are f16 */
 } shapes[] = {
-    {EMBD_HASH, EMBD_CONCAT, EMBD_SGD, false, false},
-    {EMBD_MODULO, EMBD_SUM, EMBD_ADAGRAD, true, true},
-    {EMBD_SLOT, EMBD_MEAN, EMBD_ADAM, true, true},
+    {EMBD_PARTITION_HASH, EMBD_COMBINER_CONCAT, EMBD_OPTIMIZER_SGD, false, false},
+    {EMBD_PARTITION_MODULO, EMBD_COMBINER_SUM, EMBD_OPTIMIZER_ADAGRAD, true, true},
+    {EMBD_PARTITION_SLOT, EMBD_COMBINER_MEAN, EMBD_OPTIMIZER_ADAM, true, true},
 };
 
 static embd_schema schema_of(const struct shape *shape)
@@ -68,7 +68,7 @@ static embd_schema schema_of(const struct shape *shape)
     schema.dim = 6;
     schema.partition = shape->partition;
     schema.combiner = shape->combiner;
-    schema.slots = shape->partition == EMBD_SLOT ? 3 : 1;
+    schema.slots = shape->partition == EMBD_PARTITION_SLOT ? 3 : 1;
     embd_optimizer_init(&schema.optimizer, shape->optimizer, 0.05f);
     return schema;
 }
@@ -86,8 +86,8 @@ static void make_batches(const embd_schema *schema, uint64_t seed)
 
 static struct part part_of(const struct shape *shape, const embd_schema *schema, uint32_t w)
 {
-    return batch_part(&batches[w], schema, shape->halves && w % 2 ? EMBD_F16 : EMBD_F32,
-                      shape->weighted && w % 2 && shape->combiner != EMBD_CONCAT);
+    return batch_part(&batches[w], schema, shape->halves && w % 2 ? EMBD_DTYPE_F16 : EMBD_DTYPE_F32,
+                      shape->weighted && w % 2 && shape->combiner != EMBD_COMBINER_CONCAT);
 }
 
 /* The batches one behind another, gradients divided: what a round should be. */
@@ -122,8 +122,8 @@ static struct part join(const struct shape *shape, const embd_schema *schema)
                          .n_rows = row,
                          .want_status = true,
                          .keys = joined.keys,
-                         .offsets = shape->combiner == EMBD_CONCAT ? NULL : joined.offsets,
-                         .slots = shape->partition == EMBD_SLOT ? joined.slots : NULL,
+                         .offsets = shape->combiner == EMBD_COMBINER_CONCAT ? NULL : joined.offsets,
+                         .slots = shape->partition == EMBD_PARTITION_SLOT ? joined.slots : NULL,
                          .weights = shape->weighted ? joined.weights : NULL,
                          .grads = joined.grads,
                          .grads_bytes = 4 * (uint64_t)row * schema->dim};
@@ -558,7 +558,7 @@ static void a_table_that_goes_takes_the_round_with_it(void **state)
     embd_schema_init(&schema);
     strcpy(schema.name, "items");
     schema.dim = 1; /* the gradients that wait are of two columns */
-    schema.combiner = EMBD_CONCAT;
+    schema.combiner = EMBD_COMBINER_CONCAT;
     create_table(&job->rig, &schema);
     struct part part = one;
     part.table = embd__table_id("items");
@@ -628,9 +628,9 @@ static int open_job(void **state, const struct store_ops *ops)
     embd_schema_init(&schema);
     strcpy(schema.name, "items");
     schema.dim = 2;
-    schema.combiner = EMBD_CONCAT;
-    schema.initializer = (embd_initializer){EMBD_CONSTANT, 0, 0};
-    embd_optimizer_init(&schema.optimizer, EMBD_SGD, 1);
+    schema.combiner = EMBD_COMBINER_CONCAT;
+    schema.initializer = (embd_initializer){EMBD_INITIALIZER_CONSTANT, 0, 0};
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_SGD, 1);
     create_table(&job.rig, &schema);
     *state = &job;
     return 0;

@@ -12,7 +12,8 @@
 #define MOST  700u /* keys of a request: some blocks of routed.c, and a rest */
 #define LARGE 20000u
 
-static const embd_partition partitions[] = {EMBD_HASH, EMBD_MODULO, EMBD_SLOT};
+static const embd_partition partitions[] = {EMBD_PARTITION_HASH, EMBD_PARTITION_MODULO,
+                                            EMBD_PARTITION_SLOT};
 
 /* ---- which ones ---- */
 
@@ -24,7 +25,7 @@ static void checks_agree(embd_partition partition, const struct routed_place *pl
     struct embd__error e = {.status = EMBD_OK};
     struct store_keys in = {.n_keys = 1, .n_rows = 1, .keys = &key};
     table.schema.s.partition = partition;
-    in.slots = partition == EMBD_SLOT ? &slot : NULL;
+    in.slots = partition == EMBD_PARTITION_SLOT ? &slot : NULL;
     bool is_ours = embd__route(partition, place->n_shards, slot, key) == place->shard;
     if ((routed_check(&table, &in, place, "", &e) == EMBD_OK) != is_ours)
         fail_msg("partition %d, shard %u of %u, slot %u, key %llu: %s", (int)partition,
@@ -76,7 +77,7 @@ static void one_among_many_is_found_wherever_it_is(void **state)
         for (uint32_t at = 0; at < MOST; at++) {
             struct embd__error e = {.status = EMBD_OK};
             struct store_keys in = {.n_keys = MOST, .n_rows = MOST, .keys = keys};
-            in.slots = partitions[p] == EMBD_SLOT ? slots : NULL;
+            in.slots = partitions[p] == EMBD_PARTITION_SLOT ? slots : NULL;
             own_keys(partitions[p], &place, keys, slots, MOST);
             assert_int_equal(routed_check(&table, &in, &place, "part 3", &e), EMBD_OK);
             keys[at] = stray;
@@ -100,7 +101,7 @@ static void a_row_without_keys_may_be_of_any_slot(void **state)
     struct embd__error e = {.status = EMBD_OK};
     struct store_keys in = {2, 3, keys, offsets, slots, NULL};
     (void)state;
-    table.schema.s.partition = EMBD_SLOT;
+    table.schema.s.partition = EMBD_PARTITION_SLOT;
     assert_int_equal(routed_check(&table, &in, &place, "part 0", &e), EMBD_OK);
     in.offsets = filled;
     assert_int_equal(routed_check(&table, &in, &place, "part 0", &e), EMBD_INVALID);
@@ -120,7 +121,9 @@ struct world {
 
 static const char *name_of(embd_partition partition)
 {
-    return partition == EMBD_HASH ? "hash" : partition == EMBD_MODULO ? "modulo" : "slot";
+    return partition == EMBD_PARTITION_HASH     ? "hash"
+           : partition == EMBD_PARTITION_MODULO ? "modulo"
+                                                : "slot";
 }
 
 static embd_schema schema_of(embd_partition partition)
@@ -129,9 +132,9 @@ static embd_schema schema_of(embd_partition partition)
     embd_schema_init(&schema);
     strcpy(schema.name, name_of(partition));
     schema.dim = 1;
-    schema.combiner = EMBD_CONCAT;
+    schema.combiner = EMBD_COMBINER_CONCAT;
     schema.partition = partition;
-    schema.slots = partition == EMBD_SLOT ? 100 : 1;
+    schema.slots = partition == EMBD_PARTITION_SLOT ? 100 : 1;
     return schema;
 }
 
@@ -163,7 +166,7 @@ static void fill(struct world *w, embd_partition partition)
                             .n_keys = MOST,
                             .n_rows = MOST,
                             .keys = w->keys,
-                            .slots = partition == EMBD_SLOT ? w->slots : NULL,
+                            .slots = partition == EMBD_PARTITION_SLOT ? w->slots : NULL,
                             .grads = w->grads,
                             .grads_bytes = sizeof w->grads};
 }
@@ -214,9 +217,9 @@ static void a_part_behind_a_right_one_undoes_both(void **state)
     uint64_t own;
     uint16_t slot;
     const struct routed_place place = {1, 3, 7};
-    fill(w, EMBD_MODULO);
-    lead_astray(w, EMBD_MODULO, 5);
-    own_keys(EMBD_HASH, &place, &own, &slot, 1);
+    fill(w, EMBD_PARTITION_MODULO);
+    lead_astray(w, EMBD_PARTITION_MODULO, 5);
+    own_keys(EMBD_PARTITION_HASH, &place, &own, &slot, 1);
     parts[0] = (struct part){.table = embd__table_id("hash"),
                              .n_keys = 1,
                              .n_rows = 1,
@@ -254,12 +257,12 @@ static void a_late_push_is_refused_too(void **state)
 {
     struct world *w = *state;
     const char *const said[] = {"part 0 keys[19999]", "belongs to shard 2 of 3", NULL};
-    struct exchange *x = begin_late(w, EMBD_HASH, true);
+    struct exchange *x = begin_late(w, EMBD_PARTITION_HASH, true);
     ask_arrive_all(x);
     ask_read(x);
     check_error(x, EMBD_INVALID, said);
     ask_free(x);
-    x = begin_late(w, EMBD_HASH, false);
+    x = begin_late(w, EMBD_PARTITION_HASH, false);
     ask_arrive_all(x);
     ask_ok(x);
     ask_free(x);
@@ -271,14 +274,14 @@ static void a_table_that_comes_meanwhile_may_have_another_partition(void **state
 {
     struct world *w = *state;
     const char *const said[] = {"part 0 keys[", "this is shard 1", NULL};
-    struct exchange *x = begin_late(w, EMBD_HASH, false);
+    struct exchange *x = begin_late(w, EMBD_PARTITION_HASH, false);
     struct exchange *drop = ask(&w->rig, &w->rig.admin, METHOD_TABLE_DROP);
     embd__msg_map(&drop->out, 1);
     embd__msg_field_str(&drop->out, "name", "hash");
     ask_ok(drop);
     ask_free(drop);
-    embd_schema schema = schema_of(EMBD_HASH);
-    schema.partition = EMBD_MODULO;
+    embd_schema schema = schema_of(EMBD_PARTITION_HASH);
+    schema.partition = EMBD_PARTITION_MODULO;
     create_table(&w->rig, &schema);
     ask_arrive_all(x);
     ask_read(x);

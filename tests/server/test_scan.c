@@ -87,7 +87,7 @@ static void S2d_stamps_of_lazy_rows_survive_a_copy(void **state)
     struct image before, after;
     embd_schema schema = copying_slotted();
     schema.admit_after = 0;
-    schema.optimizer.update = EMBD_LAZY_GLOBAL;
+    schema.optimizer.update = EMBD_UPDATE_LAZY_GLOBAL;
     rig_open(&from, &store_host, 0, 1, NULL);
     rig_open(&to, &store_host, 0, 1, NULL);
     copying_fill(&from, &schema);

@@ -327,8 +327,8 @@ static void create(struct rig *rig, const char *name, embd_durability durability
     strcpy(schema.name, name);
     schema.dim = 1;
     schema.durability = durability;
-    embd_optimizer_init(&schema.optimizer, EMBD_SGD, 1);
-    schema.initializer = (embd_initializer){.kind = EMBD_CONSTANT};
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_SGD, 1);
+    schema.initializer = (embd_initializer){.kind = EMBD_INITIALIZER_CONSTANT};
     create_table(rig, &schema);
 }
 
@@ -343,7 +343,7 @@ static struct exchange *ask_push(struct rig *rig, const char *table, uint64_t lo
                         .keys = keys,
                         .grads = grads,
                         .grads_bytes = sizeof grads,
-                        .dtype = EMBD_F32};
+                        .dtype = EMBD_DTYPE_F32};
     struct push_extra extra = {.writer = {7, low, sequence, 0}};
     struct exchange *x = ask(rig, &rig->data, METHOD_PUSH);
     embd__push_write(&x->out, &part, 1, &extra);
@@ -371,8 +371,11 @@ static void check_row(struct rig *rig, const char *table, float expected)
 {
     static const uint64_t keys[1] = {5};
     float value;
-    struct part part = {
-        .table = embd__table_id(table), .n_keys = 1, .n_rows = 1, .keys = keys, .dtype = EMBD_F32};
+    struct part part = {.table = embd__table_id(table),
+                        .n_keys = 1,
+                        .n_rows = 1,
+                        .keys = keys,
+                        .dtype = EMBD_DTYPE_F32};
     pull(rig, &part, &value, NULL);
     assert_true(value == expected);
 }
@@ -392,7 +395,7 @@ static void a_first_push_of_a_stream_that_is_not_open_is_refused_and_an_opening_
     rig_open(&rig, &store_host, 0, 1, dir);
     for (int i = 0; i < 2; i++) {
         const char *name = i == 0 ? "a" : "b";
-        create(&rig, name, i == 0 ? EMBD_SNAPSHOT : EMBD_BUFFERED);
+        create(&rig, name, i == 0 ? EMBD_DURABILITY_SNAPSHOT : EMBD_DURABILITY_BUFFERED);
         ask_error(ask_push(&rig, name, 1, 1), EMBD_FORGOTTEN, "push 1", "stream_open", NULL);
         check_row(&rig, name, 0);
         assert_true(opened(&rig, 1, i == 1));
@@ -436,7 +439,7 @@ static void a_push_right_behind_the_opening_of_its_stream_is_applied(void **stat
     struct rig rig;
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 1, dir);
-    create(&rig, "b", EMBD_DURABLE);
+    create(&rig, "b", EMBD_DURABILITY_DURABLE);
     rig_wake(&rig);
     for (uint64_t low = 0; low < 20; low++) {
         struct exchange *opening =
@@ -473,7 +476,7 @@ static void an_opening_whose_connection_goes_meanwhile_happens(void **state)
     struct rig rig;
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 1, dir);
-    create(&rig, "b", EMBD_DURABLE);
+    create(&rig, "b", EMBD_DURABILITY_DURABLE);
     rig_wake(&rig);
     const struct push_writer stream = {.high = 7, .low = 3};
     struct exchange *opening = ask_opening(&rig, &stream, true);
@@ -500,7 +503,7 @@ static void a_first_push_that_was_recorded_and_refused_is_refused_again_by_a_sta
     struct rig rig;
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 1, dir);
-    create(&rig, "b", EMBD_DURABLE);
+    create(&rig, "b", EMBD_DURABILITY_DURABLE);
     rig_wake(&rig);
     struct exchange *before = ask_unnumbered(&rig, "b"), *first = ask_push(&rig, "b", 3, 1);
     ask_send(before);
@@ -532,8 +535,8 @@ static void a_flood_of_strangers_makes_no_push_count_twice_and_stops_nobody(void
     struct rig rig;
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 1, dir);
-    create(&rig, "a", EMBD_SNAPSHOT);
-    create(&rig, "b", EMBD_DURABLE);
+    create(&rig, "a", EMBD_DURABILITY_SNAPSHOT);
+    create(&rig, "b", EMBD_DURABILITY_DURABLE);
     for (int i = 0; i < 2; i++) {
         const char *name = i == 0 ? "a" : "b";
         assert_true(opened(&rig, 1, i == 1));
@@ -573,7 +576,7 @@ static void streams_are_of_the_token_that_opened_them(void **state)
     (void)state;
     struct rig rig;
     rig_open(&rig, &store_host, 0, 1, NULL);
-    create(&rig, "a", EMBD_SNAPSHOT);
+    create(&rig, "a", EMBD_DURABILITY_SNAPSHOT);
     struct access *access = access_of(tokens);
     struct grant alice = {.name = "alice",
                           .role = ROLE_TRAINER,
@@ -617,7 +620,7 @@ static void a_start_knows_whose_streams_are(void **state)
         {.role = ROLE_TRAINER, .n_prefixes = 1, .principal = principal_of("bob")}};
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 1, dir);
-    create(&rig, "b", EMBD_BUFFERED);
+    create(&rig, "b", EMBD_DURABILITY_BUFFERED);
     rig.shard->access = access_share(access);
     for (uint64_t low = 0; low < LOWS; low++) {
         rig.data.grant = &grants[low % 2];

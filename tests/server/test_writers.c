@@ -21,7 +21,7 @@ static struct part one_part(const char *table, uint32_t n_keys)
                          .keys = keys,
                          .grads = grads,
                          .grads_bytes = n_keys * 4 * sizeof(float),
-                         .dtype = EMBD_F32};
+                         .dtype = EMBD_DTYPE_F32};
 }
 
 static void create(struct rig *rig, const char *name, embd_durability durability, uint64_t capacity)
@@ -32,8 +32,8 @@ static void create(struct rig *rig, const char *name, embd_durability durability
     schema.dim = 4;
     schema.durability = durability;
     schema.capacity = capacity;
-    schema.on_full = capacity > 0 ? EMBD_ERROR : EMBD_GROW;
-    embd_optimizer_init(&schema.optimizer, EMBD_ADAM, 0.01f);
+    schema.on_full = capacity > 0 ? EMBD_ON_FULL_ERROR : EMBD_ON_FULL_GROW;
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAM, 0.01f);
     create_table(rig, &schema);
 }
 
@@ -88,7 +88,7 @@ static void a_push_that_comes_again_changes_nothing(void **state)
     struct rig rig;
     struct image image;
     rig_open(&rig, &store_host, 0, 1, NULL);
-    create(&rig, "a", EMBD_SNAPSHOT, 0);
+    create(&rig, "a", EMBD_DURABILITY_SNAPSHOT, 0);
     assert_true(opened(&rig, 0, false));
     assert_true(opened(&rig, 1, false));
     assert_false(pushed(&rig, "a", 2, 0, 1));
@@ -112,7 +112,7 @@ static void a_number_that_is_left_out_is_told_and_so_is_a_stream_that_is_not_kno
     struct rig rig;
     struct image image;
     rig_open(&rig, &store_host, 0, 1, NULL);
-    create(&rig, "a", EMBD_SNAPSHOT, 0);
+    create(&rig, "a", EMBD_DURABILITY_SNAPSHOT, 0);
     assert_true(opened(&rig, 0, false));
     assert_false(pushed(&rig, "a", 2, 0, 1));
     image_take(&rig, "a", &image);
@@ -141,7 +141,7 @@ static void a_push_that_is_refused_uses_no_number(void **state)
     rig_open(&rig, &store_host, 0, 1, dir);
     for (int i = 0; i < 2; i++) {
         const char *name = i == 0 ? "a" : "b";
-        create(&rig, name, i == 0 ? EMBD_SNAPSHOT : EMBD_DURABLE, 1);
+        create(&rig, name, i == 0 ? EMBD_DURABILITY_SNAPSHOT : EMBD_DURABILITY_DURABLE, 1);
         assert_true(opened(&rig, 0, i == 1));
         assert_false(pushed(&rig, name, 1, 0, 1));
         ask_error(ask_push(&rig, name, 2, 0, 2), EMBD_FULL, "capacity", NULL);
@@ -166,8 +166,8 @@ static void after_a_start_journaled_pushes_are_known_and_others_forgotten(void *
     struct image image;
     scratch_new(dir);
     rig_open(&rig, &store_host, 0, 1, dir);
-    create(&rig, "a", EMBD_DURABLE, 0);
-    create(&rig, "b", EMBD_SNAPSHOT, 0);
+    create(&rig, "a", EMBD_DURABILITY_DURABLE, 0);
+    create(&rig, "b", EMBD_DURABILITY_SNAPSHOT, 0);
     assert_true(opened(&rig, 0, true));
     assert_true(opened(&rig, 1, false));
     for (uint64_t n = 1; n <= 3; n++) {
@@ -181,7 +181,7 @@ static void after_a_start_journaled_pushes_are_known_and_others_forgotten(void *
     assert_true(pushed(&rig, "a", 2, 0, 3));
     image_check(&rig, "a", &image);
     assert_false(pushed(&rig, "a", 2, 0, 4));
-    create(&rig, "b", EMBD_SNAPSHOT, 0);
+    create(&rig, "b", EMBD_DURABILITY_SNAPSHOT, 0);
     ask_error(ask_push(&rig, "b", 2, 1, 4), EMBD_FORGOTTEN, "stream 1", NULL);
     image_fini(&image);
     rig_close(&rig);

@@ -15,7 +15,7 @@ template <embd_optimizer_kind kind>
 __global__ void step(struct optimizer_step p, float *w, float *s0, float *s1, const float *g,
                      uint32_t dim)
 {
-    if (kind == EMBD_ROWWISE_ADAGRAD) {
+    if (kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD) {
         if (threadIdx.x == 0)
             *s0 = optimizer_rowwise(*s0, optimizer_squares(g, dim), dim);
         __syncthreads();
@@ -27,22 +27,22 @@ __global__ void step(struct optimizer_step p, float *w, float *s0, float *s1, co
     }
 }
 
-template __global__ void step<EMBD_SGD>(optimizer_step, float *, float *, float *, const float *,
-                                        uint32_t);
-template __global__ void step<EMBD_MOMENTUM>(optimizer_step, float *, float *, float *,
-                                             const float *, uint32_t);
-template __global__ void step<EMBD_NESTEROV>(optimizer_step, float *, float *, float *,
-                                             const float *, uint32_t);
-template __global__ void step<EMBD_ADAGRAD>(optimizer_step, float *, float *, float *,
-                                            const float *, uint32_t);
-template __global__ void step<EMBD_ROWWISE_ADAGRAD>(optimizer_step, float *, float *, float *,
-                                                    const float *, uint32_t);
-template __global__ void step<EMBD_ADAM>(optimizer_step, float *, float *, float *, const float *,
-                                         uint32_t);
-template __global__ void step<EMBD_RMSPROP>(optimizer_step, float *, float *, float *,
-                                            const float *, uint32_t);
-template __global__ void step<EMBD_FTRL>(optimizer_step, float *, float *, float *, const float *,
-                                         uint32_t);
+template __global__ void step<EMBD_OPTIMIZER_SGD>(optimizer_step, float *, float *, float *,
+                                                  const float *, uint32_t);
+template __global__ void step<EMBD_OPTIMIZER_MOMENTUM>(optimizer_step, float *, float *, float *,
+                                                       const float *, uint32_t);
+template __global__ void step<EMBD_OPTIMIZER_NESTEROV>(optimizer_step, float *, float *, float *,
+                                                       const float *, uint32_t);
+template __global__ void step<EMBD_OPTIMIZER_ADAGRAD>(optimizer_step, float *, float *, float *,
+                                                      const float *, uint32_t);
+template __global__ void step<EMBD_OPTIMIZER_ROWWISE_ADAGRAD>(optimizer_step, float *, float *,
+                                                              float *, const float *, uint32_t);
+template __global__ void step<EMBD_OPTIMIZER_ADAM>(optimizer_step, float *, float *, float *,
+                                                   const float *, uint32_t);
+template __global__ void step<EMBD_OPTIMIZER_RMSPROP>(optimizer_step, float *, float *, float *,
+                                                      const float *, uint32_t);
+template __global__ void step<EMBD_OPTIMIZER_FTRL>(optimizer_step, float *, float *, float *,
+                                                   const float *, uint32_t);
 
 __global__ void pool(const void *rows, embd_dtype dtype, const float *weights, float *out,
                      void *rounded, uint32_t n, uint32_t dim, embd_combiner combiner)

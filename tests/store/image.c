@@ -98,21 +98,22 @@ void compare_images(struct image *read, struct image *expected)
 
 embd_schema image_schema(struct dice *dice)
 {
-    static const embd_optimizer_kind kinds[] = {EMBD_SGD, EMBD_ADAM, EMBD_ROWWISE_ADAGRAD,
-                                                EMBD_MOMENTUM};
+    static const embd_optimizer_kind kinds[] = {EMBD_OPTIMIZER_SGD, EMBD_OPTIMIZER_ADAM,
+                                                EMBD_OPTIMIZER_ROWWISE_ADAGRAD,
+                                                EMBD_OPTIMIZER_MOMENTUM};
     embd_schema s;
     embd_schema_init(&s);
     strcpy(s.name, "frozen");
     s.dim = 1 + dice_below(dice, 9);
     s.slots = 3;
-    s.partition = dice_below(dice, 2) ? EMBD_SLOT : EMBD_HASH;
-    s.dtype = dice_below(dice, 2) ? EMBD_F32 : EMBD_F16;
+    s.partition = dice_below(dice, 2) ? EMBD_PARTITION_SLOT : EMBD_PARTITION_HASH;
+    s.dtype = dice_below(dice, 2) ? EMBD_DTYPE_F32 : EMBD_DTYPE_F16;
     embd_optimizer_init(&s.optimizer, kinds[dice_below(dice, 4)], 0.05f);
-    if (s.optimizer.kind == EMBD_ADAM || s.optimizer.kind == EMBD_MOMENTUM)
-        s.optimizer.update = dice_below(dice, 3) ? EMBD_LOCAL : EMBD_GLOBAL;
+    if (s.optimizer.kind == EMBD_OPTIMIZER_ADAM || s.optimizer.kind == EMBD_OPTIMIZER_MOMENTUM)
+        s.optimizer.update = dice_below(dice, 3) ? EMBD_UPDATE_LOCAL : EMBD_UPDATE_GLOBAL;
     s.admit_after = dice_below(dice, 4);
     if (dice_below(dice, 2)) {
-        s.on_full = (embd_on_full)(EMBD_ERROR + dice_below(dice, 4));
+        s.on_full = (embd_on_full)(EMBD_ON_FULL_ERROR + dice_below(dice, 4));
         s.capacity = 20 + dice_below(dice, 100);
         s.ttl = 1 + dice_below(dice, 6);
     }

@@ -67,7 +67,7 @@ void batch_draw(struct pair *pair, struct batch *batch, uint32_t n_rows, uint32_
                 bool is_raw, bool weights)
 {
     struct dice *dice = &pair->dice;
-    bool has_slots = pair->schema.s.partition == EMBD_SLOT;
+    bool has_slots = pair->schema.s.partition == EMBD_PARTITION_SLOT;
     uint32_t *offsets = malloc((n_rows + 1) * sizeof *offsets);
     offsets[0] = 0;
     for (uint32_t r = 0; r < n_rows; r++)
@@ -356,7 +356,7 @@ void pair_erase(struct pair *pair, const struct batch *batch, bool want_status)
 void scanned_init(struct scanned *scanned, const embd_schema *schema, uint32_t max_rows,
                   uint32_t state_floats)
 {
-    bool has_slots = schema->partition == EMBD_SLOT;
+    bool has_slots = schema->partition == EMBD_PARTITION_SLOT;
     scanned->out = (struct store_scan){
         .keys = malloc(max_rows * 8),
         .slots = has_slots ? malloc(max_rows * 2) : NULL,

@@ -33,14 +33,14 @@ static embd_schema schema_of(const struct test_case *c, struct dice *dice)
     embd_schema_init(&s);
     strcpy(s.name, "case");
     s.dim = dims[c->number % (sizeof dims / sizeof dims[0])];
-    s.slots = c->partition == EMBD_SLOT ? 4 : 1 + 3 * (c->number & 1);
+    s.slots = c->partition == EMBD_PARTITION_SLOT ? 4 : 1 + 3 * (c->number & 1);
     s.partition = c->partition;
     s.combiner = c->combiner;
     s.dtype = c->dtype;
     embd_optimizer_init(&s.optimizer, c->optimizer, 0.05f);
     s.optimizer.update = (embd_update)(c->number / 2 % 3);
-    if (s.optimizer.update == EMBD_LAZY_GLOBAL && c->optimizer != EMBD_ADAM)
-        s.optimizer.update = EMBD_GLOBAL;
+    if (s.optimizer.update == EMBD_UPDATE_LAZY_GLOBAL && c->optimizer != EMBD_OPTIMIZER_ADAM)
+        s.optimizer.update = EMBD_UPDATE_GLOBAL;
     s.optimizer.scaler = c->number % 3 ? 1.0f : 1024.0f;
     s.optimizer.initial_accumulator = c->number % 2 ? 0.1f : 0.0f;
     s.optimizer.l1 = 0.001f * (float)(c->number % 4);
@@ -48,17 +48,17 @@ static embd_schema schema_of(const struct test_case *c, struct dice *dice)
     s.optimizer.beta = 0.5f;
     s.seed = dice_next(dice);
     s.initializer.kind = (embd_initializer_kind)(dice_below(dice, 4));
-    if (s.initializer.kind == EMBD_UNIFORM_SLOT) {
+    if (s.initializer.kind == EMBD_INITIALIZER_UNIFORM_SLOT) {
         s.slots = 4;
         s.slot_sizes = sizes;
     }
-    if (s.initializer.kind == EMBD_NORMAL) {
+    if (s.initializer.kind == EMBD_INITIALIZER_NORMAL) {
         s.initializer.a = 0.25f;
         s.initializer.b = 0.5f;
     }
     s.admit_after = dice_below(dice, 4);
     if (dice_below(dice, 2)) {
-        s.on_full = (embd_on_full)(EMBD_ERROR + dice_below(dice, 4));
+        s.on_full = (embd_on_full)(EMBD_ON_FULL_ERROR + dice_below(dice, 4));
         s.capacity = 1 + dice_below(dice, 60);
         s.ttl = 1 + dice_below(dice, 6);
     }
@@ -108,8 +108,8 @@ static void one_call(struct pair *pair, const struct test_case *c)
 {
     struct dice *dice = &pair->dice;
     struct batch batch;
-    bool is_raw = c->combiner == EMBD_CONCAT || dice_below(dice, 3) == 0;
-    embd_dtype wire = dice_below(dice, 2) ? c->wire : EMBD_F32;
+    bool is_raw = c->combiner == EMBD_COMBINER_CONCAT || dice_below(dice, 3) == 0;
+    embd_dtype wire = dice_below(dice, 2) ? c->wire : EMBD_DTYPE_F32;
     batch_draw(pair, &batch, dice_below(dice, 40), 5, is_raw, c->weights);
     switch (dice_below(dice, 9)) {
     case 0:
@@ -154,11 +154,12 @@ static void test_case_table(void **state)
 {
     (void)state;
     struct test_case c = {.number = 0};
-    for (int optimizer = EMBD_SGD; optimizer <= EMBD_FTRL; optimizer++)
-        for (int combiner = EMBD_CONCAT; combiner <= EMBD_SQRTN; combiner++)
-            for (int dtype = EMBD_F32; dtype <= EMBD_BF16; dtype++)
-                for (int wire = EMBD_F32; wire <= EMBD_BF16; wire++)
-                    for (int partition = EMBD_HASH; partition <= EMBD_SLOT; partition++)
+    for (int optimizer = EMBD_OPTIMIZER_SGD; optimizer <= EMBD_OPTIMIZER_FTRL; optimizer++)
+        for (int combiner = EMBD_COMBINER_CONCAT; combiner <= EMBD_COMBINER_SQRTN; combiner++)
+            for (int dtype = EMBD_DTYPE_F32; dtype <= EMBD_DTYPE_BF16; dtype++)
+                for (int wire = EMBD_DTYPE_F32; wire <= EMBD_DTYPE_BF16; wire++)
+                    for (int partition = EMBD_PARTITION_HASH; partition <= EMBD_PARTITION_SLOT;
+                         partition++)
                         for (int weights = 0; weights < 2; weights++) {
                             c = (struct test_case){.optimizer = (embd_optimizer_kind)optimizer,
                                                    .combiner = (embd_combiner)combiner,
@@ -187,7 +188,7 @@ static void test_repeated_key(void **state)
 {
     (void)state;
     static const uint32_t times[] = {1, 2, 255, 256, 257, 511, 512, 513, 5000};
-    embd_schema schema = plain_schema(20, EMBD_ADAGRAD);
+    embd_schema schema = plain_schema(20, EMBD_OPTIMIZER_ADAGRAD);
     struct pair pair;
     pair_open(&pair, store_name, &schema, 7);
     pair.pool = (const uint64_t[]){5};
@@ -195,10 +196,10 @@ static void test_repeated_key(void **state)
     for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
         struct batch batch;
         batch_draw(&pair, &batch, times[i], 1, true, false);
-        pair_push(&pair, &batch, EMBD_F32, i & 1);
+        pair_push(&pair, &batch, EMBD_DTYPE_F32, i & 1);
         batch_free(&batch);
         batch_draw(&pair, &batch, times[i], 3, false, i & 1);
-        pair_push(&pair, &batch, EMBD_BF16, true);
+        pair_push(&pair, &batch, EMBD_DTYPE_BF16, true);
         batch_free(&batch);
         pair_compare(&pair);
     }
@@ -223,7 +224,7 @@ static void push_new_keys(uint32_t dim, embd_optimizer_kind kind)
         if (push == PUSHES - 1)
             keys[3] = keys[40];
         batch_of(&batch, keys, KEYS);
-        pair_push(&pair, &batch, EMBD_F32, push & 1);
+        pair_push(&pair, &batch, EMBD_DTYPE_F32, push & 1);
         batch_free(&batch);
         pair_compare(&pair);
     }
@@ -234,7 +235,7 @@ static void test_first_push(void **state)
 {
     (void)state;
     static const uint32_t widths[] = {4, 8, 16, 64, 128};
-    for (int kind = 0; kind <= (int)EMBD_FTRL; kind++)
+    for (int kind = 0; kind <= (int)EMBD_OPTIMIZER_FTRL; kind++)
         for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
             push_new_keys(widths[i], (embd_optimizer_kind)kind);
 }
@@ -245,7 +246,7 @@ static void test_growth(void **state)
     (void)state;
     enum { BATCH = 3000 };
     const uint32_t n_keys = every < 50 ? 200000 : 40000;
-    embd_schema schema = plain_schema(40, EMBD_MOMENTUM);
+    embd_schema schema = plain_schema(40, EMBD_OPTIMIZER_MOMENTUM);
     struct pair pair;
     pair_open(&pair, store_name, &schema, 11);
     uint64_t keys[BATCH];
@@ -255,9 +256,9 @@ static void test_growth(void **state)
             keys[i] =
                 dice_below(&pair.dice, 4) || n == 0 ? (uint64_t)n + i : dice_below(&pair.dice, n);
         batch_of(&batch, keys, BATCH);
-        pair_push(&pair, &batch, EMBD_F32, false);
+        pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
         if (n % (7 * BATCH) == 0)
-            pair_pull(&pair, &batch, EMBD_F32, false, false);
+            pair_pull(&pair, &batch, EMBD_DTYPE_F32, false, false);
         batch_free(&batch);
     }
     pair_compare(&pair);
@@ -270,22 +271,22 @@ static void test_growth(void **state)
 static void test_extremes(void **state)
 {
     (void)state;
-    for (int dtype = EMBD_F32; dtype <= EMBD_BF16; dtype++) {
-        embd_schema schema = plain_schema(EMBD_DIM_MAX, EMBD_ADAM);
+    for (int dtype = EMBD_DTYPE_F32; dtype <= EMBD_DTYPE_BF16; dtype++) {
+        embd_schema schema = plain_schema(EMBD_DIM_MAX, EMBD_OPTIMIZER_ADAM);
         schema.dtype = (embd_dtype)dtype;
-        schema.combiner = EMBD_MEAN;
+        schema.combiner = EMBD_COMBINER_MEAN;
         struct pair pair;
         pair_open(&pair, store_name, &schema, 13);
         uint64_t keys[] = {UINT64_MAX, 0, UINT64_MAX};
         uint32_t offsets[] = {0, 0, 0, 3, 3, 3};
         struct batch batch;
         batch_of(&batch, keys, 3);
-        pair_push(&pair, &batch, EMBD_F16, true);
+        pair_push(&pair, &batch, EMBD_DTYPE_F16, true);
         batch.in.offsets = offsets;
         batch.in.n_rows = 5;
-        pair_pull(&pair, &batch, EMBD_F32, false, true);
-        pair_push(&pair, &batch, EMBD_F32, false);
-        pair_pull(&pair, &batch, EMBD_BF16, true, false);
+        pair_pull(&pair, &batch, EMBD_DTYPE_F32, false, true);
+        pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
+        pair_pull(&pair, &batch, EMBD_DTYPE_BF16, true, false);
         pair_compare(&pair);
         batch_free(&batch);
         pair_close(&pair);
@@ -296,14 +297,14 @@ static void test_extremes(void **state)
 static void test_empty(void **state)
 {
     (void)state;
-    embd_schema schema = plain_schema(8, EMBD_ADAM);
+    embd_schema schema = plain_schema(8, EMBD_OPTIMIZER_ADAM);
     struct pair pair;
     struct batch batch;
     pair_open(&pair, store_name, &schema, 17);
     batch_of(&batch, NULL, 0);
-    pair_pull(&pair, &batch, EMBD_F32, false, false);
-    pair_push(&pair, &batch, EMBD_F32, false);
-    pair_push(&pair, &batch, EMBD_F32, true);
+    pair_pull(&pair, &batch, EMBD_DTYPE_F32, false, false);
+    pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
+    pair_push(&pair, &batch, EMBD_DTYPE_F32, true);
     assert_int_equal(pair.model->step, 2);
     pair_compare(&pair);
     batch_free(&batch);
@@ -315,20 +316,20 @@ static void test_empty(void **state)
 static void test_full(void **state)
 {
     (void)state;
-    embd_schema schema = plain_schema(8, EMBD_ADAM);
-    schema.on_full = EMBD_ERROR;
+    embd_schema schema = plain_schema(8, EMBD_OPTIMIZER_ADAM);
+    schema.on_full = EMBD_ON_FULL_ERROR;
     schema.capacity = 5;
     struct pair pair;
     struct batch batch;
     pair_open(&pair, store_name, &schema, 19);
     batch_of(&batch, (const uint64_t[]){1, 2, 3, 2, 1}, 5);
-    assert_int_equal(pair_push(&pair, &batch, EMBD_F32, false), EMBD_OK);
+    assert_int_equal(pair_push(&pair, &batch, EMBD_DTYPE_F32, false), EMBD_OK);
     batch_free(&batch);
     batch_of(&batch, (const uint64_t[]){1, 7, 8, 7, 9, 2}, 6);
-    assert_int_equal(pair_push(&pair, &batch, EMBD_F32, false), EMBD_FULL);
+    assert_int_equal(pair_push(&pair, &batch, EMBD_DTYPE_F32, false), EMBD_FULL);
     assert_int_equal(pair_insert(&pair, &batch, false), EMBD_FULL);
     pair_compare(&pair);
-    assert_int_equal(pair_push(&pair, &batch, EMBD_F32, true), EMBD_OK);
+    assert_int_equal(pair_push(&pair, &batch, EMBD_DTYPE_F32, true), EMBD_OK);
     pair_compare(&pair);
     assert_int_equal(pair.model->n_rows, 5);
     batch_free(&batch);
@@ -339,9 +340,9 @@ static void test_full(void **state)
 static void test_eviction(void **state)
 {
     (void)state;
-    for (int policy = EMBD_EVICT_LRU; policy <= EMBD_EVICT_TTL; policy++) {
+    for (int policy = EMBD_ON_FULL_EVICT_LRU; policy <= EMBD_ON_FULL_EVICT_TTL; policy++) {
         enum { BATCH = 100 };
-        embd_schema schema = plain_schema(4, EMBD_ADAM);
+        embd_schema schema = plain_schema(4, EMBD_OPTIMIZER_ADAM);
         struct pair pair;
         struct store_stats stats;
         schema.on_full = (embd_on_full)policy;
@@ -354,7 +355,7 @@ static void test_eviction(void **state)
             for (uint32_t i = 0; i < BATCH; i++)
                 keys[i] = dice_below(&pair.dice, i % 2 ? 300 : 5000);
             batch_of(&batch, keys, BATCH);
-            pair_push(&pair, &batch, EMBD_F32, true);
+            pair_push(&pair, &batch, EMBD_DTYPE_F32, true);
             batch_free(&batch);
             if (n % 30 == 20)
                 pair_reload(&pair);
@@ -370,22 +371,22 @@ static void test_eviction(void **state)
 static void test_ttl(void **state)
 {
     (void)state;
-    embd_schema schema = plain_schema(2, EMBD_SGD);
+    embd_schema schema = plain_schema(2, EMBD_OPTIMIZER_SGD);
     struct pair pair;
     struct batch two, other, none;
-    schema.on_full = EMBD_EVICT_TTL;
+    schema.on_full = EMBD_ON_FULL_EVICT_TTL;
     schema.capacity = 2;
     schema.ttl = 3;
     pair_open(&pair, store_name, &schema, 31);
     batch_of(&two, (const uint64_t[]){1, 2}, 2);
     batch_of(&other, (const uint64_t[]){3}, 1);
     batch_of(&none, NULL, 0);
-    assert_int_equal(pair_push(&pair, &two, EMBD_F32, false), EMBD_OK);
+    assert_int_equal(pair_push(&pair, &two, EMBD_DTYPE_F32, false), EMBD_OK);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(pair_push(&pair, &other, EMBD_F32, false), EMBD_FULL);
-        assert_int_equal(pair_push(&pair, &none, EMBD_F32, false), EMBD_OK);
+        assert_int_equal(pair_push(&pair, &other, EMBD_DTYPE_F32, false), EMBD_FULL);
+        assert_int_equal(pair_push(&pair, &none, EMBD_DTYPE_F32, false), EMBD_OK);
     }
-    assert_int_equal(pair_push(&pair, &other, EMBD_F32, false), EMBD_OK);
+    assert_int_equal(pair_push(&pair, &other, EMBD_DTYPE_F32, false), EMBD_OK);
     pair_compare(&pair);
     batch_free(&two);
     batch_free(&other);
@@ -397,8 +398,8 @@ static void test_ttl(void **state)
 static void test_load(void **state)
 {
     (void)state;
-    embd_schema schema = plain_schema(2, EMBD_ROWWISE_ADAGRAD);
-    schema.on_full = EMBD_ERROR;
+    embd_schema schema = plain_schema(2, EMBD_OPTIMIZER_ROWWISE_ADAGRAD);
+    schema.on_full = EMBD_ON_FULL_ERROR;
     schema.capacity = 3;
     schema.admit_after = 2;
     struct pair pair;

@@ -23,7 +23,7 @@ static void change(struct pair *pair)
     batch_draw(pair, &batch, dice_below(dice, 30), 4, dice_below(dice, 2), false);
     uint32_t kind = dice_below(dice, 8);
     if (kind < 5)
-        pair_push(pair, &batch, EMBD_F32, true);
+        pair_push(pair, &batch, EMBD_DTYPE_F32, true);
     else if (kind < 6)
         pair_insert(pair, &batch, true);
     else
@@ -84,7 +84,7 @@ static void a_table_that_grows_while_its_cut_is_read(void **state)
     for (uint32_t i = 0; i < n; i++)
         keys[i] = i;
     batch_of(&batch, keys, n);
-    pair_push(&pair, &batch, EMBD_F32, false);
+    pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
     batch_free(&batch);
     struct image expected = scan_all(&pair), read = image_new(&pair);
     assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
@@ -95,7 +95,7 @@ static void a_table_that_grows_while_its_cut_is_read(void **state)
         at += n / 4 * 3;
         if (at <= 3 * (uint64_t)n) {
             batch_of(&batch, keys, n);
-            pair_push(&pair, &batch, EMBD_F32, false);
+            pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
             batch_free(&batch);
         }
         done = scan_some(&pair, n / 8, &read);
@@ -113,7 +113,7 @@ static void push_range(struct pair *pair, uint64_t first, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         keys[i] = first + i;
     batch_of(&batch, keys, n);
-    pair_push(pair, &batch, EMBD_F32, true);
+    pair_push(pair, &batch, EMBD_DTYPE_F32, true);
     batch_free(&batch);
     free(keys);
 }
@@ -143,8 +143,8 @@ static void read_while_it_changes(embd_on_full on_full, uint32_t n_new)
     strcpy(schema.name, "changes");
     schema.dim = 1;
     schema.on_full = on_full;
-    schema.capacity = on_full == EMBD_GROW ? 0 : 110000 / part;
-    embd_optimizer_init(&schema.optimizer, EMBD_SGD, 0.5f);
+    schema.capacity = on_full == EMBD_ON_FULL_GROW ? 0 : 110000 / part;
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_SGD, 0.5f);
     pair_open(&pair, store_name, &schema, 7);
     push_range(&pair, 0, rows);
     struct image expected = scan_all(&pair), read = image_new(&pair);
@@ -166,14 +166,14 @@ static void read_while_it_changes(embd_on_full on_full, uint32_t n_new)
 static void a_cut_ends_though_entries_move_between_all_its_scans(void **state)
 {
     (void)state;
-    read_while_it_changes(EMBD_GROW, 40);
+    read_while_it_changes(EMBD_ON_FULL_GROW, 40);
 }
 
 static void a_cut_of_a_table_that_grows_and_loses_rows(void **state)
 {
     (void)state;
-    read_while_it_changes(EMBD_GROW, 3000);
-    read_while_it_changes(EMBD_EVICT_LFU, 3000);
+    read_while_it_changes(EMBD_ON_FULL_GROW, 3000);
+    read_while_it_changes(EMBD_ON_FULL_EVICT_LFU, 3000);
 }
 
 /* Rows that a load puts in the place of others, between two scans. */
@@ -366,7 +366,7 @@ static void push_some(struct pair *pair, const uint64_t *keys, uint32_t n)
 {
     struct batch batch;
     batch_of(&batch, keys, n);
-    pair_push(pair, &batch, EMBD_F32, false);
+    pair_push(pair, &batch, EMBD_DTYPE_F32, false);
     batch_free(&batch);
 }
 

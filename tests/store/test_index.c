@@ -34,7 +34,7 @@ static void test_routed_keys_spread(void **state)
     (void)state;
     uint32_t buckets[64] = {0}, n = 0;
     for (uint64_t key = 0; n < 64000; key++)
-        if (embd__route(EMBD_HASH, 16, 0, key) == 3) {
+        if (embd__route(EMBD_PARTITION_HASH, 16, 0, key) == 3) {
             buckets[index_hash(key, 0) & 63]++;
             n++;
         }

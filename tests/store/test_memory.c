@@ -63,7 +63,7 @@ static embd_schema schema_of(uint32_t dim)
     embd_schema_init(&s);
     strcpy(s.name, "tight");
     s.dim = dim;
-    embd_optimizer_init(&s.optimizer, EMBD_ADAGRAD, 0.1f);
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_ADAGRAD, 0.1f);
     return s;
 }
 
@@ -75,7 +75,7 @@ static void test_open(void **state)
     s.capacity = 300000;
     s.slots = 2;
     s.slot_sizes = slot_sizes;
-    s.initializer.kind = EMBD_UNIFORM_SLOT;
+    s.initializer.kind = EMBD_INITIALIZER_UNIFORM_SLOT;
     struct table_schema schema;
     struct embd__error e = {0};
     assert_int_equal(embd__schema_copy(&schema, &s, &e), EMBD_OK);
@@ -189,7 +189,8 @@ static void test_prepared(void **state)
 {
     (void)state;
     enum { N = 3000 };
-    static const embd_on_full on_full[] = {EMBD_GROW, EMBD_EVICT_LRU, EMBD_EVICT_LFU};
+    static const embd_on_full on_full[] = {EMBD_ON_FULL_GROW, EMBD_ON_FULL_EVICT_LRU,
+                                           EMBD_ON_FULL_EVICT_LFU};
     uint64_t keys[N];
     for (int i = 0; i < 3; i++) {
         struct pair pair;
@@ -197,10 +198,10 @@ static void test_prepared(void **state)
         embd_schema schema = schema_of(4);
         int failures = 0;
         schema.on_full = on_full[i];
-        schema.capacity = on_full[i] == EMBD_GROW ? 0 : N + N / 2;
-        if (on_full[i] == EMBD_EVICT_LFU) {
-            embd_optimizer_init(&schema.optimizer, EMBD_ADAM, 0.1f);
-            schema.optimizer.update = EMBD_GLOBAL;
+        schema.capacity = on_full[i] == EMBD_ON_FULL_GROW ? 0 : N + N / 2;
+        if (on_full[i] == EMBD_ON_FULL_EVICT_LFU) {
+            embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAM, 0.1f);
+            schema.optimizer.update = EMBD_UPDATE_GLOBAL;
         }
         pair_open(&pair, "host", &schema, 3);
         for (uint64_t first = 0; first < 3 * N; first += N) {
@@ -300,13 +301,13 @@ static void test_erase(void **state)
         struct pair pair;
         struct batch batch;
         schema.admit_after = 2;
-        schema.on_full = EMBD_EVICT_LRU;
+        schema.on_full = EMBD_ON_FULL_EVICT_LRU;
         schema.capacity = 2 * N;
         pair_open(&pair, "host", &schema, 7);
         for (uint32_t turn = 0; turn < 6; turn++) {
             keys_from(keys, N, turn / 2 * N);
             batch_of(&batch, keys, N);
-            pair_push(&pair, &batch, EMBD_F32, false);
+            pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
             batch_free(&batch);
         }
         assert_true(pair.model->n_rows == 2 * N);
@@ -318,8 +319,8 @@ static void test_erase(void **state)
         allowed = UINT64_MAX;
         pair_compare(&pair);
         pair_erase(&pair, &batch, wants > 0);
-        pair_push(&pair, &batch, EMBD_F32, true);
-        pair_push(&pair, &batch, EMBD_F32, true);
+        pair_push(&pair, &batch, EMBD_DTYPE_F32, true);
+        pair_push(&pair, &batch, EMBD_DTYPE_F32, true);
         pair_compare(&pair);
         batch_free(&batch);
         pair_close(&pair);

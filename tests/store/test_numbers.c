@@ -46,39 +46,39 @@ static const struct {
     uint32_t slot;
     uint32_t bits[6];
 } golden[] = {
-    {{EMBD_UNIFORM, -0.05f, 0.05f, 0x0ULL},
+    {{EMBD_INITIALIZER_UNIFORM, -0.05f, 0.05f, 0x0ULL},
      0x0ULL,
      0,
      {0xbc256700, 0x3d1bdc6f, 0x3cc1188e, 0x3c2cd248, 0x3ada9dc0, 0x3d34157d}},
-    {{EMBD_UNIFORM, -0.05f, 0.05f, 0x2aULL},
+    {{EMBD_INITIALIZER_UNIFORM, -0.05f, 0.05f, 0x2aULL},
      0xffffffffffffffffULL,
      0,
      {0x3bc33ca8, 0xbd275fa6, 0xbbd0e4a8, 0x3d001f79, 0xbc9be123, 0xbcf26267}},
-    {{EMBD_UNIFORM, -0.05f, 0.05f, 0xfedcba9876543210ULL},
+    {{EMBD_INITIALIZER_UNIFORM, -0.05f, 0.05f, 0xfedcba9876543210ULL},
      0x123456789abcdefULL,
      1023,
      {0xbd3334b8, 0xbd2e81f7, 0xbd3f16c0, 0x3c576e6c, 0x3c28a8e8, 0x3be65a50}},
-    {{EMBD_NORMAL, 0.25f, 0.5f, 0x0ULL},
+    {{EMBD_INITIALIZER_NORMAL, 0.25f, 0.5f, 0x0ULL},
      0x0ULL,
      0,
      {0x3dfa0b61, 0x3f56bb4f, 0x3f10a9dc, 0x3ec47ef6, 0x3e8ab4c2, 0x3f83527d}},
-    {{EMBD_NORMAL, 0.25f, 0.5f, 0x2aULL},
+    {{EMBD_INITIALIZER_NORMAL, 0.25f, 0.5f, 0x2aULL},
      0xffffffffffffffffULL,
      0,
      {0x3ea66068, 0xbed514bd, 0x3e2dd55e, 0x3f31b294, 0x3adb75c5, 0xbe276b8c}},
-    {{EMBD_NORMAL, 0.25f, 0.5f, 0xfedcba9876543210ULL},
+    {{EMBD_INITIALIZER_NORMAL, 0.25f, 0.5f, 0xfedcba9876543210ULL},
      0x123456789abcdefULL,
      1023,
      {0xbf0461e8, 0xbef26b1b, 0xbf2a7f84, 0x3ed5f6f1, 0x3ec2cedc, 0x3ead589a}},
-    {{EMBD_CONSTANT, 1.5f, 0.0f, 0x0ULL},
+    {{EMBD_INITIALIZER_CONSTANT, 1.5f, 0.0f, 0x0ULL},
      0x0ULL,
      0,
      {0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000}},
-    {{EMBD_CONSTANT, 1.5f, 0.0f, 0x2aULL},
+    {{EMBD_INITIALIZER_CONSTANT, 1.5f, 0.0f, 0x2aULL},
      0xffffffffffffffffULL,
      0,
      {0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000}},
-    {{EMBD_CONSTANT, 1.5f, 0.0f, 0xfedcba9876543210ULL},
+    {{EMBD_INITIALIZER_CONSTANT, 1.5f, 0.0f, 0xfedcba9876543210ULL},
      0x123456789abcdefULL,
      1023,
      {0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000, 0x3fc00000}},
@@ -132,7 +132,7 @@ static void test_power(void **state)
         assert_true(fabs(optimizer_power(0.999, n) / pow(0.999, (double)n) - 1) < 1e-12);
     assert_true(optimizer_power(0.9, UINT64_MAX) == 0.0);
     embd_optimizer o;
-    embd_optimizer_init(&o, EMBD_ADAM, 0.5f);
+    embd_optimizer_init(&o, EMBD_OPTIMIZER_ADAM, 0.5f);
     o.beta1 = 0.5f, o.beta2 = 0.75f;
     assert_float_equal(optimizer_begin(&o, 1).alpha, 0.5f * 0.5f / 0.5f, 0); /* sqrt(1/4) / (1/2) */
 }
@@ -151,14 +151,16 @@ static void test_rounding(void **state)
             uint32_t middle = embd__f32_bits(f) + (next - embd__f32_bits(f)) / 2;
             for (uint32_t at = middle - 1; at != middle + 2; at++) {
                 float x = embd__f32_from_bits(at), to = embd__f32_from_f16(embd__f16_from_f32(x));
-                assert_int_equal(embd__f32_bits(to), embd__f32_bits(model_round(x, EMBD_F16)));
+                assert_int_equal(embd__f32_bits(to),
+                                 embd__f32_bits(model_round(x, EMBD_DTYPE_F16)));
             }
         }
         if (isfinite(b)) {
             assert_int_equal(embd__bf16_from_f32(b), h);
             for (uint32_t at = embd__f32_bits(b) + 0x7fff; at != embd__f32_bits(b) + 0x8002; at++) {
                 float x = embd__f32_from_bits(at), to = embd__f32_from_bf16(embd__bf16_from_f32(x));
-                assert_int_equal(embd__f32_bits(to), embd__f32_bits(model_round(x, EMBD_BF16)));
+                assert_int_equal(embd__f32_bits(to),
+                                 embd__f32_bits(model_round(x, EMBD_DTYPE_BF16)));
             }
         }
     }

@@ -67,33 +67,33 @@ static void step_column(struct oracle *x, int k, int c, double g, double mean_sq
     const embd_optimizer *o = x->o;
     double before = x->m[k][c];
     switch (o->kind) {
-    case EMBD_SGD:
+    case EMBD_OPTIMIZER_SGD:
         x->w[k][c] -= o->lr * g;
         break;
-    case EMBD_MOMENTUM:
+    case EMBD_OPTIMIZER_MOMENTUM:
         x->m[k][c] = o->momentum * before - o->lr * g;
         x->w[k][c] += x->m[k][c];
         break;
-    case EMBD_NESTEROV:
+    case EMBD_OPTIMIZER_NESTEROV:
         x->m[k][c] = o->momentum * before - o->lr * g;
         x->w[k][c] += -o->momentum * before + (1 + (double)o->momentum) * x->m[k][c];
         break;
-    case EMBD_ADAGRAD:
-    case EMBD_ROWWISE_ADAGRAD:
-        x->v[k][c] += o->kind == EMBD_ADAGRAD ? g * g : mean_square;
+    case EMBD_OPTIMIZER_ADAGRAD:
+    case EMBD_OPTIMIZER_ROWWISE_ADAGRAD:
+        x->v[k][c] += o->kind == EMBD_OPTIMIZER_ADAGRAD ? g * g : mean_square;
         x->w[k][c] -= o->lr * g / (sqrt(x->v[k][c]) + o->eps);
         break;
-    case EMBD_ADAM:
-        if (o->update == EMBD_LAZY_GLOBAL)
+    case EMBD_OPTIMIZER_ADAM:
+        if (o->update == EMBD_UPDATE_LAZY_GLOBAL)
             lazy_adam(x, k, c, g);
         else
             adam(x, k, c, g);
         break;
-    case EMBD_RMSPROP:
+    case EMBD_OPTIMIZER_RMSPROP:
         x->v[k][c] = o->beta2 * x->v[k][c] + (1 - (double)o->beta2) * g * g;
         x->w[k][c] -= o->lr * g / (sqrt(x->v[k][c]) + o->eps);
         break;
-    case EMBD_FTRL:
+    case EMBD_OPTIMIZER_FTRL:
         ftrl(x, k, c, g);
         break;
     }
@@ -119,7 +119,7 @@ static void oracle_push(struct oracle *x, const bool *touched, double sum[KEYS][
             x->prev[k] = x->exists[k] ? x->prev[k] : 1;
             x->exists[k] = true;
             step_key(x, k, sum[k]);
-        } else if (x->exists[k] && x->o->update == EMBD_GLOBAL) {
+        } else if (x->exists[k] && x->o->update == EMBD_UPDATE_GLOBAL) {
             step_key(x, k, nothing);
         }
     }
@@ -144,7 +144,7 @@ static void push_both(struct pair *pair, struct oracle *x)
         }
     }
     batch_of(&batch, keys, TOUCHES);
-    struct store_push push = {.in = batch_keys(&batch), .dtype = EMBD_F32, .grads = grads};
+    struct store_push push = {.in = batch_keys(&batch), .dtype = EMBD_DTYPE_F32, .grads = grads};
     outcome_init(&outcome);
     pair->ops->push(pair->store, &push, &outcome.done);
     while (outcome.calls == 0)
@@ -175,8 +175,11 @@ static void pull_all(struct pair *pair, float values[KEYS][DIM])
     for (uint64_t k = 0; k < KEYS; k++)
         keys[k] = k;
     batch_of(&batch, keys, KEYS);
-    struct store_pull pull = {
-        .in = batch_keys(&batch), .dtype = EMBD_F32, .count = KEYS, .values = values, .now = true};
+    struct store_pull pull = {.in = batch_keys(&batch),
+                              .dtype = EMBD_DTYPE_F32,
+                              .count = KEYS,
+                              .values = values,
+                              .now = true};
     outcome_init(&outcome);
     pair->ops->pull(pair->store, &pull, &outcome.done);
     assert_int_equal(outcome.status, EMBD_OK);
@@ -195,7 +198,7 @@ static void run(embd_optimizer_kind kind, embd_update update, float scaler, floa
     s.optimizer.update = update;
     s.optimizer.scaler = scaler;
     s.optimizer.initial_accumulator = first;
-    if (kind == EMBD_FTRL)
+    if (kind == EMBD_OPTIMIZER_FTRL)
         s.optimizer.l1 = 0.01f, s.optimizer.l2 = 0.02f, s.optimizer.beta = 0.3f;
     pair_open(&pair, store_name, &s, (uint64_t)kind * 3 + update + 1);
     struct oracle *x = calloc(1, sizeof *x);
@@ -204,7 +207,8 @@ static void run(embd_optimizer_kind kind, embd_update update, float scaler, floa
     for (int k = 0; k < KEYS; k++)
         for (int c = 0; c < DIM; c++) {
             x->w[k][c] = (double)values[k][c];
-            bool is_adagrad = kind == EMBD_ADAGRAD || kind == EMBD_ROWWISE_ADAGRAD;
+            bool is_adagrad =
+                kind == EMBD_OPTIMIZER_ADAGRAD || kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD;
             x->v[k][c] = is_adagrad ? (double)first : 0;
         }
     for (int step = 0; step < STEPS; step++) {
@@ -223,13 +227,13 @@ static void run(embd_optimizer_kind kind, embd_update update, float scaler, floa
 static void test_formulas(void **state)
 {
     (void)state;
-    for (int kind = EMBD_SGD; kind <= EMBD_FTRL; kind++)
-        for (int update = EMBD_LOCAL; update <= EMBD_GLOBAL; update++) {
+    for (int kind = EMBD_OPTIMIZER_SGD; kind <= EMBD_OPTIMIZER_FTRL; kind++)
+        for (int update = EMBD_UPDATE_LOCAL; update <= EMBD_UPDATE_GLOBAL; update++) {
             run((embd_optimizer_kind)kind, (embd_update)update, 1.0f, 0.0f);
             run((embd_optimizer_kind)kind, (embd_update)update, 1024.0f, 0.25f);
         }
-    run(EMBD_ADAM, EMBD_LAZY_GLOBAL, 1.0f, 0.0f);
-    run(EMBD_ADAM, EMBD_LAZY_GLOBAL, 1024.0f, 0.0f);
+    run(EMBD_OPTIMIZER_ADAM, EMBD_UPDATE_LAZY_GLOBAL, 1.0f, 0.0f);
+    run(EMBD_OPTIMIZER_ADAM, EMBD_UPDATE_LAZY_GLOBAL, 1024.0f, 0.0f);
 }
 
 static void open_plain(struct pair *pair, embd_optimizer_kind kind, embd_update update,
@@ -250,11 +254,11 @@ static void open_plain(struct pair *pair, embd_optimizer_kind kind, embd_update 
 static void test_momentum_zero(void **state)
 {
     (void)state;
-    for (int update = EMBD_LOCAL; update <= EMBD_GLOBAL; update++) {
+    for (int update = EMBD_UPDATE_LOCAL; update <= EMBD_UPDATE_GLOBAL; update++) {
         float values[KEYS][DIM], expected[KEYS][DIM];
         struct pair a, b;
-        open_plain(&a, EMBD_MOMENTUM, (embd_update)update, 0.0f);
-        open_plain(&b, EMBD_SGD, EMBD_LOCAL, 0.0f);
+        open_plain(&a, EMBD_OPTIMIZER_MOMENTUM, (embd_update)update, 0.0f);
+        open_plain(&b, EMBD_OPTIMIZER_SGD, EMBD_UPDATE_LOCAL, 0.0f);
         struct oracle *x = calloc(1, sizeof *x), *y = calloc(1, sizeof *y);
         x->o = &a.schema.s.optimizer;
         y->o = &b.schema.s.optimizer;
@@ -281,13 +285,13 @@ static void test_lazy_lags_by_one(void **state)
     float lazy[KEYS][DIM], plain[KEYS][DIM], before[KEYS][DIM];
     struct pair a, b;
     struct batch batch;
-    open_plain(&a, EMBD_ADAM, EMBD_LAZY_GLOBAL, 0.9f);
-    open_plain(&b, EMBD_ADAM, EMBD_LOCAL, 0.9f);
+    open_plain(&a, EMBD_OPTIMIZER_ADAM, EMBD_UPDATE_LAZY_GLOBAL, 0.9f);
+    open_plain(&b, EMBD_OPTIMIZER_ADAM, EMBD_UPDATE_LOCAL, 0.9f);
     batch_of(&batch, (const uint64_t[]){3}, 1);
     pull_all(&b, before);
     for (int i = 0; i < 30; i++) {
-        pair_push(&a, &batch, EMBD_F32, false);
-        pair_push(&b, &batch, EMBD_F32, false);
+        pair_push(&a, &batch, EMBD_DTYPE_F32, false);
+        pair_push(&b, &batch, EMBD_DTYPE_F32, false);
         pull_all(&a, lazy);
         pull_all(&b, plain);
         for (int c = 0; c < DIM; c++)

@@ -24,7 +24,7 @@ static embd_schema schema_of(embd_on_full policy)
     schema.on_full = policy;
     schema.capacity = ROWS;
     schema.ttl = 9;
-    embd_optimizer_init(&schema.optimizer, EMBD_SGD, 0.5f);
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_SGD, 0.5f);
     return schema;
 }
 
@@ -37,7 +37,7 @@ static void name_all(struct pair *pair, uint64_t n_keys, bool push)
             keys[i] = first + i;
         batch_of(&batch, keys, FILL);
         if (push)
-            pair_push(pair, &batch, EMBD_F32, true);
+            pair_push(pair, &batch, EMBD_DTYPE_F32, true);
         else
             pair_insert(pair, &batch, false);
         batch_free(&batch);
@@ -61,7 +61,7 @@ static void pull_some(struct pair *pair, uint64_t n_seen)
     for (uint32_t i = 0; i < BATCH; i++)
         keys[i] = dice_next(&pair->dice) % n_seen;
     batch_of(&batch, keys, BATCH);
-    pair_pull(pair, &batch, EMBD_F32, false, false);
+    pair_pull(pair, &batch, EMBD_DTYPE_F32, false, false);
     batch_free(&batch);
 }
 
@@ -102,7 +102,7 @@ static void run(embd_on_full policy, bool is_hot)
                                difference */
             pair_insert(&pair, &batch, true);
         else
-            pair_push(&pair, &batch, EMBD_F32, true);
+            pair_push(&pair, &batch, EMBD_DTYPE_F32, true);
         batch_free(&batch);
         if (n % 2 == 0)
             pull_some(&pair, n_seen);
@@ -116,14 +116,14 @@ static void run(embd_on_full policy, bool is_hot)
 static void rows_found_ahead_are_those_that_have_to_go(void **state)
 {
     (void)state;
-    for (int policy = EMBD_EVICT_LRU; policy <= EMBD_EVICT_TTL; policy++)
+    for (int policy = EMBD_ON_FULL_EVICT_LRU; policy <= EMBD_ON_FULL_EVICT_TTL; policy++)
         run((embd_on_full)policy, false);
 }
 
 static void rows_found_ahead_that_are_pushed_stay(void **state)
 {
     (void)state;
-    run(EMBD_EVICT_LRU, true);
+    run(EMBD_ON_FULL_EVICT_LRU, true);
 }
 
 static int by_rank(const void *a, const void *b)
@@ -153,7 +153,7 @@ static void push_what_goes_next(embd_on_full policy, uint32_t n_next)
         for (uint32_t i = 0; i < BATCH; i++)
             keys[i] = i < n_next && next < ROWS ? going[next++] : n_new++;
         batch_of(&batch, keys, BATCH);
-        pair_push(&pair, &batch, EMBD_F32, true);
+        pair_push(&pair, &batch, EMBD_DTYPE_F32, true);
         batch_free(&batch);
         pair.ops->stats(pair.store, &stats);
         next += stats.evicted - evicted;
@@ -167,11 +167,11 @@ static void push_what_goes_next(embd_on_full policy, uint32_t n_next)
 static void pushes_of_what_goes_next_make_the_list_longer(void **state)
 {
     (void)state;
-    push_what_goes_next(EMBD_EVICT_LRU, BATCH / 2);
+    push_what_goes_next(EMBD_ON_FULL_EVICT_LRU, BATCH / 2);
     assert_int_equal(n_whole, 0);
-    push_what_goes_next(EMBD_EVICT_LFU, BATCH / 2);
+    push_what_goes_next(EMBD_ON_FULL_EVICT_LFU, BATCH / 2);
     assert_int_equal(n_whole, 0);
-    push_what_goes_next(EMBD_EVICT_LRU, BATCH / 5 * 4);
+    push_what_goes_next(EMBD_ON_FULL_EVICT_LRU, BATCH / 5 * 4);
     assert_int_equal(n_whole, 0);
 }
 
@@ -183,7 +183,7 @@ static void a_list_that_becomes_too_long_is_none(void **state)
     enum { N = 200000, LAST = 50000 };
     struct pair pair;
     struct batch batch;
-    embd_schema schema = schema_of(EMBD_EVICT_LRU);
+    embd_schema schema = schema_of(EMBD_ON_FULL_EVICT_LRU);
     uint64_t *keys = calloc(N, sizeof *keys), n = 0;
     for (uint64_t key = 0; n < N; key++) /* rising, which the model takes fastest */
         if ((index_hash(key, 0) >> 62 == 0) == (n >= N - LAST))
@@ -191,14 +191,14 @@ static void a_list_that_becomes_too_long_is_none(void **state)
     pair_open(&pair, "host", &schema, 9);
     for (uint32_t first = 0; first < N; first += FILL) {
         batch_of(&batch, keys + first, FILL);
-        pair_push(&pair, &batch, EMBD_F32, false);
+        pair_push(&pair, &batch, EMBD_DTYPE_F32, false);
         batch_free(&batch);
     }
     for (uint32_t push = 0; push < 12; push++) {
         for (uint32_t i = 0; i < BATCH; i++)
             keys[i] = ((uint64_t)push * BATCH + i) | 1ULL << 40;
         batch_of(&batch, keys, BATCH);
-        pair_push(&pair, &batch, EMBD_F32, true);
+        pair_push(&pair, &batch, EMBD_DTYPE_F32, true);
         batch_free(&batch);
     }
     pair_compare(&pair);

@@ -248,26 +248,26 @@ static void full_schema(embd_schema *s)
 {
     static const uint64_t sizes[2] = {100, 200};
     embd_schema_init(s);
-    s->durability = EMBD_SNAPSHOT;
+    s->durability = EMBD_DURABILITY_SNAPSHOT;
     strcpy(s->name, "items");
     s->dim = 16;
     s->slots = 2;
     s->slot_sizes = sizes;
-    s->partition = EMBD_SLOT;
-    s->combiner = EMBD_MEAN;
-    s->dtype = EMBD_F16;
-    embd_optimizer_init(&s->optimizer, EMBD_ADAM, 0.001f);
-    s->initializer = (embd_initializer){.kind = EMBD_UNIFORM_SLOT};
+    s->partition = EMBD_PARTITION_SLOT;
+    s->combiner = EMBD_COMBINER_MEAN;
+    s->dtype = EMBD_DTYPE_F16;
+    embd_optimizer_init(&s->optimizer, EMBD_OPTIMIZER_ADAM, 0.001f);
+    s->initializer = (embd_initializer){.kind = EMBD_INITIALIZER_UNIFORM_SLOT};
     s->seed = BIG;
     s->capacity = 1000000;
-    s->on_full = EMBD_ERROR;
+    s->on_full = EMBD_ON_FULL_ERROR;
     s->admit_after = 2;
 }
 
 static void plain_schema(embd_schema *s)
 {
     embd_schema_init(s);
-    s->durability = EMBD_SNAPSHOT;
+    s->durability = EMBD_DURABILITY_SNAPSHOT;
     strcpy(s->name, "items");
     s->dim = 4;
 }
@@ -388,7 +388,7 @@ static void build_pull_request(struct msg *m)
          .offsets = pull_offsets,
          .weights = pull_weights},
         {.table = 1,
-         .dtype = EMBD_F16,
+         .dtype = EMBD_DTYPE_F16,
          .n_keys = 1,
          .n_rows = 1,
          .zero_missing = true,
@@ -411,7 +411,7 @@ static void check_pull_request(struct reader *r)
 {
     assert_int_equal(embd__parts_read(r, parts, LIMIT_PARTS, PARTS_PULL), 2);
     assert_int_equal(parts[0].table, PART_TABLE);
-    assert_int_equal(parts[0].dtype, EMBD_F32);
+    assert_int_equal(parts[0].dtype, EMBD_DTYPE_F32);
     assert_int_equal(parts[0].n_keys, 3);
     assert_int_equal(parts[0].n_rows, 2);
     assert_memory_equal(parts[0].keys, pull_keys, sizeof pull_keys);
@@ -420,7 +420,7 @@ static void check_pull_request(struct reader *r)
     assert_true(parts[0].want_status && parts[0].scale && !parts[0].zero_missing);
     assert_null(parts[0].slots);
     assert_int_equal(parts[1].table, 1);
-    assert_int_equal(parts[1].dtype, EMBD_F16);
+    assert_int_equal(parts[1].dtype, EMBD_DTYPE_F16);
     assert_int_equal(parts[1].n_rows, 1);
     assert_true(parts[1].zero_missing && !parts[1].want_status && !parts[1].scale);
     assert_int_equal(parts[1].keys[0], 9);
@@ -442,7 +442,7 @@ static void build_pull_result(struct msg *m)
          .has_status = true,
          .values = pulled,
          .statuses = pulled_statuses},
-        {.n_rows = 1, .dim = 2, .n_keys = 1, .dtype = EMBD_F16, .values = pulled_halves},
+        {.n_rows = 1, .dim = 2, .n_keys = 1, .dtype = EMBD_DTYPE_F16, .values = pulled_halves},
     };
     embd__msg_result(m, 7);
     embd__pull_answer_write(m, answers, 2, 0);
@@ -463,7 +463,7 @@ static void check_pull_result(struct reader *r)
     assert_int_equal(answers[0].n_keys, 3);
     assert_memory_equal(answers[0].values, pulled, sizeof pulled);
     assert_memory_equal(answers[0].statuses, pulled_statuses, 3);
-    assert_int_equal(answers[1].dtype, EMBD_F16);
+    assert_int_equal(answers[1].dtype, EMBD_DTYPE_F16);
     assert_false(answers[1].has_status);
     assert_memory_equal(answers[1].values, pulled_halves, sizeof pulled_halves);
 }
@@ -575,12 +575,12 @@ static void read_nothing(struct reader *r)
 static void rows_schema(embd_schema *s)
 {
     embd_schema_init(s);
-    s->durability = EMBD_SNAPSHOT;
+    s->durability = EMBD_DURABILITY_SNAPSHOT;
     strcpy(s->name, "items");
     s->dim = 2;
     s->slots = 2;
-    s->partition = EMBD_SLOT;
-    embd_optimizer_init(&s->optimizer, EMBD_ROWWISE_ADAGRAD, 0.1f);
+    s->partition = EMBD_PARTITION_SLOT;
+    embd_optimizer_init(&s->optimizer, EMBD_OPTIMIZER_ROWWISE_ADAGRAD, 0.1f);
 }
 
 static const uint64_t row_keys[2] = {7, 8}, candidate_key = 9;

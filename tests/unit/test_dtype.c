@@ -134,13 +134,13 @@ static void arrays_convert_elementwise(void **state)
 {
     static const float from[5] = {0, -1.5f, 65504, 1e-7f, 3};
     (void)state;
-    for (int dtype = EMBD_F32; dtype <= EMBD_BF16; dtype++) {
+    for (int dtype = EMBD_DTYPE_F32; dtype <= EMBD_DTYPE_BF16; dtype++) {
         uint8_t wire[20];
         float back[5];
         embd__from_f32(wire, (embd_dtype)dtype, from, 5);
         embd__to_f32(back, wire, (embd_dtype)dtype, 5);
         assert_true(back[0] == 0 && back[1] == -1.5f && back[4] == 3);
-        assert_int_equal(embd__dtype_bytes((embd_dtype)dtype), dtype == EMBD_F32 ? 4 : 2);
+        assert_int_equal(embd__dtype_bytes((embd_dtype)dtype), dtype == EMBD_DTYPE_F32 ? 4 : 2);
     }
 }
 

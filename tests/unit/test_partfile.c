@@ -32,9 +32,9 @@ static embd_schema odd_schema(void)
     strcpy(s.name, "odd");
     s.dim = 3;
     s.slots = 3;
-    s.dtype = EMBD_F16;
-    s.partition = EMBD_SLOT;
-    embd_optimizer_init(&s.optimizer, EMBD_ADAM, 0.1f);
+    s.dtype = EMBD_DTYPE_F16;
+    s.partition = EMBD_PARTITION_SLOT;
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_ADAM, 0.1f);
     return s;
 }
 
@@ -136,13 +136,13 @@ static void a_part_file_of_another_table_is_refused_by_field(void **state)
     other.dim = 4;
     header_refused(&s, &other, "part file header field 'dim' is 3, expected 4");
     other = s;
-    other.dtype = EMBD_F32;
+    other.dtype = EMBD_DTYPE_F32;
     header_refused(&s, &other, "part file header field 'dtype' is 1, expected 0");
     other = s;
-    other.optimizer.kind = EMBD_SGD;
+    other.optimizer.kind = EMBD_OPTIMIZER_SGD;
     header_refused(&s, &other, "part file header field 'state_floats' is 6, expected 0");
     other = s;
-    other.partition = EMBD_HASH;
+    other.partition = EMBD_PARTITION_HASH;
     header_refused(&s, &other, "part file header field 'has_slots' is 1, expected 0");
 }
 

@@ -11,14 +11,14 @@ static void slots_go_round_the_shards(void **state)
     static const uint32_t expected[10] = {0, 1, 2, 0, 1, 2, 0, 1, 2, 0};
     (void)state;
     for (uint32_t slot = 0; slot < 10; slot++)
-        assert_int_equal(embd__route(EMBD_SLOT, 3, slot, 12345), expected[slot]);
+        assert_int_equal(embd__route(EMBD_PARTITION_SLOT, 3, slot, 12345), expected[slot]);
 }
 
 static void modulo_takes_the_whole_key(void **state)
 {
     (void)state;
-    assert_int_equal(embd__route(EMBD_MODULO, 7, 0, UINT64_MAX), UINT64_MAX % 7);
-    assert_int_equal(embd__route(EMBD_MODULO, 3, 5, 10), 1);
+    assert_int_equal(embd__route(EMBD_PARTITION_MODULO, 7, 0, UINT64_MAX), UINT64_MAX % 7);
+    assert_int_equal(embd__route(EMBD_PARTITION_MODULO, 3, 5, 10), 1);
 }
 
 /* Values of the finalizer as MurmurHash3's fmix64 has them. */
@@ -37,7 +37,7 @@ static void hash_spreads_consecutive_keys_evenly(void **state)
         uint32_t counts[9] = {0};
         const uint32_t keys = 100000;
         for (uint64_t key = 0; key < keys; key++) {
-            uint32_t shard = embd__route(EMBD_HASH, n, 0, key);
+            uint32_t shard = embd__route(EMBD_PARTITION_HASH, n, 0, key);
             assert_true(shard < n);
             counts[shard]++;
         }
@@ -53,7 +53,7 @@ static void a_virtual_shard_belongs_to_one_shard_in_order(void **state)
     for (uint32_t n = 1; n <= 1024; n *= 2) {
         for (uint64_t key = 0; key < 5000; key++) {
             uint64_t v = embd__mix64(key) >> 54;
-            assert_int_equal(embd__route(EMBD_HASH, n, 0, key), v * n / 1024);
+            assert_int_equal(embd__route(EMBD_PARTITION_HASH, n, 0, key), v * n / 1024);
         }
     }
 }

@@ -123,13 +123,13 @@ static void lazy_global_is_adams_alone_and_has_a_stamp(void **state)
     embd_schema s = sound();
     struct embd__error e = {0};
     (void)state;
-    s.optimizer.update = EMBD_GLOBAL;
+    s.optimizer.update = EMBD_UPDATE_GLOBAL;
     assert_int_equal(embd__schema_check(&s, &e), EMBD_OK);
-    for (int kind = EMBD_SGD; kind <= EMBD_FTRL; kind++) {
+    for (int kind = EMBD_OPTIMIZER_SGD; kind <= EMBD_OPTIMIZER_FTRL; kind++) {
         embd_optimizer_init(&s.optimizer, (embd_optimizer_kind)kind, 0.1f);
         uint32_t floats = embd__schema_state_floats(&s);
-        s.optimizer.update = EMBD_LAZY_GLOBAL;
-        if (kind == EMBD_ADAM) {
+        s.optimizer.update = EMBD_UPDATE_LAZY_GLOBAL;
+        if (kind == EMBD_OPTIMIZER_ADAM) {
             assert_int_equal(embd__schema_check(&s, &e), EMBD_OK);
             assert_int_equal(embd__schema_state_floats(&s), floats + EMBD_STAMP_FLOATS);
             assert_int_equal(embd__schema_optimizer_floats(&s), floats);
@@ -155,7 +155,8 @@ static void a_stamp_is_exact_among_floats(void **state)
 
 static void evicting_tables_need_a_capacity_and_remember_use(void **state)
 {
-    static const embd_on_full evictions[] = {EMBD_EVICT_LRU, EMBD_EVICT_LFU, EMBD_EVICT_TTL};
+    static const embd_on_full evictions[] = {EMBD_ON_FULL_EVICT_LRU, EMBD_ON_FULL_EVICT_LFU,
+                                             EMBD_ON_FULL_EVICT_TTL};
     static const uint32_t floats[] = {2, 3, 2};
     struct embd__error e = {0};
     (void)state;
@@ -168,17 +169,17 @@ static void evicting_tables_need_a_capacity_and_remember_use(void **state)
         s.capacity = 10;
         assert_int_equal(embd__schema_check(&s, &e), EMBD_OK);
         uint32_t state_floats = embd__schema_state_floats(&s);
-        s.on_full = EMBD_ERROR;
+        s.on_full = EMBD_ON_FULL_ERROR;
         assert_int_equal(embd__schema_state_floats(&s) + floats[i], state_floats);
     }
     embd_schema s = sound();
-    s.on_full = EMBD_EVICT_TTL;
+    s.on_full = EMBD_ON_FULL_EVICT_TTL;
     s.capacity = 10;
     refused(&s, EMBD_INVALID, "'ttl' is 0, allowed are 1 to");
     char why[200];
     assert_int_equal(embd_schema_set(&s, "ttl", "7", NULL, why, sizeof why), EMBD_OK);
     assert_int_equal(s.ttl, 7);
-    s.on_full = EMBD_ERROR;
+    s.on_full = EMBD_ON_FULL_ERROR;
     assert_int_equal(embd_schema_set(&s, "ttl", "7", NULL, why, sizeof why), EMBD_INVALID);
     assert_non_null(strstr(why, "'ttl' means nothing with on_full 'error'"));
 }
@@ -189,9 +190,9 @@ static void what_this_version_does_not_do_is_refused_by_name(void **state)
     (void)state;
     s = sound();
     s.create_on = EMBD_CREATE_ON_PULL;
-    s.durability = EMBD_DURABLE;
+    s.durability = EMBD_DURABILITY_DURABLE;
     refused(&s, EMBD_UNSUPPORTED, "'durability' is 'durable' and 'create_on' is 'pull'");
-    s.durability = EMBD_BUFFERED;
+    s.durability = EMBD_DURABILITY_BUFFERED;
     refused(&s, EMBD_UNSUPPORTED, "'durability' is 'buffered' and 'create_on' is 'pull'");
 }
 
@@ -204,29 +205,31 @@ struct f32_case {
 #define AT(field) offsetof(embd_schema, optimizer.field)
 
 static const struct f32_case optimizer_cases[] = {
-    {EMBD_SGD, AT(lr), NAN, "'optimizer.lr' is nan"},
-    {EMBD_SGD, AT(lr), INFINITY, "'optimizer.lr' is inf"},
-    {EMBD_SGD, AT(lr), -1, NULL},
-    {EMBD_SGD, AT(lr), 0, NULL},
-    {EMBD_SGD, AT(scaler), 0, "'optimizer.scaler' is 0; gradients are divided by it"},
-    {EMBD_SGD, AT(scaler), -INFINITY, "'optimizer.scaler' is -inf"},
-    {EMBD_SGD, AT(momentum), NAN, NULL}, /* no parameter of sgd */
-    {EMBD_MOMENTUM, AT(momentum), 1, "'optimizer.momentum' is 1, allowed are 0 to 0.99999994"},
-    {EMBD_NESTEROV, AT(momentum), -0.1f, "'optimizer.momentum' is -0.1"},
-    {EMBD_ADAM, AT(beta1), 1, "'optimizer.beta1' is 1"},
-    {EMBD_ADAM, AT(beta1), 0, NULL},
-    {EMBD_ADAM, AT(beta2), NAN, "'optimizer.beta2' is nan"},
-    {EMBD_RMSPROP, AT(beta2), 1, "'optimizer.beta2' is 1"},
-    {EMBD_RMSPROP, AT(beta1), 1, NULL},
-    {EMBD_ADAGRAD, AT(eps), -1e-9f, "'optimizer.eps' is -"},
-    {EMBD_ADAGRAD, AT(eps), 0, NULL},
-    {EMBD_ADAGRAD, AT(initial_accumulator), -1,
+    {EMBD_OPTIMIZER_SGD, AT(lr), NAN, "'optimizer.lr' is nan"},
+    {EMBD_OPTIMIZER_SGD, AT(lr), INFINITY, "'optimizer.lr' is inf"},
+    {EMBD_OPTIMIZER_SGD, AT(lr), -1, NULL},
+    {EMBD_OPTIMIZER_SGD, AT(lr), 0, NULL},
+    {EMBD_OPTIMIZER_SGD, AT(scaler), 0, "'optimizer.scaler' is 0; gradients are divided by it"},
+    {EMBD_OPTIMIZER_SGD, AT(scaler), -INFINITY, "'optimizer.scaler' is -inf"},
+    {EMBD_OPTIMIZER_SGD, AT(momentum), NAN, NULL}, /* no parameter of sgd */
+    {EMBD_OPTIMIZER_MOMENTUM, AT(momentum), 1,
+     "'optimizer.momentum' is 1, allowed are 0 to 0.99999994"},
+    {EMBD_OPTIMIZER_NESTEROV, AT(momentum), -0.1f, "'optimizer.momentum' is -0.1"},
+    {EMBD_OPTIMIZER_ADAM, AT(beta1), 1, "'optimizer.beta1' is 1"},
+    {EMBD_OPTIMIZER_ADAM, AT(beta1), 0, NULL},
+    {EMBD_OPTIMIZER_ADAM, AT(beta2), NAN, "'optimizer.beta2' is nan"},
+    {EMBD_OPTIMIZER_RMSPROP, AT(beta2), 1, "'optimizer.beta2' is 1"},
+    {EMBD_OPTIMIZER_RMSPROP, AT(beta1), 1, NULL},
+    {EMBD_OPTIMIZER_ADAGRAD, AT(eps), -1e-9f, "'optimizer.eps' is -"},
+    {EMBD_OPTIMIZER_ADAGRAD, AT(eps), 0, NULL},
+    {EMBD_OPTIMIZER_ADAGRAD, AT(initial_accumulator), -1,
      "'optimizer.initial_accumulator' is -1, allowed are 0 to"},
-    {EMBD_ROWWISE_ADAGRAD, AT(initial_accumulator), NAN, "'optimizer.initial_accumulator' is nan"},
-    {EMBD_FTRL, AT(lr), 0, "'optimizer.lr' is 0; ftrl divides by it"},
-    {EMBD_FTRL, AT(l1), -1, "'optimizer.l1' is -1"},
-    {EMBD_FTRL, AT(l2), INFINITY, "'optimizer.l2' is inf"},
-    {EMBD_FTRL, AT(beta), NAN, "'optimizer.beta' is nan"},
+    {EMBD_OPTIMIZER_ROWWISE_ADAGRAD, AT(initial_accumulator), NAN,
+     "'optimizer.initial_accumulator' is nan"},
+    {EMBD_OPTIMIZER_FTRL, AT(lr), 0, "'optimizer.lr' is 0; ftrl divides by it"},
+    {EMBD_OPTIMIZER_FTRL, AT(l1), -1, "'optimizer.l1' is -1"},
+    {EMBD_OPTIMIZER_FTRL, AT(l2), INFINITY, "'optimizer.l2' is inf"},
+    {EMBD_OPTIMIZER_FTRL, AT(beta), NAN, "'optimizer.beta' is nan"},
 };
 
 static void optimizer_parameters_are_finite_and_in_range(void **state)
@@ -249,17 +252,17 @@ static void initializer_parameters_make_sense(void **state)
 {
     embd_schema s = sound();
     (void)state;
-    s.initializer = (embd_initializer){EMBD_UNIFORM, 1, 0};
+    s.initializer = (embd_initializer){EMBD_INITIALIZER_UNIFORM, 1, 0};
     refused(&s, EMBD_INVALID, "'initializer.a' is 1, above initializer.b, 0");
-    s.initializer = (embd_initializer){EMBD_UNIFORM, -FLT_MAX, FLT_MAX};
+    s.initializer = (embd_initializer){EMBD_INITIALIZER_UNIFORM, -FLT_MAX, FLT_MAX};
     refused(&s, EMBD_INVALID, "over the largest f32 away");
-    s.initializer = (embd_initializer){EMBD_UNIFORM, NAN, 0};
+    s.initializer = (embd_initializer){EMBD_INITIALIZER_UNIFORM, NAN, 0};
     refused(&s, EMBD_INVALID, "'initializer.a' is nan");
-    s.initializer = (embd_initializer){EMBD_NORMAL, 0, -1};
+    s.initializer = (embd_initializer){EMBD_INITIALIZER_NORMAL, 0, -1};
     refused(&s, EMBD_INVALID, "'initializer.b', the standard deviation, is -1, below 0");
-    s.initializer = (embd_initializer){EMBD_UNIFORM_SLOT, 0, 0};
+    s.initializer = (embd_initializer){EMBD_INITIALIZER_UNIFORM_SLOT, 0, 0};
     refused(&s, EMBD_INVALID, "'uniform_slot', which needs slot_sizes");
-    s.initializer = (embd_initializer){EMBD_CONSTANT, 1, NAN};
+    s.initializer = (embd_initializer){EMBD_INITIALIZER_CONSTANT, 1, NAN};
     assert_int_equal(embd_schema_check(&s, NULL, 0), EMBD_OK);
 }
 
@@ -313,7 +316,7 @@ static void both_values_of_it_are_told(void **state)
     assert_string_equal(d.a, "0.01");
     assert_string_equal(d.b, "0.02");
     b = a;
-    b.partition = EMBD_MODULO;
+    b.partition = EMBD_PARTITION_MODULO;
     assert_true(embd__schema_tell_difference(&a, &b, &d));
     assert_string_equal(d.a, "hash");
     assert_string_equal(d.b, "modulo");
@@ -379,10 +382,11 @@ static void every_choice_travels_unchanged(void **state)
 {
     static uint64_t sizes[2] = {1ull << 63, 1};
     (void)state;
-    for (int kind = EMBD_SGD; kind <= EMBD_FTRL; kind++)
-        for (int partition = EMBD_HASH; partition <= EMBD_SLOT; partition++)
-            for (int combiner = EMBD_CONCAT; combiner <= EMBD_SQRTN; combiner++)
-                for (int initializer = EMBD_UNIFORM; initializer <= EMBD_CONSTANT; initializer++) {
+    for (int kind = EMBD_OPTIMIZER_SGD; kind <= EMBD_OPTIMIZER_FTRL; kind++)
+        for (int partition = EMBD_PARTITION_HASH; partition <= EMBD_PARTITION_SLOT; partition++)
+            for (int combiner = EMBD_COMBINER_CONCAT; combiner <= EMBD_COMBINER_SQRTN; combiner++)
+                for (int initializer = EMBD_INITIALIZER_UNIFORM;
+                     initializer <= EMBD_INITIALIZER_CONSTANT; initializer++) {
                     embd_schema s = sound();
                     embd_optimizer_init(&s.optimizer, (embd_optimizer_kind)kind, 0.1f);
                     s.optimizer.eps = 1e-38f;
@@ -392,10 +396,10 @@ static void every_choice_travels_unchanged(void **state)
                                                        0x1.fffffep-2f};
                     s.dtype = (embd_dtype)(kind % 3);
                     s.slots = 2;
-                    s.slot_sizes = initializer == EMBD_UNIFORM_SLOT ? sizes : NULL;
+                    s.slot_sizes = initializer == EMBD_INITIALIZER_UNIFORM_SLOT ? sizes : NULL;
                     s.seed = UINT64_MAX;
                     s.capacity = 4294967294u;
-                    s.on_full = EMBD_ERROR;
+                    s.on_full = EMBD_ON_FULL_ERROR;
                     s.admit_after = UINT32_MAX;
                     s.create_on = EMBD_CREATE_ON_PULL;
                     s.admit_nonfinite = true;
@@ -413,7 +417,7 @@ static void the_largest_schema_fits_a_request(void **state)
         sizes[i] = i + 1;
     s.slots = EMBD_SLOTS_MAX;
     s.slot_sizes = sizes;
-    embd_optimizer_init(&s.optimizer, EMBD_FTRL, 0.1f);
+    embd_optimizer_init(&s.optimizer, EMBD_OPTIMIZER_FTRL, 0.1f);
     travels_unchanged(&s);
 }
 
@@ -430,7 +434,7 @@ static void an_unsound_schema_is_refused_where_it_arrives(void **state)
                         "schema field 'optimizer.scaler' is 0; gradients are divided by it");
     assert_memory_equal(&out, &zero, sizeof out);
     s = sound();
-    s.durability = EMBD_DURABLE;
+    s.durability = EMBD_DURABILITY_DURABLE;
     s.create_on = EMBD_CREATE_ON_PULL;
     assert_int_equal(travel(&s, &out, &e), EMBD_UNSUPPORTED);
     s = sound();
@@ -460,7 +464,7 @@ static void absent_fields_take_the_defaults_of_the_kind(void **state)
     embd_schema_init(&expected);
     strcpy(expected.name, "a");
     expected.dim = 2;
-    embd_optimizer_init(&expected.optimizer, EMBD_RMSPROP, 0.01f);
+    embd_optimizer_init(&expected.optimizer, EMBD_OPTIMIZER_RMSPROP, 0.01f);
     assert_null(embd__schema_difference(&out.s, &expected));
     assert_true(out.s.optimizer.beta2 == 0.9f);
     embd__schema_fini(&out);
@@ -625,7 +629,7 @@ static void optimizer_state_has_its_size(void **state)
 {
     static const uint32_t expected[8] = {0, 8, 8, 8, 1, 16, 8, 16};
     (void)state;
-    for (int kind = EMBD_SGD; kind <= EMBD_FTRL; kind++) {
+    for (int kind = EMBD_OPTIMIZER_SGD; kind <= EMBD_OPTIMIZER_FTRL; kind++) {
         embd_schema s = sound();
         s.optimizer.kind = (embd_optimizer_kind)kind;
         assert_int_equal(embd__schema_state_floats(&s), expected[kind]);
@@ -635,7 +639,7 @@ static void optimizer_state_has_its_size(void **state)
 static void names_end_where_their_enums_do(void **state)
 {
     (void)state;
-    assert_string_equal(embd_optimizer_name(EMBD_ROWWISE_ADAGRAD), "rowwise_adagrad");
+    assert_string_equal(embd_optimizer_name(EMBD_OPTIMIZER_ROWWISE_ADAGRAD), "rowwise_adagrad");
     assert_null(embd_optimizer_name((embd_optimizer_kind)8));
     assert_null(embd_partition_name((embd_partition)-1));
     assert_string_equal(embd_status_text(EMBD_FULL), "table is full");

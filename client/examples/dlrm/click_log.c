@@ -15,7 +15,7 @@ static embd_data_shape shape_of(embd_data_format format)
                              .label_dim = 1,
                              .dense_dim = DENSE,
                              .slots = SLOTS,
-                             .checksum = format == EMBD_NORM};
+                             .checksum = format == EMBD_DATA_FORMAT_NORM};
 }
 
 static bool failed(const char *what, const char *why)
@@ -42,7 +42,7 @@ static bool add_samples(embd_writer *writer, uint64_t first, uint64_t n)
 
 static bool write_set(const char *folder, const char *name, uint64_t first, uint64_t n)
 {
-    embd_data_shape shape = shape_of(EMBD_NORM);
+    embd_data_shape shape = shape_of(EMBD_DATA_FORMAT_NORM);
     embd_writer *writer;
     char path[4096], why[512];
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -71,6 +71,7 @@ embd_reader *click_log_open(const char *name, uint32_t batch_samples, uint32_t t
     options.batch_samples = batch_samples;
     options.threads = threads;
     options.slot_sizes = planted_slot_sizes;
-    return startup_open_data(name, shape_of(strncmp(name, "norm:", 5) ? EMBD_RAW : EMBD_NORM),
-                             &options);
+    return startup_open_data(
+        name, shape_of(strncmp(name, "norm:", 5) ? EMBD_DATA_FORMAT_RAW : EMBD_DATA_FORMAT_NORM),
+        &options);
 }

@@ -34,8 +34,8 @@ static bool make_table(trainer *t)
     schema.dim = DIM;
     schema.slots = SLOTS;
     schema.slot_sizes = planted_slot_sizes; /* each slot counts its keys from 0 */
-    schema.initializer = (embd_initializer){EMBD_UNIFORM_SLOT, 0, 0};
-    embd_optimizer_init(&schema.optimizer, EMBD_ADAGRAD, ROWS_RATE);
+    schema.initializer = (embd_initializer){EMBD_INITIALIZER_UNIFORM_SLOT, 0, 0};
+    embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAGRAD, ROWS_RATE);
     int status = embd_table_create(t->client, &schema);
     if (status == EMBD_OK)
         status = embd_table_open(t->client, DLRM_TABLE, &t->table);

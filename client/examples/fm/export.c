@@ -30,7 +30,7 @@ static bool write_batches(embd_writer *writer, const char *path, sampler *sample
 bool export_samples(const char *path, sampler *samples)
 {
     const embd_data_shape shape = {
-        .format = EMBD_NORM, .label_dim = 1, .slots = SLOTS, .i64_keys = true};
+        .format = EMBD_DATA_FORMAT_NORM, .label_dim = 1, .slots = SLOTS, .i64_keys = true};
     embd_writer *writer;
     uint64_t n = 0;
     char why[512];

@@ -40,12 +40,12 @@ static bool create_tables(trainer *t, uint32_t dim)
     linear.dim = 1;
     factors.dim = dim;
     linear.slots = factors.slots = SLOTS;
-    linear.combiner = EMBD_SUM;
-    factors.combiner = EMBD_MEAN;
-    linear.initializer = (embd_initializer){EMBD_CONSTANT, 0, 0};
-    factors.initializer = (embd_initializer){EMBD_NORMAL, 0, FACTOR_DEVIATION};
-    embd_optimizer_init(&linear.optimizer, EMBD_ADAGRAD, LEARNING_RATE);
-    embd_optimizer_init(&factors.optimizer, EMBD_ADAGRAD, LEARNING_RATE);
+    linear.combiner = EMBD_COMBINER_SUM;
+    factors.combiner = EMBD_COMBINER_MEAN;
+    linear.initializer = (embd_initializer){EMBD_INITIALIZER_CONSTANT, 0, 0};
+    factors.initializer = (embd_initializer){EMBD_INITIALIZER_NORMAL, 0, FACTOR_DEVIATION};
+    embd_optimizer_init(&linear.optimizer, EMBD_OPTIMIZER_ADAGRAD, LEARNING_RATE);
+    embd_optimizer_init(&factors.optimizer, EMBD_OPTIMIZER_ADAGRAD, LEARNING_RATE);
     int status = embd_table_create(t->client, &linear);
     if (status == EMBD_OK)
         status = embd_table_create(t->client, &factors);

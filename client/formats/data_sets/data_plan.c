@@ -39,13 +39,13 @@ static int check_range(const char *name, uint64_t value, uint64_t low, uint64_t 
 
 int embd__data_shape_check(const embd_data_shape *shape, struct embd__error *e)
 {
-    if (shape->format != EMBD_NORM && shape->format != EMBD_RAW)
+    if (shape->format != EMBD_DATA_FORMAT_NORM && shape->format != EMBD_DATA_FORMAT_RAW)
         return embd__error_set(e, EMBD_INVALID, "format is %d; it can be norm or raw",
                                (int)shape->format);
-    if (shape->format == EMBD_RAW && (shape->checksum || shape->i64_keys))
+    if (shape->format == EMBD_DATA_FORMAT_RAW && (shape->checksum || shape->i64_keys))
         return embd__error_set(e, EMBD_INVALID, "%s is for norm files; a raw file has none",
                                shape->checksum ? "checksum" : "i64_keys");
-    if (shape->format == EMBD_NORM && shape->integers)
+    if (shape->format == EMBD_DATA_FORMAT_NORM && shape->integers)
         return embd__error_set(e, EMBD_INVALID, "integers are for raw files");
     int status = check_range("label_dim", shape->label_dim, 0, EMBD_DATA_DIM_MAX, e);
     if (status == EMBD_OK)
@@ -61,10 +61,11 @@ static int check_share(const embd_data_shape *shape, const embd_reader_options *
     if (o->workers == 0 || o->worker >= o->workers)
         return embd__error_set(e, EMBD_INVALID, "worker is %" PRIu32 " of %" PRIu32 " workers",
                                o->worker, o->workers);
-    if (o->share != EMBD_SHARE_FILES && o->share != EMBD_SHARE_BATCHES)
+    if (o->share != EMBD_DATA_SHARE_FILES && o->share != EMBD_DATA_SHARE_BATCHES)
         return embd__error_set(e, EMBD_INVALID, "share is %d; it can be files or batches",
                                (int)o->share);
-    if (shape->format == EMBD_RAW && o->workers > 1 && o->share == EMBD_SHARE_FILES)
+    if (shape->format == EMBD_DATA_FORMAT_RAW && o->workers > 1 &&
+        o->share == EMBD_DATA_SHARE_FILES)
         return embd__error_set(e, EMBD_INVALID,
                                "a raw file is one file: %" PRIu32
                                " workers can share its batches, not files",
@@ -115,7 +116,7 @@ static int find_norm_pieces(struct data_plan *plan, const char *path, struct emb
 {
     const embd_reader_options *o = &plan->options;
     int status = embd__file_list_read(&plan->files, path, e);
-    if (status == EMBD_OK && o->share == EMBD_SHARE_FILES)
+    if (status == EMBD_OK && o->share == EMBD_DATA_SHARE_FILES)
         embd__file_list_keep(&plan->files, o->worker, o->workers);
     plan->n_pieces = plan->files.n;
     return status;
@@ -149,7 +150,7 @@ int embd__data_plan_open(struct data_plan *plan, const char *path, const embd_da
         plan->options.slot_sizes = NULL;
         return status;
     }
-    bool is_raw = shape->format == EMBD_RAW;
+    bool is_raw = shape->format == EMBD_DATA_FORMAT_RAW;
     plan->fixed_bytes = ((uint64_t)shape->label_dim + shape->dense_dim) * sizeof(float);
     plan->key_bytes = shape->i64_keys ? 8 : 4;
     plan->sample_min = plan->fixed_bytes + shape->slots * sizeof(int32_t);

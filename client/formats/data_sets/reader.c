@@ -202,7 +202,7 @@ static struct chunk *next_of_all(embd_reader *r)
 static bool is_mine(const embd_reader *r, uint64_t batch)
 {
     const embd_reader_options *o = &r->plan.options;
-    return o->share == EMBD_SHARE_FILES || batch % o->workers == o->worker;
+    return o->share == EMBD_DATA_SHARE_FILES || batch % o->workers == o->worker;
 }
 
 int embd_reader_next(embd_reader *reader, embd_batch **batch_out)

@@ -25,7 +25,7 @@ void embd__source_fini(struct source *s)
 
 static const char *path_of(const struct source *s, uint64_t piece)
 {
-    return s->plan->files.paths[s->plan->shape.format == EMBD_RAW ? 0 : piece];
+    return s->plan->files.paths[s->plan->shape.format == EMBD_DATA_FORMAT_RAW ? 0 : piece];
 }
 
 /* ---- faults ---------------------------------------------------------------------------------- */
@@ -189,7 +189,8 @@ static int open_norm(struct source *s, uint64_t piece, struct embd__error *e)
 /* A norm file ends with its last sample. */
 static int check_end(struct source *s, struct embd__error *e)
 {
-    if (s->plan->shape.format == EMBD_RAW || embd__stream_want(&s->stream, 1, e) != EMBD_OK)
+    if (s->plan->shape.format == EMBD_DATA_FORMAT_RAW ||
+        embd__stream_want(&s->stream, 1, e) != EMBD_OK)
         return e->status;
     if (embd__stream_available(&s->stream) == 0)
         return EMBD_OK;
@@ -227,7 +228,7 @@ static enum verdict read_raw(struct source *s, struct chunk *c, struct embd__err
 
 static enum verdict read_sample(struct source *s, struct chunk *c, struct embd__error *why)
 {
-    if (s->plan->shape.format == EMBD_RAW)
+    if (s->plan->shape.format == EMBD_DATA_FORMAT_RAW)
         return read_raw(s, c, why);
     return s->plan->shape.checksum ? read_framed(s, c, why) : read_unframed(s, c, why);
 }
@@ -249,7 +250,8 @@ static void read_samples(struct source *s, struct chunk *c)
 
 static int open_piece(struct source *s, uint64_t piece, struct embd__error *e)
 {
-    int status = s->plan->shape.format == EMBD_RAW ? open_raw(s, piece, e) : open_norm(s, piece, e);
+    int status = s->plan->shape.format == EMBD_DATA_FORMAT_RAW ? open_raw(s, piece, e)
+                                                               : open_norm(s, piece, e);
     s->is_open = status == EMBD_OK;
     return status;
 }

@@ -82,13 +82,13 @@ static int create(embd_writer *w, const char *path)
         unlink(path);
         return w->error.status;
     }
-    return w->shape.format == EMBD_NORM ? put_header(w) : EMBD_OK;
+    return w->shape.format == EMBD_DATA_FORMAT_NORM ? put_header(w) : EMBD_OK;
 }
 
 static int begin_file(embd_writer *w)
 {
     char *path;
-    if (w->shape.format == EMBD_RAW)
+    if (w->shape.format == EMBD_DATA_FORMAT_RAW)
         return create(w, w->path);
     if (asprintf(&path, "%s.%04" PRIu64, w->path, w->files.n) < 0)
         return fail(w, EMBD_NO_MEMORY, "no memory for a path");
@@ -103,7 +103,7 @@ static int finish_file(embd_writer *w)
     int status = EMBD_OK;
     if (w->file == NULL)
         return EMBD_OK;
-    if (w->shape.format == EMBD_NORM && w->broken.status == EMBD_OK) {
+    if (w->shape.format == EMBD_DATA_FORMAT_NORM && w->broken.status == EMBD_OK) {
         rewind(w->file);
         status = put_header(w);
     }
@@ -133,7 +133,7 @@ static int write_list(embd_writer *w)
 /* Copies n keys as int32, u32 or i64. False: one does not fit. */
 static bool encode_keys(const embd_data_shape *shape, uint8_t *to, const uint64_t *keys, uint64_t n)
 {
-    uint64_t beyond = 0, largest = shape->format == EMBD_RAW ? INT32_MAX : UINT32_MAX;
+    uint64_t beyond = 0, largest = shape->format == EMBD_DATA_FORMAT_RAW ? INT32_MAX : UINT32_MAX;
     if (shape->i64_keys) {
         memcpy(to, keys, n * sizeof *keys);
         return true;
@@ -187,20 +187,20 @@ static uint8_t *encode_slots(embd_writer *w, uint8_t *to, const uint64_t *offset
     for (uint32_t slot = 0; slot < shape->slots; slot++) {
         uint64_t n = offsets[slot + 1] - offsets[slot];
         int32_t count = (int32_t)n;
-        if (shape->format == EMBD_RAW && n != 1) {
+        if (shape->format == EMBD_DATA_FORMAT_RAW && n != 1) {
             embd__error_set(&w->error, EMBD_INVALID,
                             "slot %" PRIu32 " has %" PRIu64 " keys; in raw files it has one", slot,
                             n);
             return NULL;
         }
-        if (shape->format == EMBD_NORM) {
+        if (shape->format == EMBD_DATA_FORMAT_NORM) {
             memcpy(to, &count, sizeof count);
             to += sizeof count;
         }
         if (!encode_keys(shape, to, keys + offsets[slot], n)) {
             embd__error_set(&w->error, EMBD_INVALID,
                             "slot %" PRIu32 " has a key that does not fit into the %s of the file",
-                            slot, shape->format == EMBD_RAW ? "int32" : "u32");
+                            slot, shape->format == EMBD_DATA_FORMAT_RAW ? "int32" : "u32");
             return NULL;
         }
         to += n * (shape->i64_keys ? 8u : 4u);
@@ -289,7 +289,7 @@ int embd_writer_open(const char *path, const embd_data_shape *shape, uint64_t fi
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for a writer");
     if (e->status == EMBD_OK && embd__data_shape_check(shape, e) == EMBD_OK) {
         w->shape = *shape;
-        w->file_samples = shape->format == EMBD_NORM ? file_samples : 0;
+        w->file_samples = shape->format == EMBD_DATA_FORMAT_NORM ? file_samples : 0;
         w->path = strdup(path);
         if (w->path == NULL)
             embd__error_set(e, EMBD_NO_MEMORY, "no memory for a path");
@@ -343,7 +343,7 @@ int embd_writer_close(embd_writer *writer, char *why_out, size_t why_bytes)
     if (writer == NULL)
         return EMBD_OK;
     finish_file(writer);
-    if (writer->broken.status == EMBD_OK && writer->shape.format == EMBD_NORM)
+    if (writer->broken.status == EMBD_OK && writer->shape.format == EMBD_DATA_FORMAT_NORM)
         write_list(writer);
     int status = writer->broken.status;
     if (status != EMBD_OK)

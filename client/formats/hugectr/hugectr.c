@@ -23,7 +23,7 @@ int embd__hugectr_check(const embd_hugectr_options *options, struct embd__error 
     if (options->gpu_rows > LIMIT_CAPACITY)
         return embd__error_set(e, EMBD_INVALID, "gpu_rows is %" PRIu64 ", it can be at most %u",
                                options->gpu_rows, LIMIT_CAPACITY);
-    if (options->state_dtype != EMBD_F32 && options->state_dtype != EMBD_F16)
+    if (options->state_dtype != EMBD_DTYPE_F32 && options->state_dtype != EMBD_DTYPE_F16)
         return embd__error_set(e, EMBD_INVALID, "state_dtype is %d, it can be f32 or f16",
                                (int)options->state_dtype);
     if (options->step > LIMIT_STEP)
@@ -37,17 +37,17 @@ int embd__hugectr_check(const embd_hugectr_options *options, struct embd__error 
 int embd__hugectr_tensors(const embd_schema *schema, uint32_t *n_out, struct embd__error *e)
 {
     embd_optimizer_kind kind = schema->optimizer.kind;
-    if (kind == EMBD_SGD)
+    if (kind == EMBD_OPTIMIZER_SGD)
         return embd__error_set(e, EMBD_UNSUPPORTED,
                                "table '%s': sgd has no state, and HugeCTR no state file for it",
                                schema->name);
-    if (kind == EMBD_ROWWISE_ADAGRAD || kind == EMBD_RMSPROP)
+    if (kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD || kind == EMBD_OPTIMIZER_RMSPROP)
         return embd__error_set(
             e, EMBD_UNSUPPORTED,
             "table '%s': HugeCTR's state files know no %s; they are of momentum, "
             "nesterov, adagrad, adam and ftrl",
             schema->name, embd_optimizer_name(kind));
-    *n_out = kind == EMBD_ADAM || kind == EMBD_FTRL ? 2 : 1;
+    *n_out = kind == EMBD_OPTIMIZER_ADAM || kind == EMBD_OPTIMIZER_FTRL ? 2 : 1;
     if (embd__schema_state_floats(schema) == *n_out * schema->dim)
         return EMBD_OK;
     return embd__error_set(e, EMBD_UNSUPPORTED,

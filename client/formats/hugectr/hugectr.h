@@ -27,7 +27,7 @@
 static inline uint32_t embd__hugectr_gpu(const embd_schema *schema, uint32_t n_gpus, uint64_t slot,
                                          uint64_t key)
 {
-    uint64_t number = schema->partition == EMBD_SLOT ? slot : key;
+    uint64_t number = schema->partition == EMBD_PARTITION_SLOT ? slot : key;
     return (uint32_t)(number % n_gpus);
 }
 

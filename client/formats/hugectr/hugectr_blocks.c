@@ -57,7 +57,7 @@ int embd__blocks_open(struct hugectr_blocks *b, struct embd__error *e)
 
 static bool has_slots(const struct hugectr_blocks *b)
 {
-    return b->schema->partition == EMBD_SLOT;
+    return b->schema->partition == EMBD_PARTITION_SLOT;
 }
 
 uint32_t embd__blocks_gpu(const struct hugectr_blocks *b, const struct hugectr_block *block,
@@ -99,7 +99,8 @@ static int read_keys(const struct hugectr_blocks *b, struct hugectr_block *block
 /* The value that new rows' state starts at, as the servers have it. */
 static float first_state(const embd_optimizer *o)
 {
-    bool accumulates = o->kind == EMBD_ADAGRAD || o->kind == EMBD_ROWWISE_ADAGRAD;
+    bool accumulates =
+        o->kind == EMBD_OPTIMIZER_ADAGRAD || o->kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD;
     return accumulates ? o->initial_accumulator : 0.0f;
 }
 
@@ -153,7 +154,7 @@ static int read_rows(const struct hugectr_blocks *b, struct hugectr_block *block
         return block->error.status;
     if (check_finite(b, block, b->folder->vector.path, block->vectors, b->schema->dim))
         return block->error.status;
-    if (b->schema->dtype != EMBD_F32)
+    if (b->schema->dtype != EMBD_DTYPE_F32)
         embd__from_f32(block->rows, b->schema->dtype, block->vectors, block->n * dim);
     return read_states(b, block);
 }

@@ -346,7 +346,7 @@ static int write_table(struct exporting *x)
 {
     if (write_file(x, HUGECTR_KEY, 8, put_key))
         return x->e->status;
-    if (x->schema.s.partition == EMBD_SLOT && write_file(x, HUGECTR_SLOT, 8, put_slot))
+    if (x->schema.s.partition == EMBD_PARTITION_SLOT && write_file(x, HUGECTR_SLOT, 8, put_slot))
         return x->e->status;
     return write_vectors(x);
 }

@@ -114,12 +114,12 @@ static int check(struct importing *m, embd_progress *progress, void *arg)
 static int send_block(struct importing *m, const struct hugectr_block *block, void *arg,
                       uint64_t *bytes_out)
 {
-    struct row_block rows = {.n_rows = block->n,
-                             .keys = block->keys,
-                             .slots = m->has_slots ? block->slots : NULL,
-                             .rows = m->schema->dtype == EMBD_F32 ? (const void *)block->vectors
-                                                                  : block->rows,
-                             .states = m->blocks.n_state ? block->states : NULL};
+    struct row_block rows = {
+        .n_rows = block->n,
+        .keys = block->keys,
+        .slots = m->has_slots ? block->slots : NULL,
+        .rows = m->schema->dtype == EMBD_DTYPE_F32 ? (const void *)block->vectors : block->rows,
+        .states = m->blocks.n_state ? block->states : NULL};
     (void)arg;
     *bytes_out = block->n * (4 * (uint64_t)m->schema->dim + (m->has_slots ? 16 : 8));
     return embd__scatter_block(&m->scatter, &rows);
@@ -201,7 +201,7 @@ EMBD_API int embd_hugectr_import(embd_client *client, const embd_schema *schema,
                           .schema = schema,
                           .options = options ? options : &defaults,
                           .path = folder,
-                          .has_slots = schema->partition == EMBD_SLOT,
+                          .has_slots = schema->partition == EMBD_PARTITION_SLOT,
                           .folder = {{.fd = -1}, {.fd = -1}, {.fd = -1}, 0},
                           .state = {.file = {.fd = -1}}};
     *m.e = (struct embd__error){0};

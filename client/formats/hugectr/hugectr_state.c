@@ -54,8 +54,9 @@ static int allocate(struct state_reader *r, struct embd__error *e)
 static float first_value(const embd_schema *schema, embd_dtype dtype)
 {
     uint8_t rounded[sizeof(float)];
-    float value =
-        schema->optimizer.kind == EMBD_ADAGRAD ? schema->optimizer.initial_accumulator : 0.0f;
+    float value = schema->optimizer.kind == EMBD_OPTIMIZER_ADAGRAD
+                      ? schema->optimizer.initial_accumulator
+                      : 0.0f;
     embd__from_f32(rounded, dtype, &value, 1);
     embd__to_f32(&value, rounded, dtype, 1);
     return value;

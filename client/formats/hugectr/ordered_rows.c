@@ -20,12 +20,12 @@
 
 static bool has_slots(const struct ordered_rows *o)
 {
-    return o->schema->s.partition == EMBD_SLOT || o->schema->slot_starts != NULL;
+    return o->schema->s.partition == EMBD_PARTITION_SLOT || o->schema->slot_starts != NULL;
 }
 
 static uint32_t slot_of(const struct ordered_rows *o, const struct entry *entry)
 {
-    if (o->schema->s.partition == EMBD_SLOT)
+    if (o->schema->s.partition == EMBD_PARTITION_SLOT)
         return entry->slot;
     return o->schema->slot_starts ? embd__schema_slot_of(o->schema, entry->key) : 0;
 }

@@ -14,7 +14,7 @@ from .client import Client
 
 class Pusher:
     """Who pushes: an id of 128 bits, drawn where none is given, and one of its streams. Its pushes are numbered 1, 2, ...;
-    an embd.Error with Status.UNKNOWN says that the deadline passed and the push may have been applied or not: it may be made
+    an embd.Error with Status.UNANSWERED says that the deadline passed and the push may have been applied or not: it may be made
     again, with the same number and gradients. Status.FORGOTTEN says that a shard does not know the stream, or not any more:
     whether the push was applied there is not known. A stream that has not pushed for 10 minutes may be forgotten for another."""
 

@@ -218,7 +218,7 @@ static void merge(const struct round_step *step, uint32_t i, uint8_t *buffer,
         row += in->n_rows;
     }
     to->in = (struct part){.table = step->members[0]->work->parts[i].in.table,
-                           .dtype = EMBD_F32,
+                           .dtype = EMBD_DTYPE_F32,
                            .n_keys = key,
                            .n_rows = row,
                            .want_status = l->want_status,
@@ -418,7 +418,7 @@ static int make(struct shard *shard, struct round_step *step, struct embd__error
     work->end = on_made;
     if (commit_durability(work, &durability, e) != EMBD_OK)
         return e->status;
-    if (durability != EMBD_SNAPSHOT)
+    if (durability != EMBD_DURABILITY_SNAPSHOT)
         return record(shard, step, e);
     if (push_prepare(work, e) != EMBD_OK)
         return e->status;

@@ -43,7 +43,7 @@ __device__ static inline four sum_run(const table_view &t, const push_view &p, f
 __device__ static inline four partial_at(const table_view &t, const push_view &p, uint32_t i,
                                          uint32_t column)
 {
-    return four_load(p.partials, EMBD_F32, (uint64_t)i * (fours_of(t.dim) * 4) + column);
+    return four_load(p.partials, EMBD_DTYPE_F32, (uint64_t)i * (fours_of(t.dim) * 4) + column);
 }
 
 template <bool IS_LONG, bool IS_PLAIN>
@@ -105,7 +105,8 @@ template <int RULE, bool IS_LONG, bool IS_PLAIN, uint32_t AT_ONCE>
 __device__ static inline void step_rows(const table_view &t, const push_view &p, const run *runs,
                                         const optimizer_step &step, uint32_t lanes)
 {
-    constexpr bool IS_ROWWISE = RULE == EMBD_ROWWISE_ADAGRAD, IS_LAZY = RULE == RULE_LAZY_ADAM;
+    constexpr bool IS_ROWWISE = RULE == EMBD_OPTIMIZER_ROWWISE_ADAGRAD,
+                   IS_LAZY = RULE == RULE_LAZY_ADAM;
     uint32_t column = (threadIdx.x & (lanes - 1)) * 4;
     row_four row[AT_ONCE];
     four sum[AT_ONCE];
@@ -223,7 +224,7 @@ static __global__ void __launch_bounds__(256) sum_chunks(table_view t, push_view
         run_chunk c = p.chunks[i / fours];
         uint32_t column = (uint32_t)(i % fours) * 4;
         four first = gradient_at<false>(t, p, gradient_row(p, p.positions[c.begin]), column);
-        four_store(p.partials, EMBD_F32, i / fours * fours * 4 + column,
+        four_store(p.partials, EMBD_DTYPE_F32, i / fours * fours * 4 + column,
                    sum_run<false>(t, p, first, c.begin, c.end, column));
     }
 }
@@ -270,22 +271,22 @@ int launch_apply(struct table_view t, struct push_view push, embd_optimizer_kind
                  struct optimizer_step step, void *stream)
 {
     switch (kind) {
-    case EMBD_SGD:
-        return launch<EMBD_SGD>(t, push, step, stream);
-    case EMBD_MOMENTUM:
-        return launch<EMBD_MOMENTUM>(t, push, step, stream);
-    case EMBD_NESTEROV:
-        return launch<EMBD_NESTEROV>(t, push, step, stream);
-    case EMBD_ADAGRAD:
-        return launch<EMBD_ADAGRAD>(t, push, step, stream);
-    case EMBD_ROWWISE_ADAGRAD:
-        return launch<EMBD_ROWWISE_ADAGRAD>(t, push, step, stream);
-    case EMBD_ADAM:
+    case EMBD_OPTIMIZER_SGD:
+        return launch<EMBD_OPTIMIZER_SGD>(t, push, step, stream);
+    case EMBD_OPTIMIZER_MOMENTUM:
+        return launch<EMBD_OPTIMIZER_MOMENTUM>(t, push, step, stream);
+    case EMBD_OPTIMIZER_NESTEROV:
+        return launch<EMBD_OPTIMIZER_NESTEROV>(t, push, step, stream);
+    case EMBD_OPTIMIZER_ADAGRAD:
+        return launch<EMBD_OPTIMIZER_ADAGRAD>(t, push, step, stream);
+    case EMBD_OPTIMIZER_ROWWISE_ADAGRAD:
+        return launch<EMBD_OPTIMIZER_ROWWISE_ADAGRAD>(t, push, step, stream);
+    case EMBD_OPTIMIZER_ADAM:
         return step.is_lazy ? launch<RULE_LAZY_ADAM>(t, push, step, stream)
-                            : launch<EMBD_ADAM>(t, push, step, stream);
-    case EMBD_RMSPROP:
-        return launch<EMBD_RMSPROP>(t, push, step, stream);
+                            : launch<EMBD_OPTIMIZER_ADAM>(t, push, step, stream);
+    case EMBD_OPTIMIZER_RMSPROP:
+        return launch<EMBD_OPTIMIZER_RMSPROP>(t, push, step, stream);
     default:
-        return launch<EMBD_FTRL>(t, push, step, stream);
+        return launch<EMBD_OPTIMIZER_FTRL>(t, push, step, stream);
     }
 }

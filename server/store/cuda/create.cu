@@ -100,7 +100,7 @@ int launch_create(struct table_view t, struct keys_view in, struct plan_view p, 
     int status = 0;
     if (sights)
         status = LAUNCH(update, s.grid, s.block, stream, t, in, p, n_insert, first_row);
-    if (status == 0 && t.initializer.kind == EMBD_NORMAL)
+    if (status == 0 && t.initializer.kind == EMBD_INITIALIZER_NORMAL)
         status = LAUNCH(place<true>, s.grid, s.block, stream, t, in, p, n_insert, first_row,
                         lanes_for(t.dim));
     else if (status == 0)

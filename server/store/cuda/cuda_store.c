@@ -36,7 +36,7 @@ void cuda_close(struct store *store)
 static int open_slots(struct store *store)
 {
     const embd_schema *s = &store->schema->s;
-    if (s->initializer.kind != EMBD_UNIFORM_SLOT)
+    if (s->initializer.kind != EMBD_INITIALIZER_UNIFORM_SLOT)
         return 0;
     uint64_t starts_bytes = (s->slots + 1ull) * sizeof(uint64_t),
              bounds_bytes = s->slots * sizeof(float);
@@ -72,7 +72,7 @@ static int open_rows(struct store *store)
         status = device_range_open(&store->states, least(memory, rows * state_bytes));
     if (status == 0)
         status = device_range_open(&store->row_keys, least(memory, rows * sizeof *t->row_keys));
-    if (status == 0 && store->schema->s.partition == EMBD_SLOT)
+    if (status == 0 && store->schema->s.partition == EMBD_PARTITION_SLOT)
         status = device_range_open(&store->row_slots, least(memory, rows * sizeof *t->row_slots));
     t->values = store->values.base;
     t->states = (float *)(void *)store->states.base;
@@ -84,7 +84,7 @@ static int open_rows(struct store *store)
 static int open_memory(struct store *store)
 {
     const embd_schema *s = &store->schema->s;
-    uint64_t capacity = s->on_full == EMBD_GROW ? s->capacity : 0;
+    uint64_t capacity = s->on_full == EMBD_ON_FULL_GROW ? s->capacity : 0;
     int status = device_use(store->device);
     if (status == 0)
         status = device_stream_new(&store->stream);
@@ -110,7 +110,7 @@ static uint32_t stride_of_states(const embd_schema *s)
 static void set_view(struct store *store)
 {
     const embd_schema *s = &store->schema->s;
-    uint32_t bytes = s->dim * (uint32_t)(s->dtype == EMBD_F32 ? 4 : 2);
+    uint32_t bytes = s->dim * (uint32_t)(s->dtype == EMBD_DTYPE_F32 ? 4 : 2);
     store->view = (struct table_view){
         .dim = s->dim,
         .stride = (bytes + 15) / 16 * 16,

@@ -16,9 +16,9 @@ struct use_view cuda_use(const struct store *store)
     const embd_schema *s = &store->schema->s;
     return (struct use_view){
         .at = store->view.state_floats - embd__schema_use_floats(s),
-        .counts = s->on_full == EMBD_EVICT_LFU,
+        .counts = s->on_full == EMBD_ON_FULL_EVICT_LFU,
         .step = store->step,
-        .ttl = s->on_full == EMBD_EVICT_TTL ? s->ttl : 0,
+        .ttl = s->on_full == EMBD_ON_FULL_EVICT_TTL ? s->ttl : 0,
     };
 }
 
@@ -35,7 +35,8 @@ uint64_t evict_most(const embd_schema *s, uint64_t missing)
 
 bool evict_is_vain(const struct store *store)
 {
-    return store->schema->s.on_full == EMBD_EVICT_TTL && store->step < store->none_expire_before;
+    return store->schema->s.on_full == EMBD_ON_FULL_EVICT_TTL &&
+           store->step < store->none_expire_before;
 }
 
 void evict_note_survey(struct store *store, const struct use_survey *found)

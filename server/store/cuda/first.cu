@@ -17,7 +17,7 @@ __device__ static inline void first_step(const table_view &t, const optimizer_st
 {
     row_shared shared = {};
     embd__combine_divide(g.c, step.scaler, 4);
-    if (RULE == EMBD_ROWWISE_ADAGRAD) {
+    if (RULE == EMBD_OPTIMIZER_ROWWISE_ADAGRAD) {
         shared.v = optimizer_rowwise(t.first_state, squares_whole(g, column, t.dim, lanes), t.dim);
         if (ref && column == 0)
             t.states[state_at(t, ref)] = shared.v;
@@ -79,7 +79,7 @@ static __global__ void __launch_bounds__(BLOCK, 6)
 bool first_fits(const struct table_view *t, const struct push_view *push)
 {
     return is_plain(*t, *push) && t->state_stride == t->optimizer_floats &&
-           t->initializer.kind != EMBD_NORMAL;
+           t->initializer.kind != EMBD_INITIALIZER_NORMAL;
 }
 
 template <int RULE>
@@ -94,21 +94,21 @@ int launch_first(struct table_view t, struct plan_view p, struct first_push f, u
                  void *stream)
 {
     switch (f.kind) {
-    case EMBD_SGD:
-        return launch<EMBD_SGD>(t, p, f, first_row, stream);
-    case EMBD_MOMENTUM:
-        return launch<EMBD_MOMENTUM>(t, p, f, first_row, stream);
-    case EMBD_NESTEROV:
-        return launch<EMBD_NESTEROV>(t, p, f, first_row, stream);
-    case EMBD_ADAGRAD:
-        return launch<EMBD_ADAGRAD>(t, p, f, first_row, stream);
-    case EMBD_ROWWISE_ADAGRAD:
-        return launch<EMBD_ROWWISE_ADAGRAD>(t, p, f, first_row, stream);
-    case EMBD_ADAM:
-        return launch<EMBD_ADAM>(t, p, f, first_row, stream);
-    case EMBD_RMSPROP:
-        return launch<EMBD_RMSPROP>(t, p, f, first_row, stream);
+    case EMBD_OPTIMIZER_SGD:
+        return launch<EMBD_OPTIMIZER_SGD>(t, p, f, first_row, stream);
+    case EMBD_OPTIMIZER_MOMENTUM:
+        return launch<EMBD_OPTIMIZER_MOMENTUM>(t, p, f, first_row, stream);
+    case EMBD_OPTIMIZER_NESTEROV:
+        return launch<EMBD_OPTIMIZER_NESTEROV>(t, p, f, first_row, stream);
+    case EMBD_OPTIMIZER_ADAGRAD:
+        return launch<EMBD_OPTIMIZER_ADAGRAD>(t, p, f, first_row, stream);
+    case EMBD_OPTIMIZER_ROWWISE_ADAGRAD:
+        return launch<EMBD_OPTIMIZER_ROWWISE_ADAGRAD>(t, p, f, first_row, stream);
+    case EMBD_OPTIMIZER_ADAM:
+        return launch<EMBD_OPTIMIZER_ADAM>(t, p, f, first_row, stream);
+    case EMBD_OPTIMIZER_RMSPROP:
+        return launch<EMBD_OPTIMIZER_RMSPROP>(t, p, f, first_row, stream);
     default:
-        return launch<EMBD_FTRL>(t, p, f, first_row, stream);
+        return launch<EMBD_OPTIMIZER_FTRL>(t, p, f, first_row, stream);
     }
 }

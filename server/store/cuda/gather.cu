@@ -109,7 +109,7 @@ static __global__ void __launch_bounds__(BLOCK, 8) gather_each(table_view t, gat
 bool gather_fits(const struct table_view *t, const struct pull_view *pull)
 {
     uint32_t units = t->stride / 16;
-    bool is_whole = t->dim * (pull->dtype == EMBD_F32 ? 4 : 2) == t->stride;
+    bool is_whole = t->dim * (pull->dtype == EMBD_DTYPE_F32 ? 4 : 2) == t->stride;
     return pull->in.offsets == nullptr && pull->dtype == t->dtype && is_whole && pull->is_aligned &&
            units <= 64 && (units & (units - 1)) == 0;
 }

@@ -8,8 +8,8 @@
  * Nearly all pushes are; there, nothing depends on a value before all are asked for. */
 static inline bool is_plain(const table_view &t, const push_view &p)
 {
-    return t.dtype == EMBD_F32 && p.dtype == EMBD_F32 && p.is_aligned && p.in.weights == nullptr &&
-           t.dim == lanes_for(t.dim) * 4;
+    return t.dtype == EMBD_DTYPE_F32 && p.dtype == EMBD_DTYPE_F32 && p.is_aligned &&
+           p.in.weights == nullptr && t.dim == lanes_for(t.dim) * 4;
 }
 
 __device__ static inline uint32_t gradient_row(const push_view &p, uint32_t k)
@@ -22,7 +22,7 @@ __device__ static inline four gradient_at(const table_view &t, const push_view &
                                           uint32_t column)
 {
     if (IS_PLAIN)
-        return four_load(p.grads, EMBD_F32, row * t.dim + column);
+        return four_load(p.grads, EMBD_DTYPE_F32, row * t.dim + column);
     return packed_load(p.grads, p.dtype, row * t.dim, column, t.dim, p.is_aligned);
 }
 

@@ -11,7 +11,7 @@ uint64_t cuda_room(const struct store *store)
     uint64_t most = REF_ROWS_MAX;
     if (store->is_member)
         most = store->n_rows_max;
-    else if (s->on_full != EMBD_GROW && s->capacity != 0 && s->capacity < most)
+    else if (s->on_full != EMBD_ON_FULL_GROW && s->capacity != 0 && s->capacity < most)
         most = s->capacity;
     return most > store->n_rows ? most - store->n_rows : 0;
 }

@@ -23,7 +23,7 @@
 static uint64_t gradient_bytes(const struct call *call)
 {
     const struct store_push *push = call->push;
-    uint64_t row_bytes = call->store->view.dim * (push->dtype == EMBD_F32 ? 4ull : 2ull);
+    uint64_t row_bytes = call->store->view.dim * (push->dtype == EMBD_DTYPE_F32 ? 4ull : 2ull);
     return push->in.n_keys ? push->in.n_rows * row_bytes : 0;
 }
 

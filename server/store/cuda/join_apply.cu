@@ -156,7 +156,7 @@ __device__ static inline row_four columns_of(const table_view &t, const target &
 
 __device__ static inline void round_columns(const table_view &t, four *w)
 {
-    if (t.dtype != EMBD_F32)
+    if (t.dtype != EMBD_DTYPE_F32)
         for (uint32_t i = 0; i < 4; i++)
             w->c[i] = half_load(half_store(w->c[i], t.dtype), t.dtype);
 }
@@ -188,7 +188,8 @@ __device__ static inline progress step_columns(const table_view &t, const join_v
                                                const join_steps &steps, const target &r,
                                                progress begun, uint32_t first, float *kept)
 {
-    constexpr bool IS_ROWWISE = RULE == EMBD_ROWWISE_ADAGRAD, IS_LAZY = RULE == RULE_LAZY_ADAM;
+    constexpr bool IS_ROWWISE = RULE == EMBD_OPTIMIZER_ROWWISE_ADAGRAD,
+                   IS_LAZY = RULE == RULE_LAZY_ADAM;
     uint32_t lanes = lanes_for(t.dim), column = first + (threadIdx.x & (lanes - 1)) * 4;
     bool is_mine = r.ref && column < t.dim;
     progress p = begun;
@@ -239,7 +240,7 @@ __device__ static inline void note(const table_view &t, const join_view &j, cons
     float *states = t.states + state_at(t, r.ref);
     if (r.is_new)
         enter(t, r, floats_of_columns<RULE>(t));
-    if (RULE == EMBD_ROWWISE_ADAGRAD)
+    if (RULE == EMBD_OPTIMIZER_ROWWISE_ADAGRAD)
         states[0] = p.v;
     if (RULE == RULE_LAZY_ADAM)
         embd__stamp_put(lazy_stamp(t, r.ref), p.t);
@@ -260,7 +261,7 @@ static __global__ void __launch_bounds__(BLOCK)
     if (!__ballot_sync(ALL_LANES, r.ref != 0))
         return;
     progress begun = {t.first_state, 0, 0}, p = begun;
-    if (RULE == EMBD_ROWWISE_ADAGRAD && r.ref && !r.is_new)
+    if (RULE == EMBD_OPTIMIZER_ROWWISE_ADAGRAD && r.ref && !r.is_new)
         begun.v = t.states[state_at(t, r.ref)];
     if (RULE == RULE_LAZY_ADAM && r.ref && !r.is_new)
         begun.t = embd__stamp_get(lazy_stamp(t, r.ref));
@@ -286,22 +287,22 @@ int launch_join_apply(struct table_view t, struct join_view j, embd_optimizer_ki
                       struct join_steps steps, struct use_view use, bool has_use, void *stream)
 {
     switch (kind) {
-    case EMBD_SGD:
-        return launch<EMBD_SGD>(t, j, steps, use, has_use, stream);
-    case EMBD_MOMENTUM:
-        return launch<EMBD_MOMENTUM>(t, j, steps, use, has_use, stream);
-    case EMBD_NESTEROV:
-        return launch<EMBD_NESTEROV>(t, j, steps, use, has_use, stream);
-    case EMBD_ADAGRAD:
-        return launch<EMBD_ADAGRAD>(t, j, steps, use, has_use, stream);
-    case EMBD_ROWWISE_ADAGRAD:
-        return launch<EMBD_ROWWISE_ADAGRAD>(t, j, steps, use, has_use, stream);
-    case EMBD_ADAM:
+    case EMBD_OPTIMIZER_SGD:
+        return launch<EMBD_OPTIMIZER_SGD>(t, j, steps, use, has_use, stream);
+    case EMBD_OPTIMIZER_MOMENTUM:
+        return launch<EMBD_OPTIMIZER_MOMENTUM>(t, j, steps, use, has_use, stream);
+    case EMBD_OPTIMIZER_NESTEROV:
+        return launch<EMBD_OPTIMIZER_NESTEROV>(t, j, steps, use, has_use, stream);
+    case EMBD_OPTIMIZER_ADAGRAD:
+        return launch<EMBD_OPTIMIZER_ADAGRAD>(t, j, steps, use, has_use, stream);
+    case EMBD_OPTIMIZER_ROWWISE_ADAGRAD:
+        return launch<EMBD_OPTIMIZER_ROWWISE_ADAGRAD>(t, j, steps, use, has_use, stream);
+    case EMBD_OPTIMIZER_ADAM:
         return steps.at[0].is_lazy ? launch<RULE_LAZY_ADAM>(t, j, steps, use, has_use, stream)
-                                   : launch<EMBD_ADAM>(t, j, steps, use, has_use, stream);
-    case EMBD_RMSPROP:
-        return launch<EMBD_RMSPROP>(t, j, steps, use, has_use, stream);
+                                   : launch<EMBD_OPTIMIZER_ADAM>(t, j, steps, use, has_use, stream);
+    case EMBD_OPTIMIZER_RMSPROP:
+        return launch<EMBD_OPTIMIZER_RMSPROP>(t, j, steps, use, has_use, stream);
     default:
-        return launch<EMBD_FTRL>(t, j, steps, use, has_use, stream);
+        return launch<EMBD_OPTIMIZER_FTRL>(t, j, steps, use, has_use, stream);
     }
 }

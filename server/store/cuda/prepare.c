@@ -26,7 +26,7 @@ static bool fits_anyway(const struct store *store, uint64_t n_keys)
     uint64_t room = cuda_room(store);
     if (most_coming(store) + n_keys <= room)
         return true;
-    return store->evicts && store->schema->s.on_full != EMBD_EVICT_TTL &&
+    return store->evicts && store->schema->s.on_full != EMBD_ON_FULL_EVICT_TTL &&
            n_keys <= store->n_rows + room;
 }
 

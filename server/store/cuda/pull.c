@@ -8,7 +8,7 @@
 
 static bool aligned(const void *memory, uint32_t dim, embd_dtype dtype)
 {
-    return dim % 4 == 0 && (uintptr_t)memory % (dtype == EMBD_F32 ? 16 : 8) == 0;
+    return dim % 4 == 0 && (uintptr_t)memory % (dtype == EMBD_DTYPE_F32 ? 16 : 8) == 0;
 }
 
 static struct pull_view view_of(const struct call *call)
@@ -18,7 +18,7 @@ static struct pull_view view_of(const struct call *call)
         .in = call->in,
         .dtype = pull->dtype,
         .zero_missing = pull->zero_missing,
-        .divide = pull->scale ? call->store->schema->s.combiner : EMBD_CONCAT,
+        .divide = pull->scale ? call->store->schema->s.combiner : EMBD_COMBINER_CONCAT,
         .values = call->values,
         .is_aligned = aligned(call->values, call->store->view.dim, pull->dtype),
         .statuses = call->statuses,
@@ -30,7 +30,7 @@ static struct pull_view view_of(const struct call *call)
 static int take_staging(struct call *call)
 {
     const struct store_pull *pull = call->pull;
-    uint64_t dtype_bytes = pull->dtype == EMBD_F32 ? 4 : 2;
+    uint64_t dtype_bytes = pull->dtype == EMBD_DTYPE_F32 ? 4 : 2;
     call->values_bytes = pull->count * dtype_bytes * call->store->view.dim;
     bool is_direct = memory_kind(pull->values) != MEMORY_HOST;
     for (int turn = 0; turn < 2; turn++) {

@@ -34,7 +34,7 @@ static uint8_t *statuses_of(const struct call *call)
 static uint64_t gradient_bytes(const struct call *call)
 {
     return (uint64_t)call->in.n_rows * call->store->view.dim *
-           (call->push->dtype == EMBD_F32 ? 4 : 2);
+           (call->push->dtype == EMBD_DTYPE_F32 ? 4 : 2);
 }
 
 int push_start(struct call *call)

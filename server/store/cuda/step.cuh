@@ -8,7 +8,7 @@
 
 /* Kernels have their rule as a constant: an optimizer's kind, or this one, adam's with lazy_global.
  */
-#define RULE_LAZY_ADAM ((int)EMBD_FTRL + 1)
+#define RULE_LAZY_ADAM ((int)EMBD_OPTIMIZER_FTRL + 1)
 
 /* Four columns of a row and of its state. */
 struct row_four {
@@ -22,8 +22,10 @@ struct row_shared {
 };
 
 template <int RULE> struct states_of {
-    static constexpr bool HAS_0 = RULE != EMBD_SGD && RULE != EMBD_ROWWISE_ADAGRAD;
-    static constexpr bool HAS_1 = RULE == EMBD_ADAM || RULE == RULE_LAZY_ADAM || RULE == EMBD_FTRL;
+    static constexpr bool HAS_0 =
+        RULE != EMBD_OPTIMIZER_SGD && RULE != EMBD_OPTIMIZER_ROWWISE_ADAGRAD;
+    static constexpr bool HAS_1 =
+        RULE == EMBD_OPTIMIZER_ADAM || RULE == RULE_LAZY_ADAM || RULE == EMBD_OPTIMIZER_FTRL;
 };
 
 __device__ static inline uint64_t state_at(const table_view &t, uint32_t ref)
@@ -43,11 +45,11 @@ __device__ static inline row_four row_load(const table_view &t, uint32_t ref, ui
     uint64_t state = state_at(t, ref);
     bool is_aligned = IS_PLAIN || t.dim % 4 == 0;
     row_four r;
-    r.w = four_load(row_of_ref(t, ref), IS_PLAIN ? EMBD_F32 : t.dtype, column);
+    r.w = four_load(row_of_ref(t, ref), IS_PLAIN ? EMBD_DTYPE_F32 : t.dtype, column);
     if (states_of<RULE>::HAS_0)
-        r.s0 = packed_load(t.states, EMBD_F32, state, column, t.dim, is_aligned);
+        r.s0 = packed_load(t.states, EMBD_DTYPE_F32, state, column, t.dim, is_aligned);
     if (states_of<RULE>::HAS_1)
-        r.s1 = packed_load(t.states, EMBD_F32, state + t.dim, column, t.dim, is_aligned);
+        r.s1 = packed_load(t.states, EMBD_DTYPE_F32, state + t.dim, column, t.dim, is_aligned);
     return r;
 }
 
@@ -69,11 +71,11 @@ __device__ static inline void row_store(const table_view &t, uint32_t ref, uint3
 {
     uint64_t state = state_at(t, ref);
     bool is_aligned = IS_PLAIN || t.dim % 4 == 0;
-    four_store(row_of_ref(t, ref), IS_PLAIN ? EMBD_F32 : t.dtype, column, r.w);
+    four_store(row_of_ref(t, ref), IS_PLAIN ? EMBD_DTYPE_F32 : t.dtype, column, r.w);
     if (states_of<RULE>::HAS_0)
-        packed_store(t.states, EMBD_F32, state, column, t.dim, is_aligned, r.s0);
+        packed_store(t.states, EMBD_DTYPE_F32, state, column, t.dim, is_aligned, r.s0);
     if (states_of<RULE>::HAS_1)
-        packed_store(t.states, EMBD_F32, state + t.dim, column, t.dim, is_aligned, r.s1);
+        packed_store(t.states, EMBD_DTYPE_F32, state + t.dim, column, t.dim, is_aligned, r.s1);
 }
 
 template <int RULE, bool IS_PLAIN>

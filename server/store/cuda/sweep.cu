@@ -40,7 +40,7 @@ static int launch(const table_view &t, uint64_t n_rows, const uint32_t *marks,
 {
     uint32_t lanes = lanes_for(t.dim);
     struct shape s = shape_of(n_rows * lanes);
-    if (t.dtype == EMBD_F32 && t.dim % 4 == 0)
+    if (t.dtype == EMBD_DTYPE_F32 && t.dim % 4 == 0)
         return LAUNCH((sweep<RULE, true>), s.grid, s.block, stream, t, n_rows, marks, step, lanes);
     return LAUNCH((sweep<RULE, false>), s.grid, s.block, stream, t, n_rows, marks, step, lanes);
 }
@@ -49,13 +49,13 @@ int launch_sweep(struct table_view t, uint64_t n_rows, const uint32_t *marks,
                  embd_optimizer_kind kind, struct optimizer_step step, void *stream)
 {
     switch (kind) {
-    case EMBD_MOMENTUM:
-        return launch<EMBD_MOMENTUM>(t, n_rows, marks, step, stream);
-    case EMBD_NESTEROV:
-        return launch<EMBD_NESTEROV>(t, n_rows, marks, step, stream);
-    case EMBD_ADAM:
-        return launch<EMBD_ADAM>(t, n_rows, marks, step, stream);
+    case EMBD_OPTIMIZER_MOMENTUM:
+        return launch<EMBD_OPTIMIZER_MOMENTUM>(t, n_rows, marks, step, stream);
+    case EMBD_OPTIMIZER_NESTEROV:
+        return launch<EMBD_OPTIMIZER_NESTEROV>(t, n_rows, marks, step, stream);
+    case EMBD_OPTIMIZER_ADAM:
+        return launch<EMBD_OPTIMIZER_ADAM>(t, n_rows, marks, step, stream);
     default:
-        return launch<EMBD_RMSPROP>(t, n_rows, marks, step, stream);
+        return launch<EMBD_OPTIMIZER_RMSPROP>(t, n_rows, marks, step, stream);
     }
 }

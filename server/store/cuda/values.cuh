@@ -28,37 +28,37 @@ static inline __host__ __device__ uint32_t lanes_for(uint32_t dim)
 
 __device__ static inline float one_load(const void *row, embd_dtype dtype, uint64_t at)
 {
-    if (dtype == EMBD_F32)
+    if (dtype == EMBD_DTYPE_F32)
         return ((const float *)row)[at];
     uint16_t half = ((const uint16_t *)row)[at];
-    return dtype == EMBD_F16 ? embd__f32_from_f16(half) : embd__f32_from_bf16(half);
+    return dtype == EMBD_DTYPE_F16 ? embd__f32_from_f16(half) : embd__f32_from_bf16(half);
 }
 
 __device__ static inline void one_store(void *row, embd_dtype dtype, uint64_t at, float value)
 {
-    if (dtype == EMBD_F32)
+    if (dtype == EMBD_DTYPE_F32)
         ((float *)row)[at] = value;
     else
         ((uint16_t *)row)[at] =
-            dtype == EMBD_F16 ? embd__f16_from_f32(value) : embd__bf16_from_f32(value);
+            dtype == EMBD_DTYPE_F16 ? embd__f16_from_f32(value) : embd__bf16_from_f32(value);
 }
 
 __device__ static inline float half_load(uint32_t half, embd_dtype dtype)
 {
-    return dtype == EMBD_F16 ? embd__f32_from_f16((uint16_t)half)
-                             : embd__f32_from_bf16((uint16_t)half);
+    return dtype == EMBD_DTYPE_F16 ? embd__f32_from_f16((uint16_t)half)
+                                   : embd__f32_from_bf16((uint16_t)half);
 }
 
 __device__ static inline uint32_t half_store(float value, embd_dtype dtype)
 {
-    return dtype == EMBD_F16 ? embd__f16_from_f32(value) : embd__bf16_from_f32(value);
+    return dtype == EMBD_DTYPE_F16 ? embd__f16_from_f32(value) : embd__bf16_from_f32(value);
 }
 
 /* Four values at `at`, which is aligned to four of them. */
 __device__ static inline four four_load(const void *row, embd_dtype dtype, uint64_t at)
 {
     four v;
-    if (dtype == EMBD_F32) {
+    if (dtype == EMBD_DTYPE_F32) {
         float4 x = *(const float4 *)((const float *)row + at);
         v.c[0] = x.x, v.c[1] = x.y, v.c[2] = x.z, v.c[3] = x.w;
     } else {
@@ -71,7 +71,7 @@ __device__ static inline four four_load(const void *row, embd_dtype dtype, uint6
 
 __device__ static inline void four_store(void *row, embd_dtype dtype, uint64_t at, four v)
 {
-    if (dtype == EMBD_F32)
+    if (dtype == EMBD_DTYPE_F32)
         *(float4 *)((float *)row + at) = make_float4(v.c[0], v.c[1], v.c[2], v.c[3]);
     else
         *(uint2 *)((uint16_t *)row + at) =
@@ -131,15 +131,15 @@ __device__ static inline four first_value(const table_view &t, uint64_t key, uin
                                           uint32_t column)
 {
     struct initializer init = t.initializer;
-    if (init.kind == EMBD_UNIFORM_SLOT) {
+    if (init.kind == EMBD_INITIALIZER_UNIFORM_SLOT) {
         init.b = t.slot_bounds[bound_slot(t, key, slot)];
         init.a = -init.b;
     }
-    if (!MAY_BE_NORMAL && init.kind == EMBD_NORMAL)
+    if (!MAY_BE_NORMAL && init.kind == EMBD_INITIALIZER_NORMAL)
         __builtin_unreachable();
     four v;
     initializer_four(&init, key, slot, column / 4, v.c);
-    if (t.dtype != EMBD_F32)
+    if (t.dtype != EMBD_DTYPE_F32)
         for (uint32_t i = 0; i < 4; i++)
             v.c[i] = half_load(half_store(v.c[i], t.dtype), t.dtype);
     return v;

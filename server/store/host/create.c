@@ -13,7 +13,7 @@ uint64_t host_room(const struct store *store)
 {
     const embd_schema *s = &store->schema->s;
     uint64_t most = INDEX_ROWS_MAX;
-    if (s->on_full != EMBD_GROW && s->capacity != 0 && s->capacity < most)
+    if (s->on_full != EMBD_ON_FULL_GROW && s->capacity != 0 && s->capacity < most)
         most = s->capacity;
     uint64_t used = host_rows(store);
     return most > used ? most - used : 0;

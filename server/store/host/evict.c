@@ -26,7 +26,7 @@ MEMORY_PREFETCH void prefetch_use(const struct store *store, uint32_t row)
 
 void evict_note_use(struct store *store)
 {
-    bool counts = store->schema->s.on_full == EMBD_EVICT_LFU;
+    bool counts = store->schema->s.on_full == EMBD_ON_FULL_EVICT_LFU;
     const struct merge *merge = &store->merge;
     for (uint32_t i = 0; i < merge->n; i++) {
         const struct distinct *d = &merge->distinct[i];
@@ -44,7 +44,7 @@ void evict_note_use(struct store *store)
 struct row_use host_use(const struct store *store, uint32_t row)
 {
     const float *use = use_at(store, row);
-    bool counts = store->schema->s.on_full == EMBD_EVICT_LFU;
+    bool counts = store->schema->s.on_full == EMBD_ON_FULL_EVICT_LFU;
     return (struct row_use){use_count(use, counts), embd__stamp_get(use)};
 }
 
@@ -92,7 +92,7 @@ uint64_t host_visit_segment(struct store *store, uint64_t hash, host_visit *visi
 /* evict_ttl: whether a row has expired. Others may go at any time. */
 static bool may_go(struct store *store, uint64_t stamp)
 {
-    if (store->schema->s.on_full != EMBD_EVICT_TTL)
+    if (store->schema->s.on_full != EMBD_ON_FULL_EVICT_TTL)
         return true;
     uint64_t step = use_expiry(stamp, store->schema->s.ttl);
     store->none_expire_before = least(store->none_expire_before, step);
@@ -184,7 +184,7 @@ bool evict_choose(struct store *store, uint64_t missing, uint64_t *n_out)
     *n_out = 0;
     doomed_remove_all(store);
     most = least(most, rows_used(&store->rows));
-    bool is_ttl = s->on_full == EMBD_EVICT_TTL;
+    bool is_ttl = s->on_full == EMBD_ON_FULL_EVICT_TTL;
     if (most == 0 || (is_ttl && store->step < store->none_expire_before))
         return true;
     if (!marks_reserve(&store->marks, store->rows.n) ||

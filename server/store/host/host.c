@@ -17,7 +17,7 @@ static uint32_t round_up(uint32_t bytes, uint32_t unit)
 static int reserve_capacity(struct store *store, struct embd__error *e)
 {
     const embd_schema *s = &store->schema->s;
-    if (s->on_full != EMBD_GROW || s->capacity == 0)
+    if (s->on_full != EMBD_ON_FULL_GROW || s->capacity == 0)
         return EMBD_OK;
     uint64_t per_row = store->rows.stride + 24;
     uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -40,7 +40,7 @@ static bool open_initializer(struct store *store)
     const embd_schema *s = &store->schema->s;
     store->initializer = (struct initializer){
         .kind = s->initializer.kind, .a = s->initializer.a, .b = s->initializer.b, .seed = s->seed};
-    if (s->initializer.kind != EMBD_UNIFORM_SLOT)
+    if (s->initializer.kind != EMBD_INITIALIZER_UNIFORM_SLOT)
         return true;
     store->slot_bounds = memory_new(s->slots * sizeof *store->slot_bounds);
     if (store->slot_bounds == NULL)
@@ -102,7 +102,7 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
 static uint32_t bound_slot(const struct store *store, uint64_t key, uint32_t slot)
 {
     const embd_schema *s = &store->schema->s;
-    if (s->partition != EMBD_SLOT)
+    if (s->partition != EMBD_PARTITION_SLOT)
         slot = embd__schema_slot_of(store->schema, key);
     return slot < s->slots ? slot : s->slots - 1;
 }
@@ -110,12 +110,12 @@ static uint32_t bound_slot(const struct store *store, uint64_t key, uint32_t slo
 void host_first_value(const struct store *store, uint64_t key, uint32_t slot, float *value)
 {
     struct initializer init = store->initializer;
-    if (init.kind == EMBD_UNIFORM_SLOT) {
+    if (init.kind == EMBD_INITIALIZER_UNIFORM_SLOT) {
         init.b = store->slot_bounds[bound_slot(store, key, slot)];
         init.a = -init.b;
     }
     initializer_row(&init, key, slot, value, store->dim);
-    if (store->dtype != EMBD_F32) {
+    if (store->dtype != EMBD_DTYPE_F32) {
         uint16_t stored[EMBD_DIM_MAX];
         embd__from_f32(stored, store->dtype, value, store->dim);
         embd__to_f32(value, stored, store->dtype, store->dim);

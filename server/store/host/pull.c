@@ -9,7 +9,7 @@
 /* The f32 values of a key: those of its record, where they are f32, or in `space`. */
 static inline const float *values_of(const struct store *store, const uint8_t *record, float *space)
 {
-    if (store->dtype == EMBD_F32)
+    if (store->dtype == EMBD_DTYPE_F32)
         return (const float *)(const void *)record;
     embd__to_f32(space, record, store->dtype, store->dim);
     return space;
@@ -112,7 +112,8 @@ static uint8_t *output_row(const struct pool *pool)
 
 static void begin_row(struct pool *pool)
 {
-    pool->sum = pool->pull->dtype == EMBD_F32 ? (float *)(void *)output_row(pool) : pool->space;
+    pool->sum =
+        pool->pull->dtype == EMBD_DTYPE_F32 ? (float *)(void *)output_row(pool) : pool->space;
 }
 
 static void end_row(struct pool *pool)
@@ -126,7 +127,7 @@ static void end_row(struct pool *pool)
                              embd__divisor(pool->store->schema->s.combiner, n,
                                            pull->in.weights ? pull->in.weights + begin : NULL),
                              pool->store->dim);
-    if (pull->dtype != EMBD_F32)
+    if (pull->dtype != EMBD_DTYPE_F32)
         embd__from_f32(output_row(pool), pull->dtype, pool->sum, pool->store->dim);
     pool->row++;
 }

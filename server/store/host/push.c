@@ -36,7 +36,7 @@ static inline const uint8_t *grads_of(const struct application *a, uint32_t k)
 static inline const float *gradient_of(struct application *a, uint32_t k)
 {
     const uint8_t *grads = grads_of(a, k);
-    if (a->push->dtype == EMBD_F32)
+    if (a->push->dtype == EMBD_DTYPE_F32)
         return (const float *)(const void *)grads;
     embd__to_f32(a->space, grads, a->push->dtype, a->store->dim);
     return a->space;
@@ -87,7 +87,7 @@ static inline void step_record(struct application *a, row_step *step, uint8_t *r
 {
     const struct store *store = a->store;
     float *state = host_state(store, record);
-    if (store->dtype == EMBD_F32) {
+    if (store->dtype == EMBD_DTYPE_F32) {
         step(&a->step, (float *)(void *)record, state, g, store->dim);
         return;
     }
@@ -144,7 +144,7 @@ static inline void apply_keys(struct application *a, row_step *step)
     {                                                                                              \
         float *restrict s1 = state + dim;                                                          \
         for (uint32_t c = 0; c < dim; c++)                                                         \
-            optimizer_column(EMBD_##kind, p, w + c, state + c, s1 + c, g[c]);                      \
+            optimizer_column(EMBD_OPTIMIZER_##kind, p, w + c, state + c, s1 + c, g[c]);            \
     }                                                                                              \
     static void apply_##kind(struct application *a)                                                \
     {                                                                                              \
@@ -165,7 +165,7 @@ static inline void step_rowwise_adagrad(const struct optimizer_step *p, float *r
     float v = optimizer_rowwise(*state, optimizer_squares(g, dim), dim);
     *state = v;
     for (uint32_t c = 0; c < dim; c++)
-        optimizer_column(EMBD_ROWWISE_ADAGRAD, p, w + c, &v, NULL, g[c]);
+        optimizer_column(EMBD_OPTIMIZER_ROWWISE_ADAGRAD, p, w + c, &v, NULL, g[c]);
 }
 
 static void apply_rowwise_adagrad(struct application *a)
@@ -190,14 +190,14 @@ static void apply_lazy_adam(struct application *a)
 }
 
 static void (*const apply[])(struct application *) = {
-    [EMBD_SGD] = apply_SGD,
-    [EMBD_MOMENTUM] = apply_MOMENTUM,
-    [EMBD_NESTEROV] = apply_NESTEROV,
-    [EMBD_ADAGRAD] = apply_ADAGRAD,
-    [EMBD_ROWWISE_ADAGRAD] = apply_rowwise_adagrad,
-    [EMBD_ADAM] = apply_ADAM,
-    [EMBD_RMSPROP] = apply_RMSPROP,
-    [EMBD_FTRL] = apply_FTRL,
+    [EMBD_OPTIMIZER_SGD] = apply_SGD,
+    [EMBD_OPTIMIZER_MOMENTUM] = apply_MOMENTUM,
+    [EMBD_OPTIMIZER_NESTEROV] = apply_NESTEROV,
+    [EMBD_OPTIMIZER_ADAGRAD] = apply_ADAGRAD,
+    [EMBD_OPTIMIZER_ROWWISE_ADAGRAD] = apply_rowwise_adagrad,
+    [EMBD_OPTIMIZER_ADAM] = apply_ADAM,
+    [EMBD_OPTIMIZER_RMSPROP] = apply_RMSPROP,
+    [EMBD_OPTIMIZER_FTRL] = apply_FTRL,
 };
 
 void host_foresee(struct store *store, const struct store_keys *in, uint64_t number)

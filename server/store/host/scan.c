@@ -14,7 +14,7 @@ void host_copy_candidate(const struct store *store, uint64_t key, uint32_t slot,
     uint32_t i = out->n_candidates++;
     out->candidate_keys[i] = key;
     out->candidate_counts[i] = count;
-    if (store->schema->s.partition == EMBD_SLOT)
+    if (store->schema->s.partition == EMBD_PARTITION_SLOT)
         out->candidate_slots[i] = (uint16_t)slot;
 }
 
@@ -23,7 +23,7 @@ void host_copy_row(struct store *store, uint64_t key, uint32_t slot, uint8_t *re
 {
     uint32_t i = out->n_rows++;
     out->keys[i] = key;
-    if (store->schema->s.partition == EMBD_SLOT)
+    if (store->schema->s.partition == EMBD_PARTITION_SLOT)
         out->slots[i] = (uint16_t)slot;
     if (out->rows == NULL)
         return;

@@ -21,7 +21,7 @@ static inline void rest_record(const struct store *store, const struct optimizer
                                row_rest *rest, uint8_t *record)
 {
     float *state = host_state(store, record);
-    if (store->dtype == EMBD_F32) {
+    if (store->dtype == EMBD_DTYPE_F32) {
         rest(p, (float *)(void *)record, state, store->dim);
         return;
     }
@@ -45,7 +45,7 @@ static inline void rest_rows(const struct store *store, const struct optimizer_s
     {                                                                                              \
         float *restrict s1 = state + dim;                                                          \
         for (uint32_t c = 0; c < dim; c++)                                                         \
-            optimizer_column(EMBD_##kind, p, w + c, state + c, s1 + c, 0.0f);                      \
+            optimizer_column(EMBD_OPTIMIZER_##kind, p, w + c, state + c, s1 + c, 0.0f);            \
     }                                                                                              \
     static void sweep_##kind(const struct store *store, const struct optimizer_step *p)            \
     {                                                                                              \
@@ -57,10 +57,10 @@ SWEEP(ADAM)
 SWEEP(RMSPROP)
 
 static void (*const sweep[])(const struct store *, const struct optimizer_step *) = {
-    [EMBD_MOMENTUM] = sweep_MOMENTUM,
-    [EMBD_NESTEROV] = sweep_NESTEROV,
-    [EMBD_ADAM] = sweep_ADAM,
-    [EMBD_RMSPROP] = sweep_RMSPROP,
+    [EMBD_OPTIMIZER_MOMENTUM] = sweep_MOMENTUM,
+    [EMBD_OPTIMIZER_NESTEROV] = sweep_NESTEROV,
+    [EMBD_OPTIMIZER_ADAM] = sweep_ADAM,
+    [EMBD_OPTIMIZER_RMSPROP] = sweep_RMSPROP,
 };
 
 void sweep_others(struct store *store, const struct optimizer_step *step)

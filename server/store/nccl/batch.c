@@ -47,7 +47,7 @@ static uint32_t row_bytes(const struct flow *flow)
 {
     embd_dtype dtype = flow->kind == CALL_PULL   ? flow->pull->dtype
                        : flow->kind == CALL_PUSH ? flow->push->dtype
-                                                 : EMBD_F32;
+                                                 : EMBD_DTYPE_F32;
     return flow->group->schema->s.dim * element_bytes(dtype);
 }
 

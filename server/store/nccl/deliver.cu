@@ -12,7 +12,7 @@
 __device__ static inline void deliver_first(const table_view &t, uint64_t key, uint32_t slot,
                                             uint4 *to, uint32_t missing)
 {
-    uint32_t lane = threadIdx.x % 32, columns = t.stride / (t.dtype == EMBD_F32 ? 4 : 2);
+    uint32_t lane = threadIdx.x % 32, columns = t.stride / (t.dtype == EMBD_DTYPE_F32 ? 4 : 2);
     for (; missing; missing &= missing - 1) {
         int from = __ffs((int)missing) - 1;
         uint64_t k = __shfl_sync(ALL_LANES, key, from);

@@ -17,7 +17,7 @@ uint64_t group_patience_ms = 30000;
 
 uint32_t element_bytes(embd_dtype dtype)
 {
-    return dtype == EMBD_F32 ? 4 : 2;
+    return dtype == EMBD_DTYPE_F32 ? 4 : 2;
 }
 
 int group_error(struct group *group, int status, const char *what, struct embd__error *e)
@@ -463,7 +463,7 @@ static struct flow *submit(struct group *group, enum call_kind kind, struct stor
     }
     flow->kind = kind;
     flow->done = done;
-    flow->by_row = group->schema->s.partition == EMBD_SLOT;
+    flow->by_row = group->schema->s.partition == EMBD_PARTITION_SLOT;
     if (group->last)
         group->last->next = flow;
     else

@@ -24,7 +24,7 @@ static struct row_shape shape_of_rows(const struct group *group)
     const struct table_view *t = &group->tables[0]->view;
     return (struct row_shape){(uint64_t)t->dim * element_bytes(t->dtype),
                               (uint64_t)t->state_floats * sizeof(float),
-                              group->schema->s.partition == EMBD_SLOT};
+                              group->schema->s.partition == EMBD_PARTITION_SLOT};
 }
 
 static void portion_free(struct portion *portion)
@@ -173,7 +173,7 @@ static int check_room(struct group *group, const struct portion *portions, struc
 {
     const embd_schema *s = &group->schema->s;
     uint64_t n_rows = 0;
-    if (s->on_full == EMBD_GROW || s->capacity == 0)
+    if (s->on_full == EMBD_ON_FULL_GROW || s->capacity == 0)
         return EMBD_OK;
     for (uint32_t d = 0; d < group->n; d++) {
         int64_t n_new = count_new(group->tables[d], &portions[d].block, e);

@@ -10,9 +10,9 @@
  * shares no bits with the one that routes keys to shards, nor with the one that picks a bucket. */
 EMBD_INLINE uint32_t owner_of(embd_partition partition, uint32_t n, uint64_t key, uint32_t slot)
 {
-    if (partition == EMBD_SLOT)
+    if (partition == EMBD_PARTITION_SLOT)
         return slot % n;
-    if (partition == EMBD_MODULO)
+    if (partition == EMBD_PARTITION_MODULO)
         return (uint32_t)(key % n);
     uint64_t x = (key ^ 0x2545f4914f6cdd1dULL) * 0x9fb21c651e98df25ULL;
     x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93ULL;

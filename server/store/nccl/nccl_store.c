@@ -43,7 +43,7 @@ static void set_member_schema(struct group *group, const struct table_schema *sc
 {
     embd_schema *s = &group->member_schema.s;
     group->member_schema = *schema;
-    if (s->on_full == EMBD_GROW && s->capacity != 0 && group->n > 1)
+    if (s->on_full == EMBD_ON_FULL_GROW && s->capacity != 0 && group->n > 1)
         s->capacity = s->capacity / group->n + s->capacity / group->n / 64 + 1;
 }
 
@@ -218,7 +218,8 @@ static bool fits_anyway(const struct group *group, uint64_t n_keys)
     const embd_schema *s = &group->schema->s;
     if (flow_most_coming(group) + n_keys <= push_room(group))
         return true;
-    return (s->on_full == EMBD_EVICT_LRU || s->on_full == EMBD_EVICT_LFU) && n_keys <= s->capacity;
+    return (s->on_full == EMBD_ON_FULL_EVICT_LRU || s->on_full == EMBD_ON_FULL_EVICT_LFU) &&
+           n_keys <= s->capacity;
 }
 
 static void keep_status(struct store_done *done, int status)

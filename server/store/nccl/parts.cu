@@ -14,7 +14,7 @@ __device__ static inline four sum_of_parts(const parts_view &p, uint32_t n_rows,
         uint64_t part = (uint64_t)device * n_rows + row;
         if (p.grouped[part] == p.grouped[part + 1])
             continue;
-        four v = packed_load(p.parts, EMBD_F32, part * dim, column, dim, dim % 4 == 0);
+        four v = packed_load(p.parts, EMBD_DTYPE_F32, part * dim, column, dim, dim % 4 == 0);
         if (is_first)
             embd__combine_first(sum.c, v.c, 4);
         else

@@ -31,7 +31,7 @@ static int take_memory(struct flow *flow)
 
 static bool aligned(const void *memory, uint32_t dim, embd_dtype dtype)
 {
-    return dim % 4 == 0 && (uintptr_t)memory % (dtype == EMBD_F32 ? 16 : 8) == 0;
+    return dim % 4 == 0 && (uintptr_t)memory % (dtype == EMBD_DTYPE_F32 ? 16 : 8) == 0;
 }
 
 /* What comes back is the answer. */
@@ -92,9 +92,10 @@ static struct pull_view answer_of(const struct flow *flow, const struct member *
     const struct store_pull *pull = flow->pull;
     struct pull_view view = {
         .in = m->in,
-        .dtype = flow->by_row ? pull->dtype : EMBD_F32,
+        .dtype = flow->by_row ? pull->dtype : EMBD_DTYPE_F32,
         .zero_missing = pull->zero_missing,
-        .divide = flow->by_row && pull->scale ? flow->group->schema->s.combiner : EMBD_CONCAT,
+        .divide =
+            flow->by_row && pull->scale ? flow->group->schema->s.combiner : EMBD_COMBINER_CONCAT,
         .is_aligned = true,
         .statuses = flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL,
     };
@@ -135,7 +136,7 @@ static struct pull_view values_of(const struct flow *flow, const struct member *
                .offsets = b->offsets,
                .weights = b->weights},
         .dtype = dtype,
-        .divide = flow->pull->scale ? flow->group->schema->s.combiner : EMBD_CONCAT,
+        .divide = flow->pull->scale ? flow->group->schema->s.combiner : EMBD_COMBINER_CONCAT,
         .values = m->values,
         .is_aligned = aligned(m->values, m->table->view.dim, dtype),
     };

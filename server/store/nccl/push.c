@@ -19,7 +19,7 @@ static int open_call(struct flow *flow, struct member *m)
     call->statuses = flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL;
     call->inputs[IN_OFFSETS].from = m->in.offsets;
     call->inputs[IN_VALUES].on_device = m->lanes[LANE_GRADS].owner;
-    m->push.dtype = flow->kind == CALL_PUSH ? flow->push->dtype : EMBD_F32;
+    m->push.dtype = flow->kind == CALL_PUSH ? flow->push->dtype : EMBD_DTYPE_F32;
     call->staging_bytes = sizeof *call->report;
     call->staging = buffer_new(call->staging_bytes);
     call->report = (struct plan_report *)(void *)call->staging;
@@ -52,7 +52,7 @@ uint64_t push_room(const struct group *group)
 {
     const embd_schema *s = &group->schema->s;
     uint64_t n_rows = 0;
-    if (s->on_full == EMBD_GROW || s->capacity == 0)
+    if (s->on_full == EMBD_ON_FULL_GROW || s->capacity == 0)
         return REF_ROWS_MAX;
     for (uint32_t d = 0; d < group->n; d++)
         n_rows += group->tables[d]->n_rows;

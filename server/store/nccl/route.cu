@@ -6,8 +6,8 @@
 static __global__ void __launch_bounds__(256) route(route_view r)
 {
     for (uint64_t i = lane_index(); i < r.n_items; i += lane_count()) {
-        uint64_t key = r.partition == EMBD_SLOT ? 0 : r.keys[i];
-        uint32_t slot = r.partition == EMBD_SLOT ? r.slots[i] : 0;
+        uint64_t key = r.partition == EMBD_PARTITION_SLOT ? 0 : r.keys[i];
+        uint32_t slot = r.partition == EMBD_PARTITION_SLOT ? r.slots[i] : 0;
         r.owners[i] = owner_of(r.partition, r.n_devices, key, slot);
         r.numbers[i] = (uint32_t)i;
     }
