@@ -92,9 +92,11 @@ EMBD_API const char *embd_version(void);
 
 /* How keys are spread over n shards. */
 typedef enum embd_partition {
-    EMBD_PARTITION_HASH, /* mix64(key) >> 54 is one of 1024 virtual shards; v belongs to shard v * n / 1024 */
+    EMBD_PARTITION_HASH, /* mix64(key) >> 54 is one of 1024 virtual shards; v belongs to shard v * n
+                            / 1024 */
     EMBD_PARTITION_MODULO, /* key % n */
-    EMBD_PARTITION_SLOT, /* slot % n; rows belong to the pair (slot, key), so keys of different slots may
+    EMBD_PARTITION_SLOT,   /* slot % n; rows belong to the pair (slot, key), so keys of different
+                            slots may
                     overlap */
 } embd_partition;
 
@@ -103,7 +105,8 @@ typedef enum embd_combiner {
     EMBD_COMBINER_CONCAT, /* no pooling: one output row per key */
     EMBD_COMBINER_SUM,    /* sum(w * row) */
     EMBD_COMBINER_MEAN,   /* sum(w * row) / sum(w); without weights sum(row) / n, where n > 1 */
-    EMBD_COMBINER_SQRTN, /* sum(w * row) / sqrt(sum(w * w)); without weights sum(row) / sqrt(n), where n > 1
+    EMBD_COMBINER_SQRTN,  /* sum(w * row) / sqrt(sum(w * w)); without weights sum(row) / sqrt(n),
+                            where n > 1
                   */
 } embd_combiner;
 
@@ -135,11 +138,13 @@ typedef enum embd_optimizer_kind {
 
 /* Which rows a push steps. */
 typedef enum embd_update {
-    EMBD_UPDATE_LOCAL, /* those it names */
-    EMBD_UPDATE_GLOBAL, /* all there are, those it does not name with g = 0: m, a and v decay, w goes on by
+    EMBD_UPDATE_LOCAL,  /* those it names */
+    EMBD_UPDATE_GLOBAL, /* all there are, those it does not name with g = 0: m, a and v decay, w
+                           goes on by
                     them. A pass over the table for each push. sgd, the adagrads and ftrl leave a
                     row without a gradient as it is, so that this is EMBD_UPDATE_LOCAL for them */
-    EMBD_UPDATE_LAZY_GLOBAL, /* adam: as HugeCTR's LazyGlobal. A row's steps wait for its next push, at t,
+    EMBD_UPDATE_LAZY_GLOBAL, /* adam: as HugeCTR's LazyGlobal. A row's steps wait for its next push,
+                                at t,
                          k pushes after its last one, at prev: w -= lr/(1-beta1) *
                          sqrt(1-beta2^prev)/(1-beta1^prev) * (1-beta1^k) * m / (sqrt(v)+eps), then m
                          = beta1^k*m + (1-beta1)*g, v = beta2^k*v + (1-beta2)*g*g. So w is always
@@ -163,10 +168,11 @@ typedef struct embd_optimizer {
 /* A row's first value: a pure function of (seed, key, slot, column); the slot counts in slot tables
  * only. */
 typedef enum embd_initializer_kind {
-    EMBD_INITIALIZER_UNIFORM, /* [a, b) */
-    EMBD_INITIALIZER_UNIFORM_SLOT, /* [-u, u), u = sqrt(1 / slot_size of the key's slot); needs slot_sizes */
-    EMBD_INITIALIZER_NORMAL,   /* mean a, standard deviation b */
-    EMBD_INITIALIZER_CONSTANT, /* a */
+    EMBD_INITIALIZER_UNIFORM,      /* [a, b) */
+    EMBD_INITIALIZER_UNIFORM_SLOT, /* [-u, u), u = sqrt(1 / slot_size of the key's slot); needs
+                                      slot_sizes */
+    EMBD_INITIALIZER_NORMAL,       /* mean a, standard deviation b */
+    EMBD_INITIALIZER_CONSTANT,     /* a */
 } embd_initializer_kind;
 
 typedef struct embd_initializer {
@@ -179,17 +185,21 @@ typedef struct embd_initializer {
  * whichever is more, all at once; which ones depends on the pushes a shard has seen and on nothing
  * else. Where that is not enough, EMBD_ON_FULL_ERROR. */
 typedef enum embd_on_full {
-    EMBD_ON_FULL_GROW,  /* capacity is no bound */
-    EMBD_ON_FULL_ERROR, /* keys beyond it get no row: EMBD_FULL or EMBD_KEY_FULL */
-    EMBD_ON_FULL_EVICT_LRU, /* the rows whose last push is longest ago; of equal ones the lowest mix64(key),
+    EMBD_ON_FULL_GROW,      /* capacity is no bound */
+    EMBD_ON_FULL_ERROR,     /* keys beyond it get no row: EMBD_FULL or EMBD_KEY_FULL */
+    EMBD_ON_FULL_EVICT_LRU, /* the rows whose last push is longest ago; of equal ones the lowest
+                               mix64(key),
                        then slot */
-    EMBD_ON_FULL_EVICT_LFU, /* the rows pushed least often (up to 2^24 - 1 times is counted); of equal ones
+    EMBD_ON_FULL_EVICT_LFU, /* the rows pushed least often (up to 2^24 - 1 times is counted); of
+                               equal ones
                        as EMBD_ON_FULL_EVICT_LRU */
-    EMBD_ON_FULL_EVICT_TTL, /* as EMBD_ON_FULL_EVICT_LRU, but only rows that the table's last `ttl` pushes did not
+    EMBD_ON_FULL_EVICT_TTL, /* as EMBD_ON_FULL_EVICT_LRU, but only rows that the table's last `ttl`
+                               pushes did not
                        name */
 } embd_on_full;
 typedef enum embd_create_on { EMBD_CREATE_ON_PUSH, EMBD_CREATE_ON_PULL } embd_create_on;
-/* EMBD_DURABILITY_AUTO: EMBD_DURABILITY_DURABLE where the server has a data directory and pulls create no rows, else
+/* EMBD_DURABILITY_AUTO: EMBD_DURABILITY_DURABLE where the server has a data directory and pulls
+ * create no rows, else
  * EMBD_DURABILITY_SNAPSHOT */
 typedef enum embd_durability {
     EMBD_DURABILITY_SNAPSHOT,
@@ -210,9 +220,9 @@ typedef struct embd_schema {
     embd_dtype dtype; /* of stored rows; optimizer state is f32 */
     embd_optimizer optimizer;
     embd_initializer initializer;
-    uint64_t seed; /* of the initializer */
-    uint64_t
-        capacity; /* rows per shard: room made at once with EMBD_ON_FULL_GROW, else a bound; 0: none,
+    uint64_t seed;     /* of the initializer */
+    uint64_t capacity; /* rows per shard: room made at once with EMBD_ON_FULL_GROW, else a bound; 0:
+                     none,
                           which the evict policies do not allow */
     embd_on_full on_full;
     uint32_t admit_after; /* a key gets a row in the n-th request that would create it; 0 and 1: the
@@ -221,10 +231,12 @@ typedef struct embd_schema {
         create_on;        /* which requests create rows; pulls never change a table by default */
     bool admit_nonfinite; /* let NaN and infinite gradients in */
     embd_durability
-        durability; /* EMBD_DURABILITY_AUTO. EMBD_DURABILITY_BUFFERED and EMBD_DURABILITY_DURABLE need a server with a
+        durability; /* EMBD_DURABILITY_AUTO. EMBD_DURABILITY_BUFFERED and EMBD_DURABILITY_DURABLE
+                       need a server with a
                                    data directory */
     uint64_t
-        ttl; /* EMBD_ON_FULL_EVICT_TTL: pushes of its table that a row outlives without one of its own,
+        ttl; /* EMBD_ON_FULL_EVICT_TTL: pushes of its table that a row outlives without one of its
+                own,
                      1 or more */
 } embd_schema;
 
@@ -355,7 +367,8 @@ typedef enum embd_key_status {
                         */
     EMBD_KEY_EVICTED,  /* lost its row in this request: erased */
     EMBD_KEY_FULL,     /* no room: no row, a push's gradient was dropped */
-    EMBD_KEY_UNREPORTED, /* not told: the push of a pusher had been applied when it was sent again */
+    EMBD_KEY_UNREPORTED, /* not told: the push of a pusher had been applied when it was sent again
+                            */
 } embd_key_status;
 
 /* How rows and gradients travel. */
@@ -415,7 +428,8 @@ typedef struct embd_call_options {
     uint32_t deadline_ms; /* 0: the client's */
     embd_plan plan;
     embd_dtype
-        wire; /* rows and gradients are rounded to it where they leave, last; default EMBD_DTYPE_F32 */
+        wire; /* rows and gradients are rounded to it where they leave, last; default EMBD_DTYPE_F32
+                 */
     bool zero_missing; /* pull: zeros instead of first values for keys without a row; then no row is
                           made */
     const struct embd_clock
@@ -565,7 +579,8 @@ typedef struct embd_data_shape {
 
 /* Which part of the data one of several trainers takes. */
 typedef enum embd_data_share {
-    EMBD_DATA_SHARE_FILES, /* norm: files f of the list with f % workers == worker; reads those alone */
+    EMBD_DATA_SHARE_FILES,   /* norm: files f of the list with f % workers == worker; reads those
+                              alone */
     EMBD_DATA_SHARE_BATCHES, /* batches b with b % workers == worker; reads all, so that numbers of
                            batches differ by one at most */
 } embd_data_share;
@@ -901,8 +916,8 @@ typedef struct embd_hugectr_options {
                                nesterov, adagrad, adam (m, then v) and ftrl (n, then z) have one */
     uint64_t gpu_rows; /* rows of a GPU's buffer in state_file. 0: on export as many as the fullest
                           GPU needs, on import what follows from the size of the file */
-    embd_dtype
-        state_dtype; /* of the floats of state_file: EMBD_DTYPE_F32 or EMBD_DTYPE_F16 (mixed precision) */
+    embd_dtype state_dtype; /* of the floats of state_file: EMBD_DTYPE_F32 or EMBD_DTYPE_F16 (mixed
+                        precision) */
     uint64_t step; /* import: pushes the table has seen, which adam's t counts; no file has it. At
                         most 2^47 */
     bool ignore_slots; /* import: a slot_id may be there although the table has no slots, and is not

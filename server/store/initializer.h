@@ -17,7 +17,8 @@
 
 #include "proto/dtype.h"
 
-/* EMBD_INITIALIZER_UNIFORM_SLOT is EMBD_INITIALIZER_UNIFORM with the bounds of the key's slot (initializer_slot_bound). */
+/* EMBD_INITIALIZER_UNIFORM_SLOT is EMBD_INITIALIZER_UNIFORM with the bounds of the key's slot
+ * (initializer_slot_bound). */
 struct initializer {
     embd_initializer_kind kind;
     float a, b;
