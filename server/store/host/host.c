@@ -1,4 +1,5 @@
-#include "server/store/host/host.h"
+/* host.c - the table of functions of the host store, and the life of a table. */
+#include "server/store/host/table.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -35,21 +36,6 @@ static int reserve_capacity(struct store *store, struct embd__error *e)
     return EMBD_OK;
 }
 
-static bool open_initializer(struct store *store)
-{
-    const embd_schema *s = &store->schema->s;
-    store->initializer = (struct initializer){
-        .kind = s->initializer.kind, .a = s->initializer.a, .b = s->initializer.b, .seed = s->seed};
-    if (s->initializer.kind != EMBD_INITIALIZER_UNIFORM_SLOT)
-        return true;
-    store->slot_bounds = memory_new(s->slots * sizeof *store->slot_bounds);
-    if (store->slot_bounds == NULL)
-        return false;
-    for (uint32_t i = 0; i < s->slots; i++)
-        store->slot_bounds[i] = initializer_slot_bound(s->slot_sizes[i]);
-    return true;
-}
-
 static void host_close(struct store *store)
 {
     if (store == NULL)
@@ -57,12 +43,12 @@ static void host_close(struct store *store)
     index_close(&store->index);
     rows_close(&store->rows);
     merge_fini(&store->merge);
-    marks_fini(&store->marks);
-    shortlist_drop(store);
-    doomed_fini(&store->doomed);
+    row_set_fini(&store->named);
+    eviction_queue_drop(store);
+    pending_fini(&store->pending);
     changes_fini(&store->changes);
     host_thaw(store);
-    memory_free(store->slot_bounds, store->schema->s.slots * sizeof *store->slot_bounds);
+    values_close(store);
     memory_free(store, sizeof *store);
 }
 
@@ -82,10 +68,11 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
     store->optimizer_floats = embd__schema_optimizer_floats(s);
     store->is_global = optimizer_is_global(&s->optimizer);
     store->evicts = embd__schema_use_floats(s) > 0;
+    store->has_candidates = s->admit_after > 1;
     store->use_at = store->state_floats - embd__schema_use_floats(s);
     rows_open(&store->rows, round_up(store->state_at + 4 * store->state_floats, 8));
     int status = EMBD_OK;
-    if (!index_open(&store->index) || !open_initializer(store))
+    if (!index_open(&store->index) || !values_open(store))
         status = embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to open it", s->name);
     else
         status = reserve_capacity(store, e);
@@ -97,51 +84,24 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
     return EMBD_OK;
 }
 
-/* The slot whose bound a key takes: its own; by its value where slots do not tell keys apart. A key
- * beyond the last slot takes the last slot's. */
-static uint32_t bound_slot(const struct store *store, uint64_t key, uint32_t slot)
-{
-    const embd_schema *s = &store->schema->s;
-    if (s->partition != EMBD_PARTITION_SLOT)
-        slot = embd__schema_slot_of(store->schema, key);
-    return slot < s->slots ? slot : s->slots - 1;
-}
-
-void host_first_value(const struct store *store, uint64_t key, uint32_t slot, float *value)
-{
-    struct initializer init = store->initializer;
-    if (init.kind == EMBD_INITIALIZER_UNIFORM_SLOT) {
-        init.b = store->slot_bounds[bound_slot(store, key, slot)];
-        init.a = -init.b;
-    }
-    initializer_row(&init, key, slot, value, store->dim);
-    if (store->dtype != EMBD_DTYPE_F32) {
-        uint16_t stored[EMBD_DIM_MAX];
-        embd__from_f32(stored, store->dtype, value, store->dim);
-        embd__to_f32(value, stored, store->dtype, store->dim);
-    }
-}
-
 static void host_set_step(struct store *store, uint64_t step)
 {
     store->step = step;
     store->none_expire_before = 0;
-    shortlist_drop(store);
+    eviction_queue_drop(store);
 }
 
 static void host_stats(const struct store *store, struct store_stats *out)
 {
-    uint64_t bounds = store->slot_bounds ? store->schema->s.slots * sizeof *store->slot_bounds : 0;
     *out = (struct store_stats){
         .rows = host_rows(store),
         .candidates = store->n_candidates,
         .capacity = store->rows.capacity,
         .row_bytes = store->rows.capacity * store->rows.stride,
         .index_bytes = sizeof *store + index_bytes(&store->index) + merge_bytes(&store->merge) +
-                       rows_overhead_bytes(&store->rows) + marks_bytes(&store->marks) +
-                       store->shortlist.capacity * sizeof *store->shortlist.rows +
-                       marks_bytes(&store->shortlist.has) + doomed_bytes(&store->doomed) +
-                       changes_bytes(&store->changes) + bounds,
+                       rows_overhead_bytes(&store->rows) + row_set_bytes(&store->named) +
+                       eviction_queue_bytes(&store->queue) + pending_bytes(&store->pending) +
+                       changes_bytes(&store->changes) + values_bytes(store),
         .steps = store->step,
         .evicted = store->n_evicted,
     };

@@ -1,10 +1,208 @@
 /* pull.c - records become the answer: single rows copied, or the rows of one output row added up in
  * CSR order (combine.h). Keys without a row give their first value, made on the fly, or zeros. */
-#include "server/store/host/host.h"
+#include "server/store/host/table.h"
 
 #include <string.h>
 
 #include "proto/combine.h"
+
+/* ---- walk: keys -> records, with many cache misses at a time ---- */
+
+#define WALK_BLOCK  16u
+#define WALK_BLOCKS 4u
+
+struct walk_block {
+    uint32_t n; /* keys; less than WALK_BLOCK in the last block, then 0 */
+    uint64_t hash[WALK_BLOCK];
+    uint32_t slot[WALK_BLOCK];
+    uint32_t ref[WALK_BLOCK];
+    const uint8_t *record[WALK_BLOCK]; /* NULL: the key has no row */
+};
+
+/* How keys are looked up. */
+enum walk_kind {
+    WALK_PLAIN,      /* by their hash alone; every index entry is a row */
+    WALK_CANDIDATES, /* an entry may be a candidate */
+    WALK_ANY,        /* slots tell keys apart, or the removal of rows is pending */
+};
+
+/* Goes through keys begin .. end of a request in blocks. While the caller uses one block, the
+ * records of the next are on their way to the cache, of the one after the second buckets, and of
+ * the one after that the first. The stages take turns key by key: a core keeps few misses in
+ * flight, and asking for a block at once would stall. */
+struct walk {
+    const struct store *store;
+    const struct store_keys *in;
+    enum walk_kind kind;
+    uint32_t hashed, end; /* next key to be hashed, key to end before */
+    uint32_t row;         /* of key `hashed`; slot tables with offsets only */
+    uint32_t block;       /* to be used next */
+    struct walk_block blocks[WALK_BLOCKS];
+};
+
+/* The slot of key k, in tables where slots tell keys apart; k rises. */
+static uint32_t next_slot(struct walk *walk, uint32_t k)
+{
+    const struct store_keys *in = walk->in;
+    if (in->offsets == NULL)
+        return in->slots[k];
+    while (in->offsets[walk->row + 1] <= k)
+        walk->row++;
+    return in->slots[walk->row];
+}
+
+/* What the stages read, copied where the compiler can see that nothing they write changes it. */
+struct tables {
+    struct index index;
+    struct rows rows;
+    const struct pending_removal *pending;
+    uint32_t value_bytes;
+    const uint64_t *keys; /* of the block being hashed */
+};
+
+/* For functions that take a walk's kind as a constant: each kind gets a loop of its own. */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* The three stages of key i of a block. */
+ALWAYS_INLINE void hash_key(const struct tables *tables, struct walk_block *block, uint32_t i,
+                            uint32_t slot)
+{
+    block->slot[i] = slot;
+    block->hash[i] = index_hash(tables->keys[i], slot);
+    index_prefetch(&tables->index, block->hash[i]);
+}
+
+ALWAYS_INLINE void find_home(const struct tables *tables, struct walk_block *block, uint32_t i,
+                             enum walk_kind kind)
+{
+    block->ref[i] =
+        index_find_home(&tables->index, block->hash[i], block->slot[i], kind == WALK_ANY);
+}
+
+ALWAYS_INLINE bool is_row(const struct tables *tables, uint32_t ref, enum walk_kind kind)
+{
+    if (kind == WALK_PLAIN)
+        return ref != 0;
+    return index_has_row(ref) && !(kind == WALK_ANY && pending_has(tables->pending, ref - 1));
+}
+
+ALWAYS_INLINE void find_record(const struct tables *tables, struct walk_block *block, uint32_t i,
+                               enum walk_kind kind)
+{
+    uint32_t ref = index_find_rest(&tables->index, block->hash[i], block->slot[i], block->ref[i]);
+    const uint8_t *record = NULL;
+    if (is_row(tables, ref, kind)) {
+        record = rows_at(&tables->rows, ref - 1);
+        rows_prefetch(record, tables->value_bytes);
+    }
+    block->record[i] = record;
+}
+
+/* Blocks that are all full, where slots do not tell keys apart: nearly all blocks are. */
+ALWAYS_INLINE void advance_full(const struct tables *tables, struct walk_block *fresh,
+                                struct walk_block *hashed, struct walk_block *looked,
+                                enum walk_kind kind)
+{
+    struct tables t = *tables;
+    for (uint32_t i = 0; i < WALK_BLOCK; i++) {
+        hash_key(&t, fresh, i, 0);
+        find_home(&t, hashed, i, kind);
+        find_record(&t, looked, i, kind);
+    }
+}
+
+ALWAYS_INLINE void advance_part(struct walk *walk, const struct tables *tables,
+                                struct walk_block *fresh, struct walk_block *hashed,
+                                struct walk_block *looked, enum walk_kind kind)
+{
+    bool has_slots = kind == WALK_ANY && walk->in->slots != NULL;
+    for (uint32_t i = 0; i < WALK_BLOCK; i++) {
+        if (i < fresh->n)
+            hash_key(tables, fresh, i, has_slots ? next_slot(walk, walk->hashed + i) : 0);
+        if (i < hashed->n)
+            find_home(tables, hashed, i, kind);
+        if (i < looked->n)
+            find_record(tables, looked, i, kind);
+    }
+}
+
+/* Moves each block but the next to be used a stage on; the one used before is filled anew. */
+ALWAYS_INLINE void advance_as(struct walk *walk, enum walk_kind kind)
+{
+    const struct store *store = walk->store;
+    struct walk_block *fresh = &walk->blocks[(walk->block + 3) % WALK_BLOCKS];
+    struct walk_block *hashed = &walk->blocks[(walk->block + 2) % WALK_BLOCKS];
+    struct walk_block *looked = &walk->blocks[(walk->block + 1) % WALK_BLOCKS];
+    struct tables tables = {store->index, store->rows, &store->pending, store->value_bytes,
+                            walk->in->keys + walk->hashed};
+    uint32_t left = walk->end - walk->hashed;
+    fresh->n = left < WALK_BLOCK ? left : WALK_BLOCK;
+    if (kind != WALK_ANY && fresh->n == WALK_BLOCK && hashed->n == WALK_BLOCK &&
+        looked->n == WALK_BLOCK)
+        advance_full(&tables, fresh, hashed, looked, kind);
+    else
+        advance_part(walk, &tables, fresh, hashed, looked, kind);
+    walk->hashed += fresh->n;
+}
+
+static void advance(struct walk *walk)
+{
+    if (walk->kind == WALK_PLAIN)
+        advance_as(walk, WALK_PLAIN);
+    else if (walk->kind == WALK_CANDIDATES)
+        advance_as(walk, WALK_CANDIDATES);
+    else
+        advance_as(walk, WALK_ANY);
+}
+
+static enum walk_kind kind_of(const struct store *store, const struct store_keys *in)
+{
+    if (in->slots != NULL || (store->evicts && store->pending.n_left > 0))
+        return WALK_ANY;
+    return store->has_candidates ? WALK_CANDIDATES : WALK_PLAIN;
+}
+
+/* The request's row that key k belongs to. */
+static uint32_t row_of(const struct store_keys *in, uint32_t k)
+{
+    uint32_t low = 0, high = in->n_rows;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (in->offsets[middle + 1] <= k)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void walk_begin(struct walk *walk, const struct store *store, const struct store_keys *in,
+                       uint32_t begin, uint32_t end)
+{
+    walk->store = store;
+    walk->in = in;
+    walk->kind = kind_of(store, in);
+    walk->hashed = begin;
+    walk->end = end;
+    walk->row = in->slots && in->offsets ? row_of(in, begin) : 0;
+    for (uint32_t i = 0; i < WALK_BLOCKS; i++)
+        walk->blocks[i].n = 0;
+    for (walk->block = 0; walk->block < WALK_BLOCKS - 1; walk->block++)
+        advance(walk);
+}
+
+/* The next block of keys, or NULL after the last. Valid until the next call. */
+static const struct walk_block *walk_next(struct walk *walk)
+{
+    struct walk_block *block = &walk->blocks[walk->block];
+    if (block->n == 0)
+        return NULL;
+    advance(walk);
+    walk->block = (walk->block + 1) % WALK_BLOCKS;
+    return block;
+}
+
+/* ---- the answer ---- */
 
 /* The f32 values of a key: those of its record, where they are f32, or in `space`. */
 static inline const float *values_of(const struct store *store, const uint8_t *record, float *space)
@@ -21,7 +219,7 @@ static void missing_value(const struct store_pull *pull, const struct store *sto
     if (pull->zero_missing)
         memset(value, 0, store->dim * sizeof *value);
     else
-        host_first_value(store, pull->in.keys[k], slot, value);
+        values_first(store, pull->in.keys[k], slot, value);
 }
 
 static void set_statuses(const struct store_pull *pull, const struct walk_block *block, uint32_t k)

@@ -4,7 +4,7 @@
  * distinct key takes its step: the gradients of its occurrences summed in the shape of combine.h,
  * divided by the scaler, and handed to optimizer.h. While one row steps, the lines of rows further
  * on are on their way to the cache. */
-#include "server/store/host/host.h"
+#include "server/store/host/table.h"
 
 #include <string.h>
 
@@ -200,6 +200,87 @@ static void (*const apply[])(struct application *) = {
     [EMBD_OPTIMIZER_FTRL] = apply_FTRL,
 };
 
+/* ---- update = global ---- */
+
+/* Every row that a push does not name steps with a gradient of 0. Each push passes over the whole
+ * table; rows lie in a row, so that the pass runs at the speed of memory for wide rows and of the
+ * optimizer's root and division for adam. The rows a push names, and those no key has, are noted
+ * first; memory for that is reserved before the push changes anything. */
+static bool sweep_reserve(struct store *store)
+{
+    return row_set_reserve(&store->named, store->rows.n + store->merge.n);
+}
+
+/* Steps a row's columns without a gradient, w as f32. */
+typedef void row_rest(const struct optimizer_step *p, float *restrict w, float *restrict state,
+                      uint32_t dim);
+
+static inline void rest_record(const struct store *store, const struct optimizer_step *p,
+                               row_rest *rest, uint8_t *record)
+{
+    float *state = host_state(store, record);
+    if (store->dtype == EMBD_DTYPE_F32) {
+        rest(p, (float *)(void *)record, state, store->dim);
+        return;
+    }
+    float w[EMBD_DIM_MAX];
+    embd__to_f32(w, record, store->dtype, store->dim);
+    rest(p, w, state, store->dim);
+    embd__from_f32(record, store->dtype, w, store->dim);
+}
+
+static inline void rest_rows(const struct store *store, const struct optimizer_step *p,
+                             row_rest *rest)
+{
+    for (uint64_t row = 0; row < store->rows.n; row++)
+        if (!row_set_has(&store->named, row))
+            rest_record(store, p, rest, rows_at(&store->rows, (uint32_t)row));
+}
+
+#define SWEEP(kind)                                                                                \
+    static inline void rest_##kind(const struct optimizer_step *p, float *restrict w,              \
+                                   float *restrict state, uint32_t dim)                            \
+    {                                                                                              \
+        float *restrict s1 = state + dim;                                                          \
+        for (uint32_t c = 0; c < dim; c++)                                                         \
+            optimizer_column(EMBD_OPTIMIZER_##kind, p, w + c, state + c, s1 + c, 0.0f);            \
+    }                                                                                              \
+    static void sweep_##kind(const struct store *store, const struct optimizer_step *p)            \
+    {                                                                                              \
+        rest_rows(store, p, rest_##kind);                                                          \
+    }
+SWEEP(MOMENTUM)
+SWEEP(NESTEROV)
+SWEEP(ADAM)
+SWEEP(RMSPROP)
+
+static void (*const sweep[])(const struct store *, const struct optimizer_step *) = {
+    [EMBD_OPTIMIZER_MOMENTUM] = sweep_MOMENTUM,
+    [EMBD_OPTIMIZER_NESTEROV] = sweep_NESTEROV,
+    [EMBD_OPTIMIZER_ADAM] = sweep_ADAM,
+    [EMBD_OPTIMIZER_RMSPROP] = sweep_RMSPROP,
+};
+
+/* A step with gradient 0 of every row that is not in store->merge. */
+static void sweep_others(struct store *store, const struct optimizer_step *step)
+{
+    const struct merge *merge = &store->merge;
+    if (store->cow.is_on)
+        cow_keep_all(store);
+    if (store->changes.n > 0)
+        cow_note_all(store);
+    row_set_clear(&store->named, store->rows.n);
+    for (uint32_t i = 0; i < merge->n; i++)
+        if (merge->distinct[i].ref != 0)
+            row_set_add(&store->named, merge->distinct[i].ref - 1);
+    uint32_t row = store->rows.first_free;
+    for (uint64_t i = 0; i < store->rows.n_free; i++, row = rows_next_free(&store->rows, row))
+        row_set_add(&store->named, row);
+    sweep[store->schema->s.optimizer.kind](store, step);
+}
+
+/* ---- the calls of store_ops ---- */
+
 void host_foresee(struct store *store, const struct store_keys *in, uint64_t number)
 {
     merge_ahead(&store->merge, in, &store->index, number);
@@ -219,11 +300,12 @@ static int prepare(struct store *store, const struct store_keys *in, uint64_t fo
     e->status = EMBD_OK;
     if (is_merged || merge_keys(&store->merge, in, &store->index)) {
         merge_forget(&store->merge);
-        doomed_remove_merged(store);
-        if (store->frozen.is_on)
-            frozen_keep_merged(store);
+        if (store->evicts)
+            pending_remove_merged(store);
+        if (store->cow.is_on)
+            cow_keep_merged(store);
         if (!store->is_global || sweep_reserve(store))
-            return create_reserve(store, may_drop, created, e);
+            return keys_reserve(store, may_drop, created, e);
     }
     return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to merge %u keys",
                            store->schema->s.name, in->n_keys);
@@ -243,11 +325,11 @@ int host_prepare(struct store *store, struct store_plan *plan, struct embd__erro
     return EMBD_OK;
 }
 
-/* Not in the request that evicted, which had enough to do. */
+/* Fills the queue further; not in the request that evicted, which had enough to do. */
 static void go_on_evicting(struct store *store, const struct created *created)
 {
     if (store->evicts && created->n_evicted == 0)
-        shortlist_go_on(store, created->n_inserted, store->merge.n);
+        eviction_queue_go_on(store, created->n_inserted, store->merge.n);
 }
 
 void host_push(struct store *store, struct store_push *push, struct store_done *done)
@@ -259,9 +341,9 @@ void host_push(struct store *store, struct store_push *push, struct store_done *
                          &done->error);
     if (status == EMBD_OK) {
         struct application a;
-        create_rows(store, &push->in, push->statuses, &created);
+        keys_create(store, &push->in, push->statuses, &created);
         if (store->changes.n > 0)
-            changes_note_merged(store);
+            cow_note_merged(store);
         a.store = store;
         a.push = push;
         a.grad_bytes = store->dim * (uint32_t)embd__dtype_bytes(push->dtype);
@@ -291,7 +373,7 @@ void host_insert(struct store *store, struct store_insert *insert, struct store_
     if (!insert->is_prepared)
         status = prepare(store, &insert->in, 0, insert->statuses != NULL, &created, &done->error);
     if (status == EMBD_OK) {
-        create_rows(store, &insert->in, insert->statuses, &created);
+        keys_create(store, &insert->in, insert->statuses, &created);
         go_on_evicting(store, &created);
         insert->n_evicted = created.n_evicted;
         insert->n_inserted = created.n_inserted;

@@ -1,3 +1,4 @@
+/* rows.c - see rows.h. */
 #include "server/store/host/rows.h"
 
 #include <string.h>
@@ -110,4 +111,57 @@ void rows_give_back(struct rows *rows, uint32_t row)
 uint64_t rows_overhead_bytes(const struct rows *rows)
 {
     return rows->chunks_capacity * sizeof *rows->chunks;
+}
+
+/* ---- sets of rows ---- */
+
+#define FIRST_SET_ROWS 4096u
+
+static uint64_t set_bytes(uint64_t rows)
+{
+    return (rows + 63) / 64 * sizeof(uint64_t);
+}
+
+static bool set_grow(struct row_set *set, uint64_t n, bool keeps)
+{
+    if (n <= set->capacity)
+        return true;
+    uint64_t capacity = set->capacity ? set->capacity : FIRST_SET_ROWS;
+    while (capacity < n)
+        capacity *= 2;
+    uint64_t *words = memory_new(set_bytes(capacity));
+    if (words == NULL)
+        return false;
+    if (keeps && set->capacity > 0)
+        memcpy(words, set->words, set_bytes(set->capacity));
+    row_set_fini(set);
+    *set = (struct row_set){.words = words, .capacity = capacity};
+    return true;
+}
+
+bool row_set_reserve(struct row_set *set, uint64_t n)
+{
+    return set_grow(set, n, false);
+}
+
+bool row_set_grow(struct row_set *set, uint64_t n)
+{
+    return set_grow(set, n, true);
+}
+
+void row_set_clear(struct row_set *set, uint64_t n)
+{
+    if (n != 0)
+        memset(set->words, 0, set_bytes(n));
+}
+
+void row_set_fini(struct row_set *set)
+{
+    memory_free(set->words, set_bytes(set->capacity));
+    *set = (struct row_set){0};
+}
+
+uint64_t row_set_bytes(const struct row_set *set)
+{
+    return set_bytes(set->capacity);
 }

@@ -60,4 +60,36 @@ MEMORY_PREFETCH void rows_prefetch(const uint8_t *row, uint32_t bytes)
         __builtin_prefetch(line, 0, 2);
 }
 
+/* ---- sets of rows ---- */
+
+/* A bit for each row. */
+struct row_set {
+    uint64_t *words;
+    uint64_t capacity; /* rows there is memory for, a multiple of 64 */
+};
+
+/* Memory for n rows. Out of memory: false, and as before. */
+bool row_set_reserve(struct row_set *set, uint64_t n);
+/* The same, keeping its rows. */
+bool row_set_grow(struct row_set *set, uint64_t n);
+/* Drops the first n rows. */
+void row_set_clear(struct row_set *set, uint64_t n);
+void row_set_fini(struct row_set *set);
+uint64_t row_set_bytes(const struct row_set *set);
+
+static inline void row_set_add(struct row_set *set, uint32_t row)
+{
+    set->words[row / 64] |= (uint64_t)1 << (row % 64);
+}
+
+static inline void row_set_drop(struct row_set *set, uint32_t row)
+{
+    set->words[row / 64] &= ~((uint64_t)1 << (row % 64));
+}
+
+static inline bool row_set_has(const struct row_set *set, uint64_t row)
+{
+    return set->words[row / 64] >> (row % 64) & 1;
+}
+
 #endif

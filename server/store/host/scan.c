@@ -1,46 +1,21 @@
 /* scan.c - rows out, for snapshots and dumps, and in. A scan goes through the index in its own
  * order: by the hash of the keys, and where hashes fall together by the time they came. The cursor
  * is a place in the index. */
-#include "server/store/host/host.h"
+#include "server/store/host/table.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/store/host/memory.h"
 
-void host_copy_candidate(const struct store *store, uint64_t key, uint32_t slot, uint32_t count,
-                         struct store_scan *out)
-{
-    uint32_t i = out->n_candidates++;
-    out->candidate_keys[i] = key;
-    out->candidate_counts[i] = count;
-    if (store->schema->s.partition == EMBD_PARTITION_SLOT)
-        out->candidate_slots[i] = (uint16_t)slot;
-}
-
-void host_copy_row(struct store *store, uint64_t key, uint32_t slot, uint8_t *record,
-                   struct store_scan *out)
-{
-    uint32_t i = out->n_rows++;
-    out->keys[i] = key;
-    if (store->schema->s.partition == EMBD_PARTITION_SLOT)
-        out->slots[i] = (uint16_t)slot;
-    if (out->rows == NULL)
-        return;
-    memcpy((uint8_t *)out->rows + (size_t)i * store->value_bytes, record, store->value_bytes);
-    if (store->state_floats)
-        memcpy(out->states + (size_t)i * store->state_floats, host_state(store, record),
-               store->state_floats * sizeof(float));
-}
-
 /* An entry of the index, which has a row or waits for one. */
 static void copy_entry(struct store *store, const struct index_entry *entry, struct store_scan *out)
 {
     uint64_t key = index_key(entry->hash, entry->slot);
     if (entry->ref & INDEX_CANDIDATE)
-        host_copy_candidate(store, key, entry->slot, entry->ref & INDEX_SIGHTS_MAX, out);
+        values_copy_candidate(store, key, entry->slot, entry->ref & INDEX_SIGHTS_MAX, out);
     else
-        host_copy_row(store, key, entry->slot, rows_at(&store->rows, entry->ref - 1), out);
+        values_copy_row(store, key, entry->slot, rows_at(&store->rows, entry->ref - 1), out);
 }
 
 #define BATCH 32u
@@ -55,7 +30,7 @@ int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct s
         uint32_t left = max_rows - out->n_rows - out->n_candidates, n = 0;
         while (n < BATCH && n < left && index_next(&store->index, cursor, &batch[n])) {
             bool has_row = index_has_row(batch[n].ref);
-            if (has_row && doomed_has(&store->doomed, batch[n].ref - 1))
+            if (has_row && pending_has(&store->pending, batch[n].ref - 1))
                 continue;
             if (has_row && out->rows != NULL)
                 rows_prefetch(rows_at(&store->rows, batch[n].ref - 1), store->rows.stride);
@@ -167,17 +142,17 @@ static void load_row(struct store *store, const struct row_block *block, uint32_
     uint32_t slot = block->slots ? block->slots[i] : 0;
     uint64_t hash = index_hash(block->keys[i], slot);
     uint32_t ref = index_find(&store->index, hash, slot);
-    if (store->frozen.is_on)
-        frozen_keep(store, hash, slot, ref);
+    if (store->cow.is_on)
+        cow_keep(store, hash, slot, ref);
     if (ref == 0 || (ref & INDEX_CANDIDATE)) {
         store->n_candidates -= ref != 0;
         ref = rows_take(&store->rows) + 1;
-        if (store->frozen.is_on)
-            frozen_note_new(store, ref - 1);
+        if (store->cow.is_on)
+            cow_note_new(store, ref - 1);
         index_put(&store->index, hash, slot, ref);
     }
     if (store->changes.n > 0)
-        changes_note_row(store, ref - 1);
+        cow_note_row(store, ref - 1);
     uint8_t *record = rows_at(&store->rows, ref - 1);
     memcpy(record, (const uint8_t *)block->rows + (size_t)i * store->value_bytes,
            store->value_bytes);
@@ -194,8 +169,9 @@ static void load_candidate(struct store *store, const struct row_block *block, u
     uint32_t ref = index_find(&store->index, hash, slot), count = block->candidate_counts[i];
     if (ref != 0 && !(ref & INDEX_CANDIDATE))
         return;
-    if (store->frozen.is_on)
-        frozen_keep(store, hash, slot, ref);
+    if (store->cow.is_on)
+        cow_keep(store, hash, slot, ref);
+    store->has_candidates = true;
     store->n_candidates += ref == 0;
     count = count == 0 ? 1 : count < INDEX_SIGHTS_MAX ? count : INDEX_SIGHTS_MAX;
     index_put(&store->index, hash, slot, INDEX_CANDIDATE | count);
@@ -205,13 +181,13 @@ int host_load(struct store *store, const struct row_block *block, struct embd__e
 {
     if (block->n_rows == 0 && block->n_candidates == 0)
         return EMBD_OK;
-    doomed_remove_all(store);
+    pending_remove_all(store);
     int status = reserve_block(store, block, e);
     if (status != EMBD_OK)
         return status;
     merge_forget(&store->merge);
     store->none_expire_before = 0;
-    shortlist_drop(store);
+    eviction_queue_drop(store);
     for (uint32_t i = 0; i < block->n_rows; i++)
         load_row(store, block, i);
     for (uint32_t i = 0; i < block->n_candidates; i++)

@@ -1,26 +1,19 @@
-/* create.c - rows for keys that have none.
+/* keys.c - keys get rows and lose them.
  *
- * Everything that may fail happens before anything that shows: what becomes of each key is
- * counted, memory for the new rows and entries is reserved; then rows are made. Rows that there is
- * no room for are the last of the request, in order of first occurrence. */
-#include "server/store/host/host.h"
-
+ * Rows for keys that have none: everything that may fail happens before anything that shows. The
+ * request's keys are counted by what happens to each, memory for the new rows and entries is
+ * reserved; then rows are made. Keys that there is no room for are the last of the request, in
+ * order of first occurrence.
+ *
+ * Keys forgotten: a row goes back to the rows that can be taken, an entry out of the index. Where
+ * there is no memory to merge the keys, they are looked up one by one, so that nothing can fail: an
+ * erase of several tables, which a journal has already, is made in all of them. */
 #include <string.h>
 
-#include "server/store/optimizer.h"
+#include "server/store/host/table.h"
 
-uint64_t host_room(const struct store *store)
-{
-    const embd_schema *s = &store->schema->s;
-    uint64_t most = INDEX_ROWS_MAX;
-    if (s->on_full != EMBD_ON_FULL_GROW && s->capacity != 0 && s->capacity < most)
-        most = s->capacity;
-    uint64_t used = host_rows(store);
-    return most > used ? most - used : 0;
-}
-
-/* What becomes of a key that the index says `ref` of; takes from *room. */
-static embd_key_status judge(const struct store *store, uint32_t ref, uint64_t *room)
+/* What happens to a key whose index entry says `ref`; takes from *room. */
+static embd_key_status decide(const struct store *store, uint32_t ref, uint64_t *room)
 {
     if (index_has_row(ref))
         return EMBD_KEY_HIT;
@@ -40,7 +33,7 @@ static void plan(const struct store *store, uint64_t room, struct created *creat
     uint32_t n = 0;
     for (uint32_t i = 0; i < store->merge.n; i++) {
         uint32_t ref = store->merge.distinct[i].ref;
-        embd_key_status status = judge(store, ref, &room);
+        embd_key_status status = decide(store, ref, &room);
         if (status == EMBD_KEY_HIT)
             continue;
         c.n_inserted += status == EMBD_KEY_INSERTED;
@@ -65,25 +58,18 @@ static bool reserve_entries(struct store *store, uint32_t n_new)
 /* A row at its first value. */
 static uint32_t new_row(struct store *store, uint64_t key, uint32_t slot)
 {
-    float value[EMBD_DIM_MAX];
     uint32_t row = rows_take(&store->rows);
-    if (store->frozen.is_on)
-        frozen_note_new(store, row);
+    if (store->cow.is_on)
+        cow_note_new(store, row);
     if (store->changes.n > 0)
-        changes_note_row(store, row);
-    uint8_t *record = rows_at(&store->rows, row);
-    host_first_value(store, key, slot, value);
-    embd__from_f32(record, store->dtype, value, store->dim);
-    float first = optimizer_first_state(&store->schema->s.optimizer);
-    for (uint32_t i = 0; i < store->state_floats; i++)
-        host_state(store, record)[i] = i < store->optimizer_floats ? first : 0.0f;
-    if (store->evicts)
-        use_begin(host_state(store, record) + store->use_at, store->step);
+        cow_note_row(store, row);
+    values_begin(store, key, slot, rows_at(&store->rows, row));
     return row;
 }
 
-void host_set_statuses(const struct merge *merge, const struct distinct *d, uint8_t *statuses,
-                       embd_key_status status)
+/* Of all occurrences of a key. */
+static void set_statuses(const struct merge *merge, const struct distinct *d, uint8_t *statuses,
+                         embd_key_status status)
 {
     uint32_t k = d->first;
     statuses[k] = (uint8_t)status;
@@ -94,8 +80,8 @@ void host_set_statuses(const struct merge *merge, const struct distinct *d, uint
 }
 
 /* A row, one more sight, or nothing for a key without a row. Cannot fail: all is reserved. */
-static void settle(struct store *store, const struct store_keys *in, struct distinct *d,
-                   embd_key_status status)
+static void place(struct store *store, const struct store_keys *in, struct distinct *d,
+                  embd_key_status status)
 {
     bool was_candidate = d->ref != 0;
     uint32_t sights = d->ref & INDEX_SIGHTS_MAX;
@@ -104,8 +90,9 @@ static void settle(struct store *store, const struct store_keys *in, struct dist
         d->ref = new_row(store, in->keys[d->first], d->slot) + 1;
         store->n_candidates -= was_candidate;
         index_put(&store->index, d->hash, d->slot, d->ref);
-        shortlist_note_new(store,
-                           &(struct index_entry){.hash = d->hash, .ref = d->ref, .slot = d->slot});
+        if (store->queue.is_on)
+            eviction_queue_note_new(
+                store, &(struct index_entry){.hash = d->hash, .ref = d->ref, .slot = d->slot});
     } else if (status == EMBD_KEY_FILTERED) {
         store->n_candidates += !was_candidate;
         sights += sights < INDEX_SIGHTS_MAX;
@@ -118,12 +105,12 @@ static void create_all(struct store *store, const struct store_keys *in, uint8_t
     uint64_t room = host_room(store);
     for (uint32_t i = 0; i < store->merge.n; i++) {
         struct distinct *d = &store->merge.distinct[i];
-        embd_key_status status = judge(store, d->ref, &room);
+        embd_key_status status = decide(store, d->ref, &room);
         if (status == EMBD_KEY_HIT)
             continue;
-        settle(store, in, d, status);
+        place(store, in, d, status);
         if (statuses)
-            host_set_statuses(&store->merge, d, statuses, status);
+            set_statuses(&store->merge, d, statuses, status);
     }
 }
 
@@ -146,14 +133,13 @@ static int reserve(struct store *store, const struct created *created, uint32_t 
 
 /* As many as there will be new rows, so that there is never memory for more than the capacity, and
  * some more, so that it comes to an end. */
-static void remove_doomed(struct store *store, uint32_t n_new)
+static void remove_pending(struct store *store, uint32_t n_new)
 {
-    if (store->doomed.n_left > 0)
-        doomed_remove(store, n_new + store->schema->s.capacity / USE_PASS_PART / 64 + 1);
+    if (store->pending.n_left > 0)
+        pending_remove(store, n_new + store->schema->s.capacity / USE_PASS_PART / 64 + 1);
 }
 
-int create_reserve(struct store *store, bool may_drop, struct created *created,
-                   struct embd__error *e)
+int keys_reserve(struct store *store, bool may_drop, struct created *created, struct embd__error *e)
 {
     uint64_t n_gone = 0;
     uint32_t n_new;
@@ -168,11 +154,11 @@ int create_reserve(struct store *store, bool may_drop, struct created *created,
     return reserve(store, created, n_new, n_gone, may_drop, e);
 }
 
-void create_rows(struct store *store, const struct store_keys *in, uint8_t *statuses,
+void keys_create(struct store *store, const struct store_keys *in, uint8_t *statuses,
                  const struct created *created)
 {
     evict_rows(store, created->n_evicted);
-    remove_doomed(store, created->n_inserted);
+    remove_pending(store, created->n_inserted);
     if (statuses)
         memset(statuses, EMBD_KEY_HIT, in->n_keys);
     if (created->n_inserted + created->n_full + created->n_filtered)
@@ -188,4 +174,77 @@ int host_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__er
         return EMBD_OK;
     return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for %llu more rows of %u bytes",
                            store->schema->s.name, (unsigned long long)n, store->rows.stride);
+}
+
+/* ---- keys forgotten ---- */
+
+static embd_key_status erase_key(struct store *store, const struct distinct *d)
+{
+    if (d->ref == 0)
+        return EMBD_KEY_MISSING;
+    if (store->cow.is_on)
+        cow_keep(store, d->hash, d->slot, d->ref);
+    if (store->changes.n > 0)
+        cow_note_gone(store, d->hash, d->slot);
+    index_remove(&store->index, d->hash, d->slot);
+    if (d->ref & INDEX_CANDIDATE) {
+        store->n_candidates--;
+        return EMBD_KEY_MISSING;
+    }
+    if (store->queue.is_on)
+        eviction_queue_note_gone(store, d->ref - 1);
+    rows_give_back(&store->rows, d->ref - 1);
+    return EMBD_KEY_EVICTED;
+}
+
+static uint32_t end_of(const struct store_keys *in, uint32_t row)
+{
+    return in->offsets != NULL ? in->offsets[row + 1] : row + 1;
+}
+
+static struct distinct look_up(const struct store *store, const struct store_keys *in, uint32_t row,
+                               uint32_t k)
+{
+    uint32_t slot = in->slots != NULL ? in->slots[row] : 0;
+    struct distinct d = {.hash = index_hash(in->keys[k], slot), .slot = slot & 0x3ff};
+    d.ref = index_find(&store->index, d.hash, slot);
+    return d;
+}
+
+/* All statuses are set before the first key goes, which may occur again. */
+static void erase_singly(struct store *store, struct store_erase *erase)
+{
+    const struct store_keys *in = &erase->in;
+    pending_remove_all(store);
+    for (uint32_t row = 0, k = 0; row < in->n_rows && erase->statuses != NULL; row++)
+        for (; k < end_of(in, row); k++)
+            erase->statuses[k] =
+                index_has_row(look_up(store, in, row, k).ref) ? EMBD_KEY_EVICTED : EMBD_KEY_MISSING;
+    for (uint32_t row = 0, k = 0; row < in->n_rows; row++)
+        for (; k < end_of(in, row); k++) {
+            const struct distinct d = look_up(store, in, row, k);
+            erase->n_erased += erase_key(store, &d) == EMBD_KEY_EVICTED;
+        }
+}
+
+int host_erase(struct store *store, struct store_erase *erase, struct embd__error *e)
+{
+    const struct merge *merge = &store->merge;
+    (void)e;
+    erase->n_erased = 0;
+    if (!merge_keys(&store->merge, &erase->in, &store->index)) {
+        erase_singly(store, erase);
+        return EMBD_OK;
+    }
+    if (store->evicts)
+        pending_remove_merged(store);
+    for (uint32_t i = 0; i < merge->n; i++) {
+        const struct distinct *d = &merge->distinct[i];
+        embd_key_status became = erase_key(store, d);
+        erase->n_erased += became == EMBD_KEY_EVICTED;
+        if (erase->statuses)
+            set_statuses(merge, d, erase->statuses, became);
+    }
+    merge_end(&store->merge);
+    return EMBD_OK;
 }

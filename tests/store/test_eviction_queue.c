@@ -1,5 +1,5 @@
-/* test_shortlist.c - a table of several segments at its bound: the rows to go are found ahead, over
- * many pushes, between which rows are pushed, erased and made again. They are the model's. */
+/* test_eviction_queue.c - a table of several segments at its bound: the rows to go are found ahead,
+ * over many pushes, between which rows are pushed, erased and made again. They are the model's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "server/store/host/index.h"
 #include "tests/store/pair.h"
 #include "proto/route.h"
-#include "server/store/host/victims.h"
+#include "server/store/host/evict.h"
 
 enum { ROWS = 200000, FILL = 20000, BATCH = 2500, PUSHES = 21 };
 

@@ -1,0 +1,439 @@
+/* cow.c - see cow.h.
+ *
+ * The happy path: freeze clears a bit for each row; scan_frozen gives the copies there are, then
+ * rows in the order of the index, each once, by its bit; between two of its calls pushes come, and
+ * what they are the first to change is copied. Where entries of the index changed their places
+ * meanwhile, the segment being read is gone through again: what was read of it is known by its
+ * bits. Keys without a row have no number, so those are remembered in a second index.
+ *
+ * What can fail is memory for a copy: the push goes on, and the cut is given up, which its next
+ * scan says. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/store/host/table.h"
+
+/* Entries looked at in one scan: where most of them were copied, a scan shall not take long all the
+ * same. A segment whose entries change their places between any two scans is gone through from its
+ * begin in each, and has to come to an end. */
+#define VISITS INDEX_SEGMENT_MAX
+
+/* ---- what has changed since earlier cuts ---- */
+
+static void set_fini(struct change_set *set)
+{
+    row_set_fini(&set->rows);
+    gone_fini(&set->gone);
+    *set = (struct change_set){.cut = 0};
+}
+
+void changes_fini(struct changes *changes)
+{
+    for (uint32_t i = 0; i < changes->n; i++)
+        set_fini(&changes->sets[i]);
+    changes->n = 0;
+}
+
+uint64_t changes_bytes(const struct changes *changes)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < changes->n; i++)
+        bytes += row_set_bytes(&changes->sets[i].rows) + gone_bytes(&changes->sets[i].gone);
+    return bytes;
+}
+
+/* The oldest set goes where there is no place for one more. */
+static void changes_make_room(struct changes *changes)
+{
+    if (changes->n < CHANGES_MAX)
+        return;
+    set_fini(&changes->sets[0]);
+    memmove(changes->sets, changes->sets + 1, --changes->n * sizeof *changes->sets);
+}
+
+/* There is room: what changes from now on is noted since this cut. Out of memory: it will have_all.
+ */
+static void changes_begin(struct store *store, uint64_t cut)
+{
+    struct changes *changes = &store->changes;
+    struct change_set *set = &changes->sets[changes->n++];
+    *set = (struct change_set){.cut = cut};
+    set->has_all = !row_set_reserve(&set->rows, store->rows.n + 1);
+}
+
+/* Of the sets from the one of `cut` on, the first; n: none is of that cut, or one is unsure. */
+static uint32_t changes_find(const struct changes *changes, uint64_t cut)
+{
+    uint32_t found = 0;
+    while (found < changes->n && changes->sets[found].cut != cut)
+        found++;
+    for (uint32_t i = found; i < changes->n; i++)
+        if (changes->sets[i].gone.is_unsure)
+            return changes->n;
+    return found;
+}
+
+static bool unmark_all(const struct changes *changes, uint32_t first)
+{
+    for (uint32_t i = first; i < changes->n; i++)
+        if (changes->sets[i].has_all)
+            return true;
+    return false;
+}
+
+/* Drops those of the first n_rows rows that changed, as the sets from `first` on say, and adds the
+ * others. */
+static void changes_unmark(const struct changes *changes, uint32_t first, struct row_set *rows,
+                           uint64_t n_rows)
+{
+    bool all = unmark_all(changes, first);
+    for (uint64_t word = 0; word * 64 < n_rows; word++) {
+        uint64_t changed = all ? UINT64_MAX : 0;
+        for (uint32_t i = first; i < changes->n; i++)
+            if (word * 64 < changes->sets[i].rows.capacity)
+                changed |= changes->sets[i].rows.words[word];
+        rows->words[word] = ~changed;
+    }
+}
+
+static struct change_set *newest(struct store *store)
+{
+    return &store->changes.sets[store->changes.n - 1];
+}
+
+/* Memory for all rows there are. */
+static bool has_place(struct store *store, struct change_set *set)
+{
+    if (!set->has_all && store->rows.n > set->rows.capacity)
+        set->has_all = !row_set_grow(&set->rows, store->rows.n);
+    return !set->has_all;
+}
+
+void cow_note_row(struct store *store, uint32_t row)
+{
+    struct change_set *set = newest(store);
+    if (has_place(store, set))
+        row_set_add(&set->rows, row);
+}
+
+void cow_note_merged(struct store *store)
+{
+    const struct merge *merge = &store->merge;
+    struct change_set *set = newest(store);
+    if (!has_place(store, set))
+        return;
+    struct row_set rows = set->rows;
+    for (uint32_t i = 0; i < merge->n; i++)
+        if (merge->distinct[i].ref != 0)
+            row_set_add(&rows, merge->distinct[i].ref - 1);
+}
+
+void cow_note_all(struct store *store)
+{
+    newest(store)->has_all = true;
+}
+
+void cow_note_gone(struct store *store, uint64_t hash, uint32_t slot)
+{
+    gone_add(&newest(store)->gone, index_key(hash, slot), slot, rows_used(&store->rows));
+}
+
+/* ---- copies ---- */
+
+static struct cow_chunk *chunk_with_room(struct store *store)
+{
+    struct cow *cow = &store->cow;
+    if (cow->last != NULL && cow->last->n < COW_CHUNK_ROWS)
+        return cow->last;
+    struct cow_chunk *chunk = malloc(sizeof *chunk + (size_t)COW_CHUNK_ROWS * store->rows.stride);
+    if (chunk == NULL)
+        return NULL;
+    chunk->next = NULL;
+    chunk->n = chunk->n_read = 0;
+    if (cow->last != NULL)
+        cow->last->next = chunk;
+    else
+        cow->first = chunk;
+    cow->last = chunk;
+    return chunk;
+}
+
+static void keep_row(struct store *store, uint64_t hash, uint32_t slot, uint32_t row)
+{
+    struct cow *cow = &store->cow;
+    if (row >= cow->n_rows || row_set_has(&cow->done, row))
+        return;
+    struct cow_chunk *chunk = chunk_with_room(store);
+    if (chunk == NULL) {
+        cow->is_broken = true;
+        return;
+    }
+    row_set_add(&cow->done, row);
+    chunk->keys[chunk->n] = index_key(hash, slot);
+    chunk->slots[chunk->n] = (uint16_t)slot;
+    memcpy(chunk->records + (size_t)chunk->n * store->rows.stride, rows_at(&store->rows, row),
+           store->rows.stride);
+    chunk->n++;
+}
+
+/* False: it was seen before, or there is no memory. */
+static bool see(struct cow *cow, uint64_t hash, uint32_t slot)
+{
+    if (index_find(&cow->seen, hash, slot) != 0)
+        return false;
+    if (!index_reserve(&cow->seen, &hash, 1)) {
+        cow->is_broken = true;
+        return false;
+    }
+    index_put(&cow->seen, hash, slot, 1);
+    return true;
+}
+
+static void keep_candidate(struct cow *cow, uint64_t hash, uint32_t slot, uint32_t ref)
+{
+    if (!see(cow, hash, slot) || ref == 0)
+        return;
+    if (cow->n_candidates == cow->candidates_capacity) {
+        uint64_t capacity = cow->candidates_capacity ? 2 * cow->candidates_capacity : 1024;
+        struct cow_candidate *grown = realloc(cow->candidates, capacity * sizeof *grown);
+        if (grown == NULL) {
+            cow->is_broken = true;
+            return;
+        }
+        cow->candidates = grown;
+        cow->candidates_capacity = capacity;
+    }
+    cow->candidates[cow->n_candidates++] =
+        (struct cow_candidate){index_key(hash, slot), slot, ref & INDEX_SIGHTS_MAX};
+}
+
+static bool has_candidates(const struct store *store)
+{
+    return store->schema->s.admit_after > 1;
+}
+
+void cow_keep(struct store *store, uint64_t hash, uint32_t slot, uint32_t ref)
+{
+    if (ref != 0 && !(ref & INDEX_CANDIDATE))
+        keep_row(store, hash, slot, ref - 1);
+    else if (has_candidates(store))
+        keep_candidate(&store->cow, hash, slot, ref);
+}
+
+#define AHEAD 8u
+
+void cow_keep_merged(struct store *store)
+{
+    const struct merge *merge = &store->merge;
+    for (uint32_t i = 0; i < merge->n; i++) {
+        uint32_t next = i + AHEAD < merge->n ? merge->distinct[i + AHEAD].ref : 0;
+        if (next != 0 && !(next & INDEX_CANDIDATE))
+            rows_prefetch(rows_at(&store->rows, next - 1), store->rows.stride);
+        cow_keep(store, merge->distinct[i].hash, merge->distinct[i].slot, merge->distinct[i].ref);
+    }
+}
+
+void cow_keep_all(struct store *store)
+{
+    struct index_entry entry;
+    uint64_t at = 0;
+    while (!store->cow.is_read && index_next(&store->index, &at, &entry))
+        cow_keep(store, entry.hash, entry.slot, entry.ref);
+    store->cow.is_read = true;
+}
+
+void cow_note_new(struct store *store, uint32_t row)
+{
+    if (row < store->cow.n_rows)
+        row_set_add(&store->cow.done, row);
+}
+
+/* ---- the calls of store_ops ---- */
+
+/* Rows whose keys have lost them are not in the cut. */
+static void leave_pending_out(struct store *store)
+{
+    const struct row_set *pending = &store->pending.set;
+    struct row_set *done = &store->cow.done;
+    if (store->pending.n_left > 0)
+        for (uint64_t i = 0; i * 64 < store->cow.n_rows && i * 64 < pending->capacity; i++)
+            done->words[i] |= pending->words[i];
+}
+
+/* Of a cut since another one: rows that did not change count as read. */
+static void leave_out(struct store *store, struct store_cut *cut)
+{
+    struct changes *changes = &store->changes;
+    struct cow *cow = &store->cow;
+    if (cut->id != 0)
+        changes_make_room(changes);
+    uint32_t first = cut->since == 0 ? changes->n : changes_find(changes, cut->since);
+    cut->has_all = first == changes->n;
+    if (!cut->has_all) {
+        changes_unmark(changes, first, &cow->done, cow->n_rows);
+        cow->first_set = first;
+        cow->end_set = changes->n;
+        cow->gone_end = changes->sets[changes->n - 1].gone.n;
+    }
+    if (cut->id != 0)
+        changes_begin(store, cut->id);
+}
+
+int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *e)
+{
+    struct cow *cow = &store->cow;
+    *cow = (struct cow){.n_rows = store->rows.n, .moved = index_moved(&store->index, 0)};
+    bool has_memory = row_set_reserve(&cow->done, cow->n_rows + 1) &&
+                      (!has_candidates(store) || index_open(&cow->seen));
+    if (!has_memory) {
+        row_set_fini(&cow->done);
+        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory for a cut of %llu rows",
+                               store->schema->s.name, (unsigned long long)cow->n_rows);
+    }
+    cow->is_on = true;
+    leave_out(store, cut);
+    leave_pending_out(store);
+    return EMBD_OK;
+}
+
+void host_thaw(struct store *store)
+{
+    struct cow *cow = &store->cow;
+    if (!cow->is_on)
+        return;
+    while (cow->first != NULL) {
+        struct cow_chunk *next = cow->first->next;
+        free(cow->first);
+        cow->first = next;
+    }
+    free(cow->candidates);
+    row_set_fini(&cow->done);
+    if (has_candidates(store))
+        index_close(&cow->seen);
+    *cow = (struct cow){.is_on = false};
+}
+
+static bool has_room(const struct store_scan *out, uint32_t max_rows)
+{
+    return out->n_rows + out->n_candidates < max_rows;
+}
+
+/* Keys without a row, as candidates that were seen no time. */
+static void read_gone(struct store *store, uint32_t max_rows, struct store_scan *out)
+{
+    struct cow *cow = &store->cow;
+    for (; cow->first_set < cow->end_set; cow->first_set++, cow->gone_at = 0) {
+        const struct gone *gone = &store->changes.sets[cow->first_set].gone;
+        uint64_t end = cow->first_set + 1 == cow->end_set ? cow->gone_end : gone->n;
+        for (; cow->gone_at < end; cow->gone_at++) {
+            if (!has_room(out, max_rows))
+                return;
+            values_copy_candidate(store, gone->keys[cow->gone_at].key,
+                                  gone->keys[cow->gone_at].slot, 0, out);
+        }
+    }
+}
+
+/* The oldest copies; chunks that were read are freed. */
+static void read_copies(struct store *store, uint32_t max_rows, struct store_scan *out)
+{
+    struct cow *cow = &store->cow;
+    while (cow->first != NULL && has_room(out, max_rows)) {
+        struct cow_chunk *chunk = cow->first;
+        for (; chunk->n_read < chunk->n && has_room(out, max_rows); chunk->n_read++)
+            values_copy_row(store, chunk->keys[chunk->n_read], chunk->slots[chunk->n_read],
+                            chunk->records + (size_t)chunk->n_read * store->rows.stride, out);
+        if (chunk->n_read < chunk->n)
+            return;
+        cow->first = chunk->next;
+        if (cow->first == NULL)
+            cow->last = NULL;
+        free(chunk);
+    }
+    for (; cow->n_candidates_read < cow->n_candidates && has_room(out, max_rows);
+         cow->n_candidates_read++) {
+        const struct cow_candidate *c = &cow->candidates[cow->n_candidates_read];
+        values_copy_candidate(store, c->key, c->slot, c->count, out);
+    }
+}
+
+/* Whether the entry is in the cut and was neither read nor copied: it counts as read then. */
+static bool take(struct store *store, const struct index_entry *entry)
+{
+    struct cow *cow = &store->cow;
+    if (entry->ref & INDEX_CANDIDATE)
+        return see(cow, entry->hash, entry->slot);
+    uint32_t row = entry->ref - 1;
+    if (row >= cow->n_rows || row_set_has(&cow->done, row))
+        return false;
+    row_set_add(&cow->done, row);
+    rows_prefetch(rows_at(&store->rows, row), store->rows.stride);
+    return true;
+}
+
+#define BATCH 32u
+
+/* Some entries that are to be copied out, their records on the way to the cache. */
+static uint32_t take_batch(struct store *store, uint32_t max, uint32_t *visits,
+                           struct index_entry batch[BATCH])
+{
+    struct cow *cow = &store->cow;
+    uint32_t n = 0;
+    uint64_t moved = index_moved(&store->index, cow->hash);
+    if (cow->moved != moved) {
+        cow->moved = moved;
+        cow->at = 0;
+    }
+    while (!cow->is_read && n < BATCH && n < max && *visits < VISITS) {
+        uint64_t next;
+        ++*visits;
+        if (index_next_of(&store->index, cow->hash, &cow->at, &batch[n], &next)) {
+            n += take(store, &batch[n]);
+            continue;
+        }
+        cow->hash = next;
+        cow->at = 0;
+        cow->moved = index_moved(&store->index, next);
+        cow->is_read = next == 0;
+    }
+    return n;
+}
+
+static void read_index(struct store *store, uint32_t max_rows, struct store_scan *out)
+{
+    struct index_entry batch[BATCH];
+    uint32_t visits = 0, n;
+    do {
+        n = take_batch(store, max_rows - out->n_rows - out->n_candidates, &visits, batch);
+        for (uint32_t i = 0; i < n; i++) {
+            uint64_t key = index_key(batch[i].hash, batch[i].slot);
+            if (batch[i].ref & INDEX_CANDIDATE)
+                values_copy_candidate(store, key, batch[i].slot, batch[i].ref & INDEX_SIGHTS_MAX,
+                                      out);
+            else
+                values_copy_row(store, key, batch[i].slot, rows_at(&store->rows, batch[i].ref - 1),
+                                out);
+        }
+    } while (n > 0);
+}
+
+int host_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *out, bool *done_out,
+                     struct embd__error *e)
+{
+    struct cow *cow = &store->cow;
+    out->n_rows = out->n_candidates = 0;
+    if (!cow->is_broken)
+        read_gone(store, max_rows, out);
+    bool has_gone = out->n_candidates > 0; /* these come first, and by themselves */
+    if (!cow->is_broken && !has_gone)
+        read_copies(store, max_rows, out);
+    if (!cow->is_broken && !has_gone && has_room(out, max_rows))
+        read_index(store, max_rows, out);
+    *done_out = cow->is_read && cow->first_set == cow->end_set && cow->first == NULL &&
+                cow->n_candidates_read == cow->n_candidates;
+    if (cow->is_broken)
+        return embd__error_set(e, EMBD_NO_MEMORY,
+                               "table %s: no memory to copy rows that change while a cut is read",
+                               store->schema->s.name);
+    return EMBD_OK;
+}

@@ -1,0 +1,93 @@
+/* cow.h - copy on write: a table as it was at one moment, for as long as a cut is read, and what
+ * has changed since earlier cuts, so that a cut can be of that alone.
+ *
+ * A cut is read bit by bit while pushes go on. What a push is about to change is copied first,
+ * unless it has been read already; rows that come later are not in the cut. So the moment itself
+ * costs a bit for each row, and a push one copy of each row that it is the first to change.
+ *
+ * From a cut on a set notes changes until the next cut begins another one: a bit for each row, and
+ * a list of keys that were erased or evicted. What has changed since a cut is what its set and all
+ * later ones say. The sets of the last CHANGES_MAX cuts are kept. Where there is no memory for a
+ * note, the set says that all rows changed, or that it cannot tell: a cut is larger then, and never
+ * wrong.
+ *
+ * Owner: the shard's thread. */
+#ifndef EMBD_HOST_COW_H
+#define EMBD_HOST_COW_H
+
+#include "server/store/gone.h"
+#include "server/store/host/index.h"
+#include "server/store/host/rows.h"
+
+struct store;
+
+#define COW_CHUNK_ROWS 256u
+
+/* Rows copied before they changed. */
+struct cow_chunk {
+    struct cow_chunk *next;
+    uint32_t n, n_read;
+    uint64_t keys[COW_CHUNK_ROWS];
+    uint16_t slots[COW_CHUNK_ROWS];
+    uint8_t records[]; /* [COW_CHUNK_ROWS][stride] */
+};
+
+struct cow_candidate {
+    uint64_t key;
+    uint32_t slot, count;
+};
+
+struct cow {
+    bool is_on;
+    uint32_t first_set, end_set; /* of the store's changes: whose gone keys are in the cut */
+    uint64_t gone_at;            /* read of first_set's */
+    uint64_t gone_end;           /* of the last set, which may grow: as many as it had */
+    bool is_broken;              /* there was no memory for a copy */
+    uint64_t n_rows;             /* numbers of rows there were */
+    struct row_set done;         /* of them: read, copied, or not in the cut */
+    /* How far the index was read. */
+    bool is_read;
+    uint64_t hash, at, moved;
+    struct cow_chunk *first, *last;
+    /* With admit_after: keys without a row that were read or copied, or are not in the cut. */
+    struct index seen;
+    struct cow_candidate *candidates; /* [n_candidates] copied, n_candidates_read of them read */
+    uint64_t n_candidates, n_candidates_read, candidates_capacity;
+};
+
+/* Only while cow->is_on. A key's row or candidate is about to change: `ref` is its index entry's.
+ */
+void cow_keep(struct store *store, uint64_t hash, uint32_t slot, uint32_t ref);
+/* The same for all keys of a request, and for all that the cut has. */
+void cow_keep_merged(struct store *store);
+void cow_keep_all(struct store *store);
+/* The row was taken for a key that the cut does not have. */
+void cow_note_new(struct store *store, uint32_t row);
+
+/* ---- what has changed since earlier cuts ---- */
+
+#define CHANGES_MAX 8u
+
+struct change_set {
+    uint64_t cut; /* its id */
+    struct row_set rows;
+    bool has_all; /* rows: any may have changed */
+    struct gone gone;
+};
+
+/* Zeroed: nothing is noted. */
+struct changes {
+    struct change_set sets[CHANGES_MAX]; /* [n], the newest last */
+    uint32_t n;
+};
+
+void changes_fini(struct changes *changes);
+uint64_t changes_bytes(const struct changes *changes);
+
+/* Only where changes->n > 0. These changed. */
+void cow_note_row(struct store *store, uint32_t row);
+void cow_note_merged(struct store *store);
+void cow_note_all(struct store *store);
+void cow_note_gone(struct store *store, uint64_t hash, uint32_t slot);
+
+#endif

@@ -1,0 +1,183 @@
+/* evict.h - on_full = evict_...: rows that go so that others can come, by the rules of use.h.
+ *
+ * Which rows a pass of evict.c takes is said by their ranks alone, at the moment of the pass. To
+ * find them then would stop the shard for as long as it takes to look at all rows. But a rank only
+ * rises, when its row is pushed. So every row that is up to some rank when room runs out was so
+ * before, or is new: a queue of the rows up to that rank, filled while room runs out and with new
+ * rows added, has them all. A bit of each row says whether it is in the queue: a push that makes it
+ * rise above takes it out that way, and one that leaves it low adds it anew, so that of several
+ * entries of a row the last is true. The pass goes through the queue, and looks at no row.
+ *
+ * The pushes that make rows fill it, each as much as it takes room. The first segment of the index,
+ * as good a sample as any because it is one by hash, says up to which rank the queue has to go for
+ * several passes' rows.
+ *
+ * Where half of those it can spare have risen, it is filled further, up to a higher rank: by the
+ * pushes that make them rise, each as much as it takes out. Until that is done the queue is good up
+ * to the rank it had. So a push stops for a part of the table that is to the whole as its rows are
+ * to those that can be spared; the queue becomes longer each time, and the part smaller. A pass
+ * looks at all rows where single requests take out more than it can spare.
+ *
+ * A pass takes a sixteenth of all rows from their keys at once. To take as many entries out of the
+ * index would stop the shard; so their removal is pending: their rows get a bit, which says that
+ * the key has no row any more, and each request that makes rows removes some more of them than it
+ * needs. Whoever finds a row in the index asks for the bit, as long as any row has one.
+ *
+ * Owner: the shard's thread. */
+#ifndef EMBD_HOST_EVICT_H
+#define EMBD_HOST_EVICT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "server/store/host/index.h"
+#include "server/store/host/rows.h"
+#include "server/store/use.h"
+
+struct store;
+
+/* ---- ranks ---- */
+
+/* A row, and what its rank is made of; the key is in the hash. */
+struct victim {
+    uint64_t hash, stamp;
+    uint32_t row, slot, count;
+};
+
+/* The lowest of many rows, by the rank of use.h, while they are looked at one by one. Listed are
+ * those that may be among them; when the list is twice as long as it needs to be, the higher half
+ * is thrown away, and rows above the highest that is left cost a comparison from then on. */
+struct victims {
+    struct victim *list; /* [n] */
+    uint64_t n, capacity;
+    uint64_t most; /* that are wanted, at least 1 */
+    bool is_cut;   /* list[most - 1] is the highest of those wanted, as far as they were seen */
+};
+
+/* The parts of a row's rank that lie in its record. */
+struct row_use {
+    uint64_t count, stamp;
+};
+struct row_use row_use_of(const struct store *store, uint32_t row);
+float *row_use_at(const struct store *store, uint32_t row);
+struct victim victim_of(const struct index_entry *entry, struct row_use use);
+
+/* Of at most n_rows rows. Out of memory: false. */
+bool victims_open(struct victims *v, uint64_t most, uint64_t n_rows);
+void victims_close(struct victims *v); /* also of zeros */
+
+void victims_add(struct victims *v, const struct victim *new);
+/* The lowest alone are left, the highest of them last; fewer where fewer were added. */
+void victims_finish(struct victims *v);
+
+/* Of list[n] the lowest `most` come first, the highest of them, or of all where there are fewer,
+ * last. Returns how many these are. */
+uint64_t victims_select(struct victim *list, uint64_t n, uint64_t most);
+
+static inline struct use_rank victim_rank(const struct victim *v)
+{
+    return (struct use_rank){v->count, v->stamp, embd__mix64(index_key(v->hash, v->slot)), v->slot};
+}
+
+/* False: a row with this count and stamp is none of them, whatever its key. */
+static inline bool victims_may_take(const struct victims *v, uint64_t count, uint64_t stamp)
+{
+    if (!v->is_cut)
+        return true;
+    const struct victim *last = &v->list[v->most - 1];
+    return count < last->count || (count == last->count && stamp <= last->stamp);
+}
+
+/* ---- the queue ---- */
+
+struct queue_bound {
+    bool is_all; /* rows there are */
+    struct use_rank rank;
+};
+
+struct eviction_queue {
+    bool is_on;                     /* has begun */
+    bool is_ready;                  /* has all rows up to `bound` */
+    bool is_filling;                /* has those of hashes below `read_to` up to `next` */
+    struct queue_bound bound, next; /* next: no lower */
+    uint64_t read_to;
+    uint32_t halves;     /* it is filled for the rows of this many half passes; 0: of the fewest */
+    struct victim *rows; /* [n]; of a row that is in the queue the last entry counts */
+    uint64_t n, capacity;
+    struct row_set has; /* the rows that are in the queue, while it is on */
+    uint64_t n_queued;  /* of these */
+    uint64_t n_sure;    /* of these up to `bound`, at least */
+    uint64_t n_off;     /* taken out by pushes since the last go_on, or no longer to be added */
+    uint64_t spared;    /* as many may still be, until the filling has to be done */
+    uint64_t n_keys;    /* of the largest request */
+};
+
+/* A request of n_keys is done that made n_new rows: fills some more, where it will be needed.
+ */
+void eviction_queue_go_on(struct store *store, uint32_t n_new, uint32_t n_keys);
+/* The queue is ready, up to its bound, for a pass that takes `most` rows; each row is in it once.
+ * Out of memory: false, and there is no queue. */
+bool eviction_queue_prepare(struct store *store, uint64_t most);
+/* The same, up to a higher bound; false also where there is no higher one. */
+bool eviction_queue_prepare_further(struct store *store);
+/* The entry is new, and so is its row. */
+void eviction_queue_note_new(struct store *store, const struct index_entry *entry);
+/* Only while it is on. A row will be pushed; it was; it was taken from its key. */
+void eviction_queue_before_use(struct store *store, const struct index_entry *entry);
+void eviction_queue_note_use(struct store *store, const struct index_entry *entry);
+void eviction_queue_note_gone(struct store *store, uint32_t row);
+/* The first n of its rows are taken from their keys, and out of the queue. */
+void eviction_queue_cut(struct store *store, uint64_t n);
+/* A pass found too few rows in it: the next queue is longer. */
+void eviction_queue_was_short(struct store *store);
+/* Ranks have changed otherwise than by pushes, or few rows are left. */
+void eviction_queue_drop(struct store *store);
+
+/* Visits all keys that have rows, pending ones too, in the segment of the index that has `hash`,
+ * the rows' uses being on their way to the cache. Returns the first hash of the segment behind, 0
+ * after the last. */
+typedef void row_visit(struct store *store, const struct index_entry *entry, void *arg);
+uint64_t eviction_queue_visit(struct store *store, uint64_t hash, row_visit *visit, void *arg);
+
+uint64_t eviction_queue_bytes(const struct eviction_queue *queue);
+
+/* ---- pending removal ---- */
+
+struct pending_removal {
+    struct index_entry *rows; /* [n] */
+    uint64_t n, capacity;
+    uint64_t n_left;    /* rows that have the bit: those of the others are gone already */
+    struct row_set set; /* the rows that have the bit */
+};
+
+/* Where no removal is pending: memory for n of n_rows rows. Out of memory: false. */
+bool pending_reserve(struct pending_removal *pending, uint64_t n, uint64_t n_rows);
+/* The first n of `rows`, which the caller has filled, lose their keys. */
+void pending_begin(struct store *store, uint64_t n);
+
+/* Removes the rows that keys of store->merge had, and the keys' references to them. */
+void pending_remove_merged(struct store *store);
+/* Removes n of them, or all. */
+void pending_remove(struct store *store, uint64_t n);
+void pending_remove_all(struct store *store);
+
+void pending_fini(struct pending_removal *pending);
+uint64_t pending_bytes(const struct pending_removal *pending);
+
+static inline bool pending_has(const struct pending_removal *pending, uint32_t row)
+{
+    return pending->n_left > 0 && row_set_has(&pending->set, row);
+}
+
+/* ---- passes ---- */
+
+/* Finds rows to be taken from keys that are not in store->merge, as many as are missing or more, or
+ * all that may go. Changes nothing that shows. Out of memory: false. */
+bool evict_choose(struct store *store, uint64_t missing, uint64_t *n_out);
+/* The n rows just found are taken. */
+void evict_rows(struct store *store, uint64_t n);
+
+/* The rows of store->merge have been pushed, at store->step. */
+void evict_note_use(struct store *store);
+
+#endif

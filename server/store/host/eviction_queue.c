@@ -1,0 +1,519 @@
+/* eviction_queue.c - the rows to evict next, found before room runs out: see evict.h. */
+#include <string.h>
+
+#include "server/store/host/memory.h"
+#include "server/store/host/table.h"
+
+/* ---- ranks ---- */
+
+float *row_use_at(const struct store *store, uint32_t row)
+{
+    return host_state(store, rows_at(&store->rows, row)) + store->use_at;
+}
+
+MEMORY_PREFETCH void prefetch_use(const struct store *store, uint32_t row)
+{
+    __builtin_prefetch(row_use_at(store, row), 0, 2);
+}
+
+struct row_use row_use_of(const struct store *store, uint32_t row)
+{
+    const float *use = row_use_at(store, row);
+    bool counts = store->schema->s.on_full == EMBD_ON_FULL_EVICT_LFU;
+    return (struct row_use){use_count(use, counts), embd__stamp_get(use)};
+}
+
+struct victim victim_of(const struct index_entry *entry, struct row_use use)
+{
+    return (struct victim){
+        .hash = entry->hash,
+        .stamp = use.stamp,
+        .row = entry->ref - 1,
+        .slot = entry->slot,
+        .count = (uint32_t)use.count,
+    };
+}
+
+/* How many buckets their memory is asked for ahead. */
+#define AHEAD_BUCKETS 8u
+
+MEMORY_PREFETCH void prefetch_uses(const struct store *store, const struct index_bucket *bucket)
+{
+    for (unsigned i = 0; i < INDEX_BUCKET; i++)
+        if (index_has_row(bucket->ref[i]))
+            prefetch_use(store, bucket->ref[i] - 1);
+}
+
+uint64_t eviction_queue_visit(struct store *store, uint64_t hash, row_visit *visit, void *arg)
+{
+    uint64_t n, next;
+    const struct index_bucket *buckets = index_segment(&store->index, hash, &n, &next);
+    for (uint64_t at = 0; at < n; at++) {
+        const struct index_bucket *b = &buckets[at];
+        if (at + 2 * AHEAD_BUCKETS < n)
+            __builtin_prefetch(b + 2 * AHEAD_BUCKETS, 0, 2);
+        if (at + AHEAD_BUCKETS < n)
+            prefetch_uses(store, b + AHEAD_BUCKETS);
+        for (unsigned i = 0; i < INDEX_BUCKET && b->ref[i] != 0; i++) {
+            struct index_entry entry = {.hash = b->hash[i], .ref = b->ref[i], .slot = b->slot[i]};
+            if (index_has_row(entry.ref))
+                visit(store, &entry, arg);
+        }
+    }
+    return next;
+}
+
+/* ---- the lowest of many rows ---- */
+
+#define VICTIMS_SPARE 1024u /* there is memory for beyond twice those that are wanted */
+
+/* Below 0: it goes before one of that rank; above 0: behind. Most ranks differ in what needs no
+ * key. */
+static int compare(const struct victim *a, const struct use_rank *b)
+{
+    if (a->count != b->count)
+        return a->count < b->count ? -1 : 1;
+    if (a->stamp != b->stamp)
+        return a->stamp < b->stamp ? -1 : 1;
+    struct use_rank rank = victim_rank(a);
+    return use_goes_first(&rank, b) ? -1 : use_goes_first(b, &rank);
+}
+
+bool victims_open(struct victims *v, uint64_t most, uint64_t n_rows)
+{
+    *v = (struct victims){.most = most, .capacity = 2 * most + VICTIMS_SPARE};
+    if (v->capacity > n_rows)
+        v->capacity = n_rows;
+    v->list = memory_new(v->capacity * sizeof *v->list);
+    return v->list != NULL;
+}
+
+void victims_close(struct victims *v)
+{
+    memory_free(v->list, v->capacity * sizeof *v->list);
+    *v = (struct victims){0};
+}
+
+static void swap(struct victim *a, struct victim *b)
+{
+    struct victim swapped = *a;
+    *a = *b;
+    *b = swapped;
+}
+
+/* Two parts: i and more are not below the pivot, j and fewer not above. */
+static void part(struct victim *list, int64_t *i, int64_t *j, const struct use_rank *pivot)
+{
+    do {
+        while (compare(&list[*i], pivot) < 0)
+            ++*i;
+        while (compare(&list[*j], pivot) > 0)
+            --*j;
+        if (*i > *j)
+            return;
+        swap(&list[(*i)++], &list[(*j)--]);
+    } while (*i <= *j);
+}
+
+/* Hoare's selection. */
+static void select_lowest(struct victim *list, uint64_t n, uint64_t most)
+{
+    int64_t low = 0, high = (int64_t)n - 1, wanted = (int64_t)most - 1;
+    while (low < high) {
+        int64_t i = low, j = high;
+        struct use_rank pivot = victim_rank(&list[low + (high - low) / 2]);
+        part(list, &i, &j, &pivot);
+        if (wanted <= j)
+            high = j;
+        else if (wanted >= i)
+            low = i;
+        else
+            break;
+    }
+}
+
+uint64_t victims_select(struct victim *list, uint64_t n, uint64_t most)
+{
+    if (n > most) {
+        select_lowest(list, n, most);
+        return most;
+    }
+    for (uint64_t i = 0, last = n - 1; i + 1 < n; i++) {
+        struct use_rank rank = victim_rank(&list[i]);
+        if (compare(&list[last], &rank) < 0)
+            swap(&list[i], &list[last]);
+    }
+    return n;
+}
+
+static void keep_lowest(struct victims *v)
+{
+    select_lowest(v->list, v->n, v->most);
+    v->n = v->most;
+    v->is_cut = true;
+}
+
+void victims_add(struct victims *v, const struct victim *new)
+{
+    if (v->is_cut) {
+        struct use_rank last = victim_rank(&v->list[v->most - 1]);
+        if (compare(new, &last) >= 0)
+            return;
+    }
+    v->list[v->n++] = *new;
+    if (v->n == v->capacity && v->n > v->most)
+        keep_lowest(v);
+}
+
+void victims_finish(struct victims *v)
+{
+    if (v->n > v->most)
+        keep_lowest(v);
+    else
+        victims_select(v->list, v->n, v->most);
+}
+
+/* ---- the queue ---- */
+
+#define FEWEST 4u /* halves of a pass */
+#define MOST   8u
+#define SPARE  4096u
+
+static uint64_t most_of(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+static uint64_t a_pass(const struct store *store)
+{
+    return store->schema->s.capacity / USE_PASS_PART;
+}
+
+void eviction_queue_drop(struct store *store)
+{
+    struct eviction_queue *queue = &store->queue;
+    memory_free(queue->rows, queue->capacity * sizeof *queue->rows);
+    row_set_fini(&queue->has);
+    *queue = (struct eviction_queue){.halves = queue->halves};
+}
+
+uint64_t eviction_queue_bytes(const struct eviction_queue *queue)
+{
+    return queue->capacity * sizeof *queue->rows + row_set_bytes(&queue->has);
+}
+
+static void lengthen(struct eviction_queue *queue)
+{
+    uint64_t halves = most_of(queue->halves, FEWEST) * 2;
+    queue->halves = (uint32_t)(halves < MOST ? halves : MOST);
+}
+
+void eviction_queue_was_short(struct store *store)
+{
+    lengthen(&store->queue);
+    eviction_queue_drop(store);
+}
+
+/* The true entries alone, one for each row in the queue. */
+static void tidy(struct eviction_queue *queue)
+{
+    uint64_t begin = queue->n;
+    for (uint64_t i = queue->n; i-- > 0;)
+        if (row_set_has(&queue->has, queue->rows[i].row)) {
+            row_set_drop(&queue->has, queue->rows[i].row);
+            queue->rows[--begin] = queue->rows[i];
+        }
+    queue->n -= begin;
+    if (begin > 0)
+        memmove(queue->rows, queue->rows + begin, queue->n * sizeof *queue->rows);
+    for (uint64_t i = 0; i < queue->n; i++)
+        row_set_add(&queue->has, queue->rows[i].row);
+}
+
+static bool is_within(const struct queue_bound *bound, const struct victim *row)
+{
+    if (bound->is_all)
+        return true;
+    if (row->count != bound->rank.count)
+        return row->count < bound->rank.count;
+    if (row->stamp != bound->rank.stamp)
+        return row->stamp < bound->rank.stamp;
+    struct use_rank rank = victim_rank(row);
+    return !use_goes_first(&bound->rank, &rank);
+}
+
+/* Adds a row that is not in the queue. Where there is no room for it, or so little that the queue
+ * would be tidied again and again, the queue is dropped. */
+static void add(struct store *store, const struct victim *row)
+{
+    struct eviction_queue *queue = &store->queue;
+    if (queue->n == queue->capacity) {
+        tidy(queue);
+        if (queue->n > queue->capacity / 16 * 15) {
+            eviction_queue_drop(store);
+            return;
+        }
+    }
+    row_set_add(&queue->has, row->row);
+    queue->rows[queue->n++] = *row;
+    queue->n_queued++;
+    queue->n_sure += queue->is_ready && is_within(&queue->bound, row);
+}
+
+/* It may have been above the bound: there are no fewer than are sure. */
+static void take_off(struct eviction_queue *queue, uint32_t row)
+{
+    row_set_drop(&queue->has, row);
+    queue->n_queued--;
+    queue->n_sure = less(queue->n_sure, 1);
+}
+
+/* ---- filling it ---- */
+
+static void add_to_sample(struct store *store, const struct index_entry *entry, void *arg)
+{
+    struct victim row = victim_of(entry, row_use_of(store, entry->ref - 1));
+    if (!pending_has(&store->pending, row.row))
+        victims_add(arg, &row);
+}
+
+static void add_if_low(struct store *store, const struct index_entry *entry, void *arg)
+{
+    (void)arg;
+    struct eviction_queue *queue = &store->queue;
+    if (!queue->is_on || row_set_has(&queue->has, entry->ref - 1))
+        return;
+    struct victim row = victim_of(entry, row_use_of(store, entry->ref - 1));
+    if (is_within(&queue->next, &row) && !pending_has(&store->pending, row.row))
+        add(store, &row);
+}
+
+static void read_on(struct store *store, row_visit *visit, void *arg)
+{
+    struct eviction_queue *queue = &store->queue;
+    uint64_t next = eviction_queue_visit(store, queue->read_to, visit, arg);
+    if (!queue->is_on) /* there were too many */
+        return;
+    queue->read_to = next;
+    if (next != 0)
+        return;
+    queue->is_filling = false;
+    queue->is_ready = true;
+    queue->bound = queue->next;
+    queue->n_sure = queue->n_queued;
+}
+
+/* How many rows the queue is to have, where a pass takes so many. */
+static uint64_t wanted(const struct eviction_queue *queue, uint64_t n_pass)
+{
+    return n_pass * most_of(queue->halves, FEWEST) / 2;
+}
+
+/* Up to which rank: of the first segment the lowest, as many as it has of those that are wanted. */
+static bool aim(struct store *store, uint64_t n_wanted)
+{
+    struct eviction_queue *queue = &store->queue;
+    const struct segment *first = index_place(&store->index, 0)->segment;
+    struct victims sample;
+    if (!victims_open(&sample, (n_wanted >> first->depth) + 1, most_of(first->used, 1)))
+        return false;
+    eviction_queue_visit(store, 0, add_to_sample, &sample);
+    victims_finish(&sample);
+    queue->next = (struct queue_bound){.is_all = !sample.is_cut};
+    if (sample.is_cut) {
+        const struct victim *last = &sample.list[sample.most - 1];
+        queue->next.rank = victim_rank(last);
+        if (queue->is_ready && is_within(&queue->bound, last))
+            queue->next = queue->bound;
+    }
+    victims_close(&sample);
+    return true;
+}
+
+/* Rows that every pass must find, and what one request may take off before more is filled. */
+static uint64_t needed(const struct store *store)
+{
+    return a_pass(store) + 2 * store->queue.n_keys;
+}
+
+static void begin_filling(struct store *store, uint64_t spared)
+{
+    struct eviction_queue *queue = &store->queue;
+    queue->is_on = queue->is_filling = true;
+    queue->read_to = 0;
+    queue->spared = spared;
+    read_on(store, add_if_low, NULL);
+}
+
+/* There is memory for the longest one, for rows that the sample did not foresee, and for new ones;
+ * what is not written to is none. */
+static bool begin(struct store *store, uint64_t n_pass)
+{
+    struct eviction_queue *queue = &store->queue;
+    uint64_t n_wanted = wanted(queue, n_pass), rows = rows_used(&store->rows);
+    uint64_t capacity = n_pass * MOST / 2 / 4 * 5;
+    queue->capacity = (capacity < rows ? capacity : rows) + n_pass + SPARE;
+    queue->rows = memory_new(queue->capacity * sizeof *queue->rows);
+    if (queue->rows != NULL && row_set_reserve(&queue->has, store->schema->s.capacity) &&
+        aim(store, n_wanted)) {
+        begin_filling(store, less(n_wanted, needed(store)) / 2);
+        return queue->is_on;
+    }
+    eviction_queue_drop(store);
+    return false;
+}
+
+/* Whether a pass finds all it needs up to the bound. */
+static bool is_enough(const struct store *store)
+{
+    return store->queue.is_ready && store->queue.n_sure >= needed(store);
+}
+
+/* Up to a higher rank. Without memory it stays as it is. */
+static void begin_further(struct store *store)
+{
+    struct eviction_queue *queue = &store->queue;
+    lengthen(queue);
+    uint64_t n_wanted = wanted(queue, a_pass(store));
+    uint64_t now = less(queue->n_sure, needed(store)), then = less(n_wanted, needed(store)) / 2;
+    if (aim(store, n_wanted))
+        begin_filling(store, is_enough(store) && now < then ? now : then);
+}
+
+static bool read_up_to(struct store *store, uint64_t hash)
+{
+    struct eviction_queue *queue = &store->queue;
+    while (queue->is_on && queue->is_filling && queue->read_to < hash)
+        read_on(store, add_if_low, NULL);
+    return queue->is_on;
+}
+
+/* Half of the rows that can be spared were taken off; where these are few, to draw further would
+ * cost more than it saves. */
+static bool is_short(const struct store *store)
+{
+    const struct eviction_queue *queue = &store->queue;
+    uint64_t spare = less(wanted(queue, a_pass(store)), needed(store));
+    return !queue->bound.is_all && spare >= a_pass(store) / 4 &&
+           queue->n_sure < needed(store) + spare / 2;
+}
+
+/* How many requests like this one there will be until the filling has to be done: they find room,
+ * and rows to take off. */
+static uint64_t requests_left(const struct store *store, uint32_t n_new, uint64_t n_off)
+{
+    const struct eviction_queue *queue = &store->queue;
+    uint64_t n = UINT64_MAX;
+    if (!is_enough(store) && n_new > 0)
+        n = 1 + host_room(store) / n_new;
+    if (n_off > 0 && 1 + queue->spared / n_off < n)
+        n = 1 + queue->spared / n_off;
+    return n;
+}
+
+void eviction_queue_go_on(struct store *store, uint32_t n_new, uint32_t n_keys)
+{
+    struct eviction_queue *queue = &store->queue;
+    uint64_t n_off = queue->n_off, n;
+    queue->n_off = 0;
+    queue->n_keys = most_of(queue->n_keys, n_keys);
+    if (!queue->is_on && (n_new == 0 || host_room(store) >= a_pass(store) ||
+                          !begin(store, most_of(a_pass(store), n_new))))
+        return;
+    if (queue->is_ready && !queue->is_filling && n_off > 0 && is_short(store))
+        begin_further(store);
+    if (!queue->is_filling || (n = requests_left(store, n_new, n_off)) == UINT64_MAX)
+        return;
+    queue->spared = less(queue->spared, n_off);
+    read_up_to(store, queue->read_to + (UINT64_MAX - queue->read_to) / n);
+}
+
+bool eviction_queue_prepare(struct store *store, uint64_t most)
+{
+    struct eviction_queue *queue = &store->queue;
+    if (!queue->is_on && !begin(store, most))
+        return false;
+    if (!queue->is_ready && !read_up_to(store, UINT64_MAX))
+        return false;
+    tidy(queue);
+    return true;
+}
+
+bool eviction_queue_prepare_further(struct store *store)
+{
+    struct eviction_queue *queue = &store->queue;
+    if (!queue->is_filling || !read_up_to(store, UINT64_MAX))
+        return false;
+    tidy(queue);
+    return true;
+}
+
+/* ---- what changes ---- */
+
+/* Whether the queue has rows like this one, as far as it is filled. */
+static bool has_such(const struct eviction_queue *queue, const struct victim *row)
+{
+    return (queue->is_ready && is_within(&queue->bound, row)) ||
+           (queue->is_filling && row->hash < queue->read_to && is_within(&queue->next, row));
+}
+
+static void add_such(struct store *store, const struct index_entry *entry)
+{
+    struct victim row = victim_of(entry, row_use_of(store, entry->ref - 1));
+    if (has_such(&store->queue, &row))
+        add(store, &row);
+}
+
+void eviction_queue_note_new(struct store *store, const struct index_entry *entry)
+{
+    if (store->queue.is_on)
+        add_such(store, entry);
+}
+
+void eviction_queue_before_use(struct store *store, const struct index_entry *entry)
+{
+    struct eviction_queue *queue = &store->queue;
+    if (!queue->is_filling || entry->hash < queue->read_to ||
+        row_set_has(&queue->has, entry->ref - 1))
+        return;
+    struct victim row = victim_of(entry, row_use_of(store, entry->ref - 1));
+    queue->n_off += is_within(&queue->next, &row);
+}
+
+void eviction_queue_note_use(struct store *store, const struct index_entry *entry)
+{
+    struct eviction_queue *queue = &store->queue;
+    uint32_t row = entry->ref - 1;
+    if (!row_set_has(&queue->has, row))
+        return;
+    take_off(queue, row);
+    add_such(store, entry);
+    queue->n_off += queue->is_on && !row_set_has(&queue->has, row);
+}
+
+void eviction_queue_note_gone(struct store *store, uint32_t row)
+{
+    struct eviction_queue *queue = &store->queue;
+    if (!row_set_has(&queue->has, row))
+        return;
+    take_off(queue, row);
+    queue->n_off++;
+}
+
+void eviction_queue_cut(struct store *store, uint64_t n)
+{
+    struct eviction_queue *queue = &store->queue;
+    if (!queue->is_filling && queue->n < n + needed(store)) {
+        eviction_queue_drop(store);
+        return;
+    }
+    for (uint64_t i = 0; i < n; i++)
+        take_off(queue, queue->rows[i].row);
+    queue->n -= n;
+    memmove(queue->rows, queue->rows + n, queue->n * sizeof *queue->rows);
+}

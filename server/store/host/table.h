@@ -1,0 +1,143 @@
+/* table.h - one table of one shard in the memory of this machine: its struct, and what the files of
+ * this folder share. From the bottom up:
+ *
+ *   memory          huge pages and heap
+ *   rows            row number -> record; sets of rows
+ *   index           key -> row number
+ *   merge           a request's keys -> distinct keys, their occurrences and their index entries
+ *   values          what a record holds: a first value, copies out
+ *   cow             copies of what changes while a cut is read; what changed since earlier cuts
+ *   eviction_queue  the rows to evict next, found before room runs out
+ *   evict           which rows go where room is missing, and their removal bit by bit
+ *   keys            keys get rows (admission, capacity, all or nothing) and lose them
+ *   push            gradients -> one optimizer step of each distinct key
+ *   pull            records -> the answer
+ *   scan            copies out and in
+ *   host            the table of functions
+ *
+ * Owner: the shard's thread. All calls complete before they return. */
+#ifndef EMBD_HOST_TABLE_H
+#define EMBD_HOST_TABLE_H
+
+#include "server/store/host/cow.h"
+#include "server/store/host/evict.h"
+#include "server/store/host/index.h"
+#include "server/store/host/merge.h"
+#include "server/store/host/rows.h"
+#include "server/store/initializer.h"
+#include "server/store/optimizer.h"
+#include "server/store/store.h"
+
+/* What a request that may create rows does to its distinct keys. */
+struct created {
+    uint32_t n_inserted, n_full, n_filtered, n_evicted;
+};
+
+struct store {
+    const struct table_schema *schema; /* the caller's */
+    uint32_t dim;
+    embd_dtype dtype;
+    uint32_t value_bytes; /* of a row, without padding */
+    uint32_t state_at;    /* where the state starts in a record */
+    uint32_t state_floats;
+    uint32_t optimizer_floats; /* the first of them; stamps follow */
+    /* What the table uses; code of a feature runs for tables that use it only. */
+    bool is_global;      /* pushes step all rows */
+    bool evicts;         /* on_full is an evict policy */
+    bool has_candidates; /* admits keys after several sights, or was loaded with such keys */
+
+    struct index index;
+    struct rows rows;
+    uint64_t step; /* pushes so far */
+    struct initializer initializer;
+    float *slot_bounds; /* [slots], uniform_slot only */
+    struct merge merge;
+    struct created prepared; /* of host_prepare's keys, which are those of store->merge */
+
+    uint64_t n_candidates;
+    struct row_set named; /* rows of the request at hand; is_global, and evicts */
+
+    /* evicts only */
+    uint32_t use_at;             /* of state floats: where a row's use stands */
+    uint64_t none_expire_before; /* ttl: no row can have expired before the table's step is that */
+    uint64_t n_evicted;
+    struct eviction_queue queue;
+    struct pending_removal pending;
+
+    struct cow cow;
+    struct changes changes;
+};
+
+static inline float *host_state(const struct store *store, uint8_t *record)
+{
+    return (float *)(void *)(record + store->state_at);
+}
+
+/* Rows that keys have. */
+static inline uint64_t host_rows(const struct store *store)
+{
+    return rows_used(&store->rows) - store->pending.n_left;
+}
+
+/* Rows the table may still get: its capacity where that is a bound, and what the index can number.
+ */
+static inline uint64_t host_room(const struct store *store)
+{
+    const embd_schema *s = &store->schema->s;
+    uint64_t most = INDEX_ROWS_MAX;
+    if (s->on_full != EMBD_ON_FULL_GROW && s->capacity != 0 && s->capacity < most)
+        most = s->capacity;
+    uint64_t used = host_rows(store);
+    return most > used ? most - used : 0;
+}
+
+/* ---- values ---- */
+
+/* The bounds of a table whose initializer is uniform_slot. Out of memory: false. */
+bool values_open(struct store *store);
+void values_close(struct store *store);
+uint64_t values_bytes(const struct store *store);
+
+/* The first value of a key's row, rounded to the table's dtype, as f32 and as stored. */
+void values_first(const struct store *store, uint64_t key, uint32_t slot, float *value);
+/* Sets all of a new row's record. */
+void values_begin(const struct store *store, uint64_t key, uint32_t slot, uint8_t *record);
+
+/* Behind what is there in a scan's arrays. */
+void values_copy_row(const struct store *store, uint64_t key, uint32_t slot, uint8_t *record,
+                     struct store_scan *out);
+void values_copy_candidate(const struct store *store, uint64_t key, uint32_t slot, uint32_t count,
+                           struct store_scan *out);
+
+/* ---- keys ---- */
+
+/* Decides what happens to the keys of store->merge, and takes memory for it; `may_drop`: statuses
+ * are wanted. Nothing shows yet. Errors as for store_push. */
+int keys_reserve(struct store *store, bool may_drop, struct created *created,
+                 struct embd__error *e);
+/* Does it, before any other call: rows, at their first value, for those that have none and may have
+ * one now. Afterwards `ref` of a distinct key is its row + 1, or 0 where it has none. statuses as
+ * for store_push. */
+void keys_create(struct store *store, const struct store_keys *in, uint8_t *statuses,
+                 const struct created *created);
+
+/* ---- the calls of store_ops ---- */
+
+void host_pull(struct store *store, struct store_pull *pull, struct store_done *done);
+void host_push(struct store *store, struct store_push *push, struct store_done *done);
+int host_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e);
+int host_prepare(struct store *store, struct store_plan *plan, struct embd__error *e);
+void host_foresee(struct store *store, const struct store_keys *in, uint64_t number);
+void host_unforesee(struct store *store, uint64_t number);
+void host_insert(struct store *store, struct store_insert *insert, struct store_done *done);
+int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
+              struct embd__error *e);
+int host_load(struct store *store, const struct row_block *block, struct embd__error *e);
+int host_erase(struct store *store, struct store_erase *erase, struct embd__error *e);
+
+int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *e);
+int host_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *out, bool *done_out,
+                     struct embd__error *e);
+void host_thaw(struct store *store);
+
+#endif
