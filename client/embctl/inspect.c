@@ -90,7 +90,10 @@ static int inspect(struct inspect *in)
     listing_init(&in->tables, "tables", tables, sizeof tables / sizeof tables[0]);
     listing_init(&in->rows, "rows", rows, sizeof rows / sizeof rows[0]);
     in->rows.floats_shown = in->full ? 0 : FLOATS_SHOWN;
-    int status = embd_inspect(in->dir, in->n_first, add_table, add_row, in, why, sizeof why);
+    int status =
+        embd_hugectr_is_folder(in->dir)
+            ? embd_hugectr_inspect(in->dir, in->n_first, add_table, add_row, in, why, sizeof why)
+            : embd_inspect(in->dir, in->n_first, add_table, add_row, in, why, sizeof why);
     if (status == EMBD_OK)
         listing_print_pair(&in->tables, &in->rows);
     listing_fini(&in->tables);

@@ -14,7 +14,7 @@
 
 #include "client/formats/admin.h"
 #include "client/formats/cut.h"
-#include "client/formats/durable.h"
+#include "proto/stored/durable.h"
 #include "proto/partfile.h"
 #include "proto/stored/ticker.h"
 

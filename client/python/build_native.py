@@ -4,9 +4,9 @@ The declarations cffi needs are the header, read by the C preprocessor: what is 
 with the next build, and nothing is declared twice. cffi compiles against the real header (API mode), so a
 declaration that does not fit is an error of the compiler and not a crash.
 
-Where libembd comes from:
-  in the tree            CMake builds it, and it goes into the package, beside the extension
-  an installed library   what pkg-config calls embd; when the tree is not there, or with EMBD_LIBRARY=installed
+Where libembd, libembd-data and libembd-hugectr come from:
+  in the tree            CMake builds them, and they go into the package, beside the extension
+  installed libraries    what pkg-config calls embd, embd-data and embd-hugectr; when the tree is not there, or with EMBD_LIBRARY=installed
 
     python3 build_native.py --emit FILE.c      writes the C source of the module (CMakeLists.txt does so)
 """
@@ -20,6 +20,7 @@ from cffi import FFI
 
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parents[1]
+LIBRARIES = ["embd", "embd-data", "embd-hugectr"]
 
 
 def run(*command, **more):
@@ -31,7 +32,7 @@ def pkg_config(*arguments):
 
 
 class Tree:
-    """libembd as the sources beside this file. What is built lies in the tree's own build folder."""
+    """The libraries as the sources beside this file. What is built lies in the tree's own build folder."""
 
     header = TREE / "include/embd/embd.h"
     build_base = TREE / "build/pip"
@@ -48,19 +49,21 @@ class Tree:
     def build(self):
         run("cmake", "-S", TREE, "-B", self.folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
             "-DEMBD_TESTS=OFF", "-DEMBD_CUDA=OFF", "-DEMBD_PYTHON=OFF")
-        run("ninja", "-C", self.folder, "libembd")
+        run("ninja", "-C", self.folder, *(f"lib{name}" for name in LIBRARIES))
 
     def bundled(self):
         """Files that go into the package, by the name that the extension looks for."""
-        return {f"libembd.so.{self.version().split('.')[0]}": self.folder / "lib" / f"libembd.so.{self.version()}"}
+        version = self.version()
+        return {f"lib{name}.so.{version.split('.')[0]}": self.folder / "lib" / f"lib{name}.so.{version}"
+                for name in LIBRARIES}
 
     def options(self):
         return {"include_dirs": [str(TREE / "include")], "library_dirs": [str(self.folder / "lib")],
-                "runtime_library_dirs": ["$ORIGIN"], "libraries": ["embd"]}
+                "runtime_library_dirs": ["$ORIGIN"], "libraries": LIBRARIES}
 
 
 class Installed:
-    """libembd as pkg-config finds it."""
+    """The libraries as pkg-config finds them."""
 
     def folders(self):
         """setuptools' own."""
@@ -80,9 +83,9 @@ class Installed:
         return {}
 
     def options(self):
-        folder = pkg_config("--variable=libdir", "embd")
+        folder = pkg_config("--variable=libdir", "embd-hugectr")
         return {"include_dirs": [str(self.header.parents[1])], "library_dirs": folder,
-                "runtime_library_dirs": folder, "libraries": ["embd"]}
+                "runtime_library_dirs": folder, "libraries": LIBRARIES}
 
 
 def choose():

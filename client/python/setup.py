@@ -1,4 +1,4 @@
-"""Builds the package: the extension module from embd.h, and libembd when it is built in the tree.
+"""Builds the package: the extension module from embd.h, and its C libraries when they are built in the tree.
 
 What there is to decide is in build_native.py; this file only puts its answers where setuptools looks."""
 import pathlib
@@ -13,7 +13,7 @@ import build_native  # noqa: E402
 
 
 class BuildWithLibrary(build_ext):
-    """Builds libembd before the extension that links it."""
+    """Builds the C libraries before the extension that links them."""
 
     def run(self):
         build_native.SOURCE.build()

@@ -1,11 +1,13 @@
 # Debian packages: deploy/packages/build.sh, or cpack -G DEB in a build folder configured with CMAKE_INSTALL_PREFIX=/usr.
 #
-#   libembd0      the library                        libembd-dev   header, CMake package, pkg-config file
-#   embd          the server                         embd-tools    embctl, embd-bench, completion, man pages
-#   python3-embd  the Python package, where it is built
+#   libembd0          the client library              libembd-dev   headers, CMake package, pkg-config files
+#   libembd-data0     data sets                       embd          the server
+#   libembd-hugectr0  model folders of HugeCTR        embd-tools    embctl, embd-bench, completion, man pages
+#   python3-embd      the Python package, where it is built
 #
 # Each install() names its component; what has none is in no package.
-set(packages libembd0 libembd-dev embd embd-tools)
+set(libraries libembd0 libembd-data0 libembd-hugectr0)
+set(packages ${libraries} libembd-dev embd embd-tools)
 if(TARGET embd_python)
   list(APPEND packages python3-embd)
   set(component_python3-embd python)
@@ -52,7 +54,20 @@ if(NOT date)
 endif()
 set(EMBD_MAINTAINER "embd maintainers <maintainers@localhost>" CACHE STRING "Who the packages name as their maintainer")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/changelog.in ${CMAKE_BINARY_DIR}/packages/changelog.Debian @ONLY)
-file(WRITE ${CMAKE_BINARY_DIR}/packages/shlibs "libembd ${PROJECT_VERSION_MAJOR} libembd0 (>= ${PROJECT_VERSION})\n")
+foreach(package ${libraries})
+  string(REGEX REPLACE "0$" "" library ${package})
+  file(WRITE ${CMAKE_BINARY_DIR}/packages/${package}/shlibs
+    "${library} ${PROJECT_VERSION_MAJOR} ${package} (>= ${PROJECT_VERSION})\n")
+  file(WRITE ${CMAKE_BINARY_DIR}/packages/${package}/overrides
+    "# CPack writes both scripts for every package with a library; the trigger that Debian wants is there as well.\n"
+    "${package}: maintscript-calls-ldconfig [postinst]\n${package}: maintscript-calls-ldconfig [postrm]\n")
+  install(FILES ${CMAKE_BINARY_DIR}/packages/${package}/overrides RENAME ${package}
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/lintian/overrides COMPONENT ${package})
+  string(TOUPPER ${package} upper)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_SECTION libs)
+  set(CPACK_DEBIAN_${upper}_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_LIST_DIR}/triggers
+    ${CMAKE_BINARY_DIR}/packages/${package}/shlibs)
+endforeach()
 execute_process(COMMAND gzip -9nfk ${CMAKE_BINARY_DIR}/packages/changelog.Debian)
 foreach(package ${packages})
   set(component ${package})
@@ -64,10 +79,6 @@ foreach(package ${packages})
   endif()
   install(FILES ${CMAKE_BINARY_DIR}/packages/changelog.Debian.gz ${CMAKE_CURRENT_LIST_DIR}/copyright
     DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${package} COMPONENT ${component} ${optional})
-  if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/${package}.overrides)
-    install(FILES ${CMAKE_CURRENT_LIST_DIR}/${package}.overrides DESTINATION ${CMAKE_INSTALL_DATADIR}/lintian/overrides
-      RENAME ${package} COMPONENT ${component} ${optional})
-  endif()
   list(APPEND CPACK_COMPONENTS_ALL ${component})
   string(TOUPPER ${component} upper)
   set(CPACK_DEBIAN_${upper}_PACKAGE_NAME ${package})
@@ -92,24 +103,29 @@ set(same "(= ${PROJECT_VERSION}-1)")
 
 # The first line of a description is the synopsis; each further one stands in the package's page.
 set(about "embd is an embedding parameter server: trainers of recommender and other\nsparse models pull embedding rows from it and push gradients to it.\n")
-set(CPACK_DEBIAN_LIBEMBD0_PACKAGE_SECTION libs)
-set(CPACK_DEBIAN_LIBEMBD0_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_LIST_DIR}/triggers ${CMAKE_BINARY_DIR}/packages/shlibs)
 set(CPACK_COMPONENT_LIBEMBD0_DESCRIPTION
   "client library of the embedding parameter server embd\n${about}.\nThis is the library that programs which talk to it need.")
+set(CPACK_COMPONENT_LIBEMBD-DATA0_DESCRIPTION
+  "data sets for trainers that use the embedding parameter server embd\n${about}.\nThis library reads and writes data sets in HugeCTR's formats Norm and Raw, and\nbuilds batches.")
+set(CPACK_DEBIAN_LIBEMBD-HUGECTR0_PACKAGE_DEPENDS "libembd0 ${same}")
+set(CPACK_COMPONENT_LIBEMBD-HUGECTR0_DESCRIPTION
+  "model folders of HugeCTR for the embedding parameter server embd\n${about}.\nThis library writes tables as sparse model folders of HugeCTR and reads them.")
 set(CPACK_DEBIAN_LIBEMBD-DEV_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_LIBEMBD-DEV_PACKAGE_DEPENDS "libembd0 ${same}")
+set(CPACK_DEBIAN_LIBEMBD-DEV_PACKAGE_DEPENDS
+  "libembd0 ${same}, libembd-data0 ${same}, libembd-hugectr0 ${same}")
 set(CPACK_COMPONENT_LIBEMBD-DEV_DESCRIPTION
-  "client library of the embedding parameter server embd (development)\n${about}.\nThis is its C header, and how CMake and pkg-config find it.")
+  "client library of the embedding parameter server embd (development)\n${about}.\nThese are its C headers, and how CMake and pkg-config find it.")
 set(CPACK_DEBIAN_EMBD_PACKAGE_SECTION net)
 set(CPACK_DEBIAN_EMBD_PACKAGE_SUGGESTS "embd-tools")
 set(CPACK_COMPONENT_EMBD_DESCRIPTION
   "embedding parameter server\n${about}.\nThis is the server: tables as shards in memory, snapshots, metrics and a\nstatus page.")
 set(CPACK_DEBIAN_EMBD-TOOLS_PACKAGE_SECTION admin)
-set(CPACK_DEBIAN_EMBD-TOOLS_PACKAGE_DEPENDS "libembd0 ${same}")
+set(CPACK_DEBIAN_EMBD-TOOLS_PACKAGE_DEPENDS "libembd0 ${same}, libembd-hugectr0 ${same}")
 set(CPACK_COMPONENT_EMBD-TOOLS_DESCRIPTION
   "operate and measure embd, the embedding parameter server\n${about}.\nThese are its admin command embctl and its load generator embd-bench.")
 set(CPACK_DEBIAN_PYTHON_PACKAGE_SECTION python)
-set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS "libembd0 ${same}, python3 (>= 3.11), python3-cffi-backend, python3-numpy")
+set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS 
+  "libembd0 ${same}, libembd-data0 ${same}, libembd-hugectr0 ${same}, python3 (>= 3.11), python3-cffi-backend, python3-numpy")
 set(CPACK_COMPONENT_PYTHON_DESCRIPTION
   "Python package of embd, the embedding parameter server\n${about}.\nThis is the package embd for numpy and PyTorch.")
 include(CPack)

@@ -20,15 +20,23 @@ field() { dpkg-deb -f "$packages/$1"_*.deb "$2"; }
 for deb in "$packages"/*.deb; do
     dpkg-deb -x "$deb" "$root"
 done
-[ "$(field libembd-dev Depends)" = "libembd0 (= $(field libembd0 Version))" ]
+version=$(field libembd0 Version)
+[ "$(field libembd-dev Depends)" = "libembd-data0 (= $version), libembd-hugectr0 (= $version), libembd0 (= $version)" ]
 field libembd0 Depends | grep -q 'libc6 .*libuv1'
 field embd Depends | grep -q libyaml
 [ -z "$(field embd Depends | grep -o libembd0 || true)" ]
 say "packages name what they depend on"
 
-# What leaves the library is its API, under its version: abidiff and dpkg-gensymbols can follow it.
-nm -D --defined-only "$lib/libembd.so.0" | awk '$2 != "A" && $3 !~ /^embd_[a-z0-9_]*@@EMBD_0$/ {print; bad = 1} END {exit bad}'
-say "the library exports embd_... of version EMBD_0 and nothing else"
+# What leaves a library is its API, under its version: abidiff and dpkg-gensymbols can follow it. libembd has a door for
+# libembd-hugectr of the same release as well.
+exports() { # LIBRARY PATTERN: nothing else leaves it, and something does
+    nm -D --defined-only "$lib/lib$1.so.0" | awk -v name="^($2)\$" '
+        $2 == "A" {next} {n++} $3 !~ name {print; bad = 1} END {exit bad || !n}'
+}
+exports embd "embd_[a-z0-9_]*@@EMBD_0|embd__copy_[a-z_]*@@EMBD_PRIVATE_[0-9.]*"
+exports embd-data "embd_(csr|reader|writer)_[a-z_]*@@EMBD_DATA_0"
+exports embd-hugectr "embd_hugectr_[a-z_]*@@EMBD_HUGECTR_0"
+say "each library exports its own part of the API and nothing else"
 
 cmake -S tests/install -B "$WORK/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$root/usr" \
     -DCMAKE_BUILD_RPATH="$lib" -DEXAMPLE="$SOURCE/client/examples/readme.c" >/dev/null
@@ -37,6 +45,17 @@ ninja -C "$WORK/consumer" >/dev/null
 PKG_CONFIG_PATH=$lib/pkgconfig cc -std=c11 -Wall -Werror client/examples/readme.c -o "$WORK/consumer-pc" \
     $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs embd) -Wl,-rpath,"$lib"
 say "the README example builds by CMake package and by pkg-config"
+ldd "$WORK/consumer-pc" >"$WORK/needs"
+! grep -q 'libembd-' "$WORK/needs"
+ldd "$WORK/consumer/consumer-all" >"$WORK/needs"
+grep -q "libembd-data.so.0 => $lib" "$WORK/needs"
+grep -q "libembd-hugectr.so.0 => $lib" "$WORK/needs"
+printf '#include <embd/embd.h>\nint main(void) { return embd_hugectr_is_folder("/") || !embd_csr_row; }\n' >"$WORK/all.c"
+# shellcheck disable=SC2046
+PKG_CONFIG_PATH=$lib/pkgconfig cc -std=c11 -Wall "$WORK/all.c" -o "$WORK/all" \
+    $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs embd-data embd-hugectr) -Wl,-rpath,"$lib"
+"$WORK/all"
+say "a program gets libembd-data and libembd-hugectr where it asks for them, and only there"
 
 export LD_LIBRARY_PATH=$lib
 EMBD_BIN=$root/usr/sbin # start_server's

@@ -967,7 +967,7 @@ EMBD_API int embd_hugectr_import(embd_client *client, const embd_schema *schema,
 /* ---- looking into directories
  * -------------------------------------------------------------------------- */
 
-/* A table of a dump, a snapshot or a HugeCTR folder. */
+/* A table of a dump or snapshot, or that of a model folder (embd_hugectr_inspect). */
 typedef struct embd_stored_table {
     const char *kind; /* "dump", "snapshot", "hugectr", or "changes": rows that changed since the
                          base alone */
@@ -979,16 +979,28 @@ typedef struct embd_stored_table {
     uint64_t rows, bytes, step;
 } embd_stored_table;
 
-/* Shows what a directory holds, without a server: calls `visit_table` for each table and then
- * `visit_row` for its first `n_first` rows, as f32 [dim], in the order of the files. All pointers
- * are valid during the call. A visit that returns nonzero ends it; that value is returned. What is
- * looked at is checked as embd_load and embd_hugectr_import do (EMBD_CORRUPT, EMBD_IO; `why_out`
- * gets a sentence). visit_row may be NULL if n_first is 0. */
+/* Shows what a dump or snapshot directory holds, without a server: calls `visit_table` for each
+ * table and then `visit_row` for its first `n_first` rows, as f32 [dim], in the order of the files.
+ * All pointers are valid during the call. A visit that returns nonzero ends it; that value is
+ * returned. What is looked at is checked as embd_load does (EMBD_CORRUPT, EMBD_IO; `why_out` gets a
+ * sentence). visit_row may be NULL if n_first is 0. */
 EMBD_API int embd_inspect(const char *dir, uint64_t n_first,
                           int (*visit_table)(void *arg, const embd_stored_table *table),
                           int (*visit_row)(void *arg, const embd_stored_table *table, uint32_t slot,
                                            uint64_t key, const float *values),
                           void *arg, char *why_out, size_t why_bytes);
+
+/* True where `dir` looks like a model folder of HugeCTR: it has a file `key` and no manifest.json.
+ */
+EMBD_API bool embd_hugectr_is_folder(const char *dir);
+
+/* embd_inspect for a model folder: its one table has no name and no schema. */
+EMBD_API int embd_hugectr_inspect(const char *dir, uint64_t n_first,
+                                  int (*visit_table)(void *arg, const embd_stored_table *table),
+                                  int (*visit_row)(void *arg, const embd_stored_table *table,
+                                                   uint32_t slot, uint64_t key,
+                                                   const float *values),
+                                  void *arg, char *why_out, size_t why_bytes);
 
 #ifdef __cplusplus
 }

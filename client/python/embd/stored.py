@@ -98,7 +98,9 @@ def embd_python_on_table(arg: Any, table: Any) -> int:
 
 def _inspect(directory: Path, n_rows: int, on_table: Any, on_row: Any, arg: Any) -> None:
     why = errors.Why()
-    status = lib.embd_inspect(os.fsencode(directory), n_rows, on_table, on_row, arg, why.buffer, why.bytes)
+    path = os.fsencode(directory)
+    inspect = lib.embd_hugectr_inspect if lib.embd_hugectr_is_folder(path) else lib.embd_inspect
+    status = inspect(path, n_rows, on_table, on_row, arg, why.buffer, why.bytes)
     if status > 0:
         raise errors.make(lib.EMBD_CORRUPT, f"{os.fspath(directory)}: changed while it was read")
     why.check(status)

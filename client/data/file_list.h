@@ -1,0 +1,25 @@
+/* file_list.h - the list of the files of a norm data set: their count, then a path a line. */
+#ifndef EMBD_DATA_FILE_LIST_H
+#define EMBD_DATA_FILE_LIST_H
+
+#include "proto/errors.h"
+
+/* Zero is an empty list. */
+struct file_list {
+    char **paths; /* [room] */
+    uint64_t n, room;
+};
+
+/* Paths that are not absolute are taken relative to the list's folder. EMBD_IO: cannot be read;
+ * EMBD_CORRUPT: the line that is wrong; EMBD_NO_MEMORY. */
+int embd__file_list_read(struct file_list *list, const char *path, struct embd__error *e);
+
+/* Adds a copy of `path`. EMBD_NO_MEMORY. */
+int embd__file_list_add(struct file_list *list, const char *path, struct embd__error *e);
+
+/* Keeps files f with f % n_workers == worker. */
+void embd__file_list_keep(struct file_list *list, uint32_t worker, uint32_t n_workers);
+
+void embd__file_list_free(struct file_list *list);
+
+#endif

@@ -1,0 +1,399 @@
+/* hugectr_export.c - embd_hugectr_export: one table as a HugeCTR model folder and optimizer state.
+ *
+ * The happy path: stage FOLDER.tmp-PID; begin a cut of the table and read the keys of all rows;
+ * sort them by GPU, slot and key, which is an order that no number of shards can change; write keys
+ * and slots, and the rows in that order as they are pulled (ordered_rows.h); end the cut; sync the
+ * files, whose way to the disk began as they were written, and rename the state file and then the
+ * folder. So a row is written once, and where it belongs.
+ * Optimizer states cannot be pulled: where the state file is wanted, whole rows are read, and their
+ * states are spooled to an unlinked file on the same disk and written from there. What can fail: a
+ * shard, the disk, a key or a GPU that does not fit what was asked for. What was staged is then
+ * removed; the names of state file and folder appear complete or never. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/formats/table_copy.h"
+#include "client/hugectr/entries.h"
+#include "client/hugectr/hugectr.h"
+#include "client/hugectr/ordered_rows.h"
+#include "client/hugectr/spool.h"
+#include "proto/dtype.h"
+#include "proto/stored/durable.h"
+#include "proto/stored/ticker.h"
+
+#define STATE_NAME  "opt_sparse" /* in the staged folder, until it is published */
+#define CHUNK_BYTES (1u << 20)
+#define FILES_MAX   4 /* keys, slots, rows, states */
+
+/* How far ahead of the states being copied others are asked for. */
+#define PREFETCH_ROWS 8u
+
+struct exporting {
+    embd_client *client;
+    struct embd__error *e; /* the client's */
+    const embd_hugectr_options *options;
+    struct table_read *cut;
+    const struct table_schema *schema; /* valid as long as the cut */
+    size_t dim;
+    uint32_t n_tensors; /* of the state file; 0: none */
+    char *staged;       /* directory being written; NULL: none */
+    struct entry *entries;
+    uint64_t n_entries, n_rows; /* collected, and promised by the shards */
+    uint64_t *gpu_ends;         /* [n_gpus] entries before each GPU's end, once sorted */
+    uint64_t gpu_rows;
+    size_t record_floats; /* of the spool: a row's state tensors; 0: no spool */
+    struct spool spool;   /* a record for each entry, by its place */
+    uint8_t *chunk;       /* [CHUNK_BYTES] on its way to a file */
+    size_t chunk_fill;
+    struct durable_file files[FILES_MAX]; /* [n_files], the last being written */
+    uint32_t n_files;
+    struct ticker ticker;
+    embd_dump_report report;
+};
+
+/* ---- collecting rows, of one cut ---- */
+
+static int begin_cut(struct exporting *x, const char *table)
+{
+    if (embd__copy_read_open(x->client, table, &x->cut, &x->schema, &x->n_rows))
+        return x->e->status;
+    if (x->options->state_file && embd__hugectr_tensors(&x->schema->s, &x->n_tensors, x->e))
+        return x->e->status;
+    x->dim = x->schema->s.dim;
+    x->record_floats = x->dim * x->n_tensors;
+    x->entries = embd__entries_new(x->n_rows);
+    if (!x->entries)
+        return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory for the keys of %" PRIu64 " rows",
+                               x->n_rows);
+    return EMBD_OK;
+}
+
+static int add_row(struct exporting *x, const struct row_block *block, uint32_t i)
+{
+    uint16_t slot = block->slots ? block->slots[i] : 0;
+    uint32_t gpu = embd__hugectr_gpu(&x->schema->s, x->options->n_gpus, slot, block->keys[i]);
+    x->entries[x->n_entries] = (struct entry){block->keys[i], x->n_entries, (uint16_t)gpu, slot};
+    x->n_entries++;
+    if (x->record_floats == 0)
+        return EMBD_OK;
+    return embd__spool_add(&x->spool, block->states + i * x->record_floats, x->e);
+}
+
+static void end_cut(struct exporting *x)
+{
+    if (x->cut)
+        embd__copy_read_end(x->cut, &x->report.pause_us);
+    x->cut = NULL;
+    x->schema = NULL;
+}
+
+static int collect_rows(struct exporting *x, embd_progress *progress, void *arg)
+{
+    const struct row_block *block;
+    int got;
+    embd__ticker_begin(&x->ticker, progress, arg, x->n_rows);
+    while ((got = embd__copy_read_next(x->cut, x->record_floats == 0, &block)) > 0) {
+        for (uint32_t i = 0; i < block->n_rows && !x->e->status; i++)
+            add_row(x, block, i);
+        if (x->e->status || embd__ticker_add(&x->ticker, 0, 0, x->e))
+            return x->e->status;
+    }
+    return got;
+}
+
+/* ---- ordering them ---- */
+
+static int check_keys(struct exporting *x)
+{
+    for (uint64_t i = 0; x->options->u32_keys && i < x->n_entries; i++)
+        if (x->entries[i].key > UINT32_MAX)
+            return embd__error_set(x->e, EMBD_INVALID,
+                                   "table '%s' has key %" PRIu64
+                                   ", which is beyond 32 bits; export it with 64-bit keys",
+                                   x->schema->s.name, x->entries[i].key);
+    return EMBD_OK;
+}
+
+/* Where each GPU's rows end; and the rows of a buffer that holds any GPU's. */
+static int count_gpus(struct exporting *x)
+{
+    uint64_t at = 0, fullest = 0;
+    x->gpu_ends = calloc(x->options->n_gpus, sizeof *x->gpu_ends);
+    if (!x->gpu_ends)
+        return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory for %" PRIu32 " GPUs",
+                               x->options->n_gpus);
+    for (uint32_t gpu = 0; gpu < x->options->n_gpus; gpu++) {
+        uint64_t first = at;
+        while (at < x->n_entries && x->entries[at].gpu == gpu)
+            at++;
+        x->gpu_ends[gpu] = at;
+        if (at - first > fullest)
+            fullest = at - first;
+        if (x->n_tensors && x->options->gpu_rows && at - first > x->options->gpu_rows)
+            return embd__error_set(x->e, EMBD_INVALID,
+                                   "gpu_rows is %" PRIu64 ", but GPU %" PRIu32 " of %" PRIu32
+                                   " has %" PRIu64 " keys",
+                                   x->options->gpu_rows, gpu, x->options->n_gpus, at - first);
+    }
+    x->gpu_rows = x->options->gpu_rows ? x->options->gpu_rows : fullest;
+    return EMBD_OK;
+}
+
+/* A GPU's hash table there has one row a key, whatever the slot: one of the two would be lost. */
+static int refuse_twins(struct exporting *x, const struct entry_twins *twins)
+{
+    return embd__error_set(x->e, EMBD_INVALID,
+                           "table '%s' has key %" PRIu64 " in slots %u and %u, both of GPU %u of "
+                           "%" PRIu32 ", which holds a key once; export it for %" PRIu32
+                           " GPUs, one a slot",
+                           x->schema->s.name, twins->a.key, twins->a.slot, twins->b.slot,
+                           twins->a.gpu, x->options->n_gpus, x->schema->s.slots);
+}
+
+static int order(struct exporting *x)
+{
+    struct entry_twins twins;
+    if (!embd__entries_sort(x->entries, x->n_entries, &twins))
+        return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory to sort %" PRIu64 " keys",
+                               x->n_entries);
+    if (twins.are_there)
+        return refuse_twins(x, &twins);
+    if (check_keys(x) || count_gpus(x) || x->record_floats == 0)
+        return x->e->status;
+    return embd__spool_map(&x->spool, x->e);
+}
+
+/* ---- writing the files ---- */
+
+static struct durable_file *file(struct exporting *x)
+{
+    return &x->files[x->n_files - 1];
+}
+
+static int flush_chunk(struct exporting *x)
+{
+    struct msg_piece piece = {x->chunk, x->chunk_fill};
+    x->chunk_fill = 0;
+    if (embd__durable_write(file(x), &piece, 1, x->e))
+        return x->e->status;
+    return embd__ticker_add(&x->ticker, 0, piece.bytes, x->e);
+}
+
+/* Room for the next `bytes` of the file, at most CHUNK_BYTES; NULL: the error is set. */
+static void *append(struct exporting *x, size_t bytes)
+{
+    if (x->chunk_fill + bytes > CHUNK_BYTES && flush_chunk(x))
+        return NULL;
+    x->chunk_fill += bytes;
+    return x->chunk + x->chunk_fill - bytes;
+}
+
+static int begin_file(struct exporting *x, const char *name)
+{
+    x->n_files++;
+    x->chunk_fill = 0;
+    return embd__durable_create_plain(file(x), x->staged, name, x->e);
+}
+
+/* Nothing more comes into it. Nobody waits for the disk yet. */
+static int end_file(struct exporting *x)
+{
+    if (flush_chunk(x))
+        return x->e->status;
+    embd__durable_flush(file(x));
+    x->report.bytes += file(x)->bytes;
+    return EMBD_OK;
+}
+
+static int finish_files(struct exporting *x)
+{
+    for (uint32_t i = 0; i < x->n_files; i++)
+        if (embd__durable_finish(&x->files[i], x->e))
+            return x->e->status;
+    return EMBD_OK;
+}
+
+static void put_key(const struct exporting *x, const struct entry *entry, void *to)
+{
+    (void)x;
+    memcpy(to, &entry->key, sizeof entry->key);
+}
+
+static void put_slot(const struct exporting *x, const struct entry *entry, void *to)
+{
+    uint64_t slot = entry->slot;
+    (void)x;
+    memcpy(to, &slot, sizeof slot);
+}
+
+/* A file of one item a row. */
+static int write_file(struct exporting *x, const char *name, size_t item_bytes,
+                      void (*put)(const struct exporting *, const struct entry *, void *to))
+{
+    if (begin_file(x, name))
+        return x->e->status;
+    for (uint64_t i = 0; i < x->n_entries; i++) {
+        void *to = append(x, item_bytes);
+        if (!to)
+            return x->e->status;
+        put(x, &x->entries[i], to);
+    }
+    return end_file(x);
+}
+
+/* One run of rows after the other, as they come. */
+static int append_runs(struct exporting *x, struct ordered_rows *rows)
+{
+    const struct ordered_run *run;
+    int status;
+    while ((status = embd__ordered_next(rows, &run)) > 0) {
+        struct msg_piece piece = {run->values, run->n * x->dim * sizeof(float)};
+        if (embd__durable_write(file(x), &piece, 1, x->e) ||
+            embd__ticker_add(&x->ticker, run->n, piece.bytes, x->e) ||
+            embd__copy_read_renew(x->cut))
+            return x->e->status;
+    }
+    return status;
+}
+
+static int write_vectors(struct exporting *x)
+{
+    struct ordered_rows rows = {0};
+    if (begin_file(x, HUGECTR_VECTOR))
+        return x->e->status;
+    int status = embd__ordered_open(&rows, x->client, x->schema, x->entries, x->n_entries);
+    if (status == EMBD_OK)
+        status = append_runs(x, &rows);
+    embd__ordered_close(&rows);
+    return status ? status : end_file(x);
+}
+
+/* One GPU's buffer of one state tensor: its rows first, then zeros. */
+static int write_buffer(struct exporting *x, uint32_t tensor, uint32_t gpu)
+{
+    size_t dim = x->dim, bytes = dim * embd__dtype_bytes(x->options->state_dtype);
+    uint64_t first = gpu ? x->gpu_ends[gpu - 1] : 0, n = x->gpu_ends[gpu] - first;
+    for (uint64_t row = 0; row < x->gpu_rows; row++) {
+        void *to = append(x, bytes);
+        if (!to)
+            return x->e->status;
+        if (row >= n) {
+            memset(to, 0, bytes);
+            continue;
+        }
+        if (first + row + PREFETCH_ROWS < x->n_entries)
+            embd__spool_prefetch(&x->spool, x->entries[first + row + PREFETCH_ROWS].place);
+        const float *record = embd__spool_record(&x->spool, x->entries[first + row].place);
+        embd__from_f32(to, x->options->state_dtype, record + tensor * dim, dim);
+    }
+    return EMBD_OK;
+}
+
+static int write_state(struct exporting *x)
+{
+    if (begin_file(x, STATE_NAME))
+        return x->e->status;
+    for (uint32_t tensor = 0; tensor < x->n_tensors; tensor++)
+        for (uint32_t gpu = 0; gpu < x->options->n_gpus; gpu++)
+            if (write_buffer(x, tensor, gpu))
+                return x->e->status;
+    return end_file(x);
+}
+
+/* All that shows rows as they are now. */
+static int write_table(struct exporting *x)
+{
+    if (write_file(x, HUGECTR_KEY, 8, put_key))
+        return x->e->status;
+    if (x->schema->s.partition == EMBD_PARTITION_SLOT && write_file(x, HUGECTR_SLOT, 8, put_slot))
+        return x->e->status;
+    return write_vectors(x);
+}
+
+/* ---- the phases ---- */
+
+static int take_table(struct exporting *x, const char *table, embd_progress *progress, void *arg)
+{
+    if (begin_cut(x, table))
+        return x->e->status;
+    size_t record_bytes = x->record_floats * sizeof(float);
+    if (record_bytes != 0 && embd__spool_open(&x->spool, x->staged, record_bytes, x->e))
+        return x->e->status;
+    if (collect_rows(x, progress, arg) || order(x))
+        return x->e->status;
+    return write_table(x);
+}
+
+static int collect(struct exporting *x, const char *table, embd_progress *progress, void *arg)
+{
+    x->chunk = malloc(CHUNK_BYTES);
+    if (!x->chunk)
+        return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory for rows on their way");
+    take_table(x, table, progress, arg);
+    end_cut(x);
+    if (x->e->status || (x->n_tensors && write_state(x)))
+        return x->e->status;
+    return finish_files(x);
+}
+
+static int publish(struct exporting *x, const char *folder)
+{
+    const char *state = x->options->state_file;
+    if (embd__ticker_end(&x->ticker, x->e))
+        return x->e->status;
+    if (x->n_tensors && embd__durable_publish_file(x->staged, STATE_NAME, state, x->e))
+        return x->e->status;
+    if (embd__durable_publish(x->staged, folder, x->e) && x->n_tensors)
+        unlink(state);
+    return x->e->status;
+}
+
+static int check(struct exporting *x)
+{
+    struct stat st;
+    const char *state = x->options->state_file;
+    if (embd__hugectr_check(x->options, x->e))
+        return x->e->status;
+    if (state && lstat(state, &st) == 0)
+        return embd__error_set(x->e, EMBD_EXISTS, "%s exists; remove it first", state);
+    return EMBD_OK;
+}
+
+static void fini(struct exporting *x)
+{
+    embd__spool_fini(&x->spool);
+    for (uint32_t i = 0; i < x->n_files; i++)
+        embd__durable_fini(&x->files[i]);
+    free(x->entries);
+    free(x->gpu_ends);
+    free(x->chunk);
+    free(x->staged);
+}
+
+EMBD_API int embd_hugectr_export(embd_client *client, const char *table, const char *folder,
+                                 const embd_hugectr_options *options, embd_progress *progress,
+                                 void *arg, embd_dump_report *report_out)
+{
+    embd_hugectr_options defaults;
+    embd_hugectr_options_init(&defaults);
+    struct exporting x = {
+        .client = client, .e = embd__copy_error(client), .options = options ? options : &defaults};
+    *x.e = (struct embd__error){0};
+    int status = check(&x);
+    if (status == EMBD_OK)
+        status = embd__durable_stage(folder, &x.staged, x.e);
+    if (status == EMBD_OK)
+        status = collect(&x, table, progress, arg);
+    if (status == EMBD_OK)
+        status = publish(&x, folder);
+    if (status && x.staged)
+        embd__durable_discard(x.staged);
+    x.report.rows = x.n_entries;
+    if (status == EMBD_OK && report_out)
+        *report_out = x.report;
+    fini(&x);
+    return status;
+}
