@@ -3,12 +3,18 @@
 
 #include <string.h>
 
-struct store_gpus store_gpus;
-
-#ifdef EMBD_CUDA
+#ifdef EMBD_HAS_NCCL
 #define COMPILED_IN "host, cuda, nccl"
 static const struct store_ops *const stores[] = {&store_host, &store_cuda, &store_nccl};
+#elif defined EMBD_HAS_CUDA
+#define COMPILED_IN "host, cuda"
+static const struct store_ops *const stores[] = {&store_host, &store_cuda};
+#else
+#define COMPILED_IN "host"
+static const struct store_ops *const stores[] = {&store_host};
+#endif
 
+#ifdef EMBD_HAS_CUDA
 static const struct store_ops *choose(struct embd__error *e)
 {
     const char *why;
@@ -29,9 +35,6 @@ static bool is_usable(const struct store_ops *store, struct embd__error *e)
     return false;
 }
 #else
-#define COMPILED_IN "host"
-static const struct store_ops *const stores[] = {&store_host};
-
 static const struct store_ops *choose(struct embd__error *e)
 {
     (void)e;

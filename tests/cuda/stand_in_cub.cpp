@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-#include "server/store/cuda/kernels.h"
+#include "server/store/cuda/kernels/kernels.h"
 
 size_t sort_bytes(uint32_t n)
 {

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-struct store_gpus store_gpus;
 extern const struct store_ops store_cuda;
 
 const struct store_ops *store_find(const char *name, struct embd__error *e)

@@ -24,6 +24,7 @@ FILES = {"fcntl.h", "unistd.h", "dirent.h", "sys/stat.h", "sys/mman.h", "sys/uio
 MESSAGES = {"msgpack.h"}
 LOOP = {"uv.h"}
 
+CUDA = {"server/store/cuda", "server/store/cuda/kernels"}
 SHARD = {"server/engine", "server/engine/rounds", "server/shard", "server/shard/figures", "server/shard/rounds", "server/snapshot"}
 
 # folder: (folders it may include from, besides itself, system headers it may not include).
@@ -66,10 +67,14 @@ RULES = {
     "server/store": ({"include", "proto"}, NETWORK | THREADS | CLOCKS | FILES | MESSAGES),
     "server/store/host": ({"include", "proto", "server/store"},
                           NETWORK | THREADS | CLOCKS | (FILES - {"sys/mman.h", "unistd.h"}) | MESSAGES),
-    "server/store/cuda": ({"include", "proto", "server/store"},
+    "server/store/cuda": ({"include", "proto", "server/store", "server/store/cuda/kernels"},
                           NETWORK | (THREADS - {"pthread.h"}) | CLOCKS | FILES | MESSAGES),
-    "server/store/nccl": ({"include", "proto", "server/store", "server/store/cuda"},
+    "server/store/cuda/kernels": ({"include", "proto", "server/store"},
+                                  NETWORK | THREADS | CLOCKS | FILES | MESSAGES),
+    "server/store/nccl": ({"include", "proto", "server/store", *CUDA, "server/store/nccl/kernels"},
                           NETWORK | (THREADS - {"pthread.h"}) | (CLOCKS - {"time.h"}) | FILES | MESSAGES),
+    "server/store/nccl/kernels": ({"include", "proto", "server/store", "server/store/nccl", *CUDA},
+                                  NETWORK | THREADS | CLOCKS | FILES | MESSAGES),
 }
 
 EXCEPTIONS = {
@@ -78,10 +83,10 @@ EXCEPTIONS = {
     # The buffers that frames are received into come from the store, which may want them pinned for a GPU.
     ("server/net", "server/store/store.h"),
     # Stands in for the device where the compiler is not CUDA's; the tests bring it.
-    ("server/store/cuda", "emulator.h"),
+    ("server/store/cuda/kernels", "emulator.h"),
     # Of proto/, kernels may see the arithmetic that client and stores share, and nothing of messages.
-    ("server/store/cuda", "proto/combine.h"),
-    ("server/store/cuda", "proto/dtype.h"),
+    ("server/store/cuda/kernels", "proto/combine.h"),
+    ("server/store/cuda/kernels", "proto/dtype.h"),
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')

@@ -1,7 +1,7 @@
 /* stand_in_sums.cpp - what sums.cu has CUB do, in the plainest code. */
 #include <cstdlib>
 
-#include "server/store/nccl/move.h"
+#include "server/store/nccl/kernels/move.h"
 
 size_t sum_bytes(uint32_t n)
 {

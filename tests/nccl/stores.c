@@ -7,7 +7,6 @@
 
 #include "tests/nccl/stand_in_wire.h"
 
-struct store_gpus store_gpus;
 extern const struct store_ops store_nccl;
 
 static struct store_ops named;

@@ -8,7 +8,7 @@ void cuda_close(struct store *store)
         return;
     device_use(store->device);
     while (store->first != NULL) {
-        call_wait_all(store);
+        cuda_wait_all(store);
         cuda_collect(store);
     }
     if (store->stream)
@@ -24,10 +24,10 @@ void cuda_close(struct store *store)
     device_range_close(&store->states);
     device_range_close(&store->row_keys);
     device_range_close(&store->row_slots);
-    noted_fini(store);
+    change_sets_fini(store);
     device_free(store->view.entries, store->stream);
     device_free(store->slot_memory, store->stream);
-    device_free(store->join_block, store->stream);
+    device_free(store->batch_block, store->stream);
     device_stream_free(store->stream);
     free(store);
 }
@@ -156,17 +156,17 @@ static int cuda_open(const struct table_schema *schema, struct store **out, stru
 
 static void cuda_pull(struct store *store, struct store_pull *pull, struct store_done *done)
 {
-    call_submit(store, CALL_PULL, pull, done);
+    cuda_submit(store, CALL_PULL, pull, done);
 }
 
 static void cuda_push(struct store *store, struct store_push *push, struct store_done *done)
 {
-    call_submit(store, CALL_PUSH, push, done);
+    cuda_submit(store, CALL_PUSH, push, done);
 }
 
 static void cuda_insert(struct store *store, struct store_insert *insert, struct store_done *done)
 {
-    call_submit(store, CALL_INSERT, insert, done);
+    cuda_submit(store, CALL_INSERT, insert, done);
 }
 
 static void cuda_set_step(struct store *store, uint64_t step)
@@ -183,7 +183,7 @@ static void cuda_stats(const struct store *store, struct store_stats *out)
         .capacity = store->capacity,
         .row_bytes = store->values.bytes + store->states.bytes,
         .index_bytes = store->view.n_buckets * ENTRY_BUCKET * sizeof(struct entry) +
-                       store->row_keys.bytes + store->row_slots.bytes + noted_bytes(store) +
+                       store->row_keys.bytes + store->row_slots.bytes + change_sets_bytes(store) +
                        frozen_bytes(store),
         .steps = store->step - store->n_untold,
         .evicted = store->n_evicted,

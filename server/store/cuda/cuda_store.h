@@ -2,18 +2,20 @@
  * share.
  *
  *   device    memory, streams and events of the device
- *   kernels   the table as kernels see it, and what they can do
- *   buffers   pinned memory for frames and answers
- *   grow      room for more rows and entries
- *   call      the queue of calls, from the shard's call to its done
+ *   kernels/  the table as kernels see it, and what they can do
+ *   memory    arenas; pinned memory for frames and answers
+ *   table     its failure, its bound, room for more rows and entries
+ *   call      one call: its memory, and its arrays' way to the device
+ *   queue     the calls, from the shard's call to its done
  *   pull      enqueues pulls
- *   plan      what a request will create, then its rows and entries
+ *   insert_plan   what a request will create, then its rows and entries
  *   push      enqueues pushes and inserts
- *   prepare   what one of these would be refused for, before it is made
- *   join      small pushes that go together
- *   evict     rows that go where there is no room for others
- *   erase     keys forgotten; the last rows take the places of theirs
- *   noted     what changed since the last cuts
+ *   batch_push    small pushes that go together
+ *   prepare   what a push or insert would be refused for, before it is made
+ *   compact   rows are removed; the last rows take their places
+ *   evict     rows that are removed to make room
+ *   erase     keys are forgotten
+ *   change_sets   what changed since the last cuts
  *   frozen    the table as it was at one moment, while calls change it
  *   cut       what is read of that
  *   scan, load   copy rows out and in; these and erase block
@@ -32,7 +34,7 @@
 #include "server/store/cuda/device.h"
 #include "server/store/cuda/frozen.h"
 #include "server/store/gone.h"
-#include "server/store/cuda/kernels.h"
+#include "server/store/cuda/kernels/kernels.h"
 #include "server/store/store.h"
 
 /* Past so many bytes of rows touched at random, the device loses most of its time finding out where
@@ -80,12 +82,12 @@ struct call {
     uint8_t *statuses, *statuses_out; /* in staging, and the caller's; or NULL */
     uint8_t *values_out;              /* the caller's, where it is not pinned */
     uint64_t values_bytes;
-    bool can_join;              /* pull, push: it may go in one launch with others of its kind */
-    bool has_joined;            /* it did, and is not the first of them */
-    uint32_t n_joined;          /* push: it and so many behind it went together, with it; else 0 */
-    struct join_report *joined; /* in staging, of all of them */
-    bool is_untold;             /* its step is one of store->n_untold */
-    void *scratch;              /* device memory until all is enqueued */
+    bool can_batch;     /* pull, push: it may go in one launch with others of its kind */
+    bool is_follower;   /* it did, and is not the first of them */
+    uint32_t n_batched; /* push: it and so many behind it went together, with it; else 0 */
+    struct batch_report *batch_report; /* in staging, of all of them */
+    bool is_untold;                    /* its step is one of store->n_untold */
+    void *scratch;                     /* device memory until all is enqueued */
 
     struct plan_view plan;
     struct plan_report *report; /* in staging */
@@ -98,20 +100,20 @@ struct call {
 };
 
 /* What has changed since one cut, until the next. */
-struct noted_set {
+struct change_set {
     uint64_t cut; /* its id */
     struct gone gone;
 };
-#define NOTED_MAX           8u
-#define NOTED_LEAVING_BYTES (sizeof(uint64_t) + sizeof(uint16_t))
+#define CHANGE_SETS_MAX           8u
+#define CHANGE_SETS_EVICTED_BYTES (sizeof(uint64_t) + sizeof(uint16_t))
 
 /* Zeroed: nothing is noted. */
-struct noted {
-    struct noted_set sets[NOTED_MAX]; /* [n], the newest last */
+struct change_sets {
+    struct change_set sets[CHANGE_SETS_MAX]; /* [n], the newest last */
     uint32_t n;
     struct device_range rows; /* view.row_sets, while n > 0 */
-    uint8_t *leaving;         /* pinned: keys, then slots, that the device lists; or NULL */
-    uint64_t n_leaving;
+    uint8_t *evicted;         /* pinned: keys, then slots, that the device lists; or NULL */
+    uint64_t n_evicted;
 };
 
 struct store {
@@ -130,13 +132,13 @@ struct store {
     uint64_t n_evicted;
     uint64_t window_bytes; /* WINDOW_BYTES, and */
     uint32_t window_keys;  /* WINDOW_KEYS */
-    struct noted noted;
+    struct change_sets changes;
     struct frozen frozen;
-    bool misses;         /* the last push had keys without a row */
-    uint64_t n_untold;   /* steps of pushes whose done is still to come */
-    void *join_block;    /* memory of those launches, */
-    uint64_t join_bytes; /* of so many bytes */
-    bool is_member;      /* of a group: it may have n_rows_max rows for now, not the schema's */
+    bool misses;          /* the last push had keys without a row */
+    uint64_t n_untold;    /* steps of pushes whose done is still to come */
+    void *batch_block;    /* memory of those launches, */
+    uint64_t batch_bytes; /* of so many bytes */
+    bool is_member;       /* of a group: it may have n_rows_max rows for now, not the schema's */
     uint64_t n_rows_max;
     struct call *first, *last; /* the queue */
     struct call *spare;
@@ -144,13 +146,25 @@ struct store {
     char why[200];
 };
 
-/* ---- buffers ---- */
+/* ---- memory ---- */
+
+/* Takes a piece of a block; with a base of NULL it only counts. */
+struct arena {
+    uint8_t *base;
+    uint64_t bytes;
+};
+void *arena_take(struct arena *arena, uint64_t bytes);
 
 void *buffer_new(size_t bytes);
 void buffer_free(void *buffer, size_t bytes);
 
-/* ---- grow ---- */
+/* ---- table ---- */
 
+/* Sets the error of a device's status, which is not 0: EMBD_NO_MEMORY, or EMBD_INTERNAL for good.
+ */
+int cuda_error(struct store *store, int device_status, const char *what, struct embd__error *e);
+/* How the table records the use of its rows. Only where it evicts. */
+struct use_view cuda_use(const struct store *store);
 /* Rows the table may still get: its capacity where that is a bound, and what a ref can number. */
 uint64_t cuda_room(const struct store *store);
 /* Memory for n rows, entries for n keys, in all. DEVICE_NO_MEMORY: as before. */
@@ -162,16 +176,6 @@ int grow_by(struct store *store, uint64_t n_rows, uint64_t n);
 
 /* ---- call ---- */
 
-/* Sets the error of a device's status, which is not 0: EMBD_NO_MEMORY, or EMBD_INTERNAL for good.
- */
-int cuda_error(struct store *store, int device_status, const char *what, struct embd__error *e);
-
-void call_submit(struct store *store, enum call_kind kind, void *request, struct store_done *done);
-bool cuda_collect(struct store *store);
-void cuda_forget(struct store *store, struct store_done *done);
-/* Waits until all calls have ended. Their dones are collected later. */
-void call_wait_all(struct store *store);
-
 /* The arrays of keys begin .. end, rows first .. first + n_rows. */
 void call_set_keys(struct call *call, const struct store_keys *in, uint32_t first, uint32_t n_rows);
 void call_set_input(struct call *call, int which, const void *from, uint64_t bytes);
@@ -182,36 +186,39 @@ void call_lay_out_inputs(struct call *call);
  * call->in. `staging` begins with staged_bytes for it. */
 int call_upload(struct call *call, uint8_t *block, bool is_in_place);
 
-/* Takes a piece of a block; with a base of NULL it only counts. */
-struct arena {
-    uint8_t *base;
-    uint64_t bytes;
-};
-void *arena_take(struct arena *arena, uint64_t bytes);
-
 struct call *call_new(struct store *store);
 void call_free(struct call *call);
 
+/* ---- queue ---- */
+
+void cuda_submit(struct store *store, enum call_kind kind, void *request, struct store_done *done);
+bool cuda_collect(struct store *store);
+void cuda_forget(struct store *store, struct store_done *done);
+/* Waits until all calls have ended. Their dones are collected later. */
+void cuda_wait_all(struct store *store);
+
 /* ---- pull, plan, push: 0 or a device's status ---- */
 
-/* Before anything of it is enqueued, at any time. Sets can_join. */
+/* Before anything of it is enqueued, at any time. Sets can_batch. */
 int pull_prepare(struct call *call);
 int pull_start(struct call *call);
 /* Pulls that can, GATHER_MOST at most, in one launch. */
 int pull_start_together(struct call *const *calls, uint32_t n);
 
 /* Lays out and enqueues the search for missing keys, up to the report. */
-void plan_lay_out(struct call *call, struct arena *arena);
-int plan_start(struct call *call);
+void insert_plan_lay_out(struct call *call, struct arena *arena);
+int insert_plan_start(struct call *call);
 /* With the report: EMBD_FULL, EMBD_NO_MEMORY in e, nothing changed; else room for rows and entries
- * (plan_reserve), which are then enqueued. */
-int plan_reserve(struct call *call, bool want_statuses, struct embd__error *e);
-/* `first`, or NULL: a push that plan_is_all_new says it of, which is then stepped as well. */
-int plan_commit(struct call *call, bool want_statuses, const struct first_push *first,
-                struct embd__error *e);
-/* After plan_reserve: every key of the request gets a row, and none was seen before. */
-bool plan_is_all_new(const struct call *call);
-int plan_refuse(const struct call *call, uint64_t room, struct embd__error *e); /* EMBD_FULL */
+ * (insert_plan_reserve), which are then enqueued. */
+int insert_plan_reserve(struct call *call, bool want_statuses, struct embd__error *e);
+/* `first`, or NULL: a push that insert_plan_is_all_new says it of, which is then stepped as well.
+ */
+int insert_plan_commit(struct call *call, bool want_statuses, const struct first_push *first,
+                       struct embd__error *e);
+/* After insert_plan_reserve: every key of the request gets a row, and none was seen before. */
+bool insert_plan_is_all_new(const struct call *call);
+int insert_plan_refuse(const struct call *call, uint64_t room,
+                       struct embd__error *e); /* EMBD_FULL */
 
 int push_start(struct call *call);
 /* After push_start: sorts while the report is on its way. Not needed, and may do nothing. */
@@ -221,36 +228,35 @@ int push_take_memory(struct call *call);
 int push_reserve(struct call *call, struct embd__error *e);
 int push_commit(struct call *call, struct embd__error *e);
 
-/* ---- join ---- */
+/* ---- batch_push ---- */
 
-/* Before anything of a push is enqueued, at any time. Sets can_join. */
-void join_prepare(struct call *call);
-/* This push and those right behind it that can go together, JOIN_MOST at most. 0: it is better
- * alone. */
-uint32_t join_choose(struct call *first, struct call **calls);
+/* Before anything of a push is enqueued, at any time. Sets can_batch. */
+void batch_push_prepare(struct call *call);
+/* This push and those right behind it that can go together, BATCH_PUSHES_MAX at most. 0: it is
+ * better alone. */
+uint32_t batch_push_choose(struct call *first, struct call **calls);
 /* All of them is enqueued but the flag. DEVICE_NO_MEMORY: nothing is, or what is changes nothing.
  */
-int join_start(struct call *const *calls, uint32_t n);
+int batch_push_start(struct call *const *calls, uint32_t n);
 /* With the report: what each of them is to answer. False: they are to go one by one. */
-bool join_end(struct call *first);
+bool batch_push_end(struct call *first);
 
-/* ---- erase ---- */
+/* ---- compact ---- */
 
 /* Rows that no entry names any more go. lay_out: memory for n of them at most, of which the caller
  * fills `rows`, in any order; close_up: rows from the end take their places. */
-struct leaving {
+struct removal {
     uint32_t *rows;
     uint32_t *sorted, *order, *numbers, *movers, *n_movers;
     uint8_t *is_mover;
     void *temp;
     size_t sort_bytes, select_bytes;
 };
-void leaving_lay_out(struct leaving *leaving, uint32_t n, struct arena *arena);
-int leaving_close_up(struct store *store, const struct leaving *leaving, uint32_t n_gone);
+void compact_lay_out(struct removal *removal, uint32_t n, struct arena *arena);
+int compact_rows(struct store *store, const struct removal *removal, uint32_t n_gone);
 
 /* ---- evict ---- */
 
-struct use_view cuda_use(const struct store *store);
 /* With the report: where keys need more rows than there is room, others go, once; the plan is then
  * enqueued anew, and *again set. EMBD_FULL, EMBD_NO_MEMORY: nothing changed. */
 int evict_others(struct call *call, bool *again, struct embd__error *e);
@@ -262,7 +268,7 @@ int evict_foresee(struct call *call, bool want_statuses, uint64_t *n_out, struct
 struct evict_pass {
     struct evict_view view;
     uint32_t *marks;
-    struct leaving leaving;
+    struct removal removal;
     void *first, *second; /* memory: of the survey, of the rows that go */
 };
 /* With the report. The rows that the request does not name. */
@@ -278,28 +284,30 @@ int evict_reserve(struct call *call, struct evict_pass *pass, uint64_t n, uint64
 int evict_chosen(struct call *call, struct evict_pass *pass, uint64_t n);
 void evict_free(const struct store *store, struct evict_pass *pass);
 
-/* ---- noted ---- */
+/* ---- change_sets ---- */
 
 /* Those that return a number return 0 or a device's status, and do nothing while nothing is noted.
  */
-int noted_refs(struct store *store, const uint32_t *refs, uint32_t n); /* as launch_note_rows */
-int noted_rows(struct store *store, uint64_t first, uint64_t n);
-/* Keys whose refs, on the host, are not 0. Only where noted.n > 0. */
-void noted_erased(struct store *store, const struct store_keys *in, const uint32_t *refs);
-/* These rows, numbers on the device, are about to go; after noted_take. */
-int noted_evicted(struct store *store, const uint32_t *rows, uint32_t n);
+int change_sets_note_refs(struct store *store, const uint32_t *refs,
+                          uint32_t n); /* as launch_note_rows */
+int change_sets_note_rows(struct store *store, uint64_t first, uint64_t n);
+/* Keys whose refs, on the host, are not 0. Only where changes.n > 0. */
+void change_sets_note_erased(struct store *store, const struct store_keys *in,
+                             const uint32_t *refs);
+/* These rows, numbers on the device, are about to go; after change_sets_take_evicted. */
+int change_sets_note_evicted(struct store *store, const uint32_t *rows, uint32_t n);
 /* The stream was waited for: evicted keys that it told of are taken over. */
-void noted_take(struct store *store);
-void noted_grow(struct store *store); /* there is memory for more rows */
+void change_sets_take_evicted(struct store *store);
+void change_sets_grow(struct store *store); /* there is memory for more rows */
 
 /* The oldest set goes where there is no place for one more. */
-int noted_make_room(struct store *store);
+int change_sets_make_room(struct store *store);
 /* There is room: what changes from now on is noted as since this cut, if there is memory for it. */
-int noted_begin(struct store *store, uint64_t cut);
-/* The first set of those since the cut; noted.n: it is not known what changed. */
-uint32_t noted_find(const struct store *store, uint64_t cut);
-void noted_fini(struct store *store);
-uint64_t noted_bytes(const struct store *store);
+int change_sets_begin(struct store *store, uint64_t cut);
+/* The first set of those since the cut; changes.n: it is not known what changed. */
+uint32_t change_sets_find(const struct store *store, uint64_t cut);
+void change_sets_fini(struct store *store);
+uint64_t change_sets_bytes(const struct store *store);
 
 /* ---- cut ---- */
 

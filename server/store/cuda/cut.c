@@ -1,5 +1,5 @@
 /* cut.c - cuts: the table as it was at one moment (frozen.h), or what had changed in it since an
- * earlier cut (noted.c), read while calls change it.
+ * earlier cut (change_sets.c), read while calls change it.
  *
  * First come the keys that are gone, from the host's lists. The rest comes from the device in
  * blocks, a few of them on their way at a time, so that a scan finds one that is there: what was
@@ -16,30 +16,30 @@
 
 int cuda_cut_prepare(struct store *store, const struct store_cut *cut, struct embd__error *e)
 {
-    call_wait_all(store);
+    cuda_wait_all(store);
     if (store->failed)
         return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
-    noted_take(store);
-    int status = cut->id ? noted_make_room(store) : 0;
+    change_sets_take_evicted(store);
+    int status = cut->id ? change_sets_make_room(store) : 0;
     return status ? cuda_error(store, status, "noting changes", e) : EMBD_OK;
 }
 
 int cuda_cut_freeze(struct store *store, struct store_cut *cut, struct embd__error *e)
 {
-    const struct noted *noted = &store->noted;
-    uint32_t n = noted->n, first = cut->since ? noted_find(store, cut->since) : n;
+    const struct change_sets *changes = &store->changes;
+    uint32_t n = changes->n, first = cut->since ? change_sets_find(store, cut->since) : n;
     cut->has_all = first == n;
     if (frozen_begin(store, cut->has_all, (uint8_t)(first + 1), e) != EMBD_OK)
         return e->status;
     store->frozen.first_set = first;
     store->frozen.end_set = n;
-    store->frozen.gone_end = n > 0 ? noted->sets[n - 1].gone.n : 0;
+    store->frozen.gone_end = n > 0 ? changes->sets[n - 1].gone.n : 0;
     return EMBD_OK;
 }
 
 int cuda_cut_note(struct store *store, const struct store_cut *cut, struct embd__error *e)
 {
-    int status = cut->id ? noted_begin(store, cut->id) : 0;
+    int status = cut->id ? change_sets_begin(store, cut->id) : 0;
     return status ? cuda_error(store, status, "noting changes", e) : EMBD_OK;
 }
 
@@ -63,7 +63,7 @@ bool cuda_read_gone(struct store *store, uint32_t max_rows, struct store_scan *o
     struct frozen *f = &store->frozen;
     out->n_rows = out->n_candidates = 0;
     for (; f->first_set < f->end_set; f->first_set++, f->gone_at = 0) {
-        const struct gone *gone = &store->noted.sets[f->first_set].gone;
+        const struct gone *gone = &store->changes.sets[f->first_set].gone;
         uint64_t end = f->first_set + 1 == f->end_set ? f->gone_end : gone->n;
         for (; f->gone_at < end; f->gone_at++) {
             uint32_t i = out->n_candidates;

@@ -3,51 +3,6 @@
  * once, for the number of rows that go. */
 #include "server/store/cuda/cuda_store.h"
 
-void leaving_lay_out(struct leaving *leaving, uint32_t n, struct arena *arena)
-{
-    leaving->rows = arena_take(arena, n * sizeof *leaving->rows);
-    leaving->sorted = arena_take(arena, n * sizeof *leaving->sorted);
-    leaving->order = arena_take(arena, n * sizeof *leaving->order);
-    leaving->numbers = arena_take(arena, n * sizeof *leaving->numbers);
-    leaving->movers = arena_take(arena, n * sizeof *leaving->movers);
-    leaving->n_movers = arena_take(arena, sizeof *leaving->n_movers);
-    leaving->is_mover = arena_take(arena, n);
-    leaving->sort_bytes = sort_bytes(n);
-    leaving->select_bytes = select_bytes(n);
-    bool sort_is_more = leaving->sort_bytes > leaving->select_bytes;
-    leaving->temp = arena_take(arena, sort_is_more ? leaving->sort_bytes : leaving->select_bytes);
-}
-
-/* Sorted, so that rows have the same places in every run. */
-int leaving_close_up(struct store *store, const struct leaving *leaving, uint32_t n_gone)
-{
-    void *stream = store->stream;
-    uint64_t n_after = store->n_rows - n_gone;
-    if (n_gone == 0)
-        return 0;
-    int status = launch_sort(leaving->temp, leaving->sort_bytes, leaving->rows, leaving->sorted,
-                             leaving->rows, leaving->order, n_gone, 32, stream);
-    if (status == 0)
-        status = device_fill(leaving->is_mover, 1, n_gone, stream);
-    if (status == 0)
-        status = launch_list_movers(leaving->sorted, n_gone, n_after, leaving->is_mover,
-                                    leaving->numbers, stream);
-    if (status == 0)
-        status =
-            launch_select(leaving->temp, leaving->select_bytes, leaving->numbers, leaving->is_mover,
-                          leaving->movers, leaving->n_movers, n_gone, stream);
-    if (status == 0)
-        status = frozen_keep_rows(store, leaving->sorted, n_gone);
-    if (status == 0) /* those that move, and what lies between them */
-        status = frozen_keep_range(store, n_after, n_gone);
-    if (status == 0)
-        status = launch_move_rows(store->view, leaving->sorted, leaving->movers, leaving->n_movers,
-                                  n_gone, stream);
-    store->n_rows = n_after;
-    store->n_removed += n_gone;
-    return status;
-}
-
 /* The memory of an erase on the device, and what it tells the host. */
 struct losing {
     uint8_t *block;
@@ -55,7 +10,7 @@ struct losing {
     struct losses {
         uint32_t n_rows, n_candidates;
     } * losses, *report;
-    struct leaving leaving;
+    struct removal removal;
 };
 
 static void lay_out(struct call *call, struct losing *l, struct arena *arena)
@@ -66,7 +21,7 @@ static void lay_out(struct call *call, struct losing *l, struct arena *arena)
     l->losses = arena_take(arena, sizeof *l->losses);
     if (call->inputs[IN_OFFSETS].from != NULL)
         call->in.row_of = arena_take(arena, n * sizeof *call->in.row_of);
-    leaving_lay_out(&l->leaving, n, arena);
+    compact_lay_out(&l->removal, n, arena);
 }
 
 static int take_memory(struct call *call, struct losing *l)
@@ -78,7 +33,7 @@ static int take_memory(struct call *call, struct losing *l)
     uint64_t statuses_at = staging.bytes;
     arena_take(&staging, call->in.n);
     uint64_t told_at = staging.bytes;
-    if (call->store->noted.n > 0)
+    if (call->store->changes.n > 0)
         arena_take(&staging, call->in.n * sizeof *l->told);
     call->staging_bytes = staging.bytes;
     call->staging = buffer_new(staging.bytes);
@@ -99,7 +54,7 @@ static int forget(struct call *call, struct losing *l)
 {
     struct store *store = call->store;
     void *stream = store->stream;
-    struct loss_view loss = {l->leaving.rows, &l->losses->n_rows, &l->losses->n_candidates};
+    struct loss_view loss = {l->removal.rows, &l->losses->n_rows, &l->losses->n_candidates};
     int status = call_upload(call, l->block, false);
     if (status == 0 && call->in.row_of)
         status = launch_expand(call->in, stream);
@@ -109,7 +64,7 @@ static int forget(struct call *call, struct losing *l)
         status = device_fill(l->losses, 0, sizeof *l->losses, stream);
     if (status == 0)
         status = launch_forget(store->view, call->in, l->refs, loss, stream);
-    if (status == 0 && store->noted.n > 0)
+    if (status == 0 && store->changes.n > 0)
         status = device_copy(l->told, l->refs, call->in.n * sizeof *l->told, stream);
     if (status == 0)
         status = device_copy(l->report, l->losses, sizeof *l->report, stream);
@@ -134,14 +89,14 @@ static int erase_keys(struct call *call, struct store_erase *erase, struct embd_
         return cuda_error(store, status, "to erase keys", e);
     status = forget(call, &l);
     if (status == 0)
-        status = leaving_close_up(store, &l.leaving, l.report->n_rows);
+        status = compact_rows(store, &l.removal, l.report->n_rows);
     if (status != 0)
         return cuda_error(store, status, "erasing keys", e);
     store->n_candidates -= l.report->n_candidates;
     store->n_removed += l.report->n_candidates;
     erase->n_erased = l.report->n_rows;
-    if (store->noted.n > 0)
-        noted_erased(store, &erase->in, l.told);
+    if (store->changes.n > 0)
+        change_sets_note_erased(store, &erase->in, l.told);
     tell(call, erase);
     return EMBD_OK;
 }
@@ -150,7 +105,7 @@ int cuda_erase(struct store *store, struct store_erase *erase, struct embd__erro
 {
     erase->n_erased = 0;
     e->status = EMBD_OK;
-    call_wait_all(store);
+    cuda_wait_all(store);
     if (store->failed)
         return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
     if (erase->in.n_keys == 0)

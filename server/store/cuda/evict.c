@@ -11,17 +11,6 @@
 
 #include "server/store/use.h"
 
-struct use_view cuda_use(const struct store *store)
-{
-    const embd_schema *s = &store->schema->s;
-    return (struct use_view){
-        .at = store->view.state_floats - embd__schema_use_floats(s),
-        .counts = s->on_full == EMBD_ON_FULL_EVICT_LFU,
-        .step = store->step,
-        .ttl = s->on_full == EMBD_ON_FULL_EVICT_TTL ? s->ttl : 0,
-    };
-}
-
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -74,15 +63,15 @@ static int take_survey(struct evict_pass *p, const struct store *store)
     return status ? status : device_fill(p->first, 0, arena.bytes, store->stream);
 }
 
-static int take_leaving(struct evict_pass *p, uint32_t n, const struct store *store)
+static int take_removal(struct evict_pass *p, uint32_t n, const struct store *store)
 {
     struct arena arena = {.base = NULL};
-    leaving_lay_out(&p->leaving, n, &arena);
+    compact_lay_out(&p->removal, n, &arena);
     int status = device_new(&p->second, arena.bytes, store->stream);
     arena = (struct arena){.base = p->second};
     if (status == 0)
-        leaving_lay_out(&p->leaving, n, &arena);
-    p->view.rows = p->leaving.rows;
+        compact_lay_out(&p->removal, n, &arena);
+    p->view.rows = p->removal.rows;
     return status;
 }
 
@@ -104,14 +93,14 @@ int evict_survey(const struct call *call, struct evict_pass *p, struct use_surve
 int evict_reserve(struct call *call, struct evict_pass *p, uint64_t n, uint64_t n_new)
 {
     struct store *store = call->store;
-    noted_take(store);
+    change_sets_take_evicted(store);
     int status = push_take_memory(call);
     if (status == 0)
         status = grow_rows(store, store->n_rows - n + n_new);
     if (status == 0)
         status = grow_entries(store, store->n_rows + store->n_candidates + n_new +
                                          call->report->n_filtered_new);
-    return status || n == 0 ? status : take_leaving(p, (uint32_t)n, store);
+    return status || n == 0 ? status : take_removal(p, (uint32_t)n, store);
 }
 
 int evict_chosen(struct call *call, struct evict_pass *p, uint64_t n)
@@ -119,9 +108,9 @@ int evict_chosen(struct call *call, struct evict_pass *p, uint64_t n)
     struct store *store = call->store;
     int status = launch_take(store->view, cuda_use(store), p->view, store->stream);
     if (status == 0)
-        status = noted_evicted(store, p->leaving.rows, (uint32_t)n);
+        status = change_sets_note_evicted(store, p->removal.rows, (uint32_t)n);
     if (status == 0)
-        status = leaving_close_up(store, &p->leaving, (uint32_t)n);
+        status = compact_rows(store, &p->removal, (uint32_t)n);
     call->n_evicted = (uint32_t)n;
     store->n_evicted += n;
     call->is_sorted = false;
@@ -156,7 +145,7 @@ static int let_go(struct call *call, struct evict_pass *p, uint64_t n, uint64_t 
     int status = launch_choose(store->view, cuda_use(store), p->view, n, n_may_go, store->stream);
     if (status == 0)
         status = evict_chosen(call, p, n);
-    return status ? status : plan_start(call);
+    return status ? status : insert_plan_start(call);
 }
 
 /* How many rows go, and the memory for that. EMBD_FULL. */
@@ -170,7 +159,7 @@ static int find(struct call *call, struct evict_pass *p, uint64_t most, bool wan
     uint64_t n = least(most, found->n_may_go), room = cuda_room(store) + n;
     evict_note_survey(store, found);
     if (call->report->n_leaders > room && !want_statuses)
-        return plan_refuse(call, room, e);
+        return insert_plan_refuse(call, room, e);
     *n_out = n;
     if (n == 0)
         return EMBD_OK;

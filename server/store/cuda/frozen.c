@@ -257,7 +257,7 @@ static int copy_moment(struct store *store, bool has_all, uint8_t oldest)
     struct frozen *f = &store->frozen;
     int status = 0;
     if (!has_all)
-        status = launch_mark_unchanged(store->noted.rows.base, f->n_rows, oldest, f->done,
+        status = launch_mark_unchanged(store->changes.rows.base, f->n_rows, oldest, f->done,
                                        store->stream);
     if (status == 0 && !has_all)
         status = device_copy(f->done_at_freeze, f->done, words(f) * sizeof *f->done, store->stream);

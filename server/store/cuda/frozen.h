@@ -17,7 +17,7 @@
 #define EMBD_CUDA_FROZEN_H
 
 #include "server/store/cuda/device.h"
-#include "server/store/cuda/kernels.h"
+#include "server/store/cuda/kernels/kernels.h"
 #include "server/store/store.h"
 
 struct store;

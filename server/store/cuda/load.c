@@ -16,7 +16,7 @@ static void lay_out(struct call *call, struct restore *r, struct arena *arena)
 {
     uint64_t n = call->in.n;
     r->block = arena_take(arena, call->in_bytes);
-    plan_lay_out(call, arena);
+    insert_plan_lay_out(call, arena);
     r->refs = arena_take(arena, n * sizeof *r->refs);
     r->positions = arena_take(arena, n * sizeof *r->positions);
     r->temp_bytes = sort_bytes(call->in.n);
@@ -55,7 +55,7 @@ static int set_rows(struct call *call, const struct restore *r)
                                    call->inputs[IN_VALUES].on_device,
                                    call->inputs[IN_STATES].on_device, store->stream);
     if (status == 0)
-        status = noted_refs(store, r->refs, call->in.n);
+        status = change_sets_note_refs(store, r->refs, call->in.n);
     return status ? status : device_stream_wait(store->stream);
 }
 
@@ -81,7 +81,7 @@ static int load_rows(struct call *call, const struct row_block *block, struct em
     if (status == 0)
         status = call_upload(call, r.block, false);
     if (status == 0)
-        status = plan_start(call);
+        status = insert_plan_start(call);
     if (status == 0)
         status = device_stream_wait(store->stream);
     if (status == 0 && call->report->n_leaders <= cuda_room(store))
@@ -89,7 +89,7 @@ static int load_rows(struct call *call, const struct row_block *block, struct em
                                          block->n_candidates);
     if (status != 0)
         return cuda_error(store, status, "to load rows", e);
-    if (plan_commit(call, false, NULL, e) != EMBD_OK)
+    if (insert_plan_commit(call, false, NULL, e) != EMBD_OK)
         return e->status;
     status = set_rows(call, &r);
     return status ? cuda_error(store, status, "loading rows", e) : EMBD_OK;
@@ -214,7 +214,7 @@ static int load_block(struct store *store, struct call *rows, struct call *other
 int cuda_load(struct store *store, const struct row_block *block, struct embd__error *e)
 {
     uint32_t admit_after = store->view.admit_after;
-    call_wait_all(store);
+    cuda_wait_all(store);
     e->status = EMBD_OK;
     if (store->failed)
         return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);

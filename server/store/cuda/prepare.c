@@ -36,7 +36,7 @@ static int decide(struct call *call, struct store_plan *plan, struct embd__error
     uint64_t n_gone = 0;
     if (evict_foresee(call, plan->may_drop, &n_gone, e) != EMBD_OK)
         return e->status;
-    if (n_gone == 0 && plan_reserve(call, plan->may_drop, e) != EMBD_OK)
+    if (n_gone == 0 && insert_plan_reserve(call, plan->may_drop, e) != EMBD_OK)
         return e->status;
     uint64_t n = call->report->n_leaders;
     plan->n_inserted =
@@ -51,7 +51,7 @@ static int look(struct store *store, struct store_plan *plan, struct embd__error
 {
     struct store_insert insert = {.in = plan->in};
     insert.in.weights = NULL;
-    call_wait_all(store);
+    cuda_wait_all(store);
     if (store->failed)
         return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
     struct call *call = call_new(store);

@@ -4,7 +4,7 @@
 #include "server/store/cuda/cuda_store.h"
 
 /* Values of a pull that may wait to go with others: more take longer to write than to launch. */
-#define JOIN_BYTES ((uint64_t)256 << 10)
+#define BATCHED_BYTES_MAX ((uint64_t)256 << 10)
 
 static bool aligned(const void *memory, uint32_t dim, embd_dtype dtype)
 {
@@ -104,8 +104,8 @@ int pull_prepare(struct call *call)
     call_set_keys(call, &pull->in, pull->first, pull->count);
     call_lay_out_inputs(call);
     int status = take_staging(call);
-    call->can_join = status == 0 && !pull->now && call->is_small &&
-                     call->values_bytes <= JOIN_BYTES && way_of(call) == WAY_GATHER;
+    call->can_batch = status == 0 && !pull->now && call->is_small &&
+                      call->values_bytes <= BATCHED_BYTES_MAX && way_of(call) == WAY_GATHER;
     return status;
 }
 

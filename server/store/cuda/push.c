@@ -49,13 +49,13 @@ int push_start(struct call *call)
     for (int turn = 0; turn < 2 && status == 0; turn++) {
         struct arena arena = {.base = call->scratch};
         block = arena_take(&arena, call->in_bytes);
-        plan_lay_out(call, &arena);
+        insert_plan_lay_out(call, &arena);
         if (turn == 0)
             status = device_new(&call->scratch, arena.bytes, store->stream);
     }
     if (status == 0)
         status = call_upload(call, block, false);
-    return status ? status : plan_start(call);
+    return status ? status : insert_plan_start(call);
 }
 
 /* The memory of the second half. */
@@ -116,7 +116,7 @@ static int enqueue_sweep(const struct call *call, const struct second *s,
     if (status == 0)
         status = frozen_keep_range(store, 0, store->n_rows);
     if (status == 0)
-        status = noted_rows(store, 0, store->n_rows);
+        status = change_sets_note_rows(store, 0, store->n_rows);
     return status ? status
                   : launch_sweep(store->view, store->n_rows, s->marks,
                                  store->schema->s.optimizer.kind, *step, store->stream);
@@ -125,7 +125,7 @@ static int enqueue_sweep(const struct call *call, const struct second *s,
 /* New rows have the numbers that their keys' order gives them. */
 static int sort(const struct call *call, struct second *s)
 {
-    if (plan_is_all_new(call)) {
+    if (insert_plan_is_all_new(call)) {
         s->view.refs = call->plan.refs;
         s->view.positions = call->plan.positions;
         return 0;
@@ -148,7 +148,7 @@ static int enqueue_step(struct call *call, struct second *s, const struct optimi
         status =
             launch_note_use(store->view, cuda_use(store), s->view.refs, call->in.n, store->stream);
     if (status == 0 && !store->is_global)
-        status = noted_refs(store, s->view.refs, call->in.n);
+        status = change_sets_note_refs(store, s->view.refs, call->in.n);
     return status;
 }
 
@@ -163,7 +163,7 @@ static int step_alone(struct store *store, struct embd__error *e)
     if (status == 0)
         status = launch_sweep(store->view, store->n_rows, NULL, o->kind, step, store->stream);
     if (status == 0)
-        status = noted_rows(store, 0, store->n_rows);
+        status = change_sets_note_rows(store, 0, store->n_rows);
     return status ? cuda_error(store, status, "applying a push", e) : EMBD_OK;
 }
 
@@ -199,7 +199,7 @@ int push_reserve(struct call *call, struct embd__error *e)
 {
     int status = push_take_memory(call);
     return status ? cuda_error(call->store, status, "for a push", e)
-                  : plan_reserve(call, call->statuses != NULL, e);
+                  : insert_plan_reserve(call, call->statuses != NULL, e);
 }
 
 static int commit_push(struct call *call, struct embd__error *e)
@@ -213,8 +213,8 @@ static int commit_push(struct call *call, struct embd__error *e)
     s.view.is_aligned = store->view.dim % 4 == 0 && (uintptr_t)s.view.grads % 16 == 0;
     const embd_optimizer *o = &store->schema->s.optimizer;
     struct first_push first = {s.view, o->kind, optimizer_begin(o, store->step + 1)};
-    bool is_first = plan_is_all_new(call) && first_fits(&store->view, &s.view);
-    if (plan_commit(call, call->statuses != NULL, is_first ? &first : NULL, e) == EMBD_OK) {
+    bool is_first = insert_plan_is_all_new(call) && first_fits(&store->view, &s.view);
+    if (insert_plan_commit(call, call->statuses != NULL, is_first ? &first : NULL, e) == EMBD_OK) {
         store->step++;
         int status = is_first ? 0 : enqueue_step(call, &s, &first.step);
         if (status == 0 && store->is_global)
@@ -235,7 +235,7 @@ int push_commit(struct call *call, struct embd__error *e)
     else if (call->kind == CALL_PUSH)
         status = commit_push(call, e);
     else
-        status = plan_commit(call, call->statuses != NULL, NULL, e);
+        status = insert_plan_commit(call, call->statuses != NULL, NULL, e);
     device_free(call->second, call->store->stream);
     device_free(call->scratch, call->store->stream);
     call->second = call->scratch = NULL;

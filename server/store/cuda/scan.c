@@ -84,7 +84,7 @@ int cuda_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct s
               struct embd__error *e)
 {
     out->n_rows = out->n_candidates = 0;
-    call_wait_all(store);
+    cuda_wait_all(store);
     if (store->failed)
         return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
     int status = scan(store, cursor, max_rows, out);

@@ -179,7 +179,7 @@ static int find(struct evicting *ev, uint64_t n_leaders, uint64_t room, struct e
         return group_error(group, status, "to choose rows to evict", e);
     ev->n = least(evict_most(&group->schema->s, n_leaders - room), ev->n_may_go);
     if (n_leaders > room + ev->n && !ev->flow->may_drop)
-        return push_refuse(group, n_leaders, room + ev->n, e);
+        return group_refuse(group, n_leaders, room + ev->n, e);
     if (ev->n == 0)
         return EMBD_OK;
     status = choose(ev);

@@ -1,11 +1,14 @@
 /* group.h - one table over all GPUs of the process: what the C files of this folder share.
  *
  *   wire       the devices, and how bytes get from one to another
- *   move       kernels: whose a key is, and moving what is somebody else's
- *   flow       the queue of calls, from the shard's call to its done; deadlines
+ *   kernels/   whose a key is, and moving what is somebody else's
+ *   group      failure; how devices and the host wait for each other
+ *   flow       one call's memory
+ *   queue      the calls, from the shard's call to its done; deadlines
  *   batch      a request cut into one batch for each device, sent there and grouped by owner
  *   passage    the way there and back of what was grouped
  *   pull, partial, push   what happens at the owners
+ *   capacity   the bound of the table as a whole
  *   evict      rows that go where there is no room for others
  *   load, erase   a block or keys cut by owner
  *   nccl_store opens, closes, scans; what store.h asks for
@@ -36,7 +39,7 @@
 #define EMBD_NCCL_GROUP_H
 
 #include "server/store/cuda/cuda_store.h"
-#include "server/store/nccl/move.h"
+#include "server/store/nccl/kernels/move.h"
 
 /* A part of a request, on its device. Pointers are to what the caller brought until the batch was
  * sent there. */
@@ -183,6 +186,8 @@ extern uint64_t group_patience_ms;
 /* Sets the error of a status, which is not 0: EMBD_NO_MEMORY, or EMBD_INTERNAL for good, with the
  * wire given up. */
 int group_error(struct group *group, int status, const char *what, struct embd__error *e);
+/* The same of a call that was not done in time. */
+void group_lose_patience(struct group *group);
 /* Each of the streams `to`, one of each device, waits for what `from` of the same device, or of
  * all, have got. */
 int group_meet(struct flow *flow, void *const from[], void *const to[], bool of_all);
@@ -191,6 +196,14 @@ int group_await(struct flow *flow);
 uint32_t element_bytes(embd_dtype dtype);
 
 /* ---- flow ---- */
+
+/* At least `bytes` of the block, in memory that peers reach. The device is in use. */
+int block_need(struct block *block, uint64_t bytes);
+struct flow *flow_new(struct group *group);
+void flow_free(struct flow *flow);
+void flow_free_spare(struct group *group);
+
+/* ---- queue ---- */
 
 void flow_submit(struct group *group, enum call_kind kind, void *request, struct store_done *done);
 /* Finds out what would become of the keys of `insert`, whose statuses are NULL, behind all calls
@@ -205,10 +218,6 @@ void flow_submit_batches(struct group *group, struct store_pull *pull, const str
 bool flow_collect(struct group *group);
 void flow_forget(struct group *group, struct store_done *done);
 void flow_wait_all(struct group *group);
-void flow_free_spare(struct group *group);
-
-/* At least `bytes` of the block, in memory that peers reach. The device is in use. */
-int block_need(struct block *block, uint64_t bytes);
 
 /* ---- batch ---- */
 
@@ -238,10 +247,14 @@ int push_plan(struct flow *flow);
 int push_run(struct flow *flow, bool *again, struct embd__error *e);
 /* The same up to what changes, of a flow that has a plan, which is told. Waits. */
 int push_foresee(struct flow *flow, struct embd__error *e);
+/* ---- capacity ---- */
+
 /* Rows the table as a whole may still get. */
-uint64_t push_room(const struct group *group);
-int push_refuse(const struct group *group, uint64_t n_leaders, uint64_t room,
-                struct embd__error *e); /* EMBD_FULL */
+uint64_t group_room(const struct group *group);
+int group_refuse(const struct group *group, uint64_t n_leaders, uint64_t room,
+                 struct embd__error *e); /* EMBD_FULL */
+/* How many rows a member may get for now, beyond those it has. */
+void group_set_share(struct store *table, uint64_t room);
 
 /* ---- evict ---- */
 

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "server/store/cuda/device.h"
-#include "server/store/nccl/move.h"
+#include "server/store/nccl/kernels/move.h"
 
 #define PIECE WIRE_MEASURED_BYTES
 #define TURNS 6 /* the shortest counts: the first ones open connections */

@@ -157,7 +157,7 @@ static int nccl_scan(struct store *store, uint64_t *cursor, uint32_t max_rows,
 static bool is_known(const struct group *group, uint64_t since)
 {
     for (uint32_t d = 0; d < group->n; d++)
-        if (noted_find(group->tables[d], since) == group->tables[d]->noted.n)
+        if (change_sets_find(group->tables[d], since) == group->tables[d]->changes.n)
             return false;
     return true;
 }
@@ -198,7 +198,7 @@ static int each_member(struct group *group, const struct store_cut *cut,
 static int nccl_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e)
 {
     struct group *group = group_of(store);
-    uint64_t room = push_room(group), n_rows = n < room ? n : room;
+    uint64_t room = group_room(group), n_rows = n < room ? n : room;
     int status = 0;
     if (group->failed)
         return embd__error_set(e, EMBD_INTERNAL, "%s", group->why);
@@ -216,7 +216,7 @@ static int nccl_reserve(struct store *store, uint64_t n, bool may_drop, struct e
 static bool fits_anyway(const struct group *group, uint64_t n_keys)
 {
     const embd_schema *s = &group->schema->s;
-    if (flow_most_coming(group) + n_keys <= push_room(group))
+    if (flow_most_coming(group) + n_keys <= group_room(group))
         return true;
     return (s->on_full == EMBD_ON_FULL_EVICT_LRU || s->on_full == EMBD_ON_FULL_EVICT_LFU) &&
            n_keys <= s->capacity;

@@ -41,40 +41,23 @@ static int take_memory(struct flow *flow, uint32_t device)
     status = open_call(flow, m);
     for (int turn = 0; turn < 2 && status == 0; turn++) {
         arena = (struct arena){.base = m->call->scratch};
-        plan_lay_out(m->call, &arena);
+        insert_plan_lay_out(m->call, &arena);
         if (turn == 0)
             status = device_new(&m->call->scratch, arena.bytes, m->table->stream);
     }
     return status;
 }
 
-uint64_t push_room(const struct group *group)
-{
-    const embd_schema *s = &group->schema->s;
-    uint64_t n_rows = 0;
-    if (s->on_full == EMBD_ON_FULL_GROW || s->capacity == 0)
-        return REF_ROWS_MAX;
-    for (uint32_t d = 0; d < group->n; d++)
-        n_rows += group->tables[d]->n_rows;
-    return s->capacity > n_rows ? s->capacity - n_rows : 0;
-}
-
-static void set_share(struct store *table, uint64_t room)
-{
-    uint64_t most = table->n_rows + room;
-    table->n_rows_max = most < REF_ROWS_MAX ? most : REF_ROWS_MAX;
-}
-
 static int plan_all(struct flow *flow)
 {
     struct group *group = flow->group;
-    uint64_t room = push_room(group);
+    uint64_t room = group_room(group);
     int status = 0;
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
-        set_share(group->tables[d], room);
+        group_set_share(group->tables[d], room);
         status = device_use(group->tables[d]->device);
         if (status == 0)
-            status = plan_start(flow->members[d].call);
+            status = insert_plan_start(flow->members[d].call);
     }
     return status;
 }
@@ -142,7 +125,7 @@ static int share_out(const struct member *m, uint64_t room)
     struct call *call = m->call;
     void *stream = m->table->stream;
     uint32_t *n_promoted = &call->plan.report->n_promoted;
-    set_share(m->table, room);
+    group_set_share(m->table, room);
     int status = device_use(m->table->device);
     if (status == 0)
         status = device_fill(n_promoted, 0, sizeof *n_promoted, stream);
@@ -189,18 +172,10 @@ static int ration(struct flow *flow, uint64_t room, uint64_t n_leaders)
 
 /* ---- commit ---- */
 
-int push_refuse(const struct group *group, uint64_t n_leaders, uint64_t room, struct embd__error *e)
-{
-    return embd__error_set(e, EMBD_FULL,
-                           "table %s: %llu keys need a row, %llu rows are left of capacity %llu",
-                           group->schema->s.name, (unsigned long long)n_leaders,
-                           (unsigned long long)room, (unsigned long long)group->schema->s.capacity);
-}
-
 static int take_room(struct flow *flow, bool *again, struct embd__error *e)
 {
     struct group *group = flow->group;
-    uint64_t room = push_room(group), n_leaders = 0;
+    uint64_t room = group_room(group), n_leaders = 0;
     for (uint32_t d = 0; d < group->n; d++)
         n_leaders += flow->members[d].call->report->n_leaders;
     if (n_leaders <= room)
@@ -208,7 +183,7 @@ static int take_room(struct flow *flow, bool *again, struct embd__error *e)
     if (group_evict(flow, n_leaders, room, again, e) != EMBD_OK)
         return e->status;
     if (!*again && !flow->may_drop)
-        return push_refuse(group, n_leaders, room, e);
+        return group_refuse(group, n_leaders, room, e);
     int status = *again ? plan_all(flow) : ration(flow, room, n_leaders);
     return status ? group_error(group, status, "counting keys without room", e) : EMBD_OK;
 }
@@ -265,7 +240,7 @@ static int answer(struct flow *flow)
 int push_foresee(struct flow *flow, struct embd__error *e)
 {
     struct group *group = flow->group;
-    uint64_t room = push_room(group), n_leaders = 0, n_filtered = 0;
+    uint64_t room = group_room(group), n_leaders = 0, n_filtered = 0;
     bool again = false;
     for (uint32_t d = 0; d < group->n; d++) {
         n_leaders += flow->members[d].call->report->n_leaders;
@@ -275,7 +250,7 @@ int push_foresee(struct flow *flow, struct embd__error *e)
         return e->status;
     room += flow->n_evicted;
     if (n_leaders > room && !flow->may_drop)
-        return push_refuse(group, n_leaders, room, e);
+        return group_refuse(group, n_leaders, room, e);
     for (uint32_t d = 0; d < group->n && n_leaders <= room && flow->n_evicted == 0; d++)
         if (device_use(group->tables[d]->device) != 0 ||
             push_reserve(flow->members[d].call, e) != EMBD_OK)

@@ -12,12 +12,12 @@
 #include <time.h>
 
 #include <cuda_runtime_api.h>
-#ifdef EMBD_NCCL
+#ifdef EMBD_NCCL_HEADER
 #include <nccl.h>
 #endif
 
 #include "server/store/cuda/device.h"
-#include "server/store/nccl/move.h"
+#include "server/store/nccl/kernels/move.h"
 
 #define ABORT_PATIENCE_MS 2000
 
@@ -43,7 +43,7 @@ static int status_of(cudaError_t error)
 
 /* ---- NCCL ---- */
 
-#ifdef EMBD_NCCL
+#ifdef EMBD_NCCL_HEADER
 static struct nccl {
     ncclResult_t (*init_all)(ncclComm_t *, int, const int *);
     ncclResult_t (*abort)(ncclComm_t);

@@ -1,0 +1,156 @@
+/* change_sets.c - what changed since earlier cuts, so that a cut can be of that alone.
+ *
+ * From a cut on, what changes is noted in a set of its own until the next cut begins another one;
+ * the sets of the last CHANGE_SETS_MAX cuts are kept. A row has a byte on the device: the number,
+ * from 1, of the newest set when it last changed, or 0; it moves with the row. Keys that were
+ * erased or evicted are listed on the host. An erase has them there; those of an eviction come from
+ * the device into pinned memory, and are taken over at the next pass or cut, when the stream has
+ * been waited for anyway.
+ *
+ * Where there is no memory for the bytes all sets are given up: the next cuts have all rows then.
+ */
+#include "server/store/cuda/cuda_store.h"
+
+#include <string.h>
+
+static struct gone *newest(struct store *store)
+{
+    return &store->changes.sets[store->changes.n - 1].gone;
+}
+
+/* A cut that still has keys to read is given up too. */
+static void give_up(struct store *store)
+{
+    struct frozen *f = &store->frozen;
+    f->is_broken = f->is_broken || f->first_set < f->end_set;
+    while (store->changes.n > 0)
+        gone_fini(&store->changes.sets[--store->changes.n].gone);
+    store->view.row_sets = NULL;
+}
+
+static void drop_evicted(struct change_sets *changes)
+{
+    buffer_free(changes->evicted, changes->n_evicted * CHANGE_SETS_EVICTED_BYTES);
+    changes->evicted = NULL;
+}
+
+void change_sets_fini(struct store *store)
+{
+    give_up(store);
+    drop_evicted(&store->changes);
+    device_range_close(&store->changes.rows);
+}
+
+uint64_t change_sets_bytes(const struct store *store)
+{
+    uint64_t bytes = store->changes.rows.bytes;
+    for (uint32_t i = 0; i < store->changes.n; i++)
+        bytes += gone_bytes(&store->changes.sets[i].gone);
+    return bytes;
+}
+
+/* ---- sets ---- */
+
+int change_sets_make_room(struct store *store)
+{
+    struct change_sets *changes = &store->changes;
+    if (changes->n < CHANGE_SETS_MAX)
+        return 0;
+    gone_fini(&changes->sets[0].gone);
+    memmove(changes->sets, changes->sets + 1, --changes->n * sizeof *changes->sets);
+    return launch_age_rows(store->view, store->n_rows, store->stream);
+}
+
+uint32_t change_sets_find(const struct store *store, uint64_t cut)
+{
+    const struct change_sets *changes = &store->changes;
+    uint32_t found = 0;
+    while (found < changes->n && changes->sets[found].cut != cut)
+        found++;
+    for (uint32_t i = found; i < changes->n; i++)
+        if (changes->sets[i].gone.is_unsure)
+            return changes->n;
+    return found;
+}
+
+void change_sets_grow(struct store *store)
+{
+    if (store->changes.n > 0 && device_range_grow(&store->changes.rows, store->capacity) != 0)
+        give_up(store);
+}
+
+/* A byte for each row there is memory for; what was noted before nothing was, is nothing. */
+static int open_rows(struct store *store)
+{
+    struct device_range *rows = &store->changes.rows;
+    int status = rows->reserved ? 0 : device_range_open(rows, REF_ROWS_MAX);
+    if (status == 0)
+        status = device_range_grow(rows, store->capacity);
+    if (status == 0)
+        status = device_fill(rows->base, 0, store->n_rows, store->stream);
+    return status;
+}
+
+int change_sets_begin(struct store *store, uint64_t cut)
+{
+    struct change_sets *changes = &store->changes;
+    int status = changes->n == 0 ? open_rows(store) : 0;
+    if (status == 0) {
+        changes->sets[changes->n++] = (struct change_set){.cut = cut};
+        store->view.row_sets = changes->rows.base;
+    }
+    return status == DEVICE_NO_MEMORY ? 0 : status;
+}
+
+/* ---- rows ---- */
+
+int change_sets_note_refs(struct store *store, const uint32_t *refs, uint32_t n)
+{
+    if (store->changes.n == 0 || n == 0)
+        return 0;
+    return launch_note_rows(store->view, refs, n, (uint8_t)store->changes.n, store->stream);
+}
+
+int change_sets_note_rows(struct store *store, uint64_t first, uint64_t n)
+{
+    if (store->changes.n == 0 || n == 0)
+        return 0;
+    return device_fill(store->view.row_sets + first, (int)store->changes.n, n, store->stream);
+}
+
+/* ---- keys ---- */
+
+void change_sets_note_erased(struct store *store, const struct store_keys *in, const uint32_t *refs)
+{
+    for (uint32_t row = 0, k = 0; row < in->n_rows; row++)
+        for (uint32_t end = in->offsets ? in->offsets[row + 1] : row + 1; k < end; k++)
+            if (refs[k] != 0)
+                gone_add(newest(store), in->keys[k], in->slots ? in->slots[row] : 0, store->n_rows);
+}
+
+void change_sets_take_evicted(struct store *store)
+{
+    struct change_sets *changes = &store->changes;
+    const uint64_t *keys = (const uint64_t *)(const void *)changes->evicted;
+    const uint16_t *slots = (const uint16_t *)(const void *)(keys + changes->n_evicted);
+    if (keys == NULL)
+        return;
+    for (uint64_t i = 0; i < changes->n_evicted && changes->n > 0; i++)
+        gone_add(newest(store), keys[i], slots[i], store->n_rows);
+    drop_evicted(changes);
+}
+
+int change_sets_note_evicted(struct store *store, const uint32_t *rows, uint32_t n)
+{
+    struct change_sets *changes = &store->changes;
+    if (changes->n == 0)
+        return 0;
+    changes->evicted = buffer_new(n * CHANGE_SETS_EVICTED_BYTES);
+    changes->n_evicted = n;
+    newest(store)->is_unsure |= changes->evicted == NULL;
+    if (changes->evicted == NULL)
+        return 0;
+    uint64_t *keys = (uint64_t *)(void *)changes->evicted;
+    return launch_list_keys(store->view, rows, n, keys, (uint16_t *)(void *)(keys + n),
+                            store->stream);
+}

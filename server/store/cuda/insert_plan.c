@@ -1,0 +1,182 @@
+/* insert_plan.c - what a push, insert or load creates. First the device counts the distinct keys
+ * without a row; then, with the counts here, all that may fail is done: capacity, memory. What
+ * follows cannot fail but by the device's fault. */
+#include "server/store/cuda/cuda_store.h"
+
+#include <string.h>
+
+static uint32_t groups_for(uint32_t n)
+{
+    uint32_t n_groups = 64;
+    while (n_groups / 2 < n)
+        n_groups *= 2;
+    return n_groups;
+}
+
+void insert_plan_lay_out(struct call *call, struct arena *arena)
+{
+    struct plan_view *p = &call->plan;
+    uint64_t n = call->in.n;
+    p->n_groups = groups_for(call->in.n);
+    if (call->inputs[IN_OFFSETS].from)
+        call->in.row_of = arena_take(arena, n * sizeof *call->in.row_of);
+    p->refs = arena_take(arena, n * sizeof *p->refs);
+    p->group = arena_take(arena, n * sizeof *p->group);
+    p->positions = arena_take(arena, n * sizeof *p->positions);
+    p->leaders = arena_take(arena, n * sizeof *p->leaders);
+    p->is_leader = arena_take(arena, n);
+    p->claims = arena_take(arena, p->n_groups * sizeof *p->claims);
+    p->marks = arena_take(arena, p->n_groups * PLAN_MARKS / 16 * sizeof *p->marks);
+    p->report = arena_take(arena, sizeof *p->report);
+    call->select_bytes = select_bytes(call->in.n);
+    call->select_temp = arena_take(arena, call->select_bytes);
+}
+
+/* Claims, marks and the report, which lie one behind the other. */
+static int clear(const struct plan_view *p, void *stream)
+{
+    return device_fill(p->claims, 0, (uint64_t)((uint8_t *)(p->report + 1) - (uint8_t *)p->claims),
+                       stream);
+}
+
+/* Sights are counted by group. */
+static struct plan_view view_of(const struct call *call)
+{
+    struct plan_view p = call->plan;
+    if (call->store->view.admit_after > 1 || call->store->n_candidates > 0)
+        p.marks = NULL;
+    return p;
+}
+
+int insert_plan_start(struct call *call)
+{
+    struct store *store = call->store;
+    struct plan_view p = view_of(call);
+    void *stream = store->stream;
+    memset(call->report, 0, sizeof *call->report);
+    if (call->in.n == 0)
+        return 0;
+    int status = clear(&p, stream);
+    if (status == 0 && call->in.row_of)
+        status = launch_expand(call->in, stream);
+    if (status == 0)
+        status = launch_search(store->view, call->in, p, stream);
+    if (status == 0)
+        status = launch_group(store->view, call->in, p, stream);
+    if (status == 0)
+        status = launch_select(call->select_temp, call->select_bytes, p.positions, p.is_leader,
+                               p.leaders, &p.report->n_leaders, call->in.n, stream);
+    if (status == 0 && store->n_candidates)
+        status = launch_count(call->in, p, cuda_room(store), stream);
+    return status ? status : device_copy(call->report, p.report, sizeof *p.report, stream);
+}
+
+int insert_plan_refuse(const struct call *call, uint64_t room, struct embd__error *e)
+{
+    const struct store *store = call->store;
+    return embd__error_set(e, EMBD_FULL,
+                           "table %s: %u keys need a row, %llu rows are left of capacity %llu",
+                           store->schema->s.name, call->report->n_leaders, (unsigned long long)room,
+                           (unsigned long long)(store->n_rows + cuda_room(store)));
+}
+
+/* Of n leaders. */
+static int reserve(struct call *call, uint64_t n)
+{
+    struct store *store = call->store;
+    int status = grow_rows(store, store->n_rows + n);
+    uint64_t n_new = n - call->report->n_promoted + call->report->n_filtered_new;
+    return status ? status : grow_entries(store, store->n_rows + store->n_candidates + n_new);
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The device has no memory for all that is to be created: as many rows as there is memory for. The
+ * rare case, so the host waits for one more count. */
+static int reserve_less(struct call *call)
+{
+    struct store *store = call->store;
+    uint64_t used = store->n_rows + store->n_candidates + call->report->n_filtered_new;
+    uint64_t n = least(store->capacity - store->n_rows, call->n_inserted);
+    int status = grow_entries(store, used + n);
+    if (status == DEVICE_NO_MEMORY) {
+        used += store->n_removed;
+        n = least(n, store->n_entries_max > used ? store->n_entries_max - used : 0);
+        status = 0;
+    }
+    uint32_t *n_promoted = &call->plan.report->n_promoted;
+    if (status == 0)
+        status = device_fill(n_promoted, 0, sizeof *n_promoted, store->stream);
+    if (status == 0)
+        status = launch_count(call->in, call->plan, n, store->stream);
+    if (status == 0)
+        status =
+            device_copy(&call->report->n_promoted, n_promoted, sizeof *n_promoted, store->stream);
+    if (status == 0)
+        status = device_stream_wait(store->stream);
+    call->n_inserted = (uint32_t)n;
+    return status ? status : reserve(call, n);
+}
+
+int insert_plan_reserve(struct call *call, bool want_statuses, struct embd__error *e)
+{
+    struct store *store = call->store;
+    uint64_t room = cuda_room(store);
+    call->n_inserted = (uint32_t)least(call->report->n_leaders, room);
+    if (call->n_inserted < call->report->n_leaders && !want_statuses)
+        return insert_plan_refuse(call, room, e);
+    int status = reserve(call, call->n_inserted);
+    if (status == DEVICE_NO_MEMORY && want_statuses)
+        status = reserve_less(call);
+    call->n_full = call->report->n_leaders - call->n_inserted;
+    return status ? cuda_error(store, status, "for more rows", e) : EMBD_OK;
+}
+
+bool insert_plan_is_all_new(const struct call *call)
+{
+    return call->in.n > 0 && call->n_inserted == call->in.n && call->store->n_candidates == 0;
+}
+
+static int create(const struct call *call, const struct first_push *first)
+{
+    struct store *store = call->store;
+    const struct plan_report *r = call->report;
+    if (first != NULL)
+        return launch_first(store->view, call->plan, *first, store->n_rows, store->stream);
+    return launch_create(store->view, call->in, call->plan, call->n_inserted, store->n_rows,
+                         r->n_filtered > 0 || store->n_candidates > 0, store->stream);
+}
+
+/* Leaders have their refs; others, and statuses, are still to be told. */
+static bool needs_resolve(const struct call *call)
+{
+    const struct plan_report *r = call->report;
+    return call->in.n > 0 && (call->statuses != NULL || (r->misses && r->n_leaders < call->in.n));
+}
+
+int insert_plan_commit(struct call *call, bool want_statuses, const struct first_push *first,
+                       struct embd__error *e)
+{
+    struct store *store = call->store;
+    const struct plan_report *r = call->report;
+    if (insert_plan_reserve(call, want_statuses, e) != EMBD_OK)
+        return e->status;
+    int status = 0;
+    store->misses = r->misses;
+    if (r->n_leaders + r->n_filtered > 0)
+        status = create(call, first);
+    if (status == 0)
+        status = change_sets_note_rows(store, store->n_rows, call->n_inserted);
+    if (status == 0 && store->evicts && call->n_inserted > 0)
+        status = launch_begin_use(store->view, cuda_use(store), store->n_rows, call->n_inserted,
+                                  store->stream);
+    if (status == 0 && needs_resolve(call))
+        status = launch_resolve(store->view, call->in, call->plan, call->statuses, store->stream);
+    store->n_rows += call->n_inserted;
+    store->n_candidates += r->n_filtered_new;
+    store->n_candidates -= r->n_promoted;
+    return status ? cuda_error(store, status, "creating rows", e) : EMBD_OK;
+}

@@ -1,0 +1,87 @@
+/* find.cu - refs and statuses of a request's keys, and to which row each belongs. */
+#include "embd/embd.h"
+#include "server/store/cuda/kernels/mark.cuh"
+
+/* The last row that begins at or before key k: rows may be empty. */
+static __global__ void expand(keys_view in)
+{
+    for (uint64_t k = lane_index(); k < in.n; k += lane_count()) {
+        uint32_t low = 0, high = in.n_rows;
+        while (high - low > 1) {
+            uint32_t middle = low + (high - low) / 2;
+            if (in.offsets[middle] - in.first <= k)
+                low = middle;
+            else
+                high = middle;
+        }
+        in.row_of[k] = low;
+    }
+}
+
+int launch_expand(struct keys_view in, void *stream)
+{
+    struct shape s = shape_of(in.n);
+    return LAUNCH(expand, s.grid, s.block, stream, in);
+}
+
+/* One key a lane; all lanes of a warp make the same number of turns. */
+template <bool HAS_SLOTS, class Keep>
+__device__ static inline void find_each(const table_view &t, const keys_view &in, Keep keep)
+{
+    uint32_t lane = threadIdx.x % 32;
+    for (uint64_t base = lane_index() - lane; base < in.n; base += lane_count()) {
+        uint32_t i = (uint32_t)base + lane;
+        bool active = i < in.n;
+        uint64_t key = active ? __ldcs(in.keys + i) : 0;
+        uint32_t slot = HAS_SLOTS && active ? slot_at(t, in, i) : 0;
+        uint32_t ref = find_warp<32, HAS_SLOTS>(t, key, slot, active);
+        if (active)
+            keep(i, key, slot, ref);
+    }
+}
+
+template <bool HAS_SLOTS>
+static __global__ void __launch_bounds__(256, 6)
+    find(table_view t, keys_view in, uint32_t *refs, uint8_t *statuses)
+{
+    find_each<HAS_SLOTS>(t, in, [=](uint32_t i, uint64_t, uint32_t, uint32_t ref) {
+        refs[i] = ref;
+        if (statuses)
+            statuses[i] = is_row(ref) ? EMBD_KEY_HIT : EMBD_KEY_MISSING;
+    });
+}
+
+int launch_find(struct table_view t, struct keys_view in, uint32_t *refs, uint8_t *statuses,
+                void *stream)
+{
+    struct shape s = shape_of(in.n);
+    if (t.row_slots)
+        return LAUNCH(find<true>, s.grid, s.block, stream, t, in, refs, statuses);
+    return LAUNCH(find<false>, s.grid, s.block, stream, t, in, refs, statuses);
+}
+
+template <bool HAS_SLOTS>
+static __global__ void __launch_bounds__(256, 6) search(table_view t, keys_view in, plan_view p)
+{
+    bool misses = false;
+    find_each<HAS_SLOTS>(t, in, [&](uint32_t i, uint64_t key, uint32_t slot, uint32_t ref) {
+        p.refs[i] = ref;
+        p.positions[i] = i;
+        p.is_leader[i] = !is_row(ref);
+        if (!is_row(ref)) {
+            misses = true;
+            if (p.marks)
+                mark_set(p, key_hash(key, slot));
+        }
+    });
+    if (__syncthreads_or(misses) && threadIdx.x == 0)
+        p.report->misses = 1;
+}
+
+int launch_search(struct table_view t, struct keys_view in, struct plan_view p, void *stream)
+{
+    struct shape s = shape_of(in.n);
+    if (t.row_slots)
+        return LAUNCH(search<true>, s.grid, s.block, stream, t, in, p);
+    return LAUNCH(search<false>, s.grid, s.block, stream, t, in, p);
+}

@@ -1,0 +1,67 @@
+/* load.cu - what a load puts into the table: given values and states for rows that exist, and
+ * candidates. */
+#include "server/store/cuda/kernels/keytable.cuh"
+#include "server/store/cuda/kernels/values.cuh"
+
+/* Positions of one ref rise, so the last of a run is the last of the block. */
+static __global__ void __launch_bounds__(256)
+    store_rows(table_view t, const uint32_t *refs, const uint32_t *positions, uint32_t n,
+               const uint8_t *values, const float *states)
+{
+    uint32_t fours = fours_of(t.dim);
+    for (uint64_t i = lane_index(); i < (uint64_t)n * fours; i += lane_count()) {
+        uint64_t at = i / fours;
+        if (at + 1 < n && refs[at + 1] == refs[at])
+            continue;
+        uint32_t from = positions[at], column = (uint32_t)(i % fours) * 4;
+        for (uint32_t c = column; c < column + 4 && c < t.dim; c++)
+            one_store(row_of_ref(t, refs[at]), t.dtype, c,
+                      one_load(values, t.dtype, (uint64_t)from * t.dim + c));
+    }
+    for (uint64_t i = lane_index(); i < (uint64_t)n * t.state_floats; i += lane_count()) {
+        uint64_t at = i / t.state_floats, c = i % t.state_floats;
+        if (at + 1 == n || refs[at + 1] != refs[at])
+            t.states[(uint64_t)(refs[at] - 1) * t.state_stride + c] =
+                states[(uint64_t)positions[at] * t.state_floats + c];
+    }
+}
+
+int launch_store_rows(struct table_view t, const uint32_t *refs, const uint32_t *positions,
+                      uint32_t n, const void *values, const float *states, void *stream)
+{
+    struct shape s = shape_of((uint64_t)n * ((t.dim + 3) / 4));
+    return LAUNCH(store_rows, s.grid, s.block, stream, t, refs, positions, n,
+                  (const uint8_t *)values, states);
+}
+
+static __global__ void __launch_bounds__(256)
+    recount(table_view t, keys_view in, const uint32_t *counts, const uint32_t *refs,
+            uint32_t *n_new)
+{
+    for (uint64_t i = lane_index(); i < in.n; i += lane_count()) {
+        if (refs[i] == 0)
+            atomicAdd(n_new, 1u);
+        else if (!is_row(refs[i]))
+            entry_of(t, in.keys[i], slot_at(t, in, (uint32_t)i))->ref = REF_CANDIDATE | counts[i];
+    }
+}
+
+static __global__ void __launch_bounds__(256)
+    place_candidates(table_view t, keys_view in, const uint32_t *counts, const uint32_t *refs)
+{
+    for (uint64_t i = lane_index(); i < in.n; i += lane_count())
+        if (refs[i] == 0)
+            entry_place(t, in.keys[i], slot_at(t, in, (uint32_t)i), REF_CANDIDATE | counts[i]);
+}
+
+int launch_store_candidates(struct table_view t, struct keys_view in, const uint32_t *counts,
+                            uint32_t *refs, uint32_t *n_new, void *stream)
+{
+    struct shape s = shape_of(in.n);
+    int status = launch_find(t, in, refs, nullptr, stream);
+    if (status == 0)
+        status = LAUNCH(recount, s.grid, s.block, stream, t, in, counts, refs, n_new);
+    if (status == 0)
+        status = LAUNCH(place_candidates, s.grid, s.block, stream, t, in, counts, refs);
+    return status;
+}

@@ -1,0 +1,22 @@
+/* pool.cu - every pull that is no plain copy: pooled rows, weights, other dtypes, odd widths. A
+ * lane makes four columns of one output row, from the first key to the last, so that a sum has the
+ * order of the CSR (combine.h) and lanes never have to meet. */
+#include "server/store/cuda/kernels/pool.cuh"
+
+static __global__ void __launch_bounds__(256) pool(table_view t, pull_view p, const uint32_t *refs)
+{
+    uint32_t fours = fours_of(t.dim);
+    uint64_t n = (uint64_t)p.in.n_rows * fours;
+    for (uint64_t i = lane_index(); i < n; i += lane_count()) {
+        uint64_t row = i / fours;
+        uint32_t column = (uint32_t)(i % fours) * 4;
+        four sum = pooled_columns(t, p, refs, row, column);
+        packed_store(p.values, p.dtype, row * t.dim, column, t.dim, p.is_aligned, sum);
+    }
+}
+
+int launch_pool(struct table_view t, struct pull_view pull, const uint32_t *refs, void *stream)
+{
+    struct shape s = shape_of((uint64_t)pull.in.n_rows * ((t.dim + 3) / 4));
+    return LAUNCH(pool, s.grid, s.block, stream, t, pull, refs);
+}

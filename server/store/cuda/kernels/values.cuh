@@ -1,0 +1,148 @@
+/* values.cuh - rows in steps of four columns: the unit that a lane works on, that Philox draws and
+ * that one 16-byte access moves. Columns beyond `dim` of the last four are read as 0 and never
+ * written outside a row's padding. */
+#ifndef EMBD_CUDA_VALUES_CUH
+#define EMBD_CUDA_VALUES_CUH
+
+#include "proto/combine.h"
+#include "server/store/cuda/kernels/launch.cuh"
+
+struct four {
+    float c[4];
+};
+
+__device__ static inline uint32_t fours_of(uint32_t dim)
+{
+    return (dim + 3) / 4;
+}
+
+/* Lanes of one row, a power of two: each has four columns, or every 32nd four where a row is wider.
+ */
+static inline __host__ __device__ uint32_t lanes_for(uint32_t dim)
+{
+    uint32_t lanes = 1;
+    while (lanes < 32 && lanes * 4 < dim)
+        lanes *= 2;
+    return lanes;
+}
+
+__device__ static inline float one_load(const void *row, embd_dtype dtype, uint64_t at)
+{
+    if (dtype == EMBD_DTYPE_F32)
+        return ((const float *)row)[at];
+    uint16_t half = ((const uint16_t *)row)[at];
+    return dtype == EMBD_DTYPE_F16 ? embd__f32_from_f16(half) : embd__f32_from_bf16(half);
+}
+
+__device__ static inline void one_store(void *row, embd_dtype dtype, uint64_t at, float value)
+{
+    if (dtype == EMBD_DTYPE_F32)
+        ((float *)row)[at] = value;
+    else
+        ((uint16_t *)row)[at] =
+            dtype == EMBD_DTYPE_F16 ? embd__f16_from_f32(value) : embd__bf16_from_f32(value);
+}
+
+__device__ static inline float half_load(uint32_t half, embd_dtype dtype)
+{
+    return dtype == EMBD_DTYPE_F16 ? embd__f32_from_f16((uint16_t)half)
+                                   : embd__f32_from_bf16((uint16_t)half);
+}
+
+__device__ static inline uint32_t half_store(float value, embd_dtype dtype)
+{
+    return dtype == EMBD_DTYPE_F16 ? embd__f16_from_f32(value) : embd__bf16_from_f32(value);
+}
+
+/* Four values at `at`, which is aligned to four of them. */
+__device__ static inline four four_load(const void *row, embd_dtype dtype, uint64_t at)
+{
+    four v;
+    if (dtype == EMBD_DTYPE_F32) {
+        float4 x = *(const float4 *)((const float *)row + at);
+        v.c[0] = x.x, v.c[1] = x.y, v.c[2] = x.z, v.c[3] = x.w;
+    } else {
+        uint2 x = *(const uint2 *)((const uint16_t *)row + at);
+        v.c[0] = half_load(x.x & 0xffff, dtype), v.c[1] = half_load(x.x >> 16, dtype);
+        v.c[2] = half_load(x.y & 0xffff, dtype), v.c[3] = half_load(x.y >> 16, dtype);
+    }
+    return v;
+}
+
+__device__ static inline void four_store(void *row, embd_dtype dtype, uint64_t at, four v)
+{
+    if (dtype == EMBD_DTYPE_F32)
+        *(float4 *)((float *)row + at) = make_float4(v.c[0], v.c[1], v.c[2], v.c[3]);
+    else
+        *(uint2 *)((uint16_t *)row + at) =
+            make_uint2(half_store(v.c[0], dtype) | half_store(v.c[1], dtype) << 16,
+                       half_store(v.c[2], dtype) | half_store(v.c[3], dtype) << 16);
+}
+
+/* Columns column .. column + 3 of a row of `dim` without padding, which begins at value `at`. */
+__device__ static inline four packed_load(const void *rows, embd_dtype dtype, uint64_t at,
+                                          uint32_t column, uint32_t dim, bool is_aligned)
+{
+    if (is_aligned)
+        return four_load(rows, dtype, at + column);
+    four v;
+    for (uint32_t i = 0; i < 4; i++)
+        v.c[i] = column + i < dim ? one_load(rows, dtype, at + column + i) : 0.0f;
+    return v;
+}
+
+__device__ static inline void packed_store(void *rows, embd_dtype dtype, uint64_t at,
+                                           uint32_t column, uint32_t dim, bool is_aligned, four v)
+{
+    if (is_aligned) {
+        four_store(rows, dtype, at + column, v);
+        return;
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        if (column + i < dim)
+            one_store(rows, dtype, at + column + i, v.c[i]);
+}
+
+__device__ static inline uint8_t *row_of_ref(const table_view &t, uint32_t ref)
+{
+    return t.values + (uint64_t)(ref - 1) * t.stride;
+}
+
+/* The slot whose bound a key takes (initializer.h): its own in slot tables, else by its value. */
+__device__ static inline uint32_t bound_slot(const table_view &t, uint64_t key, uint32_t slot)
+{
+    if (t.row_slots != nullptr || t.slot_starts == nullptr)
+        return slot < t.n_slots ? slot : t.n_slots - 1;
+    uint32_t low = 0, high = t.n_slots;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (t.slot_starts[middle] <= key)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Columns of a key's first value, rounded to the table's dtype. Where it is known that they are not
+ * normal, a kernel does with fewer registers. */
+template <bool MAY_BE_NORMAL = true>
+__device__ static inline four first_value(const table_view &t, uint64_t key, uint32_t slot,
+                                          uint32_t column)
+{
+    struct initializer init = t.initializer;
+    if (init.kind == EMBD_INITIALIZER_UNIFORM_SLOT) {
+        init.b = t.slot_bounds[bound_slot(t, key, slot)];
+        init.a = -init.b;
+    }
+    if (!MAY_BE_NORMAL && init.kind == EMBD_INITIALIZER_NORMAL)
+        __builtin_unreachable();
+    four v;
+    initializer_four(&init, key, slot, column / 4, v.c);
+    if (t.dtype != EMBD_DTYPE_F32)
+        for (uint32_t i = 0; i < 4; i++)
+            v.c[i] = half_load(half_store(v.c[i], t.dtype), t.dtype);
+    return v;
+}
+
+#endif

@@ -1,0 +1,144 @@
+/* table.c - one table: its failure, its bound, and memory for its rows and entries. Rows get more
+ * memory at the end of their arrays. Entries move into a larger array: the device does it between
+ * two calls, some 14 entries a nanosecond, while the host goes on. */
+#include "server/store/cuda/cuda_store.h"
+
+#include <stdio.h>
+
+#define FIRST_BUCKETS 64u
+
+int cuda_error(struct store *store, int device_status, const char *what, struct embd__error *e)
+{
+    const char *name = store->schema->s.name;
+    if (device_status == DEVICE_NO_MEMORY)
+        return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no device memory %s", name, what);
+    if (!store->failed)
+        snprintf(store->why, sizeof store->why, "table %s: the device failed %s: %s", name, what,
+                 device_text(device_status));
+    store->failed = true;
+    return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
+}
+
+struct use_view cuda_use(const struct store *store)
+{
+    const embd_schema *s = &store->schema->s;
+    return (struct use_view){
+        .at = store->view.state_floats - embd__schema_use_floats(s),
+        .counts = s->on_full == EMBD_ON_FULL_EVICT_LFU,
+        .step = store->step,
+        .ttl = s->on_full == EMBD_ON_FULL_EVICT_TTL ? s->ttl : 0,
+    };
+}
+
+uint64_t cuda_room(const struct store *store)
+{
+    const embd_schema *s = &store->schema->s;
+    uint64_t most = REF_ROWS_MAX;
+    if (store->is_member)
+        most = store->n_rows_max;
+    else if (s->on_full != EMBD_ON_FULL_GROW && s->capacity != 0 && s->capacity < most)
+        most = s->capacity;
+    return most > store->n_rows ? most - store->n_rows : 0;
+}
+
+/* ---- growth ---- */
+
+static uint64_t rows_in(const struct device_range *range, uint64_t row_bytes)
+{
+    return row_bytes ? range->bytes / row_bytes : UINT64_MAX;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int grow_to(struct store *store, uint64_t n)
+{
+    uint64_t state_bytes = (uint64_t)store->view.state_stride * sizeof(float);
+    int status = device_range_grow(&store->values, n * store->view.stride);
+    if (status == 0 && state_bytes)
+        status = device_range_grow(&store->states, n * state_bytes);
+    if (status == 0)
+        status = device_range_grow(&store->row_keys, n * sizeof(uint64_t));
+    if (status == 0 && store->view.row_slots)
+        status = device_range_grow(&store->row_slots, n * sizeof(uint16_t));
+    uint64_t capacity =
+        least(rows_in(&store->values, store->view.stride), rows_in(&store->states, state_bytes));
+    capacity = least(capacity, rows_in(&store->row_keys, sizeof(uint64_t)));
+    if (store->view.row_slots)
+        capacity = least(capacity, rows_in(&store->row_slots, sizeof(uint16_t)));
+    store->capacity = least(capacity, REF_ROWS_MAX);
+    change_sets_grow(store);
+    return status;
+}
+
+/* A quarter more than there was, where there is memory for it. */
+int grow_rows(struct store *store, uint64_t n)
+{
+    if (n <= store->capacity)
+        return 0;
+    uint64_t ample = least(store->capacity + store->capacity / 4, store->n_rows + cuda_room(store));
+    int status = grow_to(store, ample > n ? ample : n);
+    return status == DEVICE_NO_MEMORY && ample > n ? grow_to(store, n) : status;
+}
+
+/* 0.7 of the entries are used at most. */
+static uint64_t buckets_for(uint64_t n)
+{
+    return n / (7 * ENTRY_BUCKET) * 10 + 10;
+}
+
+/* All entries into so many buckets. */
+static int move_entries(struct store *store, uint64_t n_buckets)
+{
+    struct table_view to = store->view;
+    to.n_buckets = n_buckets;
+    uint64_t bytes = to.n_buckets * ENTRY_BUCKET * sizeof(struct entry);
+    void *memory;
+    int status = device_new(&memory, bytes, store->stream);
+    if (status != 0)
+        return status;
+    to.entries = memory;
+    status = device_fill(memory, 0, bytes, store->stream);
+    if (status == 0 && store->view.entries != NULL)
+        status = launch_rebuild(store->view, to, store->stream);
+    device_free(store->view.entries, store->stream);
+    store->view.entries = to.entries;
+    store->view.n_buckets = to.n_buckets;
+    store->n_removed = 0;
+    store->n_entries_max = to.n_buckets * ENTRY_BUCKET / 10 * 7;
+    return status;
+}
+
+/* Entries that went count until all move: their buckets may still say that they overflowed, and a
+ * search ends because not all of them say so. Where they are many, all move to as many buckets as
+ * before. */
+int grow_entries(struct store *store, uint64_t n)
+{
+    if (n + store->n_removed <= store->n_entries_max)
+        return 0;
+    uint64_t before = store->view.n_buckets, needed = buckets_for(n), ample = before;
+    if (n > store->n_entries_max / 4 * 3)
+        ample = before ? 2 * before : FIRST_BUCKETS;
+    int status = move_entries(store, ample > needed ? ample : needed);
+    return status == DEVICE_NO_MEMORY && ample > needed ? move_entries(store, needed) : status;
+}
+
+int grow_by(struct store *store, uint64_t n_rows, uint64_t n)
+{
+    int status = grow_rows(store, store->n_rows + n_rows);
+    return status ? status : grow_entries(store, store->n_rows + store->n_candidates + n);
+}
+
+int cuda_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e)
+{
+    if (store->failed)
+        return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
+    int status = device_use(store->device);
+    if (status == 0)
+        status = grow_by(store, least(n, cuda_room(store)), n);
+    if (status == 0 || (status == DEVICE_NO_MEMORY && may_drop))
+        return EMBD_OK;
+    return cuda_error(store, status, "for more rows", e);
+}
