@@ -13,10 +13,13 @@
 
 #include "server/process.h"
 
-int process_fail(int exit_code, const struct embd__error *e)
+enum exit_status process_fail(enum exit_status status, const struct embd__error *e)
 {
-    fprintf(stderr, "%s: %s\n", program_invocation_short_name, e->text);
-    return exit_code;
+    if (status == EXIT_USAGE)
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, e->text);
+    else
+        log_event(LOG_ERROR, "start_failed", "why=\"%s\"", e->text);
+    return status;
 }
 
 /* ---- opening ---- */
@@ -56,7 +59,7 @@ static int open_listeners(struct process *p, struct embd__error *e)
     const struct config_server *server = process_self(p);
     const struct config *config = &p->config;
     if (admin_dir_prepare(server->admin_dir, e) != EMBD_OK)
-        return EXIT_CANNOT_BIND;
+        return e->status;
     for (uint32_t i = 0; i < p->n; i++) {
         struct loop_config loop = {
             .address = server->address,
@@ -77,24 +80,25 @@ static int open_listeners(struct process *p, struct embd__error *e)
         if (server->has_admin)
             loop.admin_address = &admin;
         if (loop_open(&loop, &p->loops[i], e) != EMBD_OK)
-            return EXIT_CANNOT_BIND;
+            return e->status;
     }
-    return EXIT_OK;
+    return EMBD_OK;
 }
 
-/* The port that nobody asked for may be another process's. */
+/* Where no port was configured the default one may be taken by another process: then there is no
+ * HTTP. */
 static int open_http(struct process *p, struct embd__error *e)
 {
     const struct config *config = &p->config;
     if (config->http_is == CONFIG_HTTP_OFF ||
         http_open(&p->uv, &config->http, &p->budget, &p->http, e) == EMBD_OK)
-        return EXIT_OK;
+        return EMBD_OK;
     if (config->http_is == CONFIG_HTTP_ASKED)
-        return EXIT_CANNOT_BIND;
+        return e->status;
     log_event(LOG_INFO, "no_http", "why=\"%s\"", e->text);
     http_stop(p->http);
     *e = (struct embd__error){0};
-    return EXIT_OK;
+    return EMBD_OK;
 }
 
 static bool has_http(const struct process *p)
@@ -105,7 +109,7 @@ static bool has_http(const struct process *p)
 static int start_http(struct process *p, struct embd__error *e)
 {
     if (!has_http(p))
-        return EXIT_OK;
+        return EMBD_OK;
     p->http_process = (struct http_process){
         .cluster_name = p->config.cluster_name,
         .n_shards = p->n,
@@ -117,9 +121,8 @@ static int start_http(struct process *p, struct embd__error *e)
         .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
         .etcd_silent = p->config.has_etcd ? &p->etcd_silent : NULL,
     };
-    int status = http_start(p->http, &p->http_process, p->loops,
-                            p->places.addresses + process_self(p)->first_shard, e);
-    return status == EMBD_OK ? EXIT_OK : EXIT_FAILED;
+    return http_start(p->http, &p->http_process, p->loops,
+                      p->places.addresses + process_self(p)->first_shard, e);
 }
 
 /* ---- the snapshot to begin with ---- */
@@ -157,13 +160,13 @@ static int list_snapshots(struct process *p, struct embd__error *e)
         .n_peers = n_peers,
     };
     if (config->data_dir[0] == '\0')
-        return EXIT_OK;
+        return EMBD_OK;
     p->written = written_new(process_self(p)->first_shard, p->n);
     if (p->written == NULL)
         embd__error_set(e, EMBD_NO_MEMORY, "no memory to note what is written for snapshots");
     else
         snapshot_select_open(&chosen, &p->chosen, e);
-    return e->status == EMBD_OK ? EXIT_OK : EXIT_FAILED;
+    return e->status;
 }
 
 /* A thread's. */
@@ -178,12 +181,11 @@ static void choose(void *arg)
 static int start_choosing(struct process *p, struct embd__error *e)
 {
     if (snapshot_select_state(p->chosen) != SNAPSHOT_SELECT_LOOKING)
-        return EXIT_OK;
+        return EMBD_OK;
     p->has_chooser = uv_thread_create(&p->chooser, choose, p) == 0;
     if (p->has_chooser)
-        return EXIT_OK;
-    embd__error_set(e, EMBD_NO_MEMORY, "no thread to read snapshots");
-    return EXIT_FAILED;
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_NO_MEMORY, "cannot start the thread that reads snapshots");
 }
 
 static void end_choosing(struct process *p)
@@ -218,10 +220,10 @@ static int start_shards(struct process *p, struct embd__error *e)
             .drain_arg = p,
         };
         if (loop_start(p->loops[i], &shard, e) != EMBD_OK)
-            return EXIT_FAILED;
+            return e->status;
         p->n_started++;
     }
-    return EXIT_OK;
+    return EMBD_OK;
 }
 
 /* ---- a cluster in etcd ---- */
@@ -253,12 +255,10 @@ static int join_cluster(struct process *p, struct embd__error *e)
 {
     const struct config *config = &p->config;
     if (!config->has_etcd)
-        return EXIT_OK;
+        return EMBD_OK;
     p->member_servers = calloc(config->n_servers, sizeof *p->member_servers);
-    if (p->member_servers == NULL) {
-        embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
-        return EXIT_FAILED;
-    }
+    if (p->member_servers == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the list of servers");
     for (uint32_t i = 0; i < config->n_servers; i++)
         p->member_servers[i] = (struct member_server){
             config->servers[i].name, config->servers[i].first_shard, config->servers[i].shards};
@@ -276,9 +276,7 @@ static int join_cluster(struct process *p, struct embd__error *e)
         .on_etcd = on_etcd,
         .arg = p,
     };
-    int status = member_open(&member, &p->member, e);
-    bool is_usage = status == EMBD_UNSUPPORTED || status == EMBD_INVALID;
-    return status == EMBD_OK ? EXIT_OK : is_usage ? EXIT_USAGE : EXIT_FAILED;
+    return member_open(&member, &p->member, e);
 }
 
 static void announce(const struct process *p)
@@ -321,43 +319,78 @@ static void warn_of_memory(const struct process *p)
                   "process ends\"");
 }
 
-static int open_process(struct process *p, struct embd__error *e)
+/* ---- opening, step by step ---- */
+
+static int open_store(struct process *p, struct embd__error *e)
 {
-    p->n = process_self(p)->shards;
-    atomic_init(&p->etcd_silent, p->config.has_etcd); /* until it has answered */
-    p->budget.limit = p->config.frame_memory;
     store_gpus = p->config.gpus;
     p->store = store_find(p->config.store, e);
     if (p->store == NULL)
-        return EXIT_USAGE;
-    if (e->text[0] != 0)
+        return e->status;
+    if (e->text[0] != '\0')
         log_event(LOG_INFO, "store", "name=%s why=\"%s\"", p->store->name, e->text);
+    *e = (struct embd__error){0};
     p->loops = calloc(p->n, sizeof *p->loops);
-    if (p->loops == NULL) {
-        embd__error_set(e, EMBD_NO_MEMORY, "out of memory");
-        return EXIT_FAILED;
-    }
+    return p->loops != NULL ? EMBD_OK : embd__error_set(e, EMBD_NO_MEMORY, "no memory for shards");
+}
+
+static int open_keys(struct process *p, struct embd__error *e)
+{
     p->keys_stamp = key_files_stamp(&p->config.key_files);
-    if (keys_open(&p->config.key_files, &p->keys, e) != EMBD_OK)
-        return EXIT_USAGE;
+    return keys_open(&p->config.key_files, &p->keys, e);
+}
+
+static int warn(struct process *p, struct embd__error *e)
+{
+    (void)e;
     warn_of_strangers(p);
     warn_of_memory(p);
-    int code = open_listeners(p, e);
-    if (code == EXIT_OK)
-        code = open_http(p, e);
-    if (code == EXIT_OK && places_init(&p->places, &p->config, p->loops, e) != EMBD_OK)
-        code = e->status == EMBD_NO_MEMORY ? EXIT_FAILED : EXIT_USAGE;
-    if (code == EXIT_OK)
-        code = list_snapshots(p, e);
-    if (code == EXIT_OK)
-        code = start_shards(p, e);
-    if (code == EXIT_OK)
-        code = start_choosing(p, e);
-    if (code == EXIT_OK)
-        code = start_http(p, e);
-    if (code == EXIT_OK)
-        code = join_cluster(p, e);
-    return code;
+    return EMBD_OK;
+}
+
+static int open_places(struct process *p, struct embd__error *e)
+{
+    return places_init(&p->places, &p->config, p->loops, e);
+}
+
+struct opening_step {
+    int (*take)(struct process *p, struct embd__error *e); /* EMBD_OK or e->status */
+    enum exit_status if_not;
+};
+static const struct opening_step opening_steps[] = {
+    {open_store, EXIT_USAGE},
+    {open_keys, EXIT_USAGE},
+    {warn, EXIT_OK},
+    {open_listeners, EXIT_CANNOT_BIND},
+    {open_http, EXIT_CANNOT_BIND},
+    {open_places, EXIT_USAGE},
+    {list_snapshots, EXIT_FAILED},
+    {start_shards, EXIT_FAILED},
+    {start_choosing, EXIT_FAILED},
+    {start_http, EXIT_FAILED},
+    {join_cluster, EXIT_FAILED},
+};
+
+/* The one place where a status becomes an exit status. */
+static enum exit_status exit_status_of(const struct opening_step *step, int status)
+{
+    bool is_config = status == EMBD_UNSUPPORTED || status == EMBD_INVALID;
+    if (status == EMBD_OK)
+        return EXIT_OK;
+    if (status == EMBD_NO_MEMORY)
+        return EXIT_FAILED;
+    return step->take == join_cluster && is_config ? EXIT_USAGE : step->if_not;
+}
+
+static enum exit_status open_process(struct process *p, struct embd__error *e)
+{
+    enum exit_status ending = EXIT_OK;
+    p->n = process_self(p)->shards;
+    atomic_init(&p->etcd_silent, p->config.has_etcd); /* until it has answered */
+    p->budget.limit = p->config.frame_memory;
+    for (size_t i = 0; i < sizeof opening_steps / sizeof *opening_steps && ending == EXIT_OK; i++)
+        ending = exit_status_of(&opening_steps[i], opening_steps[i].take(p, e));
+    return ending;
 }
 
 static void close_process(struct process *p)
@@ -381,38 +414,43 @@ static void close_process(struct process *p)
     uv_loop_close(&p->uv);
 }
 
+static enum exit_status check_config(struct process *p, struct embd__error *e)
+{
+    const struct config *config = &p->config;
+    if (keys_open(&config->key_files, &p->keys, e) != EMBD_OK)
+        return process_fail(EXIT_USAGE, e);
+    keys_drop(&p->keys);
+    printf("%s: the configuration can be used: %u server%s, %u shard%s\n",
+           program_invocation_short_name, config->n_servers, config->n_servers == 1 ? "" : "s",
+           config->n_shards, config->n_shards == 1 ? "" : "s");
+    config_fini(&p->config);
+    return EXIT_OK;
+}
+
 int main(int argc, char **argv)
 {
     static struct process process;
     struct process *p = &process;
     struct embd__error error = {0};
+    log_take_assertions();
     if (config_read(argc, argv, &p->config, &error) != EMBD_OK)
         return process_fail(EXIT_USAGE, &error);
-    if (p->config.is_check) {
-        if (keys_open(&p->config.key_files, &p->keys, &error) != EMBD_OK)
-            return process_fail(EXIT_USAGE, &error);
-        keys_drop(&p->keys);
-        printf("%s: the configuration can be used: %u server%s, %u shard%s\n",
-               program_invocation_short_name, p->config.n_servers,
-               p->config.n_servers == 1 ? "" : "s", p->config.n_shards,
-               p->config.n_shards == 1 ? "" : "s");
-        config_fini(&p->config);
-        return EXIT_OK;
-    }
+    if (p->config.is_check)
+        return check_config(p, &error);
     log_set_level(p->config.log_level);
     fit_descriptors(process_self(p)->shards, &p->config.limits);
-    if (running_open(p) != EXIT_OK)
-        return EXIT_FAILED;
-    int code = open_process(p, &error);
-    if (code == EXIT_OK) {
+    if (running_open(p, &error) != EMBD_OK)
+        return process_fail(EXIT_FAILED, &error);
+    enum exit_status status = open_process(p, &error);
+    if (status == EXIT_OK) {
         announce(p);
         running_wait(p);
         log_event(LOG_INFO, "ended", "shards=%u", p->n);
-        code = p->exit_code;
+        status = p->exit_status;
     } else {
-        process_fail(code, &error);
+        process_fail(status, &error);
         running_drain(p);
     }
     close_process(p);
-    return code;
+    return status;
 }

@@ -7,13 +7,12 @@
 
 #include "server/snapshot/snapshot_select.h"
 #include "server/config.h"
+#include "server/log/ending.h"
 #include "server/net/http/http.h"
 #include "server/net/loop.h"
 #include "server/member/member.h"
 #include "server/places.h"
 #include "server/snapshot/written.h"
-
-enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_CANNOT_BIND = 3 };
 
 struct process {
     struct config config;
@@ -46,7 +45,7 @@ struct process {
     struct embd__error why;
     uv_timer_t patience; /* of the service manager, while shards load */
     uv_timer_t keys_watch;
-    int exit_code;
+    enum exit_status exit_status;
     bool was_signalled, is_ready;
 };
 
@@ -55,13 +54,14 @@ static inline const struct config_server *process_self(const struct process *p)
     return &p->config.servers[p->config.self];
 }
 
-/* Says why on standard error; returns the exit code. */
-int process_fail(int exit_code, const struct embd__error *e);
+/* Reports why the process cannot start: a usage error on standard error, anything else in the log.
+ * Returns the status. */
+enum exit_status process_fail(enum exit_status status, const struct embd__error *e);
 
 /* ---- running.c ---- */
 
-/* Signals, and news of the shards' threads; before these start. An exit code. */
-int running_open(struct process *p);
+/* Signals, and news of the shards' threads; before these start. EMBD_NO_MEMORY. */
+int running_open(struct process *p, struct embd__error *e);
 /* Until there is a reason to end and all shards have: what has begun is finished. */
 void running_wait(struct process *p);
 void running_close(struct process *p);

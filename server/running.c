@@ -105,7 +105,7 @@ static void on_news(uv_async_t *async)
 {
     struct process *p = async->data;
     if (atomic_exchange(&p->has_why, false)) {
-        p->exit_code = process_fail(EXIT_FAILED, &p->why);
+        p->exit_status = process_fail(EXIT_FAILED, &p->why);
         running_drain(p);
     }
     if (!p->is_ready && atomic_load(&p->n_loaded) == p->n)
@@ -187,7 +187,7 @@ static void on_hangup(uv_signal_t *handle, int number)
 
 /* ---- the loop ---- */
 
-int running_open(struct process *p)
+int running_open(struct process *p, struct embd__error *e)
 {
     int status = uv_loop_init(&p->uv);
     status = status < 0 ? status : uv_async_init(&p->uv, &p->news, on_news);
@@ -197,17 +197,16 @@ int running_open(struct process *p)
     status = status < 0 ? status : uv_timer_init(&p->uv, &p->watchdog);
     status = status < 0 ? status : uv_timer_init(&p->uv, &p->patience);
     status = status < 0 ? status : uv_timer_init(&p->uv, &p->keys_watch);
-    if (status < 0) {
-        fprintf(stderr, "embd: the process's loop cannot be made: %s\n", uv_strerror(status));
-        return EXIT_FAILED;
-    }
+    if (status < 0)
+        return embd__error_set(e, EMBD_NO_MEMORY, "cannot create the main loop: %s",
+                               uv_strerror(status));
     p->news.data = p->on_term.data = p->on_int.data = p->on_hup.data = p;
     p->watchdog.data = p->patience.data = p->keys_watch.data = p;
     uv_signal_start(&p->on_term, on_signal, SIGTERM);
     uv_signal_start(&p->on_int, on_signal, SIGINT);
     uv_signal_start(&p->on_hup, on_hangup, SIGHUP);
     signal(SIGPIPE, SIG_IGN);
-    return EXIT_OK;
+    return EMBD_OK;
 }
 
 void running_wait(struct process *p)

@@ -23,6 +23,7 @@
 #include "server/files/below.h"
 #include "server/journal/journal.h"
 #include "server/journal/recordfile.h"
+#include "server/log/ending.h"
 
 enum { BUFFERS = 2 };
 
@@ -128,13 +129,11 @@ static int publish(struct basefile *base)
         return error;
     if (fsync(base->file.fd) != 0 || renameat(dir, staged, dir, name) != 0)
         return errno;
-    if (fsync(dir) != 0) {
-        fprintf(stderr,
-                "embd: journal '%s': fsync of its directory: %s; ending, since it is unknown what "
-                "is on disk\n",
-                name, strerror(errno));
-        _exit(JOURNAL_EXIT);
-    }
+    if (fsync(dir) != 0)
+        log_exit(EXIT_DISK, "journal_sync_failed",
+                 "file=%s call=fsync error=\"%s\" why=\"it is not known whether the new base is on "
+                 "disk: the process ends; check the disk, then start it again\"",
+                 name, strerror(errno));
     drop_before(&base->config);
     return 0;
 }

@@ -11,6 +11,7 @@
 
 #include "server/files/below.h"
 #include "server/journal/journal.h"
+#include "server/log/log.h"
 
 static int failed(const char *name, struct embd__error *e)
 {
@@ -81,7 +82,12 @@ int journal_damage_note(const struct journal_config *config, const struct journa
     if (errno != 0 || fsync(config->data_dir) != 0)
         failed(name, e);
     else
-        fprintf(stderr, "embd: %s", line);
+        log_event(
+            LOG_ERROR, "journal_damage_accepted",
+            "file=%s offset=%llu dropped_bytes=%llu what=\"%s\" why=\"the journal was damaged "
+            "and --accept-journal-damage allows it: changes behind this offset are lost\"",
+            damage->name, (unsigned long long)damage->offset,
+            (unsigned long long)damage->dropped_bytes, damage->what);
     close(fd);
     return e->status;
 }

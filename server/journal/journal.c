@@ -30,6 +30,7 @@
 #include "server/journal/pace.h"
 #include "server/journal/recordfile.h"
 #include "server/journal/syncs.h"
+#include "server/log/ending.h"
 
 #define MARK_AFTER_NS 1000000000u /* nothing was written for so long */
 
@@ -78,11 +79,11 @@ _Noreturn static void end_process(const struct journal *journal, const char *wha
 {
     char name[64];
     journal_file_name(name, journal->config.shard, journal->segment);
-    fprintf(stderr,
-            "embd: journal '%s': %s: %s; ending, so that nothing is acknowledged that may "
-            "not be on disk\n",
-            name, what, strerror(errno));
-    _exit(JOURNAL_EXIT);
+    log_exit(
+        EXIT_DISK, "journal_sync_failed",
+        "file=%s call=%s error=\"%s\" why=\"pushes must not be acknowledged that may not be on "
+        "disk: the process ends; check the disk, then start it again\"",
+        name, what, strerror(errno));
 }
 
 static void sync_file(struct journal *journal)

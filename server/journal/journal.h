@@ -2,14 +2,13 @@
  *
  * Records gather in a group while the group before is written: the longer a write takes, the more
  * the next one takes along. A failed write refuses its group and leaves the file as it was; a
- * failed fdatasync ends the process (exit status 74), because nobody knows then what is on disk. */
+ * failed fdatasync ends the process (EXIT_DISK), because nobody knows then what is on disk. */
 #ifndef EMBD_JOURNAL_H
 #define EMBD_JOURNAL_H
 
 #include "server/journal/basefile.h"
 #include "server/journal/withdrawn.h"
 
-#define JOURNAL_EXIT        74
 #define JOURNAL_BUFFERED_MS 50 /* a buffered record is on disk after so long: pace.h */
 #ifndef JOURNAL_SEGMENT_BYTES  /* tests have short ones */
 #define JOURNAL_SEGMENT_BYTES (256u << 20)

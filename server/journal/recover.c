@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "server/journal/reading.h"
+#include "server/log/log.h"
 
 static void note(struct journal_reading *r, uint64_t offset, uint64_t bytes, const char *what)
 {
@@ -125,8 +126,11 @@ uint8_t *reading_record(struct journal_reading *r, uint64_t at, struct record *o
 
 static int cut(struct journal_reading *r, uint64_t offset)
 {
-    fprintf(stderr, "embd: journal '%s': the torn tail of %llu bytes at offset %llu is cut\n",
-            r->name, (unsigned long long)(r->file.n - offset), (unsigned long long)offset);
+    log_event(
+        LOG_WARN, "journal_tail_cut",
+        "file=%s offset=%llu bytes=%llu why=\"the last write was not finished when the server "
+        "stopped: it is cut off; nothing that was synced is lost\"",
+        r->name, (unsigned long long)offset, (unsigned long long)(r->file.n - offset));
     if (ftruncate(r->file.fd, (off_t)offset) != 0 || fsync(r->file.fd) != 0)
         return reading_failed(r);
     return EMBD_OK;
@@ -196,8 +200,11 @@ static bool is_next(const struct journal_reading *r, const struct record *record
 
 static void tell_between(struct journal_reading *r, uint64_t at)
 {
-    fprintf(stderr, "embd: journal '%s': ignoring damaged padding at offset %llu\n", r->name,
-            (unsigned long long)r->at);
+    log_event(
+        LOG_WARN, "journal_padding_damaged",
+        "file=%s offset=%llu bytes=%llu why=\"bytes between two records are damaged: they carry "
+        "no data, and no record is lost; check the disk\"",
+        r->name, (unsigned long long)r->at, (unsigned long long)(at - r->at));
     r->at = at;
 }
 

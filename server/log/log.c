@@ -1,9 +1,8 @@
-/* log.c - lines on stderr. A line is put together on the stack and written at once; what does not
- * fit into LINE_BYTES is cut, and so says the line. A write that fails is nobody's problem: there
- * is nowhere to tell. */
+/* log.c - lines on standard error. A line is built on the stack and written at once. A line longer
+ * than LINE_BYTES is cut and ends with cut=true. A failed write is ignored: there is nowhere else
+ * to report it. */
 #include "server/log/log.h"
 
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,13 +57,18 @@ static bool put_escaped(char *line, size_t *n, size_t room, const char *text)
 
 void log_event(enum log_level level, const char *event, const char *format, ...)
 {
+    va_list arguments;
+    va_start(arguments, format);
+    log_event_v(level, event, format, arguments);
+    va_end(arguments);
+}
+
+void log_event_v(enum log_level level, const char *event, const char *format, va_list arguments)
+{
     if (level < lowest)
         return;
     char pairs[LINE_BYTES], line[LINE_BYTES];
-    va_list arguments;
-    va_start(arguments, format);
     vsnprintf(pairs, sizeof pairs, format, arguments);
-    va_end(arguments);
 
     static const char cut[] = " cut=true\n";
     size_t room = sizeof line - sizeof cut, n = put_time(line, room);

@@ -19,6 +19,7 @@
 #include "server/shard/commit.h"
 #include "server/snapshot/cut.h"
 #include "server/journal/journal.h"
+#include "server/log/log.h"
 #include "server/shard/own_frame.h"
 
 #define BLOCK_BYTES (1u << 20) /* copied in well under a millisecond */
@@ -236,7 +237,8 @@ static void note_failure(struct shard *shard, const struct embd__error *e)
     shard->base_not_before_ns = shard->now_ns + AFTER_FAILURE * (uint64_t)AGAIN_NS;
     shard->counters.base_errors++;
     shard->base_asked = true; /* a full disk may have room again later */
-    fprintf(stderr, "embd: %s\n", e->text);
+    log_event(LOG_ERROR, "journal_not_compacted", "shard=%u why=\"%s; the server tries again\"",
+              shard->config.index, e->text);
 }
 
 static void count(struct shard *shard, const struct embd__error *e)

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "server/journal/journal.h"
+#include "server/log/ending.h"
 #include "server/shard/push.h"
 #include "server/shard/recovery.h"
 #include "server/shard/refusals.h"
@@ -99,10 +100,12 @@ static void withdraw(const struct shard *shard, const struct record_id *id, bool
         return;
     if (!is_partly_done && withdrawn_add(shard->data_dir, shard->config.index, id, &e) == EMBD_OK)
         return;
-    fprintf(stderr, "embd: a request that is in the journal cannot be applied: %s%s%s; ending\n",
-            why->text, is_partly_done ? "; parts of it were" : "; nor withdrawn: ",
-            is_partly_done ? "" : e.text);
-    _exit(JOURNAL_EXIT);
+    log_exit(EXIT_DISK, "record_not_applied",
+             "shard=%u error=\"%s%s%s\" why=\"a change in the journal can be neither applied nor "
+             "withdrawn: the process ends; the next start applies it, given enough memory\"",
+             shard->config.index, why->text,
+             is_partly_done ? ", after a part of it was applied" : "; ",
+             is_partly_done ? "" : e.text);
 }
 
 void commit_withdraw(const struct shard_work *work, bool is_partly_done,

@@ -91,7 +91,7 @@ struct snapshot_kept {
 struct snapshot_list {
     struct snapshot_kept *list; /* [n], malloc'd */
     uint32_t n;
-    bool passes_over; /* the caller's: what the disk cannot read is told on standard error, and is
+    bool passes_over; /* the caller's: what the disk cannot read is told in the log, and is
                        * none; so is always what this user may not read */
 };
 /* All there are, the newest first; `list` also after an error. Given zeroed but for `passes_over`.

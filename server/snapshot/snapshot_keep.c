@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "server/files/below.h"
+#include "server/log/log.h"
 #include "server/snapshot/snapshot.h"
 
 #define GONE         ".gone"
@@ -118,11 +119,11 @@ static bool passes_over(const struct snapshot_list *list, const char *name,
                         const struct embd__error *why, const struct embd__error *e)
 {
     if (list->passes_over && why->status != EMBD_OK)
-        fprintf(stderr, "embd: snapshot '%s': manifest.json: %s; it is passed over\n", name,
-                why->text);
+        log_event(LOG_WARN, "snapshot_passed_over", "snapshot=%s why=\"manifest.json: %s\"", name,
+                  why->text);
     if (e->status != EMBD_DENIED && !(list->passes_over && e->status == EMBD_IO))
         return false;
-    fprintf(stderr, "embd: %s; it is passed over\n", e->text);
+    log_event(LOG_WARN, "snapshot_passed_over", "snapshot=%s why=\"%s\"", name, e->text);
     return true;
 }
 

@@ -27,7 +27,7 @@ enum snapshot_select_state {
 
 struct snapshot_select;
 
-/* Reads the list of snapshots. What cannot be read is passed over, with a line on standard error.
+/* Reads the list of snapshots. What cannot be read is passed over, with a line in the log.
  * What the config points to outlives it. EMBD_IO, EMBD_NO_MEMORY. */
 int snapshot_select_open(const struct snapshot_select_config *config, struct snapshot_select **out,
                          struct embd__error *e);

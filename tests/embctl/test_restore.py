@@ -135,7 +135,7 @@ def case_one_that_is_damaged_is_told_and_the_one_before_is_taken():
         os.symlink(scratch("good"), scratch("data/s9"))
         with serve(scratch) as server:
             must_be(server, scratch, before, end)
-            assert "snapshot 's2': manifest.json: " in server.log() and "it is passed over" in server.log()
+            assert 'snapshot_passed_over snapshot=s2 why="manifest.json: ' in server.log()
         flip(scratch("data/s1/slotted.1.part"))
         assert not takes(scratch, None, "snapshot_passed_over snapshot=s1 why=")
 

@@ -171,7 +171,7 @@ class Loading(unittest.TestCase):
                 journal.seek(5000)
                 journal.write(byte)
         with Embd("--data-dir", copy, "--accept-journal-damage", "--http", "off") as server, wire.connect(server) as peer:
-            self.assertIn("was accepted at offset", server.log())
+            self.assertIn("error journal_damage_accepted file=journal.0.00000001 offset=", server.log())
             self.assertEqual(peer.call("stats", {})[0]["stats"]["journal_damages"], 1)
             kept = wire.pull(peer, self.table, [5])
             self.assertTrue(1 <= kept[0] < self.row[0], kept)  # what came before it

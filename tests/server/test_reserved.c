@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "server/journal/journal.h"
+#include "server/log/ending.h"
 #include "tests/server/journaled.h"
 #include "proto/route.h"
 #include "server/shard/state.h"
@@ -203,7 +204,7 @@ static void what_was_begun_ends_the_process_and_the_next_start_applies_it(void *
         _exit(0);
     }
     assert_true(child > 0 && waitpid(child, &ended, 0) == child);
-    assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == JOURNAL_EXIT);
+    assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == EXIT_DISK);
     rig_open(&w.rig, &store_host, 0, 1, w.dir);
     assert_int_equal(figure(&w.rig, "a", "rows"), 2 * N);
     assert_int_equal(figure(&w.rig, "b", "rows"), 2 * N);

@@ -1,0 +1,25 @@
+/* ending.h - the exit statuses of the server, and how it ends at once.
+ *
+ * A process that cannot go on without risking an answer or a file that is wrong logs why, as its
+ * last line, and ends here. Nothing is flushed or closed: the next start replays the journals. */
+#ifndef EMBD_ENDING_H
+#define EMBD_ENDING_H
+
+enum exit_status {
+    EXIT_OK = 0,
+    EXIT_FAILED = 1,      /* could not start, or a second signal came while it ended */
+    EXIT_USAGE = 2,       /* the configuration cannot be used */
+    EXIT_CANNOT_BIND = 3, /* a port or socket cannot be listened on */
+    EXIT_ASSERTION = 70,  /* a broken promise between modules: a bug in embd */
+    EXIT_DISK = 74,       /* it is not known what is on the disk, or a recorded change cannot be
+                             applied */
+};
+
+/* Logs an error as log_event does, and ends the process. Any thread. */
+_Noreturn void log_exit(enum exit_status status, const char *event, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* From now on EMBD_ASSERT logs and exits with EXIT_ASSERTION. Before the first thread starts. */
+void log_take_assertions(void);
+
+#endif
