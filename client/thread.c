@@ -5,6 +5,7 @@
  * and the end of its last exchange sets `done` and signals. What the exchanges hold is written by
  * one side at a time: the mutex orders it on the way there, `done` on the way back. */
 #include "client/thread.h"
+#include "proto/assert.h"
 
 #define QUIET_NS                                                                                   \
     1000000u /* the loop not run for so long: look for a closed connection before sending */
@@ -33,6 +34,7 @@ static void finish_job(struct job *job)
 void embd__job_exchange_ended(struct exchange *x)
 {
     struct job *job = x->owner;
+    EMBD_ASSERT(job->n_left > 0);
     if (--job->n_left == 0)
         finish_job(job);
 }

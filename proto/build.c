@@ -5,8 +5,8 @@
  * What can fail: memory, and a message nobody would take: too long a head, too many bins. Both
  * stick in m->status, later calls do nothing, and embd__msg_end tells. */
 #include "proto/message.h"
+#include "proto/assert.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,7 +213,7 @@ static void pack_nil(struct msg *m)
 /* [number, text]; the text is cut to what an error may hold. */
 static void pack_error(struct msg *m, int status, const char *text)
 {
-    assert(status < 0);
+    EMBD_ASSERT(status < 0);
     embd__msg_array(m, 2);
     embd__msg_uint(m, (uint64_t)(-status));
     pack_text(m, text, strnlen(text, LIMIT_ERROR_TEXT - 1));

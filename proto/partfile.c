@@ -4,8 +4,8 @@
  * The lengths in a block header are not under a checksum of their own; they need none: bytes must
  * be what the counts give, exactly, and the arrays' checksum covers that many bytes. */
 #include "proto/partfile.h"
+#include "proto/assert.h"
 
-#include <assert.h>
 #include <string.h>
 
 #define XXH_STATIC_LINKING_ONLY /* for a hash state without malloc */
@@ -156,7 +156,7 @@ int embd__partfile_block_arrays(const uint8_t *arrays, const embd_schema *schema
                                 struct row_block *out, struct embd__error *e)
 {
     struct row_array list[ROW_BLOCK_ARRAYS];
-    assert((uintptr_t)arrays % 8 == 0);
+    EMBD_ASSERT((uintptr_t)arrays % 8 == 0);
     memset(out, 0, sizeof *out);
     uint64_t found = XXH3_64bits(arrays, (size_t)bytes);
     if (found != xxh3)

@@ -8,9 +8,9 @@
  * Faults of a request are EMBD_MALFORMED; of an answer EMBD_PROTOCOL, since there the peer is a
  * server. */
 #include "proto/message.h"
+#include "proto/assert.h"
 #include "proto/reading.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,7 +139,7 @@ static int read_answer(struct reader *r, const msgpack_object *elements)
 int embd__reader_init(struct reader *r, const struct frame_scanner *frame, msgpack_zone *zone,
                       struct embd__error *e)
 {
-    assert(frame->type >= 0);
+    EMBD_ASSERT(frame->type >= 0);
     *r = (struct reader){
         .error = e, .frame = frame, .type = frame->type, .msgid = frame->msgid, .method = -1};
     if (e->status != EMBD_OK)
@@ -189,7 +189,7 @@ static const void *take_bin(struct reader *r, const struct frame_bin *bin)
     r->next++;
     if (bin->bytes == 0)
         return &nothing;
-    assert((uintptr_t)bin->data % 8 == 0);
+    EMBD_ASSERT((uintptr_t)bin->data % 8 == 0);
     return bin->data;
 }
 

@@ -1,7 +1,7 @@
 /* schema_fields.c - the table of schema fields, and the defaults. */
 #include "proto/schema_fields.h"
+#include "proto/assert.h"
 
-#include <assert.h>
 #include <float.h>
 #include <string.h>
 
@@ -112,7 +112,7 @@ uint64_t embd__schema_get(const embd_schema *schema, const struct schema_field *
     case SCHEMA_F32:
         break;
     }
-    assert(field->type != SCHEMA_F32);
+    EMBD_ASSERT(field->type != SCHEMA_F32);
     memcpy(&u32, at, sizeof u32);
     return u32;
 }
@@ -122,7 +122,7 @@ void embd__schema_put(embd_schema *schema, const struct schema_field *field, uin
     char *at = (char *)schema + field->at;
     uint32_t u32 = (uint32_t)value;
     bool flag = value != 0;
-    assert(field->type != SCHEMA_F32);
+    EMBD_ASSERT(field->type != SCHEMA_F32);
     if (field->type == SCHEMA_U64)
         memcpy(at, &value, sizeof value);
     else if (field->type == SCHEMA_BOOL)

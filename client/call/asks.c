@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "proto/opening.h"
+#include "proto/assert.h"
 
 #define HEAD_BYTES_MAX (64u << 10) /* kept free of the frame limit for what is not bins */
 
@@ -326,6 +327,7 @@ static const uint32_t *cut_offsets(struct embd_call *call, const struct share *s
 
 static void expect(struct ask *ask, void *to, uint64_t bytes)
 {
+    EMBD_ASSERT(ask->n_bins < sizeof ask->bins / sizeof *ask->bins);
     ask->bins[ask->n_bins++] = (struct answer_bin){.to = to, .bytes = bytes};
 }
 
@@ -349,6 +351,7 @@ static int add_cut(struct builder *b, uint32_t w, uint32_t first, uint32_t end)
     struct room need = room_of(call, work, share, first, end);
     uint32_t key = key_at(share, first), n_rows = end - first, n_keys = (uint32_t)need.keys;
     bool has_status = share->statuses != NULL && n_keys > 0;
+    EMBD_ASSERT(b->ask->n_cuts < ASK_CUTS_MAX && first < end && end <= share->n_rows);
     struct part *part = &b->parts[b->ask->n_cuts];
     *part = (struct part){.table = work->part->table->id,
                           .dtype = call->wire,

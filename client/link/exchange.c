@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+#include "proto/assert.h"
+
 uint32_t embd__exchange_pieces(const struct exchange *x, struct iovec *iov, uint32_t max)
 {
     uint32_t n = 0, n_pieces = x->held ? x->held : embd__msg_n_pieces(&x->msg);
@@ -29,6 +31,7 @@ bool embd__exchange_sent(struct exchange *x, uint64_t bytes)
         x->piece++;
         x->piece_sent = 0;
     }
+    EMBD_ASSERT(bytes == 0);
     return true;
 }
 
@@ -65,6 +68,7 @@ void embd__queue_push_front(struct queue *queue, struct exchange *x)
 struct exchange *embd__queue_pop(struct queue *queue)
 {
     struct exchange *x = queue->head;
+    EMBD_ASSERT(x != NULL);
     queue->head = x->next;
     if (queue->head == NULL)
         queue->end = &queue->head;

@@ -71,6 +71,10 @@ see_also() { printf '# SEE ALSO\n\n%s\n' "$1"; }
     literal "$bin/embd"
     printf '# HTTP\n\nThe port of --http answers GET and HEAD: / (a page for browsers), /metrics (Prometheus), /livez,\n'
     printf '/readyz and /healthz (with ?verbose a line for each shard), /statusz.json.\n\n'
+    printf '# EXIT STATUS\n\n*0*\tended in order.\n\n*1*\tcould not start; the last line of the log says why.\n\n'
+    printf '*2*\tthe configuration cannot be used.\n\n*3*\ta port or socket cannot be listened on.\n\n'
+    printf '*70*\tan internal assertion failed (log event assertion_failed): a bug in embd. Report the line, then start again.\n\n'
+    printf '*74*\ta sync of the journal failed, or a recorded change cannot be applied. Check the disk, then start again.\n\n'
     see_also '*embctl*(1), *embd-bench*(1)'
 } | scdoc >"$out/embd.8"
 

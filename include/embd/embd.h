@@ -21,7 +21,8 @@
  * blocking functions.
  *
  * What a server sends is checked before it is believed: no answer can write outside the arrays
- * given here. */
+ * given here. The library asserts its own promises, in releases too: a broken one is a bug of the
+ * library, which then prints one line on standard error and calls abort(). */
 #ifndef EMBD_EMBD_H
 #define EMBD_EMBD_H
 

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/assert.h"
+
 static bool reserve(struct journal_group *group, uint64_t bytes)
 {
     if (group->n_entries == group->entries_capacity) {
@@ -53,11 +55,15 @@ int group_append(struct journal_group *group, struct request *request,
 uint64_t group_seal(struct journal_group *group, const struct record_key *key, uint64_t position,
                     uint64_t synced, uint64_t chain)
 {
+    uint64_t at = 0;
     for (uint32_t i = 0; i < group->n_entries; i++) {
         uint64_t bytes;
+        EMBD_ASSERT(group->entries[i].at == at);
+        at += group->entries[i].bytes;
         chain = record_seal(group->bytes + group->entries[i].at, key, position + i, synced, chain,
                             &bytes);
     }
+    EMBD_ASSERT(at == group->n_bytes);
     return chain;
 }
 

@@ -25,6 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "proto/assert.h"
 #include "server/files/below.h"
 #include "server/journal/group.h"
 #include "server/journal/pace.h"
@@ -158,6 +159,7 @@ static int begin_segment(struct journal *journal)
 static void write_group(struct journal *journal, struct journal_group *group)
 {
     group->error = 0;
+    EMBD_ASSERT(group->n_entries > 0 && journal->synced <= journal->position);
     if (journal->file.fd < 0 || journal->begins_segment || journal->offset >= JOURNAL_SEGMENT_BYTES)
         group->error = begin_segment(journal);
     if (group->error != 0)
@@ -174,6 +176,7 @@ static void write_group(struct journal *journal, struct journal_group *group)
     }
     journal->chain = chain;
     uint64_t begin = journal->offset;
+    EMBD_ASSERT(end - begin >= group->n_bytes);
     journal->offset = end;
     journal->position += group->n_entries;
     atomic_fetch_add_explicit(&journal->written_bytes, end - begin, memory_order_relaxed);
@@ -432,6 +435,7 @@ struct journal_group *journal_written(struct journal *journal)
 
 void journal_give_back(struct journal *journal)
 {
+    EMBD_ASSERT(journal->applying != NULL && journal->spare == NULL);
     group_clear(journal->applying);
     journal->spare = journal->applying;
     journal->applying = NULL;
@@ -457,6 +461,7 @@ uint64_t journal_chain(const struct journal *journal)
 
 struct record_id journal_last(const struct journal *journal)
 {
+    EMBD_ASSERT(journal->position > 0);
     return (struct record_id){journal->position - 1, journal->chain};
 }
 
@@ -469,9 +474,11 @@ void journal_forget(struct journal *journal, const struct request *request)
 int journal_write_now(struct journal *journal, const struct frame_scanner *frame, bool is_durable,
                       struct embd__error *e)
 {
+    EMBD_ASSERT(journal->gathering->n_entries == 0);
     if (journal_append(journal, NULL, frame, is_durable, e) != EMBD_OK)
         return e->status;
     pthread_mutex_lock(&journal->lock);
+    EMBD_ASSERT(journal->state == OUT_NONE);
     while (journal->is_syncing)
         pthread_cond_wait(&journal->news, &journal->lock);
     write_group(journal, journal->gathering);
@@ -500,7 +507,9 @@ bool journal_wants_base(const struct journal *journal, uint64_t least_bytes)
 
 int journal_base_begin(struct journal *journal, struct embd__error *e)
 {
+    EMBD_ASSERT(journal->next_base == NULL && journal->gathering->n_entries == 0);
     pthread_mutex_lock(&journal->lock);
+    EMBD_ASSERT(journal->state == OUT_NONE);
     struct basefile_config config = {
         .data_dir = journal->config.data_dir,
         .shard = journal->config.shard,
@@ -530,6 +539,7 @@ int journal_base_take(struct journal *journal, struct embd__error *e)
 {
     int fd;
     uint64_t bytes;
+    EMBD_ASSERT(journal->next_base != NULL);
     int status = basefile_close(journal->next_base, &fd, &bytes, e);
     journal->next_base = NULL;
     if (status != EMBD_OK)

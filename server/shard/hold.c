@@ -5,8 +5,8 @@
  * head, so that whoever waits longest goes first and the requests of a connection keep their order.
  */
 #include "server/shard/hold.h"
+#include "proto/assert.h"
 
-#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -139,7 +139,7 @@ void hold_unpark(struct hold *hold, struct request *request)
 {
     struct request *before = NULL, *at = hold->first;
     while (at != request) {
-        assert(at != NULL);
+        EMBD_ASSERT(at != NULL);
         before = at;
         at = at->next;
     }

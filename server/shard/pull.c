@@ -8,8 +8,8 @@
  * What can fail: the checks, an answer beyond the frame limit, and no room for a row to be created.
  * All of that comes before the first change. */
 #include "server/shard/pull.h"
+#include "proto/assert.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "proto/dtype.h"
@@ -79,8 +79,7 @@ struct making {
 static void on_made(struct store_done *done, int status)
 {
     struct making *making = (struct making *)(void *)done;
-    assert(status == EMBD_OK);
-    (void)status;
+    EMBD_ASSERT(status == EMBD_OK);
     making->is_made = true;
 }
 
@@ -92,7 +91,7 @@ void pull_make(struct shard_work *work, struct work_part *part, void *out, uint3
     making.done.error.status = EMBD_OK;
     making.is_made = false;
     work->shard->tables.ops->pull(part->table->store, &making.pull, &making.done);
-    assert(making.is_made);
+    EMBD_ASSERT(making.is_made);
     part->n_made += count;
     if (part->n_made == part->in.n_rows)
         finish_part(work, part);
@@ -290,7 +289,7 @@ static struct work_part *part_of_bin(struct shard_work *work, uint32_t bin)
 {
     while (work->parts[work->fill].bin != bin) {
         work->fill++;
-        assert(work->fill < work->n_parts);
+        EMBD_ASSERT(work->fill < work->n_parts);
     }
     return &work->parts[work->fill];
 }
@@ -322,7 +321,7 @@ static size_t make_values_now(struct shard_work *work, struct work_part *part, v
     uint32_t left = part->in.n_rows - part->n_made;
     uint64_t fits = capacity / part->row_bytes;
     uint32_t count = fits < left ? (uint32_t)fits : left;
-    assert(count > 0);
+    EMBD_ASSERT(count > 0);
     pull_make(work, part, out, count);
     if (part->table == NULL && is_streamed(work))
         settle_forget(work);

@@ -1,7 +1,7 @@
 /* shard.c - opening and closing a shard, and what it keeps for requests that are over. */
 #include "server/shard/shard.h"
+#include "proto/assert.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -78,7 +78,8 @@ void shard_close(struct shard *shard)
     round_close(shard);
     writers_fini(&shard->writers);
     writers_fini(&shard->journaled_writers);
-    assert(shard->hold.first == NULL && shard->streaming == NULL && shard->hold.n_in_flight == 0);
+    EMBD_ASSERT(shard->hold.first == NULL && shard->streaming == NULL &&
+                shard->hold.n_in_flight == 0);
     snapshot_forget(&shard->snapshot);
     free(shard->hold.let_in);
     tables_fini(&shard->tables);

@@ -5,8 +5,8 @@
  * true of all stores before the first call is still true at the last; nor is a request half made
  * where its connection goes. */
 #include "server/shard/work.h"
+#include "proto/assert.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,8 +138,8 @@ int work_size_statuses(struct shard_work *work, struct embd__error *e)
 struct work_call *work_call_new(struct shard_work *work, struct work_part *part,
                                 void (*fn)(struct store_done *done, int status))
 {
+    EMBD_ASSERT(work->n_calls < 2 * work->parts_capacity);
     struct work_call *call = &work->calls[work->n_calls++];
-    assert(work->n_calls <= 2 * work->parts_capacity);
     call->done.fn = fn;
     call->done.error.status = EMBD_OK;
     call->work = work;
@@ -164,6 +164,7 @@ void work_run(struct shard_work *work)
 void work_returned(struct work_call *call, int status)
 {
     struct shard_work *work = call->work;
+    EMBD_ASSERT(call->store != NULL && work->n_out > 0); /* a store calls done once */
     if (status != EMBD_OK)
         embd__error_set(&work->error, status, "%s",
                         call->done.error.status != EMBD_OK ? call->done.error.text

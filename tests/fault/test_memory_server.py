@@ -94,7 +94,7 @@ class Memory(unittest.TestCase):
             with failpoints.environment(variables):
                 server = self.start(data)
         except NotReady as error:
-            self.assertIn("embd:", str(error))
+            self.assertIn("start_failed", str(error))
             return "did not start"
         self.addCleanup(server.kill)
         story = Story(server)

@@ -317,7 +317,7 @@ class Server(World):
             with failpoints.environment({**variables, "EMBD_FAILPOINT_DIR": data}):
                 self.running = self.server(data, "--http", "127.0.0.1:0")
         except NotReady as error:
-            self.assertTrue("embd:" in str(error) or -signal.SIGABRT in may_end, error)
+            self.assertTrue("start_failed" in str(error) or -signal.SIGABRT in may_end, error)
             self.ends["did not start"] += 1
             return
         try:
@@ -377,7 +377,7 @@ class Server(World):
                 with failpoints.environment({**faults, "EMBD_FAILPOINT_DIR": data}):
                     self.running = self.server(data, "--http", "off")
             except NotReady as error:
-                self.assertTrue(faults and ("embd:" in str(error) or -signal.SIGABRT in self.may_end), error)
+                self.assertTrue(faults and ("start_failed" in str(error) or -signal.SIGABRT in self.may_end), error)
                 self.ends["did not start"] += 1
                 continue
             try:

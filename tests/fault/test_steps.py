@@ -194,7 +194,7 @@ class Steps(unittest.TestCase):
                     server = Embd("--data-dir", data, shards=2)
                 self.done = self.snapshots(server)
             except NotReady as error:  # it says why, or was killed
-                self.assertTrue("embd:" in str(error) or dies(variables["EMBD_FAILPOINT"]), error)
+                self.assertTrue("start_failed" in str(error) or dies(variables["EMBD_FAILPOINT"]), error)
 
         def check(point):
             failed = [name for name, done in self.done.items() if done.returncode]
@@ -321,7 +321,7 @@ class Steps(unittest.TestCase):
                     try:
                         server = Embd("--data-dir", data, *limit, shards=2)
                     except NotReady as error:
-                        self.assertTrue("embd:" in str(error) or dies(variables["EMBD_FAILPOINT"]), error)
+                        self.assertTrue("start_failed" in str(error) or dies(variables["EMBD_FAILPOINT"]), error)
                         return
                 self.addCleanup(server.kill)
                 self.push_dozens(server)

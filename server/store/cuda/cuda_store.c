@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "server/store/contract.h"
+
 void cuda_close(struct store *store)
 {
     if (store == NULL)
@@ -156,16 +158,19 @@ static int cuda_open(const struct table_schema *schema, struct store **out, stru
 
 static void cuda_pull(struct store *store, struct store_pull *pull, struct store_done *done)
 {
+    contract_pull(pull);
     cuda_submit(store, CALL_PULL, pull, done);
 }
 
 static void cuda_push(struct store *store, struct store_push *push, struct store_done *done)
 {
+    contract_push(push);
     cuda_submit(store, CALL_PUSH, push, done);
 }
 
 static void cuda_insert(struct store *store, struct store_insert *insert, struct store_done *done)
 {
+    contract_keys(&insert->in);
     cuda_submit(store, CALL_INSERT, insert, done);
 }
 

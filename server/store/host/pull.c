@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "proto/combine.h"
+#include "server/store/contract.h"
 
 /* ---- walk: keys -> records, with many cache misses at a time ---- */
 
@@ -379,6 +380,7 @@ static void pull_pooled(const struct store *store, const struct store_pull *pull
 
 void host_pull(struct store *store, struct store_pull *pull, struct store_done *done)
 {
+    contract_pull(pull);
     if (pull->count && pull->in.offsets)
         pull_pooled(store, pull);
     else if (pull->count)

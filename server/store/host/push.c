@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "proto/combine.h"
+#include "server/store/contract.h"
 #include "server/store/optimizer.h"
 
 #define PREFETCH 16u
@@ -314,6 +315,7 @@ static int prepare(struct store *store, const struct store_keys *in, uint64_t fo
 int host_prepare(struct store *store, struct store_plan *plan, struct embd__error *e)
 {
     struct created *created = &store->prepared;
+    contract_keys(&plan->in);
     if (prepare(store, &plan->in, plan->foreseen, plan->may_drop, created, e) != EMBD_OK) {
         merge_end(&store->merge);
         return e->status;
@@ -336,6 +338,7 @@ void host_push(struct store *store, struct store_push *push, struct store_done *
 {
     struct created created = store->prepared;
     int status = EMBD_OK;
+    contract_push(push);
     if (!push->is_prepared)
         status = prepare(store, &push->in, push->foreseen, push->statuses != NULL, &created,
                          &done->error);
@@ -370,6 +373,7 @@ void host_insert(struct store *store, struct store_insert *insert, struct store_
 {
     struct created created = store->prepared;
     int status = EMBD_OK;
+    contract_keys(&insert->in);
     if (!insert->is_prepared)
         status = prepare(store, &insert->in, 0, insert->statuses != NULL, &created, &done->error);
     if (status == EMBD_OK) {

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "server/store/contract.h"
+
 /* store.h knows a store by a name that is the cuda store's here. */
 static struct group *group_of(const struct store *store)
 {
@@ -99,16 +101,19 @@ static int nccl_open(const struct table_schema *schema, struct store **out, stru
 
 static void nccl_pull(struct store *store, struct store_pull *pull, struct store_done *done)
 {
+    contract_pull(pull);
     flow_submit(group_of(store), CALL_PULL, pull, done);
 }
 
 static void nccl_push(struct store *store, struct store_push *push, struct store_done *done)
 {
+    contract_push(push);
     flow_submit(group_of(store), CALL_PUSH, push, done);
 }
 
 static void nccl_insert(struct store *store, struct store_insert *insert, struct store_done *done)
 {
+    contract_keys(&insert->in);
     flow_submit(group_of(store), CALL_INSERT, insert, done);
 }
 
