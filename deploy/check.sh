@@ -187,8 +187,7 @@ check_install
 step "Debian packages, without an error or warning of lintian" deploy/packages/build.sh --from build/ci &&
     step "the packages are used by another project" deploy/packages/test.sh build/ci
 step "build with address and undefined-behaviour sanitizers" configure_and_build asan &&
-    suite "tests under both sanitizers, without long emulated schedules, groups of GPUs, long training, and what is not ours" build/asan \
-        -E 'a table over [2-9] devices|over devices, peer3|over devices, nccl2|sums of [2-9] devices|agrees with the model over long schedules|DLRM example|Slurm itself|compiles as CUDA|a browser of its own'
+    suite "tests under both sanitizers, without slow ones and programs that are not ours" build/asan -LE '^(slow|foreign)$'
 step "build with the thread sanitizer" configure_and_build tsan embd-server tests/client/all &&
     fix_addresses && suite "client tests under the thread sanitizer" build/tsan/tests/client
 step "build of the fuzzers" configure_and_build fuzz tests/fuzz/all &&
