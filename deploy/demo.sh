@@ -3,11 +3,11 @@
 # trains a factorization machine on the package graph of this machine's Debian or Ubuntu archive, dumps the
 # tables, loads them into a cluster of three shards and measures again: the same to the last digit.
 #
-#   deploy/demo.sh [--keep] [-- FLAGS OF embd-example-fm]
+#   deploy/demo.sh [--keep] [-- FLAGS OF package_samples.py]
 #
-#   --keep   leave the folder with configuration, logs and the dump, and say where it is
+#   --keep   leave the folder with configuration, logs, samples and the dump, and say where it is
 #
-# Listens on free ports of 127.0.0.1 only, and stops everything it started. Under 4 minutes on two cores.
+# Listens on free ports of 127.0.0.1 only, and stops everything it started. About a minute on two cores.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit
 ROOT=$PWD
@@ -32,10 +32,12 @@ esac
 
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/embd-demo.XXXXXX") || exit 1
 EMBD_BIN=$ROOT/build/release/bin
+sampling=
 . deploy/servers.sh
 
 finish() {
     local status=$?
+    [ -z "$sampling" ] || kill "$sampling" 2>/dev/null
     stop_servers || status=1
     if [ $keep = yes ]; then
         echo "kept: $WORK"
@@ -104,6 +106,15 @@ start_cluster() {
     die "no free ports after $attempt attempts" "$WORK/$name-$process.log"
 }
 
+# With kernels for GPUs only where there is one, or where the folder was configured so before.
+configure() {
+    local cuda=()
+    [ -e build/release/CMakeCache.txt ] || nvidia-smi -L >/dev/null 2>&1 || cuda=(-DEMBD_CUDA=OFF)
+    cmake --preset release -DEMBD_TESTS=OFF "${cuda[@]}"
+}
+
+example() { EMBD_SERVERS=$servers "$EMBD_BIN/embd-example-fm" "$WORK/samples" "$@"; }
+
 embctl() { "$EMBD_BIN/embctl" --servers "$servers" "$@" || die "embctl $1 failed"; }
 
 # The line with all digits.
@@ -113,9 +124,12 @@ measured() { grep '^held out: .* AUC ' "$1" | tail -n 1; }
 
 title "1. dependencies and build"
 deploy/deps.sh || die "deploy/deps.sh failed"
-quietly configure cmake --preset release -DEMBD_TESTS=OFF
-quietly build ninja -C build/release
+python3 client/examples/package_samples.py "$WORK/samples" "$@" >"$WORK/samples.log" 2>&1 &
+sampling=$!
+quietly configure configure
+quietly build ninja -C build/release embd-server embctl embd-example-fm
 echo "built in $SECONDS s: $EMBD_BIN"
+wait "$sampling" || die "client/examples/package_samples.py failed" "$WORK/samples.log"
 
 title "2. a cluster: 2 processes, 2 shards each"
 start_cluster four 2 2
@@ -123,7 +137,8 @@ cat "$WORK/four.yaml"
 embctl cluster
 
 title "3. training: does package A depend on package B?"
-"$EMBD_BIN/embd-example-fm" --servers "$servers" "$@" | tee "$WORK/train.out" || die "training failed"
+cat "$WORK/samples.log"
+example | tee "$WORK/train.out" || die "training failed"
 
 title "4. what the servers say"
 embctl stats
@@ -141,7 +156,7 @@ embctl load "$WORK/dump"
 embctl cluster
 
 title "7. the same model on three shards"
-"$EMBD_BIN/embd-example-fm" --servers "$servers" --eval-only | tee "$WORK/again.out" || die "evaluating failed"
+example --eval-only | tee "$WORK/again.out" || die "evaluating failed"
 stop_servers || die "a server did not stop cleanly"
 
 before=$(measured "$WORK/train.out")

@@ -35,7 +35,7 @@ int fragment(embd_client *client, embd_clock clock, const uint64_t *keys, float 
     return 0;
 }
 """
-PROGRAMS = ("embd", "embctl", "embd-bench", "embd-example-fm", "embd-example-dlrm", "embd-example-readme")
+PROGRAMS = ("embd", "embctl", "embd-bench", "embd-example-fm", "embd-example-readme")
 
 
 def run(command, text):

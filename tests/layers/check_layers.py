@@ -43,8 +43,6 @@ RULES = {
     "client/embctl": ({"include"}, NETWORK | MESSAGES),
     "client/bench": ({"include"}, LOOP | MESSAGES),
     "client/examples": ({"include"}, NETWORK | MESSAGES),
-    "client/examples/fm": ({"include", "client/examples"}, NETWORK | MESSAGES),
-    "client/examples/dlrm": ({"include", "client/examples", "client/examples/fm"}, NETWORK | MESSAGES),
     "server": ({"include", "proto", "proto/tls", "proto/stored", "server/net", "server/net/http", *SHARD, "server/store",
                 "server/log", "server/access", "server/journal", "server/member", "server/files"}, MESSAGES),
     "server/member": ({"include", "proto", "proto/tls", "server/log"}, NETWORK | MESSAGES),

@@ -1,4 +1,4 @@
-"""The deep model in PyTorch on the samples of embd-example-fm reaches the AUC of the example itself."""
+"""The deep model in PyTorch reaches the AUC of the example in C on the same samples."""
 import os
 import re
 import subprocess
@@ -14,12 +14,15 @@ except ImportError:
     torch = None
 
 MARGIN = 0.005
-EXAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../client/python/examples/package_graph.py")
-FM = [os.path.join(os.environ["EMBD_BIN"], "embd-example-fm"), "--synthetic", "--limit", "100000"]
+CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../client")
+SAMPLES = [sys.executable, "-B", os.path.join(CLIENT, "examples/package_samples.py"), "--synthetic", "--limit", "100000"]
+DEEP = [sys.executable, "-B", os.path.join(CLIENT, "python/examples/package_graph.py")]
+FM = os.path.join(os.environ["EMBD_BIN"], "embd-example-fm")
 
 
-def auc(*command):
-    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+def auc(server, *command):
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False,
+                            env={**os.environ, "EMBD_SERVERS": server})
     assert result.returncode == 0, result.stderr
     return float(re.findall(r"^held out: .*AUC (0\.\d+)", result.stdout, re.M)[-1])
 
@@ -28,9 +31,9 @@ def auc(*command):
 class PackageGraph(unittest.TestCase):
     def test_on_three_shards(self):
         with clusters.Embd(shards=3) as server, tempfile.TemporaryDirectory() as folder:
-            in_c = auc(*FM, "--servers", server.addresses[0])
-            subprocess.run([*FM, "--export", folder], check=True, capture_output=True)
-            in_python = auc(sys.executable, "-B", EXAMPLE, folder, "--servers", server.addresses[0])
+            subprocess.run([*SAMPLES, folder], check=True, capture_output=True)
+            in_c = auc(server.addresses[0], FM, folder)
+            in_python = auc(server.addresses[0], *DEEP, folder)
         self.assertGreater(in_c, 0.9)
         self.assertGreaterEqual(in_python, in_c - MARGIN)
 

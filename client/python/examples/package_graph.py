@@ -1,10 +1,10 @@
 """A deep recommendation model in PyTorch on the package graph of a Debian archive: does package A depend on B?
 
-The samples are those of embd-example-fm, which writes them as data sets (8 slots of 64-bit keys that describe A and
-B). Each slot is a feature with a pooled vector; the model is DLRM's: the products of all pairs of vectors, and the
-vectors, go through a small network. Rows and their Adagrad live on the servers, the network and its Adagrad here.
+The samples are those of the demo: 8 slots of 64-bit keys that describe A and B. Each slot is a feature with a pooled
+vector; the model is DLRM's: the products of all pairs of vectors, and the vectors, go through a small network. Rows
+and their Adagrad live on the servers, the network and its Adagrad here.
 
-    embd-example-fm --export FOLDER
+    python3 client/examples/package_samples.py FOLDER
     python3 package_graph.py FOLDER --servers 127.0.0.1:7700
 """
 import argparse
@@ -83,7 +83,7 @@ def evaluate(model, data):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("folder", help="what embd-example-fm --export has written")
+    parser.add_argument("folder", help="what package_samples.py has written")
     parser.add_argument("--servers", help="any shard of the cluster ($EMBD_SERVERS, or 127.0.0.1:7700)")
     parser.add_argument("--dim", type=int, default=16)
     parser.add_argument("--batch", type=int, default=1024)
