@@ -2,16 +2,11 @@
  * submitted; then awaited, finished into the caller's arrays and put back. Calls and what they hold
  * are kept, so that a training loop allocates nothing after its first steps. */
 #include "client/call/call.h"
-#include "client/members.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-int embd__call_no_memory(struct embd_call *call)
-{
-    return embd__error_set(&call->client->error, EMBD_NO_MEMORY,
-                           "no memory for the buffers of a call");
-}
+#include "client/core/clocks.h"
 
 /* ---- the pool ---- */
 
@@ -45,7 +40,7 @@ void embd__calls_fini(struct embd_client *client)
     while (client->calls != NULL) {
         struct embd_call *call = client->calls;
         client->calls = call->next;
-        embd__asks_fini(call);
+        embd__messages_fini(call);
         embd__arena_fini(&call->arena);
         free(call);
     }
@@ -53,49 +48,12 @@ void embd__calls_fini(struct embd_client *client)
 
 /* ---- start ---- */
 
-/* What a clock says of a worker, checked. */
+/* The push of a worker to a round. */
 static int take_round(struct embd_call *call, const embd_clock *clock, uint64_t value)
 {
-    struct push_round *round = &call->extra.round;
-    struct embd__error *e = &call->client->error;
-    round->n_workers = 0;
-    if (clock == NULL)
-        return EMBD_OK;
     if (call->kind != PARTS_PUSH)
-        return embd__error_set(e, EMBD_INVALID, "a round is for pushes");
-    if (clock->n_workers == 0)
-        return embd__error_set(e, EMBD_INVALID, "the round's n_workers is 0");
-    struct member *member;
-    struct tick_answer ignored;
-    if (embd__member_get(call->client, clock, &member) != EMBD_OK ||
-        embd__member_join(call->client, member, clock, value, &ignored) != EMBD_OK)
-        return e->status;
-    call->member = member;
-    strcpy(round->job, clock->job);
-    round->worker = clock->worker;
-    round->n_workers = clock->n_workers;
-    round->clock = value;
-    round->lease_ms = clock->lease_ms;
-    round->incarnation = call->client->id;
-    return EMBD_OK;
-}
-
-static int take_writer(struct embd_call *call, const embd_pusher *pusher, uint64_t sequence)
-{
-    struct push_writer *writer = &call->extra.writer;
-    struct embd__error *e = &call->client->error;
-    writer->sequence = 0;
-    if (pusher == NULL)
-        return EMBD_OK;
-    if (call->kind != PARTS_PUSH)
-        return embd__error_set(e, EMBD_INVALID, "a pusher is for pushes");
-    if (call->extra.round.n_workers > 0)
-        return embd__error_set(e, EMBD_INVALID, "a push has a round and a pusher; it may have one");
-    if (sequence == 0 || sequence == UINT64_MAX)
-        return embd__error_set(e, EMBD_INVALID, "sequence is %llu; a pusher's first push is 1",
-                               (unsigned long long)sequence);
-    *writer = (struct push_writer){pusher->high, pusher->low, sequence, pusher->stream};
-    return EMBD_OK;
+        return embd__error_set(&call->client->error, EMBD_INVALID, "a round is for pushes");
+    return embd__clock_take_round(call->client, clock, value, &call->extra.round, &call->member);
 }
 
 static int take_options(struct embd_call *call, const embd_call_options *options)
@@ -103,7 +61,7 @@ static int take_options(struct embd_call *call, const embd_call_options *options
     static const embd_call_options defaults = {0};
     const embd_call_options *o = options != NULL ? options : &defaults;
     struct embd__error *e = &call->client->error;
-    if (embd_dtype_name(o->wire) == NULL)
+    if (o->wire != EMBD_DTYPE_F32 && embd_dtype_name(o->wire) == NULL)
         return embd__error_set(e, EMBD_INVALID, "unknown wire dtype %d", (int)o->wire);
     if ((unsigned)o->plan > EMBD_PLAN_ROWS)
         return embd__error_set(e, EMBD_INVALID, "unknown plan %d; expected auto, pooled or rows",
@@ -112,9 +70,11 @@ static int take_options(struct embd_call *call, const embd_call_options *options
     call->wire = call->kind == PARTS_ERASE ? EMBD_DTYPE_F32 : o->wire; /* an erase has no values */
     call->plan = o->plan;
     call->zero_missing = o->zero_missing;
-    if (take_round(call, o->round, o->round_clock) != EMBD_OK)
+    call->extra.round.n_workers = 0;
+    call->extra.writer.sequence = 0;
+    if (o->round != NULL && take_round(call, o->round, o->round_clock) != EMBD_OK)
         return e->status;
-    return take_writer(call, o->pusher, o->sequence);
+    return o->pusher != NULL ? embd__numbered_take(call, o->pusher, o->sequence) : EMBD_OK;
 }
 
 static int take_parts(struct embd_call *call, const embd_part *parts, size_t n_parts)
@@ -146,17 +106,32 @@ static int check_tables_differ(struct embd_call *call)
     return EMBD_OK;
 }
 
-static int erase_lay(struct embd_call *call, struct work *work)
+/* Whether each distinct key goes once. */
+static bool goes_by_rows(struct embd_call *call, const struct work *work)
 {
-    int status = embd__split(call, work);
-    return status == EMBD_OK ? embd__lay_statuses(call, work) : status;
+    if (call->kind == PARTS_ERASE)
+        return false;
+    if (call->plan != EMBD_PLAN_AUTO)
+        return call->plan == EMBD_PLAN_ROWS;
+    return work->n_keys >= PLAN_FEW_KEYS && embd__plan_is_rows(call, work);
 }
 
-static int (*const lay[])(struct embd_call *call, struct work *work) = {
-    [PARTS_PULL] = embd__pull_lay,
-    [PARTS_PUSH] = embd__push_lay,
-    [PARTS_ERASE] = erase_lay,
+static int (*const prepare_work[])(struct embd_call *call, struct work *work) = {
+    [PARTS_PULL] = embd__pull_prepare,
+    [PARTS_PUSH] = embd__push_prepare,
+    [PARTS_ERASE] = embd__split,
 };
+
+static int prepare_part(struct embd_call *call, struct work *work)
+{
+    work->by_rows = goes_by_rows(call, work);
+    int status = prepare_work[call->kind](call, work);
+    if (status == EMBD_OK && work->by_rows)
+        embd__plan_note(work, work->n_distinct);
+    if (status == EMBD_OK && work->part->statuses != NULL)
+        status = embd__place_statuses(call, work);
+    return status;
+}
 
 static int prepare(struct embd_call *call)
 {
@@ -165,12 +140,11 @@ static int prepare(struct embd_call *call)
         status = embd__work_begin(call, &call->works[i], i);
     if (status == EMBD_OK && call->kind == PARTS_PUSH)
         status = check_tables_differ(call);
-    for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++) {
-        struct work *work = &call->works[i];
-        work->by_rows = call->kind != PARTS_ERASE && embd__plan_is_rows(call, work);
-        status = lay[call->kind](call, work);
-    }
-    return status == EMBD_OK ? embd__asks_build(call) : status;
+    for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
+        status = prepare_part(call, &call->works[i]);
+    if (status == EMBD_OK && call->extra.writer.sequence > 0)
+        status = embd__numbered_open(call);
+    return status == EMBD_OK ? embd__messages_build(call) : status;
 }
 
 /* ---- sending ---- */
@@ -193,23 +167,23 @@ static bool sends_keys_first(const struct embd_call *call)
         if (call->kind == PARTS_PUSH && call->works[i].is_unfilled)
             bytes += (call->works[i].by_rows ? call->works[i].n_distinct : call->works[i].n_keys) *
                      call->works[i].row_bytes;
-    return bytes >= HOLD_BYTES && !call->client->courier.has_thread;
+    return bytes >= HOLD_BYTES && !call->client->io.has_thread;
 }
 
 static void submit(struct embd_call *call)
 {
     bool holds = sends_keys_first(call);
     call->job.exchanges = call->exchanges;
-    call->job.n = call->n_asks;
+    call->job.n = call->n_messages;
     if (holds)
-        embd__asks_hold(call);
+        embd__messages_hold(call);
     else
         fill(call);
-    embd__submit(&call->client->courier, &call->job);
+    embd__io_submit(&call->client->io, &call->job);
     if (!holds)
         return;
     fill(call);
-    embd__asks_go_on(call);
+    embd__messages_release(call);
 }
 
 static int start(embd_client *client, const embd_part *parts, size_t n_parts,
@@ -220,14 +194,15 @@ static int start(embd_client *client, const embd_part *parts, size_t n_parts,
     if (call == NULL)
         return client->error.status;
     call->kind = kind;
-    call->n_asks = call->n_openings = 0;
+    call->n_messages = call->n_openings = 0;
     int status = take_options(call, options);
     if (status == EMBD_OK)
         status = take_parts(call, parts, n_parts);
     if (status == EMBD_OK)
         status = prepare(call);
     if (status != EMBD_OK) {
-        embd__asks_end_openings(call, false);
+        if (call->n_openings > 0)
+            embd__numbered_end(call, false);
         give_back_call(call);
         return status;
     }
@@ -250,16 +225,36 @@ int embd_push_start(embd_client *client, const embd_part *parts, size_t n_parts,
 
 /* ---- end ---- */
 
+/* An answer may be an error, or not be what was asked for. */
+static bool has_failed(const struct embd_call *call)
+{
+    for (uint32_t i = 0; i < call->n_messages; i++)
+        if (call->exchanges[i]->error.status != EMBD_OK)
+            return true;
+    return false;
+}
+
+static int finish(struct embd_call *call)
+{
+    int status = EMBD_OK;
+    for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++) {
+        struct work *work = &call->works[i];
+        if (work->part->statuses != NULL)
+            embd__scatter_statuses(call, work);
+        if (call->kind == PARTS_PULL)
+            status = embd__pull_finish(call, work);
+    }
+    return status;
+}
+
 int embd_wait(embd_call *call)
 {
     embd_client *client = call->client;
-    embd__await(&client->courier, &call->job);
+    embd__io_await(&client->io, &call->job);
     client->error = (struct embd__error){0};
-    embd__asks_end_openings(call, true);
-    int status = embd__call_outcome(call);
-    for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
-        status = call->kind == PARTS_PULL ? embd__pull_finish(call, &call->works[i])
-                                          : embd__push_finish(call, &call->works[i]);
+    if (call->n_openings > 0)
+        embd__numbered_end(call, true);
+    int status = has_failed(call) ? embd__call_outcome(call) : finish(call);
     if (status != EMBD_OK && call->kind == PARTS_PUSH && call->extra.round.n_workers > 0)
         embd__member_push_failed(client, &call->extra.round);
     give_back_call(call);
@@ -268,7 +263,7 @@ int embd_wait(embd_call *call)
 
 bool embd_is_done(embd_call *call)
 {
-    return embd__poll(&call->client->courier, &call->job);
+    return embd__io_poll(&call->client->io, &call->job);
 }
 
 int embd_pull(embd_client *client, const embd_part *parts, size_t n_parts,

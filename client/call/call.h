@@ -1,13 +1,13 @@
 /* call.h - a pull, push or erase on its way.
  *
  * A part of the caller's becomes a `struct work`; split.c or distinct rows make one `struct share`
- * of it for each shard; asks.c puts the shares of a shard, or cuts of them, into as few messages as
- * the limits allow. Everything lies in the call's arena and in the caller's arrays until embd_wait.
- */
-#ifndef EMBD_CLIENT_CALL_H
-#define EMBD_CLIENT_CALL_H
+ * of it for each shard; messages.c puts the shares of a shard, or slices of them, into as few
+ * messages as the limits allow. Everything lies in the call's arena and in the caller's arrays
+ * until embd_wait. */
+#ifndef EMBD_CALL_CALL_H
+#define EMBD_CALL_CALL_H
 
-#include "client/client.h"
+#include "client/core/client.h"
 
 /* What one shard gets of one part. Arrays are the caller's or the arena's. */
 struct share {
@@ -68,29 +68,30 @@ struct work {
 struct answer_bin {
     void *to;
     uint64_t bytes;
-    uint32_t window; /* rows of `cut`, which are to be placed by so many bytes; 0: all go to `to` */
-    uint32_t cut;
+    uint32_t
+        window; /* rows of `slice`, which are to be placed by so many bytes; 0: all go to `to` */
+    uint32_t slice;
 };
 
 /* One part of one message: consecutive rows of a share. */
-struct cut {
+struct slice {
     uint32_t work, n_rows, n_keys;
     uint32_t first, next; /* rows of the share: its first one, and which is placed next */
     bool has_status;
 };
 
-#define ASK_CUTS_MAX LIMIT_PARTS
+#define MESSAGE_SLICES_MAX LIMIT_PARTS
 
 /* One message to one shard. */
-struct ask {
-    struct exchange x; /* first: asks are found by their exchange */
+struct message {
+    struct exchange x; /* first: messages are found by their exchange */
     struct embd_call *call;
-    bool is_opening;   /* of a pusher's stream, before its first push; there are no cuts */
+    bool is_opening;   /* of a pusher's stream (numbered.c); it has no slices */
     uint64_t began_ns; /* then: when */
-    uint32_t shard, n_cuts, n_bins;
+    uint32_t shard, n_slices, n_bins;
     uint32_t at; /* bin that is coming in, of those with a window */
-    struct cut cuts[ASK_CUTS_MAX];
-    struct answer_bin bins[2 * ASK_CUTS_MAX];
+    struct slice slices[MESSAGE_SLICES_MAX];
+    struct answer_bin bins[2 * MESSAGE_SLICES_MAX];
 };
 
 struct embd_call {
@@ -108,57 +109,85 @@ struct embd_call {
     embd_part *parts;
     struct work *works;
     uint32_t n_works;
-    struct ask **asks; /* kept between calls, with their messages' buffers */
+    struct message **messages; /* kept between calls, with their messages' buffers */
     struct exchange **exchanges;
-    uint32_t n_asks, asks_made, asks_capacity;
-    uint32_t n_openings; /* of n_asks; they come first */
+    uint32_t n_messages, messages_made, messages_capacity;
+    uint32_t n_openings; /* of n_messages; they come first */
 };
 
-/* All return EMBD_OK or a status, with the client's error set. */
+/* All that return int return EMBD_OK or a status, with the client's error set. */
 
-/* check.c: takes a part, checked; keys get their slot offsets. */
+static inline int embd__call_no_memory(struct embd_call *call)
+{
+    return embd__error_set(&call->client->error, EMBD_NO_MEMORY,
+                           "no memory for the buffers of a call");
+}
+
+/* ---- check.c ---- */
+
+/* Takes a part, checked; keys get their slot offsets. */
 int embd__work_begin(struct embd_call *call, struct work *work, uint32_t index);
 
-/* split.c: shares with every occurrence in order. Fills in what is not an answer or gradient. */
+/* ---- split.c ---- */
+
+/* Shares with every occurrence in order. Fills in what is not an answer or gradient. */
 int embd__split(struct embd_call *call, struct work *work);
-/* split.c: shares with each distinct key once. */
+/* Shares with each distinct key once. */
 int embd__split_distinct(struct embd_call *call, struct work *work);
 /* The slot of each key, for slot tables: NULL and *status_out = EMBD_OK for others. */
 const uint16_t *embd__key_slots(struct embd_call *call, const struct work *work, int *status_out);
+/* Where statuses come to, of a part that messages for them; and from there to the part. */
+int embd__place_statuses(struct embd_call *call, struct work *work);
+void embd__scatter_statuses(const struct embd_call *call, const struct work *work);
 
-/* plan.c: whether each distinct key once is the better way. */
+/* ---- plan.c ---- */
+
+#define PLAN_FEW_KEYS 256u /* with fewer the round trip costs more than either plan */
+
+/* Whether each distinct key once is the better way, for batches of PLAN_FEW_KEYS and more. */
 bool embd__plan_is_rows(struct embd_call *call, const struct work *work);
-/* What was found out about a batch. */
+/* How many keys of a batch were distinct. */
 void embd__plan_note(const struct work *work, uint32_t n_distinct);
 
-/* pull.c, push.c: shares with destinations or gradients; and what is left to do when all answers
- * are there. */
-int embd__pull_lay(struct embd_call *call, struct work *work);
-int embd__pull_finish(struct embd_call *call, struct work *work);
+/* ---- pull.c ---- */
+
+/* Shares with destinations. */
+int embd__pull_prepare(struct embd_call *call, struct work *work);
 /* Rows first .. first + n of a share, the first ones of its values, into the caller's. */
 void embd__pull_place(const struct embd_call *call, const struct work *work,
                       const struct share *share, uint32_t first, uint32_t n);
-int embd__push_lay(struct embd_call *call, struct work *work);
+/* All answers are there: rows become the caller's values. */
+int embd__pull_finish(struct embd_call *call, struct work *work);
+
+/* ---- push.c ---- */
+
+/* Shares with gradients, made here or where is_unfilled is set, by embd__push_fill. */
+int embd__push_prepare(struct embd_call *call, struct work *work);
 /* Makes the gradients, where is_unfilled. Cannot fail. */
 void embd__push_fill(struct embd_call *call, struct work *work);
-int embd__push_finish(struct embd_call *call, struct work *work);
-/* Statuses of distinct keys, or of shares, to the part's; both directions. */
-void embd__spread_statuses(const struct embd_call *call, const struct work *work);
-/* Sets where statuses of the shares go. */
-int embd__lay_statuses(struct embd_call *call, struct work *work);
 
-/* asks.c: the messages. */
-int embd__asks_build(struct embd_call *call);
-/* Their exchanges have ended, or were never submitted: what became of the openings is noted. */
-void embd__asks_end_openings(struct embd_call *call, bool were_sent);
-/* Holds back the gradients of a push, and what comes behind them, until embd__asks_go_on. */
-void embd__asks_hold(struct embd_call *call);
-void embd__asks_go_on(struct embd_call *call);
-void embd__asks_fini(struct embd_call *call);
+/* ---- messages.c ---- */
 
-/* outcome.c: once all messages have ended, the call's error, or EMBD_OK. */
+int embd__messages_build(struct embd_call *call);
+/* The next message of a call, empty, to this shard; NULL: no memory. */
+struct message *embd__message_begin(struct embd_call *call, uint32_t shard);
+/* Holds back the gradients of a push, and what comes behind them, until embd__messages_release. */
+void embd__messages_hold(struct embd_call *call);
+void embd__messages_release(struct embd_call *call);
+void embd__messages_fini(struct embd_call *call);
+
+/* ---- numbered.c ---- */
+
+/* The push of a pusher, with its number. EMBD_INVALID. */
+int embd__numbered_take(struct embd_call *call, const embd_pusher *pusher, uint64_t sequence);
+/* Before the first push of a stream: an opening to each shard. */
+int embd__numbered_open(struct embd_call *call);
+/* The exchanges of openings have ended, or were never submitted: what became of them is noted. */
+void embd__numbered_end(struct embd_call *call, bool were_sent);
+
+/* ---- outcome.c ---- */
+
+/* Once all messages have ended: the error of a call that failed. */
 int embd__call_outcome(struct embd_call *call);
-
-int embd__call_no_memory(struct embd_call *call);
 
 #endif

@@ -1,6 +1,6 @@
 /* distinct.h - numbers the distinct keys of a batch in the order they first come. */
-#ifndef EMBD_CLIENT_DISTINCT_H
-#define EMBD_CLIENT_DISTINCT_H
+#ifndef EMBD_CALL_DISTINCT_H
+#define EMBD_CALL_DISTINCT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -39,10 +39,10 @@ static struct shard_outcome outcome_of(const struct exchange *x)
 /* Of the shard whose messages begin at number *at, which moves behind them. */
 static struct shard_outcome next_outcome(const struct embd_call *call, uint32_t *at)
 {
-    uint32_t shard = call->asks[*at]->shard;
-    struct shard_outcome all = outcome_of(&call->asks[(*at)++]->x);
-    for (; *at < call->n_asks && call->asks[*at]->shard == shard; ++*at) {
-        struct shard_outcome one = outcome_of(&call->asks[*at]->x);
+    uint32_t shard = call->messages[*at]->shard;
+    struct shard_outcome all = outcome_of(&call->messages[(*at)++]->x);
+    for (; *at < call->n_messages && call->messages[*at]->shard == shard; ++*at) {
+        struct shard_outcome one = outcome_of(&call->messages[*at]->x);
         bool in_part = (one.outcome == APPLIED) != (all.outcome == APPLIED);
         if (all.outcome == UNKNOWN || one.outcome == UNKNOWN)
             all = (struct shard_outcome){UNKNOWN, EMBD_OK};
@@ -56,7 +56,7 @@ static struct shard_outcome next_outcome(const struct embd_call *call, uint32_t 
 static bool differ(const struct embd_call *call)
 {
     uint32_t n = 0, n_of[OUTCOMES] = {0};
-    for (uint32_t at = call->n_openings; at < call->n_asks; n++)
+    for (uint32_t at = call->n_openings; at < call->n_messages; n++)
         n_of[next_outcome(call, &at).outcome]++;
     uint32_t n_not = n_of[REFUSED] + n_of[NOT_SENT];
     return n_of[APPLIED_IN_PART] > 0 || (n_not != n && n_of[UNKNOWN] != n);
@@ -91,12 +91,12 @@ static bool is_same(struct shard_outcome a, struct shard_outcome b)
 static void tell_shards(struct told *told, const struct embd_call *call, struct shard_outcome o)
 {
     const char *before = "";
-    for (uint32_t at = call->n_openings; at < call->n_asks;) {
-        uint32_t first = call->asks[at]->shard, last = first;
+    for (uint32_t at = call->n_openings; at < call->n_messages;) {
+        uint32_t first = call->messages[at]->shard, last = first;
         if (!is_same(next_outcome(call, &at), o))
             continue;
-        for (uint32_t next = at; next < call->n_asks; at = next, last++)
-            if (call->asks[next]->shard != last + 1 || !is_same(next_outcome(call, &next), o))
+        for (uint32_t next = at; next < call->n_messages; at = next, last++)
+            if (call->messages[next]->shard != last + 1 || !is_same(next_outcome(call, &next), o))
                 break;
         tell(told, first == last ? "%s%u" : "%s%u-%u", before, first, last);
         before = ", ";
@@ -114,11 +114,11 @@ static uint32_t count_same(const struct embd_call *call, uint32_t end, struct sh
 
 static void tell_outcome(struct told *told, const struct embd_call *call, enum outcome outcome)
 {
-    for (uint32_t at = call->n_openings, begin = at; at < call->n_asks; begin = at) {
+    for (uint32_t at = call->n_openings, begin = at; at < call->n_messages; begin = at) {
         struct shard_outcome o = next_outcome(call, &at);
         if (o.outcome != outcome || count_same(call, begin, o) > 0)
             continue;
-        bool is_one = count_same(call, call->n_asks, o) == 1;
+        bool is_one = count_same(call, call->n_messages, o) == 1;
         tell(told, "; %s %s ", words[outcome], is_one ? "shard" : "shards");
         tell_shards(told, call, o);
         if (o.status != EMBD_OK)
@@ -131,9 +131,9 @@ int embd__call_outcome(struct embd_call *call)
     struct embd__error *e = &call->client->error;
     const struct embd__error *first = NULL;
     struct told told = {.bytes = 0};
-    for (uint32_t i = 0; i < call->n_asks && first == NULL; i++)
-        if (call->asks[i]->x.error.status != EMBD_OK)
-            first = &call->asks[i]->x.error;
+    for (uint32_t i = 0; i < call->n_messages && first == NULL; i++)
+        if (call->messages[i]->x.error.status != EMBD_OK)
+            first = &call->messages[i]->x.error;
     if (first == NULL)
         return EMBD_OK;
     for (int o = 0; o < OUTCOMES && call->kind != PARTS_PULL && differ(call); o++)

@@ -21,7 +21,6 @@
 #define DISTINCT_BYTES 60.0
 #define SPREAD_PART    0.2
 #define COUNT_EVERY    64u
-#define FEW_KEYS       256u /* with fewer the round trip costs more than either plan */
 
 static struct plan_history *history_of(const struct work *work)
 {
@@ -69,10 +68,6 @@ static double pooled_rows(const struct embd_call *call, const struct work *work)
 
 bool embd__plan_is_rows(struct embd_call *call, const struct work *work)
 {
-    if (call->plan != EMBD_PLAN_AUTO)
-        return call->plan == EMBD_PLAN_ROWS;
-    if (work->n_keys < FEW_KEYS)
-        return false;
     struct plan_history *history = history_of(work);
     if (history->calls_left == 0) {
         if (!count_distinct(call, work))

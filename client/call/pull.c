@@ -18,26 +18,6 @@
 
 /* ---- before ---- */
 
-int embd__lay_statuses(struct embd_call *call, struct work *work)
-{
-    uint8_t *out = work->part->statuses;
-    uint32_t n_shards = call->client->n_shards;
-    if (out == NULL)
-        return EMBD_OK;
-    uint32_t n = work->by_rows ? work->n_distinct : work->n_keys;
-    if (work->by_rows || n_shards > 1) {
-        out = embd__arena_take(&call->arena, n);
-        if (out == NULL)
-            return embd__call_no_memory(call);
-    }
-    work->row_statuses = out;
-    for (uint32_t s = 0; s < n_shards; s++) {
-        work->shares[s].statuses = out;
-        out += work->shares[s].n_keys;
-    }
-    return EMBD_OK;
-}
-
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -49,7 +29,7 @@ static uint64_t rows_kept(const struct work *work, const struct share *share)
     return work->window_rows > 0 ? least(work->window_rows, share->n_rows) : share->n_rows;
 }
 
-static int lay_values(struct embd_call *call, struct work *work)
+static int place_values(struct embd_call *call, struct work *work)
 {
     uint32_t n_shards = call->client->n_shards;
     uint64_t n = 0;
@@ -70,12 +50,10 @@ static int lay_values(struct embd_call *call, struct work *work)
     return EMBD_OK;
 }
 
-int embd__pull_lay(struct embd_call *call, struct work *work)
+int embd__pull_prepare(struct embd_call *call, struct work *work)
 {
     int status = work->by_rows ? embd__split_distinct(call, work) : embd__split(call, work);
-    if (status == EMBD_OK)
-        status = lay_values(call, work);
-    return status == EMBD_OK ? embd__lay_statuses(call, work) : status;
+    return status == EMBD_OK ? place_values(call, work) : status;
 }
 
 /* ---- while they come ---- */
@@ -101,20 +79,6 @@ void embd__pull_place(const struct embd_call *call, const struct work *work,
 }
 
 /* ---- after ---- */
-
-void embd__spread_statuses(const struct embd_call *call, const struct work *work)
-{
-    uint8_t *out = work->part->statuses;
-    if (out == NULL)
-        return;
-    if (work->by_rows)
-        for (uint32_t i = 0; i < work->n_keys; i++)
-            out[i] = work->row_statuses[work->numbers[i]];
-    else if (call->client->n_shards > 1)
-        for (uint32_t s = 0; s < call->client->n_shards; s++)
-            for (uint32_t i = 0; i < work->shares[s].n_keys; i++)
-                out[work->shares[s].from[i]] = work->shares[s].statuses[i];
-}
 
 static void divide_row(const struct work *work, uint32_t r)
 {
@@ -212,7 +176,6 @@ static int finish_rows(struct embd_call *call, const struct work *work)
 
 int embd__pull_finish(struct embd_call *call, struct work *work)
 {
-    embd__spread_statuses(call, work);
     if (work->n_rows == 0)
         return EMBD_OK;
     if (work->n_keys == 0)

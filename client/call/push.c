@@ -6,8 +6,8 @@
  * Distinct keys (rows plan): the occurrences of each key are summed here in the shape the server
  * would use (runs of EMBD_SUM_RUN, then the runs), so that the bits are the same.
  *
- * Laying gives everything its place, filling makes the gradients: between the two the keys can be
- * sent, and the server looks them up meanwhile. */
+ * Preparing gives everything its place, filling makes the gradients: between the two the keys can
+ * be sent, and the server looks them up meanwhile. */
 #include <string.h>
 
 #include "client/call/call.h"
@@ -69,7 +69,7 @@ static void write_share(const struct embd_call *call, const struct work *work,
                   share->grads + i * work->row_bytes);
 }
 
-static int lay_every(struct embd_call *call, struct work *work)
+static int prepare_every(struct embd_call *call, struct work *work)
 {
     int status = scale_weights(call, work);
     if (status == EMBD_OK)
@@ -175,7 +175,7 @@ static void add_pooled(const struct work *work, struct sums *sums)
     }
 }
 
-static int lay_distinct(struct embd_call *call, struct work *work)
+static int prepare_distinct(struct embd_call *call, struct work *work)
 {
     int status = embd__split_distinct(call, work);
     if (status != EMBD_OK)
@@ -210,11 +210,10 @@ static void fill_distinct(const struct embd_call *call, struct work *work)
 
 /* ---- both ---- */
 
-int embd__push_lay(struct embd_call *call, struct work *work)
+int embd__push_prepare(struct embd_call *call, struct work *work)
 {
     work->is_unfilled = false;
-    int status = work->by_rows ? lay_distinct(call, work) : lay_every(call, work);
-    return status == EMBD_OK ? embd__lay_statuses(call, work) : status;
+    return work->by_rows ? prepare_distinct(call, work) : prepare_every(call, work);
 }
 
 void embd__push_fill(struct embd_call *call, struct work *work)
@@ -227,10 +226,4 @@ void embd__push_fill(struct embd_call *call, struct work *work)
     else
         for (uint32_t s = 0; s < call->client->n_shards; s++)
             write_share(call, work, &work->shares[s]);
-}
-
-int embd__push_finish(struct embd_call *call, struct work *work)
-{
-    embd__spread_statuses(call, work);
-    return EMBD_OK;
 }

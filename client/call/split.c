@@ -314,11 +314,42 @@ int embd__split_distinct(struct embd_call *call, struct work *work)
     if (n < 0)
         return embd__call_no_memory(call);
     work->n_distinct = (uint32_t)n;
-    embd__plan_note(work, work->n_distinct);
     if (call->client->n_shards > 1)
         return group_by_shard(call, work, keys, slots);
     work->shares[0].n_keys = work->shares[0].n_rows = work->n_distinct;
     work->shares[0].keys = keys;
     work->shares[0].slots = slots;
     return EMBD_OK;
+}
+
+/* ---- statuses ---- */
+
+int embd__place_statuses(struct embd_call *call, struct work *work)
+{
+    uint8_t *out = work->part->statuses;
+    uint32_t n_shards = call->client->n_shards;
+    uint32_t n = work->by_rows ? work->n_distinct : work->n_keys;
+    if (work->by_rows || n_shards > 1) {
+        out = embd__arena_take(&call->arena, n);
+        if (out == NULL)
+            return embd__call_no_memory(call);
+    }
+    work->row_statuses = out;
+    for (uint32_t s = 0; s < n_shards; s++) {
+        work->shares[s].statuses = out;
+        out += work->shares[s].n_keys;
+    }
+    return EMBD_OK;
+}
+
+void embd__scatter_statuses(const struct embd_call *call, const struct work *work)
+{
+    uint8_t *out = work->part->statuses;
+    if (work->by_rows)
+        for (uint32_t i = 0; i < work->n_keys; i++)
+            out[i] = work->row_statuses[work->numbers[i]];
+    else if (call->client->n_shards > 1)
+        for (uint32_t s = 0; s < call->client->n_shards; s++)
+            for (uint32_t i = 0; i < work->shares[s].n_keys; i++)
+                out[work->shares[s].from[i]] = work->shares[s].statuses[i];
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "client/formats/admin.h"
-#include "client/client.h"
+#include "client/core/client.h"
 #include "proto/partfile.h"
 
 struct msg *embd__admin_begin(embd_client *client, enum method method)

@@ -5,7 +5,7 @@
 #ifndef EMBD_FORMATS_ADMIN_H
 #define EMBD_FORMATS_ADMIN_H
 
-#include "client/request.h"
+#include "client/core/request.h"
 #include "proto/schema.h"
 
 /* embd__request_begin for an admin request: it fails at once where there is no admin socket to

@@ -13,7 +13,7 @@
 
 #include "client/formats/admin.h"
 #include "client/formats/blobs.h"
-#include "client/client.h"
+#include "client/core/client.h"
 
 /* ---- sending ---- */
 

@@ -3,7 +3,7 @@
 #define EMBD_FORMATS_BLOBS_H
 
 #include "proto/stored/dumpdir.h"
-#include "client/request.h"
+#include "client/core/request.h"
 
 /* What embd_snapshot was given: their number, names and sizes. */
 int embd__blobs_check(const embd_blob *blobs, uint32_t n, struct embd__error *e);

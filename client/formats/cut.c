@@ -17,7 +17,7 @@
 #include <time.h>
 
 #include "client/formats/admin.h"
-#include "client/client.h"
+#include "client/core/client.h"
 
 /* The longest a shard grants. A hold also ends with its connection, and 10 s after its holder's
  * last request: a client that dies or hangs holds nobody for longer. */

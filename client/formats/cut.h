@@ -3,7 +3,7 @@
 #ifndef EMBD_FORMATS_CUT_H
 #define EMBD_FORMATS_CUT_H
 
-#include "client/requests.h"
+#include "client/core/request.h"
 
 /* A hold of all shards. */
 struct cut_hold {

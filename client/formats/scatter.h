@@ -3,7 +3,7 @@
 #define EMBD_FORMATS_SCATTER_H
 
 #include "client/formats/batch.h"
-#include "client/request.h"
+#include "client/core/request.h"
 
 struct scatter {
     embd_client *client;

@@ -19,7 +19,7 @@
 #include "client/formats/admin.h"
 #include "client/formats/cut.h"
 #include "client/formats/blobs.h"
-#include "client/client.h"
+#include "client/core/client.h"
 #include "proto/partfile.h"
 
 /* A shard may write for as long as it can be held. */

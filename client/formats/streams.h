@@ -3,7 +3,7 @@
 #define EMBD_FORMATS_STREAMS_H
 
 #include "proto/stored/dumpdir.h"
-#include "client/request.h"
+#include "client/core/request.h"
 
 /* Of tables that are not journaled, and of those that are. */
 enum { STREAMS_OTHER = 1, STREAMS_JOURNALED = 2 };

@@ -2,7 +2,7 @@
 #ifndef EMBD_FORMATS_VACANCY_H
 #define EMBD_FORMATS_VACANCY_H
 
-#include "client/request.h"
+#include "client/core/request.h"
 
 /* 1: no shard has a table of the schema's name; 0: those that have it have it empty and of this
  * definition. EMBD_EXISTS: a shard has rows or another definition; the client's error names

@@ -19,15 +19,15 @@ struct end {
 static void sentence(char text[LIMIT_ERROR_TEXT], enum parts_kind kind, const struct end *ends,
                      uint32_t n, int status)
 {
-    static struct ask asks[MOST];
-    static struct ask *list[MOST];
+    static struct message messages[MOST];
+    static struct message *list[MOST];
     static struct embd_client client;
     client.error = (struct embd__error){0};
-    struct embd_call call = {.client = &client, .kind = kind, .asks = list, .n_asks = n};
+    struct embd_call call = {.client = &client, .kind = kind, .messages = list, .n_messages = n};
     for (uint32_t i = 0; i < n; i++) {
-        struct exchange *x = &asks[i].x;
-        list[i] = &asks[i];
-        asks[i].shard = ends[i].shard;
+        struct exchange *x = &messages[i].x;
+        list[i] = &messages[i];
+        messages[i].shard = ends[i].shard;
         x->error = (struct embd__error){0};
         x->is_refused = ends[i].how == 'r';
         x->is_out = ends[i].how != 'n';

@@ -1,6 +1,6 @@
 /* fuzz_services.c - any bytes as a name server's answer: the services that are read from it have a
  * name and a port, and drawing lots among them loses none. */
-#include "client/link/resolve.c"
+#include "client/io/resolve.c"
 
 #include <stdlib.h>
 

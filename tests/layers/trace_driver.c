@@ -62,8 +62,8 @@ static void trace(embd_client *client, const struct call *call, const char *fold
     embd_schema_init(&schema);
     strcpy(schema.name, "traced");
     schema.dim = DIM;
-    schema.combiner = EMBD_SUM;
-    schema.durability = call->is_durable ? EMBD_DURABLE : EMBD_SNAPSHOT;
+    schema.combiner = EMBD_COMBINER_SUM;
+    schema.durability = call->is_durable ? EMBD_DURABILITY_DURABLE : EMBD_DURABILITY_SNAPSHOT;
     check(embd_table_create(client, &schema), "embd_table_create");
     check(embd_table_open(client, "traced", &table), "embd_table_open");
     for (uint32_t i = 0; i < KEYS; i++)

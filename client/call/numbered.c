@@ -1,0 +1,229 @@
+/* numbered.c - numbered pushes: a pusher's stream of pushes, each of which applies once however
+ * often it is sent.
+ *
+ * Before a pusher's first push on a shard goes the opening of its stream, on the same connection,
+ * so that it costs no round trip. The openings of a push get their msgid before the push does:
+ * where a cut waits for the push, they go with it. */
+#include "client/call/numbered.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "client/call/call.h"
+#include "client/core/request.h"
+#include "proto/opening.h"
+
+/* ---- streams that were opened: a list, searched for first pushes alone ---- */
+
+/* A shard forgets no stream that was opened so lately. */
+#define REMEMBERED_NS UINT64_C(300000000000)
+
+struct opened_stream {
+    uint64_t high, low;
+    uint32_t stream, shard;
+    uint64_t since_ns; /* 0: it was answered */
+};
+
+void embd__opened_fini(struct opened *opened)
+{
+    free(opened->list);
+}
+
+/* NULL: none. */
+static struct opened_stream *find(const struct opened *opened, const struct push_writer *stream,
+                                  uint32_t shard)
+{
+    for (uint32_t i = opened->n; i > 0; i--) {
+        struct opened_stream *s = &opened->list[i - 1];
+        if (s->high == stream->high && s->low == stream->low && s->stream == stream->stream &&
+            s->shard == shard)
+            return s;
+    }
+    return NULL;
+}
+
+static bool has_room(struct opened *opened)
+{
+    if (opened->n < opened->capacity)
+        return true;
+    uint32_t capacity = 2 * opened->capacity + 8;
+    struct opened_stream *list = realloc(opened->list, capacity * sizeof *list);
+    if (list == NULL)
+        return false;
+    opened->list = list;
+    opened->capacity = capacity;
+    return true;
+}
+
+int embd__opened_begin(struct opened *opened, const struct push_writer *stream, uint32_t shard,
+                       uint64_t now_ns, bool *opens_out)
+{
+    const struct opened_stream *s = find(opened, stream, shard);
+    *opens_out = s == NULL || (s->since_ns != 0 && now_ns - s->since_ns < REMEMBERED_NS);
+    if (s != NULL)
+        return EMBD_OK;
+    if (!has_room(opened))
+        return EMBD_NO_MEMORY;
+    opened->list[opened->n++] =
+        (struct opened_stream){stream->high, stream->low, (uint32_t)stream->stream, shard, now_ns};
+    return EMBD_OK;
+}
+
+void embd__opened_end(struct opened *opened, const struct push_writer *stream, uint32_t shard,
+                      uint64_t began_ns, enum opened_end end)
+{
+    struct opened_stream *s = find(opened, stream, shard);
+    if (s == NULL)
+        return; /* another call's, which was not opened either */
+    if (end == OPENED)
+        s->since_ns = 0;
+    else if (end == NOT_OPENED && s->since_ns == began_ns)
+        *s = opened->list[--opened->n];
+}
+
+/* ---- a numbered push ---- */
+
+int embd__numbered_take(struct embd_call *call, const embd_pusher *pusher, uint64_t sequence)
+{
+    struct push_writer *writer = &call->extra.writer;
+    struct embd__error *e = &call->client->error;
+    if (call->kind != PARTS_PUSH)
+        return embd__error_set(e, EMBD_INVALID, "a pusher is for pushes");
+    if (call->extra.round.n_workers > 0)
+        return embd__error_set(e, EMBD_INVALID, "a push has a round and a pusher; it may have one");
+    if (sequence == 0 || sequence == UINT64_MAX)
+        return embd__error_set(e, EMBD_INVALID, "sequence is %llu; a pusher's first push is 1",
+                               (unsigned long long)sequence);
+    *writer = (struct push_writer){pusher->high, pusher->low, sequence, pusher->stream};
+    return EMBD_OK;
+}
+
+static int write_opening(struct message *message)
+{
+    struct embd_call *call = message->call;
+    struct msg *m = &message->x.msg;
+    const struct stream_opening opening = {
+        .stream = call->extra.writer,
+        .is_journaled = call->works[0].schema->durability != EMBD_DURABILITY_SNAPSHOT,
+    };
+    embd__msg_request(m, message->x.msgid, METHOD_STREAM_OPEN);
+    embd__opening_write(m, &opening, false);
+    return embd__msg_end(m) == EMBD_OK ? EMBD_OK : embd__call_no_memory(call);
+}
+
+static void on_answer(struct exchange *x, struct reader *reader)
+{
+    uint64_t last;
+    bool was_opened;
+    (void)x;
+    embd__opened_read(reader, &last, &was_opened);
+}
+
+static int open_stream(struct embd_call *call, uint32_t shard)
+{
+    bool opens;
+    struct opened *opened = &call->client->opened;
+    uint64_t now_ns = uv_hrtime();
+    if (embd__opened_begin(opened, &call->extra.writer, shard, now_ns, &opens) != EMBD_OK)
+        return embd__call_no_memory(call);
+    if (!opens)
+        return EMBD_OK;
+    struct message *message = embd__message_begin(call, shard);
+    if (message == NULL) {
+        embd__opened_end(opened, &call->extra.writer, shard, now_ns, NOT_OPENED);
+        return call->client->error.status;
+    }
+    if (call->n_openings > 0)
+        message->x.msgid = call->messages[0]->x.msgid;
+    message->x.on_answer = on_answer;
+    message->began_ns = now_ns;
+    call->n_messages++;
+    call->n_openings++;
+    return write_opening(message);
+}
+
+int embd__numbered_open(struct embd_call *call)
+{
+    int status = EMBD_OK;
+    if (call->extra.writer.sequence != 1 || call->n_works == 0)
+        return EMBD_OK;
+    for (uint32_t s = 0; s < call->client->n_shards && status == EMBD_OK; s++)
+        status = open_stream(call, s);
+    return status;
+}
+
+/* A server of an earlier version has the first push open the stream. */
+static enum opened_end end_of(struct exchange *x)
+{
+    if (x->error.status == EMBD_UNKNOWN_METHOD)
+        x->error.status = EMBD_OK;
+    return x->error.status == EMBD_OK           ? OPENED
+           : x->error.status == EMBD_UNANSWERED ? MAY_BE_OPENED
+                                                : NOT_OPENED;
+}
+
+void embd__numbered_end(struct embd_call *call, bool were_sent)
+{
+    for (uint32_t i = 0; i < call->n_openings; i++)
+        embd__opened_end(&call->client->opened, &call->extra.writer, call->messages[i]->shard,
+                         call->messages[i]->began_ns,
+                         were_sent ? end_of(&call->messages[i]->x) : NOT_OPENED);
+}
+
+/* ---- who pushes, and how far each shard is with it ---- */
+
+int embd_pusher_new(embd_pusher *pusher_out)
+{
+    uint64_t id[2];
+    if (getrandom(id, sizeof id, 0) != sizeof id)
+        return EMBD_IO;
+    *pusher_out = (embd_pusher){.high = id[0], .low = id[1]};
+    return EMBD_OK;
+}
+
+/* A stream is of journaled tables or of others; of the two one is 0. */
+static int read_last(struct reader *r, uint64_t *last_out)
+{
+    struct fields f;
+    embd__read_fields(&f, r, "writer");
+    uint64_t journaled = embd__field_uint(&f, "journaled", 0, UINT64_MAX - 1, FIELD_REQUIRED),
+             other = embd__field_uint(&f, "other", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    *last_out = journaled > other ? journaled : other;
+    return embd__fields_end(&f);
+}
+
+static int message(embd_client *client, uint32_t shard, const embd_pusher *pusher,
+                   uint64_t *last_out)
+{
+    struct answer *answer;
+    struct msg *m = embd__request_begin(client, METHOD_WRITER);
+    embd__msg_map(m, 3);
+    embd__msg_field_uint(m, "high", pusher->high);
+    embd__msg_field_uint(m, "low", pusher->low);
+    embd__msg_field_uint(m, "stream", pusher->stream);
+    int status = embd__request(client, shard, LISTENER_DATA, &answer);
+    if (status != EMBD_OK)
+        return status;
+    status = read_last(&answer->reader, last_out);
+    embd__answer_free(answer);
+    return status;
+}
+
+int embd_pusher_last(embd_client *client, const embd_pusher *pusher, uint64_t *least_out,
+                     uint64_t *greatest_out)
+{
+    uint64_t least = UINT64_MAX, greatest = 0;
+    client->error = (struct embd__error){0};
+    for (uint32_t shard = 0; shard < client->n_shards; shard++) {
+        uint64_t last = 0;
+        int status = message(client, shard, pusher, &last);
+        if (status != EMBD_OK)
+            return status;
+        least = last < least ? last : least;
+        greatest = last > greatest ? last : greatest;
+    }
+    *least_out = least;
+    *greatest_out = greatest;
+    return EMBD_OK;
+}

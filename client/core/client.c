@@ -1,0 +1,238 @@
+/* client.c - the handle. Connecting: the map of the cluster is found (map.c); then a link to every
+ * shard is opened and pinged, all at once, so that a handle that was made is a handle that works.
+ * Admin links are only named here; they connect with their first request. */
+#include "client/core/client.h"
+#include "client/core/clocks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void embd_options_init(embd_options *options)
+{
+    *options =
+        (embd_options){.deadline_ms = 30000, .reconnect_min_ms = 10, .reconnect_max_ms = 1000};
+}
+
+/* ---- links ---- */
+
+static int open_links(embd_client *client)
+{
+    for (uint32_t i = 0; i < client->n_shards; i++) {
+        struct client_shard *shard = &client->shards[i];
+        struct link_config config = embd__link_config(client, shard->address);
+        config.shard = i;
+        config.n_shards = client->n_shards;
+        config.client_id = client->id;
+        config.on_unreached = embd__map_refresh;
+        config.arg = client;
+        int status = embd__link_open(&config, &shard->link, &client->error);
+        if (status != EMBD_OK)
+            return status;
+        config.client_id = 0;
+        if (!embd__choose_admin(shard, &config))
+            continue;
+        if (config.is_path) {
+            config.credentials = NULL;
+        }
+        status = embd__link_open(&config, &shard->admin, &client->error);
+        if (status != EMBD_OK)
+            return status;
+    }
+    return EMBD_OK;
+}
+
+/* Exchanges without an answer to speak of, one for each shard. */
+struct pings {
+    struct job job;
+    struct exchange *exchanges;
+    struct exchange *list[];
+};
+
+static void *on_ping_bin(struct exchange *x, uint32_t index, uint32_t bytes)
+{
+    (void)index;
+    embd__error_set(&x->error, EMBD_PROTOCOL, "the answer to ping has a bin of %u bytes", bytes);
+    return NULL;
+}
+
+static void on_ping_answer(struct exchange *x, struct reader *reader)
+{
+    (void)x;
+    embd__reader_end(reader);
+}
+
+static void begin_ping(embd_client *client, struct pings *pings, uint32_t i, uint64_t deadline_ns)
+{
+    struct exchange *x = &pings->exchanges[i];
+    embd__msg_init(&x->msg);
+    embd__client_begin(client, x, 0);
+    x->deadline_ns = deadline_ns;
+    x->fail_fast = true;
+    x->link = client->shards[i].link;
+    x->owner = &pings->job;
+    x->on_bin = on_ping_bin;
+    x->on_answer = on_ping_answer;
+    x->on_end = embd__job_on_end;
+    x->while_loading = true;
+    embd__msg_request(&x->msg, x->msgid, METHOD_PING);
+    embd__msg_map(&x->msg, 0);
+    pings->list[i] = x;
+    if (embd__msg_end(&x->msg) != EMBD_OK)
+        embd__error_set(&client->error, x->msg.status, "no memory for a request");
+}
+
+/* Connects every link; the first error by shard is the client's. */
+static int ping_all(embd_client *client, uint64_t deadline_ns)
+{
+    uint32_t n = client->n_shards;
+    struct pings *pings = calloc(1, sizeof *pings + n * sizeof pings->list[0]);
+    struct exchange *exchanges = calloc(n, sizeof *exchanges);
+    if (pings == NULL || exchanges == NULL) {
+        free(pings);
+        free(exchanges);
+        return embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory for %u shards", n);
+    }
+    pings->exchanges = exchanges;
+    pings->job.exchanges = pings->list;
+    pings->job.n = n;
+    for (uint32_t i = 0; i < n; i++)
+        begin_ping(client, pings, i, deadline_ns);
+    if (client->error.status == EMBD_OK) {
+        embd__io_submit(&client->io, &pings->job);
+        embd__io_await(&client->io, &pings->job);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (exchanges[i].error.status != EMBD_OK)
+            embd__error_set(&client->error, exchanges[i].error.status, "%s",
+                            exchanges[i].error.text);
+        embd__msg_fini(&exchanges[i].msg);
+    }
+    free(exchanges);
+    free(pings);
+    return client->error.status;
+}
+
+/* ---- open and close ---- */
+
+static void take_options(embd_client *client, const embd_options *options)
+{
+    embd_options *own = &client->options;
+    embd_options_init(own);
+    if (options == NULL)
+        return;
+    embd_options defaults = *own;
+    *own = *options;
+    if (own->deadline_ms == 0)
+        own->deadline_ms = defaults.deadline_ms;
+    if (own->reconnect_min_ms == 0)
+        own->reconnect_min_ms = defaults.reconnect_min_ms;
+    if (own->reconnect_max_ms < own->reconnect_min_ms)
+        own->reconnect_max_ms = own->reconnect_min_ms;
+}
+
+/* The credentials has its own copies of the options' paths and token. */
+static int identify(embd_client *client)
+{
+    embd_options *own = &client->options;
+    int status = embd__credentials_open(own, &client->credentials, &client->error);
+    own->token = own->token_file = own->tls_ca = own->tls_cert = own->tls_key = NULL;
+    return status;
+}
+
+/* Any number will do that no other client has. */
+static int choose_id(embd_client *client)
+{
+    if (uv_random(NULL, NULL, &client->id, sizeof client->id, 0, NULL) != 0)
+        return embd__error_set(&client->error, EMBD_INTERNAL, "the system gives no random numbers");
+    client->id += client->id == 0;
+    return EMBD_OK;
+}
+
+static int establish(embd_client *client, const char *servers)
+{
+    uint64_t deadline_ns = uv_hrtime() + (uint64_t)client->options.deadline_ms * 1000000;
+    int status = identify(client);
+    if (status == EMBD_OK)
+        status = choose_id(client);
+    if (status == EMBD_OK)
+        status = embd__map_refresh_open(client, servers, &client->error);
+    if (status == EMBD_OK)
+        status = embd__map_find(client, servers, deadline_ns);
+    if (status == EMBD_OK)
+        status = open_links(client);
+    if (status == EMBD_OK)
+        status = ping_all(client, deadline_ns);
+    if (status == EMBD_OK && client->options.own_thread)
+        status = embd__io_start_thread(&client->io, &client->error);
+    return status == EMBD_DEADLINE || status == EMBD_CLOSED ? EMBD_UNREACHABLE : status;
+}
+
+int embd_connect(const char *servers, const embd_options *options, embd_client **client_out,
+                 char *why_out, size_t why_bytes)
+{
+    struct embd__error e = {0};
+    *client_out = NULL;
+    embd_client *client = calloc(1, sizeof *client);
+    int status = client == NULL ? embd__error_set(&e, EMBD_NO_MEMORY, "no memory for a client")
+                                : embd__io_init(&client->io, &e);
+    if (status == EMBD_OK) {
+        take_options(client, options);
+        embd__msg_init(&client->request.msg);
+        status = establish(client, servers);
+        if (status == EMBD_OK) {
+            *client_out = client;
+            return EMBD_OK;
+        }
+        e = client->error;
+        embd_close(client);
+    } else {
+        free(client);
+    }
+    if (why_out != NULL && why_bytes > 0)
+        snprintf(why_out, why_bytes, "%s", e.text);
+    return status;
+}
+
+void embd_close(embd_client *client)
+{
+    if (client == NULL)
+        return;
+    embd__members_fini(client);
+    embd__io_stop_thread(&client->io);
+    for (uint32_t i = 0; i < client->n_shards; i++) {
+        if (client->shards[i].link != NULL)
+            embd__link_close(client->shards[i].link);
+        if (client->shards[i].admin != NULL)
+            embd__link_close(client->shards[i].admin);
+    }
+    embd__map_refresh_close(client);
+    embd__io_fini(&client->io);
+    embd__map_refresh_fini(client);
+    for (uint32_t i = 0; i < client->n_shards; i++) {
+        free(client->shards[i].texts);
+    }
+    free(client->shards);
+    embd__calls_fini(client);
+    embd__opened_fini(&client->opened);
+    embd__tables_fini(client);
+    embd__distinct_fini(&client->distinct);
+    embd__msg_fini(&client->request.msg);
+    embd__credentials_fini(&client->credentials);
+    free(client);
+}
+
+const char *embd_last_error(const embd_client *client)
+{
+    return client->error.text;
+}
+
+uint32_t embd_shard_count(const embd_client *client)
+{
+    return client->n_shards;
+}
+
+const char *embd_shard_address(const embd_client *client, uint32_t shard)
+{
+    return shard < client->n_shards ? client->shards[shard].address : NULL;
+}

@@ -1,0 +1,70 @@
+/* client.h - what a client handle holds. Owner: the caller's thread; what belongs to the loop's
+ * thread is only reached through jobs (io_thread.h). */
+#ifndef EMBD_CORE_CLIENT_H
+#define EMBD_CORE_CLIENT_H
+
+#include "client/call/arena.h"
+#include "client/call/distinct.h"
+#include "client/core/cluster_map.h"
+#include "client/io/credentials.h"
+#include "client/call/numbered.h"
+#include "proto/schema.h"
+#include "client/io/io_thread.h"
+
+struct client_shard {
+    /* Changed by the loop's thread where the shard moves (cluster_map.c); what they point to stays.
+     * admin_address is "" where the server has none, admin_host, "host:port" on TCP, likewise. */
+    char *_Atomic address, *_Atomic admin_address, *_Atomic admin_host;
+    char *texts;               /* that they were in the first map; the client's */
+    struct link *link, *admin; /* admin is NULL where there is none */
+};
+
+/* What plan.c remembers of batches of one size. */
+struct plan_history {
+    uint32_t calls_left;  /* until keys are counted again; 0: now */
+    float distinct_ratio; /* distinct keys / keys */
+};
+
+struct embd_table {
+    struct embd_client *client;
+    struct table_schema schema;
+    uint32_t id;
+    struct plan_history history[32]; /* by the power of two of n_keys */
+    struct embd_table *next;
+};
+
+struct embd_client {
+    struct embd_options options;
+    struct credentials credentials;
+    uint64_t id;              /* what servers know its pushes by; not 0 */
+    struct embd__error error; /* of the last failed call */
+    struct io_thread io;
+    uint32_t n_shards;
+    struct client_shard *shards;
+    uint32_t last_msgid;
+    struct embd_table *tables;
+    struct embd_call *calls;      /* all that were ever made */
+    struct embd_call *free_calls; /* those not in use */
+    struct exchange request;      /* of request.h */
+    struct distinct distinct;     /* of the rows plan */
+    struct map_refresh map_refresh;
+    struct opened opened;          /* streams of pushers */
+    struct member *members;        /* of clocks.h */
+    struct heartbeats *heartbeats; /* for them; NULL: none yet */
+};
+
+/* Prepares an exchange that waits no longer than `deadline_ms` (0: the client's). */
+static inline void embd__client_begin(struct embd_client *client, struct exchange *x,
+                                      uint32_t deadline_ms)
+{
+    client->last_msgid = client->last_msgid >= UINT32_MAX - 2 ? 1 : client->last_msgid + 1;
+    embd__exchange_begin(x, client->last_msgid, uv_hrtime(),
+                         deadline_ms != 0 ? deadline_ms : client->options.deadline_ms);
+}
+
+/* call.c: frees all calls; the loop stands still. */
+void embd__calls_fini(struct embd_client *client);
+/* tables.c */
+void embd__tables_fini(struct embd_client *client);
+
+#endif

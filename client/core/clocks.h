@@ -1,0 +1,108 @@
+/* clocks.h - the workers that a client is, each of a job: what its servers know it by, and the
+ * heartbeats that a thread sends for it (heartbeats.c), so that neither a long computation nor a
+ * call that waits looks like a death.
+ *
+ * A worker joins every shard with its first tick or its first push to a round; then its clock goes
+ * to shard 0 alone, and heartbeats to all. Owner: the caller's thread, unless said otherwise. */
+#ifndef EMBD_CORE_CLOCKS_H
+#define EMBD_CORE_CLOCKS_H
+
+#include "client/core/client.h"
+
+/* Whom a shard says the job waits for. */
+struct awaited {
+    bool is_known, has_joined;
+    uint32_t worker;
+    uint64_t clock;
+    uint64_t seen_ns; /* of its last sign of life, by uv_hrtime() */
+};
+
+/* Signs of life to one shard. */
+struct heartbeat {
+    struct exchange x;
+    struct heartbeats *heartbeats; /* NULL: none is sent */
+    uint32_t shard;
+    bool is_under_way;      /* the thread's, as the exchange */
+    _Atomic uint64_t epoch; /* of the job there; 0: not told yet */
+    struct awaited awaited; /* guarded by the mutex of heartbeats */
+};
+
+struct member {
+    struct member *next, *next_beating; /* the latter is guarded */
+    char job[EMBD_NAME_MAX + 1];
+    uint32_t worker, n_workers;
+    _Atomic uint32_t lease_ms;
+    _Atomic bool asynchronous;
+    _Atomic uint64_t value;        /* the clock it told last */
+    bool has_joined;               /* every shard */
+    bool is_late;                  /* a shard has refused it: it has to join anew */
+    _Atomic bool is_gone;          /* the thread frees it */
+    uint64_t next_ns;              /* the thread's: of its next heartbeats */
+    struct heartbeat heartbeats[]; /* [shards] */
+};
+
+/* What a tick says, and what it is answered. */
+struct tick {
+    const embd_clock *clock;
+    uint64_t incarnation, epoch, value;
+    bool leave, is_beat;
+};
+
+struct tick_answer {
+    embd_clock_report report;
+    uint64_t epoch, clock;
+    struct awaited awaited;
+};
+
+void embd__tick_write(struct msg *m, const struct tick *tick);
+int embd__tick_read(struct reader *r, struct tick_answer *out);
+
+/* The worker that a clock is of. EMBD_INVALID: its job's name is missing, empty or too long;
+ * EMBD_NO_MEMORY. */
+int embd__member_get(embd_client *client, const embd_clock *clock, struct member **out);
+/* NULL: there is none. */
+struct member *embd__member_find(embd_client *client, const char *job, uint32_t worker);
+enum tick_kind { TICK_CLOCK, TICK_BEAT, TICK_LEAVE };
+
+/* One tick to one shard, whose epoch of the job is known from then on. Errors of embd_tick. */
+int embd__member_tell(embd_client *client, struct member *member, uint32_t shard,
+                      const embd_clock *clock, uint64_t value, enum tick_kind kind,
+                      struct tick_answer *out);
+/* Every shard knows it, with that clock. Nothing where that is so. EMBD_LATE, and errors of
+ * embd_tick. */
+int embd__member_join(embd_client *client, struct member *member, const embd_clock *clock,
+                      uint64_t value, struct tick_answer *out);
+/* Every shard has taken it in: it heartbeats from now on. EMBD_NO_MEMORY. */
+int embd__member_joined(embd_client *client, struct member *member, const embd_clock *clock,
+                        uint64_t value);
+void embd__member_leave(embd_client *client, struct member *member);
+void embd__member_free(const embd_client *client, struct member *member);
+/* Ends heartbeats, and frees all. */
+void embd__members_fini(embd_client *client);
+
+/* A push to a round: the worker joins where it has not yet, and *round_out is what the push says of
+ * it, but for the epoch, which is each shard's. EMBD_INVALID, and errors of embd__member_join. */
+int embd__clock_take_round(embd_client *client, const embd_clock *clock, uint64_t value,
+                           struct push_round *round_out, const struct member **member_out);
+/* A round's push has ended with the client's error: it remembers that the worker is late, or says
+ * whom a push has waited for in vain. */
+void embd__member_push_failed(embd_client *client, const struct push_round *round);
+
+/* " waits for worker 2, ..." */
+#define AWAITED_TEXT 128u
+void embd__awaited_text(const struct awaited *awaited, char out[AWAITED_TEXT]);
+
+/* ---- heartbeats.c ---- */
+
+struct heartbeats;
+
+/* From now on heartbeats are given for the member. EMBD_NO_MEMORY. */
+int embd__heartbeats_add(embd_client *client, struct member *member);
+/* No longer; its memory goes. */
+void embd__heartbeats_remove(embd_client *client, struct member *member);
+/* Whom the job of a member waits for by the last answers to heartbeats. */
+bool embd__heartbeats_awaited(embd_client *client, struct member *member, struct awaited *out);
+/* Ends the thread, if there is one. */
+void embd__heartbeats_close(embd_client *client);
+
+#endif

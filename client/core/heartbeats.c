@@ -1,0 +1,289 @@
+/* heartbeats.c - heartbeats for the workers that a client is, by a thread of its own with
+ * connections of its own: what waits on the caller's connections does not delay them, and nothing
+ * has to be called for them. Three fall into a lease.
+ *
+ * The happy path: the timer says whose heartbeats are due; each shard gets a tick that only says
+ * that the worker lives; its answer has the epoch and the worker that the job waits for. What fails
+ * is tried again with the next heartbeat: the caller hears of it by requests of its own. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/core/clocks.h"
+
+#define BEATS_IN_LEASE 3u
+#define BUSY_MS        10u /* until a member that left is looked at again: heartbeats under way */
+
+/* Made with the first worker. Owner: its thread, but for what the mutex guards. */
+struct heartbeats {
+    embd_client *client;
+    uv_loop_t loop;
+    uv_timer_t timer;
+    uv_async_t wake;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    struct member *members; /* guarded; that heartbeat, by next_beating */
+    bool stops;             /* guarded */
+    uint32_t last_msgid;
+    struct link *links[]; /* [shards] */
+};
+
+/* ---- one heartbeat ---- */
+
+static void *on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
+{
+    (void)index;
+    embd__error_set(&x->error, EMBD_PROTOCOL, "the answer to tick has a bin of %u bytes", bytes);
+    return NULL;
+}
+
+static void on_answer(struct exchange *x, struct reader *reader)
+{
+    struct heartbeat *heartbeat = x->owner;
+    struct heartbeats *heartbeats = heartbeat->heartbeats;
+    struct tick_answer answer;
+    if (embd__tick_read(reader, &answer) != EMBD_OK)
+        return;
+    heartbeat->epoch = answer.epoch;
+    pthread_mutex_lock(&heartbeats->mutex);
+    heartbeat->awaited = answer.awaited;
+    pthread_mutex_unlock(&heartbeats->mutex);
+}
+
+static void on_end(struct exchange *x)
+{
+    struct heartbeat *heartbeat = x->owner;
+    heartbeat->is_under_way = false;
+}
+
+/* Where the shard is now. */
+static struct link *link_of(struct heartbeats *heartbeats, uint32_t shard)
+{
+    struct embd__error ignored = {.status = EMBD_OK};
+    struct link *link = heartbeats->links[shard];
+    const char *address = heartbeats->client->shards[shard].address;
+    if (strcmp(address, embd__link_address(link)) != 0) {
+        embd__link_leave(link);
+        embd__link_move(link, address, false, &ignored);
+    }
+    return link;
+}
+
+static void send_beat(struct heartbeats *heartbeats, struct member *member,
+                      struct heartbeat *heartbeat, uint64_t now)
+{
+    struct exchange *x = &heartbeat->x;
+    embd_clock clock = {member->job, member->worker, member->n_workers, member->lease_ms,
+                        member->asynchronous};
+    struct tick tick = {&clock, heartbeats->client->id, heartbeat->epoch, member->value, false,
+                        true};
+    struct link *link = link_of(heartbeats, heartbeat->shard);
+    heartbeats->last_msgid =
+        heartbeats->last_msgid >= UINT32_MAX - 2 ? 1 : heartbeats->last_msgid + 1;
+    *x = (struct exchange){.link = link,
+                           .msg = x->msg,
+                           .msgid = heartbeats->last_msgid,
+                           .deadline_ms = clock.lease_ms,
+                           .deadline_ns = now + (uint64_t)clock.lease_ms * 1000000,
+                           .on_bin = on_bin,
+                           .on_answer = on_answer,
+                           .on_end = on_end,
+                           .owner = heartbeat};
+    embd__msg_request(&x->msg, x->msgid, METHOD_TICK);
+    embd__tick_write(&x->msg, &tick);
+    if (embd__msg_end(&x->msg) != EMBD_OK)
+        return;
+    heartbeat->is_under_way = true;
+    embd__link_send(link, x);
+}
+
+/* ---- all that are due ---- */
+
+static bool is_under_way(const struct heartbeats *heartbeats, const struct member *member)
+{
+    for (uint32_t i = 0; i < heartbeats->client->n_shards; i++)
+        if (member->heartbeats[i].is_under_way)
+            return true;
+    return false;
+}
+
+static void drop_gone(struct heartbeats *heartbeats)
+{
+    struct member **at = &heartbeats->members;
+    while (*at != NULL) {
+        struct member *member = *at;
+        if (!member->is_gone || is_under_way(heartbeats, member)) {
+            at = &member->next_beating;
+            continue;
+        }
+        *at = member->next_beating;
+        embd__member_free(heartbeats->client, member);
+    }
+}
+
+/* A heartbeat that is still on its way is not overtaken. */
+static void beat_one(struct heartbeats *heartbeats, struct member *member, uint64_t now)
+{
+    for (uint32_t i = 0; i < heartbeats->client->n_shards; i++)
+        if (!member->heartbeats[i].is_under_way)
+            send_beat(heartbeats, member, &member->heartbeats[i], now);
+    member->next_ns = now + (uint64_t)member->lease_ms * 1000000 / BEATS_IN_LEASE;
+}
+
+static void on_timer(uv_timer_t *timer);
+
+/* The mutex is let go while heartbeats are sent, since what a link calls takes it; others only put
+ * members in front of the list. */
+static void beat_all(struct heartbeats *heartbeats)
+{
+    uint64_t now = uv_hrtime(), next = UINT64_MAX;
+    pthread_mutex_lock(&heartbeats->mutex);
+    drop_gone(heartbeats);
+    struct member *m = heartbeats->members;
+    pthread_mutex_unlock(&heartbeats->mutex);
+    for (; m != NULL; m = m->next_beating) {
+        if (!m->is_gone && now >= m->next_ns)
+            beat_one(heartbeats, m, now);
+        if (m->next_ns < next)
+            next = m->next_ns;
+    }
+    if (next == UINT64_MAX)
+        uv_timer_stop(&heartbeats->timer);
+    else
+        uv_timer_start(&heartbeats->timer, on_timer,
+                       next > now ? (next - now) / 1000000 + 1 : BUSY_MS, 0);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    beat_all(timer->data);
+}
+
+/* ---- the thread ---- */
+
+static void on_wake(uv_async_t *wake)
+{
+    struct heartbeats *heartbeats = wake->data;
+    pthread_mutex_lock(&heartbeats->mutex);
+    bool stops = heartbeats->stops;
+    pthread_mutex_unlock(&heartbeats->mutex);
+    if (stops)
+        uv_stop(&heartbeats->loop);
+    else
+        beat_all(heartbeats);
+}
+
+static void *run(void *arg)
+{
+    struct heartbeats *heartbeats = arg;
+    uv_run(&heartbeats->loop, UV_RUN_DEFAULT);
+    return NULL;
+}
+
+static int open_links(struct heartbeats *heartbeats, struct embd__error *e)
+{
+    embd_client *client = heartbeats->client;
+    for (uint32_t i = 0; i < client->n_shards; i++) {
+        struct link_config config = embd__link_config(client, client->shards[i].address);
+        config.loop = &heartbeats->loop;
+        config.shard = i;
+        config.n_shards = client->n_shards;
+        if (embd__link_open(&config, &heartbeats->links[i], e) != EMBD_OK)
+            return e->status;
+    }
+    return EMBD_OK;
+}
+
+/* Nobody runs the loop. */
+static void fini(struct heartbeats *heartbeats)
+{
+    embd_client *client = heartbeats->client;
+    for (uint32_t i = 0; i < client->n_shards; i++)
+        if (heartbeats->links[i] != NULL)
+            embd__link_close(heartbeats->links[i]);
+    uv_close((uv_handle_t *)&heartbeats->timer, NULL);
+    uv_close((uv_handle_t *)&heartbeats->wake, NULL);
+    uv_run(&heartbeats->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&heartbeats->loop);
+    pthread_mutex_destroy(&heartbeats->mutex);
+    drop_gone(heartbeats);
+    free(heartbeats);
+}
+
+static int start(embd_client *client)
+{
+    struct embd__error *e = &client->error;
+    struct heartbeats *heartbeats =
+        calloc(1, sizeof *heartbeats + client->n_shards * sizeof *heartbeats->links);
+    if (heartbeats == NULL || uv_loop_init(&heartbeats->loop) != 0) {
+        free(heartbeats);
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a worker's signs of life");
+    }
+    heartbeats->client = client;
+    pthread_mutex_init(&heartbeats->mutex, NULL);
+    uv_timer_init(&heartbeats->loop, &heartbeats->timer);
+    uv_async_init(&heartbeats->loop, &heartbeats->wake, on_wake);
+    heartbeats->timer.data = heartbeats->wake.data = heartbeats;
+    if (open_links(heartbeats, e) != EMBD_OK ||
+        pthread_create(&heartbeats->thread, NULL, run, heartbeats) != 0) {
+        fini(heartbeats);
+        return embd__error_set(e, EMBD_NO_MEMORY,
+                               "the thread of a worker's signs of life could not be started");
+    }
+    client->heartbeats = heartbeats;
+    return EMBD_OK;
+}
+
+/* ---- the caller's thread ---- */
+
+int embd__heartbeats_add(embd_client *client, struct member *member)
+{
+    if (member->heartbeats[0].heartbeats != NULL)
+        return EMBD_OK;
+    if (client->heartbeats == NULL && start(client) != EMBD_OK)
+        return client->error.status;
+    struct heartbeats *heartbeats = client->heartbeats;
+    for (uint32_t i = 0; i < client->n_shards; i++)
+        member->heartbeats[i].heartbeats = heartbeats;
+    pthread_mutex_lock(&heartbeats->mutex);
+    member->next_beating = heartbeats->members;
+    heartbeats->members = member;
+    pthread_mutex_unlock(&heartbeats->mutex);
+    uv_async_send(&heartbeats->wake);
+    return EMBD_OK;
+}
+
+void embd__heartbeats_remove(embd_client *client, struct member *member)
+{
+    if (member->heartbeats[0].heartbeats == NULL) {
+        embd__member_free(client, member);
+        return;
+    }
+    member->is_gone = true;
+    uv_async_send(&client->heartbeats->wake);
+}
+
+bool embd__heartbeats_awaited(embd_client *client, struct member *member, struct awaited *out)
+{
+    if (client->heartbeats == NULL)
+        return false;
+    *out = (struct awaited){0};
+    pthread_mutex_lock(&client->heartbeats->mutex);
+    for (uint32_t i = 0; i < client->n_shards && !out->is_known; i++)
+        *out = member->heartbeats[i].awaited;
+    pthread_mutex_unlock(&client->heartbeats->mutex);
+    return out->is_known;
+}
+
+void embd__heartbeats_close(embd_client *client)
+{
+    struct heartbeats *heartbeats = client->heartbeats;
+    if (heartbeats == NULL)
+        return;
+    pthread_mutex_lock(&heartbeats->mutex);
+    heartbeats->stops = true;
+    pthread_mutex_unlock(&heartbeats->mutex);
+    uv_async_send(&heartbeats->wake);
+    pthread_join(heartbeats->thread, NULL);
+    fini(heartbeats);
+    client->heartbeats = NULL;
+}

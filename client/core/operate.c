@@ -1,0 +1,232 @@
+/* operate.c - what operators need of a running cluster: ping, figures, hot keys, the stages of
+ * requests, and its end. */
+#include <string.h>
+
+#include "client/core/client.h"
+#include "client/core/request.h"
+#include "client/formats/admin.h"
+
+static int ask(embd_client *client, uint32_t shard, enum listener listener, enum method method,
+               struct answer **answer_out)
+{
+    struct msg *m = embd__request_begin(client, method);
+    embd__msg_map(m, 0);
+    return embd__request(client, shard, listener, answer_out);
+}
+
+int embd_ping(embd_client *client, uint32_t shard, uint64_t *microseconds_out)
+{
+    struct answer *answer;
+    client->error = (struct embd__error){0};
+    uint64_t begin = uv_hrtime();
+    int status = ask(client, shard, LISTENER_DATA, METHOD_PING, &answer);
+    if (status != EMBD_OK)
+        return status;
+    if (microseconds_out != NULL)
+        *microseconds_out = (uv_hrtime() - begin) / 1000;
+    embd__answer_free(answer);
+    return EMBD_OK;
+}
+
+/* ---- figures ---- */
+
+#define STAT_NAME_MAX 63u
+
+struct visitor {
+    int (*visit)(void *arg, const char *table, const char *name, uint64_t value);
+    void *arg;
+};
+
+/* The map `stats` of `fields`: names and unsigned integers, whatever the server counts. */
+static int visit_map(struct fields *fields, const char *table, const struct visitor *visitor)
+{
+    struct fields stats;
+    embd__field_map(fields, "stats", &stats, "stats");
+    for (uint32_t i = 0; stats.map != NULL && i < stats.map->size; i++) {
+        const msgpack_object_kv *kv = &stats.map->ptr[i];
+        char name[STAT_NAME_MAX + 1];
+        if (kv->key.type != MSGPACK_OBJECT_STR || kv->key.via.str.size > STAT_NAME_MAX ||
+            kv->val.type != MSGPACK_OBJECT_POSITIVE_INTEGER)
+            return embd__error_set(
+                fields->reader->error, EMBD_PROTOCOL,
+                "figure %u of stats is not a name of up to %u bytes with an unsigned integer", i,
+                STAT_NAME_MAX);
+        memcpy(name, kv->key.via.str.ptr, kv->key.via.str.size);
+        name[kv->key.via.str.size] = '\0';
+        int status = visitor->visit(visitor->arg, table, name, kv->val.via.u64);
+        if (status != 0)
+            return status;
+    }
+    return fields->reader->error->status;
+}
+
+static int visit_answer(struct reader *r, const struct visitor *visitor)
+{
+    struct fields fields, table;
+    const msgpack_object *items;
+    embd__read_fields(&fields, r, "stats");
+    int status = visit_map(&fields, NULL, visitor);
+    uint32_t n = status == EMBD_OK ? embd__field_list(&fields, "tables", LIMIT_TABLES, &items) : 0;
+    for (uint32_t i = 0; i < n && status == EMBD_OK; i++) {
+        char name[EMBD_NAME_MAX + 1];
+        embd__list_map(r, &items[i], &table, "a table of stats");
+        embd__field_str(&table, "table", name, sizeof name, NULL);
+        if (r->error->status != EMBD_OK)
+            return r->error->status;
+        status = visit_map(&table, name, visitor);
+    }
+    return status != EMBD_OK ? status : r->error->status;
+}
+
+int embd_stats(embd_client *client, uint32_t shard,
+               int (*visit)(void *arg, const char *table, const char *name, uint64_t value),
+               void *arg)
+{
+    struct answer *answer;
+    struct visitor visitor = {visit, arg};
+    client->error = (struct embd__error){0};
+    int status = ask(client, shard, LISTENER_DATA, METHOD_STATS, &answer);
+    if (status != EMBD_OK)
+        return status;
+    status = visit_answer(&answer->reader, &visitor);
+    embd__answer_free(answer);
+    return status;
+}
+
+/* ---- hot keys ---- */
+
+static int read_hot(struct answer *answer, uint32_t max_keys, uint64_t *keys_out,
+                    uint32_t *counts_out, embd_hot_report *report_out)
+{
+    struct reader *r = &answer->reader;
+    struct fields f;
+    embd__read_fields(&f, r, "hot");
+    uint32_t n = (uint32_t)embd__field_uint(&f, "keys", 0, max_keys, FIELD_REQUIRED);
+    report_out->samples = embd__field_uint(&f, "samples", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    report_out->taken = embd__field_uint(&f, "taken", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    report_out->stride = (uint32_t)embd__field_uint(&f, "stride", 1, UINT32_MAX, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    const void *keys = embd__read_bin(r, "keys", (uint64_t)n * sizeof *keys_out);
+    const void *counts = embd__read_bin(r, "counts", (uint64_t)n * sizeof *counts_out);
+    if (r->error->status != EMBD_OK)
+        return r->error->status;
+    memcpy(keys_out, keys, n * sizeof *keys_out);
+    memcpy(counts_out, counts, n * sizeof *counts_out);
+    report_out->n_keys = n;
+    return EMBD_OK;
+}
+
+int embd_hot(embd_client *client, uint32_t shard, const char *table, uint32_t max_keys,
+             uint64_t *keys_out, uint32_t *counts_out, embd_hot_report *report_out)
+{
+    struct answer *answer;
+    embd_hot_report report = {0};
+    client->error = (struct embd__error){0};
+    struct msg *m = embd__admin_begin(client, METHOD_HOT);
+    embd__msg_map(m, 2);
+    embd__msg_field_str(m, "table", table);
+    embd__msg_field_uint(m, "keys", max_keys);
+    int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
+    if (status != EMBD_OK)
+        return status;
+    read_hot(answer, max_keys, keys_out, counts_out, &report);
+    status = embd__admin_end(client, shard, METHOD_HOT, answer);
+    if (status == EMBD_OK)
+        *report_out = report;
+    return status;
+}
+
+/* ---- stages ---- */
+
+#define TRACES_MAX 64u
+
+static void read_trace(struct reader *r, const msgpack_object *item, char method[32],
+                       embd_trace_report *out)
+{
+    static const char *const names[EMBD_STAGES] = {"queue_ns", "decode_ns", "store_ns", "encode_ns",
+                                                   "send_ns"};
+    struct fields f;
+    embd__list_map(r, item, &f, "a request of trace");
+    embd__field_str(&f, "method", method, 32, NULL);
+    out->method = method;
+    out->age_us = embd__field_uint(&f, "age_us", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    out->bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    for (uint32_t i = 0; i < EMBD_STAGES; i++)
+        out->stage_ns[i] = embd__field_uint(&f, names[i], 0, UINT64_MAX - 1, FIELD_REQUIRED);
+    embd__fields_end(&f);
+}
+
+static int visit_traces(struct reader *r, int (*visit)(void *arg, const embd_trace_report *trace),
+                        void *arg)
+{
+    struct fields f;
+    const msgpack_object *items;
+    int stop = 0;
+    embd__read_fields(&f, r, "trace");
+    uint32_t n = embd__field_list(&f, "requests", TRACES_MAX, &items);
+    embd__fields_end(&f);
+    for (uint32_t i = 0; i < n && r->error->status == EMBD_OK && stop == 0; i++) {
+        embd_trace_report trace;
+        char method[32];
+        read_trace(r, &items[i], method, &trace);
+        if (r->error->status == EMBD_OK)
+            stop = visit(arg, &trace);
+    }
+    return stop;
+}
+
+int embd_trace(embd_client *client, uint32_t shard,
+               int (*visit)(void *arg, const embd_trace_report *trace), void *arg)
+{
+    struct answer *answer;
+    client->error = (struct embd__error){0};
+    struct msg *m = embd__admin_begin(client, METHOD_TRACE);
+    embd__msg_map(m, 0);
+    int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
+    if (status != EMBD_OK)
+        return status;
+    int stopped = visit_traces(&answer->reader, visit, arg);
+    if (stopped != 0) {
+        embd__answer_free(answer);
+        return stopped;
+    }
+    return embd__admin_end(client, shard, METHOD_TRACE, answer);
+}
+
+/* ---- drain ---- */
+
+/* Every admin socket must be there before the first process is told to go. Then a shard whose
+ * process was already told through another of its shards may be gone, or say that it is going. */
+int embd_drain(embd_client *client)
+{
+    struct answer *answer;
+    int status = EMBD_OK;
+    client->error = (struct embd__error){0};
+    for (uint32_t i = 0; i < client->n_shards && status == EMBD_OK; i++) {
+        status = ask(client, i, LISTENER_ADMIN, METHOD_PING, &answer);
+        if (status == EMBD_OK)
+            embd__answer_free(answer);
+    }
+    for (uint32_t i = 0; i < client->n_shards && status == EMBD_OK; i++) {
+        status = ask(client, i, LISTENER_ADMIN, METHOD_DRAIN, &answer);
+        if (status == EMBD_OK)
+            embd__answer_free(answer);
+        bool is_going =
+            status == EMBD_CLOSED || status == EMBD_DRAINING || status == EMBD_UNREACHABLE;
+        if (i > 0 && is_going) {
+            client->error = (struct embd__error){0};
+            status = EMBD_OK;
+        }
+    }
+    return status;
+}
+
+int embd_drain_shard(embd_client *client, uint32_t shard)
+{
+    struct answer *answer;
+    client->error = (struct embd__error){0};
+    int status = ask(client, shard, LISTENER_ADMIN, METHOD_DRAIN, &answer);
+    if (status == EMBD_OK)
+        embd__answer_free(answer);
+    return status;
+}

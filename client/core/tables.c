@@ -1,0 +1,258 @@
+/* tables.c - tables by name. What is asked of every shard is asked of one after the other: these
+ * are calls of a start-up, not of a training step. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/core/client.h"
+#include "client/core/request.h"
+#include "proto/route.h"
+
+static void clear_error(embd_client *client)
+{
+    *embd__client_error(client) = (struct embd__error){0};
+}
+
+static int check_name(embd_client *client, const char *name)
+{
+    size_t bytes = name == NULL ? 0 : strlen(name);
+    if (bytes >= 1 && bytes <= EMBD_NAME_MAX)
+        return EMBD_OK;
+    return embd__error_set(&client->error, EMBD_INVALID,
+                           "a table name of %zu bytes; 1..%d are allowed", bytes, EMBD_NAME_MAX);
+}
+
+/* ---- create and drop ---- */
+
+static int create_on(embd_client *client, uint32_t shard, const embd_schema *schema)
+{
+    struct answer *answer;
+    struct msg *m = embd__request_begin(client, METHOD_TABLE_CREATE);
+    embd__msg_map(m, 1);
+    embd__msg_str(m, "schema");
+    embd__schema_write(m, schema);
+    int status = embd__request(client, shard, LISTENER_DATA, &answer);
+    if (status == EMBD_OK)
+        embd__answer_free(answer);
+    return status;
+}
+
+int embd_table_create(embd_client *client, const embd_schema *schema)
+{
+    clear_error(client);
+    int status = embd__schema_check(schema, &client->error);
+    for (uint32_t i = 0; i < client->n_shards && status == EMBD_OK; i++)
+        status = create_on(client, i, schema);
+    return status;
+}
+
+static int drop_on(embd_client *client, uint32_t shard, const char *name)
+{
+    struct answer *answer;
+    struct msg *m = embd__request_begin(client, METHOD_TABLE_DROP);
+    embd__msg_map(m, 1);
+    embd__msg_field_str(m, "name", name);
+    int status = embd__request(client, shard, LISTENER_DATA, &answer);
+    if (status == EMBD_OK)
+        embd__answer_free(answer);
+    return status;
+}
+
+int embd_table_drop(embd_client *client, const char *name)
+{
+    clear_error(client);
+    int status = check_name(client, name);
+    if (status != EMBD_OK)
+        return status;
+    uint32_t n_dropped = 0;
+    for (uint32_t i = 0; i < client->n_shards; i++) {
+        status = drop_on(client, i, name);
+        if (status != EMBD_OK && status != EMBD_UNKNOWN_TABLE)
+            return status;
+        n_dropped += status == EMBD_OK;
+        if (n_dropped > 0)
+            clear_error(client);
+        else if (i + 1 < client->n_shards)
+            client->error.status =
+                EMBD_OK; /* the last shard's sentence stays if none has the table */
+    }
+    return n_dropped > 0 ? EMBD_OK : status;
+}
+
+/* ---- open ---- */
+
+static int read_description(struct reader *r, const char *name, struct table_schema *out)
+{
+    struct fields fields, schema;
+    embd__read_fields(&fields, r, "table_describe");
+    embd__field_map(&fields, "schema", &schema, "schema");
+    uint64_t id = embd__field_uint(&fields, "id", 1, UINT32_MAX, FIELD_REQUIRED);
+    int status = embd__schema_read(&schema, out);
+    if (status != EMBD_OK)
+        return status;
+    embd__reader_end(r);
+    if (strcmp(out->s.name, name) != 0)
+        embd__error_set(r->error, EMBD_PROTOCOL, "table %s was asked for, %s is described", name,
+                        out->s.name);
+    if (id != embd__table_id(name))
+        embd__error_set(r->error, EMBD_PROTOCOL, "table %s has id %llu; %u is expected", name,
+                        (unsigned long long)id, embd__table_id(name));
+    if (r->error->status != EMBD_OK)
+        embd__schema_fini(out);
+    return r->error->status;
+}
+
+static int describe(embd_client *client, uint32_t shard, const char *name, struct table_schema *out)
+{
+    struct answer *answer;
+    struct msg *m = embd__request_begin(client, METHOD_TABLE_DESCRIBE);
+    embd__msg_map(m, 1);
+    embd__msg_field_str(m, "name", name);
+    int status = embd__request(client, shard, LISTENER_DATA, &answer);
+    if (status != EMBD_OK)
+        return status;
+    status = read_description(&answer->reader, name, out);
+    if (status != EMBD_OK && status != EMBD_NO_MEMORY)
+        status = client->error.status = EMBD_PROTOCOL; /* a schema no server would have */
+    embd__answer_free(answer);
+    return status;
+}
+
+/* Whether another shard describes the table the same. */
+static int compare(embd_client *client, uint32_t shard, const embd_schema *first)
+{
+    struct table_schema other;
+    int status = describe(client, shard, first->name, &other);
+    if (status != EMBD_OK)
+        return status;
+    const char *field = embd__schema_difference(first, &other.s);
+    embd__schema_fini(&other);
+    if (field == NULL)
+        return EMBD_OK;
+    return embd__error_set(
+        &client->error, EMBD_PROTOCOL, "%s: field %s of table %s differs from that of %s",
+        client->shards[shard].address, field, first->name, client->shards[0].address);
+}
+
+static embd_table *find_known(const embd_client *client, const embd_schema *schema)
+{
+    for (embd_table *table = client->tables; table != NULL; table = table->next)
+        if (strcmp(table->schema.s.name, schema->name) == 0 &&
+            embd__schema_difference(&table->schema.s, schema) == NULL)
+            return table;
+    return NULL;
+}
+
+/* Takes the schema over. */
+static int add_table(embd_client *client, struct table_schema *schema, embd_table **table_out)
+{
+    embd_table *table = find_known(client, &schema->s);
+    if (table != NULL) {
+        embd__schema_fini(schema);
+        *table_out = table;
+        return EMBD_OK;
+    }
+    table = calloc(1, sizeof *table);
+    if (table == NULL) {
+        embd__schema_fini(schema);
+        return embd__error_set(&client->error, EMBD_NO_MEMORY, "no memory for a table handle");
+    }
+    table->client = client;
+    table->schema = *schema;
+    table->id = embd__table_id(schema->s.name);
+    table->next = client->tables;
+    client->tables = table;
+    *table_out = table;
+    return EMBD_OK;
+}
+
+int embd_table_open(embd_client *client, const char *name, embd_table **table_out)
+{
+    struct table_schema schema;
+    clear_error(client);
+    int status = check_name(client, name);
+    if (status == EMBD_OK)
+        status = describe(client, 0, name, &schema);
+    if (status != EMBD_OK)
+        return status;
+    for (uint32_t i = 1; i < client->n_shards && status == EMBD_OK; i++)
+        status = compare(client, i, &schema.s);
+    if (status != EMBD_OK) {
+        embd__schema_fini(&schema);
+        return status;
+    }
+    return add_table(client, &schema, table_out);
+}
+
+const embd_schema *embd_table_schema(const embd_table *table)
+{
+    return &table->schema.s;
+}
+
+void embd__tables_fini(struct embd_client *client)
+{
+    while (client->tables != NULL) {
+        embd_table *table = client->tables;
+        client->tables = table->next;
+        embd__schema_fini(&table->schema);
+        free(table);
+    }
+}
+
+/* ---- list ---- */
+
+struct names {
+    char (*names)[EMBD_NAME_MAX + 1];
+    uint32_t n;
+};
+
+static int read_names(struct reader *r, struct names *out)
+{
+    struct fields fields, item;
+    const msgpack_object *items;
+    embd__read_fields(&fields, r, "tables");
+    uint32_t n = embd__field_list(&fields, "tables", LIMIT_TABLES, &items);
+    void *grown = realloc(out->names, (out->n + n + 1) * sizeof *out->names);
+    if (grown == NULL)
+        return embd__error_set(r->error, EMBD_NO_MEMORY, "no memory for %u table names",
+                               out->n + n);
+    out->names = grown;
+    for (uint32_t i = 0; i < n; i++) {
+        embd__list_map(r, &items[i], &item, "a table of tables");
+        embd__field_str(&item, "name", out->names[out->n++], sizeof out->names[0], NULL);
+    }
+    return r->error->status;
+}
+
+static int ask_names(embd_client *client, uint32_t shard, struct names *out)
+{
+    struct answer *answer;
+    struct msg *m = embd__request_begin(client, METHOD_TABLES);
+    embd__msg_map(m, 0);
+    int status = embd__request(client, shard, LISTENER_DATA, &answer);
+    if (status != EMBD_OK)
+        return status;
+    status = read_names(&answer->reader, out);
+    embd__answer_free(answer);
+    return status;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+int embd_table_list(embd_client *client, int (*visit)(void *arg, const char *name), void *arg)
+{
+    struct names all = {0};
+    int status = EMBD_OK;
+    clear_error(client);
+    for (uint32_t i = 0; i < client->n_shards && status == EMBD_OK; i++)
+        status = ask_names(client, i, &all);
+    if (status == EMBD_OK && all.n > 0)
+        qsort(all.names, all.n, sizeof *all.names, compare_names);
+    for (uint32_t i = 0; i < all.n && status == EMBD_OK; i++)
+        if (i == 0 || strcmp(all.names[i], all.names[i - 1]) != 0)
+            status = visit(arg, all.names[i]);
+    free(all.names);
+    return status;
+}

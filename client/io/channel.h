@@ -1,0 +1,87 @@
+/* channel.h - what a link sends and receives through: its socket, or TLS over it. The socket stays
+ * the link's. A plain channel is a system call; channel.c is for TLS alone. Owner: the link. */
+#ifndef EMBD_IO_CHANNEL_H
+#define EMBD_IO_CHANNEL_H
+
+#include "client/io/socket.h"
+#include "proto/tls/tls.h"
+
+struct channel {
+    int fd;
+    struct tls_session *tls;  /* NULL: plain */
+    uint8_t *in;              /* [CHANNEL_IN_BYTES] of ciphertext; NULL when plain */
+    struct embd__error error; /* of what returned -EPROTO */
+    size_t empty_bytes;       /* of ciphertext that came since there was plaintext in it */
+};
+
+/* A server that sends only key updates, each of which has to be answered, is left after so many
+ * bytes; the longest record has 16 KiB. */
+#define CHANNEL_EMPTY_BYTES (128u << 10)
+
+#define CHANNEL_IN_BYTES   (64u << 10)
+#define CHANNEL_SEAL_BYTES (128u << 10) /* encrypted before the socket is asked */
+
+/* ---- TLS, channel.c ---- */
+
+/* Over the socket of a zeroed channel; the server has to be `host`. EMBD_NO_MEMORY. */
+int embd__channel_open_tls(struct channel *ch, struct tls_context *tls, const char *host,
+                           struct embd__error *e);
+void embd__channel_close_tls(struct channel *ch);
+int embd__channel_handshake(struct channel *ch);
+ssize_t embd__channel_seal(struct channel *ch, struct iovec *iov, size_t n);
+ssize_t embd__channel_unseal(struct channel *ch, struct iovec *iov, size_t n);
+bool embd__channel_has_ciphertext(const struct channel *ch);
+int embd__channel_flush_tls(struct channel *ch);
+
+/* ---- both ---- */
+
+/* A connected socket becomes a channel; `tls` NULL: plain. EMBD_NO_MEMORY. */
+static inline int embd__channel_open(struct channel *ch, int fd, struct tls_context *tls,
+                                     const char *host, struct embd__error *e)
+{
+    *ch = (struct channel){.fd = fd};
+    return tls == NULL ? EMBD_OK : embd__channel_open_tls(ch, tls, host, e);
+}
+
+/* Also when it was never opened, but zeroed. */
+static inline void embd__channel_close(struct channel *ch)
+{
+    if (ch->tls != NULL)
+        embd__channel_close_tls(ch);
+    *ch = (struct channel){.fd = -1};
+}
+
+/* Before anything is sent. 1: done; 0: goes on when the socket is ready; negative: as below. */
+static inline int embd__channel_secure(struct channel *ch)
+{
+    return ch->tls == NULL ? 1 : embd__channel_handshake(ch);
+}
+
+/* As sendmsg and recvmsg: how many bytes, or a negative errno; -EAGAIN: later. -EPROTO: the peer
+ * does not speak TLS or is not trusted, and `error` says why. Through TLS, receive returns fewer
+ * bytes than there is room for only when the socket is empty. 0 from receive: the server has ended
+ * the stream. */
+static inline ssize_t embd__channel_send(struct channel *ch, struct iovec *iov, size_t n)
+{
+    return ch->tls == NULL ? embd__socket_send(ch->fd, iov, n) : embd__channel_seal(ch, iov, n);
+}
+
+static inline ssize_t embd__channel_receive(struct channel *ch, struct iovec *iov, size_t n)
+{
+    return ch->tls == NULL ? embd__socket_receive(ch->fd, iov, n)
+                           : embd__channel_unseal(ch, iov, n);
+}
+
+/* Ciphertext waits for the socket: ask for writability, then flush. */
+static inline bool embd__channel_is_pending(const struct channel *ch)
+{
+    return ch->tls != NULL && embd__channel_has_ciphertext(ch);
+}
+
+/* 0 or a negative errno, but never -EAGAIN. */
+static inline int embd__channel_flush(struct channel *ch)
+{
+    return ch->tls == NULL ? 0 : embd__channel_flush_tls(ch);
+}
+
+#endif

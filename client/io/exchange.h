@@ -1,0 +1,69 @@
+/* exchange.h - one request and its answer.
+ *
+ * A message is sent in pieces that lie where their owner has them. How far it is sent is kept with
+ * the exchange, so that a socket may take any part of it at a time. */
+#ifndef EMBD_IO_EXCHANGE_H
+#define EMBD_IO_EXCHANGE_H
+
+#include <stdbool.h>
+#include <sys/uio.h>
+
+#include "proto/message.h"
+
+struct link;
+
+enum exchange_state { EXCHANGE_IDLE, EXCHANGE_QUEUED, EXCHANGE_SENDING, EXCHANGE_SENT };
+
+/* Its owner fills it in up to `error` and gives it to embd__link_send. */
+struct exchange {
+    struct link *link;
+    struct msg msg; /* complete; its msgid is unique on the link */
+    uint32_t msgid;
+    uint32_t deadline_ms; /* for the text of the error */
+    uint64_t deadline_ns; /* uv_hrtime() */
+    bool fail_fast;       /* fails when an attempt to connect fails, instead of at its deadline */
+    bool may_repeat;      /* sent again on the next connection, until its deadline */
+    bool has_effect;      /* a numbered push: once sent it ends as EMBD_UNANSWERED, not as lost */
+    bool while_loading;   /* the server takes it before it has loaded its tables */
+    /* The memory for bin `index` of the answer, of at least `bytes`; NULL with `error` set when the
+     * answer cannot have such a bin. Not called for bins of 0 bytes unless expected so. */
+    void *(*on_bin)(struct exchange *x, uint32_t index, uint32_t bytes);
+    /* on_bin may set a window, of fewer bytes than the bin: its memory has room for so many, and
+     * on_window takes them before the next ones come to the same place. */
+    uint32_t window;
+    void (*on_window)(struct exchange *x, uint32_t bytes);
+    /* The answer is complete and is not an error of the server. Sets `error`, or the reader's, when
+     * it is not what was asked for. */
+    void (*on_answer)(struct exchange *x, struct reader *reader);
+    /* Called exactly once; `error` says how it went, its text naming the server. The exchange is
+     * the owner's again. Must not call back into the link. */
+    void (*on_end)(struct exchange *x);
+    void *owner;
+    struct embd__error error; /* status EMBD_OK when given to embd__link_send */
+    /* The link's. After an error: refused by the server, or (partly) sent. Neither: the server has
+     * not got it. */
+    bool is_refused, is_out;
+    bool was_begun; /* on a connection that is gone */
+    enum exchange_state state;
+    struct exchange *next;
+    uint32_t piece;      /* next piece to send */
+    uint64_t piece_sent; /* bytes of it that are sent */
+    uint32_t held; /* pieces from this one on are not there yet: embd__link_release; 0: all are */
+};
+
+/* An exchange of a message that is about to be built. It waits until deadline_ns; deadline_ms goes
+ * into the text of its error. */
+static inline void embd__exchange_begin(struct exchange *x, uint32_t msgid, uint64_t now_ns,
+                                        uint32_t deadline_ms)
+{
+    x->msgid = msgid;
+    x->deadline_ms = deadline_ms;
+    x->deadline_ns = now_ns + (uint64_t)deadline_ms * 1000000;
+    x->fail_fast = false;
+    x->may_repeat = x->has_effect = x->was_begun = x->while_loading = false;
+    x->is_refused = x->is_out = false;
+    x->held = 0;
+    x->error.status = EMBD_OK;
+}
+
+#endif

@@ -1,0 +1,173 @@
+/* io_thread.c - the only file where threads cross.
+ *
+ * Without a thread of the library's own, submitting sends at once and waiting runs the loop. With
+ * one, a job goes into a list under the mutex and the loop is woken; the loop's thread sends it,
+ * and the end of its last exchange sets `done` and signals. What the exchanges hold is written by
+ * one side at a time: the mutex orders it on the way there, `done` on the way back. */
+#include "client/io/io_thread.h"
+
+#include "proto/assert.h"
+
+#define QUIET_NS                                                                                   \
+    1000000u /* the loop not run for so long: look for a closed connection before sending */
+
+static void send_job(struct job *job)
+{
+    struct exchange **exchanges = job->exchanges;
+    for (uint32_t i = 0, n = job->n; i < n; i++)
+        embd__link_send(exchanges[i]->link, exchanges[i]);
+}
+
+/* After `done` the job may be gone: only the io is touched. */
+static void finish_job(struct job *job)
+{
+    struct io_thread *io = job->io;
+    if (!io->has_thread) {
+        atomic_store_explicit(&job->done, true, memory_order_release);
+        return;
+    }
+    pthread_mutex_lock(&io->mutex);
+    atomic_store_explicit(&job->done, true, memory_order_release);
+    pthread_cond_signal(&io->ended);
+    pthread_mutex_unlock(&io->mutex);
+}
+
+void embd__job_on_end(struct exchange *x)
+{
+    struct job *job = x->owner;
+    EMBD_ASSERT(job->n_left > 0);
+    if (--job->n_left == 0)
+        finish_job(job);
+}
+
+static void on_wake(uv_async_t *wake)
+{
+    struct io_thread *io = wake->data;
+    pthread_mutex_lock(&io->mutex);
+    struct job *jobs = io->submitted;
+    io->submitted = NULL;
+    io->submitted_end = &io->submitted;
+    bool stops = io->stops;
+    pthread_mutex_unlock(&io->mutex);
+    while (jobs != NULL) {
+        struct job *job = jobs;
+        jobs = job->next; /* before sending: the job may be done and gone when that returns */
+        send_job(job);
+    }
+    if (stops)
+        uv_stop(&io->loop);
+}
+
+int embd__io_init(struct io_thread *io, struct embd__error *e)
+{
+    int made = uv_loop_init(&io->loop);
+    if (made != 0)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no event loop could be made: %s",
+                               uv_strerror(made));
+    io->submitted_end = &io->submitted;
+    pthread_mutex_init(&io->mutex, NULL);
+    pthread_cond_init(&io->ended, NULL);
+    return EMBD_OK;
+}
+
+static void *run_loop(void *arg)
+{
+    struct io_thread *io = arg;
+    uv_run(&io->loop, UV_RUN_DEFAULT);
+    return NULL;
+}
+
+int embd__io_start_thread(struct io_thread *io, struct embd__error *e)
+{
+    if (uv_async_init(&io->loop, &io->wake, on_wake) != 0)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no wake-up for the client's thread");
+    io->wake.data = io;
+    io->stops = false;
+    io->has_thread = true;
+    if (pthread_create(&io->thread, NULL, run_loop, io) == 0)
+        return EMBD_OK;
+    io->has_thread = false;
+    uv_close((uv_handle_t *)&io->wake, NULL);
+    return embd__error_set(e, EMBD_NO_MEMORY, "the client's thread could not be started");
+}
+
+void embd__io_stop_thread(struct io_thread *io)
+{
+    if (!io->has_thread)
+        return;
+    pthread_mutex_lock(&io->mutex);
+    io->stops = true;
+    pthread_mutex_unlock(&io->mutex);
+    uv_async_send(&io->wake);
+    pthread_join(io->thread, NULL);
+    io->has_thread = false;
+    uv_close((uv_handle_t *)&io->wake, NULL);
+}
+
+void embd__io_fini(struct io_thread *io)
+{
+    uv_run(&io->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&io->loop);
+    pthread_cond_destroy(&io->ended);
+    pthread_mutex_destroy(&io->mutex);
+}
+
+static void hand_over(struct io_thread *io, struct job *job)
+{
+    pthread_mutex_lock(&io->mutex);
+    *io->submitted_end = job;
+    io->submitted_end = &job->next;
+    pthread_mutex_unlock(&io->mutex);
+    uv_async_send(&io->wake);
+}
+
+/* Notices connections that the server closed while nobody ran the loop. */
+static void notice_closed(struct io_thread *io)
+{
+    uint64_t now = uv_hrtime();
+    if (now - io->last_run_ns > QUIET_NS)
+        uv_run(&io->loop, UV_RUN_NOWAIT);
+    io->last_run_ns = now;
+}
+
+void embd__io_submit(struct io_thread *io, struct job *job)
+{
+    job->io = io;
+    job->n_left = job->n;
+    job->next = NULL;
+    atomic_store_explicit(&job->done, job->n == 0, memory_order_relaxed);
+    if (job->n == 0)
+        return;
+    if (io->has_thread) {
+        hand_over(io, job);
+        return;
+    }
+    notice_closed(io);
+    send_job(job);
+}
+
+static bool is_done(const struct job *job)
+{
+    return atomic_load_explicit(&job->done, memory_order_acquire);
+}
+
+void embd__io_await(struct io_thread *io, struct job *job)
+{
+    if (io->has_thread) {
+        pthread_mutex_lock(&io->mutex);
+        while (!is_done(job))
+            pthread_cond_wait(&io->ended, &io->mutex);
+        pthread_mutex_unlock(&io->mutex);
+        return;
+    }
+    while (!is_done(job))
+        uv_run(&io->loop, UV_RUN_ONCE);
+    io->last_run_ns = uv_hrtime();
+}
+
+bool embd__io_poll(struct io_thread *io, struct job *job)
+{
+    if (!io->has_thread && !is_done(job))
+        uv_run(&io->loop, UV_RUN_NOWAIT);
+    return is_done(job);
+}

@@ -1,0 +1,436 @@
+/* link.c - the way of an exchange: it is queued, its pieces are written as far as the socket takes
+ * them, it waits in pending, its answer is paired with it by msgid and read, it ends.
+ *
+ * The first exchange makes the link connect and say hello; once that is answered, exchanges are
+ * written in the order they came, up to LIMIT_REQUESTS_IN_FLIGHT unanswered ones. Answers may come
+ * in any order.
+ *
+ *     IDLE -> CONNECTING -> SECURING -> HELLO -> READY
+ *       ^         |            |          |        |
+ *       +-- WAITING <----------+----------+--------+
+ *
+ * On the way back exchanges that were sent fail, but for those that may be sent again; these and
+ * the others wait for the next connection, until their deadlines. SECURING is the TLS handshake,
+ * where there is TLS.
+ *
+ * What can fail (failures.c): connecting (again after a pause that doubles), the hello (wrong
+ * version or wrong shard: what waits fails), the connection (what was sent fails with EMBD_CLOSED),
+ * an answer that is not what was asked for (fails alone where the stream is still in step), a
+ * deadline. An exchange whose deadline passes while its answer is due is forgotten: the msgid stays
+ * known and the answer is dropped. One that is half written takes the connection with it, because
+ * its bytes are the caller's and a frame cannot be taken back. */
+#include "client/io/link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/io/link_internal.h"
+#include "proto/assert.h"
+
+#define PIECES_PER_SEND 64u
+#define NOTICES_MOST    256u /* in a row: a server says once why it turns a client away */
+
+/* ---- the queue ---- */
+
+static void begin(struct exchange *x)
+{
+    x->state = EXCHANGE_QUEUED;
+    x->piece = 0;
+    x->piece_sent = 0;
+}
+
+static void push(struct queue *queue, struct exchange *x)
+{
+    begin(x);
+    x->next = NULL;
+    *queue->end = x;
+    queue->end = &x->next;
+}
+
+void embd__queue_push_front(struct queue *queue, struct exchange *x)
+{
+    begin(x);
+    x->next = queue->head;
+    if (queue->head == NULL)
+        queue->end = &x->next;
+    queue->head = x;
+}
+
+struct exchange *embd__queue_pop(struct queue *queue)
+{
+    struct exchange *x = queue->head;
+    EMBD_ASSERT(x != NULL);
+    queue->head = x->next;
+    if (queue->head == NULL)
+        queue->end = &queue->head;
+    return x;
+}
+
+/* The server takes few methods while it loads. */
+static bool goes_while_loading(const struct exchange *x)
+{
+    return x->while_loading || x->msgid == HELLO_MSGID || x->state == EXCHANGE_SENDING;
+}
+
+/* The first that a loading server takes becomes the head, of which nothing is sent; false: there is
+ * none. */
+static bool prefer_while_loading(struct queue *queue)
+{
+    struct exchange **at = &queue->head;
+    while (*at != NULL && !goes_while_loading(*at))
+        at = &(*at)->next;
+    struct exchange *x = *at;
+    if (x == NULL || x == queue->head)
+        return x != NULL;
+    *at = x->next;
+    if (queue->end == &x->next)
+        queue->end = at;
+    x->next = queue->head;
+    queue->head = x;
+    return true;
+}
+
+/* ---- sending ---- */
+
+/* The next pieces that can be sent, `max` at most; their number, 0 when the rest is held. */
+static uint32_t next_pieces(const struct exchange *x, struct iovec *iov, uint32_t max)
+{
+    uint32_t n = 0, n_pieces = x->held ? x->held : embd__msg_n_pieces(&x->msg);
+    uint64_t skip = x->piece_sent;
+    for (uint32_t i = x->piece; i < n_pieces && n < max; i++, skip = 0) {
+        struct msg_piece piece = embd__msg_piece(&x->msg, i);
+        if (piece.bytes > skip)
+            iov[n++] = (struct iovec){(uint8_t *)(uintptr_t)piece.data + skip,
+                                      (size_t)(piece.bytes - skip)};
+    }
+    return n;
+}
+
+/* `bytes` more of it are sent; true when all are. */
+static bool note_sent(struct exchange *x, uint64_t bytes)
+{
+    uint32_t n_pieces = embd__msg_n_pieces(&x->msg);
+    while (x->piece < n_pieces) {
+        uint64_t left = embd__msg_piece(&x->msg, x->piece).bytes - x->piece_sent;
+        if (bytes < left) {
+            x->piece_sent += bytes;
+            return false;
+        }
+        bytes -= left;
+        x->piece++;
+        x->piece_sent = 0;
+    }
+    EMBD_ASSERT(bytes == 0);
+    return true;
+}
+
+enum written { WRITTEN_ALL = 1, WRITTEN_FULL = 0, WRITTEN_HELD = 2 };
+
+/* Of enum written (the socket is full; the rest is held), or a negative errno. */
+static int write_exchange(struct link *link, struct exchange *x)
+{
+    struct iovec iov[PIECES_PER_SEND];
+    x->state = EXCHANGE_SENDING;
+    for (;;) {
+        uint32_t n = next_pieces(x, iov, PIECES_PER_SEND);
+        if (n == 0 && x->held)
+            return WRITTEN_HELD;
+        ssize_t sent = embd__channel_send(&link->channel, iov, n);
+        if (sent < 0)
+            return sent == -EAGAIN ? WRITTEN_FULL : (int)sent;
+        if (note_sent(x, (uint64_t)sent))
+            return WRITTEN_ALL;
+    }
+}
+
+void embd__link_block(struct link *link, bool is_blocked)
+{
+    if (link->is_blocked != is_blocked)
+        embd__socket_want_write(link->socket, is_blocked);
+    link->is_blocked = is_blocked;
+}
+
+void embd__link_send_queued(struct link *link)
+{
+    bool may_send = link->state == LINK_READY || link->state == LINK_HELLO;
+    while (may_send && link->queue.head != NULL && link->inflight.n < link->max_inflight) {
+        if (link->state == LINK_HELLO && link->queue.head != &link->hello)
+            break;
+        if (link->is_loading && !prefer_while_loading(&link->queue))
+            break;
+        int result = write_exchange(link, link->queue.head);
+        if (result < 0) {
+            embd__connection_lose_channel(link, result);
+            return;
+        }
+        if (result == WRITTEN_HELD)
+            return;
+        if (result == WRITTEN_FULL) {
+            embd__link_block(link, true);
+            return;
+        }
+        struct exchange *x = embd__queue_pop(&link->queue);
+        x->state = EXCHANGE_SENT;
+        EMBD_ASSERT(link->inflight.n < LIMIT_REQUESTS_IN_FLIGHT);
+        link->inflight.list[link->inflight.n++] = (struct pending){x->msgid, x};
+    }
+    if (may_send)
+        embd__link_block(link, embd__channel_is_pending(&link->channel));
+}
+
+void embd__link_send(struct link *link, struct exchange *x)
+{
+    push(&link->queue, x);
+    if (x->deadline_ns < link->deadline_armed_ns)
+        embd__deadline_arm(link, x->deadline_ns);
+    bool is_urgent = link->next_try_ns >= x->deadline_ns; /* the pause would outlast it */
+    if (is_urgent && (link->state == LINK_IDLE || link->state == LINK_WAITING))
+        embd__connection_begin(link);
+    else if (link->state == LINK_IDLE)
+        embd__connection_want(link);
+    else if (!link->is_blocked)
+        embd__link_send_queued(link);
+}
+
+void embd__link_release(struct exchange *x)
+{
+    x->held = 0;
+    if (x->state != EXCHANGE_IDLE && !x->link->is_blocked)
+        embd__link_send_queued(x->link);
+}
+
+/* ---- in pending ---- */
+
+/* NULL: no such msgid was asked. Valid until the next add or remove. */
+static struct pending *find(struct inflight *inflight, uint32_t msgid)
+{
+    for (uint32_t i = 0; i < inflight->n; i++)
+        if (inflight->list[i].msgid == msgid)
+            return &inflight->list[i];
+    return NULL;
+}
+
+static void take_out(struct inflight *inflight, struct pending *pending)
+{
+    EMBD_ASSERT(pending >= inflight->list && pending < inflight->list + inflight->n);
+    size_t after = (size_t)(inflight->list + inflight->n - (pending + 1));
+    memmove(pending, pending + 1, after * sizeof *pending);
+    inflight->n--;
+}
+
+/* ---- answers ---- */
+
+static int out_of_step(const struct frame_scanner *frame, struct embd__error *e)
+{
+    if (frame->type != 1)
+        return embd__error_set(e, EMBD_PROTOCOL, "a message of type %d is not an answer",
+                               frame->type);
+    if (!frame->has_msgid)
+        return embd__error_set(e, EMBD_PROTOCOL, "an answer without a msgid");
+    return embd__error_set(e, EMBD_PROTOCOL, "an answer to msgid %u, which was not asked",
+                           frame->msgid);
+}
+
+static int on_bin(void *owner, uint8_t **to_out, uint32_t *window_out, struct embd__error *e)
+{
+    struct link *link = owner;
+    const struct frame_scanner *frame = &link->receiver.frame;
+    const struct pending *pending =
+        frame->type == 1 && frame->has_msgid ? find(&link->inflight, frame->msgid) : NULL;
+    if (pending == NULL)
+        return out_of_step(frame, e);
+    struct exchange *x = pending->x;
+    *to_out = NULL;
+    link->receiving = x;
+    if (x == NULL || x->error.status != EMBD_OK)
+        return EMBD_OK; /* dropped, the stream stays in step */
+    x->window = 0;
+    *to_out = x->on_bin(x, frame->n_bins - 1, frame->bin_bytes);
+    *window_out = x->window;
+    return EMBD_OK;
+}
+
+static void on_window(void *owner, uint32_t bytes)
+{
+    struct link *link = owner;
+    link->receiving->on_window(link->receiving, bytes);
+}
+
+static void read_answer(struct link *link, struct exchange *x)
+{
+    struct reader reader;
+    struct embd__error e = {0};
+    x->is_out = true;
+    if (x->error.status != EMBD_OK)
+        return; /* a bin did not fit */
+    if (embd__reader_init(&reader, &link->receiver.frame, &link->zone, &e) == EMBD_OK) {
+        x->is_refused = reader.answer_status != EMBD_OK;
+        if (reader.answer_status == EMBD_OK)
+            x->on_answer(x, &reader);
+        else
+            embd__error_set(&x->error, reader.answer_status, "%.*s", (int)reader.answer_text_bytes,
+                            reader.answer_text);
+    }
+    if (e.status != EMBD_OK)
+        embd__error_set(&x->error, EMBD_PROTOCOL, "%s", e.text);
+}
+
+/* Notifications are nobody's; a server that sends nothing else would keep the thread from its
+ * deadlines. */
+static int count_notice(struct link *link, struct embd__error *e)
+{
+    if (++link->n_notices <= NOTICES_MOST)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_PROTOCOL, "the server sends notifications without end");
+}
+
+void embd__exchange_end(struct exchange *x)
+{
+    x->state = EXCHANGE_IDLE;
+    x->next = NULL;
+    x->on_end(x);
+}
+
+static int on_frame(void *owner, struct embd__error *e)
+{
+    struct link *link = owner;
+    const struct frame_scanner *frame = &link->receiver.frame;
+    link->receiving = NULL;
+    if (frame->type == 2)
+        return count_notice(link, e);
+    link->n_notices = 0;
+    struct pending *pending = frame->type == 1 ? find(&link->inflight, frame->msgid) : NULL;
+    if (pending == NULL)
+        return out_of_step(frame, e);
+    struct exchange *x = pending->x;
+    if (x != NULL)
+        read_answer(link, x);
+    if (x != NULL && x->may_repeat && x->error.status == EMBD_DRAINING) {
+        x->error.status = EMBD_OK;
+        x->is_refused = false;
+        return embd__error_set(e, EMBD_CLOSED, "the server is shutting down");
+    }
+    take_out(&link->inflight, pending);
+    if (x == NULL)
+        return EMBD_OK;
+    if (x == &link->hello)
+        return embd__connection_on_hello(link, e);
+    if (x->error.status == EMBD_OK)
+        embd__exchange_end(x);
+    else
+        embd__fail_answered(x);
+    return EMBD_OK;
+}
+
+void embd__link_on_ready(void *owner, bool readable, bool writable)
+{
+    struct link *link = owner;
+    struct embd__error e = {0};
+    if (link->state == LINK_SECURING) {
+        embd__connection_secure(link);
+        return;
+    }
+    int flushed = writable ? embd__channel_flush(&link->channel) : 0;
+    if (flushed < 0) {
+        embd__connection_lose_channel(link, flushed);
+        return;
+    }
+    if (readable)
+        link->heard_ns = uv_now(link->config.loop) * 1000000;
+    if (readable && embd__receive(&link->receiver, &link->channel, &e) != EMBD_OK) {
+        embd__connection_lose(link, e.status, e.text);
+        return;
+    }
+    if (link->queue.head != NULL && (writable || !link->is_blocked))
+        embd__link_send_queued(link);
+    else if (writable)
+        embd__link_block(link, embd__channel_is_pending(&link->channel));
+}
+
+/* ---- open and close ---- */
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    struct link *link = handle->data;
+    if (--link->open_handles > 0)
+        return;
+    embd__receive_fini(&link->receiver);
+    embd__msg_fini(&link->hello.msg);
+    msgpack_zone_destroy(&link->zone);
+    free(link);
+}
+
+static int init_parts(struct link *link, struct embd__error *e)
+{
+    const struct link_config *config = &link->config;
+    if (!config->is_path) {
+        int status = embd__address_read(config->address, strlen(config->address), &link->host, e);
+        if (status != EMBD_OK)
+            return status;
+    }
+    if (!msgpack_zone_init(&link->zone, 1024))
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a link");
+    int status = embd__receive_init(&link->receiver, e);
+    if (status != EMBD_OK)
+        msgpack_zone_destroy(&link->zone);
+    return status;
+}
+
+int embd__link_open(const struct link_config *config, struct link **out, struct embd__error *e)
+{
+    struct link *link = calloc(1, sizeof *link);
+    if (link == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a link");
+    link->config = *config;
+    int status = init_parts(link, e);
+    if (status != EMBD_OK) {
+        free(link);
+        return status;
+    }
+    link->queue.end = &link->queue.head;
+    link->pause_ms = config->reconnect_min_ms;
+    link->attempt_ms = LINK_ATTEMPT_MS;
+    link->deadline_armed_ns = UINT64_MAX;
+    link->frame_bytes = LIMIT_FRAME_BYTES;
+    link->keys = LIMIT_KEYS;
+    link->receiver.owner = link;
+    link->receiver.on_bin = on_bin;
+    link->receiver.on_window = on_window;
+    link->receiver.on_frame = on_frame;
+    embd__connection_init(link);
+    uv_timer_init(config->loop, &link->retry);
+    uv_timer_init(config->loop, &link->deadline);
+    link->retry.data = link->deadline.data = link;
+    link->open_handles = 2;
+    *out = link;
+    return EMBD_OK;
+}
+
+void embd__link_close(struct link *link)
+{
+    embd__channel_close(&link->channel);
+    embd__socket_close(link->socket);
+    link->socket = NULL;
+    link->state = LINK_CLOSED;
+    embd__connection_forget_hello(link);
+    embd__fail_queued(link, EMBD_CLOSED, "the client was closed");
+    embd__fail_sent(link, EMBD_CLOSED, "the client was closed");
+    uv_close((uv_handle_t *)&link->retry, on_timer_closed);
+    uv_close((uv_handle_t *)&link->deadline, on_timer_closed);
+}
+
+const char *embd__link_address(const struct link *link)
+{
+    return link->config.address;
+}
+
+uint64_t embd__link_frame_bytes(const struct link *link)
+{
+    return link->frame_bytes;
+}
+
+uint64_t embd__link_keys(const struct link *link)
+{
+    return link->keys;
+}

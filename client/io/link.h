@@ -1,0 +1,63 @@
+/* link.h - one connection to one shard, kept up: exchanges go in, answers come back.
+ *
+ * Everything here belongs to the thread that runs the loop. Memory that an exchange points to (bins
+ * of its message, destinations of its answer) is not touched any more once on_end was called. */
+#ifndef EMBD_IO_LINK_H
+#define EMBD_IO_LINK_H
+
+#include <sys/socket.h>
+#include <uv.h>
+
+#include "client/io/credentials.h"
+#include "client/io/exchange.h"
+
+#define SHARD_ANY UINT32_MAX
+
+/* What a link needs to know. */
+struct link_config {
+    uv_loop_t *loop;
+    const char *address;             /* "host:port", or a path; must outlive the link */
+    bool is_path;                    /* of a Unix socket */
+    struct credentials *credentials; /* token and TLS; NULL: neither. Outlives the link */
+    uint64_t client_id;              /* who pushes, in hello; 0: this link sends no pushes */
+    const char *tls_host;            /* what the certificate is for; NULL: the address's host */
+    uint32_t shard, n_shards;        /* checked in hello; SHARD_ANY: not known */
+    uint32_t reconnect_min_ms, reconnect_max_ms;
+    void (*on_unreached)(void *arg); /* an attempt to connect has failed; may be NULL */
+    void *arg;
+};
+
+/* EMBD_INVALID: the address cannot be read; EMBD_NO_MEMORY. Nothing is connected before the first
+ * send. */
+int embd__link_open(const struct link_config *config, struct link **out, struct embd__error *e);
+/* Ends all its exchanges with EMBD_CLOSED and its handles; the memory is freed when the loop has
+ * run. */
+void embd__link_close(struct link *link);
+
+/* Sends in the order called. Never fails here: on_end reports, possibly from within. */
+void embd__link_send(struct link *link, struct exchange *x);
+/* The pieces that were held are there now. Nothing when the exchange has ended meanwhile. */
+void embd__link_release(struct exchange *x);
+
+const char *embd__link_address(const struct link *link);
+/* LIMIT_FRAME_BYTES and LIMIT_KEYS, or less where the server said so. */
+uint64_t embd__link_frame_bytes(const struct link *link);
+uint64_t embd__link_keys(const struct link *link);
+
+/* ---- connection.c ---- */
+
+bool embd__link_is_up(const struct link *link);
+/* Connects to another address from the next time on, at once where it waits to. What is connected
+ * stays. EMBD_INVALID: it cannot be read, and the old one stays. */
+int embd__link_move(struct link *link, const char *address, bool is_path, struct embd__error *e);
+/* The server is elsewhere now: gives the connection up soon, and not from within the call. */
+void embd__link_leave(struct link *link);
+
+/* ---- failures.c ---- */
+
+/* An answer is due, and nothing has come for a while; now: uv_hrtime(). */
+bool embd__link_is_late(const struct link *link, uint64_t now);
+/* Gives the connection up where the server's host is gone. To be called about once a second. */
+void embd__link_check_peer(struct link *link);
+
+#endif

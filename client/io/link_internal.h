@@ -1,0 +1,125 @@
+/* link_internal.h - the state of a link, and what its three files are to each other.
+ *
+ *     link.c        exchanges go out, answers come in
+ *     connection.c  from one connection to the next: connect, TLS handshake, hello, loss
+ *     failures.c    how exchanges fail: lost connections, deadlines, servers that are gone */
+#ifndef EMBD_IO_LINK_INTERNAL_H
+#define EMBD_IO_LINK_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "client/io/channel.h"
+#include "client/io/link.h"
+#include "client/io/receive.h"
+#include "client/io/resolve.h"
+#include "client/io/socket.h"
+#include "proto/limit.h"
+
+#define HELLO_MSGID UINT32_MAX
+
+enum link_state {
+    LINK_IDLE,
+    LINK_WAITING,
+    LINK_CONNECTING,
+    LINK_SECURING,
+    LINK_HELLO,
+    LINK_READY,
+    LINK_CLOSED
+};
+
+/* Exchanges that are not sent yet, oldest first; the head may be half sent. */
+struct queue {
+    struct exchange *head, **end;
+};
+
+/* A request that waits for its answer. */
+struct pending {
+    uint32_t msgid;
+    struct exchange *x; /* NULL: forgotten, its answer will be dropped */
+};
+
+/* In the order sent; answers mostly come in that order, so the search is short. */
+struct inflight {
+    struct pending list[LIMIT_REQUESTS_IN_FLIGHT];
+    uint32_t n;
+};
+
+struct link {
+    struct link_config config;
+    struct address host; /* data links */
+    enum link_state state;
+    struct socket *socket;
+    struct channel channel; /* over it, once it is connected */
+    uv_timer_t retry, deadline;
+    uint32_t open_handles;
+    uint64_t next_try_ns;       /* not to connect before */
+    uint32_t pause_ms;          /* after the next failure */
+    uint32_t attempt_ms;        /* an attempt to connect may take so long */
+    uint64_t heard_ns;          /* when bytes last came, by the loop's clock */
+    uint64_t deadline_armed_ns; /* when the deadline timer goes off; UINT64_MAX: not armed */
+    struct embd__error last;    /* why there is no connection */
+    struct exchange hello;
+    struct queue queue;
+    bool is_loading; /* the server takes only a few methods yet, and `last` says why */
+    bool is_blocked; /* the socket takes no more bytes for now */
+    bool has_moved;  /* the shard is elsewhere: this connection ends soon */
+    struct inflight inflight;
+    uint32_t max_inflight;
+    uint32_t n_notices;         /* in a row */
+    struct exchange *receiving; /* owns the destination of the bin that is coming in */
+    struct receiver receiver;
+    msgpack_zone zone;
+    atomic_uint_fast64_t frame_bytes, keys; /* limits of the server; read on any thread */
+};
+
+/* ---- link.c ---- */
+
+/* First in the queue; nothing of it is sent then. */
+void embd__queue_push_front(struct queue *queue, struct exchange *x);
+struct exchange *embd__queue_pop(struct queue *queue);
+
+/* Writes what the socket takes of the queue. */
+void embd__link_send_queued(struct link *link);
+/* The socket takes no more for now, or does again. */
+void embd__link_block(struct link *link, bool is_blocked);
+/* The socket of a link has bytes, or takes some. */
+void embd__link_on_ready(void *owner, bool readable, bool writable);
+/* Ends an exchange whose error is set, or which succeeded. */
+void embd__exchange_end(struct exchange *x);
+
+/* ---- connection.c ---- */
+
+/* Sets the hello up. */
+void embd__connection_init(struct link *link);
+void embd__connection_begin(struct link *link);
+/* Begins now, or when the pause after the last failure is over. */
+void embd__connection_want(struct link *link);
+/* Goes on with the TLS handshake, then says hello. */
+void embd__connection_secure(struct link *link);
+/* The hello was answered. Negative: not as it should be. */
+int embd__connection_on_hello(struct link *link, struct embd__error *e);
+void embd__connection_forget_hello(struct link *link);
+/* The connection is gone: fails what was sent, keeps what was not. `why` may lie in the channel. */
+void embd__connection_lose(struct link *link, int status, const char *why);
+/* The same: the channel has failed with a negative errno. */
+void embd__connection_lose_channel(struct link *link, int error);
+
+/* ---- failures.c ---- */
+
+#define LINK_ATTEMPT_MS      5000u /* to connect and say hello, at first; then twice as long */
+#define LINK_ATTEMPT_MOST_MS 60000u
+
+/* The server answered with an error, or its answer could not be used: x->error. */
+void embd__fail_answered(struct exchange *x);
+/* Of exchanges that get no answer any more: those half sent that may not be repeated, all that were
+ * sent, those that do not wait for a connection, and all that are queued. */
+void embd__fail_begun(struct link *link, int status, const char *why);
+void embd__fail_sent(struct link *link, int status, const char *why);
+void embd__fail_fast(struct link *link, int status, const char *why);
+void embd__fail_queued(struct link *link, int status, const char *why);
+/* What may be sent again goes back into the queue; `status` says why the connection was lost. */
+void embd__requeue_repeatable(struct link *link, int status);
+/* UINT64_MAX: nothing waits. */
+void embd__deadline_arm(struct link *link, uint64_t when);
+
+#endif

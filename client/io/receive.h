@@ -1,0 +1,45 @@
+/* receive.h - bytes of a socket become answers: heads are scanned, payloads of bins go straight to
+ * where they belong. Nothing is written anywhere but into memory that on_bin gave, within its size.
+ */
+#ifndef EMBD_IO_RECEIVE_H
+#define EMBD_IO_RECEIVE_H
+
+#include "client/io/channel.h"
+#include "proto/frame.h"
+
+#define RECEIVE_BUFFER_BYTES (16u << 10)
+/* So much of a bin is waited for at once, for fewer wakeups: an eighth of what is missing, so that
+ * most of it is copied while the rest is on its way; within these bounds, or not at all. */
+#define RECEIVE_PATIENCE_MOST  (512u << 10)
+#define RECEIVE_PATIENCE_LEAST (64u << 10)
+
+/* Owner: the link. */
+struct receiver {
+    struct frame_scanner frame;
+    uint8_t *head; /* [LIMIT_ANSWER_HEADER_BYTES] */
+    /* The bin being received: `left` bytes to `to`; NULL: they are dropped. */
+    uint8_t *to;
+    uint32_t left;
+    uint32_t window, filled; /* window 0: `to` has room for all of it; else for so many at a time */
+    bool bin_ended;          /* the scanner has to be asked again, also without more bytes */
+    bool has_heard;          /* a byte, on this connection */
+    uint32_t patience;       /* bytes for which the kernel wakes us; 1: for every segment */
+    /* A bin of frame.bin_bytes begins: sets *to_out, and *window_out, which is 0. Negative: the
+     * connection is of no use any more. */
+    int (*on_bin)(void *owner, uint8_t **to_out, uint32_t *window_out, struct embd__error *e);
+    /* The window is full, or the bin ended within it. */
+    void (*on_window)(void *owner, uint32_t bytes);
+    /* The frame is complete. */
+    int (*on_frame)(void *owner, struct embd__error *e);
+    void *owner;
+    uint8_t in[RECEIVE_BUFFER_BYTES];
+};
+
+int embd__receive_init(struct receiver *r, struct embd__error *e);
+void embd__receive_fini(struct receiver *r);
+/* Ready for the first byte of a new connection. */
+void embd__receive_reset(struct receiver *r);
+/* Reads what the channel has. Negative: closed, failed, or out of step; `e` says why. */
+int embd__receive(struct receiver *r, struct channel *ch, struct embd__error *e);
+
+#endif

@@ -1,0 +1,41 @@
+/* socket.h - a connected stream socket on the loop: resolve, connect, wait for bytes, close. TCP or
+ * Unix.
+ *
+ * Plain sockets under uv_poll rather than uv_tcp: sends carry MSG_NOSIGNAL, so that a server gone
+ * never raises SIGPIPE in the user's process, and receives scatter straight into the user's arrays.
+ */
+#ifndef EMBD_IO_SOCKET_H
+#define EMBD_IO_SOCKET_H
+
+#include <sys/uio.h>
+#include <uv.h>
+
+#include "client/io/resolve.h"
+
+struct socket;
+
+/* Called on the loop's thread. After on_fail no other call comes; the owner closes the socket. */
+struct socket_events {
+    void (*on_connect)(void *owner);
+    void (*on_ready)(void *owner, bool readable, bool writable);
+    void (*on_fail)(void *owner, const char *why); /* while resolving or connecting */
+};
+
+/* Begins to connect; the events tell the rest, never from within. `path` NULL: TCP to `address`.
+ * NULL with `e` set: out of memory, or EMBD_UNREACHABLE. */
+struct socket *embd__socket_connect(uv_loop_t *loop, const struct address *address,
+                                    const char *path, const struct socket_events *events,
+                                    void *owner, struct embd__error *e);
+/* No events come any more; freed when the loop has run. NULL is allowed. */
+void embd__socket_close(struct socket *s);
+
+int embd__socket_fd(const struct socket *s);
+/* Whether on_ready also tells when bytes can be sent. */
+void embd__socket_want_write(struct socket *s, bool want);
+
+/* sendmsg and recvmsg on a connected socket: how many bytes, or a negative errno; -EAGAIN:
+ * later. */
+ssize_t embd__socket_send(int fd, struct iovec *iov, size_t n);
+ssize_t embd__socket_receive(int fd, struct iovec *iov, size_t n);
+
+#endif
