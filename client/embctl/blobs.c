@@ -43,7 +43,7 @@ int blob_from_file(const char *text, embd_blob *blob_out)
     char *name = equals ? strndup(text, (size_t)(equals - text)) : NULL, *data = NULL;
     uint64_t bytes = 0;
     if (!name) {
-        fprintf(stderr, "embctl: --blob is '%s'; it is to be NAME=FILE\n", text);
+        fprintf(stderr, "embctl: --blob is '%s'; expected NAME=FILE\n", text);
         return EXIT_USAGE;
     }
     FILE *in = fopen(equals + 1, "re");
@@ -64,28 +64,6 @@ void blob_fini(embd_blob *blob)
 }
 
 /* ---- embctl blobs ---- */
-
-struct blobs_arguments {
-    const char *words[2]; /* directory, name */
-    int n_words;
-};
-
-static int parse(int key, char *arg, struct argp_state *state)
-{
-    struct blobs_arguments *a = state->input;
-    switch (key) {
-    case ARGP_KEY_ARG:
-        if (a->n_words == 2)
-            argp_error(state, "one argument too many: '%s'", arg);
-        a->words[a->n_words++] = arg;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "name a snapshot directory");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
 
 static int add_blob(void *arg, const char *name, uint64_t bytes)
 {
@@ -124,17 +102,16 @@ static int print_blob(const char *dir, const char *name)
 int command_blobs(int argc, char **argv)
 {
     static const struct argp argp = {
-        .parser = parse,
+        .parser = parse_words,
         .args_doc = "DIR [NAME]",
-        .doc = "Lists the files that a trainer gave to a snapshot, or writes one of them, as it "
-               "was given, "
-               "to the standard output. Asks no server.\v"
-               "What is written was checked against the snapshot's manifest before.\n"
+        .doc = "Lists the files that a trainer gave to a snapshot, or prints one of them on the "
+               "standard output. Needs no server.\v"
+               "A file is checked against the snapshot's manifest before it is printed.\n"
                "\n"
                "Examples:\n"
                "  embctl blobs /var/lib/embd/nightly\n"
                "  embctl blobs /var/lib/embd/nightly dense > dense.npz"};
-    struct blobs_arguments a = {.n_words = 0};
-    parse_command(&argp, argc, argv, &a);
-    return a.n_words == 2 ? print_blob(a.words[0], a.words[1]) : list_blobs(a.words[0]);
+    struct words words = {.min = 1, .max = 2, .wanted = "name a snapshot directory"};
+    parse_command(&argp, argc, argv, &words);
+    return words.n == 2 ? print_blob(words.list[0], words.list[1]) : list_blobs(words.list[0]);
 }

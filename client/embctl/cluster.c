@@ -1,9 +1,9 @@
 /* cluster.c - embctl ping, cluster, drain and version: the servers themselves. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "client/embctl/embctl.h"
+#include "client/embctl/figures.h"
 #include "client/embctl/listing.h"
 
 /* ---- ping ---- */
@@ -23,8 +23,7 @@ static int parse_ping(int key, char *arg, struct argp_state *state)
     struct ping *ping = state->input;
     if (key != 'c')
         return parse_no_argument(key, arg, state);
-    if (!read_uint(arg, 1000000, &ping->count) || ping->count == 0)
-        argp_error(state, "--count is '%s'; it can be 1 to 1000000", arg);
+    ping->count = parse_uint(state, "--count", arg, 1, 1000000);
     return 0;
 }
 
@@ -49,7 +48,7 @@ int command_ping(int argc, char **argv)
     static const struct argp argp = {
         .options = ping_options,
         .parser = parse_ping,
-        .doc = "Round trip to every shard.\v"
+        .doc = "Measures the round trip to every shard.\v"
                "Examples:\n"
                "  embctl ping\n"
                "  embctl ping -c 1000 --servers 10.0.0.1:7700\n"
@@ -85,34 +84,19 @@ int command_ping(int argc, char **argv)
 
 /* ---- cluster ---- */
 
-struct shard_total {
-    uint64_t rows, bytes;
-};
-
-static int add_figure(void *arg, const char *table, const char *name, uint64_t value)
+static int add_shard(struct listing *l, embd_client *client, uint32_t shard, struct figures *f)
 {
-    struct shard_total *total = arg;
-    if (table && !strcmp(name, "rows"))
-        total->rows += value;
-    if (table && (!strcmp(name, "row_bytes") || !strcmp(name, "index_bytes")))
-        total->bytes += value;
-    return 0;
-}
-
-static int add_shard(struct listing *l, embd_client *client, uint32_t shard)
-{
-    struct shard_total total = {0};
     uint64_t us;
     int status = embd_ping(client, shard, &us);
     if (status == EMBD_OK)
-        status = embd_stats(client, shard, add_figure, &total);
+        status = figures_read_shard(client, shard, f);
     listing_row(l);
     listing_uint(l, 0, shard);
     listing_text(l, 1, embd_shard_address(client, shard));
     if (status == EMBD_OK) {
         listing_uint(l, 2, us);
-        listing_uint(l, 3, total.rows);
-        listing_uint(l, 4, total.bytes);
+        listing_uint(l, 3, figures_of_tables(f, shard, "rows"));
+        listing_uint(l, 4, figures_shard_memory(f, shard));
     }
     return status;
 }
@@ -125,19 +109,23 @@ int command_cluster(int argc, char **argv)
                                             {"rows", CELL_COUNT},
                                             {"memory_bytes", CELL_BYTES}};
     struct listing l;
+    struct figures f;
     embd_client *client;
-    parse_no_arguments("The shards of the cluster: address, round trip, rows of all tables, and "
-                       "the memory they take.\v"
-                       "Examples:\n"
-                       "  embctl cluster\n"
-                       "  embctl cluster -o json | jq -r '.shards[].address'",
-                       argc, argv);
+    parse_no_arguments(
+        "Lists the shards of the cluster: address, round trip, rows of all tables, and "
+        "the memory they take.\v"
+        "Examples:\n"
+        "  embctl cluster\n"
+        "  embctl cluster -o json | jq -r '.shards[].address'",
+        argc, argv);
     int status = connect_servers(&client);
     if (status)
         return status;
     listing_init(&l, "shards", columns, 5);
-    for (uint32_t shard = 0; shard < embd_shard_count(client) && !status; shard++)
-        status = add_shard(&l, client, shard);
+    status = figures_open(client, NULL, &f);
+    for (uint32_t shard = 0; shard < f.n_shards && !status; shard++)
+        status = add_shard(&l, client, shard, &f);
+    figures_free(&f);
     listing_print(&l);
     listing_fini(&l);
     return end_client(client, status);
@@ -149,9 +137,8 @@ int command_drain(int argc, char **argv)
 {
     embd_client *client;
     parse_no_arguments(
-        "Asks every server process to finish what it has begun and exit. What tables "
-        "hold comes back at the next start where they are journaled; of others take "
-        "a snapshot or dump first.\v" NEEDS_ADMINS "\n"
+        "Tells every server process to finish its work and exit. Journaled tables come back at "
+        "the next start; of other tables take a snapshot or dump first.\v" NEEDS_ADMINS "\n"
         "Examples:\n"
         "  embctl snapshot before-upgrade && embctl drain",
         argc, argv);
@@ -163,7 +150,7 @@ int command_version(int argc, char **argv)
 {
     static const struct column columns[] = {{"version", CELL_TEXT}};
     struct listing l;
-    parse_no_arguments("Version of this program. Asks no server.\v"
+    parse_no_arguments("Prints the version of this program. Needs no server.\v"
                        "Examples:\n"
                        "  embctl version",
                        argc, argv);

@@ -64,20 +64,9 @@ static void print_zsh(const struct command *commands)
 
 static int parse(int key, char *arg, struct argp_state *state)
 {
-    const char **shell = state->input;
-    switch (key) {
-    case ARGP_KEY_ARG:
-        if (*shell || (strcmp(arg, "bash") && strcmp(arg, "zsh")))
-            argp_error(state, "unknown shell '%s'; expected bash or zsh", arg);
-        *shell = arg;
-        return 0;
-    case ARGP_KEY_END:
-        if (!*shell)
-            argp_error(state, "for which shell? bash or zsh");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    if (key == ARGP_KEY_ARG && strcmp(arg, "bash") && strcmp(arg, "zsh"))
+        argp_error(state, "unknown shell '%s'; expected bash or zsh", arg);
+    return parse_words(key, arg, state);
 }
 
 int command_completion(int argc, char **argv)
@@ -85,13 +74,13 @@ int command_completion(int argc, char **argv)
     static const struct argp argp = {
         .parser = parse,
         .args_doc = "bash|zsh",
-        .doc = "Prints a script that has the shell complete commands, options and names of "
-               "tables.\v"
+        .doc = "Prints a script that completes commands, options and names of tables in a "
+               "shell.\v"
                "Examples:\n"
                "  source <(embctl completion bash)\n"
                "  embctl completion zsh > ~/.zfunc/_embctl"};
-    const char *shell = NULL;
-    parse_command(&argp, argc, argv, &shell);
-    strcmp(shell, "bash") ? print_zsh(all_commands) : print_bash(all_commands);
+    struct words words = {.min = 1, .max = 1, .wanted = "name a shell: bash or zsh"};
+    parse_command(&argp, argc, argv, &words);
+    strcmp(words.list[0], "bash") ? print_zsh(globals.commands) : print_bash(globals.commands);
     return EXIT_DONE;
 }

@@ -9,10 +9,9 @@
 /* ---- arguments ---- */
 
 struct copy_arguments {
+    struct words words;
     const char *table; /* NULL: all */
     bool all;
-    const char *words[2];
-    int n_words, max_words;
     const char *blobs[EMBD_BLOBS_MAX]; /* NAME=FILE */
     uint32_t n_blobs;
     uint64_t keep;
@@ -35,22 +34,13 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
         a->base = arg;
         return 0;
     case 'k':
-        if (!read_uint(arg, 1000000, &a->keep) || a->keep == 0)
-            argp_error(state, "--keep is '%s'; it can be 1 to 1000000", arg);
+        a->keep = parse_uint(state, "--keep", arg, 1, 1000000);
         return 0;
     case 't':
         a->table = arg;
         return 0;
-    case ARGP_KEY_ARG:
-        if (a->n_words == a->max_words)
-            argp_error(state, "one argument too many: '%s'", arg);
-        a->words[a->n_words++] = arg;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_usage(state);
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_words(key, arg, state);
     }
 }
 
@@ -100,14 +90,14 @@ int command_snapshot(int argc, char **argv)
                                          "  embctl snapshot --keep 7 \"nightly-$(date +%F)\"\n"
                                          "  embctl snapshot noon --incremental nightly-2024-05-01\n"
                                          "  embctl verify /var/lib/embd/nightly-2024-05-01"};
-    struct copy_arguments a = {.max_words = 1};
+    struct copy_arguments a = {.words = {.min = 1, .max = 1, .wanted = "name the snapshot"}};
     struct snapshot taken = {0};
     uint32_t *n_blobs = &taken.options.n_blobs;
     int code = EXIT_DONE;
     parse_command(&argp, argc, argv, &a);
     for (; *n_blobs < a.n_blobs && !code; ++*n_blobs)
         code = blob_from_file(a.blobs[*n_blobs], &taken.blobs[*n_blobs]);
-    taken.name = a.words[0];
+    taken.name = a.words.list[0];
     taken.options.blobs = taken.blobs;
     taken.options.keep = (uint32_t)a.keep;
     taken.options.base = a.base;
@@ -131,16 +121,14 @@ static const struct argp_option dump_options[] = {
 };
 
 /* TABLE DIR, or --all DIR. */
-static const char *dump_directory(const struct argp *argp, const struct copy_arguments *a)
+static int parse_dump(int key, char *arg, struct argp_state *state)
 {
-    int wanted = a->all ? 1 : 2;
-    if (a->n_words == wanted)
-        return a->words[wanted - 1];
-    fprintf(stderr, "embctl dump: %s\n",
-            a->all ? "with --all, name the directory only"
-                   : "name a table (or --all) and a directory");
-    argp_help(argp, stderr, ARGP_HELP_SEE, (char[]){"embctl dump"});
-    return NULL;
+    struct copy_arguments *a = state->input;
+    if (key == ARGP_KEY_END && a->words.n != (a->all ? 1 : 2))
+        argp_error(state, "%s",
+                   a->all ? "with --all, name the directory only"
+                          : "name a table (or --all) and a directory");
+    return parse_copy(key, arg, state);
 }
 
 static int dump(embd_client *client, void *arg, embd_progress *progress, void *told,
@@ -148,15 +136,15 @@ static int dump(embd_client *client, void *arg, embd_progress *progress, void *t
 {
     const struct copy_arguments *a = arg;
     (void)why;
-    return embd_dump(client, a->all ? NULL : a->words[0], a->words[a->n_words - 1], progress, told,
-                     report);
+    return embd_dump(client, a->all ? NULL : a->words.list[0], a->words.list[a->words.n - 1],
+                     progress, told, report);
 }
 
 int command_dump(int argc, char **argv)
 {
     static const struct argp argp = {
         .options = dump_options,
-        .parser = parse_copy,
+        .parser = parse_dump,
         .args_doc = "TABLE DIR\n--all DIR",
         .doc = "Copies one table, or all, into the new directory DIR on this machine: rows, "
                "optimizer state, step "
@@ -167,13 +155,13 @@ int command_dump(int argc, char **argv)
                "Examples:\n"
                "  embctl dump items ./items-monday\n"
                "  embctl dump --all ./everything && embctl verify ./everything"};
-    struct copy_arguments a = {.max_words = 2};
+    struct copy_arguments a = {.words = {.min = 1, .max = 2, .wanted = "name a directory"}};
     parse_command(&argp, argc, argv, &a);
-    const char *dir = dump_directory(&argp, &a);
-    if (!dir)
-        return EXIT_USAGE;
-    const struct transfer transfer = {
-        .what = "dump", .place = dir, .label = "dump", .has_pause = true, .run = dump};
+    const struct transfer transfer = {.what = "dump",
+                                      .place = a.words.list[a.words.n - 1],
+                                      .label = "dump",
+                                      .has_pause = true,
+                                      .run = dump};
     return transfer_run(&transfer, &a);
 }
 
@@ -189,7 +177,7 @@ static int load(embd_client *client, void *arg, embd_progress *progress, void *t
 {
     const struct copy_arguments *a = arg;
     (void)why;
-    return embd_load(client, a->table, a->words[0], progress, told, report);
+    return embd_load(client, a->table, a->words.list[0], progress, told, report);
 }
 
 int command_load(int argc, char **argv)
@@ -213,10 +201,13 @@ int command_load(int argc, char **argv)
                "  embctl load --table items ./everything\n"
                "  mkdir all; cp -r /data/a/nightly all/a; cp -r /data/b/nightly all/b\n"
                "  embctl load all"};
-    struct copy_arguments a = {.max_words = 1};
+    struct copy_arguments a = {.words = {.min = 1, .max = 1, .wanted = "name a directory"}};
     parse_command(&argp, argc, argv, &a);
-    const struct transfer transfer = {
-        .what = "load", .place = a.words[0], .label = "verify", .next_label = "load", .run = load};
+    const struct transfer transfer = {.what = "load",
+                                      .place = a.words.list[0],
+                                      .label = "verify",
+                                      .next_label = "load",
+                                      .run = load};
     return transfer_run(&transfer, &a);
 }
 
@@ -227,7 +218,7 @@ static int verify(embd_client *client, void *arg, embd_progress *progress, void 
 {
     const struct copy_arguments *a = arg;
     (void)client;
-    return embd_verify(a->words[0], progress, told, report, why, 1024);
+    return embd_verify(a->words.list[0], progress, told, report, why, 1024);
 }
 
 int command_verify(int argc, char **argv)
@@ -244,10 +235,10 @@ int command_verify(int argc, char **argv)
             "Examples:\n"
             "  embctl verify ./everything\n"
             "  embctl verify -o json ./everything"};
-    struct copy_arguments a = {.max_words = 1};
+    struct copy_arguments a = {.words = {.min = 1, .max = 1, .wanted = "name a directory"}};
     parse_command(&argp, argc, argv, &a);
     const struct transfer transfer = {.what = "verify",
-                                      .place = a.words[0],
+                                      .place = a.words.list[0],
                                       .label = "verify",
                                       .is_offline = true,
                                       .run = verify};

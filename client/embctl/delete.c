@@ -42,7 +42,7 @@ int command_delete(int argc, char **argv)
         .args_doc = "TABLE KEY...",
         .doc = "Erases keys: their rows, optimizer state, and how often they were seen. Status "
                "'deleted': the key had a row; 'missing': it had none.\v"
-               "A key that is pushed again starts anew. A key that does not exist is no error.\n"
+               "A key that is pushed again gets a new row. Missing keys are not an error.\n"
                "\n"
                "Examples:\n"
                "  embctl delete items 17 42 0xdeadbeef\n"

@@ -1,5 +1,5 @@
 /* embctl.h - what the commands of embctl share: the global options, exit codes, and how errors are
- * told. */
+ * shown. */
 #ifndef EMBCTL_H
 #define EMBCTL_H
 
@@ -30,12 +30,8 @@ struct command {
 
 /* For --help of those that ask every shard's admin listener. */
 #define NEEDS_ADMINS                                                                               \
-    "Asks the admin listeners of all shards: it runs on the servers' host, or anywhere where "     \
-    "they "                                                                                        \
-    "have admin_listen.\n"
-
-/* All of them; ends with a NULL name. */
-extern const struct command all_commands[];
+    "Uses the admin listeners of all shards: run it on the servers' host, or set admin_listen "    \
+    "there.\n"
 
 /* The commands, by file. */
 int command_ping(int argc, char **argv);
@@ -75,6 +71,7 @@ struct globals {
     const char *servers;
     uint32_t deadline_ms;
     bool json;
+    const struct command *commands; /* all of them; ends with a NULL name */
 };
 extern struct globals globals;
 extern const struct argp globals_argp;
@@ -83,8 +80,21 @@ extern const struct argp globals_argp;
  * one that it may have itself. Exits on a usage error or --help. */
 void parse_command(const struct argp *argp, int argc, char **argv, void *input);
 
-/* A flag's value; exits where it is no number from `least` to a day. */
+/* The value of a flag: seconds from `least` to a day, or a whole number from `least` to `most`,
+ * decimal or 0x... They exit on anything else. */
 double parse_seconds(struct argp_state *state, const char *flag, const char *arg, double least);
+uint64_t parse_uint(struct argp_state *state, const char *flag, const char *arg, uint64_t least,
+                    uint64_t most);
+
+/* The arguments of a command that are not options. */
+struct words {
+    const char *list[2];
+    int n, min, max;
+    const char *wanted; /* what fewer than `min` are told: "name a table" */
+};
+
+/* A parser that takes words alone; its input is a struct words, or begins with one. */
+int parse_words(int key, char *arg, struct argp_state *state);
 
 /* The default of a parser: refuses arguments, and knows no key. */
 int parse_no_argument(int key, char *arg, struct argp_state *state);
@@ -95,10 +105,23 @@ void parse_no_arguments(const char *doc, int argc, char **argv);
 /* Reads a whole unsigned number, decimal or 0x..., at most `max`. */
 bool read_uint(const char *text, uint64_t max, uint64_t *out);
 
-/* Of a view that is shown again and again, in seconds. */
-#define SHORTEST_INTERVAL 0.05
-
 void wait_seconds(double seconds);
+
+/* ---- views that are shown again and again ---- */
+
+#define SHORTEST_INTERVAL 0.05 /* seconds */
+
+struct views {
+    double interval;       /* seconds from one to the next */
+    uint64_t count, shown; /* count 0: until interrupted */
+};
+
+/* Waits until the next view is due; false: there were enough. */
+bool views_next(const struct views *views);
+
+/* On a terminal each view replaces the one before; elsewhere a blank line stands between. JSON is
+ * one document per view. */
+void views_begin(struct views *views);
 
 /* Whether colours are wanted: stdout is a terminal, and NO_COLOR is not set (no-color.org). */
 bool has_colours(void);
@@ -108,16 +131,19 @@ bool has_colours(void);
 /* Sets globals.servers from the environment or the default where no flag did. */
 void default_servers(void);
 
-/* Connects to globals.servers. On failure tells why on stderr; returns an exit code. */
+/* Connects to globals.servers. A failure is explained on stderr; returns an exit code. */
 int connect_servers(embd_client **client_out);
 
 /* The same; answers are received by a thread of their own, while the ones before are worked on. */
 int connect_servers_ahead(embd_client **client_out);
 
-/* Tells `why` on stderr and returns the exit code of a status; nothing is told for EMBD_OK. */
+/* Prints `why` on stderr and returns the exit code of a status; prints nothing for EMBD_OK. */
 int end_with(int status, const char *why);
 
 /* As above with the client's error; closes the client. */
 int end_client(embd_client *client, int status);
+
+/* The same where a table was asked for that no shard has. */
+int end_unknown_table(embd_client *client, const char *table);
 
 #endif

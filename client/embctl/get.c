@@ -16,9 +16,9 @@ struct get {
 static const struct argp_option options[] = {
     CHOSEN_SLOT,
     {"full", 'f', NULL, 0, "All values of a row, not the first 8 (JSON always has all)", 0},
-    {"vector", 'v', NULL, 0, "The values alone, exact, a row a line: what numpy.loadtxt reads", 0},
-    {"zero", 'z', NULL, 0,
-     "Zeros for a key without a row, instead of the value it would start with", 0},
+    {"vector", 'v', NULL, 0,
+     "Only the values, exact, one row per line, as numpy.loadtxt reads them", 0},
+    {"zero", 'z', NULL, 0, "Zeros for a key without a row, instead of its first value", 0},
     {0},
 };
 
@@ -106,9 +106,8 @@ int command_get(int argc, char **argv)
         .args_doc = "TABLE KEY...",
         .doc =
             "Shows the rows of keys. Status 'hit': the key has a row; 'missing': it has none, and "
-            "the value shown "
-            "is the one it would start with.\v"
-            "Looking does not change a table, unless the table was created with create_on = pull.\n"
+            "its first value is shown.\v"
+            "This changes a table only if it was created with create_on = pull.\n"
             "\n"
             "Examples:\n"
             "  embctl get items 17 42 0xdeadbeef\n"

@@ -1,13 +1,11 @@
 /* inspect.c - embctl inspect: what a directory of tables holds, without a server. */
-#include <stdlib.h>
-
 #include "client/embctl/embctl.h"
 #include "client/embctl/listing.h"
 
 #define FLOATS_SHOWN 8
 
 struct inspect {
-    const char *dir;
+    struct words words; /* the directory */
     uint64_t n_first;
     bool full;
     struct listing tables, rows;
@@ -24,22 +22,13 @@ static int parse(int key, char *arg, struct argp_state *state)
     struct inspect *in = state->input;
     switch (key) {
     case 'n':
-        if (!read_uint(arg, 1000000, &in->n_first))
-            argp_error(state, "--rows is '%s'; it can be 0 to 1000000", arg);
+        in->n_first = parse_uint(state, "--rows", arg, 0, 1000000);
         return 0;
     case 'f':
         in->full = true;
         return 0;
-    case ARGP_KEY_ARG:
-        if (in->dir)
-            argp_error(state, "one directory at a time; '%s' is too many", arg);
-        in->dir = arg;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "name a directory");
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_words(key, arg, state);
     }
 }
 
@@ -91,9 +80,10 @@ static int inspect(struct inspect *in)
     listing_init(&in->rows, "rows", rows, sizeof rows / sizeof rows[0]);
     in->rows.floats_shown = in->full ? 0 : FLOATS_SHOWN;
     int status =
-        embd_hugectr_is_folder(in->dir)
-            ? embd_hugectr_inspect(in->dir, in->n_first, add_table, add_row, in, why, sizeof why)
-            : embd_inspect(in->dir, in->n_first, add_table, add_row, in, why, sizeof why);
+        embd_hugectr_is_folder(in->words.list[0])
+            ? embd_hugectr_inspect(in->words.list[0], in->n_first, add_table, add_row, in, why,
+                                   sizeof why)
+            : embd_inspect(in->words.list[0], in->n_first, add_table, add_row, in, why, sizeof why);
     if (status == EMBD_OK)
         listing_print_pair(&in->tables, &in->rows);
     listing_fini(&in->tables);
@@ -108,15 +98,15 @@ int command_inspect(int argc, char **argv)
         .parser = parse,
         .args_doc = "DIR",
         .doc = "Shows the tables of a dump, a snapshot or a HugeCTR model folder: rows, columns, "
-               "sizes, and with -n the first rows. Asks no server.\v"
-               "Reads what it shows and no more: 'embctl verify' checks a dump or snapshot "
-               "whole. In JSON keys are as stored, unsigned.\n"
+               "sizes, and with -n the first rows. Needs no server.\v"
+               "Reads only what it shows; 'embctl verify' checks a whole dump or snapshot. In "
+               "JSON keys are as stored, unsigned.\n"
                "\n"
                "Examples:\n"
                "  embctl inspect ./everything\n"
                "  embctl inspect -n 5 wdl0_sparse_2000.model\n"
                "  embctl inspect -n 1 -o json ./everything | jq '.rows[0].values'"};
-    struct inspect in = {0};
+    struct inspect in = {.words = {.min = 1, .max = 1, .wanted = "name a directory"}};
     parse_command(&argp, argc, argv, &in);
     return inspect(&in);
 }

@@ -1,6 +1,7 @@
-/* listing.c - results as rows of typed cells, shown as a table or as JSON, both by libsmartcols. */
+/* listing.c - results as rows of typed cells, shown as a table or as JSON. */
 #include <ctype.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <libsmartcols.h>
 #include <math.h>
 #include <stdio.h>
@@ -65,7 +66,7 @@ void listing_uint(struct listing *l, size_t column, uint64_t value)
 
 void listing_flag(struct listing *l, size_t column, bool value)
 {
-    set(l, column, strdup(value ? "1" : "0")); /* as libsmartcols reads a boolean */
+    set(l, column, strdup(value ? "1" : "0"));
 }
 
 /* Nine digits give a float back exactly. JSON has no NaN or infinity. */
@@ -224,10 +225,16 @@ static char *format_cell(const struct listing *l, enum cell_kind kind, const cha
     return require(strdup(text));
 }
 
-/* The name without its unit, which a table shows beside each value. An end "_s" is a rate:
- * "requests/s". */
+/* The name without its unit, which a table shows beside each value: unless that is what the column
+ * is about, as in "row_bytes". An end "_s" is a rate: "requests/s". */
 static void short_name(char *to, size_t to_bytes, const struct column *column)
 {
+    static const char *const memory[] = {"row_bytes", "index_bytes", "request_bytes"};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        if (!strcmp(memory[i], column->name)) {
+            snprintf(to, to_bytes, "%s", column->name);
+            return;
+        }
     const char *unit = column->kind == CELL_BYTES    ? "_bytes"
                        : column->kind == CELL_MICROS ? "_us"
                                                      : "";
@@ -245,7 +252,65 @@ static void capitalize(char *text)
         *text = *text == '_' ? ' ' : (char)toupper((unsigned char)*text);
 }
 
-/* ---- libsmartcols ---- */
+/* ---- for programs ---- */
+
+/* Numbers stand in JSON as they are in their cells: keys go up to 2^64 - 1, jansson's integers to
+ * 2^63 - 1. jansson writes the strings. */
+static void print_json_text(const char *text)
+{
+    json_t *string = require(json_string(text));
+    if (json_dumpf(string, stdout, JSON_ENCODE_ANY))
+        require(NULL);
+    json_decref(string);
+}
+
+static void print_json_list(const char *numbers)
+{
+    putchar('[');
+    for (const char *at = numbers; *at; at++)
+        *at == '\n' ? fputs(", ", stdout) : putchar(*at);
+    putchar(']');
+}
+
+static void print_json_cell(enum cell_kind kind, const char *exact)
+{
+    if (!exact)
+        fputs("null", stdout);
+    else if (kind == CELL_TEXT || kind == CELL_STATE || kind == CELL_RIGHT)
+        print_json_text(exact);
+    else if (kind == CELL_FLAG)
+        fputs(strcmp(exact, "1") ? "false" : "true", stdout);
+    else if (kind == CELL_FLOATS || kind == CELL_NUMBERS)
+        print_json_list(exact);
+    else
+        fputs(exact, stdout);
+}
+
+static void print_json_rows(const struct listing *l)
+{
+    printf("\n   \"%s\": [", l->name);
+    for (size_t row = 0; row < l->n_rows; row++) {
+        fputs(row ? ",{" : "\n      {", stdout);
+        for (size_t i = 0; i < l->n_columns; i++) {
+            printf("%s\n         \"%s\": ", i ? "," : "", l->columns[i].name);
+            print_json_cell(l->columns[i].kind, l->cells[row * l->n_columns + i]);
+        }
+        fputs("\n      }", stdout);
+    }
+    fputs(l->n_rows ? "\n   ]" : "]", stdout);
+}
+
+/* One object, with a member for each list. */
+static void print_json(const struct listing *const *lists, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        putchar(i ? ',' : '{');
+        print_json_rows(lists[i]);
+    }
+    puts("\n}");
+}
+
+/* ---- for people, by libsmartcols ---- */
 
 static bool is_left(enum cell_kind kind)
 {
@@ -265,91 +330,9 @@ static void print_and_free(struct libscols_table *table)
     scols_unref_table(table);
 }
 
-static struct libscols_column *add_column(struct libscols_table *table, const char *name, bool left)
+static void add_column(struct libscols_table *table, const char *name, bool left)
 {
-    return require(scols_table_new_column(table, name, 0, left ? 0 : SCOLS_FL_RIGHT));
-}
-
-static bool is_list(enum cell_kind kind)
-{
-    return kind == CELL_FLOATS || kind == CELL_NUMBERS;
-}
-
-static bool is_absent(const struct listing *l, size_t column)
-{
-    for (size_t row = 0; row < l->n_rows; row++)
-        if (l->cells[row * l->n_columns + column])
-            return false;
-    return true;
-}
-
-/* A list that is nowhere there is no list: it would come out as [null]. */
-static void add_json_column(struct libscols_table *table, const struct listing *l, size_t i)
-{
-    const struct column *column = &l->columns[i];
-    static const int types[] = {
-        [CELL_TEXT] = SCOLS_JSON_STRING,          [CELL_RIGHT] = SCOLS_JSON_STRING,
-        [CELL_NUMBER] = SCOLS_JSON_NUMBER,        [CELL_COUNT] = SCOLS_JSON_NUMBER,
-        [CELL_BYTES] = SCOLS_JSON_NUMBER,         [CELL_MICROS] = SCOLS_JSON_NUMBER,
-        [CELL_FLAG] = SCOLS_JSON_BOOLEAN,         [CELL_FLOATS] = SCOLS_JSON_ARRAY_NUMBER,
-        [CELL_NUMBERS] = SCOLS_JSON_ARRAY_NUMBER, [CELL_FLOAT] = SCOLS_JSON_NUMBER,
-        [CELL_STATE] = SCOLS_JSON_STRING,
-    };
-    struct libscols_column *c = add_column(table, column->name, true);
-    bool absent = is_absent(l, i);
-    scols_column_set_json_type(c, absent ? SCOLS_JSON_STRING : types[column->kind]);
-    if (is_list(column->kind) && !absent) {
-        scols_column_set_flags(c, SCOLS_FL_WRAP);
-        scols_column_set_wrapfunc(c, scols_wrapnl_chunksize, scols_wrapnl_nextchunk, NULL);
-        scols_column_set_safechars(c, "\n");
-    }
-}
-
-/* malloc'd. An empty list would come out as nothing at all. */
-static char *format_json(const struct listing *l)
-{
-    char *text = NULL;
-    if (l->n_rows == 0) {
-        if (asprintf(&text, "{\n   \"%s\": []\n}", l->name) < 0)
-            require(NULL);
-        return text;
-    }
-    struct libscols_table *table = require(scols_new_table());
-    scols_table_enable_json(table, 1);
-    scols_table_set_name(table, l->name);
-    for (size_t i = 0; i < l->n_columns; i++)
-        add_json_column(table, l, i);
-    for (size_t row = 0; row < l->n_rows; row++) {
-        struct libscols_line *line = require(scols_table_new_line(table, NULL));
-        for (size_t i = 0; i < l->n_columns; i++)
-            if (l->cells[row * l->n_columns + i])
-                put(line, i, strdup(l->cells[row * l->n_columns + i]));
-    }
-    if (scols_print_table_to_string(table, &text))
-        require(NULL);
-    scols_unref_table(table);
-    return require(text);
-}
-
-static void print_json(const struct listing *l)
-{
-    char *text = format_json(l);
-    puts(text);
-    free(text);
-}
-
-/* The members of both objects in one: the first without its closing brace, the second without its
- * opening one. */
-static void print_json_pair(const struct listing *a, const struct listing *b)
-{
-    char *first = format_json(a), *second = format_json(b);
-    char *end = require(strrchr(first, '}'));
-    while (end > first && isspace((unsigned char)end[-1]))
-        end--;
-    fwrite(first, 1, (size_t)(end - first), stdout);
-    printf(",%s\n", (char *)require(strchr(second, '{')) + 1);
-    free(first);
-    free(second);
+    require(scols_table_new_column(table, name, 0, left ? 0 : SCOLS_FL_RIGHT));
 }
 
 /* Absent cells are shown as "-". */
@@ -408,23 +391,26 @@ static void print_fields(const struct listing *l)
 
 void listing_print(const struct listing *l)
 {
-    globals.json ? print_json(l) : print_table(l);
+    globals.json ? print_json(&l, 1) : print_table(l);
+    fflush(stdout); /* a view that is followed by others is seen at once */
 }
 
 void listing_print_pair(const struct listing *a, const struct listing *b)
 {
+    const struct listing *const lists[] = {a, b};
     if (globals.json) {
-        print_json_pair(a, b);
-        return;
+        print_json(lists, 2);
+    } else {
+        print_table(a);
+        if (b->n_rows) {
+            putchar('\n');
+            print_table(b);
+        }
     }
-    print_table(a);
-    if (b->n_rows) {
-        putchar('\n');
-        print_table(b);
-    }
+    fflush(stdout);
 }
 
 void listing_print_fields(const struct listing *l)
 {
-    globals.json ? print_json(l) : print_fields(l);
+    globals.json ? print_json(&l, 1) : print_fields(l);
 }

@@ -1,8 +1,9 @@
 /* main.c - embctl, the admin command of embd: finds the command and runs it.
  *
  * Reading order: main.c (the list of commands), options.c (what all of them take), listing.h (how
- * results are shown: a table, or JSON from the same cells), then one file per group of commands:
- * cluster.c, stats.c, table.c (settings.h: a definition on the command line), get.c and delete.c
+ * results are shown: a table, or JSON from the same cells), figures.h (what the shards say of
+ * themselves), then one file per group of commands: cluster.c, shard.c, stats.c, top.c, table.c and
+ * tablestats.c (settings.h: a definition on the command line), watch.c, get.c and delete.c
  * (chosen.h: which keys), copies.c (snapshot, dump, load, verify; progress.h shows how far they
  * are), models.c (export, import; psjson.h: tables of a ps.json), inspect.c, blobs.c, token.c. */
 #include <locale.h>
@@ -23,7 +24,7 @@ static const struct command table_commands[] = {
 
 static const struct command shard_commands[] = {
     {"list", "Shards and their state", command_shard_list, NULL},
-    {"drain", "Have the process of one shard finish and exit", command_shard_drain, NULL},
+    {"drain", "Drain and stop the process of one shard", command_shard_drain, NULL},
     {0},
 };
 
@@ -32,18 +33,17 @@ static const struct command config_commands[] = {
     {0},
 };
 
-const struct command all_commands[] = {
+static const struct command all_commands[] = {
     {"ping", "Round trip to every shard", command_ping, NULL},
     {"cluster", "Shards, their addresses and how full they are", command_cluster, NULL},
-    {"stats", "Figures of shards and tables, once or again and again", command_stats, NULL},
+    {"stats", "Figures of shards and tables, once or repeatedly", command_stats, NULL},
     {"top", "What shards and tables do now, live", command_top, NULL},
-    {"hot", "The keys of a table that are asked for most", command_hot, NULL},
+    {"hot", "The keys of a table that are requested most", command_hot, NULL},
     {"trace", "Where the time of single requests went", command_trace, NULL},
     {"table", "List, describe, create and drop tables", NULL, table_commands},
     {"get", "Show the rows of keys", command_get, NULL},
     {"delete", "Erase keys and their rows", command_delete, NULL},
-    {"snapshot", "Have the servers write their state under their data directories",
-     command_snapshot, NULL},
+    {"snapshot", "Write the servers' state to their data directories", command_snapshot, NULL},
     {"dump", "Copy tables into a directory here", command_dump, NULL},
     {"load", "Fill a cluster from a dump or snapshot directory", command_load, NULL},
     {"verify", "Check a dump or snapshot directory", command_verify, NULL},
@@ -53,7 +53,7 @@ const struct command all_commands[] = {
     {"import", "Fill tables from model folders of HugeCTR", command_import, NULL},
     {"shard", "List shards, drain one", NULL, shard_commands},
     {"wait", "Wait until every shard is ready", command_wait, NULL},
-    {"drain", "Have the servers finish and exit", command_drain, NULL},
+    {"drain", "Drain and stop all servers", command_drain, NULL},
     {"config", "Check configuration files", NULL, config_commands},
     {"token", "Make a token for a client", command_token, NULL},
     {"bench", "Run embd-bench, the load generator", command_bench, NULL},
@@ -66,7 +66,7 @@ const struct command all_commands[] = {
 static const struct {
     const char *command, *text;
 } headings[] = {
-    {"ping", "What is going on"},     {"table", "Tables and rows"}, {"snapshot", "Copies"},
+    {"ping", "Monitoring"},           {"table", "Tables and rows"}, {"snapshot", "Copies"},
     {"shard", "Servers and clients"}, {"bench", "Tools"},
 };
 
@@ -100,7 +100,7 @@ static int parse_choice(int key, char *arg, struct argp_state *state)
         state->next = state->argc;
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "which command?");
+        argp_error(state, "name a command");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -161,8 +161,8 @@ static int run_group(const struct command *group, const char *doc, int argc, cha
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &choice);
     const struct command *command = find(group, argv[choice.at]);
     if (!command) {
-        fprintf(stderr, "%s: there is no command '%s'; '%s --help' lists them\n", argv[0],
-                argv[choice.at], argv[0]);
+        fprintf(stderr, "%s: no such command '%s'; see '%s --help'\n", argv[0], argv[choice.at],
+                argv[0]);
         return EXIT_USAGE;
     }
     char name[128];
@@ -189,6 +189,7 @@ int main(int argc, char **argv)
     static char name[] = "embctl";
     if (argc > 0)
         argv[0] = name;
+    globals.commands = all_commands;
     int code = run_group(all_commands, main_doc, argc, argv);
     if (fflush(stdout) || ferror(stdout)) {
         perror("embctl: cannot write the output");

@@ -13,8 +13,7 @@
 /* ---- arguments ---- */
 
 struct models {
-    const char *words[2];
-    int n_words, max_words;
+    struct words words;
     const char *table, *state_file, *ps;
     bool wants_state;
     uint64_t index, iteration;
@@ -35,15 +34,6 @@ enum {
     OPTION_STEP,
     OPTION_PS,
 };
-
-static uint64_t number(struct argp_state *state, const char *option, const char *arg, uint64_t max)
-{
-    uint64_t value;
-    if (!read_uint(arg, max, &value))
-        argp_error(state, "--%s is '%s'; it can be 0 to %llu", option, arg,
-                   (unsigned long long)max);
-    return value;
-}
 
 /* Whether `arg` is the second of two names that it can be. */
 static bool choice(struct argp_state *state, const char *option, const char *arg, const char *first,
@@ -66,26 +56,26 @@ static int parse_option(int key, char *arg, struct argp_state *state)
         m->options.u32_keys = choice(state, "keys", arg, "i64", "u32");
         return 0;
     case OPTION_GPUS:
-        m->options.n_gpus = (uint32_t)number(state, "gpus", arg, UINT32_MAX);
+        m->options.n_gpus = (uint32_t)parse_uint(state, "--gpus", arg, 0, UINT32_MAX);
         return 0;
     case OPTION_GPU_ROWS:
-        m->options.gpu_rows = number(state, "gpu-rows", arg, UINT64_MAX);
+        m->options.gpu_rows = parse_uint(state, "--gpu-rows", arg, 0, UINT64_MAX);
         return 0;
     case OPTION_STATE_DTYPE:
         m->options.state_dtype =
             choice(state, "state-dtype", arg, "f32", "f16") ? EMBD_DTYPE_F16 : EMBD_DTYPE_F32;
         return 0;
     case OPTION_INDEX:
-        m->index = number(state, "index", arg, UINT32_MAX);
+        m->index = parse_uint(state, "--index", arg, 0, UINT32_MAX);
         return 0;
     case OPTION_ITERATION:
-        m->iteration = number(state, "iteration", arg, UINT64_MAX);
+        m->iteration = parse_uint(state, "--iteration", arg, 0, UINT64_MAX);
         return 0;
     case OPTION_STEP:
-        m->options.step = number(state, "step", arg, UINT64_MAX);
+        m->options.step = parse_uint(state, "--step", arg, 0, UINT64_MAX);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_words(key, arg, state);
     }
 }
 
@@ -108,11 +98,6 @@ static int parse(int key, char *arg, struct argp_state *state)
     case 't':
         m->table = arg;
         return 0;
-    case ARGP_KEY_ARG:
-        if (m->n_words == m->max_words)
-            argp_error(state, "one argument too many: '%s'", arg);
-        m->words[m->n_words++] = arg;
-        return 0;
     default:
         return parse_option(key, arg, state);
     }
@@ -121,11 +106,11 @@ static int parse(int key, char *arg, struct argp_state *state)
 /* ---- export ---- */
 
 static const struct argp_option export_options[] = {
-    {"format", OPTION_FORMAT, "NAME", 0, "hugectr, the only one (default)", 0},
+    {"format", OPTION_FORMAT, "NAME", 0, "hugectr, the only format (default)", 0},
     {"keys", OPTION_KEYS, "i64|u32", 0,
      "u32: a key beyond 32 bits is refused; both are 8 bytes in the file (default: i64)", 0},
-    {"index", OPTION_INDEX, "I", 0, "Number of the embedding, in the names (default: 0)", 0},
-    {"iteration", OPTION_ITERATION, "N", 0, "Iteration, in the names (default: 0)", 0},
+    {"index", OPTION_INDEX, "I", 0, "Number of the embedding in the file names (default: 0)", 0},
+    {"iteration", OPTION_ITERATION, "N", 0, "Iteration in the file names (default: 0)", 0},
     {"gpus", OPTION_GPUS, "N", 0, "GPUs of the job that will load it (default: 1)", 0},
     {"optimizer-state", OPTION_STATE, NULL, 0, "Write the optimizer's state as well", 0},
     {"gpu-rows", OPTION_GPU_ROWS, "ROWS", 0,
@@ -141,8 +126,8 @@ static const struct argp_option export_options[] = {
 static char *model_path(const struct models *m, const char *what)
 {
     char *path;
-    int n = asprintf(&path, "%s%llu_%s_%llu.model", m->words[1], (unsigned long long)m->index, what,
-                     (unsigned long long)m->iteration);
+    int n = asprintf(&path, "%s%llu_%s_%llu.model", m->words.list[1], (unsigned long long)m->index,
+                     what, (unsigned long long)m->iteration);
     return n < 0 ? NULL : path;
 }
 
@@ -156,8 +141,8 @@ static int export_table(embd_client *client, void *arg, embd_progress *progress,
 {
     const struct exported *x = arg;
     (void)why;
-    return embd_hugectr_export(client, x->m->words[0], x->folder, &x->m->options, progress, told,
-                               report);
+    return embd_hugectr_export(client, x->m->words.list[0], x->folder, &x->m->options, progress,
+                               told, report);
 }
 
 int command_export(int argc, char **argv)
@@ -177,13 +162,10 @@ int command_export(int argc, char **argv)
             "  embctl export items ./wdl --iteration 2000\n"
             "  embctl export ads ./dlrm --index 1 --gpus 8 --optimizer-state \\\n"
             "      --gpu-rows 1000000"};
-    struct models m = {.max_words = 2};
+    struct models m = {
+        .words = {.min = 2, .max = 2, .wanted = "name a table and the prefix of the folder"}};
     embd_hugectr_options_init(&m.options);
     parse_command(&argp, argc, argv, &m);
-    if (m.n_words < 2) {
-        fputs("embctl export: name a table and the prefix of the folder\n", stderr);
-        return EXIT_USAGE;
-    }
     char *folder = model_path(&m, "sparse"), *state = model_path(&m, "opt_sparse");
     m.options.state_file = m.wants_state ? state : NULL;
     struct exported exported = {&m, folder};
@@ -268,7 +250,7 @@ static int import_one(struct models *m)
     }
     listing_init(&done, "import", import_columns, 5);
     m->options.state_file = m->state_file;
-    status = import_folder(client, &schema, m->words[0], &m->options, &done);
+    status = import_folder(client, &schema, m->words.list[0], &m->options, &done);
     if (status == EMBD_OK)
         listing_print_fields(&done);
     listing_fini(&done);
@@ -338,7 +320,7 @@ static int import_ps_tables(embd_client *client, struct models *m, const struct 
 static void tell_ignored(const struct ps_file *ps, const char *path, struct listing *l)
 {
     for (size_t i = 0; i < ps->n_ignored; i++) {
-        fprintf(stderr, "embctl: %s: %s means nothing here, ignored\n", path, ps->ignored[i]);
+        fprintf(stderr, "embctl: %s: ignoring %s\n", path, ps->ignored[i]);
         listing_row(l);
         listing_text(l, 0, ps->ignored[i]);
     }
@@ -379,7 +361,7 @@ static int import_ps(struct models *m)
 /* ---- import ---- */
 
 static const struct argp_option import_options[] = {
-    {"format", OPTION_FORMAT, "NAME", 0, "hugectr, the only one (default)", 0},
+    {"format", OPTION_FORMAT, "NAME", 0, "hugectr, the only format (default)", 0},
     {"table", 't', "NAME", 0, "The table to fill; it must be empty or not exist", 0},
     {"ps", OPTION_PS, "FILE", 0,
      "Import all tables that this configuration of a parameter server (ps.json) names", 0},
@@ -392,7 +374,7 @@ static const struct argp_option import_options[] = {
     {"state-dtype", OPTION_STATE_DTYPE, "f32|f16", 0,
      "Floats of the state file; f16: mixed precision (default: f32)", 0},
     {"step", OPTION_STEP, "N", 0,
-     "Pushes the table has seen, which adam counts; no file says it (default: 0)", 0},
+     "Pushes the table has seen, which adam counts; the files do not say it (default: 0)", 0},
     {0},
 };
 
@@ -415,7 +397,7 @@ int command_import(int argc, char **argv)
             "Fills a table from a model folder of HugeCTR, on any number of shards. Without "
             "--dim, --set and the like the table has to be there, and empty.\v"
             "Sizes and slots are checked before anything changes; a file that is missing, "
-            "truncated or does not belong into the folder is refused. A folder with slot_id needs "
+            "truncated or foreign to the folder is refused. A folder with slot_id needs "
             "a table with partition = slot: rows go where their slot belongs. Without "
             "--optimizer-state rows start with the state of new ones.\n"
             "\n"
@@ -429,14 +411,14 @@ int command_import(int argc, char **argv)
             "  embctl import wdl0_sparse_2000.model -t items --dim 16 --optimizer adam \\\n"
             "      --gpus 8 --optimizer-state wdl0_opt_sparse_2000.model --step 2000\n"
             "  embctl import --ps ps.json"};
-    struct models m = {.max_words = 1};
+    struct models m = {.words = {.max = 1}};
     int code;
     embd_hugectr_options_init(&m.options);
     parse_command(&argp, argc, argv, &m);
-    if (m.ps && (m.n_words || m.table || m.state_file))
-        code = usage("--ps names the folders and tables; leave out FOLDER, --table and "
+    if (m.ps && (m.words.n || m.table || m.state_file))
+        code = usage("--ps names the folders and tables; remove FOLDER, --table and "
                      "--optimizer-state");
-    else if (!m.ps && (!m.n_words || !m.table))
+    else if (!m.ps && (!m.words.n || !m.table))
         code = usage("name a folder and, with --table, a table; or --ps FILE");
     else
         code = m.ps ? import_ps(&m) : import_one(&m);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client/embctl/embctl.h"
@@ -20,7 +21,7 @@ static const struct argp_option options[] = {
      "else " DEFAULT_SERVERS ")",
      0},
     {"output", 'o', "table|json", 0,
-     "How results are shown: for people, or exact for programs (default: table)", 0},
+     "Output format: table for people, json for programs (default: table)", 0},
     {"deadline", OPTION_DEADLINE, "SECONDS", 0, "Longest wait for one answer (default: 30)", 0},
     {0},
 };
@@ -71,11 +72,41 @@ void parse_command(const struct argp *argp, int argc, char **argv, void *input)
     argp_parse(&whole, argc, argv, 0, NULL, input);
 }
 
+uint64_t parse_uint(struct argp_state *state, const char *flag, const char *arg, uint64_t least,
+                    uint64_t most)
+{
+    uint64_t value = 0;
+    bool is_number = read_uint(arg, most, &value) && value >= least;
+    if (!is_number && most == UINT64_MAX)
+        argp_error(state, "%s is '%s'; it can be %" PRIu64 " or more", flag, arg, least);
+    if (!is_number)
+        argp_error(state, "%s is '%s'; it can be %" PRIu64 " to %" PRIu64, flag, arg, least, most);
+    return value;
+}
+
+int parse_words(int key, char *arg, struct argp_state *state)
+{
+    struct words *words = state->input;
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (words->n == words->max)
+            argp_error(state, "one argument too many: '%s'", arg);
+        words->list[words->n++] = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (words->n < words->min)
+            argp_error(state, "%s", words->wanted);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
 int parse_no_argument(int key, char *arg, struct argp_state *state)
 {
     if (key != ARGP_KEY_ARG)
         return ARGP_ERR_UNKNOWN;
-    argp_error(state, "takes no argument, but got '%s'", arg);
+    argp_error(state, "unexpected argument '%s'", arg);
     return 0;
 }
 
@@ -97,6 +128,30 @@ bool read_uint(const char *text, uint64_t max, uint64_t *out)
         return false;
     *out = value;
     return true;
+}
+
+void wait_seconds(double seconds)
+{
+    struct timespec pause = {.tv_sec = (time_t)seconds};
+    pause.tv_nsec = (long)((seconds - (double)pause.tv_sec) * 1e9);
+    nanosleep(&pause, NULL);
+}
+
+bool views_next(const struct views *views)
+{
+    if (views->count && views->shown == views->count)
+        return false;
+    wait_seconds(views->interval);
+    return true;
+}
+
+void views_begin(struct views *views)
+{
+    if (!globals.json && isatty(STDOUT_FILENO))
+        fputs("\033[H\033[2J", stdout);
+    else if (!globals.json && views->shown)
+        putchar('\n');
+    views->shown++;
 }
 
 bool has_colours(void)
@@ -150,6 +205,13 @@ int end_client(embd_client *client, int status)
     return code;
 }
 
+int end_unknown_table(embd_client *client, const char *table)
+{
+    fprintf(stderr, "embctl: no such table '%s'\n", table);
+    embd_close(client);
+    return EXIT_NOT_FOUND;
+}
+
 void default_servers(void)
 {
     const char *from_environment = getenv("EMBD_SERVERS");
@@ -170,7 +232,7 @@ static int connect_with(bool own_thread, embd_client **client_out)
     int status = embd_connect(globals.servers, &o, client_out, why, sizeof why);
     bool is_default = strcmp(globals.servers, DEFAULT_SERVERS) == 0;
     if (status == EMBD_UNREACHABLE && is_default && strlen(why) < sizeof why - 100)
-        strcat(why, " (the default; --servers or $EMBD_SERVERS say where the servers are)");
+        strcat(why, " (the default; set --servers or $EMBD_SERVERS)");
     return status == EMBD_INVALID ? (end_with(status, why), EXIT_USAGE) : end_with(status, why);
 }
 

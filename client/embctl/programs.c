@@ -41,40 +41,22 @@ int command_bench(int argc, char **argv)
     return become("embd-bench", argv);
 }
 
-static int parse_file(int key, char *arg, struct argp_state *state)
-{
-    const char **file = state->input;
-    switch (key) {
-    case ARGP_KEY_ARG:
-        if (*file)
-            argp_error(state, "takes one file, but got '%s' too", arg);
-        *file = arg;
-        return 0;
-    case ARGP_KEY_END:
-        if (!*file)
-            argp_error(state, "which file?");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
 int command_config_check(int argc, char **argv)
 {
     static const struct argp argp = {
-        .parser = parse_file,
+        .parser = parse_words,
         .args_doc = "FILE",
         .doc = "Checks a configuration file as a server of this version reads it, for every "
-               "server it lists, and starts nothing.\v"
-               "Exit code 0 when it can be used; 2 when not, and stderr names line, column and "
-               "key. Runs 'embd --config FILE --check'.\n"
+               "server it lists. Starts nothing.\v"
+               "Exit code 0 when it is valid, else 2; stderr then names line, column and key. Runs "
+               "'embd --config FILE --check'.\n"
                "\n"
                "Examples:\n"
                "  embctl config check shop.yaml && systemctl restart embd@shop"};
-    const char *file = NULL;
-    parse_command(&argp, argc, argv, &file);
+    struct words words = {.min = 1, .max = 1, .wanted = "name a file"};
+    parse_command(&argp, argc, argv, &words);
     char path[PATH_MAX], name[] = "embctl", config[] = "--config", check[] = "--check";
-    snprintf(path, sizeof path, "%s", file);
+    snprintf(path, sizeof path, "%s", words.list[0]);
     char *arguments[] = {name, config, path, check, NULL};
     return become("embd", arguments);
 }

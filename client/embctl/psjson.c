@@ -85,7 +85,7 @@ static int make_name(const struct reading *r, const char *model, const char *tab
     char name[2 * EMBD_NAME_MAX];
     int n = snprintf(name, sizeof name, "%s-%s", model, table);
     if (n < 0 || n > EMBD_NAME_MAX)
-        return fail(r, EMBD_INVALID, "'%s-%s' has %d letters, the name of a table at most %d",
+        return fail(r, EMBD_INVALID, "'%s-%s' has %d characters; a table name has at most %d",
                     model, table, n, EMBD_NAME_MAX);
     for (char *at = name; *at; at++)
         *at = isalnum((unsigned char)*at) || *at == '-' ? (char)tolower((unsigned char)*at) : '_';
@@ -103,7 +103,7 @@ static json_t *array_of(const struct reading *r, size_t model, json_t *object, c
     json_t *array = json_object_get(object, name);
     if (!json_is_array(array))
         *status = fail(r, EMBD_INVALID, "models[%zu].%s is %s", model, name,
-                       array ? "no array" : "missing");
+                       array ? "not an array" : "missing");
     else if (json_array_size(array) != n)
         *status = fail(r, EMBD_INVALID, "models[%zu].%s has %zu elements, sparse_files %zu", model,
                        name, json_array_size(array), n);
@@ -135,7 +135,7 @@ static int add_table(struct reading *r, const struct model *m, size_t i)
                     m->number, i, EMBD_DIM_MAX);
     if (value && (!json_is_number(value) || !isfinite((float)json_number_value(value))))
         return fail(r, EMBD_INVALID,
-                    "models[%zu].default_value_for_each_table[%zu] is not a number of 32 bits",
+                    "models[%zu].default_value_for_each_table[%zu] is not a finite 32-bit number",
                     m->number, i);
     struct ps_table *grown = reallocarray(r->ps->tables, r->ps->n_tables + 1, sizeof *grown);
     if (!grown)
@@ -181,7 +181,7 @@ static int read_root(struct reading *r, json_t *root)
     json_t *models = json_object_get(root, "models"),
            *wide = json_object_get(root, "supportlonglong");
     if (!json_is_array(models))
-        return fail(r, EMBD_INVALID, "models is %s", models ? "no array" : "missing");
+        return fail(r, EMBD_INVALID, "models is %s", models ? "not an array" : "missing");
     if (wide && !json_is_boolean(wide))
         return fail(r, EMBD_INVALID, "supportlonglong is neither true nor false");
     r->ps->u32_keys = json_is_false(wide);

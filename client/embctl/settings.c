@@ -24,19 +24,19 @@ static const struct argp_option options[] = {
     {"lr", OPTION_FIRST + 7, "X", 0, "Learning rate (default: 0.01)", 0},
     {"initializer", OPTION_FIRST + 8, "NAME", 0,
      "uniform, uniform_slot, normal or constant (default: uniform, -0.05 to 0.05)", 0},
-    {"seed", OPTION_FIRST + 9, "N", 0, "Of the first values (default: 0)", 0},
+    {"seed", OPTION_FIRST + 9, "N", 0, "Seed of initial row values (default: 0)", 0},
     {"capacity", OPTION_FIRST + 10, "ROWS", 0,
-     "Rows per shard there is room for at once; --on-full says what comes then (default: 0)", 0},
+     "Rows a shard has room for at first; --on-full says what happens beyond it (default: 0)", 0},
     {"on-full", OPTION_FIRST + 11, "NAME", 0,
-     "Beyond the capacity: grow, error, or rows of other keys go: evict_lru, evict_lfu or "
+     "Beyond the capacity: grow, error, or evict rows of other keys: evict_lru, evict_lfu or "
      "evict_ttl (default: grow)",
      0},
     {"admit-after", OPTION_FIRST + 12, "N", 0,
      "A key gets a row in the N-th request that would create it (default: 0, the first)", 0},
     {"create-on", OPTION_FIRST + 13, "NAME", 0,
-     "push or pull: which requests make rows (default: push)", 0},
+     "push or pull: which requests create rows (default: push)", 0},
     {"ttl", OPTION_FIRST + 14, "N", 0,
-     "evict_ttl: a row may go when this many pushes of its table in a row did not name it", 0},
+     "evict_ttl: a row may be evicted after this many pushes of its table without its key", 0},
     {"durability", OPTION_FIRST + 15, "NAME", 0,
      "What a push survives: snapshot, buffered (the server's death), durable (a power cut), or "
      "auto: "

@@ -1,53 +1,13 @@
 /* shard.c - embctl shard list, shard drain, and wait: the shards as an orchestrator sees them. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include "client/embctl/embctl.h"
+#include "client/embctl/figures.h"
 #include "client/embctl/listing.h"
 
-void wait_seconds(double seconds)
-{
-    struct timespec pause = {.tv_sec = (time_t)seconds};
-    pause.tv_nsec = (long)((seconds - (double)pause.tv_sec) * 1e9);
-    nanosleep(&pause, NULL);
-}
-
 /* ---- shard list ---- */
-
-struct state {
-    uint64_t uptime_us, draining, loading, done_bytes, total_bytes, tables, connections;
-};
-
-static int on_figure(void *arg, const char *table, const char *name, uint64_t value)
-{
-    struct state *s = arg;
-    if (table)
-        return 0;
-    if (!strcmp(name, "uptime_us"))
-        s->uptime_us = value;
-    else if (!strcmp(name, "draining"))
-        s->draining = value;
-    else if (!strcmp(name, "loading"))
-        s->loading = value;
-    else if (!strcmp(name, "loading_bytes"))
-        s->done_bytes = value;
-    else if (!strcmp(name, "loading_total_bytes"))
-        s->total_bytes = value;
-    else if (!strcmp(name, "tables"))
-        s->tables = value;
-    else if (!strcmp(name, "connections"))
-        s->connections = value;
-    return 0;
-}
-
-static const char *state_name(bool is_up, const struct state *s)
-{
-    if (!is_up)
-        return "silent";
-    return s->loading ? "loading" : s->draining ? "draining" : "ready";
-}
 
 int command_shard_list(int argc, char **argv)
 {
@@ -55,10 +15,11 @@ int command_shard_list(int argc, char **argv)
                                             {"state", CELL_STATE},  {"uptime_us", CELL_MICROS},
                                             {"tables", CELL_COUNT}, {"connections", CELL_COUNT}};
     struct listing l;
+    struct figures f;
     embd_client *client;
-    parse_no_arguments("The shards and their state: ready, loading (its journal, or a snapshot), "
-                       "draining (finishes, takes "
-                       "no new work) or silent (does not answer).\v"
+    parse_no_arguments("Lists the shards and their state: ready, loading (its journal or a "
+                       "snapshot), draining (finishes its work and takes no more) or silent (does "
+                       "not answer).\v"
                        "Exit code 3 when a shard is silent.\n"
                        "\n"
                        "Examples:\n"
@@ -70,21 +31,22 @@ int command_shard_list(int argc, char **argv)
     if (code)
         return code;
     listing_init(&l, "shards", columns, 6);
-    for (uint32_t i = 0; i < embd_shard_count(client); i++) {
-        struct state s = {0};
-        bool is_up = embd_stats(client, i, on_figure, &s) == EMBD_OK;
+    int status = figures_open(client, NULL, &f);
+    for (uint32_t i = 0; i < f.n_shards && status != EMBD_NO_MEMORY; i++) {
+        status = figures_read_shard(client, i, &f);
         listing_row(&l);
         listing_uint(&l, 0, i);
         listing_text(&l, 1, embd_shard_address(client, i));
-        listing_text(&l, 2, state_name(is_up, &s));
-        if (!is_up) {
+        listing_text(&l, 2, figures_state(&f, i));
+        if (status) {
             code = end_with(EMBD_UNREACHABLE, embd_last_error(client));
             continue;
         }
-        listing_uint(&l, 3, s.uptime_us);
-        listing_uint(&l, 4, s.tables);
-        listing_uint(&l, 5, s.connections);
+        listing_uint(&l, 3, figures_get(&f, i, "uptime_us"));
+        listing_uint(&l, 4, figures_get(&f, i, "tables"));
+        listing_uint(&l, 5, figures_get(&f, i, "connections"));
     }
+    figures_free(&f);
     listing_print(&l);
     listing_fini(&l);
     embd_close(client);
@@ -93,46 +55,31 @@ int command_shard_list(int argc, char **argv)
 
 /* ---- shard drain ---- */
 
-static int parse_shard(int key, char *arg, struct argp_state *state)
-{
-    uint64_t *shard = state->input;
-    switch (key) {
-    case ARGP_KEY_ARG:
-        if (*shard != UINT64_MAX)
-            argp_error(state, "takes one shard, but got '%s' too", arg);
-        if (!read_uint(arg, UINT32_MAX, shard))
-            argp_error(state, "'%s' is not the number of a shard", arg);
-        return 0;
-    case ARGP_KEY_END:
-        if (*shard == UINT64_MAX)
-            argp_error(state, "which shard?");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
 int command_shard_drain(int argc, char **argv)
 {
     static const struct argp argp = {
-        .parser = parse_shard,
+        .parser = parse_words,
         .args_doc = "SHARD",
-        .doc = "Asks the server process that a shard belongs to to finish what it has begun and "
-               "exit; its other shards end with it. What their tables hold comes back at the next "
-               "start where they are journaled; of others take a snapshot or dump first.\v"
-               "Asks the shard's admin listener: it runs on its host, or anywhere where it has "
-               "admin_listen.\n"
+        .doc = "Tells the server process of a shard to finish its work and exit; its other shards "
+               "stop with it. Journaled tables come back at the next start; of other tables take "
+               "a snapshot or dump first.\v"
+               "Uses the shard's admin listener: run it on that host, or set admin_listen there.\n"
                "\n"
                "Examples:\n"
                "  embctl shard drain 2"};
-    uint64_t shard = UINT64_MAX;
+    struct words words = {.min = 1, .max = 1, .wanted = "name the number of a shard"};
+    uint64_t shard;
     embd_client *client;
-    parse_command(&argp, argc, argv, &shard);
+    parse_command(&argp, argc, argv, &words);
+    if (!read_uint(words.list[0], UINT32_MAX, &shard)) {
+        fprintf(stderr, "embctl shard drain: '%s' is not the number of a shard\n", words.list[0]);
+        return EXIT_USAGE;
+    }
     int code = connect_servers(&client);
     if (code)
         return code;
     if (shard >= embd_shard_count(client)) {
-        fprintf(stderr, "embctl: there is no shard %" PRIu64 "; the cluster has 0 to %" PRIu32 "\n",
+        fprintf(stderr, "embctl: no such shard %" PRIu64 "; the cluster has 0 to %" PRIu32 "\n",
                 shard, embd_shard_count(client) - 1);
         embd_close(client);
         return EXIT_USAGE;
@@ -161,8 +108,7 @@ static int parse_wait(int key, char *arg, struct argp_state *state)
     case 'r':
         return 0;
     case 't':
-        if (!read_uint(arg, 86400, &wait->timeout_s))
-            argp_error(state, "--timeout is '%s'; it can be 0 to 86400 seconds", arg);
+        wait->timeout_s = parse_uint(state, "--timeout", arg, 0, 86400);
         return 0;
     default:
         return parse_no_argument(key, arg, state);
@@ -176,23 +122,24 @@ static int look(const embd_options *options, char *why, size_t why_bytes)
     int status = embd_connect(globals.servers, options, &client, why, why_bytes);
     if (status != EMBD_OK)
         return status;
-    for (uint32_t i = 0; i < embd_shard_count(client) && status == EMBD_OK; i++) {
-        struct state s = {0};
-        status = embd_stats(client, i, on_figure, &s);
-        if (status != EMBD_OK)
-            snprintf(why, why_bytes, "%s", embd_last_error(client));
-        if (status == EMBD_OK && s.draining) {
-            snprintf(why, why_bytes, "%s: shard %" PRIu32 " is draining",
-                     embd_shard_address(client, i), i);
+    struct figures f;
+    status = figures_read(client, NULL, &f);
+    if (status != EMBD_OK)
+        snprintf(why, why_bytes, "%s", embd_last_error(client));
+    for (uint32_t i = 0; i < f.n_shards && status == EMBD_OK; i++) {
+        const char *address = embd_shard_address(client, i);
+        if (figures_get(&f, i, "draining")) {
+            snprintf(why, why_bytes, "%s: shard %" PRIu32 " is draining", address, i);
             status = EMBD_DRAINING;
-        }
-        if (status == EMBD_OK && s.loading) {
+        } else if (figures_get(&f, i, "loading")) {
             snprintf(why, why_bytes,
-                     "%s: shard %" PRIu32 " is loading, %" PRIu64 " of %" PRIu64 " bytes",
-                     embd_shard_address(client, i), i, s.done_bytes, s.total_bytes);
+                     "%s: shard %" PRIu32 " is loading, %" PRIu64 " of %" PRIu64 " bytes", address,
+                     i, figures_get(&f, i, "loading_bytes"),
+                     figures_get(&f, i, "loading_total_bytes"));
             status = EMBD_LOADING;
         }
     }
+    figures_free(&f);
     embd_close(client);
     return status;
 }
@@ -203,8 +150,8 @@ int command_wait(int argc, char **argv)
         .options = wait_options,
         .parser = parse_wait,
         .doc = "Waits until every shard of the cluster answers and none is loading or draining.\v"
-               "Exit code 0 when they are ready, 3 when the time is over; stderr then says which "
-               "shard was not.\n"
+               "Exit code 0 when they are ready, 3 after the timeout; stderr then says which shard "
+               "was not.\n"
                "\n"
                "Examples:\n"
                "  embctl wait --ready --timeout 120 && python3 train.py"};

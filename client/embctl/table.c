@@ -1,66 +1,12 @@
 /* table.c - embctl table list, describe, create and drop. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/embctl/embctl.h"
+#include "client/embctl/figures.h"
 #include "client/embctl/listing.h"
 #include "client/embctl/settings.h"
-
-/* ---- what the shards say of a table, together ---- */
-
-struct table_totals {
-    const char *name;
-    uint64_t rows, candidates, bytes, steps;
-    uint64_t *shard_steps; /* [n_shards] */
-    uint32_t n_shards;     /* with the one that speaks */
-};
-
-static int add_figure(void *arg, const char *table, const char *name, uint64_t value)
-{
-    struct table_totals *t = arg;
-    if (!table || strcmp(table, t->name))
-        return 0;
-    if (!strcmp(name, "rows"))
-        t->rows += value;
-    else if (!strcmp(name, "candidates"))
-        t->candidates += value;
-    else if (!strcmp(name, "row_bytes") || !strcmp(name, "index_bytes"))
-        t->bytes += value;
-    else if (!strcmp(name, "steps")) {
-        t->shard_steps[t->n_shards - 1] = value;
-        t->steps = value > t->steps ? value : t->steps;
-    }
-    return 0;
-}
-
-static int read_totals(embd_client *client, const char *name, struct table_totals *t)
-{
-    int status = EMBD_OK;
-    *t = (struct table_totals){.name = name};
-    t->shard_steps = calloc(embd_shard_count(client), sizeof *t->shard_steps);
-    if (!t->shard_steps)
-        return EMBD_NO_MEMORY;
-    for (uint32_t shard = 0; shard < embd_shard_count(client) && !status; shard++) {
-        t->n_shards = shard + 1;
-        status = embd_stats(client, shard, add_figure, t);
-    }
-    return status;
-}
-
-static bool has_steps_apart(const struct table_totals *t)
-{
-    for (uint32_t i = 0; i < t->n_shards; i++)
-        if (t->shard_steps[i] != t->steps)
-            return true;
-    return false;
-}
-
-static void free_totals(struct table_totals *t)
-{
-    free(t->shard_steps);
-}
 
 /* ---- list ---- */
 
@@ -80,15 +26,11 @@ static int add_name(void *arg, const char *name)
     return 0;
 }
 
-static int add_table(struct listing *l, embd_client *client, const char *name)
+static int add_table(struct listing *l, embd_client *client, const struct figures *f,
+                     const char *name)
 {
     embd_table *table;
-    struct table_totals t;
     int status = embd_table_open(client, name, &table);
-    if (status)
-        return status;
-    status = read_totals(client, name, &t);
-    free_totals(&t);
     if (status)
         return status;
     const embd_schema *s = embd_table_schema(table);
@@ -99,9 +41,9 @@ static int add_table(struct listing *l, embd_client *client, const char *name)
     listing_text(l, 3, embd_combiner_name(s->combiner));
     listing_text(l, 4, embd_optimizer_name(s->optimizer.kind));
     listing_text(l, 5, embd_dtype_name(s->dtype));
-    listing_uint(l, 6, t.rows);
-    listing_uint(l, 7, t.bytes);
-    listing_uint(l, 8, t.steps);
+    listing_uint(l, 6, figures_sum(f, figures_find(f, name, "rows")).total);
+    listing_uint(l, 7, figures_table_memory(f, name));
+    listing_uint(l, 8, figures_sum(f, figures_find(f, name, "steps")).most);
     return EMBD_OK;
 }
 
@@ -113,10 +55,10 @@ int command_table_list(int argc, char **argv)
         {"rows", CELL_COUNT},    {"memory_bytes", CELL_BYTES}, {"steps", CELL_COUNT}};
     struct names names = {0};
     struct listing l;
+    struct figures f;
     embd_client *client;
-    parse_no_arguments("Tables of the cluster: what they are, their rows on all shards, the memory "
-                       "these take, and the "
-                       "pushes they have seen.\v"
+    parse_no_arguments("Lists the tables of the cluster: definition, rows on all shards, memory, "
+                       "and pushes seen.\v"
                        "Examples:\n"
                        "  embctl table list\n"
                        "  embctl table list -o json | jq -r '.tables[].name'",
@@ -125,9 +67,12 @@ int command_table_list(int argc, char **argv)
     if (status)
         return status;
     listing_init(&l, "tables", columns, 9);
-    status = embd_table_list(client, add_name, &names);
+    status = figures_read(client, NULL, &f);
+    if (status == EMBD_OK)
+        status = embd_table_list(client, add_name, &names);
     for (size_t i = 0; i < names.n && status == EMBD_OK; i++)
-        status = add_table(&l, client, names.list[i]);
+        status = add_table(&l, client, &f, names.list[i]);
+    figures_free(&f);
     if (status == EMBD_OK)
         listing_print(&l);
     listing_fini(&l);
@@ -253,72 +198,71 @@ static void put_schema(struct listing *l, const embd_schema *s)
     put_text(l, "durability", embd_durability_name(s->durability));
 }
 
-static void print_description(const embd_schema *schema, const struct table_totals *t)
+/* Steps of each shard are shown only where they differ. */
+static void put_figures(struct listing *l, const struct figures *f, const char *table)
 {
-    struct listing l;
-    listing_init(&l, "table", describe_columns, N_DESCRIBE_COLUMNS);
-    listing_row(&l);
-    put_schema(&l, schema);
-    put_uint(&l, "rows", t->rows);
-    put_uint(&l, "candidates", t->candidates);
-    put_uint(&l, "memory_bytes", t->bytes);
-    put_uint(&l, "steps", t->steps);
-    if (has_steps_apart(t))
-        listing_uints(&l, column_of("shard_steps"), t->shard_steps, t->n_shards);
-    listing_print_fields(&l);
-    listing_fini(&l);
+    static const char *const counts[] = {"rows", "candidates"};
+    const struct figure *steps = figures_find(f, table, "steps");
+    struct sums sums = figures_sum(f, steps);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        put_uint(l, counts[i], figures_sum(f, figures_find(f, table, counts[i])).total);
+    put_uint(l, "memory_bytes", figures_table_memory(f, table));
+    put_uint(l, "steps", sums.most);
+    if (sums.least != sums.most)
+        listing_uints(l, column_of("shard_steps"), steps->values, f->n_shards);
 }
 
-static int parse_name(int key, char *arg, struct argp_state *state)
+static int print_description(embd_client *client, const char *name)
 {
-    const char **name = state->input;
-    if (key == ARGP_KEY_NO_ARGS)
-        argp_error(state, "name a table");
-    if (key != ARGP_KEY_ARG)
-        return ARGP_ERR_UNKNOWN;
-    if (*name)
-        argp_error(state, "one table at a time; '%s' is too many", arg);
-    *name = arg;
-    return 0;
+    struct listing l;
+    struct figures f;
+    embd_table *table;
+    int status = embd_table_open(client, name, &table);
+    if (status)
+        return status;
+    status = figures_read(client, name, &f);
+    if (status == EMBD_OK) {
+        listing_init(&l, "table", describe_columns, N_DESCRIBE_COLUMNS);
+        listing_row(&l);
+        put_schema(&l, embd_table_schema(table));
+        put_figures(&l, &f, name);
+        listing_print_fields(&l);
+        listing_fini(&l);
+    }
+    figures_free(&f);
+    return status;
 }
+
+#define ONE_TABLE                                                                                  \
+    {                                                                                              \
+        .min = 1, .max = 1, .wanted = "name a table"                                               \
+    }
 
 int command_table_describe(int argc, char **argv)
 {
     static const struct argp argp = {
-        .parser = parse_name,
+        .parser = parse_words,
         .args_doc = "TABLE",
-        .doc = "A table's whole definition, and what it holds on all shards.\v"
-               "The fields are those that 'embctl table create --set' takes. In a table, "
-               "parameters that the "
-               "optimizer or initializer does not have are left out; in JSON they are null. STEPS "
-               "is the greatest of the shards; where these differ, since some refused a push that "
-               "others applied, SHARD_STEPS has those of each.\n"
+        .doc = "Shows a table's whole definition, and what it holds on all shards.\v"
+               "The fields are those that 'embctl table create --set' takes. Parameters that the "
+               "optimizer or initializer does not have are left out; in JSON they are null. "
+               "'steps' is the greatest of the shards; where some shards refused a push that "
+               "others applied, 'shard_steps' has those of each.\n"
                "\n"
                "Examples:\n"
                "  embctl table describe items\n"
                "  embctl table describe items -o json | jq '.table[0].dim'"};
-    const char *name = NULL;
+    struct words words = ONE_TABLE;
     embd_client *client;
-    embd_table *table;
-    struct table_totals t;
-    parse_command(&argp, argc, argv, &name);
-    int status = connect_servers(&client);
-    if (status)
-        return status;
-    status = embd_table_open(client, name, &table);
-    if (status)
-        return end_client(client, status);
-    status = read_totals(client, name, &t);
-    if (status == EMBD_OK)
-        print_description(embd_table_schema(table), &t);
-    free_totals(&t);
-    return end_client(client, status);
+    parse_command(&argp, argc, argv, &words);
+    int code = connect_servers(&client);
+    return code ? code : end_client(client, print_description(client, words.list[0]));
 }
 
 /* ---- create ---- */
 
 struct create {
-    const char *name;
+    struct words words;
     struct settings settings;
 };
 
@@ -329,10 +273,7 @@ static int parse_create(int key, char *arg, struct argp_state *state)
         state->child_inputs[1] = &c->settings;
         return 0;
     }
-    state->input = &c->name;
-    int result = parse_name(key, arg, state);
-    state->input = c;
-    return result;
+    return parse_words(key, arg, state);
 }
 
 static int create_table(const struct create *c)
@@ -341,7 +282,8 @@ static int create_table(const struct create *c)
     char why[512] = "";
     embd_schema schema;
     embd_client *client;
-    int status = settings_apply(&c->settings, c->name, &schema, slot_sizes, why, sizeof why);
+    int status =
+        settings_apply(&c->settings, c->words.list[0], &schema, slot_sizes, why, sizeof why);
     if (status)
         return end_with(status, why);
     int code = connect_servers(&client);
@@ -356,9 +298,9 @@ int command_table_create(int argc, char **argv)
         .children = children,
         .args_doc = "TABLE",
         .doc = "Creates a table on every shard. A table of the same name and definition is left as "
-               "it is; one of "
-               "another definition is refused (exit code 5).\v"
-               "A name has 1 to 63 of a-z, 0-9, '-' and '_', and begins with a letter or digit.\n"
+               "it is; one of another definition is refused (exit code 5).\v"
+               "A name is 1 to 63 characters of a-z, 0-9, '-' and '_', and begins with a letter or "
+               "digit.\n"
                "\n"
                "Examples:\n"
                "  embctl table create items --dim 16\n"
@@ -366,7 +308,7 @@ int command_table_create(int argc, char **argv)
                "      --optimizer adagrad\n"
                "  embctl table create words --dim 32 --optimizer adam \\\n"
                "      --set optimizer.beta2=0.99 --initializer normal --set initializer.b=0.01"};
-    struct create c = {0};
+    struct create c = {.words = ONE_TABLE};
     parse_command(&argp, argc, argv, &c);
     int code = create_table(&c);
     settings_fini(&c.settings);
@@ -378,15 +320,15 @@ int command_table_create(int argc, char **argv)
 int command_table_drop(int argc, char **argv)
 {
     static const struct argp argp = {
-        .parser = parse_name,
+        .parser = parse_words,
         .args_doc = "TABLE",
-        .doc = "Drops a table on every shard, its rows with it. There is no way back but a dump or "
-               "snapshot.\v"
+        .doc = "Drops a table and its rows on every shard. Only a dump or snapshot brings it "
+               "back.\v"
                "Examples:\n"
                "  embctl dump items ./items-last && embctl table drop items"};
-    const char *name = NULL;
+    struct words words = ONE_TABLE;
     embd_client *client;
-    parse_command(&argp, argc, argv, &name);
+    parse_command(&argp, argc, argv, &words);
     int code = connect_servers(&client);
-    return code ? code : end_client(client, embd_table_drop(client, name));
+    return code ? code : end_client(client, embd_table_drop(client, words.list[0]));
 }

@@ -21,8 +21,9 @@ struct token_arguments {
 };
 
 static const struct argp_option options[] = {
-    {"tables", 't', "PREFIX[,...]", 0, "Tables whose names begin so (default: *, all)", 0},
-    {"file", 'f', "FILE", 0, "Where the token goes; a new file (default: NAME.token)", 0},
+    {"tables", 't', "PREFIX[,...]", 0,
+     "Tables whose names begin with one of these (default: *, all)", 0},
+    {"file", 'f', "FILE", 0, "New file for the token (default: NAME.token)", 0},
     {0},
 };
 
@@ -37,14 +38,14 @@ static void take_argument(struct token_arguments *a, const char *arg, struct arg
 {
     if (!a->name) {
         if (!is_word(arg, EMBD_NAME_MAX))
-            argp_error(state, "the name '%s' is not of the form [a-z0-9][a-z0-9_-]{0,62}", arg);
+            argp_error(state, "invalid name '%s'; expected [a-z0-9][a-z0-9_-]{0,62}", arg);
         a->name = arg;
     } else if (!a->role) {
         if (strcmp(arg, "reader") && strcmp(arg, "trainer") && strcmp(arg, "admin"))
             argp_error(state, "unknown role '%s'; expected reader, trainer or admin", arg);
         a->role = arg;
     } else {
-        argp_error(state, "takes a name and a role, but got '%s' too", arg);
+        argp_error(state, "one argument too many: '%s'", arg);
     }
 }
 
@@ -54,7 +55,7 @@ static void check_tables(const struct token_arguments *a, struct argp_state *sta
     if (!strcmp(a->tables, "*"))
         return;
     if (!strcmp(a->role, "admin"))
-        argp_error(state, "an admin's token is for all tables; leave --tables out");
+        argp_error(state, "an admin's token is for all tables; remove --tables");
     if (snprintf(text, sizeof text, "%s", a->tables) >= (int)sizeof text)
         argp_error(state, "--tables has more than %zu bytes", sizeof text - 1);
     for (char *prefix; (prefix = strsep(&rest, ",")) != NULL;)
@@ -77,7 +78,7 @@ static int parse(int key, char *arg, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         if (!a->role)
-            argp_error(state, "takes a name and a role: reader, trainer or admin");
+            argp_error(state, "name the client and its role: reader, trainer or admin");
         check_tables(a, state);
         return 0;
     default:
@@ -158,7 +159,7 @@ int command_token(int argc, char **argv)
     char hash[sizeof "sha256:" + 2 * SHA256_DIGEST_LENGTH] = "sha256:";
     parse_command(&argp, argc, argv, &a);
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
-        fprintf(stderr, "embctl: the system gives no random bytes: %s\n", strerror(errno));
+        fprintf(stderr, "embctl: cannot get random bytes from the system: %s\n", strerror(errno));
         return EXIT_FAILED;
     }
     print_hex(text + strlen(text), random, sizeof random);

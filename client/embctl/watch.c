@@ -13,7 +13,7 @@
 enum { HOT_KEYS_MAX = 1000 };
 
 struct hot_arguments {
-    const char *table;
+    struct words words; /* the table */
     uint64_t keys;
 };
 
@@ -33,20 +33,10 @@ static int parse_hot(int key, char *arg, struct argp_state *state)
     struct hot_arguments *a = state->input;
     switch (key) {
     case 'n':
-        if (!read_uint(arg, HOT_KEYS_MAX, &a->keys) || a->keys == 0)
-            argp_error(state, "--keys is '%s'; it can be 1 to %d", arg, HOT_KEYS_MAX);
-        return 0;
-    case ARGP_KEY_ARG:
-        if (a->table)
-            argp_error(state, "takes one table, but got '%s' too", arg);
-        a->table = arg;
-        return 0;
-    case ARGP_KEY_END:
-        if (!a->table)
-            argp_error(state, "which table?");
+        a->keys = parse_uint(state, "--keys", arg, 1, HOT_KEYS_MAX);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_words(key, arg, state);
     }
 }
 
@@ -65,7 +55,8 @@ static int read_shard(embd_client *client, uint32_t shard, const struct hot_argu
     static uint64_t keys[HOT_KEYS_MAX];
     static uint32_t counts[HOT_KEYS_MAX];
     embd_hot_report report;
-    int status = embd_hot(client, shard, a->table, (uint32_t)a->keys, keys, counts, &report);
+    int status =
+        embd_hot(client, shard, a->words.list[0], (uint32_t)a->keys, keys, counts, &report);
     if (status)
         return status;
     *n_out = report.n_keys;
@@ -127,14 +118,13 @@ int command_hot(int argc, char **argv)
         .options = hot_options,
         .parser = parse_hot,
         .args_doc = "TABLE",
-        .doc = "The keys of a table that are pulled and pushed most, from a sample: each shard "
-               "remembers the last 4096 of about every 1024th key.\v"
-               "SHARE is the key's part of all keys asked for, as far as the sample "
-               "tells. " NEEDS_ADMINS "\n"
+        .doc = "Shows the keys of a table that are pulled and pushed most, from a sample: each "
+               "shard remembers the last 4096 of about every 1024th key.\v"
+               "SHARE is the key's estimated part of all keys requested. " NEEDS_ADMINS "\n"
                "Examples:\n"
                "  embctl hot items\n"
                "  embctl hot items -n 100 -o json | jq '[.keys[].share] | add'"};
-    struct hot_arguments a = {.keys = 10};
+    struct hot_arguments a = {.words = {.min = 1, .max = 1, .wanted = "name a table"}, .keys = 10};
     embd_client *client;
     size_t n = 0;
     parse_command(&argp, argc, argv, &a);
@@ -182,8 +172,7 @@ static int parse_trace(int key, char *arg, struct argp_state *state)
         a->slowest = true;
         return 0;
     case 'n':
-        if (!read_uint(arg, 1000000, &a->n) || a->n == 0)
-            argp_error(state, "--requests is '%s'; it can be 1 to 1000000", arg);
+        a->n = parse_uint(state, "--requests", arg, 1, 1000000);
         return 0;
     default:
         return parse_no_argument(key, arg, state);
@@ -229,7 +218,7 @@ static void print_traces(const struct traces *traces, size_t n)
         {"send_us", CELL_FLOAT}};
     struct listing l;
     if (!traces->n && !globals.json) {
-        puts("No pull or push has been traced yet; of those below 16 KiB one in 31 is.");
+        puts("No pull or push has been traced yet; below 16 KiB one request in 31 is traced.");
         return;
     }
     listing_init(&l, "requests", columns, 10);
@@ -253,9 +242,9 @@ int command_trace(int argc, char **argv)
     static const struct argp argp = {
         .options = trace_options,
         .parser = parse_trace,
-        .doc = "Where the time of single requests went: the stages of each shard's last pulls and "
-               "pushes, up to 64 of each shard. Of requests below 16 KiB one in 31 is looked "
-               "at.\v"
+        .doc = "Shows where the time of single requests went: the stages of each shard's last "
+               "pulls and pushes, up to 64 a shard. Of requests below 16 KiB one in 31 is "
+               "traced.\v"
                "Microseconds. queue: from the last byte of the request until it was handled; "
                "decode: reading and checking; store: finding and making rows, or applying "
                "gradients; encode: writing the answer; send: until the kernel had its last byte, "

@@ -21,7 +21,7 @@ for deb in "$packages"/*.deb; do
     dpkg-deb -x "$deb" "$root"
 done
 version=$(field libembd0 Version)
-[ "$(field libembd-dev Depends)" = "libembd-data0 (= $version), libembd-hugectr0 (= $version), libembd0 (= $version)" ]
+[ "$(field libembd-dev Depends)" = "libembd0 (= $version), libembd-data0 (= $version), libembd-hugectr0 (= $version)" ]
 field libembd0 Depends | grep -q 'libc6 .*libuv1'
 field embd Depends | grep -q libyaml
 [ -z "$(field embd Depends | grep -o libembd0 || true)" ]
@@ -50,11 +50,11 @@ ldd "$WORK/consumer-pc" >"$WORK/needs"
 ldd "$WORK/consumer/consumer-all" >"$WORK/needs"
 grep -q "libembd-data.so.0 => $lib" "$WORK/needs"
 grep -q "libembd-hugectr.so.0 => $lib" "$WORK/needs"
-printf '#include <embd/embd.h>\nint main(void) { return embd_hugectr_is_folder("/") || !embd_csr_row; }\n' >"$WORK/all.c"
+printf '#include <embd/embd.h>\n#include <stddef.h>\nint main(void) { embd_csr_free(NULL); return embd_hugectr_is_folder("/"); }\n' >"$WORK/all.c"
 # shellcheck disable=SC2046
 PKG_CONFIG_PATH=$lib/pkgconfig cc -std=c11 -Wall "$WORK/all.c" -o "$WORK/all" \
     $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs embd-data embd-hugectr) -Wl,-rpath,"$lib"
-"$WORK/all"
+LD_LIBRARY_PATH=$lib "$WORK/all"
 say "a program gets libembd-data and libembd-hugectr where it asks for them, and only there"
 
 export LD_LIBRARY_PATH=$lib
