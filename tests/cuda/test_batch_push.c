@@ -97,7 +97,7 @@ static void check_push(const struct waiting *w)
     struct store_stats stats;
     w->pair->ops->stats(w->pair->store, &stats);
     assert_int_equal(stats.steps, w->step);
-    n_together += w->pair->store->n_untold > 0;
+    n_together += w->pair->store->n_unreported > 0;
     if (w->expected_status == EMBD_OK)
         check_counts(w, w->push.n_inserted, w->push.n_full, w->push.n_filtered, w->push.n_evicted);
 }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "server/store/cuda/cuda_store.h"
+#include "server/store/cuda/memory.h"
 #include "tests/store/image.h"
 #include "tests/cuda/stand_in_device.h"
 

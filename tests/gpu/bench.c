@@ -11,6 +11,7 @@
 
 #include "tests/gpu/baseline.h"
 #include "server/store/cuda/cuda_store.h"
+#include "server/store/cuda/memory.h"
 
 #define BATCH   ((uint32_t)1 << 20)
 #define STEP    ((uint32_t)4 << 20)

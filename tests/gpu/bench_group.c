@@ -59,7 +59,7 @@ struct bench {
     struct table_schema schema;
     uint64_t n_keys; /* in the table */
     uint32_t n_rows, per_row;
-    struct share batches[QUERIES][WIRE_MAX], one[QUERIES];
+    struct device_batch batches[QUERIES][WIRE_MAX], one[QUERIES];
 };
 
 struct ending {
@@ -156,7 +156,7 @@ static uint64_t random_key(const struct bench *b, uint32_t slot, bool is_first)
 }
 
 /* is_first: of keys that the first device owns. */
-static struct share make_batch(const struct bench *b, bool is_first)
+static struct device_batch make_batch(const struct bench *b, bool is_first)
 {
     bool has_slots = b->schema.s.partition == EMBD_PARTITION_SLOT;
     uint32_t n_rows = b->n_rows, n_keys = n_rows * b->per_row;
@@ -170,10 +170,11 @@ static struct share make_batch(const struct bench *b, bool is_first)
         slots[r] = (uint16_t)(r * step % SLOTS);
     for (uint32_t i = 0; i < n_keys; i++)
         keys[i] = random_key(b, slots[i / b->per_row], is_first);
-    struct share batch = {.n_rows = n_rows,
-                          .n_keys = n_keys,
-                          .keys = to_device(keys, n_keys * sizeof *keys),
-                          .values = device_memory_new((uint64_t)n_rows * DIM * sizeof(float))};
+    struct device_batch batch = {.n_rows = n_rows,
+                                 .n_keys = n_keys,
+                                 .keys = to_device(keys, n_keys * sizeof *keys),
+                                 .values =
+                                     device_memory_new((uint64_t)n_rows * DIM * sizeof(float))};
     if (b->per_row > 1)
         batch.offsets = to_device(offsets, (n_rows + 1) * sizeof *offsets);
     if (has_slots)
@@ -196,7 +197,7 @@ static void make_batches(struct bench *b)
         b->one[q] = make_batch(b, true);
 }
 
-static void free_batch(struct share *batch)
+static void free_batch(struct device_batch *batch)
 {
     cudaFree((void *)batch->keys);
     cudaFree((void *)batch->offsets);
@@ -251,7 +252,7 @@ static double time_one(struct bench *b, double *spread_out)
     for (int run = -2; run < RUNS; run++) {
         double start = now_us();
         for (int i = 0; i < CALLS; i++) {
-            const struct share *batch = &b->one[(uint32_t)(run + 2 + i) % QUERIES];
+            const struct device_batch *batch = &b->one[(uint32_t)(run + 2 + i) % QUERIES];
             struct pull_view pull = {.in = {.n = n,
                                             .n_rows = b->n_rows,
                                             .keys = batch->keys,

@@ -1,22 +1,21 @@
-/* batch_push.c - small pushes that wait together go together: two launches, and no word from the
- * device in between.
+/* batch_push.c - small pushes that wait together go together: two launches, and no report in
+ * between.
  *
- * The happy path is: where there is room for a row and an entry for each of their keys, or where
- * all keys have rows, everything is enqueued at once, and the report tells what was created. A push
- * that comes alone goes the same way, which is shorter than that of push.c.
+ * The happy path: the table has room for a row and an entry for every key, or all keys have rows.
+ * Everything is enqueued at once, and the report says what was created. A single push takes the
+ * same path, which is shorter than that of push.c.
  *
- * Where keys have no row and it takes more than room to say what becomes of them (the table is at
- * its bound, needs more memory, admits keys only when they were seen often enough), the device
- * leaves all as it was, and the pushes go one by one. Pushes that step all rows (update = global)
- * always do: the sweep of one has to come between its own step and the next. So do those with
- * arrays in device memory, since the host writes keys one behind the other. */
-#include "server/store/cuda/kernels/batch_push.h"
+ * If keys without a row need a decision (the table is at its bound, needs more memory, or admits
+ * keys only after several sights), the device changes nothing, and the pushes go one by one. Pushes
+ * that step all rows (update = global) always go one by one, because the sweep of each comes
+ * between its own step and the next. So do pushes with arrays in device memory, because the host
+ * concatenates the keys. */
+#include "server/store/cuda/batch_push.h"
+#include "server/store/cuda/memory.h"
 
 #include <string.h>
 
-#include "server/store/cuda/cuda_store.h"
-
-/* Of gradients: more take longer to fetch than launches take. */
+/* Bytes of gradients: more take longer to fetch than launches take. */
 #define BATCHED_BYTES_MAX ((uint64_t)1 << 20)
 #define BATCH_BYTES_MAX   ((uint64_t)4 << 20)
 
@@ -36,23 +35,24 @@ void batch_push_prepare(struct call *call)
     call_set_keys(call, &push->in, 0, push->in.n_rows);
     call_set_input(call, IN_VALUES, push->grads, gradient_bytes(call));
     call_lay_out_inputs(call);
-    call->can_batch = (uintptr_t)push->grads % 8 == 0;
+    bool can_batch = (uintptr_t)push->grads % 8 == 0;
     for (int i = 0; i < IN_COUNT; i++)
         if (i != IN_VALUES && call->inputs[i].from && call->inputs[i].kind == MEMORY_DEVICE)
-            call->can_batch = false;
+            can_batch = false;
+    call->batching = can_batch ? CALL_CAN_BATCH : CALL_ALONE;
 }
 
-/* Gradients of one type, one for each key or one for each row of keys, with weights or without. */
+/* Whether two pushes agree in gradient type, offsets and weights. */
 static bool is_alike(const struct store_push *a, const struct store_push *b)
 {
     return a->dtype == b->dtype && !a->in.offsets == !b->in.offsets &&
            !a->in.weights == !b->in.weights;
 }
 
-/* New keys get rows without a question only where nothing but their number matters. */
+/* Whether the device may create rows without asking: nothing but the number of keys matters. */
 static bool may_create(const struct store *store, uint64_t n_keys)
 {
-    uint64_t n_entries = store->n_rows + n_keys + store->n_removed;
+    uint64_t n_entries = store->n_rows + n_keys + store->n_tombstones;
     return store->view.admit_after <= 1 && store->n_candidates == 0 && n_keys <= cuda_room(store) &&
            store->n_rows + n_keys <= store->capacity && n_entries <= store->n_entries_max;
 }
@@ -64,7 +64,8 @@ uint32_t batch_push_choose(struct call *first, struct call **calls)
     uint32_t n = 0;
     bool creates = true;
     for (struct call *call = first; call != NULL && n < BATCH_PUSHES_MAX; call = call->next) {
-        if (call->kind != CALL_PUSH || !call->can_batch || !is_alike(first->push, call->push))
+        if (call->kind != CALL_PUSH || call->batching != CALL_CAN_BATCH ||
+            !is_alike(first->push, call->push))
             break;
         n_keys += call->push->in.n_keys;
         bytes += gradient_bytes(call);
@@ -78,17 +79,17 @@ uint32_t batch_push_choose(struct call *first, struct call **calls)
 
 /* ---- memory ---- */
 
-/* What the host writes, in pinned memory. */
+/* Pinned memory that the host writes. */
 struct staged {
     struct batch_report *report;
     uint8_t *statuses;
     uint64_t *keys;
     uint16_t *slots;
-    uint8_t *rest; /* row_of and weights, which the device fetches; */
+    uint8_t *rest; /* row_of and weights, which the device fetches */
     uint32_t *row_of;
     float *weights;
     uint64_t rest_bytes;
-    uint8_t *grads[BATCH_PUSHES_MAX]; /* that the device does not reach where they are */
+    uint8_t *grads[BATCH_PUSHES_MAX]; /* gradients in memory that the device cannot read */
 };
 
 static void lay_out_staged(struct call *const *calls, uint32_t n, uint64_t n_keys, struct staged *s,
@@ -128,7 +129,7 @@ static int take_staged(struct call *const *calls, uint32_t n, uint64_t n_keys, s
     return 0;
 }
 
-/* One block for all launches of the table: one stream runs them. */
+/* Grows the block, which all launches of the table share: one stream runs them. */
 static int need_block(struct store *store, uint64_t bytes)
 {
     if (bytes <= store->batch_bytes)
@@ -292,10 +293,10 @@ bool batch_push_end(struct call *first)
     }
     store->n_rows += report->n_new;
     store->step += first->n_batched;
-    store->n_untold += first->n_batched;
+    store->n_unreported += first->n_batched;
     for (uint32_t i = 0; i < first->n_batched; i++, call = call->next) {
         call->n_inserted = report->n_inserted[i];
-        call->is_untold = true;
+        call->is_unreported = true;
         if (call->push->statuses)
             memcpy(call->push->statuses, statuses, call->push->in.n_keys);
         statuses += statuses ? call->push->in.n_keys : 0;

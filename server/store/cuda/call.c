@@ -1,12 +1,12 @@
-/* call.c - one call of a store: its memory, and the way of its arrays to the device. The queue
- * (queue.c) decides when it runs. */
-#include "server/store/cuda/cuda_store.h"
+/* call.c - one call of a store: its memory, and the transfer of its arrays to the device. queue.c
+ * decides when it runs. */
+#include "server/store/cuda/call.h"
+#include "server/store/cuda/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL_BYTES                                                                                \
-    ((uint64_t)64 << 10) /* inputs that are cheaper to copy here than to send one by one */
+#define SMALL_BYTES ((uint64_t)64 << 10) /* smaller inputs are staged and sent together */
 
 /* ---- a call's memory ---- */
 
@@ -32,9 +32,9 @@ void call_free(struct call *call)
     struct store *store = call->store;
     buffer_free(call->staging, call->staging_bytes);
     device_free(call->scratch, store->stream);
-    device_free(call->second, store->stream);
+    device_free(call->step_memory, store->stream);
     call->staging = NULL;
-    call->scratch = call->second = NULL;
+    call->scratch = call->step_memory = NULL;
     call->next = store->spare;
     store->spare = call;
 }
@@ -46,8 +46,8 @@ void call_set_input(struct call *call, int which, const void *from, uint64_t byt
     call->inputs[which] = (struct input){.from = from, .bytes = bytes};
 }
 
-/* What is in device memory needs no room; what is pinned is sent from where it is, unless it is
- * little. */
+/* Device memory needs no room. Pinned memory is sent from where it is, unless all inputs are small.
+ */
 void call_lay_out_inputs(struct call *call)
 {
     struct arena block = {.base = NULL}, staging = {.base = NULL};
@@ -103,7 +103,7 @@ static void stage(const struct call *call, const struct input *input)
         memcpy(call->staging + input->staged_at, input->from, input->bytes);
 }
 
-/* Read by the kernel, once, from the host's memory. */
+/* Kernels read the inputs once, from memory of the host. */
 static int leave_in_place(struct call *call)
 {
     for (int i = 0; i < IN_COUNT; i++) {
@@ -116,7 +116,7 @@ static int leave_in_place(struct call *call)
     return 0;
 }
 
-/* Few bytes: gathered here, then sent as one. */
+/* Small inputs: staged, then sent with one copy. */
 static int upload_together(struct call *call, uint8_t *block)
 {
     for (int i = 0; i < IN_COUNT; i++) {

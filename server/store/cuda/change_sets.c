@@ -1,15 +1,14 @@
-/* change_sets.c - what changed since earlier cuts, so that a cut can be of that alone.
+/* change_sets.c - records what changed since earlier cuts, so that a cut can contain only that.
  *
- * From a cut on, what changes is noted in a set of its own until the next cut begins another one;
- * the sets of the last CHANGE_SETS_MAX cuts are kept. A row has a byte on the device: the number,
- * from 1, of the newest set when it last changed, or 0; it moves with the row. Keys that were
- * erased or evicted are listed on the host. An erase has them there; those of an eviction come from
- * the device into pinned memory, and are taken over at the next pass or cut, when the stream has
- * been waited for anyway.
+ * Each cut begins a new set, which records changes until the next cut. The sets of the last
+ * CHANGE_SETS_MAX cuts are kept. Each row has a byte on the device: the number, from 1, of the
+ * newest set when the row last changed, or 0. It moves with the row. The host lists keys that were
+ * erased or evicted. It knows the erased ones; the device writes evicted ones to pinned memory, and
+ * the host takes them over at the next pass or cut, which wait for the stream anyway.
  *
- * Where there is no memory for the bytes all sets are given up: the next cuts have all rows then.
- */
+ * Without memory for the bytes all sets are dropped, and the next cuts contain all rows. */
 #include "server/store/cuda/cuda_store.h"
+#include "server/store/cuda/memory.h"
 
 #include <string.h>
 
@@ -18,7 +17,7 @@ static struct gone *newest(struct store *store)
     return &store->changes.sets[store->changes.n - 1].gone;
 }
 
-/* A cut that still has keys to read is given up too. */
+/* Drops all sets. A cut that still has removed keys to read is broken. */
 static void give_up(struct store *store)
 {
     struct frozen *f = &store->frozen;
@@ -79,7 +78,8 @@ void change_sets_grow(struct store *store)
         give_up(store);
 }
 
-/* A byte for each row there is memory for; what was noted before nothing was, is nothing. */
+/* Takes a byte for each row there is memory for, all 0: changes before the first set do not count.
+ */
 static int open_rows(struct store *store)
 {
     struct device_range *rows = &store->changes.rows;

@@ -1,6 +1,6 @@
-/* compact.c - rows that no entry names any more are removed: rows from the end of the table take
- * their places, so that the rows stay one run of numbers. */
-#include "server/store/cuda/cuda_store.h"
+/* compact.c - removes rows that no entry names any more: rows from the end of the table take their
+ * places, so row numbers have no gaps. */
+#include "server/store/cuda/compact.h"
 
 void compact_lay_out(struct removal *removal, uint32_t n, struct arena *arena)
 {
@@ -17,7 +17,7 @@ void compact_lay_out(struct removal *removal, uint32_t n, struct arena *arena)
     removal->temp = arena_take(arena, sort_is_more ? removal->sort_bytes : removal->select_bytes);
 }
 
-/* Sorted, so that rows have the same places in every run. */
+/* Sorts the removed rows, so that the remaining rows get the same numbers in every run. */
 int compact_rows(struct store *store, const struct removal *removal, uint32_t n_gone)
 {
     void *stream = store->stream;
@@ -37,12 +37,12 @@ int compact_rows(struct store *store, const struct removal *removal, uint32_t n_
                           removal->movers, removal->n_movers, n_gone, stream);
     if (status == 0)
         status = frozen_keep_rows(store, removal->sorted, n_gone);
-    if (status == 0) /* those that move, and what lies between them */
+    if (status == 0) /* the rows that move, and the removed rows between them */
         status = frozen_keep_range(store, n_after, n_gone);
     if (status == 0)
         status = launch_move_rows(store->view, removal->sorted, removal->movers, removal->n_movers,
                                   n_gone, stream);
     store->n_rows = n_after;
-    store->n_removed += n_gone;
+    store->n_tombstones += n_gone;
     return status;
 }

@@ -1,4 +1,7 @@
 #include "server/store/cuda/cuda_store.h"
+#include "server/store/cuda/cut.h"
+#include "server/store/cuda/memory.h"
+#include "server/store/cuda/queue.h"
 
 #include <stdlib.h>
 
@@ -34,7 +37,7 @@ void cuda_close(struct store *store)
     free(store);
 }
 
-/* What initializer.h needs to know of slots, in memory of the device. */
+/* Copies the slots' starts and bounds to the device, for initializer.h. */
 static int open_slots(struct store *store)
 {
     const embd_schema *s = &store->schema->s;
@@ -62,8 +65,8 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Addresses for as many rows as the device could hold or a ref can number; memory comes as rows do.
- */
+/* Reserves addresses for as many rows as the device could hold or a ref can number. Memory follows
+ * as rows come. */
 static int open_rows(struct store *store)
 {
     struct table_view *t = &store->view;
@@ -101,7 +104,7 @@ static int open_memory(struct store *store)
     return status ? status : grow_rows(store, capacity);
 }
 
-/* Columns of a state are moved by fours where a row's are. */
+/* States are aligned to four floats where rows are. */
 static uint32_t stride_of_states(const embd_schema *s)
 {
     uint32_t floats = embd__schema_state_floats(s);
@@ -190,7 +193,7 @@ static void cuda_stats(const struct store *store, struct store_stats *out)
         .index_bytes = store->view.n_buckets * ENTRY_BUCKET * sizeof(struct entry) +
                        store->row_keys.bytes + store->row_slots.bytes + change_sets_bytes(store) +
                        frozen_bytes(store),
-        .steps = store->step - store->n_untold,
+        .steps = store->step - store->n_unreported,
         .evicted = store->n_evicted,
     };
 }

@@ -1,16 +1,19 @@
-/* cut.c - cuts: the table as it was at one moment (frozen.h), or what had changed in it since an
- * earlier cut (change_sets.c), read while calls change it.
+/* cut.c - cuts: reads the table as it was at one moment (frozen.h), or what had changed since an
+ * earlier cut (change_sets.h), while calls change it.
  *
- * First come the keys that are gone, from the host's lists. The rest comes from the device in
- * blocks, a few of them on their way at a time, so that a scan finds one that is there: what was
- * copied before it changed, as soon as that is a block, so that its memory is free again; else rows
- * by their numbers, which a kernel writes to the host's memory, but for those that are done; then
- * all candidates. Nothing here waits for the device: a scan gives what there is, or nothing yet. */
+ * Removed keys come first, from the host's lists. The rest comes from the device in blocks, several
+ * of them in transit, so that a scan finds one that has arrived: first rows that were copied before
+ * they changed, as soon as they fill a block, so that their memory is free again; then rows in
+ * order of their numbers, which a kernel writes to the host's memory unless they are done; then all
+ * candidates. Nothing here waits for the device: a scan returns what has arrived, or nothing yet.
+ */
 #include <string.h>
 
-#include "server/store/cuda/cuda_store.h"
+#include "server/store/cuda/cut.h"
+#include "server/store/cuda/memory.h"
+#include "server/store/cuda/queue.h"
 
-#define RANGE_MAX ((uint64_t)1 << 22) /* numbers that a block of changed rows is looked for in */
+#define RANGE_MAX ((uint64_t)1 << 22) /* row numbers searched for one block of changed rows */
 
 /* ---- the moment ---- */
 
@@ -84,7 +87,7 @@ bool cuda_read_gone(struct store *store, uint32_t max_rows, struct store_scan *o
 static uint64_t lay_out(struct fetch *fetch, const struct table_view *t, uint32_t n, uint8_t *base)
 {
     struct arena arena = {.base = base};
-    fetch->told = arena_take(&arena, sizeof *fetch->told);
+    fetch->head_copy = arena_take(&arena, sizeof *fetch->head_copy);
     fetch->candidates = arena_take(&arena, n * sizeof *fetch->candidates);
     return kept_lay_out(&fetch->rows, t, n, &arena);
 }
@@ -104,7 +107,7 @@ static int need_memory(const struct store *store, struct fetch *fetch, uint32_t 
     return 0;
 }
 
-/* From pinned memory at once: nothing writes there any more. */
+/* Copies at once from pinned memory: nothing writes there any more. */
 static int copy(const struct store *store, void *to, const void *from, uint64_t bytes,
                 bool is_pinned)
 {
@@ -129,7 +132,7 @@ static int fetch_kept(struct store *store, struct fetch *fetch, uint32_t n)
     if (status == 0 && state_bytes > 0)
         status = copy(store, to->states, from->states + at * t->state_stride, n * state_bytes,
                       chunk->is_pinned);
-    fetch->told = NULL;
+    fetch->head_copy = NULL;
     fetch->candidates = NULL;
     fetch->n = n;
     chunk->read += n;
@@ -149,7 +152,8 @@ static int fetch_range(struct store *store, struct fetch *fetch, uint32_t most)
     int status = device_fill(to->head, 0, sizeof *to->head, store->stream);
     if (status == 0)
         status = launch_keep(store->view, *to, NULL, begin, f->cursor - begin, store->stream);
-    return status ? status : device_copy(fetch->told, to->head, sizeof *to->head, store->stream);
+    return status ? status
+                  : device_copy(fetch->head_copy, to->head, sizeof *to->head, store->stream);
 }
 
 static int fetch_candidates(struct store *store, struct fetch *fetch, uint32_t most)
@@ -157,26 +161,26 @@ static int fetch_candidates(struct store *store, struct fetch *fetch, uint32_t m
     struct frozen *f = &store->frozen;
     uint64_t left = f->n_candidates - f->candidate;
     const struct entry *from = f->candidates + f->candidate;
-    fetch->told = NULL;
+    fetch->head_copy = NULL;
     fetch->n = left < most ? (uint32_t)left : most;
     f->candidate += fetch->n;
     return copy(store, fetch->candidates, from, fetch->n * sizeof *from, f->is_pinned);
 }
 
-/* How many copies that are there go next: whole blocks, the rest of a chunk that is full, and at
- * the end all. */
+/* How many copied rows are fetched next: whole blocks; the rest of a full chunk; at the end, all.
+ */
 static uint32_t next_kept(struct store *store, uint32_t most)
 {
     struct frozen *f = &store->frozen;
     while (f->first != NULL && frozen_chunk_is_over(f, f->first))
         frozen_drop_first(store);
-    uint32_t n = f->first != NULL ? frozen_told(f->first->told).n - f->first->read : 0;
+    uint32_t n = f->first != NULL ? frozen_read_head(f->first->head_copy).n - f->first->read : 0;
     if (n < most && f->first == f->last && f->cursor < f->n_rows)
         return 0;
     return n < most ? n : most;
 }
 
-/* One more block on its way; false: there is none, or none now. */
+/* Starts the transfer of one more block; false: nothing is left, or nothing can start now. */
 static bool begin_fetch(struct store *store, uint32_t most, int *status)
 {
     struct frozen *f = &store->frozen;
@@ -241,7 +245,7 @@ static void read_candidates(const struct store *store, const struct fetch *fetch
     out->n_candidates = n;
 }
 
-/* Of the oldest block, if it is there. */
+/* Reads from the oldest block, if it has arrived. */
 static int read_fetch(struct store *store, uint32_t max_rows, struct store_scan *out)
 {
     struct frozen *f = &store->frozen;
@@ -251,8 +255,8 @@ static int read_fetch(struct store *store, uint32_t max_rows, struct store_scan 
         return 0;
     if (error != 0)
         return error;
-    if (fetch->told != NULL)
-        fetch->n = fetch->told->n;
+    if (fetch->head_copy != NULL)
+        fetch->n = fetch->head_copy->n;
     uint32_t n = fetch->n - fetch->at < max_rows ? fetch->n - fetch->at : max_rows;
     if (fetch->candidates != NULL)
         read_candidates(store, fetch, n, out);
@@ -272,8 +276,7 @@ static bool is_over(const struct frozen *f)
            f->cursor == f->n_rows && f->candidate == f->n_candidates;
 }
 
-/* In the place of a block that was read another one is on its way at once. Blocks whose rows were
- * all done are empty. */
+/* Reads one block, and starts the next at once. Blocks are empty if all of their rows were done. */
 static int read_next(struct store *store, uint32_t max_rows, struct store_scan *out)
 {
     const struct frozen *f = &store->frozen;

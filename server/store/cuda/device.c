@@ -1,6 +1,5 @@
-/* device.c - see device.h. The only C file that speaks CUDA. Ranges are made with the driver's
- * virtual memory functions, found at run time, so that a program with this file starts where there
- * is no driver. */
+/* device.c - see device.h. The only C file that calls CUDA. Ranges use the driver's virtual memory
+ * functions, found at run time, so that a program with this file starts without a driver. */
 #include "server/store/cuda/device.h"
 
 #include <pthread.h>
@@ -17,7 +16,7 @@ static int status_of(cudaError_t error)
         return 0;
     if (error != cudaErrorMemoryAllocation)
         return (int)error;
-    cudaGetLastError(); /* it is no lasting error: forget it */
+    cudaGetLastError(); /* not a lasting error: clears it */
     return DEVICE_NO_MEMORY;
 }
 
@@ -49,8 +48,8 @@ int device_of_thread(void)
     return device;
 }
 
-/* Memory that streams took is kept for the next request rather than given back at every wait; see
- * make_room. A stream never waits for another to get what that gives back. */
+/* Freed memory stays in the pool for the next request instead of going back at every wait; see
+ * make_room. A stream never waits for another to reuse what that one freed. */
 static int keep_pool(int device)
 {
     static atomic_uint kept;
@@ -246,12 +245,12 @@ struct device_flag {
     void *stream;
     uint32_t n_queries; /* since then */
 };
-#define QUERIES_AN_ASK 256u /* of the driver: some tenths of a millisecond */
+#define QUERIES_AN_ASK 256u /* a call of the driver: some tenths of a millisecond */
 
-#define WORD_BYTES    64u /* apart, so that threads do not share what they read */
+#define WORD_BYTES    64u /* apart, so that threads share no cache line */
 #define WORDS_AT_ONCE 64u
 
-/* Words that no flag has. Their memory is never given back. */
+/* Words that are free. Their memory is never given back. */
 static struct free_word {
     struct free_word *next;
 } * free_words;
@@ -310,7 +309,7 @@ int device_flag_raise(struct device_flag *flag, void *stream)
                                    CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
-/* An error keeps the stream from ever setting the word: the driver knows. */
+/* After an error the stream never sets the word: ask the driver. */
 int device_flag_query(struct device_flag *flag, int *error_out)
 {
     *error_out = 0;
@@ -381,7 +380,7 @@ void device_range_close(struct device_range *range)
     memset(range, 0, sizeof *range);
 }
 
-/* What the pool keeps goes back to the device. */
+/* Returns what the pool keeps to the device. */
 static void make_room(void)
 {
     cudaMemPool_t pool;

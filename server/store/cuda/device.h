@@ -1,10 +1,9 @@
-/* device.h - the device as the C files of this folder see it: memory, streams, events. Numbers that
- * functions return are 0, DEVICE_NO_MEMORY (nothing was changed, others may go on) or another error
- * of CUDA's, after which nothing on the device can be trusted; device_text explains them. One file
- * implements this with CUDA; tests of the kernels' logic have an implementation of their own.
+/* device.h - the device as the C files of this folder see it: memory, streams, events. Functions
+ * that return a number return 0, DEVICE_NO_MEMORY (nothing changed, other calls may go on) or
+ * another CUDA error, after which nothing on the device can be trusted; device_text explains them.
+ * One file implements this with CUDA; tests of the kernels' logic have another.
  *
- * Calls are made with the store's device current (device_use). Streams run what is enqueued in
- * order. */
+ * Calls are made with the store's device current (device_use). A stream runs its work in order. */
 #ifndef EMBD_CUDA_DEVICE_H
 #define EMBD_CUDA_DEVICE_H
 
@@ -16,21 +15,21 @@
 
 const char *device_text(int status);
 
-/* How many devices there are. 0: *why_out says why there is none. */
+/* The number of devices. 0: *why_out says why there is none. */
 int device_count(const char **why_out);
-/* The one that this thread's stores use: threads take them in turn. */
+/* The device of this thread's stores; threads take devices in turn. */
 int device_of_thread(void);
 int device_use(int device);
 /* Bytes of memory of the device in use. */
 uint64_t device_memory(void);
 
 int device_stream_new(void **stream_out);
-/* Its kernels go first where others wait for the device's multiprocessors. */
+/* A stream whose kernels run before waiting kernels of other streams. */
 int device_urgent_stream_new(void **stream_out);
 void device_stream_free(void *stream);
 int device_stream_wait(void *stream);
 
-/* What was enqueued before the record: done? A negative or positive error otherwise. */
+/* Whether the work before the record is done; *error_out is not 0 if it failed. */
 #define DEVICE_PENDING 1
 #define DEVICE_DONE    0
 int device_event_new(void **event_out);
@@ -38,20 +37,20 @@ void device_event_free(void *event);
 int device_event_record(void *event, void *stream);
 int device_event_query(void *event, int *error_out);
 
-/* The same, where it is asked often: a word of the host's memory that the device writes. Asking
- * costs no call of the driver's, which would take a lock that all threads of a process share. */
+/* A cheaper event for frequent queries: a word of the host's memory that the device writes. A query
+ * makes no driver call, which would take a lock shared by all threads. */
 struct device_flag;
 int device_flag_new(struct device_flag **flag_out);
-void device_flag_free(struct device_flag *flag); /* NULL is allowed. No raise is under way */
+void device_flag_free(struct device_flag *flag); /* NULL is allowed; no raise is under way */
 int device_flag_raise(struct device_flag *flag, void *stream);
 int device_flag_query(struct device_flag *flag, int *error_out);
 
-/* Memory from the stream's next operation to the one before the free. */
+/* Device memory, valid from the stream's next operation until the free, in stream order. */
 int device_new(void **memory_out, uint64_t bytes, void *stream);
 void device_free(void *memory, void *stream);
 
 int device_copy(void *to, const void *from, uint64_t bytes, void *stream);
-/* n rows of `bytes`. */
+/* Copies n rows of `bytes`. */
 int device_copy_rows(void *to, uint64_t to_stride, const void *from, uint64_t from_stride,
                      uint64_t bytes, uint64_t n, void *stream);
 int device_fill(void *memory, int byte, uint64_t bytes, void *stream);
@@ -61,20 +60,20 @@ int device_fill(void *memory, int byte, uint64_t bytes, void *stream);
 void *pinned_new(size_t bytes);
 void pinned_free(void *memory);
 
-/* What the device makes of an address. */
+/* The kind of memory at an address. */
 enum memory_kind { MEMORY_HOST, MEMORY_PINNED, MEMORY_DEVICE };
 enum memory_kind memory_kind(const void *memory);
 
 /* An array of device memory that grows at its end and never moves. */
 struct device_range {
     uint8_t *base;
-    uint64_t reserved, bytes; /* addresses, and memory behind them */
+    uint64_t reserved, bytes; /* addresses; memory behind them */
     struct device_piece *pieces;
     uint32_t n_pieces, pieces_capacity;
 };
 int device_range_open(struct device_range *range, uint64_t most_bytes);
 void device_range_close(struct device_range *range);
-/* At least `bytes` in all. DEVICE_NO_MEMORY: as it was. */
+/* Grows to at least `bytes` in all. DEVICE_NO_MEMORY: nothing changed. */
 int device_range_grow(struct device_range *range, uint64_t bytes);
 
 #endif

@@ -1,19 +1,19 @@
-/* erase.c - keys are forgotten: their entries become empty, and rows from the end of the table take
- * the places of their rows. What that needs is taken before anything changes; then the host waits
- * once, for the number of rows that go. */
-#include "server/store/cuda/cuda_store.h"
+/* erase.c - removes keys: their entries become empty, and their rows are removed (compact.h). All
+ * memory is taken before anything changes; the host waits once, for the number of removed rows. */
+#include "server/store/cuda/compact.h"
+#include "server/store/cuda/queue.h"
 
-/* The memory of an erase on the device, and what it tells the host. */
-struct losing {
+/* Device memory of an erase, and its report. */
+struct erasure {
     uint8_t *block;
-    uint32_t *refs, *told; /* [n]; told: in staging, where changes are noted */
+    uint32_t *refs, *host_refs; /* [n]; host_refs: in staging, where changes are noted */
     struct losses {
         uint32_t n_rows, n_candidates;
     } * losses, *report;
     struct removal removal;
 };
 
-static void lay_out(struct call *call, struct losing *l, struct arena *arena)
+static void lay_out(struct call *call, struct erasure *l, struct arena *arena)
 {
     uint32_t n = call->in.n;
     l->block = arena_take(arena, call->in_bytes);
@@ -24,7 +24,7 @@ static void lay_out(struct call *call, struct losing *l, struct arena *arena)
     compact_lay_out(&l->removal, n, arena);
 }
 
-static int take_memory(struct call *call, struct losing *l)
+static int take_memory(struct call *call, struct erasure *l)
 {
     struct arena arena = {.base = NULL}, staging = {.bytes = call->staged_bytes};
     lay_out(call, l, &arena);
@@ -32,15 +32,15 @@ static int take_memory(struct call *call, struct losing *l)
     arena_take(&staging, sizeof *l->report);
     uint64_t statuses_at = staging.bytes;
     arena_take(&staging, call->in.n);
-    uint64_t told_at = staging.bytes;
+    uint64_t host_refs_at = staging.bytes;
     if (call->store->changes.n > 0)
-        arena_take(&staging, call->in.n * sizeof *l->told);
+        arena_take(&staging, call->in.n * sizeof *l->host_refs);
     call->staging_bytes = staging.bytes;
     call->staging = buffer_new(staging.bytes);
     if (call->staging == NULL)
         return DEVICE_NO_MEMORY;
     l->report = (struct losses *)(void *)(call->staging + report_at);
-    l->told = (uint32_t *)(void *)(call->staging + told_at);
+    l->host_refs = (uint32_t *)(void *)(call->staging + host_refs_at);
     call->statuses = call->staging + statuses_at;
     int status = device_new(&call->scratch, arena.bytes, call->store->stream);
     arena = (struct arena){.base = call->scratch};
@@ -49,8 +49,8 @@ static int take_memory(struct call *call, struct losing *l)
     return status;
 }
 
-/* From the keys to what they lose; the host waits for the numbers. */
-static int forget(struct call *call, struct losing *l)
+/* Removes the entries, and waits for the numbers of removed rows and candidates. */
+static int remove_keys(struct call *call, struct erasure *l)
 {
     struct store *store = call->store;
     void *stream = store->stream;
@@ -65,13 +65,13 @@ static int forget(struct call *call, struct losing *l)
     if (status == 0)
         status = launch_forget(store->view, call->in, l->refs, loss, stream);
     if (status == 0 && store->changes.n > 0)
-        status = device_copy(l->told, l->refs, call->in.n * sizeof *l->told, stream);
+        status = device_copy(l->host_refs, l->refs, call->in.n * sizeof *l->host_refs, stream);
     if (status == 0)
         status = device_copy(l->report, l->losses, sizeof *l->report, stream);
     return status ? status : device_stream_wait(stream);
 }
 
-static void tell(const struct call *call, struct store_erase *erase)
+static void set_statuses(const struct call *call, struct store_erase *erase)
 {
     for (uint32_t i = 0; i < call->in.n && erase->statuses; i++)
         erase->statuses[i] =
@@ -81,23 +81,23 @@ static void tell(const struct call *call, struct store_erase *erase)
 static int erase_keys(struct call *call, struct store_erase *erase, struct embd__error *e)
 {
     struct store *store = call->store;
-    struct losing l;
+    struct erasure l;
     call_set_keys(call, &erase->in, 0, erase->in.n_rows);
     call_lay_out_inputs(call);
     int status = take_memory(call, &l);
     if (status != 0)
         return cuda_error(store, status, "to erase keys", e);
-    status = forget(call, &l);
+    status = remove_keys(call, &l);
     if (status == 0)
         status = compact_rows(store, &l.removal, l.report->n_rows);
     if (status != 0)
         return cuda_error(store, status, "erasing keys", e);
     store->n_candidates -= l.report->n_candidates;
-    store->n_removed += l.report->n_candidates;
+    store->n_tombstones += l.report->n_candidates;
     erase->n_erased = l.report->n_rows;
     if (store->changes.n > 0)
-        change_sets_note_erased(store, &erase->in, l.told);
-    tell(call, erase);
+        change_sets_note_erased(store, &erase->in, l.host_refs);
+    set_statuses(call, erase);
     return EMBD_OK;
 }
 

@@ -1,11 +1,13 @@
-/* evict.c - on_full = evict_...: rows that go so that others can come, by the rules of use.h.
+/* evict.c - on_full = evict_...: removes rows to make room, by the rules of use.h.
  *
- * When a plan needs more rows than there is room, the device counts those that may go, and the host
- * waits for that number: it decides whether the request is refused. All that may fail is then done,
- * room for what the request creates included, and the rest is enqueued: the choice of the rows, the
- * end of their entries, the move of others to their places, and the plan anew, because rows that
- * the request names may have moved. */
-#include "server/store/cuda/cuda_store.h"
+ * If a plan needs more rows than there is room, the device counts the rows that may go, and the
+ * host waits for that number: it decides whether the request is refused. Next the host takes all
+ * memory, for the new rows too. Then it enqueues the rest: the choice of rows, the removal of their
+ * entries, the compaction, and the plan again, because rows that the request names may have moved.
+ */
+#include "server/store/cuda/evict.h"
+#include "server/store/cuda/insert_plan.h"
+#include "server/store/cuda/push.h"
 
 #include <string.h>
 
@@ -34,7 +36,7 @@ void evict_note_survey(struct store *store, const struct use_survey *found)
         least(use_expiry(store->step, store->schema->s.ttl), found->first_expiry);
 }
 
-/* How many rows a pass may take at most; 0: none can go. */
+/* The most rows that a pass may remove; 0: no row can go. */
 static uint64_t most_to_go(const struct call *call)
 {
     const struct store *store = call->store;
@@ -56,19 +58,19 @@ static int take_survey(struct evict_pass *p, const struct store *store)
 {
     struct arena arena = {.base = NULL};
     lay_out_survey(p, store, &arena);
-    int status = device_new(&p->first, arena.bytes, store->stream);
-    arena = (struct arena){.base = p->first};
+    int status = device_new(&p->survey_memory, arena.bytes, store->stream);
+    arena = (struct arena){.base = p->survey_memory};
     if (status == 0)
         lay_out_survey(p, store, &arena);
-    return status ? status : device_fill(p->first, 0, arena.bytes, store->stream);
+    return status ? status : device_fill(p->survey_memory, 0, arena.bytes, store->stream);
 }
 
 static int take_removal(struct evict_pass *p, uint32_t n, const struct store *store)
 {
     struct arena arena = {.base = NULL};
     compact_lay_out(&p->removal, n, &arena);
-    int status = device_new(&p->second, arena.bytes, store->stream);
-    arena = (struct arena){.base = p->second};
+    int status = device_new(&p->removal_memory, arena.bytes, store->stream);
+    arena = (struct arena){.base = p->removal_memory};
     if (status == 0)
         compact_lay_out(&p->removal, n, &arena);
     p->view.rows = p->removal.rows;
@@ -119,12 +121,12 @@ int evict_chosen(struct call *call, struct evict_pass *p, uint64_t n)
 
 void evict_free(const struct store *store, struct evict_pass *p)
 {
-    device_free(p->first, store->stream);
-    device_free(p->second, store->stream);
-    p->first = p->second = NULL;
+    device_free(p->survey_memory, store->stream);
+    device_free(p->removal_memory, store->stream);
+    p->survey_memory = p->removal_memory = NULL;
 }
 
-/* The host waits for it. */
+/* Surveys the rows; waits for the result. */
 static int survey(const struct call *call, struct evict_pass *p, struct use_survey *out)
 {
     struct use_survey *pinned = buffer_new(sizeof *out);
@@ -148,7 +150,7 @@ static int let_go(struct call *call, struct evict_pass *p, uint64_t n, uint64_t 
     return status ? status : insert_plan_start(call);
 }
 
-/* How many rows go, and the memory for that. EMBD_FULL. */
+/* Decides how many rows go, and takes the memory for that. EMBD_FULL. */
 static int find(struct call *call, struct evict_pass *p, uint64_t most, bool want_statuses,
                 struct use_survey *found, uint64_t *n_out, struct embd__error *e)
 {
@@ -174,7 +176,7 @@ static bool is_short(const struct call *call)
 
 int evict_foresee(struct call *call, bool want_statuses, uint64_t *n_out, struct embd__error *e)
 {
-    struct evict_pass p = {.first = NULL};
+    struct evict_pass p = {.survey_memory = NULL};
     struct use_survey found;
     uint64_t most = is_short(call) ? most_to_go(call) : 0;
     int status = EMBD_OK;
@@ -199,10 +201,9 @@ static int run_pass(struct call *call, struct evict_pass *p, uint64_t most, bool
 
 int evict_others(struct call *call, bool *again, struct embd__error *e)
 {
-    struct evict_pass p = {.first = NULL};
-    if (call->has_evicted || !is_short(call))
+    struct evict_pass p = {.survey_memory = NULL};
+    if (call->state == CALL_REPLANNED || !is_short(call))
         return EMBD_OK;
-    call->has_evicted = true;
     uint64_t most = most_to_go(call);
     int status = most ? run_pass(call, &p, most, again, e) : EMBD_OK;
     evict_free(call->store, &p);

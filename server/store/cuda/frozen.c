@@ -1,10 +1,10 @@
 /* frozen.c - see frozen.h. */
 #include "server/store/cuda/frozen.h"
+#include "server/store/cuda/cuda_store.h"
+#include "server/store/cuda/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "server/store/cuda/cuda_store.h"
 
 uint64_t frozen_chunk_bytes = (uint64_t)64 << 20;
 
@@ -21,7 +21,7 @@ uint64_t kept_lay_out(struct kept_view *view, const struct table_view *t, uint64
     return arena->bytes;
 }
 
-/* Of the device, else pinned: kernels write to both. NULL: there is none. */
+/* Device memory, else pinned memory: kernels write to both. NULL: there is neither. */
 static void *take_memory(struct store *store, uint64_t bytes, bool *is_pinned)
 {
     void *memory = NULL;
@@ -37,10 +37,10 @@ static void give_memory(struct store *store, void *memory, uint64_t bytes, bool 
         device_free(memory, store->stream);
 }
 
-struct kept_head frozen_told(const struct kept_head *told)
+struct kept_head frozen_read_head(const struct kept_head *head_copy)
 {
     struct kept_head head;
-    uint64_t both = *(const volatile uint64_t *)(const void *)told;
+    uint64_t both = *(const volatile uint64_t *)(const void *)head_copy;
     memcpy(&head, &both, sizeof head);
     return head;
 }
@@ -52,7 +52,7 @@ static bool is_keeping(const struct frozen *f)
     return f->is_on && !f->is_broken && f->cursor < f->n_rows;
 }
 
-/* Of one word of bits, those from `begin` on and before `end`. */
+/* The rows not yet done of one word of bits, from `begin` on and before `end`. */
 static uint32_t left_of_word(const struct frozen *f, uint64_t begin, uint64_t end)
 {
     uint32_t left = ~f->done_at_freeze[begin / 32] >> begin % 32;
@@ -70,7 +70,7 @@ uint64_t frozen_range_end(const struct frozen *f, uint64_t begin, uint64_t end, 
     while (begin < end) {
         uint64_t next = (begin / 32 + 1) * 32 < end ? (begin / 32 + 1) * 32 : end;
         uint32_t n = (uint32_t)__builtin_popcount(left_of_word(f, begin, next));
-        if (*n_out + n > most) /* row by row: then not all of the word */
+        if (*n_out + n > most) /* a part of the word: row by row */
             for (next = begin; *n_out + left_of_word(f, next, next + 1) <= most; next++)
                 *n_out += left_of_word(f, next, next + 1);
         else
@@ -92,12 +92,12 @@ static uint64_t row_bytes(const struct table_view *t)
 static void chunk_free(struct store *store, struct frozen_chunk *chunk)
 {
     give_memory(store, chunk->memory, chunk->bytes, chunk->is_pinned);
-    buffer_free(chunk->told, sizeof *chunk->told);
+    buffer_free(chunk->head_copy, sizeof *chunk->head_copy);
     free(chunk);
 }
 
-/* For at least n rows, and as many again, so that most of it is taken before there is no room for
- * as many. */
+/* A chunk for at least n rows and as many again, so that most of it is used before a call needs
+ * more than the rest. */
 static struct frozen_chunk *chunk_new(struct store *store, uint64_t n)
 {
     struct frozen *f = &store->frozen;
@@ -110,19 +110,19 @@ static struct frozen_chunk *chunk_new(struct store *store, uint64_t n)
     capacity = chunk->has_room_for_all ? left : capacity;
     struct arena arena = {.base = NULL};
     chunk->bytes = kept_lay_out(&chunk->view, &store->view, capacity, &arena);
-    chunk->told = buffer_new(sizeof *chunk->told);
+    chunk->head_copy = buffer_new(sizeof *chunk->head_copy);
     chunk->memory = take_memory(store, chunk->bytes, &chunk->is_pinned);
-    if (chunk->told == NULL || chunk->memory == NULL) {
+    if (chunk->head_copy == NULL || chunk->memory == NULL) {
         chunk_free(store, chunk);
         return NULL;
     }
-    *chunk->told = (struct kept_head){.n = 0};
+    *chunk->head_copy = (struct kept_head){.n = 0};
     arena = (struct arena){.base = chunk->memory};
     kept_lay_out(&chunk->view, &store->view, capacity, &arena);
     return chunk;
 }
 
-/* Behind the others. The head, which was the last one's, begins anew. */
+/* Appends a chunk. The head on the device, which the last chunk used, starts at 0. */
 static int add_chunk(struct store *store, struct frozen_chunk *chunk)
 {
     struct frozen *f = &store->frozen;
@@ -137,11 +137,11 @@ static int add_chunk(struct store *store, struct frozen_chunk *chunk)
     return device_fill(chunk->view.head, 0, sizeof *chunk->view.head, store->stream);
 }
 
-/* Room that was reserved for launches that are done, and not taken, is there again. */
+/* Whether the chunk has room for n more rows. Unused room of finished launches counts. */
 static bool has_room(const struct frozen_chunk *chunk, uint64_t n)
 {
-    struct kept_head told = frozen_told(chunk->told);
-    uint64_t most = (uint64_t)told.n + (chunk->asked - told.asked);
+    struct kept_head head = frozen_read_head(chunk->head_copy);
+    uint64_t most = (uint64_t)head.n + (chunk->asked - head.asked);
     return (chunk->has_room_for_all || most + n <= chunk->view.capacity) &&
            chunk->asked + n <= UINT32_MAX;
 }
@@ -158,7 +158,7 @@ static int need_room(struct store *store, uint64_t n)
     return 0;
 }
 
-/* `most`: of them that are copied. */
+/* `most`: rows that are copied at most. */
 static int keep(struct store *store, const uint32_t *list, uint64_t first, uint64_t n,
                 uint64_t most)
 {
@@ -171,7 +171,8 @@ static int keep(struct store *store, const uint32_t *list, uint64_t first, uint6
     chunk->view.asked = chunk->asked;
     status = launch_keep(store->view, chunk->view, list, first, n, store->stream);
     return status ? status
-                  : device_copy(chunk->told, chunk->view.head, sizeof *chunk->told, store->stream);
+                  : device_copy(chunk->head_copy, chunk->view.head, sizeof *chunk->head_copy,
+                                store->stream);
 }
 
 static int keep_list(struct store *store, const uint32_t *list, uint64_t first, uint64_t n)
@@ -192,8 +193,8 @@ int frozen_keep_rows(struct store *store, const uint32_t *rows, uint32_t n)
     return keep_list(store, rows, 0, n);
 }
 
-/* As many at a time as a chunk has. Where they are all that are left, nothing is left to be read.
- */
+/* Copies as many rows at a time as fit in a chunk. If these are all rows left to read, the cut is
+ * copied completely. */
 int frozen_keep_range(struct store *store, uint64_t first, uint64_t n)
 {
     struct frozen *f = &store->frozen;
@@ -283,13 +284,13 @@ int frozen_begin(struct store *store, bool has_all, uint8_t oldest, struct embd_
 
 static bool is_settled(const struct frozen_chunk *chunk)
 {
-    return frozen_told(chunk->told).asked == chunk->asked;
+    return frozen_read_head(chunk->head_copy).asked == chunk->asked;
 }
 
 bool frozen_chunk_is_over(const struct frozen *f, const struct frozen_chunk *chunk)
 {
     bool is_last = chunk == f->last && is_keeping(f);
-    return !is_last && is_settled(chunk) && frozen_told(chunk->told).n == chunk->read;
+    return !is_last && is_settled(chunk) && frozen_read_head(chunk->head_copy).n == chunk->read;
 }
 
 void frozen_drop_first(struct store *store)

@@ -1,7 +1,8 @@
-/* insert_plan.c - what a push, insert or load creates. First the device counts the distinct keys
- * without a row; then, with the counts here, all that may fail is done: capacity, memory. What
- * follows cannot fail but by the device's fault. */
-#include "server/store/cuda/cuda_store.h"
+/* insert_plan.c - what a push, insert or load creates.
+ *
+ * First the device counts the distinct keys without a row. With these counts the host takes room
+ * and memory, which may fail. What follows fails only if the device does. */
+#include "server/store/cuda/insert_plan.h"
 
 #include <string.h>
 
@@ -32,14 +33,14 @@ void insert_plan_lay_out(struct call *call, struct arena *arena)
     call->select_temp = arena_take(arena, call->select_bytes);
 }
 
-/* Claims, marks and the report, which lie one behind the other. */
+/* Clears claims, marks and the report, which are adjacent. */
 static int clear(const struct plan_view *p, void *stream)
 {
     return device_fill(p->claims, 0, (uint64_t)((uint8_t *)(p->report + 1) - (uint8_t *)p->claims),
                        stream);
 }
 
-/* Sights are counted by group. */
+/* Sights are counted by group, so every key needs a group where they count. */
 static struct plan_view view_of(const struct call *call)
 {
     struct plan_view p = call->plan;
@@ -80,7 +81,7 @@ int insert_plan_refuse(const struct call *call, uint64_t room, struct embd__erro
                            (unsigned long long)(store->n_rows + cuda_room(store)));
 }
 
-/* Of n leaders. */
+/* Takes memory for n leaders. */
 static int reserve(struct call *call, uint64_t n)
 {
     struct store *store = call->store;
@@ -94,8 +95,8 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* The device has no memory for all that is to be created: as many rows as there is memory for. The
- * rare case, so the host waits for one more count. */
+/* The device has no memory for all new rows: creates as many as fit. The host waits for one more
+ * count; this is rare. */
 static int reserve_less(struct call *call)
 {
     struct store *store = call->store;
@@ -103,7 +104,7 @@ static int reserve_less(struct call *call)
     uint64_t n = least(store->capacity - store->n_rows, call->n_inserted);
     int status = grow_entries(store, used + n);
     if (status == DEVICE_NO_MEMORY) {
-        used += store->n_removed;
+        used += store->n_tombstones;
         n = least(n, store->n_entries_max > used ? store->n_entries_max - used : 0);
         status = 0;
     }
@@ -150,7 +151,7 @@ static int create(const struct call *call, const struct first_push *first)
                          r->n_filtered > 0 || store->n_candidates > 0, store->stream);
 }
 
-/* Leaders have their refs; others, and statuses, are still to be told. */
+/* Whether the refs of other keys than leaders, or statuses, are still to be set. */
 static bool needs_resolve(const struct call *call)
 {
     const struct plan_report *r = call->report;

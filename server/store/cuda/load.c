@@ -1,10 +1,12 @@
-/* load.c - rows and candidates in. A block is planned and created like a push whose keys are all
- * admitted; then its values and states take the place of the rows' first ones. */
-#include "server/store/cuda/cuda_store.h"
+/* load.c - copies rows and candidates in. A block is planned and created like a push whose keys are
+ * all admitted; then its values and states replace the initial ones. */
+#include "server/store/cuda/insert_plan.h"
+#include "server/store/cuda/memory.h"
+#include "server/store/cuda/queue.h"
 
 #include <stdlib.h>
 
-/* The memory of a load, beyond the plan. */
+/* Device memory of a load, beyond the plan. */
 struct restore {
     uint8_t *block;
     uint32_t *refs, *positions;
@@ -112,7 +114,7 @@ static int compare(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Distinct candidates in order; of equal ones the last counts. */
+/* Sorts the candidates and removes duplicates; the last of equal keys counts. */
 static uint32_t distinct(const struct row_block *block, struct candidate *c)
 {
     uint32_t n = block->n_candidates, n_out = 0;
@@ -127,7 +129,7 @@ static uint32_t distinct(const struct row_block *block, struct candidate *c)
     return n_out;
 }
 
-/* A candidate's arrays in one block of pinned memory. */
+/* The arrays of candidates, in one block of pinned memory. */
 struct columns {
     uint64_t *keys;
     uint32_t *counts, *n_new;
@@ -163,7 +165,7 @@ static int enqueue_candidates(struct call *call, const struct columns *on_host, 
     return status;
 }
 
-/* What a load of candidates needs is taken before its rows change anything. */
+/* Takes the memory for candidates, before the rows change anything. */
 static int take_columns(struct call *call, uint32_t n)
 {
     struct columns c;

@@ -1,6 +1,7 @@
-/* memory.c - arenas, and pinned memory for frames and answers. Pinned memory is kept in size
- * classes: the driver takes a long time to make it. */
-#include "server/store/cuda/cuda_store.h"
+/* memory.c - arenas, and pinned memory for frames and answers. Idle pinned memory is kept in size
+ * classes, because the driver takes long to allocate it. */
+#include "server/store/cuda/memory.h"
+#include "server/store/cuda/device.h"
 
 #include <pthread.h>
 
@@ -19,7 +20,7 @@ void *arena_take(struct arena *arena, uint64_t bytes)
 #define CLASSES    24u
 #define IDLE_BYTES ((uint64_t)1 << 30)
 
-/* The link of an idle buffer is in the buffer. */
+/* An idle buffer holds its own link. */
 struct idle {
     struct idle *next;
 };

@@ -1,14 +1,18 @@
-/* prepare.c - what a push or insert would be refused for, before it is made: its plan, made by the
- * kernels that plan every push, on the table as it is when all calls before it have ended; nothing
- * is made of it. The host waits for that, so it is spared where the keys fit whatever they are. */
-#include "server/store/cuda/cuda_store.h"
+/* prepare.c - decides what a push or insert would be refused for, before it is made.
+ *
+ * It runs the plan of a push on the table as it is after all calls under way, and creates nothing.
+ * The host waits for that, unless the keys fit whatever they are. */
+#include "server/store/cuda/evict.h"
+#include "server/store/cuda/insert_plan.h"
+#include "server/store/cuda/push.h"
+#include "server/store/cuda/queue.h"
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-/* Rows that calls under way may make, at most. */
+/* The most rows that calls under way may create. */
 static uint64_t most_coming(const struct store *store)
 {
     uint64_t n = 0;
@@ -20,7 +24,8 @@ static uint64_t most_coming(const struct store *store)
     return n;
 }
 
-/* All rows that a request does not name may go, but where they have to expire first. */
+/* Whether n_keys keys fit whatever they are. A request may evict all rows that it does not name,
+ * except where rows have to expire first. */
 static bool fits_anyway(const struct store *store, uint64_t n_keys)
 {
     uint64_t room = cuda_room(store);
@@ -30,7 +35,7 @@ static bool fits_anyway(const struct store *store, uint64_t n_keys)
            n_keys <= store->n_rows + room;
 }
 
-/* With the report. */
+/* Sets the results of the plan. With the report. */
 static int decide(struct call *call, struct store_plan *plan, struct embd__error *e)
 {
     uint64_t n_gone = 0;

@@ -1,9 +1,11 @@
-/* pull.c - enqueues pulls. The kernel writes the answer straight into pinned memory, which is
- * faster than a copy at every size measured; a caller's memory that is not pinned gets it from
- * there at the end. */
-#include "server/store/cuda/cuda_store.h"
+/* pull.c - enqueues pulls. Kernels write the answer straight into pinned memory, which was faster
+ * than a copy at every size measured. Memory of the caller that is not pinned is filled from there
+ * at the end. */
+#include "server/store/cuda/pull.h"
+#include "server/store/cuda/memory.h"
 
-/* Values of a pull that may wait to go with others: more take longer to write than to launch. */
+/* Bytes of values up to which a pull may go in one launch with others: more take longer to write
+ * than to launch. */
 #define BATCHED_BYTES_MAX ((uint64_t)256 << 10)
 
 static bool aligned(const void *memory, uint32_t dim, embd_dtype dtype)
@@ -26,7 +28,7 @@ static struct pull_view view_of(const struct call *call)
     return view;
 }
 
-/* Pinned memory: the inputs, statuses, and the values where the caller's memory is not pinned. */
+/* Takes pinned memory: for inputs, statuses, and values where the caller's memory is not pinned. */
 static int take_staging(struct call *call)
 {
     const struct store_pull *pull = call->pull;
@@ -50,7 +52,7 @@ static int take_staging(struct call *call)
     return 0;
 }
 
-/* A small pull waits for memory, not for addresses. */
+/* Small pulls are bound by memory latency, not by address translation. */
 static bool needs_windows(const struct store *store, const struct pull_view *view)
 {
     return store->n_rows * store->view.stride > store->window_bytes &&
@@ -68,7 +70,7 @@ static int gather_windows(struct store *store, struct pull_view view, uint32_t *
     return status;
 }
 
-/* How a pull goes: one kernel, one for each window, or a find and whatever there is to add up. */
+/* How a pull runs: one kernel; one kernel for each window; or a find and a pooling kernel. */
 enum way { WAY_GATHER, WAY_WINDOWS, WAY_POOL };
 
 static enum way way_of(const struct call *call)
@@ -104,13 +106,14 @@ int pull_prepare(struct call *call)
     call_set_keys(call, &pull->in, pull->first, pull->count);
     call_lay_out_inputs(call);
     int status = take_staging(call);
-    call->can_batch = status == 0 && !pull->now && call->is_small &&
-                      call->values_bytes <= BATCHED_BYTES_MAX && way_of(call) == WAY_GATHER;
+    bool can_batch = status == 0 && !pull->now && call->is_small &&
+                     call->values_bytes <= BATCHED_BYTES_MAX && way_of(call) == WAY_GATHER;
+    call->batching = can_batch ? CALL_CAN_BATCH : CALL_ALONE;
     return status;
 }
 
-/* A pull of one key a row, whose keys the kernel reads where they are, needs no memory of the
- * device, and to ask for none saves a good part of its time. */
+/* A WAY_GATHER pull needs no device memory: the kernel reads the keys where they are. Skipping the
+ * allocation saves a good part of its time. */
 int pull_start(struct call *call)
 {
     struct store *store = call->store;

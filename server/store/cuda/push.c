@@ -1,5 +1,7 @@
-/* push.c - enqueues pushes and inserts. An insert is the first half of a push. */
-#include "server/store/cuda/cuda_store.h"
+/* push.c - enqueues pushes and inserts, one at a time. A push is an insert followed by an optimizer
+ * step. */
+#include "server/store/cuda/push.h"
+#include "server/store/cuda/insert_plan.h"
 
 #include "proto/combine.h"
 
@@ -58,8 +60,8 @@ int push_start(struct call *call)
     return status ? status : insert_plan_start(call);
 }
 
-/* The memory of the second half. */
-struct second {
+/* The memory of the step. */
+struct step_memory {
     struct push_view view;
     void *temp;
     size_t temp_bytes;
@@ -71,7 +73,7 @@ static uint64_t mark_words(const struct call *call)
     return (call->store->n_rows + call->in.n) / 32 + 1;
 }
 
-static void lay_out(const struct call *call, struct second *s, struct arena *arena)
+static void lay_out(const struct call *call, struct step_memory *s, struct arena *arena)
 {
     uint64_t n = call->in.n, n_chunks = 2 * n / EMBD_SUM_RUN + 2,
              width = (call->store->view.dim + 3) / 4 * 4;
@@ -96,7 +98,7 @@ static int bits_of(uint64_t n)
     return bits;
 }
 
-static int enqueue_sort(const struct call *call, const struct second *s)
+static int enqueue_sort(const struct call *call, const struct step_memory *s)
 {
     void *stream = call->store->stream;
     return launch_sort(s->temp, s->temp_bytes, call->plan.refs, (uint32_t *)s->view.refs,
@@ -104,8 +106,8 @@ static int enqueue_sort(const struct call *call, const struct second *s)
                        bits_of(call->store->n_rows), stream);
 }
 
-/* A step of the rows that the push does not name. */
-static int enqueue_sweep(const struct call *call, const struct second *s,
+/* Steps the rows that the push does not name. */
+static int enqueue_sweep(const struct call *call, const struct step_memory *s,
                          const struct optimizer_step *step)
 {
     struct store *store = call->store;
@@ -122,8 +124,8 @@ static int enqueue_sweep(const struct call *call, const struct second *s,
                                  store->schema->s.optimizer.kind, *step, store->stream);
 }
 
-/* New rows have the numbers that their keys' order gives them. */
-static int sort(const struct call *call, struct second *s)
+/* Sorts the refs, unless they are sorted: those of new rows rise with their keys. */
+static int sort(const struct call *call, struct step_memory *s)
 {
     if (insert_plan_is_all_new(call)) {
         s->view.refs = call->plan.refs;
@@ -133,7 +135,7 @@ static int sort(const struct call *call, struct second *s)
     return call->is_sorted && !call->report->misses ? 0 : enqueue_sort(call, s);
 }
 
-static int enqueue_step(struct call *call, struct second *s, const struct optimizer_step *step)
+static int enqueue_step(struct call *call, struct step_memory *s, const struct optimizer_step *step)
 {
     struct store *store = call->store;
     int status = device_fill(s->view.counts, 0, sizeof *s->view.counts, store->stream);
@@ -152,7 +154,7 @@ static int enqueue_step(struct call *call, struct second *s, const struct optimi
     return status;
 }
 
-/* Names no key, and is a step all the same. */
+/* A push without keys: it counts as a step. */
 static int step_alone(struct store *store, struct embd__error *e)
 {
     const embd_optimizer *o = &store->schema->s.optimizer;
@@ -167,24 +169,25 @@ static int step_alone(struct store *store, struct embd__error *e)
     return status ? cuda_error(store, status, "applying a push", e) : EMBD_OK;
 }
 
-/* Its memory is taken before anything is created, so that nothing has changed where there is none.
+/* Takes the memory of the step, before anything is created: a push without memory changes nothing.
  */
-static int take_second(struct call *call)
+static int take_step_memory(struct call *call)
 {
-    struct second s;
+    struct step_memory s;
     struct arena arena = {.base = NULL};
     lay_out(call, &s, &arena);
-    return device_new(&call->second, arena.bytes, call->store->stream);
+    return device_new(&call->step_memory, arena.bytes, call->store->stream);
 }
 
-/* Where the last push found all its keys, this one probably does; else the sort is done in vain. */
+/* If the last push found all its keys, this one probably will too; else the sort is wasted. */
 void push_presort(struct call *call)
 {
-    struct second s;
+    struct step_memory s;
     struct arena arena;
-    if (call->kind != CALL_PUSH || call->in.n == 0 || call->store->misses || take_second(call) != 0)
+    if (call->kind != CALL_PUSH || call->in.n == 0 || call->store->misses ||
+        take_step_memory(call) != 0)
         return;
-    arena = (struct arena){.base = call->second};
+    arena = (struct arena){.base = call->step_memory};
     lay_out(call, &s, &arena);
     call->is_sorted = enqueue_sort(call, &s) == 0;
 }
@@ -192,7 +195,7 @@ void push_presort(struct call *call)
 int push_take_memory(struct call *call)
 {
     bool has_step = call->kind == CALL_PUSH && call->in.n > 0;
-    return has_step && call->second == NULL ? take_second(call) : 0;
+    return has_step && call->step_memory == NULL ? take_step_memory(call) : 0;
 }
 
 int push_reserve(struct call *call, struct embd__error *e)
@@ -205,10 +208,10 @@ int push_reserve(struct call *call, struct embd__error *e)
 static int commit_push(struct call *call, struct embd__error *e)
 {
     struct store *store = call->store;
-    struct second s = {.view = {.in = call->in,
-                                .dtype = call->push->dtype,
-                                .grads = call->inputs[IN_VALUES].on_device}};
-    struct arena arena = {.base = call->second};
+    struct step_memory s = {.view = {.in = call->in,
+                                     .dtype = call->push->dtype,
+                                     .grads = call->inputs[IN_VALUES].on_device}};
+    struct arena arena = {.base = call->step_memory};
     lay_out(call, &s, &arena);
     s.view.is_aligned = store->view.dim % 4 == 0 && (uintptr_t)s.view.grads % 16 == 0;
     const embd_optimizer *o = &store->schema->s.optimizer;
@@ -236,8 +239,8 @@ int push_commit(struct call *call, struct embd__error *e)
         status = commit_push(call, e);
     else
         status = insert_plan_commit(call, call->statuses != NULL, NULL, e);
-    device_free(call->second, call->store->stream);
+    device_free(call->step_memory, call->store->stream);
     device_free(call->scratch, call->store->stream);
-    call->second = call->scratch = NULL;
+    call->step_memory = call->scratch = NULL;
     return status;
 }

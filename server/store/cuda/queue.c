@@ -1,20 +1,46 @@
-/* queue.c - the queue of a store's calls. A call goes from waiting to enqueued to ended; one that
- * may create rows stops in between until its plan is there. cuda_collect moves calls on and calls
- * the done of those that have ended. */
-#include "server/store/cuda/cuda_store.h"
-#include "server/store/cuda/kernels/batch_push.h"
+/* queue.c - the calls of a store, in the order made.
+ *
+ * A call goes from waiting to enqueued to ended. One that may create rows is planned in between:
+ * the device counts what it creates, and calls behind it wait. cuda_collect moves calls on, and
+ * calls the done of those that have ended. What can fail: memory, which fails the call and changes
+ * nothing; and the device, which fails the store for good. */
+#include "server/store/cuda/queue.h"
+#include "server/store/cuda/batch_push.h"
+#include "server/store/cuda/evict.h"
+#include "server/store/cuda/pull.h"
+#include "server/store/cuda/push.h"
 
 #include <string.h>
 
-/* Calls under way from which on small pulls gather for one launch: one that runs, one behind it. */
+#include "proto/assert.h"
+
+/* With this many calls under way, small pulls wait for one launch: one call runs, one is behind it.
+ */
 #define UNDER_WAY 2u
 
 /* ---- from waiting to ended ---- */
 
+/* The states that may follow each state, as bits. A batch that changed nothing is dissolved: its
+ * calls wait again. */
+static const unsigned allowed[CALL_STATES] = {
+    [CALL_WAITING] = 1u << CALL_PLANNED | 1u << CALL_ENQUEUED | 1u << CALL_ENDED,
+    [CALL_PLANNED] =
+        1u << CALL_WAITING | 1u << CALL_REPLANNED | 1u << CALL_ENQUEUED | 1u << CALL_ENDED,
+    [CALL_REPLANNED] = 1u << CALL_ENQUEUED | 1u << CALL_ENDED,
+    [CALL_ENQUEUED] = 1u << CALL_ENDED,
+    [CALL_ENDED] = 0,
+};
+
+static void move_to(struct call *call, enum call_state state)
+{
+    EMBD_ASSERT(allowed[call->state] & 1u << state);
+    call->state = state;
+}
+
 static void end(struct call *call, int status)
 {
     call->status = status;
-    call->state = CALL_ENDED;
+    move_to(call, CALL_ENDED);
 }
 
 static void fail(struct call *call, int device_status, const char *what)
@@ -38,14 +64,15 @@ static void set_counts(struct call *call)
     }
 }
 
-/* This call and those that went with it. */
+/* Fails this call and the followers of its batch. */
 static void fail_batch(struct call *call, int device_status, const char *what)
 {
-    for (uint32_t n = call->n_batched ? call->n_batched : 1; n > 0; n--, call = call->next)
+    for (uint32_t n = call->batching == CALL_BATCH_FIRST ? call->n_batched : 1; n > 0;
+         n--, call = call->next)
         fail(call, device_status, what);
 }
 
-/* The device is done with it: hand over what it made. */
+/* The device is done with the call: hands its results over. */
 static void finish(struct call *call)
 {
     if (call->statuses_out && call->in.n)
@@ -59,7 +86,8 @@ static void finish(struct call *call)
 static void record(struct call *call, enum call_state state)
 {
     int status = device_flag_raise(call->flag, call->store->stream);
-    call->state = state;
+    if (call->state != state) /* set already for the first call of a batch */
+        move_to(call, state);
     if (status != 0)
         fail_batch(call, status, "telling the end of a call");
 }
@@ -87,31 +115,31 @@ static void commit(struct call *call)
     if (status == EMBD_OK && !again)
         status = push_commit(call, &call->done->error);
     if (status == EMBD_OK && !again && call->kind == CALL_PUSH) {
-        call->is_untold = true;
-        call->store->n_untold++;
+        call->is_unreported = true;
+        call->store->n_unreported++;
     }
     if (status != EMBD_OK)
         end(call, status);
     else
-        record(call, again ? CALL_PLANNED : CALL_ENQUEUED);
+        record(call, again ? CALL_REPLANNED : CALL_ENQUEUED);
 }
 
-/* This push and those right behind it, as far as they can; or it alone, in the longer way. */
+/* Starts this push with those right behind it, as one batch, or alone. */
 static void start_pushes(struct call *first)
 {
     struct call *calls[BATCH_PUSHES_MAX];
     uint32_t n = batch_push_choose(first, calls);
     int status = n > 0 ? batch_push_start(calls, n) : DEVICE_NO_MEMORY;
     if (status == DEVICE_NO_MEMORY) {
-        first->can_batch = false;
+        first->batching = CALL_ALONE;
         start(first);
         return;
     }
     first->n_batched = n;
     for (uint32_t i = 0; i < n; i++) {
         calls[i]->done->error.status = EMBD_OK;
-        calls[i]->state = CALL_PLANNED;
-        calls[i]->is_follower = i > 0;
+        move_to(calls[i], CALL_PLANNED);
+        calls[i]->batching = i > 0 ? CALL_BATCH_FOLLOWER : CALL_BATCH_FIRST;
     }
     if (status != 0)
         fail_batch(first, status, "starting calls");
@@ -124,24 +152,22 @@ static void end_pushes(struct call *first)
     struct call *call = first;
     bool is_done = batch_push_end(first);
     for (uint32_t n = first->n_batched; n > 0; n--, call = call->next) {
-        call->is_follower = false;
-        call->can_batch = false;
-        call->n_batched = 0;
+        call->batching = CALL_ALONE;
         if (is_done)
             finish(call);
         else
-            call->state = CALL_WAITING;
+            move_to(call, CALL_WAITING);
     }
 }
 
-/* This pull and those right behind it, as far as they can. */
+/* Starts this pull with those right behind it, in one launch, or alone. */
 static void start_together(struct call *first)
 {
     struct call *calls[GATHER_MOST];
     uint32_t n = 0;
     int status = 0;
-    for (struct call *call = first;
-         call != NULL && call->kind == CALL_PULL && call->can_batch && n < GATHER_MOST;
+    for (struct call *call = first; call != NULL && call->kind == CALL_PULL &&
+                                    call->batching == CALL_CAN_BATCH && n < GATHER_MOST;
          call = call->next)
         calls[n++] = call;
     if (n == 1 || first->store->failed) {
@@ -151,7 +177,7 @@ static void start_together(struct call *first)
     status = pull_start_together(calls, n);
     for (uint32_t i = 0; i < n; i++) {
         calls[i]->done->error.status = EMBD_OK;
-        calls[i]->is_follower = i > 0;
+        calls[i]->batching = i > 0 ? CALL_BATCH_FOLLOWER : CALL_ALONE;
         if (status != 0)
             fail(calls[i], status, "starting calls");
         else
@@ -159,27 +185,33 @@ static void start_together(struct call *first)
     }
 }
 
-/* Starts what waits, as far as no plan is in the way. */
+static bool is_planned(const struct call *call)
+{
+    return call->state == CALL_PLANNED || call->state == CALL_REPLANNED;
+}
+
+/* Starts waiting calls, up to the first planned one. */
 static void start_ready(struct store *store)
 {
     uint32_t n_under_way = 0;
     for (struct call *call = store->first; call != NULL; call = call->next) {
-        bool is_pull = call->kind == CALL_PULL;
-        if (call->state == CALL_WAITING && call->can_batch && is_pull && n_under_way >= UNDER_WAY)
-            return;
-        if (call->state == CALL_WAITING && call->can_batch && is_pull)
+        bool can_batch = call->batching == CALL_CAN_BATCH;
+        if (call->state == CALL_WAITING && can_batch && call->kind == CALL_PULL) {
+            if (n_under_way >= UNDER_WAY)
+                return;
             start_together(call);
-        else if (call->state == CALL_WAITING && call->can_batch)
+        } else if (call->state == CALL_WAITING && can_batch) {
             start_pushes(call);
-        else if (call->state == CALL_WAITING)
+        } else if (call->state == CALL_WAITING) {
             start(call);
-        if (call->state == CALL_PLANNED)
+        }
+        if (is_planned(call))
             return;
-        n_under_way += call->state == CALL_ENQUEUED && !call->is_follower;
+        n_under_way += call->state == CALL_ENQUEUED && call->batching != CALL_BATCH_FOLLOWER;
     }
 }
 
-/* Moves a call on that everything before it has ended for. False: the device is not there yet. */
+/* Moves a call on. All calls before it have ended. False: the device has not reached its flag. */
 static bool advance(struct call *call)
 {
     int error = 0;
@@ -189,9 +221,9 @@ static bool advance(struct call *call)
         return false;
     if (error != 0)
         fail_batch(call, error, "running a call");
-    else if (call->n_batched > 0)
+    else if (call->batching == CALL_BATCH_FIRST)
         end_pushes(call);
-    else if (call->state == CALL_PLANNED)
+    else if (is_planned(call))
         commit(call);
     else
         finish(call);
@@ -209,10 +241,10 @@ static void unlink_call(struct store *store, struct call *call)
     *at = call->next;
     if (store->last == call)
         store->last = before;
-    store->n_untold -= call->is_untold;
+    store->n_unreported -= call->is_unreported;
 }
 
-/* Its done may make new calls. */
+/* Removes an ended call and calls its done, which may make new calls. */
 static void call_done(struct call *call)
 {
     struct store_done *done = call->done;

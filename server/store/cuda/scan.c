@@ -1,12 +1,12 @@
-/* scan.c - rows and candidates out. Rows lie in the order of their numbers, so a scan is a few
- * large copies; the few candidates are picked here from the entries. The cursor is a row number,
- * then, with the top bit set, an entry's. */
-#include "server/store/cuda/cuda_store.h"
+/* scan.c - copies rows and candidates out. Rows lie in order of their numbers, so a scan is a few
+ * large copies; the few candidates are picked from the entries on the host. The cursor is a row
+ * number, then, with the top bit set, an entry number. */
+#include "server/store/cuda/queue.h"
 
 #include <string.h>
 
 #define PIECE      4096u               /* entries */
-#define CANDIDATES ((uint64_t)1 << 63) /* in the cursor: rows are behind it */
+#define CANDIDATES ((uint64_t)1 << 63) /* in the cursor: all rows are scanned */
 
 static int copy_rows(const struct table_view *t, uint64_t first, uint32_t n, struct store_scan *out,
                      void *stream)
@@ -34,7 +34,7 @@ static void pick(const struct store *store, const struct entry *e, struct store_
         out->candidate_slots[i] = (uint16_t)(e->tail & ENTRY_SLOT);
 }
 
-/* Entries from *at on, until max_rows are found. */
+/* Copies candidates from entry *at on, until there are max_rows. */
 static int copy_candidates(struct store *store, uint64_t *at, uint32_t max_rows,
                            struct store_scan *out)
 {

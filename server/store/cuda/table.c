@@ -1,6 +1,7 @@
-/* table.c - one table: its failure, its bound, and memory for its rows and entries. Rows get more
- * memory at the end of their arrays. Entries move into a larger array: the device does it between
- * two calls, some 14 entries a nanosecond, while the host goes on. */
+/* table.c - one table: its failure, its bound, and memory for its rows and entries.
+ *
+ * The arrays of rows grow at their end. Entries are rehashed into a larger array: the device does
+ * that between two calls, at about 14 entries a nanosecond, while the host goes on. */
 #include "server/store/cuda/cuda_store.h"
 
 #include <stdio.h>
@@ -73,7 +74,7 @@ static int grow_to(struct store *store, uint64_t n)
     return status;
 }
 
-/* A quarter more than there was, where there is memory for it. */
+/* Grows by a quarter, where there is memory for it, else to n. */
 int grow_rows(struct store *store, uint64_t n)
 {
     if (n <= store->capacity)
@@ -83,13 +84,13 @@ int grow_rows(struct store *store, uint64_t n)
     return status == DEVICE_NO_MEMORY && ample > n ? grow_to(store, n) : status;
 }
 
-/* 0.7 of the entries are used at most. */
+/* The load limit is 0.7. */
 static uint64_t buckets_for(uint64_t n)
 {
     return n / (7 * ENTRY_BUCKET) * 10 + 10;
 }
 
-/* All entries into so many buckets. */
+/* Rehashes all entries into n_buckets buckets. */
 static int move_entries(struct store *store, uint64_t n_buckets)
 {
     struct table_view to = store->view;
@@ -106,17 +107,17 @@ static int move_entries(struct store *store, uint64_t n_buckets)
     device_free(store->view.entries, store->stream);
     store->view.entries = to.entries;
     store->view.n_buckets = to.n_buckets;
-    store->n_removed = 0;
+    store->n_tombstones = 0;
     store->n_entries_max = to.n_buckets * ENTRY_BUCKET / 10 * 7;
     return status;
 }
 
-/* Entries that went count until all move: their buckets may still say that they overflowed, and a
- * search ends because not all of them say so. Where they are many, all move to as many buckets as
- * before. */
+/* Tombstones count until the next rehash: their buckets may still be marked as overflowed, and a
+ * search ends at a bucket without the mark. If they are many, the table is rehashed to its present
+ * size. */
 int grow_entries(struct store *store, uint64_t n)
 {
-    if (n + store->n_removed <= store->n_entries_max)
+    if (n + store->n_tombstones <= store->n_entries_max)
         return 0;
     uint64_t before = store->view.n_buckets, needed = buckets_for(n), ample = before;
     if (n > store->n_entries_max / 4 * 3)

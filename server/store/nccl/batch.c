@@ -1,7 +1,6 @@
-/* batch.c - a request becomes a batch for every device: ascending rows, as many for each as for the
- * others where that comes out even. Then, on its device, each batch is grouped by owner. What the
- * caller has in memory that is not pinned goes through pinned memory, because a copy from anywhere
- * else would have the host wait for the device. */
+/* batch.c - cuts a request into one batch for each device: ascending rows, of about equal numbers.
+ * Each device then groups its batch by owner. Memory of the caller that is not pinned is staged in
+ * pinned memory, because any other copy would make the host wait for the device. */
 #include "server/store/nccl/group.h"
 
 #include <string.h>
@@ -20,8 +19,8 @@ static uint8_t *statuses_of(const struct flow *flow)
     return flow->kind == CALL_PUSH ? flow->push->statuses : flow->insert->statuses;
 }
 
-/* The whole request, from `first` on. */
-static struct share whole(const struct flow *flow)
+/* The whole request, as one batch. */
+static struct device_batch whole(const struct flow *flow)
 {
     const struct store_keys *in = keys_of(flow);
     bool is_pull = flow->kind == CALL_PULL;
@@ -29,7 +28,7 @@ static struct share whole(const struct flow *flow)
              n_rows = is_pull ? flow->pull->count : in->n_rows,
              begin = in->offsets ? in->offsets[row] : row,
              end = in->offsets ? in->offsets[row + n_rows] : row + n_rows;
-    return (struct share){
+    return (struct device_batch){
         .n_rows = n_rows,
         .n_keys = end - begin,
         .first = begin,
@@ -51,7 +50,7 @@ static uint32_t row_bytes(const struct flow *flow)
     return flow->group->schema->s.dim * element_bytes(dtype);
 }
 
-/* Takes a piece of pinned memory, with a copy of what is not pinned. */
+/* Copies what is not pinned to a piece of pinned memory. */
 static const void *stage(struct arena *arena, const void *from, uint64_t bytes)
 {
     if (from == NULL || memory_kind(from) != MEMORY_HOST)
@@ -62,7 +61,7 @@ static const void *stage(struct arena *arena, const void *from, uint64_t bytes)
     return to;
 }
 
-static void lay_out_pinned(struct flow *flow, struct share *all, struct arena *arena)
+static void lay_out_pinned(struct flow *flow, struct device_batch *all, struct arena *arena)
 {
     uint64_t n = all->n_keys, rows = all->n_rows, values = rows * row_bytes(flow);
     for (uint32_t d = 0; d < flow->group->n; d++)
@@ -77,10 +76,10 @@ static void lay_out_pinned(struct flow *flow, struct share *all, struct arena *a
     flow->values = is_direct ? NULL : arena_take(arena, values);
 }
 
-static struct share cut(const struct flow *flow, const struct share *all, const uint32_t *offsets,
-                        uint32_t row, uint32_t end)
+static struct device_batch cut(const struct flow *flow, const struct device_batch *all,
+                               const uint32_t *offsets, uint32_t row, uint32_t end)
 {
-    struct share b = *all;
+    struct device_batch b = *all;
     uint32_t key = offsets ? offsets[row] - all->first : row;
     uint64_t values_at = (uint64_t)row * row_bytes(flow);
     b.n_rows = end - row;
@@ -99,7 +98,7 @@ static struct share cut(const struct flow *flow, const struct share *all, const 
 
 int batch_cut(struct flow *flow)
 {
-    struct share all = whole(flow), staged;
+    struct device_batch all = whole(flow), staged;
     struct arena arena = {.base = NULL};
     uint32_t n = flow->group->n, share = (all.n_rows + n - 1) / n;
     staged = all;
@@ -125,7 +124,7 @@ int batch_cut(struct flow *flow)
 
 /* ---- on the device ---- */
 
-static void lay_out_batch(const struct flow *flow, struct share *b, bool is_there,
+static void lay_out_batch(const struct flow *flow, struct device_batch *b, bool is_there,
                           struct arena *arena)
 {
     if (is_there)
@@ -141,19 +140,19 @@ static void lay_out_batch(const struct flow *flow, struct share *b, bool is_ther
 static void lay_out_route(const struct flow *flow, struct member *m, struct arena *arena)
 {
     struct route_view *r = &m->route;
-    const struct share *b = &m->batch;
-    uint64_t n_items = flow->by_row    ? b->n_rows
-                       : flow->by_part ? (uint64_t)b->n_rows * flow->group->n
-                                       : b->n_keys;
-    size_t sort = flow->by_part ? 0 : sort_bytes((uint32_t)n_items),
+    const struct device_batch *b = &m->batch;
+    uint64_t n_items = flow->item == ITEM_ROW    ? b->n_rows
+                       : flow->item == ITEM_PART ? (uint64_t)b->n_rows * flow->group->n
+                                                 : b->n_keys;
+    size_t sort = flow->item == ITEM_PART ? 0 : sort_bytes((uint32_t)n_items),
            sum = sum_bytes((uint32_t)n_items);
-    uint64_t n_sorted = flow->by_part ? 0 : n_items;
+    uint64_t n_sorted = flow->item == ITEM_PART ? 0 : n_items;
     *r = (struct route_view){
         .partition = flow->group->schema->s.partition,
         .n_devices = flow->group->n,
         .n_items = (uint32_t)n_items,
         .n_keys = b->n_keys,
-        .n_rows = flow->by_part ? b->n_rows : 0,
+        .n_rows = flow->item == ITEM_PART ? b->n_rows : 0,
         .first = b->first,
         .owners = arena_take(arena, n_sorted * sizeof *r->owners),
         .sorted = arena_take(arena, n_sorted * sizeof *r->sorted),
@@ -169,16 +168,16 @@ static void lay_out_route(const struct flow *flow, struct member *m, struct aren
         r->key_order = arena_take(arena, b->n_keys * sizeof *r->key_order);
     }
     m->row_of = NULL;
-    if (flow->has_offsets && !flow->by_row && !flow->by_part)
+    if (flow->has_offsets && flow->item == ITEM_KEY)
         m->row_of = arena_take(arena, b->n_keys * sizeof *m->row_of);
 }
 
-/* What comes back, and what a pull makes of it: right where the caller has it, where that is
- * pinned. */
+/* Lays out what comes back and what a pull makes of it; pinned memory of the caller is used
+ * directly. */
 static void lay_out_answers(const struct flow *flow, struct member *m, bool is_there,
                             struct arena *arena)
 {
-    const struct share *b = &m->batch;
+    const struct device_batch *b = &m->batch;
     struct lane_ends *lanes = m->lanes;
     m->values = b->values;
     if (b->values && !is_there && memory_kind(b->values) != MEMORY_PINNED)
@@ -186,7 +185,7 @@ static void lay_out_answers(const struct flow *flow, struct member *m, bool is_t
     m->refs = arena_take(arena, b->n_keys * sizeof *m->refs);
     lanes[LANE_STATUSES].home = arena_take(arena, b->statuses ? b->n_keys : 0);
     lanes[LANE_ROWS].home = m->values;
-    if (!flow->by_row)
+    if (flow->item != ITEM_ROW)
         lanes[LANE_ROWS].home =
             arena_take(arena, (uint64_t)m->route.n_items * flow->lanes[LANE_ROWS].bytes);
 }
@@ -198,7 +197,7 @@ static uint8_t *plain(const void *memory)
 
 static void set_lanes(struct flow *flow, struct member *m)
 {
-    const struct share *b = &m->batch;
+    const struct device_batch *b = &m->batch;
     struct lane_ends *lanes = m->lanes;
     m->route.keys = b->keys;
     m->route.offsets = flow->lanes[LANE_STARTS].bytes ? b->offsets : NULL;
@@ -212,12 +211,12 @@ static void set_lanes(struct flow *flow, struct member *m)
         (struct lane_ends){.home = plain(b->grads), .order = m->row_of ? m->refs : m->route.order};
     lanes[LANE_PLACES] =
         (struct lane_ends){.home = plain(m->route.numbers), .order = m->route.order};
-    lanes[LANE_ROWS].order = flow->by_part ? NULL : m->route.order;
+    lanes[LANE_ROWS].order = flow->item == ITEM_PART ? NULL : m->route.order;
     lanes[LANE_STATUSES].order = m->route.key_order;
 }
 
-static int copy_there(const struct flow *flow, const struct share *from, const struct share *to,
-                      void *stream)
+static int copy_there(const struct flow *flow, const struct device_batch *from,
+                      const struct device_batch *to, void *stream)
 {
     uint64_t n = from->n_keys, rows = from->n_rows;
     int status = device_copy(plain(to->keys), from->keys, n * sizeof *to->keys, stream);
@@ -233,10 +232,10 @@ static int copy_there(const struct flow *flow, const struct share *from, const s
     return status;
 }
 
-/* Memory, and the batch in it. */
+/* Takes memory on the device and copies the batch there. */
 static int settle(struct flow *flow, struct member *m, bool is_there, void *stream)
 {
-    struct share from = m->batch;
+    struct device_batch from = m->batch;
     int status = device_use(m->table->device);
     for (int turn = 0; turn < 2 && status == 0; turn++) {
         struct arena arena = {.base = turn ? m->home.memory : NULL};
@@ -275,7 +274,7 @@ static int group_keys(const struct member *m, void *stream)
     return status ? status : launch_key_order(m->route, stream);
 }
 
-/* An item whose gradient is a row's takes that row's. */
+/* Finds the row of each key, whose gradient the key takes. */
 static int find_rows(const struct member *m, void *stream)
 {
     struct keys_view in = {.n = m->batch.n_keys,
@@ -300,7 +299,7 @@ static int route_parts(const struct member *m, void *stream)
 static int route(const struct flow *flow, const struct member *m, void *stream)
 {
     const struct route_view *r = &m->route;
-    if (flow->by_part)
+    if (flow->item == ITEM_PART)
         return route_parts(m, stream);
     int status = launch_route(*r, stream);
     if (status == 0)
@@ -320,9 +319,9 @@ int batch_route(struct flow *flow, bool is_there)
     int status = 0;
     for (uint32_t d = 0; d < flow->group->n && status == 0; d++) {
         struct member *m = &flow->members[d];
-        status = settle(flow, m, is_there, flow->group->fronts[d]);
+        status = settle(flow, m, is_there, flow->group->route_streams[d]);
         if (status == 0)
-            status = route(flow, m, flow->group->fronts[d]);
+            status = route(flow, m, flow->group->route_streams[d]);
     }
     return status;
 }

@@ -1,4 +1,4 @@
-/* capacity.c - the bound of a table over several devices: it is the table's as a whole. */
+/* capacity.c - the bound of a table over several devices. It applies to the table as a whole. */
 #include "server/store/nccl/group.h"
 
 uint64_t group_room(const struct group *group)
@@ -12,7 +12,7 @@ uint64_t group_room(const struct group *group)
     return s->capacity > n_rows ? s->capacity - n_rows : 0;
 }
 
-void group_set_share(struct store *table, uint64_t room)
+void group_set_room(struct store *table, uint64_t room)
 {
     uint64_t most = table->n_rows + room;
     table->n_rows_max = most < REF_ROWS_MAX ? most : REF_ROWS_MAX;

@@ -1,14 +1,13 @@
-/* erase.c - keys are forgotten: they are grouped by owner on the host, and every member forgets its
- * own. */
+/* erase.c - removes keys: the host groups them by owner, and every member removes its own. */
 #include "server/store/nccl/group.h"
 
 #include <stdlib.h>
 
-/* The keys of a request by owner; of one owner in their order. */
+/* The keys of a request, grouped by owner; stable. */
 struct grouped {
     uint64_t *keys;
-    uint16_t *slots;  /* of the keys */
-    uint32_t *places; /* in the request */
+    uint16_t *slots;  /* [n] slot of each key */
+    uint32_t *places; /* [n] place of each key in the request */
     uint8_t *statuses;
     uint32_t begin[WIRE_MAX + 1];
 };
@@ -61,7 +60,8 @@ static void place(const struct group *group, const struct store_keys *in, struct
         }
 }
 
-/* A member without memory after others have forgotten leaves half a request: that is for good. */
+/* If a member runs out of memory after others removed keys, half the request is done: the group
+ * fails for good. */
 static int erase_all(struct group *group, const struct grouped *g, struct store_erase *erase,
                      struct embd__error *e)
 {

@@ -1,31 +1,32 @@
-/* evict.c - on_full = evict_...: rows of the whole table go so that others can come, those that
- * would go from one device too, or from the host: the capacity is the table's, and a row's rank
- * (use.h) says nothing of where it lies.
+/* evict.c - on_full = evict_...: removes rows of the whole table to make room. The capacity is the
+ * table's, and a row's rank (use.h) does not depend on its device, so the same rows go as on one
+ * device or the host.
  *
- * Every device surveys its rows, and the host adds up how many may go. The rank of the last one to
- * go is then found digit by digit, as one device does it (evict.cu): each counts its rows in a bin
- * for each value of the digit, and the host, which waits for the bins, picks the one in which the
- * number that is to go ends. So it knows how many rows each device loses before one is gone, and
- * all that may fail is done first. A pass is rare: it makes room for a sixteenth of the table. */
+ * Every device surveys its rows, and the host sums how many may go. The rank of the last row to go
+ * is then found digit by digit, as on one device (evict.cu): each device counts its rows in a bin
+ * for each value of the digit, and the host, which waits for the bins, picks the bin that contains
+ * the wanted count. So the host knows how many rows each device loses before one is removed, and
+ * takes all memory first. A pass is rare: it makes room for a sixteenth of the table. */
+#include "server/store/cuda/evict.h"
 #include "server/store/nccl/group.h"
 
 #include <stdlib.h>
 
 #include "server/store/use.h"
 
-/* Pinned, of all devices. */
+/* Pinned memory, for all devices. */
 struct counts {
     struct use_choice choice;
     struct use_survey found[WIRE_MAX];
     uint32_t bins[WIRE_MAX][USE_BINS];
 };
 
-struct evicting {
+struct group_eviction {
     struct flow *flow;
     struct evict_pass passes[WIRE_MAX];
     struct counts *counts;
     uint64_t n, n_may_go;     /* rows */
-    uint64_t leave[WIRE_MAX]; /* of n, those of each device */
+    uint64_t leave[WIRE_MAX]; /* rows to remove from each device */
 };
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -35,7 +36,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 /* ---- who goes ---- */
 
-static int survey(struct evicting *ev)
+static int survey(struct group_eviction *ev)
 {
     struct group *group = ev->flow->group;
     int status = 0;
@@ -53,7 +54,7 @@ static int survey(struct evicting *ev)
     return status;
 }
 
-static int count_digit(struct evicting *ev, const struct use_digit *digit)
+static int count_digit(struct group_eviction *ev, const struct use_digit *digit)
 {
     struct group *group = ev->flow->group;
     int status = 0;
@@ -75,7 +76,7 @@ static int count_digit(struct evicting *ev, const struct use_digit *digit)
     return status ? status : group_await(ev->flow);
 }
 
-static uint64_t in_bin(const struct evicting *ev, uint32_t bin)
+static uint64_t in_bin(const struct group_eviction *ev, uint32_t bin)
 {
     uint64_t sum = 0;
     for (uint32_t d = 0; d < ev->flow->group->n; d++)
@@ -83,14 +84,14 @@ static uint64_t in_bin(const struct evicting *ev, uint32_t bin)
     return sum;
 }
 
-static void take_bin(struct evicting *ev, uint32_t bin)
+static void take_bin(struct group_eviction *ev, uint32_t bin)
 {
     for (uint32_t d = 0; d < ev->flow->group->n; d++)
         ev->leave[d] += ev->counts->bins[d][bin];
 }
 
-/* Rows of lower bins go; of those of the one in which `left` ends, the next digit decides. */
-static void pick(struct evicting *ev, const struct use_digit *digit)
+/* All rows of lower bins go. The next digit decides about the bin in which `left` ends. */
+static void pick(struct group_eviction *ev, const struct use_digit *digit)
 {
     struct use_choice *c = &ev->counts->choice;
     uint32_t bin = 0;
@@ -106,7 +107,7 @@ static void pick(struct evicting *ev, const struct use_digit *digit)
         take_bin(ev, bin);
 }
 
-static void choose_all(struct evicting *ev)
+static void choose_all(struct group_eviction *ev)
 {
     ev->counts->choice = (struct use_choice){
         {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX}, .left = ev->n, .shift = 63, .is_done = 1};
@@ -114,8 +115,8 @@ static void choose_all(struct evicting *ev)
         ev->leave[d] = ev->counts->found[d].n_may_go;
 }
 
-/* Ranks differ, so the last digit at the latest has a bin with as many as are left. */
-static int choose(struct evicting *ev)
+/* Ranks are unique, so at the last digit a bin ends exactly at the wanted count. */
+static int choose(struct group_eviction *ev)
 {
     const struct store *table = ev->flow->group->tables[0];
     struct use_digit digits[USE_DIGITS_MAX];
@@ -135,9 +136,9 @@ static int choose(struct evicting *ev)
 
 /* ---- going ---- */
 
-/* On every device, before a row of any goes. A device may get as many rows as it has keys that need
- * one, if that is not more than the table may get. */
-static int reserve(struct evicting *ev, uint64_t room)
+/* Takes memory on every device before a row of any is removed. A device may get as many rows as it
+ * has keys that need one, but not more than the table may get. */
+static int reserve(struct group_eviction *ev, uint64_t room)
 {
     struct flow *flow = ev->flow;
     int status = 0;
@@ -151,7 +152,7 @@ static int reserve(struct evicting *ev, uint64_t room)
     return status;
 }
 
-static int let_go(struct evicting *ev)
+static int remove_rows(struct group_eviction *ev)
 {
     struct flow *flow = ev->flow;
     int status = 0;
@@ -170,8 +171,8 @@ static int let_go(struct evicting *ev)
     return status ? status : group_await(flow);
 }
 
-/* Which rows go, and the memory for that. EMBD_FULL. */
-static int find(struct evicting *ev, uint64_t n_leaders, uint64_t room, struct embd__error *e)
+/* Decides which rows go, and takes the memory for that. EMBD_FULL. */
+static int find(struct group_eviction *ev, uint64_t n_leaders, uint64_t room, struct embd__error *e)
 {
     struct group *group = ev->flow->group;
     int status = survey(ev);
@@ -188,13 +189,13 @@ static int find(struct evicting *ev, uint64_t n_leaders, uint64_t room, struct e
     return status ? group_error(group, status, "to evict rows", e) : EMBD_OK;
 }
 
-static int run_pass(struct evicting *ev, uint64_t n_leaders, uint64_t room, bool *again,
+static int run_pass(struct group_eviction *ev, uint64_t n_leaders, uint64_t room, bool *again,
                     struct embd__error *e)
 {
     if (find(ev, n_leaders, room, e) != EMBD_OK || ev->n == 0)
         return e->status;
     *again = ev->flow->plan == NULL;
-    int status = *again ? let_go(ev) : group_await(ev->flow);
+    int status = *again ? remove_rows(ev) : group_await(ev->flow);
     return status ? group_error(ev->flow->group, status, "evicting rows", e) : EMBD_OK;
 }
 
@@ -207,9 +208,9 @@ static bool is_vain(const struct group *group)
     return true;
 }
 
-static struct evicting *evicting_new(struct flow *flow)
+static struct group_eviction *eviction_new(struct flow *flow)
 {
-    struct evicting *ev = calloc(1, sizeof *ev);
+    struct group_eviction *ev = calloc(1, sizeof *ev);
     if (ev == NULL)
         return NULL;
     ev->flow = flow;
@@ -220,7 +221,7 @@ static struct evicting *evicting_new(struct flow *flow)
     return NULL;
 }
 
-static void evicting_free(struct evicting *ev)
+static void eviction_free(struct group_eviction *ev)
 {
     struct group *group = ev->flow->group;
     for (uint32_t d = 0; d < group->n; d++) {
@@ -235,18 +236,17 @@ int group_evict(struct flow *flow, uint64_t n_leaders, uint64_t room, bool *agai
                 struct embd__error *e)
 {
     struct group *group = flow->group;
-    if (!group->tables[0]->evicts || flow->has_evicted || is_vain(group))
+    if (!group->tables[0]->evicts || flow->state == FLOW_REPLANNED || is_vain(group))
         return EMBD_OK;
-    flow->has_evicted = true;
-    flow->evicting = evicting_new(flow);
-    if (flow->evicting == NULL)
+    flow->eviction = eviction_new(flow);
+    if (flow->eviction == NULL)
         return group_error(group, DEVICE_NO_MEMORY, "to choose rows to evict", e);
-    int status = run_pass(flow->evicting, n_leaders, room, again, e);
+    int status = run_pass(flow->eviction, n_leaders, room, again, e);
     if (flow->plan != NULL)
-        flow->n_evicted = (uint32_t)flow->evicting->n;
-    if (group->failed) /* a device may read and write there yet */
+        flow->n_evicted = (uint32_t)flow->eviction->n;
+    if (group->failed) /* a device may still read and write there */
         return status;
-    evicting_free(flow->evicting);
-    flow->evicting = NULL;
+    eviction_free(flow->eviction);
+    flow->eviction = NULL;
     return status;
 }

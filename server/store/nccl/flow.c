@@ -1,5 +1,5 @@
-/* flow.c - one call of a group: its memory on the devices, which the next call uses again. The
- * queue (queue.c) decides when it runs. */
+/* flow.c - one call of a group: its memory on the devices, which later calls reuse. queue.c decides
+ * when it runs. */
 #include "server/store/nccl/group.h"
 
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static struct flow *create(struct group *group)
     return flow;
 }
 
-/* Of one that ended, what the next may use again. */
+/* Resets an ended call, but keeps the memory that the next one reuses. */
 static void clear(struct flow *flow)
 {
     struct group *group = flow->group;
@@ -96,7 +96,7 @@ void flow_free(struct flow *flow)
         call_free(m->call);
         m->call = NULL;
     }
-    if (!flow->group->failed) { /* else a device may write there yet */
+    if (!flow->group->failed) { /* else a device may still write there */
         buffer_free(flow->pinned, flow->pinned_bytes);
         flow->pinned = NULL;
     }

@@ -1,5 +1,5 @@
-/* group.c - what is the same for all calls of a group: its failure, and how its devices and the
- * host wait for each other. */
+/* group.c - what all calls of a group share: its failure, and how devices and the host wait for
+ * each other. */
 #include "server/store/nccl/group.h"
 
 #include <stdio.h>
@@ -70,7 +70,7 @@ int group_await(struct flow *flow)
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
         status = device_use(group->tables[d]->device);
         if (status == 0)
-            status = device_event_record(flow->members[d].event, group->streams[d]);
+            status = device_event_record(flow->members[d].event, group->table_streams[d]);
     }
     for (uint32_t d = 0; d < group->n && status == 0; d++)
         status = await_event(group, flow->members[d].event, deadline_ms);

@@ -1,4 +1,5 @@
-/* load.c - rows and candidates in: a block is cut by owner, and every member loads its portion. */
+/* load.c - copies rows and candidates in: a block is cut by owner, and every member loads its
+ * portion. */
 #include "server/store/nccl/group.h"
 
 #include <stdlib.h>
@@ -93,7 +94,7 @@ static void take_candidate(struct portion *portion, const struct row_shape *shap
         portion->candidate_slots[to] = block->candidate_slots[i];
 }
 
-/* False: no memory; what was taken is to be freed all the same. */
+/* False: no memory; the caller frees what was taken. */
 static bool split(const struct group *group, const struct row_block *block,
                   struct portion *portions)
 {
@@ -134,7 +135,7 @@ static void keep_status(struct store_done *done, int status)
     done->error.status = status;
 }
 
-/* Distinct keys of a portion that have no row. Negative: an error, in e. */
+/* Counts the distinct keys of a portion without a row. Negative: an error, in e. */
 static int64_t count_new(struct store *table, const struct row_block *block, struct embd__error *e)
 {
     uint32_t n = block->n_rows;
@@ -188,8 +189,8 @@ static int check_room(struct group *group, const struct portion *portions, struc
     return EMBD_OK;
 }
 
-/* A member that has no memory after others have taken their rows leaves half a block: that is for
- * good. */
+/* If a member runs out of memory after others loaded rows, half a block is loaded: the group fails
+ * for good. */
 static int load_portions(struct group *group, const struct portion *portions, struct embd__error *e)
 {
     for (uint32_t d = 0; d < group->n; d++) {

@@ -1,6 +1,6 @@
-/* measure.c - how long it takes to move some bytes from every device to every other, one way and
- * the other. By peer access a kernel of each device stores them where they go, by NCCL they are
- * sent, but for what stays on its device, which is copied. */
+/* measure.c - measures how long it takes to move bytes from every device to every other, by peer
+ * access and by NCCL. By peer access a kernel of each device stores them at their destination; by
+ * NCCL they are sent. Bytes that stay on their device are copied. */
 #include "server/store/nccl/wire.h"
 
 #include <string.h>
@@ -48,16 +48,16 @@ static int move_by_peer(const struct rig *rig)
 {
     int status = 0;
     for (uint32_t d = 0; d < rig->n && status == 0; d++) {
-        struct parcels p = {.n = rig->n, .first = d};
-        struct cargo cargo = {.n = 0, .most_blocks = PEER_BLOCKS};
+        struct device_places p = {.n = rig->n, .first = d};
+        struct moves moves = {.n = 0, .most_blocks = PEER_BLOCKS};
         for (uint32_t e = 0; e < rig->n; e++) {
             p.at[e] = (uint8_t *)rig->to[e] + d * PIECE;
             p.starts.at[e + 1] = (e + 1) * (uint32_t)(PIECE / 256);
         }
-        cargo_add(&cargo, &p, NULL, rig->from[d], 256);
+        moves_add(&moves, &p, NULL, rig->from[d], 256);
         status = device_use((int)d);
         if (status == 0)
-            status = launch_move(&cargo, true, rig->streams[d]);
+            status = launch_move(&moves, true, rig->streams[d]);
     }
     return status;
 }

@@ -1,11 +1,12 @@
-/* nccl_store.c - a table over all GPUs of the process: what store.h asks for. */
+/* nccl_store.c - a table over all GPUs of the process: the table of store.h's functions. */
+#include "server/store/cuda/cut.h"
 #include "server/store/nccl/group.h"
 
 #include <stdlib.h>
 
 #include "server/store/contract.h"
 
-/* store.h knows a store by a name that is the cuda store's here. */
+/* struct store of store.h is the cuda store's in this folder; a group is passed in its place. */
 static struct group *group_of(const struct store *store)
 {
     return (struct group *)(uintptr_t)store;
@@ -23,7 +24,7 @@ static void nccl_close(struct store *store)
     while (group->first != NULL)
         flow_collect(group);
     wire_close();
-    if (group->failed) { /* devices may never be done with its memory: it stays theirs */
+    if (group->failed) { /* devices may still use its memory, so it is never freed */
         group->given_up = given_up;
         given_up = group;
         return;
@@ -31,16 +32,16 @@ static void nccl_close(struct store *store)
     flow_free_spare(group);
     for (uint32_t d = 0; d < group->n; d++) {
         device_use((int)d);
-        device_stream_free(group->fronts[d]);
-        device_stream_free(group->returns[d]);
-        device_stream_free(group->rears[d]);
+        device_stream_free(group->route_streams[d]);
+        device_stream_free(group->return_streams[d]);
+        device_stream_free(group->finish_streams[d]);
         cuda_close(group->tables[d]);
     }
     free(group);
 }
 
-/* Members have their share of the rows that a growing table starts with, and a little more, because
- * keys do not spread evenly. */
+/* The initial rows of a growing table are spread over the members, with a little more for each,
+ * because keys do not spread evenly. */
 static void set_member_schema(struct group *group, const struct table_schema *schema)
 {
     embd_schema *s = &group->member_schema.s;
@@ -56,15 +57,15 @@ static enum wire_way way_asked_for(void)
     return store_gpus.way == STORE_WAY_PEER ? WIRE_BY_PEER : WIRE_BY_NCCL;
 }
 
-/* All but the lookups is little beside them, and others wait for it. */
+/* These streams are urgent: their work is small beside the lookups, and others wait for it. */
 static int open_streams(struct group *group, uint32_t device, struct embd__error *e)
 {
-    int status = device_urgent_stream_new(&group->fronts[device]);
+    int status = device_urgent_stream_new(&group->route_streams[device]);
     if (status == 0)
-        status = device_urgent_stream_new(&group->returns[device]);
+        status = device_urgent_stream_new(&group->return_streams[device]);
     if (status == 0)
-        status = device_urgent_stream_new(&group->rears[device]);
-    group->streams[device] = group->tables[device]->stream;
+        status = device_urgent_stream_new(&group->finish_streams[device]);
+    group->table_streams[device] = group->tables[device]->stream;
     return status ? group_error(group, status, "opening it", e) : EMBD_OK;
 }
 
@@ -129,8 +130,9 @@ static void nccl_forget(struct store *store, struct store_done *done)
 
 /* ---- scan: one member after the other ---- */
 
-#define MEMBER_SHIFT 57 /* of the cursor: above what members' cursors use, but their top bit */
-#define MEMBER_MASK  ((uint64_t)63 << MEMBER_SHIFT)
+#define MEMBER_SHIFT                                                                               \
+    57 /* member in the cursor: above the bits of members' cursors, below their top bit */
+#define MEMBER_MASK ((uint64_t)63 << MEMBER_SHIFT)
 
 static int nccl_scan(struct store *store, uint64_t *cursor, uint32_t max_rows,
                      struct store_scan *out, struct embd__error *e)
@@ -158,7 +160,7 @@ static int nccl_scan(struct store *store, uint64_t *cursor, uint32_t max_rows,
 
 /* ---- cuts: keys that are gone, of all members, then the rest, of each in turn ---- */
 
-/* All of them know what changed since the cut; else it has all rows of all. */
+/* Whether all members know what changed since the cut; else the cut has all rows of all. */
 static bool is_known(const struct group *group, uint64_t since)
 {
     for (uint32_t d = 0; d < group->n; d++)
@@ -173,7 +175,7 @@ static void thaw_members(struct group *group)
         cuda_thaw(group->tables[d]);
 }
 
-/* A member without memory: none is frozen. */
+/* Freezes all members, or none if one has no memory. */
 static int freeze_members(struct group *group, struct store_cut *own, struct embd__error *e)
 {
     for (uint32_t d = 0; d < group->n; d++) {
@@ -199,7 +201,7 @@ static int each_member(struct group *group, const struct store_cut *cut,
     return EMBD_OK;
 }
 
-/* All of it on every member: the keys may be one's. */
+/* Reserves everything on every member, because the keys may all be one's. */
 static int nccl_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e)
 {
     struct group *group = group_of(store);
@@ -217,7 +219,8 @@ static int nccl_reserve(struct store *store, uint64_t n, bool may_drop, struct e
     return group_error(group, status, "for more rows", e);
 }
 
-/* All rows that a request does not name may go, but where they have to expire first. */
+/* Whether n_keys keys fit whatever they are. A request may evict all rows that it does not name,
+ * except where rows have to expire first. */
 static bool fits_anyway(const struct group *group, uint64_t n_keys)
 {
     const embd_schema *s = &group->schema->s;
@@ -267,7 +270,7 @@ static int nccl_freeze(struct store *store, struct store_cut *cut, struct embd__
     return each_member(group, cut, cuda_cut_note, e);
 }
 
-/* A member that gives nothing, and not for long enough to count as lost, is asked again. */
+/* A member that returns nothing is asked again, until it counts as lost. */
 static int look_at_progress(struct group *group, bool has_any, struct embd__error *e)
 {
     uint64_t now_ms = wire_now_ms();
@@ -311,7 +314,7 @@ static bool is_under_way(const struct group *group)
     return false;
 }
 
-/* A device may be stuck. What it has of a group that failed stays its own. */
+/* A device may be stuck. The memory of a failed group is never freed. */
 static void nccl_thaw(struct store *store)
 {
     struct group *group = group_of(store);

@@ -1,15 +1,15 @@
-/* pull.c - a pull, once its keys are grouped: keys to their owners, the lookup there, rows back.
- * What comes back to a hash or modulo table's home is rows as they are stored, in the order of the
- * batch's keys, and is pooled there by the cuda store's own kernel, from rows it takes for a
- * table's; or it is a partial sum of every row from every owner, and these are added. */
+/* pull.c - a pull, once its keys are grouped: keys go to their owners, which look them up, and rows
+ * come back. The home of a hash or modulo table gets rows as they are stored, in the order of its
+ * keys, and pools them with the cuda store's kernel as if they were a table's rows; or it gets a
+ * partial sum of every row from every owner, and adds these. */
 #include "server/store/nccl/group.h"
 
 static void lay_out(struct flow *flow, uint32_t device, struct arena *arena)
 {
     struct member *m = &flow->members[device];
-    passage_lay_out(flow, device, arena);
+    exchange_lay_out(flow, device, arena);
     m->found = arena_take(arena, (uint64_t)m->in.n * sizeof *m->found);
-    if (flow->by_row && flow->lanes[LANE_STARTS].bytes)
+    if (flow->item == ITEM_ROW && flow->lanes[LANE_STARTS].bytes)
         m->in.row_of = arena_take(arena, (uint64_t)m->in.n * sizeof *m->in.row_of);
 }
 
@@ -34,7 +34,7 @@ static bool aligned(const void *memory, uint32_t dim, embd_dtype dtype)
     return dim % 4 == 0 && (uintptr_t)memory % (dtype == EMBD_DTYPE_F32 ? 16 : 8) == 0;
 }
 
-/* What comes back is the answer. */
+/* Whether what comes back is the answer as it is. */
 static bool is_whole(const struct flow *flow)
 {
     const struct table_view *t = &flow->group->tables[0]->view;
@@ -45,11 +45,11 @@ static bool is_whole(const struct flow *flow)
            t->dim * element_bytes(t->dtype) == t->stride;
 }
 
-/* An owner stores right where homes want their rows, if it reaches them: its own home it always
- * does. What it does not reach goes home by NCCL, from where it is stored as grouped. */
+/* Whether the owner stores rows right where the home wants them. It always reaches its own home.
+ * Other rows are stored grouped and go home by NCCL. */
 static bool is_reached(const struct flow *flow, uint32_t owner, uint32_t home)
 {
-    return flow->is_delivered || home == owner;
+    return flow_stores_at_home(flow) || home == owner;
 }
 
 static uint8_t *rows_of(const struct flow *flow, uint32_t owner, uint32_t home)
@@ -59,13 +59,14 @@ static uint8_t *rows_of(const struct flow *flow, uint32_t owner, uint32_t home)
         return flow->members[owner].lanes[LANE_ROWS].owner +
                (uint64_t)flow->items.got[owner].at[home] * bytes;
     uint8_t *rows = flow->members[home].lanes[LANE_ROWS].home;
-    return flow->by_part ? rows + (uint64_t)flow->items.sent[home].at[owner] * bytes : rows;
+    return flow->item == ITEM_PART ? rows + (uint64_t)flow->items.sent[home].at[owner] * bytes
+                                   : rows;
 }
 
 static const uint32_t *places_of(const struct flow *flow, uint32_t owner, uint32_t home)
 {
     const struct member *m = &flow->members[owner];
-    if (flow->by_part || !is_reached(flow, owner, home))
+    if (flow->item == ITEM_PART || !is_reached(flow, owner, home))
         return NULL;
     if (home == owner)
         return m->route.order + flow->items.sent[home].at[owner];
@@ -76,7 +77,7 @@ static struct delivery delivery_of(const struct flow *flow, uint32_t owner)
 {
     struct delivery d = {
         .to = {.n = flow->group->n, .first = owner, .starts = flow->items.got[owner]},
-        .skips_empty = flow->by_part};
+        .skips_empty = flow->item == ITEM_PART};
     for (uint32_t home = 0; home < d.to.n; home++) {
         d.to.at[home] = rows_of(flow, owner, home);
         d.places[home] = places_of(flow, owner, home);
@@ -84,18 +85,18 @@ static struct delivery delivery_of(const struct flow *flow, uint32_t owner)
     return d;
 }
 
-/* What an owner makes of its keys, where that is not rows as they are stored: pooled rows, or
- * partial sums. */
+/* What an owner computes, unless it returns rows as they are stored: pooled rows, or partial sums.
+ */
 static struct pull_view answer_of(const struct flow *flow, const struct member *m,
                                   const struct delivery *d)
 {
     const struct store_pull *pull = flow->pull;
     struct pull_view view = {
         .in = m->in,
-        .dtype = flow->by_row ? pull->dtype : EMBD_DTYPE_F32,
+        .dtype = flow->item == ITEM_ROW ? pull->dtype : EMBD_DTYPE_F32,
         .zero_missing = pull->zero_missing,
-        .divide =
-            flow->by_row && pull->scale ? flow->group->schema->s.combiner : EMBD_COMBINER_CONCAT,
+        .divide = flow->item == ITEM_ROW && pull->scale ? flow->group->schema->s.combiner
+                                                        : EMBD_COMBINER_CONCAT,
         .is_aligned = true,
         .statuses = flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL,
     };
@@ -116,17 +117,17 @@ static int deliver(const struct flow *flow, uint32_t device)
 {
     const struct member *m = &flow->members[device];
     struct delivery d = delivery_of(flow, device);
-    if (flow->by_part || (flow->by_row && !is_whole(flow)))
+    if (flow->item == ITEM_PART || (flow->item == ITEM_ROW && !is_whole(flow)))
         return pool_to_homes(flow, m, d);
     return launch_deliver(m->table->view, m->in, d, flow->pull->zero_missing,
                           flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL,
                           m->table->stream);
 }
 
-/* Rows of the batch. */
+/* The output of the batch. */
 static struct pull_view values_of(const struct flow *flow, const struct member *m)
 {
-    const struct share *b = &m->batch;
+    const struct device_batch *b = &m->batch;
     embd_dtype dtype = flow->pull->dtype;
     return (struct pull_view){
         .in = {.n = b->n_keys,
@@ -142,12 +143,12 @@ static struct pull_view values_of(const struct flow *flow, const struct member *
     };
 }
 
-/* From what came back: rows, or their partial sums. */
+/* Pools what came back: rows, or their partial sums. */
 static int pool_at_home(const struct flow *flow, const struct member *m, void *stream)
 {
     struct table_view t = m->table->view;
     struct pull_view view = values_of(flow, m);
-    if (flow->by_part) {
+    if (flow->item == ITEM_PART) {
         struct parts_view parts = {.n_devices = flow->group->n,
                                    .grouped = m->route.grouped,
                                    .parts = (const float *)(void *)m->lanes[LANE_ROWS].home};
@@ -160,7 +161,7 @@ static int pool_at_home(const struct flow *flow, const struct member *m, void *s
 
 static int hand_over(const struct flow *flow, const struct member *m, void *stream)
 {
-    const struct share *b = &m->batch;
+    const struct device_batch *b = &m->batch;
     int status = 0;
     if (m->values != b->values)
         status = device_copy(
@@ -183,27 +184,27 @@ static int look_up_all(struct flow *flow)
     return status;
 }
 
-/* Whether rows that owners stored are not yet the answer, or not all of it. */
+/* Whether work is left after owners have stored their rows. */
 static bool is_followed(const struct flow *flow, bool is_pooled)
 {
     bool is_copied = false;
     for (uint32_t d = 0; d < flow->group->n; d++)
         is_copied |= flow->members[d].values != flow->members[d].batch.values;
-    return !flow->is_delivered || is_pooled || is_copied || flow->lanes[LANE_STATUSES].bytes;
+    return !flow_stores_at_home(flow) || is_pooled || is_copied || flow->lanes[LANE_STATUSES].bytes;
 }
 
-/* After the lookup, on the rears. */
+/* Brings results home after the lookup, on the finish streams. */
 static int bring_back(struct flow *flow, bool is_pooled)
 {
     struct group *group = flow->group;
-    int status = passage_back(flow, flow->is_delivered ? LANE_STATUSES : LANE_ROWS);
+    int status = exchange_back(flow, flow_stores_at_home(flow) ? LANE_STATUSES : LANE_ROWS);
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
         const struct member *m = &flow->members[d];
         status = device_use(m->table->device);
         if (status == 0 && is_pooled)
-            status = pool_at_home(flow, m, group->rears[d]);
+            status = pool_at_home(flow, m, group->finish_streams[d]);
         if (status == 0)
-            status = hand_over(flow, m, group->rears[d]);
+            status = hand_over(flow, m, group->finish_streams[d]);
     }
     return status;
 }
@@ -211,12 +212,12 @@ static int bring_back(struct flow *flow, bool is_pooled)
 int pull_run(struct flow *flow)
 {
     struct group *group = flow->group;
-    bool is_pooled = !flow->by_row && !is_whole(flow);
+    bool is_pooled = flow->item != ITEM_ROW && !is_whole(flow);
     for (uint32_t d = 0; d < group->n && !is_pooled; d++)
         flow->members[d].lanes[LANE_ROWS].home = flow->members[d].values;
     int status = take_memory(flow);
     if (status == 0)
-        status = passage_out(flow);
+        status = exchange_out(flow);
     if (status == 0)
         status = look_up_all(flow);
     return status == 0 && is_followed(flow, is_pooled) ? bring_back(flow, is_pooled) : status;

@@ -1,12 +1,14 @@
-/* push.c - a push or insert, once its keys are grouped: keys and gradients to their owners, which
- * plan what they create. When all plans are here, room and memory are taken on every device; only
- * then does the first of them change anything. */
+/* push.c - a push or insert, once its keys are grouped: keys and gradients go to their owners,
+ * which plan what they create. With all plans, the host takes room and memory on every device; only
+ * then does any device change. */
+#include "server/store/cuda/insert_plan.h"
+#include "server/store/cuda/push.h"
 #include "server/store/nccl/group.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A table's call that has its inputs from the wire. */
+/* Opens a call of the cuda store, with inputs from the exchange. */
 static int open_call(struct flow *flow, struct member *m)
 {
     struct call *call = call_new(m->table);
@@ -30,14 +32,14 @@ static int take_memory(struct flow *flow, uint32_t device)
 {
     struct member *m = &flow->members[device];
     struct arena arena = {.base = NULL};
-    passage_lay_out(flow, device, &arena);
+    exchange_lay_out(flow, device, &arena);
     int status = device_use(m->table->device);
     if (status == 0)
         status = block_need(&m->owner, arena.bytes);
     if (status != 0)
         return status;
     arena = (struct arena){.base = m->owner.memory};
-    passage_lay_out(flow, device, &arena);
+    exchange_lay_out(flow, device, &arena);
     status = open_call(flow, m);
     for (int turn = 0; turn < 2 && status == 0; turn++) {
         arena = (struct arena){.base = m->call->scratch};
@@ -54,7 +56,7 @@ static int plan_all(struct flow *flow)
     uint64_t room = group_room(group);
     int status = 0;
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
-        group_set_share(group->tables[d], room);
+        group_set_room(group->tables[d], room);
         status = device_use(group->tables[d]->device);
         if (status == 0)
             status = insert_plan_start(flow->members[d].call);
@@ -68,7 +70,7 @@ int push_plan(struct flow *flow)
     for (uint32_t d = 0; d < flow->group->n && status == 0; d++)
         status = take_memory(flow, d);
     if (status == 0)
-        status = passage_out(flow);
+        status = exchange_out(flow);
     return status ? status : plan_all(flow);
 }
 
@@ -80,7 +82,8 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* From places of a home's grouped keys to those in its batch: all homes', one after the other. */
+/* Copies the key orders of all homes, one behind the other: place among grouped keys to place in
+ * the batch. */
 static int copy_orders(const struct flow *flow, uint32_t *orders)
 {
     int status = 0;
@@ -97,15 +100,15 @@ static int copy_orders(const struct flow *flow, uint32_t *orders)
     return status;
 }
 
-/* Of every key that needs a row of this owner, rising: its place in the request. `at`: room for
- * them. */
+/* Finds the places in the request, rising, of all keys that need a row of this owner. `at`: scratch
+ * for as many. */
 static int find_places(const struct flow *flow, uint32_t owner, const uint32_t *orders,
                        uint32_t *at, uint64_t *places)
 {
     const struct member *m = &flow->members[owner];
     const struct starts *got = &flow->keys.got[owner];
     uint32_t n = m->call->report->n_leaders;
-    uint64_t first = 0; /* of the home's keys in the request */
+    uint64_t first = 0; /* first key of the home in the request */
     int status = device_use(m->table->device);
     if (status == 0)
         status = device_copy(at, m->call->plan.leaders, n * sizeof *at, m->table->stream);
@@ -119,13 +122,14 @@ static int find_places(const struct flow *flow, uint32_t owner, const uint32_t *
     return status;
 }
 
-/* The device counts once more how many of the leaders that get a row have an entry. */
+/* Gives a member `room` rows. The device counts again how many of the leaders with room have an
+ * entry. */
 static int share_out(const struct member *m, uint64_t room)
 {
     struct call *call = m->call;
     void *stream = m->table->stream;
     uint32_t *n_promoted = &call->plan.report->n_promoted;
-    group_set_share(m->table, room);
+    group_set_room(m->table, room);
     int status = device_use(m->table->device);
     if (status == 0)
         status = device_fill(n_promoted, 0, sizeof *n_promoted, stream);
@@ -136,8 +140,8 @@ static int share_out(const struct member *m, uint64_t room)
     return status ? status : device_stream_wait(stream);
 }
 
-/* The first keys of the request get the room: of each owner those whose place is before that of the
- * first key without. */
+/* The first keys of the request get the room: each owner gets those before the first key without
+ * room. */
 static int ration_among(struct flow *flow, const uint64_t *places, uint64_t end)
 {
     int status = 0;
@@ -188,7 +192,7 @@ static int take_room(struct flow *flow, bool *again, struct embd__error *e)
     return status ? group_error(group, status, "counting keys without room", e) : EMBD_OK;
 }
 
-/* A member's error, which names the table already, is the group's. */
+/* Turns a member's error, which already names the table, into the group's. */
 static int adopt(struct group *group, const struct store *table, struct embd__error *e)
 {
     if (table->failed)
@@ -225,18 +229,18 @@ static int answer(struct flow *flow)
     int status = 0;
     if (flow->lanes[LANE_STATUSES].bytes == 0)
         return 0;
-    status = passage_back(flow, LANE_STATUSES);
+    status = exchange_back(flow, LANE_STATUSES);
     for (uint32_t d = 0; d < flow->group->n && status == 0; d++) {
         const struct member *m = &flow->members[d];
         status = device_use(m->table->device);
         if (status == 0)
             status = device_copy(m->batch.statuses, m->lanes[LANE_STATUSES].home, m->batch.n_keys,
-                                 flow->group->rears[d]);
+                                 flow->group->finish_streams[d]);
     }
     return status;
 }
 
-/* Of the table as a whole: which of the keys find room is the same to those who only count them. */
+/* Counts keys with room for the table as a whole: which ones get it does not matter here. */
 int push_foresee(struct flow *flow, struct embd__error *e)
 {
     struct group *group = flow->group;

@@ -1,22 +1,41 @@
-/* queue.c - the queue of a group's calls. A call's items are grouped on the devices at once,
- * because that asks nothing of the table; the rest of it follows when it is the first that is not
- * wholly enqueued. flow_collect moves calls on and calls the done of those that have ended, in
- * their order.
+/* queue.c - the calls of a group, in the order made.
+ *
+ * A call's items are grouped on the devices at once, because that does not need the table. The rest
+ * of a call follows when all calls before it are enqueued. flow_collect moves calls on, and calls
+ * the done of those that have ended, in their order.
  *
  * What can fail: memory, which fails the call and changes nothing; and the devices. A device's
  * error, an error of the wire, or a call that takes longer than group_patience_ms fails the group
- * for good: the wire is given up, every call is answered, and nothing waits for the devices any
+ * for good: the wire is aborted, every call is answered, and nothing waits for the devices any
  * more. */
 #include "server/store/nccl/group.h"
 
 #include <string.h>
 
-/* ---- from routed to ended ---- */
+#include "proto/assert.h"
+
+/* ---- from new to ended ---- */
+
+/* The states that may follow each state, as bits. */
+static const unsigned allowed[FLOW_STATES] = {
+    [FLOW_NEW] = 1u << FLOW_ROUTED | 1u << FLOW_ENDED,
+    [FLOW_ROUTED] = 1u << FLOW_PLANNED | 1u << FLOW_ENQUEUED | 1u << FLOW_ENDED,
+    [FLOW_PLANNED] = 1u << FLOW_REPLANNED | 1u << FLOW_ENQUEUED | 1u << FLOW_ENDED,
+    [FLOW_REPLANNED] = 1u << FLOW_ENQUEUED | 1u << FLOW_ENDED,
+    [FLOW_ENQUEUED] = 1u << FLOW_ENDED,
+    [FLOW_ENDED] = 0,
+};
+
+static void move_to(struct flow *flow, enum flow_state state)
+{
+    EMBD_ASSERT(allowed[flow->state] & 1u << state);
+    flow->state = state;
+}
 
 static void end(struct flow *flow, int status)
 {
     flow->status = status;
-    flow->state = FLOW_ENDED;
+    move_to(flow, FLOW_ENDED);
 }
 
 static void fail(struct flow *flow, int status, const char *what)
@@ -24,7 +43,7 @@ static void fail(struct flow *flow, int status, const char *what)
     end(flow, group_error(flow->group, status, what, &flow->done->error));
 }
 
-/* The devices are done with it: hand over what they made. */
+/* The devices are done with the call: hands its results over. */
 static void finish(struct flow *flow)
 {
     if (flow->statuses_out && flow->n_keys)
@@ -45,41 +64,51 @@ static void finish(struct flow *flow)
     end(flow, EMBD_OK);
 }
 
-/* Asks the devices for everything up to here. */
+static void *const *streams_of(const struct flow *flow)
+{
+    const struct group *group = flow->group;
+    if (flow->ends_on == ON_ROUTE_STREAMS)
+        return group->route_streams;
+    return flow->ends_on == ON_TABLE_STREAMS ? group->table_streams : group->finish_streams;
+}
+
+/* Records an event behind the last work of the call, and moves it to `state`. */
 static void record(struct flow *flow, enum flow_state state)
 {
     struct group *group = flow->group;
-    void *const *last = state == FLOW_ROUTED ? group->fronts
-                        : flow->is_turned    ? group->rears
-                                             : group->streams;
+    void *const *last = streams_of(flow);
     int status = 0;
     for (uint32_t d = 0; d < group->n && status == 0; d++) {
         status = device_use(flow->members[d].table->device);
         if (status == 0)
             status = device_event_record(flow->members[d].event, last[d]);
     }
-    flow->state = state;
+    move_to(flow, state);
     flow->deadline_ms = wire_now_ms() + group_patience_ms;
     if (status != 0)
         fail(flow, status, "recording an event");
 }
 
+static void run_planned(struct flow *flow)
+{
+    bool again = false;
+    if (flow->plan != NULL)
+        end(flow, push_foresee(flow, &flow->done->error));
+    else if (push_run(flow, &again, &flow->done->error) == EMBD_OK)
+        record(flow, again ? FLOW_REPLANNED : FLOW_ENQUEUED);
+    else
+        end(flow, flow->done->error.status);
+}
+
 static void run(struct flow *flow)
 {
     int status;
-    if (flow->state == FLOW_PLANNED && flow->plan != NULL) {
-        end(flow, push_foresee(flow, &flow->done->error));
+    if (flow->state != FLOW_ROUTED) {
+        run_planned(flow);
         return;
     }
-    if (flow->state == FLOW_PLANNED) {
-        bool again = false;
-        if (push_run(flow, &again, &flow->done->error) == EMBD_OK)
-            record(flow, again ? FLOW_PLANNED : FLOW_ENQUEUED);
-        else
-            end(flow, flow->done->error.status);
-        return;
-    }
-    passage_count(flow);
+    flow->ends_on = ON_TABLE_STREAMS;
+    exchange_count(flow);
     status = flow->kind == CALL_PULL ? pull_run(flow) : push_plan(flow);
     if (status != 0)
         fail(flow, status, "running a call");
@@ -87,7 +116,7 @@ static void run(struct flow *flow)
         record(flow, flow->kind == CALL_PULL ? FLOW_ENQUEUED : FLOW_PLANNED);
 }
 
-/* Whether all devices have done what was recorded. */
+/* Whether all devices have reached the recorded events. */
 static bool is_there(struct flow *flow)
 {
     for (uint32_t d = 0; d < flow->group->n; d++) {
@@ -113,7 +142,7 @@ static void check_patience(struct flow *flow)
     }
 }
 
-/* Moves a call on when those before it are enqueued. False: the next one is not to follow. */
+/* Moves a call on. All calls before it are enqueued. False: the next call cannot follow yet. */
 static bool advance(struct flow *flow)
 {
     while (flow->state != FLOW_ENDED) {
@@ -125,7 +154,7 @@ static bool advance(struct flow *flow)
                 return flow->state == FLOW_ENQUEUED;
         } else if (flow->state == FLOW_ENQUEUED) {
             finish(flow);
-        } else if (flow->state != FLOW_ENDED) {
+        } else if (flow->state != FLOW_ENDED) { /* is_there may have ended it */
             run(flow);
         }
     }
@@ -152,7 +181,7 @@ static void unlink_flow(struct group *group, struct flow *flow)
         group->step = flow->step;
 }
 
-/* Its done may make new calls. */
+/* Removes an ended call and calls its done, which may make new calls. */
 static void call_done(struct flow *flow)
 {
     struct store_done *done = flow->done;
@@ -190,9 +219,9 @@ void flow_forget(struct group *group, struct store_done *done)
 
 /* ---- submit ---- */
 
-/* A pull adds in another order then. To a push it is the same: parts are better where they are
- * fewer. */
-static bool is_by_part(const struct flow *flow)
+/* Whether items go in parts. It changes the order in which a pull adds; a push gives the same bits,
+ * and takes whichever is fewer. */
+static bool goes_in_parts(const struct flow *flow)
 {
     const struct group *group = flow->group;
     uint64_t n_rows = 0, n_keys = 0;
@@ -200,7 +229,7 @@ static bool is_by_part(const struct flow *flow)
         n_rows += flow->members[d].batch.n_rows;
         n_keys += flow->members[d].batch.n_keys;
     }
-    if (flow->by_row || !flow->has_offsets)
+    if (flow->item == ITEM_ROW || !flow->has_offsets)
         return false;
     return flow->kind == CALL_PULL ? group->has_parts
                                    : flow->kind == CALL_PUSH && n_rows * group->n < n_keys;
@@ -209,47 +238,47 @@ static bool is_by_part(const struct flow *flow)
 static uint32_t answer_bytes(const struct flow *flow)
 {
     const struct table_view *t = &flow->group->tables[0]->view;
-    if (flow->by_row)
+    if (flow->item == ITEM_ROW)
         return t->dim * element_bytes(flow->pull->dtype);
-    return flow->by_part ? t->dim * (uint32_t)sizeof(float) : t->stride;
+    return flow->item == ITEM_PART ? t->dim * (uint32_t)sizeof(float) : t->stride;
 }
 
-/* What goes over the wire for this call. */
+/* Sets the lanes of this call. */
 static void set_lanes(struct flow *flow)
 {
     const struct group *group = flow->group;
-    const struct share *b = &flow->members[0].batch;
+    const struct device_batch *b = &flow->members[0].batch;
     const struct table_view *t = &group->tables[0]->view;
     bool is_pull = flow->kind == CALL_PULL;
     flow->has_offsets = b->offsets != NULL;
-    flow->by_part = is_by_part(flow);
-    const struct space *items = &flow->items, *keys = &flow->keys;
+    if (goes_in_parts(flow))
+        flow->item = ITEM_PART;
+    const struct route_counts *items = &flow->items, *keys = &flow->keys;
     struct lane_shape *lanes = flow->lanes;
     lanes[LANE_KEYS] = (struct lane_shape){keys, sizeof(uint64_t)};
-    if (flow->by_row)
+    if (flow->item == ITEM_ROW)
         lanes[LANE_SLOTS] = (struct lane_shape){items, sizeof(uint16_t)};
-    if (flow->by_part || (flow->by_row && flow->has_offsets))
+    if (flow->item == ITEM_PART || (flow->item == ITEM_ROW && flow->has_offsets))
         lanes[LANE_STARTS] = (struct lane_shape){items, sizeof(uint32_t)};
-    if (b->weights && (flow->by_row || flow->by_part || !is_pull))
+    if (b->weights && (flow->item != ITEM_KEY || !is_pull))
         lanes[LANE_WEIGHTS] = (struct lane_shape){keys, sizeof(float)};
     if (flow->kind == CALL_PUSH)
         lanes[LANE_GRADS] = (struct lane_shape){items, t->dim * element_bytes(flow->push->dtype)};
     if (is_pull)
         lanes[LANE_ROWS] = (struct lane_shape){items, answer_bytes(flow)};
-    flow->is_delivered = is_pull && wire_is_peer();
-    if (flow->is_delivered && !flow->by_part)
+    if (flow_stores_at_home(flow) && flow->item != ITEM_PART)
         lanes[LANE_PLACES] = (struct lane_shape){items, sizeof(uint32_t)};
     if (b->statuses)
         lanes[LANE_STATUSES] = (struct lane_shape){keys, 1};
 }
 
-/* What some of them were asked before the rest failed is to be done before its memory is used
- * again. */
+/* After a failed start: waits for work that some devices got, because it uses memory that is
+ * reused. */
 static void wait_for_devices(const struct group *group)
 {
     for (uint32_t d = 0; d < group->n && !group->failed; d++)
         if (device_use(group->tables[d]->device) == 0)
-            device_stream_wait(group->fronts[d]);
+            device_stream_wait(group->route_streams[d]);
 }
 
 static void start(struct flow *flow, bool is_there_already)
@@ -282,7 +311,7 @@ static struct flow *submit(struct group *group, enum call_kind kind, struct stor
     }
     flow->kind = kind;
     flow->done = done;
-    flow->by_row = group->schema->s.partition == EMBD_PARTITION_SLOT;
+    flow->item = group->schema->s.partition == EMBD_PARTITION_SLOT ? ITEM_ROW : ITEM_KEY;
     if (group->last)
         group->last->next = flow;
     else
@@ -334,8 +363,8 @@ uint64_t flow_most_coming(const struct group *group)
     return n;
 }
 
-void flow_submit_batches(struct group *group, struct store_pull *pull, const struct share batches[],
-                         struct store_done *done)
+void flow_submit_batches(struct group *group, struct store_pull *pull,
+                         const struct device_batch batches[], struct store_done *done)
 {
     struct flow *flow = submit(group, CALL_PULL, done);
     struct arena arena = {.base = NULL};

@@ -1,6 +1,5 @@
-/* wire.c - see wire.h. The one file of this folder that speaks CUDA, and the one that speaks NCCL,
- * which it looks for at run time: a program with this file starts where there is no libnccl, and
- * uses peer access then. */
+/* wire.c - see wire.h. The one file of this folder that calls CUDA and NCCL. NCCL is loaded at run
+ * time: without libnccl the program starts all the same and uses peer access. */
 #include "server/store/nccl/wire.h"
 
 #include <dlfcn.h>
@@ -21,7 +20,7 @@
 
 #define ABORT_PATIENCE_MS 2000
 
-/* What the first wire_open finds is kept for the process: communicators take long to make. */
+/* The result of the first wire_open is kept for the process: communicators take long to create. */
 static struct wire {
     unsigned opens;
     pthread_t owner;
@@ -74,7 +73,7 @@ static bool find_all(void *library)
            find(library, "ncclGetErrorString", &nccl.text);
 }
 
-/* The first that reports an error says why. */
+/* The first error sets the reason. */
 static bool nccl_failed(ncclResult_t result)
 {
     if (result == ncclSuccess)
@@ -94,7 +93,7 @@ static bool nccl_open(void)
         snprintf(wire.why, sizeof wire.why, "libnccl.so.2 is not found");
         return false;
     }
-    setenv("NCCL_NVLS_ENABLE", "0", 0); /* multicast is of no use to sends from one to one */
+    setenv("NCCL_NVLS_ENABLE", "0", 0); /* point-to-point sends do not use multicast */
     bool failed = false;
     for (int bound = 0; bound < WIRE_BOUNDS && !failed; bound++)
         failed = nccl_failed(nccl.init_all(nccl.comms[bound], (int)wire.n, NULL));
@@ -134,8 +133,9 @@ static void *abort_all(void *arg)
     return NULL;
 }
 
-/* While the process exits. Libraries must not be taken down under a thread that is inside them, nor
- * can one that waits for a lost device be waited for: then nothing is left to do but to go. */
+/* At exit: libraries must not be unloaded while a thread is inside them, and a thread that waits
+ * for a lost device cannot be joined. The process then ends without running further exit handlers.
+ */
 static void end_abort(int status, void *unused)
 {
     (void)unused;
@@ -147,7 +147,7 @@ static void end_abort(int status, void *unused)
     _Exit(status);
 }
 
-/* Aborting may wait for the lost device, so a thread of its own does it. */
+/* Aborting may wait for the lost device, so it has a thread of its own. */
 static void nccl_abort(void)
 {
     pthread_t thread;
@@ -314,7 +314,7 @@ bool wire_is_peer(void)
 
 /* ---- memory, events, failures ---- */
 
-/* What streams' pools keep goes back to the device, if that helps. */
+/* Returns what the pools of streams keep to the device, if that helps. */
 static int take_back(void **memory_out, uint64_t bytes)
 {
     cudaMemPool_t pool;

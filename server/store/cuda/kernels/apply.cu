@@ -1,11 +1,11 @@
-/* apply.cu - gradients become one optimizer step of each row, sum and step in one kernel.
+/* apply.cu - one optimizer step of each row that a push names: one kernel sums its gradients and
+ * applies the step.
  *
- * refs come sorted, so the occurrences of a row are a run, and rows that lie together step
- * together. A warp takes 32 places: each lane looks whether a run begins at its own, then
- * `lanes_for(dim)` lanes work on each of these runs, with the rows and first gradients of several
- * turns on their way at once. A run longer than EMBD_SUM_RUN is queued: its pieces are summed by as
- * many groups of lanes, then added left to right (combine.h). The order in which runs are queued is
- * a matter of chance and changes no sum. */
+ * refs are sorted, so the occurrences of a row are a run, and neighbouring rows step together. A
+ * warp takes 32 places: each lane checks whether a run begins at its own, then `lanes_for(dim)`
+ * lanes work on each run. The rows and first gradients of several turns are loaded at once. A run
+ * longer than EMBD_SUM_RUN is queued: as many groups of lanes sum its pieces, which are then added
+ * left to right (combine.h). The order of the queue varies from run to run and changes no sum. */
 #include "server/store/cuda/kernels/gradient.cuh"
 #include "server/store/cuda/kernels/keytable.cuh"
 #include "server/store/cuda/kernels/squares.cuh"
@@ -13,15 +13,14 @@
 
 #define BLOCK 128u
 
-/* What adds up to the gradient of a row: occurrences begin .. end, or the sums of a long run's
- * pieces. */
+/* The addends of a row's gradient: occurrences begin .. end, or the sums of a long run's pieces. */
 struct run {
     uint32_t ref; /* 0: there is none */
     uint32_t begin, end;
-    uint32_t first; /* row of the first occurrence's gradient; not of long runs */
+    uint32_t first; /* row of the first occurrence's gradient; unused in long runs */
 };
 
-/* The first gradient of a sum is read apart from the others: it is asked for ahead. */
+/* The first gradient of a sum is read apart from the others: its load starts early. */
 template <bool IS_PLAIN>
 __device__ static inline four sum_run(const table_view &t, const push_view &p, four first,
                                       uint32_t begin, uint32_t end, uint32_t column)
@@ -68,8 +67,8 @@ __device__ static inline four gradient_sum(const table_view &t, const push_view 
     return sum;
 }
 
-/* A row's v with this step, in all its lanes; lane 0 stores it. `sum` is the gradient of each
- * lane's first columns. All lanes of the warp call it. */
+/* Updates a row's v with this step, in all its lanes; lane 0 stores it. `sum` is the gradient of
+ * each lane's first columns. All lanes of the warp call it. */
 template <bool IS_LONG, bool IS_PLAIN>
 __device__ static inline float step_rowwise(const table_view &t, const push_view &p, const run &r,
                                             four sum, const optimizer_step &step, float before,
@@ -99,8 +98,8 @@ __device__ static inline float step_rowwise(const table_view &t, const push_view
     return v;
 }
 
-/* Rows of up to AT_ONCE turns, in as many groups of lanes; run 0: these lanes have none, but go
- * along. What rows need from memory is asked for before any sum is made. */
+/* Steps up to AT_ONCE turns of rows, in as many groups of lanes. Lanes with run 0 have no row but
+ * take part. All loads of the rows start before any sum is made. */
 template <int RULE, bool IS_LONG, bool IS_PLAIN, uint32_t AT_ONCE>
 __device__ static inline void step_rows(const table_view &t, const push_view &p, const run *runs,
                                         const optimizer_step &step, uint32_t lanes)
@@ -124,7 +123,7 @@ __device__ static inline void step_rows(const table_view &t, const push_view &p,
                 optimizer_lazy_begin(&step, embd__stamp_get(lazy_stamp(t, runs[u].ref)));
     }
     if (IS_ROWWISE || IS_LAZY)
-        __syncwarp(); /* every lane has read what lane 0 stores anew */
+        __syncwarp(); /* every lane has read the old value before lane 0 stores the new one */
 #pragma unroll
     for (uint32_t u = 0; u < AT_ONCE; u++) {
         const run &r = runs[u];
@@ -170,7 +169,7 @@ __device__ static inline void queue_run(const push_view &p, uint32_t at, uint32_
     }
 }
 
-/* The run that begins at this lane's place, if one does; long ones are queued instead. */
+/* The run that begins at this lane's place, or none. Long runs are queued instead. */
 __device__ static inline run run_at(const push_view &p, uint32_t at)
 {
     run r = {at < p.in.n ? p.refs[at] : 0, at, at + 1, 0};
@@ -186,8 +185,8 @@ __device__ static inline run run_at(const push_view &p, uint32_t at)
     return r;
 }
 
-/* Turns of a warp on their way at once, and blocks of a multiprocessor that registers have to
- * suffice for. Rows without states of their own, whose turns are short, gain from more warps. */
+/* Turns of a warp that are loaded at once, and the least blocks of a multiprocessor, which bounds
+ * the registers. Rows without states have short turns and gain from more warps. */
 template <int RULE> struct width_of {
     static constexpr bool IS_SHORT = !states_of<RULE>::HAS_0;
     static constexpr uint32_t AT_ONCE = IS_SHORT || states_of<RULE>::HAS_1 ? 2 : 4;

@@ -1,11 +1,11 @@
-/* batch_apply.cu - the second half of small pushes that are done together: the steps of each row,
- * one for every push that names it.
+/* batch_apply.cu - the second half of a batch of small pushes: each row's steps, one for every push
+ * that names it.
  *
- * `lanes_for(dim)` lanes take a row whose first place in the order is theirs, and keep it from its
- * first step to its last. Every step has its own sum and its own numbers, and between two of them a
- * value is rounded as it would have been in memory, so the bits are those of one push after the
- * other. New rows are made here, and never read. There are few rows, so what counts is that none of
- * them waits for another: each has lanes of its own. */
+ * `lanes_for(dim)` lanes take the row whose first place in the order is theirs, and keep it from
+ * its first step to its last. Every step has its own sum and its own numbers. Between two steps a
+ * value is rounded as it would be in memory, so the bits are those of one push after the other. New
+ * rows are made here and never read. Rows are few, so latency counts: each row has lanes of its
+ * own, and none waits for another. */
 #include "server/store/cuda/kernels/batch_push.h"
 #include "server/store/cuda/kernels/keytable.cuh"
 #include "server/store/cuda/kernels/squares.cuh"
@@ -15,9 +15,9 @@
 #define BLOCK      128u
 #define PLACE_BITS 16
 #define PLACE_MASK 0xffffu
-#define SUM_AHEAD  4u /* gradients on their way to a lane */
+#define SUM_AHEAD  4u /* gradients that a lane loads at once */
 
-/* One push's gradients of a row: places begin .. end of the order. Empty: there are no more. */
+/* One push's gradients of a row: places begin .. end of the order. Empty: the row has no more. */
 struct segment {
     uint32_t push, begin, end;
 };
@@ -61,7 +61,7 @@ __device__ static inline void add(const batch_view &j, four *sum, const term &x)
         embd__combine_add(sum->c, x.g.c, 4);
 }
 
-/* At most EMBD_SUM_RUN of them, left to right. */
+/* Sums at most EMBD_SUM_RUN gradients, left to right. */
 __device__ static inline four sum_run(const table_view &t, const batch_view &j, uint32_t push,
                                       uint32_t begin, uint32_t end, uint32_t column)
 {
@@ -83,8 +83,8 @@ __device__ static inline four sum_run(const table_view &t, const batch_view &j, 
     return sum;
 }
 
-/* The gradient of a row's step: runs, then the runs (combine.h). 0 where there is no such column.
- */
+/* The gradient of a row's step: sums of runs, then the sum of these (combine.h). 0 for columns
+ * beyond dim. */
 __device__ static inline four gradient(const table_view &t, const batch_view &j, const segment &s,
                                        uint32_t column, float scaler)
 {
@@ -121,7 +121,7 @@ __device__ static inline float squares_of(const table_view &t, const batch_view 
 /* ---- a row ---- */
 
 struct target {
-    uint32_t ref; /* 0: these lanes have none, but go along */
+    uint32_t ref; /* 0: these lanes have no row but take part */
     uint32_t at;  /* its first place in the order */
     bool is_new;
     uint64_t key;
@@ -161,7 +161,7 @@ __device__ static inline void round_columns(const table_view &t, four *w)
             w->c[i] = half_load(half_store(w->c[i], t.dtype), t.dtype);
 }
 
-/* What a new row has beside its columns, before anything is noted there. By one lane. */
+/* Sets the key, slot, entry and shared state of a new row. One lane calls it. */
 __device__ static inline void enter(const table_view &t, const target &r, uint32_t columns)
 {
     float *states = t.states + state_at(t, r.ref);
@@ -173,16 +173,17 @@ __device__ static inline void enter(const table_view &t, const target &r, uint32
     entry_place(t, r.key, r.slot, r.ref);
 }
 
-/* What stays of the steps for all columns: rowwise_adagrad's v, lazy adam's last step, and how
- * often the row was pushed. */
+/* State of a row that all its columns share, after its steps: rowwise_adagrad's v, lazy adam's last
+ * step, and the count of pushes. */
 struct progress {
     float v;
     uint64_t t;
     uint32_t n;
 };
 
-/* The columns first .. first + 4 * lanes of a row with all its steps. `kept` has v of each step, in
- * lanes of its number, from the first columns to the others. All lanes of the warp call it. */
+/* Applies all steps to columns first .. first + 4 * lanes of a row. `kept` carries v of each step,
+ * in the lane of the step's number, from the first columns to the others. All lanes of the warp
+ * call it. */
 template <int RULE>
 __device__ static inline progress step_columns(const table_view &t, const batch_view &j,
                                                const batch_steps &steps, const target &r,
@@ -232,7 +233,7 @@ template <int RULE> __device__ static inline uint32_t floats_of_columns(const ta
     return states_of<RULE>::HAS_1 ? 2 * t.dim : states_of<RULE>::HAS_0 ? t.dim : 0;
 }
 
-/* What one lane notes of a row's steps. */
+/* Stores the shared state and the use of a row after its steps. One lane calls it. */
 template <int RULE>
 __device__ static inline void note(const table_view &t, const batch_view &j, const target &r,
                                    const progress &p, const use_view &use, bool has_use)
@@ -265,7 +266,7 @@ static __global__ void __launch_bounds__(BLOCK)
         begun.v = t.states[state_at(t, r.ref)];
     if (RULE == RULE_LAZY_ADAM && r.ref && !r.is_new)
         begun.t = embd__stamp_get(lazy_stamp(t, r.ref));
-    __syncwarp(); /* every lane has read what one will store anew */
+    __syncwarp(); /* every lane has read the old value before one stores the new one */
     float kept = 0.0f;
     for (uint32_t first = 0; first < t.dim; first += lanes * 4) {
         progress after = step_columns<RULE>(t, j, steps, r, begun, first, &kept);

@@ -1,18 +1,18 @@
-/* batch_plan.cu - the first half of small pushes that are done together: where the rows are, which
- * keys become new ones, and an order in which each row's gradients lie side by side.
+/* batch_plan.cu - the first half of a batch of small pushes: finds the rows, creates rows for new
+ * keys, and sorts the gradients by row.
  *
- * Blocks that find come first, those that fetch behind them. Whichever block is the last to have
- * found its keys goes on alone: it has all refs before it, and a few thousand of them fit into
- * shared memory, where one block sorts them sooner than several launches could. New keys meet as in
- * insert_plan.cu and get rows in the order in which they first occur, which is the order they would
- * get them in one by one. */
+ * The first blocks look keys up; the blocks behind them fetch gradients. The last block to finish
+ * its lookup goes on alone: it sees all refs, and a few thousand of them fit into shared memory,
+ * where one block sorts them faster than several launches could. New keys are deduplicated as in
+ * insert_plan.cu and get rows in order of first occurrence, the order of one push after the other.
+ */
 #include "server/store/cuda/kernels/batch_push.h"
 #include "server/store/cuda/kernels/keytable.cuh"
 
 #define BLOCK_MOST  512u
 #define FETCH_UNIT  8u
 #define FETCH_AHEAD 4u
-#define SORT_LEAST  64u /* what a warp sorts by itself */
+#define SORT_LEAST  64u /* items that a warp sorts by itself */
 #define CLAIMS      (2 * BATCH_KEYS_MAX)
 #define PLACE_BITS  16
 
@@ -71,7 +71,7 @@ __device__ static inline void find_own(const table_view &t, const batch_view &j)
 
 /* ---- what the last block does ---- */
 
-/* How many lanes of the block before this one say so, and in all. */
+/* Counts the lanes of the block that set the flag: those before this one, and all. */
 __device__ static inline uint32_t count_before(bool says, uint32_t *n_out)
 {
     __shared__ uint32_t of_warp[BLOCK_MOST / 32];
@@ -96,9 +96,8 @@ __device__ static inline uint32_t push_of(const batch_view &j, uint32_t i)
     return push;
 }
 
-/* As claim of insert_plan.cu: the place of key i's group, which has the first of its positions at
- * the end.
- */
+/* The place of key i's group, as claim of insert_plan.cu. In the end it holds the first of the
+ * group's positions. */
 __device__ static inline uint32_t claim(const batch_view &j, uint32_t *claims, uint32_t i)
 {
     uint64_t key = __ldcg(j.d_keys + i);
@@ -116,7 +115,7 @@ __device__ static inline uint32_t claim(const batch_view &j, uint32_t *claims, u
     }
 }
 
-/* The ranks of new keys among new keys; how many they are. */
+/* Ranks the new keys by first occurrence; returns how many there are. */
 __device__ static inline uint32_t rank_new(const batch_view &j, uint32_t *claims,
                                            uint32_t *n_inserted)
 {
@@ -142,7 +141,8 @@ __device__ static inline uint32_t rank_new(const batch_view &j, uint32_t *claims
     return n_new;
 }
 
-/* Refs of keys without a row. In the pushes behind the first that names it, a key has one. */
+/* Sets the refs of keys that had no row. Their status is INSERTED in the first push that names them
+ * and HIT in later ones. */
 __device__ static inline void resolve(const batch_view &j, const uint32_t *claims, bool has_new)
 {
     for (uint32_t i = threadIdx.x; i < j.n_keys; i += blockDim.x) {
@@ -158,8 +158,8 @@ __device__ static inline void resolve(const batch_view &j, const uint32_t *claim
     }
 }
 
-/* Bitonic, of n items, a power of two. Pairs at most 32 apart are one warp's from stage to stage.
- */
+/* Bitonic sort of n items, a power of two. A warp owns the pairs at most 32 apart, stage after
+ * stage. */
 __device__ static inline void sort_items(uint64_t *items, uint32_t n)
 {
     uint32_t before = n;

@@ -1,12 +1,11 @@
-/* batch_push.h - small pushes of a table that are done together: what batch_push.c and its kernels
- * share.
+/* batch_push.h - a batch of small pushes of one table: what batch_push.c and its kernels share.
  *
- * The keys of all of them stand one after the other, in the order of the pushes. Two kernels do the
- * rest. batch_plan finds the rows, while some of its blocks fetch the gradients from the host's
- * memory; the block that finds last gives new keys their rows and sorts. batch_apply makes each
- * row's steps, push after push, as they would have come one by one. */
-#ifndef EMBD_CUDA_BATCH_PUSH_H
-#define EMBD_CUDA_BATCH_PUSH_H
+ * The keys of all pushes are concatenated in the order of the pushes. Two kernels do the rest.
+ * batch_plan looks the keys up, while some of its blocks fetch the gradients from the host's
+ * memory; its last block creates rows for new keys and sorts. batch_apply makes each row's steps,
+ * push after push, with the results of one push at a time. */
+#ifndef EMBD_CUDA_KERNELS_BATCH_PUSH_H
+#define EMBD_CUDA_KERNELS_BATCH_PUSH_H
 
 #include "server/store/cuda/kernels/kernels.h"
 
@@ -15,25 +14,25 @@ extern "C" {
 #endif
 
 #define BATCH_PUSHES_MAX 16u   /* pushes */
-#define BATCH_KEYS_MAX   4096u /* of all of them: one block sorts these */
+#define BATCH_KEYS_MAX   4096u /* of the batch: one block sorts them */
 /* Bytes that one block fetches. */
 #define BATCH_FETCH_BYTES 8192u
 
-/* Bytes that go from the host's memory, or the device's, into the block: `from` is aligned to 8,
- * `at` to 16. */
+/* Bytes to copy from memory of the host or the device into the block: `from` is aligned to 8, `at`
+ * to 16. */
 struct batch_fetch {
     const uint8_t *from;
     uint64_t bytes, at;
-    uint32_t first_block; /* of those that fetch */
+    uint32_t first_block; /* among the fetching blocks */
 };
 
 struct batch_state {
-    uint32_t n_found; /* blocks of batch_plan that have found their keys; 0 between two launches */
+    uint32_t n_found; /* blocks of batch_plan that finished their lookup; 0 between launches */
     uint32_t is_done;
 };
 
-/* What the host gets to know; starts at 0. is_done 0: keys had no row, could not be given one, and
- * nothing has changed. */
+/* Report to the host; starts at 0. is_done 0: nothing has changed, because the batch cannot create
+ * a row that some key needs. */
 struct batch_report {
     uint32_t is_done, n_new;
     uint32_t n_inserted[BATCH_PUSHES_MAX];
@@ -41,37 +40,38 @@ struct batch_report {
 
 struct batch_view {
     uint32_t n, n_keys;
-    uint32_t first_key[BATCH_PUSHES_MAX];           /* of each push */
-    struct batch_fetch fetch[BATCH_PUSHES_MAX + 1]; /* its gradients; last, row_of and weights */
+    uint32_t first_key[BATCH_PUSHES_MAX]; /* first key of each push */
+    struct batch_fetch
+        fetch[BATCH_PUSHES_MAX + 1]; /* gradients of each push; last, row_of and weights */
     uint32_t n_fetches, n_fetch_blocks;
     embd_dtype dtype;      /* of the gradients */
-    uint64_t first_row;    /* of new keys: rows there are */
-    bool may_create;       /* there is room for as many rows and entries as there are keys */
-    uint8_t set;           /* what rows are noted in where t.row_sets is (change_sets.c) */
-    const uint64_t *keys;  /* [n_keys] in pinned memory, as are */
+    uint64_t first_row;    /* number of the first new row */
+    bool may_create;       /* there is a free row and entry for each key */
+    uint8_t set;           /* change set of changed rows, or unused */
+    const uint64_t *keys;  /* [n_keys] pinned, as are slots, statuses, report */
     const uint16_t *slots; /* [n_keys], slot tables only */
-    uint8_t *statuses;     /* [n_keys] or NULL, and */
+    uint8_t *statuses;     /* [n_keys] or NULL */
     struct batch_report *report;
 
-    /* Of the device: */
+    /* Device memory. */
     struct batch_state *state;
-    uint8_t *block;         /* that fetches go to */
-    const uint32_t *row_of; /* [n_keys] the key's gradient among those of its push; NULL: in turn */
+    uint8_t *block;         /* destination of the fetches */
+    const uint32_t *row_of; /* [n_keys] the key's gradient in its push; NULL: in turn */
     const float *weights;   /* [n_keys] or NULL */
     uint64_t *d_keys;       /* [n_keys] */
     uint32_t *d_slots;      /* [n_keys], slot tables only */
     uint32_t *refs;         /* [n_keys] */
-    uint32_t *groups;       /* [n_keys] of keys without a row, then ranks of the new ones */
+    uint32_t *groups;       /* [n_keys] groups of keys without a row, then ranks */
     uint32_t *ranks;        /* [n_keys] */
     uint64_t *sorted;       /* [n_keys] ref, push, place among the keys: 32, 16, 16 bits; rising */
 };
 
-/* The optimizer's numbers for each push. */
+/* The optimizer's step values for each push. */
 struct batch_steps {
     struct optimizer_step at[BATCH_PUSHES_MAX];
 };
 
-/* `use` matters where has_use says so: the table evicts. */
+/* `use` is read only if has_use: the table evicts. */
 int launch_batch_plan(struct table_view t, struct batch_view j, void *stream);
 int launch_batch_apply(struct table_view t, struct batch_view j, embd_optimizer_kind kind,
                        struct batch_steps steps, struct use_view use, bool has_use, void *stream);

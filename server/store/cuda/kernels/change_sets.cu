@@ -1,4 +1,4 @@
-/* change_sets.cu - rows that changed are noted. */
+/* change_sets.cu - marks changed rows with the number of the current change set. */
 #include "server/store/cuda/kernels/keytable.cuh"
 #include "server/store/cuda/kernels/values.cuh"
 

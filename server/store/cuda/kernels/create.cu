@@ -1,8 +1,8 @@
-/* create.cu - rows and entries for keys that have none, and the move of all entries into a larger
- * table. */
+/* create.cu - creates rows and entries for new keys, and rehashes all entries into a larger table.
+ */
 #include "server/store/cuda/kernels/place.cuh"
 
-/* Entries there are: of candidates that get a row, or that were seen once more. */
+/* Existing entries: candidates that get a row, or that were seen once more. */
 static __global__ void __launch_bounds__(256)
     update(table_view t, keys_view in, plan_view p, uint32_t n_insert, uint64_t first_row)
 {
@@ -22,7 +22,7 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-/* What leader j gets: nothing, if there is no room for it. */
+/* Gives leader j its row, or the ref 0 if there is no room for it. */
 __device__ static inline newcomer place_one(const table_view &t, const keys_view &in,
                                             const plan_view &p, uint64_t j, uint32_t n_insert,
                                             uint64_t first_row)
@@ -32,7 +32,7 @@ __device__ static inline newcomer place_one(const table_view &t, const keys_view
     return j < n_insert ? newcomer_place(t, in, i, row, before == 0) : newcomer{};
 }
 
-/* States of rows row .. row + n, by one warp. */
+/* Initial states of rows row .. row + n, by one warp. */
 __device__ static inline void fill_states(const table_view &t, uint64_t row, uint32_t n)
 {
     float *states = t.states + row * t.state_stride, f = t.first_state;
@@ -46,8 +46,8 @@ __device__ static inline void fill_states(const table_view &t, uint64_t row, uin
         states[i] = i % t.state_stride < t.optimizer_floats ? f : 0.0f;
 }
 
-/* Rows row .. row + n of the warp's newcomers, at their first values: `lanes` lanes, a power of
- * two, make a row, four columns each. */
+/* Initial values of rows row .. row + n of the warp's new keys: `lanes` lanes, a power of two, make
+ * a row, four columns each. */
 template <bool MAY_BE_NORMAL>
 __device__ static inline void fill_rows(const table_view &t, const newcomer &mine, uint64_t row,
                                         uint32_t n, uint32_t lanes)
@@ -64,8 +64,8 @@ __device__ static inline void fill_rows(const table_view &t, const newcomer &min
     fill_states(t, row, n);
 }
 
-/* New entries and rows, and what leaders get. Entries wait for memory and rows for arithmetic, so
- * that some warps do the one while others do the other. */
+/* Creates entries and rows, and sets the refs of leaders. Entries wait for memory and rows for
+ * arithmetic, so half of the warps do the one while the others do the other. */
 template <bool MAY_BE_NORMAL>
 static __global__ void __launch_bounds__(256)
     place(table_view t, keys_view in, plan_view p, uint32_t n_insert, uint64_t first_row,
@@ -83,7 +83,7 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-/* Entries of keys that were seen for the first time, and not often enough. */
+/* Creates candidates: entries of keys seen for the first time that are not admitted yet. */
 static __global__ void __launch_bounds__(256) place_new(table_view t, keys_view in, plan_view p)
 {
     if (p.report->n_filtered_new == 0)
@@ -111,7 +111,8 @@ int launch_create(struct table_view t, struct keys_view in, struct plan_view p, 
     return status;
 }
 
-/* Most entries of `to` are empty: place `i` of its bucket is tried unasked. */
+/* Most entries of `to` are empty, so place `i` of the bucket is claimed without reading it first.
+ */
 __device__ static inline void move_entry(const table_view &to, uint4 e, uint32_t i)
 {
     uint64_t key = (uint64_t)e.y << 32 | e.x;
@@ -121,7 +122,7 @@ __device__ static inline void move_entry(const table_view &to, uint4 e, uint32_t
         entry_place(to, key, slot, e.z);
 }
 
-/* A bucket by one lane: those of it that meet again in one bucket try different places. */
+/* One lane moves a bucket. Entries of it that meet again in one bucket try different places. */
 static __global__ void __launch_bounds__(256) rebuild(table_view from, table_view to)
 {
     for (uint64_t b = lane_index(); b < from.n_buckets; b += lane_count()) {

@@ -1,8 +1,9 @@
-/* erase.cu - entries that go, and the last rows of the table in the places of rows that went. */
+/* erase.cu - removes entries, and moves the last rows of the table into the places of removed rows.
+ */
 #include "server/store/cuda/kernels/keytable.cuh"
 #include "server/store/cuda/kernels/values.cuh"
 
-/* Of equal keys one finds the entry, or takes what it says: that one counts it. */
+/* Of equal keys, the one that clears the entry counts it. */
 static __global__ void __launch_bounds__(256)
     forget(table_view t, keys_view in, const uint32_t *refs, loss_view loss)
 {

@@ -1,13 +1,14 @@
-/* evict.cu - which rows go, exactly and without sorting them: the rank of the last one to go is
- * found digit by digit, from the top. Each digit is a pass that counts the rows whose rank agrees
- * so far, in a bin for each value the digit can have; then one warp picks the bin in which the
- * number that is to go ends. Most often a few digits of the key's mix decide, and the rest of the
- * passes return at once. */
+/* evict.cu - selects the rows to evict, exactly and without sorting: a radix select on their ranks.
+ *
+ * The rank of the last row to evict is found digit by digit, from the top. Each digit is a pass: it
+ * counts the rows whose rank matches the digits found so far, in a bin for each value of the digit;
+ * then one warp picks the bin that contains the wanted count. Most often a few digits of the hashed
+ * key decide, and the remaining passes return at once. */
 #include "server/store/cuda/kernels/keytable.cuh"
 #include "server/store/use.h"
 
-/* Blocks that count: each adds its bins to those of all, which would cost more than it counts if
- * they were many. */
+/* Blocks of a counting pass. Each adds its bins to the global bins, so many blocks would spend more
+ * time adding than counting. */
 #define PASS_BLOCKS 528u
 
 static struct shape pass_shape(uint64_t n)
@@ -100,7 +101,7 @@ int launch_survey(struct table_view t, struct use_view use, struct evict_view v,
 
 /* ---- digit by digit ---- */
 
-/* A word of a row's rank (use_rank_of); what is not asked for is not read. */
+/* A word of a row's rank (use_rank_of). Reads only what that word needs. */
 __device__ static inline uint64_t word_of(const table_view &t, const use_view &use, uint64_t row,
                                           uint32_t word)
 {
@@ -116,8 +117,8 @@ __device__ static inline uint64_t word_of(const table_view &t, const use_view &u
     }
 }
 
-/* Whether a row's rank, as far as the choice has come, is below (-1), at (0) or above (1) the
- * bound. */
+/* Compares a row's rank, in the digits decided so far, with the bound: -1 below, 0 equal, 1 above.
+ */
 __device__ static inline int order(const table_view &t, const use_view &use, const use_choice &c,
                                    uint64_t row)
 {
@@ -130,7 +131,7 @@ __device__ static inline int order(const table_view &t, const use_view &use, con
     return 0;
 }
 
-/* Where all go, the bound is above them. */
+/* If all rows go, the bound is above every rank. */
 static __global__ void begin(use_choice *c, uint64_t n, uint64_t n_may_go)
 {
     if (lane_index() != 0)
@@ -162,8 +163,8 @@ static __global__ void __launch_bounds__(256)
             atomicAdd(&v.bins[i], bins[i]);
 }
 
-/* The bin of `bins` [n] in which the first `left` of their counts end; *before: what the bins below
- * have. By one lane. */
+/* The bin of `bins` [n] that contains row number `left`; *before: rows in the bins below. By one
+ * lane. */
 __device__ static inline uint32_t bin_of(const uint32_t *bins, uint32_t n, uint64_t left,
                                          uint64_t *before)
 {
@@ -173,8 +174,8 @@ __device__ static inline uint32_t bin_of(const uint32_t *bins, uint32_t n, uint6
     return bin;
 }
 
-/* One warp: each lane adds up its part of the bins, then one goes through the part that matters.
- * Leaves the bins at 0. */
+/* One warp: each lane sums its part of the bins, then one lane walks the part that contains the
+ * count. Leaves the bins at 0. */
 static __global__ void pick(evict_view v, use_digit d)
 {
     constexpr uint32_t PART = USE_BINS / 32;

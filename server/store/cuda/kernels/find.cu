@@ -1,8 +1,9 @@
-/* find.cu - refs and statuses of a request's keys, and to which row each belongs. */
+/* find.cu - looks up the keys of a request: their refs, their statuses, and the row each key
+ * belongs to. */
 #include "embd/embd.h"
 #include "server/store/cuda/kernels/mark.cuh"
 
-/* The last row that begins at or before key k: rows may be empty. */
+/* Binary search for the last row that begins at or before key k; rows may be empty. */
 static __global__ void expand(keys_view in)
 {
     for (uint64_t k = lane_index(); k < in.n; k += lane_count()) {
@@ -24,7 +25,7 @@ int launch_expand(struct keys_view in, void *stream)
     return LAUNCH(expand, s.grid, s.block, stream, in);
 }
 
-/* One key a lane; all lanes of a warp make the same number of turns. */
+/* One key a lane; all lanes of a warp make the same number of iterations. */
 template <bool HAS_SLOTS, class Keep>
 __device__ static inline void find_each(const table_view &t, const keys_view &in, Keep keep)
 {

@@ -1,13 +1,13 @@
-/* first_push.cu - a push all of whose keys are new, each once: rows are made and stepped before
- * they are written for the first time. The gradients come in the order of the rows; nothing is
- * sorted and nothing is read again. */
+/* first_push.cu - a push of new keys only, each once: a row is initialized and stepped in registers
+ * and written once. The gradients come in the order of the rows, so nothing is sorted or read
+ * again. */
 #include "server/store/cuda/kernels/gradient.cuh"
 #include "server/store/cuda/kernels/place.cuh"
 #include "server/store/cuda/kernels/squares.cuh"
 #include "server/store/cuda/kernels/step.cuh"
 
 #define BLOCK 128u
-/* Turns of a warp whose gradients are on their way at once. */
+/* Turns of a warp whose gradients are loaded at once. */
 #define AT_ONCE 4u
 
 template <int RULE>
@@ -26,7 +26,7 @@ __device__ static inline void first_step(const table_view &t, const optimizer_st
         row_step<RULE, true>(t, step, ref, column, row, g, shared);
 }
 
-/* Rows row .. row + n of the warp's newcomers; `lanes` lanes, a power of two, make a row. */
+/* Rows row .. row + n of the warp's new keys; `lanes` lanes, a power of two, make a row. */
 template <int RULE>
 __device__ static inline void first_rows(const table_view &t, const push_view &p,
                                          const optimizer_step &step, const newcomer &mine,

@@ -1,9 +1,8 @@
-/* frozen.cu - rows of a cut are copied before they change, or to be read; and the candidates there
- * are. */
+/* frozen.cu - copies rows of a cut, before they change or to be read, and lists its candidates. */
 #include "server/store/cuda/kernels/keytable.cuh"
 #include "server/store/cuda/kernels/values.cuh"
 
-/* Whether the row is one of the cut and nobody had it before: then it is had now. */
+/* Claims a row of the cut for copying: true for the first caller only. */
 __device__ static inline bool take(const kept_view &k, uint32_t row)
 {
     uint32_t bit = 1u << row % 32;
@@ -33,8 +32,7 @@ __device__ static inline void copy_row(const table_view &t, const kept_view &k, 
         k.slots[at] = t.row_slots[row];
 }
 
-/* A warp looks at 32 rows at once, each by a lane; those that are to be copied get places side by
- * side. */
+/* A warp checks 32 rows at once, one a lane; the rows to copy get adjacent places. */
 static __global__ void __launch_bounds__(256) keep(table_view t, kept_view k, const uint32_t *list,
                                                    uint64_t first, uint64_t n, uint32_t lanes)
 {
@@ -68,7 +66,7 @@ int launch_keep(struct table_view t, struct kept_view k, const uint32_t *list, u
     return LAUNCH(keep, s.grid, s.block, stream, t, k, list, first, n, lanes_for(t.dim));
 }
 
-/* A word of bits by a lane. */
+/* One lane writes a word of bits. */
 static __global__ void __launch_bounds__(256)
     mark_unchanged(const uint8_t *sets, uint64_t n_rows, uint8_t oldest, uint32_t *done)
 {

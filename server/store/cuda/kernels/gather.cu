@@ -1,19 +1,19 @@
-/* gather.cu - the pull that matters most in one kernel: one key a row, rows as they are stored. A
- * warp finds KEYS keys and then copies their rows, up to eight independent 16-byte loads of a lane
- * on their way at a time. Rows are read past the first-level cache and written as a stream: neither
- * will be looked at again soon. */
+/* gather.cu - the most frequent pull in one kernel: one key a row, rows copied as they are stored.
+ * A warp finds KEYS keys and then copies their rows, with up to eight independent 16-byte loads of
+ * a lane in flight. Row loads bypass the first-level cache and stores are streaming: neither is
+ * reused soon. */
 #include "server/store/cuda/kernels/keytable.cuh"
 #include "server/store/cuda/kernels/values.cuh"
 
 #define BLOCK 128u
-/* Keys of a warp whose rows have so many 16-byte pieces: of narrow rows as many as it can find at
- * once, else half of that, so that the last warps end closer together. */
+/* Keys of a warp for rows of `units` 16-byte pieces: as many as it can find at once for narrow
+ * rows, else half of that, so that the last warps end closer together. */
 __host__ __device__ static constexpr uint32_t keys_of(uint32_t units)
 {
     return units <= 4 ? 32 : 16;
 }
 
-/* First values of the warp's keys that have no row: rare, so one key after the other. */
+/* Initial values for the warp's keys without a row: rare, so one key at a time. */
 __device__ static inline void fill_missing(const table_view &t, const pull_view &p, uint64_t base,
                                            uint64_t key, uint32_t slot, uint32_t missing)
 {
@@ -114,7 +114,7 @@ bool gather_fits(const struct table_view *t, const struct pull_view *pull)
            units <= 64 && (units & (units - 1)) == 0;
 }
 
-/* Of a table's rows, which are a power of two of 16 bytes. */
+/* 16-byte pieces of a row, a power of two. */
 #define LAUNCH_GATHER(kernel, HAS_SLOTS, grid, ...)                                                \
     (t.stride == 16    ? LAUNCH((kernel<1, HAS_SLOTS>), grid, BLOCK, stream, __VA_ARGS__)          \
      : t.stride == 32  ? LAUNCH((kernel<2, HAS_SLOTS>), grid, BLOCK, stream, __VA_ARGS__)          \
@@ -134,7 +134,7 @@ static uint32_t warps_of(uint32_t n, uint32_t stride)
 
 int launch_gather(struct table_view t, struct pull_view pull, void *stream)
 {
-    /* Short blocks: the last ones end together. */
+    /* Small blocks: the last ones end together. */
     unsigned grid = (warps_of(pull.in.n, t.stride) + BLOCK_WARPS - 1) / BLOCK_WARPS;
     if (pull.in.n == 0)
         return 0;
@@ -167,7 +167,7 @@ int launch_gather_pieces(struct table_view t, struct gather_pieces pieces, void 
 
 /* ---- one window of rows ---- */
 
-/* Rows of the warp's keys at `places`, n of them. */
+/* Copies the rows of the warp's keys at `places`, n of them. */
 __device__ static inline void copy_window(const table_view &t, const pull_view &p, uint64_t base,
                                           uint32_t ref, const uint32_t *places, uint32_t n)
 {

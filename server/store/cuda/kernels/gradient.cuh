@@ -4,8 +4,8 @@
 
 #include "server/store/cuda/kernels/values.cuh"
 
-/* IS_PLAIN: rows and gradients of aligned floats, as many columns as their lanes have, no weights.
- * Nearly all pushes are; there, nothing depends on a value before all are asked for. */
+/* IS_PLAIN: rows and gradients are aligned f32, dim is a multiple of four, and there are no
+ * weights. Nearly all pushes are plain; all loads then start before a value is needed. */
 static inline bool is_plain(const table_view &t, const push_view &p)
 {
     return t.dtype == EMBD_DTYPE_F32 && p.dtype == EMBD_DTYPE_F32 && p.is_aligned &&

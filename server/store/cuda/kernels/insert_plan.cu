@@ -1,11 +1,12 @@
-/* insert_plan.cu - the distinct keys of a request that have no row, in the order in which they
- * first occur, so that row numbers are the same in every run. Equal keys meet in a hash table of
- * positions: a position is there as soon as its owner is, and the key it stands for was there
- * before, so nobody waits. Which of equal keys claims a place first is a matter of chance; that the
- * smallest of their positions has it in the end is not. */
+/* insert_plan.cu - finds the distinct keys of a request that have no row, in order of first
+ * occurrence, so that row numbers are reproducible.
+ *
+ * Equal keys meet in a hash table of positions. A place holds a position, and the key at that
+ * position was written before, so no lane waits for another. Which of several equal keys claims a
+ * place first varies; in the end the place holds the smallest of their positions. */
 #include "server/store/cuda/kernels/mark.cuh"
 
-/* Adds up what the lanes of a warp have; all lanes call it. */
+/* Adds the number of lanes of the warp with `counts`; all lanes call it. */
 __device__ static inline void count_lanes(uint32_t *to, bool counts)
 {
     uint32_t lanes = __ballot_sync(ALL_LANES, counts);
@@ -19,8 +20,8 @@ __device__ static inline bool is_filtered(const table_view &t, uint32_t ref)
     return sights + 1 < t.admit_after;
 }
 
-/* The place of key i's group. Of two keys that meet there, the later is no leader: whoever sees
- * that says so, and nobody ever says the contrary. */
+/* The place of key i's group. Of two equal keys that meet there, the one that sees the other first
+ * clears the flag of the later one; nothing sets a flag again. */
 __device__ static inline uint32_t claim(const table_view &t, const keys_view &in,
                                         const plan_view &p, uint32_t i, uint64_t key, uint32_t slot,
                                         uint64_t hash)
@@ -95,7 +96,7 @@ int launch_count(struct keys_view in, struct plan_view p, uint64_t room, void *s
     return LAUNCH(count, s.grid, s.block, stream, p, room);
 }
 
-/* refs of leaders are what they got; others of a group look there. */
+/* Leaders have their refs; the other keys of a group copy them. */
 static __global__ void __launch_bounds__(256)
     resolve(table_view t, keys_view in, plan_view p, uint8_t *statuses)
 {

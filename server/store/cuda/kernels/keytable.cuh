@@ -1,8 +1,8 @@
-/* keytable.cuh - finding and placing keys; see kernels.h for the layout.
+/* keytable.cuh - the hash table of keys: lookup and insertion; kernels.h describes the layout.
  *
- * A warp looks up KEYS keys at once: four lanes read a bucket, 16 bytes each, and all the buckets
- * are on their way before the first comparison. At a load of 0.62 one key in ten needs more than
- * that, which costs less than buckets of twice the size did. */
+ * A warp looks up KEYS keys at once: four lanes read a bucket, 16 bytes each, and the loads of all
+ * buckets start before the first comparison. At a load of 0.62 one key in ten needs a second
+ * bucket, which costs less than buckets of twice the size did. */
 #ifndef EMBD_CUDA_KEYTABLE_CUH
 #define EMBD_CUDA_KEYTABLE_CUH
 
@@ -14,8 +14,8 @@
 
 #define KEY_SEED 0x51ed270b7a5c93d1ULL
 
-/* The mix of splitmix64, of its own seed: it shares nothing with the hash that routes keys to
- * shards, which would leave most buckets of a shard empty. */
+/* The finalizer of splitmix64, with its own seed. It must differ from the hash that routes keys to
+ * shards: with the same one, most buckets of a shard would be empty. */
 __device__ static inline uint64_t key_hash(uint64_t key, uint32_t slot)
 {
     uint64_t x = (key ^ KEY_SEED) + slot * 0x9e3779b97f4a7c15ULL;
@@ -44,7 +44,7 @@ __device__ static inline uint32_t slot_at(const table_view &t, const keys_view &
     return t.row_slots == nullptr ? 0 : in.slots[in.row_of ? in.row_of[i] : i];
 }
 
-/* The ref of the entry where it holds (key, slot), else 0. */
+/* The ref of the entry if it holds (key, slot), else 0. */
 template <bool HAS_SLOTS>
 __device__ static inline uint32_t entry_match(uint4 e, uint64_t key, uint32_t slot)
 {
@@ -52,7 +52,7 @@ __device__ static inline uint32_t entry_match(uint4 e, uint64_t key, uint32_t sl
     return same ? e.z : 0;
 }
 
-/* What the lanes of a tile know of one bucket, told to all of the warp. */
+/* What the lanes of a tile know of one bucket, broadcast to the warp. */
 struct bucket_answer {
     uint32_t hits, overflows; /* a bit for each lane */
     uint32_t ref;             /* of this lane's entry */
@@ -69,7 +69,7 @@ __device__ static inline bucket_answer bucket_ask(uint4 e, uint64_t key, uint32_
     return a;
 }
 
-/* Goes on for keys whose bucket overflowed, TILES keys of the warp at a time. */
+/* Continues the search of keys whose bucket overflowed, TILES keys of the warp at a time. */
 template <bool HAS_SLOTS>
 __device__ static inline uint32_t find_further(const table_view &t, uint64_t key, uint32_t slot,
                                                uint64_t bucket, bool more)
@@ -98,8 +98,8 @@ __device__ static inline uint32_t find_further(const table_view &t, uint64_t key
     return found;
 }
 
-/* Each of the first KEYS lanes' key: its ref or 0. All lanes of the warp call it; lanes that are
- * not active get anything. */
+/* The ref, or 0, of the key of each of the first KEYS lanes. All lanes of the warp call it; the
+ * result of inactive lanes is undefined. */
 template <uint32_t KEYS, bool HAS_SLOTS>
 __device__ static inline uint32_t find_warp(const table_view &t, uint64_t key, uint32_t slot,
                                             bool active)
@@ -136,7 +136,7 @@ __device__ static inline uint32_t find_warp(const table_view &t, uint64_t key, u
     return found;
 }
 
-/* The entry of a key, by one lane, while nobody places any; NULL: there is none. */
+/* The entry of a key, by one lane, while no kernel inserts; NULL: the key has none. */
 __device__ static inline struct entry *entry_of(const table_view &t, uint64_t key, uint32_t slot)
 {
     uint64_t bucket = key_bucket(t, key_hash(key, slot));
@@ -151,8 +151,9 @@ __device__ static inline struct entry *entry_of(const table_view &t, uint64_t ke
     }
 }
 
-/* The entry becomes the key's: false if it is another's. An entry that lost its key has its slot
- * until then: to a search that meets it while it goes it is never the key's in another slot. */
+/* Claims the entry and writes key and slot: false if another lane owns it. A removed entry keeps
+ * its slot until it is claimed, so that a concurrent search never matches its key with another
+ * slot. */
 __device__ static inline bool entry_take(const table_view &t, struct entry *e, uint64_t key,
                                          uint32_t slot, uint32_t ref)
 {
@@ -169,9 +170,9 @@ __device__ static inline bool entry_take(const table_view &t, struct entry *e, u
     return true;
 }
 
-/* An empty entry of the bucket becomes the key's: false if there is none. All refs are asked for at
- * once, so that the lanes of a warp wait together; where the search begins is the key's, so that
- * they seldom meet. */
+/* Claims an empty entry of the bucket for the key: false if the bucket is full. All refs are loaded
+ * at once, so that the lanes of a warp wait together. The key decides where the scan begins, so
+ * that lanes seldom collide. */
 __device__ static inline bool entry_claim(const table_view &t, struct entry *bucket, uint64_t key,
                                           uint32_t slot, uint32_t ref, uint32_t first)
 {
@@ -190,8 +191,8 @@ __device__ static inline bool entry_claim(const table_view &t, struct entry *buc
     return false;
 }
 
-/* A new entry for a key that has none and that no other lane places. Nobody waits for anybody: who
- * gets the ref in owns the entry, and its key is first read by a later kernel. */
+/* Inserts a key that has no entry and that no other lane inserts. No lane waits: the one whose ref
+ * gets in owns the entry, and only later kernels read its key. */
 __device__ static inline void entry_place(const table_view &t, uint64_t key, uint32_t slot,
                                           uint32_t ref)
 {

@@ -1,6 +1,6 @@
-/* launch.cuh - how kernels of this folder are started, and the few intrinsics they use. Where the
- * compiler is not CUDA's, an emulator stands in for the device: the same kernels then run on the
- * CPU, lane by lane. */
+/* launch.cuh - launches kernels, and wraps the few intrinsics they use. Under another compiler than
+ * CUDA's, tests bring an emulator of the device: the same kernels then run on the CPU, lane by
+ * lane. */
 #ifndef EMBD_CUDA_LAUNCH_CUH
 #define EMBD_CUDA_LAUNCH_CUH
 
@@ -17,7 +17,7 @@
 
 #define ALL_LANES 0xffffffffu
 
-/* 16 bytes that are read once: past the first-level cache. */
+/* Loads 16 bytes that are read once: bypasses the first-level cache. */
 __device__ static inline uint4 load_once(const void *p)
 {
 #ifdef __CUDACC__
@@ -31,7 +31,7 @@ __device__ static inline uint4 load_once(const void *p)
 #endif
 }
 
-/* Blocks and threads for n lanes of work, each doing one thing or, in a loop, several. */
+/* Blocks and threads for n lanes of work, one item each or, in a loop, several. */
 struct shape {
     unsigned grid, block;
 };
@@ -49,7 +49,7 @@ static inline struct shape shape_of(uint64_t n)
     return s;
 }
 
-/* The same, of work that often turns out to be none: as many blocks as a device runs at once. */
+/* The same for work that is often empty: as many blocks as a device runs at once. */
 #define SHAPE_FEW 1056u
 
 static inline struct shape shape_few(uint64_t n)

@@ -1,9 +1,9 @@
-/* load.cu - what a load puts into the table: given values and states for rows that exist, and
+/* load.cu - writes the block of a load into the table: values and states of existing rows, and
  * candidates. */
 #include "server/store/cuda/kernels/keytable.cuh"
 #include "server/store/cuda/kernels/values.cuh"
 
-/* Positions of one ref rise, so the last of a run is the last of the block. */
+/* Positions of one ref rise, so the last of a run is the last in the block. */
 static __global__ void __launch_bounds__(256)
     store_rows(table_view t, const uint32_t *refs, const uint32_t *positions, uint32_t n,
                const uint8_t *values, const float *states)

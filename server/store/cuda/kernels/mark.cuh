@@ -1,11 +1,11 @@
-/* mark.cuh - which keys without a row may occur again in their request: two bits of a small array
- * say that a key was there, and that one came after it. Most keys are alone, and need no group. */
+/* mark.cuh - a filter of keys that may occur more than once among those without a row: two bits of
+ * a small array per hash, seen once and seen again. Most keys are seen once, and need no group. */
 #ifndef EMBD_CUDA_MARK_CUH
 #define EMBD_CUDA_MARK_CUH
 
 #include "server/store/cuda/kernels/keytable.cuh"
 
-/* Of a hash: bits that groups (insert_plan.cu) do not look at first. */
+/* The place of a hash: uses bits that groups (insert_plan.cu) do not use first. */
 __device__ static inline uint32_t mark_at(const plan_view &p, uint64_t hash)
 {
     return (uint32_t)(hash >> 5) & (p.n_groups * PLAN_MARKS - 1);

@@ -1,18 +1,18 @@
-/* place.cuh - keys that get a row. */
+/* place.cuh - gives new keys their rows. */
 #ifndef EMBD_CUDA_PLACE_CUH
 #define EMBD_CUDA_PLACE_CUH
 
 #include "server/store/cuda/kernels/keytable.cuh"
 #include "server/store/cuda/kernels/values.cuh"
 
-/* A key that gets a row: the warp's lanes have 32 of them. */
+/* A new key; the lanes of a warp have 32 of them. */
 struct newcomer {
     uint64_t key;
-    uint32_t slot, position; /* of the key in its request */
+    uint32_t slot, position; /* the key's position in its request */
 };
 
-/* Key i gets row `row`, and its entry at once: what is read of a bucket would not be near any more
- * once rows have been written. */
+/* Gives key i row `row` and, if it has none, an entry. The entry is written at once, while its
+ * bucket is in the cache. */
 __device__ static inline newcomer newcomer_place(const table_view &t, const keys_view &in,
                                                  uint32_t i, uint32_t row, bool needs_entry)
 {

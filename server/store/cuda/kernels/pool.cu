@@ -1,6 +1,6 @@
-/* pool.cu - every pull that is no plain copy: pooled rows, weights, other dtypes, odd widths. A
- * lane makes four columns of one output row, from the first key to the last, so that a sum has the
- * order of the CSR (combine.h) and lanes never have to meet. */
+/* pool.cu - every pull that is not a plain copy: pooled rows, weights, other dtypes, odd widths. A
+ * lane makes four columns of one output row, from the first key to the last: the sum has the order
+ * of the CSR (combine.h) and no reduction between lanes is needed. */
 #include "server/store/cuda/kernels/pool.cuh"
 
 static __global__ void __launch_bounds__(256) pool(table_view t, pull_view p, const uint32_t *refs)

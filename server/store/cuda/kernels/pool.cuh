@@ -1,11 +1,11 @@
-/* pool.cuh - four columns of a pooled row, from its first key to its last. */
+/* pool.cuh - four columns of a pooled row, summed from its first key to its last. */
 #ifndef EMBD_CUDA_POOL_CUH
 #define EMBD_CUDA_POOL_CUH
 
 #include "server/store/cuda/kernels/keytable.cuh"
 #include "server/store/cuda/kernels/values.cuh"
 
-#define POOL_AT_ONCE 4u /* rows on their way to a lane */
+#define POOL_AT_ONCE 4u /* rows that a lane loads at once */
 
 struct place {
     uint32_t begin, end, column;
@@ -53,7 +53,7 @@ __device__ static inline four pool_row(const table_view &t, const pull_view &p,
     return sum;
 }
 
-/* Divided, where the combiner asks for it. */
+/* Divides the sum if the combiner asks for it. */
 __device__ static inline four pooled_columns(const table_view &t, const pull_view &p,
                                              const uint32_t *refs, uint64_t row, uint32_t column)
 {

@@ -1,4 +1,4 @@
-/* select.cu - the values that have a flag, in their order, and how many they are. */
+/* select.cu - selects the flagged values, in order, and counts them (CUB). */
 #include <cub/device/device_select.cuh>
 
 #include "server/store/cuda/kernels/kernels.h"

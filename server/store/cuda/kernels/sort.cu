@@ -1,4 +1,4 @@
-/* sort.cu - refs sorted, each with its position; equal refs keep their order. */
+/* sort.cu - sorts refs with their positions; stable (CUB). */
 #include <cub/device/device_radix_sort.cuh>
 
 #include "server/store/cuda/kernels/kernels.h"

@@ -1,8 +1,11 @@
-/* squares.cuh - S of rowwise_adagrad: the sum of squares of a row's gradient in the one shape that
- * optimizer_squares gives it. There, column c belongs to lane c % 32 of a warp; each lane adds its
- * columns in rising order, then lane l takes l + 16, l + 8, l + 4, l + 2, l + 1. Here, a lane has
- * columns 4m .. 4m + 3 of every 128, so the distances 4, 8 and 16 there are 1, 2 and 4 here. Lanes
- * that a row does not have would add +0 to what is not negative. All lanes of a warp call these. */
+/* squares.cuh - S of rowwise_adagrad: the sum of squares of a row's gradient, in the one order that
+ * optimizer_squares defines.
+ *
+ * In that order, column c belongs to lane c % 32 of a warp; each lane adds its columns in rising
+ * order, then lane l adds l + 16, l + 8, l + 4, l + 2, l + 1. Here, a lane has columns 4m .. 4m + 3
+ * of every 128, so the distances 4, 8 and 16 become 1, 2 and 4. Lanes beyond the row would add +0
+ * to values that are not negative, which changes nothing. All lanes of a warp call these functions.
+ */
 #ifndef EMBD_CUDA_SQUARES_CUH
 #define EMBD_CUDA_SQUARES_CUH
 
@@ -16,14 +19,14 @@ __device__ static inline four squared(four g, uint32_t column, uint32_t dim)
     return q;
 }
 
-/* What `give` is in the lane `distance` away, added to `keep`: either lane gets the same sum. */
+/* Adds `give` of the lane `distance` away to `keep`: both lanes get the same sum. */
 __device__ static inline float add_other(float keep, float give, uint32_t distance)
 {
     return keep + __shfl_xor_sync(ALL_LANES, give, (int)distance);
 }
 
-/* A row of up to 64 columns, in a power of two of lanes: the first two meetings halve what each
- * lane goes on with, so that four sums cost little more than one. */
+/* A row of up to 64 columns, in a power of two of lanes: the first two exchanges halve the values
+ * of each lane, so that four sums cost little more than one. */
 __device__ static inline float squares_narrow(four g, uint32_t column, uint32_t dim, uint32_t lanes)
 {
     four q = squared(g, column, dim);
@@ -42,8 +45,8 @@ __device__ static inline float squares_narrow(four g, uint32_t column, uint32_t 
     return add_other(sum, sum, quarter);
 }
 
-/* A wider row has all 32 lanes: 128 of its columns added to s, where those of lanes m, m + 8,
- * m + 16, m + 24 belong to one lane of the rule. */
+/* A wider row uses all 32 lanes: adds 128 of its columns to s. Lanes m, m + 8, m + 16, m + 24 hold
+ * columns of one lane of the rule. */
 __device__ static inline void squares_add(float s[4], four g, uint32_t column, uint32_t dim)
 {
     four q = squared(g, column, dim);
@@ -60,7 +63,7 @@ __device__ static inline float squares_finish(float s[4])
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-/* A row whose lanes have all of its columns. */
+/* A row whose lanes hold all of its columns. */
 __device__ static inline float squares_whole(four g, uint32_t column, uint32_t dim, uint32_t lanes)
 {
     float s[4] = {0.0f, 0.0f, 0.0f, 0.0f};

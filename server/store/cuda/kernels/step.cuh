@@ -1,13 +1,13 @@
 /* step.cuh - one optimizer step of four columns of a row: for rows that a push names (apply.cu) and
- * for all the others (sweep.cu). */
+ * for all others (sweep.cu). */
 #ifndef EMBD_CUDA_STEP_CUH
 #define EMBD_CUDA_STEP_CUH
 
 #include "proto/stamp.h"
 #include "server/store/cuda/kernels/values.cuh"
 
-/* Kernels have their rule as a constant: an optimizer's kind, or this one, adam's with lazy_global.
- */
+/* The rule is a template parameter of kernels: an optimizer's kind, or this value: adam with
+ * lazy_global. */
 #define RULE_LAZY_ADAM ((int)EMBD_OPTIMIZER_FTRL + 1)
 
 /* Four columns of a row and of its state. */
@@ -15,9 +15,9 @@ struct row_four {
     four w, s0, s1;
 };
 
-/* What all columns of a row's step share. */
+/* Values that all columns of a row's step share. */
 struct row_shared {
-    float v; /* of rowwise_adagrad, already brought forward */
+    float v; /* v of rowwise_adagrad, already updated */
     optimizer_lazy lazy;
 };
 
@@ -33,7 +33,7 @@ __device__ static inline uint64_t state_at(const table_view &t, uint32_t ref)
     return (uint64_t)(ref - 1) * t.state_stride;
 }
 
-/* Where a row of adam with lazy_global keeps the step it was brought forward to. */
+/* The step that a row was last brought up to: adam with lazy_global. */
 __device__ static inline float *lazy_stamp(const table_view &t, uint32_t ref)
 {
     return t.states + state_at(t, ref) + 2 * t.dim;

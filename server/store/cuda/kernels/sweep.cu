@@ -1,5 +1,5 @@
 /* sweep.cu - update = global: rows that a push does not name step with a gradient of 0. Each push
- * passes over the whole table, at the speed of memory. */
+ * reads and writes the whole table, at memory bandwidth. */
 #include "server/store/cuda/kernels/keytable.cuh"
 #include "server/store/cuda/kernels/step.cuh"
 

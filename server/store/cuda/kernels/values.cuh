@@ -1,6 +1,6 @@
-/* values.cuh - rows in steps of four columns: the unit that a lane works on, that Philox draws and
- * that one 16-byte access moves. Columns beyond `dim` of the last four are read as 0 and never
- * written outside a row's padding. */
+/* values.cuh - rows in units of four columns: what a lane works on, what one Philox call draws,
+ * what one 16-byte access moves. Columns beyond `dim` read as 0, and are written only inside a
+ * row's padding. */
 #ifndef EMBD_CUDA_VALUES_CUH
 #define EMBD_CUDA_VALUES_CUH
 
@@ -16,8 +16,8 @@ __device__ static inline uint32_t fours_of(uint32_t dim)
     return (dim + 3) / 4;
 }
 
-/* Lanes of one row, a power of two: each has four columns, or every 32nd four where a row is wider.
- */
+/* Lanes of one row, a power of two: each has four columns, or every 32nd group of four in wider
+ * rows. */
 static inline __host__ __device__ uint32_t lanes_for(uint32_t dim)
 {
     uint32_t lanes = 1;
@@ -54,7 +54,7 @@ __device__ static inline uint32_t half_store(float value, embd_dtype dtype)
     return dtype == EMBD_DTYPE_F16 ? embd__f16_from_f32(value) : embd__bf16_from_f32(value);
 }
 
-/* Four values at `at`, which is aligned to four of them. */
+/* Four values at `at`, a multiple of four. */
 __device__ static inline four four_load(const void *row, embd_dtype dtype, uint64_t at)
 {
     four v;
@@ -79,7 +79,8 @@ __device__ static inline void four_store(void *row, embd_dtype dtype, uint64_t a
                        half_store(v.c[2], dtype) | half_store(v.c[3], dtype) << 16);
 }
 
-/* Columns column .. column + 3 of a row of `dim` without padding, which begins at value `at`. */
+/* Columns column .. column + 3 of a row of `dim` columns without padding, which begins at value
+ * `at`. */
 __device__ static inline four packed_load(const void *rows, embd_dtype dtype, uint64_t at,
                                           uint32_t column, uint32_t dim, bool is_aligned)
 {
@@ -108,7 +109,8 @@ __device__ static inline uint8_t *row_of_ref(const table_view &t, uint32_t ref)
     return t.values + (uint64_t)(ref - 1) * t.stride;
 }
 
-/* The slot whose bound a key takes (initializer.h): its own in slot tables, else by its value. */
+/* The slot whose bound a key takes (initializer.h): its own in slot tables, else the slot that its
+ * value lies in. */
 __device__ static inline uint32_t bound_slot(const table_view &t, uint64_t key, uint32_t slot)
 {
     if (t.row_slots != nullptr || t.slot_starts == nullptr)
@@ -124,8 +126,8 @@ __device__ static inline uint32_t bound_slot(const table_view &t, uint64_t key, 
     return low;
 }
 
-/* Columns of a key's first value, rounded to the table's dtype. Where it is known that they are not
- * normal, a kernel does with fewer registers. */
+/* Columns of a key's first value, rounded to the table's dtype. Kernels that exclude the normal
+ * distribution at compile time use fewer registers. */
 template <bool MAY_BE_NORMAL = true>
 __device__ static inline four first_value(const table_view &t, uint64_t key, uint32_t slot,
                                           uint32_t column)

@@ -1,14 +1,14 @@
-/* deliver.cu - the lookup that most pulls need: a warp finds 32 keys and copies their rows to where
- * their homes want them, where peers' memory can be stored to, so that the links are at work while
- * the table is read, and nothing is written twice. Else the device's own rows alone go where they
- * are wanted, and others' to where they are sent from. */
+/* deliver.cu - the lookup of most pulls: a warp finds 32 keys and copies their rows. With peer
+ * access it stores each row where its home wants it, so that the links work while the table is
+ * read, and nothing is written twice. Without it, rows of the own home are stored in place, and
+ * others where they are sent from. */
 #include "server/store/nccl/kernels/pieces.cuh"
 #include "server/store/cuda/kernels/pool.cuh"
 
 #define BLOCK   128u
 #define AT_ONCE 8u
 
-/* The first values of the warp's keys without a row, one key after the other. */
+/* Initial values for the warp's keys without a row, one key at a time. */
 __device__ static inline void deliver_first(const table_view &t, uint64_t key, uint32_t slot,
                                             uint4 *to, uint32_t missing)
 {
@@ -23,8 +23,8 @@ __device__ static inline void deliver_first(const table_view &t, uint64_t key, u
     }
 }
 
-/* Rows of UNITS 16-byte pieces, or with 0 of as many as the table says; `ref` is 0 where there is
- * nothing to copy, and `to` where there is no key. */
+/* Copies rows of UNITS 16-byte pieces, or with 0 of the table's size; `ref` is 0 where there is no
+ * row to copy, and `to` is null where there is no key. */
 template <uint32_t UNITS>
 __device__ static inline void deliver_rows(const table_view &t, uint32_t ref, uint4 *to,
                                            bool zero_missing)
@@ -111,8 +111,8 @@ int launch_deliver(struct table_view t, struct keys_view in, struct delivery d, 
 
 /* ---- pooled rows ---- */
 
-/* In a loop, as pool.cu has it: without one the compiler takes a quarter more registers, and a
- * quarter of the warps that could wait for rows have no room. */
+/* A loop, as in pool.cu: without it the compiler uses a quarter more registers, so a quarter fewer
+ * warps run. */
 static __global__ void __launch_bounds__(256, 4)
     pool_to(table_view t, pull_view view, const uint32_t *refs, delivery d)
 {

@@ -1,15 +1,15 @@
-/* move.cu - moves keys, rows, gradients and statuses between the order in which a device has them
- * and the places of several devices, which may be its own memory or that of peers. */
+/* move.cu - moves keys, rows, gradients and statuses between their order at home and places on
+ * several devices, in local memory or that of peers. */
 #include "server/store/nccl/kernels/pieces.cuh"
 
 #define BLOCK   256u
 #define AT_ONCE 4u
 
-/* A unit is the widest word that things and places are aligned to. */
+/* A unit is the widest word that elements and places are aligned to. */
 template <class Unit>
-__device__ static inline void move_lane(const cargo_lane &lane, uint32_t block, bool is_outward)
+__device__ static inline void move_lane(const moved_lane &lane, uint32_t block, bool is_outward)
 {
-    const parcels &p = lane.parcels;
+    const device_places &p = lane.places;
     piece of = piece_number(p, block);
     if (p.at[of.number] == nullptr)
         return;
@@ -39,12 +39,12 @@ __device__ static inline void move_lane(const cargo_lane &lane, uint32_t block, 
     }
 }
 
-static __global__ void __launch_bounds__(BLOCK) move(cargo c, bool is_outward)
+static __global__ void __launch_bounds__(BLOCK) move(moves c, bool is_outward)
 {
     uint32_t i = 0;
     while (blockIdx.x >= c.lanes[i].end)
         i++;
-    const cargo_lane &lane = c.lanes[i];
+    const moved_lane &lane = c.lanes[i];
     uint32_t block = blockIdx.x - lane.begin;
     switch (lane.unit) {
     case 16:
@@ -64,44 +64,44 @@ static __global__ void __launch_bounds__(BLOCK) move(cargo c, bool is_outward)
     }
 }
 
-static uint32_t unit_of(const cargo_lane &lane)
+static uint32_t unit_of(const moved_lane &lane)
 {
     uint64_t all = (uintptr_t)lane.home | lane.bytes;
     uint32_t unit = 16;
-    for (uint32_t i = 0; i < lane.parcels.n; i++)
-        all |= (uintptr_t)lane.parcels.at[i];
+    for (uint32_t i = 0; i < lane.places.n; i++)
+        all |= (uintptr_t)lane.places.at[i];
     while (all % unit != 0)
         unit /= 2;
     return unit;
 }
 
-static uint64_t bytes_of(const cargo_lane &lane)
+static uint64_t bytes_of(const moved_lane &lane)
 {
-    return (uint64_t)lane.parcels.starts.at[lane.parcels.n] * lane.bytes;
+    return (uint64_t)lane.places.starts.at[lane.places.n] * lane.bytes;
 }
 
-/* Of a piece: lanes share what the cargo may have by their bytes. */
-static uint64_t most_blocks(const cargo &c, const cargo_lane &lane, uint64_t all_bytes)
+/* Blocks of a piece: lanes share the launch's limit by their bytes. */
+static uint64_t most_blocks(const moves &c, const moved_lane &lane, uint64_t all_bytes)
 {
     if (c.most_blocks == 0)
         return SHAPE_BLOCKS;
-    uint64_t blocks = c.most_blocks * bytes_of(lane) / all_bytes / lane.parcels.n;
+    uint64_t blocks = c.most_blocks * bytes_of(lane) / all_bytes / lane.places.n;
     return blocks ? blocks : 1;
 }
 
-int launch_move(struct cargo *c, bool is_outward, void *stream)
+int launch_move(struct moves *c, bool is_outward, void *stream)
 {
     uint32_t n_blocks = 0;
     uint64_t all_bytes = 0;
     for (uint32_t i = 0; i < c->n; i++)
         all_bytes += bytes_of(c->lanes[i]);
     for (uint32_t i = 0; i < c->n; i++) {
-        struct cargo_lane *lane = &c->lanes[i];
+        struct moved_lane *lane = &c->lanes[i];
         lane->unit = unit_of(*lane);
         uint32_t units = lane->bytes / lane->unit, things = units < BLOCK ? BLOCK / units : 1;
         lane->begin = n_blocks;
         if (bytes_of(*lane) != 0)
-            n_blocks += blocks_for(lane->parcels, things, most_blocks(*c, *lane, all_bytes));
+            n_blocks += blocks_for(lane->places, things, most_blocks(*c, *lane, all_bytes));
         lane->end = n_blocks;
     }
     return n_blocks ? LAUNCH(move, n_blocks, BLOCK, stream, *c, is_outward) : 0;

@@ -1,6 +1,6 @@
-/* parts.cu - a row of a hash or modulo table from the partial sums of its owners, in the order of
- * the owners' numbers, which is the order that makes the sum the same for as many devices. Owners
- * without a key of the row are passed over, so a row whose keys lie on one device has its bits. */
+/* parts.cu - adds the partial sums of a hash or modulo table's row, in the order of the owners: the
+ * order fixes the bits for a given number of devices. Owners without a key of the row are skipped,
+ * so a row whose keys lie on one device has the bits of one device. */
 #include "server/store/cuda/kernels/launch.cuh"
 #include "server/store/nccl/kernels/move.h"
 #include "server/store/cuda/kernels/values.cuh"

@@ -1,6 +1,6 @@
-/* pieces.cuh - several devices' pieces in one launch. Blocks take the pieces in turn, and each
- * device begins with another one: so every link carries something all the time, and no device is
- * written to by all others at once. */
+/* pieces.cuh - pieces for several devices in one launch. Blocks take the pieces in turn, and each
+ * device begins with another one: every link is busy all the time, and no device is written to by
+ * all others at once. */
 #ifndef EMBD_NCCL_PIECES_CUH
 #define EMBD_NCCL_PIECES_CUH
 
@@ -9,10 +9,10 @@
 
 struct piece {
     uint32_t number, begin, end; /* things */
-    uint64_t block;              /* of the piece's blocks */
+    uint64_t block;              /* blocks of the piece */
 };
 
-__device__ static inline piece piece_number(const parcels &p, uint32_t block)
+__device__ static inline piece piece_number(const device_places &p, uint32_t block)
 {
     piece of;
     of.number = (p.first + block) % p.n;
@@ -22,13 +22,13 @@ __device__ static inline piece piece_number(const parcels &p, uint32_t block)
     return of;
 }
 
-__device__ static inline piece piece_of_block(const parcels &p)
+__device__ static inline piece piece_of_block(const device_places &p)
 {
     return piece_number(p, blockIdx.x);
 }
 
-/* Blocks for all pieces where one does `per_block` things; at most `most` for a piece. */
-static inline unsigned blocks_for(const parcels &p, uint64_t per_block, uint64_t most)
+/* Blocks for all pieces, with `per_block` elements each; at most `most` for a piece. */
+static inline unsigned blocks_for(const device_places &p, uint64_t per_block, uint64_t most)
 {
     uint64_t longest = 1;
     for (uint32_t i = 0; i < p.n; i++) {

@@ -1,5 +1,5 @@
-/* route.cu - to which device each item of a request goes, and the order of its keys once items are
- * grouped by device. */
+/* route.cu - finds the owner of each item of a request, and the order of its keys once items are
+ * grouped by owner. */
 #include "server/store/cuda/kernels/launch.cuh"
 #include "server/store/nccl/kernels/move.h"
 
@@ -33,7 +33,7 @@ int launch_lengths(struct route_view r, void *stream)
 
 #define LANES_OF_ITEM 8u
 
-/* Each item's keys by a few lanes of its own. */
+/* A few lanes handle the keys of an item. */
 static __global__ void __launch_bounds__(256) key_order(route_view r)
 {
     uint32_t lane = threadIdx.x % LANES_OF_ITEM;

@@ -1,4 +1,4 @@
-/* sums.cu - where each of several pieces begins, from their lengths. */
+/* sums.cu - prefix sums of lengths (CUB). */
 #include <cub/device/device_scan.cuh>
 
 #include "server/store/nccl/kernels/move.h"

@@ -1,0 +1,27 @@
+/* insert_plan.h - what a push, insert or load creates: counted first, then made. */
+#ifndef EMBD_CUDA_INSERT_PLAN_H
+#define EMBD_CUDA_INSERT_PLAN_H
+
+#include "server/store/cuda/call.h"
+#include "server/store/cuda/memory.h"
+
+/* Lays out and enqueues the search for keys without a row, up to the report. 0 or a device's
+ * status. */
+void insert_plan_lay_out(struct call *call, struct arena *arena);
+int insert_plan_start(struct call *call);
+
+/* The functions below need the report. */
+
+/* Decides how many keys get a row, and takes memory for rows and entries. EMBD_FULL,
+ * EMBD_NO_MEMORY in e: nothing changed. */
+int insert_plan_reserve(struct call *call, bool want_statuses, struct embd__error *e);
+/* insert_plan_reserve, then enqueues the creation. `first`: a push for which
+ * insert_plan_is_all_new is true, whose rows are then stepped as well; or NULL. */
+int insert_plan_commit(struct call *call, bool want_statuses, const struct first_push *first,
+                       struct embd__error *e);
+/* After insert_plan_reserve: every key of the request gets a row, and none was seen before. */
+bool insert_plan_is_all_new(const struct call *call);
+/* Sets and returns EMBD_FULL. */
+int insert_plan_refuse(const struct call *call, uint64_t room, struct embd__error *e);
+
+#endif
