@@ -227,6 +227,13 @@ void embd__msg_request(struct msg *m, uint32_t msgid, enum method method)
     begin_items(m);
 }
 
+void embd__msg_notice(struct msg *m, enum method method)
+{
+    begin(m, 3, 2);
+    embd__msg_str(m, embd__method_name(method));
+    begin_items(m);
+}
+
 void embd__msg_result(struct msg *m, uint32_t msgid)
 {
     begin(m, 4, 1);
@@ -260,6 +267,31 @@ int embd__msg_end(struct msg *m)
         m->head[m->count_at + 1] = (uint8_t)n_items;
     }
     return m->status;
+}
+
+/* Bytes of the length in a bin's header. */
+static uint32_t length_bytes(uint64_t bytes)
+{
+    return bytes < 256 ? 1 : bytes < 65536 ? 2 : 4;
+}
+
+void embd__msg_frame(struct msg *m, struct frame_scanner *out)
+{
+    assert(m->status == EMBD_OK && m->n_bins <= LIMIT_BINS);
+    out->head = m->head;
+    out->head_bytes = out->head_capacity = m->head_bytes;
+    out->frame_limit = LIMIT_FRAME_BYTES;
+    out->frame_bytes = embd__msg_bytes(m);
+    out->n_bins = m->n_bins;
+    out->type = m->head[1];
+    out->has_msgid = out->type != 2;
+    for (uint32_t i = 0; i < m->n_bins; i++) {
+        const struct msg_bin *bin = &m->bins[i];
+        uint32_t n = length_bytes(bin->bytes);
+        memset(m->head + bin->at - n, 0, n);
+        out->bins[i] =
+            (struct frame_bin){bin->at, (uint32_t)bin->bytes, (uint8_t *)(uintptr_t)bin->data};
+    }
 }
 
 /* ---- sending ---- */

@@ -14,6 +14,7 @@
 #include <msgpack.h>
 
 #include "proto/errors.h"
+#include "proto/batch.h"
 #include "proto/frame.h"
 
 /* ---- methods: id, name on the wire, listener ---- */
@@ -83,6 +84,8 @@ int embd__msg_reserve(struct msg *m, uint32_t head_bytes, uint32_t n_bins);
  * [number, text], nil]. */
 void embd__msg_request(struct msg *m, uint32_t msgid, enum method method);
 void embd__msg_result(struct msg *m, uint32_t msgid);
+/* A notification, which has no answer: [2, method, params]. */
+void embd__msg_notice(struct msg *m, enum method method);
 void embd__msg_error(struct msg *m, uint32_t msgid, int status, const char *text);
 /* [2, "error", [number, text]]: for a peer whose msgid could not be read. */
 void embd__msg_error_notice(struct msg *m, int status, const char *text);
@@ -101,6 +104,10 @@ void embd__msg_field_str(struct msg *m, const char *name, const char *text);
 /* Cuts out a bin of `bytes` <= LIMIT_FRAME_BYTES. `data` must stay until the message is sent; NULL:
  * see top. */
 void embd__msg_bin(struct msg *m, const void *data, uint64_t bytes);
+
+/* The complete message as the scanner would give it: its bins are emptied in m->head, which `out`
+ * points to, as to their data. Only what a user of whole frames reads is set. */
+void embd__msg_frame(struct msg *m, struct frame_scanner *out);
 
 /* Bytes of the whole message, head and bins. */
 uint64_t embd__msg_bytes(const struct msg *m);
@@ -193,26 +200,6 @@ int embd__fields_end(struct fields *f);
 
 /* ---- the data methods: one table's share of a pull, push or erase ---- */
 
-/* An erase has no offsets: slots are those of its keys. */
-enum parts_kind { PARTS_PULL, PARTS_PUSH, PARTS_ERASE };
-
-struct part {
-    uint32_t table;   /* embd__table_id */
-    embd_dtype dtype; /* of values on the wire */
-    uint32_t n_keys;
-    uint32_t n_rows; /* CSR rows; n_keys when offsets is NULL */
-    bool want_status;
-    bool zero_missing; /* pull: zeros for keys without a row */
-    bool scale; /* pull with offsets: finish mean and sqrtn here, by the keys of this message alone
-                 */
-    const uint64_t *keys;    /* [n_keys], slot offsets added */
-    const uint32_t *offsets; /* [n_rows + 1] or NULL: one key per row */
-    const uint16_t *slots;   /* [n_rows], slot tables only */
-    const float *weights;    /* [n_keys] or NULL; needs offsets */
-    const void *grads;       /* push: [n_rows][dim] of dtype; values_bytes */
-    uint64_t grads_bytes;
-};
-
 /* The map and bins of a request with n parts; the caller has called embd__msg_request and calls
  * embd__msg_end. Bin order for each part: keys, offsets, slots, weights, grads, those that are
  * there. Map of a part: table, keys, rows (with offsets only), dtype (absent: f32), slots, weights,
@@ -222,35 +209,6 @@ void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum
  * end, naming part, position and value). grads may have any length; the handler compares it with
  * rows * dim. Returns n or a negative status. */
 int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, enum parts_kind kind);
-
-/* How long a worker's sign of life lasts, in ticks and rounds. */
-#define LEASE_MIN_MS     100u
-#define LEASE_MAX_MS     3600000u
-#define LEASE_DEFAULT_MS 10000u
-
-/* A push that becomes one step together with those of the other workers of its job. */
-struct push_round {
-    char job[EMBD_NAME_MAX + 1];
-    uint32_t worker,
-        n_workers;  /* worker < n_workers <= EMBD_WORKERS_MAX; n_workers 0: a push by itself */
-    uint64_t clock; /* below UINT64_MAX */
-    uint32_t lease_ms;
-    uint64_t incarnation; /* of the worker's process; 0: not told */
-    uint64_t epoch;       /* of the job that it belongs to; 0: it joins */
-};
-
-/* Whose push it is, and which one: what makes a push that is sent again apply once. */
-struct push_writer {
-    uint64_t high, low; /* the writer's id */
-    uint64_t sequence;  /* 1, 2, ... of a writer's stream, on each shard; 0: a push of no writer */
-    uint64_t stream;    /* u32 */
-};
-
-/* What a push has besides its parts. */
-struct push_extra {
-    struct push_round round;
-    struct push_writer writer;
-};
 
 /* As embd__parts_write and embd__parts_read of a push; `extra` NULL: it has neither round nor
  * writer. */
@@ -302,24 +260,6 @@ int embd__erase_answer_read(struct reader *r, struct erase_answer *answers, uint
 
 /* ---- rows in bulk: the answer of scan, the request of load, and the block of a part file ---- */
 
-/* `rows` have the table's dtype, `states` f32. Candidates are keys that wait for a row
- * (admit_after). */
-struct row_block {
-    uint32_t n_rows, n_candidates;
-    const uint64_t *keys;            /* [n_rows] */
-    const uint16_t *slots;           /* [n_rows], slot tables only, else NULL */
-    const void *rows;                /* [n_rows][dim] */
-    const float *states;             /* [n_rows][state_floats]; NULL when state_floats is 0 */
-    const uint64_t *candidate_keys;  /* [n_candidates] */
-    const uint16_t *candidate_slots; /* [n_candidates], slot tables only */
-    const uint32_t *candidate_counts;
-};
-/* Whether a block is of keys that lost their rows: candidates that were seen 0 times, and nothing
- * else. */
-static inline bool embd__block_is_gone(const struct row_block *block)
-{
-    return block->n_rows == 0 && block->n_candidates > 0 && block->candidate_counts[0] == 0;
-}
 /* Bytes of one row of the block, and of one candidate. */
 uint64_t embd__row_bytes(const embd_schema *schema);
 uint64_t embd__candidate_bytes(const embd_schema *schema);

@@ -20,8 +20,7 @@ void embd__schema_fini(struct table_schema *schema);
 int embd__schema_check(const embd_schema *schema, struct embd__error *e);
 
 /* NULL when equal, else the name of the first field that differs. EMBD_DURABILITY_AUTO is equal to
- * every
- * durability. */
+ * every durability. */
 const char *embd__schema_difference(const embd_schema *a, const embd_schema *b);
 
 /* The first field that differs and both its values, as text: "dim", "16", "4". */

@@ -2,6 +2,7 @@
 #include "proto/writersfile.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "proto/little.h"
@@ -123,4 +124,20 @@ int embd__writersfile_read(const uint8_t *bytes, uint64_t n, struct writersfile 
                                (unsigned long long)n,
                                (unsigned long long)embd__writersfile_bytes(out));
     return check_streams(bytes, out, e);
+}
+
+struct push_stream *embd__streams_take(const uint8_t *list, uint64_t n, bool has_principals,
+                                       struct embd__error *e)
+{
+    struct push_stream *streams = malloc((n + 1) * sizeof *streams);
+    if (streams == NULL)
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu streams", (unsigned long long)n);
+    for (uint64_t i = 0; i < n && e->status == EMBD_OK; i++) {
+        streams[i] = embd__stream_read(list, has_principals, i);
+        embd__stream_check(&streams[i], has_principals, e);
+    }
+    if (e->status == EMBD_OK)
+        return streams;
+    free(streams);
+    return NULL;
 }

@@ -50,6 +50,11 @@ struct push_stream embd__writersfile_stream(const uint8_t *bytes, uint64_t i);
 #define STREAM_BYTES     40u
 struct push_stream embd__stream_read(const uint8_t *list, bool has_principals, uint64_t i);
 
+/* n streams of such a list, malloc'd, each of which may be so. NULL: EMBD_NO_MEMORY, EMBD_INVALID.
+ */
+struct push_stream *embd__streams_take(const uint8_t *list, uint64_t n, bool has_principals,
+                                       struct embd__error *e);
+
 /* Whether a stream may be so. EMBD_INVALID naming the value. */
 int embd__stream_check(const struct push_stream *stream, bool has_principals,
                        struct embd__error *e);

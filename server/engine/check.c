@@ -168,6 +168,17 @@ int check_part(const struct tables *tables, const struct part *part, uint32_t i,
     return EMBD_OK;
 }
 
+int check_tables_differ(const struct op *op, struct embd__error *e)
+{
+    for (uint32_t i = 1; i < op->n_parts; i++)
+        for (uint32_t j = 0; j < i; j++)
+            if (op->parts[i].table == op->parts[j].table)
+                return embd__error_set(e, EMBD_INVALID,
+                                       "part %u table: '%s' is the table of part %u already", i,
+                                       op->parts[i].table->schema.s.name, j);
+    return EMBD_OK;
+}
+
 /* ---- gradients ---- */
 
 /* The key to name for a row; of an empty row none: its gradient has no effect, but is no number
@@ -273,6 +284,19 @@ static int check_counts(const struct table *table, const struct row_block *block
     return EMBD_OK;
 }
 
+static int check_gone(const struct row_block *block, struct embd__error *e)
+{
+    if (block->n_rows > 0)
+        return embd__error_set(e, EMBD_INVALID, "load rows: %u, and keys that are gone have none",
+                               block->n_rows);
+    for (uint32_t i = 0; i < block->n_candidates; i++)
+        if (block->candidate_counts[i] != 0)
+            return embd__error_set(e, EMBD_INVALID,
+                                   "load candidate counts[%u]: %u, of keys that are gone it is 0",
+                                   i, block->candidate_counts[i]);
+    return EMBD_OK;
+}
+
 int check_block(const struct table *table, const struct row_block *block, bool is_gone,
                 const struct routed_place *place, struct embd__error *e)
 {
@@ -294,5 +318,5 @@ int check_block(const struct table *table, const struct row_block *block, bool i
             routed_check(table, &in, place, lists[l].what, e) != EMBD_OK)
             return e->status;
     }
-    return is_gone ? EMBD_OK : check_counts(table, block, e);
+    return is_gone ? check_gone(block, e) : check_counts(table, block, e);
 }

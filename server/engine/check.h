@@ -3,6 +3,7 @@
 #ifndef EMBD_ENGINE_CHECK_H
 #define EMBD_ENGINE_CHECK_H
 
+#include "server/engine/op.h"
 #include "server/engine/routed.h"
 #include "server/engine/tables.h"
 
@@ -11,6 +12,10 @@
 /* Table, slots, offsets and keys of part `i`. */
 int check_part(const struct tables *tables, const struct part *part, uint32_t i,
                struct table **table_out, struct embd__error *e);
+
+/* Two parts of a push for one table would be two steps in one operation, which no refusal could
+ * take back. */
+int check_tables_differ(const struct op *op, struct embd__error *e);
 
 /* Length of the gradients, and that all from number `first` on are finite unless the table admits
  * others. */
@@ -21,7 +26,8 @@ int check_grads(const struct table *table, const struct part *part, uint32_t i, 
  * numbers in range. */
 int check_states(const struct table *table, const struct row_block *block, struct embd__error *e);
 
-/* Rows and candidates of a load: slots, keys in range, keys of this shard, counts. */
+/* Rows and candidates of a load: slots, keys in range, keys of this shard, counts. `is_gone`: keys
+ * to be forgotten, as candidates that were seen 0 times. */
 int check_block(const struct table *table, const struct row_block *block, bool is_gone,
                 const struct routed_place *place, struct embd__error *e);
 

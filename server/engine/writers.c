@@ -277,20 +277,12 @@ static uint32_t idle_of(const struct writers *writers, uint32_t principal, uint6
     return 0;
 }
 
-/* Nobody shows its token any more. On a server without tokens those of everybody are left. */
-static bool is_gone(const struct access *access, uint64_t principal)
-{
-    if (principal == PRINCIPAL_EVERYBODY)
-        return access != NULL;
-    return access == NULL || !access_has_principal(access, principal);
-}
-
-static uint32_t idle_of_the_gone(const struct writers *writers, const struct access *access,
-                                 uint64_t now_ns)
+static uint32_t idle_of_the_gone(const struct writers *writers, principal_is_gone *is_gone,
+                                 const void *arg, uint64_t now_ns)
 {
     uint32_t found = 0;
     for (uint32_t i = 1; i <= writers->n_principals && found == 0; i++)
-        if (writers->principals[i].n > 0 && is_gone(access, writers->principals[i].id))
+        if (writers->principals[i].n > 0 && is_gone(arg, writers->principals[i].id))
             found = idle_of(writers, i, now_ns);
     return found;
 }
@@ -314,7 +306,7 @@ static int refuse_all(const char *who, struct embd__error *e)
 }
 
 int writers_decide(struct writers *writers, struct stream_opening *opening,
-                   const struct access *access, const char *who, uint64_t now_ns,
+                   principal_is_gone *is_gone, const void *arg, const char *who, uint64_t now_ns,
                    struct embd__error *e)
 {
     opening->forgets = false;
@@ -330,7 +322,7 @@ int writers_decide(struct writers *writers, struct stream_opening *opening,
     if (i == 0 && is_own_full && opening->principal != PRINCIPAL_EVERYBODY)
         return refuse_own(who, e);
     if (i == 0)
-        i = idle_of_the_gone(writers, access, now_ns);
+        i = idle_of_the_gone(writers, is_gone, arg, now_ns);
     if (i == 0)
         return refuse_all(who, e);
     struct writer_stream *s = &writers->streams[i];

@@ -17,7 +17,6 @@
 #ifndef EMBD_ENGINE_WRITERS_H
 #define EMBD_ENGINE_WRITERS_H
 
-#include "server/access/access.h"
 #include "proto/opening.h"
 #include "proto/writersfile.h"
 
@@ -69,11 +68,14 @@ bool writers_know(const struct writers *writers, const struct push_writer *strea
 
 /* ---- openings ---- */
 
-/* Decides which stream goes for a new one of opening->principal, where one has to; `access`: who
- * shows tokens now, NULL: nobody does. EMBD_FULL: nothing that may go, naming the limit, and `who`
- * it is. EMBD_NO_MEMORY. Changes nothing that a journal has. */
+/* Whose streams may go for anybody's: nobody shows that principal's token any more. */
+typedef bool principal_is_gone(const void *arg, uint64_t principal);
+
+/* Decides which stream goes for a new one of opening->principal, where one has to. EMBD_FULL:
+ * nothing that may go, naming the limit, and `who` it is. EMBD_NO_MEMORY. Changes nothing that a
+ * journal has. */
 int writers_decide(struct writers *writers, struct stream_opening *opening,
-                   const struct access *access, const char *who, uint64_t now_ns,
+                   principal_is_gone *is_gone, const void *arg, const char *who, uint64_t now_ns,
                    struct embd__error *e);
 /* EMBD_OK: it is open, and what was to go is gone. WRITER_AGAIN: it was open before, and nothing is
  * changed. EMBD_FULL: others were opened since it was decided. Depends on the opening and on what

@@ -38,15 +38,15 @@ void group_clear(struct journal_group *group)
     group->error = 0;
 }
 
-int group_append(struct journal_group *group, struct request *request,
-                 const struct frame_scanner *frame, bool is_durable, struct embd__error *e)
+int group_append(struct journal_group *group, struct op *op, const struct frame_scanner *frame,
+                 bool is_durable, struct embd__error *e)
 {
     uint64_t bytes = record_bytes(frame);
     if (!reserve(group, bytes))
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a journal record of %llu bytes",
                                (unsigned long long)bytes);
     record_write(group->bytes + group->n_bytes, frame);
-    group->entries[group->n_entries++] = (struct journal_entry){request, group->n_bytes, bytes};
+    group->entries[group->n_entries++] = (struct journal_entry){op, group->n_bytes, bytes};
     group->n_bytes += bytes;
     group->is_durable = group->is_durable || is_durable;
     return EMBD_OK;
@@ -67,11 +67,11 @@ uint64_t group_seal(struct journal_group *group, const struct record_key *key, u
     return chain;
 }
 
-void group_forget(struct journal_group *group, const struct request *request)
+void group_forget(struct journal_group *group, const struct op *op)
 {
     for (uint32_t i = 0; i < group->n_entries; i++)
-        if (group->entries[i].request == request)
-            group->entries[i].request = NULL;
+        if (group->entries[i].op == op)
+            group->entries[i].op = NULL;
 }
 
 void group_fini(struct journal_group *group)

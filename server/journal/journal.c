@@ -399,10 +399,10 @@ void journal_close(struct journal *journal)
 
 /* ---- groups ---- */
 
-int journal_append(struct journal *journal, struct request *request,
-                   const struct frame_scanner *frame, bool is_durable, struct embd__error *e)
+int journal_append(struct journal *journal, struct op *op, const struct frame_scanner *frame,
+                   bool is_durable, struct embd__error *e)
 {
-    return group_append(journal->gathering, request, frame, is_durable, e);
+    return group_append(journal->gathering, op, frame, is_durable, e);
 }
 
 void journal_submit(struct journal *journal)
@@ -465,10 +465,10 @@ struct record_id journal_last(const struct journal *journal)
     return (struct record_id){journal->position - 1, journal->chain};
 }
 
-void journal_forget(struct journal *journal, const struct request *request)
+void journal_forget(struct journal *journal, const struct op *op)
 {
     for (int i = 0; i < 3; i++)
-        group_forget(&journal->groups[i], request);
+        group_forget(&journal->groups[i], op);
 }
 
 int journal_write_now(struct journal *journal, const struct frame_scanner *frame, bool is_durable,

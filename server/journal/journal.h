@@ -15,12 +15,12 @@
 #endif
 
 struct journal;
-struct request;
+struct op;
 
 /* Owner: the shard's thread, but for the time it is being written. */
 struct journal_entry {
-    struct request *request; /* NULL: its connection is gone; the record has it */
-    uint64_t at, bytes;      /* of the record in the group's bytes */
+    struct op *op;      /* NULL: its owner is gone; the record has it */
+    uint64_t at, bytes; /* of the record in the group's bytes */
 };
 struct journal_group {
     uint8_t *bytes;
@@ -101,8 +101,8 @@ int journal_open(const struct journal_config *config, const struct journal_end *
 void journal_close(struct journal *journal);
 
 /* Into the group that gathers. EMBD_NO_MEMORY: as if not asked. */
-int journal_append(struct journal *journal, struct request *request,
-                   const struct frame_scanner *frame, bool is_durable, struct embd__error *e);
+int journal_append(struct journal *journal, struct op *op, const struct frame_scanner *frame,
+                   bool is_durable, struct embd__error *e);
 /* Hands the gathered group to the thread, unless one is out. */
 void journal_submit(struct journal *journal);
 /* The written group, to be applied and given back, the same until then; NULL: there is none.
@@ -117,8 +117,8 @@ uint64_t journal_position(const struct journal *journal);
 uint64_t journal_chain(const struct journal *journal);
 /* The last record, likewise. */
 struct record_id journal_last(const struct journal *journal);
-/* The request is going; its record stays. */
-void journal_forget(struct journal *journal, const struct request *request);
+/* The operation's owner is going; its record stays. */
+void journal_forget(struct journal *journal, const struct op *op);
 
 /* One record, written (and synced, when durable) before this returns. No group may be out or
  * gathering. EMBD_IO: it is not in the journal. */

@@ -197,7 +197,7 @@ void record_write(uint8_t *out, const struct frame_scanner *frame)
     embd__put_u32(out, RECORD_MAGIC);
     embd__put_u32(out + AT_HEAD_BYTES, frame->head_bytes);
     embd__put_u32(out + AT_N_BINS, frame->n_bins);
-    embd__put_u32(out + AT_RECORD_VERSION, RECORD_VERSION);
+    embd__put_u32(out + AT_RECORD_VERSION, RECORD_OPERATION);
     embd__put_u64(out + AT_BODY_BYTES, body_bytes(frame));
     uint8_t *at = out + RECORD_HEADER_BYTES;
     for (uint32_t i = 0; i < frame->n_bins; i++, at += 8) {
@@ -263,9 +263,9 @@ static bool adds_up(const uint8_t *bytes, const struct record *record)
     return sum == record->body_bytes;
 }
 
-/* The head is a request with bins where they are said to be: msgpack-c unpacks nothing else. A
+/* The head is a message with bins where they are said to be: msgpack-c unpacks nothing else. A
  * right checksum says that somebody wrote these bytes, not that it was this program. */
-static bool is_request(const uint8_t *bytes, const struct record *record)
+static bool is_message(const uint8_t *bytes, const struct record *record)
 {
     uint8_t head[LIMIT_HEADER_BYTES];
     struct frame_scanner frame;
@@ -278,8 +278,9 @@ static bool is_request(const uint8_t *bytes, const struct record *record)
         at += used;
         left -= used;
     }
-    bool is_right = event == FRAME_DONE && used == left && frame.type == 0 && frame.has_msgid &&
-                    frame.n_bins == record->n_bins;
+    bool is_request = record->version < RECORD_OPERATION;
+    bool is_right = event == FRAME_DONE && used == left && frame.type == (is_request ? 0 : 2) &&
+                    frame.has_msgid == is_request && frame.n_bins == record->n_bins;
     for (uint32_t i = 0; is_right && i < frame.n_bins; i++)
         is_right = frame.bins[i].bytes == 0 && frame.bins[i].at == embd__get_u32(bins + 8 * i);
     return is_right;
@@ -320,7 +321,7 @@ bool record_read(const struct record_key *key, const uint8_t *bytes, uint64_t n,
         return false;
     record_fields(bytes, &record);
     if (record.body_bytes > n - RECORD_HEADER_BYTES || !adds_up(bytes, &record) ||
-        !is_whole(key, bytes, &record) || !is_request(bytes, &record))
+        !is_whole(key, bytes, &record) || !is_message(bytes, &record))
         return false;
     *out = record;
     return true;
@@ -336,7 +337,8 @@ void record_frame(uint8_t *bytes, const struct record *record, struct frame_scan
     out->frame_limit = LIMIT_FRAME_BYTES;
     out->frame_bytes = record->body_bytes;
     out->n_bins = record->n_bins;
-    out->has_msgid = true;
+    out->has_msgid = record->version < RECORD_OPERATION;
+    out->type = out->has_msgid ? 0 : 2;
     uint8_t *payload = head + record->head_bytes;
     for (uint32_t i = 0; i < record->n_bins; i++) {
         out->bins[i] = (struct frame_bin){embd__get_u32(bins + 8 * i),

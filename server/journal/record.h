@@ -1,5 +1,5 @@
-/* record.h - the bytes of a journal: a segment's header, and records, each one request that changed
- * tables, as it was received.
+/* record.h - the bytes of a journal: a segment's header, and records, each one operation that
+ * changed tables (operation.h).
  *
  * Checksums of records and marks are keyed with a secret of their file, which stands in its header:
  * a client chooses the bytes of its requests, and none of them can be a record or a mark.
@@ -40,10 +40,12 @@ struct segment_header {
     struct record_key key; /* of what follows */
 };
 
-/* What the request means: with the first one pushes begin streams, with the next one stream_open
- * does. */
-#define RECORD_VERSION_OLD 0u
-#define RECORD_VERSION     1u
+/* What a record's body is. Earlier versions wrote the request as it was received. */
+enum record_version {
+    RECORD_REQUEST_OLD = 0, /* a request; the first push of a stream begins it */
+    RECORD_REQUEST = 1,     /* a request; stream_open begins a stream */
+    RECORD_OPERATION = 2,   /* an operation: operation.h */
+};
 
 struct record {
     uint32_t head_bytes, n_bins, version;
@@ -80,7 +82,7 @@ void mark_write(uint8_t out[MARK_BYTES], const struct record_key *key, uint64_t 
                 uint64_t chain);
 bool mark_read(const struct record_key *key, const uint8_t *bytes, uint64_t n, struct mark *out);
 
-/* Bytes of the record of a request. */
+/* Bytes of the record with this body. */
 uint64_t record_bytes(const struct frame_scanner *frame);
 /* Everything but what is known when it is written to disk. */
 void record_write(uint8_t *out, const struct frame_scanner *frame);

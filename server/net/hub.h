@@ -8,7 +8,7 @@
 
 #include "server/net/frame_memory.h"
 #include "server/net/keys.h"
-#include "server/shard/shard.h"
+#include "server/service/shard.h"
 
 struct connection;
 struct exchange;

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/shard/base.h"
-#include "server/snapshot/block.h"
+#include "server/service/compacting.h"
+#include "server/engine/block.h"
 #include "server/snapshot/snapshot_watch.h"
 #include "server/files/writing.h"
 #include "server/snapshot/written.h"
@@ -58,7 +58,7 @@ struct cut {
 static void thaw(struct cut *cut)
 {
     for (uint32_t i = 0; i < cut->n; i++)
-        cut->shard->tables.ops->thaw(cut->written[i].table->store);
+        cut->shard->engine.tables.ops->thaw(cut->written[i].table->store);
 }
 
 static void cut_free(struct cut *cut)
@@ -79,7 +79,7 @@ static void cut_free(struct cut *cut)
 static struct cut *cut_new(struct call *call, const char *name)
 {
     struct shard *shard = call->shard;
-    uint32_t n = shard->tables.n + 1;
+    uint32_t n = shard->engine.tables.n + 1;
     struct cut *cut = calloc(1, sizeof *cut);
     if (cut == NULL)
         return NULL;
@@ -99,7 +99,7 @@ static struct cut *cut_new(struct call *call, const char *name)
 
 static int freeze(struct cut *cut, const struct snapshot_cut *what, struct embd__error *e)
 {
-    const struct tables *tables = &cut->shard->tables;
+    const struct tables *tables = &cut->shard->engine.tables;
     for (; cut->n < tables->n; cut->n++) {
         struct store_stats stats;
         struct store_cut table_cut = {.id = what->id, .since = what->since};
@@ -173,7 +173,7 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
         return e->status;
     if (shard->cut != NULL)
         cut_free(shard->cut);
-    base_give_up(shard);
+    compacting_give_up(shard);
     struct cut *cut = cut_new(call, name);
     if (cut == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a cut");
@@ -207,7 +207,7 @@ static bool prepare(struct cut *cut, struct cut_arrays *arrays, uint32_t max_row
 /* False: a store's device has nothing to hand over yet. */
 static bool fill(struct cut *cut, struct cut_arrays *arrays, struct writing_block *block)
 {
-    const struct store_ops *ops = cut->shard->tables.ops;
+    const struct store_ops *ops = cut->shard->engine.tables.ops;
     const struct table *table = cut->written[cut->at].table;
     struct embd__error *e = &block->error;
     uint32_t max_rows = block_rows_in(&table->schema.s, CUT_BLOCK_BYTES);
@@ -308,7 +308,7 @@ static void end_writing(struct cut *cut)
     }
     thaw(cut);
     if (cut->error.status == EMBD_OK)
-        base_ask(cut->shard);
+        compacting_ask(cut->shard);
 }
 
 bool cut_is_writing(const struct shard *shard)

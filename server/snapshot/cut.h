@@ -4,7 +4,7 @@
 #ifndef EMBD_SNAPSHOT_CUT_H
 #define EMBD_SNAPSHOT_CUT_H
 
-#include "server/shard/state.h"
+#include "server/service/state.h"
 
 /* Freezes all tables, or what has changed in them, and begins to write them into NAME.tmp, for as
  * long as the connection of `call` is there. EMBD_UNSUPPORTED: nobody wakes this shard; EMBD_BUSY,

@@ -82,7 +82,7 @@ int cut_history_open(struct shard *shard, struct embd__error *e)
 /* Where a table has no memory for it, its next cut has all rows. */
 static void note(struct shard *shard, uint64_t id)
 {
-    const struct tables *tables = &shard->tables;
+    const struct tables *tables = &shard->engine.tables;
     for (uint32_t i = 0; i < tables->n; i++) {
         struct embd__error ignored = {.status = EMBD_OK};
         struct store_cut cut = {.id = id};

@@ -3,7 +3,7 @@
 #ifndef EMBD_SNAPSHOT_CUT_HISTORY_H
 #define EMBD_SNAPSHOT_CUT_HISTORY_H
 
-#include "server/shard/state.h"
+#include "server/service/state.h"
 
 /* Looks for them in the data directory's snapshots. EMBD_IO, EMBD_NO_MEMORY. */
 int cut_history_open(struct shard *shard, struct embd__error *e);

@@ -10,7 +10,7 @@
 #include "server/snapshot/cut.h"
 #include "server/snapshot/snapshot.h"
 #include "server/snapshot/snapshot_watch.h"
-#include "server/shard/state.h"
+#include "server/service/state.h"
 #include "server/snapshot/written.h"
 
 enum phase {

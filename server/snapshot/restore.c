@@ -65,7 +65,7 @@ static const void *put(uint8_t **next, const void *from, uint64_t bytes)
 static int reserve(struct shard *shard, uint64_t bytes, struct embd__error *e)
 {
     struct restore *r = shard->restore;
-    const struct store_ops *ops = shard->tables.ops;
+    const struct store_ops *ops = shard->engine.tables.ops;
     if (bytes <= r->staged_bytes)
         return EMBD_OK;
     if (r->staged != NULL)
@@ -103,7 +103,7 @@ static int stage(struct shard *shard, struct row_block *b, struct embd__error *e
 /* Versions before took keys that are another shard's: what the shard had of them it has again. */
 static int load_block(struct shard *shard, struct row_block *block, struct embd__error *e)
 {
-    const struct store_ops *ops = shard->tables.ops;
+    const struct store_ops *ops = shard->engine.tables.ops;
     const struct table *table = shard->restore->table;
     const struct routed_place anywhere = {.n_shards = 1};
     bool is_gone = embd__block_is_gone(block);
@@ -156,7 +156,7 @@ static int make_table(struct shard *shard, const struct manifest_table *from, st
     if (!is_journaled(&schema))
         schema.durability =
             EMBD_DURABILITY_SNAPSHOT; /* also where an earlier version did not say it */
-    if (tables_create(&shard->tables, &schema, &r->table, &created, e) != EMBD_OK)
+    if (tables_create(&shard->engine.tables, &schema, &r->table, &created, e) != EMBD_OK)
         return e->status;
     r->has_journaled = r->has_journaled || is_journaled(&schema);
     r->n_tables++;
@@ -171,7 +171,7 @@ static bool wants(const struct shard *shard, const struct manifest_table *table)
     const char *name = table->schema.s.name;
     if (is_journaled(&table->schema.s) && r->has_journal)
         return false;
-    if (tables_by_id(&shard->tables, embd__table_id(name)) == NULL)
+    if (tables_by_id(&shard->engine.tables, embd__table_id(name)) == NULL)
         return true;
     log_event(LOG_WARN, "table_not_restored",
               "shard=%u table=%s why=\"the journal has a table of that name or id, which is newer "
@@ -185,7 +185,7 @@ static bool wants(const struct shard *shard, const struct manifest_table *table)
 static void end_table(struct shard *shard)
 {
     struct restore *r = shard->restore;
-    const struct store_ops *ops = shard->tables.ops;
+    const struct store_ops *ops = shard->engine.tables.ops;
     struct store_cut cut = {.id = r->manifest->id};
     struct embd__error ignored = {.status = EMBD_OK};
     const struct dump_share *share;
@@ -269,8 +269,8 @@ static int load_streams(struct shard *shard, struct embd__error *e)
     if (bytes == NULL)
         return e->status;
     compare(shard, &head);
-    note_streams(&shard->writers, bytes, 0, head.n_other, e);
-    if (!r->has_journal && note_streams(&shard->journaled_writers, bytes, head.n_other,
+    note_streams(&shard->engine.writers, bytes, 0, head.n_other, e);
+    if (!r->has_journal && note_streams(&shard->engine.journaled_writers, bytes, head.n_other,
                                         head.n_journaled, e) == EMBD_OK)
         r->has_journaled = r->has_journaled || head.n_journaled > 0;
     free(bytes);
@@ -400,7 +400,7 @@ void restore_end(struct shard *shard)
     if (r->has_reader)
         embd__partread_close(&r->reader);
     if (r->staged != NULL)
-        shard->tables.ops->buffer_free(r->staged, r->staged_bytes);
+        shard->engine.tables.ops->buffer_free(r->staged, r->staged_bytes);
     free(r);
 }
 

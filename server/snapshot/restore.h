@@ -4,7 +4,7 @@
 #define EMBD_SNAPSHOT_RESTORE_H
 
 #include "server/journal/journal.h"
-#include "server/shard/state.h"
+#include "server/service/state.h"
 
 /* The journal is read, up to `end`. EMBD_NO_MEMORY. */
 int restore_begin(struct shard *shard, const struct journal_end *end, struct embd__error *e);

@@ -16,7 +16,7 @@
 #include "server/files/part.h"
 #include "server/snapshot/snapshot.h"
 #include "server/snapshot/snapshot_watch.h"
-#include "server/shard/state.h"
+#include "server/service/state.h"
 #include "server/files/whole.h"
 #include "server/snapshot/written.h"
 
@@ -114,7 +114,7 @@ static int read_part(struct call *call, const char *name, int dir, const msgpack
         return embd__error_set(&call->error, EMBD_INVALID,
                                "snapshot part '%s' has changes, and the snapshot has no base",
                                part->file);
-    const struct table *table = tables_find(&call->shard->tables, told.table, &call->error);
+    const struct table *table = tables_find(&call->shard->engine.tables, told.table, &call->error);
     if (table == NULL || check_file(call, dir, told.table, part) != EMBD_OK ||
         check_written(call, name, &told) != EMBD_OK)
         return call->error.status;
@@ -165,7 +165,7 @@ static int fill_schemas(struct call *call, struct snapshot_parts *parts)
 {
     for (uint32_t i = 0; i < parts->n_tables; i++) {
         const struct table *table =
-            tables_find(&call->shard->tables, parts->names[i], &call->error);
+            tables_find(&call->shard->engine.tables, parts->names[i], &call->error);
         if (table == NULL)
             return call->error.status;
         parts->tables[i].schema = table->schema; /* lent for the moment of writing */

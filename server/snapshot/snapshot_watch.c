@@ -8,7 +8,7 @@
 
 #include "server/snapshot/snapshot_select.h"
 #include "server/log/log.h"
-#include "server/shard/state.h"
+#include "server/service/state.h"
 
 void snapshot_watch_begin(struct shard *shard)
 {

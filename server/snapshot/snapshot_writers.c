@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "server/journal/journal.h"
-#include "server/shard/state.h"
+#include "server/service/state.h"
 #include "proto/writersfile.h"
 
 _Static_assert(WRITERS_MAX == WRITERSFILE_STREAMS_MAX, "a file holds all streams of a shard");
@@ -19,10 +19,10 @@ int snapshot_writers(const struct shard *shard, struct snapshot_streams *out, st
         .version = WRITERSFILE_VERSION,
         .shard = shard->config.index,
         .n_shards = shard->config.n_shards,
-        .n_other = shard->writers.n,
-        .n_journaled = shard->journaled_writers.n,
-        .position = shard->journal == NULL ? 0 : journal_position(shard->journal),
-        .chain = shard->journal == NULL ? 0 : journal_chain(shard->journal),
+        .n_other = shard->engine.writers.n,
+        .n_journaled = shard->engine.journaled_writers.n,
+        .position = shard->commit.journal == NULL ? 0 : journal_position(shard->commit.journal),
+        .chain = shard->commit.journal == NULL ? 0 : journal_chain(shard->commit.journal),
     };
     *out = (struct snapshot_streams){.part.bytes = embd__writersfile_bytes(&head)};
     out->bytes = malloc(out->part.bytes);
@@ -32,8 +32,8 @@ int snapshot_writers(const struct shard *shard, struct snapshot_streams *out, st
     embd__writersfile_header(out->bytes, &head);
     struct push_stream *list =
         (struct push_stream *)(void *)((uint8_t *)out->bytes + WRITERSFILE_HEADER_BYTES);
-    list += writers_list(&shard->writers, list);
-    writers_list(&shard->journaled_writers, list);
+    list += writers_list(&shard->engine.writers, list);
+    writers_list(&shard->engine.journaled_writers, list);
     out->part.shard = head.shard;
     out->part.xxh3 = XXH3_64bits(out->bytes, (size_t)out->part.bytes);
     return EMBD_OK;

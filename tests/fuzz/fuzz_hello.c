@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/shard/shard.h"
+#include "server/service/shard.h"
 
 static struct shard *shard;
 static struct access *access_list;

@@ -16,10 +16,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/shard/commit.h"
+#include "server/journal/commit.h"
 #include "tests/server/old_journal.h"
-#include "server/shard/figures/report.h"
-#include "server/shard/state.h"
+#include "server/service/metrics/report.h"
+#include "server/service/state.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -180,8 +180,8 @@ static uint64_t sum_up(const struct shard *shard, bool kept)
     uint64_t sum = 0;
     shard_report(shard, &report);
     for (uint32_t i = 0; i < report.n_tables; i++)
-        for (uint32_t j = 0;
-             j < report.tables[i].n_figures && (!kept || commit_is_kept(shard->tables.by_name[i]));
+        for (uint32_t j = 0; j < report.tables[i].n_figures &&
+                             (!kept || table_is_journaled(shard->engine.tables.by_name[i]));
              j++)
             sum = sum * 31 + report.tables[i].figures[j].value;
     return sum;

@@ -25,7 +25,7 @@ MESSAGES = {"msgpack.h"}
 LOOP = {"uv.h"}
 
 CUDA = {"server/store/cuda", "server/store/cuda/kernels"}
-SHARD = {"server/engine", "server/engine/rounds", "server/shard", "server/shard/figures", "server/shard/rounds", "server/snapshot"}
+SHARD = {"server/engine", "server/engine/rounds", "server/service", "server/service/metrics", "server/snapshot"}
 
 # folder: (folders it may include from, besides itself, system headers it may not include).
 # The longest folder that a file lies under decides.
@@ -51,15 +51,14 @@ RULES = {
     "server/log": ({"include", "proto"}, NETWORK | MESSAGES),
     "server/net": ({"include", "proto", "proto/tls", *SHARD, "server/log", "server/access"}, MESSAGES),
     "server/net/http": ({"include", "proto", "server/net", *SHARD, "server/log"}, MESSAGES),
-    "server/journal": ({"include", "proto", "server/files", "server/log"}, NETWORK | MESSAGES),
+    "server/journal": ({"include", "proto", "server/files", "server/engine", "server/engine/rounds", "server/store", "server/log"}, NETWORK | MESSAGES),
     "server/files": ({"include", "proto"}, NETWORK | CLOCKS | MESSAGES),
-    "server/engine": ({"server/engine/rounds", "include", "proto", "server/store", "server/access"},
+    "server/engine": ({"server/engine/rounds", "include", "proto", "server/store"},
                       NETWORK | THREADS | CLOCKS | FILES),
     "server/engine/rounds": ({"server/engine", "include", "proto", "server/store"}, NETWORK | THREADS | CLOCKS | FILES),
-    "server/shard": ({*SHARD, "include", "proto", "server/store", "server/log", "server/access", "server/journal",
+    "server/service": ({*SHARD, "include", "proto", "server/store", "server/log", "server/access", "server/journal",
                       "server/files"}, NETWORK | THREADS | MESSAGES),
-    "server/shard/figures": ({*SHARD, "include", "proto", "server/store"}, NETWORK | THREADS | FILES | MESSAGES),
-    "server/shard/rounds": ({*SHARD, "include", "proto", "server/store"}, NETWORK | THREADS | FILES | MESSAGES),
+    "server/service/metrics": ({*SHARD, "include", "proto", "server/store"}, NETWORK | THREADS | FILES | MESSAGES),
     "server/snapshot": ({*SHARD, "include", "proto", "proto/stored", "server/store", "server/log", "server/journal",
                                "server/files"},
                               NETWORK | THREADS | MESSAGES),

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "proto/message.h"
-#include "server/shard/shard.h"
+#include "server/service/shard.h"
 
 struct rig {
     struct shard *shard;

@@ -9,7 +9,7 @@
 #include "tests/server/deferred_store.h"
 #include "tests/server/journaled.h"
 #include "proto/route.h"
-#include "server/shard/state.h"
+#include "server/service/state.h"
 
 enum { CAPACITY = 12, DIM = 4 };
 
@@ -248,7 +248,7 @@ static void a_push_behind_others_finds_the_room_that_these_leave(void **state)
     struct exchange *x[3] = {send_push(&j.rig, &fill, 1), NULL, NULL};
     ask_wait(x[0]);
     x[1] = send_push(&j.rig, &empty, 1);
-    assert_int_equal(j.rig.shard->n_journaled, 1);
+    assert_int_equal(j.rig.shard->engine.n_recorded, 1);
     x[2] = send_push(&j.rig, both, 2);
     for (int i = 0; i < 3; i++) {
         ask_wait(x[i]);
@@ -311,7 +311,7 @@ static void a_push_of_two_tables_is_made_in_both_though_its_connection_goes(void
     const struct part both[2] = {part_at("a", METHOD_PUSH, 0, 4), part_at("b", METHOD_PUSH, 0, 4)};
     ask_free(send_push(&rig, both, 2));
     assert_int_equal(n_forgotten, 2);
-    assert_int_equal(rig.shard->hold.n_in_flight, 0);
+    assert_int_equal(rig.shard->engine.n_in_flight, 0);
     rig_close(&rig);
 }
 

@@ -1,5 +1,5 @@
-/* test_ahead.c - pushes whose gradients arrive slowly: whatever happens between the first byte and
- * the last, the table is what the model says of pushes made at their last byte. */
+/* test_ahead.c - pushes whose gradients arrive slowly: whatever happens between the first byte
+ * and the last, the table is what the model says of pushes made at their last byte. */
 #include "tests/server/rig.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "proto/route.h"
 
 #define DIM 64u
-/* Less than the gradients of a batch, and more than what makes a shard look ahead (ahead.c). */
+/* Less than the gradients of a batch, and more than what makes a shard look ahead (prefetch.c). */
 #define GRADS_BYTES (BATCH_ROWS * DIM * 4)
 
 static embd_schema table_schema(void)

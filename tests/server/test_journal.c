@@ -11,12 +11,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "server/shard/base.h"
+#include "server/service/state.h"
 #include "server/journal/journal.h"
 #include "tests/server/journaled.h"
 #include "proto/schema.h"
 #include "server/snapshot/snapshot.h"
-#include "server/shard/state.h"
 
 #define N_PUSHES 4
 
@@ -536,7 +535,7 @@ static void a_base_that_is_not_as_it_was_written_is_refused(void **state)
     journaled_new(&j);
     create_table(&j.rig, &schema);
     push_two(&j.rig, "a", 1);
-    assert_int_equal(base_make_now(j.rig.shard, &e), EMBD_OK);
+    assert_int_equal(compaction_make_now(&j.rig.shard->commit, &e), EMBD_OK);
     image_take(&j.rig, "a", &a);
     journaled_stop(&j);
     assert_false(has_segment(j.dir, 1));

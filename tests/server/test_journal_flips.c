@@ -10,10 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/shard/base.h"
+#include "server/service/state.h"
 #include "server/journal/journal.h"
 #include "tests/server/journaled.h"
-#include "server/shard/state.h"
 
 enum { N_FILES = 3, N_IMAGES = 5 };
 
@@ -106,7 +105,7 @@ static void sample_new(struct sample *s, int n_refused)
     rig_open(&rig, &ops, 0, 1, s->dir);
     create_table(&rig, &schema);
     push_one(s, &rig);
-    assert_int_equal(base_make_now(rig.shard, &e), EMBD_OK);
+    assert_int_equal(compaction_make_now(&rig.shard->commit, &e), EMBD_OK);
     push_one(s, &rig);
     for (int i = 0; i < n_refused; i++)
         refused_push(&rig);
@@ -327,7 +326,7 @@ static void what_was_withdrawn_goes_with_a_base(void **state)
     const struct store_ops ops = scarce_ops();
     rig_open(&rig, &ops, 0, 1, s.dir);
     refused_push(&rig);
-    assert_int_equal(base_make_now(rig.shard, &e), EMBD_OK);
+    assert_int_equal(compaction_make_now(&rig.shard->commit, &e), EMBD_OK);
     assert_int_not_equal(access(path, F_OK), 0);
     refused_push(&rig);
     assert_int_equal(access(path, F_OK), 0);

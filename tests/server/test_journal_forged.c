@@ -115,12 +115,19 @@ static const struct record_key *key_of(enum forger forger, const struct cut_hist
 static size_t forge_record(uint8_t *out, enum forger forger, const struct cut_history *known,
                            uint64_t position, uint64_t synced)
 {
-    static uint8_t head[] = "\x94\x00\x09\xaatable_drop\x91\x81\xa4name\xa1"
-                            "a";
-    const struct frame_scanner frame = {.head = head, .head_bytes = sizeof head - 1};
+    static uint8_t request[] = "\x94\x00\x09\xaatable_drop\x91\x81\xa4name\xa1"
+                               "a";
+    static uint8_t operation[] = "\x93\x02\xaatable_drop\x91\x81\xa4name\xa1"
+                                 "a";
+    bool is_old = forger == FORGER_OLD;
+    const struct frame_scanner frame = {.head = is_old ? request : operation,
+                                        .head_bytes =
+                                            (is_old ? sizeof request : sizeof operation) - 1};
     uint64_t n;
     record_write(out, &frame);
-    if (forger == FORGER_OLD)
+    if (is_old)
+        embd__put_u32(out + 12, RECORD_REQUEST);
+    if (is_old)
         old_record_seal(out, position, synced, known->chain, &n);
     else
         record_seal(out, key_of(forger, known), position, synced, known->chain, &n);

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/shard/base.h"
+#include "server/service/state.h"
 #include "tests/server/journaled.h"
 #include "tests/server/old_journal.h"
 
@@ -204,7 +204,7 @@ static void a_base_whose_header_is_damaged_is_known_by_its_records(void **state)
     journaled_new(&j);
     create_table(&j.rig, &schema);
     push_two(&j.rig, "a", 1);
-    assert_int_equal(base_make_now(j.rig.shard, &e), EMBD_OK);
+    assert_int_equal(compaction_make_now(&j.rig.shard->commit, &e), EMBD_OK);
     image_take(&j.rig, "a", &image);
     journaled_stop(&j);
     read_file(j.dir, BASE, &file);

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/shard/base.h"
+#include "server/service/state.h"
 #include "server/journal/journal.h"
 #include "tests/server/journaled.h"
 
@@ -128,7 +128,7 @@ static void a_base_has_its_name_on_disk_before_what_it_replaces_goes(void **stat
     create_table(&j.rig, &schema);
     push_two(&j.rig, "a", 1);
     forget();
-    assert_int_equal(base_make_now(j.rig.shard, &e), EMBD_OK);
+    assert_int_equal(compaction_make_now(&j.rig.shard->commit, &e), EMBD_OK);
     expect_then("write " BASE ".tmp", (const char *[]){"sync " BASE ".tmp"}, 1, "rename " BASE);
     expect_then("rename " BASE, (const char *[]){"sync ."}, 1, "unlink " SEGMENT);
     assert_true(find(0, "unlink " SEGMENT) < n_steps);

@@ -12,7 +12,7 @@
 #include "server/log/ending.h"
 #include "tests/server/journaled.h"
 #include "proto/route.h"
-#include "server/shard/state.h"
+#include "server/service/state.h"
 
 enum { N = 8 };
 
@@ -260,7 +260,7 @@ static void memory_is_reserved_beside_what_is_on_its_way(void **state)
         ask_ok(x[i]);
         ask_free(x[i]);
     }
-    while (w.rig.shard->n_journaled > 0)
+    while (w.rig.shard->engine.n_recorded > 0)
         shard_collect(w.rig.shard);
     x[0] = ask(&w.rig, &w.rig.data, METHOD_PUSH);
     const struct part part = part_of("b", keys, 5, grads);

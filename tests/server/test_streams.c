@@ -9,11 +9,11 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "server/shard/base.h"
+#include "server/service/authorize.h"
 #include "proto/opening.h"
 #include "proto/route.h"
 #include "proto/schema.h"
-#include "server/shard/state.h"
+#include "server/service/state.h"
 #include "server/engine/writers.h"
 
 #define SECOND UINT64_C(1000000000)
@@ -47,7 +47,8 @@ static int opens(struct writers *writers, uint64_t number, uint64_t principal,
 {
     *opening_out = (struct stream_opening){.stream = stream_of(number), .principal = principal};
     *e = (struct embd__error){.status = EMBD_OK};
-    if (writers_decide(writers, opening_out, access, "token 'x'", now_ns, e) != EMBD_OK)
+    if (writers_decide(writers, opening_out, authorize_is_gone, access, "token 'x'", now_ns, e) !=
+        EMBD_OK)
         return e->status;
     return writers_open(writers, opening_out, now_ns, e);
 }
@@ -190,7 +191,8 @@ static void openings_under_way_at_once_take_different_streams(void **state)
         push_next(&writers, i, now);
     for (uint64_t i = 0; i < 3; i++) {
         waiting[i] = (struct stream_opening){.stream = stream_of(10000 + i), .principal = 1};
-        int status = writers_decide(&writers, &waiting[i], access, "token 'x'", now, &e);
+        int status =
+            writers_decide(&writers, &waiting[i], authorize_is_gone, access, "token 'x'", now, &e);
         if (i == 2)
             check_refused(status, &e, "4096");
         else
@@ -628,14 +630,14 @@ static void a_start_knows_whose_streams_are(void **state)
         if (low > 1)
             assert_true(applied(&rig, "b", low, 1));
     }
-    assert_int_equal(writers_list(&rig.shard->journaled_writers, before), LOWS);
+    assert_int_equal(writers_list(&rig.shard->engine.journaled_writers, before), LOWS);
     assert_true(before[0].principal != before[LOWS - 1].principal && before[0].last == 0);
     for (int i = 0; i < 3; i++) {
         if (i == 1)
-            assert_int_equal(base_make_now(rig.shard, &e), EMBD_OK);
+            assert_int_equal(compaction_make_now(&rig.shard->commit, &e), EMBD_OK);
         rig_close(&rig);
         rig_open(&rig, &store_host, 0, 1, dir);
-        assert_int_equal(writers_list(&rig.shard->journaled_writers, after), LOWS);
+        assert_int_equal(writers_list(&rig.shard->engine.journaled_writers, after), LOWS);
         assert_memory_equal(before, after, sizeof before);
     }
     access_drop(access);

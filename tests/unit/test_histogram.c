@@ -1,6 +1,6 @@
 /* Buckets hold what they say, and quantiles are within a bucket of the truth. */
 #include "tests/unit/cmocka_all.h"
-#include "server/shard/figures/histogram.h"
+#include "server/service/metrics/histogram.h"
 
 #include <stdlib.h>
 

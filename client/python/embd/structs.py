@@ -1,8 +1,7 @@
 """Structs of embd.h to and from Python values, by looking at the structs themselves.
 
 A member is named as in C. Durations are seconds here: the member `deadline_ms` is set by `deadline`. Enums are
-their lower-case names without the common prefix: EMBD_PLAN_ROWS is "rows", EMBD_OPTIMIZER_ROWWISE_ADAGRAD
-"rowwise_adagrad"."""
+their lower-case names without the common prefix: EMBD_PLAN_ROWS is "rows", EMBD_OPTIMIZER_ROWWISE_ADAGRAD "rowwise_adagrad"."""
 from __future__ import annotations
 
 import functools

@@ -90,7 +90,7 @@ static int check(const struct round *round, const struct push_round *push, struc
 }
 
 static void wait(struct rounds *rounds, struct round *round, const struct push_round *push,
-                 struct request *request)
+                 struct op *request)
 {
     struct round_worker *w = &round->workers[push->worker];
     bool is_more = w->push == NULL;
@@ -102,8 +102,8 @@ static void wait(struct rounds *rounds, struct round *round, const struct push_r
 }
 
 int rounds_join(struct rounds *rounds, struct jobs *jobs, const struct push_round *push,
-                const uint32_t *tables, uint32_t n_tables, uint64_t now_ns, struct request *request,
-                struct request **replaced_out, struct embd__error *e)
+                const uint32_t *tables, uint32_t n_tables, uint64_t now_ns, struct op *request,
+                struct op **replaced_out, struct embd__error *e)
 {
     struct job *job;
     struct job_claim claim = {push->job,         push->worker,
@@ -124,9 +124,9 @@ int rounds_join(struct rounds *rounds, struct jobs *jobs, const struct push_roun
 
 /* ---- leaving ---- */
 
-static struct request *take(struct rounds *rounds, struct round *round, uint32_t worker)
+static struct op *take(struct rounds *rounds, struct round *round, uint32_t worker)
 {
-    struct request *push = round->workers[worker].push;
+    struct op *push = round->workers[worker].push;
     round->workers[worker].push = NULL;
     round->job->workers[worker].n_waiting--;
     round->n_waiting--;
@@ -141,7 +141,7 @@ static void renew(struct round *round, uint32_t worker, uint64_t now_ns)
     w->deadline_ns = now_ns + w->lease_ns;
 }
 
-bool rounds_withdraw(struct rounds *rounds, const struct request *request, uint64_t now_ns)
+bool rounds_withdraw(struct rounds *rounds, const struct op *request, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < ROUNDS_MAX && rounds->n_waiting > 0; i++) {
         struct round *round = rounds->rounds[i];
@@ -155,7 +155,7 @@ bool rounds_withdraw(struct rounds *rounds, const struct request *request, uint6
     return false;
 }
 
-struct request *rounds_take_out(struct rounds *rounds, const struct job *job, uint32_t worker)
+struct op *rounds_take_out(struct rounds *rounds, const struct job *job, uint32_t worker)
 {
     for (uint32_t i = 0; i < ROUNDS_MAX; i++) {
         struct round *round = rounds->rounds[i];
@@ -214,7 +214,7 @@ bool rounds_awaited(const struct rounds *rounds, const struct job *job, uint32_t
 }
 
 static uint32_t take_clock(struct rounds *rounds, struct round *round, uint64_t clock,
-                           uint64_t now_ns, struct request **requests_out)
+                           uint64_t now_ns, struct op **requests_out)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < round->n_workers; i++) {
@@ -235,7 +235,7 @@ static uint32_t take_clock(struct rounds *rounds, struct round *round, uint64_t 
 }
 
 static bool all_may(const struct round *round, uint64_t clock,
-                    bool (*may)(const void *arg, const struct request *push), const void *arg)
+                    bool (*may)(const void *arg, const struct op *push), const void *arg)
 {
     for (uint32_t i = 0; i < round->n_workers; i++) {
         const struct round_worker *w = &round->workers[i];
@@ -246,8 +246,8 @@ static bool all_may(const struct round *round, uint64_t clock,
 }
 
 uint32_t rounds_take(struct rounds *rounds, uint64_t now_ns,
-                     bool (*may)(const void *arg, const struct request *push), const void *arg,
-                     struct request **requests_out)
+                     bool (*may)(const void *arg, const struct op *push), const void *arg,
+                     struct op **requests_out)
 {
     for (uint32_t i = 0; i < ROUNDS_MAX && rounds->n_waiting > 0; i++) {
         struct round *round = rounds->rounds[i];
@@ -260,7 +260,7 @@ uint32_t rounds_take(struct rounds *rounds, uint64_t now_ns,
     return 0;
 }
 
-struct request *rounds_take_any(struct rounds *rounds)
+struct op *rounds_take_any(struct rounds *rounds)
 {
     for (uint32_t i = 0; i < ROUNDS_MAX && rounds->n_waiting > 0; i++) {
         struct round *round = rounds->rounds[i];

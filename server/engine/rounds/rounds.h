@@ -8,7 +8,7 @@
  * no step: there is one for each clock. Whatever the order in which pushes arrive, they are handed
  * out in the order of their workers.
  *
- * Here is who is waited for; making the step is round_step.c's. Kept in memory alone. Owner: the
+ * Here is who is waited for; making the step is step.c's. Kept in memory alone. Owner: the
  * shard's thread. */
 #ifndef EMBD_ENGINE_ROUNDS_H
 #define EMBD_ENGINE_ROUNDS_H
@@ -18,12 +18,12 @@
 
 #define ROUNDS_MAX 256u
 
-struct request;
+struct op;
 
 struct round_worker {
-    uint64_t next;        /* the least clock it may push for */
-    struct request *push; /* waits; NULL: none */
-    uint64_t clock;       /* of that push */
+    uint64_t next;   /* the least clock it may push for */
+    struct op *push; /* waits; NULL: none */
+    uint64_t clock;  /* of that push */
 };
 
 struct round {
@@ -49,16 +49,16 @@ void rounds_fini(struct rounds *rounds);
  * EMBD_FULL: there are ROUNDS_MAX rounds of jobs with live workers; EMBD_NO_MEMORY. Then nothing
  * waits that did not before. */
 int rounds_join(struct rounds *rounds, struct jobs *jobs, const struct push_round *push,
-                const uint32_t *tables, uint32_t n_tables, uint64_t now_ns, struct request *request,
-                struct request **replaced_out, struct embd__error *e);
+                const uint32_t *tables, uint32_t n_tables, uint64_t now_ns, struct op *request,
+                struct op **replaced_out, struct embd__error *e);
 
 /* A push is withdrawn: its connection is gone. Its worker is still waited for, for its lease.
  * False: it does not wait. */
-bool rounds_withdraw(struct rounds *rounds, const struct request *request, uint64_t now_ns);
+bool rounds_withdraw(struct rounds *rounds, const struct op *request, uint64_t now_ns);
 
 /* Takes a push of a worker that waits, to be refused; NULL: none does. Then rounds of the job know
  * nothing of the worker. */
-struct request *rounds_take_out(struct rounds *rounds, const struct job *job, uint32_t worker);
+struct op *rounds_take_out(struct rounds *rounds, const struct job *job, uint32_t worker);
 
 /* Whom pushes of the job wait for that are not the asker's own. False: for nobody. */
 bool rounds_awaited(const struct rounds *rounds, const struct job *job, uint32_t asker,
@@ -68,10 +68,10 @@ bool rounds_awaited(const struct rounds *rounds, const struct job *job, uint32_t
  * and whose pushes may all go on by `may` (NULL: they may). requests_out [EMBD_WORKERS_MAX].
  * Returns how many; 0: all rounds wait. */
 uint32_t rounds_take(struct rounds *rounds, uint64_t now_ns,
-                     bool (*may)(const void *arg, const struct request *push), const void *arg,
-                     struct request **requests_out);
+                     bool (*may)(const void *arg, const struct op *push), const void *arg,
+                     struct op **requests_out);
 
 /* Takes any push that waits, to be refused; NULL: none waits. */
-struct request *rounds_take_any(struct rounds *rounds);
+struct op *rounds_take_any(struct rounds *rounds);
 
 #endif

@@ -8,7 +8,7 @@
 #define EMBD_GATHER_H
 
 #include "server/net/loop.h"
-#include "server/shard/figures/report.h"
+#include "server/service/metrics/report.h"
 
 #define GATHER_MS 1000u
 

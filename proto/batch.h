@@ -1,0 +1,83 @@
+/* batch.h - keys, rows and gradients as plain arrays: what requests carry and what an engine's
+ * operations take. No bytes of a message are here. */
+#ifndef EMBD_PROTO_BATCH_H
+#define EMBD_PROTO_BATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "embd/embd.h"
+
+/* ---- one table's share of a pull, push or erase ---- */
+
+/* An erase has no offsets: slots are those of its keys. */
+enum parts_kind { PARTS_PULL, PARTS_PUSH, PARTS_ERASE };
+
+struct part {
+    uint32_t table;   /* embd__table_id */
+    embd_dtype dtype; /* of values on the wire */
+    uint32_t n_keys;
+    uint32_t n_rows; /* CSR rows; n_keys when offsets is NULL */
+    bool want_status;
+    bool zero_missing; /* pull: zeros for keys without a row */
+    bool scale; /* pull with offsets: finish mean and sqrtn here, by the keys of this message alone
+                 */
+    const uint64_t *keys;    /* [n_keys], slot offsets added */
+    const uint32_t *offsets; /* [n_rows + 1] or NULL: one key per row */
+    const uint16_t *slots;   /* [n_rows], slot tables only */
+    const float *weights;    /* [n_keys] or NULL; needs offsets */
+    const void *grads;       /* push: [n_rows][dim] of dtype; values_bytes */
+    uint64_t grads_bytes;
+};
+
+/* How long a worker's sign of life lasts, in ticks and rounds. */
+#define LEASE_MIN_MS     100u
+#define LEASE_MAX_MS     3600000u
+#define LEASE_DEFAULT_MS 10000u
+
+/* A push that becomes one step together with those of the other workers of its job. */
+struct push_round {
+    char job[EMBD_NAME_MAX + 1];
+    uint32_t worker,
+        n_workers;  /* worker < n_workers <= EMBD_WORKERS_MAX; n_workers 0: a push by itself */
+    uint64_t clock; /* below UINT64_MAX */
+    uint32_t lease_ms;
+    uint64_t incarnation; /* of the worker's process; 0: not told */
+    uint64_t epoch;       /* of the job that it belongs to; 0: it joins */
+};
+
+/* Whose push it is, and which one: what makes a push that is sent again apply once. */
+struct push_writer {
+    uint64_t high, low; /* the writer's id */
+    uint64_t sequence;  /* 1, 2, ... of a writer's stream, on each shard; 0: a push of no writer */
+    uint64_t stream;    /* u32 */
+};
+
+/* What a push has besides its parts. */
+struct push_extra {
+    struct push_round round;
+    struct push_writer writer;
+};
+
+/* ---- rows in bulk ---- */
+
+/* `rows` have the table's dtype, `states` f32. Candidates are keys that wait for a row
+ * (admit_after). */
+struct row_block {
+    uint32_t n_rows, n_candidates;
+    const uint64_t *keys;            /* [n_rows] */
+    const uint16_t *slots;           /* [n_rows], slot tables only, else NULL */
+    const void *rows;                /* [n_rows][dim] */
+    const float *states;             /* [n_rows][state_floats]; NULL when state_floats is 0 */
+    const uint64_t *candidate_keys;  /* [n_candidates] */
+    const uint16_t *candidate_slots; /* [n_candidates], slot tables only */
+    const uint32_t *candidate_counts;
+};
+/* Whether a block is of keys that lost their rows: candidates that were seen 0 times, and nothing
+ * else. */
+static inline bool embd__block_is_gone(const struct row_block *block)
+{
+    return block->n_rows == 0 && block->n_candidates > 0 && block->candidate_counts[0] == 0;
+}
+
+#endif

@@ -1,0 +1,89 @@
+/* apply.c - the operations that end before engine_apply returns: tables that come and go, rows that
+ * are erased or loaded, streams. */
+#include "server/engine/apply.h"
+
+#include "server/engine/engine.h"
+
+/* ---- tables ---- */
+
+void apply_create(struct op *op)
+{
+    tables_create(&op->engine->tables, &op->as.schema.s, &op->table, &op->created, &op->error);
+}
+
+void apply_drop(struct op *op)
+{
+    tables_drop(&op->engine->tables, op->as.dropped);
+    op->as.dropped = NULL;
+}
+
+/* ---- rows ---- */
+
+void apply_erase(struct op *op)
+{
+    struct engine *engine = op->engine;
+    for (uint32_t i = 0; i < op->n_parts; i++) {
+        struct op_part *part = &op->parts[i];
+        struct store_erase erase = {.in = op_keys(&part->in), .statuses = part->statuses};
+        if (engine->tables.ops->erase(part->table->store, &erase, &op->error) != EMBD_OK)
+            return;
+        op->n_applied++;
+        engine->counters.keys_erased += erase.n_erased;
+        part->n_erased = erase.n_erased;
+    }
+}
+
+/* Keys to be forgotten stand where candidates do. */
+static int forget_keys(const struct op_load *load, const struct store_ops *ops,
+                       struct embd__error *e)
+{
+    const struct row_block *block = &load->block;
+    struct store_erase erase = {.in = {.n_keys = block->n_candidates,
+                                       .n_rows = block->n_candidates,
+                                       .keys = block->candidate_keys,
+                                       .slots = block->candidate_slots}};
+    return block->n_candidates == 0 ? EMBD_OK : ops->erase(load->table->store, &erase, e);
+}
+
+void apply_load(struct op *op)
+{
+    const struct store_ops *ops = op->engine->tables.ops;
+    const struct op_load *load = &op->as.load;
+    int status = load->is_gone ? forget_keys(load, ops, &op->error)
+                               : ops->load(load->table->store, &load->block, &op->error);
+    if (status == EMBD_OK && load->has_step)
+        ops->set_step(load->table->store, load->step);
+}
+
+/* ---- streams ---- */
+
+void apply_open_stream(struct op *op)
+{
+    const struct stream_opening *opening = &op->as.opening;
+    struct writers *writers = engine_writers(op);
+    int status = writers_open(writers, opening, op->now_ns, &op->error);
+    op->created = status == EMBD_OK;
+    op->last = status < EMBD_OK ? 0 : writers_last(writers, &opening->stream);
+}
+
+/* For want of room others go. */
+static void replace_streams(struct writers *writers, const struct op_streams *streams,
+                            struct embd__error *e)
+{
+    for (uint32_t i = 0; i < streams->n && e->status == EMBD_OK; i++) {
+        const struct push_stream *stream = &streams->list[i];
+        const struct push_writer id = {
+            .high = stream->high, .low = stream->low, .stream = stream->stream};
+        if (writers_know(writers, &id) || writers_begin_old(writers, &id, e) == EMBD_OK)
+            writers_restore(writers, stream, 1, 0, e);
+    }
+}
+
+void apply_streams(struct op *op)
+{
+    const struct op_streams *streams = &op->as.streams;
+    if (streams->may_replace)
+        replace_streams(engine_writers(op), streams, &op->error);
+    else
+        writers_restore(engine_writers(op), streams->list, streams->n, op->now_ns, &op->error);
+}

@@ -1,0 +1,15 @@
+/* apply.h - the operations that end before engine_apply returns. Each sets op->error, or its
+ * results. */
+#ifndef EMBD_ENGINE_APPLY_H
+#define EMBD_ENGINE_APPLY_H
+
+#include "server/engine/op.h"
+
+void apply_create(struct op *op);
+void apply_drop(struct op *op);
+void apply_erase(struct op *op);
+void apply_load(struct op *op);
+void apply_open_stream(struct op *op);
+void apply_streams(struct op *op);
+
+#endif

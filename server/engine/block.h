@@ -1,0 +1,17 @@
+/* block.h - memory for the rows a scan copies out of a store. */
+#ifndef EMBD_ENGINE_BLOCK_H
+#define EMBD_ENGINE_BLOCK_H
+
+#include "proto/schema.h"
+#include "server/store/store.h"
+
+/* How many rows and candidates together take at most `bytes`; 0: not one. */
+uint32_t block_rows_in(const embd_schema *schema, uint64_t bytes);
+
+/* Memory for that many rows, and as many candidates, aligned to 64, to be freed; `scan` points into
+ * it. NULL: out of memory. */
+void *block_new(const embd_schema *schema, uint32_t max_rows, struct store_scan *scan);
+
+struct row_block block_of(const struct store_scan *scan);
+
+#endif

@@ -1,0 +1,99 @@
+/* engine.c - an operation is admitted, and applied. */
+#include "server/engine/engine.h"
+
+#include <string.h>
+
+#include "server/engine/apply.h"
+#include "server/engine/pull.h"
+#include "server/engine/push.h"
+#include "server/engine/capacity.h"
+
+void engine_init(struct engine *engine, const struct store_ops *ops)
+{
+    memset(engine, 0, sizeof *engine);
+    tables_init(&engine->tables, ops);
+}
+
+void engine_fini(struct engine *engine)
+{
+    rounds_fini(&engine->rounds);
+    jobs_fini(&engine->jobs);
+    writers_fini(&engine->writers);
+    writers_fini(&engine->journaled_writers);
+    tables_fini(&engine->tables);
+}
+
+static bool is_of_journaled(const struct op *op)
+{
+    switch (op->kind) {
+    case OP_STREAM_OPEN:
+        return op->as.opening.is_journaled;
+    case OP_STREAMS:
+        return op->as.streams.is_journaled;
+    default:
+        return op->n_parts > 0 && table_is_journaled(op->parts[0].table);
+    }
+}
+
+struct writers *engine_writers(const struct op *op)
+{
+    return is_of_journaled(op) ? &op->engine->journaled_writers : &op->engine->writers;
+}
+
+/* ---- making way ---- */
+
+static int make_way(const struct op *op, const struct table *table, enum change change,
+                    struct embd__error *e)
+{
+    const struct engine *engine = op->engine;
+    return engine->before_change(engine->arg, op->origin, table, change, e);
+}
+
+int engine_make_way(const struct op *op, struct embd__error *e)
+{
+    if (op->engine->before_change == NULL)
+        return EMBD_OK;
+    if (op->kind == OP_TABLE_DROP)
+        return make_way(op, op->as.dropped, CHANGE_DROP, e);
+    if (op->kind == OP_LOAD)
+        return make_way(op, op->as.load.table, CHANGE_ROWS, e);
+    for (uint32_t i = 0; i < op->n_parts && (op->kind == OP_PUSH || op->kind == OP_ERASE); i++)
+        if (make_way(op, op->parts[i].table, CHANGE_ROWS, e) != EMBD_OK)
+            return e->status;
+    return EMBD_OK;
+}
+
+/* ---- admitting and applying ---- */
+
+int engine_admit(struct op *op)
+{
+    const struct op_streams *streams = &op->as.streams;
+    if (op->kind == OP_PULL)
+        return pull_admit(op);
+    if (op->kind == OP_PUSH && (push_admit(op) != EMBD_OK || op->is_again))
+        return op->error.status;
+    if (op->kind == OP_STREAMS && !streams->may_replace &&
+        writers_check_room(engine_writers(op), streams->list, streams->n, &op->error) != EMBD_OK)
+        return op->error.status;
+    return engine_make_way(op, &op->error);
+}
+
+void engine_apply(struct op *op)
+{
+    static void (*const at_once[])(struct op *) = {
+        [OP_TABLE_CREATE] = apply_create,
+        [OP_TABLE_DROP] = apply_drop,
+        [OP_ERASE] = apply_erase,
+        [OP_LOAD] = apply_load,
+        [OP_STREAM_OPEN] = apply_open_stream,
+        [OP_STREAMS] = apply_streams,
+    };
+    if (op->kind == OP_PULL) {
+        pull_apply(op);
+    } else if (op->kind == OP_PUSH) {
+        push_apply(op);
+    } else {
+        at_once[op->kind](op);
+        op_end(op);
+    }
+}

@@ -1,0 +1,77 @@
+/* engine.h - the tables of one shard, and all that operations change: rows, streams of numbered
+ * pushes, jobs and their rounds.
+ *
+ * An engine is a state machine. Operations (op.h) come in one order; the same operations in the
+ * same order give the same bits, whoever applies them: a request, a journal that is replayed, a
+ * test. It knows no frame, connection, token or file, and asks no clock: an operation brings its
+ * time.
+ *
+ * Two steps, so that an operation can be written down between them: engine_admit() refuses what is
+ * sure to be refused, and engine_apply() does it. Only what depends on the operations before it (a
+ * push's number, room) is decided when it is applied, and a replay decides the same.
+ *
+ * Reading order: tables.h, op.h, check.h (keys and gradients against schemas), push.c, insert.c and
+ * pull.c, apply.c (the rest), capacity.c, writers.h; rounds/ (trainers in step).
+ *
+ * Owner: the shard's thread. */
+#ifndef EMBD_ENGINE_H
+#define EMBD_ENGINE_H
+
+#include "server/engine/op.h"
+#include "server/engine/rounds/jobs.h"
+#include "server/engine/rounds/rounds.h"
+#include "server/engine/rounds/step.h"
+#include "server/engine/writers.h"
+
+/* What an operation is about to do to a table. */
+enum change {
+    CHANGE_INSERTS, /* first values get rows: shows only where zeros were asked for */
+    CHANGE_ROWS,
+    CHANGE_DROP, /* the table goes */
+};
+
+struct engine_counters {
+    uint64_t keys_pushed, keys_inserted, keys_filtered, keys_full, keys_evicted, keys_erased;
+    uint64_t round_steps, pushes_again;
+};
+
+struct engine {
+    struct tables tables;
+    struct writers writers, journaled_writers; /* of pushes to snapshot tables, and to the others */
+    struct jobs jobs;
+    struct rounds rounds;
+    struct round_step *steps; /* being made of rounds */
+    struct engine_counters counters;
+    uint32_t n_in_flight; /* operations with store calls that have not returned */
+    uint32_t n_recorded;  /* operations that a journal takes, and that are not applied yet */
+    /* Set by the owner; NULL: nobody wants to know. Before `origin`'s operation changes a table:
+     * EMBD_NO_MEMORY, EMBD_BUSY: it must not. */
+    int (*before_change)(void *arg, const void *origin, const struct table *table,
+                         enum change change, struct embd__error *e);
+    /* An operation has ended that was left with calls in flight. */
+    void (*on_returned)(void *arg);
+    void *arg;
+};
+
+void engine_init(struct engine *engine, const struct store_ops *ops);
+/* No operation may be under way. */
+void engine_fini(struct engine *engine);
+
+/* Whether an operation can be applied, as far as that is known now. Its parts and tables are
+ * checked (check.h) and set. EMBD_OK: it can, or its turn decides; or op->is_again is set: it was
+ * applied before. Else op->error says why not, and nothing has changed. */
+int engine_admit(struct op *op);
+
+/* Asks before_change for all tables of the operation. engine_admit does. EMBD_BUSY and
+ * EMBD_NO_MEMORY: not now; op->error stays as it is. */
+int engine_make_way(const struct op *op, struct embd__error *e);
+
+/* Applies it, now or when a device has: then op->done is called, where it is not NULL, with the
+ * results in `op`, or op->error. Refused, it has changed nothing, except that of several parts some
+ * may be applied (op->n_applied) where a device fails. */
+void engine_apply(struct op *op);
+
+/* The streams that the operation belongs to. */
+struct writers *engine_writers(const struct op *op);
+
+#endif

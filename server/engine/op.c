@@ -1,0 +1,211 @@
+/* op.c - the memory of an operation, and the store calls it makes.
+ *
+ * All calls of an operation are made one right behind the other, whether each has returned before
+ * the next, as those of the host store have, or not. So nothing comes between them, and what was
+ * found true of all stores before the first call is still true at the last; nor is an operation
+ * half made where its owner goes. */
+#include "server/engine/op.h"
+#include "proto/assert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/engine/engine.h"
+
+void op_begin(struct op *op, struct engine *engine, enum op_kind kind)
+{
+    struct op_part *parts = op->parts;
+    struct op_call *calls = op->calls;
+    uint8_t *statuses = op->statuses;
+    uint64_t statuses_capacity = op->statuses_capacity;
+    uint32_t parts_capacity = op->parts_capacity;
+    free(op->memory);
+    *op = (struct op){
+        .engine = engine,
+        .kind = kind,
+        .parts = parts,
+        .parts_capacity = parts_capacity,
+        .statuses = statuses,
+        .statuses_capacity = statuses_capacity,
+        .calls = calls,
+    };
+    op->error.status = EMBD_OK;
+}
+
+void op_fini(struct op *op)
+{
+    free(op->parts);
+    free(op->calls);
+    free(op->statuses);
+    free(op->memory);
+    memset(op, 0, sizeof *op);
+}
+
+int op_size_parts(struct op *op, uint32_t n, struct embd__error *e)
+{
+    if (n > op->parts_capacity) {
+        struct op_part *parts = realloc(op->parts, n * sizeof *parts);
+        op->parts = parts != NULL ? parts : op->parts;
+        struct op_call *calls = realloc(op->calls, 2 * n * sizeof *calls);
+        op->calls = calls != NULL ? calls : op->calls;
+        if (parts == NULL || calls == NULL)
+            return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a request of %u parts", n);
+        op->parts_capacity = n;
+    }
+    if (n > 0)
+        memset(op->parts, 0, n * sizeof *op->parts);
+    op->n_parts = n;
+    op->at = op->n_applied = op->n_calls = 0;
+    return EMBD_OK;
+}
+
+int op_size_statuses(struct op *op, struct embd__error *e)
+{
+    static uint8_t nothing; /* statuses of no keys: anywhere but NULL */
+    uint64_t bytes = 0, at = 0;
+    for (uint32_t i = 0; i < op->n_parts; i++)
+        if (op->parts[i].in.want_status)
+            bytes += op->parts[i].in.n_keys;
+    if (bytes > op->statuses_capacity) {
+        uint8_t *statuses = realloc(op->statuses, bytes);
+        if (statuses == NULL)
+            return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu key statuses",
+                                   (unsigned long long)bytes);
+        op->statuses = statuses;
+        op->statuses_capacity = bytes;
+    }
+    for (uint32_t i = 0; i < op->n_parts; i++) {
+        struct op_part *part = &op->parts[i];
+        if (!part->in.want_status)
+            continue;
+        part->statuses = part->in.n_keys > 0 ? op->statuses + at : &nothing;
+        at += part->in.n_keys;
+    }
+    return EMBD_OK;
+}
+
+/* ---- durability ---- */
+
+static int durability_of_parts(const struct op *op, embd_durability *out, struct embd__error *e)
+{
+    *out = EMBD_DURABILITY_SNAPSHOT;
+    for (uint32_t i = 0; i < op->n_parts; i++) {
+        const embd_schema *first = &op->parts[0].table->schema.s,
+                          *schema = &op->parts[i].table->schema.s;
+        if ((first->durability == EMBD_DURABILITY_SNAPSHOT) !=
+            (schema->durability == EMBD_DURABILITY_SNAPSHOT))
+            return embd__error_set(e, EMBD_INVALID,
+                                   "part %u: table '%s' is '%s' and part 0's '%s' is '%s': they "
+                                   "cannot change in one request",
+                                   i, schema->name, embd_durability_name(schema->durability),
+                                   first->name, embd_durability_name(first->durability));
+        if (schema->durability > *out)
+            *out = schema->durability;
+    }
+    return EMBD_OK;
+}
+
+int op_durability(const struct op *op, embd_durability *out, struct embd__error *e)
+{
+    *out = EMBD_DURABILITY_SNAPSHOT;
+    switch (op->kind) {
+    case OP_PULL:
+        return EMBD_OK;
+    case OP_PUSH:
+    case OP_ERASE:
+        return durability_of_parts(op, out, e);
+    case OP_TABLE_CREATE:
+        *out = op->as.schema.s.durability;
+        return EMBD_OK;
+    case OP_TABLE_DROP:
+        *out = op->as.dropped->schema.s.durability;
+        return EMBD_OK;
+    case OP_LOAD:
+        *out = op->as.load.table->schema.s.durability;
+        return EMBD_OK;
+    case OP_STREAM_OPEN:
+        *out = op->as.opening.is_journaled ? EMBD_DURABILITY_DURABLE : EMBD_DURABILITY_SNAPSHOT;
+        return EMBD_OK;
+    case OP_STREAMS:
+        *out = op->as.streams.is_journaled && op->as.streams.n > 0 ? EMBD_DURABILITY_DURABLE
+                                                                   : EMBD_DURABILITY_SNAPSHOT;
+        return EMBD_OK;
+    }
+    return EMBD_OK;
+}
+
+/* ---- calls ---- */
+
+struct op_call *op_call_new(struct op *op, struct op_part *part,
+                            void (*fn)(struct store_done *done, int status))
+{
+    EMBD_ASSERT(op->n_calls < 2 * op->parts_capacity);
+    struct op_call *call = &op->calls[op->n_calls++];
+    call->done.fn = fn;
+    call->done.error.status = EMBD_OK;
+    call->op = op;
+    call->part = part;
+    call->store = part->table->store;
+    op->n_out++;
+    return call;
+}
+
+void op_end(struct op *op)
+{
+    if (op->ended != NULL)
+        op->ended(op);
+    if (op->done != NULL)
+        op->done(op);
+}
+
+void op_run(struct op *op, bool (*next)(struct op *op))
+{
+    while (op->error.status == EMBD_OK && next(op))
+        ;
+    if (op->n_out == 0) {
+        op_end(op);
+        return;
+    }
+    op->in_flight = true;
+    op->engine->n_in_flight++;
+}
+
+void op_returned(struct op_call *call, int status)
+{
+    struct op *op = call->op;
+    struct engine *engine = op->engine;
+    EMBD_ASSERT(call->store != NULL && op->n_out > 0); /* a store calls done once */
+    if (status != EMBD_OK)
+        embd__error_set(&op->error, status, "%s",
+                        call->done.error.status != EMBD_OK ? call->done.error.text
+                                                           : embd_status_text(status));
+    call->store = NULL;
+    if (--op->n_out > 0 || !op->in_flight)
+        return;
+    op->in_flight = false;
+    engine->n_in_flight--;
+    op_end(op);
+    if (engine->on_returned != NULL)
+        engine->on_returned(engine->arg);
+}
+
+void op_wait(struct op *op)
+{
+    const struct store_ops *ops = op->engine->tables.ops;
+    while (op->n_out > 0)
+        for (uint32_t i = 0; i < op->n_calls && op->n_out > 0; i++)
+            if (op->calls[i].store != NULL)
+                ops->collect(op->calls[i].store);
+}
+
+void op_forget(struct op *op)
+{
+    if (!op->in_flight)
+        return;
+    for (uint32_t i = 0; i < op->n_calls; i++)
+        if (op->calls[i].store != NULL)
+            op->engine->tables.ops->forget(op->calls[i].store, &op->calls[i].done);
+    op->n_out = 0;
+    op->in_flight = false;
+    op->engine->n_in_flight--;
+}

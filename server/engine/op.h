@@ -1,0 +1,176 @@
+/* op.h - an operation: what it is to do, as plain data; the store calls it makes; what came of it.
+ *
+ * Whoever makes an operation keeps its memory, and reuses it: with the same struct op the next
+ * operation allocates nothing. Arrays that it points to stay the caller's until it has ended. */
+#ifndef EMBD_ENGINE_OP_H
+#define EMBD_ENGINE_OP_H
+
+#include "proto/opening.h"
+#include "proto/writersfile.h"
+#include "server/engine/tables.h"
+
+struct commit;
+struct engine;
+struct writers;
+
+enum op_kind {
+    OP_PULL, /* rows, made where the table makes them at their first pull */
+    OP_PUSH,
+    OP_ERASE,
+    OP_TABLE_CREATE,
+    OP_TABLE_DROP,
+    OP_LOAD,        /* rows with given values, or keys to be forgotten */
+    OP_STREAM_OPEN, /* a stream of numbered pushes */
+    OP_STREAMS,     /* streams with given positions */
+};
+
+/* One table's share of a pull, push or erase. */
+struct op_part {
+    struct part in;
+    struct table *table; /* NULL once nothing of it is needed: it may be dropped then */
+    uint8_t *statuses;   /* [in.n_keys] in op->statuses, or NULL */
+    void *values;        /* of a pull that is made as a whole: [in.n_rows][dim] of in.dtype */
+    /* Of a pull's first part of a table whose rows it creates: what that table is to insert. */
+    uint32_t n_joined; /* parts of the table; 0: the part is not the first, or creates nothing */
+    struct store_keys inserted;
+    uint8_t *inserted_statuses;
+    bool wants_statuses, may_drop; /* any of the parts; all of them */
+    /* Set when it is applied. */
+    uint64_t step; /* of the table, after a push */
+    uint32_t n_inserted, n_full, n_filtered, n_evicted, n_erased;
+};
+
+/* One store call of an operation, from when it is made until it returns. */
+struct op_call {
+    struct store_done done; /* first: the call is found by it */
+    struct op *op;
+    struct op_part *part;
+    struct store *store; /* NULL: it has returned */
+    union {
+        struct store_pull pull;
+        struct store_push push;
+        struct store_insert insert;
+    } as;
+};
+
+struct op_load {
+    struct table *table;
+    struct row_block block;
+    bool is_gone; /* its candidates are keys to be forgotten */
+    bool has_step;
+    uint64_t step;
+};
+
+struct op_streams {
+    const struct push_stream *list; /* [n] */
+    uint32_t n;
+    bool is_journaled;
+    bool may_replace; /* as an earlier version did: for want of room others go */
+};
+
+struct op_record {
+    struct commit *commit;       /* NULL: none has it */
+    void (*turn)(struct op *op); /* the owner's: it waits no more for its record, and is applied or
+                                    ended next; or NULL */
+    void (*then)(struct op *op); /* the owner's `done` */
+    bool is_waiting;             /* for its record, or for its turn */
+    bool is_written;             /* as this one: */
+    uint64_t position, checksum;
+};
+
+/* Owner: the shard's thread. */
+struct op {
+    struct engine *engine;
+    enum op_kind kind;
+    const void *origin;          /* who asks, for engine.before_change; NULL: nobody */
+    uint64_t now_ns;             /* 0: it is of the past, and nothing is idle since */
+    void (*done)(struct op *op); /* called once by engine_apply, when it has ended; or NULL */
+    struct embd__error error;    /* of the first that failed: nothing is done behind it */
+
+    /* Pull, push, erase. */
+    struct op_part *parts; /* [parts_capacity] */
+    uint32_t n_parts, parts_capacity;
+    uint8_t *statuses; /* [statuses_capacity], of all parts */
+    uint64_t statuses_capacity;
+    void *memory; /* malloc'd, of this operation alone */
+
+    struct push_writer writer; /* of a push; sequence 0: it has no number */
+    bool begins_old;           /* an unknown stream begins with its push 1: earlier versions */
+    uint64_t foreseen;         /* of a push of one part: as store_push.foreseen */
+
+    union {
+        struct table_schema schema; /* of a create; `auto` is resolved */
+        struct table *dropped;
+        struct op_load load;
+        struct stream_opening opening;
+        struct op_streams streams;
+    } as;
+    /* Set when it is applied. */
+    uint32_t n_applied;  /* of a push or erase, parts that were */
+    bool is_again;       /* a push that was applied before */
+    bool created;        /* a create: there was none; an opening: the stream was not open */
+    struct table *table; /* of a create */
+    uint64_t last;       /* of an opening: the last push applied */
+
+    /* A journal's, while it takes the operation: journal/commit.h. */
+    struct op_record record;
+
+    /* The engine's. */
+    void (*ended)(struct op *op); /* called before `done`; or NULL */
+    struct writers *noted;        /* where a push counts as applied; NULL: nowhere */
+    bool is_coming;               /* its keys count in its tables' n_coming */
+    bool is_prepared;             /* its parts' stores are, for the calls that come next */
+    bool in_flight;               /* left with calls that have not returned */
+    struct op_call *calls;        /* [2 * parts_capacity]: n_calls made, n_out have not returned */
+    uint32_t at, n_calls, n_out;
+};
+
+/* Zeroed memory becomes an operation of `kind` without parts; what it has allocated before stays.
+ */
+void op_begin(struct op *op, struct engine *engine, enum op_kind kind);
+/* Frees what it has allocated; zeroed memory is allowed. */
+void op_fini(struct op *op);
+
+/* Room for n parts, all zero. EMBD_NO_MEMORY. */
+int op_size_parts(struct op *op, uint32_t n, struct embd__error *e);
+/* Room for the statuses of the parts that want them; sets their `statuses`. EMBD_NO_MEMORY. */
+int op_size_statuses(struct op *op, struct embd__error *e);
+
+/* Whether a journal has to have it before it is applied, and how: EMBD_DURABILITY_SNAPSHOT: none.
+ * EMBD_INVALID: some of its tables are journaled, others are not. */
+int op_durability(const struct op *op, embd_durability *out, struct embd__error *e);
+
+/* ---- the engine's, while it applies: all calls of an operation are made one right behind the
+ * other, so that no other operation's come between them ---- */
+
+/* The next call of at most two a part, to be filled in and made right away. `fn` calls op_returned
+ * when it has taken what it needs from it. */
+struct op_call *op_call_new(struct op *op, struct op_part *part,
+                            void (*fn)(struct store_done *done, int status));
+void op_returned(struct op_call *call, int status);
+/* Makes calls as long as `next` makes one and none failed; ends now or when the last returns. `op`
+ * may be gone afterwards. */
+void op_run(struct op *op, bool (*next)(struct op *op));
+/* It has ended: done. */
+void op_end(struct op *op);
+
+/* ---- its owner's ---- */
+
+/* Waits until all calls have returned; op->done is called. */
+void op_wait(struct op *op);
+/* The calls in flight end without anybody hearing of them: the owner is going. */
+void op_forget(struct op *op);
+
+static inline struct store_keys op_keys(const struct part *in)
+{
+    return (struct store_keys){
+        in->n_keys, in->n_rows, in->keys, in->offsets, in->slots, in->weights,
+    };
+}
+
+static inline bool table_is_journaled(const struct table *table)
+{
+    return table->schema.s.durability != EMBD_DURABILITY_SNAPSHOT;
+}
+
+#endif

@@ -1,0 +1,138 @@
+/* pull.c - rows out of the tables, and the rows that a pull makes (insert.c) before them. */
+#include "server/engine/pull.h"
+#include "proto/assert.h"
+
+#include "server/engine/engine.h"
+#include "server/engine/insert.h"
+
+bool pull_is_whole(const struct engine *engine)
+{
+    return engine->tables.ops->pull_bytes == UINT64_MAX;
+}
+
+/* Rows that come may take the places of others. */
+static enum change change_of(const struct table *table)
+{
+    return embd__schema_use_floats(&table->schema.s) > 0 ? CHANGE_ROWS : CHANGE_INSERTS;
+}
+
+int pull_admit(struct op *op)
+{
+    const struct engine *engine = op->engine;
+    if (engine->tables.n_creating == 0)
+        return EMBD_OK;
+    if (insert_prepare(op, &op->error) != EMBD_OK)
+        return op->error.status;
+    for (uint32_t i = 0; i < op->n_parts && engine->before_change != NULL; i++)
+        if (insert_is_of(&op->parts[i]) &&
+            engine->before_change(engine->arg, op->origin, op->parts[i].table,
+                                  change_of(op->parts[i].table), &op->error) != EMBD_OK)
+            return op->error.status;
+    return EMBD_OK;
+}
+
+static void set_pull(struct store_pull *pull, const struct op_part *part, uint32_t first,
+                     uint32_t count, void *out)
+{
+    bool has_statuses = part->table->schema.s.create_on == EMBD_CREATE_ON_PULL &&
+                        insert_is_of(part); /* those of the insert stand */
+    *pull = (struct store_pull){
+        .in = op_keys(&part->in),
+        .dtype = part->in.dtype,
+        .zero_missing = part->in.zero_missing,
+        .scale = part->in.scale,
+        .first = first,
+        .count = count,
+        .values = out,
+        .statuses = has_statuses ? NULL : part->statuses,
+    };
+}
+
+/* ---- in pieces ---- */
+
+/* A call that returns before it comes back. */
+struct making {
+    struct store_done done; /* first */
+    struct store_pull pull;
+    bool is_made;
+};
+
+static void on_made(struct store_done *done, int status)
+{
+    struct making *making = (struct making *)(void *)done;
+    EMBD_ASSERT(status == EMBD_OK);
+    making->is_made = true;
+}
+
+void pull_rows(const struct op *op, const struct op_part *part, uint32_t first, uint32_t count,
+               void *out)
+{
+    struct making making;
+    set_pull(&making.pull, part, first, count, out);
+    making.done.fn = on_made;
+    making.done.error.status = EMBD_OK;
+    making.is_made = false;
+    op->engine->tables.ops->pull(part->table->store, &making.pull, &making.done);
+    EMBD_ASSERT(making.is_made);
+}
+
+/* ---- inserts, and rows as a whole ---- */
+
+static void on_inserted(struct store_done *done, int status)
+{
+    struct op_call *call = (struct op_call *)(void *)done;
+    struct engine_counters *counters = &call->op->engine->counters;
+    const struct store_insert *insert = &call->as.insert;
+    if (status == EMBD_OK) {
+        if (call->part->n_joined > 1 && insert->statuses != NULL)
+            insert_tell(call->op, call->part);
+        counters->keys_inserted += insert->n_inserted;
+        counters->keys_full += insert->n_full;
+        counters->keys_filtered += insert->n_filtered;
+        counters->keys_evicted += insert->n_evicted;
+    }
+    op_returned(call, status);
+}
+
+static void insert_rows(struct op *op, struct op_part *part)
+{
+    struct op_call *call = op_call_new(op, part, on_inserted);
+    call->as.insert = (struct store_insert){
+        .in = part->inserted, .statuses = part->inserted_statuses, .is_prepared = op->is_prepared};
+    op->engine->tables.ops->insert(call->store, &call->as.insert, &call->done);
+}
+
+static void on_pulled(struct store_done *done, int status)
+{
+    op_returned((struct op_call *)(void *)done, status);
+}
+
+static void pull_whole(struct op *op, struct op_part *part)
+{
+    struct op_call *call = op_call_new(op, part, on_pulled);
+    set_pull(&call->as.pull, part, 0, part->in.n_rows, part->values);
+    op->engine->tables.ops->pull(call->store, &call->as.pull, &call->done);
+}
+
+/* op->at counts the inserts of all parts, then their pulls. */
+static bool next_call(struct op *op)
+{
+    while (op->at < 2 * op->n_parts) {
+        bool is_insert = op->at < op->n_parts;
+        struct op_part *part = &op->parts[op->at++ % op->n_parts];
+        if (is_insert && part->n_joined > 0) {
+            insert_rows(op, part);
+            return true;
+        }
+        if (!is_insert && pull_is_whole(op->engine) && part->in.n_rows > 0) {
+            pull_whole(op, part);
+            return true;
+        }
+    }
+    return false;
+}
+
+void pull_apply(struct op *op)
+{
+    op_run(op, next_call);
+}

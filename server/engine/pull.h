@@ -1,0 +1,19 @@
+/* pull.h - rows out of the tables. */
+#ifndef EMBD_ENGINE_PULL_H
+#define EMBD_ENGINE_PULL_H
+
+#include "server/engine/op.h"
+
+/* As engine_admit and engine_apply. A store that answers in pieces only inserts the rows that the
+ * pull makes; its rows come by pull_rows. Of others the parts have room for all rows (values). */
+int pull_admit(struct op *op);
+void pull_apply(struct op *op);
+
+/* Whether the stores make the rows of a pull as a whole. */
+bool pull_is_whole(const struct engine *engine);
+
+/* Rows first .. first + count of a part into out, by a store that answers in pieces. */
+void pull_rows(const struct op *op, const struct op_part *part, uint32_t first, uint32_t count,
+               void *out);
+
+#endif

@@ -1,0 +1,159 @@
+/* push.c - applying pushes.
+ *
+ * A push is applied whole or not at all: whether it is its turn, room and memory are found out
+ * before its first part is applied. What is left is a device's memory for its work on one of
+ * several parts; the error then says that others were applied. A push with a number that was
+ * applied before is told so, and nothing else of it is looked at.
+ *
+ * The number of a push is noted before its store calls are made, so that the next one of its
+ * stream can follow while a device works; it is taken back where the calls refuse it. */
+#include "server/engine/push.h"
+
+#include "server/engine/capacity.h"
+#include "server/engine/engine.h"
+
+/* ---- its turn ---- */
+
+/* In records of earlier versions a stream begins with its first push. */
+static bool begins_stream(const struct op *op)
+{
+    return op->begins_old && op->writer.sequence == 1 &&
+           !writers_know(engine_writers(op), &op->writer);
+}
+
+/* What its stream says now. Behind operations that are recorded and not applied a gap may close. */
+static int look(struct op *op)
+{
+    struct embd__error later = {.status = EMBD_OK};
+    int status = writers_look(engine_writers(op), &op->writer, &later);
+    bool may_change =
+        op->engine->n_recorded > 0 && (status == EMBD_GAP || status == EMBD_FORGOTTEN);
+    op->is_again = status == WRITER_AGAIN;
+    if (may_change || status >= EMBD_OK)
+        return EMBD_OK;
+    return embd__error_set(&op->error, status, "%s", later.text);
+}
+
+int push_admit(struct op *op)
+{
+    if (op->writer.sequence > 0 && (look(op) != EMBD_OK || op->is_again))
+        return op->error.status;
+    if (op->writer.sequence > 0 && op->n_parts == 0)
+        return embd__error_set(&op->error, EMBD_INVALID, "a writer's push has no parts");
+    return capacity_check(op, &op->error);
+}
+
+/* Of several parts each table decides before the first is changed; of a single one the store does
+ * when it is pushed. */
+static int prepare(struct op *op)
+{
+    op->is_prepared = op->n_parts > 1;
+    for (uint32_t i = 0; i < op->n_parts && op->is_prepared; i++) {
+        const struct op_part *part = &op->parts[i];
+        struct store_plan plan = {.in = op_keys(&part->in), .may_drop = part->statuses != NULL};
+        if (capacity_prepare(op, i, &plan, &op->error) != EMBD_OK)
+            return op->error.status;
+    }
+    return EMBD_OK;
+}
+
+/* Notes its number where it is its turn and there is room. */
+static int take_turn(struct op *op)
+{
+    struct embd__error *e = &op->error;
+    bool is_old = begins_stream(op);
+    int status = is_old ? EMBD_OK : writers_look(engine_writers(op), &op->writer, e);
+    op->is_again = status == WRITER_AGAIN;
+    if (status != EMBD_OK || prepare(op) != EMBD_OK)
+        return e->status;
+    if (is_old && writers_begin_old(engine_writers(op), &op->writer, e) != EMBD_OK)
+        return e->status;
+    op->noted = engine_writers(op);
+    writers_note(op->noted, &op->writer, op->now_ns);
+    return EMBD_OK;
+}
+
+/* ---- the calls ---- */
+
+static void count(struct engine_counters *counters, struct op_part *part,
+                  const struct store_push *push)
+{
+    part->n_inserted = push->n_inserted;
+    part->n_full = push->n_full;
+    part->n_filtered = push->n_filtered;
+    part->n_evicted = push->n_evicted;
+    counters->keys_pushed += part->in.n_keys;
+    counters->keys_inserted += push->n_inserted;
+    counters->keys_full += push->n_full;
+    counters->keys_filtered += push->n_filtered;
+    counters->keys_evicted += push->n_evicted;
+}
+
+/* The last one of the operation may end it, and free it. */
+static void on_pushed(struct store_done *done, int status)
+{
+    struct op_call *call = (struct op_call *)(void *)done;
+    struct op *op = call->op;
+    struct op_part *part = call->part;
+    if (status == EMBD_OK) {
+        struct store_stats stats;
+        op->n_applied++;
+        op->engine->tables.ops->stats(part->table->store, &stats);
+        part->step = stats.steps;
+        count(&op->engine->counters, part, &call->as.push);
+    }
+    part->table->was_full = status == EMBD_FULL;
+    capacity_part_left(op, part);
+    part->table = NULL;
+    op_returned(call, status);
+}
+
+static bool next_call(struct op *op)
+{
+    if (op->at == op->n_parts)
+        return false;
+    struct op_part *part = &op->parts[op->at++];
+    struct op_call *call = op_call_new(op, part, on_pushed);
+    call->as.push = (struct store_push){
+        .in = op_keys(&part->in),
+        .dtype = part->in.dtype,
+        .grads = part->in.grads,
+        .statuses = part->statuses,
+        .foreseen = op->foreseen,
+        .is_prepared = op->is_prepared,
+    };
+    op->foreseen = 0;
+    op->engine->tables.ops->push(call->store, &call->as.push, &call->done);
+    return true;
+}
+
+static void on_ended(struct op *op)
+{
+    struct embd__error *e = &op->error;
+    capacity_left(op);
+    for (uint32_t i = 0; i < op->n_parts; i++)
+        op->parts[i].table = NULL;
+    if (e->status != EMBD_OK && op->noted != NULL && op->n_applied == 0)
+        writers_take_back(op->noted, &op->writer);
+    if (e->status == EMBD_OK || op->n_applied == 0)
+        return;
+    struct embd__error own = *e;
+    e->status = EMBD_OK;
+    embd__error_set(e, own.status, "%.300s; %u of the %u parts were applied", own.text,
+                    op->n_applied, op->n_parts);
+}
+
+void push_apply(struct op *op)
+{
+    op->ended = on_ended;
+    if (op->writer.sequence > 0)
+        take_turn(op);
+    else
+        prepare(op);
+    if (op->is_again)
+        op->engine->counters.pushes_again++;
+    if (op->is_again || op->error.status != EMBD_OK)
+        op_end(op);
+    else
+        op_run(op, next_call);
+}

@@ -1,0 +1,45 @@
+/* step.h - one step made of the pushes of several workers.
+ *
+ * A push that belongs to a round waits: round_enter. When its round waits for nobody (rounds.h),
+ * round_take merges the pushes into one operation, which is admitted and applied like any other;
+ * round_spread tells each of them what came of it. Members that go meanwhile are forgotten: their
+ * arrays are copied. */
+#ifndef EMBD_ENGINE_STEP_H
+#define EMBD_ENGINE_STEP_H
+
+#include "server/engine/op.h"
+
+struct round_step {
+    struct op op;            /* first */
+    struct round_step *next; /* of engine.steps */
+    uint64_t began_ns;       /* the owner's */
+    uint32_t n_members;
+    void *buffers[LIMIT_PARTS]; /* from store_ops.buffer_new; NULL: none */
+    uint64_t buffer_bytes[LIMIT_PARTS];
+    uint32_t *keys_at;    /* [n_members][parts], where a worker's keys begin among the step's */
+    struct op *members[]; /* [n_members] in the order of workers; NULL: gone */
+};
+
+/* The checked push waits in its round from now on; its tables are looked up again later.
+ * *replaced_out is the worker's earlier push, which waits no more, or NULL. Errors of rounds_join,
+ * and EMBD_INVALID where some of its tables are journaled and others are not. */
+int round_enter(struct op *op, const struct push_round *push, uint64_t now_ns,
+                struct op **replaced_out, struct embd__error *e);
+
+/* The step of a round that waits for nobody and whose pushes may all go on by `may` (NULL: they
+ * may). NULL: there is none. Where it cannot be made, step->op.error says why: round_spread then
+ * tells its members. */
+struct round_step *round_take(struct engine *engine, uint64_t now_ns,
+                              bool (*may)(const void *arg, const struct op *push), const void *arg);
+
+/* The step has ended, or was not made: each member has its results or the error, and is done. Frees
+ * the step. */
+void round_spread(struct round_step *step);
+
+/* The push is going: it waits no more, and no step tells it anything. */
+void round_forget(struct op *op, uint64_t now_ns);
+
+/* Ends steps that are being made; nobody hears of them. */
+void round_close(struct engine *engine);
+
+#endif

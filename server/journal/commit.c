@@ -1,0 +1,310 @@
+/* commit.c - see commit.h.
+ *
+ * The happy path of a push: it is admitted; memory for its rows is reserved; its record is
+ * appended to the gathering group; the group is written and synced while the next one gathers; its
+ * operations are applied in the order of their records, for about a millisecond before the next
+ * look for requests, so that the next group is full when it can be written.
+ *
+ * The effect of a record is a pure function of it and of the tables before: what was refused then
+ * (a full table) is refused again by a replay. When the owner goes before the record is written,
+ * the operation is read from the record.
+ *
+ * What can fail after the record is written: making way, which is tried again, since answers on
+ * their way come to an end; and memory that is not for rows: to merge and look up keys, for an
+ * index whose keys fall together. Then nothing is applied, and the record is withdrawn before
+ * `done` says so. A device may find too little to work in for a later part: parts of the operation
+ * were applied then, the record cannot be withdrawn, and the process ends: recovery applies all of
+ * it. */
+#include "server/journal/commit.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/engine/capacity.h"
+#include "server/log/ending.h"
+#include "server/log/log.h"
+
+#define SLICE_NS 1000000u
+
+static uint64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void commit_init(struct commit *commit, struct engine *engine)
+{
+    *commit = (struct commit){.engine = engine, .data_dir = -1};
+    embd__msg_init(&commit->msg);
+}
+
+/* ---- the log: one line when the disk takes no more, and one when it does again ---- */
+
+static void note_refusal(struct commit *commit, const char *why)
+{
+    commit->n_errors++;
+    if (commit->n_refused++ > 0)
+        return;
+    commit->refused_since_ns = monotonic_ns();
+    log_event(LOG_ERROR, "journal_refuses", "shard=%u why=\"%s\"", commit->shard, why);
+}
+
+static void note_writing(struct commit *commit)
+{
+    if (commit->n_refused == 0)
+        return;
+    log_event(LOG_INFO, "journal_takes_again", "shard=%u refused=%llu seconds=%.1f", commit->shard,
+              (unsigned long long)commit->n_refused,
+              (double)(monotonic_ns() - commit->refused_since_ns) / 1e9);
+    commit->n_refused = 0;
+}
+
+/* ---- withdrawing ---- */
+
+/* For want of memory a recorded operation was not applied: no start applies it any more. */
+static void withdraw(const struct commit *commit, const struct record_id *id, bool is_partly_done,
+                     const struct embd__error *why)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    if (why->status != EMBD_NO_MEMORY)
+        return;
+    if (!is_partly_done && withdrawn_add(commit->data_dir, commit->shard, id, &e) == EMBD_OK)
+        return;
+    log_exit(EXIT_DISK, "record_not_applied",
+             "shard=%u error=\"%s%s%s\" why=\"a change in the journal can be neither applied nor "
+             "withdrawn: the process ends; the next start applies it, given enough memory\"",
+             commit->shard, why->text, is_partly_done ? ", after a part of it was applied" : "; ",
+             is_partly_done ? "" : e.text);
+}
+
+/* The operation has ended: its owner is told when what it was told will be true after a restart. */
+static void on_done(struct op *op)
+{
+    const struct record_id id = {op->record.position, op->record.checksum};
+    if (op->record.is_written)
+        withdraw(op->record.commit, &id, op->n_applied > 0, &op->error);
+    op->record.commit = NULL;
+    op->done = op->record.then;
+    if (op->done != NULL)
+        op->done(op);
+}
+
+static void apply(struct commit *commit, struct op *op, const struct record_id *id)
+{
+    op->record.is_written = true;
+    op->record.position = id->position;
+    op->record.checksum = id->checksum;
+    op->record.commit = commit;
+    op->record.then = op->done;
+    op->done = on_done;
+    engine_apply(op);
+}
+
+/* ---- replaying ---- */
+
+int commit_replay(struct operation_reader *reader, struct engine *engine, uint8_t *bytes,
+                  const struct record *record, bool *is_partly_done_out, struct embd__error *e)
+{
+    struct op *op = &reader->op;
+    *is_partly_done_out = false;
+    if (operation_read(reader, engine, bytes, record, e) != EMBD_OK ||
+        engine_make_way(op, e) != EMBD_OK)
+        return e->status;
+    engine_apply(op);
+    op_wait(op);
+    *is_partly_done_out = op->error.status != EMBD_OK && op->n_applied > 0;
+    *e = op->error;
+    return e->status;
+}
+
+/* ---- what was written ---- */
+
+/* A device still works for pushes before it, and one of them may be refused for want of room: then
+ * this one's number would not be the next. */
+static bool may_be_too_early(const struct commit *commit, const struct op *op)
+{
+    bool is_bounded = false;
+    for (uint32_t i = 0; i < op->n_parts && op->writer.sequence > 0; i++)
+        is_bounded = is_bounded || op->parts[i].table->schema.s.on_full != EMBD_ON_FULL_GROW;
+    return is_bounded && commit->engine->n_in_flight > 0;
+}
+
+static void leave(struct commit *commit, struct op *op)
+{
+    commit->engine->n_recorded--;
+    if (op == NULL)
+        return;
+    op->record.is_waiting = false;
+    if (op->record.turn != NULL)
+        op->record.turn(op);
+}
+
+static void refuse(struct commit *commit, struct op *op, int error)
+{
+    leave(commit, op);
+    note_refusal(commit, strerror(error));
+    if (op == NULL)
+        return;
+    embd__error_set(&op->error, EMBD_IO, "journal: %s; the %s", strerror(error),
+                    op->kind == OP_STREAM_OPEN ? "stream was not opened" : "push was not applied");
+    capacity_left(op);
+    op_end(op);
+}
+
+/* False: later. */
+static bool replay_orphan(struct commit *commit, uint8_t *bytes)
+{
+    struct record record;
+    struct embd__error e = {.status = EMBD_OK};
+    bool is_partly_done;
+    record_fields(bytes, &record);
+    const struct record_id id = {record.position, record.checksum};
+    commit_replay(&commit->reader, commit->engine, bytes, &record, &is_partly_done, &e);
+    if (e.status == EMBD_BUSY)
+        return false;
+    withdraw(commit, &id, is_partly_done, &e);
+    leave(commit, NULL);
+    return true;
+}
+
+/* False: later. */
+static bool apply_entry(struct commit *commit, struct journal_group *group,
+                        struct journal_entry *entry)
+{
+    struct op *op = entry->op;
+    struct embd__error e = {.status = EMBD_OK};
+    if (group->error != 0) {
+        refuse(commit, op, group->error);
+        return true;
+    }
+    if (op == NULL)
+        return replay_orphan(commit, group->bytes + entry->at);
+    if (may_be_too_early(commit, op) || engine_make_way(op, &e) != EMBD_OK)
+        return false;
+    const struct record_id id = record_id_of(group->bytes + entry->at);
+    leave(commit, op);
+    apply(commit, op, &id);
+    return true;
+}
+
+/* Between two looks for requests, so that the pushes that come next are in the journal by the time
+ * these are applied. True: the time was over, and there is more. */
+static bool apply_some(struct commit *commit, struct journal_group *group)
+{
+    uint64_t until_ns = monotonic_ns() + SLICE_NS;
+    while (apply_entry(commit, group, &group->entries[group->n_applied]))
+        if (++group->n_applied == group->n_entries)
+            return false;
+        else if (monotonic_ns() >= until_ns)
+            return true;
+    return false;
+}
+
+bool commit_collect(struct commit *commit, bool *ended_out)
+{
+    *ended_out = false;
+    if (commit->journal == NULL || commit->engine->n_recorded == 0)
+        return false;
+    struct journal_group *group = journal_written(commit->journal);
+    journal_submit(commit->journal);
+    if (group == NULL)
+        return false;
+    if (group->error == 0)
+        note_writing(commit);
+    bool has_more = apply_some(commit, group);
+    if (group->n_applied < group->n_entries)
+        return has_more;
+    journal_give_back(commit->journal);
+    *ended_out = true;
+    return true; /* another group may be written */
+}
+
+void commit_fini(struct commit *commit)
+{
+    bool ended;
+    while (commit->journal != NULL && commit->engine->n_recorded > 0) {
+        commit_collect(commit, &ended);
+        journal_wait(commit->journal);
+    }
+    journal_close(commit->journal);
+    commit->journal = NULL;
+    operation_reader_fini(&commit->reader);
+    embd__msg_fini(&commit->msg);
+}
+
+/* ---- submitting ---- */
+
+static int write_now(struct commit *commit, bool is_durable, struct embd__error *e)
+{
+    if (journal_write_now(commit->journal, &commit->frame, is_durable, e) != EMBD_OK) {
+        if (e->status == EMBD_IO)
+            note_refusal(commit, e->text);
+        return e->status;
+    }
+    note_writing(commit);
+    return EMBD_OK;
+}
+
+static int append(struct commit *commit, struct op *op, void (*turn)(struct op *op),
+                  bool is_durable, struct embd__error *e)
+{
+    if (journal_append(commit->journal, op, &commit->frame, is_durable, e) != EMBD_OK)
+        return e->status;
+    op->record.turn = turn;
+    op->record.commit = commit;
+    op->record.is_waiting = true;
+    commit->engine->n_recorded++;
+    if (op->kind == OP_PUSH)
+        capacity_keep(op);
+    return COMMIT_WAITS;
+}
+
+/* The table is there before its record, so that what is in the journal can be created. */
+static int create(struct commit *commit, struct op *op, bool is_durable, struct embd__error *e)
+{
+    engine_apply(op);
+    if (op->error.status == EMBD_OK && op->created && write_now(commit, is_durable, e) != EMBD_OK)
+        tables_drop(&commit->engine->tables, op->table);
+    return e->status;
+}
+
+int commit_submit(struct commit *commit, struct op *op, void (*turn)(struct op *op),
+                  struct embd__error *e)
+{
+    embd_durability durability;
+    bool may_wait = op->kind == OP_PUSH || op->kind == OP_STREAM_OPEN;
+    if (op_durability(op, &durability, e) != EMBD_OK)
+        return e->status;
+    if (durability == EMBD_DURABILITY_SNAPSHOT) {
+        engine_apply(op);
+        return EMBD_OK;
+    }
+    if (commit->journal == NULL)
+        return embd__error_set(
+            e, EMBD_UNSUPPORTED,
+            "the server has no data directory, and so no journal for '%s' tables",
+            embd_durability_name(durability));
+    if ((op->kind == OP_PUSH && capacity_reserve(op, e) != EMBD_OK) ||
+        operation_write(&commit->msg, op, &commit->frame, e) != EMBD_OK)
+        return e->status;
+    if (op->kind == OP_TABLE_CREATE)
+        return create(commit, op, durability == EMBD_DURABILITY_DURABLE, e);
+    if (may_wait && commit->is_deferred)
+        return append(commit, op, turn, durability == EMBD_DURABILITY_DURABLE, e);
+    if (write_now(commit, durability == EMBD_DURABILITY_DURABLE, e) != EMBD_OK)
+        return e->status;
+    const struct record_id id = journal_last(commit->journal);
+    apply(commit, op, &id);
+    return EMBD_OK;
+}
+
+void commit_forget(struct op *op)
+{
+    if (!op->record.is_waiting)
+        return;
+    capacity_left(op);
+    journal_forget(op->record.commit->journal, op);
+    op->record.is_waiting = false;
+}

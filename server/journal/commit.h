@@ -1,0 +1,52 @@
+/* commit.h - an operation's record comes to the disk before the operation is applied.
+ *
+ * Here a journal and an engine meet: what is submitted is written, where its tables are journaled,
+ * and applied, in one order. */
+#ifndef EMBD_JOURNAL_COMMIT_H
+#define EMBD_JOURNAL_COMMIT_H
+
+#include "server/journal/journal.h"
+#include "server/journal/operation.h"
+
+/* Owner: the shard's thread. */
+struct commit {
+    struct engine *engine;
+    struct journal *journal; /* NULL: there is no data directory; nothing is recorded */
+    int data_dir;
+    uint32_t shard;
+    bool is_deferred; /* a thread writes records; else they are written inline */
+    uint64_t n_refused, refused_since_ns; /* operations since the disk takes no records */
+    uint64_t n_errors;                    /* ever */
+    struct msg msg;                       /* of the record being built */
+    struct frame_scanner frame;
+    struct operation_reader reader; /* of records whose owner is gone */
+};
+
+void commit_init(struct commit *commit, struct engine *engine);
+/* Applies what was appended, closes the journal, and frees. */
+void commit_fini(struct commit *commit);
+
+#define COMMIT_WAITS 1
+
+/* An admitted operation (engine_admit). EMBD_OK: it is applied, now or when a device has, and
+ * op->done is or was called, where it is not NULL; `op` may be gone. COMMIT_WAITS, of a push or an
+ * opening: its record is being written; when its turn comes, or the writing failed, `turn` is
+ * called, then it is applied or ends with EMBD_IO. EMBD_INVALID (some of its tables are journaled,
+ * others are not), EMBD_UNSUPPORTED (there is no journal), EMBD_IO, EMBD_NO_MEMORY, EMBD_TOO_LARGE,
+ * and errors of store_ops.reserve: it is not applied, and done is not called. */
+int commit_submit(struct commit *commit, struct op *op, void (*turn)(struct op *op),
+                  struct embd__error *e);
+
+/* Applies some of what was written since, and has the next group written. True: it is to be called
+ * again soon. *ended_out: operations that waited have ended. */
+bool commit_collect(struct commit *commit, bool *ended_out);
+
+/* The operation's owner is going: its record, if it has one, will be applied nevertheless. */
+void commit_forget(struct op *op);
+
+/* Applies an operation that was read from a record. EMBD_OK, or why it was refused. EMBD_BUSY: not
+ * now. *is_partly_done_out: it failed after parts of it were applied. */
+int commit_replay(struct operation_reader *reader, struct engine *engine, uint8_t *bytes,
+                  const struct record *record, bool *is_partly_done_out, struct embd__error *e);
+
+#endif

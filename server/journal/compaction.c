@@ -1,0 +1,238 @@
+/* compaction.c - see compaction.h. */
+#include "server/journal/compaction.h"
+
+#include <stdlib.h>
+
+#include "server/engine/block.h"
+
+#define BLOCK_BYTES (1u << 20) /* copied in well under a millisecond */
+
+/* Owner: the shard's thread. */
+struct compaction {
+    struct commit *commit;
+    uint32_t n, at;              /* tables; whose rows are read next */
+    struct table **tables;       /* [n] */
+    uint64_t *steps;             /* [n] */
+    struct push_stream *streams; /* [n_streams] */
+    uint32_t n_streams;
+    bool is_read; /* all is handed over, or given up: no table is touched any more */
+    bool is_given_up;
+    /* Of the table at `at`. */
+    bool is_made, has_block;
+    void *memory;
+    struct store_scan scan;
+    struct op op; /* the next record */
+};
+
+static const struct store_ops *ops_of(const struct compaction *c)
+{
+    return c->commit->engine->tables.ops;
+}
+
+/* ---- records ---- */
+
+/* c->op becomes a record. */
+static int add(struct compaction *c, struct embd__error *e)
+{
+    struct commit *commit = c->commit;
+    if (operation_write(&commit->msg, &c->op, &commit->frame, e) != EMBD_OK)
+        return e->status;
+    return basefile_add(journal_base(commit->journal), &commit->frame, e);
+}
+
+static int add_create(struct compaction *c, struct embd__error *e)
+{
+    op_begin(&c->op, c->commit->engine, OP_TABLE_CREATE);
+    c->op.as.schema = c->tables[c->at]->schema; /* the table's */
+    c->is_made = true;
+    return add(c, e);
+}
+
+static int add_block(struct compaction *c, struct embd__error *e)
+{
+    op_begin(&c->op, c->commit->engine, OP_LOAD);
+    c->op.as.load = (struct op_load){.table = c->tables[c->at],
+                                     .block = block_of(&c->scan),
+                                     .has_step = true,
+                                     .step = c->steps[c->at]};
+    c->has_block = true;
+    return add(c, e);
+}
+
+static int add_streams(struct compaction *c, struct embd__error *e)
+{
+    op_begin(&c->op, c->commit->engine, OP_STREAMS);
+    c->op.as.streams = (struct op_streams){c->streams, c->n_streams, true, false};
+    return add(c, e);
+}
+
+static void next_table(struct compaction *c)
+{
+    ops_of(c)->thaw(c->tables[c->at]->store);
+    free(c->memory);
+    c->memory = NULL;
+    c->is_made = c->has_block = false;
+    c->at++;
+}
+
+/* A table without rows gets one block: it has the step. */
+static int add_rows(struct compaction *c, struct embd__error *e)
+{
+    const struct table *table = c->tables[c->at];
+    const embd_schema *schema = &table->schema.s;
+    uint32_t max_rows = block_rows_in(schema, BLOCK_BYTES);
+    bool is_last;
+    max_rows += max_rows == 0;
+    if (c->memory == NULL)
+        c->memory = block_new(schema, max_rows, &c->scan);
+    if (c->memory == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the base of table '%s'",
+                               schema->name);
+    if (ops_of(c)->scan_frozen(table->store, max_rows, &c->scan, &is_last, e) != EMBD_OK)
+        return e->status;
+    bool has_rows = c->scan.n_rows + c->scan.n_candidates > 0;
+    if ((has_rows || (is_last && !c->has_block)) && add_block(c, e) != EMBD_OK)
+        return e->status;
+    if (is_last)
+        next_table(c);
+    return EMBD_OK;
+}
+
+/* ---- beginning ---- */
+
+/* The tables may change again. */
+static void let_go(struct compaction *c)
+{
+    for (; c->at < c->n; c->at++)
+        ops_of(c)->thaw(c->tables[c->at]->store);
+    c->is_read = true;
+}
+
+static void compaction_free(struct compaction *c)
+{
+    op_fini(&c->op);
+    free(c->memory);
+    free(c->tables);
+    free(c->steps);
+    free(c->streams);
+    free(c);
+}
+
+static struct compaction *compaction_new(struct commit *commit, struct embd__error *e)
+{
+    const struct engine *engine = commit->engine;
+    uint32_t n = engine->tables.n + 1;
+    struct compaction *c = calloc(1, sizeof *c);
+    if (c != NULL) {
+        c->commit = commit;
+        c->tables = malloc(n * sizeof *c->tables);
+        c->steps = malloc(n * sizeof *c->steps);
+        c->streams = malloc((engine->journaled_writers.n + 1) * sizeof *c->streams);
+        if (c->tables != NULL && c->steps != NULL && c->streams != NULL)
+            return c;
+        compaction_free(c);
+    }
+    embd__error_set(e, EMBD_NO_MEMORY, "no memory to compact a journal");
+    return NULL;
+}
+
+static int freeze(struct compaction *c, struct embd__error *e)
+{
+    const struct engine *engine = c->commit->engine;
+    struct store_cut cut = {.id = 0};
+    for (uint32_t i = 0; i < engine->tables.n; i++) {
+        struct table *table = engine->tables.by_name[i];
+        struct store_stats stats;
+        if (!table_is_journaled(table))
+            continue;
+        if (ops_of(c)->freeze(table->store, &cut, e) != EMBD_OK)
+            return e->status;
+        ops_of(c)->stats(table->store, &stats);
+        c->steps[c->n] = stats.steps;
+        c->tables[c->n++] = table;
+    }
+    c->n_streams = writers_list(&engine->journaled_writers, c->streams);
+    return EMBD_OK;
+}
+
+int compaction_begin(struct commit *commit, struct compaction **out, struct embd__error *e)
+{
+    struct compaction *c = compaction_new(commit, e);
+    if (c == NULL)
+        return e->status;
+    if (freeze(c, e) == EMBD_OK && journal_base_begin(commit->journal, e) == EMBD_OK) {
+        *out = c;
+        return EMBD_OK;
+    }
+    let_go(c);
+    compaction_free(c);
+    return e->status;
+}
+
+/* ---- going on, and the end ---- */
+
+void compaction_give_up(struct compaction *c)
+{
+    if (c->is_read)
+        return;
+    c->is_given_up = true;
+    basefile_stop(journal_base(c->commit->journal));
+    let_go(c);
+}
+
+/* After the last record the tables may change again. */
+static int hand_over(struct compaction *c, struct embd__error *e)
+{
+    if (c->at < c->n && !c->is_made)
+        add_create(c, e);
+    else if (c->at < c->n)
+        add_rows(c, e);
+    else if (add_streams(c, e) == EMBD_OK) {
+        let_go(c);
+        basefile_end(journal_base(c->commit->journal));
+    }
+    if (e->status != EMBD_OK)
+        compaction_give_up(c);
+    return e->status;
+}
+
+int compaction_step(struct compaction *c, bool *has_more_out, struct embd__error *e)
+{
+    *has_more_out = false;
+    if (c->is_read || !basefile_has_room(journal_base(c->commit->journal)))
+        return EMBD_OK;
+    *has_more_out = true;
+    return hand_over(c, e);
+}
+
+bool compaction_is_over(const struct compaction *c)
+{
+    return basefile_is_over(journal_base(c->commit->journal));
+}
+
+int compaction_end(struct compaction *c, bool *again_out, struct embd__error *e)
+{
+    let_go(c);
+    int status = journal_base_take(c->commit->journal, e);
+    *again_out = c->is_given_up;
+    compaction_free(c);
+    return status;
+}
+
+int compaction_make_now(struct commit *commit, struct embd__error *e)
+{
+    struct embd__error own = {.status = EMBD_OK}, closed = {.status = EMBD_OK};
+    struct compaction *c;
+    bool again, has_more;
+    if (compaction_begin(commit, &c, e) != EMBD_OK)
+        return e->status;
+    while (!compaction_is_over(c)) {
+        compaction_step(c, &has_more, &own);
+        if (!has_more)
+            basefile_wait(journal_base(commit->journal));
+    }
+    if (compaction_end(c, &again, &closed) == EMBD_OK)
+        return EMBD_OK;
+    *e = own.status != EMBD_OK ? own : closed;
+    return e->status;
+}

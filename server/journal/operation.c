@@ -1,0 +1,295 @@
+/* operation.c - see operation.h. */
+#include "server/journal/operation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/route.h"
+#include "proto/writersfile.h"
+#include "server/engine/check.h"
+
+_Static_assert(sizeof(struct push_stream) == STREAM_BYTES, "a stream in memory is one in a record");
+
+/* ---- writing ---- */
+
+static const enum method method_of[] = {
+    [OP_PUSH] = METHOD_PUSH,
+    [OP_ERASE] = METHOD_ERASE,
+    [OP_TABLE_CREATE] = METHOD_TABLE_CREATE,
+    [OP_TABLE_DROP] = METHOD_TABLE_DROP,
+    [OP_LOAD] = METHOD_LOAD,
+    [OP_STREAM_OPEN] = METHOD_STREAM_OPEN,
+    [OP_STREAMS] = METHOD_WRITERS,
+};
+
+static int write_parts(struct msg *m, const struct op *op, struct embd__error *e)
+{
+    struct part parts[LIMIT_PARTS];
+    struct push_extra extra = {.round.n_workers = 0, .writer = op->writer};
+    for (uint32_t i = 0; i < op->n_parts; i++) {
+        parts[i] = op->parts[i].in;
+        if (parts[i].grads_bytes > UINT32_MAX)
+            return embd__error_set(e, EMBD_TOO_LARGE,
+                                   "part %u: the gradients have %llu bytes together, the limit of "
+                                   "a journal is %u",
+                                   i, (unsigned long long)parts[i].grads_bytes, UINT32_MAX);
+    }
+    if (op->kind == OP_PUSH)
+        embd__push_write(m, parts, op->n_parts, &extra);
+    else
+        embd__parts_write(m, parts, op->n_parts, PARTS_ERASE);
+    return EMBD_OK;
+}
+
+static void write_load(struct msg *m, const struct op_load *load)
+{
+    const embd_schema *schema = &load->table->schema.s;
+    embd__msg_map(m, 3u + load->has_step + load->is_gone);
+    embd__msg_field_str(m, "table", schema->name);
+    embd__msg_field_uint(m, "rows", load->block.n_rows);
+    embd__msg_field_uint(m, "candidates", load->block.n_candidates);
+    if (load->has_step)
+        embd__msg_field_uint(m, "step", load->step);
+    if (load->is_gone)
+        embd__msg_field_bool(m, "gone", true);
+    embd__row_block_write(m, schema, &load->block);
+}
+
+static void write_streams(struct msg *m, const struct op_streams *streams)
+{
+    embd__msg_map(m, 2);
+    embd__msg_field_uint(m, "writers", streams->n);
+    embd__msg_field_bool(m, "principals", true);
+    embd__msg_bin(m, streams->list, streams->n * sizeof *streams->list);
+}
+
+static int write_fields(struct msg *m, const struct op *op, struct embd__error *e)
+{
+    switch (op->kind) {
+    case OP_PUSH:
+    case OP_ERASE:
+        return write_parts(m, op, e);
+    case OP_TABLE_CREATE:
+        embd__msg_map(m, 1);
+        embd__msg_str(m, "schema");
+        embd__schema_write(m, &op->as.schema.s);
+        break;
+    case OP_TABLE_DROP:
+        embd__msg_map(m, 1);
+        embd__msg_field_str(m, "name", op->as.dropped->schema.s.name);
+        break;
+    case OP_LOAD:
+        write_load(m, &op->as.load);
+        break;
+    case OP_STREAM_OPEN:
+        embd__opening_write(m, &op->as.opening, true);
+        break;
+    case OP_STREAMS:
+        write_streams(m, &op->as.streams);
+        break;
+    case OP_PULL:
+        break;
+    }
+    return EMBD_OK;
+}
+
+int operation_write(struct msg *m, const struct op *op, struct frame_scanner *frame,
+                    struct embd__error *e)
+{
+    embd__msg_notice(m, method_of[op->kind]);
+    if (write_fields(m, op, e) != EMBD_OK)
+        return e->status;
+    if (embd__msg_end(m) != EMBD_OK)
+        return embd__error_set(e, m->status, "an operation for the journal: %s",
+                               m->status == EMBD_NO_MEMORY ? "no memory"
+                                                           : "it is larger than a frame may be");
+    embd__msg_frame(m, frame);
+    return EMBD_OK;
+}
+
+/* ---- reading ---- */
+
+static void free_buffers(struct operation_reader *reader)
+{
+    for (uint32_t i = 0; i < reader->n_buffers; i++)
+        reader->op.engine->tables.ops->buffer_free(reader->frame.bins[i].data,
+                                                   reader->frame.bins[i].bytes + 1u);
+    reader->n_buffers = 0;
+    free(reader->streams);
+    reader->streams = NULL;
+    if (reader->op.kind == OP_TABLE_CREATE)
+        embd__schema_fini(&reader->op.as.schema);
+}
+
+void operation_reader_fini(struct operation_reader *reader)
+{
+    free_buffers(reader);
+    op_fini(&reader->op);
+    if (reader->has_zone)
+        msgpack_zone_destroy(&reader->zone);
+    reader->has_zone = false;
+}
+
+/* Stores take keys and gradients at addresses that suit them, which a journal's bytes do not have.
+ */
+static int copy_bins(struct operation_reader *reader, struct embd__error *e)
+{
+    const struct store_ops *ops = reader->op.engine->tables.ops;
+    for (uint32_t i = 0; i < reader->frame.n_bins; i++) {
+        struct frame_bin *bin = &reader->frame.bins[i];
+        uint8_t *data = ops->buffer_new(bin->bytes + 1u);
+        if (data == NULL)
+            return embd__error_set(e, EMBD_NO_MEMORY, "no memory to read a record");
+        memcpy(data, bin->data, bin->bytes);
+        bin->data = data;
+        reader->n_buffers = i + 1;
+    }
+    return EMBD_OK;
+}
+
+static int read_parts(struct op *op, struct reader *r)
+{
+    struct part parts[LIMIT_PARTS];
+    struct push_extra extra = {.round.n_workers = 0};
+    struct embd__error *e = r->error;
+    int n = op->kind == OP_PUSH ? embd__push_read(r, parts, LIMIT_PARTS, &extra)
+                                : embd__parts_read(r, parts, LIMIT_PARTS, PARTS_ERASE);
+    if (n < 0 || op_size_parts(op, (uint32_t)n, e) != EMBD_OK)
+        return e->status;
+    op->writer = extra.writer;
+    for (uint32_t i = 0; i < op->n_parts; i++) {
+        struct op_part *part = &op->parts[i];
+        part->in = parts[i];
+        if (check_part(&op->engine->tables, &part->in, i, &part->table, e) != EMBD_OK ||
+            (op->kind == OP_PUSH && check_grads(part->table, &part->in, i, 0, e) != EMBD_OK))
+            return e->status;
+    }
+    if (op->kind == OP_PUSH && check_tables_differ(op, e) != EMBD_OK)
+        return e->status;
+    return op_size_statuses(op, e);
+}
+
+/* Records of earlier versions have the request's `auto`, and are of tables that are kept. */
+static int read_create(struct op *op, struct reader *r)
+{
+    struct fields f, map;
+    embd__read_fields(&f, r, "table_create");
+    embd__field_map(&f, "schema", &map, "schema");
+    if (embd__schema_read(&map, &op->as.schema) == EMBD_OK && embd__fields_end(&f) == EMBD_OK)
+        embd__reader_end(r);
+    embd_schema *schema = &op->as.schema.s;
+    const struct table *table =
+        tables_by_id(&op->engine->tables, embd__table_id(op->as.schema.s.name));
+    if (r->error->status == EMBD_OK && schema->durability == EMBD_DURABILITY_AUTO)
+        schema->durability = table != NULL ? table->schema.s.durability : EMBD_DURABILITY_DURABLE;
+    return r->error->status;
+}
+
+static int read_drop(struct op *op, struct reader *r)
+{
+    struct fields f;
+    char name[EMBD_NAME_MAX + 1];
+    embd__read_fields(&f, r, "table_drop");
+    embd__field_str(&f, "name", name, sizeof name, NULL);
+    if (embd__fields_end(&f) == EMBD_OK && embd__reader_end(r) == EMBD_OK)
+        op->as.dropped = tables_find(&op->engine->tables, name, r->error);
+    return r->error->status;
+}
+
+/* What a journal holds was taken, by whatever limits of steps there were then. */
+static int read_load(struct op *op, struct reader *r)
+{
+    const struct routed_place anywhere = {.n_shards = 1};
+    struct op_load *load = &op->as.load;
+    struct fields f;
+    char name[EMBD_NAME_MAX + 1];
+    embd__read_fields(&f, r, "load");
+    embd__field_str(&f, "table", name, sizeof name, NULL);
+    uint32_t n_rows = (uint32_t)embd__field_uint(&f, "rows", 0, LIMIT_ROWS, FIELD_REQUIRED);
+    uint32_t n_candidates =
+        (uint32_t)embd__field_uint(&f, "candidates", 0, LIMIT_ROWS, FIELD_REQUIRED);
+    *load = (struct op_load){.has_step = embd__field_has(&f, "step")};
+    load->step = embd__field_uint(&f, "step", 0, UINT64_MAX, 0);
+    load->is_gone = embd__field_bool(&f, "gone", false);
+    if (embd__fields_end(&f) != EMBD_OK)
+        return r->error->status;
+    load->table = tables_find(&op->engine->tables, name, r->error);
+    if (load->table == NULL || embd__row_block_read(r, &load->table->schema.s, n_rows, n_candidates,
+                                                    &load->block) != EMBD_OK)
+        return r->error->status;
+    return check_block(load->table, &load->block, load->is_gone, &anywhere, r->error);
+}
+
+static int read_streams(struct operation_reader *reader, struct reader *r)
+{
+    struct op_streams *streams = &reader->op.as.streams;
+    struct fields f;
+    embd__read_fields(&f, r, "writers");
+    uint64_t n = embd__field_uint(&f, "writers", 0, WRITERS_MAX, FIELD_REQUIRED);
+    bool is_journaled = embd__field_bool(&f, "journaled", true);
+    bool has_principals = embd__field_bool(&f, "principals", false);
+    if (embd__fields_end(&f) != EMBD_OK)
+        return r->error->status;
+    const uint8_t *bytes =
+        embd__read_bin(r, "writers", n * (has_principals ? STREAM_BYTES : STREAM_BYTES_OLD));
+    if (embd__reader_end(r) != EMBD_OK)
+        return r->error->status;
+    reader->streams = embd__streams_take(bytes, n, has_principals, r->error);
+    *streams =
+        (struct op_streams){reader->streams, (uint32_t)n, is_journaled, reader->op.begins_old};
+    return r->error->status;
+}
+
+static int read_fields(struct operation_reader *reader, struct reader *r)
+{
+    struct op *op = &reader->op;
+    switch (r->method) {
+    case METHOD_PUSH:
+        op->kind = OP_PUSH;
+        return read_parts(op, r);
+    case METHOD_ERASE:
+        op->kind = OP_ERASE;
+        return read_parts(op, r);
+    case METHOD_TABLE_CREATE:
+        op->kind = OP_TABLE_CREATE;
+        return read_create(op, r);
+    case METHOD_TABLE_DROP:
+        op->kind = OP_TABLE_DROP;
+        return read_drop(op, r);
+    case METHOD_LOAD:
+        op->kind = OP_LOAD;
+        return read_load(op, r);
+    case METHOD_STREAM_OPEN:
+        op->kind = OP_STREAM_OPEN;
+        return embd__opening_read(r, true, &op->as.opening);
+    case METHOD_WRITERS:
+        op->kind = OP_STREAMS;
+        return read_streams(reader, r);
+    default:
+        return embd__error_set(r->error, EMBD_UNSUPPORTED, "'%s' is not an operation",
+                               r->method_name);
+    }
+}
+
+int operation_read(struct operation_reader *reader, struct engine *engine, uint8_t *bytes,
+                   const struct record *record, struct embd__error *e)
+{
+    struct reader r;
+    if (reader->op.engine != NULL)
+        free_buffers(reader);
+    op_begin(&reader->op, engine, OP_PULL); /* of nothing, until it is read */
+    if (!reader->has_zone)
+        reader->has_zone = msgpack_zone_init(&reader->zone, MSGPACK_ZONE_CHUNK_SIZE);
+    if (!reader->has_zone)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to read a record");
+    if (record->version > RECORD_OPERATION)
+        return embd__error_set(e, EMBD_UNSUPPORTED,
+                               "the record has version %u, this program reads up to %d",
+                               record->version, RECORD_OPERATION);
+    record_frame(bytes, record, &reader->frame);
+    reader->op.begins_old = record->version == RECORD_REQUEST_OLD;
+    if (copy_bins(reader, e) != EMBD_OK ||
+        embd__reader_init(&r, &reader->frame, &reader->zone, e) != EMBD_OK)
+        return e->status;
+    return read_fields(reader, &r);
+}

@@ -1,0 +1,38 @@
+/* operation.h - the bytes of an operation, as records have them.
+ *
+ * An operation is written as a notification of the protocol, [2, name, [{fields}, bins]], with the
+ * fields and bins of the method of that name (proto/PROTOCOL.md), less what concerns a connection:
+ * no msgid, no round, no token; and with what was decided before it was written: a table's
+ * durability, and which stream goes for a new one. Earlier versions wrote requests as they were
+ * received; those are read too. */
+#ifndef EMBD_JOURNAL_OPERATION_H
+#define EMBD_JOURNAL_OPERATION_H
+
+#include "proto/message.h"
+#include "server/engine/engine.h"
+#include "server/journal/record.h"
+
+/* The operation's bytes as `frame`, whose head is m's and whose bins are the operation's arrays:
+ * both stay the caller's, and are to be copied. Reuses m's memory. EMBD_NO_MEMORY, EMBD_TOO_LARGE:
+ * a journal takes no frame of that size. */
+int operation_write(struct msg *m, const struct op *op, struct frame_scanner *frame,
+                    struct embd__error *e);
+
+/* Reads operations, one after another. Zeroed before the first; freed by operation_reader_fini. */
+struct operation_reader {
+    msgpack_zone zone;
+    bool has_zone;
+    struct op op;
+    struct frame_scanner frame;
+    uint32_t n_buffers;          /* bins of frame that are copies, from the store */
+    struct push_stream *streams; /* malloc'd, of op.as.streams */
+};
+void operation_reader_fini(struct operation_reader *reader);
+
+/* The operation of a record that verifies, checked against the engine's tables, as reader->op; it
+ * points to copies, so that `bytes` may go. Keys may be another shard's: earlier versions took such
+ * keys. EMBD_NO_MEMORY, EMBD_UNKNOWN_TABLE, EMBD_INVALID, EMBD_UNSUPPORTED: a later version's. */
+int operation_read(struct operation_reader *reader, struct engine *engine, uint8_t *bytes,
+                   const struct record *record, struct embd__error *e);
+
+#endif

@@ -1,0 +1,90 @@
+/* answer.c - what a request is answered, in every case. */
+#include "server/service/answer.h"
+
+#include <time.h>
+
+#include "server/service/state.h"
+
+enum {
+    ANSWER_BYTES = 256,     /* of heads of answers without parts that change something */
+    ANSWER_PART_BYTES = 96, /* more for each part; a push's has at most 85 */
+};
+
+uint64_t clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+int call_end(struct call *call, struct fields *fields)
+{
+    if (embd__fields_end(fields) != EMBD_OK)
+        return call->error.status;
+    return embd__reader_end(&call->reader);
+}
+
+static void write_error(struct msg *answer, const struct frame_scanner *frame,
+                        const struct embd__error *e)
+{
+    if (frame->has_msgid)
+        embd__msg_error(answer, frame->msgid, e->status, e->text);
+    else
+        embd__msg_error_notice(answer, e->status, e->text);
+}
+
+/* A result that came out too large, or for which there was no memory. */
+static void write_failure(struct msg *answer, const struct frame_scanner *frame)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    if (answer->status == EMBD_TOO_LARGE)
+        embd__error_set(&e, EMBD_TOO_LARGE,
+                        "the answer has %llu bytes, %u of them header, the limits are %u and %u",
+                        (unsigned long long)embd__msg_bytes(answer), answer->head_bytes,
+                        LIMIT_FRAME_BYTES, LIMIT_ANSWER_HEADER_BYTES);
+    else
+        embd__error_set(&e, EMBD_NO_MEMORY, "no memory for the answer");
+    write_error(answer, frame, &e);
+}
+
+void call_answer(struct shard *shard, struct request *request, const struct embd__error *e)
+{
+    shard->counters.errors += e->status != EMBD_OK || request->answer.status != EMBD_OK;
+    if (request->is_push)
+        reach_note(request->session, request->frame->msgid, shard->now_ns);
+    if (e->status != EMBD_OK)
+        write_error(&request->answer, request->frame, e);
+    else if (request->answer.status != EMBD_OK)
+        write_failure(&request->answer, request->frame);
+    request->has_answer = request->answer.status == EMBD_OK;
+    request->state = REQUEST_ANSWERED;
+    request->on_answer(request);
+}
+
+void call_ignore(struct shard *shard, struct request *request)
+{
+    shard->counters.notifications++;
+    request->has_answer = false;
+    request->state = REQUEST_ANSWERED;
+    request->on_answer(request);
+}
+
+int call_reserve_answer(struct call *call, uint32_t n_parts)
+{
+    if (embd__msg_reserve(call->answer, ANSWER_BYTES + n_parts * ANSWER_PART_BYTES, n_parts) ==
+        EMBD_OK)
+        return EMBD_OK;
+    call->answer->status = EMBD_OK;
+    return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the answer");
+}
+
+int submit_now(struct call *call)
+{
+    struct op *op = &call->work->op;
+    if (engine_admit(op) == EMBD_OK &&
+        commit_submit(&call->shard->commit, op, NULL, &call->error) != EMBD_OK)
+        return call->error.status;
+    if (op->error.status != EMBD_OK)
+        call->error = op->error;
+    return call->error.status;
+}

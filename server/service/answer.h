@@ -1,0 +1,33 @@
+/* answer.h - one request while it is read and handled, and its answer. */
+#ifndef EMBD_SERVICE_ANSWER_H
+#define EMBD_SERVICE_ANSWER_H
+
+#include "server/service/work.h"
+
+struct call {
+    struct shard *shard;
+    struct request *request;
+    struct shard_work *work;
+    struct msg *answer; /* the request's */
+    struct reader reader;
+    struct push_extra extra; /* of a push */
+    struct embd__error error;
+};
+
+uint64_t clock_ns(void);
+
+/* Nothing may follow a request's fields and bins. Returns call->error.status. */
+int call_end(struct call *call, struct fields *fields);
+
+/* Memory for an answer that tells of `n_parts`: taken before anything changes, so that what was
+ * done can always be told. */
+int call_reserve_answer(struct call *call, uint32_t n_parts);
+
+/* The request is answered with request->answer, or with the error where one is set. The request may
+ * be gone afterwards. */
+void call_answer(struct shard *shard, struct request *request, const struct embd__error *e);
+
+/* It is not answered: a notification. */
+void call_ignore(struct shard *shard, struct request *request);
+
+#endif

@@ -1,0 +1,25 @@
+/* authorize.h - whether the peer of a request may ask for it: by the role of its token, and table
+ * by table. Where the shard has no list of tokens, everybody may do everything that the listener
+ * offers. All return EMBD_OK, or EMBD_DENIED naming method, role and table. */
+#ifndef EMBD_SERVICE_AUTHORIZE_H
+#define EMBD_SERVICE_AUTHORIZE_H
+
+#include "server/service/state.h"
+
+/* Takes the token of a hello, "" where it shows none. */
+int authorize_hello(struct call *call, const char *token);
+
+/* The method that call->reader found. */
+int authorize_method(struct call *call);
+
+/* Whether the peer may know of a table. */
+bool authorizes_table(const struct call *call, const char *table);
+int authorize_table(struct call *call, const char *table);
+/* Rows of a part; a pull that creates rows is for those who may push. */
+int authorize_part(struct call *call, const struct table *table, bool is_push);
+
+/* Whether nobody shows the token of this principal any more, by the list `access` (struct access;
+ * NULL: no tokens are asked for): a principal_is_gone of writers.h. */
+bool authorize_is_gone(const void *access, uint64_t principal);
+
+#endif

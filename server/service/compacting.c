@@ -1,0 +1,197 @@
+/* compacting.c - see compacting.h. */
+#include "server/service/compacting.h"
+
+#include <time.h>
+
+#include "server/log/log.h"
+#include "server/service/state.h"
+#include "server/snapshot/cut.h"
+
+#define WORTH_BYTES                                                                                \
+    (64u << 20) /* behind a base, before another one is worth writing though it needs not be */
+#define REST_NS       100000000u  /* what is under way is not waited for longer */
+#define AGAIN_NS      1000000000u /* after that, */
+#define AFTER_FAILURE 10u         /* and so many times after a failure */
+
+void compacting_ask(struct shard *shard)
+{
+    shard->compacting.is_asked = true;
+}
+
+bool compacting_stops(const struct shard *shard, enum touch touch)
+{
+    if (shard->compacting.state != COMPACTING_RESTS)
+        return false;
+    bool is_change = touch == TOUCH_CHANGES || touch == TOUCH_STRUCTURE;
+    return is_change || (touch == TOUCH_READS && shard->engine.n_in_flight > 0);
+}
+
+/* ---- outcomes ---- */
+
+static void note_failure(struct shard *shard, const struct embd__error *e)
+{
+    struct compacting *c = &shard->compacting;
+    c->not_before_ns = shard->now_ns + AFTER_FAILURE * (uint64_t)AGAIN_NS;
+    c->is_asked = true; /* a full disk may have room again later */
+    shard->counters.base_errors++;
+    log_event(LOG_ERROR, "journal_not_compacted", "shard=%u why=\"%s\" again_in_s=%u",
+              shard->config.index, e->text, AFTER_FAILURE);
+}
+
+static void count(struct shard *shard, const struct embd__error *e)
+{
+    if (e->status == EMBD_OK)
+        shard->counters.bases++;
+    else if (e->status != EMBD_CLOSED)
+        note_failure(shard, e);
+}
+
+static void end(struct shard *shard)
+{
+    struct compacting *c = &shard->compacting;
+    struct embd__error e = {.status = EMBD_OK};
+    bool again;
+    c->state = COMPACTING_NOT;
+    compaction_end(c->compaction, &again, &e);
+    c->is_asked = c->is_asked || again;
+    count(shard, &e);
+}
+
+/* ---- when ---- */
+
+static bool is_due(struct shard *shard)
+{
+    struct compacting *c = &shard->compacting;
+    const struct journal *journal = shard->commit.journal;
+    uint64_t limit = shard->config.journal_limit;
+    if (journal == NULL || shard->draining || shard->now_ns < c->not_before_ns)
+        return false;
+    if (limit > 0 && journal_wants_base(journal, limit))
+        return true;
+    bool asked = c->is_asked;
+    c->is_asked = false;
+    return asked &&
+           journal_wants_base(journal, limit > 0 && limit < WORTH_BYTES ? limit : WORTH_BYTES);
+}
+
+/* A snapshot that is being made goes first. */
+static bool may_begin(const struct shard *shard)
+{
+    return !hold_is_on(&shard->hold) && !cut_is_writing(shard);
+}
+
+static void begin(struct shard *shard)
+{
+    struct compacting *c = &shard->compacting;
+    struct embd__error e = {.status = EMBD_OK};
+    if (shard->config.wake == NULL) {
+        compaction_make_now(&shard->commit, &e);
+        count(shard, &e);
+    } else if (compaction_begin(&shard->commit, &c->compaction, &e) == EMBD_OK) {
+        c->state = COMPACTING_WRITES;
+    } else {
+        note_failure(shard, &e);
+    }
+}
+
+/* Not now. */
+static void put_off(struct shard *shard)
+{
+    struct compacting *c = &shard->compacting;
+    c->state = COMPACTING_NOT;
+    c->is_asked = true;
+    c->not_before_ns = shard->now_ns + AGAIN_NS;
+}
+
+void compacting_look(struct shard *shard)
+{
+    struct compacting *c = &shard->compacting;
+    if (c->state == COMPACTING_RESTS && shard->now_ns >= c->not_before_ns) {
+        put_off(shard);
+        dispatch_parked(shard);
+    }
+    if (c->state != COMPACTING_NOT || !is_due(shard))
+        return;
+    if (!may_begin(shard)) {
+        put_off(shard);
+    } else if (shard_n_in_flight(shard) == 0) {
+        begin(shard);
+    } else {
+        c->state = COMPACTING_RESTS;
+        c->not_before_ns = shard->now_ns + REST_NS;
+    }
+}
+
+/* What is under way has ended. */
+static void begin_at_rest(struct shard *shard)
+{
+    if (shard_n_in_flight(shard) > 0)
+        return;
+    shard->compacting.state = COMPACTING_NOT;
+    if (may_begin(shard) && !shard->draining)
+        begin(shard);
+    else
+        put_off(shard);
+    dispatch_parked(shard);
+}
+
+bool compacting_collect(struct shard *shard)
+{
+    struct compacting *c = &shard->compacting;
+    struct embd__error e = {.status = EMBD_OK};
+    bool has_more = false;
+    if (c->state == COMPACTING_RESTS)
+        begin_at_rest(shard);
+    if (c->state != COMPACTING_WRITES)
+        return false;
+    if (compaction_is_over(c->compaction)) {
+        end(shard);
+        return false;
+    }
+    if (compaction_step(c->compaction, &has_more, &e) != EMBD_OK)
+        note_failure(shard, &e);
+    return has_more;
+}
+
+void compacting_give_up(struct shard *shard)
+{
+    if (shard->compacting.state == COMPACTING_WRITES)
+        compaction_give_up(shard->compacting.compaction);
+}
+
+void compacting_stop(struct shard *shard)
+{
+    compacting_give_up(shard);
+    if (shard->compacting.state == COMPACTING_RESTS)
+        shard->compacting.state = COMPACTING_NOT;
+}
+
+void compacting_close(struct shard *shard)
+{
+    compacting_stop(shard);
+    if (shard->compacting.state == COMPACTING_WRITES)
+        end(shard);
+}
+
+/* ---- figures ---- */
+
+static uint64_t age_us(uint64_t made_s)
+{
+    uint64_t now_s = (uint64_t)time(NULL);
+    return made_s == 0 || now_s < made_s ? 0 : (now_s - made_s) * 1000000u;
+}
+
+struct compacting_figures compacting_figures(const struct shard *shard)
+{
+    struct journal_figures journal = {0};
+    if (shard->commit.journal != NULL)
+        journal_figures(shard->commit.journal, &journal);
+    return (struct compacting_figures){
+        .bytes = journal.bytes,
+        .base_bytes = journal.base_bytes,
+        .base_age_us = age_us(journal.base_made_s),
+        .syncs = journal.syncs,
+        .sync_us = journal.sync_ns / 1000,
+        .sync_longest_us = journal.sync_longest_ns / 1000,
+    };
+}

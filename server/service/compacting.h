@@ -1,0 +1,58 @@
+/* compacting.h - when the journal begins anew (journal/compaction.h).
+ *
+ * It does so when it has grown beyond its limit. Requests that change something wait until the
+ * operations under way are applied, some milliseconds; then the tables are frozen, and go on. A
+ * snapshot, and the drop of a table, go first: then it is given up, and tried again. */
+#ifndef EMBD_SERVICE_COMPACTING_H
+#define EMBD_SERVICE_COMPACTING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "server/journal/compaction.h"
+#include "server/service/hold.h"
+
+struct shard;
+
+enum compacting_state {
+    COMPACTING_NOT,   /* not_before_ns: not earlier */
+    COMPACTING_RESTS, /* begins as soon as nothing is under way, until not_before_ns */
+    COMPACTING_WRITES,
+};
+
+/* Owner: the shard's thread. */
+struct compacting {
+    enum compacting_state state;
+    bool is_asked; /* it may begin before the limit, where it is worth it */
+    uint64_t not_before_ns;
+    struct compaction *compaction; /* COMPACTING_WRITES */
+};
+
+/* From now on it may, where it is worth it, though the journal has not grown beyond the limit. */
+void compacting_ask(struct shard *shard);
+
+/* Begins where it is due; when something is under way, the shard comes to rest first. */
+void compacting_look(struct shard *shard);
+
+/* While it comes to rest: whether what touches tables so has to wait. */
+bool compacting_stops(const struct shard *shard, enum touch touch);
+
+/* Hands rows over, and takes note of the end. True: it is to be called again soon. */
+bool compacting_collect(struct shard *shard);
+
+/* Tables are needed for something else: what is not yet copied of them is given up. */
+void compacting_give_up(struct shard *shard);
+/* The same, and none begins. */
+void compacting_stop(struct shard *shard);
+
+struct compacting_figures {
+    uint64_t bytes, base_bytes; /* of the journal, and of its base */
+    uint64_t base_age_us;       /* 0: there is none, or not known */
+    uint64_t syncs, sync_us, sync_longest_us;
+};
+struct compacting_figures compacting_figures(const struct shard *shard);
+
+/* Ends what is being written. */
+void compacting_close(struct shard *shard);
+
+#endif

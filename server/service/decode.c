@@ -1,0 +1,56 @@
+/* decode.c - the parts of a pull, push or erase, from bytes to an operation: read, checked one by
+ * one, copied. */
+#include <stdio.h>
+
+#include "server/engine/check.h"
+#include "server/service/authorize.h"
+#include "server/service/prefetch.h"
+#include "server/service/state.h"
+
+/* Of a push the keys may have been looked at while its gradients arrived. */
+static int check_routes(struct call *call, const struct op_part *part, uint32_t i,
+                        const struct routed_place *place)
+{
+    char what[CHECK_WHAT];
+    struct store_keys in = op_keys(&part->in);
+    if (place->n_shards == 1 || (i == 0 && prefetch_is_routed(call->request, part->table)))
+        return EMBD_OK;
+    snprintf(what, sizeof what, "part %u", i);
+    return routed_check(part->table, &in, place, what, &call->error);
+}
+
+static int check_all(struct call *call)
+{
+    struct op *op = &call->work->op;
+    struct embd__error *e = &call->error;
+    bool is_push = op->kind == OP_PUSH;
+    const struct routed_place place = shard_place(call->shard);
+    for (uint32_t i = 0; i < op->n_parts; i++) {
+        struct op_part *part = &op->parts[i];
+        uint64_t n_finite = is_push && i == 0 ? prefetch_n_finite(call->request) : 0;
+        part->in = call->shard->parts[i];
+        if (check_part(&call->shard->engine.tables, &part->in, i, &part->table, e) != EMBD_OK ||
+            authorize_part(call, part->table, op->kind != OP_PULL) != EMBD_OK ||
+            check_routes(call, part, i, &place) != EMBD_OK ||
+            (is_push && check_grads(part->table, &part->in, i, n_finite, e) != EMBD_OK))
+            return e->status;
+    }
+    return is_push ? check_tables_differ(op, e) : EMBD_OK;
+}
+
+int decode_parts(struct call *call, enum op_kind kind)
+{
+    struct embd__error *e = &call->error;
+    struct op *op = work_op(call->work, kind);
+    struct part *parts = call->shard->parts;
+    int n = kind == OP_PUSH ? embd__push_read(&call->reader, parts, LIMIT_PARTS, &call->extra)
+                            : embd__parts_read(&call->reader, parts, LIMIT_PARTS,
+                                               kind == OP_PULL ? PARTS_PULL : PARTS_ERASE);
+    if (n < 0 || op_size_parts(op, (uint32_t)n, e) != EMBD_OK || check_all(call) != EMBD_OK)
+        return e->status;
+    for (uint32_t i = 0; i < op->n_parts; i++)
+        hot_see(&op->parts[i].table->hot, op->parts[i].in.keys, op->parts[i].in.n_keys);
+    if (op_size_statuses(op, e) != EMBD_OK)
+        return e->status;
+    return call_reserve_answer(call, op->n_parts);
+}

@@ -1,0 +1,307 @@
+/* dispatch.c - from a received request to its answer.
+ *
+ * The happy path is: read the header, look the method up, have its handler check, do and answer. A
+ * request parks instead when it has to wait: behind an earlier one of its connection, for a hold to
+ * end, for the store. Parked requests are read anew when their turn comes, so that nothing is
+ * decided on what was true before.
+ *
+ * What can fail is told to the peer, and changes nothing. Notifications have no effect and no
+ * answer. */
+#include "server/snapshot/cut.h"
+#include "server/log/log.h"
+#include "server/service/authorize.h"
+#include "server/service/recovery.h"
+#include "server/service/handle_round.h"
+#include "server/service/state.h"
+
+static const struct method_entry {
+    int (*handle)(struct call *call);
+    enum touch touch; /* a pull that creates rows counts as TOUCH_CHANGES */
+    bool while_draining, while_loading;
+} methods[METHOD_COUNT] = {
+    [METHOD_HELLO] = {handle_hello, TOUCH_NOTHING, false, true},
+    [METHOD_PING] = {handle_ping, TOUCH_NOTHING, true, true},
+    [METHOD_CLUSTER] = {handle_cluster, TOUCH_NOTHING, false, true},
+    [METHOD_TABLES] = {handle_tables, TOUCH_NOTHING, false, false},
+    [METHOD_TABLE_CREATE] = {handle_table_create, TOUCH_STRUCTURE, false, false},
+    [METHOD_TABLE_DROP] = {handle_table_drop, TOUCH_STRUCTURE, false, false},
+    [METHOD_TABLE_DESCRIBE] = {handle_table_describe, TOUCH_READS, false, false},
+    [METHOD_PULL] = {handle_pull, TOUCH_READS, false, false},
+    [METHOD_PUSH] = {handle_push, TOUCH_CHANGES, false, false},
+    [METHOD_ERASE] = {handle_erase, TOUCH_STRUCTURE, false, false},
+    [METHOD_STATS] = {handle_stats, TOUCH_NOTHING, true, true},
+    [METHOD_HOLD] = {handle_hold, TOUCH_HOLD, false, false},
+    [METHOD_RELEASE] = {handle_release, TOUCH_NOTHING, true, true},
+    [METHOD_SNAPSHOT] = {handle_snapshot, TOUCH_READS, false, false},
+    [METHOD_SCAN] = {handle_scan, TOUCH_READS, false, false},
+    [METHOD_LOAD] = {handle_load, TOUCH_STRUCTURE, false, false},
+    [METHOD_DRAIN] = {handle_drain, TOUCH_NOTHING, false, true},
+    [METHOD_HOT] = {handle_hot, TOUCH_NOTHING, true, false},
+    [METHOD_TRACE] = {handle_trace, TOUCH_NOTHING, true, true},
+    [METHOD_TICK] = {handle_tick, TOUCH_NOTHING, false, false},
+    [METHOD_WRITER] = {handle_writer, TOUCH_READS, false, false},
+    [METHOD_WRITERS] = {handle_writers, TOUCH_STRUCTURE, false, false},
+    [METHOD_STREAM_OPEN] = {handle_stream_open, TOUCH_CHANGES, false, false},
+};
+
+/* ---- handling ---- */
+
+static int refuse_loading(struct call *call)
+{
+    char text[RECOVERY_TEXT_BYTES];
+    recovery_tell(call, text);
+    return embd__error_set(&call->error, EMBD_LOADING, "%s", text);
+}
+
+static int check_method(struct call *call)
+{
+    const struct reader *r = &call->reader;
+    struct counters *counters = &call->shard->counters;
+    if (r->method < 0 ||
+        !(embd__method_listener((enum method)r->method) & call->request->listener)) {
+        counters->unknown_methods++;
+        return embd__error_set(&call->error, EMBD_UNKNOWN_METHOD,
+                               "no method '%s' on the %s listener", r->method_name,
+                               call->request->listener == LISTENER_ADMIN ? "admin" : "data");
+    }
+    const struct method_entry *entry = &methods[r->method];
+    if (authorize_method(call) != EMBD_OK)
+        return call->error.status;
+    if (call->shard->draining && !entry->while_draining)
+        return embd__error_set(&call->error, EMBD_DRAINING,
+                               "shard %u is shutting down and takes no %s",
+                               call->shard->config.index, r->method_name);
+    if (call->shard->is_loading && !entry->while_loading)
+        return refuse_loading(call);
+    if (call->request->session->holds &&
+        (entry->touch == TOUCH_CHANGES || entry->touch == TOUCH_STRUCTURE))
+        return embd__error_set(&call->error, EMBD_INVALID,
+                               "%s changes tables, which this connection holds: release first",
+                               r->method_name);
+    return EMBD_OK;
+}
+
+static int read_request(struct call *call)
+{
+    int status =
+        embd__reader_init(&call->reader, call->request->frame, &call->shard->zone, &call->error);
+    return status != EMBD_OK ? status : check_method(call);
+}
+
+static enum touch touch_of(struct call *call)
+{
+    if (call->error.status != EMBD_OK)
+        return TOUCH_NOTHING;
+    if (call->reader.method == METHOD_PULL && hold_is_on(&call->shard->hold) &&
+        call->shard->engine.tables.n_creating > 0) {
+        bool creates = pull_creates(call);
+        read_request(call); /* anew: the bins are used up */
+        return creates ? TOUCH_CHANGES : TOUCH_READS;
+    }
+    return methods[call->reader.method].touch;
+}
+
+static void run(struct call *call)
+{
+    struct shard *shard = call->shard;
+    if (call->error.status == EMBD_OK)
+        call_reserve_answer(call, 0);
+    if (call->error.status == EMBD_OK) {
+        shard->counters.requests[call->reader.method]++;
+        call->request->is_push = call->reader.method == METHOD_PUSH;
+        if (methods[call->reader.method].handle(call) == CALL_LATER)
+            return;
+    }
+    if (call->error.status == EMBD_OK)
+        embd__msg_end(call->answer);
+    call_answer(shard, call->request, &call->error);
+}
+
+static void park(struct shard *shard, struct request *request, bool for_hold)
+{
+    shard->counters.parked++;
+    if (for_hold && shard->hold.waiting_since_ns == 0)
+        shard->hold.waiting_since_ns = request->received_ns;
+    hold_park(&shard->hold, request);
+}
+
+static void count_wait(struct shard *shard, const struct call *call)
+{
+    if (call->error.status == EMBD_OK && call->reader.method == METHOD_PUSH)
+        shard->counters.pushes_held_us += (shard->now_ns - call->request->received_ns) / 1000;
+}
+
+/* When it began to be handled; 0 where that is not looked at. */
+static uint64_t begin_stages(const struct call *call)
+{
+    struct request *request = call->request;
+    int method = call->error.status == EMBD_OK ? call->reader.method : -1;
+    uint64_t bytes = request->frame->frame_bytes;
+    if (!stages_begin(&call->shard->stages, &request->times, method, bytes))
+        return 0;
+    uint64_t now_ns = clock_ns();
+    stages_split(&request->times, bytes, request->received_ns, now_ns);
+    return now_ns;
+}
+
+/* What is recorded, and happens in the order of the records. */
+static bool is_recorded_in_turn(const struct call *call)
+{
+    return call->error.status == EMBD_OK &&
+           (call->reader.method == METHOD_PUSH || call->reader.method == METHOD_STREAM_OPEN);
+}
+
+/* Behind a push of its connection whose record is being written, all but pushes wait; and pushes
+ * let those go first that wait already, or nothing else would ever find the shard at rest. */
+static bool waits_for_record(const struct call *call, bool was_parked)
+{
+    const struct shard *shard = call->shard;
+    if (shard->engine.n_recorded == 0)
+        return false;
+    if (is_recorded_in_turn(call))
+        return !was_parked && shard->hold.first != NULL;
+    return call->request->session->n_journaled > 0;
+}
+
+/* False: it has to wait. */
+static bool try(struct shard *shard, struct request *request)
+{
+    struct hold *hold = &shard->hold;
+    if (request->session->in_round != NULL) {
+        if (request->state == REQUEST_PARKED)
+            hold_unpark(hold, request);
+        else
+            shard->counters.parked++;
+        behind_park(request->session, request);
+        return true;
+    }
+    struct call call = {.shard = shard, .request = request, .answer = &request->answer};
+    read_request(&call);
+    enum touch touch = touch_of(&call);
+    bool was_parked = request->state == REQUEST_PARKED;
+    bool stops = hold_stops(hold, touch, hold_lets_in(hold, request), shard_n_in_flight(shard)) ||
+                 waits_for_record(&call, was_parked) || compacting_stops(shard, touch);
+    if (was_parked && stops)
+        return false;
+    if (!was_parked && (stops || request->session->n_parked > 0)) {
+        park(shard, request,
+             hold_is_on(hold) && (touch == TOUCH_CHANGES || touch == TOUCH_STRUCTURE));
+        return true;
+    }
+    if (was_parked) {
+        hold_unpark(hold, request);
+        count_wait(shard, &call);
+    }
+    call.work = work_new(shard, request);
+    if (call.work == NULL)
+        embd__error_set(&call.error, EMBD_NO_MEMORY, "no memory to handle the request");
+    else
+        call.work->began_ns = begin_stages(&call);
+    run(&call);
+    return true;
+}
+
+/* Those that the hold lets in, and the holder's own, wherever they stand, but not before others of
+ * their connection. */
+static bool try_let_in(struct shard *shard)
+{
+    struct hold *hold = &shard->hold;
+    for (struct request *r = hold_is_on(hold) ? hold->first : NULL; r != NULL; r = r->next)
+        if ((r->session->holds || hold_lets_in(hold, r)) && hold_is_first(hold, r) && try(shard, r))
+            return true;
+    return false;
+}
+
+void dispatch_parked(struct shard *shard)
+{
+    struct hold *hold = &shard->hold;
+    if (hold->resuming)
+        return;
+    hold->resuming = true;
+    do
+        while (hold->first != NULL && try(shard, hold->first))
+            ;
+    while (try_let_in(shard) || round_make(shard));
+    hold->resuming = false;
+}
+
+void shard_handle(struct shard *shard, struct request *request)
+{
+    request->state = REQUEST_RECEIVED;
+    request->session->hold_quiet_ns = 0;
+    request->has_answer = true;
+    request->is_push = false;
+    request->work = NULL;
+    request->next = NULL;
+    request->times.method = -1;
+    request->times.weight = 0;
+    shard_tick(shard, request->received_ns);
+    if (request->frame->type == 0)
+        try(shard, request);
+    else
+        call_ignore(shard, request);
+    dispatch_parked(shard);
+}
+
+void shard_tick(struct shard *shard, uint64_t now_ns)
+{
+    if (now_ns > shard->now_ns)
+        shard->now_ns = now_ns;
+    stages_tick(&shard->stages, now_ns);
+    compacting_look(shard);
+    bool looks =
+        jobs_look(&shard->engine.jobs, shard->now_ns) && shard->engine.rounds.n_waiting > 0;
+    if (!hold_is_on(&shard->hold) && !looks)
+        return;
+    hold_expire(&shard->hold, now_ns, shard->config.index);
+    dispatch_parked(shard);
+}
+
+/* A table may go while its neighbour's calls end: what is left is counted, not remembered. */
+bool shard_collect(struct shard *shard)
+{
+    struct engine *engine = &shard->engine;
+    bool loads = recovery_go_on(shard), ended;
+    for (uint32_t i = 0; i < engine->tables.n && engine->n_in_flight > 0; i++)
+        engine->tables.ops->collect(engine->tables.by_name[i]->store);
+    bool has_more = commit_collect(&shard->commit, &ended);
+    if (ended)
+        dispatch_parked(shard);
+    has_more = cut_collect(shard) || has_more;
+    has_more = compacting_collect(shard) || has_more;
+    return loads || has_more || engine->n_in_flight > 0;
+}
+
+void shard_session_half_end(struct shard *shard, struct shard_session *session)
+{
+    if (session->has_ended)
+        return;
+    session->has_ended = true;
+    round_end_session(shard, session);
+    dispatch_parked(shard);
+}
+
+void shard_session_end(struct shard *shard, struct shard_session *session)
+{
+    if (session->holds)
+        log_event(LOG_WARN, "hold_lost", "shard=%u why=\"the holder's connection ended\"",
+                  shard->config.index);
+    hold_end(&shard->hold, session);
+    reach_name(&shard->reach, session, 0);
+    cut_leave(shard, session);
+    access_drop(session->access);
+    session->access = NULL;
+    session->grant = NULL;
+    dispatch_parked(shard);
+}
+
+/* What waits for a hold or for other workers is not begun: it is refused at once, so that it cannot
+ * keep a process from ending. */
+void shard_drain(struct shard *shard)
+{
+    shard->draining = true;
+    round_refuse_all(shard);
+    compacting_stop(shard);
+    cut_end(shard, EMBD_DRAINING, "the server shuts down");
+    dispatch_parked(shard);
+}

@@ -1,0 +1,118 @@
+/* handle_cluster.c - who this is, whether it lives, where the others are, and its end: hello, ping,
+ * cluster, drain. */
+#include "server/service/authorize.h"
+#include "server/service/recovery.h"
+#include "server/service/state.h"
+
+/* What a peer may rely on beyond the protocol's version 1. */
+static const char *const features[] = {
+    "f16",  "bf16",    "weights", "status", "create_on_pull", "admit_after", "rounds",
+    "cuts", "writers", "streams", "jobs"};
+#define N_FEATURES (sizeof features / sizeof features[0])
+
+static int check_protocol(struct call *call, uint64_t protocol)
+{
+    if (protocol == LIMIT_PROTOCOL)
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_UNSUPPORTED,
+                           "hello protocol: %llu, this server supports %u",
+                           (unsigned long long)protocol, LIMIT_PROTOCOL);
+}
+
+static void write_loading(struct call *call)
+{
+    char text[RECOVERY_TEXT_BYTES];
+    recovery_tell(call, text);
+    embd__msg_field_str(call->answer, "loading", text);
+}
+
+int handle_hello(struct call *call)
+{
+    const struct shard_config *config = &call->shard->config;
+    struct fields f;
+    char client[128], token[TOKEN_BYTES_MAX + 1];
+    embd__read_fields(&f, &call->reader, "hello");
+    uint64_t protocol = embd__field_uint(&f, "protocol", 0, UINT64_MAX, FIELD_REQUIRED);
+    embd__field_str(&f, "client", client, sizeof client, "");
+    embd__field_str(&f, "token", token, sizeof token, "");
+    uint64_t client_id = embd__field_uint(&f, "client_id", 0, UINT64_MAX, 0);
+    if (call_end(call, &f) != EMBD_OK || check_protocol(call, protocol) != EMBD_OK ||
+        authorize_hello(call, token) != EMBD_OK)
+        return call->error.status;
+    reach_name(&call->shard->reach, call->request->session, client_id);
+    struct msg *m = call->answer;
+    embd__msg_result(m, call->reader.msgid);
+    embd__msg_map(m, 9 + call->shard->is_loading);
+    embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
+    embd__msg_field_str(m, "server", "embd " EMBD_VERSION);
+    embd__msg_str(m, "features");
+    embd__msg_array(m, N_FEATURES);
+    for (uint32_t i = 0; i < N_FEATURES; i++)
+        embd__msg_str(m, features[i]);
+    embd__msg_field_uint(m, "shard", config->index);
+    embd__msg_field_uint(m, "shards", config->n_shards);
+    embd__msg_field_uint(m, "frame_bytes", LIMIT_FRAME_BYTES);
+    embd__msg_field_uint(m, "header_bytes", LIMIT_HEADER_BYTES);
+    embd__msg_field_uint(m, "keys", LIMIT_KEYS);
+    embd__msg_field_uint(m, "requests", LIMIT_REQUESTS_IN_FLIGHT);
+    if (call->shard->is_loading)
+        write_loading(call);
+    return EMBD_OK;
+}
+
+int handle_ping(struct call *call)
+{
+    struct fields f;
+    embd__read_fields(&f, &call->reader, "ping");
+    if (call_end(call, &f) != EMBD_OK)
+        return call->error.status;
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 0);
+    return EMBD_OK;
+}
+
+int handle_cluster(struct call *call)
+{
+    const struct shard_config *config = &call->shard->config;
+    struct fields f;
+    embd__read_fields(&f, &call->reader, "cluster");
+    if (call_end(call, &f) != EMBD_OK)
+        return call->error.status;
+    for (uint32_t i = 0; i < config->n_shards; i++)
+        if (config->addresses[i][0] == '\0')
+            return embd__error_set(&call->error, EMBD_BUSY,
+                                   "cluster: shard %u is not on the map yet", i);
+    struct msg *m = call->answer;
+    embd__msg_result(m, call->reader.msgid);
+    embd__msg_map(m, 4);
+    embd__msg_field_str(m, "name", config->cluster_name);
+    embd__msg_field_uint(m, "version", config->map_version);
+    embd__msg_field_uint(m, "shard", config->index);
+    embd__msg_str(m, "shards");
+    embd__msg_array(m, config->n_shards);
+    for (uint32_t i = 0; i < config->n_shards; i++) {
+        const char *host = config->admin_hosts != NULL ? config->admin_hosts[i] : "";
+        embd__msg_map(m, host[0] != '\0' ? 3 : 2);
+        embd__msg_field_str(m, "address", config->addresses[i]);
+        embd__msg_field_str(m, "admin", config->admin_addresses[i]);
+        if (host[0] != '\0')
+            embd__msg_field_str(m, "admin_tcp", host);
+    }
+    return EMBD_OK;
+}
+
+int handle_drain(struct call *call)
+{
+    const struct shard_config *config = &call->shard->config;
+    struct fields f;
+    embd__read_fields(&f, &call->reader, "drain");
+    if (call_end(call, &f) != EMBD_OK)
+        return call->error.status;
+    if (config->drain == NULL)
+        return embd__error_set(&call->error, EMBD_UNSUPPORTED,
+                               "drain: this process cannot be drained");
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 0);
+    config->drain(config->drain_arg);
+    return EMBD_OK;
+}

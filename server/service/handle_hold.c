@@ -1,0 +1,108 @@
+/* handle_hold.c - hold and release.
+ *
+ * One cut over several shards: the holder is told how far each client has come on this shard, and
+ * tells which pushes are still to be let in, because other shards have them (reach.h). */
+#include <stdlib.h>
+
+#include "server/service/state.h"
+
+struct hold_request {
+    uint64_t timeout_ms;
+    bool asks_clients;
+    uint32_t n_clients;
+    struct reach_mark *marks; /* malloc'd; NULL: none */
+};
+
+/* The clients' numbers and msgids are two bins, where there are any. */
+static int read_marks(struct call *call, struct hold_request *out)
+{
+    uint32_t n = out->n_clients;
+    if (n == 0)
+        return EMBD_OK;
+    const uint64_t *clients = embd__read_bin(&call->reader, "clients", n * sizeof *clients);
+    const uint32_t *pushed = embd__read_bin(&call->reader, "pushed", n * sizeof *pushed);
+    if (call->error.status != EMBD_OK)
+        return call->error.status;
+    out->marks = malloc(n * sizeof *out->marks);
+    if (out->marks == NULL)
+        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for %u clients", n);
+    for (uint32_t i = 0; i < n; i++)
+        out->marks[i] = (struct reach_mark){clients[i], pushed[i]};
+    return EMBD_OK;
+}
+
+static int read_hold(struct call *call, struct hold_request *out)
+{
+    struct fields f;
+    embd__read_fields(&f, &call->reader, "hold");
+    out->timeout_ms = embd__field_uint(&f, "timeout_ms", 1, HOLD_MAX_MS, HOLD_DEFAULT_MS);
+    out->asks_clients = embd__field_has(&f, "clients");
+    out->n_clients = (uint32_t)embd__field_uint(&f, "clients", 0, REACH_MAX, 0);
+    if (embd__fields_end(&f) != EMBD_OK || read_marks(call, out) != EMBD_OK)
+        return call->error.status;
+    return embd__reader_end(&call->reader);
+}
+
+/* How far the clients have come, as it is before anything is let in. */
+static int answer_clients(struct call *call)
+{
+    struct reach_mark *marks;
+    uint32_t n = reach_list(&call->shard->reach, call->shard->now_ns, &marks);
+    uint64_t *bins = marks == NULL ? NULL : malloc((n + 1) * (sizeof(uint64_t) + sizeof(uint32_t)));
+    if (bins == NULL) {
+        free(marks);
+        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for a list of clients");
+    }
+    uint32_t *pushed = (uint32_t *)(bins + n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        bins[i] = marks[i].client;
+        pushed[i] = marks[i].pushed;
+    }
+    free(marks);
+    call->work->memory = bins;
+    embd__msg_map(call->answer, 1);
+    embd__msg_field_uint(call->answer, "clients", n);
+    embd__msg_bin(call->answer, bins, n * sizeof *bins);
+    embd__msg_bin(call->answer, pushed, n * sizeof *pushed);
+    return EMBD_OK;
+}
+
+int handle_hold(struct call *call)
+{
+    struct shard *shard = call->shard;
+    struct shard_session *session = call->request->session;
+    struct hold_request hold = {.marks = NULL};
+    if (read_hold(call, &hold) != EMBD_OK) {
+        free(hold.marks);
+        return call->error.status;
+    }
+    hold_begin(&shard->hold, session, shard->now_ns, hold.timeout_ms * UINT64_C(1000000));
+    hold_let_in(&shard->hold, session, hold.marks, hold.n_clients);
+    embd__msg_result(call->answer, call->reader.msgid);
+    if (hold.asks_clients)
+        return answer_clients(call);
+    embd__msg_map(call->answer, 0);
+    return EMBD_OK;
+}
+
+/* What had to wait goes on after the answer to this. */
+int handle_release(struct call *call)
+{
+    struct shard *shard = call->shard;
+    struct shard_session *session = call->request->session;
+    struct fields f;
+    embd__read_fields(&f, &call->reader, "release");
+    if (call_end(call, &f) != EMBD_OK)
+        return call->error.status;
+    if (!session->holds)
+        return embd__error_set(
+            &call->error, EMBD_INVALID,
+            "release: this connection holds nothing; a hold ends by itself after its timeout_ms");
+    uint64_t since_ns = shard->hold.waiting_since_ns;
+    uint64_t held_us = since_ns == 0 ? 0 : (shard->now_ns - since_ns) / 1000;
+    hold_end(&shard->hold, session);
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 1);
+    embd__msg_field_uint(call->answer, "held_us", held_us);
+    return EMBD_OK;
+}

@@ -1,0 +1,238 @@
+/* handle_pull.c - answering pulls.
+ *
+ * The happy path is: check all parts; write the head of the answer, its bins still empty; have the
+ * engine create rows where the table says that pulls do; hand the answer to net, which has
+ * shard_fill make the rows chunk by chunk, straight into what the socket takes. A store that has to
+ * compute a request as a whole does so before the answer.
+ *
+ * What can fail: the checks, an answer beyond the frame limit, and no room for a row to be created.
+ * All of that comes before the first change. */
+#include <string.h>
+
+#include "proto/dtype.h"
+#include "server/engine/pull.h"
+#include "proto/assert.h"
+#include "server/service/materialize.h"
+#include "server/service/state.h"
+
+bool pull_creates(struct call *call)
+{
+    int n = embd__parts_read(&call->reader, call->shard->parts, LIMIT_PARTS, PARTS_PULL);
+    for (int i = 0; i < n; i++) {
+        const struct part *part = &call->shard->parts[i];
+        const struct table *table = tables_by_id(&call->shard->engine.tables, part->table);
+        if (table != NULL && table->schema.s.create_on == EMBD_CREATE_ON_PULL &&
+            !part->zero_missing)
+            return true;
+    }
+    return false;
+}
+
+/* ---- making rows ---- */
+
+/* A part's rows are all made: its table may go. */
+static void finish_part(struct shard_work *work, struct op_part *part)
+{
+    struct counters *counters = &work->shard->counters;
+    if (part->statuses != NULL) {
+        uint64_t n_hit = 0, n_missing = 0;
+        for (uint32_t i = 0; i < part->in.n_keys; i++) {
+            n_hit += part->statuses[i] == EMBD_KEY_HIT;
+            n_missing += part->statuses[i] == EMBD_KEY_MISSING;
+        }
+        counters->keys_hit += n_hit;
+        counters->keys_missing += n_missing;
+    }
+    part->table = NULL;
+}
+
+void materialize_rows(struct shard_work *work, uint32_t i, void *out, uint32_t count)
+{
+    struct op_part *part = &work->op.parts[i];
+    struct answer_rows *rows = &work->rows[i];
+    pull_rows(&work->op, part, rows->n_made, count, out);
+    rows->n_made += count;
+    if (rows->n_made == part->in.n_rows)
+        finish_part(work, part);
+}
+
+/* ---- the answer ---- */
+
+/* What had to be made before it is. */
+static void on_done(struct op *op)
+{
+    struct shard_work *work = work_of(op);
+    struct counters *counters = &work->shard->counters;
+    bool is_ok = op->error.status == EMBD_OK, has_rows = false;
+    bool is_whole = pull_is_whole(&work->shard->engine);
+    for (uint32_t i = 0; i < op->n_parts && is_ok; i++) {
+        struct op_part *part = &op->parts[i];
+        counters->keys_pulled += part->in.n_keys;
+        if (is_whole || part->in.n_rows == 0)
+            finish_part(work, part);
+        has_rows = has_rows || part->table != NULL;
+    }
+    if (has_rows)
+        materialize_watch(work);
+    stage_ends_call(&work->request->times, STAGE_STORE, work->began_ns, &counters->pull_ns);
+    call_answer(work->shard, work->request, &op->error);
+}
+
+static int size_parts(struct shard_work *work, struct embd__error *e)
+{
+    uint64_t bytes = 0;
+    if (work_size_rows(work, e) != EMBD_OK)
+        return e->status;
+    for (uint32_t i = 0; i < work->op.n_parts; i++) {
+        const struct op_part *part = &work->op.parts[i];
+        uint64_t row_bytes = part->table->schema.s.dim * embd__dtype_bytes(part->in.dtype);
+        work->rows[i].row_bytes = row_bytes;
+        bytes += part->in.n_rows * row_bytes; /* at most 64 * 2^22 * 2^14 */
+        bytes += part->statuses != NULL ? part->in.n_keys : 0;
+    }
+    if (bytes > LIMIT_FRAME_BYTES)
+        return embd__error_set(e, EMBD_TOO_LARGE,
+                               "the answer would have %llu bytes, the limit of a frame is %u",
+                               (unsigned long long)bytes, LIMIT_FRAME_BYTES);
+    return EMBD_OK;
+}
+
+/* Memory for all rows, of a store that makes them as a whole. */
+static int make_room(struct shard_work *work, struct embd__error *e)
+{
+    for (uint32_t i = 0; i < work->op.n_parts; i++) {
+        struct op_part *part = &work->op.parts[i];
+        struct answer_rows *rows = &work->rows[i];
+        uint64_t bytes = part->in.n_rows * rows->row_bytes;
+        if (bytes == 0)
+            continue;
+        part->values = rows->values = work->shard->engine.tables.ops->buffer_new(bytes);
+        rows->values_bytes = bytes;
+        if (rows->values == NULL)
+            return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu bytes of answer",
+                                   (unsigned long long)bytes);
+    }
+    return EMBD_OK;
+}
+
+static int write_answer(struct call *call)
+{
+    struct shard_work *work = call->work;
+    struct part_answer answers[LIMIT_PARTS];
+    for (uint32_t i = 0, bin = 0; i < work->op.n_parts; i++) {
+        const struct op_part *part = &work->op.parts[i];
+        answers[i] = (struct part_answer){
+            .n_rows = part->in.n_rows,
+            .dim = part->table->schema.s.dim,
+            .n_keys = part->in.n_keys,
+            .dtype = part->in.dtype,
+            .has_status = part->statuses != NULL,
+            .values = work->rows[i].values,
+            .statuses = part->statuses,
+        };
+        work->rows[i].bin = bin;
+        bin += part->statuses != NULL ? 2 : 1;
+    }
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__pull_answer_write(call->answer, answers, work->op.n_parts, shard_told_map(work->shard));
+    uint64_t bytes = embd__msg_bytes(call->answer);
+    if (embd__msg_end(call->answer) == EMBD_OK)
+        return EMBD_OK;
+    return embd__error_set(&call->error, call->answer->status,
+                           "the answer would have %llu bytes, the limit of a frame is %u",
+                           (unsigned long long)bytes, LIMIT_FRAME_BYTES);
+}
+
+int handle_pull(struct call *call)
+{
+    struct shard_work *work = call->work;
+    struct op *op = &work->op;
+    struct embd__error *e = &call->error;
+    struct stage_times *times = &call->request->times;
+    if (decode_parts(call, OP_PULL) != EMBD_OK || size_parts(work, e) != EMBD_OK)
+        return e->status;
+    stage_ends(times, STAGE_DECODE);
+    if ((pull_is_whole(&call->shard->engine) && make_room(work, e) != EMBD_OK) ||
+        write_answer(call) != EMBD_OK)
+        return e->status;
+    stage_ends(times, STAGE_ENCODE);
+    op->done = on_done;
+    if (engine_admit(op) != EMBD_OK) {
+        *e = op->error;
+        return e->status;
+    }
+    engine_apply(op);
+    return CALL_LATER;
+}
+
+/* ---- while the answer is sent ---- */
+
+static uint32_t part_of_bin(struct shard_work *work, uint32_t bin)
+{
+    while (work->rows[work->fill].bin != bin) {
+        work->fill++;
+        EMBD_ASSERT(work->fill < work->op.n_parts);
+    }
+    return work->fill;
+}
+
+/* Rows that were made before: as a whole, or because the table was to change. */
+static size_t copy_values(struct shard_work *work, struct answer_rows *rows, void *out,
+                          size_t capacity)
+{
+    uint64_t left = rows->values_bytes - rows->values_at;
+    size_t bytes = left < capacity ? (size_t)left : capacity;
+    memcpy(out, rows->values + rows->values_at, bytes);
+    rows->values_at += bytes;
+    if (rows->values_at == rows->values_bytes)
+        materialize_free(work->shard, rows);
+    return bytes;
+}
+
+static bool is_streamed(const struct shard_work *work)
+{
+    for (uint32_t i = 0; i < work->op.n_parts; i++)
+        if (work->op.parts[i].table != NULL)
+            return false;
+    return true;
+}
+
+static size_t make_values_now(struct shard_work *work, uint32_t i, void *out, size_t capacity)
+{
+    const struct answer_rows *rows = &work->rows[i];
+    uint32_t left = work->op.parts[i].in.n_rows - rows->n_made;
+    uint64_t fits = capacity / rows->row_bytes;
+    uint32_t count = fits < left ? (uint32_t)fits : left;
+    EMBD_ASSERT(count > 0);
+    materialize_rows(work, i, out, count);
+    if (work->op.parts[i].table == NULL && is_streamed(work))
+        materialize_forget(work);
+    return count * rows->row_bytes;
+}
+
+size_t shard_fill(struct shard *shard, struct request *request, uint32_t bin, void *out,
+                  size_t capacity)
+{
+    struct shard_work *work = request->work;
+    uint32_t i = part_of_bin(work, bin);
+    struct stage_times *times = &request->times;
+    uint64_t began_ns = times->weight > 0 ? clock_ns() : 0;
+    work->is_begun = true;
+    size_t bytes = work->rows[i].values != NULL ? copy_values(work, &work->rows[i], out, capacity)
+                                                : make_values_now(work, i, out, capacity);
+    if (times->weight == 0)
+        return bytes;
+    uint64_t took_ns = clock_ns() - began_ns;
+    times->ns[STAGE_STORE] += took_ns;
+    times->made_ns += took_ns;
+    shard->counters.pull_ns += took_ns * times->weight;
+    return bytes;
+}
+
+size_t shard_fill_bytes(const struct shard *shard)
+{
+    uint64_t bytes = shard->engine.tables.ops->pull_bytes;
+    if (bytes == UINT64_MAX || bytes < LIMIT_FILL_BYTES)
+        return LIMIT_FILL_BYTES;
+    return bytes < LIMIT_FRAME_BYTES ? (size_t)bytes : LIMIT_FRAME_BYTES;
+}

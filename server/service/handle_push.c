@@ -1,0 +1,77 @@
+/* handle_push.c - answering pushes.
+ *
+ * The happy path is: check all parts, gradients included; have the engine admit the push; submit
+ * it, so that its record is written where its tables are journaled, and it is applied; answer with
+ * each table's step and counts. A push of a round waits for those of the other workers instead
+ * (handle_round.c). */
+#include "server/service/handle_round.h"
+#include "server/service/prefetch.h"
+#include "server/service/state.h"
+
+static void write_answer(const struct op *op, struct msg *m, uint32_t msgid, uint64_t map)
+{
+    struct push_answer answers[LIMIT_PARTS];
+    for (uint32_t i = 0; i < op->n_parts; i++) {
+        const struct op_part *part = &op->parts[i];
+        answers[i] = (struct push_answer){
+            .step = part->step,
+            .n_inserted = part->n_inserted,
+            .n_full = part->n_full,
+            .n_filtered = part->n_filtered,
+            .n_evicted = part->n_evicted,
+            .n_keys = part->in.n_keys,
+            .statuses = part->statuses,
+        };
+    }
+    embd__msg_result(m, msgid);
+    if (op->is_again)
+        embd__push_again_write(m, map);
+    else
+        embd__push_answer_write(m, answers, op->n_parts, map);
+    embd__msg_end(m);
+}
+
+static void on_done(struct op *op)
+{
+    struct shard_work *work = work_of(op);
+    struct request *request = work->request;
+    stage_ends(&request->times, STAGE_STORE);
+    round_leave(work);
+    if (op->error.status == EMBD_OK)
+        write_answer(op, &request->answer, request->frame->msgid, shard_told_map(work->shard));
+    stage_ends_call(&request->times, STAGE_ENCODE, work->began_ns, &work->shard->counters.push_ns);
+    call_answer(work->shard, request, &op->error);
+}
+
+/* Its record is written and its turn has come, or it could not be written. */
+static void on_turn(struct op *op)
+{
+    work_of(op)->request->session->n_journaled--;
+}
+
+int handle_push(struct call *call)
+{
+    struct op *op = &call->work->op;
+    struct embd__error *e = &call->error;
+    if (decode_parts(call, OP_PUSH) != EMBD_OK)
+        return e->status;
+    stage_ends(&call->request->times, STAGE_DECODE);
+    op->done = on_done;
+    if (call->extra.round.n_workers > 0)
+        return round_wait(call);
+    op->writer = call->extra.writer;
+    op->foreseen = call->request->ahead.foreseen;
+    if (engine_admit(op) != EMBD_OK) {
+        *e = op->error;
+        return e->status;
+    }
+    if (op->is_again) {
+        call->shard->engine.counters.pushes_again++;
+        on_done(op);
+        return CALL_LATER;
+    }
+    int status = commit_submit(&call->shard->commit, op, on_turn, e);
+    if (status == COMMIT_WAITS)
+        call->request->session->n_journaled++;
+    return status < EMBD_OK ? status : CALL_LATER;
+}

@@ -1,0 +1,162 @@
+/* handle_round.c - the pushes of a round are answered together.
+ *
+ * The happy path: a push is checked and waits (round_wait); when its round is complete, the engine
+ * makes one operation of all of them, which is submitted like any push (round_make); when that has
+ * ended each worker is answered. While a push waits, what its connection sends next waits behind
+ * it. */
+#include "server/service/handle_round.h"
+
+#include "server/service/state.h"
+
+/* ---- behind a push ---- */
+
+void behind_park(struct shard_session *session, struct request *request)
+{
+    request->state = REQUEST_PARKED;
+    request->waits = WAITS_BEHIND;
+    request->next = NULL;
+    if (session->behind == NULL)
+        session->behind = request;
+    else
+        session->behind_last->next = request;
+    session->behind_last = request;
+}
+
+void behind_unpark(struct shard_session *session, struct request *request)
+{
+    struct request **at = &session->behind, *before = NULL;
+    while (*at != request) {
+        before = *at;
+        at = &(*at)->next;
+    }
+    *at = request->next;
+    if (session->behind_last == request)
+        session->behind_last = before;
+    request->next = NULL;
+}
+
+/* ---- waiting ---- */
+
+void round_leave(struct shard_work *work)
+{
+    struct request *request = work->request;
+    struct shard_session *session = request->session;
+    if (session->in_round != request)
+        return;
+    session->in_round = NULL;
+    request->state = REQUEST_RECEIVED;
+    while (session->behind != NULL) {
+        struct request *behind = session->behind;
+        behind_unpark(session, behind);
+        hold_park(&work->shard->hold, behind);
+    }
+}
+
+static void refuse(struct op *op, int status, const char *text)
+{
+    work_of(op)->began_ns = clock_ns(); /* before it waited */
+    embd__error_set(&op->error, status, "%s", text);
+    op_end(op);
+}
+
+/* A worker leaves, or is another process from now on. */
+static void on_replaced(void *arg, const struct job *job, uint32_t worker)
+{
+    struct shard *shard = arg;
+    struct op *op;
+    while ((op = rounds_take_out(&shard->engine.rounds, job, worker)) != NULL)
+        refuse(op, EMBD_CLOSED, "the worker has left, or another process has joined for it");
+}
+
+void round_open(struct shard *shard)
+{
+    shard->engine.jobs.on_replaced = on_replaced;
+    shard->engine.jobs.arg = shard;
+}
+
+int round_wait(struct call *call)
+{
+    struct shard *shard = call->shard;
+    struct request *request = call->request;
+    struct op *replaced;
+    if (request->session->has_ended)
+        return embd__error_set(&call->error, EMBD_CLOSED,
+                               "the connection has ended its side: a round takes pushes of workers "
+                               "that stay");
+    if (round_enter(&call->work->op, &call->extra.round, shard->now_ns, &replaced, &call->error) !=
+        EMBD_OK)
+        return call->error.status;
+    shard->counters.parked++;
+    request->state = REQUEST_PARKED;
+    request->waits = WAITS_ROUND;
+    request->session->in_round = request;
+    if (replaced != NULL)
+        refuse(replaced, EMBD_CLOSED,
+               "the worker has pushed for this round anew, on another connection");
+    return CALL_LATER;
+}
+
+/* ---- the step ---- */
+
+static void on_made(struct op *op)
+{
+    struct round_step *step = (struct round_step *)(void *)op;
+    struct shard *shard = op->engine->arg;
+    uint64_t now_ns = clock_ns();
+    shard->counters.push_ns += now_ns - step->began_ns;
+    /* What was before is the step's time, or waiting. */
+    for (uint32_t m = 0; m < step->n_members; m++)
+        if (step->members[m] != NULL)
+            work_of(step->members[m])->began_ns = now_ns;
+    round_spread(step);
+}
+
+static bool is_let_in(const void *hold, const struct op *push)
+{
+    return hold_lets_in(hold, work_of(push)->request);
+}
+
+/* Under a hold a step is made where it is on other shards already: of pushes that are all let in.
+ */
+bool round_make(struct shard *shard)
+{
+    struct engine *engine = &shard->engine;
+    uint32_t n_waiting = engine->rounds.n_waiting;
+    if (n_waiting == 0)
+        return false;
+    struct round_step *step = round_take(engine, shard->now_ns,
+                                         hold_is_on(&shard->hold) ? is_let_in : NULL, &shard->hold);
+    if (step == NULL)
+        return engine->rounds.n_waiting < n_waiting;
+    struct op *op = &step->op;
+    step->began_ns = clock_ns();
+    op->done = on_made;
+    if (op->error.status != EMBD_OK || engine_admit(op) != EMBD_OK ||
+        commit_submit(&shard->commit, op, NULL, &op->error) < EMBD_OK)
+        on_made(op);
+    return true;
+}
+
+/* ---- ends ---- */
+
+void round_end_session(struct shard *shard, struct shard_session *session)
+{
+    struct request *request = session->in_round;
+    if (request != NULL &&
+        rounds_withdraw(&shard->engine.rounds, &request->work->op, shard->now_ns))
+        refuse(&request->work->op, EMBD_CLOSED,
+               "the connection has ended its side: its push is not in the round");
+}
+
+void round_refuse_all(struct shard *shard)
+{
+    struct op *op;
+    while ((op = rounds_take_any(&shard->engine.rounds)) != NULL)
+        refuse(op, EMBD_DRAINING, "the server shuts down, and the round is not made");
+}
+
+void round_drop(struct shard *shard, struct request *request)
+{
+    round_forget(&request->work->op, shard->now_ns);
+    request->session->in_round = NULL;
+}

@@ -1,0 +1,34 @@
+/* handle_round.h - pushes that wait for those of other workers, and what their connections send
+ * behind them (engine/rounds/step.h makes the step). */
+#ifndef EMBD_SERVICE_HANDLE_ROUND_H
+#define EMBD_SERVICE_HANDLE_ROUND_H
+
+#include "server/service/answer.h"
+
+/* From now on pushes of workers that leave or are replaced go with them. */
+void round_open(struct shard *shard);
+
+/* The push in `call`, checked, waits in its round from now on. CALL_LATER, or the status of an
+ * error. */
+int round_wait(struct call *call);
+
+/* The push waits no more, if it did: what is behind it is tried in its turn. */
+void round_leave(struct shard_work *work);
+
+/* Makes the step of a round that waits for nobody. False: there is none. */
+bool round_make(struct shard *shard);
+
+/* Refuses every push that waits: the shard takes no more. */
+void round_refuse_all(struct shard *shard);
+
+/* The peer has ended its side of the connection: its push is not in the round. */
+void round_end_session(struct shard *shard, struct shard_session *session);
+
+/* The request is going; it waits, or a step is made of it. */
+void round_drop(struct shard *shard, struct request *request);
+
+/* Requests of a connection that wait behind its push. */
+void behind_park(struct shard_session *session, struct request *request);
+void behind_unpark(struct shard_session *session, struct request *request);
+
+#endif

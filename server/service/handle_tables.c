@@ -1,0 +1,143 @@
+/* handle_tables.c - listing, creating, dropping and describing tables. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/service/authorize.h"
+#include "proto/route.h"
+#include "server/service/state.h"
+
+int handle_tables(struct call *call)
+{
+    const struct tables *tables = &call->shard->engine.tables;
+    struct fields f;
+    uint32_t n = 0;
+    embd__read_fields(&f, &call->reader, "tables");
+    if (call_end(call, &f) != EMBD_OK)
+        return call->error.status;
+    for (uint32_t i = 0; i < tables->n; i++)
+        n += authorizes_table(call, tables->by_name[i]->schema.s.name);
+    struct msg *m = call->answer;
+    embd__msg_result(m, call->reader.msgid);
+    embd__msg_map(m, 1);
+    embd__msg_str(m, "tables");
+    embd__msg_array(m, n);
+    for (uint32_t i = 0; i < tables->n; i++) {
+        if (!authorizes_table(call, tables->by_name[i]->schema.s.name))
+            continue;
+        embd__msg_map(m, 2);
+        embd__msg_field_str(m, "name", tables->by_name[i]->schema.s.name);
+        embd__msg_field_uint(m, "id", tables->ids[i]);
+    }
+    return EMBD_OK;
+}
+
+/* What `auto` means here: the definition that a table keeps has no `auto`. */
+static void resolve_durability(const struct call *call, embd_schema *schema)
+{
+    bool can_be_kept = call->shard->data_dir >= 0 && schema->create_on != EMBD_CREATE_ON_PULL;
+    const struct table *table =
+        tables_by_id(&call->shard->engine.tables, embd__table_id(schema->name));
+    if (schema->durability != EMBD_DURABILITY_AUTO)
+        return;
+    schema->durability = can_be_kept ? EMBD_DURABILITY_DURABLE : EMBD_DURABILITY_SNAPSHOT;
+    if (table != NULL)
+        schema->durability = table->schema.s.durability;
+}
+
+/* A table that is new here, and is to be journaled. */
+static int check_durability(struct call *call, const embd_schema *schema)
+{
+    if (schema->durability == EMBD_DURABILITY_SNAPSHOT || call->shard->data_dir >= 0 ||
+        tables_by_id(&call->shard->engine.tables, embd__table_id(schema->name)) != NULL)
+        return EMBD_OK;
+    return embd__error_set(&call->error, EMBD_UNSUPPORTED,
+                           "schema field 'durability' is '%s', and this server has no data "
+                           "directory; allowed is 'snapshot'",
+                           embd_durability_name(schema->durability));
+}
+
+int handle_table_create(struct call *call)
+{
+    struct op *op = work_op(call->work, OP_TABLE_CREATE);
+    embd_schema *schema = &op->as.schema.s;
+    struct fields f, map;
+    embd__read_fields(&f, &call->reader, "table_create");
+    embd__field_map(&f, "schema", &map, "schema");
+    if (embd__schema_read(&map, &op->as.schema) != EMBD_OK)
+        return call->error.status;
+    resolve_durability(call, schema);
+    if (call_end(call, &f) != EMBD_OK || authorize_table(call, schema->name) != EMBD_OK ||
+        check_durability(call, schema) != EMBD_OK || submit_now(call) != EMBD_OK)
+        return call->error.status;
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 2);
+    embd__msg_field_uint(call->answer, "id", op->table->id);
+    embd__msg_field_bool(call->answer, "created", op->created);
+    return EMBD_OK;
+}
+
+/* The table a request of nothing but {name} means. */
+static struct table *read_name(struct call *call, const char *what)
+{
+    struct fields f;
+    char name[EMBD_NAME_MAX + 1];
+    embd__read_fields(&f, &call->reader, what);
+    embd__field_str(&f, "name", name, sizeof name, NULL);
+    if (call_end(call, &f) != EMBD_OK || authorize_table(call, name) != EMBD_OK)
+        return NULL;
+    return tables_find(&call->shard->engine.tables, name, &call->error);
+}
+
+int handle_table_drop(struct call *call)
+{
+    struct table *table = read_name(call, "table_drop");
+    if (table != NULL && call->shard->cut != NULL)
+        return embd__error_set(&call->error, EMBD_BUSY,
+                               "table '%s' is in a snapshot that is being written",
+                               table->schema.s.name);
+    if (table == NULL)
+        return call->error.status;
+    work_op(call->work, OP_TABLE_DROP)->as.dropped = table;
+    if (submit_now(call) != EMBD_OK)
+        return call->error.status;
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 0);
+    return EMBD_OK;
+}
+
+/* The answer's slot_sizes must outlive the table, which may be dropped before they are sent. */
+static int keep_slot_sizes(struct call *call, embd_schema *schema)
+{
+    if (schema->slot_sizes == NULL)
+        return EMBD_OK;
+    size_t bytes = schema->slots * sizeof *schema->slot_sizes;
+    uint64_t *sizes = malloc(bytes);
+    if (sizes == NULL)
+        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for %u slot_sizes",
+                               schema->slots);
+    memcpy(sizes, schema->slot_sizes, bytes);
+    schema->slot_sizes = call->work->memory = sizes;
+    return EMBD_OK;
+}
+
+int handle_table_describe(struct call *call)
+{
+    const struct table *table = read_name(call, "table_describe");
+    if (table == NULL)
+        return call->error.status;
+    embd_schema schema = table->schema.s;
+    struct store_stats stats;
+    if (keep_slot_sizes(call, &schema) != EMBD_OK)
+        return call->error.status;
+    call->shard->engine.tables.ops->stats(table->store, &stats);
+    struct msg *m = call->answer;
+    embd__msg_result(m, call->reader.msgid);
+    embd__msg_map(m, 5);
+    embd__msg_field_uint(m, "id", table->id);
+    embd__msg_field_uint(m, "step", stats.steps);
+    embd__msg_field_uint(m, "rows", stats.rows);
+    embd__msg_field_uint(m, "candidates", stats.candidates);
+    embd__msg_str(m, "schema"); /* last: its slot_sizes are a bin after the map */
+    embd__schema_write(m, &schema);
+    return EMBD_OK;
+}

@@ -1,0 +1,164 @@
+/* hold.c - holders, and the list of parked requests.
+ *
+ * Any number of admin connections may hold at once; changes wait until the last of them has
+ * released, gone or timed out. Everything that is parked stands in one list and leaves it from its
+ * head, so that whoever waits longest goes first and the requests of a connection keep their order.
+ */
+#include "server/service/hold.h"
+
+#include "proto/assert.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "server/log/log.h"
+
+#define TURN_NS 500000000u
+
+bool hold_stops(const struct hold *hold, enum touch touch, bool is_let_in, uint32_t n_in_flight)
+{
+    bool holds = hold_is_on(hold) && !is_let_in;
+    switch (touch) {
+    case TOUCH_NOTHING:
+    case TOUCH_READS:
+        return false;
+    case TOUCH_CHANGES:
+        return holds;
+    case TOUCH_STRUCTURE:
+        return holds || n_in_flight > 0;
+    case TOUCH_HOLD:
+        return n_in_flight > 0;
+    }
+    return false;
+}
+
+/* ---- what is let in ---- */
+
+static int by_client(const void *a, const void *b)
+{
+    uint64_t x = ((const struct reach_mark *)a)->client, y = ((const struct reach_mark *)b)->client;
+    return x < y ? -1 : x > y;
+}
+
+void hold_let_in(struct hold *hold, const struct shard_session *session, struct reach_mark *marks,
+                 uint32_t n)
+{
+    free(hold->let_in);
+    if (n > 0)
+        qsort(marks, n, sizeof *marks, by_client);
+    hold->let_in = marks;
+    hold->n_let_in = n;
+    hold->lets_in = session;
+}
+
+/* msgids of a client rise whatever it asks: what it asked before the push goes first. */
+bool hold_lets_in(const struct hold *hold, const struct request *request)
+{
+    struct reach_mark key = {.client = request->session->client};
+    if (hold->n_let_in == 0 || key.client == 0 || hold->holders != hold->lets_in ||
+        hold->holders->next_holder != NULL)
+        return false;
+    const struct reach_mark *mark =
+        bsearch(&key, hold->let_in, hold->n_let_in, sizeof key, by_client);
+    return mark != NULL && reach_covers(mark->pushed, request->frame->msgid);
+}
+
+/* ---- holders ---- */
+
+void hold_begin(struct hold *hold, struct shard_session *session, uint64_t now_ns,
+                uint64_t timeout_ns)
+{
+    if (!hold_is_on(hold))
+        hold->looked_ns = now_ns;
+    if (!session->holds) {
+        session->next_holder = hold->holders;
+        hold->holders = session;
+    }
+    session->holds = true;
+    session->hold_until_ns = now_ns + timeout_ns;
+    session->hold_quiet_ns = 0;
+    session->scan_table = 0;
+}
+
+void hold_end(struct hold *hold, struct shard_session *session)
+{
+    if (!session->holds)
+        return;
+    struct shard_session **at = &hold->holders;
+    while (*at != session)
+        at = &(*at)->next_holder;
+    *at = session->next_holder;
+    session->holds = false;
+    session->scan_table = 0;
+    if (hold->lets_in == session)
+        hold_let_in(hold, NULL, NULL, 0);
+    if (!hold_is_on(hold))
+        hold->waiting_since_ns = 0;
+}
+
+/* While the shard is busy with one thing, what a holder sends is not read: that is no silence of
+ * the holder's. */
+static uint64_t time_run(struct hold *hold, uint64_t now_ns)
+{
+    uint64_t ns = now_ns - hold->looked_ns;
+    hold->looked_ns = now_ns;
+    return ns < TURN_NS ? ns : TURN_NS;
+}
+
+void hold_expire(struct hold *hold, uint64_t now_ns, uint32_t shard)
+{
+    struct shard_session *next;
+    uint64_t run_ns = time_run(hold, now_ns);
+    for (struct shard_session *session = hold->holders; session != NULL; session = next) {
+        next = session->next_holder;
+        session->hold_quiet_ns += run_ns;
+        const char *why = session->hold_until_ns <= now_ns ? "its timeout has passed"
+                          : session->hold_quiet_ns >= HOLD_QUIET_NS
+                              ? "the holder asked nothing for 10 s"
+                              : NULL;
+        if (why == NULL)
+            continue;
+        log_event(LOG_WARN, "hold_lost", "shard=%u why=\"%s\"", shard, why);
+        hold_end(hold, session);
+    }
+}
+
+void hold_park(struct hold *hold, struct request *request)
+{
+    request->state = REQUEST_PARKED;
+    request->waits = WAITS_HOLD;
+    request->next = NULL;
+    request->session->n_parked++;
+    if (hold->first == NULL)
+        hold->first = request;
+    else
+        hold->last->next = request;
+    hold->last = request;
+}
+
+void hold_unpark(struct hold *hold, struct request *request)
+{
+    struct request *before = NULL, *at = hold->first;
+    while (at != request) {
+        EMBD_ASSERT(at != NULL);
+        before = at;
+        at = at->next;
+    }
+    if (before == NULL)
+        hold->first = request->next;
+    else
+        before->next = request->next;
+    if (hold->last == request)
+        hold->last = before;
+    request->next = NULL;
+    request->state = REQUEST_RECEIVED;
+    request->session->n_parked--;
+}
+
+bool hold_is_first(const struct hold *hold, const struct request *request)
+{
+    const struct request *at = hold->first;
+    while (at->session != request->session)
+        at = at->next;
+    return at == request;
+}

@@ -1,0 +1,133 @@
+/* report.c - the figures of a shard and of its tables, in base units that their names tell.
+ * proto/PROTOCOL.md explains each; server/net/http/http_metrics.c names each for Prometheus. */
+#include "server/service/metrics/report.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "server/service/compacting.h"
+#include "server/service/metrics/figures.h"
+#include "server/service/recovery.h"
+#include "server/snapshot/snapshot_watch.h"
+#include "server/service/state.h"
+
+uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD_FIGURES])
+{
+    const struct counters *c = &shard->counters;
+    struct shard_net_stats net = {0};
+    if (shard->config.net_stats != NULL)
+        shard->config.net_stats(shard->config.net_arg, &net);
+    const struct engine_counters *k = &shard->engine.counters;
+    struct compacting_figures journal = compacting_figures(shard);
+    uint64_t loaded, to_load;
+    recovery_progress(shard, &loaded, &to_load);
+    const struct figure figures[] = {
+        {"uptime_us", (clock_ns() - shard->opened_ns) / 1000},
+        {"draining", shard->draining},
+        {"loading", shard->is_loading},
+        {"loading_bytes", loaded},
+        {"loading_total_bytes", to_load},
+        {"restored_cut", shard->restored_cut},
+        {"restored_rows", shard->restored_rows},
+        {"restored_without_journal", shard->lacked_journal},
+        {"journal_damages", shard->n_damages},
+        {"journal_bytes", journal.bytes},
+        {"journal_base_bytes", journal.base_bytes},
+        {"journal_base_age_us", journal.base_age_us},
+        {"journal_bases", c->bases},
+        {"journal_base_errors", c->base_errors},
+        {"journal_errors", shard->commit.n_errors},
+        {"journal_syncs", journal.syncs},
+        {"journal_sync_us", journal.sync_us},
+        {"journal_sync_longest_us", journal.sync_longest_us},
+        {"tables", shard->engine.tables.n},
+        {"keys_pulled", c->keys_pulled},
+        {"keys_hit", c->keys_hit},
+        {"keys_missing", c->keys_missing},
+        {"keys_pushed", k->keys_pushed},
+        {"keys_inserted", k->keys_inserted},
+        {"keys_filtered", k->keys_filtered},
+        {"keys_full", k->keys_full},
+        {"keys_erased", k->keys_erased},
+        {"keys_evicted", k->keys_evicted},
+        {"pull_us", c->pull_ns / 1000},
+        {"push_us", c->push_ns / 1000},
+        {"pushes_held_us", c->pushes_held_us},
+        {"settled_bytes", c->settled_bytes},
+        {"settled_memory_bytes", shard->materialized_bytes},
+        {"snapshots", c->snapshots},
+        {"snapshot_errors", c->snapshot_errors},
+        {"snapshot_age_us", snapshot_watch_age_us(shard)},
+        {"round_steps", k->round_steps},
+        {"pushes_again", k->pushes_again},
+        {"push_streams", shard->engine.writers.n + shard->engine.journaled_writers.n},
+        {"round_pushes_waiting", shard->engine.rounds.n_waiting},
+        {"errors", c->errors},
+        {"unknown_methods", c->unknown_methods},
+        {"notifications_ignored", c->notifications},
+        {"requests_parked", c->parked},
+        {"denied", c->denied},
+        {"connections", net.connections},
+        {"requests_in_flight", net.requests_in_flight},
+        {"bytes_in", net.bytes_in},
+        {"bytes_out", net.bytes_out},
+        {"frame_memory_bytes", net.frame_memory_bytes},
+        {"frame_errors", net.frame_errors},
+        {"pull_p50_us", stages_recent_ns(&shard->stages, METHOD_PULL, 0.5) / 1000},
+        {"pull_p99_us", stages_recent_ns(&shard->stages, METHOD_PULL, 0.99) / 1000},
+        {"push_p50_us", stages_recent_ns(&shard->stages, METHOD_PUSH, 0.5) / 1000},
+        {"push_p99_us", stages_recent_ns(&shard->stages, METHOD_PUSH, 0.99) / 1000},
+    };
+    _Static_assert(sizeof figures / sizeof *figures <= REPORT_SHARD_FIGURES, "room for figures");
+    memcpy(out, figures, sizeof figures);
+    return sizeof figures / sizeof *figures;
+}
+
+uint32_t table_figures(const struct shard *shard, const struct table *table,
+                       struct figure out[REPORT_TABLE_FIGURES])
+{
+    struct store_stats s;
+    shard->engine.tables.ops->stats(table->store, &s);
+    const struct figure figures[] = {
+        {"rows", s.rows},
+        {"candidates", s.candidates},
+        {"capacity", s.capacity},
+        {"row_bytes", s.row_bytes},
+        {"index_bytes", s.index_bytes},
+        {"index_bytes_per_key",
+         s.rows == 0 ? 0 : s.index_bytes / s.rows + (s.index_bytes % s.rows != 0)},
+        {"steps", s.steps},
+        {"evicted", s.evicted},
+    };
+    _Static_assert(sizeof figures / sizeof *figures <= REPORT_TABLE_FIGURES, "room for figures");
+    memcpy(out, figures, sizeof figures);
+    return sizeof figures / sizeof *figures;
+}
+
+static void report_latencies(const struct stages *stages, struct shard_report *out)
+{
+    memcpy(out->methods, stages->methods, sizeof out->methods);
+    memcpy(out->stages, stages->of, sizeof out->stages);
+    for (uint32_t i = 0; i < METHOD_COUNT; i++) {
+        out->p50_ns[i] = stages_recent_ns(stages, (enum method)i, 0.5);
+        out->p99_ns[i] = stages_recent_ns(stages, (enum method)i, 0.99);
+    }
+}
+
+void shard_report(const struct shard *shard, struct shard_report *out)
+{
+    const struct tables *tables = &shard->engine.tables;
+    out->shard = shard->config.index;
+    out->is_draining = shard->draining;
+    out->is_loading = shard->is_loading;
+    out->store = tables->ops->name;
+    out->n_figures = shard_figures(shard, out->figures);
+    memcpy(out->requests, shard->counters.requests, sizeof out->requests);
+    report_latencies(&shard->stages, out);
+    out->n_tables = tables->n;
+    for (uint32_t i = 0; i < tables->n; i++) {
+        struct table_report *table = &out->tables[i];
+        memcpy(table->name, tables->by_name[i]->schema.s.name, sizeof table->name);
+        table->n_figures = table_figures(shard, tables->by_name[i], table->figures);
+    }
+}

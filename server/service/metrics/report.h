@@ -1,0 +1,48 @@
+/* report.h - all figures of a shard at one moment, copied out for whoever shows them: the answer to
+ * `stats` (stats.c), the metrics and the status page (server/net/http/).
+ *
+ * One list of names serves them all; a name's end tells its unit. Taken on the shard's thread; what
+ * was taken is the taker's and points to nothing of the shard. */
+#ifndef EMBD_SHARD_REPORT_H
+#define EMBD_SHARD_REPORT_H
+
+#include <stdbool.h>
+
+#include "embd/embd.h"
+#include "proto/limit.h"
+#include "server/service/shard.h"
+#include "server/service/metrics/stages.h"
+
+struct figure {
+    const char *name; /* static */
+    uint64_t value;
+};
+
+#define REPORT_SHARD_FIGURES 64
+#define REPORT_TABLE_FIGURES 16
+
+struct table_report {
+    char name[EMBD_NAME_MAX + 1];
+    struct figure figures[REPORT_TABLE_FIGURES];
+    uint32_t n_figures;
+};
+
+/* About 200 KiB: allocate it once. */
+struct shard_report {
+    uint32_t shard;
+    bool is_draining, is_loading;
+    const char *store; /* static */
+    struct figure figures[REPORT_SHARD_FIGURES];
+    uint32_t n_figures;
+    uint64_t requests[METHOD_COUNT];
+    struct histogram methods[METHOD_COUNT];
+    struct histogram stages[STAGED_METHODS][STAGE_COUNT];
+    uint64_t p50_ns[METHOD_COUNT], p99_ns[METHOD_COUNT]; /* of the last 10 to 20 seconds */
+    struct table_report tables[LIMIT_TABLES];
+    uint32_t n_tables;
+};
+
+/* On the shard's thread. */
+void shard_report(const struct shard *shard, struct shard_report *out);
+
+#endif

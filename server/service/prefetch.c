@@ -1,0 +1,101 @@
+/* prefetch.c - see prefetch.h.
+ *
+ * A client copies gradients into its socket more slowly than a shard takes them out, so a shard
+ * that only waits for the last byte wastes time it will need afterwards. The maps, keys and offsets
+ * of a push come before its gradients: they are read as soon as the gradients begin, the store
+ * looks the keys up, and gradients are looked at while they are in the cache.
+ *
+ * The happy path: shard_arriving() finds a push of one part, the store foresees it; each later call
+ * checks what has landed since; handle_push() is spared both. Nothing depends on it: shard_handle()
+ * reads and checks the request anew, and where the store has changed meanwhile it looks up anew.
+ * What cannot be foreseen (several parts, a wrong request, a hold, a drain) is left to it without a
+ * word. */
+#include "server/service/prefetch.h"
+
+#include "server/engine/check.h"
+#include "proto/dtype.h"
+#include "server/service/state.h"
+
+#define LEAST_BYTES (32u << 10) /* with fewer the rest is there before anything is done */
+
+/* The only part of a push, or NULL. */
+static const struct part *read_part(struct shard *shard, struct request *request)
+{
+    struct reader reader;
+    struct embd__error ignored = {.status = EMBD_OK};
+    if (embd__reader_init(&reader, request->frame, &shard->zone, &ignored) != EMBD_OK ||
+        reader.method != METHOD_PUSH)
+        return NULL;
+    struct push_extra extra;
+    int n = embd__push_read(&reader, shard->parts, 1, &extra);
+    return n == 1 && extra.round.n_workers == 0 ? &shard->parts[0] : NULL;
+}
+
+static void begin(struct shard *shard, struct request *request)
+{
+    struct push_ahead *ahead = &request->ahead;
+    struct embd__error ignored = {.status = EMBD_OK};
+    struct table *table;
+    const struct store_ops *ops = shard->engine.tables.ops;
+    const struct part *part = read_part(shard, request);
+    if (part == NULL || check_part(&shard->engine.tables, part, 0, &table, &ignored) != EMBD_OK)
+        return;
+    struct store_keys keys = op_keys(part);
+    const struct routed_place place = shard_place(shard);
+    if (routed_check(table, &keys, &place, "", &ignored) != EMBD_OK)
+        return;
+    ahead->is_on = true;
+    ahead->any_value = table->schema.s.admit_nonfinite;
+    ahead->table = part->table;
+    ahead->partition = table->schema.s.partition;
+    ahead->grads = part->grads;
+    ahead->dtype = part->dtype;
+    if (ops->foresee == NULL)
+        return;
+    ahead->foreseen = ++shard->n_foreseen;
+    ops->foresee(table->store, &keys, ahead->foreseen);
+}
+
+void shard_arriving(struct shard *shard, struct request *request, uint64_t arrived)
+{
+    struct push_ahead *ahead = &request->ahead;
+    const struct frame_scanner *frame = request->frame;
+    if (!ahead->is_tried) {
+        ahead->is_tried = true;
+        if (frame->bin_bytes >= LEAST_BYTES && !hold_is_on(&shard->hold) && !shard->draining)
+            begin(shard, request);
+    }
+    if (!ahead->is_on || ahead->any_value)
+        return;
+    size_t bytes = embd__dtype_bytes(ahead->dtype);
+    ahead->n_finite += check_finite(ahead->grads + ahead->n_finite * bytes, ahead->dtype,
+                                    arrived / bytes - ahead->n_finite);
+}
+
+uint64_t prefetch_n_finite(const struct request *request)
+{
+    return request->ahead.n_finite;
+}
+
+/* Meanwhile another table may have come under its name. */
+bool prefetch_is_routed(const struct request *request, const struct table *table)
+{
+    return request->ahead.is_on && request->ahead.partition == table->schema.s.partition;
+}
+
+/* A store call has taken what was foreseen. */
+static bool is_taken(const struct request *request)
+{
+    return request->work != NULL && request->work->op.n_calls > 0;
+}
+
+void prefetch_forget(struct shard *shard, struct request *request)
+{
+    uint64_t foreseen = request->ahead.foreseen;
+    request->ahead.foreseen = 0;
+    if (foreseen == 0 || is_taken(request))
+        return;
+    struct table *table = tables_by_id(&shard->engine.tables, request->ahead.table);
+    if (table != NULL)
+        shard->engine.tables.ops->unforesee(table->store, foreseen);
+}

@@ -1,0 +1,18 @@
+/* prefetch.h - what is done for a push while its gradients are still arriving. */
+#ifndef EMBD_SERVICE_PREFETCH_H
+#define EMBD_SERVICE_PREFETCH_H
+
+#include "server/engine/tables.h"
+#include "server/service/shard.h"
+
+/* How many gradients of the request's only part are known to be finite. */
+uint64_t prefetch_n_finite(const struct request *request);
+
+/* Whether the keys of the request's only part were found to be this shard's, as keys of this table.
+ */
+bool prefetch_is_routed(const struct request *request, const struct table *table);
+
+/* The push will not come, or has been made. */
+void prefetch_forget(struct shard *shard, struct request *request);
+
+#endif

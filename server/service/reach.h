@@ -1,0 +1,42 @@
+/* reach.h - who pushes, and how far each has come on this shard, so that several shards can make
+ * one cut.
+ *
+ * A client that pushes names itself in hello by a number of its own choice, the same on all shards.
+ * A push over several shards has one msgid on all of them, and msgids of a client rise. So shards
+ * that stand at the same msgid for each client have the same pushes; where one is behind, it is
+ * told under its hold which pushes are still to be let in (hold.h). */
+#ifndef EMBD_SHARD_REACH_H
+#define EMBD_SHARD_REACH_H
+
+#include "server/service/shard.h"
+
+/* A push that some shards have and others not is on its way: for so long, or it never comes. */
+#define REACH_RECENT_NS 60000000000u
+#define REACH_MAX       65536u
+
+struct reach_mark {
+    uint64_t client;
+    uint32_t pushed; /* msgid */
+};
+
+/* Owner: the shard's thread. */
+struct reach {
+    struct shard_session *first;
+};
+
+/* The session pushes under this number from now on; 0: under none. */
+void reach_name(struct reach *reach, struct shard_session *session, uint64_t client);
+/* Its push has been made, or refused. */
+void reach_note(struct shard_session *session, uint32_t msgid, uint64_t now_ns);
+
+/* Clients that have pushed lately, REACH_MAX at most: *out is malloc'd, [n]; NULL: out of memory.
+ */
+uint32_t reach_list(const struct reach *reach, uint64_t now_ns, struct reach_mark **out);
+
+/* Whether msgid a comes before or is b, around the end of their range too. */
+static inline bool reach_covers(uint32_t b, uint32_t a)
+{
+    return (int32_t)(b - a) >= 0;
+}
+
+#endif

@@ -1,0 +1,251 @@
+/* recovery.c - see recovery.h.
+ *
+ * The happy path: the shard opens with its journal unread; between two looks for requests
+ * recovery_go_on replays records for some milliseconds; after the last one it loads what no
+ * journal keeps from the snapshot that the process has chosen (restore.h); then the journal is
+ * opened for more, begins anew where it has grown long, and requests are taken. So a peer hears
+ * how far it is instead of waiting for a port.
+ *
+ * A record's operation is applied by the engine as it was then. What was refused then (a full
+ * table) is refused now, or, where it was for want of memory, left out. Everything else that fails
+ * ends the loading for good, and with it the process: a shard never serves half of what it had. */
+#include "server/service/recovery.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "server/service/compacting.h"
+#include "server/snapshot/snapshot_select.h"
+#include "server/journal/journal.h"
+#include "server/snapshot/cut_history.h"
+#include "server/log/log.h"
+#include "server/service/authorize.h"
+#include "server/snapshot/restore.h"
+
+#define SLICE_NS              4000000u
+#define RECOVERY_SOURCE_BYTES 80u
+
+static struct journal_config config_of(const struct shard *shard)
+{
+    return (struct journal_config){
+        .data_dir = shard->data_dir,
+        .shard = shard->config.index,
+        .n_shards = shard->config.n_shards,
+        .accepts_damage = shard->config.accepts_journal_damage,
+        .wake = shard->config.wake,
+        .wake_arg = shard->config.wake_arg,
+    };
+}
+
+/* ---- records ---- */
+
+/* The table that an operation changed; NULL: none. */
+static const struct table *table_of(const struct op *op)
+{
+    if (op->kind == OP_LOAD)
+        return op->as.load.table;
+    return op->kind == OP_TABLE_CREATE ? op->table : NULL;
+}
+
+static int take_record(struct shard *shard, uint8_t *bytes, const struct record *record,
+                       struct embd__error *e)
+{
+    struct embd__error own = {.status = EMBD_OK};
+    const struct op *op = &shard->replayed.op;
+    bool is_partly_done;
+    commit_replay(&shard->replayed, &shard->engine, bytes, record, &is_partly_done, &own);
+    if (op->n_parts > 0)
+        shard->changed_table = op->parts[0].in.table;
+    else if (own.status == EMBD_OK && table_of(op) != NULL)
+        shard->changed_table = table_of(op)->id;
+    if (own.status == EMBD_OK || own.status == EMBD_FULL || own.status == EMBD_GAP ||
+        own.status == EMBD_FORGOTTEN)
+        return EMBD_OK;
+    return embd__error_set(e, own.status, "journal of shard %u, record %llu: %.300s",
+                           shard->config.index, (unsigned long long)record->position, own.text);
+}
+
+/* What is kept becomes a base, with which all that is damaged goes. */
+static int accept_damage(struct shard *shard, const struct journal_config *config,
+                         const struct journal_end *end, struct embd__error *e)
+{
+    for (uint32_t i = 0; i < end->n_damages; i++)
+        if (journal_damage_note(config, &end->damages[i], e) != EMBD_OK)
+            return e->status;
+    if (compaction_make_now(&shard->commit, e) != EMBD_OK)
+        return e->status;
+    return journal_damage_count(config, &shard->n_damages, e);
+}
+
+/* Behind the last record, or what was lost of it. */
+static int go_on_behind(struct shard *shard, struct embd__error *e)
+{
+    struct journal_config config = config_of(shard);
+    const struct journal_end *end = restore_journal_end(shard);
+    if (journal_damage_count(&config, &shard->n_damages, e) != EMBD_OK ||
+        journal_open(&config, end, &shard->commit.journal, e) != EMBD_OK)
+        return e->status;
+    if (end->is_damaged)
+        return accept_damage(shard, &config, end, e);
+    if (restore_has_journaled(shard))
+        return compaction_make_now(&shard->commit, e);
+    compacting_ask(shard);
+    if (shard->config.wake == NULL)
+        compacting_look(shard);
+    return EMBD_OK;
+}
+
+/* What came back; nothing where there was no journal. */
+static void log_replayed(const struct shard *shard, uint64_t bytes)
+{
+    uint64_t rows = 0;
+    if (shard->n_replayed == 0)
+        return;
+    for (uint32_t i = 0; i < shard->engine.tables.n; i++) {
+        struct store_stats stats;
+        shard->engine.tables.ops->stats(shard->engine.tables.by_name[i]->store, &stats);
+        rows += stats.rows;
+    }
+    log_event(LOG_INFO, "replayed",
+              "shard=%u records=%llu tables=%u rows=%llu bytes=%llu seconds=%.2f",
+              shard->config.index, (unsigned long long)shard->n_replayed, shard->engine.tables.n,
+              (unsigned long long)rows, (unsigned long long)bytes,
+              (double)(clock_ns() - shard->replay_began_ns) / 1e9);
+}
+
+/* All records are replayed. */
+static int end_replay(struct shard *shard, struct embd__error *e)
+{
+    struct journal_end end;
+    uint64_t bytes, total;
+    journal_reading_progress(shard->reading, &bytes, &total);
+    journal_reading_close(shard->reading, &end);
+    shard->reading = NULL;
+    operation_reader_fini(&shard->replayed);
+    log_replayed(shard, bytes);
+    if (!end.is_damaged)
+        cut_history_meet(shard, end.position, end.chain);
+    cut_history_close(shard);
+    return restore_begin(shard, &end, e);
+}
+
+/* A record, or the end of them. */
+static int replay_step(struct shard *shard, struct embd__error *e)
+{
+    uint8_t *bytes;
+    struct record record;
+    if (journal_reading_next(shard->reading, &bytes, &record, e) != EMBD_OK)
+        return e->status;
+    if (bytes == NULL)
+        return end_replay(shard, e);
+    if (!journal_reading_is_in_base(shard->reading))
+        cut_history_meet(shard, record.position, record.chain);
+    if (!journal_reading_is_withdrawn(shard->reading, &record)) {
+        take_record(shard, bytes, &record, e);
+        shard->n_replayed++;
+    }
+    return e->status;
+}
+
+/* What is between the last record and the first request. */
+static int restore_step(struct shard *shard, bool *waits_out, bool *is_over_out,
+                        struct embd__error *e)
+{
+    if (restore_go_on(shard, waits_out, is_over_out, e) != EMBD_OK || !*is_over_out)
+        return e->status;
+    go_on_behind(shard, e);
+    restore_end(shard);
+    return e->status;
+}
+
+/* Until `until_ns` by the clock, or something has to be waited for. *is_over_out false: there is
+ * more. */
+static int load_until(struct shard *shard, uint64_t until_ns, bool *waits_out, bool *is_over_out,
+                      struct embd__error *e)
+{
+    *is_over_out = *waits_out = false;
+    do {
+        int status = shard->reading != NULL ? replay_step(shard, e)
+                                            : restore_step(shard, waits_out, is_over_out, e);
+        if (status != EMBD_OK)
+            return status;
+    } while (!*is_over_out && !*waits_out && clock_ns() < until_ns);
+    return EMBD_OK;
+}
+
+int recovery_begin(struct shard *shard, struct embd__error *e)
+{
+    struct journal_config config = config_of(shard);
+    bool waits, is_over;
+    shard->is_loading = shard->config.loaded != NULL;
+    if (shard->data_dir < 0)
+        return EMBD_OK;
+    shard->replay_began_ns = clock_ns();
+    if (journal_reading_open(&config, &shard->reading, e) != EMBD_OK ||
+        cut_history_open(shard, e) != EMBD_OK)
+        return e->status;
+    return shard->is_loading ? EMBD_OK : load_until(shard, UINT64_MAX, &waits, &is_over, e);
+}
+
+bool recovery_go_on(struct shard *shard)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    bool is_over = true, waits = false;
+    if (!shard->is_loading || shard->draining || shard->has_failed)
+        return false;
+    if (shard->reading != NULL || shard->restore != NULL)
+        load_until(shard, clock_ns() + SLICE_NS, &waits, &is_over, &e);
+    shard->has_failed = e.status != EMBD_OK;
+    if (!shard->has_failed && !is_over)
+        return !waits; /* else it is woken */
+    shard->is_loading = shard->has_failed;
+    shard->config.loaded(shard->config.loaded_arg, &e);
+    return false;
+}
+
+void recovery_give_up(struct shard *shard)
+{
+    journal_reading_close(shard->reading, NULL);
+    shard->reading = NULL;
+    operation_reader_fini(&shard->replayed);
+    cut_history_close(shard);
+    restore_end(shard);
+}
+
+/* ---- how far it is ---- */
+
+void recovery_progress(const struct shard *shard, uint64_t *done_bytes_out,
+                       uint64_t *total_bytes_out)
+{
+    *done_bytes_out = *total_bytes_out = 0;
+    if (shard->reading != NULL)
+        journal_reading_progress(shard->reading, done_bytes_out, total_bytes_out);
+    else if (shard->restore != NULL)
+        restore_progress(shard, done_bytes_out, total_bytes_out);
+}
+
+/* Of what it is that so many bytes are done. */
+static void name_source(const struct shard *shard, char out[RECOVERY_SOURCE_BYTES])
+{
+    if (shard->restore == NULL)
+        snprintf(out, RECOVERY_SOURCE_BYTES, "its journal");
+    else
+        snprintf(out, RECOVERY_SOURCE_BYTES, "snapshot '%s'",
+                 snapshot_select_name(shard->config.chosen));
+}
+
+void recovery_tell(const struct call *call, char text[RECOVERY_TEXT_BYTES])
+{
+    uint64_t done, total;
+    char source[RECOVERY_SOURCE_BYTES];
+    const struct shard *shard = call->shard;
+    const struct table *table = tables_by_id(&shard->engine.tables, shard->changed_table);
+    const char *name = shard->restore != NULL ? restore_table(shard)
+                       : table != NULL        ? table->schema.s.name
+                                              : "";
+    recovery_progress(shard, &done, &total);
+    name_source(shard, source);
+    snprintf(text, RECOVERY_TEXT_BYTES, "shard %u is loading: table '%s', %llu of %llu bytes of %s",
+             shard->config.index, authorizes_table(call, name) ? name : "",
+             (unsigned long long)done, (unsigned long long)total, source);
+}

@@ -1,0 +1,26 @@
+/* recovery.h - the journal's records become the tables they made, and a snapshot what they held,
+ * before the shard takes requests. */
+#ifndef EMBD_SERVICE_RECOVERY_H
+#define EMBD_SERVICE_RECOVERY_H
+
+#include "server/service/state.h"
+
+/* Where the config has `loaded`, the shard loads from now on, in recovery_go_on, and until that is
+ * called requests that touch tables are answered EMBD_LOADING; else all of it is done when this
+ * returns. */
+int recovery_begin(struct shard *shard, struct embd__error *e);
+
+/* Replays for some milliseconds. True: there is more to do. */
+bool recovery_go_on(struct shard *shard);
+
+/* It will not be ended. */
+void recovery_give_up(struct shard *shard);
+
+/* Where it stands, as a sentence for whom the call comes from: the table of the last record, where
+ * he may know it, bytes done and of all. */
+#define RECOVERY_TEXT_BYTES 288u
+void recovery_tell(const struct call *call, char text[RECOVERY_TEXT_BYTES]);
+void recovery_progress(const struct shard *shard, uint64_t *done_bytes_out,
+                       uint64_t *total_bytes_out);
+
+#endif

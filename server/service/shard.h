@@ -1,0 +1,211 @@
+/* shard.h - the requests of one shard: tables, their stores, what a request does and what is
+ * answered.
+ *
+ * A shard knows no sockets. server/net hands it requests in the order their last bytes arrived and
+ * sends the answers; everything of one shard happens on one thread, so nothing is locked.
+ *
+ * Pulls answered by the host store are made while they are sent: their bins stay empty (data NULL)
+ * and shard_fill() makes the next bytes when the socket takes them, so that a chunk goes from the
+ * rows through the cache into the kernel. A request that changes a table first settles such answers
+ * (their remaining bytes are made into memory), so that every pull shows the table at the moment it
+ * took effect: in the order of its connection, and at the latest when its first row is made. */
+#ifndef EMBD_SHARD_H
+#define EMBD_SHARD_H
+
+#include "server/access/access.h"
+#include "proto/message.h"
+#include "server/service/metrics/stages.h"
+#include "server/store/store.h"
+
+struct shard;
+struct snapshot_select;
+struct written;
+
+struct shard_net_stats {
+    uint64_t connections, requests_in_flight, bytes_in, bytes_out, frame_memory_bytes, frame_errors;
+};
+
+#define SHARD_MAP_OF_FILE 1u /* map_version where the file says where shards are */
+
+/* Lifetimes: everything pointed to outlives the shard. */
+struct shard_config {
+    uint32_t index, n_shards; /* in the cluster */
+    const char *cluster_name;
+    uint64_t map_version;         /* of the cluster's shard map */
+    const char *const *addresses; /* [n_shards] "host:port" of data listeners; "": not known yet */
+    const char *const
+        *admin_addresses; /* [n_shards] paths of admin sockets; "" where not on this host */
+    const char *const *admin_hosts; /* [n_shards] "host:port" of admin listeners on TCP, "" where
+                                       there is none; NULL: none */
+    const struct store_ops *store;
+    const char *data_dir;           /* snapshots go there; NULL: snapshot is refused */
+    struct snapshot_select *chosen; /* the snapshot that a start begins with, for shards with
+                              `loaded`; NULL: none is looked for */
+    struct written *written;     /* what the shards of the process write for snapshots; NULL: commit
+                                    believes what it is told */
+    bool accepts_journal_damage; /* drops what follows it, instead of failing */
+    uint64_t
+        journal_limit; /* bytes behind its base, after which the journal begins anew; 0: none */
+    bool is_first;     /* of its process: the one that commits snapshots */
+    void (*drain)(void *arg); /* asks the process to drain; any thread */
+    void *drain_arg;
+    void (*net_stats)(void *arg,
+                      struct shard_net_stats *out); /* figures of the listeners; shard's thread */
+    void *net_arg;
+    void (*wake)(
+        void *arg); /* asks for shard_collect; any thread. NULL: the journal is written inline */
+    void *wake_arg;
+    /* The journal is replayed and the snapshot loaded, or cannot be (e): then the shard refuses all
+     * that touches tables until it ends. On the thread that calls shard_collect. NULL: shard_open
+     * replays it and fails where it cannot be. */
+    void (*loaded)(void *arg, const struct embd__error *e);
+    void *loaded_arg;
+    struct access *access; /* tokens; NULL: none are asked for. shard_open takes a share */
+    uint64_t
+        settle_bytes; /* at most kept of half-sent answers; 0: a quarter of RAM over n_shards */
+};
+
+/* What the shard remembers about one connection. Zeroed by net before first use. */
+struct shard_session {
+    bool holds;               /* has asked for a hold and not released it */
+    uint32_t n_journaled;     /* pushes of this connection whose record is being written */
+    uint32_t n_parked;        /* requests of this connection that wait for a hold to end */
+    bool has_ended;           /* the peer has ended its side */
+    struct request *in_round; /* its push that waits for those of other workers; NULL: none */
+    struct request *behind, *behind_last; /* what waits behind that */
+    uint64_t client;                      /* who pushes on it, see reach.h; 0: did not say */
+    bool is_admin;
+    const struct grant
+        *grant;      /* what the peer may do; NULL: nothing but hello, where tokens are asked for */
+    bool is_refused; /* the shard's: the token is not known, or not any more; net ends the
+                        connection */
+    /* The shard's alone. */
+    struct access *access; /* that `grant` is in; NULL: it is grant_of_owner */
+    uint64_t hold_until_ns;
+    uint64_t hold_quiet_ns; /* the shard has run for so long since this holder's last request */
+    struct shard_session *next_holder;
+    struct shard_session *next_client, **client_at; /* of those that named themselves */
+    uint64_t pushed_ns;   /* when its last push was answered; 0: none was */
+    uint32_t pushed;      /* msgid of that */
+    uint32_t scan_table;  /* id of the table being scanned under the hold, 0: none */
+    uint64_t scan_cursor; /* where its next scan goes on */
+};
+
+enum request_state {
+    REQUEST_RECEIVED, /* net has it */
+    REQUEST_PARKED,   /* the shard has it: it waits */
+    REQUEST_ANSWERED, /* net sends the answer */
+};
+
+/* What a parked request waits for. */
+enum request_waits {
+    WAITS_HOLD,   /* for a hold to end, or for the store */
+    WAITS_ROUND,  /* for the pushes of other workers */
+    WAITS_BEHIND, /* for the push of its connection that waits so */
+};
+
+/* What was done for a push before all of it was there; see prefetch.c. */
+struct push_ahead {
+    bool is_tried, is_on;
+    bool any_value;           /* gradients need not be finite */
+    uint32_t table;           /* its id */
+    embd_partition partition; /* of that, which keys were found to be this shard's by */
+    uint64_t foreseen;        /* number of what the table's store foresaw, or 0 */
+    const uint8_t *grads;
+    embd_dtype dtype;
+    uint64_t n_finite; /* gradients from the first that were found finite */
+};
+
+/* One request from its last received byte to its last sent byte. Net makes it, the shard fills in
+ * the answer, net sends and frees it with shard_request_fini. */
+struct request {
+    /* Net's, before shard_handle. */
+    enum listener listener;
+    struct shard_session *session;
+    struct frame_scanner *frame; /* complete; head and bin payloads stay until shard_request_fini */
+    void (*on_answer)(struct request *request); /* called once, from within shard_handle or later */
+    uint64_t received_ns;                       /* monotonic, at the last byte */
+    /* The shard's. */
+    enum request_state state;
+    enum request_waits waits;
+    struct msg answer; /* complete when on_answer is called; bins without data come from shard_fill.
+                          Net initializes and frees it, and may keep its buffers for another
+                          request */
+    bool has_answer;   /* false: a notification; nothing is sent */
+    bool is_push;
+    struct push_ahead ahead; /* private; zero before shard_arriving or shard_handle */
+    struct shard_work *work; /* private to the shard; NULL when nothing is pending */
+    struct request *next;    /* list of the parked or of the unsettled; the shard's */
+    struct stage_times times;
+};
+
+int shard_open(const struct shard_config *config, struct shard **out, struct embd__error *e);
+/* No request may be pending. */
+void shard_close(struct shard *shard);
+
+/* Of a request that is still to be handled, all but the end of the last bin is there, and `arrived`
+ * bytes of that. May be called any number of times or never: a push is prepared as far as it can be
+ * while the rest is on its way. Shows nothing. Afterwards shard_request_fini is owed. */
+void shard_arriving(struct shard *shard, struct request *request, uint64_t arrived);
+
+/* Takes a request. Afterwards it is answered, or parked and answered later. Requests of one session
+ * are answered in the order given. */
+void shard_handle(struct shard *shard, struct request *request);
+
+/* Makes the next bytes of the answer's bin `bin` (one with data NULL; bins in order, each from its
+ * start) into out[0..capacity). Returns how many: whole rows where they fit, never 0 while the bin
+ * is not finished. capacity >= LIMIT_FILL_BYTES unless less is left; out is aligned to 8. */
+size_t shard_fill(struct shard *shard, struct request *request, uint32_t bin, void *out,
+                  size_t capacity);
+#define LIMIT_FILL_BYTES (32u << 10) /* two rows of 4096 floats */
+/* Bytes a chunk should have to stay in cache between making and sending. */
+size_t shard_fill_bytes(const struct shard *shard);
+
+/* The last byte of the answer is with the kernel: how long it took is counted. Before
+ * shard_request_fini. */
+void shard_request_sent(struct shard *shard, struct request *request, uint64_t now_ns);
+
+/* Releases what the shard keeps for a request: after the last byte was sent, or because the
+ * connection is gone (then in any state; a parked request is forgotten and has no effect). */
+void shard_request_fini(struct shard *shard, struct request *request);
+
+/* The peer has ended its side of the connection, or the kernel has for it: what it sent is
+ * answered, but its push that waits in a round is withdrawn, since nobody tells whether the worker
+ * lives. Any number of times. */
+void shard_session_half_end(struct shard *shard, struct shard_session *session);
+
+/* The connection is gone: its holds end. After the fini of its requests. */
+void shard_session_end(struct shard *shard, struct shard_session *session);
+
+/* Where the shards of the cluster are. One block of memory: free() frees it. */
+struct shard_map {
+    uint64_t version;
+    const char *const *addresses, *const *admin_addresses,
+                                      *const *admin_hosts; /* as in shard_config */
+};
+/* A copy of the lists; NULL: out of memory. Any thread. */
+struct shard_map *shard_map_new(uint64_t version, uint32_t n_shards, const char *const *addresses,
+                                const char *const *admin_addresses, const char *const *admin_hosts);
+/* From now on `cluster` answers this. Takes the map. */
+void shard_set_map(struct shard *shard, struct shard_map *map);
+
+/* From now on hello takes tokens of this list. Only where config.access was given. */
+void shard_set_access(struct shard *shard, struct access *access);
+/* Looks a session's token up in it: is_refused is set where it is not there, or has other rights.
+ */
+void shard_session_review(struct shard *shard, struct shard_session *session);
+
+/* Ends holds whose timeout has passed, so that what waited for them goes on. Net calls it some ten
+ * times a second with the clock of received_ns; shard_handle does the same with its request's time.
+ */
+void shard_tick(struct shard *shard, uint64_t now_ns);
+
+/* Loads, where the journal is not replayed yet; answers requests whose store calls have ended
+ * since; applies some of the pushes that the journal has. Returns whether there is more, or store
+ * calls are under way: then it is to be called again soon, without waiting. */
+bool shard_collect(struct shard *shard);
+
+/* Refuse new work from now on (EMBD_DRAINING), except stats, ping and release. */
+void shard_drain(struct shard *shard);
+
+#endif

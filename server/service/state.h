@@ -1,0 +1,155 @@
+/* state.h - what the files of a shard share: the shard, and one request while it is being handled.
+ *
+ * Reading order: dispatch.c (a request comes in, is handled or parked), answer.c, hold.c (what
+ * parks), decode.c (parts of requests against schemas), handle_pull.c, materialize.c,
+ * handle_push.c, prefetch.c, handle_round.c; then the other handle_*.c; recovery.c (what a start
+ * does), compacting.c (when the journal begins anew). What operations do to tables is the engine's
+ * (server/engine), their records are the journal's (server/journal/commit.h); a cut of the tables
+ * and the directory it is written to are server/snapshot's. How long it all took, and who shows it:
+ * metrics/. */
+#ifndef EMBD_SERVICE_STATE_H
+#define EMBD_SERVICE_STATE_H
+
+#include "server/journal/commit.h"
+#include "server/service/answer.h"
+#include "server/service/compacting.h"
+#include "server/service/hold.h"
+#include "server/engine/routed.h"
+#include "server/service/shard.h"
+#include "server/snapshot/snapshot.h"
+#include "server/service/metrics/stages.h"
+#include "server/service/work.h"
+
+/* Figures since start; names and units are those of stats.c. */
+struct counters {
+    uint64_t requests[METHOD_COUNT];
+    uint64_t unknown_methods, notifications, errors, parked, denied;
+    uint64_t keys_pulled, keys_hit, keys_missing;
+    uint64_t pull_ns, push_ns, pushes_held_us;
+    uint64_t settled_bytes; /* materialized, ever */
+    uint64_t snapshots, snapshot_errors;
+    uint64_t bases, base_errors; /* of the journal */
+};
+
+/* Owner: its thread. */
+struct shard {
+    struct shard_config config;
+    struct engine engine;
+    struct commit commit;
+    struct hold hold;
+    struct reach reach;
+    struct work_pool works;
+    uint64_t materialize_limit, materialized_bytes; /* of answers kept in memory */
+    struct shard_work *streaming; /* pulls whose bytes are made while they are sent */
+    struct counters counters;
+    uint64_t n_foreseen; /* pushes that were prepared while they arrived; see prefetch.c */
+    struct stages stages;
+    uint64_t opened_ns;
+    uint64_t now_ns;                /* of the last request or tick, by net's clock */
+    msgpack_zone zone;              /* of the request being handled */
+    struct part parts[LIMIT_PARTS]; /* likewise */
+    struct snapshot_parts snapshot;
+    uint64_t snapshot_made_s; /* the newest, since 1970; of the shard that commits. 0: none */
+    struct cut *cut;          /* being written, or to be committed; NULL: none */
+    uint64_t
+        cuts[CUTS_KNOWN]; /* ids of the last ones, since which stores note what changes; 0: none */
+    struct compacting compacting;
+    /* Until the journal is replayed; see recovery.c. */
+    struct journal_reading *reading;      /* NULL: it is, or there is none */
+    uint64_t n_replayed, replay_began_ns; /* records of it that were taken */
+    struct cut_history *cut_history;      /* cuts it may come to */
+    uint64_t restored_cut, restored_rows; /* what that was; 0: none */
+    bool lacked_journal;                  /* all its tables are of that snapshot */
+    struct restore *restore; /* behind the journal: of the chosen snapshot; see restore.h */
+    bool is_loading;         /* requests that touch tables are refused */
+    bool has_failed;         /* and will be, since the loading did */
+    uint32_t changed_table;  /* id, of the last record that was replayed */
+    uint64_t n_damages;      /* of the journal that were accepted, ever */
+    int data_dir;            /* descriptor of config.data_dir, or -1 */
+    struct operation_reader replayed; /* of the journal's records, at the start */
+    struct access *access;            /* a share; NULL: no tokens */
+    struct shard_map *map;            /* that config's lists are of; NULL: the caller's */
+    bool draining;
+};
+
+/* A handler checks the request, does it and writes the whole result. Returns EMBD_OK, or
+ * call->error.status: the request changed nothing then; or CALL_LATER: call_answer() will be
+ * called, or was. */
+#define CALL_LATER 1
+int handle_hello(struct call *call);
+int handle_ping(struct call *call);
+int handle_cluster(struct call *call);
+int handle_tables(struct call *call);
+int handle_table_create(struct call *call);
+int handle_table_drop(struct call *call);
+int handle_table_describe(struct call *call);
+int handle_pull(struct call *call);
+int handle_push(struct call *call);
+int handle_erase(struct call *call);
+int handle_stats(struct call *call);
+int handle_hold(struct call *call);
+int handle_release(struct call *call);
+int handle_snapshot(struct call *call);
+int handle_scan(struct call *call);
+int handle_load(struct call *call);
+int handle_drain(struct call *call);
+int handle_hot(struct call *call);
+int handle_trace(struct call *call);
+int handle_tick(struct call *call);
+int handle_writer(struct call *call);
+int handle_writers(struct call *call);
+int handle_stream_open(struct call *call);
+
+/* Reads the parts of a pull, push or erase into call->work->op, checks them against their tables
+ * and makes room for the statuses they ask for. */
+int decode_parts(struct call *call, enum op_kind kind);
+
+/* Whether the pull in `call` would create rows. Leaves call->reader used up. */
+bool pull_creates(struct call *call);
+
+/* Admits call->work->op and submits it: it is done when this returns EMBD_OK. For operations that
+ * never wait. */
+int submit_now(struct call *call);
+
+/* Tries the parked requests again, first come, first served. */
+void dispatch_parked(struct shard *shard);
+
+/* Operations that have not ended: their records or store calls are under way. */
+static inline uint32_t shard_n_in_flight(const struct shard *shard)
+{
+    return shard->engine.n_in_flight + shard->engine.n_recorded;
+}
+
+/* The version of the map that answers tell; 0: it is the file's, which does not change. */
+static inline uint64_t shard_told_map(const struct shard *shard)
+{
+    return shard->config.map_version > SHARD_MAP_OF_FILE ? shard->config.map_version : 0;
+}
+
+/* Whose keys requests may have. */
+static inline struct routed_place shard_place(const struct shard *shard)
+{
+    return (struct routed_place){shard->config.index, shard->config.n_shards,
+                                 shard->config.map_version};
+}
+
+/* The stage ends now; no clock is read for a request that is not split into stages. */
+static inline void stage_ends(struct stage_times *times, enum stage stage)
+{
+    if (times->weight > 0)
+        stage_end(times, stage, clock_ns());
+}
+
+/* The last stage of a call that began at `began_ns`: counts it in *total_ns, as often as it
+ * stands for others. */
+static inline void stage_ends_call(struct stage_times *times, enum stage stage, uint64_t began_ns,
+                                   uint64_t *total_ns)
+{
+    if (times->weight == 0)
+        return;
+    uint64_t now_ns = clock_ns();
+    stage_end(times, stage, now_ns);
+    *total_ns += (now_ns - began_ns) * times->weight;
+}
+
+#endif

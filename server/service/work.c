@@ -1,0 +1,107 @@
+/* work.c - the pool of works. */
+#include "server/service/work.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/service/materialize.h"
+#include "server/service/state.h"
+
+/* Kept for the next request; what is larger or more is given back to the system. */
+#define POOL_WORKS          64u
+#define POOL_STATUSES_BYTES (1u << 20)
+
+static void destroy(struct shard_work *work)
+{
+    op_fini(&work->op);
+    free(work->rows);
+    free(work);
+}
+
+struct shard_work *work_new(struct shard *shard, struct request *request)
+{
+    struct work_pool *pool = &shard->works;
+    struct shard_work *work = pool->free;
+    if (work != NULL) {
+        pool->free = work->next;
+        pool->n_free--;
+    } else {
+        work = calloc(1, sizeof *work);
+        if (work == NULL)
+            return NULL;
+    }
+    work->next = work->before = NULL;
+    work->shard = shard;
+    work->request = request;
+    work->is_begun = false;
+    work->fill = 0;
+    work_op(work, OP_PULL);
+    request->work = work;
+    return work;
+}
+
+static void free_values(struct shard_work *work)
+{
+    for (uint32_t i = 0; i < work->op.n_parts && work->op.kind == OP_PULL; i++)
+        if (i < work->rows_capacity && work->rows[i].values != NULL)
+            materialize_free(work->shard, &work->rows[i]);
+}
+
+void work_free(struct shard_work *work)
+{
+    struct work_pool *pool = &work->shard->works;
+    struct op *op = &work->op;
+    free_values(work);
+    if (op->kind == OP_TABLE_CREATE)
+        embd__schema_fini(&op->as.schema);
+    op_begin(op, op->engine, OP_PULL);
+    free(work->memory);
+    work->memory = NULL;
+    work->request->work = NULL;
+    work->request = NULL;
+    if (op->statuses_capacity > POOL_STATUSES_BYTES) {
+        free(op->statuses);
+        op->statuses = NULL;
+        op->statuses_capacity = 0;
+    }
+    if (pool->n_free == POOL_WORKS) {
+        destroy(work);
+        return;
+    }
+    work->next = pool->free;
+    pool->free = work;
+    pool->n_free++;
+}
+
+void work_pool_fini(struct work_pool *pool)
+{
+    while (pool->free != NULL) {
+        struct shard_work *work = pool->free;
+        pool->free = work->next;
+        destroy(work);
+    }
+    pool->n_free = 0;
+}
+
+int work_size_rows(struct shard_work *work, struct embd__error *e)
+{
+    uint32_t n = work->op.n_parts;
+    if (n > work->rows_capacity) {
+        struct answer_rows *rows = realloc(work->rows, n * sizeof *rows);
+        if (rows == NULL)
+            return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a request of %u parts", n);
+        work->rows = rows;
+        work->rows_capacity = n;
+    }
+    if (n > 0)
+        memset(work->rows, 0, n * sizeof *work->rows);
+    return EMBD_OK;
+}
+
+struct op *work_op(struct shard_work *work, enum op_kind kind)
+{
+    op_begin(&work->op, &work->shard->engine, kind);
+    work->op.origin = work->request->session;
+    work->op.now_ns = work->shard->now_ns;
+    return &work->op;
+}

@@ -1,0 +1,56 @@
+/* work.h - what the shard keeps for one request from its handling to its last sent byte, in a pool,
+ * so that a pull or push allocates nothing once the pool is warm. */
+#ifndef EMBD_SERVICE_WORK_H
+#define EMBD_SERVICE_WORK_H
+
+#include "server/engine/op.h"
+#include "server/service/shard.h"
+
+/* The rows that answer one part of a pull. */
+struct answer_rows {
+    uint32_t bin;    /* of the values in the answer */
+    uint32_t n_made; /* rows made so far */
+    uint64_t row_bytes;
+    uint8_t *values; /* rows made before they are sent, from store_ops.buffer_new; NULL: none */
+    uint64_t values_bytes, values_at; /* size, and how much shard_fill has handed on */
+    bool is_materialized;             /* by materialize.c */
+};
+
+/* Owner: the shard's thread. */
+struct shard_work {
+    struct op op; /* first: the work is found by it */
+    struct shard *shard;
+    struct request *request;
+    struct answer_rows *rows; /* of a pull: [rows_capacity], one a part */
+    uint32_t rows_capacity;
+    void *memory;  /* malloc'd, of this request alone: arrays its answer points to */
+    uint32_t fill; /* part that shard_fill is at */
+    uint64_t began_ns;
+    bool is_begun; /* rows of the answer were made for sending */
+    bool is_streaming;
+    struct shard_work *next, *before; /* streaming pulls, or (next) the pool */
+};
+
+struct work_pool {
+    struct shard_work *free;
+    uint32_t n_free;
+};
+
+/* A work of nothing, as request->work. NULL: out of memory. */
+struct shard_work *work_new(struct shard *shard, struct request *request);
+/* Takes back everything. */
+void work_free(struct shard_work *work);
+void work_pool_fini(struct work_pool *pool);
+
+/* Room for the rows of all parts of work->op, all zero. */
+int work_size_rows(struct shard_work *work, struct embd__error *e);
+
+/* The work's operation, of this kind, asked for by the request's connection. */
+struct op *work_op(struct shard_work *work, enum op_kind kind);
+
+static inline struct shard_work *work_of(const struct op *op)
+{
+    return (struct shard_work *)(uintptr_t)op;
+}
+
+#endif
