@@ -77,6 +77,14 @@ void cpu_pin_to(const struct cpu_list *list)
     sched_setaffinity(0, sizeof set, &set);
 }
 
+void cpu_list_place(struct cpu_list *out, const struct cpu_list *asked,
+                    const struct cpu_list *allowed, uint32_t first, uint32_t n)
+{
+    out->n = n;
+    for (uint32_t i = 0; i < n; i++)
+        out->ids[i] = asked->n ? asked->ids[i % asked->n] : allowed->ids[(first + i) % allowed->n];
+}
+
 void cpu_pin(int cpu)
 {
     cpu_set_t set;

@@ -5,7 +5,7 @@
  * they cost what others cost, and rows stay what they were in runs of any length. */
 #include "client/bench/embd_side.h"
 
-#include "client/bench/peer_table.h"
+#include "client/bench/pages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -209,18 +209,18 @@ static void close_caller(void *context)
     struct caller *c = context;
     embd_close(c->client);
     for (uint32_t i = 0; i < c->n_lanes; i++)
-        peer_memory_free(c->lanes[i].values, c->array_bytes);
-    peer_memory_free(c->zeros, c->array_bytes);
+        pages_free(c->lanes[i].values, c->array_bytes);
+    pages_free(c->zeros, c->array_bytes);
     free(c);
 }
 
 static int open_lanes(struct caller *c, embd_table *table)
 {
     const struct workload_spec *spec = &c->workload->spec;
-    c->zeros = peer_memory_new(c->array_bytes);
+    c->zeros = pages_new(c->array_bytes);
     for (uint32_t i = 0; i < c->n_lanes; i++) {
         struct lane *lane = &c->lanes[i];
-        lane->values = peer_memory_new(c->array_bytes);
+        lane->values = pages_new(c->array_bytes);
         if (!lane->values || !c->zeros)
             return out_of_memory();
         lane->part = (embd_part){.table = table,

@@ -169,7 +169,7 @@ static int run_round(struct contender *c, const struct measure_plan *plan,
     *round = (struct measure_round){.p50_us = NAN};
     cpu_times_read(&before, plan->pids, plan->n_pids);
     if (c->gather)
-        code = peer_gather(c->gather, c->workload, plan->seconds, &round->keys_per_s, &n_keys);
+        code = c->gather(c->gatherer, c->workload, plan->seconds, &round->keys_per_s, &n_keys);
     else
         code = run_movers(c, plan, round, &n_keys);
     cpu_times_read(&after, plan->pids, plan->n_pids);

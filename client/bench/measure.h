@@ -5,7 +5,6 @@
 
 #include "client/bench/histogram.h"
 #include "client/bench/mover.h"
-#include "client/bench/peer.h"
 #include "client/bench/workload.h"
 
 #include <stdbool.h>
@@ -21,14 +20,19 @@ struct measure_round {
     double foreign, steal; /* cores busy with what is not ours, cores the host took */
 };
 
-/* Something that is measured: movers on a thread each, or the gather in a peer's memory. */
+/* Has something else move keys of the workload for about so many seconds. 0 or an exit code. */
+typedef int measure_gather(const void *context, const struct workload *w, double seconds,
+                           double *keys_per_s_out, uint64_t *n_keys_out);
+
+/* Something that is measured: movers on a thread each, or a gather. */
 struct contender {
     const char *name;
     const struct workload *workload;
     struct mover movers[MEASURE_MOVERS_MAX];
     int cpus[MEASURE_MOVERS_MAX]; /* mover i runs on cpus[i] */
     uint32_t n_movers;
-    const struct peer *gather; /* instead of movers */
+    measure_gather *gather; /* instead of movers; NULL: movers */
+    const void *gatherer;   /* its context */
     struct measure_round rounds[MEASURE_ROUNDS_MAX];
     struct histogram latencies; /* ns of requests, all rounds */
 };

@@ -19,9 +19,8 @@ struct options {
     const char *server_bin;     /* NULL: look beside this program */
     struct cpu_list server_cpus, client_cpus; /* n = 0: chosen */
     struct cpu_list allowed;
-    const char *suite; /* parts of the suite, "" all; NULL: one run of `work` */
     bool keys_given, dim_given;
-    bool json, check, verbose, small;
+    bool json, verbose, small;
 };
 
 #endif

@@ -1,12 +1,12 @@
-/* run.c - one workload and its table: what each side reached, and embd as a share of it.
+/* run.c - one workload and what embd reached.
  *
- * Shares are of throughput, or of the median latency where latency is what was asked for (--small,
- * --rate). */
+ * Shards run on the first processors, clients on those after them, all in turn where there are more
+ * than processors. */
 #include "client/bench/run.h"
 
-#include "client/bench/mover.h"
+#include "client/bench/embd_side.h"
+#include "client/bench/measure.h"
 #include "client/bench/report.h"
-#include "client/bench/stage.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,9 +21,6 @@ enum column {
     P50,
     P99,
     P999,
-    SHARE,
-    SHARE_MIN,
-    SHARE_MAX,
     CPU_NS,
     FOREIGN,
     STEAL,
@@ -39,18 +36,10 @@ static const struct report_column columns[N_COLUMNS] = {
     [P50] = {"p50_us", "p50 us", "%.1f", 1},
     [P99] = {"p99_us", "p99", "%.1f", 1},
     [P999] = {"p999_us", "p999", "%.1f", 1},
-    [SHARE] = {"embd_ratio", "embd/this", "%.3f", 1},
-    [SHARE_MIN] = {"embd_ratio_min", "min", "%.3f", 1},
-    [SHARE_MAX] = {"embd_ratio_max", "max", "%.3f", 1},
     [CPU_NS] = {"cpu_ns_per_key", "cpu ns/key", "%.1f", 1},
     [FOREIGN] = {"foreign_cores", "foreign", "%.2f", 1},
     [STEAL] = {"stolen_cores", "stolen", "%.2f", 1},
 };
-
-static bool is_about_latency(const struct options *o)
-{
-    return o->small || o->rate > 0;
-}
 
 /* Bytes of rows or gradients that a key stands for. */
 static double row_bytes(const struct workload_spec *spec)
@@ -59,17 +48,10 @@ static double row_bytes(const struct workload_spec *spec)
     return spec->mix == MIX_TRAIN ? 2 * bytes : bytes / spec->keys_per_row;
 }
 
-static void add_row(struct report_table *t, const struct contender *c, const struct contender *embd,
-                    const struct options *o)
+static void add_row(struct report_table *t, const struct contender *c, const struct options *o)
 {
     struct report_cell *row = report_row(t);
     struct spread keys = measure_spread(c, o->rounds, measure_keys_per_s);
-    bool has_latency = c->latencies.n > 0;
-    struct spread share = {NAN, NAN, NAN};
-    if (!is_about_latency(o) && c != embd)
-        share = measure_ratio(embd, c, o->rounds, measure_keys_per_s);
-    else if (has_latency && c != embd)
-        share = measure_ratio(embd, c, o->rounds, measure_p50_us);
     snprintf(row[WHAT].text, sizeof row[WHAT].text, "%s", c->name);
     row[KEYS].number = keys.median;
     row[KEYS_MIN].number = keys.min;
@@ -78,9 +60,6 @@ static void add_row(struct report_table *t, const struct contender *c, const str
     row[P50].number = histogram_quantile(&c->latencies, 0.5) * 1e-3;
     row[P99].number = histogram_quantile(&c->latencies, 0.99) * 1e-3;
     row[P999].number = histogram_quantile(&c->latencies, 0.999) * 1e-3;
-    row[SHARE].number = share.median;
-    row[SHARE_MIN].number = share.min;
-    row[SHARE_MAX].number = share.max;
     row[CPU_NS].number = measure_spread(c, o->rounds, measure_cpu_ns).median;
     row[FOREIGN].number = measure_spread(c, o->rounds, measure_foreign).median;
     row[STEAL].number = measure_spread(c, o->rounds, measure_steal).median;
@@ -107,7 +86,6 @@ static int print(const struct options *o, const struct report_table *t)
         {"rate", NULL, o->rate > 0 ? o->rate : (double)NAN},
         {"rounds", NULL, o->rounds},
         {"seconds", NULL, o->seconds},
-        {"ratio_of", is_about_latency(o) ? "p50_us" : "keys_per_s", 0},
         {"embd_version", embd_version(), 0},
     };
     int rc = o->json ? report_print_json(stdout, facts, sizeof facts / sizeof *facts, t, 1)
@@ -115,39 +93,58 @@ static int print(const struct options *o, const struct report_table *t)
     return rc ? FAILED : DONE;
 }
 
-/* The gather has no requests, so it has no latency to compare. */
-static uint32_t choose_roles(const struct options *o, enum stage_role roles[4])
+/* Opens a client for each thread and has them all move the workload. */
+static int measure_side(const struct side *side, const struct workload *w, const struct options *o,
+                        struct contender *c)
 {
-    uint32_t n = 0;
-    roles[n++] = ROLE_BARE;
-    roles[n++] = ROLE_CEILING;
-    if (o->work.mix != MIX_PUSH && !is_about_latency(o))
-        roles[n++] = ROLE_MEMORY;
-    roles[n++] = ROLE_EMBD;
-    return n;
+    const struct measure_plan plan = {o->rounds, o->seconds, o->rate, &side->process.pid,
+                                      side->process.pid > 0};
+    struct cpu_list cpus;
+    int code = DONE;
+    cpu_list_place(&cpus, &o->client_cpus, &o->allowed, o->servers ? 0 : o->shards, o->clients);
+    *c = (struct contender){.name = "embd", .workload = w};
+    while (code == DONE && c->n_movers < o->clients) {
+        code = side_mover_open(side, w, o, o->plan, &c->movers[c->n_movers]);
+        c->cpus[c->n_movers] = cpus.ids[c->n_movers];
+        c->n_movers += code == DONE;
+    }
+    if (code == DONE)
+        code = measure(c, 1, &plan);
+    contender_close(c);
+    return code;
 }
 
-int run_one(const struct options *options)
+static int report(const struct options *o, const struct contender *c)
 {
-    enum stage_role roles[4];
-    uint32_t n = choose_roles(options, roles);
-    struct stage *stage = malloc(sizeof *stage);
-    struct contender *contenders = calloc(n, sizeof *contenders);
     struct report_table table = {"results", columns, N_COLUMNS, NULL, 0};
-    int code = stage && contenders
-                   ? stage_open(stage, options, options->work.table_keys, options->work.dim,
-                                options->shards, options->clients, true)
-                   : FAILED;
-    if (code == DONE) {
-        code = stage_run(stage, &options->work, roles, n, contenders);
-        stage_close(stage);
-    }
-    for (uint32_t i = 0; i < n && code == DONE; i++)
-        add_row(&table, &contenders[i], &contenders[n - 1], options);
-    if (code == DONE)
-        code = print(options, &table);
+    add_row(&table, c, o);
+    int code = print(o, &table);
     report_fini(&table);
-    free(contenders);
-    free(stage);
+    return code;
+}
+
+int run_workload(const struct options *options)
+{
+    struct side side;
+    struct workload w = {0};
+    struct cpu_list cpus;
+    struct contender *c = calloc(1, sizeof *c);
+    if (!c || workload_init(&w, &options->work)) {
+        fprintf(stderr, "embd-bench: out of memory for %u batches of %u keys\n", WORKLOAD_BATCHES,
+                options->work.batch);
+        free(c);
+        return FAILED;
+    }
+    cpu_list_place(&cpus, &options->server_cpus, &options->allowed, 0, options->shards);
+    int code = side_open(&side, options, options->work.table_keys, options->work.dim,
+                         options->shards, &cpus);
+    if (code == DONE) {
+        code = measure_side(&side, &w, options, c);
+        side_close(&side);
+    }
+    if (code == DONE)
+        code = report(options, c);
+    workload_fini(&w);
+    free(c);
     return code;
 }

@@ -1,10 +1,10 @@
-/* run.h - one workload: embd beside the transport, the ceiling and the memory. */
+/* run.h - one workload. */
 #ifndef EMBD_BENCH_RUN_H
 #define EMBD_BENCH_RUN_H
 
 #include "client/bench/options.h"
 
 /* Measures and prints. An exit code. */
-int run_one(const struct options *options);
+int run_workload(const struct options *options);
 
 #endif

@@ -59,7 +59,7 @@ see_also() { printf '# SEE ALSO\n\n%s\n' "$1"; }
 } | scdoc >"$out/embctl.1"
 
 {
-    page embd-bench 1 "measure embd beside what it is built on"
+    page embd-bench 1 "load embd and measure what it answers"
     printf '# DESCRIPTION\n\n'
     literal "$bin/embd-bench"
     see_also '*embd*(8), *embctl*(1)'

@@ -10,8 +10,8 @@
 
 #include "client/bench/cpu.h"
 #include "client/bench/histogram.h"
-#include "client/bench/peer_table.h"
 #include "client/bench/workload.h"
+#include "tests/bench/suite/peer_table.h"
 
 #define KEYS 1000u
 #define DIM  5u

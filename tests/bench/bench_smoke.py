@@ -1,21 +1,25 @@
-"""embd-bench with tiny sizes against a server of its own: it ends well, its JSON parses, its figures hold."""
+"""embd-bench and bench-suite with tiny sizes on servers of their own: they end well, their JSON parses, figures hold."""
 import json
 import os
 import subprocess
 import sys
 
-BENCH = os.path.join(os.environ["EMBD_BIN"], "embd-bench")
+BENCH, SUITE = (os.path.join(os.environ["EMBD_BIN"], name) for name in ("embd-bench", "bench-suite"))
 TINY = ["--keys", "2000", "--batch", "512", "--seconds", "0.05", "--rounds", "2"]
 
 
-def run(*flags, code=0):
-    done = subprocess.run([BENCH, *flags], capture_output=True, text=True, timeout=100)
+def run(*flags, code=0, program=BENCH):
+    done = subprocess.run([program, *flags], capture_output=True, text=True, timeout=100)
     assert done.returncode == code, f"{flags}: exit {done.returncode}, not {code}\n{done.stdout}{done.stderr}"
     return done
 
 
-def measure(*flags):
-    return json.loads(run(*TINY, "-o", "json", *flags).stdout)
+def measure(*flags, program=BENCH):
+    return json.loads(run(*flags, *TINY, "-o", "json", program=program).stdout)
+
+
+def beside(*flags):
+    return measure("beside", *flags, program=SUITE)
 
 
 def check_results(report, names):
@@ -28,25 +32,29 @@ def check_results(report, names):
 
 
 def mixes():
-    pull = ["bare transport", "gather ceiling", "memory gather", "embd"]
-    check_results(measure("--dist", "zipf:1.05"), pull)
-    check_results(measure("--clients", "2", "--shards", "2", "--in-flight", "3"), pull)
-    check_results(measure("--mix", "pooled:8", "--plan", "rows", "--wire", "f16"),
-                  ["bare transport", "pooling ceiling", "memory gather", "embd"])
-    check_results(measure("--mix", "push"), ["bare transport", "adding ceiling", "embd"])
-    check_results(measure("--mix", "train"),
-                  ["bare transport", "gather and add ceiling", "memory gather", "embd"])
-
-
-def latencies():
-    report = measure("--rate", "500")
-    check_results(report, ["bare transport", "gather ceiling", "embd"])
-    assert report["run"]["ratio_of"] == "p50_us", report
+    for flags in (["--dist", "zipf:1.05"], ["--clients", "2", "--shards", "2", "--in-flight", "3"],
+                  ["--mix", "pooled:8", "--plan", "rows", "--wire", "f16"], ["--mix", "push"], ["--mix", "train"],
+                  ["--rate", "500"]):
+        check_results(measure(*flags), ["embd"])
     assert measure("--small")["run"]["batch"] == 64
 
 
+def peers():
+    pull = ["bare transport", "gather ceiling", "memory gather", "embd"]
+    check_results(beside("--dist", "zipf:1.05"), pull)
+    check_results(beside("--clients", "2", "--shards", "2", "--in-flight", "3"), pull)
+    check_results(beside("--mix", "pooled:8", "--plan", "rows", "--wire", "f16"),
+                  ["bare transport", "pooling ceiling", "memory gather", "embd"])
+    check_results(beside("--mix", "push"), ["bare transport", "adding ceiling", "embd"])
+    check_results(beside("--mix", "train"), ["bare transport", "gather and add ceiling", "memory gather", "embd"])
+    report = beside("--rate", "500")
+    check_results(report, ["bare transport", "gather ceiling", "embd"])
+    assert report["run"]["ratio_of"] == "p50_us", report
+    assert beside("--small")["run"]["batch"] == 64
+
+
 def suite():
-    report = measure("--suite", "--dim", "16")
+    report = measure("--dim", "16", program=SUITE)
     kinds = {bar["what"] for bar in report["bars"]}
     assert len(report["bars"]) == 14 and len(kinds) == 7, report
     missed = sum(bar["verdict"] == "missed" for bar in report["bars"])
@@ -54,16 +62,18 @@ def suite():
 
 
 def refusals():
-    for flags in (["--batch", "x"], ["--mix", "pooled:7"], ["--dist", "zipf"], ["--suite=pull,speed"], ["word"]):
+    for flags in (["--batch", "x"], ["--mix", "pooled:7"], ["--dist", "zipf"], ["--suite"], ["word"]):
         assert "embd-bench" in run(*flags, code=2).stderr
+    for flags in (["--parts", "pull,speed"], ["--servers", "127.0.0.1:1"], ["--small"], ["word"]):
+        assert "bench-suite" in run(*flags, code=2, program=SUITE).stderr
     run("--server-bin", "/nonexistent/embd", code=3)
     run(*TINY, "--servers", "127.0.0.1:1", code=3)
 
 
 def main():
-    assert "embd/this" in run(*TINY).stdout
+    assert "M keys/s" in run(*TINY).stdout
     mixes()
-    latencies()
+    peers()
     suite()
     refusals()
 

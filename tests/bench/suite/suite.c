@@ -10,11 +10,11 @@
  * - small: 64 keys at a time, dim 16: median latency against the bare round trip
  * And with two stages beside each other:
  * - shards: two shards and two clients against one and one, total throughput */
-#include "client/bench/suite.h"
+#include "tests/bench/suite/suite.h"
 
 #include "client/bench/mover.h"
 #include "client/bench/report.h"
-#include "client/bench/stage.h"
+#include "tests/bench/suite/stage.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -85,6 +85,7 @@ static const struct bar small_bar = {"pull of 64 keys, p50 us", "bare round trip
 /* One run of the suite. */
 struct suite {
     const struct options *options;
+    const char *parts;
     struct report_table table;
     struct contender *contenders; /* [ROLES_MAX] */
     uint32_t missed;
@@ -115,7 +116,7 @@ bool suite_has(const char *parts)
 
 static bool wants(const struct suite *s, const char *part)
 {
-    return *s->options->suite == '\0' || lists(s->options->suite, part);
+    return *s->parts == '\0' || lists(s->parts, part);
 }
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
@@ -341,7 +342,7 @@ static int run_all(struct suite *s)
     const uint32_t *dims = o->dim_given ? &o->work.dim : all_dims;
     uint32_t n_sizes = o->keys_given ? 1 : 2, n_dims = o->dim_given ? 1 : 2;
     struct workload_spec spec = {.batch = o->work.batch, .keys_per_row = 1};
-    bool only_shards = strcmp(o->suite, "shards") == 0;
+    bool only_shards = strcmp(s->parts, "shards") == 0;
     int code = DONE;
     for (uint32_t k = 0; k < n_sizes && code == DONE; k++) {
         for (uint32_t d = 0; d < n_dims && code == DONE; d++) {
@@ -369,14 +370,15 @@ static int print(const struct suite *s)
     return rc ? FAILED : DONE;
 }
 
-int suite_run(const struct options *options)
+int suite_run(const struct options *options, const char *parts, bool check)
 {
-    struct suite s = {.options = options, .table = {"bars", columns, N_COLUMNS, NULL, 0}};
+    struct suite s = {
+        .options = options, .parts = parts, .table = {"bars", columns, N_COLUMNS, NULL, 0}};
     s.contenders = calloc(ROLES_MAX, sizeof *s.contenders);
     int code = s.contenders ? run_all(&s) : FAILED;
     if (code == DONE)
         code = print(&s);
-    if (code == DONE && options->check && s.missed)
+    if (code == DONE && check && s.missed)
         code = FAILED;
     report_fini(&s.table);
     free(s.contenders);

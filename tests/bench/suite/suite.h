@@ -7,8 +7,8 @@
 /* Whether every name in the comma-separated list is a part of the suite; "" is all of it. */
 bool suite_has(const char *parts);
 
-/* Measures the parts named by options->suite and prints. An exit code: FAILED also where
- * options->check is set and a bar was missed. */
-int suite_run(const struct options *options);
+/* Measures those parts and prints. An exit code: FAILED also where `check` is set and a bar was
+ * missed. */
+int suite_run(const struct options *options, const char *parts, bool check);
 
 #endif

@@ -6,7 +6,7 @@
 #include "client/bench/embd_side.h"
 #include "client/bench/measure.h"
 #include "client/bench/options.h"
-#include "client/bench/peer.h"
+#include "tests/bench/suite/peer.h"
 
 enum stage_role {
     ROLE_BARE,    /* the peer, moving bytes */

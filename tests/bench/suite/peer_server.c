@@ -7,9 +7,11 @@
  * same program. */
 #include "client/bench/cpu.h"
 #include "client/bench/mover.h"
-#include "client/bench/peer_table.h"
-#include "client/bench/peer_wire.h"
+#include "tests/bench/suite/peer_table.h"
+#include "tests/bench/suite/peer_wire.h"
 #include "client/bench/workload.h"
+
+#include "client/bench/pages.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -51,8 +53,8 @@ static bool reserve(struct buffer *b, size_t bytes)
 {
     if (b->bytes >= bytes)
         return true;
-    peer_memory_free(b->data, b->bytes);
-    b->data = peer_memory_new(bytes);
+    pages_free(b->data, b->bytes);
+    b->data = pages_new(bytes);
     b->bytes = b->data ? bytes : 0;
     return b->data != NULL;
 }
@@ -185,8 +187,8 @@ static void *run_session(void *arg)
         pthread_mutex_unlock(&s->lane->turn);
     }
     close(s->fd);
-    peer_memory_free(s->in.data, s->in.bytes);
-    peer_memory_free(s->out.data, s->out.bytes);
+    pages_free(s->in.data, s->in.bytes);
+    pages_free(s->out.data, s->out.bytes);
     free(s);
     return NULL;
 }

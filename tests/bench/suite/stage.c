@@ -2,7 +2,7 @@
  * turn where there are more than processors. With two processors, one shard and one client each
  * have their own, and two of each share both. The peer's server takes the shards' places, its
  * clients those of embd's. */
-#include "client/bench/stage.h"
+#include "tests/bench/suite/stage.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,22 +18,13 @@ static const char *name_of(enum stage_role role, enum workload_mix mix)
     return role == ROLE_CEILING ? ceilings[mix] : role_names[role];
 }
 
-/* Places for n threads: those asked for, else allowed ones from the first-th on, in turn. */
-static void place(struct cpu_list *out, const struct cpu_list *asked,
-                  const struct cpu_list *allowed, uint32_t first, uint32_t n)
-{
-    out->n = n;
-    for (uint32_t i = 0; i < n; i++)
-        out->ids[i] = asked->n ? asked->ids[i % asked->n] : allowed->ids[(first + i) % allowed->n];
-}
-
 int stage_open(struct stage *stage, const struct options *options, uint64_t n_keys, uint32_t dim,
                uint32_t shards, uint32_t clients, bool with_peer)
 {
     int code = DONE;
     *stage = (struct stage){.options = options, .shards = shards, .clients = clients};
-    place(&stage->server_cpus, &options->server_cpus, &options->allowed, 0, shards);
-    place(&stage->client_cpus, &options->client_cpus, &options->allowed, shards, clients);
+    cpu_list_place(&stage->server_cpus, &options->server_cpus, &options->allowed, 0, shards);
+    cpu_list_place(&stage->client_cpus, &options->client_cpus, &options->allowed, shards, clients);
     if (with_peer)
         code = peer_start(&stage->peer, n_keys, dim, &stage->server_cpus);
     if (code == DONE)
@@ -81,7 +72,8 @@ int stage_contender(const struct stage *stage, enum stage_role role, const struc
     out->name = name_of(role, w->spec.mix);
     out->workload = w;
     if (role == ROLE_MEMORY) {
-        out->gather = &stage->peer;
+        out->gather = peer_gather;
+        out->gatherer = &stage->peer;
         return DONE;
     }
     for (uint32_t i = 0; i < stage->clients; i++) {
@@ -116,7 +108,7 @@ int stage_run(const struct stage *stage, const struct workload_spec *spec,
     pid_t pids[2];
     struct measure_plan plan = stage_plan(&stage, 1, pids);
     if (workload_init(&w, spec)) {
-        fprintf(stderr, "embd-bench: out of memory for %u batches of %u keys\n", WORKLOAD_BATCHES,
+        fprintf(stderr, "bench-suite: out of memory for %u batches of %u keys\n", WORKLOAD_BATCHES,
                 spec->batch);
         return FAILED;
     }

@@ -33,9 +33,9 @@ void peer_stop(struct peer *peer);
 int peer_mover_open(const struct peer *peer, enum peer_kind kind, const struct workload *w,
                     uint32_t element_bytes, struct mover *out);
 
-/* Has the server gather the rows of the workload's batches in its own memory for about so many
- * seconds. *n_keys_out: how many it gathered. */
-int peer_gather(const struct peer *peer, const struct workload *w, double seconds,
-                double *keys_per_s_out, uint64_t *n_keys_out);
+/* A measure_gather: has the server of a `struct peer` gather the rows of the workload's batches in
+ * its own memory for about so many seconds. *n_keys_out: how many it gathered. */
+int peer_gather(const void *peer, const struct workload *w, double seconds, double *keys_per_s_out,
+                uint64_t *n_keys_out);
 
 #endif

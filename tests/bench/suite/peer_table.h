@@ -39,8 +39,4 @@ void peer_table_find(const struct peer_table *t, const uint64_t *keys, uint64_t 
                      uint32_t *rows_out);
 void peer_table_gather(const struct peer_table *t, const uint32_t *rows, uint64_t n, float *out);
 
-/* Memory in huge pages where the kernel has them, touched; NULL: none. */
-void *peer_memory_new(size_t bytes);
-void peer_memory_free(void *p, size_t bytes);
-
 #endif

@@ -5,11 +5,13 @@
  *
  * The client writes a request whole and reads the answer whole, into one array, as a caller of
  * embd_pull gets it: start() is the writing and finish() the reading. */
-#include "client/bench/peer.h"
+#include "tests/bench/suite/peer.h"
+
+#include "client/bench/pages.h"
 
 #include "client/bench/cpu.h"
-#include "client/bench/peer_table.h"
-#include "client/bench/peer_wire.h"
+#include "tests/bench/suite/peer_table.h"
+#include "tests/bench/suite/peer_wire.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -25,7 +27,7 @@
 
 static int fail(const char *what)
 {
-    fprintf(stderr, "embd-bench: peer: %s: %s\n", what, strerror(errno));
+    fprintf(stderr, "bench-suite: peer: %s: %s\n", what, strerror(errno));
     return FAILED;
 }
 
@@ -68,7 +70,7 @@ static int wait_ready(struct peer *peer, int ready)
     if (peer_read(ready, &byte, 1))
         return DONE;
     fprintf(stderr,
-            "embd-bench: the peer ended before it listened; is there memory for its table?\n");
+            "bench-suite: the peer ended before it listened; is there memory for its table?\n");
     peer_stop(peer);
     return FAILED;
 }
@@ -213,8 +215,8 @@ static void close_caller(void *context)
     struct caller *c = context;
     if (c->fd >= 0)
         close(c->fd);
-    peer_memory_free(c->rows, c->array_bytes);
-    peer_memory_free(c->grads, c->array_bytes);
+    pages_free(c->rows, c->array_bytes);
+    pages_free(c->grads, c->array_bytes);
     free(c);
 }
 
@@ -235,8 +237,8 @@ int peer_mover_open(const struct peer *peer, enum peer_kind kind, const struct w
     if (!c)
         return fail("memory");
     *c = (struct caller){.fd = dial(peer->port), .workload = w, .array_bytes = bytes};
-    c->rows = peer_memory_new(bytes);
-    c->grads = peer_memory_new(bytes);
+    c->rows = pages_new(bytes);
+    c->grads = pages_new(bytes);
     if (c->fd < 0 || !c->rows || !c->grads) {
         int code = fail(c->fd < 0 ? "connect" : "memory");
         close_caller(c);
@@ -247,9 +249,10 @@ int peer_mover_open(const struct peer *peer, enum peer_kind kind, const struct w
     return DONE;
 }
 
-int peer_gather(const struct peer *peer, const struct workload *w, double seconds,
+int peer_gather(const void *context, const struct workload *w, double seconds,
                 double *keys_per_s_out, uint64_t *n_keys_out)
 {
+    const struct peer *peer = context;
     uint64_t n_keys = (uint64_t)WORKLOAD_BATCHES * w->spec.batch;
     struct peer_request q = {.method = PEER_GATHER,
                              .keys_per_row = 1,

@@ -1,5 +1,5 @@
 /* peer_wire.c - blocking input and output that ends with the last byte. */
-#include "client/bench/peer_wire.h"
+#include "tests/bench/suite/peer_wire.h"
 
 #include <errno.h>
 #include <sys/socket.h>

@@ -4,32 +4,16 @@
  * and nothing else: keys are taken in groups, each group's slots are prefetched, then its rows,
  * then the rows are used. It does not grow, delete, route, or know an absent key. Keys are
  * scattered already, so their low bits are the hash. */
-#include "client/bench/peer_table.h"
+#include "tests/bench/suite/peer_table.h"
 
+#include "client/bench/pages.h"
 #include "client/bench/workload.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 #define GROUP      64u /* keys whose misses are in flight together */
 #define LINE_BYTES 64u
 #define AHEAD      24u /* rows prefetched before the one copied, in the gather without finding */
-
-void *peer_memory_new(size_t bytes)
-{
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
-        return NULL;
-    madvise(p, bytes, MADV_HUGEPAGE);
-    memset(p, 0, bytes);
-    return p;
-}
-
-void peer_memory_free(void *p, size_t bytes)
-{
-    if (p)
-        munmap(p, bytes);
-}
 
 static size_t row_bytes(const struct peer_table *t)
 {
@@ -50,8 +34,8 @@ int peer_table_open(struct peer_table *t, uint64_t n_keys, uint32_t dim)
     while (slots < n_keys + n_keys / 2)
         slots *= 2;
     *t = (struct peer_table){.mask = slots - 1, .n_rows = n_keys, .dim = dim};
-    t->slots = peer_memory_new(slots * sizeof *t->slots);
-    t->rows = peer_memory_new(n_keys * row_bytes(t));
+    t->slots = pages_new(slots * sizeof *t->slots);
+    t->rows = pages_new(n_keys * row_bytes(t));
     if (!t->slots || !t->rows) {
         peer_table_close(t);
         return -1;
@@ -65,8 +49,8 @@ int peer_table_open(struct peer_table *t, uint64_t n_keys, uint32_t dim)
 
 void peer_table_close(struct peer_table *t)
 {
-    peer_memory_free(t->slots, (t->mask + 1) * sizeof *t->slots);
-    peer_memory_free(t->rows, t->n_rows * row_bytes(t));
+    pages_free(t->slots, (t->mask + 1) * sizeof *t->slots);
+    pages_free(t->rows, t->n_rows * row_bytes(t));
     *t = (struct peer_table){0};
 }
 
