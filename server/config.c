@@ -107,12 +107,12 @@ static int read_limits(const struct sources *from, struct config *out, struct em
     limits->stall_ms = (uint32_t)stall * 1000;
     limits->idle_ms = (uint32_t)idle * 1000;
     limits->hello_ms = (uint32_t)hello * 1000;
-    limits->strangers = (uint32_t)strangers;
+    limits->unauthenticated = (uint32_t)strangers;
     return status;
 }
 
 static int read_key_files(const struct sources *from, const struct settings *self,
-                          struct key_files *out, struct embd__error *e)
+                          struct credential_files *out, struct embd__error *e)
 {
     const struct {
         enum setting_id id;
@@ -211,7 +211,7 @@ static int read_process(const struct sources *from, struct config *out, struct e
         status = read_http(config_pick(from, self, true, SETTING_HTTP),
                            config_pick(from, self, true, SETTING_HTTP_OPEN), out, e);
     if (status == EMBD_OK)
-        status = read_key_files(from, self, &out->key_files, e);
+        status = read_key_files(from, self, &out->credential_files, e);
     if (status == EMBD_OK)
         status = read_cpus(config_pick(from, NULL, true, SETTING_CPUS), out, e);
     if (status == EMBD_OK)

@@ -4,8 +4,8 @@
 #define EMBD_CONFIG_H
 
 #include "server/member/etcd.h"
-#include "server/net/hub.h"
-#include "server/net/keys.h"
+#include "server/net/shard_io.h"
+#include "server/net/credentials.h"
 #include "server/net/listener.h"
 #include "server/log/log.h"
 #include "proto/partfile.h"
@@ -52,7 +52,7 @@ struct config {
     char restore[SNAPSHOT_NAME_MAX +
                  1]; /* the snapshot to begin with; "": the newest that verifies */
     struct net_limits limits;
-    struct key_files key_files;
+    struct credential_files credential_files;
     uint64_t frame_memory, journal_limit;
     int cpus[CONFIG_CPUS_MAX];
     uint32_t n_cpus;

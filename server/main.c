@@ -4,23 +4,14 @@
  * The happy path: config_read, listeners of all shards (so that all ports are known), shards and
  * threads, the line "listening" for each on stdout; then running.c, until all threads have ended.
  */
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
+#include "proto/assert.h"
 #include "server/process.h"
-
-enum exit_status process_fail(enum exit_status status, const struct embd__error *e)
-{
-    if (status == EXIT_USAGE)
-        fprintf(stderr, "%s: %s\n", program_invocation_short_name, e->text);
-    else
-        log_event(LOG_ERROR, "start_failed", "why=\"%s\"", e->text);
-    return status;
-}
 
 /* ---- opening ---- */
 
@@ -64,9 +55,9 @@ static int open_listeners(struct process *p, struct embd__error *e)
         struct loop_config loop = {
             .address = server->address,
             .admin_dir = server->admin_dir,
-            .keys = &p->keys,
+            .credentials = &p->credentials,
             .limits = config->limits,
-            .budget = &p->budget,
+            .quota = &p->quota,
             .cpu = config->n_cpus > 0 ? config->cpus[i % config->n_cpus] : -1,
             .on_loaded = running_on_loaded,
             .on_end = running_on_end,
@@ -91,7 +82,7 @@ static int open_http(struct process *p, struct embd__error *e)
 {
     const struct config *config = &p->config;
     if (config->http_is == CONFIG_HTTP_OFF ||
-        http_open(&p->uv, &config->http, &p->budget, &p->http, e) == EMBD_OK)
+        http_open(&p->uv, &config->http, &p->quota, &p->http, e) == EMBD_OK)
         return EMBD_OK;
     if (config->http_is == CONFIG_HTTP_ASKED)
         return e->status;
@@ -115,8 +106,8 @@ static int start_http(struct process *p, struct embd__error *e)
         .n_shards = p->n,
         .first_shard = process_self(p)->first_shard,
         .n_cluster_shards = p->config.n_shards,
-        .budget = &p->budget,
-        .certificate_expires = keys_expire(&p->keys),
+        .quota = &p->quota,
+        .certificate_expires = credentials_expire(&p->credentials),
         .max_connections = p->config.limits.connections,
         .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
         .etcd_silent = p->config.has_etcd ? &p->etcd_silent : NULL,
@@ -237,7 +228,7 @@ static void on_map(void *arg, const struct member_map *map)
             map->version, map->n_shards, (const char *const *)map->addresses,
             (const char *const *)map->admin_addresses, (const char *const *)map->admin_hosts);
         if (copy != NULL)
-            loop_remap(p->loops[i], copy);
+            loop_set_map(p->loops[i], copy);
         else
             log_event(LOG_ERROR, "map", "why=\"no memory for version %llu\"",
                       (unsigned long long)map->version);
@@ -297,15 +288,15 @@ static void announce(const struct process *p)
 }
 
 /* What is allowed, but hardly meant. */
-static void warn_of_strangers(const struct process *p)
+static void warn_of_open_ports(const struct process *p)
 {
-    const struct key_files *files = &p->config.key_files;
+    const struct credential_files *files = &p->config.credential_files;
     if (listen_address_is_loopback(&process_self(p)->address))
         return;
-    if (!key_files_have_tls(files))
+    if (!credential_files_have_tls(files))
         log_event(LOG_WARN, "tokens_in_the_clear",
                   "why=\"without TLS, who sees the network sees tokens and rows\"");
-    else if (!key_files_have_tokens(files) && files->tls_client_ca[0] == '\0')
+    else if (!credential_files_have_tokens(files) && files->tls_client_ca[0] == '\0')
         log_event(LOG_WARN, "open_to_strangers",
                   "why=\"TLS without tokens and tls_client_ca: everybody who can reach the port "
                   "can read and change tables\"");
@@ -334,16 +325,16 @@ static int open_store(struct process *p, struct embd__error *e)
     return p->loops != NULL ? EMBD_OK : embd__error_set(e, EMBD_NO_MEMORY, "no memory for shards");
 }
 
-static int open_keys(struct process *p, struct embd__error *e)
+static int open_credentials(struct process *p, struct embd__error *e)
 {
-    p->keys_stamp = key_files_stamp(&p->config.key_files);
-    return keys_open(&p->config.key_files, &p->keys, e);
+    p->credentials_stamp = credential_files_stamp(&p->config.credential_files);
+    return credentials_open(&p->config.credential_files, &p->credentials, e);
 }
 
 static int warn(struct process *p, struct embd__error *e)
 {
     (void)e;
-    warn_of_strangers(p);
+    warn_of_open_ports(p);
     warn_of_memory(p);
     return EMBD_OK;
 }
@@ -359,7 +350,7 @@ struct opening_step {
 };
 static const struct opening_step opening_steps[] = {
     {open_store, EXIT_USAGE},
-    {open_keys, EXIT_USAGE},
+    {open_credentials, EXIT_USAGE},
     {warn, EXIT_OK},
     {open_listeners, EXIT_CANNOT_BIND},
     {open_http, EXIT_CANNOT_BIND},
@@ -387,7 +378,7 @@ static enum exit_status open_process(struct process *p, struct embd__error *e)
     enum exit_status ending = EXIT_OK;
     p->n = process_self(p)->shards;
     atomic_init(&p->etcd_silent, p->config.has_etcd); /* until it has answered */
-    p->budget.limit = p->config.frame_memory;
+    p->quota.limit = p->config.frame_memory;
     for (size_t i = 0; i < sizeof opening_steps / sizeof *opening_steps && ending == EXIT_OK; i++)
         ending = exit_status_of(&opening_steps[i], opening_steps[i].take(p, e));
     return ending;
@@ -405,21 +396,21 @@ static void close_process(struct process *p)
     free(p->loops);
     free(p->member_servers);
     free(p->peers);
-    keys_drop(&p->keys);
+    credentials_drop(&p->credentials);
     config_fini(&p->config);
     http_stop(p->http);
     running_close(p);
     http_free(p->http);
-    assert(atomic_load(&p->budget.used) == 0 && atomic_load(&p->budget.connections) == 0);
+    EMBD_ASSERT(atomic_load(&p->quota.used) == 0 && atomic_load(&p->quota.connections) == 0);
     uv_loop_close(&p->uv);
 }
 
 static enum exit_status check_config(struct process *p, struct embd__error *e)
 {
     const struct config *config = &p->config;
-    if (keys_open(&config->key_files, &p->keys, e) != EMBD_OK)
+    if (credentials_open(&config->credential_files, &p->credentials, e) != EMBD_OK)
         return process_fail(EXIT_USAGE, e);
-    keys_drop(&p->keys);
+    credentials_drop(&p->credentials);
     printf("%s: the configuration can be used: %u server%s, %u shard%s\n",
            program_invocation_short_name, config->n_servers, config->n_servers == 1 ? "" : "s",
            config->n_shards, config->n_shards == 1 ? "" : "s");

@@ -17,12 +17,12 @@
 struct process {
     struct config config;
     const struct store_ops *store;
-    struct frame_budget budget;
+    struct quota quota;
     struct loop **loops; /* [n], one per shard of this process */
     uint32_t n, n_started;
     struct places places;
-    struct keys keys;
-    uint64_t keys_stamp;            /* of their files, when they were last read or could not be */
+    struct credentials credentials;
+    uint64_t credentials_stamp;     /* of their files, when they were last read or could not be */
     struct peer_share *peers;       /* the other servers that have data, where they do not move */
     struct snapshot_select *chosen; /* the snapshot to begin with; NULL: no data directory */
     struct written *written;        /* by the shards, for snapshots; NULL: no data directory */
@@ -44,7 +44,7 @@ struct process {
     atomic_bool has_why;  /* it has said: */
     struct embd__error why;
     uv_timer_t patience; /* of the service manager, while shards load */
-    uv_timer_t keys_watch;
+    uv_timer_t credentials_watch;
     enum exit_status exit_status;
     bool was_signalled, is_ready;
 };
@@ -54,11 +54,11 @@ static inline const struct config_server *process_self(const struct process *p)
     return &p->config.servers[p->config.self];
 }
 
+/* ---- running.c ---- */
+
 /* Reports why the process cannot start: a usage error on standard error, anything else in the log.
  * Returns the status. */
 enum exit_status process_fail(enum exit_status status, const struct embd__error *e);
-
-/* ---- running.c ---- */
 
 /* Signals, and news of the shards' threads; before these start. EMBD_NO_MEMORY. */
 int running_open(struct process *p, struct embd__error *e);

@@ -9,6 +9,7 @@
  * set atomics and wake it. */
 #include "server/process.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 
 #include "server/notify.h"
 
-enum { PATIENCE_MS = 5000, KEYS_MS = 2000 };
+enum { PATIENCE_MS = 5000, CREDENTIALS_MS = 2000 };
 
 void running_drain(struct process *p)
 {
@@ -24,7 +25,16 @@ void running_drain(struct process *p)
         loop_drain(p->loops[i]);
 }
 
-/* ---- what shards tell, on their threads ---- */
+enum exit_status process_fail(enum exit_status status, const struct embd__error *e)
+{
+    if (status == EXIT_USAGE)
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, e->text);
+    else
+        log_event(LOG_ERROR, "start_failed", "why=\"%s\"", e->text);
+    return status;
+}
+
+/* ---- what shards report, on their threads ---- */
 
 void running_on_drain(void *arg)
 {
@@ -128,48 +138,49 @@ static void on_signal(uv_signal_t *handle, int number)
 }
 
 /* To all shards or to none. */
-static int hand_out_keys(struct process *p, const struct keys *keys, struct embd__error *e)
+static int hand_out_credentials(struct process *p, const struct credentials *credentials,
+                                struct embd__error *e)
 {
-    struct keys **copies = calloc(p->n, sizeof *copies);
+    struct credentials **copies = calloc(p->n, sizeof *copies);
     uint32_t n = 0;
-    while (copies != NULL && n < p->n_started && (copies[n] = keys_new(keys)) != NULL)
+    while (copies != NULL && n < p->n_started && (copies[n] = credentials_new(credentials)) != NULL)
         n++;
     bool is_whole = copies != NULL && n == p->n_started;
     for (uint32_t i = 0; i < n; i++)
         if (is_whole)
-            loop_rekey(p->loops[i], copies[i]);
+            loop_set_credentials(p->loops[i], copies[i]);
         else
-            keys_free(copies[i]);
+            credentials_free(copies[i]);
     free(copies);
     return is_whole ? EMBD_OK : embd__error_set(e, EMBD_NO_MEMORY, "no memory for keys");
 }
 
 /* Certificates and tokens are read again; where one cannot be, those before stay. */
-static void read_keys_again(struct process *p)
+static void read_credentials_again(struct process *p)
 {
     struct embd__error e = {0};
-    struct keys next;
-    p->keys_stamp = key_files_stamp(&p->config.key_files);
-    if (keys_open(&p->config.key_files, &next, &e) != EMBD_OK ||
-        hand_out_keys(p, &next, &e) != EMBD_OK) {
+    struct credentials next;
+    p->credentials_stamp = credential_files_stamp(&p->config.credential_files);
+    if (credentials_open(&p->config.credential_files, &next, &e) != EMBD_OK ||
+        hand_out_credentials(p, &next, &e) != EMBD_OK) {
         log_event(LOG_ERROR, "keys_not_reloaded", "why=\"%s\"", e.text);
-        keys_drop(&next);
+        credentials_drop(&next);
         return;
     }
-    keys_drop(&p->keys);
-    p->keys = next;
-    p->http_process.certificate_expires = keys_expire(&p->keys);
+    credentials_drop(&p->credentials);
+    p->credentials = next;
+    p->http_process.certificate_expires = credentials_expire(&p->credentials);
     log_event(LOG_INFO, "keys_reloaded", "tls=%s tokens=%u", next.tls != NULL ? "yes" : "no",
               next.access != NULL ? access_count(next.access) : 0);
 }
 
 /* A certificate and its key change one after the other: a half of a new pair is refused, and looked
  * at again when the other half comes. */
-static void on_keys_watch(uv_timer_t *timer)
+static void on_credentials_watch(uv_timer_t *timer)
 {
     struct process *p = timer->data;
-    if (key_files_stamp(&p->config.key_files) != p->keys_stamp)
-        read_keys_again(p);
+    if (credential_files_stamp(&p->config.credential_files) != p->credentials_stamp)
+        read_credentials_again(p);
 }
 
 /* While shards load the service manager is told nothing: it would be told that the process is
@@ -180,7 +191,7 @@ static void on_hangup(uv_signal_t *handle, int number)
     (void)number;
     if (p->is_ready)
         notify_reloading();
-    read_keys_again(p);
+    read_credentials_again(p);
     if (p->is_ready)
         notify_send("READY=1");
 }
@@ -196,12 +207,12 @@ int running_open(struct process *p, struct embd__error *e)
         status = uv_signal_init(&p->uv, signals[i]);
     status = status < 0 ? status : uv_timer_init(&p->uv, &p->watchdog);
     status = status < 0 ? status : uv_timer_init(&p->uv, &p->patience);
-    status = status < 0 ? status : uv_timer_init(&p->uv, &p->keys_watch);
+    status = status < 0 ? status : uv_timer_init(&p->uv, &p->credentials_watch);
     if (status < 0)
         return embd__error_set(e, EMBD_NO_MEMORY, "cannot create the main loop: %s",
                                uv_strerror(status));
     p->news.data = p->on_term.data = p->on_int.data = p->on_hup.data = p;
-    p->watchdog.data = p->patience.data = p->keys_watch.data = p;
+    p->watchdog.data = p->patience.data = p->credentials_watch.data = p;
     uv_signal_start(&p->on_term, on_signal, SIGTERM);
     uv_signal_start(&p->on_int, on_signal, SIGINT);
     uv_signal_start(&p->on_hup, on_hangup, SIGHUP);
@@ -212,7 +223,7 @@ int running_open(struct process *p, struct embd__error *e)
 void running_wait(struct process *p)
 {
     uv_timer_start(&p->patience, on_patience, PATIENCE_MS, PATIENCE_MS);
-    uv_timer_start(&p->keys_watch, on_keys_watch, KEYS_MS, KEYS_MS);
+    uv_timer_start(&p->credentials_watch, on_credentials_watch, CREDENTIALS_MS, CREDENTIALS_MS);
     uv_run(&p->uv, UV_RUN_DEFAULT);
 }
 

@@ -1,33 +1,31 @@
 /* connection.c - see connection.h.
  *
- * The happy path: bytes come, digest.c cuts them into requests, the shard answers each,
- * connection_flush() sends the answers, the request is forgotten when its last byte is taken by the
- * kernel. Through TLS sealed.c stands between this and the socket.
+ * The happy path: bytes come, request_parser.c cuts them into requests, the shard answers each,
+ * connection_flush() sends the answers, the request is forgotten when the kernel has taken its last
+ * byte. With TLS, tls_connection.c stands between this file and the socket.
  *
  * What can fail, and what follows:
- * - The stream is out of step: the peer is told, what was in flight is answered, then we close.
+ * - The stream is out of step: the peer gets an error, what was in flight is answered, then we
+ *   close.
  * - A frame is too large: its payload is dropped, the request answered with the error.
- * - Too many requests in flight, or answers not taken: reading pauses; nobody is told.
+ * - Too many requests in flight, or answers not taken: reading pauses.
  * - Frame memory is used up: reading pauses; a request that has begun is refused with BUSY after
  *   EXCHANGE_WAIT_MS, one that has not waits.
- * - The peer rests within a frame, or does not take its answers: closed, with a line in the log.
+ * - The peer stops within a frame, or does not take its answers: closed, with a line in the log.
  * - The peer ends its side: what is in flight is still answered (data), or all ends (admin: a hold
  *   must not outlive the one who asked for it).
- * After our last byte we end our side and wait a moment for the peer's, since closing a socket that
- * has unread input would throw away what the peer has not read yet.
+ * After our last byte we end our side and wait a moment for the peer's: closing a socket with
+ * unread input would throw away what the peer has not read yet.
  *
- * A peer cannot hold up others: one read takes at most INTAKE_DIRECT_BYTES, one turn of sending
+ * A peer cannot hold up others: one read takes at most PARSER_DIRECT_BYTES, one turn of sending
  * TURN_BYTES; then libuv serves the next one. */
 #include "server/net/connection.h"
 
-#include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "proto/assert.h"
 #include "server/log/log.h"
-#include "server/net/reserve.h"
-#include "server/net/steps.h"
-#include "server/net/strangers.h"
+#include "server/net/connection_internal.h"
 
 enum {
     TURN_BYTES = 4 << 20, /* sent before others get a turn */
@@ -35,17 +33,76 @@ enum {
 
 /* ---- states ---- */
 
-static void move(struct connection *c, enum connection_state to)
+#define TO(state) (1u << CONNECTION_##state)
+#define TO_END    (TO(FINISHING) | TO(PEER_ENDED) | TO(FAILED) | TO(CLOSED))
+
+/* Into which states each may go. */
+static const unsigned moves[CONNECTION_STATES] = {
+    [CONNECTION_READING] = TO(PAUSED) | TO(YIELDING) | TO(STARVED) | TO_END,
+    [CONNECTION_PAUSED] = TO(READING) | TO(YIELDING) | TO(STARVED) | TO_END,
+    [CONNECTION_YIELDING] = TO(PAUSED) | TO_END,
+    [CONNECTION_STARVED] = TO(PAUSED) | TO(YIELDING) | TO_END,
+    [CONNECTION_FINISHING] = TO(PEER_ENDED) | TO(FAILED) | TO(LINGERING) | TO(CLOSED),
+    [CONNECTION_PEER_ENDED] = TO(FAILED) | TO(CLOSED),
+    [CONNECTION_FAILED] = TO(CLOSED),
+    [CONNECTION_LINGERING] = TO(CLOSED),
+};
+
+void connection_move(struct connection *c, enum connection_state to)
 {
-    static const bool allowed[4][4] = {
-        [CONNECTION_OPEN] = {[CONNECTION_FINISHING] = true, [CONNECTION_CLOSED] = true},
-        [CONNECTION_FINISHING] = {[CONNECTION_LINGERING] = true, [CONNECTION_CLOSED] = true},
-        [CONNECTION_LINGERING] = {[CONNECTION_CLOSED] = true},
-    };
-    assert(allowed[c->state][to]);
-    (void)allowed;
+    if (c->state == to)
+        return;
+    EMBD_ASSERT((moves[c->state] >> to & 1) != 0);
+    if (c->state == CONNECTION_YIELDING)
+        TAILQ_REMOVE(&c->io->yielding, c, in_yielding);
+    if (to == CONNECTION_YIELDING)
+        TAILQ_INSERT_TAIL(&c->io->yielding, c, in_yielding);
     c->state = to;
-    c->state_since_ms = connection_now_ms(c->hub);
+}
+
+/* ---- reading ---- */
+
+bool connection_wants(const struct connection *c)
+{
+    bool may_begin = request_parser_is_between_frames(&c->parser) && !request_parser_is_full(c);
+    return c->state <= CONNECTION_PAUSED && c->kept_bytes == 0 &&
+           (may_begin || !request_parser_is_between_frames(&c->parser));
+}
+
+/* False: it is closed now. */
+static bool start_reading(struct connection *c)
+{
+    bool is_plain = c->tls == NULL;
+    int status =
+        uv_read_start(&c->uv.stream, is_plain ? connection_on_alloc : tls_connection_on_alloc,
+                      is_plain ? connection_on_read : tls_connection_on_read);
+    if (status < 0 && status != UV_EALREADY)
+        connection_drop(c, "cannot read");
+    c->in = (struct watch){.since_ms = connection_now_ms(c->io), .bytes = c->bytes_in};
+    return c->state != CONNECTION_CLOSED;
+}
+
+/* Where more ciphertext waits to be sent than a peer that reads leaves, and of a peer that is not
+ * authenticated, nothing further is read. */
+static bool may_read(const struct connection *c)
+{
+    return connection_read_room(c, 1) > 0 && (c->tls == NULL || !tls_connection_is_choked(c->tls));
+}
+
+/* An open connection is READING or PAUSED as fits; what comes to one that ends is dropped. */
+void connection_set_reading(struct connection *c)
+{
+    bool is_open = c->state <= CONNECTION_PAUSED;
+    bool drops = c->state == CONNECTION_FINISHING || c->state == CONNECTION_LINGERING;
+    if (c->state == CONNECTION_CLOSED)
+        return;
+    bool reads = ((is_open && connection_wants(c)) || drops) && may_read(c);
+    if (!reads && c->state != CONNECTION_PAUSED)
+        uv_read_stop(&c->uv.stream);
+    if (reads && c->state != CONNECTION_READING && !start_reading(c))
+        return;
+    if (is_open)
+        connection_move(c, reads ? CONNECTION_READING : CONNECTION_PAUSED);
 }
 
 /* ---- exchanges ---- */
@@ -57,13 +114,7 @@ void connection_forget(struct connection *c, struct exchange *x, bool was_in_fli
         c->n_in_flight--;
         c->answer_bytes -= x->answer_bytes;
     }
-    exchange_free(c->hub, x);
-}
-
-static void drop_arriving(struct connection *c)
-{
-    if (!intake_is_between_frames(&c->intake))
-        connection_forget(c, intake_take(&c->intake), false);
+    exchange_free(c->io, x);
 }
 
 /* ---- closing ---- */
@@ -71,38 +122,35 @@ static void drop_arriving(struct connection *c)
 static void on_closed(uv_handle_t *handle)
 {
     struct connection *c = handle->data;
-    TAILQ_REMOVE(&c->hub->connections, c, in_hub);
-    tunnel_close(c->tunnel);
+    TAILQ_REMOVE(&c->io->connections, c, in_io);
+    tls_connection_close(c->tls);
     free(c);
 }
 
 void connection_close(struct connection *c)
 {
-    struct hub *hub = c->hub;
+    struct shard_io *io = c->io;
     if (c->state == CONNECTION_CLOSED)
         return;
-    move(c, CONNECTION_CLOSED);
-    drop_arriving(c);
+    connection_move(c, CONNECTION_CLOSED);
+    request_parser_drop(c);
     struct exchange *x;
     while ((x = TAILQ_FIRST(&c->exchanges)) != NULL)
         connection_forget(c, x, true);
-    outlet_fini(&c->outlet, hub);
-    digest_drop_kept(c);
-    shard_session_end(hub->shard, &c->session);
-    strangers_remove(c);
-    tunnel_uncharge(c->tunnel, hub);
-    if (c->is_charged)
-        frame_budget_give_connection(hub->pool.budget, CONNECTION_BYTES);
-    c->is_charged = false;
-    if (c->is_resting)
-        TAILQ_REMOVE(&hub->resting, c, in_resting);
-    c->is_resting = false;
+    outlet_fini(&c->outlet, io);
+    shard_session_end(io->shard, &c->session);
+    if (c->is_unauthenticated)
+        unauthenticated_remove(c);
+    tls_connection_uncharge(c->tls, io);
+    if (c->charged_bytes > 0)
+        quota_give_connection(io->pool.quota, c->charged_bytes);
+    c->charged_bytes = 0;
     if (c->is_dirty)
-        TAILQ_REMOVE(&hub->dirty, c, in_dirty);
+        TAILQ_REMOVE(&io->dirty, c, in_dirty);
     c->is_dirty = false;
-    hub->n_at[c->door]--;
+    io->n_at[c->door]--;
     log_event(LOG_DEBUG, "connection_closed", "shard=%u peer=%s bytes_in=%llu bytes_out=%llu",
-              hub->shard_index, c->peer, (unsigned long long)c->bytes_in,
+              io->shard_index, c->peer, (unsigned long long)c->bytes_in,
               (unsigned long long)c->bytes_out);
     uv_close((uv_handle_t *)&c->uv.stream, on_closed);
 }
@@ -112,7 +160,7 @@ void connection_drop(struct connection *c, const char *why)
     if (c->state == CONNECTION_CLOSED)
         return;
     log_event(LOG_WARN, "connection_dropped", "shard=%u peer=%s why=\"%s\" in_flight=%u",
-              c->hub->shard_index, c->peer, why, c->n_in_flight);
+              c->io->shard_index, c->peer, why, c->n_in_flight);
     connection_close(c);
 }
 
@@ -126,14 +174,15 @@ static void on_shutdown(uv_shutdown_t *shutdown, int status)
 /* Everything is sent. */
 static void end_stream(struct connection *c)
 {
-    if (c->peer_ended) {
+    if (c->state == CONNECTION_PEER_ENDED) {
         connection_close(c);
         return;
     }
-    move(c, CONNECTION_LINGERING);
-    if (c->tunnel != NULL) {
-        embd__tls_end(c->tunnel->session);
-        sealed_push(c, false);
+    connection_move(c, CONNECTION_LINGERING);
+    c->linger_since_ms = connection_now_ms(c->io);
+    if (c->tls != NULL) {
+        embd__tls_end(c->tls->session);
+        tls_connection_push(c, false);
         if (c->state == CONNECTION_CLOSED)
             return;
     }
@@ -144,11 +193,10 @@ static void end_stream(struct connection *c)
 
 void connection_finish(struct connection *c)
 {
-    if (c->state != CONNECTION_OPEN)
+    if (!connection_is_open(c))
         return;
-    drop_arriving(c);
-    digest_drop_kept(c);
-    move(c, CONNECTION_FINISHING);
+    request_parser_drop(c);
+    connection_move(c, CONNECTION_FINISHING);
 }
 
 /* ---- sending ---- */
@@ -158,7 +206,7 @@ void connection_mark(struct connection *c)
     if (c->is_dirty)
         return;
     c->is_dirty = true;
-    TAILQ_INSERT_TAIL(&c->hub->dirty, c, in_dirty);
+    TAILQ_INSERT_TAIL(&c->io->dirty, c, in_dirty);
 }
 
 /* Without an answer the connection ends, so that the peer does not wait for it. */
@@ -166,11 +214,11 @@ void connection_on_answer(struct request *request)
 {
     struct exchange *x = (struct exchange *)request;
     if (!request->has_answer) {
-        x->connection->lost_answer = true;
+        connection_move(x->connection, CONNECTION_FAILED);
         connection_mark(x->connection);
         return;
     }
-    x->connection->answer_bytes += exchange_charge_answer(x->connection->hub, x);
+    x->connection->answer_bytes += exchange_charge_answer(x->connection->io, x);
     outlet_add(&x->connection->outlet, x);
     connection_mark(x->connection);
 }
@@ -178,16 +226,16 @@ void connection_on_answer(struct request *request)
 void connection_took(struct connection *c, uint64_t n)
 {
     c->bytes_out += n;
-    c->hub->bytes_out += n;
-    c->busy_ms = connection_now_ms(c->hub);
-    outlet_sent(&c->outlet, c->hub, n);
-    if (c->is_starved)
-        digest_next_turn(c); /* perhaps it waits for what goes now */
+    c->io->bytes_out += n;
+    c->busy_ms = connection_now_ms(c->io);
+    outlet_sent(&c->outlet, c->io, n);
+    if (c->state == CONNECTION_STARVED)
+        connection_move(c, CONNECTION_YIELDING); /* perhaps it waits for what goes now */
     struct exchange *x;
     uint64_t now_ns = uv_hrtime();
     while ((x = outlet_next_sent(&c->outlet)) != NULL) {
         if (x->is_with_shard)
-            shard_request_sent(c->hub->shard, &x->request, now_ns);
+            shard_request_sent(c->io->shard, &x->request, now_ns);
         connection_forget(c, x, true);
     }
 }
@@ -195,7 +243,7 @@ void connection_took(struct connection *c, uint64_t n)
 static void on_written(uv_write_t *write, int status)
 {
     struct connection *c = write->data;
-    struct hub *hub = c->hub;
+    struct shard_io *io = c->io;
     c->is_writing = false;
     if (c->state == CONNECTION_CLOSED)
         return;
@@ -205,12 +253,12 @@ static void on_written(uv_write_t *write, int status)
     }
     connection_took(c, c->outlet.batch_bytes);
     connection_go(c);
-    connection_flush_dirty(hub);
+    connection_flush_dirty(io);
 }
 
 uint64_t connection_out_bytes(const struct connection *c)
 {
-    uint64_t given = c->bytes_out + (c->tunnel == NULL ? c->outlet.batch_bytes : 0);
+    uint64_t given = c->bytes_out + (c->tls == NULL ? c->outlet.batch_bytes : 0);
     return given - uv_stream_get_write_queue_size(&c->uv.stream);
 }
 
@@ -227,8 +275,7 @@ static void write_later(struct connection *c)
         return;
     }
     c->is_writing = true;
-    c->out =
-        (struct watch){.since_ms = connection_now_ms(c->hub), .bytes = connection_out_bytes(c)};
+    c->out = (struct watch){.since_ms = connection_now_ms(c->io), .bytes = connection_out_bytes(c)};
 }
 
 static void write_now(struct connection *c)
@@ -249,26 +296,26 @@ void connection_flush(struct connection *c)
 {
     uint64_t begin = c->bytes_out;
     int status = EMBD_OK;
-    while (c->state <= CONNECTION_FINISHING && !c->is_writing &&
-           outlet_gather(&c->outlet, c->hub, &status)) {
-        if (c->tunnel != NULL)
-            sealed_write(c, c->bytes_out - begin >= TURN_BYTES);
-        else if (c->bytes_out - begin < TURN_BYTES)
+    while (connection_may_send(c) && !c->is_writing && outlet_gather(&c->outlet, c->io, &status)) {
+        bool is_over = c->bytes_out - begin >= TURN_BYTES;
+        if (c->tls != NULL)
+            tls_connection_write(c, is_over);
+        else if (!is_over)
             write_now(c);
         else
             write_later(c);
     }
-    if (status == EMBD_BUSY)
-        c->is_starved = true;
-    else if (status != EMBD_OK)
+    if (status == EMBD_BUSY && connection_is_open(c) && c->state != CONNECTION_YIELDING)
+        connection_move(c, CONNECTION_STARVED);
+    else if (status != EMBD_OK && status != EMBD_BUSY)
         connection_drop(c, embd_status_text(status));
 }
 
-void connection_flush_dirty(struct hub *hub)
+void connection_flush_dirty(struct shard_io *io)
 {
     struct connection *c;
-    while ((c = TAILQ_FIRST(&hub->dirty)) != NULL) {
-        TAILQ_REMOVE(&hub->dirty, c, in_dirty);
+    while ((c = TAILQ_FIRST(&io->dirty)) != NULL) {
+        TAILQ_REMOVE(&io->dirty, c, in_dirty);
         c->is_dirty = false;
         connection_go(c);
     }
@@ -280,63 +327,50 @@ void connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct connection *c = handle->data;
     size_t bytes;
-    uint8_t *direct = c->state == CONNECTION_OPEN ? intake_direct(&c->intake, &bytes) : NULL;
+    uint8_t *direct = connection_is_open(c) ? request_parser_direct(c, &bytes) : NULL;
     (void)suggested;
     if (direct != NULL)
         *buf = uv_buf_init((char *)direct, (unsigned)bytes);
     else
-        *buf = uv_buf_init((char *)c->hub->read_buffer, HUB_READ_BYTES);
-    if (c->tunnel == NULL) /* of what comes through one, the ciphertext counts */
-        buf->len = strangers_room(c, buf->len);
+        *buf = uv_buf_init((char *)c->io->read_buffer, IO_READ_BYTES);
+    if (c->tls == NULL) /* with TLS the ciphertext counts */
+        buf->len = connection_read_room(c, buf->len);
     if (direct == NULL)
-        buf->len = reserve_room(c->hub, buf->len, 0);
+        buf->len = read_allowance_room(&c->io->allowance, buf->len, 0);
 }
 
 void connection_on_end(struct connection *c)
 {
-    c->peer_ended = true;
     if (c->listener == LISTENER_ADMIN || c->state == CONNECTION_LINGERING) {
         connection_close(c);
         return;
     }
-    if (!intake_is_between_frames(&c->intake))
+    if (!request_parser_is_between_frames(&c->parser))
         log_event(LOG_INFO, "half_frame", "shard=%u peer=%s why=\"the peer ended within a frame\"",
-                  c->hub->shard_index, c->peer);
-    shard_session_half_end(c->hub->shard, &c->session);
-    connection_finish(c);
+                  c->io->shard_index, c->peer);
+    shard_session_half_end(c->io->shard, &c->session);
+    if (connection_is_open(c) || c->state == CONNECTION_FINISHING) {
+        request_parser_drop(c);
+        connection_move(c, CONNECTION_PEER_ENDED);
+    }
     connection_go(c);
 }
 
 void connection_count(struct connection *c, size_t n)
 {
     c->bytes_in += n;
-    c->hub->bytes_in += n;
-    c->busy_ms = connection_now_ms(c->hub);
-}
-
-/* What the shard can do before the request is complete, it does now. */
-static void look_ahead(struct connection *c)
-{
-    uint64_t arrived;
-    struct request *request = intake_ending(&c->intake, &arrived);
-    if (request != NULL && c->state == CONNECTION_OPEN && c->listener == LISTENER_DATA)
-        shard_arriving(c->hub->shard, request, arrived);
+    c->io->bytes_in += n;
+    c->busy_ms = connection_now_ms(c->io);
 }
 
 void connection_take(struct connection *c, const uv_buf_t *buf, size_t n)
 {
-    struct hub *hub = c->hub;
-    if (c->state != CONNECTION_OPEN)
+    if (!connection_is_open(c))
         return;
-    bool was_direct = (uint8_t *)buf->base != hub->read_buffer;
-    if (was_direct) {
-        intake_landed(&c->intake, n);
-        digest_bytes(c, hub->read_buffer, 0);
-    } else {
-        size_t used = digest_bytes(c, hub->read_buffer, n);
-        digest_keep(c, hub->read_buffer + used, n - used);
-    }
-    look_ahead(c);
+    if ((uint8_t *)buf->base != c->io->read_buffer)
+        request_parser_landed(c, n);
+    else
+        request_parser_take(c, c->io->read_buffer, n);
     if (c->state != CONNECTION_CLOSED)
         connection_go(c);
 }
@@ -344,7 +378,7 @@ void connection_take(struct connection *c, const uv_buf_t *buf, size_t n)
 void connection_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct connection *c = stream->data;
-    struct hub *hub = c->hub;
+    struct shard_io *io = c->io;
     if (n > 0) {
         connection_count(c, (size_t)n);
         connection_take(c, buf, (size_t)n);
@@ -357,56 +391,59 @@ void connection_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     } else if (n < 0) {
         connection_drop(c, uv_strerror((int)n));
     }
-    connection_flush_dirty(hub);
+    connection_flush_dirty(io);
 }
 
 void connection_starve(struct connection *c)
 {
-    c->is_starved = true;
+    if (connection_is_open(c))
+        connection_move(c, CONNECTION_STARVED);
     connection_set_reading(c);
 }
 
-bool connection_wants(const struct connection *c)
-{
-    if (c->peer_ended || c->state == CONNECTION_CLOSED)
-        return false;
-    if (c->state != CONNECTION_OPEN)
-        return true; /* and throws it away */
-    return c->kept_bytes == 0 && !c->is_starved && !c->is_resting &&
-           (!intake_is_between_frames(&c->intake) || !digest_is_full(c));
-}
+/* ---- going on ---- */
 
-void connection_set_reading(struct connection *c)
+static void parse_kept(struct connection *c)
 {
-    bool wants = connection_wants(c) && strangers_room(c, 1) > 0 &&
-                 (c->tunnel == NULL || !tunnel_is_choked(c->tunnel));
-    if (wants == c->is_reading || c->state == CONNECTION_CLOSED)
-        return;
-    c->is_reading = wants;
-    c->in = (struct watch){.since_ms = connection_now_ms(c->hub), .bytes = c->bytes_in};
-    if (!wants)
-        uv_read_stop(&c->uv.stream);
-    else if (uv_read_start(&c->uv.stream, c->tunnel != NULL ? sealed_on_alloc : connection_on_alloc,
-                           c->tunnel != NULL ? sealed_on_read : connection_on_read) < 0)
-        connection_drop(c, "cannot read");
+    while (c->kept_bytes > 0 && c->state <= CONNECTION_PAUSED && !request_parser_is_full(c)) {
+        request_parser_go_on(c);
+        connection_flush(c);
+    }
 }
 
 void connection_go(struct connection *c)
 {
-    if (c->lost_answer)
+    if (c->state == CONNECTION_FAILED) {
         connection_drop(c, "no memory for an answer");
-    connection_flush(c);
-    while (c->kept_bytes > 0 && c->state == CONNECTION_OPEN && !digest_is_full(c) &&
-           !c->is_starved && !c->is_resting) {
-        digest_kept(c);
-        connection_flush(c);
+        return;
     }
-    if (c->tunnel != NULL && c->state == CONNECTION_OPEN)
-        sealed_read(c);
-    strangers_look_at(c);
+    connection_flush(c);
+    parse_kept(c);
+    if (c->tls != NULL && connection_is_open(c))
+        tls_connection_read(c);
+    connection_look_at_peer(c);
     if (c->session.is_refused)
         connection_finish(c);
-    if (c->state == CONNECTION_FINISHING && c->n_in_flight == 0 && !c->is_writing)
+    bool is_ending = c->state == CONNECTION_FINISHING || c->state == CONNECTION_PEER_ENDED;
+    if (is_ending && c->n_in_flight == 0 && !c->is_writing)
         end_stream(c);
     connection_set_reading(c);
+}
+
+void connection_retry(struct connection *c)
+{
+    if (connection_is_open(c)) {
+        connection_move(c, CONNECTION_PAUSED);
+        request_parser_go_on(c);
+    }
+    connection_go(c);
+}
+
+bool connection_turn(struct shard_io *io)
+{
+    struct connection *c;
+    io->turn++;
+    while ((c = TAILQ_FIRST(&io->yielding)) != NULL && c->turn != io->turn)
+        connection_retry(c);
+    return !TAILQ_EMPTY(&io->yielding);
 }

@@ -1,20 +1,21 @@
 /* exchange.c - see exchange.h. */
 #include "server/net/exchange.h"
 
+#include "proto/assert.h"
+
 #include "server/net/connection.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 enum { MAX_SPARE = 256 };
 
-static struct exchange *allocate(struct hub *hub)
+static struct exchange *allocate(struct shard_io *io)
 {
-    if (!frame_budget_take(hub->pool.budget, sizeof(struct exchange)))
+    if (!quota_take(io->pool.quota, sizeof(struct exchange)))
         return NULL;
     struct exchange *x = aligned_alloc(64, sizeof *x);
     if (x == NULL) {
-        frame_budget_give(hub->pool.budget, sizeof *x);
+        quota_give(io->pool.quota, sizeof *x);
         return NULL;
     }
     embd__msg_init(&x->request.answer);
@@ -34,22 +35,23 @@ static void reset(struct exchange *x)
     x->arena_used = 0;
 }
 
-struct exchange *exchange_new(struct hub *hub, struct connection *connection)
+struct exchange *exchange_new(struct shard_io *io, struct connection *connection)
 {
-    struct exchange *x = STAILQ_FIRST(&hub->spare_exchanges);
+    struct exchange *x = STAILQ_FIRST(&io->spare_exchanges);
     if (x != NULL) {
-        STAILQ_REMOVE_HEAD(&hub->spare_exchanges, in_queue);
-        hub->n_spare_exchanges--;
+        STAILQ_REMOVE_HEAD(&io->spare_exchanges, in_queue);
+        io->n_spare_exchanges--;
     } else {
-        x = allocate(hub);
+        x = allocate(io);
     }
     if (x == NULL)
         return NULL;
     reset(x);
     x->connection = connection;
     embd__frame_init(&x->frame, x->head, sizeof x->head,
-                     connection->is_stranger ? STRANGER_FRAME_BYTES : hub->limits.frame_bytes);
-    hub->n_exchanges++;
+                     connection->is_unauthenticated ? UNAUTHENTICATED_FRAME_BYTES
+                                                    : io->limits.frame_bytes);
+    io->n_exchanges++;
     return x;
 }
 
@@ -58,54 +60,54 @@ static bool is_in_arena(const struct exchange *x, const uint8_t *data)
     return data >= x->arena && data <= x->arena + sizeof x->arena;
 }
 
-static void give_bins(struct hub *hub, struct exchange *x)
+static void give_bins(struct shard_io *io, struct exchange *x)
 {
     for (uint32_t i = 0; i < x->frame.n_bins; i++) {
         struct frame_bin *bin = &x->frame.bins[i];
         if (bin->data != NULL && !is_in_arena(x, bin->data))
-            frame_pool_give(&hub->pool, bin->data, bin->bytes);
+            frame_pool_give(&io->pool, bin->data, bin->bytes);
         bin->data = NULL;
     }
     x->connection->bin_bytes -= x->charged_bytes;
     x->charged_bytes = 0;
 }
 
-static void destroy(struct hub *hub, struct exchange *x)
+static void destroy(struct shard_io *io, struct exchange *x)
 {
     embd__msg_fini(&x->request.answer);
-    frame_budget_give(hub->pool.budget, sizeof *x);
+    quota_give(io->pool.quota, sizeof *x);
     free(x);
 }
 
-void exchange_free(struct hub *hub, struct exchange *x)
+void exchange_free(struct shard_io *io, struct exchange *x)
 {
     if (x->is_with_shard || x->request.ahead.is_tried)
-        shard_request_fini(hub->shard, &x->request);
-    give_bins(hub, x);
-    hub->n_exchanges--;
+        shard_request_fini(io->shard, &x->request);
+    give_bins(io, x);
+    io->n_exchanges--;
     if (x->is_old)
-        hub->n_old--;
-    frame_budget_give(hub->pool.budget, x->answer_bytes);
+        io->n_old--;
+    quota_give(io->pool.quota, x->answer_bytes);
     if (x->request.answer.head_capacity > EXCHANGE_KEPT_ANSWER) {
         embd__msg_fini(&x->request.answer);
         embd__msg_init(&x->request.answer);
     }
-    if (hub->n_spare_exchanges == MAX_SPARE) {
-        destroy(hub, x);
+    if (io->n_spare_exchanges == MAX_SPARE) {
+        destroy(io, x);
         return;
     }
-    STAILQ_INSERT_HEAD(&hub->spare_exchanges, x, in_queue);
-    hub->n_spare_exchanges++;
+    STAILQ_INSERT_HEAD(&io->spare_exchanges, x, in_queue);
+    io->n_spare_exchanges++;
 }
 
-void exchange_trim(struct hub *hub)
+void exchange_trim(struct shard_io *io)
 {
     struct exchange *x;
-    while ((x = STAILQ_FIRST(&hub->spare_exchanges)) != NULL) {
-        STAILQ_REMOVE_HEAD(&hub->spare_exchanges, in_queue);
-        destroy(hub, x);
+    while ((x = STAILQ_FIRST(&io->spare_exchanges)) != NULL) {
+        STAILQ_REMOVE_HEAD(&io->spare_exchanges, in_queue);
+        destroy(io, x);
     }
-    hub->n_spare_exchanges = 0;
+    io->n_spare_exchanges = 0;
 }
 
 static uint8_t *place_in_arena(struct exchange *x, uint32_t bytes)
@@ -121,43 +123,43 @@ static bool fits_arena(const struct exchange *x, uint32_t bytes)
 }
 
 /* Memory may come back while the peer's bytes wait in the kernel; for ever it is not waited. */
-static bool may_wait(const struct hub *hub, struct exchange *x)
+static bool may_wait(const struct shard_io *io, struct exchange *x)
 {
-    uint64_t now_ms = uv_now(hub->uv);
+    uint64_t now_ms = uv_now(io->uv);
     if (x->wait_until_ms == 0)
         x->wait_until_ms = now_ms + EXCHANGE_WAIT_MS;
     return x->refusal.status == EMBD_BUSY && now_ms < x->wait_until_ms;
 }
 
 /* Its connection has no room for it beside its requests in flight. */
-static bool waits_for_own(const struct hub *hub, const struct exchange *x, uint32_t bytes)
+static bool waits_for_own(const struct shard_io *io, const struct exchange *x, uint32_t bytes)
 {
     const struct connection *c = x->connection;
-    uint64_t share = EXCHANGE_SHARE(hub->limits.frame_bytes);
+    uint64_t share = EXCHANGE_SHARE(io->limits.frame_bytes);
     return c->n_in_flight > 0 && c->bin_bytes + frame_pool_charge(bytes) > share;
 }
 
-static uint8_t *place_in_pool(struct hub *hub, struct exchange *x, uint32_t bytes)
+static uint8_t *place_in_pool(struct shard_io *io, struct exchange *x, uint32_t bytes)
 {
-    if (waits_for_own(hub, x, bytes)) {
+    if (waits_for_own(io, x, bytes)) {
         x->is_waiting = true;
         return NULL;
     }
-    uint8_t *data = frame_pool_take(&hub->pool, bytes, &x->refusal);
+    uint8_t *data = frame_pool_take(&io->pool, bytes, &x->refusal);
     if (data != NULL) {
         x->wait_until_ms = 0;
         x->charged_bytes += frame_pool_charge(bytes);
         x->connection->bin_bytes += frame_pool_charge(bytes);
-    } else if (may_wait(hub, x)) {
+    } else if (may_wait(io, x)) {
         x->is_waiting = true;
         x->refusal.status = EMBD_OK;
     } else {
-        give_bins(hub, x); /* nobody will read those that came before either */
+        give_bins(io, x); /* nobody will read those that came before either */
     }
     return data;
 }
 
-uint8_t *exchange_place_bin(struct hub *hub, struct exchange *x)
+uint8_t *exchange_place_bin(struct shard_io *io, struct exchange *x)
 {
     struct frame_bin *bin = &x->frame.bins[x->frame.n_bins - 1];
     x->is_waiting = false;
@@ -165,25 +167,25 @@ uint8_t *exchange_place_bin(struct hub *hub, struct exchange *x)
         embd__error_set(
             &x->refusal, EMBD_TOO_LARGE, "the frame has %llu bytes or more, the limit is %llu",
             (unsigned long long)x->frame.frame_bytes, (unsigned long long)x->frame.frame_limit);
-        give_bins(hub, x);
+        give_bins(io, x);
     }
     if (x->refusal.status != EMBD_OK || x->frame.type != 0)
         return NULL;
     bin->data = fits_arena(x, bin->bytes) ? place_in_arena(x, bin->bytes)
-                                          : place_in_pool(hub, x, bin->bytes);
+                                          : place_in_pool(io, x, bin->bytes);
     return bin->data;
 }
 
-uint64_t exchange_charge_answer(struct hub *hub, struct exchange *x)
+uint64_t exchange_charge_answer(struct shard_io *io, struct exchange *x)
 {
     x->answer_bytes = x->request.answer.head_capacity;
-    frame_budget_force(hub->pool.budget, x->answer_bytes);
+    quota_force(io->pool.quota, x->answer_bytes);
     return x->answer_bytes;
 }
 
 void exchange_refuse(struct exchange *x)
 {
-    assert(!x->is_with_shard && x->refusal.status != EMBD_OK);
+    EMBD_ASSERT(!x->is_with_shard && x->refusal.status != EMBD_OK);
     embd__msg_error(&x->request.answer, x->frame.msgid, x->refusal.status, x->refusal.text);
     x->request.state = REQUEST_ANSWERED;
     x->request.has_answer = true;

@@ -7,7 +7,7 @@
 #ifndef EMBD_EXCHANGE_H
 #define EMBD_EXCHANGE_H
 
-#include "server/net/hub.h"
+#include "server/net/shard_io.h"
 
 #define EXCHANGE_ARENA_BYTES (12u << 10)
 #define EXCHANGE_SMALL_BIN   (4u << 10) /* and below: goes to the arena while there is room */
@@ -26,7 +26,7 @@ struct exchange {
     struct embd__error refusal; /* set: payload is discarded and this is the answer */
     bool is_with_shard;         /* shard_handle has seen the request */
     bool is_old;                /* began before the drain */
-    uint64_t charged_bytes;     /* to the frame budget, for bins */
+    uint64_t charged_bytes;     /* to the frame quota, for bins */
     uint64_t answer_bytes;      /* likewise, for the answer's head */
     uint64_t wait_until_ms;     /* for memory for the bin just announced; then it is refused */
     bool is_waiting;
@@ -37,24 +37,24 @@ struct exchange {
     _Alignas(64) uint8_t arena[EXCHANGE_ARENA_BYTES];
 };
 
-/* Ready for the first byte; charged to the frame budget. NULL: there is no memory now. */
-struct exchange *exchange_new(struct hub *hub, struct connection *connection);
+/* Ready for the first byte; charged to the quota. NULL: there is no memory now. */
+struct exchange *exchange_new(struct shard_io *io, struct connection *connection);
 
 /* Gives everything back, whatever state it is in. */
-void exchange_free(struct hub *hub, struct exchange *x);
+void exchange_free(struct shard_io *io, struct exchange *x);
 
 /* Memory for the bin the scanner has just announced; NULL when its payload is to be discarded
  * (then, or earlier, x->refusal says why), or when
  * x->is_waiting: to be called again. Never NULL for an empty bin of a sound request. */
-uint8_t *exchange_place_bin(struct hub *hub, struct exchange *x);
+uint8_t *exchange_place_bin(struct shard_io *io, struct exchange *x);
 
 /* The answer is there: charges what it holds until it is sent. Returns its bytes. */
-uint64_t exchange_charge_answer(struct hub *hub, struct exchange *x);
+uint64_t exchange_charge_answer(struct shard_io *io, struct exchange *x);
 
 /* Makes the answer of a refused request. */
 void exchange_refuse(struct exchange *x);
 
 /* Frees the spare ones. */
-void exchange_trim(struct hub *hub);
+void exchange_trim(struct shard_io *io);
 
 #endif

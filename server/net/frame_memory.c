@@ -3,7 +3,7 @@
  * the one given last is the one still in the cache. The list's link lives in the buffer itself. */
 #include "server/net/frame_memory.h"
 
-#include <assert.h>
+#include "proto/assert.h"
 
 struct idle_buffer {
     struct idle_buffer *next;
@@ -19,7 +19,7 @@ static uint32_t class_of(uint64_t bytes)
     uint32_t class = 0;
     while (class_bytes(class) < bytes)
         class ++;
-    assert(class < FRAME_CLASSES);
+    EMBD_ASSERT(class < FRAME_CLASSES);
     return class;
 }
 
@@ -28,17 +28,16 @@ uint64_t frame_pool_charge(uint64_t bytes)
     return class_bytes(class_of(bytes));
 }
 
-void frame_pool_init(struct frame_pool *pool, const struct store_ops *store,
-                     struct frame_budget *budget)
+void frame_pool_init(struct frame_pool *pool, const struct store_ops *store, struct quota *quota)
 {
-    *pool = (struct frame_pool){.store = store, .budget = budget};
-    uint64_t most = 2ull * LIMIT_FRAME_BYTES, share = budget->limit / 8;
+    *pool = (struct frame_pool){.store = store, .quota = quota};
+    uint64_t most = 2ull * LIMIT_FRAME_BYTES, share = quota->limit / 8;
     pool->idle_limit = share < most ? share : most;
 }
 
 void frame_pool_fini(struct frame_pool *pool)
 {
-    assert(pool->lent_bytes == 0);
+    EMBD_ASSERT(pool->lent_bytes == 0);
     frame_pool_trim(pool);
 }
 
@@ -46,14 +45,14 @@ void *frame_pool_take(struct frame_pool *pool, uint64_t bytes, struct embd__erro
 {
     uint32_t class = class_of(bytes);
     uint64_t charge = class_bytes(class);
-    if (!frame_budget_take(pool->budget, charge)) {
+    if (!quota_take(pool->quota, charge)) {
         embd__error_set(
             e, EMBD_BUSY,
             "no frame memory for a bin of %llu bytes: %llu are in use, the limit is %llu "
             "(frame_memory)",
             (unsigned long long)bytes,
-            (unsigned long long)atomic_load_explicit(&pool->budget->used, memory_order_relaxed),
-            (unsigned long long)pool->budget->limit);
+            (unsigned long long)atomic_load_explicit(&pool->quota->used, memory_order_relaxed),
+            (unsigned long long)pool->quota->limit);
         return NULL;
     }
     struct idle_buffer *buffer = pool->idle[class];
@@ -64,7 +63,7 @@ void *frame_pool_take(struct frame_pool *pool, uint64_t bytes, struct embd__erro
         buffer = pool->store->buffer_new(charge);
     }
     if (buffer == NULL) {
-        frame_budget_give(pool->budget, charge);
+        quota_give(pool->quota, charge);
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for a bin of %llu bytes",
                         (unsigned long long)bytes);
         return NULL;
@@ -78,7 +77,7 @@ void frame_pool_give(struct frame_pool *pool, void *data, uint64_t bytes)
     uint32_t class = class_of(bytes);
     uint64_t charge = class_bytes(class);
     pool->lent_bytes -= charge;
-    frame_budget_give(pool->budget, charge);
+    quota_give(pool->quota, charge);
     if (pool->idle_bytes + charge > pool->idle_limit)
         frame_pool_trim(pool); /* sizes have changed: what waits here is not what is asked for */
     if (charge > pool->idle_limit) {

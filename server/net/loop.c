@@ -8,7 +8,8 @@
  * thread ends */
 #include "server/net/loop.h"
 
-#include <assert.h>
+#include "proto/assert.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -16,7 +17,6 @@
 
 #include "server/net/connection.h"
 #include "server/log/log.h"
-#include "server/net/reserve.h"
 
 enum {
     TICK_MS = 100,
@@ -36,11 +36,11 @@ struct loop {
     uv_timer_t tick;
     uv_prepare_t prepare;
     uv_idle_t busy; /* runs while a device works for the shard, so that the loop does not sleep */
-    uv_async_t drain, ask, rekey, remap, wake;
-    _Atomic(struct keys *) next_keys;         /* crosses from the thread that reads files */
-    _Atomic(struct shard_map *) next_map;     /* crosses from the thread that learned of it */
-    _Atomic(struct loop_question *) question; /* crosses from the asking thread */
-    struct hub hub;
+    uv_async_t drain, ask, new_credentials, new_map, wake;
+    _Atomic(struct credentials *) next_credentials; /* crosses from the thread that reads files */
+    _Atomic(struct shard_map *) next_map;           /* crosses from the thread that learned of it */
+    _Atomic(struct loop_question *) question;       /* crosses from the asking thread */
+    struct shard_io io;
     uint16_t port, admin_port;
     bool is_declined[3]; /* by door: somebody waits there for memory */
     char admin_path[108];
@@ -63,11 +63,11 @@ static uv_stream_t *door_of(struct loop *loop, enum door door)
 static void on_peer(struct loop *loop, int status, enum door door)
 {
     if (status < 0)
-        log_event(LOG_ERROR, "accept_failed", "shard=%u why=\"%s\"", loop->hub.shard_index,
+        log_event(LOG_ERROR, "accept_failed", "shard=%u why=\"%s\"", loop->io.shard_index,
                   uv_strerror(status));
     else
         loop->is_declined[door] =
-            !connection_accept(&loop->hub, door_of(loop, door), door, loop->is_declined[door]);
+            !connection_accept(&loop->io, door_of(loop, door), door, loop->is_declined[door]);
 }
 
 static void on_data_peer(uv_stream_t *server, int status)
@@ -106,9 +106,9 @@ static void destroy(struct loop *loop)
     uv_walk(&loop->uv, close_handle, NULL);
     uv_run(&loop->uv, UV_RUN_DEFAULT);
     int status = uv_loop_close(&loop->uv);
-    assert(status == 0);
+    EMBD_ASSERT(status == 0);
     (void)status;
-    keys_drop(&loop->hub.keys);
+    credentials_drop(&loop->io.credentials);
     free(loop);
 }
 
@@ -124,8 +124,8 @@ int loop_open(const struct loop_config *config, struct loop **out, struct embd__
     }
     loop->config = *config;
     loop->config.admin_address = NULL; /* the caller's */
-    loop->config.keys = NULL;
-    loop->hub.keys = keys_share(config->keys);
+    loop->config.credentials = NULL;
+    loop->io.credentials = credentials_share(config->credentials);
     loop->uv.data = loop;
     int status =
         listener_open_tcp(&loop->uv, &loop->tcp, &config->address, on_data_peer, &loop->port, e);
@@ -172,39 +172,39 @@ static void on_drain(uv_async_t *async)
     struct loop *loop = async->data;
     if (loop->phase != PHASE_SERVING)
         return;
-    log_event(LOG_INFO, "draining", "shard=%u connections=%u in_flight=%llu", loop->hub.shard_index,
-              hub_connections(&loop->hub), (unsigned long long)loop->hub.n_exchanges);
+    log_event(LOG_INFO, "draining", "shard=%u connections=%u in_flight=%llu", loop->io.shard_index,
+              shard_io_connections(&loop->io), (unsigned long long)loop->io.n_exchanges);
     enter(loop, PHASE_DRAINING);
     uv_close((uv_handle_t *)&loop->tcp, NULL);
     uv_close((uv_handle_t *)&loop->pipe, NULL); /* removes the socket's file */
     if (loop->admin_port != 0)
         uv_close((uv_handle_t *)&loop->admin, NULL);
-    connection_drain(&loop->hub);
+    connection_drain(&loop->io);
 }
 
 static void go_on_draining(struct loop *loop)
 {
-    struct hub *hub = &loop->hub;
+    struct shard_io *io = &loop->io;
     uint64_t took_ms = uv_now(&loop->uv) - loop->phase_since_ms;
-    if (loop->phase == PHASE_DRAINING && (hub->n_old == 0 || took_ms > LOOP_DRAIN_MS)) {
-        if (hub->n_old > 0)
+    if (loop->phase == PHASE_DRAINING && (io->n_old == 0 || took_ms > LOOP_DRAIN_MS)) {
+        if (io->n_old > 0)
             log_event(LOG_WARN, "drain_too_slow", "shard=%u in_flight=%llu limit_ms=%u",
-                      hub->shard_index, (unsigned long long)hub->n_old, LOOP_DRAIN_MS);
+                      io->shard_index, (unsigned long long)io->n_old, LOOP_DRAIN_MS);
         enter(loop, PHASE_ENDING);
         took_ms = 0;
-        connection_finish_all(hub);
+        connection_finish_all(io);
     }
     if (loop->phase != PHASE_ENDING)
         return;
     if (took_ms > LAST_MS)
-        connection_close_all(hub);
-    if (TAILQ_EMPTY(&hub->connections)) {
+        connection_close_all(io);
+    if (TAILQ_EMPTY(&io->connections)) {
         uv_close((uv_handle_t *)&loop->tick, NULL);
         uv_close((uv_handle_t *)&loop->prepare, NULL);
         uv_close((uv_handle_t *)&loop->busy, NULL);
         uv_close((uv_handle_t *)&loop->drain, NULL);
-        uv_close((uv_handle_t *)&loop->rekey, NULL);
-        uv_close((uv_handle_t *)&loop->remap, NULL);
+        uv_close((uv_handle_t *)&loop->new_credentials, NULL);
+        uv_close((uv_handle_t *)&loop->new_map, NULL);
         uv_close((uv_handle_t *)&loop->ask, NULL);
         uv_close((uv_handle_t *)&loop->wake, NULL);
     }
@@ -214,16 +214,16 @@ static void go_on_draining(struct loop *loop)
 
 static void give_back_memory(struct loop *loop)
 {
-    struct hub *hub = &loop->hub;
-    if (hub->n_exchanges > 0 || loop->quiet_ticks > QUIET_TICKS) {
-        loop->quiet_ticks = hub->n_exchanges > 0 ? 0 : loop->quiet_ticks;
+    struct shard_io *io = &loop->io;
+    if (io->n_exchanges > 0 || loop->quiet_ticks > QUIET_TICKS) {
+        loop->quiet_ticks = io->n_exchanges > 0 ? 0 : loop->quiet_ticks;
         return;
     }
     if (++loop->quiet_ticks > QUIET_TICKS) {
-        frame_pool_trim(&hub->pool);
-        reserve_give(hub);
-        exchange_trim(hub);
-        outlet_trim(hub);
+        frame_pool_trim(&io->pool);
+        read_allowance_return(&io->allowance);
+        exchange_trim(io);
+        outlet_trim(io);
     }
 }
 
@@ -231,9 +231,9 @@ static void on_tick(uv_timer_t *timer)
 {
     struct loop *loop = timer->data;
     atomic_fetch_add_explicit(&loop->beats, 1, memory_order_relaxed);
-    shard_tick(loop->hub.shard, uv_hrtime());
-    connection_sweep(&loop->hub);
-    connection_flush_dirty(&loop->hub);
+    shard_tick(loop->io.shard, uv_hrtime());
+    connection_sweep(&loop->io);
+    connection_flush_dirty(&loop->io);
     accept_declined(loop);
     give_back_memory(loop);
     go_on_draining(loop);
@@ -251,13 +251,13 @@ static void on_busy(uv_idle_t *busy)
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct loop *loop = prepare->data;
-    bool has_more = connection_turn(&loop->hub);
-    if (shard_collect(loop->hub.shard) || has_more)
+    bool has_more = connection_turn(&loop->io);
+    if (shard_collect(loop->io.shard) || has_more)
         uv_idle_start(&loop->busy, on_busy);
     else
         uv_idle_stop(&loop->busy);
-    connection_flush_dirty(&loop->hub);
-    if (TAILQ_EMPTY(&loop->hub.connections)) /* nobody has to be told: no tick is waited for */
+    connection_flush_dirty(&loop->io);
+    if (TAILQ_EMPTY(&loop->io.connections)) /* nobody has to be told: no tick is waited for */
         go_on_draining(loop);
 }
 
@@ -274,7 +274,7 @@ static void run(void *arg)
 {
     struct loop *loop = arg;
     char name[16];
-    snprintf(name, sizeof name, "embd-shard-%u", loop->hub.shard_index);
+    snprintf(name, sizeof name, "embd-shard-%u", loop->io.shard_index);
     pthread_setname_np(pthread_self(), name);
     if (loop->config.cpu >= 0)
         pin(loop->config.cpu);
@@ -289,7 +289,7 @@ static void on_ask(uv_async_t *async)
     struct loop *loop = async->data;
     struct loop_question *question = atomic_exchange(&loop->question, NULL);
     if (question != NULL)
-        question->answer(question, loop->hub.shard);
+        question->answer(question, loop->io.shard);
 }
 
 void loop_ask(struct loop *loop, struct loop_question *question)
@@ -298,45 +298,46 @@ void loop_ask(struct loop *loop, struct loop_question *question)
     uv_async_send(&loop->ask);
 }
 
-/* ---- other keys ---- */
+/* ---- other credentials ---- */
 
-static void on_rekey(uv_async_t *async)
+static void on_credentials(uv_async_t *async)
 {
     struct loop *loop = async->data;
-    struct hub *hub = &loop->hub;
-    struct keys *next = atomic_exchange(&loop->next_keys, NULL);
+    struct shard_io *io = &loop->io;
+    struct credentials *next = atomic_exchange(&loop->next_credentials, NULL);
     if (next == NULL)
         return;
-    struct keys before = hub->keys;
-    hub->keys = *next;
+    struct credentials before = io->credentials;
+    io->credentials = *next;
     *next = before;
-    if (hub->keys.access != NULL) {
-        shard_set_access(hub->shard, hub->keys.access);
-        connection_review(hub);
+    if (io->credentials.access != NULL) {
+        shard_set_access(io->shard, io->credentials.access);
+        connection_review(io);
     }
-    keys_free(next);
+    credentials_free(next);
 }
 
-void loop_rekey(struct loop *loop, struct keys *keys)
+void loop_set_credentials(struct loop *loop, struct credentials *credentials)
 {
-    keys_free(atomic_exchange(&loop->next_keys, keys)); /* those before were never taken */
-    uv_async_send(&loop->rekey);
+    credentials_free(
+        atomic_exchange(&loop->next_credentials, credentials)); /* those before were never taken */
+    uv_async_send(&loop->new_credentials);
 }
 
 /* ---- another map ---- */
 
-static void on_remap(uv_async_t *async)
+static void on_map(uv_async_t *async)
 {
     struct loop *loop = async->data;
     struct shard_map *next = atomic_exchange(&loop->next_map, NULL);
     if (next != NULL)
-        shard_set_map(loop->hub.shard, next);
+        shard_set_map(loop->io.shard, next);
 }
 
-void loop_remap(struct loop *loop, struct shard_map *map)
+void loop_set_map(struct loop *loop, struct shard_map *map)
 {
     free(atomic_exchange(&loop->next_map, map)); /* the one before was never taken */
-    uv_async_send(&loop->remap);
+    uv_async_send(&loop->new_map);
 }
 
 /* ---- starting ---- */
@@ -344,14 +345,14 @@ void loop_remap(struct loop *loop, struct shard_map *map)
 static void net_stats(void *arg, struct shard_net_stats *out)
 {
     const struct loop *loop = arg;
-    const struct hub *hub = &loop->hub;
+    const struct shard_io *io = &loop->io;
     *out = (struct shard_net_stats){
-        .connections = hub_connections(hub),
-        .requests_in_flight = hub->n_exchanges,
-        .bytes_in = hub->bytes_in,
-        .bytes_out = hub->bytes_out,
-        .frame_memory_bytes = hub->pool.lent_bytes + hub->pool.idle_bytes,
-        .frame_errors = hub->frame_errors,
+        .connections = shard_io_connections(io),
+        .requests_in_flight = io->n_exchanges,
+        .bytes_in = io->bytes_in,
+        .bytes_out = io->bytes_out,
+        .frame_memory_bytes = io->pool.lent_bytes + io->pool.idle_bytes,
+        .frame_errors = io->frame_errors,
     };
 }
 
@@ -371,9 +372,9 @@ static void wake(void *arg)
     loop_wake(arg);
 }
 
-static int open_hub(struct loop *loop, const struct shard_config *config, struct embd__error *e)
+static int open_io(struct loop *loop, const struct shard_config *config, struct embd__error *e)
 {
-    struct hub *hub = &loop->hub;
+    struct shard_io *io = &loop->io;
     struct shard_config own = *config;
     own.net_stats = net_stats;
     own.net_arg = loop;
@@ -381,41 +382,42 @@ static int open_hub(struct loop *loop, const struct shard_config *config, struct
     own.loaded_arg = loop->config.arg;
     own.wake = wake;
     own.wake_arg = loop;
-    own.access = hub->keys.access;
-    hub->uv = &loop->uv;
-    hub->shard_index = config->index;
-    hub->limits = loop->config.limits;
-    TAILQ_INIT(&hub->connections);
-    TAILQ_INIT(&hub->dirty);
-    TAILQ_INIT(&hub->resting);
-    TAILQ_INIT(&hub->strangers);
-    STAILQ_INIT(&hub->spare_exchanges);
-    hub->read_buffer = aligned_alloc(64, HUB_READ_BYTES);
-    if (hub->keys.tls != NULL)
-        hub->seal_buffer = aligned_alloc(64, HUB_READ_BYTES);
-    if (hub->read_buffer == NULL || (hub->keys.tls != NULL && hub->seal_buffer == NULL))
+    own.access = io->credentials.access;
+    io->uv = &loop->uv;
+    io->shard_index = config->index;
+    io->limits = loop->config.limits;
+    TAILQ_INIT(&io->connections);
+    TAILQ_INIT(&io->dirty);
+    TAILQ_INIT(&io->yielding);
+    TAILQ_INIT(&io->unauthenticated);
+    STAILQ_INIT(&io->spare_exchanges);
+    io->read_buffer = aligned_alloc(64, IO_READ_BYTES);
+    if (io->credentials.tls != NULL)
+        io->seal_buffer = aligned_alloc(64, IO_READ_BYTES);
+    if (io->read_buffer == NULL || (io->credentials.tls != NULL && io->seal_buffer == NULL))
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a read buffer");
-    frame_pool_init(&hub->pool, config->store, loop->config.budget);
-    return shard_open(&own, &hub->shard, e);
+    frame_pool_init(&io->pool, config->store, loop->config.quota);
+    io->allowance.quota = loop->config.quota;
+    return shard_open(&own, &io->shard, e);
 }
 
-static void close_hub(struct hub *hub)
+static void close_io(struct shard_io *io)
 {
-    if (hub->shard != NULL) {
-        exchange_trim(hub);
-        outlet_trim(hub);
-        reserve_give(hub);
-        frame_pool_fini(&hub->pool);
-        shard_close(hub->shard);
+    if (io->shard != NULL) {
+        exchange_trim(io);
+        outlet_trim(io);
+        read_allowance_return(&io->allowance);
+        frame_pool_fini(&io->pool);
+        shard_close(io->shard);
     }
-    free(hub->read_buffer);
-    free(hub->seal_buffer);
+    free(io->read_buffer);
+    free(io->seal_buffer);
 }
 
 static void start_handles(struct loop *loop)
 {
-    loop->tick.data = loop->prepare.data = loop->drain.data = loop->ask.data = loop->rekey.data =
-        loop->remap.data = loop;
+    loop->tick.data = loop->prepare.data = loop->drain.data = loop->ask.data =
+        loop->new_credentials.data = loop->new_map.data = loop;
     uv_timer_init(&loop->uv, &loop->tick);
     uv_timer_start(&loop->tick, on_tick, TICK_MS, TICK_MS);
     uv_prepare_init(&loop->uv, &loop->prepare);
@@ -427,7 +429,7 @@ int loop_start(struct loop *loop, const struct shard_config *shard, struct embd_
 {
     if (uv_async_init(&loop->uv, &loop->wake, on_wake) < 0)
         return embd__error_set(e, EMBD_NO_MEMORY, "cannot start a shard's loop");
-    int status = open_hub(loop, shard, e);
+    int status = open_io(loop, shard, e);
     if (status != EMBD_OK)
         return status;
     start_handles(loop);
@@ -435,9 +437,9 @@ int loop_start(struct loop *loop, const struct shard_config *shard, struct embd_
     if (uv_status == 0)
         uv_status = uv_async_init(&loop->uv, &loop->ask, on_ask);
     if (uv_status == 0)
-        uv_status = uv_async_init(&loop->uv, &loop->rekey, on_rekey);
+        uv_status = uv_async_init(&loop->uv, &loop->new_credentials, on_credentials);
     if (uv_status == 0)
-        uv_status = uv_async_init(&loop->uv, &loop->remap, on_remap);
+        uv_status = uv_async_init(&loop->uv, &loop->new_map, on_map);
     enter(loop, PHASE_SERVING);
     if (uv_status == 0)
         uv_status = uv_thread_create(&loop->thread, run, loop);
@@ -464,8 +466,8 @@ void loop_close(struct loop *loop)
         return;
     if (loop->has_thread)
         uv_thread_join(&loop->thread);
-    close_hub(&loop->hub);
-    keys_free(atomic_exchange(&loop->next_keys, NULL));
+    close_io(&loop->io);
+    credentials_free(atomic_exchange(&loop->next_credentials, NULL));
     free(atomic_exchange(&loop->next_map, NULL));
     destroy(loop);
 }

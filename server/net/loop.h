@@ -1,17 +1,19 @@
 /* loop.h - one shard as a running thing: its thread, its libuv loop, its two listeners.
  *
- * Reading order of this folder: loop (this), listener (where peers arrive), connection (one peer),
- * strangers (one that is not known yet), intake (its bytes become frames), exchange (one frame and
- * its answer), outlet (answers become bytes), tunnel (TLS), frame_budget (what peers are charged
- * with), reserve (before they are read), frame_memory (where bins lie), hub.h (what the connections
- * of a shard share). http/ is the operators' port.
+ * Reading order of this folder: loop (this), listener and accept (where peers arrive), connection
+ * (one peer: its states, sending and receiving), request_parser (its bytes become requests),
+ * exchange (one request and its answer), outlet (answers become bytes). These are the road of every
+ * request. Beside it: tls_connection (TLS), unauthenticated (peers that have not proved who they
+ * are), credentials (certificate and tokens), quota (what peers are charged with), frame_memory
+ * (where bins lie), sweep (deadlines and the end), shard_io.h (what the connections of a shard
+ * share). http/ is the operators' port.
  *
  * Life: loop_open binds, so that ports are known; loop_start opens the shard and starts the thread;
  * loop_drain asks it to end; it calls on_end when it has; loop_close frees. */
 #ifndef EMBD_LOOP_H
 #define EMBD_LOOP_H
 
-#include "server/net/hub.h"
+#include "server/net/shard_io.h"
 #include "server/net/listener.h"
 
 /* How long requests in flight may take to finish once a drain has begun. */
@@ -21,10 +23,10 @@ struct loop_config {
     struct listen_address address;              /* port 0: any free one */
     const char *admin_dir;                      /* prepared */
     const struct listen_address *admin_address; /* of a TCP listener for admins; NULL: none */
-    const struct keys *keys;                    /* shares are taken */
+    const struct credentials *credentials;      /* shares are taken */
     struct net_limits limits;
-    struct frame_budget *budget; /* the process's */
-    int cpu;                     /* to run on; -1: any */
+    struct quota *quota; /* the process's */
+    int cpu;             /* to run on; -1: any */
     /* On the shard's thread: its journal is replayed, or cannot be; see shard_config.loaded. NULL:
      * replayed by loop_start. */
     void (*on_loaded)(void *arg, const struct embd__error *e);
@@ -61,13 +63,13 @@ void loop_ask(struct loop *loop, struct loop_question *question);
 /* Any thread, any time between loop_start and loop_close, also repeatedly. */
 void loop_drain(struct loop *loop);
 
-/* From now on these certificates and tokens, made by keys_new, count; connections whose token is
- * not among them end. They are taken. Any thread. */
-void loop_rekey(struct loop *loop, struct keys *keys);
+/* From now on these certificates and tokens, made by credentials_new, count; connections whose
+ * token is not among them end. They are taken. Any thread. */
+void loop_set_credentials(struct loop *loop, struct credentials *credentials);
 
-/* From now on the shard tells this map, made by shard_map_new; it is taken. Any thread, between
- * loop_start and loop_close. */
-void loop_remap(struct loop *loop, struct shard_map *map);
+/* From now on the shard answers with this map, made by shard_map_new; it is taken. Any thread,
+ * between loop_start and loop_close. */
+void loop_set_map(struct loop *loop, struct shard_map *map);
 
 /* The shard looks for what other threads have for it. Any thread, between loop_start and
  * loop_close. */

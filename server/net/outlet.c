@@ -5,7 +5,8 @@
  * batch's chunk. */
 #include "server/net/outlet.h"
 
-#include <assert.h>
+#include "proto/assert.h"
+
 #include <stdlib.h>
 
 /* Made bytes; the next spare one stands in its first bytes. */
@@ -17,60 +18,60 @@ enum { MAX_SPARE_CHUNKS = 4 };
 
 /* ---- chunks ---- */
 
-static size_t chunk_bytes(const struct hub *hub)
+static size_t chunk_bytes(const struct shard_io *io)
 {
-    size_t bytes = shard_fill_bytes(hub->shard);
+    size_t bytes = shard_fill_bytes(io->shard);
     return bytes < LIMIT_FILL_BYTES ? LIMIT_FILL_BYTES : bytes;
 }
 
-static struct chunk *chunk_new(struct hub *hub, int *status_out)
+static struct chunk *chunk_new(struct shard_io *io, int *status_out)
 {
-    size_t bytes = (chunk_bytes(hub) + 63) / 64 * 64;
+    size_t bytes = (chunk_bytes(io) + 63) / 64 * 64;
     *status_out = EMBD_BUSY;
-    if (!frame_budget_take_answer(hub->pool.budget, bytes))
+    if (!quota_take_answer(io->pool.quota, bytes))
         return NULL;
     struct chunk *chunk = aligned_alloc(64, bytes);
     *status_out = chunk != NULL ? EMBD_OK : EMBD_NO_MEMORY;
     if (chunk == NULL)
-        frame_budget_give(hub->pool.budget, bytes);
+        quota_give(io->pool.quota, bytes);
     return chunk;
 }
 
-static void chunk_free(struct hub *hub, struct chunk *chunk)
+static void chunk_free(struct shard_io *io, struct chunk *chunk)
 {
-    frame_budget_give(hub->pool.budget, (chunk_bytes(hub) + 63) / 64 * 64);
+    quota_give(io->pool.quota, (chunk_bytes(io) + 63) / 64 * 64);
     free(chunk);
 }
 
-static struct chunk *chunk_take(struct hub *hub, int *status_out)
+static struct chunk *chunk_take(struct shard_io *io, int *status_out)
 {
-    struct chunk *chunk = hub->spare_chunks;
+    struct chunk *chunk = io->spare_chunks;
     if (chunk == NULL)
-        return chunk_new(hub, status_out);
-    hub->spare_chunks = chunk->next;
-    hub->n_spare_chunks--;
+        return chunk_new(io, status_out);
+    io->spare_chunks = chunk->next;
+    io->n_spare_chunks--;
     return chunk;
 }
 
-static void chunk_give(struct hub *hub, struct chunk *chunk)
+static void chunk_give(struct shard_io *io, struct chunk *chunk)
 {
-    if (hub->n_spare_chunks == MAX_SPARE_CHUNKS) {
-        chunk_free(hub, chunk);
+    if (io->n_spare_chunks == MAX_SPARE_CHUNKS) {
+        chunk_free(io, chunk);
         return;
     }
-    chunk->next = hub->spare_chunks;
-    hub->spare_chunks = chunk;
-    hub->n_spare_chunks++;
+    chunk->next = io->spare_chunks;
+    io->spare_chunks = chunk;
+    io->n_spare_chunks++;
 }
 
-void outlet_trim(struct hub *hub)
+void outlet_trim(struct shard_io *io)
 {
-    while (hub->spare_chunks != NULL) {
-        struct chunk *chunk = hub->spare_chunks;
-        hub->spare_chunks = chunk->next;
-        chunk_free(hub, chunk);
+    while (io->spare_chunks != NULL) {
+        struct chunk *chunk = io->spare_chunks;
+        io->spare_chunks = chunk->next;
+        chunk_free(io, chunk);
     }
-    hub->n_spare_chunks = 0;
+    io->n_spare_chunks = 0;
 }
 
 /* ---- life ---- */
@@ -82,10 +83,10 @@ void outlet_init(struct outlet *out)
     STAILQ_INIT(&out->gathered);
 }
 
-void outlet_fini(struct outlet *out, struct hub *hub)
+void outlet_fini(struct outlet *out, struct shard_io *io)
 {
     if (out->chunk != NULL)
-        chunk_give(hub, out->chunk);
+        chunk_give(io, out->chunk);
     outlet_init(out);
 }
 
@@ -123,22 +124,22 @@ static void put_memory(struct outlet *out, const struct msg_piece *piece)
 
 /* Makes the next bytes of a piece that is not in memory; false: the chunk is too full for it, or
  * there is none. */
-static bool put_made(struct outlet *out, struct hub *hub, struct exchange *x,
+static bool put_made(struct outlet *out, struct shard_io *io, struct exchange *x,
                      const struct msg_piece *piece, int *status_out)
 {
-    if (out->chunk == NULL && (out->chunk = chunk_take(hub, status_out)) == NULL)
+    if (out->chunk == NULL && (out->chunk = chunk_take(io, status_out)) == NULL)
         return false;
     uint64_t rest = piece->bytes - out->offset;
-    size_t room = chunk_bytes(hub) - out->chunk_used;
+    size_t room = chunk_bytes(io) - out->chunk_used;
     if (room < rest && room < LIMIT_FILL_BYTES)
         return false;
     uint8_t *to = (uint8_t *)out->chunk + out->chunk_used;
     size_t bytes =
-        shard_fill(hub->shard, &x->request, out->piece / 2, to, room < rest ? room : rest);
-    assert(bytes > 0 && bytes <= rest);
+        shard_fill(io->shard, &x->request, out->piece / 2, to, room < rest ? room : rest);
+    EMBD_ASSERT(bytes > 0 && bytes <= rest);
     put(out, to, bytes);
     size_t end = out->chunk_used + (bytes + 63) / 64 * 64;
-    out->chunk_used = end < chunk_bytes(hub) ? end : chunk_bytes(hub);
+    out->chunk_used = end < chunk_bytes(io) ? end : chunk_bytes(io);
     out->offset += bytes;
     if (bytes == rest)
         next_piece(out);
@@ -152,7 +153,7 @@ static bool has_room(const struct outlet *out)
 
 /* Puts pieces of the first ready answer; false: the batch is full, or there is no memory to go on.
  */
-static bool put_answer(struct outlet *out, struct hub *hub, struct exchange *x, int *status_out)
+static bool put_answer(struct outlet *out, struct shard_io *io, struct exchange *x, int *status_out)
 {
     const struct msg *answer = &x->request.answer;
     uint32_t n_pieces = embd__msg_n_pieces(answer);
@@ -166,14 +167,14 @@ static bool put_answer(struct outlet *out, struct hub *hub, struct exchange *x, 
             return false;
         if (piece.data != NULL)
             put_memory(out, &piece);
-        else if (!put_made(out, hub, x, &piece, status_out))
+        else if (!put_made(out, io, x, &piece, status_out))
             return false;
     }
     out->piece = 0;
     return true;
 }
 
-bool outlet_gather(struct outlet *out, struct hub *hub, int *status_out)
+bool outlet_gather(struct outlet *out, struct shard_io *io, int *status_out)
 {
     *status_out = EMBD_OK;
     if (out->batch_bytes > 0)
@@ -182,7 +183,7 @@ bool outlet_gather(struct outlet *out, struct hub *hub, int *status_out)
     out->chunk_used = 0;
     struct exchange *x;
     while ((x = STAILQ_FIRST(&out->ready)) != NULL) {
-        if (!put_answer(out, hub, x, status_out))
+        if (!put_answer(out, io, x, status_out))
             break;
         STAILQ_REMOVE_HEAD(&out->ready, in_queue);
         STAILQ_INSERT_TAIL(&out->gathered, x, in_queue);
@@ -194,9 +195,9 @@ bool outlet_gather(struct outlet *out, struct hub *hub, int *status_out)
 
 /* ---- after sending ---- */
 
-void outlet_sent(struct outlet *out, struct hub *hub, uint64_t n)
+void outlet_sent(struct outlet *out, struct shard_io *io, uint64_t n)
 {
-    assert(n <= out->batch_bytes);
+    EMBD_ASSERT(n <= out->batch_bytes);
     out->batch_bytes -= n;
     while (n > 0) {
         uv_buf_t *buf = &out->bufs[out->first];
@@ -208,7 +209,7 @@ void outlet_sent(struct outlet *out, struct hub *hub, uint64_t n)
             out->first++;
     }
     if (out->batch_bytes == 0 && out->chunk != NULL) {
-        chunk_give(hub, out->chunk);
+        chunk_give(io, out->chunk);
         out->chunk = NULL;
     }
 }

@@ -27,17 +27,17 @@ struct outlet {
 
 void outlet_init(struct outlet *out);
 /* Forgets the batch; the exchanges are freed by the connection. */
-void outlet_fini(struct outlet *out, struct hub *hub);
+void outlet_fini(struct outlet *out, struct shard_io *io);
 
 /* Takes an answered exchange. */
 void outlet_add(struct outlet *out, struct exchange *x);
 
 /* Puts the next batch together when there is none. False: nothing to send, or in *status_out
  * EMBD_BUSY: there is no memory to make rows in now; EMBD_NO_MEMORY. */
-bool outlet_gather(struct outlet *out, struct hub *hub, int *status_out);
+bool outlet_gather(struct outlet *out, struct shard_io *io, int *status_out);
 
 /* The kernel has taken n bytes of the batch. */
-void outlet_sent(struct outlet *out, struct hub *hub, uint64_t n);
+void outlet_sent(struct outlet *out, struct shard_io *io, uint64_t n);
 
 /* Moves the next exchange that was sent wholly out of the outlet; NULL: none. Only when the batch
  * is over. */
@@ -49,6 +49,6 @@ static inline bool outlet_is_empty(const struct outlet *out)
 }
 
 /* Frees the spare chunks. */
-void outlet_trim(struct hub *hub);
+void outlet_trim(struct shard_io *io);
 
 #endif

@@ -16,29 +16,29 @@ enum { MB = 1 << 20 };
 static void the_budget_is_never_passed(void **state)
 {
     (void)state;
-    struct frame_budget budget = {.limit = 100};
-    assert_true(frame_budget_take_answer(&budget, 60));
-    assert_false(frame_budget_take_answer(&budget, 41));
-    assert_false(frame_budget_take_answer(&budget, UINT64_MAX));
-    assert_true(frame_budget_take_answer(&budget, 40));
-    assert_false(frame_budget_take_answer(&budget, 1));
-    frame_budget_give(&budget, 100);
+    struct quota budget = {.limit = 100};
+    assert_true(quota_take_answer(&budget, 60));
+    assert_false(quota_take_answer(&budget, 41));
+    assert_false(quota_take_answer(&budget, UINT64_MAX));
+    assert_true(quota_take_answer(&budget, 40));
+    assert_false(quota_take_answer(&budget, 1));
+    quota_give(&budget, 100);
     assert_int_equal(budget.used, 0);
 }
 
 static void what_is_received_leaves_a_part_to_answers_and_connections(void **state)
 {
     (void)state;
-    struct frame_budget budget = {.limit = 320};
-    assert_false(frame_budget_take(&budget, 311));
-    assert_true(frame_budget_take(&budget, 310));
-    assert_false(frame_budget_take(&budget, 1));
-    assert_true(frame_budget_take_answer(&budget, 4));
-    assert_true(frame_budget_take_connection(&budget, 6));
-    assert_false(frame_budget_take_connection(&budget, 1));
-    assert_false(frame_budget_take_answer(&budget, 1));
-    frame_budget_give_connection(&budget, 6);
-    frame_budget_give(&budget, 314);
+    struct quota budget = {.limit = 320};
+    assert_false(quota_take(&budget, 311));
+    assert_true(quota_take(&budget, 310));
+    assert_false(quota_take(&budget, 1));
+    assert_true(quota_take_answer(&budget, 4));
+    assert_true(quota_take_connection(&budget, 6));
+    assert_false(quota_take_connection(&budget, 1));
+    assert_false(quota_take_answer(&budget, 1));
+    quota_give_connection(&budget, 6);
+    quota_give(&budget, 314);
     assert_int_equal(budget.used, 0);
     assert_int_equal(budget.connections, 0);
 }
@@ -46,13 +46,13 @@ static void what_is_received_leaves_a_part_to_answers_and_connections(void **sta
 static void connections_have_half_at_most(void **state)
 {
     (void)state;
-    struct frame_budget budget = {.limit = 320};
-    assert_true(frame_budget_take_connection(&budget, 160));
-    assert_false(frame_budget_take_connection(&budget, 1));
+    struct quota budget = {.limit = 320};
+    assert_true(quota_take_connection(&budget, 160));
+    assert_false(quota_take_connection(&budget, 1));
     assert_int_equal(budget.used, 160);
-    assert_true(frame_budget_take(&budget, 150));
-    frame_budget_give_connection(&budget, 60);
-    assert_true(frame_budget_take_connection(&budget, 60));
+    assert_true(quota_take(&budget, 150));
+    quota_give_connection(&budget, 60);
+    assert_true(quota_take_connection(&budget, 60));
 }
 
 static void a_charge_covers_its_bytes_and_a_quarter_more_at_most(void **state)
@@ -69,7 +69,7 @@ static void a_charge_covers_its_bytes_and_a_quarter_more_at_most(void **state)
 static void a_refusal_names_value_use_and_limit(void **state)
 {
     (void)state;
-    struct frame_budget budget = {.limit = 8 * MB};
+    struct quota budget = {.limit = 8 * MB};
     struct frame_pool pool;
     struct embd__error e = {0};
     frame_pool_init(&pool, &store_host, &budget);
@@ -88,7 +88,7 @@ static void a_refusal_names_value_use_and_limit(void **state)
 static void the_last_buffer_given_is_the_next_one_taken(void **state)
 {
     (void)state;
-    struct frame_budget budget = {.limit = 1024ull * MB};
+    struct quota budget = {.limit = 1024ull * MB};
     struct frame_pool pool;
     struct embd__error e = {0};
     frame_pool_init(&pool, &store_host, &budget);
@@ -107,7 +107,7 @@ static void the_last_buffer_given_is_the_next_one_taken(void **state)
 static void idle_memory_stays_within_its_share(void **state)
 {
     (void)state;
-    struct frame_budget budget = {.limit = 64 * MB};
+    struct quota budget = {.limit = 64 * MB};
     struct frame_pool pool;
     struct embd__error e = {0};
     void *taken[32];
@@ -123,12 +123,12 @@ static void idle_memory_stays_within_its_share(void **state)
 
 static void *take_and_give(void *arg)
 {
-    struct frame_budget *budget = arg;
+    struct quota *budget = arg;
     for (int i = 0; i < 100000; i++)
-        if (frame_budget_take(budget, 7)) {
+        if (quota_take(budget, 7)) {
             if (budget->used > budget->limit)
                 return arg;
-            frame_budget_give(budget, 7);
+            quota_give(budget, 7);
         }
     return NULL;
 }
@@ -136,7 +136,7 @@ static void *take_and_give(void *arg)
 static void threads_share_a_budget(void **state)
 {
     (void)state;
-    struct frame_budget budget = {.limit = 15};
+    struct quota budget = {.limit = 15};
     pthread_t threads[4];
     for (int i = 0; i < 4; i++)
         pthread_create(&threads[i], NULL, take_and_give, &budget);

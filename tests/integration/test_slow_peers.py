@@ -54,7 +54,7 @@ class SlowPeers(unittest.TestCase):
         self.wire.send(self.pull_of(1, 100000)[:50000])
         self.assertTrue(is_closed(self.wire))
         self.assertLess(time.monotonic() - begin, 6)
-        self.server.wait_log("a frame does not get on (stall_timeout)")
+        self.server.wait_log("a frame made no progress (stall_timeout)")
 
     def test_a_byte_now_and_then_is_no_progress(self):
         begin = time.monotonic()
@@ -76,7 +76,7 @@ class SlowPeers(unittest.TestCase):
             self.wire.send(self.pull_of(msgid, n))
         self.assertLess(longest_ping(self.server, 1), PING_S)
         self.assertLess(self.server.rss_bytes() - before, 48 * MB)  # 60 requests of 128 KB, not 1 GB of answers
-        self.server.wait_log("the peer does not take its answers (stall_timeout)")
+        self.server.wait_log("the peer does not read its answers (stall_timeout)")
         with wire.connect(self.server) as other:
             self.assertEqual(other.call("stats")[0]["stats"]["requests_in_flight"], 1)
 

@@ -72,14 +72,14 @@ class Strangers(unittest.TestCase):
     def test_of_a_stranger_128_kib_are_read_and_not_a_byte_more(self):
         server = self.server()
         self.assertEqual(self.say(server, wire.request(1, "ping", {}) * (1 << 20)), STRANGER_BYTES)
-        server.wait_log("128 KiB and no token or TLS handshake")
+        server.wait_log("it sent 128 KiB without a token or TLS handshake")
 
     def test_nor_of_a_handshake_that_never_ends(self):
         server = self.sealed()
         record = b"\x16\x03\x01\x40\x00"  # a ClientHello as long as OpenSSL takes it, in records of 16 KiB
         hello = record + b"\x01\x02\x01\x40\x03\x03" + bytes(0x4000 - 6) + (record + bytes(0x4000)) * 20
         self.assertEqual(self.say(server, hello), STRANGER_BYTES)
-        server.wait_log("128 KiB and no token or TLS handshake")
+        server.wait_log("it sent 128 KiB without a token or TLS handshake")
 
     def test_who_says_who_it_is_at_the_end_of_these_bytes_may_stay(self):
         with wire.connect(self.server()) as peer:

@@ -8,7 +8,8 @@
  * those who ask for nothing keep no probe out; where none rests the newest is turned away. */
 #include "server/net/http/http.h"
 
-#include <assert.h>
+#include "proto/assert.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +48,7 @@ struct http {
     uv_loop_t *uv;
     uv_tcp_t tcp;
     uv_timer_t sweep;
-    struct frame_budget *budget;
+    struct quota *quota;
     uint16_t port;
     bool is_loopback; /* for this host alone: pages of other sites are not to read it through a
                          browser */
@@ -64,11 +65,11 @@ struct http {
 static void on_closed(uv_handle_t *handle)
 {
     struct peer *peer = handle->data;
-    struct frame_budget *budget = peer->http->budget;
+    struct quota *quota = peer->http->quota;
     TAILQ_REMOVE(&peer->http->peers, peer, in_http);
-    frame_budget_give(budget, peer->page_bytes);
+    quota_give(quota, peer->page_bytes);
     if (peer->is_charged)
-        frame_budget_give_connection(budget, sizeof *peer);
+        quota_give_connection(quota, sizeof *peer);
     text_fini(&peer->body);
     free(peer);
 }
@@ -116,9 +117,9 @@ static void send_body(struct peer *peer, int status, const char *type)
     }
     int n =
         http_head_write(peer->answer_head, sizeof peer->answer_head, status, type, peer->body.n);
-    assert(n > 0 && (size_t)n < sizeof peer->answer_head);
+    EMBD_ASSERT(n > 0 && (size_t)n < sizeof peer->answer_head);
     peer->page_bytes = peer->body.capacity;
-    frame_budget_force(peer->http->budget, peer->page_bytes);
+    quota_force(peer->http->quota, peer->page_bytes);
     uv_buf_t bufs[2] = {uv_buf_init(peer->answer_head, (unsigned)n),
                         uv_buf_init(peer->body.p, (unsigned)peer->body.n)};
     peer->write.data = peer->shutdown.data = peer;
@@ -229,7 +230,7 @@ static void find_room(struct http *http)
 
 static bool is_charged(struct peer *peer)
 {
-    peer->is_charged = frame_budget_take_connection(peer->http->budget, sizeof *peer);
+    peer->is_charged = quota_take_connection(peer->http->quota, sizeof *peer);
     return peer->is_charged;
 }
 
@@ -273,7 +274,7 @@ static void on_sweep(uv_timer_t *timer)
 
 /* ---- life ---- */
 
-int http_open(uv_loop_t *uv, const struct listen_address *address, struct frame_budget *budget,
+int http_open(uv_loop_t *uv, const struct listen_address *address, struct quota *quota,
               struct http **out, struct embd__error *e)
 {
     *out = NULL;
@@ -281,7 +282,7 @@ int http_open(uv_loop_t *uv, const struct listen_address *address, struct frame_
     if (http == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for the HTTP server");
     http->uv = uv;
-    http->budget = budget;
+    http->quota = quota;
     http->is_loopback = listen_address_is_loopback(address);
     TAILQ_INIT(&http->peers);
     http->tcp.data = http->sweep.data = http;

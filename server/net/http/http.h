@@ -9,7 +9,7 @@
 #ifndef EMBD_HTTP_H
 #define EMBD_HTTP_H
 
-#include "server/net/frame_budget.h"
+#include "server/net/quota.h"
 #include "server/net/http/http_pages.h"
 #include "server/net/listener.h"
 
@@ -19,9 +19,9 @@
 struct http;
 
 /* Binds. `address` may have any host, where its owner says so: nothing here changes anything or
- * shows a key or row. Peers and their pages are charged to `budget`, which outlives http_free.
+ * shows a key or row. Peers and their pages are charged to `quota`, which outlives http_free.
  * EMBD_IO with the cause, EMBD_NO_MEMORY. */
-int http_open(uv_loop_t *uv, const struct listen_address *address, struct frame_budget *budget,
+int http_open(uv_loop_t *uv, const struct listen_address *address, struct quota *quota,
               struct http **out, struct embd__error *e);
 uint16_t http_port(const struct http *http);
 

@@ -332,10 +332,10 @@ static void write_process(struct text *out, const struct http_view *view)
     begin(out, "embd_frame_memory_used_bytes", "gauge",
           "Charged to frame_memory: connections, requests, and what their answers take.");
     text_print(out, "embd_frame_memory_used_bytes %llu\n",
-               (unsigned long long)atomic_load(&view->process->budget->used));
+               (unsigned long long)atomic_load(&view->process->quota->used));
     begin(out, "embd_frame_memory_limit_bytes", "gauge", "What frame_memory allows.");
     text_print(out, "embd_frame_memory_limit_bytes %llu\n",
-               (unsigned long long)view->process->budget->limit);
+               (unsigned long long)view->process->quota->limit);
     write_host(out, view->process);
 }
 

@@ -13,7 +13,7 @@ struct http_process {
     uint32_t n_shards;         /* of this process */
     uint32_t first_shard;      /* their indices in the cluster begin here */
     uint32_t n_cluster_shards; /* of all processes */
-    struct frame_budget *budget;
+    struct quota *quota;
     int64_t certificate_expires;    /* seconds since 1970; 0: no TLS */
     uint32_t max_connections;       /* of a shard */
     const char *data_dir;           /* NULL: none */

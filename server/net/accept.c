@@ -1,13 +1,12 @@
-/* arrival.c - a peer comes in: it gets a connection and perhaps a tunnel, or is turned away. */
+/* accept.c - a peer comes in: it gets a connection, perhaps with TLS, or is turned away. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/log/log.h"
-#include "server/net/steps.h"
-#include "server/net/strangers.h"
+#include "server/net/connection_internal.h"
 
-/* The addresses that one user has at will count as one. */
+/* Addresses that one user can choose from count as one. */
 static uint64_t network_of(const struct sockaddr_storage *address)
 {
     const struct in6_addr *v6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
@@ -40,64 +39,66 @@ static void name_peer(struct connection *c)
     snprintf(c->peer, sizeof c->peer, is_v6 ? "[%s]:%u" : "%s:%u", host, ntohs(port));
 }
 
-static uint32_t limit_of(const struct hub *hub, enum door door)
+static uint32_t limit_of(const struct shard_io *io, enum door door)
 {
-    return door == DOOR_DATA ? hub->limits.connections : LIMIT_ADMIN_CONNECTIONS;
+    return door == DOOR_DATA ? io->limits.connections : LIMIT_ADMIN_CONNECTIONS;
 }
 
-/* Room at the door of c, which counts there already; a stranger goes for it. */
+/* Makes room at the door of c, which counts there already; an unauthenticated connection goes for
+ * it. */
 static bool find_room(const struct connection *c, struct embd__error *e)
 {
-    const struct hub *hub = c->hub;
-    uint32_t limit = limit_of(hub, c->door);
-    if (hub->n_at[c->door] <= limit)
+    const struct shard_io *io = c->io;
+    uint32_t limit = limit_of(io, c->door);
+    if (io->n_at[c->door] <= limit)
         return true;
-    struct connection *stranger = strangers_oldest(hub, (int)c->door, c->network);
-    if (stranger == NULL) {
+    struct connection *other = unauthenticated_oldest(io, (int)c->door, c->network);
+    if (other == NULL) {
         embd__error_set(e, EMBD_BUSY,
                         "the shard has %u connections, the limit is %u (max_connections)", limit,
                         limit);
         return false;
     }
-    connection_drop(stranger, "others come in (max_connections)");
+    connection_drop(other, "it is not authenticated, and others connect (max_connections)");
     return true;
 }
 
-static bool is_sealed(const struct connection *c)
+static bool has_tls(const struct connection *c)
 {
-    return c->hub->keys.tls != NULL && c->door != DOOR_ADMIN_SOCKET;
+    return c->io->credentials.tls != NULL && c->door != DOOR_ADMIN_SOCKET;
 }
 
-/* Charges a connection, and opens its tunnel; strangers go for it. Operators on this machine get in
- * though no memory is left: they are few. */
+/* Charges a connection, and opens its TLS session. Operators on this machine get in though no
+ * memory is left: they are few. */
 static int charge(struct connection *c, struct embd__error *e)
 {
-    struct frame_budget *budget = c->hub->pool.budget;
-    c->is_charged = frame_budget_take_connection(budget, CONNECTION_BYTES);
-    if (!c->is_charged && c->door != DOOR_ADMIN_SOCKET)
+    struct quota *quota = c->io->pool.quota;
+    c->charged_bytes = quota_take_connection(quota, CONNECTION_BYTES) ? CONNECTION_BYTES : 0;
+    if (c->charged_bytes == 0 && c->door != DOOR_ADMIN_SOCKET)
         return embd__error_set(e, EMBD_BUSY,
                                "no memory for a connection: connections have %llu bytes, "
                                "the limit is half of %llu (frame_memory)",
-                               (unsigned long long)atomic_load(&budget->connections),
-                               (unsigned long long)budget->limit);
-    if (is_sealed(c))
-        c->tunnel = tunnel_open(c->hub, e);
-    return is_sealed(c) && c->tunnel == NULL ? e->status : EMBD_OK;
+                               (unsigned long long)atomic_load(&quota->connections),
+                               (unsigned long long)quota->limit);
+    if (has_tls(c))
+        c->tls = tls_connection_open(c->io, e);
+    return has_tls(c) && c->tls == NULL ? e->status : EMBD_OK;
 }
 
 /* True: c has what it needs. */
 static bool find_memory(struct connection *c, struct embd__error *e)
 {
-    struct connection *stranger;
+    struct connection *other;
     while (charge(c, e) != EMBD_OK) {
-        if (c->is_charged)
-            frame_budget_give_connection(c->hub->pool.budget, CONNECTION_BYTES);
-        c->is_charged = false;
-        stranger = strangers_oldest(c->hub, -1, c->network);
-        if (e->status != EMBD_BUSY || stranger == NULL)
+        if (c->charged_bytes > 0)
+            quota_give_connection(c->io->pool.quota, CONNECTION_BYTES);
+        c->charged_bytes = 0;
+        other = unauthenticated_oldest(c->io, -1, c->network);
+        if (e->status != EMBD_BUSY || other == NULL)
             return false;
         *e = (struct embd__error){0};
-        connection_drop(stranger, "others need its memory (frame_memory)");
+        connection_drop(other,
+                        "it is not authenticated, and others need its memory (frame_memory)");
     }
     return true;
 }
@@ -105,7 +106,7 @@ static bool find_memory(struct connection *c, struct embd__error *e)
 /* Says why, as far as the socket takes it at once, and closes. */
 static void turn_away(struct connection *c, int status, const char *why)
 {
-    if (!is_sealed(c)) {
+    if (!has_tls(c)) {
         struct msg notice;
         embd__msg_init(&notice);
         embd__msg_error_notice(&notice, status, why);
@@ -116,7 +117,7 @@ static void turn_away(struct connection *c, int status, const char *why)
     connection_drop(c, why);
 }
 
-/* Who may reach the admin socket is its owner. */
+/* Only its owner can reach the admin socket. */
 static void begin_session(struct connection *c)
 {
     c->session.is_admin = c->listener == LISTENER_ADMIN;
@@ -124,26 +125,27 @@ static void begin_session(struct connection *c)
         c->session.grant = &grant_of_owner;
 }
 
-static struct connection *connection_new(struct hub *hub, enum door door)
+static struct connection *connection_new(struct shard_io *io, enum door door)
 {
     struct connection *c = calloc(1, sizeof *c);
     if (c == NULL)
         return NULL;
-    c->hub = hub;
+    c->io = io;
     c->door = door;
     c->listener = door == DOOR_DATA ? LISTENER_DATA : LISTENER_ADMIN;
-    c->began_ms = c->state_since_ms = c->busy_ms = connection_now_ms(hub);
+    c->state = CONNECTION_PAUSED;
+    c->began_ms = c->busy_ms = connection_now_ms(io);
     begin_session(c);
     TAILQ_INIT(&c->exchanges);
     outlet_init(&c->outlet);
-    if ((door != DOOR_ADMIN_SOCKET ? uv_tcp_init(hub->uv, &c->uv.tcp)
-                                   : uv_pipe_init(hub->uv, &c->uv.pipe, 0)) < 0) {
+    if ((door != DOOR_ADMIN_SOCKET ? uv_tcp_init(io->uv, &c->uv.tcp)
+                                   : uv_pipe_init(io->uv, &c->uv.pipe, 0)) < 0) {
         free(c);
         return NULL;
     }
     c->uv.stream.data = c;
-    TAILQ_INSERT_TAIL(&hub->connections, c, in_hub);
-    hub->n_at[door]++;
+    TAILQ_INSERT_TAIL(&io->connections, c, in_io);
+    io->n_at[door]++;
     return c;
 }
 
@@ -155,12 +157,12 @@ static void set_socket(struct connection *c)
     uv_tcp_keepalive(&c->uv.tcp, 1, 60);
 }
 
-bool connection_accept(struct hub *hub, uv_stream_t *server, enum door door, bool is_told)
+bool connection_accept(struct shard_io *io, uv_stream_t *server, enum door door, bool is_told)
 {
     struct embd__error e = {0};
-    struct connection *c = connection_new(hub, door);
+    struct connection *c = connection_new(io, door);
     if (c == NULL && !is_told)
-        log_event(LOG_ERROR, "accept_failed", "shard=%u why=\"out of memory\"", hub->shard_index);
+        log_event(LOG_ERROR, "accept_failed", "shard=%u why=\"out of memory\"", io->shard_index);
     if (c == NULL)
         return false;
     int status = uv_accept(server, &c->uv.stream);
@@ -174,10 +176,10 @@ bool connection_accept(struct hub *hub, uv_stream_t *server, enum door door, boo
         return true;
     }
     set_socket(c);
-    log_event(LOG_DEBUG, "connection_opened", "shard=%u peer=%s", hub->shard_index, c->peer);
-    struct connection *oldest = strangers_add(c);
+    log_event(LOG_DEBUG, "connection_opened", "shard=%u peer=%s", io->shard_index, c->peer);
+    struct connection *oldest = unauthenticated_add(c);
     if (oldest != NULL)
-        connection_drop(oldest, "others wait to say who they are (max_strangers)");
+        connection_drop(oldest, "too many connections are not authenticated (max_strangers)");
     connection_set_reading(c);
     return true;
 }

@@ -1,5 +1,5 @@
-/* keys.c - see keys.h. */
-#include "server/net/keys.h"
+/* credentials.c - see credentials.h. */
+#include "server/net/credentials.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -12,7 +12,7 @@ static const char *path_or_null(const char *path)
     return path[0] != '\0' ? path : NULL;
 }
 
-uint64_t key_files_stamp(const struct key_files *files)
+uint64_t credential_files_stamp(const struct credential_files *files)
 {
     const char *const paths[] = {files->tls_cert, files->tls_key, files->tls_client_ca,
                                  files->tokens};
@@ -32,54 +32,55 @@ uint64_t key_files_stamp(const struct key_files *files)
     return stamp;
 }
 
-int keys_open(const struct key_files *files, struct keys *out, struct embd__error *e)
+int credentials_open(const struct credential_files *files, struct credentials *out,
+                     struct embd__error *e)
 {
     int status = EMBD_OK;
-    *out = (struct keys){0};
-    if (key_files_have_tls(files)) {
+    *out = (struct credentials){0};
+    if (credential_files_have_tls(files)) {
         const struct tls_files tls = {.cert = files->tls_cert,
                                       .key = path_or_null(files->tls_key),
                                       .ca = path_or_null(files->tls_client_ca)};
         status = embd__tls_server(&tls, &out->tls, e);
     }
-    if (status == EMBD_OK && key_files_have_tokens(files))
+    if (status == EMBD_OK && credential_files_have_tokens(files))
         status = access_open(files->tokens, &out->access, e);
     if (status != EMBD_OK)
-        keys_drop(out);
+        credentials_drop(out);
     return status;
 }
 
-int64_t keys_expire(const struct keys *keys)
+int64_t credentials_expire(const struct credentials *credentials)
 {
-    return keys->tls != NULL ? embd__tls_expires(keys->tls) : 0;
+    return credentials->tls != NULL ? embd__tls_expires(credentials->tls) : 0;
 }
 
-struct keys keys_share(const struct keys *keys)
+struct credentials credentials_share(const struct credentials *credentials)
 {
-    return (struct keys){
-        .tls = keys->tls != NULL ? embd__tls_share(keys->tls) : NULL,
-        .access = keys->access != NULL ? access_share(keys->access) : NULL,
+    return (struct credentials){
+        .tls = credentials->tls != NULL ? embd__tls_share(credentials->tls) : NULL,
+        .access = credentials->access != NULL ? access_share(credentials->access) : NULL,
     };
 }
 
-void keys_drop(struct keys *keys)
+void credentials_drop(struct credentials *credentials)
 {
-    embd__tls_drop(keys->tls);
-    access_drop(keys->access);
-    *keys = (struct keys){0};
+    embd__tls_drop(credentials->tls);
+    access_drop(credentials->access);
+    *credentials = (struct credentials){0};
 }
 
-struct keys *keys_new(const struct keys *keys)
+struct credentials *credentials_new(const struct credentials *credentials)
 {
-    struct keys *copy = malloc(sizeof *copy);
+    struct credentials *copy = malloc(sizeof *copy);
     if (copy != NULL)
-        *copy = keys_share(keys);
+        *copy = credentials_share(credentials);
     return copy;
 }
 
-void keys_free(struct keys *keys)
+void credentials_free(struct credentials *credentials)
 {
-    if (keys != NULL)
-        keys_drop(keys);
-    free(keys);
+    if (credentials != NULL)
+        credentials_drop(credentials);
+    free(credentials);
 }

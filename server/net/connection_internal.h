@@ -1,0 +1,110 @@
+/* connection_internal.h - what the files of a connection ask of each other: connection.c (its life,
+ * sending, receiving), request_parser.c (requests), tls_connection.c (both through TLS), accept.c
+ * (how it begins), sweep.c (deadlines and the end). After each call that may close, look at the
+ * state. */
+#ifndef EMBD_CONNECTION_INTERNAL_H
+#define EMBD_CONNECTION_INTERNAL_H
+
+#include "server/net/connection.h"
+#include "server/net/unauthenticated.h"
+
+/* ---- connection.c ---- */
+
+static inline uint64_t connection_now_ms(const struct shard_io *io)
+{
+    return uv_now(io->uv);
+}
+
+/* Takes requests. */
+static inline bool connection_is_open(const struct connection *c)
+{
+    return c->state <= CONNECTION_STARVED;
+}
+
+/* May send answers. */
+static inline bool connection_may_send(const struct connection *c)
+{
+    return c->state <= CONNECTION_PEER_ENDED;
+}
+
+/* Enters a state; the same one again is allowed. */
+void connection_move(struct connection *c, enum connection_state to);
+
+/* Does everything that is possible after something has changed. */
+void connection_go(struct connection *c);
+/* connection_go, once the shard's other connections had their turn. */
+void connection_mark(struct connection *c);
+/* A connection that was starved or yielding goes on. */
+void connection_retry(struct connection *c);
+/* Takes no more requests; ends when what is in flight is sent. */
+void connection_finish(struct connection *c);
+void connection_close(struct connection *c);
+/* The same with a line in the log. */
+void connection_drop(struct connection *c, const char *why);
+
+/* n bytes of the batch are on their way. */
+void connection_took(struct connection *c, uint64_t n);
+/* Grows with each byte that the kernel takes of what libuv has. */
+uint64_t connection_out_bytes(const struct connection *c);
+
+/* There is no memory to read on: sweep.c tries again. */
+void connection_starve(struct connection *c);
+/* Asks libuv for further bytes, or to stop, as the state needs. */
+void connection_set_reading(struct connection *c);
+/* Whether an open connection takes further bytes. */
+bool connection_wants(const struct connection *c);
+/* Where the next plaintext goes; that n bytes of it are there. */
+void connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);
+void connection_take(struct connection *c, const uv_buf_t *buf, size_t n);
+void connection_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
+void connection_count(struct connection *c, size_t n);
+void connection_on_end(struct connection *c);
+
+/* An exchange is over. */
+void connection_forget(struct connection *c, struct exchange *x, bool was_in_flight);
+/* For request.on_answer. */
+void connection_on_answer(struct request *request);
+/* Sends what may be sent now. */
+void connection_flush(struct connection *c);
+
+/* ---- request_parser.c ---- */
+
+/* Whether a further request has to wait. */
+bool request_parser_is_full(const struct connection *c);
+/* Memory that the next bytes of the stream belong into, or NULL: they go through the shared buffer.
+ */
+uint8_t *request_parser_direct(const struct connection *c, size_t *bytes_out);
+/* n bytes were received there, or into the shared buffer; what may not become requests now is kept.
+ */
+void request_parser_landed(struct connection *c, size_t n);
+void request_parser_take(struct connection *c, const uint8_t *p, size_t n);
+/* Goes on with what is kept, or with a frame that waited for memory. */
+void request_parser_go_on(struct connection *c);
+/* Forgets the arriving request and what is kept. */
+void request_parser_drop(struct connection *c);
+
+/* ---- tls_connection.c ---- */
+
+/* Sends the ciphertext there is; `later`: after others had their turn. */
+void tls_connection_push(struct connection *c, bool later);
+/* Encrypts of the batch what may go in one turn. */
+void tls_connection_write(struct connection *c, bool later);
+/* Decrypts what was received, as far as the connection takes it. */
+void tls_connection_read(struct connection *c);
+void tls_connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);
+void tls_connection_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
+
+/* ---- unauthenticated.c, for the few that are ---- */
+
+static inline void connection_look_at_peer(struct connection *c)
+{
+    if (c->is_unauthenticated)
+        unauthenticated_look_at(c);
+}
+
+static inline size_t connection_read_room(const struct connection *c, size_t bytes)
+{
+    return c->is_unauthenticated ? unauthenticated_room(c, bytes) : bytes;
+}
+
+#endif

@@ -1,0 +1,77 @@
+/* shard_io.h - what the connections of one shard share: the shard, memory, limits, counters, and
+ * the lists they stand in. Owner: the shard's thread. */
+#ifndef EMBD_SHARD_IO_H
+#define EMBD_SHARD_IO_H
+
+#include <sys/queue.h>
+#include <uv.h>
+
+#include "server/net/frame_memory.h"
+#include "server/net/credentials.h"
+#include "server/service/shard.h"
+
+struct connection;
+struct exchange;
+struct chunk;
+
+TAILQ_HEAD(connection_list, connection);
+STAILQ_HEAD(exchange_queue, exchange);
+
+struct net_limits {
+    uint64_t frame_bytes;     /* of one frame */
+    uint32_t connections;     /* of the data listener of one shard */
+    uint32_t stall_ms;        /* a frame in part, or an answer, may make no progress for so long */
+    uint32_t idle_ms;         /* a connection may send no request for so long; 0: for ever */
+    uint32_t unauthenticated; /* connections of all listeners: see unauthenticated.h */
+    uint32_t hello_ms;        /* one of these may stay so long */
+};
+
+/* Each admin listener has room of its own, so that an operator gets in when the others are full. */
+#define LIMIT_ADMIN_CONNECTIONS 64u
+
+/* Where a peer came in. */
+enum door { DOOR_DATA, DOOR_ADMIN_SOCKET, DOOR_ADMIN_TCP };
+#define DOORS 3
+
+/* What one read may bring of heads and small bins. Reads are synchronous, so one buffer serves all.
+ */
+#define IO_READ_BYTES (64u << 10)
+
+struct shard_io {
+    uv_loop_t *uv;
+    struct shard *shard;
+    uint32_t shard_index; /* in the cluster; for the log */
+    struct net_limits limits;
+    struct frame_pool pool;
+    uint8_t *read_buffer; /* [IO_READ_BYTES] */
+    uint8_t *seal_buffer; /* [IO_READ_BYTES] of ciphertext; NULL without TLS */
+    struct read_allowance allowance;
+    struct credentials credentials;
+
+    struct connection_list connections;
+    uint32_t n_at[DOORS];                   /* connections that are not being closed */
+    struct connection_list unauthenticated; /* the oldest first */
+    uint32_t n_unauthenticated;
+    struct connection_list yielding; /* in the state CONNECTION_YIELDING */
+    uint64_t turn;                   /* counts turns of the loop */
+    struct connection_list dirty;    /* with something to do outside of their own callbacks */
+
+    struct exchange_queue spare_exchanges;
+    uint32_t n_spare_exchanges;
+    struct chunk *spare_chunks;
+    uint32_t n_spare_chunks;
+
+    uint64_t n_exchanges; /* from the first byte of a request to the last of its answer */
+    uint64_t bytes_in, bytes_out, frame_errors;
+
+    uint64_t swept_ms; /* time of the last sweep */
+    bool is_draining;
+    uint64_t n_old; /* of n_exchanges: those that began before the drain */
+};
+
+static inline uint32_t shard_io_connections(const struct shard_io *io)
+{
+    return io->n_at[DOOR_DATA] + io->n_at[DOOR_ADMIN_SOCKET] + io->n_at[DOOR_ADMIN_TCP];
+}
+
+#endif
