@@ -24,7 +24,7 @@ int cuda_cut_prepare(struct store *store, const struct store_cut *cut, struct em
         return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
     change_sets_take_evicted(store);
     int status = cut->id ? change_sets_make_room(store) : 0;
-    return status ? cuda_error(store, status, "noting changes", e) : EMBD_OK;
+    return status ? cuda_error(store, status, "recording changes", e) : EMBD_OK;
 }
 
 int cuda_cut_freeze(struct store *store, struct store_cut *cut, struct embd__error *e)
@@ -43,7 +43,7 @@ int cuda_cut_freeze(struct store *store, struct store_cut *cut, struct embd__err
 int cuda_cut_note(struct store *store, const struct store_cut *cut, struct embd__error *e)
 {
     int status = cut->id ? change_sets_begin(store, cut->id) : 0;
-    return status ? cuda_error(store, status, "noting changes", e) : EMBD_OK;
+    return status ? cuda_error(store, status, "recording changes", e) : EMBD_OK;
 }
 
 int cuda_freeze(struct store *store, struct store_cut *cut, struct embd__error *e)

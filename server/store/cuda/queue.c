@@ -89,7 +89,7 @@ static void record(struct call *call, enum call_state state)
     if (call->state != state) /* set already for the first call of a batch */
         move_to(call, state);
     if (status != 0)
-        fail_batch(call, status, "telling the end of a call");
+        fail_batch(call, status, "signalling the end of a call");
 }
 
 static void start(struct call *call)

@@ -197,7 +197,7 @@ static int each_member(struct group *group, const struct store_cut *cut,
 {
     for (uint32_t d = 0; d < group->n; d++)
         if (device_use(group->tables[d]->device) != 0 || step(group->tables[d], cut, e) != EMBD_OK)
-            return group_error(group, WIRE_LOST, "noting changes", e);
+            return group_error(group, WIRE_LOST, "recording changes", e);
     return EMBD_OK;
 }
 
