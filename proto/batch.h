@@ -57,6 +57,7 @@ struct push_writer {
 struct push_extra {
     struct push_round round;
     struct push_writer writer;
+    uint64_t order; /* of the push among those of its client, one on all shards; 0: not told */
 };
 
 /* ---- rows in bulk ---- */

@@ -216,6 +216,8 @@ void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
                       const struct push_extra *extra);
 int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity,
                     struct push_extra *extra_out);
+/* A push's order, before it is read; 0: it has none. */
+uint64_t embd__push_order(const struct reader *r);
 
 /* Answers to pulls, pushes and erases also tell the version of the cluster's map: `map`, where that
  * can change; 0 where it cannot, and where an answer does not say. */

@@ -100,13 +100,16 @@ void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
                       const struct push_extra *extra)
 {
     bool has_round = extra != NULL && extra->round.n_workers > 0,
-         has_writer = extra != NULL && extra->writer.sequence > 0;
-    embd__msg_map(m, 1u + has_round + has_writer);
+         has_writer = extra != NULL && extra->writer.sequence > 0,
+         has_order = extra != NULL && extra->order > 0;
+    embd__msg_map(m, 1u + has_round + has_writer + has_order);
     write_parts(m, parts, n);
     if (has_round)
         write_round(m, &extra->round);
     if (has_writer)
         write_writer(m, &extra->writer);
+    if (has_order)
+        embd__msg_field_uint(m, "order", extra->order);
     for (uint32_t i = 0; i < n; i++)
         write_bins(m, &parts[i], PARTS_PUSH);
 }
@@ -286,6 +289,7 @@ static void read_extra(struct fields *message, struct push_extra *extra)
 {
     extra->round.n_workers = 0;
     extra->writer.sequence = 0;
+    extra->order = embd__field_uint(message, "order", 1, UINT64_MAX - 1, 0);
     bool has_round = embd__field_has(message, "round"),
          has_writer = embd__field_has(message, "writer");
     if (has_round)
@@ -328,4 +332,18 @@ int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity,
                     struct push_extra *extra_out)
 {
     return read_message(r, parts, capacity, PARTS_PUSH, extra_out);
+}
+
+uint64_t embd__push_order(const struct reader *r)
+{
+    if (r->error->status != EMBD_OK || r->n_items == 0 || r->items[0].type != MSGPACK_OBJECT_MAP)
+        return 0;
+    const msgpack_object_map *map = &r->items[0].via.map;
+    for (uint32_t i = 0; i < map->size; i++) {
+        const msgpack_object *key = &map->ptr[i].key, *value = &map->ptr[i].val;
+        if (key->type == MSGPACK_OBJECT_STR && key->via.str.size == 5 &&
+            memcmp(key->via.str.ptr, "order", 5) == 0)
+            return value->type == MSGPACK_OBJECT_POSITIVE_INTEGER ? value->via.u64 : 0;
+    }
+    return 0;
 }

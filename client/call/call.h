@@ -136,7 +136,7 @@ int embd__split(struct embd_call *call, struct work *work);
 int embd__split_distinct(struct embd_call *call, struct work *work);
 /* The slot of each key, for slot tables: NULL and *status_out = EMBD_OK for others. */
 const uint16_t *embd__key_slots(struct embd_call *call, const struct work *work, int *status_out);
-/* Where statuses come to, of a part that messages for them; and from there to the part. */
+/* Where statuses come to, of a part that asks for them; and from there to the part. */
 int embd__place_statuses(struct embd_call *call, struct work *work);
 void embd__scatter_statuses(const struct embd_call *call, const struct work *work);
 

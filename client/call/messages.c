@@ -2,7 +2,8 @@
  * anywhere between rows: a message is filled until a limit of it or of its answer would be passed,
  * then the next one begins. A push is one optimizer step, so a shard's parts go in one message or
  * not at all; shards without keys get theirs too, to keep the step counters equal, and all have one
- * msgid, by which servers find out that they belong together.
+ * order, by which servers find out that they belong together. They have one msgid too, which is the
+ * order to servers of earlier versions.
  *
  * A call's messages are kept, with their buffers, for the calls after it. */
 #include "client/call/call.h"
@@ -434,12 +435,23 @@ static int build_shard(struct builder *b)
 
 /* ---- all ---- */
 
+/* The order of the push, where all shards take it. */
+static uint64_t next_order(struct embd_client *client)
+{
+    for (uint32_t s = 0; s < client->n_shards; s++)
+        if (!embd__link_takes_order(client->shards[s].link))
+            return 0;
+    return ++client->last_order;
+}
+
 int embd__messages_build(struct embd_call *call)
 {
     struct builder b;
     b.call = call;
     b.message = NULL;
     int status = EMBD_OK;
+    if (call->kind == PARTS_PUSH)
+        call->extra.order = next_order(call->client);
     for (b.shard = 0; b.shard < call->client->n_shards && status == EMBD_OK; b.shard++)
         status = build_shard(&b);
     return status;

@@ -131,7 +131,7 @@ static void take_options(embd_client *client, const embd_options *options)
         own->reconnect_max_ms = own->reconnect_min_ms;
 }
 
-/* The credentials has its own copies of the options' paths and token. */
+/* The credentials have their own copies of the options' paths and token. */
 static int identify(embd_client *client)
 {
     embd_options *own = &client->options;

@@ -42,6 +42,7 @@ struct embd_client {
     uint32_t n_shards;
     struct client_shard *shards;
     uint32_t last_msgid;
+    uint64_t last_order; /* of the pushes */
     struct embd_table *tables;
     struct embd_call *calls;      /* all that were ever made */
     struct embd_call *free_calls; /* those not in use */

@@ -72,12 +72,12 @@ int embd__member_tell(embd_client *client, struct member *member, uint32_t shard
  * embd_tick. */
 int embd__member_join(embd_client *client, struct member *member, const embd_clock *clock,
                       uint64_t value, struct tick_answer *out);
-/* Every shard has taken it in: it heartbeats from now on. EMBD_NO_MEMORY. */
+/* Every shard has taken it in: it sends heartbeats from now on. EMBD_NO_MEMORY. */
 int embd__member_joined(embd_client *client, struct member *member, const embd_clock *clock,
                         uint64_t value);
 void embd__member_leave(embd_client *client, struct member *member);
 void embd__member_free(const embd_client *client, struct member *member);
-/* Ends heartbeats, and frees all. */
+/* Ends heartbeats, and frees all members. */
 void embd__members_fini(embd_client *client);
 
 /* A push to a round: the worker joins where it has not yet, and *round_out is what the push says of
@@ -96,7 +96,7 @@ void embd__awaited_text(const struct awaited *awaited, char out[AWAITED_TEXT]);
 
 struct heartbeats;
 
-/* From now on heartbeats are given for the member. EMBD_NO_MEMORY. */
+/* From now on heartbeats are sent for the member. EMBD_NO_MEMORY. */
 int embd__heartbeats_add(embd_client *client, struct member *member);
 /* No longer; its memory goes. */
 void embd__heartbeats_remove(embd_client *client, struct member *member);

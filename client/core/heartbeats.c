@@ -21,7 +21,7 @@ struct heartbeats {
     uv_async_t wake;
     pthread_t thread;
     pthread_mutex_t mutex;
-    struct member *members; /* guarded; that heartbeat, by next_beating */
+    struct member *members; /* guarded; with heartbeats, by next_beating */
     bool stops;             /* guarded */
     uint32_t last_msgid;
     struct link *links[]; /* [shards] */

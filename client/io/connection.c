@@ -9,10 +9,13 @@
 
 /* ---- hello ---- */
 
+#define FEATURES_MOST 64u
+
 /* The server's limits, never more than this library's own. */
 struct server_limits {
     uint64_t frame_bytes, keys;
-    uint32_t requests;              /* in pending on one connection */
+    uint32_t requests;              /* in flight on one connection */
+    bool takes_order;               /* of pushes */
     char loading[LIMIT_ERROR_TEXT]; /* why it takes no requests yet; "": it does */
 };
 
@@ -48,6 +51,17 @@ static uint64_t read_limit(struct fields *fields, const char *name, uint64_t lea
     return theirs < ours ? theirs : ours;
 }
 
+static bool has_feature(struct fields *fields, const char *name)
+{
+    const msgpack_object *items;
+    uint32_t n = embd__field_list(fields, "features", FEATURES_MOST, &items);
+    for (uint32_t i = 0; i < n; i++)
+        if (items[i].type == MSGPACK_OBJECT_STR && items[i].via.str.size == strlen(name) &&
+            memcmp(items[i].via.str.ptr, name, items[i].via.str.size) == 0)
+            return true;
+    return false;
+}
+
 /* Sets the reader's error when the server is of another version, or is not shard `shard` of
  * `n_shards` (SHARD_ANY: any). *out is set on success. */
 static void read_hello(struct reader *r, uint32_t shard, uint32_t n_shards,
@@ -64,6 +78,7 @@ static void read_hello(struct reader *r, uint32_t shard, uint32_t n_shards,
         .frame_bytes = read_limit(&fields, "frame_bytes", 1u << 17, LIMIT_FRAME_BYTES),
         .keys = read_limit(&fields, "keys", 1, LIMIT_KEYS),
         .requests = (uint32_t)read_limit(&fields, "requests", 1, LIMIT_REQUESTS_IN_FLIGHT),
+        .takes_order = has_feature(&fields, "order"),
     };
     embd__field_str(&fields, "loading", limits.loading, sizeof limits.loading, "");
     if (r->error->status == EMBD_OK)
@@ -97,6 +112,7 @@ static void on_hello_answer(struct exchange *x, struct reader *reader)
     link->frame_bytes = limits.frame_bytes;
     link->keys = limits.keys;
     link->max_inflight = limits.requests;
+    link->takes_order = limits.takes_order;
     link->is_loading = limits.loading[0] != '\0';
     link->last.status = EMBD_OK;
     if (link->is_loading)

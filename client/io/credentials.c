@@ -1,4 +1,4 @@
-/* credentials.c - see credentials.h. */
+/* credentials.c - the files and variables that say who a client is, read and read again. */
 #include "client/io/credentials.h"
 
 #include <netinet/in.h>

@@ -114,7 +114,7 @@ void embd__fail_queued(struct link *link, int status, const char *why)
     fail_all(take(&link->queue, is_any, 0), status, why);
 }
 
-/* ---- of those in pending ---- */
+/* ---- of those in flight ---- */
 
 void embd__fail_sent(struct link *link, int status, const char *why)
 {

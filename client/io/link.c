@@ -1,5 +1,5 @@
 /* link.c - the way of an exchange: it is queued, its pieces are written as far as the socket takes
- * them, it waits in pending, its answer is paired with it by msgid and read, it ends.
+ * them, it waits in flight, its answer is paired with it by msgid and read, it ends.
  *
  * The first exchange makes the link connect and say hello; once that is answered, exchanges are
  * written in the order they came, up to LIMIT_REQUESTS_IN_FLIGHT unanswered ones. Answers may come
@@ -200,7 +200,7 @@ void embd__link_release(struct exchange *x)
         embd__link_send_queued(x->link);
 }
 
-/* ---- in pending ---- */
+/* ---- in flight ---- */
 
 /* NULL: no such msgid was asked. Valid until the next add or remove. */
 static struct pending *find(struct inflight *inflight, uint32_t msgid)
@@ -433,4 +433,9 @@ uint64_t embd__link_frame_bytes(const struct link *link)
 uint64_t embd__link_keys(const struct link *link)
 {
     return link->keys;
+}
+
+bool embd__link_takes_order(const struct link *link)
+{
+    return link->takes_order;
 }

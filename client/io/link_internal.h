@@ -70,6 +70,7 @@ struct link {
     struct receiver receiver;
     msgpack_zone zone;
     atomic_uint_fast64_t frame_bytes, keys; /* limits of the server; read on any thread */
+    atomic_bool takes_order;                /* a push may tell its order; read on any thread */
 };
 
 /* ---- link.c ---- */

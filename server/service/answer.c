@@ -51,7 +51,7 @@ void call_answer(struct shard *shard, struct request *request, const struct embd
 {
     shard->counters.errors += e->status != EMBD_OK || request->answer.status != EMBD_OK;
     if (request->is_push)
-        reach_note(request->session, request->frame->msgid, shard->now_ns);
+        reach_note(request->session, request, shard->now_ns);
     if (e->status != EMBD_OK)
         write_error(&request->answer, request->frame, e);
     else if (request->answer.status != EMBD_OK)

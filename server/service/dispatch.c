@@ -177,6 +177,7 @@ static bool try(struct shard *shard, struct request *request)
     }
     struct call call = {.shard = shard, .request = request, .answer = &request->answer};
     read_request(&call);
+    reach_place(request, &call.reader);
     enum touch touch = touch_of(&call);
     bool was_parked = request->state == REQUEST_PARKED;
     bool stops = hold_stops(hold, touch, hold_lets_in(hold, request), shard_n_in_flight(shard)) ||
@@ -231,6 +232,7 @@ void shard_handle(struct shard *shard, struct request *request)
     request->session->hold_quiet_ns = 0;
     request->has_answer = true;
     request->is_push = false;
+    request->place_kind = PLACE_UNKNOWN;
     request->work = NULL;
     request->next = NULL;
     request->times.method = -1;

@@ -6,8 +6,8 @@
 
 /* What a peer may rely on beyond the protocol's version 1. */
 static const char *const features[] = {
-    "f16",  "bf16",    "weights", "status", "create_on_pull", "admit_after", "rounds",
-    "cuts", "writers", "streams", "jobs"};
+    "f16",    "bf16", "weights", "status",  "create_on_pull", "admit_after",
+    "rounds", "cuts", "writers", "streams", "jobs",           "order"};
 #define N_FEATURES (sizeof features / sizeof features[0])
 
 static int check_protocol(struct call *call, uint64_t protocol)

@@ -51,7 +51,7 @@ void hold_let_in(struct hold *hold, const struct shard_session *session, struct 
     hold->lets_in = session;
 }
 
-/* msgids of a client rise whatever it asks: what it asked before the push goes first. */
+/* What a client asked before the push goes first. */
 bool hold_lets_in(const struct hold *hold, const struct request *request)
 {
     struct reach_mark key = {.client = request->session->client};
@@ -60,7 +60,7 @@ bool hold_lets_in(const struct hold *hold, const struct request *request)
         return false;
     const struct reach_mark *mark =
         bsearch(&key, hold->let_in, hold->n_let_in, sizeof key, by_client);
-    return mark != NULL && reach_covers(mark->pushed, request->frame->msgid);
+    return mark != NULL && reach_includes(mark->pushed, request);
 }
 
 /* ---- holders ---- */

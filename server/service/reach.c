@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "proto/message.h"
+
 static void leave(struct shard_session *session)
 {
     if (session->client_at == NULL)
@@ -28,11 +30,51 @@ void reach_name(struct reach *reach, struct shard_session *session, uint64_t cli
     reach->first = session;
 }
 
-void reach_note(struct shard_session *session, uint32_t msgid, uint64_t now_ns)
+void reach_place(struct request *request, const struct reader *reader)
 {
-    if (session->pushed_ns != 0 && reach_covers(session->pushed, msgid))
+    struct shard_session *session = request->session;
+    if (request->place_kind != PLACE_UNKNOWN)
         return;
-    session->pushed = msgid;
+    if (reader->method != METHOD_PUSH && !session->has_arrived) {
+        request->place_kind = PLACE_FIRST;
+        return;
+    }
+    if (reader->method != METHOD_PUSH && session->is_ordered) {
+        request->place_kind = PLACE_BEHIND;
+        request->place = session->arrived;
+        return;
+    }
+    uint64_t order = reader->method == METHOD_PUSH ? embd__push_order(reader) : 0;
+    request->place_kind = PLACE_AT;
+    request->place = order != 0 ? (uint32_t)order : request->frame->msgid;
+    if (reader->method != METHOD_PUSH)
+        return;
+    session->arrived = request->place;
+    session->has_arrived = true;
+    session->is_ordered = order != 0;
+}
+
+bool reach_includes(uint32_t pushed, const struct request *request)
+{
+    switch (request->place_kind) {
+    case PLACE_FIRST:
+        return true;
+    case PLACE_BEHIND:
+        return pushed != request->place && reach_covers(pushed, request->place);
+    case PLACE_AT:
+        return reach_covers(pushed, request->place);
+    case PLACE_UNKNOWN:
+        break;
+    }
+    return false;
+}
+
+void reach_note(struct shard_session *session, const struct request *push, uint64_t now_ns)
+{
+    if (push->place_kind != PLACE_AT ||
+        (session->pushed_ns != 0 && reach_covers(session->pushed, push->place)))
+        return;
+    session->pushed = push->place;
     session->pushed_ns = now_ns;
 }
 

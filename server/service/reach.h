@@ -2,9 +2,13 @@
  * one cut.
  *
  * A client that pushes names itself in hello by a number of its own choice, the same on all shards.
- * A push over several shards has one msgid on all of them, and msgids of a client rise. So shards
- * that stand at the same msgid for each client have the same pushes; where one is behind, it is
- * told under its hold which pushes are still to be let in (hold.h). */
+ * A push over several shards has one place on all of them, and places of a client rise. So shards
+ * that stand at the same place for each client have the same pushes; where one is behind, it is
+ * told under its hold which pushes are still to be let in (hold.h).
+ *
+ * A place is the low 32 bits of the push's order. Clients of earlier versions tell no order: then
+ * the msgid of the push is its place, and that of their other requests theirs. Other requests of
+ * clients that tell an order stand behind the push that came before them on their connection. */
 #ifndef EMBD_SHARD_REACH_H
 #define EMBD_SHARD_REACH_H
 
@@ -16,7 +20,7 @@
 
 struct reach_mark {
     uint64_t client;
-    uint32_t pushed; /* msgid */
+    uint32_t pushed; /* place */
 };
 
 /* Owner: the shard's thread. */
@@ -26,14 +30,18 @@ struct reach {
 
 /* The session pushes under this number from now on; 0: under none. */
 void reach_name(struct reach *reach, struct shard_session *session, uint64_t client);
-/* Its push has been made, or refused. */
-void reach_note(struct shard_session *session, uint32_t msgid, uint64_t now_ns);
+/* Finds a request's place, once: in the order they came. */
+void reach_place(struct request *request, const struct reader *reader);
+/* Whether all pushes up to `pushed` include it. */
+bool reach_includes(uint32_t pushed, const struct request *request);
+/* A push of the session has been made, or refused. */
+void reach_note(struct shard_session *session, const struct request *push, uint64_t now_ns);
 
 /* Clients that have pushed lately, REACH_MAX at most: *out is malloc'd, [n]; NULL: out of memory.
  */
 uint32_t reach_list(const struct reach *reach, uint64_t now_ns, struct reach_mark **out);
 
-/* Whether msgid a comes before or is b, around the end of their range too. */
+/* Whether place a comes before or is b, around the end of their range too. */
 static inline bool reach_covers(uint32_t b, uint32_t a)
 {
     return (int32_t)(b - a) >= 0;

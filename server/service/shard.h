@@ -86,7 +86,10 @@ struct shard_session {
     struct shard_session *next_holder;
     struct shard_session *next_client, **client_at; /* of those that named themselves */
     uint64_t pushed_ns;   /* when its last push was answered; 0: none was */
-    uint32_t pushed;      /* msgid of that */
+    uint32_t pushed;      /* its place, see reach.h */
+    uint32_t arrived;     /* place of the last push that came on it, in the order they came */
+    bool has_arrived;     /* a push has */
+    bool is_ordered;      /* and it told its order */
     uint32_t scan_table;  /* id of the table being scanned under the hold, 0: none */
     uint64_t scan_cursor; /* where its next scan goes on */
 };
@@ -95,6 +98,14 @@ enum request_state {
     REQUEST_RECEIVED, /* net has it */
     REQUEST_PARKED,   /* the shard has it: it waits */
     REQUEST_ANSWERED, /* net sends the answer */
+};
+
+/* Where a request stands among the pushes of its client: see reach.h. */
+enum request_place {
+    PLACE_UNKNOWN, /* it was not looked at yet */
+    PLACE_FIRST,   /* no push came before it on its connection */
+    PLACE_BEHIND,  /* behind the push at its place */
+    PLACE_AT,      /* it is the push, or is numbered with the pushes */
 };
 
 /* What a parked request waits for. */
@@ -133,6 +144,8 @@ struct request {
                           request */
     bool has_answer;   /* false: a notification; nothing is sent */
     bool is_push;
+    enum request_place place_kind;
+    uint32_t place;
     struct push_ahead ahead; /* private; zero before shard_arriving or shard_handle */
     struct shard_work *work; /* private to the shard; NULL when nothing is pending */
     struct request *next;    /* list of the parked or of the unsettled; the shard's */

@@ -154,6 +154,123 @@ static void a_connection_keeps_its_order(void **state)
     assert_int_equal(step_of(third), 3);
 }
 
+/* Push `order` of the session's client; 0: it tells none, and the msgid is its place. */
+static struct exchange *send_ordered(struct rig *rig, struct shard_session *session, uint64_t order)
+{
+    struct part part = part_of("items");
+    const struct push_extra extra = {.order = order};
+    struct exchange *x = ask(rig, session, METHOD_PUSH);
+    embd__push_write(&x->out, &part, 1, &extra);
+    ask_send(x);
+    return x;
+}
+
+static struct exchange *send_erase(struct rig *rig, struct shard_session *session)
+{
+    struct part part = part_of("items");
+    struct exchange *x = ask(rig, session, METHOD_ERASE);
+    embd__parts_write(&x->out, &part, 1, PARTS_ERASE);
+    ask_send(x);
+    return x;
+}
+
+/* Holds, lets client 7 in up to `pushed` where that is not 0, and returns how far it has come. */
+static uint32_t hold_letting_in(struct rig *rig, uint32_t pushed)
+{
+    const uint64_t client = 7;
+    struct fields f;
+    uint32_t reached = 0;
+    struct exchange *x = ask(rig, &rig->admin, METHOD_HOLD);
+    embd__msg_map(&x->out, 1);
+    embd__msg_field_uint(&x->out, "clients", pushed != 0);
+    if (pushed != 0) {
+        embd__msg_bin(&x->out, &client, sizeof client);
+        embd__msg_bin(&x->out, &pushed, sizeof pushed);
+    }
+    ask_ok(x);
+    embd__read_fields(&f, &x->reader, "hold");
+    uint64_t n = embd__field_uint(&f, "clients", 0, 1, FIELD_REQUIRED);
+    embd__fields_end(&f);
+    embd__read_bin(&x->reader, "clients", n * sizeof client);
+    const uint32_t *bin = embd__read_bin(&x->reader, "pushed", n * sizeof pushed);
+    if (n > 0)
+        reached = *bin;
+    ask_free(x);
+    return reached;
+}
+
+/* As hello does. */
+static void name_client(struct rig *rig, struct shard_session *session)
+{
+    struct exchange *x = ask(rig, session, METHOD_HELLO);
+    embd__msg_map(&x->out, 2);
+    embd__msg_field_uint(&x->out, "protocol", LIMIT_PROTOCOL);
+    embd__msg_field_uint(&x->out, "client_id", 7);
+    ask_ok(x);
+    ask_free(x);
+}
+
+/* The orders go past 2^32; msgids of the rig are small, and would let in all or nothing. */
+static void pushes_are_let_in_by_their_order(void **state)
+{
+    struct rig *rig = *state;
+    const uint64_t first = UINT64_C(0xffffffff);
+    name_client(rig, &rig->data);
+    assert_int_equal(step_of(send_ordered(rig, &rig->data, first)), 1);
+    assert_int_equal(hold_letting_in(rig, 0), UINT32_MAX);
+    struct exchange *before = send_erase(rig, &rig->data);
+    struct exchange *second = send_ordered(rig, &rig->data, first + 1),
+                    *third = send_ordered(rig, &rig->data, first + 2);
+    struct exchange *behind = send_erase(rig, &rig->data);
+    struct exchange *fourth = send_ordered(rig, &rig->data, first + 3);
+    assert_false(before->is_answered || second->is_answered);
+    assert_int_equal(hold_letting_in(rig, (uint32_t)(first + 2)), UINT32_MAX);
+    assert_true(before->is_answered);
+    assert_int_equal(step_of(second), 2);
+    assert_int_equal(step_of(third), 3);
+    assert_false(behind->is_answered || fourth->is_answered);
+    assert_int_equal(hold_letting_in(rig, 0), (uint32_t)(first + 2));
+    do_release(rig, &rig->admin);
+    assert_true(behind->is_answered);
+    assert_int_equal(step_of(fourth), 4);
+    ask_free(before);
+    ask_free(behind);
+}
+
+/* What came before the push on a connection that no push has come on yet. */
+static void what_precedes_a_first_push_is_let_in_with_it(void **state)
+{
+    struct rig *rig = *state;
+    name_client(rig, &rig->data);
+    hold_letting_in(rig, 0);
+    struct exchange *before = send_erase(rig, &rig->data);
+    struct exchange *push = send_ordered(rig, &rig->data, 5);
+    assert_false(before->is_answered || push->is_answered);
+    hold_letting_in(rig, 5);
+    assert_true(before->is_answered);
+    assert_int_equal(step_of(push), 1);
+    do_release(rig, &rig->admin);
+    ask_free(before);
+}
+
+/* Clients of earlier versions: the msgid of the push is its place. */
+static void pushes_without_an_order_are_let_in_by_their_msgid(void **state)
+{
+    struct rig *rig = *state;
+    name_client(rig, &rig->data);
+    struct exchange *first = send_ordered(rig, &rig->data, 0);
+    uint32_t msgid = first->request.frame->msgid;
+    assert_int_equal(step_of(first), 1);
+    assert_int_equal(hold_letting_in(rig, 0), msgid);
+    struct exchange *second = send_ordered(rig, &rig->data, 0),
+                    *third = send_ordered(rig, &rig->data, 0);
+    hold_letting_in(rig, second->request.frame->msgid);
+    assert_int_equal(step_of(second), 2);
+    assert_false(third->is_answered);
+    do_release(rig, &rig->admin);
+    assert_int_equal(step_of(third), 3);
+}
+
 static void all_holders_have_to_release(void **state)
 {
     struct rig *rig = *state;
@@ -300,6 +417,9 @@ int main(void)
         TEST(changes_wait_and_reads_do_not),
         TEST(a_hold_nobody_waited_for_held_nobody),
         TEST(a_connection_keeps_its_order),
+        TEST(pushes_are_let_in_by_their_order),
+        TEST(what_precedes_a_first_push_is_let_in_with_it),
+        TEST(pushes_without_an_order_are_let_in_by_their_msgid),
         TEST(all_holders_have_to_release),
         TEST(a_hold_ends_with_its_timeout),
         TEST(a_hold_ends_when_its_holder_is_silent),

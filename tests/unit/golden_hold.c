@@ -48,3 +48,32 @@ void read_hold_result(struct reader *r)
     embd__read_bin(r, "pushed", sizeof pushed);
     embd__reader_end(r);
 }
+
+#define ORDER 0x10000012c
+
+static const uint64_t push_keys[1] = {5};
+static const float push_grads[2] = {0.25f, -1};
+
+void build_push_order_request(struct msg *m)
+{
+    const struct part part = {.table = 0x12345678,
+                              .n_keys = 1,
+                              .n_rows = 1,
+                              .keys = push_keys,
+                              .grads = push_grads,
+                              .grads_bytes = sizeof push_grads};
+    const struct push_extra extra = {.order = ORDER};
+    embd__msg_request(m, 27, METHOD_PUSH);
+    embd__push_write(m, &part, 1, &extra);
+    embd__msg_end(m);
+}
+
+void read_push_order_request(struct reader *r)
+{
+    static struct part parts[LIMIT_PARTS];
+    struct push_extra extra;
+    uint64_t order = embd__push_order(r);
+    if (embd__push_read(r, parts, LIMIT_PARTS, &extra) != 1 || extra.order != ORDER ||
+        order != ORDER)
+        embd__error_set(r->error, EMBD_INVALID, "the push or its order is another");
+}

@@ -4,6 +4,8 @@
 
 #include "proto/message.h"
 
+void build_push_order_request(struct msg *m);
+void read_push_order_request(struct reader *r);
 void build_hold_request(struct msg *m);
 void read_hold_request(struct reader *r);
 void build_hold_result(struct msg *m);

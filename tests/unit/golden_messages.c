@@ -92,9 +92,9 @@ static void check_hello_request(struct reader *r)
     read_hello_request(r);
 }
 
-static const char *const features[11] = {
-    "f16",  "bf16",    "weights", "status", "create_on_pull", "admit_after", "rounds",
-    "cuts", "writers", "streams", "jobs"};
+static const char *const features[12] = {
+    "f16",    "bf16", "weights", "status",  "create_on_pull", "admit_after",
+    "rounds", "cuts", "writers", "streams", "jobs",           "order"};
 
 static void build_hello_result(struct msg *m)
 {
@@ -103,8 +103,8 @@ static void build_hello_result(struct msg *m)
     embd__msg_field_uint(m, "protocol", LIMIT_PROTOCOL);
     embd__msg_field_str(m, "server", "embd 0.1.0");
     embd__msg_str(m, "features");
-    embd__msg_array(m, 11);
-    for (int i = 0; i < 11; i++)
+    embd__msg_array(m, 12);
+    for (int i = 0; i < 12; i++)
         embd__msg_str(m, features[i]);
     embd__msg_field_uint(m, "shard", 0);
     embd__msg_field_uint(m, "shards", 2);
@@ -728,6 +728,7 @@ const struct golden goldens[] = {
     GOLDEN(tick_result, read_tick_result, read_tick_result),
     GOLDEN(hold_request, read_hold_request, read_hold_request),
     GOLDEN(hold_result, read_hold_result, read_hold_result),
+    GOLDEN(push_order_request, read_push_order_request, read_push_order_request),
     GOLDEN(push_round_request, read_push_round_request, read_push_round_request),
     GOLDEN(push_writer_request, read_push_writer_request, read_push_writer_request),
     GOLDEN(push_again_result, read_push_again_result, read_push_again_result),
