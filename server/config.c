@@ -36,7 +36,7 @@ static int read_log_level(const struct setting *at, enum log_level *out, struct 
                            "unknown level '%.60s'; expected debug, info, warn or error", at->text);
 }
 
-/* What store nccl alone makes sense of. `words`: its values, the first one that of nothing said. */
+/* A setting of store nccl only. `words`: its values, the default first. */
 static int read_gpu_word(const struct sources *from, const struct config *config,
                          enum setting_id id, const char *const words[], uint32_t n, uint32_t *out,
                          struct embd__error *e)
@@ -155,7 +155,7 @@ static int read_yes(enum setting_id id, const struct setting *at, bool *out, str
     return config_complain(e, EMBD_INVALID, id, at, "'%.60s' is not yes or no", at->text);
 }
 
-/* What has no guard is reached from this machine alone, unless somebody says that it is meant. */
+/* HTTP has neither TLS nor tokens: a non-loopback address needs http_open. */
 static int check_http(const struct setting *at, const struct listen_address *address,
                       const struct setting *open, struct embd__error *e)
 {
@@ -167,7 +167,7 @@ static int check_http(const struct setting *at, const struct listen_address *add
     return config_complain(
         e, EMBD_UNSUPPORTED, SETTING_HTTP, at,
         "'%.100s' can be reached from other machines, and its pages have neither TLS nor tokens; "
-        "http_open: yes says that this is meant",
+        "set http_open: yes to allow this",
         at->text);
 }
 

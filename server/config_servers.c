@@ -133,7 +133,7 @@ static bool overlap(const struct config_server *a, const struct config_server *b
            b->address.port < a->address.port + a->shards;
 }
 
-/* What only a list of servers can get wrong. */
+/* Checks that concern a list of several servers only. */
 static int check_servers(const struct sources *from, const struct config *config,
                          struct embd__error *e)
 {
@@ -149,8 +149,9 @@ static int check_servers(const struct sources *from, const struct config *config
         const struct setting *listen =
             config_pick(from, &from->file.servers[i], false, SETTING_LISTEN);
         if (config->servers[i].address.port == 0)
-            return config_complain(e, EMBD_INVALID, SETTING_LISTEN, listen,
-                                   "the port is 0, but the other servers have to know it");
+            return config_complain(
+                e, EMBD_INVALID, SETTING_LISTEN, listen,
+                "port 0 is not allowed: the other servers need to know the port");
         for (uint32_t j = 0; j < i; j++)
             if (overlap(&config->servers[i], &config->servers[j]))
                 return config_complain(
@@ -191,7 +192,7 @@ static int find_self(const struct sources *from, uint32_t *out, struct embd__err
     return EMBD_OK;
 }
 
-/* Whom we believe to be etcd, and who we are to it. */
+/* Credentials for etcd: its authorities, our certificate, our login. */
 static int read_etcd_files(const struct settings *top, struct etcd_place *out,
                            struct embd__error *e)
 {
@@ -214,7 +215,7 @@ static int read_etcd_files(const struct settings *top, struct etcd_place *out,
     for (size_t i = 1; i < sizeof files / sizeof *files && out->ca[0] == '\0'; i++)
         if (files[i].path[0] != '\0')
             return config_complain(e, EMBD_INVALID, files[i].id, &top->of[files[i].id],
-                                   "it is for etcd with TLS, and etcd_ca is missing");
+                                   "it needs TLS to etcd; set etcd_ca as well");
     return EMBD_OK;
 }
 
@@ -243,14 +244,14 @@ static int read_etcd(const struct sources *from, struct config *out, struct embd
                 strlen(name);
         if (!is_plain)
             return config_complain(e, EMBD_INVALID, SETTING_ETCD, at,
-                                   "server %u has no name of letters, digits and _-.", i);
+                                   "server %u needs a name of letters, digits and _-.", i);
         for (uint32_t j = 0; j < i; j++)
             if (strcmp(name, from->file.servers[j].of[SETTING_SERVER_NAME].text) == 0)
                 return config_complain(e, EMBD_INVALID, SETTING_ETCD, at,
-                                       "two servers are called '%.60s'", name);
+                                       "duplicate server name '%.60s'", name);
     }
     if (from->file.n_servers == 0)
-        return config_complain(e, EMBD_INVALID, SETTING_ETCD, at, "there is no list of servers");
+        return config_complain(e, EMBD_INVALID, SETTING_ETCD, at, "a list of servers is required");
     return EMBD_OK;
 }
 

@@ -21,8 +21,8 @@ enum {
     LEAST_CONNECTIONS = 8,
 };
 
-/* As many descriptors as are allowed; and no more connections than they are enough for, so that it
- * is never a journal or snapshot that finds none left. */
+/* Raises the limit of open files as far as allowed, and lowers max_connections where it is still
+ * too low, so that a journal or snapshot always finds a descriptor. */
 static void fit_descriptors(uint32_t n_shards, struct net_limits *limits)
 {
     struct rlimit limit;
@@ -118,8 +118,8 @@ static int start_http(struct process *p, struct embd__error *e)
 
 /* ---- the snapshot to begin with ---- */
 
-/* In etcd a server may be anywhere, and what its directory has here may be old. Returns their
- * number. */
+/* The other servers of the file that have a data directory. None with etcd: a server may have
+ * moved, and its directory here may be old. Returns their number. */
 static uint32_t list_peers(struct process *p)
 {
     const struct config *config = &p->config;
@@ -154,7 +154,7 @@ static int list_snapshots(struct process *p, struct embd__error *e)
         return EMBD_OK;
     p->written = written_new(process_self(p)->first_shard, p->n);
     if (p->written == NULL)
-        embd__error_set(e, EMBD_NO_MEMORY, "no memory to note what is written for snapshots");
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for the list of snapshot files");
     else
         snapshot_select_open(&chosen, &p->chosen, e);
     return e->status;
@@ -230,12 +230,12 @@ static void on_map(void *arg, const struct member_map *map)
         if (copy != NULL)
             loop_set_map(p->loops[i], copy);
         else
-            log_event(LOG_ERROR, "map", "why=\"no memory for version %llu\"",
+            log_event(LOG_ERROR, "map", "why=\"no memory for version %llu of the cluster's map\"",
                       (unsigned long long)map->version);
     }
 }
 
-/* Likewise. */
+/* On the member's thread. */
 static void on_etcd(void *arg, bool answers)
 {
     struct process *p = arg;
@@ -287,7 +287,7 @@ static void announce(const struct process *p)
     fflush(stdout);
 }
 
-/* What is allowed, but hardly meant. */
+/* Allowed, but probably a mistake. */
 static void warn_of_open_ports(const struct process *p)
 {
     const struct credential_files *files = &p->config.credential_files;
@@ -295,19 +295,20 @@ static void warn_of_open_ports(const struct process *p)
         return;
     if (!credential_files_have_tls(files))
         log_event(LOG_WARN, "tokens_in_the_clear",
-                  "why=\"without TLS, who sees the network sees tokens and rows\"");
+                  "why=\"TLS is off: tokens and rows are sent unencrypted; set tls_cert\"");
     else if (!credential_files_have_tokens(files) && files->tls_client_ca[0] == '\0')
-        log_event(LOG_WARN, "open_to_strangers",
-                  "why=\"TLS without tokens and tls_client_ca: everybody who can reach the port "
-                  "can read and change tables\"");
+        log_event(
+            LOG_WARN, "open_to_strangers",
+            "why=\"neither tokens nor tls_client_ca are set: anyone who can reach the port can "
+            "read and change tables\"");
 }
 
 static void warn_of_memory(const struct process *p)
 {
     if (p->config.data_dir[0] == '\0')
         log_event(LOG_WARN, "memory_only",
-                  "why=\"without --data-dir tables are in memory alone: they are gone when this "
-                  "process ends\"");
+                  "why=\"data_dir is not set: tables are kept in memory only and lost when the "
+                  "server ends\"");
 }
 
 /* ---- opening, step by step ---- */

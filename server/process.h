@@ -69,7 +69,7 @@ void running_close(struct process *p);
 /* Has the started shards finish what they have begun. */
 void running_drain(struct process *p);
 
-/* What a shard tells; on its thread. `arg` is the process. */
+/* Called by a shard on its thread. `arg` is the process. */
 void running_on_loaded(void *arg,
                        const struct embd__error *e); /* its journal is replayed, or cannot be */
 void running_on_drain(void *arg); /* the admin method; perhaps while others still start */

@@ -104,7 +104,9 @@ static void be_ready(struct process *p)
     if (p->config.ready_fd >= 0) {
         ssize_t written = write(p->config.ready_fd, "ready\n", 6);
         if (written != 6)
-            log_event(LOG_WARN, "ready_fd", "fd=%d why=\"cannot write\"", p->config.ready_fd);
+            log_event(LOG_WARN, "ready_fd",
+                      "fd=%d why=\"cannot write to the descriptor given by --ready-fd\"",
+                      p->config.ready_fd);
         close(p->config.ready_fd);
     }
 }
@@ -152,7 +154,8 @@ static int hand_out_credentials(struct process *p, const struct credentials *cre
         else
             credentials_free(copies[i]);
     free(copies);
-    return is_whole ? EMBD_OK : embd__error_set(e, EMBD_NO_MEMORY, "no memory for keys");
+    return is_whole ? EMBD_OK
+                    : embd__error_set(e, EMBD_NO_MEMORY, "no memory for the new credentials");
 }
 
 /* Certificates and tokens are read again; where one cannot be, those before stay. */

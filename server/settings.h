@@ -1,5 +1,5 @@
-/* settings.h - what a user may say, as text and with its place: in a configuration file or as
- * flags.
+/* settings.h - the settings of the server, as text with its place: in a configuration file or on
+ * the command line.
  *
  * One list names every setting, so file, flags, help and error messages cannot drift apart.
  * config.h says what the texts mean. */
@@ -10,7 +10,7 @@
 
 #include "proto/errors.h"
 
-/* Where a setting may stand. */
+/* Where a setting may be given. */
 enum {
     IN_TOP = 1,     /* of the file */
     IN_CLUSTER = 2, /* of the file's cluster: map */
@@ -21,55 +21,57 @@ enum {
 /* id, key in the file, where, value, help */
 #define SETTING_LIST(X)                                                                            \
     X(SERVER, "server", IN_FLAGS, "NAME",                                                          \
-      "Which entry of the file's server list this process is: its name, or its number from 0")     \
+      "Entry of the file's server list that this process is: its name, or its number from 0")      \
     X(LISTEN, "listen", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT",                                \
-      "Address of the first shard (127.0.0.1:7700); the next ones take the ports that follow. "    \
-      "Port 0: each "                                                                              \
-      "shard takes a free port and prints it")                                                     \
+      "Address of the first shard (127.0.0.1:7700); further shards use the next ports. Port 0: "   \
+      "each shard uses a free port and prints it")                                                 \
     X(ADVERTISE, "advertise", IN_FLAGS | IN_TOP | IN_SERVER, "HOST",                               \
-      "Name or address by which clients reach this server (that of --listen)")                     \
+      "Host name or address that clients connect to (that of --listen)")                           \
     X(CLUSTER_NAME_FLAG, "cluster_name", IN_FLAGS, "NAME", "Name of the cluster (embd)")           \
     X(SHARDS, "shards", IN_FLAGS | IN_TOP | IN_SERVER, "N",                                        \
-      "Shards of this process, a thread each (1)")                                                 \
+      "Number of shards; each is one thread (1)")                                                  \
     X(CPUS, "cpus", IN_FLAGS | IN_TOP, "LIST",                                                     \
       "Pin shard threads to these CPUs in turn: 0,2,3 (not pinned)")                               \
     X(HTTP, "http", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT|off",                                \
-      "Metrics, health and the status page, read only (127.0.0.1:7780, and off where that port "   \
-      "is "                                                                                        \
-      "taken); port 0: a free one, which is printed")                                              \
+      "Address of metrics, health checks and the status page (127.0.0.1:7780, or off if that "     \
+      "port "                                                                                      \
+      "is in use). Port 0: use a free port and print it")                                          \
     X(HTTP_OPEN, "http_open", IN_FLAGS | IN_TOP | IN_SERVER, "yes|no",                             \
-      "Let --http be an address that other machines reach: its pages have neither TLS nor tokens " \
-      "(no)")                                                                                      \
+      "Allow an --http address that other machines can reach, without TLS or tokens (no)")         \
     X(STORE, "store", IN_FLAGS | IN_TOP, "NAME",                                                   \
       "Where rows live: host, cuda, nccl or auto (auto)")                                          \
     X(GPU_WAY, "gpu_way", IN_FLAGS | IN_TOP, "WAY",                                                \
-      "Store nccl: how GPUs reach each other: peer (their kernels load and store each other's "    \
-      "memory), nccl, or auto: the faster one, measured at the start (auto)")                      \
+      "Store nccl: transport between GPUs: peer (kernels access each other's memory), nccl, or "   \
+      "auto (the faster one, measured at start) (auto)")                                           \
     X(GPU_SUMS, "gpu_sums", IN_FLAGS | IN_TOP, "HOW",                                              \
-      "Store nccl: how pooled rows of hash and modulo tables are added: exact, key by key as on "  \
-      "one GPU, or partial, each GPU its own first, which moves less (exact)")                     \
+      "Store nccl: how pooled rows of hash and modulo tables are summed: exact (in key order, as " \
+      "on one GPU) or partial (each GPU sums its own rows first, which moves less data) (exact)")  \
     X(DATA_DIR, "data_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                  \
-      "Directory for snapshots and journals: tables are durable then. Without it they are in "     \
-      "memory alone")                                                                              \
+      "Directory of snapshots and journals. Without it tables are kept in memory only and lost "   \
+      "when the server ends")                                                                      \
     X(JOURNAL_LIMIT, "journal_limit", IN_FLAGS | IN_TOP, "SIZE",                                   \
-      "Compact a shard's journal after this many bytes, and at least as many as its tables have: " \
-      "bytes, 512M, 2G; 0: only when a snapshot is made and at the start (4G)")                    \
+      "Compact a shard's journal after this many bytes, but not before it is larger than its "     \
+      "base: "                                                                                     \
+      "bytes, 512M, 2G; 0: only at start and after a snapshot (4G)")                               \
     X(RESTORE, "restore", IN_FLAGS | IN_TOP, "WHICH",                                              \
-      "Snapshot of the data directory that a start begins with: newest, the newest one that "      \
-      "verifies; NAME, that one or the server does not start; none (newest)")                      \
+      "Snapshot to restore at start: newest (the newest one that verifies), NAME (the server "     \
+      "does "                                                                                      \
+      "not start without it), or none (newest)")                                                   \
     X(ADMIN_DIR, "admin_dir", IN_FLAGS | IN_TOP | IN_SERVER, "DIR",                                \
       "Directory of the admin sockets PORT.sock ($XDG_RUNTIME_DIR/embd, or /tmp/embd-UID)")        \
     X(ADMIN_LISTEN, "admin_listen", IN_FLAGS | IN_TOP | IN_SERVER, "HOST:PORT",                    \
-      "Take admins on TCP too, from this port on, with TLS and a token of the role admin (no)")    \
+      "Accept admin connections on TCP as well, one port per shard from this one on; requires "    \
+      "TLS "                                                                                       \
+      "and tokens (no)")                                                                           \
     X(TLS_CERT, "tls_cert", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                 \
-      "Speak TLS 1.3 on TCP ports, with this certificate and its chain (PEM)")                     \
+      "Require TLS 1.3 on TCP ports; the certificate with its chain (PEM)")                        \
     X(TLS_KEY, "tls_key", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                   \
-      "The key of --tls-cert (PEM, mode 0600 or 0640)")                                            \
+      "Private key of --tls-cert (PEM, mode 0600 or 0640)")                                        \
     X(TLS_CLIENT_CA, "tls_client_ca", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                       \
-      "Take only clients with a certificate of these authorities (PEM)")                           \
+      "Require client certificates signed by one of these authorities (PEM)")                      \
     X(TOKENS, "tokens", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                     \
-      "Take only clients with a token of this list: lines of NAME ROLE TABLES sha256:HASH, as "    \
-      "embctl token prints them. List and certificate are read again when their files change")     \
+      "Require a token of this list: lines of NAME ROLE TABLES sha256:HASH, as embctl token "      \
+      "prints them. Tokens and certificates are reloaded when their files change")                 \
     X(CLUSTER_NAME, "name", IN_CLUSTER, "NAME", "")                                                \
     X(ETCD, "etcd", IN_CLUSTER, "etcd://HOST:PORT[,...]/PREFIX", "")                               \
     X(ETCD_LEASE, "etcd_lease", IN_CLUSTER, "SECONDS", "")                                         \
@@ -79,30 +81,29 @@ enum {
     X(ETCD_LOGIN, "etcd_login", IN_CLUSTER, "FILE", "")                                            \
     X(SERVER_NAME, "name", IN_SERVER, "NAME", "")                                                  \
     X(FRAME_MEMORY, "frame_memory", IN_FLAGS | IN_TOP, "SIZE",                                     \
-      "Memory for connections and what is received on them, all shards together: bytes, 512M, 2G " \
-      "or a part of RAM (25%)")                                                                    \
+      "Memory for connections, requests and answers of all shards: bytes, 512M, 2G or a share of " \
+      "RAM (25%)")                                                                                 \
     X(MAX_CONNECTIONS, "max_connections", IN_FLAGS | IN_TOP, "N",                                  \
-      "Data connections of one shard (4096)")                                                      \
+      "Maximum number of data connections per shard (4096)")                                       \
     X(STALL_TIMEOUT, "stall_timeout", IN_FLAGS | IN_TOP, "SECONDS",                                \
-      "A peer that rests within a frame, or does not take its answers, is dropped after this "     \
-      "(30)")                                                                                      \
+      "Drop a connection whose request or answer makes no progress for this long (30)")            \
     X(IDLE_TIMEOUT, "idle_timeout", IN_FLAGS | IN_TOP, "SECONDS",                                  \
-      "A connection without requests is dropped after this (0: never)")                            \
+      "Drop a connection that sends no request for this long; 0: never (0)")                       \
     X(HELLO_TIMEOUT, "hello_timeout", IN_FLAGS | IN_TOP, "SECONDS",                                \
-      "A connection without TLS handshake or token, where they are asked for, is dropped after "   \
-      "this (10)")                                                                                 \
+      "Drop a connection that has not finished the required TLS handshake and sent the required "  \
+      "token after this long (10)")                                                                \
     X(MAX_STRANGERS, "max_strangers", IN_FLAGS | IN_TOP, "N",                                      \
-      "Connections at once that --hello-timeout counts for; one more, and the oldest is dropped "  \
-      "(256)")                                                                                     \
+      "Maximum number of connections per shard that are not authenticated yet; the oldest is "     \
+      "dropped for one more (256)")                                                                \
     X(LOG_LEVEL, "log_level", IN_FLAGS | IN_TOP, "LEVEL", "debug, info, warn or error (info)")     \
     X(ACCEPT_JOURNAL_DAMAGE, "accept_journal_damage", IN_FLAGS, NULL,                              \
-      "Start on a journal that is damaged before its end: what follows the damage is dropped, "    \
-      "and "                                                                                       \
-      "journal.SHARD.damage in the data directory tells of it. For one start")                     \
-    X(CHECK, "check", IN_FLAGS, NULL,                                                              \
-      "Read the configuration, say whether it can be used, and exit")                              \
+      "Start although a journal is damaged: the changes behind the damage are dropped and "        \
+      "recorded "                                                                                  \
+      "in journal.SHARD.damage. Use it for one start only")                                        \
+    X(CHECK, "check", IN_FLAGS, NULL, "Check the configuration and exit")                          \
     X(READY_FD, "ready_fd", IN_FLAGS, "FD",                                                        \
-      "Write the line 'ready' to this descriptor and close it when all shards take requests")
+      "Write the line 'ready' to this file descriptor and close it when all shards accept "        \
+      "requests")
 
 enum setting_id {
 #define SETTING_ENUM(id, key, where, value, help) SETTING_##id,
@@ -143,9 +144,8 @@ struct settings_file {
 int settings_file_read(const char *path, struct settings_file *out, struct embd__error *e);
 void settings_file_fini(struct settings_file *file);
 
-/* Reads the command line; --help and --version print and exit 0, a flag nobody knows exits 2.
- * *path_out: of
- * --config, or NULL; points into argv. */
+/* Reads the command line; --help and --version print and exit 0, an unknown flag exits 2.
+ * *path_out: the path of --config, or NULL; points into argv. */
 int settings_flags_read(int argc, char **argv, struct settings *out, const char **path_out,
                         struct embd__error *e);
 

@@ -43,7 +43,7 @@ static const char *text_of(const yaml_node_t *node)
     return (const char *)node->data.scalar.value;
 }
 
-/* What users call the kinds of nodes. */
+/* The kinds of YAML nodes in users' words. */
 static const char *kind_of(const yaml_node_t *node)
 {
     return node->type == YAML_SCALAR_NODE     ? "a single value"

@@ -36,14 +36,14 @@ static const char doc[] =
     "SIGTERM and SIGINT finish what has begun, for 10 seconds at most; a second one ends at once.\n"
     "Exit status: 0 ended in order, 1 failure, 2 wrong usage or configuration, 3 cannot listen.";
 
-/* What stands above a flag and those that follow it in the list. */
+/* Headings of --help: each stands above a flag and those that follow it in the list. */
 static const struct {
     enum setting_id first;
     const char *text;
 } headings[] = {
     {SETTING_SERVER, "Cluster and addresses:"},
     {SETTING_STORE, "Rows:"},
-    {SETTING_ADMIN_DIR, "Who gets in:"},
+    {SETTING_ADMIN_DIR, "Security:"},
     {SETTING_FRAME_MEMORY, "Limits:"},
     {SETTING_LOG_LEVEL, "Running:"},
 };

@@ -9,7 +9,7 @@
 #include "proto/tls/context.h"
 #include "proto/tls/secret.h"
 
-/* Of a peer's certificates; those of ten authorities have less. */
+/* Limit of a peer's chain of certificates; ten certificates take less. */
 #define CHAIN_BYTES (32 << 10)
 
 static int refuse(const char *path, const char *what, struct embd__error *e)
@@ -42,7 +42,7 @@ static int take_identity(SSL_CTX *ssl, const struct tls_files *files, struct emb
                                files->cert != NULL ? files->cert : files->key,
                                files->cert != NULL ? "key" : "certificate");
     if (SSL_CTX_use_certificate_chain_file(ssl, files->cert) != 1)
-        return refuse(files->cert, "no certificate can be read", e);
+        return refuse(files->cert, "cannot read a certificate", e);
     if (embd__secret_check(files->key, "key", e) != EMBD_OK)
         return e->status;
     if (SSL_CTX_use_PrivateKey_file(ssl, files->key, SSL_FILETYPE_PEM) != 1)
@@ -119,7 +119,8 @@ int embd__tls_server(const struct tls_files *files, struct tls_context **out, st
 int embd__tls_client(const struct tls_files *files, struct tls_context **out, struct embd__error *e)
 {
     if (files->ca == NULL)
-        return embd__error_set(e, EMBD_INVALID, "TLS needs to know which authority to believe");
+        return embd__error_set(e, EMBD_INVALID,
+                               "TLS needs an authority (CA) to verify the server with");
     return make(files, false, out, e);
 }
 

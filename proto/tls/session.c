@@ -170,7 +170,7 @@ size_t embd__tls_fed(const struct tls_session *s)
 
 /* ---- plaintext ---- */
 
-/* What went wrong, in OpenSSL's words, and for a certificate what it is that is not believed. */
+/* Reports OpenSSL's reason, and for a certificate why it was not accepted. */
 static int blame(struct tls_session *s, struct embd__error *e)
 {
     unsigned long code = ERR_peek_error();
@@ -179,7 +179,7 @@ static int blame(struct tls_session *s, struct embd__error *e)
     bool is_verdict = code != 0 && ERR_GET_REASON(code) == SSL_R_CERTIFICATE_VERIFY_FAILED;
     bool is_plain = code != 0 && ERR_GET_REASON(code) == SSL_R_WRONG_VERSION_NUMBER;
     const char *more = is_verdict ? X509_verify_cert_error_string(verdict)
-                       : is_plain ? "the other side may not speak TLS"
+                       : is_plain ? "the peer may not use TLS"
                                   : NULL;
     ERR_clear_error();
     return embd__error_set(e, EMBD_PROTOCOL, "TLS: %s%s%s", reason != NULL ? reason : "failed",

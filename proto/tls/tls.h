@@ -10,7 +10,7 @@
 
 #include "proto/errors.h"
 
-/* ---- context: certificate, key and whom to believe; read from files once, never changed ---- */
+/* ---- context: certificate, key and authorities; read from files once, never changed ---- */
 
 struct tls_context; /* counted; any thread */
 
@@ -38,7 +38,7 @@ int64_t embd__tls_expires(const struct tls_context *context);
 
 struct tls_session;
 
-/* What a session takes of memory at most, besides what it was fed and keeps, and what waits to be
+/* Upper bound of a session's memory, besides what it was fed and keeps, and what waits to be
  * sent beyond TLS_OUT_BYTES: while it shakes hands, where the peer decides how long its messages
  * are, and afterwards. Measured with OpenSSL 3.0 (tests/unit/test_tls_memory.c), rounded up. */
 #define TLS_HANDSHAKE_BYTES (288u << 10)
@@ -62,7 +62,7 @@ int embd__tls_keep(struct tls_session *s, struct embd__error *e);
 size_t embd__tls_fed(const struct tls_session *s);
 
 /* The next plaintext, and the handshake before it. > 0: bytes in `to`; 0: more has to be fed first;
- * TLS_ENDED: the peer has said that no more comes; EMBD_PROTOCOL: no TLS, or not to be believed;
+ * TLS_ENDED: the peer has said that no more comes; EMBD_PROTOCOL: not TLS, or not accepted;
  * `e` says why. Each may leave bytes to send. */
 #define TLS_ENDED (-1000)
 long embd__tls_read(struct tls_session *s, void *to, size_t n, struct embd__error *e);
@@ -77,10 +77,11 @@ int embd__tls_write(struct tls_session *s, const void *bytes, size_t n, struct e
 /* Says that no more comes. */
 void embd__tls_end(struct tls_session *s);
 
-/* What waits to be sent, valid until the next call that encrypts; the first n of it were. */
+/* Ciphertext that waits to be sent, valid until the next call that encrypts.
+ * embd__tls_sent: its first n bytes were sent. */
 const uint8_t *embd__tls_outgoing(const struct tls_session *s, size_t *n_out);
 void embd__tls_sent(struct tls_session *s, size_t n);
-/* What it has for bytes that wait. */
+/* Memory allocated for these bytes. */
 size_t embd__tls_out_bytes(const struct tls_session *s);
 /* The same bytes as the caller's own: they stand from *first_out on in memory to be freed. NULL:
  * nothing waits. */

@@ -1,5 +1,5 @@
-/* access.c - see access.h. A word after the other is taken from each line and checked; the first
- * mistake is told with its line and ends it, so that a file is believed whole or not at all. */
+/* access.c - see access.h. Each line is read word by word. The first mistake ends reading and is
+ * reported with its line: a file is accepted whole or not at all. */
 #include "server/access/access.h"
 
 #include <errno.h>
@@ -95,7 +95,7 @@ static int read_name(struct line *line, struct grant *out)
     char text[GRANT_NAME_MAX + 2];
     word(line, text, sizeof text);
     if (!is_name(text, GRANT_NAME_MAX))
-        return complain(line, "the name '%.40s' is not of the form [a-z0-9][a-z0-9_-]{0,62}", text);
+        return complain(line, "invalid name '%.40s'; expected [a-z0-9][a-z0-9_-]{0,62}", text);
     strcpy(out->name, text);
     out->principal = XXH3_64bits(text, strlen(text));
     out->principal += out->principal == 0;
@@ -117,13 +117,13 @@ static int read_role(struct line *line, struct grant *out)
 static int add_prefix(struct line *line, struct grant *out, const char *text)
 {
     if (out->n_prefixes == GRANT_PREFIXES)
-        return complain(line, "more than %u prefixes of tables", GRANT_PREFIXES);
+        return complain(line, "too many table prefixes; the limit is %u", GRANT_PREFIXES);
     if (strcmp(text, "*") == 0)
         text = "";
     else if (!is_name(text, EMBD_NAME_MAX))
-        return complain(line, "the prefix '%.63s' begins no table's name; * is for all", text);
+        return complain(line, "invalid table prefix '%.63s'; use * for all tables", text);
     else if (out->role == ROLE_ADMIN)
-        return complain(line, "an admin's methods are about all tables; expected * for '%s'", text);
+        return complain(line, "role admin needs all tables; expected * in place of '%s'", text);
     strcpy(out->prefixes[out->n_prefixes++], text);
     return EMBD_OK;
 }
@@ -132,7 +132,7 @@ static int read_prefixes(struct line *line, struct grant *out)
 {
     char text[GRANT_PREFIXES * (EMBD_NAME_MAX + 1) + 1], *rest = text;
     if (word(line, text, sizeof text) >= sizeof text)
-        return complain(line, "the prefixes of tables have more than %zu bytes", sizeof text - 1);
+        return complain(line, "the table prefixes are longer than %zu bytes", sizeof text - 1);
     int status = EMBD_OK;
     while (status == EMBD_OK && rest != NULL)
         status = add_prefix(line, out, strsep(&rest, ","));
@@ -158,7 +158,10 @@ static int read_hash(struct line *line, struct grant *out)
         out->hash[i] = (uint8_t)(is_hash ? high << 4 | low : 0);
     }
     /* The text is not shown: it may be a token that somebody put here. */
-    return is_hash ? EMBD_OK : complain(line, "no sha256: with 64 hexadecimal digits (0-9, a-f)");
+    return is_hash
+               ? EMBD_OK
+               : complain(line,
+                          "invalid hash; expected sha256: and 64 hexadecimal digits (0-9, a-f)");
 }
 
 static int read_grant(struct line *line, struct grant *out)
@@ -172,7 +175,7 @@ static int read_grant(struct line *line, struct grant *out)
     if (status == EMBD_OK)
         status = read_hash(line, out);
     if (status == EMBD_OK && word(line, more, sizeof more) > 0)
-        status = complain(line, "something follows the hash");
+        status = complain(line, "unexpected text after the hash");
     return status;
 }
 
@@ -199,9 +202,9 @@ static int check_new(struct line *line, const struct access *access, const struc
 {
     for (uint32_t i = 0; i < access->n; i++) {
         if (strcmp(access->grants[i].name, grant->name) == 0)
-            return complain(line, "the name '%s' is given twice", grant->name);
+            return complain(line, "duplicate name '%s'", grant->name);
         if (memcmp(access->grants[i].hash, grant->hash, sizeof grant->hash) == 0)
-            return complain(line, "'%s' and '%s' have one token", access->grants[i].name,
+            return complain(line, "'%s' and '%s' have the same token", access->grants[i].name,
                             grant->name);
     }
     return EMBD_OK;
@@ -214,7 +217,7 @@ static int take_line(struct line *line, struct access *access)
     if (line->at == line->end || *line->at == '#')
         return EMBD_OK;
     if (access->n == ACCESS_GRANTS)
-        return complain(line, "more than %u tokens", ACCESS_GRANTS);
+        return complain(line, "too many tokens; the limit is %u", ACCESS_GRANTS);
     struct grant *grant = add(access, line->e);
     if (grant == NULL || read_grant(line, grant) != EMBD_OK ||
         check_new(line, access, grant) != EMBD_OK)

@@ -23,7 +23,7 @@ const char *role_name(enum role role);
 #define TOKEN_BYTES_MIN 32u
 #define TOKEN_BYTES_MAX 256u
 
-/* What one token allows. */
+/* The permissions of one token. */
 struct grant {
     char name[GRANT_NAME_MAX + 1];
     enum role role;

@@ -57,7 +57,7 @@ static int next_rows(struct part_rows *rows, struct row_block *out, struct embd_
     while (!w->has_taken || !give_back(w)) {
         const struct writing_block *block = take(w);
         if (block == NULL)
-            return embd__error_set(e, EMBD_CLOSED, "the snapshot was given up");
+            return embd__error_set(e, EMBD_CLOSED, "the snapshot was cancelled");
         if (block->error.status != EMBD_OK) {
             *e = block->error;
             return e->status;
@@ -117,7 +117,7 @@ int writing_start(const struct writing_config *config, struct writing **out, str
     pthread_cond_init(&w->changed, NULL);
     if (w->parts == NULL || !start_thread(w)) {
         free_writing(w);
-        return embd__error_set(e, EMBD_NO_MEMORY, "no thread to write a snapshot");
+        return embd__error_set(e, EMBD_NO_MEMORY, "cannot start the thread that writes a snapshot");
     }
     *out = w;
     return EMBD_OK;

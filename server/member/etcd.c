@@ -260,7 +260,7 @@ static int log_in(struct etcd *etcd, struct embd__error *e)
     char *body = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
     if (body == NULL)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a question to etcd");
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a request to etcd");
     etcd->is_watch = false;
     int status = set_token(etcd, NULL, e);
     if (status == EMBD_OK)
@@ -271,7 +271,7 @@ static int log_in(struct etcd *etcd, struct embd__error *e)
     return status == EMBD_OK ? take_token(etcd, e) : status;
 }
 
-/* As somebody, where etcd wants to know who: a token that is not taken any more is changed once. */
+/* With a login where etcd requires one: a token that etcd refuses is renewed once. */
 static int post_as(struct etcd *etcd, const char *path, const char *body, uint32_t timeout_ms,
                    struct embd__error *e)
 {
@@ -297,7 +297,7 @@ static int post(struct etcd *etcd, const char *path, json_t *body, uint32_t time
     char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
     json_decref(body);
     if (text == NULL)
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a question to etcd");
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a request to etcd");
     int status = EMBD_UNREACHABLE;
     for (uint32_t i = 0; i < etcd->place.n_members && status == EMBD_UNREACHABLE; i++) {
         struct embd__error own = {.status = EMBD_OK};

@@ -79,7 +79,8 @@ static int take_name(struct member *m, struct embd__error *e)
     if (there.text != NULL && !is_own(m, there.text)) {
         free(there.text);
         if (m->has_had_name) {
-            log_event(LOG_ERROR, "name_lost", "server=%s why=\"another process has it\"",
+            log_event(LOG_ERROR, "name_lost",
+                      "server=%s why=\"another process holds the name of this server in etcd\"",
                       m->self->name);
             m->config.on_lost(m->config.arg);
             atomic_store(&m->stops, true);
@@ -161,7 +162,9 @@ static int keep(struct member *m, struct embd__error *e)
     if (etcd_lease_keep(m->etcd, m->lease, &lives, e) != EMBD_OK)
         return e->status;
     if (!lives) {
-        log_event(LOG_WARN, "lease_lost", "server=%s", m->self->name);
+        log_event(LOG_WARN, "lease_lost",
+                  "server=%s why=\"etcd no longer has this server's lease: it registers again\"",
+                  m->self->name);
         m->state = MEMBER_LEASELESS;
         return EMBD_OK;
     }

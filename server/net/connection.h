@@ -69,7 +69,7 @@ struct connection {
     TAILQ_ENTRY(connection) in_io, in_dirty, in_unauthenticated, in_yielding;
 };
 
-/* What one is charged with: itself, and what malloc and libuv add. */
+/* Charged for a connection: itself, and what malloc and libuv add. */
 #define CONNECTION_BYTES (sizeof(struct connection) + 64)
 
 /* Accepts what waits at `server`. False: there is no memory for it now; it waits, and nobody behind

@@ -32,7 +32,7 @@ void *frame_pool_take(struct frame_pool *pool, uint64_t bytes, struct embd__erro
 /* `bytes` as given to take. */
 void frame_pool_give(struct frame_pool *pool, void *buffer, uint64_t bytes);
 
-/* What a buffer of `bytes` is charged with. */
+/* Bytes charged for a buffer of `bytes`. */
 uint64_t frame_pool_charge(uint64_t bytes);
 
 /* Frees what is not lent: for times of quiet. */

@@ -15,7 +15,7 @@ struct listen_address {
 int listen_address_read(const char *text, struct listen_address *out, struct embd__error *e);
 /* Only this machine can reach it. */
 bool listen_address_is_loopback(const struct listen_address *address);
-/* It is every address of this machine, and no one to connect to. */
+/* It stands for every address of this machine (0.0.0.0, ::): nothing to connect to. */
 bool listen_address_is_any(const struct listen_address *address);
 /* "host:port", brackets added where needed. */
 void listen_address_write(const struct listen_address *address, uint16_t port, char *out,

@@ -44,7 +44,7 @@ int loop_open(const struct loop_config *config, struct loop **out, struct embd__
 uint16_t loop_port(const struct loop *loop);
 const char *loop_admin_path(const struct loop *loop);
 
-/* Of the admin listener on TCP; 0 where there is none. */
+/* Port of the admin listener on TCP; 0: there is none. */
 uint16_t loop_admin_port(const struct loop *loop);
 
 /* Opens the shard (its net_stats are set here) and starts the thread. What `shard` points to must

@@ -104,7 +104,7 @@ uint8_t *request_parser_direct(const struct connection *c, size_t *bytes_out)
     return parser->bin;
 }
 
-/* Of a request of which only the end of the last bin is missing, the shard does now what it can. */
+/* When only the end of a request's last bin is missing, the shard begins what it can. */
 static void look_ahead(struct connection *c)
 {
     const struct request_parser *parser = &c->parser;

@@ -153,7 +153,7 @@ class Config(unittest.TestCase):
         self.refused_file(two % "127.0.0.1:7800", "", "--server", "'c'", flags=["--server", "c"])
         self.refused_file(two % "127.0.0.1:7800", "", "--server", "'2'", flags=["--server", "2"])
         self.refused_file(two % "127.0.0.1:7800", "", "--shards", flags=["--server", "a", "--shards", "2"])
-        self.refused_file(two % "127.0.0.1:0", "4:25", "port is 0", flags=["--server", "a"])
+        self.refused_file(two % "127.0.0.1:0", "4:25", "port 0 is not allowed", flags=["--server", "a"])
         self.refused_file(two % "127.0.0.1:7700", "4:25", "7700", "server 0", flags=["--server", "a"])
 
     def test_flags_win_over_the_file(self):

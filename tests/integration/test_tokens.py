@@ -373,15 +373,15 @@ class Lists(TokenCase):
     def test_mistakes_in_a_list_name_file_and_line_and_show_no_secret(self):
         good = "a" * 64
         for text, line, words in (
-                ("x reader * sha256:" + good + "\nx admin * sha256:" + "b" * 64 + "\n", 2, ["'x'", "twice"]),
-                ("x reader * sha256:" + good + "\ny admin * sha256:" + good, 2, ["one token"]),
+                ("x reader * sha256:" + good + "\nx admin * sha256:" + "b" * 64 + "\n", 2, ["'x'", "duplicate"]),
+                ("x reader * sha256:" + good + "\ny admin * sha256:" + good, 2, ["the same token"]),
                 ("x writer * sha256:" + good, 1, ["writer", "trainer"]),
                 ("X reader * sha256:" + good, 1, ["'X'"]),
                 ("x admin ads_ sha256:" + good, 1, ["ads_", "*"]),
                 ("x reader * embd_topsecret", 1, ["sha256:"]),
-                ("x reader * sha256:" + good + " more", 1, ["follows"]),
+                ("x reader * sha256:" + good + " more", 1, ["after the hash"]),
                 ("x reader A* sha256:" + good, 1, ["A*"]),
-                ("\n\nx reader", 3, ["begins no table"])):
+                ("\n\nx reader", 3, ["invalid table prefix"])):
             path = os.path.join(self.folder, "bad")
             with open(path, "w", encoding="ascii") as file:
                 file.write(text)

@@ -14,7 +14,7 @@
 
 struct gather;
 
-/* What one shard said. */
+/* The report of one shard. */
 struct shard_view {
     const struct shard_report *report; /* NULL: the shard is silent */
     const char *address;

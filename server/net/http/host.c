@@ -23,8 +23,8 @@ static uint64_t limit_in(const char *root, const char *path, const char *name)
     return is_number ? strtoull(text, NULL, 10) : UINT64_MAX; /* "max" is none */
 }
 
-/* Of the cgroup and all around it. In a container the path may be the host's, and lead nowhere: its
- * own is the root then. */
+/* The least limit of the cgroup and those around it. In a container the path may be the host's and
+ * not exist: then the container's own cgroup is the root. */
 static uint64_t least_limit(const char *root, char *path, const char *name)
 {
     uint64_t least = UINT64_MAX;

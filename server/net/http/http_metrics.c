@@ -25,103 +25,108 @@ static const struct metric shard_metrics[] = {
      1},
     {"loading", "embd_shard_loading",
      "1 while the shard replays its journal or loads a snapshot, and takes no requests.", GAUGE, 1},
-    {"loading_bytes", "embd_shard_loading_bytes", "Bytes of these that are done.", GAUGE, 1},
+    {"loading_bytes", "embd_shard_loading_bytes",
+     "Bytes of the journal or snapshot replayed so far.", GAUGE, 1},
     {"loading_total_bytes", "embd_shard_loading_total_bytes",
-     "Bytes of the journal or snapshot it reads; 0 when it has.", GAUGE, 1},
+     "Bytes of the journal or snapshot to replay; 0 once that is done.", GAUGE, 1},
     {"restored_cut", "embd_shard_restored_cut",
-     "Cut of the snapshot that the start began with; 0: none. It should be one of all shards.",
+     "Cut of the snapshot restored at start; 0: none. It should be the same on all shards.", GAUGE,
+     1},
+    {"restored_rows", "embd_shard_restored_rows", "Rows restored from the snapshot at start.",
      GAUGE, 1},
-    {"restored_rows", "embd_shard_restored_rows", "Rows that came from it.", GAUGE, 1},
     {"restored_without_journal", "embd_shard_restored_without_journal",
-     "1 where the start found no journal, and took durable tables from the snapshot too.", GAUGE,
-     1},
+     "1 if the start found no journal and restored durable tables from the snapshot as well.",
+     GAUGE, 1},
     {"journal_damages", "embd_journal_damages",
-     "Times that damage of the shard's journal was accepted, and what followed it dropped.", GAUGE,
-     1},
+     "Times journal damage was accepted and the changes behind it were dropped.", GAUGE, 1},
     {"journal_bytes", "embd_journal_bytes",
-     "Bytes of the shard's journal: its base, and behind it.", GAUGE, 1},
+     "Bytes of the journal: its base and the records behind it.", GAUGE, 1},
     {"journal_base_bytes", "embd_journal_base_bytes",
-     "Bytes that the journal's last compaction wrote; 0: there was none.", GAUGE, 1},
+     "Bytes written by the last compaction of the journal; 0: none yet.", GAUGE, 1},
     {"journal_base_age_us", "embd_journal_base_age_seconds",
-     "Time since the journal's last compaction; 0: none, or not known.", GAUGE, MICROS},
+     "Time since the last compaction of the journal; 0: none yet, or unknown.", GAUGE, MICROS},
     {"journal_bases", "embd_journal_bases_total", "Compactions of the journal since the start.",
      COUNTER, 1},
     {"journal_base_errors", "embd_journal_base_errors_total",
-     "Times it could not, and was kept as it was.", COUNTER, 1},
+     "Compactions of the journal that failed; the journal was kept.", COUNTER, 1},
     {"journal_errors", "embd_journal_errors_total",
      "Requests refused because the journal could not be written.", COUNTER, 1},
     {"journal_syncs", "embd_journal_syncs_total", "Times the journal was synced.", COUNTER, 1},
-    {"journal_sync_us", "embd_journal_sync_seconds_total", "Time that took.", COUNTER, MICROS},
+    {"journal_sync_us", "embd_journal_sync_seconds_total", "Time spent syncing the journal.",
+     COUNTER, MICROS},
     {"journal_sync_longest_us", "embd_journal_sync_longest_seconds",
-     "The longest of these in the last minute or two.", GAUGE, MICROS},
+     "Longest sync of the journal in the last one to two minutes.", GAUGE, MICROS},
     {"tables", "embd_tables", "Tables of the shard.", GAUGE, 1},
-    {"keys_pulled", "embd_keys_pulled_total", "Keys of answered pulls.", COUNTER, 1},
-    {"keys_hit", "embd_keys_hit_total", "Pulled keys with a row, of pulls that ask for statuses.",
-     COUNTER, 1},
+    {"keys_pulled", "embd_keys_pulled_total", "Keys pulled.", COUNTER, 1},
+    {"keys_hit", "embd_keys_hit_total",
+     "Pulled keys that had a row (pulls that ask for statuses only).", COUNTER, 1},
     {"keys_missing", "embd_keys_missing_total",
-     "Pulled keys without a row, of pulls that ask for statuses.", COUNTER, 1},
-    {"keys_pushed", "embd_keys_pushed_total", "Keys of applied pushes.", COUNTER, 1},
+     "Pulled keys that had no row (pulls that ask for statuses only).", COUNTER, 1},
+    {"keys_pushed", "embd_keys_pushed_total", "Keys pushed and applied.", COUNTER, 1},
     {"keys_inserted", "embd_keys_inserted_total", "Keys that got a row.", COUNTER, 1},
-    {"keys_filtered", "embd_keys_filtered_total", "Keys not seen often enough for a row.", COUNTER,
-     1},
+    {"keys_filtered", "embd_keys_filtered_total",
+     "Keys without a row because they were not seen admit_after times yet.", COUNTER, 1},
     {"keys_full", "embd_keys_full_total", "Keys without a row because the table is full.", COUNTER,
      1},
-    {"keys_evicted", "embd_keys_evicted_total", "Keys that lost their row to others (on_full).",
-     COUNTER, 1},
-    {"keys_erased", "embd_keys_erased_total", "Keys that lost their row to an erase.", COUNTER, 1},
+    {"keys_evicted", "embd_keys_evicted_total",
+     "Keys whose row was evicted for other keys (on_full).", COUNTER, 1},
+    {"keys_erased", "embd_keys_erased_total", "Keys whose row was erased.", COUNTER, 1},
     {"pull_us", "embd_pull_seconds_total", "Time spent on pulls.", COUNTER, MICROS},
     {"push_us", "embd_push_seconds_total", "Time spent on pushes.", COUNTER, MICROS},
-    {"pushes_held_us", "embd_pushes_held_seconds_total", "Time pushes waited for holds to end.",
+    {"pushes_held_us", "embd_pushes_held_seconds_total", "Time pushes waited for a hold to end.",
      COUNTER, MICROS},
     {"settled_bytes", "embd_settled_bytes_total",
      "Bytes of in-flight responses materialized before a write.", COUNTER, 1},
     {"settled_memory_bytes", "embd_settled_memory_bytes",
-     "Memory that materialized responses take now.", GAUGE, 1},
+     "Memory of materialized responses that are not sent yet.", GAUGE, 1},
     {"snapshots", "embd_snapshots_total", "Snapshots written.", COUNTER, 1},
-    {"snapshot_errors", "embd_snapshot_errors_total", "Phases of snapshots that failed.", COUNTER,
-     1},
+    {"snapshot_errors", "embd_snapshot_errors_total", "Snapshot phases that failed.", COUNTER, 1},
     {"snapshot_age_us", "embd_snapshot_age_seconds",
-     "Age of the newest snapshot, on the first shard of a process; 0: there is none.", GAUGE,
+     "Age of the newest snapshot, reported by the first shard of each process; 0: none.", GAUGE,
      MICROS},
-    {"round_steps", "embd_round_steps_total", "Steps made of the pushes of several workers.",
-     COUNTER, 1},
-    {"pushes_again", "embd_pushes_again_total", "Pushes that had been applied before.", COUNTER, 1},
-    {"push_streams", "embd_push_streams", "Streams of numbered pushes whose last one is known.",
+    {"round_steps", "embd_round_steps_total",
+     "Synchronous rounds applied: one optimizer step from the pushes of several workers.", COUNTER,
+     1},
+    {"pushes_again", "embd_pushes_again_total",
+     "Retried pushes that had been applied before, and were not applied again.", COUNTER, 1},
+    {"push_streams", "embd_push_streams", "Streams of numbered pushes that the shard remembers.",
      GAUGE, 1},
     {"round_pushes_waiting", "embd_round_pushes_waiting",
-     "Pushes that wait for those of other workers.", GAUGE, 1},
+     "Pushes that wait for other workers of their round.", GAUGE, 1},
     {"errors", "embd_errors_total", "Requests answered with an error.", COUNTER, 1},
     {"unknown_methods", "embd_unknown_methods_total", "Requests for unknown methods.", COUNTER, 1},
-    {"notifications_ignored", "embd_notifications_ignored_total", "Notifications received.",
-     COUNTER, 1},
-    {"requests_parked", "embd_requests_parked_total", "Requests that had to wait their turn.",
-     COUNTER, 1},
-    {"denied", "embd_denied_total", "Requests refused for want of a token, role or table.", COUNTER,
-     1},
+    {"notifications_ignored", "embd_notifications_ignored_total",
+     "Notifications received and ignored.", COUNTER, 1},
+    {"requests_parked", "embd_requests_parked_total",
+     "Requests that had to wait for a hold, a round or a store.", COUNTER, 1},
+    {"denied", "embd_denied_total",
+     "Requests refused because token, role or table permission is missing.", COUNTER, 1},
     {"connections", "embd_connections", "Open connections, data and admin.", GAUGE, 1},
-    {"requests_in_flight", "embd_requests_in_flight", "Requests begun and not wholly answered.",
-     GAUGE, 1},
+    {"requests_in_flight", "embd_requests_in_flight",
+     "Requests received in part or whole and not yet completely answered.", GAUGE, 1},
     {"bytes_in", "embd_received_bytes_total", "Bytes received.", COUNTER, 1},
     {"bytes_out", "embd_sent_bytes_total", "Bytes sent.", COUNTER, 1},
     {"frame_memory_bytes", "embd_frame_memory_bytes", "Memory for requests being received.", GAUGE,
      1},
-    {"frame_errors", "embd_frame_errors_total", "Connections dropped because no frame was found.",
-     COUNTER, 1},
+    {"frame_errors", "embd_frame_errors_total",
+     "Connections dropped because their bytes were not a valid frame.", COUNTER, 1},
 };
 #define N_SHARD_METRICS (sizeof shard_metrics / sizeof shard_metrics[0])
 
 static const struct metric table_metrics[] = {
     {"rows", "embd_table_rows", "Rows of the table.", GAUGE, 1},
-    {"candidates", "embd_table_candidates", "Keys seen, not yet often enough for a row.", GAUGE, 1},
-    {"capacity", "embd_table_capacity_rows", "Rows there is memory for.", GAUGE, 1},
+    {"candidates", "embd_table_candidates",
+     "Keys seen fewer than admit_after times, which have no row yet.", GAUGE, 1},
+    {"capacity", "embd_table_capacity_rows", "Rows that fit into the memory allocated now.", GAUGE,
+     1},
     {"row_bytes", "embd_table_row_bytes", "Memory of rows and optimizer state.", GAUGE, 1},
     {"index_bytes", "embd_table_index_bytes", "Memory of the index.", GAUGE, 1},
     {"steps", "embd_table_steps_total", "Optimizer steps.", COUNTER, 1},
-    {"evicted", "embd_table_evicted_rows_total", "Rows taken away for others.", COUNTER, 1},
+    {"evicted", "embd_table_evicted_rows_total", "Rows evicted.", COUNTER, 1},
 };
 #define N_TABLE_METRICS (sizeof table_metrics / sizeof table_metrics[0])
 
-/* Figures that other metrics tell better: quantiles and ratios are for the reader to make. */
+/* Figures without a metric: quantiles and ratios, which Prometheus computes from the others. */
 static const char *const left_out[] = {"index_bytes_per_key", "pull_p50_us", "pull_p99_us",
                                        "push_p50_us", "push_p99_us"};
 
@@ -263,8 +268,8 @@ static void write_durations(struct text *out, const struct http_view *view)
 static void write_stages(struct text *out, const struct http_view *view)
 {
     begin(out, "embd_stage_duration_seconds", "histogram",
-          "Where the time of pulls and pushes goes. Of requests below 16 KiB one in 31 is split, "
-          "and counted 32 times.");
+          "Time of pulls and pushes by stage. Of requests below 16 KiB one in 31 is measured and "
+          "counted 32 times.");
     for (uint32_t i = 0; i < view->n_shards; i++) {
         const struct shard_report *r = view->shards[i].report;
         for (uint32_t m = 0; r != NULL && m < STAGED_METHODS; m++)
@@ -289,19 +294,19 @@ static void write_host(struct text *out, const struct http_process *process)
 {
     struct host_room room;
     write_gauge(out, "embd_process_memory_limit_bytes",
-                "Memory there is for the process: the machine's, or its cgroup's limit.",
+                "Memory the process may use: that of the machine, or the limit of its cgroup.",
                 host_memory_limit());
-    write_gauge(out, "embd_connections_limit", "Connections that a shard takes (max_connections).",
-                process->max_connections);
+    write_gauge(out, "embd_connections_limit",
+                "Data connections a shard accepts (max_connections).", process->max_connections);
     write_gauge(out, "embd_etcd_silent",
-                "1 while etcd, which has the cluster's map, does not answer; 0 also where the map "
-                "is a file's.",
+                "1 while etcd does not answer; 0 where the cluster does not use etcd.",
                 process->etcd_silent != NULL && atomic_load(process->etcd_silent));
     if (process->data_dir == NULL || !host_room_read(process->data_dir, &room))
         return;
     write_gauge(out, "embd_data_dir_free_bytes",
-                "Free bytes of the file system that the data directory is on.", room.free_bytes);
-    write_gauge(out, "embd_data_dir_size_bytes", "All bytes of it.", room.bytes);
+                "Free bytes of the file system that holds the data directory.", room.free_bytes);
+    write_gauge(out, "embd_data_dir_size_bytes",
+                "Size of the file system that holds the data directory.", room.bytes);
 }
 
 static void write_process(struct text *out, const struct http_view *view)
@@ -309,13 +314,13 @@ static void write_process(struct text *out, const struct http_view *view)
     struct process_usage usage;
     const char *store = "";
     process_usage_read(&usage);
-    begin(out, "embd_shard_up", "gauge", "1 where the shard answered in time.");
+    begin(out, "embd_shard_up", "gauge", "1 if the shard answered in time.");
     for (uint32_t i = 0; i < view->n_shards; i++) {
         bool is_up = view->shards[i].report != NULL;
         store = is_up ? view->shards[i].report->store : store;
         text_print(out, "embd_shard_up{shard=\"%u\"} %d\n", view->process->first_shard + i, is_up);
     }
-    begin(out, "embd_build_info", "gauge", "1; the labels say what runs.");
+    begin(out, "embd_build_info", "gauge", "Always 1; the labels are the version and the store.");
     text_print(out, "embd_build_info{version=\"%s\",store=\"%s\"} 1\n", EMBD_VERSION, store);
     begin(out, "embd_process_cpu_seconds_total", "counter", "Processor time of the process.");
     text_print(out, "embd_process_cpu_seconds_total %.6f\n", usage.cpu_seconds);
@@ -325,15 +330,14 @@ static void write_process(struct text *out, const struct http_view *view)
     begin(out, "embd_process_open_fds", "gauge", "Open file descriptors.");
     text_print(out, "embd_process_open_fds %llu\n", (unsigned long long)usage.open_files);
     begin(out, "embd_certificate_expires_timestamp_seconds", "gauge",
-          "When the TLS certificate, or one sent with it, expires, in seconds since 1970; 0: no "
-          "TLS.");
+          "Unix time at which the TLS certificate, or one sent with it, expires; 0: no TLS.");
     text_print(out, "embd_certificate_expires_timestamp_seconds %lld\n",
                (long long)view->process->certificate_expires);
     begin(out, "embd_frame_memory_used_bytes", "gauge",
-          "Charged to frame_memory: connections, requests, and what their answers take.");
+          "Memory charged to frame_memory: connections, requests and answers.");
     text_print(out, "embd_frame_memory_used_bytes %llu\n",
                (unsigned long long)atomic_load(&view->process->quota->used));
-    begin(out, "embd_frame_memory_limit_bytes", "gauge", "What frame_memory allows.");
+    begin(out, "embd_frame_memory_limit_bytes", "gauge", "Limit set by frame_memory.");
     text_print(out, "embd_frame_memory_limit_bytes %llu\n",
                (unsigned long long)view->process->quota->limit);
     write_host(out, view->process);

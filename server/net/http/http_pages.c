@@ -74,12 +74,12 @@ static const struct refusal {
     int status;
     const char *reason, *text;
 } refusals[] = {
-    {400, "Bad Request", "not an HTTP request without a body"},
-    {404, "Not Found", "there is no such page"},
+    {400, "Bad Request", "not a valid HTTP request, or one with a body"},
+    {404, "Not Found", "page not found"},
     {405, "Method Not Allowed", "only GET and HEAD are served"},
     {414, "URI Too Long", "the target is too long"},
     {421, "Misdirected Request",
-     "Host is another name than localhost; this port serves its own host alone"},
+     "the Host header must be localhost or an IP address: this port serves its own machine only"},
     {431, "Request Header Fields Too Large", "the head of the request is too large"},
     {503, "Service Unavailable", "too many connections, or still starting"},
     {505, "HTTP Version Not Supported", "HTTP/1.0 and HTTP/1.1 are served"},

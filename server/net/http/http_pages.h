@@ -39,7 +39,7 @@ const struct http_page *http_page_find(const char *path);
 
 /* The head of an answer of `body_bytes`; returns its bytes. */
 int http_head_write(char *out, size_t out_bytes, int status, const char *type, size_t body_bytes);
-/* What a peer is told whose request is refused. */
+/* The page for a refused request. */
 void http_refusal_write(struct text *out, int status);
 
 /* http_metrics.c: Prometheus' text format. */
