@@ -72,14 +72,20 @@ enum {
     X(TOKENS, "tokens", IN_FLAGS | IN_TOP | IN_SERVER, "FILE",                                     \
       "Require a token of this list: lines of NAME ROLE TABLES sha256:HASH, as embctl token "      \
       "prints them. Tokens and certificates are reloaded when their files change")                 \
-    X(CLUSTER_NAME, "name", IN_CLUSTER, "NAME", "")                                                \
-    X(ETCD, "etcd", IN_CLUSTER, "etcd://HOST:PORT[,...]/PREFIX", "")                               \
-    X(ETCD_LEASE, "etcd_lease", IN_CLUSTER, "SECONDS", "")                                         \
-    X(ETCD_CA, "etcd_ca", IN_CLUSTER, "FILE", "")                                                  \
-    X(ETCD_CERT, "etcd_cert", IN_CLUSTER, "FILE", "")                                              \
-    X(ETCD_KEY, "etcd_key", IN_CLUSTER, "FILE", "")                                                \
-    X(ETCD_LOGIN, "etcd_login", IN_CLUSTER, "FILE", "")                                            \
-    X(SERVER_NAME, "name", IN_SERVER, "NAME", "")                                                  \
+    X(CLUSTER_NAME, "name", IN_CLUSTER, "NAME", "Name of the cluster (embd)")                      \
+    X(ETCD, "etcd", IN_CLUSTER, "etcd://HOST:PORT[,...]/PREFIX",                                   \
+      "Servers find each other in this etcd, under keys that begin with PREFIX (no)")              \
+    X(ETCD_LEASE, "etcd_lease", IN_CLUSTER, "SECONDS",                                             \
+      "A server that etcd does not hear from for so long loses its name there (10)")               \
+    X(ETCD_CA, "etcd_ca", IN_CLUSTER, "FILE",                                                      \
+      "Use TLS to etcd, and trust the authorities in this PEM file, or 'system' (no)")             \
+    X(ETCD_CERT, "etcd_cert", IN_CLUSTER, "FILE", "This server's certificate for etcd (PEM)")      \
+    X(ETCD_KEY, "etcd_key", IN_CLUSTER, "FILE", "The key of etcd_cert (PEM, mode 0600 or 0640)")   \
+    X(ETCD_LOGIN, "etcd_login", IN_CLUSTER, "FILE",                                                \
+      "File of mode 0600 with a line USER:PASSWORD for etcd; read again when etcd asks "           \
+      "again")                                                                                     \
+    X(SERVER_NAME, "name", IN_SERVER, "NAME",                                                      \
+      "Name of the server, which --server takes. Needed with etcd")                                \
     X(FRAME_MEMORY, "frame_memory", IN_FLAGS | IN_TOP, "SIZE",                                     \
       "Memory for connections, requests and answers of all shards: bytes, 512M, 2G or a share of " \
       "RAM (25%)")                                                                                 \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Man pages from the programs' own --help, so that there is one source: deploy/man/make.sh BINARIES OUT
+# Man pages of the programs from their own --help, so that there is one source: deploy/man/make.sh BINARIES OUT
 # Writes embctl.1, embd-bench.1 and embd.8 into OUT, gzipped as Debian wants them. Needs scdoc.
 set -eu
 bin=$1
@@ -75,7 +75,7 @@ see_also() { printf '# SEE ALSO\n\n%s\n' "$1"; }
     printf '*2*\tthe configuration cannot be used.\n\n*3*\ta port or socket cannot be listened on.\n\n'
     printf '*70*\tan internal assertion failed (log event assertion_failed): a bug in embd. Report the line, then start again.\n\n'
     printf '*74*\ta sync of the journal failed, or a recorded change cannot be applied. Check the disk, then start again.\n\n'
-    see_also '*embctl*(1), *embd-bench*(1)'
+    see_also '*embd.yaml*(5), *embctl*(1), *embd-bench*(1)'
 } | scdoc >"$out/embd.8"
 
 for page in embctl.1 embd-bench.1 embd.8; do

@@ -4,6 +4,7 @@
 #   libembd-data0     data sets                       embd          the server
 #   libembd-hugectr0  model folders of HugeCTR        embd-tools    embctl, embd-bench, completion, man pages
 #   python3-embd      the Python package, where it is built
+# Man pages: section 3 and 7 in libembd-dev, 5 and 8 in embd, 1 in embd-tools.
 #
 # Each install() names its component; what has none is in no package.
 set(libraries libembd0 libembd-data0 libembd-hugectr0)
@@ -13,9 +14,25 @@ if(TARGET embd_python)
   set(component_python3-embd python)
 endif()
 
-# Man pages and the completion script come from the programs themselves.
+# Man pages of functions and of the configuration come from the headers and from server/settings.h, those of programs and the
+# completion script from the programs themselves.
 find_program(EMBD_SCDOC scdoc)
+find_program(EMBD_PYTHON3 python3)
 set(man ${CMAKE_BINARY_DIR}/man)
+if(EMBD_PYTHON3)
+  set(scripts ${CMAKE_SOURCE_DIR}/deploy/man)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/embd/*.h ${scripts}/*.py)
+  add_custom_command(OUTPUT ${man}/reference
+    COMMAND ${CMAKE_COMMAND} -E rm -rf ${man}/man3
+    COMMAND ${EMBD_PYTHON3} -B ${scripts}/reference.py ${PROJECT_VERSION} ${man}
+    COMMAND ${EMBD_PYTHON3} -B ${scripts}/configuration.py ${PROJECT_VERSION} ${man}
+    COMMAND ${CMAKE_COMMAND} -E touch ${man}/reference
+    DEPENDS ${sources} ${CMAKE_SOURCE_DIR}/server/settings.h COMMENT "Man pages of the reference" VERBATIM)
+  add_custom_target(reference ALL DEPENDS ${man}/reference)
+  install(DIRECTORY ${man}/man3 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT libembd-dev)
+  install(DIRECTORY ${man}/man7 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT libembd-dev)
+  install(DIRECTORY ${man}/man5 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT embd)
+endif()
 if(EMBD_SCDOC)
   add_custom_command(OUTPUT ${man}/embd.8.gz ${man}/embctl.1.gz ${man}/embd-bench.1.gz
     COMMAND ${CMAKE_SOURCE_DIR}/deploy/man/make.sh ${CMAKE_BINARY_DIR}/bin ${man}
@@ -33,7 +50,7 @@ file(MAKE_DIRECTORY ${man})
 install(FILES ${man}/completion DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME embctl
   COMPONENT embd-tools)
 install(FILES ${CMAKE_SOURCE_DIR}/deploy/prometheus/alerts.yaml ${CMAKE_SOURCE_DIR}/deploy/grafana/embd.json
-  ${CMAKE_SOURCE_DIR}/deploy/runbook.md
+  ${CMAKE_SOURCE_DIR}/deploy/runbook.md ${CMAKE_SOURCE_DIR}/deploy/CONFIGURATION.md
   DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/embd/examples COMPONENT embd)
 
 # Units, with the path that the server is installed to. They are not enabled: systemctl enable --now embd.

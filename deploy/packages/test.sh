@@ -91,7 +91,13 @@ if [ -d "$root/usr/share/man" ]; then
     done
     zcat "$root/usr/share/man/man1/embctl.1.gz" >"$WORK/page"
     grep -q 'embctl shard drain' "$WORK/page"
-    say "man pages are there"
+    pages=$(find "$root/usr/share/man/man3" -name 'embd_*.3.gz' | wc -l)
+    [ "$pages" -gt 60 ]
+    zcat "$root/usr/share/man/man3/embd_pull.3.gz" >"$WORK/page"
+    grep -q '^.SH "ERRORS"' "$WORK/page"
+    zcat "$root/usr/share/man/man5/embd.yaml.5.gz" "$root/usr/share/man/man7/embd.7.gz" >"$WORK/page"
+    grep -q 'journal_limit' "$WORK/page"
+    say "man pages are there, $pages of them about functions"
 else
     printf 'skipped  man pages: scdoc was not installed\n'
 fi

@@ -300,6 +300,7 @@ typedef struct embd_options {
     const char *tls_key;  /* EMBD_TLS_KEY: its key (PEM), of mode 0600 or 0640 */
 } embd_options;
 
+/* Sets the options to their defaults. */
 EMBD_API void embd_options_init(embd_options *options);
 
 /* Connects to a cluster: asks the first address of `servers` ("host:port[,host:port]...") that
@@ -603,6 +604,7 @@ typedef struct embd_reader_options {
     uint32_t worker, workers; /* this trainer, and of how many; default 0 of 1 */
 } embd_reader_options;
 
+/* Sets the options to their defaults. */
 EMBD_API void embd_reader_options_init(embd_reader_options *options);
 
 /* Samples in the order of the files. The arrays are the reader's, until embd_reader_release. */
