@@ -213,6 +213,7 @@ void connection_mark(struct connection *c)
 void connection_on_answer(struct request *request)
 {
     struct exchange *x = (struct exchange *)request;
+    EMBD_ASSERT(x->is_with_shard && request->state == REQUEST_ANSWERED);
     if (!request->has_answer) {
         connection_move(x->connection, CONNECTION_FAILED);
         connection_mark(x->connection);

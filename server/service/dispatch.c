@@ -8,6 +8,8 @@
  * What can fail is told to the peer, and changes nothing. Notifications have no effect and no
  * answer. */
 #include "server/snapshot/cut.h"
+
+#include "proto/assert.h"
 #include "server/log/log.h"
 #include "server/service/authorize.h"
 #include "server/service/recovery.h"
@@ -228,6 +230,7 @@ void dispatch_parked(struct shard *shard)
 
 void shard_handle(struct shard *shard, struct request *request)
 {
+    EMBD_ASSERT(request->session != NULL && request->on_answer != NULL);
     request->state = REQUEST_RECEIVED;
     request->session->hold_quiet_ns = 0;
     request->has_answer = true;

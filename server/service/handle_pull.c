@@ -214,6 +214,7 @@ size_t shard_fill(struct shard *shard, struct request *request, uint32_t bin, vo
                   size_t capacity)
 {
     struct shard_work *work = request->work;
+    EMBD_ASSERT(work != NULL && request->state == REQUEST_ANSWERED && (uintptr_t)out % 8 == 0);
     uint32_t i = part_of_bin(work, bin);
     struct stage_times *times = &request->times;
     uint64_t began_ns = times->weight > 0 ? clock_ns() : 0;
