@@ -44,6 +44,32 @@ class SlowDisk(clusters.ClusterTest):
             report = self.client.dump(os.path.join(folder, "copy"), progress=lambda *_: time.sleep(next(slow, 0)))
         self.assertEqual(report.rows, 200)
 
+    def test_an_export_keeps_its_cut_while_rows_are_written(self):
+        keys = np.arange(1000)
+        self.client.create_table("wide", 4096, optimizer="sgd").push(keys, np.ones((1000, 4096), np.float32))
+        before = self.client.table("wide").pull(keys)
+        slow = iter([3.0] * 5)
+        pushes = []
+
+        def push():
+            with embd.connect(self.server.addresses[0]) as other:
+                other.table("wide").push(keys, np.ones((1000, 4096), np.float32))
+
+        def wait(rows_done, *_):  # at most every 0.2 s: as it is slow, after each run of rows
+            if rows_done and not pushes:
+                pushes.append(threading.Thread(target=push))
+                pushes[0].start()
+            time.sleep(next(slow, 0) if rows_done else 0.3)
+
+        with tempfile.TemporaryDirectory() as folder:
+            copy = os.path.join(folder, "model")
+            self.client.export_hugectr("wide", copy, progress=wait)
+            self.assertIsNone(next(slow, None), "too few runs of rows to outlast a hold")
+            stored, = embd.stored.read(copy)
+        pushes[0].join()
+        np.testing.assert_array_equal(stored.values[np.argsort(stored.keys)], before)
+        self.assertFalse(np.array_equal(self.client.table("wide").pull(keys), before), "the push came after the export")
+
 
 class Tables(clusters.ClusterTest):
     def test_a_definition_comes_back_as_it_was_given(self):
