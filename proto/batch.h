@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "embd/embd.h"
+#include "embd/sync.h"
 
 /* ---- one table's share of a pull, push or erase ---- */
 

@@ -15,4 +15,8 @@ struct embd__error {
 int embd__error_set(struct embd__error *e, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* At the end of a public function: keeps the sentence of a failure for embd_error_text. Returns
+ * `status`. */
+EMBD_API int embd__error_keep(const struct embd__error *e, int status);
+
 #endif

@@ -16,6 +16,7 @@
 
 #include "proto/json_values.h"
 #include "proto/partfile.h"
+#include "embd/admin.h"
 
 /* The newest. 1 has no id and no writers; dumps are written so. 2 has no base and no changes. 4 may
  * have a sequence, and the steps of shards whose table was at different ones; its id and base may

@@ -16,6 +16,7 @@
 #include "proto/errors.h"
 #include "proto/batch.h"
 #include "proto/frame.h"
+#include "embd/sync.h"
 
 /* ---- methods: id, name on the wire, listener ---- */
 #define METHOD_LIST(X)                                                                             \

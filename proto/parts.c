@@ -10,6 +10,7 @@
 #include "proto/message.h"
 #include "proto/names.h"
 #include "proto/reading.h"
+#include "embd/sync.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -167,15 +167,6 @@ int embd__schema_check(const embd_schema *schema, struct embd__error *e)
     return status;
 }
 
-int embd_schema_check(const embd_schema *schema, char *why_out, size_t why_bytes)
-{
-    struct embd__error e = {0};
-    int status = embd__schema_check(schema, &e);
-    if (status != EMBD_OK && why_out != NULL)
-        snprintf(why_out, why_bytes, "%s", e.text);
-    return status;
-}
-
 /* ---- owning ---- */
 
 int embd__schema_copy(struct table_schema *to, const embd_schema *from, struct embd__error *e)

@@ -7,6 +7,7 @@
 
 #include "proto/limit.h"
 #include "proto/names.h"
+#include "proto/structs.h"
 
 #define EVERY_KIND UINT32_MAX
 #define BELOW_ONE  0x1.fffffep-1f /* the f32 before 1 */
@@ -183,9 +184,10 @@ static embd_initializer initializer_default(embd_initializer_kind kind)
     return (embd_initializer){kind, 0.0f, 0.0f};
 }
 
-void embd_schema_init(embd_schema *schema)
+static void set_defaults(embd_schema *schema)
 {
     memset(schema, 0, sizeof *schema);
+    schema->struct_bytes = sizeof *schema;
     schema->slots = 1;
     schema->partition = EMBD_PARTITION_HASH;
     schema->combiner = EMBD_COMBINER_SUM;
@@ -195,6 +197,19 @@ void embd_schema_init(embd_schema *schema)
     schema->on_full = EMBD_ON_FULL_GROW;
     schema->create_on = EMBD_CREATE_ON_PUSH;
     schema->durability = EMBD_DURABILITY_AUTO;
+}
+
+void embd_schema_init_sized(embd_schema *schema, uint32_t struct_bytes)
+{
+    embd_schema own;
+    set_defaults(&own);
+    embd__struct_give(schema, struct_bytes, &own, sizeof own);
+}
+
+int embd__schema_take(embd_schema *own, const embd_schema *given, struct embd__error *e)
+{
+    set_defaults(own);
+    return embd__take(embd_schema, own, given, e);
 }
 
 void embd__schema_reset_group(embd_schema *schema, const struct schema_group *group)

@@ -49,4 +49,7 @@ void embd__schema_put_f32(embd_schema *schema, const struct schema_field *field,
 /* After `kind` of a group was set: its parameters take the kind's defaults. lr stays. */
 void embd__schema_reset_group(embd_schema *schema, const struct schema_group *group);
 
+/* A caller's schema, whatever its struct_bytes, over the defaults. EMBD_INVALID: see structs.h. */
+int embd__schema_take(embd_schema *own, const embd_schema *given, struct embd__error *e);
+
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/names.h"
+#include "proto/schema.h"
 #include "proto/schema_fields.h"
 
 static int unreadable(const char *field, const char *value, const char *expected,
@@ -190,12 +191,24 @@ static int set(embd_schema *schema, const char *name, const char *value, uint64_
     return status;
 }
 
-int embd_schema_set(embd_schema *schema, const char *field, const char *value, uint64_t *storage,
-                    char *why_out, size_t why_bytes)
+int embd_schema_set(embd_schema *schema, const char *field, const char *value, uint64_t *storage)
 {
     struct embd__error e = {0};
-    int status = set(schema, field, value, storage, &e);
-    if (status != EMBD_OK && why_out != NULL)
-        snprintf(why_out, why_bytes, "%s", e.text);
-    return status;
+    embd_schema own;
+    uint32_t struct_bytes;
+    if (embd__schema_take(&own, schema, &e) != EMBD_OK)
+        return embd__error_keep(&e, e.status);
+    int status = set(&own, field, value, storage, &e);
+    struct_bytes = schema->struct_bytes;
+    memcpy(schema, &own, struct_bytes < sizeof own ? struct_bytes : sizeof own);
+    schema->struct_bytes = struct_bytes;
+    return embd__error_keep(&e, status);
+}
+
+int embd_schema_check(const embd_schema *schema)
+{
+    struct embd__error e = {0};
+    embd_schema own;
+    int status = embd__schema_take(&own, schema, &e);
+    return embd__error_keep(&e, status == EMBD_OK ? embd__schema_check(&own, &e) : status);
 }

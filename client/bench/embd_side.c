@@ -29,10 +29,10 @@ static int exit_code_of(int status)
     }
 }
 
-static int check(embd_client *client, int status)
+static int check(int status)
 {
     if (status != EMBD_OK)
-        fprintf(stderr, "embd-bench: %s\n", embd_last_error(client));
+        fprintf(stderr, "embd-bench: %s\n", embd_error_text());
     return exit_code_of(status);
 }
 
@@ -44,10 +44,9 @@ static int out_of_memory(void)
 
 static int connect_to(const char *servers, embd_client **client_out)
 {
-    char why[512];
-    int status = embd_connect(servers, NULL, client_out, why, sizeof why);
+    int status = embd_connect(servers, NULL, client_out);
     if (status != EMBD_OK)
-        fprintf(stderr, "embd-bench: %s\n", why);
+        fprintf(stderr, "embd-bench: %s\n", embd_error_text());
     return exit_code_of(status);
 }
 
@@ -70,9 +69,9 @@ static int fill_with(embd_client *client, embd_table *table, uint64_t n_keys, ui
         uint64_t count = n_keys - done < at_once ? n_keys - done : at_once;
         for (uint64_t i = 0; i < count; i++)
             keys[i] = workload_key(done + i);
-        embd_part part = {
-            .table = table, .n_keys = count, .keys = keys, .values = zeros, .raw = true};
-        int code = check(client, embd_push(client, &part, 1, NULL));
+        embd_part part =
+            EMBD_PART(.table = table, .n_keys = count, .keys = keys, .values = zeros, .raw = true);
+        int code = check(embd_push(client, &part, 1, NULL));
         if (code != DONE)
             return code;
         show_progress(done + count, n_keys);
@@ -104,7 +103,7 @@ static int create_table(struct side *side, embd_client *client, const struct opt
     schema.dim = dim;
     schema.dtype = options->dtype;
     schema.durability = options->durability;
-    int code = check(client, embd_table_create(client, &schema));
+    int code = check(embd_table_create(client, &schema));
     side->has_table = code == DONE;
     return code;
 }
@@ -118,7 +117,7 @@ static int prepare(struct side *side, const struct options *options, uint64_t n_
         return code;
     code = create_table(side, client, options, dim);
     if (code == DONE)
-        code = check(client, embd_table_open(client, side->table, &table));
+        code = check(embd_table_open(client, side->table, &table));
     if (code == DONE)
         code = fill(client, table, n_keys, dim);
     embd_close(client);
@@ -148,7 +147,7 @@ static void drop_table(struct side *side)
     embd_client *client;
     if (connect_to(side->servers, &client) != DONE)
         return;
-    check(client, embd_table_drop(client, side->table));
+    check(embd_table_drop(client, side->table));
     embd_close(client);
 }
 
@@ -186,8 +185,8 @@ static int start(void *context, uint64_t batch, uint32_t lane_index)
     struct lane *lane = &c->lanes[lane_index];
     lane->part.keys = workload_batch(c->workload, batch);
     if (c->workload->spec.mix == MIX_PUSH)
-        return check(c->client, embd_push_start(c->client, &lane->part, 1, &c->calls, &lane->call));
-    return check(c->client, embd_pull_start(c->client, &lane->part, 1, &c->calls, &lane->call));
+        return check(embd_push_start(c->client, &lane->part, 1, &c->calls, &lane->call));
+    return check(embd_pull_start(c->client, &lane->part, 1, &c->calls, &lane->call));
 }
 
 static int finish(void *context, uint32_t lane_index)
@@ -201,7 +200,7 @@ static int finish(void *context, uint32_t lane_index)
         push.values = c->zeros;
         status = embd_push(c->client, &push, 1, &c->calls);
     }
-    return check(c->client, status);
+    return check(status);
 }
 
 static void close_caller(void *context)
@@ -223,12 +222,10 @@ static int open_lanes(struct caller *c, embd_table *table)
         lane->values = pages_new(c->array_bytes);
         if (!lane->values || !c->zeros)
             return out_of_memory();
-        lane->part = (embd_part){.table = table,
-                                 .n_rows = workload_rows(spec),
-                                 .offsets = c->workload->offsets,
-                                 .n_keys = spec->batch,
-                                 .values = spec->mix == MIX_PUSH ? c->zeros : lane->values,
-                                 .raw = spec->keys_per_row == 1};
+        lane->part = (embd_part)EMBD_PART(.table = table, .n_rows = workload_rows(spec),
+                                          .offsets = c->workload->offsets, .n_keys = spec->batch,
+                                          .values = spec->mix == MIX_PUSH ? c->zeros : lane->values,
+                                          .raw = spec->keys_per_row == 1);
     }
     return DONE;
 }
@@ -243,10 +240,10 @@ int side_mover_open(const struct side *side, const struct workload *w,
     c->workload = w;
     c->n_lanes = options->in_flight;
     c->array_bytes = (size_t)w->spec.batch * w->spec.dim * sizeof(float);
-    c->calls = (embd_call_options){.plan = plan, .wire = options->wire};
+    c->calls = (embd_call_options)EMBD_CALL_OPTIONS(.plan = plan, .wire = options->wire);
     int code = connect_to(side->servers, &c->client);
     if (code == DONE)
-        code = check(c->client, embd_table_open(c->client, side->table, &table));
+        code = check(embd_table_open(c->client, side->table, &table));
     if (code == DONE)
         code = open_lanes(c, table);
     if (code != DONE) {

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "client/core/clocks.h"
+#include "embd/sync.h"
+#include "proto/structs.h"
 
 /* ---- the pool ---- */
 
@@ -58,9 +60,11 @@ static int take_round(struct embd_call *call, const embd_clock *clock, uint64_t 
 
 static int take_options(struct embd_call *call, const embd_call_options *options)
 {
-    static const embd_call_options defaults = {0};
-    const embd_call_options *o = options != NULL ? options : &defaults;
+    embd_call_options own = {0};
+    const embd_call_options *o = &own;
     struct embd__error *e = &call->client->error;
+    if (options != NULL && embd__take(embd_call_options, &own, options, e) != EMBD_OK)
+        return e->status;
     if (o->wire != EMBD_DTYPE_F32 && embd_dtype_name(o->wire) == NULL)
         return embd__error_set(e, EMBD_INVALID, "unknown wire dtype %d", (int)o->wire);
     if ((unsigned)o->plan > EMBD_PLAN_ROWS)
@@ -77,6 +81,24 @@ static int take_options(struct embd_call *call, const embd_call_options *options
     return o->pusher != NULL ? embd__numbered_take(call, o->pusher, o->sequence) : EMBD_OK;
 }
 
+/* The caller's parts lie as far apart as the first one is long. */
+static int copy_parts(struct embd_call *call, const embd_part *parts)
+{
+    const char *part = (const char *)parts;
+    struct embd__error why = {0};
+    for (uint32_t i = 0; i < call->n_works; i++) {
+        call->parts[i] = (embd_part){0};
+        if (embd__take(embd_part, &call->parts[i], part, &why) != EMBD_OK)
+            return embd__error_set(&call->client->error, why.status, "part %u: %s", i, why.text);
+        if (((const embd_part *)part)->struct_bytes != parts->struct_bytes)
+            return embd__error_set(&call->client->error, EMBD_INVALID,
+                                   "part %u: struct_bytes is %u, that of part 0 is %u", i,
+                                   ((const embd_part *)part)->struct_bytes, parts->struct_bytes);
+        part += parts->struct_bytes;
+    }
+    return EMBD_OK;
+}
+
 static int take_parts(struct embd_call *call, const embd_part *parts, size_t n_parts)
 {
     if (n_parts > UINT16_MAX)
@@ -87,9 +109,7 @@ static int take_parts(struct embd_call *call, const embd_part *parts, size_t n_p
     call->works = embd__arena_array(&call->arena, n_parts, sizeof *call->works);
     if (call->parts == NULL || call->works == NULL)
         return embd__call_no_memory(call);
-    if (n_parts > 0)
-        memcpy(call->parts, parts, n_parts * sizeof *parts);
-    return EMBD_OK;
+    return copy_parts(call, parts);
 }
 
 /* A table is stepped once by a push, so its gradients have to come together. */
@@ -192,7 +212,7 @@ static int start(embd_client *client, const embd_part *parts, size_t n_parts,
     client->error = (struct embd__error){0};
     struct embd_call *call = take_call(client);
     if (call == NULL)
-        return client->error.status;
+        return embd__error_keep(&client->error, client->error.status);
     call->kind = kind;
     call->n_messages = call->n_openings = 0;
     int status = take_options(call, options);
@@ -204,7 +224,7 @@ static int start(embd_client *client, const embd_part *parts, size_t n_parts,
         if (call->n_openings > 0)
             embd__numbered_end(call, false);
         give_back_call(call);
-        return status;
+        return embd__error_keep(&client->error, status);
     }
     submit(call);
     *call_out = call;
@@ -258,7 +278,7 @@ int embd_wait(embd_call *call)
     if (status != EMBD_OK && call->kind == PARTS_PUSH && call->extra.round.n_workers > 0)
         embd__member_push_failed(client, &call->extra.round);
     give_back_call(call);
-    return status;
+    return embd__error_keep(&client->error, status);
 }
 
 bool embd_is_done(embd_call *call)

@@ -177,7 +177,8 @@ int embd_pusher_new(embd_pusher *pusher_out)
 {
     uint64_t id[2];
     if (getrandom(id, sizeof id, 0) != sizeof id)
-        return EMBD_IO;
+        return embd__error_keep(&(struct embd__error){EMBD_IO, "the system has no random numbers"},
+                                EMBD_IO);
     *pusher_out = (embd_pusher){.high = id[0], .low = id[1]};
     return EMBD_OK;
 }
@@ -219,7 +220,7 @@ int embd_pusher_last(embd_client *client, const embd_pusher *pusher, uint64_t *l
         uint64_t last = 0;
         int status = message(client, shard, pusher, &last);
         if (status != EMBD_OK)
-            return status;
+            return embd__error_keep(&client->error, status);
         least = last < least ? last : least;
         greatest = last > greatest ? last : greatest;
     }

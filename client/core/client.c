@@ -3,15 +3,17 @@
  * Admin links are only named here; they connect with their first request. */
 #include "client/core/client.h"
 #include "client/core/clocks.h"
+#include "proto/structs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-void embd_options_init(embd_options *options)
+void embd_options_init_sized(embd_options *options, uint32_t struct_bytes)
 {
-    *options =
-        (embd_options){.deadline_ms = 30000, .reconnect_min_ms = 10, .reconnect_max_ms = 1000};
+    const embd_options own = {
+        .deadline_ms = 30000, .reconnect_min_ms = 10, .reconnect_max_ms = 1000};
+    embd__struct_give(options, struct_bytes, &own, sizeof own);
 }
 
 /* ---- links ---- */
@@ -115,20 +117,22 @@ static int ping_all(embd_client *client, uint64_t deadline_ns)
 
 /* ---- open and close ---- */
 
-static void take_options(embd_client *client, const embd_options *options)
+static int take_options(embd_client *client, const embd_options *options)
 {
     embd_options *own = &client->options;
     embd_options_init(own);
     if (options == NULL)
-        return;
+        return EMBD_OK;
     embd_options defaults = *own;
-    *own = *options;
+    if (embd__take(embd_options, own, options, &client->error) != EMBD_OK)
+        return client->error.status;
     if (own->deadline_ms == 0)
         own->deadline_ms = defaults.deadline_ms;
     if (own->reconnect_min_ms == 0)
         own->reconnect_min_ms = defaults.reconnect_min_ms;
     if (own->reconnect_max_ms < own->reconnect_min_ms)
         own->reconnect_max_ms = own->reconnect_min_ms;
+    return EMBD_OK;
 }
 
 /* The credentials have their own copies of the options' paths and token. */
@@ -168,8 +172,7 @@ static int establish(embd_client *client, const char *servers)
     return status == EMBD_DEADLINE || status == EMBD_CLOSED ? EMBD_UNREACHABLE : status;
 }
 
-int embd_connect(const char *servers, const embd_options *options, embd_client **client_out,
-                 char *why_out, size_t why_bytes)
+int embd_connect(const char *servers, const embd_options *options, embd_client **client_out)
 {
     struct embd__error e = {0};
     *client_out = NULL;
@@ -177,9 +180,10 @@ int embd_connect(const char *servers, const embd_options *options, embd_client *
     int status = client == NULL ? embd__error_set(&e, EMBD_NO_MEMORY, "no memory for a client")
                                 : embd__io_init(&client->io, &e);
     if (status == EMBD_OK) {
-        take_options(client, options);
         embd__msg_init(&client->request.msg);
-        status = establish(client, servers);
+        status = take_options(client, options);
+        if (status == EMBD_OK)
+            status = establish(client, servers);
         if (status == EMBD_OK) {
             *client_out = client;
             return EMBD_OK;
@@ -189,9 +193,7 @@ int embd_connect(const char *servers, const embd_options *options, embd_client *
     } else {
         free(client);
     }
-    if (why_out != NULL && why_bytes > 0)
-        snprintf(why_out, why_bytes, "%s", e.text);
-    return status;
+    return embd__error_keep(&e, status);
 }
 
 void embd_close(embd_client *client)
@@ -220,11 +222,6 @@ void embd_close(embd_client *client)
     embd__msg_fini(&client->request.msg);
     embd__credentials_fini(&client->credentials);
     free(client);
-}
-
-const char *embd_last_error(const embd_client *client)
-{
-    return client->error.text;
 }
 
 uint32_t embd_shard_count(const embd_client *client)

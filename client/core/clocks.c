@@ -11,6 +11,8 @@
 #include <time.h>
 
 #include "client/core/request.h"
+#include "proto/structs.h"
+#include "embd/sync.h"
 
 #define PAUSE_MIN_NS 100000u
 #define PAUSE_MAX_NS 4000000u
@@ -107,6 +109,14 @@ static struct member *make(embd_client *client, const embd_clock *clock)
     return m;
 }
 
+int embd__clock_take(embd_client *client, const embd_clock **clock, embd_clock *own)
+{
+    *own = (embd_clock)EMBD_CLOCK();
+    int status = embd__take(embd_clock, own, *clock, &client->error);
+    *clock = own;
+    return status;
+}
+
 int embd__member_get(embd_client *client, const embd_clock *clock, struct member **out)
 {
     struct embd__error *e = &client->error;
@@ -196,6 +206,9 @@ int embd__clock_take_round(embd_client *client, const embd_clock *clock, uint64_
 {
     struct member *member;
     struct tick_answer ignored;
+    embd_clock own;
+    if (embd__clock_take(client, &clock, &own) != EMBD_OK)
+        return client->error.status;
     if (clock->n_workers == 0)
         return embd__error_set(&client->error, EMBD_INVALID, "the round's n_workers is 0");
     if (embd__member_get(client, clock, &member) != EMBD_OK ||
@@ -248,6 +261,14 @@ static int refuse_late(embd_client *client, const struct member *member)
                            member->worker, member->job);
 }
 
+/* The caller's clock as `own`, and the worker that it is of. */
+static int take_worker(embd_client *client, const embd_clock **clock, embd_clock *own,
+                       struct member **out)
+{
+    int status = embd__clock_take(client, clock, own);
+    return status == EMBD_OK ? embd__member_get(client, *clock, out) : status;
+}
+
 /* The worker's clock to shard 0, and with the first one to all. */
 static int tick(embd_client *client, struct member *member, const embd_clock *clock, uint64_t value,
                 struct tick_answer *out)
@@ -268,13 +289,14 @@ int embd_tick(embd_client *client, const embd_clock *clock, uint64_t value,
 {
     struct tick_answer answer = {0};
     struct member *member;
+    embd_clock own;
     client->error = (struct embd__error){0};
-    int status = embd__member_get(client, clock, &member);
+    int status = take_worker(client, &clock, &own, &member);
     if (status == EMBD_OK)
         status = tick(client, member, clock, value, &answer);
     if (status == EMBD_OK && report_out != NULL)
         *report_out = answer.report;
-    return status;
+    return embd__error_keep(&client->error, status);
 }
 
 /* ---- waiting ---- */
@@ -310,20 +332,22 @@ int embd_tick_wait(embd_client *client, const embd_clock *clock, uint64_t value,
 {
     struct tick_answer answer = {0};
     struct member *member;
+    embd_clock own;
     uint64_t end_ns = end_of(client, deadline_ms), pause_ns = PAUSE_MIN_NS;
     client->error = (struct embd__error){0};
-    int status = embd__member_get(client, clock, &member);
+    int status = take_worker(client, &clock, &own, &member);
     while (status == EMBD_OK) {
         status = tick(client, member, clock, value, &answer);
         if (status != EMBD_OK || value <= staleness || answer.report.slowest >= value - staleness)
             break;
         if (uv_hrtime() >= end_ns)
-            return fail_waiting(client, clock, value, staleness, &answer);
+            return embd__error_keep(&client->error,
+                                    fail_waiting(client, clock, value, staleness, &answer));
         pause_for(&pause_ns);
     }
     if (status == EMBD_OK && report_out != NULL)
         *report_out = answer.report;
-    return status;
+    return embd__error_keep(&client->error, status);
 }
 
 /* ---- rejoining ---- */
@@ -365,9 +389,10 @@ int embd_tick_rejoin(embd_client *client, const embd_clock *clock, uint64_t *val
 {
     struct tick_answer answer = {0};
     struct member *member;
+    embd_clock own;
     uint64_t at = *value, end_ns = end_of(client, 0), pause_ns = PAUSE_MIN_NS;
     client->error = (struct embd__error){0};
-    int status = embd__member_get(client, clock, &member);
+    int status = take_worker(client, &clock, &own, &member);
     while (status == EMBD_OK) {
         status = find_clock(client, member, clock, &at);
         if (status == EMBD_OK)
@@ -379,13 +404,14 @@ int embd_tick_rejoin(embd_client *client, const embd_clock *clock, uint64_t *val
         status = EMBD_OK;
     }
     if (status != EMBD_OK)
-        return embd__error_set(&client->error, status, "job '%.63s' goes on too fast to join it",
-                               clock->job);
+        return embd__error_keep(
+            &client->error, embd__error_set(&client->error, status,
+                                            "job '%.63s' goes on too fast to join it", clock->job));
     client->error = (struct embd__error){0};
     *value = at;
     if (report_out != NULL)
         *report_out = answer.report;
-    return embd__member_joined(client, member, clock, at);
+    return embd__error_keep(&client->error, embd__member_joined(client, member, clock, at));
 }
 
 /* ---- leaving ---- */
@@ -394,11 +420,12 @@ int embd_tick_leave(embd_client *client, const embd_clock *clock, uint64_t value
 {
     struct tick_answer answer;
     struct member *member;
+    embd_clock own;
     client->error = (struct embd__error){0};
-    int status = embd__member_get(client, clock, &member);
+    int status = take_worker(client, &clock, &own, &member);
     for (uint32_t shard = 0; shard < client->n_shards && status == EMBD_OK; shard++)
         status = embd__member_tell(client, member, shard, clock, value, TICK_LEAVE, &answer);
     if (status == EMBD_OK)
         embd__member_leave(client, member);
-    return status;
+    return embd__error_keep(&client->error, status);
 }

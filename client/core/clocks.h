@@ -8,6 +8,7 @@
 #define EMBD_CORE_CLOCKS_H
 
 #include "client/core/client.h"
+#include "embd/sync.h"
 
 /* Whom a shard says the job waits for. */
 struct awaited {
@@ -56,6 +57,9 @@ struct tick_answer {
 
 void embd__tick_write(struct msg *m, const struct tick *tick);
 int embd__tick_read(struct reader *r, struct tick_answer *out);
+
+/* Copies the caller's clock, and sets *clock to the copy. EMBD_INVALID: its struct_bytes. */
+int embd__clock_take(embd_client *client, const embd_clock **clock, embd_clock *own);
 
 /* The worker that a clock is of. EMBD_INVALID: its job's name is missing, empty or too long;
  * EMBD_NO_MEMORY. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/core/clocks.h"
+#include "embd/sync.h"
 
 #define BEATS_IN_LEASE 3u
 #define BUSY_MS        10u /* until a member that left is looked at again: heartbeats under way */
@@ -72,8 +73,9 @@ static void send_beat(struct heartbeats *heartbeats, struct member *member,
                       struct heartbeat *heartbeat, uint64_t now)
 {
     struct exchange *x = &heartbeat->x;
-    embd_clock clock = {member->job, member->worker, member->n_workers, member->lease_ms,
-                        member->asynchronous};
+    embd_clock clock =
+        EMBD_CLOCK(.job = member->job, .worker = member->worker, .n_workers = member->n_workers,
+                   .lease_ms = member->lease_ms, .asynchronous = member->asynchronous);
     struct tick tick = {&clock, heartbeats->client->id, heartbeat->epoch, member->value, false,
                         true};
     struct link *link = link_of(heartbeats, heartbeat->shard);

@@ -5,6 +5,7 @@
 #include "client/core/client.h"
 #include "client/core/request.h"
 #include "client/formats/admin.h"
+#include "embd/admin.h"
 
 static int ask(embd_client *client, uint32_t shard, enum listener listener, enum method method,
                struct answer **answer_out)
@@ -21,7 +22,7 @@ int embd_ping(embd_client *client, uint32_t shard, uint64_t *microseconds_out)
     uint64_t begin = uv_hrtime();
     int status = ask(client, shard, LISTENER_DATA, METHOD_PING, &answer);
     if (status != EMBD_OK)
-        return status;
+        return embd__error_keep(&client->error, status);
     if (microseconds_out != NULL)
         *microseconds_out = (uv_hrtime() - begin) / 1000;
     embd__answer_free(answer);
@@ -87,10 +88,10 @@ int embd_stats(embd_client *client, uint32_t shard,
     client->error = (struct embd__error){0};
     int status = ask(client, shard, LISTENER_DATA, METHOD_STATS, &answer);
     if (status != EMBD_OK)
-        return status;
+        return embd__error_keep(&client->error, status);
     status = visit_answer(&answer->reader, &visitor);
     embd__answer_free(answer);
-    return status;
+    return embd__error_keep(&client->error, status);
 }
 
 /* ---- hot keys ---- */
@@ -128,12 +129,12 @@ int embd_hot(embd_client *client, uint32_t shard, const char *table, uint32_t ma
     embd__msg_field_uint(m, "keys", max_keys);
     int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
     if (status != EMBD_OK)
-        return status;
+        return embd__error_keep(&client->error, status);
     read_hot(answer, max_keys, keys_out, counts_out, &report);
     status = embd__admin_end(client, shard, METHOD_HOT, answer);
     if (status == EMBD_OK)
         *report_out = report;
-    return status;
+    return embd__error_keep(&client->error, status);
 }
 
 /* ---- stages ---- */
@@ -184,13 +185,13 @@ int embd_trace(embd_client *client, uint32_t shard,
     embd__msg_map(m, 0);
     int status = embd__request(client, shard, LISTENER_ADMIN, &answer);
     if (status != EMBD_OK)
-        return status;
+        return embd__error_keep(&client->error, status);
     int stopped = visit_traces(&answer->reader, visit, arg);
     if (stopped != 0) {
         embd__answer_free(answer);
-        return stopped;
+        return embd__error_keep(&client->error, stopped);
     }
-    return embd__admin_end(client, shard, METHOD_TRACE, answer);
+    return embd__error_keep(&client->error, embd__admin_end(client, shard, METHOD_TRACE, answer));
 }
 
 /* ---- drain ---- */
@@ -218,7 +219,7 @@ int embd_drain(embd_client *client)
             status = EMBD_OK;
         }
     }
-    return status;
+    return embd__error_keep(&client->error, status);
 }
 
 int embd_drain_shard(embd_client *client, uint32_t shard)
@@ -228,5 +229,5 @@ int embd_drain_shard(embd_client *client, uint32_t shard)
     int status = ask(client, shard, LISTENER_ADMIN, METHOD_DRAIN, &answer);
     if (status == EMBD_OK)
         embd__answer_free(answer);
-    return status;
+    return embd__error_keep(&client->error, status);
 }

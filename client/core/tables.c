@@ -6,6 +6,7 @@
 #include "client/core/client.h"
 #include "client/core/request.h"
 #include "proto/route.h"
+#include "proto/schema_fields.h"
 
 static void clear_error(embd_client *client)
 {
@@ -38,11 +39,14 @@ static int create_on(embd_client *client, uint32_t shard, const embd_schema *sch
 
 int embd_table_create(embd_client *client, const embd_schema *schema)
 {
+    embd_schema own;
     clear_error(client);
-    int status = embd__schema_check(schema, &client->error);
+    int status = embd__schema_take(&own, schema, &client->error);
+    if (status == EMBD_OK)
+        status = embd__schema_check(&own, &client->error);
     for (uint32_t i = 0; i < client->n_shards && status == EMBD_OK; i++)
-        status = create_on(client, i, schema);
-    return status;
+        status = create_on(client, i, &own);
+    return embd__error_keep(&client->error, status);
 }
 
 static int drop_on(embd_client *client, uint32_t shard, const char *name)
@@ -62,12 +66,12 @@ int embd_table_drop(embd_client *client, const char *name)
     clear_error(client);
     int status = check_name(client, name);
     if (status != EMBD_OK)
-        return status;
+        return embd__error_keep(&client->error, status);
     uint32_t n_dropped = 0;
     for (uint32_t i = 0; i < client->n_shards; i++) {
         status = drop_on(client, i, name);
         if (status != EMBD_OK && status != EMBD_UNKNOWN_TABLE)
-            return status;
+            return embd__error_keep(&client->error, status);
         n_dropped += status == EMBD_OK;
         if (n_dropped > 0)
             clear_error(client);
@@ -75,7 +79,7 @@ int embd_table_drop(embd_client *client, const char *name)
             client->error.status =
                 EMBD_OK; /* the last shard's sentence stays if none has the table */
     }
-    return n_dropped > 0 ? EMBD_OK : status;
+    return embd__error_keep(&client->error, n_dropped > 0 ? EMBD_OK : status);
 }
 
 /* ---- open ---- */
@@ -173,14 +177,14 @@ int embd_table_open(embd_client *client, const char *name, embd_table **table_ou
     if (status == EMBD_OK)
         status = describe(client, 0, name, &schema);
     if (status != EMBD_OK)
-        return status;
+        return embd__error_keep(&client->error, status);
     for (uint32_t i = 1; i < client->n_shards && status == EMBD_OK; i++)
         status = compare(client, i, &schema.s);
     if (status != EMBD_OK) {
         embd__schema_fini(&schema);
-        return status;
+        return embd__error_keep(&client->error, status);
     }
-    return add_table(client, &schema, table_out);
+    return embd__error_keep(&client->error, add_table(client, &schema, table_out));
 }
 
 const embd_schema *embd_table_schema(const embd_table *table)
@@ -254,5 +258,5 @@ int embd_table_list(embd_client *client, int (*visit)(void *arg, const char *nam
         if (i == 0 || strcmp(all.names[i], all.names[i - 1]) != 0)
             status = visit(arg, all.names[i]);
     free(all.names);
-    return status;
+    return embd__error_keep(&client->error, status);
 }

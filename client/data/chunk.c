@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/data/chunk.h"
+#include "embd/data.h"
 
 static float *floats(uint64_t n)
 {

@@ -7,6 +7,7 @@
 
 #include "client/data/csr.h"
 #include "client/data/data_plan.h"
+#include "embd/data.h"
 
 enum chunk_fault {
     FAULT_NONE,

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "client/data/csr.h"
+#include "embd/data.h"
 
 #define LIMIT_BOUND INT32_MAX /* of rows, and of keys: that of a part */
 
@@ -40,12 +41,23 @@ void embd__csr_fini(struct embd_csr *csr)
     *csr = (struct embd_csr){0};
 }
 
+/* Why a builder could not be made. */
+static int refuse(int status, uint64_t max_rows, uint64_t max_keys)
+{
+    struct embd__error e = {0};
+    embd__error_set(&e, status,
+                    "%s a batch of %" PRIu64 " rows and %" PRIu64 " keys; the limit is %d of each",
+                    status == EMBD_NO_MEMORY ? "no memory for" : "cannot make", max_rows, max_keys,
+                    LIMIT_BOUND);
+    return embd__error_keep(&e, status);
+}
+
 int embd_csr_new(uint64_t max_rows, uint64_t max_keys, embd_csr **csr_out)
 {
     *csr_out = NULL;
     struct embd_csr *csr = malloc(sizeof *csr);
     if (csr == NULL)
-        return EMBD_NO_MEMORY;
+        return refuse(EMBD_NO_MEMORY, max_rows, max_keys);
     int status = embd__csr_init(csr, max_rows, max_keys, max_keys);
     if (status == EMBD_OK) {
         csr->weights = malloc((max_keys + !max_keys) * sizeof *csr->weights);
@@ -53,7 +65,7 @@ int embd_csr_new(uint64_t max_rows, uint64_t max_keys, embd_csr **csr_out)
     }
     if (status != EMBD_OK) {
         embd_csr_free(csr);
-        return status;
+        return refuse(status, max_rows, max_keys);
     }
     *csr_out = csr;
     return EMBD_OK;
@@ -89,7 +101,9 @@ int embd__csr_make_room(struct embd_csr *csr, uint64_t n)
 int embd_csr_row(embd_csr *csr)
 {
     if (csr->n_rows == csr->max_rows)
-        return fail(csr, EMBD_TOO_LARGE, "one more row than the bound max_rows =", csr->max_rows);
+        return embd__error_keep(
+            &csr->error,
+            fail(csr, EMBD_TOO_LARGE, "one more row than the bound max_rows =", csr->max_rows));
     csr->offsets[++csr->n_rows] = csr->n_keys;
     return EMBD_OK;
 }
@@ -109,21 +123,22 @@ static int append(struct embd_csr *csr, uint64_t key, float weight)
 
 int embd_csr_push(embd_csr *csr, uint64_t key)
 {
-    return append(csr, key, 1);
+    return embd__error_keep(&csr->error, append(csr, key, 1));
 }
 
 int embd_csr_push_weighted(embd_csr *csr, uint64_t key, float weight)
 {
     bool had_weights = csr->has_weights;
     if (!isfinite(weight))
-        return fail(csr, EMBD_INVALID, "the weight is not finite of key", key);
+        return embd__error_keep(&csr->error,
+                                fail(csr, EMBD_INVALID, "the weight is not finite of key", key));
     csr->has_weights = true;
     int status = append(csr, key, weight);
     if (status != EMBD_OK)
         csr->has_weights = had_weights;
     for (uint64_t i = 0; status == EMBD_OK && !had_weights && i + 1 < csr->n_keys; i++)
         csr->weights[i] = 1;
-    return status;
+    return embd__error_keep(&csr->error, status);
 }
 
 void embd_csr_check_point(embd_csr *csr)
@@ -158,9 +173,4 @@ void embd_csr_part(const embd_csr *csr, embd_part *part)
     part->n_keys = csr->n_keys;
     part->keys = csr->keys;
     part->weights = csr->has_weights ? csr->weights : NULL;
-}
-
-const char *embd_csr_last_error(const embd_csr *csr)
-{
-    return csr->error.text;
 }

@@ -3,6 +3,7 @@
 #define EMBD_DATA_CSR_H
 
 #include "proto/errors.h"
+#include "embd/data.h"
 
 /* offsets[n_rows] = n_keys at all times, so that the arrays are a whole batch after every call. */
 struct embd_csr {

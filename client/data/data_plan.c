@@ -9,15 +9,17 @@
 #include <sys/stat.h>
 
 #include "client/data/data_plan.h"
+#include "embd/data.h"
+#include "proto/structs.h"
 
 #define LIMIT_BATCH_SAMPLES (1u << 20)
 #define LIMIT_READERS       64u
 #define LIMIT_AHEAD         1024u
 #define PIECE_BATCHES       16u /* of a raw file: enough that finding its place costs nothing */
 
-void embd_reader_options_init(embd_reader_options *options)
+void embd_reader_options_init_sized(embd_reader_options *options, uint32_t struct_bytes)
 {
-    *options = (embd_reader_options){
+    const embd_reader_options own = {
         .batch_samples = 1024,
         .threads = 1,
         .batches_ahead = 4,
@@ -26,6 +28,7 @@ void embd_reader_options_init(embd_reader_options *options)
         .max_bad_files = 10,
         .workers = 1,
     };
+    embd__struct_give(options, struct_bytes, &own, sizeof own);
 }
 
 static int check_range(const char *name, uint64_t value, uint64_t low, uint64_t high,
@@ -35,6 +38,12 @@ static int check_range(const char *name, uint64_t value, uint64_t low, uint64_t 
         return EMBD_OK;
     return embd__error_set(e, EMBD_INVALID, "%s is %" PRIu64 "; it can be %" PRIu64 " to %" PRIu64,
                            name, value, low, high);
+}
+
+int embd__data_shape_take(embd_data_shape *own, const embd_data_shape *given, struct embd__error *e)
+{
+    *own = (embd_data_shape){0};
+    return embd__take(embd_data_shape, own, given, e);
 }
 
 int embd__data_shape_check(const embd_data_shape *shape, struct embd__error *e)
@@ -141,11 +150,19 @@ static int find_raw_pieces(struct data_plan *plan, const char *path, struct embd
     return embd__file_list_add(&plan->files, path, e);
 }
 
-int embd__data_plan_open(struct data_plan *plan, const char *path, const embd_data_shape *shape,
-                         const embd_reader_options *options, struct embd__error *e)
+int embd__data_plan_open(struct data_plan *plan, const char *path,
+                         const embd_data_shape *given_shape,
+                         const embd_reader_options *given_options, struct embd__error *e)
 {
-    *plan = (struct data_plan){.shape = *shape, .options = *options};
-    int status = check_options(shape, options, e);
+    *plan = (struct data_plan){0};
+    embd_reader_options_init(&plan->options);
+    int status = embd__data_shape_take(&plan->shape, given_shape, e);
+    if (status == EMBD_OK)
+        status = embd__take(embd_reader_options, &plan->options, given_options, e);
+    const embd_data_shape *shape = &plan->shape;
+    const embd_reader_options *options = &plan->options;
+    if (status == EMBD_OK)
+        status = check_options(shape, options, e);
     if (status != EMBD_OK) {
         plan->options.slot_sizes = NULL;
         return status;

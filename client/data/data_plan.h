@@ -6,6 +6,7 @@
 #ifndef EMBD_DATA_DATA_PLAN_H
 #define EMBD_DATA_DATA_PLAN_H
 
+#include "embd/data.h"
 #include "client/data/file_list.h"
 
 struct data_plan {
@@ -22,6 +23,9 @@ struct data_plan {
 };
 
 /* Also for writers. EMBD_INVALID names the dimension and its limit. */
+/* Copies the caller's shape. EMBD_INVALID: its struct_bytes. */
+int embd__data_shape_take(embd_data_shape *own, const embd_data_shape *given,
+                          struct embd__error *e);
 int embd__data_shape_check(const embd_data_shape *shape, struct embd__error *e);
 
 /* EMBD_INVALID, EMBD_IO, EMBD_CORRUPT, EMBD_NO_MEMORY. The plan is to be closed after a failure

@@ -3,6 +3,7 @@
 #define EMBD_DATA_FILE_LIST_H
 
 #include "proto/errors.h"
+#include "embd/data.h"
 
 /* Zero is an empty list. */
 struct file_list {

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "client/data/source.h"
+#include "embd/data.h"
 
 /* One thread. Piece p is read by lane p % n. */
 struct lane {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/data/sample.h"
+#include "embd/data.h"
 
 uint8_t embd__norm_sum(const uint8_t *p, size_t n)
 {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "client/data/overlap.h"
+#include "embd/data.h"
 
 #define FIRST_CELLS 4096u
 

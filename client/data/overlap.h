@@ -3,6 +3,7 @@
 #define EMBD_DATA_OVERLAP_H
 
 #include "proto/errors.h"
+#include "embd/data.h"
 
 /* Every key met so far with its slot: an open-addressing table. Zero is an empty one. */
 struct overlap {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/data/sample.h"
+#include "embd/data.h"
 
 static int32_t load(const uint8_t *p)
 {

@@ -12,6 +12,7 @@
 
 #include "client/data/lanes.h"
 #include "client/data/overlap.h"
+#include "embd/data.h"
 
 struct embd_reader {
     struct data_plan plan;
@@ -31,8 +32,7 @@ struct embd_reader {
 /* ---- opening --------------------------------------------------------------------------------- */
 
 int embd_reader_open(const char *path, const embd_data_shape *shape,
-                     const embd_reader_options *options, embd_reader **reader_out, char *why_out,
-                     size_t why_bytes)
+                     const embd_reader_options *options, embd_reader **reader_out)
 {
     struct embd__error error = {0};
     embd_reader *reader = calloc(1, sizeof *reader);
@@ -46,9 +46,7 @@ int embd_reader_open(const char *path, const embd_data_shape *shape,
         return EMBD_OK;
     }
     embd_reader_close(reader);
-    if (why_out != NULL)
-        snprintf(why_out, why_bytes, "%s", error.text);
-    return error.status;
+    return embd__error_keep(&error, error.status);
 }
 
 void embd_reader_close(embd_reader *reader)
@@ -215,7 +213,7 @@ int embd_reader_next(embd_reader *reader, embd_batch **batch_out)
     if (batch == NULL)
         check_some_samples(reader);
     *batch_out = batch != NULL ? &batch->batch : NULL;
-    return batch != NULL ? EMBD_OK : reader->error.status;
+    return embd__error_keep(&reader->error, batch != NULL ? EMBD_OK : reader->error.status);
 }
 
 void embd_reader_count(const embd_reader *reader, embd_reader_counts *counts_out)
@@ -223,7 +221,7 @@ void embd_reader_count(const embd_reader *reader, embd_reader_counts *counts_out
     *counts_out = reader->counts;
 }
 
-const char *embd_reader_last_error(const embd_reader *reader)
+const char *embd_reader_fault(const embd_reader *reader)
 {
     return reader->error.status != EMBD_OK ? reader->error.text : reader->fault.text;
 }

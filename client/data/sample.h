@@ -6,6 +6,7 @@
 #define EMBD_DATA_SAMPLE_H
 
 #include "client/data/chunk.h"
+#include "embd/data.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "data sets are read and written on little-endian machines"

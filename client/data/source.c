@@ -9,6 +9,7 @@
 
 #include "client/data/sample.h"
 #include "client/data/source.h"
+#include "embd/data.h"
 
 int embd__source_init(struct source *s, const struct data_plan *plan, struct embd__error *e)
 {

@@ -4,6 +4,7 @@
 
 #include "client/data/chunk.h"
 #include "client/data/stream.h"
+#include "embd/data.h"
 
 /* Owner: one reader thread. */
 struct source {

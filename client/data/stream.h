@@ -3,6 +3,7 @@
 #define EMBD_DATA_STREAM_H
 
 #include "proto/errors.h"
+#include "embd/data.h"
 
 /* Owner: one reader thread. */
 struct stream {

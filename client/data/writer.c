@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "client/data/sample.h"
+#include "embd/data.h"
 
 struct embd_writer {
     embd_data_shape shape;
@@ -275,21 +276,48 @@ static int add_sample(embd_writer *w, const float *labels, const float *dense,
     return status;
 }
 
+static void remove_files(const embd_writer *w)
+{
+    for (uint64_t i = 0; i < w->files.n; i++)
+        unlink(w->files.paths[i]);
+    if (w->has_list)
+        unlink(w->path);
+}
+
+/* Completes the data set, or removes what there is of it. */
+static int finish(embd_writer *w)
+{
+    finish_file(w);
+    if (w->broken.status == EMBD_OK && w->shape.format == EMBD_DATA_FORMAT_NORM)
+        write_list(w);
+    if (w->broken.status != EMBD_OK)
+        remove_files(w);
+    return w->broken.status;
+}
+
+static void free_writer(embd_writer *w)
+{
+    embd__file_list_free(&w->files);
+    free(w->path);
+    free(w->bytes);
+    free(w);
+}
+
 /* ---- the public functions -------------------------------------------------------------------- */
 
 /* The first file is begun at once, so that a path that cannot be written is known at once, and a
  * data set without samples is one too. */
 int embd_writer_open(const char *path, const embd_data_shape *shape, uint64_t file_samples,
-                     embd_writer **writer_out, char *why_out, size_t why_bytes)
+                     embd_writer **writer_out)
 {
     embd_writer *w = calloc(1, sizeof *w);
     struct embd__error none = {0}, *e = w != NULL ? &w->error : &none;
     *writer_out = NULL;
     if (w == NULL)
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for a writer");
-    if (e->status == EMBD_OK && embd__data_shape_check(shape, e) == EMBD_OK) {
-        w->shape = *shape;
-        w->file_samples = shape->format == EMBD_DATA_FORMAT_NORM ? file_samples : 0;
+    if (e->status == EMBD_OK && embd__data_shape_take(&w->shape, shape, e) == EMBD_OK &&
+        embd__data_shape_check(&w->shape, e) == EMBD_OK) {
+        w->file_samples = w->shape.format == EMBD_DATA_FORMAT_NORM ? file_samples : 0;
         w->path = strdup(path);
         if (w->path == NULL)
             embd__error_set(e, EMBD_NO_MEMORY, "no memory for a path");
@@ -298,16 +326,16 @@ int embd_writer_open(const char *path, const embd_data_shape *shape, uint64_t fi
         else
             begin_file(w);
     }
-    int status = e->status;
-    if (why_out != NULL)
-        snprintf(why_out, why_bytes, "%s", e->text);
+    int status = embd__error_keep(e, e->status);
     if (status == EMBD_OK) {
         *writer_out = w;
         return EMBD_OK;
     }
-    if (w != NULL)
+    if (w != NULL) {
         embd__error_set(&w->broken, status, "never begun");
-    embd_writer_close(w, NULL, 0);
+        finish(w);
+        free_writer(w);
+    }
     return status;
 }
 
@@ -322,37 +350,14 @@ int embd_writer_add(embd_writer *writer, uint32_t n_samples, const float *labels
         dense = shape->dense_dim > 0 ? dense + shape->dense_dim : dense;
         offsets += shape->slots;
     }
-    return writer->error.status;
+    return embd__error_keep(&writer->error, writer->error.status);
 }
 
-const char *embd_writer_last_error(const embd_writer *writer)
-{
-    return writer->error.text;
-}
-
-static void remove_files(const embd_writer *w)
-{
-    for (uint64_t i = 0; i < w->files.n; i++)
-        unlink(w->files.paths[i]);
-    if (w->has_list)
-        unlink(w->path);
-}
-
-int embd_writer_close(embd_writer *writer, char *why_out, size_t why_bytes)
+int embd_writer_close(embd_writer *writer)
 {
     if (writer == NULL)
         return EMBD_OK;
-    finish_file(writer);
-    if (writer->broken.status == EMBD_OK && writer->shape.format == EMBD_DATA_FORMAT_NORM)
-        write_list(writer);
-    int status = writer->broken.status;
-    if (status != EMBD_OK)
-        remove_files(writer);
-    if (why_out != NULL)
-        snprintf(why_out, why_bytes, "%s", writer->broken.text);
-    embd__file_list_free(&writer->files);
-    free(writer->path);
-    free(writer->bytes);
-    free(writer);
+    int status = embd__error_keep(&writer->broken, finish(writer));
+    free_writer(writer);
     return status;
 }

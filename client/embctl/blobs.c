@@ -8,6 +8,7 @@
 #include "client/embctl/blobs.h"
 #include "client/embctl/embctl.h"
 #include "client/embctl/listing.h"
+#include "embd/admin.h"
 
 /* ---- NAME=FILE ---- */
 
@@ -78,25 +79,23 @@ static int list_blobs(const char *dir)
 {
     static const struct column columns[] = {{"blob", CELL_TEXT}, {"bytes", CELL_BYTES}};
     struct listing l;
-    char why[1024] = "";
     listing_init(&l, "blobs", columns, 2);
-    int status = embd_blob_list(dir, add_blob, &l, why, sizeof why);
+    int status = embd_blob_list(dir, add_blob, &l);
     if (status == EMBD_OK)
         listing_print(&l);
     listing_fini(&l);
-    return end_with(status, why);
+    return end_with(status, "");
 }
 
 static int print_blob(const char *dir, const char *name)
 {
     void *data = NULL;
     uint64_t bytes = 0;
-    char why[1024] = "";
-    int status = embd_blob_read(dir, name, &data, &bytes, why, sizeof why);
+    int status = embd_blob_read(dir, name, &data, &bytes);
     if (status == EMBD_OK)
         fwrite(data, 1, (size_t)bytes, stdout);
     free(data);
-    return end_with(status, why);
+    return end_with(status, "");
 }
 
 int command_blobs(int argc, char **argv)

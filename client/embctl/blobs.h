@@ -3,6 +3,7 @@
 #define EMBCTL_BLOBS_H
 
 #include "embd/embd.h"
+#include "embd/admin.h"
 
 /* Reads the file of "NAME=FILE" into *blob_out, which blob_fini frees. On failure tells why on
  * stderr; returns an exit code. */

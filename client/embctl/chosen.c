@@ -53,12 +53,8 @@ static int act_on(const struct chosen *chosen, embd_client *client, embd_table *
     if (offsets && statuses) {
         for (uint64_t r = chosen->slot + 1; r <= slots; r++)
             offsets[r] = chosen->n;
-        embd_part part = {.table = table,
-                          .n_rows = slots,
-                          .offsets = offsets,
-                          .n_keys = chosen->n,
-                          .keys = chosen->keys,
-                          .statuses = statuses};
+        embd_part part = EMBD_PART(.table = table, .n_rows = slots, .offsets = offsets,
+                                   .n_keys = chosen->n, .keys = chosen->keys, .statuses = statuses);
         status = act(client, &part, arg);
     }
     free(offsets);

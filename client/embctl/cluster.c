@@ -5,6 +5,7 @@
 #include "client/embctl/embctl.h"
 #include "client/embctl/figures.h"
 #include "client/embctl/listing.h"
+#include "embd/admin.h"
 
 /* ---- ping ---- */
 

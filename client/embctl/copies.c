@@ -5,6 +5,7 @@
 #include "client/embctl/blobs.h"
 #include "client/embctl/embctl.h"
 #include "client/embctl/transfer.h"
+#include "embd/admin.h"
 
 /* ---- arguments ---- */
 
@@ -62,12 +63,11 @@ struct snapshot {
 };
 
 static int snapshot(embd_client *client, void *arg, embd_progress *progress, void *told,
-                    embd_dump_report *report, char *why)
+                    embd_dump_report *report)
 {
     const struct snapshot *s = arg;
     (void)progress;
     (void)told;
-    (void)why;
     return embd_snapshot(client, s->name, &s->options, report);
 }
 
@@ -91,7 +91,7 @@ int command_snapshot(int argc, char **argv)
                                          "  embctl snapshot noon --incremental nightly-2024-05-01\n"
                                          "  embctl verify /var/lib/embd/nightly-2024-05-01"};
     struct copy_arguments a = {.words = {.min = 1, .max = 1, .wanted = "name the snapshot"}};
-    struct snapshot taken = {0};
+    struct snapshot taken = {.options = EMBD_SNAPSHOT_OPTIONS()};
     uint32_t *n_blobs = &taken.options.n_blobs;
     int code = EXIT_DONE;
     parse_command(&argp, argc, argv, &a);
@@ -132,10 +132,9 @@ static int parse_dump(int key, char *arg, struct argp_state *state)
 }
 
 static int dump(embd_client *client, void *arg, embd_progress *progress, void *told,
-                embd_dump_report *report, char *why)
+                embd_dump_report *report)
 {
     const struct copy_arguments *a = arg;
-    (void)why;
     return embd_dump(client, a->all ? NULL : a->words.list[0], a->words.list[a->words.n - 1],
                      progress, told, report);
 }
@@ -173,10 +172,9 @@ static const struct argp_option load_options[] = {
 };
 
 static int load(embd_client *client, void *arg, embd_progress *progress, void *told,
-                embd_dump_report *report, char *why)
+                embd_dump_report *report)
 {
     const struct copy_arguments *a = arg;
-    (void)why;
     return embd_load(client, a->table, a->words.list[0], progress, told, report);
 }
 
@@ -214,11 +212,11 @@ int command_load(int argc, char **argv)
 /* ---- verify ---- */
 
 static int verify(embd_client *client, void *arg, embd_progress *progress, void *told,
-                  embd_dump_report *report, char *why)
+                  embd_dump_report *report)
 {
     const struct copy_arguments *a = arg;
     (void)client;
-    return embd_verify(a->words.list[0], progress, told, report, why, 1024);
+    return embd_verify(a->words.list[0], progress, told, report);
 }
 
 int command_verify(int argc, char **argv)

@@ -137,7 +137,8 @@ int connect_servers(embd_client **client_out);
 /* The same; answers are received by a thread of their own, while the ones before are worked on. */
 int connect_servers_ahead(embd_client **client_out);
 
-/* Prints `why` on stderr and returns the exit code of a status; prints nothing for EMBD_OK. */
+/* Prints `why` on stderr, or where it is empty the library's sentence, and returns the exit code of
+ * a status; prints nothing for EMBD_OK. */
 int end_with(int status, const char *why);
 
 /* As above with the client's error; closes the client. */

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "client/embctl/figures.h"
+#include "embd/admin.h"
 
 /* ---- reading ---- */
 

@@ -85,7 +85,7 @@ static void print_vectors(const float *values, size_t n, uint32_t dim)
 static int pull(embd_client *client, embd_part *part, const void *arg)
 {
     const struct get *get = arg;
-    const embd_call_options call = {.zero_missing = get->zero};
+    const embd_call_options call = EMBD_CALL_OPTIONS(.zero_missing = get->zero);
     uint32_t dim = embd_table_schema(part->table)->dim;
     part->raw = true;
     part->values = calloc(part->n_keys, dim * sizeof *part->values);

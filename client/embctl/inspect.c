@@ -1,6 +1,8 @@
 /* inspect.c - embctl inspect: what a directory of tables holds, without a server. */
 #include "client/embctl/embctl.h"
 #include "client/embctl/listing.h"
+#include "embd/hugectr.h"
+#include "embd/admin.h"
 
 #define FLOATS_SHOWN 8
 
@@ -75,20 +77,17 @@ static int inspect(struct inspect *in)
                                            {"bytes", CELL_BYTES},    {"steps", CELL_COUNT}};
     static const struct column rows[] = {
         {"table", CELL_TEXT}, {"slot", CELL_NUMBER}, {"key", CELL_NUMBER}, {"values", CELL_FLOATS}};
-    char why[1024] = "";
     listing_init(&in->tables, "tables", tables, sizeof tables / sizeof tables[0]);
     listing_init(&in->rows, "rows", rows, sizeof rows / sizeof rows[0]);
     in->rows.floats_shown = in->full ? 0 : FLOATS_SHOWN;
-    int status =
-        embd_hugectr_is_folder(in->words.list[0])
-            ? embd_hugectr_inspect(in->words.list[0], in->n_first, add_table, add_row, in, why,
-                                   sizeof why)
-            : embd_inspect(in->words.list[0], in->n_first, add_table, add_row, in, why, sizeof why);
+    int status = embd_hugectr_is_folder(in->words.list[0])
+                     ? embd_hugectr_inspect(in->words.list[0], in->n_first, add_table, add_row, in)
+                     : embd_inspect(in->words.list[0], in->n_first, add_table, add_row, in);
     if (status == EMBD_OK)
         listing_print_pair(&in->tables, &in->rows);
     listing_fini(&in->tables);
     listing_fini(&in->rows);
-    return end_with(status, why);
+    return end_with(status, "");
 }
 
 int command_inspect(int argc, char **argv)

@@ -9,6 +9,8 @@
 #include "client/embctl/psjson.h"
 #include "client/embctl/transfer.h"
 #include "client/embctl/settings.h"
+#include "embd/hugectr.h"
+#include "embd/admin.h"
 
 /* ---- arguments ---- */
 
@@ -137,10 +139,9 @@ struct exported {
 };
 
 static int export_table(embd_client *client, void *arg, embd_progress *progress, void *told,
-                        embd_dump_report *report, char *why)
+                        embd_dump_report *report)
 {
     const struct exported *x = arg;
-    (void)why;
     return embd_hugectr_export(client, x->m->words.list[0], x->folder, &x->m->options, progress,
                                told, report);
 }
@@ -228,7 +229,7 @@ static int find_schema(embd_client *client, const struct models *m, embd_schema 
     if (status == EMBD_OK)
         *schema = *embd_table_schema(table);
     else
-        snprintf(why, why_bytes, "%s%s", embd_last_error(client),
+        snprintf(why, why_bytes, "%s%s", embd_error_text(),
                  status == EMBD_UNKNOWN_TABLE ? " (use --dim N ... to create it)" : "");
     return status;
 }
@@ -295,7 +296,7 @@ static int import_ps_table(embd_client *client, struct models *m, const struct p
     *is_new_out = embd_table_open(client, table->name, &unused) == EMBD_UNKNOWN_TABLE;
     status = import_folder(client, &schema, table->folder, &m->options, done);
     if (status)
-        snprintf(why, why_bytes, "%s", embd_last_error(client));
+        snprintf(why, why_bytes, "%s", embd_error_text());
     return status;
 }
 

@@ -194,13 +194,16 @@ static int exit_code(int status)
 int end_with(int status, const char *why)
 {
     if (status != EMBD_OK)
-        fprintf(stderr, "embctl: %s\n", why[0] ? why : embd_status_text(status));
+        fprintf(stderr, "embctl: %s\n",
+                why[0]                 ? why
+                : embd_error_text()[0] ? embd_error_text()
+                                       : embd_status_text(status));
     return exit_code(status);
 }
 
 int end_client(embd_client *client, int status)
 {
-    int code = end_with(status, embd_last_error(client));
+    int code = end_with(status, "");
     embd_close(client);
     return code;
 }
@@ -222,17 +225,18 @@ void default_servers(void)
 
 static int connect_with(bool own_thread, embd_client **client_out)
 {
-    char why[512] = "";
+    char why[1280] = "";
     embd_options o;
     embd_options_init(&o);
     o.own_thread = own_thread;
     if (globals.deadline_ms)
         o.deadline_ms = globals.deadline_ms;
     default_servers();
-    int status = embd_connect(globals.servers, &o, client_out, why, sizeof why);
+    int status = embd_connect(globals.servers, &o, client_out);
     bool is_default = strcmp(globals.servers, DEFAULT_SERVERS) == 0;
-    if (status == EMBD_UNREACHABLE && is_default && strlen(why) < sizeof why - 100)
-        strcat(why, " (the default; set --servers or $EMBD_SERVERS)");
+    if (status == EMBD_UNREACHABLE && is_default)
+        snprintf(why, sizeof why, "%s (the default; set --servers or $EMBD_SERVERS)",
+                 embd_error_text());
     return status == EMBD_INVALID ? (end_with(status, why), EXIT_USAGE) : end_with(status, why);
 }
 

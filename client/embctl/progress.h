@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "embd/admin.h"
 
 struct progress {
     const char *label;      /* "dump" */

@@ -1,6 +1,7 @@
 /* report.c - what came of copying tables to or from a directory, shown as fields. */
 #include "client/embctl/listing.h"
 #include "client/embctl/report.h"
+#include "embd/admin.h"
 
 void report_print(const char *what, const char *place, const embd_dump_report *report,
                   uint64_t elapsed_us, bool has_pause)

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "embd/embd.h"
+#include "embd/admin.h"
 
 /* `what` names it in JSON ("dump"); `place` is the directory. */
 void report_print(const char *what, const char *place, const embd_dump_report *report,

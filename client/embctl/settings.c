@@ -106,17 +106,20 @@ int settings_apply(const struct settings *s, const char *name, embd_schema *sche
                    uint64_t *storage, char *why, size_t why_bytes)
 {
     embd_schema_init(schema);
-    int status = embd_schema_set(schema, "name", name, storage, why, why_bytes);
+    int status = embd_schema_set(schema, "name", name, storage);
     for (int kinds = 1; kinds >= 0; kinds--)
         for (size_t i = 0; i < s->n && status == EMBD_OK; i++)
             if (sets_kind(&s->list[i]) == (kinds == 1))
-                status = embd_schema_set(schema, s->list[i].field, s->list[i].value, storage, why,
-                                         why_bytes);
+                status = embd_schema_set(schema, s->list[i].field, s->list[i].value, storage);
     if (status == EMBD_OK && schema->dim == 0 && !is_set(s, "dim")) {
         snprintf(why, why_bytes, "a table needs --dim N, the columns of its rows");
         return EMBD_INVALID;
     }
-    return status ? status : embd_schema_check(schema, why, why_bytes);
+    if (status == EMBD_OK)
+        status = embd_schema_check(schema);
+    if (status != EMBD_OK)
+        snprintf(why, why_bytes, "%s", embd_error_text());
+    return status;
 }
 
 void settings_fini(struct settings *settings)

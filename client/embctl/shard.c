@@ -6,6 +6,7 @@
 #include "client/embctl/embctl.h"
 #include "client/embctl/figures.h"
 #include "client/embctl/listing.h"
+#include "embd/admin.h"
 
 /* ---- shard list ---- */
 
@@ -39,7 +40,7 @@ int command_shard_list(int argc, char **argv)
         listing_text(&l, 1, embd_shard_address(client, i));
         listing_text(&l, 2, figures_state(&f, i));
         if (status) {
-            code = end_with(EMBD_UNREACHABLE, embd_last_error(client));
+            code = end_with(EMBD_UNREACHABLE, "");
             continue;
         }
         listing_uint(&l, 3, figures_get(&f, i, "uptime_us"));
@@ -119,13 +120,14 @@ static int parse_wait(int key, char *arg, struct argp_state *state)
 static int look(const embd_options *options, char *why, size_t why_bytes)
 {
     embd_client *client;
-    int status = embd_connect(globals.servers, options, &client, why, why_bytes);
+    int status = embd_connect(globals.servers, options, &client);
+    snprintf(why, why_bytes, "%s", status != EMBD_OK ? embd_error_text() : "");
     if (status != EMBD_OK)
         return status;
     struct figures f;
     status = figures_read(client, NULL, &f);
     if (status != EMBD_OK)
-        snprintf(why, why_bytes, "%s", embd_last_error(client));
+        snprintf(why, why_bytes, "%s", embd_error_text());
     for (uint32_t i = 0; i < f.n_shards && status == EMBD_OK; i++) {
         const char *address = embd_shard_address(client, i);
         if (figures_get(&f, i, "draining")) {

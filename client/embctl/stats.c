@@ -9,6 +9,7 @@
 #include "client/embctl/embctl.h"
 #include "client/embctl/figures.h"
 #include "client/embctl/listing.h"
+#include "embd/admin.h"
 
 #define SHARDS_SHOWN 6 /* more shards than this: only the sum, the least and the most */
 

@@ -7,6 +7,7 @@
 #include "client/embctl/figures.h"
 #include "client/embctl/listing.h"
 #include "client/embctl/settings.h"
+#include "embd/admin.h"
 
 /* ---- list ---- */
 

@@ -3,6 +3,7 @@
 #include "client/embctl/embctl.h"
 #include "client/embctl/figures.h"
 #include "client/embctl/listing.h"
+#include "embd/admin.h"
 
 static const struct column columns[] = {{"name", CELL_TEXT},
                                         {"rows", CELL_COUNT},

@@ -4,6 +4,7 @@
 #define EMBCTL_TRANSFER_H
 
 #include "client/embctl/embctl.h"
+#include "embd/admin.h"
 
 struct transfer {
     const char *what;  /* as the report calls it */
@@ -13,10 +14,9 @@ struct transfer {
     bool has_pause;  /* pushes had to wait */
     bool is_offline; /* asks no server: `client` is NULL then */
     bool is_ahead;   /* answers come in while the ones before are worked on */
-    /* The operation; `progress` and its `told` go to the library. Without a server, `why` [1024]
-     * gets the sentence. */
+    /* The operation; `progress` and its `told` go to the library. */
     int (*run)(embd_client *client, void *arg, embd_progress *progress, void *told,
-               embd_dump_report *report, char *why);
+               embd_dump_report *report);
 };
 
 /* Returns an exit code. */

@@ -7,6 +7,7 @@
 
 #include "client/embctl/embctl.h"
 #include "client/embctl/listing.h"
+#include "embd/admin.h"
 
 /* ---- hot ---- */
 

@@ -8,6 +8,7 @@
  *
  * package_samples.py beside this file writes the samples. */
 #include <embd/embd.h>
+#include <embd/data.h>
 
 #include <math.h>
 #include <stdbool.h>
@@ -57,10 +58,10 @@ static _Noreturn void die(const char *what, const char *why)
     exit(EXIT_FAILURE);
 }
 
-static void check(const struct trainer *t, const char *what, int status)
+static void check(const char *what, int status)
 {
     if (status != EMBD_OK)
-        die(what, embd_last_error(t->client));
+        die(what, embd_error_text());
 }
 
 static void *allocate(void *old, size_t n, size_t bytes)
@@ -86,8 +87,8 @@ static embd_table *open_table(struct trainer *t, const char *name, uint32_t dim,
     schema.initializer = initializer;
     embd_optimizer_init(&schema.optimizer, EMBD_OPTIMIZER_ADAGRAD, LEARNING_RATE);
     if (!t->eval_only)
-        check(t, name, embd_table_create(t->client, &schema));
-    check(t, name, embd_table_open(t->client, name, &table));
+        check(name, embd_table_create(t->client, &schema));
+    check(name, embd_table_open(t->client, name, &table));
     return table;
 }
 
@@ -96,13 +97,12 @@ static embd_table *open_table(struct trainer *t, const char *name, uint32_t dim,
 static void open_trainer(struct trainer *t)
 {
     embd_options options;
-    char why[512];
     const char *servers = getenv("EMBD_SERVERS");
     servers = servers && *servers ? servers : "127.0.0.1:7700";
     embd_options_init(&options);
     options.own_thread = true; /* the next batch arrives while this one is computed */
-    if (embd_connect(servers, &options, &t->client, why, sizeof why) != EMBD_OK)
-        die(servers, why);
+    if (embd_connect(servers, &options, &t->client) != EMBD_OK)
+        die(servers, embd_error_text());
     t->linear = open_table(t, "fm-linear", 1, EMBD_COMBINER_SUM,
                            (embd_initializer){.kind = EMBD_INITIALIZER_CONSTANT});
     t->factors = open_table(t, "fm-factors", DIM, EMBD_COMBINER_MEAN,
@@ -115,8 +115,8 @@ static void open_trainer(struct trainer *t)
 static void describe(const struct trainer *t, const struct lane *lane, embd_part parts[2])
 {
     const embd_batch *b = lane->batch;
-    embd_part part = {
-        .n_rows = b->n_rows, .offsets = b->offsets, .n_keys = b->n_keys, .keys = b->keys};
+    embd_part part =
+        EMBD_PART(.n_rows = b->n_rows, .offsets = b->offsets, .n_keys = b->n_keys, .keys = b->keys);
     parts[0] = parts[1] = part;
     parts[0].table = t->linear;
     parts[0].values = lane->linear;
@@ -124,10 +124,10 @@ static void describe(const struct trainer *t, const struct lane *lane, embd_part
     parts[1].values = lane->factors;
 }
 
-static void finish(const struct pass *p, struct lane *lane)
+static void finish(struct lane *lane)
 {
     if (lane->call)
-        check(p->trainer, "waiting", embd_wait(lane->call));
+        check("waiting", embd_wait(lane->call));
     lane->call = NULL;
 }
 
@@ -136,16 +136,17 @@ static void fetch(struct pass *p, struct lane *lane)
 {
     /* The client pools the rows of an evaluation, in the order of their keys: so its result has the
      * same bits on any number of shards. */
-    const embd_call_options options = {.plan = p->scores ? EMBD_PLAN_ROWS : EMBD_PLAN_AUTO};
+    const embd_call_options options =
+        EMBD_CALL_OPTIONS(.plan = p->scores ? EMBD_PLAN_ROWS : EMBD_PLAN_AUTO);
     embd_part parts[2];
-    finish(p, lane);
+    finish(lane);
     embd_reader_release(p->reader, lane->batch);
     if (embd_reader_next(p->reader, &lane->batch) != EMBD_OK)
-        die("reading samples", embd_reader_last_error(p->reader));
+        die("reading samples", embd_error_text());
     if (!lane->batch)
         return;
     describe(p->trainer, lane, parts);
-    check(p->trainer, "pull", embd_pull_start(p->trainer->client, parts, 2, &options, &lane->call));
+    check("pull", embd_pull_start(p->trainer->client, parts, 2, &options, &lane->call));
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */
@@ -193,7 +194,7 @@ static void compute(struct pass *p, struct lane *lane)
 {
     const embd_batch *b = lane->batch;
     embd_part parts[2];
-    finish(p, lane);
+    finish(lane);
     if (p->scores)
         p->scores = allocate(p->scores, p->n_samples + b->n_samples, sizeof *p->scores);
     for (uint32_t i = 0; i < b->n_samples; i++) {
@@ -210,23 +211,23 @@ static void compute(struct pass *p, struct lane *lane)
     if (p->scores)
         return;
     describe(p->trainer, lane, parts);
-    check(p->trainer, "push", embd_push_start(p->trainer->client, parts, 2, NULL, &lane->call));
+    check("push", embd_push_start(p->trainer->client, parts, 2, NULL, &lane->call));
 }
 
 /* ---- passes ---------------------------------------------------------------------------------- */
 
 static embd_reader *open_reader(const struct trainer *t, const char *set)
 {
-    const embd_data_shape shape = {
-        .format = EMBD_DATA_FORMAT_NORM, .label_dim = 1, .slots = SLOTS, .i64_keys = true};
+    const embd_data_shape shape = EMBD_DATA_SHAPE(.format = EMBD_DATA_FORMAT_NORM, .label_dim = 1,
+                                                  .slots = SLOTS, .i64_keys = true);
     embd_reader_options options;
     embd_reader *reader;
-    char path[4096], why[512];
+    char path[4096];
     embd_reader_options_init(&options);
     options.batch_samples = BATCH;
     snprintf(path, sizeof path, "%s/%s", t->folder, set);
-    if (embd_reader_open(path, &shape, &options, &reader, why, sizeof why) != EMBD_OK)
-        die("opening samples", why);
+    if (embd_reader_open(path, &shape, &options, &reader) != EMBD_OK)
+        die("opening samples", embd_error_text());
     return reader;
 }
 
@@ -243,7 +244,7 @@ static void run_pass(struct pass *p, const char *set)
         compute(p, &p->lanes[now]);
     }
     for (int i = 0; i < 2; i++) {
-        finish(p, &p->lanes[i]);
+        finish(&p->lanes[i]);
         free(p->lanes[i].linear);
         free(p->lanes[i].factors);
     }

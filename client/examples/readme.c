@@ -5,9 +5,8 @@ int main(int argc, char **argv)
 {
     embd_client *client;
     embd_table *items;
-    char why[256];
-    if (embd_connect(argc > 1 ? argv[1] : "127.0.0.1:7700", NULL, &client, why, sizeof why)) {
-        fprintf(stderr, "%s\n", why);
+    if (embd_connect(argc > 1 ? argv[1] : "127.0.0.1:7700", NULL, &client)) {
+        fprintf(stderr, "%s\n", embd_error_text());
         return 1;
     }
     embd_schema schema;
@@ -23,7 +22,8 @@ int main(int argc, char **argv)
     if (!status)
         status = embd_table_open(client, "items", &items);
     if (!status) {
-        embd_part part = {items, .n_rows = 2, .offsets = offsets, .n_keys = 3, .keys = keys};
+        embd_part part =
+            EMBD_PART(.table = items, .n_rows = 2, .offsets = offsets, .n_keys = 3, .keys = keys);
         part.values = &gradient[0][0];
         status = embd_push(client, &part, 1, NULL); /* one step for key 7 and one for key 9 */
         part.values = &rows[0][0];
@@ -31,7 +31,7 @@ int main(int argc, char **argv)
             status = embd_pull(client, &part, 1, NULL); /* the sum of each bag's rows */
     }
     if (status)
-        fprintf(stderr, "%s\n", embd_last_error(client));
+        fprintf(stderr, "%s\n", embd_error_text());
     for (int i = 0; !status && i < 2; i++)
         printf("%f %f %f %f\n", rows[i][0], rows[i][1], rows[i][2], rows[i][3]);
     embd_close(client);

@@ -14,6 +14,7 @@
 #include "client/formats/admin.h"
 #include "client/formats/blobs.h"
 #include "client/core/client.h"
+#include "embd/admin.h"
 
 /* ---- sending ---- */
 
@@ -88,16 +89,8 @@ int embd__blob_send(embd_client *client, const char *name, const embd_blob *blob
 
 /* ---- reading ---- */
 
-static int tell(int status, const struct embd__error *e, char *why_out, size_t why_bytes)
-{
-    if (e->status && why_out && why_bytes)
-        snprintf(why_out, why_bytes, "%s", e->text);
-    return status;
-}
-
 EMBD_API int embd_blob_list(const char *dir,
-                            int (*visit)(void *arg, const char *name, uint64_t bytes), void *arg,
-                            char *why_out, size_t why_bytes)
+                            int (*visit)(void *arg, const char *name, uint64_t bytes), void *arg)
 {
     struct embd__error e = {0};
     struct dump_dir d;
@@ -108,7 +101,7 @@ EMBD_API int embd_blob_list(const char *dir,
             stop = visit(arg, m->blobs[j].name, m->blobs[j].bytes);
     }
     embd__dumpdir_fini(&d);
-    return tell(stop, &e, why_out, why_bytes);
+    return embd__error_keep(&e, stop);
 }
 
 static void *find_and_read(const struct dump_dir *d, const char *name, uint64_t *bytes_out,
@@ -126,8 +119,7 @@ static void *find_and_read(const struct dump_dir *d, const char *name, uint64_t 
     return NULL;
 }
 
-EMBD_API int embd_blob_read(const char *dir, const char *name, void **data_out, uint64_t *bytes_out,
-                            char *why_out, size_t why_bytes)
+EMBD_API int embd_blob_read(const char *dir, const char *name, void **data_out, uint64_t *bytes_out)
 {
     struct embd__error e = {0};
     struct dump_dir d;
@@ -140,5 +132,5 @@ EMBD_API int embd_blob_read(const char *dir, const char *name, void **data_out, 
         *data_out = data;
         *bytes_out = bytes;
     }
-    return tell(e.status, &e, why_out, why_bytes);
+    return embd__error_keep(&e, e.status);
 }

@@ -2,6 +2,7 @@
 #ifndef EMBD_FORMATS_BLOBS_H
 #define EMBD_FORMATS_BLOBS_H
 
+#include "embd/admin.h"
 #include "proto/stored/dumpdir.h"
 #include "client/core/request.h"
 

@@ -14,6 +14,7 @@
 
 #include "client/formats/admin.h"
 #include "client/formats/cut.h"
+#include "embd/admin.h"
 #include "proto/stored/durable.h"
 #include "proto/partfile.h"
 #include "proto/stored/ticker.h"
@@ -279,5 +280,5 @@ EMBD_API int embd_dump(embd_client *client, const char *table, const char *dir,
     if (status == EMBD_OK && report_out)
         *report_out = d.report;
     fini(&d);
-    return status;
+    return embd__error_keep(d.e, status);
 }

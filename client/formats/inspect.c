@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "proto/dtype.h"
+#include "embd/admin.h"
 #include "proto/stored/dumpdir.h"
 #include "proto/stored/partread.h"
 
@@ -104,7 +105,7 @@ static int inspect_dump(struct inspection *n)
 }
 
 EMBD_API int embd_inspect(const char *dir, uint64_t n_first, visit_table *tables, visit_row *rows,
-                          void *arg, char *why_out, size_t why_bytes)
+                          void *arg)
 {
     struct embd__error e = {0};
     struct inspection n = {.path = dir,
@@ -114,7 +115,5 @@ EMBD_API int embd_inspect(const char *dir, uint64_t n_first, visit_table *tables
                            .arg = arg,
                            .e = &e};
     int stop = inspect_dump(&n);
-    if (e.status && why_out && why_bytes)
-        snprintf(why_out, why_bytes, "%s", e.text);
-    return stop;
+    return embd__error_keep(&e, stop);
 }

@@ -14,6 +14,7 @@
 #include "client/formats/scatter.h"
 #include "client/formats/streams.h"
 #include "client/formats/vacancy.h"
+#include "embd/admin.h"
 #include "proto/stored/verify.h"
 
 struct load {
@@ -215,7 +216,7 @@ EMBD_API int embd_load(embd_client *client, const char *table, const char *dir,
     *l.e = (struct embd__error){0};
     l.n_shards = embd_shard_count(client);
     if (embd__chain_open(dir, &l.chain, l.e))
-        return l.e->status;
+        return embd__error_keep(l.e, l.e->status);
     l.dir = embd__chain_last(&l.chain);
     int status = check(&l, progress, arg);
     if (status == EMBD_OK)
@@ -224,5 +225,5 @@ EMBD_API int embd_load(embd_client *client, const char *table, const char *dir,
         *report_out = report;
     embd__chain_fini(&l.chain);
     free(l.created);
-    return status;
+    return embd__error_keep(l.e, status);
 }

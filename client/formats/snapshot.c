@@ -20,7 +20,9 @@
 #include "client/formats/cut.h"
 #include "client/formats/blobs.h"
 #include "client/core/client.h"
+#include "embd/admin.h"
 #include "proto/partfile.h"
+#include "proto/structs.h"
 
 /* A shard may write for as long as it can be held. */
 #define WRITE_DEADLINE_MS 3600000u
@@ -432,14 +434,14 @@ static int run_or_abort(struct snapshot *s)
 EMBD_API int embd_snapshot(embd_client *client, const char *name,
                            const embd_snapshot_options *options, embd_dump_report *report_out)
 {
-    static const embd_snapshot_options none = {0};
-    struct snapshot s = {.client = client,
-                         .e = embd__client_error(client),
-                         .name = name,
-                         .options = options ? options : &none};
+    embd_snapshot_options own = {0};
+    struct snapshot s = {
+        .client = client, .e = embd__client_error(client), .name = name, .options = &own};
     *s.e = (struct embd__error){0};
+    if (options && embd__take(embd_snapshot_options, &own, options, s.e))
+        return embd__error_keep(s.e, s.e->status);
     if (embd__blobs_check(s.options->blobs, s.options->n_blobs, s.e))
-        return s.e->status;
+        return embd__error_keep(s.e, s.e->status);
     s.n_shards = embd_shard_count(client);
     s.is_first = calloc(s.n_shards, sizeof *s.is_first);
     s.has_committed = calloc(s.n_shards, sizeof *s.has_committed);
@@ -455,5 +457,5 @@ EMBD_API int embd_snapshot(embd_client *client, const char *name,
     free(s.ends);
     free(s.writers);
     free(s.parts);
-    return status;
+    return embd__error_keep(s.e, status);
 }

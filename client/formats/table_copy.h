@@ -12,7 +12,7 @@
 #include "proto/message.h"
 #include "proto/schema.h"
 
-/* The error that embd_last_error shows. Each public function clears it at its start. */
+/* The client's error. Each public function clears it at its start. */
 EMBD_API struct embd__error *embd__copy_error(embd_client *client);
 
 /* ---- out of a cluster ---- */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "proto/stored/verify.h"
+#include "embd/admin.h"
 
 static int verify_directory(const char *path, embd_progress *progress, void *arg,
                             embd_dump_report *report_out, struct embd__error *e)
@@ -21,11 +22,9 @@ static int verify_directory(const char *path, embd_progress *progress, void *arg
 }
 
 EMBD_API int embd_verify(const char *dir, embd_progress *progress, void *arg,
-                         embd_dump_report *report_out, char *why_out, size_t why_bytes)
+                         embd_dump_report *report_out)
 {
     struct embd__error e = {0};
     int status = verify_directory(dir, progress, arg, report_out, &e);
-    if (status != EMBD_OK && why_out && why_bytes)
-        snprintf(why_out, why_bytes, "%s", e.text);
-    return status;
+    return embd__error_keep(&e, status);
 }

@@ -8,11 +8,21 @@
 #include <string.h>
 
 #include "client/hugectr/hugectr.h"
+#include "embd/hugectr.h"
 #include "proto/schema.h"
+#include "proto/structs.h"
 
-EMBD_API void embd_hugectr_options_init(embd_hugectr_options *options)
+EMBD_API void embd_hugectr_options_init_sized(embd_hugectr_options *options, uint32_t struct_bytes)
 {
-    *options = (embd_hugectr_options){.n_gpus = 1};
+    const embd_hugectr_options own = {.n_gpus = 1};
+    embd__struct_give(options, struct_bytes, &own, sizeof own);
+}
+
+int embd__hugectr_take(embd_hugectr_options *own, const embd_hugectr_options *given,
+                       struct embd__error *e)
+{
+    embd_hugectr_options_init(own);
+    return given ? embd__take(embd_hugectr_options, own, given, e) : EMBD_OK;
 }
 
 int embd__hugectr_check(const embd_hugectr_options *options, struct embd__error *e)

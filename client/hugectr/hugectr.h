@@ -16,6 +16,7 @@
 #ifndef EMBD_HUGECTR_HUGECTR_H
 #define EMBD_HUGECTR_HUGECTR_H
 
+#include "embd/hugectr.h"
 #include "proto/errors.h"
 #include "proto/stored/plainfile.h"
 
@@ -32,6 +33,9 @@ static inline uint32_t embd__hugectr_gpu(const embd_schema *schema, uint32_t n_g
 }
 
 /* Checks the options of an export or import. EMBD_INVALID names the option, its value and limit. */
+/* The caller's options, or the defaults where there are none. EMBD_INVALID: its struct_bytes. */
+int embd__hugectr_take(embd_hugectr_options *own, const embd_hugectr_options *given,
+                       struct embd__error *e);
 int embd__hugectr_check(const embd_hugectr_options *options, struct embd__error *e);
 
 /* State tensors of the table's optimizer in a state file, 1 or 2, each [dim] a row and in the order

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "embd/hugectr.h"
 #include "client/hugectr/hugectr_state.h"
 #include "proto/message.h"
 #include "proto/schema.h"

@@ -20,6 +20,8 @@
 #include "client/hugectr/hugectr.h"
 #include "client/hugectr/ordered_rows.h"
 #include "client/hugectr/spool.h"
+#include "embd/admin.h"
+#include "embd/hugectr.h"
 #include "proto/dtype.h"
 #include "proto/stored/durable.h"
 #include "proto/stored/ticker.h"
@@ -377,12 +379,12 @@ EMBD_API int embd_hugectr_export(embd_client *client, const char *table, const c
                                  const embd_hugectr_options *options, embd_progress *progress,
                                  void *arg, embd_dump_report *report_out)
 {
-    embd_hugectr_options defaults;
-    embd_hugectr_options_init(&defaults);
-    struct exporting x = {
-        .client = client, .e = embd__copy_error(client), .options = options ? options : &defaults};
+    embd_hugectr_options own;
+    struct exporting x = {.client = client, .e = embd__copy_error(client), .options = &own};
     *x.e = (struct embd__error){0};
-    int status = check(&x);
+    int status = embd__hugectr_take(&own, options, x.e);
+    if (status == EMBD_OK)
+        status = check(&x);
     if (status == EMBD_OK)
         status = embd__durable_stage(folder, &x.staged, x.e);
     if (status == EMBD_OK)
@@ -395,5 +397,5 @@ EMBD_API int embd_hugectr_export(embd_client *client, const char *table, const c
     if (status == EMBD_OK && report_out)
         *report_out = x.report;
     fini(&x);
-    return status;
+    return embd__error_keep(x.e, status);
 }

@@ -13,6 +13,9 @@
 
 #include "client/formats/table_copy.h"
 #include "client/hugectr/hugectr_blocks.h"
+#include "embd/admin.h"
+#include "embd/hugectr.h"
+#include "proto/schema_fields.h"
 #include "proto/stored/ticker.h"
 
 struct importing {
@@ -168,18 +171,22 @@ EMBD_API int embd_hugectr_import(embd_client *client, const embd_schema *schema,
                                  const embd_hugectr_options *options, embd_progress *progress,
                                  void *arg, embd_dump_report *report_out)
 {
-    embd_hugectr_options defaults;
-    embd_hugectr_options_init(&defaults);
+    embd_hugectr_options own;
+    embd_schema own_schema;
     struct importing m = {.client = client,
                           .e = embd__copy_error(client),
-                          .schema = schema,
-                          .options = options ? options : &defaults,
+                          .schema = &own_schema,
+                          .options = &own,
                           .path = folder,
-                          .has_slots = schema->partition == EMBD_PARTITION_SLOT,
                           .folder = {{.fd = -1}, {.fd = -1}, {.fd = -1}, 0},
                           .state = {.file = {.fd = -1}}};
     *m.e = (struct embd__error){0};
-    int status = check(&m, progress, arg);
+    int status = embd__hugectr_take(&own, options, m.e);
+    if (status == EMBD_OK)
+        status = embd__schema_take(&own_schema, schema, m.e);
+    m.has_slots = status == EMBD_OK && own_schema.partition == EMBD_PARTITION_SLOT;
+    if (status == EMBD_OK)
+        status = check(&m, progress, arg);
     if (status == EMBD_OK)
         status = fill(&m, progress, arg);
     if (status == EMBD_OK && report_out)
@@ -188,5 +195,5 @@ EMBD_API int embd_hugectr_import(embd_client *client, const embd_schema *schema,
             .bytes = m.folder.key.bytes + (m.has_slots ? m.folder.slot.bytes : 0) +
                      m.folder.vector.bytes + (m.has_state_file ? m.state.file.bytes : 0)};
     fini(&m);
-    return status;
+    return embd__error_keep(m.e, status);
 }

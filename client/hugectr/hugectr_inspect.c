@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include "client/hugectr/hugectr.h"
+#include "embd/admin.h"
+#include "embd/hugectr.h"
 
 typedef int visit_table(void *arg, const embd_stored_table *table);
 typedef int visit_row(void *arg, const embd_stored_table *table, uint32_t slot, uint64_t key,
@@ -87,7 +89,7 @@ EMBD_API bool embd_hugectr_is_folder(const char *dir)
 }
 
 EMBD_API int embd_hugectr_inspect(const char *dir, uint64_t n_first, visit_table *tables,
-                                  visit_row *rows, void *arg, char *why_out, size_t why_bytes)
+                                  visit_row *rows, void *arg)
 {
     struct embd__error e = {0};
     struct inspection n = {.path = dir,
@@ -97,7 +99,5 @@ EMBD_API int embd_hugectr_inspect(const char *dir, uint64_t n_first, visit_table
                            .arg = arg,
                            .e = &e};
     int stop = inspect(&n);
-    if (e.status && why_out && why_bytes)
-        snprintf(why_out, why_bytes, "%s", e.text);
-    return stop;
+    return embd__error_keep(&e, stop);
 }

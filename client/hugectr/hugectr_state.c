@@ -10,6 +10,7 @@
 
 #include "proto/dtype.h"
 #include "client/hugectr/hugectr_state.h"
+#include "embd/hugectr.h"
 
 #define RUN_BYTES     (64u << 10)
 #define UNUSED_VALUES 4096u /* looked at together */

@@ -2,6 +2,7 @@
 #ifndef EMBD_HUGECTR_HUGECTR_STATE_H
 #define EMBD_HUGECTR_HUGECTR_STATE_H
 
+#include "embd/hugectr.h"
 #include "client/hugectr/hugectr.h"
 
 /* Some rows of one GPU's buffer of one tensor. */

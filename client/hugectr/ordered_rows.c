@@ -64,15 +64,12 @@ static int start(struct ordered_rows *o, struct ordered_run *run)
     if (run->n == 0)
         return EMBD_OK;
     fill_run(o, run);
-    embd_part part = {.table = o->table,
-                      .n_rows = has_slots(o) ? o->schema->s.slots : 0,
-                      .offsets = has_slots(o) ? run->offsets : NULL,
-                      .n_keys = run->n,
-                      .keys = run->keys,
-                      .values = run->values,
-                      .statuses = run->statuses,
-                      .raw = true};
-    embd_call_options options = {.plan = EMBD_PLAN_POOLED, .zero_missing = true}; /* only reads */
+    embd_part part =
+        EMBD_PART(.table = o->table, .n_rows = has_slots(o) ? o->schema->s.slots : 0,
+                  .offsets = has_slots(o) ? run->offsets : NULL, .n_keys = run->n,
+                  .keys = run->keys, .values = run->values, .statuses = run->statuses, .raw = true);
+    embd_call_options options =
+        EMBD_CALL_OPTIONS(.plan = EMBD_PLAN_POOLED, .zero_missing = true); /* only reads */
     o->next += run->n;
     return embd_pull_start(o->client, &part, 1, &options, &run->call);
 }

@@ -1,6 +1,6 @@
-"""Makes embd._native, the extension module that holds the C API, out of embd.h itself.
+"""Makes embd._native, the extension module that holds the C API, out of its headers.
 
-The declarations cffi needs are the header, read by the C preprocessor: what is added there is there in Python
+The declarations cffi needs are the headers, read by the C preprocessor: what is added there is there in Python
 with the next build, and nothing is declared twice. cffi compiles against the real header (API mode), so a
 declaration that does not fit is an error of the compiler and not a crash.
 
@@ -34,7 +34,7 @@ def pkg_config(*arguments):
 class Tree:
     """The libraries as the sources beside this file. What is built lies in the tree's own build folder."""
 
-    header = TREE / "include/embd/embd.h"
+    headers = TREE / "include/embd"
     build_base = TREE / "build/pip"
     folder = build_base / "libembd"
 
@@ -54,7 +54,7 @@ class Tree:
     def bundled(self):
         """Files that go into the package, by the name that the extension looks for."""
         version = self.version()
-        return {f"lib{name}.so.{version.split('.')[0]}": self.folder / "lib" / f"lib{name}.so.{version}"
+        return {f"lib{name}.so.{'.'.join(version.split('.')[:2])}": self.folder / "lib" / f"lib{name}.so.{version}"
                 for name in LIBRARIES}
 
     def options(self):
@@ -70,8 +70,8 @@ class Installed:
         return {}
 
     @property
-    def header(self):
-        return pathlib.Path(*pkg_config("--variable=includedir", "embd")) / "embd/embd.h"
+    def headers(self):
+        return pathlib.Path(*pkg_config("--variable=includedir", "embd")) / "embd"
 
     def version(self):
         return pkg_config("--modversion", "embd")[0]
@@ -84,7 +84,7 @@ class Installed:
 
     def options(self):
         folder = pkg_config("--variable=libdir", "embd-hugectr")
-        return {"include_dirs": [str(self.header.parents[1])], "library_dirs": folder,
+        return {"include_dirs": [str(self.headers.parent)], "library_dirs": folder,
                 "runtime_library_dirs": folder, "libraries": LIBRARIES}
 
 
@@ -92,15 +92,20 @@ def choose():
     wanted = os.environ.get("EMBD_LIBRARY", "")
     if wanted not in ("", "tree", "installed"):
         raise SystemExit(f"EMBD_LIBRARY is '{wanted}'; it can be tree or installed")
-    return Installed() if wanted == "installed" or not Tree.header.exists() else Tree()
+    return Installed() if wanted == "installed" or not Tree.headers.exists() else Tree()
 
 
 SOURCE = choose()
 
 
-def declarations(header):
-    """embd.h as cffi's parser takes it: no includes, no attributes, its number macros as constants."""
-    text = re.sub(r"^\s*#\s*include.*$", "", header.read_text(), flags=re.M)
+# In an order in which each has what it needs.
+HEADERS = ("status.h", "schema.h", "embd.h", "data.h", "sync.h", "admin.h", "hugectr.h")
+
+
+def declarations(folder):
+    """The headers as cffi's parser takes them: no includes, no attributes, number macros as constants."""
+    text = "".join((folder / name).read_text() for name in HEADERS)
+    text = re.sub(r"^\s*#\s*include.*$", "", text, flags=re.M)
     text = text.replace('__attribute__((visibility("default")))', "")
     plain = run("cc", "-E", "-P", "-x", "c", "-", input=text, stdout=subprocess.PIPE).stdout
     numbers = re.findall(r"^#define (EMBD_[A-Z_]+) +[0-9]", text, flags=re.M)
@@ -109,7 +114,7 @@ def declarations(header):
 
 def make():
     builder = FFI()
-    builder.cdef(declarations(SOURCE.header))
+    builder.cdef(declarations(SOURCE.headers))
     builder.cdef((HERE / "native.cdef").read_text())
     builder.set_source("embd._native", (HERE / "native.c").read_text(), **SOURCE.options(),
                        extra_compile_args=["-std=c11", "-O2"])

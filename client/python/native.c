@@ -1,9 +1,12 @@
 /* native.c - the C side of the Python package beyond embd.h: rows of a directory on their way into
  * numpy arrays, without a call into Python for each. The arrays are made after a first look at the
  * directory, so one that changes in between is noticed: visits then end with 1. */
-#include <embd/embd.h>
+#include <embd/data.h>
+#include <embd/hugectr.h>
+#include <embd/sync.h>
 #include <stdlib.h>
 #include <string.h>
+#include "embd/admin.h"
 
 typedef struct row_taker {
     uint64_t room, n_rows; /* rows beyond the room are passed over */

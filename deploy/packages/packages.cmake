@@ -1,13 +1,13 @@
 # Debian packages: deploy/packages/build.sh, or cpack -G DEB in a build folder configured with CMAKE_INSTALL_PREFIX=/usr.
 #
-#   libembd0          the client library              libembd-dev   headers, CMake package, pkg-config files
-#   libembd-data0     data sets                       embd          the server
-#   libembd-hugectr0  model folders of HugeCTR        embd-tools    embctl, embd-bench, completion, man pages
+#   libembd0.2          the client library              libembd-dev   headers, CMake package, pkg-config files
+#   libembd-data0.2     data sets                       embd          the server
+#   libembd-hugectr0.2  model folders of HugeCTR        embd-tools    embctl, embd-bench, completion, man pages
 #   python3-embd      the Python package, where it is built
 # Man pages: section 3 and 7 in libembd-dev, 5 and 8 in embd, 1 in embd-tools.
 #
 # Each install() names its component; what has none is in no package.
-set(libraries libembd0 libembd-data0 libembd-hugectr0)
+set(libraries libembd0.2 libembd-data0.2 libembd-hugectr0.2)
 set(packages ${libraries} libembd-dev embd embd-tools)
 if(TARGET embd_python)
   list(APPEND packages python3-embd)
@@ -74,7 +74,7 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/changelog.in ${CMAKE_BINARY_DIR}/packag
 foreach(package ${libraries})
   string(REGEX REPLACE "0$" "" library ${package})
   file(WRITE ${CMAKE_BINARY_DIR}/packages/${package}/shlibs
-    "${library} ${PROJECT_VERSION_MAJOR} ${package} (>= ${PROJECT_VERSION})\n")
+    "${library} ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} ${package} (>= ${PROJECT_VERSION})\n")
   file(WRITE ${CMAKE_BINARY_DIR}/packages/${package}/overrides
     "# CPack writes both scripts for every package with a library; the trigger that Debian wants is there as well.\n"
     "${package}: maintscript-calls-ldconfig [postinst]\n${package}: maintscript-calls-ldconfig [postrm]\n")
@@ -120,16 +120,16 @@ set(same "(= ${PROJECT_VERSION}-1)")
 
 # The first line of a description is the synopsis; each further one stands in the package's page.
 set(about "embd is an embedding parameter server: trainers of recommender and other\nsparse models pull embedding rows from it and push gradients to it.\n")
-set(CPACK_COMPONENT_LIBEMBD0_DESCRIPTION
+set(CPACK_COMPONENT_LIBEMBD0.2_DESCRIPTION
   "client library of the embedding parameter server embd\n${about}.\nThis is the library that programs which talk to it need.")
-set(CPACK_COMPONENT_LIBEMBD-DATA0_DESCRIPTION
+set(CPACK_COMPONENT_LIBEMBD-DATA0.2_DESCRIPTION
   "data sets for trainers that use the embedding parameter server embd\n${about}.\nThis library reads and writes data sets in HugeCTR's formats Norm and Raw, and\nbuilds batches.")
-set(CPACK_DEBIAN_LIBEMBD-HUGECTR0_PACKAGE_DEPENDS "libembd0 ${same}")
-set(CPACK_COMPONENT_LIBEMBD-HUGECTR0_DESCRIPTION
+set(CPACK_DEBIAN_LIBEMBD-HUGECTR0.2_PACKAGE_DEPENDS "libembd0.2 ${same}")
+set(CPACK_COMPONENT_LIBEMBD-HUGECTR0.2_DESCRIPTION
   "model folders of HugeCTR for the embedding parameter server embd\n${about}.\nThis library writes tables as sparse model folders of HugeCTR and reads them.")
 set(CPACK_DEBIAN_LIBEMBD-DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_LIBEMBD-DEV_PACKAGE_DEPENDS
-  "libembd0 ${same}, libembd-data0 ${same}, libembd-hugectr0 ${same}")
+  "libembd0.2 ${same}, libembd-data0.2 ${same}, libembd-hugectr0.2 ${same}")
 set(CPACK_COMPONENT_LIBEMBD-DEV_DESCRIPTION
   "client library of the embedding parameter server embd (development)\n${about}.\nThese are its C headers, and how CMake and pkg-config find it.")
 set(CPACK_DEBIAN_EMBD_PACKAGE_SECTION net)
@@ -137,12 +137,12 @@ set(CPACK_DEBIAN_EMBD_PACKAGE_SUGGESTS "embd-tools")
 set(CPACK_COMPONENT_EMBD_DESCRIPTION
   "embedding parameter server\n${about}.\nThis is the server: tables as shards in memory, snapshots, metrics and a\nstatus page.")
 set(CPACK_DEBIAN_EMBD-TOOLS_PACKAGE_SECTION admin)
-set(CPACK_DEBIAN_EMBD-TOOLS_PACKAGE_DEPENDS "libembd0 ${same}, libembd-hugectr0 ${same}")
+set(CPACK_DEBIAN_EMBD-TOOLS_PACKAGE_DEPENDS "libembd0.2 ${same}, libembd-hugectr0.2 ${same}")
 set(CPACK_COMPONENT_EMBD-TOOLS_DESCRIPTION
   "operate and measure embd, the embedding parameter server\n${about}.\nThese are its admin command embctl and its load generator embd-bench.")
 set(CPACK_DEBIAN_PYTHON_PACKAGE_SECTION python)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS 
-  "libembd0 ${same}, libembd-data0 ${same}, libembd-hugectr0 ${same}, python3 (>= 3.11), python3-cffi-backend, python3-numpy")
+  "libembd0.2 ${same}, libembd-data0.2 ${same}, libembd-hugectr0.2 ${same}, python3 (>= 3.11), python3-cffi-backend, python3-numpy")
 set(CPACK_COMPONENT_PYTHON_DESCRIPTION
   "Python package of embd, the embedding parameter server\n${about}.\nThis is the package embd for numpy and PyTorch.")
 include(CPack)

@@ -20,22 +20,22 @@ field() { dpkg-deb -f "$packages/$1"_*.deb "$2"; }
 for deb in "$packages"/*.deb; do
     dpkg-deb -x "$deb" "$root"
 done
-version=$(field libembd0 Version)
-[ "$(field libembd-dev Depends)" = "libembd0 (= $version), libembd-data0 (= $version), libembd-hugectr0 (= $version)" ]
-field libembd0 Depends | grep -q 'libc6 .*libuv1'
+version=$(field libembd0.2 Version)
+[ "$(field libembd-dev Depends)" = "libembd0.2 (= $version), libembd-data0.2 (= $version), libembd-hugectr0.2 (= $version)" ]
+field libembd0.2 Depends | grep -q 'libc6 .*libuv1'
 field embd Depends | grep -q libyaml
-[ -z "$(field embd Depends | grep -o libembd0 || true)" ]
+[ -z "$(field embd Depends | grep -o libembd0.2 || true)" ]
 say "packages name what they depend on"
 
 # What leaves a library is its API, under its version: abidiff and dpkg-gensymbols can follow it. libembd has a door for
 # libembd-hugectr of the same release as well.
 exports() { # LIBRARY PATTERN: nothing else leaves it, and something does
-    nm -D --defined-only "$lib/lib$1.so.0" | awk -v name="^($2)\$" '
+    nm -D --defined-only "$lib/lib$1.so.0.2" | awk -v name="^($2)\$" '
         $2 == "A" {next} {n++} $3 !~ name {print; bad = 1} END {exit bad || !n}'
 }
-exports embd "embd_[a-z0-9_]*@@EMBD_0|embd__copy_[a-z_]*@@EMBD_PRIVATE_[0-9.]*"
-exports embd-data "embd_(csr|reader|writer)_[a-z_]*@@EMBD_DATA_0"
-exports embd-hugectr "embd_hugectr_[a-z_]*@@EMBD_HUGECTR_0"
+exports embd "embd_[a-z0-9_]*@@EMBD_0.2|(embd__copy_[a-z_]*|embd__error_keep)@@EMBD_PRIVATE_[0-9.]*"
+exports embd-data "embd_(csr|reader|writer)_[a-z_]*@@EMBD_DATA_0.2"
+exports embd-hugectr "embd_hugectr_[a-z_]*@@EMBD_HUGECTR_0.2"
 say "each library exports its own part of the API and nothing else"
 
 cmake -S tests/install -B "$WORK/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$root/usr" \
@@ -48,8 +48,8 @@ say "the README example builds by CMake package and by pkg-config"
 ldd "$WORK/consumer-pc" >"$WORK/needs"
 ! grep -q 'libembd-' "$WORK/needs"
 ldd "$WORK/consumer/consumer-all" >"$WORK/needs"
-grep -q "libembd-data.so.0 => $lib" "$WORK/needs"
-grep -q "libembd-hugectr.so.0 => $lib" "$WORK/needs"
+grep -q "libembd-data.so.0.2 => $lib" "$WORK/needs"
+grep -q "libembd-hugectr.so.0.2 => $lib" "$WORK/needs"
 printf '#include <embd/embd.h>\n#include <stddef.h>\nint main(void) { embd_csr_free(NULL); return embd_hugectr_is_folder("/"); }\n' >"$WORK/all.c"
 # shellcheck disable=SC2046
 PKG_CONFIG_PATH=$lib/pkgconfig cc -std=c11 -Wall "$WORK/all.c" -o "$WORK/all" \

@@ -6,6 +6,7 @@
  * or it is refused. What is a gap shows itself the same way: the snapshot that is missing is
  * somebody's base. */
 #include "proto/stored/chain.h"
+#include "embd/admin.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,6 +4,7 @@
 #define EMBD_STORED_CHAIN_H
 
 #include "proto/stored/dumpdir.h"
+#include "embd/admin.h"
 
 struct dump_chain {
     struct dump_dir

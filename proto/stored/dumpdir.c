@@ -16,6 +16,7 @@
 
 #include "proto/stored/dumpdir.h"
 #include "proto/stored/plainfile.h"
+#include "embd/admin.h"
 
 /* 256 tables of 1024 parts at about 200 bytes, and their slot sizes. */
 #define MANIFEST_BYTES_MAX (128u << 20)

@@ -7,6 +7,7 @@
 #define EMBD_STORED_DUMPDIR_H
 
 #include "proto/partfile.h"
+#include "embd/admin.h"
 
 struct dump_share {
     char *path;

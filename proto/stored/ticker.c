@@ -2,6 +2,7 @@
 #include <time.h>
 
 #include "proto/stored/ticker.h"
+#include "embd/admin.h"
 
 #define INTERVAL_NS 200000000u
 

@@ -3,6 +3,7 @@
 #define EMBD_STORED_TICKER_H
 
 #include "proto/errors.h"
+#include "embd/admin.h"
 
 struct ticker {
     embd_progress *progress; /* may be NULL */

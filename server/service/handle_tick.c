@@ -1,5 +1,6 @@
 /* handle_tick.c - a worker tells its clock, or only that it lives, and learns where its job is. */
 #include "server/service/state.h"
+#include "embd/sync.h"
 
 /* Whom the job waits for, as far as it does: who has not come yet, who has not pushed to a round in
  * which pushes wait, or else the slowest. */

@@ -7,6 +7,7 @@
 
 #include <xxhash.h>
 
+#include "embd/admin.h"
 #include "proto/partfile.h"
 #include "server/engine/tables.h"
 #include "proto/writersfile.h"

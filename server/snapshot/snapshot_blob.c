@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "server/files/below.h"
+#include "embd/admin.h"
 #include "server/snapshot/snapshot.h"
 
 static int fail(const char *file, const char *what, struct embd__error *e)

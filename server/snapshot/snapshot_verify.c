@@ -1,5 +1,6 @@
 /* snapshot_verify.c - see snapshot_verify.h. */
 #include "server/snapshot/snapshot_verify.h"
+#include "embd/admin.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>

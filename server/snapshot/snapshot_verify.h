@@ -2,6 +2,7 @@
 #ifndef EMBD_SNAPSHOT_VERIFY_H
 #define EMBD_SNAPSHOT_VERIFY_H
 
+#include "embd/admin.h"
 #include "proto/stored/chain.h"
 #include "proto/stored/ticker.h"
 

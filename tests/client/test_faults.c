@@ -13,6 +13,8 @@
 
 #include "tests/client/cluster.h"
 #include "embd/embd.h"
+#include "embd/sync.h"
+#include "embd/admin.h"
 #include "tests/client/fake_server.h"
 
 static const char *program;
@@ -43,13 +45,13 @@ static void assert_guards(const struct guarded *g)
 
 static embd_client *connect_to(const char *address, uint32_t deadline_ms, bool own_thread)
 {
-    char why[400] = "";
+    const char *why = embd_error_text();
     embd_client *client;
     embd_options options;
     embd_options_init(&options);
     options.deadline_ms = deadline_ms;
     options.own_thread = own_thread;
-    if (embd_connect(address, &options, &client, why, sizeof why) != EMBD_OK)
+    if (embd_connect(address, &options, &client) != EMBD_OK)
         fail_msg("%s", why);
     return client;
 }
@@ -58,7 +60,7 @@ static embd_table *open_table(embd_client *client, const char *name)
 {
     embd_table *table;
     if (embd_table_open(client, name, &table) != EMBD_OK)
-        fail_msg("%s", embd_last_error(client));
+        fail_msg("%s", embd_error_text());
     return table;
 }
 
@@ -66,9 +68,9 @@ static embd_table *open_table(embd_client *client, const char *name)
 static int pull_within(embd_client *client, embd_table *table, struct guarded *g,
                        uint32_t deadline_ms)
 {
-    embd_part part = {
-        .table = table, .n_keys = N_KEYS, .keys = some_keys, .values = g->values, .raw = true};
-    embd_call_options options = {.deadline_ms = deadline_ms};
+    embd_part part = EMBD_PART(.table = table, .n_keys = N_KEYS, .keys = some_keys,
+                               .values = g->values, .raw = true);
+    embd_call_options options = EMBD_CALL_OPTIONS(.deadline_ms = deadline_ms);
     fill_guards(g);
     int status = embd_pull(client, &part, 1, &options);
     assert_guards(g);
@@ -117,14 +119,14 @@ static void meet_every_manner(bool own_thread)
             is_as_expected |= status == EMBD_DEADLINE || status == EMBD_UNREACHABLE;
         if (!is_as_expected)
             fail_msg("manner %d: %s (%s)", (int)expectations[i].manner, embd_status_text(status),
-                     embd_last_error(client));
+                     embd_error_text());
         if (status != EMBD_OK)
-            assert_non_null(strstr(embd_last_error(client), server.address));
+            assert_non_null(strstr(embd_error_text(), server.address));
         server.manner = FAKE_GOOD;
         for (int tries = 0; (status = pull(client, table, &g)) != EMBD_OK && tries < 20; tries++)
             continue; /* a slow server may still be busy with the old answer */
         if (status != EMBD_OK)
-            fail_msg("after manner %d: %s", (int)expectations[i].manner, embd_last_error(client));
+            fail_msg("after manner %d: %s", (int)expectations[i].manner, embd_error_text());
         assert_true(g.values[0] == 1.0f);
     }
     embd_close(client);
@@ -149,12 +151,11 @@ static void connecting_refuses_what_is_no_server_of_this_version(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof manners / sizeof *manners; i++) {
         struct fake_server server;
-        char why[400] = "";
+        const char *why = embd_error_text();
         embd_client *client = (embd_client *)&server;
         fake_server_start(&server);
         server.manner = manners[i];
-        assert_int_equal(embd_connect(server.address, NULL, &client, why, sizeof why),
-                         EMBD_PROTOCOL);
+        assert_int_equal(embd_connect(server.address, NULL, &client), EMBD_PROTOCOL);
         assert_null(client);
         assert_non_null(strstr(why, manners[i] == FAKE_NO_MAP ? "0 shards" : server.address));
         fake_server_stop(&server);
@@ -170,7 +171,7 @@ static void a_table_of_another_name_is_refused(void **state)
     embd_client *client = connect_to(server.address, 1000, false);
     server.manner = FAKE_OTHER_SCHEMA;
     assert_int_equal(embd_table_open(client, "t", &table), EMBD_PROTOCOL);
-    assert_non_null(strstr(embd_last_error(client), server.address));
+    assert_non_null(strstr(embd_error_text(), server.address));
     assert_null(table);
     embd_close(client);
     fake_server_stop(&server);
@@ -183,18 +184,15 @@ static void push_to_silence(bool own_thread)
     struct fake_server server;
     fake_server_start(&server);
     embd_client *client = connect_to(server.address, 300, own_thread);
-    embd_part part = {.table = open_table(client, "t"),
-                      .n_keys = N_KEYS,
-                      .keys = some_keys,
-                      .values = (void *)(uintptr_t)grads,
-                      .raw = true};
+    embd_part part = EMBD_PART(.table = open_table(client, "t"), .n_keys = N_KEYS,
+                               .keys = some_keys, .values = (void *)(uintptr_t)grads, .raw = true);
     embd_pusher pusher;
     assert_int_equal(embd_pusher_new(&pusher), EMBD_OK);
-    embd_call_options numbered = {.pusher = &pusher, .sequence = 1};
+    embd_call_options numbered = EMBD_CALL_OPTIONS(.pusher = &pusher, .sequence = 1);
     server.manner = FAKE_SILENT;
     assert_int_equal(embd_push(client, &part, 1, &numbered), EMBD_UNANSWERED);
-    assert_non_null(strstr(embd_last_error(client), server.address));
-    assert_non_null(strstr(embd_last_error(client), "may or may not have been applied"));
+    assert_non_null(strstr(embd_error_text(), server.address));
+    assert_non_null(strstr(embd_error_text(), "may or may not have been applied"));
     embd_close(client);
     fake_server_stop(&server);
 }
@@ -218,8 +216,9 @@ static void a_server_that_stops_reading_ends_in_the_deadline(void **state)
     embd_table *table = open_table(client, "t");
     uint64_t *keys = calloc(MANY, sizeof *keys);
     float *values = calloc((size_t)MANY * FAKE_DIM, sizeof *values);
-    embd_part part = {.table = table, .n_keys = MANY, .keys = keys, .values = values, .raw = true};
-    embd_call_options every = {.plan = EMBD_PLAN_POOLED};
+    embd_part part =
+        EMBD_PART(.table = table, .n_keys = MANY, .keys = keys, .values = values, .raw = true);
+    embd_call_options every = EMBD_CALL_OPTIONS(.plan = EMBD_PLAN_POOLED);
     server.manner = FAKE_READS_NOTHING;
     embd_ping(client, 0, NULL); /* it sleeps in this one's answer */
     assert_int_equal(embd_pull(client, &part, 1, &every), EMBD_DEADLINE);
@@ -248,11 +247,8 @@ static void a_reset_behind_an_answer_is_noticed(void **state)
     embd_table *table = open_table(client, "t");
     server.manner = FAKE_ANSWERS_AND_RESETS;
     for (int i = 0; i < 2; i++) {
-        embd_part part = {.table = table,
-                          .n_keys = N_KEYS,
-                          .keys = some_keys,
-                          .values = g[i].values,
-                          .raw = true};
+        embd_part part = EMBD_PART(.table = table, .n_keys = N_KEYS, .keys = some_keys,
+                                   .values = g[i].values, .raw = true);
         fill_guards(&g[i]);
         assert_int_equal(embd_pull_start(client, &part, 1, NULL, &calls[i]), EMBD_OK);
     }
@@ -274,11 +270,8 @@ static void closing_abandons_calls_in_flight(void **state)
     for (int own_thread = 0; own_thread < 2; own_thread++) {
         fake_server_start(&server);
         embd_client *client = connect_to(server.address, 10000, own_thread == 1);
-        embd_part part = {.table = open_table(client, "t"),
-                          .n_keys = N_KEYS,
-                          .keys = some_keys,
-                          .values = g.values,
-                          .raw = true};
+        embd_part part = EMBD_PART(.table = open_table(client, "t"), .n_keys = N_KEYS,
+                                   .keys = some_keys, .values = g.values, .raw = true);
         server.manner = FAKE_SILENT;
         assert_int_equal(embd_pull_start(client, &part, 1, NULL, &call), EMBD_OK);
         assert_false(embd_is_done(call));
@@ -291,12 +284,12 @@ static void closing_abandons_calls_in_flight(void **state)
 
 static int try_connect(const char *servers)
 {
-    char why[400] = "";
+    const char *why = embd_error_text();
     embd_client *client;
     embd_options options;
     embd_options_init(&options);
     options.deadline_ms = 2000;
-    int status = embd_connect(servers, &options, &client, why, sizeof why);
+    int status = embd_connect(servers, &options, &client);
     if (status == EMBD_OK)
         embd_close(client);
     else
@@ -354,7 +347,7 @@ static void a_restarted_server_is_reached_again(void **state)
         assert_true(status == EMBD_CLOSED || status == EMBD_UNREACHABLE);
         status = pull(client, table, &g);
         assert_int_equal(status, EMBD_UNREACHABLE);
-        assert_non_null(strstr(embd_last_error(client), "refused"));
+        assert_non_null(strstr(embd_error_text(), "refused"));
         cluster_start(&cluster, program, 1, port);
         assert_int_equal(pull(client, table, &g), EMBD_UNKNOWN_TABLE);
         make_table(client, "t");
@@ -368,8 +361,9 @@ static int push_first(embd_client *client, embd_table *table, const embd_pusher 
 {
     static const uint64_t keys[2] = {0, 1};
     static float grads[2 * FAKE_DIM];
-    embd_part part = {.table = table, .n_keys = 2, .keys = keys, .values = grads, .raw = true};
-    embd_call_options options = {.pusher = pusher, .sequence = 1};
+    embd_part part =
+        EMBD_PART(.table = table, .n_keys = 2, .keys = keys, .values = grads, .raw = true);
+    embd_call_options options = EMBD_CALL_OPTIONS(.pusher = pusher, .sequence = 1);
     return embd_push(client, &part, 1, &options);
 }
 
@@ -459,7 +453,7 @@ static void tables_are_made_listed_found_different_and_dropped(void **state)
     assert_int_equal(schema.dim, FAKE_DIM);
     schema.optimizer.lr = 0.5f;
     assert_int_equal(embd_table_create(client, &schema), EMBD_EXISTS);
-    assert_non_null(strstr(embd_last_error(client), "lr"));
+    assert_non_null(strstr(embd_error_text(), "lr"));
     assert_int_equal(embd_stats(client, 1, sum_figures, &n), EMBD_OK);
     assert_true(n > 5);
     n = 0;
@@ -492,8 +486,8 @@ static void refuse(embd_client *client, const embd_part *part, int status, const
 {
     for (int is_push = 0; is_push < 2; is_push++) {
         assert_int_equal((is_push ? embd_push : embd_pull)(client, part, 1, NULL), status);
-        if (strstr(embd_last_error(client), word) == NULL)
-            fail_msg("\"%s\" does not name %s", embd_last_error(client), word);
+        if (strstr(embd_error_text(), word) == NULL)
+            fail_msg("\"%s\" does not name %s", embd_error_text(), word);
     }
 }
 
@@ -508,13 +502,9 @@ static void arguments_are_refused_by_name_position_and_value(void **state)
     embd_client *client = connect_to(cluster.address, 5000, false);
     make_table(client, "t");
     embd_table *table = open_table(client, "t");
-    const embd_part good = {.table = table,
-                            .n_rows = N_KEYS,
-                            .offsets = some_offsets,
-                            .n_keys = N_KEYS,
-                            .keys = some_keys,
-                            .weights = weights,
-                            .values = g.values};
+    const embd_part good =
+        EMBD_PART(.table = table, .n_rows = N_KEYS, .offsets = some_offsets, .n_keys = N_KEYS,
+                  .keys = some_keys, .weights = weights, .values = g.values);
     memset(&g, 0, sizeof g);
     assert_int_equal(embd_pull(client, &good, 1, NULL), EMBD_OK);
     embd_part part = good;
@@ -548,10 +538,10 @@ static void arguments_are_refused_by_name_position_and_value(void **state)
     refuse(client, &part, EMBD_TOO_LARGE, "keys");
     embd_part twice[2] = {good, good};
     assert_int_equal(embd_push(client, twice, 2, NULL), EMBD_INVALID);
-    assert_non_null(strstr(embd_last_error(client), "same table"));
-    embd_call_options options = {.wire = (embd_dtype)9};
+    assert_non_null(strstr(embd_error_text(), "same table"));
+    embd_call_options options = EMBD_CALL_OPTIONS(.wire = (embd_dtype)9);
     assert_int_equal(embd_pull(client, &good, 1, &options), EMBD_INVALID);
-    options = (embd_call_options){.plan = (embd_plan)9};
+    options = (embd_call_options)EMBD_CALL_OPTIONS(.plan = (embd_plan)9);
     assert_int_equal(embd_pull(client, &good, 1, &options), EMBD_INVALID);
     g.values[5] = INFINITY;
     assert_int_equal(embd_push(client, &good, 1, NULL), EMBD_NOT_FINITE);
@@ -576,23 +566,15 @@ static void a_pull_too_large_for_a_message_is_cut_and_a_push_refused(void **stat
         keys[i] = i * i;
     for (uint64_t i = 0; i <= MANY / 2; i++)
         offsets[i] = i * 2;
-    embd_part part = {.table = open_table(client, "t"),
-                      .n_rows = MANY / 2,
-                      .offsets = offsets,
-                      .n_keys = MANY,
-                      .keys = keys,
-                      .values = values,
-                      .statuses = statuses};
-    embd_call_options pooled = {.plan = EMBD_PLAN_POOLED};
+    embd_part part =
+        EMBD_PART(.table = open_table(client, "t"), .n_rows = MANY / 2, .offsets = offsets,
+                  .n_keys = MANY, .keys = keys, .values = values, .statuses = statuses);
+    embd_call_options pooled = EMBD_CALL_OPTIONS(.plan = EMBD_PLAN_POOLED);
     memset(statuses, 0xff, MANY);
     assert_int_equal(embd_pull(client, &part, 1, &pooled), EMBD_OK);
     for (uint64_t first = MANY / 2 - 32; first > 100000; first -= 100000) {
-        embd_part check = {.table = part.table,
-                           .n_rows = 32,
-                           .offsets = offsets,
-                           .n_keys = 64,
-                           .keys = keys + 2 * first,
-                           .values = few};
+        embd_part check = EMBD_PART(.table = part.table, .n_rows = 32, .offsets = offsets,
+                                    .n_keys = 64, .keys = keys + 2 * first, .values = few);
         assert_int_equal(embd_pull(client, &check, 1, &pooled), EMBD_OK);
         assert_memory_equal(values + first * FAKE_DIM, few, 32 * FAKE_DIM * sizeof *few);
     }
@@ -600,13 +582,74 @@ static void a_pull_too_large_for_a_message_is_cut_and_a_push_refused(void **stat
         assert_int_equal(statuses[i], EMBD_KEY_MISSING);
     memset(values, 0, (size_t)MANY * FAKE_DIM * sizeof *values);
     assert_int_equal(embd_push(client, &part, 1, &pooled), EMBD_TOO_LARGE);
-    assert_non_null(strstr(embd_last_error(client), "push fewer"));
+    assert_non_null(strstr(embd_error_text(), "push fewer"));
     free(keys);
     free(offsets);
     free(values);
     free(statuses);
     embd_close(client);
     cluster_stop(&cluster);
+}
+
+/* Every call that takes a struct looks at its size first. */
+static void structs_without_their_size_are_refused(void **state)
+{
+    struct fake_server server;
+    float values[4 * FAKE_DIM];
+    embd_clock clock = EMBD_CLOCK(.job = "j", .n_workers = 1, .lease_ms = 1000);
+    embd_call_options call = EMBD_CALL_OPTIONS(.plan = EMBD_PLAN_ROWS);
+    embd_options options = {.deadline_ms = 1000};
+    embd_client *none;
+    uint64_t value = 0;
+    (void)state;
+    options.struct_bytes = call.struct_bytes = clock.struct_bytes = 0;
+    fake_server_start(&server);
+    embd_client *client = connect_to(server.address, 10000, false);
+    embd_part parts[2] = {EMBD_PART(.table = open_table(client, "t"), .n_keys = 4,
+                                    .keys = some_keys, .values = values, .raw = true),
+                          EMBD_PART()};
+    parts[1] = parts[0];
+    assert_int_equal(embd_connect(server.address, &options, &none), EMBD_INVALID);
+    assert_non_null(strstr(embd_error_text(), "embd_options: struct_bytes is 0"));
+    assert_null(none);
+    assert_int_equal(embd_pull(client, parts, 1, &call), EMBD_INVALID);
+    assert_non_null(strstr(embd_error_text(), "embd_call_options: struct_bytes is 0"));
+    assert_int_equal(embd_tick(client, &clock, 0, NULL), EMBD_INVALID);
+    assert_non_null(strstr(embd_error_text(), "embd_clock: struct_bytes is 0"));
+    assert_int_equal(embd_tick_rejoin(client, &clock, &value, NULL), EMBD_INVALID);
+    parts[1].struct_bytes = 0;
+    assert_int_equal(embd_pull(client, parts, 2, NULL), EMBD_INVALID);
+    assert_non_null(strstr(embd_error_text(), "part 1: embd_part: struct_bytes is 0"));
+    parts[1].struct_bytes = sizeof(embd_part) - 8;
+    assert_int_equal(embd_pull(client, parts, 2, NULL), EMBD_INVALID);
+    assert_non_null(strstr(embd_error_text(), "that of part 0 is"));
+    embd_close(client);
+    fake_server_stop(&server);
+}
+
+/* Parts of a newer header lie further apart. */
+static void parts_of_a_newer_header_are_taken(void **state)
+{
+    struct newer_part {
+        embd_part part;
+        uint64_t later[2];
+    } parts[2] = {{EMBD_PART(), {0}}, {EMBD_PART(), {0}}};
+    struct fake_server server;
+    float values[2][4 * FAKE_DIM];
+    (void)state;
+    fake_server_start(&server);
+    embd_client *client = connect_to(server.address, 10000, false);
+    for (int i = 0; i < 2; i++) {
+        parts[i].part = (embd_part)EMBD_PART(.table = open_table(client, "t"), .n_keys = 4,
+                                             .keys = some_keys, .values = values[i], .raw = true);
+        parts[i].part.struct_bytes = sizeof parts[i];
+    }
+    assert_int_equal(embd_pull(client, &parts[0].part, 1, NULL), EMBD_OK);
+    parts[1].later[1] = 1;
+    assert_int_equal(embd_pull(client, &parts[0].part, 2, NULL), EMBD_INVALID);
+    assert_non_null(strstr(embd_error_text(), "part 1: embd_part: struct_bytes is"));
+    embd_close(client);
+    fake_server_stop(&server);
 }
 
 int main(int argc, char **argv)
@@ -626,6 +669,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(tables_are_made_listed_found_different_and_dropped),
         cmocka_unit_test(draining_ends_every_process),
         cmocka_unit_test(arguments_are_refused_by_name_position_and_value),
+        cmocka_unit_test(structs_without_their_size_are_refused),
+        cmocka_unit_test(parts_of_a_newer_header_are_taken),
         cmocka_unit_test(a_pull_too_large_for_a_message_is_cut_and_a_push_refused),
     };
     if (argc != 2)

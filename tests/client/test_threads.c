@@ -11,6 +11,7 @@
 
 #include "tests/client/cluster.h"
 #include "embd/embd.h"
+#include "embd/sync.h"
 #include "tests/client/fake_server.h"
 
 enum { N_KEYS = 300, DIM = 4, IN_FLIGHT = 4, STEPS = 60, N_WORKERS = 5 };
@@ -28,11 +29,11 @@ struct worker {
     char failure[400];
 };
 
-static bool works(struct worker *w, embd_client *client, int status)
+static bool works(struct worker *w, int status)
 {
     if (status == EMBD_OK)
         return true;
-    snprintf(w->failure, sizeof w->failure, "%s", embd_last_error(client));
+    snprintf(w->failure, sizeof w->failure, "%s", embd_error_text());
     return false;
 }
 
@@ -46,19 +47,19 @@ static bool step(struct worker *w, embd_client *client, embd_table *table, const
     for (int i = 0; i < N_KEYS * DIM; i++)
         gradient[i] = -1;
     for (int c = 0; c < IN_FLIGHT; c++) {
-        embd_part push = {
-            .table = table, .n_keys = N_KEYS, .keys = keys, .values = gradient, .raw = true};
-        embd_part pull = {
-            .table = table, .n_keys = N_KEYS, .keys = keys, .values = values[c], .raw = true};
-        embd_call_options options = {.pusher = w->is_numbered ? &w->pusher : NULL};
+        embd_part push = EMBD_PART(.table = table, .n_keys = N_KEYS, .keys = keys,
+                                   .values = gradient, .raw = true);
+        embd_part pull = EMBD_PART(.table = table, .n_keys = N_KEYS, .keys = keys,
+                                   .values = values[c], .raw = true);
+        embd_call_options options = EMBD_CALL_OPTIONS(.pusher = w->is_numbered ? &w->pusher : NULL);
         options.sequence = w->is_numbered ? ++w->sequence : 0;
-        if (!works(w, client, embd_push_start(client, &push, 1, &options, &pushes[c])) ||
-            !works(w, client, embd_pull_start(client, &pull, 1, NULL, &pulls[c])))
+        if (!works(w, embd_push_start(client, &push, 1, &options, &pushes[c])) ||
+            !works(w, embd_pull_start(client, &pull, 1, NULL, &pulls[c])))
             return false;
     }
     for (int c = 0; c < IN_FLIGHT; c++) {
         embd_is_done(pulls[c]);
-        if (!works(w, client, embd_wait(pulls[c])) || !works(w, client, embd_wait(pushes[c])))
+        if (!works(w, embd_wait(pulls[c])) || !works(w, embd_wait(pushes[c])))
             return false;
         *expected += 1;
         for (int i = 0; i < N_KEYS * DIM; i++)
@@ -81,11 +82,13 @@ static void *work(void *arg)
     float expected = 0;
     embd_options_init(&options);
     options.own_thread = w->own_thread;
-    if (embd_connect(w->address, &options, &client, w->failure, sizeof w->failure) != EMBD_OK)
+    if (embd_connect(w->address, &options, &client) != EMBD_OK) {
+        snprintf(w->failure, sizeof w->failure, "%s", embd_error_text());
         return NULL;
+    }
     for (int i = 0; i < N_KEYS; i++)
         keys[i] = w->first_key + (uint64_t)i;
-    if (works(w, client, embd_table_open(client, "t", &table)))
+    if (works(w, embd_table_open(client, "t", &table)))
         for (int i = 0; i < STEPS; i++)
             if (!step(w, client, table, keys, &expected))
                 break;
@@ -98,7 +101,7 @@ static void make_table(const char *address)
     embd_client *client;
     embd_schema schema;
     char why[400];
-    if (embd_connect(address, NULL, &client, why, sizeof why) != EMBD_OK)
+    if (embd_connect(address, NULL, &client) != EMBD_OK)
         fail_msg("%s", why);
     embd_schema_init(&schema);
     strcpy(schema.name, "t");
@@ -149,19 +152,16 @@ static bool train(struct trainer *t, embd_client *client, embd_table *table)
 {
     static const uint64_t key = 7;
     static const float gradient[DIM] = {1, 1, 1, 1};
-    embd_clock clock = {
-        .job = "job", .worker = t->number, .n_workers = N_TRAINERS, .lease_ms = LEASE_MS};
-    embd_part part = {.table = table,
-                      .n_keys = 1,
-                      .keys = &key,
-                      .values = (float *)(uintptr_t)gradient,
-                      .raw = true};
+    embd_clock clock = EMBD_CLOCK(.job = "job", .worker = t->number, .n_workers = N_TRAINERS,
+                                  .lease_ms = LEASE_MS);
+    embd_part part = EMBD_PART(.table = table, .n_keys = 1, .keys = &key,
+                               .values = (float *)(uintptr_t)gradient, .raw = true);
     struct timespec sleeps = {.tv_nsec = SLEEP_NS};
     embd_clock_report report;
     uint64_t i = 0;
     int status = EMBD_OK;
     while (i < CLOCKS && status == EMBD_OK) {
-        embd_call_options options = {.round = &clock, .round_clock = i};
+        embd_call_options options = EMBD_CALL_OPTIONS(.round = &clock, .round_clock = i);
         status = embd_tick_wait(client, &clock, i, 0, 0, &report);
         if (i == CLOCKS / 2 && t->number == 1) /* longer than the lease */
             nanosleep(&sleeps, NULL);
@@ -178,7 +178,7 @@ static bool train(struct trainer *t, embd_client *client, embd_table *table)
         status = embd_tick_leave(client, &clock, i);
     if (status == EMBD_OK) /* and once more, so that a handle is closed that beats */
         status = embd_tick(client, &clock, CLOCKS, &report);
-    return works(&t->worker, client, status);
+    return works(&t->worker, status);
 }
 
 static void *train_on(void *arg)
@@ -190,9 +190,11 @@ static void *train_on(void *arg)
     embd_options options;
     embd_options_init(&options);
     options.own_thread = w->own_thread;
-    if (embd_connect(w->address, &options, &client, w->failure, sizeof w->failure) != EMBD_OK)
+    if (embd_connect(w->address, &options, &client) != EMBD_OK) {
+        snprintf(w->failure, sizeof w->failure, "%s", embd_error_text());
         return NULL;
-    if (works(w, client, embd_table_open(client, "t", &table)))
+    }
+    if (works(w, embd_table_open(client, "t", &table)))
         train(t, client, table);
     embd_close(client);
     return NULL;
@@ -204,8 +206,8 @@ static void check_steps(const char *address)
     float values[DIM];
     char why[400];
     embd_client *client;
-    embd_part part = {.n_keys = 1, .keys = &key, .values = values, .raw = true};
-    if (embd_connect(address, NULL, &client, why, sizeof why) != EMBD_OK)
+    embd_part part = EMBD_PART(.n_keys = 1, .keys = &key, .values = values, .raw = true);
+    if (embd_connect(address, NULL, &client) != EMBD_OK)
         fail_msg("%s", why);
     assert_int_equal(embd_table_open(client, "t", &part.table), EMBD_OK);
     assert_int_equal(embd_pull(client, &part, 1, NULL), EMBD_OK);
@@ -263,7 +265,8 @@ static void pull_on(struct follower *f, embd_client *client, embd_table *table)
 {
     static const uint64_t keys[2] = {1, 2};
     float values[2 * FAKE_DIM];
-    embd_part part = {.table = table, .n_keys = 2, .keys = keys, .values = values, .raw = true};
+    embd_part part =
+        EMBD_PART(.table = table, .n_keys = 2, .keys = keys, .values = values, .raw = true);
     const char *address = embd_shard_address(client, 0);
     while (!f->stops && f->failure[0] == '\0') {
         int status = embd_pull(client, &part, 1, NULL);
@@ -274,7 +277,7 @@ static void pull_on(struct follower *f, embd_client *client, embd_table *table)
                 if (values[i] != 1)
                     snprintf(f->failure, sizeof f->failure, "a value of %g", (double)values[i]);
         } else if (status != EMBD_CLOSED && status != EMBD_UNREACHABLE) {
-            snprintf(f->failure, sizeof f->failure, "%s", embd_last_error(client));
+            snprintf(f->failure, sizeof f->failure, "%s", embd_error_text());
         }
     }
 }
@@ -288,13 +291,14 @@ static void *follow(void *arg)
     embd_options_init(&options);
     options.own_thread = true;
     options.reconnect_max_ms = 5;
-    if (embd_connect(f->homes[0].address, &options, &client, f->failure, sizeof f->failure) !=
-        EMBD_OK)
+    if (embd_connect(f->homes[0].address, &options, &client) != EMBD_OK) {
+        snprintf(f->failure, sizeof f->failure, "%s", embd_error_text());
         return NULL;
+    }
     if (embd_table_open(client, "t", &table) == EMBD_OK)
         pull_on(f, client, table);
     else
-        snprintf(f->failure, sizeof f->failure, "%s", embd_last_error(client));
+        snprintf(f->failure, sizeof f->failure, "%s", embd_error_text());
     embd_close(client);
     return NULL;
 }

@@ -34,16 +34,16 @@ static uint64_t random_state = 1;
 static void check(int status)
 {
     if (status != EMBD_OK)
-        print_error("%s: %s\n", embd_status_text(status), embd_last_error(client));
+        print_error("%s: %s\n", embd_status_text(status), embd_error_text());
     assert_int_equal(status, EMBD_OK);
 }
 
 static int connect_all(void **state)
 {
-    char why[400] = "";
+    const char *why = embd_error_text();
     (void)state;
     cluster_start(&cluster, program, n_shards, 0);
-    int status = embd_connect(cluster.address, NULL, &client, why, sizeof why);
+    int status = embd_connect(cluster.address, NULL, &client);
     if (status != EMBD_OK)
         print_error("%s\n", why);
     return status;
@@ -72,17 +72,11 @@ static void close_bench(void)
 
 static embd_part part_of(bool pooled)
 {
-    return (embd_part){
-        .table = b.table,
-        .n_rows = b.batch.n_rows,
-        .offsets = b.batch.offsets,
-        .n_keys = b.batch.n_keys,
-        .keys = b.batch.keys,
-        .weights = b.batch.has_weights ? b.batch.weights : NULL,
-        .values = b.values,
-        .statuses = b.statuses,
-        .raw = !pooled,
-    };
+    return (embd_part)EMBD_PART(.table = b.table, .n_rows = b.batch.n_rows,
+                                .offsets = b.batch.offsets, .n_keys = b.batch.n_keys,
+                                .keys = b.batch.keys,
+                                .weights = b.batch.has_weights ? b.batch.weights : NULL,
+                                .values = b.values, .statuses = b.statuses, .raw = !pooled);
 }
 
 static bool is_pooled(bool raw)
@@ -104,7 +98,7 @@ static void pull_and_compare(bool raw, embd_plan plan, embd_dtype wire)
 {
     bool pooled = is_pooled(raw), zero = batch_random(&random_state) % 4 == 0;
     embd_part part = part_of(pooled);
-    embd_call_options options = {.plan = plan, .wire = wire, .zero_missing = zero};
+    embd_call_options options = EMBD_CALL_OPTIONS(.plan = plan, .wire = wire, .zero_missing = zero);
     memset(b.values, 0x55, sizeof b.values);
     check(embd_pull(client, &part, 1, &options));
     batch_expect(b.model, &b.batch, pooled, plan == EMBD_PLAN_ROWS, n_shards, wire, zero,
@@ -116,7 +110,7 @@ static void push_and_compare(bool raw, embd_plan plan)
 {
     bool pooled = is_pooled(raw);
     embd_part part = part_of(pooled);
-    embd_call_options options = {.plan = plan};
+    embd_call_options options = EMBD_CALL_OPTIONS(.plan = plan);
     uint64_t n = (pooled ? b.batch.n_rows : b.batch.n_keys) * b.model->schema.dim;
     for (uint64_t i = 0; i < n; i++)
         b.values[i] = batch_random_float(&random_state);
@@ -135,8 +129,9 @@ static void erase_and_compare(void)
         .offsets = b.batch.offsets32,
         .slots = b.model->schema.partition == EMBD_PARTITION_SLOT ? b.batch.row_slots : NULL};
     /* Neither means anything here. */
-    embd_call_options options = {.plan = EMBD_PLAN_ROWS,
-                                 .wire = (embd_dtype)(batch_random(&random_state) % 3)};
+    embd_call_options options =
+        EMBD_CALL_OPTIONS(.plan = EMBD_PLAN_ROWS,
+                          .wire = (embd_dtype)(batch_random(&random_state) % 3));
     part.values = NULL;
     check(embd_erase(client, &part, 1, &options));
     model_erase(b.model, &batch, b.expected_statuses);
@@ -157,13 +152,8 @@ static void compare_table(void)
             continue;
         for (uint32_t s = 0; s < slots; s++)
             offsets[s + 1] = offsets[s] + (s == (has_slots ? key->slot : 0));
-        embd_part part = {.table = b.table,
-                          .n_rows = slots,
-                          .offsets = offsets,
-                          .n_keys = 1,
-                          .keys = &asked,
-                          .values = b.values,
-                          .raw = true};
+        embd_part part = EMBD_PART(.table = b.table, .n_rows = slots, .offsets = offsets,
+                                   .n_keys = 1, .keys = &asked, .values = b.values, .raw = true);
         check(embd_pull(client, &part, 1, NULL));
         assert_memory_equal(b.values, key->w, dim * sizeof(float));
     }
@@ -226,7 +216,7 @@ static void slot_sizes_offset_and_bound_keys(void **state)
         b.batch.keys[0] = sizes[b.batch.key_slots[0]];
         embd_part part = part_of(true);
         assert_int_equal(embd_pull(client, &part, 1, NULL), EMBD_INVALID);
-        assert_non_null(strstr(embd_last_error(client), "keys[0]"));
+        assert_non_null(strstr(embd_error_text(), "keys[0]"));
         close_bench();
     }
 }
@@ -359,7 +349,7 @@ static void push_thirds(embd_plan plan, embd_dtype wire)
         assert_true(rounded[i] != b.values[i] || (i + 1) % 3 == 0);
     }
     embd_part part = part_of(true);
-    embd_call_options options = {.plan = plan, .wire = wire};
+    embd_call_options options = EMBD_CALL_OPTIONS(.plan = plan, .wire = wire);
     check(embd_push(client, &part, 1, &options));
     assert_int_equal(batch_push(b.model, &b.batch, true, rounded, NULL), EMBD_OK);
 }
@@ -374,7 +364,8 @@ static void gradients_travel_in_half_precision(void **state)
             open_bench(&schema);
             batch_make(&b.batch, &schema, 10, 30, false, &random_state);
             embd_part part = part_of(true);
-            embd_call_options options = {.plan = (embd_plan)plan, .wire = (embd_dtype)wire};
+            embd_call_options options =
+                EMBD_CALL_OPTIONS(.plan = (embd_plan)plan, .wire = (embd_dtype)wire);
             for (uint64_t i = 0; i < b.batch.n_rows * schema.dim; i++)
                 b.values[i] = (float)(batch_random(&random_state) % 9) - 4;
             check(embd_push(client, &part, 1, &options));
@@ -398,7 +389,8 @@ static void one_call_carries_many_parts_and_several_calls_are_in_flight(void **s
     batch_make(&b.batch, &schema, 20, 50, true, &random_state);
     push_and_compare(false, EMBD_PLAN_AUTO);
     for (int c = 0; c < N_CALLS; c++) {
-        embd_call_options options = {.plan = c % 2 ? EMBD_PLAN_POOLED : EMBD_PLAN_ROWS};
+        embd_call_options options =
+            EMBD_CALL_OPTIONS(.plan = c % 2 ? EMBD_PLAN_POOLED : EMBD_PLAN_ROWS);
         for (int p = 0; p < N_PARTS; p++) {
             parts[c][p] = part_of(true);
             parts[c][p].values = values[c][p];
@@ -435,21 +427,24 @@ static void large_pushes_whose_keys_go_first_equal_the_model(void **state)
     for (uint64_t i = 0; i < DISTINCT; i++)
         all[i] = i * 0x9e3779b97f4a7c15u;
     for (int round = 0; round < 6; round++) {
-        embd_call_options options = {.plan = round % 2 ? EMBD_PLAN_ROWS : EMBD_PLAN_POOLED,
-                                     .wire = round < 4 ? EMBD_DTYPE_F32 : EMBD_DTYPE_BF16};
+        embd_call_options options =
+            EMBD_CALL_OPTIONS(.plan = round % 2 ? EMBD_PLAN_ROWS : EMBD_PLAN_POOLED,
+                              .wire = round < 4 ? EMBD_DTYPE_F32 : EMBD_DTYPE_BF16);
         for (uint32_t i = 0; i < KEYS; i++)
             keys[i] = all[batch_random(&random_state) % DISTINCT];
         for (uint32_t i = 0; i < KEYS * DIM; i++) /* sums of these are exact in every dtype */
             rounded[i] = grads[i] = (float)(batch_random(&random_state) % 8);
         struct model_batch batch = {.n_keys = KEYS, .n_rows = KEYS, .keys = keys};
         assert_int_equal(model_push(b.model, &batch, rounded, false, NULL, NULL), EMBD_OK);
-        embd_part part = {.table = b.table, .n_keys = KEYS, .keys = keys, .values = grads};
+        embd_part part = EMBD_PART(.table = b.table, .n_keys = KEYS, .keys = keys, .values = grads);
         check(embd_push(client, &part, 1, &options));
         struct model_batch every = {.n_keys = DISTINCT, .n_rows = DISTINCT, .keys = all};
         model_pull(b.model, &every, false, false, expected, NULL);
-        part = (embd_part){.table = b.table, .n_keys = DISTINCT, .keys = all, .values = values};
+        part = (embd_part)EMBD_PART(.table = b.table, .n_keys = DISTINCT, .keys = all,
+                                    .values = values);
         memset(values, 0x55, sizeof values);
-        options = (embd_call_options){.plan = EMBD_PLAN_POOLED}; /* several windows a shard */
+        options = (embd_call_options)
+            EMBD_CALL_OPTIONS(.plan = EMBD_PLAN_POOLED); /* several windows a shard */
         check(embd_pull(client, &part, 1, &options));
         assert_memory_equal(values, expected, sizeof values);
     }
@@ -463,15 +458,16 @@ static void batches_without_keys_and_without_rows_are_fine(void **state)
     (void)state;
     base_schema(&schema);
     open_bench(&schema);
-    embd_part part = {.table = b.table, .n_rows = 3, .offsets = offsets, .values = b.values};
+    embd_part part =
+        EMBD_PART(.table = b.table, .n_rows = 3, .offsets = offsets, .values = b.values);
     for (int plan = EMBD_PLAN_AUTO; plan <= EMBD_PLAN_ROWS; plan++) {
-        embd_call_options options = {.plan = (embd_plan)plan};
+        embd_call_options options = EMBD_CALL_OPTIONS(.plan = (embd_plan)plan);
         memset(b.values, 0x55, sizeof b.values);
         check(embd_pull(client, &part, 1, &options));
         for (uint32_t i = 0; i < 3 * schema.dim; i++)
             assert_memory_equal(&b.values[i], &(float){0}, sizeof(float));
         check(embd_push(client, &part, 1, &options));
-        embd_part nothing = {.table = b.table};
+        embd_part nothing = EMBD_PART(.table = b.table);
         check(embd_pull(client, &nothing, 1, &options));
         check(embd_push(client, &nothing, 1, &options));
         check(embd_pull(client, NULL, 0, &options));

@@ -19,16 +19,16 @@ C_FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-variable", 
            "-fsyntax-only", f"-I{ROOT}/include", "-xc", "-"]
 # What a fragment of C may use without declaring it.
 C_FRAGMENT = """#include <embd/embd.h>
+#include <embd/sync.h>
 #include <stdio.h>
 int train(embd_client *client, const embd_clock *clock, uint64_t i);
 int fragment(embd_client *client, embd_clock clock, const uint64_t *keys, float *rows, uint64_t n);
 int fragment(embd_client *client, embd_clock clock, const uint64_t *keys, float *rows, uint64_t n)
 {
-    char why[256];
     int status = 0;
     uint64_t i = 0;
     embd_clock_report report;
-    (void)client, (void)clock, (void)keys, (void)rows, (void)n, (void)why, (void)status, (void)i, (void)report;
+    (void)client, (void)clock, (void)keys, (void)rows, (void)n, (void)status, (void)i, (void)report;
     {
 %s
     }

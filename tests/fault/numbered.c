@@ -27,7 +27,7 @@ static double now_ms(void)
 static int fail(const char *what, const embd_client *client, int status)
 {
     fprintf(stderr, "%s: %s: %s\n", what, embd_status_text(status),
-            client == NULL ? "" : embd_last_error(client));
+            client == NULL ? "" : embd_error_text());
     return 1;
 }
 
@@ -39,8 +39,8 @@ static int push(embd_client *client, embd_table *table, uint64_t key, uint64_t n
     for (int i = 0; i < 4; i++)
         memcpy(grads[i], (float[DIM]){-1, -(float)(n % MODULUS), -(float)(key / 2 + 1)},
                sizeof grads[i]);
-    embd_part part = {.table = table, .n_keys = 4, .keys = keys, .values = &grads[0][0]};
-    embd_call_options options = {.pusher = pusher, .sequence = n};
+    embd_part part = EMBD_PART(.table = table, .n_keys = 4, .keys = keys, .values = &grads[0][0]);
+    embd_call_options options = EMBD_CALL_OPTIONS(.pusher = pusher, .sequence = n);
     return embd_push(client, &part, 1, &options);
 }
 
@@ -75,7 +75,7 @@ static int try(char **argv)
     embd_options options;
     embd_options_init(&options);
     options.reconnect_max_ms = 100;
-    if (embd_connect(argv[1], &options, &client, NULL, 0) != EMBD_OK)
+    if (embd_connect(argv[1], &options, &client) != EMBD_OK)
         return RETRY;
     int result = RETRY;
     if (embd_table_open(client, "fault", &table) == EMBD_OK)

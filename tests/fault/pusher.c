@@ -44,12 +44,12 @@ static embd_client *connect_until(const char *address, double end)
 {
     embd_options options;
     embd_client *client;
-    char why[256] = "";
+    const char *why = embd_error_text();
     embd_options_init(&options);
     options.deadline_ms = 400;
     options.reconnect_max_ms = 50;
     while (seconds() < end)
-        if (embd_connect(address, &options, &client, why, sizeof why) == EMBD_OK)
+        if (embd_connect(address, &options, &client) == EMBD_OK)
             return client;
     fprintf(stderr, "never connected: %s\n", why);
     exit(1);
@@ -61,7 +61,7 @@ static embd_table *open_until(embd_client *client, double end)
     while (seconds() < end)
         if (embd_table_open(client, "fault", &table) == EMBD_OK)
             return table;
-    fprintf(stderr, "never opened: %s\n", embd_last_error(client));
+    fprintf(stderr, "never opened: %s\n", embd_error_text());
     exit(1);
 }
 
@@ -83,18 +83,17 @@ static bool is_unknown(const struct trainer *t, int status)
     default:
         break;
     }
-    fprintf(stderr, "a push ended with '%s': %s\n", embd_status_text(status),
-            embd_last_error(t->client));
+    fprintf(stderr, "a push ended with '%s': %s\n", embd_status_text(status), embd_error_text());
     exit(1);
 }
 
 static int push(const struct trainer *t, uint64_t key, uint32_t n)
 {
     float gradient[DIM] = {-1, -(float)(n % MODULUS), -(float)t->writer};
-    embd_part part = {
-        .table = t->table, .n_keys = 1, .keys = &key, .values = gradient, .raw = true};
-    embd_call_options options = {.pusher = t->is_numbered ? &t->pusher : NULL,
-                                 .sequence = t->sequence};
+    embd_part part =
+        EMBD_PART(.table = t->table, .n_keys = 1, .keys = &key, .values = gradient, .raw = true);
+    embd_call_options options =
+        EMBD_CALL_OPTIONS(.pusher = t->is_numbered ? &t->pusher : NULL, .sequence = t->sequence);
     return embd_push(t->client, &part, 1, &options);
 }
 

@@ -16,6 +16,7 @@
 #include "tests/fault/always_right.h"
 #include "tests/client/cluster.h"
 #include "embd/embd.h"
+#include "embd/admin.h"
 #include "tests/fault/flips.h"
 
 enum { SHARDS = 2, KEYS = 12, DIM = 2, LOAD_EACH = 61 };
@@ -34,7 +35,7 @@ static void push_some(embd_client *client, const embd_schema *schema)
 {
     uint64_t keys[KEYS];
     float grads[KEYS * DIM];
-    embd_part part = {.n_keys = KEYS, .keys = keys, .values = grads, .raw = true};
+    embd_part part = EMBD_PART(.n_keys = KEYS, .keys = keys, .values = grads, .raw = true);
     for (uint64_t i = 0; i < KEYS; i++)
         keys[i] = i * i;
     for (int i = 0; i < KEYS * DIM; i++)
@@ -79,9 +80,9 @@ static int count_name(void *arg, const char *name)
 static bool verifies(void *world)
 {
     const struct world *w = world;
-    char why[256] = "";
+    const char *why = embd_error_text();
     always_right = expects_unseen;
-    int status = embd_verify(w->dump, NULL, NULL, NULL, why, sizeof why);
+    int status = embd_verify(w->dump, NULL, NULL, NULL);
     always_right = false;
     assert_true(status == EMBD_OK || strlen(why) > 10);
     return status == EMBD_OK;
@@ -103,9 +104,9 @@ static bool loads(void *world)
 static int open_world(void **state)
 {
     static struct world w;
-    char why[256] = "";
+    const char *why = embd_error_text();
     cluster_start(&w.cluster, program, SHARDS, 0);
-    if (embd_connect(w.cluster.address, NULL, &w.client, why, sizeof why) != EMBD_OK)
+    if (embd_connect(w.cluster.address, NULL, &w.client) != EMBD_OK)
         fail_msg("%s", why);
     fill(w.client);
     strcpy(w.dir, "/dev/shm/embd-flips-XXXXXX");

@@ -15,6 +15,7 @@
 
 #include "tests/client/cluster.h"
 #include "embd/embd.h"
+#include "embd/admin.h"
 #include "tests/fault/flips.h"
 
 enum { SHARDS = 2, KEYS = 6, DIM = 1, LOAD_EACH = 61 };
@@ -32,9 +33,9 @@ struct world {
 
 static embd_client *connect_to(const struct cluster *cluster)
 {
-    char why[256] = "";
+    const char *why = embd_error_text();
     embd_client *client;
-    if (embd_connect(cluster->address, NULL, &client, why, sizeof why) != EMBD_OK)
+    if (embd_connect(cluster->address, NULL, &client) != EMBD_OK)
         fail_msg("%s", why);
     return client;
 }
@@ -43,8 +44,9 @@ static void push(embd_client *client, embd_table *table, uint64_t first, uint64_
 {
     uint64_t keys[KEYS];
     float grads[KEYS * DIM];
-    embd_part part = {.table = table, .n_keys = KEYS, .keys = keys, .values = grads, .raw = true};
-    embd_call_options options = {.pusher = &pusher, .sequence = sequence};
+    embd_part part =
+        EMBD_PART(.table = table, .n_keys = KEYS, .keys = keys, .values = grads, .raw = true);
+    embd_call_options options = EMBD_CALL_OPTIONS(.pusher = &pusher, .sequence = sequence);
     for (uint64_t i = 0; i < KEYS; i++) {
         keys[i] = first + i;
         grads[i] = (float)(i + sequence);
@@ -55,9 +57,10 @@ static void push(embd_client *client, embd_table *table, uint64_t first, uint64_
 static void snapshot(embd_client *client, const char *name, const char *base)
 {
     const embd_blob blob = {.name = "dense", .data = name, .bytes = strlen(name)};
-    embd_snapshot_options options = {.blobs = &blob, .n_blobs = 1, .base = base};
+    embd_snapshot_options options =
+        EMBD_SNAPSHOT_OPTIONS(.blobs = &blob, .n_blobs = 1, .base = base);
     if (embd_snapshot(client, name, &options, NULL) != EMBD_OK)
-        fail_msg("%s", embd_last_error(client));
+        fail_msg("%s", embd_error_text());
 }
 
 /* Rows with states, keys that wait for theirs, and in the second one keys that are gone. */
@@ -79,7 +82,7 @@ static void make_snapshots(embd_client *client)
     push(client, table, 3, 3);
     snapshot(client, "base", NULL);
     push(client, table, 2, 4);
-    embd_part part = {.table = table, .n_keys = 2, .keys = gone};
+    embd_part part = EMBD_PART(.table = table, .n_keys = 2, .keys = gone);
     assert_int_equal(embd_erase(client, &part, 1, NULL), EMBD_OK);
     snapshot(client, "upon", "base");
 }
@@ -87,8 +90,8 @@ static void make_snapshots(embd_client *client)
 static bool verifies(void *world)
 {
     const struct world *w = world;
-    char why[256] = "";
-    int status = embd_verify(w->upon, NULL, NULL, NULL, why, sizeof why);
+    const char *why = embd_error_text();
+    int status = embd_verify(w->upon, NULL, NULL, NULL);
     assert_true(status == EMBD_OK || strlen(why) > 10);
     return status == EMBD_OK;
 }
@@ -172,7 +175,7 @@ static bool blob_is_read(void *world)
     const struct world *w = world;
     void *data = NULL;
     uint64_t bytes;
-    int status = embd_blob_read(w->upon, "dense", &data, &bytes, NULL, 0);
+    int status = embd_blob_read(w->upon, "dense", &data, &bytes);
     assert_true(status != EMBD_OK || bytes == strlen("upon"));
     assert_true((status == EMBD_OK) == (data != NULL));
     free(data);

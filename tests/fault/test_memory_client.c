@@ -13,6 +13,8 @@
 
 #include "tests/client/cluster.h"
 #include "embd/embd.h"
+#include "embd/admin.h"
+#include "embd/sync.h"
 #include "tests/fault/failing_memory.h"
 
 enum { SHARDS = 2, KEYS = 64, DIM = 4, ROWS = 16 };
@@ -47,32 +49,24 @@ static embd_schema schema_of(const char *name)
 
 static embd_part raw_part(struct world *w)
 {
-    return (embd_part){.table = w->table,
-                       .n_keys = KEYS,
-                       .keys = w->keys,
-                       .values = w->values,
-                       .statuses = w->statuses,
-                       .raw = true};
+    return (embd_part)EMBD_PART(.table = w->table, .n_keys = KEYS, .keys = w->keys,
+                                .values = w->values, .statuses = w->statuses, .raw = true);
 }
 
 static embd_part pooled_part(struct world *w)
 {
-    return (embd_part){.table = w->table,
-                       .n_rows = ROWS,
-                       .offsets = w->offsets,
-                       .n_keys = KEYS,
-                       .keys = w->keys,
-                       .weights = w->weights,
-                       .values = w->values};
+    return (embd_part)EMBD_PART(.table = w->table, .n_rows = ROWS, .offsets = w->offsets,
+                                .n_keys = KEYS, .keys = w->keys, .weights = w->weights,
+                                .values = w->values);
 }
 
 /* ---- the calls ---- */
 
 static int connect_again(struct world *w)
 {
-    char why[256] = "";
+    const char *why = embd_error_text();
     embd_client *client = (embd_client *)w;
-    int status = embd_connect(w->cluster.address, &w->options, &client, why, sizeof why);
+    int status = embd_connect(w->cluster.address, &w->options, &client);
     assert_true((status == EMBD_OK) == (client != (embd_client *)w && client != NULL));
     assert_true(status == EMBD_OK || strlen(why) > 5);
     embd_close(client);
@@ -118,7 +112,7 @@ static int push_raw(struct world *w)
 static int push_distinct(struct world *w)
 {
     embd_part part = raw_part(w);
-    embd_call_options rows = {.plan = EMBD_PLAN_ROWS, .wire = EMBD_DTYPE_F16};
+    embd_call_options rows = EMBD_CALL_OPTIONS(.plan = EMBD_PLAN_ROWS, .wire = EMBD_DTYPE_F16);
     embd_call *call;
     for (int i = 0; i < KEYS * DIM; i++)
         w->values[i] = -1;
@@ -145,20 +139,20 @@ static int pull_pooled(struct world *w)
 static int pull_distinct(struct world *w)
 {
     embd_part part = pooled_part(w);
-    embd_call_options rows = {.plan = EMBD_PLAN_ROWS, .wire = EMBD_DTYPE_BF16};
+    embd_call_options rows = EMBD_CALL_OPTIONS(.plan = EMBD_PLAN_ROWS, .wire = EMBD_DTYPE_BF16);
     return embd_pull(w->client, &part, 1, &rows);
 }
 
 static int erase_none(struct world *w)
 {
     static const uint64_t absent[2] = {1 << 20, (1 << 20) + 1};
-    embd_part part = {.table = w->table, .n_keys = 2, .keys = absent};
+    embd_part part = EMBD_PART(.table = w->table, .n_keys = 2, .keys = absent);
     return embd_erase(w->client, &part, 1, NULL);
 }
 
 static int tick(struct world *w)
 {
-    embd_clock clock = {.job = "job", .n_workers = 1, .lease_ms = 10000};
+    embd_clock clock = EMBD_CLOCK(.job = "job", .n_workers = 1, .lease_ms = 10000);
     return embd_tick(w->client, &clock, 1, NULL);
 }
 
@@ -174,8 +168,8 @@ static int dump(struct world *w)
 
 static int verify(struct world *w)
 {
-    char why[256] = "";
-    int status = embd_verify(w->dump, NULL, NULL, NULL, why, sizeof why);
+    const char *why = embd_error_text();
+    int status = embd_verify(w->dump, NULL, NULL, NULL);
     assert_true(status == EMBD_OK || strlen(why) > 5);
     return status;
 }
@@ -198,7 +192,7 @@ static void check_rows(struct world *w)
     for (int tries = 0; status != EMBD_OK && tries < 3; tries++)
         status = pull_raw(w); /* a connection may have gone with what was refused */
     if (status != EMBD_OK)
-        fail_msg("%s", embd_last_error(w->client));
+        fail_msg("%s", embd_error_text());
     for (int i = 0; i < KEYS * DIM; i++) {
         float *same = &first[w->keys[i / DIM] % SHARDS];
         if (*same < 0)
@@ -224,20 +218,20 @@ static void refuse_each(struct world *w, const char *name, int (*call)(struct wo
         w->n_refused += refused;
         if (status != EMBD_OK && (!refused || !is_honest(status)))
             fail_msg("%s, refusal %llu: %s: %s", name, (unsigned long long)n,
-                     embd_status_text(status), embd_last_error(w->client));
+                     embd_status_text(status), embd_error_text());
         check_rows(w);
     }
 }
 
 static void open_world(struct world *w, bool own_thread)
 {
-    char why[256] = "";
+    const char *why = embd_error_text();
     memset(w, 0, sizeof *w);
     cluster_start(&w->cluster, program, SHARDS, 0);
     embd_options_init(&w->options);
     w->options.own_thread = own_thread;
     w->options.deadline_ms = 2000;
-    if (embd_connect(w->cluster.address, &w->options, &w->client, why, sizeof why) != EMBD_OK)
+    if (embd_connect(w->cluster.address, &w->options, &w->client) != EMBD_OK)
         fail_msg("%s", why);
     embd_schema schema = schema_of("items");
     assert_int_equal(embd_table_create(w->client, &schema), EMBD_OK);

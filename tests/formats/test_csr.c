@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "embd/embd.h"
+#include "embd/data.h"
 
 static embd_csr *make(uint64_t max_rows, uint64_t max_keys)
 {
@@ -26,7 +27,7 @@ static void add_row(embd_csr *csr, const uint64_t *keys, size_t n)
 
 static embd_part part_of(const embd_csr *csr)
 {
-    embd_part part = {0};
+    embd_part part = EMBD_PART();
     embd_csr_part(csr, &part);
     return part;
 }
@@ -86,15 +87,15 @@ static void bounds_are_named(void **state)
 {
     (void)state;
     embd_csr *csr = make(2, 3);
-    assert_string_equal(embd_csr_last_error(csr), "");
+    assert_string_equal(embd_error_text(), "");
     assert_int_equal(embd_csr_push(csr, 1), EMBD_INVALID);
-    assert_non_null(strstr(embd_csr_last_error(csr), "no row"));
+    assert_non_null(strstr(embd_error_text(), "no row"));
     add_row(csr, (const uint64_t[]){1, 2, 3}, 3);
     assert_int_equal(embd_csr_push(csr, 4), EMBD_TOO_LARGE);
-    assert_non_null(strstr(embd_csr_last_error(csr), "max_keys = 3"));
+    assert_non_null(strstr(embd_error_text(), "max_keys = 3"));
     assert_int_equal(embd_csr_row(csr), EMBD_OK);
     assert_int_equal(embd_csr_row(csr), EMBD_TOO_LARGE);
-    assert_non_null(strstr(embd_csr_last_error(csr), "max_rows = 2"));
+    assert_non_null(strstr(embd_error_text(), "max_rows = 2"));
     embd_part part = part_of(csr);
     assert_int_equal(part.n_rows, 2);
     assert_int_equal(part.n_keys, 3);
@@ -154,7 +155,7 @@ static void weights_begin_with_the_first(void **state)
 static void a_part_is_lent(void **state)
 {
     embd_csr *csr;
-    embd_part first = {.n_rows = 7}, second = {.n_rows = 7};
+    embd_part first = EMBD_PART(.n_rows = 7), second = {.n_rows = 7};
     (void)state;
     assert_int_equal(embd_csr_new(3, 4, &csr), EMBD_OK);
     embd_csr_part(csr, &first);

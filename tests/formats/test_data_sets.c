@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "embd/embd.h"
+#include "embd/data.h"
 
 #define SLOTS 3
 #define WIDE  (UINT64_C(1) << 40)
@@ -30,21 +31,15 @@ static const char *in_folder(const char *name)
 
 static embd_data_shape norm_shape(bool checksum, bool wide)
 {
-    return (embd_data_shape){.format = EMBD_DATA_FORMAT_NORM,
-                             .label_dim = 1,
-                             .dense_dim = 2,
-                             .slots = SLOTS,
-                             .checksum = checksum,
-                             .i64_keys = wide};
+    return (embd_data_shape)EMBD_DATA_SHAPE(.format = EMBD_DATA_FORMAT_NORM, .label_dim = 1,
+                                            .dense_dim = 2, .slots = SLOTS, .checksum = checksum,
+                                            .i64_keys = wide);
 }
 
 static embd_data_shape raw_shape(bool integers)
 {
-    return (embd_data_shape){.format = EMBD_DATA_FORMAT_RAW,
-                             .label_dim = 1,
-                             .dense_dim = 2,
-                             .slots = SLOTS,
-                             .integers = integers};
+    return (embd_data_shape)EMBD_DATA_SHAPE(.format = EMBD_DATA_FORMAT_RAW, .label_dim = 1,
+                                            .dense_dim = 2, .slots = SLOTS, .integers = integers);
 }
 
 static embd_reader_options options_of(uint32_t batch, uint32_t threads)
@@ -59,8 +54,8 @@ static embd_reader_options options_of(uint32_t batch, uint32_t threads)
 static embd_reader *open_reader(const char *name, embd_data_shape shape, embd_reader_options o)
 {
     embd_reader *reader;
-    char why[512] = "";
-    if (embd_reader_open(in_folder(name), &shape, &o, &reader, why, sizeof why) != EMBD_OK)
+    const char *why = embd_error_text();
+    if (embd_reader_open(in_folder(name), &shape, &o, &reader) != EMBD_OK)
         fail_msg("%s: %s", name, why);
     return reader;
 }
@@ -102,7 +97,7 @@ static void expect(const char *name, embd_data_shape shape, embd_reader_options 
     for (;;) {
         embd_batch *b;
         if (embd_reader_next(reader, &b) != EMBD_OK)
-            fail_msg("%s: %s", name, embd_reader_last_error(reader));
+            fail_msg("%s: %s", name, embd_reader_fault(reader));
         if (b == NULL)
             break;
         assert_true(b->n_samples == o.batch_samples || done + b->n_samples == n);
@@ -171,7 +166,7 @@ static void raw_files(void **state)
     embd_reader_counts counts = counts_at_end(reader);
     assert_int_equal(counts.samples, 3);
     assert_int_equal(counts.bad_samples, 2);
-    assert_non_null(strstr(embd_reader_last_error(reader), "sample 2: dense value 0 is -1"));
+    assert_non_null(strstr(embd_reader_fault(reader), "sample 2: dense value 0 is -1"));
     embd_reader_close(reader);
 }
 
@@ -188,8 +183,7 @@ static void bad_samples_are_dropped(void **state)
     assert_int_equal(counts.bad_samples, 4);
     assert_int_equal(counts.files, 1);
     assert_int_equal(counts.bad_files, 0);
-    assert_non_null(
-        strstr(embd_reader_last_error(reader), "bad-samples.0000, sample 2: the check"));
+    assert_non_null(strstr(embd_reader_fault(reader), "bad-samples.0000, sample 2: the check"));
     embd_reader_close(reader);
     expect("bad-first", norm_shape(true, false), options_of(2, 1), (uint64_t[]){1, 2, 3, 4, 5}, 5);
 }
@@ -206,7 +200,7 @@ static void broken_files_are_left(void **state)
         assert_int_equal(counts.bad_files, 9);
         assert_int_equal(counts.bad_samples, 0);
         assert_non_null(
-            strstr(embd_reader_last_error(reader), "broken.0001, sample 1: the file ends within"));
+            strstr(embd_reader_fault(reader), "broken.0001, sample 1: the file ends within"));
         embd_reader_close(reader);
     }
     expect("broken-plain", norm_shape(false, false), options_of(4, 2), NULL, 4);
@@ -226,7 +220,7 @@ static void too_many_faults_are_an_error_in_order(void **state)
     for (int again = 0; again < 2; again++) {
         assert_int_equal(embd_reader_next(reader, &b), EMBD_CORRUPT);
         assert_null(b);
-        assert_non_null(strstr(embd_reader_last_error(reader), "sample 4"));
+        assert_non_null(strstr(embd_reader_fault(reader), "sample 4"));
     }
     embd_reader_close(reader);
     o.max_bad_files = 0;
@@ -234,7 +228,7 @@ static void too_many_faults_are_an_error_in_order(void **state)
     assert_int_equal(embd_reader_next(reader, &b), EMBD_OK);
     assert_int_equal(b->n_samples, 3);
     assert_int_equal(embd_reader_next(reader, &b), EMBD_CORRUPT);
-    assert_non_null(strstr(embd_reader_last_error(reader), "broken.0001"));
+    assert_non_null(strstr(embd_reader_fault(reader), "broken.0001"));
     embd_reader_close(reader);
 }
 
@@ -244,7 +238,7 @@ static void no_good_sample_is_an_error(void **state)
     embd_batch *b;
     embd_reader *reader = open_reader("all-broken", norm_shape(false, false), options_of(3, 1));
     assert_int_equal(embd_reader_next(reader, &b), EMBD_CORRUPT);
-    assert_non_null(strstr(embd_reader_last_error(reader), "not one good sample"));
+    assert_non_null(strstr(embd_reader_fault(reader), "not one good sample"));
     embd_reader_close(reader);
 }
 
@@ -271,8 +265,8 @@ static void a_wrong_shape_is_told(void **state)
         o.max_bad_samples = 0;
         embd_reader *reader = open_reader("good-1-0", cases[i].shape, o);
         assert_int_equal(embd_reader_next(reader, &b), EMBD_CORRUPT);
-        if (strstr(embd_reader_last_error(reader), cases[i].says) == NULL)
-            fail_msg("%s", embd_reader_last_error(reader));
+        if (strstr(embd_reader_fault(reader), cases[i].says) == NULL)
+            fail_msg("%s", embd_reader_fault(reader));
         embd_reader_close(reader);
     }
 }
@@ -292,26 +286,22 @@ static void bad_lists_and_options_are_refused(void **state)
     embd_reader_options o = options_of(4, 1);
     embd_data_shape norm = norm_shape(false, false), raw = raw_shape(false);
     embd_reader *reader;
-    char why[512];
+    const char *why = embd_error_text();
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        assert_int_equal(
-            embd_reader_open(in_folder(lists[i].name), &norm, &o, &reader, why, sizeof why),
-            lists[i].status);
+        assert_int_equal(embd_reader_open(in_folder(lists[i].name), &norm, &o, &reader),
+                         lists[i].status);
         assert_null(reader);
         assert_non_null(strstr(why, lists[i].says));
     }
-    assert_int_equal(embd_reader_open(in_folder("raw-odd"), &raw, &o, &reader, NULL, 0),
-                     EMBD_CORRUPT);
+    assert_int_equal(embd_reader_open(in_folder("raw-odd"), &raw, &o, &reader), EMBD_CORRUPT);
     raw.checksum = true;
-    assert_int_equal(embd_reader_open(in_folder("raw"), &raw, &o, &reader, NULL, 0), EMBD_INVALID);
+    assert_int_equal(embd_reader_open(in_folder("raw"), &raw, &o, &reader), EMBD_INVALID);
     norm.slots = EMBD_SLOTS_MAX + 1;
-    assert_int_equal(embd_reader_open(in_folder("good-0-0"), &norm, &o, &reader, why, sizeof why),
-                     EMBD_INVALID);
+    assert_int_equal(embd_reader_open(in_folder("good-0-0"), &norm, &o, &reader), EMBD_INVALID);
     assert_non_null(strstr(why, "slots is 1025"));
     o.threads = 65;
     norm.slots = 3;
-    assert_int_equal(embd_reader_open(in_folder("good-0-0"), &norm, &o, &reader, why, sizeof why),
-                     EMBD_INVALID);
+    assert_int_equal(embd_reader_open(in_folder("good-0-0"), &norm, &o, &reader), EMBD_INVALID);
     assert_non_null(strstr(why, "threads is 65"));
 }
 
@@ -400,8 +390,7 @@ static void keys_stay_below_their_slots_size(void **state)
     assert_int_equal(b->keys[1], 355876); /* as it stands in the file: tables add the offsets */
     embd_reader_count(reader, &counts);
     assert_int_equal(counts.bad_samples, 2);
-    assert_non_null(
-        strstr(embd_reader_last_error(reader), "slot 0 has key 278899; its size is 278899"));
+    assert_non_null(strstr(embd_reader_fault(reader), "slot 0 has key 278899; its size is 278899"));
     embd_reader_close(reader);
 }
 
@@ -417,7 +406,7 @@ static void overlaps_are_an_error_on_request(void **state)
     reader = open_reader("overlap", norm_shape(false, false), o);
     assert_int_equal(embd_reader_next(reader, &b), EMBD_OK);
     assert_int_equal(embd_reader_next(reader, &b), EMBD_CORRUPT);
-    assert_string_equal(embd_reader_last_error(reader), "key 5 is in slot 0 and in slot 2");
+    assert_string_equal(embd_reader_fault(reader), "key 5 is in slot 0 and in slot 2");
     embd_reader_close(reader);
     reader = open_reader("blocks", norm_shape(true, false), o);
     assert_int_equal(counts_at_end(reader).samples, 320);
@@ -482,11 +471,9 @@ static void workers_share_files_or_batches(void **state)
     o.worker = o.workers = 2;
     embd_reader *reader;
     embd_data_shape shape = raw_shape(false);
-    assert_int_equal(embd_reader_open(in_folder("raw"), &shape, &o, &reader, NULL, 0),
-                     EMBD_INVALID);
+    assert_int_equal(embd_reader_open(in_folder("raw"), &shape, &o, &reader), EMBD_INVALID);
     o.worker = 1;
-    assert_int_equal(embd_reader_open(in_folder("raw"), &shape, &o, &reader, NULL, 0),
-                     EMBD_INVALID);
+    assert_int_equal(embd_reader_open(in_folder("raw"), &shape, &o, &reader), EMBD_INVALID);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -494,20 +481,19 @@ static void workers_share_files_or_batches(void **state)
 /* Writes what `from` has, six samples a file; the bytes are compared by data_sets.py. */
 static void copy_ten(const char *from, const char *to, embd_data_shape shape)
 {
-    char why[512] = "";
+    const char *why = embd_error_text();
     embd_reader *reader = open_reader(from, shape, options_of(10, 1));
     embd_writer *writer;
     embd_batch *b;
     assert_int_equal(embd_reader_next(reader, &b), EMBD_OK);
-    if (embd_writer_open(in_folder(to), &shape, 6, &writer, why, sizeof why) != EMBD_OK)
+    if (embd_writer_open(in_folder(to), &shape, 6, &writer) != EMBD_OK)
         fail_msg("%s", why);
     assert_int_equal(embd_writer_add(writer, 3, b->labels, b->dense, b->offsets, b->keys), EMBD_OK);
     assert_int_equal(
         embd_writer_add(writer, 7, b->labels + 3, b->dense + 6, b->offsets + 3 * SLOTS, b->keys),
         EMBD_OK);
-    assert_int_equal(embd_writer_close(writer, why, sizeof why), EMBD_OK);
-    assert_int_equal(embd_writer_open(in_folder(to), &shape, 6, &writer, why, sizeof why),
-                     EMBD_EXISTS);
+    assert_int_equal(embd_writer_close(writer), EMBD_OK);
+    assert_int_equal(embd_writer_open(in_folder(to), &shape, 6, &writer), EMBD_EXISTS);
     embd_reader_close(reader);
     expect(to, shape, options_of(4, 2), NULL, 10);
 }
@@ -531,18 +517,18 @@ static void what_does_not_fit_is_not_written(void **state)
     const uint64_t keys[] = {1, 2, 3}, large[] = {1, UINT64_C(1) << 32, 3};
     embd_data_shape raw = raw_shape(true), norm = norm_shape(true, false);
     embd_writer *writer;
-    assert_int_equal(embd_writer_open(in_folder("odd-raw"), &raw, 0, &writer, NULL, 0), EMBD_OK);
+    assert_int_equal(embd_writer_open(in_folder("odd-raw"), &raw, 0, &writer), EMBD_OK);
     assert_int_equal(embd_writer_add(writer, 1, &label, dense, two, keys), EMBD_INVALID);
-    assert_non_null(strstr(embd_writer_last_error(writer), "slot 0 has 2 keys"));
+    assert_non_null(strstr(embd_error_text(), "slot 0 has 2 keys"));
     assert_int_equal(embd_writer_add(writer, 1, &label, odd, offsets, keys), EMBD_INVALID);
     assert_int_equal(embd_writer_add(writer, 1, &label, dense, offsets, large), EMBD_INVALID);
-    assert_int_equal(embd_writer_close(writer, NULL, 0), EMBD_OK);
-    assert_int_equal(embd_writer_open(in_folder("odd"), &norm, 0, &writer, NULL, 0), EMBD_OK);
+    assert_int_equal(embd_writer_close(writer), EMBD_OK);
+    assert_int_equal(embd_writer_open(in_folder("odd"), &norm, 0, &writer), EMBD_OK);
     assert_int_equal(embd_writer_add(writer, 1, &label, dense, falls, keys), EMBD_INVALID);
     assert_int_equal(embd_writer_add(writer, 1, &label, dense, offsets, large), EMBD_INVALID);
-    assert_non_null(strstr(embd_writer_last_error(writer), "slot 1 has a key"));
+    assert_non_null(strstr(embd_error_text(), "slot 1 has a key"));
     assert_int_equal(embd_writer_add(writer, 1, &label, dense, two, keys), EMBD_OK);
-    assert_int_equal(embd_writer_close(writer, NULL, 0), EMBD_OK);
+    assert_int_equal(embd_writer_close(writer), EMBD_OK);
     embd_reader *reader = open_reader("odd", norm, options_of(4, 1));
     assert_int_equal(counts_at_end(reader).samples, 1);
     embd_reader_close(reader);
@@ -553,19 +539,19 @@ static void a_failed_set_leaves_no_files(void **state)
     (void)state;
     const float label = 1, dense[2] = {0, 0};
     const uint64_t offsets[] = {0, 1, 2, 3}, keys[] = {1, 2, 3};
-    char why[512] = "", path[512];
+    char path[512];
+    const char *why = embd_error_text();
     embd_data_shape shape = norm_shape(true, false);
     embd_writer *writer;
     snprintf(path, sizeof path, "%s", in_folder("blocked.0001"));
     fclose(fopen(path, "w"));
-    assert_int_equal(embd_writer_open(in_folder("nowhere/x"), &shape, 0, &writer, why, sizeof why),
-                     EMBD_IO);
+    assert_int_equal(embd_writer_open(in_folder("nowhere/x"), &shape, 0, &writer), EMBD_IO);
     assert_non_null(strstr(why, "nowhere/x.0000"));
-    assert_int_equal(embd_writer_open(in_folder("blocked"), &shape, 1, &writer, NULL, 0), EMBD_OK);
+    assert_int_equal(embd_writer_open(in_folder("blocked"), &shape, 1, &writer), EMBD_OK);
     assert_int_equal(embd_writer_add(writer, 1, &label, dense, offsets, keys), EMBD_OK);
     assert_int_equal(embd_writer_add(writer, 1, &label, dense, offsets, keys), EMBD_EXISTS);
     assert_int_equal(embd_writer_add(writer, 1, &label, dense, offsets, keys), EMBD_EXISTS);
-    assert_int_equal(embd_writer_close(writer, why, sizeof why), EMBD_EXISTS);
+    assert_int_equal(embd_writer_close(writer), EMBD_EXISTS);
     assert_non_null(strstr(why, "blocked.0001"));
     assert_null(fopen(in_folder("blocked.0000"), "r"));
     assert_null(fopen(in_folder("blocked"), "r"));

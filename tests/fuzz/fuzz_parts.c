@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/unit/received.h"
+#include "embd/sync.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "embd/embd.h"
+#include "embd/data.h"
 
 enum { SLOTS = 3, LABELS = 1, DENSE = 2, BATCH = 4, SIZE = 100 };
 
@@ -70,7 +71,7 @@ static void read_all(embd_reader *reader, bool has_sizes)
         n_samples += batch->n_samples;
         embd_reader_release(reader, batch);
     }
-    must(status == EMBD_OK || strlen(embd_reader_last_error(reader)) > 5);
+    must(status == EMBD_OK || strlen(embd_reader_fault(reader)) > 5);
     embd_reader_count(reader, &counts);
     must(counts.samples == n_samples);
 }
@@ -80,24 +81,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static const uint64_t sizes[SLOTS] = {SIZE, SIZE, SIZE};
     uint8_t choice = n > 0 ? data[0] : 0;
-    embd_data_shape shape = {.format =
-                                 (choice & 1) != 0 ? EMBD_DATA_FORMAT_RAW : EMBD_DATA_FORMAT_NORM,
-                             .label_dim = LABELS,
-                             .dense_dim = DENSE,
-                             .slots = SLOTS,
-                             .checksum = (choice & 2) != 0,
-                             .i64_keys = (choice & 4) != 0,
-                             .integers = (choice & 8) != 0};
+    embd_data_shape shape =
+        EMBD_DATA_SHAPE(.format = (choice & 1) != 0 ? EMBD_DATA_FORMAT_RAW : EMBD_DATA_FORMAT_NORM,
+                        .label_dim = LABELS, .dense_dim = DENSE, .slots = SLOTS,
+                        .checksum = (choice & 2) != 0, .i64_keys = (choice & 4) != 0,
+                        .integers = (choice & 8) != 0);
     embd_reader_options options;
     embd_reader *reader = NULL;
-    char why[256] = "";
     embd_reader_options_init(&options);
     options.batch_samples = BATCH;
     options.slot_sizes = (choice & 16) != 0 ? sizes : NULL;
     write_file(file, data + (n > 0), n - (n > 0));
     int status = embd_reader_open(shape.format == EMBD_DATA_FORMAT_RAW ? file : list, &shape,
-                                  &options, &reader, why, sizeof why);
-    must((status == EMBD_OK) == (reader != NULL) && (status == EMBD_OK) == (why[0] == '\0'));
+                                  &options, &reader);
+    must((status == EMBD_OK) == (reader != NULL) &&
+         (status == EMBD_OK || embd_error_text()[0] != '\0'));
     if (reader != NULL)
         read_all(reader, options.slot_sizes != NULL);
     embd_reader_close(reader);

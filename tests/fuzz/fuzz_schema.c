@@ -71,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (received_feed(&r, data, n, 0) == FRAME_DONE) {
         read(&r, &schema);
         if (r.error.status == EMBD_OK) {
-            must(embd_schema_check(&schema.s, NULL, 0) == EMBD_OK);
+            must(embd_schema_check(&schema.s) == EMBD_OK);
             again_over_the_wire(&schema.s);
             again_as_json(&schema.s);
         }

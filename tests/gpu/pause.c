@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "embd/embd.h"
+#include "embd/admin.h"
 
 enum { DIM = 64, PUSHERS = 4, BATCH = 4096, FILL = 32768, QUIET_S = 3 };
 #define LATENCIES ((size_t)1 << 20)
@@ -39,7 +40,7 @@ static void check(embd_client *client, int status, const char *what)
     if (status == EMBD_OK)
         return;
     fprintf(stderr, "%s: %s: %s\n", what, embd_status_text(status),
-            client ? embd_last_error(client) : "");
+            client ? embd_error_text() : "");
     exit(1);
 }
 
@@ -47,10 +48,10 @@ static embd_client *connect_to(const char *address)
 {
     embd_client *client = NULL;
     embd_options options;
-    char why[256] = "";
+    const char *why = embd_error_text();
     embd_options_init(&options);
     options.deadline_ms = 60000;
-    if (embd_connect(address, &options, &client, why, sizeof why) != EMBD_OK) {
+    if (embd_connect(address, &options, &client) != EMBD_OK) {
         fprintf(stderr, "connecting: %s\n", why);
         exit(1);
     }
@@ -75,7 +76,7 @@ static void *fill(void *arg)
 {
     struct pusher *p = arg;
     embd_client *client = connect_to(p->address);
-    embd_part part = {.table = open_table(client), .raw = true};
+    embd_part part = EMBD_PART(.table = open_table(client), .raw = true);
     uint64_t *keys = malloc(FILL * sizeof *keys);
     part.keys = keys;
     part.values = calloc((size_t)FILL * DIM, sizeof *part.values);
@@ -95,7 +96,7 @@ static void *push(void *arg)
 {
     struct pusher *p = arg;
     embd_client *client = connect_to(p->address);
-    embd_part part = {.table = open_table(client), .n_keys = BATCH, .raw = true};
+    embd_part part = EMBD_PART(.table = open_table(client), .n_keys = BATCH, .raw = true);
     uint64_t *keys = malloc(BATCH * sizeof *keys), n_all = p->end;
     part.keys = keys;
     part.values = malloc((size_t)BATCH * DIM * sizeof *part.values);
@@ -157,7 +158,7 @@ static void print(const struct pusher pushers[PUSHERS], double begin, double end
 static void snapshot(embd_client *client, const struct pusher pushers[PUSHERS], int number)
 {
     char name[16], when[64];
-    embd_snapshot_options options = {.keep = 1};
+    embd_snapshot_options options = EMBD_SNAPSHOT_OPTIONS(.keep = 1);
     embd_dump_report report;
     snprintf(name, sizeof name, "s%d", number);
     double begin = now_ms();

@@ -127,8 +127,8 @@ static void push(struct world *w, struct request *request, bool is_numbered)
     enum kind kind = kind_of(request->tables[0]);
     struct image_stream *stream = &w->now.streams[kind];
     embd_pusher pusher = pusher_of(w, kind);
-    embd_call_options options = {.pusher = is_numbered ? &pusher : NULL,
-                                 .sequence = is_numbered ? stream->last + 1 : 0};
+    embd_call_options options = EMBD_CALL_OPTIONS(.pusher = is_numbered ? &pusher : NULL,
+                                                  .sequence = is_numbered ? stream->last + 1 : 0);
     request_tell(w, "push", request);
     if (is_numbered)
         tell(w, ", number %" PRIu64 " of stream %" PRIu32, options.sequence, stream->number);
@@ -165,7 +165,7 @@ void deed_push_and_kill(struct world *w)
         return;
     struct image_stream *stream = &w->now.streams[JOURNALED];
     embd_pusher pusher = pusher_of(w, JOURNALED);
-    embd_call_options options = {.pusher = &pusher, .sequence = ++stream->last};
+    embd_call_options options = EMBD_CALL_OPTIONS(.pusher = &pusher, .sequence = ++stream->last);
     embd_part parts[REQUEST_PARTS];
     embd_call *call;
     request_draw(w, table, &request);
@@ -217,7 +217,7 @@ void deed_pull(struct world *w)
 {
     static struct request request;
     embd_part parts[REQUEST_PARTS];
-    embd_call_options options = {.zero_missing = one_in(w, 4)};
+    embd_call_options options = EMBD_CALL_OPTIONS(.zero_missing = one_in(w, 4));
     uint32_t table = draw_table(w);
     if (table == TABLES_MAX)
         return;

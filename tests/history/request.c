@@ -81,14 +81,11 @@ void request_parts(struct world *w, struct request *request, embd_part *parts)
     for (uint32_t i = 0; i < request->n; i++) {
         struct keys *k = &request->keys[i];
         uint32_t table = request->tables[i];
-        parts[i] = (embd_part){.table = w->handles[table],
-                               .n_rows = w->now.tables[table].schema.slots,
-                               .offsets = k->offsets,
-                               .n_keys = k->n,
-                               .keys = k->keys,
-                               .values = k->values,
-                               .statuses = k->asks_statuses ? k->statuses : NULL,
-                               .raw = true};
+        parts[i] =
+            (embd_part)EMBD_PART(.table = w->handles[table],
+                                 .n_rows = w->now.tables[table].schema.slots, .offsets = k->offsets,
+                                 .n_keys = k->n, .keys = k->keys, .values = k->values,
+                                 .statuses = k->asks_statuses ? k->statuses : NULL, .raw = true);
     }
 }
 
@@ -290,8 +287,8 @@ void request_expect(struct world *w, const char *call, int status, uint32_t refu
         n += list_shards(text + n, sizeof text - n, refused);
         snprintf(text + n, sizeof text - n, " (%s)", embd_status_text(EMBD_FULL));
     }
-    if ((strstr(embd_last_error(w->client), text) != NULL) != (refused != all))
-        fail(w, "%s answered '%s', which should %shave '%s'", call, embd_last_error(w->client),
+    if ((strstr(embd_error_text(), text) != NULL) != (refused != all))
+        fail(w, "%s answered '%s', which should %shave '%s'", call, embd_error_text(),
              refused != all ? "" : "not ", text);
 }
 

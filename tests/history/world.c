@@ -13,6 +13,7 @@
 
 #include "tests/client/batch.h"
 #include "tests/history/compare.h"
+#include "embd/admin.h"
 
 #define TOLD_BYTES  (1u << 18)
 #define DEADLINE_MS 60000u
@@ -56,7 +57,7 @@ void expect(struct world *w, const char *call, int status, int wanted)
 {
     if (status != wanted)
         fail(w, "%s answered '%s', it should be '%s': %s", call, embd_status_text(status),
-             embd_status_text(wanted), embd_last_error(w->client));
+             embd_status_text(wanted), embd_error_text());
 }
 
 /* ---- clusters ---- */
@@ -81,11 +82,11 @@ static void start_server(struct world *w)
     const struct program *program = &w->programs[w->program];
     const char *const flags[] = {"--data-dir", w->data, "--store", program->store, NULL};
     embd_options options;
-    char why[256];
+    const char *why = embd_error_text();
     cluster_start_with(&w->cluster, program->path, w->now.n_shards, flags);
     embd_options_init(&options);
     options.deadline_ms = DEADLINE_MS;
-    if (embd_connect(w->cluster.address, &options, &w->client, why, sizeof why) != EMBD_OK)
+    if (embd_connect(w->cluster.address, &options, &w->client) != EMBD_OK)
         fail(w, "embd_connect: %s", why);
 }
 
@@ -180,7 +181,8 @@ void world_cut(struct world *w, int base)
     struct cut *cut = &w->cuts[w->n_cuts];
     *cut = (struct cut){.base = base};
     snprintf(cut->name, sizeof cut->name, "s%" PRIu32, w->n_cuts);
-    embd_snapshot_options options = {.base = base < 0 ? NULL : w->cuts[base].name};
+    embd_snapshot_options options =
+        EMBD_SNAPSHOT_OPTIONS(.base = base < 0 ? NULL : w->cuts[base].name);
     tell(w, "\nsnapshot %s upon %s", cut->name, base < 0 ? "none" : options.base);
     expect(w, "embd_snapshot", embd_snapshot(w->client, cut->name, &options, NULL), EMBD_OK);
     cut->image = image_copy(&w->now, w->now.n_shards);
@@ -262,7 +264,7 @@ static bool load(struct world *w, const char *path, struct image *after, const s
     int status = embd_load(w->client, NULL, path, NULL, NULL, NULL);
     w->n_loads++;
     if (status == EMBD_FULL && !image_fits(most)) {
-        tell(w, "\nload refused: %s", embd_last_error(w->client));
+        tell(w, "\nload refused: %s", embd_error_text());
         w->n_refused++;
         expect_nothing(w);
         end_server(w, false);

@@ -70,7 +70,7 @@ static void trace(embd_client *client, const struct call *call, const char *fold
         keys[i] = i * UINT64_C(0x9e3779b97f4a7c15);
     for (uint32_t i = 0; i <= BAGS; i++)
         offsets[i] = i * KEYS / BAGS;
-    embd_part part = {.table = table, .n_keys = KEYS, .keys = keys, .values = values};
+    embd_part part = EMBD_PART(.table = table, .n_keys = KEYS, .keys = keys, .values = values);
     part.raw = !call->is_pooled;
     part.offsets = call->is_pooled ? offsets : NULL;
     part.n_rows = call->is_pooled ? BAGS : 0;
@@ -106,7 +106,7 @@ int main(int argc, char **argv)
     const char *const *plain = &durable[2];
     mkdir(data, 0700);
     cluster_start_with(&cluster, argv[1], call->n_shards, call->is_durable ? durable : plain);
-    if (embd_connect(cluster.address, NULL, &client, why, sizeof why) != EMBD_OK) {
+    if (embd_connect(cluster.address, NULL, &client) != EMBD_OK) {
         fprintf(stderr, "trace-driver: %s\n", why);
         cluster_kill(&cluster);
         return 1;

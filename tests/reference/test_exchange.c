@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "embd/embd.h"
+#include "embd/admin.h"
 
 static const char *address;
 static uint32_t n_shards;
@@ -20,15 +21,15 @@ static embd_table *table;
 static void check(int status)
 {
     if (status != EMBD_OK)
-        print_error("%s: %s\n", embd_status_text(status), embd_last_error(client));
+        print_error("%s: %s\n", embd_status_text(status), embd_error_text());
     assert_int_equal(status, EMBD_OK);
 }
 
 static int connect_all(void **state)
 {
-    char why[400] = "";
+    const char *why = embd_error_text();
     (void)state;
-    int status = embd_connect(address, NULL, &client, why, sizeof why);
+    int status = embd_connect(address, NULL, &client);
     if (status != EMBD_OK)
         print_error("%s\n", why);
     return status;
@@ -77,13 +78,8 @@ static void set_row(uint32_t slot, uint64_t key, float value)
         offsets[i + 1] = offsets[i] + (i == slot);
     for (uint32_t c = 0; c < s->dim; c++)
         gradient[c] = -value;
-    embd_part part = {.table = table,
-                      .n_rows = s->slots,
-                      .offsets = offsets,
-                      .n_keys = 1,
-                      .keys = &key,
-                      .values = gradient,
-                      .raw = true};
+    embd_part part = EMBD_PART(.table = table, .n_rows = s->slots, .offsets = offsets, .n_keys = 1,
+                               .keys = &key, .values = gradient, .raw = true);
     check(embd_push(client, &part, 1, NULL));
 }
 
@@ -93,14 +89,10 @@ static void pulls(uint64_t n_rows, const uint64_t *offsets, const uint64_t *keys
 {
     uint32_t dim = embd_table_schema(table)->dim;
     float *values = malloc(n_rows * dim * sizeof *values);
-    embd_part part = {.table = table,
-                      .n_rows = n_rows,
-                      .offsets = offsets,
-                      .n_keys = offsets[n_rows],
-                      .keys = keys,
-                      .values = values};
+    embd_part part = EMBD_PART(.table = table, .n_rows = n_rows, .offsets = offsets,
+                               .n_keys = offsets[n_rows], .keys = keys, .values = values);
     for (int plan = EMBD_PLAN_AUTO; plan <= EMBD_PLAN_ROWS; plan++) {
-        embd_call_options options = {.plan = (embd_plan)plan};
+        embd_call_options options = EMBD_CALL_OPTIONS(.plan = (embd_plan)plan);
         memset(values, 0x55, n_rows * dim * sizeof *values);
         check(embd_pull(client, &part, 1, &options));
         for (uint64_t i = 0; i < n_rows * dim; i++)
@@ -244,14 +236,9 @@ static void missing_keys_are_zeros_where_asked_for(void **state)
     schema.initializer.a = 100;
     make(&schema);
     set_row(0, 1, 1); /* 100 - (-1) * 1 */
-    embd_part part = {.table = table,
-                      .n_rows = 2,
-                      .offsets = offsets,
-                      .n_keys = 4,
-                      .keys = keys,
-                      .values = values,
-                      .statuses = statuses};
-    embd_call_options options = {.zero_missing = true};
+    embd_part part = EMBD_PART(.table = table, .n_rows = 2, .offsets = offsets, .n_keys = 4,
+                               .keys = keys, .values = values, .statuses = statuses);
+    embd_call_options options = EMBD_CALL_OPTIONS(.zero_missing = true);
     check(embd_pull(client, &part, 1, &options));
     assert_true(values[0] == 101 && values[1] == 0);
     assert_int_equal(statuses[0], EMBD_KEY_HIT);
@@ -273,7 +260,7 @@ static void rows_appear_on_first_sight(void **state)
         schema.create_on = (embd_create_on)create_on;
         make(&schema);
         assert_int_equal(figure("rows", 0, n_shards), 0);
-        embd_part part = {.table = table, .n_keys = 3, .keys = keys, .values = values};
+        embd_part part = EMBD_PART(.table = table, .n_keys = 3, .keys = keys, .values = values);
         check(embd_pull(client, &part, 1, NULL));
         assert_int_equal(figure("rows", 0, n_shards), create_on == EMBD_CREATE_ON_PULL ? 3 : 0);
         check(embd_push(client, &part, 1, NULL));
@@ -314,20 +301,19 @@ static void means_divide_by_the_keys_of_all_shards(void **state)
 static void combiners_are_known_by_name(void **state)
 {
     embd_schema schema;
-    char why[200];
+    const char *why = embd_error_text();
     (void)state;
     embd_schema_init(&schema);
-    assert_int_equal(embd_schema_set(&schema, "combiner", "sum", NULL, why, sizeof why), EMBD_OK);
+    assert_int_equal(embd_schema_set(&schema, "combiner", "sum", NULL), EMBD_OK);
     assert_int_equal(schema.combiner, EMBD_COMBINER_SUM);
-    assert_int_equal(embd_schema_set(&schema, "combiner", "mean", NULL, why, sizeof why), EMBD_OK);
+    assert_int_equal(embd_schema_set(&schema, "combiner", "mean", NULL), EMBD_OK);
     assert_int_equal(schema.combiner, EMBD_COMBINER_MEAN);
-    assert_int_equal(embd_schema_set(&schema, "combiner", "median", NULL, why, sizeof why),
-                     EMBD_INVALID);
+    assert_int_equal(embd_schema_set(&schema, "combiner", "median", NULL), EMBD_INVALID);
     assert_non_null(strstr(why, "median"));
     strcpy(schema.name, "t");
     schema.dim = 1;
     schema.combiner = (embd_combiner)4;
-    assert_int_equal(embd_schema_check(&schema, why, sizeof why), EMBD_INVALID);
+    assert_int_equal(embd_schema_check(&schema), EMBD_INVALID);
     assert_non_null(strstr(why, "combiner"));
 }
 
@@ -336,13 +322,9 @@ static void combiners_are_known_by_name(void **state)
 static void pushes(uint64_t n_rows, const uint64_t *offsets, const uint64_t *keys, float *gradients,
                    embd_plan plan)
 {
-    embd_part part = {.table = table,
-                      .n_rows = n_rows,
-                      .offsets = offsets,
-                      .n_keys = offsets[n_rows],
-                      .keys = keys,
-                      .values = gradients};
-    embd_call_options options = {.plan = plan};
+    embd_part part = EMBD_PART(.table = table, .n_rows = n_rows, .offsets = offsets,
+                               .n_keys = offsets[n_rows], .keys = keys, .values = gradients);
+    embd_call_options options = EMBD_CALL_OPTIONS(.plan = plan);
     check(embd_push(client, &part, 1, &options));
 }
 
@@ -430,7 +412,7 @@ static void the_table_is_spread_over_all_shards(void **state)
     for (uint64_t i = 0; i < 1000; i++)
         keys[i] = i;
     make(&schema);
-    embd_part part = {.table = table, .n_keys = 1000, .keys = keys, .values = values};
+    embd_part part = EMBD_PART(.table = table, .n_keys = 1000, .keys = keys, .values = values);
     check(embd_push(client, &part, 1, NULL));
     for (uint32_t shard = 0; shard < n_shards; shard++) {
         uint64_t rows = figure("rows", shard, 1);
@@ -454,13 +436,8 @@ static void pooling_makes_small_layers(void **state)
     for (uint64_t i = 0; i < 40; i++)
         keys[i] = i;
     for (int raw = 0; raw < 2; raw++) {
-        embd_part part = {.table = table,
-                          .n_rows = 1,
-                          .offsets = offsets,
-                          .n_keys = 40,
-                          .keys = keys,
-                          .values = values,
-                          .raw = raw};
+        embd_part part = EMBD_PART(.table = table, .n_rows = 1, .offsets = offsets, .n_keys = 40,
+                                   .keys = keys, .values = values, .raw = raw);
         for (int i = 0; i < 200; i++)
             values[i] = -1;
         check(embd_pull(client, &part, 1, NULL));

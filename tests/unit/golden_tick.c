@@ -1,5 +1,6 @@
 /* golden_tick.c - the messages of a worker's clock, as golden_messages.c has the others. */
 #include "tests/unit/golden_tick.h"
+#include "embd/sync.h"
 
 void build_tick_request(struct msg *m)
 {

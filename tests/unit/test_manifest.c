@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proto/partfile.h"
+#include "embd/admin.h"
 
 static char sealed[4096], golden[4096]; /* with its checksum, as it is written; and without */
 

@@ -54,13 +54,11 @@ def connect(servers: Optional[Servers] = None, *, own_thread: bool = True, **opt
         servers = os.environ.get("EMBD_SERVERS", "127.0.0.1:7700")
     if not isinstance(servers, str):
         servers = ",".join(servers)
-    c_options = ffi.new("embd_options *")
-    lib.embd_options_init(c_options)
+    c_options = structs.new("embd_options")
     keep: list[Any] = []
     structs.fill(c_options, {"own_thread": own_thread, **options}, keep)
     out = ffi.new("embd_client **")
-    why = errors.Why()
-    why.check(lib.embd_connect(servers.encode(), c_options, out, why.buffer, why.bytes))
+    errors.check(lib.embd_connect(servers.encode(), c_options, out))
     return Client(Handle(out[0]))
 
 
@@ -147,7 +145,7 @@ class Client:
 
     def erase(self, parts: Sequence[Part], **options: Any) -> None:
         """Erases the keys of all parts; their values and weights are not looked at."""
-        c_parts = ffi.new("embd_part[]", len(parts))
+        c_parts = structs.new_array("embd_part", len(parts))
         for c_part, part in zip(c_parts, parts):
             part.write_to(c_part, None)
         with self.handle as c:
@@ -214,7 +212,7 @@ class Client:
         """Has every server process write its state under its data directory, one cut over all. `blobs` are files of
         the trainer's own that go along: dense weights, a step; embd.stored.blob reads them. With `keep` all complete
         snapshots but the newest so many are removed afterwards; with `base` it has what changed since that one alone."""
-        report, options = ffi.new("embd_dump_report *"), ffi.new("embd_snapshot_options *")
+        report, options = ffi.new("embd_dump_report *"), structs.new("embd_snapshot_options")
         held: list[Any] = []
         c_blobs = ffi.new("embd_blob[]", max(1, len(blobs or {})))
         for c_blob, (blob_name, data) in zip(c_blobs, (blobs or {}).items()):
@@ -265,8 +263,7 @@ class Client:
 
     def _hugectr(self, function: Callable[..., int], what: Any, folder: Path, progress: Optional[Progress],
                  options: dict[str, Any]) -> DumpReport:
-        c_options = ffi.new("embd_hugectr_options *")
-        lib.embd_hugectr_options_init(c_options)
+        c_options = structs.new("embd_hugectr_options")
         keep: list[Any] = []
         structs.fill(c_options, options, keep)
         report = ffi.new("embd_dump_report *")

@@ -47,7 +47,8 @@ class Clock:
         self._drops_late = False  # within steps()
         self._dropped: set[int] = set()
         self._job = ffi.new("char[]", job.encode())
-        self.c = ffi.new("embd_clock *", {"job": self._job})
+        self.c = structs.new("embd_clock")
+        self.c.job = self._job
         structs.fill(self.c, {"worker": worker, "n_workers": workers, "lease": lease,
                               "asynchronous": staleness is None}, [])
 

@@ -5,7 +5,7 @@ from typing import Any, Optional
 
 import numpy as np
 
-from . import errors
+from . import errors, structs
 from ._native import ffi, lib
 from .table import Part, Table
 
@@ -19,26 +19,20 @@ class Csr:
 
     def __init__(self, max_rows: int, max_keys: int):
         out = ffi.new("embd_csr **")
-        status = lib.embd_csr_new(max_rows, max_keys, out)
-        if status:
-            raise errors.make(status, f"a batch of {max_rows} rows and {max_keys} keys")
+        errors.check(lib.embd_csr_new(max_rows, max_keys, out))
         self._c = ffi.gc(out[0], lib.embd_csr_free)
-
-    def _check(self, status: int) -> None:
-        if status:
-            raise errors.make(status, ffi.string(lib.embd_csr_last_error(self._c)).decode())
 
     def row(self) -> None:
         """Begins a row."""
-        self._check(lib.embd_csr_row(self._c))
+        errors.check(lib.embd_csr_row(self._c))
 
     def push(self, key: int, weight: Optional[float] = None) -> None:
         """Adds a key to the last row."""
         key &= 2**64 - 1
         if weight is None:
-            self._check(lib.embd_csr_push(self._c, key))
+            errors.check(lib.embd_csr_push(self._c, key))
         else:
-            self._check(lib.embd_csr_push_weighted(self._c, key, weight))
+            errors.check(lib.embd_csr_push_weighted(self._c, key, weight))
 
     def check_point(self) -> None:
         lib.embd_csr_check_point(self._c)
@@ -52,7 +46,7 @@ class Csr:
 
     def part(self, table: Table, **more: Any) -> Part:
         """The batch as a Part of `table`; `more`: values, statuses, raw."""
-        c_part = ffi.new("embd_part *")
+        c_part = structs.new("embd_part")
         lib.embd_csr_part(self._c, c_part)
 
         def copy(pointer: Any, dtype: Any, n: int) -> Any:

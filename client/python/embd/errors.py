@@ -104,13 +104,13 @@ def make(status: int, sentence: str) -> Error:
     return _CLASSES.get(Status(status).name, Error)(status, sentence)
 
 
-class Why:
-    """Room for the sentence of a function that has no handle to keep it."""
+def last_sentence() -> str:
+    """Of this thread's last call into C that failed."""
+    sentence: str = ffi.string(lib.embd_error_text()).decode(errors="replace")
+    return sentence
 
-    def __init__(self) -> None:
-        self.bytes = 1024
-        self.buffer = ffi.new("char[]", self.bytes)
 
-    def check(self, status: int) -> None:
-        if status:
-            raise make(status, ffi.string(self.buffer).decode(errors="replace"))
+def check(status: int) -> None:
+    """Raises the failure of a call into C that this thread made just now."""
+    if status:
+        raise make(status, last_sentence())

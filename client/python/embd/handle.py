@@ -55,7 +55,7 @@ class Handle:
     def check(self, status: int) -> None:
         """To be called with the lock held."""
         if status:
-            raise errors.make(status, ffi.string(lib.embd_last_error(self.c)).decode(errors="replace"))
+            raise errors.make(status, errors.last_sentence())
 
     # ---- calls in flight ----
 
@@ -97,7 +97,7 @@ class Handle:
     def _wait(self, flight: Flight) -> None:
         flight.status = lib.embd_wait(flight.c_call)
         if flight.status:
-            flight.sentence = ffi.string(lib.embd_last_error(self.c)).decode(errors="replace")
+            flight.sentence = errors.last_sentence()
         self._flights.discard(flight)
         flight.c_call = flight.keep = None
 

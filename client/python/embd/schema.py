@@ -6,7 +6,7 @@ from typing import Any
 
 from . import structs
 from ._native import ffi, lib
-from .errors import Why
+from .errors import check
 
 
 class _Group:
@@ -120,10 +120,7 @@ class CSchema:
     """An embd_schema from keywords, and the memory it points to."""
 
     def __init__(self, name: str, dim: int, fields: dict[str, Any]):
-        self.schema = ffi.new("embd_schema *")
+        self.schema = structs.new("embd_schema")
         self.storage = ffi.new("uint64_t[]", lib.EMBD_SLOTS_MAX)
-        lib.embd_schema_init(self.schema)
         for field, value in [("name", name), ("dim", _text(dim)), *_fields(fields)]:
-            why = Why()
-            why.check(lib.embd_schema_set(self.schema, field.encode(), value.encode(), self.storage,
-                                          why.buffer, why.bytes))
+            check(lib.embd_schema_set(self.schema, field.encode(), value.encode(), self.storage))

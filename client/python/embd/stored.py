@@ -76,9 +76,8 @@ def embd_python_on_progress(arg: Any, rows_done: int, rows_total: int, bytes_don
 def verify(directory: Path, progress: Optional[Progress] = None) -> DumpReport:
     """Checks a directory without a server: manifest, sizes, checksums, structure. Raises CorruptError."""
     report = ffi.new("embd_dump_report *")
-    why = errors.Why()
     with progress_callback(progress) as (callback, arg):
-        why.check(lib.embd_verify(os.fsencode(directory), callback, arg, report, why.buffer, why.bytes))
+        errors.check(lib.embd_verify(os.fsencode(directory), callback, arg, report))
     return DumpReport(**structs.read(report))
 
 
@@ -97,13 +96,12 @@ def embd_python_on_table(arg: Any, table: Any) -> int:
 
 
 def _inspect(directory: Path, n_rows: int, on_table: Any, on_row: Any, arg: Any) -> None:
-    why = errors.Why()
     path = os.fsencode(directory)
     inspect = lib.embd_hugectr_inspect if lib.embd_hugectr_is_folder(path) else lib.embd_inspect
-    status = inspect(path, n_rows, on_table, on_row, arg, why.buffer, why.bytes)
+    status = inspect(path, n_rows, on_table, on_row, arg)
     if status > 0:
         raise errors.make(lib.EMBD_CORRUPT, f"{os.fspath(directory)}: changed while it was read")
-    why.check(status)
+    errors.check(status)
 
 
 def tables(directory: Path) -> list[StoredTable]:
@@ -149,16 +147,14 @@ def blobs(directory: Path) -> dict[str, int]:
     """Names and sizes of the trainer's own files in a snapshot directory. Needs no server."""
     found: dict[str, int] = {}
     me = ffi.new_handle(found)
-    why = errors.Why()
-    why.check(lib.embd_blob_list(os.fsencode(directory), lib.embd_python_on_blob, me, why.buffer, why.bytes))
+    errors.check(lib.embd_blob_list(os.fsencode(directory), lib.embd_python_on_blob, me))
     return found
 
 
 def blob(directory: Path, name: str) -> bytes:
     """One of them, as it was given; its checksum is verified."""
     data, size = ffi.new("void **"), ffi.new("uint64_t *")
-    why = errors.Why()
-    why.check(lib.embd_blob_read(os.fsencode(directory), name.encode(), data, size, why.buffer, why.bytes))
+    errors.check(lib.embd_blob_read(os.fsencode(directory), name.encode(), data, size))
     try:
         return bytes(ffi.buffer(data[0], size[0]))
     finally:

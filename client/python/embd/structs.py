@@ -8,7 +8,7 @@ import functools
 import os
 from typing import Any
 
-from ._native import ffi
+from ._native import ffi, lib
 
 
 @functools.lru_cache(maxsize=None)
@@ -34,11 +34,37 @@ def enum_value(what: str, type_name: str, name: str) -> int:
     return values[name]
 
 
+def begin(struct: Any) -> Any:
+    """Sets a struct of embd.h, or one of an array, to its defaults and its struct_bytes."""
+    kind = ffi.typeof(struct)
+    type_name = (kind.item if kind.kind == "pointer" else kind).cname.removeprefix("struct ")
+    init = getattr(lib, f"{type_name}_init_sized", None)
+    if init is not None:
+        init(struct, ffi.sizeof(type_name))
+    else:
+        struct.struct_bytes = ffi.sizeof(type_name)
+    return struct
+
+
+def new(type_name: str) -> Any:
+    """A struct that begins with its size, of defaults."""
+    return begin(ffi.new(f"{type_name} *"))
+
+
+def new_array(type_name: str, n: int) -> Any:
+    array = ffi.new(f"{type_name}[]", n)
+    for i in range(n):
+        begin(array[i])
+    return array
+
+
 @functools.lru_cache(maxsize=None)
 def members(type_name: str) -> dict[str, Any]:
     """{Python name: (C name, C type)}."""
     found = {}
     for name, field in ffi.typeof(type_name).fields:
+        if name == "struct_bytes":
+            continue
         found[name[:-3] if name.endswith("_ms") else name] = (name, field.type)
     return found
 
@@ -76,6 +102,8 @@ def read(struct: Any) -> dict[str, Any]:
     kind = kind.item if kind.kind == "pointer" else kind
     out: dict[str, Any] = {}
     for name, field in kind.fields:
+        if name == "struct_bytes":
+            continue
         value = getattr(struct, name)
         if field.type.kind == "enum":
             out[name] = enum_names(field.type.cname)[int(ffi.cast("int", value))]

@@ -127,7 +127,7 @@ class Batch:
     def __init__(self, parts: list[Part], is_push: bool):
         self.n = len(parts)
         self.parts = parts
-        self.c_parts = ffi.new("embd_part[]", self.n)
+        self.c_parts = structs.new_array("embd_part", self.n)
         self.matrices = [part.gradient() if is_push else part.output() for part in parts]
         for i, part in enumerate(parts):
             part.write_to(self.c_parts[i], self.matrices[i])
@@ -138,7 +138,7 @@ def call_options(options: dict[str, Any]) -> Any:
     wanted = {name: value for name, value in options.items() if value is not None}
     if not wanted:
         return ffi.NULL
-    struct = ffi.new("embd_call_options *")
+    struct = structs.new("embd_call_options")
     clock = wanted.pop("round", None)
     if clock is not None:
         struct.round, struct.round_clock = clock.c, clock.value

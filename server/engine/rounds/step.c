@@ -8,6 +8,7 @@
  * Tables may change while a push waits, so everything is checked again before the step is made. One
  * failure fails the whole step, and nothing is changed. */
 #include "server/engine/rounds/step.h"
+#include "embd/sync.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -32,13 +32,11 @@ class _Reader:
     """An embd_reader; closed when the last of its batches is gone."""
 
     def __init__(self, path: Path, c_shape: Any, options: dict[str, Any]):
-        c_options = ffi.new("embd_reader_options *")
-        lib.embd_reader_options_init(c_options)
+        c_options = structs.new("embd_reader_options")
         keep: list[Any] = []
         structs.fill(c_options, options, keep)
         out = ffi.new("embd_reader **")
-        why = errors.Why()
-        why.check(lib.embd_reader_open(os.fsencode(path), c_shape, c_options, out, why.buffer, why.bytes))
+        errors.check(lib.embd_reader_open(os.fsencode(path), c_shape, c_options, out))
         self.c = out[0]
         self.lock = threading.Lock()
         self.given_back: list[Any] = []
@@ -49,12 +47,11 @@ class _Reader:
             while self.given_back:
                 lib.embd_reader_release(self.c, self.given_back.pop())
             status = lib.embd_reader_next(self.c, out)
-            if status:
-                raise errors.make(status, self.last_error())
+            errors.check(status)
         return out[0]
 
-    def last_error(self) -> str:
-        sentence: str = ffi.string(lib.embd_reader_last_error(self.c)).decode(errors="replace")
+    def fault(self) -> str:
+        sentence: str = ffi.string(lib.embd_reader_fault(self.c)).decode(errors="replace")
         return sentence
 
     def counts(self) -> Counts:
@@ -113,11 +110,11 @@ class _Native(Source):
     @property
     def first_fault(self) -> str:
         """The first fault that was counted, with file and sample; "" while there is none."""
-        return self._reader.last_error() if self._reader else ""
+        return self._reader.fault() if self._reader else ""
 
 
 def _c_shape(shape: Shape, flags: dict[str, Any]) -> Any:
-    c_shape = ffi.new("embd_data_shape *")
+    c_shape = structs.new("embd_data_shape")
     structs.fill(c_shape, {"label_dim": shape.label_dim, "dense_dim": shape.dense_dim, "slots": shape.slots, **flags},
                  [])
     return c_shape
@@ -170,9 +167,8 @@ class Writer:
     def __init__(self, path: Path, format: str, shape: Shape, *, file_samples: int = 0, **flags: Any):
         self.shape = shape
         out = ffi.new("embd_writer **")
-        why = errors.Why()
-        why.check(lib.embd_writer_open(os.fsencode(path), _c_shape(shape, {"format": format, **flags}), file_samples,
-                                       out, why.buffer, why.bytes))
+        errors.check(lib.embd_writer_open(os.fsencode(path), _c_shape(shape, {"format": format, **flags}),
+                                          file_samples, out))
         self._c = out[0]
         self._path = os.fspath(path)
         self._is_norm = format == "norm"
@@ -192,17 +188,14 @@ class Writer:
         c_dense = arrays.floats("dense values", dense, n * self.shape.dense_dim)
         if self._c is None:
             raise ValueError("the writer is closed")
-        status = lib.embd_writer_add(self._c, n, arrays.f32(c_labels), arrays.f32(c_dense), arrays.u64(ends),
-                                     arrays.u64(all_keys))
-        if status:
-            raise errors.make(status, ffi.string(lib.embd_writer_last_error(self._c)).decode(errors="replace"))
+        errors.check(lib.embd_writer_add(self._c, n, arrays.f32(c_labels), arrays.f32(c_dense), arrays.u64(ends),
+                                         arrays.u64(all_keys)))
 
     def close(self) -> None:
         """Completes the data set."""
         c, self._c = self._c, None
         if c is not None:
-            why = errors.Why()
-            why.check(lib.embd_writer_close(c, why.buffer, why.bytes))
+            errors.check(lib.embd_writer_close(c))
 
     def __enter__(self) -> "Writer":
         return self

@@ -1,0 +1,188 @@
+/* admin.h - operating a cluster: figures, dumps, snapshots, directories on disk. */
+#ifndef EMBD_ADMIN_H
+#define EMBD_ADMIN_H
+
+#include "embd/embd.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- figures ---- */
+
+/* Reports a shard's figures: `table` is NULL for figures of the shard itself. Names and units are
+ * listed in proto/PROTOCOL.md. A visit that returns nonzero ends the listing; that value is
+ * returned. Blocks. Statuses as embd_ping. */
+EMBD_API int embd_stats(embd_client *client, uint32_t shard,
+                        int (*visit)(void *arg, const char *table, const char *name,
+                                     uint64_t value),
+                        void *arg);
+
+typedef struct embd_hot_report {
+    uint32_t n_keys;  /* set in the arrays */
+    uint32_t stride;  /* one key in about this many is sampled */
+    uint64_t samples; /* the counts are out of these */
+    uint64_t taken;   /* since the table was made */
+} embd_hot_report;
+
+/* Reports the keys that one shard is asked for most, from a sample of the keys last pulled and
+ * pushed: keys_out [max_keys], most frequent first, and counts_out [max_keys], how often each is in
+ * the sample. max_keys is 1 to 1000. Keys carry their slot offsets. Blocks. Needs the shard's admin
+ * listener.
+ *   EMBD_UNKNOWN_TABLE
+ *   EMBD_INVALID         max_keys is out of range; others as embd_ping */
+EMBD_API int embd_hot(embd_client *client, uint32_t shard, const char *table, uint32_t max_keys,
+                      uint64_t *keys_out, uint32_t *counts_out, embd_hot_report *report_out);
+
+#define EMBD_STAGES 5 /* queue, decode, store, encode, send */
+typedef struct embd_trace_report {
+    const char *method;             /* "pull", "push" */
+    uint64_t age_us;                /* since the answer's last byte was sent */
+    uint64_t bytes;                 /* of the request */
+    uint64_t stage_ns[EMBD_STAGES]; /* in the order above; together from the request's last byte
+                                       received to the answer's last byte sent */
+} embd_trace_report;
+
+/* Reports where the time of a shard's last pulls and pushes went, the newest first, at most 64. Of
+ * small requests (below 16 KiB) the server looks at one in 31. Pointers are valid during the visit;
+ * a visit that returns nonzero ends the listing, and that value is returned. Blocks. Needs the
+ * shard's admin listener. Statuses as embd_ping. */
+EMBD_API int embd_trace(embd_client *client, uint32_t shard,
+                        int (*visit)(void *arg, const embd_trace_report *trace), void *arg);
+
+/* ---- stopping servers ---- */
+
+/* Asks every server process to finish what it has begun and exit. Blocks. Statuses as embd_ping. */
+EMBD_API int embd_drain(embd_client *client);
+
+/* The same for the one process that `shard` belongs to; its other shards end with it. */
+EMBD_API int embd_drain_shard(embd_client *client, uint32_t shard);
+
+/* ---- dumps ---- */
+
+/* How far a dump, load or verification has come; called a few times a second. Nonzero stops it:
+ * EMBD_IO. */
+typedef int embd_progress(void *arg, uint64_t rows_done, uint64_t rows_total, uint64_t bytes_done);
+
+typedef struct embd_dump_report {
+    uint64_t rows;     /* rows of all shards */
+    uint64_t bytes;    /* of all part files and blobs */
+    uint64_t pause_us; /* how long pushes waited: the longest of the shards */
+} embd_dump_report;
+
+/* Writes one table, or all when `table` is NULL, as one consistent cut into the new directory
+ * `dir`: keys, slots, rows, optimizer state, step counters, schema. Pushes wait while it runs.
+ * Written under a temporary name, synced and renamed; manifest.json last. Needs the shards' admin
+ * listeners. `report_out` and `progress` may be NULL. Blocks.
+ *   EMBD_EXISTS          `dir` exists
+ *   EMBD_IO              names the file and the cause
+ *   EMBD_UNKNOWN_TABLE; others as embd_ping */
+EMBD_API int embd_dump(embd_client *client, const char *table, const char *dir,
+                       embd_progress *progress, void *arg, embd_dump_report *report_out);
+
+/* Creates the tables of a dump or snapshot directory and fills them, on any number of shards, bit
+ * for bit. `table` NULL: all of them. A snapshot that several server processes wrote is loaded from
+ * one directory that holds theirs as sub-directories. Checksums are verified before anything is
+ * changed; the progress of that comes first, and rows_done then begins again from 0. With all
+ * tables of a snapshot come the streams of its pushers. After a later failure the tables that this
+ * call created are dropped again. `report_out` and `progress` may be NULL. Blocks.
+ *   EMBD_EXISTS    a table exists with rows, or with another definition
+ *   EMBD_CORRUPT   names the file and what differs
+ *   EMBD_INVALID   no sub-directory has the rows of a shard; names it
+ *   EMBD_IO, EMBD_FULL, EMBD_NO_MEMORY; others as embd_ping */
+EMBD_API int embd_load(embd_client *client, const char *table, const char *dir,
+                       embd_progress *progress, void *arg, embd_dump_report *report_out);
+
+/* Checks a directory without a server: manifest, sizes, checksums, structure. Blocks.
+ *   EMBD_CORRUPT   names the file and what differs
+ *   EMBD_IO, EMBD_NO_MEMORY */
+EMBD_API int embd_verify(const char *dir, embd_progress *progress, void *arg,
+                         embd_dump_report *report_out);
+
+/* ---- snapshots ---- */
+
+#define EMBD_BLOBS_MAX      16           /* of a snapshot */
+#define EMBD_BLOB_BYTES_MAX (1ull << 30) /* a reader takes a blob into memory whole */
+
+/* A file of the trainer's own that goes with a snapshot: dense weights, a step, a place in the
+ * data. */
+typedef struct embd_blob {
+    const char *name; /* [a-z0-9][a-z0-9_-]{0,62} */
+    const void *data; /* [bytes]; the caller's */
+    uint64_t bytes;   /* at most EMBD_BLOB_BYTES_MAX */
+} embd_blob;
+
+typedef struct embd_snapshot_options {
+    uint32_t struct_bytes; /* sizeof(embd_snapshot_options) */
+    uint32_t n_blobs;
+    const embd_blob *blobs; /* [n_blobs], at most EMBD_BLOBS_MAX */
+    uint32_t keep; /* complete snapshots that stay in each data directory, this one and the newest
+                      others; 0: all */
+    const char *base; /* only rows that changed since this snapshot, which the servers made since
+                         they started; NULL: all rows */
+} embd_snapshot_options;
+
+#define EMBD_SNAPSHOT_OPTIONS(...)                                                                 \
+    {                                                                                              \
+        .struct_bytes = sizeof(embd_snapshot_options), __VA_ARGS__                                 \
+    }
+
+/* Has every server process write the state of its shards, one cut over all, under its data
+ * directory as `name` ([a-z0-9][a-z0-9_-]{0,63}). The blobs go into the directory of shard 0's
+ * process, so that one snapshot resumes a job; they fit the cut where the caller has no push under
+ * way. Pushes wait only for the moment of the cut. `options` and `report_out` may be NULL. Blocks.
+ *   EMBD_EXISTS        the name is taken, or a blob's given twice
+ *   EMBD_INVALID       a name, or struct_bytes
+ *   EMBD_TOO_LARGE     too many blobs, or one too large
+ *   EMBD_UNSUPPORTED   a server has no data directory, or a store does not know what changed
+ *   EMBD_BUSY          another snapshot is being written, or a push did not reach all of its shards
+ *                      within 2 seconds
+ *   EMBD_IO            names the file and the cause, also of older ones that could not be removed;
+ *                      others as embd_ping */
+EMBD_API int embd_snapshot(embd_client *client, const char *name,
+                           const embd_snapshot_options *options, embd_dump_report *report_out);
+
+/* Calls `visit` for each blob of a snapshot directory, without a server. The name is valid during
+ * the call. A visit that returns nonzero ends the listing; that value is returned. Other statuses
+ * as embd_blob_read. */
+EMBD_API int embd_blob_list(const char *dir,
+                            int (*visit)(void *arg, const char *name, uint64_t bytes), void *arg);
+
+/* Reads a blob of a snapshot directory into memory that the caller frees with free(). A zero byte
+ * follows it that *bytes_out does not count.
+ *   EMBD_INVALID   no blob of that name
+ *   EMBD_CORRUPT   its size or its checksum is not that of the manifest
+ *   EMBD_IO, EMBD_NO_MEMORY */
+EMBD_API int embd_blob_read(const char *dir, const char *name, void **data_out,
+                            uint64_t *bytes_out);
+
+/* ---- looking into directories ---- */
+
+/* A table of a dump or snapshot, or that of a model folder (embd_hugectr_inspect). */
+typedef struct embd_stored_table {
+    const char *kind; /* "dump", "snapshot", "hugectr", or "changes": only the rows that changed
+                         since the base */
+    const char *name; /* NULL in a HugeCTR folder, which has none */
+    const embd_schema *schema; /* NULL in a HugeCTR folder */
+    uint32_t dim;              /* of a HugeCTR folder: what the sizes give, 0 when it has no rows */
+    uint32_t n_files;
+    bool has_slots; /* rows belong to (slot, key) */
+    uint64_t rows, bytes, step;
+} embd_stored_table;
+
+/* Shows what a dump or snapshot directory holds, without a server: calls `visit_table` for each
+ * table and then `visit_row` for its first `n_first` rows, as f32 [dim], in the order of the files.
+ * All pointers are valid during the call. visit_row may be NULL if n_first is 0. A visit that
+ * returns nonzero ends it; that value is returned. What is looked at is checked as embd_load does.
+ * Blocks.
+ *   EMBD_CORRUPT, EMBD_IO, EMBD_NO_MEMORY */
+EMBD_API int embd_inspect(const char *dir, uint64_t n_first,
+                          int (*visit_table)(void *arg, const embd_stored_table *table),
+                          int (*visit_row)(void *arg, const embd_stored_table *table, uint32_t slot,
+                                           uint64_t key, const float *values),
+                          void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
