@@ -187,6 +187,20 @@ static void end_choosing(struct process *p)
     uv_thread_join(&p->chooser);
 }
 
+static int open_coordinator(struct process *p, struct embd__error *e)
+{
+    const struct credential_files *files = &p->config.credential_files;
+    bool has_cert = files->tls_cert[0] != '\0';
+    const struct coordinator_config config = {
+        .n_shards = p->config.n_shards,
+        .first_own = process_self(p)->first_shard,
+        .n_own = p->n,
+        .cert = has_cert ? files->tls_cert : NULL,
+        .key = has_cert ? files->tls_key : NULL,
+    };
+    return coordinator_open(&config, &p->coordinator, e);
+}
+
 /* ---- shards ---- */
 
 static int start_shards(struct process *p, struct embd__error *e)
@@ -204,6 +218,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .data_dir = p->config.data_dir[0] != '\0' ? p->config.data_dir : NULL,
             .chosen = p->chosen,
             .written = p->written,
+            .coordinator = p->coordinator,
             .accepts_journal_damage = p->config.accepts_journal_damage,
             .journal_limit = p->config.journal_limit,
             .is_first = i == 0,
@@ -357,6 +372,7 @@ static const struct opening_step opening_steps[] = {
     {open_http, EXIT_CANNOT_BIND},
     {open_places, EXIT_USAGE},
     {list_snapshots, EXIT_FAILED},
+    {open_coordinator, EXIT_FAILED},
     {start_shards, EXIT_FAILED},
     {start_choosing, EXIT_FAILED},
     {start_http, EXIT_FAILED},
@@ -389,6 +405,7 @@ static void close_process(struct process *p)
 {
     member_close(p->member);
     end_choosing(p);
+    coordinator_close(p->coordinator);
     for (uint32_t i = 0; p->loops != NULL && i < p->n; i++)
         loop_close(p->loops[i]);
     snapshot_select_free(p->chosen);

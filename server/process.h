@@ -7,6 +7,7 @@
 
 #include "server/snapshot/snapshot_select.h"
 #include "server/config.h"
+#include "server/coordinator/coordinator.h"
 #include "server/log/ending.h"
 #include "server/net/http/http.h"
 #include "server/net/loop.h"
@@ -22,13 +23,14 @@ struct process {
     uint32_t n, n_started;
     struct places places;
     struct credentials credentials;
-    uint64_t credentials_stamp;     /* of their files, when they were last read or could not be */
-    struct peer_share *peers;       /* the other servers that have data, where they do not move */
-    struct snapshot_select *chosen; /* the snapshot to begin with; NULL: no data directory */
-    struct written *written;        /* by the shards, for snapshots; NULL: no data directory */
-    uv_thread_t chooser;            /* finds it, */
-    bool has_chooser;               /* while the shards load */
-    struct member *member;          /* of a cluster in etcd; NULL: it is in the file */
+    uint64_t credentials_stamp;      /* of their files, when they were last read or could not be */
+    struct peer_share *peers;        /* the other servers that have data, where they do not move */
+    struct snapshot_select *chosen;  /* the snapshot to begin with; NULL: no data directory */
+    struct coordinator *coordinator; /* of snapshots of the cluster */
+    struct written *written;         /* by the shards, for snapshots; NULL: no data directory */
+    uv_thread_t chooser;             /* finds it, */
+    bool has_chooser;                /* while the shards load */
+    struct member *member;           /* of a cluster in etcd; NULL: it is in the file */
     struct member_server *member_servers;
     atomic_bool etcd_silent; /* the member's thread says so */
     struct http *http;       /* NULL: off */

@@ -21,6 +21,7 @@ enum { PATIENCE_MS = 5000, CREDENTIALS_MS = 2000 };
 
 void running_drain(struct process *p)
 {
+    coordinator_stop(p->coordinator);
     for (uint32_t i = 0; i < p->n_started; i++)
         loop_drain(p->loops[i]);
 }

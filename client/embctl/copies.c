@@ -4,6 +4,7 @@
 
 #include "client/embctl/blobs.h"
 #include "client/embctl/embctl.h"
+#include "client/embctl/listing.h"
 #include "client/embctl/transfer.h"
 #include "embd/admin.h"
 
@@ -17,6 +18,7 @@ struct copy_arguments {
     uint32_t n_blobs;
     uint64_t keep;
     const char *base;
+    bool cancels, looks;
 };
 
 static int parse_copy(int key, char *arg, struct argp_state *state)
@@ -30,6 +32,12 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
         if (a->n_blobs == EMBD_BLOBS_MAX)
             argp_error(state, "a snapshot has at most %d blobs", EMBD_BLOBS_MAX);
         a->blobs[a->n_blobs++] = arg;
+        return 0;
+    case 'c':
+        a->cancels = true;
+        return 0;
+    case 's':
+        a->looks = true;
         return 0;
     case 'i':
         a->base = arg;
@@ -48,6 +56,10 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
 /* ---- snapshot ---- */
 
 static const struct argp_option snapshot_options[] = {
+    {"cancel", 'c', NULL, 0,
+     "End the snapshot NAME, or remove what is left of one whose server was killed", 0},
+    {"status", 's', NULL, 0,
+     "Say how far the snapshot NAME is, or the newest one, and how it ended", 0},
     {"blob", 'b', "NAME=FILE", 0, "Keep this file in it as the blob NAME; may be repeated", 0},
     {"incremental", 'i', "BASE", 0,
      "Only rows that changed since the snapshot BASE, and keys that lost theirs", 0},
@@ -71,6 +83,66 @@ static int snapshot(embd_client *client, void *arg, embd_progress *progress, voi
     return embd_snapshot(client, s->name, &s->options, report);
 }
 
+static int cancel(embd_client *client, const char *name)
+{
+    return embd_snapshot_cancel(client, name);
+}
+
+static void print_status(const embd_snapshot_report *r)
+{
+    static const struct column columns[] = {{"name", CELL_TEXT},
+                                            {"state", CELL_TEXT},
+                                            {"phase", CELL_TEXT},
+                                            {"rows", CELL_COUNT},
+                                            {"bytes", CELL_BYTES},
+                                            {"elapsed", CELL_MICROS},
+                                            {"pushes_waited", CELL_MICROS},
+                                            {"error", CELL_TEXT}};
+    struct listing l;
+    listing_init(&l, "snapshot", columns, sizeof columns / sizeof *columns);
+    listing_row(&l);
+    listing_text(&l, 0, r->name);
+    listing_text(&l, 1, r->is_running ? "running" : r->status == EMBD_OK ? "done" : "failed");
+    listing_text(&l, 2, r->phase);
+    listing_uint(&l, 3, r->rows);
+    listing_uint(&l, 4, r->bytes);
+    listing_uint(&l, 5, r->elapsed_us);
+    listing_uint(&l, 6, r->pause_us);
+    listing_text(&l, 7, r->error);
+    listing_print_fields(&l);
+    listing_fini(&l);
+}
+
+static int look(embd_client *client, const char *name)
+{
+    embd_snapshot_report report = {.struct_bytes = sizeof report};
+    int status = embd_snapshot_status(client, name, &report);
+    if (status == EMBD_OK)
+        print_status(&report);
+    return status;
+}
+
+/* Of what another command began. */
+static int watch_snapshot(int (*what)(embd_client *client, const char *name), const char *name)
+{
+    embd_client *client;
+    int code = connect_servers(&client);
+    return code ? code : end_client(client, what(client, name));
+}
+
+static int check_snapshot(const struct copy_arguments *a)
+{
+    bool takes = a->n_blobs || a->keep || a->base;
+    const char *why = a->cancels && a->looks ? "--cancel and --status do not go together"
+                      : takes && (a->cancels || a->looks)
+                          ? "--cancel and --status take no other option"
+                      : !a->looks && a->words.n == 0 ? "name a snapshot"
+                                                     : NULL;
+    if (why)
+        fprintf(stderr, "embctl snapshot: %s\n", why);
+    return why ? EXIT_USAGE : EXIT_DONE;
+}
+
 int command_snapshot(int argc, char **argv)
 {
     static const struct argp argp = {.options = snapshot_options,
@@ -80,7 +152,9 @@ int command_snapshot(int argc, char **argv)
                                          "Has every server process write the state of its "
                                          "shards as NAME under its data directory: one cut over "
                                          "all shards. Pushes wait for the moment of the cut alone; "
-                                         "rows are written while they go on.\v"
+                                         "rows are written while they go on. Shard 0's server "
+                                         "coordinates: when this command ends early, the snapshot "
+                                         "is completed all the same.\v"
                                          "NAME has 1 to 64 of a-z, 0-9, '-' and '_', and begins "
                                          "with a letter or digit. The servers need "
                                          "a data directory (embd --data-dir). " NEEDS_ADMINS "\n"
@@ -89,12 +163,16 @@ int command_snapshot(int argc, char **argv)
                                          "  embctl snapshot --blob dense=weights.npz step-9000\n"
                                          "  embctl snapshot --keep 7 \"nightly-$(date +%F)\"\n"
                                          "  embctl snapshot noon --incremental nightly-2024-05-01\n"
+                                         "  embctl snapshot --status\n"
+                                         "  embctl snapshot --cancel nightly-2024-05-01\n"
                                          "  embctl verify /var/lib/embd/nightly-2024-05-01"};
-    struct copy_arguments a = {.words = {.min = 1, .max = 1, .wanted = "name the snapshot"}};
+    struct copy_arguments a = {.words = {.max = 1}};
     struct snapshot taken = {.options = EMBD_SNAPSHOT_OPTIONS()};
     uint32_t *n_blobs = &taken.options.n_blobs;
-    int code = EXIT_DONE;
     parse_command(&argp, argc, argv, &a);
+    int code = check_snapshot(&a);
+    if (code || a.cancels || a.looks)
+        return code ? code : watch_snapshot(a.cancels ? cancel : look, a.words.list[0]);
     for (; *n_blobs < a.n_blobs && !code; ++*n_blobs)
         code = blob_from_file(a.blobs[*n_blobs], &taken.blobs[*n_blobs]);
     taken.name = a.words.list[0];
@@ -148,7 +226,8 @@ int command_dump(int argc, char **argv)
         .doc = "Copies one table, or all, into the new directory DIR on this machine: rows, "
                "optimizer state, step "
                "counters and definitions, as one consistent cut.\v"
-               "Pushes wait while it runs; 'pushes_waited_us' says for how long. DIR appears when "
+               "Pushes wait for the moment of the cut alone, 'pushes_waited_us' says for how long; "
+               "rows are copied while they go on. DIR appears when "
                "it is complete and "
                "synced to disk; until then it is DIR.tmp-PID. " NEEDS_ADMINS "\n"
                "Examples:\n"

@@ -1,4 +1,4 @@
-/* admin.c - the admin requests that dump, load and snapshot are made of, but for holds (cut.c).
+/* admin.c - the admin requests that dump and load are made of.
  *
  * Each function writes one request, waits, and reads one answer with the sticky reader: straight
  * through, checked once at the end. What can fail: the shard cannot be reached or refuses
@@ -78,16 +78,14 @@ static void read_scan(struct answer *answer, const embd_schema *schema, struct s
     embd__reader_end(&answer->reader);
 }
 
-/* `schema` is that of the blocks. */
-static int scan(embd_client *client, uint32_t shard, const embd_schema *schema, bool keys_only,
-                uint64_t cursor, struct scan_block *out)
+int embd__admin_scan(embd_client *client, uint32_t shard, uint64_t cut, const embd_schema *schema,
+                     uint64_t cursor, struct scan_block *out)
 {
     struct embd__error *e = embd__client_error(client);
     struct answer *answer;
     struct msg *m = embd__admin_begin(client, METHOD_SCAN);
-    embd__msg_map(m, keys_only ? 4 : 3);
-    if (keys_only)
-        embd__msg_field_bool(m, "keys", true);
+    embd__msg_map(m, 4);
+    embd__msg_field_uint(m, "cut", cut);
     embd__msg_field_str(m, "table", schema->name);
     embd__msg_field_uint(m, "cursor", cursor);
     embd__msg_field_uint(m, "bytes", PARTFILE_BLOCK_BYTES);
@@ -99,19 +97,6 @@ static int scan(embd_client *client, uint32_t shard, const embd_schema *schema, 
     if (e->status == EMBD_OK && !out->is_done && out->next == cursor)
         embd__error_set(e, EMBD_PROTOCOL, "cursor %" PRIu64 " does not move on", cursor);
     return e->status ? embd__admin_end(client, shard, METHOD_SCAN, answer) : EMBD_OK;
-}
-
-int embd__admin_scan(embd_client *client, uint32_t shard, const embd_schema *schema,
-                     uint64_t cursor, struct scan_block *out)
-{
-    return scan(client, shard, schema, false, cursor, out);
-}
-
-int embd__admin_scan_keys(embd_client *client, uint32_t shard, const embd_schema *schema,
-                          uint64_t cursor, struct scan_block *out)
-{
-    embd_schema keys = embd__keys_schema(schema);
-    return scan(client, shard, &keys, true, cursor, out);
 }
 
 static int load(embd_client *client, uint32_t shard)

@@ -1,4 +1,4 @@
-/* admin.h - the admin requests that dump, load and snapshot are made of (proto/PROTOCOL.md).
+/* admin.h - the admin requests that dump and load are made of (proto/PROTOCOL.md).
  *
  * Each returns EMBD_OK or a negative status; the client's error then names the shard and the cause.
  */
@@ -34,13 +34,10 @@ struct scan_block {
     uint64_t step;
 };
 
-/* Under a hold: the next rows of a table, from cursor 0 on. On failure there is nothing to free. */
-int embd__admin_scan(embd_client *client, uint32_t shard, const embd_schema *schema,
+/* The next rows of a table in the cut, from cursor 0 on; perhaps none, while more are on their way.
+ * On failure there is nothing to free. */
+int embd__admin_scan(embd_client *client, uint32_t shard, uint64_t cut, const embd_schema *schema,
                      uint64_t cursor, struct scan_block *out);
-
-/* The same, but the blocks have keys and slots alone. */
-int embd__admin_scan_keys(embd_client *client, uint32_t shard, const embd_schema *schema,
-                          uint64_t cursor, struct scan_block *out);
 
 /* Puts rows into a shard, or takes those away that are gone; they must be routed to it. */
 int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema,

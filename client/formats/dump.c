@@ -1,11 +1,10 @@
 /* dump.c - embd_dump: one consistent cut of one or all tables, into a new directory on this
  * machine.
  *
- * The happy path: stage DIR.tmp-PID; hold changes on every shard; ask what tables there are; scan
- * every shard of every table in blocks and append them to TABLE.SHARD.part; release; sync the
- * files, write manifest.json, and rename to DIR. Changes wait from hold to release only: syncing,
- * the slow part on a disk, comes afterwards (the kernel has been writing all the time, see
- * durable.c). What can fail: a shard (its hold ends by itself or is released here) or the disk. The
+ * The happy path: stage DIR.tmp-PID; shard 0's server makes a cut of all shards; ask which tables
+ * are in it; scan every shard of every table in blocks and append them to TABLE.SHARD.part; let the
+ * cut go; sync the files, write manifest.json, and rename to DIR. Changes wait for the moment of
+ * the cut only. What can fail: a shard, memory for the rows that change meanwhile, or the disk. The
  * staged directory is then removed; DIR itself appears complete or never. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,14 +12,13 @@
 #include <string.h>
 
 #include "client/formats/admin.h"
-#include "client/formats/cut.h"
+#include "client/formats/cut_reading.h"
 #include "embd/admin.h"
 #include "proto/stored/durable.h"
 #include "proto/partfile.h"
 #include "proto/stored/ticker.h"
 
-/* More files than this are synced one by one while changes wait, so as not to run out of
- * descriptors. */
+/* More files than this are synced one by one, so as not to run out of descriptors. */
 #define OPEN_FILES_MAX 256
 
 struct dump {
@@ -31,57 +29,67 @@ struct dump {
     char *staged; /* directory being written; NULL: none */
     struct manifest manifest;
     struct durable_file *files; /* [n_tables * n_shards], table by table */
-    struct cut_hold held;
+    struct cut_reading cut;
     struct ticker ticker;
     embd_dump_report report;
 };
 
 /* ---- what to dump ---- */
 
-static int add_table(void *arg, const char *name)
+/* Shard 0's tables are all there are: no table is made on some shards alone within a cut. */
+static int add_table(void *arg, uint32_t shard, const struct cut_table *found)
 {
     struct dump *d = arg;
-    if (d->only && strcmp(d->only, name))
-        return 0;
     struct manifest *manifest = &d->manifest;
     struct manifest_table *grown =
         realloc(manifest->tables, (manifest->n_tables + 1) * sizeof *grown);
-    if (!grown)
-        return EMBD_NO_MEMORY;
-    manifest->tables = grown;
+    (void)shard;
+    if (grown)
+        manifest->tables = grown;
+    struct manifest_part *parts = calloc(d->n_shards, sizeof *parts);
+    if (!grown || !parts) {
+        free(parts);
+        return embd__error_set(d->e, EMBD_NO_MEMORY, "no memory for the list of tables");
+    }
     struct manifest_table *table = &grown[manifest->n_tables++];
-    *table = (struct manifest_table){0};
-    snprintf(table->schema.s.name, sizeof table->schema.s.name, "%s", name);
+    *table = (struct manifest_table){.parts = parts, .n_parts = 0};
+    snprintf(table->schema.s.name, sizeof table->schema.s.name, "%s", found->name);
     return 0;
 }
 
-static int list_tables(struct dump *d)
+static struct manifest_table *find_table(struct dump *d, const char *name)
 {
-    int status = embd_table_list(d->client, add_table, d);
-    if (status == EMBD_NO_MEMORY)
-        return embd__error_set(d->e, EMBD_NO_MEMORY, "no memory for the list of tables");
-    if (status == EMBD_OK && d->only && d->manifest.n_tables == 0)
-        return embd__error_set(d->e, EMBD_UNKNOWN_TABLE, "there is no table '%s' to dump", d->only);
-    return status;
+    for (uint32_t i = 0; i < d->manifest.n_tables; i++)
+        if (!strcmp(d->manifest.tables[i].schema.s.name, name))
+            return &d->manifest.tables[i];
+    return NULL;
 }
 
-/* Enters one shard's view of a table into the manifest; all shards must agree on the schema. */
-static int describe_part(struct dump *d, struct manifest_table *table, uint32_t shard)
+/* Enters one shard's rows of a table into the manifest. */
+static int add_part(void *arg, uint32_t shard, const struct cut_table *found)
+{
+    struct dump *d = arg;
+    struct manifest_table *table = find_table(d, found->name);
+    if (!table || table->n_parts != shard)
+        return embd__error_set(d->e, EMBD_PROTOCOL, "%s: table '%s' is in the cut, and not in %s's",
+                               embd_shard_address(d->client, shard), found->name,
+                               embd_shard_address(d->client, table ? shard - 1 : 0));
+    struct manifest_part *part = &table->parts[table->n_parts++];
+    *part = (struct manifest_part){
+        .shard = shard, .rows = found->rows, .candidates = found->candidates, .step = found->step};
+    snprintf(part->file, sizeof part->file, "%s.%" PRIu32 ".part", found->name, shard);
+    if (found->step > table->step)
+        table->step = found->step;
+    d->report.rows += found->rows;
+    return 0;
+}
+
+/* All shards must agree on the schema. While there is a cut no table is dropped. */
+static int describe(struct dump *d, struct manifest_table *table, uint32_t shard)
 {
     struct description description;
-    struct manifest_part *part = &table->parts[shard];
     if (embd__admin_describe(d->client, shard, table->schema.s.name, &description))
         return d->e->status;
-    *part = (struct manifest_part){
-        .shard = shard,
-        .rows = description.rows,
-        .candidates = description.candidates,
-        .step = description.step,
-    };
-    snprintf(part->file, sizeof part->file, "%s.%" PRIu32 ".part", table->schema.s.name, shard);
-    if (description.step > table->step)
-        table->step = description.step;
-    d->report.rows += description.rows;
     if (shard == 0) {
         table->schema = description.schema;
         return EMBD_OK;
@@ -97,15 +105,22 @@ static int describe_part(struct dump *d, struct manifest_table *table, uint32_t 
 
 static int describe_table(struct dump *d, struct manifest_table *table)
 {
-    table->parts = calloc(d->n_shards, sizeof *table->parts);
-    if (!table->parts)
-        return embd__error_set(d->e, EMBD_NO_MEMORY, "no memory for the parts of table '%s'",
-                               table->schema.s.name);
-    for (uint32_t shard = 0; shard < d->n_shards; shard++) {
-        if (describe_part(d, table, shard))
+    if (table->n_parts != d->n_shards)
+        return embd__error_set(d->e, EMBD_PROTOCOL, "%s: has no table '%s' in the cut",
+                               embd_shard_address(d->client, table->n_parts), table->schema.s.name);
+    for (uint32_t shard = 0; shard < d->n_shards; shard++)
+        if (describe(d, table, shard))
             return d->e->status;
-        table->n_parts = shard + 1;
-    }
+    return EMBD_OK;
+}
+
+static int list_tables(struct dump *d)
+{
+    if (embd__cut_tables(d->client, &d->cut, 0, add_table, d))
+        return d->e->status;
+    for (uint32_t shard = 0; shard < d->n_shards; shard++)
+        if (embd__cut_tables(d->client, &d->cut, shard, add_part, d))
+            return d->e->status;
     return EMBD_OK;
 }
 
@@ -151,8 +166,8 @@ static int scan_part(struct dump *d, const embd_schema *schema, struct manifest_
     struct scan_block scan = {0};
     uint64_t rows = 0, candidates = 0;
     while (!scan.is_done) {
-        if (embd__cut_renew(d->client, &d->held) ||
-            embd__admin_scan(d->client, part->shard, schema, scan.next, &scan))
+        if (embd__cut_renew(d->client, &d->cut) ||
+            embd__admin_scan(d->client, part->shard, d->cut.job.id, schema, scan.next, &scan))
             return d->e->status;
         int status = write_scan(d, file, schema, &scan.block);
         embd__answer_free(scan.answer);
@@ -215,13 +230,14 @@ static int each_part(struct dump *d, int (*step)(struct dump *, const embd_schem
 
 static int write_parts(struct dump *d, embd_progress *progress, void *arg)
 {
-    if (embd__cut_hold(d->client, &d->held))
+    if (embd__cut_open(d->client, d->only, &d->cut))
         return d->e->status;
+    d->report.pause_us = d->cut.job.pause_us;
     if (describe_all(d) == EMBD_OK) {
         embd__ticker_begin(&d->ticker, progress, arg, d->report.rows);
         each_part(d, write_part);
     }
-    embd__cut_release(d->client, &d->held, &d->report.pause_us);
+    embd__cut_close(d->client, &d->cut);
     return d->e->status;
 }
 

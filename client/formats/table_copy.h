@@ -19,21 +19,17 @@ EMBD_API struct embd__error *embd__copy_error(embd_client *client);
 
 struct table_read;
 
-/* Begins one consistent cut of a table: changes to it wait until the end. `schema_out` is valid
- * until then, *n_rows_out is the rows of all shards. EMBD_UNKNOWN_TABLE, EMBD_BUSY. On failure
+/* Begins one consistent cut of a table; changes wait for that moment alone. `schema_out` is valid
+ * until the end, *n_rows_out is the rows of all shards. EMBD_UNKNOWN_TABLE, EMBD_BUSY. On failure
  * *out is NULL. */
 EMBD_API int embd__copy_read_open(embd_client *client, const char *table, struct table_read **out,
                                   const struct table_schema **schema_out, uint64_t *n_rows_out);
 
 /* The next rows, shard after shard: 1 and *block_out, valid until the next call; 0: the end, after
- * *n_rows_out rows. With `keys_only` a block has keys and slots alone. */
-EMBD_API int embd__copy_read_next(struct table_read *read, bool keys_only,
-                                  const struct row_block **block_out);
+ * *n_rows_out rows. To be called every few seconds at least. */
+EMBD_API int embd__copy_read_next(struct table_read *read, const struct row_block **block_out);
 
-/* Keeps the cut while the caller does something else: to be called every few seconds at least. */
-EMBD_API int embd__copy_read_renew(struct table_read *read);
-
-/* Lets changes go on; *pause_us_out is how long they waited. The client's error stays as it is. */
+/* Frees; *pause_us_out is how long changes waited. The client's error stays as it is. */
 EMBD_API void embd__copy_read_end(struct table_read *read, uint64_t *pause_us_out);
 
 /* ---- into a cluster ---- */

@@ -1,13 +1,14 @@
 /* table_read.c - all rows of one table, as one cut.
  *
- * The happy path: hold changes on every shard, describe the table there, scan shard after shard,
- * release. What can fail: a shard; shards that disagree about the table; a scan that gives more or
- * fewer rows than the shards promised, which nobody can use. */
+ * The happy path: shard 0's server makes the cut (cut_reading.h); describe the table on every
+ * shard, scan shard after shard, and let the cut go with the last row. What can fail: a shard;
+ * shards that disagree about the table; a scan that gives more or fewer rows than the shards
+ * promised, which nobody can use. */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "client/formats/admin.h"
-#include "client/formats/cut.h"
+#include "client/formats/cut_reading.h"
 #include "client/formats/table_copy.h"
 
 struct table_read {
@@ -17,7 +18,8 @@ struct table_read {
     uint64_t n_rows, n_read;  /* promised by the shards, and handed out */
     uint32_t n_shards, shard; /* being scanned; n_shards: all were */
     struct scan_block scan;
-    struct cut_hold held;
+    struct cut_reading cut;
+    bool has_cut; /* it is there still */
 };
 
 struct embd__error *embd__copy_error(embd_client *client)
@@ -31,7 +33,6 @@ static int describe_shard(struct table_read *r, const char *table, uint32_t shar
     struct description description;
     if (embd__admin_describe(r->client, shard, table, &description))
         return r->e->status;
-    r->n_rows += description.rows;
     if (shard == 0) {
         r->schema = description.schema;
         return EMBD_OK;
@@ -45,8 +46,19 @@ static int describe_shard(struct table_read *r, const char *table, uint32_t shar
                            embd_shard_address(r->client, 0));
 }
 
+static int count_rows(void *arg, uint32_t shard, const struct cut_table *table)
+{
+    struct table_read *r = arg;
+    (void)shard;
+    r->n_rows += table->rows;
+    return 0;
+}
+
 static int describe(struct table_read *r, const char *table)
 {
+    for (uint32_t shard = 0; shard < r->n_shards; shard++)
+        if (embd__cut_tables(r->client, &r->cut, shard, count_rows, r))
+            return r->e->status;
     for (uint32_t shard = 0; shard < r->n_shards; shard++)
         if (describe_shard(r, table, shard))
             return r->e->status;
@@ -64,10 +76,11 @@ int embd__copy_read_open(embd_client *client, const char *table, struct table_re
     r->client = client;
     r->e = e;
     r->n_shards = embd_shard_count(client);
-    if (embd__cut_hold(client, &r->held)) {
+    if (embd__cut_open(client, table, &r->cut)) {
         free(r);
         return e->status;
     }
+    r->has_cut = true;
     if (describe(r, table)) {
         uint64_t pause_us;
         embd__copy_read_end(r, &pause_us);
@@ -89,15 +102,14 @@ static void free_block(struct table_read *r)
 }
 
 /* The next block of the shard, which may be empty. */
-static int scan(struct table_read *r, bool keys_only)
+static int scan(struct table_read *r)
 {
     uint64_t cursor = r->scan.next;
     free_block(r);
-    if (embd__copy_read_renew(r))
+    if (embd__cut_renew(r->client, &r->cut))
         return r->e->status;
-    int status = keys_only
-                     ? embd__admin_scan_keys(r->client, r->shard, &r->schema.s, cursor, &r->scan)
-                     : embd__admin_scan(r->client, r->shard, &r->schema.s, cursor, &r->scan);
+    int status =
+        embd__admin_scan(r->client, r->shard, r->cut.job.id, &r->schema.s, cursor, &r->scan);
     if (status) {
         r->scan.answer = NULL; /* freed */
         return status;
@@ -110,8 +122,16 @@ static int scan(struct table_read *r, bool keys_only)
                            r->schema.s.name, r->n_rows);
 }
 
+static void close_cut(struct table_read *r)
+{
+    if (r->has_cut)
+        embd__cut_close(r->client, &r->cut);
+    r->has_cut = false;
+}
+
 static int check_end(struct table_read *r)
 {
+    close_cut(r);
     if (r->n_read == r->n_rows)
         return 0;
     return embd__error_set(r->e, EMBD_PROTOCOL,
@@ -119,7 +139,7 @@ static int check_end(struct table_read *r)
                            r->schema.s.name, r->n_rows, r->n_read);
 }
 
-int embd__copy_read_next(struct table_read *r, bool keys_only, const struct row_block **block_out)
+int embd__copy_read_next(struct table_read *r, const struct row_block **block_out)
 {
     while (r->shard < r->n_shards) {
         if (r->scan.is_done) {
@@ -128,7 +148,7 @@ int embd__copy_read_next(struct table_read *r, bool keys_only, const struct row_
             r->scan = (struct scan_block){0};
             continue;
         }
-        if (scan(r, keys_only))
+        if (scan(r))
             return r->e->status;
         *block_out = &r->scan.block;
         if (r->scan.block.n_rows)
@@ -137,15 +157,11 @@ int embd__copy_read_next(struct table_read *r, bool keys_only, const struct row_
     return check_end(r);
 }
 
-int embd__copy_read_renew(struct table_read *r)
-{
-    return embd__cut_renew(r->client, &r->held);
-}
-
 void embd__copy_read_end(struct table_read *r, uint64_t *pause_us_out)
 {
     free_block(r);
-    embd__cut_release(r->client, &r->held, pause_us_out);
+    close_cut(r);
+    *pause_us_out = r->cut.job.pause_us;
     embd__schema_fini(&r->schema);
     free(r);
 }

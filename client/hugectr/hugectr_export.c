@@ -1,12 +1,10 @@
 /* hugectr_export.c - embd_hugectr_export: one table as a HugeCTR model folder and optimizer state.
  *
- * The happy path: stage FOLDER.tmp-PID; begin a cut of the table and read the keys of all rows;
- * sort them by GPU, slot and key, which is an order that no number of shards can change; write keys
- * and slots, and the rows in that order as they are pulled (ordered_rows.h); end the cut; sync the
- * files, whose way to the disk began as they were written, and rename the state file and then the
- * folder. So a row is written once, and where it belongs.
- * Optimizer states cannot be pulled: where the state file is wanted, whole rows are read, and their
- * states are spooled to an unlinked file on the same disk and written from there. What can fail: a
+ * The happy path: stage FOLDER.tmp-PID; read all rows of one cut of the table, their keys into
+ * memory, and the rows, with optimizer states where the state file is wanted, into an unlinked file
+ * on the same disk; sort the keys by GPU, slot and key, which is an order that no number of shards
+ * can change; write keys, slots, rows and states in that order; sync the files, whose way to the
+ * disk began as they were written, and rename the state file and then the folder. What can fail: a
  * shard, the disk, a key or a GPU that does not fit what was asked for. What was staged is then
  * removed; the names of state file and folder appear complete or never. */
 #include <inttypes.h>
@@ -18,7 +16,6 @@
 #include "client/formats/table_copy.h"
 #include "client/hugectr/entries.h"
 #include "client/hugectr/hugectr.h"
-#include "client/hugectr/ordered_rows.h"
 #include "client/hugectr/spool.h"
 #include "embd/admin.h"
 #include "embd/hugectr.h"
@@ -46,7 +43,8 @@ struct exporting {
     uint64_t n_entries, n_rows; /* collected, and promised by the shards */
     uint64_t *gpu_ends;         /* [n_gpus] entries before each GPU's end, once sorted */
     uint64_t gpu_rows;
-    size_t record_floats; /* of the spool: a row's state tensors; 0: no spool */
+    size_t record_floats; /* of the spool: a row's values, then its state tensors where wanted */
+    float *record;        /* [record_floats] on its way into it */
     struct spool spool;   /* a record for each entry, by its place */
     uint8_t *chunk;       /* [CHUNK_BYTES] on its way to a file */
     size_t chunk_fill;
@@ -65,9 +63,10 @@ static int begin_cut(struct exporting *x, const char *table)
     if (x->options->state_file && embd__hugectr_tensors(&x->schema->s, &x->n_tensors, x->e))
         return x->e->status;
     x->dim = x->schema->s.dim;
-    x->record_floats = x->dim * x->n_tensors;
+    x->record_floats = x->dim * (1 + x->n_tensors);
+    x->record = malloc(x->record_floats * sizeof *x->record);
     x->entries = embd__entries_new(x->n_rows);
-    if (!x->entries)
+    if (!x->entries || !x->record)
         return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory for the keys of %" PRIu64 " rows",
                                x->n_rows);
     return EMBD_OK;
@@ -79,9 +78,12 @@ static int add_row(struct exporting *x, const struct row_block *block, uint32_t 
     uint32_t gpu = embd__hugectr_gpu(&x->schema->s, x->options->n_gpus, slot, block->keys[i]);
     x->entries[x->n_entries] = (struct entry){block->keys[i], x->n_entries, (uint16_t)gpu, slot};
     x->n_entries++;
-    if (x->record_floats == 0)
-        return EMBD_OK;
-    return embd__spool_add(&x->spool, block->states + i * x->record_floats, x->e);
+    embd_dtype dtype = x->schema->s.dtype;
+    size_t row_bytes = x->dim * embd__dtype_bytes(dtype), state_floats = x->dim * x->n_tensors;
+    embd__to_f32(x->record, (const uint8_t *)block->rows + i * row_bytes, dtype, x->dim);
+    if (state_floats != 0)
+        memcpy(x->record + x->dim, block->states + i * state_floats, state_floats * sizeof(float));
+    return embd__spool_add(&x->spool, x->record, x->e);
 }
 
 static void end_cut(struct exporting *x)
@@ -97,10 +99,10 @@ static int collect_rows(struct exporting *x, embd_progress *progress, void *arg)
     const struct row_block *block;
     int got;
     embd__ticker_begin(&x->ticker, progress, arg, x->n_rows);
-    while ((got = embd__copy_read_next(x->cut, x->record_floats == 0, &block)) > 0) {
+    while ((got = embd__copy_read_next(x->cut, &block)) > 0) {
         for (uint32_t i = 0; i < block->n_rows && !x->e->status; i++)
             add_row(x, block, i);
-        if (x->e->status || embd__ticker_add(&x->ticker, 0, 0, x->e))
+        if (x->e->status || embd__ticker_add(&x->ticker, block->n_rows, 0, x->e))
             return x->e->status;
     }
     return got;
@@ -163,7 +165,7 @@ static int order(struct exporting *x)
                                x->n_entries);
     if (twins.are_there)
         return refuse_twins(x, &twins);
-    if (check_keys(x) || count_gpus(x) || x->record_floats == 0)
+    if (check_keys(x) || count_gpus(x))
         return x->e->status;
     return embd__spool_map(&x->spool, x->e);
 }
@@ -246,31 +248,26 @@ static int write_file(struct exporting *x, const char *name, size_t item_bytes,
     return end_file(x);
 }
 
-/* One run of rows after the other, as they come. */
-static int append_runs(struct exporting *x, struct ordered_rows *rows)
+/* The record of entry i, while those further on are asked for. */
+static const float *record(const struct exporting *x, uint64_t i)
 {
-    const struct ordered_run *run;
-    int status;
-    while ((status = embd__ordered_next(rows, &run)) > 0) {
-        struct msg_piece piece = {run->values, run->n * x->dim * sizeof(float)};
-        if (embd__durable_write(file(x), &piece, 1, x->e) ||
-            embd__ticker_add(&x->ticker, run->n, piece.bytes, x->e) ||
-            embd__copy_read_renew(x->cut))
-            return x->e->status;
-    }
-    return status;
+    if (i + PREFETCH_ROWS < x->n_entries)
+        embd__spool_prefetch(&x->spool, x->entries[i + PREFETCH_ROWS].place);
+    return embd__spool_record(&x->spool, x->entries[i].place);
 }
 
 static int write_vectors(struct exporting *x)
 {
-    struct ordered_rows rows = {0};
+    size_t bytes = x->dim * sizeof(float);
     if (begin_file(x, HUGECTR_VECTOR))
         return x->e->status;
-    int status = embd__ordered_open(&rows, x->client, x->schema, x->entries, x->n_entries);
-    if (status == EMBD_OK)
-        status = append_runs(x, &rows);
-    embd__ordered_close(&rows);
-    return status ? status : end_file(x);
+    for (uint64_t i = 0; i < x->n_entries; i++) {
+        void *to = append(x, bytes);
+        if (!to)
+            return x->e->status;
+        memcpy(to, record(x, i), bytes);
+    }
+    return end_file(x);
 }
 
 /* One GPU's buffer of one state tensor: its rows first, then zeros. */
@@ -286,10 +283,8 @@ static int write_buffer(struct exporting *x, uint32_t tensor, uint32_t gpu)
             memset(to, 0, bytes);
             continue;
         }
-        if (first + row + PREFETCH_ROWS < x->n_entries)
-            embd__spool_prefetch(&x->spool, x->entries[first + row + PREFETCH_ROWS].place);
-        const float *record = embd__spool_record(&x->spool, x->entries[first + row].place);
-        embd__from_f32(to, x->options->state_dtype, record + tensor * dim, dim);
+        embd__from_f32(to, x->options->state_dtype, record(x, first + row) + (1 + tensor) * dim,
+                       dim);
     }
     return EMBD_OK;
 }
@@ -305,7 +300,6 @@ static int write_state(struct exporting *x)
     return end_file(x);
 }
 
-/* All that shows rows as they are now. */
 static int write_table(struct exporting *x)
 {
     if (write_file(x, HUGECTR_KEY, 8, put_key))
@@ -321,12 +315,10 @@ static int take_table(struct exporting *x, const char *table, embd_progress *pro
 {
     if (begin_cut(x, table))
         return x->e->status;
-    size_t record_bytes = x->record_floats * sizeof(float);
-    if (record_bytes != 0 && embd__spool_open(&x->spool, x->staged, record_bytes, x->e))
+    if (embd__spool_open(&x->spool, x->staged, x->record_floats * sizeof(float), x->e) ||
+        collect_rows(x, progress, arg) || order(x) || write_table(x))
         return x->e->status;
-    if (collect_rows(x, progress, arg) || order(x))
-        return x->e->status;
-    return write_table(x);
+    return x->n_tensors ? write_state(x) : EMBD_OK;
 }
 
 static int collect(struct exporting *x, const char *table, embd_progress *progress, void *arg)
@@ -336,9 +328,7 @@ static int collect(struct exporting *x, const char *table, embd_progress *progre
         return embd__error_set(x->e, EMBD_NO_MEMORY, "no memory for rows on their way");
     take_table(x, table, progress, arg);
     end_cut(x);
-    if (x->e->status || (x->n_tensors && write_state(x)))
-        return x->e->status;
-    return finish_files(x);
+    return x->e->status ? x->e->status : finish_files(x);
 }
 
 static int publish(struct exporting *x, const char *folder)
@@ -370,6 +360,7 @@ static void fini(struct exporting *x)
     for (uint32_t i = 0; i < x->n_files; i++)
         embd__durable_fini(&x->files[i]);
     free(x->entries);
+    free(x->record);
     free(x->gpu_ends);
     free(x->chunk);
     free(x->staged);

@@ -2,6 +2,7 @@
 #include "client/io/credentials.h"
 
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -137,8 +138,9 @@ void embd__credentials_refresh(struct credentials *credentials)
 {
     struct credentials next = {0};
     struct embd__error ignored = {.status = EMBD_OK};
-    uint64_t stamp = stamp_of(credentials);
-    if (stamp == credentials->stamp)
+    bool has_files = credentials->token_file != NULL || credentials->ca != NULL;
+    uint64_t stamp = has_files ? stamp_of(credentials) : 0;
+    if (!has_files || stamp == credentials->stamp)
         return;
     credentials->stamp = stamp;
     if (read_files(credentials, &next, &ignored) != EMBD_OK) {
@@ -164,6 +166,54 @@ void embd__credentials_fini(struct credentials *credentials)
     free(credentials->cert);
     free(credentials->key);
     *credentials = (struct credentials){0};
+}
+
+/* ---- handed over ---- */
+
+#define CA_MAX (1u << 20) /* as a server takes it */
+
+/* Anything but EMBD_OK: `out` has nothing. */
+static int read_ca(const char *path, struct credentials_copy *out, struct embd__error *e)
+{
+    struct stat found;
+    FILE *file = fopen(path, "re");
+    bool is_read = file != NULL && fstat(fileno(file), &found) == 0 && found.st_size > 0 &&
+                   found.st_size <= CA_MAX && (out->ca = malloc((size_t)found.st_size)) != NULL;
+    if (is_read)
+        out->ca_bytes = fread(out->ca, 1, (size_t)found.st_size, file);
+    if (file != NULL)
+        fclose(file);
+    if (is_read)
+        return EMBD_OK;
+    return embd__error_set(e, EMBD_INVALID, "%.200s: cannot be read, or has more than %u bytes",
+                           path, CA_MAX);
+}
+
+int embd__credentials_copy(const struct credentials *credentials, struct credentials_copy *out,
+                           struct embd__error *e)
+{
+    struct credentials own = {.token = NULL};
+    *out = (struct credentials_copy){.token = NULL};
+    if (credentials->token_file != NULL)
+        read_token(credentials->token_file, &own, e);
+    else
+        copy(&own.token, credentials->token, e); /* which does not change then */
+    out->token = own.token;
+    out->believes_system = credentials->ca != NULL && strcmp(credentials->ca, "system") == 0;
+    if (e->status == EMBD_OK && credentials->ca != NULL && !out->believes_system)
+        read_ca(credentials->ca, out, e);
+    if (e->status != EMBD_OK)
+        embd__credentials_copy_fini(out);
+    return e->status;
+}
+
+void embd__credentials_copy_fini(struct credentials_copy *proof)
+{
+    if (proof->token != NULL)
+        explicit_bzero(proof->token, strlen(proof->token));
+    free(proof->token);
+    free(proof->ca);
+    *proof = (struct credentials_copy){.token = NULL};
 }
 
 /* ---- to whom the token may go ---- */

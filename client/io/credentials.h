@@ -29,6 +29,19 @@ void embd__credentials_refresh(struct credentials *credentials);
 /* Whether the token may be sent to the peer of this socket. EMBD_DENIED says why not. */
 int embd__credentials_may_send(const struct credentials *credentials, int fd,
                                struct embd__error *e);
+
+/* What a server needs to ask other servers on this client's behalf, read anew where it is in files:
+ * to be freed, the token overwritten first. Any thread. EMBD_INVALID, EMBD_NO_MEMORY. */
+struct credentials_copy {
+    char *token; /* NULL: none */
+    void *ca;    /* [ca_bytes] PEM; NULL: none */
+    size_t ca_bytes;
+    bool believes_system;
+};
+int embd__credentials_copy(const struct credentials *credentials, struct credentials_copy *out,
+                           struct embd__error *e);
+void embd__credentials_copy_fini(struct credentials_copy *copy);
+
 void embd__credentials_fini(struct credentials *credentials);
 
 #endif

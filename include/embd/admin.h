@@ -71,10 +71,11 @@ typedef struct embd_dump_report {
 } embd_dump_report;
 
 /* Writes one table, or all when `table` is NULL, as one consistent cut into the new directory
- * `dir`: keys, slots, rows, optimizer state, step counters, schema. Pushes wait while it runs.
- * Written under a temporary name, synced and renamed; manifest.json last. Needs the shards' admin
+ * `dir`: keys, slots, rows, optimizer state, step counters, schema. Pushes wait only for the
+ * moment of the cut; rows are copied while they go on. Written under a temporary name, synced and renamed; manifest.json last. Needs the shards' admin
  * listeners. `report_out` and `progress` may be NULL. Blocks.
  *   EMBD_EXISTS          `dir` exists
+ *   EMBD_BUSY            a snapshot or another dump is under way
  *   EMBD_IO              names the file and the cause
  *   EMBD_UNKNOWN_TABLE; others as embd_ping */
 EMBD_API int embd_dump(embd_client *client, const char *table, const char *dir,
@@ -128,19 +129,52 @@ typedef struct embd_snapshot_options {
     }
 
 /* Has every server process write the state of its shards, one cut over all, under its data
- * directory as `name` ([a-z0-9][a-z0-9_-]{0,63}). The blobs go into the directory of shard 0's
- * process, so that one snapshot resumes a job; they fit the cut where the caller has no push under
- * way. Pushes wait only for the moment of the cut. `options` and `report_out` may be NULL. Blocks.
+ * directory as `name` ([a-z0-9][a-z0-9_-]{0,63}), and waits for the end. Shard 0's server
+ * coordinates: when the caller dies meanwhile, the snapshot is completed without it (one with blobs
+ * needs its caller until all were sent). The blobs go into the directory of shard 0's process, so
+ * that one snapshot resumes a job; they fit the cut where the caller has no push under way. Pushes
+ * wait only for the moment of the cut. `options` and `report_out` may be NULL. Blocks.
  *   EMBD_EXISTS        the name is taken, or a blob's given twice
  *   EMBD_INVALID       a name, or struct_bytes
  *   EMBD_TOO_LARGE     too many blobs, or one too large
- *   EMBD_UNSUPPORTED   a server has no data directory, or a store does not know what changed
- *   EMBD_BUSY          another snapshot is being written, or a push did not reach all of its shards
- *                      within 2 seconds
+ *   EMBD_UNSUPPORTED   a server has no data directory or is of an earlier version, or a store does
+ *                      not know what changed
+ *   EMBD_BUSY          another snapshot or a dump is under way, or a push did not reach all of its
+ *                      shards within 2 seconds
+ *   EMBD_UNREACHABLE, EMBD_DENIED
+ *                      the coordinating server cannot ask another one; says what that needs
+ *   EMBD_CLOSED        it was cancelled, or the coordinating server ended
  *   EMBD_IO            names the file and the cause, also of older ones that could not be removed;
  *                      others as embd_ping */
 EMBD_API int embd_snapshot(embd_client *client, const char *name,
                            const embd_snapshot_options *options, embd_dump_report *report_out);
+
+/* A snapshot or dump that shard 0's server makes, or has made. */
+typedef struct embd_snapshot_report {
+    uint32_t struct_bytes; /* sizeof(embd_snapshot_report) */
+    int status;            /* of one that has ended */
+    bool is_running;
+    uint32_t shards_done; /* that have written, in the phase "write" */
+    uint64_t rows, bytes; /* that these have written */
+    uint64_t pause_us;    /* how long pushes waited: the longest of the shards */
+    uint64_t elapsed_us;
+    char name[65];
+    char phase[16];  /* the one it is in, or was in last: "begin", "files", "hold", "write",
+                        "commit", "keep", "read" or "abort" */
+    char error[400]; /* what went wrong; "": nothing did */
+} embd_snapshot_report;
+
+/* How far the snapshot `name` is (NULL: the newest one), of the last eight that shard 0's server
+ * was asked for. The caller sets out->struct_bytes. Blocks.
+ *   EMBD_INVALID   there is none
+ *   others as embd_ping */
+EMBD_API int embd_snapshot_status(embd_client *client, const char *name, embd_snapshot_report *out);
+
+/* Ends the snapshot `name`, whoever asked for it, and removes what all servers have of it; also of
+ * one whose server was killed. A complete one stays. Blocks.
+ *   EMBD_BUSY   it is being committed, and complete in a moment; or another one runs
+ *   others as embd_ping */
+EMBD_API int embd_snapshot_cancel(embd_client *client, const char *name);
 
 /* Calls `visit` for each blob of a snapshot directory, without a server. The name is valid during
  * the call. A visit that returns nonzero ends the listing; that value is returned. Other statuses

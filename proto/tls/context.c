@@ -3,6 +3,7 @@
  * What can fail: a file that is not there, is no PEM, or does not fit the others; the sentence
  * names it and gives OpenSSL's reason. A key with a passphrase is refused: there is nobody to ask.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +64,24 @@ static int trust(SSL_CTX *ssl, const char *ca, bool is_server, struct embd__erro
     return EMBD_OK;
 }
 
+/* PEM: one certificate after the other. */
+static int trust_bytes(SSL_CTX *ssl, const void *pem, size_t bytes, struct embd__error *e)
+{
+    BIO *bio = bytes <= INT_MAX ? BIO_new_mem_buf(pem, (int)bytes) : NULL;
+    X509_STORE *store = SSL_CTX_get_cert_store(ssl);
+    uint32_t n = 0;
+    for (X509 *x; bio != NULL && (x = PEM_read_bio_X509(bio, NULL, NULL, NULL)) != NULL; n++) {
+        X509_STORE_add_cert(store, x);
+        X509_free(x);
+    }
+    BIO_free(bio);
+    if (n == 0)
+        return refuse("the authorities handed over", "no certificate of an authority can be read",
+                      e);
+    ERR_clear_error();
+    return EMBD_OK;
+}
+
 static int set_up(SSL_CTX *ssl, const struct tls_files *files, bool is_server,
                   struct embd__error *e)
 {
@@ -83,6 +102,8 @@ static int set_up(SSL_CTX *ssl, const struct tls_files *files, bool is_server,
     int status = take_identity(ssl, files, e);
     if (status == EMBD_OK && files->ca != NULL)
         status = trust(ssl, files->ca, is_server, e);
+    else if (status == EMBD_OK && files->ca_pem != NULL)
+        status = trust_bytes(ssl, files->ca_pem, files->ca_pem_bytes, e);
     return status;
 }
 
@@ -118,7 +139,7 @@ int embd__tls_server(const struct tls_files *files, struct tls_context **out, st
 
 int embd__tls_client(const struct tls_files *files, struct tls_context **out, struct embd__error *e)
 {
-    if (files->ca == NULL)
+    if (files->ca == NULL && files->ca_pem == NULL)
         return embd__error_set(e, EMBD_INVALID,
                                "TLS needs an authority (CA) to verify the server with");
     return make(files, false, out, e);

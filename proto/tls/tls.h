@@ -18,8 +18,10 @@ struct tls_context; /* counted; any thread */
 struct tls_files {
     const char *cert; /* own certificate, then its intermediates */
     const char *key;
-    const char *ca; /* server: peers must show a certificate signed by one of these.
+    const char *ca;     /* server: peers must show a certificate signed by one of these.
                        client: the server's must be; "system": those that the system trusts */
+    const void *ca_pem; /* client, instead of `ca`: the same from memory, [ca_pem_bytes] */
+    size_t ca_pem_bytes;
 };
 
 /* EMBD_INVALID names the file and what is wrong with it, EMBD_NO_MEMORY. A key that others can read

@@ -6,6 +6,7 @@
 #include "server/log/log.h"
 #include "server/service/state.h"
 #include "server/snapshot/cut.h"
+#include "server/snapshot/cut_read.h"
 
 #define WORTH_BYTES                                                                                \
     (64u << 20) /* behind a base, before another one is worth writing though it needs not be */
@@ -77,7 +78,7 @@ static bool is_due(struct shard *shard)
 /* A snapshot that is being made goes first. */
 static bool may_begin(const struct shard *shard)
 {
-    return !hold_is_on(&shard->hold) && !cut_is_writing(shard);
+    return !hold_is_on(&shard->hold) && !cut_is_writing(shard) && !cut_is_read(shard);
 }
 
 static void begin(struct shard *shard)

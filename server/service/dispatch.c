@@ -8,6 +8,8 @@
  * What can fail is told to the peer, and changes nothing. Notifications have no effect and no
  * answer. */
 #include "server/snapshot/cut.h"
+#include "server/snapshot/cut_read.h"
+#include "server/coordinator/coordinator.h"
 
 #include "proto/assert.h"
 #include "server/log/log.h"
@@ -254,6 +256,7 @@ void shard_tick(struct shard *shard, uint64_t now_ns)
         shard->now_ns = now_ns;
     stages_tick(&shard->stages, now_ns);
     compacting_look(shard);
+    snapshot_remove_orphan(shard);
     bool looks =
         jobs_look(&shard->engine.jobs, shard->now_ns) && shard->engine.rounds.n_waiting > 0;
     if (!hold_is_on(&shard->hold) && !looks)
@@ -294,6 +297,10 @@ void shard_session_end(struct shard *shard, struct shard_session *session)
     hold_end(&shard->hold, session);
     reach_name(&shard->reach, session, 0);
     cut_leave(shard, session);
+    cut_read_leave(shard, session);
+    snapshot_leave(shard, session);
+    if (session->asked_job != 0)
+        coordinator_leave(shard->config.coordinator, session->asked_job);
     access_drop(session->access);
     session->access = NULL;
     session->grant = NULL;
@@ -308,5 +315,6 @@ void shard_drain(struct shard *shard)
     round_refuse_all(shard);
     compacting_stop(shard);
     cut_end(shard, EMBD_DRAINING, "the server shuts down");
+    cut_read_end(shard);
     dispatch_parked(shard);
 }

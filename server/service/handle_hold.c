@@ -4,6 +4,7 @@
  * tells which pushes are still to be let in, because other shards have them (reach.h). */
 #include <stdlib.h>
 
+#include "server/log/log.h"
 #include "server/service/state.h"
 
 struct hold_request {
@@ -76,6 +77,9 @@ int handle_hold(struct call *call)
         free(hold.marks);
         return call->error.status;
     }
+    if (!session->holds)
+        log_event(LOG_INFO, "hold_taken", "shard=%u timeout_ms=%llu", shard->config.index,
+                  (unsigned long long)hold.timeout_ms);
     hold_begin(&shard->hold, session, shard->now_ns, hold.timeout_ms * UINT64_C(1000000));
     hold_let_in(&shard->hold, session, hold.marks, hold.n_clients);
     embd__msg_result(call->answer, call->reader.msgid);
@@ -101,6 +105,8 @@ int handle_release(struct call *call)
     uint64_t since_ns = shard->hold.waiting_since_ns;
     uint64_t held_us = since_ns == 0 ? 0 : (shard->now_ns - since_ns) / 1000;
     hold_end(&shard->hold, session);
+    log_event(LOG_INFO, "hold_released", "shard=%u held_us=%llu", shard->config.index,
+              (unsigned long long)held_us);
     embd__msg_result(call->answer, call->reader.msgid);
     embd__msg_map(call->answer, 1);
     embd__msg_field_uint(call->answer, "held_us", held_us);

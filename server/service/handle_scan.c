@@ -1,13 +1,16 @@
-/* scan.c - rows out of the shard, block by block, for dumps: under a hold, so that all blocks show
- * one cut. */
+/* scan.c - rows out of the shard, block by block, for dumps: of a cut that a coordinator has made
+ * (cut_read.h), or under a hold, so that all blocks show one cut. */
 #include <stdlib.h>
 
 #include "server/engine/block.h"
 #include "server/service/state.h"
+#include "server/snapshot/cut_read.h"
 
 #define SCAN_BYTES (8u << 20) /* of rows, at most and by default */
 
 struct scan {
+    struct cut_scan of_cut; /* id 0: of the tables as they are, under a hold */
+    char name[EMBD_NAME_MAX + 1];
     struct table *table;
     embd_schema schema; /* of the blocks: the table's, or that of its keys */
     uint64_t cursor, bytes;
@@ -30,19 +33,25 @@ static int check_cursor(struct call *call, const struct scan *scan)
 static int read_scan(struct call *call, struct scan *scan)
 {
     struct fields f;
-    char name[EMBD_NAME_MAX + 1];
     embd__read_fields(&f, &call->reader, "scan");
-    embd__field_str(&f, "table", name, sizeof name, NULL);
+    scan->of_cut.id = embd__field_uint(&f, "cut", 1, UINT64_MAX, 0);
+    embd__field_str(&f, "table", scan->name, sizeof scan->name, scan->of_cut.id != 0 ? "" : NULL);
     scan->cursor = embd__field_uint(&f, "cursor", 0, UINT64_MAX, 0);
     scan->bytes = embd__field_uint(&f, "bytes", 1, SCAN_BYTES, SCAN_BYTES);
     bool keys_only = embd__field_bool(&f, "keys", false);
     if (call_end(call, &f) != EMBD_OK)
         return call->error.status;
+    if (scan->of_cut.id != 0) {
+        scan->of_cut.table = scan->name;
+        scan->of_cut.cursor = scan->cursor;
+        scan->of_cut.bytes = scan->bytes;
+        return EMBD_OK;
+    }
     if (!call->request->session->holds)
         return embd__error_set(
             &call->error, EMBD_INVALID,
             "scan: this connection holds nothing; hold first, and scan within its timeout_ms");
-    scan->table = tables_find(&call->shard->engine.tables, name, &call->error);
+    scan->table = tables_find(&call->shard->engine.tables, scan->name, &call->error);
     if (scan->table == NULL)
         return call->error.status;
     const embd_schema *schema = &scan->table->schema.s;
@@ -86,7 +95,11 @@ int handle_scan(struct call *call)
 {
     struct scan scan;
     struct store_scan out;
-    if (read_scan(call, &scan) != EMBD_OK || scan_rows(call, &scan, &out) != EMBD_OK)
+    if (read_scan(call, &scan) != EMBD_OK)
+        return call->error.status;
+    if (scan.of_cut.id != 0)
+        return cut_read_scan(call, &scan.of_cut);
+    if (scan_rows(call, &scan, &out) != EMBD_OK)
         return call->error.status;
     struct shard_session *session = call->request->session;
     session->scan_table = scan.cursor == UINT64_MAX ? 0 : scan.table->id;

@@ -91,9 +91,9 @@ static struct table *read_name(struct call *call, const char *what)
 int handle_table_drop(struct call *call)
 {
     struct table *table = read_name(call, "table_drop");
-    if (table != NULL && call->shard->cut != NULL)
+    if (table != NULL && (call->shard->cut != NULL || call->shard->cut_read != NULL))
         return embd__error_set(&call->error, EMBD_BUSY,
-                               "table '%s' is in a snapshot that is being written",
+                               "table '%s' is in a snapshot or dump that is being written",
                                table->schema.s.name);
     if (table == NULL)
         return call->error.status;

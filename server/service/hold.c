@@ -73,6 +73,8 @@ void hold_begin(struct hold *hold, struct shard_session *session, uint64_t now_n
     if (!session->holds) {
         session->next_holder = hold->holders;
         hold->holders = session;
+        session->hold_ran_ns = 0;
+        session->hold_is_told = false;
     }
     session->holds = true;
     session->hold_until_ns = now_ns + timeout_ns;
@@ -105,6 +107,23 @@ static uint64_t time_run(struct hold *hold, uint64_t now_ns)
     return ns < TURN_NS ? ns : TURN_NS;
 }
 
+static const char *why_over(const struct shard_session *session, uint64_t now_ns)
+{
+    if (session->hold_until_ns <= now_ns)
+        return "its timeout has passed";
+    if (session->hold_ran_ns >= HOLD_LONGEST_NS)
+        return "it lasted 10 s, the longest that one may";
+    return session->hold_quiet_ns >= HOLD_QUIET_NS ? "the holder asked nothing for 10 s" : NULL;
+}
+
+static void tell_long(struct shard_session *session, uint32_t shard)
+{
+    if (session->hold_is_told || session->hold_ran_ns < HOLD_LONG_NS)
+        return;
+    session->hold_is_told = true;
+    log_event(LOG_WARN, "hold_kept", "shard=%u why=\"pushes wait since 1 s for a holder\"", shard);
+}
+
 void hold_expire(struct hold *hold, uint64_t now_ns, uint32_t shard)
 {
     struct shard_session *next;
@@ -112,10 +131,10 @@ void hold_expire(struct hold *hold, uint64_t now_ns, uint32_t shard)
     for (struct shard_session *session = hold->holders; session != NULL; session = next) {
         next = session->next_holder;
         session->hold_quiet_ns += run_ns;
-        const char *why = session->hold_until_ns <= now_ns ? "its timeout has passed"
-                          : session->hold_quiet_ns >= HOLD_QUIET_NS
-                              ? "the holder asked nothing for 10 s"
-                              : NULL;
+        session->hold_ran_ns += run_ns;
+        const char *why = why_over(session, now_ns);
+        if (why == NULL)
+            tell_long(session, shard);
         if (why == NULL)
             continue;
         log_event(LOG_WARN, "hold_lost", "shard=%u why=\"%s\"", shard, why);

@@ -6,7 +6,9 @@
 #include "server/service/reach.h"
 
 #define HOLD_DEFAULT_MS 60000u
-#define HOLD_MAX_MS     3600000u
+#define HOLD_MAX_MS     3600000u /* may be asked for; no hold lasts longer than HOLD_LONGEST_NS */
+#define HOLD_LONGEST_NS UINT64_C(10000000000)
+#define HOLD_LONG_NS    UINT64_C(1000000000) /* one that lasts so long is told in the log */
 #define HOLD_QUIET_NS                                                                              \
     UINT64_C(10000000000) /* a holder that asks nothing for so long has lost its hold */
 

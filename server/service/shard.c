@@ -16,6 +16,7 @@
 #include "server/service/recovery.h"
 #include "server/service/handle_round.h"
 #include "server/service/materialize.h"
+#include "server/snapshot/cut_read.h"
 #include "server/snapshot/snapshot_watch.h"
 #include "server/service/state.h"
 
@@ -93,6 +94,7 @@ void shard_close(struct shard *shard)
     if (shard == NULL)
         return;
     cut_end(shard, EMBD_DRAINING, "the server ends");
+    cut_read_end(shard);
     compacting_close(shard);
     recovery_give_up(shard);
     commit_fini(&shard->commit);

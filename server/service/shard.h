@@ -20,6 +20,7 @@
 struct shard;
 struct snapshot_select;
 struct written;
+struct coordinator;
 
 struct shard_net_stats {
     uint64_t connections, requests_in_flight, bytes_in, bytes_out, frame_memory_bytes, frame_errors;
@@ -41,8 +42,10 @@ struct shard_config {
     const char *data_dir;           /* snapshots go there; NULL: snapshot is refused */
     struct snapshot_select *chosen; /* the snapshot that a start begins with, for shards with
                               `loaded`; NULL: none is looked for */
-    struct written *written;     /* what the shards of the process write for snapshots; NULL: commit
+    struct written *written; /* what the shards of the process write for snapshots; NULL: commit
                                     believes what it is told */
+    struct coordinator
+        *coordinator;            /* of the process; NULL: it makes no snapshots of the cluster */
     bool accepts_journal_damage; /* drops what follows it, instead of failing */
     uint64_t
         journal_limit; /* bytes behind its base, after which the journal begins anew; 0: none */
@@ -82,6 +85,8 @@ struct shard_session {
     /* The shard's alone. */
     struct access *access; /* that `grant` is in; NULL: it is grant_of_owner */
     uint64_t hold_until_ns;
+    uint64_t hold_ran_ns;   /* the shard has run for so long since this hold began */
+    bool hold_is_told;      /* in the log, as one that lasts long */
     uint64_t hold_quiet_ns; /* the shard has run for so long since this holder's last request */
     struct shard_session *next_holder;
     struct shard_session *next_client, **client_at; /* of those that named themselves */
@@ -90,6 +95,7 @@ struct shard_session {
     uint32_t arrived;     /* place of the last push that came on it, in the order they came */
     bool has_arrived;     /* a push has */
     bool is_ordered;      /* and it told its order */
+    uint64_t asked_job;   /* of the coordinator, that ends with this connection; 0: none */
     uint32_t scan_table;  /* id of the table being scanned under the hold, 0: none */
     uint64_t scan_cursor; /* where its next scan goes on */
 };

@@ -49,8 +49,9 @@ struct shard {
     msgpack_zone zone;              /* of the request being handled */
     struct part parts[LIMIT_PARTS]; /* likewise */
     struct snapshot_parts snapshot;
-    uint64_t snapshot_made_s; /* the newest, since 1970; of the shard that commits. 0: none */
-    struct cut *cut;          /* being written, or to be committed; NULL: none */
+    uint64_t snapshot_made_s;  /* the newest, since 1970; of the shard that commits. 0: none */
+    struct cut_read *cut_read; /* whose rows are fetched; NULL: none */
+    struct cut *cut;           /* being written, or to be committed; NULL: none */
     uint64_t
         cuts[CUTS_KNOWN]; /* ids of the last ones, since which stores note what changes; 0: none */
     struct compacting compacting;

@@ -15,6 +15,7 @@
 
 #include "server/service/compacting.h"
 #include "server/engine/block.h"
+#include "server/snapshot/cut_read.h"
 #include "server/snapshot/snapshot_watch.h"
 #include "server/files/writing.h"
 #include "server/snapshot/written.h"
@@ -169,6 +170,8 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
     if (shard->cut != NULL && shard->cut->writing != NULL)
         return embd__error_set(e, EMBD_BUSY, "snapshot '%s' is still being written",
                                shard->cut->name);
+    if (cut_is_read(shard))
+        return embd__error_set(e, EMBD_BUSY, "a dump is still being read");
     if (check_since(shard, what, e) != EMBD_OK)
         return e->status;
     if (shard->cut != NULL)
@@ -189,6 +192,12 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
 bool cut_is_of(const struct shard *shard, const char *name)
 {
     return shard->cut != NULL && shard->cut->owner != NULL && strcmp(shard->cut->name, name) == 0;
+}
+
+bool cut_is_ending(const struct shard *shard, const char *name)
+{
+    return cut_is_writing(shard) && shard->cut->owner == NULL &&
+           strcmp(shard->cut->name, name) == 0;
 }
 
 /* ---- handing rows over ---- */

@@ -17,6 +17,9 @@ void cut_note(struct shard *shard, uint64_t id);
 /* Whether NAME has begun here; tables may not be dropped then. */
 bool cut_is_of(const struct shard *shard, const char *name);
 
+/* Whether the connection that began NAME is gone, and its files are about to end. */
+bool cut_is_ending(const struct shard *shard, const char *name);
+
 /* Whether tables are frozen for one. */
 bool cut_is_writing(const struct shard *shard);
 

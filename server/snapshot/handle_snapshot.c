@@ -7,7 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/snapshot/coordinate.h"
 #include "server/snapshot/cut.h"
+#include "server/snapshot/cut_read.h"
 #include "server/snapshot/snapshot.h"
 #include "server/snapshot/snapshot_watch.h"
 #include "server/service/state.h"
@@ -21,10 +23,15 @@ enum phase {
     PHASE_COMMIT,
     PHASE_ABORT,
     PHASE_KEEP,
+    PHASE_START, /* from here on: of the coordinator */
+    PHASE_PROGRESS,
+    PHASE_GO,
+    PHASE_CANCEL,
     PHASES
 };
-static const char *const phase_names[PHASES] = {"begin",  "cut",   "write", "blob",
-                                                "commit", "abort", "keep"};
+static const char *const phase_names[PHASES] = {"begin",    "cut",   "write", "blob",
+                                                "commit",   "abort", "keep",  "start",
+                                                "progress", "go",    "cancel"};
 
 static void answer_nothing(struct call *call)
 {
@@ -36,6 +43,8 @@ static void answer_nothing(struct call *call)
 
 static void read_cut(struct fields *f, struct snapshot_cut *out)
 {
+    out->is_read = embd__field_bool(f, "read", false);
+    embd__field_str(f, "table", out->table, sizeof out->table, "");
     out->id = embd__field_uint(f, "id", 0, UINT64_MAX, 0);
     out->since = embd__field_uint(f, "since", 0, UINT64_MAX, 0);
     out->base[0] = '\0';
@@ -45,7 +54,9 @@ static void read_cut(struct fields *f, struct snapshot_cut *out)
 
 static int cut_shard(struct call *call, const char *name, const struct snapshot_cut *what)
 {
-    if (cut_begin(call, name, what) == EMBD_OK)
+    int status =
+        what->is_read ? cut_read_begin(call, what->id, what->table) : cut_begin(call, name, what);
+    if (status == EMBD_OK)
         answer_nothing(call);
     return call->error.status;
 }
@@ -85,14 +96,17 @@ static int take_blob(struct call *call, const char *name, const struct snapshot_
         return call->error.status;
     snapshot_blob(&call->shard->snapshot, dir, piece, &call->error);
     close(dir);
+    coordinator_hear(call->shard->config.coordinator, name);
     return call->error.status;
 }
 
 /* ---- all phases ---- */
 
-static int check_place(struct call *call, enum phase phase)
+static int check_place(struct call *call, enum phase phase, bool is_read)
 {
     const struct shard_config *config = &call->shard->config;
+    if (phase == PHASE_CUT && is_read)
+        return EMBD_OK;
     if (call->shard->data_dir < 0)
         return embd__error_set(
             &call->error, EMBD_UNSUPPORTED,
@@ -119,7 +133,10 @@ static int begin_shard(struct call *call, const char *name, const char *base_nam
     snapshot_forget(&call->shard->snapshot);
     if (call->shard->config.written != NULL)
         written_forget(call->shard->config.written);
-    call->shard->snapshot.base = base;
+    struct snapshot_parts *begun = &call->shard->snapshot;
+    begun->base = base;
+    begun->owner = call->request->session;
+    memcpy(begun->name, name, strlen(name));
     embd__msg_result(call->answer, call->reader.msgid);
     embd__msg_map(call->answer, 1 + (base.id != 0));
     embd__msg_field_uint(call->answer, "sequence", sequence);
@@ -150,12 +167,14 @@ struct phase_fields {
     struct snapshot_told told;
     struct blob_fields blob;
     struct snapshot_cut cut;
+    struct coordinate_request asked;
     uint32_t n_kept;
 };
 
 static enum phase read_phase(struct call *call, struct fields *f, struct phase_fields *out)
 {
     out->base[0] = '\0';
+    out->cut.is_read = false;
     embd__field_str(f, "name", out->name, sizeof out->name, NULL);
     enum phase phase = (enum phase)embd__field_enum(f, "phase", phase_names, PHASES, -1);
     if (phase == PHASE_COMMIT)
@@ -164,6 +183,8 @@ static enum phase read_phase(struct call *call, struct fields *f, struct phase_f
         read_blob(call, f, &out->blob);
     if (phase == PHASE_CUT)
         read_cut(f, &out->cut);
+    if (phase >= PHASE_START)
+        coordinate_read(call, f, (enum coordinate)(phase - PHASE_START), &out->asked);
     if (phase == PHASE_BEGIN && embd__field_has(f, "base"))
         embd__field_str(f, "base", out->base, sizeof out->base, NULL);
     if (phase == PHASE_KEEP)
@@ -183,6 +204,8 @@ static int do_phase(struct call *call, enum phase phase, const struct phase_fiel
         return keep(call, name, what->n_kept);
     if (phase == PHASE_BEGIN)
         return begin_shard(call, name, what->base);
+    if (phase == PHASE_ABORT && cut_is_ending(call->shard, name))
+        return embd__error_set(e, EMBD_BUSY, "snapshot abort: '%s' is being ended", name);
     if (phase == PHASE_ABORT && cut_is_of(call->shard, name))
         cut_end(call->shard, EMBD_CLOSED, "it was aborted");
     if (phase == PHASE_COMMIT)
@@ -205,11 +228,14 @@ int handle_snapshot(struct call *call)
     struct phase_fields what;
     embd__read_fields(&f, &call->reader, "snapshot");
     enum phase phase = read_phase(call, &f, &what);
+    if (phase >= PHASE_START && phase < PHASES)
+        return coordinate(call, &f, (enum coordinate)(phase - PHASE_START), what.name, &what.asked);
     if (call_end(call, &f) != EMBD_OK || snapshot_check_name(what.name, &call->error) != EMBD_OK ||
-        check_place(call, phase) != EMBD_OK)
+        check_place(call, phase, what.cut.is_read) != EMBD_OK)
         return call->error.status;
     int status = do_phase(call, phase, &what);
-    if (status != EMBD_OK && status != CALL_LATER)
+    bool is_again = phase == PHASE_ABORT && status == EMBD_BUSY;
+    if (status != EMBD_OK && status != CALL_LATER && !is_again)
         snapshot_watch_failed(call->shard, phase_names[phase], what.name, &call->error);
     return status;
 }

@@ -18,6 +18,8 @@
 struct snapshot_cut {
     uint64_t id, since;
     char base[SNAPSHOT_NAME_MAX + 1]; /* "" where since is 0 */
+    bool is_read;                     /* its rows are fetched, and not written here */
+    char table[EMBD_NAME_MAX + 1];    /* of those: this one alone; "": all */
 };
 
 /* The streams of a shard's writers at the cut, as the bytes of a file. */
@@ -27,10 +29,12 @@ struct snapshot_streams {
     void *bytes; /* malloc'd, [part.bytes] */
 };
 
-/* What commit has been told so far, and the blobs there are. */
+/* The snapshot that was begun here, what commit has been told so far, and the blobs there are. */
 struct snapshot_parts {
-    uint64_t id;       /* 0: not told */
-    uint64_t sequence; /* 0: this process's next one */
+    char name[SNAPSHOT_NAME_MAX + 1];  /* "": none was begun */
+    const struct shard_session *owner; /* that began it; NULL: gone, and NAME.tmp goes too */
+    uint64_t id;                       /* 0: not told */
+    uint64_t sequence;                 /* 0: this process's next one */
     struct manifest_base base;
     struct manifest_table *tables; /* [LIMIT_TABLES] or NULL; schemas are filled in at the end */
     char names[LIMIT_TABLES][EMBD_NAME_MAX + 1];
@@ -42,6 +46,15 @@ struct snapshot_parts {
     XXH3_state_t *blob_hash; /* of the last one, while more of it is to come; else NULL */
 };
 void snapshot_forget(struct snapshot_parts *parts);
+
+struct shard;
+struct shard_session;
+/* The connection is gone. Where it began a snapshot that is not complete, this goes too, as soon as
+ * nobody writes it any more. But where all was told that commit wants, another process may have
+ * committed its share: then NAME.tmp stays, and says at a start that this one did not. */
+void snapshot_leave(struct shard *shard, const struct shard_session *session);
+/* Goes on with that. Nothing where nothing is left so. */
+void snapshot_remove_orphan(struct shard *shard);
 
 /* [a-z0-9][a-z0-9_-]{0,63}: so no name leaves the data directory. */
 int snapshot_check_name(const char *name, struct embd__error *e);
@@ -125,7 +138,6 @@ struct call;
 int snapshot_commit(struct call *call, const char *name, const struct snapshot_told *told);
 
 /* The writers that the shard knows now. EMBD_NO_MEMORY. */
-struct shard;
 int snapshot_writers(const struct shard *shard, struct snapshot_streams *out,
                      struct embd__error *e);
 

@@ -14,6 +14,7 @@
 
 #include "server/snapshot/cut.h"
 #include "server/files/part.h"
+#include "server/log/log.h"
 #include "server/snapshot/snapshot.h"
 #include "server/snapshot/snapshot_watch.h"
 #include "server/service/state.h"
@@ -28,6 +29,37 @@ void snapshot_forget(struct snapshot_parts *parts)
     free(parts->writers);
     XXH3_freeState(parts->blob_hash);
     *parts = (struct snapshot_parts){0};
+}
+
+/* ---- the connection that began it is gone ---- */
+
+void snapshot_leave(struct shard *shard, const struct shard_session *session)
+{
+    struct snapshot_parts *parts = &shard->snapshot;
+    if (parts->name[0] == '\0' || parts->owner != session)
+        return;
+    parts->owner = NULL;
+    bool is_told = parts->n_tables > 0 || parts->n_writers > 0;
+    log_event(LOG_WARN, "snapshot_orphaned", "shard=%u snapshot=%s why=\"%s\"", shard->config.index,
+              parts->name,
+              is_told ? "the connection that began it ended; other servers may have committed it: "
+                        "embctl snapshot --cancel removes it"
+                      : "the connection that began it ended; it is removed");
+    if (is_told)
+        snapshot_forget(parts);
+    else
+        snapshot_remove_orphan(shard);
+}
+
+/* Another shard of the process may still put a file in, for a moment: then it is tried again. */
+void snapshot_remove_orphan(struct shard *shard)
+{
+    struct snapshot_parts *parts = &shard->snapshot;
+    struct embd__error ignored = {.status = EMBD_OK};
+    if (parts->name[0] == '\0' || parts->owner != NULL || cut_is_writing(shard))
+        return;
+    if (snapshot_remove(shard->data_dir, parts->name, &ignored) == EMBD_OK)
+        snapshot_forget(parts);
 }
 
 /* ---- parts and writers ---- */

@@ -53,8 +53,8 @@ int snapshot_begin(int data_dir, const char *name, struct embd__error *e)
     if (errno == EEXIST)
         return embd__error_set(e, EMBD_EXISTS,
                                "snapshot '%s' exists: it is being written, or its writing was "
-                               "interrupted; abort removes it",
-                               staged);
+                               "interrupted; embctl snapshot --cancel %s ends it",
+                               staged, name);
     return fail(staged, "make the directory", e);
 }
 

@@ -362,7 +362,7 @@ static void phases_out_of_order_are_refused(void **state)
     ask_error(ask_commit(&rig, "a", NULL, 0, false), EMBD_INVALID, "'a' was not begun", NULL);
     ask_error(ask_phase(&second, "a", "begin"), EMBD_INVALID, "shard 1", "first", NULL);
     phase(&rig, "a", "begin");
-    ask_error(ask_phase(&rig, "a", "begin"), EMBD_EXISTS, "'a.tmp'", "abort", NULL);
+    ask_error(ask_phase(&rig, "a", "begin"), EMBD_EXISTS, "'a.tmp'", "--cancel a", NULL);
     ask_error(ask_phase(&rig, "a", "write"), EMBD_INVALID, "shard 0", "'a'", "cut comes first",
               NULL);
     phase(&rig, "a", "cut");

@@ -315,19 +315,29 @@ static void a_hold_ends_when_its_holder_is_silent(void **state)
     struct rig *rig = *state;
     do_hold(rig, &rig->admin, 3600000);
     struct exchange *push = send_push(rig, &rig->data);
-    for (int i = 0; i < 5; i++) { /* it works: it says so */
-        run_for(rig, 9);
-        struct exchange *ping = ask(rig, &rig->admin, METHOD_PING);
-        embd__msg_map(&ping->out, 0);
-        ask_ok(ping);
-        ask_free(ping);
-    }
     rig->now_ns +=
         60000000000; /* the shard was busy: what the holder sent meanwhile is not read yet */
     shard_tick(rig->shard, rig->now_ns);
     run_for(rig, 9);
     assert_false(push->is_answered);
     run_for(rig, 1);
+    assert_int_equal(step_of(push), 1);
+    ask_error(ask_release(rig, &rig->admin), EMBD_INVALID, "holds nothing", NULL);
+}
+
+/* A holder that works has no more than that either. */
+static void a_hold_lasts_10_s_at_most(void **state)
+{
+    struct rig *rig = *state;
+    do_hold(rig, &rig->admin, 3600000);
+    struct exchange *push = send_push(rig, &rig->data);
+    for (int i = 0; i < 4; i++) {
+        run_for(rig, 2);
+        do_hold(rig, &rig->admin, 3600000);
+    }
+    run_for(rig, 1);
+    assert_false(push->is_answered);
+    run_for(rig, 2);
     assert_int_equal(step_of(push), 1);
     ask_error(ask_release(rig, &rig->admin), EMBD_INVALID, "holds nothing", NULL);
 }
@@ -423,6 +433,7 @@ int main(void)
         TEST(all_holders_have_to_release),
         TEST(a_hold_ends_with_its_timeout),
         TEST(a_hold_ends_when_its_holder_is_silent),
+        TEST(a_hold_lasts_10_s_at_most),
         TEST(a_hold_ends_with_its_connection),
         TEST(a_parked_request_of_a_lost_connection_has_no_effect),
         TEST(a_holder_may_not_change_tables),

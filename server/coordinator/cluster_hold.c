@@ -1,33 +1,27 @@
-/* cut.c - see cut.h.
+/* cluster_hold.c - see cluster_hold.h.
  *
- * The happy path: hold changes on all shards at once; each tells how far every client's
- * pushes have come on it. A push goes to all shards, under one number that rises with the pushes of
- * its client. So where shards stand at different numbers, the highest is the cut, and the shards
- * behind it are told to let that client in up to there; they are asked again until all stand at the
- * cut.
+ * The happy path: hold changes on all shards at once; each tells how far every client's pushes have
+ * come on it. A push goes to all shards, under one number that rises with the pushes of its client.
+ * So where shards stand at different numbers, the highest is the cut, and the shards behind it are
+ * told to let that client in up to there; they are asked again until all stand at the cut.
  *
  * What can fail: a push that never comes, because its client or its connection is gone. A shard
  * that has heard nothing of a client for a minute does not name it any more, so the next try
  * succeeds. */
-#include "client/formats/cut.h"
+#include "server/coordinator/cluster_hold.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "client/formats/admin.h"
-#include "client/core/client.h"
-
-/* The longest a shard grants. A hold also ends with its connection, and 10 s after its holder's
- * last request: a client that dies or hangs holds nobody for longer. */
-#define HOLD_TIMEOUT_MS 3600000u
+/* A hold ends by itself then: a coordinator that hangs holds nobody for longer. */
+#define HOLD_TIMEOUT_MS 5000u
+#define HOLD_ASK_MS     4500u /* to wait for one while others hold already */
 
 /* For pushes on their way to all of their shards. */
 #define WAIT_NS  2000000000u
 #define PAUSE_NS 200000u
-
-#define RENEW_NS UINT64_C(2000000000)
 
 #define CLIENTS_MAX 65536u
 
@@ -42,9 +36,8 @@ struct marks {
 };
 
 struct cutting {
-    embd_client *client;
-    struct embd__error *e; /* the client's */
-    struct requests *requests;
+    struct peers *peers;
+    struct embd__error *e; /* the caller's */
     uint32_t n_shards;
     uint64_t pause_us;    /* the longest of those released */
     uint64_t **bins;      /* [n_shards] of a hold's request; NULL: none yet */
@@ -142,7 +135,7 @@ static int add_hold(struct cutting *c, uint32_t shard)
         bins[i] = c->behind.list[i].id;
         pushed[i] = c->behind.list[i].pushed;
     }
-    struct msg *m = embd__requests_add(c->requests, shard, METHOD_HOLD, 0);
+    struct msg *m = peers_add(c->peers, shard, METHOD_HOLD, HOLD_ASK_MS);
     embd__msg_map(m, 2);
     embd__msg_field_uint(m, "timeout_ms", HOLD_TIMEOUT_MS);
     embd__msg_field_uint(m, "clients", n);
@@ -153,23 +146,22 @@ static int add_hold(struct cutting *c, uint32_t shard)
     return EMBD_OK;
 }
 
-static void take_hold(void *arg, uint32_t shard, struct answer *answer)
+static void take_hold(void *arg, uint32_t shard, struct reader *reader)
 {
     struct cutting *c = arg;
     struct fields f;
     struct marks *m = &c->shards[shard];
-    embd__read_fields(&f, &answer->reader, "hold");
+    embd__read_fields(&f, reader, "hold");
     uint32_t n = (uint32_t)embd__field_uint(&f, "clients", 0, CLIENTS_MAX, FIELD_REQUIRED);
     embd__fields_end(&f);
-    const uint64_t *clients = embd__read_bin(&answer->reader, "clients", n * sizeof *clients);
-    const uint32_t *pushed = embd__read_bin(&answer->reader, "pushed", n * sizeof *pushed);
-    if (c->e->status == EMBD_OK && reserve(c, m, n) == EMBD_OK) {
-        for (uint32_t i = 0; i < n; i++)
-            m->list[i] = (struct mark){clients[i], pushed[i]};
-        m->n = n;
-        order(m);
-    }
-    embd__admin_end(c->client, shard, METHOD_HOLD, answer);
+    const uint64_t *clients = embd__read_bin(reader, "clients", n * sizeof *clients);
+    const uint32_t *pushed = embd__read_bin(reader, "pushed", n * sizeof *pushed);
+    if (reader->error->status != EMBD_OK || reserve(c, m, n) != EMBD_OK)
+        return;
+    for (uint32_t i = 0; i < n; i++)
+        m->list[i] = (struct mark){clients[i], pushed[i]};
+    m->n = n;
+    order(m);
 }
 
 /* ---- all shards ---- */
@@ -189,7 +181,7 @@ static int settle_once(struct cutting *c, uint32_t *behind_out)
         if (add_hold(c, shard))
             return c->e->status;
     }
-    return embd__requests_run(c->requests, take_hold, c);
+    return peers_run(c->peers, take_hold, c, c->e);
 }
 
 static int refuse(struct cutting *c, uint32_t shard)
@@ -199,45 +191,48 @@ static int refuse(struct cutting *c, uint32_t shard)
                            "%s: did not get a push of client %016" PRIx64
                            " in %d seconds that another shard has, or "
                            "another connection holds it; try again",
-                           embd_shard_address(c->client, shard),
-                           c->behind.n ? c->behind.list[0].id : 0, (int)(WAIT_NS / 1000000000u));
+                           peers_name(c->peers, shard), c->behind.n ? c->behind.list[0].id : 0,
+                           (int)(WAIT_NS / 1000000000u));
+}
+
+static uint64_t clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 static int settle(struct cutting *c)
 {
     static const struct timespec pause = {0, PAUSE_NS};
-    uint64_t end_ns = uv_hrtime() + WAIT_NS;
+    uint64_t end_ns = clock_ns() + WAIT_NS;
     uint32_t behind;
     while (settle_once(c, &behind) == EMBD_OK && behind < c->n_shards) {
-        if (uv_hrtime() > end_ns)
+        if (clock_ns() > end_ns)
             return refuse(c, behind);
         nanosleep(&pause, NULL);
     }
     return c->e->status;
 }
 
-static void take_release(void *arg, uint32_t shard, struct answer *answer)
+static void take_release(void *arg, uint32_t shard, struct reader *reader)
 {
-    struct cutting *c = arg;
+    uint64_t *pause_us = arg;
     struct fields f;
-    embd__read_fields(&f, &answer->reader, "release");
+    (void)shard;
+    embd__read_fields(&f, reader, "release");
     uint64_t held_us = embd__field_uint(&f, "held_us", 0, UINT64_MAX, FIELD_REQUIRED);
-    embd__fields_end(&f);
-    if (embd__admin_end(c->client, shard, METHOD_RELEASE, answer) == EMBD_OK &&
-        held_us > c->pause_us)
-        c->pause_us = held_us;
+    if (embd__fields_end(&f) == EMBD_OK && held_us > *pause_us)
+        *pause_us = held_us;
 }
 
-/* Keeps the client's error. */
-static void release_all(struct cutting *c)
+void cluster_release(struct peers *peers, uint32_t n_shards, uint64_t *pause_us_out)
 {
-    struct embd__error kept = *c->e;
-    *c->e = (struct embd__error){0};
-    embd__requests_forget(c->requests);
-    for (uint32_t shard = 0; shard < c->n_shards; shard++)
-        embd__msg_map(embd__requests_add(c->requests, shard, METHOD_RELEASE, 0), 0);
-    embd__requests_run(c->requests, take_release, c);
-    *c->e = kept;
+    struct embd__error ignored = {.status = EMBD_OK};
+    *pause_us_out = 0;
+    for (uint32_t shard = 0; shard < n_shards; shard++)
+        embd__msg_map(peers_add(peers, shard, METHOD_RELEASE, CLUSTER_ASK_MS), 0);
+    peers_run(peers, take_release, pause_us_out, &ignored);
 }
 
 static int hold_all(struct cutting *c)
@@ -245,10 +240,8 @@ static int hold_all(struct cutting *c)
     for (uint32_t shard = 0; shard < c->n_shards; shard++)
         if (add_hold(c, shard))
             return c->e->status;
-    if (embd__requests_run(c->requests, take_hold, c) == EMBD_OK)
+    if (peers_run(c->peers, take_hold, c, c->e) == EMBD_OK)
         settle(c);
-    if (c->e->status)
-        release_all(c);
     return c->e->status;
 }
 
@@ -264,49 +257,18 @@ static void fini(struct cutting *c)
     free(c->behind.list);
 }
 
-int embd__cut_hold(embd_client *client, struct cut_hold *out)
+int cluster_hold(struct peers *peers, uint32_t n_shards, struct embd__error *e)
 {
-    struct cutting c = {
-        .client = client, .e = embd__client_error(client), .n_shards = embd_shard_count(client)};
-    if (embd__requests_new(client, &c.requests))
-        return c.e->status;
-    c.shards = calloc(c.n_shards, sizeof *c.shards);
-    c.bins = calloc(c.n_shards, sizeof *c.bins);
-    int status = c.shards && c.bins
-                     ? hold_all(&c)
-                     : embd__error_set(c.e, EMBD_NO_MEMORY,
-                                       "no memory for a cut of %" PRIu32 " shards", c.n_shards);
-    fini(&c);
-    if (status)
-        embd__requests_free(c.requests);
+    uint64_t ignored;
+    struct cutting c = {.peers = peers, .e = e, .n_shards = n_shards};
+    c.shards = calloc(n_shards, sizeof *c.shards);
+    c.bins = calloc(n_shards, sizeof *c.bins);
+    if (c.shards && c.bins)
+        hold_all(&c);
     else
-        *out = (struct cut_hold){c.requests, uv_hrtime()};
-    return status;
-}
-
-static void take_ping(void *arg, uint32_t shard, struct answer *answer)
-{
-    embd__admin_end(arg, shard, METHOD_PING, answer);
-}
-
-int embd__cut_renew(embd_client *client, struct cut_hold *held)
-{
-    uint64_t now_ns = uv_hrtime();
-    if (now_ns < held->renewed_ns + RENEW_NS)
-        return EMBD_OK;
-    held->renewed_ns = now_ns;
-    for (uint32_t shard = 0; shard < embd_shard_count(client); shard++)
-        embd__msg_map(embd__requests_add(held->requests, shard, METHOD_PING, 0), 0);
-    return embd__requests_run(held->requests, take_ping, client);
-}
-
-void embd__cut_release(embd_client *client, struct cut_hold *held, uint64_t *pause_us_out)
-{
-    struct cutting c = {.client = client,
-                        .e = embd__client_error(client),
-                        .requests = held->requests,
-                        .n_shards = embd_shard_count(client)};
-    release_all(&c);
-    embd__requests_free(held->requests);
-    *pause_us_out = c.pause_us;
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for a cut of %" PRIu32 " shards", n_shards);
+    fini(&c);
+    if (e->status)
+        cluster_release(peers, n_shards, &ignored);
+    return e->status;
 }

@@ -1,0 +1,39 @@
+/* coordinate.h - jobs of the server that coordinates snapshots: one request begins a job, others
+ * watch it. Shard 0's server is asked. */
+#ifndef EMBD_FORMATS_COORDINATE_H
+#define EMBD_FORMATS_COORDINATE_H
+
+#include "client/core/request.h"
+
+/* What is asked for. */
+struct job_ask {
+    const char *name, *base, *table; /* NULL: none */
+    uint32_t keep;
+    bool has_files, is_read;
+};
+
+/* How far it is. */
+struct job_told {
+    uint64_t id;
+    char name[64 + 1], state[16], phase[16];
+    bool is_read;
+    uint32_t shards_done;
+    uint64_t rows, bytes, pause_us, elapsed_us;
+    struct embd__error error; /* EMBD_OK: it has not failed */
+};
+
+/* The client's error says what went wrong. EMBD_BUSY: another job runs; EMBD_UNSUPPORTED: the
+ * server is of an earlier version. */
+int embd__job_start(embd_client *client, const struct job_ask *ask, struct job_told *out);
+/* The newest of that name, or the newest of all (""). */
+int embd__job_look(embd_client *client, const char *name, struct job_told *out);
+int embd__job_go(embd_client *client, const struct job_told *job);
+/* Asks for its end. *out: the job, or the one that cleans up. */
+int embd__job_cancel(embd_client *client, const char *name, struct job_told *out);
+
+bool embd__job_runs(const struct job_told *job);
+/* Until the job has ended, or is in `phase` (NULL: until it has ended). An error: it has failed, or
+ * its server is gone. */
+int embd__job_await(embd_client *client, struct job_told *job, const char *phase);
+
+#endif

@@ -1,0 +1,19 @@
+/* cluster_hold.h - all shards at one moment: changes to tables wait, and each push of a client is
+ * on all of its shards or on none. */
+#ifndef EMBD_CLUSTER_HOLD_H
+#define EMBD_CLUSTER_HOLD_H
+
+#include "server/peers/peers.h"
+
+/* A request that a shard answers at once has to be answered by then. */
+#define CLUSTER_ASK_MS 30000u
+
+/* Makes changes to tables wait, on every shard, for some seconds at most. EMBD_BUSY: a push that
+ * one shard has did not come to another; it names both. On failure nothing is held. */
+int cluster_hold(struct peers *peers, uint32_t n_shards, struct embd__error *e);
+
+/* Lets them go on; *pause_us_out is how long they had to wait, on the shard where it was longest. A
+ * shard that cannot be reached has ended its hold by itself: not an error. */
+void cluster_release(struct peers *peers, uint32_t n_shards, uint64_t *pause_us_out);
+
+#endif

@@ -1,0 +1,477 @@
+/* coordinator.c - see coordinator.h.
+ *
+ * The happy path: coordinator_start enters a job into the list and starts its thread; the thread
+ * runs it (snapshot_job.c, read_job.c) and notes how far it is; the list keeps the last eight for
+ * those that ask how they went. What the threads share is guarded by the mutex. A job that is
+ * cancelled has its connections closed, so that shards drop what they keep for these. */
+#include "server/coordinator/coordinator.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "server/coordinator/job.h"
+#include "server/log/log.h"
+
+#define JOBS_REMEMBERED 8u
+
+const char *const job_state_names[JOB_STATES] = {"running", "done", "failed"};
+const char *const job_phase_names[JOB_PHASES] = {"begin", "files",  "hold", "write",
+                                                 "read",  "commit", "keep", "abort"};
+
+struct coordinator {
+    struct coordinator_config config;
+    pthread_mutex_t mutex;
+    pthread_cond_t news; /* go, or cancelled */
+    /* Guarded. */
+    struct job_report jobs[JOBS_REMEMBERED]; /* the newest is jobs[n_jobs - 1] */
+    uint32_t n_jobs;
+    uint64_t began_ns, heard_ns; /* of the newest: its asker was last heard */
+    bool runs, goes, is_cancelled, is_stopped;
+    bool is_left;    /* cancelled, since its asker is gone */
+    bool is_open;    /* its connections are: they may be stopped */
+    bool has_thread; /* to be joined */
+    pthread_t thread;
+    struct job *job; /* the one that runs */
+};
+
+static uint64_t clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- the list, with the mutex held ---- */
+
+static struct job_report *newest(struct coordinator *c)
+{
+    return &c->jobs[c->n_jobs - 1];
+}
+
+static struct job_report *find(struct coordinator *c, const char *name)
+{
+    for (uint32_t i = c->n_jobs; i > 0; i--)
+        if (name[0] == '\0' || strcmp(c->jobs[i - 1].name, name) == 0)
+            return &c->jobs[i - 1];
+    return NULL;
+}
+
+static struct job_report *add(struct coordinator *c, const struct job *job)
+{
+    if (c->n_jobs == JOBS_REMEMBERED)
+        memmove(c->jobs, c->jobs + 1, --c->n_jobs * sizeof *c->jobs);
+    struct job_report *report = &c->jobs[c->n_jobs++];
+    *report = (struct job_report){
+        .id = job->id,
+        .is_read = job->order.is_read,
+        .phase = job->order.is_abort  ? JOB_ABORT
+                 : job->order.is_read ? JOB_HOLD
+                                      : JOB_BEGIN,
+    };
+    memcpy(report->name, job->order.name, sizeof report->name);
+    return report;
+}
+
+static bool is_running(struct coordinator *c, const char *name)
+{
+    return c->runs && strcmp(newest(c)->name, name) == 0;
+}
+
+/* What is being committed goes on: it is complete in one process and not in another meanwhile. */
+static void cancel(struct coordinator *c)
+{
+    c->is_cancelled = true;
+    if (c->is_open && newest(c)->phase != JOB_COMMIT)
+        peers_stop(c->job->peers);
+    pthread_cond_broadcast(&c->news);
+}
+
+/* ---- what a job tells, on its thread ---- */
+
+bool job_enter(struct job *job, enum job_phase phase)
+{
+    struct coordinator *c = job->coordinator;
+    pthread_mutex_lock(&c->mutex);
+    bool ends = c->is_cancelled && phase != JOB_ABORT;
+    newest(c)->phase = phase;
+    if (phase != JOB_ABORT)
+        job->phase = phase;
+    newest(c)->shards_done = 0;
+    pthread_mutex_unlock(&c->mutex);
+    if (ends)
+        embd__error_set(&job->error, EMBD_CLOSED, "it was cancelled");
+    return !ends;
+}
+
+void job_tell(struct job *job, uint32_t shards_done, uint64_t rows, uint64_t bytes)
+{
+    struct coordinator *c = job->coordinator;
+    pthread_mutex_lock(&c->mutex);
+    newest(c)->shards_done = shards_done;
+    newest(c)->rows = rows;
+    newest(c)->bytes = bytes;
+    pthread_mutex_unlock(&c->mutex);
+}
+
+void job_tell_pause(struct job *job, uint64_t pause_us)
+{
+    struct coordinator *c = job->coordinator;
+    pthread_mutex_lock(&c->mutex);
+    newest(c)->pause_us = pause_us;
+    pthread_mutex_unlock(&c->mutex);
+}
+
+int job_wait(struct job *job, const char *awaited)
+{
+    struct coordinator *c = job->coordinator;
+    pthread_mutex_lock(&c->mutex);
+    c->heard_ns = clock_ns();
+    while (!c->goes && !c->is_cancelled && clock_ns() < c->heard_ns + COORDINATOR_QUIET_NS) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec++;
+        pthread_cond_timedwait(&c->news, &c->mutex, &until);
+    }
+    bool goes = c->goes, is_cancelled = c->is_cancelled;
+    pthread_mutex_unlock(&c->mutex);
+    if (is_cancelled)
+        return embd__error_set(&job->error, EMBD_CLOSED, "it was cancelled");
+    if (!goes)
+        return embd__error_set(&job->error, EMBD_CLOSED,
+                               "who asked for it has not %s, and was silent for 10 s", awaited);
+    return EMBD_OK;
+}
+
+static int open_peers(struct job *job)
+{
+    const struct coordinator_config *config = &job->coordinator->config;
+    const struct peers_config peers = {
+        .n_shards = job->n_shards,
+        .first_own = config->first_own,
+        .n_own = config->n_own,
+        .addresses = job->order.addresses,
+        .admin_addresses = job->order.admin_addresses,
+        .admin_hosts = job->order.admin_hosts,
+        .proof = &job->order.proof,
+        .cert = config->cert,
+        .key = config->key,
+    };
+    if (peers_open(&peers, &job->peers, &job->error) != EMBD_OK)
+        return job->error.status;
+    pthread_mutex_lock(&job->coordinator->mutex);
+    bool is_stopped = job->coordinator->is_stopped;
+    job->coordinator->is_open = true;
+    pthread_mutex_unlock(&job->coordinator->mutex);
+    return is_stopped ? embd__error_set(&job->error, EMBD_DRAINING, "the server ends") : EMBD_OK;
+}
+
+static void close_peers(struct job *job)
+{
+    pthread_mutex_lock(&job->coordinator->mutex);
+    job->coordinator->is_open = false;
+    pthread_mutex_unlock(&job->coordinator->mutex);
+    peers_close(job->peers);
+    job->peers = NULL;
+}
+
+int job_reopen(struct job *job)
+{
+    close_peers(job);
+    job_enter(job, JOB_ABORT);
+    return open_peers(job);
+}
+
+/* ---- the thread ---- */
+
+static void free_list(const char *const *list)
+{
+    free((void *)(uintptr_t)list);
+}
+
+static void job_free(struct job *job)
+{
+    if (job == NULL)
+        return;
+    peers_proof_fini(&job->order.proof);
+    free_list(job->order.addresses);
+    free_list(job->order.admin_addresses);
+    free_list(job->order.admin_hosts);
+    free(job);
+}
+
+static void do_job(struct job *job)
+{
+    if (open_peers(job) != EMBD_OK)
+        return;
+    if (job->order.is_abort)
+        abort_job_run(job);
+    else if (job->order.is_read)
+        read_job_run(job);
+    else
+        snapshot_job_run(job);
+}
+
+/* Requests that were ended, or that the end of a job met elsewhere, say little of why. */
+static void name_cause(struct job *job, bool is_cancelled, bool is_left, bool is_stopped)
+{
+    struct embd__error *e = &job->error;
+    if (e->status == EMBD_OK || !(is_cancelled || is_stopped))
+        return;
+    *e = (struct embd__error){0};
+    if (is_stopped)
+        embd__error_set(e, EMBD_DRAINING, "the server that made '%s' ends", job->order.name);
+    else if (is_left)
+        embd__error_set(e, EMBD_CLOSED, "who asked for '%s' is gone", job->order.name);
+    else
+        embd__error_set(e, EMBD_CLOSED, "'%s' was cancelled", job->order.name);
+}
+
+static void end_job(struct job *job)
+{
+    struct coordinator *c = job->coordinator;
+    pthread_mutex_lock(&c->mutex);
+    struct job_report *report = newest(c);
+    name_cause(job, c->is_cancelled, c->is_left, c->is_stopped);
+    report->state = job->error.status == EMBD_OK ? JOB_DONE : JOB_FAILED;
+    report->error = job->error;
+    report->phase = job->phase;
+    report->elapsed_us = (clock_ns() - c->began_ns) / 1000;
+    struct job_report told = *report;
+    c->runs = false;
+    c->job = NULL;
+    pthread_mutex_unlock(&c->mutex);
+    const char *what = told.is_read ? "dump" : "snapshot";
+    if (told.state == JOB_DONE)
+        log_event(LOG_INFO, "job_done", "job=%s name=%s rows=%llu bytes=%llu pause_us=%llu us=%llu",
+                  what, told.name, (unsigned long long)told.rows, (unsigned long long)told.bytes,
+                  (unsigned long long)told.pause_us, (unsigned long long)told.elapsed_us);
+    else
+        log_event(LOG_WARN, "job_failed", "job=%s name=%s phase=%s why=\"%s\"", what, told.name,
+                  job_phase_names[told.phase], told.error.text);
+}
+
+static void *run(void *arg)
+{
+    struct job *job = arg;
+    do_job(job);
+    close_peers(job);
+    end_job(job);
+    job_free(job);
+    return NULL;
+}
+
+/* ---- beginning ---- */
+
+static const char *const *copy_list(const char *const *list, uint32_t n)
+{
+    size_t bytes = n * sizeof *list;
+    for (uint32_t i = 0; i < n; i++)
+        bytes += strlen(list != NULL ? list[i] : "") + 1;
+    const char **copy = malloc(bytes);
+    char *text = (char *)(copy + n);
+    for (uint32_t i = 0; copy != NULL && i < n; i++) {
+        copy[i] = text;
+        text = stpcpy(text, list != NULL ? list[i] : "") + 1;
+    }
+    return copy;
+}
+
+/* Takes the proof. */
+static struct job *job_new(struct coordinator *c, struct job_order *order, struct embd__error *e)
+{
+    uint32_t n = c->config.n_shards;
+    struct job *job = calloc(1, sizeof *job);
+    if (job == NULL) {
+        peers_proof_fini(&order->proof);
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for a job");
+        return NULL;
+    }
+    job->coordinator = c;
+    job->order = *order;
+    order->proof = (struct peers_proof){.token = NULL};
+    job->n_shards = n;
+    job->phase = order->is_abort ? JOB_ABORT : order->is_read ? JOB_HOLD : JOB_BEGIN;
+    job->order.addresses = copy_list(order->addresses, n);
+    job->order.admin_addresses = copy_list(order->admin_addresses, n);
+    job->order.admin_hosts = copy_list(order->admin_hosts, n);
+    if (job->order.addresses == NULL || job->order.admin_addresses == NULL ||
+        job->order.admin_hosts == NULL)
+        embd__error_set(e, EMBD_NO_MEMORY, "no memory for the map of the cluster");
+    while (job->id == 0 && e->status == EMBD_OK)
+        if (getrandom(&job->id, sizeof job->id, 0) != sizeof job->id)
+            embd__error_set(e, EMBD_IO, "the system gives no random numbers");
+    if (e->status == EMBD_OK)
+        return job;
+    job_free(job);
+    return NULL;
+}
+
+static int check_free(struct coordinator *c, struct embd__error *e)
+{
+    const struct job_report *other = c->runs ? newest(c) : NULL;
+    if (c->is_stopped)
+        return embd__error_set(e, EMBD_DRAINING, "the server ends");
+    if (other == NULL)
+        return EMBD_OK;
+    return embd__error_set(
+        e, EMBD_BUSY,
+        "the %s '%s' is under way since %llu s, in the phase %s; wait for its end, or end it with "
+        "embctl snapshot --cancel %s",
+        other->is_read ? "dump" : "snapshot", other->name,
+        (unsigned long long)((clock_ns() - c->began_ns) / 1000000000u),
+        job_phase_names[other->phase], other->name);
+}
+
+/* With the mutex held. */
+static int start(struct coordinator *c, struct job *job, struct job_report *out,
+                 struct embd__error *e)
+{
+    if (check_free(c, e) != EMBD_OK)
+        return e->status;
+    if (c->has_thread)
+        pthread_join(c->thread, NULL); /* it has ended its job, and returns */
+    c->goes = c->is_cancelled = c->is_left = c->is_open = false;
+    c->began_ns = c->heard_ns = clock_ns();
+    c->job = job;
+    c->runs = true;
+    *out = *add(c, job);
+    c->has_thread = pthread_create(&c->thread, NULL, run, job) == 0;
+    if (c->has_thread)
+        return EMBD_OK;
+    c->runs = false;
+    c->job = NULL;
+    c->n_jobs--;
+    return embd__error_set(e, EMBD_NO_MEMORY, "no thread for a snapshot");
+}
+
+int coordinator_start(struct coordinator *c, struct job_order *order, struct job_report *out,
+                      struct embd__error *e)
+{
+    struct job *job = job_new(c, order, e);
+    if (job == NULL)
+        return e->status;
+    pthread_mutex_lock(&c->mutex);
+    start(c, job, out, e);
+    pthread_mutex_unlock(&c->mutex);
+    if (e->status != EMBD_OK)
+        job_free(job);
+    return e->status;
+}
+
+/* ---- watching ---- */
+
+static int refuse_name(const char *name, struct embd__error *e)
+{
+    return embd__error_set(e, EMBD_INVALID,
+                           name[0] != '\0' ? "no snapshot '%s' was asked of this server since it "
+                                             "started, or eight others came behind it"
+                                           : "no snapshot was asked of this server since it "
+                                             "started",
+                           name);
+}
+
+int coordinator_look(struct coordinator *c, const char *name, struct job_report *out,
+                     struct embd__error *e)
+{
+    pthread_mutex_lock(&c->mutex);
+    const struct job_report *found = find(c, name);
+    if (found != NULL) {
+        *out = *found;
+        if (found->state == JOB_RUNNING)
+            out->elapsed_us = (clock_ns() - c->began_ns) / 1000;
+    }
+    pthread_mutex_unlock(&c->mutex);
+    return found != NULL ? EMBD_OK : refuse_name(name, e);
+}
+
+void coordinator_leave(struct coordinator *c, uint64_t id)
+{
+    pthread_mutex_lock(&c->mutex);
+    const struct job_report *job = c->runs ? newest(c) : NULL;
+    if (job != NULL && job->id == id && !c->goes && (job->is_read || job->phase <= JOB_FILES)) {
+        c->is_left = true;
+        cancel(c);
+    }
+    pthread_mutex_unlock(&c->mutex);
+}
+
+void coordinator_hear(struct coordinator *c, const char *name)
+{
+    if (c == NULL)
+        return;
+    pthread_mutex_lock(&c->mutex);
+    if (is_running(c, name))
+        c->heard_ns = clock_ns();
+    pthread_mutex_unlock(&c->mutex);
+}
+
+int coordinator_go(struct coordinator *c, const char *name, uint64_t id, struct embd__error *e)
+{
+    pthread_mutex_lock(&c->mutex);
+    bool is_it = is_running(c, name) && newest(c)->id == id;
+    c->goes = c->goes || is_it;
+    pthread_cond_broadcast(&c->news);
+    pthread_mutex_unlock(&c->mutex);
+    return is_it
+               ? EMBD_OK
+               : embd__error_set(e, EMBD_INVALID, "snapshot go: no job '%s' of that id runs", name);
+}
+
+int coordinator_cancel(struct coordinator *c, const char *name, struct embd__error *e)
+{
+    pthread_mutex_lock(&c->mutex);
+    if (!is_running(c, name))
+        embd__error_set(e, EMBD_INVALID, "snapshot cancel: no job '%s' runs here", name);
+    else if (newest(c)->phase == JOB_COMMIT || newest(c)->phase == JOB_KEEP)
+        embd__error_set(e, EMBD_BUSY,
+                        "snapshot '%s' is being committed: it will be complete in a moment", name);
+    else
+        cancel(c);
+    pthread_mutex_unlock(&c->mutex);
+    return e->status;
+}
+
+/* ---- opening and closing ---- */
+
+int coordinator_open(const struct coordinator_config *config, struct coordinator **out,
+                     struct embd__error *e)
+{
+    pthread_condattr_t attributes;
+    struct coordinator *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to coordinate snapshots");
+    c->config = *config;
+    pthread_mutex_init(&c->mutex, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->news, &attributes);
+    pthread_condattr_destroy(&attributes);
+    *out = c;
+    return EMBD_OK;
+}
+
+void coordinator_stop(struct coordinator *c)
+{
+    if (c == NULL)
+        return;
+    pthread_mutex_lock(&c->mutex);
+    c->is_stopped = true;
+    if (c->runs)
+        cancel(c);
+    pthread_mutex_unlock(&c->mutex);
+}
+
+void coordinator_close(struct coordinator *c)
+{
+    if (c == NULL)
+        return;
+    coordinator_stop(c);
+    if (c->has_thread)
+        pthread_join(c->thread, NULL);
+    pthread_cond_destroy(&c->news);
+    pthread_mutex_destroy(&c->mutex);
+    free(c);
+}

@@ -1,0 +1,90 @@
+/* coordinator.h - snapshots of the whole cluster, made by one server for whoever asks.
+ *
+ * An admin's request begins a job and is answered at once; a thread of this process does the job by
+ * asking all shards (server/peers), and any admin may watch it or cancel it. Nobody waits for who
+ * asked: the job goes on to its end without. Only a job that needs something of its asker (the
+ * trainer's files, or that rows are fetched) is ended when that one is gone, or silent for
+ * COORDINATOR_QUIET_NS.
+ *
+ * One job at a time. All functions: any thread. */
+#ifndef EMBD_COORDINATOR_H
+#define EMBD_COORDINATOR_H
+
+#include "proto/partfile.h"
+#include "server/peers/peers.h"
+
+#define COORDINATOR_QUIET_NS UINT64_C(10000000000)
+
+enum job_state { JOB_RUNNING, JOB_DONE, JOB_FAILED, JOB_STATES };
+enum job_phase {
+    JOB_BEGIN,  /* staged directories are made */
+    JOB_FILES,  /* the asker sends its files */
+    JOB_HOLD,   /* changes wait, for the moment of the cut */
+    JOB_WRITE,  /* the shards write */
+    JOB_READ,   /* the asker fetches rows of the cut */
+    JOB_COMMIT, /* complete here and there: it cannot be cancelled any more */
+    JOB_KEEP,   /* older ones are removed */
+    JOB_ABORT,  /* what was begun is removed */
+    JOB_PHASES
+};
+extern const char *const job_state_names[JOB_STATES];
+extern const char *const job_phase_names[JOB_PHASES];
+
+/* What is asked for. */
+struct job_order {
+    char name[SNAPSHOT_NAME_MAX + 1];
+    char base[SNAPSHOT_NAME_MAX + 1]; /* "": all rows */
+    uint32_t keep;                    /* 0: all older ones */
+    bool has_files;                   /* the asker sends files, and then job_go */
+    bool is_read; /* a cut whose rows the asker fetches, until job_go: nothing is written */
+    char table[EMBD_NAME_MAX + 1]; /* of those: this one alone; "": all */
+    bool is_abort; /* only what an interrupted one of that name has left is removed */
+    struct peers_proof proof;
+    /* The cluster as it is now. Lifetimes: the call. */
+    const char *const *addresses, *const *admin_addresses, *const *admin_hosts; /* [n_shards] */
+};
+
+struct job_report {
+    uint64_t id; /* of the job, and of its cut */
+    char name[SNAPSHOT_NAME_MAX + 1];
+    enum job_state state;
+    enum job_phase phase;
+    bool is_read;
+    uint32_t shards_done; /* of this phase */
+    uint64_t rows, bytes, pause_us, elapsed_us;
+    struct embd__error error; /* of JOB_FAILED */
+};
+
+struct coordinator_config {
+    uint32_t n_shards, first_own, n_own;
+    const char *cert, *key; /* paths of this server's; NULL: none. Outlive the coordinator */
+};
+
+struct coordinator;
+
+int coordinator_open(const struct coordinator_config *config, struct coordinator **out,
+                     struct embd__error *e);
+/* The job that runs ends soon, and no other begins. NULL is allowed, here and below. */
+void coordinator_stop(struct coordinator *c);
+/* Waits for the thread. */
+void coordinator_close(struct coordinator *c);
+
+/* Begins the job. Takes what proof points to, also after an error. EMBD_BUSY: another one runs, and
+ * the error names it; EMBD_DRAINING; EMBD_NO_MEMORY. */
+int coordinator_start(struct coordinator *c, struct job_order *order, struct job_report *out,
+                      struct embd__error *e);
+/* The newest job of that name, or the newest of all ("") among the last eight; and notes that its
+ * asker lives. EMBD_INVALID: there is none. */
+int coordinator_look(struct coordinator *c, const char *name, struct job_report *out,
+                     struct embd__error *e);
+/* The asker of that job has sent its files, or fetched its rows. */
+int coordinator_go(struct coordinator *c, const char *name, uint64_t id, struct embd__error *e);
+/* Ends the job of that name: it fails with EMBD_CLOSED, and leaves nothing. EMBD_BUSY: it is being
+ * committed; EMBD_INVALID: no job of that name runs. */
+int coordinator_cancel(struct coordinator *c, const char *name, struct embd__error *e);
+/* The connection of its asker is gone: a job that needs something of it ends. */
+void coordinator_leave(struct coordinator *c, uint64_t id);
+/* Its asker lives. */
+void coordinator_hear(struct coordinator *c, const char *name);
+
+#endif

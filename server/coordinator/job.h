@@ -1,0 +1,35 @@
+/* job.h - one job while its thread does it: what coordinator.c and the jobs are to each other. */
+#ifndef EMBD_COORDINATOR_JOB_H
+#define EMBD_COORDINATOR_JOB_H
+
+#include "server/coordinator/coordinator.h"
+
+/* Owner: the job's thread. */
+struct job {
+    struct coordinator *coordinator;
+    struct job_order order; /* its lists are the job's own */
+    uint64_t id;
+    uint32_t n_shards;
+    enum job_phase phase; /* the last it entered, before it began to clean up */
+    struct peers *peers;
+    struct embd__error error;
+};
+
+/* ---- coordinator.c ---- */
+
+/* What watchers see from now on. False: the job was cancelled, and has the error. */
+bool job_enter(struct job *job, enum job_phase phase);
+void job_tell(struct job *job, uint32_t shards_done, uint64_t rows, uint64_t bytes);
+void job_tell_pause(struct job *job, uint64_t pause_us);
+/* Until the asker says go. EMBD_CLOSED: cancelled, or the asker is silent. */
+int job_wait(struct job *job, const char *awaited);
+/* Connections of its own once more, that nobody stops: to clean up. */
+int job_reopen(struct job *job);
+
+/* ---- the jobs: job->error says how it went ---- */
+
+void snapshot_job_run(struct job *job);
+void read_job_run(struct job *job);
+void abort_job_run(struct job *job);
+
+#endif

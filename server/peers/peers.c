@@ -1,0 +1,324 @@
+/* peers.c - see peers.h.
+ *
+ * The happy path: the shards of this process are asked over their Unix sockets, the others over TCP
+ * where their servers take admins there, else over their Unix sockets on this host. A connection is
+ * made with its first request and kept: what shards keep for it (a hold, a cut) ends with it. The
+ * links are those of the client library (client/io), on a loop of the caller's thread.
+ *
+ * What can fail: a shard that cannot be reached, or does not let this server in. Without a token a
+ * Unix socket is tried even where there is a port. */
+#include "server/peers/peers.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "client/io/link.h"
+
+#define RECONNECT_MIN_MS 10u
+#define RECONNECT_MAX_MS 1000u
+
+/* A request to one shard. */
+struct peer {
+    struct exchange x;
+    struct peers *peers;
+    struct link *link; /* NULL: it was not needed yet, or there is no way to it */
+    uint32_t shard;
+    bool is_added;
+    void *bins[LIMIT_BINS]; /* of the answer coming in */
+    uint32_t n_bins;
+};
+
+struct peers {
+    struct peers_config config;
+    struct credentials credentials;
+    uv_loop_t loop;
+    uv_async_t stop;
+    bool has_loop, has_stop;
+    atomic_bool stops;
+    uint32_t last_msgid, n_left;
+    void (*take)(void *arg, uint32_t shard, struct reader *reader);
+    void *take_arg;
+    struct peer *list; /* [n_shards] */
+};
+
+void peers_proof_fini(struct peers_proof *proof)
+{
+    if (proof->token != NULL)
+        explicit_bzero(proof->token, strlen(proof->token));
+    free(proof->token);
+    free(proof->ca);
+    *proof = (struct peers_proof){.token = NULL};
+}
+
+const char *peers_name(const struct peers *peers, uint32_t shard)
+{
+    return peers->config.addresses[shard];
+}
+
+/* ---- the way to a shard ---- */
+
+static const char *host_of(const struct peers_config *config, uint32_t shard)
+{
+    return config->admin_hosts != NULL ? config->admin_hosts[shard] : "";
+}
+
+static bool is_own(const struct peers_config *config, uint32_t shard)
+{
+    return shard >= config->first_own && shard - config->first_own < config->n_own;
+}
+
+/* Whether the shard's socket is here. In containers one path may be another server's on every
+ * host: this server's sockets are its own alone. */
+static bool is_here(const struct peers_config *config, uint32_t shard)
+{
+    const char *path = config->admin_addresses[shard];
+    for (uint32_t i = 0; i < config->n_own && !is_own(config, shard); i++)
+        if (strcmp(path, config->admin_addresses[config->first_own + i]) == 0)
+            return false;
+    return path[0] != '\0' && access(path, W_OK) == 0;
+}
+
+static int refuse_way(const struct peers *peers, uint32_t shard, struct embd__error *e)
+{
+    return embd__error_set(e, EMBD_UNREACHABLE,
+                           "%.200s: has no admin listener that the coordinating server can reach: "
+                           "give its server admin_listen",
+                           peers_name(peers, shard));
+}
+
+static int open_link(struct peers *peers, struct peer *peer, struct embd__error *e)
+{
+    const struct peers_config *config = &peers->config;
+    const char *host = host_of(config, peer->shard);
+    bool here = is_here(config, peer->shard);
+    bool prefers_host = !is_own(config, peer->shard) && config->proof->token != NULL;
+    bool by_host = host[0] != '\0' && (prefers_host || !here);
+    struct link_config link = {
+        .loop = &peers->loop,
+        .address = by_host ? host : config->admin_addresses[peer->shard],
+        .is_path = !by_host,
+        .credentials = by_host ? &peers->credentials : NULL,
+        .shard = peer->shard,
+        .n_shards = config->n_shards,
+        .reconnect_min_ms = RECONNECT_MIN_MS,
+        .reconnect_max_ms = RECONNECT_MAX_MS,
+    };
+    if (!by_host && !here)
+        return refuse_way(peers, peer->shard, e);
+    return embd__link_open(&link, &peer->link, e);
+}
+
+/* ---- opening ---- */
+
+static void on_stop(uv_async_t *async)
+{
+    (void)async; /* peers_run looks at `stops` */
+}
+
+static int open_loop(struct peers *peers, struct embd__error *e)
+{
+    peers->has_loop = uv_loop_init(&peers->loop) == 0;
+    peers->has_stop = peers->has_loop && uv_async_init(&peers->loop, &peers->stop, on_stop) == 0;
+    if (!peers->has_stop)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no loop to ask other shards");
+    return EMBD_OK;
+}
+
+static int open_credentials(struct peers *peers, struct embd__error *e)
+{
+    const struct peers_config *config = &peers->config;
+    const struct peers_proof *proof = config->proof;
+    const struct tls_files files = {.cert = config->cert,
+                                    .key = config->key,
+                                    .ca = proof->believes_system ? "system" : NULL,
+                                    .ca_pem = proof->ca,
+                                    .ca_pem_bytes = proof->ca_bytes};
+    if (proof->token != NULL && (peers->credentials.token = strdup(proof->token)) == NULL)
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a token");
+    if (files.ca == NULL && files.ca_pem == NULL)
+        return EMBD_OK;
+    return embd__tls_client(&files, &peers->credentials.tls, e);
+}
+
+int peers_open(const struct peers_config *config, struct peers **out, struct embd__error *e)
+{
+    struct peers *peers = calloc(1, sizeof *peers);
+    struct peer *list = calloc(config->n_shards, sizeof *list);
+    if (peers == NULL || list == NULL) {
+        free(peers);
+        free(list);
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory to ask %u shards", config->n_shards);
+    }
+    *peers = (struct peers){.config = *config, .list = list};
+    for (uint32_t i = 0; i < config->n_shards; i++) {
+        list[i].shard = i;
+        list[i].peers = peers;
+        embd__msg_init(&list[i].x.msg);
+    }
+    if (open_loop(peers, e) == EMBD_OK && open_credentials(peers, e) == EMBD_OK) {
+        *out = peers;
+        return EMBD_OK;
+    }
+    peers_close(peers);
+    return e->status;
+}
+
+void peers_close(struct peers *peers)
+{
+    if (peers == NULL)
+        return;
+    for (uint32_t i = 0; i < peers->config.n_shards; i++)
+        if (peers->list[i].link != NULL)
+            embd__link_close(peers->list[i].link);
+    if (peers->has_stop)
+        uv_close((uv_handle_t *)&peers->stop, NULL);
+    if (peers->has_loop) {
+        uv_run(&peers->loop, UV_RUN_DEFAULT);
+        uv_loop_close(&peers->loop);
+    }
+    for (uint32_t i = 0; i < peers->config.n_shards; i++)
+        embd__msg_fini(&peers->list[i].x.msg);
+    embd__credentials_fini(&peers->credentials);
+    free(peers->list);
+    free(peers);
+}
+
+void peers_stop(struct peers *peers)
+{
+    atomic_store(&peers->stops, true);
+    uv_async_send(&peers->stop);
+}
+
+/* ---- a request ---- */
+
+struct msg *peers_add(struct peers *peers, uint32_t shard, enum method method, uint32_t deadline_ms)
+{
+    struct peer *peer = &peers->list[shard];
+    struct exchange *x = &peer->x;
+    struct msg msg = x->msg;
+    *x = (struct exchange){.msg = msg, .msgid = ++peers->last_msgid, .deadline_ms = deadline_ms};
+    x->fail_fast = true;
+    x->deadline_ns = uv_hrtime() + (uint64_t)deadline_ms * 1000000u;
+    peer->is_added = true;
+    peer->n_bins = 0;
+    embd__msg_request(&x->msg, x->msgid, method);
+    return &x->msg;
+}
+
+static void *on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
+{
+    struct peer *peer = x->owner;
+    void *data = aligned_alloc(64, ((size_t)bytes + 64) / 64 * 64);
+    if (data == NULL)
+        embd__error_set(&x->error, EMBD_NO_MEMORY, "no memory for %u bytes of an answer", bytes);
+    peer->bins[index] = data;
+    peer->n_bins = index + 1;
+    return data;
+}
+
+static void on_answer(struct exchange *x, struct reader *reader)
+{
+    struct peer *peer = x->owner;
+    struct peers *peers = peer->peers;
+    if (peers->take != NULL)
+        peers->take(peers->take_arg, peer->shard, reader);
+    else
+        reader->next = reader->n_items;
+    embd__reader_end(reader);
+}
+
+static void on_end(struct exchange *x)
+{
+    struct peer *peer = x->owner;
+    for (uint32_t i = 0; i < peer->n_bins; i++)
+        free(peer->bins[i]);
+    peer->n_bins = 0;
+    peer->peers->n_left--;
+}
+
+static void send_one(struct peers *peers, struct peer *peer)
+{
+    struct exchange *x = &peer->x;
+    struct embd__error *e = &x->error;
+    if (embd__msg_end(&x->msg) != EMBD_OK) {
+        embd__error_set(e, x->msg.status, "a request could not be built: %s",
+                        embd_status_text(x->msg.status));
+        return;
+    }
+    if (peer->link == NULL && open_link(peers, peer, e) != EMBD_OK)
+        return;
+    x->link = peer->link;
+    x->owner = peer;
+    x->on_bin = on_bin;
+    x->on_answer = on_answer;
+    x->on_end = on_end;
+    peers->n_left++;
+    embd__link_send(peer->link, x);
+}
+
+/* ---- what to do ---- */
+
+/* The text of a link's error says where and why. */
+static const char *advice(const struct peers *peers, const struct peer *peer, int status)
+{
+    const struct peers_proof *proof = peers->config.proof;
+    bool has_tls = peers->credentials.tls != NULL;
+    if (is_own(&peers->config, peer->shard))
+        return NULL;
+    if (status == EMBD_DENIED && proof->token == NULL)
+        return "give embctl an admin's token (EMBD_TOKEN_FILE), which the coordinating server "
+               "shows there";
+    if (status != EMBD_UNREACHABLE && status != EMBD_CLOSED && status != EMBD_PROTOCOL)
+        return NULL;
+    if (!has_tls)
+        return "give embctl EMBD_TLS_CA, which the coordinating server needs to ask there by TLS";
+    return "the coordinating server could not connect; check admin_listen, the network between the "
+           "servers, and tls_client_ca if that server uses it";
+}
+
+static void take_error(const struct peers *peers, const struct peer *peer, struct embd__error *e)
+{
+    const struct embd__error *own = &peer->x.error;
+    const char *what = advice(peers, peer, own->status);
+    if (e->status != EMBD_OK || own->status == EMBD_OK)
+        return;
+    if (what == NULL || peer->link == NULL)
+        embd__error_set(e, own->status, "%s", own->text);
+    else
+        embd__error_set(e, own->status, "shard %u at %.220s: %s", peer->shard, own->text, what);
+}
+
+static void close_links(struct peers *peers)
+{
+    for (uint32_t i = 0; i < peers->config.n_shards; i++) {
+        if (peers->list[i].link != NULL)
+            embd__link_close(peers->list[i].link);
+        peers->list[i].link = NULL;
+    }
+}
+
+int peers_run(struct peers *peers, void (*take)(void *arg, uint32_t shard, struct reader *reader),
+              void *arg, struct embd__error *e)
+{
+    uint32_t n = peers->config.n_shards;
+    peers->take = take;
+    peers->take_arg = arg;
+    for (uint32_t i = 0; i < n && !atomic_load(&peers->stops); i++)
+        if (peers->list[i].is_added)
+            send_one(peers, &peers->list[i]);
+    while (peers->n_left > 0 && !atomic_load(&peers->stops))
+        uv_run(&peers->loop, UV_RUN_ONCE);
+    if (atomic_load(&peers->stops)) {
+        close_links(peers);
+        embd__error_set(e, EMBD_CLOSED, "it was ended");
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (peers->list[i].is_added)
+            take_error(peers, &peers->list[i], e);
+        peers->list[i].is_added = false;
+    }
+    return e->status;
+}

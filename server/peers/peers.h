@@ -1,0 +1,54 @@
+/* peers.h - requests of this server to the admin listeners of the cluster's shards, its own among
+ * them.
+ *
+ * A server asks as an admin would: over the Unix sockets of this host, or over TCP with the token
+ * and the authorities of the admin on whose behalf it asks. It keeps neither longer than that.
+ * Owner: the thread that opened it, but for peers_stop. */
+#ifndef EMBD_PEERS_H
+#define EMBD_PEERS_H
+
+#include "proto/message.h"
+
+/* What an admin hands over, so that a server may ask other servers on its behalf. */
+struct peers_proof {
+    char *token; /* malloc'd; NULL: none */
+    void *ca;    /* [ca_bytes] PEM, malloc'd: whom to believe; NULL: none */
+    uint64_t ca_bytes;
+    bool believes_system; /* the authorities of this system instead */
+};
+/* Overwrites the token. Zero is allowed. */
+void peers_proof_fini(struct peers_proof *proof);
+
+/* Lifetimes: to the end of the peers. */
+struct peers_config {
+    uint32_t n_shards, first_own, n_own; /* of the cluster; those of this process */
+    const char *const *addresses;        /* [n_shards] of data listeners, to name shards by */
+    const char *const *admin_addresses;  /* [n_shards] paths, "": none */
+    const char *const *admin_hosts;      /* [n_shards] "host:port", "": none; NULL: none at all */
+    const struct peers_proof *proof;
+    const char *cert, *key; /* of this server, for peers that ask for a certificate; NULL: none */
+};
+
+struct peers;
+
+/* Nothing is connected before the first request. EMBD_NO_MEMORY, EMBD_INVALID: the authorities that
+ * were handed over cannot be read. */
+int peers_open(const struct peers_config *config, struct peers **out, struct embd__error *e);
+/* Ends its connections, and with them what shards keep for these. NULL is allowed. */
+void peers_close(struct peers *peers);
+
+/* Begins a request: write a map and bins, whose data stay until peers_run has returned. */
+struct msg *peers_add(struct peers *peers, uint32_t shard, enum method method,
+                      uint32_t deadline_ms);
+/* Sends what was added, one request to a shard at most, and waits for all. `take` reads each answer
+ * as it comes; it may be NULL. The error is the first by shard, and names the shard's address, the
+ * cause and what to do. */
+int peers_run(struct peers *peers, void (*take)(void *arg, uint32_t shard, struct reader *reader),
+              void *arg, struct embd__error *e);
+
+/* What runs ends soon with EMBD_CLOSED, and so does what comes later. Any thread. */
+void peers_stop(struct peers *peers);
+
+const char *peers_name(const struct peers *peers, uint32_t shard);
+
+#endif

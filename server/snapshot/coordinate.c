@@ -1,0 +1,165 @@
+/* coordinate.c - see coordinate.h.
+ *
+ * The happy path: `start` hands the order to the coordinator and is answered with the job;
+ * `progress` tells how far it is. What the asker shows other servers comes with `start` and
+ * `cancel`: its token, and the authorities it believes. */
+#include "server/snapshot/coordinate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void coordinate_read(struct call *call, struct fields *f, enum coordinate what,
+                     struct coordinate_request *out)
+{
+    struct job_order *order = &out->order;
+    (void)call;
+    *out = (struct coordinate_request){.job = 0};
+    if (what == COORDINATE_GO)
+        out->job = embd__field_uint(f, "job", 1, UINT64_MAX, FIELD_REQUIRED);
+    if (what == COORDINATE_START) {
+        embd__field_str(f, "base", order->base, sizeof order->base, "");
+        order->keep = (uint32_t)embd__field_uint(f, "keep", 1, UINT32_MAX, 0);
+        order->has_files = embd__field_bool(f, "files", false);
+        order->is_read = embd__field_bool(f, "read", false);
+        embd__field_str(f, "table", order->table, sizeof order->table, "");
+    }
+    if (what == COORDINATE_START || what == COORDINATE_CANCEL) {
+        embd__field_str(f, "token", out->token, sizeof out->token, "");
+        out->believes_system = embd__field_bool(f, "system_ca", false);
+        out->has_ca = embd__field_bool(f, "ca", false);
+    }
+}
+
+static int read_proof(struct call *call, struct coordinate_request *request)
+{
+    struct peers_proof *proof = &request->order.proof;
+    if (request->has_ca) {
+        const void *ca =
+            embd__read_bin_any(&call->reader, "ca", 1, COORDINATE_CA_MAX, &proof->ca_bytes);
+        proof->ca = ca != NULL ? malloc(proof->ca_bytes + 1) : NULL;
+        if (proof->ca != NULL)
+            memcpy(proof->ca, ca, proof->ca_bytes);
+        else if (call->error.status == EMBD_OK)
+            embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for authorities");
+    }
+    proof->believes_system = request->believes_system;
+    if (request->token[0] != '\0' && (proof->token = strdup(request->token)) == NULL)
+        embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for a token");
+    explicit_bzero(request->token, sizeof request->token);
+    return call->error.status;
+}
+
+/* ---- answers ---- */
+
+static void answer_nothing(struct call *call)
+{
+    embd__msg_result(call->answer, call->reader.msgid);
+    embd__msg_map(call->answer, 0);
+}
+
+static void answer_report(struct call *call, const struct job_report *report)
+{
+    struct msg *m = call->answer;
+    bool has_failed = report->state == JOB_FAILED;
+    embd__msg_result(m, call->reader.msgid);
+    embd__msg_map(m, 10 + 2 * (uint32_t)has_failed);
+    embd__msg_field_uint(m, "job", report->id);
+    embd__msg_field_str(m, "name", report->name);
+    embd__msg_field_str(m, "state", job_state_names[report->state]);
+    embd__msg_field_str(m, "phase", job_phase_names[report->phase]);
+    embd__msg_field_bool(m, "read", report->is_read);
+    embd__msg_field_uint(m, "shards_done", report->shards_done);
+    embd__msg_field_uint(m, "rows", report->rows);
+    embd__msg_field_uint(m, "bytes", report->bytes);
+    embd__msg_field_uint(m, "pause_us", report->pause_us);
+    embd__msg_field_uint(m, "elapsed_us", report->elapsed_us);
+    if (has_failed) {
+        embd__msg_field_uint(m, "error", (uint64_t)-report->error.status);
+        embd__msg_field_str(m, "text", report->error.text);
+    }
+}
+
+/* ---- what is asked ---- */
+
+static int start(struct call *call, const char *name, struct job_order *order)
+{
+    struct job_report report;
+    const struct shard_config *config = &call->shard->config;
+    memcpy(order->name, name, strlen(name) + 1);
+    order->addresses = config->addresses;
+    order->admin_addresses = config->admin_addresses;
+    order->admin_hosts = config->admin_hosts;
+    bool needs_asker = order->is_read || order->has_files;
+    if (coordinator_start(config->coordinator, order, &report, &call->error) != EMBD_OK)
+        return call->error.status;
+    if (needs_asker)
+        call->request->session->asked_job = report.id;
+    answer_report(call, &report);
+    return EMBD_OK;
+}
+
+static int look(struct call *call, const char *name)
+{
+    struct job_report report;
+    struct coordinator *coordinator = call->shard->config.coordinator;
+    coordinator_hear(coordinator, name);
+    if (coordinator_look(coordinator, name, &report, &call->error) == EMBD_OK)
+        answer_report(call, &report);
+    return call->error.status;
+}
+
+static int go(struct call *call, const char *name, uint64_t job)
+{
+    if (coordinator_go(call->shard->config.coordinator, name, job, &call->error) == EMBD_OK)
+        answer_nothing(call);
+    return call->error.status;
+}
+
+/* Where no job of that name runs here, what one has left is removed. */
+static int cancel(struct call *call, const char *name, struct job_order *order)
+{
+    struct embd__error e = {.status = EMBD_OK};
+    struct coordinator *coordinator = call->shard->config.coordinator;
+    if (coordinator_cancel(coordinator, name, &e) == EMBD_INVALID) {
+        order->is_abort = true;
+        return start(call, name, order);
+    }
+    peers_proof_fini(&order->proof);
+    if (e.status != EMBD_OK)
+        return embd__error_set(&call->error, e.status, "%s", e.text);
+    return look(call, name);
+}
+
+static int check(struct call *call, struct fields *f, enum coordinate what, const char *name)
+{
+    bool is_any = what == COORDINATE_PROGRESS && name[0] == '\0';
+    if (call_end(call, f) != EMBD_OK)
+        return call->error.status;
+    if (!is_any && snapshot_check_name(name, &call->error) != EMBD_OK)
+        return call->error.status;
+    if (call->shard->config.coordinator == NULL)
+        return embd__error_set(&call->error, EMBD_UNSUPPORTED,
+                               "snapshot: this server makes no snapshots of its cluster");
+    return EMBD_OK;
+}
+
+int coordinate(struct call *call, struct fields *f, enum coordinate what, const char *name,
+               struct coordinate_request *request)
+{
+    struct job_order *order = &request->order;
+    if (read_proof(call, request) != EMBD_OK || check(call, f, what, name) != EMBD_OK) {
+        peers_proof_fini(&order->proof);
+        return call->error.status;
+    }
+    switch (what) {
+    case COORDINATE_START:
+        return start(call, name, order);
+    case COORDINATE_PROGRESS:
+        return look(call, name);
+    case COORDINATE_GO:
+        return go(call, name, request->job);
+    case COORDINATE_CANCEL:
+        return cancel(call, name, order);
+    }
+    return call->error.status;
+}
