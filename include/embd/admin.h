@@ -72,8 +72,9 @@ typedef struct embd_dump_report {
 
 /* Writes one table, or all when `table` is NULL, as one consistent cut into the new directory
  * `dir`: keys, slots, rows, optimizer state, step counters, schema. Pushes wait only for the
- * moment of the cut; rows are copied while they go on. Written under a temporary name, synced and renamed; manifest.json last. Needs the shards' admin
- * listeners. `report_out` and `progress` may be NULL. Blocks.
+ * moment of the cut; rows are copied while they go on. Written under a temporary name, synced and
+ * renamed; manifest.json last. Needs the shards' admin listeners. `report_out` and `progress` may
+ * be NULL. Blocks.
  *   EMBD_EXISTS          `dir` exists
  *   EMBD_BUSY            a snapshot or another dump is under way
  *   EMBD_IO              names the file and the cause
