@@ -60,7 +60,7 @@ void apply_load(struct op *op)
 void apply_open_stream(struct op *op)
 {
     const struct stream_opening *opening = &op->as.opening;
-    struct writers *writers = engine_writers(op);
+    struct writers *writers = op_writers(op);
     int status = writers_open(writers, opening, op->now_ns, &op->error);
     op->created = status == EMBD_OK;
     op->last = status < EMBD_OK ? 0 : writers_last(writers, &opening->stream);
@@ -83,7 +83,7 @@ void apply_streams(struct op *op)
 {
     const struct op_streams *streams = &op->as.streams;
     if (streams->may_replace)
-        replace_streams(engine_writers(op), streams, &op->error);
+        replace_streams(op_writers(op), streams, &op->error);
     else
-        writers_restore(engine_writers(op), streams->list, streams->n, op->now_ns, &op->error);
+        writers_restore(op_writers(op), streams->list, streams->n, op->now_ns, &op->error);
 }

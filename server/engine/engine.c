@@ -23,23 +23,6 @@ void engine_fini(struct engine *engine)
     tables_fini(&engine->tables);
 }
 
-static bool is_of_journaled(const struct op *op)
-{
-    switch (op->kind) {
-    case OP_STREAM_OPEN:
-        return op->as.opening.is_journaled;
-    case OP_STREAMS:
-        return op->as.streams.is_journaled;
-    default:
-        return op->n_parts > 0 && table_is_journaled(op->parts[0].table);
-    }
-}
-
-struct writers *engine_writers(const struct op *op)
-{
-    return is_of_journaled(op) ? &op->engine->journaled_writers : &op->engine->writers;
-}
-
 /* ---- making way ---- */
 
 static int make_way(const struct op *op, const struct table *table, enum change change,
@@ -73,7 +56,7 @@ int engine_admit(struct op *op)
     if (op->kind == OP_PUSH && (push_admit(op) != EMBD_OK || op->is_again))
         return op->error.status;
     if (op->kind == OP_STREAMS && !streams->may_replace &&
-        writers_check_room(engine_writers(op), streams->list, streams->n, &op->error) != EMBD_OK)
+        writers_check_room(op_writers(op), streams->list, streams->n, &op->error) != EMBD_OK)
         return op->error.status;
     return engine_make_way(op, &op->error);
 }

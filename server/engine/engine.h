@@ -71,7 +71,4 @@ int engine_make_way(const struct op *op, struct embd__error *e);
  * may be applied (op->n_applied) where a device fails. */
 void engine_apply(struct op *op);
 
-/* The streams that the operation belongs to. */
-struct writers *engine_writers(const struct op *op);
-
 #endif

@@ -7,6 +7,7 @@
 #include "server/engine/op.h"
 #include "proto/assert.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,15 +21,14 @@ void op_begin(struct op *op, struct engine *engine, enum op_kind kind)
     uint64_t statuses_capacity = op->statuses_capacity;
     uint32_t parts_capacity = op->parts_capacity;
     free(op->memory);
-    *op = (struct op){
-        .engine = engine,
-        .kind = kind,
-        .parts = parts,
-        .parts_capacity = parts_capacity,
-        .statuses = statuses,
-        .statuses_capacity = statuses_capacity,
-        .calls = calls,
-    };
+    memset(op, 0, offsetof(struct op, error));
+    op->engine = engine;
+    op->kind = kind;
+    op->parts = parts;
+    op->parts_capacity = parts_capacity;
+    op->statuses = statuses;
+    op->statuses_capacity = statuses_capacity;
+    op->calls = calls;
     op->error.status = EMBD_OK;
 }
 
@@ -134,6 +134,23 @@ int op_durability(const struct op *op, embd_durability *out, struct embd__error 
     return EMBD_OK;
 }
 
+static bool is_of_journaled(const struct op *op)
+{
+    switch (op->kind) {
+    case OP_STREAM_OPEN:
+        return op->as.opening.is_journaled;
+    case OP_STREAMS:
+        return op->as.streams.is_journaled;
+    default:
+        return op->n_parts > 0 && table_is_journaled(op->parts[0].table);
+    }
+}
+
+struct writers *op_writers(const struct op *op)
+{
+    return is_of_journaled(op) ? &op->engine->journaled_writers : &op->engine->writers;
+}
+
 /* ---- calls ---- */
 
 struct op_call *op_call_new(struct op *op, struct op_part *part,
@@ -204,7 +221,7 @@ void op_forget(struct op *op)
         return;
     for (uint32_t i = 0; i < op->n_calls; i++)
         if (op->calls[i].store != NULL)
-            op->engine->tables.ops->cancel(op->calls[i].store, &op->calls[i].as.ticket);
+            op->engine->tables.ops->forget(op->calls[i].store, &op->calls[i].done);
     op->n_out = 0;
     op->in_flight = false;
     op->engine->n_in_flight--;

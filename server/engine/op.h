@@ -35,7 +35,6 @@ struct op_part {
     struct store_keys inserted;
     uint8_t *inserted_statuses;
     bool wants_statuses, may_drop; /* any of the parts; all of them */
-    struct store_ticket ticket;    /* of its push or insert, until that is made */
     /* Set when it is applied. */
     uint64_t step; /* of the table, after a push */
     uint32_t n_inserted, n_full, n_filtered, n_evicted, n_erased;
@@ -48,9 +47,9 @@ struct op_call {
     struct op_part *part;
     struct store *store; /* NULL: it has returned */
     union {
-        struct store_ticket ticket; /* of any */
         struct store_pull pull;
-        struct store_change change;
+        struct store_push push;
+        struct store_insert insert;
     } as;
 };
 
@@ -86,7 +85,6 @@ struct op {
     const void *origin;          /* who asks, for engine.before_change; NULL: nobody */
     uint64_t now_ns;             /* 0: it is of the past, and nothing is idle since */
     void (*done)(struct op *op); /* called once by engine_apply, when it has ended; or NULL */
-    struct embd__error error;    /* of the first that failed: nothing is done behind it */
 
     /* Pull, push, erase. */
     struct op_part *parts; /* [parts_capacity] */
@@ -97,14 +95,8 @@ struct op {
 
     struct push_writer writer; /* of a push; sequence 0: it has no number */
     bool begins_old;           /* an unknown stream begins with its push 1: earlier versions */
+    uint64_t foreseen;         /* of a push of one part: as store_push.foreseen */
 
-    union {
-        struct table_schema schema; /* of a create; `auto` is resolved */
-        struct table *dropped;
-        struct op_load load;
-        struct stream_opening opening;
-        struct op_streams streams;
-    } as;
     /* Set when it is applied. */
     uint32_t n_applied;  /* of a push or erase, parts that were */
     bool is_again;       /* a push that was applied before */
@@ -118,13 +110,25 @@ struct op {
     /* The engine's. */
     void (*ended)(struct op *op); /* called before `done`; or NULL */
     struct writers *noted;        /* where a push counts as applied; NULL: nowhere */
+    bool is_coming;               /* its keys count in its tables' n_coming */
+    bool is_prepared;             /* its parts' stores are, for the calls that come next */
     bool in_flight;               /* left with calls that have not returned */
     struct op_call *calls;        /* [2 * parts_capacity]: n_calls made, n_out have not returned */
     uint32_t at, n_calls, n_out;
+
+    /* op_begin sets neither of these, but the error's status. */
+    struct embd__error error; /* of the first that failed: nothing is done behind it */
+    union {
+        struct table_schema schema; /* of a create; `auto` is resolved */
+        struct table *dropped;
+        struct op_load load;
+        struct stream_opening opening;
+        struct op_streams streams;
+    } as;
 };
 
-/* Zeroed memory becomes an operation of `kind` without parts; what it has allocated before stays.
- */
+/* Memory that was zeroed once becomes an operation of `kind` without parts; what it has allocated
+ * before stays. op->as is the caller's to set. */
 void op_begin(struct op *op, struct engine *engine, enum op_kind kind);
 /* Frees what it has allocated; zeroed memory is allowed. */
 void op_fini(struct op *op);
@@ -137,6 +141,9 @@ int op_size_statuses(struct op *op, struct embd__error *e);
 /* Whether a journal has to have it before it is applied, and how: EMBD_DURABILITY_SNAPSHOT: none.
  * EMBD_INVALID: some of its tables are journaled, others are not. */
 int op_durability(const struct op *op, embd_durability *out, struct embd__error *e);
+
+/* The streams of numbered pushes that the operation belongs to. */
+struct writers *op_writers(const struct op *op);
 
 /* ---- the engine's, while it applies: all calls of an operation are made one right behind the
  * other, so that no other operation's come between them ---- */

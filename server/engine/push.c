@@ -17,15 +17,14 @@
 /* In records of earlier versions a stream begins with its first push. */
 static bool begins_stream(const struct op *op)
 {
-    return op->begins_old && op->writer.sequence == 1 &&
-           !writers_know(engine_writers(op), &op->writer);
+    return op->begins_old && op->writer.sequence == 1 && !writers_know(op_writers(op), &op->writer);
 }
 
 /* What its stream says now. Behind operations that are recorded and not applied a gap may close. */
 static int look(struct op *op)
 {
     struct embd__error later = {.status = EMBD_OK};
-    int status = writers_look(engine_writers(op), &op->writer, &later);
+    int status = writers_look(op_writers(op), &op->writer, &later);
     bool may_change =
         op->engine->n_recorded > 0 && (status == EMBD_GAP || status == EMBD_FORGOTTEN);
     op->is_again = status == WRITER_AGAIN;
@@ -43,26 +42,15 @@ int push_admit(struct op *op)
     return capacity_check(op, &op->error);
 }
 
-static struct store_change change_of(struct op_part *part)
-{
-    struct store_change push = {
-        .ticket = part->ticket,
-        .in = op_keys(&part->in),
-        .dtype = part->in.dtype,
-        .grads = part->in.grads,
-        .statuses = part->statuses,
-    };
-    part->ticket = (struct store_ticket){0};
-    return push;
-}
-
 /* Of several parts each table decides before the first is changed; of a single one the store does
  * when it is pushed. */
 static int prepare(struct op *op)
 {
-    for (uint32_t i = 0; i < op->n_parts && op->n_parts > 1; i++) {
-        struct store_change push = change_of(&op->parts[i]);
-        if (capacity_prepare(op, i, &push, &op->error) != EMBD_OK)
+    op->is_prepared = op->n_parts > 1;
+    for (uint32_t i = 0; i < op->n_parts && op->is_prepared; i++) {
+        const struct op_part *part = &op->parts[i];
+        struct store_plan plan = {.in = op_keys(&part->in), .may_drop = part->statuses != NULL};
+        if (capacity_prepare(op, i, &plan, &op->error) != EMBD_OK)
             return op->error.status;
     }
     return EMBD_OK;
@@ -73,13 +61,13 @@ static int take_turn(struct op *op)
 {
     struct embd__error *e = &op->error;
     bool is_old = begins_stream(op);
-    int status = is_old ? EMBD_OK : writers_look(engine_writers(op), &op->writer, e);
+    int status = is_old ? EMBD_OK : writers_look(op_writers(op), &op->writer, e);
     op->is_again = status == WRITER_AGAIN;
     if (status != EMBD_OK || prepare(op) != EMBD_OK)
         return e->status;
-    if (is_old && writers_begin_old(engine_writers(op), &op->writer, e) != EMBD_OK)
+    if (is_old && writers_begin_old(op_writers(op), &op->writer, e) != EMBD_OK)
         return e->status;
-    op->noted = engine_writers(op);
+    op->noted = op_writers(op);
     writers_note(op->noted, &op->writer, op->now_ns);
     return EMBD_OK;
 }
@@ -87,7 +75,7 @@ static int take_turn(struct op *op)
 /* ---- the calls ---- */
 
 static void count(struct engine_counters *counters, struct op_part *part,
-                  const struct store_change *push)
+                  const struct store_push *push)
 {
     part->n_inserted = push->n_inserted;
     part->n_full = push->n_full;
@@ -111,9 +99,10 @@ static void on_pushed(struct store_done *done, int status)
         op->n_applied++;
         op->engine->tables.ops->stats(part->table->store, &stats);
         part->step = stats.steps;
-        count(&op->engine->counters, part, &call->as.change);
+        count(&op->engine->counters, part, &call->as.push);
     }
     part->table->was_full = status == EMBD_FULL;
+    capacity_part_left(op, part);
     part->table = NULL;
     op_returned(call, status);
 }
@@ -124,8 +113,16 @@ static bool next_call(struct op *op)
         return false;
     struct op_part *part = &op->parts[op->at++];
     struct op_call *call = op_call_new(op, part, on_pushed);
-    call->as.change = change_of(part);
-    op->engine->tables.ops->apply(call->store, &call->as.change, &call->done);
+    call->as.push = (struct store_push){
+        .in = op_keys(&part->in),
+        .dtype = part->in.dtype,
+        .grads = part->in.grads,
+        .statuses = part->statuses,
+        .foreseen = op->foreseen,
+        .is_prepared = op->is_prepared,
+    };
+    op->foreseen = 0;
+    op->engine->tables.ops->push(call->store, &call->as.push, &call->done);
     return true;
 }
 

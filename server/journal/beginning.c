@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "server/files/below.h"
+#include "server/journal/recordfile.h"
 #include "server/journal/reading.h"
 
 enum file { FILE_OTHER, FILE_SEGMENT, FILE_BASE, FILE_STAGED };

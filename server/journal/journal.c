@@ -69,11 +69,6 @@ struct journal {
     uint64_t next_number, next_position, next_written_before;
 };
 
-void journal_file_name(char out[64], uint32_t shard, uint64_t segment)
-{
-    snprintf(out, 64, "journal.%u.%08llu", shard, (unsigned long long)segment);
-}
-
 /* ---- the file ---- */
 
 _Noreturn static void end_process(const struct journal *journal, const char *what)

@@ -149,6 +149,4 @@ struct journal_figures {
 };
 void journal_figures(const struct journal *journal, struct journal_figures *out);
 
-void journal_file_name(char out[64], uint32_t shard, uint64_t segment);
-
 #endif

@@ -2,6 +2,7 @@
 #include "server/journal/recordfile.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -75,4 +76,9 @@ int recordfile_append(struct recordfile *file, uint8_t *bytes, uint64_t n, uint6
     close(file->direct_fd); /* this file system has other blocks */
     file->direct_fd = -1;
     return write_all(file->fd, bytes, n_blocks, begin);
+}
+
+void journal_file_name(char out[64], uint32_t shard, uint64_t segment)
+{
+    snprintf(out, 64, "journal.%u.%08llu", shard, (unsigned long long)segment);
 }

@@ -29,4 +29,7 @@ int recordfile_write(const struct recordfile *file, const uint8_t *bytes, uint64
 int recordfile_append(struct recordfile *file, uint8_t *bytes, uint64_t n, uint64_t offset,
                       uint64_t *end_out);
 
+/* The name of a segment's file. */
+void journal_file_name(char out[64], uint32_t shard, uint64_t segment);
+
 #endif

@@ -27,6 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/journal/recordfile.h"
 #include "server/journal/reading.h"
 #include "server/log/log.h"
 

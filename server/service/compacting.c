@@ -5,8 +5,6 @@
 
 #include "server/log/log.h"
 #include "server/service/state.h"
-#include "server/snapshot/cut.h"
-#include "server/snapshot/cut_read.h"
 
 #define WORTH_BYTES                                                                                \
     (64u << 20) /* behind a base, before another one is worth writing though it needs not be */
@@ -75,12 +73,6 @@ static bool is_due(struct shard *shard)
            journal_wants_base(journal, limit > 0 && limit < WORTH_BYTES ? limit : WORTH_BYTES);
 }
 
-/* A snapshot that is being made goes first. */
-static bool may_begin(const struct shard *shard)
-{
-    return !hold_is_on(&shard->hold) && !cut_is_writing(shard) && !cut_is_read(shard);
-}
-
 static void begin(struct shard *shard)
 {
     struct compacting *c = &shard->compacting;
@@ -104,16 +96,15 @@ static void put_off(struct shard *shard)
     c->not_before_ns = shard->now_ns + AGAIN_NS;
 }
 
-void compacting_look(struct shard *shard)
+bool compacting_look(struct shard *shard, bool is_cutting)
 {
     struct compacting *c = &shard->compacting;
-    if (c->state == COMPACTING_RESTS && shard->now_ns >= c->not_before_ns) {
+    bool gave_up = c->state == COMPACTING_RESTS && shard->now_ns >= c->not_before_ns;
+    if (gave_up)
         put_off(shard);
-        dispatch_parked(shard);
-    }
     if (c->state != COMPACTING_NOT || !is_due(shard))
-        return;
-    if (!may_begin(shard)) {
+        return gave_up;
+    if (is_cutting || hold_is_on(&shard->hold)) {
         put_off(shard);
     } else if (shard_n_in_flight(shard) == 0) {
         begin(shard);
@@ -121,28 +112,28 @@ void compacting_look(struct shard *shard)
         c->state = COMPACTING_RESTS;
         c->not_before_ns = shard->now_ns + REST_NS;
     }
+    return gave_up;
 }
 
 /* What is under way has ended. */
-static void begin_at_rest(struct shard *shard)
+static bool begin_at_rest(struct shard *shard, bool is_cutting)
 {
-    if (shard_n_in_flight(shard) > 0)
-        return;
+    if (shard->compacting.state != COMPACTING_RESTS || shard_n_in_flight(shard) > 0)
+        return false;
     shard->compacting.state = COMPACTING_NOT;
-    if (may_begin(shard) && !shard->draining)
-        begin(shard);
-    else
+    if (is_cutting || hold_is_on(&shard->hold) || shard->draining)
         put_off(shard);
-    dispatch_parked(shard);
+    else
+        begin(shard);
+    return true;
 }
 
-bool compacting_collect(struct shard *shard)
+bool compacting_collect(struct shard *shard, bool is_cutting, bool *rested_out)
 {
     struct compacting *c = &shard->compacting;
     struct embd__error e = {.status = EMBD_OK};
     bool has_more = false;
-    if (c->state == COMPACTING_RESTS)
-        begin_at_rest(shard);
+    *rested_out = begin_at_rest(shard, is_cutting);
     if (c->state != COMPACTING_WRITES)
         return false;
     if (compaction_is_over(c->compaction)) {

@@ -31,14 +31,17 @@ struct compacting {
 /* From now on it may, where it is worth it, though the journal has not grown beyond the limit. */
 void compacting_ask(struct shard *shard);
 
-/* Begins where it is due; when something is under way, the shard comes to rest first. */
-void compacting_look(struct shard *shard);
+/* Begins where it is due; when something is under way, the shard comes to rest first. Not while a
+ * snapshot is being written (`is_cutting`), which goes first. True: it gave up waiting, so the
+ * parked may go on. */
+bool compacting_look(struct shard *shard, bool is_cutting);
 
 /* While it comes to rest: whether what touches tables so has to wait. */
 bool compacting_stops(const struct shard *shard, enum touch touch);
 
-/* Hands rows over, and takes note of the end. True: it is to be called again soon. */
-bool compacting_collect(struct shard *shard);
+/* Hands rows over, and takes note of the end. True: it is to be called again soon. *rested_out: the
+ * shard has come to rest, and the parked may go on. */
+bool compacting_collect(struct shard *shard, bool is_cutting, bool *rested_out);
 
 /* Tables are needed for something else: what is not yet copied of them is given up. */
 void compacting_give_up(struct shard *shard);

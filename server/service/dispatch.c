@@ -250,16 +250,22 @@ void shard_handle(struct shard *shard, struct request *request)
     dispatch_parked(shard);
 }
 
+/* A snapshot is being written, or a dump read: tables are frozen for it. */
+static bool is_cutting(const struct shard *shard)
+{
+    return cut_is_writing(shard) || cut_is_read(shard);
+}
+
 void shard_tick(struct shard *shard, uint64_t now_ns)
 {
     if (now_ns > shard->now_ns)
         shard->now_ns = now_ns;
     stages_tick(&shard->stages, now_ns);
-    compacting_look(shard);
+    bool goes_on = compacting_look(shard, is_cutting(shard));
     snapshot_remove_orphan(shard);
     bool looks =
         jobs_look(&shard->engine.jobs, shard->now_ns) && shard->engine.rounds.n_waiting > 0;
-    if (!hold_is_on(&shard->hold) && !looks)
+    if (!hold_is_on(&shard->hold) && !looks && !goes_on)
         return;
     hold_expire(&shard->hold, now_ns, shard->config.index);
     dispatch_parked(shard);
@@ -269,14 +275,16 @@ void shard_tick(struct shard *shard, uint64_t now_ns)
 bool shard_collect(struct shard *shard)
 {
     struct engine *engine = &shard->engine;
-    bool loads = recovery_go_on(shard), ended;
+    bool loads = recovery_go_on(shard), ended, rested;
     for (uint32_t i = 0; i < engine->tables.n && engine->n_in_flight > 0; i++)
         engine->tables.ops->collect(engine->tables.by_name[i]->store);
     bool has_more = commit_collect(&shard->commit, &ended);
     if (ended)
         dispatch_parked(shard);
     has_more = cut_collect(shard) || has_more;
-    has_more = compacting_collect(shard) || has_more;
+    has_more = compacting_collect(shard, is_cutting(shard), &rested) || has_more;
+    if (rested)
+        dispatch_parked(shard);
     return loads || has_more || engine->n_in_flight > 0;
 }
 

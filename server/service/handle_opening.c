@@ -22,7 +22,7 @@ static int decide(struct call *call, struct op *op)
     snprintf(who, sizeof who, grant != NULL ? "token '%s'" : "anybody",
              grant != NULL ? grant->name : "");
     opening->principal = grant != NULL ? grant->principal : PRINCIPAL_EVERYBODY;
-    return writers_decide(engine_writers(op), opening, authorize_is_gone, shard->access, who,
+    return writers_decide(op_writers(op), opening, authorize_is_gone, shard->access, who,
                           shard->now_ns, &call->error);
 }
 
@@ -56,7 +56,7 @@ int handle_stream_open(struct call *call)
         return embd__error_set(&call->error, EMBD_UNSUPPORTED,
                                "stream_open field 'journaled' is true, and this server has no data "
                                "directory: no table is journaled");
-    if (writers_know(engine_writers(op), &opening->stream)) {
+    if (writers_know(op_writers(op), &opening->stream)) {
         engine_apply(op); /* stays as it is: nothing to record */
         return CALL_LATER;
     }

@@ -28,34 +28,6 @@ bool pull_creates(struct call *call)
     return false;
 }
 
-/* ---- making rows ---- */
-
-/* A part's rows are all made: its table may go. */
-static void finish_part(struct shard_work *work, struct op_part *part)
-{
-    struct counters *counters = &work->shard->counters;
-    if (part->statuses != NULL) {
-        uint64_t n_hit = 0, n_missing = 0;
-        for (uint32_t i = 0; i < part->in.n_keys; i++) {
-            n_hit += part->statuses[i] == EMBD_KEY_HIT;
-            n_missing += part->statuses[i] == EMBD_KEY_MISSING;
-        }
-        counters->keys_hit += n_hit;
-        counters->keys_missing += n_missing;
-    }
-    part->table = NULL;
-}
-
-void materialize_rows(struct shard_work *work, uint32_t i, void *out, uint32_t count)
-{
-    struct op_part *part = &work->op.parts[i];
-    struct answer_rows *rows = &work->rows[i];
-    pull_rows(&work->op, part, rows->n_made, count, out);
-    rows->n_made += count;
-    if (rows->n_made == part->in.n_rows)
-        finish_part(work, part);
-}
-
 /* ---- the answer ---- */
 
 /* What had to be made before it is. */
@@ -69,7 +41,7 @@ static void on_done(struct op *op)
         struct op_part *part = &op->parts[i];
         counters->keys_pulled += part->in.n_keys;
         if (is_whole || part->in.n_rows == 0)
-            finish_part(work, part);
+            materialize_end(work, part);
         has_rows = has_rows || part->table != NULL;
     }
     if (has_rows)
@@ -232,9 +204,8 @@ size_t shard_fill(struct shard *shard, struct request *request, uint32_t bin, vo
 
 size_t shard_fill_bytes(const struct shard *shard)
 {
-    const struct store_caps *caps = &shard->engine.tables.ops->caps;
-    uint64_t bytes = caps->pull_bytes;
-    if (caps->is_async || bytes < LIMIT_FILL_BYTES)
+    uint64_t bytes = shard->engine.tables.ops->pull_bytes;
+    if (bytes == UINT64_MAX || bytes < LIMIT_FILL_BYTES)
         return LIMIT_FILL_BYTES;
     return bytes < LIMIT_FRAME_BYTES ? (size_t)bytes : LIMIT_FRAME_BYTES;
 }

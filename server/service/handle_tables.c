@@ -61,6 +61,7 @@ int handle_table_create(struct call *call)
     struct op *op = work_op(call->work, OP_TABLE_CREATE);
     embd_schema *schema = &op->as.schema.s;
     struct fields f, map;
+    op->as.schema = (struct table_schema){.sizes = NULL};
     embd__read_fields(&f, &call->reader, "table_create");
     embd__field_map(&f, "schema", &map, "schema");
     if (embd__schema_read(&map, &op->as.schema) != EMBD_OK)

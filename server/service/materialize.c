@@ -11,6 +11,7 @@
  * change is refused, first that of the connection that does not read. */
 #include "server/service/materialize.h"
 
+#include "server/engine/pull.h"
 #include "server/service/state.h"
 
 #define SESSION_BYTES_MAX (2 * LIMIT_FRAME_BYTES)
@@ -38,6 +39,31 @@ void materialize_forget(struct shard_work *work)
         work->next->before = work->before;
     work->next = work->before = NULL;
     work->is_streaming = false;
+}
+
+void materialize_end(struct shard_work *work, struct op_part *part)
+{
+    struct counters *counters = &work->shard->counters;
+    if (part->statuses != NULL) {
+        uint64_t n_hit = 0, n_missing = 0;
+        for (uint32_t i = 0; i < part->in.n_keys; i++) {
+            n_hit += part->statuses[i] == EMBD_KEY_HIT;
+            n_missing += part->statuses[i] == EMBD_KEY_MISSING;
+        }
+        counters->keys_hit += n_hit;
+        counters->keys_missing += n_missing;
+    }
+    part->table = NULL;
+}
+
+void materialize_rows(struct shard_work *work, uint32_t i, void *out, uint32_t count)
+{
+    struct op_part *part = &work->op.parts[i];
+    struct answer_rows *rows = &work->rows[i];
+    pull_rows(&work->op, part, rows->n_made, count, out);
+    rows->n_made += count;
+    if (rows->n_made == part->in.n_rows)
+        materialize_end(work, part);
 }
 
 static uint32_t rows_left(const struct shard_work *work, uint32_t i)

@@ -20,6 +20,9 @@ int materialize(struct shard *shard, const struct shard_session *session, const 
 /* The next `count` rows of part i of a pull, from a store that answers in pieces. */
 void materialize_rows(struct shard_work *work, uint32_t i, void *out, uint32_t count);
 
+/* All rows of the part are made: its table may go. */
+void materialize_end(struct shard_work *work, struct op_part *part);
+
 /* Frees the rows of a part that were made before they were sent. */
 void materialize_free(struct shard *shard, struct answer_rows *rows);
 

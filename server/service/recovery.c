@@ -91,7 +91,7 @@ static int go_on_behind(struct shard *shard, struct embd__error *e)
         return compaction_make_now(&shard->commit, e);
     compacting_ask(shard);
     if (shard->config.wake == NULL)
-        compacting_look(shard);
+        compacting_look(shard, false);
     return EMBD_OK;
 }
 

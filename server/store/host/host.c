@@ -86,7 +86,6 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
 
 static void host_set_step(struct store *store, uint64_t step)
 {
-    merge_forget(&store->merge);
     store->step = step;
     store->none_expire_before = 0;
     eviction_queue_drop(store);
@@ -115,6 +114,12 @@ static bool host_collect(struct store *store)
     return false;
 }
 
+static void host_forget(struct store *store, struct store_done *done)
+{
+    (void)store;
+    (void)done;
+}
+
 static void *host_buffer_new(size_t bytes)
 {
     return memory_buffer_new(bytes ? bytes : 1);
@@ -127,14 +132,18 @@ static void host_buffer_free(void *buffer, size_t bytes)
 
 const struct store_ops store_host = {
     .name = "host",
-    .caps = {.pull_bytes = PULL_BYTES},
+    .pull_bytes = PULL_BYTES,
     .open = host_open,
     .close = host_close,
     .pull = host_pull,
+    .push = host_push,
+    .foresee = host_foresee,
+    .unforesee = host_unforesee,
+    .reserve = host_reserve,
     .prepare = host_prepare,
-    .apply = host_apply,
-    .cancel = host_cancel,
+    .insert = host_insert,
     .collect = host_collect,
+    .forget = host_forget,
     .scan = host_scan,
     .freeze = host_freeze,
     .scan_frozen = host_scan_frozen,
