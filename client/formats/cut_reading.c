@@ -9,6 +9,27 @@
 
 #define RENEW_NS UINT64_C(2000000000)
 
+/* Until the server has let the cut go, another one would find it busy. Keeps the error. */
+static void await_end(embd_client *client, struct job_told *job)
+{
+    struct embd__error kept = client->error;
+    client->error = (struct embd__error){0};
+    embd__job_await(client, job, NULL);
+    client->error = kept;
+}
+
+/* The server may have begun the job though its answer was lost. */
+static void end_unread(embd_client *client, const char *name)
+{
+    struct embd__error kept = client->error;
+    struct job_told job;
+    client->error = (struct embd__error){0};
+    if (embd__job_look(client, name, &job) == EMBD_OK && embd__job_runs(&job) &&
+        embd__job_cancel(client, name, &job) == EMBD_OK)
+        await_end(client, &job);
+    client->error = kept;
+}
+
 int embd__cut_open(embd_client *client, const char *table, struct cut_reading *out)
 {
     char name[64];
@@ -18,7 +39,11 @@ int embd__cut_open(embd_client *client, const char *table, struct cut_reading *o
     const struct job_ask ask = {.name = name, .table = table, .is_read = true};
     out->renewed_ns = uv_hrtime();
     int status = embd__job_start(client, &ask, &out->job);
-    return status != EMBD_OK ? status : embd__job_await(client, &out->job, "read");
+    if (status == EMBD_OK)
+        status = embd__job_await(client, &out->job, "read");
+    if (status != EMBD_OK && status != EMBD_BUSY)
+        end_unread(client, name);
+    return status;
 }
 
 int embd__cut_renew(embd_client *client, struct cut_reading *cut)
@@ -38,12 +63,11 @@ int embd__cut_renew(embd_client *client, struct cut_reading *cut)
 void embd__cut_close(embd_client *client, struct cut_reading *cut)
 {
     struct embd__error *e = embd__client_error(client), kept = *e;
-    struct job_told ignored;
     *e = (struct embd__error){0};
-    if (kept.status == EMBD_OK)
-        embd__job_go(client, &cut->job);
-    else
-        embd__job_cancel(client, cut->job.name, &ignored);
+    if (kept.status != EMBD_OK)
+        end_unread(client, cut->job.name);
+    else if (embd__job_go(client, &cut->job) == EMBD_OK)
+        await_end(client, &cut->job);
     *e = kept;
 }
 
