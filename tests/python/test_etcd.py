@@ -360,7 +360,7 @@ class InEtcd(Clusters):
                             (["etcd: etcd://x/p", servers], "port"), (["etcd: 'etcd://x:1,/p'", servers], "port"),
                             (["etcd: 'etcd://a b:1/p'", servers], "HOST:PORT"), (["etcd: 'etcd://x:1/p q'", servers], "signs"),
                             (["etcd: etcd://x:1/p"], "servers"), (["etcd: etcd://x:1/p", "servers: [{shards: 2}]"], "name"),
-                            (["etcd: etcd://x:1/p", "servers: [{name: a}, {name: a}]"], "two servers"),
+                            (["etcd: etcd://x:1/p", "servers: [{name: a}, {name: a}]"], "duplicate server name"),
                             (["etcd: etcd://x:1/p", "etcd_lease: 0", servers], "etcd_lease"),
                             (["etcd: etcd://x:1/p", "etcd_login: f", servers], "etcd_ca"),
                             (["etcd: etcd://x:1/p", "etcd_ca: f", "etcd_key: f", servers], "go together"),
