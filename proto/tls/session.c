@@ -179,7 +179,7 @@ static int blame(struct tls_session *s, struct embd__error *e)
     bool is_verdict = code != 0 && ERR_GET_REASON(code) == SSL_R_CERTIFICATE_VERIFY_FAILED;
     bool is_plain = code != 0 && ERR_GET_REASON(code) == SSL_R_WRONG_VERSION_NUMBER;
     const char *more = is_verdict ? X509_verify_cert_error_string(verdict)
-                       : is_plain ? "the peer may not use TLS"
+                       : is_plain ? "the peer does not seem to use TLS"
                                   : NULL;
     ERR_clear_error();
     return embd__error_set(e, EMBD_PROTOCOL, "TLS: %s%s%s", reason != NULL ? reason : "failed",

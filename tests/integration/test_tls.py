@@ -120,7 +120,7 @@ class Tls(unittest.TestCase):
         server.wait_log("tls_failed")
         with embd_process.Embd("--http", "off") as plain:
             self.refused(embctl(plain, "--deadline", "2", "ping", EMBD_TLS_CA=self.ca.path), FAILED,
-                         "TLS:", "may not speak TLS")
+                         "TLS:", "does not seem to use TLS")
 
     def test_an_authority_whose_file_is_not_there_is_named(self):
         with embd_process.Embd("--http", "off") as plain:
