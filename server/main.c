@@ -379,15 +379,22 @@ static const struct opening_step opening_steps[] = {
     {join_cluster, EXIT_FAILED},
 };
 
-/* The one place where a status becomes an exit status. */
-static enum exit_status exit_status_of(const struct opening_step *step, int status)
+/* The one place where a status becomes an exit status. `if_not` is that of any failure but a lack
+ * of memory, which a later start may not meet. */
+static enum exit_status exit_status_of(int status, enum exit_status if_not)
 {
-    bool is_config = status == EMBD_UNSUPPORTED || status == EMBD_INVALID;
     if (status == EMBD_OK)
         return EXIT_OK;
-    if (status == EMBD_NO_MEMORY)
-        return EXIT_FAILED;
-    return step->take == join_cluster && is_config ? EXIT_USAGE : step->if_not;
+    return status == EMBD_NO_MEMORY ? EXIT_FAILED : if_not;
+}
+
+static enum exit_status take_step(const struct opening_step *step, struct process *p,
+                                  struct embd__error *e)
+{
+    int status = step->take(p, e);
+    bool is_config = status == EMBD_UNSUPPORTED || status == EMBD_INVALID;
+    bool is_usage = step->take == join_cluster && is_config;
+    return exit_status_of(status, is_usage ? EXIT_USAGE : step->if_not);
 }
 
 static enum exit_status open_process(struct process *p, struct embd__error *e)
@@ -397,7 +404,7 @@ static enum exit_status open_process(struct process *p, struct embd__error *e)
     atomic_init(&p->etcd_silent, p->config.has_etcd); /* until it has answered */
     p->quota.limit = p->config.frame_memory;
     for (size_t i = 0; i < sizeof opening_steps / sizeof *opening_steps && ending == EXIT_OK; i++)
-        ending = exit_status_of(&opening_steps[i], opening_steps[i].take(p, e));
+        ending = take_step(&opening_steps[i], p, e);
     return ending;
 }
 
@@ -426,8 +433,9 @@ static void close_process(struct process *p)
 static enum exit_status check_config(struct process *p, struct embd__error *e)
 {
     const struct config *config = &p->config;
-    if (credentials_open(&config->credential_files, &p->credentials, e) != EMBD_OK)
-        return process_fail(EXIT_USAGE, e);
+    int status = credentials_open(&config->credential_files, &p->credentials, e);
+    if (status != EMBD_OK)
+        return process_fail(exit_status_of(status, EXIT_USAGE), e);
     credentials_drop(&p->credentials);
     printf("%s: the configuration can be used: %u server%s, %u shard%s\n",
            program_invocation_short_name, config->n_servers, config->n_servers == 1 ? "" : "s",
@@ -442,8 +450,9 @@ int main(int argc, char **argv)
     struct process *p = &process;
     struct embd__error error = {0};
     log_take_assertions();
-    if (config_read(argc, argv, &p->config, &error) != EMBD_OK)
-        return process_fail(EXIT_USAGE, &error);
+    int read = config_read(argc, argv, &p->config, &error);
+    if (read != EMBD_OK)
+        return process_fail(exit_status_of(read, EXIT_USAGE), &error);
     if (p->config.is_check)
         return check_config(p, &error);
     log_set_level(p->config.log_level);
