@@ -1,5 +1,6 @@
-"""README.md keeps up with the sources: its C block is client/examples/readme.c, and its tables name every setting of the
-server and every command of embctl. Links of all pages in the tree lead to files and headings that are there."""
+"""The pages keep up with the sources: README.md's C block is client/examples/readme.c and it has at most 220 lines,
+deploy/CONFIGURATION.md names every setting of the server, deploy/OPERATING.md every command of embctl. Links of all pages in
+the tree lead to files and headings that exist."""
 
 import pathlib
 import re
@@ -7,10 +8,21 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+README_LINES = 220
 
 
-def section(title):
-    return re.split(r"^## ", README.split(f"\n## {title}\n", 1)[1], maxsplit=1, flags=re.M)[0]
+def text_of(page):
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def section(page, title):
+    return re.split(r"^## ", text_of(page).split(f"\n## {title}\n", 1)[1], maxsplit=1, flags=re.M)[0]
+
+
+def length_offences():
+    n = README.count("\n")
+    if n > README_LINES:
+        yield f"README.md has {n} lines, at most {README_LINES}; details belong to the page that README links to"
 
 
 def example_offences():
@@ -24,19 +36,18 @@ def example_offences():
 
 def setting_offences():
     """Settings of the file by their key, settings that are flags alone with their dashes."""
-    text = section("Configuration")
+    text = text_of("deploy/CONFIGURATION.md")
     listed = re.findall(r'^    X\(\w+, "(\w+)", ([A-Z_| ]+),', (ROOT / "server/settings.h").read_text("utf-8"), re.M)
     if len(listed) < 20:
         yield f"only {len(listed)} settings found in server/settings.h"
     for key, where in listed:
-        key = f"cluster.{key}" if where == "IN_CLUSTER" else key
         shown = f"`{key}`" if where != "IN_FLAGS" else f"`--{key.replace('_', '-')}"
-        if key not in ("name", "cluster.name") and shown not in text:
-            yield f"README.md, Configuration: {shown.strip('`')} of server/settings.h is missing"
+        if shown not in text:
+            yield f"deploy/CONFIGURATION.md: {shown.strip('`')} of server/settings.h is missing"
 
 
 def command_offences():
-    text = section("embctl")
+    text = section("deploy/OPERATING.md", "embctl")
     listed = re.findall(r'^    \{"(\w+)", .*?command_(\w+),', (ROOT / "client/embctl/main.c").read_text("utf-8"),
                         re.M | re.S)
     if len(listed) < 25:
@@ -44,7 +55,7 @@ def command_offences():
     for name, function in listed:
         words = function.replace("_", " ")
         if not re.search(rf"`{words}\b", text):
-            yield f"README.md, embctl: `{words}` is missing ({name})"
+            yield f"deploy/OPERATING.md, embctl: `{words}` is missing ({name})"
 
 
 def pages():
@@ -74,7 +85,7 @@ def link_offences():
 
 
 def main():
-    offences = [*example_offences(), *setting_offences(), *command_offences(), *link_offences()]
+    offences = [*length_offences(), *example_offences(), *setting_offences(), *command_offences(), *link_offences()]
     print("\n".join(offences) or "README.md and the links of all pages: no offence")
     return 1 if offences else 0
 

@@ -1,6 +1,7 @@
-"""README.md from top to bottom as a reader goes, and then client/python/README.md: every block of shell, C, Python and YAML in
-its order, in one shell, in a folder that looks like the tree, on the one server that README starts. Lines that cannot be run here are listed below, each
-with its reason; what stands in their place is at least parsed, and check_blocks.py knows the flags of all."""
+"""README.md from top to bottom as a reader goes, and then the pages for users in PAGES: every block of shell, C, Python and
+YAML in its order, in one shell, in a folder that looks like the tree, on the server that README starts. Lines that cannot be
+run here are listed below, each with its reason; what stands in their place is at least parsed, and check_blocks.py knows the
+flags of all. Fragments of C are compiled by check_blocks.py."""
 
 import os
 import pathlib
@@ -18,18 +19,20 @@ from ports import free_ports  # noqa: E402
 
 BUILD = pathlib.Path(os.environ["EMBD_BIN"]).parent
 SECONDS = 110
+PAGES = ("README.md", "client/GUIDE.md", "client/python/README.md", "deploy/OPERATING.md", "deploy/SECURITY.md", "tests/bench/FIGURES.md")
 
 # A line, as a regular expression; what is run in its place; why.
 INSTEAD = [
     (r"deploy/(demo|check)\.sh +#.*", r"bash -n deploy/\1.sh", "takes minutes; CI runs both by themselves"),
     (r"deploy/deps\.sh.*", "bash -n deploy/deps.sh", "installs packages, as root"),
     (r"cmake --preset release .*", ":", "what is tested is built already"),
-    (r"embd --shards 2 &.*", "embd --shards 2 --listen FIRST & server=$!", "the port may be another program's"),
+    (r"embd --shards 2 --data-dir data &.*", "embd --shards 2 --data-dir data --listen FIRST & server=$!",
+     "the port may be another program's"),
     (r"(python3 client/examples/package_samples\.py samples) +#.*", r"\1 --synthetic --limit 20000",
      "reads this machine's archive, half a minute"),
     (r"venv/bin/pip install .*", ":", "half a minute; tests/python/test_install.py installs, PYTHONPATH stands for it here"),
     (r"(embd --config shop\.yaml --server [ab])", r"\1 --check", "needs /var/lib/embd and the ports that it names"),
-    (r"(embctl --servers SECOND load .*)", r"embd --listen SECOND & other=$!; embctl --servers SECOND wait; \1; kill $other; wait $other",
+    (r"(embctl --servers SECOND load .*)", r"mkdir other; embd --data-dir other --listen SECOND & other=$!; embctl --servers SECOND wait; \1; kill $other; wait $other",
      "the other cluster is the reader's"),
     (r"(embd --tokens .*)", r"\1 --check", "the address is another machine's"),
     (r"EMBD_TLS_CA=ca\.pem .* python3 train\.py", ":", "the trainer is the reader's"),
@@ -82,7 +85,7 @@ def steps(page, used):
             yield replace_lines(text, used)
         elif block.language == "python":
             yield python_steps(number, text)
-        elif block.language == "c":
+        elif block.language == "c" and "int main(" in text:
             yield write_file(NAMES["c"], text)
         elif block.language == "yaml":
             yield write_file(NAMES["yaml"], block.text) + f"embctl config check {NAMES['yaml']}\n"
@@ -119,7 +122,7 @@ def environment(folder, port):
 
 
 def main():
-    script, port = script_of(ROOT / "README.md", ROOT / "client/python/README.md")
+    script, port = script_of(*(ROOT / page for page in PAGES))
     with tempfile.TemporaryDirectory(prefix="embd-readme-") as name:
         folder = pathlib.Path(name)
         make_tree(folder)
