@@ -10,18 +10,18 @@
  * the push before; of the others the record is written, and its turn decides, when it is applied
  * and when it is replayed.
  *
- * Memory is reserved as if no key had a row, which is one comparison; only where there is not so
- * much of it, the store counts those that need some. */
+ * A push holds tickets of its stores from when its record is to be written until it is applied:
+ * each keeps memory for all of the part's keys. */
 #include "server/engine/capacity.h"
 
 #include "server/engine/engine.h"
 
-int capacity_prepare(const struct op *op, uint32_t i, struct store_plan *plan,
-                     struct embd__error *e)
+int capacity_prepare(struct op *op, uint32_t i, struct store_change *change, struct embd__error *e)
 {
     struct embd__error why = {.status = EMBD_OK};
     struct table *table = op->parts[i].table;
-    int status = op->engine->tables.ops->prepare(table->store, plan, &why);
+    int status = op->engine->tables.ops->prepare(table->store, change, STORE_PREPARE_OUTCOME, &why);
+    op->parts[i].ticket = change->ticket;
     if (status == EMBD_OK)
         return EMBD_OK;
     table->was_full = status == EMBD_FULL;
@@ -44,61 +44,45 @@ static bool is_asked(const struct op *op, const struct op_part *part)
     return op->n_parts > 1 || table->was_full;
 }
 
-int capacity_check(const struct op *op, struct embd__error *e)
+/* Asks without keeping the answer: other operations come before its turn. */
+static int check_part(struct op *op, uint32_t i, struct embd__error *e)
 {
-    for (uint32_t i = 0; i < op->n_parts; i++) {
-        struct store_plan plan = {.in = op_keys(&op->parts[i].in)};
-        if (is_asked(op, &op->parts[i]) && capacity_prepare(op, i, &plan, e) != EMBD_OK)
+    struct op_part *part = &op->parts[i];
+    struct store_change push = {.ticket = part->ticket, .in = op_keys(&part->in)};
+    capacity_prepare(op, i, &push, e);
+    op->engine->tables.ops->cancel(part->table->store, &part->ticket);
+    return e->status;
+}
+
+int capacity_check(struct op *op, struct embd__error *e)
+{
+    for (uint32_t i = 0; i < op->n_parts; i++)
+        if (is_asked(op, &op->parts[i]) && check_part(op, i, e) != EMBD_OK)
             return e->status;
-    }
     return EMBD_OK;
 }
 
 /* ---- memory ---- */
 
-/* Of the part and of what is coming. */
-static int reserve_part(const struct op *op, const struct op_part *part, struct embd__error *e)
+int capacity_reserve(struct op *op, struct embd__error *e)
 {
-    const struct store_ops *ops = op->engine->tables.ops;
-    struct store *store = part->table->store;
-    struct embd__error uncounted = {.status = EMBD_OK};
-    struct store_plan plan = {
-        .in = op_keys(&part->in), .may_drop = part->statuses != NULL, .is_counted = true};
-    uint64_t n = part->table->n_coming + part->in.n_keys;
-    int status = ops->reserve(store, n, plan.may_drop, e);
-    if (status != EMBD_NO_MEMORY || part->in.n_keys == 0 ||
-        ops->prepare(store, &plan, &uncounted) != EMBD_OK)
-        return status;
-    e->status = EMBD_OK;
-    return ops->reserve(store, part->table->n_coming + plan.n_inserted + plan.n_filtered,
-                        plan.may_drop, e);
-}
-
-int capacity_reserve(const struct op *op, struct embd__error *e)
-{
-    for (uint32_t i = 0; i < op->n_parts; i++)
-        if (reserve_part(op, &op->parts[i], e) != EMBD_OK)
-            return e->status;
-    return EMBD_OK;
-}
-
-void capacity_keep(struct op *op)
-{
-    for (uint32_t i = 0; i < op->n_parts; i++)
-        op->parts[i].table->n_coming += op->parts[i].in.n_keys;
-    op->is_coming = true;
-}
-
-void capacity_part_left(const struct op *op, const struct op_part *part)
-{
-    if (op->is_coming)
-        part->table->n_coming -= part->in.n_keys;
+    for (uint32_t i = 0; i < op->n_parts && e->status == EMBD_OK; i++) {
+        struct op_part *part = &op->parts[i];
+        struct store_change push = {
+            .ticket = part->ticket, .in = op_keys(&part->in), .statuses = part->statuses};
+        op->engine->tables.ops->prepare(part->table->store, &push, STORE_PREPARE_MEMORY, e);
+        part->ticket = push.ticket;
+    }
+    if (e->status != EMBD_OK)
+        capacity_left(op);
+    return e->status;
 }
 
 void capacity_left(struct op *op)
 {
-    for (uint32_t i = 0; i < op->n_parts; i++)
-        if (op->parts[i].table != NULL)
-            capacity_part_left(op, &op->parts[i]);
-    op->is_coming = false;
+    for (uint32_t i = 0; i < op->n_parts; i++) {
+        struct op_part *part = &op->parts[i];
+        if (part->table != NULL && store_has_ticket(&part->ticket))
+            op->engine->tables.ops->cancel(part->table->store, &part->ticket);
+    }
 }

@@ -5,21 +5,19 @@
 
 #include "server/engine/op.h"
 
-/* Has the store of part i decide on a push or insert that comes next. The error names the part
- * where there are several; errors of store_ops.prepare. */
-int capacity_prepare(const struct op *op, uint32_t i, struct store_plan *plan,
-                     struct embd__error *e);
+/* Has the store of part i decide on a push or insert that comes next; the part keeps its ticket.
+ * The error names the part where there are several; errors of store_ops.prepare. */
+int capacity_prepare(struct op *op, uint32_t i, struct store_change *change, struct embd__error *e);
 
 /* EMBD_FULL, where a push whose record is to be written is sure to be refused so; EMBD_NO_MEMORY.
  * Not where that would cost more than it saves. */
-int capacity_check(const struct op *op, struct embd__error *e);
+int capacity_check(struct op *op, struct embd__error *e);
 
-/* Memory for the rows of a push whose record is to be written, beside those whose records are.
- * EMBD_NO_MEMORY and others of store_ops.reserve: it must not be. */
-int capacity_reserve(const struct op *op, struct embd__error *e);
-/* Until it is applied, other pushes leave it that memory. */
-void capacity_keep(struct op *op);
-void capacity_part_left(const struct op *op, const struct op_part *part);
-void capacity_left(struct op *op); /* the parts whose tables are not NULL */
+/* Memory for the rows of a push whose record is to be written; the tickets of its parts keep it
+ * until it is applied. EMBD_NO_MEMORY and others of store_ops.prepare: the record must not be
+ * written. */
+int capacity_reserve(struct op *op, struct embd__error *e);
+/* Gives up the tickets that the operation has left. */
+void capacity_left(struct op *op);
 
 #endif

@@ -98,6 +98,19 @@ static int find(struct op *op, uint32_t *n_tables_out, uint64_t *n_joined_out,
     return EMBD_OK;
 }
 
+struct store_change insert_of(struct op_part *part)
+{
+    struct store_change insert = {
+        .ticket = part->ticket,
+        .kind = STORE_INSERT,
+        .in = part->inserted,
+        .statuses = part->inserted_statuses,
+        .is_whole = !part->may_drop,
+    };
+    part->ticket = (struct store_ticket){0};
+    return insert;
+}
+
 int insert_prepare(struct op *op, struct embd__error *e)
 {
     uint32_t n_tables = 0;
@@ -105,12 +118,15 @@ int insert_prepare(struct op *op, struct embd__error *e)
     if (find(op, &n_tables, &n_joined, e) != EMBD_OK ||
         (n_joined > 0 && join_all(op, n_joined, e) != EMBD_OK))
         return e->status;
-    op->is_prepared = n_tables > 1 || n_joined > 0;
-    for (uint32_t i = 0; i < op->n_parts && op->is_prepared; i++) {
-        const struct op_part *part = &op->parts[i];
-        struct store_plan plan = {.in = part->inserted, .may_drop = part->may_drop};
-        if (part->n_joined > 0 && capacity_prepare(op, i, &plan, e) != EMBD_OK)
-            return e->status;
+    bool is_prepared = n_tables > 1 || n_joined > 0;
+    for (uint32_t i = 0; i < op->n_parts && is_prepared; i++) {
+        if (op->parts[i].n_joined == 0)
+            continue;
+        struct store_change insert = insert_of(&op->parts[i]);
+        if (capacity_prepare(op, i, &insert, e) == EMBD_OK)
+            continue;
+        capacity_left(op);
+        return e->status;
     }
     return EMBD_OK;
 }

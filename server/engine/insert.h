@@ -10,9 +10,12 @@
 bool insert_is_of(const struct op_part *part);
 
 /* Says of each table's first part what that table inserts, and asks all tables where there are
- * several, or several parts of one: op->is_prepared. EMBD_FULL, EMBD_NO_MEMORY, EMBD_TOO_LARGE:
+ * several, or several parts of one. EMBD_FULL, EMBD_NO_MEMORY, EMBD_TOO_LARGE:
  * nothing is changed. */
 int insert_prepare(struct op *op, struct embd__error *e);
+
+/* What the table of a first part inserts; takes the part's ticket. */
+struct store_change insert_of(struct op_part *part);
 
 /* The statuses that the table of `first` has answered, to its parts. */
 void insert_tell(const struct op *op, const struct op_part *first);

@@ -221,7 +221,7 @@ void op_forget(struct op *op)
         return;
     for (uint32_t i = 0; i < op->n_calls; i++)
         if (op->calls[i].store != NULL)
-            op->engine->tables.ops->forget(op->calls[i].store, &op->calls[i].done);
+            op->engine->tables.ops->cancel(op->calls[i].store, &op->calls[i].as.ticket);
     op->n_out = 0;
     op->in_flight = false;
     op->engine->n_in_flight--;

@@ -35,6 +35,7 @@ struct op_part {
     struct store_keys inserted;
     uint8_t *inserted_statuses;
     bool wants_statuses, may_drop; /* any of the parts; all of them */
+    struct store_ticket ticket;    /* of its push or insert, until that is made */
     /* Set when it is applied. */
     uint64_t step; /* of the table, after a push */
     uint32_t n_inserted, n_full, n_filtered, n_evicted, n_erased;
@@ -47,9 +48,9 @@ struct op_call {
     struct op_part *part;
     struct store *store; /* NULL: it has returned */
     union {
+        struct store_ticket ticket; /* of any */
         struct store_pull pull;
-        struct store_push push;
-        struct store_insert insert;
+        struct store_change change;
     } as;
 };
 
@@ -95,7 +96,6 @@ struct op {
 
     struct push_writer writer; /* of a push; sequence 0: it has no number */
     bool begins_old;           /* an unknown stream begins with its push 1: earlier versions */
-    uint64_t foreseen;         /* of a push of one part: as store_push.foreseen */
 
     /* Set when it is applied. */
     uint32_t n_applied;  /* of a push or erase, parts that were */
@@ -110,8 +110,6 @@ struct op {
     /* The engine's. */
     void (*ended)(struct op *op); /* called before `done`; or NULL */
     struct writers *noted;        /* where a push counts as applied; NULL: nowhere */
-    bool is_coming;               /* its keys count in its tables' n_coming */
-    bool is_prepared;             /* its parts' stores are, for the calls that come next */
     bool in_flight;               /* left with calls that have not returned */
     struct op_call *calls;        /* [2 * parts_capacity]: n_calls made, n_out have not returned */
     uint32_t at, n_calls, n_out;

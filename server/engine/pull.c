@@ -7,7 +7,7 @@
 
 bool pull_is_whole(const struct engine *engine)
 {
-    return engine->tables.ops->pull_bytes == UINT64_MAX;
+    return engine->tables.ops->caps.is_async;
 }
 
 /* Rows that come may take the places of others. */
@@ -82,7 +82,7 @@ static void on_inserted(struct store_done *done, int status)
 {
     struct op_call *call = (struct op_call *)(void *)done;
     struct engine_counters *counters = &call->op->engine->counters;
-    const struct store_insert *insert = &call->as.insert;
+    const struct store_change *insert = &call->as.change;
     if (status == EMBD_OK) {
         if (call->part->n_joined > 1 && insert->statuses != NULL)
             insert_tell(call->op, call->part);
@@ -97,9 +97,8 @@ static void on_inserted(struct store_done *done, int status)
 static void insert_rows(struct op *op, struct op_part *part)
 {
     struct op_call *call = op_call_new(op, part, on_inserted);
-    call->as.insert = (struct store_insert){
-        .in = part->inserted, .statuses = part->inserted_statuses, .is_prepared = op->is_prepared};
-    op->engine->tables.ops->insert(call->store, &call->as.insert, &call->done);
+    call->as.change = insert_of(part);
+    op->engine->tables.ops->apply(call->store, &call->as.change, &call->done);
 }
 
 static void on_pulled(struct store_done *done, int status)

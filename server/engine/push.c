@@ -42,15 +42,26 @@ int push_admit(struct op *op)
     return capacity_check(op, &op->error);
 }
 
+static struct store_change change_of(struct op_part *part)
+{
+    struct store_change push = {
+        .ticket = part->ticket,
+        .in = op_keys(&part->in),
+        .dtype = part->in.dtype,
+        .grads = part->in.grads,
+        .statuses = part->statuses,
+    };
+    part->ticket = (struct store_ticket){0};
+    return push;
+}
+
 /* Of several parts each table decides before the first is changed; of a single one the store does
  * when it is pushed. */
 static int prepare(struct op *op)
 {
-    op->is_prepared = op->n_parts > 1;
-    for (uint32_t i = 0; i < op->n_parts && op->is_prepared; i++) {
-        const struct op_part *part = &op->parts[i];
-        struct store_plan plan = {.in = op_keys(&part->in), .may_drop = part->statuses != NULL};
-        if (capacity_prepare(op, i, &plan, &op->error) != EMBD_OK)
+    for (uint32_t i = 0; i < op->n_parts && op->n_parts > 1; i++) {
+        struct store_change push = change_of(&op->parts[i]);
+        if (capacity_prepare(op, i, &push, &op->error) != EMBD_OK)
             return op->error.status;
     }
     return EMBD_OK;
@@ -75,7 +86,7 @@ static int take_turn(struct op *op)
 /* ---- the calls ---- */
 
 static void count(struct engine_counters *counters, struct op_part *part,
-                  const struct store_push *push)
+                  const struct store_change *push)
 {
     part->n_inserted = push->n_inserted;
     part->n_full = push->n_full;
@@ -99,10 +110,9 @@ static void on_pushed(struct store_done *done, int status)
         op->n_applied++;
         op->engine->tables.ops->stats(part->table->store, &stats);
         part->step = stats.steps;
-        count(&op->engine->counters, part, &call->as.push);
+        count(&op->engine->counters, part, &call->as.change);
     }
     part->table->was_full = status == EMBD_FULL;
-    capacity_part_left(op, part);
     part->table = NULL;
     op_returned(call, status);
 }
@@ -113,16 +123,8 @@ static bool next_call(struct op *op)
         return false;
     struct op_part *part = &op->parts[op->at++];
     struct op_call *call = op_call_new(op, part, on_pushed);
-    call->as.push = (struct store_push){
-        .in = op_keys(&part->in),
-        .dtype = part->in.dtype,
-        .grads = part->in.grads,
-        .statuses = part->statuses,
-        .foreseen = op->foreseen,
-        .is_prepared = op->is_prepared,
-    };
-    op->foreseen = 0;
-    op->engine->tables.ops->push(call->store, &call->as.push, &call->done);
+    call->as.change = change_of(part);
+    op->engine->tables.ops->apply(call->store, &call->as.change, &call->done);
     return true;
 }
 

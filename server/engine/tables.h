@@ -12,8 +12,6 @@ struct table {
     struct table_schema schema;
     struct store *store;
     struct hot hot;
-    uint64_t n_coming; /* keys of pushes whose records are written, or being so, and that are not
-                          applied yet */
     bool was_full; /* its last push was refused for want of room: the next is looked at before its
                       record is written */
 };

@@ -256,8 +256,6 @@ static int append(struct commit *commit, struct op *op, void (*turn)(struct op *
     op->record.commit = commit;
     op->record.is_waiting = true;
     commit->engine->n_recorded++;
-    if (op->kind == OP_PUSH)
-        capacity_keep(op);
     return COMMIT_WAITS;
 }
 
@@ -270,7 +268,7 @@ static int create(struct commit *commit, struct op *op, bool is_durable, struct 
     return e->status;
 }
 
-int commit_submit(struct commit *commit, struct op *op, void (*turn)(struct op *op),
+static int submit(struct commit *commit, struct op *op, void (*turn)(struct op *op),
                   struct embd__error *e)
 {
     embd_durability durability;
@@ -298,6 +296,15 @@ int commit_submit(struct commit *commit, struct op *op, void (*turn)(struct op *
     const struct record_id id = journal_last(commit->journal);
     apply(commit, op, &id);
     return EMBD_OK;
+}
+
+int commit_submit(struct commit *commit, struct op *op, void (*turn)(struct op *op),
+                  struct embd__error *e)
+{
+    int status = submit(commit, op, turn, e);
+    if (status < EMBD_OK)
+        capacity_left(op);
+    return status;
 }
 
 void commit_forget(struct op *op)

@@ -33,7 +33,7 @@ void commit_fini(struct commit *commit);
  * opening: its record is being written; when its turn comes, or the writing failed, `turn` is
  * called, then it is applied or ends with EMBD_IO. EMBD_INVALID (some of its tables are journaled,
  * others are not), EMBD_UNSUPPORTED (there is no journal), EMBD_IO, EMBD_NO_MEMORY, EMBD_TOO_LARGE,
- * and errors of store_ops.reserve: it is not applied, and done is not called. */
+ * and errors of store_ops.prepare: it is not applied, and done is not called. */
 int commit_submit(struct commit *commit, struct op *op, void (*turn)(struct op *op),
                   struct embd__error *e);
 

@@ -204,8 +204,9 @@ size_t shard_fill(struct shard *shard, struct request *request, uint32_t bin, vo
 
 size_t shard_fill_bytes(const struct shard *shard)
 {
-    uint64_t bytes = shard->engine.tables.ops->pull_bytes;
-    if (bytes == UINT64_MAX || bytes < LIMIT_FILL_BYTES)
+    const struct store_caps *caps = &shard->engine.tables.ops->caps;
+    uint64_t bytes = caps->pull_bytes;
+    if (caps->is_async || bytes < LIMIT_FILL_BYTES)
         return LIMIT_FILL_BYTES;
     return bytes < LIMIT_FRAME_BYTES ? (size_t)bytes : LIMIT_FRAME_BYTES;
 }

@@ -60,7 +60,8 @@ int handle_push(struct call *call)
     if (call->extra.round.n_workers > 0)
         return round_wait(call);
     op->writer = call->extra.writer;
-    op->foreseen = call->request->ahead.foreseen;
+    if (op->n_parts == 1)
+        op->parts[0].ticket = call->request->ahead.ticket;
     if (engine_admit(op) != EMBD_OK) {
         *e = op->error;
         return e->status;

@@ -5,11 +5,11 @@
  * of a push come before its gradients: they are read as soon as the gradients begin, the store
  * looks the keys up, and gradients are looked at while they are in the cache.
  *
- * The happy path: shard_arriving() finds a push of one part, the store foresees it; each later call
- * checks what has landed since; handle_push() is spared both. Nothing depends on it: shard_handle()
- * reads and checks the request anew, and where the store has changed meanwhile it looks up anew.
- * What cannot be foreseen (several parts, a wrong request, a hold, a drain) is left to it without a
- * word. */
+ * The happy path: shard_arriving() finds a push of one part, the store looks its keys up; each
+ * later call checks what has landed since; handle_push() is spared both. Nothing depends on it:
+ * shard_handle() reads and checks the request anew, and where the store has changed meanwhile it
+ * looks up anew. What cannot be prepared so (several parts, a wrong request, a hold, a drain) is
+ * left to it without a word. */
 #include "server/service/prefetch.h"
 
 #include "server/engine/check.h"
@@ -50,10 +50,9 @@ static void begin(struct shard *shard, struct request *request)
     ahead->partition = table->schema.s.partition;
     ahead->grads = part->grads;
     ahead->dtype = part->dtype;
-    if (ops->foresee == NULL)
-        return;
-    ahead->foreseen = ++shard->n_foreseen;
-    ops->foresee(table->store, &keys, ahead->foreseen);
+    struct store_change push = {.in = keys};
+    ops->prepare(table->store, &push, STORE_PREPARE_KEYS, &ignored);
+    ahead->ticket = push.ticket;
 }
 
 void shard_arriving(struct shard *shard, struct request *request, uint64_t arrived)
@@ -83,19 +82,11 @@ bool prefetch_is_routed(const struct request *request, const struct table *table
     return request->ahead.is_on && request->ahead.partition == table->schema.s.partition;
 }
 
-/* A store call has taken what was foreseen. */
-static bool is_taken(const struct request *request)
-{
-    return request->work != NULL && request->work->op.n_calls > 0;
-}
-
 void prefetch_forget(struct shard *shard, struct request *request)
 {
-    uint64_t foreseen = request->ahead.foreseen;
-    request->ahead.foreseen = 0;
-    if (foreseen == 0 || is_taken(request))
-        return;
-    struct table *table = tables_by_id(&shard->engine.tables, request->ahead.table);
+    struct store_ticket *ticket = &request->ahead.ticket;
+    struct table *table =
+        store_has_ticket(ticket) ? tables_by_id(&shard->engine.tables, request->ahead.table) : NULL;
     if (table != NULL)
-        shard->engine.tables.ops->unforesee(table->store, foreseen);
+        shard->engine.tables.ops->cancel(table->store, ticket);
 }

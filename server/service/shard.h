@@ -124,10 +124,10 @@ enum request_waits {
 /* What was done for a push before all of it was there; see prefetch.c. */
 struct push_ahead {
     bool is_tried, is_on;
-    bool any_value;           /* gradients need not be finite */
-    uint32_t table;           /* its id */
-    embd_partition partition; /* of that, which keys were found to be this shard's by */
-    uint64_t foreseen;        /* number of what the table's store foresaw, or 0 */
+    bool any_value;             /* gradients need not be finite */
+    uint32_t table;             /* its id */
+    embd_partition partition;   /* of that, which keys were found to be this shard's by */
+    struct store_ticket ticket; /* of the push, whose keys the table's store has looked up */
     const uint8_t *grads;
     embd_dtype dtype;
     uint64_t n_finite; /* gradients from the first that were found finite */

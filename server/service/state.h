@@ -42,7 +42,6 @@ struct shard {
     uint64_t materialize_limit, materialized_bytes; /* of answers kept in memory */
     struct shard_work *streaming; /* pulls whose bytes are made while they are sent */
     struct counters counters;
-    uint64_t n_foreseen; /* pushes that were prepared while they arrived; see prefetch.c */
     struct stages stages;
     uint64_t opened_ns;
     uint64_t now_ns;                /* of the last request or tick, by net's clock */

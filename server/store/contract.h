@@ -21,10 +21,10 @@ static inline void contract_pull(const struct store_pull *pull)
     EMBD_ASSERT(pull->count == 0 || pull->values != NULL);
 }
 
-static inline void contract_push(const struct store_push *push)
+static inline void contract_change(const struct store_change *change)
 {
-    contract_keys(&push->in);
-    EMBD_ASSERT(push->in.n_rows == 0 || push->grads != NULL);
+    contract_keys(&change->in);
+    EMBD_ASSERT(change->kind == STORE_INSERT || change->in.n_rows == 0 || change->grads != NULL);
 }
 
 #endif

@@ -1,14 +1,17 @@
 /* store.h - where the rows of one table of one shard live: a small table of functions that every
- * store (host memory, one GPU, all GPUs of a process) fills in. All but prepare, foresee and
- * unforesee are there.
+ * store (host memory, one GPU, all GPUs of a process) fills in. None is optional; store_caps says
+ * where stores differ.
  *
  * Called by the shard's thread only. Requests reach a store validated: known table, counts within
  * limits, offsets rising, slots in range, finite weights and gradients (unless admitted). Keys
  * carry their slot offsets. Arrays are aligned to 8 bytes and stay the caller's; they live until
  * `done` was called.
  *
- * A store may work asynchronously: pull, push and insert end by calling done->fn on the shard's
- * thread, from inside the call (host store, always) or later, from inside collect. Calls on one
+ * A push or insert has a ticket: prepare takes what it will need, once or several times on its way,
+ * apply makes it, cancel gives it up. prepare is never required.
+ *
+ * A store may work asynchronously: pull and apply end by calling done->fn on the shard's thread,
+ * from inside the call (caps.is_async is false: always) or later, from inside collect. Calls on one
  * store take effect in the order made. Every store gives the same bits for the same calls
  * (proto/combine.h, initializer.h, optimizer.h). */
 #ifndef EMBD_STORE_H
@@ -34,7 +37,20 @@ struct store_keys {
     const float *weights;    /* [n_keys] or NULL */
 };
 
+/* What a store keeps for one request: all zero for a new one, then the store's. It may be moved
+ * between two calls of prepare, and not from pull or apply on. */
+struct store_ticket {
+    uint64_t number; /* of keys that were looked up; 0: none were */
+    uint64_t n_keys; /* that memory is kept for */
+};
+
+static inline bool store_has_ticket(const struct store_ticket *ticket)
+{
+    return ticket->number != 0 || ticket->n_keys != 0;
+}
+
 struct store_pull {
+    struct store_ticket ticket; /* first */
     struct store_keys in;
     embd_dtype dtype; /* of `values` */
     bool zero_missing, scale;
@@ -42,43 +58,56 @@ struct store_pull {
     uint32_t first, count;
     void *values;      /* [count][dim] of dtype */
     uint8_t *statuses; /* [n_keys] or NULL; entries of the keys of these rows are set */
-    bool now;          /* done is to be called from inside the call, also by a store that works
-                          asynchronously */
 };
 
-struct store_push {
+enum store_change_kind {
+    STORE_PUSH,   /* one optimizer step: merges duplicate keys, creates missing rows (create_on),
+                     applies; an empty push counts a step too */
+    STORE_INSERT, /* rows at their first value for keys without one (create_on = pull); one sight
+                     for admit_after */
+};
+
+/* A push or insert. */
+struct store_change {
+    struct store_ticket ticket; /* first */
+    enum store_change_kind kind;
     struct store_keys in;
-    embd_dtype dtype;
+    embd_dtype dtype;  /* of a push's */
     const void *grads; /* [n_rows][dim] of dtype */
-    uint8_t *statuses; /* [n_keys] or NULL */
-    uint64_t foreseen; /* the number given to foresee with these keys, or 0 */
-    bool is_prepared;  /* prepare was called with these keys, and no other call that changes this
-                          store since */
-    /* With NULL statuses: a push that would need room beyond capacity, also after evicting all that
-     * may go, is refused with EMBD_FULL before any effect. With statuses the keys without room
-     * answer EMBD_KEY_FULL: the first of the request get the room. */
-    uint32_t n_inserted, n_full, n_filtered; /* set at done: distinct keys */
-    uint32_t n_evicted;                      /* other keys that lost their row */
-};
-
-/* Rows at their first value for keys without one (create_on = pull); one sight for admit_after. */
-struct store_insert {
-    struct store_keys in;
-    uint8_t *statuses; /* as above */
-    bool is_prepared;  /* as above */
+    /* [n_keys] or NULL. A change without statuses that would need room beyond capacity, also after
+     * evicting all that may go, is refused with EMBD_FULL before any effect. With statuses the keys
+     * without room answer EMBD_KEY_FULL: the first of the request get the room. */
+    uint8_t *statuses;
+    bool is_whole; /* it is refused as without statuses */
+    /* Set at done: distinct keys, and other keys that lost their row. prepare sets them where it
+     * has looked at the keys, else to 0. */
     uint32_t n_inserted, n_full, n_filtered, n_evicted;
 };
 
-/* A push or insert that may come: what becomes of its keys. */
-struct store_plan {
-    struct store_keys in;
-    uint64_t foreseen; /* as in store_push */
-    bool may_drop;     /* it asks for statuses: it is not refused for want of room */
-    bool is_counted;   /* the numbers below are wanted: else a store need not look at keys that fit,
-                          whatever they are */
-    /* Set on EMBD_OK, as that push or insert would set them; 0 where they are not wanted and were
-     * not looked at. */
-    uint32_t n_inserted, n_full, n_filtered, n_evicted;
+static inline bool store_may_drop(const struct store_change *change)
+{
+    return change->statuses != NULL && !change->is_whole;
+}
+
+/* What prepare sees to. */
+enum store_prepare {
+    /* Keys may be looked up already, while the gradients are on their way. Never fails. Only `in`
+     * is read, and not kept: the same contents come again. */
+    STORE_PREPARE_KEYS,
+    /* Memory for all of its keys, beside that of all other tickets, as far as there is capacity: so
+     * a change finds it that is acknowledged to a journal first. One comparison where there is that
+     * memory; where there is not, keys that have rows are not counted. A store that has no memory
+     * for a change that may drop keys may answer some EMBD_KEY_FULL. EMBD_NO_MEMORY, of a device
+     * EMBD_INTERNAL. Only then a store that works asynchronously may wait. */
+    STORE_PREPARE_MEMORY,
+    /* Decides what happens to each key, by the code that applies changes, after all calls that were
+     * made before, and takes memory for that. Applied before any other call that changes this
+     * store, the change decides the same: it does not fail for want of room, and on the host not
+     * for want of memory. So requests that concern several stores are prepared in all of them
+     * before the first is changed. A store that works asynchronously may wait for its device here,
+     * where keys have to be looked at. EMBD_FULL, EMBD_NO_MEMORY: as apply; EMBD_INTERNAL of a
+     * device. */
+    STORE_PREPARE_OUTCOME,
 };
 
 /* Keys to be forgotten: their rows, and sights for admit_after. */
@@ -119,12 +148,17 @@ struct store_stats {
     uint64_t evicted; /* rows, since the store was opened */
 };
 
+/* Where stores differ. */
+struct store_caps {
+    bool is_async; /* pull and apply may return before they have ended */
+    /* Bytes of values one pull call should be asked for so that they are still in cache when they
+     * are sent; is_async: the whole request at once. */
+    uint64_t pull_bytes;
+};
+
 struct store_ops {
     const char *name; /* "host" */
-
-    /* Bytes of values one pull call should be asked for so that they are still in cache when they
-     * are sent; UINT64_MAX: the whole request at once. */
-    uint64_t pull_bytes;
+    struct store_caps caps;
 
     /* An empty table. `schema` stays the caller's and outlives the store. EMBD_NO_MEMORY,
      * EMBD_UNSUPPORTED: *out is NULL. */
@@ -135,42 +169,20 @@ struct store_ops {
     /* Reads; never changes the table. Cannot fail on the host. */
     void (*pull)(struct store *store, struct store_pull *pull, struct store_done *done);
 
-    /* One optimizer step: merges duplicate keys, creates missing rows (create_on), applies. Also an
-     * empty push counts a step. EMBD_FULL, EMBD_NO_MEMORY: nothing changed. */
-    void (*push)(struct store *store, struct store_push *push, struct store_done *done);
+    /* Takes what the change will need, and shows nothing. An error leaves the ticket as it was. */
+    int (*prepare)(struct store *store, struct store_change *change, enum store_prepare what,
+                   struct embd__error *e);
 
-    void (*insert)(struct store *store, struct store_insert *insert, struct store_done *done);
+    /* Makes the change; its ticket is used up. EMBD_FULL, EMBD_NO_MEMORY: nothing changed. */
+    void (*apply)(struct store *store, struct store_change *change, struct store_done *done);
 
-    /* Memory for n more rows and keys, as far as there is capacity, so that pushes of so many find
-     * it; called before they are acknowledged to a journal. One comparison where there is that
-     * memory. `may_drop`: they ask for statuses, and a store that has no memory for all of them may
-     * answer some EMBD_KEY_FULL. EMBD_NO_MEMORY, of a device EMBD_INTERNAL: nothing changed that
-     * shows. Never blocks. */
-    int (*reserve)(struct store *store, uint64_t n, bool may_drop, struct embd__error *e);
-
-    /* Decides what becomes of these keys, by the code that makes pushes and inserts, after all
-     * calls that were made before; and takes memory for it, as reserve does. Shows nothing. The
-     * push or insert of the same keys, made with is_prepared before any other call that changes
-     * this store, decides the same: it does not fail for want of room, and on the host not for want
-     * of memory. It need not be made. So requests that concern several stores are prepared in all
-     * of them before the first is changed. Only a store that works asynchronously may wait for its
-     * device here, where keys have to be looked at. EMBD_FULL, EMBD_NO_MEMORY: as push;
-     * EMBD_INTERNAL of a device. */
-    int (*prepare)(struct store *store, struct store_plan *plan, struct embd__error *e);
+    /* The request will not be made, and the ticket is all zero again; a ticket all zero is allowed.
+     * Of a pull or change under way: waits for it, and its done will not be called. */
+    void (*cancel)(struct store *store, struct store_ticket *ticket);
 
     /* Calls the done of calls that have ended; they may make new ones. Never waits. Returns whether
      * calls are still under way: then it is to be called again soon. */
     bool (*collect)(struct store *store);
-
-    /* These keys will be pushed soon: a store may look them up now, while the gradients are on
-     * their way. Shows nothing and changes nothing; `in` is not kept, but the push gives it again
-     * with the same contents, and `number` (not 0, never given twice) as store_push.foreseen.
-     * unforesee: that push will not come. Both are NULL in a store that has no use for them. */
-    void (*foresee)(struct store *store, const struct store_keys *in, uint64_t number);
-    void (*unforesee)(struct store *store, uint64_t number);
-
-    /* Waits for the call with this done, which will not be called: its caller is gone. */
-    void (*forget)(struct store *store, struct store_done *done);
 
     /* Copies rows out. *cursor starts at 0 and is the store's; ends when *cursor is UINT64_MAX
      * afterwards. At most max_rows rows and candidates together, into arrays the caller sized for

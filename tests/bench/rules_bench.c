@@ -72,11 +72,11 @@ static void await(struct bench *b, struct ending *ending)
 /* Microseconds. */
 static double push(struct bench *b)
 {
-    struct store_push push = {.in = {.n_keys = BATCH, .n_rows = BATCH, .keys = b->keys},
-                              .grads = b->grads};
+    struct store_change push = {.in = {.n_keys = BATCH, .n_rows = BATCH, .keys = b->keys},
+                                .grads = b->grads};
     struct ending ending = {.done.fn = on_done};
     double begin = now_us(b);
-    b->ops->push(b->store, &push, &ending.done);
+    b->ops->apply(b->store, &push, &ending.done);
     await(b, &ending);
     b->n_evicted = push.n_evicted;
     return now_us(b) - begin;
@@ -101,11 +101,12 @@ static void open_full(struct bench *b, embd_optimizer_kind kind, embd_update upd
         fail(e.text);
     for (uint64_t first = 0; first < b->n_rows; first += BATCH) {
         uint32_t n = b->n_rows - first < BATCH ? (uint32_t)(b->n_rows - first) : BATCH;
-        struct store_insert insert = {.in = {.n_keys = n, .n_rows = n, .keys = b->keys}};
+        struct store_change insert = {.kind = STORE_INSERT,
+                                      .in = {.n_keys = n, .n_rows = n, .keys = b->keys}};
         struct ending ending = {.done.fn = on_done};
         for (uint32_t i = 0; i < n; i++)
             b->keys[i] = mix(first + i);
-        b->ops->insert(b->store, &insert, &ending.done);
+        b->ops->apply(b->store, &insert, &ending.done);
         await(b, &ending);
     }
 }

@@ -182,7 +182,7 @@ static void store_gather(struct store *store, const uint64_t *keys, const uint32
                          uint32_t dim, char *out)
 {
     uint32_t rows = offsets ? BATCH / POOL : BATCH;
-    uint32_t step = (uint32_t)(store_host.pull_bytes / (dim * 4));
+    uint32_t step = (uint32_t)(store_host.caps.pull_bytes / (dim * 4));
     struct store_pull pull = {
         .in = {.n_keys = BATCH, .n_rows = rows, .keys = keys, .offsets = offsets}, .values = out};
     for (pull.first = 0; pull.first < rows; pull.first += pull.count) {
@@ -191,11 +191,11 @@ static void store_gather(struct store *store, const uint64_t *keys, const uint32
     }
 }
 
-static void store_push(struct store *store, const uint64_t *keys, const float *grads)
+static void push_batch(struct store *store, const uint64_t *keys, const float *grads)
 {
-    struct store_push push = {.in = {.n_keys = BATCH, .n_rows = BATCH, .keys = keys},
-                              .grads = grads};
-    store_host.push(store, &push, &done);
+    struct store_change push = {.in = {.n_keys = BATCH, .n_rows = BATCH, .keys = keys},
+                                .grads = grads};
+    store_host.apply(store, &push, &done);
 }
 
 /* ---- the measurement ---- */
@@ -234,7 +234,7 @@ static void run_plain(struct bench *b, enum work work, const uint64_t *keys)
 static void run_store(struct bench *b, enum work work, const uint64_t *keys)
 {
     if (work == PUSH)
-        store_push(b->store, keys, b->grads);
+        push_batch(b->store, keys, b->grads);
     else
         store_gather(b->store, keys, work == POOLED ? b->offsets : NULL, b->dim, b->plain.out);
 }

@@ -28,9 +28,9 @@ struct waiting {
     struct pair *pair;
     enum what what;
     struct batch batch;
-    struct store_push push;
+    struct store_change push;
     struct store_pull pull;
-    struct store_insert insert;
+    struct store_change insert;
     void *values; /* gradients, or what is pulled; */
     float *expected;
     size_t values_bytes;
@@ -124,12 +124,12 @@ static void begin_push(struct waiting *w, embd_dtype wire)
 {
     struct pair *pair = w->pair;
     draw_gradients(w, wire);
-    w->push = (struct store_push){
+    w->push = (struct store_change){
         .in = batch_keys(&w->batch), .dtype = wire, .grads = w->values, .statuses = w->statuses};
     w->expected_status = model_push(pair->model, &w->batch.in, w->expected, false,
                                     w->statuses ? w->expected_statuses : NULL, &w->counts);
     w->step = pair->model->step;
-    pair->ops->push(pair->store, &w->push, &w->done);
+    pair->ops->apply(pair->store, &w->push, &w->done);
 }
 
 static void begin_pull(struct waiting *w)
@@ -146,10 +146,11 @@ static void begin_pull(struct waiting *w)
 static void begin_insert(struct waiting *w)
 {
     struct pair *pair = w->pair;
-    w->insert = (struct store_insert){.in = batch_keys(&w->batch), .statuses = w->statuses};
+    w->insert = (struct store_change){
+        .kind = STORE_INSERT, .in = batch_keys(&w->batch), .statuses = w->statuses};
     w->expected_status = model_insert(pair->model, &w->batch.in,
                                       w->statuses ? w->expected_statuses : NULL, &w->counts);
-    pair->ops->insert(pair->store, &w->insert, &w->done);
+    pair->ops->apply(pair->store, &w->insert, &w->done);
 }
 
 /* Rows of up to three keys or of one; now and then one key very often. */

@@ -146,11 +146,11 @@ static bool push_without_memory(embd_update update, uint64_t n_allocations, bool
     struct image expected = scan_all(&pair), read = image_new(&pair);
     assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
     batch_of(&batch, pool, 2 * ROWS);
-    struct store_push push = {.in = batch_keys(&batch), .grads = grads};
+    struct store_change push = {.in = batch_keys(&batch), .grads = grads};
     outcome_init(&outcome);
     take_idle();
     stand_in_calls_left = n_allocations;
-    pair.ops->push(pair.store, &push, &outcome.done);
+    pair.ops->apply(pair.store, &push, &outcome.done);
     while (outcome.calls == 0)
         pair.ops->collect(pair.store);
     stand_in_calls_left = UINT64_MAX;

@@ -36,9 +36,9 @@ static void draw(struct batch *batch, uint64_t first)
 static int push(struct pair *pair, const struct batch *batch, const float *grads,
                 struct outcome *outcome)
 {
-    struct store_push push = {.in = batch_keys(batch), .grads = grads};
+    struct store_change push = {.in = batch_keys(batch), .grads = grads};
     outcome_init(outcome);
-    pair->ops->push(pair->store, &push, &outcome->done);
+    pair->ops->apply(pair->store, &push, &outcome->done);
     while (outcome->calls == 0)
         pair->ops->collect(pair->store);
     return outcome->status;
@@ -107,8 +107,13 @@ static void test_reserved(void **state)
     struct outcome outcome;
     struct embd__error e = {.status = EMBD_NO_MEMORY};
     float *grads = calloc((size_t)N * 24, sizeof *grads);
-    struct store_push first = {.in = {.n_keys = 0}, .grads = grads};
-    uint64_t n = 0;
+    struct store_change first = {.in = {.n_keys = 0}, .grads = grads};
+    uint64_t n = 0, keys[2 * N];
+    uint8_t statuses[2 * N];
+    for (uint64_t i = 0; i < 2 * N; i++)
+        keys[i] = 1000000 + i;
+    struct store_change whole = {.in = {2 * N, 2 * N, keys, NULL, NULL, NULL}}, some = whole;
+    some.statuses = statuses;
     pair_open(&pair, "cuda", &schema, 3);
     draw(&old, 0);
     draw(&new, 1000000);
@@ -117,17 +122,20 @@ static void test_reserved(void **state)
     for (; e.status == EMBD_NO_MEMORY; n++) {
         e.status = EMBD_OK;
         stand_in_calls_left = n;
-        assert_int_equal(pair.ops->reserve(pair.store, 2 * N, true, &e), EMBD_OK);
-        pair.ops->reserve(pair.store, 2 * N, false, &e);
+        assert_int_equal(pair.ops->prepare(pair.store, &some, STORE_PREPARE_MEMORY, &e), EMBD_OK);
+        pair.ops->cancel(pair.store, &some.ticket);
+        pair.ops->prepare(pair.store, &whole, STORE_PREPARE_MEMORY, &e);
         stand_in_calls_left = UINT64_MAX;
         pair_compare(&pair);
     }
     assert_int_equal(e.status, EMBD_OK);
     assert_true(n > 3);
     uint64_t capacity = pair.store->capacity, n_buckets = pair.store->view.n_buckets;
+    pair.ops->cancel(pair.store, &whole.ticket);
+    whole.in.n_keys = whole.in.n_rows = N;
     outcome_init(&outcome);
-    pair.ops->push(pair.store, &first, &outcome.done);
-    assert_int_equal(pair.ops->reserve(pair.store, N, false, &e), EMBD_OK);
+    pair.ops->apply(pair.store, &first, &outcome.done);
+    assert_int_equal(pair.ops->prepare(pair.store, &whole, STORE_PREPARE_MEMORY, &e), EMBD_OK);
     while (outcome.calls == 0)
         pair.ops->collect(pair.store);
     assert_int_equal(outcome.status, EMBD_OK);
@@ -322,7 +330,7 @@ static void test_order(void **state)
     uint8_t statuses[N];
     pair_open(&pair, "cuda", &schema, 3);
     draw(&batch, 0);
-    struct store_push first = {.in = batch_keys(&batch), .grads = grads}, second = first;
+    struct store_change first = {.in = batch_keys(&batch), .grads = grads}, second = first;
     struct store_pull pull = {.in = batch_keys(&batch),
                               .count = N,
                               .values = malloc((size_t)N * 24 * sizeof(float)),
@@ -330,11 +338,11 @@ static void test_order(void **state)
     outcome_init(&pushed);
     outcome_init(&forgotten);
     outcome_init(&pulled);
-    pair.ops->push(pair.store, &first, &pushed.done);
-    pair.ops->push(pair.store, &second, &forgotten.done);
+    pair.ops->apply(pair.store, &first, &pushed.done);
+    pair.ops->apply(pair.store, &second, &forgotten.done);
     pair.ops->pull(pair.store, &pull, &pulled.done);
     assert_int_equal(pushed.calls + pulled.calls, 0);
-    pair.ops->forget(pair.store, &forgotten.done);
+    pair.ops->cancel(pair.store, &second.ticket);
     while (pair.ops->collect(pair.store))
         ;
     assert_int_equal(pushed.calls, 1);
@@ -358,7 +366,7 @@ enum { SMALL = 50, PUSHES = 8, OLD = 700 };
 struct small {
     struct outcome outcome; /* first: its done comes with it */
     struct batch batch;
-    struct store_push push;
+    struct store_change push;
     float *grads;
 };
 
@@ -375,8 +383,8 @@ static void begin_small(struct pair *pair, struct small *pushes)
         s->grads = malloc((size_t)SMALL * 24 * sizeof *s->grads);
         for (uint32_t k = 0; k < SMALL * 24; k++)
             s->grads[k] = dice_float(&pair->dice);
-        s->push = (struct store_push){.in = batch_keys(&s->batch), .grads = s->grads};
-        pair->ops->push(pair->store, &s->push, &s->outcome.done);
+        s->push = (struct store_change){.in = batch_keys(&s->batch), .grads = s->grads};
+        pair->ops->apply(pair->store, &s->push, &s->outcome.done);
     }
 }
 
@@ -471,7 +479,7 @@ static void test_forgotten_together(void **state)
     pair_open(&pair, "cuda", &schema, 3);
     push_old(&pair);
     begin_small(&pair, pushes);
-    pair.ops->forget(pair.store, &pushes[PUSHES / 2].outcome.done);
+    pair.ops->cancel(pair.store, &pushes[PUSHES / 2].push.ticket);
     while (pair.ops->collect(pair.store))
         ;
     for (uint32_t i = 0; i < PUSHES; i++) {

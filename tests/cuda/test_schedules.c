@@ -282,7 +282,7 @@ enum { CALLS = 60 };
 struct waiting {
     struct batch batch;
     struct store_pull pull;
-    struct store_push push;
+    struct store_change push;
     struct outcome outcome;
     float *values, *expected; /* [n_rows][16]: rows, or gradients */
     uint8_t *statuses, *expected_statuses;
@@ -306,9 +306,9 @@ static void make_push(struct pair *pair, struct waiting *w)
 {
     for (uint32_t i = 0; i < w->batch.in.n_rows * 16; i++)
         w->values[i] = dice_float(&pair->dice);
-    w->push = (struct store_push){.in = batch_keys(&w->batch), .grads = w->values};
+    w->push = (struct store_change){.in = batch_keys(&w->batch), .grads = w->values};
     assert_int_equal(model_push(pair->model, &w->batch.in, w->values, false, NULL, NULL), EMBD_OK);
-    pair->ops->push(pair->store, &w->push, &w->outcome.done);
+    pair->ops->apply(pair->store, &w->push, &w->outcome.done);
 }
 
 static void begin_call(struct pair *pair, struct waiting *w)

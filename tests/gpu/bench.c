@@ -131,10 +131,11 @@ static double build(struct bench *b)
         uint32_t n = b->n_keys - first < STEP ? (uint32_t)(b->n_keys - first) : STEP;
         baseline_keys(b->keys, first, n, 0, 0);
         check(cudaDeviceSynchronize(), "keys");
-        struct store_insert insert = {.in = {.n_keys = n, .n_rows = n, .keys = b->keys}};
+        struct store_change insert = {.kind = STORE_INSERT,
+                                      .in = {.n_keys = n, .n_rows = n, .keys = b->keys}};
         struct ending ending = {.done.fn = on_done};
         double begin = now_us();
-        store_cuda.insert(b->store, &insert, &ending.done);
+        store_cuda.apply(b->store, &insert, &ending.done);
         await(b, &ending);
         us += now_us() - begin;
     }
@@ -237,11 +238,11 @@ static double time_push(struct bench *b, double *spread_out)
     for (int i = -2; i < RUNS; i++) {
         baseline_keys(b->keys, 0, STEP, b->n_keys, 1000 + (uint64_t)(i + 2) * STEP);
         check(cudaDeviceSynchronize(), "keys");
-        struct store_push push = {.in = {.n_keys = STEP, .n_rows = STEP, .keys = b->keys},
-                                  .grads = b->grads};
+        struct store_change push = {.in = {.n_keys = STEP, .n_rows = STEP, .keys = b->keys},
+                                    .grads = b->grads};
         struct ending ending = {.done.fn = on_done};
         double begin = now_us();
-        store_cuda.push(b->store, &push, &ending.done);
+        store_cuda.apply(b->store, &push, &ending.done);
         await(b, &ending);
         if (i >= 0)
             t[i] = now_us() - begin;
@@ -258,11 +259,11 @@ static void measure_first_push(struct bench *b)
     for (uint64_t first = 0; first < b->n_keys; first += STEP) {
         baseline_keys(b->keys, first, STEP, 0, 0);
         check(cudaDeviceSynchronize(), "keys");
-        struct store_push push = {.in = {.n_keys = STEP, .n_rows = STEP, .keys = b->keys},
-                                  .grads = b->grads};
+        struct store_change push = {.in = {.n_keys = STEP, .n_rows = STEP, .keys = b->keys},
+                                    .grads = b->grads};
         struct ending ending = {.done.fn = on_done};
         double begin = now_us();
-        store_cuda.push(b->store, &push, &ending.done);
+        store_cuda.apply(b->store, &push, &ending.done);
         await(b, &ending);
         us += now_us() - begin;
     }
@@ -330,11 +331,11 @@ static void measure_small(struct bench *b, bool is_push, uint32_t n)
         check(cudaMemcpy(keys, b->keys, n * sizeof *keys, cudaMemcpyDeviceToHost), "keys");
         struct store_pull pull = {
             .in = {.n_keys = n, .n_rows = n, .keys = keys}, .count = n, .values = values};
-        struct store_push push = {.in = pull.in, .grads = values};
+        struct store_change push = {.in = pull.in, .grads = values};
         struct ending ending = {.done.fn = on_done};
         double begin = now_us();
         if (is_push)
-            store_cuda.push(b->store, &push, &ending.done);
+            store_cuda.apply(b->store, &push, &ending.done);
         else
             store_cuda.pull(b->store, &pull, &ending.done);
         await(b, &ending);
@@ -355,15 +356,15 @@ static void begin_small(struct bench *b, bool is_push, uint64_t *keys, void *val
                         struct ending *ending)
 {
     static struct store_pull pulls[AT_ONCE];
-    static struct store_push pushes[AT_ONCE];
+    static struct store_change pushes[AT_ONCE];
     static uint32_t turn;
     struct store_keys in = {.n_keys = SMALL, .n_rows = SMALL, .keys = keys};
     uint32_t i = turn++ % AT_ONCE;
     *ending = (struct ending){.done.fn = on_done};
     pulls[i] = (struct store_pull){.in = in, .count = SMALL, .values = values};
-    pushes[i] = (struct store_push){.in = in, .grads = values};
+    pushes[i] = (struct store_change){.in = in, .grads = values};
     if (is_push)
-        store_cuda.push(b->store, &pushes[i], &ending->done);
+        store_cuda.apply(b->store, &pushes[i], &ending->done);
     else
         store_cuda.pull(b->store, &pulls[i], &ending->done);
 }
@@ -458,10 +459,11 @@ static void measure_growth(struct bench *b, uint64_t n_keys)
     for (uint64_t first = n_keys; first < n_keys + n_keys / 4; first += BATCH) {
         baseline_keys(b->keys, first, BATCH, 0, 0);
         check(cudaDeviceSynchronize(), "keys");
-        struct store_insert insert = {.in = {.n_keys = BATCH, .n_rows = BATCH, .keys = b->keys}};
+        struct store_change insert = {.kind = STORE_INSERT,
+                                      .in = {.n_keys = BATCH, .n_rows = BATCH, .keys = b->keys}};
         struct ending ending = {.done.fn = on_done};
         double begin = now_us();
-        store_cuda.insert(b->store, &insert, &ending.done);
+        store_cuda.apply(b->store, &insert, &ending.done);
         await(b, &ending);
         double us = now_us() - begin;
         rows_then = us > longest ? b->store->n_rows : rows_then;

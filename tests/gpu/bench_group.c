@@ -115,13 +115,13 @@ static void fill(struct bench *b)
     bool has_slots = b->schema.s.partition == EMBD_PARTITION_SLOT;
     for (uint64_t first = 0; first < b->n_keys; first += STEP) {
         struct ending ending = {.done = {.fn = on_done}};
-        struct store_insert insert = {
-            .in = {STEP, STEP, keys, NULL, has_slots ? slots : NULL, NULL}};
+        struct store_change insert = {
+            .kind = STORE_INSERT, .in = {STEP, STEP, keys, NULL, has_slots ? slots : NULL, NULL}};
         for (uint32_t i = 0; i < STEP; i++) {
             keys[i] = first + i;
             slots[i] = (uint16_t)((first + i) % SLOTS);
         }
-        store_nccl.insert((struct store *)b->group, &insert, &ending.done);
+        store_nccl.apply((struct store *)b->group, &insert, &ending.done);
         finish(b, &ending);
     }
     store_nccl.buffer_free(keys, STEP * sizeof *keys);

@@ -49,11 +49,11 @@ static void test_stuck_gpu(void **state)
     pair_open(&pair, "nccl", &schema, 1);
     const struct group *group = (const struct group *)(const void *)pair.store;
     assert_true(group->n > 1);
-    struct store_push push = {.in = {N, N, keys, NULL, NULL, NULL}, .grads = values};
+    struct store_change push = {.in = {N, N, keys, NULL, NULL, NULL}, .grads = values};
     struct store_pull pull = {.in = push.in, .count = N, .values = values};
     for (int i = 0; i < 3; i++)
         outcome_init(&outcomes[i]);
-    pair.ops->push(pair.store, &push, &outcomes[0].done);
+    pair.ops->apply(pair.store, &push, &outcomes[0].done);
     await(&pair, &outcomes[0]);
     assert_int_equal(outcomes[0].status, EMBD_OK);
     for (int i = 0; i < 4;

@@ -46,10 +46,11 @@ static void pull(struct pair *pair, const uint64_t *keys, const uint16_t *slots,
                  uint32_t n)
 {
     struct outcome outcome;
-    struct store_pull p = {
-        .in = {n, n, keys, NULL, slots, NULL}, .count = n, .values = values, .now = true};
+    struct store_pull p = {.in = {n, n, keys, NULL, slots, NULL}, .count = n, .values = values};
     outcome_init(&outcome);
     pair->ops->pull(pair->store, &p, &outcome.done);
+    while (outcome.calls == 0)
+        pair->ops->collect(pair->store);
     assert_int_equal(outcome.calls, 1);
     assert_int_equal(outcome.status, EMBD_OK);
 }
@@ -207,9 +208,9 @@ static void S1_1_S1_3_S1_4_S1_7_S1_8_S1_9_keys_are_dispatched(void **state)
     assert_owner(&pair, 0, LANE_KEYS, (uint64_t[]){0, 2, 6}, 3 * sizeof(uint64_t));
     assert_owner(&pair, 1, LANE_KEYS, (uint64_t[]){1, 3, 5, 5, 7}, 5 * sizeof(uint64_t));
     watch_from_here();
-    struct store_push push = {.in = {8, 8, keys, NULL, NULL, NULL}, .grads = grads};
+    struct store_change push = {.in = {8, 8, keys, NULL, NULL, NULL}, .grads = grads};
     outcome_init(&outcome);
-    pair.ops->push(pair.store, &push, &outcome.done);
+    pair.ops->apply(pair.store, &push, &outcome.done);
     while (outcome.calls == 0)
         pair.ops->collect(pair.store);
     assert_int_equal(outcome.status, EMBD_OK);
@@ -228,10 +229,11 @@ static void pull_rows(struct pair *pair, const uint64_t *keys, const uint32_t *o
     struct store_pull p = {.in = {offsets[n_rows], n_rows, keys, offsets, NULL, NULL},
                            .scale = true,
                            .count = n_rows,
-                           .values = values,
-                           .now = true};
+                           .values = values};
     outcome_init(&outcome);
     pair->ops->pull(pair->store, &p, &outcome.done);
+    while (outcome.calls == 0)
+        pair->ops->collect(pair->store);
     assert_int_equal(outcome.status, EMBD_OK);
 }
 
@@ -308,10 +310,10 @@ static void S4_15_S4_16_gradients_are_gathered(void **state)
     schema.initializer.a = 0;
     pair_open(&pair, "nccl2", &schema, 1);
     watch_from_here();
-    struct store_push push = {.in = {6, 2, keys, offsets, NULL, NULL},
-                              .grads = (const float[]){1, 10}};
+    struct store_change push = {.in = {6, 2, keys, offsets, NULL, NULL},
+                                .grads = (const float[]){1, 10}};
     outcome_init(&outcome);
-    pair.ops->push(pair.store, &push, &outcome.done);
+    pair.ops->apply(pair.store, &push, &outcome.done);
     while (outcome.calls == 0)
         pair.ops->collect(pair.store);
     assert_int_equal(outcome.status, EMBD_OK);
@@ -370,9 +372,9 @@ static void open_with_rows(struct pair *pair, struct batch *others, embd_on_full
 static int push_others(struct pair *pair, const struct batch *others, struct outcome *outcome)
 {
     float *grads = calloc(N, sizeof *grads);
-    struct store_push push = {.in = batch_keys(others), .grads = grads};
+    struct store_change push = {.in = batch_keys(others), .grads = grads};
     outcome_init(outcome);
-    pair->ops->push(pair->store, &push, &outcome->done);
+    pair->ops->apply(pair->store, &push, &outcome->done);
     while (outcome->calls == 0)
         pair->ops->collect(pair->store);
     free(grads);
@@ -417,12 +419,15 @@ static void test_reserved(void **state)
     struct batch others;
     struct pair pair;
     struct embd__error e = {.status = EMBD_NO_MEMORY};
-    uint64_t n = 0;
+    uint64_t n = 0, *keys = malloc(200 * N * sizeof *keys);
+    for (uint64_t i = 0; i < 200 * N; i++)
+        keys[i] = 50000000 + i;
+    struct store_change push = {.in = {200 * N, 200 * N, keys, NULL, NULL, NULL}};
     open_with_rows(&pair, &others, EMBD_ON_FULL_GROW);
     for (; e.status == EMBD_NO_MEMORY; n++) {
         e.status = EMBD_OK;
         stand_in_calls_left = n;
-        pair.ops->reserve(pair.store, 200 * N, false, &e);
+        pair.ops->prepare(pair.store, &push, STORE_PREPARE_MEMORY, &e);
         stand_in_calls_left = UINT64_MAX;
         pair_compare(&pair);
     }
@@ -477,7 +482,7 @@ static void lose(bool is_told, const char *expected)
     for (uint32_t i = 0; i < 64; i++)
         keys[i] = i;
     pair_open(&pair, "nccl2", &schema, 1);
-    struct store_push push = {.in = {64, 64, keys, NULL, NULL, NULL}, .grads = grads};
+    struct store_change push = {.in = {64, 64, keys, NULL, NULL, NULL}, .grads = grads};
     struct store_pull p = {.in = push.in, .count = 64, .values = values};
     for (int i = 0; i < 4; i++)
         outcome_init(&outcomes[i]);
@@ -485,9 +490,9 @@ static void lose(bool is_told, const char *expected)
     stand_in_is_stuck = true;
     stand_in_lost = is_told;
     group_patience_ms = is_told ? 60000 : 30;
-    pair.ops->push(pair.store, &push, &outcomes[0].done);
+    pair.ops->apply(pair.store, &push, &outcomes[0].done);
     pair.ops->pull(pair.store, &p, &outcomes[1].done);
-    pair.ops->push(pair.store, &push, &outcomes[2].done);
+    pair.ops->apply(pair.store, &push, &outcomes[2].done);
     while (pair.ops->collect(pair.store))
         assert_true(wire_now_ms() - start < 10000);
     pair.ops->pull(pair.store, &p, &outcomes[3].done);
@@ -534,10 +539,10 @@ static void lose_in_a_cut(bool is_read_on)
     for (uint32_t i = 0; i < 64; i++)
         keys[i] = i;
     pair_open(&pair, "nccl2", &schema, 1);
-    struct store_push push = {.in = {64, 64, keys, NULL, NULL, NULL}, .grads = grads};
+    struct store_change push = {.in = {64, 64, keys, NULL, NULL, NULL}, .grads = grads};
     outcome_init(&pushed);
     outcome_init(&later);
-    pair.ops->push(pair.store, &push, &pushed.done);
+    pair.ops->apply(pair.store, &push, &pushed.done);
     while (pair.ops->collect(pair.store))
         ;
     assert_int_equal(pair.ops->freeze(pair.store, &(struct store_cut){0}, &e), EMBD_OK);
@@ -551,7 +556,7 @@ static void lose_in_a_cut(bool is_read_on)
     }
     assert_int_equal(status, is_read_on ? EMBD_INTERNAL : EMBD_OK);
     pair.ops->thaw(pair.store);
-    pair.ops->push(pair.store, &push, &later.done);
+    pair.ops->apply(pair.store, &push, &later.done);
     while (pair.ops->collect(pair.store))
         ;
     assert_int_equal(later.status, EMBD_INTERNAL);

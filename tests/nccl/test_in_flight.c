@@ -21,7 +21,7 @@ struct flight {
     struct outcome outcome;
     struct batch batch;
     struct store_pull pull;
-    struct store_push push;
+    struct store_change push;
     float *values, *expected; /* a push's gradients are in `values` */
     uint8_t *statuses, *expected_statuses;
     bool is_under_way, is_pull, has_statuses;
@@ -91,12 +91,12 @@ static void start_push(struct pair *pair, struct flight *f)
     for (uint32_t i = 0; i < f->batch.in.n_rows * DIM; i++)
         f->values[i] = dice_float(&pair->dice);
     f->is_pull = false;
-    f->push = (struct store_push){.in = batch_keys(&f->batch),
-                                  .grads = f->values,
-                                  .statuses = f->has_statuses ? f->statuses : NULL};
+    f->push = (struct store_change){.in = batch_keys(&f->batch),
+                                    .grads = f->values,
+                                    .statuses = f->has_statuses ? f->statuses : NULL};
     model_push(pair->model, &f->batch.in, f->values, false, f->expected_statuses, NULL);
     f->expected_steps = pair->model->step;
-    pair->ops->push(pair->store, &f->push, &f->outcome.done);
+    pair->ops->apply(pair->store, &f->push, &f->outcome.done);
 }
 
 static void start(struct pair *pair, struct flight *f)

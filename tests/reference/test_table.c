@@ -68,10 +68,10 @@ static int push(struct bench *t, uint32_t n, const uint64_t *keys, const uint16_
                 const float *grads, uint8_t *statuses)
 {
     struct waiting w = {.done.fn = on_done};
-    struct store_push p = {.in = {.n_keys = n, .n_rows = n, .keys = keys, .slots = slots},
-                           .grads = grads,
-                           .statuses = statuses};
-    ops->push(t->store, &p, &w.done);
+    struct store_change p = {.in = {.n_keys = n, .n_rows = n, .keys = keys, .slots = slots},
+                             .grads = grads,
+                             .statuses = statuses};
+    ops->apply(t->store, &p, &w.done);
     return await(t, &w);
 }
 
@@ -82,8 +82,7 @@ static void pull(struct bench *t, uint32_t n, const uint64_t *keys, const uint16
     struct store_pull p = {.in = {.n_keys = n, .n_rows = n, .keys = keys, .slots = slots},
                            .count = n,
                            .values = values,
-                           .statuses = statuses,
-                           .now = true};
+                           .statuses = statuses};
     ops->pull(t->store, &p, &w.done);
     assert_int_equal(await(t, &w), EMBD_OK);
 }

@@ -10,13 +10,12 @@ struct store_ops store_deferred;
 static struct call {
     struct store *store;
     struct store_pull *pull;
-    struct store_push *push;
-    struct store_insert *insert;
+    struct store_change *change;
     struct store_done *done;
     bool has_run; /* and is to be told of it */
     int status;
 } calls[MAX_CALLS];
-static uint32_t first, last;
+static uint32_t first, last, n_cancelled;
 
 static void keep(struct call call)
 {
@@ -27,20 +26,12 @@ static void keep(struct call call)
 
 static void pull_later(struct store *store, struct store_pull *pull, struct store_done *done)
 {
-    if (pull->now)
-        store_host.pull(store, pull, done);
-    else
-        keep((struct call){.store = store, .pull = pull, .done = done});
+    keep((struct call){.store = store, .pull = pull, .done = done});
 }
 
-static void push_later(struct store *store, struct store_push *push, struct store_done *done)
+static void apply_later(struct store *store, struct store_change *change, struct store_done *done)
 {
-    keep((struct call){.store = store, .push = push, .done = done});
-}
-
-static void insert_later(struct store *store, struct store_insert *insert, struct store_done *done)
-{
-    keep((struct call){.store = store, .insert = insert, .done = done});
+    keep((struct call){.store = store, .change = change, .done = done});
 }
 
 /* A call's effect, which is told later. */
@@ -57,53 +48,58 @@ static void on_effect(struct store_done *done, int status)
     call->has_run = true;
 }
 
-/* What was prepared may be another call's by now. */
 static void run_call(struct call *call)
 {
     struct effect effect = {.done.fn = on_effect, .call = call};
     if (call->has_run)
         return;
-    if (call->pull != NULL) {
+    if (call->pull != NULL)
         store_host.pull(call->store, call->pull, &effect.done);
-    } else if (call->push != NULL) {
-        call->push->is_prepared = false;
-        store_host.push(call->store, call->push, &effect.done);
-    } else {
-        call->insert->is_prepared = false;
-        store_host.insert(call->store, call->insert, &effect.done);
-    }
+    else
+        store_host.apply(call->store, call->change, &effect.done);
 }
 
 /* As a device, which has done all that it was asked before. */
-static int prepare_behind(struct store *store, struct store_plan *plan, struct embd__error *e)
+static int prepare_behind(struct store *store, struct store_change *change, enum store_prepare what,
+                          struct embd__error *e)
 {
-    for (uint32_t i = first; i != last; i++)
+    for (uint32_t i = first; i != last && what == STORE_PREPARE_OUTCOME; i++)
         if (calls[i % MAX_CALLS].store == store)
             run_call(&calls[i % MAX_CALLS]);
-    return store_host.prepare(store, plan, e);
+    return store_host.prepare(store, change, what, e);
 }
 
-static void forget(struct store *store, struct store_done *done)
+static const struct store_ticket *ticket_of(const struct call *call)
 {
-    (void)store;
+    return call->pull != NULL ? &call->pull->ticket : &call->change->ticket;
+}
+
+static void cancel(struct store *store, struct store_ticket *ticket)
+{
     uint32_t n = first;
     for (uint32_t i = first; i != last; i++)
-        if (calls[i % MAX_CALLS].done != done)
+        if (ticket_of(&calls[i % MAX_CALLS]) != ticket)
             calls[n++ % MAX_CALLS] = calls[i % MAX_CALLS];
+    n_cancelled += last - n;
     last = n;
+    store_host.cancel(store, ticket);
+}
+
+uint32_t deferred_cancelled(void)
+{
+    return n_cancelled;
 }
 
 void deferred_open(void)
 {
-    first = last = 0;
+    first = last = n_cancelled = 0;
     store_deferred = store_host;
     store_deferred.name = "deferred";
-    store_deferred.pull_bytes = UINT64_MAX;
+    store_deferred.caps = (struct store_caps){.is_async = true};
     store_deferred.pull = pull_later;
-    store_deferred.push = push_later;
     store_deferred.prepare = prepare_behind;
-    store_deferred.insert = insert_later;
-    store_deferred.forget = forget;
+    store_deferred.apply = apply_later;
+    store_deferred.cancel = cancel;
 }
 
 bool deferred_run(void)

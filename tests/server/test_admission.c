@@ -289,28 +289,17 @@ static void a_push_of_two_tables_keeps_the_room_that_it_found(void **state)
 }
 
 /* What a device was asked for it does, also for a connection that is gone. */
-static uint32_t n_forgotten;
-
-static void forget_done(struct store *store, struct store_done *done)
-{
-    (void)store;
-    (void)done;
-    n_forgotten++;
-}
-
 static void a_push_of_two_tables_is_made_in_both_though_its_connection_goes(void **state)
 {
     struct rig rig;
     (void)state;
     deferred_open();
-    store_deferred.forget = forget_done;
-    n_forgotten = 0;
     rig_open(&rig, &store_deferred, 0, 1, NULL);
     create(&rig, "a", EMBD_ON_FULL_ERROR, 4, EMBD_CREATE_ON_PUSH, 0);
     create(&rig, "b", EMBD_ON_FULL_ERROR, 4, EMBD_CREATE_ON_PUSH, 0);
     const struct part both[2] = {part_at("a", METHOD_PUSH, 0, 4), part_at("b", METHOD_PUSH, 0, 4)};
     ask_free(send_push(&rig, both, 2));
-    assert_int_equal(n_forgotten, 2);
+    assert_int_equal(deferred_cancelled(), 2);
     assert_int_equal(rig.shard->engine.n_in_flight, 0);
     rig_close(&rig);
 }

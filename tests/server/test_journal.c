@@ -118,10 +118,10 @@ static void all_changes_are_replayed_to_the_same_bits(void **state)
 
 static bool has_no_memory;
 
-static void scarce_push(struct store *store, struct store_push *push, struct store_done *done)
+static void scarce_push(struct store *store, struct store_change *push, struct store_done *done)
 {
     if (!has_no_memory)
-        store_host.push(store, push, done);
+        store_host.apply(store, push, done);
     else
         done->fn(done, embd__error_set(&done->error, EMBD_NO_MEMORY, "no memory for a push"));
 }
@@ -161,7 +161,7 @@ static void what_found_no_memory_is_not_replayed(void **state)
                                         "no memory for a load"};
     struct store_ops scarce = store_host;
     (void)state;
-    scarce.push = scarce_push;
+    scarce.apply = scarce_push;
     scarce.erase = scarce_erase;
     scarce.load = scarce_load;
     for (int which = 0; which < 3; which++) {

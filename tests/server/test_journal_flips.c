@@ -63,10 +63,10 @@ static void write_file(const struct sample *s, const char *name, const struct by
 
 static bool has_no_memory;
 
-static void scarce_push(struct store *store, struct store_push *push, struct store_done *done)
+static void scarce_push(struct store *store, struct store_change *push, struct store_done *done)
 {
     if (!has_no_memory)
-        store_host.push(store, push, done);
+        store_host.apply(store, push, done);
     else
         done->fn(done, embd__error_set(&done->error, EMBD_NO_MEMORY, "no memory for a push"));
 }
@@ -74,7 +74,7 @@ static void scarce_push(struct store *store, struct store_push *push, struct sto
 static struct store_ops scarce_ops(void)
 {
     struct store_ops ops = store_host;
-    ops.push = scarce_push;
+    ops.apply = scarce_push;
     return ops;
 }
 

@@ -325,10 +325,10 @@ static void a_late_store_answers_in_order_and_in_full(void **state)
 
 static uint32_t n_pushes_left;
 
-static void push_or_not(struct store *store, struct store_push *push, struct store_done *done)
+static void push_or_not(struct store *store, struct store_change *push, struct store_done *done)
 {
     if (n_pushes_left-- > 0)
-        store_host.push(store, push, done);
+        store_host.apply(store, push, done);
     else
         done->fn(done, embd__error_set(&done->error, EMBD_NO_MEMORY, "no memory for rows"));
 }
@@ -340,7 +340,7 @@ static void memory_running_out_in_a_later_part_is_told(void **state)
     const uint64_t keys[2] = {1, 2};
     const float grads[4] = {0};
     struct store_ops ops = store_host;
-    ops.push = push_or_not;
+    ops.apply = push_or_not;
     rig_open(&rig, &ops, 0, 1, NULL);
     create_bound(&rig, "a", EMBD_ON_FULL_ERROR, EMBD_CREATE_ON_PUSH);
     create_bound(&rig, "b", EMBD_ON_FULL_ERROR, EMBD_CREATE_ON_PUSH);

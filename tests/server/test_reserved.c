@@ -25,35 +25,38 @@ static uint64_t reserves_most = UINT64_MAX;    /* rows at once */
 static uint64_t reserved;                      /* of the last call */
 static uint32_t refused_prepare, refused_push; /* the n-th from now on; 0: none */
 
-static int short_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e)
+int __real_keys_reserve_more(struct store *store, uint64_t n, struct embd__error *e);
+int __wrap_keys_reserve_more(struct store *store, uint64_t n, struct embd__error *e);
+
+int __wrap_keys_reserve_more(struct store *store, uint64_t n, struct embd__error *e)
 {
     reserved = n;
     if (n > reserves_most)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory for %llu rows", (unsigned long long)n);
-    return store_host.reserve(store, n, may_drop, e);
+    return __real_keys_reserve_more(store, n, e);
 }
 
-static int short_prepare(struct store *store, struct store_plan *plan, struct embd__error *e)
+static int short_prepare(struct store *store, struct store_change *change, enum store_prepare what,
+                         struct embd__error *e)
 {
-    if (refused_prepare > 0 && --refused_prepare == 0)
+    if (what == STORE_PREPARE_OUTCOME && refused_prepare > 0 && --refused_prepare == 0)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to prepare");
-    return store_host.prepare(store, plan, e);
+    return store_host.prepare(store, change, what, e);
 }
 
-static void short_push(struct store *store, struct store_push *push, struct store_done *done)
+static void short_push(struct store *store, struct store_change *push, struct store_done *done)
 {
     if (refused_push > 0 && --refused_push == 0)
         done->fn(done, embd__error_set(&done->error, EMBD_NO_MEMORY, "no memory to push"));
     else
-        store_host.push(store, push, done);
+        store_host.apply(store, push, done);
 }
 
 static struct store_ops short_ops(void)
 {
     struct store_ops ops = store_host;
-    ops.reserve = short_reserve;
     ops.prepare = short_prepare;
-    ops.push = short_push;
+    ops.apply = short_push;
     return ops;
 }
 

@@ -226,30 +226,43 @@ static void compare_counts(const struct model_counts *expected, uint32_t inserte
     assert_int_equal(filtered, expected->n_filtered);
 }
 
-/* Of four requests one is as it comes; memory is reserved for one, one is prepared, and one both.
- */
+/* What was said of a request before it was made. */
 struct beforehand {
-    struct store_plan plan;
-    bool is_prepared, is_refused;
+    uint32_t n_inserted, n_full, n_filtered, n_evicted;
+    bool is_known, is_refused;
 };
 
-static struct beforehand prepare(const struct pair *pair, const struct store_keys *in,
-                                 bool wants_status, struct outcome *outcome)
+/* Of four requests one is as it comes, or its keys are prepared; memory is for one, the outcome of
+ * one is decided, and one has both. Now and then another one was prepared and does not come. */
+static struct beforehand prepare(const struct pair *pair, struct store_change *change,
+                                 struct outcome *outcome)
 {
     static uint32_t turn;
     struct embd__error e = {.status = EMBD_OK};
+    struct beforehand b = {.is_known = false};
+    struct store_change other = *change;
     turn++;
+    if (turn % 16 >= 13) {
+        pair->ops->prepare(pair->store, &other, (enum store_prepare)(turn % 3), &e);
+        pair->ops->cancel(pair->store, &other.ticket);
+        assert_int_equal(other.ticket.number + other.ticket.n_keys, 0);
+    }
+    if (turn % 8 == 0 || turn % 8 == 1)
+        assert_int_equal(pair->ops->prepare(pair->store, change, STORE_PREPARE_KEYS, &e), EMBD_OK);
+    e.status = EMBD_OK;
     if (turn % 4 >= 2)
-        assert_int_equal(pair->ops->reserve(pair->store, in->n_keys, wants_status, &e), EMBD_OK);
-    struct beforehand b = {
-        .plan = {.in = *in, .may_drop = wants_status, .is_counted = turn % 8 < 4},
-        .is_prepared = turn % 2 == 1};
-    if (!b.is_prepared)
+        assert_int_equal(pair->ops->prepare(pair->store, change, STORE_PREPARE_MEMORY, &e),
+                         EMBD_OK);
+    if (turn % 2 == 0)
         return b;
-    int status = pair->ops->prepare(pair->store, &b.plan, &outcome->done.error);
+    int status =
+        pair->ops->prepare(pair->store, change, STORE_PREPARE_OUTCOME, &outcome->done.error);
     assert_int_equal(status, outcome->done.error.status);
-    b.is_refused = status != EMBD_OK;
+    b = (struct beforehand){change->n_inserted, change->n_full, change->n_filtered,
+                            change->n_evicted, .is_refused = status != EMBD_OK};
+    b.is_known = !pair->ops->caps.is_async || b.n_inserted + b.n_full + b.n_filtered > 0;
     if (b.is_refused) {
+        pair->ops->cancel(pair->store, &change->ticket);
         outcome->status = status;
         outcome->calls = 1;
     }
@@ -257,14 +270,14 @@ static struct beforehand prepare(const struct pair *pair, const struct store_key
 }
 
 /* What was said beforehand is what came. */
-static void compare_plan(const struct beforehand *b, const struct model_counts *expected)
+static void compare_beforehand(const struct beforehand *b, const struct model_counts *expected)
 {
-    if (!b->is_prepared || !b->plan.is_counted)
+    if (!b->is_known)
         return;
-    assert_int_equal(b->plan.n_inserted, expected->n_inserted);
-    assert_int_equal(b->plan.n_full, expected->n_full);
-    assert_int_equal(b->plan.n_filtered, expected->n_filtered);
-    assert_int_equal(b->plan.n_evicted, expected->n_evicted);
+    assert_int_equal(b->n_inserted, expected->n_inserted);
+    assert_int_equal(b->n_full, expected->n_full);
+    assert_int_equal(b->n_filtered, expected->n_filtered);
+    assert_int_equal(b->n_evicted, expected->n_evicted);
 }
 
 int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, bool want_status)
@@ -273,25 +286,24 @@ int pair_push(struct pair *pair, const struct batch *batch, embd_dtype wire, boo
     size_t n = (size_t)batch->in.n_rows * pair->schema.s.dim;
     float *grads = malloc(n * sizeof *grads + 1);
     uint8_t *statuses = malloc(n_keys + 1), *expected_statuses = malloc(n_keys + 1);
-    struct store_push push = {.in = batch_keys(batch),
-                              .dtype = wire,
-                              .grads = malloc(n * embd__dtype_bytes(wire) + 1),
-                              .statuses = want_status ? statuses : NULL};
+    struct store_change push = {.in = batch_keys(batch),
+                                .dtype = wire,
+                                .grads = malloc(n * embd__dtype_bytes(wire) + 1),
+                                .statuses = want_status ? statuses : NULL};
     struct model_counts counts;
     struct outcome outcome;
     outcome_init(&outcome);
     draw_gradients(pair, wire, grads, (void *)push.grads, n);
-    struct beforehand b = prepare(pair, &push.in, want_status, &outcome);
-    push.is_prepared = b.is_prepared;
+    struct beforehand b = prepare(pair, &push, &outcome);
     if (!b.is_refused)
-        pair->ops->push(pair->store, &push, &outcome.done);
+        pair->ops->apply(pair->store, &push, &outcome.done);
     await(pair, &outcome);
     int expected = model_push(pair->model, &batch->in, grads, false,
                               want_status ? expected_statuses : NULL, &counts);
     assert_int_equal(outcome.status, expected);
     assert_int_equal(outcome.calls, 1);
     if (expected == EMBD_OK)
-        compare_plan(&b, &counts);
+        compare_beforehand(&b, &counts);
     if (expected == EMBD_OK)
         compare_counts(&counts, push.n_inserted, push.n_full, push.n_filtered, push.n_evicted);
     else
@@ -309,21 +321,20 @@ int pair_insert(struct pair *pair, const struct batch *batch, bool want_status)
 {
     uint32_t n_keys = batch->in.n_keys;
     uint8_t *statuses = malloc(n_keys + 1), *expected_statuses = malloc(n_keys + 1);
-    struct store_insert insert = {.in = batch_keys(batch),
-                                  .statuses = want_status ? statuses : NULL};
+    struct store_change insert = {
+        .kind = STORE_INSERT, .in = batch_keys(batch), .statuses = want_status ? statuses : NULL};
     struct model_counts counts;
     struct outcome outcome;
     outcome_init(&outcome);
-    struct beforehand b = prepare(pair, &insert.in, want_status, &outcome);
-    insert.is_prepared = b.is_prepared;
+    struct beforehand b = prepare(pair, &insert, &outcome);
     if (!b.is_refused)
-        pair->ops->insert(pair->store, &insert, &outcome.done);
+        pair->ops->apply(pair->store, &insert, &outcome.done);
     await(pair, &outcome);
     int expected =
         model_insert(pair->model, &batch->in, want_status ? expected_statuses : NULL, &counts);
     assert_int_equal(outcome.status, expected);
     if (expected == EMBD_OK)
-        compare_plan(&b, &counts);
+        compare_beforehand(&b, &counts);
     if (expected == EMBD_OK)
         compare_counts(&counts, insert.n_inserted, insert.n_full, insert.n_filtered,
                        insert.n_evicted);

@@ -20,8 +20,8 @@ static uint64_t n_tables = 60;
 struct waiting {
     struct outcome outcome; /* first: its done comes with it */
     struct batch batch;
-    struct store_push push;
-    struct store_insert insert;
+    struct store_change push;
+    struct store_change insert;
     float *grads;
     uint8_t *statuses;
     int expected;
@@ -33,18 +33,19 @@ static void begin_push(struct pair *pair, struct waiting *w)
     w->grads = malloc(n * sizeof *w->grads + 1);
     for (size_t i = 0; i < n; i++)
         w->grads[i] = dice_float(&pair->dice);
-    w->push = (struct store_push){
+    w->push = (struct store_change){
         .in = batch_keys(&w->batch), .grads = w->grads, .statuses = w->statuses};
     w->expected = model_push(pair->model, &w->batch.in, w->grads, false, w->statuses, NULL);
-    pair->ops->push(pair->store, &w->push, &w->outcome.done);
+    pair->ops->apply(pair->store, &w->push, &w->outcome.done);
 }
 
 static void begin_insert(struct pair *pair, struct waiting *w)
 {
     w->grads = NULL;
-    w->insert = (struct store_insert){.in = batch_keys(&w->batch), .statuses = w->statuses};
+    w->insert = (struct store_change){
+        .kind = STORE_INSERT, .in = batch_keys(&w->batch), .statuses = w->statuses};
     w->expected = model_insert(pair->model, &w->batch.in, w->statuses, NULL);
-    pair->ops->insert(pair->store, &w->insert, &w->outcome.done);
+    pair->ops->apply(pair->store, &w->insert, &w->outcome.done);
 }
 
 static void begin(struct pair *pair, struct waiting *w)

@@ -114,19 +114,18 @@ static void test_capacity_beyond_the_machine(void **state)
 }
 
 /* The push, or first what takes all that it may fail of: after that it has no memory to ask for. */
-static void push_once(const struct pair *pair, struct store_push *push, bool is_prepared,
+static void push_once(const struct pair *pair, struct store_change *push, bool is_prepared,
                       struct outcome *outcome)
 {
     outcome_init(outcome);
     outcome->done.error.status = EMBD_OK;
-    push->is_prepared = is_prepared;
     if (is_prepared) {
-        struct store_plan plan = {.in = push->in};
-        outcome->status = pair->ops->prepare(pair->store, &plan, &outcome->done.error);
+        outcome->status =
+            pair->ops->prepare(pair->store, push, STORE_PREPARE_OUTCOME, &outcome->done.error);
         allowed = 0;
     }
     if (!is_prepared || outcome->status == EMBD_OK)
-        pair->ops->push(pair->store, push, &outcome->done);
+        pair->ops->apply(pair->store, push, &outcome->done);
 }
 
 /* Fails every allocation of a push in turn; the push that succeeds is the model's too. Returns the
@@ -138,7 +137,7 @@ static int push_failing(struct pair *pair, const struct batch *batch, bool is_pr
     for (uint32_t i = 0; i < n; i++)
         grads[i] = dice_float(&pair->dice);
     for (int failures = 0;; failures++) {
-        struct store_push push = {.in = batch_keys(batch), .grads = grads};
+        struct store_change push = {.in = batch_keys(batch), .grads = grads};
         struct outcome outcome;
         allowed = (uint64_t)failures;
         push_once(pair, &push, is_prepared, &outcome);
@@ -227,21 +226,26 @@ static void test_reserved(void **state)
     struct batch batch;
     uint64_t *keys = malloc(N * sizeof *keys), failures = 0;
     struct embd__error e = {.status = EMBD_NO_MEMORY};
-    pair_open(&pair, "host", &schema, 3);
     keys_from(keys, N, 0);
     batch_of(&batch, keys, N);
+    struct store_change push = {.in = batch_keys(&batch)};
+    pair_open(&pair, "host", &schema, 3);
     for (; e.status == EMBD_NO_MEMORY; failures++) {
         e.status = EMBD_OK;
         allowed = failures;
-        pair.ops->reserve(pair.store, N, false, &e);
+        pair.ops->prepare(pair.store, &push, STORE_PREPARE_MEMORY, &e);
         allowed = UINT64_MAX;
         pair_compare(&pair);
     }
     assert_int_equal(e.status, EMBD_OK);
     assert_true(failures > 4);
     allowed = 0;
-    assert_int_equal(pair.ops->reserve(pair.store, N, false, &e), EMBD_OK);
+    assert_int_equal(pair.ops->prepare(pair.store, &push, STORE_PREPARE_MEMORY, &e), EMBD_OK);
     allowed = UINT64_MAX;
+    pair_close(&pair); /* which has merged them already, where it lacked memory */
+    pair_open(&pair, "host", &schema, 3);
+    push.ticket = (struct store_ticket){0};
+    assert_int_equal(pair.ops->prepare(pair.store, &push, STORE_PREPARE_MEMORY, &e), EMBD_OK);
     assert_int_equal(push_failing(&pair, &batch, false), 4); /* what merges them */
     pair_compare(&pair);
     batch_free(&batch);
@@ -341,10 +345,10 @@ static void test_large_request(void **state)
     pair.ops->stats(pair.store, &before);
     uint64_t *keys = calloc(N, sizeof *keys);
     float *grads = calloc(N, sizeof *grads);
-    struct store_push push = {.in = {.n_keys = N, .n_rows = N, .keys = keys}, .grads = grads};
+    struct store_change push = {.in = {.n_keys = N, .n_rows = N, .keys = keys}, .grads = grads};
     struct outcome outcome;
     outcome_init(&outcome);
-    pair.ops->push(pair.store, &push, &outcome.done);
+    pair.ops->apply(pair.store, &push, &outcome.done);
     assert_int_equal(outcome.status, EMBD_OK);
     pair.ops->stats(pair.store, &after);
     assert_int_equal(after.rows, 1);

@@ -144,9 +144,9 @@ static void push_both(struct pair *pair, struct oracle *x)
         }
     }
     batch_of(&batch, keys, TOUCHES);
-    struct store_push push = {.in = batch_keys(&batch), .dtype = EMBD_DTYPE_F32, .grads = grads};
+    struct store_change push = {.in = batch_keys(&batch), .dtype = EMBD_DTYPE_F32, .grads = grads};
     outcome_init(&outcome);
-    pair->ops->push(pair->store, &push, &outcome.done);
+    pair->ops->apply(pair->store, &push, &outcome.done);
     while (outcome.calls == 0)
         pair->ops->collect(pair->store);
     assert_int_equal(outcome.status, EMBD_OK);
@@ -175,13 +175,12 @@ static void pull_all(struct pair *pair, float values[KEYS][DIM])
     for (uint64_t k = 0; k < KEYS; k++)
         keys[k] = k;
     batch_of(&batch, keys, KEYS);
-    struct store_pull pull = {.in = batch_keys(&batch),
-                              .dtype = EMBD_DTYPE_F32,
-                              .count = KEYS,
-                              .values = values,
-                              .now = true};
+    struct store_pull pull = {
+        .in = batch_keys(&batch), .dtype = EMBD_DTYPE_F32, .count = KEYS, .values = values};
     outcome_init(&outcome);
     pair->ops->pull(pair->store, &pull, &outcome.done);
+    while (outcome.calls == 0)
+        pair->ops->collect(pair->store);
     assert_int_equal(outcome.status, EMBD_OK);
     batch_free(&batch);
 }

@@ -21,14 +21,14 @@
 
 static uint64_t gradient_bytes(const struct call *call)
 {
-    const struct store_push *push = call->push;
+    const struct store_change *push = call->change;
     uint64_t row_bytes = call->store->view.dim * (push->dtype == EMBD_DTYPE_F32 ? 4ull : 2ull);
     return push->in.n_keys ? push->in.n_rows * row_bytes : 0;
 }
 
 void batch_push_prepare(struct call *call)
 {
-    const struct store_push *push = call->push;
+    const struct store_change *push = call->change;
     if (call->store->is_global || push->in.n_keys > BATCH_KEYS_MAX ||
         gradient_bytes(call) > BATCHED_BYTES_MAX)
         return;
@@ -43,7 +43,7 @@ void batch_push_prepare(struct call *call)
 }
 
 /* Whether two pushes agree in gradient type, offsets and weights. */
-static bool is_alike(const struct store_push *a, const struct store_push *b)
+static bool is_alike(const struct store_change *a, const struct store_change *b)
 {
     return a->dtype == b->dtype && !a->in.offsets == !b->in.offsets &&
            !a->in.weights == !b->in.weights;
@@ -65,9 +65,9 @@ uint32_t batch_push_choose(struct call *first, struct call **calls)
     bool creates = true;
     for (struct call *call = first; call != NULL && n < BATCH_PUSHES_MAX; call = call->next) {
         if (call->kind != CALL_PUSH || call->batching != CALL_CAN_BATCH ||
-            !is_alike(first->push, call->push))
+            !is_alike(first->change, call->change))
             break;
-        n_keys += call->push->in.n_keys;
+        n_keys += call->change->in.n_keys;
         bytes += gradient_bytes(call);
         creates = creates && may_create(store, n_keys);
         if (n_keys > BATCH_KEYS_MAX || bytes > BATCH_BYTES_MAX || (!creates && store->misses))
@@ -95,10 +95,10 @@ struct staged {
 static void lay_out_staged(struct call *const *calls, uint32_t n, uint64_t n_keys, struct staged *s,
                            struct arena *arena)
 {
-    const struct store_keys *in = &calls[0]->push->in;
+    const struct store_keys *in = &calls[0]->change->in;
     bool has_statuses = false;
     for (uint32_t i = 0; i < n; i++)
-        has_statuses = has_statuses || calls[i]->push->statuses != NULL;
+        has_statuses = has_statuses || calls[i]->change->statuses != NULL;
     s->report = arena_take(arena, sizeof *s->report);
     s->statuses = has_statuses ? arena_take(arena, n_keys) : NULL;
     s->keys = arena_take(arena, n_keys * sizeof *s->keys);
@@ -204,7 +204,7 @@ static void set_view(struct call *const *calls, uint32_t n, const struct staged 
     uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++) {
         const struct input *grads = &calls[i]->inputs[IN_VALUES];
-        const struct store_keys *in = &calls[i]->push->in;
+        const struct store_keys *in = &calls[i]->change->in;
         j->first_key[i] = at;
         if (in->n_keys)
             write_keys(in, at, s);
@@ -215,7 +215,7 @@ static void set_view(struct call *const *calls, uint32_t n, const struct staged 
     }
     add_fetch(j, s->rest, s->rest_bytes);
     j->n = n;
-    j->dtype = calls[0]->push->dtype;
+    j->dtype = calls[0]->change->dtype;
     j->first_row = store->n_rows;
     j->may_create = may_create(store, j->n_keys);
     j->set = (uint8_t)store->changes.n;
@@ -263,7 +263,7 @@ int batch_push_start(struct call *const *calls, uint32_t n)
     struct batch_view j = {.n = 0};
     struct staged s;
     for (uint32_t i = 0; i < n; i++)
-        j.n_keys += calls[i]->push->in.n_keys;
+        j.n_keys += calls[i]->change->in.n_keys;
     int status = take_staged(calls, n, j.n_keys, &s);
     if (status != 0)
         return status;
@@ -297,9 +297,9 @@ bool batch_push_end(struct call *first)
     for (uint32_t i = 0; i < first->n_batched; i++, call = call->next) {
         call->n_inserted = report->n_inserted[i];
         call->is_unreported = true;
-        if (call->push->statuses)
-            memcpy(call->push->statuses, statuses, call->push->in.n_keys);
-        statuses += statuses ? call->push->in.n_keys : 0;
+        if (call->change->statuses)
+            memcpy(call->change->statuses, statuses, call->change->in.n_keys);
+        statuses += statuses ? call->change->in.n_keys : 0;
     }
     return true;
 }

@@ -37,10 +37,9 @@ struct call {
     enum call_kind kind;
     enum call_state state;
     int status;
-    struct store_pull *pull; /* of these three, the one of its kind */
-    struct store_push *push;
-    struct store_insert *insert;
-    struct store_done *done; /* NULL: a load or a plan, which waits for the result itself */
+    struct store_pull *pull;     /* of a pull, or */
+    struct store_change *change; /* of a push or insert */
+    struct store_done *done;     /* NULL: a load or a plan, which waits for the result itself */
     struct device_flag *flag;
 
     struct input inputs[IN_COUNT];
@@ -64,6 +63,7 @@ struct call {
     void *select_temp;
     size_t select_bytes;
     uint32_t n_inserted, n_full, n_evicted;
+    bool may_drop;     /* keys without room are reported; else the call is refused */
     void *step_memory; /* of the device, for the step of a push, once it is reserved */
     bool is_sorted;    /* the refs are sorted ahead; void if the report has misses */
 };

@@ -165,16 +165,10 @@ static void cuda_pull(struct store *store, struct store_pull *pull, struct store
     cuda_submit(store, CALL_PULL, pull, done);
 }
 
-static void cuda_push(struct store *store, struct store_push *push, struct store_done *done)
+static void cuda_apply(struct store *store, struct store_change *change, struct store_done *done)
 {
-    contract_push(push);
-    cuda_submit(store, CALL_PUSH, push, done);
-}
-
-static void cuda_insert(struct store *store, struct store_insert *insert, struct store_done *done)
-{
-    contract_keys(&insert->in);
-    cuda_submit(store, CALL_INSERT, insert, done);
+    contract_change(change);
+    cuda_submit(store, change->kind == STORE_PUSH ? CALL_PUSH : CALL_INSERT, change, done);
 }
 
 static void cuda_set_step(struct store *store, uint64_t step)
@@ -200,16 +194,14 @@ static void cuda_stats(const struct store *store, struct store_stats *out)
 
 const struct store_ops store_cuda = {
     .name = "cuda",
-    .pull_bytes = UINT64_MAX,
+    .caps = {.is_async = true},
     .open = cuda_open,
     .close = cuda_close,
     .pull = cuda_pull,
-    .push = cuda_push,
-    .insert = cuda_insert,
-    .reserve = cuda_reserve,
     .prepare = cuda_prepare,
+    .apply = cuda_apply,
+    .cancel = cuda_cancel,
     .collect = cuda_collect,
-    .forget = cuda_forget,
     .scan = cuda_scan,
     .freeze = cuda_freeze,
     .scan_frozen = cuda_scan_frozen,

@@ -24,8 +24,8 @@
  * once; small ones wait while the device has enough to do, and then go together in one launch.
  * The device first counts what a push or insert creates; the host then makes room and enqueues
  * the rest. Calls behind it wait in the queue meanwhile. Small pushes go together, in one step
- * where there is room. The host waits for the device only in scan, load, erase, a pull with
- * `now`, and a prepare that has to look keys up.
+ * where there is room. The host waits for the device only in scan, load, erase, cancel,
+ * and a prepare that has to look keys up.
  *
  * Owner: the shard's thread. */
 #ifndef EMBD_CUDA_CUDA_STORE_H
@@ -58,6 +58,7 @@ struct store {
     bool evicts;                 /* on_full is an evict policy */
     uint64_t none_expire_before; /* ttl: no row expires before the table's step is that */
     uint64_t n_evicted;
+    uint64_t n_promised;   /* keys that tickets keep memory for */
     uint64_t window_bytes; /* WINDOW_BYTES; tests make it small */
     uint32_t window_keys;  /* WINDOW_KEYS; likewise */
     struct change_sets changes;
@@ -89,6 +90,7 @@ int grow_entries(struct store *store, uint64_t n);
 /* Memory for n_rows more rows and entries for n more keys, also while calls are under way. The
  * device is in use. */
 int grow_by(struct store *store, uint64_t n_rows, uint64_t n);
+/* Memory for n more rows and keys, as far as there is capacity. `may_drop`: it may lack. */
 int cuda_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e);
 
 /* ---- functions of store_ops, which the nccl store calls for its members ---- */
@@ -97,7 +99,8 @@ int cuda_open_on(const struct table_schema *schema, int device, struct store **o
                  struct embd__error *e);
 void cuda_close(struct store *store);
 
-int cuda_prepare(struct store *store, struct store_plan *plan, struct embd__error *e);
+int cuda_prepare(struct store *store, struct store_change *change, enum store_prepare what,
+                 struct embd__error *e);
 int cuda_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
               struct embd__error *e);
 int cuda_load(struct store *store, const struct row_block *block, struct embd__error *e);

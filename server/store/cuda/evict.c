@@ -151,7 +151,7 @@ static int let_go(struct call *call, struct evict_pass *p, uint64_t n, uint64_t 
 }
 
 /* Decides how many rows go, and takes the memory for that. EMBD_FULL. */
-static int find(struct call *call, struct evict_pass *p, uint64_t most, bool want_statuses,
+static int find(struct call *call, struct evict_pass *p, uint64_t most, bool may_drop,
                 struct use_survey *found, uint64_t *n_out, struct embd__error *e)
 {
     struct store *store = call->store;
@@ -160,7 +160,7 @@ static int find(struct call *call, struct evict_pass *p, uint64_t most, bool wan
         return cuda_error(store, status, "to choose rows to evict", e);
     uint64_t n = least(most, found->n_may_go), room = cuda_room(store) + n;
     evict_note_survey(store, found);
-    if (call->report->n_leaders > room && !want_statuses)
+    if (call->report->n_leaders > room && !may_drop)
         return insert_plan_refuse(call, room, e);
     *n_out = n;
     if (n == 0)
@@ -174,7 +174,7 @@ static bool is_short(const struct call *call)
     return call->store->evicts && call->report->n_leaders > cuda_room(call->store);
 }
 
-int evict_foresee(struct call *call, bool want_statuses, uint64_t *n_out, struct embd__error *e)
+int evict_decide(struct call *call, bool may_drop, uint64_t *n_out, struct embd__error *e)
 {
     struct evict_pass p = {.survey_memory = NULL};
     struct use_survey found;
@@ -182,7 +182,7 @@ int evict_foresee(struct call *call, bool want_statuses, uint64_t *n_out, struct
     int status = EMBD_OK;
     *n_out = 0;
     if (most > 0)
-        status = find(call, &p, most, want_statuses, &found, n_out, e);
+        status = find(call, &p, most, may_drop, &found, n_out, e);
     evict_free(call->store, &p);
     return status;
 }
@@ -192,7 +192,7 @@ static int run_pass(struct call *call, struct evict_pass *p, uint64_t most, bool
 {
     struct use_survey found;
     uint64_t n = 0;
-    if (find(call, p, most, call->statuses != NULL, &found, &n, e) != EMBD_OK || n == 0)
+    if (find(call, p, most, call->may_drop, &found, &n, e) != EMBD_OK || n == 0)
         return e->status;
     *again = true;
     int status = let_go(call, p, n, found.n_may_go);

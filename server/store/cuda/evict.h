@@ -9,7 +9,7 @@
  * the plan again; *again is set then. EMBD_FULL, EMBD_NO_MEMORY: nothing changed. */
 int evict_others(struct call *call, bool *again, struct embd__error *e);
 /* The same without effect: counts the rows that would go and takes the memory for it. Waits. */
-int evict_foresee(struct call *call, bool want_statuses, uint64_t *n_out, struct embd__error *e);
+int evict_decide(struct call *call, bool may_drop, uint64_t *n_out, struct embd__error *e);
 
 /* The steps of a pass. A group takes them on all of its devices. Functions that return a number
  * only enqueue, and return 0 or a device's status. */

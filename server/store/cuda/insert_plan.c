@@ -122,15 +122,15 @@ static int reserve_less(struct call *call)
     return status ? status : reserve(call, n);
 }
 
-int insert_plan_reserve(struct call *call, bool want_statuses, struct embd__error *e)
+int insert_plan_reserve(struct call *call, bool may_drop, struct embd__error *e)
 {
     struct store *store = call->store;
     uint64_t room = cuda_room(store);
     call->n_inserted = (uint32_t)least(call->report->n_leaders, room);
-    if (call->n_inserted < call->report->n_leaders && !want_statuses)
+    if (call->n_inserted < call->report->n_leaders && !may_drop)
         return insert_plan_refuse(call, room, e);
     int status = reserve(call, call->n_inserted);
-    if (status == DEVICE_NO_MEMORY && want_statuses)
+    if (status == DEVICE_NO_MEMORY && may_drop)
         status = reserve_less(call);
     call->n_full = call->report->n_leaders - call->n_inserted;
     return status ? cuda_error(store, status, "for more rows", e) : EMBD_OK;
@@ -158,12 +158,12 @@ static bool needs_resolve(const struct call *call)
     return call->in.n > 0 && (call->statuses != NULL || (r->misses && r->n_leaders < call->in.n));
 }
 
-int insert_plan_commit(struct call *call, bool want_statuses, const struct first_push *first,
+int insert_plan_commit(struct call *call, bool may_drop, const struct first_push *first,
                        struct embd__error *e)
 {
     struct store *store = call->store;
     const struct plan_report *r = call->report;
-    if (insert_plan_reserve(call, want_statuses, e) != EMBD_OK)
+    if (insert_plan_reserve(call, may_drop, e) != EMBD_OK)
         return e->status;
     int status = 0;
     store->misses = r->misses;

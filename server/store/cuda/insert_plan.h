@@ -14,10 +14,10 @@ int insert_plan_start(struct call *call);
 
 /* Decides how many keys get a row, and takes memory for rows and entries. EMBD_FULL,
  * EMBD_NO_MEMORY in e: nothing changed. */
-int insert_plan_reserve(struct call *call, bool want_statuses, struct embd__error *e);
+int insert_plan_reserve(struct call *call, bool may_drop, struct embd__error *e);
 /* insert_plan_reserve, then enqueues the creation. `first`: a push for which
  * insert_plan_is_all_new is true, whose rows are then stepped as well; or NULL. */
-int insert_plan_commit(struct call *call, bool want_statuses, const struct first_push *first,
+int insert_plan_commit(struct call *call, bool may_drop, const struct first_push *first,
                        struct embd__error *e);
 /* After insert_plan_reserve: every key of the request gets a row, and none was seen before. */
 bool insert_plan_is_all_new(const struct call *call);

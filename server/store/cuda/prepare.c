@@ -1,7 +1,7 @@
-/* prepare.c - decides what a push or insert would be refused for, before it is made.
+/* prepare.c - tickets: memory for a push or insert, and what it would be refused for.
  *
- * It runs the plan of a push on the table as it is after all calls under way, and creates nothing.
- * The host waits for that, unless the keys fit whatever they are. */
+ * To decide, it runs the plan of a push on the table as it is after all calls under way, and
+ * creates nothing. The host waits for that, unless the keys fit whatever they are. */
 #include "server/store/cuda/evict.h"
 #include "server/store/cuda/insert_plan.h"
 #include "server/store/cuda/push.h"
@@ -17,10 +17,8 @@ static uint64_t most_coming(const struct store *store)
 {
     uint64_t n = 0;
     for (const struct call *call = store->first; call != NULL; call = call->next)
-        if (call->state != CALL_ENDED && call->kind == CALL_PUSH)
-            n += call->push->in.n_keys;
-        else if (call->state != CALL_ENDED && call->kind == CALL_INSERT)
-            n += call->insert->in.n_keys;
+        if (call->state != CALL_ENDED && call->kind != CALL_PULL)
+            n += call->change->in.n_keys;
     return n;
 }
 
@@ -35,27 +33,32 @@ static bool fits_anyway(const struct store *store, uint64_t n_keys)
            n_keys <= store->n_rows + room;
 }
 
-/* Sets the results of the plan. With the report. */
-static int decide(struct call *call, struct store_plan *plan, struct embd__error *e)
+/* With the report. */
+static int decide(struct call *call, struct store_change *change, struct embd__error *e)
 {
+    bool may_drop = store_may_drop(change);
     uint64_t n_gone = 0;
-    if (evict_foresee(call, plan->may_drop, &n_gone, e) != EMBD_OK)
+    if (evict_decide(call, may_drop, &n_gone, e) != EMBD_OK)
         return e->status;
-    if (n_gone == 0 && insert_plan_reserve(call, plan->may_drop, e) != EMBD_OK)
+    if (n_gone == 0 && insert_plan_reserve(call, may_drop, e) != EMBD_OK)
         return e->status;
     uint64_t n = call->report->n_leaders;
-    plan->n_inserted =
+    change->n_inserted =
         n_gone == 0 ? call->n_inserted : (uint32_t)least(n, cuda_room(call->store) + n_gone);
-    plan->n_full = (uint32_t)n - plan->n_inserted;
-    plan->n_filtered = call->report->n_filtered;
-    plan->n_evicted = (uint32_t)n_gone;
+    change->n_full = (uint32_t)n - change->n_inserted;
+    change->n_filtered = call->report->n_filtered;
+    change->n_evicted = (uint32_t)n_gone;
     return EMBD_OK;
 }
 
-static int look(struct store *store, struct store_plan *plan, struct embd__error *e)
+static int look(struct store *store, struct store_change *change, struct embd__error *e)
 {
-    struct store_insert insert = {.in = plan->in};
+    struct store_change insert = {.kind = STORE_INSERT, .in = change->in};
     insert.in.weights = NULL;
+    e->status = EMBD_OK;
+    int status = device_use(store->device);
+    if (status != 0)
+        return cuda_error(store, status, "planning a request", e);
     cuda_wait_all(store);
     if (store->failed)
         return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
@@ -63,29 +66,58 @@ static int look(struct store *store, struct store_plan *plan, struct embd__error
     if (call == NULL)
         return cuda_error(store, DEVICE_NO_MEMORY, "for a plan", e);
     call->kind = CALL_INSERT;
-    call->insert = &insert;
-    int status = push_start(call), ended = device_stream_wait(store->stream);
+    call->change = &insert;
+    status = push_start(call);
+    int ended = device_stream_wait(store->stream);
     if (status == 0)
         status = ended;
     if (status != 0)
         cuda_error(store, status, "planning a request", e);
     else
-        decide(call, plan, e);
+        decide(call, change, e);
     call_free(call);
     return e->status;
 }
 
-int cuda_prepare(struct store *store, struct store_plan *plan, struct embd__error *e)
+/* Keys are looked at only where it is not certain otherwise that they fit. */
+static int prepare_outcome(struct store *store, struct store_change *change, struct embd__error *e)
+{
+    uint32_t n = change->in.n_keys;
+    bool may_drop = store_may_drop(change);
+    if ((may_drop || fits_anyway(store, n)) &&
+        cuda_reserve(store, n, may_drop, e) != EMBD_NO_MEMORY)
+        return e->status;
+    return look(store, change, e);
+}
+
+/* Where there is no memory for all keys, for those that need it. */
+static int prepare_memory(struct store *store, struct store_change *change, struct embd__error *e)
+{
+    uint32_t n = change->in.n_keys;
+    uint64_t others = store->n_promised - change->ticket.n_keys;
+    bool may_drop = store_may_drop(change);
+    struct embd__error uncounted;
+    if (cuda_reserve(store, others + n, may_drop, e) == EMBD_NO_MEMORY && n > 0 &&
+        look(store, change, &uncounted) == EMBD_OK) {
+        e->status = EMBD_OK;
+        cuda_reserve(store, others + change->n_inserted + change->n_filtered, may_drop, e);
+    }
+    if (e->status != EMBD_OK)
+        return e->status;
+    change->ticket.n_keys = n;
+    store->n_promised = others + n;
+    return EMBD_OK;
+}
+
+int cuda_prepare(struct store *store, struct store_change *change, enum store_prepare what,
+                 struct embd__error *e)
 {
     e->status = EMBD_OK;
-    plan->n_inserted = plan->n_full = plan->n_filtered = plan->n_evicted = 0;
+    change->n_inserted = change->n_full = change->n_filtered = change->n_evicted = 0;
+    if (what == STORE_PREPARE_KEYS)
+        return EMBD_OK;
     if (store->failed)
         return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
-    bool is_spared = plan->may_drop || fits_anyway(store, plan->in.n_keys);
-    if (is_spared && !plan->is_counted &&
-        cuda_reserve(store, plan->in.n_keys, plan->may_drop, e) != EMBD_NO_MEMORY)
-        return e->status;
-    e->status = EMBD_OK;
-    int status = device_use(store->device);
-    return status ? cuda_error(store, status, "planning a request", e) : look(store, plan, e);
+    return what == STORE_PREPARE_MEMORY ? prepare_memory(store, change, e)
+                                        : prepare_outcome(store, change, e);
 }

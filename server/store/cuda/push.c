@@ -25,27 +25,28 @@ static int take_staging(struct call *call, uint8_t *statuses)
 
 static const struct store_keys *keys_of(const struct call *call)
 {
-    return call->kind == CALL_PUSH ? &call->push->in : &call->insert->in;
+    return &call->change->in;
 }
 
 static uint8_t *statuses_of(const struct call *call)
 {
-    return call->kind == CALL_PUSH ? call->push->statuses : call->insert->statuses;
+    return call->change->statuses;
 }
 
 static uint64_t gradient_bytes(const struct call *call)
 {
     return (uint64_t)call->in.n_rows * call->store->view.dim *
-           (call->push->dtype == EMBD_DTYPE_F32 ? 4 : 2);
+           (call->change->dtype == EMBD_DTYPE_F32 ? 4 : 2);
 }
 
 int push_start(struct call *call)
 {
     struct store *store = call->store;
     uint8_t *block = NULL;
+    call->may_drop = store_may_drop(call->change);
     call_set_keys(call, keys_of(call), 0, keys_of(call)->n_rows);
     if (call->kind == CALL_PUSH && call->in.n > 0)
-        call_set_input(call, IN_VALUES, call->push->grads, gradient_bytes(call));
+        call_set_input(call, IN_VALUES, call->change->grads, gradient_bytes(call));
     call_lay_out_inputs(call);
     int status = take_staging(call, statuses_of(call));
     for (int turn = 0; turn < 2 && status == 0; turn++) {
@@ -202,14 +203,14 @@ int push_reserve(struct call *call, struct embd__error *e)
 {
     int status = push_take_memory(call);
     return status ? cuda_error(call->store, status, "for a push", e)
-                  : insert_plan_reserve(call, call->statuses != NULL, e);
+                  : insert_plan_reserve(call, call->may_drop, e);
 }
 
 static int commit_push(struct call *call, struct embd__error *e)
 {
     struct store *store = call->store;
     struct step_memory s = {.view = {.in = call->in,
-                                     .dtype = call->push->dtype,
+                                     .dtype = call->change->dtype,
                                      .grads = call->inputs[IN_VALUES].on_device}};
     struct arena arena = {.base = call->step_memory};
     lay_out(call, &s, &arena);
@@ -217,7 +218,7 @@ static int commit_push(struct call *call, struct embd__error *e)
     const embd_optimizer *o = &store->schema->s.optimizer;
     struct first_push first = {s.view, o->kind, optimizer_begin(o, store->step + 1)};
     bool is_first = insert_plan_is_all_new(call) && first_fits(&store->view, &s.view);
-    if (insert_plan_commit(call, call->statuses != NULL, is_first ? &first : NULL, e) == EMBD_OK) {
+    if (insert_plan_commit(call, call->may_drop, is_first ? &first : NULL, e) == EMBD_OK) {
         store->step++;
         int status = is_first ? 0 : enqueue_step(call, &s, &first.step);
         if (status == 0 && store->is_global)
@@ -238,7 +239,7 @@ int push_commit(struct call *call, struct embd__error *e)
     else if (call->kind == CALL_PUSH)
         status = commit_push(call, e);
     else
-        status = insert_plan_commit(call, call->statuses != NULL, NULL, e);
+        status = insert_plan_commit(call, call->may_drop, NULL, e);
     device_free(call->step_memory, call->store->stream);
     device_free(call->scratch, call->store->stream);
     call->step_memory = call->scratch = NULL;

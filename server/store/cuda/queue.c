@@ -51,17 +51,12 @@ static void fail(struct call *call, int device_status, const char *what)
 static void set_counts(struct call *call)
 {
     uint32_t n_filtered = call->report ? call->report->n_filtered : 0;
-    if (call->kind == CALL_PUSH) {
-        call->push->n_inserted = call->n_inserted;
-        call->push->n_full = call->n_full;
-        call->push->n_filtered = n_filtered;
-        call->push->n_evicted = call->n_evicted;
-    } else if (call->kind == CALL_INSERT) {
-        call->insert->n_inserted = call->n_inserted;
-        call->insert->n_full = call->n_full;
-        call->insert->n_filtered = n_filtered;
-        call->insert->n_evicted = call->n_evicted;
-    }
+    if (call->kind == CALL_PULL)
+        return;
+    call->change->n_inserted = call->n_inserted;
+    call->change->n_full = call->n_full;
+    call->change->n_filtered = n_filtered;
+    call->change->n_evicted = call->n_evicted;
 }
 
 /* Fails this call and the followers of its batch. */
@@ -231,6 +226,17 @@ static bool advance(struct call *call)
     return true;
 }
 
+static struct store_ticket *ticket_of(const struct call *call)
+{
+    return call->kind == CALL_PULL ? &call->pull->ticket : &call->change->ticket;
+}
+
+static void use_up(struct store *store, struct store_ticket *ticket)
+{
+    store->n_promised -= ticket->n_keys;
+    *ticket = (struct store_ticket){0};
+}
+
 static void unlink_call(struct store *store, struct call *call)
 {
     struct call **at = &store->first, *before = NULL;
@@ -242,6 +248,7 @@ static void unlink_call(struct store *store, struct call *call)
     if (store->last == call)
         store->last = before;
     store->n_unreported -= call->is_unreported;
+    use_up(store, ticket_of(call));
 }
 
 /* Removes an ended call and calls its done, which may make new calls. */
@@ -278,15 +285,18 @@ void cuda_wait_all(struct store *store)
         }
 }
 
-void cuda_forget(struct store *store, struct store_done *done)
+void cuda_cancel(struct store *store, struct store_ticket *ticket)
 {
+    struct call *call = store->first;
+    while (call != NULL && ticket_of(call) != ticket)
+        call = call->next;
+    if (call == NULL) {
+        use_up(store, ticket);
+        return;
+    }
     cuda_wait_all(store);
-    for (struct call *call = store->first; call != NULL; call = call->next)
-        if (call->done == done) {
-            unlink_call(store, call);
-            call_free(call);
-            return;
-        }
+    unlink_call(store, call);
+    call_free(call);
 }
 
 void cuda_submit(struct store *store, enum call_kind kind, void *request, struct store_done *done)
@@ -296,6 +306,8 @@ void cuda_submit(struct store *store, enum call_kind kind, void *request, struct
     if (status == 0)
         call = call_new(store);
     if (call == NULL) {
+        if (kind != CALL_PULL)
+            use_up(store, &((struct store_change *)request)->ticket);
         done->error.status = EMBD_OK;
         done->fn(done,
                  cuda_error(store, status ? status : DEVICE_NO_MEMORY, "for a call", &done->error));
@@ -305,10 +317,8 @@ void cuda_submit(struct store *store, enum call_kind kind, void *request, struct
     call->done = done;
     if (kind == CALL_PULL)
         call->pull = request;
-    else if (kind == CALL_PUSH)
-        call->push = request;
     else
-        call->insert = request;
+        call->change = request;
     if (store->last)
         store->last->next = call;
     else
@@ -319,8 +329,4 @@ void cuda_submit(struct store *store, enum call_kind kind, void *request, struct
     if (kind == CALL_PUSH)
         batch_push_prepare(call);
     start_ready(store);
-    if (kind == CALL_PULL && call->pull->now) {
-        cuda_wait_all(store);
-        call_done(call);
-    }
 }

@@ -5,11 +5,11 @@
 
 #include "server/store/cuda/call.h"
 
-/* `request` is a store_pull, store_push or store_insert. An error is reported by done, also from
+/* `request` is a store_pull or store_change. An error is reported by done, also from
  * inside. */
 void cuda_submit(struct store *store, enum call_kind kind, void *request, struct store_done *done);
 bool cuda_collect(struct store *store);
-void cuda_forget(struct store *store, struct store_done *done);
+void cuda_cancel(struct store *store, struct store_ticket *ticket);
 /* Waits until all calls have ended. cuda_collect calls their dones later. */
 void cuda_wait_all(struct store *store);
 

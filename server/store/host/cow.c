@@ -291,6 +291,7 @@ int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *
                                store->schema->s.name, (unsigned long long)cow->n_rows);
     }
     cow->is_on = true;
+    store->is_decided = false; /* rows of that change would not be copied */
     leave_out(store, cut);
     leave_pending_out(store);
     return EMBD_OK;

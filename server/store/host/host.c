@@ -86,6 +86,7 @@ static int host_open(const struct table_schema *schema, struct store **out, stru
 
 static void host_set_step(struct store *store, uint64_t step)
 {
+    merge_forget(&store->merge);
     store->step = step;
     store->none_expire_before = 0;
     eviction_queue_drop(store);
@@ -114,12 +115,6 @@ static bool host_collect(struct store *store)
     return false;
 }
 
-static void host_forget(struct store *store, struct store_done *done)
-{
-    (void)store;
-    (void)done;
-}
-
 static void *host_buffer_new(size_t bytes)
 {
     return memory_buffer_new(bytes ? bytes : 1);
@@ -132,18 +127,14 @@ static void host_buffer_free(void *buffer, size_t bytes)
 
 const struct store_ops store_host = {
     .name = "host",
-    .pull_bytes = PULL_BYTES,
+    .caps = {.pull_bytes = PULL_BYTES},
     .open = host_open,
     .close = host_close,
     .pull = host_pull,
-    .push = host_push,
-    .foresee = host_foresee,
-    .unforesee = host_unforesee,
-    .reserve = host_reserve,
     .prepare = host_prepare,
-    .insert = host_insert,
+    .apply = host_apply,
+    .cancel = host_cancel,
     .collect = host_collect,
-    .forget = host_forget,
     .scan = host_scan,
     .freeze = host_freeze,
     .scan_frozen = host_scan_frozen,

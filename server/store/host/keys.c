@@ -165,10 +165,9 @@ void keys_create(struct store *store, const struct store_keys *in, uint8_t *stat
         create_all(store, in, statuses);
 }
 
-int host_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e)
+int keys_reserve_more(struct store *store, uint64_t n, struct embd__error *e)
 {
     uint64_t room = host_room(store), n_rows = n < room ? n : room;
-    (void)may_drop;
     if (rows_reserve(&store->rows, host_rows(store) + n_rows) &&
         index_reserve_more(&store->index, n))
         return EMBD_OK;

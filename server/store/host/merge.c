@@ -167,12 +167,5 @@ uint64_t *merge_space(struct merge *merge)
 
 void merge_forget(struct merge *merge)
 {
-    merge->foreseen = 0;
-}
-
-void merge_ahead(struct merge *merge, const struct store_keys *in, const struct index *index,
-                 uint64_t number)
-{
-    if (merge->foreseen == 0 && merge_keys(merge, in, index))
-        merge->foreseen = number;
+    merge->ticket = 0;
 }

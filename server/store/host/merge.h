@@ -28,17 +28,14 @@ struct merge {
     uint32_t *row_of; /* [n_keys]: the request's row that a key belongs to; with offsets only */
     uint32_t *cells;
     uint32_t capacity; /* keys there is room for */
-    uint64_t foreseen; /* number of the push these keys were merged for ahead of time; 0: none */
+    uint64_t ticket;   /* number of the ticket these keys were merged for; 0: none waits for them */
 };
 
 #define MERGE_KEEP_KEYS (1u << 18)
 
 /* Out of memory: false, nothing merged. */
 bool merge_keys(struct merge *merge, const struct store_keys *in, const struct index *index);
-/* The same for a push that is to come, unless another is waited for: `foreseen` tells. What is
- * merged stays true until the index or what is merged changes; then merge_forget. */
-void merge_ahead(struct merge *merge, const struct store_keys *in, const struct index *index,
-                 uint64_t number);
+/* What is merged stays true until the index changes; then no ticket is to find it. */
 void merge_forget(struct merge *merge);
 /* Room for a number for each key, until keys are merged again. */
 uint64_t *merge_space(struct merge *merge);

@@ -21,7 +21,7 @@ typedef void row_step(const struct optimizer_step *p, float *restrict w, float *
 /* What applying a push needs, beside the store. */
 struct application {
     const struct store *store;
-    const struct store_push *push;
+    const struct store_change *push;
     struct optimizer_step step;
     uint32_t grad_bytes; /* of a row of gradients */
     float sum[EMBD_DIM_MAX], run[EMBD_DIM_MAX], space[EMBD_DIM_MAX];
@@ -280,51 +280,125 @@ static void sweep_others(struct store *store, const struct optimizer_step *step)
     sweep[store->schema->s.optimizer.kind](store, step);
 }
 
-/* ---- the calls of store_ops ---- */
+/* ---- tickets ---- */
 
-void host_foresee(struct store *store, const struct store_keys *in, uint64_t number)
+/* The keys of store->merge are the ticket's. */
+static bool is_merged(const struct store *store, const struct store_ticket *ticket)
 {
-    merge_ahead(&store->merge, in, &store->index, number);
+    return ticket->number != 0 && ticket->number == store->merge.ticket;
 }
 
-void host_unforesee(struct store *store, uint64_t number)
+/* Of all tables of a thread: a ticket that outlives its table finds nothing in the next one. */
+static _Thread_local uint64_t n_tickets;
+
+static void give_number(struct store *store, struct store_ticket *ticket)
 {
-    if (store->merge.foreseen == number)
-        merge_forget(&store->merge);
+    ticket->number = store->merge.ticket = ++n_tickets;
 }
 
-/* Merges the keys, unless that was foreseen, and takes all that push and insert may fail of. */
-static int prepare(struct store *store, const struct store_keys *in, uint64_t foreseen,
-                   bool may_drop, struct created *created, struct embd__error *e)
+/* Decides what happens to the keys, and takes all that the change may fail of. */
+static int decide(struct store *store, const struct store_change *change, struct embd__error *e)
 {
-    bool is_merged = foreseen != 0 && foreseen == store->merge.foreseen;
     e->status = EMBD_OK;
-    if (is_merged || merge_keys(&store->merge, in, &store->index)) {
-        merge_forget(&store->merge);
+    if (is_merged(store, &change->ticket) ||
+        merge_keys(&store->merge, &change->in, &store->index)) {
         if (store->evicts)
             pending_remove_merged(store);
         if (store->cow.is_on)
             cow_keep_merged(store);
-        if (!store->is_global || sweep_reserve(store))
-            return keys_reserve(store, may_drop, created, e);
+        if (!store->is_global || change->kind == STORE_INSERT || sweep_reserve(store))
+            return keys_reserve(store, store_may_drop(change), &store->decided, e);
     }
     return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to merge %u keys",
-                           store->schema->s.name, in->n_keys);
+                           store->schema->s.name, change->in.n_keys);
 }
 
-int host_prepare(struct store *store, struct store_plan *plan, struct embd__error *e)
+static void set_counts(struct store_change *change, const struct created *created)
 {
-    struct created *created = &store->prepared;
-    contract_keys(&plan->in);
-    if (prepare(store, &plan->in, plan->foreseen, plan->may_drop, created, e) != EMBD_OK) {
+    change->n_inserted = created->n_inserted;
+    change->n_full = created->n_full;
+    change->n_filtered = created->n_filtered;
+    change->n_evicted = created->n_evicted;
+}
+
+/* Unless a change that comes before waits for the keys that are merged. */
+static void prepare_keys(struct store *store, struct store_change *change)
+{
+    if (store->merge.ticket != 0 || !merge_keys(&store->merge, &change->in, &store->index))
+        return;
+    give_number(store, &change->ticket);
+    store->is_decided = false;
+}
+
+static int prepare_outcome(struct store *store, struct store_change *change, struct embd__error *e)
+{
+    if (decide(store, change, e) != EMBD_OK) {
+        merge_forget(&store->merge);
         merge_end(&store->merge);
         return e->status;
     }
-    plan->n_inserted = created->n_inserted;
-    plan->n_full = created->n_full;
-    plan->n_filtered = created->n_filtered;
-    plan->n_evicted = created->n_evicted;
+    give_number(store, &change->ticket);
+    store->is_decided = true;
+    set_counts(change, &store->decided);
     return EMBD_OK;
+}
+
+/* Where there is no memory for all keys, for those that need it. */
+static int prepare_memory(struct store *store, struct store_change *change, struct embd__error *e)
+{
+    uint64_t others = store->n_promised - change->ticket.n_keys;
+    struct embd__error uncounted = {.status = EMBD_OK};
+    if (keys_reserve_more(store, others + change->in.n_keys, e) != EMBD_OK) {
+        if (change->in.n_keys == 0 || prepare_outcome(store, change, &uncounted) != EMBD_OK)
+            return e->status;
+        e->status = EMBD_OK;
+        if (keys_reserve_more(store, others + change->n_inserted + change->n_filtered, e) !=
+            EMBD_OK)
+            return e->status;
+    }
+    change->ticket.n_keys = change->in.n_keys;
+    store->n_promised = others + change->in.n_keys;
+    return EMBD_OK;
+}
+
+int host_prepare(struct store *store, struct store_change *change, enum store_prepare what,
+                 struct embd__error *e)
+{
+    contract_keys(&change->in);
+    change->n_inserted = change->n_full = change->n_filtered = change->n_evicted = 0;
+    if (what == STORE_PREPARE_OUTCOME)
+        return prepare_outcome(store, change, e);
+    if (what == STORE_PREPARE_MEMORY)
+        return prepare_memory(store, change, e);
+    prepare_keys(store, change);
+    return EMBD_OK;
+}
+
+void host_cancel(struct store *store, struct store_ticket *ticket)
+{
+    if (is_merged(store, ticket))
+        merge_forget(&store->merge);
+    store->n_promised -= ticket->n_keys;
+    *ticket = (struct store_ticket){0};
+}
+
+static void step_rows(struct store *store, const struct store_change *push)
+{
+    struct application a;
+    if (store->changes.n > 0)
+        cow_note_merged(store);
+    a.store = store;
+    a.push = push;
+    a.grad_bytes = store->dim * (uint32_t)embd__dtype_bytes(push->dtype);
+    a.step = optimizer_begin(&store->schema->s.optimizer, ++store->step);
+    if (a.step.is_lazy)
+        apply_lazy_adam(&a);
+    else
+        apply[store->schema->s.optimizer.kind](&a);
+    if (store->is_global)
+        sweep_others(store, &a.step);
+    if (store->evicts)
+        evict_note_use(store);
 }
 
 /* Fills the queue further; not in the request that evicted, which had enough to do. */
@@ -334,55 +408,20 @@ static void go_on_evicting(struct store *store, const struct created *created)
         eviction_queue_go_on(store, created->n_inserted, store->merge.n);
 }
 
-void host_push(struct store *store, struct store_push *push, struct store_done *done)
+void host_apply(struct store *store, struct store_change *change, struct store_done *done)
 {
-    struct created created = store->prepared;
     int status = EMBD_OK;
-    contract_push(push);
-    if (!push->is_prepared)
-        status = prepare(store, &push->in, push->foreseen, push->statuses != NULL, &created,
-                         &done->error);
+    contract_change(change);
+    if (!store->is_decided || !is_merged(store, &change->ticket))
+        status = decide(store, change, &done->error);
+    host_cancel(store, &change->ticket); /* it is used up */
+    merge_forget(&store->merge);
     if (status == EMBD_OK) {
-        struct application a;
-        keys_create(store, &push->in, push->statuses, &created);
-        if (store->changes.n > 0)
-            cow_note_merged(store);
-        a.store = store;
-        a.push = push;
-        a.grad_bytes = store->dim * (uint32_t)embd__dtype_bytes(push->dtype);
-        a.step = optimizer_begin(&store->schema->s.optimizer, ++store->step);
-        if (a.step.is_lazy)
-            apply_lazy_adam(&a);
-        else
-            apply[store->schema->s.optimizer.kind](&a);
-        if (store->is_global)
-            sweep_others(store, &a.step);
-        if (store->evicts)
-            evict_note_use(store);
-        go_on_evicting(store, &created);
-        push->n_evicted = created.n_evicted;
-        push->n_inserted = created.n_inserted;
-        push->n_full = created.n_full;
-        push->n_filtered = created.n_filtered;
-    }
-    merge_end(&store->merge);
-    done->fn(done, status);
-}
-
-void host_insert(struct store *store, struct store_insert *insert, struct store_done *done)
-{
-    struct created created = store->prepared;
-    int status = EMBD_OK;
-    contract_keys(&insert->in);
-    if (!insert->is_prepared)
-        status = prepare(store, &insert->in, 0, insert->statuses != NULL, &created, &done->error);
-    if (status == EMBD_OK) {
-        keys_create(store, &insert->in, insert->statuses, &created);
-        go_on_evicting(store, &created);
-        insert->n_evicted = created.n_evicted;
-        insert->n_inserted = created.n_inserted;
-        insert->n_full = created.n_full;
-        insert->n_filtered = created.n_filtered;
+        keys_create(store, &change->in, change->statuses, &store->decided);
+        if (change->kind == STORE_PUSH)
+            step_rows(store, change);
+        go_on_evicting(store, &store->decided);
+        set_counts(change, &store->decided);
     }
     merge_end(&store->merge);
     done->fn(done, status);

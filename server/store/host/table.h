@@ -52,7 +52,10 @@ struct store {
     struct initializer initializer;
     float *slot_bounds; /* [slots], uniform_slot only */
     struct merge merge;
-    struct created prepared; /* of host_prepare's keys, which are those of store->merge */
+    /* Tickets. The keys of store->merge are those of merge.ticket. */
+    uint64_t n_promised;    /* keys that tickets keep memory for */
+    bool is_decided;        /* what happens to the keys of merge.ticket: */
+    struct created decided; /* this */
 
     uint64_t n_candidates;
     struct row_set named; /* rows of the request at hand; is_global, and evicts */
@@ -111,25 +114,25 @@ void values_copy_candidate(const struct store *store, uint64_t key, uint32_t slo
 
 /* ---- keys ---- */
 
-/* Decides what happens to the keys of store->merge, and takes memory for it; `may_drop`: statuses
- * are wanted. Nothing shows yet. Errors as for store_push. */
+/* Memory for n more rows and keys, as far as there is capacity. EMBD_NO_MEMORY. */
+int keys_reserve_more(struct store *store, uint64_t n, struct embd__error *e);
+/* Decides what happens to the keys of store->merge, and takes memory for it; `may_drop`: as
+ * store_may_drop. Nothing shows yet. EMBD_FULL, EMBD_NO_MEMORY. */
 int keys_reserve(struct store *store, bool may_drop, struct created *created,
                  struct embd__error *e);
 /* Does it, before any other call: rows, at their first value, for those that have none and may have
  * one now. Afterwards `ref` of a distinct key is its row + 1, or 0 where it has none. statuses as
- * for store_push. */
+ * for store_change. */
 void keys_create(struct store *store, const struct store_keys *in, uint8_t *statuses,
                  const struct created *created);
 
 /* ---- the calls of store_ops ---- */
 
 void host_pull(struct store *store, struct store_pull *pull, struct store_done *done);
-void host_push(struct store *store, struct store_push *push, struct store_done *done);
-int host_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e);
-int host_prepare(struct store *store, struct store_plan *plan, struct embd__error *e);
-void host_foresee(struct store *store, const struct store_keys *in, uint64_t number);
-void host_unforesee(struct store *store, uint64_t number);
-void host_insert(struct store *store, struct store_insert *insert, struct store_done *done);
+int host_prepare(struct store *store, struct store_change *change, enum store_prepare what,
+                 struct embd__error *e);
+void host_apply(struct store *store, struct store_change *change, struct store_done *done);
+void host_cancel(struct store *store, struct store_ticket *ticket);
 int host_scan(struct store *store, uint64_t *cursor, uint32_t max_rows, struct store_scan *out,
               struct embd__error *e);
 int host_load(struct store *store, const struct row_block *block, struct embd__error *e);

@@ -9,14 +9,14 @@ static const struct store_keys *keys_of(const struct flow *flow)
 {
     if (flow->kind == CALL_PULL)
         return &flow->pull->in;
-    return flow->kind == CALL_PUSH ? &flow->push->in : &flow->insert->in;
+    return &flow->change->in;
 }
 
 static uint8_t *statuses_of(const struct flow *flow)
 {
     if (flow->kind == CALL_PULL)
         return flow->pull->statuses;
-    return flow->kind == CALL_PUSH ? flow->push->statuses : flow->insert->statuses;
+    return flow->change->statuses;
 }
 
 /* The whole request, as one batch. */
@@ -36,7 +36,7 @@ static struct device_batch whole(const struct flow *flow)
         .offsets = in->offsets ? in->offsets + row : NULL,
         .slots = in->slots ? in->slots + row : NULL,
         .weights = in->weights ? in->weights + begin : NULL,
-        .grads = flow->kind == CALL_PUSH ? flow->push->grads : NULL,
+        .grads = flow->kind == CALL_PUSH ? flow->change->grads : NULL,
         .values = is_pull ? flow->pull->values : NULL,
         .statuses = statuses_of(flow) ? statuses_of(flow) + (is_pull ? begin : 0) : NULL,
     };
@@ -45,7 +45,7 @@ static struct device_batch whole(const struct flow *flow)
 static uint32_t row_bytes(const struct flow *flow)
 {
     embd_dtype dtype = flow->kind == CALL_PULL   ? flow->pull->dtype
-                       : flow->kind == CALL_PUSH ? flow->push->dtype
+                       : flow->kind == CALL_PUSH ? flow->change->dtype
                                                  : EMBD_DTYPE_F32;
     return flow->group->schema->s.dim * element_bytes(dtype);
 }

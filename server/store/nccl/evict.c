@@ -194,7 +194,7 @@ static int run_pass(struct group_eviction *ev, uint64_t n_leaders, uint64_t room
 {
     if (find(ev, n_leaders, room, e) != EMBD_OK || ev->n == 0)
         return e->status;
-    *again = ev->flow->plan == NULL;
+    *again = !ev->flow->is_only_planned;
     int status = *again ? remove_rows(ev) : group_await(ev->flow);
     return status ? group_error(ev->flow->group, status, "evicting rows", e) : EMBD_OK;
 }
@@ -242,7 +242,7 @@ int group_evict(struct flow *flow, uint64_t n_leaders, uint64_t room, bool *agai
     if (flow->eviction == NULL)
         return group_error(group, DEVICE_NO_MEMORY, "to choose rows to evict", e);
     int status = run_pass(flow->eviction, n_leaders, room, again, e);
-    if (flow->plan != NULL)
+    if (flow->is_only_planned)
         flow->n_evicted = (uint32_t)flow->eviction->n;
     if (group->failed) /* a device may still read and write there */
         return status;

@@ -118,7 +118,7 @@ struct member {
     uint32_t *offsets;
     uint32_t *found;   /* [in.n] refs */
     struct call *call; /* of the cuda store, while a push or insert is planned */
-    struct store_push push;
+    struct store_change push;
 };
 
 /* A call's progress. queue.c has the allowed moves. */
@@ -146,9 +146,8 @@ struct flow {
     int status;
     uint64_t deadline_ms;
     struct store_pull *pull;
-    struct store_push *push;
-    struct store_insert *insert;
-    struct store_plan *plan; /* an insert that is only planned, or NULL */
+    struct store_change *change; /* of a push or insert; pull is that of a pull */
+    bool is_only_planned;
     struct store_done *done;
 
     bool may_drop;    /* keys without room are reported; else the call is refused */
@@ -185,6 +184,7 @@ struct group {
     bool has_parts;            /* pooled pulls of hash and modulo tables may go as ITEM_PART */
     struct flow *first, *last; /* the queue */
     struct flow *spare;
+    uint64_t n_promised;          /* keys that tickets keep memory for */
     uint64_t step;                /* after the calls whose done was called; members may be ahead */
     uint32_t cut_gone_at, cut_at; /* next member of a cut to read: removed keys; rows */
     uint64_t cut_read;            /* bits of members that are read */
@@ -220,9 +220,9 @@ void flow_free_spare(struct group *group);
 /* ---- queue ---- */
 
 void flow_submit(struct group *group, enum call_kind kind, void *request, struct store_done *done);
-/* Decides what would become of the keys of `insert`, whose statuses are NULL, after all calls made
- * before. Waits; calls done from inside. */
-void flow_plan(struct group *group, struct store_plan *plan, struct store_insert *insert,
+/* Decides what would happen to the keys of `insert`, whose statuses are NULL, after all calls made
+ * before, and sets its counts. Waits; calls done from inside. */
+void flow_plan(struct group *group, struct store_change *insert, bool may_drop,
                struct store_done *done);
 /* The most rows that calls under way may create. */
 uint64_t flow_most_coming(const struct group *group);
@@ -230,7 +230,7 @@ uint64_t flow_most_coming(const struct group *group);
 void flow_submit_batches(struct group *group, struct store_pull *pull,
                          const struct device_batch batches[], struct store_done *done);
 bool flow_collect(struct group *group);
-void flow_forget(struct group *group, struct store_done *done);
+void flow_cancel(struct group *group, struct store_ticket *ticket);
 void flow_wait_all(struct group *group);
 
 /* ---- batch ---- */
@@ -262,8 +262,8 @@ int push_plan(struct flow *flow);
 /* EMBD_FULL, EMBD_NO_MEMORY: nothing changed. *again: rows were evicted, and the plan is enqueued
  * again. */
 int push_run(struct flow *flow, bool *again, struct embd__error *e);
-/* The same without effect: sets the results of flow->plan. Waits. */
-int push_foresee(struct flow *flow, struct embd__error *e);
+/* The same without effect: sets the counts of flow->change. Waits. */
+int push_decide(struct flow *flow, struct embd__error *e);
 /* ---- capacity ---- */
 
 /* Rows that the table as a whole may still get. */

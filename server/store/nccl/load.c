@@ -1,5 +1,6 @@
 /* load.c - copies rows and candidates in: a block is cut by owner, and every member loads its
  * portion. */
+#include "server/store/cuda/queue.h"
 #include "server/store/nccl/group.h"
 
 #include <stdlib.h>
@@ -150,9 +151,10 @@ static int64_t count_new(struct store *table, const struct row_block *block, str
                                   .zero_missing = true,
                                   .count = n,
                                   .values = values,
-                                  .statuses = statuses,
-                                  .now = true};
+                                  .statuses = statuses};
         store_cuda.pull(table, &pull, &done);
+        cuda_wait_all(table);
+        cuda_collect(table);
         for (uint32_t i = 0; i < n && done.error.status == EMBD_OK; i++)
             if (statuses[i] == EMBD_KEY_MISSING)
                 keys[n_missing++] =

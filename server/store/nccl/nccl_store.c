@@ -106,16 +106,11 @@ static void nccl_pull(struct store *store, struct store_pull *pull, struct store
     flow_submit(group_of(store), CALL_PULL, pull, done);
 }
 
-static void nccl_push(struct store *store, struct store_push *push, struct store_done *done)
+static void nccl_apply(struct store *store, struct store_change *change, struct store_done *done)
 {
-    contract_push(push);
-    flow_submit(group_of(store), CALL_PUSH, push, done);
-}
-
-static void nccl_insert(struct store *store, struct store_insert *insert, struct store_done *done)
-{
-    contract_keys(&insert->in);
-    flow_submit(group_of(store), CALL_INSERT, insert, done);
+    contract_change(change);
+    flow_submit(group_of(store), change->kind == STORE_PUSH ? CALL_PUSH : CALL_INSERT, change,
+                done);
 }
 
 static bool nccl_collect(struct store *store)
@@ -123,9 +118,98 @@ static bool nccl_collect(struct store *store)
     return flow_collect(group_of(store));
 }
 
-static void nccl_forget(struct store *store, struct store_done *done)
+static void nccl_cancel(struct store *store, struct store_ticket *ticket)
 {
-    flow_forget(group_of(store), done);
+    flow_cancel(group_of(store), ticket);
+}
+
+/* ---- tickets ---- */
+
+/* Reserves everything on every member, because the keys may all be one's. */
+static int reserve(struct group *group, uint64_t n, bool may_drop, struct embd__error *e)
+{
+    uint64_t room = group_room(group), n_rows = n < room ? n : room;
+    int status = 0;
+    if (group->failed)
+        return embd__error_set(e, EMBD_INTERNAL, "%s", group->why);
+    for (uint32_t d = 0; d < group->n && status == 0; d++) {
+        status = device_use(group->tables[d]->device);
+        if (status == 0)
+            status = grow_by(group->tables[d], n_rows, n);
+    }
+    if (status == 0 || (status == DEVICE_NO_MEMORY && may_drop))
+        return EMBD_OK;
+    return group_error(group, status, "for more rows", e);
+}
+
+/* Whether n_keys keys fit whatever they are. A request may evict all rows that it does not name,
+ * except where rows have to expire first. */
+static bool fits_anyway(const struct group *group, uint64_t n_keys)
+{
+    const embd_schema *s = &group->schema->s;
+    if (flow_most_coming(group) + n_keys <= group_room(group))
+        return true;
+    return (s->on_full == EMBD_ON_FULL_EVICT_LRU || s->on_full == EMBD_ON_FULL_EVICT_LFU) &&
+           n_keys <= s->capacity;
+}
+
+static void keep_status(struct store_done *done, int status)
+{
+    done->error.status = status;
+}
+
+static int look(struct group *group, struct store_change *change, struct embd__error *e)
+{
+    struct store_change insert = {.kind = STORE_INSERT, .in = change->in};
+    struct store_done done = {.fn = keep_status};
+    insert.in.weights = NULL;
+    flow_plan(group, &insert, store_may_drop(change), &done);
+    change->n_inserted = insert.n_inserted;
+    change->n_full = insert.n_full;
+    change->n_filtered = insert.n_filtered;
+    change->n_evicted = insert.n_evicted;
+    *e = done.error;
+    return e->status;
+}
+
+/* As cuda_prepare. */
+static int prepare_outcome(struct group *group, struct store_change *change, struct embd__error *e)
+{
+    uint32_t n = change->in.n_keys;
+    bool may_drop = store_may_drop(change);
+    if ((may_drop || fits_anyway(group, n)) && reserve(group, n, may_drop, e) != EMBD_NO_MEMORY)
+        return e->status;
+    return look(group, change, e);
+}
+
+static int prepare_memory(struct group *group, struct store_change *change, struct embd__error *e)
+{
+    uint32_t n = change->in.n_keys;
+    uint64_t others = group->n_promised - change->ticket.n_keys;
+    bool may_drop = store_may_drop(change);
+    struct embd__error uncounted;
+    if (reserve(group, others + n, may_drop, e) == EMBD_NO_MEMORY && n > 0 &&
+        look(group, change, &uncounted) == EMBD_OK) {
+        e->status = EMBD_OK;
+        reserve(group, others + change->n_inserted + change->n_filtered, may_drop, e);
+    }
+    if (e->status != EMBD_OK)
+        return e->status;
+    change->ticket.n_keys = n;
+    group->n_promised = others + n;
+    return EMBD_OK;
+}
+
+static int nccl_prepare(struct store *store, struct store_change *change, enum store_prepare what,
+                        struct embd__error *e)
+{
+    struct group *group = group_of(store);
+    e->status = EMBD_OK;
+    change->n_inserted = change->n_full = change->n_filtered = change->n_evicted = 0;
+    if (what == STORE_PREPARE_KEYS)
+        return EMBD_OK;
+    return what == STORE_PREPARE_MEMORY ? prepare_memory(group, change, e)
+                                        : prepare_outcome(group, change, e);
 }
 
 /* ---- scan: one member after the other ---- */
@@ -199,58 +283,6 @@ static int each_member(struct group *group, const struct store_cut *cut,
         if (device_use(group->tables[d]->device) != 0 || step(group->tables[d], cut, e) != EMBD_OK)
             return group_error(group, WIRE_LOST, "recording changes", e);
     return EMBD_OK;
-}
-
-/* Reserves everything on every member, because the keys may all be one's. */
-static int nccl_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e)
-{
-    struct group *group = group_of(store);
-    uint64_t room = group_room(group), n_rows = n < room ? n : room;
-    int status = 0;
-    if (group->failed)
-        return embd__error_set(e, EMBD_INTERNAL, "%s", group->why);
-    for (uint32_t d = 0; d < group->n && status == 0; d++) {
-        status = device_use(group->tables[d]->device);
-        if (status == 0)
-            status = grow_by(group->tables[d], n_rows, n);
-    }
-    if (status == 0 || (status == DEVICE_NO_MEMORY && may_drop))
-        return EMBD_OK;
-    return group_error(group, status, "for more rows", e);
-}
-
-/* Whether n_keys keys fit whatever they are. A request may evict all rows that it does not name,
- * except where rows have to expire first. */
-static bool fits_anyway(const struct group *group, uint64_t n_keys)
-{
-    const embd_schema *s = &group->schema->s;
-    if (flow_most_coming(group) + n_keys <= group_room(group))
-        return true;
-    return (s->on_full == EMBD_ON_FULL_EVICT_LRU || s->on_full == EMBD_ON_FULL_EVICT_LFU) &&
-           n_keys <= s->capacity;
-}
-
-static void keep_status(struct store_done *done, int status)
-{
-    done->error.status = status;
-}
-
-/* As cuda_prepare. */
-static int nccl_prepare(struct store *store, struct store_plan *plan, struct embd__error *e)
-{
-    struct group *group = group_of(store);
-    struct store_insert insert = {.in = plan->in};
-    struct store_done done = {.fn = keep_status};
-    insert.in.weights = NULL;
-    e->status = EMBD_OK;
-    plan->n_inserted = plan->n_full = plan->n_filtered = plan->n_evicted = 0;
-    bool is_spared = plan->may_drop || fits_anyway(group, plan->in.n_keys);
-    if (is_spared && !plan->is_counted &&
-        nccl_reserve(store, plan->in.n_keys, plan->may_drop, e) != EMBD_NO_MEMORY)
-        return e->status;
-    flow_plan(group, plan, &insert, &done);
-    *e = done.error;
-    return e->status;
 }
 
 static int nccl_freeze(struct store *store, struct store_cut *cut, struct embd__error *e)
@@ -366,16 +398,14 @@ static int nccl_erase(struct store *store, struct store_erase *erase, struct emb
 
 const struct store_ops store_nccl = {
     .name = "nccl",
-    .pull_bytes = UINT64_MAX,
+    .caps = {.is_async = true},
     .open = nccl_open,
     .close = nccl_close,
     .pull = nccl_pull,
-    .push = nccl_push,
-    .insert = nccl_insert,
-    .reserve = nccl_reserve,
     .prepare = nccl_prepare,
+    .apply = nccl_apply,
+    .cancel = nccl_cancel,
     .collect = nccl_collect,
-    .forget = nccl_forget,
     .scan = nccl_scan,
     .freeze = nccl_freeze,
     .scan_frozen = nccl_scan_frozen,

@@ -16,12 +16,13 @@ static int open_call(struct flow *flow, struct member *m)
         return DEVICE_NO_MEMORY;
     m->call = call;
     call->kind = flow->kind;
-    call->push = &m->push;
+    call->change = &m->push;
+    call->may_drop = flow->may_drop;
     call->in = m->in;
     call->statuses = flow->lanes[LANE_STATUSES].bytes ? m->lanes[LANE_STATUSES].owner : NULL;
     call->inputs[IN_OFFSETS].from = m->in.offsets;
     call->inputs[IN_VALUES].on_device = m->lanes[LANE_GRADS].owner;
-    m->push.dtype = flow->kind == CALL_PUSH ? flow->push->dtype : EMBD_DTYPE_F32;
+    m->push.dtype = flow->kind == CALL_PUSH ? flow->change->dtype : EMBD_DTYPE_F32;
     call->staging_bytes = sizeof *call->report;
     call->staging = buffer_new(call->staging_bytes);
     call->report = (struct plan_report *)(void *)call->staging;
@@ -241,7 +242,7 @@ static int answer(struct flow *flow)
 }
 
 /* Counts keys with room for the table as a whole: which ones get it does not matter here. */
-int push_foresee(struct flow *flow, struct embd__error *e)
+int push_decide(struct flow *flow, struct embd__error *e)
 {
     struct group *group = flow->group;
     uint64_t room = group_room(group), n_leaders = 0, n_filtered = 0;
@@ -259,10 +260,10 @@ int push_foresee(struct flow *flow, struct embd__error *e)
         if (device_use(group->tables[d]->device) != 0 ||
             push_reserve(flow->members[d].call, e) != EMBD_OK)
             return adopt(group, group->tables[d], e);
-    flow->plan->n_inserted = (uint32_t)(n_leaders < room ? n_leaders : room);
-    flow->plan->n_full = (uint32_t)n_leaders - flow->plan->n_inserted;
-    flow->plan->n_filtered = (uint32_t)n_filtered;
-    flow->plan->n_evicted = flow->n_evicted;
+    flow->change->n_inserted = (uint32_t)(n_leaders < room ? n_leaders : room);
+    flow->change->n_full = (uint32_t)n_leaders - flow->change->n_inserted;
+    flow->change->n_filtered = (uint32_t)n_filtered;
+    flow->change->n_evicted = flow->n_evicted;
     return EMBD_OK;
 }
 

@@ -50,16 +50,11 @@ static void finish(struct flow *flow)
         memcpy(flow->statuses_out, flow->statuses, flow->n_keys);
     if (flow->values_out && flow->values_bytes)
         memcpy(flow->values_out, flow->values, flow->values_bytes);
-    if (flow->kind == CALL_PUSH) {
-        flow->push->n_inserted = flow->n_inserted;
-        flow->push->n_full = flow->n_full;
-        flow->push->n_filtered = flow->n_filtered;
-        flow->push->n_evicted = flow->n_evicted;
-    } else if (flow->kind == CALL_INSERT) {
-        flow->insert->n_inserted = flow->n_inserted;
-        flow->insert->n_full = flow->n_full;
-        flow->insert->n_filtered = flow->n_filtered;
-        flow->insert->n_evicted = flow->n_evicted;
+    if (flow->kind != CALL_PULL) {
+        flow->change->n_inserted = flow->n_inserted;
+        flow->change->n_full = flow->n_full;
+        flow->change->n_filtered = flow->n_filtered;
+        flow->change->n_evicted = flow->n_evicted;
     }
     end(flow, EMBD_OK);
 }
@@ -92,8 +87,8 @@ static void record(struct flow *flow, enum flow_state state)
 static void run_planned(struct flow *flow)
 {
     bool again = false;
-    if (flow->plan != NULL)
-        end(flow, push_foresee(flow, &flow->done->error));
+    if (flow->is_only_planned)
+        end(flow, push_decide(flow, &flow->done->error));
     else if (push_run(flow, &again, &flow->done->error) == EMBD_OK)
         record(flow, again ? FLOW_REPLANNED : FLOW_ENQUEUED);
     else
@@ -167,6 +162,17 @@ static void advance_all(struct group *group)
         ;
 }
 
+static struct store_ticket *ticket_of(const struct flow *flow)
+{
+    return flow->kind == CALL_PULL ? &flow->pull->ticket : &flow->change->ticket;
+}
+
+static void use_up(struct group *group, struct store_ticket *ticket)
+{
+    group->n_promised -= ticket->n_keys;
+    *ticket = (struct store_ticket){0};
+}
+
 static void unlink_flow(struct group *group, struct flow *flow)
 {
     struct flow **at = &group->first, *before = NULL;
@@ -179,6 +185,7 @@ static void unlink_flow(struct group *group, struct flow *flow)
         group->last = before;
     if (flow->step > group->step)
         group->step = flow->step;
+    use_up(group, ticket_of(flow));
 }
 
 /* Removes an ended call and calls its done, which may make new calls. */
@@ -206,15 +213,18 @@ void flow_wait_all(struct group *group)
             advance(flow);
 }
 
-void flow_forget(struct group *group, struct store_done *done)
+void flow_cancel(struct group *group, struct store_ticket *ticket)
 {
+    struct flow *flow = group->first;
+    while (flow != NULL && ticket_of(flow) != ticket)
+        flow = flow->next;
+    if (flow == NULL) {
+        use_up(group, ticket);
+        return;
+    }
     flow_wait_all(group);
-    for (struct flow *flow = group->first; flow != NULL; flow = flow->next)
-        if (flow->done == done) {
-            unlink_flow(group, flow);
-            flow_free(flow);
-            return;
-        }
+    unlink_flow(group, flow);
+    flow_free(flow);
 }
 
 /* ---- submit ---- */
@@ -263,7 +273,7 @@ static void set_lanes(struct flow *flow)
     if (b->weights && (flow->item != ITEM_KEY || !is_pull))
         lanes[LANE_WEIGHTS] = (struct lane_shape){keys, sizeof(float)};
     if (flow->kind == CALL_PUSH)
-        lanes[LANE_GRADS] = (struct lane_shape){items, t->dim * element_bytes(flow->push->dtype)};
+        lanes[LANE_GRADS] = (struct lane_shape){items, t->dim * element_bytes(flow->change->dtype)};
     if (is_pull)
         lanes[LANE_ROWS] = (struct lane_shape){items, answer_bytes(flow)};
     if (flow_stores_at_home(flow) && flow->item != ITEM_PART)
@@ -323,33 +333,29 @@ static struct flow *submit(struct group *group, enum call_kind kind, struct stor
 void flow_submit(struct group *group, enum call_kind kind, void *request, struct store_done *done)
 {
     struct flow *flow = submit(group, kind, done);
-    if (flow == NULL)
+    if (flow == NULL) {
+        if (kind != CALL_PULL)
+            use_up(group, &((struct store_change *)request)->ticket);
         return;
+    }
     if (kind == CALL_PULL)
         flow->pull = request;
-    else if (kind == CALL_PUSH)
-        flow->push = request;
     else
-        flow->insert = request;
-    flow->may_drop =
-        (flow->push && flow->push->statuses) || (flow->insert && flow->insert->statuses);
+        flow->change = request;
+    flow->may_drop = kind != CALL_PULL && store_may_drop(flow->change);
     start(flow, false);
     advance_all(group);
-    if (kind == CALL_PULL && flow->pull->now) {
-        flow_wait_all(group);
-        call_done(flow);
-    }
 }
 
-void flow_plan(struct group *group, struct store_plan *plan, struct store_insert *insert,
+void flow_plan(struct group *group, struct store_change *insert, bool may_drop,
                struct store_done *done)
 {
     struct flow *flow = submit(group, CALL_INSERT, done);
     if (flow == NULL)
         return;
-    flow->insert = insert;
-    flow->plan = plan;
-    flow->may_drop = plan->may_drop;
+    flow->change = insert;
+    flow->is_only_planned = true;
+    flow->may_drop = may_drop;
     start(flow, false);
     flow_wait_all(group);
     call_done(flow);
