@@ -167,6 +167,12 @@ static bool waits_for_record(const struct call *call, bool was_parked)
     return call->request->session->n_journaled > 0;
 }
 
+/* It comes to rest, so that its journal can begin anew. */
+static bool rests(const struct shard *shard)
+{
+    return shard->compacting.state == COMPACTING_RESTS;
+}
+
 /* False: it has to wait. */
 static bool try(struct shard *shard, struct request *request)
 {
@@ -184,8 +190,10 @@ static bool try(struct shard *shard, struct request *request)
     reach_place(request, &call.reader);
     enum touch touch = touch_of(&call);
     bool was_parked = request->state == REQUEST_PARKED;
-    bool stops = hold_stops(hold, touch, hold_lets_in(hold, request), shard_n_in_flight(shard)) ||
-                 waits_for_record(&call, was_parked) || compacting_stops(shard, touch);
+    bool is_let_in = hold_is_on(hold) && hold_lets_in(hold, request);
+    bool stops = hold_stops(hold, touch, is_let_in, shard_n_in_flight(shard)) ||
+                 waits_for_record(&call, was_parked) ||
+                 (rests(shard) && compacting_stops(shard, touch));
     if (was_parked && stops)
         return false;
     if (!was_parked && (stops || request->session->n_parked > 0)) {
@@ -226,7 +234,7 @@ void dispatch_parked(struct shard *shard)
     do
         while (hold->first != NULL && try(shard, hold->first))
             ;
-    while (try_let_in(shard) || round_make(shard));
+    while (try_let_in(shard) || (shard->engine.rounds.n_waiting > 0 && round_make(shard)));
     hold->resuming = false;
 }
 
@@ -253,38 +261,62 @@ void shard_handle(struct shard *shard, struct request *request)
 /* A snapshot is being written, or a dump read: tables are frozen for it. */
 static bool is_cutting(const struct shard *shard)
 {
-    return cut_is_writing(shard) || cut_is_read(shard);
+    return (shard->cut != NULL && cut_is_writing(shard)) || shard->cut_read != NULL;
+}
+
+/* What needs the time. Each feature that is not in use costs a comparison. True: what is parked may
+ * go on. */
+static bool look(struct shard *shard, uint64_t now_ns)
+{
+    struct engine *engine = &shard->engine;
+    bool goes_on = false;
+    if (stages_is_due(&shard->stages, now_ns))
+        stages_tick(&shard->stages, now_ns);
+    if (shard->commit.journal != NULL)
+        goes_on = compacting_look(shard, is_cutting(shard));
+    if (shard->snapshot.name[0] != '\0')
+        snapshot_remove_orphan(shard);
+    if (jobs_is_due(&engine->jobs, shard->now_ns))
+        goes_on =
+            (jobs_look(&engine->jobs, shard->now_ns) && engine->rounds.n_waiting > 0) || goes_on;
+    return goes_on;
 }
 
 void shard_tick(struct shard *shard, uint64_t now_ns)
 {
     if (now_ns > shard->now_ns)
         shard->now_ns = now_ns;
-    stages_tick(&shard->stages, now_ns);
-    bool goes_on = compacting_look(shard, is_cutting(shard));
-    snapshot_remove_orphan(shard);
-    bool looks =
-        jobs_look(&shard->engine.jobs, shard->now_ns) && shard->engine.rounds.n_waiting > 0;
-    if (!hold_is_on(&shard->hold) && !looks && !goes_on)
+    if (!look(shard, now_ns) && !hold_is_on(&shard->hold))
         return;
     hold_expire(&shard->hold, now_ns, shard->config.index);
     dispatch_parked(shard);
+}
+
+/* The parked may go on where operations have ended, or the shard has come to rest. */
+static bool collect_journal(struct shard *shard)
+{
+    bool ended = false, rested = false, has_more = false;
+    if (shard->engine.n_recorded > 0)
+        has_more = commit_collect(&shard->commit, &ended);
+    if (ended)
+        dispatch_parked(shard);
+    if (shard->cut != NULL)
+        has_more = cut_collect(shard) || has_more;
+    if (shard->compacting.state != COMPACTING_NOT)
+        has_more = compacting_collect(shard, is_cutting(shard), &rested) || has_more;
+    if (rested)
+        dispatch_parked(shard);
+    return has_more;
 }
 
 /* A table may go while its neighbour's calls end: what is left is counted, not remembered. */
 bool shard_collect(struct shard *shard)
 {
     struct engine *engine = &shard->engine;
-    bool loads = recovery_go_on(shard), ended, rested;
+    bool loads = shard->is_loading && recovery_go_on(shard);
     for (uint32_t i = 0; i < engine->tables.n && engine->n_in_flight > 0; i++)
         engine->tables.ops->collect(engine->tables.by_name[i]->store);
-    bool has_more = commit_collect(&shard->commit, &ended);
-    if (ended)
-        dispatch_parked(shard);
-    has_more = cut_collect(shard) || has_more;
-    has_more = compacting_collect(shard, is_cutting(shard), &rested) || has_more;
-    if (rested)
-        dispatch_parked(shard);
+    bool has_more = collect_journal(shard);
     return loads || has_more || engine->n_in_flight > 0;
 }
 

@@ -139,16 +139,20 @@ void shard_request_fini(struct shard *shard, struct request *request)
 {
     if (request->state == REQUEST_PARKED)
         unpark(shard, request);
-    cut_forget(shard, request);
-    prefetch_forget(shard, request);
+    if (shard->cut != NULL)
+        cut_forget(shard, request);
+    if (request->ahead.is_tried)
+        prefetch_forget(shard, request);
     if (request->work == NULL)
         return;
     struct op *op = &request->work->op;
-    if (op->record.is_waiting)
+    if (op->record.is_waiting) {
         request->session->n_journaled--;
-    commit_forget(op);
+        commit_forget(op);
+    }
     op_forget(op);
-    capacity_left(op);
+    if (op->kind == OP_PUSH)
+        capacity_left(op);
     materialize_forget(request->work);
     work_free(request->work);
 }

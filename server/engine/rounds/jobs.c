@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_NS  10000000u  /* leases are looked at so often at most */
 #define SLEPT_NS 250000000u /* between two looks: the shard did not read what workers sent */
 
 void jobs_fini(struct jobs *jobs)
@@ -90,7 +89,7 @@ static void extend(struct job *job, uint64_t slept_ns)
 bool jobs_look(struct jobs *jobs, uint64_t now_ns)
 {
     uint64_t since_ns = now_ns - jobs->looked_ns;
-    if (since_ns < LOOK_NS)
+    if (!jobs_is_due(jobs, now_ns))
         return false;
     for (uint32_t i = 0; i < JOBS_MAX; i++) {
         if (jobs->jobs[i] == NULL)

@@ -98,6 +98,14 @@ int jobs_tick(struct jobs *jobs, const struct job_tick *tick, uint64_t now_ns, s
 int jobs_beat(struct jobs *jobs, const struct job_tick *tick, uint64_t now_ns, struct job **job_out,
               struct embd__error *e);
 
+#define JOBS_LOOK_NS UINT64_C(10000000)
+
+/* Whether jobs_look has something to do. */
+static inline bool jobs_is_due(const struct jobs *jobs, uint64_t now_ns)
+{
+    return now_ns - jobs->looked_ns >= JOBS_LOOK_NS;
+}
+
 /* Drops workers whose leases have run out, every 10 ms. To be called all the time: time in which it
  * was not counts for no lease. True: it has looked. */
 bool jobs_look(struct jobs *jobs, uint64_t now_ns);

@@ -46,7 +46,7 @@ void stages_sent(struct stages *stages, struct stage_times *times, uint64_t rece
 
 void stages_tick(struct stages *stages, uint64_t now_ns)
 {
-    if (now_ns - stages->turned_ns < STAGES_WINDOW_NS)
+    if (!stages_is_due(stages, now_ns))
         return;
     memcpy(stages->before[1], stages->before[0], sizeof stages->before[0]);
     memcpy(stages->before[0], stages->methods, sizeof stages->methods);

@@ -100,6 +100,12 @@ static inline void stage_end(struct stage_times *times, enum stage stage, uint64
 void stages_sent(struct stages *stages, struct stage_times *times, uint64_t received_ns,
                  uint64_t now_ns);
 
+/* Whether stages_tick has something to do. */
+static inline bool stages_is_due(const struct stages *stages, uint64_t now_ns)
+{
+    return now_ns - stages->turned_ns >= STAGES_WINDOW_NS;
+}
+
 /* A few times a second. */
 void stages_tick(struct stages *stages, uint64_t now_ns);
 
