@@ -1,0 +1,67 @@
+/* world.h - an engine under test, and beside it what it must be: a model of each table, and the
+ * positions of each stream.
+ *
+ * Operations reach the engine as a service submits them: admitted, written as a record where a
+ * journal takes them, applied. Each record is replayed in a copy right away, and all of them in
+ * another one at the end. */
+#ifndef EMBD_TESTS_ENGINE_WORLD_H
+#define EMBD_TESTS_ENGINE_WORLD_H
+
+#include "tests/engine/records.h"
+#include "tests/store/pair.h"
+
+enum { TABLES = 5, STREAMS = 6, JOBS = 3, KINDS = OP_STREAMS + 1 };
+
+/* A stream of numbered pushes, as the model has it. */
+struct stream {
+    bool is_open;
+    uint64_t principal, last;
+};
+
+/* How often it came to what. */
+struct seen {
+    uint64_t operations, recorded[KINDS];
+    uint64_t full, full_of_several, full_pulls, full_loads, gaps, forgotten, again;
+    uint64_t again_in_turn, gaps_in_turn; /* of pushes that were recorded with others */
+    uint64_t evicted, filtered, rows_made, joined, erased, gone, steps_set;
+    uint64_t rounds, late, withdrawn, mixed, wrong, unequal, replaced_streams;
+};
+
+struct world {
+    struct dice dice;
+    const struct store_ops *ops;
+    struct engine engine;
+    struct pair tables[TABLES];        /* the engine's table beside its model; model NULL: none */
+    struct stream streams[2][STREAMS]; /* [1]: of journaled tables */
+    uint64_t clocks[JOBS];
+    uint64_t now_ns;
+    struct records records;
+    struct copy copy;
+};
+
+extern struct seen seen;
+
+void world_open(struct world *w, const struct store_ops *ops, uint64_t seed);
+void world_close(struct world *w);
+
+uint32_t below(struct world *w, uint32_t n);
+bool one_in(struct world *w, uint32_t n);
+
+bool world_has(const struct world *w, uint32_t table);
+/* One that is there; TABLES: none is. */
+uint32_t world_draw_table(struct world *w);
+struct table *world_table(const struct world *w, uint32_t table);
+bool world_is_journaled(const struct world *w, uint32_t table);
+
+/* Admits the operation, and has it written where a journal takes it. False: it was refused, or is a
+ * push that was applied before. */
+bool world_admit(struct world *w, struct op *op, struct written **record_out);
+/* Applies what was admitted, waits for its end, and has its record replayed. */
+void world_apply(struct world *w, struct op *op, struct written *record);
+/* Both. */
+void world_submit(struct world *w, struct op *op);
+
+/* The stream i of this kind. */
+struct push_writer stream_id(uint32_t i);
+
+#endif
