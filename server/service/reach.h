@@ -9,8 +9,8 @@
  * A place is the low 32 bits of the push's order. Clients of earlier versions tell no order: then
  * the msgid of the push is its place, and that of their other requests theirs. Other requests of
  * clients that tell an order stand behind the push that came before them on their connection. */
-#ifndef EMBD_SHARD_REACH_H
-#define EMBD_SHARD_REACH_H
+#ifndef EMBD_SERVICE_REACH_H
+#define EMBD_SERVICE_REACH_H
 
 #include "server/service/shard.h"
 

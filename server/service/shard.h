@@ -6,11 +6,11 @@
  *
  * Pulls answered by the host store are made while they are sent: their bins stay empty (data NULL)
  * and shard_fill() makes the next bytes when the socket takes them, so that a chunk goes from the
- * rows through the cache into the kernel. A request that changes a table first settles such answers
- * (their remaining bytes are made into memory), so that every pull shows the table at the moment it
+ * rows through the cache into the kernel. A request that changes a table first materializes such
+ * answers: it makes their remaining bytes in memory. So every pull shows the table at the moment it
  * took effect: in the order of its connection, and at the latest when its first row is made. */
-#ifndef EMBD_SHARD_H
-#define EMBD_SHARD_H
+#ifndef EMBD_SERVICE_SHARD_H
+#define EMBD_SERVICE_SHARD_H
 
 #include "server/access/access.h"
 #include "proto/message.h"

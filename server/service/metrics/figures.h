@@ -1,7 +1,7 @@
 /* figures.h - the figures of a shard and of one table, by name; report.c has the lists. Each
  * returns how many there are. */
-#ifndef EMBD_SHARD_FIGURES_H
-#define EMBD_SHARD_FIGURES_H
+#ifndef EMBD_SERVICE_FIGURES_H
+#define EMBD_SERVICE_FIGURES_H
 
 #include "server/service/metrics/report.h"
 #include "server/engine/tables.h"

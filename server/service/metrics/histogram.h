@@ -1,8 +1,8 @@
 /* histogram.h - how often a duration was how long, in buckets that are a quarter of a power of two
  * wide: a quantile read from it is off by 12.5 % at most. Adding costs a few instructions and one
  * cache line, so it stays on. Owner: one thread. */
-#ifndef EMBD_SHARD_HISTOGRAM_H
-#define EMBD_SHARD_HISTOGRAM_H
+#ifndef EMBD_SERVICE_HISTOGRAM_H
+#define EMBD_SERVICE_HISTOGRAM_H
 
 #include <stdint.h>
 

@@ -3,8 +3,8 @@
  *
  * One list of names serves them all; a name's end tells its unit. Taken on the shard's thread; what
  * was taken is the taker's and points to nothing of the shard. */
-#ifndef EMBD_SHARD_REPORT_H
-#define EMBD_SHARD_REPORT_H
+#ifndef EMBD_SERVICE_REPORT_H
+#define EMBD_SERVICE_REPORT_H
 
 #include <stdbool.h>
 

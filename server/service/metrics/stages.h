@@ -14,8 +14,8 @@
  * The host store makes rows while they are sent; that time is taken out of `send` and is `store`.
  * Every WINDOW the histograms are remembered, so that quantiles can be told of the last moments,
  * not only since the start. Owner: the shard's thread. */
-#ifndef EMBD_SHARD_STAGES_H
-#define EMBD_SHARD_STAGES_H
+#ifndef EMBD_SERVICE_STAGES_H
+#define EMBD_SERVICE_STAGES_H
 
 #include <stdbool.h>
 
