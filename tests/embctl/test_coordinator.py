@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import unittest.mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from embctl import EMBCTL, OK, REFUSED, UNREACHABLE, Embd, Scratch, embctl, embctl_json, environment, run_cases  # noqa: E402
@@ -27,11 +28,10 @@ ONE_S, QUIET_S = 1.0, 10
 @contextlib.contextmanager
 def slow(ms):
     """Servers that start meanwhile have slow syncs."""
-    os.environ.update(LD_PRELOAD=os.path.abspath(SLOW), EMBD_FSYNC_MS=str(ms))
-    try:
+    made = {"LD_PRELOAD": os.path.abspath(SLOW), "EMBD_FSYNC_MS": str(ms),
+            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+    with unittest.mock.patch.dict(os.environ, made):
         yield
-    finally:
-        del os.environ["LD_PRELOAD"], os.environ["EMBD_FSYNC_MS"]
 
 
 def create(server, durability="snapshot"):
