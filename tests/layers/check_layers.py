@@ -15,80 +15,36 @@ MAX_LINES = 800
 MAX_COLUMNS = 100
 UNBREAKABLE = re.compile(r'"|://')  # a line with a string or a URL, which clang-format leaves whole
 
-NETWORK = {"uv.h", "sys/socket.h", "sys/un.h", "netinet/in.h", "netinet/tcp.h", "arpa/inet.h", "netdb.h",
-           "poll.h", "sys/epoll.h"}
-THREADS = {"pthread.h", "threads.h", "sched.h"}
-CLOCKS = {"time.h", "sys/time.h"}
-FILES = {"fcntl.h", "unistd.h", "dirent.h", "sys/stat.h", "sys/mman.h", "sys/uio.h"}
-MESSAGES = {"msgpack.h"}
-LOOP = {"uv.h"}
+LAYERS = ROOT / "deploy/cmake/layers.txt"
 
-CUDA = {"server/store/cuda", "server/store/cuda/kernels"}
-SHARD = {"server/engine", "server/engine/rounds", "server/service", "server/service/metrics", "server/snapshot"}
-
-# folder: (folders it may include from, besides itself, system headers it may not include).
-# The longest folder that a file lies under decides.
-RULES = {
-    "include": (set(), NETWORK | THREADS | CLOCKS | FILES | MESSAGES),
-    "proto": ({"include"}, NETWORK | THREADS | CLOCKS | FILES),
-    "proto/tls": ({"include", "proto"}, NETWORK | THREADS | CLOCKS | MESSAGES),
-    "proto/stored": ({"include", "proto"}, NETWORK | THREADS | MESSAGES),
-    "client/python": ({"include"}, NETWORK | THREADS | MESSAGES),
-    "client/core": ({"include", "proto", "client/call", "client/io", "client/formats"}, set()),
-    "client/call": ({"include", "proto", "client/core", "client/io"}, NETWORK | THREADS | CLOCKS | FILES),
-    "client/io": ({"include", "proto", "proto/tls"}, set()),
-    "client/formats": ({"include", "proto", "proto/stored", "client/core", "client/io"}, MESSAGES),
-    "client/data": ({"include", "proto"}, NETWORK | MESSAGES),
-    "client/hugectr": ({"include", "proto", "proto/stored"}, NETWORK | MESSAGES),
-    "client/embctl": ({"include"}, NETWORK | MESSAGES),
-    "client/bench": ({"include"}, LOOP | MESSAGES),
-    "client/examples": ({"include"}, NETWORK | MESSAGES),
-    "server": ({"include", "proto", "proto/tls", "proto/stored", "server/coordinator", "server/net", "server/net/http", *SHARD, "server/store",
-                "server/log", "server/access", "server/journal", "server/member", "server/files"}, MESSAGES),
-    # The one boundary between server/ and client/: peers asks other shards over the client's links (embd_io), and
-    # includes nothing else of the client; the others of server/ see peers.h alone.
-    "server/peers": ({"include", "proto", "proto/tls", "client/io"}, THREADS | CLOCKS | MESSAGES),
-    "server/coordinator": ({"include", "proto", "server/peers", "server/log"}, NETWORK | MESSAGES),
-    "server/member": ({"include", "proto", "proto/tls", "server/log"}, NETWORK | MESSAGES),
-    "server/access": ({"include", "proto"}, NETWORK | THREADS | CLOCKS | MESSAGES),
-    "server/log": ({"include", "proto"}, NETWORK | MESSAGES),
-    "server/net": ({"include", "proto", "proto/tls", *SHARD, "server/log", "server/access"}, MESSAGES),
-    "server/net/http": ({"include", "proto", "server/net", *SHARD, "server/log"}, MESSAGES),
-    "server/journal": ({"include", "proto", "server/files", "server/engine", "server/engine/rounds", "server/store", "server/log"}, NETWORK | MESSAGES),
-    "server/files": ({"include", "proto"}, NETWORK | CLOCKS | MESSAGES),
-    "server/engine": ({"server/engine/rounds", "include", "proto", "server/store"},
-                      NETWORK | THREADS | CLOCKS | FILES),
-    "server/engine/rounds": ({"server/engine", "include", "proto", "server/store"}, NETWORK | THREADS | CLOCKS | FILES),
-    "server/service": ({*SHARD, "server/coordinator", "server/peers", "include", "proto", "server/store", "server/log", "server/access", "server/journal",
-                      "server/files"}, NETWORK | THREADS | MESSAGES),
-    "server/service/metrics": ({*SHARD, "include", "proto", "server/store"}, NETWORK | THREADS | FILES | MESSAGES),
-    "server/snapshot": ({*SHARD, "server/coordinator", "server/peers", "include", "proto", "proto/stored", "server/store", "server/log", "server/journal",
-                               "server/files"},
-                              NETWORK | THREADS | MESSAGES),
-    "server/store": ({"include", "proto"}, NETWORK | THREADS | CLOCKS | FILES | MESSAGES),
-    "server/store/host": ({"include", "proto", "server/store"},
-                          NETWORK | THREADS | CLOCKS | (FILES - {"sys/mman.h", "unistd.h"}) | MESSAGES),
-    "server/store/cuda": ({"include", "proto", "server/store", "server/store/cuda/kernels"},
-                          NETWORK | (THREADS - {"pthread.h"}) | CLOCKS | FILES | MESSAGES),
-    "server/store/cuda/kernels": ({"include", "proto", "server/store"},
-                                  NETWORK | THREADS | CLOCKS | FILES | MESSAGES),
-    "server/store/nccl": ({"include", "proto", "server/store", *CUDA, "server/store/nccl/kernels"},
-                          NETWORK | (THREADS - {"pthread.h"}) | (CLOCKS - {"time.h"}) | FILES | MESSAGES),
-    "server/store/nccl/kernels": ({"include", "proto", "server/store", "server/store/nccl", *CUDA},
-                                  NETWORK | THREADS | CLOCKS | FILES | MESSAGES),
+# System headers by what they let a folder reach.
+SYSTEM = {
+    "network": {"uv.h", "sys/socket.h", "sys/un.h", "netinet/in.h", "netinet/tcp.h", "arpa/inet.h", "netdb.h", "poll.h",
+                "sys/epoll.h"},
+    "threads": {"pthread.h", "threads.h", "sched.h"},
+    "clocks": {"time.h", "sys/time.h"},
+    "files": {"fcntl.h", "unistd.h", "dirent.h", "sys/stat.h", "sys/mman.h", "sys/uio.h"},
+    "messages": {"msgpack.h"},
+    "loop": {"uv.h"},
 }
 
-EXCEPTIONS = {
-    # All that libembd-hugectr knows of libembd beyond the public headers.
-    ("client/hugectr", "client/formats/table_copy.h"),
-    # The buffers that frames are received into come from the store, which may want them pinned for a GPU.
-    ("server/net", "server/store/store.h"),
-    # Stands in for the device where the compiler is not CUDA's; the tests bring it.
-    ("server/store/cuda/kernels", "emulator.h"),
-    # Of proto/, kernels may see the arithmetic that client and stores share, and nothing of messages.
-    ("server/store/cuda/kernels", "proto/combine.h"),
-    ("server/store/cuda/kernels", "proto/dtype.h"),
-}
+
+def read_rules():
+    """{folder: (folders and headers it may include, besides itself; headers that it reaches through those of others;
+    system headers it may not include)}"""
+    rules = {}
+    for line in LAYERS.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#") or not line.strip():
+            continue
+        folder, seen, system = (part.split() for part in line.split("|"))
+        forbidden = set().union(*(SYSTEM[word] for word in system if not word.startswith("but:")))
+        rules[folder[0]] = ({name for name in seen if not name.startswith("via:")},
+                            {name.removeprefix("via:") for name in seen if name.startswith("via:")},
+                            forbidden - {word.removeprefix("but:") for word in system})
+    return rules
+
+
+RULES = read_rules()
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 FORBIDDEN_NAME = re.compile(r"(^|[_-])(utils?|common|helpers?|manager|misc)([_.-]|$)")
@@ -115,10 +71,10 @@ def folder_of(path):
 def include_offence(path, kind, name):
     """Why this file may not include that header, or None."""
     folder = folder_of(path)
-    allowed, forbidden = RULES[folder]
+    allowed, _, forbidden = RULES[folder]
     if kind == "<":
         return f"{folder}/ may not include <{name}>" if name in forbidden else None
-    if (folder, name) in EXCEPTIONS:
+    if name in allowed:
         return None
     header = ROOT / ("include" if name.startswith("embd/") else "") / name
     if ".." in name or not header.is_file():
