@@ -72,7 +72,7 @@ endif()
 set(EMBD_MAINTAINER "embd maintainers <maintainers@localhost>" CACHE STRING "Who the packages name as their maintainer")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/changelog.in ${CMAKE_BINARY_DIR}/packages/changelog.Debian @ONLY)
 foreach(package ${libraries})
-  string(REGEX REPLACE "0$" "" library ${package})
+  string(REGEX REPLACE "[0-9.]+$" "" library ${package})
   file(WRITE ${CMAKE_BINARY_DIR}/packages/${package}/shlibs
     "${library} ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} ${package} (>= ${PROJECT_VERSION})\n")
   file(WRITE ${CMAKE_BINARY_DIR}/packages/${package}/overrides
