@@ -50,7 +50,7 @@ ldd "$WORK/consumer-pc" >"$WORK/needs"
 ldd "$WORK/consumer/consumer-all" >"$WORK/needs"
 grep -q "libembd-data.so.0.2 => $lib" "$WORK/needs"
 grep -q "libembd-hugectr.so.0.2 => $lib" "$WORK/needs"
-printf '#include <embd/embd.h>\n#include <stddef.h>\nint main(void) { embd_csr_free(NULL); return embd_hugectr_is_folder("/"); }\n' >"$WORK/all.c"
+printf '#include <embd/data.h>\n#include <embd/hugectr.h>\n#include <stddef.h>\nint main(void) { embd_csr_free(NULL); return embd_hugectr_is_folder("/"); }\n' >"$WORK/all.c"
 # shellcheck disable=SC2046
 PKG_CONFIG_PATH=$lib/pkgconfig cc -std=c11 -Wall "$WORK/all.c" -o "$WORK/all" \
     $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs embd-data embd-hugectr) -Wl,-rpath,"$lib"
