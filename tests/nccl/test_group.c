@@ -437,6 +437,7 @@ static void test_reserved(void **state)
         assert_true(group_of(&pair)->tables[d]->capacity >= 200 * N);
     batch_free(&others);
     pair_close(&pair);
+    free(keys);
     assert_int_equal(stand_in_bytes, 0);
 }
 
