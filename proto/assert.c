@@ -13,12 +13,13 @@ void embd__assert_to(embd__assert_report *report)
     report_to = report;
 }
 
-/* Build folders lie in the source tree: the compiler may see it behind "../../". */
+/* As the compiler named this file: "/src/embd/proto/assert.c", or "../../proto/assert.c" where a
+ * compiler cache made paths relative. What precedes its place in the tree precedes every path. */
 static const char *from_root(const char *path)
 {
-    while (strncmp(path, "../", 3) == 0)
-        path += 3;
-    return path;
+    static const char here[] = __FILE__;
+    const size_t root = sizeof here - sizeof "proto/assert.c";
+    return strncmp(path, here, root) == 0 ? path + root : path;
 }
 
 void embd__assert_failed(const char *file, int line, const char *condition)
