@@ -48,16 +48,16 @@ struct push_round {
 };
 
 /* Whose push it is, and which one: what makes a push that is sent again apply once. */
-struct push_writer {
-    uint64_t high, low; /* the writer's id */
-    uint64_t sequence;  /* 1, 2, ... of a writer's stream, on each shard; 0: a push of no writer */
+struct push_number {
+    uint64_t high, low; /* the pusher's id */
+    uint64_t sequence;  /* 1, 2, ... of a pusher's stream, on each shard; 0: a push of no pusher */
     uint64_t stream;    /* u32 */
 };
 
 /* What a push has besides its parts. */
 struct push_extra {
     struct push_round round;
-    struct push_writer writer;
+    struct push_number number;
     uint64_t order; /* of the push among those of its client, one on all shards; 0: not told */
 };
 

@@ -89,12 +89,12 @@ static json_t *blobs_to_json(const struct manifest *manifest, int *failed)
 }
 
 /* Likewise. */
-static json_t *writers_to_json(const struct manifest *manifest, int *failed)
+static json_t *streams_to_json(const struct manifest *manifest, int *failed)
 {
     char xxh3[17];
-    json_t *list = manifest->n_writers > 0 && manifest->id != 0 ? json_array() : NULL;
-    for (uint32_t i = 0; list != NULL && i < manifest->n_writers; i++) {
-        const struct manifest_writers *w = &manifest->writers[i];
+    json_t *list = manifest->n_streams > 0 && manifest->id != 0 ? json_array() : NULL;
+    for (uint32_t i = 0; list != NULL && i < manifest->n_streams; i++) {
+        const struct manifest_streams *w = &manifest->streams[i];
         snprintf(xxh3, sizeof xxh3, "%016" PRIx64, w->xxh3);
         *failed |= json_array_append_new(list, json_pack("{s:o, s:o, s:s}", "shard",
                                                          embd__json_u64(w->shard), "bytes",
@@ -155,7 +155,7 @@ static json_t *manifest_to_json(const struct manifest *manifest)
     for (uint32_t i = 0; i < manifest->n_tables; i++)
         failed |= json_array_append_new(tables, table_to_json(&manifest->tables[i]));
     json_t *blobs = blobs_to_json(manifest, &failed);
-    json_t *writers = writers_to_json(manifest, &failed);
+    json_t *streams = streams_to_json(manifest, &failed);
     json_t *id = id_to_json(manifest, &failed), *base = base_to_json(manifest, &failed);
     json_t *sequence = manifest->sequence != 0 ? embd__json_u64(manifest->sequence) : NULL;
     failed |= manifest->sequence != 0 && sequence == NULL;
@@ -165,13 +165,13 @@ static json_t *manifest_to_json(const struct manifest *manifest)
         json_decref(id);
         json_decref(tables);
         json_decref(blobs);
-        json_decref(writers);
+        json_decref(streams);
         return NULL;
     }
     return json_pack("{s:i, s:s, s:s, s:o*, s:o*, s:o*, s:o, s:o, s:o*, s:o*}", "format",
                      format_of(manifest), "kind", manifest->kind, "embd_version",
                      manifest->embd_version, "id", id, "sequence", sequence, "base", base, "shards",
-                     embd__json_u64(manifest->n_shards), "tables", tables, "writers", writers,
+                     embd__json_u64(manifest->n_shards), "tables", tables, "writers", streams,
                      "blobs", blobs);
 }
 
@@ -371,12 +371,12 @@ static void read_blobs(struct members *m, struct manifest *out)
     json_decref(seen);
 }
 
-static void read_one_writers(const json_t *object, uint32_t i, struct manifest *out, json_t *seen,
+static void read_one_streams(const json_t *object, uint32_t i, struct manifest *out, json_t *seen,
                              struct embd__error *e)
 {
     struct members m;
     char what[32], shard[16];
-    struct manifest_writers *w = &out->writers[i];
+    struct manifest_streams *w = &out->streams[i];
     snprintf(what, sizeof what, "manifest writers[%u]", i);
     embd__members_open(&m, object, what, e);
     w->shard = (uint32_t)embd__member_u64(&m, "shard", out->n_shards - 1);
@@ -387,7 +387,7 @@ static void read_one_writers(const json_t *object, uint32_t i, struct manifest *
     see(seen, shard, "manifest writers of shard", e);
 }
 
-static void read_writers(struct members *m, struct manifest *out)
+static void read_streams(struct members *m, struct manifest *out)
 {
     size_t n;
     if (json_object_get(m->object, "writers") == NULL)
@@ -396,13 +396,13 @@ static void read_writers(struct members *m, struct manifest *out)
     if (list == NULL || m->error->status != EMBD_OK)
         return;
     json_t *seen = json_object();
-    out->writers = calloc(n ? n : 1, sizeof *out->writers);
-    if (out->writers == NULL || seen == NULL)
+    out->streams = calloc(n ? n : 1, sizeof *out->streams);
+    if (out->streams == NULL || seen == NULL)
         embd__error_set(m->error, EMBD_NO_MEMORY, "no memory for %zu writers of a manifest", n);
     else
-        out->n_writers = (uint32_t)n;
-    for (uint32_t i = 0; i < out->n_writers && m->error->status == EMBD_OK; i++)
-        read_one_writers(json_array_get(list, i), i, out, seen, m->error);
+        out->n_streams = (uint32_t)n;
+    for (uint32_t i = 0; i < out->n_streams && m->error->status == EMBD_OK; i++)
+        read_one_streams(json_array_get(list, i), i, out, seen, m->error);
     json_decref(seen);
 }
 
@@ -494,7 +494,7 @@ static void read_manifest(const json_t *json, bool is_sealed, struct manifest *o
     read_tables(&m, out);
     if (e->status == EMBD_OK && (out->base.id != 0 || has_member(&m, format, 2, "id"))) {
         out->id = read_id(&m);
-        read_writers(&m, out);
+        read_streams(&m, out);
     }
     read_blobs(&m, out);
     check_seal(&m, is_sealed);
@@ -528,7 +528,7 @@ void embd__manifest_fini(struct manifest *manifest)
         free(manifest->tables[i].parts);
     }
     free(manifest->tables);
-    free(manifest->writers);
+    free(manifest->streams);
     free(manifest->blobs);
     memset(manifest, 0, sizeof *manifest);
 }

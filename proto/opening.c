@@ -1,14 +1,14 @@
 /* opening.c - see opening.h. */
 #include "proto/opening.h"
 
-static void write_stream(struct msg *m, const struct push_writer *stream)
+static void write_stream(struct msg *m, const struct push_number *stream)
 {
     embd__msg_field_uint(m, "high", stream->high);
     embd__msg_field_uint(m, "low", stream->low);
     embd__msg_field_uint(m, "stream", stream->stream);
 }
 
-static void read_stream(struct fields *f, struct push_writer *out)
+static void read_stream(struct fields *f, struct push_number *out)
 {
     out->high = embd__field_uint(f, "high", 0, UINT64_MAX, FIELD_REQUIRED);
     out->low = embd__field_uint(f, "low", 0, UINT64_MAX, FIELD_REQUIRED);

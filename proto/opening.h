@@ -1,4 +1,4 @@
-/* opening.h - the request that opens a stream of a writer's pushes, as a client sends it and as a
+/* opening.h - the request that opens a stream of a pusher's pushes, as a client sends it and as a
  * journal has it, and the answer. Pure functions. */
 #ifndef EMBD_PROTO_OPENING_H
 #define EMBD_PROTO_OPENING_H
@@ -6,12 +6,12 @@
 #include "proto/message.h"
 
 struct stream_opening {
-    struct push_writer stream; /* `sequence` is not looked at, nor that of `forgotten` */
+    struct push_number stream; /* `sequence` is not looked at, nor that of `forgotten` */
     bool is_journaled;         /* of tables that are */
     /* A record's alone: what was decided when it was written. */
     uint64_t principal; /* who opens it; 0: everybody */
     bool forgets;       /* another one goes for it: */
-    struct push_writer forgotten;
+    struct push_number forgotten;
 };
 
 /* The map of a request or, with what was decided, of a record; the caller has called

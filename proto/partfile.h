@@ -67,8 +67,8 @@ struct manifest_blob {
  * such a name. */
 bool embd__manifest_blob_file(char out[MANIFEST_BLOB_FILE], const char *name);
 
-/* How far a shard's writers had come: the file SHARD.writers (writersfile.h). */
-struct manifest_writers {
+/* How far a shard's pushers had come: the file SHARD.writers (streamsfile.h). */
+struct manifest_streams {
     uint32_t shard;
     uint64_t bytes, xxh3; /* of the whole file */
 };
@@ -89,8 +89,8 @@ struct manifest {
     uint32_t n_tables;
     struct manifest_blob *blobs; /* snapshots only; NULL where there are none */
     uint32_t n_blobs;
-    struct manifest_writers *writers; /* snapshots from format 2 on; NULL where there are none */
-    uint32_t n_writers;
+    struct manifest_streams *streams; /* snapshots from format 2 on; NULL where there are none */
+    uint32_t n_streams;
     struct manifest_base base;
     uint64_t sequence; /* of the cut: those made later have greater ones; 0: of an earlier version,
                           or a dump */

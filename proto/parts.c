@@ -87,28 +87,28 @@ void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum
         write_bins(m, &parts[i], kind);
 }
 
-static void write_writer(struct msg *m, const struct push_writer *writer)
+static void write_number(struct msg *m, const struct push_number *number)
 {
     embd__msg_str(m, "writer");
     embd__msg_map(m, 4);
-    embd__msg_field_uint(m, "high", writer->high);
-    embd__msg_field_uint(m, "low", writer->low);
-    embd__msg_field_uint(m, "stream", writer->stream);
-    embd__msg_field_uint(m, "sequence", writer->sequence);
+    embd__msg_field_uint(m, "high", number->high);
+    embd__msg_field_uint(m, "low", number->low);
+    embd__msg_field_uint(m, "stream", number->stream);
+    embd__msg_field_uint(m, "sequence", number->sequence);
 }
 
 void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
                       const struct push_extra *extra)
 {
     bool has_round = extra != NULL && extra->round.n_workers > 0,
-         has_writer = extra != NULL && extra->writer.sequence > 0,
+         has_number = extra != NULL && extra->number.sequence > 0,
          has_order = extra != NULL && extra->order > 0;
-    embd__msg_map(m, 1u + has_round + has_writer + has_order);
+    embd__msg_map(m, 1u + has_round + has_number + has_order);
     write_parts(m, parts, n);
     if (has_round)
         write_round(m, &extra->round);
-    if (has_writer)
-        write_writer(m, &extra->writer);
+    if (has_number)
+        write_number(m, &extra->number);
     if (has_order)
         embd__msg_field_uint(m, "order", extra->order);
     for (uint32_t i = 0; i < n; i++)
@@ -275,29 +275,29 @@ static void read_round(struct fields *message, struct push_round *round)
                         round->n_workers);
 }
 
-static void read_writer(struct fields *message, struct push_writer *writer)
+static void read_number(struct fields *message, struct push_number *number)
 {
     struct fields f;
     embd__field_map(message, "writer", &f, "the writer");
-    writer->high = embd__field_uint(&f, "high", 0, UINT64_MAX, FIELD_REQUIRED);
-    writer->low = embd__field_uint(&f, "low", 0, UINT64_MAX, FIELD_REQUIRED);
-    writer->stream = embd__field_uint(&f, "stream", 0, UINT32_MAX, 0);
-    writer->sequence = embd__field_uint(&f, "sequence", 1, UINT64_MAX - 1, FIELD_REQUIRED);
+    number->high = embd__field_uint(&f, "high", 0, UINT64_MAX, FIELD_REQUIRED);
+    number->low = embd__field_uint(&f, "low", 0, UINT64_MAX, FIELD_REQUIRED);
+    number->stream = embd__field_uint(&f, "stream", 0, UINT32_MAX, 0);
+    number->sequence = embd__field_uint(&f, "sequence", 1, UINT64_MAX - 1, FIELD_REQUIRED);
     embd__fields_end(&f);
 }
 
 static void read_extra(struct fields *message, struct push_extra *extra)
 {
     extra->round.n_workers = 0;
-    extra->writer.sequence = 0;
+    extra->number.sequence = 0;
     extra->order = embd__field_uint(message, "order", 1, UINT64_MAX - 1, 0);
     bool has_round = embd__field_has(message, "round"),
-         has_writer = embd__field_has(message, "writer");
+         has_number = embd__field_has(message, "writer");
     if (has_round)
         read_round(message, &extra->round);
-    if (has_writer)
-        read_writer(message, &extra->writer);
-    if (has_round && has_writer)
+    if (has_number)
+        read_number(message, &extra->number);
+    if (has_round && has_number)
         embd__error_set(message->reader->error, EMBD_INVALID,
                         "a push has a round and a writer; it may have one of them");
 }

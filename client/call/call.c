@@ -75,7 +75,7 @@ static int take_options(struct embd_call *call, const embd_call_options *options
     call->plan = o->plan;
     call->zero_missing = o->zero_missing;
     call->extra.round.n_workers = 0;
-    call->extra.writer.sequence = 0;
+    call->extra.number.sequence = 0;
     if (o->round != NULL && take_round(call, o->round, o->round_clock) != EMBD_OK)
         return e->status;
     return o->pusher != NULL ? embd__numbered_take(call, o->pusher, o->sequence) : EMBD_OK;
@@ -162,7 +162,7 @@ static int prepare(struct embd_call *call)
         status = check_tables_differ(call);
     for (uint32_t i = 0; i < call->n_works && status == EMBD_OK; i++)
         status = prepare_part(call, &call->works[i]);
-    if (status == EMBD_OK && call->extra.writer.sequence > 0)
+    if (status == EMBD_OK && call->extra.number.sequence > 0)
         status = embd__numbered_open(call);
     return status == EMBD_OK ? embd__messages_build(call) : status;
 }

@@ -209,7 +209,7 @@ struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
     embd__client_begin(call->client, &message->x, call->deadline_ms);
     message->x.link = call->client->shards[shard].link;
     message->x.on_answer = on_answer;
-    message->x.has_effect = call->kind == PARTS_PUSH && call->extra.writer.sequence > 0;
+    message->x.has_effect = call->kind == PARTS_PUSH && call->extra.number.sequence > 0;
     message->x.may_repeat = call->kind == PARTS_PULL || message->x.has_effect;
     message->shard = shard;
     message->n_slices = 0;

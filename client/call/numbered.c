@@ -31,7 +31,7 @@ void embd__opened_fini(struct opened *opened)
 }
 
 /* NULL: none. */
-static struct opened_stream *find(const struct opened *opened, const struct push_writer *stream,
+static struct opened_stream *find(const struct opened *opened, const struct push_number *stream,
                                   uint32_t shard)
 {
     for (uint32_t i = opened->n; i > 0; i--) {
@@ -56,7 +56,7 @@ static bool has_room(struct opened *opened)
     return true;
 }
 
-int embd__opened_begin(struct opened *opened, const struct push_writer *stream, uint32_t shard,
+int embd__opened_begin(struct opened *opened, const struct push_number *stream, uint32_t shard,
                        uint64_t now_ns, bool *opens_out)
 {
     const struct opened_stream *s = find(opened, stream, shard);
@@ -70,7 +70,7 @@ int embd__opened_begin(struct opened *opened, const struct push_writer *stream, 
     return EMBD_OK;
 }
 
-void embd__opened_end(struct opened *opened, const struct push_writer *stream, uint32_t shard,
+void embd__opened_end(struct opened *opened, const struct push_number *stream, uint32_t shard,
                       uint64_t began_ns, enum opened_end end)
 {
     struct opened_stream *s = find(opened, stream, shard);
@@ -86,7 +86,7 @@ void embd__opened_end(struct opened *opened, const struct push_writer *stream, u
 
 int embd__numbered_take(struct embd_call *call, const embd_pusher *pusher, uint64_t sequence)
 {
-    struct push_writer *writer = &call->extra.writer;
+    struct push_number *number = &call->extra.number;
     struct embd__error *e = &call->client->error;
     if (call->kind != PARTS_PUSH)
         return embd__error_set(e, EMBD_INVALID, "a pusher is for pushes");
@@ -95,7 +95,7 @@ int embd__numbered_take(struct embd_call *call, const embd_pusher *pusher, uint6
     if (sequence == 0 || sequence == UINT64_MAX)
         return embd__error_set(e, EMBD_INVALID, "sequence is %llu; a pusher's first push is 1",
                                (unsigned long long)sequence);
-    *writer = (struct push_writer){pusher->high, pusher->low, sequence, pusher->stream};
+    *number = (struct push_number){pusher->high, pusher->low, sequence, pusher->stream};
     return EMBD_OK;
 }
 
@@ -104,7 +104,7 @@ static int write_opening(struct message *message)
     struct embd_call *call = message->call;
     struct msg *m = &message->x.msg;
     const struct stream_opening opening = {
-        .stream = call->extra.writer,
+        .stream = call->extra.number,
         .is_journaled = call->works[0].schema->durability != EMBD_DURABILITY_SNAPSHOT,
     };
     embd__msg_request(m, message->x.msgid, METHOD_STREAM_OPEN);
@@ -125,13 +125,13 @@ static int open_stream(struct embd_call *call, uint32_t shard)
     bool opens;
     struct opened *opened = &call->client->opened;
     uint64_t now_ns = uv_hrtime();
-    if (embd__opened_begin(opened, &call->extra.writer, shard, now_ns, &opens) != EMBD_OK)
+    if (embd__opened_begin(opened, &call->extra.number, shard, now_ns, &opens) != EMBD_OK)
         return embd__call_no_memory(call);
     if (!opens)
         return EMBD_OK;
     struct message *message = embd__message_begin(call, shard);
     if (message == NULL) {
-        embd__opened_end(opened, &call->extra.writer, shard, now_ns, NOT_OPENED);
+        embd__opened_end(opened, &call->extra.number, shard, now_ns, NOT_OPENED);
         return call->client->error.status;
     }
     if (call->n_openings > 0)
@@ -146,7 +146,7 @@ static int open_stream(struct embd_call *call, uint32_t shard)
 int embd__numbered_open(struct embd_call *call)
 {
     int status = EMBD_OK;
-    if (call->extra.writer.sequence != 1 || call->n_works == 0)
+    if (call->extra.number.sequence != 1 || call->n_works == 0)
         return EMBD_OK;
     for (uint32_t s = 0; s < call->client->n_shards && status == EMBD_OK; s++)
         status = open_stream(call, s);
@@ -166,7 +166,7 @@ static enum opened_end end_of(struct exchange *x)
 void embd__numbered_end(struct embd_call *call, bool were_sent)
 {
     for (uint32_t i = 0; i < call->n_openings; i++)
-        embd__opened_end(&call->client->opened, &call->extra.writer, call->messages[i]->shard,
+        embd__opened_end(&call->client->opened, &call->extra.number, call->messages[i]->shard,
                          call->messages[i]->began_ns,
                          were_sent ? end_of(&call->messages[i]->x) : NOT_OPENED);
 }

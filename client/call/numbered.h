@@ -25,10 +25,10 @@ enum opened_end {
 /* *opens_out: the first push of the stream goes behind an opening, and embd__opened_end is to be
  * told of it. It does not where the shard has answered one; nor where one was sent so long ago, and
  * not answered, that the shard may have forgotten the stream since. EMBD_NO_MEMORY. */
-int embd__opened_begin(struct opened *opened, const struct push_writer *stream, uint32_t shard,
+int embd__opened_begin(struct opened *opened, const struct push_number *stream, uint32_t shard,
                        uint64_t now_ns, bool *opens_out);
 /* Of the opening that was begun at began_ns. */
-void embd__opened_end(struct opened *opened, const struct push_writer *stream, uint32_t shard,
+void embd__opened_end(struct opened *opened, const struct push_number *stream, uint32_t shard,
                       uint64_t began_ns, enum opened_end end);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * The happy path: open and verify the whole directory; check that no table of the cluster is in the
  * way; create the tables; read the parts once more, sending each row to the shard that owns its key
- * here, in blocks (scatter.h); set the step counters, and last the writers' streams. What can fail:
+ * here, in blocks (scatter.h); set the step counters, and last the pushers' streams. What can fail:
  * the data (then nothing has changed), a table in the way (likewise), or a shard while rows are
  * sent: the tables that this load created are then dropped again. */
 #include <inttypes.h>

@@ -2,7 +2,7 @@
  *
  * A push goes to every shard under one number, and is in a snapshot on all shards or on none. So
  * where all shards say the same of a stream, that is true of its rows however they are shared out
- * anew. What they say differently (a writer that numbers its pushes by shard, or one that some have
+ * anew. What they say differently (a pusher that numbers its pushes by shard, or one that some have
  * forgotten) is left out: the next push of such a stream is told so, and none is applied twice. */
 #include "client/formats/streams.h"
 
@@ -18,7 +18,7 @@
 /* One shard's. */
 struct shard_streams {
     uint8_t *bytes; /* of the file, malloc'd; NULL: none */
-    struct writersfile head;
+    struct streamsfile head;
 };
 
 struct streams {
@@ -35,8 +35,8 @@ struct streams {
 
 static int read_share(struct streams *s, const struct dump_share *share)
 {
-    for (uint32_t i = 0; i < share->manifest.n_writers; i++) {
-        const struct manifest_writers *w = &share->manifest.writers[i];
+    for (uint32_t i = 0; i < share->manifest.n_streams; i++) {
+        const struct manifest_streams *w = &share->manifest.streams[i];
         struct shard_streams *shard = &s->shards[w->shard];
         free(shard->bytes);
         shard->bytes = embd__streams_read(share, w, &shard->head, s->e);
@@ -55,7 +55,7 @@ static uint64_t count(const struct shard_streams *shard, int kind)
 
 static struct push_stream stream_at(const struct shard_streams *shard, int kind, uint64_t i)
 {
-    return embd__writersfile_stream(shard->bytes, kind ? shard->head.n_other + i : i);
+    return embd__streamsfile_stream(shard->bytes, kind ? shard->head.n_other + i : i);
 }
 
 /* Memory for the streams of a kind, of the shard that has the most. */

@@ -1,4 +1,4 @@
-/* streams.h - the writers' streams that a snapshot has, put back. */
+/* streams.h - the pushers' streams that a snapshot has, put back. */
 #ifndef EMBD_FORMATS_STREAMS_H
 #define EMBD_FORMATS_STREAMS_H
 

@@ -335,8 +335,8 @@ void embd__dumpdir_totals(const struct dump_dir *dir, const char *only, embd_dum
         }
         for (uint32_t j = 0; !only && j < manifest->n_blobs; j++)
             out->bytes += manifest->blobs[j].bytes;
-        for (uint32_t j = 0; !only && j < manifest->n_writers; j++)
-            out->bytes += manifest->writers[j].bytes;
+        for (uint32_t j = 0; !only && j < manifest->n_streams; j++)
+            out->bytes += manifest->streams[j].bytes;
     }
 }
 

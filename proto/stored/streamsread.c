@@ -6,11 +6,11 @@
 #include "proto/stored/streamsread.h"
 
 static int check(const char *directory, const char *name, const uint8_t *bytes,
-                 const struct manifest_writers *w, uint32_t n_shards, struct writersfile *head_out,
+                 const struct manifest_streams *w, uint32_t n_shards, struct streamsfile *head_out,
                  struct embd__error *e)
 {
     struct embd__error inner = {0};
-    if (embd__writersfile_read(bytes, w->bytes, head_out, &inner))
+    if (embd__streamsfile_read(bytes, w->bytes, head_out, &inner))
         return embd__error_set(e, inner.status, "%s/%s: %s", directory, name, inner.text);
     if (head_out->shard != w->shard || head_out->n_shards != n_shards)
         return embd__error_set(e, EMBD_CORRUPT,
@@ -21,11 +21,11 @@ static int check(const char *directory, const char *name, const uint8_t *bytes,
     return EMBD_OK;
 }
 
-uint8_t *embd__streams_read(const struct dump_share *share, const struct manifest_writers *w,
-                            struct writersfile *head_out, struct embd__error *e)
+uint8_t *embd__streams_read(const struct dump_share *share, const struct manifest_streams *w,
+                            struct streamsfile *head_out, struct embd__error *e)
 {
-    char name[WRITERSFILE_NAME];
-    embd__writersfile_name(name, w->shard);
+    char name[STREAMSFILE_NAME];
+    embd__streamsfile_name(name, w->shard);
     uint8_t *bytes = embd__plain_load(share->path, name, w->bytes, w->xxh3, e);
     if (bytes != NULL &&
         check(share->path, name, bytes, w, share->manifest.n_shards, head_out, e) != EMBD_OK) {
@@ -37,8 +37,8 @@ uint8_t *embd__streams_read(const struct dump_share *share, const struct manifes
 
 int embd__streams_verify(const struct dump_share *share, struct embd__error *e)
 {
-    struct writersfile head;
-    for (uint32_t i = 0; i < share->manifest.n_writers && e->status == EMBD_OK; i++)
-        free(embd__streams_read(share, &share->manifest.writers[i], &head, e));
+    struct streamsfile head;
+    for (uint32_t i = 0; i < share->manifest.n_streams && e->status == EMBD_OK; i++)
+        free(embd__streams_read(share, &share->manifest.streams[i], &head, e));
     return e->status;
 }

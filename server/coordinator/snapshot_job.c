@@ -22,7 +22,7 @@
 /* Parts in one commit request: each has at most some 250 bytes of a header of LIMIT_HEADER_BYTES.
  */
 #define COMMIT_PARTS       12u
-#define COMMIT_WRITERS     48u     /* and these have 60 */
+#define COMMIT_STREAMS     48u     /* and these have 60 */
 #define COMMIT_DEADLINE_MS 300000u /* files and directories are synced, or removed */
 
 #define ABORT_PAUSE_NS 50000000
@@ -49,7 +49,7 @@ struct snapshot {
     struct written_part *parts; /* of the shards of one process after the other */
     uint32_t n_parts;
     uint32_t *ends;                   /* [n_shards] parts up to and with this shard's */
-    struct manifest_writers *writers; /* [n_shards] of the shards that answered `write` */
+    struct manifest_streams *streams; /* [n_shards] of the shards that answered `write` */
     uint64_t rows, bytes;
     uint32_t n_written; /* shards */
 };
@@ -144,10 +144,10 @@ static void read_part(struct snapshot *s, struct reader *r, const msgpack_object
     s->bytes += w->part.bytes;
 }
 
-static void read_writers(struct snapshot *s, struct fields *answer, uint32_t shard)
+static void read_streams(struct snapshot *s, struct fields *answer, uint32_t shard)
 {
     struct fields f;
-    struct manifest_writers *w = &s->writers[shard];
+    struct manifest_streams *w = &s->streams[shard];
     embd__field_map(answer, "writers", &f, "writers");
     w->shard = (uint32_t)embd__field_uint(&f, "shard", shard, shard, FIELD_REQUIRED);
     w->bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
@@ -163,7 +163,7 @@ static void take_parts(void *arg, uint32_t shard, struct reader *r)
     const msgpack_object *items = NULL;
     embd__read_fields(&f, r, "snapshot");
     uint32_t n = embd__field_list(&f, "parts", LIMIT_TABLES, &items);
-    read_writers(s, &f, shard);
+    read_streams(s, &f, shard);
     if (embd__fields_end(&f))
         return;
     struct written_part *grown = realloc(s->parts, ((size_t)s->n_parts + n + 1) * sizeof *grown);
@@ -206,9 +206,9 @@ static int commit_some(struct snapshot *s, uint32_t shard, uint32_t first, uint3
     return ask(s);
 }
 
-/* Writers of shards first .. first + n; 0 and no `more`: all is told, and the snapshot gets its
+/* Pushers of shards first .. first + n; 0 and no `more`: all is told, and the snapshot gets its
  * name. */
-static int commit_writers(struct snapshot *s, uint32_t shard, uint32_t first, uint32_t n, bool more)
+static int commit_streams(struct snapshot *s, uint32_t shard, uint32_t first, uint32_t n, bool more)
 {
     struct msg *m = phase_begin(s, shard, "commit", s->has_unnumbered ? 4 : 5, COMMIT_DEADLINE_MS);
     embd__msg_field_uint(m, "id", s->job->id);
@@ -222,13 +222,13 @@ static int commit_writers(struct snapshot *s, uint32_t shard, uint32_t first, ui
     for (uint32_t i = first; i < first + n; i++) {
         embd__msg_map(m, 3);
         embd__msg_field_uint(m, "shard", i);
-        embd__msg_field_uint(m, "bytes", s->writers[i].bytes);
-        embd__msg_field_uint(m, "xxh3", s->writers[i].xxh3);
+        embd__msg_field_uint(m, "bytes", s->streams[i].bytes);
+        embd__msg_field_uint(m, "xxh3", s->streams[i].xxh3);
     }
     return ask(s);
 }
 
-/* The parts of the process whose first shard this is, then its shards' writers, in as many requests
+/* The parts of the process whose first shard this is, then its shards' pushers, in as many requests
  * as they need. */
 static int tell_process(struct snapshot *s, uint32_t shard)
 {
@@ -243,8 +243,8 @@ static int tell_process(struct snapshot *s, uint32_t shard)
         left -= n;
     }
     for (uint32_t first = shard, n; first < end; first += n) {
-        n = end - first < COMMIT_WRITERS ? end - first : COMMIT_WRITERS;
-        if (commit_writers(s, shard, first, n, true))
+        n = end - first < COMMIT_STREAMS ? end - first : COMMIT_STREAMS;
+        if (commit_streams(s, shard, first, n, true))
             return s->e->status;
     }
     return EMBD_OK;
@@ -265,7 +265,7 @@ static int commit_all(struct snapshot *s)
     for (uint32_t shard = 0; shard < s->n_shards; shard++) {
         if (!s->is_first[shard])
             continue;
-        if (commit_writers(s, shard, 0, 0, false)) {
+        if (commit_streams(s, shard, 0, 0, false)) {
             struct embd__error inner = *s->e;
             if (shard == 0)
                 return inner.status;
@@ -430,15 +430,15 @@ void snapshot_job_run(struct job *job)
     s.is_first = calloc(n, sizeof *s.is_first);
     s.has_committed = calloc(n, sizeof *s.has_committed);
     s.ends = calloc(n, sizeof *s.ends);
-    s.writers = calloc(n, sizeof *s.writers);
-    if (!s.is_first || !s.has_committed || !s.ends || !s.writers)
+    s.streams = calloc(n, sizeof *s.streams);
+    if (!s.is_first || !s.has_committed || !s.ends || !s.streams)
         embd__error_set(s.e, EMBD_NO_MEMORY, "no memory for a snapshot");
     else if (run(&s))
         abort_all(&s);
     free(s.is_first);
     free(s.has_committed);
     free(s.ends);
-    free(s.writers);
+    free(s.streams);
     free(s.parts);
 }
 

@@ -60,22 +60,22 @@ void apply_load(struct op *op)
 void apply_open_stream(struct op *op)
 {
     const struct stream_opening *opening = &op->as.opening;
-    struct writers *writers = op_writers(op);
-    int status = writers_open(writers, opening, op->now_ns, &op->error);
+    struct pushers *pushers = op_pushers(op);
+    int status = pushers_open(pushers, opening, op->now_ns, &op->error);
     op->created = status == EMBD_OK;
-    op->last = status < EMBD_OK ? 0 : writers_last(writers, &opening->stream);
+    op->last = status < EMBD_OK ? 0 : pushers_last(pushers, &opening->stream);
 }
 
 /* For want of room others go. */
-static void replace_streams(struct writers *writers, const struct op_streams *streams,
+static void replace_streams(struct pushers *pushers, const struct op_streams *streams,
                             struct embd__error *e)
 {
     for (uint32_t i = 0; i < streams->n && e->status == EMBD_OK; i++) {
         const struct push_stream *stream = &streams->list[i];
-        const struct push_writer id = {
+        const struct push_number id = {
             .high = stream->high, .low = stream->low, .stream = stream->stream};
-        if (writers_know(writers, &id) || writers_begin_old(writers, &id, e) == EMBD_OK)
-            writers_restore(writers, stream, 1, 0, e);
+        if (pushers_know(pushers, &id) || pushers_begin_old(pushers, &id, e) == EMBD_OK)
+            pushers_restore(pushers, stream, 1, 0, e);
     }
 }
 
@@ -83,7 +83,7 @@ void apply_streams(struct op *op)
 {
     const struct op_streams *streams = &op->as.streams;
     if (streams->may_replace)
-        replace_streams(op_writers(op), streams, &op->error);
+        replace_streams(op_pushers(op), streams, &op->error);
     else
-        writers_restore(op_writers(op), streams->list, streams->n, op->now_ns, &op->error);
+        pushers_restore(op_pushers(op), streams->list, streams->n, op->now_ns, &op->error);
 }

@@ -18,8 +18,8 @@ void engine_fini(struct engine *engine)
 {
     rounds_fini(&engine->rounds);
     jobs_fini(&engine->jobs);
-    writers_fini(&engine->writers);
-    writers_fini(&engine->journaled_writers);
+    pushers_fini(&engine->pushers);
+    pushers_fini(&engine->journaled_pushers);
     tables_fini(&engine->tables);
 }
 
@@ -56,7 +56,7 @@ int engine_admit(struct op *op)
     if (op->kind == OP_PUSH && (push_admit(op) != EMBD_OK || op->is_again))
         return op->error.status;
     if (op->kind == OP_STREAMS && !streams->may_replace &&
-        writers_check_room(op_writers(op), streams->list, streams->n, &op->error) != EMBD_OK)
+        pushers_check_room(op_pushers(op), streams->list, streams->n, &op->error) != EMBD_OK)
         return op->error.status;
     return engine_make_way(op, &op->error);
 }

@@ -11,7 +11,7 @@
  * push's number, room) is decided when it is applied, and a replay decides the same.
  *
  * Reading order: tables.h, op.h, check.h (keys and gradients against schemas), push.c, insert.c and
- * pull.c, apply.c (the rest), capacity.c, writers.h; rounds/ (trainers in step).
+ * pull.c, apply.c (the rest), capacity.c, pushers.h; rounds/ (trainers in step).
  *
  * Owner: the shard's thread. */
 #ifndef EMBD_ENGINE_H
@@ -21,7 +21,7 @@
 #include "server/engine/rounds/jobs.h"
 #include "server/engine/rounds/rounds.h"
 #include "server/engine/rounds/step.h"
-#include "server/engine/writers.h"
+#include "server/engine/pushers.h"
 
 /* What an operation is about to do to a table. */
 enum change {
@@ -37,7 +37,7 @@ struct engine_counters {
 
 struct engine {
     struct tables tables;
-    struct writers writers, journaled_writers; /* of pushes to snapshot tables, and to the others */
+    struct pushers pushers, journaled_pushers; /* of pushes to snapshot tables, and to the others */
     struct jobs jobs;
     struct rounds rounds;
     struct round_step *steps; /* being made of rounds */

@@ -146,9 +146,9 @@ static bool is_of_journaled(const struct op *op)
     }
 }
 
-struct writers *op_writers(const struct op *op)
+struct pushers *op_pushers(const struct op *op)
 {
-    return is_of_journaled(op) ? &op->engine->journaled_writers : &op->engine->writers;
+    return is_of_journaled(op) ? &op->engine->journaled_pushers : &op->engine->pushers;
 }
 
 /* ---- calls ---- */

@@ -6,12 +6,12 @@
 #define EMBD_ENGINE_OP_H
 
 #include "proto/opening.h"
-#include "proto/writersfile.h"
+#include "proto/streamsfile.h"
 #include "server/engine/tables.h"
 
 struct commit;
 struct engine;
-struct writers;
+struct pushers;
 
 enum op_kind {
     OP_PULL, /* rows, made where the table makes them at their first pull */
@@ -94,7 +94,7 @@ struct op {
     uint64_t statuses_capacity;
     void *memory; /* malloc'd, of this operation alone */
 
-    struct push_writer writer; /* of a push; sequence 0: it has no number */
+    struct push_number number; /* of a push; sequence 0: it has no number */
     bool begins_old;           /* an unknown stream begins with its push 1: earlier versions */
 
     /* Set when it is applied. */
@@ -109,7 +109,7 @@ struct op {
 
     /* The engine's. */
     void (*ended)(struct op *op); /* called before `done`; or NULL */
-    struct writers *noted;        /* where a push counts as applied; NULL: nowhere */
+    struct pushers *noted;        /* where a push counts as applied; NULL: nowhere */
     bool in_flight;               /* left with calls that have not returned */
     struct op_call *calls;        /* [2 * parts_capacity]: n_calls made, n_out have not returned */
     uint32_t at, n_calls, n_out;
@@ -141,7 +141,7 @@ int op_size_statuses(struct op *op, struct embd__error *e);
 int op_durability(const struct op *op, embd_durability *out, struct embd__error *e);
 
 /* The streams of numbered pushes that the operation belongs to. */
-struct writers *op_writers(const struct op *op);
+struct pushers *op_pushers(const struct op *op);
 
 /* ---- the engine's, while it applies: all calls of an operation are made one right behind the
  * other, so that no other operation's come between them ---- */

@@ -17,17 +17,17 @@
 /* In records of earlier versions a stream begins with its first push. */
 static bool begins_stream(const struct op *op)
 {
-    return op->begins_old && op->writer.sequence == 1 && !writers_know(op_writers(op), &op->writer);
+    return op->begins_old && op->number.sequence == 1 && !pushers_know(op_pushers(op), &op->number);
 }
 
 /* What its stream says now. Behind operations that are recorded and not applied a gap may close. */
 static int look(struct op *op)
 {
     struct embd__error later = {.status = EMBD_OK};
-    int status = writers_look(op_writers(op), &op->writer, &later);
+    int status = pushers_look(op_pushers(op), &op->number, &later);
     bool may_change =
         op->engine->n_recorded > 0 && (status == EMBD_GAP || status == EMBD_FORGOTTEN);
-    op->is_again = status == WRITER_AGAIN;
+    op->is_again = status == PUSH_AGAIN;
     if (may_change || status >= EMBD_OK)
         return EMBD_OK;
     return embd__error_set(&op->error, status, "%s", later.text);
@@ -35,10 +35,10 @@ static int look(struct op *op)
 
 int push_admit(struct op *op)
 {
-    if (op->writer.sequence > 0 && (look(op) != EMBD_OK || op->is_again))
+    if (op->number.sequence > 0 && (look(op) != EMBD_OK || op->is_again))
         return op->error.status;
-    if (op->writer.sequence > 0 && op->n_parts == 0)
-        return embd__error_set(&op->error, EMBD_INVALID, "a writer's push has no parts");
+    if (op->number.sequence > 0 && op->n_parts == 0)
+        return embd__error_set(&op->error, EMBD_INVALID, "a pusher's push has no parts");
     return capacity_check(op, &op->error);
 }
 
@@ -72,14 +72,14 @@ static int take_turn(struct op *op)
 {
     struct embd__error *e = &op->error;
     bool is_old = begins_stream(op);
-    int status = is_old ? EMBD_OK : writers_look(op_writers(op), &op->writer, e);
-    op->is_again = status == WRITER_AGAIN;
+    int status = is_old ? EMBD_OK : pushers_look(op_pushers(op), &op->number, e);
+    op->is_again = status == PUSH_AGAIN;
     if (status != EMBD_OK || prepare(op) != EMBD_OK)
         return e->status;
-    if (is_old && writers_begin_old(op_writers(op), &op->writer, e) != EMBD_OK)
+    if (is_old && pushers_begin_old(op_pushers(op), &op->number, e) != EMBD_OK)
         return e->status;
-    op->noted = op_writers(op);
-    writers_note(op->noted, &op->writer, op->now_ns);
+    op->noted = op_pushers(op);
+    pushers_note(op->noted, &op->number, op->now_ns);
     return EMBD_OK;
 }
 
@@ -135,7 +135,7 @@ static void on_ended(struct op *op)
     for (uint32_t i = 0; i < op->n_parts; i++)
         op->parts[i].table = NULL;
     if (e->status != EMBD_OK && op->noted != NULL && op->n_applied == 0)
-        writers_take_back(op->noted, &op->writer);
+        pushers_take_back(op->noted, &op->number);
     if (e->status == EMBD_OK || op->n_applied == 0)
         return;
     struct embd__error own = *e;
@@ -147,7 +147,7 @@ static void on_ended(struct op *op)
 void push_apply(struct op *op)
 {
     op->ended = on_ended;
-    if (op->writer.sequence > 0)
+    if (op->number.sequence > 0)
         take_turn(op);
     else
         prepare(op);

@@ -126,7 +126,7 @@ int commit_replay(struct operation_reader *reader, struct engine *engine, uint8_
 static bool may_be_too_early(const struct commit *commit, const struct op *op)
 {
     bool is_bounded = false;
-    for (uint32_t i = 0; i < op->n_parts && op->writer.sequence > 0; i++)
+    for (uint32_t i = 0; i < op->n_parts && op->number.sequence > 0; i++)
         is_bounded = is_bounded || op->parts[i].table->schema.s.on_full != EMBD_ON_FULL_GROW;
     return is_bounded && commit->engine->n_in_flight > 0;
 }

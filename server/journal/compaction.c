@@ -127,7 +127,7 @@ static struct compaction *compaction_new(struct commit *commit, struct embd__err
         c->commit = commit;
         c->tables = malloc(n * sizeof *c->tables);
         c->steps = malloc(n * sizeof *c->steps);
-        c->streams = malloc((engine->journaled_writers.n + 1) * sizeof *c->streams);
+        c->streams = malloc((engine->journaled_pushers.n + 1) * sizeof *c->streams);
         if (c->tables != NULL && c->steps != NULL && c->streams != NULL)
             return c;
         compaction_free(c);
@@ -151,7 +151,7 @@ static int freeze(struct compaction *c, struct embd__error *e)
         c->steps[c->n] = stats.steps;
         c->tables[c->n++] = table;
     }
-    c->n_streams = writers_list(&engine->journaled_writers, c->streams);
+    c->n_streams = pushers_list(&engine->journaled_pushers, c->streams);
     return EMBD_OK;
 }
 

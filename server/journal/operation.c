@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "proto/route.h"
-#include "proto/writersfile.h"
+#include "proto/streamsfile.h"
 #include "server/engine/check.h"
 
 _Static_assert(sizeof(struct push_stream) == STREAM_BYTES, "a stream in memory is one in a record");
@@ -25,7 +25,7 @@ static const enum method method_of[] = {
 static int write_parts(struct msg *m, const struct op *op, struct embd__error *e)
 {
     struct part parts[LIMIT_PARTS];
-    struct push_extra extra = {.round.n_workers = 0, .writer = op->writer};
+    struct push_extra extra = {.round.n_workers = 0, .number = op->number};
     for (uint32_t i = 0; i < op->n_parts; i++) {
         parts[i] = op->parts[i].in;
         if (parts[i].grads_bytes > UINT32_MAX)
@@ -156,7 +156,7 @@ static int read_parts(struct op *op, struct reader *r)
                                 : embd__parts_read(r, parts, LIMIT_PARTS, PARTS_ERASE);
     if (n < 0 || op_size_parts(op, (uint32_t)n, e) != EMBD_OK)
         return e->status;
-    op->writer = extra.writer;
+    op->number = extra.number;
     for (uint32_t i = 0; i < op->n_parts; i++) {
         struct op_part *part = &op->parts[i];
         part->in = parts[i];
@@ -225,7 +225,7 @@ static int read_streams(struct operation_reader *reader, struct reader *r)
     struct op_streams *streams = &reader->op.as.streams;
     struct fields f;
     embd__read_fields(&f, r, "writers");
-    uint64_t n = embd__field_uint(&f, "writers", 0, WRITERS_MAX, FIELD_REQUIRED);
+    uint64_t n = embd__field_uint(&f, "writers", 0, PUSHER_STREAMS_MAX, FIELD_REQUIRED);
     bool is_journaled = embd__field_bool(&f, "journaled", true);
     bool has_principals = embd__field_bool(&f, "principals", false);
     if (embd__fields_end(&f) != EMBD_OK)

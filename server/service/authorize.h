@@ -19,7 +19,7 @@ int authorize_table(struct call *call, const char *table);
 int authorize_part(struct call *call, const struct table *table, bool is_push);
 
 /* Whether nobody shows the token of this principal any more, by the list `access` (struct access;
- * NULL: no tokens are asked for): a principal_is_gone of writers.h. */
+ * NULL: no tokens are asked for): a principal_is_gone of pushers.h. */
 bool authorize_is_gone(const void *access, uint64_t principal);
 
 #endif

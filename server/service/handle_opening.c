@@ -1,4 +1,4 @@
-/* handle_opening.c - a stream of a writer's pushes is opened, before its first push.
+/* handle_opening.c - a stream of a pusher's pushes is opened, before its first push.
  *
  * The happy path: the stream is not known, and there is room, or what goes for it is decided; that
  * is recorded, and happens in the order of the records, like a push, so that pushes behind it on
@@ -22,7 +22,7 @@ static int decide(struct call *call, struct op *op)
     snprintf(who, sizeof who, grant != NULL ? "token '%s'" : "anybody",
              grant != NULL ? grant->name : "");
     opening->principal = grant != NULL ? grant->principal : PRINCIPAL_EVERYBODY;
-    return writers_decide(op_writers(op), opening, authorize_is_gone, shard->access, who,
+    return pushers_decide(op_pushers(op), opening, authorize_is_gone, shard->access, who,
                           shard->now_ns, &call->error);
 }
 
@@ -56,7 +56,7 @@ int handle_stream_open(struct call *call)
         return embd__error_set(&call->error, EMBD_UNSUPPORTED,
                                "stream_open field 'journaled' is true, and this server has no data "
                                "directory: no table is journaled");
-    if (writers_know(op_writers(op), &opening->stream)) {
+    if (pushers_know(op_pushers(op), &opening->stream)) {
         engine_apply(op); /* stays as it is: nothing to record */
         return CALL_LATER;
     }

@@ -59,7 +59,7 @@ int handle_push(struct call *call)
     op->done = on_done;
     if (call->extra.round.n_workers > 0)
         return round_wait(call);
-    op->writer = call->extra.writer;
+    op->number = call->extra.number;
     if (op->n_parts == 1)
         op->parts[0].ticket = call->request->ahead.ticket;
     if (engine_admit(op) != EMBD_OK) {

@@ -1,14 +1,14 @@
-/* handle_writer.c - where a writer's stream stands, for one that goes on after a restart; and how
+/* handle_writer.c - where a pusher's stream stands, for one that goes on after a restart; and how
  * many streams come back, from a journal or a snapshot. */
 #include <stdlib.h>
 
 #include "server/service/state.h"
-#include "proto/writersfile.h"
+#include "proto/streamsfile.h"
 
 int handle_writer(struct call *call)
 {
     struct fields f;
-    struct push_writer stream = {0};
+    struct push_number stream = {0};
     struct msg *m = call->answer;
     embd__read_fields(&f, &call->reader, "writer");
     stream.high = embd__field_uint(&f, "high", 0, UINT64_MAX, FIELD_REQUIRED);
@@ -19,8 +19,8 @@ int handle_writer(struct call *call)
     embd__msg_result(m, call->reader.msgid);
     embd__msg_map(m, 2);
     embd__msg_field_uint(m, "journaled",
-                         writers_last(&call->shard->engine.journaled_writers, &stream));
-    embd__msg_field_uint(m, "other", writers_last(&call->shard->engine.writers, &stream));
+                         pushers_last(&call->shard->engine.journaled_pushers, &stream));
+    embd__msg_field_uint(m, "other", pushers_last(&call->shard->engine.pushers, &stream));
     return EMBD_OK;
 }
 
@@ -32,7 +32,7 @@ int handle_writers(struct call *call)
     struct op_streams *streams = &op->as.streams;
     struct fields f;
     embd__read_fields(&f, &call->reader, "writers");
-    uint64_t n = embd__field_uint(&f, "writers", 0, WRITERS_MAX, FIELD_REQUIRED);
+    uint64_t n = embd__field_uint(&f, "writers", 0, PUSHER_STREAMS_MAX, FIELD_REQUIRED);
     bool is_journaled = embd__field_bool(&f, "journaled", true);
     bool has_principals = embd__field_bool(&f, "principals", false);
     if (embd__fields_end(&f) != EMBD_OK)

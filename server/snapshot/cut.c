@@ -122,7 +122,7 @@ static int start(struct cut *cut, const struct snapshot_cut *what, struct embd__
     const struct shard_config *config = &cut->shard->config;
     cut->config.dir = snapshot_open(cut->shard->data_dir, cut->name, e);
     if (cut->config.dir < 0 || freeze(cut, what, e) != EMBD_OK ||
-        snapshot_writers(cut->shard, &cut->streams, e) != EMBD_OK)
+        snapshot_streams_cut(cut->shard, &cut->streams, e) != EMBD_OK)
         return e->status;
     cut->config.file =
         (struct writing_file){cut->streams.file, cut->streams.bytes, cut->streams.part.bytes};
@@ -242,14 +242,14 @@ static bool fill(struct cut *cut, struct cut_arrays *arrays, struct writing_bloc
 /* As commit takes it. */
 static void tell(const struct cut *cut, struct msg *m, uint32_t msgid)
 {
-    const struct manifest_writers *writers = &cut->streams.part;
+    const struct manifest_streams *streams = &cut->streams.part;
     embd__msg_result(m, msgid);
     embd__msg_map(m, 2);
     embd__msg_str(m, "writers");
     embd__msg_map(m, 3);
-    embd__msg_field_uint(m, "shard", writers->shard);
-    embd__msg_field_uint(m, "bytes", writers->bytes);
-    embd__msg_field_uint(m, "xxh3", writers->xxh3);
+    embd__msg_field_uint(m, "shard", streams->shard);
+    embd__msg_field_uint(m, "bytes", streams->bytes);
+    embd__msg_field_uint(m, "xxh3", streams->xxh3);
     embd__msg_str(m, "parts");
     embd__msg_array(m, cut->n);
     for (uint32_t i = 0; i < cut->n; i++) {

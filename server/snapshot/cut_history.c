@@ -14,7 +14,7 @@
 #include "server/files/below.h"
 #include "server/snapshot/snapshot_select.h"
 #include "server/snapshot/cut.h"
-#include "proto/writersfile.h"
+#include "proto/streamsfile.h"
 
 #define CUT_HISTORY_MAX 32u /* of the newest */
 
@@ -27,22 +27,22 @@ struct cut_history {
 
 /* The file's header into `bytes`; false: it is not there, or there is less of it, or it cannot be
  * read. */
-static bool read_bytes(int dir, uint32_t shard, uint8_t bytes[WRITERSFILE_HEADER_BYTES])
+static bool read_bytes(int dir, uint32_t shard, uint8_t bytes[STREAMSFILE_HEADER_BYTES])
 {
-    char file[WRITERSFILE_NAME];
-    embd__writersfile_name(file, shard);
+    char file[STREAMSFILE_NAME];
+    embd__streamsfile_name(file, shard);
     int fd = below_open(dir, file, O_RDONLY, 0);
     if (fd < 0)
         return false;
-    ssize_t n = pread(fd, bytes, WRITERSFILE_HEADER_BYTES, 0);
+    ssize_t n = pread(fd, bytes, STREAMSFILE_HEADER_BYTES, 0);
     close(fd);
-    return n == (ssize_t)WRITERSFILE_HEADER_BYTES;
+    return n == (ssize_t)STREAMSFILE_HEADER_BYTES;
 }
 
 /* False: this shard has no part of the snapshot that is of use here. */
-static bool read_header(const struct shard *shard, const char *name, struct writersfile *out)
+static bool read_header(const struct shard *shard, const char *name, struct streamsfile *out)
 {
-    uint8_t bytes[WRITERSFILE_HEADER_BYTES];
+    uint8_t bytes[STREAMSFILE_HEADER_BYTES];
     struct embd__error ignored = {.status = EMBD_OK};
     int dir = below_open(shard->data_dir, name, O_RDONLY | O_DIRECTORY, 0);
     if (dir < 0)
@@ -50,7 +50,7 @@ static bool read_header(const struct shard *shard, const char *name, struct writ
     bool is_read = read_bytes(dir, shard->config.index, bytes);
     close(dir);
     return is_read &&
-           embd__writersfile_read_header(bytes, sizeof bytes, out, &ignored) == EMBD_OK &&
+           embd__streamsfile_read_header(bytes, sizeof bytes, out, &ignored) == EMBD_OK &&
            out->shard == shard->config.index && out->n_shards == shard->config.n_shards;
 }
 
@@ -58,7 +58,7 @@ static void add_cuts(const struct shard *shard, const struct snapshot_list *all,
                      struct cut_history *history)
 {
     for (uint32_t i = 0; i < all->n && history->n < CUT_HISTORY_MAX; i++) {
-        struct writersfile head;
+        struct streamsfile head;
         if (all->list[i].id != 0 && read_header(shard, all->list[i].name, &head))
             history->cuts[history->n++] =
                 (struct past_cut){all->list[i].id, head.position, head.chain};

@@ -2,8 +2,8 @@
  *
  * The happy path: the journal is replayed; the snapshot is chosen (snapshot_select.h); its tables
  * that no journal keeps are made and filled, part by part, from the last snapshot of the chain that
- * has all rows of this shard on; then come step counters, and the streams of writers whose pushes
- * these tables have: so the next push of a writer is the one that follows those in the snapshot,
+ * has all rows of this shard on; then come step counters, and the streams of pushers whose pushes
+ * these tables have: so the next push of a pusher is the one that follows those in the snapshot,
  * and what came after the cut is neither there nor said to be.
  *
  * A journal is newer than any snapshot: the tables that it keeps, and their streams, are its alone.
@@ -228,11 +228,11 @@ static int next_block(struct shard *shard, struct embd__error *e)
     return e->status;
 }
 
-/* ---- writers ---- */
+/* ---- pushers ---- */
 
 /* A journal that ends before the cut is not the one that the snapshot was made beside, or has lost
  * its end. */
-static void compare(const struct shard *shard, const struct writersfile *head)
+static void compare(const struct shard *shard, const struct streamsfile *head)
 {
     const struct restore *r = shard->restore;
     if (!r->has_journal || head->position <= r->end.position)
@@ -245,12 +245,12 @@ static void compare(const struct shard *shard, const struct writersfile *head)
               (unsigned long long)head->position, (unsigned long long)r->end.position);
 }
 
-static int note_streams(struct writers *writers, const uint8_t *bytes, uint64_t first, uint64_t n,
+static int note_streams(struct pushers *streams, const uint8_t *bytes, uint64_t first, uint64_t n,
                         struct embd__error *e)
 {
     for (uint64_t i = 0; i < n && e->status == EMBD_OK; i++) {
-        const struct push_stream stream = embd__writersfile_stream(bytes, first + i);
-        writers_restore(writers, &stream, 1, 0, e);
+        const struct push_stream stream = embd__streamsfile_stream(bytes, first + i);
+        pushers_restore(streams, &stream, 1, 0, e);
     }
     return e->status;
 }
@@ -258,19 +258,19 @@ static int note_streams(struct writers *writers, const uint8_t *bytes, uint64_t 
 static int load_streams(struct shard *shard, struct embd__error *e)
 {
     struct restore *r = shard->restore;
-    const struct manifest_writers *mine = NULL;
-    struct writersfile head;
-    for (uint32_t i = 0; i < r->manifest->n_writers; i++)
-        if (r->manifest->writers[i].shard == shard->config.index)
-            mine = &r->manifest->writers[i];
+    const struct manifest_streams *mine = NULL;
+    struct streamsfile head;
+    for (uint32_t i = 0; i < r->manifest->n_streams; i++)
+        if (r->manifest->streams[i].shard == shard->config.index)
+            mine = &r->manifest->streams[i];
     if (mine == NULL)
         return EMBD_OK; /* of an earlier version: streams are not known then */
     uint8_t *bytes = embd__streams_read(&embd__chain_last(r->chain)->shares[0], mine, &head, e);
     if (bytes == NULL)
         return e->status;
     compare(shard, &head);
-    note_streams(&shard->engine.writers, bytes, 0, head.n_other, e);
-    if (!r->has_journal && note_streams(&shard->engine.journaled_writers, bytes, head.n_other,
+    note_streams(&shard->engine.pushers, bytes, 0, head.n_other, e);
+    if (!r->has_journal && note_streams(&shard->engine.journaled_pushers, bytes, head.n_other,
                                         head.n_journaled, e) == EMBD_OK)
         r->has_journaled = r->has_journaled || head.n_journaled > 0;
     free(bytes);

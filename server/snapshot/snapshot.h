@@ -10,7 +10,7 @@
 #include "embd/admin.h"
 #include "proto/partfile.h"
 #include "server/engine/tables.h"
-#include "proto/writersfile.h"
+#include "proto/streamsfile.h"
 
 #define CUTS_KNOWN 7u /* of a shard: a store keeps so many, and one that is being made */
 
@@ -22,10 +22,10 @@ struct snapshot_cut {
     char table[EMBD_NAME_MAX + 1];    /* of those: this one alone; "": all */
 };
 
-/* The streams of a shard's writers at the cut, as the bytes of a file. */
+/* The streams of a shard's pushers at the cut, as the bytes of a file. */
 struct snapshot_streams {
-    char file[WRITERSFILE_NAME];
-    struct manifest_writers part;
+    char file[STREAMSFILE_NAME];
+    struct manifest_streams part;
     void *bytes; /* malloc'd, [part.bytes] */
 };
 
@@ -39,8 +39,8 @@ struct snapshot_parts {
     struct manifest_table *tables; /* [LIMIT_TABLES] or NULL; schemas are filled in at the end */
     char names[LIMIT_TABLES][EMBD_NAME_MAX + 1];
     uint32_t n_tables;
-    struct manifest_writers *writers; /* [n_writers] */
-    uint32_t n_writers;
+    struct manifest_streams *streams; /* [n_streams] */
+    uint32_t n_streams;
     struct manifest_blob blobs[EMBD_BLOBS_MAX];
     uint32_t n_blobs;
     XXH3_state_t *blob_hash; /* of the last one, while more of it is to come; else NULL */
@@ -125,8 +125,8 @@ int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_
 
 /* What one commit request tells. */
 struct snapshot_told {
-    const msgpack_object *parts, *writers; /* [n_parts], [n_writers], of the request */
-    uint32_t n_parts, n_writers;
+    const msgpack_object *parts, *streams; /* [n_parts], [n_streams], of the request */
+    uint32_t n_parts, n_streams;
     uint64_t id, sequence;
     bool more;
 };
@@ -138,7 +138,7 @@ struct call;
 int snapshot_commit(struct call *call, const char *name, const struct snapshot_told *told);
 
 /* The writers that the shard knows now. EMBD_NO_MEMORY. */
-int snapshot_writers(const struct shard *shard, struct snapshot_streams *out,
-                     struct embd__error *e);
+int snapshot_streams_cut(const struct shard *shard, struct snapshot_streams *out,
+                         struct embd__error *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* snapshot_commit.c - the end of a snapshot: the parts and writers of all shards of the process are
+/* snapshot_commit.c - the end of a snapshot: the parts and pushers of all shards of the process are
  * told, the manifest is written, and the directory gets its name.
  *
  * What is told is not believed: it has to be what the shards of this process have written
@@ -26,7 +26,7 @@ void snapshot_forget(struct snapshot_parts *parts)
     for (uint32_t i = 0; i < parts->n_tables; i++)
         free(parts->tables[i].parts);
     free(parts->tables);
-    free(parts->writers);
+    free(parts->streams);
     XXH3_freeState(parts->blob_hash);
     *parts = (struct snapshot_parts){0};
 }
@@ -39,7 +39,7 @@ void snapshot_leave(struct shard *shard, const struct shard_session *session)
     if (parts->name[0] == '\0' || parts->owner != session)
         return;
     parts->owner = NULL;
-    bool is_told = parts->n_tables > 0 || parts->n_writers > 0;
+    bool is_told = parts->n_tables > 0 || parts->n_streams > 0;
     log_event(LOG_WARN, "snapshot_orphaned", "shard=%u snapshot=%s why=\"%s\"", shard->config.index,
               parts->name,
               is_told ? "the connection that began it ended; other servers may have committed it: "
@@ -62,7 +62,7 @@ void snapshot_remove_orphan(struct shard *shard)
         snapshot_forget(parts);
 }
 
-/* ---- parts and writers ---- */
+/* ---- parts and pushers ---- */
 
 /* The table's place in the manifest to be; added when it is new. */
 static struct manifest_table *place(struct snapshot_parts *parts, const struct table *table)
@@ -153,40 +153,40 @@ static int read_part(struct call *call, const char *name, int dir, const msgpack
     return add_part(call, table, part, told.step);
 }
 
-static int read_writers(struct call *call, const char *name, int dir, const msgpack_object *item)
+static int read_streams(struct call *call, const char *name, int dir, const msgpack_object *item)
 {
     struct fields f;
     struct snapshot_parts *parts = &call->shard->snapshot;
-    struct manifest_writers writers;
+    struct manifest_streams streams;
     struct stat st;
-    char file[WRITERSFILE_NAME];
+    char file[STREAMSFILE_NAME];
     embd__list_map(&call->reader, item, &f, "snapshot writers");
-    writers.shard = (uint32_t)embd__field_uint(&f, "shard", 0, call->shard->config.n_shards - 1,
+    streams.shard = (uint32_t)embd__field_uint(&f, "shard", 0, call->shard->config.n_shards - 1,
                                                FIELD_REQUIRED);
-    writers.bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
-    writers.xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
+    streams.bytes = embd__field_uint(&f, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
+    streams.xxh3 = embd__field_uint(&f, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
     if (embd__fields_end(&f) != EMBD_OK)
         return call->error.status;
-    for (uint32_t i = 0; i < parts->n_writers; i++)
-        if (parts->writers[i].shard == writers.shard)
+    for (uint32_t i = 0; i < parts->n_streams; i++)
+        if (parts->streams[i].shard == streams.shard)
             return embd__error_set(&call->error, EMBD_INVALID,
-                                   "snapshot writers of shard %u are named twice", writers.shard);
-    embd__writersfile_name(file, writers.shard);
+                                   "snapshot writers of shard %u are named twice", streams.shard);
+    embd__streamsfile_name(file, streams.shard);
     if (fstatat(dir, file, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return embd__error_set(&call->error, EMBD_IO, "snapshot '%s': %s", file, strerror(errno));
-    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != writers.bytes)
+    if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != streams.bytes)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "snapshot writers '%s' bytes: %llu, the file has %lld", file,
-                               (unsigned long long)writers.bytes, (long long)st.st_size);
+                               (unsigned long long)streams.bytes, (long long)st.st_size);
     struct written *written = call->shard->config.written;
-    if (written != NULL && written_check_writers(written, name, &writers, &call->error) != EMBD_OK)
+    if (written != NULL && written_check_streams(written, name, &streams, &call->error) != EMBD_OK)
         return call->error.status;
-    struct manifest_writers *grown =
-        realloc(parts->writers, (parts->n_writers + 1) * sizeof *grown);
+    struct manifest_streams *grown =
+        realloc(parts->streams, (parts->n_streams + 1) * sizeof *grown);
     if (grown == NULL)
-        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the list of writers");
-    parts->writers = grown;
-    grown[parts->n_writers++] = writers;
+        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the list of pushers");
+    parts->streams = grown;
+    grown[parts->n_streams++] = streams;
     return EMBD_OK;
 }
 
@@ -254,8 +254,8 @@ static int write_manifest(struct call *call, const char *name, int dir)
         .n_tables = parts->n_tables,
         .blobs = parts->blobs,
         .n_blobs = parts->n_blobs,
-        .writers = parts->writers,
-        .n_writers = parts->n_writers,
+        .streams = parts->streams,
+        .n_streams = parts->n_streams,
     };
     if ((written != NULL && written_check_all(written, name, parts, &call->error) != EMBD_OK) ||
         check_base(call) != EMBD_OK || snapshot_check_blobs(parts, dir, &call->error) != EMBD_OK ||
@@ -276,7 +276,7 @@ void snapshot_read_commit(struct fields *f, struct snapshot_told *out)
     *out = (struct snapshot_told){.n_parts = 0};
     out->n_parts = embd__field_list_required(f, "parts", LIMIT_ELEMENTS, &out->parts);
     if (embd__field_has(f, "writers"))
-        out->n_writers = embd__field_list(f, "writers", LIMIT_ELEMENTS, &out->writers);
+        out->n_streams = embd__field_list(f, "writers", LIMIT_ELEMENTS, &out->streams);
     out->id = embd__field_uint(f, "id", 0, UINT64_MAX, 0);
     out->sequence = embd__field_uint(f, "sequence", 0, UINT64_MAX, 0);
     out->more = embd__field_bool(f, "more", false);
@@ -292,8 +292,8 @@ int snapshot_commit(struct call *call, const char *name, const struct snapshot_t
     parts->sequence = told->sequence;
     for (uint32_t i = 0; i < told->n_parts && call->error.status == EMBD_OK; i++)
         read_part(call, name, dir, &told->parts[i]);
-    for (uint32_t i = 0; i < told->n_writers && call->error.status == EMBD_OK; i++)
-        read_writers(call, name, dir, &told->writers[i]);
+    for (uint32_t i = 0; i < told->n_streams && call->error.status == EMBD_OK; i++)
+        read_streams(call, name, dir, &told->streams[i]);
     if (call->error.status == EMBD_OK && !told->more &&
         write_manifest(call, name, dir) == EMBD_OK &&
         snapshot_publish(call->shard->data_dir, name, &call->error) == EMBD_OK)

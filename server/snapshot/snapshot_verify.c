@@ -7,7 +7,7 @@
 
 #include "proto/stored/plainfile.h"
 #include "proto/stored/verify.h"
-#include "proto/writersfile.h"
+#include "proto/streamsfile.h"
 
 /* What is missing shows when it is read. */
 static int check_file(const char *directory, const char *file, struct embd__error *e)
@@ -23,15 +23,15 @@ static int check_file(const char *directory, const char *file, struct embd__erro
 static int check_files(const struct dump_share *share, struct embd__error *e)
 {
     const struct manifest *m = &share->manifest;
-    char name[MANIFEST_BLOB_FILE > WRITERSFILE_NAME ? MANIFEST_BLOB_FILE : WRITERSFILE_NAME];
+    char name[MANIFEST_BLOB_FILE > STREAMSFILE_NAME ? MANIFEST_BLOB_FILE : STREAMSFILE_NAME];
     for (uint32_t i = 0; i < m->n_tables; i++)
         for (uint32_t j = 0; j < m->tables[i].n_parts && e->status == EMBD_OK; j++)
             check_file(share->path, m->tables[i].parts[j].file, e);
     for (uint32_t i = 0; i < m->n_blobs && e->status == EMBD_OK; i++)
         if (embd__manifest_blob_file(name, m->blobs[i].name))
             check_file(share->path, name, e);
-    for (uint32_t i = 0; i < m->n_writers && e->status == EMBD_OK; i++) {
-        embd__writersfile_name(name, m->writers[i].shard);
+    for (uint32_t i = 0; i < m->n_streams && e->status == EMBD_OK; i++) {
+        embd__streamsfile_name(name, m->streams[i].shard);
         check_file(share->path, name, e);
     }
     return e->status;

@@ -14,7 +14,7 @@
 /* What one shard has written. Never changes. */
 struct share {
     char name[SNAPSHOT_NAME_MAX + 1];
-    struct manifest_writers writers;
+    struct manifest_streams streams;
     uint32_t n;
     struct written_part parts[]; /* [n] */
 };
@@ -50,14 +50,14 @@ void written_forget(struct written *w)
 
 int written_note(struct written *w, uint32_t shard, const char *name,
                  const struct written_part *parts, uint32_t n,
-                 const struct manifest_writers *writers, struct embd__error *e)
+                 const struct manifest_streams *streams, struct embd__error *e)
 {
     struct share *share = calloc(1, sizeof *share + n * sizeof *parts);
     if (share == NULL)
         return embd__error_set(e, EMBD_NO_MEMORY, "no memory to note the parts of shard %" PRIu32,
                                shard);
     snprintf(share->name, sizeof share->name, "%s", name);
-    share->writers = *writers;
+    share->streams = *streams;
     share->n = n;
     for (uint32_t i = 0; i < n; i++)
         share->parts[i] = parts[i];
@@ -134,13 +134,13 @@ static int check_part(const struct share *share, const struct written_part *told
     return e->status;
 }
 
-static int check_writers(const struct share *share, const struct manifest_writers *told,
+static int check_streams(const struct share *share, const struct manifest_streams *told,
                          struct embd__error *e)
 {
-    char file[WRITERSFILE_NAME];
-    embd__writersfile_name(file, told->shard);
-    compare(file, "bytes", told->bytes, share->writers.bytes, e);
-    compare_sums(file, told->xxh3, share->writers.xxh3, e);
+    char file[STREAMSFILE_NAME];
+    embd__streamsfile_name(file, told->shard);
+    compare(file, "bytes", told->bytes, share->streams.bytes, e);
+    compare_sums(file, told->xxh3, share->streams.xxh3, e);
     return e->status;
 }
 
@@ -155,10 +155,10 @@ static bool tells_part(const struct snapshot_parts *told, const char *table, uin
     return false;
 }
 
-static bool tells_writers(const struct snapshot_parts *told, uint32_t shard)
+static bool tells_streams(const struct snapshot_parts *told, uint32_t shard)
 {
-    for (uint32_t i = 0; i < told->n_writers; i++)
-        if (told->writers[i].shard == shard)
+    for (uint32_t i = 0; i < told->n_streams; i++)
+        if (told->streams[i].shard == shard)
             return true;
     return false;
 }
@@ -166,14 +166,14 @@ static bool tells_writers(const struct snapshot_parts *told, uint32_t shard)
 static int check_told(const struct share *share, const struct snapshot_parts *told,
                       struct embd__error *e)
 {
-    uint32_t shard = share->writers.shard;
+    uint32_t shard = share->streams.shard;
     for (uint32_t i = 0; i < share->n; i++)
         if (!tells_part(told, share->parts[i].table, shard))
             return embd__error_set(e, EMBD_INVALID,
                                    "snapshot commit parts: '%s' is missing, which shard %" PRIu32
                                    " has written",
                                    share->parts[i].part.file, shard);
-    if (tells_writers(told, shard))
+    if (tells_streams(told, shard))
         return EMBD_OK;
     return embd__error_set(
         e, EMBD_INVALID, "snapshot commit writers: those of shard %" PRIu32 " are missing", shard);
@@ -192,13 +192,13 @@ int written_check_part(struct written *w, const char *name, const struct written
     return e->status;
 }
 
-int written_check_writers(struct written *w, const char *name, const struct manifest_writers *told,
+int written_check_streams(struct written *w, const char *name, const struct manifest_streams *told,
                           struct embd__error *e)
 {
     struct share *share = take(w, name, told->shard, e);
     if (share == NULL)
         return e->status;
-    check_writers(share, told, e);
+    check_streams(share, told, e);
     put_back(w, told->shard, share);
     return e->status;
 }

@@ -24,16 +24,16 @@ void written_forget(struct written *written);
 /* All that the shard has written for `name`. EMBD_NO_MEMORY. */
 int written_note(struct written *written, uint32_t shard, const char *name,
                  const struct written_part *parts, uint32_t n,
-                 const struct manifest_writers *writers, struct embd__error *e);
+                 const struct manifest_streams *streams, struct embd__error *e);
 
 /* Whether that was written for `name`. EMBD_INVALID names the field, what is told and what was
  * written. */
 int written_check_part(struct written *written, const char *name, const struct written_part *told,
                        struct embd__error *e);
-int written_check_writers(struct written *written, const char *name,
-                          const struct manifest_writers *told, struct embd__error *e);
+int written_check_streams(struct written *written, const char *name,
+                          const struct manifest_streams *told, struct embd__error *e);
 
-/* Whether all of it was told: each part, and the writers of each shard. EMBD_INVALID names what is
+/* Whether all of it was told: each part, and the pushers of each shard. EMBD_INVALID names what is
  * missing. */
 int written_check_all(struct written *written, const char *name, const struct snapshot_parts *told,
                       struct embd__error *e);

@@ -14,17 +14,17 @@
 
 static void compare_streams(const struct world *w, bool is_journaled)
 {
-    const struct writers *writers =
-        is_journaled ? &w->engine.journaled_writers : &w->engine.writers;
+    const struct pushers *pushers =
+        is_journaled ? &w->engine.journaled_pushers : &w->engine.pushers;
     struct push_stream list[STREAMS];
     uint32_t n_open = 0;
     for (uint32_t i = 0; i < STREAMS; i++)
         n_open += w->streams[is_journaled][i].is_open;
-    assert_int_equal(writers->n, n_open);
-    assert_int_equal(writers_list(writers, list), n_open);
+    assert_int_equal(pushers->n, n_open);
+    assert_int_equal(pushers_list(pushers, list), n_open);
     for (uint32_t i = 0; i < n_open; i++) {
         const struct stream *stream = &w->streams[is_journaled][list[i].stream];
-        struct push_writer id = stream_id((uint32_t)list[i].stream);
+        struct push_number id = stream_id((uint32_t)list[i].stream);
         assert_true(stream->is_open);
         assert_true(list[i].high == id.high && list[i].low == id.low);
         assert_true(list[i].last == stream->last && list[i].principal == stream->principal);
@@ -70,7 +70,7 @@ static void compare_table(struct world *w, uint32_t i, struct copy *copy)
 void compare_with_copy(struct world *w, struct copy *copy)
 {
     struct push_stream list[STREAMS], copied[STREAMS];
-    uint32_t n = 0, n_streams = writers_list(&w->engine.journaled_writers, list);
+    uint32_t n = 0, n_streams = pushers_list(&w->engine.journaled_pushers, list);
     for (uint32_t i = 0; i < TABLES; i++) {
         if (!world_has(w, i) || !world_is_journaled(w, i))
             continue;
@@ -78,9 +78,9 @@ void compare_with_copy(struct world *w, struct copy *copy)
         n++;
     }
     assert_int_equal(copy->engine.tables.n, n);
-    assert_int_equal(copy->engine.journaled_writers.n, n_streams);
-    assert_int_equal(copy->engine.writers.n, 0);
-    assert_int_equal(writers_list(&copy->engine.journaled_writers, copied), n_streams);
+    assert_int_equal(copy->engine.journaled_pushers.n, n_streams);
+    assert_int_equal(copy->engine.pushers.n, 0);
+    assert_int_equal(pushers_list(&copy->engine.journaled_pushers, copied), n_streams);
     if (n_streams > 0)
         assert_memory_equal(copied, list, n_streams * sizeof *list);
 }

@@ -33,16 +33,16 @@ static struct stream *stream_of(struct world *w, const struct request *r)
     return &w->streams[world_is_journaled(w, r->tables[0])][r->stream];
 }
 
-/* As writers_look. */
+/* As pushers_look. */
 static int look(struct world *w, const struct request *r)
 {
     const struct stream *stream = stream_of(w, r);
-    uint64_t number = r->op.writer.sequence;
+    uint64_t number = r->op.number.sequence;
     if (number == 0)
         return EMBD_OK;
     if (!stream->is_open)
         return EMBD_FORGOTTEN;
-    return number <= stream->last ? WRITER_AGAIN : number == stream->last + 1 ? EMBD_OK : EMBD_GAP;
+    return number <= stream->last ? PUSH_AGAIN : number == stream->last + 1 ? EMBD_OK : EMBD_GAP;
 }
 
 static int find_room(struct world *w, const struct request *r)
@@ -79,7 +79,7 @@ static void count_refusal(const struct request *r, int status)
     seen.full_of_several += status == EMBD_FULL && r->n_parts > 1;
     seen.gaps += status == EMBD_GAP;
     seen.forgotten += status == EMBD_FORGOTTEN;
-    seen.again += status == WRITER_AGAIN;
+    seen.again += status == PUSH_AGAIN;
 }
 
 /* ---- a push ---- */
@@ -87,13 +87,13 @@ static void count_refusal(const struct request *r, int status)
 static void compare_refused(struct world *w, const struct request *r, bool is_behind_others)
 {
     int status = look(w, r);
-    assert_int_equal(r->op.is_again, status == WRITER_AGAIN);
+    assert_int_equal(r->op.is_again, status == PUSH_AGAIN);
     /* Behind others a gap may close, so that room is looked at. */
     if (status == EMBD_OK || (is_behind_others && r->op.error.status == EMBD_FULL))
         status = find_room(w, r);
     count_refusal(r, status);
     assert_int_not_equal(status, EMBD_OK);
-    if (status != WRITER_AGAIN)
+    if (status != PUSH_AGAIN)
         assert_int_equal(r->op.error.status, status);
 }
 
@@ -107,16 +107,16 @@ static void compare_refused_in_turn(struct world *w, const struct request *r)
 static void compare_applied(struct world *w, const struct request *r, bool is_together)
 {
     int status = look(w, r);
-    assert_int_equal(r->op.is_again, status == WRITER_AGAIN);
-    seen.again_in_turn += is_together && status == WRITER_AGAIN;
+    assert_int_equal(r->op.is_again, status == PUSH_AGAIN);
+    seen.again_in_turn += is_together && status == PUSH_AGAIN;
     seen.gaps_in_turn += is_together && status == EMBD_GAP;
     if (status == EMBD_OK)
         status = find_room(w, r);
     count_refusal(r, status);
-    assert_int_equal(r->op.error.status, status == WRITER_AGAIN ? EMBD_OK : status);
+    assert_int_equal(r->op.error.status, status == PUSH_AGAIN ? EMBD_OK : status);
     for (uint32_t i = 0; i < r->n_parts && status == EMBD_OK; i++)
         compare_part(w, r, i);
-    if (status == EMBD_OK && r->op.writer.sequence > 0)
+    if (status == EMBD_OK && r->op.number.sequence > 0)
         stream_of(w, r)->last++;
 }
 
@@ -127,10 +127,10 @@ static void draw_number(struct world *w, struct request *r, uint32_t stream, uin
     if (request_is_mixed(w, r) || one_in(w, 2))
         return;
     r->stream = one_in(w, 4) ? below(w, STREAMS) : stream;
-    r->op.writer = stream_id(r->stream);
+    r->op.number = stream_id(r->stream);
     uint64_t last = stream_of(w, r)->last;
     uint32_t kind = below(w, 8);
-    r->op.writer.sequence = kind == 0 && last > 0 ? last
+    r->op.number.sequence = kind == 0 && last > 0 ? last
                             : kind == 1           ? last + 2 + below(w, 2)
                                                   : last + 1 + (one_in(w, 2) ? n_before : 0);
 }
@@ -174,7 +174,7 @@ void deed_push(struct world *w)
         request_draw(w, r, OP_PUSH);
         if (r->n_parts > 0)
             draw_number(w, r, stream, n_before);
-        n_before += r->op.writer.sequence > 0;
+        n_before += r->op.number.sequence > 0;
         waits[i] = r->n_parts > 0 && begin(w, r, &records[i]);
         is_refused[i] = r->n_parts > 0 && !waits[i] && world_is_journaled(w, r->tables[0]);
         w->engine.n_recorded += waits[i];

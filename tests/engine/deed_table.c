@@ -327,7 +327,7 @@ void deed_set_streams(struct world *w)
     bool is_journaled = one_in(w, 2);
     uint32_t n = 1 + below(w, 3), first = below(w, STREAMS);
     for (uint32_t i = 0; i < n; i++) {
-        struct push_writer id = stream_id((first + i) % STREAMS);
+        struct push_number id = stream_id((first + i) % STREAMS);
         struct stream *stream = &w->streams[is_journaled][id.stream];
         seen.replaced_streams += stream->is_open;
         *stream = (struct stream){true, below(w, 3), below(w, 9)};

@@ -68,9 +68,9 @@ bool world_is_journaled(const struct world *w, uint32_t table)
     return w->tables[table].schema.s.durability != EMBD_DURABILITY_SNAPSHOT;
 }
 
-struct push_writer stream_id(uint32_t i)
+struct push_number stream_id(uint32_t i)
 {
-    return (struct push_writer){.high = 7 + i / 3, .low = UINT64_MAX - i / 2, .stream = i};
+    return (struct push_number){.high = 7 + i / 3, .low = UINT64_MAX - i / 2, .stream = i};
 }
 
 /* ---- operations ---- */

@@ -62,6 +62,6 @@ void world_apply(struct world *w, struct op *op, struct written *record);
 void world_submit(struct world *w, struct op *op);
 
 /* The stream i of this kind. */
-struct push_writer stream_id(uint32_t i);
+struct push_number stream_id(uint32_t i);
 
 #endif

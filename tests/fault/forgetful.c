@@ -1,15 +1,15 @@
 /* forgetful.c - a server that does not remember which pushes it has applied: linked in with --wrap,
  * in place of what looks them up. */
-#include "server/engine/writers.h"
+#include "server/engine/pushers.h"
 
-int __real_writers_look(const struct writers *writers, const struct push_writer *push,
+int __real_pushers_look(const struct pushers *pushers, const struct push_number *push,
                         struct embd__error *e);
-int __wrap_writers_look(const struct writers *writers, const struct push_writer *push,
+int __wrap_pushers_look(const struct pushers *pushers, const struct push_number *push,
                         struct embd__error *e);
 
-int __wrap_writers_look(const struct writers *writers, const struct push_writer *push,
+int __wrap_pushers_look(const struct pushers *pushers, const struct push_number *push,
                         struct embd__error *e)
 {
-    int status = __real_writers_look(writers, push, e);
-    return status == WRITER_AGAIN ? EMBD_OK : status;
+    int status = __real_pushers_look(pushers, push, e);
+    return status == PUSH_AGAIN ? EMBD_OK : status;
 }

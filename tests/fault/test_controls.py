@@ -70,7 +70,7 @@ class Controls(unittest.TestCase):
 
     def test_a_server_that_applies_again_what_is_sent_again_is_caught(self):
         for _ in range(3):  # a trainer that fails, since its count went back, ends a run before the sums are compared
-            done = self.run_test("writers_look", ".", "test_once.py", "Once.test_numbered_pushes_are_applied_once")
+            done = self.run_test("pushers_look", ".", "test_once.py", "Once.test_numbered_pushes_are_applied_once")
             if "Doubled" in done.stderr:
                 return
         self.fail(done.stderr[-3000:])

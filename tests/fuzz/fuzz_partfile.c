@@ -1,4 +1,4 @@
-/* fuzz_partfile.c - any bytes as the blocks of a part file, and as a list of writers. Checksums
+/* fuzz_partfile.c - any bytes as the blocks of a part file, and as a list of pushers. Checksums
  * would stop nearly every input, so the first byte chooses the table, the header is written by the
  * code under test, and block checksums are put right. */
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 #include <xxhash.h>
 
 #include "tests/unit/part_files.h"
-#include "proto/writersfile.h"
+#include "proto/streamsfile.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -56,15 +56,15 @@ static void on_block(void *arg, const struct row_block *b)
 }
 
 /* What is believed is written again with the same header. */
-static void read_writers(const uint8_t *data, size_t n)
+static void read_streams(const uint8_t *data, size_t n)
 {
-    struct writersfile file;
+    struct streamsfile file;
     struct embd__error e = {0};
-    uint8_t header[WRITERSFILE_HEADER_BYTES];
-    if (embd__writersfile_read(data, n, &file, &e) != EMBD_OK)
+    uint8_t header[STREAMSFILE_HEADER_BYTES];
+    if (embd__streamsfile_read(data, n, &file, &e) != EMBD_OK)
         return;
-    embd__writersfile_header(header, &file);
-    if (embd__writersfile_bytes(&file) != n || memcmp(header, data, 20) != 0)
+    embd__streamsfile_header(header, &file);
+    if (embd__streamsfile_bytes(&file) != n || memcmp(header, data, 20) != 0)
         abort();
 }
 
@@ -72,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     embd_schema schema;
     struct embd__error e = {0};
-    read_writers(data, n);
+    read_streams(data, n);
     if (n == 0)
         return 0;
     choose(&schema, data[0]);

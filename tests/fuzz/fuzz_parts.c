@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
                                                                 (enum parts_kind)kind);
             const struct push_round round = extra.round;
             if (kind == PARTS_PUSH && n_parts >= 0 && round.n_workers > 0)
-                must(extra.writer.sequence == 0 && round.worker < round.n_workers &&
+                must(extra.number.sequence == 0 && round.worker < round.n_workers &&
                      round.n_workers <= EMBD_WORKERS_MAX &&
                      memchr(round.job, '\0', sizeof round.job) != NULL);
             must((n_parts < 0) == (r.error.status != EMBD_OK));

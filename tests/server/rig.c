@@ -388,7 +388,7 @@ void pull(struct rig *rig, const struct part *part, void *values, uint8_t *statu
     ask_free(x);
 }
 
-struct exchange *ask_opening(struct rig *rig, const struct push_writer *stream, bool is_journaled)
+struct exchange *ask_opening(struct rig *rig, const struct push_number *stream, bool is_journaled)
 {
     const struct stream_opening opening = {.stream = *stream, .is_journaled = is_journaled};
     struct exchange *x = ask(rig, &rig->data, METHOD_STREAM_OPEN);
@@ -396,7 +396,7 @@ struct exchange *ask_opening(struct rig *rig, const struct push_writer *stream, 
     return x;
 }
 
-bool open_stream(struct rig *rig, const struct push_writer *stream, bool is_journaled)
+bool open_stream(struct rig *rig, const struct push_number *stream, bool is_journaled)
 {
     uint64_t last;
     bool opened;

@@ -92,9 +92,9 @@ struct exchange *ask_parts(struct rig *rig, enum method method, const struct par
 void pull(struct rig *rig, const struct part *part, void *values, uint8_t *statuses);
 struct push_answer push(struct rig *rig, const struct part *part, uint8_t *statuses);
 /* Begins the opening of a stream of pushes. */
-struct exchange *ask_opening(struct rig *rig, const struct push_writer *stream, bool is_journaled);
+struct exchange *ask_opening(struct rig *rig, const struct push_number *stream, bool is_journaled);
 /* Opens one. Whether it was not open before. */
-bool open_stream(struct rig *rig, const struct push_writer *stream, bool is_journaled);
+bool open_stream(struct rig *rig, const struct push_number *stream, bool is_journaled);
 
 /* All rows, states and candidates of a table, as records in ascending order, and its step: equal
  * images are equal tables. */

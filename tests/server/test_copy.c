@@ -61,7 +61,7 @@ struct told {
 };
 
 static uint32_t write_phase_with(struct rig *rig, const char *name, struct told *told,
-                                 struct manifest_writers *writers)
+                                 struct manifest_streams *streams)
 {
     struct fields f, one;
     const msgpack_object *items;
@@ -69,9 +69,9 @@ static uint32_t write_phase_with(struct rig *rig, const char *name, struct told 
     ask_ok(x);
     embd__read_fields(&f, &x->reader, "write");
     embd__field_map(&f, "writers", &one, "writers");
-    writers->shard = (uint32_t)embd__field_uint(&one, "shard", 0, 9, FIELD_REQUIRED);
-    writers->bytes = embd__field_uint(&one, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
-    writers->xxh3 = embd__field_uint(&one, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
+    streams->shard = (uint32_t)embd__field_uint(&one, "shard", 0, 9, FIELD_REQUIRED);
+    streams->bytes = embd__field_uint(&one, "bytes", 0, UINT64_MAX, FIELD_REQUIRED);
+    streams->xxh3 = embd__field_uint(&one, "xxh3", 0, UINT64_MAX, FIELD_REQUIRED);
     uint32_t n = embd__field_list(&f, "parts", 8, &items);
     for (uint32_t i = 0; i < n; i++) {
         struct manifest_part *part = &told[i].part;
@@ -92,23 +92,23 @@ static uint32_t write_phase_with(struct rig *rig, const char *name, struct told 
 
 static uint32_t write_phase(struct rig *rig, const char *name, struct told told[8])
 {
-    struct manifest_writers writers;
-    return write_phase_with(rig, name, told, &writers);
+    struct manifest_streams streams;
+    return write_phase_with(rig, name, told, &streams);
 }
 
 static struct exchange *ask_commit_with(struct rig *rig, const char *name, const struct told *told,
                                         uint32_t n, bool more,
-                                        const struct manifest_writers *writers, uint32_t n_writers)
+                                        const struct manifest_streams *streams, uint32_t n_streams)
 {
     struct exchange *x = ask(rig, &rig->admin, METHOD_SNAPSHOT);
     embd__msg_map(&x->out, 5);
     embd__msg_str(&x->out, "writers");
-    embd__msg_array(&x->out, n_writers);
-    for (uint32_t i = 0; i < n_writers; i++) {
+    embd__msg_array(&x->out, n_streams);
+    for (uint32_t i = 0; i < n_streams; i++) {
         embd__msg_map(&x->out, 3);
-        embd__msg_field_uint(&x->out, "shard", writers[i].shard);
-        embd__msg_field_uint(&x->out, "bytes", writers[i].bytes);
-        embd__msg_field_uint(&x->out, "xxh3", writers[i].xxh3);
+        embd__msg_field_uint(&x->out, "shard", streams[i].shard);
+        embd__msg_field_uint(&x->out, "bytes", streams[i].bytes);
+        embd__msg_field_uint(&x->out, "xxh3", streams[i].xxh3);
     }
     embd__msg_field_str(&x->out, "name", name);
     embd__msg_field_str(&x->out, "phase", "commit");
@@ -398,7 +398,7 @@ struct process {
     struct rig rigs[2];
     struct written *written;
     struct told told[2];
-    struct manifest_writers writers[2];
+    struct manifest_streams streams[2];
     char dir[64];
 };
 
@@ -407,7 +407,7 @@ static void write_both(struct process *p)
     phase(&p->rigs[0], "s", "begin");
     for (uint32_t i = 0; i < 2; i++) {
         cut(&p->rigs[i], "s");
-        assert_int_equal(write_phase_with(&p->rigs[i], "s", &p->told[i], &p->writers[i]), 1);
+        assert_int_equal(write_phase_with(&p->rigs[i], "s", &p->told[i], &p->streams[i]), 1);
     }
 }
 
@@ -441,9 +441,9 @@ static void a_commit_of_anything_but_what_was_written_is_refused(void **state)
     (void)state;
     open_process(&p);
     struct told *told = p.told;
-    struct manifest_writers *writers = p.writers;
-#define REFUSED(n, n_writers, ...)                                                                 \
-    ask_error(ask_commit_with(first, "s", told, n, false, writers, n_writers), EMBD_INVALID,       \
+    struct manifest_streams *streams = p.streams;
+#define REFUSED(n, n_streams, ...)                                                                 \
+    ask_error(ask_commit_with(first, "s", told, n, false, streams, n_streams), EMBD_INVALID,       \
               __VA_ARGS__, NULL)
     REFUSED(2, 0, "writers", "shard 0", "missing");
     REFUSED(2, 1, "writers", "shard 1", "missing");
@@ -458,11 +458,11 @@ static void a_commit_of_anything_but_what_was_written_is_refused(void **state)
     told[0].part.xxh3 ^= 1;
     REFUSED(2, 2, "'plain.0.part'", "xxh3: ", "written was ");
     told[0].part.xxh3 ^= 1;
-    writers[1].xxh3 ^= 1;
+    streams[1].xxh3 ^= 1;
     REFUSED(2, 2, "'1.writers'", "xxh3: ", "written was ");
-    writers[1].xxh3 ^= 1;
+    streams[1].xxh3 ^= 1;
 #undef REFUSED
-    struct exchange *x = ask_commit_with(first, "s", told, 2, false, writers, 2);
+    struct exchange *x = ask_commit_with(first, "s", told, 2, false, streams, 2);
     ask_ok(x);
     ask_free(x);
     assert_int_equal(figure(first, NULL, "snapshots"), 1);

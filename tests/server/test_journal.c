@@ -375,7 +375,7 @@ static bool pushed_again(struct rig *rig, uint64_t sequence)
     static const uint64_t keys[] = {1};
     const float grads[4] = {1};
     struct part part = part_of("a", keys, 1, grads);
-    struct push_extra extra = {.writer = {7, 9, sequence, 3}};
+    struct push_extra extra = {.number = {7, 9, sequence, 3}};
     struct push_answer answer;
     bool again;
     struct exchange *x = ask(rig, &rig->data, METHOD_PUSH);
@@ -388,7 +388,7 @@ static bool pushed_again(struct rig *rig, uint64_t sequence)
 
 static bool opens(struct rig *rig)
 {
-    return open_stream(rig, &(struct push_writer){.high = 7, .low = 9, .stream = 3}, true);
+    return open_stream(rig, &(struct push_number){.high = 7, .low = 9, .stream = 3}, true);
 }
 
 /* Sets bytes_since beyond what a base is made at. */

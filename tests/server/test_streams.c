@@ -14,7 +14,7 @@
 #include "proto/route.h"
 #include "proto/schema.h"
 #include "server/service/state.h"
-#include "server/engine/writers.h"
+#include "server/engine/pushers.h"
 
 #define SECOND UINT64_C(1000000000)
 #define IDLE   (STREAM_IDLE_S * SECOND)
@@ -33,49 +33,49 @@ static struct access *access_of(const char *text)
     return access;
 }
 
-/* ---- writers by themselves ---- */
+/* ---- pushers by themselves ---- */
 
-static struct push_writer stream_of(uint64_t number)
+static struct push_number stream_of(uint64_t number)
 {
-    return (struct push_writer){.high = 7, .low = number >> 32, .stream = (uint32_t)number};
+    return (struct push_number){.high = 7, .low = number >> 32, .stream = (uint32_t)number};
 }
 
 /* Decided and opened; *opening_out: what a record would have. */
-static int opens(struct writers *writers, uint64_t number, uint64_t principal,
+static int opens(struct pushers *pushers, uint64_t number, uint64_t principal,
                  const struct access *access, uint64_t now_ns, struct stream_opening *opening_out,
                  struct embd__error *e)
 {
     *opening_out = (struct stream_opening){.stream = stream_of(number), .principal = principal};
     *e = (struct embd__error){.status = EMBD_OK};
-    if (writers_decide(writers, opening_out, authorize_is_gone, access, "token 'x'", now_ns, e) !=
+    if (pushers_decide(pushers, opening_out, authorize_is_gone, access, "token 'x'", now_ns, e) !=
         EMBD_OK)
         return e->status;
-    return writers_open(writers, opening_out, now_ns, e);
+    return pushers_open(pushers, opening_out, now_ns, e);
 }
 
-static void open_many(struct writers *writers, uint64_t first, uint64_t n, uint64_t principal,
+static void open_many(struct pushers *pushers, uint64_t first, uint64_t n, uint64_t principal,
                       const struct access *access, uint64_t now_ns)
 {
     struct stream_opening opening;
     struct embd__error e;
     for (uint64_t i = first; i < first + n; i++)
-        assert_int_equal(opens(writers, i, principal, access, now_ns, &opening, &e), EMBD_OK);
+        assert_int_equal(opens(pushers, i, principal, access, now_ns, &opening, &e), EMBD_OK);
 }
 
-static bool knows(const struct writers *writers, uint64_t number)
+static bool knows(const struct pushers *pushers, uint64_t number)
 {
-    const struct push_writer stream = stream_of(number);
-    return writers_know(writers, &stream);
+    const struct push_number stream = stream_of(number);
+    return pushers_know(pushers, &stream);
 }
 
 /* Pushes the next of a stream. */
-static void push_next(struct writers *writers, uint64_t number, uint64_t now_ns)
+static void push_next(struct pushers *pushers, uint64_t number, uint64_t now_ns)
 {
     struct embd__error e = {.status = EMBD_OK};
-    struct push_writer push = stream_of(number);
-    push.sequence = writers_last(writers, &push) + 1;
-    assert_int_equal(writers_look(writers, &push, &e), EMBD_OK);
-    writers_note(writers, &push, now_ns);
+    struct push_number push = stream_of(number);
+    push.sequence = pushers_last(pushers, &push) + 1;
+    assert_int_equal(pushers_look(pushers, &push, &e), EMBD_OK);
+    pushers_note(pushers, &push, now_ns);
 }
 
 static void check_refused(int status, const struct embd__error *e, const char *limit)
@@ -89,49 +89,49 @@ static void without_tokens_only_idle_streams_go_and_the_one_that_pushed_least_la
     void **state)
 {
     (void)state;
-    struct writers writers = {0};
+    struct pushers pushers = {0};
     struct stream_opening opening;
     struct embd__error e;
-    open_many(&writers, 0, WRITERS_MAX, PRINCIPAL_EVERYBODY, NULL, SECOND);
-    int status = opens(&writers, WRITERS_MAX, PRINCIPAL_EVERYBODY, NULL, IDLE, &opening, &e);
+    open_many(&pushers, 0, PUSHER_STREAMS_MAX, PRINCIPAL_EVERYBODY, NULL, SECOND);
+    int status = opens(&pushers, PUSHER_STREAMS_MAX, PRINCIPAL_EVERYBODY, NULL, IDLE, &opening, &e);
     check_refused(status, &e, "65536");
-    assert_int_equal(writers.n, WRITERS_MAX);
-    push_next(&writers, 0, IDLE);
+    assert_int_equal(pushers.n, PUSHER_STREAMS_MAX);
+    push_next(&pushers, 0, IDLE);
     assert_int_equal(
-        opens(&writers, WRITERS_MAX, PRINCIPAL_EVERYBODY, NULL, SECOND + IDLE, &opening, &e),
+        opens(&pushers, PUSHER_STREAMS_MAX, PRINCIPAL_EVERYBODY, NULL, SECOND + IDLE, &opening, &e),
         EMBD_OK);
-    assert_true(knows(&writers, 0));
-    assert_false(knows(&writers, 1));
-    assert_true(knows(&writers, 2));
-    assert_int_equal(writers.n, WRITERS_MAX);
-    writers_fini(&writers);
+    assert_true(knows(&pushers, 0));
+    assert_false(knows(&pushers, 1));
+    assert_true(knows(&pushers, 2));
+    assert_int_equal(pushers.n, PUSHER_STREAMS_MAX);
+    pushers_fini(&pushers);
 }
 
 static void a_token_at_its_limit_loses_its_own_streams_alone(void **state)
 {
     (void)state;
-    struct writers writers = {0};
+    struct pushers pushers = {0};
     struct stream_opening opening;
     struct embd__error e;
     struct access *access = access_of(tokens);
     const uint64_t bobs = 1u << 20, old = SECOND, now = 2 * IDLE;
-    open_many(&writers, bobs, 3, 2, access, old); /* long idle */
-    open_many(&writers, 0, STREAMS_PER_PRINCIPAL, 1, access, now);
-    int status = opens(&writers, STREAMS_PER_PRINCIPAL, 1, access, now + SECOND, &opening, &e);
+    open_many(&pushers, bobs, 3, 2, access, old); /* long idle */
+    open_many(&pushers, 0, STREAMS_PER_PRINCIPAL, 1, access, now);
+    int status = opens(&pushers, STREAMS_PER_PRINCIPAL, 1, access, now + SECOND, &opening, &e);
     check_refused(status, &e, "limit is 4096");
     assert_non_null(strstr(e.text, "token 'x'"));
-    open_many(&writers, bobs + 3, 1, 2, access, now);
+    open_many(&pushers, bobs + 3, 1, 2, access, now);
     for (uint64_t i = 1; i < STREAMS_PER_PRINCIPAL; i++)
-        push_next(&writers, i, now + IDLE);
-    assert_int_equal(opens(&writers, STREAMS_PER_PRINCIPAL, 1, access, now + IDLE, &opening, &e),
+        push_next(&pushers, i, now + IDLE);
+    assert_int_equal(opens(&pushers, STREAMS_PER_PRINCIPAL, 1, access, now + IDLE, &opening, &e),
                      EMBD_OK);
-    assert_false(knows(&writers, 0));
+    assert_false(knows(&pushers, 0));
     for (uint64_t i = bobs; i < bobs + 4; i++)
-        assert_true(knows(&writers, i));
-    status = opens(&writers, STREAMS_PER_PRINCIPAL + 1, 1, access, now + IDLE, &opening, &e);
+        assert_true(knows(&pushers, i));
+    status = opens(&pushers, STREAMS_PER_PRINCIPAL + 1, 1, access, now + IDLE, &opening, &e);
     check_refused(status, &e, "limit is 4096");
     access_drop(access);
-    writers_fini(&writers);
+    pushers_fini(&pushers);
 }
 
 static uint64_t principal_of(const char *name)
@@ -145,7 +145,7 @@ static void a_full_shard_gives_up_idle_streams_of_tokens_that_are_gone_and_of_no
 {
     (void)state;
     char text[4096] = "", line[128];
-    struct writers writers = {0};
+    struct pushers pushers = {0};
     struct stream_opening opening;
     struct embd__error e;
     const uint64_t n_each = STREAMS_PER_PRINCIPAL, alice = principal_of("alice");
@@ -155,44 +155,44 @@ static void a_full_shard_gives_up_idle_streams_of_tokens_that_are_gone_and_of_no
     }
     struct access *less = access_of(strcat(text, tokens_without_bob));
     struct access *all = access_of(strcat(text, strchr(tokens, '\n') + 1));
-    open_many(&writers, 0, n_each, principal_of("bob"), all, 2 * SECOND);
+    open_many(&pushers, 0, n_each, principal_of("bob"), all, 2 * SECOND);
     for (uint64_t i = 0; i < 15; i++) {
         snprintf(line, sizeof line, "s%d", (int)i);
-        open_many(&writers, (i + 1) * n_each, n_each, principal_of(line), all, SECOND);
+        open_many(&pushers, (i + 1) * n_each, n_each, principal_of(line), all, SECOND);
     }
-    assert_int_equal(writers.n, WRITERS_MAX);
+    assert_int_equal(pushers.n, PUSHER_STREAMS_MAX);
     const uint64_t next = 1u << 20, now = 10 * IDLE;
-    int status = opens(&writers, next, alice, all, now, &opening, &e);
+    int status = opens(&pushers, next, alice, all, now, &opening, &e);
     check_refused(status, &e, "limit is 65536");
-    assert_int_equal(opens(&writers, next, alice, less, now, &opening, &e), EMBD_OK);
-    assert_false(knows(&writers, 0)); /* bob's first */
-    assert_true(knows(&writers, 1));
-    assert_true(knows(&writers, n_each));
-    status = opens(&writers, next + 1, alice, all, now, &opening, &e);
+    assert_int_equal(opens(&pushers, next, alice, less, now, &opening, &e), EMBD_OK);
+    assert_false(knows(&pushers, 0)); /* bob's first */
+    assert_true(knows(&pushers, 1));
+    assert_true(knows(&pushers, n_each));
+    status = opens(&pushers, next + 1, alice, all, now, &opening, &e);
     check_refused(status, &e, "limit is 65536"); /* bob is back, and hers is not idle */
-    assert_int_equal(opens(&writers, next + 1, alice, all, now + IDLE, &opening, &e), EMBD_OK);
-    assert_false(knows(&writers, next));
+    assert_int_equal(opens(&pushers, next + 1, alice, all, now + IDLE, &opening, &e), EMBD_OK);
+    assert_false(knows(&pushers, next));
     access_drop(all);
     access_drop(less);
-    writers_fini(&writers);
+    pushers_fini(&pushers);
 }
 
 /* As many openings may be on their way to the disk as there are idle streams. */
 static void openings_under_way_at_once_take_different_streams(void **state)
 {
     (void)state;
-    struct writers writers = {0};
+    struct pushers pushers = {0};
     struct embd__error e = {.status = EMBD_OK};
     struct access *access = access_of(tokens);
     const uint64_t now = 2 * IDLE;
     struct stream_opening waiting[3];
-    open_many(&writers, 0, STREAMS_PER_PRINCIPAL, 1, access, SECOND);
+    open_many(&pushers, 0, STREAMS_PER_PRINCIPAL, 1, access, SECOND);
     for (uint64_t i = 2; i < STREAMS_PER_PRINCIPAL; i++)
-        push_next(&writers, i, now);
+        push_next(&pushers, i, now);
     for (uint64_t i = 0; i < 3; i++) {
         waiting[i] = (struct stream_opening){.stream = stream_of(10000 + i), .principal = 1};
         int status =
-            writers_decide(&writers, &waiting[i], authorize_is_gone, access, "token 'x'", now, &e);
+            pushers_decide(&pushers, &waiting[i], authorize_is_gone, access, "token 'x'", now, &e);
         if (i == 2)
             check_refused(status, &e, "4096");
         else
@@ -201,23 +201,23 @@ static void openings_under_way_at_once_take_different_streams(void **state)
     waiting[2].forgets = true; /* as if it had taken one that goes for another */
     waiting[2].forgotten = waiting[1].forgotten;
     e.status = EMBD_OK;
-    assert_int_equal(writers_open(&writers, &waiting[0], now, &e), EMBD_OK);
-    assert_int_equal(writers_open(&writers, &waiting[1], now, &e), EMBD_OK);
-    assert_int_equal(writers_open(&writers, &waiting[1], now, &e), WRITER_AGAIN);
-    assert_int_equal(writers_open(&writers, &waiting[2], now, &e), EMBD_FULL);
-    assert_int_equal(writers.n, STREAMS_PER_PRINCIPAL);
+    assert_int_equal(pushers_open(&pushers, &waiting[0], now, &e), EMBD_OK);
+    assert_int_equal(pushers_open(&pushers, &waiting[1], now, &e), EMBD_OK);
+    assert_int_equal(pushers_open(&pushers, &waiting[1], now, &e), PUSH_AGAIN);
+    assert_int_equal(pushers_open(&pushers, &waiting[2], now, &e), EMBD_FULL);
+    assert_int_equal(pushers.n, STREAMS_PER_PRINCIPAL);
     access_drop(access);
-    writers_fini(&writers);
+    pushers_fini(&pushers);
 }
 
 /* ---- what is the same after a start ---- */
 
-static void check_same(const struct writers *a, const struct writers *b)
+static void check_same(const struct pushers *a, const struct pushers *b)
 {
     assert_int_equal(a->n, b->n);
     struct push_stream *x = malloc((a->n + 1) * sizeof *x), *y = malloc((b->n + 1) * sizeof *y);
-    assert_int_equal(writers_list(a, x), a->n);
-    assert_int_equal(writers_list(b, y), b->n);
+    assert_int_equal(pushers_list(a, x), a->n);
+    assert_int_equal(pushers_list(b, y), b->n);
     assert_memory_equal(x, y, a->n * sizeof *x);
     free(x);
     free(y);
@@ -226,7 +226,7 @@ static void check_same(const struct writers *a, const struct writers *b)
 struct happened {
     bool is_opening;
     struct stream_opening opening;
-    struct push_writer push;
+    struct push_number push;
 };
 
 static uint64_t draw(uint64_t *seed)
@@ -242,7 +242,7 @@ static void what_was_recorded_gives_the_same_streams_again(void **state)
     (void)state;
     enum { STEPS = 60000 };
     static struct happened happened[STEPS];
-    struct writers first = {0}, again = {0}, listed = {0};
+    struct pushers first = {0}, again = {0}, listed = {0};
     struct embd__error e = {.status = EMBD_OK};
     uint64_t seed = 1, now = SECOND, n_gone = 0, n_refused = 0;
     struct access *access = access_of(tokens);
@@ -251,9 +251,9 @@ static void what_was_recorded_gives_the_same_streams_again(void **state)
         uint64_t number = draw(&seed) % 9000, principal = 1 + number % 2;
         now += i < STEPS / 2 ? 0 : draw(&seed) % (SECOND / 2);
         h->push = stream_of(number);
-        h->is_opening = !writers_know(&first, &h->push);
+        h->is_opening = !pushers_know(&first, &h->push);
         if (!h->is_opening) {
-            h->push.sequence = writers_last(&first, &h->push) + 1;
+            h->push.sequence = pushers_last(&first, &h->push) + 1;
             push_next(&first, number, now);
         } else if (opens(&first, number, principal, access, now, &h->opening, &e) == EMBD_FULL) {
             n_refused++;
@@ -265,59 +265,59 @@ static void what_was_recorded_gives_the_same_streams_again(void **state)
     for (int i = 0; i < STEPS; i++)
         if (happened[i].is_opening) {
             if (happened[i].opening.principal != 0 &&
-                writers_open(&again, &happened[i].opening, 0, &e) == EMBD_FULL)
+                pushers_open(&again, &happened[i].opening, 0, &e) == EMBD_FULL)
                 e.status = EMBD_OK;
         } else {
-            assert_int_equal(writers_look(&again, &happened[i].push, &e), EMBD_OK);
-            writers_note(&again, &happened[i].push, 0);
+            assert_int_equal(pushers_look(&again, &happened[i].push, &e), EMBD_OK);
+            pushers_note(&again, &happened[i].push, 0);
         }
     check_same(&first, &again);
     struct push_stream *list = malloc(first.n * sizeof *list);
-    writers_list(&first, list);
-    assert_int_equal(writers_restore(&listed, list, first.n, 0, &e), EMBD_OK);
+    pushers_list(&first, list);
+    assert_int_equal(pushers_restore(&listed, list, first.n, 0, &e), EMBD_OK);
     check_same(&first, &listed);
     free(list);
     access_drop(access);
-    writers_fini(&first);
-    writers_fini(&again);
-    writers_fini(&listed);
+    pushers_fini(&first);
+    pushers_fini(&again);
+    pushers_fini(&listed);
 }
 
 static void a_list_for_which_there_is_no_room_changes_nothing(void **state)
 {
     (void)state;
-    struct writers writers = {0};
+    struct pushers pushers = {0};
     struct embd__error e = {.status = EMBD_OK};
-    open_many(&writers, 0, WRITERS_MAX - 1, PRINCIPAL_EVERYBODY, NULL, SECOND);
+    open_many(&pushers, 0, PUSHER_STREAMS_MAX - 1, PRINCIPAL_EVERYBODY, NULL, SECOND);
     const struct push_stream list[] = {{7, 0, 9, 1, 0}, {8, 0, 1, 0, 0}, {8, 0, 1, 1, 0}};
-    assert_int_equal(writers_restore(&writers, list, 3, SECOND, &e), EMBD_FULL);
+    assert_int_equal(pushers_restore(&pushers, list, 3, SECOND, &e), EMBD_FULL);
     assert_non_null(
         strstr(e.text, "2 push streams more, and the shard has 65535: the limit is 65536"));
     e.status = EMBD_OK;
-    assert_int_equal(writers_last(&writers, &(struct push_writer){.high = 7, .stream = 1}), 0);
-    assert_int_equal(writers_restore(&writers, list, 2, SECOND, &e), EMBD_OK);
-    assert_int_equal(writers_last(&writers, &(struct push_writer){.high = 7, .stream = 1}), 9);
-    writers_fini(&writers);
+    assert_int_equal(pushers_last(&pushers, &(struct push_number){.high = 7, .stream = 1}), 0);
+    assert_int_equal(pushers_restore(&pushers, list, 2, SECOND, &e), EMBD_OK);
+    assert_int_equal(pushers_last(&pushers, &(struct push_number){.high = 7, .stream = 1}), 9);
+    pushers_fini(&pushers);
 }
 
 static void records_of_earlier_versions_begin_streams_and_forget_the_oldest(void **state)
 {
     (void)state;
-    struct writers writers = {0};
+    struct pushers pushers = {0};
     struct embd__error e = {.status = EMBD_OK};
-    for (uint64_t i = 0; i < WRITERS_MAX; i++) {
-        struct push_writer push = stream_of(i);
+    for (uint64_t i = 0; i < PUSHER_STREAMS_MAX; i++) {
+        struct push_number push = stream_of(i);
         push.sequence = 1;
-        assert_int_equal(writers_begin_old(&writers, &push, &e), EMBD_OK);
-        writers_note(&writers, &push, 0);
+        assert_int_equal(pushers_begin_old(&pushers, &push, &e), EMBD_OK);
+        pushers_note(&pushers, &push, 0);
     }
-    push_next(&writers, 0, 0); /* so that the second is the oldest */
-    const struct push_writer more = stream_of(WRITERS_MAX);
-    assert_int_equal(writers_begin_old(&writers, &more, &e), EMBD_OK);
-    assert_true(knows(&writers, 0));
-    assert_false(knows(&writers, 1));
-    assert_true(knows(&writers, WRITERS_MAX));
-    writers_fini(&writers);
+    push_next(&pushers, 0, 0); /* so that the second is the oldest */
+    const struct push_number more = stream_of(PUSHER_STREAMS_MAX);
+    assert_int_equal(pushers_begin_old(&pushers, &more, &e), EMBD_OK);
+    assert_true(knows(&pushers, 0));
+    assert_false(knows(&pushers, 1));
+    assert_true(knows(&pushers, PUSHER_STREAMS_MAX));
+    pushers_fini(&pushers);
 }
 
 /* ---- in a shard ---- */
@@ -346,13 +346,13 @@ static struct exchange *ask_push(struct rig *rig, const char *table, uint64_t lo
                         .grads = grads,
                         .grads_bytes = sizeof grads,
                         .dtype = EMBD_DTYPE_F32};
-    struct push_extra extra = {.writer = {7, low, sequence, 0}};
+    struct push_extra extra = {.number = {7, low, sequence, 0}};
     struct exchange *x = ask(rig, &rig->data, METHOD_PUSH);
     embd__push_write(&x->out, &part, 1, &extra);
     return x;
 }
 
-/* Of no writer. */
+/* Of no pusher. */
 static struct exchange *ask_unnumbered(struct rig *rig, const char *table)
 {
     return ask_push(rig, table, 0, 0);
@@ -384,7 +384,7 @@ static void check_row(struct rig *rig, const char *table, float expected)
 
 static bool opened(struct rig *rig, uint64_t low, bool is_journaled)
 {
-    return open_stream(rig, &(struct push_writer){.high = 7, .low = low}, is_journaled);
+    return open_stream(rig, &(struct push_number){.high = 7, .low = low}, is_journaled);
 }
 
 static void a_first_push_of_a_stream_that_is_not_open_is_refused_and_an_opening_changes_no_stream(
@@ -445,7 +445,7 @@ static void a_push_right_behind_the_opening_of_its_stream_is_applied(void **stat
     rig_wake(&rig);
     for (uint64_t low = 0; low < 20; low++) {
         struct exchange *opening =
-                            ask_opening(&rig, &(struct push_writer){.high = 7, .low = low}, true),
+                            ask_opening(&rig, &(struct push_number){.high = 7, .low = low}, true),
                         *push = ask_push(&rig, "b", low, 1);
         ask_send(opening);
         ask_send(push);
@@ -480,7 +480,7 @@ static void an_opening_whose_connection_goes_meanwhile_happens(void **state)
     rig_open(&rig, &store_host, 0, 1, dir);
     create(&rig, "b", EMBD_DURABILITY_DURABLE);
     rig_wake(&rig);
-    const struct push_writer stream = {.high = 7, .low = 3};
+    const struct push_number stream = {.high = 7, .low = 3};
     struct exchange *opening = ask_opening(&rig, &stream, true);
     ask_send(opening);
     ask_free(opening);
@@ -547,9 +547,9 @@ static void a_flood_of_strangers_makes_no_push_count_twice_and_stops_nobody(void
         assert_true(applied(&rig, name, 2, 1));
         for (uint64_t low = 100; low < 100 + 100; low++)
             ask_error(ask_push(&rig, name, low, 1), EMBD_FORGOTTEN, "stream_open", NULL);
-        for (uint64_t low = 100; low < 100 + WRITERS_MAX - 2; low++)
+        for (uint64_t low = 100; low < 100 + PUSHER_STREAMS_MAX - 2; low++)
             assert_true(opened(&rig, low, i == 1));
-        ask_error(ask_opening(&rig, &(struct push_writer){.high = 7, .low = 99}, i == 1), EMBD_FULL,
+        ask_error(ask_opening(&rig, &(struct push_number){.high = 7, .low = 99}, i == 1), EMBD_FULL,
                   "65536", "idle for 600 s", NULL);
         assert_false(applied(&rig, name, 1, 1));
         assert_true(applied(&rig, name, 2, 2));
@@ -558,7 +558,7 @@ static void a_flood_of_strangers_makes_no_push_count_twice_and_stops_nobody(void
     rig_close(&rig);
     rig_open(&rig, &store_host, 0, 1, dir);
     rig.now_ns += 10 * IDLE; /* nobody could push meanwhile */
-    ask_error(ask_opening(&rig, &(struct push_writer){.high = 7, .low = 99}, true), EMBD_FULL,
+    ask_error(ask_opening(&rig, &(struct push_number){.high = 7, .low = 99}, true), EMBD_FULL,
               NULL);
     assert_false(applied(&rig, "b", 1, 1));
     assert_true(applied(&rig, "b", 1, 2));
@@ -595,7 +595,7 @@ static void streams_are_of_the_token_that_opened_them(void **state)
     rig.data.grant = &bob;
     for (uint64_t low = 100; low < 100 + STREAMS_PER_PRINCIPAL; low++)
         assert_true(opened(&rig, low, false));
-    ask_error(ask_opening(&rig, &(struct push_writer){.high = 7, .low = 2}, false), EMBD_FULL,
+    ask_error(ask_opening(&rig, &(struct push_number){.high = 7, .low = 2}, false), EMBD_FULL,
               "token 'bob' has 4096", "limit is 4096", NULL);
     rig.now_ns += IDLE;
     assert_true(opened(&rig, 2, false)); /* for the first of bob's */
@@ -630,14 +630,14 @@ static void a_start_knows_whose_streams_are(void **state)
         if (low > 1)
             assert_true(applied(&rig, "b", low, 1));
     }
-    assert_int_equal(writers_list(&rig.shard->engine.journaled_writers, before), LOWS);
+    assert_int_equal(pushers_list(&rig.shard->engine.journaled_pushers, before), LOWS);
     assert_true(before[0].principal != before[LOWS - 1].principal && before[0].last == 0);
     for (int i = 0; i < 3; i++) {
         if (i == 1)
             assert_int_equal(compaction_make_now(&rig.shard->commit, &e), EMBD_OK);
         rig_close(&rig);
         rig_open(&rig, &store_host, 0, 1, dir);
-        assert_int_equal(writers_list(&rig.shard->engine.journaled_writers, after), LOWS);
+        assert_int_equal(pushers_list(&rig.shard->engine.journaled_pushers, after), LOWS);
         assert_memory_equal(before, after, sizeof before);
     }
     access_drop(access);

@@ -20,7 +20,7 @@ void build_push_writer_request(struct msg *m)
                               .keys = push_keys,
                               .grads = push_grads,
                               .grads_bytes = sizeof push_grads};
-    const struct push_extra extra = {.writer = {HIGH, LOW, 300, 3}};
+    const struct push_extra extra = {.number = {HIGH, LOW, 300, 3}};
     embd__msg_request(m, 24, METHOD_PUSH);
     embd__push_write(m, &part, 1, &extra);
     embd__msg_end(m);
@@ -31,7 +31,7 @@ void read_push_writer_request(struct reader *r)
     static struct part parts[LIMIT_PARTS];
     struct push_extra extra;
     int n = embd__push_read(r, parts, LIMIT_PARTS, &extra);
-    const struct push_writer *w = &extra.writer;
+    const struct push_number *w = &extra.number;
     if (n != 1 || parts[0].grads_bytes != sizeof push_grads ||
         memcmp(parts[0].grads, push_grads, sizeof push_grads) || extra.round.n_workers ||
         w->high != HIGH || w->low != LOW || w->stream != 3 || w->sequence != 300)

@@ -115,26 +115,26 @@ static void an_id_and_writers_make_it_format_2_and_are_read_back(void **state)
     struct manifest m, out;
     struct manifest_table table;
     struct manifest_part parts[2];
-    struct manifest_writers writers[2] = {{1, 64, UINT64_MAX}, {0, 96, 1}};
+    struct manifest_streams streams[2] = {{1, 64, UINT64_MAX}, {0, 96, 1}};
     struct embd__error e = {0};
     (void)state;
     make(&m, &table, parts);
     m.id = 0xfedcba9876543210;
-    m.writers = writers;
-    m.n_writers = 2;
+    m.streams = streams;
+    m.n_streams = 2;
     char *text = embd__manifest_write(&m);
     assert_non_null(text);
     assert_non_null(strstr(text, "\"format\": 2"));
     assert_int_equal(embd__manifest_read(text, strlen(text), &out, &e), EMBD_OK);
     assert_true(out.id == m.id);
-    assert_int_equal(out.n_writers, 2);
+    assert_int_equal(out.n_streams, 2);
     for (int i = 0; i < 2; i++)
-        assert_true(out.writers[i].shard == writers[i].shard &&
-                    out.writers[i].bytes == writers[i].bytes &&
-                    out.writers[i].xxh3 == writers[i].xxh3);
+        assert_true(out.streams[i].shard == streams[i].shard &&
+                    out.streams[i].bytes == streams[i].bytes &&
+                    out.streams[i].xxh3 == streams[i].xxh3);
     embd__manifest_fini(&out);
     free(text);
-    writers[0].shard = 0;
+    streams[0].shard = 0;
     text = embd__manifest_write(&m);
     assert_int_equal(embd__manifest_read(text, strlen(text), &out, &e), EMBD_CORRUPT);
     assert_non_null(strstr(e.text, "there twice"));

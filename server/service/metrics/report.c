@@ -60,7 +60,7 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"snapshot_age_us", snapshot_watch_age_us(shard)},
         {"round_steps", k->round_steps},
         {"pushes_again", k->pushes_again},
-        {"push_streams", shard->engine.writers.n + shard->engine.journaled_writers.n},
+        {"push_streams", shard->engine.pushers.n + shard->engine.journaled_pushers.n},
         {"round_pushes_waiting", shard->engine.rounds.n_waiting},
         {"errors", c->errors},
         {"unknown_methods", c->unknown_methods},

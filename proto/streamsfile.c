@@ -1,5 +1,5 @@
-/* writersfile.c - see writersfile.h. */
-#include "proto/writersfile.h"
+/* streamsfile.c - see streamsfile.h. */
+#include "proto/streamsfile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +19,9 @@ enum {
     AT_CHAIN = 48,
 };
 
-void embd__writersfile_name(char out[WRITERSFILE_NAME], uint32_t shard)
+void embd__streamsfile_name(char out[STREAMSFILE_NAME], uint32_t shard)
 {
-    snprintf(out, WRITERSFILE_NAME, "%u.writers", shard);
+    snprintf(out, STREAMSFILE_NAME, "%u.writers", shard);
 }
 
 static uint64_t stream_bytes(uint32_t version)
@@ -29,15 +29,15 @@ static uint64_t stream_bytes(uint32_t version)
     return version == 1 ? STREAM_BYTES_OLD : STREAM_BYTES;
 }
 
-uint64_t embd__writersfile_bytes(const struct writersfile *file)
+uint64_t embd__streamsfile_bytes(const struct streamsfile *file)
 {
-    return WRITERSFILE_HEADER_BYTES +
+    return STREAMSFILE_HEADER_BYTES +
            (file->n_other + file->n_journaled) * stream_bytes(file->version);
 }
 
-void embd__writersfile_header(uint8_t out[WRITERSFILE_HEADER_BYTES], const struct writersfile *file)
+void embd__streamsfile_header(uint8_t out[STREAMSFILE_HEADER_BYTES], const struct streamsfile *file)
 {
-    memset(out, 0, WRITERSFILE_HEADER_BYTES);
+    memset(out, 0, STREAMSFILE_HEADER_BYTES);
     memcpy(out, magic, sizeof magic);
     embd__put_u32(out + AT_VERSION, file->version);
     embd__put_u32(out + AT_SHARD, file->shard);
@@ -68,19 +68,19 @@ struct push_stream embd__stream_read(const uint8_t *list, bool has_principals, u
                                 has_principals ? embd__get_u64(at + 32) : 0};
 }
 
-struct push_stream embd__writersfile_stream(const uint8_t *bytes, uint64_t i)
+struct push_stream embd__streamsfile_stream(const uint8_t *bytes, uint64_t i)
 {
-    return embd__stream_read(bytes + WRITERSFILE_HEADER_BYTES,
+    return embd__stream_read(bytes + STREAMSFILE_HEADER_BYTES,
                              embd__get_u32(bytes + AT_VERSION) != 1, i);
 }
 
-static int check_streams(const uint8_t *bytes, const struct writersfile *file,
+static int check_streams(const uint8_t *bytes, const struct streamsfile *file,
                          struct embd__error *e)
 {
     uint64_t n = file->n_other + file->n_journaled;
     struct embd__error inner = {.status = EMBD_OK};
     for (uint64_t i = 0; i < n; i++) {
-        struct push_stream stream = embd__writersfile_stream(bytes, i);
+        struct push_stream stream = embd__streamsfile_stream(bytes, i);
         if (embd__stream_check(&stream, file->version != 1, &inner) != EMBD_OK)
             return embd__error_set(e, EMBD_CORRUPT, "entry %llu: %s", (unsigned long long)i,
                                    inner.text);
@@ -88,16 +88,16 @@ static int check_streams(const uint8_t *bytes, const struct writersfile *file,
     return EMBD_OK;
 }
 
-int embd__writersfile_read_header(const uint8_t *bytes, uint64_t n, struct writersfile *out,
+int embd__streamsfile_read_header(const uint8_t *bytes, uint64_t n, struct streamsfile *out,
                                   struct embd__error *e)
 {
-    if (n < WRITERSFILE_HEADER_BYTES || memcmp(bytes, magic, sizeof magic) != 0)
+    if (n < STREAMSFILE_HEADER_BYTES || memcmp(bytes, magic, sizeof magic) != 0)
         return embd__error_set(e, EMBD_CORRUPT, "the file does not begin with EMBDWRTR");
     uint32_t version = embd__get_u32(bytes + AT_VERSION);
-    if (version == 0 || version > WRITERSFILE_VERSION)
+    if (version == 0 || version > STREAMSFILE_VERSION)
         return embd__error_set(e, EMBD_UNSUPPORTED, "its version is %u, this one reads 1 to %u",
-                               version, WRITERSFILE_VERSION);
-    *out = (struct writersfile){
+                               version, STREAMSFILE_VERSION);
+    *out = (struct streamsfile){
         .version = version,
         .shard = embd__get_u32(bytes + AT_SHARD),
         .n_shards = embd__get_u32(bytes + AT_SHARDS),
@@ -109,20 +109,20 @@ int embd__writersfile_read_header(const uint8_t *bytes, uint64_t n, struct write
     return EMBD_OK;
 }
 
-int embd__writersfile_read(const uint8_t *bytes, uint64_t n, struct writersfile *out,
+int embd__streamsfile_read(const uint8_t *bytes, uint64_t n, struct streamsfile *out,
                            struct embd__error *e)
 {
-    if (embd__writersfile_read_header(bytes, n, out, e) != EMBD_OK)
+    if (embd__streamsfile_read_header(bytes, n, out, e) != EMBD_OK)
         return e->status;
-    if (out->n_other > WRITERSFILE_STREAMS_MAX || out->n_journaled > WRITERSFILE_STREAMS_MAX)
+    if (out->n_other > STREAMSFILE_STREAMS_MAX || out->n_journaled > STREAMSFILE_STREAMS_MAX)
         return embd__error_set(e, EMBD_CORRUPT,
                                "it has %llu and %llu streams, a shard has %u at most",
                                (unsigned long long)out->n_other,
-                               (unsigned long long)out->n_journaled, WRITERSFILE_STREAMS_MAX);
-    if (n != embd__writersfile_bytes(out))
+                               (unsigned long long)out->n_journaled, STREAMSFILE_STREAMS_MAX);
+    if (n != embd__streamsfile_bytes(out))
         return embd__error_set(e, EMBD_CORRUPT, "it has %llu bytes, expected %llu",
                                (unsigned long long)n,
-                               (unsigned long long)embd__writersfile_bytes(out));
+                               (unsigned long long)embd__streamsfile_bytes(out));
     return check_streams(bytes, out, e);
 }
 

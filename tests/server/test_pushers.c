@@ -1,4 +1,4 @@
-/* test_writers.c - a push of a writer is applied once, however often it comes: in a shard's life,
+/* test_pushers.c - a push of a pusher is applied once, however often it comes: in a shard's life,
  * and after its start on the journal; a number that is left out, and a stream that is not known,
  * are told. */
 #include "tests/server/rig.h"
@@ -8,7 +8,7 @@
 
 #include "proto/route.h"
 #include "proto/schema.h"
-#include "server/engine/writers.h"
+#include "server/engine/pushers.h"
 
 static const uint64_t keys[2] = {1, 2};
 static const float grads[8] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -41,7 +41,7 @@ static struct exchange *ask_push(struct rig *rig, const char *table, uint32_t n_
                                  uint32_t stream, uint64_t sequence)
 {
     struct part part = one_part(table, n_keys);
-    struct push_extra extra = {.writer = {7, 9, sequence, stream}};
+    struct push_extra extra = {.number = {7, 9, sequence, stream}};
     struct exchange *x = ask(rig, &rig->data, METHOD_PUSH);
     embd__push_write(&x->out, &part, 1, &extra);
     return x;
@@ -49,7 +49,7 @@ static struct exchange *ask_push(struct rig *rig, const char *table, uint32_t n_
 
 static bool opened(struct rig *rig, uint32_t stream, bool is_journaled)
 {
-    return open_stream(rig, &(struct push_writer){.high = 7, .low = 9, .stream = stream},
+    return open_stream(rig, &(struct push_number){.high = 7, .low = 9, .stream = stream},
                        is_journaled);
 }
 
@@ -122,7 +122,7 @@ static void a_number_that_is_left_out_is_told_and_so_is_a_stream_that_is_not_kno
     ask_error(ask_push(&rig, "a", 2, 5, 1), EMBD_FORGOTTEN, "push 1", "stream_open", NULL);
     image_check(&rig, "a", &image);
     check_last(&rig, 0, 0, 1);
-    struct push_extra both = {.round = {"job", 0, 1, 0, 1000}, .writer = {7, 9, 2, 0}};
+    struct push_extra both = {.round = {"job", 0, 1, 0, 1000}, .number = {7, 9, 2, 0}};
     struct part part = one_part("a", 2);
     struct exchange *x = ask(&rig, &rig.data, METHOD_PUSH);
     embd__push_write(&x->out, &part, 1, &both);

@@ -1,4 +1,4 @@
-/* writersfile.h - the bytes of SHARD.writers in a snapshot: which pushes each writer's streams had
+/* streamsfile.h - the bytes of SHARD.writers in a snapshot: which pushes each pusher's streams had
  * made on a shard at the cut. All numbers are little-endian.
  *   header, 64 bytes: "EMBDWRTR", u32 version = 2, u32 shard, u32 shards, u32 zero, u64 streams of
  *                     tables that are not journaled, u64 of journaled ones, u64 records that the
@@ -8,42 +8,42 @@
  *                     pushed for longest first
  * Version 1 has streams without a principal, whose last push is not 0. It is read too.
  * manifest.json has the checksum of the file. Pure functions. */
-#ifndef EMBD_PROTO_WRITERSFILE_H
-#define EMBD_PROTO_WRITERSFILE_H
+#ifndef EMBD_PROTO_STREAMSFILE_H
+#define EMBD_PROTO_STREAMSFILE_H
 
 #include "proto/message.h"
 
-#define WRITERSFILE_HEADER_BYTES 64u
-#define WRITERSFILE_VERSION      2u
-#define WRITERSFILE_STREAMS_MAX  65536u /* of a kind */
-#define WRITERSFILE_NAME         24u
+#define STREAMSFILE_HEADER_BYTES 64u
+#define STREAMSFILE_VERSION      2u
+#define STREAMSFILE_STREAMS_MAX  65536u /* of a kind */
+#define STREAMSFILE_NAME         24u
 
-/* A stream of a writer's pushes on a shard. */
+/* A stream of a pusher's pushes on a shard. */
 struct push_stream {
-    uint64_t high, low; /* the writer's id */
+    uint64_t high, low; /* the pusher's id */
     uint64_t last;      /* push applied; 0: it is open, and none was */
     uint64_t stream;    /* u32 */
     uint64_t principal; /* who opened it; 0: everybody */
 };
 
-struct writersfile {
+struct streamsfile {
     uint32_t version, shard, n_shards;
     uint64_t n_other, n_journaled, position, chain;
 };
 
-void embd__writersfile_name(char out[WRITERSFILE_NAME], uint32_t shard);
-uint64_t embd__writersfile_bytes(const struct writersfile *file);
-void embd__writersfile_header(uint8_t out[WRITERSFILE_HEADER_BYTES],
-                              const struct writersfile *file);
+void embd__streamsfile_name(char out[STREAMSFILE_NAME], uint32_t shard);
+uint64_t embd__streamsfile_bytes(const struct streamsfile *file);
+void embd__streamsfile_header(uint8_t out[STREAMSFILE_HEADER_BYTES],
+                              const struct streamsfile *file);
 
-/* Of its first WRITERSFILE_HEADER_BYTES alone. EMBD_CORRUPT, EMBD_UNSUPPORTED. */
-int embd__writersfile_read_header(const uint8_t *bytes, uint64_t n, struct writersfile *out,
+/* Of its first STREAMSFILE_HEADER_BYTES alone. EMBD_CORRUPT, EMBD_UNSUPPORTED. */
+int embd__streamsfile_read_header(const uint8_t *bytes, uint64_t n, struct streamsfile *out,
                                   struct embd__error *e);
 /* Of a whole file: header, size, and every stream. EMBD_CORRUPT naming the field. */
-int embd__writersfile_read(const uint8_t *bytes, uint64_t n, struct writersfile *out,
+int embd__streamsfile_read(const uint8_t *bytes, uint64_t n, struct streamsfile *out,
                            struct embd__error *e);
 /* Stream i: those of tables that are not journaled come first. */
-struct push_stream embd__writersfile_stream(const uint8_t *bytes, uint64_t i);
+struct push_stream embd__streamsfile_stream(const uint8_t *bytes, uint64_t i);
 
 /* The same of a list by itself, as a file of that version has it. */
 #define STREAM_BYTES_OLD 32u

@@ -1,6 +1,6 @@
-/* writers.h - whose pushes were applied, so that one that is sent again is not applied again.
+/* pushers.h - whose pushes were applied, so that one that is sent again is not applied again.
  *
- * A writer numbers its pushes to a shard 1, 2, ... in each of its streams. A number is used up when
+ * A pusher numbers its pushes to a shard 1, 2, ... in each of its streams. A number is used up when
  * its push is applied; one that is refused has used none. Only the last one of each stream is
  * remembered. A stream begins with its opening, and a push of one that is not known is refused, the
  * first too: it may have been applied before the stream was forgotten.
@@ -14,13 +14,13 @@
  * Which stream goes depends on the time, so it is decided once, before the opening's record is
  * written, and the record has the decision: state is what openings and pushes make of it, and a
  * journal that is replayed ends with the same. Owner: the shard's thread. */
-#ifndef EMBD_ENGINE_WRITERS_H
-#define EMBD_ENGINE_WRITERS_H
+#ifndef EMBD_ENGINE_PUSHERS_H
+#define EMBD_ENGINE_PUSHERS_H
 
 #include "proto/opening.h"
-#include "proto/writersfile.h"
+#include "proto/streamsfile.h"
 
-#define WRITERS_MAX           65536u /* 7 MiB */
+#define PUSHER_STREAMS_MAX    65536u /* 7 MiB */
 #define STREAMS_PER_PRINCIPAL 4096u  /* who showed a token */
 #define STREAM_IDLE_S         600u   /* without a push, before a stream may go */
 
@@ -28,15 +28,15 @@
     0u /* who showed no token, and who opened streams in earlier versions                          \
         */
 
-struct writer_stream;
+struct pusher_stream;
 struct principal;
 struct principal_place;
 
-/* Zeroed: of no writer. */
-struct writers {
-    struct writer_stream *streams;  /* [WRITERS_MAX + 1], 0 is none; NULL before the first */
-    struct principal *principals;   /* [WRITERS_MAX + 1], likewise */
-    struct principal_place *places; /* [WRITERS_MAX + 1], to put them in order */
+/* Zeroed: of no pusher. */
+struct pushers {
+    struct pusher_stream *streams;  /* [PUSHER_STREAMS_MAX + 1], 0 is none; NULL before the first */
+    struct principal *principals;   /* [PUSHER_STREAMS_MAX + 1], likewise */
+    struct principal_place *places; /* [PUSHER_STREAMS_MAX + 1], to put them in order */
     uint32_t *buckets, *principal_buckets;
     uint64_t seed; /* of the hash: a peer cannot choose ids that meet in a bucket */
     uint32_t n, free_stream;
@@ -44,27 +44,27 @@ struct writers {
     uint64_t since_ns; /* the first request: nothing is idle since before; 0: there was none */
 };
 
-void writers_fini(struct writers *writers);
+void pushers_fini(struct pushers *pushers);
 
 /* ---- pushes ---- */
 
-#define WRITER_AGAIN 1
+#define PUSH_AGAIN 1
 
-/* EMBD_OK: the push is the next of its stream. WRITER_AGAIN: it was applied. EMBD_GAP naming the
+/* EMBD_OK: the push is the next of its stream. PUSH_AGAIN: it was applied. EMBD_GAP naming the
  * last applied one; EMBD_FORGOTTEN: the stream is not known. */
-int writers_look(const struct writers *writers, const struct push_writer *push,
+int pushers_look(const struct pushers *pushers, const struct push_number *push,
                  struct embd__error *e);
-/* It is applied now; writers_look has just said EMBD_OK. The time is 0 where a start replays what
+/* It is applied now; pushers_look has just said EMBD_OK. The time is 0 where a start replays what
  * was. */
-void writers_note(struct writers *writers, const struct push_writer *push, uint64_t now_ns);
+void pushers_note(struct pushers *pushers, const struct push_number *push, uint64_t now_ns);
 
 /* It was refused after all, and has changed nothing. Where a device has begun the next one
  * meanwhile, its number stays used. */
-void writers_take_back(struct writers *writers, const struct push_writer *push);
+void pushers_take_back(struct pushers *pushers, const struct push_number *push);
 
 /* The last push applied, 0 where there is none. */
-uint64_t writers_last(const struct writers *writers, const struct push_writer *stream);
-bool writers_know(const struct writers *writers, const struct push_writer *stream);
+uint64_t pushers_last(const struct pushers *pushers, const struct push_number *stream);
+bool pushers_know(const struct pushers *pushers, const struct push_number *stream);
 
 /* ---- openings ---- */
 
@@ -74,30 +74,30 @@ typedef bool principal_is_gone(const void *arg, uint64_t principal);
 /* Decides which stream goes for a new one of opening->principal, where one has to. EMBD_FULL:
  * nothing that may go, naming the limit, and `who` it is. EMBD_NO_MEMORY. Changes nothing that a
  * journal has. */
-int writers_decide(struct writers *writers, struct stream_opening *opening,
+int pushers_decide(struct pushers *pushers, struct stream_opening *opening,
                    principal_is_gone *is_gone, const void *arg, const char *who, uint64_t now_ns,
                    struct embd__error *e);
-/* EMBD_OK: it is open, and what was to go is gone. WRITER_AGAIN: it was open before, and nothing is
+/* EMBD_OK: it is open, and what was to go is gone. PUSH_AGAIN: it was open before, and nothing is
  * changed. EMBD_FULL: others were opened since it was decided. Depends on the opening and on what
- * was opened and pushed before alone. EMBD_NO_MEMORY, but not after writers_decide. */
-int writers_open(struct writers *writers, const struct stream_opening *opening, uint64_t now_ns,
+ * was opened and pushed before alone. EMBD_NO_MEMORY, but not after pushers_decide. */
+int pushers_open(struct pushers *pushers, const struct stream_opening *opening, uint64_t now_ns,
                  struct embd__error *e);
 
 /* ---- all ---- */
 
 /* By principal, and of each the stream that has not pushed for longest first: `out` has room for
- * writers->n. Their number. */
-uint32_t writers_list(const struct writers *writers, struct push_stream *out);
+ * pushers->n. Their number. */
+uint32_t pushers_list(const struct pushers *pushers, struct push_stream *out);
 /* EMBD_FULL: there is no room for all of them. */
-int writers_check_room(const struct writers *writers, const struct push_stream *list, uint32_t n,
+int pushers_check_room(const struct pushers *pushers, const struct push_stream *list, uint32_t n,
                        struct embd__error *e);
 /* They are as the list says, in its order. EMBD_FULL, EMBD_NO_MEMORY: nothing is changed. */
-int writers_restore(struct writers *writers, const struct push_stream *list, uint32_t n,
+int pushers_restore(struct pushers *pushers, const struct push_stream *list, uint32_t n,
                     uint64_t now_ns, struct embd__error *e);
 
 /* As earlier versions did with the records of their journals: a stream begins with its first push,
  * and for want of room everybody's goes that has not pushed for longest. */
-int writers_begin_old(struct writers *writers, const struct push_writer *push,
+int pushers_begin_old(struct pushers *pushers, const struct push_number *push,
                       struct embd__error *e);
 
 #endif
