@@ -4,6 +4,7 @@
 #include "tests/unit/golden_messages.h"
 #include "tests/unit/golden_erase.h"
 #include "tests/unit/golden_hold.h"
+#include "tests/unit/golden_job.h"
 #include "tests/unit/golden_tick.h"
 #include "tests/unit/golden_watch.h"
 #include "tests/unit/golden_writer.h"
@@ -754,5 +755,12 @@ const struct golden goldens[] = {
     GOLDEN(scan_result, read_rows, check_rows),
     GOLDEN(load_request, read_rows, check_rows),
     GOLDEN(snapshot_request, read_snapshot_request, check_snapshot_request),
+    GOLDEN(snapshot_start_request, read_snapshot_start_request, read_snapshot_start_request),
+    GOLDEN(snapshot_start_result, read_snapshot_start_result, read_snapshot_start_result),
+    GOLDEN(snapshot_progress_request, read_snapshot_progress_request,
+           read_snapshot_progress_request),
+    GOLDEN(snapshot_progress_result, read_snapshot_progress_result, read_snapshot_progress_result),
+    GOLDEN(snapshot_go_request, read_snapshot_go_request, read_snapshot_go_request),
+    GOLDEN(snapshot_cancel_request, read_snapshot_cancel_request, read_snapshot_cancel_request),
 };
 const uint32_t n_goldens = sizeof goldens / sizeof goldens[0];
