@@ -105,13 +105,15 @@ static void apply(struct commit *commit, struct op *op, const struct record_id *
 /* ---- replaying ---- */
 
 int commit_replay(struct operation_reader *reader, struct engine *engine, uint8_t *bytes,
-                  const struct record *record, bool *is_partly_done_out, struct embd__error *e)
+                  const struct record *record, uint64_t now_ns, bool *is_partly_done_out,
+                  struct embd__error *e)
 {
     struct op *op = &reader->op;
     *is_partly_done_out = false;
     if (operation_read(reader, engine, bytes, record, e) != EMBD_OK ||
         engine_make_way(op, e) != EMBD_OK)
         return e->status;
+    op->now_ns = now_ns;
     engine_apply(op);
     op_wait(op);
     *is_partly_done_out = op->error.status != EMBD_OK && op->n_applied > 0;
@@ -161,7 +163,8 @@ static bool replay_orphan(struct commit *commit, uint8_t *bytes)
     bool is_partly_done;
     record_fields(bytes, &record);
     const struct record_id id = {record.position, record.checksum};
-    commit_replay(&commit->reader, commit->engine, bytes, &record, &is_partly_done, &e);
+    commit_replay(&commit->reader, commit->engine, bytes, &record, commit->now_ns, &is_partly_done,
+                  &e);
     if (e.status == EMBD_BUSY)
         return false;
     withdraw(commit, &id, is_partly_done, &e);
@@ -301,6 +304,7 @@ static int submit(struct commit *commit, struct op *op, void (*turn)(struct op *
 int commit_submit(struct commit *commit, struct op *op, void (*turn)(struct op *op),
                   struct embd__error *e)
 {
+    commit->now_ns = op->now_ns;
     int status = submit(commit, op, turn, e);
     if (status < EMBD_OK)
         capacity_left(op);
