@@ -19,20 +19,13 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "server/engine/capacity.h"
+#include "server/journal/pace.h"
 #include "server/log/ending.h"
 #include "server/log/log.h"
 
 #define SLICE_NS 1000000u
-
-static uint64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 void commit_init(struct commit *commit, struct engine *engine)
 {
@@ -47,7 +40,7 @@ static void note_refusal(struct commit *commit, const char *why)
     commit->n_errors++;
     if (commit->n_refused++ > 0)
         return;
-    commit->refused_since_ns = monotonic_ns();
+    commit->refused_since_ns = pace_now();
     log_event(LOG_ERROR, "journal_refuses", "shard=%u why=\"%s\"", commit->shard, why);
 }
 
@@ -57,7 +50,7 @@ static void note_writing(struct commit *commit)
         return;
     log_event(LOG_INFO, "journal_takes_again", "shard=%u refused=%llu seconds=%.1f", commit->shard,
               (unsigned long long)commit->n_refused,
-              (double)(monotonic_ns() - commit->refused_since_ns) / 1e9);
+              (double)(pace_now() - commit->refused_since_ns) / 1e9);
     commit->n_refused = 0;
 }
 
@@ -196,11 +189,11 @@ static bool apply_entry(struct commit *commit, struct journal_group *group,
  * these are applied. True: the time was over, and there is more. */
 static bool apply_some(struct commit *commit, struct journal_group *group)
 {
-    uint64_t until_ns = monotonic_ns() + SLICE_NS;
+    uint64_t until_ns = pace_now() + SLICE_NS;
     while (apply_entry(commit, group, &group->entries[group->n_applied]))
         if (++group->n_applied == group->n_entries)
             return false;
-        else if (monotonic_ns() >= until_ns)
+        else if (pace_now() >= until_ns)
             return true;
     return false;
 }
