@@ -64,6 +64,9 @@ static inline void embd__client_begin(struct embd_client *client, struct exchang
 }
 
 /* call.c: frees all calls; the loop stands still. */
+/* Whether it says nothing but that a shard is not there, or not ready. */
+bool embd__is_silence(int status);
+
 void embd__calls_fini(struct embd_client *client);
 /* tables.c */
 void embd__tables_fini(struct embd_client *client);

@@ -169,21 +169,34 @@ static int add_table(embd_client *client, struct table_schema *schema, embd_tabl
     return EMBD_OK;
 }
 
+/* As all shards describe it; with the option `partly`, as those that answer do. */
+static int describe_alike(embd_client *client, const char *name, struct table_schema *out)
+{
+    bool is_known = false;
+    int status = EMBD_OK, silence = EMBD_OK;
+    for (uint32_t i = 0; i < client->n_shards && status == EMBD_OK; i++) {
+        status = is_known ? compare(client, i, &out->s) : describe(client, i, name, out);
+        is_known = is_known || status == EMBD_OK;
+        if (!client->options.partly || !embd__is_silence(status))
+            continue;
+        silence = status;
+        status = EMBD_OK;
+    }
+    if (is_known && status != EMBD_OK)
+        embd__schema_fini(out);
+    return !is_known && status == EMBD_OK ? silence : status;
+}
+
 int embd_table_open(embd_client *client, const char *name, embd_table **table_out)
 {
     struct table_schema schema;
     clear_error(client);
     int status = check_name(client, name);
     if (status == EMBD_OK)
-        status = describe(client, 0, name, &schema);
+        status = describe_alike(client, name, &schema);
     if (status != EMBD_OK)
         return embd__error_keep(&client->error, status);
-    for (uint32_t i = 1; i < client->n_shards && status == EMBD_OK; i++)
-        status = compare(client, i, &schema.s);
-    if (status != EMBD_OK) {
-        embd__schema_fini(&schema);
-        return embd__error_keep(&client->error, status);
-    }
+    clear_error(client);
     return embd__error_keep(&client->error, add_table(client, &schema, table_out));
 }
 

@@ -67,7 +67,7 @@ int chosen_run(const struct chosen *chosen,
 {
     embd_client *client;
     embd_table *table;
-    int code = connect_servers(&client);
+    int code = chosen->takes_part ? connect_servers_partly(&client) : connect_servers(&client);
     if (code)
         return code;
     int status = embd_table_open(client, chosen->table, &table);
@@ -80,7 +80,8 @@ int chosen_run(const struct chosen *chosen,
         embd_close(client);
         return EXIT_USAGE;
     }
-    return end_client(client, act_on(chosen, client, table, act, arg));
+    status = act_on(chosen, client, table, act, arg);
+    return status == CHOSEN_TOLD ? end_told(client, EMBD_UNREACHABLE) : end_client(client, status);
 }
 
 void chosen_fini(struct chosen *chosen)

@@ -3,6 +3,7 @@
 #define EMBCTL_CHOSEN_H
 
 #include <argp.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "embd/embd.h"
@@ -12,6 +13,7 @@ struct chosen {
     uint64_t slot;
     uint64_t *keys; /* [n] */
     size_t n;
+    bool takes_part; /* of the cluster: shards that do not answer are passed over */
 };
 
 /* Stands in the options of a command. */
@@ -24,7 +26,9 @@ struct chosen {
 int chosen_parse(struct chosen *chosen, int key, char *arg, struct argp_state *state);
 
 /* Connects, and calls act with a part that has the keys and room for their statuses; the values are
- * act's business. Returns an exit code; act returns a status of libembd's. */
+ * act's business. Returns an exit code; act
+ * returns a status of libembd's, or CHOSEN_TOLD: a shard did not answer, and act has said so. */
+#define CHOSEN_TOLD 1
 int chosen_run(const struct chosen *chosen,
                int (*act)(embd_client *client, embd_part *part, const void *arg), const void *arg);
 

@@ -85,51 +85,51 @@ int command_ping(int argc, char **argv)
 
 /* ---- cluster ---- */
 
-static int add_shard(struct listing *l, embd_client *client, uint32_t shard, struct figures *f)
+static void add_shard(struct listing *l, embd_client *client, uint32_t shard,
+                      const struct figures *f)
 {
     uint64_t us;
-    int status = embd_ping(client, shard, &us);
-    if (status == EMBD_OK)
-        status = figures_read_shard(client, shard, f);
+    bool answers = f->is_up[shard] && embd_ping(client, shard, &us) == EMBD_OK;
     listing_row(l);
     listing_uint(l, 0, shard);
     listing_text(l, 1, embd_shard_address(client, shard));
-    if (status == EMBD_OK) {
-        listing_uint(l, 2, us);
-        listing_uint(l, 3, figures_of_tables(f, shard, "rows"));
-        listing_uint(l, 4, figures_shard_memory(f, shard));
-    }
-    return status;
+    listing_text(l, 2, figures_state(f, shard));
+    if (!answers)
+        return;
+    listing_uint(l, 3, us);
+    listing_uint(l, 4, figures_of_tables(f, shard, "rows"));
+    listing_uint(l, 5, figures_shard_memory(f, shard));
 }
 
 int command_cluster(int argc, char **argv)
 {
-    static const struct column columns[] = {{"shard", CELL_NUMBER},
-                                            {"address", CELL_TEXT},
-                                            {"ping_us", CELL_MICROS},
-                                            {"rows", CELL_COUNT},
-                                            {"memory_bytes", CELL_BYTES}};
+    static const struct column columns[] = {{"shard", CELL_NUMBER}, {"address", CELL_TEXT},
+                                            {"state", CELL_STATE},  {"ping_us", CELL_MICROS},
+                                            {"rows", CELL_COUNT},   {"memory_bytes", CELL_BYTES}};
     struct listing l;
     struct figures f;
     embd_client *client;
     parse_no_arguments(
-        "Lists the shards of the cluster: address, round trip, rows of all tables, and "
+        "Lists the shards of the cluster: address, state, round trip, rows of all tables, and "
         "the memory they take.\v"
+        "A shard that does not answer within --deadline (default here: 5) is listed as silent; "
+        "stderr says why, and the exit code is 3.\n"
+        "\n"
         "Examples:\n"
         "  embctl cluster\n"
         "  embctl cluster -o json | jq -r '.shards[].address'",
         argc, argv);
-    int status = connect_servers(&client);
+    int status = connect_servers_partly(&client);
     if (status)
         return status;
-    listing_init(&l, "shards", columns, 5);
-    status = figures_open(client, NULL, &f);
-    for (uint32_t shard = 0; shard < f.n_shards && !status; shard++)
-        status = add_shard(&l, client, shard, &f);
+    listing_init(&l, "shards", columns, 6);
+    status = figures_read_some(client, NULL, &f);
+    for (uint32_t shard = 0; shard < f.n_shards && status != EMBD_NO_MEMORY; shard++)
+        add_shard(&l, client, shard, &f);
     figures_free(&f);
     listing_print(&l);
     listing_fini(&l);
-    return end_client(client, status);
+    return end_told(client, status);
 }
 
 /* ---- drain, version ---- */

@@ -134,7 +134,12 @@ void default_servers(void);
 /* Connects to globals.servers. A failure is explained on stderr; returns an exit code. */
 int connect_servers(embd_client **client_out);
 
-/* The same; answers are received by a thread of their own, while the ones before are worked on. */
+/* The same for commands that go on without a shard: it is waited for five seconds, where no
+ * --deadline says otherwise. */
+int connect_servers_partly(embd_client **client_out);
+
+/* As connect_servers; answers are received by a thread of their own, while the ones before are
+ * worked on. */
 int connect_servers_ahead(embd_client **client_out);
 
 /* Prints `why` on stderr, or where it is empty the library's sentence, and returns the exit code of
@@ -143,6 +148,13 @@ int end_with(int status, const char *why);
 
 /* As above with the client's error; closes the client. */
 int end_client(embd_client *client, int status);
+
+/* Names a shard that does not answer on stderr, with the library's sentence. Returns
+ * EMBD_UNREACHABLE. */
+int end_silent(embd_client *client, uint32_t shard);
+
+/* As end_client; of EMBD_UNREACHABLE end_silent has told already. */
+int end_told(embd_client *client, int status);
 
 /* The same where a table was asked for that no shard has. */
 int end_unknown_table(embd_client *client, const char *table);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "client/embctl/embctl.h"
 #include "client/embctl/figures.h"
 #include "embd/admin.h"
 
@@ -81,6 +82,17 @@ int figures_read(embd_client *client, const char *only_table, struct figures *ou
     for (uint32_t shard = 0; shard < out->n_shards && status == EMBD_OK; shard++)
         status = figures_read_shard(client, shard, out);
     return status;
+}
+
+int figures_read_some(embd_client *client, const char *only_table, struct figures *out)
+{
+    int result = figures_open(client, only_table, out);
+    for (uint32_t shard = 0; shard < out->n_shards && result != EMBD_NO_MEMORY; shard++) {
+        int status = figures_read_shard(client, shard, out);
+        if (status != EMBD_OK)
+            result = status == EMBD_NO_MEMORY ? status : end_silent(client, shard);
+    }
+    return result;
 }
 
 void figures_free(struct figures *f)

@@ -38,6 +38,9 @@ int figures_read(embd_client *client, const char *only_table, struct figures *ou
 /* The same shard by shard, for those who go on where one fails: figures_open, then each shard. */
 int figures_open(embd_client *client, const char *only_table, struct figures *out);
 int figures_read_shard(embd_client *client, uint32_t shard, struct figures *f);
+/* Every shard that answers; the others are named on stderr. EMBD_UNREACHABLE: one did not;
+ * EMBD_NO_MEMORY. */
+int figures_read_some(embd_client *client, const char *only_table, struct figures *out);
 void figures_free(struct figures *f);
 
 /* NULL: no shard has it. */

@@ -208,6 +208,21 @@ int end_client(embd_client *client, int status)
     return code;
 }
 
+int end_silent(embd_client *client, uint32_t shard)
+{
+    fprintf(stderr, "embctl: shard %" PRIu32 " at %s does not answer: %s\n", shard,
+            embd_shard_address(client, shard), embd_error_text());
+    return EMBD_UNREACHABLE;
+}
+
+int end_told(embd_client *client, int status)
+{
+    if (status != EMBD_UNREACHABLE)
+        return end_client(client, status);
+    embd_close(client);
+    return exit_code(status);
+}
+
 int end_unknown_table(embd_client *client, const char *table)
 {
     fprintf(stderr, "embctl: no such table '%s'\n", table);
@@ -223,14 +238,17 @@ void default_servers(void)
             from_environment && from_environment[0] ? from_environment : DEFAULT_SERVERS;
 }
 
-static int connect_with(bool own_thread, embd_client **client_out)
+enum { PARTLY_DEADLINE_MS = 5000 };
+
+static int connect_with(bool own_thread, bool partly, embd_client **client_out)
 {
     char why[1280] = "";
     embd_options o;
     embd_options_init(&o);
     o.own_thread = own_thread;
-    if (globals.deadline_ms)
-        o.deadline_ms = globals.deadline_ms;
+    o.partly = partly;
+    if (globals.deadline_ms || partly)
+        o.deadline_ms = globals.deadline_ms ? globals.deadline_ms : PARTLY_DEADLINE_MS;
     default_servers();
     int status = embd_connect(globals.servers, &o, client_out);
     bool is_default = strcmp(globals.servers, DEFAULT_SERVERS) == 0;
@@ -242,10 +260,15 @@ static int connect_with(bool own_thread, embd_client **client_out)
 
 int connect_servers(embd_client **client_out)
 {
-    return connect_with(false, client_out);
+    return connect_with(false, false, client_out);
+}
+
+int connect_servers_partly(embd_client **client_out)
+{
+    return connect_with(false, true, client_out);
 }
 
 int connect_servers_ahead(embd_client **client_out)
 {
-    return connect_with(true, client_out);
+    return connect_with(true, false, client_out);
 }

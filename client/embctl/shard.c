@@ -28,7 +28,7 @@ int command_shard_list(int argc, char **argv)
                        "  embctl shard list -o json |\n"
                        "      jq -r '.shards[] | select(.state == \"silent\").address'",
                        argc, argv);
-    int code = connect_servers(&client);
+    int code = connect_servers_partly(&client);
     if (code)
         return code;
     listing_init(&l, "shards", columns, 6);

@@ -38,9 +38,15 @@ static void print_json(const struct figures *f)
 {
     static const struct column columns[] = {
         {"shard", CELL_NUMBER}, {"table", CELL_TEXT}, {"name", CELL_TEXT}, {"value", CELL_NUMBER}};
-    struct listing l;
+    static const struct column silent[] = {{"shard", CELL_NUMBER}};
+    struct listing l, s;
+    listing_init(&s, "silent", silent, 1);
     listing_init(&l, "stats", columns, 4);
-    for (uint32_t shard = 0; shard < f->n_shards; shard++)
+    for (uint32_t shard = 0; shard < f->n_shards; shard++) {
+        if (!f->is_up[shard]) {
+            listing_row(&s);
+            listing_uint(&s, 0, shard);
+        }
         for (size_t i = 0; i < f->n; i++) {
             if (!f->list[i].known[shard])
                 continue;
@@ -51,8 +57,10 @@ static void print_json(const struct figures *f)
             listing_text(&l, 2, f->list[i].name);
             listing_uint(&l, 3, f->list[i].values[shard]);
         }
-    listing_print(&l);
+    }
+    listing_print_pair(&l, &s);
     listing_fini(&l);
+    listing_fini(&s);
 }
 
 static void set_formatted(struct listing *l, size_t column, enum cell_kind kind, uint64_t value)
@@ -150,13 +158,14 @@ static void print_figures(const struct figures *f, const struct figures *before,
 
 /* ---- the command ---- */
 
+/* A shard that does not answer is named in each view, and ends nothing. */
 static int watch(embd_client *client, struct stats_arguments *a)
 {
     struct figures before, now;
-    int status = figures_read(client, a->table, &before);
-    while (status == EMBD_OK && views_next(&a->views)) {
-        status = figures_read(client, a->table, &now);
-        if (status == EMBD_OK) {
+    int status = figures_read_some(client, a->table, &before);
+    while (status != EMBD_NO_MEMORY && views_next(&a->views)) {
+        status = figures_read_some(client, a->table, &now);
+        if (status != EMBD_NO_MEMORY) {
             views_begin(&a->views);
             print_figures(&now, &before, a);
         }
@@ -170,9 +179,9 @@ static int watch(embd_client *client, struct stats_arguments *a)
 static int show_once(embd_client *client, const struct stats_arguments *a)
 {
     struct figures f;
-    int status = figures_read(client, a->table, &f);
+    int status = figures_read_some(client, a->table, &f);
     bool is_missing = status == EMBD_OK && a->table && f.n == 0;
-    if (status == EMBD_OK && !is_missing)
+    if (status != EMBD_NO_MEMORY && !is_missing)
         print_figures(&f, NULL, a);
     figures_free(&f);
     return is_missing ? EMBD_UNKNOWN_TABLE : status;
@@ -224,6 +233,8 @@ int command_stats(int argc, char **argv)
             "microseconds, _bytes for bytes. TOTAL of quantiles (_p50, _p99) and ages is that "
             "of the worst shard. JSON has one exact entry per shard, table (null: the shard "
             "itself) and figure; with --watch one document per view.\n"
+            "Shards that do not answer within --deadline (default here: 5) are named on stderr and "
+            "in JSON's list 'silent', and the exit code is 3.\n"
             "\n"
             "Examples:\n"
             "  embctl stats\n"
@@ -232,11 +243,11 @@ int command_stats(int argc, char **argv)
     struct stats_arguments a = {0};
     embd_client *client;
     parse_command(&argp, argc, argv, &a);
-    int code = connect_servers(&client);
+    int code = connect_servers_partly(&client);
     if (code)
         return code;
     int status = a.views.interval > 0 ? watch(client, &a) : show_once(client, &a);
     if (status == EMBD_UNKNOWN_TABLE)
         return end_unknown_table(client, a.table);
-    return end_client(client, status);
+    return end_told(client, status);
 }

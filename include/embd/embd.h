@@ -65,6 +65,8 @@ typedef struct embd_options {
     const char *tls_ca;     /* use TLS 1.3 and trust the authorities in this PEM file or "system" */
     const char *tls_cert;   /* own certificate with its chain (PEM), where servers ask for one */
     const char *tls_key;    /* its key (PEM), of mode 0600 or 0640 */
+    bool partly; /* for operators: embd_connect and embd_table_open pass over shards that do not
+                    answer by the deadline; calls that need one fail. Default false */
 } embd_options;
 
 /* Sets the options to their defaults. */

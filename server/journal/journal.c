@@ -29,6 +29,7 @@
 #include "server/files/below.h"
 #include "server/journal/group.h"
 #include "server/journal/pace.h"
+#include "server/journal/reached.h"
 #include "server/journal/recordfile.h"
 #include "server/journal/syncs.h"
 #include "server/log/ending.h"
@@ -51,6 +52,7 @@ struct journal {
     bool is_ending, is_syncing;
     /* The file: the thread's while OUT_WRITING or is_syncing, else under the lock. */
     struct recordfile file;
+    int reached_fd; /* -1: not written yet */
     uint64_t segment, offset, position, chain, synced;
     struct record_key key; /* of the file */
     struct pace pace;
@@ -89,6 +91,8 @@ static void sync_file(struct journal *journal)
         end_process(journal, "fdatasync");
     uint64_t end = pace_now();
     journal->synced = journal->position;
+    reached_note(&journal->reached_fd, journal->config.data_dir, journal->config.shard,
+                 journal->synced);
     pace_synced(&journal->pace, begin, end);
     syncs_note(&journal->syncs, begin, end);
 }
@@ -334,7 +338,7 @@ int journal_open(const struct journal_config *config, const struct journal_end *
     pthread_mutex_init(&journal->lock, NULL);
     journal->config = *config;
     pace_init(&journal->pace);
-    journal->file.fd = journal->file.direct_fd = journal->base.fd = -1;
+    journal->file.fd = journal->file.direct_fd = journal->base.fd = journal->reached_fd = -1;
     journal->base.number = end->base;
     journal->base.bytes = end->base_bytes;
     atomic_init(&journal->written_bytes, end->bytes_since);
@@ -347,7 +351,8 @@ int journal_open(const struct journal_config *config, const struct journal_end *
     journal->gathering = &journal->groups[0];
     journal->out = &journal->groups[1];
     journal->spare = &journal->groups[2];
-    if ((end->is_there && open_segment(journal, end, e) != EMBD_OK) ||
+    if (reached_lower(config->data_dir, config->shard, end->position, e) != EMBD_OK ||
+        (end->is_there && open_segment(journal, end, e) != EMBD_OK) ||
         (end->base != 0 && open_base(journal, e) != EMBD_OK) ||
         start_thread(journal, e) != EMBD_OK) {
         journal_close(journal);
@@ -384,6 +389,8 @@ void journal_close(struct journal *journal)
     if (!journal->is_marked)
         write_mark(journal);
     recordfile_close(&journal->file);
+    if (journal->reached_fd >= 0)
+        close(journal->reached_fd);
     close_base(journal);
     for (int i = 0; i < 3; i++)
         group_fini(&journal->groups[i]);

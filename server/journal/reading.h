@@ -23,6 +23,7 @@ struct journal_reading {
     uint64_t position, chain; /* behind which the records go on from these */
     uint64_t from;            /* position of the first record that is no base's */
     bool has_later;           /* what follows was written when this was on disk */
+    uint64_t reached;         /* records that were on disk: fewer are damage */
     uint64_t done_bytes, total_bytes;
     struct withdrawn withdrawn;
     bool is_over;

@@ -8,8 +8,8 @@
  *
  * What does not verify is a torn tail, and is cut, only where nothing synced can follow: in the
  * last segment, when no record's header or mark behind it says that it was written after that
- * position was on disk. Damage between records loses nothing, and is passed over. Everything else
- * refuses to start.
+ * position was on disk, nor `journal.SHARD.reached` (reached.h). Damage between records loses
+ * nothing, and is passed over. Everything else refuses to start.
  *
  * What is behind is looked for by this rule. A header that verifies, which only the journal's own
  * thread can have written, says where its record ends: that span is passed over as a whole, and
@@ -27,9 +27,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/journal/reached.h"
 #include "server/journal/recordfile.h"
 #include "server/journal/reading.h"
 #include "server/log/log.h"
+
+#define CUT_OFF "records are missing that were on disk"
 
 static void note(struct journal_reading *r, uint64_t offset, uint64_t bytes, const char *what)
 {
@@ -150,6 +153,8 @@ static int check_tail(struct journal_reading *r, uint64_t offset)
         return r->e->status;
     if (r->has_later)
         return reading_damaged(r, offset, "what was written later follows");
+    if (r->end.position < r->reached)
+        return reading_damaged(r, offset, CUT_OFF);
     return cut(r, offset);
 }
 
@@ -339,7 +344,8 @@ static int drop_segment(struct journal_reading *r)
 {
     uint64_t n = SEGMENT_HEADER_BYTES + 1;
     const uint8_t *bytes = first_bytes(r, &n);
-    if (bytes != NULL && (!segment_is_unfinished(bytes, n) || exists(r, r->end.segment + 1)))
+    if (bytes != NULL && (!segment_is_unfinished(bytes, n) || r->end.position < r->reached ||
+                          exists(r, r->end.segment + 1)))
         return reading_damaged(r, 0, "its header does not verify");
     if (r->e->status != EMBD_OK)
         return r->e->status;
@@ -431,10 +437,14 @@ static int begin_base(struct journal_reading *r)
 
 static int check_end(struct journal_reading *r)
 {
-    if (r->end.segment >= r->greatest)
+    if (r->end.segment < r->greatest) {
+        journal_file_name(r->name, r->config.shard, r->end.segment + 1);
+        return reading_damaged(r, 0, "it is missing; others behind it are there");
+    }
+    if (r->end.position >= r->reached)
         return EMBD_OK;
-    journal_file_name(r->name, r->config.shard, r->end.segment + 1);
-    return reading_damaged(r, 0, "it is missing; others behind it are there");
+    journal_file_name(r->name, r->config.shard, r->end.segment + !r->end.is_there);
+    return reading_damaged(r, r->end.offset, CUT_OFF);
 }
 
 /* ---- from outside ---- */
@@ -462,7 +472,8 @@ int journal_reading_open(const struct journal_config *config, struct journal_rea
     r->config = *config;
     r->e = e;
     r->file.fd = -1;
-    if (beginning_find(r) != EMBD_OK || read_withdrawn(r) != EMBD_OK) {
+    if (beginning_find(r) != EMBD_OK || read_withdrawn(r) != EMBD_OK ||
+        reached_read(config->data_dir, config->shard, &r->reached, e) != EMBD_OK) {
         journal_reading_close(r, NULL);
         return e->status;
     }

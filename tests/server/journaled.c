@@ -2,6 +2,7 @@
 #include "tests/server/journaled.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include "proto/route.h"
 
@@ -25,6 +26,13 @@ void journaled_end(struct journaled *j)
 {
     journaled_stop(j);
     scratch_remove(j->dir);
+}
+
+void forget_reached(const char *dir)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/journal.0.reached", dir);
+    unlink(path);
 }
 
 struct part part_of(const char *table, const uint64_t *keys, uint32_t n, const float *grads)

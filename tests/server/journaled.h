@@ -18,6 +18,9 @@ void journaled_stop(struct journaled *j);
 /* Stops, and removes the directory. */
 void journaled_end(struct journaled *j);
 
+/* As a power cut may leave it: nothing says how far the journal was on disk. */
+void forget_reached(const char *dir);
+
 /* dim 4, adam. */
 embd_schema kept_schema(const char *name, embd_durability durability);
 

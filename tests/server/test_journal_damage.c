@@ -39,9 +39,11 @@ static void read_journal(const char *dir, struct bytes *out)
     fclose(file);
 }
 
+/* Nothing says how far it was on disk. */
 static void write_journal(const char *dir, const struct bytes *bytes, size_t n)
 {
     char path[128];
+    forget_reached(dir);
     path_of(path, dir);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
@@ -210,6 +212,7 @@ static void expect_cut(const char *dir, const char *kept, off_t n, const struct 
     struct image after;
     path_of(path, dir);
     copy(kept, path);
+    forget_reached(dir);
     assert_int_equal(truncate(path, n), 0);
     rig_open(&rig, &store_host, 0, 1, dir);
     image_check(&rig, "a", image);
@@ -262,6 +265,7 @@ static void large_records_lie_on_blocks_and_zeros_behind_them_are_no_damage(void
         assert_true(end < ends[2]);
         for (int i = 0; i < 2; i++) { /* between records: nothing is lost, also not the last one */
             copy(kept, path);
+            forget_reached(dir);
             int fd = open(path, O_WRONLY);
             assert_int_equal(pwrite(fd, "x", 1, i == 0 ? end + 1 : ends[3] + 10), 1);
             assert_int_equal(ftruncate(fd, ends[4]), 0);
@@ -459,6 +463,61 @@ static void a_file_that_becomes_shorter_while_it_is_read_is_an_error(void **stat
     scratch_remove(dir);
 }
 
+static void keep(const char *dir, const char *from, const char *to)
+{
+    char paths[2][128];
+    snprintf(paths[0], sizeof paths[0], "%s/%s", dir, from);
+    snprintf(paths[1], sizeof paths[1], "%s/%s", dir, to);
+    copy(paths[0], paths[1]);
+}
+
+/* As after a disk's or an operator's mistake: the file is shorter than what was synced. */
+static void a_journal_cut_off_at_any_byte_refuses_to_start(void **state)
+{
+    (void)state;
+    static struct sample s;
+    static struct bytes after;
+    char path[128];
+    sample_new(&s);
+    path_of(path, s.dir);
+    keep(s.dir, "journal.0.reached", "kept");
+    for (size_t n = 1; n < s.ends[N_PUSHES]; n++) {
+        write_journal(s.dir, &s.whole, n);
+        keep(s.dir, "kept", "journal.0.reached");
+        expect_damage(&s, n);
+        read_journal(s.dir, &after);
+        assert_int_equal(after.n, n);
+    }
+    write_journal(s.dir, &s.whole, s.ends[N_PUSHES / 2]);
+    keep(s.dir, "kept", "journal.0.reached");
+    expect_kept(&s, N_PUSHES / 2, true, 1);
+    expect_kept(&s, N_PUSHES / 2 + 1, false, 1); /* it was accepted once and for all */
+    sample_free(&s);
+    sample_new(&s);
+    path_of(path, s.dir);
+    assert_int_equal(unlink(path), 0);
+    expect_damage(&s, 0);
+    sample_free(&s);
+}
+
+static void where_nothing_says_how_far_a_journal_was_its_end_is_torn(void **state)
+{
+    (void)state;
+    static struct sample s;
+    struct rig rig;
+    char path[128];
+    sample_new(&s);
+    write_journal(s.dir, &s.whole, s.ends[N_PUSHES] - 1);
+    snprintf(path, sizeof path, "%s/journal.0.reached", s.dir);
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_int_equal(write(fd, "embdrch1\5\0\0\0\0\0\0\0damaged!", 24), 24);
+    close(fd);
+    rig_open(&rig, &store_host, 0, 1, s.dir);
+    image_check(&rig, "a", &s.images[N_PUSHES - 1]);
+    rig_close(&rig);
+    sample_free(&s);
+}
+
 /* The list has the same name each time, and is damaged at the same place: it was another list. */
 static void a_list_of_withdrawn_records_damaged_again_is_told_again(void **state)
 {
@@ -492,6 +551,8 @@ int main(void)
         cmocka_unit_test(large_records_lie_on_blocks_and_zeros_behind_them_are_no_damage),
         cmocka_unit_test(where_damage_is_accepted_what_follows_it_goes_and_a_note_stays),
         cmocka_unit_test(a_journal_without_damage_is_read_whole_though_damage_is_accepted),
+        cmocka_unit_test(a_journal_cut_off_at_any_byte_refuses_to_start),
+        cmocka_unit_test(where_nothing_says_how_far_a_journal_was_its_end_is_torn),
         cmocka_unit_test(a_list_of_withdrawn_records_damaged_again_is_told_again),
         cmocka_unit_test(a_journal_of_another_number_of_shards_refuses_to_start),
         cmocka_unit_test(what_an_attempt_to_make_a_segment_has_left_does_not_stand_in_the_way),

@@ -46,6 +46,7 @@ static void write_file(const char *dir, const char *name, const struct bytes *by
 {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", dir, name);
+    forget_reached(dir);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     assert_true(fd >= 0 && write(fd, bytes->data, n) == (ssize_t)n);
     close(fd);
