@@ -81,7 +81,7 @@ static void destroy(struct shard_io *io, struct exchange *x)
 
 void exchange_free(struct shard_io *io, struct exchange *x)
 {
-    if (x->is_with_shard || x->request.ahead.is_tried)
+    if (x->is_with_shard || x->request.prefetch.is_tried)
         shard_request_fini(io->shard, &x->request);
     give_bins(io, x);
     io->n_exchanges--;

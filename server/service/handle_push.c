@@ -61,7 +61,7 @@ int handle_push(struct call *call)
         return round_wait(call);
     op->number = call->extra.number;
     if (op->n_parts == 1)
-        op->parts[0].ticket = call->request->ahead.ticket;
+        op->parts[0].ticket = call->request->prefetch.ticket;
     if (engine_admit(op) != EMBD_OK) {
         *e = op->error;
         return e->status;

@@ -92,7 +92,7 @@ static int materialize_part(struct shard_work *work, uint32_t i, struct embd__er
     rows->values_at = 0;
     rows->is_materialized = true;
     shard->materialized_bytes += bytes;
-    shard->counters.settled_bytes += bytes;
+    shard->counters.materialized_bytes += bytes;
     return EMBD_OK;
 }
 

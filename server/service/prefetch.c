@@ -33,7 +33,7 @@ static const struct part *read_part(struct shard *shard, struct request *request
 
 static void begin(struct shard *shard, struct request *request)
 {
-    struct push_ahead *ahead = &request->ahead;
+    struct prefetch *prefetch = &request->prefetch;
     struct embd__error ignored = {.status = EMBD_OK};
     struct table *table;
     const struct store_ops *ops = shard->engine.tables.ops;
@@ -44,49 +44,50 @@ static void begin(struct shard *shard, struct request *request)
     const struct routed_place place = shard_place(shard);
     if (routed_check(table, &keys, &place, "", &ignored) != EMBD_OK)
         return;
-    ahead->is_on = true;
-    ahead->any_value = table->schema.s.admit_nonfinite;
-    ahead->table = part->table;
-    ahead->partition = table->schema.s.partition;
-    ahead->grads = part->grads;
-    ahead->dtype = part->dtype;
+    prefetch->is_on = true;
+    prefetch->any_value = table->schema.s.admit_nonfinite;
+    prefetch->table = part->table;
+    prefetch->partition = table->schema.s.partition;
+    prefetch->grads = part->grads;
+    prefetch->dtype = part->dtype;
     struct store_change push = {.in = keys};
     ops->prepare(table->store, &push, STORE_PREPARE_KEYS, &ignored);
-    ahead->ticket = push.ticket;
+    prefetch->ticket = push.ticket;
 }
 
 void shard_arriving(struct shard *shard, struct request *request, uint64_t arrived)
 {
-    struct push_ahead *ahead = &request->ahead;
+    struct prefetch *prefetch = &request->prefetch;
     const struct frame_scanner *frame = request->frame;
-    if (!ahead->is_tried) {
-        ahead->is_tried = true;
+    if (!prefetch->is_tried) {
+        prefetch->is_tried = true;
         if (frame->bin_bytes >= LEAST_BYTES && !hold_is_on(&shard->hold) && !shard->draining)
             begin(shard, request);
     }
-    if (!ahead->is_on || ahead->any_value)
+    if (!prefetch->is_on || prefetch->any_value)
         return;
-    size_t bytes = embd__dtype_bytes(ahead->dtype);
-    ahead->n_finite += check_finite(ahead->grads + ahead->n_finite * bytes, ahead->dtype,
-                                    arrived / bytes - ahead->n_finite);
+    size_t bytes = embd__dtype_bytes(prefetch->dtype);
+    prefetch->n_finite += check_finite(prefetch->grads + prefetch->n_finite * bytes,
+                                       prefetch->dtype, arrived / bytes - prefetch->n_finite);
 }
 
 uint64_t prefetch_n_finite(const struct request *request)
 {
-    return request->ahead.n_finite;
+    return request->prefetch.n_finite;
 }
 
 /* Meanwhile another table may have come under its name. */
 bool prefetch_is_routed(const struct request *request, const struct table *table)
 {
-    return request->ahead.is_on && request->ahead.partition == table->schema.s.partition;
+    return request->prefetch.is_on && request->prefetch.partition == table->schema.s.partition;
 }
 
 void prefetch_forget(struct shard *shard, struct request *request)
 {
-    struct store_ticket *ticket = &request->ahead.ticket;
-    struct table *table =
-        store_has_ticket(ticket) ? tables_by_id(&shard->engine.tables, request->ahead.table) : NULL;
+    struct store_ticket *ticket = &request->prefetch.ticket;
+    struct table *table = store_has_ticket(ticket)
+                              ? tables_by_id(&shard->engine.tables, request->prefetch.table)
+                              : NULL;
     if (table != NULL)
         shard->engine.tables.ops->cancel(table->store, ticket);
 }

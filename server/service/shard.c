@@ -141,7 +141,7 @@ void shard_request_fini(struct shard *shard, struct request *request)
         unpark(shard, request);
     if (shard->cut != NULL)
         cut_forget(shard, request);
-    if (request->ahead.is_tried)
+    if (request->prefetch.is_tried)
         prefetch_forget(shard, request);
     if (request->work == NULL)
         return;

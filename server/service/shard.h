@@ -122,7 +122,7 @@ enum request_waits {
 };
 
 /* What was done for a push before all of it was there; see prefetch.c. */
-struct push_ahead {
+struct prefetch {
     bool is_tried, is_on;
     bool any_value;             /* gradients need not be finite */
     uint32_t table;             /* its id */
@@ -152,9 +152,9 @@ struct request {
     bool is_push;
     enum request_place place_kind;
     uint32_t place;
-    struct push_ahead ahead; /* private; zero before shard_arriving or shard_handle */
-    struct shard_work *work; /* private to the shard; NULL when nothing is pending */
-    struct request *next;    /* list of the parked or of the unsettled; the shard's */
+    struct prefetch prefetch; /* private; zero before shard_arriving or shard_handle */
+    struct shard_work *work;  /* private to the shard; NULL when nothing is pending */
+    struct request *next;     /* list of the parked or of the unmaterialized; the shard's */
     struct stage_times times;
 };
 

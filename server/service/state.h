@@ -26,7 +26,7 @@ struct counters {
     uint64_t unknown_methods, notifications, errors, parked, denied;
     uint64_t keys_pulled, keys_hit, keys_missing;
     uint64_t pull_ns, push_ns, pushes_held_us;
-    uint64_t settled_bytes; /* materialized, ever */
+    uint64_t materialized_bytes; /* materialized, ever */
     uint64_t snapshots, snapshot_errors;
     uint64_t bases, base_errors; /* of the journal */
 };

@@ -86,7 +86,7 @@ static void small_chunks_give_what_one_gives(void **state)
         ask_free(x);
     }
     assert_true(shard_fill_bytes(wide->rig.shard) >= LIMIT_FILL_BYTES);
-    assert_int_equal(figure(&wide->rig, NULL, "settled_bytes"), 0);
+    assert_int_equal(figure(&wide->rig, NULL, "materialized_bytes"), 0);
     wide_close(wide);
 }
 
@@ -117,8 +117,8 @@ static void half_sent(embd_on_full on_full,
         assert_int_equal(answers[0].statuses[i], EMBD_KEY_HIT);
         assert_int_equal(answers[2].statuses[i], EMBD_KEY_HIT);
     }
-    assert_true(figure(&wide->rig, NULL, "settled_bytes") > sizeof wide->values);
-    assert_true(figure(&wide->rig, NULL, "settled_bytes") < 2 * sizeof wide->values);
+    assert_true(figure(&wide->rig, NULL, "materialized_bytes") > sizeof wide->values);
+    assert_true(figure(&wide->rig, NULL, "materialized_bytes") < 2 * sizeof wide->values);
     ask_free(x);
     wide_close(wide);
 }
@@ -199,7 +199,7 @@ static void a_pull_not_begun_costs_a_push_of_others_nothing(void **state)
         embd__parts_write(&pushed->out, &part, 1, PARTS_PUSH);
         ask_ok(pushed);
         ask_free(pushed);
-        assert_int_equal(figure(&wide->rig, NULL, "settled_bytes"),
+        assert_int_equal(figure(&wide->rig, NULL, "materialized_bytes"),
                          is_own ? sizeof wide->values : 0);
         ask_read(x);
         assert_int_equal(embd__pull_answer_read(&x->reader, &answer, 1), 1);
@@ -238,10 +238,10 @@ static void slow_readers_are_kept_for_up_to_a_limit(void **state)
     assert_int_equal(figure(&wide->rig, "items", "steps"), 0);
     ask_read(slow[2]);
     push(&wide->rig, &part, NULL);
-    assert_true(figure(&wide->rig, NULL, "settled_memory_bytes") > 0);
+    assert_true(figure(&wide->rig, NULL, "materialized_memory_bytes") > 0);
     for (int i = 0; i < 3; i++)
         ask_free(slow[i]);
-    assert_int_equal(figure(&wide->rig, NULL, "settled_memory_bytes"), 0);
+    assert_int_equal(figure(&wide->rig, NULL, "materialized_memory_bytes"), 0);
 
     /* Large answers of empty rows, on the connection that pushes. */
     static uint32_t offsets[LIMIT_ROWS / 20];
@@ -283,7 +283,7 @@ static void a_pull_given_up_half_sent_leaves_nothing(void **state)
 }
 
 /* Zeros stay zeros although another pull creates the rows meanwhile. */
-static void a_half_sent_pull_of_zeros_is_settled_by_inserts(void **state)
+static void a_half_sent_pull_of_zeros_is_copied_by_inserts(void **state)
 {
     (void)state;
     struct wide *wide = wide_open(&store_host, EMBD_CREATE_ON_PULL, EMBD_ON_FULL_GROW);
@@ -361,7 +361,7 @@ int main(void)
         cmocka_unit_test(a_pull_not_begun_costs_a_push_of_others_nothing),
         cmocka_unit_test(slow_readers_are_kept_for_up_to_a_limit),
         cmocka_unit_test(a_pull_given_up_half_sent_leaves_nothing),
-        cmocka_unit_test(a_half_sent_pull_of_zeros_is_settled_by_inserts),
+        cmocka_unit_test(a_half_sent_pull_of_zeros_is_copied_by_inserts),
         {"S4.6 a pull of zeros creates no row", a_pull_of_zeros_creates_no_row, NULL, NULL, NULL},
         cmocka_unit_test(a_push_that_cannot_settle_changes_nothing),
     };
