@@ -28,7 +28,7 @@ static uint32_t read_list(struct reader *r, uint32_t capacity, const msgpack_obj
         *again = embd__field_bool(&f, "again", false);
     if (again != NULL && *again && n > 0)
         embd__error_set(r->error, EMBD_PROTOCOL,
-                        "the answer of a push that was applied before has parts");
+                        "the answer to a push says 'again' and has parts, expected none");
     return embd__fields_end(&f) == EMBD_OK ? n : 0;
 }
 

@@ -238,8 +238,8 @@ int embd__field_enum(struct fields *f, const char *name, const char *const *name
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
                  names[i]);
     embd__show_text(shown, value->via.str.ptr, value->via.str.size);
-    embd__error_set(f->reader->error, fault(f, EMBD_INVALID), "%s field '%s' is '%s', known are %s",
-                    f->what, name, shown, known);
+    embd__error_set(f->reader->error, fault(f, EMBD_INVALID),
+                    "%s field '%s' is '%s', expected one of %s", f->what, name, shown, known);
     return 0;
 }
 

@@ -239,7 +239,7 @@ static void see(json_t *seen, const char *name, const char *what, struct embd__e
     if (e->status != EMBD_OK)
         return;
     if (json_object_get(seen, name) != NULL)
-        embd__error_set(e, EMBD_CORRUPT, "%s '%s' is there twice", what, name);
+        embd__error_set(e, EMBD_CORRUPT, "%s '%s' occurs twice", what, name);
     else if (json_object_set_new(seen, name, json_true()) != 0)
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for the names of a manifest");
 }
@@ -447,7 +447,7 @@ static void check_seal(struct members *m, bool is_sealed)
 {
     if (embd__member(m, "xxh3", is_sealed) != NULL && !is_sealed)
         embd__error_set(m->error, EMBD_CORRUPT,
-                        "the manifest's 'xxh3' is not its last member, of 16 hexadecimal digits");
+                        "the manifest's last member is not 'xxh3' with 16 hexadecimal digits");
 }
 
 /* Whether the manifest is to have it: formats from `least` on had to, and 4 says where it has it.

@@ -61,7 +61,7 @@ int embd__partfile_check_header(const uint8_t *p, const embd_schema *schema, str
     uint64_t found = XXH3_64bits(p, AT_XXH3), written = embd__get_u64(p + AT_XXH3);
     if (found != written)
         return embd__error_set(e, EMBD_CORRUPT,
-                               "part file header checksum is %016llx, written was %016llx",
+                               "part file header checksum is %016llx, the header says %016llx",
                                (unsigned long long)found, (unsigned long long)written);
     int status = check_u32(p, AT_VERSION, "version", PARTFILE_VERSION, e);
     if (status == EMBD_OK)
@@ -141,9 +141,10 @@ int embd__partfile_block_header(const uint8_t *p, const embd_schema *schema, uin
         return embd__error_set(e, EMBD_CORRUPT, "a block has %llu bytes, the limit is %llu",
                                (unsigned long long)bytes, 2ull * PARTFILE_BLOCK_BYTES);
     if (bytes == 0 && xxh3 != XXH3_64bits(NULL, 0))
-        return embd__error_set(e, EMBD_CORRUPT,
-                               "the last block's checksum is %016llx, that of no bytes is %016llx",
-                               (unsigned long long)xxh3, (unsigned long long)XXH3_64bits(NULL, 0));
+        return embd__error_set(
+            e, EMBD_CORRUPT,
+            "the last block's checksum is %016llx, expected %016llx, that of 0 bytes",
+            (unsigned long long)xxh3, (unsigned long long)XXH3_64bits(NULL, 0));
     *n_rows_out = n_rows;
     *n_candidates_out = n_candidates;
     *bytes_out = bytes;
@@ -161,7 +162,7 @@ int embd__partfile_block_arrays(const uint8_t *arrays, const embd_schema *schema
     uint64_t found = XXH3_64bits(arrays, (size_t)bytes);
     if (found != xxh3)
         return embd__error_set(e, EMBD_CORRUPT,
-                               "a block's checksum is %016llx, written was %016llx",
+                               "a block's checksum is %016llx, its header says %016llx",
                                (unsigned long long)found, (unsigned long long)xxh3);
     uint32_t n = embd__row_arrays(schema, n_rows, n_candidates, list);
     uint64_t expected = arrays_bytes(list, n);

@@ -299,7 +299,7 @@ static void read_extra(struct fields *message, struct push_extra *extra)
         read_number(message, &extra->number);
     if (has_round && has_number)
         embd__error_set(message->reader->error, EMBD_INVALID,
-                        "a push has a round and a writer; it may have one of them");
+                        "a push has both 'round' and 'writer'; it may have one of them");
 }
 
 static int read_message(struct reader *r, struct part *parts, uint32_t capacity,

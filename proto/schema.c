@@ -105,17 +105,17 @@ static int check_capacity(const embd_schema *schema, struct embd__error *e)
     if (embd__schema_use_floats(schema) == 0 || schema->capacity > 0)
         return EMBD_OK;
     return embd__error_set(e, EMBD_INVALID,
-                           "schema field 'capacity' is 0, and on_full '%s' needs one",
+                           "schema field 'capacity' is 0; on_full '%s' needs a capacity",
                            embd_on_full_name(schema->on_full));
 }
 
 static int check_optimizer(const embd_optimizer *o, struct embd__error *e)
 {
     if (o->update == EMBD_UPDATE_LAZY_GLOBAL && o->kind != EMBD_OPTIMIZER_ADAM)
-        return embd__error_set(e, EMBD_INVALID,
-                               "schema field 'optimizer.update' is 'lazy_global', which adam has "
-                               "and %s has not",
-                               embd_optimizer_name(o->kind));
+        return embd__error_set(
+            e, EMBD_INVALID,
+            "schema field 'optimizer.update' is 'lazy_global', which adam supports and %s does not",
+            embd_optimizer_name(o->kind));
     if (o->scaler == 0.0f)
         return embd__error_set(e, EMBD_INVALID,
                                "schema field 'optimizer.scaler' is 0; gradients are divided by it");
@@ -137,11 +137,10 @@ static int check_initializer(const embd_schema *schema, struct embd__error *e)
                                "schema field 'initializer.a' is %.9g, above initializer.b, %.9g",
                                (double)i->a, (double)i->b);
     if (i->kind == EMBD_INITIALIZER_UNIFORM && !isfinite(i->b - i->a))
-        return embd__error_set(
-            e, EMBD_INVALID,
-            "schema field 'initializer.b' is %.9g, over the largest f32 away from initializer.a, "
-            "%.9g",
-            (double)i->b, (double)i->a);
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field 'initializer.b' is %.9g, more than the largest f32 "
+                               "above initializer.a, %.9g",
+                               (double)i->b, (double)i->a);
     if (i->kind == EMBD_INITIALIZER_NORMAL && i->b < 0.0f)
         return embd__error_set(
             e, EMBD_INVALID,

@@ -175,10 +175,11 @@ static int set(embd_schema *schema, const char *name, const char *value, uint64_
         return set_slot_sizes(schema, value, storage, e);
     const struct schema_field *f = find(name, &group);
     if (f == NULL)
-        return embd__error_set(e, EMBD_INVALID, "there is no schema field '%.60s'", name);
+        return embd__error_set(e, EMBD_INVALID, "unknown schema field '%.60s'", name);
     if (!embd__schema_applies(group, f, schema) && group->name[0] == '\0')
-        return embd__error_set(e, EMBD_INVALID, "schema field '%s' means nothing with on_full '%s'",
-                               name, embd_on_full_name(schema->on_full));
+        return embd__error_set(e, EMBD_INVALID,
+                               "schema field '%s' has no effect with on_full '%s'; remove it", name,
+                               embd_on_full_name(schema->on_full));
     if (!embd__schema_applies(group, f, schema)) {
         uint64_t kind = embd__schema_get(schema, &group->fields[0]);
         return embd__error_set(e, EMBD_INVALID,

@@ -8,9 +8,9 @@
 
 static const char doc[] =
     "Loads a cluster and measures what it answers.\v"
-    "It starts a server of its own on this machine, or takes --servers; makes a\n"
-    "table, gives every key a row, sends requests for some rounds, drops the table,\n"
-    "and prints medians with min and max. \"foreign\" and \"stolen\" are cores of\n"
+    "It starts a server on this machine, or uses --servers. It creates a table,\n"
+    "gives every key a row, sends requests for some rounds, drops the table, and\n"
+    "prints medians with min and max. \"foreign\" and \"stolen\" are cores of\n"
     "this machine that were busy with something else or taken by its host: above\n"
     "0.1, repeat the run.\n"
     "\n"

@@ -54,7 +54,8 @@ void embd__calls_fini(struct embd_client *client)
 static int take_round(struct embd_call *call, const embd_clock *clock, uint64_t value)
 {
     if (call->kind != PARTS_PUSH)
-        return embd__error_set(&call->client->error, EMBD_INVALID, "a round is for pushes");
+        return embd__error_set(&call->client->error, EMBD_INVALID,
+                               "this call has a round; only a push may have one");
     return embd__clock_take_round(call->client, clock, value, &call->extra.round, &call->member);
 }
 

@@ -89,9 +89,10 @@ int embd__numbered_take(struct embd_call *call, const embd_pusher *pusher, uint6
     struct push_number *number = &call->extra.number;
     struct embd__error *e = &call->client->error;
     if (call->kind != PARTS_PUSH)
-        return embd__error_set(e, EMBD_INVALID, "a pusher is for pushes");
+        return embd__error_set(e, EMBD_INVALID, "this call has a pusher; only a push may have one");
     if (call->extra.round.n_workers > 0)
-        return embd__error_set(e, EMBD_INVALID, "a push has a round and a pusher; it may have one");
+        return embd__error_set(e, EMBD_INVALID,
+                               "a push has a round and a pusher; it may have one of them");
     if (sequence == 0 || sequence == UINT64_MAX)
         return embd__error_set(e, EMBD_INVALID, "sequence is %llu; a pusher's first push is 1",
                                (unsigned long long)sequence);

@@ -255,10 +255,10 @@ void embd__member_push_failed(embd_client *client, const struct push_round *roun
 
 static int refuse_late(embd_client *client, const struct member *member)
 {
-    return embd__error_set(&client->error, EMBD_LATE,
-                           "worker %u of job '%s' has come late: it has to rejoin at the clock the "
-                           "job is at (embd_tick_rejoin)",
-                           member->worker, member->job);
+    return embd__error_set(
+        &client->error, EMBD_LATE,
+        "worker %u of job '%s' is late; it has to rejoin at the job's clock (embd_tick_rejoin)",
+        member->worker, member->job);
 }
 
 /* The caller's clock as `own`, and the worker that it is of. */
@@ -404,9 +404,10 @@ int embd_tick_rejoin(embd_client *client, const embd_clock *clock, uint64_t *val
         status = EMBD_OK;
     }
     if (status != EMBD_OK)
-        return embd__error_keep(
-            &client->error, embd__error_set(&client->error, status,
-                                            "job '%.63s' goes on too fast to join it", clock->job));
+        return embd__error_keep(&client->error,
+                                embd__error_set(&client->error, status,
+                                                "job '%.63s' advances too fast to join it",
+                                                clock->job));
     client->error = (struct embd__error){0};
     *value = at;
     if (report_out != NULL)

@@ -48,7 +48,7 @@ static int read_map(embd_client *client, struct reader *r)
     client->map_refresh.version = embd__field_uint(&fields, "version", 0, UINT64_MAX - 1, 0);
     uint32_t n = embd__field_list(&fields, "shards", LIMIT_SHARDS, &items);
     if (r->error->status == EMBD_OK && n == 0)
-        embd__error_set(r->error, EMBD_PROTOCOL, "a cluster of 0 shards");
+        embd__error_set(r->error, EMBD_PROTOCOL, "the answer to cluster has 0 shards");
     if (r->error->status != EMBD_OK)
         return r->error->status;
     client->shards = calloc(n, sizeof *client->shards);

@@ -218,7 +218,7 @@ static int start(embd_client *client)
         calloc(1, sizeof *heartbeats + client->n_shards * sizeof *heartbeats->links);
     if (heartbeats == NULL || uv_loop_init(&heartbeats->loop) != 0) {
         free(heartbeats);
-        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a worker's signs of life");
+        return embd__error_set(e, EMBD_NO_MEMORY, "no memory for a worker's heartbeats");
     }
     heartbeats->client = client;
     pthread_mutex_init(&heartbeats->mutex, NULL);
@@ -229,7 +229,7 @@ static int start(embd_client *client)
         pthread_create(&heartbeats->thread, NULL, run, heartbeats) != 0) {
         fini(heartbeats);
         return embd__error_set(e, EMBD_NO_MEMORY,
-                               "the thread of a worker's signs of life could not be started");
+                               "cannot start the thread of a worker's heartbeats");
     }
     client->heartbeats = heartbeats;
     return EMBD_OK;

@@ -108,8 +108,8 @@ static int open_answer(embd_client *client, const struct link *link, struct answ
 static struct link *link_of(embd_client *client, uint32_t shard, enum listener listener)
 {
     if (shard >= client->n_shards) {
-        embd__error_set(&client->error, EMBD_INVALID, "shard %u; there are %u", shard,
-                        client->n_shards);
+        embd__error_set(&client->error, EMBD_INVALID, "shard is %u; the cluster has %u shards",
+                        shard, client->n_shards);
         return NULL;
     }
     struct client_shard *s = &client->shards[shard];

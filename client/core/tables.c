@@ -95,8 +95,8 @@ static int read_description(struct reader *r, const char *name, struct table_sch
         return status;
     embd__reader_end(r);
     if (strcmp(out->s.name, name) != 0)
-        embd__error_set(r->error, EMBD_PROTOCOL, "table %s was asked for, %s is described", name,
-                        out->s.name);
+        embd__error_set(r->error, EMBD_PROTOCOL, "table %s was requested, the answer describes %s",
+                        name, out->s.name);
     if (id != embd__table_id(name))
         embd__error_set(r->error, EMBD_PROTOCOL, "table %s has id %llu; %u is expected", name,
                         (unsigned long long)id, embd__table_id(name));

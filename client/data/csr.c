@@ -131,7 +131,7 @@ int embd_csr_push_weighted(embd_csr *csr, uint64_t key, float weight)
     bool had_weights = csr->has_weights;
     if (!isfinite(weight))
         return embd__error_keep(&csr->error,
-                                fail(csr, EMBD_INVALID, "the weight is not finite of key", key));
+                                fail(csr, EMBD_INVALID, "the weight is not finite: key", key));
     csr->has_weights = true;
     int status = append(csr, key, weight);
     if (status != EMBD_OK)

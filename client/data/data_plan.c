@@ -55,7 +55,7 @@ int embd__data_shape_check(const embd_data_shape *shape, struct embd__error *e)
         return embd__error_set(e, EMBD_INVALID, "%s is for norm files; a raw file has none",
                                shape->checksum ? "checksum" : "i64_keys");
     if (shape->format == EMBD_DATA_FORMAT_NORM && shape->integers)
-        return embd__error_set(e, EMBD_INVALID, "integers are for raw files");
+        return embd__error_set(e, EMBD_INVALID, "'integers' is for raw files");
     int status = check_range("label_dim", shape->label_dim, 0, EMBD_DATA_DIM_MAX, e);
     if (status == EMBD_OK)
         status = check_range("dense_dim", shape->dense_dim, 0, EMBD_DATA_DIM_MAX, e);

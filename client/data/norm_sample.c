@@ -108,8 +108,8 @@ static enum verdict refuse_count(uint32_t slot, int32_t count, uint64_t limit,
                                  struct embd__error *why)
 {
     embd__error_set(why, EMBD_CORRUPT,
-                    "slot %" PRIu32 " says it has %" PRId32 " keys; %" PRIu64
-                    " can be left of sample_keys",
+                    "slot %" PRIu32 " announces %" PRId32 " keys; at most %" PRIu64
+                    " of sample_keys remain",
                     slot, count, limit);
     return SAMPLE_BROKEN;
 }

@@ -214,7 +214,7 @@ static int check_offsets(embd_writer *w, const uint64_t *offsets)
     uint32_t slots = w->shape.slots;
     for (uint32_t slot = 0; slot < slots; slot++)
         if (offsets[slot + 1] < offsets[slot])
-            return embd__error_set(&w->error, EMBD_INVALID, "the offsets fall at slot %" PRIu32,
+            return embd__error_set(&w->error, EMBD_INVALID, "the offsets decrease at slot %" PRIu32,
                                    slot);
     if (offsets[slots] - offsets[0] > LIMIT_KEYS)
         return embd__error_set(&w->error, EMBD_INVALID,

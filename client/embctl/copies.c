@@ -56,15 +56,15 @@ static int parse_copy(int key, char *arg, struct argp_state *state)
 /* ---- snapshot ---- */
 
 static const struct argp_option snapshot_options[] = {
-    {"cancel", 'c', NULL, 0,
-     "End the snapshot NAME, or remove what is left of one whose server was killed", 0},
+    {"cancel", 'c', NULL, 0, "Cancel the snapshot NAME, or remove what a killed server left of it",
+     0},
     {"status", 's', NULL, 0,
-     "Say how far the snapshot NAME is, or the newest one, and how it ended", 0},
-    {"blob", 'b', "NAME=FILE", 0, "Keep this file in it as the blob NAME; may be repeated", 0},
+     "Show the progress of the snapshot NAME, or of the newest one, or how it ended", 0},
+    {"blob", 'b', "NAME=FILE", 0, "Add this file as the blob NAME; may be repeated", 0},
     {"incremental", 'i', "BASE", 0,
-     "Only rows that changed since the snapshot BASE, and keys that lost theirs", 0},
+     "Write only rows that changed since the snapshot BASE, and keys that lost their row", 0},
     {"keep", 'k', "N", 0,
-     "When it is complete, remove all snapshots of the data directories but the N newest", 0},
+     "Once it is complete, remove all snapshots of the data directories but the N newest", 0},
     {0},
 };
 
@@ -145,27 +145,25 @@ static int check_snapshot(const struct copy_arguments *a)
 
 int command_snapshot(int argc, char **argv)
 {
-    static const struct argp argp = {.options = snapshot_options,
-                                     .parser = parse_copy,
-                                     .args_doc = "NAME",
-                                     .doc =
-                                         "Has every server process write the state of its "
-                                         "shards as NAME under its data directory: one cut over "
-                                         "all shards. Pushes wait for the moment of the cut alone; "
-                                         "rows are written while they go on. Shard 0's server "
-                                         "coordinates: when this command ends early, the snapshot "
-                                         "is completed all the same.\v"
-                                         "NAME has 1 to 64 of a-z, 0-9, '-' and '_', and begins "
-                                         "with a letter or digit. The servers need "
-                                         "a data directory (embd --data-dir). " NEEDS_ADMINS "\n"
-                                         "Examples:\n"
-                                         "  embctl snapshot nightly-2024-05-01\n"
-                                         "  embctl snapshot --blob dense=weights.npz step-9000\n"
-                                         "  embctl snapshot --keep 7 \"nightly-$(date +%F)\"\n"
-                                         "  embctl snapshot noon --incremental nightly-2024-05-01\n"
-                                         "  embctl snapshot --status\n"
-                                         "  embctl snapshot --cancel nightly-2024-05-01\n"
-                                         "  embctl verify /var/lib/embd/nightly-2024-05-01"};
+    static const struct argp argp = {
+        .options = snapshot_options,
+        .parser = parse_copy,
+        .args_doc = "NAME",
+        .doc = "Writes the snapshot NAME: every server process writes the state of its shards "
+               "under its data directory, as one cut over all shards. Pushes wait only for the "
+               "moment of the cut; rows are written while they go on. Shard 0's server coordinates "
+               "the snapshot, and completes it even if this command ends early.\v"
+               "NAME is 1 to 64 characters of a-z, 0-9, '-' and '_', and begins with a letter or "
+               "digit. The servers need "
+               "a data directory (embd --data-dir). " NEEDS_ADMINS "\n"
+               "Examples:\n"
+               "  embctl snapshot nightly-2024-05-01\n"
+               "  embctl snapshot --blob dense=weights.npz step-9000\n"
+               "  embctl snapshot --keep 7 \"nightly-$(date +%F)\"\n"
+               "  embctl snapshot noon --incremental nightly-2024-05-01\n"
+               "  embctl snapshot --status\n"
+               "  embctl snapshot --cancel nightly-2024-05-01\n"
+               "  embctl verify /var/lib/embd/nightly-2024-05-01"};
     struct copy_arguments a = {.words = {.max = 1}};
     struct snapshot taken = {.options = EMBD_SNAPSHOT_OPTIONS()};
     uint32_t *n_blobs = &taken.options.n_blobs;
@@ -226,7 +224,7 @@ int command_dump(int argc, char **argv)
         .doc = "Copies one table, or all, into the new directory DIR on this machine: rows, "
                "optimizer state, step "
                "counters and definitions, as one consistent cut.\v"
-               "Pushes wait for the moment of the cut alone, 'pushes_waited_us' says for how long; "
+               "Pushes wait only for the moment of the cut ('pushes_waited_us' says how long); "
                "rows are copied while they go on. DIR appears when "
                "it is complete and "
                "synced to disk; until then it is DIR.tmp-PID. " NEEDS_ADMINS "\n"
@@ -266,13 +264,11 @@ int command_load(int argc, char **argv)
         .doc = "Creates the tables of a dump or snapshot directory "
                "and fills them, bit for bit, on a cluster of any "
                "number of shards.\v"
-               "DIR is verified first; nothing is changed when it is "
-               "damaged, or when a table exists that is not "
-               "empty or has another definition. A snapshot that "
-               "several server processes wrote is loaded from one "
-               "directory that holds theirs as sub-directories. Where shards of a table are at "
-               "different steps, each gets its own on as many shards; on another number all get "
-               "the greatest. " NEEDS_ADMINS "\n"
+               "The command verifies DIR first. It changes nothing if DIR is damaged, or if a "
+               "table exists and is not empty or has another definition. To load a snapshot of "
+               "several server processes, copy their directories into one directory and load that. "
+               "If shards of a table are at different steps, each gets its own step back on the "
+               "same number of shards; on another number all get the greatest. " NEEDS_ADMINS "\n"
                "Examples:\n"
                "  embctl load ./everything\n"
                "  embctl load --table items ./everything\n"
@@ -307,7 +303,7 @@ int command_verify(int argc, char **argv)
             "Checks a dump or snapshot directory: manifest, sizes, checksums of files and blocks, "
             "counts. Asks no "
             "server.\v"
-            "Exit code 6 when something is damaged; the message names the file and what differs.\n"
+            "Exit code 6 if something is damaged; the message names the file and the difference.\n"
             "\n"
             "Examples:\n"
             "  embctl verify ./everything\n"

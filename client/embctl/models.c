@@ -155,8 +155,8 @@ int command_export(int argc, char **argv)
         .doc =
             "Writes a table as the model folder PREFIX<I>_sparse_<N>.model of HugeCTR: key, "
             "emb_vector and, with partition = slot, slot_id; with --optimizer-state also the file "
-            "PREFIX<I>_opt_sparse_<N>.model. One consistent cut; pushes wait until its rows are "
-            "written.\v"
+            "PREFIX<I>_opt_sparse_<N>.model. One consistent cut. Pushes wait only for the moment "
+            "of the cut; rows are read while they go on.\v"
             "Rows are ordered by GPU (slot % N with partition = slot, else key % N), slot and key, "
             "unsigned: the same bytes from any number of shards. Values are f32. " NEEDS_ADMINS "\n"
             "Examples:\n"
@@ -375,7 +375,7 @@ static const struct argp_option import_options[] = {
     {"state-dtype", OPTION_STATE_DTYPE, "f32|f16", 0,
      "Floats of the state file; f16: mixed precision (default: f32)", 0},
     {"step", OPTION_STEP, "N", 0,
-     "Pushes the table has seen, which adam counts; the files do not say it (default: 0)", 0},
+     "Pushes the table has seen, which adam counts; the files do not contain it (default: 0)", 0},
     {0},
 };
 
@@ -395,8 +395,8 @@ int command_import(int argc, char **argv)
         .children = children,
         .args_doc = "FOLDER --table NAME\n--ps FILE",
         .doc =
-            "Fills a table from a model folder of HugeCTR, on any number of shards. Without "
-            "--dim, --set and the like the table has to be there, and empty.\v"
+            "Fills a table from a model folder of HugeCTR, on any number of shards. Without --dim, "
+            "--set and other fields of a definition, the table must exist and be empty.\v"
             "Sizes and slots are checked before anything changes; a file that is missing, "
             "truncated or foreign to the folder is refused. A folder with slot_id needs "
             "a table with partition = slot: rows go where their slot belongs. Without "

@@ -159,8 +159,8 @@ static int read_model(struct reading *r, size_t number, json_t *object)
                       .name = json_string_value(json_object_get(object, "model")),
                       .files = json_object_get(object, "sparse_files")};
     if (!m.name || !json_is_array(m.files))
-        return fail(r, EMBD_INVALID, "models[%zu] has no string 'model' or no array 'sparse_files'",
-                    number);
+        return fail(r, EMBD_INVALID,
+                    "models[%zu] lacks the string 'model' or the array 'sparse_files'", number);
     size_t n = json_array_size(m.files);
     m.names = array_of(r, number, object, "embedding_table_names", n, &status);
     if (status == EMBD_OK)

@@ -152,8 +152,8 @@ int command_wait(int argc, char **argv)
         .options = wait_options,
         .parser = parse_wait,
         .doc = "Waits until every shard of the cluster answers and none is loading or draining.\v"
-               "Exit code 0 when they are ready, 3 after the timeout; stderr then says which shard "
-               "was not.\n"
+               "Exit code 0 when they are ready, 3 after the timeout; stderr then names the shard "
+               "that was not.\n"
                "\n"
                "Examples:\n"
                "  embctl wait --ready --timeout 120 && python3 train.py"};

@@ -115,7 +115,7 @@ static void *find_and_read(const struct dump_dir *d, const char *name, uint64_t 
                 return embd__blob_read(&d->shares[i], &m->blobs[j], e);
             }
     }
-    embd__error_set(e, EMBD_INVALID, "%s: there is no blob '%s' in it", d->path, name);
+    embd__error_set(e, EMBD_INVALID, "%s: has no blob '%s'", d->path, name);
     return NULL;
 }
 

@@ -63,8 +63,8 @@ static int name_old_server(embd_client *client)
         return e->status;
     *e = (struct embd__error){0};
     return embd__error_set(e, EMBD_UNSUPPORTED,
-                           "%.200s; the server is of an earlier version, which coordinates no "
-                           "snapshots: use its own embctl",
+                           "%.200s; the server's version does not coordinate snapshots: use the "
+                           "embctl of that version",
                            inner.text);
 }
 
@@ -165,7 +165,7 @@ static int name_loss(embd_client *client, const char *name)
     *e = (struct embd__error){0};
     return embd__error_set(e, inner.status,
                            "%.200s; if that server lives, it completes '%.64s' without this "
-                           "connection: embctl snapshot --status tells",
+                           "connection: see embctl snapshot --status",
                            inner.text, name);
 }
 
@@ -198,11 +198,10 @@ static int look_again(embd_client *client, struct job_told *job)
     if (e->status != EMBD_OK && e->status != EMBD_INVALID)
         return name_loss(client, name);
     *e = (struct embd__error){0};
-    return embd__error_set(
-        e, EMBD_CLOSED,
-        "%s: the server that made '%s' was restarted, or made eight others since; "
-        "whether it was completed is not known here",
-        embd_shard_address(client, 0), name);
+    return embd__error_set(e, EMBD_CLOSED,
+                           "%s: the server that coordinated '%s' was restarted, or has coordinated "
+                           "eight others since; the snapshot may or may not be complete",
+                           embd_shard_address(client, 0), name);
 }
 
 int embd__job_await(embd_client *client, struct job_told *job, const char *phase)

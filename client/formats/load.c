@@ -170,8 +170,8 @@ static int check(struct load *l, embd_progress *progress, void *arg)
 {
     embd_dump_report totals;
     if (l->only && !embd__dumpdir_find(l->dir, l->only))
-        return embd__error_set(l->e, EMBD_UNKNOWN_TABLE, "%s: there is no table '%s' in it",
-                               l->dir->path, l->only);
+        return embd__error_set(l->e, EMBD_UNKNOWN_TABLE, "%s: has no table '%s'", l->dir->path,
+                               l->only);
     if (embd__dumpdir_complete(l->dir, l->e))
         return l->e->status;
     embd__chain_totals(&l->chain, l->only, &totals);

@@ -54,7 +54,7 @@ int embd__hugectr_tensors(const embd_schema *schema, uint32_t *n_out, struct emb
     if (kind == EMBD_OPTIMIZER_ROWWISE_ADAGRAD || kind == EMBD_OPTIMIZER_RMSPROP)
         return embd__error_set(
             e, EMBD_UNSUPPORTED,
-            "table '%s': HugeCTR's state files know no %s; they are of momentum, "
+            "table '%s': HugeCTR has no state files for %s; it has them for momentum, "
             "nesterov, adagrad, adam and ftrl",
             schema->name, embd_optimizer_name(kind));
     *n_out = kind == EMBD_OPTIMIZER_ADAM || kind == EMBD_OPTIMIZER_FTRL ? 2 : 1;
@@ -78,12 +78,12 @@ static int check_name(const char *path, const char *name, const struct hugectr_w
         return EMBD_OK;
     if (strcmp(name, HUGECTR_SLOT))
         return embd__error_set(e, EMBD_CORRUPT,
-                               "%s/%s: does not belong into a model folder, which holds key, "
+                               "%s/%s: does not belong in a model folder, which holds key, "
                                "emb_vector and, if localized, slot_id",
                                path, name);
     if (wanted->has_slots || wanted->ignore_slots)
         return EMBD_OK;
-    return embd__error_set(e, EMBD_INVALID, "%s/%s: is there, but %s", path, name,
+    return embd__error_set(e, EMBD_INVALID, "%s/%s: exists, but %s", path, name,
                            wanted->why_no_slots);
 }
 
@@ -125,7 +125,7 @@ static int check_sizes(struct hugectr_folder *f, uint32_t dim, bool has_slots,
     if (dim == 0)
         return embd__error_set(e, EMBD_CORRUPT,
                                "%s: key has %" PRIu64 " rows, emb_vector %" PRIu64
-                               " bytes, expected so many rows of floats",
+                               " bytes, expected that many rows of floats",
                                f->vector.path, f->n_rows, f->vector.bytes);
     return embd__error_set(e, EMBD_CORRUPT,
                            "%s: key has %" PRIu64 " rows, emb_vector %" PRIu64

@@ -85,7 +85,7 @@ static ssize_t unseal(struct channel *ch, void *to, size_t n)
         ch->empty_bytes += embd__tls_fed(ch->tls);
         if (ch->empty_bytes > CHANNEL_EMPTY_BYTES) {
             embd__error_set(&ch->error, EMBD_PROTOCOL,
-                            "TLS: records without end, and nothing in them");
+                            "TLS: the server sends empty records without end");
             return -EPROTO;
         }
     }

@@ -28,10 +28,11 @@ static int take_token(const char *text, size_t n, const char *from, struct crede
         n--;
     for (size_t i = 0; i < n; i++)
         if (text[i] <= ' ' || text[i] > '~')
-            return embd__error_set(e, EMBD_INVALID, "%.200s: byte %zu belongs to no token", from,
-                                   i);
+            return embd__error_set(e, EMBD_INVALID, "%.200s: byte %zu is not allowed in a token",
+                                   from, i);
     if (n == 0 || n > TOKEN_MAX)
-        return embd__error_set(e, EMBD_INVALID, "%.200s: a token has 1 to %u bytes, this %zu", from,
+        return embd__error_set(e, EMBD_INVALID,
+                               "%.200s: a token has 1 to %u bytes, this one has %zu", from,
                                TOKEN_MAX, n);
     out->token = strndup(text, n);
     return out->token != NULL ? EMBD_OK
@@ -77,7 +78,8 @@ static int find(const embd_options *options, struct credentials *out, struct emb
         copy(&out->key, option_or(options->tls_key, "EMBD_TLS_KEY"), e) != EMBD_OK)
         return e->status;
     if (out->ca == NULL && (out->cert != NULL || out->key != NULL))
-        return embd__error_set(e, EMBD_INVALID, "a TLS certificate is given without tls_ca");
+        return embd__error_set(e, EMBD_INVALID,
+                               "a TLS certificate is given without tls_ca; set both");
     return EMBD_OK;
 }
 

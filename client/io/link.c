@@ -228,7 +228,7 @@ static int out_of_step(const struct frame_scanner *frame, struct embd__error *e)
                                frame->type);
     if (!frame->has_msgid)
         return embd__error_set(e, EMBD_PROTOCOL, "an answer without a msgid");
-    return embd__error_set(e, EMBD_PROTOCOL, "an answer to msgid %u, which was not asked",
+    return embd__error_set(e, EMBD_PROTOCOL, "an answer to msgid %u, which no request has",
                            frame->msgid);
 }
 

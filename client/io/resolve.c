@@ -94,10 +94,10 @@ int embd__dns_read(const char *item, size_t bytes, struct dns_name *out, struct 
         return EMBD_OK;
     }
     if (is_service)
-        return embd__error_set(e, EMBD_INVALID,
-                               "\"%.*s\": SRV records of _SERVICE._PROTO.NAME say the port; none "
-                               "is given here",
-                               (int)(bytes > 300 ? 300 : bytes), item);
+        return embd__error_set(
+            e, EMBD_INVALID,
+            "\"%.*s\": SRV records of _SERVICE._PROTO.NAME contain the port; remove it",
+            (int)(bytes > 300 ? 300 : bytes), item);
     if (embd__address_read(name, n, &address, e) != EMBD_OK)
         return e->status;
     memcpy(out->host, address.host, sizeof out->host);
@@ -229,7 +229,8 @@ static int find_services(const struct dns_name *name, struct resolved *out, stru
     if (answer == NULL || services == NULL) {
         embd__error_set(e, EMBD_NO_MEMORY, "no memory to look up '%s'", name->host);
     } else if (res_ninit(&resolver) != 0) {
-        embd__error_set(e, EMBD_UNREACHABLE, "dns://%s: the resolver does not start", name->host);
+        embd__error_set(e, EMBD_UNREACHABLE, "dns://%s: the resolver cannot be started",
+                        name->host);
     } else {
         int bytes = res_nsearch(&resolver, name->host, ns_c_in, ns_t_srv, answer, ANSWER_BYTES);
         int why = resolver.res_h_errno;

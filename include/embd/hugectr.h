@@ -38,12 +38,12 @@ typedef struct embd_hugectr_options {
     embd_hugectr_options_init_sized((options), (uint32_t)sizeof(embd_hugectr_options))
 EMBD_API void embd_hugectr_options_init_sized(embd_hugectr_options *options, uint32_t struct_bytes);
 
-/* Writes a table as the new folder `folder`, one consistent cut; pushes wait while it is written.
- * Values are f32 whatever the table's dtype; keys that wait for a row (admit_after) are left out.
- * Written under a temporary name, synced and renamed, the state file first: a folder that exists is
- * whole and has its state file. Needs 24 bytes of memory a row (48 while they are sorted), the
- * shards' admin listeners and, with a state file, room on the disk of `folder` for the states once
- * more. `options`, `report_out` and `progress` may be NULL. Blocks.
+/* Writes a table as the new folder `folder`, one consistent cut. Pushes wait only for the moment of
+ * the cut. Values are f32 whatever the table's dtype; keys that wait for a row (admit_after) are
+ * left out. Written under a temporary name, synced and renamed, the state file first: a folder that
+ * exists is whole and has its state file. Needs 24 bytes of memory a row (48 while they are
+ * sorted), the shards' admin listeners, and room on the disk of `folder` for the rows, and the
+ * states of a state file, once more. `options`, `report_out` and `progress` may be NULL. Blocks.
  *   EMBD_EXISTS          `folder` or the state file exists
  *   EMBD_INVALID         an option; a key beyond 32 bits, or in two slots of a GPU; gpu_rows is
  *                        less than a GPU's keys

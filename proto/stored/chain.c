@@ -136,16 +136,16 @@ static int add_base(struct dump_chain *chain, struct embd__error *e)
     if (!path)
         return e->status;
     if (access(path, F_OK) && errno == ENOENT) {
-        embd__error_set(
-            e, EMBD_INVALID,
-            "%s has what changed since the snapshot '%s', which is not beside it: %s is not there",
-            share->path, name, path);
+        embd__error_set(e, EMBD_INVALID,
+                        "%s needs its base, the snapshot '%s', beside it: %s does not exist",
+                        share->path, name, path);
         free(path);
         return e->status;
     }
     if (chain->n == CHAIN_MAX) {
         free(path);
-        return embd__error_set(e, EMBD_INVALID, "%s: a chain of more than %u snapshots",
+        return embd__error_set(e, EMBD_INVALID,
+                               "%s: the chain of increments has more than %u snapshots, the limit",
                                share->path, CHAIN_MAX);
     }
     if (add(chain, path, e))

@@ -167,7 +167,7 @@ static int read_shares(struct dump_dir *dir, struct embd__error *e)
         return e->status;
     if (dir->n_shares == 0)
         return embd__error_set(e, EMBD_CORRUPT,
-                               "%s: holds no manifest.json: no dump, or one that was not finished",
+                               "%s: has no manifest.json; it is not a dump, or an incomplete one",
                                dir->path);
     qsort(dir->shares, dir->n_shares, sizeof *dir->shares, by_path);
     return EMBD_OK;

@@ -47,7 +47,7 @@ static int take_identity(SSL_CTX *ssl, const struct tls_files *files, struct emb
     if (embd__secret_check(files->key, "key", e) != EMBD_OK)
         return e->status;
     if (SSL_CTX_use_PrivateKey_file(ssl, files->key, SSL_FILETYPE_PEM) != 1)
-        return refuse(files->key, "no key can be read, or it is not that of the certificate", e);
+        return refuse(files->key, "cannot read a key, or it does not belong to the certificate", e);
     return EMBD_OK;
 }
 
@@ -58,7 +58,7 @@ static int trust(SSL_CTX *ssl, const char *ca, bool is_server, struct embd__erro
                    ? EMBD_OK
                    : refuse(ca, "the system's certificates cannot be read", e);
     if (SSL_CTX_load_verify_file(ssl, ca) != 1)
-        return refuse(ca, "no certificate of an authority can be read", e);
+        return refuse(ca, "cannot read a CA certificate", e);
     if (is_server)
         SSL_CTX_set_client_CA_list(ssl, SSL_load_client_CA_file(ca));
     return EMBD_OK;
@@ -76,8 +76,7 @@ static int trust_bytes(SSL_CTX *ssl, const void *pem, size_t bytes, struct embd_
     }
     BIO_free(bio);
     if (n == 0)
-        return refuse("the authorities handed over", "no certificate of an authority can be read",
-                      e);
+        return refuse("the request's ca", "cannot read a CA certificate", e);
     ERR_clear_error();
     return EMBD_OK;
 }

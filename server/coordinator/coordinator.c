@@ -141,7 +141,7 @@ int job_wait(struct job *job, const char *awaited)
         return embd__error_set(&job->error, EMBD_CLOSED, "it was cancelled");
     if (!goes)
         return embd__error_set(&job->error, EMBD_CLOSED,
-                               "who asked for it has not %s, and was silent for 10 s", awaited);
+                               "its asker has not %s, and sent nothing for 10 s", awaited);
     return EMBD_OK;
 }
 
@@ -222,9 +222,11 @@ static void name_cause(struct job *job, bool is_cancelled, bool is_left, bool is
         return;
     *e = (struct embd__error){0};
     if (is_stopped)
-        embd__error_set(e, EMBD_DRAINING, "the server that made '%s' ends", job->order.name);
+        embd__error_set(e, EMBD_DRAINING, "the server that coordinates '%s' is shutting down",
+                        job->order.name);
     else if (is_left)
-        embd__error_set(e, EMBD_CLOSED, "who asked for '%s' is gone", job->order.name);
+        embd__error_set(e, EMBD_CLOSED, "the connection that started '%s' was closed",
+                        job->order.name);
     else
         embd__error_set(e, EMBD_CLOSED, "'%s' was cancelled", job->order.name);
 }
@@ -316,13 +318,12 @@ static int check_free(struct coordinator *c, struct embd__error *e)
         return embd__error_set(e, EMBD_DRAINING, "the server ends");
     if (other == NULL)
         return EMBD_OK;
-    return embd__error_set(
-        e, EMBD_BUSY,
-        "the %s '%s' is under way since %llu s, in the phase %s; wait for its end, or end it with "
-        "embctl snapshot --cancel %s",
-        other->is_read ? "dump" : "snapshot", other->name,
-        (unsigned long long)((clock_ns() - c->began_ns) / 1000000000u),
-        job_phase_names[other->phase], other->name);
+    return embd__error_set(e, EMBD_BUSY,
+                           "the %s '%s' has run for %llu s and is in the phase %s; wait for it, or "
+                           "cancel it: embctl snapshot --cancel %s",
+                           other->is_read ? "dump" : "snapshot", other->name,
+                           (unsigned long long)((clock_ns() - c->began_ns) / 1000000000u),
+                           job_phase_names[other->phase], other->name);
 }
 
 /* With the mutex held. */
@@ -366,10 +367,10 @@ int coordinator_start(struct coordinator *c, struct job_order *order, struct job
 static int refuse_name(const char *name, struct embd__error *e)
 {
     return embd__error_set(e, EMBD_INVALID,
-                           name[0] != '\0' ? "no snapshot '%s' was asked of this server since it "
-                                             "started, or eight others came behind it"
-                                           : "no snapshot was asked of this server since it "
-                                             "started",
+                           name[0] != '\0'
+                               ? "this server knows no snapshot '%s': none was started since the "
+                                 "server's start, or eight later ones were"
+                               : "no snapshot was started on this server since its start",
                            name);
 }
 

@@ -94,7 +94,7 @@ static int check_base(struct snapshot *s)
     if (s->odd_shard == 0)
         return EMBD_OK;
     return embd__error_set(
-        s->e, EMBD_EXISTS, "%s: its snapshot '%s' is of another cut than that of %s",
+        s->e, EMBD_EXISTS, "%s: its snapshot '%s' has another cut than that of %s",
         peers_name(s->job->peers, s->odd_shard), s->order->base, peers_name(s->job->peers, 0));
 }
 
@@ -272,8 +272,8 @@ static int commit_all(struct snapshot *s)
             *s->e = (struct embd__error){0};
             return embd__error_set(
                 s->e, inner.status,
-                "%.250s; '%.63s' of the processes before it is complete: remove it", inner.text,
-                s->order->name);
+                "%.250s; other processes have completed their share of '%.63s': remove it",
+                inner.text, s->order->name);
         }
         s->has_committed[shard] = true;
     }
@@ -298,7 +298,7 @@ static int keep_all(struct snapshot *s)
             struct embd__error inner = *s->e;
             *s->e = (struct embd__error){0};
             return embd__error_set(s->e, inner.status,
-                                   "%.350s; '%.63s' is complete, older ones may be left",
+                                   "%.350s; '%.63s' is complete, but older ones may remain",
                                    inner.text, s->order->name);
         }
     return EMBD_OK;

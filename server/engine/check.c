@@ -273,9 +273,10 @@ static int check_counts(const struct table *table, const struct row_block *block
 {
     const embd_schema *s = &table->schema.s;
     if (block->n_candidates > 0 && s->admit_after <= 1)
-        return embd__error_set(e, EMBD_INVALID,
-                               "load candidates: %u, but table '%s' gives rows at the first sight",
-                               block->n_candidates, s->name);
+        return embd__error_set(
+            e, EMBD_INVALID,
+            "load candidates: %u, but table '%s' has no candidates (admit_after is 0 or 1)",
+            block->n_candidates, s->name);
     for (uint32_t i = 0; i < block->n_candidates; i++)
         if (block->candidate_counts[i] == 0 || block->candidate_counts[i] >= s->admit_after)
             return embd__error_set(e, EMBD_INVALID,
@@ -287,13 +288,13 @@ static int check_counts(const struct table *table, const struct row_block *block
 static int check_gone(const struct row_block *block, struct embd__error *e)
 {
     if (block->n_rows > 0)
-        return embd__error_set(e, EMBD_INVALID, "load rows: %u, and keys that are gone have none",
+        return embd__error_set(e, EMBD_INVALID, "load rows: %u with 'gone', expected 0",
                                block->n_rows);
     for (uint32_t i = 0; i < block->n_candidates; i++)
         if (block->candidate_counts[i] != 0)
             return embd__error_set(e, EMBD_INVALID,
-                                   "load candidate counts[%u]: %u, of keys that are gone it is 0",
-                                   i, block->candidate_counts[i]);
+                                   "load candidate counts[%u]: %u with 'gone', expected 0", i,
+                                   block->candidate_counts[i]);
     return EMBD_OK;
 }
 

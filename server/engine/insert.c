@@ -78,11 +78,11 @@ static int find(struct op *op, uint32_t *n_tables_out, uint64_t *n_joined_out,
         struct op_part *first = first_of(op, part);
         uint64_t n = (uint64_t)first->inserted.n_keys + part->in.n_keys;
         if (n > LIMIT_KEYS)
-            return embd__error_set(
-                e, EMBD_TOO_LARGE,
-                "part %u keys: %u, with parts before it %llu of table '%s', where pulls "
-                "create rows; the limit is %u",
-                i, part->in.n_keys, (unsigned long long)n, part->table->schema.s.name, LIMIT_KEYS);
+            return embd__error_set(e, EMBD_TOO_LARGE,
+                                   "part %u keys: %u, together with earlier parts %llu of table "
+                                   "'%s', where pulls create rows; the limit is %u",
+                                   i, part->in.n_keys, (unsigned long long)n,
+                                   part->table->schema.s.name, LIMIT_KEYS);
         if (first == part) {
             part->inserted = op_keys(&part->in);
             part->inserted_statuses = part->statuses;

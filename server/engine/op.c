@@ -95,8 +95,8 @@ static int durability_of_parts(const struct op *op, embd_durability *out, struct
         if ((first->durability == EMBD_DURABILITY_SNAPSHOT) !=
             (schema->durability == EMBD_DURABILITY_SNAPSHOT))
             return embd__error_set(e, EMBD_INVALID,
-                                   "part %u: table '%s' is '%s' and part 0's '%s' is '%s': they "
-                                   "cannot change in one request",
+                                   "part %u: table '%s' has durability '%s', part 0's table '%s' "
+                                   "has '%s'; one request cannot change both",
                                    i, schema->name, embd_durability_name(schema->durability),
                                    first->name, embd_durability_name(first->durability));
         if (schema->durability > *out)

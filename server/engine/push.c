@@ -38,7 +38,8 @@ int push_admit(struct op *op)
     if (op->number.sequence > 0 && (look(op) != EMBD_OK || op->is_again))
         return op->error.status;
     if (op->number.sequence > 0 && op->n_parts == 0)
-        return embd__error_set(&op->error, EMBD_INVALID, "a pusher's push has no parts");
+        return embd__error_set(&op->error, EMBD_INVALID,
+                               "a numbered push has no parts, expected 1 or more");
     return capacity_check(op, &op->error);
 }
 

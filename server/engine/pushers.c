@@ -218,11 +218,11 @@ int pushers_look(const struct pushers *pushers, const struct push_number *push,
 {
     uint32_t i = find(pushers, push);
     if (i == 0)
-        return embd__error_set(
-            e, EMBD_FORGOTTEN,
-            "the pusher's stream %llu is not known, so its push %llu cannot be told "
-            "from one that was applied; a new stream begins with stream_open",
-            (unsigned long long)push->stream, (unsigned long long)push->sequence);
+        return embd__error_set(e, EMBD_FORGOTTEN,
+                               "the pusher's stream %llu is not known: push %llu may have been "
+                               "applied before; a new stream begins with stream_open",
+                               (unsigned long long)push->stream,
+                               (unsigned long long)push->sequence);
     const struct pusher_stream *s = &pushers->streams[i];
     if (push->sequence <= s->last)
         return PUSH_AGAIN;
@@ -345,11 +345,10 @@ int pushers_open(struct pushers *pushers, const struct stream_opening *opening, 
     uint32_t n_own = own == 0 ? 0 : pushers->principals[own].n;
     if (pushers->n - (goes != 0) >= PUSHER_STREAMS_MAX ||
         n_own - is_own >= most_of(opening->principal))
-        return embd__error_set(
-            e, EMBD_FULL,
-            "of push streams others were opened meanwhile: the limits are %u, and %u of "
-            "each token",
-            PUSHER_STREAMS_MAX, STREAMS_PER_PRINCIPAL);
+        return embd__error_set(e, EMBD_FULL,
+                               "other push streams were opened meanwhile: the limits are %u of a "
+                               "shard and %u of a token",
+                               PUSHER_STREAMS_MAX, STREAMS_PER_PRINCIPAL);
     if (goes != 0)
         forget(pushers, goes);
     uint32_t i = add(pushers, &opening->stream, opening->principal);
@@ -411,9 +410,10 @@ int pushers_check_room(const struct pushers *pushers, const struct push_stream *
         n_new += find(pushers, &id) == 0;
     }
     if (n_new > PUSHER_STREAMS_MAX - pushers->n)
-        return embd__error_set(e, EMBD_FULL,
-                               "%u push streams more, and the shard has %u: the limit is %u", n_new,
-                               pushers->n, PUSHER_STREAMS_MAX);
+        return embd__error_set(
+            e, EMBD_FULL,
+            "writers: %u push streams more than the shard's %u exceed the limit of %u", n_new,
+            pushers->n, PUSHER_STREAMS_MAX);
     return EMBD_OK;
 }
 

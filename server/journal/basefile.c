@@ -310,7 +310,7 @@ int basefile_close(struct basefile *base, int *fd_out, uint64_t *bytes_out, stru
     *bytes_out = base->offset;
     *fd_out = -1;
     if (base->error == ECANCELED)
-        embd__error_set(e, EMBD_CLOSED, "the journal's base was given up");
+        embd__error_set(e, EMBD_CLOSED, "the journal's compaction was cancelled");
     else if (base->error != 0)
         failed(base, base->error, e);
     int status = base->error != 0 ? e->status : EMBD_OK;

@@ -173,8 +173,9 @@ static int begin_without_base(struct journal_reading *r)
     else
         journal_file_name(r->name, r->config.shard, r->least);
     return reading_damaged(r, 0,
-                           r->bases[1] != 0 ? "its header does not verify"
-                                            : "it is no base, and what was before it is missing");
+                           r->bases[1] != 0
+                               ? "its header does not verify"
+                               : "it is not a base, and the files before it are missing");
 }
 
 int beginning_find(struct journal_reading *r)

@@ -439,7 +439,7 @@ static int check_end(struct journal_reading *r)
 {
     if (r->end.segment < r->greatest) {
         journal_file_name(r->name, r->config.shard, r->end.segment + 1);
-        return reading_damaged(r, 0, "it is missing; others behind it are there");
+        return reading_damaged(r, 0, "it is missing, and later ones exist");
     }
     if (r->end.position >= r->reached)
         return EMBD_OK;

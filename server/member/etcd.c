@@ -422,7 +422,7 @@ int etcd_lease_grant(struct etcd *etcd, uint32_t seconds, int64_t *lease_out, st
     json_t *answer = read_answer(etcd, e);
     *lease_out = number_of(answer, "ID");
     if (answer != NULL && *lease_out <= 0)
-        embd__error_set(e, EMBD_PROTOCOL, "etcd: a lease without a number");
+        embd__error_set(e, EMBD_PROTOCOL, "etcd: the answer has no lease id");
     json_decref(answer);
     return e->status;
 }

@@ -101,7 +101,7 @@ static int take_name(struct member *m, struct embd__error *e)
     if (e->status != EMBD_OK)
         return e->status;
     if (!won)
-        return embd__error_set(e, EMBD_BUSY, "another process takes the name of server '%.60s'",
+        return embd__error_set(e, EMBD_BUSY, "another process is taking the name of server '%.60s'",
                                m->self->name);
     m->has_had_name = true;
     m->state = MEMBER_UNLISTED;

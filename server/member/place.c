@@ -25,7 +25,8 @@ int etcd_place_read(const char *text, struct etcd_place *out, struct embd__error
         return refuse_place(text, "has no prefix, or too long a one", e);
     if (strspn(slash, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./") !=
         strlen(slash))
-        return refuse_place(text, "has a prefix of other signs than letters, digits and _-./", e);
+        return refuse_place(text,
+                            "has a prefix with other characters than letters, digits and _-./", e);
     snprintf(out->prefix, sizeof out->prefix, "%s", slash);
     if (out->prefix[strlen(out->prefix) - 1] == '/')
         out->prefix[strlen(out->prefix) - 1] = '\0';

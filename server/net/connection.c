@@ -347,7 +347,8 @@ void connection_on_end(struct connection *c)
         return;
     }
     if (!request_parser_is_between_frames(&c->parser))
-        log_event(LOG_INFO, "half_frame", "shard=%u peer=%s why=\"the peer ended within a frame\"",
+        log_event(LOG_INFO, "half_frame",
+                  "shard=%u peer=%s why=\"the peer closed the connection within a frame\"",
                   c->io->shard_index, c->peer);
     shard_session_half_end(c->io->shard, &c->session);
     if (connection_is_open(c) || c->state == CONNECTION_FINISHING) {

@@ -143,7 +143,7 @@ int admin_dir_prepare(const char *dir, struct embd__error *e)
 {
     struct stat found;
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
-        return embd__error_set(e, EMBD_IO, "cannot make the admin directory %s: %s", dir,
+        return embd__error_set(e, EMBD_IO, "cannot create the admin directory %s: %s", dir,
                                strerror(errno));
     if (lstat(dir, &found) != 0)
         return embd__error_set(e, EMBD_IO, "cannot look at the admin directory %s: %s", dir,

@@ -158,7 +158,7 @@ static void take_frame(struct connection *c)
     if (x->frame.type == 1) {
         struct embd__error e = {0};
         embd__error_set(&e, EMBD_MALFORMED,
-                        "the message type is 1, an answer, but nothing was asked");
+                        "the message type is 1, an answer, but the server sent no request");
         lose_step(c, &e);
         return;
     }

@@ -20,10 +20,10 @@ static int deny_role(struct call *call, const char *what, enum role role)
     const struct grant *grant = call->request->session->grant;
     call->shard->counters.denied++;
     if (grant == NULL)
-        return embd__error_set(&call->error, EMBD_DENIED,
-                               "%s needs the role %s, and this connection has shown no token: "
-                               "hello has to bring one",
-                               what, role_name(role));
+        return embd__error_set(
+            &call->error, EMBD_DENIED,
+            "%s needs the role %s, and this connection has shown no token; send one with hello",
+            what, role_name(role));
     return embd__error_set(&call->error, EMBD_DENIED,
                            "%s needs the role %s; token '%s' has the role %s", what,
                            role_name(role), grant->name, role_name(grant->role));
@@ -52,7 +52,7 @@ static int deny_table(struct call *call, const char *which)
     const struct grant *grant = call->request->session->grant;
     call->shard->counters.denied++;
     return embd__error_set(&call->error, EMBD_DENIED,
-                           "%s of table %s: token '%s' with the role %s is not for it",
+                           "%s of table %s: token '%s' with the role %s is not for this table",
                            call->reader.method_name, which, grant != NULL ? grant->name : "",
                            role_name(grant != NULL ? grant->role : ROLE_NONE));
 }
@@ -108,8 +108,9 @@ int authorize_hello(struct call *call, const char *token)
     call->shard->counters.denied++;
     session->is_refused = true;
     return embd__error_set(&call->error, EMBD_DENIED,
-                           token[0] == '\0' ? "hello needs a token of the role reader or more"
-                                            : "hello: the token is not known to this server");
+                           token[0] == '\0'
+                               ? "hello needs a token with the role reader, trainer or admin"
+                               : "hello: the token is not known to this server");
 }
 
 /* ---- another list ---- */

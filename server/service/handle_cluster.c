@@ -81,7 +81,8 @@ int handle_cluster(struct call *call)
     for (uint32_t i = 0; i < config->n_shards; i++)
         if (config->addresses[i][0] == '\0')
             return embd__error_set(&call->error, EMBD_BUSY,
-                                   "cluster: shard %u is not on the map yet", i);
+                                   "cluster: the address of shard %u is not known yet; try again",
+                                   i);
     struct msg *m = call->answer;
     embd__msg_result(m, call->reader.msgid);
     embd__msg_map(m, 4);

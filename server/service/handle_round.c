@@ -65,7 +65,8 @@ static void on_replaced(void *arg, const struct job *job, uint32_t worker)
     struct shard *shard = arg;
     struct op *op;
     while ((op = rounds_take_out(&shard->engine.rounds, job, worker)) != NULL)
-        refuse(op, EMBD_CLOSED, "the worker has left, or another process has joined for it");
+        refuse(op, EMBD_CLOSED,
+               "the worker has left, or another process has joined as this worker");
 }
 
 void round_open(struct shard *shard)
@@ -80,9 +81,9 @@ int round_wait(struct call *call)
     struct request *request = call->request;
     struct op *replaced;
     if (request->session->has_ended)
-        return embd__error_set(&call->error, EMBD_CLOSED,
-                               "the connection has ended its side: a round takes pushes of workers "
-                               "that stay");
+        return embd__error_set(
+            &call->error, EMBD_CLOSED,
+            "the peer has closed its side of the connection: its push cannot wait in a round");
     if (round_enter(&call->work->op, &call->extra.round, shard->now_ns, &replaced, &call->error) !=
         EMBD_OK)
         return call->error.status;
@@ -92,7 +93,7 @@ int round_wait(struct call *call)
     request->session->in_round = request;
     if (replaced != NULL)
         refuse(replaced, EMBD_CLOSED,
-               "the worker has pushed for this round anew, on another connection");
+               "the worker has pushed for this round again, on another connection");
     return CALL_LATER;
 }
 
@@ -144,15 +145,16 @@ void round_end_session(struct shard *shard, struct shard_session *session)
     struct request *request = session->in_round;
     if (request != NULL &&
         rounds_withdraw(&shard->engine.rounds, &request->work->op, shard->now_ns))
-        refuse(&request->work->op, EMBD_CLOSED,
-               "the connection has ended its side: its push is not in the round");
+        refuse(
+            &request->work->op, EMBD_CLOSED,
+            "the peer has closed its side of the connection: its push is no longer in the round");
 }
 
 void round_refuse_all(struct shard *shard)
 {
     struct op *op;
     while ((op = rounds_take_any(&shard->engine.rounds)) != NULL)
-        refuse(op, EMBD_DRAINING, "the server shuts down, and the round is not made");
+        refuse(op, EMBD_DRAINING, "the server is shutting down, and the round makes no step");
 }
 
 void round_drop(struct shard *shard, struct request *request)

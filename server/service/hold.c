@@ -112,8 +112,8 @@ static const char *why_over(const struct shard_session *session, uint64_t now_ns
     if (session->hold_until_ns <= now_ns)
         return "its timeout has passed";
     if (session->hold_ran_ns >= HOLD_LONGEST_NS)
-        return "it lasted 10 s, the longest that one may";
-    return session->hold_quiet_ns >= HOLD_QUIET_NS ? "the holder asked nothing for 10 s" : NULL;
+        return "it has lasted 10 s, the limit";
+    return session->hold_quiet_ns >= HOLD_QUIET_NS ? "the holder sent nothing for 10 s" : NULL;
 }
 
 static void tell_long(struct shard_session *session, uint32_t shard)
@@ -121,7 +121,8 @@ static void tell_long(struct shard_session *session, uint32_t shard)
     if (session->hold_is_told || session->hold_ran_ns < HOLD_LONG_NS)
         return;
     session->hold_is_told = true;
-    log_event(LOG_WARN, "hold_kept", "shard=%u why=\"pushes wait since 1 s for a holder\"", shard);
+    log_event(LOG_WARN, "hold_kept", "shard=%u why=\"pushes have waited for a holder for 1 s\"",
+              shard);
 }
 
 void hold_expire(struct hold *hold, uint64_t now_ns, uint32_t shard)

@@ -140,8 +140,8 @@ static int check_limits(const struct shard *shard, const struct coming *c, struc
     }
     if (own > SESSION_BYTES_MAX)
         return embd__error_set(e, EMBD_BUSY,
-                               "%llu bytes of earlier answers on this connection are not taken "
-                               "yet, the limit is %u",
+                               "the peer has not read %llu bytes of earlier answers on this "
+                               "connection, the limit is %u",
                                (unsigned long long)own, SESSION_BYTES_MAX);
     if (added > 0 && shard->materialized_bytes + added > shard->materialize_limit)
         return embd__error_set(e, EMBD_BUSY,

@@ -139,7 +139,7 @@ static int check(struct call *call, struct fields *f, enum coordinate what, cons
         return call->error.status;
     if (call->shard->config.coordinator == NULL)
         return embd__error_set(&call->error, EMBD_UNSUPPORTED,
-                               "snapshot: this server makes no snapshots of its cluster");
+                               "snapshot: this server does not coordinate snapshots");
     return EMBD_OK;
 }
 

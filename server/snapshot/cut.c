@@ -145,8 +145,8 @@ static int check_since(const struct shard *shard, const struct snapshot_cut *wha
         return EMBD_OK;
     return embd__error_set(
         e, EMBD_INVALID,
-        "snapshot cut: shard %u does not know what changed since '%s': its "
-        "journal does not tell, or it made %u later ones; make a snapshot of all rows",
+        "snapshot cut: shard %u does not know what changed since '%s': its journal has no record "
+        "of that cut, or it made %u later ones; make a snapshot of all rows",
         shard->config.index, what->base, CUTS_KNOWN);
 }
 
@@ -163,7 +163,9 @@ int cut_begin(struct call *call, const char *name, const struct snapshot_cut *wh
     struct shard *shard = call->shard;
     struct embd__error *e = &call->error;
     if (shard->config.wake == NULL)
-        return embd__error_set(e, EMBD_UNSUPPORTED, "snapshot cut: nobody wakes this shard");
+        return embd__error_set(
+            e, EMBD_UNSUPPORTED,
+            "snapshot cut: this shard cannot be woken when its parts are written");
     if (!call->request->session->holds)
         return embd__error_set(e, EMBD_INVALID,
                                "snapshot cut: this connection holds nothing; hold first");
@@ -331,7 +333,8 @@ int cut_wait(struct call *call)
     if (cut->waiting != NULL || cut->owner != call->request->session)
         return embd__error_set(
             &call->error, EMBD_BUSY,
-            "snapshot '%s' is another connection's, or one of its requests waits", cut->name);
+            "snapshot '%s' belongs to another connection, or one of its requests still waits",
+            cut->name);
     cut->waiting = call->request;
     if (cut->writing == NULL)
         answer(cut);

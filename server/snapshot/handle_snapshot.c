@@ -110,7 +110,7 @@ static int check_place(struct call *call, enum phase phase, bool is_read)
     if (call->shard->data_dir < 0)
         return embd__error_set(
             &call->error, EMBD_UNSUPPORTED,
-            "snapshot: this server has no data directory; it is started with --data-dir");
+            "snapshot: this server has no data directory; start it with --data-dir");
     bool is_any = phase == PHASE_CUT || phase == PHASE_WRITE || phase == PHASE_ABORT;
     if (!is_any && !config->is_first)
         return embd__error_set(&call->error, EMBD_INVALID,
@@ -205,7 +205,8 @@ static int do_phase(struct call *call, enum phase phase, const struct phase_fiel
     if (phase == PHASE_BEGIN)
         return begin_shard(call, name, what->base);
     if (phase == PHASE_ABORT && cut_is_ending(call->shard, name))
-        return embd__error_set(e, EMBD_BUSY, "snapshot abort: '%s' is being ended", name);
+        return embd__error_set(e, EMBD_BUSY, "snapshot abort: '%s' is being completed; try again",
+                               name);
     if (phase == PHASE_ABORT && cut_is_of(call->shard, name))
         cut_end(call->shard, EMBD_CLOSED, "it was aborted");
     if (phase == PHASE_COMMIT)

@@ -33,8 +33,8 @@ static bool is_there(const char *data_dir, const char *name)
 
 static int refuse(const struct peer_share *peer, const char *why, struct embd__error *e)
 {
-    return embd__error_set(e, EMBD_INVALID, "server '%s' will not begin with it: %.350s",
-                           peer->name, why);
+    return embd__error_set(e, EMBD_INVALID, "server '%s' cannot start from it: %.350s", peer->name,
+                           why);
 }
 
 static int check(const struct peer_share *peer, const char *name, uint64_t id,
@@ -48,7 +48,7 @@ static int check(const struct peer_share *peer, const char *name, uint64_t id,
         bool has_part = is_there(peer->data_dir, staged);
         if (!has_part && !(peer->is_here && is_there(peer->data_dir, ".")))
             return EMBD_OK;
-        return refuse(peer, has_part ? "its share was not finished" : "its share is not there", e);
+        return refuse(peer, has_part ? "its share is incomplete" : "its share is missing", e);
     }
     if (snapshot_verify_open(peer->data_dir, name, watch, &chain, &own) != EMBD_OK)
         return own.status == EMBD_NO_MEMORY ? embd__error_set(e, own.status, "%s", own.text)

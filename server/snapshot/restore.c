@@ -238,9 +238,8 @@ static void compare(const struct shard *shard, const struct streamsfile *head)
     if (!r->has_journal || head->position <= r->end.position)
         return;
     log_event(LOG_WARN, "journal_is_older",
-              "shard=%u snapshot=%s why=\"the snapshot was made behind record %llu of a journal, "
-              "and this one has %llu: "
-              "tables that are durable or buffered are older than the others\"",
+              "shard=%u snapshot=%s why=\"the snapshot was made after record %llu of a journal, "
+              "and this journal has %llu: durable and buffered tables are older than the others\"",
               shard->config.index, snapshot_select_name(shard->config.chosen),
               (unsigned long long)head->position, (unsigned long long)r->end.position);
 }

@@ -37,7 +37,7 @@ static int begin_blob(struct snapshot_parts *parts, const char *name, struct emb
         return embd__error_set(e, EMBD_INVALID, "snapshot blob '%s': '%s' is not complete yet",
                                name, parts->blobs[parts->n_blobs - 1].name);
     if (is_there(parts, name))
-        return embd__error_set(e, EMBD_EXISTS, "snapshot blob '%s' is there already", name);
+        return embd__error_set(e, EMBD_EXISTS, "snapshot blob '%s' exists already", name);
     if (parts->n_blobs == EMBD_BLOBS_MAX)
         return embd__error_set(e, EMBD_TOO_LARGE,
                                "snapshot blob '%s' is one more than the limit of %d", name,

@@ -217,8 +217,7 @@ static int check_base(struct call *call)
     if (found.id == base->id && found.xxh3 == base->xxh3 && call->shard->snapshot.id != 0)
         return EMBD_OK;
     return embd__error_set(&call->error, EMBD_INVALID,
-                           "snapshot base '%s' is another one than when this was begun",
-                           base->name);
+                           "snapshot base '%s' was replaced since this snapshot began", base->name);
 }
 
 /* The coordinator's, or this process's own; greater than all there are, also where another one came
@@ -232,8 +231,8 @@ static int number(struct call *call, struct snapshot_parts *parts)
         parts->sequence >= least)
         return call->error.status;
     return embd__error_set(&call->error, EMBD_INVALID,
-                           "snapshot commit sequence: %llu, below the minimum of %llu, which the "
-                           "snapshots there are leave",
+                           "snapshot commit sequence: %llu, below the minimum of %llu, which "
+                           "follows from the existing snapshots",
                            (unsigned long long)parts->sequence, (unsigned long long)least);
 }
 

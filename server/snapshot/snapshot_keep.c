@@ -298,18 +298,15 @@ int snapshot_base(int data_dir, const char *name, struct manifest_base *out, str
         e->status = EMBD_IO;
     if (!is_read)
         return embd__error_set(e, EMBD_UNSUPPORTED,
-                               "snapshot base '%s': there is no such snapshot that can "
-                               "be read",
-                               name);
+                               "snapshot base '%s' does not exist or cannot be read", name);
     *out = (struct manifest_base){.id = manifest.id, .xxh3 = manifest.xxh3};
     strcpy(out->name, name); /* its form, and so its length, was checked */
     embd__manifest_fini(&manifest);
     if (out->id == 0 || out->xxh3 == 0)
-        return embd__error_set(
-            e, EMBD_UNSUPPORTED,
-            "snapshot base '%s' is of an earlier version, which says nothing to know it "
-            "by; make one of all rows",
-            name);
+        return embd__error_set(e, EMBD_UNSUPPORTED,
+                               "snapshot base '%s' is of an earlier version and has no cut id; "
+                               "make a snapshot of all rows",
+                               name);
     return EMBD_OK;
 }
 

@@ -51,7 +51,7 @@ static int check_bases(const struct snapshot_select *c, const struct snapshot_ke
         if (base == NULL)
             return embd__error_set(
                 e, EMBD_INVALID,
-                "%s/%s: it is upon the snapshot '%s', which is not there or cannot be read",
+                "%s/%s: its base, the snapshot '%s', does not exist or cannot be read",
                 c->config.data_dir, one->name, name);
         name = base->base.id != 0 ? base->base.name : "";
     }
@@ -65,7 +65,7 @@ static int check_parts(const struct snapshot_select *c, const struct dump_dir *d
     const struct dump_share *share = &dir->shares[0];
     if (share->manifest.n_shards != c->config.n_shards)
         return embd__error_set(e, EMBD_INVALID,
-                               "%s: is of %u shards, and this cluster has %u; embctl load takes it",
+                               "%s: has %u shards, and this cluster has %u; use embctl load",
                                share->path, share->manifest.n_shards, c->config.n_shards);
     for (uint32_t i = 0; i < share->manifest.n_tables; i++)
         for (uint32_t j = 0; j < c->config.shards; j++) {
@@ -135,7 +135,7 @@ static enum snapshot_select_state look(struct snapshot_select *c)
     if (c->config.name == NULL || atomic_load(&c->stops))
         return SNAPSHOT_SELECT_NONE;
     embd__error_set(&c->why, EMBD_INVALID,
-                    "there is no snapshot '%.64s', which --restore names, in '%.200s'",
+                    "the snapshot '%.64s', which --restore names, does not exist in '%.200s'",
                     c->config.name, c->config.data_dir);
     return SNAPSHOT_SELECT_FAILED;
 }

@@ -198,7 +198,7 @@ def case_a_base_that_is_not_the_one_is_refused_and_both_are_named():
                 assert embctl_json(server, "table", "list") == {"tables": []}, "nothing was changed"
 
             os.rename(f"{data}/s1", f"{data}/away")
-            refused(REFUSED, "data/s2", "'s1'", "data/s1 is not there")
+            refused(REFUSED, "data/s2", "'s1'", "data/s1 does not exist")
             shutil.copytree(f"{data}/s0", f"{data}/s1")
             refused(REFUSED, "data/s2", "'s1'", "needs base 's1'", "found cut")
             shutil.rmtree(f"{data}/s1")
@@ -315,7 +315,7 @@ def case_what_is_said_of_changes_is_checked():
 
             here = next(key for key in range(9) if shard_of("plain", key, 0, SHARDS) == 0)
             there = next(key for key in range(9) if shard_of("plain", key, 0, SHARDS) == 1)
-            load(0, 1, [1], [here], gone=True, says="it is 0")
+            load(0, 1, [1], [here], gone=True, says="expected 0")
             load(0, 1, [0], [there], gone=True, says="belongs to shard 1")
             wire.call("hold", {})
             wire.call("snapshot", {"name": "x", "phase": "begin"})

@@ -213,9 +213,9 @@ def case_who_hangs_before_its_files_were_sent_holds_up_nobody():
             began = time.monotonic()
             wire.call("snapshot", {"name": "mute", "phase": "start", "files": True})
             wait_phase(server, "files")
-            embctl(server, "snapshot", "other", code=REFUSED, says="the snapshot 'mute' is under way")
+            embctl(server, "snapshot", "other", code=REFUSED, says="the snapshot 'mute' has run for")
             told = wait_end(server, within=QUIET_S + 5, state="failed")
-            assert "silent for 10 s" in told["text"], told
+            assert "sent nothing for 10 s" in told["text"], told
             assert QUIET_S - 1 < time.monotonic() - began < QUIET_S + 4
             assert pushing.longest < ONE_S, pushing.longest
             assert not [f for f in os.listdir(scratch("data")) if f.startswith("mute")]
@@ -230,12 +230,12 @@ def case_who_hangs_or_dies_while_it_dumps_holds_up_nobody():
                 with Wire(server.admin_path()) as wire:
                     wire.call("snapshot", {"name": how.replace(" ", "-"), "phase": "start", "read": True})
                     wait_phase(server, "read")
-                    embctl(server, "dump", "--all", scratch("never"), code=REFUSED, says="is under way")
+                    embctl(server, "dump", "--all", scratch("never"), code=REFUSED, says="has run for")
                     pushing.goes_on(ONE_S)
-                    embctl(server, "snapshot", "busy", code=REFUSED, says=f"the dump '{how.replace(' ', '-')}' is under way")
+                    embctl(server, "snapshot", "busy", code=REFUSED, says=f"the dump '{how.replace(' ', '-')}' has run for")
                     if how == "hangs":
                         told = wait_end(server, within=QUIET_S + 5, state="failed")
-                        assert "silent for 10 s" in told["text"], told
+                        assert "sent nothing for 10 s" in told["text"], told
                     elif how == "is cancelled":
                         embctl(server, "snapshot", "--cancel", "is-cancelled")
                 wait_end(server, within=ONE_S, state="failed")
@@ -271,7 +271,7 @@ def case_two_at_once_the_second_is_told():
         create(server)
         first = ask(server, "snapshot", "first")
         wait_phase(server, "write")
-        embctl(server, "snapshot", "second", code=REFUSED, says="the snapshot 'first' is under way")
+        embctl(server, "snapshot", "second", code=REFUSED, says="the snapshot 'first' has run for")
         embctl(server, "snapshot", "second", code=REFUSED, says="embctl snapshot --cancel first")
         status = embctl_json(server, "snapshot", "--status")["snapshot"][0]
         assert (status["name"], status["state"], status["phase"]) == ("first", "running", "write"), status

@@ -218,7 +218,7 @@ def case_2a_files_that_are_missing_or_do_not_belong_there_are_refused():
             modelfolders.write_folder(scratch("in"), {**files, "emb_vector.bak": b""})
             refused(server, scratch, "in", *LOCAL, says="emb_vector.bak: does not belong")
             os.unlink(scratch("in/emb_vector.bak"))
-            refused(server, scratch, "in", *DISTRIBUTED, says="slot_id: is there", code=REFUSED)
+            refused(server, scratch, "in", *DISTRIBUTED, says="slot_id: exists", code=REFUSED)
             os.unlink(scratch("in/key"))
             os.mkdir(scratch("in/key"))
             refused(server, scratch, "in", *LOCAL, says="key: is not a regular file")

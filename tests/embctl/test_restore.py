@@ -101,7 +101,7 @@ def case_of_snapshots_that_are_upon_each_other_all_are_taken():
             must_be(server, scratch, found["s0"], found["s3"])
             for name in ("s3", "s2"):
                 assert f"snapshot_passed_over snapshot={name} " in server.log()
-            assert "it is upon the snapshot 's1', which is not there" in server.log()
+            assert "its base, the snapshot 's1', does not exist" in server.log()
 
 
 def takes(scratch, name, *says):
@@ -172,7 +172,7 @@ def case_a_setting_names_one_or_none():
             must_be(server, scratch, {}, end)
             embctl(server, "load", "--table", "plain", scratch("data/s2"))
         flip(scratch("data/s1/plain.0.part"))
-        for name, code, says in (("s1", 1, "snapshot 's1', which --restore names"), ("s7", 1, "there is no snapshot 's7'"),
+        for name, code, says in (("s1", 1, "snapshot 's1', which --restore names"), ("s7", 1, "the snapshot 's7', which --restore names, does not exist"),
                                  ("../s1", 2, "--restore: ")):
             done = run(*data, "--restore", name, "--shards", str(SHARDS), "--listen", "127.0.0.1:0", "--http", "off",
                        "--admin-dir", scratch("admin"))
@@ -296,15 +296,15 @@ def case_processes_that_see_each_other_take_one_cut():
         both(make)
         agree("s2")
         os.rename(scratch("b/s2"), scratch("b/s2.tmp"))
-        agree("s1", "snapshot_passed_over snapshot=s2 why=\"server 'b' will not begin with it: its share was not finished")
+        agree("s1", "snapshot_passed_over snapshot=s2 why=\"server 'b' cannot start from it: its share is incomplete")
         os.rename(scratch("b/s2.tmp"), scratch("s2"))
-        agree("s1", "its share is not there")
+        agree("s1", "its share is missing")
         shutil.copytree(scratch("b/s1"), scratch("b/s2"))
         agree("s1", "its share is of the cut ")
         shutil.rmtree(scratch("b/s2"))
         shutil.copytree(scratch("s2"), scratch("b/s2"))
         flip(scratch("b/s2/plain.1.part"), 20)
-        agree("s1", "server 'b' will not begin with it: ", "b/s2/plain.1.part: ")
+        agree("s1", "server 'b' cannot start from it: ", "b/s2/plain.1.part: ")
 
 
 def case_another_number_of_shards_is_told():
@@ -315,7 +315,7 @@ def case_another_number_of_shards_is_told():
             change(server, random.Random(1))
             embctl(server, "snapshot", "s1")
         with Embd("--data-dir", scratch("data"), shards=3) as server:
-            assert "s1: is of 2 shards, and this cluster has 3; embctl load takes it" in server.log()
+            assert "s1: has 2 shards, and this cluster has 3; use embctl load" in server.log()
             assert embctl_json(server, "table", "list") == {"tables": []}
             embctl(server, "load", scratch("data/s1"))
 

@@ -113,7 +113,7 @@ class Clocks(clusters.ClusterTest):
 
     def test_another_process_joins_where_the_job_is_and_the_one_before_is_refused(self):
         a, b, again = self.replaced()
-        with self.assertRaisesRegex(embd.LateError, "clock 0 has passed without it, the job is at") as late:
+        with self.assertRaisesRegex(embd.LateError, "the job passed clock 0 without it and is at") as late:
             again.wait(20)
         self.assertEqual((late.exception.clock, again.value), (5, 5))
         self.assertEqual(again.wait(20), embd.ClockReport(5, 2, []))
@@ -208,7 +208,7 @@ class Clocks(clusters.ClusterTest):
         self.assertEqual(self.client.table("clocks").pull([9])[0, 0], -4.0)
         with self.assertRaisesRegex(embd.InvalidError, "pushed up to 1 already"):
             a.client.table("clocks").push([9], [[4.0]], round=a)
-        with self.assertRaisesRegex(embd.InvalidError, "a round is for pushes"):
+        with self.assertRaisesRegex(embd.InvalidError, "this call has a round; only a push may have one"):
             a.client.table("clocks").pull([9], round=a)
 
     def test_what_is_out_of_range_is_named(self):
@@ -216,7 +216,7 @@ class Clocks(clusters.ClusterTest):
         a.tick()
         for options, word in (({"worker": 2, "workers": 2}, "worker: 2"), ({"worker": 0, "workers": 0}, "workers"),
                               ({"worker": 0, "workers": 1025}, "1025"), ({"worker": 0, "workers": 3}, "has 2"),
-                              ({"worker": 0, "workers": 2}, "falls from 1 to 0"),
+                              ({"worker": 0, "workers": 2}, "decreases from 1 to 0"),
                               ({"worker": 0, "workers": 2, "lease": 0.01}, "lease_ms")):
             with self.assertRaisesRegex(embd.InvalidError, word):
                 embd.Clock(a.client, self.job, **options).renew()

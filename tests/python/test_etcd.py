@@ -168,7 +168,7 @@ class InEtcd(Clusters):
 
     def test_a_cluster_forms_and_who_asks_early_waits(self):
         a = self.server("a")
-        with self.assertRaisesRegex(embd.Error, "shard 2 is not on the map yet"):
+        with self.assertRaisesRegex(embd.Error, "the address of shard 2 is not known yet"):
             embd.connect(a.addresses[0], deadline=0.3)
         threading.Timer(0.3, lambda: started.append(self.server("b"))).start()
         started = []

@@ -354,7 +354,7 @@ static void phases_out_of_order_are_refused(void **state)
     rig_wake(&rig);
     rig_open(&second, &store_host, 1, 2, dir);
     create_table(&rig, &schema);
-    ask_error(ask_phase(&second, "a", "cut"), EMBD_UNSUPPORTED, "wakes", NULL);
+    ask_error(ask_phase(&second, "a", "cut"), EMBD_UNSUPPORTED, "cannot be woken", NULL);
     ask_error(ask_phase(&rig, "a", "cut"), EMBD_INVALID, "hold first", NULL);
     copying_simple(&rig, METHOD_HOLD);
     ask_error(ask_phase(&rig, "a", "cut"), EMBD_INVALID, "'a' was not begun", NULL);
@@ -370,7 +370,8 @@ static void phases_out_of_order_are_refused(void **state)
     ask_error(ask_phase(&rig, "b", "write"), EMBD_INVALID, "'b'", "cut comes first", NULL);
     ask_error(ask_phase(&second, "a", "write"), EMBD_INVALID, "shard 1", "'a'", "cut comes first",
               NULL);
-    ask_error(ask_phase_on(&rig, &other, "a", "write"), EMBD_BUSY, "another connection's", NULL);
+    ask_error(ask_phase_on(&rig, &other, "a", "write"), EMBD_BUSY, "belongs to another connection",
+              NULL);
     assert_int_equal(write_phase(&rig, "a", told), 1);
     phase(&rig, "a", "cut");
     ask_error(ask_write(&rig, "a"), EMBD_IO, "0.writers", "exists", NULL);

@@ -274,8 +274,8 @@ static void a_late_worker_is_told_where_the_job_is_and_joins_there(void **state)
             tell_ok(&jobs, w, clock, now);
     }
     tell_error(&jobs, &late, now, EMBD_LATE,
-               "worker 3 of job 'job' comes late: clock 5 has passed "
-               "without it, the job is at 8");
+               "worker 3 of job 'job' is late: the job passed clock 5 "
+               "without it and is at 8");
     assert_int_equal(tell(&jobs, &beat, now, &found, &e), EMBD_OK);
     assert_int_equal(job->workers[3].state, WORKER_DROPPED); /* it lives, and is not waited for */
     late.clock = 8;
@@ -324,7 +324,7 @@ static void another_process_takes_the_place_and_the_one_before_is_refused(void *
     for (uint32_t w = 0; w < WORKERS; w++)
         tell_ok(&jobs, w, 4, now);
     job->stepped = 5;
-    tell_error(&jobs, &again, now, EMBD_LATE, "the job is at 5");
+    tell_error(&jobs, &again, now, EMBD_LATE, "is at 5");
     assert_int_equal(job->workers[2].state, WORKER_DROPPED);
     tell_error(&jobs, &before, now, EMBD_INVALID, "another process");
     again.clock = 5;

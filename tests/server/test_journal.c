@@ -232,8 +232,8 @@ static void kept_and_unkept_tables_do_not_change_in_one_request(void **state)
     create_table(&j.rig, &d);
     for (int i = 0; i < 2; i++)
         parts[i] = part_of(i == 0 ? "a" : "d", keys, 1, grads);
-    ask_error(ask_parts(&j.rig, METHOD_PUSH, parts, 2), EMBD_INVALID, "part 1", "'d' is 'snapshot'",
-              "'a' is 'durable'", NULL);
+    ask_error(ask_parts(&j.rig, METHOD_PUSH, parts, 2), EMBD_INVALID, "part 1",
+              "'d' has durability 'snapshot'", "'a' has 'durable'", NULL);
     journaled_end(&j);
 }
 
@@ -509,7 +509,7 @@ static void a_journal_that_has_grown_long_begins_anew_and_holds_the_same(void **
     assert_false(has_base(j.dir, 1));
     journaled_stop(&j);
     copy_file(path_of(j.dir, 2, false), path_of(j.dir, 4, false));
-    check_refused(j.dir, "it is missing; others behind it are there");
+    check_refused(j.dir, "it is missing, and later ones exist");
     rig_open_damaged(&j.rig, &store_host, 0, 1, j.dir, true);
     image_check(&j.rig, "a", &a);
     assert_false(has_segment(j.dir, 4));

@@ -297,7 +297,8 @@ static void a_dead_worker_is_dropped_after_its_lease_and_comes_back(void **state
     check_step(job, 0, 3, 2);
     check_row(job, -8); /* the mean of three */
     send_one(job, 3, 1);
-    ask_error(job->workers[3].x, EMBD_LATE, "worker 3", "clock 1 has passed", "is at 2", NULL);
+    ask_error(job->workers[3].x, EMBD_LATE, "worker 3", "passed clock 1 without it", "is at 2",
+              NULL);
     send_one(job, 3, 2);
     send_to(job, 0, 2, 2);
     check_waiting(job, 0, 2);
@@ -328,7 +329,7 @@ static void a_worker_that_connects_anew_takes_the_place_of_its_old_push(void **s
     send_to(job, 0, 2, 0);
     part.table = embd__table_id("items");
     struct exchange *x = send_round(&job->rig, &again, &part, 1, 0);
-    ask_error(job->workers[1].x, EMBD_CLOSED, "anew", NULL);
+    ask_error(job->workers[1].x, EMBD_CLOSED, "pushed for this round again", NULL);
     job->workers[1].x = x;
     send_to(job, 2, 4, 0);
     check_step(job, 0, 4, 1);
@@ -417,9 +418,9 @@ static void a_connection_that_ends_its_side_leaves_the_round_at_once(void **stat
     struct shard_session *ended = &job->workers[1].session;
     shard_session_half_end(job->rig.shard, ended);
     assert_int_equal(figure(&job->rig, NULL, "round_pushes_waiting"), 1);
-    ask_error(job->workers[1].x, EMBD_CLOSED, "ended its side", NULL);
+    ask_error(job->workers[1].x, EMBD_CLOSED, "closed its side", NULL);
     send_one(job, 1, 1);
-    ask_error(job->workers[1].x, EMBD_CLOSED, "ended its side", NULL);
+    ask_error(job->workers[1].x, EMBD_CLOSED, "closed its side", NULL);
     send_to(job, 2, 4, 1);
     check_waiting(job, 2, 4);
     pass(job, LEASE / 2);

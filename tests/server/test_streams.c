@@ -292,7 +292,7 @@ static void a_list_for_which_there_is_no_room_changes_nothing(void **state)
     const struct push_stream list[] = {{7, 0, 9, 1, 0}, {8, 0, 1, 0, 0}, {8, 0, 1, 1, 0}};
     assert_int_equal(pushers_restore(&pushers, list, 3, SECOND, &e), EMBD_FULL);
     assert_non_null(
-        strstr(e.text, "2 push streams more, and the shard has 65535: the limit is 65536"));
+        strstr(e.text, "2 push streams more than the shard's 65535 exceed the limit of 65536"));
     e.status = EMBD_OK;
     assert_int_equal(pushers_last(&pushers, &(struct push_number){.high = 7, .stream = 1}), 0);
     assert_int_equal(pushers_restore(&pushers, list, 2, SECOND, &e), EMBD_OK);

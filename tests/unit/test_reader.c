@@ -242,7 +242,7 @@ static void names_of_an_enum_are_listed_when_unknown(void **state)
     embd__msg_str(&w.m, "blue");
     open_fields(&w, &f);
     assert_int_equal(embd__field_enum(&f, "c", names, 2, 1), 0);
-    ended_with(&w, EMBD_INVALID, "pull field 'c' is 'blue', known are red, green");
+    ended_with(&w, EMBD_INVALID, "pull field 'c' is 'blue', expected one of red, green");
 }
 
 static void lists_and_nested_maps_are_typed_and_bounded(void **state)

@@ -134,7 +134,8 @@ static void lazy_global_is_adams_alone_and_has_a_stamp(void **state)
             assert_int_equal(embd__schema_state_floats(&s), floats + EMBD_STAMP_FLOATS);
             assert_int_equal(embd__schema_optimizer_floats(&s), floats);
         } else {
-            refused(&s, EMBD_INVALID, "'optimizer.update' is 'lazy_global', which adam has and");
+            refused(&s, EMBD_INVALID,
+                    "'optimizer.update' is 'lazy_global', which adam supports and");
             refused(&s, EMBD_INVALID, embd_optimizer_name((embd_optimizer_kind)kind));
         }
     }
@@ -181,7 +182,7 @@ static void evicting_tables_need_a_capacity_and_remember_use(void **state)
     assert_int_equal(s.ttl, 7);
     s.on_full = EMBD_ON_FULL_ERROR;
     assert_int_equal(embd_schema_set(&s, "ttl", "7", NULL), EMBD_INVALID);
-    assert_non_null(strstr(why, "'ttl' means nothing with on_full 'error'"));
+    assert_non_null(strstr(why, "'ttl' has no effect with on_full 'error'"));
 }
 
 static void what_this_version_does_not_do_is_refused_by_name(void **state)
@@ -255,7 +256,7 @@ static void initializer_parameters_make_sense(void **state)
     s.initializer = (embd_initializer){EMBD_INITIALIZER_UNIFORM, 1, 0};
     refused(&s, EMBD_INVALID, "'initializer.a' is 1, above initializer.b, 0");
     s.initializer = (embd_initializer){EMBD_INITIALIZER_UNIFORM, -FLT_MAX, FLT_MAX};
-    refused(&s, EMBD_INVALID, "over the largest f32 away");
+    refused(&s, EMBD_INVALID, "more than the largest f32 above");
     s.initializer = (embd_initializer){EMBD_INITIALIZER_UNIFORM, NAN, 0};
     refused(&s, EMBD_INVALID, "'initializer.a' is nan");
     s.initializer = (embd_initializer){EMBD_INITIALIZER_NORMAL, 0, -1};
@@ -548,8 +549,8 @@ static void text_that_is_no_value_is_refused(void **state)
     static const struct {
         const char *field, *value, *why;
     } cases[] = {
-        {"color", "red", "there is no schema field 'color'"},
-        {"optimizer.color", "red", "there is no schema field 'optimizer.color'"},
+        {"color", "red", "unknown schema field 'color'"},
+        {"optimizer.color", "red", "unknown schema field 'optimizer.color'"},
         {"dim", "x", "schema field 'dim' is 'x', expected an unsigned integer"},
         {"dim", "", "expected an unsigned integer"},
         {"dim", "-1", "expected an unsigned integer"},

@@ -62,8 +62,7 @@ int jobs_late(const struct job *job, uint32_t worker, uint64_t clock, uint64_t a
 {
     return embd__error_set(
         e, EMBD_LATE,
-        "worker %u of job '%s' comes late: clock %llu has passed without it, the "
-        "job is at %llu",
+        "worker %u of job '%s' is late: the job passed clock %llu without it and is at %llu",
         worker, job->name, (unsigned long long)clock, (unsigned long long)at);
 }
 
@@ -197,9 +196,9 @@ static int refuse_old(const struct job *job, const struct job_claim *claim, stru
                                "%llu has begun",
                                claim->worker, (unsigned long long)claim->epoch, job->name,
                                (unsigned long long)job->epoch);
-    return embd__error_set(e, EMBD_INVALID,
-                           "worker %u of job '%s' is another process now, which has joined since",
-                           claim->worker, job->name);
+    return embd__error_set(
+        e, EMBD_INVALID, "worker %u of job '%s' is another process now: that one has joined since",
+        claim->worker, job->name);
 }
 
 /* The worker is this process, as far as it may be. */
@@ -280,7 +279,7 @@ static int check_clock(const struct job *job, const struct job_tick *tick, struc
     const struct job_worker *w = &job->workers[tick->claim.worker];
     if (w->state == WORKER_LIVE && tick->clock < w->clock)
         return embd__error_set(e, EMBD_INVALID,
-                               "tick clock: worker %u of job '%s' falls from %llu to %llu",
+                               "tick clock: worker %u of job '%s' decreases from %llu to %llu",
                                tick->claim.worker, job->name, (unsigned long long)w->clock,
                                (unsigned long long)tick->clock);
     if (w->state != WORKER_LIVE && !tick->asynchronous && tick->clock < jobs_clock(job))
