@@ -25,8 +25,8 @@
 #define COMMIT_STREAMS     48u     /* and these have 60 */
 #define COMMIT_DEADLINE_MS 300000u /* files and directories are synced, or removed */
 
-#define ABORT_PAUSE_NS 50000000
-#define ABORT_TRIES    600u /* 30 s */
+#define BUSY_PAUSE_NS 50000000
+#define BUSY_TRIES    600u /* 30 s */
 
 struct written_part {
     char table[EMBD_NAME_MAX + 1];
@@ -98,13 +98,24 @@ static int check_base(struct snapshot *s)
         peers_name(s->job->peers, s->odd_shard), s->order->base, peers_name(s->job->peers, 0));
 }
 
-static int begin(struct snapshot *s, uint32_t shard)
+static int ask_begin(struct snapshot *s, uint32_t shard)
 {
     bool has_base = s->order->base[0] != '\0';
     struct msg *m = phase_begin(s, shard, "begin", has_base, CLUSTER_ASK_MS);
     if (has_base)
         embd__msg_field_str(m, "base", s->order->base);
-    int status = peers_run(s->job->peers, take_begun, s, s->e);
+    return peers_run(s->job->peers, take_begun, s, s->e);
+}
+
+/* Asks again while the disk of a process is busy with files of an earlier snapshot. */
+static int begin(struct snapshot *s, uint32_t shard)
+{
+    int status = ask_begin(s, shard);
+    for (uint32_t tries = 1; status == EMBD_BUSY && tries < BUSY_TRIES; tries++) {
+        nanosleep(&(struct timespec){0, BUSY_PAUSE_NS}, NULL);
+        *s->e = (struct embd__error){0};
+        status = ask_begin(s, shard);
+    }
     s->is_first[shard] = status == EMBD_OK;
     if (shard == 0 || status != EMBD_INVALID)
         return status;
@@ -382,14 +393,14 @@ static int run(struct snapshot *s)
 static int abort_shards(struct snapshot *s, bool (*is_asked)(const struct snapshot *, uint32_t))
 {
     struct embd__error *e = s->e;
-    for (uint32_t tries = 0; tries < ABORT_TRIES; tries++) {
+    for (uint32_t tries = 0; tries < BUSY_TRIES; tries++) {
         *e = (struct embd__error){0};
         for (uint32_t shard = 0; shard < s->n_shards; shard++)
             if (is_asked(s, shard))
                 phase_begin(s, shard, "abort", 0, CLUSTER_ASK_MS);
         if (ask(s) != EMBD_BUSY)
             break;
-        nanosleep(&(struct timespec){0, ABORT_PAUSE_NS}, NULL);
+        nanosleep(&(struct timespec){0, BUSY_PAUSE_NS}, NULL);
     }
     return e->status;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/assert.h"
 #include "proto/route.h"
 
 void tables_init(struct tables *tables, const struct store_ops *ops)
@@ -30,6 +31,7 @@ void tables_fini(struct tables *tables)
 {
     for (uint32_t i = 0; i < tables->n; i++)
         free_table(tables->ops, tables->by_name[i]);
+    tables_give_up(tables);
     tables_init(tables, tables->ops);
 }
 
@@ -109,29 +111,47 @@ static struct table *open_table(const struct store_ops *ops, const embd_schema *
     return table;
 }
 
+int tables_prepare(struct tables *tables, const embd_schema *schema, struct embd__error *e)
+{
+    const struct table *table = at_name(tables, place(tables, schema->name), schema->name);
+    if (table != NULL)
+        return check_equal(table, schema, e);
+    EMBD_ASSERT(tables->prepared == NULL);
+    if (check_new(tables, schema, e) != EMBD_OK)
+        return e->status;
+    tables->prepared = open_table(tables->ops, schema, e);
+    return e->status;
+}
+
+void tables_give_up(struct tables *tables)
+{
+    free_table(tables->ops, tables->prepared);
+    tables->prepared = NULL;
+}
+
+static struct table *add_prepared(struct tables *tables, const char *name)
+{
+    struct table *table = tables->prepared;
+    EMBD_ASSERT(strcmp(table->schema.s.name, name) == 0);
+    uint32_t i = place(tables, name), after = tables->n - i;
+    memmove(tables->by_name + i + 1, tables->by_name + i, after * sizeof tables->by_name[0]);
+    memmove(tables->ids + i + 1, tables->ids + i, after * sizeof tables->ids[0]);
+    tables->by_name[i] = table;
+    tables->ids[i] = table->id;
+    tables->n++;
+    tables->n_creating += table->schema.s.create_on == EMBD_CREATE_ON_PULL;
+    tables->prepared = NULL;
+    return table;
+}
+
 int tables_create(struct tables *tables, const embd_schema *schema, struct table **out,
                   bool *created_out, struct embd__error *e)
 {
-    uint32_t i = place(tables, schema->name);
-    struct table *table = at_name(tables, i, schema->name);
-    *created_out = table == NULL;
-    if (table == NULL) {
-        if (check_new(tables, schema, e) != EMBD_OK)
-            return e->status;
-        table = open_table(tables->ops, schema, e);
-        if (table == NULL)
-            return e->status;
-        uint32_t after = tables->n - i;
-        memmove(tables->by_name + i + 1, tables->by_name + i, after * sizeof tables->by_name[0]);
-        memmove(tables->ids + i + 1, tables->ids + i, after * sizeof tables->ids[0]);
-        tables->by_name[i] = table;
-        tables->ids[i] = table->id;
-        tables->n++;
-        tables->n_creating += schema->create_on == EMBD_CREATE_ON_PULL;
-    } else if (check_equal(table, schema, e) != EMBD_OK) {
+    if (tables->prepared == NULL && tables_prepare(tables, schema, e) != EMBD_OK)
         return e->status;
-    }
-    *out = table;
+    *created_out = tables->prepared != NULL;
+    *out = *created_out ? add_prepared(tables, schema->name)
+                        : at_name(tables, place(tables, schema->name), schema->name);
     return EMBD_OK;
 }
 

@@ -22,6 +22,7 @@ struct tables {
     uint32_t n_creating;                 /* tables whose rows are created by pulls */
     struct table *by_name[LIMIT_TABLES]; /* ascending */
     uint32_t ids[LIMIT_TABLES]; /* ids[i] = by_name[i]->id, for a search without cache misses */
+    struct table *prepared;     /* the next one to be created, which nobody finds yet; or NULL */
 };
 
 void tables_init(struct tables *tables, const struct store_ops *ops);
@@ -38,6 +39,12 @@ struct table *tables_find(const struct tables *tables, const char *name, struct 
  * nothing changed. */
 int tables_create(struct tables *tables, const embd_schema *schema, struct table **out,
                   bool *created_out, struct embd__error *e);
+
+/* The first half of tables_create, which cannot fail then: `prepared` is set where there is no such
+ * table yet. Errors as above. */
+int tables_prepare(struct tables *tables, const embd_schema *schema, struct embd__error *e);
+/* It will not be created. */
+void tables_give_up(struct tables *tables);
 
 /* Ends the table and its rows. No store call may be in flight. */
 void tables_drop(struct tables *tables, struct table *table);

@@ -104,7 +104,8 @@ static int write_header(const struct basefile *base)
     return recordfile_write(&base->file, bytes, sizeof bytes, 0);
 }
 
-/* Nobody reads it any more. What cannot be removed goes with the next start. */
+/* Nobody reads it any more. What cannot be removed goes with the next start. A large file goes with
+ * its last descriptor, which takes time. */
 static void drop_before(const struct basefile_config *config)
 {
     char name[64];
@@ -116,6 +117,9 @@ static void drop_before(const struct basefile_config *config)
     basefile_name(name, config->shard, config->before);
     if (config->before != 0 && config->before != config->number)
         unlinkat(config->data_dir, name, 0);
+    if (config->before_fd >= 0)
+        close(config->before_fd);
+    withdrawn_drop_before(config->data_dir, config->shard, config->position);
 }
 
 /* 0 or errno: then nothing was changed. */
@@ -171,8 +175,10 @@ static void *run(void *arg)
     error = error == 0 && base->stops ? ECANCELED : error;
     pthread_mutex_unlock(&base->lock);
     error = error == 0 ? publish(base) : error;
-    if (error != 0)
+    if (error != 0) {
         unlinkat(base->config.data_dir, staged, 0);
+        recordfile_close(&base->file);
+    }
     pthread_mutex_lock(&base->lock);
     base->error = error;
     base->is_over = true;

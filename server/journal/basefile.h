@@ -15,6 +15,7 @@ struct basefile_config {
     uint64_t number;          /* of the segment behind it */
     uint64_t position, chain; /* where that goes on */
     uint64_t before;          /* number of the base that it replaces; 0: there is none */
+    int before_fd;            /* of its file, which the thread closes when that is gone; -1: none */
     void (*wake)(
         void *arg); /* there is room again, or it is over; from the thread. NULL: nobody asks */
     void *wake_arg;

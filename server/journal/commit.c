@@ -9,6 +9,10 @@
  * (a full table) is refused again by a replay. When the owner goes before the record is written,
  * the operation is read from the record.
  *
+ * Other operations (erase, create, drop, load) are written by the same thread, each in a group of
+ * its own: what was found out about tables when it was admitted is so when it is applied. Pulls go
+ * on meanwhile.
+ *
  * What can fail after the record is written: making way, which is tried again, since answers on
  * their way come to an end; and memory that is not for rows: to merge and look up keys, for an
  * index whose keys fall together. Then nothing is applied, and the record is withdrawn before
@@ -21,6 +25,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "proto/assert.h"
 #include "server/engine/capacity.h"
 #include "server/log/ending.h"
 #include "server/log/log.h"
@@ -134,6 +139,7 @@ static bool may_be_too_early(const struct commit *commit, const struct op *op)
 static void leave(struct commit *commit, struct op *op)
 {
     commit->engine->n_recorded--;
+    commit->is_alone = commit->rests = false;
     if (op == NULL)
         return;
     op->record.is_waiting = false;
@@ -141,14 +147,26 @@ static void leave(struct commit *commit, struct op *op)
         op->record.turn(op);
 }
 
+static const char *what_is_not(const struct op *op)
+{
+    switch (op->kind) {
+    case OP_PUSH:
+        return "the push was not applied";
+    case OP_STREAM_OPEN:
+        return "the stream was not opened";
+    default:
+        return "nothing was changed";
+    }
+}
+
 static void refuse(struct commit *commit, struct op *op, int error)
 {
     leave(commit, op);
+    tables_give_up(&commit->engine->tables);
     note_refusal(commit, strerror(error));
     if (op == NULL)
         return;
-    embd__error_set(&op->error, EMBD_IO, "journal: %s; the %s", strerror(error),
-                    op->kind == OP_STREAM_OPEN ? "stream was not opened" : "push was not applied");
+    embd__error_set(&op->error, EMBD_IO, "journal: %s; %s", strerror(error), what_is_not(op));
     capacity_left(op);
     op_end(op);
 }
@@ -179,6 +197,9 @@ static bool apply_entry(struct commit *commit, struct journal_group *group,
         refuse(commit, op, group->error);
         return true;
     }
+    commit->rests = commit->is_alone && commit->engine->n_in_flight > 0;
+    if (commit->rests)
+        return false;
     if (op == NULL)
         return replay_orphan(commit, group->bytes + entry->at);
     if (may_be_too_early(commit, op) || engine_make_way(op, &e) != EMBD_OK)
@@ -247,6 +268,12 @@ static int write_now(struct commit *commit, bool is_durable, struct embd__error 
     return EMBD_OK;
 }
 
+/* Beside others of their kind. */
+static bool shares_groups(const struct op *op)
+{
+    return op->kind == OP_PUSH || op->kind == OP_STREAM_OPEN;
+}
+
 static int append(struct commit *commit, struct op *op, void (*turn)(struct op *op),
                   bool is_durable, struct embd__error *e)
 {
@@ -255,41 +282,49 @@ static int append(struct commit *commit, struct op *op, void (*turn)(struct op *
     op->record.turn = turn;
     op->record.commit = commit;
     op->record.is_waiting = true;
+    commit->is_alone = !shares_groups(op);
     commit->engine->n_recorded++;
     return COMMIT_WAITS;
 }
 
-/* The table is there before its record, so that what is in the journal can be created. */
-static int create(struct commit *commit, struct op *op, bool is_durable, struct embd__error *e)
+/* The table is opened before its record is written, so that what is in the journal can be created.
+ */
+static int prepare(struct commit *commit, struct op *op, struct embd__error *e)
+{
+    if (op->kind == OP_PUSH)
+        return capacity_reserve(op, e);
+    if (op->kind == OP_TABLE_CREATE)
+        return tables_prepare(&commit->engine->tables, &op->as.schema.s, e);
+    return EMBD_OK;
+}
+
+static int apply_unrecorded(struct op *op)
 {
     engine_apply(op);
-    if (op->error.status == EMBD_OK && op->created && write_now(commit, is_durable, e) != EMBD_OK)
-        tables_drop(&commit->engine->tables, op->table);
-    return e->status;
+    return EMBD_OK;
 }
 
 static int submit(struct commit *commit, struct op *op, void (*turn)(struct op *op),
                   struct embd__error *e)
 {
     embd_durability durability;
-    bool may_wait = op->kind == OP_PUSH || op->kind == OP_STREAM_OPEN;
     if (op_durability(op, &durability, e) != EMBD_OK)
         return e->status;
-    if (durability == EMBD_DURABILITY_SNAPSHOT) {
-        engine_apply(op);
-        return EMBD_OK;
-    }
+    if (durability == EMBD_DURABILITY_SNAPSHOT)
+        return apply_unrecorded(op);
     if (commit->journal == NULL)
         return embd__error_set(
             e, EMBD_UNSUPPORTED,
             "the server has no data directory, and so no journal for '%s' tables",
             embd_durability_name(durability));
-    if ((op->kind == OP_PUSH && capacity_reserve(op, e) != EMBD_OK) ||
-        operation_write(&commit->msg, op, &commit->frame, e) != EMBD_OK)
+    EMBD_ASSERT(!commit->is_alone && (shares_groups(op) || commit->engine->n_recorded == 0));
+    if (prepare(commit, op, e) != EMBD_OK)
         return e->status;
-    if (op->kind == OP_TABLE_CREATE)
-        return create(commit, op, durability == EMBD_DURABILITY_DURABLE, e);
-    if (may_wait && commit->is_deferred)
+    if (op->kind == OP_TABLE_CREATE && commit->engine->tables.prepared == NULL)
+        return apply_unrecorded(op); /* it is there */
+    if (operation_write(&commit->msg, op, &commit->frame, e) != EMBD_OK)
+        return e->status;
+    if (commit->is_deferred)
         return append(commit, op, turn, durability == EMBD_DURABILITY_DURABLE, e);
     if (write_now(commit, durability == EMBD_DURABILITY_DURABLE, e) != EMBD_OK)
         return e->status;
@@ -302,8 +337,10 @@ int commit_submit(struct commit *commit, struct op *op, void (*turn)(struct op *
                   struct embd__error *e)
 {
     int status = submit(commit, op, turn, e);
-    if (status < EMBD_OK)
+    if (status < EMBD_OK) {
         capacity_left(op);
+        tables_give_up(&commit->engine->tables);
+    }
     return status;
 }
 

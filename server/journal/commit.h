@@ -15,6 +15,9 @@ struct commit {
     int data_dir;
     uint32_t shard;
     bool is_deferred; /* a thread writes records; else they are written inline */
+    bool is_alone;    /* the record on its way is of neither a push nor an opening: until it is
+                      applied, nothing else that changes tables is submitted */
+    bool rests;       /* it would be applied now, were no store calls under way */
     uint64_t n_refused, refused_since_ns; /* operations since the disk takes no records */
     uint64_t n_errors;                    /* ever */
     struct msg msg;                       /* of the record being built */
@@ -29,11 +32,12 @@ void commit_fini(struct commit *commit);
 #define COMMIT_WAITS 1
 
 /* An admitted operation (engine_admit). EMBD_OK: it is applied, now or when a device has, and
- * op->done is or was called, where it is not NULL; `op` may be gone. COMMIT_WAITS, of a push or an
- * opening: its record is being written; when its turn comes, or the writing failed, `turn` is
- * called, then it is applied or ends with EMBD_IO. EMBD_INVALID (some of its tables are journaled,
- * others are not), EMBD_UNSUPPORTED (there is no journal), EMBD_IO, EMBD_NO_MEMORY, EMBD_TOO_LARGE,
- * and errors of store_ops.prepare: it is not applied, and done is not called. */
+ * op->done is or was called, where it is not NULL; `op` may be gone. COMMIT_WAITS: its record is
+ * being written; when its turn comes, or the writing failed, `turn` is called, then it is applied
+ * or ends with EMBD_IO. Of others than pushes and openings none may be on its way. EMBD_INVALID
+ * (some of its tables are journaled, others are not), EMBD_UNSUPPORTED (there is no journal),
+ * EMBD_IO, EMBD_NO_MEMORY, EMBD_TOO_LARGE, errors of tables_create and of store_ops.prepare: it is
+ * not applied, and done is not called. */
 int commit_submit(struct commit *commit, struct op *op, void (*turn)(struct op *op),
                   struct embd__error *e);
 

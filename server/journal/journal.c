@@ -68,7 +68,7 @@ struct journal {
         uint64_t written_before; /* of written_bytes: what it has taken the place of */
     } base;
     struct basefile *next_base; /* being written; NULL: none */
-    uint64_t next_number, next_position, next_written_before;
+    uint64_t next_number, next_written_before;
 };
 
 /* ---- the file ---- */
@@ -520,6 +520,7 @@ int journal_base_begin(struct journal *journal, struct embd__error *e)
         .position = journal->position,
         .chain = journal->chain,
         .before = journal->base.number,
+        .before_fd = journal->base.fd,
         .wake = journal->config.wake,
         .wake_arg = journal->config.wake_arg,
     };
@@ -528,7 +529,6 @@ int journal_base_begin(struct journal *journal, struct embd__error *e)
     journal->next_written_before =
         atomic_load_explicit(&journal->written_bytes, memory_order_relaxed);
     journal->next_number = config.number;
-    journal->next_position = config.position;
     return basefile_open(&config, &journal->next_base, e);
 }
 
@@ -546,14 +546,11 @@ int journal_base_take(struct journal *journal, struct embd__error *e)
     journal->next_base = NULL;
     if (status != EMBD_OK)
         return status;
-    if (journal->base.fd >= 0)
-        close(journal->base.fd);
-    journal->base.fd = fd;
+    journal->base.fd = fd; /* the one before was closed */
     journal->base.bytes = bytes;
     journal->base.made_s = (uint64_t)time(NULL);
     journal->base.number = journal->next_number;
     journal->base.written_before = journal->next_written_before;
-    withdrawn_drop_before(journal->config.data_dir, journal->config.shard, journal->next_position);
     return EMBD_OK;
 }
 

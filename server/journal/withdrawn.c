@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,6 +172,9 @@ void withdrawn_fini(struct withdrawn *list)
 
 /* ---- writing ---- */
 
+/* A shard adds while the thread of its base drops; both are rare. */
+static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
+
 /* 0 or errno. */
 static int write_synced(int fd, const uint8_t *bytes, uint64_t n, uint64_t at)
 {
@@ -226,7 +230,7 @@ static int append(int data_dir, const char *name, uint64_t at, const struct reco
     return e->status;
 }
 
-int withdrawn_add(int data_dir, uint32_t shard, const struct record_id *id, struct embd__error *e)
+static int add(int data_dir, uint32_t shard, const struct record_id *id, struct embd__error *e)
 {
     char name[64];
     struct image image;
@@ -245,7 +249,15 @@ int withdrawn_add(int data_dir, uint32_t shard, const struct record_id *id, stru
     return e->status;
 }
 
-void withdrawn_drop_before(int data_dir, uint32_t shard, uint64_t position)
+int withdrawn_add(int data_dir, uint32_t shard, const struct record_id *id, struct embd__error *e)
+{
+    pthread_mutex_lock(&writing);
+    add(data_dir, shard, id, e);
+    pthread_mutex_unlock(&writing);
+    return e->status;
+}
+
+static void drop_before(int data_dir, uint32_t shard, uint64_t position)
 {
     char name[64];
     struct withdrawn list;
@@ -266,4 +278,11 @@ void withdrawn_drop_before(int data_dir, uint32_t shard, uint64_t position)
     else if (is_shorter || (list.is_old && n > 0))
         rewrite(data_dir, name, &list, &ignored);
     withdrawn_fini(&list);
+}
+
+void withdrawn_drop_before(int data_dir, uint32_t shard, uint64_t position)
+{
+    pthread_mutex_lock(&writing);
+    drop_before(data_dir, shard, position);
+    pthread_mutex_unlock(&writing);
 }

@@ -8,6 +8,7 @@
 
 #define WITHDRAWN_BYTES 48u /* of an entry */
 
+/* Any thread may add, and drop. */
 struct withdrawn {
     struct record_id *ids; /* [n], ascending */
     uint64_t n;

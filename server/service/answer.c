@@ -77,14 +77,3 @@ int call_reserve_answer(struct call *call, uint32_t n_parts)
     call->answer->status = EMBD_OK;
     return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the answer");
 }
-
-int submit_now(struct call *call)
-{
-    struct op *op = &call->work->op;
-    if (engine_admit(op) == EMBD_OK &&
-        commit_submit(&call->shard->commit, op, NULL, &call->error) != EMBD_OK)
-        return call->error.status;
-    if (op->error.status != EMBD_OK)
-        call->error = op->error;
-    return call->error.status;
-}

@@ -9,6 +9,7 @@
  * answer. */
 #include "server/snapshot/cut.h"
 #include "server/snapshot/cut_read.h"
+#include "server/snapshot/disk_phase.h"
 #include "server/coordinator/coordinator.h"
 
 #include "proto/assert.h"
@@ -155,13 +156,24 @@ static bool is_recorded_in_turn(const struct call *call)
            (call->reader.method == METHOD_PUSH || call->reader.method == METHOD_STREAM_OPEN);
 }
 
+/* An erase, load, create or drop is being written: until it is applied nothing may change tables,
+ * or freeze them; what reads waits only while store calls under way end. */
+static bool waits_for_alone(const struct call *call, enum touch touch)
+{
+    if (call->error.status == EMBD_OK && call->reader.method == METHOD_SNAPSHOT)
+        return true;
+    return touch == TOUCH_CHANGES || (touch == TOUCH_READS && call->shard->commit.rests);
+}
+
 /* Behind a push of its connection whose record is being written, all but pushes wait; and pushes
  * let those go first that wait already, or nothing else would ever find the shard at rest. */
-static bool waits_for_record(const struct call *call, bool was_parked)
+static bool waits_for_record(const struct call *call, enum touch touch, bool was_parked)
 {
     const struct shard *shard = call->shard;
     if (shard->engine.n_recorded == 0)
         return false;
+    if (shard->commit.is_alone && waits_for_alone(call, touch))
+        return true;
     if (is_recorded_in_turn(call))
         return !was_parked && shard->hold.first != NULL;
     return call->request->session->n_journaled > 0;
@@ -192,7 +204,7 @@ static bool try(struct shard *shard, struct request *request)
     bool was_parked = request->state == REQUEST_PARKED;
     bool is_let_in = hold_is_on(hold) && hold_lets_in(hold, request);
     bool stops = hold_stops(hold, touch, is_let_in, shard_n_in_flight(shard)) ||
-                 waits_for_record(&call, was_parked) ||
+                 waits_for_record(&call, touch, was_parked) ||
                  (rests(shard) && compacting_stops(shard, touch));
     if (was_parked && stops)
         return false;
@@ -302,6 +314,8 @@ static bool collect_journal(struct shard *shard)
         dispatch_parked(shard);
     if (shard->cut != NULL)
         has_more = cut_collect(shard) || has_more;
+    if (shard->disk_phase != NULL)
+        disk_phase_collect(shard);
     if (shard->compacting.state != COMPACTING_NOT)
         has_more = compacting_collect(shard, is_cutting(shard), &rested) || has_more;
     if (rested)
@@ -338,6 +352,7 @@ void shard_session_end(struct shard *shard, struct shard_session *session)
     reach_name(&shard->reach, session, 0);
     cut_leave(shard, session);
     cut_read_leave(shard, session);
+    disk_phase_leave(shard, session);
     snapshot_leave(shard, session);
     if (session->asked_job != 0)
         coordinator_leave(shard->config.coordinator, session->asked_job);

@@ -1,18 +1,19 @@
 /* handle_erase.c - rows that go: the parts are checked, answers on their way that still show them
- * are materialized, then the store forgets the keys, part by part, before this returns. */
+ * are materialized, then the store forgets the keys, part by part. */
 #include "server/service/state.h"
 
-int handle_erase(struct call *call)
+static void result(const struct shard_work *work, struct msg *m)
 {
     struct erase_answer answers[LIMIT_PARTS];
-    const struct op *op = &call->work->op;
-    if (decode_parts(call, OP_ERASE) != EMBD_OK || submit_now(call) != EMBD_OK)
-        return call->error.status;
+    const struct op *op = &work->op;
     for (uint32_t i = 0; i < op->n_parts; i++)
         answers[i] = (struct erase_answer){.n_erased = op->parts[i].n_erased,
                                            .n_keys = op->parts[i].in.n_keys,
                                            .statuses = op->parts[i].statuses};
-    embd__msg_result(call->answer, call->reader.msgid);
-    embd__erase_answer_write(call->answer, answers, op->n_parts, shard_told_map(call->shard));
-    return EMBD_OK;
+    embd__erase_answer_write(m, answers, op->n_parts, shard_told_map(work->shard));
+}
+
+int handle_erase(struct call *call)
+{
+    return decode_parts(call, OP_ERASE) != EMBD_OK ? call->error.status : submit(call, result);
 }

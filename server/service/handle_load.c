@@ -32,9 +32,7 @@ int handle_load(struct call *call)
     struct embd__error *e = &call->error;
     if (read_load(call, load) != EMBD_OK ||
         check_block(load->table, &load->block, load->is_gone, &place, e) != EMBD_OK ||
-        check_states(load->table, &load->block, e) != EMBD_OK || submit_now(call) != EMBD_OK)
+        check_states(load->table, &load->block, e) != EMBD_OK)
         return e->status;
-    embd__msg_result(call->answer, call->reader.msgid);
-    embd__msg_map(call->answer, 0);
-    return EMBD_OK;
+    return submit(call, submit_result_empty);
 }

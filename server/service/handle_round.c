@@ -123,7 +123,7 @@ bool round_make(struct shard *shard)
 {
     struct engine *engine = &shard->engine;
     uint32_t n_waiting = engine->rounds.n_waiting;
-    if (n_waiting == 0)
+    if (n_waiting == 0 || shard->commit.is_alone)
         return false;
     struct round_step *step = round_take(engine, shard->now_ns,
                                          hold_is_on(&shard->hold) ? is_let_in : NULL, &shard->hold);

@@ -5,6 +5,7 @@
 #include "server/service/authorize.h"
 #include "proto/route.h"
 #include "server/service/state.h"
+#include "server/snapshot/disk_phase.h"
 
 int handle_tables(struct call *call)
 {
@@ -56,6 +57,13 @@ static int check_durability(struct call *call, const embd_schema *schema)
                            embd_durability_name(schema->durability));
 }
 
+static void created(const struct shard_work *work, struct msg *m)
+{
+    embd__msg_map(m, 2);
+    embd__msg_field_uint(m, "id", work->op.table->id);
+    embd__msg_field_bool(m, "created", work->op.created);
+}
+
 int handle_table_create(struct call *call)
 {
     struct op *op = work_op(call->work, OP_TABLE_CREATE);
@@ -68,13 +76,9 @@ int handle_table_create(struct call *call)
         return call->error.status;
     resolve_durability(call, schema);
     if (call_end(call, &f) != EMBD_OK || authorize_table(call, schema->name) != EMBD_OK ||
-        check_durability(call, schema) != EMBD_OK || submit_now(call) != EMBD_OK)
+        check_durability(call, schema) != EMBD_OK)
         return call->error.status;
-    embd__msg_result(call->answer, call->reader.msgid);
-    embd__msg_map(call->answer, 2);
-    embd__msg_field_uint(call->answer, "id", op->table->id);
-    embd__msg_field_bool(call->answer, "created", op->created);
-    return EMBD_OK;
+    return submit(call, created);
 }
 
 /* The table a request of nothing but {name} means. */
@@ -92,18 +96,15 @@ static struct table *read_name(struct call *call, const char *what)
 int handle_table_drop(struct call *call)
 {
     struct table *table = read_name(call, "table_drop");
-    if (table != NULL && (call->shard->cut != NULL || call->shard->cut_read != NULL))
+    if (table != NULL && (call->shard->cut != NULL || call->shard->cut_read != NULL ||
+                          disk_phase_has_cut(call->shard)))
         return embd__error_set(&call->error, EMBD_BUSY,
                                "table '%s' is in a snapshot or dump that is being written",
                                table->schema.s.name);
     if (table == NULL)
         return call->error.status;
     work_op(call->work, OP_TABLE_DROP)->as.dropped = table;
-    if (submit_now(call) != EMBD_OK)
-        return call->error.status;
-    embd__msg_result(call->answer, call->reader.msgid);
-    embd__msg_map(call->answer, 0);
-    return EMBD_OK;
+    return submit(call, submit_result_empty);
 }
 
 /* The answer's slot_sizes must outlive the table, which may be dropped before they are sent. */

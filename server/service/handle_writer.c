@@ -50,9 +50,5 @@ int handle_writers(struct call *call)
             &call->error, EMBD_UNSUPPORTED,
             "writers: this server has no data directory, and %llu streams are of journaled tables",
             (unsigned long long)n);
-    if (submit_now(call) != EMBD_OK)
-        return call->error.status;
-    embd__msg_result(call->answer, call->reader.msgid);
-    embd__msg_map(call->answer, 0);
-    return EMBD_OK;
+    return submit(call, submit_result_empty);
 }

@@ -17,6 +17,7 @@
 #include "server/service/handle_round.h"
 #include "server/service/materialize.h"
 #include "server/snapshot/cut_read.h"
+#include "server/snapshot/disk_phase.h"
 #include "server/snapshot/snapshot_watch.h"
 #include "server/service/state.h"
 
@@ -93,7 +94,8 @@ void shard_close(struct shard *shard)
 {
     if (shard == NULL)
         return;
-    cut_end(shard, EMBD_DRAINING, "the server ends");
+    disk_phase_close(shard);
+    cut_close(shard);
     cut_read_end(shard);
     compacting_close(shard);
     recovery_give_up(shard);
@@ -141,6 +143,8 @@ void shard_request_fini(struct shard *shard, struct request *request)
         unpark(shard, request);
     if (shard->cut != NULL)
         cut_forget(shard, request);
+    if (shard->disk_phase != NULL)
+        disk_phase_forget(shard, request);
     if (request->prefetch.is_tried)
         prefetch_forget(shard, request);
     if (request->work == NULL)

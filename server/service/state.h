@@ -48,9 +48,10 @@ struct shard {
     msgpack_zone zone;              /* of the request being handled */
     struct part parts[LIMIT_PARTS]; /* likewise */
     struct snapshot_parts snapshot;
-    uint64_t snapshot_made_s;  /* the newest, since 1970; of the shard that commits. 0: none */
-    struct cut_read *cut_read; /* whose rows are fetched; NULL: none */
-    struct cut *cut;           /* being written, or to be committed; NULL: none */
+    uint64_t snapshot_made_s;      /* the newest, since 1970; of the shard that commits. 0: none */
+    struct cut_read *cut_read;     /* whose rows are fetched; NULL: none */
+    struct cut *cut;               /* being written, or to be committed; NULL: none */
+    struct disk_phase *disk_phase; /* of a snapshot, which a thread does; NULL: none */
     uint64_t
         cuts[CUTS_KNOWN]; /* ids of the last ones, since which stores note what changes; 0: none */
     struct compacting compacting;
@@ -107,9 +108,11 @@ int decode_parts(struct call *call, enum op_kind kind);
 /* Whether the pull in `call` would create rows. Leaves call->reader used up. */
 bool pull_creates(struct call *call);
 
-/* Admits call->work->op and submits it: it is done when this returns EMBD_OK. For operations that
- * never wait. */
-int submit_now(struct call *call);
+/* Admits call->work->op and submits it. CALL_LATER: when it is applied, the request is answered
+ * with what `result` writes. Else nothing has changed. */
+int submit(struct call *call, void (*result)(const struct shard_work *work, struct msg *m));
+/* A result of no fields. */
+void submit_result_empty(const struct shard_work *work, struct msg *m);
 
 /* Tries the parked requests again, first come, first served. */
 void dispatch_parked(struct shard *shard);

@@ -23,8 +23,9 @@ struct shard_work {
     struct request *request;
     struct answer_rows *rows; /* of a pull: [rows_capacity], one a part */
     uint32_t rows_capacity;
-    void *memory;  /* malloc'd, of this request alone: arrays its answer points to */
-    uint32_t fill; /* part that shard_fill is at */
+    void *memory; /* malloc'd, of this request alone: arrays its answer points to */
+    void (*result)(const struct shard_work *work, struct msg *m); /* of submit() */
+    uint32_t fill;                                                /* part that shard_fill is at */
     uint64_t began_ns;
     bool is_begun; /* rows of the answer were made for sending */
     bool is_streaming;

@@ -62,9 +62,10 @@ static void thaw(struct cut *cut)
         cut->shard->engine.tables.ops->thaw(cut->written[i].table->store);
 }
 
-static void cut_free(struct cut *cut)
+void cut_discard(struct cut *cut)
 {
-    cut->shard->cut = NULL;
+    if (cut == NULL)
+        return;
     for (uint32_t i = 0; i < WRITING_BLOCKS; i++)
         free(cut->arrays[i].memory);
     if (cut->config.dir >= 0)
@@ -74,6 +75,12 @@ static void cut_free(struct cut *cut)
     free(cut->schemas);
     free(cut->parts);
     free(cut);
+}
+
+static void cut_free(struct cut *cut)
+{
+    cut->shard->cut = NULL;
+    cut_discard(cut);
 }
 
 /* NULL: out of memory. */
@@ -363,22 +370,71 @@ bool cut_collect(struct shard *shard)
     return false;
 }
 
-void cut_end(struct shard *shard, int status, const char *why)
+/* After that of a cut that nobody wants, its tables are read no more. */
+static void stop_writing(struct cut *cut)
+{
+    writing_stop(cut->writing);
+    thaw(cut);
+    cut->at = cut->n;
+}
+
+static void refuse_waiting(struct cut *cut, int status, const char *why)
+{
+    struct request *request = cut->waiting;
+    struct embd__error e = {.status = EMBD_OK};
+    cut->waiting = NULL;
+    if (request == NULL)
+        return;
+    embd__error_set(&e, status, "snapshot '%s': %s", cut->name, why);
+    if (status != EMBD_CLOSED)
+        snapshot_watch_failed(cut->shard, "write", cut->name, &e);
+    call_answer(cut->shard, request, &e);
+}
+
+struct cut *cut_detach(struct shard *shard, int status, const char *why)
 {
     struct cut *cut = shard->cut;
     if (cut == NULL)
-        return;
-    if (cut->writing != NULL) {
-        writing_stop(cut->writing);
-        end_writing(cut);
-    }
-    if (cut->waiting == NULL) {
+        return NULL;
+    shard->cut = NULL;
+    if (cut->writing != NULL)
+        stop_writing(cut);
+    refuse_waiting(cut, status, why);
+    return cut;
+}
+
+void cut_wait_written(struct cut *cut)
+{
+    struct embd__error ignored = {.status = EMBD_OK};
+    if (cut->writing != NULL)
+        writing_end(cut->writing, cut->parts, &ignored);
+    cut->writing = NULL;
+}
+
+/* The thread may be in the middle of a sync, for which the shard does not wait. */
+static void give_up(struct cut *cut)
+{
+    cut->owner = NULL;
+    if (cut->writing == NULL)
         cut_free(cut);
+    else
+        stop_writing(cut);
+}
+
+void cut_end(struct shard *shard, int status, const char *why)
+{
+    if (shard->cut == NULL)
         return;
-    }
-    cut->error.status = EMBD_OK;
-    embd__error_set(&cut->error, status, "snapshot '%s': %s", cut->name, why);
-    answer(cut);
+    refuse_waiting(shard->cut, status, why);
+    give_up(shard->cut);
+}
+
+void cut_close(struct shard *shard)
+{
+    struct cut *cut = cut_detach(shard, EMBD_DRAINING, "the server ends");
+    if (cut != NULL)
+        cut_wait_written(cut);
+    cut_discard(cut);
 }
 
 void cut_forget(struct shard *shard, const struct request *request)
@@ -387,18 +443,8 @@ void cut_forget(struct shard *shard, const struct request *request)
         shard->cut->waiting = NULL;
 }
 
-/* The thread may be in the middle of a sync, for which the shard does not wait. */
 void cut_leave(struct shard *shard, const struct shard_session *session)
 {
-    struct cut *cut = shard->cut;
-    if (cut == NULL || cut->owner != session)
-        return;
-    cut->owner = NULL;
-    if (cut->writing == NULL) {
-        cut_free(cut);
-        return;
-    }
-    writing_stop(cut->writing);
-    thaw(cut);
-    cut->at = cut->n;
+    if (shard->cut != NULL && shard->cut->owner == session)
+        give_up(shard->cut);
 }

@@ -30,8 +30,17 @@ int cut_wait(struct call *call);
 /* Hands rows over, and takes note of the end. True: it is to be called again soon. */
 bool cut_collect(struct shard *shard);
 
-/* Ends it now, waiting for the thread; a request that waits is told `why`. None is allowed. */
+/* Takes it off the shard, whose tables go on without it; a request that waits is told `why`. NULL:
+ * there is none. */
+struct cut *cut_detach(struct shard *shard, int status, const char *why);
+/* Waits until nothing of it is written any more. Any thread. */
+void cut_wait_written(struct cut *cut);
+/* Then frees it. NULL is allowed. */
+void cut_discard(struct cut *cut);
+/* It ends as soon as its thread does; a request that waits is told `why`. None is allowed. */
 void cut_end(struct shard *shard, int status, const char *why);
+/* Waits for that. */
+void cut_close(struct shard *shard);
 
 void cut_forget(struct shard *shard, const struct request *request); /* the request is going */
 void cut_leave(struct shard *shard,

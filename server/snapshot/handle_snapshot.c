@@ -4,12 +4,13 @@
  * directory its name, abort removes it; keep, when all processes have committed, removes older
  * ones. */
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "server/snapshot/coordinate.h"
 #include "server/snapshot/cut.h"
 #include "server/snapshot/cut_read.h"
+#include "server/snapshot/disk_phase.h"
 #include "server/snapshot/snapshot.h"
 #include "server/snapshot/snapshot_watch.h"
 #include "server/service/state.h"
@@ -89,15 +90,35 @@ static void read_blob(struct call *call, struct fields *f, struct blob_fields *o
     piece->data = embd__read_bin_any(&call->reader, "blob", 1, LIMIT_FRAME_BYTES, &piece->bytes);
 }
 
+static void write_blob(struct disk_phase *phase)
+{
+    snapshot_blob_write(phase->in.dir, phase->in.file, &phase->in.piece, &phase->error);
+}
+
+static void on_blob(struct disk_phase *phase, struct msg *m)
+{
+    struct shard *shard = phase->shard;
+    if (phase->error.status == EMBD_OK)
+        snapshot_blob_end(&shard->snapshot, &phase->in.piece, &phase->error);
+    coordinator_hear(shard->config.coordinator, phase->name);
+    if (m != NULL)
+        embd__msg_map(m, 0);
+}
+
 static int take_blob(struct call *call, const char *name, const struct snapshot_piece *piece)
 {
-    int dir = snapshot_open(call->shard->data_dir, name, &call->error);
-    if (dir < 0)
+    struct shard *shard = call->shard;
+    const struct disk_phase_order order = {phase_names[PHASE_BLOB], name, write_blob, on_blob};
+    struct disk_phase *phase = disk_phase_new(shard, call, &order, &call->error);
+    if (phase == NULL)
         return call->error.status;
-    snapshot_blob(&call->shard->snapshot, dir, piece, &call->error);
-    close(dir);
-    coordinator_hear(call->shard->config.coordinator, name);
-    return call->error.status;
+    phase->in.piece = *piece;
+    memcpy(phase->in.blob, piece->blob, strlen(piece->blob));
+    phase->in.piece.blob = phase->in.blob;
+    phase->in.dir = snapshot_open(shard->data_dir, name, &phase->error);
+    if (phase->in.dir >= 0)
+        snapshot_blob_begin(&shard->snapshot, &phase->in.piece, phase->in.file, &phase->error);
+    return disk_phase_start(phase, &call->error);
 }
 
 /* ---- all phases ---- */
@@ -119,46 +140,128 @@ static int check_place(struct call *call, enum phase phase, bool is_read)
     return EMBD_OK;
 }
 
+/* ---- begin ---- */
+
+static void make_staged(struct disk_phase *phase)
+{
+    struct embd__error *e = &phase->error;
+    int data_dir = phase->in.data_dir;
+    char base_name[SNAPSHOT_NAME_MAX + 1];
+    strcpy(base_name, phase->in.base.name);
+    if ((base_name[0] == '\0' ||
+         snapshot_base(data_dir, base_name, &phase->in.base, e) == EMBD_OK) &&
+        snapshot_next_sequence(data_dir, &phase->in.sequence, e) == EMBD_OK)
+        snapshot_begin(data_dir, phase->name, e);
+}
+
+/* Where the connection is gone by now, NAME.tmp goes with the next tick. */
+static void on_staged(struct disk_phase *phase, struct msg *m)
+{
+    struct shard *shard = phase->shard;
+    const struct manifest_base *base = &phase->in.base;
+    if (phase->error.status != EMBD_OK)
+        return;
+    snapshot_forget(&shard->snapshot);
+    if (shard->config.written != NULL)
+        written_forget(shard->config.written);
+    shard->snapshot.base = *base;
+    shard->snapshot.owner = phase->session;
+    strcpy(shard->snapshot.name, phase->name);
+    if (m == NULL)
+        return;
+    embd__msg_map(m, 1 + (base->id != 0));
+    embd__msg_field_uint(m, "sequence", phase->in.sequence);
+    if (base->id != 0)
+        embd__msg_field_uint(m, "base_id", base->id);
+}
+
 /* A new staged directory, for a snapshot upon another one where `base_name` is not "". */
 static int begin_shard(struct call *call, const char *name, const char *base_name)
 {
-    struct manifest_base base = {.id = 0};
-    uint64_t sequence;
-    int data_dir = call->shard->data_dir;
-    if (base_name[0] != '\0' && snapshot_base(data_dir, base_name, &base, &call->error) != EMBD_OK)
+    const struct disk_phase_order order = {phase_names[PHASE_BEGIN], name, make_staged, on_staged};
+    struct disk_phase *phase = disk_phase_new(call->shard, call, &order, &call->error);
+    if (phase == NULL)
         return call->error.status;
-    if (snapshot_next_sequence(data_dir, &sequence, &call->error) != EMBD_OK ||
-        snapshot_begin(data_dir, name, &call->error) != EMBD_OK)
-        return call->error.status;
-    snapshot_forget(&call->shard->snapshot);
-    if (call->shard->config.written != NULL)
-        written_forget(call->shard->config.written);
-    struct snapshot_parts *begun = &call->shard->snapshot;
-    begun->base = base;
-    begun->owner = call->request->session;
-    memcpy(begun->name, name, strlen(name));
-    embd__msg_result(call->answer, call->reader.msgid);
-    embd__msg_map(call->answer, 1 + (base.id != 0));
-    embd__msg_field_uint(call->answer, "sequence", sequence);
-    if (base.id != 0)
-        embd__msg_field_uint(call->answer, "base_id", base.id);
-    return EMBD_OK;
+    strcpy(phase->in.base.name, base_name);
+    return disk_phase_start(phase, &call->error);
 }
 
+/* ---- abort ---- */
+
+static void end_and_remove(struct disk_phase *phase)
+{
+    if (phase->in.cut != NULL)
+        cut_wait_written(phase->in.cut);
+    if (phase->in.removes)
+        snapshot_remove(phase->in.data_dir, phase->name, &phase->error);
+}
+
+static void on_aborted(struct disk_phase *phase, struct msg *m)
+{
+    cut_discard(phase->in.cut);
+    snapshot_forget(&phase->shard->snapshot);
+    if (m != NULL)
+        embd__msg_map(m, 0);
+}
+
+static int abort_shard(struct call *call, const char *name)
+{
+    struct shard *shard = call->shard;
+    const struct disk_phase_order order = {phase_names[PHASE_ABORT], name, end_and_remove,
+                                           on_aborted};
+    if (cut_is_ending(shard, name))
+        return embd__error_set(&call->error, EMBD_BUSY, "snapshot abort: '%s' is being ended",
+                               name);
+    struct disk_phase *phase = disk_phase_new(shard, call, &order, &call->error);
+    if (phase == NULL)
+        return call->error.status;
+    phase->in.removes = shard->config.is_first;
+    if (cut_is_of(shard, name))
+        phase->in.cut = cut_detach(shard, EMBD_CLOSED, "it was aborted");
+    return disk_phase_start(phase, &call->error);
+}
+
+/* ---- keep ---- */
+
 /* The snapshot is complete, or there is none of that name: then nothing is removed. */
-static int keep(struct call *call, const char *name, uint32_t n)
+static void remove_older(struct disk_phase *phase)
 {
     struct stat st;
-    uint32_t removed;
-    if (fstatat(call->shard->data_dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode))
-        return embd__error_set(&call->error, EMBD_INVALID,
-                               "snapshot keep: there is no snapshot '%s'", name);
-    if (snapshot_keep(call->shard->data_dir, name, n, &removed, &call->error) != EMBD_OK)
+    if (fstatat(phase->in.data_dir, phase->name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISDIR(st.st_mode))
+        embd__error_set(&phase->error, EMBD_INVALID, "snapshot keep: there is no snapshot '%s'",
+                        phase->name);
+    else
+        snapshot_keep(phase->in.data_dir, phase->name, phase->in.n_kept, &phase->in.n_removed,
+                      &phase->error);
+}
+
+static void on_kept(struct disk_phase *phase, struct msg *m)
+{
+    if (m == NULL)
+        return;
+    embd__msg_map(m, 1);
+    embd__msg_field_uint(m, "removed", phase->in.n_removed);
+}
+
+static int keep(struct call *call, const char *name, uint32_t n)
+{
+    const struct disk_phase_order order = {phase_names[PHASE_KEEP], name, remove_older, on_kept};
+    struct disk_phase *phase = disk_phase_new(call->shard, call, &order, &call->error);
+    if (phase == NULL)
         return call->error.status;
-    embd__msg_result(call->answer, call->reader.msgid);
-    embd__msg_map(call->answer, 1);
-    embd__msg_field_uint(call->answer, "removed", removed);
-    return EMBD_OK;
+    phase->in.n_kept = n;
+    return disk_phase_start(phase, &call->error);
+}
+
+/* ---- all of them ---- */
+
+static int commit(struct call *call, const char *name, const struct snapshot_told *told)
+{
+    int status = snapshot_commit(call, name, told);
+    if (status == EMBD_OK)
+        answer_nothing(call);
+    return status;
 }
 
 /* What a request says, by phase. */
@@ -194,32 +297,23 @@ static enum phase read_phase(struct call *call, struct fields *f, struct phase_f
 
 static int do_phase(struct call *call, enum phase phase, const struct phase_fields *what)
 {
-    struct embd__error *e = &call->error;
     const char *name = what->name;
-    if (phase == PHASE_WRITE)
-        return write_shard(call, name);
-    if (phase == PHASE_CUT)
-        return cut_shard(call, name, &what->cut);
-    if (phase == PHASE_KEEP)
-        return keep(call, name, what->n_kept);
-    if (phase == PHASE_BEGIN)
+    switch (phase) {
+    case PHASE_BEGIN:
         return begin_shard(call, name, what->base);
-    if (phase == PHASE_ABORT && cut_is_ending(call->shard, name))
-        return embd__error_set(e, EMBD_BUSY, "snapshot abort: '%s' is being completed; try again",
-                               name);
-    if (phase == PHASE_ABORT && cut_is_of(call->shard, name))
-        cut_end(call->shard, EMBD_CLOSED, "it was aborted");
-    if (phase == PHASE_COMMIT)
-        snapshot_commit(call, name, &what->told);
-    else if (phase == PHASE_BLOB)
-        take_blob(call, name, &what->blob.piece);
-    else if (call->shard->config.is_first)
-        snapshot_remove(call->shard->data_dir, name, e);
-    if (phase == PHASE_ABORT)
-        snapshot_forget(&call->shard->snapshot);
-    if (e->status == EMBD_OK)
-        answer_nothing(call);
-    return e->status;
+    case PHASE_CUT:
+        return cut_shard(call, name, &what->cut);
+    case PHASE_WRITE:
+        return write_shard(call, name);
+    case PHASE_BLOB:
+        return take_blob(call, name, &what->blob.piece);
+    case PHASE_COMMIT:
+        return commit(call, name, &what->told);
+    case PHASE_KEEP:
+        return keep(call, name, what->n_kept);
+    default:
+        return abort_shard(call, name);
+    }
 }
 
 /* A request that is malformed, or meant for another shard, is no snapshot that failed. */
@@ -235,7 +329,7 @@ int handle_snapshot(struct call *call)
         check_place(call, phase, what.cut.is_read) != EMBD_OK)
         return call->error.status;
     int status = do_phase(call, phase, &what);
-    bool is_again = phase == PHASE_ABORT && status == EMBD_BUSY;
+    bool is_again = (phase == PHASE_ABORT || phase == PHASE_BEGIN) && status == EMBD_BUSY;
     if (status != EMBD_OK && status != CALL_LATER && !is_again)
         snapshot_watch_failed(call->shard, phase_names[phase], what.name, &call->error);
     return status;

@@ -66,17 +66,23 @@ int snapshot_check_name(const char *name, struct embd__error *e);
 int snapshot_begin(int data_dir, const char *name, struct embd__error *e);
 /* A descriptor of NAME.tmp, to be closed; negative on failure. */
 int snapshot_open(int data_dir, const char *name, struct embd__error *e);
-/* Takes the next `bytes` of a blob into `dir`; offset 0 begins it. The last ones end it: it is
- * synced, and its checksum compared with `xxh3`. EMBD_INVALID: out of turn, or a name that is none;
- * EMBD_EXISTS, EMBD_TOO_LARGE, EMBD_CORRUPT, EMBD_IO. */
+/* The next bytes of a blob; offset 0 begins it, the last ones end it. */
 struct snapshot_piece {
     const char *blob;
     const void *data;
     uint64_t offset, bytes, xxh3;
     bool is_last;
 };
-int snapshot_blob(struct snapshot_parts *parts, int dir, const struct snapshot_piece *piece,
-                  struct embd__error *e);
+/* Whether the piece comes in turn; `file_out`, [MANIFEST_BLOB_FILE], is where it goes.
+ * EMBD_INVALID: out of turn, or a name that is none; EMBD_EXISTS, EMBD_TOO_LARGE. */
+int snapshot_blob_begin(struct snapshot_parts *parts, const struct snapshot_piece *piece,
+                        char *file_out, struct embd__error *e);
+/* Writes it into `dir`; a last one is synced. Any thread. EMBD_IO. */
+int snapshot_blob_write(int dir, const char *file, const struct snapshot_piece *piece,
+                        struct embd__error *e);
+/* It is written; a last one's checksum is compared with `xxh3`. EMBD_CORRUPT. */
+int snapshot_blob_end(struct snapshot_parts *parts, const struct snapshot_piece *piece,
+                      struct embd__error *e);
 /* Whether every blob is complete and in `dir`. EMBD_INVALID, EMBD_IO. */
 int snapshot_check_blobs(const struct snapshot_parts *parts, int dir, struct embd__error *e);
 
@@ -132,7 +138,8 @@ struct snapshot_told {
 };
 void snapshot_read_commit(struct fields *f, struct snapshot_told *out);
 /* Adds that to what was told before; where no more is to come, writes the manifest and gives
- * NAME.tmp its name. EMBD_INVALID, EMBD_UNKNOWN_TABLE, EMBD_NO_MEMORY, EMBD_IO, EMBD_UNSUPPORTED:
+ * NAME.tmp its name: then CALL_LATER, and it is answered when that is on disk. EMBD_BUSY (as
+ * disk_phase_new), EMBD_INVALID, EMBD_UNKNOWN_TABLE, EMBD_NO_MEMORY, EMBD_IO, EMBD_UNSUPPORTED:
  * what was told before is forgotten too, but where NAME was not begun. */
 struct call;
 int snapshot_commit(struct call *call, const char *name, const struct snapshot_told *told);

@@ -95,8 +95,8 @@ static int write_piece(int fd, const char *file, const struct snapshot_piece *pi
     return !piece->is_last || fsync(fd) == 0 ? EMBD_OK : fail(file, "sync", e);
 }
 
-static int write_file(int dir, const char *file, const struct snapshot_piece *piece,
-                      struct embd__error *e)
+int snapshot_blob_write(int dir, const char *file, const struct snapshot_piece *piece,
+                        struct embd__error *e)
 {
     bool is_new = piece->offset == 0;
     int fd = below_open(dir, file, O_WRONLY | (is_new ? O_CREAT | O_EXCL : 0), is_new ? 0644 : 0);
@@ -122,16 +122,19 @@ static int end_blob(struct snapshot_parts *parts, uint64_t xxh3, struct embd__er
     return EMBD_OK;
 }
 
-int snapshot_blob(struct snapshot_parts *parts, int dir, const struct snapshot_piece *piece,
-                  struct embd__error *e)
+int snapshot_blob_begin(struct snapshot_parts *parts, const struct snapshot_piece *piece,
+                        char *file_out, struct embd__error *e)
 {
-    char file[MANIFEST_BLOB_FILE];
-    if (!embd__manifest_blob_file(file, piece->blob))
+    if (!embd__manifest_blob_file(file_out, piece->blob))
         return embd__error_set(e, EMBD_INVALID,
                                "snapshot blob: '%.64s' is not of the form [a-z0-9][a-z0-9_-]{0,62}",
                                piece->blob);
-    if (check_turn(parts, piece, e) != EMBD_OK || write_file(dir, file, piece, e) != EMBD_OK)
-        return e->status;
+    return check_turn(parts, piece, e);
+}
+
+int snapshot_blob_end(struct snapshot_parts *parts, const struct snapshot_piece *piece,
+                      struct embd__error *e)
+{
     XXH3_64bits_update(parts->blob_hash, piece->data, (size_t)piece->bytes);
     parts->blobs[parts->n_blobs - 1].bytes += piece->bytes;
     return piece->is_last ? end_blob(parts, piece->xxh3, e) : EMBD_OK;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "server/snapshot/cut.h"
+#include "server/snapshot/disk_phase.h"
 #include "server/files/part.h"
 #include "server/log/log.h"
 #include "server/snapshot/snapshot.h"
@@ -51,15 +52,30 @@ void snapshot_leave(struct shard *shard, const struct shard_session *session)
         snapshot_remove_orphan(shard);
 }
 
+static void remove_staged(struct disk_phase *phase)
+{
+    snapshot_remove(phase->in.data_dir, phase->name, &phase->error);
+}
+
 /* Another shard of the process may still put a file in, for a moment: then it is tried again. */
+static void on_removed(struct disk_phase *phase, struct msg *m)
+{
+    (void)m;
+    if (phase->error.status == EMBD_OK)
+        snapshot_forget(&phase->shard->snapshot);
+}
+
 void snapshot_remove_orphan(struct shard *shard)
 {
-    struct snapshot_parts *parts = &shard->snapshot;
+    const struct snapshot_parts *parts = &shard->snapshot;
+    const struct disk_phase_order order = {"removal", parts->name, remove_staged, on_removed};
     struct embd__error ignored = {.status = EMBD_OK};
-    if (parts->name[0] == '\0' || parts->owner != NULL || cut_is_writing(shard))
+    if (parts->name[0] == '\0' || parts->owner != NULL || cut_is_writing(shard) ||
+        shard->disk_phase != NULL)
         return;
-    if (snapshot_remove(shard->data_dir, parts->name, &ignored) == EMBD_OK)
-        snapshot_forget(parts);
+    struct disk_phase *phase = disk_phase_new(shard, NULL, &order, &ignored);
+    if (phase != NULL)
+        disk_phase_start(phase, &ignored);
 }
 
 /* ---- parts and pushers ---- */
@@ -236,12 +252,13 @@ static int number(struct call *call, struct snapshot_parts *parts)
                            (unsigned long long)parts->sequence, (unsigned long long)least);
 }
 
-static int write_manifest(struct call *call, const char *name, int dir)
+/* The manifest's text, malloc'd; NULL: e->status. */
+static char *make_manifest(struct call *call, const char *name, int dir)
 {
     struct snapshot_parts *parts = &call->shard->snapshot;
     struct written *written = call->shard->config.written;
     if (number(call, parts) != EMBD_OK)
-        return call->error.status;
+        return NULL;
     struct manifest manifest = {
         .kind = "snapshot",
         .embd_version = EMBD_VERSION,
@@ -259,13 +276,11 @@ static int write_manifest(struct call *call, const char *name, int dir)
     if ((written != NULL && written_check_all(written, name, parts, &call->error) != EMBD_OK) ||
         check_base(call) != EMBD_OK || snapshot_check_blobs(parts, dir, &call->error) != EMBD_OK ||
         fill_schemas(call, parts) != EMBD_OK)
-        return call->error.status;
+        return NULL;
     char *text = embd__manifest_write(&manifest);
     if (text == NULL)
-        return embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the manifest");
-    whole_write(dir, "manifest.json", text, strlen(text), &call->error);
-    free(text);
-    return call->error.status;
+        embd__error_set(&call->error, EMBD_NO_MEMORY, "no memory for the manifest");
+    return text;
 }
 
 /* ---- the request ---- */
@@ -281,6 +296,49 @@ void snapshot_read_commit(struct fields *f, struct snapshot_told *out)
     out->more = embd__field_bool(f, "more", false);
 }
 
+/* What was told is of no use any more. */
+static void end_told(struct shard *shard, const char *name)
+{
+    snapshot_forget(&shard->snapshot);
+    if (cut_is_of(shard, name))
+        cut_end(shard, EMBD_CLOSED, "it was committed");
+}
+
+static void publish(struct disk_phase *phase)
+{
+    const char *text = phase->in.text;
+    struct embd__error *e = &phase->error;
+    if (whole_write(phase->in.dir, "manifest.json", text, strlen(text), e) == EMBD_OK)
+        snapshot_publish(phase->in.data_dir, phase->name, e);
+}
+
+static void on_published(struct disk_phase *phase, struct msg *m)
+{
+    if (phase->error.status == EMBD_OK)
+        snapshot_watch_committed(phase->shard);
+    end_told(phase->shard, phase->name);
+    if (m != NULL)
+        embd__msg_map(m, 0);
+}
+
+/* Takes `dir`. */
+static int commit_told(struct call *call, const char *name, int dir)
+{
+    const struct disk_phase_order order = {"commit", name, publish, on_published};
+    char *text = make_manifest(call, name, dir);
+    struct disk_phase *phase =
+        text != NULL ? disk_phase_new(call->shard, call, &order, &call->error) : NULL;
+    if (phase == NULL) {
+        free(text);
+        close(dir);
+        end_told(call->shard, name);
+        return call->error.status;
+    }
+    phase->in.text = text;
+    phase->in.dir = dir;
+    return disk_phase_start(phase, &call->error);
+}
+
 int snapshot_commit(struct call *call, const char *name, const struct snapshot_told *told)
 {
     struct snapshot_parts *parts = &call->shard->snapshot;
@@ -293,15 +351,10 @@ int snapshot_commit(struct call *call, const char *name, const struct snapshot_t
         read_part(call, name, dir, &told->parts[i]);
     for (uint32_t i = 0; i < told->n_streams && call->error.status == EMBD_OK; i++)
         read_streams(call, name, dir, &told->streams[i]);
-    if (call->error.status == EMBD_OK && !told->more &&
-        write_manifest(call, name, dir) == EMBD_OK &&
-        snapshot_publish(call->shard->data_dir, name, &call->error) == EMBD_OK)
-        snapshot_watch_committed(call->shard);
+    if (call->error.status == EMBD_OK && !told->more)
+        return commit_told(call, name, dir);
     close(dir);
-    if (call->error.status != EMBD_OK || !told->more) {
-        snapshot_forget(parts);
-        if (cut_is_of(call->shard, name))
-            cut_end(call->shard, EMBD_CLOSED, "it was committed");
-    }
+    if (call->error.status != EMBD_OK)
+        end_told(call->shard, name);
     return call->error.status;
 }

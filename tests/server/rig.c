@@ -312,11 +312,19 @@ void ask_wait(struct exchange *x)
         shard_collect(x->rig->shard);
 }
 
+/* Also what a thread has to write first. */
+static void send_and_read(struct exchange *x, bool is_sent)
+{
+    if (!is_sent)
+        ask_send(x);
+    if (x->rig->config.wake != NULL)
+        ask_wait(x);
+    ask_read(x);
+}
+
 void ask_ok(struct exchange *x)
 {
-    if (x->request.state == REQUEST_RECEIVED && !x->is_answered)
-        ask_send(x);
-    ask_read(x);
+    send_and_read(x, x->request.state != REQUEST_RECEIVED || x->is_answered);
     if (x->reader.answer_status != EMBD_OK)
         fail_msg("%.*s", (int)x->reader.answer_text_bytes, x->reader.answer_text);
 }
@@ -342,9 +350,7 @@ void ask_error(struct exchange *x, int status, ...)
     for (int i = 0; i < 15 && (fragments[i] = va_arg(args, const char *)) != NULL; i++)
         ;
     va_end(args);
-    if (!x->is_answered)
-        ask_send(x);
-    ask_read(x);
+    send_and_read(x, x->is_answered);
     check_error(x, status, fragments);
     ask_free(x);
 }
