@@ -3,9 +3,8 @@
 #include "proto/dtype.h"
 #include "proto/message.h"
 #include "proto/names.h"
+#include "proto/part_name.h"
 #include "proto/reading.h"
-
-#include <stdio.h>
 
 static void begin_parts(struct msg *m, uint32_t n, bool again, uint64_t map)
 {
@@ -81,20 +80,20 @@ int embd__pull_answer_read(struct reader *r, struct part_answer *answers, uint32
 {
     const msgpack_object *items;
     uint32_t n = read_list(r, capacity, &items, NULL);
-    char what[48];
+    char what[PART_NAME_BYTES];
     for (uint32_t i = 0; i < n; i++) {
         answers[i] = (struct part_answer){0};
-        snprintf(what, sizeof what, "part %u", i);
+        embd__part_name(what, i, "");
         read_pull_map(r, &items[i], what, &answers[i]);
     }
     for (uint32_t i = 0; i < n; i++) {
         struct part_answer *a = &answers[i];
-        snprintf(what, sizeof what, "part %u values", i);
+        embd__part_name(what, i, " values");
         a->values = embd__read_bin(r, what, value_bytes(a));
         if (!a->has_status)
             continue;
         uint64_t n_keys;
-        snprintf(what, sizeof what, "part %u statuses", i);
+        embd__part_name(what, i, " statuses");
         a->statuses = embd__read_bin_any(r, what, 1, LIMIT_KEYS, &n_keys);
         a->n_keys = (uint32_t)n_keys;
     }
@@ -154,16 +153,16 @@ int embd__push_answer_read(struct reader *r, struct push_answer *answers, uint32
     const msgpack_object *items;
     bool has_status[LIMIT_PARTS];
     uint32_t n = read_list(r, capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS, &items, again_out);
-    char what[48];
+    char what[PART_NAME_BYTES];
     for (uint32_t i = 0; i < n; i++) {
         answers[i] = (struct push_answer){0};
-        snprintf(what, sizeof what, "part %u", i);
+        embd__part_name(what, i, "");
         has_status[i] = read_push_map(r, &items[i], what, &answers[i]);
     }
     for (uint32_t i = 0; i < n; i++) {
         if (!has_status[i])
             continue;
-        snprintf(what, sizeof what, "part %u statuses", i);
+        embd__part_name(what, i, " statuses");
         answers[i].statuses = embd__read_bin(r, what, answers[i].n_keys);
     }
     return end_list(r, n);
@@ -205,16 +204,16 @@ int embd__erase_answer_read(struct reader *r, struct erase_answer *answers, uint
     const msgpack_object *items;
     bool has_status[LIMIT_PARTS];
     uint32_t n = read_list(r, capacity < LIMIT_PARTS ? capacity : LIMIT_PARTS, &items, NULL);
-    char what[48];
+    char what[PART_NAME_BYTES];
     for (uint32_t i = 0; i < n; i++) {
         answers[i] = (struct erase_answer){0};
-        snprintf(what, sizeof what, "part %u", i);
+        embd__part_name(what, i, "");
         has_status[i] = read_erase_map(r, &items[i], what, &answers[i]);
     }
     for (uint32_t i = 0; i < n; i++) {
         if (!has_status[i])
             continue;
-        snprintf(what, sizeof what, "part %u statuses", i);
+        embd__part_name(what, i, " statuses");
         answers[i].statuses = embd__read_bin(r, what, answers[i].n_keys);
     }
     return end_list(r, n);

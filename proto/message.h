@@ -54,6 +54,8 @@ enum method {
 
 /* NULL for a number out of range. */
 const char *embd__method_name(enum method method);
+/* -1: there is none of that name. */
+int embd__method_find(const char *name, size_t bytes);
 enum listener embd__method_listener(enum method method);
 
 /* ---- building ---- */

@@ -9,10 +9,10 @@
 #include "proto/dtype.h"
 #include "proto/message.h"
 #include "proto/names.h"
+#include "proto/part_name.h"
 #include "proto/reading.h"
 #include "embd/sync.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* ---- writing ---- */
@@ -122,18 +122,6 @@ struct promise {
     bool offsets, slots, weights;
 };
 
-#define PART_NAME_BYTES 32
-
-/* "part 3" + suffix; snprintf would show in the time of a small pull. */
-static void name_part(char out[PART_NAME_BYTES], uint32_t i, const char *suffix)
-{
-    char *end = stpcpy(out, "part ");
-    if (i >= 10)
-        *end++ = (char)('0' + i / 10 % 10);
-    *end++ = (char)('0' + i % 10);
-    strcpy(end, suffix);
-}
-
 static uint32_t read_count(struct fields *f, const char *name, uint32_t limit, uint64_t absent)
 {
     uint64_t count = embd__field_uint(f, name, 0, UINT64_MAX - 1, absent);
@@ -159,7 +147,7 @@ static void read_map(struct reader *r, const msgpack_object *item, uint32_t i, e
 {
     struct fields f;
     char what[PART_NAME_BYTES];
-    name_part(what, i, "");
+    embd__part_name(what, i, "");
     embd__list_map(r, item, &f, what);
     promise->offsets = kind != PARTS_ERASE && embd__field_has(&f, "rows");
     p->table = (uint32_t)embd__field_uint(&f, "table", 1, UINT32_MAX, FIELD_REQUIRED);
@@ -226,7 +214,7 @@ static void check_weights(struct embd__error *e, uint32_t i, const struct part *
 static const void *read_array(struct reader *r, uint32_t i, const char *suffix, uint64_t bytes)
 {
     char what[PART_NAME_BYTES];
-    name_part(what, i, suffix);
+    embd__part_name(what, i, suffix);
     return embd__read_bin(r, what, bytes);
 }
 
@@ -242,7 +230,7 @@ static void read_bins(struct reader *r, uint32_t i, enum parts_kind kind,
     if (promise->weights)
         p->weights = read_array(r, i, " weights", 4ull * p->n_keys);
     if (kind == PARTS_PUSH) {
-        name_part(what, i, " grads");
+        embd__part_name(what, i, " grads");
         p->grads =
             embd__read_bin_any(r, what, embd__dtype_bytes(p->dtype), UINT32_MAX, &p->grads_bytes);
     }

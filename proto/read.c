@@ -11,7 +11,6 @@
 #include "proto/assert.h"
 #include "proto/reading.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,15 +61,9 @@ void embd__show_text(char out[SHOWN_TEXT], const char *text, size_t bytes)
 
 static void read_method(struct reader *r, const msgpack_object *o)
 {
-    char shown[SHOWN_TEXT];
-    embd__show_text(shown, o->via.str.ptr, o->via.str.size);
-    snprintf(r->method_name, sizeof r->method_name, "%s", shown);
-    r->method = -1;
-    for (int i = 0; i < METHOD_COUNT; i++) {
-        const char *name = embd__method_name((enum method)i);
-        if (strlen(name) == o->via.str.size && memcmp(name, o->via.str.ptr, o->via.str.size) == 0)
-            r->method = i;
-    }
+    _Static_assert(sizeof r->method_name == SHOWN_TEXT, "a method's name is shown as it is kept");
+    embd__show_text(r->method_name, o->via.str.ptr, o->via.str.size);
+    r->method = embd__method_find(o->via.str.ptr, o->via.str.size);
 }
 
 /* [number, text], as embd sends errors; a bare str, as other servers do. */

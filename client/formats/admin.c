@@ -5,10 +5,12 @@
  * (embd__request has set the client's error), or its answer is not what PROTOCOL.md says
  * (EMBD_PROTOCOL, naming the field). */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "client/formats/admin.h"
 #include "client/core/client.h"
+#include "proto/load.h"
 #include "proto/partfile.h"
 
 struct msg *embd__admin_begin(embd_client *client, enum method method)
@@ -106,31 +108,29 @@ static int load(embd_client *client, uint32_t shard)
     return status ? status : embd__admin_end(client, shard, METHOD_LOAD, answer);
 }
 
+static int load_block(embd_client *client, uint32_t shard, const embd_schema *schema,
+                      const struct row_block *block, struct load_fields *fields)
+{
+    struct msg *m = embd__admin_begin(client, METHOD_LOAD);
+    snprintf(fields->table, sizeof fields->table, "%s", schema->name);
+    fields->n_rows = block->n_rows;
+    fields->n_candidates = block->n_candidates;
+    embd__load_fields_write(m, fields);
+    embd__row_block_write(m, schema, block);
+    return load(client, shard);
+}
+
 int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema,
                      const struct row_block *block)
 {
-    bool is_gone = embd__block_is_gone(block);
-    struct msg *m = embd__admin_begin(client, METHOD_LOAD);
-    embd__msg_map(m, 3 + is_gone);
-    if (is_gone)
-        embd__msg_field_bool(m, "gone", true);
-    embd__msg_field_str(m, "table", schema->name);
-    embd__msg_field_uint(m, "rows", block->n_rows);
-    embd__msg_field_uint(m, "candidates", block->n_candidates);
-    embd__row_block_write(m, schema, block);
-    return load(client, shard);
+    struct load_fields fields = {.is_gone = embd__block_is_gone(block)};
+    return load_block(client, shard, schema, block, &fields);
 }
 
 int embd__admin_set_step(embd_client *client, uint32_t shard, const embd_schema *schema,
                          uint64_t step)
 {
-    struct row_block empty = {0};
-    struct msg *m = embd__admin_begin(client, METHOD_LOAD);
-    embd__msg_map(m, 4);
-    embd__msg_field_str(m, "table", schema->name);
-    embd__msg_field_uint(m, "rows", 0);
-    embd__msg_field_uint(m, "candidates", 0);
-    embd__msg_field_uint(m, "step", step);
-    embd__row_block_write(m, schema, &empty);
-    return load(client, shard);
+    const struct row_block empty = {0};
+    struct load_fields fields = {.has_step = true, .step = step};
+    return load_block(client, shard, schema, &empty, &fields);
 }

@@ -49,10 +49,10 @@ void apply_load(struct op *op)
 {
     const struct store_ops *ops = op->engine->tables.ops;
     const struct op_load *load = &op->as.load;
-    int status = load->is_gone ? forget_keys(load, ops, &op->error)
-                               : ops->load(load->table->store, &load->block, &op->error);
-    if (status == EMBD_OK && load->has_step)
-        ops->set_step(load->table->store, load->step);
+    int status = load->fields.is_gone ? forget_keys(load, ops, &op->error)
+                                      : ops->load(load->table->store, &load->block, &op->error);
+    if (status == EMBD_OK && load->fields.has_step)
+        ops->set_step(load->table->store, load->fields.step);
 }
 
 /* ---- streams ---- */

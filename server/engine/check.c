@@ -6,9 +6,8 @@
  * code; only then is the culprit looked for. */
 #include "server/engine/check.h"
 
-#include <stdio.h>
-
 #include "proto/dtype.h"
+#include "proto/part_name.h"
 
 #define BLOCK 256u /* values tested before looking at the outcome */
 
@@ -154,8 +153,8 @@ static int check_keys(const struct table *table, uint32_t n_rows, uint32_t n_key
 int check_part(const struct tables *tables, const struct part *part, uint32_t i,
                struct table **table_out, struct embd__error *e)
 {
-    char what[CHECK_WHAT];
-    snprintf(what, sizeof what, "part %u", i);
+    char what[PART_NAME_BYTES];
+    embd__part_name(what, i, "");
     struct table *table = find_table(tables, part, i, e);
     if (table == NULL || check_shape(table, part, i, e) != EMBD_OK)
         return e->status;

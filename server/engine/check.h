@@ -7,8 +7,6 @@
 #include "server/engine/routed.h"
 #include "server/engine/tables.h"
 
-#define CHECK_WHAT 32 /* bytes of "part 63" */
-
 /* Table, slots, offsets and keys of part `i`. */
 int check_part(const struct tables *tables, const struct part *part, uint32_t i,
                struct table **table_out, struct embd__error *e);

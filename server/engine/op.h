@@ -5,6 +5,7 @@
 #ifndef EMBD_ENGINE_OP_H
 #define EMBD_ENGINE_OP_H
 
+#include "proto/load.h"
 #include "proto/opening.h"
 #include "proto/streamsfile.h"
 #include "server/engine/tables.h"
@@ -55,11 +56,9 @@ struct op_call {
 };
 
 struct op_load {
+    struct load_fields fields; /* the step and is_gone; the rest is said by: */
     struct table *table;
     struct row_block block;
-    bool is_gone; /* its candidates are keys to be forgotten */
-    bool has_step;
-    uint64_t step;
 };
 
 struct op_streams {

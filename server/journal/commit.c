@@ -23,21 +23,14 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "proto/assert.h"
 #include "server/engine/capacity.h"
+#include "server/journal/pace.h"
 #include "server/log/ending.h"
 #include "server/log/log.h"
 
 #define SLICE_NS 1000000u
-
-static uint64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 void commit_init(struct commit *commit, struct engine *engine)
 {
@@ -52,7 +45,7 @@ static void note_refusal(struct commit *commit, const char *why)
     commit->n_errors++;
     if (commit->n_refused++ > 0)
         return;
-    commit->refused_since_ns = monotonic_ns();
+    commit->refused_since_ns = pace_now();
     log_event(LOG_ERROR, "journal_refuses", "shard=%u why=\"%s\"", commit->shard, why);
 }
 
@@ -62,7 +55,7 @@ static void note_writing(struct commit *commit)
         return;
     log_event(LOG_INFO, "journal_takes_again", "shard=%u refused=%llu seconds=%.1f", commit->shard,
               (unsigned long long)commit->n_refused,
-              (double)(monotonic_ns() - commit->refused_since_ns) / 1e9);
+              (double)(pace_now() - commit->refused_since_ns) / 1e9);
     commit->n_refused = 0;
 }
 
@@ -110,13 +103,15 @@ static void apply(struct commit *commit, struct op *op, const struct record_id *
 /* ---- replaying ---- */
 
 int commit_replay(struct operation_reader *reader, struct engine *engine, uint8_t *bytes,
-                  const struct record *record, bool *is_partly_done_out, struct embd__error *e)
+                  const struct record *record, uint64_t now_ns, bool *is_partly_done_out,
+                  struct embd__error *e)
 {
     struct op *op = &reader->op;
     *is_partly_done_out = false;
     if (operation_read(reader, engine, bytes, record, e) != EMBD_OK ||
         engine_make_way(op, e) != EMBD_OK)
         return e->status;
+    op->now_ns = now_ns;
     engine_apply(op);
     op_wait(op);
     *is_partly_done_out = op->error.status != EMBD_OK && op->n_applied > 0;
@@ -179,7 +174,8 @@ static bool replay_orphan(struct commit *commit, uint8_t *bytes)
     bool is_partly_done;
     record_fields(bytes, &record);
     const struct record_id id = {record.position, record.checksum};
-    commit_replay(&commit->reader, commit->engine, bytes, &record, &is_partly_done, &e);
+    commit_replay(&commit->reader, commit->engine, bytes, &record, commit->now_ns, &is_partly_done,
+                  &e);
     if (e.status == EMBD_BUSY)
         return false;
     withdraw(commit, &id, is_partly_done, &e);
@@ -214,11 +210,11 @@ static bool apply_entry(struct commit *commit, struct journal_group *group,
  * these are applied. True: the time was over, and there is more. */
 static bool apply_some(struct commit *commit, struct journal_group *group)
 {
-    uint64_t until_ns = monotonic_ns() + SLICE_NS;
+    uint64_t until_ns = pace_now() + SLICE_NS;
     while (apply_entry(commit, group, &group->entries[group->n_applied]))
         if (++group->n_applied == group->n_entries)
             return false;
-        else if (monotonic_ns() >= until_ns)
+        else if (pace_now() >= until_ns)
             return true;
     return false;
 }
@@ -336,6 +332,7 @@ static int submit(struct commit *commit, struct op *op, void (*turn)(struct op *
 int commit_submit(struct commit *commit, struct op *op, void (*turn)(struct op *op),
                   struct embd__error *e)
 {
+    commit->now_ns = op->now_ns;
     int status = submit(commit, op, turn, e);
     if (status < EMBD_OK) {
         capacity_left(op);

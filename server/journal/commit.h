@@ -20,6 +20,7 @@ struct commit {
     bool rests;       /* it would be applied now, were no store calls under way */
     uint64_t n_refused, refused_since_ns; /* operations since the disk takes no records */
     uint64_t n_errors;                    /* ever */
+    uint64_t now_ns;                      /* of the operation that was submitted last */
     struct msg msg;                       /* of the record being built */
     struct frame_scanner frame;
     struct operation_reader reader; /* of records whose owner is gone */
@@ -48,9 +49,10 @@ bool commit_collect(struct commit *commit, bool *ended_out);
 /* The operation's owner is going: its record, if it has one, will be applied nevertheless. */
 void commit_forget(struct op *op);
 
-/* Applies an operation that was read from a record. EMBD_OK, or why it was refused. EMBD_BUSY: not
- * now. *is_partly_done_out: it failed after parts of it were applied. */
+/* Applies an operation that was read from a record, at op.now_ns = now_ns. EMBD_OK, or why it was
+ * refused. EMBD_BUSY: not now. *is_partly_done_out: it failed after parts of it were applied. */
 int commit_replay(struct operation_reader *reader, struct engine *engine, uint8_t *bytes,
-                  const struct record *record, bool *is_partly_done_out, struct embd__error *e);
+                  const struct record *record, uint64_t now_ns, bool *is_partly_done_out,
+                  struct embd__error *e);
 
 #endif

@@ -53,8 +53,7 @@ static int add_block(struct compaction *c, struct embd__error *e)
     op_begin(&c->op, c->commit->engine, OP_LOAD);
     c->op.as.load = (struct op_load){.table = c->tables[c->at],
                                      .block = block_of(&c->scan),
-                                     .has_step = true,
-                                     .step = c->steps[c->at]};
+                                     .fields = {.has_step = true, .step = c->steps[c->at]}};
     c->has_block = true;
     return add(c, e);
 }

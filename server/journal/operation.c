@@ -1,6 +1,7 @@
 /* operation.c - see operation.h. */
 #include "server/journal/operation.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,14 +45,11 @@ static int write_parts(struct msg *m, const struct op *op, struct embd__error *e
 static void write_load(struct msg *m, const struct op_load *load)
 {
     const embd_schema *schema = &load->table->schema.s;
-    embd__msg_map(m, 3u + load->has_step + load->is_gone);
-    embd__msg_field_str(m, "table", schema->name);
-    embd__msg_field_uint(m, "rows", load->block.n_rows);
-    embd__msg_field_uint(m, "candidates", load->block.n_candidates);
-    if (load->has_step)
-        embd__msg_field_uint(m, "step", load->step);
-    if (load->is_gone)
-        embd__msg_field_bool(m, "gone", true);
+    struct load_fields fields = load->fields;
+    snprintf(fields.table, sizeof fields.table, "%s", schema->name);
+    fields.n_rows = load->block.n_rows;
+    fields.n_candidates = load->block.n_candidates;
+    embd__load_fields_write(m, &fields);
     embd__row_block_write(m, schema, &load->block);
 }
 
@@ -201,23 +199,14 @@ static int read_load(struct op *op, struct reader *r)
 {
     const struct routed_place anywhere = {.n_shards = 1};
     struct op_load *load = &op->as.load;
-    struct fields f;
-    char name[EMBD_NAME_MAX + 1];
-    embd__read_fields(&f, r, "load");
-    embd__field_str(&f, "table", name, sizeof name, NULL);
-    uint32_t n_rows = (uint32_t)embd__field_uint(&f, "rows", 0, LIMIT_ROWS, FIELD_REQUIRED);
-    uint32_t n_candidates =
-        (uint32_t)embd__field_uint(&f, "candidates", 0, LIMIT_ROWS, FIELD_REQUIRED);
-    *load = (struct op_load){.has_step = embd__field_has(&f, "step")};
-    load->step = embd__field_uint(&f, "step", 0, UINT64_MAX, 0);
-    load->is_gone = embd__field_bool(&f, "gone", false);
-    if (embd__fields_end(&f) != EMBD_OK)
+    if (embd__load_fields_read(r, UINT64_MAX, &load->fields) != EMBD_OK)
         return r->error->status;
-    load->table = tables_find(&op->engine->tables, name, r->error);
-    if (load->table == NULL || embd__row_block_read(r, &load->table->schema.s, n_rows, n_candidates,
-                                                    &load->block) != EMBD_OK)
+    load->table = tables_find(&op->engine->tables, load->fields.table, r->error);
+    if (load->table == NULL ||
+        embd__row_block_read(r, &load->table->schema.s, load->fields.n_rows,
+                             load->fields.n_candidates, &load->block) != EMBD_OK)
         return r->error->status;
-    return check_block(load->table, &load->block, load->is_gone, &anywhere, r->error);
+    return check_block(load->table, &load->block, load->fields.is_gone, &anywhere, r->error);
 }
 
 static int read_streams(struct operation_reader *reader, struct reader *r)

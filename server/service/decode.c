@@ -1,7 +1,7 @@
 /* decode.c - the parts of a pull, push or erase, from bytes to an operation: read, checked one by
  * one, copied. */
-#include <stdio.h>
 
+#include "proto/part_name.h"
 #include "server/engine/check.h"
 #include "server/service/authorize.h"
 #include "server/service/prefetch.h"
@@ -11,11 +11,11 @@
 static int check_routes(struct call *call, const struct op_part *part, uint32_t i,
                         const struct routed_place *place)
 {
-    char what[CHECK_WHAT];
+    char what[PART_NAME_BYTES];
     struct store_keys in = op_keys(&part->in);
     if (place->n_shards == 1 || (i == 0 && prefetch_is_routed(call->request, part->table)))
         return EMBD_OK;
-    snprintf(what, sizeof what, "part %u", i);
+    embd__part_name(what, i, "");
     return routed_check(part->table, &in, place, what, &call->error);
 }
 

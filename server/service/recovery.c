@@ -53,7 +53,7 @@ static int take_record(struct shard *shard, uint8_t *bytes, const struct record 
     struct embd__error own = {.status = EMBD_OK};
     const struct op *op = &shard->replayed.op;
     bool is_partly_done;
-    commit_replay(&shard->replayed, &shard->engine, bytes, record, &is_partly_done, &own);
+    commit_replay(&shard->replayed, &shard->engine, bytes, record, 0, &is_partly_done, &own);
     if (op->n_parts > 0)
         shard->changed_table = op->parts[0].in.table;
     else if (own.status == EMBD_OK && table_of(op) != NULL)

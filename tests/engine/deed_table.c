@@ -256,7 +256,7 @@ static void check(const struct op_load *load)
 {
     const struct routed_place anywhere = {.n_shards = 1};
     struct embd__error e = {.status = EMBD_OK};
-    if (check_block(load->table, &load->block, load->is_gone, &anywhere, &e) != EMBD_OK ||
+    if (check_block(load->table, &load->block, load->fields.is_gone, &anywhere, &e) != EMBD_OK ||
         check_states(load->table, &load->block, &e) != EMBD_OK)
         fail_msg("%s", e.text);
 }
@@ -274,11 +274,10 @@ void deed_load(struct world *w)
     draw_keys(w, &w->tables[i], is_gone, &l);
     draw_rows(w, &w->tables[i], step, &l);
     op_begin(&op, &w->engine, OP_LOAD);
-    op.as.load = (struct op_load){.table = world_table(w, i),
-                                  .block = block_of(&w->tables[i], &l),
-                                  .is_gone = is_gone,
-                                  .has_step = has_step,
-                                  .step = step};
+    op.as.load =
+        (struct op_load){.table = world_table(w, i),
+                         .block = block_of(&w->tables[i], &l),
+                         .fields = {.is_gone = is_gone, .has_step = has_step, .step = step}};
     check(&op.as.load);
     world_submit(w, &op);
     bool is_full = !has_room(model, &l);

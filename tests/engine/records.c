@@ -88,7 +88,7 @@ void copy_replay(struct copy *copy, const struct records *records, const struct 
     bool is_partly_done;
     assert_true(record_read(&records->key, record->bytes, record->n_bytes, &fields));
     int status =
-        commit_replay(&copy->reader, &copy->engine, record->bytes, &fields, &is_partly_done, &e);
+        commit_replay(&copy->reader, &copy->engine, record->bytes, &fields, 0, &is_partly_done, &e);
     if (status != record->status)
         fail_msg("record %llu: %s, where it was %s: %s", (unsigned long long)fields.position,
                  embd_status_text(status), embd_status_text(record->status), e.text);

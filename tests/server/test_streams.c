@@ -495,6 +495,37 @@ static void an_opening_whose_connection_goes_meanwhile_happens(void **state)
     scratch_remove(dir);
 }
 
+/* So a full shard does not take it for one that has been idle ever since. */
+static void an_opening_whose_connection_goes_meanwhile_is_not_idle(void **state)
+{
+    (void)state;
+    char dir[64];
+    struct rig rig;
+    struct stream_opening next;
+    struct embd__error e = {.status = EMBD_OK};
+    scratch_new(dir);
+    rig_open(&rig, &store_host, 0, 1, dir);
+    create(&rig, "b", EMBD_DURABILITY_DURABLE);
+    rig_wake(&rig);
+    struct pushers *pushers = &rig.shard->engine.journaled_pushers;
+    open_many(pushers, 0, 1, PRINCIPAL_EVERYBODY, NULL, SECOND);
+    rig.now_ns = 10 * IDLE;
+    struct exchange *opening =
+        ask_opening(&rig, &(struct push_number){.high = 7, .low = 3, .stream = 9}, true);
+    ask_send(opening);
+    ask_free(opening);
+    while (rig.shard->engine.n_recorded > 0)
+        shard_collect(rig.shard);
+    open_many(pushers, 1, PUSHER_STREAMS_MAX - 2, PRINCIPAL_EVERYBODY, NULL, rig.now_ns);
+    push_next(pushers, 0, rig.now_ns);
+    assert_int_equal(pushers->n, PUSHER_STREAMS_MAX);
+    assert_int_equal(opens(pushers, PUSHER_STREAMS_MAX, PRINCIPAL_EVERYBODY, NULL,
+                           rig.now_ns + SECOND, &next, &e),
+                     EMBD_FULL);
+    rig_close(&rig);
+    scratch_remove(dir);
+}
+
 /* Behind a push that is on its way to the disk the first push of a stream that is not open is
  * recorded too, since an opening might be there: it is refused when its turn comes, and when it is
  * replayed. */
@@ -663,6 +694,7 @@ int main(void)
             an_opening_is_refused_where_no_table_can_be_journaled_and_where_it_says_too_much),
         cmocka_unit_test(a_push_right_behind_the_opening_of_its_stream_is_applied),
         cmocka_unit_test(an_opening_whose_connection_goes_meanwhile_happens),
+        cmocka_unit_test(an_opening_whose_connection_goes_meanwhile_is_not_idle),
         cmocka_unit_test(a_first_push_that_was_recorded_and_refused_is_refused_again_by_a_start),
         cmocka_unit_test(a_flood_of_strangers_makes_no_push_count_twice_and_stops_nobody),
         cmocka_unit_test(streams_are_of_the_token_that_opened_them),
