@@ -90,10 +90,11 @@ void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum
 static void write_number(struct msg *m, const struct push_number *number)
 {
     embd__msg_str(m, "writer");
-    embd__msg_map(m, 4);
+    embd__msg_map(m, 3u + (number->stream > 0));
     embd__msg_field_uint(m, "high", number->high);
     embd__msg_field_uint(m, "low", number->low);
-    embd__msg_field_uint(m, "stream", number->stream);
+    if (number->stream > 0)
+        embd__msg_field_uint(m, "stream", number->stream);
     embd__msg_field_uint(m, "sequence", number->sequence);
 }
 

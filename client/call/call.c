@@ -33,6 +33,7 @@ static struct embd_call *take_call(embd_client *client)
 static void give_back_call(struct embd_call *call)
 {
     embd__arena_reset(&call->arena);
+    call->is_started = false;
     call->next_free = call->client->free_calls;
     call->client->free_calls = call;
 }
@@ -77,6 +78,11 @@ static int take_options(struct embd_call *call, const embd_call_options *options
     call->zero_missing = o->zero_missing;
     call->extra.round.n_workers = 0;
     call->extra.number.sequence = 0;
+    call->own = NULL;
+    call->opening_ns = 0;
+    call->is_noted = false;
+    call->wants_number = call->kind == PARTS_PUSH && o->round == NULL && o->pusher == NULL &&
+                         !call->client->options.unnumbered;
     if (o->round != NULL && take_round(call, o->round, o->round_clock) != EMBD_OK)
         return e->status;
     return o->pusher != NULL ? embd__numbered_take(call, o->pusher, o->sequence) : EMBD_OK;
@@ -165,6 +171,8 @@ static int prepare(struct embd_call *call)
         status = prepare_part(call, &call->works[i]);
     if (status == EMBD_OK && call->extra.number.sequence > 0)
         status = embd__numbered_open(call);
+    if (status == EMBD_OK && call->wants_number && call->n_works > 0)
+        status = embd__numbering_begin(call);
     return status == EMBD_OK ? embd__messages_build(call) : status;
 }
 
@@ -196,6 +204,8 @@ static void submit(struct embd_call *call)
     bool holds = sends_keys_first(call);
     call->job.exchanges = call->exchanges;
     call->job.n = call->n_messages;
+    if (call->own != NULL)
+        embd__numbering_sent(call);
     if (holds)
         embd__messages_hold(call);
     else
@@ -227,6 +237,7 @@ static int start(embd_client *client, const embd_part *parts, size_t n_parts,
         give_back_call(call);
         return embd__error_keep(&client->error, status);
     }
+    call->is_started = true;
     submit(call);
     *call_out = call;
     return EMBD_OK;
@@ -275,7 +286,10 @@ int embd_wait(embd_call *call)
     client->error = (struct embd__error){0};
     if (call->n_openings > 0)
         embd__numbered_end(call, true);
-    int status = has_failed(call) ? embd__call_outcome(call) : finish(call);
+    bool failed = has_failed(call);
+    if (failed && call->own != NULL)
+        embd__numbering_failed(call);
+    int status = failed ? embd__call_outcome(call) : finish(call);
     if (status != EMBD_OK && call->kind == PARTS_PUSH && call->extra.round.n_workers > 0)
         embd__member_push_failed(client, &call->extra.round);
     give_back_call(call);

@@ -88,6 +88,8 @@ struct message {
     struct embd_call *call;
     bool is_opening;   /* of a pusher's stream (numbered.c); it has no slices */
     uint64_t began_ns; /* then: when */
+    uint32_t stream;   /* of a push that the client numbers, and its number; 0: it has none */
+    uint64_t sequence;
     uint32_t shard, n_slices, n_bins;
     uint32_t at; /* bin that is coming in, of those with a window */
     struct slice slices[MESSAGE_SLICES_MAX];
@@ -105,6 +107,12 @@ struct embd_call {
     embd_plan plan;
     bool zero_missing;
     struct push_extra extra;     /* of a push */
+    bool wants_number;           /* neither a pusher nor a round has one for it */
+    struct own_stream *own;      /* [shards] of a push that the client numbers; NULL: it does not */
+    uint64_t number;             /* of the calls with `own`, rising as they are started */
+    uint64_t opening_ns;         /* that it has waited for streams to be opened */
+    bool is_started;             /* and embd_wait has not ended it */
+    bool is_noted;               /* its failure (numbering.c) */
     const struct member *member; /* of a push to a round, until it is sent */
     embd_part *parts;
     struct work *works;
@@ -182,6 +190,9 @@ void embd__messages_fini(struct embd_call *call);
 int embd__numbered_take(struct embd_call *call, const embd_pusher *pusher, uint64_t sequence);
 /* Before the first push of a stream: an opening to each shard. */
 int embd__numbered_open(struct embd_call *call);
+/* An opening of the stream that call->extra.number names, as the call's next message; NULL: the
+ * client's error is set. */
+struct message *embd__numbered_opening(struct embd_call *call, uint32_t shard);
 /* The exchanges of openings have ended, or were never submitted: what became of them is noted. */
 void embd__numbered_end(struct embd_call *call, bool were_sent);
 

@@ -220,6 +220,8 @@ struct message *embd__message_begin(struct embd_call *call, uint32_t shard)
 static int begin_message(struct builder *b)
 {
     struct embd_call *call = b->call;
+    if (call->own != NULL)
+        embd__numbering_take(call, b->shard);
     b->message = embd__message_begin(call, b->shard);
     if (b->message == NULL)
         return call->client->error.status;
@@ -227,6 +229,8 @@ static int begin_message(struct builder *b)
     uint64_t frame_bytes = embd__link_frame_bytes(link) - HEAD_BYTES_MAX;
     if (call->kind == PARTS_PUSH && call->n_messages > call->n_openings)
         b->message->x.msgid = call->messages[call->n_openings]->x.msgid;
+    b->message->stream = (uint32_t)call->extra.number.stream;
+    b->message->sequence = call->own != NULL ? call->extra.number.sequence : 0;
     b->room = (struct room){embd__link_keys(link), LIMIT_ROWS, frame_bytes, frame_bytes};
     return EMBD_OK;
 }

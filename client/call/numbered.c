@@ -121,6 +121,18 @@ static void on_answer(struct exchange *x, struct reader *reader)
     embd__opened_read(reader, &last, &was_opened);
 }
 
+struct message *embd__numbered_opening(struct embd_call *call, uint32_t shard)
+{
+    struct message *message = embd__message_begin(call, shard);
+    if (message == NULL)
+        return NULL;
+    if (call->n_messages > 0)
+        message->x.msgid = call->messages[0]->x.msgid;
+    message->x.on_answer = on_answer;
+    call->n_messages++;
+    return write_opening(message) == EMBD_OK ? message : NULL;
+}
+
 static int open_stream(struct embd_call *call, uint32_t shard)
 {
     bool opens;
@@ -130,18 +142,14 @@ static int open_stream(struct embd_call *call, uint32_t shard)
         return embd__call_no_memory(call);
     if (!opens)
         return EMBD_OK;
-    struct message *message = embd__message_begin(call, shard);
+    struct message *message = embd__numbered_opening(call, shard);
     if (message == NULL) {
         embd__opened_end(opened, &call->extra.number, shard, now_ns, NOT_OPENED);
         return call->client->error.status;
     }
-    if (call->n_openings > 0)
-        message->x.msgid = call->messages[0]->x.msgid;
-    message->x.on_answer = on_answer;
     message->began_ns = now_ns;
-    call->n_messages++;
     call->n_openings++;
-    return write_opening(message);
+    return EMBD_OK;
 }
 
 int embd__numbered_open(struct embd_call *call)

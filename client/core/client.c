@@ -224,6 +224,7 @@ void embd_close(embd_client *client)
     free(client->shards);
     embd__calls_fini(client);
     embd__opened_fini(&client->opened);
+    embd__numbering_fini(&client->numbering);
     embd__tables_fini(client);
     embd__distinct_fini(&client->distinct);
     embd__msg_fini(&client->request.msg);

@@ -8,6 +8,7 @@
 #include "client/core/cluster_map.h"
 #include "client/io/credentials.h"
 #include "client/call/numbered.h"
+#include "client/call/numbering.h"
 #include "proto/schema.h"
 #include "client/io/io_thread.h"
 
@@ -50,6 +51,7 @@ struct embd_client {
     struct distinct distinct;     /* of the rows plan */
     struct map_refresh map_refresh;
     struct opened opened;          /* streams of pushers */
+    struct numbering numbering;    /* of pushes that name none */
     struct member *members;        /* of clocks.h */
     struct heartbeats *heartbeats; /* for them; NULL: none yet */
 };

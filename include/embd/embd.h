@@ -65,8 +65,10 @@ typedef struct embd_options {
     const char *tls_ca;     /* use TLS 1.3 and trust the authorities in this PEM file or "system" */
     const char *tls_cert;   /* own certificate with its chain (PEM), where servers ask for one */
     const char *tls_key;    /* its key (PEM), of mode 0600 or 0640 */
-    bool partly; /* for operators: embd_connect and embd_table_open pass over shards that do not
+    bool partly;     /* for operators: embd_connect and embd_table_open pass over shards that do not
                     answer by the deadline; calls that need one fail. Default false */
+    bool unnumbered; /* pushes without a pusher have no numbers, see embd_push; default
+                               false */
 } embd_options;
 
 /* Sets the options to their defaults. */
@@ -179,10 +181,12 @@ typedef struct embd_part {
 
 struct embd_clock; /* sync.h */
 
-/* A source of pushes that are applied once each, whatever is sent again. It numbers its pushes 1,
- * 2, ... (embd_call_options.sequence) in one or more streams. Each shard remembers the last number
- * it applied of each stream: in its journal for durable and buffered tables, otherwise until it
- * ends. The tables of one stream are all journaled, or none is.
+/* A source of pushes that are applied once each, also when a trainer that was restarted pushes them
+ * again. A client numbers its other pushes itself, see embd_push.
+ *
+ * A pusher numbers its pushes 1, 2, ... (embd_call_options.sequence) in one or more streams. Each
+ * shard remembers the last number it applied of each stream: in its journal for durable and
+ * buffered tables, otherwise until it ends. The tables of one stream are all journaled, or none is.
  *
  * libembd sends such a push again after a lost connection, also to a server that was restarted,
  * until the deadline. A number that was applied before changes nothing and is EMBD_OK: also for a
@@ -210,7 +214,7 @@ typedef struct embd_call_options {
      * step of its own. Copied. */
     const struct embd_clock *round;
     uint64_t round_clock;      /* the iteration of that step */
-    const embd_pusher *pusher; /* push: NULL: not numbered. Copied */
+    const embd_pusher *pusher; /* push: NULL: the client numbers it. Copied */
     uint64_t sequence;         /* the pusher's number of this push, from 1 */
 } embd_call_options;
 
@@ -240,16 +244,31 @@ EMBD_API int embd_pull(embd_client *client, const embd_part *parts, size_t n_par
  * so that a key takes one optimizer step per call; keys without a row start from their first value.
  * A call is one step of every table it names, on every shard. A shard applies a push whole or not
  * at all. After an error other shards may have applied it: the sentence says which. Blocks.
+ *
+ * A push is sent again after a lost connection or a restart of the server, until the deadline, and
+ * applied once: it has a number. The client numbers pushes that name neither a pusher nor a round,
+ * on each shard by itself; its first push opens a stream on every shard, as a pusher's does, and
+ * waits for that. Durable and buffered tables lose nothing in a restart. A shard that comes back
+ * without pushes it had acknowledged (tables of durability snapshot, an older data directory)
+ * refuses the next push: EMBD_GAP or EMBD_FORGOTTEN. The push after that begins a new stream. When
+ * a push fails, those that were started behind it and before embd_wait told so fail too, on the
+ * shards that did not apply it, with the same status.
+ *
+ * Pushes of a round have no numbers, nor those of a client with embd_options.unnumbered, nor those
+ * to a shard that has no room for a stream: after a lost connection they are EMBD_CLOSED.
  *   as embd_pull, and
  *   EMBD_NOT_FINITE   a gradient is NaN or infinite and the table does not admit them; names the
  *                     first key
  *   EMBD_FULL         no room (on_full is not grow), and no `statuses` to say which keys: the shard
  *                     refused the push; or no room for the stream of a pusher's first push
+ *   EMBD_CLOSED       without a number: the connection was lost, and the push may have been applied
  *   EMBD_INVALID      also: another push of this worker was in the round
  *   EMBD_LATE         the round was made without this worker, see embd_clock
- *   EMBD_UNANSWERED   with a pusher: it was sent, and the deadline passed without an answer
- *   EMBD_GAP          with a pusher: the push before it was not applied; names the last one applied
- *   EMBD_FORGOTTEN    with a pusher: a shard does not know the stream, or not any more */
+ *   EMBD_UNANSWERED   with a number: it was sent, and the deadline passed without an answer
+ *   EMBD_GAP          the shard has lost acknowledged pushes; with a pusher also: the push before
+ *                     it was not applied. Names the last one applied
+ *   EMBD_FORGOTTEN    the shard does not know the stream, or not any more: as EMBD_GAP, or the
+ *                     stream was idle for 10 minutes and the shard needed its room */
 EMBD_API int embd_push(embd_client *client, const embd_part *parts, size_t n_parts,
                        const embd_call_options *options);
 

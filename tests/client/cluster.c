@@ -2,12 +2,15 @@
  * stdout, so nothing here guesses or sleeps. */
 #include "tests/client/cluster.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,6 +88,34 @@ void cluster_start_with(struct cluster *cluster, const char *program, uint32_t n
                         const char *const *flags)
 {
     start(cluster, program, n_shards, 0, flags);
+}
+
+void cluster_start_at(struct cluster *cluster, const char *program, uint32_t n_shards, int port,
+                      const char *const *flags)
+{
+    start(cluster, program, n_shards, port, flags);
+}
+
+static bool is_free(int port)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_port = htons((uint16_t)port),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    bool bound = bind(fd, (const struct sockaddr *)&address, sizeof address) == 0;
+    close(fd);
+    return bound;
+}
+
+int cluster_free_ports(int n)
+{
+    for (;;) {
+        int port = 12000 + (int)(random() % 20000), i = 0;
+        while (i < n && is_free(port + i))
+            i++;
+        if (i == n)
+            return port;
+    }
 }
 
 static int end(struct cluster *cluster, int signal_number)

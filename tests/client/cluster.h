@@ -17,6 +17,11 @@ void cluster_start(struct cluster *cluster, const char *program, uint32_t n_shar
 /* Likewise on a free port, with more flags: NULL ends them. */
 void cluster_start_with(struct cluster *cluster, const char *program, uint32_t n_shards,
                         const char *const *flags);
+/* Likewise at shards' ports from `port` on, for one that is to be started again. */
+void cluster_start_at(struct cluster *cluster, const char *program, uint32_t n_shards, int port,
+                      const char *const *flags);
+/* The first of n ports in a row that nobody has. */
+int cluster_free_ports(int n);
 /* Ends it by its pid and waits. Returns its exit status; -1: it died of a signal. */
 int cluster_stop(struct cluster *cluster);
 /* At once, as a crash does. */

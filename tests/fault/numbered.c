@@ -75,6 +75,7 @@ static int try(char **argv)
     embd_options options;
     embd_options_init(&options);
     options.reconnect_max_ms = 100;
+    options.unnumbered = true; /* who guesses has no number of the library's either */
     if (embd_connect(argv[1], &options, &client) != EMBD_OK)
         return RETRY;
     int result = RETRY;

@@ -1,5 +1,5 @@
 /* pusher.c - a trainer whose pushes can be told apart afterwards: fault-pusher ADDRESS SECONDS
- * FIRST WRITER [numbered]
+ * FIRST WRITER [numbered | unnumbered]
  *
  * The n-th push of a key adds 1 to lane 0, n mod 1021 to lane 1 and WRITER to lane 2, so that the
  * lanes tell how many were applied, also where two writers meet on the keys, and that it was the
@@ -10,9 +10,9 @@
  * where UNKNOWN is 1 when one more may have been applied. Errors that make no sense end it: a push
  * is acknowledged, refused, surely not sent, or of unknown end.
  *
- * "numbered": as a pusher of libembd, whose pushes each count once. What is refused or of unknown
- * end is then made again, AGAIN times, until it is acknowledged; also for a while behind the end.
- */
+ * Without a mode the client numbers the pushes, with "unnumbered" nobody does. "numbered": the
+ * trainer does, as a pusher, and makes what is refused or of unknown end again, AGAIN times, until
+ * it is acknowledged; also for a while behind the end. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ struct trainer {
     embd_table *table;
     double end;
     unsigned writer;
-    bool is_numbered;
+    bool is_numbered, is_unnumbered;
     embd_pusher pusher;
     uint64_t sequence; /* of the pusher's next push */
 };
@@ -40,7 +40,7 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static embd_client *connect_until(const char *address, double end)
+static embd_client *connect_until(const char *address, double end, bool unnumbered)
 {
     embd_options options;
     embd_client *client;
@@ -48,6 +48,7 @@ static embd_client *connect_until(const char *address, double end)
     embd_options_init(&options);
     options.deadline_ms = 400;
     options.reconnect_max_ms = 50;
+    options.unnumbered = unnumbered;
     while (seconds() < end)
         if (embd_connect(address, &options, &client) == EMBD_OK)
             return client;
@@ -74,11 +75,14 @@ static bool is_unknown(const struct trainer *t, int status)
     case EMBD_DRAINING:
         return false;
     case EMBD_UNANSWERED:
-        if (t->is_numbered)
+        if (!t->is_unnumbered)
+            return true;
+        break;
+    case EMBD_CLOSED:
+        if (t->is_unnumbered)
             return true;
         break;
     case EMBD_DEADLINE:
-    case EMBD_CLOSED:
         return true;
     default:
         break;
@@ -118,12 +122,17 @@ static void push_key(struct trainer *t, uint64_t key)
 
 int main(int argc, char **argv)
 {
-    if (argc < 5 || argc > 6 || (argc == 6 && strcmp(argv[5], "numbered") != 0)) {
-        fprintf(stderr, "usage: %s ADDRESS SECONDS FIRST WRITER [numbered]\n", argv[0]);
+    const char *mode = argc == 6 ? argv[5] : "";
+    struct trainer t = {.sequence = 1,
+                        .is_numbered = strcmp(mode, "numbered") == 0,
+                        .is_unnumbered = strcmp(mode, "unnumbered") == 0};
+    if (argc < 5 || argc > 6 || (argc == 6 && !t.is_numbered && !t.is_unnumbered)) {
+        fprintf(stderr, "usage: %s ADDRESS SECONDS FIRST WRITER [numbered | unnumbered]\n",
+                argv[0]);
         return 2;
     }
-    struct trainer t = {.end = seconds() + atof(argv[2]), .is_numbered = argc == 6, .sequence = 1};
-    t.client = connect_until(argv[1], t.end);
+    t.end = seconds() + atof(argv[2]);
+    t.client = connect_until(argv[1], t.end, t.is_unnumbered);
     t.table = open_until(t.client, t.end);
     t.writer = (unsigned)strtoul(argv[4], NULL, 10);
     if (t.is_numbered && embd_pusher_new(&t.pusher) != EMBD_OK)

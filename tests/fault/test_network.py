@@ -1,6 +1,7 @@
 """Trainers beyond a network that delays, splits, stalls, cuts in the midst of frames and loses answers. No push is
-acknowledged that was not applied, none is applied twice, and an error that leaves open which it was says so. Others
-number their pushes, and their network also sends once more what it has sent: each of them is applied once.
+acknowledged that was not applied, none is applied twice, and an error that leaves open which it was says so. The pushes of
+others are numbered, by the trainer or by its client, and their network also sends once more what it has sent: each of
+them is applied once.
 EMBD_FAULT_SECONDS=n: how long; 60 without it."""
 import collections
 import os
@@ -55,12 +56,17 @@ class Beyond:
 
 class Network(unittest.TestCase):
     def test_no_push_is_lost_or_made_twice(self):
-        beyond = Beyond(self, "127.0.0.2", FAULTS)
+        beyond = Beyond(self, "127.0.0.2", FAULTS, "unnumbered")
+        by_client = Beyond(self, "127.0.0.4", FAULTS | DUPLICATES)
         numbered = Beyond(self, "127.0.0.3", FAULTS | DUPLICATES, "numbered")
         acknowledged, unknown, _ = beyond.check(self)
         print(f"{acknowledged} pushes acknowledged, {unknown} of unknown end, {beyond.proxy.counts}")
         self.assertGreater(acknowledged, 100)
         self.assertGreater(beyond.proxy.counts["cut"], 0)
+        acknowledged, unknown, _ = by_client.check(self)
+        print(f"{acknowledged} pushes numbered by the client, {unknown} of unknown end, {by_client.proxy.counts}")
+        self.assertGreater(acknowledged, 100)
+        self.assertGreater(by_client.proxy.counts["replay"], 0)
         acknowledged, unknown, again = numbered.check(self)
         print(f"{acknowledged} numbered pushes, {again} made again, {numbered.proxy.counts}")
         self.assertGreater(acknowledged, 100)

@@ -83,16 +83,22 @@ class Outcome(unittest.TestCase):
         text = self.failed(embd.FullError, lambda: self.client.table("p").pull([0, 1 + SHARDS]))
         self.assertNotIn("applied", text)
 
-    def test_of_a_shard_that_dies_it_is_unknown_and_then_nothing_is_sent_to_it(self):
+    def push_while_one_dies(self, **options):
         with Wire(self.servers.admin[2]) as admin:
             admin.call("hold", {})
-            call = self.push(SHARDS, 1, 2, 3)
+            call = self.push(SHARDS, 1, 2, 3, **options)
             end = time.monotonic() + 20
             while admin.call("stats")[0]["stats"]["requests_parked"] == 0:
                 call.done()
                 self.assertLess(time.monotonic(), end)
             self.servers.list[2].kill()
-        text = self.failed(embd.FullError, call.wait)
+        return call
+
+    def test_of_a_shard_that_dies_it_is_unknown_and_then_nothing_is_sent_to_it(self):
+        client = embd.connect(self.servers.list[0].addresses[0], deadline=20, unnumbered=True)
+        self.addCleanup(client.close)
+        self.table = client.table("t")
+        text = self.failed(embd.FullError, self.push_while_one_dies().wait)
         self.assertIn("; applied by shards 1, 3; refused by shard 0 (table is full); unknown of shard 2", text)
         text = self.failed(embd.FullError, self.push(SHARDS, 1, 2, 3, deadline=2).wait)
         self.assertIn("; applied by shards 1, 3; refused by shard 0 (table is full); not sent to shard 2 (server cannot be reached)",
@@ -100,6 +106,13 @@ class Outcome(unittest.TestCase):
         text = self.failed(embd.UnreachableError, lambda: self.table.erase([1, 2, 3], deadline=2))
         self.assertTrue(text.endswith("; applied by shards 1, 3; not sent to shard 2 (server cannot be reached)"), text)
         self.assertEqual(self.steps([0, 1, 3]), [1, 3, 3])
+
+    def test_a_numbered_push_waits_for_a_shard_that_dies_and_the_next_one_is_sent_to_nobody(self):
+        text = self.failed(embd.FullError, self.push_while_one_dies(deadline=2).wait)
+        self.assertIn("; applied by shards 1, 3; refused by shard 0 (table is full); unknown of shard 2", text)
+        text = self.failed(embd.UnreachableError, lambda: self.push(0, 1, 2, 3, deadline=2))
+        self.assertTrue(text.endswith("; the push was not sent"), text)
+        self.assertEqual(self.steps([0, 1, 3]), [1, 2, 2])
 
 
 if __name__ == "__main__":

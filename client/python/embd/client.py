@@ -49,6 +49,7 @@ def connect(servers: Optional[Servers] = None, *, own_thread: bool = True, **opt
     own_thread     the library moves bytes on a thread of its own, so that started calls make progress
     deadline       seconds, of every call that names none (30)
     reconnect_min, reconnect_max   seconds between attempts to connect again
+    unnumbered     pushes have no numbers, and are not sent again when a connection breaks (False)
     and whatever else embd_options has. Raises UnreachableError and others of embd.Error."""
     if servers is None:
         servers = os.environ.get("EMBD_SERVERS", "127.0.0.1:7700")

@@ -1,4 +1,4 @@
-"""Pushes that are applied once, whatever happens on the way and however often they are sent.
+"""Pushes that are applied once also by a trainer that was restarted. A client numbers its other pushes itself.
 
     pusher = embd.Pusher(client, id=0x1d3c..., stream=0)   # the same in every run of this trainer
     for n in range(pusher.last()[0] + 1, steps + 1):

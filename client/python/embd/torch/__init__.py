@@ -9,7 +9,8 @@
 
 The modules have no parameters, so the optimizer of the dense layers does not see them. In evaluation mode, or under
 torch.no_grad(), nothing is pushed. Pushes are on their way when backward returns; later pulls see them, and their
-failures are raised by the next forward or by flush()."""
+failures are raised by the next forward or by flush(). Servers that restart raise nothing within the client's deadline; one
+that lost acknowledged pushes does (embd.Status.GAP, FORGOTTEN)."""
 from __future__ import annotations
 
 try:

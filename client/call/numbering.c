@@ -1,0 +1,220 @@
+/* numbering.c - the happy path: a push takes the next number of each shard's stream, and that is
+ * all.
+ *
+ * Before that, once: the streams are opened, with all shards at the same time. A shard that has no
+ * room for a stream, or is of a version that opens none, gets pushes without numbers.
+ *
+ * What can fail (embd__numbering_failed): a push was refused, or nobody knows what became of it;
+ * pushes behind it are EMBD_GAP then, without any fault of the shard. Or the shard has gone back.
+ */
+#include "client/call/numbering.h"
+
+#include <stdlib.h>
+
+#include "client/call/call.h"
+
+#define FULL_NS UINT64_C(60000000000) /* until a shard without room is asked again */
+
+void embd__numbering_fini(struct numbering *numbering)
+{
+    free(numbering->streams[0]);
+    free(numbering->streams[1]);
+}
+
+/* ---- opening ---- */
+
+static bool is_journaled(const struct embd_call *call)
+{
+    return call->works[0].schema->durability != EMBD_DURABILITY_SNAPSHOT;
+}
+
+/* The streams of the call's tables: a push is of tables of one kind. */
+static int find_streams(struct embd_call *call)
+{
+    struct embd_client *client = call->client;
+    struct numbering *numbering = &client->numbering;
+    struct own_stream **streams = &numbering->streams[is_journaled(call)];
+    bool is_new = numbering->streams[0] == NULL && numbering->streams[1] == NULL;
+    if (is_new && embd_pusher_new(&numbering->pusher) != EMBD_OK)
+        return embd__error_set(&client->error, EMBD_IO, "the system has no random numbers");
+    if (*streams == NULL)
+        *streams = calloc(client->n_shards, sizeof **streams);
+    call->own = *streams;
+    return *streams != NULL ? EMBD_OK : embd__call_no_memory(call);
+}
+
+static bool is_to_be_opened(const struct own_stream *own, uint64_t now_ns)
+{
+    return own->next == 0 && (own->full_ns == 0 || now_ns - own->full_ns > FULL_NS);
+}
+
+static int add_openings(struct embd_call *call, uint64_t now_ns)
+{
+    const embd_pusher *pusher = &call->client->numbering.pusher;
+    for (uint32_t s = 0; s < call->client->n_shards; s++) {
+        if (!is_to_be_opened(&call->own[s], now_ns))
+            continue;
+        call->extra.number = (struct push_number){
+            .high = pusher->high, .low = pusher->low, .stream = call->own[s].n_streams++};
+        struct message *message = embd__numbered_opening(call, s);
+        if (message == NULL)
+            return call->client->error.status;
+        message->stream = (uint32_t)call->extra.number.stream;
+        message->x.may_repeat = true;
+    }
+    return EMBD_OK;
+}
+
+/* The shard's answer: the stream is open, or pushes go without. */
+static int take_opening(struct own_stream *own, const struct message *message, uint64_t now_ns,
+                        struct embd__error *e)
+{
+    const struct embd__error *answer = &message->x.error;
+    bool is_open = answer->status == EMBD_OK;
+    if (!is_open && answer->status != EMBD_FULL && answer->status != EMBD_UNKNOWN_METHOD)
+        return embd__error_set(e, answer->status, "%s; the push was not sent", answer->text);
+    own->stream = message->stream;
+    own->next = is_open;
+    own->full_ns = is_open ? 0 : now_ns;
+    return EMBD_OK;
+}
+
+static void open_all(struct embd_call *call, uint64_t now_ns)
+{
+    call->job.exchanges = call->exchanges;
+    call->job.n = call->n_messages;
+    embd__io_submit(&call->client->io, &call->job);
+    embd__io_await(&call->client->io, &call->job);
+    for (uint32_t i = 0; i < call->n_messages; i++)
+        take_opening(&call->own[call->messages[i]->shard], call->messages[i], now_ns,
+                     &call->client->error);
+    call->opening_ns = uv_hrtime() - now_ns;
+}
+
+int embd__numbering_begin(struct embd_call *call)
+{
+    bool is_open = true;
+    if (find_streams(call) != EMBD_OK)
+        return call->client->error.status;
+    for (uint32_t s = 0; s < call->client->n_shards; s++)
+        is_open = is_open && call->own[s].next > 0;
+    if (is_open)
+        return EMBD_OK;
+    uint64_t now_ns = uv_hrtime();
+    if (add_openings(call, now_ns) == EMBD_OK && call->n_messages > 0)
+        open_all(call, now_ns);
+    call->n_messages = 0;
+    return call->client->error.status;
+}
+
+/* ---- numbers ---- */
+
+void embd__numbering_take(struct embd_call *call, uint32_t shard)
+{
+    const struct own_stream *own = &call->own[shard];
+    const embd_pusher *pusher = &call->client->numbering.pusher;
+    call->extra.number = (struct push_number){
+        .high = pusher->high, .low = pusher->low, .sequence = own->next, .stream = own->stream};
+}
+
+void embd__numbering_sent(struct embd_call *call)
+{
+    call->number = ++call->client->numbering.n_pushes;
+    for (uint32_t i = 0; i < call->n_messages; i++) {
+        struct message *message = call->messages[i];
+        message->x.deadline_ns -= call->opening_ns;
+        call->own[message->shard].next += message->sequence > 0;
+    }
+}
+
+/* ---- failures ---- */
+
+static bool is_lost(int status)
+{
+    return status == EMBD_GAP || status == EMBD_FORGOTTEN;
+}
+
+/* Whether it was sent once at most, and not applied: no copy of it can be applied later. */
+static bool is_over(const struct exchange *x)
+{
+    return !x->was_begun && (x->is_refused || !x->is_out);
+}
+
+/* A push that failed by itself. */
+static void leave_stream(struct own_stream *own, const struct message *message)
+{
+    if (message->stream != own->stream || own->next == 0)
+        return;
+    if (is_over(&message->x) && own->next == message->sequence + 1) {
+        own->next = message->sequence;
+        return;
+    }
+    own->n_left = own->stream + 1;
+    own->why = message->x.error.status;
+    own->next = 0;
+}
+
+/* The pushes before this one have to be looked at first. */
+static void note(struct embd_call *call)
+{
+    if (call->is_noted)
+        return;
+    call->is_noted = true;
+    for (uint32_t i = 0; i < call->n_messages; i++) {
+        const struct message *message = call->messages[i];
+        int status = message->x.error.status;
+        if (message->sequence > 0 && status != EMBD_OK && !is_lost(status))
+            leave_stream(&call->own[message->shard], message);
+    }
+}
+
+/* Those that are not waited for yet; they ended before this one did, as shards take them in order.
+ */
+static void note_before(struct embd_call *call)
+{
+    for (struct embd_call *c = call->client->calls; c != NULL; c = c->next) {
+        if (!c->is_started || c->own != call->own || c->number >= call->number)
+            continue;
+        embd__io_await(&c->client->io, &c->job);
+        note(c);
+    }
+}
+
+static void explain_behind(const struct own_stream *own, struct message *message)
+{
+    struct embd__error *e = &message->x.error;
+    bool may_come = message->x.was_begun; /* a copy, behind one of the push that failed */
+    e->status = EMBD_OK;
+    embd__error_set(e, may_come ? EMBD_UNANSWERED : own->why,
+                    "%s: the push was sent behind one that failed (%s), and was not applied",
+                    embd__link_address(message->x.link), embd_status_text(own->why));
+}
+
+static void explain_lost(struct own_stream *own, struct message *message)
+{
+    struct embd__error *e = &message->x.error, plain = *e;
+    e->status = EMBD_OK;
+    embd__error_set(e, plain.status,
+                    "%.*s; the shard has lost acknowledged pushes: it went back to an older "
+                    "snapshot or data directory. Restore all servers and the trainer from one "
+                    "snapshot, or push on without what is lost",
+                    (int)(LIMIT_ERROR_TEXT / 2 - 30), plain.text);
+    if (message->stream == own->stream)
+        own->next = 0;
+}
+
+void embd__numbering_failed(struct embd_call *call)
+{
+    note(call);
+    for (uint32_t i = 0; i < call->n_messages; i++) {
+        struct message *message = call->messages[i];
+        struct own_stream *own = &call->own[message->shard];
+        if (message->sequence == 0 || !is_lost(message->x.error.status))
+            continue;
+        note_before(call);
+        if (message->stream < own->n_left)
+            explain_behind(own, message);
+        else
+            explain_lost(own, message);
+    }
+}

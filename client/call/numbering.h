@@ -1,0 +1,52 @@
+/* numbering.h - the numbers that a client gives its own pushes: those that name no pusher and no
+ * round. So they are sent again until their deadline, whatever happens to servers, and applied
+ * once.
+ *
+ * Each shard has a stream of its own, for tables that are journaled and for others, because each
+ * takes or refuses a push by itself. A stream is opened on all shards before the first push, which
+ * waits for that. A number whose push is refused is given to the next one, where no copy of it can
+ * be under way and nothing was numbered behind it. Otherwise the stream is left: pushes behind the
+ * failed one are not applied and fail as it did, and the next push begins a new stream.
+ *
+ * A shard that does not know what it has acknowledged (EMBD_GAP, EMBD_FORGOTTEN) has gone back to
+ * an older state. That is never repaired quietly: the push fails, and says so.
+ *
+ * Owner: the caller's thread. */
+#ifndef EMBD_CALL_NUMBERING_H
+#define EMBD_CALL_NUMBERING_H
+
+#include "embd/embd.h"
+
+struct embd_call;
+struct embd_client;
+
+/* The pushes of a client on one shard. */
+struct own_stream {
+    uint64_t next;      /* number of the next push; 0: the stream is to be opened */
+    uint32_t stream;    /* the last one that was opened */
+    uint32_t n_streams; /* that were opened; they have the numbers below */
+    uint32_t n_left;    /* streams below this were left after a push had failed, */
+    int why;            /* with this status */
+    uint64_t full_ns;   /* when the shard had no room for a stream; 0: it has */
+};
+
+/* Zeroed: of a client that has not pushed yet. */
+struct numbering {
+    embd_pusher pusher; /* `stream` is not used */
+    uint64_t n_pushes;
+    struct own_stream *streams[2]; /* [shards]; of tables that are not journaled, and that are */
+};
+
+void embd__numbering_fini(struct numbering *numbering);
+
+/* A push whose parts are checked gets numbers: opens the streams of its tables where they are not.
+ * Blocks then. Errors of embd_push that say that nothing was sent. */
+int embd__numbering_begin(struct embd_call *call);
+/* The call's next message is for this shard: sets its number. */
+void embd__numbering_take(struct embd_call *call, uint32_t shard);
+/* Its messages are about to be sent: the numbers are used. */
+void embd__numbering_sent(struct embd_call *call);
+/* It has failed: what that means for its streams, and for its error. */
+void embd__numbering_failed(struct embd_call *call);
+
+#endif

@@ -1,0 +1,317 @@
+"""A trainer outlives its servers: three of them, a shard each, are stopped and killed and started again, one after the
+other, at any point of a loop that knows nothing of it. Nothing is raised, and the rows are those of a cluster that
+nobody touched, bit for bit. A shard that comes back without what it had acknowledged is told of."""
+import contextlib
+import itertools
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import unittest
+
+import numpy as np
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+import clusters
+import embd
+from ports import free_ports
+
+SHARDS, KEYS, DIM = 3, 500, 4
+RESTARTS = int(os.environ.get("EMBD_RESTARTS", "12"))
+README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
+
+
+class Servers:
+    """A process a shard, from one configuration file, each with a data directory."""
+
+    def __init__(self, folder):
+        port = free_ports(SHARDS)
+        self.folder, self.config = folder, os.path.join(folder, "embd.yaml")
+        self.data = [os.path.join(folder, f"data{i}") for i in range(SHARDS)]
+        with open(self.config, "w", encoding="ascii") as file:
+            file.write(f"http: off\nadmin_dir: {folder}/admin\ncluster:\n  servers:\n" + "".join(
+                f'    - {{name: s{i}, listen: "127.0.0.1:{port + i}"}}\n' for i in range(SHARDS)))
+        for data in self.data:
+            os.makedirs(data, exist_ok=True)
+        self.list = [self.start(i) for i in range(SHARDS)]
+
+    def start(self, i):
+        return clusters.Embd("--config", self.config, "--server", f"s{i}", "--admin-dir", f"{self.folder}/admin",
+                             "--data-dir", self.data[i], listen=None)
+
+    def end(self, i, how):
+        self.list[i].process.send_signal(how)
+        self.list[i].wait()
+        self.list[i].kill()
+
+    def restart(self, i, how, meanwhile=lambda: None):
+        self.end(i, how)
+        meanwhile()
+        self.list[i] = self.start(i)
+
+    def close(self):
+        for server in self.list:
+            server.kill()
+
+    @property
+    def addresses(self):
+        return ",".join(server.addresses[0] for server in self.list)
+
+
+class Restarts(threading.Thread):
+    """One server after the other, by SIGTERM and by SIGKILL, at random moments."""
+
+    def __init__(self, servers):
+        super().__init__()
+        self.servers, self.left = servers, RESTARTS
+        self.start()
+
+    def run(self):
+        chance = random.Random(os.urandom(8))
+        for i, how in itertools.islice(itertools.cycle(itertools.product(range(SHARDS), (signal.SIGTERM, signal.SIGKILL))), RESTARTS):
+            threading.Event().wait(chance.uniform(0, 0.1))
+            self.servers.restart(i, how)
+            self.left -= 1
+
+
+class RestartsTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="embd-restarts-")
+        self.addCleanup(folder.cleanup)
+        self.servers = Servers(folder.name)
+        self.addCleanup(self.servers.close)
+        self.client = self.connect()
+
+    def connect(self, **options):
+        client = embd.connect(self.servers.addresses, deadline=60, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def untouched(self):
+        """A client of a cluster that is left alone."""
+        server = clusters.Embd(shards=SHARDS)
+        self.addCleanup(server.kill)
+        client = embd.connect(server.addresses[0], deadline=60)
+        self.addCleanup(client.close)
+        return client
+
+    def table(self, client, **fields):
+        return client.create_table("t", DIM, optimizer=embd.Optimizer("adam", lr=0.05), **fields)
+
+    def step(self, table, n):
+        chance = np.random.default_rng(n)
+        keys = chance.integers(0, KEYS, 64)
+        table.push(keys, table.pull(keys) + chance.random((64, DIM), np.float32))
+
+    def in_flight(self, client, table, n):
+        """Pushes behind each other, waited for at the end."""
+        chance, calls = np.random.default_rng(n), []
+        for _ in range(4):
+            calls.append(table.push_start(chance.integers(0, KEYS, 64), chance.random((64, DIM), np.float32)))
+        for call in calls:
+            call.wait()
+
+    # ---- nothing is raised, and each push is applied once ----
+
+    def through_restarts(self, step, **options):
+        table = self.table(self.connect(**options))
+        restarts, n = Restarts(self.servers), 0
+        try:
+            while restarts.is_alive():
+                step(table.client, table, n)
+                n += 1
+        finally:
+            restarts.join()
+        self.assertEqual(restarts.left, 0)
+        step(table.client, table, n)
+        twin = self.table(self.untouched(), durability="snapshot")
+        for i in range(n + 1):
+            step(twin.client, twin, i)
+        np.testing.assert_array_equal(table.pull(np.arange(KEYS)), twin.pull(np.arange(KEYS)))
+        print(f"{n + 1} steps, {RESTARTS} restarts: {sum(shard.shard['pushes_again'] for shard in self.client.stats())} "
+              "pushes that had been applied came again to the servers that are there now")
+
+    def test_a_loop_of_pulls_and_pushes(self):
+        self.through_restarts(lambda client, table, n: self.step(table, n))
+
+    def test_a_loop_without_a_thread_of_the_library(self):
+        self.through_restarts(lambda client, table, n: self.step(table, n), own_thread=False)
+
+    def test_pushes_in_flight(self):
+        self.through_restarts(self.in_flight)
+
+    def test_buffered_tables(self):
+        self.table = lambda client, **fields: client.create_table("t", DIM, durability=fields.get("durability", "buffered"))
+        self.through_restarts(self.in_flight)
+
+    @unittest.skipUnless(torch, "PyTorch is not installed: deploy/deps.sh --torch")
+    def test_a_torch_model(self):
+        import embd.torch
+        bags = {}
+
+        def step(client, table, n):
+            if client not in bags:
+                torch.manual_seed(1)
+                bags[client] = embd.torch.EmbeddingBag(None, DIM, mode="sum", client=client, table=table), torch.nn.Linear(DIM, 1)
+            bag, head = bags[client]
+            torch.manual_seed(n)
+            head(bag(torch.randint(KEYS, (16, 5)))).square().sum().backward()
+            bag.flush()
+
+        self.through_restarts(step)
+
+    @unittest.skipUnless(torch, "PyTorch is not installed: deploy/deps.sh --torch")
+    def test_the_loop_of_the_readme_whose_servers_die_at_each_of_its_lines(self):
+        import embd.torch
+        text = README.read_text(encoding="utf-8").replace("127.0.0.1:7700", self.servers.addresses)
+        block = next(block for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if "embd.torch.EmbeddingBag" in block)
+        first = next(i for i, line in enumerate(block.splitlines(), 1) if "embd.torch.ahead" in line)
+        last = next(i for i, line in enumerate(block.splitlines(), 1) if i > first and not line.startswith(" ")) - 1
+        visits, starting, ended = dict.fromkeys(range(first, last + 1), 0), [], itertools.count()
+
+        def at_line(frame, event, _):
+            if event != "line" or frame.f_code.co_name != "<module>":
+                return at_line
+            line = frame.f_lineno
+            visits[line] = visits.get(line, 0) + 1
+            if line > last or (first <= line and visits[line] in (5, 9)):
+                while starting:
+                    starting.pop().join()
+            if first <= line <= last and visits[line] in (5, 9):
+                i = next(ended) % SHARDS
+                self.servers.end(i, signal.SIGKILL if visits[line] == 5 else signal.SIGTERM)
+                starting.append(threading.Thread(target=lambda: self.servers.list.__setitem__(i, self.servers.start(i))))
+                starting[-1].start()
+            return at_line
+
+        torch.manual_seed(3)
+        names = {"__name__": "readme"}
+        sys.settrace(lambda frame, event, _: at_line if frame.f_code.co_filename == "README.md" else None)
+        try:
+            exec(compile(block, "README.md", "exec"), names)
+        finally:
+            sys.settrace(None)
+        self.assertEqual(next(ended), 2 * (last - first + 1))
+        self.assertLess(float(names["loss"]), 0.69, "no better than a coin")
+
+    # ---- a shard that went back ----
+
+    def goes_back(self, table, i, status):
+        """The next push is refused and says why; the one after it goes on."""
+        with self.assertRaises(embd.Error) as caught:
+            self.step(table, 1000)
+        self.assertEqual(caught.exception.status, status)
+        self.assertIn("lost acknowledged pushes", str(caught.exception))
+        self.assertIn(self.servers.list[i].addresses[0], str(caught.exception))
+        self.step(table, 1001)
+
+    def test_a_data_directory_that_went_back(self):
+        table = self.table(self.client)
+        self.step(table, 0)
+        older = self.servers.data[1] + ".older"
+        self.servers.restart(1, signal.SIGTERM, lambda: shutil.copytree(self.servers.data[1], older))
+        self.step(table, 1)
+        self.step(table, 2)
+
+        def restore():
+            shutil.rmtree(self.servers.data[1])
+            shutil.copytree(older, self.servers.data[1])
+
+        self.servers.restart(1, signal.SIGTERM, restore)
+        self.goes_back(table, 1, embd.Status.GAP)
+
+    def test_a_directory_that_is_older_than_the_client(self):
+        table = self.table(self.client)
+        older = self.servers.data[2] + ".older"
+        self.servers.restart(2, signal.SIGTERM, lambda: shutil.copytree(self.servers.data[2], older))
+        self.step(table, 0)
+
+        def restore():
+            shutil.rmtree(self.servers.data[2])
+            shutil.copytree(older, self.servers.data[2])
+
+        self.servers.restart(2, signal.SIGKILL, restore)
+        self.goes_back(table, 2, embd.Status.FORGOTTEN)
+
+    def test_a_table_that_no_journal_keeps_is_as_in_the_snapshot(self):
+        table = self.table(self.client, durability="snapshot")
+        self.step(table, 0)
+        self.client.snapshot("a")
+        self.servers.restart(0, signal.SIGKILL)
+        self.step(table, 1)  # nothing was lost
+        self.servers.restart(0, signal.SIGKILL)
+        self.goes_back(table, 0, embd.Status.GAP)
+
+    @unittest.skipUnless(torch, "PyTorch is not installed: deploy/deps.sh --torch")
+    def test_a_torch_model_is_told(self):
+        import embd.torch
+        bag = embd.torch.EmbeddingBag(None, DIM, mode="sum", client=self.client, name="words", durability="snapshot")
+        keys = torch.arange(50).reshape(10, 5)
+        bag(keys).sum().backward()
+        bag.flush()
+        self.client.snapshot("a")
+        bag(keys).sum().backward()
+        bag.flush()
+        self.servers.restart(1, signal.SIGKILL)
+        with self.assertRaisesRegex(embd.Error, "lost acknowledged pushes") as caught:
+            bag(keys).sum().backward()
+            bag.flush()
+        self.assertEqual(caught.exception.status, embd.Status.GAP)
+        bag(keys).sum().backward()
+        bag.flush()
+
+    # ---- streams ----
+
+    def streams(self):
+        return [shard.shard["push_streams"] for shard in self.client.stats()]
+
+    def test_a_client_has_one_stream_a_shard_and_kind_of_table_unless_it_wants_none(self):
+        table, other = self.table(self.client), self.client.create_table("other", DIM, durability="snapshot")
+        self.assertEqual(self.streams(), [0] * SHARDS)
+        for n in range(3):
+            self.step(table, n)
+        self.assertEqual(self.streams(), [1] * SHARDS)
+        self.step(other, 0)
+        self.assertEqual(self.streams(), [2] * SHARDS)
+        self.step(self.connect(unnumbered=True).table("t"), 3)
+        self.assertEqual(self.streams(), [2] * SHARDS)
+
+    def test_a_push_that_is_refused_leaves_no_gap(self):
+        table = self.table(self.client)
+        bad, good = np.full((1, DIM), np.nan, np.float32), np.ones((1, DIM), np.float32)
+        table.push([1], good)
+        for _ in range(3):
+            with self.assertRaisesRegex(embd.Error, "not a finite number"):
+                table.push([1], bad)
+            table.push([1], good)
+        self.assertEqual(self.streams(), [1] * SHARDS)
+
+    def test_pushes_behind_one_that_is_refused_fail_as_it_did(self):
+        table = self.client.create_table("t", DIM, optimizer=embd.Optimizer("sgd", lr=1), initializer=embd.Initializer("constant", 0))
+        bad, good = np.full((1, DIM), np.nan, np.float32), np.ones((1, DIM), np.float32)
+        for order in ((0, 1, 2, 3), (3, 2, 1, 0)):
+            calls = [table.push_start([1], gradient) for gradient in (good, bad, good, good)]
+            failed = {}
+            for i in order:
+                with contextlib.suppress(embd.Error):
+                    try:
+                        calls[i].wait()
+                    except embd.Error as error:
+                        failed[i] = error
+            self.assertEqual([failed[i].status for i in sorted(failed)], [embd.Status.NOT_FINITE] * 3)
+            self.assertIn("behind one that failed", str(failed[3]))
+            table.push([1], good)
+        self.assertEqual(table.pull([1])[0, 0], -4)  # the pushes that were said to be applied
+
+
+if __name__ == "__main__":
+    clusters.main()
