@@ -121,7 +121,7 @@ static void find_behind(struct cutting *c, uint32_t shard)
 
 /* ---- holding ---- */
 
-/* The hold, with the pushes to be let in: those of c->behind. Their numbers are kept for as long as
+/* The hold, with the pushes to let in: those of c->behind. Their numbers are kept for as long as
  * the request is on its way: [n] clients, then [n] msgids. */
 static int add_hold(struct cutting *c, uint32_t shard)
 {
@@ -168,7 +168,7 @@ static void take_hold(void *arg, uint32_t shard, struct reader *reader)
 
 /* Asks the shards that are behind once more, all at once. The last of them, or n_shards: none is.
  */
-static int settle_once(struct cutting *c, uint32_t *behind_out)
+static int ask_behind(struct cutting *c, uint32_t *behind_out)
 {
     *behind_out = c->n_shards;
     if (find_cut(c))
@@ -202,12 +202,12 @@ static uint64_t clock_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static int settle(struct cutting *c)
+static int reach_cut(struct cutting *c)
 {
     static const struct timespec pause = {0, PAUSE_NS};
     uint64_t end_ns = clock_ns() + WAIT_NS;
     uint32_t behind;
-    while (settle_once(c, &behind) == EMBD_OK && behind < c->n_shards) {
+    while (ask_behind(c, &behind) == EMBD_OK && behind < c->n_shards) {
         if (clock_ns() > end_ns)
             return refuse(c, behind);
         nanosleep(&pause, NULL);
@@ -241,7 +241,7 @@ static int hold_all(struct cutting *c)
         if (add_hold(c, shard))
             return c->e->status;
     if (peers_run(c->peers, take_hold, c, c->e) == EMBD_OK)
-        settle(c);
+        reach_cut(c);
     return c->e->status;
 }
 

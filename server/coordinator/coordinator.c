@@ -80,11 +80,13 @@ static bool is_running(struct coordinator *c, const char *name)
     return c->runs && strcmp(newest(c)->name, name) == 0;
 }
 
-/* What is being committed goes on: it is complete in one process and not in another meanwhile. */
+/* What is being committed goes on: it is complete in one process and not in another meanwhile. So
+ * does what cleans up after a cancelled job, until the server ends. */
 static void cancel(struct coordinator *c)
 {
+    bool cleans_up = c->is_cancelled && !c->is_stopped;
     c->is_cancelled = true;
-    if (c->is_open && newest(c)->phase != JOB_COMMIT)
+    if (c->is_open && !cleans_up && newest(c)->phase != JOB_COMMIT)
         peers_stop(c->job->peers);
     pthread_cond_broadcast(&c->news);
 }

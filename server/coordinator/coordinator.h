@@ -73,8 +73,8 @@ void coordinator_close(struct coordinator *c);
  * the error names it; EMBD_DRAINING; EMBD_NO_MEMORY. */
 int coordinator_start(struct coordinator *c, struct job_order *order, struct job_report *out,
                       struct embd__error *e);
-/* The newest job of that name, or the newest of all ("") among the last eight; and notes that its
- * asker lives. EMBD_INVALID: there is none. */
+/* The newest job of that name, or the newest of all (""), among the last eight. EMBD_INVALID: there
+ * is none. */
 int coordinator_look(struct coordinator *c, const char *name, struct job_report *out,
                      struct embd__error *e);
 /* The asker of that job has sent its files, or fetched its rows. */

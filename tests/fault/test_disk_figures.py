@@ -134,8 +134,9 @@ class DiskFigures(unittest.TestCase):
                 self.create(peer)
         self.assertEqual(self.snapshot(server, "s").returncode, 0)
         server.stop()
-        os.unlink(os.path.join(self.disk.data, "journal.1.00000001"))
-        server = self.start()
+        for name in "journal.1.00000001", "journal.1.reached":
+            os.unlink(os.path.join(self.disk.data, name))
+        self.start()
         self.assertEqual(self.metric("embd_shard_restored_without_journal"), 0)
         self.assertEqual(self.metric("embd_shard_restored_without_journal", 1), 1)
 
