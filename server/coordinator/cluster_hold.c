@@ -1,9 +1,9 @@
 /* cluster_hold.c - see cluster_hold.h.
  *
- * The happy path: hold changes on all shards at once; each tells how far every client's pushes have
- * come on it. A push goes to all shards, under one number that rises with the pushes of its client.
- * So where shards stand at different numbers, the highest is the cut, and the shards behind it are
- * told to let that client in up to there; they are asked again until all stand at the cut.
+ * The happy path: hold changes on all shards at once; each answers how far every client's pushes
+ * have come on it. A push goes to all shards, under one number that rises with the pushes of its
+ * client. So if shards are at different numbers, the highest is the cut. The shards behind it get a
+ * hold that lets that client in up to there; they are asked again until all are at the cut.
  *
  * What can fail: a push that never comes, because its client or its connection is gone. A shard
  * that has heard nothing of a client for a minute does not name it any more, so the next try
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-/* A hold ends by itself then: a coordinator that hangs holds nobody for longer. */
+/* A hold ends by itself then: a coordinator that hangs does not hold pushes for longer. */
 #define HOLD_TIMEOUT_MS 5000u
 #define HOLD_ASK_MS     4500u /* to wait for one while others hold already */
 
@@ -42,7 +42,7 @@ struct cutting {
     uint64_t pause_us;    /* the longest of those released */
     uint64_t **bins;      /* [n_shards] of a hold's request; NULL: none yet */
     struct marks *shards; /* [n_shards] how far the clients have come there */
-    struct marks cut;     /* where all have to come */
+    struct marks cut;     /* where all shards must come */
     struct marks behind;  /* of the shard being looked at: the marks of `cut` it has not reached */
 };
 

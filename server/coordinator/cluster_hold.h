@@ -5,7 +5,7 @@
 
 #include "server/peers/peers.h"
 
-/* A request that a shard answers at once has to be answered by then. */
+/* A shard must answer within this time a request that it answers at once. */
 #define CLUSTER_ASK_MS 30000u
 
 /* Makes changes to tables wait, on every shard, for some seconds at most. EMBD_BUSY: a push that

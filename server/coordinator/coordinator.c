@@ -30,9 +30,9 @@ struct coordinator {
     uint32_t n_jobs;
     uint64_t began_ns, heard_ns; /* of the newest: its asker was last heard */
     bool runs, goes, is_cancelled, is_stopped;
-    bool is_left;    /* cancelled, since its asker is gone */
+    bool is_left;    /* cancelled, since its asker has left */
     bool is_open;    /* its connections are: they may be stopped */
-    bool has_thread; /* to be joined */
+    bool has_thread; /* must be joined */
     pthread_t thread;
     struct job *job; /* the one that runs */
 };
@@ -80,8 +80,8 @@ static bool is_running(struct coordinator *c, const char *name)
     return c->runs && strcmp(newest(c)->name, name) == 0;
 }
 
-/* What is being committed goes on: it is complete in one process and not in another meanwhile. So
- * does what cleans up after a cancelled job, until the server ends. */
+/* A commit goes on: the snapshot is complete in one process and not in another meanwhile. So does
+ * the clean-up after a cancelled job, until the server ends. */
 static void cancel(struct coordinator *c)
 {
     bool cleans_up = c->is_cancelled && !c->is_stopped;
@@ -91,7 +91,7 @@ static void cancel(struct coordinator *c)
     pthread_cond_broadcast(&c->news);
 }
 
-/* ---- what a job tells, on its thread ---- */
+/* ---- what a job reports, on its thread ---- */
 
 bool job_enter(struct job *job, enum job_phase phase)
 {

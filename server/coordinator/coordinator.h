@@ -1,10 +1,9 @@
-/* coordinator.h - snapshots of the whole cluster, made by one server for whoever asks.
+/* coordinator.h - snapshots of the whole cluster, made by one server for an admin.
  *
- * An admin's request begins a job and is answered at once; a thread of this process does the job by
- * asking all shards (server/peers), and any admin may watch it or cancel it. Nobody waits for who
- * asked: the job goes on to its end without. Only a job that needs something of its asker (the
- * trainer's files, or that rows are fetched) is ended when that one is gone, or silent for
- * COORDINATOR_QUIET_NS.
+ * An admin's request begins a job and is answered at once. A thread of this process does the job by
+ * asking all shards (server/peers); any admin may watch it or cancel it. The job goes on to its end
+ * even if its asker leaves. Only a job that needs its asker (for the trainer's files, or to fetch
+ * rows) ends when the asker leaves, or is silent for COORDINATOR_QUIET_NS.
  *
  * One job at a time. All functions: any thread. */
 #ifndef EMBD_COORDINATOR_H
@@ -24,13 +23,13 @@ enum job_phase {
     JOB_READ,   /* the asker fetches rows of the cut */
     JOB_COMMIT, /* complete here and there: it cannot be cancelled any more */
     JOB_KEEP,   /* older ones are removed */
-    JOB_ABORT,  /* what was begun is removed */
+    JOB_ABORT,  /* everything that was begun is removed */
     JOB_PHASES
 };
 extern const char *const job_state_names[JOB_STATES];
 extern const char *const job_phase_names[JOB_PHASES];
 
-/* What is asked for. */
+/* The request. */
 struct job_order {
     char name[SNAPSHOT_NAME_MAX + 1];
     char base[SNAPSHOT_NAME_MAX + 1]; /* "": all rows */
@@ -73,8 +72,8 @@ void coordinator_close(struct coordinator *c);
  * the error names it; EMBD_DRAINING; EMBD_NO_MEMORY. */
 int coordinator_start(struct coordinator *c, struct job_order *order, struct job_report *out,
                       struct embd__error *e);
-/* The newest job of that name, or the newest of all (""), among the last eight. EMBD_INVALID: there
- * is none. */
+/* The newest job of that name, or the newest of all (""), among the last eight. EMBD_INVALID: none.
+ */
 int coordinator_look(struct coordinator *c, const char *name, struct job_report *out,
                      struct embd__error *e);
 /* The asker of that job has sent its files, or fetched its rows. */
@@ -82,7 +81,7 @@ int coordinator_go(struct coordinator *c, const char *name, uint64_t id, struct 
 /* Ends the job of that name: it fails with EMBD_CLOSED, and leaves nothing. EMBD_BUSY: it is being
  * committed; EMBD_INVALID: no job of that name runs. */
 int coordinator_cancel(struct coordinator *c, const char *name, struct embd__error *e);
-/* The connection of its asker is gone: a job that needs something of it ends. */
+/* The connection of its asker is closed: a job that needs its asker ends. */
 void coordinator_leave(struct coordinator *c, uint64_t id);
 /* Its asker lives. */
 void coordinator_hear(struct coordinator *c, const char *name);

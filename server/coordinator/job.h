@@ -17,13 +17,13 @@ struct job {
 
 /* ---- coordinator.c ---- */
 
-/* What watchers see from now on. False: the job was cancelled, and has the error. */
+/* Sets the phase that watchers see. False: the job was cancelled, and has the error. */
 bool job_enter(struct job *job, enum job_phase phase);
 void job_tell(struct job *job, uint32_t shards_done, uint64_t rows, uint64_t bytes);
 void job_tell_pause(struct job *job, uint64_t pause_us);
 /* Until the asker says go. EMBD_CLOSED: cancelled, or the asker is silent. */
 int job_wait(struct job *job, const char *awaited);
-/* Connections of its own once more, that nobody stops: to clean up. */
+/* New connections that a cancel does not stop: to clean up. */
 int job_reopen(struct job *job);
 
 /* ---- the jobs: job->error says how it went ---- */

@@ -3,12 +3,12 @@
  * The happy path is that of PROTOCOL.md: `begin` on the first shard of each process; the asker's
  * files; hold changes on all shards; `cut` on every shard, which freezes its tables; release;
  * `write` on every shard, which answers with the parts it wrote; `commit` on the first shards with
- * the parts of their process. The server knows which shard is the first of its process: shard 0 is
- * one, and each other shard either takes `begin` or refuses it with EMBD_INVALID, and then belongs
- * to the process of the shard before it (the name, the other thing that could be invalid, was taken
- * by shard 0). What can fail: a name that is taken, a disk, a shard that is gone. Every process
- * that has begun is then told to abort, and holds end in any case. Only when all have committed are
- * the first shards told how many snapshots to `keep`. */
+ * the parts of their process. The server finds the first shard of each process as follows: shard 0
+ * is one, and each other shard either accepts `begin`, or refuses it with EMBD_INVALID and belongs
+ * to the process of the shard before it (an invalid name would have been refused by shard 0). What
+ * can fail: a name that exists, a disk, a shard that is gone. Then the server sends abort to every
+ * process that has begun, and holds end in any case. Only when all have committed do the first
+ * shards get the number of snapshots to `keep`. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ struct snapshot {
     uint64_t sequence;   /* of the cut: the greatest that a process would take */
     bool has_unnumbered; /* a process of an earlier version takes none: then the others take their
                             own */
-    uint64_t base_id;    /* shard 0's; 0: none was told */
+    uint64_t base_id;    /* shard 0's; 0: none given */
     uint32_t odd_shard;  /* of a process whose base has another id; 0: none */
     uint32_t n_shards, n_begun; /* shards that were asked to begin */
     bool *is_first;             /* [n_shards] of its process */
@@ -88,7 +88,7 @@ static void take_begun(void *arg, uint32_t shard, struct reader *reader)
     s->base_id = s->base_id ? s->base_id : id;
 }
 
-/* Of all processes the base is one snapshot. */
+/* The bases of all processes are one snapshot. */
 static int check_base(struct snapshot *s)
 {
     if (s->odd_shard == 0)
@@ -217,8 +217,8 @@ static int commit_some(struct snapshot *s, uint32_t shard, uint32_t first, uint3
     return ask(s);
 }
 
-/* Pushers of shards first .. first + n; 0 and no `more`: all is told, and the snapshot gets its
- * name. */
+/* Sends the pushers of shards first .. first + n; with 0 and no `more` everything is sent, and the
+ * snapshot gets its name. */
 static int commit_streams(struct snapshot *s, uint32_t shard, uint32_t first, uint32_t n, bool more)
 {
     struct msg *m = phase_begin(s, shard, "commit", s->has_unnumbered ? 4 : 5, COMMIT_DEADLINE_MS);
@@ -261,7 +261,7 @@ static int tell_process(struct snapshot *s, uint32_t shard)
     return EMBD_OK;
 }
 
-/* Every process has checked what it is told, before any of them gives the snapshot its name. */
+/* Every process has checked its request before any of them gives the snapshot its name. */
 static int tell_all(struct snapshot *s)
 {
     for (uint32_t shard = 0; shard < s->n_shards; shard++)
@@ -369,7 +369,7 @@ static void order_parts(struct snapshot *s)
     }
 }
 
-/* The asker sends them to this process, which has begun. */
+/* The asker sends the files to this process, which has begun. */
 static int wait_for_files(struct snapshot *s)
 {
     if (!s->order->has_files)
@@ -420,8 +420,8 @@ static bool is_begun_other(const struct snapshot *s, uint32_t shard)
     return is_begun(s, shard) && !s->is_first[shard];
 }
 
-/* Those that only write first, so that nothing is written any more where directories are removed.
- * The connections before may have been closed. */
+/* Shards that only write come first, so that no file is written while directories are removed. The
+ * connections before may have been closed. */
 static void abort_all(struct snapshot *s)
 {
     struct embd__error why = *s->e;

@@ -66,7 +66,7 @@ void apply_open_stream(struct op *op)
     op->last = status < EMBD_OK ? 0 : pushers_last(pushers, &opening->stream);
 }
 
-/* For want of room others go. */
+/* Other rows go if there is no room. */
 static void replace_streams(struct pushers *pushers, const struct op_streams *streams,
                             struct embd__error *e)
 {

@@ -8,8 +8,8 @@
 /* How many rows and candidates together take at most `bytes`; 0: not one. */
 uint32_t block_rows_in(const embd_schema *schema, uint64_t bytes);
 
-/* Memory for that many rows, and as many candidates, aligned to 64, to be freed; `scan` points into
- * it. NULL: out of memory. */
+/* Memory for that many rows and as many candidates, aligned to 64; the caller frees it. `scan`
+ * points into it. NULL: out of memory. */
 void *block_new(const embd_schema *schema, uint32_t max_rows, struct store_scan *scan);
 
 struct row_block block_of(const struct store_scan *scan);

@@ -1,17 +1,17 @@
-/* capacity.c - an operation is applied whole or not at all, also when it concerns several tables.
+/* capacity.c - an operation is applied whole or not at all, also to several tables.
  *
- * What becomes of a key (hit, new, candidate, full) and which rows go for it is decided in one
- * place, its store. A store refuses a push or insert without room before it changes anything, so
- * one of a single table needs nothing here. Of several tables each decides beforehand
+ * One place decides about a key (hit, new, candidate, full) and about the rows that go for it: its
+ * store. A store refuses a push or insert without room before it changes anything, so an operation
+ * on a single table needs nothing here. With several tables each decides in advance
  * (store_ops.prepare), and nothing comes between that and the calls.
  *
- * A journaled push has its record written first, and one that is to be refused should have none. To
- * look its keys up costs time, so a push of a single part is asked for only where the table refused
- * the push before; of the others the record is written, and its turn decides, when it is applied
- * and when it is replayed.
+ * A journaled push has its record written first, and a push that will be refused should have no
+ * record. A look-up of its keys takes time, so a push of a single part is looked up only if the
+ * table refused the push before. Otherwise the record is written, and the decision comes when the
+ * push is applied and when it is replayed.
  *
- * A push holds tickets of its stores from when its record is to be written until it is applied:
- * each keeps memory for all of the part's keys. */
+ * A push holds tickets of its stores from before its record is written until it is applied: each
+ * keeps memory for all keys of the part. */
 #include "server/engine/capacity.h"
 
 #include "server/engine/engine.h"
@@ -30,8 +30,8 @@ int capacity_prepare(struct op *op, uint32_t i, struct store_change *change, str
     return embd__error_set(e, status, "part %u: %.400s", i, why.text);
 }
 
-/* Whether its store tells now what it will tell when its turn has come, and it is worth while. A
- * table that fills up has no more room behind the pushes that are on their way; one that evicts may
+/* Whether its store gives now the answer that it will give in its turn, and the look-up is worth
+ * its time. A table that fills up has no more room after the pushes in flight; one that evicts may
  * have. */
 static bool is_asked(const struct op *op, const struct op_part *part)
 {

@@ -9,13 +9,13 @@
  * The error names the part where there are several; errors of store_ops.prepare. */
 int capacity_prepare(struct op *op, uint32_t i, struct store_change *change, struct embd__error *e);
 
-/* EMBD_FULL, where a push whose record is to be written is sure to be refused so; EMBD_NO_MEMORY.
- * Not where that would cost more than it saves. */
+/* EMBD_FULL, if a push is sure to be refused so and its record is not written yet; EMBD_NO_MEMORY.
+ * Not if the check would cost more than it saves. */
 int capacity_check(struct op *op, struct embd__error *e);
 
-/* Memory for the rows of a push whose record is to be written; the tickets of its parts keep it
- * until it is applied. EMBD_NO_MEMORY and others of store_ops.prepare: the record must not be
- * written. */
+/* Reserves memory for the rows of a push before its record is written; the tickets of its parts
+ * keep it until it is applied. After EMBD_NO_MEMORY and other errors of store_ops.prepare the
+ * record must not be written. */
 int capacity_reserve(struct op *op, struct embd__error *e);
 /* Gives up the tickets that the operation has left. */
 void capacity_left(struct op *op);

@@ -40,7 +40,7 @@ static bool has_bad(const void *values, embd_dtype dtype, uint64_t at, uint64_t 
     return has_bad16((const uint16_t *)values + at, n, 0x7f80, 0x0080);
 }
 
-/* As has_bad for BLOCK values: a count known to the compiler. */
+/* has_bad for BLOCK values: the compiler knows the count. */
 static bool block_has_bad(const void *values, embd_dtype dtype, uint64_t at)
 {
     if (dtype == EMBD_DTYPE_F32)
@@ -180,8 +180,8 @@ int check_tables_differ(const struct op *op, struct embd__error *e)
 
 /* ---- gradients ---- */
 
-/* The key to name for a row; of an empty row none: its gradient has no effect, but is no number
- * either. */
+/* The key to name for a row. An empty row has none: its gradient has no effect, but must be a
+ * number too. */
 static int name_bad(const struct table *table, const struct part *part, uint32_t i, uint64_t at,
                     struct embd__error *e)
 {

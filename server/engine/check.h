@@ -25,7 +25,7 @@ int check_grads(const struct table *table, const struct part *part, uint32_t i, 
 int check_states(const struct table *table, const struct row_block *block, struct embd__error *e);
 
 /* Rows and candidates of a load: slots, keys in range, keys of this shard, counts. `is_gone`: keys
- * to be forgotten, as candidates that were seen 0 times. */
+ * to forget, as candidates with count 0. */
 int check_block(const struct table *table, const struct row_block *block, bool is_gone,
                 const struct routed_place *place, struct embd__error *e);
 

@@ -1,14 +1,15 @@
 /* engine.h - the tables of one shard, and all that operations change: rows, streams of numbered
  * pushes, jobs and their rounds.
  *
- * An engine is a state machine. Operations (op.h) come in one order; the same operations in the
- * same order give the same bits, whoever applies them: a request, a journal that is replayed, a
- * test. It knows no frame, connection, token or file, and asks no clock: an operation brings its
+ * An engine is a state machine. Operations (op.h) come in one order. The same operations in the
+ * same order give the same bits, whether a request, a replayed journal or a test applies them. The
+ * engine knows no frame, connection, token or file, and reads no clock: an operation brings its
  * time.
  *
- * Two steps, so that an operation can be written down between them: engine_admit() refuses what is
- * sure to be refused, and engine_apply() does it. Only what depends on the operations before it (a
- * push's number, room) is decided when it is applied, and a replay decides the same.
+ * There are two steps, so that an operation can be journaled between them: engine_admit() refuses
+ * what is sure to be refused, and engine_apply() applies it. Decisions that depend on the
+ * operations before it (a push's number, room) are made when it is applied, and a replay makes the
+ * same.
  *
  * Reading order: tables.h, op.h, check.h (keys and gradients against schemas), push.c, insert.c and
  * pull.c, apply.c (the rest), capacity.c, pushers.h; rounds/ (trainers in step).
@@ -23,9 +24,9 @@
 #include "server/engine/rounds/step.h"
 #include "server/engine/pushers.h"
 
-/* What an operation is about to do to a table. */
+/* The effect of an operation on a table. */
 enum change {
-    CHANGE_INSERTS, /* first values get rows: shows only where zeros were asked for */
+    CHANGE_INSERTS, /* first values get rows: visible only if zeros were requested */
     CHANGE_ROWS,
     CHANGE_DROP, /* the table goes */
 };
@@ -44,8 +45,8 @@ struct engine {
     struct engine_counters counters;
     uint32_t n_in_flight; /* operations with store calls that have not returned */
     uint32_t n_recorded;  /* operations that a journal takes, and that are not applied yet */
-    /* Set by the owner; NULL: nobody wants to know. Before `origin`'s operation changes a table:
-     * EMBD_NO_MEMORY, EMBD_BUSY: it must not. */
+    /* Set by the owner; NULL: no callback. Called before `origin`'s operation changes a table.
+     * EMBD_NO_MEMORY, EMBD_BUSY: it must not change it. */
     int (*before_change)(void *arg, const void *origin, const struct table *table,
                          enum change change, struct embd__error *e);
     /* An operation has ended that was left with calls in flight. */

@@ -1,6 +1,6 @@
-/* hot.h - which keys of a table are asked for most, from a sample: about one key in HOT_STRIDE of
- * all pulled and pushed, at irregular distances, the last HOT_SAMPLES of them. Taking one costs a
- * load and a store. Owner: the shard's thread. */
+/* hot.h - a table's most frequent keys, from a sample: about one key in HOT_STRIDE of all pulled
+ * and pushed, at irregular distances, the last HOT_SAMPLES of them. A sample costs a load and a
+ * store. Owner: the shard's thread. */
 #ifndef EMBD_ENGINE_HOT_H
 #define EMBD_ENGINE_HOT_H
 

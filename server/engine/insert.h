@@ -14,7 +14,7 @@ bool insert_is_of(const struct op_part *part);
  * nothing is changed. */
 int insert_prepare(struct op *op, struct embd__error *e);
 
-/* What the table of a first part inserts; takes the part's ticket. */
+/* The insert of the table of a first part; takes the part's ticket. */
 struct store_change insert_of(struct op_part *part);
 
 /* The statuses that the table of `first` has answered, to its parts. */

@@ -31,7 +31,7 @@ struct op_part {
     struct table *table; /* NULL once nothing of it is needed: it may be dropped then */
     uint8_t *statuses;   /* [in.n_keys] in op->statuses, or NULL */
     void *values;        /* of a pull that is made as a whole: [in.n_rows][dim] of in.dtype */
-    /* Of a pull's first part of a table whose rows it creates: what that table is to insert. */
+    /* In the first part of a pull for a table whose rows it creates: the keys to insert there. */
     uint32_t n_joined; /* parts of the table; 0: the part is not the first, or creates nothing */
     struct store_keys inserted;
     uint8_t *inserted_statuses;
@@ -65,7 +65,7 @@ struct op_streams {
     const struct push_stream *list; /* [n] */
     uint32_t n;
     bool is_journaled;
-    bool may_replace; /* as an earlier version did: for want of room others go */
+    bool may_replace; /* as an earlier version did: other streams go if there is no room */
 };
 
 struct op_record {
@@ -82,7 +82,7 @@ struct op_record {
 struct op {
     struct engine *engine;
     enum op_kind kind;
-    const void *origin;          /* who asks, for engine.before_change; NULL: nobody */
+    const void *origin;          /* the connection, for engine.before_change; NULL: none */
     uint64_t now_ns;             /* 0: it is of the past, and nothing is idle since */
     void (*done)(struct op *op); /* called once by engine_apply, when it has ended; or NULL */
 
@@ -132,11 +132,11 @@ void op_fini(struct op *op);
 
 /* Room for n parts, all zero. EMBD_NO_MEMORY. */
 int op_size_parts(struct op *op, uint32_t n, struct embd__error *e);
-/* Room for the statuses of the parts that want them; sets their `statuses`. EMBD_NO_MEMORY. */
+/* Reserves the statuses of the parts that ask for them; sets their `statuses`. EMBD_NO_MEMORY. */
 int op_size_statuses(struct op *op, struct embd__error *e);
 
-/* Whether a journal has to have it before it is applied, and how: EMBD_DURABILITY_SNAPSHOT: none.
- * EMBD_INVALID: some of its tables are journaled, others are not. */
+/* Whether the operation must be journaled before it is applied, and how: EMBD_DURABILITY_SNAPSHOT:
+ * not at all. EMBD_INVALID: some of its tables are journaled, others are not. */
 int op_durability(const struct op *op, embd_durability *out, struct embd__error *e);
 
 /* The streams of numbered pushes that the operation belongs to. */
@@ -145,13 +145,13 @@ struct pushers *op_pushers(const struct op *op);
 /* ---- the engine's, while it applies: all calls of an operation are made one right behind the
  * other, so that no other operation's come between them ---- */
 
-/* The next call of at most two a part, to be filled in and made right away. `fn` calls op_returned
- * when it has taken what it needs from it. */
+/* The next call of at most two a part; the caller fills it in and makes it at once. `fn` calls
+ * op_returned after it has taken the result. */
 struct op_call *op_call_new(struct op *op, struct op_part *part,
                             void (*fn)(struct store_done *done, int status));
 void op_returned(struct op_call *call, int status);
-/* Makes calls as long as `next` makes one and none failed; ends now or when the last returns. `op`
- * may be gone afterwards. */
+/* Makes calls while `next` gives one and none has failed; ends now, or when the last one returns.
+ * `op` may be freed afterwards. */
 void op_run(struct op *op, bool (*next)(struct op *op));
 /* It has ended: done. */
 void op_end(struct op *op);

@@ -5,7 +5,8 @@
 #include "server/engine/op.h"
 
 /* As engine_admit and engine_apply. A store that answers in pieces only inserts the rows that the
- * pull makes; its rows come by pull_rows. Of others the parts have room for all rows (values). */
+ * pull creates; pull_rows gives its rows. For other stores the parts have room for all rows
+ * (values). */
 int pull_admit(struct op *op);
 void pull_apply(struct op *op);
 

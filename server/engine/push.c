@@ -1,12 +1,12 @@
-/* push.c - applying pushes.
+/* push.c - applies pushes.
  *
- * A push is applied whole or not at all: whether it is its turn, room and memory are found out
- * before its first part is applied. What is left is a device's memory for its work on one of
- * several parts; the error then says that others were applied. A push with a number that was
- * applied before is told so, and nothing else of it is looked at.
+ * A push is applied whole or not at all: its number, room and memory are checked before its first
+ * part is applied. The exception is a device's working memory for one of several parts; the error
+ * then says that others were applied. A push with a used number is answered so, and the rest of it
+ * is not looked at.
  *
- * The number of a push is noted before its store calls are made, so that the next one of its
- * stream can follow while a device works; it is taken back where the calls refuse it. */
+ * The number of a push is noted before its store calls, so that the next push of the stream can
+ * follow while a device works; it is taken back if the calls refuse the push. */
 #include "server/engine/push.h"
 
 #include "server/engine/capacity.h"
@@ -20,7 +20,7 @@ static bool begins_stream(const struct op *op)
     return op->begins_old && op->number.sequence == 1 && !pushers_know(op_pushers(op), &op->number);
 }
 
-/* What its stream says now. Behind operations that are recorded and not applied a gap may close. */
+/* The state of its stream now. Recorded operations that are not applied yet may close a gap. */
 static int look(struct op *op)
 {
     struct embd__error later = {.status = EMBD_OK};
@@ -56,8 +56,8 @@ static struct store_change change_of(struct op_part *part)
     return push;
 }
 
-/* Of several parts each table decides before the first is changed; of a single one the store does
- * when it is pushed. */
+/* With several parts each table decides before the first one changes; with a single part the store
+ * decides when it is pushed. */
 static int prepare(struct op *op)
 {
     for (uint32_t i = 0; i < op->n_parts && op->n_parts > 1; i++) {

@@ -79,7 +79,7 @@ static uint32_t *bucket_of(const struct pushers *pushers, uint64_t high, uint64_
     return &pushers->buckets[XXH3_64bits_withSeed(id, sizeof id, pushers->seed) % N_BUCKETS];
 }
 
-/* 0: there is none. */
+/* 0: none */
 static uint32_t find(const struct pushers *pushers, const struct push_number *push)
 {
     if (pushers->streams == NULL)

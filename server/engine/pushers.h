@@ -1,19 +1,19 @@
-/* pushers.h - whose pushes were applied, so that one that is sent again is not applied again.
+/* pushers.h - which numbered pushes were applied, so that a repeated one is not applied again.
  *
- * A pusher numbers its pushes to a shard 1, 2, ... in each of its streams. A number is used up when
- * its push is applied; one that is refused has used none. Only the last one of each stream is
- * remembered. A stream begins with its opening, and a push of one that is not known is refused, the
- * first too: it may have been applied before the stream was forgotten.
+ * A pusher numbers its pushes to a shard 1, 2, ... in each of its streams. An applied push uses its
+ * number up; a refused one does not. Only the last number of each stream is remembered. A stream
+ * begins with its opening. A push of an unknown stream is refused, even the first: it may have been
+ * applied before the stream was forgotten.
  *
- * There is room for so many streams. Each is its principal's, which opened it: whoever shows one
- * token, or on a server without tokens everybody. Where a new one finds no room, a stream of the
- * same principal goes that has been idle for long, the one that has not pushed for longest; or one
- * of a principal that is not there any more. What a stranger opens never takes another's stream
- * away, and a stream that pushes is never taken.
+ * Room is limited. A stream belongs to the principal that opened it: the holder of a token, or
+ * everybody on a server without tokens. If a new stream finds no room, the idle stream of the same
+ * principal that has not pushed for longest is forgotten; or one of a principal that no longer
+ * exists. So a stranger never displaces another's stream, and a stream that pushes is never
+ * displaced.
  *
- * Which stream goes depends on the time, so it is decided once, before the opening's record is
- * written, and the record has the decision: state is what openings and pushes make of it, and a
- * journal that is replayed ends with the same. Owner: the shard's thread. */
+ * The choice of the stream depends on the time. So it is made once, before the opening's record is
+ * written, and the record contains it: openings and pushes alone determine the state, and a
+ * replayed journal gives the same. Owner: the shard's thread. */
 #ifndef EMBD_ENGINE_PUSHERS_H
 #define EMBD_ENGINE_PUSHERS_H
 
@@ -34,7 +34,8 @@ struct principal_place;
 
 /* Zeroed: of no pusher. */
 struct pushers {
-    struct pusher_stream *streams;  /* [PUSHER_STREAMS_MAX + 1], 0 is none; NULL before the first */
+    /* [PUSHER_STREAMS_MAX + 1], index 0 is unused; NULL before the first */
+    struct pusher_stream *streams;
     struct principal *principals;   /* [PUSHER_STREAMS_MAX + 1], likewise */
     struct principal_place *places; /* [PUSHER_STREAMS_MAX + 1], to put them in order */
     uint32_t *buckets, *principal_buckets;
@@ -58,28 +59,28 @@ int pushers_look(const struct pushers *pushers, const struct push_number *push,
  * was. */
 void pushers_note(struct pushers *pushers, const struct push_number *push, uint64_t now_ns);
 
-/* It was refused after all, and has changed nothing. Where a device has begun the next one
+/* The push was refused after all, and has changed nothing. If a device has begun the next one
  * meanwhile, its number stays used. */
 void pushers_take_back(struct pushers *pushers, const struct push_number *push);
 
-/* The last push applied, 0 where there is none. */
+/* The last push applied, 0: none. */
 uint64_t pushers_last(const struct pushers *pushers, const struct push_number *stream);
 bool pushers_know(const struct pushers *pushers, const struct push_number *stream);
 
 /* ---- openings ---- */
 
-/* Whose streams may go for anybody's: nobody shows that principal's token any more. */
+/* A principal whose token is no longer in the list: its streams may go for anybody's. */
 typedef bool principal_is_gone(const void *arg, uint64_t principal);
 
-/* Decides which stream goes for a new one of opening->principal, where one has to. EMBD_FULL:
- * nothing that may go, naming the limit, and `who` it is. EMBD_NO_MEMORY. Changes nothing that a
+/* Chooses the stream to forget for a new one of opening->principal, if one must go. EMBD_FULL:
+ * none may go; the error names the limit and `who`. EMBD_NO_MEMORY. Changes nothing that a
  * journal has. */
 int pushers_decide(struct pushers *pushers, struct stream_opening *opening,
                    principal_is_gone *is_gone, const void *arg, const char *who, uint64_t now_ns,
                    struct embd__error *e);
-/* EMBD_OK: it is open, and what was to go is gone. PUSH_AGAIN: it was open before, and nothing is
- * changed. EMBD_FULL: others were opened since it was decided. Depends on the opening and on what
- * was opened and pushed before alone. EMBD_NO_MEMORY, but not after pushers_decide. */
+/* EMBD_OK: it is open, and the chosen stream is forgotten. PUSH_AGAIN: it was open before, and
+ * nothing changed. EMBD_FULL: others were opened since the choice. The result depends only on the
+ * opening, and on earlier openings and pushes. EMBD_NO_MEMORY, but not after pushers_decide. */
 int pushers_open(struct pushers *pushers, const struct stream_opening *opening, uint64_t now_ns,
                  struct embd__error *e);
 
@@ -95,8 +96,8 @@ int pushers_check_room(const struct pushers *pushers, const struct push_stream *
 int pushers_restore(struct pushers *pushers, const struct push_stream *list, uint32_t n,
                     uint64_t now_ns, struct embd__error *e);
 
-/* As earlier versions did with the records of their journals: a stream begins with its first push,
- * and for want of room everybody's goes that has not pushed for longest. */
+/* As earlier versions did for the records of their journals: a stream begins with its first push,
+ * and if there is no room, the stream of everybody that has not pushed for longest goes. */
 int pushers_begin_old(struct pushers *pushers, const struct push_number *push,
                       struct embd__error *e);
 

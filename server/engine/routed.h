@@ -1,15 +1,15 @@
-/* routed.h - whether keys are this shard's.
+/* routed.h - whether keys belong to this shard.
  *
- * A key that came to a shard which does not own it would get a row that nobody who routes finds,
- * and that a load on other shards loses. So pulls, pushes, erases and loads refuse it. Only records
- * of a journal, which may be of a version that took such keys, are replayed as they are. */
+ * A key on a shard that does not own it would get a row that no routing client finds, and that a
+ * load on other shards loses. So pulls, pushes, erases and loads refuse it. Only a journal's
+ * records, which may be of a version that accepted such keys, are replayed unchanged. */
 #ifndef EMBD_ENGINE_ROUTED_H
 #define EMBD_ENGINE_ROUTED_H
 
 #include "server/store/store.h"
 #include "server/engine/tables.h"
 
-/* Which shard this is, and of which map. */
+/* This shard's index, and the version of its map. */
 struct routed_place {
     uint32_t shard, n_shards; /* of one nothing is looked at */
     uint64_t map_version;

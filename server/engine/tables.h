@@ -12,8 +12,9 @@ struct table {
     struct table_schema schema;
     struct store *store;
     struct hot hot;
-    bool was_full; /* its last push was refused for want of room: the next is looked at before its
-                      record is written */
+    /* its last push was refused for lack of room: the next one is checked before its record is
+     * written */
+    bool was_full;
 };
 
 struct tables {
@@ -22,16 +23,16 @@ struct tables {
     uint32_t n_creating;                 /* tables whose rows are created by pulls */
     struct table *by_name[LIMIT_TABLES]; /* ascending */
     uint32_t ids[LIMIT_TABLES]; /* ids[i] = by_name[i]->id, for a search without cache misses */
-    struct table *prepared;     /* the next one to be created, which nobody finds yet; or NULL */
+    struct table *prepared;     /* the next table, created but not visible yet; or NULL */
 };
 
 void tables_init(struct tables *tables, const struct store_ops *ops);
 void tables_fini(struct tables *tables);
 
-/* NULL: there is none. */
+/* NULL: none. */
 struct table *tables_by_id(const struct tables *tables, uint32_t id);
 
-/* As above, but says so: EMBD_UNKNOWN_TABLE naming it. */
+/* As above, with an error: EMBD_UNKNOWN_TABLE naming it. */
 struct table *tables_find(const struct tables *tables, const char *name, struct embd__error *e);
 
 /* A new empty table, or the one there is when its definition is equal. EMBD_EXISTS naming the field
@@ -40,8 +41,8 @@ struct table *tables_find(const struct tables *tables, const char *name, struct 
 int tables_create(struct tables *tables, const embd_schema *schema, struct table **out,
                   bool *created_out, struct embd__error *e);
 
-/* The first half of tables_create, which cannot fail then: `prepared` is set where there is no such
- * table yet. Errors as above. */
+/* The first half of tables_create, which cannot fail afterwards: sets `prepared` if the table does
+ * not exist yet. Errors as above. */
 int tables_prepare(struct tables *tables, const embd_schema *schema, struct embd__error *e);
 /* It will not be created. */
 void tables_give_up(struct tables *tables);

@@ -24,7 +24,7 @@
 struct peer {
     struct exchange x;
     struct peers *peers;
-    struct link *link; /* NULL: it was not needed yet, or there is no way to it */
+    struct link *link; /* NULL: not needed yet, or unreachable */
     uint32_t shard;
     bool is_added;
     void *bins[LIMIT_BINS]; /* of the answer coming in */

@@ -9,10 +9,10 @@
 
 #include "proto/message.h"
 
-/* What an admin hands over, so that a server may ask other servers on its behalf. */
+/* Credentials that an admin passes on, so that a server may ask other servers on its behalf. */
 struct peers_proof {
     char *token; /* malloc'd; NULL: none */
-    void *ca;    /* [ca_bytes] PEM, malloc'd: whom to believe; NULL: none */
+    void *ca;    /* [ca_bytes] PEM, malloc'd: authorities to trust; NULL: none */
     uint64_t ca_bytes;
     bool believes_system; /* the authorities of this system instead */
 };
@@ -46,7 +46,7 @@ struct msg *peers_add(struct peers *peers, uint32_t shard, enum method method,
 int peers_run(struct peers *peers, void (*take)(void *arg, uint32_t shard, struct reader *reader),
               void *arg, struct embd__error *e);
 
-/* What runs ends soon with EMBD_CLOSED, and so does what comes later. Any thread. */
+/* Running requests end soon with EMBD_CLOSED, and so do later ones. Any thread. */
 void peers_stop(struct peers *peers);
 
 const char *peers_name(const struct peers *peers, uint32_t shard);

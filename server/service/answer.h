@@ -19,12 +19,12 @@ uint64_t clock_ns(void);
 /* Nothing may follow a request's fields and bins. Returns call->error.status. */
 int call_end(struct call *call, struct fields *fields);
 
-/* Memory for an answer that tells of `n_parts`: taken before anything changes, so that what was
- * done can always be told. */
+/* Reserves memory for an answer about `n_parts` before anything changes, so that the result can
+ * always be answered. */
 int call_reserve_answer(struct call *call, uint32_t n_parts);
 
-/* The request is answered with request->answer, or with the error where one is set. The request may
- * be gone afterwards. */
+/* Answers the request with request->answer, or with the error if one is set. The request may be
+ * freed afterwards. */
 void call_answer(struct shard *shard, struct request *request, const struct embd__error *e);
 
 /* It is not answered: a notification. */

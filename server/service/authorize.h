@@ -18,8 +18,8 @@ int authorize_table(struct call *call, const char *table);
 /* Rows of a part; a pull that creates rows is for those who may push. */
 int authorize_part(struct call *call, const struct table *table, bool is_push);
 
-/* Whether nobody shows the token of this principal any more, by the list `access` (struct access;
- * NULL: no tokens are asked for): a principal_is_gone of pushers.h. */
+/* Whether the list `access` (struct access; NULL: tokens are not required) no longer has a token of
+ * this principal: a principal_is_gone of pushers.h. */
 bool authorize_is_gone(const void *access, uint64_t principal);
 
 #endif

@@ -10,7 +10,7 @@
     (64u << 20) /* behind a base, before another one is worth writing though it needs not be */
 #define REST_NS       100000000u  /* what is under way is not waited for longer */
 #define AGAIN_NS      1000000000u /* after that, */
-#define AFTER_FAILURE 10u         /* and so many times after a failure */
+#define AFTER_FAILURE 10u         /* and this often after a failure */
 
 void compacting_ask(struct shard *shard)
 {
@@ -115,7 +115,7 @@ bool compacting_look(struct shard *shard, bool is_cutting)
     return gave_up;
 }
 
-/* What is under way has ended. */
+/* The compaction in progress has ended. */
 static bool begin_at_rest(struct shard *shard, bool is_cutting)
 {
     if (shard->compacting.state != COMPACTING_RESTS || shard_n_in_flight(shard) > 0)

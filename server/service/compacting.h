@@ -1,8 +1,9 @@
-/* compacting.h - when the journal begins anew (journal/compaction.h).
+/* compacting.h - when the journal is compacted (journal/compaction.h).
  *
- * It does so when it has grown beyond its limit. Requests that change something wait until the
- * operations under way are applied, some milliseconds; then the tables are frozen, and go on. A
- * snapshot, and the drop of a table, go first: then it is given up, and tried again. */
+ * It is compacted when it has grown beyond its limit. Requests that change something wait until the
+ * operations in progress are applied, some milliseconds; then the tables are frozen, and requests
+ * go on. A snapshot, and the drop of a table, have priority: the compaction is then given up, and
+ * tried again. */
 #ifndef EMBD_SERVICE_COMPACTING_H
 #define EMBD_SERVICE_COMPACTING_H
 
@@ -36,11 +37,11 @@ void compacting_ask(struct shard *shard);
  * parked may go on. */
 bool compacting_look(struct shard *shard, bool is_cutting);
 
-/* While it comes to rest: whether what touches tables so has to wait. */
+/* Whether a request that touches tables this way must wait until the shard is at rest. */
 bool compacting_stops(const struct shard *shard, enum touch touch);
 
-/* Hands rows over, and takes note of the end. True: it is to be called again soon. *rested_out: the
- * shard has come to rest, and the parked may go on. */
+/* Passes rows on, and notes the end. True: call it again soon. *rested_out: the shard is at rest,
+ * and parked requests may go on. */
 bool compacting_collect(struct shard *shard, bool is_cutting, bool *rested_out);
 
 /* Tables are needed for something else: what is not yet copied of them is given up. */
@@ -50,7 +51,7 @@ void compacting_stop(struct shard *shard);
 
 struct compacting_figures {
     uint64_t bytes, base_bytes; /* of the journal, and of its base */
-    uint64_t base_age_us;       /* 0: there is none, or not known */
+    uint64_t base_age_us;       /* 0: none, or unknown */
     uint64_t syncs, sync_us, sync_longest_us;
 };
 struct compacting_figures compacting_figures(const struct shard *shard);

@@ -7,7 +7,7 @@
 #include "server/service/prefetch.h"
 #include "server/service/state.h"
 
-/* Of a push the keys may have been looked at while its gradients arrived. */
+/* The keys of a push may have been looked up while its gradients arrived. */
 static int check_routes(struct call *call, const struct op_part *part, uint32_t i,
                         const struct routed_place *place)
 {

@@ -1,11 +1,11 @@
 /* dispatch.c - from a received request to its answer.
  *
  * The happy path is: read the header, look the method up, have its handler check, do and answer. A
- * request parks instead when it has to wait: behind an earlier one of its connection, for a hold to
- * end, for the store. Parked requests are read anew when their turn comes, so that nothing is
- * decided on what was true before.
+ * request parks instead when it must wait: for an earlier one of its connection, for a hold to end,
+ * for the store. When its turn comes, a parked request is read again from its bytes, so that no
+ * decision depends on an earlier state.
  *
- * What can fail is told to the peer, and changes nothing. Notifications have no effect and no
+ * Every failure is answered to the peer, and changes nothing. Notifications have no effect and no
  * answer. */
 #include "server/snapshot/cut.h"
 #include "server/snapshot/cut_read.h"
@@ -100,7 +100,7 @@ static enum touch touch_of(struct call *call)
     if (call->reader.method == METHOD_PULL && hold_is_on(&call->shard->hold) &&
         call->shard->engine.tables.n_creating > 0) {
         bool creates = pull_creates(call);
-        read_request(call); /* anew: the bins are used up */
+        read_request(call); /* again: the bins were consumed */
         return creates ? TOUCH_CHANGES : TOUCH_READS;
     }
     return methods[call->reader.method].touch;
@@ -136,7 +136,7 @@ static void count_wait(struct shard *shard, const struct call *call)
         shard->counters.pushes_held_us += (shard->now_ns - call->request->received_ns) / 1000;
 }
 
-/* When it began to be handled; 0 where that is not looked at. */
+/* When its handling began; 0 if that is not measured. */
 static uint64_t begin_stages(const struct call *call)
 {
     struct request *request = call->request;
@@ -149,7 +149,7 @@ static uint64_t begin_stages(const struct call *call)
     return now_ns;
 }
 
-/* What is recorded, and happens in the order of the records. */
+/* Requests that are recorded, and take effect in the order of the records. */
 static bool is_recorded_in_turn(const struct call *call)
 {
     return call->error.status == EMBD_OK &&
@@ -179,13 +179,13 @@ static bool waits_for_record(const struct call *call, enum touch touch, bool was
     return call->request->session->n_journaled > 0;
 }
 
-/* It comes to rest, so that its journal can begin anew. */
+/* The shard comes to rest, so that its journal can be compacted. */
 static bool rests(const struct shard *shard)
 {
     return shard->compacting.state == COMPACTING_RESTS;
 }
 
-/* False: it has to wait. */
+/* False: it must wait. */
 static bool try(struct shard *shard, struct request *request)
 {
     struct hold *hold = &shard->hold;
@@ -226,8 +226,8 @@ static bool try(struct shard *shard, struct request *request)
     return true;
 }
 
-/* Those that the hold lets in, and the holder's own, wherever they stand, but not before others of
- * their connection. */
+/* Unparks the requests that the hold lets in, and the holder's own, wherever they are in the list,
+ * but in the order of their connection. */
 static bool try_let_in(struct shard *shard)
 {
     struct hold *hold = &shard->hold;
@@ -276,8 +276,8 @@ static bool is_cutting(const struct shard *shard)
     return (shard->cut != NULL && cut_is_writing(shard)) || shard->cut_read != NULL;
 }
 
-/* What needs the time. Each feature that is not in use costs a comparison. True: what is parked may
- * go on. */
+/* Features that depend on the time. Each one that is not in use costs a comparison. True: parked
+ * requests may go on. */
 static bool look(struct shard *shard, uint64_t now_ns)
 {
     struct engine *engine = &shard->engine;
@@ -362,8 +362,8 @@ void shard_session_end(struct shard *shard, struct shard_session *session)
     dispatch_parked(shard);
 }
 
-/* What waits for a hold or for other workers is not begun: it is refused at once, so that it cannot
- * keep a process from ending. */
+/* A request that waits for a hold or for other workers has not started: it is refused at once, so
+ * that it cannot keep a process from ending. */
 void shard_drain(struct shard *shard)
 {
     shard->draining = true;

@@ -4,7 +4,7 @@
 #include "server/service/recovery.h"
 #include "server/service/state.h"
 
-/* What a peer may rely on beyond the protocol's version 1. */
+/* Additions to version 1 of the protocol that a peer may rely on. */
 static const char *const features[] = {
     "f16",    "bf16", "weights", "status",  "create_on_pull", "admit_after",
     "rounds", "cuts", "writers", "streams", "jobs",           "order"};

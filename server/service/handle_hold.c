@@ -1,7 +1,7 @@
 /* handle_hold.c - hold and release.
  *
- * One cut over several shards: the holder is told how far each client has come on this shard, and
- * tells which pushes are still to be let in, because other shards have them (reach.h). */
+ * For one cut over several shards: the answer says how far each client has come on this shard, and
+ * the holder says which pushes must still be let in, because other shards have them (reach.h). */
 #include <stdlib.h>
 
 #include "server/log/log.h"
@@ -89,7 +89,7 @@ int handle_hold(struct call *call)
     return EMBD_OK;
 }
 
-/* What had to wait goes on after the answer to this. */
+/* Parked requests go on after the answer to this. */
 int handle_release(struct call *call)
 {
     struct shard *shard = call->shard;

@@ -1,12 +1,13 @@
-/* handle_opening.c - a stream of a pusher's pushes is opened, before its first push.
+/* handle_opening.c - opens a stream of numbered pushes, before its first push.
  *
- * The happy path: the stream is not known, and there is room, or what goes for it is decided; that
- * is recorded, and happens in the order of the records, like a push, so that pushes behind it on
- * its connection find it open. Streams of tables that are not journaled are open at once.
+ * The happy path: the stream is unknown, and there is room, or the stream to forget for it is
+ * chosen. The opening is recorded, and takes effect in the order of the records, like a push, so
+ * that later pushes of its connection find it open. Streams of tables that are not journaled are
+ * open at once.
  *
- * A stream that is known stays as it is, so an opening whose answer was lost may be sent again.
- * What can fail besides: there is no room, and nothing of the principal's that may go (EMBD_FULL).
- */
+ * A known stream stays as it is, so an opening whose answer was lost may be sent again. What can
+ * fail besides: there is no room, and the principal has no stream that may be forgotten
+ * (EMBD_FULL). */
 #include <stdio.h>
 
 #include "server/service/authorize.h"

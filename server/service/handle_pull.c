@@ -1,12 +1,12 @@
-/* handle_pull.c - answering pulls.
+/* handle_pull.c - answers pulls.
  *
- * The happy path is: check all parts; write the head of the answer, its bins still empty; have the
- * engine create rows where the table says that pulls do; hand the answer to net, which has
- * shard_fill make the rows chunk by chunk, straight into what the socket takes. A store that has to
- * compute a request as a whole does so before the answer.
+ * The happy path is: check all parts; write the head of the answer, with empty bins; have the
+ * engine create rows if the table's pulls create rows; hand the answer to net. Net has shard_fill
+ * make the rows chunk by chunk, directly into the socket's buffers. A store that computes a request
+ * as a whole does so before the answer.
  *
- * What can fail: the checks, an answer beyond the frame limit, and no room for a row to be created.
- * All of that comes before the first change. */
+ * What can fail: the checks, an answer beyond the frame limit, and no room for a new row. All of
+ * that comes before the first change. */
 #include <string.h>
 
 #include "proto/dtype.h"
@@ -30,7 +30,7 @@ bool pull_creates(struct call *call)
 
 /* ---- the answer ---- */
 
-/* What had to be made before it is. */
+/* The bins that had to be made in advance are made. */
 static void on_done(struct op *op)
 {
     struct shard_work *work = work_of(op);

@@ -105,7 +105,7 @@ static void on_made(struct op *op)
     struct shard *shard = op->engine->arg;
     uint64_t now_ns = clock_ns();
     shard->counters.push_ns += now_ns - step->began_ns;
-    /* What was before is the step's time, or waiting. */
+    /* The time before is the step's, or waiting. */
     for (uint32_t m = 0; m < step->n_members; m++)
         if (step->members[m] != NULL)
             work_of(step->members[m])->began_ns = now_ns;

@@ -15,7 +15,7 @@ int round_wait(struct call *call);
 /* The push waits no more, if it did: what is behind it is tried in its turn. */
 void round_leave(struct shard_work *work);
 
-/* Makes the step of a round that waits for nobody. False: there is none. */
+/* Makes the step of a round that waits for no worker. False: there is none. */
 bool round_make(struct shard *shard);
 
 /* Refuses every push that waits: the shard takes no more. */

@@ -32,7 +32,7 @@ int handle_tables(struct call *call)
     return EMBD_OK;
 }
 
-/* What `auto` means here: the definition that a table keeps has no `auto`. */
+/* Replaces `auto` by its meaning here: a table's definition never has `auto`. */
 static void resolve_durability(const struct call *call, embd_schema *schema)
 {
     bool can_be_kept = call->shard->data_dir >= 0 && schema->create_on != EMBD_CREATE_ON_PULL;
@@ -45,7 +45,7 @@ static void resolve_durability(const struct call *call, embd_schema *schema)
         schema->durability = table->schema.s.durability;
 }
 
-/* A table that is new here, and is to be journaled. */
+/* The table is new here, and will be journaled. */
 static int check_durability(struct call *call, const embd_schema *schema)
 {
     if (schema->durability == EMBD_DURABILITY_SNAPSHOT || call->shard->data_dir >= 0 ||

@@ -1,9 +1,9 @@
-/* handle_tick.c - a worker tells its clock, or only that it lives, and learns where its job is. */
+/* handle_tick.c - a worker sends its clock, or only a sign of life, and learns where its job is. */
 #include "server/service/state.h"
 #include "embd/sync.h"
 
-/* Whom the job waits for, as far as it does: who has not come yet, who has not pushed to a round in
- * which pushes wait, or else the slowest. */
+/* The worker that the job waits for, if any: one that has not joined yet, one that has not pushed
+ * to a round in which pushes wait, or else the slowest. */
 static bool find_awaited(const struct shard *shard, const struct job *job, uint32_t asker,
                          uint32_t *worker_out)
 {

@@ -1,9 +1,9 @@
 /* hold.c - holders, and the list of parked requests.
  *
  * Any number of admin connections may hold at once; changes wait until the last of them has
- * released, gone or timed out. Everything that is parked stands in one list and leaves it from its
- * head, so that whoever waits longest goes first and the requests of a connection keep their order.
- */
+ * released, closed or timed out. All parked requests are in one list and leave it from its head, so
+ * that the one that has waited longest goes first and the requests of a connection keep their
+ * order. */
 #include "server/service/hold.h"
 
 #include "proto/assert.h"
@@ -51,7 +51,7 @@ void hold_let_in(struct hold *hold, const struct shard_session *session, struct 
     hold->lets_in = session;
 }
 
-/* What a client asked before the push goes first. */
+/* A client's requests before the push go first. */
 bool hold_lets_in(const struct hold *hold, const struct request *request)
 {
     struct reach_mark key = {.client = request->session->client};
@@ -98,8 +98,8 @@ void hold_end(struct hold *hold, struct shard_session *session)
         hold->waiting_since_ns = 0;
 }
 
-/* While the shard is busy with one thing, what a holder sends is not read: that is no silence of
- * the holder's. */
+/* While the shard is busy with one request, it does not read what a holder sends: the holder is not
+ * silent then. */
 static uint64_t time_run(struct hold *hold, uint64_t now_ns)
 {
     uint64_t ns = now_ns - hold->looked_ns;

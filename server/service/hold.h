@@ -8,7 +8,7 @@
 #define HOLD_DEFAULT_MS 60000u
 #define HOLD_MAX_MS     3600000u /* may be asked for; no hold lasts longer than HOLD_LONGEST_NS */
 #define HOLD_LONGEST_NS UINT64_C(10000000000)
-#define HOLD_LONG_NS    UINT64_C(1000000000) /* one that lasts so long is told in the log */
+#define HOLD_LONG_NS    UINT64_C(1000000000) /* a hold that lasts this long is logged */
 #define HOLD_QUIET_NS                                                                              \
     UINT64_C(10000000000) /* a holder that asks nothing for so long has lost its hold */
 
@@ -19,7 +19,8 @@ struct hold {
         waiting_since_ns; /* when the first change had to wait under these holds; 0: none did */
     struct request *first, *last; /* parked */
     uint64_t looked_ns;           /* when holders were last looked at */
-    /* What a holder lets in, because other shards have it: see reach.h. By client, ascending. */
+    /* Pushes that a holder lets in, because other shards have them: see reach.h. By client,
+     * ascending. */
     struct reach_mark *let_in; /* [n_let_in] */
     uint32_t n_let_in;
     const struct shard_session *lets_in; /* that holder */
@@ -40,8 +41,8 @@ static inline bool hold_is_on(const struct hold *hold)
     return hold->holders != NULL;
 }
 
-/* Whether a request that touches tables so has to wait, apart from those before it; `is_let_in`: by
- * hold_lets_in; n_in_flight: operations that have not ended. */
+/* Whether a request with this effect on tables must wait, apart from earlier requests; `is_let_in`:
+ * by hold_lets_in; n_in_flight: operations that have not ended. */
 bool hold_stops(const struct hold *hold, enum touch touch, bool is_let_in, uint32_t n_in_flight);
 
 /* Whether the request is to go on under the hold. Never while another holds too, whose cut may be
@@ -54,8 +55,8 @@ void hold_let_in(struct hold *hold, const struct shard_session *session, struct 
 void hold_begin(struct hold *hold, struct shard_session *session, uint64_t now_ns,
                 uint64_t timeout_ns);
 void hold_end(struct hold *hold, struct shard_session *session);
-/* Ends holds whose timeout has passed, and those of holders that hang; the log tells. `shard`: its
- * index, for that. */
+/* Ends holds whose timeout has passed, and those of holders that hang, and logs them. `shard`: its
+ * index, for the log. */
 void hold_expire(struct hold *hold, uint64_t now_ns, uint32_t shard);
 
 /* Keeps a request for later, behind those parked before. */

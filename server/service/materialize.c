@@ -1,14 +1,14 @@
-/* materialize.c - an answer shows the table as it was when its pull took effect, however slowly it
- * is taken.
+/* materialize.c - an answer shows the table as it was when its pull took effect, however slowly the
+ * peer reads it.
  *
- * Most answers are made and sent before anything changes, so nothing is copied on the usual way.
- * Only a change that meets a half-sent pull pays: the rest of that pull's rows of that table is
- * made into memory, and shard_fill hands it on from there. A pull of which nothing is made yet has
- * not taken effect: it goes after the change, unless the change comes from the same connection,
- * whose order counts, or takes the table away.
+ * Most answers are made and sent before anything changes, so usually nothing is copied. Only a
+ * change that meets a half-sent pull pays: the remaining rows of that pull and table are copied to
+ * memory, and shard_fill sends them from there. A pull that has made nothing yet has not taken
+ * effect: it goes after the change, unless the change comes from the same connection, whose order
+ * counts, or drops the table.
  *
- * Peers that do not take their answers must not fill the memory with them: beyond a limit the
- * change is refused, first that of the connection that does not read. */
+ * Peers that do not read their answers must not fill the memory: beyond a limit the change is
+ * refused, first that of the connection that does not read. */
 #include "server/service/materialize.h"
 
 #include "server/engine/pull.h"
@@ -105,7 +105,7 @@ void materialize_free(struct shard *shard, struct answer_rows *rows)
     rows->is_materialized = false;
 }
 
-/* What is about to change, and by whom. */
+/* The change to come, and its connection. */
 struct coming {
     const struct shard_session *session;
     const struct table *table;

@@ -1,4 +1,4 @@
-/* materialize.h - pulls whose bytes are made while they are sent, and what has to happen before a
+/* materialize.h - pulls whose bytes are made while they are sent, and what must happen before a
  * table changes. */
 #ifndef EMBD_SERVICE_MATERIALIZE_H
 #define EMBD_SERVICE_MATERIALIZE_H

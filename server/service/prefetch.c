@@ -1,22 +1,22 @@
 /* prefetch.c - see prefetch.h.
  *
- * A client copies gradients into its socket more slowly than a shard takes them out, so a shard
- * that only waits for the last byte wastes time it will need afterwards. The maps, keys and offsets
- * of a push come before its gradients: they are read as soon as the gradients begin, the store
- * looks the keys up, and gradients are looked at while they are in the cache.
+ * A client copies gradients into its socket more slowly than a shard reads them, so a shard that
+ * only waits for the last byte wastes time that it needs afterwards. The maps, keys and offsets of
+ * a push come before its gradients. The shard reads them as soon as the gradients begin, has the
+ * store look the keys up, and checks gradients while they are in the cache.
  *
- * The happy path: shard_arriving() finds a push of one part, the store looks its keys up; each
- * later call checks what has landed since; handle_push() is spared both. Nothing depends on it:
- * shard_handle() reads and checks the request anew, and where the store has changed meanwhile it
- * looks up anew. What cannot be prepared so (several parts, a wrong request, a hold, a drain) is
- * left to it without a word. */
+ * The happy path: shard_arriving() finds a push of one part, and the store looks its keys up; each
+ * later call checks what has arrived since; handle_push() skips both. Nothing depends on it:
+ * shard_handle() reads and checks the request again, and if the store has changed meanwhile it
+ * looks the keys up again. Requests that cannot be prepared (several parts, errors, a hold, a
+ * drain) are left to it. */
 #include "server/service/prefetch.h"
 
 #include "server/engine/check.h"
 #include "proto/dtype.h"
 #include "server/service/state.h"
 
-#define LEAST_BYTES (32u << 10) /* with fewer the rest is there before anything is done */
+#define LEAST_BYTES (32u << 10) /* with fewer, the rest arrives before any work is done */
 
 /* The only part of a push, or NULL. */
 static const struct part *read_part(struct shard *shard, struct request *request)

@@ -1,14 +1,14 @@
-/* reach.h - who pushes, and how far each has come on this shard, so that several shards can make
- * one cut.
+/* reach.h - who pushes, and how far each client has come on this shard, so that several shards can
+ * make one cut.
  *
- * A client that pushes names itself in hello by a number of its own choice, the same on all shards.
- * A push over several shards has one place on all of them, and places of a client rise. So shards
- * that stand at the same place for each client have the same pushes; where one is behind, it is
- * told under its hold which pushes are still to be let in (hold.h).
+ * A client that pushes names itself in hello by a number of its choice, the same on all shards. A
+ * push over several shards has one place on all of them, and the places of a client rise. So shards
+ * that are at the same place for each client have the same pushes. A shard that is behind learns
+ * under its hold which pushes to let in (hold.h).
  *
- * A place is the low 32 bits of the push's order. Clients of earlier versions tell no order: then
- * the msgid of the push is its place, and that of their other requests theirs. Other requests of
- * clients that tell an order stand behind the push that came before them on their connection. */
+ * A place is the low 32 bits of the push's order. Clients of earlier versions send no order: then
+ * the msgid of a push is its place, and the msgids of their other requests are theirs. Other
+ * requests of clients with an order follow the push before them on their connection. */
 #ifndef EMBD_SERVICE_REACH_H
 #define EMBD_SERVICE_REACH_H
 

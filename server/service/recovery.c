@@ -1,14 +1,15 @@
 /* recovery.c - see recovery.h.
  *
- * The happy path: the shard opens with its journal unread; between two looks for requests
- * recovery_go_on replays records for some milliseconds; after the last one it loads what no
- * journal keeps from the snapshot that the process has chosen (restore.h); then the journal is
- * opened for more, begins anew where it has grown long, and requests are taken. So a peer hears
- * how far it is instead of waiting for a port.
+ * The happy path: the shard opens with its journal unread. Between two looks for requests
+ * recovery_go_on replays records for some milliseconds. After the last record it loads the tables
+ * without a journal from the snapshot that the process has chosen (restore.h). Then the journal is
+ * opened for more, compacted if it has grown long, and the shard accepts requests. So a peer learns
+ * the progress instead of waiting for a port.
  *
- * A record's operation is applied by the engine as it was then. What was refused then (a full
- * table) is refused now, or, where it was for want of memory, left out. Everything else that fails
- * ends the loading for good, and with it the process: a shard never serves half of what it had. */
+ * The engine applies a record's operation as it was then. An operation that was refused then (a
+ * full table) is refused now; one that was refused for lack of memory is left out. Any other
+ * failure ends the loading for good, and with it the process: a shard never serves half of its
+ * tables. */
 #include "server/service/recovery.h"
 
 #include <stdio.h>
@@ -65,7 +66,7 @@ static int take_record(struct shard *shard, uint8_t *bytes, const struct record 
                            shard->config.index, (unsigned long long)record->position, own.text);
 }
 
-/* What is kept becomes a base, with which all that is damaged goes. */
+/* The remaining records become a base, which drops all that is damaged. */
 static int accept_damage(struct shard *shard, const struct journal_config *config,
                          const struct journal_end *end, struct embd__error *e)
 {
@@ -95,7 +96,7 @@ static int go_on_behind(struct shard *shard, struct embd__error *e)
     return EMBD_OK;
 }
 
-/* What came back; nothing where there was no journal. */
+/* Logs what was replayed; nothing if there was no journal. */
 static void log_replayed(const struct shard *shard, uint64_t bytes)
 {
     uint64_t rows = 0;
@@ -147,7 +148,7 @@ static int replay_step(struct shard *shard, struct embd__error *e)
     return e->status;
 }
 
-/* What is between the last record and the first request. */
+/* The work between the last record and the first request. */
 static int restore_step(struct shard *shard, bool *waits_out, bool *is_over_out,
                         struct embd__error *e)
 {
@@ -158,8 +159,7 @@ static int restore_step(struct shard *shard, bool *waits_out, bool *is_over_out,
     return e->status;
 }
 
-/* Until `until_ns` by the clock, or something has to be waited for. *is_over_out false: there is
- * more. */
+/* Until `until_ns` by the clock, or until it must wait. *is_over_out false: there is more. */
 static int load_until(struct shard *shard, uint64_t until_ns, bool *waits_out, bool *is_over_out,
                       struct embd__error *e)
 {
@@ -224,7 +224,7 @@ void recovery_progress(const struct shard *shard, uint64_t *done_bytes_out,
         restore_progress(shard, done_bytes_out, total_bytes_out);
 }
 
-/* Of what it is that so many bytes are done. */
+/* The name of what `done` bytes are a part of. */
 static void name_source(const struct shard *shard, char out[RECOVERY_SOURCE_BYTES])
 {
     if (shard->restore == NULL)

@@ -16,8 +16,8 @@ bool recovery_go_on(struct shard *shard);
 /* It will not be ended. */
 void recovery_give_up(struct shard *shard);
 
-/* Where it stands, as a sentence for whom the call comes from: the table of the last record, where
- * he may know it, bytes done and of all. */
+/* The progress as a sentence for the caller: the table of the last record, if the caller may know
+ * it, bytes done and of all. */
 #define RECOVERY_TEXT_BYTES 288u
 void recovery_tell(const struct call *call, char text[RECOVERY_TEXT_BYTES]);
 void recovery_progress(const struct shard *shard, uint64_t *done_bytes_out,

@@ -120,8 +120,8 @@ void shard_request_sent(struct shard *shard, struct request *request, uint64_t n
     stages_sent(&shard->stages, &request->times, request->received_ns, now_ns);
 }
 
-/* A store call in flight still reads the request's bins, so net may not give them up before the
- * call returns: a store that answers later has to be waited for here. None of today's does. */
+/* A store call in flight still reads the request's bins, so net may not free them before the call
+ * returns: a store that answers later must be waited for here. No store of today does. */
 static void unpark(struct shard *shard, struct request *request)
 {
     switch (request->waits) {

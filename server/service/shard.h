@@ -36,20 +36,19 @@ struct shard_config {
     const char *const *addresses; /* [n_shards] "host:port" of data listeners; "": not known yet */
     const char *const
         *admin_addresses; /* [n_shards] paths of admin sockets; "" where not on this host */
-    const char *const *admin_hosts; /* [n_shards] "host:port" of admin listeners on TCP, "" where
-                                       there is none; NULL: none */
+    /* [n_shards] "host:port" of admin listeners on TCP, "" for a shard without one; NULL: none */
+    const char *const *admin_hosts;
     const struct store_ops *store;
     const char *data_dir;           /* snapshots go there; NULL: snapshot is refused */
     struct snapshot_select *chosen; /* the snapshot that a start begins with, for shards with
                               `loaded`; NULL: none is looked for */
-    struct written *written; /* what the shards of the process write for snapshots; NULL: commit
-                                    believes what it is told */
+    /* parts that the shards of the process wrote for snapshots; NULL: commit does not compare */
+    struct written *written;
     struct coordinator
         *coordinator;            /* of the process; NULL: it makes no snapshots of the cluster */
     bool accepts_journal_damage; /* drops what follows it, instead of failing */
-    uint64_t
-        journal_limit; /* bytes behind its base, after which the journal begins anew; 0: none */
-    bool is_first;     /* of its process: the one that commits snapshots */
+    uint64_t journal_limit;   /* bytes after its base at which the journal is compacted; 0: never */
+    bool is_first;            /* of its process: the one that commits snapshots */
     void (*drain)(void *arg); /* asks the process to drain; any thread */
     void *drain_arg;
     void (*net_stats)(void *arg,
@@ -63,12 +62,12 @@ struct shard_config {
      * replays it and fails where it cannot be. */
     void (*loaded)(void *arg, const struct embd__error *e);
     void *loaded_arg;
-    struct access *access; /* tokens; NULL: none are asked for. shard_open takes a share */
+    struct access *access; /* tokens; NULL: not required. shard_open takes a share */
     uint64_t
         settle_bytes; /* at most kept of half-sent answers; 0: a quarter of RAM over n_shards */
 };
 
-/* What the shard remembers about one connection. Zeroed by net before first use. */
+/* The shard's state of one connection. Zeroed by net before first use. */
 struct shard_session {
     bool holds;               /* has asked for a hold and not released it */
     uint32_t n_journaled;     /* pushes of this connection whose record is being written */
@@ -78,9 +77,8 @@ struct shard_session {
     struct request *behind, *behind_last; /* what waits behind that */
     uint64_t client;                      /* who pushes on it, see reach.h; 0: did not say */
     bool is_admin;
-    const struct grant
-        *grant;      /* what the peer may do; NULL: nothing but hello, where tokens are asked for */
-    bool is_refused; /* the shard's: the token is not known, or not any more; net ends the
+    const struct grant *grant; /* what the peer may do; NULL: only hello, if tokens are required */
+    bool is_refused;           /* the shard's: the token is not known, or not any more; net ends the
                         connection */
     /* The shard's alone. */
     struct access *access; /* that `grant` is in; NULL: it is grant_of_owner */
@@ -94,7 +92,7 @@ struct shard_session {
     uint32_t pushed;      /* its place, see reach.h */
     uint32_t arrived;     /* place of the last push that came on it, in the order they came */
     bool has_arrived;     /* a push has */
-    bool is_ordered;      /* and it told its order */
+    bool is_ordered;      /* and it sent its order */
     uint64_t asked_job;   /* of the coordinator, that ends with this connection; 0: none */
     uint32_t scan_table;  /* id of the table being scanned under the hold, 0: none */
     uint64_t scan_cursor; /* where its next scan goes on */
@@ -121,7 +119,7 @@ enum request_waits {
     WAITS_BEHIND, /* for the push of its connection that waits so */
 };
 
-/* What was done for a push before all of it was there; see prefetch.c. */
+/* The work done for a push before all of it arrived; see prefetch.c. */
 struct prefetch {
     bool is_tried, is_on;
     bool any_value;             /* gradients need not be finite */
@@ -162,9 +160,9 @@ int shard_open(const struct shard_config *config, struct shard **out, struct emb
 /* No request may be pending. */
 void shard_close(struct shard *shard);
 
-/* Of a request that is still to be handled, all but the end of the last bin is there, and `arrived`
- * bytes of that. May be called any number of times or never: a push is prepared as far as it can be
- * while the rest is on its way. Shows nothing. Afterwards shard_request_fini is owed. */
+/* All of a request that is not handled yet has arrived, but for the end of the last bin, which has
+ * `arrived` bytes. May be called any number of times or never: a push is prepared as far as
+ * possible while the rest arrives. Has no visible effect. Call shard_request_fini afterwards. */
 void shard_arriving(struct shard *shard, struct request *request, uint64_t arrived);
 
 /* Takes a request. Afterwards it is answered, or parked and answered later. Requests of one session
@@ -184,16 +182,16 @@ size_t shard_fill_bytes(const struct shard *shard);
  * shard_request_fini. */
 void shard_request_sent(struct shard *shard, struct request *request, uint64_t now_ns);
 
-/* Releases what the shard keeps for a request: after the last byte was sent, or because the
- * connection is gone (then in any state; a parked request is forgotten and has no effect). */
+/* Releases the shard's state of a request: after the last byte was sent, or when the connection is
+ * closed (then in any state; a parked request is forgotten and has no effect). */
 void shard_request_fini(struct shard *shard, struct request *request);
 
-/* The peer has ended its side of the connection, or the kernel has for it: what it sent is
- * answered, but its push that waits in a round is withdrawn, since nobody tells whether the worker
+/* The peer has closed its side of the connection, or the kernel has for it. Its requests are
+ * answered, but its push that waits in a round is withdrawn, since nothing says whether the worker
  * lives. Any number of times. */
 void shard_session_half_end(struct shard *shard, struct shard_session *session);
 
-/* The connection is gone: its holds end. After the fini of its requests. */
+/* The connection is closed: its holds end. Call it after the fini of its requests. */
 void shard_session_end(struct shard *shard, struct shard_session *session);
 
 /* Where the shards of the cluster are. One block of memory: free() frees it. */
@@ -210,8 +208,8 @@ void shard_set_map(struct shard *shard, struct shard_map *map);
 
 /* From now on hello takes tokens of this list. Only where config.access was given. */
 void shard_set_access(struct shard *shard, struct access *access);
-/* Looks a session's token up in it: is_refused is set where it is not there, or has other rights.
- */
+/* Looks a session's token up in the list: sets is_refused if it is not there, or has other
+ * rights. */
 void shard_session_review(struct shard *shard, struct shard_session *session);
 
 /* Ends holds whose timeout has passed, so that what waited for them goes on. Net calls it some ten
@@ -219,9 +217,9 @@ void shard_session_review(struct shard *shard, struct shard_session *session);
  */
 void shard_tick(struct shard *shard, uint64_t now_ns);
 
-/* Loads, where the journal is not replayed yet; answers requests whose store calls have ended
- * since; applies some of the pushes that the journal has. Returns whether there is more, or store
- * calls are under way: then it is to be called again soon, without waiting. */
+/* Loads, if the journal is not replayed yet; answers requests whose store calls have ended; applies
+ * some of the journaled pushes. Returns whether there is more, or store calls are in flight: then
+ * call it again soon, without waiting. */
 bool shard_collect(struct shard *shard);
 
 /* Refuse new work from now on (EMBD_DRAINING), except stats, ping and release. */

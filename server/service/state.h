@@ -1,12 +1,11 @@
-/* state.h - what the files of a shard share: the shard, and one request while it is being handled.
+/* state.h - what the files of a shard share: the shard, and one request while it is handled.
  *
- * Reading order: dispatch.c (a request comes in, is handled or parked), answer.c, hold.c (what
- * parks), decode.c (parts of requests against schemas), handle_pull.c, materialize.c,
- * handle_push.c, prefetch.c, handle_round.c; then the other handle_*.c; recovery.c (what a start
- * does), compacting.c (when the journal begins anew). What operations do to tables is the engine's
- * (server/engine), their records are the journal's (server/journal/commit.h); a cut of the tables
- * and the directory it is written to are server/snapshot's. How long it all took, and who shows it:
- * metrics/. */
+ * Reading order: dispatch.c (a request arrives, is handled or parked), answer.c, hold.c (parking),
+ * decode.c (parts of requests against schemas), handle_pull.c, materialize.c, handle_push.c,
+ * prefetch.c, handle_round.c; then the other handle_*.c; recovery.c (the start), compacting.c (when
+ * the journal is compacted). The engine (server/engine) applies operations to tables, the journal
+ * (server/journal/commit.h) has their records; server/snapshot has the cut of the tables and the
+ * directory it is written to. metrics/ has the times and figures. */
 #ifndef EMBD_SERVICE_STATE_H
 #define EMBD_SERVICE_STATE_H
 
@@ -50,13 +49,13 @@ struct shard {
     struct snapshot_parts snapshot;
     uint64_t snapshot_made_s;      /* the newest, since 1970; of the shard that commits. 0: none */
     struct cut_read *cut_read;     /* whose rows are fetched; NULL: none */
-    struct cut *cut;               /* being written, or to be committed; NULL: none */
+    struct cut *cut;               /* being written or committed; NULL: none */
     struct disk_phase *disk_phase; /* of a snapshot, which a thread does; NULL: none */
     uint64_t
         cuts[CUTS_KNOWN]; /* ids of the last ones, since which stores note what changes; 0: none */
     struct compacting compacting;
     /* Until the journal is replayed; see recovery.c. */
-    struct journal_reading *reading;      /* NULL: it is, or there is none */
+    struct journal_reading *reading;      /* NULL: loaded, or none */
     uint64_t n_replayed, replay_began_ns; /* records of it that were taken */
     struct cut_history *cut_history;      /* cuts it may come to */
     uint64_t restored_cut, restored_rows; /* what that was; 0: none */
@@ -123,13 +122,13 @@ static inline uint32_t shard_n_in_flight(const struct shard *shard)
     return shard->engine.n_in_flight + shard->engine.n_recorded;
 }
 
-/* The version of the map that answers tell; 0: it is the file's, which does not change. */
+/* The version of the map in answers; 0: the map is a file, which does not change. */
 static inline uint64_t shard_told_map(const struct shard *shard)
 {
     return shard->config.map_version > SHARD_MAP_OF_FILE ? shard->config.map_version : 0;
 }
 
-/* Whose keys requests may have. */
+/* The place whose keys requests may have. */
 static inline struct routed_place shard_place(const struct shard *shard)
 {
     return (struct routed_place){shard->config.index, shard->config.n_shards,

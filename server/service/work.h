@@ -46,7 +46,7 @@ void work_pool_fini(struct work_pool *pool);
 /* Room for the rows of all parts of work->op, all zero. */
 int work_size_rows(struct shard_work *work, struct embd__error *e);
 
-/* The work's operation, of this kind, asked for by the request's connection. */
+/* The work's operation, of this kind, for the request's connection. */
 struct op *work_op(struct shard_work *work, enum op_kind kind);
 
 static inline struct shard_work *work_of(const struct op *op)

@@ -1,8 +1,8 @@
 /* coordinate.c - see coordinate.h.
  *
  * The happy path: `start` hands the order to the coordinator and is answered with the job;
- * `progress` tells how far it is. What the asker shows other servers comes with `start` and
- * `cancel`: its token, and the authorities it believes. */
+ * `progress` answers its progress. `start` and `cancel` bring the asker's credentials for other
+ * servers: its token, and the authorities it trusts. */
 #include "server/snapshot/coordinate.h"
 
 #include <stdlib.h>

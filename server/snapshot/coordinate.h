@@ -1,5 +1,5 @@
 /* coordinate.h - the phases of `snapshot` by which an admin has this server make a snapshot of the
- * whole cluster, or a cut to be fetched (server/coordinator). */
+ * whole cluster, or a cut whose rows the admin fetches (server/coordinator). */
 #ifndef EMBD_SNAPSHOT_COORDINATE_H
 #define EMBD_SNAPSHOT_COORDINATE_H
 

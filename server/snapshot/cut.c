@@ -1,12 +1,12 @@
 /* cut.c - see cut.h.
  *
- * The happy path: cut_begin freezes the tables and starts the thread (server/files/writing.h); the
- * thread writes one part after the other; cut_collect copies a block of rows for it between two
- * requests, so that no request waits for more than that; when all parts are synced the tables are
+ * The happy path: cut_begin freezes the tables and starts the thread (server/files/writing.h). The
+ * thread writes one part after the other. cut_collect copies a block of rows for it between two
+ * requests, so that no request waits for more than that. When all parts are synced the tables are
  * thawed, and the `write` that asks for the parts is answered.
  *
- * What can fail is the disk, or memory for the rows that pushes change meanwhile: then there are no
- * parts, and pushes never notice. */
+ * What can fail is the disk, or memory for rows that pushes change meanwhile: then there are no
+ * parts, and pushes do not notice. */
 #include "server/snapshot/cut.h"
 
 #include <stdlib.h>
@@ -41,7 +41,7 @@ struct cut_part {
 struct cut {
     struct shard *shard;
     char name[SNAPSHOT_NAME_MAX + 1];
-    const struct shard_session *owner; /* NULL: gone, nobody wants the parts */
+    const struct shard_session *owner; /* NULL: closed; the parts are not needed */
     uint32_t n, at;                    /* tables; whose rows are handed over next */
     struct cut_part *written;          /* [n] */
     const embd_schema **schemas;       /* [n] */
@@ -248,7 +248,7 @@ static bool fill(struct cut *cut, struct cut_arrays *arrays, struct writing_bloc
 
 /* ---- the end ---- */
 
-/* As commit takes it. */
+/* In the form that commit takes. */
 static void tell(const struct cut *cut, struct msg *m, uint32_t msgid)
 {
     const struct manifest_streams *streams = &cut->streams.part;
@@ -298,7 +298,8 @@ static int note_written(const struct cut *cut, struct embd__error *e)
     return e->status;
 }
 
-/* The shard that commits keeps the cut until then, so that the tables stay as they are told. */
+/* The shard that commits keeps the cut until then, so that the tables stay as they were
+ * reported. */
 static void answer(struct cut *cut)
 {
     struct shard *shard = cut->shard;
@@ -370,7 +371,7 @@ bool cut_collect(struct shard *shard)
     return false;
 }
 
-/* After that of a cut that nobody wants, its tables are read no more. */
+/* After the cut of a closed connection, its tables are not read any more. */
 static void stop_writing(struct cut *cut)
 {
     writing_stop(cut->writing);

@@ -6,44 +6,43 @@
 
 #include "server/service/state.h"
 
-/* Freezes all tables, or what has changed in them, and begins to write them into NAME.tmp, for as
- * long as the connection of `call` is there. EMBD_UNSUPPORTED: nobody wakes this shard; EMBD_BUSY,
+/* Freezes all tables, or their changes, and begins to write them into NAME.tmp, for as long as the
+ * connection of `call` is open. EMBD_UNSUPPORTED: this shard cannot be woken; EMBD_BUSY,
  * EMBD_NO_MEMORY, EMBD_INVALID, EMBD_IO. */
 int cut_begin(struct call *call, const char *name, const struct snapshot_cut *what);
 
 /* Since the cut `id` stores note what changes; 0: they do not. */
 void cut_note(struct shard *shard, uint64_t id);
 
-/* Whether NAME has begun here; tables may not be dropped then. */
+/* Whether NAME has begun here; then tables may not be dropped. */
 bool cut_is_of(const struct shard *shard, const char *name);
 
-/* Whether the connection that began NAME is gone, and its files are about to end. */
+/* Whether the connection that began NAME is closed, and its files will end soon. */
 bool cut_is_ending(const struct shard *shard, const char *name);
 
 /* Whether tables are frozen for one. */
 bool cut_is_writing(const struct shard *shard);
 
-/* The request is answered with the parts, or with why there are none, when all are on disk.
- * CALL_LATER. */
+/* Answers the request, when all parts are on disk, with the parts or the error. CALL_LATER. */
 int cut_wait(struct call *call);
 
-/* Hands rows over, and takes note of the end. True: it is to be called again soon. */
+/* Passes rows on, and notes the end. True: call it again soon. */
 bool cut_collect(struct shard *shard);
 
-/* Takes it off the shard, whose tables go on without it; a request that waits is told `why`. NULL:
- * there is none. */
+/* Removes the cut from the shard, whose tables go on without it; a waiting request gets `why`.
+ * NULL: none. */
 struct cut *cut_detach(struct shard *shard, int status, const char *why);
 /* Waits until nothing of it is written any more. Any thread. */
 void cut_wait_written(struct cut *cut);
 /* Then frees it. NULL is allowed. */
 void cut_discard(struct cut *cut);
-/* It ends as soon as its thread does; a request that waits is told `why`. None is allowed. */
+/* The cut ends as soon as its thread does; a waiting request gets `why`. No cut is allowed. */
 void cut_end(struct shard *shard, int status, const char *why);
 /* Waits for that. */
 void cut_close(struct shard *shard);
 
 void cut_forget(struct shard *shard, const struct request *request); /* the request is going */
 void cut_leave(struct shard *shard,
-               const struct shard_session *session); /* the connection is gone */
+               const struct shard_session *session); /* the connection is closed */
 
 #endif

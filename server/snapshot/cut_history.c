@@ -1,10 +1,10 @@
 /* cut_history.c - see cut_history.h.
  *
- * A snapshot says of each shard how many records its journal had at the cut, and the checksum of
- * the last one, which is chained to all before it (SHARD.writers). So where a replay comes to that
- * very record, the tables are those of the cut, and the records behind it make what has changed
- * since. A journal that has begun anew since then never comes there, and neither does another one:
- * such a cut stays unknown, and so does one whose snapshot cannot be read. */
+ * A snapshot has, for each shard, the number of the journal's records at the cut, and the checksum
+ * of the last one, which is chained to all before it (SHARD.writers). So where a replay meets that
+ * record, the tables are those of the cut, and the records behind it are the changes since. A
+ * journal that was compacted since, or another journal, never meets it: such a cut stays unknown,
+ * and so does one whose snapshot cannot be read. */
 #include "server/snapshot/cut_history.h"
 
 #include <fcntl.h>
@@ -25,8 +25,7 @@ struct cut_history {
     uint32_t n;
 };
 
-/* The file's header into `bytes`; false: it is not there, or there is less of it, or it cannot be
- * read. */
+/* Reads the file's header into `bytes`; false: it does not exist, is shorter, or cannot be read. */
 static bool read_bytes(int dir, uint32_t shard, uint8_t bytes[STREAMSFILE_HEADER_BYTES])
 {
     char file[STREAMSFILE_NAME];

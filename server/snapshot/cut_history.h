@@ -1,5 +1,4 @@
-/* cut_history.h - cuts from before the start, since which the replay of the journal tells what has
- * changed. */
+/* cut_history.h - cuts from before the start whose changes the replayed journal gives. */
 #ifndef EMBD_SNAPSHOT_CUT_HISTORY_H
 #define EMBD_SNAPSHOT_CUT_HISTORY_H
 

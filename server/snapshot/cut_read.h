@@ -5,7 +5,7 @@
 
 #include "server/service/state.h"
 
-/* Freezes the table, or all (""), for as long as the connection of `call` is there. EMBD_BUSY,
+/* Freezes the table, or all (""), for as long as the connection of `call` is open. EMBD_BUSY,
  * EMBD_NO_MEMORY, EMBD_INVALID, EMBD_UNKNOWN_TABLE. */
 int cut_read_begin(struct call *call, uint64_t id, const char *table);
 

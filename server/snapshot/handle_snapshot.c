@@ -154,7 +154,7 @@ static void make_staged(struct disk_phase *phase)
         snapshot_begin(data_dir, phase->name, e);
 }
 
-/* Where the connection is gone by now, NAME.tmp goes with the next tick. */
+/* If the connection is closed by now, the next tick removes NAME.tmp. */
 static void on_staged(struct disk_phase *phase, struct msg *m)
 {
     struct shard *shard = phase->shard;
@@ -175,7 +175,7 @@ static void on_staged(struct disk_phase *phase, struct msg *m)
         embd__msg_field_uint(m, "base_id", base->id);
 }
 
-/* A new staged directory, for a snapshot upon another one where `base_name` is not "". */
+/* A new staged directory; an increment of the snapshot `base_name` unless that is "". */
 static int begin_shard(struct call *call, const char *name, const char *base_name)
 {
     const struct disk_phase_order order = {phase_names[PHASE_BEGIN], name, make_staged, on_staged};
@@ -223,7 +223,7 @@ static int abort_shard(struct call *call, const char *name)
 
 /* ---- keep ---- */
 
-/* The snapshot is complete, or there is none of that name: then nothing is removed. */
+/* The snapshot is complete, or does not exist: then nothing is removed. */
 static void remove_older(struct disk_phase *phase)
 {
     struct stat st;
@@ -264,7 +264,7 @@ static int commit(struct call *call, const char *name, const struct snapshot_tol
     return status;
 }
 
-/* What a request says, by phase. */
+/* The fields of a request, by phase. */
 struct phase_fields {
     char name[128], base[SNAPSHOT_NAME_MAX + 1];
     struct snapshot_told told;
@@ -316,7 +316,7 @@ static int do_phase(struct call *call, enum phase phase, const struct phase_fiel
     }
 }
 
-/* A request that is malformed, or meant for another shard, is no snapshot that failed. */
+/* A malformed request, or one for another shard, does not count as a failed snapshot. */
 int handle_snapshot(struct call *call)
 {
     struct fields f;

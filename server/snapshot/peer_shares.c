@@ -1,9 +1,9 @@
 /* peer_shares.c - see peer_shares.h.
  *
- * A snapshot gets its name in one process after the other, so one that was interrupted may be
- * complete here and not there, where NAME.tmp is left of it. Which host a directory is on cannot be
- * told from its path: where the servers' addresses are not the same, one without any trace of the
- * snapshot may be another machine's, and says nothing. */
+ * A snapshot gets its name in one process after the other, so an interrupted one may be complete
+ * here and have left NAME.tmp there. A path does not say which host a directory is on: if the
+ * servers' addresses differ, a directory without any trace of the snapshot may be another
+ * machine's, and says nothing. */
 #include "server/snapshot/peer_shares.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* peer_shares.h - the other processes of the cluster, as far as their data directories can be seen
- * from here: all are to begin with one cut. */
+/* peer_shares.h - the data directories of the other processes of the cluster, as far as this
+ * process can read them: all processes must start from one cut. */
 #ifndef EMBD_SNAPSHOT_PEER_SHARES_H
 #define EMBD_SNAPSHOT_PEER_SHARES_H
 
@@ -7,7 +7,7 @@
 
 /* Lifetimes: the caller's. */
 struct peer_share {
-    const char *name; /* of the server, to be told */
+    const char *name; /* of the server, for the log */
     const char *data_dir;
     bool is_here; /* on this host: what is not in its directory it does not have */
 };

@@ -164,7 +164,7 @@ static int make_table(struct shard *shard, const struct manifest_table *from, st
     return EMBD_OK;
 }
 
-/* Whether it is to come back; what is not, but was lost, is told. */
+/* Whether the table comes back; lost tables that do not are logged. */
 static bool wants(const struct shard *shard, const struct manifest_table *table)
 {
     const struct restore *r = shard->restore;
@@ -180,8 +180,8 @@ static bool wants(const struct shard *shard, const struct manifest_table *table)
     return false;
 }
 
-/* The step is this shard's own: a push that another one refused was a step here. What changes from
- * now on is noted, as it was since the cut: there may be increments upon it. */
+/* The step is this shard's own: a push that another one refused was a step here. Changes from now
+ * on are noted, as since the cut: increments may follow. */
 static void end_table(struct shard *shard)
 {
     struct restore *r = shard->restore;
@@ -278,7 +278,7 @@ static int load_streams(struct shard *shard, struct embd__error *e)
 
 /* ---- from the first step to the last ---- */
 
-/* Increments may be upon this cut, as if the shard had gone on since. */
+/* Increments may follow this cut, as if the shard had gone on since. */
 static void note_cut(struct shard *shard, uint64_t id)
 {
     for (uint32_t i = 0; i < CUTS_KNOWN; i++)

@@ -8,8 +8,8 @@
 
 /* The journal is read, up to `end`. EMBD_NO_MEMORY. */
 int restore_begin(struct shard *shard, const struct journal_end *end, struct embd__error *e);
-/* A step of some milliseconds, or none where there is no verdict yet: *waits_out. *is_over_out:
- * that was the last. After an error the shard cannot be used. */
+/* A step of some milliseconds, or none while there is no verdict: *waits_out. *is_over_out: that
+ * was the last step. After an error the shard cannot be used. */
 int restore_go_on(struct shard *shard, bool *waits_out, bool *is_over_out, struct embd__error *e);
 /* Where the journal goes on, and whether the tables that it keeps came from the snapshot, and it
  * has none of them yet. */

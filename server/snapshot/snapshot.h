@@ -12,9 +12,9 @@
 #include "server/engine/tables.h"
 #include "proto/streamsfile.h"
 
-#define CUTS_KNOWN 7u /* of a shard: a store keeps so many, and one that is being made */
+#define CUTS_KNOWN 7u /* of a shard: a store keeps this many, and one that is being made */
 
-/* What a cut is to be: as struct store_cut, and what the earlier one is called. */
+/* The cut to make: as struct store_cut, with the name of the earlier one. */
 struct snapshot_cut {
     uint64_t id, since;
     char base[SNAPSHOT_NAME_MAX + 1]; /* "" where since is 0 */
@@ -29,12 +29,13 @@ struct snapshot_streams {
     void *bytes; /* malloc'd, [part.bytes] */
 };
 
-/* The snapshot that was begun here, what commit has been told so far, and the blobs there are. */
+/* The snapshot that was begun here, the parts that commit has received so far, and its blobs. */
 struct snapshot_parts {
-    char name[SNAPSHOT_NAME_MAX + 1];  /* "": none was begun */
-    const struct shard_session *owner; /* that began it; NULL: gone, and NAME.tmp goes too */
-    uint64_t id;                       /* 0: not told */
-    uint64_t sequence;                 /* 0: this process's next one */
+    char name[SNAPSHOT_NAME_MAX + 1]; /* "": none */
+    /* the connection that began it; NULL: closed, and NAME.tmp goes too */
+    const struct shard_session *owner;
+    uint64_t id;       /* 0: not given */
+    uint64_t sequence; /* 0: this process's next one */
     struct manifest_base base;
     struct manifest_table *tables; /* [LIMIT_TABLES] or NULL; schemas are filled in at the end */
     char names[LIMIT_TABLES][EMBD_NAME_MAX + 1];
@@ -49,9 +50,10 @@ void snapshot_forget(struct snapshot_parts *parts);
 
 struct shard;
 struct shard_session;
-/* The connection is gone. Where it began a snapshot that is not complete, this goes too, as soon as
- * nobody writes it any more. But where all was told that commit wants, another process may have
- * committed its share: then NAME.tmp stays, and says at a start that this one did not. */
+/* The connection is closed. If it began a snapshot that is not complete, the snapshot is removed
+ * too, as soon as its files are no longer written. But if commit has received everything, another
+ * process may have committed its share: then NAME.tmp stays, and says at a start that this process
+ * did not commit. */
 void snapshot_leave(struct shard *shard, const struct shard_session *session);
 /* Goes on with that. Nothing where nothing is left so. */
 void snapshot_remove_orphan(struct shard *shard);
@@ -64,7 +66,7 @@ int snapshot_check_name(const char *name, struct embd__error *e);
 
 /* Makes NAME.tmp. EMBD_EXISTS: the name is taken, or being taken. */
 int snapshot_begin(int data_dir, const char *name, struct embd__error *e);
-/* A descriptor of NAME.tmp, to be closed; negative on failure. */
+/* A descriptor of NAME.tmp, which the caller closes; negative on failure. */
 int snapshot_open(int data_dir, const char *name, struct embd__error *e);
 /* The next bytes of a blob; offset 0 begins it, the last ones end it. */
 struct snapshot_piece {
@@ -73,8 +75,8 @@ struct snapshot_piece {
     uint64_t offset, bytes, xxh3;
     bool is_last;
 };
-/* Whether the piece comes in turn; `file_out`, [MANIFEST_BLOB_FILE], is where it goes.
- * EMBD_INVALID: out of turn, or a name that is none; EMBD_EXISTS, EMBD_TOO_LARGE. */
+/* Whether the piece comes in turn; `file_out`, [MANIFEST_BLOB_FILE], is its file. EMBD_INVALID: out
+ * of turn, or an invalid name; EMBD_EXISTS, EMBD_TOO_LARGE. */
 int snapshot_blob_begin(struct snapshot_parts *parts, const struct snapshot_piece *piece,
                         char *file_out, struct embd__error *e);
 /* Writes it into `dir`; a last one is synced. Any thread. EMBD_IO. */
@@ -88,14 +90,14 @@ int snapshot_check_blobs(const struct snapshot_parts *parts, int dir, struct emb
 
 /* Syncs NAME.tmp and renames it to NAME. */
 int snapshot_publish(int data_dir, const char *name, struct embd__error *e);
-/* Removes NAME.tmp and what is in it; no error where it is not there. */
+/* Removes NAME.tmp and its files; no error if it does not exist. */
 int snapshot_remove(int data_dir, const char *name, struct embd__error *e);
 /* The same of a directory of any name. */
 int snapshot_remove_directory(int data_dir, const char *name, struct embd__error *e);
 
-/* The complete snapshot `name`, as one may be made upon it: e->status, EMBD_UNSUPPORTED where it
- * has no id or is not sealed, or not there (not EMBD_INVALID, which says of `begin` that a shard is
- * not the first). */
+/* Reads the complete snapshot `name` as a base: e->status, EMBD_UNSUPPORTED if it has no id, is not
+ * sealed, or does not exist (not EMBD_INVALID, which means in `begin` that a shard is not the
+ * first). */
 int snapshot_base(int data_dir, const char *name, struct manifest_base *out, struct embd__error *e);
 
 /* A complete snapshot. */
@@ -105,14 +107,15 @@ struct snapshot_kept {
     struct timespec
         when;    /* its manifest, its last file, was written: the age of those without a sequence */
     uint64_t id; /* of its cut; 0: it has none */
-    struct manifest_base base; /* the one it is loaded upon */
+    struct manifest_base base; /* its base */
     bool stays;
 };
 struct snapshot_list {
     struct snapshot_kept *list; /* [n], malloc'd */
     uint32_t n;
-    bool passes_over; /* the caller's: what the disk cannot read is told in the log, and is
-                       * none; so is always what this user may not read */
+    /* the caller's: snapshots that the disk cannot read are logged and skipped; so are always
+     * those that this user may not read */
+    bool passes_over;
 };
 /* All there are, the newest first; `list` also after an error. Given zeroed but for `passes_over`.
  */
@@ -125,11 +128,12 @@ int snapshot_least_sequence(int data_dir, uint64_t *out, struct embd__error *e);
  * whatever the clock said at one time. */
 int snapshot_next_sequence(int data_dir, uint64_t *out, struct embd__error *e);
 
-/* Of all complete snapshots, leaves `name`, which is one, and the n - 1 newest others. */
+/* Keeps `name`, which is complete, and the n - 1 newest others; removes all other complete
+ * snapshots. */
 int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_out,
                   struct embd__error *e);
 
-/* What one commit request tells. */
+/* The content of one commit request. */
 struct snapshot_told {
     const msgpack_object *parts, *streams; /* [n_parts], [n_streams], of the request */
     uint32_t n_parts, n_streams;
@@ -137,10 +141,10 @@ struct snapshot_told {
     bool more;
 };
 void snapshot_read_commit(struct fields *f, struct snapshot_told *out);
-/* Adds that to what was told before; where no more is to come, writes the manifest and gives
- * NAME.tmp its name: then CALL_LATER, and it is answered when that is on disk. EMBD_BUSY (as
- * disk_phase_new), EMBD_INVALID, EMBD_UNKNOWN_TABLE, EMBD_NO_MEMORY, EMBD_IO, EMBD_UNSUPPORTED:
- * what was told before is forgotten too, but where NAME was not begun. */
+/* Adds the request to the earlier ones. After the last one, writes the manifest and gives NAME.tmp
+ * its name: then CALL_LATER, and the answer comes when that is on disk. EMBD_BUSY (as
+ * disk_phase_new), EMBD_INVALID, EMBD_UNKNOWN_TABLE, EMBD_NO_MEMORY, EMBD_IO, EMBD_UNSUPPORTED: the
+ * earlier requests are forgotten too, unless NAME was not begun. */
 struct call;
 int snapshot_commit(struct call *call, const char *name, const struct snapshot_told *told);
 

@@ -1,9 +1,9 @@
 /* snapshot_blob.c - blobs: the files that a trainer gives to a snapshot, so that one directory
  * resumes its job. They arrive in pieces, one blob after the other, on the shard that will commit.
  *
- * Nothing about them is believed: a piece has to begin where the last one ended, and what was
- * received must have the checksum that the trainer computed over its own memory. Commit looks again
- * whether each file is in the directory that gets the manifest. */
+ * Nothing about them is believed: a piece must begin where the last one ended, and the received
+ * bytes must have the checksum that the trainer computed over its own memory. Commit checks again
+ * that each file is in the directory that gets the manifest. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

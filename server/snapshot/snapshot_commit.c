@@ -1,9 +1,9 @@
-/* snapshot_commit.c - the end of a snapshot: the parts and pushers of all shards of the process are
- * told, the manifest is written, and the directory gets its name.
+/* snapshot_commit.c - the end of a snapshot: the request brings the parts and pushers of all shards
+ * of the process, the manifest is written, and the directory gets its name.
  *
- * What is told is not believed: it has to be what the shards of this process have written
- * (written.h), all of it, and files of the sizes told. A request header holds some thirty parts, so
- * commit may come in several requests: all but the last say `more`. */
+ * The request is not believed: it must have exactly what the shards of this process have written
+ * (written.h), and the files must have those sizes. A request header has room for some thirty
+ * parts, so commit may come in several requests: all but the last have `more`. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ void snapshot_forget(struct snapshot_parts *parts)
     *parts = (struct snapshot_parts){0};
 }
 
-/* ---- the connection that began it is gone ---- */
+/* ---- the connection that began it is closed ---- */
 
 void snapshot_leave(struct shard *shard, const struct shard_session *session)
 {
@@ -221,7 +221,7 @@ static int fill_schemas(struct call *call, struct snapshot_parts *parts)
     return EMBD_OK;
 }
 
-/* The base is what it was when the snapshot was begun. */
+/* The base is the same as when the snapshot was begun. */
 static int check_base(struct call *call)
 {
     const struct manifest_base *base = &call->shard->snapshot.base;
@@ -296,7 +296,7 @@ void snapshot_read_commit(struct fields *f, struct snapshot_told *out)
     out->more = embd__field_bool(f, "more", false);
 }
 
-/* What was told is of no use any more. */
+/* The earlier requests are of no use any more. */
 static void end_told(struct shard *shard, const char *name)
 {
     snapshot_forget(&shard->snapshot);

@@ -1,7 +1,7 @@
-/* snapshot_dir.c - directories that are whole on disk or not there.
+/* snapshot_dir.c - directories that are complete on disk or do not exist.
  *
- * Everything happens below one descriptor of the data directory, opened at start: no path of it is
- * looked up again, and names that a peer sent cannot lead out of it. */
+ * Everything happens below one descriptor of the data directory, opened at start: none of its paths
+ * is looked up again, and names from a peer cannot lead out of it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

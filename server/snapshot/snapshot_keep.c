@@ -1,9 +1,9 @@
-/* snapshot_keep.c - which complete snapshots there are, and removing all but the newest.
+/* snapshot_keep.c - lists complete snapshots, and removes all but the newest.
  *
- * One that goes is renamed to NAME.gone first, and that is on disk before its first file is
- * removed: so what has the name of a snapshot is whole at every moment. A server that ended in
- * between left a NAME.gone, which the next removal takes along. What is no snapshot, or cannot be
- * read as one, is not touched. */
+ * A snapshot is renamed to NAME.gone first, and that is on disk before its first file is removed:
+ * so a directory with the name of a snapshot is complete at every moment. A server that ended in
+ * between left a NAME.gone, which the next removal removes too. Anything that is not a snapshot, or
+ * cannot be read as one, is not touched. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -29,8 +29,8 @@ static int fail(const char *file, const char *what, struct embd__error *e)
 
 /* ---- which there are ---- */
 
-/* The file's text, malloc'd, with a zero behind it; NULL: an error, or it is none that a manifest
- * could be. */
+/* The file's text, malloc'd, with a zero behind it; NULL: an error, or the file cannot be a
+ * manifest. */
 static char *read_text(int fd, const char *name, uint64_t *bytes_out, struct timespec *when,
                        struct embd__error *e)
 {
@@ -61,7 +61,7 @@ static char *read_text(int fd, const char *name, uint64_t *bytes_out, struct tim
     return NULL;
 }
 
-/* What a link stands for is not ours, and what is not a regular file is no manifest. */
+/* A link leads to files of others, and only a regular file can be a manifest. */
 static bool is_none_of_ours(void)
 {
     return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EINVAL ||
@@ -78,7 +78,7 @@ static void cannot_open(const char *name, const char *what, struct embd__error *
         e->status = EMBD_DENIED;
 }
 
-/* False: there is no such file in a directory of that name, or an error. */
+/* False: a directory of that name has no such file, or an error. */
 static bool open_manifest(int data_dir, const char *name, int *fd_out, struct embd__error *e)
 {
     int dir = below_open(data_dir, name, O_RDONLY | O_DIRECTORY, 0);
@@ -94,8 +94,8 @@ static bool open_manifest(int data_dir, const char *name, int *fd_out, struct em
     return *fd_out >= 0;
 }
 
-/* Whether the directory is a complete snapshot; then what its manifest says, and when it was
- * written. `why`: what is wrong with a manifest that is there. */
+/* Whether the directory is a complete snapshot; then its manifest's content, and when it was
+ * written. `why`: the error of an existing manifest. */
 static bool read_snapshot(int data_dir, const char *name, struct manifest *out,
                           struct timespec *when, struct embd__error *why, struct embd__error *e)
 {
@@ -237,7 +237,7 @@ static bool is_gone(const char *name)
     return n > end && n < GONE_NAME && strcmp(name + n - end, GONE) == 0;
 }
 
-/* What others that removed began. */
+/* Completes interrupted removals. */
 static int remove_gone(int data_dir, struct embd__error *e)
 {
     DIR *list = open_list(data_dir, e);
@@ -261,8 +261,8 @@ static int remove_one(int data_dir, const char *name, struct embd__error *e)
     return snapshot_remove_directory(data_dir, gone, e);
 }
 
-/* What is loaded upon another one is worth nothing without it. The newest first: a base is older,
- * whatever the clock said of one without a sequence, so this goes on until nothing is added. */
+/* A snapshot needs its base. The newest comes first: a base is older, whatever the clock said of
+ * one without a sequence, so this repeats until nothing is added. */
 static void keep_bases(struct snapshot_list *kept)
 {
     for (bool is_new = true; is_new;) {
@@ -318,8 +318,7 @@ int snapshot_keep(int data_dir, const char *name, uint32_t n, uint32_t *removed_
     if (remove_gone(data_dir, e) == EMBD_OK)
         snapshot_list(data_dir, &kept, e);
     choose(&kept, name, n);
-    for (uint32_t i = 0; i < kept.n && e->status == EMBD_OK;
-         i++) /* bases after what is upon them */
+    for (uint32_t i = 0; i < kept.n && e->status == EMBD_OK; i++) /* bases after their increments */
         if (!kept.list[i].stays && remove_one(data_dir, kept.list[i].name, e) == EMBD_OK)
             ++*removed_out;
     free(kept.list);

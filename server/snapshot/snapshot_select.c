@@ -1,10 +1,10 @@
 /* snapshot_select.c - see snapshot_select.h.
  *
- * The happy path: the newest snapshot of the list; its manifest and those of the snapshots it is
- * upon; all bytes of all files, as `embctl verify` reads them; every part of this process's shards
- * is there; and the other processes that can be seen have theirs of the same cut. What does not
- * hold is passed over, with a line that says why, and the next older one is taken. One that an
- * operator named is taken or nothing is: then the process ends. */
+ * The happy path: take the newest snapshot of the list; read its manifest and those of its bases;
+ * verify all bytes of all files, as `embctl verify` does; check that every part of this process's
+ * shards exists; and check that the other processes that can be seen have parts of the same cut. A
+ * snapshot that fails is skipped, with a log line that says why, and the next older one is tried.
+ * If an operator named a snapshot, only that one is tried; if it fails, the process ends. */
 #include "server/snapshot/snapshot_select.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 struct snapshot_select {
     struct snapshot_select_config config;
     struct snapshot_list all;
-    /* Of snapshot_select_find's thread until there is a verdict. */
+    /* Owned by snapshot_select_find's thread until there is a verdict. */
     struct dump_chain chain;
     struct embd__error why;
     /* Any thread's. */
@@ -41,7 +41,7 @@ static const struct snapshot_kept *find(const struct snapshot_select *c, const c
     return NULL;
 }
 
-/* Those it is upon lie in the data directory themselves: no link leads to them. */
+/* Its bases are in the data directory themselves: no link leads to them. */
 static int check_bases(const struct snapshot_select *c, const struct snapshot_kept *one,
                        struct embd__error *e)
 {

@@ -20,7 +20,7 @@ struct snapshot_select_config {
 
 enum snapshot_select_state {
     SNAPSHOT_SELECT_LOOKING,
-    SNAPSHOT_SELECT_NONE, /* there is none, or none that can be taken: the log said why */
+    SNAPSHOT_SELECT_NONE, /* none, or none that can be used: the log said why */
     SNAPSHOT_SELECT_ONE,
     SNAPSHOT_SELECT_FAILED, /* the one that was named */
 };
@@ -38,14 +38,14 @@ void snapshot_select_stop(struct snapshot_select *chosen);
 /* snapshot_select_find is over, and no shard is loading. NULL is allowed. */
 void snapshot_select_free(struct snapshot_select *chosen);
 
-/* All of these: any thread; `chosen` may be NULL where there is no data directory. */
+/* All of these: any thread; `chosen` may be NULL without a data directory. */
 enum snapshot_select_state snapshot_select_state(const struct snapshot_select *chosen);
 /* Of SNAPSHOT_SELECT_FAILED. */
 const struct embd__error *snapshot_select_why(const struct snapshot_select *chosen);
-/* Of SNAPSHOT_SELECT_ONE: the snapshot and what it is upon, each of one share, and it has a part of
- * every table for each shard of the process; the same until snapshot_select_free. */
+/* After SNAPSHOT_SELECT_ONE: the snapshot and its bases, each of one share, with a part of every
+ * table for each shard of the process; valid until snapshot_select_free. */
 const struct dump_chain *snapshot_select_chain(const struct snapshot_select *chosen);
-/* The snapshot that is looked at, or was chosen; "" where there is none. */
+/* The snapshot being checked, or the chosen one; "": none. */
 const char *snapshot_select_name(const struct snapshot_select *chosen);
 /* Bytes of it that were compared, of all. */
 void snapshot_select_progress(const struct snapshot_select *chosen, uint64_t *done_bytes_out,

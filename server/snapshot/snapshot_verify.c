@@ -9,7 +9,7 @@
 #include "proto/stored/verify.h"
 #include "proto/streamsfile.h"
 
-/* What is missing shows when it is read. */
+/* A missing file shows when it is read. */
 static int check_file(const char *directory, const char *file, struct embd__error *e)
 {
     struct stat st;

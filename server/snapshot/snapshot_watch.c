@@ -38,7 +38,7 @@ void snapshot_watch_failed(struct shard *shard, const char *phase, const char *n
               shard->config.index, name, phase, why->text);
 }
 
-/* At least a second, also where the clock was put back: 0 says that there is none. */
+/* At least a second, also if the clock was set back: 0 means none. */
 uint64_t snapshot_watch_age_us(const struct shard *shard)
 {
     uint64_t now_s = (uint64_t)time(NULL), made_s = shard->snapshot_made_s;

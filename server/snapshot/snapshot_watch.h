@@ -10,12 +10,12 @@
 
 struct shard;
 
-/* Of those that are there when the shard is opened, the newest. */
+/* Of the snapshots that exist when the shard is opened, the newest. */
 void snapshot_watch_begin(struct shard *shard);
 void snapshot_watch_committed(struct shard *shard);
 void snapshot_watch_failed(struct shard *shard, const char *phase, const char *name,
                            const struct embd__error *why);
-/* 0: there is none. */
+/* 0: none. */
 uint64_t snapshot_watch_age_us(const struct shard *shard);
 
 #endif

@@ -1,8 +1,8 @@
 /* written.c - see written.h.
  *
- * Shards write on their own threads, and one of them commits. A share is at any time one thread's
- * alone: whoever takes it out of its place may read it, and puts it back unless a newer one is
- * there by then. */
+ * Shards write on their own threads, and one of them commits. At any time one thread owns a share:
+ * a thread that takes it out of its place may read it, and puts it back unless a newer one is there
+ * by then. */
 #include "server/snapshot/written.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What one shard has written. Never changes. */
+/* The parts of one shard. Never changes. */
 struct share {
     char name[SNAPSHOT_NAME_MAX + 1];
     struct manifest_streams streams;
@@ -144,7 +144,7 @@ static int check_streams(const struct share *share, const struct manifest_stream
     return e->status;
 }
 
-/* ---- what was told ---- */
+/* ---- comparing ---- */
 
 static bool tells_part(const struct snapshot_parts *told, const char *table, uint32_t shard)
 {

@@ -1,6 +1,6 @@
-/* written.h - what the shards of a process have written for a snapshot: the shard that commits
- * compares it with what it is told, so that no manifest says anything else. Kept in memory, of each
- * shard the last. Any thread. */
+/* written.h - the parts that the shards of a process have written for a snapshot. The shard that
+ * commits compares its request with them, so that no manifest says anything else. In memory, for
+ * each shard the last. Any thread. */
 #ifndef EMBD_SNAPSHOT_WRITTEN_H
 #define EMBD_SNAPSHOT_WRITTEN_H
 
@@ -26,15 +26,15 @@ int written_note(struct written *written, uint32_t shard, const char *name,
                  const struct written_part *parts, uint32_t n,
                  const struct manifest_streams *streams, struct embd__error *e);
 
-/* Whether that was written for `name`. EMBD_INVALID names the field, what is told and what was
- * written. */
+/* Whether that was written for `name`. EMBD_INVALID names the field, the request's value and the
+ * written one. */
 int written_check_part(struct written *written, const char *name, const struct written_part *told,
                        struct embd__error *e);
 int written_check_streams(struct written *written, const char *name,
                           const struct manifest_streams *told, struct embd__error *e);
 
-/* Whether all of it was told: each part, and the pushers of each shard. EMBD_INVALID names what is
- * missing. */
+/* Whether the request is complete: each part, and the pushers of each shard. EMBD_INVALID names
+ * what is missing. */
 int written_check_all(struct written *written, const char *name, const struct snapshot_parts *told,
                       struct embd__error *e);
 

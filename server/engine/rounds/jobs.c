@@ -42,7 +42,7 @@ uint64_t jobs_slowest(const struct job *job)
     return least == UINT64_MAX ? greatest : least;
 }
 
-/* Where nobody lives, nobody has gone on but by steps. */
+/* Without a live worker, only steps have moved the job on. */
 uint64_t jobs_clock(const struct job *job)
 {
     uint64_t slowest = jobs_count(job, WORKER_LIVE) > 0 ? jobs_slowest(job) : 0;
@@ -133,7 +133,7 @@ static bool begins_anew(const struct job *job, const struct job_claim *claim)
     return claim->epoch == 0 && !is_of(job, claim) && !is_live_but(job, claim->worker);
 }
 
-/* One that nobody lives in, and rather one that all have left; NULL: there is none. */
+/* A job without a live worker, preferably one that all have left; NULL: none. */
 static struct job **find_over(struct jobs *jobs)
 {
     struct job **over = NULL;
@@ -316,7 +316,7 @@ int jobs_tick(struct jobs *jobs, const struct job_tick *tick, uint64_t now_ns, s
     return EMBD_OK;
 }
 
-/* A clock that another shard was told. */
+/* A clock that another shard got. */
 static void note_greater(struct job_worker *w, uint64_t clock)
 {
     if (clock > w->clock)

@@ -2,20 +2,20 @@
  *
  * A worker is a process, known by its incarnation. It joins, gives signs of life, and leaves. Every
  * request of a worker for its job is a sign of life, for its lease; while one of its pushes waits
- * in a round the lease does not run. A worker whose lease runs out is dropped: nobody waits for it
- * until it is live again, which it is by its next request, unless it comes late: the job has gone
- * on without it. Then it has to join at the clock the job is at.
+ * in a round the lease does not run. A worker whose lease runs out is dropped: the others do not
+ * wait for it until its next request makes it live again. If it is late, because the job has gone
+ * on without it, it must first join at the job's clock.
  *
  * Joining takes three forms. The process that the shard knows goes on. Another process that joins
- * takes the place of the one before. And a job that all have left, or none of whose workers lives
- * when a new process joins, begins anew, as its next epoch; who belongs to an epoch before is
- * refused. That leases have run out, however many at once, begins nothing anew.
+ * takes the place of the one before. A job that all have left, or without a live worker when a new
+ * process joins, begins again as its next epoch; workers of an earlier epoch are refused. Leases
+ * that run out, however many at once, do not begin a new epoch.
  *
- * What is asked of a clock, the iterations that a worker has finished, is the slowest of the live
- * workers; who may go on with that is the worker's own affair: bulk-synchronous with a staleness of
- * 0, stale-synchronous with s, asynchronous without asking.
+ * The answer for a clock, the iterations that a worker has finished, is the slowest of the live
+ * workers. The worker decides with it whether to go on: bulk-synchronous with a staleness of 0,
+ * stale-synchronous with s, asynchronous without asking.
  *
- * Kept in memory alone: after a restart workers join again. Owner: the shard's thread. */
+ * Jobs are in memory only: after a restart workers join again. Owner: the shard's thread. */
 #ifndef EMBD_ENGINE_JOBS_H
 #define EMBD_ENGINE_JOBS_H
 
@@ -31,14 +31,14 @@ enum worker_state { WORKER_ABSENT, WORKER_LIVE, WORKER_DROPPED, WORKER_LEFT };
 
 struct job_worker {
     uint64_t incarnation; /* of the process; not ABSENT */
-    uint64_t clock;       /* as it told last */
+    uint64_t clock;       /* in its last request */
     uint64_t done;        /* it has finished this many, by its ticks and by rounds it was in */
     uint64_t from;        /* no round of a clock before waits for it: where it joined */
     uint64_t lease_ns, seen_ns,
         deadline_ns;    /* live and none of its pushes waits: dropped after it */
     uint32_t n_waiting; /* pushes in rounds */
     enum worker_state state;
-    bool is_asynchronous; /* waits for nobody, and so never comes late */
+    bool is_asynchronous; /* waits for no worker, and so is never late */
 };
 
 struct job {
@@ -51,29 +51,29 @@ struct job {
 };
 
 struct jobs {
-    struct job *jobs[JOBS_MAX]; /* NULL where there is none */
+    struct job *jobs[JOBS_MAX]; /* NULL: none */
     uint64_t last_serial;
     uint64_t looked_ns; /* last time that jobs_look was called */
-    /* Before a worker leaves, or another process takes its place: its pushes that wait in rounds
-     * go, and what rounds know of it. NULL: there are no rounds. */
+    /* Called before a worker leaves, or another process takes its place: withdraws its waiting
+     * pushes, and clears what rounds know of it. NULL: there are no rounds. */
     void (*on_replaced)(void *arg, const struct job *job, uint32_t worker);
     void *arg;
 };
 
-/* Who a request is of. */
+/* The worker that sends a request. */
 struct job_claim {
     const char *job;
     uint32_t worker, n_workers; /* worker < n_workers <= EMBD_WORKERS_MAX */
     uint64_t lease_ns;
-    uint64_t incarnation; /* 0: a client that does not tell; all of these are one process */
-    uint64_t epoch;       /* that it belongs to by what this shard told it; 0: it joins */
+    uint64_t incarnation; /* 0: a client that sends none; all of these are one process */
+    uint64_t epoch;       /* that it belongs to by this shard's last answer; 0: it joins */
 };
 
 struct job_tick {
     struct job_claim claim;
     uint64_t clock;
     bool asynchronous;
-    bool leave; /* nobody shall wait for this worker any more */
+    bool leave; /* the others stop waiting for this worker */
 };
 
 void jobs_fini(struct jobs *jobs);
@@ -88,13 +88,13 @@ int jobs_enter(struct jobs *jobs, const struct job_claim *claim, uint64_t now_ns
 /* A worker that was found by jobs_enter is live from now on, at `clock` where it was not. */
 void jobs_live(struct job *job, const struct job_claim *claim, uint64_t clock, uint64_t now_ns);
 
-/* A worker tells its clock. Also EMBD_INVALID: the clock of a live worker falls; EMBD_LATE: it is
- * not live, and the job is at a later clock. Then it stays as it is. */
+/* Takes a worker's clock. EMBD_INVALID, also if the clock of a live worker decreases; EMBD_LATE:
+ * the worker is not live, and the job is at a later clock. Then nothing changes. */
 int jobs_tick(struct jobs *jobs, const struct job_tick *tick, uint64_t now_ns, struct job **job_out,
               struct embd__error *e);
 
-/* A sign of life alone: no clock falls, and none comes late. A worker that the shard does not know
- * joins at the clock; one that was dropped is live again unless the job has gone on without it. */
+/* A sign of life alone: no clock decreases, and no worker is late. A worker that the shard does not
+ * know joins at the clock; a dropped one is live again unless the job has gone on without it. */
 int jobs_beat(struct jobs *jobs, const struct job_tick *tick, uint64_t now_ns, struct job **job_out,
               struct embd__error *e);
 
@@ -117,7 +117,8 @@ struct job *jobs_of(const struct jobs *jobs, uint64_t serial);
  * live one, the greatest clock of any. */
 uint64_t jobs_slowest(const struct job *job);
 
-/* Where a worker that is not live may join: the job has gone on from every clock before. */
+/* The clock at which a worker that is not live may join: the job has gone on from every clock
+ * before. */
 uint64_t jobs_clock(const struct job *job);
 
 uint32_t jobs_count(const struct job *job, enum worker_state state);

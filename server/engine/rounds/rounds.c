@@ -32,7 +32,7 @@ static struct round *find(const struct rounds *rounds, const struct job *job,
     return NULL;
 }
 
-/* Nobody lives who could push to it. */
+/* No live worker could push to it. */
 static bool is_over(const struct round *round, const struct jobs *jobs)
 {
     const struct job *job = jobs_of(jobs, round->serial);

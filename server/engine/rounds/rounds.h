@@ -37,7 +37,7 @@ struct round {
 };
 
 struct rounds {
-    struct round *rounds[ROUNDS_MAX]; /* NULL where there is none */
+    struct round *rounds[ROUNDS_MAX]; /* NULL: none */
     uint32_t n_waiting;               /* pushes, of all rounds */
 };
 
@@ -52,26 +52,26 @@ int rounds_join(struct rounds *rounds, struct jobs *jobs, const struct push_roun
                 const uint32_t *tables, uint32_t n_tables, uint64_t now_ns, struct op *request,
                 struct op **replaced_out, struct embd__error *e);
 
-/* A push is withdrawn: its connection is gone. Its worker is still waited for, for its lease.
- * False: it does not wait. */
+/* Withdraws a push whose connection is closed. The others still wait for its worker, for its lease.
+ * False: the push does not wait. */
 bool rounds_withdraw(struct rounds *rounds, const struct op *request, uint64_t now_ns);
 
-/* Takes a push of a worker that waits, to be refused; NULL: none does. Then rounds of the job know
+/* Takes a waiting push of a worker, to be refused; NULL: none waits. Then rounds of the job know
  * nothing of the worker. */
 struct op *rounds_take_out(struct rounds *rounds, const struct job *job, uint32_t worker);
 
-/* Whom pushes of the job wait for that are not the asker's own. False: for nobody. */
+/* The worker other than the asker that pushes of the job wait for. False: none. */
 bool rounds_awaited(const struct rounds *rounds, const struct job *job, uint32_t asker,
                     uint32_t *worker_out);
 
-/* Takes the pushes of one step, in the order of their workers, out of a round that waits for nobody
- * and whose pushes may all go on by `may` (NULL: they may). requests_out [EMBD_WORKERS_MAX].
- * Returns how many; 0: all rounds wait. */
+/* Takes the pushes of one step, in the order of their workers, out of a round that waits for no
+ * worker and whose pushes may all go on by `may` (NULL: they may). requests_out [EMBD_WORKERS_MAX].
+ * Returns their number; 0: all rounds wait. */
 uint32_t rounds_take(struct rounds *rounds, uint64_t now_ns,
                      bool (*may)(const void *arg, const struct op *push), const void *arg,
                      struct op **requests_out);
 
-/* Takes any push that waits, to be refused; NULL: none waits. */
+/* Takes any waiting push, to be refused; NULL: none waits. */
 struct op *rounds_take_any(struct rounds *rounds);
 
 #endif

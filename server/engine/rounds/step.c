@@ -59,7 +59,7 @@ static int find_tables(struct op *member, struct embd__error *e)
     return engine_make_way(member, e);
 }
 
-/* What part i of the step has room for, and where its arrays begin in the buffer. */
+/* The room of part i of the step, and where its arrays begin in the buffer. */
 struct layout {
     uint64_t n_keys, n_rows;
     bool has_offsets, has_slots, has_weights, want_status;
@@ -238,7 +238,7 @@ static void step_free(struct round_step *step)
     free(step);
 }
 
-/* What the step gave, to the push of worker m. */
+/* Writes the step's result to the push of worker m. */
 static void give(const struct round_step *step, uint32_t m, struct op *member)
 {
     for (uint32_t i = 0; i < member->n_parts; i++) {

@@ -1,9 +1,9 @@
 /* step.h - one step made of the pushes of several workers.
  *
- * A push that belongs to a round waits: round_enter. When its round waits for nobody (rounds.h),
- * round_take merges the pushes into one operation, which is admitted and applied like any other;
- * round_spread tells each of them what came of it. Members that go meanwhile are forgotten: their
- * arrays are copied. */
+ * A push of a round waits: round_enter. When its round waits for no worker (rounds.h), round_take
+ * merges the pushes into one operation, which is admitted and applied like any other; round_spread
+ * gives each of them the result. Members that leave meanwhile are forgotten: their arrays are
+ * copied. */
 #ifndef EMBD_ENGINE_STEP_H
 #define EMBD_ENGINE_STEP_H
 
@@ -17,7 +17,7 @@ struct round_step {
     void *buffers[LIMIT_PARTS]; /* from store_ops.buffer_new; NULL: none */
     uint64_t buffer_bytes[LIMIT_PARTS];
     uint32_t *keys_at;    /* [n_members][parts], where a worker's keys begin among the step's */
-    struct op *members[]; /* [n_members] in the order of workers; NULL: gone */
+    struct op *members[]; /* [n_members] in the order of workers; NULL: withdrawn */
 };
 
 /* The checked push waits in its round from now on; its tables are looked up again later.
@@ -26,9 +26,9 @@ struct round_step {
 int round_enter(struct op *op, const struct push_round *push, uint64_t now_ns,
                 struct op **replaced_out, struct embd__error *e);
 
-/* The step of a round that waits for nobody and whose pushes may all go on by `may` (NULL: they
- * may). NULL: there is none. Where it cannot be made, step->op.error says why: round_spread then
- * tells its members. */
+/* The step of a round that waits for no worker and whose pushes may all go on by `may` (NULL: they
+ * may). NULL: there is none. If it cannot be made, step->op.error says why: round_spread then
+ * passes it to the members. */
 struct round_step *round_take(struct engine *engine, uint64_t now_ns,
                               bool (*may)(const void *arg, const struct op *push), const void *arg);
 
@@ -36,10 +36,10 @@ struct round_step *round_take(struct engine *engine, uint64_t now_ns,
  * the step. */
 void round_spread(struct round_step *step);
 
-/* The push is going: it waits no more, and no step tells it anything. */
+/* The push is withdrawn: it waits no more, and gets no result of a step. */
 void round_forget(struct op *op, uint64_t now_ns);
 
-/* Ends steps that are being made; nobody hears of them. */
+/* Ends steps that are being made, without a result for anyone. */
 void round_close(struct engine *engine);
 
 #endif

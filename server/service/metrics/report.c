@@ -1,4 +1,4 @@
-/* report.c - the figures of a shard and of its tables, in base units that their names tell.
+/* report.c - the figures of a shard and of its tables, in base units that their names contain.
  * proto/PROTOCOL.md explains each; server/net/http/http_metrics.c names each for Prometheus. */
 #include "server/service/metrics/report.h"
 

@@ -1,8 +1,8 @@
-/* report.h - all figures of a shard at one moment, copied out for whoever shows them: the answer to
+/* report.h - all figures of a shard at one moment, copied for those who show them: the answer to
  * `stats` (stats.c), the metrics and the status page (server/net/http/).
  *
- * One list of names serves them all; a name's end tells its unit. Taken on the shard's thread; what
- * was taken is the taker's and points to nothing of the shard. */
+ * All use one list of names; the end of a name is its unit. Taken on the shard's thread; the copy
+ * belongs to the taker and points to nothing of the shard. */
 #ifndef EMBD_SERVICE_REPORT_H
 #define EMBD_SERVICE_REPORT_H
 

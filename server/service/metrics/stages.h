@@ -32,7 +32,7 @@ enum stage {
 };
 const char *stage_name(enum stage stage);
 
-/* The stages of which methods are told: pulls and pushes. */
+/* The methods whose stages are reported: pulls and pushes. */
 #define STAGED_METHODS 2
 int stages_index(int method); /* 0 or 1; -1: none */
 enum method stages_method(uint32_t index);
@@ -40,7 +40,7 @@ enum method stages_method(uint32_t index);
 #define STAGES_SMALL_BYTES (16u << 10)
 #define STAGES_SAMPLE      31u
 
-/* Of one request. `method` and `weight` are always set, the others when weight > 0. */
+/* Times of one request. `method` and `weight` are always set, the others when weight > 0. */
 struct stage_times {
     int method;      /* enum method; -1 unknown */
     uint32_t weight; /* 0: not split into stages */
@@ -70,7 +70,7 @@ struct stages {
     uint64_t n_traces;
 };
 
-/* A request of `bytes` is handled now. True: it is to be split, by stages_split. */
+/* The handling of a request of `bytes` begins. True: stages_split measures its stages. */
 static inline bool stages_begin(struct stages *stages, struct stage_times *times, int method,
                                 uint64_t bytes)
 {
@@ -109,7 +109,7 @@ static inline bool stages_is_due(const struct stages *stages, uint64_t now_ns)
 /* A few times a second. */
 void stages_tick(struct stages *stages, uint64_t now_ns);
 
-/* Of the last one to two windows. */
+/* Figures of the last one to two windows. */
 uint64_t stages_recent_ns(const struct stages *stages, enum method method, double quantile);
 
 #endif
