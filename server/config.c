@@ -69,6 +69,20 @@ static int read_gpus(const struct sources *from, struct config *out, struct embd
     return status;
 }
 
+/* A size of 0 is no limit; none is said: main.c knows the store. */
+static int read_memory(const struct sources *from, struct config *out, struct embd__error *e)
+{
+    const uint64_t least = LIMIT_FRAME_BYTES + (16u << 20), quarter = config_memory_bytes() / 4;
+    const struct setting *rows = config_pick(from, NULL, true, SETTING_ROW_MEMORY);
+    if (config_size(SETTING_FRAME_MEMORY, config_pick(from, NULL, true, SETTING_FRAME_MEMORY),
+                    least, UINT64_MAX, quarter > least ? quarter : least, &out->frame_memory,
+                    e) != EMBD_OK ||
+        config_size(SETTING_ROW_MEMORY, rows, 0, UINT64_MAX, 0, &out->row_memory, e) != EMBD_OK)
+        return e->status;
+    out->has_row_memory = rows->text != NULL;
+    return EMBD_OK;
+}
+
 static int read_limits(const struct sources *from, struct config *out, struct embd__error *e)
 {
     enum { DAY = 86400 };
@@ -94,10 +108,7 @@ static int read_limits(const struct sources *from, struct config *out, struct em
                               config_pick(from, NULL, true, SETTING_MAX_STRANGERS), 1, 1u << 20,
                               256, &strangers, e);
     if (status == EMBD_OK)
-        status =
-            config_size(SETTING_FRAME_MEMORY, config_pick(from, NULL, true, SETTING_FRAME_MEMORY),
-                        LIMIT_FRAME_BYTES + (16u << 20), UINT64_MAX, config_ram_bytes() / 4,
-                        &out->frame_memory, e);
+        status = read_memory(from, out, e);
     if (status == EMBD_OK)
         status =
             config_size(SETTING_JOURNAL_LIMIT, config_pick(from, NULL, true, SETTING_JOURNAL_LIMIT),

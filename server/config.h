@@ -54,6 +54,8 @@ struct config {
     struct net_limits limits;
     struct credential_files credential_files;
     uint64_t frame_memory, journal_limit;
+    uint64_t row_memory; /* 0: no limit */
+    bool has_row_memory;
     int cpus[CONFIG_CPUS_MAX];
     uint32_t n_cpus;
     enum log_level log_level;

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "server/net/http/host.h"
 
 int config_complain(struct embd__error *e, int status, enum setting_id id, const struct setting *at,
                     const char *format, ...)
@@ -54,9 +55,9 @@ int config_count(enum setting_id id, const struct setting *at, uint64_t min, uin
     return EMBD_OK;
 }
 
-uint64_t config_ram_bytes(void)
+uint64_t config_memory_bytes(void)
 {
-    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    return host_memory_limit();
 }
 
 int config_size(enum setting_id id, const struct setting *at, uint64_t min, uint64_t max,
@@ -77,7 +78,7 @@ int config_size(enum setting_id id, const struct setting *at, uint64_t min, uint
     else if (strcmp(end, "G") == 0)
         unit = 1u << 30;
     else if (is_part)
-        unit = config_ram_bytes() / 100;
+        unit = config_memory_bytes() / 100;
     else if (*end != '\0')
         is_size = false;
     if (!is_size || (is_part && number > 100))

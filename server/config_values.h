@@ -22,12 +22,13 @@ int config_complain(struct embd__error *e, int status, enum setting_id id, const
 /* `absent` where nothing is said. */
 int config_count(enum setting_id id, const struct setting *at, uint64_t min, uint64_t max,
                  uint64_t absent, uint64_t *out, struct embd__error *e);
-/* "1048576", "512K", "64M", "2G", "25%" of RAM. */
+/* "1048576", "512K", "64M", "2G", "25%" of config_memory_bytes. */
 int config_size(enum setting_id id, const struct setting *at, uint64_t min, uint64_t max,
                 uint64_t absent, uint64_t *out, struct embd__error *e);
 int config_text(enum setting_id id, const struct setting *at, const char *absent, char *out,
                 size_t out_bytes, struct embd__error *e);
-uint64_t config_ram_bytes(void);
+/* RAM, or the limit of the process's cgroup where that is less. */
+uint64_t config_memory_bytes(void);
 
 /* config_servers.c: which servers there are, and which of them this process is. */
 int config_read_servers(const struct sources *from, struct config *out, struct embd__error *e);

@@ -222,6 +222,7 @@ static int start_shards(struct process *p, struct embd__error *e)
             .accepts_journal_damage = p->config.accepts_journal_damage,
             .journal_limit = p->config.journal_limit,
             .is_first = i == 0,
+            .row_memory = p->row_memory,
             .drain = running_on_drain,
             .drain_arg = p,
         };
@@ -337,6 +338,7 @@ static int open_store(struct process *p, struct embd__error *e)
     if (e->text[0] != '\0')
         log_event(LOG_INFO, "store", "name=%s why=\"%s\"", p->store->name, e->text);
     *e = (struct embd__error){0};
+    row_limit_set(p);
     p->loops = calloc(p->n, sizeof *p->loops);
     return p->loops != NULL ? EMBD_OK : embd__error_set(e, EMBD_NO_MEMORY, "no memory for shards");
 }

@@ -8,6 +8,7 @@
 #include "server/snapshot/snapshot_select.h"
 #include "server/config.h"
 #include "server/coordinator/coordinator.h"
+#include "server/engine/row_memory.h"
 #include "server/log/ending.h"
 #include "server/net/http/http.h"
 #include "server/net/loop.h"
@@ -19,6 +20,7 @@ struct process {
     struct config config;
     const struct store_ops *store;
     struct quota quota;
+    struct row_memory row_memory[STORE_PLACES];
     struct loop **loops; /* [n], one per shard of this process */
     uint32_t n, n_started;
     struct places places;
@@ -55,6 +57,9 @@ static inline const struct config_server *process_self(const struct process *p)
 {
     return &p->config.servers[p->config.self];
 }
+
+/* row_limit.c: sets the limit of row_memory for the process's store. */
+void row_limit_set(struct process *p);
 
 /* ---- running.c ---- */
 

@@ -88,7 +88,13 @@ enum {
       "Name of the server, which --server takes. Needed with etcd")                                \
     X(FRAME_MEMORY, "frame_memory", IN_FLAGS | IN_TOP, "SIZE",                                     \
       "Memory for connections, requests and answers of all shards: bytes, 512M, 2G or a share of " \
-      "RAM (25%)")                                                                                 \
+      "RAM, or of the cgroup's limit if that is less (25%)")                                       \
+    X(ROW_MEMORY, "row_memory", IN_FLAGS | IN_TOP, "SIZE",                                         \
+      "Memory for rows, their state, keys and candidates of all shards: bytes, 512M, 2G or a "     \
+      "share "                                                                                     \
+      "of RAM; on GPUs of each device. Beyond it pushes that need new rows are refused. 0: no "    \
+      "limit (80% of RAM, or of the cgroup's limit if that is less, without frame_memory; of a "   \
+      "device 80% of what is free at start)")                                                      \
     X(MAX_CONNECTIONS, "max_connections", IN_FLAGS | IN_TOP, "N",                                  \
       "Maximum number of data connections per shard (4096)")                                       \
     X(STALL_TIMEOUT, "stall_timeout", IN_FLAGS | IN_TOP, "SECONDS",                                \

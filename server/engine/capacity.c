@@ -64,17 +64,80 @@ int capacity_check(struct op *op, struct embd__error *e)
 
 /* ---- memory ---- */
 
+static int refuse(const struct op *op, const struct table *table, uint64_t needed,
+                  struct embd__error *e)
+{
+    const struct row_memory *memory = op->engine->tables.memory;
+    e->status = EMBD_OK;
+    return embd__error_set(
+        e, EMBD_FULL,
+        "table %s: its new rows need %llu bytes; rows take %llu bytes of the server's memory, the "
+        "limit is %llu (row_memory): erase rows, drop a table, bound it by capacity and on_full, "
+        "or give the server more memory",
+        table->schema.s.name, (unsigned long long)needed,
+        (unsigned long long)atomic_load(&memory->used),
+        (unsigned long long)row_memory_limit(memory));
+}
+
+/* A device's memory is taken now, the host's when rows come. */
+static int reserve(struct op *op, struct table *table, struct store_change *change,
+                   enum store_prepare what, struct embd__error *e)
+{
+    struct tables *tables = &op->engine->tables;
+    change->is_bounded = tables->memory != NULL;
+    if (change->is_bounded)
+        change->room = row_memory_room(tables->memory, 0);
+    else if (what == STORE_PREPARE_ROOM)
+        return EMBD_OK;
+    int status = tables->ops->prepare(table->store, change, what, e);
+    if (tables->ops->caps.is_async)
+        tables_count(tables, table);
+    return status == EMBD_FULL ? refuse(op, table, change->needed, e) : status;
+}
+
+/* A record that is written has to be applied: its memory is taken before. */
+static enum store_prepare what_of(const struct table *table)
+{
+    return table_is_journaled(table) ? STORE_PREPARE_MEMORY : STORE_PREPARE_ROOM;
+}
+
+static int reserve_load(struct op *op, struct embd__error *e)
+{
+    const struct op_load *load = &op->as.load;
+    uint32_t n = load->fields.is_gone ? 0 : load->block.n_rows;
+    struct store_change change = {
+        .kind = STORE_INSERT,
+        .in = {.n_keys = n, .n_rows = n, .keys = load->block.keys, .slots = load->block.slots}};
+    reserve(op, load->table, &change, STORE_PREPARE_ROOM, e);
+    op->engine->tables.ops->cancel(load->table->store, &change.ticket);
+    return e->status;
+}
+
 int capacity_reserve(struct op *op, struct embd__error *e)
 {
-    for (uint32_t i = 0; i < op->n_parts && e->status == EMBD_OK; i++) {
+    if (op->kind == OP_LOAD)
+        return reserve_load(op, e);
+    for (uint32_t i = 0; i < op->n_parts && op->kind == OP_PUSH && e->status == EMBD_OK; i++) {
         struct op_part *part = &op->parts[i];
         struct store_change push = {
             .ticket = part->ticket, .in = op_keys(&part->in), .statuses = part->statuses};
-        op->engine->tables.ops->prepare(part->table->store, &push, STORE_PREPARE_MEMORY, e);
+        reserve(op, part->table, &push, what_of(part->table), e);
         part->ticket = push.ticket;
     }
     if (e->status != EMBD_OK)
         capacity_left(op);
+    return e->status;
+}
+
+int capacity_reserve_insert(struct op *op, struct op_part *part, struct embd__error *e)
+{
+    struct store_change insert = {.ticket = part->ticket,
+                                  .kind = STORE_INSERT,
+                                  .in = part->inserted,
+                                  .statuses = part->inserted_statuses,
+                                  .is_whole = !part->may_drop};
+    reserve(op, part->table, &insert, STORE_PREPARE_ROOM, e);
+    part->ticket = insert.ticket;
     return e->status;
 }
 

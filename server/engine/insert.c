@@ -118,17 +118,19 @@ int insert_prepare(struct op *op, struct embd__error *e)
     if (find(op, &n_tables, &n_joined, e) != EMBD_OK ||
         (n_joined > 0 && join_all(op, n_joined, e) != EMBD_OK))
         return e->status;
-    bool is_prepared = n_tables > 1 || n_joined > 0;
-    for (uint32_t i = 0; i < op->n_parts && is_prepared; i++) {
-        if (op->parts[i].n_joined == 0)
+    bool is_asked = n_tables > 1 || n_joined > 0;
+    for (uint32_t i = 0; i < op->n_parts && e->status == EMBD_OK; i++) {
+        if (op->parts[i].n_joined == 0 || capacity_reserve_insert(op, &op->parts[i], e) != EMBD_OK)
             continue;
-        struct store_change insert = insert_of(&op->parts[i]);
-        if (capacity_prepare(op, i, &insert, e) == EMBD_OK)
-            continue;
-        capacity_left(op);
-        return e->status;
+        struct store_change insert = {0};
+        if (is_asked) {
+            insert = insert_of(&op->parts[i]);
+            capacity_prepare(op, i, &insert, e);
+        }
     }
-    return EMBD_OK;
+    if (e->status != EMBD_OK)
+        capacity_left(op);
+    return e->status;
 }
 
 void insert_tell(const struct op *op, const struct op_part *first)

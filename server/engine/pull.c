@@ -2,6 +2,7 @@
 #include "server/engine/pull.h"
 #include "proto/assert.h"
 
+#include "server/engine/capacity.h"
 #include "server/engine/engine.h"
 #include "server/engine/insert.h"
 
@@ -26,8 +27,10 @@ int pull_admit(struct op *op)
     for (uint32_t i = 0; i < op->n_parts && engine->before_change != NULL; i++)
         if (insert_is_of(&op->parts[i]) &&
             engine->before_change(engine->arg, op->origin, op->parts[i].table,
-                                  change_of(op->parts[i].table), &op->error) != EMBD_OK)
+                                  change_of(op->parts[i].table), &op->error) != EMBD_OK) {
+            capacity_left(op);
             return op->error.status;
+        }
     return EMBD_OK;
 }
 
@@ -83,6 +86,8 @@ static void on_inserted(struct store_done *done, int status)
     struct op_call *call = (struct op_call *)(void *)done;
     struct engine_counters *counters = &call->op->engine->counters;
     const struct store_change *insert = &call->as.change;
+    if (status == EMBD_OK && insert->n_inserted + insert->n_filtered > 0)
+        tables_count(&call->op->engine->tables, call->part->table);
     if (status == EMBD_OK) {
         if (call->part->n_joined > 1 && insert->statuses != NULL)
             insert_tell(call->op, call->part);

@@ -111,6 +111,7 @@ static void on_pushed(struct store_done *done, int status)
         op->n_applied++;
         op->engine->tables.ops->stats(part->table->store, &stats);
         part->step = stats.steps;
+        tables_count_as(&op->engine->tables, part->table, &stats);
         count(&op->engine->counters, part, &call->as.change);
     }
     part->table->was_full = status == EMBD_FULL;

@@ -27,13 +27,55 @@ static void free_table(const struct store_ops *ops, struct table *table)
     free(table);
 }
 
+static void uncount(struct tables *tables, struct table *table)
+{
+    if (tables->memory != NULL)
+        row_memory_count(tables->memory, &table->counted_bytes, 0);
+}
+
 void tables_fini(struct tables *tables)
 {
-    for (uint32_t i = 0; i < tables->n; i++)
+    for (uint32_t i = 0; i < tables->n; i++) {
+        uncount(tables, tables->by_name[i]);
         free_table(tables->ops, tables->by_name[i]);
+    }
     tables_give_up(tables);
     tables_init(tables, tables->ops);
 }
+
+/* ---- memory ---- */
+
+void tables_count_as(struct tables *tables, struct table *table, const struct store_stats *stats)
+{
+    if (tables->memory != NULL)
+        row_memory_count(tables->memory, &table->counted_bytes, stats->memory_bytes);
+}
+
+void tables_count(struct tables *tables, struct table *table)
+{
+    struct store_stats stats;
+    tables->ops->stats(table->store, &stats);
+    tables_count_as(tables, table, &stats);
+}
+
+void tables_count_all(struct tables *tables)
+{
+    for (uint32_t i = 0; i < tables->n; i++)
+        tables_count(tables, tables->by_name[i]);
+}
+
+/* Any of the tables may be copied. */
+int tables_freeze(const struct tables *tables, struct table *table, struct store_cut *cut,
+                  struct embd__error *e)
+{
+    if (tables->memory != NULL) {
+        uint64_t beyond = row_memory_limit(tables->memory) / 8;
+        cut->copy_bytes = row_memory_room(tables->memory, beyond) / tables->n + 1;
+    }
+    return tables->ops->freeze(table->store, cut, e);
+}
+
+/* ---- by name and id ---- */
 
 struct table *tables_by_id(const struct tables *tables, uint32_t id)
 {
@@ -141,6 +183,7 @@ static struct table *add_prepared(struct tables *tables, const char *name)
     tables->n++;
     tables->n_creating += table->schema.s.create_on == EMBD_CREATE_ON_PULL;
     tables->prepared = NULL;
+    tables_count(tables, table);
     return table;
 }
 
@@ -162,5 +205,6 @@ void tables_drop(struct tables *tables, struct table *table)
     memmove(tables->ids + i, tables->ids + i + 1, after * sizeof tables->ids[0]);
     tables->n--;
     tables->n_creating -= table->schema.s.create_on == EMBD_CREATE_ON_PULL;
+    uncount(tables, table);
     free_table(tables->ops, table);
 }

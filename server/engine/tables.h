@@ -3,6 +3,7 @@
 #define EMBD_ENGINE_TABLES_H
 
 #include "server/engine/hot.h"
+#include "server/engine/row_memory.h"
 #include "proto/schema.h"
 #include "server/store/store.h"
 
@@ -12,6 +13,7 @@ struct table {
     struct table_schema schema;
     struct store *store;
     struct hot hot;
+    uint64_t counted_bytes; /* in tables->memory */
     /* its last push was refused for lack of room: the next one is checked before its record is
      * written */
     bool was_full;
@@ -19,6 +21,7 @@ struct table {
 
 struct tables {
     const struct store_ops *ops;
+    struct row_memory *memory; /* the owner's; NULL: rows may take what there is */
     uint32_t n;
     uint32_t n_creating;                 /* tables whose rows are created by pulls */
     struct table *by_name[LIMIT_TABLES]; /* ascending */
@@ -46,6 +49,14 @@ int tables_create(struct tables *tables, const embd_schema *schema, struct table
 int tables_prepare(struct tables *tables, const embd_schema *schema, struct embd__error *e);
 /* It will not be created. */
 void tables_give_up(struct tables *tables);
+
+/* What the table takes now is counted; the second: its stats are known. */
+void tables_count(struct tables *tables, struct table *table);
+void tables_count_as(struct tables *tables, struct table *table, const struct store_stats *stats);
+void tables_count_all(struct tables *tables);
+/* store_ops.freeze, with what is left for copies. */
+int tables_freeze(const struct tables *tables, struct table *table, struct store_cut *cut,
+                  struct embd__error *e);
 
 /* Ends the table and its rows. No store call may be in flight. */
 void tables_drop(struct tables *tables, struct table *table);

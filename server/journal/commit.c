@@ -287,11 +287,9 @@ static int append(struct commit *commit, struct op *op, void (*turn)(struct op *
  */
 static int prepare(struct commit *commit, struct op *op, struct embd__error *e)
 {
-    if (op->kind == OP_PUSH)
-        return capacity_reserve(op, e);
     if (op->kind == OP_TABLE_CREATE)
         return tables_prepare(&commit->engine->tables, &op->as.schema.s, e);
-    return EMBD_OK;
+    return capacity_reserve(op, e);
 }
 
 static int apply_unrecorded(struct op *op)
@@ -307,7 +305,7 @@ static int submit(struct commit *commit, struct op *op, void (*turn)(struct op *
     if (op_durability(op, &durability, e) != EMBD_OK)
         return e->status;
     if (durability == EMBD_DURABILITY_SNAPSHOT)
-        return apply_unrecorded(op);
+        return capacity_reserve(op, e) == EMBD_OK ? apply_unrecorded(op) : e->status;
     if (commit->journal == NULL)
         return embd__error_set(
             e, EMBD_UNSUPPORTED,

@@ -144,7 +144,7 @@ static int freeze(struct compaction *c, struct embd__error *e)
         struct store_stats stats;
         if (!table_is_journaled(table))
             continue;
-        if (ops_of(c)->freeze(table->store, &cut, e) != EMBD_OK)
+        if (tables_freeze(&engine->tables, table, &cut, e) != EMBD_OK)
             return e->status;
         ops_of(c)->stats(table->store, &stats);
         c->steps[c->n] = stats.steps;

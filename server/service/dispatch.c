@@ -276,12 +276,34 @@ static bool is_cutting(const struct shard *shard)
     return (shard->cut != NULL && cut_is_writing(shard)) || shard->cut_read != NULL;
 }
 
+#define MEMORY_NS 100000000u
+
+/* What changes otherwise than by pushes is counted here; the log hears of it before pushes do. */
+static void look_at_memory(struct shard *shard)
+{
+    struct tables *tables = &shard->engine.tables;
+    tables_count_all(tables);
+    if (!row_memory_is_low(tables->memory))
+        return;
+    log_event(
+        LOG_WARN, "row_memory_low",
+        "shard=%u used=%llu limit=%llu why=\"rows take nine tenths of row_memory; at the limit "
+        "pushes that need new rows are refused: erase rows, drop a table, bound tables by "
+        "capacity, or give the server more memory\"",
+        shard->config.index, (unsigned long long)atomic_load(&tables->memory->used),
+        (unsigned long long)row_memory_limit(tables->memory));
+}
+
 /* Features that depend on the time. Each one that is not in use costs a comparison. True: parked
  * requests may go on. */
 static bool look(struct shard *shard, uint64_t now_ns)
 {
     struct engine *engine = &shard->engine;
     bool goes_on = false;
+    if (engine->tables.memory != NULL && now_ns >= shard->memory_due_ns) {
+        shard->memory_due_ns = now_ns + MEMORY_NS;
+        look_at_memory(shard);
+    }
     if (stages_is_due(&shard->stages, now_ns))
         stages_tick(&shard->stages, now_ns);
     if (shard->commit.journal != NULL)

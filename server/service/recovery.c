@@ -173,11 +173,21 @@ static int load_until(struct shard *shard, uint64_t until_ns, bool *waits_out, b
     return EMBD_OK;
 }
 
+/* On the thread that opens tables, before the first. */
+static void join_memory(struct shard *shard)
+{
+    struct tables *tables = &shard->engine.tables;
+    if (tables->memory == NULL && shard->config.row_memory != NULL)
+        tables->memory = row_memory_join(shard->config.row_memory, tables->ops);
+}
+
 int recovery_begin(struct shard *shard, struct embd__error *e)
 {
     struct journal_config config = config_of(shard);
     bool waits, is_over;
     shard->is_loading = shard->config.loaded != NULL;
+    if (!shard->is_loading)
+        join_memory(shard);
     if (shard->data_dir < 0)
         return EMBD_OK;
     shard->replay_began_ns = clock_ns();
@@ -193,6 +203,7 @@ bool recovery_go_on(struct shard *shard)
     bool is_over = true, waits = false;
     if (!shard->is_loading || shard->draining || shard->has_failed)
         return false;
+    join_memory(shard);
     if (shard->reading != NULL || shard->restore != NULL)
         load_until(shard, clock_ns() + SLICE_NS, &waits, &is_over, &e);
     shard->has_failed = e.status != EMBD_OK;

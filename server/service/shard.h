@@ -21,6 +21,7 @@ struct shard;
 struct snapshot_select;
 struct written;
 struct coordinator;
+struct row_memory;
 
 struct shard_net_stats {
     uint64_t connections, requests_in_flight, bytes_in, bytes_out, frame_memory_bytes, frame_errors;
@@ -47,9 +48,10 @@ struct shard_config {
     struct coordinator
         *coordinator;            /* of the process; NULL: it makes no snapshots of the cluster */
     bool accepts_journal_damage; /* drops what follows it, instead of failing */
-    uint64_t journal_limit;   /* bytes after its base at which the journal is compacted; 0: never */
-    bool is_first;            /* of its process: the one that commits snapshots */
-    void (*drain)(void *arg); /* asks the process to drain; any thread */
+    uint64_t journal_limit; /* bytes after its base at which the journal is compacted; 0: never */
+    bool is_first;          /* of its process: the one that commits snapshots */
+    struct row_memory *row_memory; /* [STORE_PLACES], of the process; NULL: no limit */
+    void (*drain)(void *arg);      /* asks the process to drain; any thread */
     void *drain_arg;
     void (*net_stats)(void *arg,
                       struct shard_net_stats *out); /* figures of the listeners; shard's thread */

@@ -64,6 +64,7 @@ struct shard {
     bool is_loading;         /* requests that touch tables are refused */
     bool has_failed;         /* and will be, since the loading did */
     uint32_t changed_table;  /* id, of the last record that was replayed */
+    uint64_t memory_due_ns;  /* when its tables' memory is counted again */
     uint64_t n_damages;      /* of the journal that were accepted, ever */
     int data_dir;            /* descriptor of config.data_dir, or -1 */
     struct operation_reader replayed; /* of the journal's records, at the start */

@@ -112,7 +112,7 @@ static int freeze(struct cut *cut, const struct snapshot_cut *what, struct embd_
         struct store_stats stats;
         struct store_cut table_cut = {.id = what->id, .since = what->since};
         struct table *table = tables->by_name[cut->n];
-        if (tables->ops->freeze(table->store, &table_cut, e) != EMBD_OK)
+        if (tables_freeze(tables, table, &table_cut, e) != EMBD_OK)
             return e->status;
         tables->ops->stats(table->store, &stats);
         cut->written[cut->n] = (struct cut_part){

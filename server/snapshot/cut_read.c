@@ -42,7 +42,7 @@ static int freeze(struct shard *shard, struct cut_read *cut, struct table *table
     const struct store_ops *ops = shard->engine.tables.ops;
     struct store_cut whole = {.id = 0};
     struct store_stats stats;
-    if (ops->freeze(table->store, &whole, e) != EMBD_OK)
+    if (tables_freeze(&shard->engine.tables, table, &whole, e) != EMBD_OK)
         return e->status;
     ops->stats(table->store, &stats);
     cut->tables[cut->n++] = (struct read_table){

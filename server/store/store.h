@@ -79,6 +79,10 @@ struct store_change {
      * without room answer EMBD_KEY_FULL: the first of the request get the room. */
     uint8_t *statuses;
     bool is_whole; /* it is refused as without statuses */
+    /* STORE_PREPARE_MEMORY and STORE_PREPARE_ROOM. is_bounded: the table may take `room` bytes more
+     * (memory_bytes of its stats); `needed` is set where the change needs more than that. */
+    bool is_bounded;
+    uint64_t room, needed;
     /* Set at done: distinct keys, and other keys that lost their row. prepare sets them where it
      * has looked at the keys, else to 0. */
     uint32_t n_inserted, n_full, n_filtered, n_evicted;
@@ -97,9 +101,14 @@ enum store_prepare {
     /* Memory for all of its keys, beside that of all other tickets, as far as there is capacity: so
      * a change finds it that is acknowledged to a journal first. One comparison where there is that
      * memory; where there is not, keys that have rows are not counted. A store that has no memory
-     * for a change that may drop keys may answer some EMBD_KEY_FULL. EMBD_NO_MEMORY, of a device
-     * EMBD_INTERNAL. Only then a store that works asynchronously may wait. */
+     * for a change that may drop keys may answer some EMBD_KEY_FULL. EMBD_FULL: as below.
+     * EMBD_NO_MEMORY, of a device EMBD_INTERNAL. Only then a store that works asynchronously may
+     * wait. */
     STORE_PREPARE_MEMORY,
+    /* That there is room for it, where it is bounded. A store may take memory for that, as above.
+     * EMBD_FULL: it needs more than change->room, at the peak of growing, also where keys that have
+     * rows are not counted. */
+    STORE_PREPARE_ROOM,
     /* Decides what happens to each key, by the code that applies changes, after all calls that were
      * made before, and takes memory for that. Applied before any other call that changes this
      * store, the change decides the same: it does not fail for want of room, and on the host not
@@ -138,6 +147,8 @@ struct store_cut {
         since; /* only rows that changed since that cut, and keys that lost theirs; 0: all rows */
     bool has_all; /* set: the cut has all rows, also because nothing, or not enough, is known since
                      that cut */
+    uint64_t copy_bytes; /* the host: memory for copies of what changes meanwhile, without which the
+                            cut is given up; 0: as much as there is */
 };
 
 struct store_stats {
@@ -145,8 +156,12 @@ struct store_stats {
     uint64_t row_bytes;   /* of values and optimizer state of all rows there is memory for */
     uint64_t index_bytes; /* everything else */
     uint64_t steps;
-    uint64_t evicted; /* rows, since the store was opened */
+    uint64_t evicted;      /* rows, since the store was opened */
+    uint64_t memory_bytes; /* that rows, keys and copies for cuts take now; of rows there is memory
+                              for, the host counts those that were taken once */
 };
+
+#define STORE_PLACES 64u /* numbers of memories are below */
 
 /* Where stores differ. */
 struct store_caps {
@@ -212,6 +227,10 @@ struct store_ops {
     int (*erase)(struct store *store, struct store_erase *erase, struct embd__error *e);
 
     void (*stats)(const struct store *store, struct store_stats *out);
+
+    /* Where the stores have their rows that the calling thread opens: number of the memory, and
+     * how many of its bytes are free; 0: the machine's memory, whose size the caller knows. */
+    uint64_t (*memory)(uint32_t *place_out);
 
     /* Memory for received bins and answers, aligned to 64; NULL: out of memory. Any thread. */
     void *(*buffer_new)(size_t bytes);

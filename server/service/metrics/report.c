@@ -11,6 +11,23 @@
 #include "server/snapshot/snapshot_watch.h"
 #include "server/service/state.h"
 
+/* Counted anew: nothing is left out. */
+static uint64_t memory_bytes(const struct tables *tables)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < tables->n; i++) {
+        struct store_stats s;
+        tables->ops->stats(tables->by_name[i]->store, &s);
+        bytes += s.memory_bytes;
+    }
+    return bytes;
+}
+
+static uint64_t memory_limit(const struct tables *tables)
+{
+    return tables->memory != NULL ? row_memory_share(tables->memory) : 0;
+}
+
 uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD_FIGURES])
 {
     const struct counters *c = &shard->counters;
@@ -40,6 +57,8 @@ uint32_t shard_figures(const struct shard *shard, struct figure out[REPORT_SHARD
         {"journal_syncs", journal.syncs},
         {"journal_sync_us", journal.sync_us},
         {"journal_sync_longest_us", journal.sync_longest_us},
+        {"row_memory_bytes", memory_bytes(&shard->engine.tables)},
+        {"row_memory_limit_bytes", memory_limit(&shard->engine.tables)},
         {"tables", shard->engine.tables.n},
         {"keys_pulled", c->keys_pulled},
         {"keys_hit", c->keys_hit},

@@ -139,6 +139,7 @@ int cuda_open_on(const struct table_schema *schema, int device, struct store **o
         return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to open it", schema->s.name);
     store->schema = schema;
     store->device = device;
+    store->room = UINT64_MAX;
     store->window_bytes = WINDOW_BYTES;
     store->window_keys = WINDOW_KEYS;
     store->is_global = optimizer_is_global(&schema->s.optimizer);
@@ -190,6 +191,14 @@ static void cuda_stats(const struct store *store, struct store_stats *out)
         .steps = store->step - store->n_unreported,
         .evicted = store->n_evicted,
     };
+    out->memory_bytes = out->row_bytes + out->index_bytes;
+}
+
+/* The thread's device. */
+static uint64_t cuda_memory(uint32_t *place_out)
+{
+    *place_out = (uint32_t)device_of_thread();
+    return device_use(device_of_thread()) == 0 ? device_memory_free() : 0;
 }
 
 const struct store_ops store_cuda = {
@@ -210,6 +219,7 @@ const struct store_ops store_cuda = {
     .set_step = cuda_set_step,
     .erase = cuda_erase,
     .stats = cuda_stats,
+    .memory = cuda_memory,
     .buffer_new = buffer_new,
     .buffer_free = buffer_free,
 };

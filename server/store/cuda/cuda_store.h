@@ -58,7 +58,10 @@ struct store {
     bool evicts;                 /* on_full is an evict policy */
     uint64_t none_expire_before; /* ttl: no row expires before the table's step is that */
     uint64_t n_evicted;
-    uint64_t n_promised;   /* keys that tickets keep memory for */
+    uint64_t n_promised; /* keys that tickets keep memory for */
+    /* While a prepare that is bounded grows the table: bytes left to it, else UINT64_MAX; what it
+     * would have needed where they were too few, else 0. */
+    uint64_t room, needed;
     uint64_t window_bytes; /* WINDOW_BYTES; tests make it small */
     uint32_t window_keys;  /* WINDOW_KEYS; likewise */
     struct change_sets changes;
@@ -90,6 +93,10 @@ int grow_entries(struct store *store, uint64_t n);
 /* Memory for n_rows more rows and entries for n more keys, also while calls are under way. The
  * device is in use. */
 int grow_by(struct store *store, uint64_t n_rows, uint64_t n);
+/* Until cuda_unbound growing takes no more than a bounded change has room for. */
+void cuda_bound(struct store *store, uint64_t room);
+/* True: it would have. */
+bool cuda_unbound(struct store *store, struct store_change *change);
 /* Memory for n more rows and keys, as far as there is capacity. `may_drop`: it may lack. */
 int cuda_reserve(struct store *store, uint64_t n, bool may_drop, struct embd__error *e);
 

@@ -78,6 +78,12 @@ uint64_t device_memory(void)
     return cudaMemGetInfo(&unused, &total) == cudaSuccess ? total : 0;
 }
 
+uint64_t device_memory_free(void)
+{
+    size_t left = 0, total = 0;
+    return cudaMemGetInfo(&left, &total) == cudaSuccess ? left : 0;
+}
+
 /* ---- streams and events ---- */
 
 int device_stream_new(void **stream_out)

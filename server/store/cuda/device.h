@@ -22,6 +22,7 @@ int device_of_thread(void);
 int device_use(int device);
 /* Bytes of memory of the device in use. */
 uint64_t device_memory(void);
+uint64_t device_memory_free(void);
 
 int device_stream_new(void **stream_out);
 /* A stream whose kernels run before waiting kernels of other streams. */

@@ -90,12 +90,12 @@ static int prepare_outcome(struct store *store, struct store_change *change, str
     return look(store, change, e);
 }
 
-/* Where there is no memory for all keys, for those that need it. */
-static int prepare_memory(struct store *store, struct store_change *change, struct embd__error *e)
+/* Where there is no memory for all keys, for those that need it. What is bounded drops none. */
+static int reserve_memory(struct store *store, struct store_change *change, struct embd__error *e)
 {
     uint32_t n = change->in.n_keys;
     uint64_t others = store->n_promised - change->ticket.n_keys;
-    bool may_drop = store_may_drop(change);
+    bool may_drop = store_may_drop(change) && store->room == UINT64_MAX;
     struct embd__error uncounted;
     if (cuda_reserve(store, others + n, may_drop, e) == EMBD_NO_MEMORY && n > 0 &&
         look(store, change, &uncounted) == EMBD_OK) {
@@ -109,6 +109,18 @@ static int prepare_memory(struct store *store, struct store_change *change, stru
     return EMBD_OK;
 }
 
+static int prepare_memory(struct store *store, struct store_change *change, struct embd__error *e)
+{
+    change->needed = 0;
+    cuda_bound(store, change->is_bounded && change->in.n_keys > 0 ? change->room : UINT64_MAX);
+    reserve_memory(store, change, e);
+    if (!cuda_unbound(store, change) || e->status != EMBD_NO_MEMORY)
+        return e->status;
+    e->status = EMBD_OK;
+    return embd__error_set(e, EMBD_FULL, "table %s: no room for %u keys", store->schema->s.name,
+                           change->in.n_keys);
+}
+
 int cuda_prepare(struct store *store, struct store_change *change, enum store_prepare what,
                  struct embd__error *e)
 {
@@ -118,6 +130,6 @@ int cuda_prepare(struct store *store, struct store_change *change, enum store_pr
         return EMBD_OK;
     if (store->failed)
         return embd__error_set(e, EMBD_INTERNAL, "%s", store->why);
-    return what == STORE_PREPARE_MEMORY ? prepare_memory(store, change, e)
-                                        : prepare_outcome(store, change, e);
+    return what == STORE_PREPARE_OUTCOME ? prepare_outcome(store, change, e)
+                                         : prepare_memory(store, change, e);
 }

@@ -74,14 +74,62 @@ static int grow_to(struct store *store, uint64_t n)
     return status;
 }
 
+/* Devices give memory in pages of so many bytes. */
+#define PAGE_BYTES ((uint64_t)2 << 20)
+
+static uint64_t range_growth(const struct device_range *range, uint64_t bytes)
+{
+    return bytes <= range->bytes
+               ? 0
+               : (bytes - range->bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+static uint64_t rows_growth(const struct store *store, uint64_t n)
+{
+    return range_growth(&store->values, n * store->view.stride) +
+           range_growth(&store->states, n * store->view.state_stride * sizeof(float)) +
+           range_growth(&store->row_keys, n * sizeof(uint64_t)) +
+           range_growth(&store->row_slots, store->view.row_slots ? n * sizeof(uint16_t) : 0);
+}
+
+void cuda_bound(struct store *store, uint64_t room)
+{
+    store->room = room;
+    store->needed = 0;
+}
+
+bool cuda_unbound(struct store *store, struct store_change *change)
+{
+    bool was_short = store->needed > 0;
+    change->needed += store->needed;
+    cuda_bound(store, UINT64_MAX);
+    return was_short;
+}
+
+/* As a device that has no more. */
+static int take_room(struct store *store, uint64_t bytes)
+{
+    if (bytes > store->room) {
+        store->needed = bytes;
+        return DEVICE_NO_MEMORY;
+    }
+    store->room -= store->room == UINT64_MAX ? 0 : bytes;
+    return 0;
+}
+
 /* Grows by a quarter, where there is memory for it, else to n. */
 int grow_rows(struct store *store, uint64_t n)
 {
     if (n <= store->capacity)
         return 0;
     uint64_t ample = least(store->capacity + store->capacity / 4, store->n_rows + cuda_room(store));
-    int status = grow_to(store, ample > n ? ample : n);
-    return status == DEVICE_NO_MEMORY && ample > n ? grow_to(store, n) : status;
+    int status = DEVICE_NO_MEMORY;
+    if (ample > n && rows_growth(store, ample) <= store->room)
+        status = grow_to(store, ample);
+    if (status != DEVICE_NO_MEMORY)
+        return status;
+    status = take_room(store, rows_growth(store, n));
+    return status ? status : grow_to(store, n);
 }
 
 /* The load limit is 0.7. */
@@ -112,6 +160,14 @@ static int move_entries(struct store *store, uint64_t n_buckets)
     return status;
 }
 
+/* Until they are moved there are two arrays. One of the same size is for a moment only. */
+static int grow_entries_to(struct store *store, uint64_t n_buckets)
+{
+    uint64_t bytes = n_buckets * ENTRY_BUCKET * sizeof(struct entry);
+    int status = take_room(store, n_buckets > store->view.n_buckets ? bytes : 0);
+    return status ? status : move_entries(store, n_buckets);
+}
+
 /* Tombstones count until the next rehash: their buckets may still be marked as overflowed, and a
  * search ends at a bucket without the mark. If they are many, the table is rehashed to its present
  * size. */
@@ -122,8 +178,11 @@ int grow_entries(struct store *store, uint64_t n)
     uint64_t before = store->view.n_buckets, needed = buckets_for(n), ample = before;
     if (n > store->n_entries_max / 4 * 3)
         ample = before ? 2 * before : FIRST_BUCKETS;
-    int status = move_entries(store, ample > needed ? ample : needed);
-    return status == DEVICE_NO_MEMORY && ample > needed ? move_entries(store, needed) : status;
+    int status = grow_entries_to(store, ample > needed ? ample : needed);
+    if (status == DEVICE_NO_MEMORY && ample > needed)
+        status = grow_entries_to(store, needed);
+    store->needed = status == 0 ? 0 : store->needed;
+    return status;
 }
 
 int grow_by(struct store *store, uint64_t n_rows, uint64_t n)

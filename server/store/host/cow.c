@@ -140,14 +140,37 @@ void cow_note_gone(struct store *store, uint64_t hash, uint32_t slot)
 
 /* ---- copies ---- */
 
+static size_t chunk_bytes(const struct store *store)
+{
+    return sizeof(struct cow_chunk) + (size_t)COW_CHUNK_ROWS * store->rows.stride;
+}
+
+uint64_t cow_bytes(const struct store *store)
+{
+    const struct cow *cow = &store->cow;
+    if (!cow->is_on)
+        return 0;
+    return row_set_bytes(&cow->done) + cow->n_chunks * chunk_bytes(store) +
+           cow->candidates_capacity * sizeof *cow->candidates +
+           (cow->seen.directory != NULL ? index_bytes(&cow->seen) : 0);
+}
+
+static bool may_take(const struct store *store, uint64_t bytes)
+{
+    const struct cow *cow = &store->cow;
+    return cow->most_bytes == 0 || cow_bytes(store) + bytes <= cow->most_bytes;
+}
+
 static struct cow_chunk *chunk_with_room(struct store *store)
 {
     struct cow *cow = &store->cow;
     if (cow->last != NULL && cow->last->n < COW_CHUNK_ROWS)
         return cow->last;
-    struct cow_chunk *chunk = malloc(sizeof *chunk + (size_t)COW_CHUNK_ROWS * store->rows.stride);
+    struct cow_chunk *chunk =
+        may_take(store, chunk_bytes(store)) ? malloc(chunk_bytes(store)) : NULL;
     if (chunk == NULL)
         return NULL;
+    cow->n_chunks++;
     chunk->next = NULL;
     chunk->n = chunk->n_read = 0;
     if (cow->last != NULL)
@@ -177,11 +200,12 @@ static void keep_row(struct store *store, uint64_t hash, uint32_t slot, uint32_t
 }
 
 /* False: it was seen before, or there is no memory. */
-static bool see(struct cow *cow, uint64_t hash, uint32_t slot)
+static bool see(struct store *store, uint64_t hash, uint32_t slot)
 {
+    struct cow *cow = &store->cow;
     if (index_find(&cow->seen, hash, slot) != 0)
         return false;
-    if (!index_reserve(&cow->seen, &hash, 1)) {
+    if (!may_take(store, index_growth(&cow->seen, 1)) || !index_reserve(&cow->seen, &hash, 1)) {
         cow->is_broken = true;
         return false;
     }
@@ -189,19 +213,28 @@ static bool see(struct cow *cow, uint64_t hash, uint32_t slot)
     return true;
 }
 
-static void keep_candidate(struct cow *cow, uint64_t hash, uint32_t slot, uint32_t ref)
+/* Twice as many. */
+static bool grow_candidates(struct store *store)
 {
-    if (!see(cow, hash, slot) || ref == 0)
+    struct cow *cow = &store->cow;
+    uint64_t capacity = cow->candidates_capacity ? 2 * cow->candidates_capacity : 1024;
+    size_t bytes = capacity * sizeof *cow->candidates;
+    struct cow_candidate *grown = may_take(store, bytes) ? realloc(cow->candidates, bytes) : NULL;
+    if (grown == NULL)
+        return false;
+    cow->candidates = grown;
+    cow->candidates_capacity = capacity;
+    return true;
+}
+
+static void keep_candidate(struct store *store, uint64_t hash, uint32_t slot, uint32_t ref)
+{
+    struct cow *cow = &store->cow;
+    if (!see(store, hash, slot) || ref == 0)
         return;
-    if (cow->n_candidates == cow->candidates_capacity) {
-        uint64_t capacity = cow->candidates_capacity ? 2 * cow->candidates_capacity : 1024;
-        struct cow_candidate *grown = realloc(cow->candidates, capacity * sizeof *grown);
-        if (grown == NULL) {
-            cow->is_broken = true;
-            return;
-        }
-        cow->candidates = grown;
-        cow->candidates_capacity = capacity;
+    if (cow->n_candidates == cow->candidates_capacity && !grow_candidates(store)) {
+        cow->is_broken = true;
+        return;
     }
     cow->candidates[cow->n_candidates++] =
         (struct cow_candidate){index_key(hash, slot), slot, ref & INDEX_SIGHTS_MAX};
@@ -217,7 +250,7 @@ void cow_keep(struct store *store, uint64_t hash, uint32_t slot, uint32_t ref)
     if (ref != 0 && !(ref & INDEX_CANDIDATE))
         keep_row(store, hash, slot, ref - 1);
     else if (has_candidates(store))
-        keep_candidate(&store->cow, hash, slot, ref);
+        keep_candidate(store, hash, slot, ref);
 }
 
 #define AHEAD 8u
@@ -282,7 +315,9 @@ static void leave_out(struct store *store, struct store_cut *cut)
 int host_freeze(struct store *store, struct store_cut *cut, struct embd__error *e)
 {
     struct cow *cow = &store->cow;
-    *cow = (struct cow){.n_rows = store->rows.n, .moved = index_moved(&store->index, 0)};
+    *cow = (struct cow){.n_rows = store->rows.n,
+                        .moved = index_moved(&store->index, 0),
+                        .most_bytes = cut->copy_bytes};
     bool has_memory = row_set_reserve(&cow->done, cow->n_rows + 1) &&
                       (!has_candidates(store) || index_open(&cow->seen));
     if (!has_memory) {
@@ -350,6 +385,7 @@ static void read_copies(struct store *store, uint32_t max_rows, struct store_sca
         if (cow->first == NULL)
             cow->last = NULL;
         free(chunk);
+        cow->n_chunks--;
     }
     for (; cow->n_candidates_read < cow->n_candidates && has_room(out, max_rows);
          cow->n_candidates_read++) {
@@ -363,7 +399,7 @@ static bool take(struct store *store, const struct index_entry *entry)
 {
     struct cow *cow = &store->cow;
     if (entry->ref & INDEX_CANDIDATE)
-        return see(cow, entry->hash, entry->slot);
+        return see(store, entry->hash, entry->slot);
     uint32_t row = entry->ref - 1;
     if (row >= cow->n_rows || row_set_has(&cow->done, row))
         return false;
@@ -433,8 +469,11 @@ int host_scan_frozen(struct store *store, uint32_t max_rows, struct store_scan *
     *done_out = cow->is_read && cow->first_set == cow->end_set && cow->first == NULL &&
                 cow->n_candidates_read == cow->n_candidates;
     if (cow->is_broken)
-        return embd__error_set(e, EMBD_NO_MEMORY,
-                               "table %s: no memory to copy rows that change while a cut is read",
-                               store->schema->s.name);
+        return embd__error_set(
+            e, EMBD_NO_MEMORY,
+            "table %s: no memory to copy rows that change while a cut is read: copies take %llu "
+            "bytes, row_memory leaves %llu (0: no limit)",
+            store->schema->s.name, (unsigned long long)cow_bytes(store),
+            (unsigned long long)cow->most_bytes);
     return EMBD_OK;
 }

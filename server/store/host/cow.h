@@ -53,7 +53,12 @@ struct cow {
     struct index seen;
     struct cow_candidate *candidates; /* [n_candidates] copied, n_candidates_read of them read */
     uint64_t n_candidates, n_candidates_read, candidates_capacity;
+    uint64_t n_chunks;
+    uint64_t most_bytes; /* all this memory may be no more; 0: it may */
 };
+
+/* Memory of the copies. */
+uint64_t cow_bytes(const struct store *store);
 
 /* Only while cow->is_on. A key's row or candidate is about to change: `ref` is its index entry's.
  */

@@ -106,6 +106,15 @@ static void host_stats(const struct store *store, struct store_stats *out)
         .steps = store->step,
         .evicted = store->n_evicted,
     };
+    out->index_bytes += cow_bytes(store);
+    out->memory_bytes = store->rows.n * store->rows.stride + out->index_bytes;
+}
+
+/* The machine's, one for all tables. */
+static uint64_t host_memory(uint32_t *place_out)
+{
+    *place_out = 0;
+    return 0;
 }
 
 /* Every call ends before it returns. */
@@ -143,6 +152,7 @@ const struct store_ops store_host = {
     .set_step = host_set_step,
     .erase = host_erase,
     .stats = host_stats,
+    .memory = host_memory,
     .buffer_new = host_buffer_new,
     .buffer_free = host_buffer_free,
 };

@@ -197,12 +197,18 @@ static bool split(struct index *index, uint64_t at)
     return true;
 }
 
-/* Room for n more entries in the only segment, up to a full one. */
-static bool grow_small(struct index *index, uint64_t n)
+/* Buckets of the only segment for n more entries: up to a full one. */
+static uint32_t small_buckets(const struct index *index, uint64_t n)
 {
     uint32_t buckets = index->bucket_mask + 1;
     while (buckets < FULL_BUCKETS && segment_part(buckets - 1, SMALL_FULL) < index->n_entries + n)
         buckets *= 2;
+    return buckets;
+}
+
+static bool grow_small(struct index *index, uint64_t n)
+{
+    uint32_t buckets = small_buckets(index, n);
     return buckets == index->bucket_mask + 1 || resize(index, buckets);
 }
 
@@ -245,6 +251,34 @@ static void split_ahead(struct index *index, uint64_t n)
             return;
         left--;
     }
+}
+
+/* ---- how much that is ---- */
+
+/* Splits ahead of n entries in all, of which `more` are new; as split_ahead makes them. */
+static uint64_t splits_ahead(const struct index *index, uint64_t n, uint64_t more)
+{
+    uint64_t begin = segment_part(index->bucket_mask, AHEAD_BEGIN) << index->level;
+    uint64_t end = segment_part(index->bucket_mask, AHEAD_END) << index->level;
+    if (!is_behind(index, n))
+        return 0;
+    uint64_t due = n >= end ? UINT64_MAX : ((n - begin) << index->level) / (end - begin) + 1;
+    uint64_t behind = due > index->n_split ? due - index->n_split : 0;
+    return behind < 1 + more / AHEAD_KEYS ? behind : 1 + more / AHEAD_KEYS;
+}
+
+uint64_t index_growth(const struct index *index, uint64_t n)
+{
+    uint32_t buckets = index->depth == 0 ? small_buckets(index, n) : FULL_BUCKETS;
+    uint64_t bytes = buckets > index->bucket_mask + 1 ? buckets * sizeof(struct index_bucket) : 0;
+    if (n == 0 || buckets < FULL_BUCKETS)
+        return n == 0 ? 0 : bytes;
+    uint64_t all = index->n_entries + n, full = segment_part(FULL_BUCKETS - 1, FULL);
+    uint64_t needed = (all + full - 1) / full, ahead = 0;
+    if (is_full_size(index))
+        ahead = splits_ahead(index, all, n);
+    uint64_t segments = needed > index->n_segments ? needed - index->n_segments : 0;
+    return bytes + (segments > ahead ? segments : ahead) * MEMORY_HUGE_PAGE;
 }
 
 static void count_pending(struct index *index, const uint64_t *hashes, size_t n)

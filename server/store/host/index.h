@@ -90,6 +90,9 @@ void index_close(struct index *index);
 bool index_reserve(struct index *index, const uint64_t *hashes, size_t n);
 /* Makes room for n more keys, unless their hashes were made to fall together. */
 bool index_reserve_more(struct index *index, uint64_t n);
+/* Bytes that n more keys would add at most, unless their hashes were made to fall together: a table
+ * that is copied counts beside its copy. */
+uint64_t index_growth(const struct index *index, uint64_t n);
 /* Makes room for about n keys in an empty index. */
 bool index_reserve_count(struct index *index, uint64_t n);
 

@@ -175,6 +175,21 @@ int keys_reserve_more(struct store *store, uint64_t n, struct embd__error *e)
                            store->schema->s.name, (unsigned long long)n, store->rows.stride);
 }
 
+/* Rows that were given back, or are about to be, are taken first. */
+uint64_t keys_growth(const struct store *store, uint64_t n_rows, uint64_t n_keys)
+{
+    uint64_t room = host_room(store), free = store->rows.n_free + store->pending.n_left;
+    uint64_t n = n_rows < room ? n_rows : room;
+    return (n > free ? n - free : 0) * store->rows.stride + index_growth(&store->index, n_keys);
+}
+
+void keys_count(const struct store *store, uint32_t *n_rows_out, uint32_t *n_keys_out)
+{
+    struct created created;
+    plan(store, host_room(store), &created, n_keys_out);
+    *n_rows_out = created.n_inserted;
+}
+
 /* ---- keys forgotten ---- */
 
 static embd_key_status erase_key(struct store *store, const struct distinct *d)

@@ -343,11 +343,58 @@ static int prepare_outcome(struct store *store, struct store_change *change, str
     return EMBD_OK;
 }
 
+/* More than n keys can add, made without looking at the index. */
+static uint64_t most_growth(const struct store *store, uint64_t n)
+{
+    return n * store->rows.stride + (n / 4096 + 4) * MEMORY_HUGE_PAGE;
+}
+
+/* `others`: what other tickets keep memory for. */
+static bool has_room(const struct store *store, struct store_change *change, uint64_t others,
+                     uint64_t n_rows, uint64_t n_keys)
+{
+    if (most_growth(store, others + (n_rows > n_keys ? n_rows : n_keys)) <= change->room)
+        return true;
+    change->needed = keys_growth(store, others + n_rows, others + n_keys);
+    return change->needed <= change->room;
+}
+
+/* There is no room for all keys: takes memory for those that need it. */
+static int prepare_counted(struct store *store, struct store_change *change, uint64_t others,
+                           struct embd__error *e)
+{
+    uint32_t n_rows, n_keys;
+    if (!is_merged(store, &change->ticket)) {
+        if (!merge_keys(&store->merge, &change->in, &store->index))
+            return embd__error_set(e, EMBD_NO_MEMORY, "table %s: no memory to merge %u keys",
+                                   store->schema->s.name, change->in.n_keys);
+        give_number(store, &change->ticket);
+        store->is_decided = false;
+    }
+    if (store->evicts)
+        pending_remove_merged(store);
+    keys_count(store, &n_rows, &n_keys);
+    if (n_rows + n_keys > 0 && !has_room(store, change, others, n_rows, n_keys)) {
+        merge_forget(&store->merge);
+        merge_end(&store->merge);
+        return embd__error_set(e, EMBD_FULL, "table %s: no room for %u rows and %u keys",
+                               store->schema->s.name, n_rows, n_keys);
+    }
+    uint64_t n = n_rows > n_keys ? n_rows : n_keys;
+    if (keys_reserve_more(store, others + n, e) != EMBD_OK)
+        return e->status;
+    change->ticket.n_keys = n;
+    store->n_promised = others + n;
+    return EMBD_OK;
+}
+
 /* Where there is no memory for all keys, for those that need it. */
 static int prepare_memory(struct store *store, struct store_change *change, struct embd__error *e)
 {
-    uint64_t others = store->n_promised - change->ticket.n_keys;
+    uint64_t others = store->n_promised - change->ticket.n_keys, n = change->in.n_keys;
     struct embd__error uncounted = {.status = EMBD_OK};
+    if (change->is_bounded && !has_room(store, change, others, n, n))
+        return prepare_counted(store, change, others, e);
     if (keys_reserve_more(store, others + change->in.n_keys, e) != EMBD_OK) {
         if (change->in.n_keys == 0 || prepare_outcome(store, change, &uncounted) != EMBD_OK)
             return e->status;
@@ -361,6 +408,14 @@ static int prepare_memory(struct store *store, struct store_change *change, stru
     return EMBD_OK;
 }
 
+static int prepare_room(struct store *store, struct store_change *change, struct embd__error *e)
+{
+    uint64_t others = store->n_promised - change->ticket.n_keys, n = change->in.n_keys;
+    if (!change->is_bounded || has_room(store, change, others, n, n))
+        return EMBD_OK;
+    return prepare_counted(store, change, others, e);
+}
+
 int host_prepare(struct store *store, struct store_change *change, enum store_prepare what,
                  struct embd__error *e)
 {
@@ -370,6 +425,8 @@ int host_prepare(struct store *store, struct store_change *change, enum store_pr
         return prepare_outcome(store, change, e);
     if (what == STORE_PREPARE_MEMORY)
         return prepare_memory(store, change, e);
+    if (what == STORE_PREPARE_ROOM)
+        return prepare_room(store, change, e);
     prepare_keys(store, change);
     return EMBD_OK;
 }

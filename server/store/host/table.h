@@ -116,6 +116,10 @@ void values_copy_candidate(const struct store *store, uint64_t key, uint32_t slo
 
 /* Memory for n more rows and keys, as far as there is capacity. EMBD_NO_MEMORY. */
 int keys_reserve_more(struct store *store, uint64_t n, struct embd__error *e);
+/* Bytes that so many rows, as far as there is capacity, and new keys would add. */
+uint64_t keys_growth(const struct store *store, uint64_t n_rows, uint64_t n_keys);
+/* How many the keys of store->merge will be of either. */
+void keys_count(const struct store *store, uint32_t *n_rows_out, uint32_t *n_keys_out);
 /* Decides what happens to the keys of store->merge, and takes memory for it; `may_drop`: as
  * store_may_drop. Nothing shows yet. EMBD_FULL, EMBD_NO_MEMORY. */
 int keys_reserve(struct store *store, bool may_drop, struct created *created,

@@ -182,11 +182,27 @@ static int prepare_outcome(struct group *group, struct store_change *change, str
     return look(group, change, e);
 }
 
-static int prepare_memory(struct group *group, struct store_change *change, struct embd__error *e)
+/* Each member may take its part of what the change has room for. */
+static void bound(struct group *group, const struct store_change *change)
+{
+    bool is_bounded = change->is_bounded && change->in.n_keys > 0;
+    for (uint32_t d = 0; d < group->n; d++)
+        cuda_bound(group->tables[d], is_bounded ? change->room / group->n : UINT64_MAX);
+}
+
+static bool unbound(struct group *group, struct store_change *change)
+{
+    bool was_short = false;
+    for (uint32_t d = 0; d < group->n; d++)
+        was_short = cuda_unbound(group->tables[d], change) || was_short;
+    return was_short;
+}
+
+static int reserve_memory(struct group *group, struct store_change *change, struct embd__error *e)
 {
     uint32_t n = change->in.n_keys;
     uint64_t others = group->n_promised - change->ticket.n_keys;
-    bool may_drop = store_may_drop(change);
+    bool may_drop = store_may_drop(change) && !change->is_bounded;
     struct embd__error uncounted;
     if (reserve(group, others + n, may_drop, e) == EMBD_NO_MEMORY && n > 0 &&
         look(group, change, &uncounted) == EMBD_OK) {
@@ -200,6 +216,18 @@ static int prepare_memory(struct group *group, struct store_change *change, stru
     return EMBD_OK;
 }
 
+static int prepare_memory(struct group *group, struct store_change *change, struct embd__error *e)
+{
+    change->needed = 0;
+    bound(group, change);
+    reserve_memory(group, change, e);
+    if (!unbound(group, change) || e->status != EMBD_NO_MEMORY)
+        return e->status;
+    e->status = EMBD_OK;
+    return embd__error_set(e, EMBD_FULL, "table %s: no room for %u keys", group->schema->s.name,
+                           change->in.n_keys);
+}
+
 static int nccl_prepare(struct store *store, struct store_change *change, enum store_prepare what,
                         struct embd__error *e)
 {
@@ -208,8 +236,8 @@ static int nccl_prepare(struct store *store, struct store_change *change, enum s
     change->n_inserted = change->n_full = change->n_filtered = change->n_evicted = 0;
     if (what == STORE_PREPARE_KEYS)
         return EMBD_OK;
-    return what == STORE_PREPARE_MEMORY ? prepare_memory(group, change, e)
-                                        : prepare_outcome(group, change, e);
+    return what == STORE_PREPARE_OUTCOME ? prepare_outcome(group, change, e)
+                                         : prepare_memory(group, change, e);
 }
 
 /* ---- scan: one member after the other ---- */
@@ -386,9 +414,22 @@ static void nccl_stats(const struct store *store, struct store_stats *out)
         out->capacity += s.capacity;
         out->row_bytes += s.row_bytes;
         out->index_bytes += s.index_bytes;
+        out->memory_bytes += s.memory_bytes;
         out->evicted += s.evicted;
     }
     out->steps = group->step;
+}
+
+/* That of all GPUs: one store has them all. */
+static uint64_t nccl_memory(uint32_t *place_out)
+{
+    uint64_t bytes = 0;
+    const char *why;
+    int n = device_count(&why);
+    *place_out = 0;
+    for (int d = 0; d < n; d++)
+        bytes += device_use(d) == 0 ? device_memory_free() : 0;
+    return bytes;
 }
 
 static int nccl_erase(struct store *store, struct store_erase *erase, struct embd__error *e)
@@ -414,6 +455,7 @@ const struct store_ops store_nccl = {
     .set_step = nccl_set_step,
     .erase = nccl_erase,
     .stats = nccl_stats,
+    .memory = nccl_memory,
     .buffer_new = buffer_new,
     .buffer_free = buffer_free,
 };

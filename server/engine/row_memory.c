@@ -1,0 +1,37 @@
+/* row_memory.c - see row_memory.h. */
+#include "server/engine/row_memory.h"
+
+struct row_memory *row_memory_join(struct row_memory *memories, const struct store_ops *ops)
+{
+    uint32_t place = 0;
+    uint64_t unknown = 0, free = ops->memory(&place);
+    struct row_memory *memory = &memories[place % STORE_PLACES];
+    atomic_compare_exchange_strong(&memory->limit, &unknown,
+                                   free > 0 ? free / 10 * 8 : ROW_MEMORY_UNLIMITED);
+    atomic_fetch_add(&memory->n_shards, 1);
+    return memory;
+}
+
+void row_memory_count(struct row_memory *memory, uint64_t *counted, uint64_t bytes)
+{
+    if (bytes == *counted)
+        return;
+    atomic_fetch_add_explicit(&memory->used, bytes - *counted, memory_order_relaxed);
+    *counted = bytes;
+}
+
+/* Told again after more than a tenth was given back. */
+bool row_memory_is_low(struct row_memory *memory)
+{
+    uint64_t used = atomic_load(&memory->used), limit = row_memory_limit(memory);
+    if (used < limit / 10 * 8)
+        atomic_store(&memory->is_told, false);
+    return used >= limit / 10 * 9 && !atomic_exchange(&memory->is_told, true);
+}
+
+uint64_t row_memory_share(const struct row_memory *memory)
+{
+    uint64_t limit = row_memory_limit(memory);
+    uint32_t n = atomic_load(&memory->n_shards);
+    return limit == ROW_MEMORY_UNLIMITED || n == 0 ? 0 : limit / n;
+}

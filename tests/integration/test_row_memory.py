@@ -1,0 +1,189 @@
+"""row_memory: pushes that need new rows are refused at the limit, before the journal; everything else goes on, a start
+gets through, and what is dropped is room again. In a memory cgroup the limit is there by itself."""
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import unittest
+
+import embd_process
+import wire
+
+MB = 1 << 20
+DIM, KEYS = 16, 4096
+GRADS = wire.floats([0.5] * (DIM * KEYS))
+
+
+class Server:
+    """A server over a directory, and its only connection."""
+
+    def __init__(self, data, *flags, program=embd_process.BIN):
+        self.process = embd_process.Embd("--data-dir", data, *flags, program=program)
+        self.peer = wire.connect(self.process, timeout=60)
+
+    def end(self, number):
+        self.peer.close()
+        log = self.process.log()
+        self.process.process.send_signal(number)
+        self.process.wait()
+        self.process.kill()
+        return log
+
+
+class RowMemory(unittest.TestCase):
+    def setUp(self):
+        self.data = tempfile.mkdtemp(prefix="embd-rows-")
+        self.addCleanup(shutil.rmtree, self.data)
+        self.server = None
+        self.addCleanup(self.leave)
+
+    def leave(self):
+        if self.server is not None:
+            self.server.end(signal.SIGKILL)
+
+    def start(self, *flags, program=embd_process.BIN):
+        self.server = Server(self.data, "--http", "off", *flags, program=program)
+
+    def end(self, number):
+        log = self.server.end(number)
+        self.server = None
+        return log
+
+    def stats(self):
+        return self.server.peer.call("stats", {})[0]["stats"]
+
+    def create(self, name, durability="buffered"):
+        return wire.create(self.server.peer, name, DIM, value=0.0, durability=durability,
+                           optimizer={"kind": "adam", "lr": 0.01})
+
+    def push(self, table, first, n=KEYS):
+        return self.server.peer.call("push", {"parts": [{"table": table, "keys": n}]},
+                                     wire.keys(range(first, first + n)), GRADS[:4 * DIM * n])
+
+    def fill(self, table, first=0):
+        """Until the server refuses; the keys that have rows."""
+        while True:
+            try:
+                self.push(table, first)
+            except wire.RpcError as refused:
+                return first, refused
+            first += KEYS
+            self.assertLess(first, 1 << 20, "nothing was refused")
+
+    def check_refused_text(self, error, name):
+        self.assertEqual(error.number, wire.FULL, error.text)
+        for word in (f"table {name}", "row_memory", "bytes", "drop a table"):
+            self.assertIn(word, error.text)
+
+    def check_refused(self, table, at, error, name):
+        self.check_refused_text(error, name)
+        with self.assertRaisesRegex(wire.RpcError, "row_memory"):
+            self.push(table, at)
+
+    def check_goes_on(self, table, rows):
+        self.push(table, 0)  # keys that have rows
+        self.push(table, rows - 8, 8)
+        self.assertEqual(len(wire.pull(self.server.peer, table, [1, rows - 1])), 2 * DIM)
+
+    def check_figures(self, limit, rows):
+        stats = self.stats()
+        self.assertEqual(stats["row_memory_limit_bytes"], limit)
+        self.assertLessEqual(stats["row_memory_bytes"], limit)
+        self.assertGreater(stats["row_memory_bytes"], 0.8 * limit)
+        self.assertGreaterEqual(stats["row_memory_bytes"], rows * DIM * 12)
+
+    def refusal_restart_drop(self, limit, *flags, program=embd_process.BIN):
+        self.start(*flags, program=program)
+        table = self.create("many")
+        rows, error = self.fill(table)
+        self.assertGreater(rows, 0)
+        self.check_refused(table, rows, error, "many")
+        self.check_figures(limit, rows)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            self.check_goes_on(table, rows)
+            self.server.process.wait_log("row_memory_low")
+            log = self.end(number)
+            self.assertEqual(log.count("row_memory_low"), 1)
+            self.start(*flags, program=program)
+            rows, error = self.fill(table, rows)
+            self.check_refused(table, rows, error, "many")
+        self.server.peer.call("table_drop", {"name": "many"})
+        again, _ = self.fill(self.create("again"))
+        self.assertGreater(again, rows * 9 // 10)
+
+    def test_a_limit_that_was_set(self):
+        self.refusal_restart_drop(24 * MB, "--row-memory", "24M")
+
+    def test_a_pull_that_makes_rows(self):
+        self.start("--row-memory", "4M")
+        table = wire.create(self.server.peer, "pulled", DIM, create_on="pull")
+        first = 0
+        with self.assertRaises(wire.RpcError) as refused:
+            while True:
+                wire.pull(self.server.peer, table, range(first, first + KEYS))
+                first += KEYS
+                self.assertLess(first, 1 << 20, "nothing was refused")
+        self.check_refused_text(refused.exception, "pulled")
+        self.assertGreater(first, 0)
+        wire.pull(self.server.peer, table, range(KEYS))  # they have rows
+
+    def test_a_load(self):
+        self.start("--row-memory", "4M")
+        table = self.create("loaded")
+        rows, _ = self.fill(table)
+        block = {"table": "loaded", "rows": KEYS, "candidates": 0}
+        bins = [wire.keys(range(rows, rows + KEYS)), GRADS, bytes(8 * DIM * KEYS), b"", b""]
+        with wire.Wire(self.server.process.admin_path()) as admin, self.assertRaises(wire.RpcError) as refused:
+            admin.call("load", block, *bins)
+        self.check_refused_text(refused.exception, "loaded")
+
+    def test_no_limit(self):
+        self.start("--row-memory", "0")
+        for first in range(0, 40 * KEYS, KEYS):
+            self.push(self.table_of_none(), first)
+        self.assertEqual(self.stats()["row_memory_limit_bytes"], 0)
+
+    def table_of_none(self):
+        return self.create("free", durability="snapshot")
+
+    def test_a_memory_cgroup_of_200_mib(self):
+        with cgroup(200 * MB) as folder:
+            if folder is None:
+                self.skipTest("no memory cgroup can be made here")
+            program = os.path.join(self.data, "embd-in-cgroup")
+            with open(program, "w", encoding="ascii") as script:
+                script.write(f'#!/bin/sh\necho $$ >{folder}/cgroup.procs\nexec {embd_process.BIN} "$@"\n')
+            os.chmod(program, 0o700)
+            self.data = os.path.join(self.data, "data")
+            os.mkdir(self.data)
+            self.refusal_restart_drop(80 * MB, program=program)
+            self.end(signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def cgroup(limit):
+    """A new one, version 2 or 1, or None."""
+    name = f"embd-test-{os.getpid()}"
+    for root, file in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        folder = os.path.join(root, name)
+        try:
+            os.mkdir(folder)
+        except OSError:
+            continue
+        try:
+            with open(os.path.join(folder, file), "r+", encoding="ascii") as f:
+                f.write(str(limit))
+        except OSError:
+            os.rmdir(folder)
+            continue
+        try:
+            yield folder
+        finally:
+            os.rmdir(folder)
+        return
+    yield None
+
+
+if __name__ == "__main__":
+    unittest.main()
