@@ -83,6 +83,31 @@ int authorize_part(struct call *call, const struct table *table, bool is_push)
     return deny_role(call, what, ROLE_TRAINER);
 }
 
+static bool covers(const void *grant, const char *name)
+{
+    return grant_covers(grant, name);
+}
+
+int authorize_job(struct call *call, const char *job)
+{
+    const struct grant *grant = call->request->session->grant;
+    const struct jobs *jobs = &call->shard->engine.jobs;
+    if (call->shard->access == NULL || (grant != NULL && grant_covers(grant, "")))
+        return EMBD_OK;
+    if (grant != NULL && grant_covers(grant, job))
+        return jobs_beside(jobs, job, covers, grant) < JOBS_PER_TOKEN
+                   ? EMBD_OK
+                   : embd__error_set(&call->error, EMBD_FULL,
+                                     "%s: job '%s': token '%s' has %u other jobs with live "
+                                     "workers, the limit",
+                                     call->reader.method_name, job, grant->name, JOBS_PER_TOKEN);
+    call->shard->counters.denied++;
+    return embd__error_set(&call->error, EMBD_DENIED,
+                           "%s: job '%s' begins with no prefix of token '%s'; name it like the "
+                           "tables that the token is for",
+                           call->reader.method_name, job, grant != NULL ? grant->name : "");
+}
+
 /* ---- hello ---- */
 
 static void set_grant(struct shard_session *session, struct access *access,

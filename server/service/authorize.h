@@ -18,6 +18,11 @@ int authorize_table(struct call *call, const char *table);
 /* Rows of a part; a pull that creates rows is for those who may push. */
 int authorize_part(struct call *call, const struct table *table, bool is_push);
 
+/* A job is named like a table: under a prefix of the token. EMBD_FULL: a token that is not for all
+ * tables has JOBS_PER_TOKEN others under way. */
+#define JOBS_PER_TOKEN 16u
+int authorize_job(struct call *call, const char *job);
+
 /* Whether the list `access` (struct access; NULL: tokens are not required) no longer has a token of
  * this principal: a principal_is_gone of pushers.h. */
 bool authorize_is_gone(const void *access, uint64_t principal);

@@ -6,6 +6,7 @@
  * it. */
 #include "server/service/handle_round.h"
 
+#include "server/service/authorize.h"
 #include "server/service/state.h"
 
 /* ---- behind a push ---- */
@@ -84,6 +85,8 @@ int round_wait(struct call *call)
         return embd__error_set(
             &call->error, EMBD_CLOSED,
             "the peer has closed its side of the connection: its push cannot wait in a round");
+    if (authorize_job(call, call->extra.round.job) != EMBD_OK)
+        return call->error.status;
     if (round_enter(&call->work->op, &call->extra.round, shard->now_ns, &replaced, &call->error) !=
         EMBD_OK)
         return call->error.status;

@@ -1,4 +1,5 @@
 /* handle_tick.c - a worker sends its clock, or only a sign of life, and learns where its job is. */
+#include "server/service/authorize.h"
 #include "server/service/state.h"
 #include "embd/sync.h"
 
@@ -100,6 +101,8 @@ int handle_tick(struct call *call)
         return embd__error_set(&call->error, EMBD_INVALID,
                                "tick worker: %u, the job has %u workers", claim->worker,
                                claim->n_workers);
+    if (authorize_job(call, name) != EMBD_OK)
+        return call->error.status;
     if ((is_beat ? jobs_beat : jobs_tick)(&shard->engine.jobs, &tick, shard->now_ns, &job,
                                           &call->error) != EMBD_OK)
         return call->error.status;

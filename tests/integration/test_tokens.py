@@ -16,6 +16,7 @@ from certificates import Authority, Tokens
 from test_tls import EMBCTL, OK, REFUSED, USAGE, TlsWire, embctl
 
 DENIED = 20
+FULL = 8
 
 
 class TokenCase(unittest.TestCase):
@@ -25,6 +26,7 @@ class TokenCase(unittest.TestCase):
         cls.tokens = Tokens(cls.folder)
         cls.secret = {name: cls.tokens.add(name, role, tables) for name, role, tables in (
             ("looker", "reader", "ads_,user_"), ("nightly", "trainer", "ads_"), ("everything", "trainer", "*"),
+            ("sixteen", "trainer", "many_"),
             ("operator", "admin", "*"))}
         ca = Authority(cls.folder, "ca")
         cls.ca, cert = ca, ca.issue("server")
@@ -123,6 +125,34 @@ class Roles(TokenCase):
         with self.assertRaises(wire.RpcError) as caught:
             peer.call("drain", {})
         self.assertEqual(caught.exception.number, wire.UNKNOWN_METHOD)
+
+    def test_a_trainer_reaches_only_jobs_under_its_prefixes(self):
+        evil, good = self.connect("nightly"), self.connect("everything")
+        mine = {"job": "train", "workers": 2, "worker": 0, "lease_ms": 60000}
+        good.call("tick", {**mine, "clock": 10})
+        before = good.call("tick", {**mine, "clock": 10})
+        for more in {"clock": 0, "worker": 1}, {"clock": 2**60, "worker": 1}, {"clock": 10, "leave": True}, {"clock": 0, "beat": True}:
+            self.denied(evil, ["tick", "'train'", "nightly", "prefix"], "tick", {**mine, **more})
+        round_of = {"job": "train", "workers": 2, "worker": 1, "clock": 10}
+        self.denied(evil, ["push", "'train'", "nightly"], "push",
+                    {"parts": [{"table": self.table["ads_click"], "keys": 1}], "round": round_of},
+                    wire.keys([1]), wire.floats([1.0] * 4))
+        self.assertEqual(good.call("tick", {**mine, "clock": 10}), before)
+        evil.call("tick", {**mine, "job": "ads_train", "clock": 0})
+
+    def test_a_token_takes_no_more_than_its_share_of_jobs(self):
+        peer = self.connect("sixteen")
+        job = {"workers": 1, "worker": 0, "clock": 0, "lease_ms": 60000}
+        for i in range(16):
+            peer.call("tick", {**job, "job": f"many_{i}"})
+        with self.assertRaises(wire.RpcError) as caught:
+            peer.call("tick", {**job, "job": "many_16"})
+        self.assertEqual(caught.exception.number, FULL)
+        self.assertIn("token 'sixteen' has 16 other jobs", caught.exception.text)
+        peer.call("tick", {**job, "job": "many_3", "clock": 1})
+        peer.call("tick", {**job, "job": "many_3", "clock": 1, "leave": True})
+        peer.call("tick", {**job, "job": "many_16"})
+        self.connect("everything").call("tick", {**job, "job": "other"})
 
     def test_an_admin_drops_tables_but_finds_no_admin_method_on_the_data_port(self):
         peer = self.connect("operator")

@@ -155,6 +155,19 @@ static struct job **find(struct jobs *jobs, const char *name)
     return NULL;
 }
 
+uint32_t jobs_beside(const struct jobs *jobs, const char *name,
+                     bool (*counts)(const void *arg, const char *name), const void *arg)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < JOBS_MAX; i++) {
+        const struct job *job = jobs->jobs[i];
+        if (job != NULL && strcmp(job->name, name) == 0)
+            return 0;
+        n += job != NULL && counts(arg, job->name) && jobs_count(job, WORKER_LIVE) > 0;
+    }
+    return n;
+}
+
 /* At `place`, where another one may be that is over. */
 static int make(struct jobs *jobs, struct job **place, const struct job_claim *claim,
                 uint64_t epoch, struct embd__error *e)

@@ -123,6 +123,11 @@ uint64_t jobs_clock(const struct job *job);
 
 uint32_t jobs_count(const struct job *job, enum worker_state state);
 
+/* Of the jobs that `counts` is true for, those with live workers; 0 where `name` is one of the
+ * jobs. */
+uint32_t jobs_beside(const struct jobs *jobs, const char *name,
+                     bool (*counts)(const void *arg, const char *name), const void *arg);
+
 /* EMBD_LATE: `worker` was to do `clock`, and the job is at another one. */
 int jobs_late(const struct job *job, uint32_t worker, uint64_t clock, uint64_t at,
               struct embd__error *e);
