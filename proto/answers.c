@@ -1,5 +1,5 @@
-/* answers.c - what a pull, a push and an erase answer: written by the server, read and checked by
- * the client, which compares the counts with what it asked for. */
+/* answers.c - the answers to a pull, a push and an erase: written by the server, read and checked
+ * by the client, which compares the counts with its request. */
 #include "proto/dtype.h"
 #include "proto/message.h"
 #include "proto/names.h"

@@ -13,8 +13,9 @@ void embd__assert_to(embd__assert_report *report)
     report_to = report;
 }
 
-/* As the compiler named this file: "/src/embd/proto/assert.c", or "../../proto/assert.c" where a
- * compiler cache made paths relative. What precedes its place in the tree precedes every path. */
+/* This file's name as the compiler has it: "/src/embd/proto/assert.c", or "../../proto/assert.c"
+ * if a compiler cache made paths relative. The part before its place in the tree precedes every
+ * path. */
 static const char *from_root(const char *path)
 {
     static const char here[] = __FILE__;

@@ -43,22 +43,22 @@ struct push_round {
         n_workers;  /* worker < n_workers <= EMBD_WORKERS_MAX; n_workers 0: a push by itself */
     uint64_t clock; /* below UINT64_MAX */
     uint32_t lease_ms;
-    uint64_t incarnation; /* of the worker's process; 0: not told */
+    uint64_t incarnation; /* of the worker's process; 0: none */
     uint64_t epoch;       /* of the job that it belongs to; 0: it joins */
 };
 
-/* Whose push it is, and which one: what makes a push that is sent again apply once. */
+/* The pusher and number of a push: with them a repeated push is applied once. */
 struct push_number {
     uint64_t high, low; /* the pusher's id */
     uint64_t sequence;  /* 1, 2, ... of a pusher's stream, on each shard; 0: a push of no pusher */
     uint64_t stream;    /* u32 */
 };
 
-/* What a push has besides its parts. */
+/* The fields of a push besides its parts. */
 struct push_extra {
     struct push_round round;
     struct push_number number;
-    uint64_t order; /* of the push among those of its client, one on all shards; 0: not told */
+    uint64_t order; /* of the push among those of its client, one on all shards; 0: none */
 };
 
 /* ---- rows in bulk ---- */

@@ -1,9 +1,10 @@
-/* build.c - messages being built. msgpack-c packs into the head, which grows and is kept for the
- * next message; the payload of a bin is only remembered: where in the head it belongs, how long it
- * is, where it lies.
+/* build.c - builds messages.
  *
- * What can fail: memory, and a message nobody would take: too long a head, too many bins. Both
- * stick in m->status, later calls do nothing, and embd__msg_end tells. */
+ * msgpack-c packs into the head, which grows and is kept for the next message. The payload of a bin
+ * is only remembered: its place in the head, its length, its address.
+ *
+ * What can fail: memory, and a message that no peer would accept: too long a head, too many bins.
+ * Both stay in m->status, later calls do nothing, and embd__msg_end returns it. */
 #include "proto/message.h"
 #include "proto/assert.h"
 

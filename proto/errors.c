@@ -1,8 +1,8 @@
-/* errors.c - the first error wins: whoever detects a fault knows most about it, and everybody after
- * it only sees its consequences.
+/* errors.c - the first error wins: the code that detects a fault knows most about it, and all code
+ * after it only sees its consequences.
  *
- * A sentence may quote a peer or a file, and may be shown on a terminal: nothing in it steers one.
- */
+ * A sentence may quote a peer or a file, and may be shown on a terminal: nothing in it can control
+ * one. */
 #include "proto/errors.h"
 
 #include <stdarg.h>

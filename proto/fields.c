@@ -1,5 +1,5 @@
-/* fields.c - maps read field by field, strictly: a field may be absent, but what is there must be
- * of the right type, in range, there once, and asked for by somebody before embd__fields_end.
+/* fields.c - maps read field by field, strictly: a field may be absent, but a field that is present
+ * must have the right type, be in range, occur once, and be asked for before embd__fields_end.
  *
  * All functions do nothing once the reader has an error, and then return a value that is safe to go
  * on with: the smallest allowed number, an empty string, the first name of an enum. */
@@ -97,7 +97,7 @@ bool embd__field_has(const struct fields *f, const char *name)
     return find(f, name, &index) != NULL;
 }
 
-/* The field's value, now asked for. NULL: absent, which is an error where it is required. */
+/* The field's value, marked as asked for. NULL: absent, which is an error if it is required. */
 static const msgpack_object *take(struct fields *f, const char *name, bool required)
 {
     uint32_t index;

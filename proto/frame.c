@@ -145,7 +145,7 @@ static int check_msgid(struct frame_scanner *s, struct embd__error *e)
     return EMBD_OK;
 }
 
-/* The first byte tells whether this is a message at all; there is no waiting for more. */
+/* The first byte shows whether this is a message at all; no need to wait for more. */
 static int check_first_byte(uint8_t byte, struct embd__error *e)
 {
     if ((byte & 0xf0) == 0x90 || byte == 0xdc || byte == 0xdd)

@@ -1,15 +1,15 @@
 /* frame.h - finds where a MessagePack-RPC message ends while its bytes arrive.
  *
  * A frame is a head and its bins. The head is the message with every bin emptied: the bytes of a
- * bin's header stay, its length set to zero, its payload goes elsewhere: straight into a buffer of
- * exactly its size, with the alignment the store wants. So a bin is never copied after the kernel's
- * copy, and what msgpack-c gets to unpack is small and already known to be well-formed.
+ * bin's header stay, with a length of zero, and its payload goes elsewhere, directly into a buffer
+ * of exactly its size, with the alignment that the store requires. So a bin is never copied after
+ * the kernel's copy, and msgpack-c only unpacks heads, which are small and known to be well-formed.
  *
- * The happy path: embd__frame_scan() eats head bytes until it returns FRAME_BIN; the caller takes
- * `bin_bytes` payload bytes for bin number n_bins - 1 from the stream and calls again, with no
- * bytes at hand too, since a bin may end the message; FRAME_DONE ends it. What can fail: a byte
- * that is no message, or a limit passed; then the stream is out of step and the connection has to
- * close after the error is told. Nothing here allocates or recurses. */
+ * The happy path: embd__frame_scan() consumes head bytes until it returns FRAME_BIN; the caller
+ * takes `bin_bytes` payload bytes for bin number n_bins - 1 from the stream and calls again, even
+ * without more bytes, since a bin may end the message; FRAME_DONE ends it. What can fail: a byte
+ * that no message has, or an exceeded limit; then the stream is out of step, and the connection
+ * must close after the error is sent. Nothing here allocates or recurses. */
 #ifndef EMBD_PROTO_FRAME_H
 #define EMBD_PROTO_FRAME_H
 

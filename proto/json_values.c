@@ -69,7 +69,7 @@ static bool parse_digits(const char *text, uint64_t *value_out)
     return true;
 }
 
-/* False when it is no such integer. */
+/* False: it is not such an integer. */
 static bool to_u64(const json_t *value, uint64_t *out)
 {
     if (json_is_string(value))

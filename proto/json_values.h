@@ -1,5 +1,6 @@
-/* json_values.h - strict reading of a manifest's JSON objects: sticky error, each member typed,
- * ranged and asked for, as struct fields does it for messages. And a schema as a JSON object. */
+/* json_values.h - strict reading of a manifest's JSON objects: a sticky error, and each member
+ * typed, ranged and asked for, as struct fields does it for messages. And a schema as a JSON
+ * object. */
 #ifndef EMBD_PROTO_JSON_VALUES_H
 #define EMBD_PROTO_JSON_VALUES_H
 
@@ -11,7 +12,7 @@
 struct members {
     const json_t *object;
     const char *what; /* "tables[3]"; must outlive this */
-    size_t n_taken;   /* members that were there and asked for, each once */
+    size_t n_taken;   /* members that were present and asked for, each once */
     struct embd__error *error;
 };
 
@@ -28,7 +29,7 @@ uint64_t embd__json_to_u64(struct members *m, const char *name, const json_t *va
 void embd__member_str(struct members *m, const char *name, char *out, size_t out_bytes);
 /* Absent: an error. Elements in *n_out. NULL with an error. */
 const json_t *embd__member_array(struct members *m, const char *name, size_t max, size_t *n_out);
-/* Error for a member nobody asked for. */
+/* Error for a member that was not asked for. */
 int embd__members_end(struct members *m);
 
 /* A JSON integer where it fits, else a string of digits: JSON's own integers end at 2^63 - 1 here.

@@ -73,7 +73,7 @@ static json_t *table_to_json(const struct manifest_table *table)
                      embd__json_u64(table->step), "parts", parts);
 }
 
-/* NULL, and no error, where there are none. */
+/* NULL, without an error, if there are none. */
 static json_t *blobs_to_json(const struct manifest *manifest, int *failed)
 {
     char xxh3[17];
@@ -224,7 +224,7 @@ static uint64_t read_xxh3(struct members *m)
     return read_hex(m, "xxh3");
 }
 
-/* Not 0: that is none. */
+/* Not 0, which means none. */
 static uint64_t read_id(struct members *m)
 {
     uint64_t id = read_hex(m, "id");
@@ -406,8 +406,8 @@ static void read_streams(struct members *m, struct manifest *out)
     json_decref(seen);
 }
 
-/* Whether the text ends as a sealed one does, after a last line break of an editor's or none; then
- * its checksum has to be right. */
+/* Whether the text ends as a sealed one does, with or without a last line break of an editor; then
+ * its checksum must be right. */
 static bool is_sealed(const char *text, size_t n, struct embd__error *e)
 {
     char expected[SEAL_BYTES + 1];
@@ -457,7 +457,7 @@ static bool has_member(const struct members *m, uint64_t format, uint64_t least,
     return format < 4 ? format >= least : json_object_get(m->object, name) != NULL;
 }
 
-/* Not 0: that is none. */
+/* Not 0, which means none. */
 static uint64_t read_sequence(struct members *m)
 {
     uint64_t sequence = embd__member_u64(m, "sequence", UINT64_MAX);

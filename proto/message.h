@@ -54,7 +54,7 @@ enum method {
 
 /* NULL for a number out of range. */
 const char *embd__method_name(enum method method);
-/* -1: there is none of that name. */
+/* -1: unknown name. */
 int embd__method_find(const char *name, size_t bytes);
 enum listener embd__method_listener(enum method method);
 
@@ -78,8 +78,8 @@ struct msg {
 
 void embd__msg_init(struct msg *m);
 void embd__msg_fini(struct msg *m);
-/* Memory for so many more bytes of head, and bins: adding them does not fail then. EMBD_NO_MEMORY,
- * EMBD_TOO_LARGE. */
+/* Reserves memory for this many more bytes of head, and bins: adding them does not fail then.
+ * EMBD_NO_MEMORY, EMBD_TOO_LARGE. */
 int embd__msg_reserve(struct msg *m, uint32_t head_bytes, uint32_t n_bins);
 
 /* Each begins a new message in m, dropping what it held. A request or result goes on with exactly
@@ -196,16 +196,16 @@ void embd__field_name(struct fields *f, const char *name, char *out, size_t out_
 /* One of n names, by index; `absent` < 0: required. */
 int embd__field_enum(struct fields *f, const char *name, const char *const *names, int n,
                      int absent);
-/* Whether the field is there; does not count as asking for it. */
+/* Whether the field is present; does not count as asking for it. */
 bool embd__field_has(const struct fields *f, const char *name);
-/* Error for a field nobody asked for, naming it. Returns the error's status. */
+/* Error for a field that was not asked for, naming it. Returns the error's status. */
 int embd__fields_end(struct fields *f);
 
 /* ---- the data methods: one table's share of a pull, push or erase ---- */
 
 /* The map and bins of a request with n parts; the caller has called embd__msg_request and calls
- * embd__msg_end. Bin order for each part: keys, offsets, slots, weights, grads, those that are
- * there. Map of a part: table, keys, rows (with offsets only), dtype (absent: f32), slots, weights,
+ * embd__msg_end. Bin order for each part: keys, offsets, slots, weights, grads, as far as present.
+ * Map of a part: table, keys, rows (with offsets only), dtype (absent: f32), slots, weights,
  * status, zero, scale (flags: present and true). */
 void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum parts_kind kind);
 /* Reads and checks all that can be without a schema: counts, bin lengths, offsets (start, rise,
@@ -213,8 +213,7 @@ void embd__parts_write(struct msg *m, const struct part *parts, uint32_t n, enum
  * rows * dim. Returns n or a negative status. */
 int embd__parts_read(struct reader *r, struct part *parts, uint32_t capacity, enum parts_kind kind);
 
-/* As embd__parts_write and embd__parts_read of a push; `extra` NULL: it has neither round nor
- * writer. */
+/* As embd__parts_write and embd__parts_read for a push; `extra` NULL: neither round nor pusher. */
 void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
                       const struct push_extra *extra);
 int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity,
@@ -222,12 +221,12 @@ int embd__push_read(struct reader *r, struct part *parts, uint32_t capacity,
 /* A push's order, before it is read; 0: it has none. */
 uint64_t embd__push_order(const struct reader *r);
 
-/* Answers to pulls, pushes and erases also tell the version of the cluster's map: `map`, where that
- * can change; 0 where it cannot, and where an answer does not say. */
+/* Answers to pulls, pushes and erases also have the version of the cluster's map: `map`, if that
+ * can change; 0 if it cannot, and if an answer lacks it. */
 
-/* Answer to a pull: for each part values [n_rows][dim] of dtype, then statuses [n_keys] u8 where
- * asked for.
- * {"parts": [{"rows", "dim", "dtype", "status"}]}. Data may be NULL (made while sending). */
+/* Answer to a pull: for each part values [n_rows][dim] of dtype, then statuses [n_keys] u8 if
+ * requested. {"parts": [{"rows", "dim", "dtype", "status"}]}. Data may be NULL (made while
+ * sending). */
 struct part_answer {
     uint32_t n_rows, dim, n_keys;
     embd_dtype dtype;

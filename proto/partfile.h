@@ -73,10 +73,10 @@ struct manifest_streams {
     uint64_t bytes, xxh3; /* of the whole file */
 };
 
-/* The snapshot that another one is to be loaded upon. */
+/* The base of an increment. */
 struct manifest_base {
     char name[SNAPSHOT_NAME_MAX + 1]; /* of its directory, beside */
-    uint64_t id;                      /* of its cut; 0: there is no base */
+    uint64_t id;                      /* of its cut; 0: no base */
     uint64_t xxh3;                    /* of its manifest */
 };
 
@@ -87,9 +87,9 @@ struct manifest {
     uint64_t id;       /* of the cut, the same for all processes; 0: format 1, which has none */
     struct manifest_table *tables;
     uint32_t n_tables;
-    struct manifest_blob *blobs; /* snapshots only; NULL where there are none */
+    struct manifest_blob *blobs; /* snapshots only; NULL: none */
     uint32_t n_blobs;
-    struct manifest_streams *streams; /* snapshots from format 2 on; NULL where there are none */
+    struct manifest_streams *streams; /* snapshots from format 2 on; NULL: none */
     uint32_t n_streams;
     struct manifest_base base;
     uint64_t sequence; /* of the cut: those made later have greater ones; 0: of an earlier version,

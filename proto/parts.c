@@ -118,7 +118,7 @@ void embd__push_write(struct msg *m, const struct part *parts, uint32_t n,
 
 /* ---- reading maps ---- */
 
-/* What a part's map promises beyond struct part. */
+/* The fields of a part's map that struct part lacks. */
 struct promise {
     bool offsets, slots, weights;
 };

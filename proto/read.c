@@ -156,7 +156,7 @@ int embd__reader_init(struct reader *r, const struct frame_scanner *frame, msgpa
 
 /* ---- bins ---- */
 
-/* The frame's bin behind the next item; NULL and an error when there is none or its bytes were not
+/* The frame's bin of the next item; NULL and an error if there is none or its bytes were not
  * kept. */
 static const struct frame_bin *next_bin(struct reader *r, const char *what)
 {

@@ -10,7 +10,7 @@ int embd__reader_fault(const struct reader *r, int status);
 /* "a bin", "an unsigned integer" */
 const char *embd__type_name(const msgpack_object *o);
 
-/* A peer's text made fit to be quoted: cut, and without control characters or bytes that are not
+/* A peer's text made safe to quote: cut, and without control characters or bytes that are not
  * ASCII. */
 #define SHOWN_TEXT 32
 void embd__show_text(char out[SHOWN_TEXT], const char *text, size_t bytes);

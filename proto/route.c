@@ -1,4 +1,4 @@
-/* route.c - a table's id: a hash of its name, so that no shard has to ask another for it. The shard
+/* route.c - a table's id: a hash of its name, so that no shard must ask another for it. The shard
  * that creates a table refuses the rare second name with the same id. */
 #include "proto/route.h"
 

@@ -14,8 +14,8 @@ struct row_array {
     size_t member;    /* offset of its pointer in struct row_block */
 };
 
-/* Fills `out` for a block of so many rows and candidates; returns how many arrays the schema has.
- */
+/* Fills `out` for a block of this many rows and candidates; returns the number of arrays of the
+ * schema. */
 uint32_t embd__row_arrays(const embd_schema *schema, uint32_t n_rows, uint32_t n_candidates,
                           struct row_array out[ROW_BLOCK_ARRAYS]);
 

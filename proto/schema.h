@@ -41,11 +41,11 @@ int embd__schema_read(struct fields *map, struct table_schema *out);
 /* f32 values of an optimizer's own state beside a row: 0, dim or 2 * dim; 1 for rowwise_adagrad. In
  * memory and in files: adam m then v, ftrl n then z, each [dim]. */
 uint32_t embd__schema_optimizer_floats(const embd_schema *schema);
-/* What an evicting table remembers of a row's use: the step of its last push (stamp.h), and with
- * evict_lfu how often it was pushed. Last in the state. */
+/* An evicting table's state of a row's use: the step of its last push (stamp.h), and with evict_lfu
+ * how often it was pushed. Last in the state. */
 uint32_t embd__schema_use_floats(const embd_schema *schema);
-/* Of all state: behind the optimizer's, with lazy_global, the step the row was last brought forward
- * to (stamp.h), and the use. */
+/* All state: the optimizer's, then with lazy_global the step that the row was last brought forward
+ * to (stamp.h), then the use. */
 uint32_t embd__schema_state_floats(const embd_schema *schema);
 
 /* The slot a stored key (offset added) belongs to by slot_sizes, or slots when it is beyond the

@@ -90,7 +90,7 @@ static void read_f32(struct members *m, const struct schema_field *field, embd_s
     const json_t *value = embd__member(m, field->name, true);
     if (value != NULL && !json_is_number(value))
         embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is not a number", m->what, field->name);
-    double number = json_number_value(value); /* 0 for what is no number */
+    double number = json_number_value(value); /* 0 for anything that is not a number */
     if (fabs(number) > (double)FLT_MAX)
         embd__error_set(m->error, EMBD_CORRUPT, "%s '%s' is %g, beyond f32", m->what, field->name,
                         number);
@@ -144,8 +144,7 @@ static void read_fields(struct members *m, const struct schema_group *group, emb
         if (!embd__schema_applies(group, &group->fields[i], schema))
             continue;
         read_field(m, &group->fields[i], schema);
-        if (i == 0 &&
-            group->name[0] != '\0') /* kind; what is no parameter of it takes the default */
+        if (i == 0 && group->name[0] != '\0') /* kind; parameters of other kinds take the default */
             embd__schema_reset_group(schema, group);
     }
 }

@@ -16,7 +16,8 @@ static int unreadable(const char *field, const char *value, const char *expected
                            value, expected);
 }
 
-/* Digits only: strtoull alone takes signs and blanks. Returns the end, NULL when it is no u64. */
+/* Digits only: strtoull alone accepts signs and blanks. Returns the end, NULL if it is not a
+ * u64. */
 static const char *parse_u64(const char *text, uint64_t *value_out)
 {
     char *end;

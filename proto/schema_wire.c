@@ -112,7 +112,7 @@ static void read_group(struct fields *map, const struct schema_group *group, emb
     embd__fields_end(&nested);
 }
 
-/* What schema_check finds is the reader's error too. */
+/* An error of schema_check is the reader's error too. */
 static void check(struct reader *r, const embd_schema *schema)
 {
     struct embd__error found = {0};

@@ -1,6 +1,5 @@
-/* stamp.h - a count among floats: what a row's state has to remember besides floats, so that it
- * goes where the state goes: into records, dumps, snapshots, and through tools that know floats
- * only.
+/* stamp.h - a count among floats: counts in a row's state, so that they go where the state goes:
+ * into records, dumps, snapshots, and through tools that know floats only.
  *
  * Two floats hold 24 bits each, low ones first; both are whole numbers that f32 has exactly. Counts
  * go up to 2^48 - 1. Also compiled as CUDA C++. */

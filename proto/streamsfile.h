@@ -36,10 +36,10 @@ uint64_t embd__streamsfile_bytes(const struct streamsfile *file);
 void embd__streamsfile_header(uint8_t out[STREAMSFILE_HEADER_BYTES],
                               const struct streamsfile *file);
 
-/* Of its first STREAMSFILE_HEADER_BYTES alone. EMBD_CORRUPT, EMBD_UNSUPPORTED. */
+/* Reads the first STREAMSFILE_HEADER_BYTES alone. EMBD_CORRUPT, EMBD_UNSUPPORTED. */
 int embd__streamsfile_read_header(const uint8_t *bytes, uint64_t n, struct streamsfile *out,
                                   struct embd__error *e);
-/* Of a whole file: header, size, and every stream. EMBD_CORRUPT naming the field. */
+/* Checks a whole file: header, size, and every stream. EMBD_CORRUPT naming the field. */
 int embd__streamsfile_read(const uint8_t *bytes, uint64_t n, struct streamsfile *out,
                            struct embd__error *e);
 /* Stream i: those of tables that are not journaled come first. */
@@ -50,8 +50,7 @@ struct push_stream embd__streamsfile_stream(const uint8_t *bytes, uint64_t i);
 #define STREAM_BYTES     40u
 struct push_stream embd__stream_read(const uint8_t *list, bool has_principals, uint64_t i);
 
-/* n streams of such a list, malloc'd, each of which may be so. NULL: EMBD_NO_MEMORY, EMBD_INVALID.
- */
+/* n streams of such a list, malloc'd, each checked. NULL: EMBD_NO_MEMORY, EMBD_INVALID. */
 struct push_stream *embd__streams_take(const uint8_t *list, uint64_t n, bool has_principals,
                                        struct embd__error *e);
 

@@ -1,7 +1,7 @@
-/* structs.h - public structs that begin with their size, taken from callers of any minor version.
+/* structs.h - public structs that begin with their size, from callers of any minor version.
  *
  * A caller compiled with an older header gives fewer members: the others keep their defaults. One
- * compiled with a newer header gives more: they have to be zero, for their meaning is unknown. */
+ * compiled with a newer header gives more: they must be zero, since their meaning is unknown. */
 #ifndef EMBD_PROTO_STRUCTS_H
 #define EMBD_PROTO_STRUCTS_H
 

@@ -37,7 +37,7 @@ static inline void *embd__arena_take(struct arena *arena, uint64_t bytes)
     return p;
 }
 
-/* As above for n items of `unit` bytes; NULL also where the product would overflow. */
+/* As above for n items of `unit` bytes; NULL also if the product would overflow. */
 static inline void *embd__arena_array(struct arena *arena, uint64_t n, uint64_t unit)
 {
     uint64_t bytes;

@@ -119,7 +119,7 @@ static int take_parts(struct embd_call *call, const embd_part *parts, size_t n_p
     return copy_parts(call, parts);
 }
 
-/* A table is stepped once by a push, so its gradients have to come together. */
+/* A push steps a table once, so its gradients must arrive together. */
 static int check_tables_differ(struct embd_call *call)
 {
     for (uint32_t i = 0; i < call->n_works; i++)
@@ -187,8 +187,8 @@ static void fill(struct embd_call *call)
             embd__push_fill(call, &call->works[i]);
 }
 
-/* Whether the keys go before the gradients are made. A thread of the library's own would have to be
- * waited for. */
+/* Whether to send keys before the gradients are made. With an I/O thread of the library's own the
+ * caller would have to wait for it. */
 static bool sends_keys_first(const struct embd_call *call)
 {
     uint64_t bytes = 0;
@@ -257,7 +257,7 @@ int embd_push_start(embd_client *client, const embd_part *parts, size_t n_parts,
 
 /* ---- end ---- */
 
-/* An answer may be an error, or not be what was asked for. */
+/* An answer may be an error, or differ from what was requested. */
 static bool has_failed(const struct embd_call *call)
 {
     for (uint32_t i = 0; i < call->n_messages; i++)

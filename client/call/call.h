@@ -9,7 +9,7 @@
 
 #include "client/core/client.h"
 
-/* What one shard gets of one part. Arrays are the caller's or the arena's. */
+/* The share of one shard in one part. Arrays are the caller's or the arena's. */
 struct share {
     uint32_t n_keys, n_rows;
     const uint64_t *keys;    /* [n_keys] as stored */
@@ -23,7 +23,7 @@ struct share {
     const void *given;    /* push: the same, where the caller's array is sent as it is; else NULL */
     uint8_t *values;   /* pull: [n_rows][dim] of the wire's dtype, where the answer goes; of a work
                           with window_rows, so many at a time */
-    uint8_t *statuses; /* [n_keys], where the answer goes; NULL: not asked for */
+    uint8_t *statuses; /* [n_keys], the statuses of the answer; NULL: not requested */
 };
 
 /* Gradients of the rows plan being summed. Most keys never fill a run: theirs is the sum. */
@@ -43,7 +43,7 @@ struct work {
     const embd_schema *schema;
     uint32_t dim;
     size_t row_bytes;        /* of the wire's dtype */
-    bool is_pooled;          /* rows of several keys, combined; then offsets are there */
+    bool is_pooled;          /* rows of several keys, combined; then there are offsets */
     bool by_rows;            /* the rows plan */
     uint32_t n_keys, n_rows; /* n_rows: of `values`; n_keys when not pooled */
     const uint64_t *offsets; /* [batch rows + 1]; NULL: one key per row */
@@ -58,9 +58,9 @@ struct work {
     uint8_t *rows;
     struct sums sums;      /* push */
     uint8_t *row_statuses; /* [n_distinct] or NULL */
-    /* Pulled rows are put in their places as they come. 0: once all are there. */
+    /* Stores pulled rows as they arrive. 0: once all have arrived. */
     uint32_t window_rows;
-    /* A push's gradients are yet to be made: what they need is there. */
+    /* A push's gradients are not made yet: their inputs are here. */
     bool is_unfilled;
     float *row; /* [dim] scratch row, pooled plan only */
 };
@@ -68,8 +68,7 @@ struct work {
 struct answer_bin {
     void *to;
     uint64_t bytes;
-    uint32_t
-        window; /* rows of `slice`, which are to be placed by so many bytes; 0: all go to `to` */
+    uint32_t window; /* rows of `slice` to store in pieces of this many bytes; 0: all go to `to` */
     uint32_t slice;
 };
 
@@ -110,7 +109,7 @@ struct embd_call {
     bool wants_number;           /* neither a pusher nor a round has one for it */
     struct own_stream *own;      /* [shards] of a push that the client numbers; NULL: it does not */
     uint64_t number;             /* of the calls with `own`, rising as they are started */
-    uint64_t opening_ns;         /* that it has waited for streams to be opened */
+    uint64_t opening_ns;         /* that the call waited for streams to be opened */
     bool is_started;             /* and embd_wait has not ended it */
     bool is_noted;               /* its failure (numbering.c) */
     const struct member *member; /* of a push to a round, until it is sent */
@@ -164,7 +163,7 @@ int embd__pull_prepare(struct embd_call *call, struct work *work);
 /* Rows first .. first + n of a share, the first ones of its values, into the caller's. */
 void embd__pull_place(const struct embd_call *call, const struct work *work,
                       const struct share *share, uint32_t first, uint32_t n);
-/* All answers are there: rows become the caller's values. */
+/* All answers have arrived: rows become the caller's values. */
 int embd__pull_finish(struct embd_call *call, struct work *work);
 
 /* ---- push.c ---- */

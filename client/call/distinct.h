@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A key is there when its stamp is that of the current batch: nothing is cleared between batches.
- */
+/* A key is in the set if its stamp is that of the current batch: nothing is cleared between
+ * batches. */
 struct distinct_entry {
     uint64_t key;
     uint32_t stamp, number;

@@ -21,7 +21,7 @@
 #define PULL_PART_HEAD_BYTES 104u
 #define PULL_PARTS           ((LIMIT_HEADER_BYTES - 64u) / PULL_PART_HEAD_BYTES)
 
-/* What a message and its answer still have room for. */
+/* The room left in a message and its answer. */
 struct room {
     uint64_t keys, rows, up_bytes, down_bytes;
 };
@@ -85,7 +85,7 @@ static void check_count(struct exchange *x, int n)
                         expected);
 }
 
-/* What an erase and a push answer of a part's keys. */
+/* The counts of an erase's and a push's answer, by part. */
 static void check_keys(struct exchange *x, uint32_t part, uint32_t n_keys, bool has_status)
 {
     const struct slice *slice = &message_of(x)->slices[part];

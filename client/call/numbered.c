@@ -1,9 +1,9 @@
-/* numbered.c - numbered pushes: a pusher's stream of pushes, each of which applies once however
- * often it is sent.
+/* numbered.c - numbered pushes: a pusher's stream of pushes, each applied once however often it is
+ * sent.
  *
- * Before a pusher's first push on a shard goes the opening of its stream, on the same connection,
- * so that it costs no round trip. The openings of a push get their msgid before the push does:
- * where a cut waits for the push, they go with it. */
+ * The opening of its stream goes before a pusher's first push to a shard, on the same connection,
+ * so that it costs no round trip. The openings of a push get their msgid before the push does: if a
+ * cut waits for the push, they go with it. */
 #include "client/call/numbered.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* numbered.h - streams of pushers that this client has opened, by shard. None is opened again after
- * its first push may have been applied: a shard that has forgotten the stream meanwhile has to say
- * so. Owner: the caller's thread. */
+/* numbered.h - streams of pushers that this client has opened, by shard. No stream is opened again
+ * after its first push may have been applied: a shard that has forgotten the stream meanwhile must
+ * say so. Owner: the caller's thread. */
 #ifndef EMBD_CALL_NUMBERED_H
 #define EMBD_CALL_NUMBERED_H
 
@@ -22,12 +22,12 @@ enum opened_end {
     NOT_OPENED,    /* it was refused, or not sent */
 };
 
-/* *opens_out: the first push of the stream goes behind an opening, and embd__opened_end is to be
- * told of it. It does not where the shard has answered one; nor where one was sent so long ago, and
- * not answered, that the shard may have forgotten the stream since. EMBD_NO_MEMORY. */
+/* *opens_out: the first push of the stream follows an opening; call embd__opened_end when that is
+ * answered. There is no opening if the shard has answered one, or if one was sent so long ago
+ * without an answer that the shard may have forgotten the stream since. EMBD_NO_MEMORY. */
 int embd__opened_begin(struct opened *opened, const struct push_number *stream, uint32_t shard,
                        uint64_t now_ns, bool *opens_out);
-/* Of the opening that was begun at began_ns. */
+/* For the opening that was begun at began_ns. */
 void embd__opened_end(struct opened *opened, const struct push_number *stream, uint32_t shard,
                       uint64_t began_ns, enum opened_end end);
 

@@ -1,12 +1,12 @@
-/* numbering.c - the happy path: a push takes the next number of each shard's stream, and that is
- * all.
+/* numbering.c - see numbering.h.
  *
- * Before that, once: the streams are opened, with all shards at the same time. A shard that has no
- * room for a stream, or is of a version that opens none, gets pushes without numbers.
+ * The happy path: a push takes the next number of each shard's stream, and that is all.
  *
- * What can fail (embd__numbering_failed): a push was refused, or nobody knows what became of it;
- * pushes behind it are EMBD_GAP then, without any fault of the shard. Or the shard has gone back.
- */
+ * Before that, once: the streams are opened, on all shards at the same time. A shard without room
+ * for a stream, or of a version without streams, gets pushes without numbers.
+ *
+ * What can fail (embd__numbering_failed): a push was refused, or its result is unknown; pushes
+ * behind it are EMBD_GAP then, without any fault of the shard. Or the shard has gone back. */
 #include "client/call/numbering.h"
 
 #include <stdlib.h>
@@ -154,7 +154,7 @@ static void leave_stream(struct own_stream *own, const struct message *message)
     own->next = 0;
 }
 
-/* The pushes before this one have to be looked at first. */
+/* The pushes before this one must be looked at first. */
 static void note(struct embd_call *call)
 {
     if (call->is_noted)
@@ -168,8 +168,8 @@ static void note(struct embd_call *call)
     }
 }
 
-/* Those that are not waited for yet; they ended before this one did, as shards take them in order.
- */
+/* Pushes that the caller has not waited for yet; they ended before this one did, as shards take
+ * them in order. */
 static void note_before(struct embd_call *call)
 {
     for (struct embd_call *c = call->client->calls; c != NULL; c = c->next) {

@@ -1,15 +1,14 @@
-/* numbering.h - the numbers that a client gives its own pushes: those that name no pusher and no
- * round. So they are sent again until their deadline, whatever happens to servers, and applied
- * once.
+/* numbering.h - the numbers that a client gives its own pushes: those without a pusher and a round.
+ * So they are sent again until their deadline, whatever happens to servers, and applied once.
  *
- * Each shard has a stream of its own, for tables that are journaled and for others, because each
- * takes or refuses a push by itself. A stream is opened on all shards before the first push, which
- * waits for that. A number whose push is refused is given to the next one, where no copy of it can
- * be under way and nothing was numbered behind it. Otherwise the stream is left: pushes behind the
+ * Each shard has a stream for journaled tables and one for others, because each accepts or refuses
+ * a push by itself. A stream is opened on all shards before the first push, which waits for that.
+ * The number of a refused push is given to the next one, if no copy of the refused one can be in
+ * flight and no later push has a number. Otherwise the stream is abandoned: pushes behind the
  * failed one are not applied and fail as it did, and the next push begins a new stream.
  *
  * A shard that does not know what it has acknowledged (EMBD_GAP, EMBD_FORGOTTEN) has gone back to
- * an older state. That is never repaired quietly: the push fails, and says so.
+ * an older state. That is never repaired silently: the push fails, and says so.
  *
  * Owner: the caller's thread. */
 #ifndef EMBD_CALL_NUMBERING_H
@@ -22,7 +21,7 @@ struct embd_client;
 
 /* The pushes of a client on one shard. */
 struct own_stream {
-    uint64_t next;      /* number of the next push; 0: the stream is to be opened */
+    uint64_t next;      /* number of the next push; 0: the stream must be opened */
     uint32_t stream;    /* the last one that was opened */
     uint32_t n_streams; /* that were opened; they have the numbers below */
     uint32_t n_left;    /* streams below this were left after a push had failed, */

@@ -1,10 +1,10 @@
-/* outcome.c - what became of a call that failed. Its status and the beginning of its text are those
- * of the first shard, by number, that did not do it.
+/* outcome.c - the error of a failed call. Its status and the beginning of its text are those of the
+ * first shard, by number, that did not do it.
  *
- * A change goes to several shards, and each takes or refuses it by itself: a table that is full on
- * one has room on another. So the text goes on with which shards applied it, which did not, and of
- * which nobody knows, unless it is the same of all. Openings of a pusher's stream, which come
- * first, are not told of so: where one was refused, so is the push behind it. */
+ * A change goes to several shards, and each accepts or refuses it by itself: a table that is full
+ * on one has room on another. So the text continues with the shards that applied it, those that did
+ * not, and those where that is unknown, unless all did the same. Openings of a pusher's stream,
+ * which come first, are not listed: if one was refused, so is the push behind it. */
 #include "client/call/call.h"
 
 #include <stdarg.h>
@@ -19,7 +19,7 @@ static const char *const words[OUTCOMES] = {
     [UNKNOWN] = "unknown of",
 };
 
-/* What one shard did with its messages, and why not. */
+/* The result of one shard's messages, with the cause. */
 struct shard_outcome {
     enum outcome outcome;
     int status; /* EMBD_OK unless they were refused or not sent */
@@ -36,7 +36,7 @@ static struct shard_outcome outcome_of(const struct exchange *x)
     return (struct shard_outcome){NOT_SENT, x->error.status};
 }
 
-/* Of the shard whose messages begin at number *at, which moves behind them. */
+/* For the shard whose messages begin at number *at, which moves behind them. */
 static struct shard_outcome next_outcome(const struct embd_call *call, uint32_t *at)
 {
     uint32_t shard = call->messages[*at]->shard;

@@ -54,7 +54,7 @@ static bool count_distinct(struct embd_call *call, const struct work *work)
     return n >= 0;
 }
 
-/* Rows that travel when every occurrence is asked for: a row travels once for each shard that has
+/* Rows on the wire if every occurrence is requested: a row is sent once for each shard that has
  * keys of it. */
 static double pooled_rows(const struct embd_call *call, const struct work *work)
 {

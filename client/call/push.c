@@ -152,7 +152,7 @@ static void close_sums(struct sums *sums, uint32_t n_distinct)
         }
 }
 
-/* A gradient for each key. The run that a key ahead will need is asked for meanwhile. */
+/* A gradient for each key. The run of a later key is prefetched meanwhile. */
 static void add_single(const struct work *work, struct sums *sums)
 {
     for (uint32_t i = 0; i < work->n_keys; i++) {

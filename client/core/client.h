@@ -17,10 +17,10 @@ struct client_shard {
      * admin_address is "" where the server has none, admin_host, "host:port" on TCP, likewise. */
     char *_Atomic address, *_Atomic admin_address, *_Atomic admin_host;
     char *texts;               /* that they were in the first map; the client's */
-    struct link *link, *admin; /* admin is NULL where there is none */
+    struct link *link, *admin; /* admin is NULL if there is none */
 };
 
-/* What plan.c remembers of batches of one size. */
+/* The memory of plan.c for batches of one size. */
 struct plan_history {
     uint32_t calls_left;  /* until keys are counted again; 0: now */
     float distinct_ratio; /* distinct keys / keys */
@@ -66,7 +66,7 @@ static inline void embd__client_begin(struct embd_client *client, struct exchang
 }
 
 /* call.c: frees all calls; the loop stands still. */
-/* Whether it says nothing but that a shard is not there, or not ready. */
+/* Whether the error only says that a shard is down, or not ready. */
 bool embd__is_silence(int status);
 
 void embd__calls_fini(struct embd_client *client);

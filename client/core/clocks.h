@@ -10,7 +10,7 @@
 #include "client/core/client.h"
 #include "embd/sync.h"
 
-/* Whom a shard says the job waits for. */
+/* The worker that the job waits for, by a shard's answer. */
 struct awaited {
     bool is_known, has_joined;
     uint32_t worker;
@@ -24,7 +24,7 @@ struct heartbeat {
     struct heartbeats *heartbeats; /* NULL: none is sent */
     uint32_t shard;
     bool is_under_way;      /* the thread's, as the exchange */
-    _Atomic uint64_t epoch; /* of the job there; 0: not told yet */
+    _Atomic uint64_t epoch; /* of the job there; 0: unknown */
     struct awaited awaited; /* guarded by the mutex of heartbeats */
 };
 
@@ -34,15 +34,15 @@ struct member {
     uint32_t worker, n_workers;
     _Atomic uint32_t lease_ms;
     _Atomic bool asynchronous;
-    _Atomic uint64_t value;        /* the clock it told last */
+    _Atomic uint64_t value;        /* the last clock it sent */
     bool has_joined;               /* every shard */
-    bool is_late;                  /* a shard has refused it: it has to join anew */
+    bool is_late;                  /* a shard has refused it: it must join again */
     _Atomic bool is_gone;          /* the thread frees it */
     uint64_t next_ns;              /* the thread's: of its next heartbeats */
     struct heartbeat heartbeats[]; /* [shards] */
 };
 
-/* What a tick says, and what it is answered. */
+/* The fields of a tick, and of its answer. */
 struct tick {
     const embd_clock *clock;
     uint64_t incarnation, epoch, value;
@@ -64,7 +64,7 @@ int embd__clock_take(embd_client *client, const embd_clock **clock, embd_clock *
 /* The worker that a clock is of. EMBD_INVALID: its job's name is missing, empty or too long;
  * EMBD_NO_MEMORY. */
 int embd__member_get(embd_client *client, const embd_clock *clock, struct member **out);
-/* NULL: there is none. */
+/* NULL: none. */
 struct member *embd__member_find(embd_client *client, const char *job, uint32_t worker);
 enum tick_kind { TICK_CLOCK, TICK_BEAT, TICK_LEAVE };
 
@@ -88,8 +88,8 @@ void embd__members_fini(embd_client *client);
  * it, but for the epoch, which is each shard's. EMBD_INVALID, and errors of embd__member_join. */
 int embd__clock_take_round(embd_client *client, const embd_clock *clock, uint64_t value,
                            struct push_round *round_out, const struct member **member_out);
-/* A round's push has ended with the client's error: it remembers that the worker is late, or says
- * whom a push has waited for in vain. */
+/* A round's push has ended with the client's error: notes that the worker is late, or names the
+ * worker that a push has waited for in vain. */
 void embd__member_push_failed(embd_client *client, const struct push_round *round);
 
 /* " waits for worker 2, ..." */
@@ -104,7 +104,7 @@ struct heartbeats;
 int embd__heartbeats_add(embd_client *client, struct member *member);
 /* No longer; its memory goes. */
 void embd__heartbeats_remove(embd_client *client, struct member *member);
-/* Whom the job of a member waits for by the last answers to heartbeats. */
+/* The worker that a member's job waits for by the last answers to heartbeats. */
 bool embd__heartbeats_awaited(embd_client *client, struct member *member, struct awaited *out);
 /* Ends the thread, if there is one. */
 void embd__heartbeats_close(embd_client *client);

@@ -1,8 +1,8 @@
-/* cluster_map.c - finding a cluster: the first address that answers has the map of all shards.
+/* cluster_map.c - finds a cluster: the first address that answers has the map of all shards.
  *
- * A list is gone through once. A name (dns://) is looked up and all its addresses are asked; while
- * none answers, it is looked up again, until the deadline: servers may be starting, or moving. A
- * server that does not know yet where all shards are is asked again as well. */
+ * A list is tried once. A name (dns://) is looked up and all its addresses are tried; while none
+ * answers, it is looked up again, until the deadline: servers may be starting, or moving. A server
+ * that does not know yet where all shards are is asked again as well. */
 #include "client/core/cluster_map.h"
 
 #include <stdio.h>
@@ -197,8 +197,7 @@ static int ask_all(embd_client *client, const char *servers, uint32_t n, uint64_
     return status;
 }
 
-/* Whether asking again later may help: a cluster that is forming, or names that stand for nobody
- * yet. */
+/* Whether a later try may help: a cluster that is forming, or names without an address yet. */
 static bool may_change(int status, bool has_names)
 {
     if (status == EMBD_BUSY)

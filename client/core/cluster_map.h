@@ -23,7 +23,7 @@ struct map_refresh {
     uint64_t next_ns; /* not to ask before */
     uint64_t version; /* of the map we have */
     char *servers;    /* as given to embd_connect: asked where no shard is up */
-    const char *rest; /* of that list, to be asked next; NULL: from its beginning */
+    const char *rest; /* of that list, the next to ask; NULL: from its beginning */
     struct link *seed;
     char seed_address[ADDRESS_TEXT_BYTES];
     uv_timer_t timer;       /* looks at the links while calls wait */

@@ -1,10 +1,10 @@
-/* heartbeats.c - heartbeats for the workers that a client is, by a thread of its own with
- * connections of its own: what waits on the caller's connections does not delay them, and nothing
- * has to be called for them. Three fall into a lease.
+/* heartbeats.c - heartbeats for the workers of a client, by a thread with its own connections:
+ * waiting requests on the caller's connections do not delay them, and the caller need not call
+ * anything. There are three in a lease.
  *
  * The happy path: the timer says whose heartbeats are due; each shard gets a tick that only says
- * that the worker lives; its answer has the epoch and the worker that the job waits for. What fails
- * is tried again with the next heartbeat: the caller hears of it by requests of its own. */
+ * that the worker lives; its answer has the epoch and the worker that the job waits for. A failure
+ * is tried again with the next heartbeat: the caller learns of it by its own requests. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,7 +195,7 @@ static int open_links(struct heartbeats *heartbeats, struct embd__error *e)
     return EMBD_OK;
 }
 
-/* Nobody runs the loop. */
+/* No thread runs the loop. */
 static void fini(struct heartbeats *heartbeats)
 {
     embd_client *client = heartbeats->client;

@@ -1,11 +1,12 @@
-/* map_refresh.c - clients go where shards went. A link could not connect, an answer named a newer
- * map, or the answer of a shard is late (its process hangs, and may have been replaced); another
- * link that is up is asked for the map; where it is newer than ours, links take the addresses it
- * has, those that wait connect at once, and those that are connected to where a shard was give that
- * up.
+/* map_refresh.c - clients follow shards that move.
+ *
+ * When a link could not connect, an answer named a newer map, or the answer of a shard is late (its
+ * process hangs, and may have been replaced), another link that is up is asked for the map. If that
+ * is newer than ours, links take its addresses, waiting ones connect at once, and links to a
+ * shard's earlier address are closed.
  *
  * In a cluster whose map never changes this costs a request a second while a server is down. An
- * older or damaged map is not taken, and neither is one of another number of shards: keys would
+ * older or damaged map is not used, and neither is one of another number of shards: keys would
  * belong elsewhere. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,9 +19,9 @@
 #define CHECK_MS      1000u
 #define LATE_PAUSE_NS UINT64_C(3000000000)
 
-/* ---- whom to ask ---- */
+/* ---- the link to ask ---- */
 
-/* The next item of the list that a link can be opened to. False: there is none. */
+/* The next item of the list to which a link can be opened. False: none. */
 static bool next_seed(struct map_refresh *f)
 {
     const char *item;
@@ -46,7 +47,7 @@ static bool next_seed(struct map_refresh *f)
     return false;
 }
 
-/* A link that may know more; NULL: nobody can be asked. */
+/* A link that may have a newer map; NULL: none can be asked. */
 static struct link *choose(struct map_refresh *f, uint64_t now)
 {
     embd_client *client = f->client;
@@ -74,7 +75,7 @@ static void *on_bin(struct exchange *x, uint32_t index, uint32_t bytes)
     return NULL;
 }
 
-/* Puts a text where another was. False: it is the same, or there is no memory. */
+/* Replaces a text. False: it is the same, or there is no memory. */
 static bool replace(struct map_refresh *f, char *_Atomic *at, const char *text)
 {
     if (strcmp(*at, text) == 0)
@@ -178,7 +179,7 @@ void embd__map_refresh_from(embd_client *client, struct link *link)
 
 /* ---- when ---- */
 
-/* It has been asked, and is no more needed than until then. */
+/* It was asked, and is needed only until its answer. */
 static void close_seed(struct map_refresh *f)
 {
     if (f->seed == NULL || f->is_asking)

@@ -196,8 +196,9 @@ int embd_trace(embd_client *client, uint32_t shard,
 
 /* ---- drain ---- */
 
-/* Every admin socket must be there before the first process is told to go. Then a shard whose
- * process was already told through another of its shards may be gone, or say that it is going. */
+/* Every admin socket must exist before the first process gets the request. After that, a shard may
+ * be gone, or say that it is shutting down, because its process got the request through another of
+ * its shards. */
 int embd_drain(embd_client *client)
 {
     struct answer *answer;

@@ -15,7 +15,7 @@ struct answer {
     const char *address; /* of who answered */
 };
 
-/* The client's message buffer, begun as a request of `method`; write a map and bins, then
+/* The client's message buffer, begun as a request of `method`; write a map and bins, then call
  * embd__request. */
 struct msg *embd__request_begin(embd_client *client, enum method method);
 

@@ -5,8 +5,8 @@
 #include "embd/embd.h"
 #include "embd/admin.h"
 
-/* Reads the file of "NAME=FILE" into *blob_out, which blob_fini frees. On failure tells why on
- * stderr; returns an exit code. */
+/* Reads the file of "NAME=FILE" into *blob_out, which blob_fini frees. On failure prints the cause
+ * on stderr; returns an exit code. */
 int blob_from_file(const char *text, embd_blob *blob_out);
 void blob_fini(embd_blob *blob);
 

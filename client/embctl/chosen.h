@@ -22,7 +22,7 @@ struct chosen {
         "slot", 'S', "N", 0, "Slot the keys belong to (default: 0)", 0                             \
     }
 
-/* What a command's parser does with what it does not know itself. */
+/* A command's parser calls it for options that it does not know itself. */
 int chosen_parse(struct chosen *chosen, int key, char *arg, struct argp_state *state);
 
 /* Connects, and calls act with a part that has the keys and room for their statuses; the values are

@@ -122,7 +122,7 @@ static int look(embd_client *client, const char *name)
     return status;
 }
 
-/* Of what another command began. */
+/* For a snapshot that another command began. */
 static int watch_snapshot(int (*what)(embd_client *client, const char *name), const char *name)
 {
     embd_client *client;

@@ -90,7 +90,7 @@ uint64_t parse_uint(struct argp_state *state, const char *flag, const char *arg,
 struct words {
     const char *list[2];
     int n, min, max;
-    const char *wanted; /* what fewer than `min` are told: "name a table" */
+    const char *wanted; /* the error for fewer than `min` words: "name a table" */
 };
 
 /* A parser that takes words alone; its input is a struct words, or begins with one. */
@@ -138,8 +138,7 @@ int connect_servers(embd_client **client_out);
  * --deadline says otherwise. */
 int connect_servers_partly(embd_client **client_out);
 
-/* As connect_servers; answers are received by a thread of their own, while the ones before are
- * worked on. */
+/* As connect_servers; a thread receives answers while the ones before are processed. */
 int connect_servers_ahead(embd_client **client_out);
 
 /* Prints `why` on stderr, or where it is empty the library's sentence, and returns the exit code of
@@ -153,10 +152,10 @@ int end_client(embd_client *client, int status);
  * EMBD_UNREACHABLE. */
 int end_silent(embd_client *client, uint32_t shard);
 
-/* As end_client; of EMBD_UNREACHABLE end_silent has told already. */
+/* As end_client; end_silent has printed EMBD_UNREACHABLE already. */
 int end_told(embd_client *client, int status);
 
-/* The same where a table was asked for that no shard has. */
+/* The same for a requested table that no shard has. */
 int end_unknown_table(embd_client *client, const char *table);
 
 #endif

@@ -50,9 +50,9 @@ const struct figure *figures_find(const struct figures *f, const char *table, co
  * states, steps) is the most. */
 struct sums figures_sum(const struct figures *f, const struct figure *figure);
 
-/* Of one shard; 0 where it has none. */
+/* The figure of one shard; 0 if absent. */
 uint64_t figures_get(const struct figures *f, uint32_t shard, const char *name);
-/* Of one shard, added up over its tables. */
+/* The figure of one shard, added up over its tables. */
 uint64_t figures_of_tables(const struct figures *f, uint32_t shard, const char *name);
 
 /* Bytes that a table's rows and index take on all shards; and those of all tables on one shard. */

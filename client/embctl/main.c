@@ -62,7 +62,7 @@ static const struct command all_commands[] = {
     {0},
 };
 
-/* What stands above a command in the list. */
+/* The heading above a command in the list. */
 static const struct {
     const char *command, *text;
 } headings[] = {
@@ -81,7 +81,7 @@ static const char main_doc[] =
     "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 servers cannot be reached; 4 no such table; "
     "5 refused (exists, full, busy, invalid); 6 stored data is damaged.";
 
-/* What a group is parsed into. */
+/* The result of parsing a group. */
 struct choice {
     const struct command *group;
     int at; /* index of the command's name in argv; 0: none */
@@ -114,7 +114,7 @@ static void print_heading(FILE *out, const char *command)
             fprintf(out, " %s\n", headings[i].text);
 }
 
-/* The text before the options of --help: what the group is, and its commands; malloc'd as argp
+/* The text before the options of --help: the group's purpose, and its commands; malloc'd as argp
  * wants it. */
 static char *list_commands(const char *doc, const struct command *group)
 {
@@ -183,7 +183,8 @@ static void print_version(FILE *out, struct argp_state *state)
 int main(int argc, char **argv)
 {
     setlocale(LC_CTYPE, "");
-    setenv("ARGP_HELP_FMT", "no-dup-args-note", 0); /* a note on short options that helps nobody */
+    /* a note on short options, which does not help */
+    setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
     argp_err_exit_status = EXIT_USAGE;
     argp_program_version_hook = print_version;
     static char name[] = "embctl";

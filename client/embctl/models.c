@@ -218,7 +218,7 @@ static int import_folder(embd_client *client, const embd_schema *schema, const c
 
 /* ---- import of one folder ---- */
 
-/* The definition: that of the settings or, without any, of the table that is there. */
+/* The definition: that of the settings or, without any, of the existing table. */
 static int find_schema(embd_client *client, const struct models *m, embd_schema *schema,
                        uint64_t *storage, char *why, size_t why_bytes)
 {
@@ -260,7 +260,7 @@ static int import_one(struct models *m)
 
 /* ---- import of the tables of a ps.json ---- */
 
-/* What the file says of a table, then what the command line says. */
+/* Applies the file's definition of a table, then that of the command line. */
 static int ps_schema(const struct models *m, const struct ps_table *table, embd_schema *schema,
                      uint64_t *storage, char *why, size_t why_bytes)
 {

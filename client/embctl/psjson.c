@@ -191,7 +191,7 @@ static int read_root(struct reading *r, json_t *root)
     return status;
 }
 
-/* NULL: the reason is told, and the status set. Not blocking: opening a FIFO would wait for its
+/* NULL: the reason is printed, and the status set. Not blocking: opening a FIFO would wait for its
  * writer. */
 static json_t *load(struct reading *r, int *status_out)
 {

@@ -86,8 +86,9 @@ static int parse(int key, char *arg, struct argp_state *state)
 
 const struct argp settings_argp = {.options = options, .parser = parse};
 
-/* "optimizer" and "initializer" reset their parameters to defaults, and "on_full" says which there
- * are, so they are set before these; "slot_sizes" set slots, which then has to be the same. */
+/* "optimizer" and "initializer" reset their parameters to defaults, and "on_full" decides which
+ * parameters exist, so they are set before these; "slot_sizes" set slots, which must then be the
+ * same. */
 static bool sets_kind(const struct setting *s)
 {
     return !strcmp(s->field, "optimizer") || !strcmp(s->field, "initializer") ||

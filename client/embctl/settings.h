@@ -15,7 +15,7 @@ struct setting {
     const char *field, *value;
 };
 
-/* Zero is none. */
+/* Zero-initialized: none. */
 struct settings {
     struct setting *list;
     size_t n;

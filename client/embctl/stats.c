@@ -1,8 +1,8 @@
-/* stats.c - embctl stats: the figures of all shards side by side, once or again and again.
+/* stats.c - embctl stats: the figures of all shards side by side, once or repeatedly.
  *
- * For people, one line per figure: the shards' values and what they add up to (with --watch, also
- * how fast it grows). For programs, one entry per shard, table and figure. Names and units are
- * those of proto/PROTOCOL.md; a name's end tells its unit. */
+ * For people, one line per figure: the shards' values and their total (with --watch, also its
+ * rate). For programs, one entry per shard, table and figure. Names and units are those of
+ * proto/PROTOCOL.md; the end of a name is its unit. */
 #include <stdio.h>
 #include <string.h>
 
@@ -134,7 +134,7 @@ static size_t make_columns(struct column *columns, uint32_t n_shards, bool has_r
     return n;
 }
 
-/* Figures that are 0 everywhere say little; they are left out unless asked for. */
+/* Figures that are 0 everywhere say little; they are left out unless requested. */
 static void print_table(const struct figures *f, const struct figures *before, bool all)
 {
     struct column columns[SHARDS_SHOWN + 4];

@@ -98,7 +98,7 @@ static int complain(const char *path)
     return EXIT_FAILED;
 }
 
-/* A file that only its owner reads, and that was not there before. */
+/* A new file that only its owner can read. */
 static int write_token(const char *path, const char *text)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

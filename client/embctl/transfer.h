@@ -14,7 +14,7 @@ struct transfer {
     bool has_pause;  /* pushes had to wait */
     bool is_offline; /* asks no server: `client` is NULL then */
     bool is_ahead;   /* answers come in while the ones before are worked on */
-    /* The operation; `progress` and its `told` go to the library. */
+    /* The operation; `progress` and its argument go to the library. */
     int (*run)(embd_client *client, void *arg, embd_progress *progress, void *told,
                embd_dump_report *report);
 };

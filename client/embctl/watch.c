@@ -1,5 +1,4 @@
-/* watch.c - embctl hot and trace: which keys are asked for most, and where the time of requests
- * goes. */
+/* watch.c - embctl hot and trace: the most frequent keys, and where the time of requests goes. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +20,7 @@ struct hot_arguments {
 struct hot_key {
     uint64_t key;
     uint32_t shard, n;
-    double share; /* of all keys asked for */
+    double share; /* of all requested keys */
 };
 
 static const struct argp_option hot_options[] = {

@@ -8,8 +8,8 @@
 #include "client/core/request.h"
 #include "proto/schema.h"
 
-/* embd__request_begin for an admin request: it fails at once where there is no admin socket to
- * connect to, since that does not mend itself, instead of at the deadline. */
+/* embd__request_begin for an admin request: it fails at once if there is no admin socket to connect
+ * to, since no waiting helps, instead of at the deadline. */
 struct msg *embd__admin_begin(embd_client *client, enum method method);
 
 /* After the last field and bin of an answer were read: frees it and gives what was wrong with it a
@@ -25,7 +25,7 @@ struct description {
 int embd__admin_describe(embd_client *client, uint32_t shard, const char *table,
                          struct description *out);
 
-/* What one scan request answered. */
+/* The answer to one scan request. */
 struct scan_block {
     struct answer *answer; /* owns what `block` points to; embd__answer_free */
     struct row_block block;
@@ -39,7 +39,7 @@ struct scan_block {
 int embd__admin_scan(embd_client *client, uint32_t shard, uint64_t cut, const embd_schema *schema,
                      uint64_t cursor, struct scan_block *out);
 
-/* Puts rows into a shard, or takes those away that are gone; they must be routed to it. */
+/* Writes rows to a shard, or removes keys there; they must be routed to it. */
 int embd__admin_load(embd_client *client, uint32_t shard, const embd_schema *schema,
                      const struct row_block *block);
 int embd__admin_set_step(embd_client *client, uint32_t shard, const embd_schema *schema,

@@ -11,7 +11,7 @@ struct batch {
     uint64_t *keys;
     uint16_t *slots; /* slot tables only */
     uint8_t *rows;
-    float *states; /* NULL when there is no state */
+    float *states; /* NULL without state */
     uint64_t *candidate_keys;
     uint16_t *candidate_slots;
     uint32_t *candidate_counts;

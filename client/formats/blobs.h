@@ -6,11 +6,11 @@
 #include "proto/stored/dumpdir.h"
 #include "client/core/request.h"
 
-/* What embd_snapshot was given: their number, names and sizes. */
+/* The blobs of embd_snapshot: their number, names and sizes. */
 int embd__blobs_check(const embd_blob *blobs, uint32_t n, struct embd__error *e);
 
-/* Sends one to shard 0, which has begun the snapshot `name`. The client's error names the shard and
- * the cause. */
+/* Sends one blob to shard 0, which has begun the snapshot `name`. The client's error names the
+ * shard and the cause. */
 int embd__blob_send(embd_client *client, const char *name, const embd_blob *blob);
 
 #endif

@@ -1,8 +1,8 @@
 /* coordinate.c - see coordinate.h.
  *
- * The happy path: `start`, then `progress` at growing distances until the job has ended. What can
- * fail: the job, which says why; the connection, which is made again, since the job goes on without
- * it; the coordinating server, after whose end nobody does the job. */
+ * The happy path: `start`, then `progress` at growing intervals until the job has ended. What can
+ * fail: the job, whose report has the cause; the connection, which is made again, since the job
+ * goes on without it; the coordinating server, with which the job ends. */
 #include "client/formats/coordinate.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 
 #include "client/core/request.h"
 
-/* What is asked for. */
+/* The request. */
 struct job_ask {
     const char *name, *base, *table; /* NULL: none */
     uint32_t keep;
@@ -32,8 +32,8 @@ int embd__job_go(embd_client *client, const struct job_told *job);
 int embd__job_cancel(embd_client *client, const char *name, struct job_told *out);
 
 bool embd__job_runs(const struct job_told *job);
-/* Until the job has ended, or is in `phase` (NULL: until it has ended). An error: it has failed, or
- * its server is gone. */
+/* Waits until the job has ended, or is in `phase` (NULL: until it has ended). An error: it has
+ * failed, or its server is gone. */
 int embd__job_await(embd_client *client, struct job_told *job, const char *phase);
 
 #endif

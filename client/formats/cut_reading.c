@@ -18,7 +18,7 @@ static void await_end(embd_client *client, struct job_told *job)
     client->error = kept;
 }
 
-/* The server may have begun the job though its answer was lost. */
+/* The server may have begun the job even if its answer was lost. */
 static void end_unread(embd_client *client, const char *name)
 {
     struct embd__error kept = client->error;

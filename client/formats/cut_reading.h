@@ -1,5 +1,5 @@
-/* cut_reading.h - all shards as they are at one moment, to be fetched while they change: each push
- * of a client is in it on all of its shards or on none. */
+/* cut_reading.h - all shards as they are at one moment, read while they change: each push of a
+ * client is in the cut on all of its shards or on none. */
 #ifndef EMBD_FORMATS_CUT_READING_H
 #define EMBD_FORMATS_CUT_READING_H
 
@@ -11,10 +11,10 @@ struct cut_reading {
 };
 
 /* Has shard 0's server make the cut, of one table or of all (NULL). EMBD_BUSY: a snapshot or
- * another dump is under way. On failure nothing is to be closed. */
+ * another dump is running. After a failure there is nothing to close. */
 int embd__cut_open(embd_client *client, const char *table, struct cut_reading *out);
-/* Tells the coordinator that the rows are still wanted: it has to hear so every 10 s. To be called
- * often; asks every two seconds. */
+/* Tells the coordinator that the rows are still wanted: it requires that every 10 s. Call it often;
+ * it sends a request every two seconds. */
 int embd__cut_renew(embd_client *client, struct cut_reading *cut);
 /* The rows are fetched, or not wanted any more. The client's error stays as it is. */
 void embd__cut_close(embd_client *client, struct cut_reading *cut);

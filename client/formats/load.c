@@ -44,7 +44,8 @@ static int plan_table(void *arg, const struct manifest_table *table)
         return embd__error_set(l->e, EMBD_INVALID,
                                "%s: table '%s' has step %" PRIu64 ", the limit is %llu",
                                l->dir->path, schema.name, table->step, LIMIT_STEP);
-    schema.durability = EMBD_DURABILITY_AUTO; /* how a table is kept is no part of what it holds */
+    /* how a table is kept does not belong to its content */
+    schema.durability = EMBD_DURABILITY_AUTO;
     int is_new = embd__vacancy(l->client, &schema, l->dir->path);
     if (is_new <= 0)
         return is_new;
@@ -61,8 +62,8 @@ static int create_table(void *arg, const struct manifest_table *table)
     struct load *l = arg;
     embd_schema schema = table->schema.s;
     int status = embd_table_create(l->client, &schema);
-    /* What is journaled where it comes from can be loaded where there is no journal, and the other
-     * way round. */
+    /* Tables that are journaled at their source can be loaded without a journal, and the other way
+     * round. */
     if (status != EMBD_UNSUPPORTED && status != EMBD_EXISTS)
         return status;
     schema.durability = EMBD_DURABILITY_AUTO;
@@ -106,7 +107,7 @@ static int load_part(struct load *l, const struct dump_share *share,
 
 /* ---- one table ---- */
 
-/* What one shard had: from the last of the chain that has all its rows on. */
+/* The parts of one shard: from the last of the chain that has all its rows on. */
 static int load_shard(struct load *l, uint32_t shard)
 {
     const struct dump_share *share;

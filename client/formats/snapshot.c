@@ -1,8 +1,8 @@
 /* snapshot.c - embd_snapshot: asks shard 0's server for a snapshot of the cluster, and watches it.
  *
  * The happy path: `start`; the caller's blobs, once the server has begun, and `go`; then its
- * progress until it is complete. The server does the rest (server/coordinator), also where this
- * process dies: but for the blobs, without which the server gives up. */
+ * progress until it is complete. The server does the rest (server/coordinator), even if this
+ * process dies: only the blobs must come from here, and without them the server gives up. */
 #include <string.h>
 
 #include "client/core/client.h"

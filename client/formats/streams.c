@@ -1,9 +1,9 @@
 /* streams.c - see streams.h.
  *
- * A push goes to every shard under one number, and is in a snapshot on all shards or on none. So
- * where all shards say the same of a stream, that is true of its rows however they are shared out
- * anew. What they say differently (a pusher that numbers its pushes by shard, or one that some have
- * forgotten) is left out: the next push of such a stream is told so, and none is applied twice. */
+ * A push goes to every shard under one number, and is in a snapshot on all shards or on none. So if
+ * all shards agree on a stream, that is true of its rows on any number of shards. Streams on which
+ * they differ (of a pusher that numbers its pushes by shard, or one that some have forgotten) are
+ * left out: the next push of such a stream is refused, and none is applied twice. */
 #include "client/formats/streams.h"
 
 #include <inttypes.h>
@@ -89,7 +89,8 @@ static int by_stream(const void *a, const void *b)
     return x->stream < y->stream ? -1 : x->stream > y->stream;
 }
 
-/* Those of shard 0's that `sorted`, another shard's, has at the same push stay, in their order. */
+/* Keeps those of shard 0's streams that `sorted`, another shard's, has at the same push, in their
+ * order. */
 static uint64_t keep_common(struct streams *s, uint64_t n, const struct push_stream *sorted,
                             uint64_t n_sorted)
 {

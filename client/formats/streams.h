@@ -5,7 +5,7 @@
 #include "proto/stored/dumpdir.h"
 #include "client/core/request.h"
 
-/* Of tables that are not journaled, and of those that are. */
+/* For tables that are not journaled, and for those that are. */
 enum { STREAMS_OTHER = 1, STREAMS_JOURNALED = 2 };
 
 /* Tells the shards which pushes their rows have: on as many shards as the snapshot has, each what

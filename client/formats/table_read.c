@@ -1,9 +1,9 @@
 /* table_read.c - all rows of one table, as one cut.
  *
  * The happy path: shard 0's server makes the cut (cut_reading.h); describe the table on every
- * shard, scan shard after shard, and let the cut go with the last row. What can fail: a shard;
- * shards that disagree about the table; a scan that gives more or fewer rows than the shards
- * promised, which nobody can use. */
+ * shard, scan shard after shard, and end the cut with the last row. What can fail: a shard; shards
+ * that disagree about the table; a scan with more or fewer rows than the shards announced, which is
+ * useless. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -19,7 +19,7 @@ struct table_read {
     uint32_t n_shards, shard; /* being scanned; n_shards: all were */
     struct scan_block scan;
     struct cut_reading cut;
-    bool has_cut; /* it is there still */
+    bool has_cut; /* it still exists */
 };
 
 struct embd__error *embd__copy_error(embd_client *client)

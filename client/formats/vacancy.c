@@ -4,7 +4,7 @@
 #include "client/formats/admin.h"
 #include "client/formats/vacancy.h"
 
-/* As embd__vacancy, of one shard. */
+/* embd__vacancy for one shard. */
 static int look_at(embd_client *client, const embd_schema *schema, const char *source,
                    uint32_t shard)
 {

@@ -4,9 +4,9 @@
 
 #include "client/core/request.h"
 
-/* 1: no shard has a table of the schema's name; 0: those that have it have it empty and of this
- * definition. EMBD_EXISTS: a shard has rows or another definition; the client's error names
- * both and `source`, the directory that was to be loaded. Negative: a shard failed. */
+/* 1: no shard has a table of the schema's name; 0: the shards that have it have it empty and of
+ * this definition. EMBD_EXISTS: a shard has rows or another definition; the client's error names
+ * both and `source`, the directory to load. Negative: a shard failed. */
 int embd__vacancy(embd_client *client, const embd_schema *schema, const char *source);
 
 #endif

@@ -14,8 +14,8 @@ struct channel {
     size_t empty_bytes;       /* of ciphertext that came since there was plaintext in it */
 };
 
-/* A server that sends only key updates, each of which has to be answered, is left after so many
- * bytes; the longest record has 16 KiB. */
+/* A server that sends only key updates, each of which requires an answer, is given up after this
+ * many bytes; the longest record has 16 KiB. */
 #define CHANNEL_EMPTY_BYTES (128u << 10)
 
 #define CHANNEL_IN_BYTES   (64u << 10)
@@ -23,7 +23,7 @@ struct channel {
 
 /* ---- TLS, channel.c ---- */
 
-/* Over the socket of a zeroed channel; the server has to be `host`. EMBD_NO_MEMORY. */
+/* TLS over the socket of a zeroed channel; the server must be `host`. EMBD_NO_MEMORY. */
 int embd__channel_open_tls(struct channel *ch, struct tls_context *tls, const char *host,
                            struct embd__error *e);
 void embd__channel_close_tls(struct channel *ch);
@@ -57,10 +57,10 @@ static inline int embd__channel_secure(struct channel *ch)
     return ch->tls == NULL ? 1 : embd__channel_handshake(ch);
 }
 
-/* As sendmsg and recvmsg: how many bytes, or a negative errno; -EAGAIN: later. -EPROTO: the peer
- * does not speak TLS or is not trusted, and `error` says why. Through TLS, receive returns fewer
- * bytes than there is room for only when the socket is empty. 0 from receive: the server has ended
- * the stream. */
+/* As sendmsg and recvmsg: the number of bytes, or a negative errno; -EAGAIN: later. -EPROTO: the
+ * peer does not speak TLS or is not trusted, and `error` says why. Through TLS, receive returns
+ * fewer bytes than there is room for only when the socket is empty. 0 from receive: the server has
+ * ended the stream. */
 static inline ssize_t embd__channel_send(struct channel *ch, struct iovec *iov, size_t n)
 {
     return ch->tls == NULL ? embd__socket_send(ch->fd, iov, n) : embd__channel_seal(ch, iov, n);

@@ -218,7 +218,7 @@ void embd__credentials_copy_fini(struct credentials_copy *proof)
     *proof = (struct credentials_copy){.token = NULL};
 }
 
-/* ---- to whom the token may go ---- */
+/* ---- which servers may get the token ---- */
 
 static bool is_this_host(const struct sockaddr_storage *peer)
 {

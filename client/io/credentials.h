@@ -30,8 +30,9 @@ void embd__credentials_refresh(struct credentials *credentials);
 int embd__credentials_may_send(const struct credentials *credentials, int fd,
                                struct embd__error *e);
 
-/* What a server needs to ask other servers on this client's behalf, read anew where it is in files:
- * to be freed, the token overwritten first. Any thread. EMBD_INVALID, EMBD_NO_MEMORY. */
+/* Copies of the credentials that a server needs to ask other servers for this client, read again if
+ * they are in files. The caller frees them, and overwrites the token first. Any thread.
+ * EMBD_INVALID, EMBD_NO_MEMORY. */
 struct credentials_copy {
     char *token; /* NULL: none */
     void *ca;    /* [ca_bytes] PEM; NULL: none */

@@ -28,12 +28,12 @@ struct exchange {
     /* The memory for bin `index` of the answer, of at least `bytes`; NULL with `error` set when the
      * answer cannot have such a bin. Not called for bins of 0 bytes unless expected so. */
     void *(*on_bin)(struct exchange *x, uint32_t index, uint32_t bytes);
-    /* on_bin may set a window, of fewer bytes than the bin: its memory has room for so many, and
-     * on_window takes them before the next ones come to the same place. */
+    /* on_bin may set a window, of fewer bytes than the bin: its memory has room for that many, and
+     * on_window takes them before the next ones arrive in the same place. */
     uint32_t window;
     void (*on_window)(struct exchange *x, uint32_t bytes);
-    /* The answer is complete and is not an error of the server. Sets `error`, or the reader's, when
-     * it is not what was asked for. */
+    /* The answer is complete and is not an error of the server. Sets `error`, or the reader's, if
+     * it does not match the request. */
     void (*on_answer)(struct exchange *x, struct reader *reader);
     /* Called exactly once; `error` says how it went, its text naming the server. The exchange is
      * the owner's again. Must not call back into the link. */
@@ -43,12 +43,12 @@ struct exchange {
     /* The link's. After an error: refused by the server, or (partly) sent. Neither: the server has
      * not got it. */
     bool is_refused, is_out;
-    bool was_begun; /* on a connection that is gone */
+    bool was_begun; /* on a connection that is closed */
     enum exchange_state state;
     struct exchange *next;
     uint32_t piece;      /* next piece to send */
     uint64_t piece_sent; /* bytes of it that are sent */
-    uint32_t held; /* pieces from this one on are not there yet: embd__link_release; 0: all are */
+    uint32_t held; /* pieces from this one on are not ready yet: embd__link_release; 0: all are */
 };
 
 /* An exchange of a message that is about to be built. It waits until deadline_ns; deadline_ms goes

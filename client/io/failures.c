@@ -132,14 +132,14 @@ static void repeat(struct link *link, struct exchange *x)
     embd__queue_push_front(&link->queue, x);
 }
 
-/* A server that breaks the protocol would do so again: a pull fails then, and a push goes on, whose
- * end has to be known. */
+/* A server that breaks the protocol would do so again: a pull fails then, and a push goes on,
+ * because its result must be known. */
 static bool is_kept(const struct exchange *x, int status)
 {
     return x->has_effect || (x->may_repeat && status != EMBD_PROTOCOL && status != EMBD_DENIED);
 }
 
-/* What may be sent again goes before what was never sent, in the order it was sent in. */
+/* Exchanges that may be sent again go before unsent ones, in the order in which they were sent. */
 void embd__requeue_repeatable(struct link *link, int status)
 {
     struct exchange *head = link->queue.head;
@@ -154,7 +154,7 @@ void embd__requeue_repeatable(struct link *link, int status)
     }
 }
 
-/* ---- whether the server is there ---- */
+/* ---- whether the server is alive ---- */
 
 #define QUIET_NS          UINT64_C(2000000000) /* an answer is late after so long without a byte */
 #define UNACKNOWLEDGED_MS 6000u
@@ -174,7 +174,7 @@ bool embd__link_is_late(const struct link *link, uint64_t now)
            silent_since(link, x) + QUIET_NS <= now;
 }
 
-/* Whether bytes or probes have been on their way for so long that there is nobody. */
+/* Whether bytes or probes have been unanswered for so long that the host must be gone. */
 static bool is_gone(const struct link *link)
 {
     struct tcp_info info;

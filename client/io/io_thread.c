@@ -18,7 +18,7 @@ static void send_job(struct job *job)
         embd__link_send(exchanges[i]->link, exchanges[i]);
 }
 
-/* After `done` the job may be gone: only the io is touched. */
+/* After `done` the job may be freed: only the io is touched. */
 static void finish_job(struct job *job)
 {
     struct io_thread *io = job->io;
@@ -51,7 +51,7 @@ static void on_wake(uv_async_t *wake)
     pthread_mutex_unlock(&io->mutex);
     while (jobs != NULL) {
         struct job *job = jobs;
-        jobs = job->next; /* before sending: the job may be done and gone when that returns */
+        jobs = job->next; /* before sending: the job may be done and freed when that returns */
         send_job(job);
     }
     if (stops)
@@ -121,7 +121,7 @@ static void hand_over(struct io_thread *io, struct job *job)
     uv_async_send(&io->wake);
 }
 
-/* Notices connections that the server closed while nobody ran the loop. */
+/* Notices connections that the server closed while no thread ran the loop. */
 static void notice_closed(struct io_thread *io)
 {
     uint64_t now = uv_hrtime();

@@ -19,7 +19,7 @@ struct job {
     struct job *next;
 };
 
-/* What carries jobs to the loop. Owner: the caller's thread, apart from what the mutex guards. */
+/* Jobs on their way to the loop. Owner: the caller's thread, apart from what the mutex guards. */
 struct io_thread {
     uv_loop_t loop;
     uint64_t last_run_ns; /* caller's loop: when it last ran */

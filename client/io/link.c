@@ -1,24 +1,21 @@
 /* link.c - the way of an exchange: it is queued, its pieces are written as far as the socket takes
  * them, it waits in flight, its answer is paired with it by msgid and read, it ends.
  *
- * The first exchange makes the link connect and say hello; once that is answered, exchanges are
+ * The first exchange makes the link connect and say hello. Once that is answered, exchanges are
  * written in the order they came, up to LIMIT_REQUESTS_IN_FLIGHT unanswered ones. Answers may come
  * in any order.
  *
- *     IDLE -> CONNECTING -> SECURING -> HELLO -> READY
- *       ^         |            |          |        |
- *       +-- WAITING <----------+----------+--------+
- *
- * On the way back exchanges that were sent fail, but for those that may be sent again; these and
- * the others wait for the next connection, until their deadlines. SECURING is the TLS handshake,
- * where there is TLS.
+ * IDLE -> CONNECTING -> SECURING -> HELLO -> READY; from CONNECTING, SECURING, HELLO and READY a
+ * failure leads to WAITING, and from there to CONNECTING again. Exchanges that were sent fail then,
+ * except those that may be sent again; these and the unsent ones wait for the next connection,
+ * until their deadlines. SECURING is the TLS handshake, if TLS is used.
  *
  * What can fail (failures.c): connecting (again after a pause that doubles), the hello (wrong
- * version or wrong shard: what waits fails), the connection (what was sent fails with EMBD_CLOSED),
- * an answer that is not what was asked for (fails alone where the stream is still in step), a
- * deadline. An exchange whose deadline passes while its answer is due is forgotten: the msgid stays
- * known and the answer is dropped. One that is half written takes the connection with it, because
- * its bytes are the caller's and a frame cannot be taken back. */
+ * version or wrong shard: waiting exchanges fail), the connection (sent exchanges fail with
+ * EMBD_CLOSED), an answer that does not match its request (it fails alone if the stream is still in
+ * step), a deadline. An exchange whose deadline passes while its answer is due is forgotten: the
+ * msgid stays known and the answer is dropped. One that is half written takes the connection with
+ * it, because its bytes are the caller's and a frame cannot be taken back. */
 #include "client/io/link.h"
 
 #include <errno.h>
@@ -73,8 +70,8 @@ static bool goes_while_loading(const struct exchange *x)
     return x->while_loading || x->msgid == HELLO_MSGID || x->state == EXCHANGE_SENDING;
 }
 
-/* The first that a loading server takes becomes the head, of which nothing is sent; false: there is
- * none. */
+/* The first exchange that a loading server accepts becomes the head, unless the head is half sent;
+ * false: none. */
 static bool prefer_while_loading(struct queue *queue)
 {
     struct exchange **at = &queue->head;
@@ -276,8 +273,8 @@ static void read_answer(struct link *link, struct exchange *x)
         embd__error_set(&x->error, EMBD_PROTOCOL, "%s", e.text);
 }
 
-/* Notifications are nobody's; a server that sends nothing else would keep the thread from its
- * deadlines. */
+/* Notifications belong to no exchange; a server that sends nothing else would keep the thread from
+ * its deadlines. */
 static int count_notice(struct link *link, struct embd__error *e)
 {
     if (++link->n_notices <= NOTICES_MOST)

@@ -13,7 +13,7 @@
 
 #define SHARD_ANY UINT32_MAX
 
-/* What a link needs to know. */
+/* The configuration of a link. */
 struct link_config {
     uv_loop_t *loop;
     const char *address;             /* "host:port", or a path; must outlive the link */
@@ -36,7 +36,7 @@ void embd__link_close(struct link *link);
 
 /* Sends in the order called. Never fails here: on_end reports, possibly from within. */
 void embd__link_send(struct link *link, struct exchange *x);
-/* The pieces that were held are there now. Nothing when the exchange has ended meanwhile. */
+/* The held pieces are ready now. No effect if the exchange has ended meanwhile. */
 void embd__link_release(struct exchange *x);
 
 const char *embd__link_address(const struct link *link);
@@ -59,7 +59,7 @@ void embd__link_leave(struct link *link);
 
 /* An answer is due, and nothing has come for a while; now: uv_hrtime(). */
 bool embd__link_is_late(const struct link *link, uint64_t now);
-/* Gives the connection up where the server's host is gone. To be called about once a second. */
+/* Gives the connection up if the server's host is gone. Call it about once a second. */
 void embd__link_check_peer(struct link *link);
 
 #endif

@@ -70,7 +70,7 @@ struct link {
     struct receiver receiver;
     msgpack_zone zone;
     atomic_uint_fast64_t frame_bytes, keys; /* limits of the server; read on any thread */
-    atomic_bool takes_order;                /* a push may tell its order; read on any thread */
+    atomic_bool takes_order;                /* a push may have an order; read on any thread */
 };
 
 /* ---- link.c ---- */
@@ -100,7 +100,8 @@ void embd__connection_secure(struct link *link);
 /* The hello was answered. Negative: not as it should be. */
 int embd__connection_on_hello(struct link *link, struct embd__error *e);
 void embd__connection_forget_hello(struct link *link);
-/* The connection is gone: fails what was sent, keeps what was not. `why` may lie in the channel. */
+/* The connection is closed: fails exchanges that were sent, keeps unsent ones. `why` may lie in the
+ * channel. */
 void embd__connection_lose(struct link *link, int status, const char *why);
 /* The same: the channel has failed with a negative errno. */
 void embd__connection_lose_channel(struct link *link, int error);
@@ -112,13 +113,14 @@ void embd__connection_lose_channel(struct link *link, int error);
 
 /* The server answered with an error, or its answer could not be used: x->error. */
 void embd__fail_answered(struct exchange *x);
-/* Of exchanges that get no answer any more: those half sent that may not be repeated, all that were
+/* Fails exchanges that will get no answer: half-sent ones that may not be repeated, all that were
  * sent, those that do not wait for a connection, and all that are queued. */
 void embd__fail_begun(struct link *link, int status, const char *why);
 void embd__fail_sent(struct link *link, int status, const char *why);
 void embd__fail_fast(struct link *link, int status, const char *why);
 void embd__fail_queued(struct link *link, int status, const char *why);
-/* What may be sent again goes back into the queue; `status` says why the connection was lost. */
+/* Exchanges that may be sent again go back into the queue; `status` says why the connection was
+ * lost. */
 void embd__requeue_repeatable(struct link *link, int status);
 /* UINT64_MAX: nothing waits. */
 void embd__deadline_arm(struct link *link, uint64_t when);

@@ -1,7 +1,7 @@
-/* receive.c - one recvmsg reads the rest of a bin into its destination and what follows it into a
- * small buffer, so that a large answer is copied once, by the kernel, and a small one takes one
- * call. A bin with a window is read so many bytes at a time, into the same place: what becomes of
- * them is done while they are in the cache. */
+/* receive.c - one recvmsg reads the rest of a bin into its destination and the following bytes into
+ * a small buffer, so that a large answer is copied once, by the kernel, and a small one takes one
+ * call. A bin with a window is read in pieces, into the same place: each piece is processed while
+ * it is in the cache. */
 #include "client/io/receive.h"
 
 #include <errno.h>
@@ -34,8 +34,8 @@ void embd__receive_reset(struct receiver *r)
     r->has_heard = false;
 }
 
-/* What the reader is shown in place of a destination that is not aligned as it wants: who gave such
- * memory knows where the bytes are, the reader is only told that they came. */
+/* Shown to the reader in place of a destination that is not aligned as it requires: the owner of
+ * such memory knows where the bytes are, the reader only learns that they came. */
 static uint64_t elsewhere;
 
 static int begin_bin(struct receiver *r, struct embd__error *e)
@@ -122,7 +122,7 @@ static int eat(struct receiver *r, const uint8_t *p, size_t n, struct embd__erro
     return EMBD_OK;
 }
 
-/* What came straight to its destination. */
+/* Bytes that came directly to their destination. */
 static size_t account_direct(struct receiver *r, size_t got)
 {
     if (r->left == 0 || r->to == NULL)
@@ -152,8 +152,8 @@ static void set_patience(struct receiver *r, int fd)
     r->patience = patience;
 }
 
-/* The connection ended: error 0, or was lost. A server that uses TLS hangs up on a client that does
- * not; and one that is ending, or is not there any more, resets the connection. */
+/* The connection ended (error 0) or was lost. A server that uses TLS closes the connection of a
+ * client that does not; a server that shuts down, or is gone, resets it. */
 static int ended(const struct receiver *r, const struct channel *ch, int error,
                  struct embd__error *e)
 {

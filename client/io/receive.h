@@ -20,10 +20,11 @@ struct receiver {
     /* The bin being received: `left` bytes to `to`; NULL: they are dropped. */
     uint8_t *to;
     uint32_t left;
-    uint32_t window, filled; /* window 0: `to` has room for all of it; else for so many at a time */
-    bool bin_ended;          /* the scanner has to be asked again, also without more bytes */
-    bool has_heard;          /* a byte, on this connection */
-    uint32_t patience;       /* bytes for which the kernel wakes us; 1: for every segment */
+    /* window 0: `to` has room for all of it; else for this many at a time */
+    uint32_t window, filled;
+    bool bin_ended;    /* call the scanner again, also without more bytes */
+    bool has_heard;    /* a byte, on this connection */
+    uint32_t patience; /* bytes for which the kernel wakes us; 1: for every segment */
     /* A bin of frame.bin_bytes begins: sets *to_out, and *window_out, which is 0. Negative: the
      * connection is of no use any more. */
     int (*on_bin)(void *owner, uint8_t **to_out, uint32_t *window_out, struct embd__error *e);

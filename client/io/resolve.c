@@ -1,11 +1,11 @@
 /* resolve.c - addresses ("127.0.0.1:7700", "shards.example:7700", "[::1]:7700") and names (dns://).
  *
- * The happy path of a name: the question goes to a thread of libuv's pool, because the system's
- * resolver blocks; the loop runs until its answer is there, or the deadline, after which the thread
- * ends by itself and what it found is thrown away.
+ * The happy path of a name: the query goes to a thread of libuv's pool, because the system's
+ * resolver blocks; the loop runs until its answer arrives, or until the deadline. After that the
+ * thread ends by itself, and its result is dropped.
  *
- * What a name server sends is not trusted: records that are cut off, lie about their length or name
- * no host end the reading. */
+ * Answers of a name server are not trusted: records that are cut off, have a wrong length or an
+ * impossible host name end the reading. */
 #include "client/io/resolve.h"
 
 #include <arpa/nameser.h>

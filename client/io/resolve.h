@@ -29,19 +29,20 @@ struct dns_name {
     char port[6]; /* "" : SRV records say it */
 };
 
-/* Of a list's item; false: it is no dns:// */
+/* For a list's item; false: it is not dns:// */
 bool embd__is_dns(const char *item, size_t bytes);
 /* EMBD_INVALID names what is wrong. */
 int embd__dns_read(const char *item, size_t bytes, struct dns_name *out, struct embd__error *e);
 
 struct resolved {
     uint32_t n;
-    char addresses[RESOLVED_MAX][ADDRESS_TEXT_BYTES]; /* "host:port", the first to be tried first */
+    /* "host:port", in the order in which to try them */
+    char addresses[RESOLVED_MAX][ADDRESS_TEXT_BYTES];
 };
 
-/* Asks the resolver of the system, on a thread of libuv's, and runs the loop until it has answered
- * or the deadline has passed. SRV records come by priority, and those of one priority at random by
- * their weights (RFC 2782). EMBD_UNREACHABLE: there are none, or why they are not known;
+/* Asks the system's resolver, on a thread of libuv's pool, and runs the loop until it has
+ * answered or the deadline has passed. SRV records come by priority, and those of one priority
+ * at random by their weights (RFC 2782). EMBD_UNREACHABLE: there are none, or the lookup failed;
  * EMBD_NO_MEMORY. */
 int embd__resolve(uv_loop_t *loop, const struct dns_name *name, uint64_t deadline_ns,
                   struct resolved *out, struct embd__error *e);

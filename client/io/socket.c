@@ -1,6 +1,6 @@
 /* socket.c - the happy path: look the host up (or read a numeric one), try its addresses one after
  * the other with non-blocking connects, then poll. What can fail: no address, every connect
- * refused; on_fail tells the last cause. Closing is possible in every state. */
+ * refused; on_fail gets the last cause. Closing is possible in every state. */
 #include "client/io/socket.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ struct socket {
     uv_loop_t *loop;
     uv_getaddrinfo_t lookup;
     bool looking_up;
-    uv_timer_t kick; /* so that nothing is told from within embd__socket_connect */
+    uv_timer_t kick; /* so that no callback runs within embd__socket_connect */
     uv_poll_t *poll; /* of fd; its own memory, because libuv closes it later */
     int fd;          /* -1: none */
     bool is_connected;
@@ -95,8 +95,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     try_next(s);
 }
 
-/* A host that is gone is noticed while nothing is sent to it: see failures.c. A failure costs that
- * alone. */
+/* Detects a host that is gone while nothing is sent to it: see failures.c. A failure here costs
+ * only that. */
 static void set_options(int fd)
 {
     const int on = 1, idle_s = 3, pause_s = 1, probes = 3;

@@ -1,9 +1,9 @@
 /* socket.h - a connected stream socket on the loop: resolve, connect, wait for bytes, close. TCP or
  * Unix.
  *
- * Plain sockets under uv_poll rather than uv_tcp: sends carry MSG_NOSIGNAL, so that a server gone
- * never raises SIGPIPE in the user's process, and receives scatter straight into the user's arrays.
- */
+ * Plain sockets under uv_poll rather than uv_tcp: sends have MSG_NOSIGNAL, so that a closed
+ * server never raises SIGPIPE in the user's process, and receives scatter directly into the
+ * user's arrays. */
 #ifndef EMBD_IO_SOCKET_H
 #define EMBD_IO_SOCKET_H
 
@@ -21,7 +21,7 @@ struct socket_events {
     void (*on_fail)(void *owner, const char *why); /* while resolving or connecting */
 };
 
-/* Begins to connect; the events tell the rest, never from within. `path` NULL: TCP to `address`.
+/* Begins to connect; the events report the rest, never from within. `path` NULL: TCP to `address`.
  * NULL with `e` set: out of memory, or EMBD_UNREACHABLE. */
 struct socket *embd__socket_connect(uv_loop_t *loop, const struct address *address,
                                     const char *path, const struct socket_events *events,
@@ -30,7 +30,7 @@ struct socket *embd__socket_connect(uv_loop_t *loop, const struct address *addre
 void embd__socket_close(struct socket *s);
 
 int embd__socket_fd(const struct socket *s);
-/* Whether on_ready also tells when bytes can be sent. */
+/* Whether on_ready also reports when bytes can be sent. */
 void embd__socket_want_write(struct socket *s, bool want);
 
 /* sendmsg and recvmsg on a connected socket: how many bytes, or a negative errno; -EAGAIN:

@@ -1,10 +1,10 @@
 /* chain.c - see chain.h.
  *
- * The happy path: the directory's manifest names its base; that is opened beside it, and so on
- * until one names none. A base is known by the id of its cut and by the checksum of its manifest,
- * which has the checksums of all its parts: so it is the very snapshot that the changes are upon,
- * or it is refused. What is a gap shows itself the same way: the snapshot that is missing is
- * somebody's base. */
+ * The happy path: the directory's manifest names its base, which is opened beside it, and so on
+ * until a manifest names none. A base is identified by the id of its cut and by the checksum of its
+ * manifest, which has the checksums of all its parts: so it is the very snapshot that the changes
+ * belong to, or it is refused. A gap is found in the same way: the missing snapshot is the base of
+ * another one. */
 #include "proto/stored/chain.h"
 #include "embd/admin.h"
 
@@ -18,7 +18,7 @@
 
 /* ---- where a base is ---- */
 
-/* What PATH/../NAME is, without the detour where that can be seen. */
+/* PATH/../NAME, simplified if possible. */
 static char *beside(const char *path, const char *name, struct embd__error *e)
 {
     size_t n = strlen(path), at;
@@ -107,7 +107,7 @@ static int check_parts(const struct dump_dir *dir, const struct dump_dir *base,
 
 /* ---- the chain ---- */
 
-/* Takes the path. The newest stands first until all are there. */
+/* Takes the path. The newest comes first until all are read. */
 static int add(struct dump_chain *chain, char *path, struct embd__error *e)
 {
     struct dump_dir *dirs = realloc(chain->dirs, (chain->n + 1) * sizeof *dirs);

@@ -1,5 +1,5 @@
-/* chain.h - a snapshot of what has changed, the snapshot that it was made upon, and so on down to
- * one of all rows: each beside the next, under the name that its base has. */
+/* chain.h - an incremental snapshot, its base, and so on down to a snapshot of all rows: each
+ * beside the next, under the name that its increment gives for it. */
 #ifndef EMBD_STORED_CHAIN_H
 #define EMBD_STORED_CHAIN_H
 
@@ -7,20 +7,18 @@
 #include "embd/admin.h"
 
 struct dump_chain {
-    struct dump_dir
-        *dirs;    /* [n], the first is that of all rows, the last is the one that was asked for */
-    char **paths; /* [n] theirs */
+    struct dump_dir *dirs; /* [n], the first has all rows, the last is the requested one */
+    char **paths;          /* [n] theirs */
     uint32_t n;
 };
 
-/* Reads the manifests of all of them, and checks that each base is the one it is said to be, and
- * has the shards and tables that changes are upon. As embd__dumpdir_open, and EMBD_INVALID: a base
- * is not there, or is another snapshot; EMBD_CORRUPT: it was changed, or lacks what changes are
- * upon. The error names both. */
+/* Reads all manifests, and checks that each base is the expected one, and has the shards and tables
+ * of the changes. As embd__dumpdir_open, and EMBD_INVALID: a base does not exist, or is another
+ * snapshot; EMBD_CORRUPT: it was changed, or lacks a table or shard. The error names both. */
 int embd__chain_open(const char *path, struct dump_chain *out, struct embd__error *e);
 void embd__chain_fini(struct dump_chain *chain);
 
-/* The one that was asked for. */
+/* The requested one. */
 static inline const struct dump_dir *embd__chain_last(const struct dump_chain *chain)
 {
     return &chain->dirs[chain->n - 1];

@@ -1,6 +1,6 @@
-/* dumpdir.c - the directories that dumps and snapshots are read from.
+/* dumpdir.c - reads the directories of dumps and snapshots.
  *
- * The happy path: read DIR/manifest.json; where there is none, read SUB/manifest.json of every
+ * The happy path: read DIR/manifest.json; without one, read SUB/manifest.json of every
  * sub-directory; then compare the shares with each other. Part files are not touched here
  * (partread.h). What can fail: no manifest at all, one that cannot be understood, shares of
  * different clusters. */
@@ -82,7 +82,7 @@ static int parse_manifest(int fd, const char *path, struct manifest *out, struct
     return embd__error_set(e, is_damage ? EMBD_CORRUPT : status, "%s: %s", path, inner.text);
 }
 
-/* 1: read; 0: there is no manifest.json; negative: an error. */
+/* 1: read; 0: manifest.json does not exist; negative: an error. */
 static int read_manifest(const char *directory, struct manifest *out, struct embd__error *e)
 {
     char *path = embd__plain_path(directory, "manifest.json", e);

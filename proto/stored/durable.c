@@ -1,8 +1,8 @@
-/* durable.c - files and directories that are whole on disk or not there.
+/* durable.c - files and directories that are complete on disk or do not exist.
  *
  * The happy path is embd__durable_stage, then create, write and finish for each file, then
- * embd__durable_publish. What can fail is every system call: a full disk shows in write or fsync,
- * an existing target in stage, or in publish where somebody was faster. The caller then calls
+ * embd__durable_publish. Every system call can fail: a full disk shows in write or fsync, an
+ * existing target in stage, or in publish if another process was faster. The caller then calls
  * embd__durable_discard and nothing is left. */
 #include <dirent.h>
 #include <errno.h>
@@ -82,7 +82,7 @@ static int write_list(struct durable_file *file, struct iovec *list, int n, stru
     return EMBD_OK;
 }
 
-/* A hint; what goes wrong on the way to the disk is told by fsync. */
+/* A hint; fsync reports errors on the way to the disk. */
 void embd__durable_flush(struct durable_file *file)
 {
     uint64_t waiting = file->bytes - file->flushing;

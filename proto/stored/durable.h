@@ -1,4 +1,4 @@
-/* durable.h - files and directories that are whole on disk or not there.
+/* durable.h - files and directories that are complete on disk or do not exist.
  *
  * A dump is written into a directory with a temporary name; every file is checksummed while it is
  * written and synced when it is complete; then the directory is synced, renamed, and its parent
@@ -15,7 +15,7 @@ struct durable_file {
     int fd; /* -1 once closed */
     char *path;
     uint64_t bytes;
-    uint64_t flushing;  /* bytes whose way to the disk has begun */
+    uint64_t flushing;  /* bytes that are on their way to the disk */
     uint64_t xxh3;      /* of the whole file; set by embd__durable_finish */
     XXH3_state_t *hash; /* NULL: no checksum is kept */
 };
@@ -24,7 +24,7 @@ struct durable_file {
 int embd__durable_create(struct durable_file *file, const char *directory, const char *name,
                          struct embd__error *e);
 
-/* The same for a file whose checksum nobody keeps. */
+/* The same for a file without a checksum. */
 int embd__durable_create_plain(struct durable_file *file, const char *directory, const char *name,
                                struct embd__error *e);
 
@@ -32,7 +32,7 @@ int embd__durable_create_plain(struct durable_file *file, const char *directory,
 int embd__durable_write(struct durable_file *file, const struct msg_piece *pieces,
                         uint32_t n_pieces, struct embd__error *e);
 
-/* What was appended begins its way to the disk; nothing waits for it. */
+/* Starts writing the appended bytes to disk; does not wait. */
 void embd__durable_flush(struct durable_file *file);
 
 /* Syncs and closes; file->bytes and file->xxh3 stay. */
@@ -41,8 +41,8 @@ int embd__durable_finish(struct durable_file *file, struct embd__error *e);
 /* Frees, closing what is open. Zero is allowed. */
 void embd__durable_fini(struct durable_file *file);
 
-/* Makes the directory that embd__durable_publish will rename to `target`: "TARGET.tmp-PID",
- * malloc'd. EMBD_EXISTS: `target` is there already. */
+/* Creates the directory that embd__durable_publish will rename to `target`: "TARGET.tmp-PID",
+ * malloc'd. EMBD_EXISTS: `target` exists already. */
 int embd__durable_stage(const char *target, char **staged_out, struct embd__error *e);
 
 /* Syncs `staged`, renames it to `target`, which must not exist, and syncs the parent. */

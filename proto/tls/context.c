@@ -1,8 +1,8 @@
 /* context.c - from files to a context.
  *
- * What can fail: a file that is not there, is no PEM, or does not fit the others; the sentence
- * names it and gives OpenSSL's reason. A key with a passphrase is refused: there is nobody to ask.
- */
+ * What can fail: a file that does not exist, is not PEM, or does not match the others; the sentence
+ * names it and gives OpenSSL's reason. A key with a passphrase is refused: there is no terminal to
+ * ask. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

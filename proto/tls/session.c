@@ -1,9 +1,9 @@
 /* session.c - one connection's TLS between two spans of memory.
  *
- * OpenSSL reads through a BIO of ours from the span it was fed and writes behind what waits to be
- * sent, so that ciphertext is copied once each way, by the cipher. What can fail: the peer's bytes
- * (its mistake, told by OpenSSL's reason), and memory for what is to be sent. After either the
- * session is of no use any more. */
+ * OpenSSL reads through our BIO from the span that it is given, and writes behind the bytes that
+ * wait to be sent, so that the cipher copies ciphertext once each way. What can fail: the peer's
+ * bytes (OpenSSL gives the reason), and memory for bytes to send. After either the session is
+ * unusable. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,9 @@
 /* tls.h - TLS 1.3 over memory: bytes of a peer in, plaintext out, and the other way round.
  *
  * Both ends of the wire use this and own their sockets themselves: nothing here waits, reads or
- * writes one. What a session takes beyond OpenSSL's own state is bounded: what it was fed and has
- * not decrypted (the caller's memory, or kept), and what it has encrypted and nobody has sent.
+ * writes one. A session's memory beyond OpenSSL's own state is bounded: bytes that it was given and
+ * has not decrypted (the caller's memory, or kept), and bytes that it has encrypted and that are
+ * not sent yet.
  *
  * TLS 1.3 only, no tickets, no early data, no compression. */
 #ifndef EMBD_TLS_H
@@ -49,7 +50,7 @@ struct tls_session;
 /* The longest record, with its header. */
 #define TLS_RECORD_BYTES ((16u << 10) + 256 + 5)
 
-/* `host`: name or address that the server's certificate has to be for; NULL: this is the server's
+/* `host`: name or address that the server's certificate must match; NULL: this is the server's
  * side. EMBD_NO_MEMORY. */
 int embd__tls_open(struct tls_context *context, const char *host, struct tls_session **out,
                    struct embd__error *e);
@@ -63,9 +64,9 @@ int embd__tls_keep(struct tls_session *s, struct embd__error *e);
 /* Bytes that were fed and not decrypted. */
 size_t embd__tls_fed(const struct tls_session *s);
 
-/* The next plaintext, and the handshake before it. > 0: bytes in `to`; 0: more has to be fed first;
- * TLS_ENDED: the peer has said that no more comes; EMBD_PROTOCOL: not TLS, or not accepted;
- * `e` says why. Each may leave bytes to send. */
+/* The next plaintext, and the handshake before it. > 0: bytes in `to`; 0: feed more first;
+ * TLS_ENDED: the peer has ended the stream; EMBD_PROTOCOL: not TLS, or not accepted; `e` says why.
+ * Each may leave bytes to send. */
 #define TLS_ENDED (-1000)
 long embd__tls_read(struct tls_session *s, void *to, size_t n, struct embd__error *e);
 
@@ -85,7 +86,7 @@ const uint8_t *embd__tls_outgoing(const struct tls_session *s, size_t *n_out);
 void embd__tls_sent(struct tls_session *s, size_t n);
 /* Memory allocated for these bytes. */
 size_t embd__tls_out_bytes(const struct tls_session *s);
-/* The same bytes as the caller's own: they stand from *first_out on in memory to be freed. NULL:
+/* The same bytes handed to the caller: from *first_out on, in memory that the caller frees. NULL:
  * nothing waits. */
 uint8_t *embd__tls_detach(struct tls_session *s, size_t *first_out, size_t *n_out);
 

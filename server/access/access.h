@@ -52,8 +52,8 @@ struct access *access_share(struct access *access);
 void access_drop(struct access *access); /* NULL is allowed */
 
 uint32_t access_count(const struct access *access);
-/* The grant of a token, as long as `access` is; NULL: there is none. Takes the same time for every
- * token of one length. */
+/* The grant of a token, as long as `access` exists; NULL: none. Takes the same time for every token
+ * of one length. */
 const struct grant *access_find(const struct access *access, const char *token);
 /* Whether there is a grant of this principal. */
 bool access_has_principal(const struct access *access, uint64_t principal);

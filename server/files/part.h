@@ -6,7 +6,7 @@
 
 /* Where the rows of a part come from. */
 struct part_rows {
-    /* 1: the next block, until the next call; 0: there is none; or the status of an error. */
+    /* 1: the next block, until the next call; 0: no more; or the status of an error. */
     int (*next)(struct part_rows *rows, struct row_block *out, struct embd__error *e);
 };
 

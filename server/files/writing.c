@@ -1,5 +1,5 @@
-/* writing.c - see writing.h. The mutex hands the blocks over and back; what is in them is touched
- * without it. Files are synced by the thread, so that nobody else waits for the disk. */
+/* writing.c - see writing.h. The mutex hands the blocks over and back; their content is touched
+ * without it. The thread syncs files, so that no other thread waits for the disk. */
 #include "server/files/writing.h"
 
 #include <pthread.h>

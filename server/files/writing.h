@@ -40,7 +40,7 @@ struct writing_block *writing_empty(struct writing *writing, uint32_t *number_ou
 void writing_hand_over(struct writing *writing);
 
 bool writing_has_ended(struct writing *writing);
-/* Asks it to end early; writing_end still has to be called. */
+/* Asks it to end early; call writing_end nevertheless. */
 void writing_stop(struct writing *writing);
 /* Waits for the end, frees, and copies what was written, [n_tables]. EMBD_OK or e->status. */
 int writing_end(struct writing *writing, struct manifest_part *parts_out, struct embd__error *e);

@@ -1,13 +1,13 @@
 /* basefile.c - see basefile.h.
  *
- * The happy path: the shard's thread copies a record into an empty buffer and hands it over; the
- * thread seals and writes it; after the last one it writes the header, syncs the file, renames it,
- * syncs the directory and removes what was before. Bytes are sent to the disk as they come: a sync
- * of the journal would wait for all that the kernel has kept back.
+ * The happy path: the shard's thread copies a record into an empty buffer and hands it over. The
+ * thread seals and writes it. After the last one it writes the header, syncs the file, renames it,
+ * syncs the directory and removes the earlier files. Bytes go to the disk as they come: otherwise a
+ * sync of the journal would wait for all that the kernel has buffered.
  *
- * What can fail is the disk: then the file goes, and the journal has lost nothing. Only where
- * nobody knows whether the new name is on disk, the process ends: its records may be behind either.
- */
+ * What can fail is the disk: then the file is removed, and the journal has lost nothing. The
+ * process ends only if it is unknown whether the new name is on disk: the records may then follow
+ * either base. */
 #include "server/journal/basefile.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ struct basefile {
     struct buffer buffers[BUFFERS];
     uint32_t first_full, n_full;
     bool is_complete, stops, is_over;
-    int error; /* errno; 0: it is there */
+    int error; /* errno; 0: it exists */
 };
 
 void basefile_name(char out[64], uint32_t shard, uint64_t number)
@@ -82,7 +82,7 @@ static int write_record(struct basefile *base, struct buffer *buffer)
     if (sync_file_range(base->file.fd, 0, (off_t)begin, SYNC_FILE_RANGE_WAIT_BEFORE) != 0 ||
         sync_file_range(base->file.fd, (off_t)begin, (off_t)(base->offset - begin),
                         SYNC_FILE_RANGE_WRITE) != 0)
-        return errno; /* which the sync would not tell again */
+        return errno; /* which the sync would not report again */
     base->position++;
     return 0;
 }
@@ -104,8 +104,8 @@ static int write_header(const struct basefile *base)
     return recordfile_write(&base->file, bytes, sizeof bytes, 0);
 }
 
-/* Nobody reads it any more. What cannot be removed goes with the next start. A large file goes with
- * its last descriptor, which takes time. */
+/* No reader is left. A file that cannot be removed goes with the next start. A large file is freed
+ * with its last descriptor, which takes time. */
 static void drop_before(const struct basefile_config *config)
 {
     char name[64];

@@ -59,7 +59,7 @@ static void see_name(struct journal_reading *r, const char *found)
         r->greatest = number - 1;
 }
 
-/* What cannot be removed does no harm. */
+/* A file that cannot be removed does no harm. */
 static void drop_name(struct journal_reading *r, const char *found)
 {
     uint64_t number;
@@ -91,7 +91,7 @@ static int each_name(struct journal_reading *r,
     return r->e->status;
 }
 
-/* Of an earlier version's base whose header does not verify. */
+/* Removes an earlier version's base whose header does not verify. */
 static int look_in_base(struct journal_reading *r, struct segment_header *out, bool *is_base)
 {
     struct record record;

@@ -61,7 +61,7 @@ static void note_writing(struct commit *commit)
 
 /* ---- withdrawing ---- */
 
-/* For want of memory a recorded operation was not applied: no start applies it any more. */
+/* A recorded operation was not applied for lack of memory: no later start applies it. */
 static void withdraw(const struct commit *commit, const struct record_id *id, bool is_partly_done,
                      const struct embd__error *why)
 {
@@ -77,7 +77,8 @@ static void withdraw(const struct commit *commit, const struct record_id *id, bo
              is_partly_done ? "" : e.text);
 }
 
-/* The operation has ended: its owner is told when what it was told will be true after a restart. */
+/* The operation has ended: its owner gets the result once it is sure to be the same after a
+ * restart. */
 static void on_done(struct op *op)
 {
     const struct record_id id = {op->record.position, op->record.checksum};
@@ -121,8 +122,8 @@ int commit_replay(struct operation_reader *reader, struct engine *engine, uint8_
 
 /* ---- what was written ---- */
 
-/* A device still works for pushes before it, and one of them may be refused for want of room: then
- * this one's number would not be the next. */
+/* A device still works on earlier pushes, and may refuse one of them for lack of room: then this
+ * one's number would not be the next. */
 static bool may_be_too_early(const struct commit *commit, const struct op *op)
 {
     bool is_bounded = false;
@@ -315,7 +316,7 @@ static int submit(struct commit *commit, struct op *op, void (*turn)(struct op *
     if (prepare(commit, op, e) != EMBD_OK)
         return e->status;
     if (op->kind == OP_TABLE_CREATE && commit->engine->tables.prepared == NULL)
-        return apply_unrecorded(op); /* it is there */
+        return apply_unrecorded(op); /* it exists */
     if (operation_write(&commit->msg, op, &commit->frame, e) != EMBD_OK)
         return e->status;
     if (commit->is_deferred)

@@ -11,7 +11,7 @@
 /* Owner: the shard's thread. */
 struct commit {
     struct engine *engine;
-    struct journal *journal; /* NULL: there is no data directory; nothing is recorded */
+    struct journal *journal; /* NULL: no data directory; nothing is recorded */
     int data_dir;
     uint32_t shard;
     bool is_deferred; /* a thread writes records; else they are written inline */
@@ -23,7 +23,7 @@ struct commit {
     uint64_t now_ns;                      /* of the operation that was submitted last */
     struct msg msg;                       /* of the record being built */
     struct frame_scanner frame;
-    struct operation_reader reader; /* of records whose owner is gone */
+    struct operation_reader reader; /* of records whose owner has left */
 };
 
 void commit_init(struct commit *commit, struct engine *engine);
@@ -32,18 +32,18 @@ void commit_fini(struct commit *commit);
 
 #define COMMIT_WAITS 1
 
-/* An admitted operation (engine_admit). EMBD_OK: it is applied, now or when a device has, and
- * op->done is or was called, where it is not NULL; `op` may be gone. COMMIT_WAITS: its record is
- * being written; when its turn comes, or the writing failed, `turn` is called, then it is applied
- * or ends with EMBD_IO. Of others than pushes and openings none may be on its way. EMBD_INVALID
- * (some of its tables are journaled, others are not), EMBD_UNSUPPORTED (there is no journal),
- * EMBD_IO, EMBD_NO_MEMORY, EMBD_TOO_LARGE, errors of tables_create and of store_ops.prepare: it is
- * not applied, and done is not called. */
+/* Commits an admitted operation (engine_admit). EMBD_OK: it is applied, now or when a device has
+ * finished, and op->done is or was called, unless it is NULL; `op` may be freed. COMMIT_WAITS: its
+ * record is being written; when its turn comes, or the writing has failed, `turn` is called, then
+ * it is applied or ends with EMBD_IO. Only pushes and openings may overlap. EMBD_INVALID (some of
+ * its tables are journaled, others are not), EMBD_UNSUPPORTED (there is no journal), EMBD_IO,
+ * EMBD_NO_MEMORY, EMBD_TOO_LARGE, errors of tables_create and of store_ops.prepare: it is not
+ * applied, and done is not called. */
 int commit_submit(struct commit *commit, struct op *op, void (*turn)(struct op *op),
                   struct embd__error *e);
 
-/* Applies some of what was written since, and has the next group written. True: it is to be called
- * again soon. *ended_out: operations that waited have ended. */
+/* Applies some of the operations written since, and has the next group written. True: call it again
+ * soon. *ended_out: waiting operations have ended. */
 bool commit_collect(struct commit *commit, bool *ended_out);
 
 /* The operation's owner is going: its record, if it has one, will be applied nevertheless. */

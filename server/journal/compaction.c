@@ -17,7 +17,7 @@ struct compaction {
     uint32_t n_streams;
     bool is_read; /* all is handed over, or given up: no table is touched any more */
     bool is_given_up;
-    /* Of the table at `at`. */
+    /* The record of the table at `at`. */
     bool is_made, has_block;
     void *memory;
     struct store_scan scan;

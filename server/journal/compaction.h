@@ -1,9 +1,9 @@
-/* compaction.h - a journal begins anew: with operations that make what the journaled tables hold
- * now, instead of all that ever changed them.
+/* compaction.h - replaces a journal by operations that restore what the journaled tables hold now,
+ * instead of all that ever changed them.
  *
- * The tables are frozen, and go on. For each there is a table_create and loads of all its rows,
- * then one operation with the push streams; a thread of the journal's writes them, a block at a
- * time between two requests, and what was before goes. */
+ * The tables are frozen, and go on. Each gets a table_create and loads of all its rows; one
+ * operation with the push streams follows. A thread of the journal writes them, a block at a time
+ * between two requests, and the earlier files are removed. */
 #ifndef EMBD_JOURNAL_COMPACTION_H
 #define EMBD_JOURNAL_COMPACTION_H
 
@@ -11,12 +11,12 @@
 
 struct compaction;
 
-/* Freezes the tables; nothing may be under way, and no table frozen. EMBD_NO_MEMORY, EMBD_IO,
- * EMBD_INTERNAL: nothing has begun. */
+/* Freezes the tables; no operation may be in progress, and no table frozen. EMBD_NO_MEMORY,
+ * EMBD_IO, EMBD_INTERNAL: nothing has begun. */
 int compaction_begin(struct commit *commit, struct compaction **out, struct embd__error *e);
 
-/* Hands the next record over, where there is room for it. An error gives it up. *has_more_out: it
- * is to be called again soon; else when the journal wakes the shard. */
+/* Hands the next record over, if there is room for it. An error gives the compaction up.
+ * *has_more_out: call it again soon; otherwise when the journal wakes the shard. */
 int compaction_step(struct compaction *c, bool *has_more_out, struct embd__error *e);
 
 /* Tables are needed for something else: what is not yet copied of them is given up. */
@@ -25,8 +25,8 @@ void compaction_give_up(struct compaction *c);
 /* Whether the journal's thread is through. */
 bool compaction_is_over(const struct compaction *c);
 
-/* Waits for that, and frees. EMBD_OK: the journal has begun anew. EMBD_CLOSED: it was given up, by
- * compaction_give_up where *again_out says so; EMBD_IO. Then the journal is as it was. */
+/* Waits for the end, and frees. EMBD_OK: the journal is compacted. EMBD_CLOSED: it was given up, by
+ * compaction_give_up if *again_out says so; EMBD_IO. Then the journal is unchanged. */
 int compaction_end(struct compaction *c, bool *again_out, struct embd__error *e);
 
 /* All of it, before this returns. After an error the journal is as it was. */

@@ -1,7 +1,6 @@
-/* damage.c - the record of damage that was accepted: a file beside the journal, a line for each
- * time. It is read by people, and outlives the journal it tells of. A start that accepted damage,
- * and found no room on the disk to begin the journal anew, will be tried again: the same damage is
- * told once. */
+/* damage.c - the record of accepted damage: a file beside the journal, with a line for each time.
+ * It is for people, and outlives the journal. If a start accepted damage, and found no room on the
+ * disk to compact the journal, the next start meets the same damage: it is recorded once. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -26,8 +25,8 @@ static void file_name(char out[64], uint32_t shard)
 /* A line, without the time it begins with. */
 enum { LINE_BYTES = 320, TIME_BYTES = 20 };
 
-/* 0 or errno. Whether a whole line tells that, however long ago: each names a segment, and their
- * numbers do not come again. *end_out: behind the last whole line. */
+/* 0 or errno. Whether a complete line has this damage, however old: each line names a segment, and
+ * segment numbers are never used again. *end_out: behind the last complete line. */
 static int look_for(int fd, const char *line, bool *is_told_out, off_t *end_out)
 {
     char earlier[LINE_BYTES];

@@ -4,13 +4,13 @@
  * it to the thread; the thread numbers and seals the records, writes them with one pwrite, syncs,
  * and wakes the shard, which hands over the next group, applies this one and gives it back.
  *
- * Each group says in its records how far those before it were synced. What was written last says it
- * of nobody, so a journal that has been at rest for a second, or ends in order, is given a mark:
- * what is before it was synced, and cannot be torn.
+ * The records of each group say how far earlier ones were synced. No record says it of the last
+ * group, so a journal that has been at rest for a second, or ends in order, gets a mark: everything
+ * before it was synced, and cannot be torn.
  *
  * Only the thread touches the file while a group is out; journal_write_now uses it from the shard's
- * thread when none is, and no late sync of buffered records or mark either. The lock is not held
- * over I/O of the thread, so the shard never waits for the disk. */
+ * thread when no group is out, and no late sync of buffered records or mark either. The lock is not
+ * held during I/O of the thread, so the shard never waits for the disk. */
 #include "server/journal/journal.h"
 
 #include <errno.h>
@@ -58,12 +58,12 @@ struct journal {
     struct pace pace;
     struct syncs syncs;  /* any thread reads */
     bool is_marked;      /* the file ends with a mark, or has nothing behind its header */
-    uint64_t mark_at_ns; /* else: when it is to be */
+    uint64_t mark_at_ns; /* otherwise: when it will be */
     bool begins_segment; /* with the next record */
     _Atomic uint64_t written_bytes; /* ever, and those behind the base at the start */
     /* The shard's. */
     struct {
-        int fd; /* of its file, locked; -1: there is none */
+        int fd; /* of its file, locked; -1: none */
         uint64_t number, bytes, made_s;
         uint64_t written_before; /* of written_bytes: what it has taken the place of */
     } base;
@@ -97,8 +97,8 @@ static void sync_file(struct journal *journal)
     syncs_note(&journal->syncs, begin, end);
 }
 
-/* 0 or errno: then it is not there, or is taken the next time: nobody else makes files of these
- * names. */
+/* 0 or errno: then the file does not exist, or is used the next time: nobody else creates files of
+ * these names. */
 static int make_segment(const struct journal *journal, const char *name, const uint8_t *header,
                         int *fd_out)
 {

@@ -1,8 +1,9 @@
 /* journal.h - the append-only files of one shard, and the thread that writes them.
  *
- * Records gather in a group while the group before is written: the longer a write takes, the more
- * the next one takes along. A failed write refuses its group and leaves the file as it was; a
- * failed fdatasync ends the process (EXIT_DISK), because nobody knows then what is on disk. */
+ * Records gather in a group while the group before is written: the longer a write takes, the
+ * more records the next one has. A failed write refuses its group and leaves the file unchanged.
+ * A failed fdatasync ends the process (EXIT_DISK), because then the content of the disk is
+ * unknown. */
 #ifndef EMBD_JOURNAL_H
 #define EMBD_JOURNAL_H
 
@@ -19,7 +20,7 @@ struct op;
 
 /* Owner: the shard's thread, but for the time it is being written. */
 struct journal_entry {
-    struct op *op;      /* NULL: its owner is gone; the record has it */
+    struct op *op;      /* NULL: its owner has left; the record has it */
     uint64_t at, bytes; /* of the record in the group's bytes */
 };
 struct journal_group {
@@ -28,7 +29,7 @@ struct journal_group {
     struct journal_entry *entries;
     uint32_t n_entries, entries_capacity;
     uint32_t n_applied; /* the shard's */
-    bool is_durable;    /* to be synced before anything is applied */
+    bool is_durable;    /* must be synced before anything is applied */
     int error;          /* errno of the write: none of it is in the journal */
 };
 
@@ -48,7 +49,7 @@ struct journal_damage {
     char what[64];
 };
 
-/* Of the list of withdrawn records, of the header of a base, and of records. */
+/* Damage of the list of withdrawn records, of the header of a base, and of records. */
 #define JOURNAL_DAMAGES_MAX 3
 
 /* Where a journal goes on. */
@@ -71,14 +72,13 @@ struct journal_reading;
 /* EMBD_CORRUPT naming file and offset, EMBD_IO, EMBD_NO_MEMORY. */
 int journal_reading_open(const struct journal_config *config, struct journal_reading **out,
                          struct embd__error *e);
-/* The next record, whose bytes stay, and may be changed, until the next call. *bytes_out NULL:
- * there is none any more; a torn tail was cut. Errors as above; nothing may be asked afterwards but
- * close. */
+/* The next record, whose bytes stay, and may be changed, until the next call. *bytes_out NULL: no
+ * more; a torn tail was cut. Errors as above; afterwards only close may be called. */
 int journal_reading_next(struct journal_reading *reading, uint8_t **bytes_out,
                          struct record *record_out, struct embd__error *e);
 /* Whether the last one is of a base, which stands for others. */
 bool journal_reading_is_in_base(const struct journal_reading *reading);
-/* Whether it is to be left out: it was refused when its turn came. */
+/* Whether to leave it out: it was refused when its turn came. */
 bool journal_reading_is_withdrawn(struct journal_reading *reading, const struct record *record);
 void journal_reading_progress(const struct journal_reading *reading, uint64_t *done_bytes_out,
                               uint64_t *total_bytes_out);
@@ -105,8 +105,8 @@ int journal_append(struct journal *journal, struct op *op, const struct frame_sc
                    bool is_durable, struct embd__error *e);
 /* Hands the gathered group to the thread, unless one is out. */
 void journal_submit(struct journal *journal);
-/* The written group, to be applied and given back, the same until then; NULL: there is none.
- * Meanwhile the next one may be handed over. */
+/* The written group, to be applied and given back, the same until then; NULL: none. The next one
+ * may be handed over meanwhile. */
 struct journal_group *journal_written(struct journal *journal);
 void journal_give_back(struct journal *journal);
 /* Waits until the group handed over is written. */
@@ -125,11 +125,12 @@ void journal_forget(struct journal *journal, const struct op *op);
 int journal_write_now(struct journal *journal, const struct frame_scanner *frame, bool is_durable,
                       struct embd__error *e);
 
-/* ---- a new beginning ----
+/* ---- compaction ----
  *
- * A base is a file of records that make the state anew (basefile.h); with it all segments before it
- * go. It is of the moment of journal_base_begin, when no group may be out or gathering; while it is
- * written the journal goes on, in the next segment. After an error everything is as it was. */
+ * A base is a file of records that restore the state (basefile.h); with it all segments before it
+ * are removed. It is of the moment of journal_base_begin, when no group may be out or gathering;
+ * while it is written the journal goes on, in the next segment. After an error everything is
+ * unchanged. */
 
 /* Whether so much is behind the last base, and more than it has itself. */
 bool journal_wants_base(const struct journal *journal, uint64_t least_bytes);
@@ -142,7 +143,7 @@ int journal_base_take(struct journal *journal, struct embd__error *e);
 
 struct journal_figures {
     uint64_t bytes;           /* of the base, and behind it */
-    uint64_t base_bytes;      /* 0: there is none */
+    uint64_t base_bytes;      /* 0: none */
     uint64_t base_made_s;     /* when it was, since 1970; 0: not known */
     uint64_t syncs, sync_ns;  /* of its files since it was opened, and what they took */
     uint64_t sync_longest_ns; /* of the last minute or two */

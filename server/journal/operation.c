@@ -194,7 +194,7 @@ static int read_drop(struct op *op, struct reader *r)
     return r->error->status;
 }
 
-/* What a journal holds was taken, by whatever limits of steps there were then. */
+/* A journal holds accepted operations, whatever the limits of steps were then. */
 static int read_load(struct op *op, struct reader *r)
 {
     const struct routed_place anywhere = {.n_shards = 1};

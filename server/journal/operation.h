@@ -13,8 +13,8 @@
 #include "server/journal/record.h"
 
 /* The operation's bytes as `frame`, whose head is m's and whose bins are the operation's arrays:
- * both stay the caller's, and are to be copied. Reuses m's memory. EMBD_NO_MEMORY, EMBD_TOO_LARGE:
- * a journal takes no frame of that size. */
+ * both stay the caller's; copy them. Reuses m's memory. EMBD_NO_MEMORY, EMBD_TOO_LARGE: a journal
+ * takes no frame of that size. */
 int operation_write(struct msg *m, const struct op *op, struct frame_scanner *frame,
                     struct embd__error *e);
 

@@ -7,7 +7,7 @@
 #define PROMISE    (JOURNAL_BUFFERED_MS * MS)
 #define LATEST     (PROMISE / 2) /* a sync has less to do when there was one before */
 #define FOR_OTHERS (5 * MS)      /* until this thread runs, where others do */
-#define FORGETS    16u           /* so many times does it take until little is left of a long one */
+#define FORGETS    16u           /* after this many, little is left of a long one */
 
 uint64_t pace_now(void)
 {
@@ -43,7 +43,7 @@ void pace_synced(struct pace *pace, uint64_t begin_ns, uint64_t end_ns)
     pace->is_dirty = false;
 }
 
-/* What must begin before the oldest record is as old as it may be, and how long before. */
+/* The work that must begin before the oldest record reaches its age limit, and how long before. */
 static uint64_t takes(const struct pace *pace)
 {
     return pace->write_ns + pace->sync_ns + pace->sync_ns / 4 + FOR_OTHERS;

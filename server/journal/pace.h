@@ -1,14 +1,14 @@
-/* pace.h - when a journal's buffered records have to be synced, so that each is on disk
+/* pace.h - when a journal's buffered records must be synced, so that each is on disk
  * JOURNAL_BUFFERED_MS after it was acknowledged.
  *
- * A sync must have begun as long before that as it will take, and a write that stands before it.
- * Both are foreseen from those before: the longest of late. A disk so slow that no time is left has
- * its records synced before they are acknowledged, as if they were durable, and so has a disk of
- * which nothing is known yet. What no one foresees is the first sync that suddenly takes longer:
- * records acknowledged since the sync before it wait for its end, and none is acknowledged
+ * A sync must begin earlier by the time that it will take, and that a write before it will take.
+ * Both are estimated from earlier ones: the longest of late. If a disk is so slow that no time is
+ * left, its records are synced before they are acknowledged, as if they were durable; so are those
+ * of a disk without an estimate. One case cannot be estimated, the first sync that suddenly takes
+ * longer: records acknowledged since the sync before it wait for its end, and none is acknowledged
  * meanwhile.
  *
- * Owner: whoever writes the journal's file. */
+ * Owner: the thread that writes the journal's file. */
 #ifndef EMBD_JOURNAL_PACE_H
 #define EMBD_JOURNAL_PACE_H
 
@@ -31,7 +31,7 @@ void pace_wrote(struct pace *pace, uint64_t begin_ns, uint64_t end_ns);
 void pace_synced(struct pace *pace, uint64_t begin_ns, uint64_t end_ns);
 /* Whether there is no time to sync records after they are acknowledged. */
 bool pace_holds(const struct pace *pace);
-/* When the next sync has to begin; while something is dirty. */
+/* When the next sync must begin; while something is dirty. */
 uint64_t pace_sync_by(const struct pace *pace);
 
 #endif

@@ -12,12 +12,12 @@
 
 void reached_name(char out[64], uint32_t shard);
 
-/* *position_out: records that were on disk; 0: nobody says, or what says so does not verify, which
- * the log tells. EMBD_IO. */
+/* *position_out: records that were on disk; 0: unknown, or the file does not verify, which is
+ * logged. EMBD_IO. */
 int reached_read(int data_dir, uint32_t shard, uint64_t *position_out, struct embd__error *e);
 
-/* The journal has so many records on disk. *fd: that of the file, -1 before the first call, the
- * caller's to close. Where it cannot be written, it says less, which does no harm. */
+/* The journal has this many records on disk. *fd: that of the file, -1 before the first call; the
+ * caller closes it. If it cannot be written, it says less, which does no harm. */
 void reached_note(int *fd, int data_dir, uint32_t shard, uint64_t position);
 
 /* The journal begins at this position again, since damage before was accepted: on disk when this

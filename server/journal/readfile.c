@@ -1,9 +1,8 @@
 /* readfile.c - see readfile.h.
  *
- * The window moves on in the same memory, so that its pages are touched once: what is left of it
- * moves to the front when the end has no room. Little more than was asked for is read at a time,
- * and is in a cache yet when it is replayed; what comes after that is on its way from the disk
- * meanwhile. */
+ * The window moves within the same memory, so that its pages are touched once: when the end has no
+ * room, the rest moves to the front. A read asks for little more than needed, so the bytes are
+ * still in a cache when they are replayed; the next ones are read from the disk meanwhile. */
 #include "server/journal/readfile.h"
 
 #include <errno.h>

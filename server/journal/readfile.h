@@ -12,7 +12,7 @@ struct readfile {
     /* Its bytes from `begin` to `end` are in memory[at ..]. */
     uint8_t *memory;
     uint64_t capacity, at, begin, end;
-    uint64_t ahead; /* from where on more is asked for */
+    uint64_t ahead; /* offset from which more is requested */
 };
 
 /* 0 or errno; EWOULDBLOCK: another process uses it. After an error too it is closed with

@@ -13,7 +13,7 @@ struct journal_reading {
     char name[64];
     struct readfile file;     /* the segment or base being read */
     struct record_key key;    /* of that file */
-    uint64_t at, next;        /* next: where another record may begin, when there is none at `at` */
+    uint64_t at, next;        /* next: where another record may begin, if there is none at `at` */
     uint64_t base_bytes;      /* of the segment: before them nothing can be torn */
     uint64_t least, greatest; /* numbers of segments there are, or are behind a base; 0: none */
     uint64_t first;           /* that is read */
@@ -21,7 +21,7 @@ struct journal_reading {
     bool reads_base;          /* that comes next */
     bool is_in_base;          /* the file being read is one, */
     uint64_t position, chain; /* behind which the records go on from these */
-    uint64_t from;            /* position of the first record that is no base's */
+    uint64_t from;            /* position of the first record after the base */
     bool has_later;           /* what follows was written when this was on disk */
     uint64_t reached;         /* records that were on disk: fewer are damage */
     uint64_t done_bytes, total_bytes;
@@ -33,7 +33,7 @@ int reading_failed(struct journal_reading *r);
 /* EMBD_CORRUPT; or where damage is accepted, nothing of the file and of those behind it is read any
  * more. */
 int reading_damaged(struct journal_reading *r, uint64_t offset, const char *what);
-/* EMBD_CORRUPT; or where damage is accepted, what is read goes on without so many bytes. */
+/* EMBD_CORRUPT; or, if damage is accepted, the reading goes on without this many bytes. */
 int reading_lacks(struct journal_reading *r, uint64_t offset, uint64_t bytes, const char *what);
 int reading_open_file(struct journal_reading *r);
 void reading_close_file(struct journal_reading *r);
@@ -45,7 +45,7 @@ uint8_t *reading_record(struct journal_reading *r, uint64_t at, struct record *o
 /* ---- beginning ---- */
 
 int beginning_find(struct journal_reading *r);
-/* What is before the beginning, and bases that were not finished, go. */
+/* Removes files before the beginning, and incomplete bases. */
 int beginning_drop_others(struct journal_reading *r);
 
 #endif

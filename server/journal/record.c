@@ -57,14 +57,14 @@ int record_key_new(struct record_key *out)
     return getrandom(out->secret, sizeof out->secret, 0) == (ssize_t)sizeof out->secret ? 0 : errno;
 }
 
-/* Of few bytes. */
+/* For few bytes. */
 static uint64_t keyed(const struct record_key *key, const uint8_t *bytes, uint64_t n)
 {
     return key->is_keyed ? XXH3_64bits_withSecret(bytes, n, key->secret, sizeof key->secret)
                          : XXH3_64bits(bytes, n);
 }
 
-/* Of many bytes: with the widest vectors of this processor, where the library looks for them. */
+/* For many bytes: with the widest vectors of this processor, if the library detects them. */
 #ifdef EMBD_XXH_DISPATCH
 XXH64_hash_t XXH3_64bits_dispatch(const void *bytes, size_t n);
 XXH64_hash_t XXH3_64bits_withSecret_dispatch(const void *bytes, size_t n, const void *secret,
@@ -304,7 +304,7 @@ bool record_header_read(const struct record_key *key, const uint8_t *bytes, uint
     return true;
 }
 
-/* Whose lengths are right. */
+/* Reads a header whose lengths are right. */
 static bool is_whole(const struct record_key *key, const uint8_t *bytes,
                      const struct record *record)
 {

@@ -1,13 +1,13 @@
 /* record.h - the bytes of a journal: a segment's header, and records, each one operation that
  * changed tables (operation.h).
  *
- * Checksums of records and marks are keyed with a secret of their file, which stands in its header:
- * a client chooses the bytes of its requests, and none of them can be a record or a mark.
+ * Checksums of records and marks are keyed with a secret of their file, which is in its header: a
+ * client chooses the bytes of its requests, and none of them can be a record or a mark.
  *
- * All numbers are little-endian. A record carries the checksum of the record before it, so that
- * none can be missing or change places, and the position up to which the journal was on disk when
- * it was written: damage before that position is no torn tail, whatever follows. A mark says the
- * same, where no record follows. */
+ * All numbers are little-endian. A record has the checksum of the record before it, so that none
+ * can be missing or change places, and the position up to which the journal was on disk when it was
+ * written: damage before that position is never a torn tail, whatever follows. A mark says the
+ * same, if no record follows. */
 #ifndef EMBD_RECORD_H
 #define EMBD_RECORD_H
 
@@ -40,7 +40,7 @@ struct segment_header {
     struct record_key key; /* of what follows */
 };
 
-/* What a record's body is. Earlier versions wrote the request as it was received. */
+/* The kind of a record's body. Earlier versions wrote the request as it was received. */
 enum record_version {
     RECORD_REQUEST_OLD = 0, /* a request; the first push of a stream begins it */
     RECORD_REQUEST = 1,     /* a request; stream_open begins a stream */
@@ -55,8 +55,8 @@ struct record {
     uint64_t checksum;
 };
 
-/* What stands behind a record where nothing followed for a while: all before it was on disk then.
- */
+/* A mark, which follows records when nothing was written for a while: everything before it was on
+ * disk then. */
 #define MARK_BYTES RECORD_HEADER_BYTES
 struct mark {
     uint64_t position, chain; /* the next record's */
@@ -75,7 +75,7 @@ void segment_header_write(uint8_t out[SEGMENT_HEADER_BYTES], const struct segmen
 /* How many of the n bytes at the start of a file the header has, of this version or an earlier one;
  * 0: it does not verify. */
 uint64_t segment_header_read(const uint8_t *bytes, uint64_t n, struct segment_header *out);
-/* These n bytes, of which none is a header that verifies, may be all that was written of one. */
+/* Whether these n bytes, without a header that verifies, may be the written part of one. */
 bool segment_is_unfinished(const uint8_t *bytes, uint64_t n);
 
 void mark_write(uint8_t out[MARK_BYTES], const struct record_key *key, uint64_t position,
@@ -91,7 +91,7 @@ void record_write(uint8_t *out, const struct frame_scanner *frame);
 uint64_t record_seal(uint8_t *record, const struct record_key *key, uint64_t position,
                      uint64_t synced, uint64_t chain, uint64_t *bytes_out);
 
-/* Of a sealed record. */
+/* The header of a sealed record. */
 struct record_id record_id_of(const uint8_t *record);
 /* The fields of a record that this process has sealed; nothing is verified. */
 void record_fields(const uint8_t *record, struct record *out);
@@ -101,8 +101,7 @@ void record_fields(const uint8_t *record, struct record *out);
  * not be there. A key that is not keyed knows no header. */
 bool record_header_read(const struct record_key *key, const uint8_t *bytes, uint64_t n,
                         struct record *out);
-/* How many of the n bytes of which the first RECORD_HEADER_BYTES are here record_read wants to see.
- */
+/* How many of the n bytes record_read needs; the first RECORD_HEADER_BYTES are here. */
 uint64_t record_span(const uint8_t *bytes, uint64_t n);
 /* True: a whole record, whose checksums and lengths are right, stands at the start of these n
  * bytes. */

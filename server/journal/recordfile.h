@@ -10,7 +10,7 @@
 
 struct recordfile {
     int fd;
-    int direct_fd; /* the same file, without the cache; -1: it has to be used */
+    int direct_fd; /* the same file, without the cache; -1: use the cached one */
 };
 
 /* The file that has this name, open as file->fd. */
@@ -18,8 +18,9 @@ void recordfile_open_direct(struct recordfile *file, int dir, const char *name);
 /* Both descriptors, where they are open. */
 void recordfile_close(struct recordfile *file);
 
-/* Before the first of them, in a file that is there: a power cut may have left bytes behind its
- * end, in its last block, which come to light when the next bytes begin at another. 0 or errno. */
+/* Clears, before the first write to an existing file, the bytes behind its end in its last block: a
+ * power cut may have left some, which would reappear when the next write begins at another block. 0
+ * or errno. */
 int recordfile_clear_behind_end(const struct recordfile *file);
 /* 0 or errno: then there may be a part of it. */
 int recordfile_write(const struct recordfile *file, const uint8_t *bytes, uint64_t n,

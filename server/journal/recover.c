@@ -78,7 +78,7 @@ int reading_failed(struct journal_reading *r)
     return embd__error_set(r->e, EMBD_IO, "journal '%s': %s", r->name, strerror(errno));
 }
 
-/* False with r->e set: it cannot be known, and to go on as if it were not there would lose it. */
+/* False with r->e set: unknown, and to go on as if it did not exist would lose it. */
 static bool exists(struct journal_reading *r, uint64_t segment)
 {
     char name[64];
@@ -140,7 +140,7 @@ static int cut(struct journal_reading *r, uint64_t offset)
     return EMBD_OK;
 }
 
-/* The record at `offset` does not verify, and its like is nowhere behind. */
+/* The record at `offset` does not verify, and no later record or mark does. */
 static int check_tail(struct journal_reading *r, uint64_t offset)
 {
     if (offset < r->base_bytes)
@@ -264,9 +264,9 @@ static uint64_t span_end(const struct record *record, uint64_t at, uint64_t n)
     return record->body_bytes > left ? n : at + RECORD_HEADER_BYTES + record->body_bytes;
 }
 
-/* The next record, where it does not stand whole at r->at: between records there are zeros and
- * marks, of which nothing is needed. NULL: there is none behind; then r->has_later says whether it
- * was on disk when that was written. */
+/* The next record, if it is not whole at r->at: between records there are zeros and marks, which
+ * are not needed. NULL: there is none behind; then r->has_later says whether it was on disk when
+ * that was written. */
 static uint8_t *find_next(struct journal_reading *r, struct record *out)
 {
     struct mark mark;
@@ -292,7 +292,7 @@ static uint8_t *find_next(struct journal_reading *r, struct record *out)
     return NULL;
 }
 
-/* The next record of the segment; false: there is none that follows. */
+/* The next record of the segment; false: none follows. */
 static bool read_record(struct journal_reading *r, uint8_t **bytes_out, struct record *out)
 {
     do
@@ -332,14 +332,15 @@ static int end_segment(struct journal_reading *r)
     return EMBD_OK;
 }
 
-/* Of the file, so many, or as many as it has. NULL with r->e set. */
+/* This many bytes of the file, or as many as it has. NULL with r->e set. */
 static const uint8_t *first_bytes(struct journal_reading *r, uint64_t *n)
 {
     *n = *n < r->file.n ? *n : r->file.n;
     return *n == 0 ? (const uint8_t *)"" : reading_bytes(r, 0, *n);
 }
 
-/* A header that does not verify, in a segment behind which there is none: it was being made. */
+/* A header that does not verify, in the last segment: the server ended while it created the
+ * file. */
 static int drop_segment(struct journal_reading *r)
 {
     uint64_t n = SEGMENT_HEADER_BYTES + 1;

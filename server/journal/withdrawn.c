@@ -1,11 +1,11 @@
 /* withdrawn.c - see withdrawn.h.
  *
  * `journal.SHARD.withdrawn`: "embdwdn2", then each record twice: its position u64, its checksum
- * u64, and XXH3 of both u64, little-endian. (Earlier versions wrote them once, and nothing before
- * them.) One copy is enough, so that no flipped bit loses an entry. It is synced before anybody is
- * told. An entry at the end that is torn, or of which no copy verifies, was told to nobody, and the
- * next one takes its place. The list is no longer than the journal: entries go with the records
- * before a base. */
+ * u64, and XXH3 of both u64, little-endian. (Earlier versions wrote each record once, without a
+ * header.) One copy is enough, so that no flipped bit loses an entry. The list is synced before
+ * anyone gets the answer. An entry at the end that is torn, or without a copy that verifies, was
+ * answered to nobody, and the next one takes its place. The list is no longer than the journal:
+ * entries are removed with the records before a base. */
 #include "server/journal/withdrawn.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ static bool read_copy(const uint8_t *bytes, struct record_id *out)
 
 /* ---- reading ---- */
 
-/* A file in memory; bytes NULL: there is none. */
+/* A file in memory; bytes NULL: none. */
 struct image {
     uint8_t *bytes;
     uint64_t n;
@@ -182,7 +182,7 @@ static int write_synced(int fd, const uint8_t *bytes, uint64_t n, uint64_t at)
     return pwrite(fd, bytes, n, (off_t)at) == (ssize_t)n && fsync(fd) == 0 ? 0 : errno;
 }
 
-/* The list anew, in place of the one there is. */
+/* The new list, in place of the existing one. */
 static int rewrite(int data_dir, const char *name, const struct withdrawn *list,
                    struct embd__error *e)
 {
@@ -205,7 +205,7 @@ static int rewrite(int data_dir, const char *name, const struct withdrawn *list,
     return e->status;
 }
 
-/* Behind the last whole entry of which a copy verifies. */
+/* The offset behind the last whole entry with a copy that verifies. */
 static uint64_t find_end(const struct image *image)
 {
     struct record_id id;

@@ -1,13 +1,15 @@
-/* etcd.c - the happy path: a question is JSON with keys and values in base64, posted to the member
- * that answered last; its answer is JSON again, with 64-bit numbers as text. A member that does not
- * answer is passed over. A watch is an answer that does not end: its first line says that it has
- * begun, the second what has changed, which is all that is waited for.
+/* etcd.c - asks etcd by HTTP.
  *
- * Where etcd wants to know who asks, the password is given for a token, which goes with every
- * question until etcd does not take it any more; then there is a new one.
+ * The happy path: a request is JSON with keys and values in base64, posted to the member that
+ * answered last; its answer is JSON again, with 64-bit numbers as text. A member that does not
+ * answer is skipped. A watch is an answer that does not end: its first line says that it has begun,
+ * the second has the change, and nothing else is awaited.
  *
- * What etcd sends is no more believed than what other peers send: answers are bounded, and of a
- * kind that was not asked for is EMBD_PROTOCOL. */
+ * If etcd requires a login, the user's password gives a token, which goes with every request until
+ * etcd refuses it; then a new one is requested.
+ *
+ * Answers of etcd are checked like those of other peers: they are bounded, and an answer of another
+ * kind is EMBD_PROTOCOL. */
 #include "server/member/etcd.h"
 
 #include <curl/curl.h>
@@ -80,7 +82,7 @@ static void set_tls(const struct etcd *etcd)
     }
 }
 
-/* The headers of questions from now on. `token` NULL: nobody asks. */
+/* The headers of requests from now on. `token` NULL: no login. */
 static int set_token(struct etcd *etcd, const char *token, struct embd__error *e)
 {
     struct curl_slist *all = curl_slist_append(NULL, "Content-Type: application/json"), *longer;
@@ -101,7 +103,7 @@ static int set_token(struct etcd *etcd, const char *token, struct embd__error *e
     return EMBD_OK;
 }
 
-/* Whether the files are there; what is in them, the first question will show. */
+/* Whether the files exist; the first request will show their content. */
 static int check_files(const struct etcd_place *place, struct embd__error *e)
 {
     const char *const files[] = {place->ca, place->cert, place->key};
@@ -317,7 +319,7 @@ static int post(struct etcd *etcd, const char *path, json_t *body, uint32_t time
 
 /* ---- values ---- */
 
-/* A number, as JSON or as text; 0 where there is none, as in protobuf. */
+/* A number, as JSON or as text; 0 if absent, as in protobuf. */
 static int64_t number_of(const json_t *object, const char *name)
 {
     const json_t *value = json_object_get(object, name);
@@ -351,7 +353,7 @@ static json_t *packed_key(const struct etcd *etcd, const char *key)
     return n < 0 || (size_t)n >= sizeof full ? NULL : packed(full, (size_t)n);
 }
 
-/* The bytes of base64 with a zero at their end; NULL: it is none. */
+/* The bytes of base64 with a zero at their end; NULL: it is not base64. */
 static char *unpacked(const char *text)
 {
     size_t n = strlen(text), padding = 0;

@@ -27,9 +27,10 @@ struct etcd_place {
     uint32_t n_members;
     char prefix[128]; /* "/shop", without a slash at its end */
 
-    /* PEM files. Without `ca` etcd is asked in the clear; "system": whom this machine believes. */
+    /* PEM files. Without `ca` etcd is asked without TLS; "system": the authorities of this
+     * machine. */
     char ca[ETCD_PATH_BYTES], cert[ETCD_PATH_BYTES], key[ETCD_PATH_BYTES];
-    char login[ETCD_PATH_BYTES]; /* a file of one line, USER:PASSWORD; "": we are nobody */
+    char login[ETCD_PATH_BYTES]; /* a file of one line, USER:PASSWORD; "": no login */
 };
 
 struct etcd_login {
@@ -49,8 +50,8 @@ void etcd_close(struct etcd *etcd);
 void etcd_wake(struct etcd *etcd); /* any thread */
 
 struct etcd_value {
-    char *text;            /* the caller's; NULL: there is no such key */
-    uint64_t mod_revision; /* of the key; 0: there is none */
+    char *text;            /* the caller's; NULL: no such key */
+    uint64_t mod_revision; /* of the key; 0: none */
     uint64_t revision;     /* of etcd, when it was read */
 };
 
@@ -58,8 +59,8 @@ struct etcd_value {
  * EMBD_NO_MEMORY. */
 int etcd_get(struct etcd *etcd, const char *key, struct etcd_value *out, struct embd__error *e);
 
-/* Sets the key where it still is as of mod_revision (0: where there is none); *won_out says
- * whether. `lease` 0: for good. */
+/* Sets the key if it is unchanged since mod_revision (0: if it does not exist); *won_out says
+ * whether. `lease` 0: permanent. */
 int etcd_swap(struct etcd *etcd, const char *key, uint64_t mod_revision, const char *value,
               int64_t lease, bool *won_out, struct embd__error *e);
 

@@ -122,7 +122,7 @@ static int read_server(const json_t *list, const struct member_server *server,
     return EMBD_OK;
 }
 
-/* The object; NULL: it is no map. */
+/* The object; NULL: it is not a map. */
 static json_t *parse(const char *text, struct embd__error *e)
 {
     json_error_t why;

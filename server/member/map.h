@@ -7,8 +7,8 @@
 int map_copy(const struct member_map *from, struct member_map *out, struct embd__error *e);
 void map_fini(struct member_map *map);
 
-/* Takes what the text says of servers that are listed, with as many shards as they have; others
- * stay as they are in `map`, and so does all of it after an error. EMBD_CORRUPT: it is no map;
+/* Takes the text's addresses of listed servers with the same number of shards; others stay as they
+ * are in `map`, and so does all of it after an error. EMBD_CORRUPT: it is not a map;
  * EMBD_NO_MEMORY. */
 int map_read(const char *text, const struct member_server *servers, uint32_t n_servers,
              struct member_map *map, struct embd__error *e);

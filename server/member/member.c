@@ -40,7 +40,7 @@ struct member {
     struct member_map start, map;
     uint64_t map_revision; /* mod_revision of the map we know */
     uint64_t told;         /* and of the one that the shards know */
-    uint64_t seen;         /* etcd's revision, changes after which are still to be watched for */
+    uint64_t seen;         /* etcd's revision; changes after it are still to be watched */
     uint32_t pause_ms;
     int last_status;                /* so that a failure is logged once */
     enum member_state failed_state; /* where it was met */
@@ -119,7 +119,7 @@ static void deliver(struct member *m)
     m->config.on_map(m->config.arg, &m->map);
 }
 
-/* Reads the map where it has changed; `there` keeps its text for who wants to change it. */
+/* Reads the map if it has changed; `there` keeps its text for a later change. */
 static int read_map(struct member *m, struct etcd_value *there, struct embd__error *e)
 {
     if (etcd_get(m->etcd, MAP_KEY, there, e) != EMBD_OK)
@@ -136,8 +136,8 @@ static int read_map(struct member *m, struct etcd_value *there, struct embd__err
     return EMBD_OK;
 }
 
-/* Ours is the word about our own shards, whatever the map says. So the shards are told of a map
- * that has us on it, and never of one where our predecessor still stands. */
+/* This server decides about its own shards, whatever the map says. So the shards get a map that has
+ * this server on it, and never one that still has its predecessor. */
 static int put_on_map(struct member *m, struct embd__error *e)
 {
     struct etcd_value there;
@@ -231,7 +231,7 @@ static void *run(void *arg)
         if (status == EMBD_OK)
             continue;
         if (m->state == MEMBER_NAMELESS || m->state == MEMBER_UNLISTED)
-            m->state = MEMBER_LEASELESS; /* the lease may be gone by the next time */
+            m->state = MEMBER_LEASELESS; /* the lease may have ended by the next time */
         pause_for(m, m->pause_ms);
         m->pause_ms = m->pause_ms * 2 < PAUSE_MAX_MS ? m->pause_ms * 2 : PAUSE_MAX_MS;
     }

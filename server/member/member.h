@@ -22,7 +22,7 @@ struct member_server {
 
 /* Where each shard of the cluster is. */
 struct member_map {
-    uint64_t version; /* 0: nobody has said anything yet */
+    uint64_t version; /* 0: nothing known yet */
     uint32_t n_shards;
     char **addresses, **admin_addresses, **admin_hosts; /* [n_shards] */
 };
@@ -32,7 +32,7 @@ struct member_config {
     uint32_t lease_s;
     const struct member_server *servers; /* [n_servers]; stays while the member is open */
     uint32_t n_servers, self;
-    /* As the configuration has it, with our own shards where they are. Copied. */
+    /* As the configuration has it, with this server's shards at their addresses. Copied. */
     const struct member_map *start;
     /* On the member's thread. */
     void (*on_map)(void *arg, const struct member_map *map); /* valid during the call */

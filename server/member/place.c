@@ -46,7 +46,7 @@ int etcd_place_read(const char *text, struct etcd_place *out, struct embd__error
     return EMBD_OK;
 }
 
-/* Takes "USER:PASSWORD" apart; a line's end is no part of it. */
+/* Splits "USER:PASSWORD"; a line's end does not belong to it. */
 static int take_login(const char *text, const char *path, struct etcd_login *out,
                       struct embd__error *e)
 {

@@ -1,4 +1,4 @@
-/* without_curl.c - where there is no libcurl, a cluster in etcd is refused by name. */
+/* without_curl.c - without libcurl, a cluster in etcd is refused by name. */
 #include "server/member/member.h"
 
 int member_open(const struct member_config *config, struct member **out, struct embd__error *e)

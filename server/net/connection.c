@@ -1,23 +1,29 @@
 /* connection.c - see connection.h.
  *
- * The happy path: bytes come, request_parser.c cuts them into requests, the shard answers each,
- * connection_flush() sends the answers, the request is forgotten when the kernel has taken its last
- * byte. With TLS, tls_connection.c stands between this file and the socket.
+ * The happy path: bytes arrive, request_parser.c cuts them into requests, the shard answers each,
+ * connection_flush() sends the answers, and a request is forgotten when the kernel has taken its
+ * last byte. With TLS, tls_connection.c is between this file and the socket.
  *
  * What can fail, and what follows:
- * - The stream is out of step: the peer gets an error, what was in flight is answered, then we
- *   close.
- * - A frame is too large: its payload is dropped, the request answered with the error.
- * - Too many requests in flight, or answers not taken: reading pauses.
- * - Frame memory is used up: reading pauses; a request that has begun is refused with BUSY after
- *   EXCHANGE_WAIT_MS, one that has not waits.
- * - The peer stops within a frame, or does not take its answers: closed, with a line in the log.
- * - The peer ends its side: what is in flight is still answered (data), or all ends (admin: a hold
- *   must not outlive the one who asked for it).
- * After our last byte we end our side and wait a moment for the peer's: closing a socket with
- * unread input would throw away what the peer has not read yet.
  *
- * A peer cannot hold up others: one read takes at most PARSER_DIRECT_BYTES, one turn of sending
+ * - The stream is out of step: the peer gets an error, requests in flight are answered, then the
+ * connection closes.
+ *
+ * - A frame is too large: its payload is dropped, and the request answered with the error.
+ *
+ * - Too many requests are in flight, or answers are not read: reading pauses.
+ *
+ * - Frame memory is used up: reading pauses; a request that has begun is refused with BUSY after
+ * EXCHANGE_WAIT_MS, a later one waits.
+ *
+ * - The peer stops within a frame, or does not read its answers: closed, with a line in the log.
+ *
+ * - The peer closes its side: requests in flight are still answered (data), or all ends (admin: a
+ * hold must not outlive its connection). After our last byte we close our side and wait a moment
+ * for the peer's: closing a socket with unread input would throw away answers that the peer has not
+ * read yet.
+ *
+ * A peer cannot delay others: one read takes at most PARSER_DIRECT_BYTES, one turn of sending
  * TURN_BYTES; then libuv serves the next one. */
 #include "server/net/connection.h"
 

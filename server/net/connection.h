@@ -1,7 +1,7 @@
 /* connection.h - one peer on the data or the admin listener. Owner: the shard's thread.
  *
- * A connection frees itself when it is over; after any call here it may be gone or about to be, so
- * only the list in shard_io tells which there are. */
+ * A connection frees itself when it ends. After any call here it may be freed or about to be, so
+ * only the list in shard_io says which connections exist. */
 #ifndef EMBD_CONNECTION_H
 #define EMBD_CONNECTION_H
 
@@ -13,8 +13,8 @@
 enum connection_state {
     /* Open: takes requests. */
     CONNECTION_READING,  /* libuv reads; a new connection is PAUSED until it does */
-    CONNECTION_PAUSED,   /* a further request has to wait for answers before it to be sent */
-    CONNECTION_YIELDING, /* has begun its share of requests; goes on in the next turn of the loop */
+    CONNECTION_PAUSED,   /* another request must wait until answers before it are sent */
+    CONNECTION_YIELDING, /* has had its share of requests; goes on in the next turn of the loop */
     CONNECTION_STARVED,  /* there was no memory to read on, or to make rows in; sweep.c retries */
     /* Ending: takes none. */
     CONNECTION_FINISHING,  /* requests in flight are answered; what still comes is dropped */
@@ -28,7 +28,7 @@ enum connection_state {
 /* A frame of a peer that is not authenticated; it has no bins to speak of. */
 #define UNAUTHENTICATED_FRAME_BYTES LIMIT_HEADER_BYTES
 
-/* Something that has to make progress. */
+/* Work that must make progress. */
 struct watch {
     uint64_t since_ms, bytes;
 };
@@ -72,8 +72,8 @@ struct connection {
 /* Charged for a connection: itself, and what malloc and libuv add. */
 #define CONNECTION_BYTES (sizeof(struct connection) + 64)
 
-/* Accepts what waits at `server`. False: there is no memory for it now; it waits, and nobody behind
- * it comes in, until this is called again, with is_told. */
+/* Accepts connections that wait at `server`. False: there is no memory for one now; it waits, and
+ * nobody behind it comes in, until this is called again, with is_told. */
 bool connection_accept(struct shard_io *io, uv_stream_t *server, enum door door, bool is_told);
 
 /* Goes on with connections whose answers became ready outside of their own callbacks. */

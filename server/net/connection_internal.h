@@ -53,7 +53,7 @@ void connection_starve(struct connection *c);
 void connection_set_reading(struct connection *c);
 /* Whether an open connection takes further bytes. */
 bool connection_wants(const struct connection *c);
-/* Where the next plaintext goes; that n bytes of it are there. */
+/* The buffer of the next plaintext; and its first n bytes are filled. */
 void connection_on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf);
 void connection_take(struct connection *c, const uv_buf_t *buf, size_t n);
 void connection_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
@@ -69,7 +69,7 @@ void connection_flush(struct connection *c);
 
 /* ---- request_parser.c ---- */
 
-/* Whether a further request has to wait. */
+/* Whether another request must wait. */
 bool request_parser_is_full(const struct connection *c);
 /* Memory that the next bytes of the stream belong into, or NULL: they go through the shared buffer.
  */

@@ -33,12 +33,12 @@ struct credentials {
 /* All or nothing. EMBD_INVALID and others, naming the file and what is wrong with it. */
 int credentials_open(const struct credential_files *files, struct credentials *out,
                      struct embd__error *e);
-/* When the certificate expires: seconds since 1970; 0: there is none. */
+/* When the certificate expires: seconds since 1970; 0: no certificate. */
 int64_t credentials_expire(const struct credentials *credentials);
 struct credentials credentials_share(const struct credentials *credentials);
 void credentials_drop(struct credentials *credentials);
 
-/* Shares in memory of their own, to be handed to another thread; NULL: there is none. */
+/* Shares in separate memory, to be handed to another thread; NULL: none. */
 struct credentials *credentials_new(const struct credentials *credentials);
 void credentials_free(struct credentials *credentials); /* NULL is allowed */
 

@@ -154,7 +154,7 @@ static uint8_t *place_in_pool(struct shard_io *io, struct exchange *x, uint32_t 
         x->is_waiting = true;
         x->refusal.status = EMBD_OK;
     } else {
-        give_bins(io, x); /* nobody will read those that came before either */
+        give_bins(io, x); /* nobody will read the earlier ones either */
     }
     return data;
 }

@@ -11,12 +11,12 @@
 
 #define EXCHANGE_ARENA_BYTES (12u << 10)
 #define EXCHANGE_SMALL_BIN   (4u << 10) /* and below: goes to the arena while there is room */
-/* An exchange that waits to be used again keeps no more of its answer than this. */
+/* An idle exchange keeps no more of its answer than this. */
 #define EXCHANGE_KEPT_ANSWER (8u << 10)
 /* Bins of one connection's requests, with what their buffers are larger than they: one frame may
  * always come; others wait until those before are answered. */
 #define EXCHANGE_SHARE(frame_bytes) ((frame_bytes) + (frame_bytes) / 4)
-/* A bin for which there is no frame memory waits so long before its request is refused. */
+/* A bin without frame memory waits this long before its request is refused. */
 #define EXCHANGE_WAIT_MS 1000u
 
 struct exchange {
@@ -43,12 +43,12 @@ struct exchange *exchange_new(struct shard_io *io, struct connection *connection
 /* Gives everything back, whatever state it is in. */
 void exchange_free(struct shard_io *io, struct exchange *x);
 
-/* Memory for the bin the scanner has just announced; NULL when its payload is to be discarded
- * (then, or earlier, x->refusal says why), or when
- * x->is_waiting: to be called again. Never NULL for an empty bin of a sound request. */
+/* Memory for the bin that the scanner has just announced. NULL: its payload is discarded
+ * (x->refusal says why, then or earlier), or x->is_waiting: call again. Never NULL for an empty bin
+ * of a valid request. */
 uint8_t *exchange_place_bin(struct shard_io *io, struct exchange *x);
 
-/* The answer is there: charges what it holds until it is sent. Returns its bytes. */
+/* The answer is complete: charges its memory until it is sent. Returns its bytes. */
 uint64_t exchange_charge_answer(struct shard_io *io, struct exchange *x);
 
 /* Makes the answer of a refused request. */

@@ -79,7 +79,8 @@ void frame_pool_give(struct frame_pool *pool, void *data, uint64_t bytes)
     pool->lent_bytes -= charge;
     quota_give(pool->quota, charge);
     if (pool->idle_bytes + charge > pool->idle_limit)
-        frame_pool_trim(pool); /* sizes have changed: what waits here is not what is asked for */
+        /* sizes have changed: the buffers kept here have another size than requested */
+        frame_pool_trim(pool);
     if (charge > pool->idle_limit) {
         pool->store->buffer_free(data, charge);
         return;

@@ -160,7 +160,7 @@ int admin_dir_prepare(const char *dir, struct embd__error *e)
     return EMBD_OK;
 }
 
-/* Removes a socket whose server is gone. Anything else stays, and bind will say so. */
+/* Removes the socket of a server that has ended. Any other file stays, and bind reports it. */
 static void remove_stale(const char *path)
 {
     struct stat found;

@@ -27,16 +27,16 @@ void listen_address_move(struct listen_address *address, uint32_t by);
 /* The path of an admin socket. EMBD_TOO_LARGE: longer than a socket's path can be. */
 int admin_socket_path(const char *dir, uint16_t port, char out[108], struct embd__error *e);
 
-/* Makes `dir` (0700) where it is not there, and checks that nobody else can put files there. */
+/* Creates `dir` (0700) if it does not exist, and checks that nobody else can create files there. */
 int admin_dir_prepare(const char *dir, struct embd__error *e);
 
-/* Binds and listens; port 0 takes any free one. The handle is initialized in every case and has to
- * be closed with uv_close. EMBD_IO with the cause. */
+/* Binds and listens; port 0 takes any free one. The handle is initialized in every case; close it
+ * with uv_close. EMBD_IO with the cause. */
 int listener_open_tcp(uv_loop_t *uv, uv_tcp_t *tcp, const struct listen_address *address,
                       uv_connection_cb on_connection, uint16_t *port_out, struct embd__error *e);
 
-/* Binds with mode 0600 and listens. A socket nobody listens on any more is replaced. Only while the
- * process has one thread. */
+/* Binds with mode 0600 and listens. Replaces a socket without a listener. Only while the process
+ * has one thread. */
 int listener_open_pipe(uv_loop_t *uv, uv_pipe_t *pipe, const char *path,
                        uv_connection_cb on_connection, struct embd__error *e);
 

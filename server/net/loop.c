@@ -239,8 +239,8 @@ static void on_tick(uv_timer_t *timer)
     go_on_draining(loop);
 }
 
-/* The loop asks again at once; what else wants this processor (the kernel's own threads, for one,
- * which carry what was sent) goes first. */
+/* The loop asks again at once; other threads that want this processor (for example the kernel's
+ * own, which carry what was sent) go first. */
 static void on_busy(uv_idle_t *busy)
 {
     (void)busy;
@@ -257,7 +257,7 @@ static void on_prepare(uv_prepare_t *prepare)
     else
         uv_idle_stop(&loop->busy);
     connection_flush_dirty(&loop->io);
-    if (TAILQ_EMPTY(&loop->io.connections)) /* nobody has to be told: no tick is waited for */
+    if (TAILQ_EMPTY(&loop->io.connections)) /* no callback: no tick is waited for */
         go_on_draining(loop);
 }
 

@@ -16,7 +16,7 @@
 #include "server/net/shard_io.h"
 #include "server/net/listener.h"
 
-/* How long requests in flight may take to finish once a drain has begun. */
+/* Time for requests in flight to finish once a drain has begun. */
 #define LOOP_DRAIN_MS 10000u
 
 struct loop_config {
@@ -44,7 +44,7 @@ int loop_open(const struct loop_config *config, struct loop **out, struct embd__
 uint16_t loop_port(const struct loop *loop);
 const char *loop_admin_path(const struct loop *loop);
 
-/* Port of the admin listener on TCP; 0: there is none. */
+/* Port of the admin listener on TCP; 0: none. */
 uint16_t loop_admin_port(const struct loop *loop);
 
 /* Opens the shard (its net_stats are set here) and starts the thread. What `shard` points to must

@@ -151,8 +151,8 @@ static bool has_room(const struct outlet *out)
     return out->n < OUTLET_BUFS && out->batch_bytes < OUTLET_BATCH_BYTES;
 }
 
-/* Puts pieces of the first ready answer; false: the batch is full, or there is no memory to go on.
- */
+/* Adds pieces of the first ready answer; false: the batch is full, or there is no memory to go
+ * on. */
 static bool put_answer(struct outlet *out, struct shard_io *io, struct exchange *x, int *status_out)
 {
     const struct msg *answer = &x->request.answer;

@@ -32,8 +32,8 @@ void outlet_fini(struct outlet *out, struct shard_io *io);
 /* Takes an answered exchange. */
 void outlet_add(struct outlet *out, struct exchange *x);
 
-/* Puts the next batch together when there is none. False: nothing to send, or in *status_out
- * EMBD_BUSY: there is no memory to make rows in now; EMBD_NO_MEMORY. */
+/* Builds the next batch if there is none. False: nothing to send, or in *status_out EMBD_BUSY:
+ * there is no memory to make rows in now; EMBD_NO_MEMORY. */
 bool outlet_gather(struct outlet *out, struct shard_io *io, int *status_out);
 
 /* The kernel has taken n bytes of the batch. */

@@ -48,16 +48,16 @@ static inline bool quota_is_tight(const struct quota *quota)
     return used > quota->limit - quota->limit / 4;
 }
 
-/* What the next read of a shard may bring is charged before it: bytes of which no request may be
- * made yet have to be kept, and it is not known before which read brings such. The allowance is
- * filled up again only after a read of which bytes were kept, so a read costs comparisons and no
- * atomic operation. Owner: the shard's thread. */
+/* A read is charged for the bytes that it may bring: bytes without a complete request must be kept,
+ * and it is not known in advance which read brings such. The allowance is filled up again only
+ * after a read whose bytes were kept, so a read costs comparisons and no atomic operation. Owner:
+ * the shard's thread. */
 struct read_allowance {
     struct quota *quota;
     uint64_t bytes; /* charged, and not spent */
 };
 
-/* How much of `bytes` may be read now, where `more` may have to be kept beside them; 0: there is no
+/* How much of `bytes` may be read now, if `more` may have to be kept as well; 0: there is no
  * memory. */
 size_t read_allowance_fill(struct read_allowance *allowance, size_t bytes, size_t more);
 

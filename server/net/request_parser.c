@@ -1,10 +1,10 @@
-/* request_parser.c - bytes into requests: the frames of a connection, one after the other, as far
- * as it may begin them now.
+/* request_parser.c - turns bytes into requests: the frames of a connection, one after the other, as
+ * far as they may begin now.
  *
- * The happy path: bytes are received, the frame scanner finds the end of a frame, the shard gets
- * the request. Where a further request has to wait (too many in flight, answers not taken, frame
- * memory short, the turn of others), the rest of the bytes is kept and reading stops. The scanner
- * knows the stream's position; this file moves payload, and decides when a request may begin. */
+ * The happy path: bytes arrive, the frame scanner finds the end of a frame, the shard gets the
+ * request. If another request must wait (too many in flight, answers not read, frame memory short,
+ * the turn of others), the rest of the bytes is kept and reading stops. The scanner knows the
+ * stream's position; this file moves payload, and decides when a request may begin. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@
 #define PARSER_DIRECT_BYTES (512u << 10)
 
 enum {
-    TURN_REQUESTS = 32,          /* begun before others get a turn */
+    TURN_REQUESTS = 32,          /* requests begun before others get a turn */
     HELD_ANSWER_BYTES = 1 << 20, /* of heads of answers that a peer has not taken */
 };
 
@@ -60,7 +60,7 @@ static size_t eat_payload(struct request_parser *parser, const uint8_t *p, size_
 
 enum {
     SCAN_MORE,  /* all bytes are used, the frame goes on */
-    SCAN_WAIT,  /* there is no memory for a bin now: to be called again later */
+    SCAN_WAIT,  /* there is no memory for a bin now: call again later */
     SCAN_FRAME, /* the arriving frame is complete */
 };
 
@@ -197,7 +197,7 @@ static size_t eat(struct connection *c, const uint8_t *p, size_t n)
     return used;
 }
 
-/* False: it has begun enough for now. */
+/* False: enough requests have begun for now. */
 static bool has_turn(struct connection *c)
 {
     struct shard_io *io = c->io;
@@ -219,7 +219,7 @@ static bool may_begin(struct connection *c)
     return connection_is_open(c) && !request_parser_is_full(c) && has_turn(c);
 }
 
-/* Returns how many bytes were used: fewer than n when a request has to wait. */
+/* Returns the number of bytes used: fewer than n if a request must wait. */
 static size_t parse(struct connection *c, const uint8_t *p, size_t n)
 {
     size_t at = 0;

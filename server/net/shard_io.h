@@ -33,8 +33,7 @@ struct net_limits {
 enum door { DOOR_DATA, DOOR_ADMIN_SOCKET, DOOR_ADMIN_TCP };
 #define DOORS 3
 
-/* What one read may bring of heads and small bins. Reads are synchronous, so one buffer serves all.
- */
+/* The heads and small bins of one read. Reads are synchronous, so one buffer serves all. */
 #define IO_READ_BYTES (64u << 10)
 
 struct shard_io {

@@ -8,7 +8,7 @@
 enum {
     LINGER_MS = 2000,          /* for the peer to end its side */
     DRAIN_LINGER_MS = 200,     /* the same while the process waits */
-    PROGRESS_BYTES = 16 << 10, /* less than this in stall_ms is no progress */
+    PROGRESS_BYTES = 16 << 10, /* less than this in stall_ms does not count as progress */
     SLEPT_MS = 1000,           /* between two sweeps: the thread was held up */
 };
 

@@ -25,7 +25,7 @@ struct tls_connection *tls_connection_open(struct shard_io *io, struct embd__err
 void tls_connection_uncharge(struct tls_connection *tls, struct shard_io *io);
 void tls_connection_close(struct tls_connection *tls); /* NULL is allowed */
 
-/* The handshake is over, or there is none. */
+/* The handshake is complete, or not required. */
 static inline bool tls_connection_is_up(const struct tls_connection *tls)
 {
     return tls == NULL || embd__tls_is_up(tls->session);

@@ -14,7 +14,7 @@
 /* A handshake with a long chain of certificates, and hello. */
 #define UNAUTHENTICATED_BYTES (128u << 10)
 
-/* Adds a new connection where its peer is not authenticated yet. Returns the one that has to go for
+/* Adds a new connection whose peer is not authenticated yet. Returns the connection to close for
  * it, or NULL. */
 struct connection *unauthenticated_add(struct connection *c);
 /* The one that has to go where another of `network` comes in by a door (-1: any), and there is no
@@ -28,7 +28,7 @@ void unauthenticated_look_at(struct connection *c);
 /* How much of `bytes` a read may bring; 0: nothing more is read. */
 size_t unauthenticated_room(const struct connection *c, size_t bytes);
 
-/* Why it has to go, or NULL. */
+/* The reason to close it, or NULL. */
 const char *unauthenticated_fault(const struct connection *c, uint64_t now_ms);
 
 #endif

@@ -1,9 +1,9 @@
-/* gather.h - the reports of all shards of the process, by message: each shard's loop is asked, its
- * thread writes its report, and this thread reads them when all are there.
+/* gather.h - the reports of all shards of the process, by message: this thread asks each shard's
+ * loop, the shard's thread writes its report, and this thread reads the reports when all have come.
  *
- * A shard that does not answer in GATHER_MS is marked silent; its report is not read, since it may
- * be written at any moment, and it is not asked again before it has answered. Owner: the thread of
- * the loop given to gather_open. */
+ * A shard that does not answer in GATHER_MS is marked silent. Its report is not read, since it may
+ * be written at any moment, and the shard is not asked again before it has answered. Owner: the
+ * thread of the loop given to gather_open. */
 #ifndef EMBD_GATHER_H
 #define EMBD_GATHER_H
 

@@ -9,7 +9,7 @@
 
 #define PATH_BYTES 4096
 
-/* UINT64_MAX: there is none. */
+/* UINT64_MAX: no limit. */
 static uint64_t limit_in(const char *root, const char *path, const char *name)
 {
     char file[PATH_BYTES + 64], text[32] = "";
@@ -20,7 +20,7 @@ static uint64_t limit_in(const char *root, const char *path, const char *name)
         return UINT64_MAX;
     bool is_number = fgets(text, sizeof text, f) != NULL && text[0] >= '0' && text[0] <= '9';
     fclose(f);
-    return is_number ? strtoull(text, NULL, 10) : UINT64_MAX; /* "max" is none */
+    return is_number ? strtoull(text, NULL, 10) : UINT64_MAX; /* "max" means no limit */
 }
 
 /* The least limit of the cgroup and those around it. In a container the path may be the host's and

@@ -1,6 +1,6 @@
-/* host.h - what the host gives the process: memory, and room for its data directory. Read anew for
- * each page, by the main thread: a file system that hangs, as one of a network may, holds up pages
- * and signals, and no shard. */
+/* host.h - the resources of the process on its host: memory, and room for its data directory. The
+ * main thread reads them for each page: a file system that hangs, for example a network's, delays
+ * pages and signals, but no shard. */
 #ifndef EMBD_HTTP_HOST_H
 #define EMBD_HTTP_HOST_H
 

@@ -1,11 +1,11 @@
 /* http.c - see http.h.
  *
- * The happy path: on_peer accepts, on_read collects a head, answer() finds its page; a page that
- * needs figures waits for gather; the page is written, our side ends, and the peer's end closes.
+ * The happy path: on_peer accepts, on_read collects a head, answer() finds its page; a page with
+ * figures waits for gather; the page is written, our side closes, and the peer's close ends it.
  *
- * What can fail: a head that is no request, or too long, is answered with its status; a peer that
- * rests is closed by the sweep. Of more than HTTP_CONNECTIONS the oldest that rests goes, so that
- * those who ask for nothing keep no probe out; where none rests the newest is turned away. */
+ * What can fail: a head that is not a request, or too long, is answered with its status; the sweep
+ * closes an idle peer. Beyond HTTP_CONNECTIONS the oldest idle connection is closed, so that peers
+ * without a request do not keep probes out; without an idle one the newest is refused. */
 #include "server/net/http/http.h"
 
 #include "proto/assert.h"
@@ -53,7 +53,7 @@ struct http {
     bool is_loopback; /* for this host alone: pages of other sites are not to read it through a
                          browser */
     bool is_stopped;
-    bool is_declined; /* somebody waits to be accepted, until there is memory */
+    bool is_declined; /* a peer waits to be accepted, until there is memory */
     const struct http_process *process;
     struct gather *gather; /* NULL before http_start */
     TAILQ_HEAD(, peer) peers;
@@ -248,7 +248,7 @@ static void on_peer(uv_stream_t *server, int status)
         uv_read_start((uv_stream_t *)&peer->tcp, on_alloc, on_read) < 0)
         close_peer(peer);
     else if (http->n_peers > 2 * HTTP_CONNECTIONS)
-        close_peer(peer); /* not even told */
+        close_peer(peer); /* and it was not logged */
     else if (http->n_peers > HTTP_CONNECTIONS || http->gather == NULL || !is_charged(peer))
         refuse(peer, 503);
 }

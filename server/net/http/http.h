@@ -25,12 +25,12 @@ int http_open(uv_loop_t *uv, const struct listen_address *address, struct quota 
               struct http **out, struct embd__error *e);
 uint16_t http_port(const struct http *http);
 
-/* From now on pages are answered. `loops` are started, and asked for their figures; what `process`
- * points to, loops and addresses outlive http_free. EMBD_NO_MEMORY. */
+/* From now on pages are answered. `loops` are started, and asked for their figures. Whatever
+ * `process` points to, loops and addresses outlive http_free. EMBD_NO_MEMORY. */
 int http_start(struct http *http, const struct http_process *process, struct loop *const *loops,
                char *const *addresses, struct embd__error *e);
 
-/* Closes the port and all connections; the handles are gone when the loop has run dry. NULL is
+/* Closes the port and all connections; the handles are closed when the loop has run dry. NULL is
  * allowed. */
 void http_stop(struct http *http);
 

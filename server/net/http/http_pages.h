@@ -34,7 +34,7 @@ struct http_page {
     int (*write)(struct text *out, const struct http_view *view); /* returns the HTTP status */
 };
 
-/* NULL: there is none. */
+/* NULL: none. */
 const struct http_page *http_page_find(const char *path);
 
 /* The head of an answer of `body_bytes`; returns its bytes. */

@@ -142,7 +142,7 @@ static int check_field(struct line field, struct http_request *out)
     return HTTP_OK;
 }
 
-/* Whether the first bytes can become a request at all: a TLS or msgpack peer is told at once. */
+/* Whether the first bytes can become a request at all: a TLS or msgpack peer is refused at once. */
 static bool begins_well(const char *bytes, size_t n)
 {
     for (size_t i = 0; i < n && i < 8; i++) {

@@ -14,17 +14,16 @@ struct http_request {
     bool is_head;          /* HEAD: as GET, but nothing follows the answer's head */
     bool has_strange_host; /* Host is a name other than localhost */
     char path[HTTP_TARGET_BYTES + 1];
-    const char *query; /* what follows ? in `path`'s memory, "" where there is none */
+    const char *query; /* the query after ? in `path`'s memory, "": none */
 };
 
 #define HTTP_MORE 0 /* the head is not complete */
 #define HTTP_OK   200
 
-/* Reads bytes[0..n). HTTP_MORE; HTTP_OK: *out is set; or the status to refuse with:
- * 400 it is no HTTP request, one with a body, or has a control character in a field; 405 neither
- * GET nor HEAD; 414 the target is longer than HTTP_TARGET_BYTES; 431 no end of the head within
- * HTTP_HEAD_BYTES; 505 neither HTTP/1.0 nor 1.1. What is wrong in the first bytes is told at once.
- */
+/* Reads bytes[0..n). HTTP_MORE; HTTP_OK: *out is set; or the status of the refusal: 400 not an HTTP
+ * request, or one with a body or a control character in a field; 405 neither GET nor HEAD; 414 the
+ * target is longer than HTTP_TARGET_BYTES; 431 no end of the head within HTTP_HEAD_BYTES; 505
+ * neither HTTP/1.0 nor 1.1. An error in the first bytes is returned at once. */
 int http_request_read(const char *bytes, size_t n, struct http_request *out);
 
 /* Whether `name` stands in the query, alone or with a value. */

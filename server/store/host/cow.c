@@ -1,21 +1,21 @@
 /* cow.c - see cow.h.
  *
- * The happy path: freeze clears a bit for each row; scan_frozen gives the copies there are, then
- * rows in the order of the index, each once, by its bit; between two of its calls pushes come, and
- * what they are the first to change is copied. Where entries of the index changed their places
- * meanwhile, the segment being read is gone through again: what was read of it is known by its
- * bits. Keys without a row have no number, so those are remembered in a second index.
+ * The happy path: freeze clears a bit for each row. scan_frozen gives the copies that exist, then
+ * rows in the order of the index, each once, by its bit. Pushes come between two of its calls, and
+ * the rows that they are the first to change are copied. If entries of the index moved meanwhile,
+ * the segment being read is scanned again: the bits mark the rows that were read. Keys without a
+ * row have no number, so those are remembered in a second index.
  *
- * What can fail is memory for a copy: the push goes on, and the cut is given up, which its next
- * scan says. */
+ * What can fail is memory for a copy: the push goes on, and the cut is given up; its next scan says
+ * so. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/store/host/table.h"
 
-/* Entries looked at in one scan: where most of them were copied, a scan shall not take long all the
- * same. A segment whose entries change their places between any two scans is gone through from its
- * begin in each, and has to come to an end. */
+/* Entries looked at in one scan: even if most of them were copied, a scan must be short. A segment
+ * whose entries move between any two scans is scanned from its beginning in each, and must come to
+ * an end. */
 #define VISITS INDEX_SEGMENT_MAX
 
 /* ---- what has changed since earlier cuts ---- */
@@ -42,7 +42,7 @@ uint64_t changes_bytes(const struct changes *changes)
     return bytes;
 }
 
-/* The oldest set goes where there is no place for one more. */
+/* The oldest set is dropped if there is no place for one more. */
 static void changes_make_room(struct changes *changes)
 {
     if (changes->n < CHANGES_MAX)
@@ -61,7 +61,7 @@ static void changes_begin(struct store *store, uint64_t cut)
     set->has_all = !row_set_reserve(&set->rows, store->rows.n + 1);
 }
 
-/* Of the sets from the one of `cut` on, the first; n: none is of that cut, or one is unsure. */
+/* The first of the sets since that of `cut`; n: no set has that cut, or one is unsure. */
 static uint32_t changes_find(const struct changes *changes, uint64_t cut)
 {
     uint32_t found = 0;
@@ -293,7 +293,7 @@ static void leave_pending_out(struct store *store)
             done->words[i] |= pending->words[i];
 }
 
-/* Of a cut since another one: rows that did not change count as read. */
+/* In a cut since another one, rows that did not change count as read. */
 static void leave_out(struct store *store, struct store_cut *cut)
 {
     struct changes *changes = &store->changes;
@@ -410,7 +410,7 @@ static bool take(struct store *store, const struct index_entry *entry)
 
 #define BATCH 32u
 
-/* Some entries that are to be copied out, their records on the way to the cache. */
+/* Some entries to copy out, with their records on the way to the cache. */
 static uint32_t take_batch(struct store *store, uint32_t max, uint32_t *visits,
                            struct index_entry batch[BATCH])
 {

@@ -1,14 +1,14 @@
-/* cow.h - copy on write: a table as it was at one moment, for as long as a cut is read, and what
- * has changed since earlier cuts, so that a cut can be of that alone.
+/* cow.h - copy on write: a table as it was at one moment, for as long as a cut is read, and the
+ * changes since earlier cuts, so that a cut can be limited to them.
  *
- * A cut is read bit by bit while pushes go on. What a push is about to change is copied first,
- * unless it has been read already; rows that come later are not in the cut. So the moment itself
- * costs a bit for each row, and a push one copy of each row that it is the first to change.
+ * A cut is read in small steps while pushes go on. A row that a push is about to change is copied
+ * first, unless it has been read already; rows created later are not in the cut. So the moment
+ * itself costs a bit for each row, and a push one copy of each row that it is the first to change.
  *
- * From a cut on a set notes changes until the next cut begins another one: a bit for each row, and
- * a list of keys that were erased or evicted. What has changed since a cut is what its set and all
- * later ones say. The sets of the last CHANGES_MAX cuts are kept. Where there is no memory for a
- * note, the set says that all rows changed, or that it cannot tell: a cut is larger then, and never
+ * From a cut on a set notes changes until the next cut begins another set: a bit for each row, and
+ * a list of keys that were erased or evicted. The changes since a cut are those of its set and of
+ * all later ones. The sets of the last CHANGES_MAX cuts are kept. If there is no memory for a note,
+ * the set says that all rows changed, or that it cannot tell: a cut is larger then, and never
  * wrong.
  *
  * Owner: the shard's thread. */
@@ -39,7 +39,7 @@ struct cow_candidate {
 
 struct cow {
     bool is_on;
-    uint32_t first_set, end_set; /* of the store's changes: whose gone keys are in the cut */
+    uint32_t first_set, end_set; /* of the store's changes: whose removed keys are in the cut */
     uint64_t gone_at;            /* read of first_set's */
     uint64_t gone_end;           /* of the last set, which may grow: as many as it had */
     bool is_broken;              /* there was no memory for a copy */

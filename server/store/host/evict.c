@@ -154,7 +154,7 @@ static void begin_pass(struct store *store)
     store->none_expire_before = use_expiry(store->step, store->schema->s.ttl);
 }
 
-/* Of the queue's rows those that may go, before the others. */
+/* Takes those of the queue's rows that may go, before others. */
 static uint64_t sort_out(struct store *store)
 {
     struct eviction_queue *queue = &store->queue;

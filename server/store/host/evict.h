@@ -1,27 +1,27 @@
-/* evict.h - on_full = evict_...: rows that go so that others can come, by the rules of use.h.
+/* evict.h - on_full = evict_...: removes rows to make room for others, by the rules of use.h.
  *
- * Which rows a pass of evict.c takes is said by their ranks alone, at the moment of the pass. To
- * find them then would stop the shard for as long as it takes to look at all rows. But a rank only
- * rises, when its row is pushed. So every row that is up to some rank when room runs out was so
- * before, or is new: a queue of the rows up to that rank, filled while room runs out and with new
- * rows added, has them all. A bit of each row says whether it is in the queue: a push that makes it
- * rise above takes it out that way, and one that leaves it low adds it anew, so that of several
- * entries of a row the last is true. The pass goes through the queue, and looks at no row.
+ * The ranks at the moment of a pass of evict.c decide which rows it takes. To find them at that
+ * moment would stop the shard for as long as it takes to look at all rows. But a rank only rises,
+ * when its row is pushed. So every row that is up to some rank when room runs out was so before, or
+ * is new: a queue of the rows up to that rank, filled while room runs out and extended by new rows,
+ * has them all. A bit of each row says whether it is in the queue. A push that raises the row above
+ * the rank clears the bit, and one that leaves it low adds it again, so that of several entries of
+ * a row the last is true. The pass goes through the queue, and looks at no row.
  *
- * The pushes that make rows fill it, each as much as it takes room. The first segment of the index,
- * as good a sample as any because it is one by hash, says up to which rank the queue has to go for
- * several passes' rows.
+ * Pushes that create rows fill the queue, each in proportion to the room it takes. The first
+ * segment of the index, a fair sample because the index is ordered by hash, says up to which rank
+ * the queue must go for several passes' rows.
  *
- * Where half of those it can spare have risen, it is filled further, up to a higher rank: by the
- * pushes that make them rise, each as much as it takes out. Until that is done the queue is good up
- * to the rank it had. So a push stops for a part of the table that is to the whole as its rows are
- * to those that can be spared; the queue becomes longer each time, and the part smaller. A pass
- * looks at all rows where single requests take out more than it can spare.
+ * When half of the rows that it can spare have risen, it is filled further, up to a higher rank: by
+ * the pushes that make them rise, each in proportion to the rows it takes out. Until that is done
+ * the queue is good up to its earlier rank. So a push stops for the part of the table that its rows
+ * are of those that can be spared; the queue becomes longer each time, and the part smaller. A pass
+ * looks at all rows if single requests take out more than it can spare.
  *
- * A pass takes a sixteenth of all rows from their keys at once. To take as many entries out of the
+ * A pass takes a sixteenth of all rows from their keys at once. To remove as many entries from the
  * index would stop the shard; so their removal is pending: their rows get a bit, which says that
- * the key has no row any more, and each request that makes rows removes some more of them than it
- * needs. Whoever finds a row in the index asks for the bit, as long as any row has one.
+ * the key has no row any more, and each request that creates rows removes some more of them than it
+ * needs. Code that finds a row in the index checks the bit, as long as any row has one.
  *
  * Owner: the shard's thread. */
 #ifndef EMBD_HOST_EVICT_H
@@ -62,7 +62,7 @@ struct row_use row_use_of(const struct store *store, uint32_t row);
 float *row_use_at(const struct store *store, uint32_t row);
 struct victim victim_of(const struct index_entry *entry, struct row_use use);
 
-/* Of at most n_rows rows. Out of memory: false. */
+/* Queues at most n_rows rows. Out of memory: false. */
 bool victims_open(struct victims *v, uint64_t most, uint64_t n_rows);
 void victims_close(struct victims *v); /* also of zeros */
 
@@ -70,8 +70,8 @@ void victims_add(struct victims *v, const struct victim *new);
 /* The lowest alone are left, the highest of them last; fewer where fewer were added. */
 void victims_finish(struct victims *v);
 
-/* Of list[n] the lowest `most` come first, the highest of them, or of all where there are fewer,
- * last. Returns how many these are. */
+/* Partitions list[n]: the lowest `most` come first, with the highest of them (or of all, if there
+ * are fewer) last. Returns their number. */
 uint64_t victims_select(struct victim *list, uint64_t n, uint64_t most);
 
 static inline struct use_rank victim_rank(const struct victim *v)
@@ -79,7 +79,7 @@ static inline struct use_rank victim_rank(const struct victim *v)
     return (struct use_rank){v->count, v->stamp, embd__mix64(index_key(v->hash, v->slot)), v->slot};
 }
 
-/* False: a row with this count and stamp is none of them, whatever its key. */
+/* False: a row with this count and stamp is not among them, whatever its key. */
 static inline bool victims_may_take(const struct victims *v, uint64_t count, uint64_t stamp)
 {
     if (!v->is_cut)
@@ -96,7 +96,7 @@ struct queue_bound {
 };
 
 struct eviction_queue {
-    bool is_on;                     /* has begun */
+    bool is_on;                     /* has started */
     bool is_ready;                  /* has all rows up to `bound` */
     bool is_filling;                /* has those of hashes below `read_to` up to `next` */
     struct queue_bound bound, next; /* next: no lower */
@@ -107,8 +107,8 @@ struct eviction_queue {
     struct row_set has; /* the rows that are in the queue, while it is on */
     uint64_t n_queued;  /* of these */
     uint64_t n_sure;    /* of these up to `bound`, at least */
-    uint64_t n_off;     /* taken out by pushes since the last go_on, or no longer to be added */
-    uint64_t spared;    /* as many may still be, until the filling has to be done */
+    uint64_t n_off;     /* taken out by pushes since the last go_on, or not to be added any more */
+    uint64_t spared;    /* this many more may be, until the filling must be complete */
     uint64_t n_keys;    /* of the largest request */
 };
 
@@ -118,7 +118,7 @@ void eviction_queue_go_on(struct store *store, uint32_t n_new, uint32_t n_keys);
 /* The queue is ready, up to its bound, for a pass that takes `most` rows; each row is in it once.
  * Out of memory: false, and there is no queue. */
 bool eviction_queue_prepare(struct store *store, uint64_t most);
-/* The same, up to a higher bound; false also where there is no higher one. */
+/* The same, up to a higher bound; false also if there is no higher one. */
 bool eviction_queue_prepare_further(struct store *store);
 /* The entry is new, and so is its row. */
 void eviction_queue_note_new(struct store *store, const struct index_entry *entry);
@@ -146,7 +146,7 @@ uint64_t eviction_queue_bytes(const struct eviction_queue *queue);
 struct pending_removal {
     struct index_entry *rows; /* [n] */
     uint64_t n, capacity;
-    uint64_t n_left;    /* rows that have the bit: those of the others are gone already */
+    uint64_t n_left;    /* rows that have the bit: the keys of the others are removed already */
     struct row_set set; /* the rows that have the bit */
 };
 

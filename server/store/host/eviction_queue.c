@@ -34,7 +34,7 @@ struct victim victim_of(const struct index_entry *entry, struct row_use use)
     };
 }
 
-/* How many buckets their memory is asked for ahead. */
+/* How many buckets ahead their memory is prefetched. */
 #define AHEAD_BUCKETS 8u
 
 MEMORY_PREFETCH void prefetch_uses(const struct store *store, const struct index_bucket *bucket)
@@ -247,8 +247,8 @@ static bool is_within(const struct queue_bound *bound, const struct victim *row)
     return !use_goes_first(&bound->rank, &rank);
 }
 
-/* Adds a row that is not in the queue. Where there is no room for it, or so little that the queue
- * would be tidied again and again, the queue is dropped. */
+/* Adds a row that is not in the queue. If there is no room for it, or so little that the queue
+ * would be cleaned up again and again, the queue is dropped. */
 static void add(struct store *store, const struct victim *row)
 {
     struct eviction_queue *queue = &store->queue;
@@ -265,7 +265,7 @@ static void add(struct store *store, const struct victim *row)
     queue->n_sure += queue->is_ready && is_within(&queue->bound, row);
 }
 
-/* It may have been above the bound: there are no fewer than are sure. */
+/* It may have been above the bound: the number of sure rows does not decrease. */
 static void take_off(struct eviction_queue *queue, uint32_t row)
 {
     row_set_drop(&queue->has, row);
@@ -308,7 +308,7 @@ static void read_on(struct store *store, row_visit *visit, void *arg)
     queue->n_sure = queue->n_queued;
 }
 
-/* How many rows the queue is to have, where a pass takes so many. */
+/* The length of the queue for a pass that takes this many rows. */
 static uint64_t wanted(const struct eviction_queue *queue, uint64_t n_pass)
 {
     return n_pass * most_of(queue->halves, FEWEST) / 2;
@@ -350,8 +350,8 @@ static void begin_filling(struct store *store, uint64_t spared)
     read_on(store, add_if_low, NULL);
 }
 
-/* There is memory for the longest one, for rows that the sample did not foresee, and for new ones;
- * what is not written to is none. */
+/* There is memory for the longest queue, for rows that the sample did not predict, and for new
+ * ones; pages that are not written take none. */
 static bool begin(struct store *store, uint64_t n_pass)
 {
     struct eviction_queue *queue = &store->queue;
@@ -403,8 +403,8 @@ static bool is_short(const struct store *store)
            queue->n_sure < needed(store) + spare / 2;
 }
 
-/* How many requests like this one there will be until the filling has to be done: they find room,
- * and rows to take off. */
+/* The number of requests like this one until the filling must be complete: they find room, and rows
+ * to remove. */
 static uint64_t requests_left(const struct store *store, uint32_t n_new, uint64_t n_off)
 {
     const struct eviction_queue *queue = &store->queue;

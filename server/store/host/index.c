@@ -15,8 +15,8 @@ _Static_assert(FULL_BUCKETS *INDEX_BUCKET == INDEX_SEGMENT_MAX, "index.h says ho
 #define AHEAD_BEGIN 62u
 #define AHEAD_END   76u
 #define FULL        80u
-/* Of so many new keys one split ahead at most, where they are behind: room was made at once, and is
- * outgrown. */
+/* At most one split ahead for this many new keys, if splits are behind: room that was made at once
+ * is outgrown. */
 #define AHEAD_KEYS 8192u
 
 static size_t segment_bytes(const struct index *index)
@@ -212,13 +212,13 @@ static bool grow_small(struct index *index, uint64_t n)
     return buckets == index->bucket_mask + 1 || resize(index, buckets);
 }
 
-/* Of a small index the only segment grows. */
+/* In a small index the only segment grows. */
 static bool is_full_size(const struct index *index)
 {
     return index->bucket_mask + 1 == FULL_BUCKETS;
 }
 
-/* Whether n entries are so many that one more part should be split. */
+/* Whether n entries require one more split. */
 static bool is_behind(const struct index *index, uint64_t n)
 {
     uint64_t begin = segment_part(index->bucket_mask, AHEAD_BEGIN) << index->level;
@@ -236,8 +236,8 @@ static void go_on_splitting(struct index *index)
     }
 }
 
-/* Splits ahead of n more entries. It may be left undone where there is no memory: split_overfull
- * does what must be. */
+/* Splits ahead of n more entries. It may be left undone if there is no memory: split_overfull does
+ * the necessary ones. */
 static void split_ahead(struct index *index, uint64_t n)
 {
     uint64_t left = 1 + n / AHEAD_KEYS;
@@ -435,7 +435,7 @@ bool index_remove(struct index *index, uint64_t hash, uint32_t slot)
     return true;
 }
 
-/* A segment is gone through at the first of its places; behind its last entry *at may point to the
+/* A segment is scanned at the first of its places; behind its last entry *at may point to the
  * second. */
 bool index_next(const struct index *index, uint64_t *at, struct index_entry *out)
 {

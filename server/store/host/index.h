@@ -26,8 +26,8 @@
 
 #include "server/store/host/memory.h"
 
-/* What an entry says of its key. 0: the entry is empty. Top bit clear: row + 1. Top bit set: a
- * candidate, a key without a row that was seen the given number of times, at least once. */
+/* The value of an index entry. 0: the entry is empty. Top bit clear: row + 1. Top bit set: a
+ * candidate, a key without a row that was named the given number of times, at least once. */
 #define INDEX_CANDIDATE  0x80000000u
 #define INDEX_SIGHTS_MAX 0x7fffffffu
 #define INDEX_ROWS_MAX   0x7fffffffu /* rows of a table: row + 1 keeps the top bit clear */
@@ -104,16 +104,15 @@ bool index_remove(struct index *index, uint64_t hash, uint32_t slot);
 
 /* Entry number *at in an order that stays until the next index_put of a new key or index_remove:
  * gives the first used entry at or after *at and moves *at behind it. false: there is none, and *at
- * is UINT64_MAX.
- */
+ * is UINT64_MAX. */
 bool index_next(const struct index *index, uint64_t *at, struct index_entry *out);
 
 /* A number that is another one after entries of the segment that has `hash` changed their places.
  */
 uint64_t index_moved(const struct index *index, uint64_t hash);
-/* The next used entry, from number *at on, of the segment that has `hash`, and moves *at behind it:
- * in an order that stays while index_moved does. false: there is none, and *next_out is the first
- * hash of the segment behind, 0 where that was the last. */
+/* The next used entry, from number *at on, of the segment that has `hash`; moves *at behind it, in
+ * an order that stays while index_moved does. false: there is none, and *next_out is the first hash
+ * of the next segment, 0 after the last. */
 bool index_next_of(const struct index *index, uint64_t hash, uint64_t *at, struct index_entry *out,
                    uint64_t *next_out);
 
@@ -185,7 +184,7 @@ static inline bool index_is_full(const struct index_bucket *b)
     return b->ref[INDEX_BUCKET - 1] != 0;
 }
 
-/* What is known of a key; 0: nothing. */
+/* The entry of a key; 0: none. */
 static inline uint32_t index_find(const struct index *index, uint64_t hash, uint32_t slot)
 {
     const struct index_bucket *buckets = index_place(index, hash)->buckets;
@@ -200,8 +199,8 @@ static inline uint32_t index_find(const struct index *index, uint64_t hash, uint
 #define INDEX_PENDING INDEX_CANDIDATE
 
 /* For finding many keys: index_prefetch, some keys later index_find_home, some keys later
- * index_find_rest. At 0.6 load one key in ten stands outside its first bucket; its second is asked
- * for here instead of waited for. */
+ * index_find_rest. At 0.6 load one key in ten is outside its first bucket; its second is prefetched
+ * here instead of waited for. */
 static inline uint32_t index_find_home(const struct index *index, uint64_t hash, uint32_t slot,
                                        bool has_slots)
 {

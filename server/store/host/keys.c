@@ -1,18 +1,18 @@
 /* keys.c - keys get rows and lose them.
  *
- * Rows for keys that have none: everything that may fail happens before anything that shows. The
- * request's keys are counted by what happens to each, memory for the new rows and entries is
- * reserved; then rows are made. Keys that there is no room for are the last of the request, in
- * order of first occurrence.
+ * New rows: everything that may fail happens before any visible change. The request's keys are
+ * counted by their decision (hit, insert, ...), and memory for the new rows and entries is
+ * reserved; then rows are created. Keys without room are the last of the request, in order of first
+ * occurrence.
  *
- * Keys forgotten: a row goes back to the rows that can be taken, an entry out of the index. Where
- * there is no memory to merge the keys, they are looked up one by one, so that nothing can fail: an
- * erase of several tables, which a journal has already, is made in all of them. */
+ * Forgotten keys: the row becomes free, and the entry leaves the index. If there is no memory to
+ * merge the keys, they are looked up one by one, so that nothing can fail: an erase of several
+ * tables that is in a journal takes effect in all of them. */
 #include <string.h>
 
 #include "server/store/host/table.h"
 
-/* What happens to a key whose index entry says `ref`; takes from *room. */
+/* The decision about a key whose index entry is `ref`; takes from *room. */
 static embd_key_status decide(const struct store *store, uint32_t ref, uint64_t *room)
 {
     if (index_has_row(ref))
@@ -67,7 +67,7 @@ static uint32_t new_row(struct store *store, uint64_t key, uint32_t slot)
     return row;
 }
 
-/* Of all occurrences of a key. */
+/* Sums all occurrences of a key. */
 static void set_statuses(const struct merge *merge, const struct distinct *d, uint8_t *statuses,
                          embd_key_status status)
 {
@@ -114,7 +114,7 @@ static void create_all(struct store *store, const struct store_keys *in, uint8_t
     }
 }
 
-/* All that may fail, with `n_gone` rows on their way out. */
+/* All that may fail, while `n_gone` rows are being removed. */
 static int reserve(struct store *store, const struct created *created, uint32_t n_new,
                    uint64_t n_gone, bool may_drop, struct embd__error *e)
 {

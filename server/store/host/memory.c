@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Maps more than asked for and gives the unaligned ends back. */
+/* Maps more than needed and unmaps the unaligned ends. */
 static void *map_aligned(size_t bytes, int protection)
 {
     size_t mapped = bytes + MEMORY_HUGE_PAGE;

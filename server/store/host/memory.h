@@ -23,7 +23,7 @@ bool memory_commit(void *memory, size_t bytes);
  */
 #define MEMORY_PREFETCH static inline __attribute__((always_inline))
 
-/* As memory_new, but what is small is not zeroed: for buffers that are filled at once. */
+/* As memory_new, but small memory is not zeroed: for buffers that are filled at once. */
 void *memory_buffer_new(size_t bytes);
 
 #endif

@@ -112,7 +112,7 @@ static inline void add(struct work *work, uint64_t hash, uint32_t slot, uint32_t
     }
 }
 
-/* Looks up distinct keys that were asked for `apart` keys ago, and as long ago looked at. */
+/* Looks up distinct keys whose prefetch began `apart` keys ago. */
 static void look_up(struct work *work, uint32_t apart)
 {
     struct distinct *d = work->merge->distinct;

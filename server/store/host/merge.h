@@ -1,11 +1,10 @@
-/* merge.h - the distinct keys of one request, in order of their first occurrence, where each
- * occurs, and what the index says of it.
+/* merge.h - the distinct keys of one request, in order of their first occurrence, with the
+ * occurrences of each and its index entry.
  *
  * A push makes one optimizer step for a key however often it occurs. The occurrences of a key form
- * a chain in request order. Keys are told apart by a small table of 4-byte cells (part of the hash,
- * number of the distinct key) that fits the cache. Meanwhile the buckets of the keys found so far
- * come in from memory, so that merging and looking up take hardly longer than the longer of the
- * two. */
+ * a chain in request order. A small table of 4-byte cells (part of the hash, number of the distinct
+ * key) that fits the cache finds equal keys. Meanwhile the buckets of the keys found so far arrive
+ * from memory, so that merging and looking up take hardly longer than the longer of the two. */
 #ifndef EMBD_HOST_MERGE_H
 #define EMBD_HOST_MERGE_H
 
@@ -35,7 +34,7 @@ struct merge {
 
 /* Out of memory: false, nothing merged. */
 bool merge_keys(struct merge *merge, const struct store_keys *in, const struct index *index);
-/* What is merged stays true until the index changes; then no ticket is to find it. */
+/* A merge is valid until the index changes; then no ticket must find it. */
 void merge_forget(struct merge *merge);
 /* Room for a number for each key, until keys are merged again. */
 uint64_t *merge_space(struct merge *merge);

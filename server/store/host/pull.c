@@ -24,7 +24,7 @@ struct walk_block {
 enum walk_kind {
     WALK_PLAIN,      /* by their hash alone; every index entry is a row */
     WALK_CANDIDATES, /* an entry may be a candidate */
-    WALK_ANY,        /* slots tell keys apart, or the removal of rows is pending */
+    WALK_ANY,        /* slots distinguish keys, or the removal of rows is pending */
 };
 
 /* Goes through keys begin .. end of a request in blocks. While the caller uses one block, the
@@ -35,13 +35,13 @@ struct walk {
     const struct store *store;
     const struct store_keys *in;
     enum walk_kind kind;
-    uint32_t hashed, end; /* next key to be hashed, key to end before */
+    uint32_t hashed, end; /* next key to hash, and the end */
     uint32_t row;         /* of key `hashed`; slot tables with offsets only */
-    uint32_t block;       /* to be used next */
+    uint32_t block;       /* used next */
     struct walk_block blocks[WALK_BLOCKS];
 };
 
-/* The slot of key k, in tables where slots tell keys apart; k rises. */
+/* The slot of key k, in tables where slots distinguish keys; k rises. */
 static uint32_t next_slot(struct walk *walk, uint32_t k)
 {
     const struct store_keys *in = walk->in;
@@ -52,7 +52,7 @@ static uint32_t next_slot(struct walk *walk, uint32_t k)
     return in->slots[walk->row];
 }
 
-/* What the stages read, copied where the compiler can see that nothing they write changes it. */
+/* The inputs of the stages, copied so that the compiler sees that no stage changes them. */
 struct tables {
     struct index index;
     struct rows rows;
@@ -99,7 +99,7 @@ ALWAYS_INLINE void find_record(const struct tables *tables, struct walk_block *b
     block->record[i] = record;
 }
 
-/* Blocks that are all full, where slots do not tell keys apart: nearly all blocks are. */
+/* Full blocks, in tables where slots do not distinguish keys: nearly all blocks are like that. */
 ALWAYS_INLINE void advance_full(const struct tables *tables, struct walk_block *fresh,
                                 struct walk_block *hashed, struct walk_block *looked,
                                 enum walk_kind kind)
@@ -127,7 +127,7 @@ ALWAYS_INLINE void advance_part(struct walk *walk, const struct tables *tables,
     }
 }
 
-/* Moves each block but the next to be used a stage on; the one used before is filled anew. */
+/* Moves each block but the next one a stage on; the one used before is filled again. */
 ALWAYS_INLINE void advance_as(struct walk *walk, enum walk_kind kind)
 {
     const struct store *store = walk->store;

@@ -18,7 +18,7 @@
 typedef void row_step(const struct optimizer_step *p, float *restrict w, float *restrict state,
                       const float *restrict g, uint32_t dim);
 
-/* What applying a push needs, beside the store. */
+/* The inputs of applying a push, besides the store. */
 struct application {
     const struct store *store;
     const struct store_change *push;
@@ -57,7 +57,7 @@ static void add_occurrence(struct application *a, float *sum, uint32_t k, bool i
         embd__combine_add(sum, g, dim);
 }
 
-/* How many occurrences their gradients are asked for ahead. */
+/* How many occurrences ahead their gradients are prefetched. */
 #define AHEAD 8u
 
 /* a->sum = the gradients of all occurrences of d: runs of EMBD_SUM_RUN, then the runs. */
@@ -288,7 +288,7 @@ static bool is_merged(const struct store *store, const struct store_ticket *tick
     return ticket->number != 0 && ticket->number == store->merge.ticket;
 }
 
-/* Of all tables of a thread: a ticket that outlives its table finds nothing in the next one. */
+/* For all tables of a thread: a ticket that outlives its table finds nothing in the next one. */
 static _Thread_local uint64_t n_tickets;
 
 static void give_number(struct store *store, struct store_ticket *ticket)
@@ -388,7 +388,7 @@ static int prepare_counted(struct store *store, struct store_change *change, uin
     return EMBD_OK;
 }
 
-/* Where there is no memory for all keys, for those that need it. */
+/* If there is no memory for all keys, reserves for those that need it. */
 static int prepare_memory(struct store *store, struct store_change *change, struct embd__error *e)
 {
     uint64_t others = store->n_promised - change->ticket.n_keys, n = change->in.n_keys;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Large enough that the rounding to huge pages and the list of chunks cost nothing, small enough
- * that growing by one is no event. */
+ * that growing by one is cheap. */
 #define CHUNK_BYTES  ((size_t)16 << 20)
 #define FIRST_COMMIT ((size_t)64 << 10)
 #define FIRST_CHUNKS 64u

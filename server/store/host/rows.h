@@ -1,10 +1,10 @@
 /* rows.h - the rows themselves, in chunks that never move.
  *
  * A row is one record: values of the table's dtype, padded to 4 bytes, then f32 optimizer state,
- * then padding to 8 bytes. A chunk begins at a huge page, so records of a multiple of 64 bytes are
- * aligned to cache lines. There is no header: the index knows which row belongs to which key. Rows
- * are numbered from 0. One that is given back begins with the number of the one given back before
- * it, and is the next to be taken. */
+ * then padding to 8 bytes. A chunk begins at a huge page, so records of a multiple of 64 bytes
+ * are aligned to cache lines. There is no header: the index has the row of each key. Rows are
+ * numbered from 0. A free row begins with the number of the row freed before it, and is the next
+ * to be used. */
 #ifndef EMBD_HOST_ROWS_H
 #define EMBD_HOST_ROWS_H
 

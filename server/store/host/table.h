@@ -28,7 +28,7 @@
 #include "server/store/optimizer.h"
 #include "server/store/store.h"
 
-/* What a request that may create rows does to its distinct keys. */
+/* The decisions of a request that may create rows, by distinct key. */
 struct created {
     uint32_t n_inserted, n_full, n_filtered, n_evicted;
 };
@@ -41,7 +41,7 @@ struct store {
     uint32_t state_at;    /* where the state starts in a record */
     uint32_t state_floats;
     uint32_t optimizer_floats; /* the first of them; stamps follow */
-    /* What the table uses; code of a feature runs for tables that use it only. */
+    /* The features that the table uses; their code runs only for such tables. */
     bool is_global;      /* pushes step all rows */
     bool evicts;         /* on_full is an evict policy */
     bool has_candidates; /* admits keys after several sights, or was loaded with such keys */
@@ -106,7 +106,7 @@ void values_first(const struct store *store, uint64_t key, uint32_t slot, float 
 /* Sets all of a new row's record. */
 void values_begin(const struct store *store, uint64_t key, uint32_t slot, uint8_t *record);
 
-/* Behind what is there in a scan's arrays. */
+/* The end of the used part of a scan's arrays. */
 void values_copy_row(const struct store *store, uint64_t key, uint32_t slot, uint8_t *record,
                      struct store_scan *out);
 void values_copy_candidate(const struct store *store, uint64_t key, uint32_t slot, uint32_t count,

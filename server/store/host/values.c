@@ -37,7 +37,7 @@ uint64_t values_bytes(const struct store *store)
 
 /* ---- the first value ---- */
 
-/* The slot whose bound a key takes: its own; by its value where slots do not tell keys apart. A key
+/* The slot whose bound a key takes: its own; by its value if slots do not distinguish keys. A key
  * beyond the last slot takes the last slot's. */
 static uint32_t bound_slot(const struct store *store, uint64_t key, uint32_t slot)
 {
