@@ -84,12 +84,6 @@ static void begin_ping(embd_client *client, struct pings *pings, uint32_t i, uin
         embd__error_set(&client->error, x->msg.status, "no memory for a request");
 }
 
-bool embd__is_silence(int status)
-{
-    return status == EMBD_UNREACHABLE || status == EMBD_DEADLINE || status == EMBD_CLOSED ||
-           status == EMBD_LOADING || status == EMBD_DRAINING;
-}
-
 /* Connects every link; the first error by shard is the client's. */
 static int ping_all(embd_client *client, uint64_t deadline_ns)
 {

@@ -65,10 +65,14 @@ static inline void embd__client_begin(struct embd_client *client, struct exchang
                          deadline_ms != 0 ? deadline_ms : client->options.deadline_ms);
 }
 
-/* call.c: frees all calls; the loop stands still. */
-/* Whether the error only says that a shard is down, or not ready. */
-bool embd__is_silence(int status);
+/* Whether a status says only that a shard is not there, or not ready. */
+static inline bool embd__is_silence(int status)
+{
+    return status == EMBD_UNREACHABLE || status == EMBD_DEADLINE || status == EMBD_CLOSED ||
+           status == EMBD_LOADING || status == EMBD_DRAINING;
+}
 
+/* call.c: frees all calls; the loop stands still. */
 void embd__calls_fini(struct embd_client *client);
 /* tables.c */
 void embd__tables_fini(struct embd_client *client);
