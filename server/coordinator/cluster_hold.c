@@ -5,9 +5,10 @@
  * client. So if shards are at different numbers, the highest is the cut. The shards behind it get a
  * hold that lets that client in up to there; they are asked again until all are at the cut.
  *
- * What can fail: a push that never comes, because its client or its connection is gone. A shard
- * that has heard nothing of a client for a minute does not name it any more, so the next try
- * succeeds. */
+ * What can fail: a push that does not come to all shards, because its client hangs, or sends no
+ * more of it. No client can keep others waiting by that: the hold is tried TRIES times, for a
+ * moment each, and pushes go on in between. Who is behind after the last try is left out: the cut
+ * has that client's push where it arrived. The log names the client. */
 #include "server/coordinator/cluster_hold.h"
 
 #include <inttypes.h>
@@ -15,13 +16,19 @@
 #include <string.h>
 #include <time.h>
 
+#include "server/log/log.h"
+
 /* A hold ends by itself then: a coordinator that hangs does not hold pushes for longer. */
 #define HOLD_TIMEOUT_MS 5000u
 #define HOLD_ASK_MS     4500u /* to wait for one while others hold already */
 
 /* For pushes on their way to all of their shards. */
-#define WAIT_NS  2000000000u
-#define PAUSE_NS 200000u
+#define WAIT_NS      250000000u /* under the hold of a try */
+#define WAIT_LAST_NS 1000000000u
+#define PAUSE_NS     200000u
+#define TRIES        15u        /* 15 s with the pauses between them: */
+#define RETRY_NS     100000000u /* the first, which double, */
+#define RETRY_MAX_NS 999999999u /* and the longest */
 
 #define CLIENTS_MAX 65536u
 
@@ -39,11 +46,11 @@ struct cutting {
     struct peers *peers;
     struct embd__error *e; /* the caller's */
     uint32_t n_shards;
-    uint64_t pause_us;    /* the longest of those released */
-    uint64_t **bins;      /* [n_shards] of a hold's request; NULL: none yet */
-    struct marks *shards; /* [n_shards] how far the clients have come there */
-    struct marks cut;     /* where all shards must come */
-    struct marks behind;  /* of the shard being looked at: the marks of `cut` it has not reached */
+    uint64_t **bins;       /* [n_shards] of a hold's request; NULL: none yet */
+    struct marks *shards;  /* [n_shards] how far the clients have come there */
+    struct marks cut;      /* where all shards must come */
+    struct marks behind;   /* of the shard being looked at: the marks of `cut` it has not reached */
+    uint32_t first_behind; /* a shard that has not reached the cut; n_shards: none */
 };
 
 /* ---- marks ---- */
@@ -184,15 +191,17 @@ static int ask_behind(struct cutting *c, uint32_t *behind_out)
     return peers_run(c->peers, take_hold, c, c->e);
 }
 
-static int refuse(struct cutting *c, uint32_t shard)
+/* After the last try. */
+static void leave_out(struct cutting *c)
 {
-    find_behind(c, shard);
-    return embd__error_set(c->e, EMBD_BUSY,
-                           "%s: did not get a push of client %016" PRIx64
-                           " in %d seconds that another shard has, or "
-                           "another connection holds it; try again",
-                           peers_name(c->peers, shard), c->behind.n ? c->behind.list[0].id : 0,
-                           (int)(WAIT_NS / 1000000000u));
+    for (uint32_t shard = 0; shard < c->n_shards; shard++) {
+        find_behind(c, shard);
+        for (uint32_t i = 0; i < c->behind.n; i++)
+            log_event(LOG_WARN, "client_left_out",
+                      "shard=%u client=%016" PRIx64 " why=\"other shards have a push of this "
+                      "client; the snapshot or dump has it only there\"",
+                      shard, c->behind.list[i].id);
+    }
 }
 
 static uint64_t clock_ns(void)
@@ -202,16 +211,14 @@ static uint64_t clock_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static int reach_cut(struct cutting *c)
+/* Until all are at the cut, or the time is over: c->first_behind. */
+static int reach_cut(struct cutting *c, uint64_t wait_ns)
 {
     static const struct timespec pause = {0, PAUSE_NS};
-    uint64_t end_ns = clock_ns() + WAIT_NS;
-    uint32_t behind;
-    while (ask_behind(c, &behind) == EMBD_OK && behind < c->n_shards) {
-        if (clock_ns() > end_ns)
-            return refuse(c, behind);
+    uint64_t end_ns = clock_ns() + wait_ns;
+    while (ask_behind(c, &c->first_behind) == EMBD_OK && c->first_behind < c->n_shards &&
+           clock_ns() < end_ns)
         nanosleep(&pause, NULL);
-    }
     return c->e->status;
 }
 
@@ -226,22 +233,38 @@ static void take_release(void *arg, uint32_t shard, struct reader *reader)
         *pause_us = held_us;
 }
 
-void cluster_release(struct peers *peers, uint32_t n_shards, uint64_t *pause_us_out)
+void cluster_release(struct peers *peers, uint32_t n_shards, uint64_t *pause_us)
 {
     struct embd__error ignored = {.status = EMBD_OK};
-    *pause_us_out = 0;
     for (uint32_t shard = 0; shard < n_shards; shard++)
         embd__msg_map(peers_add(peers, shard, METHOD_RELEASE, CLUSTER_ASK_MS), 0);
-    peers_run(peers, take_release, pause_us_out, &ignored);
+    peers_run(peers, take_release, pause_us, &ignored);
 }
 
-static int hold_all(struct cutting *c)
+static int hold_all(struct cutting *c, uint64_t wait_ns)
 {
+    c->behind.n = 0;
     for (uint32_t shard = 0; shard < c->n_shards; shard++)
         if (add_hold(c, shard))
             return c->e->status;
     if (peers_run(c->peers, take_hold, c, c->e) == EMBD_OK)
-        reach_cut(c);
+        reach_cut(c, wait_ns);
+    return c->e->status;
+}
+
+/* EMBD_OK: all is held, and all shards are at the cut but for the clients left out. */
+static int try_often(struct cutting *c, uint64_t *pause_us)
+{
+    uint64_t retry_ns = RETRY_NS;
+    for (uint32_t tries = 1; tries < TRIES; tries++) {
+        if (hold_all(c, WAIT_NS) != EMBD_OK || c->first_behind == c->n_shards)
+            return c->e->status;
+        cluster_release(c->peers, c->n_shards, pause_us);
+        nanosleep(&(struct timespec){0, (long)retry_ns}, NULL);
+        retry_ns = 2 * retry_ns < RETRY_MAX_NS ? 2 * retry_ns : RETRY_MAX_NS;
+    }
+    if (hold_all(c, WAIT_LAST_NS) == EMBD_OK && c->first_behind < c->n_shards)
+        leave_out(c);
     return c->e->status;
 }
 
@@ -257,18 +280,17 @@ static void fini(struct cutting *c)
     free(c->behind.list);
 }
 
-int cluster_hold(struct peers *peers, uint32_t n_shards, struct embd__error *e)
+int cluster_hold(struct peers *peers, uint32_t n_shards, uint64_t *pause_us, struct embd__error *e)
 {
-    uint64_t ignored;
     struct cutting c = {.peers = peers, .e = e, .n_shards = n_shards};
     c.shards = calloc(n_shards, sizeof *c.shards);
     c.bins = calloc(n_shards, sizeof *c.bins);
     if (c.shards && c.bins)
-        hold_all(&c);
+        try_often(&c, pause_us);
     else
         embd__error_set(e, EMBD_NO_MEMORY, "no memory for a cut of %" PRIu32 " shards", n_shards);
     fini(&c);
     if (e->status)
-        cluster_release(peers, n_shards, &ignored);
+        cluster_release(peers, n_shards, pause_us);
     return e->status;
 }

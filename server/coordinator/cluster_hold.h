@@ -8,12 +8,14 @@
 /* A shard must answer within this time a request that it answers at once. */
 #define CLUSTER_ASK_MS 30000u
 
-/* Makes changes to tables wait, on every shard, for some seconds at most. EMBD_BUSY: a push that
- * one shard has did not come to another; it names both. On failure nothing is held. */
-int cluster_hold(struct peers *peers, uint32_t n_shards, struct embd__error *e);
+/* Makes changes to tables wait, on every shard, for some seconds at most. A client that leaves a
+ * push half sent for 15 s is left out: that push is on some shards only, and the log names the
+ * client. Raises *pause_us to the longest that changes waited in tries before. On failure nothing
+ * is held. */
+int cluster_hold(struct peers *peers, uint32_t n_shards, uint64_t *pause_us, struct embd__error *e);
 
-/* Lets them go on; *pause_us_out is how long they had to wait, on the shard where it was longest. A
+/* Lets them go on; raises *pause_us to what they had to wait, on the shard where it was longest. A
  * shard that cannot be reached has ended its hold by itself: not an error. */
-void cluster_release(struct peers *peers, uint32_t n_shards, uint64_t *pause_us_out);
+void cluster_release(struct peers *peers, uint32_t n_shards, uint64_t *pause_us);
 
 #endif

@@ -25,9 +25,9 @@ static int cut_all(struct job *job)
 
 void read_job_run(struct job *job)
 {
-    uint64_t pause_us;
+    uint64_t pause_us = 0;
     if (!job_enter(job, JOB_HOLD) ||
-        cluster_hold(job->peers, job->n_shards, &job->error) != EMBD_OK)
+        cluster_hold(job->peers, job->n_shards, &pause_us, &job->error) != EMBD_OK)
         return;
     int status = cut_all(job);
     cluster_release(job->peers, job->n_shards, &pause_us);
